@@ -1,0 +1,78 @@
+#include "fabric/inventory.hpp"
+
+#include <cerrno>
+
+#include "fabric/text.hpp"
+
+namespace fabric {
+namespace {
+
+constexpr unsigned kMainTable = 254;  // RT_TABLE_MAIN, linux/rtnetlink.h
+
+bool is_default(std::string_view dst) { return dst == "default" || dst == "0.0.0.0/0" || dst == "::/0"; }
+
+}  // namespace
+
+bool GidEntry::is_v2() const {
+  const auto* text = type ? std::get_if<std::string>(&*type) : nullptr;
+  return text && *text == "RoCE v2";  // kernel drivers/infiniband/core/cache.c, gid_type_str
+}
+
+bool Port::is_active() const { return value_or(state, std::string()).starts_with("4:"); }
+
+bool Port::is_infiniband() const { return value_or(link_layer, std::string()) == "InfiniBand"; }
+
+bool Port::is_ethernet() const { return value_or(link_layer, std::string()) == "Ethernet"; }
+
+double Port::rate_gbps() const {
+  const auto* text = std::get_if<std::string>(&rate);
+  if (!text) return 0;
+  const double value = parse_decimal(std::string_view(*text).substr(0, text->find(' '))).value_or(0);
+  return value > 0 && value < 1e6 ? value : 0;  // "inf" and "nan" are numbers to a parser
+}
+
+bool Hca::is_efa() const { return driver == "efa" || (vendor == "0x1d0f" && !driver); }
+
+bool Hca::is_software() const { return driver == "rdma_rxe" || driver == "siw" || (!driver && !pci); }
+
+bool Netdev::is_up() const {
+  if (const int* value = std::get_if<int>(&carrier)) return *value != 0;
+  // Reading carrier answers EINVAL while the interface is administratively down (net/core/net-sysfs.c, 6.12).
+  return std::get<Unreadable>(carrier).code != EINVAL;
+}
+
+const Netdev* find_address(const Inventory& inventory, const Address& address) {
+  const Netdev* found = nullptr;
+  for (const Netdev& netdev : inventory.netdevs) {
+    if (!netdev.is_here()) continue;
+    for (const InterfaceAddress& own : netdev.addresses) {
+      if (own.address != address) continue;
+      if (netdev.is_up()) return &netdev;
+      found = &netdev;  // keep looking: the same link-local address may be on a netdev that is up
+    }
+  }
+  return found;
+}
+
+const Netdev* find_netdev(const Inventory& inventory, std::string_view name) {
+  for (const Netdev& netdev : inventory.netdevs) {
+    if (netdev.is_here() && netdev.name == name) return &netdev;
+  }
+  return nullptr;
+}
+
+const Netdev* default_route_netdev(const Inventory& inventory) {
+  if (!inventory.routes) return nullptr;
+  const Route* chosen = nullptr;
+  for (const Route& route : *inventory.routes) {
+    if (route.table != kMainTable || !is_default(route.dst)) continue;
+    if (route.dst != "::/0") {
+      chosen = &route;
+      break;
+    }
+    if (!chosen) chosen = &route;
+  }
+  return chosen ? find_netdev(inventory, chosen->dev) : nullptr;
+}
+
+}  // namespace fabric

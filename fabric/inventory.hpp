@@ -1,0 +1,180 @@
+// The RDMA hardware of a node, or what a container sees of it, as plain values: everything a decision needs, so that
+// nothing after read_inventory() or read_snapshot() has to look at the machine.
+//
+// Optional members are optional in the snapshot format too: "not known", as opposed to a value. Attr<T> holds what
+// reading an attribute gave: its text, or the errno that the kernel answered with, because an unreadable attribute says
+// something (gid_attrs/types/N answers EINVAL for an empty slot, carrier answers EINVAL while a netdev is down).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "fabric/address.hpp"
+
+namespace fabric {
+
+struct Unreadable {
+  int code = 0;  // errno
+  friend bool operator==(const Unreadable&, const Unreadable&) = default;
+};
+
+template <typename T>
+using Attr = std::variant<T, Unreadable>;
+
+// The value, or fallback if the attribute could not be read.
+template <typename T>
+T value_or(const Attr<T>& attr, T fallback) {
+  const T* value = std::get_if<T>(&attr);
+  return value ? *value : fallback;
+}
+
+struct GidEntry {
+  unsigned index = 0;
+  Address gid;
+  std::optional<Attr<std::string>> type;  // "RoCE v2", "IB/RoCE v1"; nullopt: not read
+  std::optional<Attr<std::string>> ndev;  // name in the netns of that netdev, maybe not ours; nullopt: not read or none
+
+  bool is_v2() const;
+  friend bool operator==(const GidEntry&, const GidEntry&) = default;
+};
+
+struct Port {
+  unsigned number = 1;  // counts from 1
+  Attr<std::string> state;
+  Attr<std::string> phys_state;
+  Attr<std::string> link_layer;
+  Attr<std::string> rate;
+  std::optional<std::string> lid;
+  std::optional<std::string> sm_lid;
+  std::optional<unsigned> gid_tbl_len;
+  std::vector<GidEntry> gids;  // ascending index; empty slots are left out
+  bool gids_complete = true;   // false: reading stopped when every GID of this netns had been found, or was not begun
+  std::optional<int> gids_error;    // errno that kept the whole table from being read
+  std::optional<std::string> netdev;  // the port's own netdev, only when it is in this netns; not in snapshots
+
+  bool is_active() const;
+  bool is_infiniband() const;
+  bool is_ethernet() const;
+  // Gb/s; 0 when the attribute is unreadable or not a number. Decimal: "2.5 Gb/sec (1X SDR)".
+  double rate_gbps() const;
+  friend bool operator==(const Port&, const Port&) = default;
+};
+
+struct Hca {
+  std::string name;  // verbs name, e.g. mlx5_0
+  std::string node_guid;
+  std::string node_type;
+  std::optional<std::string> pci;  // "0000:0c:00.0"; nullopt for software devices
+  std::optional<int> numa_node;    // -1: none
+  std::optional<std::string> driver;
+  std::optional<std::string> vendor;
+  std::optional<std::string> device_id;
+  std::optional<std::string> pci_class;
+  std::optional<std::string> physfn;  // PCI address of the PF; set for VFs only
+  std::optional<std::string> fw_ver;
+  std::optional<unsigned> uverbs;               // N of uverbsN
+  std::optional<std::string> uverbs_dev;        // "MAJ:MIN" from sysfs, never computed: uverbs32 and up are dynamic
+  std::optional<bool> accessible;               // /dev/infiniband/uverbsN opened
+  std::optional<int> access_error;              // errno of that open
+  std::optional<std::vector<std::string>> pci_path;  // upstream ports, root first
+  std::vector<Port> ports;
+
+  bool is_accessible() const { return uverbs && accessible.value_or(true); }
+  bool is_efa() const;
+  bool is_software() const;  // rxe, siw
+  friend bool operator==(const Hca&, const Hca&) = default;
+};
+
+struct InterfaceAddress {
+  Address address;
+  std::optional<unsigned> prefix;  // length in bits of its own family; nullopt: none was given
+  std::string text;                // as it was written, for snapshots
+  friend bool operator==(const InterfaceAddress&, const InterfaceAddress&) = default;
+};
+
+struct Netdev {
+  std::string name;
+  std::optional<std::string> mac;
+  Attr<int> carrier;
+  std::optional<std::string> operstate;
+  std::optional<std::string> dev_id;
+  bool dev_id_null = false;  // snapshot says "dev_id": null
+  std::optional<int> dev_port;
+  std::optional<int> mtu;
+  std::optional<int> type;  // ARPHRD_*: 1 Ethernet, 32 InfiniBand, 772 loopback
+  std::vector<InterfaceAddress> addresses;
+  std::optional<bool> in_this_netns;
+  std::optional<std::string> pci;
+  std::optional<std::string> master;
+  std::optional<std::vector<std::string>> slaves;
+
+  // Known for live systems only (netlink), never in snapshots.
+  std::optional<std::string> kind;  // IFLA_INFO_KIND: macvlan, ipvlan, vlan, bond, veth, ...
+  int ifindex = 0;
+  int lower_ifindex = 0;               // IFLA_LINK; 0: none
+  std::optional<int> lower_netns_id;   // IFLA_LINK_NETNSID: the lower device lives in another netns
+  int master_ifindex = 0;
+
+  bool is_here() const { return in_this_netns.value_or(true); }
+  // Up with carrier. Unknown counts as up: an attribute that cannot be read must not cost a rail.
+  bool is_up() const;
+  friend bool operator==(const Netdev&, const Netdev&) = default;
+};
+
+struct Gpu {
+  std::string pci;
+  std::optional<int> numa_node;
+  std::optional<std::vector<std::string>> pci_path;
+  friend bool operator==(const Gpu&, const Gpu&) = default;
+};
+
+struct Route {
+  std::string dst;  // "default" or a CIDR
+  std::string dev;
+  unsigned table = 254;  // RT_TABLE_MAIN
+  friend bool operator==(const Route&, const Route&) = default;
+};
+
+struct Limits {
+  std::optional<std::uint64_t> memlock_soft;  // bytes; UINT64_MAX: unlimited
+  std::optional<std::uint64_t> memlock_hard;
+  std::optional<std::uint64_t> cap_eff;  // bit mask
+  std::optional<unsigned> uid;
+  std::optional<bool> initial_userns;    // false: capabilities do not count outside of the container's user namespace
+  friend bool operator==(const Limits&, const Limits&) = default;
+};
+
+enum class NetnsMode { kShared, kExclusive };
+
+struct Inventory {
+  std::optional<std::string> about;  // JSON text, carried through unread
+  std::optional<bool> rdma_cm;
+  std::vector<Hca> hcas;
+  std::vector<Netdev> netdevs;
+  std::optional<std::vector<Gpu>> gpus;
+  std::optional<std::vector<Route>> routes;
+  std::optional<NetnsMode> netns_mode;
+  std::optional<Limits> limits;
+  std::optional<std::map<std::string, std::string>> conf;  // nccl.conf files: path to text
+  std::optional<std::map<std::string, std::string>> env;   // variables already set
+
+  // Why hcas is empty, when reading said so: errno of /sys/class/infiniband (ENOENT: no RDMA driver, or no /sys).
+  std::optional<int> rdma_error;
+  // Why netdevs and routes are empty, when netlink could not be asked.
+  std::optional<std::string> net_error;
+
+  friend bool operator==(const Inventory&, const Inventory&) = default;
+};
+
+// The netdev of this netns that has the address; nullptr if there is none.
+const Netdev* find_address(const Inventory& inventory, const Address& address);
+const Netdev* find_netdev(const Inventory& inventory, std::string_view name);
+// The netdev that the main table's first default route leaves by (IPv4 before IPv6); nullptr: unknown or none.
+const Netdev* default_route_netdev(const Inventory& inventory);
+
+}  // namespace fabric

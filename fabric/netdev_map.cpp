@@ -1,0 +1,110 @@
+#include "fabric/netdev_map.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace fabric {
+namespace {
+
+constexpr int kMaxStack = 16;  // MAX_NEST_DEV is 8 (include/linux/netdevice.h); a loop in hostile input ends here
+constexpr int kLoopbackType = 772;
+
+const Netdev* by_ifindex(const std::vector<Netdev>& netdevs, int ifindex) {
+  if (ifindex == 0) return nullptr;
+  const auto found = std::find_if(netdevs.begin(), netdevs.end(),
+                                  [ifindex](const Netdev& netdev) { return netdev.ifindex == ifindex; });
+  return found == netdevs.end() ? nullptr : &*found;
+}
+
+bool stacks(const Netdev& netdev) {
+  return netdev.kind && (*netdev.kind == "macvlan" || *netdev.kind == "macvtap" || *netdev.kind == "ipvlan" ||
+                         *netdev.kind == "ipvtap" || *netdev.kind == "vlan");
+}
+
+// The lowest device of a stack: its ifindex, and the netns it lives in if that is not ours.
+std::pair<std::optional<int>, int> bottom_of(const std::vector<Netdev>& netdevs, const Netdev& netdev) {
+  const Netdev* current = &netdev;
+  for (int depth = 0; depth < kMaxStack && stacks(*current); ++depth) {
+    if (current->lower_netns_id) return {current->lower_netns_id, current->lower_ifindex};
+    const Netdev* lower = by_ifindex(netdevs, current->lower_ifindex);
+    if (!lower) break;
+    current = lower;
+  }
+  return {std::nullopt, current->ifindex};
+}
+
+}  // namespace
+
+bool is_stacked_on(const std::vector<Netdev>& netdevs, const Netdev& upper, const Netdev& lower) {
+  const Netdev* current = &upper;
+  for (int depth = 0; current && depth < kMaxStack; ++depth) {
+    if (current->name == lower.name || current->name == lower.master) return true;
+    if (current->ifindex != 0 && current->ifindex == lower.master_ifindex) return true;
+    if (!stacks(*current) || current->lower_netns_id) return false;
+    current = by_ifindex(netdevs, current->lower_ifindex);
+  }
+  return false;
+}
+
+bool leaves_netns(const std::vector<Netdev>& netdevs, const Netdev& netdev) {
+  return stacks(netdev) && bottom_of(netdevs, netdev).first.has_value();
+}
+
+GidSearch::GidSearch(const std::vector<Netdev>& netdevs, const std::optional<std::string>& port_netdev)
+    : netdevs_(&netdevs) {
+  const auto own = std::find_if(netdevs.begin(), netdevs.end(), [&](const Netdev& netdev) {
+    return port_netdev && netdev.is_here() && netdev.name == *port_netdev;
+  });
+  std::map<std::pair<std::optional<int>, int>, std::size_t> groups;
+  for (const Netdev& netdev : netdevs) {
+    if (!netdev.is_here() || !netdev.is_up() || netdev.type == kLoopbackType) continue;
+    if (own != netdevs.end()) {
+      if (is_stacked_on(netdevs, netdev, *own)) add(netdev, 0);
+      continue;
+    }
+    // The port's own netdev is elsewhere. Without stacking information (a file tree) every netdev may be over it, and
+    // all of them count as one group, so that nothing is missed; so does a physical netdev that no port claims.
+    const bool known = netdev.kind.has_value();
+    if (known && !leaves_netns(netdevs, netdev)) continue;
+    const auto key = known ? bottom_of(netdevs, netdev) : std::pair<std::optional<int>, int>{std::nullopt, 0};
+    add(netdev, groups.try_emplace(key, groups.size()).first->second);
+  }
+  if (own != netdevs.end()) group_ = 0;
+}
+
+void GidSearch::add(const Netdev& netdev, std::size_t group) {
+  for (const InterfaceAddress& own : netdev.addresses) candidates_.push_back({own.address, group, false});
+}
+
+bool GidSearch::is_own(const Address& gid) const {
+  for (const Netdev& netdev : *netdevs_) {
+    if (!netdev.is_here()) continue;
+    for (const InterfaceAddress& own : netdev.addresses) {
+      if (own.address == gid) return true;
+    }
+  }
+  return false;
+}
+
+void GidSearch::found_v2(const Address& gid) {
+  std::optional<std::size_t> group;
+  bool ambiguous = false;
+  for (Candidate& candidate : candidates_) {
+    if (candidate.address != gid) continue;
+    candidate.found = true;
+    ambiguous |= group && *group != candidate.group;
+    group = candidate.group;
+  }
+  // A macvlan has one lower device, so the first GID that is surely of one group tells which group is on this port.
+  if (!group_ && group && !ambiguous) group_ = group;
+}
+
+bool GidSearch::complete() const {
+  // No group is decided while nothing was found: any of them may still turn up, unless there is no candidate at all.
+  if (!group_) return candidates_.empty();
+  return std::all_of(candidates_.begin(), candidates_.end(),
+                     [this](const Candidate& candidate) { return candidate.found || candidate.group != *group_; });
+}
+
+}  // namespace fabric

@@ -1,0 +1,50 @@
+// Which netdevs of this network namespace can own GIDs on a port: pure, from what netlink said about stacking.
+//
+// The kernel adds a GID to a port for every address of the port's netdev and of everything stacked on it: vlan,
+// macvlan, ipvlan, the bond it is a slave of, and what is stacked on that bond
+// (drivers/infiniband/core/roce_gid_mgmt.c, is_eth_port_of_netdev_filter(), 6.12).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fabric/inventory.hpp"
+
+namespace fabric {
+
+// True if traffic of upper leaves by lower: the same netdev, or stacked on it (directly, through others or a bond).
+bool is_stacked_on(const std::vector<Netdev>& netdevs, const Netdev& upper, const Netdev& lower);
+
+// True for a netdev whose stack leaves this netns (a macvlan in a pod), so that only its GIDs tell on which port it is.
+// Never for veth, bridges and tunnels: those carry GIDs only when they are a port's own netdev.
+bool leaves_netns(const std::vector<Netdev>& netdevs, const Netdev& netdev);
+
+// Follows the scan of one port's GID table and says when every GID that this netns can own there has been seen, so that
+// the remaining slots need not be read.
+class GidSearch {
+ public:
+  // port_netdev: the port's own netdev if it is in this netns.
+  GidSearch(const std::vector<Netdev>& netdevs, const std::optional<std::string>& port_netdev);
+
+  // True if the GID is an address of this netns: its type is worth reading.
+  bool is_own(const Address& gid) const;
+  // A slot with this GID and RoCE v2 type was read.
+  void found_v2(const Address& gid);
+  bool complete() const;
+
+ private:
+  struct Candidate {
+    Address address;
+    std::size_t group = 0;  // netdevs over one lower device
+    bool found = false;
+  };
+
+  void add(const Netdev& netdev, std::size_t group);
+
+  const std::vector<Netdev>* netdevs_;
+  std::vector<Candidate> candidates_;
+  std::optional<std::size_t> group_;  // the group that turned out to be on this port
+};
+
+}  // namespace fabric

@@ -1,0 +1,70 @@
+#include "fabric/pci_sysfs.hpp"
+
+#include <algorithm>
+
+#include "fabric/sysfs.hpp"
+#include "fabric/text.hpp"
+
+namespace fabric::pci {
+namespace {
+
+constexpr std::string_view kNvidia = "0x10de";
+constexpr std::string_view kAmd = "0x1002";
+
+bool is_hex(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+  });
+}
+
+// Classes of the PCI Code and ID Assignment Specification 1.15: 03 display, 12 processing accelerators. Board
+// management controllers (ASPEED, Matrox) are display devices too, hence the vendors.
+bool is_gpu(std::string_view pci_class, std::string_view vendor) {
+  const bool accelerator = pci_class.starts_with("0x03") || pci_class.starts_with("0x12");
+  return accelerator && (vendor == kNvidia || vendor == kAmd || (vendor == "0x8086" && pci_class.starts_with("0x0380")));
+}
+
+}  // namespace
+
+bool is_address(std::string_view text) {
+  const std::size_t bus = text.find(':');
+  if (bus == std::string_view::npos || bus < 4 || bus > 8 || text.size() != bus + 8) return false;
+  return is_hex(text.substr(0, bus)) && is_hex(text.substr(bus + 1, 2)) && text[bus + 3] == ':' &&
+         is_hex(text.substr(bus + 4, 2)) && text[bus + 6] == '.' && is_hex(text.substr(bus + 7, 1));
+}
+
+std::string_view slot_of(std::string_view address) { return address.substr(0, address.rfind('.')); }
+
+std::vector<std::string> addresses_in_path(std::string_view path) {
+  std::vector<std::string> addresses;
+  for (const std::string_view part : split(path, '/')) {
+    if (is_address(part)) addresses.emplace_back(part);
+  }
+  return addresses;
+}
+
+std::vector<Gpu> read_gpus(const std::string& root) {
+  std::vector<Gpu> gpus;
+  const auto devices = sysfs::Directory::open(root + "/sys/bus/pci/devices");
+  if (!devices) return gpus;
+  for (const std::string& address : devices->list()) {
+    const auto device = devices->open_at(address.c_str());
+    if (!device) continue;
+    const auto pci_class = device->read_text("class");
+    const auto vendor = device->read_text("vendor");
+    if (!pci_class || !vendor || !is_gpu(*pci_class, *vendor)) continue;
+    gpus.push_back(Gpu{address, device->read_int("numa_node"), read_path(root, address)});
+  }
+  return gpus;
+}
+
+std::optional<std::vector<std::string>> read_path(const std::string& root, const std::string& address) {
+  const auto devices = sysfs::Directory::open(root + "/sys/bus/pci/devices");
+  const auto link = devices ? devices->read_link(address.c_str()) : std::nullopt;
+  if (!link) return std::nullopt;
+  auto path = addresses_in_path(*link);
+  if (!path.empty()) path.pop_back();  // the function itself
+  return path;
+}
+
+}  // namespace fabric::pci

@@ -1,0 +1,246 @@
+#include "fabric/rdma_sysfs.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+
+#include "fabric/netdev_map.hpp"
+#include "fabric/pci_sysfs.hpp"
+#include "fabric/sysfs.hpp"
+#include "fabric/text.hpp"
+
+namespace fabric::rdma_sysfs {
+namespace {
+
+using sysfs::Directory;
+
+struct VerbsNode {
+  unsigned number = 0;
+  std::optional<std::string> dev;  // "MAJ:MIN"
+};
+
+// HCA name to its uverbs node. The kernel numbers them on its own: uverbs3 need not belong to mlx5_3.
+std::map<std::string, VerbsNode> read_verbs_nodes(const std::string& root, bool full) {
+  std::map<std::string, VerbsNode> nodes;
+  const auto verbs = Directory::open(root + "/sys/class/infiniband_verbs");
+  if (!verbs) return nodes;
+  constexpr std::string_view kPrefix = "uverbs";
+  for (const std::string& entry : verbs->list()) {
+    if (!entry.starts_with(kPrefix)) continue;
+    const auto number = parse_number<unsigned>(std::string_view(entry).substr(kPrefix.size()));
+    if (!number) continue;
+    const auto hca = verbs->read_text((entry + "/ibdev").c_str());
+    if (!hca) continue;
+    nodes[*hca] = VerbsNode{*number, full ? verbs->read_text((entry + "/dev").c_str()) : std::nullopt};
+  }
+  return nodes;
+}
+
+// The errno of opening the node as libibverbs does, 0 if it opens.
+int probe_node(const std::string& root, unsigned number) {
+  const std::string path = root + "/dev/infiniband/uverbs" + std::to_string(number);
+  const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  return fd.ok() ? 0 : errno;
+}
+
+// rxe has no device link but names its netdev in "parent" (drivers/infiniband/sw/rxe/rxe_verbs.c); siw has neither and
+// is an iWARP node.
+std::optional<std::string> software_driver(const Directory& hca) {
+  if (hca.contains("parent")) return "rdma_rxe";
+  const auto node_type = hca.read_text("node_type");
+  if (node_type && node_type->starts_with("4:")) return "siw";
+  return std::nullopt;
+}
+
+// The netdev below HCA/device/net that belongs to the port: dev_port counts from 0 (mlx4 has both ports on one
+// function). In switchdev mode the representors of VFs are there too, told apart by phys_port_name.
+std::optional<std::string> hardware_netdev(const std::string& root, const Directory& hca, unsigned port) {
+  const auto net = hca.open_at("device/net");
+  if (!net) return std::nullopt;
+  std::optional<std::string> chosen;
+  bool chosen_is_representor = false;
+  for (const std::string& name : net->list()) {
+    const auto netdev = Directory::open(root + "/sys/class/net/" + name);
+    if (!netdev || static_cast<unsigned>(netdev->read_int("dev_port").value_or(0)) + 1 != port) continue;
+    const std::string phys = netdev->read_text("phys_port_name").value_or("");
+    const bool representor = phys.find("vf") != std::string::npos || phys.find("sf") != std::string::npos;
+    if (chosen && (representor || !chosen_is_representor)) continue;
+    chosen = name;
+    chosen_is_representor = representor;
+  }
+  return chosen;
+}
+
+std::optional<std::string> port_netdev(const Scan& scan, const Directory& hca, const Hca& values, const Port& port) {
+  // RDMA netlink names the netdev only if it is in this netns, which a name in sysfs cannot tell; it does not know the
+  // IPoIB netdev of an InfiniBand port.
+  if (scan.port_netdevs && !port.is_infiniband()) {
+    const auto found = scan.port_netdevs->find({values.name, port.number});
+    return found == scan.port_netdevs->end() ? std::nullopt : std::optional(found->second);
+  }
+  auto name = values.pci ? hardware_netdev(scan.root, hca, port.number) : hca.read_text("parent");
+  const bool here = name && std::any_of(scan.netdevs->begin(), scan.netdevs->end(), [&](const Netdev& netdev) {
+                      return netdev.is_here() && netdev.name == *name;
+                    });
+  return here ? name : std::nullopt;
+}
+
+// Number as a C string, without an allocation: a table has up to 1,024 slots.
+class SlotName {
+ public:
+  explicit SlotName(unsigned index) { *std::to_chars(text_, text_ + sizeof text_ - 1, index).ptr = '\0'; }
+  const char* c_str() const { return text_; }
+
+ private:
+  char text_[16];
+};
+
+// Reads the GID table slot by slot. In full mode every slot with its type and ndev; else only until the search is
+// complete, and types only of our own GIDs.
+void read_gids(const Scan& scan, const Directory& port_dir, Port& port) {
+  const auto gids = port_dir.open_at("gids");
+  if (!gids) {
+    port.gids_error = errno;
+    port.gids_complete = false;
+    return;
+  }
+  const auto types = port_dir.open_at("gid_attrs/types");
+  const auto ndevs = scan.full ? port_dir.open_at("gid_attrs/ndevs") : std::nullopt;
+  GidSearch search(*scan.netdevs, port.netdev);
+  // A real table has the slots 0..n-1; in a file tree or a prepared view some may be missing, so a missing slot ends
+  // nothing until the listing says so.
+  unsigned limit = 0;
+  bool listed = false;
+  for (unsigned index = 0;; ++index) {
+    if (!scan.full && search.complete()) {
+      port.gids_complete = false;
+      return;
+    }
+    const SlotName slot(index);
+    const auto text = gids->read(slot.c_str());
+    if (const auto* failed = std::get_if<Unreadable>(&text)) {
+      if (failed->code == ENOENT) {
+        if (!listed) {
+          listed = true;
+          for (const std::string& name : gids->list()) {
+            limit = std::max(limit, parse_number<unsigned>(name).value_or(0) + 1);
+          }
+        }
+        if (index >= limit) {
+          port.gid_tbl_len = limit;
+          return;
+        }
+      } else {
+        port.gids_error = failed->code;
+      }
+      if (index > 65536) return;  // port_attr.gid_tbl_len is an int of at most 16 bits in every driver
+      continue;
+    }
+    const auto gid = parse_address(std::get<std::string>(text));
+    if (!gid || gid->is_zero()) continue;
+    GidEntry entry{index, *gid, std::nullopt, std::nullopt};
+    const bool own = scan.full || search.is_own(*gid);
+    if (own && types) entry.type = types->read(slot.c_str());
+    if (scan.full && ndevs) {
+      auto ndev = ndevs->read(slot.c_str());
+      const auto* gone = std::get_if<Unreadable>(&ndev);
+      if (!gone || gone->code != ENOENT) entry.ndev = std::move(ndev);
+    }
+    if (own && entry.is_v2()) search.found_v2(*gid);
+    port.gids.push_back(std::move(entry));
+  }
+}
+
+Port read_port(const Scan& scan, const Directory& hca_dir, const Hca& hca, const Directory& dir, unsigned number) {
+  Port port;
+  port.number = number;
+  port.state = dir.read("state");
+  port.link_layer = dir.read("link_layer");
+  port.rate = dir.read("rate");
+  port.phys_state = dir.read("phys_state");
+  if (scan.full) {
+    port.lid = dir.read_text("lid");
+    port.sm_lid = dir.read_text("sm_lid");
+  }
+  const bool wanted = port.is_active() && port.is_ethernet() && hca.is_accessible();
+  if (scan.full || port.is_active()) port.netdev = port_netdev(scan, hca_dir, hca, port);
+  if (scan.full || wanted) {
+    read_gids(scan, dir, port);
+  } else {
+    port.gids_complete = false;
+  }
+  return port;
+}
+
+void read_details(const std::string& root, const Directory& dir, Hca& hca, std::vector<std::string> path) {
+  hca.node_type = dir.read_text("node_type").value_or("");
+  hca.numa_node = hca.pci ? dir.read_int("device/numa_node") : std::optional(-1);
+  hca.device_id = dir.read_text("device/device");
+  hca.pci_class = dir.read_text("device/class");
+  hca.fw_ver = dir.read_text("fw_ver");
+  if (hca.pci) {
+    if (!path.empty()) path.pop_back();
+    hca.pci_path = path.empty() ? pci::read_path(root, *hca.pci) : std::optional(std::move(path));
+  }
+}
+
+std::optional<Hca> read_hca(const Scan& scan, const Directory& infiniband, const std::string& name,
+                            const std::map<std::string, VerbsNode>& nodes) {
+  const auto dir = infiniband.open_at(name.c_str());
+  if (!dir) return std::nullopt;
+  Hca hca;
+  hca.name = name;
+  hca.node_guid = dir->read_text("node_guid").value_or("");
+  auto path = pci::addresses_in_path(infiniband.read_link(name.c_str()).value_or(""));
+  if (const auto device = dir->read_link_name("device"); device && pci::is_address(*device)) {
+    hca.pci = device;
+  } else if (!path.empty()) {
+    hca.pci = path.back();  // a sub-function sits on the auxiliary bus below its PCI function
+  }
+  hca.driver = dir->read_link_name("device/driver");
+  if (!hca.driver && !hca.pci) hca.driver = software_driver(*dir);
+  hca.vendor = dir->read_text("device/vendor");
+  hca.physfn = dir->read_link_name("device/physfn");
+  if (scan.full) read_details(scan.root, *dir, hca, std::move(path));
+  if (const auto node = nodes.find(name); node != nodes.end()) {
+    hca.uverbs = node->second.number;
+    hca.uverbs_dev = node->second.dev;
+    const int error = probe_node(scan.root, node->second.number);
+    hca.accessible = error == 0;
+    if (error != 0) hca.access_error = error;
+  } else {
+    hca.accessible = false;
+  }
+  const auto ports = dir->open_at("ports");
+  if (!ports) return hca;
+  for (const std::string& entry : ports->list()) {
+    const auto number = parse_number<unsigned>(entry);
+    const auto port_dir = number ? ports->open_at(entry.c_str()) : std::nullopt;
+    if (port_dir) hca.ports.push_back(read_port(scan, *dir, hca, *port_dir, *number));
+  }
+  return hca;
+}
+
+}  // namespace
+
+std::vector<std::string> list_hcas(const std::string& root, int& error) {
+  const auto infiniband = Directory::open(root + "/sys/class/infiniband");
+  error = infiniband ? 0 : errno;
+  return infiniband ? infiniband->list() : std::vector<std::string>();
+}
+
+std::vector<Hca> read_hcas(const Scan& scan, const std::vector<std::string>& names) {
+  std::vector<Hca> hcas;
+  const auto infiniband = Directory::open(scan.root + "/sys/class/infiniband");
+  if (!infiniband) return hcas;
+  const auto nodes = read_verbs_nodes(scan.root, scan.full);
+  for (const std::string& name : names) {
+    if (auto hca = read_hca(scan, *infiniband, name, nodes)) hcas.push_back(std::move(*hca));
+  }
+  return hcas;
+}
+
+}  // namespace fabric::rdma_sysfs

@@ -1,0 +1,30 @@
+// HCAs and their ports from /sys/class/infiniband (kernel Documentation/ABI/stable/sysfs-class-infiniband, 6.12).
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fabric/inventory.hpp"
+
+namespace fabric::rdma_sysfs {
+
+// HCA name and port to the port's own netdev in this netns; an HCA whose ports are not in the map was not known.
+using PortNetdevs = std::map<std::pair<std::string, unsigned>, std::string>;
+
+struct Scan {
+  std::string root;
+  bool full = false;
+  const std::vector<Netdev>* netdevs = nullptr;
+  // What RDMA netlink said; nullptr: it could not be asked, sysfs has to do.
+  const PortNetdevs* port_netdevs = nullptr;
+};
+
+// Names of the HCAs in natural order. error: errno of /sys/class/infiniband, 0 if it could be read.
+std::vector<std::string> list_hcas(const std::string& root, int& error);
+
+// The named HCAs, as far as they are still there.
+std::vector<Hca> read_hcas(const Scan& scan, const std::vector<std::string>& names);
+
+}  // namespace fabric::rdma_sysfs

@@ -1,0 +1,98 @@
+// Result<T>: a value, or an Error that carries a sentence and an errno. It is named after std::expected, which Debian 12's
+// C++20 library lacks, so that it can become it later.
+//
+// The project returns errors instead of throwing them: much of it runs between fork, setns and exec, where unwinding
+// has no place to go. What throws (nlohmann/json, bad_alloc) is caught where it is called.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+
+namespace fabric {
+
+// message: verb, quoted object, cause; context is added in front by wrap(). hint: the remedy, where one is known.
+// code: the errno behind it, 0 if there is none.
+struct Error {
+  std::string message;
+  int code = 0;
+  std::string hint = {};
+};
+
+template <typename T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}          // NOLINT(google-explicit-constructor)
+  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}      // NOLINT(google-explicit-constructor)
+
+  bool has_value() const { return state_.index() == 0; }
+  explicit operator bool() const { return has_value(); }
+
+  T& value() & { return std::get<0>(state_); }
+  const T& value() const& { return std::get<0>(state_); }
+  T&& value() && { return std::get<0>(std::move(state_)); }
+  Error& error() & { return std::get<1>(state_); }
+  const Error& error() const& { return std::get<1>(state_); }
+  Error&& error() && { return std::get<1>(std::move(state_)); }
+
+  T* operator->() { return &value(); }
+  const T* operator->() const { return &value(); }
+  T& operator*() & { return value(); }
+  const T& operator*() const& { return value(); }
+
+ private:
+  std::variant<T, Error> state_;
+};
+
+template <>
+class [[nodiscard]] Result<void> {
+ public:
+  Result() = default;
+  Result(Error error) : error_(std::move(error)) {}  // NOLINT(google-explicit-constructor)
+
+  bool has_value() const { return !error_; }
+  explicit operator bool() const { return has_value(); }
+  Error& error() & { return *error_; }
+  const Error& error() const& { return *error_; }
+  Error&& error() && { return *std::move(error_); }
+
+ private:
+  std::optional<Error> error_;
+};
+
+template <typename... Args>
+Error make_error(fmt::format_string<Args...> format, Args&&... args) {
+  return Error{fmt::format(format, std::forward<Args>(args)...), 0};
+}
+
+// The error of a system call: "<sentence>: <text of code>".
+template <typename... Args>
+Error sys_error(int code, fmt::format_string<Args...> format, Args&&... args) {
+  return Error{fmt::format("{}: {}", fmt::format(format, std::forward<Args>(args)...), std::strerror(code)), code};
+}
+
+// Adds what the caller was doing in front of what went wrong.
+inline Error wrap(Error error, std::string_view context) {
+  error.message = fmt::format("{}: {}", context, error.message);
+  return error;
+}
+
+}  // namespace fabric
+
+// Evaluates to the value of a Result, or returns its error from the calling function.
+#define TRY(expression)                                                  \
+  __extension__({                                                        \
+    auto try_result_ = (expression);                                     \
+    if (!try_result_.has_value()) return std::move(try_result_).error(); \
+    std::move(try_result_).value();                                      \
+  })
+
+// The same for a Result<void>.
+#define TRY_VOID(expression)                                                                        \
+  do {                                                                                              \
+    if (auto try_result_ = (expression); !try_result_.has_value()) return std::move(try_result_).error(); \
+  } while (false)

@@ -1,0 +1,114 @@
+#include "fabric/sysfs.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "fabric/text.hpp"
+
+namespace fabric::sysfs {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+// O_NONBLOCK: a FIFO in place of an attribute must not stop the start of a trainer.
+constexpr int kReadFlags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+
+struct CloseDir {
+  void operator()(DIR* dir) const { closedir(dir); }
+};
+
+ssize_t read_some(int fd, char* buffer, std::size_t size) {
+  ssize_t count = 0;
+  do {
+    count = ::read(fd, buffer, size);
+  } while (count < 0 && errno == EINTR);
+  return count;
+}
+
+}  // namespace
+
+std::optional<Directory> Directory::open(const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.ok()) return std::nullopt;
+  return Directory(std::move(fd));
+}
+
+std::optional<Directory> Directory::open_at(const char* name) const {
+  UniqueFd fd(::openat(fd_.get(), name, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.ok()) return std::nullopt;
+  return Directory(std::move(fd));
+}
+
+Attr<std::string> Directory::read(const char* name) const {
+  const UniqueFd fd(::openat(fd_.get(), name, kReadFlags));
+  if (!fd.ok()) return Unreadable{errno};
+  char buffer[kPage];
+  const ssize_t count = read_some(fd.get(), buffer, sizeof buffer);
+  if (count < 0) return Unreadable{errno};
+  return std::string(trim(std::string_view(buffer, static_cast<std::size_t>(count))));
+}
+
+std::optional<std::string> Directory::read_text(const char* name) const {
+  auto value = read(name);
+  auto* text = std::get_if<std::string>(&value);
+  if (!text || text->empty()) return std::nullopt;
+  return std::move(*text);
+}
+
+std::optional<int> Directory::read_int(const char* name) const {
+  const auto text = read_text(name);
+  return text ? parse_number<int>(*text) : std::nullopt;
+}
+
+std::optional<std::string> Directory::read_link(const char* name) const {
+  char buffer[kPage];
+  const ssize_t length = ::readlinkat(fd_.get(), name, buffer, sizeof buffer);
+  if (length <= 0) return std::nullopt;
+  return std::string(buffer, static_cast<std::size_t>(length));
+}
+
+std::optional<std::string> Directory::read_link_name(const char* name) const {
+  auto target = read_link(name);
+  if (!target) return std::nullopt;
+  return target->substr(target->rfind('/') + 1);
+}
+
+bool Directory::contains(const char* name) const { return ::faccessat(fd_.get(), name, F_OK, 0) == 0; }
+
+std::vector<std::string> Directory::list() const {
+  std::vector<std::string> names;
+  UniqueFd copy(::openat(fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const std::unique_ptr<DIR, CloseDir> dir(copy.ok() ? fdopendir(copy.get()) : nullptr);
+  if (!dir) return names;
+  (void)copy.release();
+  while (const dirent* entry = readdir(dir.get())) {
+    if (std::strcmp(entry->d_name, ".") != 0 && std::strcmp(entry->d_name, "..") != 0) names.emplace_back(entry->d_name);
+  }
+  std::sort(names.begin(), names.end(), natural_less);
+  return names;
+}
+
+Attr<std::string> read_file(const std::string& path, std::size_t limit) {
+  const UniqueFd fd(::open(path.c_str(), kReadFlags));
+  if (!fd.ok()) return Unreadable{errno};
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return Unreadable{errno};
+  if (S_ISDIR(info.st_mode)) return Unreadable{EISDIR};
+  std::string text;
+  char buffer[16 * kPage];
+  for (;;) {
+    const ssize_t count = read_some(fd.get(), buffer, sizeof buffer);
+    if (count < 0) return Unreadable{errno};
+    if (count == 0) return text;
+    text.append(buffer, static_cast<std::size_t>(count));
+    if (text.size() > limit) return Unreadable{EFBIG};
+  }
+}
+
+}  // namespace fabric::sysfs

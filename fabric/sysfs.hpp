@@ -1,0 +1,43 @@
+// Reading attributes from sysfs and procfs, relative to open directories so that a table of 256 GIDs costs no path walk.
+// Every failure is a value (an errno): attributes come and go while a device is unplugged.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fabric/inventory.hpp"
+#include "fabric/unique_fd.hpp"
+
+namespace fabric::sysfs {
+
+class Directory {
+ public:
+  // nullopt with errno set when path cannot be opened as a directory.
+  static std::optional<Directory> open(const std::string& path);
+  std::optional<Directory> open_at(const char* name) const;
+
+  // The attribute without trailing white space; at most a page, as the kernel prints them.
+  Attr<std::string> read(const char* name) const;
+  // read(), with an unreadable or empty attribute as nullopt.
+  std::optional<std::string> read_text(const char* name) const;
+  std::optional<int> read_int(const char* name) const;
+  // The target of a symbolic link, as stored.
+  std::optional<std::string> read_link(const char* name) const;
+  // The last component of that target: the driver of .../driver, the PCI address of .../device.
+  std::optional<std::string> read_link_name(const char* name) const;
+  bool contains(const char* name) const;
+  // Entries without "." and "..", in natural order ("mlx5_2" before "mlx5_10").
+  std::vector<std::string> list() const;
+  int fd() const { return fd_.get(); }
+
+ private:
+  explicit Directory(UniqueFd fd) : fd_(std::move(fd)) {}
+  UniqueFd fd_;
+};
+
+// The content of a regular file of at most limit bytes: for files that are longer than an attribute. EFBIG beyond it.
+Attr<std::string> read_file(const std::string& path, std::size_t limit);
+
+}  // namespace fabric::sysfs

@@ -1,0 +1,142 @@
+#include "fabric/text.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+namespace fabric {
+namespace {
+
+constexpr int kMaxErrno = 4095;  // MAX_ERRNO, include/linux/err.h
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// Length of the valid UTF-8 sequence at the start of text, 0 if there is none.
+std::size_t utf8_length(std::string_view text) {
+  const auto lead = static_cast<unsigned char>(text[0]);
+  const std::size_t length = lead < 0x80 ? 1 : lead >= 0xc2 && lead < 0xe0 ? 2 : lead >= 0xe0 && lead < 0xf0 ? 3
+                             : lead >= 0xf0 && lead < 0xf5                 ? 4
+                                                                           : 0;
+  if (length == 0 || length > text.size()) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) return 0;
+  }
+  return length;
+}
+
+}  // namespace
+
+std::optional<double> parse_decimal(std::string_view text) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value, std::chars_format::fixed);
+  if (error != std::errc{} || stop != end || text.empty()) return std::nullopt;
+  return value;
+}
+
+std::string_view trim(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r\n";
+  const std::size_t first = text.find_first_not_of(kBlank);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (;;) {
+    const std::size_t end = text.find(separator);
+    parts.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::string join(const std::vector<std::string>& parts, std::string_view separator) {
+  return fmt::format("{}", fmt::join(parts, separator));
+}
+
+bool glob_match(std::string_view pattern, std::string_view text) {
+  std::size_t p = 0;
+  std::size_t t = 0;
+  std::size_t star = std::string_view::npos;  // last '*' seen, and the text position tried after it
+  std::size_t retry = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      retry = t;
+    } else if (p < pattern.size() && pattern[p] == text[t]) {
+      ++p;
+      ++t;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      t = ++retry;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+bool natural_less(std::string_view left, std::string_view right) {
+  std::size_t l = 0;
+  std::size_t r = 0;
+  while (l < left.size() && r < right.size()) {
+    if (!is_digit(left[l]) || !is_digit(right[r])) {
+      if (left[l] != right[r]) return left[l] < right[r];
+      ++l;
+      ++r;
+      continue;
+    }
+    while (l < left.size() && left[l] == '0') ++l;
+    while (r < right.size() && right[r] == '0') ++r;
+    std::size_t l_end = l;
+    std::size_t r_end = r;
+    while (l_end < left.size() && is_digit(left[l_end])) ++l_end;
+    while (r_end < right.size() && is_digit(right[r_end])) ++r_end;
+    if (l_end - l != r_end - r) return l_end - l < r_end - r;
+    const int order = left.substr(l, l_end - l).compare(right.substr(r, r_end - r));
+    if (order != 0) return order < 0;
+    l = l_end;
+    r = r_end;
+  }
+  if (left.size() - l != right.size() - r) return left.size() - l < right.size() - r;
+  return left < right;
+}
+
+std::string printable(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    const auto lead = static_cast<unsigned char>(text[0]);
+    // C1 controls (U+0080..U+009F) are two bytes, c2 80 .. c2 9f, and some terminals obey them.
+    const bool control = (length == 1 && (lead < 0x20 || lead == 0x7f)) ||
+                         (length == 2 && lead == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0);
+    if (length == 0 || control) {
+      out += '?';
+    } else {
+      out += text.substr(0, length);
+    }
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return out;
+}
+
+std::string errno_name(int code) {
+  const char* name = strerrorname_np(code);
+  return name ? name : fmt::format("E{}", code);
+}
+
+std::optional<int> errno_number(std::string_view name) {
+  for (int code = 1; code < 134; ++code) {
+    const char* known = strerrorname_np(code);
+    if (known && name == known) return code;
+  }
+  if (name.empty() || name[0] != 'E') return std::nullopt;
+  const auto number = parse_number<int>(name.substr(1));
+  if (!number || *number < 1 || *number > kMaxErrno) return std::nullopt;
+  return number;
+}
+
+}  // namespace fabric

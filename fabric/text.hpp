@@ -1,0 +1,43 @@
+// Small parsers shared by everything that reads text somebody else wrote.
+#pragma once
+
+#include <charconv>
+#include <concepts>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fabric {
+
+// The whole of text as an integer of type T; nullopt for anything else, overflow included.
+template <std::integral T>
+std::optional<T> parse_number(std::string_view text, int base = 10) {
+  T value{};
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value, base);
+  if (error != std::errc{} || stop != end || text.empty()) return std::nullopt;
+  return value;
+}
+
+// The same for "2.5".
+std::optional<double> parse_decimal(std::string_view text);
+
+std::string_view trim(std::string_view text);
+// "a,,b" is {"a", "", "b"}; "" is {""}.
+std::vector<std::string_view> split(std::string_view text, char separator);
+std::string join(const std::vector<std::string>& parts, std::string_view separator);
+// Shell glob with only '*'; linear in the product of the lengths whatever the pattern.
+bool glob_match(std::string_view pattern, std::string_view text);
+// Orders "mlx5_2" before "mlx5_10".
+bool natural_less(std::string_view left, std::string_view right);
+// What a terminal or a log line may show of a name that an image or a device chose: control characters and invalid
+// UTF-8 become '?'.
+std::string printable(std::string_view text);
+
+// "EINVAL" for 22; "E999" for numbers glibc does not know.
+std::string errno_name(int code);
+// 22 for "EINVAL"; nullopt for unknown names.
+std::optional<int> errno_number(std::string_view name);
+
+}  // namespace fabric

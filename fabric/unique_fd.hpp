@@ -1,0 +1,45 @@
+// Owns one file descriptor. Closes exactly once and never retries close() on EINTR: on Linux the descriptor is gone by
+// then, and a second close could hit a descriptor that another thread has just opened (close(2), "Dealing with error
+// returns from close()").
+#pragma once
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace fabric {
+
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_(fd) {}
+  UniqueFd(UniqueFd&& other) noexcept : fd_(other.release()) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept {
+    if (this != &other) reset(other.release());
+    return *this;
+  }
+  UniqueFd(const UniqueFd&) = delete;
+  UniqueFd& operator=(const UniqueFd&) = delete;
+  ~UniqueFd() { reset(); }
+
+  // -1 when empty.
+  int get() const { return fd_; }
+  bool ok() const { return fd_ >= 0; }
+  bool operator!() const = delete;  // 0 is a valid descriptor: ask ok()
+
+  [[nodiscard]] int release() { return std::exchange(fd_, -1); }
+
+  // Keeps errno, so that an error path may close before it reports.
+  void reset(int fd = -1) {
+    const int saved = errno;
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = fd;
+    errno = saved;
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+}  // namespace fabric

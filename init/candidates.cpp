@@ -1,0 +1,232 @@
+#include "init/candidates.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <set>
+
+#include "fabric/netdev_map.hpp"
+#include "fabric/text.hpp"
+
+namespace init {
+namespace {
+
+using fabric::GidEntry;
+using fabric::Hca;
+using fabric::Inventory;
+using fabric::Netdev;
+using fabric::Port;
+using fabric::printable;
+
+constexpr std::string_view kNodeRemedy =
+    "give the container the device: rdma-hook, CDI, a device plugin or --device=/dev/infiniband";
+constexpr std::string_view kNetdevRemedy =
+    "give the pod a netdev of this HCA (macvlan, SR-IOV or host-device network) or the host's network";
+
+void block(Candidate& candidate, Obstacle obstacle, std::string reason, std::string_view remedy = {}) {
+  candidate.obstacle = obstacle;
+  candidate.reason = std::move(reason);
+  candidate.remedy = remedy;
+}
+
+GidRank rank_of(const fabric::Address& gid) {
+  if (gid.is_ipv4()) return GidRank::kIpv4;
+  return gid.is_link_local() ? GidRank::kLinkLocal : GidRank::kIpv6;
+}
+
+std::string text_of(const fabric::Attr<std::string>& attr) {
+  if (const auto* failed = std::get_if<fabric::Unreadable>(&attr)) return fabric::errno_name(failed->code);
+  return printable(std::get<std::string>(attr));
+}
+
+void check_node(const Hca& hca, Candidate& candidate) {
+  if (!hca.uverbs) {
+    return block(candidate, Obstacle::kNoNode, "the kernel has no uverbs node for it", "load the module ib_uverbs");
+  }
+  if (hca.is_accessible()) return;
+  const std::string node = fmt::format("/dev/infiniband/uverbs{}", *hca.uverbs);
+  const int error = hca.access_error.value_or(0);
+  if (error == EPERM) {
+    return block(candidate, Obstacle::kRefused, fmt::format("{}: the device cgroup refuses open", node), kNodeRemedy);
+  }
+  if (error == EACCES) {
+    return block(candidate, Obstacle::kRefused, fmt::format("{}: no permission to open it as this user", node),
+                 "make the node's mode 0666, or run as its owner");
+  }
+  if (error == 0 || error == ENOENT) {
+    return block(candidate, Obstacle::kNoNode, fmt::format("no device node {} in this container", node), kNodeRemedy);
+  }
+  block(candidate, Obstacle::kRefused, fmt::format("{}: {}", node, std::strerror(error)), kNodeRemedy);
+}
+
+void check_port(const Port& port, Candidate& candidate) {
+  if (!port.is_active()) {
+    return block(candidate, Obstacle::kNotActive,
+                 fmt::format("port state {} (physical state {})", text_of(port.state), text_of(port.phys_state)),
+                 "check cable, switch port, subnet manager (InfiniBand) or `ip link set NETDEV up` (RoCE)");
+  }
+  if (!port.is_infiniband() && !port.is_ethernet()) {
+    block(candidate, Obstacle::kLinkLayer,
+          fmt::format("link layer {}: neither InfiniBand nor Ethernet", text_of(port.link_layer)));
+  }
+}
+
+// Collects the GIDs of this netns, and what speaks against those that are not usable.
+struct GidSurvey {
+  std::vector<UsableGid> usable;
+  const GidEntry* foreign = nullptr;
+  const GidEntry* on_down_netdev = nullptr;
+  std::string down_netdev;
+  const GidEntry* unreadable = nullptr;
+  const GidEntry* v1 = nullptr;
+};
+
+GidSurvey survey_gids(const Inventory& inventory, const Port& port) {
+  GidSurvey survey;
+  for (const GidEntry& entry : port.gids) {
+    if (entry.gid.is_zero()) continue;
+    const Netdev* owner = fabric::find_address(inventory, entry.gid);
+    if (!owner) {
+      // A link-local GID says least about whose table it is.
+      if (!survey.foreign || survey.foreign->gid.is_link_local()) survey.foreign = &entry;
+    } else if (!owner->is_up()) {
+      survey.on_down_netdev = &entry;
+      survey.down_netdev = owner->name;
+    } else if (entry.is_v2()) {
+      survey.usable.push_back({entry.index, entry.gid, rank_of(entry.gid), owner->name});
+    } else if (!entry.type || std::holds_alternative<fabric::Unreadable>(*entry.type)) {
+      survey.unreadable = &entry;
+    } else {
+      survey.v1 = &entry;
+    }
+  }
+  return survey;
+}
+
+void explain_no_gid(const Inventory& inventory, const Port& port, const GidSurvey& survey, Candidate& candidate) {
+  if (inventory.net_error) {
+    return block(candidate, Obstacle::kAddressesUnknown,
+                 fmt::format("addresses of this network namespace are unknown: {}", *inventory.net_error),
+                 "allow AF_NETLINK sockets in the seccomp profile");
+  }
+  if (survey.on_down_netdev) {
+    return block(candidate, Obstacle::kNetdevDown,
+                 fmt::format("GID {} is {} of {}, which is down or has no carrier", survey.on_down_netdev->index,
+                             to_string(survey.on_down_netdev->gid), printable(survey.down_netdev)),
+                 fmt::format("ip link set {} up", printable(survey.down_netdev)));
+  }
+  if (survey.v1) {
+    return block(candidate, Obstacle::kOnlyV1,
+                 fmt::format("only RoCE v1 (or iWARP) GIDs, e.g. index {}", survey.v1->index),
+                 "switch the HCA to RoCE v2");
+  }
+  if (survey.unreadable) {
+    return block(candidate, Obstacle::kTypeUnreadable,
+                 fmt::format("type of GID {} ({}) cannot be read", survey.unreadable->index,
+                             to_string(survey.unreadable->gid)));
+  }
+  if (port.gids_error) {
+    return block(candidate, Obstacle::kTableUnreadable,
+                 fmt::format("GID table cannot be read: {}", std::strerror(*port.gids_error)));
+  }
+  if (survey.foreign) {
+    return block(candidate, Obstacle::kForeign,
+                 fmt::format("no GID of this network namespace: index {} is {}, an address of another one",
+                             survey.foreign->index, to_string(survey.foreign->gid)),
+                 kNetdevRemedy);
+  }
+  if (port.netdev) {
+    return block(candidate, Obstacle::kNoNetdev,
+                 fmt::format("no GID for an address of {}", printable(*port.netdev)),
+                 fmt::format("give {} an address", printable(*port.netdev)));
+  }
+  block(candidate, Obstacle::kNoNetdev, "no netdev of this HCA in this network namespace, its GID table has nothing of ours",
+        kNetdevRemedy);
+}
+
+std::string describe(const GidFilter& filter) {
+  std::vector<std::string> parts;
+  for (const fabric::Cidr& cidr : filter.cidrs) parts.push_back(to_string(cidr));
+  if (filter.family) parts.emplace_back(*filter.family == fabric::Family::kIpv4 ? "IPv4" : "IPv6");
+  if (!filter.link_local) parts.emplace_back("not link-local");
+  return fabric::join(parts, ", ");
+}
+
+void check_gids(const Inventory& inventory, const GidFilter& filter, const Port& port, Candidate& candidate) {
+  GidSurvey survey = survey_gids(inventory, port);
+  for (const UsableGid& gid : survey.usable) {
+    candidate.netdevs.push_back(gid.netdev);
+    if (filter.allows(gid.gid)) candidate.gids.push_back(gid);
+  }
+  if (!candidate.gids.empty()) return;
+  if (survey.usable.empty()) return explain_no_gid(inventory, port, survey, candidate);
+  block(candidate, Obstacle::kFiltered,
+        fmt::format("no GID that the options allow ({}): it has {}", describe(filter),
+                    to_string(survey.usable.back().gid)),
+        "change --cidr, --family or --no-link-local, or the address");
+}
+
+// A snapshot does not say which netdev is a port's own, but both name their PCI function.
+void add_netdev_names(const Inventory& inventory, const Hca& hca, const Port& port, Candidate& candidate) {
+  std::vector<std::string>& names = candidate.netdevs;
+  if (port.netdev) names.insert(names.begin(), *port.netdev);
+  for (const Netdev& netdev : inventory.netdevs) {
+    if (!port.netdev && netdev.is_here() && hca.pci && netdev.pci == hca.pci &&
+        static_cast<unsigned>(netdev.dev_port.value_or(0)) + 1 == port.number) {
+      names.insert(names.begin(), netdev.name);
+    }
+  }
+  std::vector<std::string> unique;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const Netdev* netdev = fabric::find_netdev(inventory, names[i]);
+    if (netdev && netdev->master && fabric::find_netdev(inventory, *netdev->master)) names.push_back(*netdev->master);
+    if (std::find(unique.begin(), unique.end(), names[i]) == unique.end()) unique.push_back(names[i]);
+    if (names.size() > 64) break;  // masters that name each other
+  }
+  names = std::move(unique);
+}
+
+}  // namespace
+
+bool GidFilter::allows(const fabric::Address& gid) const {
+  if (!link_local && gid.is_link_local()) return false;
+  if (family && gid.family() != *family) return false;
+  return cidrs.empty() || std::any_of(cidrs.begin(), cidrs.end(),
+                                      [&](const fabric::Cidr& cidr) { return cidr.contains(gid); });
+}
+
+std::string Candidate::name() const { return fmt::format("{}:{}", hca->name, port->number); }
+
+const UsableGid* Candidate::best(GidRank rank) const {
+  const auto found = std::find_if(gids.begin(), gids.end(), [rank](const UsableGid& gid) { return gid.rank == rank; });
+  return found == gids.end() ? nullptr : &*found;
+}
+
+std::vector<Candidate> find_candidates(const Inventory& inventory, const GidFilter& filter) {
+  std::vector<Candidate> candidates;
+  for (const Hca& hca : inventory.hcas) {
+    for (const Port& port : hca.ports) {
+      Candidate candidate;
+      candidate.hca = &hca;
+      candidate.port = &port;
+      check_node(hca, candidate);
+      if (candidate.usable()) check_port(port, candidate);
+      if (candidate.usable() && port.is_ethernet()) check_gids(inventory, filter, port, candidate);
+      add_netdev_names(inventory, hca, port, candidate);
+      candidates.push_back(std::move(candidate));
+    }
+  }
+  return candidates;
+}
+
+std::size_t count_usable_hcas(const std::vector<Candidate>& candidates) {
+  std::set<const Hca*> hcas;
+  for (const Candidate& candidate : candidates) {
+    if (candidate.usable()) hcas.insert(candidate.hca);
+  }
+  return hcas.size();
+}
+
+}  // namespace init

@@ -1,0 +1,208 @@
+#include "init/choice.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "fabric/netdev_map.hpp"
+#include "fabric/pci_sysfs.hpp"
+#include "fabric/text.hpp"
+
+namespace init {
+namespace {
+
+using fabric::Inventory;
+
+// A multi-function HCA for hosts has one or two ports; four functions of one slot, none of them a VF, are the
+// NVLink-management HCAs of an NVSwitch baseboard (DGX B200, HGX B300).
+constexpr std::size_t kManagementFunctions = 4;
+
+class Chooser {
+ public:
+  Chooser(const Inventory& inventory, const std::vector<Candidate>& candidates)
+      : inventory_(inventory), candidates_(candidates) {
+    choice_.drop_reasons.resize(candidates.size());
+  }
+
+  Choice run(const ChoiceRules& rules) {
+    if (has_efa()) return std::move(choice_);
+    take_usable();
+    if (rules.kept_hcas) {
+      keep([&](const Candidate& c) { return rules.kept_hcas->matches(c.hca->name, c.port->number); },
+           "NCCL_IB_HCA, which is already set, leaves it out");
+    } else if (rules.hcas) {
+      keep([&](const Candidate& c) { return selects(*rules.hcas, *c.hca, *c.port, c.netdevs); },
+           fmt::format("--hca {} leaves it out", fabric::printable(rules.hcas->text)));
+    }
+    // A list of what to take is the operator's word against the heuristics; a list of what to leave out is not.
+    const bool listed = rules.kept_hcas || (rules.hcas && !rules.hcas->exclude);
+    if (!listed) set_management_aside();
+    if (!rules.kept_hcas) choose_link_layer();
+    if (!listed) {
+      choose_rate();
+      prefer_hardware();
+    }
+    choose_family();
+    if (!listed) leave_default_route();
+    warn_about_management();
+    return std::move(choice_);
+  }
+
+ private:
+  const Candidate& at(std::size_t index) const { return candidates_[index]; }
+
+  bool has_efa() {
+    for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      const fabric::Hca& hca = *candidates_[i].hca;
+      if (hca.is_efa() && hca.is_accessible()) choice_.efa = true;
+    }
+    if (!choice_.efa) return false;
+    for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      choice_.drop_reasons[i] = candidates_[i].hca->is_efa()
+                                    ? "EFA device: NCCL drives it through aws-ofi-nccl, not through NCCL_IB_*"
+                                    : "an EFA device is the fabric of this machine";
+    }
+    return true;
+  }
+
+  void take_usable() {
+    for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      if (candidates_[i].usable()) {
+        choice_.ports.push_back(i);
+      } else {
+        choice_.drop_reasons[i] = candidates_[i].reason;
+      }
+    }
+  }
+
+  // Keeps the ports for which the test holds; the others get the reason.
+  void keep(const std::function<bool(const Candidate&)>& test, const std::string& reason) {
+    std::erase_if(choice_.ports, [&](std::size_t i) {
+      if (test(at(i))) return false;
+      choice_.drop_reasons[i] = reason;
+      return true;
+    });
+  }
+
+  void set_management_aside() {
+    std::map<std::string_view, std::set<std::string_view>> functions;
+    std::set<std::string_view> with_physfn;
+    for (const std::size_t i : choice_.ports) {
+      const fabric::Hca& hca = *at(i).hca;
+      if (!hca.pci) continue;
+      const std::string_view slot = fabric::pci::slot_of(*hca.pci);
+      functions[slot].insert(*hca.pci);
+      if (hca.physfn) with_physfn.insert(slot);
+    }
+    const auto is_management = [&](const Candidate& c) {
+      if (!c.hca->pci) return false;
+      const std::string_view slot = fabric::pci::slot_of(*c.hca->pci);
+      return functions[slot].size() >= kManagementFunctions && !with_physfn.contains(slot);
+    };
+    // A quad-port NIC that is all there is, is no management function.
+    if (std::all_of(choice_.ports.begin(), choice_.ports.end(), [&](std::size_t i) { return is_management(at(i)); })) {
+      return;
+    }
+    for (const std::size_t i : choice_.ports) {
+      if (is_management(at(i))) management_.push_back(i);
+    }
+    keep([&](const Candidate& c) { return !is_management(c); },
+         "management function (four or more HCAs of one PCI slot); --hca takes it");
+  }
+
+  void warn_about_management() {
+    if (choice_.ports.empty()) return;
+    const Candidate& taken = at(choice_.ports.front());
+    std::vector<std::string> names;
+    for (const std::size_t i : management_) {
+      if (at(i).port->is_infiniband() == taken.port->is_infiniband() && at(i).rate() == taken.rate()) {
+        names.push_back(fabric::printable(at(i).name()));
+      }
+    }
+    if (names.empty()) return;
+    choice_.warnings.push_back(
+        fmt::format("{} set aside as management functions (four or more HCAs of one PCI slot), though link layer and rate "
+                    "are those of the chosen ports; --hca takes them",
+                    fabric::join(names, ", ")));
+  }
+
+  void choose_link_layer() {
+    double infiniband = 0;
+    double ethernet = 0;
+    std::size_t infiniband_ports = 0;
+    for (const std::size_t i : choice_.ports) {
+      (at(i).port->is_infiniband() ? infiniband : ethernet) += at(i).rate();
+      infiniband_ports += at(i).port->is_infiniband() ? 1 : 0;
+    }
+    if (infiniband_ports == 0 || infiniband_ports == choice_.ports.size()) return;
+    const bool take_infiniband = infiniband >= ethernet;
+    keep([&](const Candidate& c) { return c.port->is_infiniband() == take_infiniband; },
+         fmt::format("NCCL cannot mix link layers, and {} has the higher total rate ({} to {} Gb/s)",
+                     take_infiniband ? "InfiniBand" : "Ethernet", std::max(infiniband, ethernet),
+                     std::min(infiniband, ethernet)));
+  }
+
+  void choose_rate() {
+    double highest = 0;
+    for (const std::size_t i : choice_.ports) highest = std::max(highest, at(i).rate());
+    for (const std::size_t i : choice_.ports) {
+      if (at(i).rate() < highest) {
+        choice_.drop_reasons[i] =
+            fmt::format("{} Gb/s is below the highest rate, {} Gb/s; --hca takes it", at(i).rate(), highest);
+      }
+    }
+    std::erase_if(choice_.ports, [&](std::size_t i) { return at(i).rate() < highest; });
+  }
+
+  void prefer_hardware() {
+    const auto software = [&](std::size_t i) { return at(i).hca->is_software(); };
+    if (std::all_of(choice_.ports.begin(), choice_.ports.end(), software)) return;
+    keep([](const Candidate& c) { return !c.hca->is_software(); }, "software RDMA device, and there is hardware");
+  }
+
+  void choose_family() {
+    std::size_t ipv4 = 0;
+    std::size_t ipv6 = 0;
+    std::size_t roce = 0;
+    for (const std::size_t i : choice_.ports) {
+      if (at(i).port->is_infiniband()) continue;
+      ++roce;
+      ipv4 += at(i).best(GidRank::kIpv4) ? 1 : 0;
+      ipv6 += at(i).best(GidRank::kIpv6) ? 1 : 0;
+    }
+    if (roce == 0) return;
+    const GidRank rank = ipv4 == 0 && ipv6 == 0 ? GidRank::kLinkLocal : ipv4 >= ipv6 ? GidRank::kIpv4 : GidRank::kIpv6;
+    choice_.rank = rank;
+    keep([&](const Candidate& c) { return c.port->is_infiniband() || c.best(rank); },
+         rank == GidRank::kIpv4 ? "no IPv4 GID of RoCE v2, and IPv4 covers most ports"
+                                : "no IPv6 GID of RoCE v2, and IPv6 covers most ports");
+  }
+
+  void leave_default_route() {
+    const fabric::Netdev* netdev = fabric::default_route_netdev(inventory_);
+    if (!netdev) return;
+    const auto carries = [&](const Candidate& c) {
+      return std::find(c.netdevs.begin(), c.netdevs.end(), netdev->name) != c.netdevs.end();
+    };
+    if (std::all_of(choice_.ports.begin(), choice_.ports.end(), [&](std::size_t i) { return carries(at(i)); })) return;
+    keep([&](const Candidate& c) { return !carries(c); },
+         fmt::format("{} carries the default route, so it is the front-end NIC; --hca takes it",
+                     fabric::printable(netdev->name)));
+  }
+
+  const Inventory& inventory_;
+  const std::vector<Candidate>& candidates_;
+  Choice choice_;
+  std::vector<std::size_t> management_;
+};
+
+}  // namespace
+
+Choice choose_ports(const Inventory& inventory, const std::vector<Candidate>& candidates, const ChoiceRules& rules) {
+  return Chooser(inventory, candidates).run(rules);
+}
+
+}  // namespace init

@@ -1,0 +1,31 @@
+// Which of the usable ports the trainer should use: the rules and the few heuristics, in order, each drop with its
+// reason. Pure. The table in README.md ("Which ports, and why") says the same with the override for each.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "init/candidates.hpp"
+#include "init/nccl_rules.hpp"
+#include "init/selectors.hpp"
+
+namespace init {
+
+struct ChoiceRules {
+  std::optional<SelectorList> hcas;          // --hca
+  std::optional<nccl::HcaList> kept_hcas;    // NCCL_IB_HCA that the user set: it defines the ports
+};
+
+struct Choice {
+  std::vector<std::size_t> ports;             // chosen, indices of candidates
+  std::vector<std::string> drop_reasons;      // per candidate; empty for the chosen
+  std::optional<GidRank> rank;                // of every chosen port's GID; nullopt: InfiniBand or nothing chosen
+  bool efa = false;                           // an openable EFA device is here, so nothing is chosen
+  std::vector<std::string> warnings;
+};
+
+Choice choose_ports(const fabric::Inventory& inventory, const std::vector<Candidate>& candidates,
+                    const ChoiceRules& rules);
+
+}  // namespace init

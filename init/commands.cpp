@@ -1,0 +1,131 @@
+#include "init/commands.hpp"
+
+#include <fmt/format.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "fabric/snapshot.hpp"
+#include "fabric/text.hpp"
+#include "init/checkup.hpp"
+#include "init/doctor.hpp"
+#include "init/exec.hpp"
+#include "init/format_env.hpp"
+#include "init/reap.hpp"
+#include "init/resolve.hpp"
+#include "init/topo.hpp"
+
+namespace init {
+namespace {
+
+// Everything or an error: a reader that went away, a full disk.
+bool print(const Log& log, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t count = ::write(STDOUT_FILENO, text.data(), text.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) {
+      log.error(fabric::sys_error(errno, "write to stdout").message);
+      return false;
+    }
+    text.remove_prefix(static_cast<std::size_t>(count));
+  }
+  return true;
+}
+
+void report(const Log& log, const Decision& decision) {
+  if (decision.status == Status::kNone) {
+    log.warning(decision.summary, decision.remedy);
+  } else {
+    log.info(decision.summary);
+  }
+  for (const std::string& warning : decision.warnings) log.warning(warning);
+  for (const std::string& note : decision.notes) log.debug(note);
+  for (const PortReport& port : decision.ports) {
+    log.debug(fmt::format("{}:{} {}: {}", fabric::printable(port.device), port.port, port.used ? "used" : "not used",
+                          port.reason));
+  }
+  if (decision.refusal) log.error(*decision.refusal, decision.remedy);
+}
+
+int run_env(const Options& options, const Log& log, const Decision& decision) {
+  report(log, decision);
+  std::string text;
+  switch (options.format) {
+    case EnvFormat::kSh:
+      text = format_sh(decision);
+      break;
+    case EnvFormat::kJson:
+      text = format_json(decision);
+      break;
+    case EnvFormat::kDotenv: {
+      auto dotenv = format_dotenv(decision);
+      if (!dotenv) {
+        log.error(dotenv.error().message);
+        return kExitFailure;
+      }
+      text = std::move(*dotenv);
+    }
+  }
+  // What was refused must not be eval'ed all the same; JSON says it in its ports and kept values.
+  if (decision.refusal && options.format != EnvFormat::kJson) return kExitRefused;
+  if (!print(log, text)) return kExitFailure;
+  return decision.refusal ? kExitRefused : 0;
+}
+
+int run_doctor(const Options& options, const Log& log, const Resolved& resolved) {
+  const auto checks = check_up(resolved.inventory, resolved.settings, resolved.decision);
+  const bool written = print(log, options.json ? doctor_json(resolved.decision, checks)
+                                               : doctor_text(resolved.decision, checks));
+  return written && is_fit(checks) ? 0 : kExitFailure;
+}
+
+int run_snapshot(const Options& options, const Log& log, Resolved resolved) {
+  if (!options.snapshot) {
+    utsname system{};
+    uname(&system);
+    resolved.inventory.about =
+        nlohmann::ordered_json{{"program", "rdma-init " RDMA_INIT_VERSION},
+                               {"kernel", fmt::format("{} {} {}", system.sysname, system.release, system.machine)}}
+            .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  }
+  return print(log, fabric::write_snapshot(resolved.inventory)) ? 0 : kExitFailure;
+}
+
+int run_program(const Options& options, char* const* environment, const Log& log, const Decision& decision) {
+  report(log, decision);
+  if (decision.refusal) return kExitRefused;
+  Environment trainer(environment);
+  for (const auto& [name, value] : decision.env) trainer.set(name, value);
+  raise_memlock();
+  return options.reap ? run_reaping(options.program, trainer.envp()) : exec_command(options.program, trainer.envp());
+}
+
+}  // namespace
+
+int run_command(const Options& options, char* const* environment) {
+  const Log log(options.log);
+  if (options.command == Command::kHelp) return print(log, help_text()) ? 0 : kExitFailure;
+  if (options.command == Command::kVersion) return print(log, "rdma-init " RDMA_INIT_VERSION "\n") ? 0 : kExitFailure;
+  const bool full = options.command != Command::kExec && options.command != Command::kEnv;
+  auto resolved = resolve(options, environment, log, full);
+  if (!resolved) {
+    log.error(resolved.error().message, resolved.error().hint);
+    return kExitFailure;
+  }
+  switch (options.command) {
+    case Command::kEnv:
+      return run_env(options, log, resolved->decision);
+    case Command::kDoctor:
+      return run_doctor(options, log, *resolved);
+    case Command::kTopo:
+      return print(log, topo_text(resolved->inventory, resolved->decision)) ? 0 : kExitFailure;
+    case Command::kSnapshot:
+      return run_snapshot(options, log, std::move(*resolved));
+    default:
+      return run_program(options, environment, log, resolved->decision);
+  }
+}
+
+}  // namespace init

@@ -1,0 +1,480 @@
+#include "init/decision.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <set>
+
+#include "fabric/text.hpp"
+#include "init/choice.hpp"
+#include "init/gid_index.hpp"
+
+namespace init {
+namespace {
+
+using fabric::Inventory;
+using fabric::printable;
+
+constexpr std::array<std::string_view, 3> kGidRuleNames = {"NCCL_IB_ADDR_FAMILY", "NCCL_IB_ADDR_RANGE",
+                                                           "NCCL_IB_ROCE_VERSION_NUM"};
+constexpr std::array<std::string_view, 3> kIndexNames = {"NCCL_IB_GID_INDEX", "UCX_IB_GID_INDEX", "NVSHMEM_IB_GID_INDEX"};
+
+std::string rank_name(GidRank rank) {
+  return rank == GidRank::kIpv4 ? "IPv4" : rank == GidRank::kIpv6 ? "IPv6" : "link-local";
+}
+
+std::string list_ports(const std::vector<Candidate>& candidates, const std::vector<std::size_t>& ports) {
+  std::vector<std::string> names;
+  for (const std::size_t i : ports) names.push_back(printable(candidates[i].name()));
+  return fabric::join(names, ", ");
+}
+
+class Decider {
+ public:
+  Decider(const Inventory& inventory, const Settings& settings, const Policy& policy)
+      : inventory_(inventory),
+        settings_(settings),
+        policy_(policy),
+        candidates_(find_candidates(inventory, policy.gids)) {}
+
+  Decision run() {
+    decision_.usable_hcas = count_usable_hcas(candidates_);
+    exports_nccl_ = std::find(policy_.exports.begin(), policy_.exports.end(), "nccl") != policy_.exports.end();
+    keep_hca_list();
+    choose();
+    if (!choice_.ports.empty()) {
+      keep_gid_indices();
+      plan_gids();
+      export_nccl();
+      export_others();
+      warn_about_ports();
+    }
+    keep_the_rest();
+    finish();
+    return std::move(decision_);
+  }
+
+ private:
+  const Candidate& at(std::size_t index) const { return candidates_[index]; }
+
+  nccl::Version version() const { return policy_.nccl_version.value_or(nccl::kNewest); }
+
+  // The value that will be in effect because it was set before us; nullptr if the variable is ours to set.
+  const Setting* in_effect(std::string_view name) const {
+    const auto kept = decision_.kept.find(name);
+    if (policy_.override_wrong && kept != decision_.kept.end() && kept->second.problem) return nullptr;
+    return find_setting(settings_, name);
+  }
+
+  void keep(std::string_view name, std::optional<std::string> problem) {
+    const Setting* setting = find_setting(settings_, name);
+    if (setting) decision_.kept[std::string(name)] = {setting->value, setting->source, std::move(problem)};
+  }
+
+  void put(std::string_view name, std::string value, std::string reason) {
+    if (in_effect(name)) return;
+    decision_.notes.push_back(fmt::format("{}={}: {}", name, printable(value), reason));
+    decision_.env.emplace_back(name, std::move(value));
+  }
+
+  void keep_hca_list() {
+    const Setting* setting = find_setting(settings_, "NCCL_IB_HCA");
+    if (setting) keep("NCCL_IB_HCA", check_hca_list(setting->value, candidates_, version()));
+  }
+
+  void choose() {
+    ChoiceRules rules;
+    rules.hcas = policy_.hcas;
+    if (const Setting* setting = in_effect("NCCL_IB_HCA")) {
+      rules.kept_hcas = nccl::parse_hca_list(setting->value, version());
+    }
+    choice_ = choose_ports(inventory_, candidates_, rules);
+  }
+
+  // The GID each chosen RoCE port should use.
+  std::vector<WantedGid> wanted() const {
+    std::vector<WantedGid> gids;
+    for (const std::size_t i : choice_.ports) {
+      const UsableGid* best = choice_.rank && !at(i).port->is_infiniband() ? at(i).best(*choice_.rank) : nullptr;
+      if (best) gids.push_back({i, &at(i), *best});
+    }
+    return gids;
+  }
+
+  std::vector<const Candidate*> chosen() const {
+    std::vector<const Candidate*> ports;
+    for (const std::size_t i : choice_.ports) ports.push_back(&at(i));
+    return ports;
+  }
+
+  void keep_gid_indices() {
+    for (const std::string_view name : kIndexNames) {
+      const Setting* setting = find_setting(settings_, name);
+      if (!setting) continue;
+      const bool ucx_auto = name.starts_with("UCX_") && setting->value == "auto";
+      const long index = ucx_auto ? -1 : nccl::parse_param(setting->value, -1);
+      keep(name, index < 0 ? std::nullopt : check_gid_index(index, chosen(), decision_.needs_full));
+    }
+  }
+
+  // The index that a kept NCCL_IB_GID_INDEX fixes; nullopt when NCCL chooses.
+  std::optional<unsigned> kept_index() const {
+    const Setting* setting = in_effect("NCCL_IB_GID_INDEX");
+    const long index = setting ? nccl::parse_param(setting->value, -1) : -1;
+    return index >= 0 ? std::optional(static_cast<unsigned>(index)) : std::nullopt;
+  }
+
+  nccl::GidRules effective_rules(bool with_kept) const {
+    const auto value = [&](std::string_view name) {
+      const Setting* setting = with_kept ? in_effect(name) : nullptr;
+      return setting ? std::string_view(setting->value) : std::string_view();
+    };
+    std::string_view family = value(kGidRuleNames[0]);
+    if (family.empty() && choice_.rank && *choice_.rank != GidRank::kIpv4) family = "AF_INET6";
+    nccl::GidRules rules = nccl::parse_gid_rules(family, value(kGidRuleNames[1]), value(kGidRuleNames[2]));
+    rules.version = version();
+    return rules;
+  }
+
+  void plan_gids() {
+    const auto gids = wanted();
+    check_gid_rules(gids);
+    plan_.index = kept_index();
+    if (plan_.index || gids.empty()) return;
+    // A kept value of -1 leaves the choice to NCCL, and so must we.
+    const bool left_to_nccl = in_effect("NCCL_IB_GID_INDEX") != nullptr;
+    const bool may_set_range = !in_effect(kGidRuleNames[1]);
+    plan_ = plan_index(gids, effective_rules(true), may_set_range);
+    if (left_to_nccl && plan_.index) {
+      plan_.index.reset();
+      plan_.wrong = wrong_ports(gids, effective_rules(true));
+      plan_.needs_tables = std::any_of(gids.begin(), gids.end(),
+                                       [](const WantedGid& one) { return !one.candidate->port->gids_complete; });
+    }
+    decision_.needs_full |= plan_.needs_tables;
+    drop_wrong_ports();
+  }
+
+  // Kept NCCL_IB_ADDR_FAMILY, _ADDR_RANGE and _ROCE_VERSION_NUM only matter while NCCL chooses the index by itself.
+  void check_gid_rules(const std::vector<WantedGid>& gids) {
+    bool any = false;
+    for (const std::string_view name : kGidRuleNames) {
+      keep(name, std::nullopt);
+      any |= find_setting(settings_, name) != nullptr;
+    }
+    const bool differ = std::any_of(gids.begin(), gids.end(), [&](const WantedGid& one) {
+      return one.gid.index != gids.front().gid.index;
+    });
+    const bool nccl_chooses = !kept_index() && (differ || in_effect("NCCL_IB_GID_INDEX"));
+    if (!any || !nccl_chooses) return;
+    const auto wrong = wrong_ports(gids, effective_rules(true));
+    if (wrong.size() <= wrong_ports(gids, effective_rules(false)).size()) return;
+    for (const std::string_view name : kGidRuleNames) {
+      if (!find_setting(settings_, name)) continue;
+      keep(name, fmt::format("leads NCCL to a wrong GID on {}", list_ports(candidates_, wrong)));
+    }
+  }
+
+  void drop_wrong_ports() {
+    if (plan_.wrong.empty()) return;
+    const std::string why =
+        plan_.index ? fmt::format("its GID is not at index {}, which the other ports need, and NCCL cannot choose it by "
+                                  "itself",
+                                  *plan_.index)
+                    : "its GID is not the one NCCL would choose, and no setting makes it so";
+    decision_.warnings.push_back(fmt::format("dropped {}: {}; align the GID indices of the rails (rdma-hook) to use all",
+                                             list_ports(candidates_, plan_.wrong), why));
+    if (policy_.strict) {
+      decision_.refusal = fmt::format("--strict: would drop {}: {}", list_ports(candidates_, plan_.wrong), why);
+    }
+    for (const std::size_t i : plan_.wrong) {
+      choice_.drop_reasons[i] = why;
+      std::erase(choice_.ports, i);
+    }
+  }
+
+  std::vector<ChosenPort> chosen_ports() const {
+    std::vector<ChosenPort> ports;
+    for (const std::size_t i : choice_.ports) {
+      ChosenPort port{&at(i), {}};
+      if (const UsableGid* gid = effective_gid(i)) {
+        port.netdev = gid->netdev;
+      } else if (!at(i).netdevs.empty()) {
+        const fabric::Netdev* ipoib = fabric::find_netdev(inventory_, at(i).netdevs.front());
+        if (ipoib && ipoib->is_up() && !ipoib->addresses.empty()) port.netdev = ipoib->name;
+      }
+      ports.push_back(std::move(port));
+    }
+    return ports;
+  }
+
+  // The GID a chosen port will use: at the kept index if there is one, else the best.
+  const UsableGid* effective_gid(std::size_t i) const {
+    if (at(i).port->is_infiniband() || !choice_.rank) return nullptr;
+    if (const auto index = kept_index()) {
+      const auto& gids = at(i).gids;
+      const auto found = std::find_if(gids.begin(), gids.end(), [&](const UsableGid& gid) { return gid.index == *index; });
+      if (found != gids.end()) return &*found;
+    }
+    return at(i).best(*choice_.rank);
+  }
+
+  bool is_ipv6() const { return choice_.rank && *choice_.rank != GidRank::kIpv4; }
+
+  void export_nccl() {
+    if (!exports_nccl_) return;
+    put("NCCL_IB_HCA", nccl_hca_value(chosen_ports()),
+        fmt::format("{} port{} chosen; `=` makes the names exact", choice_.ports.size(),
+                    choice_.ports.size() == 1 ? "" : "s"));
+    if (plan_.index) {
+      put("NCCL_IB_GID_INDEX", std::to_string(*plan_.index), "every port has its address at this index");
+    } else if (find_setting(settings_, "NCCL_IB_GID_INDEX") && !in_effect("NCCL_IB_GID_INDEX")) {
+      put("NCCL_IB_GID_INDEX", "-1", "the ports differ, so the wrong fixed value gives way to NCCL's choice");
+    }
+    if (is_ipv6()) put(kGidRuleNames[0], "AF_INET6", "the chosen addresses are IPv6");
+    if (plan_.range) {
+      put(kGidRuleNames[1], to_string(*plan_.range), "NCCL would choose a GID of another network namespace without it");
+    }
+    check_versions();
+  }
+
+  // Exports must be right for the NCCL that the image says it has, too.
+  void check_versions() {
+    const auto gids = wanted();
+    if (gids.empty() || plan_.index) return;
+    warn_about_difference(gids);
+    const Setting* image = find_setting(settings_, "NCCL_VERSION");
+    const auto image_version = image && !policy_.nccl_version ? nccl::parse_version(image->value) : std::nullopt;
+    if (!image_version) return;
+    nccl::GidRules rules = effective_rules(true);
+    if (plan_.range) rules.range = plan_.range;
+    rules.version = *image_version;
+    const auto wrong = wrong_ports(gids, rules);
+    if (wrong.empty()) return;
+    const char* cause = *image_version < nccl::kChoosesGid ? "does not choose a GID per port (2.21 and later do)"
+                                                           : "does not get over the unreadable GID types (2.26 and later do)";
+    decision_.warnings.push_back(fmt::format("NCCL {} (NCCL_VERSION) {}: {} will not connect", nccl::to_string(*image_version),
+                                             cause, list_ports(candidates_, wrong)));
+  }
+
+
+  void warn_about_difference(const std::vector<WantedGid>& gids) {
+    std::vector<std::string> indices;
+    bool differ = false;
+    for (const WantedGid& one : gids) {
+      indices.push_back(fmt::format("{} {}", printable(one.candidate->name()), one.gid.index));
+      differ |= one.gid.index != gids.front().gid.index;
+    }
+    if (!differ) return;
+    decision_.warnings.push_back(
+        fmt::format("NCCL_IB_GID_INDEX is left unset because the ports differ ({}); NCCL 2.21 and later choose right by "
+                    "themselves here",
+                    fabric::join(indices, ", ")));
+  }
+
+  void export_others() {
+    ExportInput input;
+    input.ports = chosen_ports();
+    input.index = agreed_index();
+    input.ipv6 = is_ipv6();
+    if (const fabric::Netdev* netdev = fabric::default_route_netdev(inventory_)) input.default_netdev = netdev->name;
+    for (const std::string& library : policy_.exports) {
+      for (auto& [name, value] : library_variables(library, input)) {
+        put(name, std::move(value), fmt::format("the same choice for {}", library));
+      }
+    }
+  }
+
+  // The index at which every chosen port has its own GID, whoever fixed it.
+  std::optional<unsigned> agreed_index() const {
+    std::optional<unsigned> index;
+    for (const std::size_t i : choice_.ports) {
+      const UsableGid* gid = effective_gid(i);
+      if (!gid || (index && *index != gid->index)) return std::nullopt;
+      index = gid->index;
+    }
+    return index;
+  }
+
+  void warn_about_ports() {
+    for (std::string& warning : choice_.warnings) decision_.warnings.push_back(std::move(warning));
+    if (choice_.rank == GidRank::kLinkLocal) {
+      decision_.warnings.push_back(
+          "only link-local GIDs: works inside one subnet at best; give the ports IPv4 or global IPv6 addresses");
+    }
+    const bool software = std::any_of(choice_.ports.begin(), choice_.ports.end(),
+                                      [&](std::size_t i) { return at(i).hca->is_software(); });
+    if (software) decision_.warnings.push_back("software RDMA (rxe or siw) is used: functional, but slow");
+    if (choice_.ports.size() > nccl::kMaxPorts) {
+      decision_.warnings.push_back(fmt::format("{} ports, but NCCL takes {} at most and ignores the rest; choose with --hca",
+                                               choice_.ports.size(), nccl::kMaxPorts));
+    }
+  }
+
+  void keep_the_rest() {
+    for (const auto& [name, setting] : settings_) {
+      const bool ours = name.starts_with("NCCL_IB_") || name == "NCCL_NET" || name == "NCCL_SOCKET_IFNAME" ||
+                        name == "UCX_NET_DEVICES" || name == "NVSHMEM_HCA_LIST" || name == "GLOO_SOCKET_IFNAME" ||
+                        name == "MSCCLPP_HCA_DEVICES" || name.ends_with("_GID_INDEX");
+      if (ours && decision_.kept.find(name) == decision_.kept.end()) keep(name, std::nullopt);
+    }
+    for (auto kept = decision_.kept.begin(); kept != decision_.kept.end();) {
+      const auto& [name, value] = *kept;
+      if (!value.problem) {
+        ++kept;
+      } else if (policy_.override_wrong) {
+        decision_.notes.push_back(fmt::format("{}={} ({}) was replaced: it {}", name, printable(value.value), value.source,
+                                              *value.problem));
+        kept = decision_.kept.erase(kept);
+      } else {
+        const std::string text = fmt::format("{}={} ({}) {}", name, printable(value.value), value.source, *value.problem);
+        decision_.warnings.push_back(text + "; kept, --override replaces it");
+        if (policy_.strict && !decision_.refusal) decision_.refusal = "--strict: " + text;
+        ++kept;
+      }
+    }
+  }
+
+  void finish() {
+    report_ports();
+    if (choice_.ports.empty()) {
+      decision_.status = Status::kNone;
+      explain_none();
+      for (std::string& warning : decision_.warnings) decision_.notes.push_back(std::move(warning));
+      decision_.warnings.clear();
+      decision_.env.clear();
+    } else {
+      decision_.status = decision_.warnings.empty() ? Status::kOk : Status::kOkWarn;
+      summarize();
+    }
+    if (decision_.usable_hcas < policy_.require) {
+      const std::string because = explain_missing();
+      decision_.refusal = fmt::format("--require {}: only {} HCA{} with a usable port{}{}", policy_.require,
+                                      decision_.usable_hcas, decision_.usable_hcas == 1 ? "" : "s",
+                                      because.empty() ? "" : ": ", because);
+    }
+  }
+
+  void report_ports() {
+    for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      const Candidate& candidate = candidates_[i];
+      PortReport report;
+      report.device = candidate.hca->name;
+      report.port = candidate.port->number;
+      report.used = std::find(choice_.ports.begin(), choice_.ports.end(), i) != choice_.ports.end();
+      report.rate_gbps = candidate.rate();
+      report.link_layer = fabric::value_or(candidate.port->link_layer, std::string("unknown"));
+      const UsableGid* gid = report.used ? effective_gid(i) : best_of(candidate);
+      if (gid) {
+        report.gid_index = gid->index;
+        report.gid = gid->gid;
+      }
+      report.reason = report.used ? use_reason(candidate, gid) : choice_.drop_reasons[i];
+      if (!report.used) report.remedy = candidate.remedy;
+      decision_.ports.push_back(std::move(report));
+    }
+  }
+
+  static const UsableGid* best_of(const Candidate& candidate) {
+    for (const GidRank rank : {GidRank::kIpv4, GidRank::kIpv6, GidRank::kLinkLocal}) {
+      if (const UsableGid* gid = candidate.best(rank)) return gid;
+    }
+    return nullptr;
+  }
+
+  static std::string use_reason(const Candidate& candidate, const UsableGid* gid) {
+    if (!gid) return "InfiniBand, active; no GID index needed";
+    return fmt::format("GID {} is RoCE v2 {} {} of {}", gid->index, rank_name(gid->rank), to_string(gid->gid),
+                       printable(gid->netdev.empty() ? candidate.name() : gid->netdev));
+  }
+
+  void summarize() {
+    const Candidate& first = at(choice_.ports.front());
+    std::string gids;
+    if (choice_.rank) {
+      const auto index = agreed_index();
+      gids = index ? fmt::format(", GID index {} ({})", *index, rank_name(*choice_.rank))
+                   : fmt::format(", GID index per port ({})", rank_name(*choice_.rank));
+    }
+    decision_.summary = fmt::format("{} of {} ports: {} {} Gb/s{}: {}", choice_.ports.size(), candidates_.size(),
+                                    first.port->is_infiniband() ? "InfiniBand" : "RoCE", first.rate(), gids,
+                                    list_ports(candidates_, choice_.ports));
+  }
+
+  // The obstacle that is nearest to use, since its remedy helps most: the later check, then the first port.
+  const Candidate* nearest_obstacle() const {
+    const Candidate* nearest = nullptr;
+    for (const Candidate& candidate : candidates_) {
+      if (!candidate.usable() && (!nearest || candidate.obstacle > nearest->obstacle)) nearest = &candidate;
+    }
+    return nearest;
+  }
+
+  std::string explain_missing() {
+    if (candidates_.empty()) return describe_empty();
+    const Candidate* nearest = nearest_obstacle();
+    if (!nearest) return {};
+    const auto alike = std::count_if(candidates_.begin(), candidates_.end(), [&](const Candidate& candidate) {
+      return candidate.obstacle == nearest->obstacle;
+    });
+    const std::string others = alike > 1 ? fmt::format(" (and {} more ports alike)", alike - 1) : "";
+    decision_.remedy = nearest->remedy;
+    return fmt::format("{}: {}{}", printable(nearest->name()), nearest->reason, others);
+  }
+
+  std::string describe_empty() {
+    if (!inventory_.hcas.empty()) return "the RDMA devices have no port";
+    decision_.remedy = "load the HCA's driver on the node, and mount /sys into the container";
+    return inventory_.rdma_error == ENOENT || !inventory_.rdma_error
+               ? "no RDMA device: /sys/class/infiniband has none"
+               : fmt::format("no RDMA device: read `/sys/class/infiniband`: {}", std::strerror(*inventory_.rdma_error));
+  }
+
+  void explain_none() {
+    if (choice_.efa) {
+      decision_.summary = "EFA fabric: NCCL reaches it through aws-ofi-nccl, so no NCCL_IB_* is set";
+    } else if (decision_.usable_hcas > 0) {
+      decision_.summary = "no port is left to use";
+      for (std::size_t i = 0; i < candidates_.size(); ++i) {
+        if (!candidates_[i].usable()) continue;
+        decision_.summary += fmt::format(": {}: {}", printable(candidates_[i].name()), choice_.drop_reasons[i]);
+        break;
+      }
+    } else {
+      const std::string missing = explain_missing();
+      decision_.summary =
+          candidates_.empty() ? missing : fmt::format("no usable port among {}: {}", candidates_.size(), missing);
+    }
+  }
+
+  const Inventory& inventory_;
+  const Settings& settings_;
+  const Policy& policy_;
+  std::vector<Candidate> candidates_;
+  Choice choice_;
+  IndexPlan plan_;
+  bool exports_nccl_ = false;
+  Decision decision_;
+};
+
+}  // namespace
+
+Decision decide(const Inventory& inventory, const Settings& settings, const Policy& policy) {
+  return Decider(inventory, settings, policy).run();
+}
+
+std::string_view status_name(Status status) {
+  switch (status) {
+    case Status::kOk:
+      return "ok";
+    case Status::kOkWarn:
+      return "ok_warn";
+    case Status::kNone:
+      return "none";
+  }
+  return "none";
+}
+
+}  // namespace init

@@ -1,0 +1,62 @@
+// The whole decision of rdma-init: inventory and settings in, variables and reasons out. Pure.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "init/candidates.hpp"
+#include "init/exports.hpp"
+#include "init/kept.hpp"
+#include "init/nccl_conf.hpp"
+#include "init/nccl_rules.hpp"
+#include "init/selectors.hpp"
+
+namespace init {
+
+// What the operator asked for.
+struct Policy {
+  std::optional<SelectorList> hcas;   // --hca
+  GidFilter gids;                     // --cidr, --family, --no-link-local
+  std::vector<std::string> exports = {"nccl", "ucx", "nvshmem"};
+  std::optional<nccl::Version> nccl_version;  // --nccl-version
+  std::size_t require = 0;            // --require: HCAs with a usable port
+  bool strict = false;
+  bool override_wrong = false;        // --override
+};
+
+enum class Status { kOk, kOkWarn, kNone };
+
+struct PortReport {
+  std::string device;
+  unsigned port = 1;
+  bool used = false;
+  std::optional<unsigned> gid_index;
+  std::optional<fabric::Address> gid;
+  double rate_gbps = 0;
+  std::string link_layer;
+  std::string reason;  // one line: why it is used, or what keeps it out
+  std::string remedy;  // empty when there is nothing to do
+};
+
+struct Decision {
+  Status status = Status::kNone;
+  Variables env;                       // to be exported, in the order decided
+  KeptValues kept;
+  std::vector<PortReport> ports;       // every port once, in inventory order
+  std::vector<std::string> warnings;   // status is ok_warn exactly when there are any; none has its reason instead
+  std::string summary;                 // one line: what was chosen, or why nothing
+  std::string remedy;                  // for status none: what would help
+  std::vector<std::string> notes;      // reasons of exports and replaced values, one line each
+  std::size_t usable_hcas = 0;         // what --require counts
+  std::optional<std::string> refusal;  // --require unmet or --strict violated: leave with 78
+  bool needs_full = false;             // decide again on an inventory whose GID tables were read to the end
+};
+
+Decision decide(const fabric::Inventory& inventory, const Settings& settings, const Policy& policy);
+
+std::string_view status_name(Status status);
+
+}  // namespace init

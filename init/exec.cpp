@@ -1,0 +1,253 @@
+#include "init/exec.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "fabric/unique_fd.hpp"
+
+namespace init {
+namespace {
+
+constexpr std::string_view kDefaultPath = "/bin:/usr/bin";  // confstr(_CS_PATH), what execvp takes without PATH
+constexpr std::size_t kNameShown = 256;                     // a command's name may have 128 KiB; a message may not
+
+bool is_entry_of(const char* entry, std::string_view name) {
+  return std::strncmp(entry, name.data(), name.size()) == 0 && entry[name.size()] == '=';
+}
+
+const char* find_variable(char* const envp[], std::string_view name) {
+  for (; *envp != nullptr; ++envp) {
+    if (is_entry_of(*envp, name)) return *envp + name.size() + 1;
+  }
+  return nullptr;
+}
+
+// Text from outside, made fit for a one-line message.
+std::string shown(std::string_view text) {
+  std::string result(text.substr(0, kNameShown));
+  std::replace_if(result.begin(), result.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  return text.size() > kNameShown ? result + "..." : result;
+}
+
+// The first line of a file, at most as much of it as the kernel looks at; empty if unreadable.
+std::string first_line(const char* path) {
+  const fabric::UniqueFd file(::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  std::array<char, 256> head;  // BINPRM_BUF_SIZE, linux/binfmts.h
+  const ssize_t size = file.ok() ? ::read(file.get(), head.data(), head.size()) : -1;
+  const std::string_view text(head.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
+  return std::string(text.substr(0, text.find('\n')));
+}
+
+// What the kernel knows no format for is a shell script, unless it cannot be text. Without this test a binary of
+// another architecture would be fed to the shell and end in a syntax error.
+bool may_be_script(const char* path) {
+  return ::access(path, R_OK) == 0 && first_line(path).find('\0') == std::string::npos;
+}
+
+bool is_directory(const char* path) {
+  struct stat status;
+  return ::stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+bool is_file(const char* path) {
+  struct stat status;
+  return ::stat(path, &status) == 0 && !S_ISDIR(status.st_mode);
+}
+
+// Tries one file. Returns only on failure, with the errno.
+int try_file(const char* path, char* const argv[], char* const envp[]) {
+  ::execve(path, argv, envp);
+  if (errno != ENOEXEC || !may_be_script(path)) return errno;
+
+  std::vector<char*> shell_argv{const_cast<char*>("/bin/sh"), const_cast<char*>(path)};
+  for (char* const* arg = argv + 1; *arg != nullptr; ++arg) shell_argv.push_back(*arg);
+  shell_argv.push_back(nullptr);
+  ::execve(shell_argv[0], shell_argv.data(), envp);
+  return errno == E2BIG ? E2BIG : ENOEXEC;
+}
+
+// What the kernel takes for all strings and their pointers together (fs/exec.c, bprm_stack_limits, Linux 4.13 and up).
+std::size_t exec_space() {
+  constexpr std::size_t kMost = 6UL << 20;
+  constexpr std::size_t kLeast = 128UL << 10;
+  rlimit stack{};
+  if (::getrlimit(RLIMIT_STACK, &stack) != 0 || stack.rlim_cur == RLIM_INFINITY) return kMost;
+  return std::clamp(static_cast<std::size_t>(stack.rlim_cur / 4), kLeast, kMost);
+}
+
+std::string too_big(char* const argv[], char* const envp[]) {
+  const std::size_t one_string = 32 * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));  // MAX_ARG_STRLEN
+  std::size_t total = 0;
+  for (char* const* list : {argv, envp}) {
+    for (; *list != nullptr; ++list) {
+      const std::string_view text(*list);
+      if (text.size() >= one_string) {
+        return fmt::format("`{}` has {} bytes and the kernel allows {} for one string; shorten it or pass it in a file",
+                           shown(text.substr(0, 40)), text.size(), one_string - 1);
+      }
+      total += text.size() + 1 + sizeof(char*);
+    }
+  }
+  return fmt::format(
+      "environment and arguments are larger than the kernel allows ({} bytes of {}); unset large variables, or raise "
+      "the stack limit (ulimit -s), of which a quarter up to 6 MiB counts",
+      total, exec_space());
+}
+
+std::string describe_missing(const char* path) {
+  if (!is_file(path)) return fmt::format("{}; check the path inside the image", std::strerror(ENOENT));
+  const std::string head = first_line(path);
+  if (!head.starts_with("#!")) {
+    return "the file is there, its dynamic loader is not; install the C library it was built for, or link it statically";
+  }
+  const bool carriage_return = head.ends_with('\r');
+  return fmt::format("the file is there, its interpreter `{}` is not; {}", shown(head.substr(2)),
+                     carriage_return ? "convert the script's line ends from CRLF to LF" : "install it in the image");
+}
+
+std::string describe_denied(const char* path) {
+  if (is_directory(path)) return "is a directory; name a program";
+  if (is_file(path) && ::access(path, X_OK) == 0) {
+    return fmt::format("{}; its interpreter is not executable, or it lies on a noexec mount", std::strerror(EACCES));
+  }
+  return fmt::format("{}; make it executable (chmod a+rx) for uid {}, with its directories", std::strerror(EACCES),
+                     ::geteuid());
+}
+
+std::string describe_format(const char* path) {
+  if (may_be_script(path)) return "it has no #! line and /bin/sh cannot be started for it; add an interpreter line";
+  utsname machine{};
+  ::uname(&machine);
+  return fmt::format("{}; it is no program for this machine ({}), check the image's architecture",
+                     std::strerror(ENOEXEC), machine.machine);
+}
+
+std::string describe(const char* path, int error, char* const argv[], char* const envp[]) {
+  switch (error) {
+    case E2BIG: return too_big(argv, envp);
+    case ENOENT: return describe_missing(path);
+    case EACCES: return describe_denied(path);
+    case ENOEXEC: return describe_format(path);
+    case ETXTBSY: return fmt::format("{}; wait until nobody has it open for writing", std::strerror(error));
+    case ENOMEM: return fmt::format("{}; raise the container's memory limit", std::strerror(error));
+    default: return fmt::format("{}; check the command and the image", std::strerror(error));
+  }
+}
+
+// 127 and 126 as dash tells them apart: the path leads nowhere, or it leads to something that does not run.
+int exit_code_of(int error) {
+  return error == ENOENT || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG ? 127 : 126;
+}
+
+int report(const char* path, int error, char* const argv[], char* const envp[]) {
+  write_message(fmt::format("rdma-init: error: exec `{}`: {}", shown(path), describe(path, error, argv, envp)));
+  return exit_code_of(error);
+}
+
+int report_not_in_path(std::string_view command, const char* path) {
+  const std::string where = path == nullptr ? fmt::format("{} (PATH is not set)", kDefaultPath)
+                                            : fmt::format("PATH `{}`", shown(path));
+  write_message(fmt::format("rdma-init: error: exec `{}`: command not found in {}; name it by its full path, or add "
+                            "its directory to PATH", shown(command), where));
+  return 127;
+}
+
+// Files that cannot be executed are passed over, as execvp does; if nothing else is found, the first of them is
+// reported. Each candidate is looked at before execve is tried: before Linux 6.9 a failing execve copies the whole
+// environment before it opens the file.
+int exec_in_path(char* const argv[], char* const envp[]) {
+  const std::string_view command = argv[0];
+  const char* const path = find_variable(envp, "PATH");
+  std::string_view rest = path == nullptr ? kDefaultPath : std::string_view(path);
+  std::string candidate, failed;
+  int failure = 0;
+  for (bool more = !command.empty(); more;) {
+    const std::size_t colon = rest.find(':');
+    const std::string_view directory = rest.substr(0, colon);
+    more = colon != std::string_view::npos;
+    if (more) rest.remove_prefix(colon + 1);
+
+    candidate.assign(directory.empty() ? "." : directory).append("/").append(command);
+    if (!is_file(candidate.c_str())) continue;
+    const int error = try_file(candidate.c_str(), argv, envp);
+    if (error != EACCES && error != ENOENT) return report(candidate.c_str(), error, argv, envp);
+    if (failure == 0) {
+      failure = error;
+      failed = candidate;
+    }
+  }
+  return failure != 0 ? report(failed.c_str(), failure, argv, envp) : report_not_in_path(command, path);
+}
+
+}  // namespace
+
+Environment::Environment(char* const environment[]) {
+  std::size_t count = 0;
+  while (environment[count] != nullptr) ++count;
+  entries_.reserve(count + 32);  // room for what is usually exported
+  entries_.assign(environment, environment + count + 1);
+}
+
+void Environment::set(std::string_view name, std::string_view value) {
+  unset(name);
+  std::string& entry = strings_.emplace_back();
+  entry.reserve(name.size() + value.size() + 1);
+  entry.append(name).append("=").append(value);
+  entries_.back() = entry.data();
+  entries_.push_back(nullptr);
+}
+
+void Environment::unset(std::string_view name) {
+  std::erase_if(entries_, [&](const char* entry) { return entry != nullptr && is_entry_of(entry, name); });
+}
+
+void guard_standard_descriptors() {
+  for (int fd = 0; fd <= 2; ++fd) {
+    // open() takes the lowest free number, which is fd: those below it are in use. O_PATH needs no device node.
+    if (::fcntl(fd, F_GETFD) == -1 && errno == EBADF && ::open("/", O_PATH | O_CLOEXEC) < 0) return;
+  }
+}
+
+void write_message(std::string_view line) {
+  sigset_t broken_pipe, before;
+  sigemptyset(&broken_pipe);
+  sigaddset(&broken_pipe, SIGPIPE);
+  sigset_t pending;
+  sigpending(&pending);
+  sigprocmask(SIG_BLOCK, &broken_pipe, &before);
+
+  char newline = '\n';
+  const std::array<iovec, 2> parts{iovec{const_cast<char*>(line.data()), line.size()}, iovec{&newline, 1}};
+  const ssize_t written = ::writev(STDERR_FILENO, parts.data(), static_cast<int>(parts.size()));
+  if (written < 0 && errno == EPIPE && sigismember(&pending, SIGPIPE) == 0) {
+    const timespec now{};
+    sigtimedwait(&broken_pipe, nullptr, &now);
+  }
+  // Not SIG_SETMASK: glibc would clear its two internal signals from an inherited mask.
+  if (sigismember(&before, SIGPIPE) == 0) sigprocmask(SIG_UNBLOCK, &broken_pipe, nullptr);
+}
+
+void raise_memlock() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_MEMLOCK, &limit);
+}
+
+int exec_command(char* const argv[], char* const envp[]) {
+  if (std::strchr(argv[0], '/') == nullptr) return exec_in_path(argv, envp);
+  return report(argv[0], try_file(argv[0], argv, envp), argv, envp);
+}
+
+}  // namespace init

@@ -1,0 +1,94 @@
+#include "init/format_env.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "fabric/text.hpp"
+#include "init/decision_json.hpp"
+
+namespace init {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+bool is_plain(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           std::string_view("_-.,:/=+@^").find(c) != std::string_view::npos;
+  });
+}
+
+Json kept_json(const KeptValues& kept) {
+  Json json = Json::object();
+  for (const auto& [name, value] : kept) {
+    json[name] = {{"value", value.value}, {"source", value.source}, {"problem", nullptr}};
+    if (value.problem) json[name]["problem"] = *value.problem;
+  }
+  return json;
+}
+
+Json port_json(const PortReport& port) {
+  Json json;
+  json["device"] = port.device;
+  json["port"] = port.port;
+  json["used"] = port.used;
+  json["gid_index"] = port.gid_index ? Json(*port.gid_index) : Json(nullptr);
+  json["gid"] = port.gid ? Json(to_gid_string(*port.gid)) : Json(nullptr);
+  // 400, not 400.0; 2.5 stays.
+  const auto whole = static_cast<std::int64_t>(port.rate_gbps);
+  json["rate_gbps"] = static_cast<double>(whole) == port.rate_gbps ? Json(whole) : Json(port.rate_gbps);
+  json["link_layer"] = port.link_layer;
+  json["reason"] = port.reason;
+  return json;
+}
+
+}  // namespace
+
+std::string shell_quote(std::string_view text) {
+  std::string quoted = "'";
+  for (const char c : text) {
+    if (c == '\'') {
+      quoted += "'\\''";
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "'";
+}
+
+std::string format_sh(const Decision& decision) {
+  std::string text;
+  for (const auto& [name, value] : decision.env) text += fmt::format("export {}={}\n", name, shell_quote(value));
+  return text;
+}
+
+fabric::Result<std::string> format_dotenv(const Decision& decision) {
+  std::string text;
+  for (const auto& [name, value] : decision.env) {
+    if (value.find_first_of("\r\n") != std::string::npos) {
+      return fabric::make_error("{}: `{}` has a line break, which dotenv cannot hold; use --format sh", name,
+                                fabric::printable(value));
+    }
+    text += fmt::format("{}={}\n", name, is_plain(value) ? value : shell_quote(value));
+  }
+  return text;
+}
+
+Json decision_json(const Decision& decision) {
+  Json json;
+  json["status"] = status_name(decision.status);
+  json["env"] = Json::object();
+  for (const auto& [name, value] : decision.env) json["env"][name] = value;
+  json["kept"] = kept_json(decision.kept);
+  json["ports"] = Json::array();
+  for (const PortReport& port : decision.ports) json["ports"].push_back(port_json(port));
+  json["warnings"] = decision.warnings;
+  return json;
+}
+
+std::string dump_json(const Json& json) { return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n"; }
+
+std::string format_json(const Decision& decision) { return dump_json(decision_json(decision)); }
+
+}  // namespace init

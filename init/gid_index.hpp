@@ -1,0 +1,33 @@
+// One GID index for all ports, or none: what to export so that NCCL ends at the wanted GID on every port. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "init/candidates.hpp"
+#include "init/nccl_rules.hpp"
+
+namespace init {
+
+struct WantedGid {
+  std::size_t port = 0;  // the caller's number for it
+  const Candidate* candidate = nullptr;
+  UsableGid gid;
+};
+
+struct IndexPlan {
+  std::optional<unsigned> index;               // NCCL_IB_GID_INDEX; nullopt: leave it unset
+  std::optional<fabric::Cidr> range;           // NCCL_IB_ADDR_RANGE that makes NCCL's own choice right
+  std::vector<std::size_t> wrong;              // ports for which NCCL cannot be made right
+  bool needs_tables = false;                   // the tables were not read far enough to simulate NCCL
+};
+
+// rules: NCCL's rules for choosing by itself, kept values included. may_set_range: NCCL_IB_ADDR_RANGE is ours to set.
+IndexPlan plan_index(const std::vector<WantedGid>& wanted, const nccl::GidRules& rules, bool may_set_range);
+
+// Ports on which NCCL, choosing by itself under these rules, would not surely end at the wanted GID.
+std::vector<std::size_t> wrong_ports(const std::vector<WantedGid>& wanted, const nccl::GidRules& rules);
+
+}  // namespace init

@@ -1,0 +1,95 @@
+#include "init/kept.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "fabric/text.hpp"
+
+namespace init {
+namespace {
+
+// What NCCL sees: it opens the device, wants the port ACTIVE and of a link layer it knows, and looks no further.
+bool visible_to_nccl(const Candidate& candidate) {
+  return candidate.hca->is_accessible() && candidate.port->is_active() &&
+         (candidate.port->is_infiniband() || candidate.port->is_ethernet());
+}
+
+// Names of devices that an entry takes only because NCCL compares prefixes: mlx5_1 takes mlx5_10.
+std::vector<std::string> taken_by_prefix(const nccl::HcaList& list, const std::vector<Candidate>& candidates) {
+  std::vector<std::string> names;
+  if (list.exact || list.exclude) return names;
+  const auto named = [&](std::string_view hca) {
+    return std::any_of(list.entries.begin(), list.entries.end(), [&](const auto& entry) { return entry.name == hca; });
+  };
+  for (const auto& entry : list.entries) {
+    // "mlx5" names no device: it is meant as a prefix.
+    const bool is_device = std::any_of(candidates.begin(), candidates.end(),
+                                       [&](const Candidate& candidate) { return candidate.hca->name == entry.name; });
+    if (!is_device) continue;
+    for (const Candidate& candidate : candidates) {
+      const std::string& hca = candidate.hca->name;
+      if (!visible_to_nccl(candidate) || !hca.starts_with(entry.name) || named(hca)) continue;
+      if (std::find(names.begin(), names.end(), hca) == names.end()) names.push_back(hca);
+    }
+  }
+  return names;
+}
+
+std::string describe_slot(const Candidate& candidate, unsigned index) {
+  for (const fabric::GidEntry& entry : candidate.port->gids) {
+    if (entry.index != index) continue;
+    const auto* type = entry.type ? std::get_if<std::string>(&*entry.type) : nullptr;
+    return fmt::format("{} ({})", to_string(entry.gid), type ? fabric::printable(*type) : "type unreadable");
+  }
+  return "empty";
+}
+
+}  // namespace
+
+const Setting* find_setting(const Settings& settings, std::string_view name) {
+  const auto found = settings.find(name);
+  return found == settings.end() || found->second.value.empty() ? nullptr : &found->second;
+}
+
+std::optional<std::string> check_hca_list(std::string_view value, const std::vector<Candidate>& candidates,
+                                          const nccl::Version& version) {
+  const nccl::HcaList list = nccl::parse_hca_list(value, version);
+  std::size_t usable = 0;
+  std::size_t selected = 0;
+  const Candidate* broken = nullptr;
+  for (const Candidate& candidate : candidates) {
+    if (!list.matches(candidate.hca->name, candidate.port->number)) continue;
+    ++selected;
+    if (candidate.usable()) ++usable;
+    if (!candidate.usable() && visible_to_nccl(candidate) && !broken) broken = &candidate;
+  }
+  if (selected == 0) return "selects no port of this machine";
+  if (usable == 0) return "selects no usable port";
+  if (const auto extra = taken_by_prefix(list, candidates); !extra.empty()) {
+    return fmt::format("also takes {}, because NCCL compares prefixes; begin the value with `=`",
+                       fabric::printable(fabric::join(extra, ", ")));
+  }
+  if (broken) {
+    return fmt::format("takes {}, which cannot be used: {}", fabric::printable(broken->name()), broken->reason);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> check_gid_index(long index, const std::vector<const Candidate*>& ports, bool& unknown) {
+  for (const Candidate* candidate : ports) {
+    if (candidate->port->is_infiniband()) continue;
+    const bool right = std::any_of(candidate->gids.begin(), candidate->gids.end(),
+                                   [&](const UsableGid& gid) { return static_cast<long>(gid.index) == index; });
+    if (right) continue;
+    if (!candidate->port->gids_complete) {
+      unknown = true;
+      continue;
+    }
+    return fmt::format("GID {} of {} is {}, not a RoCE v2 address of this network namespace", index,
+                       fabric::printable(candidate->name()), describe_slot(*candidate, static_cast<unsigned>(index)));
+  }
+  return std::nullopt;
+}
+
+}  // namespace init

@@ -1,0 +1,66 @@
+#include "init/nccl_conf.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "fabric/sysfs.hpp"
+
+namespace init {
+namespace {
+
+constexpr std::size_t kMaxConfSize = 64 << 20;
+constexpr std::array<std::string_view, 9> kPrefixes = {"NCCL_", "UCX_",  "NVSHMEM_", "MSCCLPP_",        "GLOO_",
+                                                       "UCCL_", "MC_", "FI_VERBS_", "OMPI_MCA_btl_openib_"};
+
+}  // namespace
+
+bool is_library_variable(std::string_view name) {
+  return std::any_of(kPrefixes.begin(), kPrefixes.end(), [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+void add_conf(std::string_view text, const std::string& path, Settings& settings) {
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    const std::size_t equals = line.find('=');
+    if (line.starts_with('#') || equals == std::string_view::npos) continue;
+    const std::string_view name = line.substr(0, equals);
+    if (!name.starts_with("NCCL_") || settings.find(name) != settings.end()) continue;
+    settings.emplace(name, Setting{std::string(line.substr(equals + 1)), path});
+  }
+}
+
+void add_environment(const char* const* environment, Settings& settings) {
+  for (; *environment; ++environment) {
+    const std::string_view entry = *environment;
+    const std::size_t equals = entry.find('=');
+    if (equals == std::string_view::npos || !is_library_variable(entry.substr(0, equals))) continue;
+    settings.emplace(entry.substr(0, equals), Setting{std::string(entry.substr(equals + 1)), "environment"});
+  }
+}
+
+std::vector<std::string> conf_paths(const Settings& settings, std::string_view home) {
+  std::vector<std::string> paths;
+  const auto named = settings.find("NCCL_CONF_FILE");
+  if (named != settings.end() && !named->second.value.empty()) {
+    paths.push_back(named->second.value);
+  } else if (!home.empty()) {
+    paths.push_back(std::string(home) + "/.nccl.conf");
+  }
+  paths.emplace_back("/etc/nccl.conf");
+  return paths;
+}
+
+std::map<std::string, std::string> read_conf_files(const std::vector<std::string>& paths, const std::string& root) {
+  std::map<std::string, std::string> files;
+  for (const std::string& path : paths) {
+    auto text = fabric::sysfs::read_file(root + path, kMaxConfSize);
+    if (auto* content = std::get_if<std::string>(&text)) files.emplace(path, std::move(*content));
+  }
+  return files;
+}
+
+}  // namespace init

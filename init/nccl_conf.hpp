@@ -1,0 +1,37 @@
+// What is already set for the trainer: its environment and NCCL's configuration files.
+// NCCL reads $NCCL_CONF_FILE (else ~/.nccl.conf), then /etc/nccl.conf, and sets what is not set yet, so the environment
+// beats the first file and the first file beats the second (src/misc/param.cc, 2.30.7).
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace init {
+
+struct Setting {
+  std::string value;
+  std::string source;  // "environment" or the path of a file
+};
+
+// NAME to value; only names of the libraries that rdma-init writes for.
+using Settings = std::map<std::string, Setting, std::less<>>;
+
+// True for names that matter to rdma-init: NCCL_*, UCX_*, NVSHMEM_*, ...
+bool is_library_variable(std::string_view name);
+
+// Adds the NAME=value lines of a file; what is set already stays. NCCL's reading: split at the first '=', nothing
+// trimmed but a final CR, lines that begin with '#' skipped, no quotes.
+void add_conf(std::string_view text, const std::string& path, Settings& settings);
+
+// Adds the variables of an environment (the process's "environ").
+void add_environment(const char* const* environment, Settings& settings);
+
+// Paths of the configuration files in NCCL's order for these settings; home: $HOME.
+std::vector<std::string> conf_paths(const Settings& settings, std::string_view home);
+
+// path to text of those files that exist; each at most 64 MiB, the rest is not read.
+std::map<std::string, std::string> read_conf_files(const std::vector<std::string>& paths, const std::string& root);
+
+}  // namespace init

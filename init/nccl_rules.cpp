@@ -1,0 +1,145 @@
+#include "init/nccl_rules.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstdlib>
+
+#include "fabric/text.hpp"
+
+namespace init::nccl {
+namespace {
+
+using fabric::Address;
+using fabric::Family;
+
+constexpr std::size_t kNameLength = 63;  // longer names are cut since 2.30.7 and overflow a buffer before
+
+HcaList::Entry parse_entry(std::string_view text, const Version& version) {
+  HcaList::Entry entry;
+  const std::size_t colon = text.find(':');
+  entry.name = text.substr(0, std::min(colon, kNameLength));
+  if (colon == std::string_view::npos) return entry;
+  const std::string port(text.substr(colon + 1));
+  const bool empty = port.empty() || port[0] == ':';
+  if (empty && version >= kEmptyPortIsAny) return entry;
+  entry.port = std::strtol(port.c_str(), nullptr, 10);  // atoi(): ":x" is port 0, which no port has
+  return entry;
+}
+
+// A slot of the table; the ones that were not listed are empty, and reading their type answers EINVAL.
+struct Slot {
+  Address gid;
+  std::optional<int> type;  // 1, 2; nullopt: unreadable
+
+  bool is_valid() const { return !gid.is_zero() && !(gid.bytes[0] == 0xfe && gid.bytes[1] == 0x80); }
+  Family family() const { return gid.family(); }
+};
+
+Slot slot_at(const fabric::Port& port, unsigned index) {
+  const auto found = std::lower_bound(port.gids.begin(), port.gids.end(), index,
+                                      [](const fabric::GidEntry& entry, unsigned wanted) { return entry.index < wanted; });
+  if (found == port.gids.end() || found->index != index) return {};
+  Slot slot{found->gid, std::nullopt};
+  const auto* type = found->type ? std::get_if<std::string>(&*found->type) : nullptr;
+  if (type) slot.type = *type == "RoCE v2" ? 2 : 1;
+  return slot;
+}
+
+}  // namespace
+
+std::optional<Version> parse_version(std::string_view text) {
+  const auto parts = fabric::split(text.substr(0, text.find_first_of("-+")), '.');
+  if (parts.size() < 2 || parts.size() > 3) return std::nullopt;
+  const auto major = fabric::parse_number<unsigned>(parts[0]);
+  const auto minor = fabric::parse_number<unsigned>(parts[1]);
+  const auto patch = parts.size() == 3 ? fabric::parse_number<unsigned>(parts[2]) : 0U;
+  if (!major || !minor || !patch) return std::nullopt;
+  return Version{*major, *minor, *patch};
+}
+
+std::string to_string(const Version& version) {
+  return fmt::format("{}.{}.{}", version.major, version.minor, version.patch);
+}
+
+HcaList parse_hca_list(std::string_view value, const Version& version) {
+  HcaList list;
+  if (value.starts_with('^')) {
+    list.exclude = true;
+    value.remove_prefix(1);
+  }
+  if (value.starts_with('=')) {
+    list.exact = true;
+    value.remove_prefix(1);
+  }
+  for (const std::string_view part : fabric::split(value, ',')) {
+    if (part.empty()) continue;
+    if (list.entries.size() == kMaxPorts) break;
+    list.entries.push_back(parse_entry(part, version));
+  }
+  return list;
+}
+
+bool HcaList::matches(std::string_view hca, unsigned port) const {
+  // "" and "=" take everything, "^" and "^=" nothing: the exclusion of an empty list, which takes everything.
+  if (entries.empty()) return !exclude;
+  const bool hit = std::any_of(entries.begin(), entries.end(), [&](const Entry& entry) {
+    const bool name = exact ? hca == entry.name : hca.starts_with(entry.name);
+    return name && (entry.port == -1 || entry.port == static_cast<long>(port));
+  });
+  return hit != exclude;
+}
+
+long parse_param(std::string_view value, long fallback) {
+  if (value.empty()) return fallback;
+  const std::string text(value);
+  errno = 0;
+  const long number = std::strtol(text.c_str(), nullptr, 0);
+  return errno == ERANGE ? fallback : number;
+}
+
+GidRules parse_gid_rules(std::string_view family, std::string_view range, std::string_view roce_version) {
+  GidRules rules;
+  if (family == "AF_INET6") rules.family = Family::kIpv6;
+  // Without "/" the range is ignored since 2.23 (and is undefined behaviour before).
+  if (range.find('/') != std::string_view::npos) {
+    auto cidr = fabric::parse_cidr(range);
+    if (cidr && cidr->base.family() == rules.family) rules.range = cidr;
+  }
+  rules.roce_version = parse_param(roce_version, 2);
+  return rules;
+}
+
+GidChoice choose_gid(const fabric::Port& port, const GidRules& rules) {
+  if (rules.version < kChoosesGid) return {0U, false};
+  unsigned length = port.gid_tbl_len.value_or(0);
+  if (!port.gids.empty()) length = std::max(length, port.gids.back().index + 1);
+  const auto in_range = [&](const Slot& slot) { return !rules.range || rules.range->contains(slot.gid); };
+
+  unsigned chosen = 0;
+  Slot current = slot_at(port, 0);
+  bool uncertain = false;
+  for (unsigned index = 1; index < length; ++index) {
+    const Slot candidate = slot_at(port, index);
+    if (candidate.family() != rules.family || !in_range(candidate)) continue;
+    if (candidate.family() != current.family()) {
+      // The first address of the wanted family is taken whatever its type, validity or netns.
+      chosen = index;
+      current = candidate;
+      continue;
+    }
+    if (!candidate.is_valid()) continue;
+    if (rules.version < kToleratesUnreadable && (!current.type || !candidate.type)) return {std::nullopt, false};
+    if (candidate.type != rules.roce_version) continue;
+    if (!current.is_valid() || current.type != candidate.type) {
+      uncertain |= current.is_valid() && !current.type;
+      chosen = index;
+      current = candidate;
+    }
+  }
+  return {chosen, uncertain};
+}
+
+}  // namespace init::nccl

@@ -1,0 +1,71 @@
+// NCCL's own rules, restated: which ports NCCL_IB_HCA selects, and which GID index NCCL takes by itself. Pure.
+// Source: NVIDIA/nccl src/misc/utils.cc, src/transport/net_ib (connect.cc, init.cc), tags 2.21.5 to 2.30.7.
+#pragma once
+
+#include <compare>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fabric/inventory.hpp"
+
+namespace init::nccl {
+
+struct Version {
+  unsigned major = 0;
+  unsigned minor = 0;
+  unsigned patch = 0;
+  friend auto operator<=>(const Version&, const Version&) = default;
+};
+
+inline constexpr Version kNewest{2, 30, 7};
+inline constexpr Version kChoosesGid{2, 21, 0};         // before, an unset index is index 0
+inline constexpr Version kToleratesUnreadable{2, 26, 0};  // before, an unreadable type aborts the connection
+inline constexpr Version kEmptyPortIsAny{2, 30, 5};
+inline constexpr std::size_t kMaxPorts = 32;            // MAX_IB_DEVS and the length of the parsed list
+
+// "2.21.5", "2.21.5-1", "2.21"; nullopt for anything else.
+std::optional<Version> parse_version(std::string_view text);
+std::string to_string(const Version& version);
+
+// A value of NCCL_IB_HCA, parsed as NCCL does.
+struct HcaList {
+  struct Entry {
+    std::string name;
+    long port = -1;  // -1: every port
+  };
+  bool exclude = false;
+  bool exact = false;
+  std::vector<Entry> entries;  // at most kMaxPorts
+
+  bool matches(std::string_view hca, unsigned port) const;
+};
+HcaList parse_hca_list(std::string_view value, const Version& version = kNewest);
+
+// What NCCL makes of a numeric variable: strtoll with base 0, garbage is the leading number or 0, overflow and the empty
+// string are the default.
+long parse_param(std::string_view value, long fallback);
+
+// What decides NCCL's choice when NCCL_IB_GID_INDEX is not set.
+struct GidRules {
+  fabric::Family family = fabric::Family::kIpv4;  // NCCL_IB_ADDR_FAMILY
+  std::optional<fabric::Cidr> range;              // NCCL_IB_ADDR_RANGE, of that family
+  long roce_version = 2;                          // NCCL_IB_ROCE_VERSION_NUM
+  Version version = kNewest;
+};
+
+// The values as NCCL reads them: an unknown family is AF_INET, a range that is not one of that family is ignored.
+GidRules parse_gid_rules(std::string_view family, std::string_view range, std::string_view roce_version);
+
+struct GidChoice {
+  std::optional<unsigned> index;  // nullopt: the connection fails
+  // The choice compares with an uninitialised variable (2.26 to 2.30.7, type of the current slot unreadable): the index
+  // is the likely one.
+  bool uncertain = false;
+};
+
+// The index NCCL takes on this port by itself. Needs the whole table, up to the chosen slot at least.
+GidChoice choose_gid(const fabric::Port& port, const GidRules& rules);
+
+}  // namespace init::nccl

@@ -1,0 +1,280 @@
+#include "init/options.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "fabric/text.hpp"
+
+namespace init {
+namespace {
+
+using fabric::make_error;
+using fabric::printable;
+using fabric::Result;
+
+constexpr double kMaxWait = 86400;
+
+// What an option does with its text; a switch gets "1" or, from its twin, "0".
+using Apply = Result<void> (*)(Options&, std::string_view);
+
+struct Option {
+  std::string_view name;      // without "--"
+  std::string_view argument;  // empty: a switch
+  bool twin;                  // RDMA_INIT_<NAME>
+  Apply apply;
+  std::string_view help;
+};
+
+Result<void> set_switch(bool& target, std::string_view text) {
+  if (text != "0" && text != "1") return make_error("expected 0 or 1, got `{}`", printable(text));
+  target = text == "1";
+  return {};
+}
+
+Result<void> apply_wait(Options& options, std::string_view text) {
+  const auto seconds = fabric::parse_decimal(text);
+  if (!seconds || !(*seconds >= 0) || *seconds > kMaxWait) {
+    return make_error("expected seconds from 0 to {}, got `{}`", kMaxWait, printable(text));
+  }
+  options.wait_seconds = *seconds;
+  return {};
+}
+
+Result<void> apply_require(Options& options, std::string_view text) {
+  const auto count = fabric::parse_number<unsigned>(text);
+  if (!count) return make_error("expected a number of HCAs, got `{}`", printable(text));
+  options.policy.require = *count;
+  return {};
+}
+
+Result<void> apply_hca(Options& options, std::string_view text) {
+  options.policy.hcas = TRY(parse_selectors(text));
+  return {};
+}
+
+Result<void> apply_cidr(Options& options, std::string_view text) {
+  options.policy.gids.cidrs.clear();
+  for (const std::string_view part : fabric::split(text, ',')) {
+    const auto cidr = fabric::parse_cidr(fabric::trim(part));
+    if (!cidr) return make_error("expected ADDRESS/PREFIX, got `{}`", printable(part));
+    options.policy.gids.cidrs.push_back(*cidr);
+  }
+  return {};
+}
+
+Result<void> apply_family(Options& options, std::string_view text) {
+  if (text != "4" && text != "6") return make_error("expected 4 or 6, got `{}`", printable(text));
+  options.policy.gids.family = text == "4" ? fabric::Family::kIpv4 : fabric::Family::kIpv6;
+  return {};
+}
+
+Result<void> apply_export(Options& options, std::string_view text) {
+  options.policy.exports = TRY(parse_exports(text));
+  return {};
+}
+
+Result<void> apply_nccl_version(Options& options, std::string_view text) {
+  options.policy.nccl_version = nccl::parse_version(text);
+  if (!options.policy.nccl_version) return make_error("expected X.Y.Z, got `{}`", printable(text));
+  return {};
+}
+
+Result<void> apply_no_link_local(Options& options, std::string_view text) {
+  bool off = false;
+  TRY_VOID(set_switch(off, text));
+  options.policy.gids.link_local = !off;
+  return {};
+}
+
+Result<void> apply_log(Options& options, std::string_view text) {
+  const auto level = parse_log_level(text);
+  if (!level) return make_error("expected quiet, info, debug or json, got `{}`", printable(text));
+  options.log = *level;
+  return {};
+}
+
+Result<void> apply_format(Options& options, std::string_view text) {
+  if (text == "sh") {
+    options.format = EnvFormat::kSh;
+  } else if (text == "json") {
+    options.format = EnvFormat::kJson;
+  } else if (text == "dotenv") {
+    options.format = EnvFormat::kDotenv;
+  } else {
+    return make_error("expected sh, json or dotenv, got `{}`", printable(text));
+  }
+  return {};
+}
+
+Result<void> apply_command(Options& options, Command command) {
+  options.command = command;
+  return {};
+}
+
+constexpr std::array kOptions = {
+    Option{"wait", "SECONDS", true, apply_wait, "wait at most this long for GIDs, nodes and carrier that are on their way (10)"},
+    Option{"require", "N", true, apply_require, "leave with 78 unless N HCAs have a usable port"},
+    Option{"strict", "", true, [](Options& o, std::string_view t) { return set_switch(o.policy.strict, t); },
+           "leave with 78 rather than drop a port whose GID cannot be right, or keep a wrong value"},
+    Option{"override", "", true, [](Options& o, std::string_view t) { return set_switch(o.policy.override_wrong, t); },
+           "replace values that are already set and were found wrong"},
+    Option{"hca", "LIST", true, apply_hca,
+           "take these HCAs, or with ^ all but these: NAME[:PORT], netdev:NAME, pci:ADDRESS, guid:GUID; * is a glob"},
+    Option{"cidr", "LIST", true, apply_cidr, "take only GIDs in one of these networks"},
+    Option{"family", "4|6", true, apply_family, "take only GIDs of this address family"},
+    Option{"export", "LIST", true, apply_export, "write for these libraries, or none (nccl,ucx,nvshmem)"},
+    Option{"nccl-version", "X.Y.Z", true, apply_nccl_version, "be right under this NCCL (the newest, and $NCCL_VERSION)"},
+    Option{"no-link-local", "", true, apply_no_link_local, "never take a link-local GID"},
+    Option{"reap", "", true, [](Options& o, std::string_view t) { return set_switch(o.reap, t); },
+           "stay as init: forward signals, reap zombies"},
+    Option{"log", "LEVEL", true, apply_log, "quiet, info, debug or json, on stderr (info)"},
+    Option{"format", "FORMAT", false, apply_format, "env: sh, json or dotenv (sh)"},
+    Option{"json", "", false, [](Options& o, std::string_view t) { return set_switch(o.json, t); }, "doctor: JSON"},
+    Option{"snapshot", "FILE", false,
+           [](Options& o, std::string_view t) -> Result<void> {
+             o.snapshot = std::string(t);
+             return {};
+           },
+           "answer from a snapshot (- is stdin) instead of this machine"},
+    Option{"root", "DIR", false,
+           [](Options& o, std::string_view t) -> Result<void> {
+             o.root = std::string(t);
+             return {};
+           },
+           "read /sys, /dev and /etc below DIR instead of this machine's"},
+    Option{"help", "", false, [](Options& o, std::string_view) { return apply_command(o, Command::kHelp); }, "this text"},
+    Option{"version", "", false, [](Options& o, std::string_view) { return apply_command(o, Command::kVersion); },
+           "print the version"},
+};
+
+struct Subcommand {
+  std::string_view name;
+  Command command;
+};
+constexpr std::array kSubcommands = {Subcommand{"env", Command::kEnv}, Subcommand{"doctor", Command::kDoctor},
+                                     Subcommand{"topo", Command::kTopo}, Subcommand{"snapshot", Command::kSnapshot}};
+
+std::string twin_name(std::string_view option) {
+  std::string name = "RDMA_INIT_";
+  for (const char c : option) name += c == '-' ? '_' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+  return name;
+}
+
+Result<void> apply_twins(Options& options, const char* const* environment) {
+  constexpr std::string_view kPrefix = "RDMA_INIT_";
+  for (; *environment; ++environment) {
+    const std::string_view entry = *environment;
+    if (!entry.starts_with(kPrefix)) continue;
+    const std::size_t equals = std::min(entry.find('='), entry.size());
+    const std::string_view value = entry.substr(std::min(equals + 1, entry.size()));
+    if (value.empty()) continue;
+    for (const Option& option : kOptions) {
+      if (!option.twin || twin_name(option.name) != entry.substr(0, equals)) continue;
+      if (auto done = option.apply(options, value); !done) {
+        return fabric::wrap(std::move(done).error(), entry.substr(0, equals));
+      }
+    }
+  }
+  return {};
+}
+
+const Option* find_option(std::string_view name) {
+  const auto found = std::find_if(kOptions.begin(), kOptions.end(), [&](const Option& o) { return o.name == name; });
+  return found == kOptions.end() ? nullptr : &*found;
+}
+
+const Subcommand* find_subcommand(std::string_view name) {
+  const auto found =
+      std::find_if(kSubcommands.begin(), kSubcommands.end(), [&](const Subcommand& s) { return s.name == name; });
+  return found == kSubcommands.end() ? nullptr : &*found;
+}
+
+// One "--name", "--name=value" or "--name value" at argv[index]; index moves to the last argument used.
+Result<void> apply_argument(Options& options, int argc, char** argv, int& index) {
+  const std::string_view argument = argv[index];
+  const std::size_t equals = argument.find('=');
+  const std::string_view name = argument.substr(2, equals == std::string_view::npos ? equals : equals - 2);
+  const Option* option = find_option(name);
+  if (!option) return make_error("unknown option `{}`; see rdma-init --help", printable(argument));
+  std::string_view value = "1";
+  if (equals != std::string_view::npos) {
+    if (option->argument.empty()) return make_error("`--{}` takes no value", name);
+    value = argument.substr(equals + 1);
+  } else if (!option->argument.empty()) {
+    if (index + 1 >= argc) return make_error("`--{}` needs a value: {}", name, option->argument);
+    value = argv[++index];
+  }
+  if (auto done = option->apply(options, value); !done) {
+    return fabric::wrap(std::move(done).error(), fmt::format("--{}", name));
+  }
+  return {};
+}
+
+Result<void> check_combination(const Options& options, bool has_subcommand) {
+  if (options.command == Command::kHelp || options.command == Command::kVersion) return {};
+  if (options.program && has_subcommand) return make_error("a subcommand takes no `-- command`");
+  if (!options.program && !has_subcommand) {
+    return make_error("no command: rdma-init [options] -- command [args], or see rdma-init --help");
+  }
+  if (options.program && (options.snapshot || !options.root.empty())) {
+    return make_error("--snapshot and --root answer for another machine, so nothing is executed: use env, doctor or topo");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Options> parse_options(int argc, char** argv, const char* const* environment) {
+  Options options;
+  TRY_VOID(apply_twins(options, environment));
+  bool has_subcommand = false;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--") {
+      if (i + 1 >= argc) return make_error("no command after `--`");
+      options.program = argv + i + 1;
+      break;
+    }
+    if (argument.starts_with("--")) {
+      TRY_VOID(apply_argument(options, argc, argv, i));
+      continue;
+    }
+    const Subcommand* subcommand = find_subcommand(argument);
+    if (!subcommand || has_subcommand) {
+      return make_error("unexpected argument `{}`; a command to run goes after `--`", printable(argument));
+    }
+    has_subcommand = true;
+    if (options.command == Command::kExec) options.command = subcommand->command;
+  }
+  TRY_VOID(check_combination(options, has_subcommand));
+  return options;
+}
+
+std::string help_text() {
+  std::string text =
+      "rdma-init finds the HCAs and the GID index that a training job can use in this container, exports what NCCL, UCX\n"
+      "and NVSHMEM read, and executes the trainer.\n"
+      "\n"
+      "Usage:\n"
+      "  rdma-init [options] -- command [args]   export and execute\n"
+      "  rdma-init [options] env                 print the variables\n"
+      "  rdma-init [options] doctor              say what works, what does not, and the remedy\n"
+      "  rdma-init [options] topo                draw GPUs, HCAs and NUMA nodes\n"
+      "  rdma-init [options] snapshot            print this machine as JSON, for a bug report or --snapshot\n"
+      "\n"
+      "Options (in brackets the default; each but the last six has a twin RDMA_INIT_NAME in the environment):\n";
+  for (const Option& option : kOptions) {
+    const std::string left = fmt::format("--{}{}{}", option.name, option.argument.empty() ? "" : " ", option.argument);
+    text += fmt::format("  {:<22}{}\n", left, option.help);
+  }
+  text +=
+      "\n"
+      "Exit: 0; 1 doctor found it unfit, or a snapshot cannot be read; 2 usage; 78 --require or --strict not met;\n"
+      "126 and 127 command cannot be executed or found; with --reap 128+n for signal n.\n";
+  return text;
+}
+
+}  // namespace init

@@ -1,0 +1,36 @@
+// The command line and its RDMA_INIT_* twins.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fabric/result.hpp"
+#include "init/decision.hpp"
+#include "init/log.hpp"
+
+namespace init {
+
+enum class Command { kExec, kEnv, kDoctor, kTopo, kSnapshot, kHelp, kVersion };
+enum class EnvFormat { kSh, kJson, kDotenv };
+
+struct Options {
+  Command command = Command::kExec;
+  Policy policy;
+  double wait_seconds = 10;
+  bool reap = false;
+  LogLevel log = LogLevel::kInfo;
+  EnvFormat format = EnvFormat::kSh;
+  bool json = false;                     // doctor --json
+  std::optional<std::string> snapshot;   // --snapshot FILE
+  std::string root;                      // --root DIR, for file trees
+  char** program = nullptr;              // argv of the trainer, kExec only
+};
+
+// Environment twins first, then the command line, which wins. Errors are for exit code 2 and name the argument or the
+// variable.
+fabric::Result<Options> parse_options(int argc, char** argv, const char* const* environment);
+
+std::string help_text();
+
+}  // namespace init

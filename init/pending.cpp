@@ -1,0 +1,118 @@
+#include "init/pending.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "fabric/netdev_map.hpp"
+#include "fabric/text.hpp"
+
+namespace init {
+namespace {
+
+using fabric::Inventory;
+using fabric::Netdev;
+using fabric::printable;
+
+bool has_gid(const fabric::Port& port, const fabric::Address& address) {
+  return std::any_of(port.gids.begin(), port.gids.end(),
+                     [&](const fabric::GidEntry& entry) { return entry.gid == address; });
+}
+
+bool has_gid_anywhere(const Inventory& inventory, const fabric::Address& address) {
+  for (const fabric::Hca& hca : inventory.hcas) {
+    for (const fabric::Port& port : hca.ports) {
+      if (has_gid(port, address)) return true;
+    }
+  }
+  return false;
+}
+
+// True if GIDs for the netdev's addresses may appear on the port.
+bool may_be_over(const Inventory& inventory, const fabric::Port& port, const Netdev& netdev) {
+  const Netdev* own = port.netdev ? fabric::find_netdev(inventory, *port.netdev) : nullptr;
+  if (own) return fabric::is_stacked_on(inventory.netdevs, netdev, *own);
+  return fabric::leaves_netns(inventory.netdevs, netdev);
+}
+
+bool is_open_ethernet(const Candidate& candidate) {
+  return candidate.hca->is_accessible() && candidate.port->is_active() && candidate.port->is_ethernet();
+}
+
+bool has_global(const Candidate& candidate) {
+  return candidate.best(GidRank::kIpv4) || candidate.best(GidRank::kIpv6);
+}
+
+// An address that awaits its GID on this port; global_only when the port has a link-local GID already.
+const fabric::InterfaceAddress* awaited_address(const Inventory& inventory, const Candidate& candidate,
+                                                bool global_only) {
+  for (const Netdev& netdev : inventory.netdevs) {
+    if (!netdev.is_here() || !netdev.is_up() || !may_be_over(inventory, *candidate.port, netdev)) continue;
+    // With a link-local GID it is known which netdev of ours is on this port.
+    const bool same = std::any_of(candidate.gids.begin(), candidate.gids.end(),
+                                  [&](const UsableGid& gid) { return gid.netdev == netdev.name; });
+    if (global_only && !same && candidate.port->netdev != netdev.name) continue;
+    for (const fabric::InterfaceAddress& own : netdev.addresses) {
+      if (own.address.is_loopback() || (global_only && own.address.is_link_local())) continue;
+      if (!has_gid_anywhere(inventory, own.address)) return &own;
+    }
+  }
+  return nullptr;
+}
+
+std::optional<std::string> pending_gid(const Inventory& inventory, const Candidate& candidate) {
+  if (!is_open_ethernet(candidate) || has_global(candidate)) return std::nullopt;
+  const auto* address = awaited_address(inventory, candidate, candidate.usable());
+  if (!address) return std::nullopt;
+  return fmt::format("a GID for {} on {}", to_string(address->address), printable(candidate.name()));
+}
+
+bool selected(const Policy& policy, const Candidate& candidate) {
+  return !policy.hcas || selects(*policy.hcas, *candidate.hca, *candidate.port, candidate.netdevs);
+}
+
+// What the options ask of a port whose netdev is here, and it does not have yet.
+std::optional<std::string> pending_match(const Inventory& inventory, const Policy& policy, const Candidate& candidate,
+                                         bool others_match) {
+  if (!is_open_ethernet(candidate) || candidate.usable() || !candidate.port->netdev) return std::nullopt;
+  const bool included = policy.hcas && !policy.hcas->exclude;
+  if (!policy.gids.narrows() && !included) return std::nullopt;
+  bool has_address = false;
+  bool matching_address = false;
+  for (const Netdev& netdev : inventory.netdevs) {
+    if (!netdev.is_here() || !may_be_over(inventory, *candidate.port, netdev)) continue;
+    for (const fabric::InterfaceAddress& own : netdev.addresses) {
+      has_address |= !own.address.is_link_local();
+      matching_address |= policy.gids.allows(own.address);
+    }
+  }
+  const bool settled = policy.gids.narrows() && others_match && has_address && !matching_address;
+  if (settled) return std::nullopt;
+  return fmt::format("a GID on {} ({}) that the options allow", printable(candidate.name()),
+                     printable(*candidate.port->netdev));
+}
+
+}  // namespace
+
+std::optional<std::string> find_pending(const Inventory& inventory, const Policy& policy) {
+  const auto matching = find_candidates(inventory, policy.gids);
+  const std::size_t usable = count_usable_hcas(matching);
+  if (usable < policy.require) {
+    return fmt::format("{} of {} HCAs with a usable port", policy.require - usable, policy.require);
+  }
+  const auto all = policy.gids.narrows() || !policy.gids.link_local ? find_candidates(inventory, GidFilter{}) : matching;
+  for (const Candidate& candidate : all) {
+    if (!selected(policy, candidate)) continue;
+    if (auto what = pending_gid(inventory, candidate)) return what;
+  }
+  const bool others_match = std::any_of(matching.begin(), matching.end(), [&](const Candidate& candidate) {
+    return candidate.usable() && candidate.port->is_ethernet() && selected(policy, candidate);
+  });
+  for (const Candidate& candidate : matching) {
+    if (!selected(policy, candidate)) continue;
+    if (auto what = pending_match(inventory, policy, candidate, others_match)) return what;
+  }
+  return std::nullopt;
+}
+
+}  // namespace init

@@ -1,0 +1,226 @@
+// All signals stay blocked in the parent from before the fork until the end, and one loop takes them from the queue.
+// So nothing is lost between fork and loop, no handler runs, and no default action can end this process.
+#include "init/reap.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+
+#include "fabric/unique_fd.hpp"
+#include "init/exec.hpp"
+
+namespace init {
+namespace {
+
+// A signal set as the kernel has it, and its system calls without the C library in between: glibc leaves signals 32
+// and 33 out of every set, and then either of them, sent by anybody, would end this process.
+using SignalSet = std::uint64_t;
+static_assert(_NSIG == 65, "the kernel's signal set has 64 bits on all architectures but MIPS");
+
+constexpr SignalSet bit(int signal) { return SignalSet{1} << (signal - 1); }
+
+// Faults included. On Linux, blocking them is safe: the kernel unblocks a fault's own signal and kills (signal.c,
+// force_sig_info_to_task). Left open, a SIGABRT or SIGSEGV sent to us would end us and orphan the child.
+constexpr SignalSet kAll = ~SignalSet{0};
+
+SignalSet set_mask(SignalSet mask) {
+  SignalSet before = 0;
+  ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, &mask, &before, sizeof mask);
+  return before;
+}
+
+int next_signal() {
+  for (;;) {
+    const long signal = ::syscall(SYS_rt_sigtimedwait, &kAll, nullptr, nullptr, sizeof kAll);
+    if (signal > 0) return static_cast<int>(signal);  // else EINTR: we were stopped and continued
+  }
+}
+
+bool is_pending(int signal) {
+  SignalSet pending = 0;
+  ::syscall(SYS_rt_sigpending, &pending, sizeof pending);
+  return (pending & bit(signal)) != 0;
+}
+
+// The controlling terminal, if there is one. All signals are blocked here, SIGTTOU too, or tcsetpgrp from the
+// background would stop us.
+class Terminal {
+ public:
+  // The standard descriptors first: an image need not have /dev/tty.
+  Terminal() {
+    for (int fd = 0; fd <= 2 && !fd_.ok(); ++fd) {
+      if (::tcgetpgrp(fd) != -1) fd_.reset(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
+    }
+    if (!fd_.ok()) fd_.reset(::open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY));
+  }
+
+  int fd() const { return fd_.get(); }
+  bool exists() const { return fd_.ok(); }
+  bool has_in_foreground(pid_t group) const { return exists() && ::tcgetpgrp(fd()) == group; }
+
+  // Nothing happens unless `from` has the foreground: it is never taken from a third group.
+  void pass(pid_t from, pid_t to) const {
+    if (has_in_foreground(from)) ::tcsetpgrp(fd(), to);
+  }
+
+ private:
+  fabric::UniqueFd fd_;
+};
+
+// What the child has to be given back before its exec.
+struct Inherited {
+  SignalSet mask = 0;
+  struct sigaction on_child {};  // the only disposition that is changed
+  int parent_death_signal = 0;
+};
+
+Inherited take_signals() {
+  Inherited inherited;
+  inherited.mask = set_mask(kAll);
+  // Whoever ignores SIGCHLD gets no zombies, hence no exit codes.
+  struct sigaction standard {};
+  standard.sa_handler = SIG_DFL;
+  ::sigaction(SIGCHLD, &standard, &inherited.on_child);
+  ::prctl(PR_GET_PDEATHSIG, &inherited.parent_death_signal);
+  return inherited;
+}
+
+// A launcher that asked for its child to die with it meant the command; fork has cleared that.
+void restore_parent_death_signal(int signal, pid_t parent) {
+  if (signal == 0) return;
+  ::prctl(PR_SET_PDEATHSIG, signal);
+  if (::getppid() != parent) ::kill(::getpid(), signal);
+}
+
+[[noreturn]] void become_command(const Inherited& inherited, const Terminal& terminal, pid_t parent, pid_t parent_group,
+                                 char* const argv[], char* const envp[]) {
+  ::setpgid(0, 0);
+  terminal.pass(parent_group, ::getpid());
+  restore_parent_death_signal(inherited.parent_death_signal, parent);
+  ::sigaction(SIGCHLD, &inherited.on_child, nullptr);
+  set_mask(inherited.mask);
+  ::_exit(exec_command(argv, envp));
+}
+
+// Before Linux 5.9 there is no close_range; they then stay open, which only delays the end of a pipe.
+void close_inherited_descriptors(int keep) {
+  const auto close_range = [](int first, unsigned last) {
+    if (static_cast<unsigned>(first) <= last) ::syscall(SYS_close_range, first, last, 0);
+  };
+  if (keep < 3) return close_range(3, ~0U);
+  close_range(3, static_cast<unsigned>(keep) - 1);
+  close_range(keep + 1, ~0U);
+}
+
+int exit_code_of(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
+
+class Reaper {
+ public:
+  Reaper(pid_t child, const Terminal& terminal) : child_(child), terminal_(terminal) {}
+
+  int run() {
+    for (;;) {
+      const int signal = next_signal();
+      if (signal != SIGCHLD) {
+        handle(signal);
+      } else if (const std::optional<int> status = reap()) {
+        terminal_.pass(child_, ::getpgrp());
+        return exit_code_of(*status);
+      }
+    }
+  }
+
+ private:
+  void handle(int signal) const {
+    if (signal == SIGTTIN || signal == SIGTTOU) return;
+    // The shell's "fg" puts our group into the foreground and continues it.
+    if (signal == SIGCONT) terminal_.pass(::getpgrp(), child_);
+    forward(signal);
+  }
+
+  // The group can be gone while the child lives (it may have changed groups). Other failures, EPERM from a set-user-id
+  // child above all, leave nothing to be done.
+  void forward(int signal) const {
+    if (::kill(-child_, signal) == -1 && errno == ESRCH) ::kill(child_, signal);
+  }
+
+  // Collects whoever has ended or stopped. Returns the wait status of the child once it has ended.
+  std::optional<int> reap() const {
+    std::optional<int> ended;
+    for (;;) {
+      int status = 0;
+      const pid_t pid = ::waitpid(-1, &status, WNOHANG | WUNTRACED);
+      if (pid == 0 || (pid == -1 && errno != EINTR)) return ended;
+      if (pid != child_) continue;
+      if (WIFSTOPPED(status)) {
+        follow_stop(WSTOPSIG(status));
+      } else {
+        ended = status;
+      }
+    }
+  }
+
+  // Without a terminal, whoever stopped the child will continue it.
+  void follow_stop(int signal) const {
+    if (!terminal_.exists() || (signal == SIGSTOP && !is_job_of_parent())) return;
+    stop_own_group();
+    if (is_pending(SIGCONT)) return;  // continued by the shell: the loop passes it on
+
+    // The kernel dropped the stop because nobody above could continue us. Then nobody could continue the child either.
+    // One that wants the terminal (SIGTTIN, SIGTTOU) would only stop again unless it has the terminal now.
+    terminal_.pass(::getpgrp(), child_);
+    if (signal == SIGTSTP || terminal_.has_in_foreground(child_)) forward(SIGCONT);
+  }
+
+  // Stops our group as Ctrl-Z would have, if it had the foreground: the rest of a pipeline, and us, whom the default
+  // action stops as soon as SIGTSTP is let through. The kernel ignores it where no shell could continue us: in an
+  // orphaned process group, or in PID 1.
+  static void stop_own_group() {
+    ::kill(0, SIGTSTP);
+    set_mask(kAll & ~bit(SIGTSTP));
+    set_mask(kAll);
+  }
+
+  // Started as a job of its own by our parent, which then sees our stops.
+  static bool is_job_of_parent() {
+    const pid_t parent = ::getppid();
+    return ::getsid(parent) == ::getsid(0) && ::getpgid(parent) != ::getpgrp();
+  }
+
+  const pid_t child_;
+  const Terminal& terminal_;
+};
+
+}  // namespace
+
+int run_reaping(char* const argv[], char* const envp[]) {
+  guard_standard_descriptors();
+  const Inherited inherited = take_signals();
+  const Terminal terminal;
+  const pid_t self = ::getpid();
+  const pid_t group = ::getpgrp();
+  if (self != 1) ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+
+  const pid_t child = ::fork();
+  if (child == -1) {
+    write_message(fmt::format("rdma-init: error: start a process for `{}`: {}; raise the limit of processes "
+                              "(pids.max of the cgroup, ulimit -u)", argv[0], std::strerror(errno)));
+    return 125;
+  }
+  if (child == 0) become_command(inherited, terminal, self, group, argv, envp);
+
+  ::setpgid(child, child);  // here too: the group must exist before the first signal is forwarded
+  close_inherited_descriptors(terminal.fd());
+  return Reaper(child, terminal).run();
+}
+
+}  // namespace init

@@ -1,0 +1,143 @@
+#include "init/resolve.hpp"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+
+#include "fabric/read_inventory.hpp"
+#include "fabric/snapshot.hpp"
+#include "fabric/sysfs.hpp"
+#include "fabric/text.hpp"
+#include "init/pending.hpp"
+
+namespace init {
+namespace {
+
+using fabric::Inventory;
+
+constexpr long kFirstPollMs = 10;
+constexpr long kLastPollMs = 100;
+constexpr std::size_t kMaxStatus = 64 << 10;
+
+double now_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
+}
+
+void sleep_ms(long milliseconds) {
+  const timespec span{milliseconds / 1000, milliseconds % 1000 * 1000000};
+  nanosleep(&span, nullptr);
+}
+
+std::uint64_t limit_value(rlim_t limit) {
+  return limit == RLIM_INFINITY ? std::numeric_limits<std::uint64_t>::max() : limit;
+}
+
+fabric::Limits read_limits() {
+  fabric::Limits limits;
+  rlimit memlock{};
+  if (getrlimit(RLIMIT_MEMLOCK, &memlock) == 0) {
+    limits.memlock_soft = limit_value(memlock.rlim_cur);
+    limits.memlock_hard = limit_value(memlock.rlim_max);
+  }
+  limits.uid = geteuid();
+  const auto status = fabric::sysfs::read_file("/proc/self/status", kMaxStatus);
+  if (const auto* text = std::get_if<std::string>(&status)) {
+    for (const std::string_view line : fabric::split(*text, '\n')) {
+      if (line.starts_with("CapEff:")) limits.cap_eff = fabric::parse_number<std::uint64_t>(fabric::trim(line.substr(7)), 16);
+    }
+  }
+  // ib_umem_get() asks capable(CAP_IPC_LOCK), which means the initial user namespace (6.12 drivers/infiniband/core/umem.c).
+  const auto map = fabric::sysfs::read_file("/proc/self/uid_map", kMaxStatus);
+  if (const auto* text = std::get_if<std::string>(&map)) {
+    limits.initial_userns = fabric::trim(*text).ends_with("4294967295");
+  }
+  return limits;
+}
+
+void add_conf_files(const std::map<std::string, std::string>& files, const std::vector<std::string>& order,
+                    Settings& settings) {
+  for (const std::string& path : order) {
+    const auto file = files.find(path);
+    if (file != files.end()) add_conf(file->second, path, settings);
+  }
+}
+
+Settings snapshot_settings(const Inventory& inventory) {
+  Settings settings;
+  if (inventory.env) {
+    for (const auto& [name, value] : *inventory.env) settings[name] = {value, "environment"};
+  }
+  if (!inventory.conf) return settings;
+  // Whatever is not /etc/nccl.conf is the user's file, which NCCL reads first.
+  std::vector<std::string> order;
+  for (const auto& [path, text] : *inventory.conf) {
+    if (path != "/etc/nccl.conf") order.push_back(path);
+  }
+  order.emplace_back("/etc/nccl.conf");
+  add_conf_files(*inventory.conf, order, settings);
+  return settings;
+}
+
+// Reads until the tables are known as far as the decision needs them.
+void read_and_decide(const Options& options, bool full, Resolved& resolved) {
+  resolved.inventory = fabric::read_inventory({options.root, full});
+  resolved.decision = decide(resolved.inventory, resolved.settings, options.policy);
+  if (!resolved.decision.needs_full || full) return;
+  resolved.inventory = fabric::read_inventory({options.root, true});
+  resolved.decision = decide(resolved.inventory, resolved.settings, options.policy);
+}
+
+void wait_for_pending(const Options& options, bool full, const Log& log, Resolved& resolved) {
+  auto pending = find_pending(resolved.inventory, options.policy);
+  if (!pending || options.wait_seconds <= 0) return;
+  const double start = now_seconds();
+  log.info(fmt::format("waiting up to {:g} s for {}", options.wait_seconds, *pending));
+  for (long pause = kFirstPollMs; pending; pause = std::min(pause * 2, kLastPollMs)) {
+    const double left = start + options.wait_seconds - now_seconds();
+    if (left <= 0) {
+      log.warning(fmt::format("waited {:g} s in vain for {}", options.wait_seconds, *pending));
+      return;
+    }
+    sleep_ms(std::min(pause, static_cast<long>(left * 1000) + 1));
+    read_and_decide(options, full, resolved);
+    pending = find_pending(resolved.inventory, options.policy);
+  }
+  log.info(fmt::format("waited {:.2f} s", now_seconds() - start));
+}
+
+}  // namespace
+
+fabric::Result<Resolved> resolve(const Options& options, const char* const* environment, const Log& log, bool full) {
+  Resolved resolved;
+  if (options.snapshot) {
+    resolved.inventory = TRY(fabric::read_snapshot(*options.snapshot));
+    resolved.settings = snapshot_settings(resolved.inventory);
+    resolved.decision = decide(resolved.inventory, resolved.settings, options.policy);
+    return resolved;
+  }
+  add_environment(environment, resolved.settings);
+  const char* home = getenv("HOME");
+  const auto paths = conf_paths(resolved.settings, home ? home : "");
+  auto files = read_conf_files(paths, options.root);
+  add_conf_files(files, paths, resolved.settings);
+  read_and_decide(options, full, resolved);
+  wait_for_pending(options, full, log, resolved);
+  if (full) {
+    resolved.inventory.limits = read_limits();
+    resolved.inventory.conf = std::move(files);
+    resolved.inventory.env.emplace();
+    for (const auto& [name, setting] : resolved.settings) {
+      if (setting.source == "environment") (*resolved.inventory.env)[name] = setting.value;
+    }
+  }
+  return resolved;
+}
+
+}  // namespace init

@@ -1,0 +1,133 @@
+#include "init/topo.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "fabric/text.hpp"
+
+namespace init {
+namespace {
+
+using fabric::Gpu;
+using fabric::Hca;
+using fabric::Inventory;
+using fabric::printable;
+
+constexpr std::array kNames = {"PIX", "PXB", "PHB", "NODE", "SYS", "?"};
+
+std::string_view domain_of(std::string_view pci) { return pci.substr(0, pci.find(':')); }
+
+PciPlace place_of(const Gpu& gpu) { return {gpu.pci, gpu.numa_node.value_or(-1), gpu.pci_path ? &*gpu.pci_path : nullptr}; }
+
+PciPlace place_of(const Hca& hca) {
+  return {hca.pci.value_or(""), hca.numa_node.value_or(-1), hca.pci_path ? &*hca.pci_path : nullptr};
+}
+
+// One line under a NUMA node, sorted so that what shares a bridge stands together.
+struct Leaf {
+  std::string place;  // path and address
+  std::string text;
+};
+
+std::string path_key(const PciPlace& place) {
+  return (place.path ? fabric::join(*place.path, "/") + "/" : std::string()) + place.pci;
+}
+
+const PortReport* report_of(const Decision& decision, const Hca& hca, unsigned port) {
+  for (const PortReport& report : decision.ports) {
+    if (report.device == hca.name && report.port == port) return &report;
+  }
+  return nullptr;
+}
+
+std::string hca_line(const Hca& hca, const Decision& decision) {
+  std::string text = fmt::format("HCA  {:<16} {}", printable(hca.name), hca.pci.value_or("software"));
+  for (const fabric::Port& port : hca.ports) {
+    const PortReport* report = report_of(decision, hca, port.number);
+    const bool used = report && report->used;
+    text += fmt::format("  {} port {} {} {:g} Gb/s{}", used ? "●" : "○", port.number,
+                        printable(fabric::value_or(port.link_layer, std::string("?"))), port.rate_gbps(),
+                        port.netdev ? " " + printable(*port.netdev) : "");
+    if (used && report->gid_index) text += fmt::format(" GID {}", *report->gid_index);
+  }
+  return text;
+}
+
+std::map<int, std::vector<Leaf>> leaves_by_node(const Inventory& inventory, const Decision& decision) {
+  std::map<int, std::vector<Leaf>> nodes;
+  std::size_t number = 0;
+  for (const Gpu& gpu : inventory.gpus.value_or(std::vector<Gpu>())) {
+    const std::string name = fmt::format("GPU{}", number++);
+    nodes[gpu.numa_node.value_or(-1)].push_back({path_key(place_of(gpu)), fmt::format("GPU  {:<16} {}", name, gpu.pci)});
+  }
+  for (const Hca& hca : inventory.hcas) {
+    nodes[hca.numa_node.value_or(-1)].push_back({path_key(place_of(hca)), hca_line(hca, decision)});
+  }
+  for (auto& [node, leaves] : nodes) {
+    std::stable_sort(leaves.begin(), leaves.end(), [](const Leaf& l, const Leaf& r) { return l.place < r.place; });
+  }
+  return nodes;
+}
+
+std::string matrix_text(const std::vector<Gpu>& gpus, const std::vector<Hca>& hcas) {
+  std::size_t width = 4;
+  for (const Hca& hca : hcas) width = std::max(width, printable(hca.name).size());
+  std::string text = fmt::format("\n{:<6}", "");
+  for (const Hca& hca : hcas) text += fmt::format("  {:>{}}", printable(hca.name), width);
+  text += "\n";
+  for (std::size_t i = 0; i < gpus.size(); ++i) {
+    text += fmt::format("GPU{:<3}", i);
+    for (const Hca& hca : hcas) {
+      const Distance distance = distance_between(place_of(gpus[i]), place_of(hca));
+      text += fmt::format("  {:>{}}", kNames[static_cast<std::size_t>(distance)], width);
+    }
+    text += "\n";
+  }
+  return text +
+         "\nPIX one PCIe bridge, PXB several, PHB same host bridge, NODE same NUMA node, SYS across nodes, ? not known\n";
+}
+
+}  // namespace
+
+Distance distance_between(const PciPlace& left, const PciPlace& right) {
+  if (left.pci.empty() || right.pci.empty()) return Distance::kUnknown;
+  if (left.path && right.path && !left.path->empty() && !right.path->empty() &&
+      domain_of(left.pci) == domain_of(right.pci) && left.path->front() == right.path->front()) {
+    // The same root port. Bridges that both do not share lie between them.
+    std::size_t common = 0;
+    while (common < left.path->size() && common < right.path->size() && (*left.path)[common] == (*right.path)[common]) {
+      ++common;
+    }
+    const std::size_t between = left.path->size() - common + right.path->size() - common;
+    return between <= 2 ? Distance::kPix : Distance::kPxb;
+  }
+  const bool known = left.numa_node >= 0 && right.numa_node >= 0;
+  if (known && left.numa_node != right.numa_node) return Distance::kSys;
+  if (left.path && right.path && domain_of(left.pci) == domain_of(right.pci) && !left.path->empty() &&
+      !right.path->empty() && left.path->front().substr(0, 7) == right.path->front().substr(0, 7)) {
+    return Distance::kPhb;  // root ports on one root bus
+  }
+  return known ? Distance::kNode : Distance::kUnknown;
+}
+
+std::string topo_text(const Inventory& inventory, const Decision& decision) {
+  const auto nodes = leaves_by_node(inventory, decision);
+  if (nodes.empty()) return "no GPU and no RDMA device\n";
+  std::string text;
+  for (const auto& [node, leaves] : nodes) {
+    text += node < 0 ? "┌─ no NUMA node\n" : fmt::format("┌─ NUMA node {}\n", node);
+    for (std::size_t i = 0; i < leaves.size(); ++i) {
+      text += fmt::format("{}── {}\n", i + 1 == leaves.size() ? "└" : "├", leaves[i].text);
+    }
+  }
+  text += "● used by the trainer, ○ not used (rdma-init doctor says why)\n";
+  if (inventory.gpus && !inventory.gpus->empty() && !inventory.hcas.empty()) {
+    text += matrix_text(*inventory.gpus, inventory.hcas);
+  }
+  return text;
+}
+
+}  // namespace init
