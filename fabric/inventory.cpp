@@ -27,8 +27,7 @@ bool Port::is_ethernet() const { return value_or(link_layer, std::string()) == "
 double Port::rate_gbps() const {
   const auto* text = std::get_if<std::string>(&rate);
   if (!text) return 0;
-  const double value = parse_decimal(std::string_view(*text).substr(0, text->find(' '))).value_or(0);
-  return value > 0 && value < 1e6 ? value : 0;  // "inf" and "nan" are numbers to a parser
+  return parse_decimal(std::string_view(*text).substr(0, text->find(' '))).value_or(0);
 }
 
 bool Hca::is_efa() const { return driver == "efa" || (vendor == "0x1d0f" && !driver); }

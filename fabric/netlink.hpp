@@ -1,4 +1,4 @@
-// Netdevs, addresses and routes of this network namespace by rtnetlink (libnl-3).
+// Netdevs, addresses and routes of this network namespace by rtnetlink.
 #pragma once
 
 #include <vector>

@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <concepts>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,7 +21,7 @@ std::optional<T> parse_number(std::string_view text, int base = 10) {
   return value;
 }
 
-// The same for "2.5".
+// Digits with an optional fraction: "400", "2.5". No sign, exponent, infinity.
 std::optional<double> parse_decimal(std::string_view text);
 
 std::string_view trim(std::string_view text);

@@ -128,8 +128,8 @@ class Reaper {
   Reaper(pid_t child, const Terminal& terminal) : child_(child), terminal_(terminal) {}
 
   int run() {
-    for (;;) {
-      const int signal = next_signal();
+    // It begins as with a SIGCHLD: what an exec handed over to us and ended before the signals were blocked sends none.
+    for (int signal = SIGCHLD;; signal = next_signal()) {
       if (signal != SIGCHLD) {
         handle(signal);
       } else if (const std::optional<int> status = reap()) {

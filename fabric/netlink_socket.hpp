@@ -1,0 +1,80 @@
+// The little of netlink that reading needs: a request, and the messages that answer it.
+//
+// Not libnl-3, which the programs on the node use: linked statically it brings getaddrinfo() and with it NSS, 400 kB
+// that rdma-init would carry into every image, and a constructor that reads /proc/net/psched at each start.
+#pragma once
+
+#include <linux/netlink.h>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fabric/result.hpp"
+#include "fabric/unique_fd.hpp"
+
+namespace fabric::netlink {
+
+using Bytes = std::span<const std::uint8_t>;
+
+// The attributes of a message, by type. Malformed ones end the walk: what was read before stays.
+class Attributes {
+ public:
+  explicit Attributes(Bytes bytes);
+
+  // Empty when the attribute is missing.
+  Bytes get(unsigned type) const;
+  bool has(unsigned type) const { return get(type).data() != nullptr; }
+  // The host-order integer of an attribute of at least that size.
+  std::optional<std::uint32_t> u32(unsigned type) const;
+  std::optional<std::uint8_t> u8(unsigned type) const;
+  // Without the terminating zero.
+  std::optional<std::string> text(unsigned type) const;
+
+ private:
+  std::vector<std::pair<unsigned, Bytes>> entries_;
+};
+
+struct Message {
+  unsigned type = 0;
+  Bytes payload;
+
+  // The fixed header in front of the attributes; nullptr if the message is too short for it.
+  template <typename Header>
+  const Header* header() const {
+    return payload.size() < sizeof(Header) ? nullptr : reinterpret_cast<const Header*>(payload.data());
+  }
+  Attributes attributes(std::size_t header_size) const {
+    const std::size_t skip = NLMSG_ALIGN(header_size);
+    return Attributes(payload.size() < skip ? Bytes() : payload.subspan(skip));
+  }
+};
+
+class Socket {
+ public:
+  // protocol: NETLINK_ROUTE, NETLINK_RDMA. Fails with the errno of socket(2): EPROTONOSUPPORT, EPERM under seccomp, ...
+  static Result<Socket> open(int protocol);
+
+  // Sends one request and hands every answer to the handler until the dump or the answer ends, or the handler says false
+  // (what the kernel still sends is then left unread: use the socket no more). flags: NLM_F_DUMP or 0.
+  // Error code EINTR: the table changed during the dump, which has to be made again.
+  Result<void> request(unsigned type, unsigned flags, Bytes payload, const std::function<bool(const Message&)>& handler);
+
+ private:
+  explicit Socket(UniqueFd fd) : fd_(std::move(fd)) {}
+  UniqueFd fd_;
+  std::uint32_t sequence_ = 0;
+};
+
+// The bytes of a plain struct.
+template <typename T>
+Bytes bytes_of(const T& value) {
+  return {reinterpret_cast<const std::uint8_t*>(&value), sizeof value};
+}
+
+}  // namespace fabric::netlink
