@@ -20,9 +20,13 @@ bool Address::is_zero() const {
   return std::all_of(bytes.begin(), bytes.end(), [](std::uint8_t byte) { return byte == 0; });
 }
 
-bool Address::is_ipv4() const { return std::equal(kIpv4Prefix.begin(), kIpv4Prefix.end(), bytes.begin()); }
+bool Address::is_ipv4() const {
+  return std::equal(kIpv4Prefix.begin(), kIpv4Prefix.end(), bytes.begin());
+}
 
-bool Address::is_link_local() const { return bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80; }
+bool Address::is_link_local() const {
+  return bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80;
+}
 
 bool Address::is_loopback() const {
   if (is_ipv4()) return bytes[12] == 127;
@@ -95,7 +99,8 @@ std::optional<Cidr> common_prefix(const std::vector<Address>& addresses) {
   Cidr cidr{addresses.front(), 128};
   for (const Address& address : addresses) {
     if (address.family() != cidr.base.family()) return std::nullopt;
-    while (!cidr.contains(address)) --cidr.prefix;
+    while (!cidr.contains(address))
+      --cidr.prefix;
   }
   for (unsigned bit = cidr.prefix; bit < 128; ++bit) {
     cidr.base.bytes[bit / 8] &= static_cast<std::uint8_t>(~(0x80U >> (bit % 8)));

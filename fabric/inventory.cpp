@@ -9,7 +9,9 @@ namespace {
 
 constexpr unsigned kMainTable = 254;  // RT_TABLE_MAIN, linux/rtnetlink.h
 
-bool is_default(std::string_view dst) { return dst == "default" || dst == "0.0.0.0/0" || dst == "::/0"; }
+bool is_default(std::string_view dst) {
+  return dst == "default" || dst == "0.0.0.0/0" || dst == "::/0";
+}
 
 }  // namespace
 
@@ -18,11 +20,17 @@ bool GidEntry::is_v2() const {
   return text && *text == "RoCE v2";  // kernel drivers/infiniband/core/cache.c, gid_type_str
 }
 
-bool Port::is_active() const { return value_or(state, std::string()).starts_with("4:"); }
+bool Port::is_active() const {
+  return value_or(state, std::string()).starts_with("4:");
+}
 
-bool Port::is_infiniband() const { return value_or(link_layer, std::string()) == "InfiniBand"; }
+bool Port::is_infiniband() const {
+  return value_or(link_layer, std::string()) == "InfiniBand";
+}
 
-bool Port::is_ethernet() const { return value_or(link_layer, std::string()) == "Ethernet"; }
+bool Port::is_ethernet() const {
+  return value_or(link_layer, std::string()) == "Ethernet";
+}
 
 double Port::rate_gbps() const {
   const auto* text = std::get_if<std::string>(&rate);
@@ -30,9 +38,13 @@ double Port::rate_gbps() const {
   return parse_decimal(std::string_view(*text).substr(0, text->find(' '))).value_or(0);
 }
 
-bool Hca::is_efa() const { return driver == "efa" || (vendor == "0x1d0f" && !driver); }
+bool Hca::is_efa() const {
+  return driver == "efa" || (vendor == "0x1d0f" && !driver);
+}
 
-bool Hca::is_software() const { return driver == "rdma_rxe" || driver == "siw" || (!driver && !pci); }
+bool Hca::is_software() const {
+  return driver == "rdma_rxe" || driver == "siw" || (!driver && !pci);
+}
 
 bool Netdev::is_up() const {
   if (const int* value = std::get_if<int>(&carrier)) return *value != 0;

@@ -54,7 +54,7 @@ struct Port {
   std::optional<unsigned> gid_tbl_len;
   std::vector<GidEntry> gids;  // ascending index; empty slots are left out
   bool gids_complete = true;   // false: reading stopped when every GID of this netns had been found, or was not begun
-  std::optional<int> gids_error;    // errno that kept the whole table from being read
+  std::optional<int> gids_error;      // errno that kept the whole table from being read
   std::optional<std::string> netdev;  // the port's own netdev, only when it is in this netns; not in snapshots
 
   bool is_active() const;
@@ -77,10 +77,10 @@ struct Hca {
   std::optional<std::string> pci_class;
   std::optional<std::string> physfn;  // PCI address of the PF; set for VFs only
   std::optional<std::string> fw_ver;
-  std::optional<unsigned> uverbs;               // N of uverbsN
-  std::optional<std::string> uverbs_dev;        // "MAJ:MIN" from sysfs, never computed: uverbs32 and up are dynamic
-  std::optional<bool> accessible;               // /dev/infiniband/uverbsN opened
-  std::optional<int> access_error;              // errno of that open
+  std::optional<unsigned> uverbs;         // N of uverbsN
+  std::optional<std::string> uverbs_dev;  // "MAJ:MIN" from sysfs, never computed: uverbs32 and up are dynamic
+  std::optional<bool> accessible;         // /dev/infiniband/uverbsN opened
+  std::optional<int> access_error;        // errno of that open
   std::optional<std::vector<std::string>> pci_path;  // upstream ports, root first
   std::vector<Port> ports;
 
@@ -116,8 +116,8 @@ struct Netdev {
   // Known for live systems only (netlink), never in snapshots.
   std::optional<std::string> kind;  // IFLA_INFO_KIND: macvlan, ipvlan, vlan, bond, veth, ...
   int ifindex = 0;
-  int lower_ifindex = 0;               // IFLA_LINK; 0: none
-  std::optional<int> lower_netns_id;   // IFLA_LINK_NETNSID: the lower device lives in another netns
+  int lower_ifindex = 0;              // IFLA_LINK; 0: none
+  std::optional<int> lower_netns_id;  // IFLA_LINK_NETNSID: the lower device lives in another netns
   int master_ifindex = 0;
 
   bool is_here() const { return in_this_netns.value_or(true); }
@@ -145,7 +145,7 @@ struct Limits {
   std::optional<std::uint64_t> memlock_hard;
   std::optional<std::uint64_t> cap_eff;  // bit mask
   std::optional<unsigned> uid;
-  std::optional<bool> initial_userns;    // false: capabilities do not count outside of the container's user namespace
+  std::optional<bool> initial_userns;  // false: capabilities do not count outside of the container's user namespace
   friend bool operator==(const Limits&, const Limits&) = default;
 };
 

@@ -74,7 +74,8 @@ GidSearch::GidSearch(const std::vector<Netdev>& netdevs, const std::optional<std
 }
 
 void GidSearch::add(const Netdev& netdev, std::size_t group) {
-  for (const InterfaceAddress& own : netdev.addresses) candidates_.push_back({own.address, group, false});
+  for (const InterfaceAddress& own : netdev.addresses)
+    candidates_.push_back({own.address, group, false});
 }
 
 bool GidSearch::is_own(const Address& gid) const {

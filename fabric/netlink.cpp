@@ -91,7 +91,8 @@ void add_address(std::vector<Netdev>& netdevs, const Message& message) {
   if (!header || message.type != RTM_NEWADDR) return;
   const Attributes attributes = message.attributes(sizeof *header);
   // On a point-to-point link IFA_ADDRESS is the peer's.
-  const auto address = address_from(header->ifa_family, attributes.get(attributes.has(IFA_LOCAL) ? IFA_LOCAL : IFA_ADDRESS));
+  const auto address =
+      address_from(header->ifa_family, attributes.get(attributes.has(IFA_LOCAL) ? IFA_LOCAL : IFA_ADDRESS));
   const auto netdev = std::find_if(netdevs.begin(), netdevs.end(), [&](const Netdev& candidate) {
     return candidate.ifindex == static_cast<int>(header->ifa_index);
   });
@@ -131,7 +132,8 @@ bool add_route(const std::vector<Netdev>& netdevs, bool all, std::vector<Route>&
   const std::string dev = name_of(netdevs, out_ifindex(attributes));
   if (dev.empty() || (!is_default && !dst)) return true;
   const std::string any = header->rtm_family == AF_INET ? "0.0.0.0/0" : "::/0";
-  routes.push_back({is_default ? any : fmt::format("{}/{}", to_string(*dst), unsigned{header->rtm_dst_len}), dev, table});
+  routes.push_back(
+      {is_default ? any : fmt::format("{}/{}", to_string(*dst), unsigned{header->rtm_dst_len}), dev, table});
   return routes.size() < kMaxRoutes;
 }
 
@@ -161,7 +163,8 @@ Result<Network> read_network(bool all_routes) {
   TRY_VOID(dump(
       RTM_GETADDR, ifaddrmsg{},
       [&] {
-        for (Netdev& netdev : network.netdevs) netdev.addresses.clear();
+        for (Netdev& netdev : network.netdevs)
+          netdev.addresses.clear();
       },
       [&](const Message& message) {
         add_address(network.netdevs, message);

@@ -60,10 +60,11 @@ class Socket {
   // protocol: NETLINK_ROUTE, NETLINK_RDMA. Fails with the errno of socket(2): EPROTONOSUPPORT, EPERM under seccomp, ...
   static Result<Socket> open(int protocol);
 
-  // Sends one request and hands every answer to the handler until the dump or the answer ends, or the handler says false
-  // (what the kernel still sends is then left unread: use the socket no more). flags: NLM_F_DUMP or 0.
-  // Error code EINTR: the table changed during the dump, which has to be made again.
-  Result<void> request(unsigned type, unsigned flags, Bytes payload, const std::function<bool(const Message&)>& handler);
+  // Sends one request and hands every answer to the handler until the dump or the answer ends, or the handler says
+  // false (what the kernel still sends is then left unread: use the socket no more). flags: NLM_F_DUMP or 0. Error code
+  // EINTR: the table changed during the dump, which has to be made again.
+  Result<void> request(unsigned type, unsigned flags, Bytes payload,
+                       const std::function<bool(const Message&)>& handler);
 
  private:
   explicit Socket(UniqueFd fd) : fd_(std::move(fd)) {}

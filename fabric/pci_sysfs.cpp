@@ -21,7 +21,8 @@ bool is_hex(std::string_view text) {
 // management controllers (ASPEED, Matrox) are display devices too, hence the vendors.
 bool is_gpu(std::string_view pci_class, std::string_view vendor) {
   const bool accelerator = pci_class.starts_with("0x03") || pci_class.starts_with("0x12");
-  return accelerator && (vendor == kNvidia || vendor == kAmd || (vendor == "0x8086" && pci_class.starts_with("0x0380")));
+  return accelerator &&
+         (vendor == kNvidia || vendor == kAmd || (vendor == "0x8086" && pci_class.starts_with("0x0380")));
 }
 
 }  // namespace
@@ -33,7 +34,9 @@ bool is_address(std::string_view text) {
          is_hex(text.substr(bus + 4, 2)) && text[bus + 6] == '.' && is_hex(text.substr(bus + 7, 1));
 }
 
-std::string_view slot_of(std::string_view address) { return address.substr(0, address.rfind('.')); }
+std::string_view slot_of(std::string_view address) {
+  return address.substr(0, address.rfind('.'));
+}
 
 std::vector<std::string> addresses_in_path(std::string_view path) {
   std::vector<std::string> addresses;

@@ -21,10 +21,11 @@ struct DeviceIndex {
 
 bool request(Socket& socket, unsigned command, unsigned flags, netlink::Bytes payload,
              const std::function<void(const Attributes&)>& handler) {
-  const auto done = socket.request(RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command), flags, payload, [&](const Message& message) {
-    handler(message.attributes(0));
-    return true;
-  });
+  const auto done =
+      socket.request(RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command), flags, payload, [&](const Message& message) {
+        handler(message.attributes(0));
+        return true;
+      });
   return done.has_value();
 }
 

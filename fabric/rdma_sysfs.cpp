@@ -82,9 +82,8 @@ std::optional<std::string> port_netdev(const Scan& scan, const Directory& hca, c
     return found == scan.port_netdevs->end() ? std::nullopt : std::optional(found->second);
   }
   auto name = values.pci ? hardware_netdev(scan.root, hca, port.number) : hca.read_text("parent");
-  const bool here = name && std::any_of(scan.netdevs->begin(), scan.netdevs->end(), [&](const Netdev& netdev) {
-                      return netdev.is_here() && netdev.name == *name;
-                    });
+  const bool here = name && std::any_of(scan.netdevs->begin(), scan.netdevs->end(),
+                                        [&](const Netdev& netdev) { return netdev.is_here() && netdev.name == *name; });
   return here ? name : std::nullopt;
 }
 

@@ -11,8 +11,8 @@ struct ReadOptions {
   // Prefix of /sys, /dev and /proc. Anything else than "" is a file tree: addresses then come from addrs.txt and
   // /sys/class/net below it, and netlink is not asked.
   std::string root;
-  // false: only what choosing ports needs; GID slots are read until every GID that this netns can own on a port has been
-  // found, and not at all on ports that cannot be used anyway. true: everything the snapshot format knows.
+  // false: only what choosing ports needs; GID slots are read until every GID that this netns can own on a port has
+  // been found, and not at all on ports that cannot be used anyway. true: everything the snapshot format knows.
   bool full = false;
 };
 

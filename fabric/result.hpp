@@ -1,5 +1,5 @@
-// Result<T>: a value, or an Error that carries a sentence and an errno. It is named after std::expected, which Debian 12's
-// C++20 library lacks, so that it can become it later.
+// Result<T>: a value, or an Error that carries a sentence and an errno. It is named after std::expected, which Debian
+// 12's C++20 library lacks, so that it can become it later.
 //
 // The project returns errors instead of throwing them: much of it runs between fork, setns and exec, where unwinding
 // has no place to go. What throws (nlohmann/json, bad_alloc) is caught where it is called.
@@ -26,8 +26,8 @@ struct Error {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}          // NOLINT(google-explicit-constructor)
-  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}      // NOLINT(google-explicit-constructor)
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT(google-explicit-constructor)
+  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT(google-explicit-constructor)
 
   bool has_value() const { return state_.index() == 0; }
   explicit operator bool() const { return has_value(); }
@@ -92,7 +92,7 @@ inline Error wrap(Error error, std::string_view context) {
   })
 
 // The same for a Result<void>.
-#define TRY_VOID(expression)                                                                        \
-  do {                                                                                              \
+#define TRY_VOID(expression)                                                                              \
+  do {                                                                                                    \
     if (auto try_result_ = (expression); !try_result_.has_value()) return std::move(try_result_).error(); \
   } while (false)

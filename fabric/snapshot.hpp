@@ -17,8 +17,8 @@ Result<Inventory> parse_snapshot(std::string_view json);
 // Reads a file of at most 64 MiB ("-": standard input) and parses it.
 Result<Inventory> read_snapshot(const std::string& path);
 
-// Indented JSON with a final newline. parse_snapshot() of it gives an equal Inventory, apart from what the format has no
-// key for (ifindex, kinds of netdevs, how far a table was read).
+// Indented JSON with a final newline. parse_snapshot() of it gives an equal Inventory, apart from what the format has
+// no key for (ifindex, kinds of netdevs, how far a table was read).
 std::string write_snapshot(const Inventory& inventory);
 
 inline constexpr int kMaxSnapshotDepth = 64;

@@ -68,8 +68,8 @@ class Reader {
     if (value->is_number_integer() && !value->is_number_unsigned() && std::in_range<T>(value->get<std::int64_t>())) {
       return static_cast<T>(value->get<std::int64_t>());
     }
-    fail(path + "." + key, fmt::format("an integer from {} to {}", std::numeric_limits<T>::min(),
-                                       std::numeric_limits<T>::max()));
+    fail(path + "." + key,
+         fmt::format("an integer from {} to {}", std::numeric_limits<T>::min(), std::numeric_limits<T>::max()));
     return std::nullopt;
   }
 
@@ -112,7 +112,7 @@ class Reader {
   }
 
   std::optional<std::map<std::string, std::string>> text_map(const Json& object, const char* key,
-                                                            const std::string& path) {
+                                                             const std::string& path) {
     const Json* value = find(object, key);
     if (!value || value->is_null()) return std::nullopt;
     std::map<std::string, std::string> map;
@@ -289,10 +289,10 @@ void read_optional(Reader& reader, const Json& json, Inventory& inventory) {
   }
   if (const Json* limits = reader.find(json, "limits"); limits && !limits->is_null()) {
     if (!limits->is_object()) return reader.fail("limits", "an object");
-    inventory.limits = Limits{reader.bits(*limits, "memlock_soft", "limits"), reader.bits(*limits, "memlock_hard", "limits"),
-                              reader.bits(*limits, "cap_eff", "limits"),
-                              reader.number<unsigned>(*limits, "uid", "limits"),
-                              reader.boolean(*limits, "initial_userns", "limits")};
+    inventory.limits =
+        Limits{reader.bits(*limits, "memlock_soft", "limits"), reader.bits(*limits, "memlock_hard", "limits"),
+               reader.bits(*limits, "cap_eff", "limits"), reader.number<unsigned>(*limits, "uid", "limits"),
+               reader.boolean(*limits, "initial_userns", "limits")};
   }
   inventory.conf = reader.text_map(json, "conf", "");
   inventory.env = reader.text_map(json, "env", "");

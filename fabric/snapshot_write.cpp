@@ -11,7 +11,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json unreadable(const Unreadable& value) { return Json{{"errno", errno_name(value.code)}}; }
+Json unreadable(const Unreadable& value) {
+  return Json{{"errno", errno_name(value.code)}};
+}
 
 template <typename T>
 Json attribute(const Attr<T>& value) {
@@ -49,7 +51,8 @@ Json port_json(const Port& port) {
   put(json, "sm_lid", port.sm_lid);
   put(json, "gid_tbl_len", port.gid_tbl_len);
   json["gids"] = Json::array();
-  for (const GidEntry& entry : port.gids) json["gids"].push_back(gid_json(entry));
+  for (const GidEntry& entry : port.gids)
+    json["gids"].push_back(gid_json(entry));
   return json;
 }
 
@@ -72,7 +75,8 @@ Json hca_json(const Hca& hca) {
   if (hca.access_error) json["access_error"] = errno_name(*hca.access_error);
   put(json, "pci_path", hca.pci_path);
   json["ports"] = Json::array();
-  for (const Port& port : hca.ports) json["ports"].push_back(port_json(port));
+  for (const Port& port : hca.ports)
+    json["ports"].push_back(port_json(port));
   return json;
 }
 
@@ -88,7 +92,8 @@ Json netdev_json(const Netdev& netdev) {
   put(json, "mtu", netdev.mtu);
   put(json, "type", netdev.type);
   json["addresses"] = Json::array();
-  for (const InterfaceAddress& own : netdev.addresses) json["addresses"].push_back(own.text);
+  for (const InterfaceAddress& own : netdev.addresses)
+    json["addresses"].push_back(own.text);
   put(json, "in_this_netns", netdev.in_this_netns);
   put(json, "pci", netdev.pci);
   put(json, "master", netdev.master);
@@ -126,12 +131,15 @@ std::string write_snapshot(const Inventory& inventory) {
   if (inventory.about) json["about"] = Json::parse(*inventory.about, nullptr, false);
   put(json, "rdma_cm", inventory.rdma_cm);
   json["devices"] = Json::array();
-  for (const Hca& hca : inventory.hcas) json["devices"].push_back(hca_json(hca));
+  for (const Hca& hca : inventory.hcas)
+    json["devices"].push_back(hca_json(hca));
   json["netdevs"] = Json::array();
-  for (const Netdev& netdev : inventory.netdevs) json["netdevs"].push_back(netdev_json(netdev));
+  for (const Netdev& netdev : inventory.netdevs)
+    json["netdevs"].push_back(netdev_json(netdev));
   if (inventory.gpus) {
     json["gpus"] = Json::array();
-    for (const Gpu& gpu : *inventory.gpus) json["gpus"].push_back(gpu_json(gpu));
+    for (const Gpu& gpu : *inventory.gpus)
+      json["gpus"].push_back(gpu_json(gpu));
   }
   if (inventory.routes) {
     json["routes"] = Json::array();

@@ -79,7 +79,9 @@ std::optional<std::string> Directory::read_link_name(const char* name) const {
   return target->substr(target->rfind('/') + 1);
 }
 
-bool Directory::contains(const char* name) const { return ::faccessat(fd_.get(), name, F_OK, 0) == 0; }
+bool Directory::contains(const char* name) const {
+  return ::faccessat(fd_.get(), name, F_OK, 0) == 0;
+}
 
 std::vector<std::string> Directory::list() const {
   std::vector<std::string> names;
@@ -88,7 +90,8 @@ std::vector<std::string> Directory::list() const {
   if (!dir) return names;
   (void)copy.release();
   while (const dirent* entry = readdir(dir.get())) {
-    if (std::strcmp(entry->d_name, ".") != 0 && std::strcmp(entry->d_name, "..") != 0) names.emplace_back(entry->d_name);
+    if (std::strcmp(entry->d_name, ".") != 0 && std::strcmp(entry->d_name, "..") != 0)
+      names.emplace_back(entry->d_name);
   }
   std::sort(names.begin(), names.end(), natural_less);
   return names;

@@ -1,5 +1,5 @@
-// Reading attributes from sysfs and procfs, relative to open directories so that a table of 256 GIDs costs no path walk.
-// Every failure is a value (an errno): attributes come and go while a device is unplugged.
+// Reading attributes from sysfs and procfs, relative to open directories so that a table of 256 GIDs costs no path
+// walk. Every failure is a value (an errno): attributes come and go while a device is unplugged.
 #pragma once
 
 #include <optional>

@@ -9,14 +9,18 @@ namespace {
 
 constexpr int kMaxErrno = 4095;  // MAX_ERRNO, include/linux/err.h
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
 
 // Length of the valid UTF-8 sequence at the start of text, 0 if there is none.
 std::size_t utf8_length(std::string_view text) {
   const auto lead = static_cast<unsigned char>(text[0]);
-  const std::size_t length = lead < 0x80 ? 1 : lead >= 0xc2 && lead < 0xe0 ? 2 : lead >= 0xe0 && lead < 0xf0 ? 3
-                             : lead >= 0xf0 && lead < 0xf5                 ? 4
-                                                                           : 0;
+  const std::size_t length = lead < 0x80                   ? 1
+                             : lead >= 0xc2 && lead < 0xe0 ? 2
+                             : lead >= 0xe0 && lead < 0xf0 ? 3
+                             : lead >= 0xf0 && lead < 0xf5 ? 4
+                                                           : 0;
   if (length == 0 || length > text.size()) return 0;
   for (std::size_t i = 1; i < length; ++i) {
     if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) return 0;
@@ -82,7 +86,8 @@ bool glob_match(std::string_view pattern, std::string_view text) {
       return false;
     }
   }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
+  while (p < pattern.size() && pattern[p] == '*')
+    ++p;
   return p == pattern.size();
 }
 
@@ -96,12 +101,16 @@ bool natural_less(std::string_view left, std::string_view right) {
       ++r;
       continue;
     }
-    while (l < left.size() && left[l] == '0') ++l;
-    while (r < right.size() && right[r] == '0') ++r;
+    while (l < left.size() && left[l] == '0')
+      ++l;
+    while (r < right.size() && right[r] == '0')
+      ++r;
     std::size_t l_end = l;
     std::size_t r_end = r;
-    while (l_end < left.size() && is_digit(left[l_end])) ++l_end;
-    while (r_end < right.size() && is_digit(right[r_end])) ++r_end;
+    while (l_end < left.size() && is_digit(left[l_end]))
+      ++l_end;
+    while (r_end < right.size() && is_digit(right[r_end]))
+      ++r_end;
     if (l_end - l != r_end - r) return l_end - l < r_end - r;
     const int order = left.substr(l, l_end - l).compare(right.substr(r, r_end - r));
     if (order != 0) return order < 0;

@@ -39,7 +39,8 @@ Netdev read_netdev(const sysfs::Directory& dir, const std::string& name) {
   netdev.master = dir.read_link_name("master");
   if (const auto slaves = dir.read_text("bonding/slaves")) {
     netdev.slaves.emplace();
-    for (const std::string_view slave : split(*slaves, ' ')) netdev.slaves->emplace_back(slave);
+    for (const std::string_view slave : split(*slaves, ' '))
+      netdev.slaves->emplace_back(slave);
   }
   read_details(dir, netdev);
   return netdev;

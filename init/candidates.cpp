@@ -123,9 +123,9 @@ void explain_no_gid(const Inventory& inventory, const Port& port, const GidSurve
                  "switch the HCA to RoCE v2");
   }
   if (survey.unreadable) {
-    return block(candidate, Obstacle::kTypeUnreadable,
-                 fmt::format("type of GID {} ({}) cannot be read", survey.unreadable->index,
-                             to_string(survey.unreadable->gid)));
+    return block(
+        candidate, Obstacle::kTypeUnreadable,
+        fmt::format("type of GID {} ({}) cannot be read", survey.unreadable->index, to_string(survey.unreadable->gid)));
   }
   if (port.gids_error) {
     return block(candidate, Obstacle::kTableUnreadable,
@@ -138,17 +138,17 @@ void explain_no_gid(const Inventory& inventory, const Port& port, const GidSurve
                  kNetdevRemedy);
   }
   if (port.netdev) {
-    return block(candidate, Obstacle::kNoNetdev,
-                 fmt::format("no GID for an address of {}", printable(*port.netdev)),
+    return block(candidate, Obstacle::kNoNetdev, fmt::format("no GID for an address of {}", printable(*port.netdev)),
                  fmt::format("give {} an address", printable(*port.netdev)));
   }
-  block(candidate, Obstacle::kNoNetdev, "no netdev of this HCA in this network namespace, its GID table has nothing of ours",
-        kNetdevRemedy);
+  block(candidate, Obstacle::kNoNetdev,
+        "no netdev of this HCA in this network namespace, its GID table has nothing of ours", kNetdevRemedy);
 }
 
 std::string describe(const GidFilter& filter) {
   std::vector<std::string> parts;
-  for (const fabric::Cidr& cidr : filter.cidrs) parts.push_back(to_string(cidr));
+  for (const fabric::Cidr& cidr : filter.cidrs)
+    parts.push_back(to_string(cidr));
   if (filter.family) parts.emplace_back(*filter.family == fabric::Family::kIpv4 ? "IPv4" : "IPv6");
   if (!filter.link_local) parts.emplace_back("not link-local");
   return fabric::join(parts, ", ");
@@ -193,11 +193,13 @@ void add_netdev_names(const Inventory& inventory, const Hca& hca, const Port& po
 bool GidFilter::allows(const fabric::Address& gid) const {
   if (!link_local && gid.is_link_local()) return false;
   if (family && gid.family() != *family) return false;
-  return cidrs.empty() || std::any_of(cidrs.begin(), cidrs.end(),
-                                      [&](const fabric::Cidr& cidr) { return cidr.contains(gid); });
+  return cidrs.empty() ||
+         std::any_of(cidrs.begin(), cidrs.end(), [&](const fabric::Cidr& cidr) { return cidr.contains(gid); });
 }
 
-std::string Candidate::name() const { return fmt::format("{}:{}", hca->name, port->number); }
+std::string Candidate::name() const {
+  return fmt::format("{}:{}", hca->name, port->number);
+}
 
 const UsableGid* Candidate::best(GidRank rank) const {
   const auto found = std::find_if(gids.begin(), gids.end(), [rank](const UsableGid& gid) { return gid.rank == rank; });

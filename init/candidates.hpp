@@ -33,27 +33,27 @@ struct UsableGid {
 // What stands between a port and its use.
 enum class Obstacle {
   kNone,
-  kNoNode,          // no uverbs node in this container
-  kRefused,         // open() of it fails
+  kNoNode,   // no uverbs node in this container
+  kRefused,  // open() of it fails
   kNotActive,
-  kLinkLayer,       // neither InfiniBand nor Ethernet
+  kLinkLayer,  // neither InfiniBand nor Ethernet
   kAddressesUnknown,
   kTableUnreadable,
-  kNoNetdev,        // empty table: no netdev of the HCA in this netns
-  kForeign,         // every GID belongs to another netns
+  kNoNetdev,  // empty table: no netdev of the HCA in this netns
+  kForeign,   // every GID belongs to another netns
   kNetdevDown,
   kTypeUnreadable,
   kOnlyV1,
-  kFiltered,        // usable GIDs, but none that the options allow
+  kFiltered,  // usable GIDs, but none that the options allow
 };
 
 struct Candidate {
   const fabric::Hca* hca = nullptr;
   const fabric::Port* port = nullptr;
   Obstacle obstacle = Obstacle::kNone;
-  std::string reason;             // one line, for an obstacle
-  std::string remedy;             // what would help, maybe empty
-  std::vector<UsableGid> gids;    // RoCE, ascending index; what the filter allows
+  std::string reason;                // one line, for an obstacle
+  std::string remedy;                // what would help, maybe empty
+  std::vector<UsableGid> gids;       // RoCE, ascending index; what the filter allows
   std::vector<std::string> netdevs;  // names its netdev goes by in this netns, own first
 
   bool usable() const { return obstacle == Obstacle::kNone; }

@@ -33,27 +33,32 @@ Check check_ports(const Decision& decision) {
 
 // ib_umem_get() refuses to pin more than RLIMIT_MEMLOCK unless the process has CAP_IPC_LOCK effective.
 Check check_memlock(const fabric::Limits& limits) {
-  const bool capable = limits.cap_eff && (*limits.cap_eff >> kIpcLockBit & 1) != 0 && limits.initial_userns.value_or(true);
+  const bool capable =
+      limits.cap_eff && (*limits.cap_eff >> kIpcLockBit & 1) != 0 && limits.initial_userns.value_or(true);
   const std::uint64_t limit = limits.memlock_hard.value_or(kUnlimited);
   if (capable) return {"memlock", Verdict::kGood, "CAP_IPC_LOCK is effective: ibv_reg_mr may pin any amount", {}};
   if (limit >= kLargeRegion) {
-    return {"memlock", Verdict::kGood, fmt::format("RLIMIT_MEMLOCK is {}: enough for ibv_reg_mr", bytes_text(limit)), {}};
+    return {
+        "memlock", Verdict::kGood, fmt::format("RLIMIT_MEMLOCK is {}: enough for ibv_reg_mr", bytes_text(limit)), {}};
   }
-  std::string why = fmt::format("RLIMIT_MEMLOCK is {} and CAP_IPC_LOCK is not effective: ibv_reg_mr of more fails with "
-                                "\"Cannot allocate memory\"",
-                                bytes_text(limit));
+  std::string why = fmt::format(
+      "RLIMIT_MEMLOCK is {} and CAP_IPC_LOCK is not effective: ibv_reg_mr of more fails with "
+      "\"Cannot allocate memory\"",
+      bytes_text(limit));
   if (limits.initial_userns == false) {
     why += "; capabilities of a user namespace do not count";
   } else if (limits.uid.value_or(0) != 0) {
     why += "; adding IPC_LOCK does not help a user other than root, whose effective set is empty";
   }
-  return {"memlock", Verdict::kBad, why,
-          "raise the limit: rdma-hook does, as do `--ulimit memlock=-1` (Docker, Podman) and LimitMEMLOCK=infinity in the "
-          "unit of containerd or CRI-O"};
+  return {
+      "memlock", Verdict::kBad, why,
+      "raise the limit: rdma-hook does, as do `--ulimit memlock=-1` (Docker, Podman) and LimitMEMLOCK=infinity in the "
+      "unit of containerd or CRI-O"};
 }
 
 bool prefixed(const std::string& name, std::initializer_list<std::string_view> prefixes) {
-  return std::any_of(prefixes.begin(), prefixes.end(), [&](std::string_view prefix) { return name.starts_with(prefix); });
+  return std::any_of(prefixes.begin(), prefixes.end(),
+                     [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
 bool can_bootstrap(const Netdev& netdev) {
@@ -72,7 +77,8 @@ Check check_bootstrap(const Inventory& inventory, const Settings& settings) {
                   : "no netdev with an address is up: NCCL ends with \"No socket interface found\"",
             fixed ? "correct or unset NCCL_SOCKET_IFNAME" : "give the container a network"};
   }
-  return {"bootstrap", Verdict::kGood,
+  return {"bootstrap",
+          Verdict::kGood,
           fmt::format("NCCL will take {} for its bootstrap ({})", printable(*netdev),
                       fixed ? "NCCL_SOCKET_IFNAME" : "its own rule; NCCL_SOCKET_IFNAME is not set"),
           {}};
@@ -92,10 +98,12 @@ std::optional<Check> check_rdma_cm(const Inventory& inventory, const Decision& d
       return netdev.is_here() && netdev.type == 32 && netdev.is_up() && !netdev.addresses.empty();
     });
     if (ipoib) return std::nullopt;
-    return Check{"rdma_cm", Verdict::kNote,
-                 "no IPoIB netdev with an address in this network namespace: RDMA_CM cannot resolve one (it then needs the "
-                 "host's network and address), NCCL does not need it",
-                 {}};
+    return Check{
+        "rdma_cm",
+        Verdict::kNote,
+        "no IPoIB netdev with an address in this network namespace: RDMA_CM cannot resolve one (it then needs the "
+        "host's network and address), NCCL does not need it",
+        {}};
   }
   return std::nullopt;
 }
@@ -126,7 +134,8 @@ std::optional<std::string> bootstrap_netdev(const Inventory& inventory, const Se
     return first([&](const std::string& name) { return list.matches(name, 0); });
   }
   if (auto ib = first([](const std::string& name) { return name.starts_with("ib"); })) return ib;
-  if (auto plain = first([](const std::string& name) { return !prefixed(name, {"docker", "lo", "virbr"}); })) return plain;
+  if (auto plain = first([](const std::string& name) { return !prefixed(name, {"docker", "lo", "virbr"}); }))
+    return plain;
   if (auto docker = first([](const std::string& name) { return name.starts_with("docker"); })) return docker;
   if (auto lo = first([](const std::string& name) { return name.starts_with("lo"); })) return lo;
   return first([](const std::string& name) { return name.starts_with("virbr"); });
@@ -136,7 +145,8 @@ std::vector<Check> check_up(const Inventory& inventory, const Settings& settings
   std::vector<Check> checks;
   checks.push_back(check_ports(decision));
   if (decision.refusal) checks.push_back({"refusal", Verdict::kBad, *decision.refusal, {}});
-  for (const std::string& warning : decision.warnings) checks.push_back({"warning", Verdict::kNote, warning, {}});
+  for (const std::string& warning : decision.warnings)
+    checks.push_back({"warning", Verdict::kNote, warning, {}});
   if (inventory.limits) checks.push_back(check_memlock(*inventory.limits));
   checks.push_back(check_bootstrap(inventory, settings));
   if (auto check = check_rdma_cm(inventory, decision)) checks.push_back(std::move(*check));

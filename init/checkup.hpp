@@ -1,4 +1,5 @@
-// What `rdma-init doctor` says beyond the choice of ports: memory registration, RDMA_CM, NCCL's bootstrap network. Pure.
+// What `rdma-init doctor` says beyond the choice of ports: memory registration, RDMA_CM, NCCL's bootstrap network.
+// Pure.
 #pragma once
 
 #include <optional>

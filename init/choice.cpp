@@ -123,10 +123,10 @@ class Chooser {
       }
     }
     if (names.empty()) return;
-    choice_.warnings.push_back(
-        fmt::format("{} set aside as management functions (four or more HCAs of one PCI slot), though link layer and rate "
-                    "are those of the chosen ports; --hca takes them",
-                    fabric::join(names, ", ")));
+    choice_.warnings.push_back(fmt::format(
+        "{} set aside as management functions (four or more HCAs of one PCI slot), though link layer and rate "
+        "are those of the chosen ports; --hca takes them",
+        fabric::join(names, ", ")));
   }
 
   void choose_link_layer() {
@@ -147,7 +147,8 @@ class Chooser {
 
   void choose_rate() {
     double highest = 0;
-    for (const std::size_t i : choice_.ports) highest = std::max(highest, at(i).rate());
+    for (const std::size_t i : choice_.ports)
+      highest = std::max(highest, at(i).rate());
     for (const std::size_t i : choice_.ports) {
       if (at(i).rate() < highest) {
         choice_.drop_reasons[i] =

@@ -13,15 +13,15 @@
 namespace init {
 
 struct ChoiceRules {
-  std::optional<SelectorList> hcas;          // --hca
-  std::optional<nccl::HcaList> kept_hcas;    // NCCL_IB_HCA that the user set: it defines the ports
+  std::optional<SelectorList> hcas;        // --hca
+  std::optional<nccl::HcaList> kept_hcas;  // NCCL_IB_HCA that the user set: it defines the ports
 };
 
 struct Choice {
-  std::vector<std::size_t> ports;             // chosen, indices of candidates
-  std::vector<std::string> drop_reasons;      // per candidate; empty for the chosen
-  std::optional<GidRank> rank;                // of every chosen port's GID; nullopt: InfiniBand or nothing chosen
-  bool efa = false;                           // an openable EFA device is here, so nothing is chosen
+  std::vector<std::size_t> ports;         // chosen, indices of candidates
+  std::vector<std::string> drop_reasons;  // per candidate; empty for the chosen
+  std::optional<GidRank> rank;            // of every chosen port's GID; nullopt: InfiniBand or nothing chosen
+  bool efa = false;                       // an openable EFA device is here, so nothing is chosen
   std::vector<std::string> warnings;
 };
 

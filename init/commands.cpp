@@ -40,8 +40,10 @@ void report(const Log& log, const Decision& decision) {
   } else {
     log.info(decision.summary);
   }
-  for (const std::string& warning : decision.warnings) log.warning(warning);
-  for (const std::string& note : decision.notes) log.debug(note);
+  for (const std::string& warning : decision.warnings)
+    log.warning(warning);
+  for (const std::string& note : decision.notes)
+    log.debug(note);
   for (const PortReport& port : decision.ports) {
     log.debug(fmt::format("{}:{} {}: {}", fabric::printable(port.device), port.port, port.used ? "used" : "not used",
                           port.reason));
@@ -76,8 +78,8 @@ int run_env(const Options& options, const Log& log, const Decision& decision) {
 
 int run_doctor(const Options& options, const Log& log, const Resolved& resolved) {
   const auto checks = check_up(resolved.inventory, resolved.settings, resolved.decision);
-  const bool written = print(log, options.json ? doctor_json(resolved.decision, checks)
-                                               : doctor_text(resolved.decision, checks));
+  const bool written =
+      print(log, options.json ? doctor_json(resolved.decision, checks) : doctor_text(resolved.decision, checks));
   return written && is_fit(checks) ? 0 : kExitFailure;
 }
 
@@ -97,7 +99,8 @@ int run_program(const Options& options, char* const* environment, const Log& log
   report(log, decision);
   if (decision.refusal) return kExitRefused;
   Environment trainer(environment);
-  for (const auto& [name, value] : decision.env) trainer.set(name, value);
+  for (const auto& [name, value] : decision.env)
+    trainer.set(name, value);
   raise_memlock();
   return options.reap ? run_reaping(options.program, trainer.envp()) : exec_command(options.program, trainer.envp());
 }

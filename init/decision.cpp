@@ -19,7 +19,8 @@ using fabric::printable;
 
 constexpr std::array<std::string_view, 3> kGidRuleNames = {"NCCL_IB_ADDR_FAMILY", "NCCL_IB_ADDR_RANGE",
                                                            "NCCL_IB_ROCE_VERSION_NUM"};
-constexpr std::array<std::string_view, 3> kIndexNames = {"NCCL_IB_GID_INDEX", "UCX_IB_GID_INDEX", "NVSHMEM_IB_GID_INDEX"};
+constexpr std::array<std::string_view, 3> kIndexNames = {"NCCL_IB_GID_INDEX", "UCX_IB_GID_INDEX",
+                                                         "NVSHMEM_IB_GID_INDEX"};
 
 std::string rank_name(GidRank rank) {
   return rank == GidRank::kIpv4 ? "IPv4" : rank == GidRank::kIpv6 ? "IPv6" : "link-local";
@@ -27,7 +28,8 @@ std::string rank_name(GidRank rank) {
 
 std::string list_ports(const std::vector<Candidate>& candidates, const std::vector<std::size_t>& ports) {
   std::vector<std::string> names;
-  for (const std::size_t i : ports) names.push_back(printable(candidates[i].name()));
+  for (const std::size_t i : ports)
+    names.push_back(printable(candidates[i].name()));
   return fabric::join(names, ", ");
 }
 
@@ -105,7 +107,8 @@ class Decider {
 
   std::vector<const Candidate*> chosen() const {
     std::vector<const Candidate*> ports;
-    for (const std::size_t i : choice_.ports) ports.push_back(&at(i));
+    for (const std::size_t i : choice_.ports)
+      ports.push_back(&at(i));
     return ports;
   }
 
@@ -164,9 +167,8 @@ class Decider {
       keep(name, std::nullopt);
       any |= find_setting(settings_, name) != nullptr;
     }
-    const bool differ = std::any_of(gids.begin(), gids.end(), [&](const WantedGid& one) {
-      return one.gid.index != gids.front().gid.index;
-    });
+    const bool differ = std::any_of(gids.begin(), gids.end(),
+                                    [&](const WantedGid& one) { return one.gid.index != gids.front().gid.index; });
     const bool nccl_chooses = !kept_index() && (differ || in_effect("NCCL_IB_GID_INDEX"));
     if (!any || !nccl_chooses) return;
     const auto wrong = wrong_ports(gids, effective_rules(true));
@@ -180,12 +182,14 @@ class Decider {
   void drop_wrong_ports() {
     if (plan_.wrong.empty()) return;
     const std::string why =
-        plan_.index ? fmt::format("its GID is not at index {}, which the other ports need, and NCCL cannot choose it by "
-                                  "itself",
-                                  *plan_.index)
+        plan_.index ? fmt::format(
+                          "its GID is not at index {}, which the other ports need, and NCCL cannot choose it by "
+                          "itself",
+                          *plan_.index)
                     : "its GID is not the one NCCL would choose, and no setting makes it so";
-    decision_.warnings.push_back(fmt::format("dropped {}: {}; align the GID indices of the rails (rdma-hook) to use all",
-                                             list_ports(candidates_, plan_.wrong), why));
+    decision_.warnings.push_back(
+        fmt::format("dropped {}: {}; align the GID indices of the rails (rdma-hook) to use all",
+                    list_ports(candidates_, plan_.wrong), why));
     if (policy_.strict) {
       decision_.refusal = fmt::format("--strict: would drop {}: {}", list_ports(candidates_, plan_.wrong), why);
     }
@@ -215,7 +219,8 @@ class Decider {
     if (at(i).port->is_infiniband() || !choice_.rank) return nullptr;
     if (const auto index = kept_index()) {
       const auto& gids = at(i).gids;
-      const auto found = std::find_if(gids.begin(), gids.end(), [&](const UsableGid& gid) { return gid.index == *index; });
+      const auto found =
+          std::find_if(gids.begin(), gids.end(), [&](const UsableGid& gid) { return gid.index == *index; });
       if (found != gids.end()) return &*found;
     }
     return at(i).best(*choice_.rank);
@@ -253,12 +258,12 @@ class Decider {
     rules.version = *image_version;
     const auto wrong = wrong_ports(gids, rules);
     if (wrong.empty()) return;
-    const char* cause = *image_version < nccl::kChoosesGid ? "does not choose a GID per port (2.21 and later do)"
-                                                           : "does not get over the unreadable GID types (2.26 and later do)";
-    decision_.warnings.push_back(fmt::format("NCCL {} (NCCL_VERSION) {}: {} will not connect", nccl::to_string(*image_version),
-                                             cause, list_ports(candidates_, wrong)));
+    const char* cause = *image_version < nccl::kChoosesGid
+                            ? "does not choose a GID per port (2.21 and later do)"
+                            : "does not get over the unreadable GID types (2.26 and later do)";
+    decision_.warnings.push_back(fmt::format("NCCL {} (NCCL_VERSION) {}: {} will not connect",
+                                             nccl::to_string(*image_version), cause, list_ports(candidates_, wrong)));
   }
-
 
   void warn_about_difference(const std::vector<WantedGid>& gids) {
     std::vector<std::string> indices;
@@ -268,10 +273,10 @@ class Decider {
       differ |= one.gid.index != gids.front().gid.index;
     }
     if (!differ) return;
-    decision_.warnings.push_back(
-        fmt::format("NCCL_IB_GID_INDEX is left unset because the ports differ ({}); NCCL 2.21 and later choose right by "
-                    "themselves here",
-                    fabric::join(indices, ", ")));
+    decision_.warnings.push_back(fmt::format(
+        "NCCL_IB_GID_INDEX is left unset because the ports differ ({}); NCCL 2.21 and later choose right by "
+        "themselves here",
+        fabric::join(indices, ", ")));
   }
 
   void export_others() {
@@ -299,7 +304,8 @@ class Decider {
   }
 
   void warn_about_ports() {
-    for (std::string& warning : choice_.warnings) decision_.warnings.push_back(std::move(warning));
+    for (std::string& warning : choice_.warnings)
+      decision_.warnings.push_back(std::move(warning));
     if (choice_.rank == GidRank::kLinkLocal) {
       decision_.warnings.push_back(
           "only link-local GIDs: works inside one subnet at best; give the ports IPv4 or global IPv6 addresses");
@@ -308,8 +314,9 @@ class Decider {
                                       [&](std::size_t i) { return at(i).hca->is_software(); });
     if (software) decision_.warnings.push_back("software RDMA (rxe or siw) is used: functional, but slow");
     if (choice_.ports.size() > nccl::kMaxPorts) {
-      decision_.warnings.push_back(fmt::format("{} ports, but NCCL takes {} at most and ignores the rest; choose with --hca",
-                                               choice_.ports.size(), nccl::kMaxPorts));
+      decision_.warnings.push_back(
+          fmt::format("{} ports, but NCCL takes {} at most and ignores the rest; choose with --hca",
+                      choice_.ports.size(), nccl::kMaxPorts));
     }
   }
 
@@ -325,11 +332,12 @@ class Decider {
       if (!value.problem) {
         ++kept;
       } else if (policy_.override_wrong) {
-        decision_.notes.push_back(fmt::format("{}={} ({}) was replaced: it {}", name, printable(value.value), value.source,
-                                              *value.problem));
+        decision_.notes.push_back(
+            fmt::format("{}={} ({}) was replaced: it {}", name, printable(value.value), value.source, *value.problem));
         kept = decision_.kept.erase(kept);
       } else {
-        const std::string text = fmt::format("{}={} ({}) {}", name, printable(value.value), value.source, *value.problem);
+        const std::string text =
+            fmt::format("{}={} ({}) {}", name, printable(value.value), value.source, *value.problem);
         decision_.warnings.push_back(text + "; kept, --override replaces it");
         if (policy_.strict && !decision_.refusal) decision_.refusal = "--strict: " + text;
         ++kept;
@@ -342,7 +350,8 @@ class Decider {
     if (choice_.ports.empty()) {
       decision_.status = Status::kNone;
       explain_none();
-      for (std::string& warning : decision_.warnings) decision_.notes.push_back(std::move(warning));
+      for (std::string& warning : decision_.warnings)
+        decision_.notes.push_back(std::move(warning));
       decision_.warnings.clear();
       decision_.env.clear();
     } else {
@@ -351,9 +360,9 @@ class Decider {
     }
     if (decision_.usable_hcas < policy_.require) {
       const std::string because = explain_missing();
-      decision_.refusal = fmt::format("--require {}: only {} HCA{} with a usable port{}{}", policy_.require,
-                                      decision_.usable_hcas, decision_.usable_hcas == 1 ? "" : "s",
-                                      because.empty() ? "" : ": ", because);
+      decision_.refusal =
+          fmt::format("--require {}: only {} HCA{} with a usable port{}{}", policy_.require, decision_.usable_hcas,
+                      decision_.usable_hcas == 1 ? "" : "s", because.empty() ? "" : ": ", because);
     }
   }
 

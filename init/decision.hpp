@@ -18,13 +18,13 @@ namespace init {
 
 // What the operator asked for.
 struct Policy {
-  std::optional<SelectorList> hcas;   // --hca
-  GidFilter gids;                     // --cidr, --family, --no-link-local
+  std::optional<SelectorList> hcas;  // --hca
+  GidFilter gids;                    // --cidr, --family, --no-link-local
   std::vector<std::string> exports = {"nccl", "ucx", "nvshmem"};
   std::optional<nccl::Version> nccl_version;  // --nccl-version
-  std::size_t require = 0;            // --require: HCAs with a usable port
+  std::size_t require = 0;                    // --require: HCAs with a usable port
   bool strict = false;
-  bool override_wrong = false;        // --override
+  bool override_wrong = false;  // --override
 };
 
 enum class Status { kOk, kOkWarn, kNone };
@@ -43,7 +43,7 @@ struct PortReport {
 
 struct Decision {
   Status status = Status::kNone;
-  Variables env;                       // to be exported, in the order decided
+  Variables env;  // to be exported, in the order decided
   KeptValues kept;
   std::vector<PortReport> ports;       // every port once, in inventory order
   std::vector<std::string> warnings;   // status is ok_warn exactly when there are any; none has its reason instead

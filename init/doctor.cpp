@@ -43,7 +43,8 @@ std::string doctor_text(const Decision& decision, const std::vector<Check>& chec
   }
   text += ports_text(decision);
   text += "\nExported\n";
-  for (const auto& [name, value] : decision.env) text += fmt::format("  {}={}\n", name, printable(value));
+  for (const auto& [name, value] : decision.env)
+    text += fmt::format("  {}={}\n", name, printable(value));
   if (decision.env.empty()) text += "  nothing\n";
   if (!decision.kept.empty()) text += "\nSet already\n";
   for (const auto& [name, value] : decision.kept) {
@@ -65,7 +66,8 @@ std::string doctor_json(const Decision& decision, const std::vector<Check>& chec
                               {"remedy", check.remedy}});
   }
   const nlohmann::ordered_json decided = decision_json(decision);
-  for (const auto& [key, value] : decided.items()) json[key] = value;
+  for (const auto& [key, value] : decided.items())
+    json[key] = value;
   return dump_json(json);
 }
 

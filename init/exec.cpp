@@ -36,7 +36,8 @@ const char* find_variable(char* const envp[], std::string_view name) {
 // Text from outside, made fit for a one-line message.
 std::string shown(std::string_view text) {
   std::string result(text.substr(0, kNameShown));
-  std::replace_if(result.begin(), result.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  std::replace_if(
+      result.begin(), result.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
   return text.size() > kNameShown ? result + "..." : result;
 }
 
@@ -71,7 +72,8 @@ int try_file(const char* path, char* const argv[], char* const envp[]) {
   if (errno != ENOEXEC || !may_be_script(path)) return errno;
 
   std::vector<char*> shell_argv{const_cast<char*>("/bin/sh"), const_cast<char*>(path)};
-  for (char* const* arg = argv + 1; *arg != nullptr; ++arg) shell_argv.push_back(*arg);
+  for (char* const* arg = argv + 1; *arg != nullptr; ++arg)
+    shell_argv.push_back(*arg);
   shell_argv.push_back(nullptr);
   ::execve(shell_argv[0], shell_argv.data(), envp);
   return errno == E2BIG ? E2BIG : ENOEXEC;
@@ -109,7 +111,8 @@ std::string describe_missing(const char* path) {
   if (!is_file(path)) return fmt::format("{}; check the path inside the image", std::strerror(ENOENT));
   const std::string head = first_line(path);
   if (!head.starts_with("#!")) {
-    return "the file is there, its dynamic loader is not; install the C library it was built for, or link it statically";
+    return "the file is there, its dynamic loader is not; install the C library it was built for, or link it "
+           "statically";
   }
   const bool carriage_return = head.ends_with('\r');
   return fmt::format("the file is there, its interpreter `{}` is not; {}", shown(head.substr(2)),
@@ -135,13 +138,20 @@ std::string describe_format(const char* path) {
 
 std::string describe(const char* path, int error, char* const argv[], char* const envp[]) {
   switch (error) {
-    case E2BIG: return too_big(argv, envp);
-    case ENOENT: return describe_missing(path);
-    case EACCES: return describe_denied(path);
-    case ENOEXEC: return describe_format(path);
-    case ETXTBSY: return fmt::format("{}; wait until nobody has it open for writing", std::strerror(error));
-    case ENOMEM: return fmt::format("{}; raise the container's memory limit", std::strerror(error));
-    default: return fmt::format("{}; check the command and the image", std::strerror(error));
+    case E2BIG:
+      return too_big(argv, envp);
+    case ENOENT:
+      return describe_missing(path);
+    case EACCES:
+      return describe_denied(path);
+    case ENOEXEC:
+      return describe_format(path);
+    case ETXTBSY:
+      return fmt::format("{}; wait until nobody has it open for writing", std::strerror(error));
+    case ENOMEM:
+      return fmt::format("{}; raise the container's memory limit", std::strerror(error));
+    default:
+      return fmt::format("{}; check the command and the image", std::strerror(error));
   }
 }
 
@@ -156,10 +166,12 @@ int report(const char* path, int error, char* const argv[], char* const envp[]) 
 }
 
 int report_not_in_path(std::string_view command, const char* path) {
-  const std::string where = path == nullptr ? fmt::format("{} (PATH is not set)", kDefaultPath)
-                                            : fmt::format("PATH `{}`", shown(path));
-  write_message(fmt::format("rdma-init: error: exec `{}`: command not found in {}; name it by its full path, or add "
-                            "its directory to PATH", shown(command), where));
+  const std::string where =
+      path == nullptr ? fmt::format("{} (PATH is not set)", kDefaultPath) : fmt::format("PATH `{}`", shown(path));
+  write_message(
+      fmt::format("rdma-init: error: exec `{}`: command not found in {}; name it by its full path, or add "
+                  "its directory to PATH",
+                  shown(command), where));
   return 127;
 }
 
@@ -194,7 +206,8 @@ int exec_in_path(char* const argv[], char* const envp[]) {
 
 Environment::Environment(char* const environment[]) {
   std::size_t count = 0;
-  while (environment[count] != nullptr) ++count;
+  while (environment[count] != nullptr)
+    ++count;
   entries_.reserve(count + 32);  // room for what is usually exported
   entries_.assign(environment, environment + count + 1);
 }

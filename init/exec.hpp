@@ -25,7 +25,7 @@ class Environment {
   char* const* envp() const { return entries_.data(); }
 
  private:
-  std::vector<char*> entries_;      // always ends with the null pointer
+  std::vector<char*> entries_;       // always ends with the null pointer
   std::deque<std::string> strings_;  // the strings of set(): a deque never moves them
 };
 

@@ -15,7 +15,8 @@ using Writer = void (*)(const ExportInput&, Variables&);
 // "dev:port,dev:port"
 std::string port_list(const ExportInput& input) {
   std::vector<std::string> names;
-  for (const ChosenPort& port : input.ports) names.push_back(port.candidate->name());
+  for (const ChosenPort& port : input.ports)
+    names.push_back(port.candidate->name());
   return fabric::join(names, ",");
 }
 
@@ -33,15 +34,18 @@ void put_index(const char* name, const ExportInput& input, Variables& variables)
   if (input.index) variables.emplace_back(name, std::to_string(*input.index));
 }
 
-// UCX_NET_DEVICES also selects UCX's TCP devices, and over RoCE UCX aborts without one ("UD endpoint unhandled timeout",
-// 1.13 and 1.18), hence the netdevs.
+// UCX_NET_DEVICES also selects UCX's TCP devices, and over RoCE UCX aborts without one ("UD endpoint unhandled
+// timeout", 1.13 and 1.18), hence the netdevs.
 void ucx(const ExportInput& input, Variables& variables) {
   std::vector<std::string> devices;
-  for (const ChosenPort& port : input.ports) devices.push_back(port.candidate->name());
+  for (const ChosenPort& port : input.ports)
+    devices.push_back(port.candidate->name());
   const auto add = [&](const std::string& netdev) {
-    if (!netdev.empty() && std::find(devices.begin(), devices.end(), netdev) == devices.end()) devices.push_back(netdev);
+    if (!netdev.empty() && std::find(devices.begin(), devices.end(), netdev) == devices.end())
+      devices.push_back(netdev);
   };
-  for (const ChosenPort& port : input.ports) add(port.netdev);
+  for (const ChosenPort& port : input.ports)
+    add(port.netdev);
   add(input.default_netdev);
   variables.emplace_back("UCX_NET_DEVICES", fabric::join(devices, ","));
   put_index("UCX_IB_GID_INDEX", input, variables);
@@ -82,7 +86,9 @@ void openmpi(const ExportInput& input, Variables& variables) {
   put_index("OMPI_MCA_btl_openib_gid_index", input, variables);
 }
 
-void libfabric(const ExportInput& input, Variables& variables) { put_index("FI_VERBS_GID_IDX", input, variables); }
+void libfabric(const ExportInput& input, Variables& variables) {
+  put_index("FI_VERBS_GID_IDX", input, variables);
+}
 
 struct Library {
   std::string_view name;
@@ -104,7 +110,8 @@ constexpr std::array<Library, 9> kLibraries = {{{"nccl", nullptr},
 const std::vector<std::string_view>& export_names() {
   static const std::vector<std::string_view> names = [] {
     std::vector<std::string_view> all;
-    for (const Library& library : kLibraries) all.push_back(library.name);
+    for (const Library& library : kLibraries)
+      all.push_back(library.name);
     return all;
   }();
   return names;
@@ -135,7 +142,8 @@ Variables library_variables(std::string_view library, const ExportInput& input) 
 
 std::string nccl_hca_value(const std::vector<ChosenPort>& ports) {
   std::string value = "=";
-  for (const ChosenPort& port : ports) value += (value.size() > 1 ? "," : "") + port.candidate->name();
+  for (const ChosenPort& port : ports)
+    value += (value.size() > 1 ? "," : "") + port.candidate->name();
   return value;
 }
 

@@ -24,9 +24,9 @@ struct ChosenPort {
 
 struct ExportInput {
   std::vector<ChosenPort> ports;
-  std::optional<unsigned> index;     // when all ports agree
+  std::optional<unsigned> index;  // when all ports agree
   bool ipv6 = false;
-  std::string default_netdev;        // of the default route, empty if unknown
+  std::string default_netdev;  // of the default route, empty if unknown
 };
 
 using Variables = std::vector<std::pair<std::string, std::string>>;

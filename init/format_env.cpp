@@ -59,7 +59,8 @@ std::string shell_quote(std::string_view text) {
 
 std::string format_sh(const Decision& decision) {
   std::string text;
-  for (const auto& [name, value] : decision.env) text += fmt::format("export {}={}\n", name, shell_quote(value));
+  for (const auto& [name, value] : decision.env)
+    text += fmt::format("export {}={}\n", name, shell_quote(value));
   return text;
 }
 
@@ -79,16 +80,22 @@ Json decision_json(const Decision& decision) {
   Json json;
   json["status"] = status_name(decision.status);
   json["env"] = Json::object();
-  for (const auto& [name, value] : decision.env) json["env"][name] = value;
+  for (const auto& [name, value] : decision.env)
+    json["env"][name] = value;
   json["kept"] = kept_json(decision.kept);
   json["ports"] = Json::array();
-  for (const PortReport& port : decision.ports) json["ports"].push_back(port_json(port));
+  for (const PortReport& port : decision.ports)
+    json["ports"].push_back(port_json(port));
   json["warnings"] = decision.warnings;
   return json;
 }
 
-std::string dump_json(const Json& json) { return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n"; }
+std::string dump_json(const Json& json) {
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
 
-std::string format_json(const Decision& decision) { return dump_json(decision_json(decision)); }
+std::string format_json(const Decision& decision) {
+  return dump_json(decision_json(decision));
+}
 
 }  // namespace init

@@ -14,10 +14,11 @@ bool same_index(const std::vector<WantedGid>& wanted) {
 // The index that most ports want; the lowest on a tie.
 unsigned commonest_index(const std::vector<WantedGid>& wanted) {
   std::map<unsigned, std::size_t> votes;
-  for (const WantedGid& one : wanted) ++votes[one.gid.index];
-  return std::max_element(votes.begin(), votes.end(), [](const auto& left, const auto& right) {
-           return left.second < right.second;
-         })->first;
+  for (const WantedGid& one : wanted)
+    ++votes[one.gid.index];
+  return std::max_element(votes.begin(), votes.end(),
+                          [](const auto& left, const auto& right) { return left.second < right.second; })
+      ->first;
 }
 
 }  // namespace
@@ -46,7 +47,8 @@ IndexPlan plan_index(const std::vector<WantedGid>& wanted, const nccl::GidRules&
   if (may_set_range) {
     // The narrowest range that holds all wanted addresses keeps the most others out.
     std::vector<fabric::Address> addresses;
-    for (const WantedGid& one : wanted) addresses.push_back(one.gid.gid);
+    for (const WantedGid& one : wanted)
+      addresses.push_back(one.gid.gid);
     nccl::GidRules ranged = rules;
     ranged.range = fabric::common_prefix(addresses);
     auto wrong = wrong_ports(wanted, ranged);

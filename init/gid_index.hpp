@@ -18,10 +18,10 @@ struct WantedGid {
 };
 
 struct IndexPlan {
-  std::optional<unsigned> index;               // NCCL_IB_GID_INDEX; nullopt: leave it unset
-  std::optional<fabric::Cidr> range;           // NCCL_IB_ADDR_RANGE that makes NCCL's own choice right
-  std::vector<std::size_t> wrong;              // ports for which NCCL cannot be made right
-  bool needs_tables = false;                   // the tables were not read far enough to simulate NCCL
+  std::optional<unsigned> index;      // NCCL_IB_GID_INDEX; nullopt: leave it unset
+  std::optional<fabric::Cidr> range;  // NCCL_IB_ADDR_RANGE that makes NCCL's own choice right
+  std::vector<std::size_t> wrong;     // ports for which NCCL cannot be made right
+  bool needs_tables = false;          // the tables were not read far enough to simulate NCCL
 };
 
 // rules: NCCL's rules for choosing by itself, kept values included. may_set_range: NCCL_IB_ADDR_RANGE is ours to set.

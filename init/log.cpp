@@ -16,7 +16,9 @@ std::optional<LogLevel> parse_log_level(std::string_view text) {
   return std::nullopt;
 }
 
-void Log::error(std::string_view message, std::string_view hint) const { write("error", message, hint); }
+void Log::error(std::string_view message, std::string_view hint) const {
+  write("error", message, hint);
+}
 
 void Log::warning(std::string_view message, std::string_view hint) const {
   if (level_ != LogLevel::kQuiet) write("warning", message, hint);

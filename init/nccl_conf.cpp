@@ -10,13 +10,14 @@ namespace init {
 namespace {
 
 constexpr std::size_t kMaxConfSize = 64 << 20;
-constexpr std::array<std::string_view, 9> kPrefixes = {"NCCL_", "UCX_",  "NVSHMEM_", "MSCCLPP_",        "GLOO_",
-                                                       "UCCL_", "MC_", "FI_VERBS_", "OMPI_MCA_btl_openib_"};
+constexpr std::array<std::string_view, 9> kPrefixes = {
+    "NCCL_", "UCX_", "NVSHMEM_", "MSCCLPP_", "GLOO_", "UCCL_", "MC_", "FI_VERBS_", "OMPI_MCA_btl_openib_"};
 
 }  // namespace
 
 bool is_library_variable(std::string_view name) {
-  return std::any_of(kPrefixes.begin(), kPrefixes.end(), [&](std::string_view prefix) { return name.starts_with(prefix); });
+  return std::any_of(kPrefixes.begin(), kPrefixes.end(),
+                     [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
 void add_conf(std::string_view text, const std::string& path, Settings& settings) {

@@ -39,8 +39,9 @@ struct Slot {
 };
 
 Slot slot_at(const fabric::Port& port, unsigned index) {
-  const auto found = std::lower_bound(port.gids.begin(), port.gids.end(), index,
-                                      [](const fabric::GidEntry& entry, unsigned wanted) { return entry.index < wanted; });
+  const auto found =
+      std::lower_bound(port.gids.begin(), port.gids.end(), index,
+                       [](const fabric::GidEntry& entry, unsigned wanted) { return entry.index < wanted; });
   if (found == port.gids.end() || found->index != index) return {};
   Slot slot{found->gid, std::nullopt};
   const auto* type = found->type ? std::get_if<std::string>(&*found->type) : nullptr;

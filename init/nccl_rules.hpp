@@ -20,10 +20,10 @@ struct Version {
 };
 
 inline constexpr Version kNewest{2, 30, 7};
-inline constexpr Version kChoosesGid{2, 21, 0};         // before, an unset index is index 0
+inline constexpr Version kChoosesGid{2, 21, 0};           // before, an unset index is index 0
 inline constexpr Version kToleratesUnreadable{2, 26, 0};  // before, an unreadable type aborts the connection
 inline constexpr Version kEmptyPortIsAny{2, 30, 5};
-inline constexpr std::size_t kMaxPorts = 32;            // MAX_IB_DEVS and the length of the parsed list
+inline constexpr std::size_t kMaxPorts = 32;  // MAX_IB_DEVS and the length of the parsed list
 
 // "2.21.5", "2.21.5-1", "2.21"; nullopt for anything else.
 std::optional<Version> parse_version(std::string_view text);
@@ -43,8 +43,8 @@ struct HcaList {
 };
 HcaList parse_hca_list(std::string_view value, const Version& version = kNewest);
 
-// What NCCL makes of a numeric variable: strtoll with base 0, garbage is the leading number or 0, overflow and the empty
-// string are the default.
+// What NCCL makes of a numeric variable: strtoll with base 0, garbage is the leading number or 0, overflow and the
+// empty string are the default.
 long parse_param(std::string_view value, long fallback);
 
 // What decides NCCL's choice when NCCL_IB_GID_INDEX is not set.

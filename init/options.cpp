@@ -115,7 +115,8 @@ Result<void> apply_command(Options& options, Command command) {
 }
 
 constexpr std::array kOptions = {
-    Option{"wait", "SECONDS", true, apply_wait, "wait at most this long for GIDs, nodes and carrier that are on their way (10)"},
+    Option{"wait", "SECONDS", true, apply_wait,
+           "wait at most this long for GIDs, nodes and carrier that are on their way (10)"},
     Option{"require", "N", true, apply_require, "leave with 78 unless N HCAs have a usable port"},
     Option{"strict", "", true, [](Options& o, std::string_view t) { return set_switch(o.policy.strict, t); },
            "leave with 78 rather than drop a port whose GID cannot be right, or keep a wrong value"},
@@ -126,7 +127,8 @@ constexpr std::array kOptions = {
     Option{"cidr", "LIST", true, apply_cidr, "take only GIDs in one of these networks"},
     Option{"family", "4|6", true, apply_family, "take only GIDs of this address family"},
     Option{"export", "LIST", true, apply_export, "write for these libraries, or none (nccl,ucx,nvshmem)"},
-    Option{"nccl-version", "X.Y.Z", true, apply_nccl_version, "be right under this NCCL (the newest, and $NCCL_VERSION)"},
+    Option{"nccl-version", "X.Y.Z", true, apply_nccl_version,
+           "be right under this NCCL (the newest, and $NCCL_VERSION)"},
     Option{"no-link-local", "", true, apply_no_link_local, "never take a link-local GID"},
     Option{"reap", "", true, [](Options& o, std::string_view t) { return set_switch(o.reap, t); },
            "stay as init: forward signals, reap zombies"},
@@ -145,7 +147,8 @@ constexpr std::array kOptions = {
              return {};
            },
            "read /sys, /dev and /etc below DIR instead of this machine's"},
-    Option{"help", "", false, [](Options& o, std::string_view) { return apply_command(o, Command::kHelp); }, "this text"},
+    Option{"help", "", false, [](Options& o, std::string_view) { return apply_command(o, Command::kHelp); },
+           "this text"},
     Option{"version", "", false, [](Options& o, std::string_view) { return apply_command(o, Command::kVersion); },
            "print the version"},
 };
@@ -159,7 +162,8 @@ constexpr std::array kSubcommands = {Subcommand{"env", Command::kEnv}, Subcomman
 
 std::string twin_name(std::string_view option) {
   std::string name = "RDMA_INIT_";
-  for (const char c : option) name += c == '-' ? '_' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+  for (const char c : option)
+    name += c == '-' ? '_' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
   return name;
 }
 
@@ -220,7 +224,8 @@ Result<void> check_combination(const Options& options, bool has_subcommand) {
     return make_error("no command: rdma-init [options] -- command [args], or see rdma-init --help");
   }
   if (options.program && (options.snapshot || !options.root.empty())) {
-    return make_error("--snapshot and --root answer for another machine, so nothing is executed: use env, doctor or topo");
+    return make_error(
+        "--snapshot and --root answer for another machine, so nothing is executed: use env, doctor or topo");
   }
   return {};
 }
@@ -255,7 +260,8 @@ Result<Options> parse_options(int argc, char** argv, const char* const* environm
 
 std::string help_text() {
   std::string text =
-      "rdma-init finds the HCAs and the GID index that a training job can use in this container, exports what NCCL, UCX\n"
+      "rdma-init finds the HCAs and the GID index that a training job can use in this container, exports what NCCL, "
+      "UCX\n"
       "and NVSHMEM read, and executes the trainer.\n"
       "\n"
       "Usage:\n"

@@ -21,10 +21,10 @@ struct Options {
   bool reap = false;
   LogLevel log = LogLevel::kInfo;
   EnvFormat format = EnvFormat::kSh;
-  bool json = false;                     // doctor --json
-  std::optional<std::string> snapshot;   // --snapshot FILE
-  std::string root;                      // --root DIR, for file trees
-  char** program = nullptr;              // argv of the trainer, kExec only
+  bool json = false;                    // doctor --json
+  std::optional<std::string> snapshot;  // --snapshot FILE
+  std::string root;                     // --root DIR, for file trees
+  char** program = nullptr;             // argv of the trainer, kExec only
 };
 
 // Environment twins first, then the command line, which wins. Errors are for exit code 2 and name the argument or the

@@ -100,7 +100,8 @@ std::optional<std::string> find_pending(const Inventory& inventory, const Policy
   if (usable < policy.require) {
     return fmt::format("{} of {} HCAs with a usable port", policy.require - usable, policy.require);
   }
-  const auto all = policy.gids.narrows() || !policy.gids.link_local ? find_candidates(inventory, GidFilter{}) : matching;
+  const auto all =
+      policy.gids.narrows() || !policy.gids.link_local ? find_candidates(inventory, GidFilter{}) : matching;
   for (const Candidate& candidate : all) {
     if (!selected(policy, candidate)) continue;
     if (auto what = pending_gid(inventory, candidate)) return what;

@@ -26,7 +26,9 @@ namespace {
 using SignalSet = std::uint64_t;
 static_assert(_NSIG == 65, "the kernel's signal set has 64 bits on all architectures but MIPS");
 
-constexpr SignalSet bit(int signal) { return SignalSet{1} << (signal - 1); }
+constexpr SignalSet bit(int signal) {
+  return SignalSet{1} << (signal - 1);
+}
 
 // Faults included. On Linux, blocking them is safe: the kernel unblocks a fault's own signal and kills (signal.c,
 // force_sig_info_to_task). Left open, a SIGABRT or SIGSEGV sent to us would end us and orphan the child.
@@ -121,7 +123,9 @@ void close_inherited_descriptors(int keep) {
   close_range(keep + 1, ~0U);
 }
 
-int exit_code_of(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
+int exit_code_of(int status) {
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
 
 class Reaper {
  public:
@@ -212,8 +216,10 @@ int run_reaping(char* const argv[], char* const envp[]) {
 
   const pid_t child = ::fork();
   if (child == -1) {
-    write_message(fmt::format("rdma-init: error: start a process for `{}`: {}; raise the limit of processes "
-                              "(pids.max of the cgroup, ulimit -u)", argv[0], std::strerror(errno)));
+    write_message(
+        fmt::format("rdma-init: error: start a process for `{}`: {}; raise the limit of processes "
+                    "(pids.max of the cgroup, ulimit -u)",
+                    argv[0], std::strerror(errno)));
     return 125;
   }
   if (child == 0) become_command(inherited, terminal, self, group, argv, envp);

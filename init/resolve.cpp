@@ -50,10 +50,12 @@ fabric::Limits read_limits() {
   const auto status = fabric::sysfs::read_file("/proc/self/status", kMaxStatus);
   if (const auto* text = std::get_if<std::string>(&status)) {
     for (const std::string_view line : fabric::split(*text, '\n')) {
-      if (line.starts_with("CapEff:")) limits.cap_eff = fabric::parse_number<std::uint64_t>(fabric::trim(line.substr(7)), 16);
+      if (line.starts_with("CapEff:"))
+        limits.cap_eff = fabric::parse_number<std::uint64_t>(fabric::trim(line.substr(7)), 16);
     }
   }
-  // ib_umem_get() asks capable(CAP_IPC_LOCK), which means the initial user namespace (6.12 drivers/infiniband/core/umem.c).
+  // ib_umem_get() asks capable(CAP_IPC_LOCK), which means the initial user namespace (6.12
+  // drivers/infiniband/core/umem.c).
   const auto map = fabric::sysfs::read_file("/proc/self/uid_map", kMaxStatus);
   if (const auto* text = std::get_if<std::string>(&map)) {
     limits.initial_userns = fabric::trim(*text).ends_with("4294967295");
@@ -72,7 +74,8 @@ void add_conf_files(const std::map<std::string, std::string>& files, const std::
 Settings snapshot_settings(const Inventory& inventory) {
   Settings settings;
   if (inventory.env) {
-    for (const auto& [name, value] : *inventory.env) settings[name] = {value, "environment"};
+    for (const auto& [name, value] : *inventory.env)
+      settings[name] = {value, "environment"};
   }
   if (!inventory.conf) return settings;
   // Whatever is not /etc/nccl.conf is the user's file, which NCCL reads first.

@@ -18,9 +18,13 @@ using fabric::printable;
 
 constexpr std::array kNames = {"PIX", "PXB", "PHB", "NODE", "SYS", "?"};
 
-std::string_view domain_of(std::string_view pci) { return pci.substr(0, pci.find(':')); }
+std::string_view domain_of(std::string_view pci) {
+  return pci.substr(0, pci.find(':'));
+}
 
-PciPlace place_of(const Gpu& gpu) { return {gpu.pci, gpu.numa_node.value_or(-1), gpu.pci_path ? &*gpu.pci_path : nullptr}; }
+PciPlace place_of(const Gpu& gpu) {
+  return {gpu.pci, gpu.numa_node.value_or(-1), gpu.pci_path ? &*gpu.pci_path : nullptr};
+}
 
 PciPlace place_of(const Hca& hca) {
   return {hca.pci.value_or(""), hca.numa_node.value_or(-1), hca.pci_path ? &*hca.pci_path : nullptr};
@@ -61,7 +65,8 @@ std::map<int, std::vector<Leaf>> leaves_by_node(const Inventory& inventory, cons
   std::size_t number = 0;
   for (const Gpu& gpu : inventory.gpus.value_or(std::vector<Gpu>())) {
     const std::string name = fmt::format("GPU{}", number++);
-    nodes[gpu.numa_node.value_or(-1)].push_back({path_key(place_of(gpu)), fmt::format("GPU  {:<16} {}", name, gpu.pci)});
+    nodes[gpu.numa_node.value_or(-1)].push_back(
+        {path_key(place_of(gpu)), fmt::format("GPU  {:<16} {}", name, gpu.pci)});
   }
   for (const Hca& hca : inventory.hcas) {
     nodes[hca.numa_node.value_or(-1)].push_back({path_key(place_of(hca)), hca_line(hca, decision)});
@@ -74,9 +79,11 @@ std::map<int, std::vector<Leaf>> leaves_by_node(const Inventory& inventory, cons
 
 std::string matrix_text(const std::vector<Gpu>& gpus, const std::vector<Hca>& hcas) {
   std::size_t width = 4;
-  for (const Hca& hca : hcas) width = std::max(width, printable(hca.name).size());
+  for (const Hca& hca : hcas)
+    width = std::max(width, printable(hca.name).size());
   std::string text = fmt::format("\n{:<6}", "");
-  for (const Hca& hca : hcas) text += fmt::format("  {:>{}}", printable(hca.name), width);
+  for (const Hca& hca : hcas)
+    text += fmt::format("  {:>{}}", printable(hca.name), width);
   text += "\n";
   for (std::size_t i = 0; i < gpus.size(); ++i) {
     text += fmt::format("GPU{:<3}", i);
@@ -87,7 +94,8 @@ std::string matrix_text(const std::vector<Gpu>& gpus, const std::vector<Hca>& hc
     text += "\n";
   }
   return text +
-         "\nPIX one PCIe bridge, PXB several, PHB same host bridge, NODE same NUMA node, SYS across nodes, ? not known\n";
+         "\nPIX one PCIe bridge, PXB several, PHB same host bridge, NODE same NUMA node, SYS across nodes, ? not "
+         "known\n";
 }
 
 }  // namespace
