@@ -163,7 +163,8 @@ struct Inventory {
   std::optional<std::map<std::string, std::string>> conf;  // nccl.conf files: path to text
   std::optional<std::map<std::string, std::string>> env;   // variables already set
 
-  // Why hcas is empty, when reading said so: errno of /sys/class/infiniband (ENOENT: no RDMA driver, or no /sys).
+  // Why hcas is empty, when reading said so: errno of /sys/class/infiniband, ENOENT when no RDMA driver is loaded,
+  // ENODEV when there is no sysfs at all.
   std::optional<int> rdma_error;
   // Why netdevs and routes are empty, when netlink could not be asked.
   std::optional<std::string> net_error;

@@ -51,8 +51,7 @@ bool leaves_netns(const std::vector<Netdev>& netdevs, const Netdev& netdev) {
   return stacks(netdev) && bottom_of(netdevs, netdev).first.has_value();
 }
 
-GidSearch::GidSearch(const std::vector<Netdev>& netdevs, const std::optional<std::string>& port_netdev)
-    : netdevs_(&netdevs) {
+GidSearch::GidSearch(const std::vector<Netdev>& netdevs, const std::optional<std::string>& port_netdev) {
   const auto own = std::find_if(netdevs.begin(), netdevs.end(), [&](const Netdev& netdev) {
     return port_netdev && netdev.is_here() && netdev.name == *port_netdev;
   });
@@ -76,16 +75,6 @@ GidSearch::GidSearch(const std::vector<Netdev>& netdevs, const std::optional<std
 void GidSearch::add(const Netdev& netdev, std::size_t group) {
   for (const InterfaceAddress& own : netdev.addresses)
     candidates_.push_back({own.address, group, false});
-}
-
-bool GidSearch::is_own(const Address& gid) const {
-  for (const Netdev& netdev : *netdevs_) {
-    if (!netdev.is_here()) continue;
-    for (const InterfaceAddress& own : netdev.addresses) {
-      if (own.address == gid) return true;
-    }
-  }
-  return false;
 }
 
 void GidSearch::found_v2(const Address& gid) {

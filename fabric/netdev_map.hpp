@@ -27,8 +27,6 @@ class GidSearch {
   // port_netdev: the port's own netdev if it is in this netns.
   GidSearch(const std::vector<Netdev>& netdevs, const std::optional<std::string>& port_netdev);
 
-  // True if the GID is an address of this netns: its type is worth reading.
-  bool is_own(const Address& gid) const;
   // A slot with this GID and RoCE v2 type was read.
   void found_v2(const Address& gid);
   bool complete() const;
@@ -42,7 +40,6 @@ class GidSearch {
 
   void add(const Netdev& netdev, std::size_t group);
 
-  const std::vector<Netdev>* netdevs_;
   std::vector<Candidate> candidates_;
   std::optional<std::size_t> group_;  // the group that turned out to be on this port
 };

@@ -97,8 +97,8 @@ class SlotName {
   char text_[16];
 };
 
-// Reads the GID table slot by slot. In full mode every slot with its type and ndev; else only until the search is
-// complete, and types only of our own GIDs.
+// Reads the GID table slot by slot, with the type of every GID and in full mode its ndev, until the search is complete
+// or the table ends.
 void read_gids(const Scan& scan, const Directory& port_dir, Port& port) {
   const auto gids = port_dir.open_at("gids");
   if (!gids) {
@@ -114,7 +114,7 @@ void read_gids(const Scan& scan, const Directory& port_dir, Port& port) {
   unsigned limit = 0;
   bool listed = false;
   for (unsigned index = 0;; ++index) {
-    if (!scan.full && search.complete()) {
+    if (!scan.whole_tables && search.complete()) {
       port.gids_complete = false;
       return;
     }
@@ -141,14 +141,13 @@ void read_gids(const Scan& scan, const Directory& port_dir, Port& port) {
     const auto gid = parse_address(std::get<std::string>(text));
     if (!gid || gid->is_zero()) continue;
     GidEntry entry{index, *gid, std::nullopt, std::nullopt};
-    const bool own = scan.full || search.is_own(*gid);
-    if (own && types) entry.type = types->read(slot.c_str());
+    if (types) entry.type = types->read(slot.c_str());
     if (scan.full && ndevs) {
       auto ndev = ndevs->read(slot.c_str());
       const auto* gone = std::get_if<Unreadable>(&ndev);
       if (!gone || gone->code != ENOENT) entry.ndev = std::move(ndev);
     }
-    if (own && entry.is_v2()) search.found_v2(*gid);
+    if (entry.is_v2()) search.found_v2(*gid);
     port.gids.push_back(std::move(entry));
   }
 }
@@ -228,6 +227,7 @@ std::optional<Hca> read_hca(const Scan& scan, const Directory& infiniband, const
 std::vector<std::string> list_hcas(const std::string& root, int& error) {
   const auto infiniband = Directory::open(root + "/sys/class/infiniband");
   error = infiniband ? 0 : errno;
+  if (error == ENOENT && !Directory::open(root + "/sys/class")) error = ENODEV;
   return infiniband ? infiniband->list() : std::vector<std::string>();
 }
 

@@ -16,12 +16,13 @@ using PortNetdevs = std::map<std::pair<std::string, unsigned>, std::string>;
 struct Scan {
   std::string root;
   bool full = false;
+  bool whole_tables = false;
   const std::vector<Netdev>* netdevs = nullptr;
   // What RDMA netlink said; nullptr: it could not be asked, sysfs has to do.
   const PortNetdevs* port_netdevs = nullptr;
 };
 
-// Names of the HCAs in natural order. error: errno of /sys/class/infiniband, 0 if it could be read.
+// Names of the HCAs in natural order. error: as Inventory::rdma_error, 0 if it could be read.
 std::vector<std::string> list_hcas(const std::string& root, int& error);
 
 // The named HCAs, as far as they are still there.

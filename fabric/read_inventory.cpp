@@ -38,7 +38,8 @@ Inventory read_inventory(const ReadOptions& options) {
     inventory.netdevs = tree::read_netdevs(options.root);
   }
   const auto answer = live && !names.empty() ? rdma_netlink::read(options.full) : std::nullopt;
-  rdma_sysfs::Scan scan{options.root, options.full, &inventory.netdevs, answer ? &answer->port_netdevs : nullptr};
+  const rdma_sysfs::Scan scan{options.root, options.full, options.full || options.whole_tables, &inventory.netdevs,
+                              answer ? &answer->port_netdevs : nullptr};
   inventory.hcas = rdma_sysfs::read_hcas(scan, names);
   if (!options.full) return inventory;
 

@@ -14,6 +14,8 @@ struct ReadOptions {
   // false: only what choosing ports needs; GID slots are read until every GID that this netns can own on a port has
   // been found, and not at all on ports that cannot be used anyway. true: everything the snapshot format knows.
   bool full = false;
+  // Every slot of the tables of the ports that could be used, without the rest of full.
+  bool whole_tables = false;
 };
 
 // Never fails: what cannot be read is a value in the inventory (rdma_error, net_error, Attr, gids_error).

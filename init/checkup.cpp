@@ -147,6 +147,8 @@ std::vector<Check> check_up(const Inventory& inventory, const Settings& settings
   if (decision.refusal) checks.push_back({"refusal", Verdict::kBad, *decision.refusal, {}});
   for (const std::string& warning : decision.warnings)
     checks.push_back({"warning", Verdict::kNote, warning, {}});
+  for (const std::string& aside : decision.asides)
+    checks.push_back({"warning", Verdict::kNote, aside, {}});
   if (inventory.limits) checks.push_back(check_memlock(*inventory.limits));
   checks.push_back(check_bootstrap(inventory, settings));
   if (auto check = check_rdma_cm(inventory, decision)) checks.push_back(std::move(*check));

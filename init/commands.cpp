@@ -36,7 +36,8 @@ bool print(const Log& log, std::string_view text) {
 
 void report(const Log& log, const Decision& decision) {
   if (decision.status == Status::kNone) {
-    log.warning(decision.summary, decision.remedy);
+    // A refusal says the same again.
+    if (!decision.refusal) log.warning(decision.summary, decision.remedy);
   } else {
     log.info(decision.summary);
   }

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <set>
+#include <utility>
 
 #include "fabric/text.hpp"
 #include "init/choice.hpp"
+#include "init/explain.hpp"
 #include "init/gid_index.hpp"
 
 namespace init {
@@ -21,17 +21,6 @@ constexpr std::array<std::string_view, 3> kGidRuleNames = {"NCCL_IB_ADDR_FAMILY"
                                                            "NCCL_IB_ROCE_VERSION_NUM"};
 constexpr std::array<std::string_view, 3> kIndexNames = {"NCCL_IB_GID_INDEX", "UCX_IB_GID_INDEX",
                                                          "NVSHMEM_IB_GID_INDEX"};
-
-std::string rank_name(GidRank rank) {
-  return rank == GidRank::kIpv4 ? "IPv4" : rank == GidRank::kIpv6 ? "IPv6" : "link-local";
-}
-
-std::string list_ports(const std::vector<Candidate>& candidates, const std::vector<std::size_t>& ports) {
-  std::vector<std::string> names;
-  for (const std::size_t i : ports)
-    names.push_back(printable(candidates[i].name()));
-  return fabric::join(names, ", ");
-}
 
 class Decider {
  public:
@@ -153,8 +142,7 @@ class Decider {
     if (left_to_nccl && plan_.index) {
       plan_.index.reset();
       plan_.wrong = wrong_ports(gids, effective_rules(true));
-      plan_.needs_tables = std::any_of(gids.begin(), gids.end(),
-                                       [](const WantedGid& one) { return !one.candidate->port->gids_complete; });
+      plan_.needs_tables = needs_whole_tables(gids, version());
     }
     decision_.needs_full |= plan_.needs_tables;
     drop_wrong_ports();
@@ -256,6 +244,7 @@ class Decider {
     nccl::GidRules rules = effective_rules(true);
     if (plan_.range) rules.range = plan_.range;
     rules.version = *image_version;
+    decision_.needs_full |= needs_whole_tables(gids, rules.version);
     const auto wrong = wrong_ports(gids, rules);
     if (wrong.empty()) return;
     const char* cause = *image_version < nccl::kChoosesGid
@@ -349,7 +338,9 @@ class Decider {
     report_ports();
     if (choice_.ports.empty()) {
       decision_.status = Status::kNone;
-      explain_none();
+      Cause cause = explain_none(inventory_, candidates_, choice_, policy_.hcas);
+      decision_.summary = std::move(cause.reason);
+      decision_.remedy = std::move(cause.remedy);
       for (std::string& warning : decision_.warnings)
         decision_.notes.push_back(std::move(warning));
       decision_.warnings.clear();
@@ -359,10 +350,11 @@ class Decider {
       summarize();
     }
     if (decision_.usable_hcas < policy_.require) {
-      const std::string because = explain_missing();
+      Cause cause = explain_missing(inventory_, candidates_);
       decision_.refusal =
           fmt::format("--require {}: only {} HCA{} with a usable port{}{}", policy_.require, decision_.usable_hcas,
-                      decision_.usable_hcas == 1 ? "" : "s", because.empty() ? "" : ": ", because);
+                      decision_.usable_hcas == 1 ? "" : "s", cause.reason.empty() ? "" : ": ", cause.reason);
+      decision_.remedy = std::move(cause.remedy);
     }
   }
 
@@ -393,12 +385,6 @@ class Decider {
     return nullptr;
   }
 
-  static std::string use_reason(const Candidate& candidate, const UsableGid* gid) {
-    if (!gid) return "InfiniBand, active; no GID index needed";
-    return fmt::format("GID {} is RoCE v2 {} {} of {}", gid->index, rank_name(gid->rank), to_string(gid->gid),
-                       printable(gid->netdev.empty() ? candidate.name() : gid->netdev));
-  }
-
   void summarize() {
     const Candidate& first = at(choice_.ports.front());
     std::string gids;
@@ -410,52 +396,6 @@ class Decider {
     decision_.summary = fmt::format("{} of {} ports: {} {} Gb/s{}: {}", choice_.ports.size(), candidates_.size(),
                                     first.port->is_infiniband() ? "InfiniBand" : "RoCE", first.rate(), gids,
                                     list_ports(candidates_, choice_.ports));
-  }
-
-  // The obstacle that is nearest to use, since its remedy helps most: the later check, then the first port.
-  const Candidate* nearest_obstacle() const {
-    const Candidate* nearest = nullptr;
-    for (const Candidate& candidate : candidates_) {
-      if (!candidate.usable() && (!nearest || candidate.obstacle > nearest->obstacle)) nearest = &candidate;
-    }
-    return nearest;
-  }
-
-  std::string explain_missing() {
-    if (candidates_.empty()) return describe_empty();
-    const Candidate* nearest = nearest_obstacle();
-    if (!nearest) return {};
-    const auto alike = std::count_if(candidates_.begin(), candidates_.end(), [&](const Candidate& candidate) {
-      return candidate.obstacle == nearest->obstacle;
-    });
-    const std::string others = alike > 1 ? fmt::format(" (and {} more ports alike)", alike - 1) : "";
-    decision_.remedy = nearest->remedy;
-    return fmt::format("{}: {}{}", printable(nearest->name()), nearest->reason, others);
-  }
-
-  std::string describe_empty() {
-    if (!inventory_.hcas.empty()) return "the RDMA devices have no port";
-    decision_.remedy = "load the HCA's driver on the node, and mount /sys into the container";
-    return inventory_.rdma_error == ENOENT || !inventory_.rdma_error
-               ? "no RDMA device: /sys/class/infiniband has none"
-               : fmt::format("no RDMA device: read `/sys/class/infiniband`: {}", std::strerror(*inventory_.rdma_error));
-  }
-
-  void explain_none() {
-    if (choice_.efa) {
-      decision_.summary = "EFA fabric: NCCL reaches it through aws-ofi-nccl, so no NCCL_IB_* is set";
-    } else if (decision_.usable_hcas > 0) {
-      decision_.summary = "no port is left to use";
-      for (std::size_t i = 0; i < candidates_.size(); ++i) {
-        if (!candidates_[i].usable()) continue;
-        decision_.summary += fmt::format(": {}: {}", printable(candidates_[i].name()), choice_.drop_reasons[i]);
-        break;
-      }
-    } else {
-      const std::string missing = explain_missing();
-      decision_.summary =
-          candidates_.empty() ? missing : fmt::format("no usable port among {}: {}", candidates_.size(), missing);
-    }
   }
 
   const Inventory& inventory_;

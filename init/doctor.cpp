@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "fabric/text.hpp"
 #include "init/decision_json.hpp"

@@ -23,6 +23,15 @@ unsigned commonest_index(const std::vector<WantedGid>& wanted) {
 
 }  // namespace
 
+bool needs_whole_tables(const std::vector<WantedGid>& wanted, const nccl::Version& version) {
+  // NCCL passes over whatever follows a global v2 GID, and the scan read as far as the wanted one. But old versions
+  // fail on an unreadable type behind it, and a link-local GID is never final.
+  return std::any_of(wanted.begin(), wanted.end(), [&](const WantedGid& one) {
+    return !one.candidate->port->gids_complete &&
+           (version < nccl::kToleratesUnreadable || one.gid.rank == GidRank::kLinkLocal);
+  });
+}
+
 std::vector<std::size_t> wrong_ports(const std::vector<WantedGid>& wanted, const nccl::GidRules& rules) {
   std::vector<std::size_t> wrong;
   for (const WantedGid& one : wanted) {
@@ -39,8 +48,7 @@ IndexPlan plan_index(const std::vector<WantedGid>& wanted, const nccl::GidRules&
     plan.index = wanted.front().gid.index;
     return plan;
   }
-  plan.needs_tables = std::any_of(wanted.begin(), wanted.end(),
-                                  [](const WantedGid& one) { return !one.candidate->port->gids_complete; });
+  plan.needs_tables = needs_whole_tables(wanted, rules.version);
   plan.wrong = wrong_ports(wanted, rules);
   if (plan.wrong.empty()) return plan;
 

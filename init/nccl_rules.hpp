@@ -65,7 +65,8 @@ struct GidChoice {
   bool uncertain = false;
 };
 
-// The index NCCL takes on this port by itself. Needs the whole table, up to the chosen slot at least.
+// The index NCCL takes on this port by itself. Needs the table up to the chosen slot; see
+// needs_whole_tables() for when that is not enough.
 GidChoice choose_gid(const fabric::Port& port, const GidRules& rules);
 
 }  // namespace init::nccl

@@ -1,0 +1,89 @@
+#include "init/explain.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "fabric/text.hpp"
+
+namespace init {
+namespace {
+
+using fabric::printable;
+
+Cause explain_empty(const fabric::Inventory& inventory) {
+  if (!inventory.hcas.empty()) return {"the RDMA devices have no port", {}};
+  const int error = inventory.rdma_error.value_or(ENOENT);
+  if (error == ENODEV) return {"no sysfs: /sys is not mounted", "mount /sys into the container"};
+  if (error != ENOENT) {
+    return {fmt::format("read `/sys/class/infiniband`: {}", std::strerror(error)), "mount /sys into the container"};
+  }
+  return {"no RDMA device: /sys/class/infiniband has none", "load the HCA's driver on the node, if it has one"};
+}
+
+std::vector<std::size_t> usable_ports(const std::vector<Candidate>& candidates) {
+  std::vector<std::size_t> ports;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    if (candidates[i].usable()) ports.push_back(i);
+  }
+  return ports;
+}
+
+}  // namespace
+
+std::string rank_name(GidRank rank) {
+  return rank == GidRank::kIpv4 ? "IPv4" : rank == GidRank::kIpv6 ? "IPv6" : "link-local";
+}
+
+std::string list_ports(const std::vector<Candidate>& candidates, const std::vector<std::size_t>& ports) {
+  std::vector<std::string> names;
+  for (const std::size_t i : ports)
+    names.push_back(printable(candidates[i].name()));
+  return fabric::join(names, ", ");
+}
+
+std::string use_reason(const Candidate& candidate, const UsableGid* gid) {
+  if (!gid) return "InfiniBand, active; no GID index needed";
+  return fmt::format("GID {} is RoCE v2 {} {} of {}", gid->index, rank_name(gid->rank), to_string(gid->gid),
+                     printable(gid->netdev.empty() ? candidate.name() : gid->netdev));
+}
+
+Cause explain_missing(const fabric::Inventory& inventory, const std::vector<Candidate>& candidates) {
+  if (candidates.empty()) return explain_empty(inventory);
+  const Candidate* nearest = nullptr;
+  for (const Candidate& candidate : candidates) {
+    if (!candidate.usable() && (!nearest || candidate.obstacle > nearest->obstacle)) nearest = &candidate;
+  }
+  if (!nearest) return {};
+  const auto alike = std::count_if(candidates.begin(), candidates.end(),
+                                   [&](const Candidate& candidate) { return candidate.obstacle == nearest->obstacle; });
+  const std::string others =
+      alike > 1 ? fmt::format(" (and {} more port{} alike)", alike - 1, alike == 2 ? "" : "s") : "";
+  return {fmt::format("{}: {}{}", printable(nearest->name()), nearest->reason, others), nearest->remedy};
+}
+
+Cause explain_none(const fabric::Inventory& inventory, const std::vector<Candidate>& candidates, const Choice& choice,
+                   const std::optional<SelectorList>& asked) {
+  if (choice.efa) return {"EFA fabric: NCCL reaches it through aws-ofi-nccl, so no NCCL_IB_* is set", {}};
+  const auto usable = usable_ports(candidates);
+  if (usable.empty()) {
+    Cause cause = explain_missing(inventory, candidates);
+    if (!candidates.empty()) cause.reason = fmt::format("no usable port among {}: {}", candidates.size(), cause.reason);
+    return cause;
+  }
+  const bool asked_for_one = asked && std::any_of(usable.begin(), usable.end(), [&](std::size_t i) {
+                               return selects(*asked, *candidates[i].hca, *candidates[i].port, candidates[i].netdevs);
+                             });
+  if (asked && !asked_for_one) {
+    return {fmt::format("--hca {} selects no usable port", printable(asked->text)),
+            "usable are " + list_ports(candidates, usable)};
+  }
+  const std::size_t first = usable.front();
+  return {
+      fmt::format("no port is left to use: {}: {}", printable(candidates[first].name()), choice.drop_reasons[first]),
+      {}};
+}
+
+}  // namespace init
