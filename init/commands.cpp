@@ -43,6 +43,8 @@ void report(const Log& log, const Decision& decision) {
   }
   for (const std::string& warning : decision.warnings)
     log.warning(warning);
+  for (const std::string& aside : decision.asides)
+    log.warning(aside);
   for (const std::string& note : decision.notes)
     log.debug(note);
   for (const PortReport& port : decision.ports) {

@@ -341,9 +341,7 @@ class Decider {
       Cause cause = explain_none(inventory_, candidates_, choice_, policy_.hcas);
       decision_.summary = std::move(cause.reason);
       decision_.remedy = std::move(cause.remedy);
-      for (std::string& warning : decision_.warnings)
-        decision_.notes.push_back(std::move(warning));
-      decision_.warnings.clear();
+      decision_.asides = std::exchange(decision_.warnings, {});
       decision_.env.clear();
     } else {
       decision_.status = decision_.warnings.empty() ? Status::kOk : Status::kOkWarn;
