@@ -120,6 +120,7 @@ int run_command(const Options& options, char* const* environment) {
     log.error(resolved.error().message, resolved.error().hint);
     return kExitFailure;
   }
+  if (resolved->stopped_by) return 128 + *resolved->stopped_by;
   switch (options.command) {
     case Command::kEnv:
       return run_env(options, log, resolved->decision);

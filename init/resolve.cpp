@@ -14,6 +14,7 @@
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "init/pending.hpp"
+#include "init/stop_signals.hpp"
 
 namespace init {
 namespace {
@@ -28,11 +29,6 @@ double now_seconds() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
-}
-
-void sleep_ms(long milliseconds) {
-  const timespec span{milliseconds / 1000, milliseconds % 1000 * 1000000};
-  nanosleep(&span, nullptr);
 }
 
 std::uint64_t limit_value(rlim_t limit) {
@@ -101,6 +97,7 @@ void wait_for_pending(const Options& options, bool full, const Log& log, Resolve
   auto pending = find_pending(resolved.inventory, options.policy);
   if (!pending || options.wait_seconds <= 0) return;
   const double start = now_seconds();
+  const StopSignals signals;
   log.info(fmt::format("waiting up to {:g} s for {}", options.wait_seconds, *pending));
   for (long pause = kFirstPollMs; pending; pause = std::min(pause * 2, kLastPollMs)) {
     const double left = start + options.wait_seconds - now_seconds();
@@ -108,7 +105,10 @@ void wait_for_pending(const Options& options, bool full, const Log& log, Resolve
       log.warning(fmt::format("waited {:g} s in vain for {}", options.wait_seconds, *pending));
       return;
     }
-    sleep_ms(std::min(pause, static_cast<long>(left * 1000) + 1));
+    resolved.stopped_by = signals.sleep_ms(std::min(pause, static_cast<long>(left * 1000) + 1));
+    if (resolved.stopped_by) {
+      return log.warning(fmt::format("signal {} while waiting for {}", *resolved.stopped_by, *pending));
+    }
     read_and_decide(options, full, resolved);
     pending = find_pending(resolved.inventory, options.policy);
   }

@@ -1,6 +1,8 @@
 // Reads the machine (or a snapshot), waits for what is pending, decides. The one place where rdma-init meets time.
 #pragma once
 
+#include <optional>
+
 #include "fabric/inventory.hpp"
 #include "fabric/result.hpp"
 #include "init/decision.hpp"
@@ -13,6 +15,7 @@ struct Resolved {
   fabric::Inventory inventory;
   Settings settings;
   Decision decision;
+  std::optional<int> stopped_by;  // the signal that ended the waiting: leave with 128+n
 };
 
 // full: read everything the snapshot format knows (doctor, topo, snapshot).

@@ -1,0 +1,138 @@
+"""The commands that the process tests run. They report on themselves, one JSON object per line on stdout."""
+import ctypes
+import json
+import os
+import resource
+import signal
+import sys
+import time
+
+PR_SET_PDEATHSIG = 1
+PR_GET_CHILD_SUBREAPER = 37
+
+
+def say(**what):
+    os.write(1, (json.dumps(what) + "\n").encode())
+
+
+def identity():
+    return {"pid": os.getpid(), "parent": os.getppid(), "group": os.getpgrp(), "session": os.getsid(0)}
+
+
+def tell_signals(count):
+    """Says who it is, then which signals come, until there were count of them. The stop signals keep their effect."""
+    listened = signal.valid_signals() - {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
+    signal.pthread_sigmask(signal.SIG_BLOCK, listened)
+    say(**identity())
+    for _ in range(int(count)):
+        number = signal.sigwaitinfo(listened).si_signo
+        try:
+            name = signal.Signals(number).name
+        except ValueError:
+            name = str(number)
+        say(pid=os.getpid(), signal=name)
+
+
+def leave_group():
+    """Moves into the group of a child and leaves its own one empty."""
+    helper = os.fork()
+    if helper == 0:
+        os.setpgid(0, 0)
+        signal.pause()
+    try:
+        os.setpgid(helper, helper)
+    except PermissionError:
+        pass  # the helper has been faster
+    os.setpgid(0, helper)
+    tell_signals(1)
+
+
+def make_orphan(last_act):
+    """Leaves a grandchild behind, which gets the process id of the parent that it loses."""
+    middle = os.fork()
+    if middle == 0:
+        middle = os.getpid()
+        if os.fork() == 0:
+            last_act(middle)
+        os._exit(0)
+    os.waitpid(middle, 0)
+
+
+def tell_orphans(count):
+    """Makes count orphans, one after the other, and counts them; then stays until stdin ends, and exits with 42."""
+    read_end, write_end = os.pipe()
+
+    def live_shortly(_):
+        os.write(write_end, b".")
+        os._exit(3)
+
+    for _ in range(int(count)):
+        make_orphan(live_shortly)
+    lived = 0
+    while lived < int(count):
+        lived += len(os.read(read_end, 65536))
+    say(orphans=lived, **identity())
+    sys.stdin.buffer.read()
+    sys.exit(42)
+
+
+def tell_adoption():
+    """One orphan that stays and says who it is when it has a new parent. Ends with 42 itself when stdin ends."""
+    def report_new_parent(middle):
+        while os.getppid() == middle:
+            time.sleep(0.001)
+        say(orphan=os.getpid(), parent=os.getppid())
+        signal.pause()
+
+    make_orphan(report_new_parent)
+    sys.stdin.buffer.read()
+    sys.exit(42)
+
+
+def leave_zombie(*argv):
+    """Becomes argv, with a child that has ended and has not been waited for."""
+    zombie = os.fork()
+    if zombie == 0:
+        os._exit(3)
+    os.waitid(os.P_PID, zombie, os.WEXITED | os.WNOWAIT)
+    os.execv(argv[0], argv)
+
+
+def tell_limits():
+    soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    flag = ctypes.c_int()
+    ctypes.CDLL(None).prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(flag), 0, 0, 0)
+    say(soft=soft, hard=hard, subreaper=flag.value, **identity())
+
+
+def write_descriptors(path):
+    """Writes which descriptors are open and what they are, to a file, for stdout may be closed."""
+    found = {}
+    for name in range(0, 64):
+        try:
+            found[name] = os.readlink(f"/proc/self/fd/{name}")
+        except FileNotFoundError:
+            pass
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(found, file)
+
+
+def launch(death_signal, *argv):
+    """A parent for argv; with a death signal other than 0, argv gets it when this process ends."""
+    child = os.fork()
+    if child == 0:
+        if int(death_signal):
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0)
+        os.execv(argv[0], argv)
+    os.waitpid(child, 0)
+
+
+def echo_line():
+    """Reads one line from stdin, says it and what the size of the terminal is."""
+    say(**identity())
+    line = os.read(0, 1024).decode()
+    say(line=line.strip(), columns=os.get_terminal_size(0).columns)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])

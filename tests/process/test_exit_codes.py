@@ -1,0 +1,136 @@
+"""Exit codes, the search for the command, and the command line around "--", in both modes."""
+import os
+import resource
+import signal
+
+import harness
+
+FOREIGN_ELF = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00\xff\xfe\x01" + bytes(43)  # of an unknown machine
+
+
+class ExitCodes(harness.Case):
+    def check_error(self, command, code, *words, **settings):
+        """The command fails with the code and one line that contains the words."""
+        result = self.run_init(command, **settings)
+        self.assertEqual(result.returncode, code, result.stderr)
+        lines = result.stderr.decode().splitlines()
+        self.assertEqual(len(lines), 1, lines)
+        self.assertTrue(lines[0].startswith("rdma-init: error: "), lines)
+        for word in words:
+            self.assertIn(word, lines[0])
+
+    def test_code_of_the_command(self):
+        for code in (0, 1, 77, 126, 127, 255):
+            with self.subTest(code=code):
+                self.assertEqual(self.run_init(["sh", "-c", f"exit {code}"]).returncode, code)
+
+    def test_signal_of_the_command(self):
+        for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGSEGV, signal.SIGUSR1, 34, 64):
+            with self.subTest(signal=int(number)):
+                result = self.run_init(["sh", "-c", f"kill -{int(number)} $$"])
+                self.assertEqual(result.returncode, self.code_of_signal(number))
+
+    @staticmethod
+    def code_of_signal(number):
+        return -number  # the program has become the command
+
+    def test_no_such_command(self):
+        self.check_error(["no-such-command"], 127, "`no-such-command`", "not found", harness.PATH)
+        self.check_error(["/no/such/file"], 127, "`/no/such/file`", "No such file")
+        self.check_error([self.write_program("file", b"") + "/below"], 127, "Not a directory")
+        self.check_error([""], 127, "``", "not found")
+        self.check_error(["x" * 5000], 127, "not found")
+        self.check_error(["two\nlines"], 127, "two?lines")
+
+    def test_not_executable(self):
+        self.check_error([self.write_program("plain", b"#!/bin/sh\n", 0o644)], 126, "plain", "chmod")
+        self.check_error([self.directory], 126, "directory")
+        self.check_error([self.write_program("foreign", FOREIGN_ELF)], 126, "Exec format", "architecture")
+
+    def test_missing_interpreter(self):
+        # 127 like dash and bash, although the script itself is there.
+        self.check_error([self.write_program("script", b"#!/no/interpreter\n")], 127, "/no/interpreter")
+        self.check_error([self.write_program("crlf", b"#!/bin/sh\r\nexit 0\r\n")], 127, "CRLF")
+
+    def test_script_without_interpreter_line(self):
+        script = self.write_program("script", b'echo "$#" "$1" "$2"; exit 9\n')
+        result = self.run_init([script, "a b", ""])
+        self.assertEqual((result.returncode, result.stdout), (9, b"2 a b \n"))
+        self.assertEqual(self.run_init([self.write_program("empty", b"")]).returncode, 0)
+
+    def test_search_order(self):
+        for number, name in enumerate(("directory", "plain", "first", "second")):
+            os.mkdir(os.path.join(self.directory, name))
+            if name == "directory":
+                os.mkdir(os.path.join(self.directory, name, "tool"))
+            else:
+                self.write_program(f"{name}/tool", f"#!/bin/sh\nexit {number}\n".encode(),
+                                   0o644 if name == "plain" else 0o755)
+
+        def code(*names):
+            path = ":".join(os.path.join(self.directory, name) for name in names)
+            return self.run_init(["tool"], env=self.environment(PATH=path)).returncode
+
+        self.assertEqual(code("missing", "directory", "plain", "first", "second"), 2)
+        self.assertEqual(code("second", "first"), 3)
+        self.assertEqual(code("plain"), 126)
+        self.assertEqual(code("directory"), 127)
+
+    def test_current_directory_in_path(self):
+        self.write_program("-tool", b"exit 5\n")
+        for path in ("", ":/nowhere", "/nowhere:", "/nowhere::/nowhere", "."):
+            with self.subTest(path=path):
+                result = self.run_init(["-tool"], env=self.environment(PATH=path), cwd=self.directory)
+                self.assertEqual(result.returncode, 5, result.stderr)
+
+    def test_no_path(self):
+        environment = self.environment()
+        del environment["PATH"]
+        self.assertEqual(self.run_init(["true"], env=environment).returncode, 0)
+        self.check_error(["no-such-command"], 127, "PATH is not set", env=environment)
+
+    def test_double_dash(self):
+        result = self.run_init(["printf", "<%s>", "--", "-x", "--reap", "--", "--help"])
+        self.assertEqual((result.returncode, result.stdout), (0, b"<--><-x><--reap><--><--help>"))
+        self.check_error(["--"], 127, "`--`")
+        self.check_error(["--help"], 127, "`--help`")
+
+    def test_no_command(self):
+        for argv in ([harness.PROGRAM], [harness.PROGRAM, *self.options, "--"], [harness.PROGRAM, *self.options]):
+            with self.subTest(argv=argv):
+                result = self.run_direct(argv)
+                self.assertEqual((result.returncode, result.stdout), (2, b""))
+                self.assertIn(b"rdma-init", result.stderr)
+
+    def test_at_most_one_warning(self):
+        environment = self.environment()
+        del environment["RDMA_INIT_LOG"]
+        if os.path.isdir("/sys/class/infiniband") and os.listdir("/sys/class/infiniband"):
+            self.skipTest("this machine has RDMA devices: what is said depends on them")
+        result = self.run_init(["sh", "-c", "exit 7"], env=environment)
+        self.assertEqual((result.returncode, result.stdout), (7, b""))
+        self.assertEqual(len(result.stderr.decode().splitlines()), 1, result.stderr)
+        self.assertIn(b"warning", result.stderr)
+
+
+class ReapExitCodes(ExitCodes):
+    options = ["--reap"]
+
+    @staticmethod
+    def code_of_signal(number):
+        return 128 + number
+
+    def test_no_process_left(self):
+        if os.geteuid() == 0:
+            self.skipTest("the limit of processes does not hold for root")
+
+        def no_more_processes():
+            resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+
+        # A program built with LeakSanitizer would look for leaks in a process of its own.
+        self.check_error(["true"], 125, "`true`", "ulimit -u", preexec_fn=no_more_processes,
+                         env=self.environment(ASAN_OPTIONS="detect_leaks=0"))
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,264 @@
+"""What the command inherits, in both modes: everything as it came. The yardstick is the same command run directly."""
+import ctypes
+import errno
+import itertools
+import json
+import os
+import resource
+import signal
+import subprocess
+
+import harness
+
+KIB = 1 << 10
+MIB = 1 << 20
+
+
+class Inheritance(harness.Case):
+    def check_same(self, command, **settings):
+        """Run directly and through rdma-init, the command writes the same; returns what it wrote."""
+        direct = self.run_direct(command, **settings)
+        through = self.run_init(command, **settings)
+        self.assertEqual((through.returncode, through.stdout, through.stderr),
+                         (direct.returncode, direct.stdout, direct.stderr))
+        self.assertEqual(direct.returncode, 0, direct.stderr)
+        return direct.stdout
+
+    def test_process(self):
+        started = self.start_init([*harness.PROBE, "tell_limits"])
+        told = started.next()
+        self.check_process(started.pid, told)
+        self.assertEqual(started.wait(), 0)
+
+    def check_process(self, pid, told):
+        self.assertEqual(told["pid"], pid)
+        self.assertEqual(told["group"], pid)  # the session that the test made
+        self.assertEqual(told["session"], pid)
+
+    def test_not_a_subreaper(self):
+        started = self.start_init([*harness.PROBE, "tell_limits"])
+        self.assertEqual(started.next()["subreaper"], 0)
+
+    def test_arguments(self):
+        arguments = [b"", b" ", b"two\nlines", bytes(range(1, 256)), b"x" * 100000, b"$HOME", b""]
+        written = self.check_same([b"cat", b"/proc/self/cmdline", b"--", b"/dev/null"])
+        self.assertEqual(written, b"cat\0/proc/self/cmdline\0--\0/dev/null\0")
+        written = self.run_init(["sh", "-c", "cat /proc/$$/cmdline", *arguments]).stdout
+        self.assertTrue(written.endswith(b"\0".join(arguments) + b"\0"))
+
+    def test_environment(self):
+        odd = {"": "no name", "A B": "c", "X": "", "LINES": "two\nlines", "EQUALS": "=a=b="}
+        environment = {os.fsencode(name): os.fsencode(value) for name, value in self.environment(**odd).items()}
+        environment[b"BYTES"] = bytes(range(1, 256))
+        written = self.check_same(["cat", "/proc/self/environ"], env=environment)
+        self.assertIn(b"BYTES=" + bytes(range(1, 256)) + b"\0", written)
+
+    def test_directory_and_umask(self):
+        self.check_same(["sh", "-c", "pwd; umask"], cwd=self.directory, preexec_fn=lambda: os.umask(0o137))
+
+    def test_descriptors(self):
+        read_end, write_end = os.pipe()
+        self.addCleanup(os.close, read_end)
+        self.addCleanup(os.close, write_end)
+        os.set_inheritable(read_end, True)
+        os.set_inheritable(write_end, True)
+
+        def place():
+            os.dup2(write_end, 7)
+            os.dup2(read_end, 61)
+
+        path = os.path.join(self.directory, "found")
+        command = [*harness.PROBE, "write_descriptors", path]
+        settings = {"preexec_fn": place, "close_fds": False, "stdin": None, "stdout": None, "stderr": None}
+        self.run_direct(command, **settings)
+        with open(path, encoding="utf-8") as file:
+            direct = json.load(file)
+        self.assertEqual(self.run_init(command, **settings).returncode, 0)
+        with open(path, encoding="utf-8") as file:
+            self.assertEqual(json.load(file), direct)
+        self.assertEqual(direct["7"], direct["61"])
+
+    def test_descriptor_7_is_the_same_pipe(self):
+        read_end, write_end = os.pipe()
+        self.addCleanup(os.close, read_end)
+        result = self.run_init(["sh", "-c", "echo through >&7"], pass_fds=[7],
+                               preexec_fn=lambda: os.dup2(write_end, 7))
+        os.close(write_end)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(os.read(read_end, 100), b"through\n")
+
+    def test_closed_standard_descriptors(self):
+        environment = self.environment()
+        del environment["RDMA_INIT_LOG"]  # whatever it says must not end up in a descriptor that it has opened
+        path = os.path.join(self.directory, "found")
+        command = [*harness.PROBE, "write_descriptors", path]
+        for closed in itertools.chain.from_iterable(itertools.combinations((0, 1, 2), n) for n in (1, 2, 3)):
+            def close(closed=closed):
+                for fd in closed:
+                    os.close(fd)
+
+            with self.subTest(closed=closed):
+                settings = {"preexec_fn": close, "env": environment, "stdout": subprocess.DEVNULL,
+                            "stderr": subprocess.DEVNULL}
+                found = []
+                for run in (self.run_direct, self.run_init):
+                    self.assertEqual(run(command, **settings).returncode, 0)
+                    with open(path, encoding="utf-8") as file:
+                        found.append(json.load(file))
+                self.assertEqual(found[1], found[0])
+                self.assertTrue(all(str(fd) not in found[0] for fd in closed), found[0])
+
+    def test_broken_stderr(self):
+        environment = self.environment()
+        del environment["RDMA_INIT_LOG"]
+        for ignored in (False, True):
+            read_end, write_end = os.pipe()
+            os.close(read_end)
+            with self.subTest(sigpipe_ignored=ignored):
+                result = self.run_init(
+                    ["sh", "-c", "exit 7"], stderr=write_end, env=environment,
+                    preexec_fn=lambda: signal.signal(signal.SIGPIPE, signal.SIG_IGN if ignored else signal.SIG_DFL))
+                self.assertEqual(result.returncode, 7)
+                missing = self.run_init(["no-such-command"], stderr=write_end, env=environment)
+                self.assertEqual(missing.returncode, 127)
+            os.close(write_end)
+
+    def test_full_stderr(self):
+        environment = self.environment()
+        del environment["RDMA_INIT_LOG"]
+        read_end, write_end = os.pipe()
+        self.addCleanup(os.close, read_end)
+        self.addCleanup(os.close, write_end)
+        os.set_blocking(write_end, False)
+        try:
+            while True:
+                os.write(write_end, bytes(KIB))
+        except BlockingIOError:
+            pass
+        self.assertEqual(self.run_init(["sh", "-c", "exit 7"], stderr=write_end, env=environment).returncode, 7)
+
+    def test_signal_mask(self):
+        for blocked in ([], [signal.SIGCHLD, signal.SIGTERM], [signal.SIGPIPE, signal.SIGTTOU, 34, 64], range(1, 65)):
+            def block(blocked=blocked):
+                mask_signals(blocked)
+
+            with self.subTest(blocked=[int(number) for number in blocked]):
+                written = self.check_same(["sed", "-n", "/SigBlk/p", "/proc/self/status"], preexec_fn=block)
+                self.assertEqual(int(written.split()[1], 16), mask_of(set(blocked) - {9, 19}))
+
+    def test_ignored_signals(self):
+        everything = {int(number) for number in signal.valid_signals()} - {signal.SIGKILL, signal.SIGSTOP}
+        for ignored in (set(), {signal.SIGPIPE}, {signal.SIGHUP, signal.SIGCHLD, signal.SIGTTOU}, everything):
+            def ignore(ignored=ignored):
+                for number in ignored:
+                    signal.signal(number, signal.SIG_IGN)
+
+            with self.subTest(ignored=sorted(int(number) for number in ignored)):
+                # Python would restore SIGPIPE and SIGXFSZ; ignore() runs later.
+                written = self.check_same(["sed", "-n", "/SigIgn/p", "/proc/self/status"], preexec_fn=ignore)
+                self.assertEqual(int(written.split()[1], 16), mask_of(ignored))
+
+    def test_exit_code_with_sigchld_ignored(self):
+        result = self.run_init(["sh", "-c", "exit 7"], preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        self.assertEqual(result.returncode, 7)
+
+    def test_memlock_is_raised(self):
+        hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+        most = hard if hard != resource.RLIM_INFINITY else 1 << 40
+        if most == 0:
+            self.skipTest("the hard limit of locked memory is 0 here")
+
+        def lower():
+            resource.setrlimit(resource.RLIMIT_MEMLOCK, (most // 2, most))
+
+        told = self.start_init([*harness.PROBE, "tell_limits"], preexec_fn=lower).next()
+        self.assertEqual((told["soft"], told["hard"]), (most, most))
+
+    def test_largest_environment(self):
+        environment = self.environment()
+        for number in range(5 * MIB // (100 * KIB)):
+            environment[f"FILL_{number}"] = str(number) * (100 * KIB // len(str(number)))
+        command = ["sh", "-c", "cat /proc/self/environ | md5sum"]
+        try:
+            direct = self.run_direct(command, env=environment, preexec_fn=raise_stack)
+        except OSError as error:
+            self.assertEqual(error.errno, errno.E2BIG)
+            self.skipTest("5 MiB of environment are more than this stack limit lets anybody exec with")
+        through = self.run_init(command, env=environment, preexec_fn=raise_stack)
+        self.assertEqual((through.returncode, through.stdout), (0, direct.stdout), through.stderr)
+
+    def test_no_room_for_the_command(self):
+        # The environment that just lets rdma-init start leaves no room for a command with a much longer file name.
+        long_name = os.path.join(self.directory, *["d" * 200] * 15)
+        os.makedirs(long_name)
+        os.symlink("/bin/true", os.path.join(long_name, "t"))
+        program = os.path.join(self.directory, "i")
+        os.symlink(harness.PROGRAM, program)
+
+        def run(size):
+            environment = self.environment(PATH=long_name)
+            for number in range(size // (64 * KIB)):
+                environment[f"FILL_{number:05}"] = "x" * (64 * KIB)
+            environment["REST"] = "x" * (size % (64 * KIB))
+            return self.run_direct([program, *self.options, "--", "t"], env=environment)
+
+        def starts(size):
+            try:
+                run(size)
+                return True
+            except OSError as error:
+                self.assertEqual(error.errno, errno.E2BIG)
+                return False
+
+        fits, too_big = 0, 16 * MIB
+        self.assertTrue(starts(fits))
+        self.assertFalse(starts(too_big))
+        while too_big - fits > 1:
+            middle = (fits + too_big) // 2
+            fits, too_big = (middle, too_big) if starts(middle) else (fits, middle)
+        result = run(fits)
+        self.assertEqual(result.returncode, 126, result.stderr)
+        self.assertRegex(result.stderr, rb"^rdma-init: error: exec .*larger than the kernel allows \(\d+ bytes")
+        self.assertEqual(result.stderr.count(b"\n"), 1)
+
+
+class ReapInheritance(Inheritance):
+    options = ["--reap"]
+
+    def check_process(self, pid, told):
+        self.assertNotEqual(told["pid"], pid)
+        self.assertEqual(told["parent"], pid)
+        self.assertEqual(told["group"], told["pid"])
+        self.assertEqual(told["session"], pid)
+
+    def test_parent_keeps_no_inherited_descriptor(self):
+        read_end, write_end = os.pipe()
+        self.addCleanup(os.close, read_end)
+        started = self.start_init([*harness.PROBE, "tell_signals", "1"], pass_fds=[write_end])
+        os.close(write_end)
+        command = started.next()["pid"]
+        self.assertIn(str(write_end), os.listdir(f"/proc/{command}/fd"))
+        harness.wait_for(lambda: set(os.listdir(f"/proc/{started.pid}/fd")) == {"0", "1", "2"},
+                         "rdma-init keeps nothing but the standard descriptors")
+
+
+def mask_of(signals):
+    return sum(1 << (number - 1) for number in {int(number) for number in signals})
+
+
+def mask_signals(signals):
+    """Sets the signal mask without the C library, which leaves out its own signals 32 and 33."""
+    set_on_x86_64_and_aarch64 = {"x86_64": 14, "aarch64": 135}[os.uname().machine]
+    mask = ctypes.c_uint64(mask_of(signals))
+    ctypes.CDLL(None).syscall(set_on_x86_64_and_aarch64, signal.SIG_SETMASK, ctypes.byref(mask), None, 8)
+
+
+def raise_stack():
+    """The kernel takes a quarter of the stack limit for arguments and environment, 6 MiB at most."""
+    hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+    wanted = 64 * MIB
+    resource.setrlimit(resource.RLIMIT_STACK, (wanted if hard == resource.RLIM_INFINITY else min(hard, wanted), hard))
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,133 @@
+"""Orphans in --reap mode: adopted and reaped, as PID 1 of a PID namespace and as a child subreaper elsewhere."""
+import os
+import signal
+import subprocess
+
+import harness
+
+
+def namespace_command():
+    """The unshare that works here for making a PID namespace, or None."""
+    for user in ([], ["--user", "--map-root-user"]):
+        command = ["unshare", *user, "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
+        try:
+            if subprocess.run([*command, "true"], stderr=subprocess.DEVNULL, check=False).returncode == 0:
+                return command
+        except FileNotFoundError:
+            return None
+    return None
+
+
+class Orphans(harness.Case):
+    """As a subreaper."""
+    options = ["--reap"]
+
+    def start_orphans(self, *command):
+        """Returns what was started, and the process id of rdma-init as seen from here."""
+        started = self.start_init([*harness.PROBE, *command], stdin=subprocess.PIPE)
+        self.addCleanup(started.process.stdin.close)
+        return started, started.pid
+
+    @staticmethod
+    def only_command_below(init):
+        """No zombie below the test process either: it inherits what rdma-init fails to adopt."""
+        zombies = [pid for pid, state in harness.descendants(os.getpid()) if state == "Z"]
+        return len(harness.descendants(init)) == 1 and not zombies
+
+    def check_orphans(self, count):
+        started, init = self.start_orphans("tell_orphans", str(count))
+        self.assertEqual(started.next()["orphans"], count)
+        harness.wait_for(lambda: self.only_command_below(init), f"{count} orphans are reaped while the command runs")
+        started.process.stdin.close()
+        self.assertEqual(started.wait(), 42)
+
+    def test_orphans_are_reaped(self):
+        self.check_orphans(5)
+
+    def test_storm_of_orphans(self):
+        self.check_orphans(1000)
+
+    def test_orphan_is_adopted(self):
+        started, init = self.start_orphans("tell_adoption")
+        told = started.next()
+        self.check_adopted(told, init)
+        started.process.stdin.close()
+        self.assertEqual(started.wait(), 42)  # at once: the orphan has not ended
+        self.check_orphan_after_end(told["orphan"])
+
+    def check_adopted(self, told, init):
+        self.assertEqual(told["parent"], init)
+
+    def check_orphan_after_end(self, orphan):
+        """It lives on, and belongs to the next subreaper, which is this process."""
+        self.assertEqual(harness.status_of(orphan).get("PPid"), str(os.getpid()))
+        self.assertIn(harness.state_of(orphan), ("S", "R"))
+
+
+class EarlierChildren(harness.Case):
+    options = ["--reap"]
+
+    def test_zombie_from_before_the_exec(self):
+        # Its SIGCHLD is long gone when rdma-init starts to look for signals.
+        started = self.start_direct([*harness.PROBE, "leave_zombie",
+                                     *self.through_init([*harness.PROBE, "tell_signals", "1"])])
+        started.next()
+        harness.wait_for(lambda: len(harness.descendants(started.pid)) == 1, "only the command is left")
+        os.kill(started.pid, signal.SIGTERM)
+        self.assertEqual(started.wait(), 0)
+
+
+class OrphansInNamespace(Orphans):
+    """As PID 1."""
+    namespace = namespace_command()
+
+    def setUp(self):
+        if self.namespace is None:
+            self.skipTest("this user may not make a PID namespace here (unshare --pid failed)")
+        super().setUp()
+
+    def through_init(self, command, options=None):
+        return [*self.namespace, *super().through_init(command, options)]
+
+    def start_orphans(self, *command):
+        started, unshare = super().start_orphans(*command)
+        return started, self.child_of(unshare)
+
+    @staticmethod
+    def child_of(pid):
+        """rdma-init below unshare; it has not been started as long as the program is another one."""
+        def find():
+            below = [child for child, _ in harness.descendants(pid) if harness.status_of(child).get("PPid") == str(pid)]
+            is_init = below and harness.status_of(below[0]).get("Name") == os.path.basename(harness.PROGRAM)[:15]
+            return below[0] if is_init else None
+        return harness.wait_for(find, "rdma-init below unshare")
+
+    def check_adopted(self, told, init):
+        self.assertEqual(told["parent"], 1)
+
+    def check_orphan_after_end(self, orphan):
+        """The kernel has ended it with its namespace, before the end of PID 1 could be seen."""
+        self.assertEqual(harness.descendants(os.getpid()), [])
+
+    def test_exit_code(self):
+        for code, command in ((0, "exit 0"), (77, "exit 77"), (143, "kill -TERM $$")):
+            self.assertEqual(self.run_init(["sh", "-c", command]).returncode, code)
+        self.assertEqual(self.run_init(["no-such-command"]).returncode, 127)
+
+    def test_signals_from_outside(self):
+        started = self.start_init([*harness.PROBE, "tell_signals", "4"])
+        self.assertEqual(started.next()["parent"], 1)
+        init = self.child_of(started.pid)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGABRT, signal.SIGUSR1):
+            os.kill(init, number)
+            self.assertEqual(started.signals(1), [number.name])
+        self.assertEqual(started.wait(), 0)
+
+    def test_signal_from_inside(self):
+        # The kernel drops what PID 1 has no handler for, unless it is blocked: rdma-init must have it blocked.
+        result = self.run_init(["sh", "-c", "trap 'exit 9' TERM; kill -TERM 1; while :; do sleep 0.01; done"])
+        self.assertEqual(result.returncode, 9)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,183 @@
+"""Signals in --reap mode: all that can be caught reach the group of the command, and none ends rdma-init before it."""
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+
+import harness
+
+# What rdma-init keeps for itself: SIGCHLD, and the two that concern its own group on a terminal.
+KEPT = {signal.SIGCHLD, signal.SIGTTIN, signal.SIGTTOU}
+# SIGTSTP stops the probe instead of being told by it.
+FORWARDED = sorted(signal.valid_signals() - KEPT - {signal.SIGKILL, signal.SIGSTOP, signal.SIGTSTP})
+
+
+def name_of(number):
+    return number.name if isinstance(number, signal.Signals) else str(number)
+
+
+class ReapSignals(harness.Case):
+    options = ["--reap"]
+
+    def start_probe(self, count, **settings):
+        """A started probe that ends after count signals, and its process id."""
+        started = self.start_init([*harness.PROBE, "tell_signals", str(count)], **settings)
+        return started, started.next()["pid"]
+
+    def test_each_signal_is_forwarded(self):
+        started, _ = self.start_probe(len(FORWARDED))
+        for number in FORWARDED:
+            os.kill(started.pid, number)
+            self.assertEqual(started.signals(1), [name_of(number)])
+        self.assertEqual(started.wait(), 0)
+
+    def test_each_signal_ends_a_command_with_defaults(self):
+        for number in (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 31, 32, 33, 34, 64):
+            with self.subTest(signal=number):
+                started = self.start_init(["sh", "-c", "echo '{}'; exec sleep 1000"])
+                started.next()
+                os.kill(started.pid, number)
+                self.assertEqual(started.wait(), 128 + number)
+
+    def test_whole_group(self):
+        probe = " ".join([*harness.PROBE, "tell_signals", "2"])
+        started = self.start_init(["sh", "-c", f"{probe} & {probe} & exec {probe}"])
+        members = {started.next()["pid"] for _ in range(3)}
+        for number in (signal.SIGUSR1, signal.SIGTERM):
+            os.kill(started.pid, number)
+            told = [started.next() for _ in range(3)]
+            self.assertEqual({event["pid"] for event in told}, members)
+            self.assertEqual({event["signal"] for event in told}, {number.name})
+        self.assertEqual(started.wait(), 0)
+
+    def test_child_of_a_shell(self):
+        # Without a group, SIGTERM would only reach the shell, which waits for its child first.
+        started = self.start_init(["sh", "-c", " ".join([*harness.PROBE, "tell_signals", "1"]) + "; exit 3"])
+        probe = started.next()
+        self.assertNotEqual(probe["parent"], started.pid)
+        os.kill(started.pid, signal.SIGTERM)
+        self.assertEqual(started.signals(1), ["SIGTERM"])
+        self.assertEqual(started.wait(), 128 + signal.SIGTERM)
+
+    def test_command_that_left_its_group(self):
+        started = self.start_init([*harness.PROBE, "leave_group"])
+        told = started.next()
+        self.assertNotEqual(told["group"], told["pid"])
+        os.kill(started.pid, signal.SIGUSR2)
+        self.assertEqual(started.signals(1), ["SIGUSR2"])
+        self.assertEqual(started.wait(), 0)
+
+    def test_signals_kept(self):
+        started, probe = self.start_probe(1)
+        for number in KEPT:
+            os.kill(started.pid, number)
+            harness.wait_for(lambda number=number: not harness.is_pending(started.pid, number),
+                             f"rdma-init takes {number.name}")
+        os.kill(started.pid, signal.SIGRTMAX)
+        # The probe takes pending signals in the order of their numbers: a forwarded one would come first.
+        self.assertEqual(started.signals(1), ["SIGRTMAX"])
+        self.assertNotEqual(probe, started.pid)
+        self.assertEqual(started.wait(), 0)
+
+    def test_ignored_signal_stays_ignored(self):
+        started = self.start_init(["sh", "-c", "echo '{}'; exec sleep 1000"],
+                                  preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        started.next()
+        os.kill(started.pid, signal.SIGHUP)
+        harness.wait_for(lambda: not harness.is_pending(started.pid, signal.SIGHUP), "rdma-init takes SIGHUP")
+        os.kill(started.pid, signal.SIGTERM)
+        self.assertEqual(started.wait(), 128 + signal.SIGTERM)
+
+    def test_command_stopped_and_continued(self):
+        started, probe = self.start_probe(2)
+        for stop, target in ((signal.SIGSTOP, probe), (signal.SIGTSTP, started.pid)):
+            os.kill(target, stop)
+            harness.wait_for(lambda: harness.state_of(probe) == "T", f"stop by {stop.name}")
+            self.assertIn(harness.state_of(started.pid), ("S", "R"))
+            os.kill(started.pid, signal.SIGCONT)
+            self.assertEqual(started.signals(1), ["SIGCONT"])
+        self.assertEqual(started.wait(), 0)
+
+    def test_signal_while_rdma_init_is_stopped(self):
+        started, probe = self.start_probe(2)
+        os.kill(started.pid, signal.SIGSTOP)
+        harness.wait_for(lambda: harness.state_of(started.pid) == "T", "rdma-init stops")
+        os.kill(started.pid, signal.SIGUSR1)
+        self.assertTrue(harness.is_pending(started.pid, signal.SIGUSR1))
+        self.assertIn(harness.state_of(probe), ("S", "R"))
+        os.kill(started.pid, signal.SIGCONT)
+        self.assertEqual(sorted(started.signals(2)), ["SIGCONT", "SIGUSR1"])
+        self.assertEqual(started.wait(), 0)
+
+    def test_kill_of_the_command(self):
+        started, probe = self.start_probe(1)
+        os.kill(probe, signal.SIGKILL)
+        self.assertEqual(started.wait(), 128 + signal.SIGKILL)
+
+    def test_signals_around_the_start(self):
+        # SIGTERM at any moment: before the fork it ends rdma-init, later the command; it never gets lost.
+        for _ in range(100):
+            started = self.start_init(["sleep", "1000"])
+            os.kill(started.pid, signal.SIGTERM)
+            self.assertIn(started.wait(), (-signal.SIGTERM, 128 + signal.SIGTERM))
+
+    def test_parent_ends(self):
+        launcher = self.start_direct([*harness.PROBE, "launch", "0",
+                                      *self.through_init([*harness.PROBE, "tell_signals", "2"])])
+        probe = launcher.next()
+        os.kill(launcher.pid, signal.SIGKILL)
+        harness.wait_for(lambda: harness.status_of(probe["parent"]).get("PPid") == str(os.getpid()), "new parent")
+        for number in (signal.SIGUSR1, signal.SIGTERM):
+            os.kill(probe["parent"], number)
+            self.assertEqual(launcher.signals(1), [number.name])
+        harness.wait_for(lambda: harness.state_of(probe["parent"]) == "Z", "end of rdma-init after its command")
+
+    def test_death_signal_is_passed_on(self):
+        launcher = self.start_direct([*harness.PROBE, "launch", str(int(signal.SIGKILL)),
+                                      *self.through_init([*harness.PROBE, "tell_signals", "1"])])
+        probe = launcher.next()
+        os.kill(launcher.pid, signal.SIGKILL)
+        for pid in (probe["parent"], probe["pid"]):
+            harness.wait_for(lambda pid=pid: harness.state_of(pid) in ("Z", ""), "end with the parent")
+
+    def test_command_of_another_user(self):
+        if os.geteuid() != 0:
+            self.skipTest("needs root to make a set-user-id program")
+        if shutil.which("setpriv") is None:
+            self.skipTest("needs setpriv (util-linux)")
+        with tempfile.TemporaryDirectory() as directory:
+            os.chmod(directory, 0o755)
+            if os.statvfs(directory).f_flag & os.ST_NOSUID:
+                self.skipTest("the temporary directory is mounted nosuid")
+            program = shutil.copy(harness.PROGRAM, directory)
+            become_root = shutil.copy(shutil.which("setpriv"), directory)
+            os.chmod(program, 0o755)
+            os.chmod(become_root, 0o4755)
+            nobody = {"user": 65534, "group": 65534, "extra_groups": []}
+            if subprocess.run([become_root, "--reuid=0", "true"], check=False, **nobody).returncode != 0:
+                self.skipTest("set-user-id programs have no effect here")
+            started = self.start_direct([program, *self.options, "--", become_root, "--reuid=0", "--regid=0",
+                                         "--clear-groups", "sh", "-c", "echo '{}'; exec sleep 1000"], **nobody)
+            started.next()
+            os.kill(started.pid, signal.SIGTERM)
+            harness.wait_for(lambda: not harness.is_pending(started.pid, signal.SIGTERM), "rdma-init takes SIGTERM")
+            (command, _), = harness.descendants(started.pid)
+            denied = self.run_direct(["sh", "-c", f"kill -TERM {command}"], **nobody)
+            self.assertNotEqual(denied.returncode, 0)  # so rdma-init could not do it either, and lives
+            os.kill(command, signal.SIGUSR1)
+            self.assertEqual(started.wait(), 128 + signal.SIGUSR1)
+
+
+class ExecSignals(harness.Case):
+    def test_signals_reach_the_command_itself(self):
+        started = self.start_init([*harness.PROBE, "tell_signals", str(len(FORWARDED))])
+        self.assertEqual(started.next()["pid"], started.pid)
+        for number in FORWARDED:
+            os.kill(started.pid, number)
+            self.assertEqual(started.signals(1), [name_of(number)])
+        self.assertEqual(started.wait(), 0)
+
+
+if __name__ == "__main__":
+    harness.main()

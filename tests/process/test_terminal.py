@@ -1,0 +1,237 @@
+"""Terminals: who has the foreground, who gets the keys, and job control, on a pseudo-terminal."""
+import fcntl
+import os
+import shlex
+import shutil
+import signal
+import struct
+import subprocess
+import termios
+
+import harness
+
+CTRL_C, CTRL_BACKSLASH, CTRL_Z = b"\x03", b"\x1c", b"\x1a"
+PROMPT = "PROMPT>"
+
+
+class Terminal(harness.Case):
+    def start_on_terminal(self, argv, **settings):
+        """argv leads a session of its own on a new terminal without echo. Its events are what it writes there."""
+        self.master, self.slave = os.openpty()
+        self.addCleanup(self.close_master)
+        attributes = termios.tcgetattr(self.slave)
+        attributes[3] &= ~termios.ECHO
+        termios.tcsetattr(self.slave, termios.TCSANOW, attributes)
+        settings = {"stdin": self.slave, "stdout": self.slave, "stderr": self.slave, **settings}
+        process = subprocess.Popen(argv, pass_fds=[self.slave],
+                                   preexec_fn=lambda: fcntl.ioctl(self.slave, termios.TIOCSCTTY, 0),
+                                   **self.settings(settings))
+        os.close(self.slave)
+        self.processes.append(process)
+        return harness.Started(process, self.master)
+
+    def close_master(self):
+        if self.master is not None:
+            os.close(self.master)
+            self.master = None
+
+    def start_probe(self, *command):
+        """A probe below rdma-init, which leads the session, as in a container with a terminal."""
+        started = self.start_on_terminal(self.through_init([*harness.PROBE, *command]))
+        return started, started.next()
+
+    def press(self, keys):
+        os.write(self.master, keys)
+
+    def foreground(self):
+        return os.tcgetpgrp(self.master)
+
+    def check_no_other_signal(self, started):
+        """The probe takes pending signals in the order of their numbers: another one would come before this."""
+        os.kill(started.pid, signal.SIGRTMAX)
+        self.assertEqual(started.signals(1), ["SIGRTMAX"])
+
+
+class AnyModeOnTerminal(Terminal):
+    def test_foreground(self):
+        _, told = self.start_probe("tell_signals", "1")
+        self.assertEqual(self.foreground(), told["group"])
+
+    def test_keys_reach_the_command_once(self):
+        for key, name in ((CTRL_C, "SIGINT"), (CTRL_BACKSLASH, "SIGQUIT")):
+            with self.subTest(signal=name):
+                started, _ = self.start_probe("tell_signals", "2")
+                self.press(key)
+                self.assertEqual(started.signals(1), [name])
+                self.check_no_other_signal(started)
+                self.assertEqual(started.wait(), 0)
+
+    def test_window_size(self):
+        started, _ = self.start_probe("tell_signals", "2")
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 123, 0, 0))
+        self.assertEqual(started.signals(1), ["SIGWINCH"])
+        self.check_no_other_signal(started)
+        self.assertEqual(started.wait(), 0)
+
+    def test_input_after_ctrl_z(self):
+        # Nobody can continue what stops here, so Ctrl-Z must have no effect.
+        started, _ = self.start_probe("echo_line")
+        self.press(CTRL_Z)
+        self.press(b"typed\n")
+        self.assertEqual(started.next()["line"], "typed")
+        self.assertEqual(started.wait(), 0)
+
+    def test_hang_up(self):
+        started = self.start_on_terminal(self.through_init(["sh", "-c", "echo '{}'; exec sleep 1000"]))
+        started.next()
+        self.close_master()
+        self.assertIn(started.wait(), (-signal.SIGHUP, 128 + signal.SIGHUP))
+
+    def test_foreground_afterwards(self):
+        # A shell without job control reads from the terminal when its command has ended.
+        script = '"$@"; read -r line; echo "{\\"line\\": \\"$line\\"}"'
+        started = self.start_on_terminal(["sh", "-c", script, "sh", *self.through_init(["true"])])
+        self.press(b"typed\n")
+        self.assertEqual(started.next()["line"], "typed")
+        self.assertEqual(started.wait(), 0)
+
+    def test_terminal_that_is_no_standard_stream(self):
+        read_end, write_end = os.pipe()
+        self.addCleanup(os.close, read_end)
+        self.start_on_terminal(self.through_init([*harness.PROBE, "tell_signals", "1"]), stdin=subprocess.DEVNULL,
+                               stdout=write_end, stderr=subprocess.DEVNULL)
+        os.close(write_end)
+        events = harness.Events(read_end)
+        told = events.next()
+        self.assertEqual(self.foreground(), told["group"])
+        self.press(CTRL_C)
+        self.assertEqual(events.next()["signal"], "SIGINT")
+
+
+class ReapOnTerminal(AnyModeOnTerminal):
+    options = ["--reap"]
+
+    def test_command_has_a_group_of_its_own(self):
+        started, told = self.start_probe("tell_signals", "1")
+        self.assertEqual(told["group"], told["pid"])
+        self.assertEqual(told["session"], started.pid)
+
+    def test_ctrl_z_stops_and_continues(self):
+        started, told = self.start_probe("tell_signals", "10")
+        for _ in range(10):
+            self.press(CTRL_Z)
+            self.assertEqual(started.signals(1), ["SIGCONT"])
+        self.assertEqual(started.wait(), 0)
+        self.assertNotEqual(told["pid"], started.pid)
+
+    def test_sigstop_is_left_alone(self):
+        started, told = self.start_probe("tell_signals", "2")
+        os.kill(told["pid"], signal.SIGSTOP)
+        harness.wait_for(lambda: harness.state_of(told["pid"]) == "T", "stop of the command")
+        os.kill(started.pid, signal.SIGWINCH)  # rdma-init takes it after SIGCHLD, which has a lower number
+        harness.wait_for(lambda: harness.is_pending(told["pid"], signal.SIGWINCH), "SIGWINCH is forwarded")
+        self.assertEqual(harness.state_of(told["pid"]), "T")
+        os.kill(started.pid, signal.SIGCONT)
+        self.assertEqual(started.signals(2), ["SIGCONT", "SIGWINCH"])
+        self.assertEqual(started.wait(), 0)
+
+
+class UnderAShell(Terminal):
+    """rdma-init as a job of an interactive shell."""
+    options = ["--reap"]
+
+    def setUp(self):
+        if shutil.which("bash") is None:
+            self.skipTest("needs bash as the interactive shell")
+        super().setUp()
+        self.shell = self.start_on_terminal(["bash", "--norc", "--noprofile", "--noediting", "-i"],
+                                            env=self.environment(PS1=PROMPT, TERM="dumb", HISTFILE=""))
+        self.shell.events.expect(PROMPT)
+
+    def job(self, *command, after=""):
+        """Types a command line; returns what the probe tells and the process id of rdma-init."""
+        self.press(f"{shlex.join(self.through_init([*harness.PROBE, *command]))} {after}\n".encode())
+        told = self.shell.next()
+        return told, told["parent"]
+
+    def wait_for_states(self, state, *pids):
+        for pid in pids:
+            harness.wait_for(lambda pid=pid: harness.state_of(pid) == state, f"state {state} of {pid}")
+
+    def wait_for_foreground(self, group):
+        harness.wait_for(lambda: self.foreground() == group, f"foreground of group {group}")
+
+    def end_of_job(self, code):
+        self.press(b"echo code=$?.\n")
+        self.shell.events.expect(f"code={code}.")
+
+    def test_stop_and_fg(self):
+        told, init = self.job("tell_signals", "4")
+        self.wait_for_foreground(told["group"])
+        for _ in range(2):
+            self.press(CTRL_Z)
+            self.shell.events.expect("Stopped")
+            self.shell.events.expect(PROMPT)
+            self.wait_for_states("T", told["pid"], init)
+            self.assertEqual(self.foreground(), self.shell.pid)
+            self.press(b"fg\n")
+            self.assertEqual(self.shell.signals(1), ["SIGCONT"])
+            self.wait_for_states("S", told["pid"], init)
+            self.assertEqual(self.foreground(), told["group"])
+        self.press(CTRL_C)
+        self.assertEqual(self.shell.signals(1), ["SIGINT"])
+        os.kill(init, signal.SIGUSR1)
+        self.assertEqual(self.shell.signals(1), ["SIGUSR1"])
+        self.shell.events.expect(PROMPT)
+        self.assertEqual(self.foreground(), self.shell.pid)
+        self.end_of_job(0)
+
+    def test_stop_and_bg(self):
+        told, init = self.job("tell_signals", "2")
+        self.press(CTRL_Z)
+        self.shell.events.expect("Stopped")
+        self.press(b"bg\n")
+        self.assertEqual(self.shell.signals(1), ["SIGCONT"])
+        self.wait_for_states("S", told["pid"], init)
+        self.assertEqual(self.foreground(), self.shell.pid)
+        os.kill(init, signal.SIGTERM)
+        self.assertEqual(self.shell.signals(1), ["SIGTERM"])
+        self.press(b"wait\n")
+        self.end_of_job(0)
+
+    def test_sigstop(self):
+        told, init = self.job("tell_signals", "1")
+        os.kill(told["pid"], signal.SIGSTOP)
+        self.shell.events.expect("Stopped")
+        self.wait_for_states("T", told["pid"], init)
+        self.press(b"fg\n")
+        self.assertEqual(self.shell.signals(1), ["SIGCONT"])
+        self.end_of_job(0)
+
+    def test_rest_of_a_pipeline_stops_too(self):
+        told, init = self.job("tell_signals", "1", after="| cat")
+        cat, = [pid for pid, _ in harness.descendants(self.shell.pid) if harness.status_of(pid).get("Name") == "cat"]
+        self.press(CTRL_Z)
+        self.shell.events.expect("Stopped")
+        self.wait_for_states("T", told["pid"], init, cat)
+        self.press(b"fg\n")
+        self.assertEqual(self.shell.signals(1), ["SIGCONT"])
+        self.end_of_job(0)
+
+    def test_background_job_does_not_take_the_terminal(self):
+        told, init = self.job("echo_line", after="&")
+        self.assertEqual(self.foreground(), self.shell.pid)
+        # It wants to read: the kernel stops it, and its job with it.
+        self.wait_for_states("T", told["pid"], init)
+        self.press(b"\n")
+        self.shell.events.expect("Stopped")
+        self.press(b"fg\n")
+        self.wait_for_foreground(told["group"])
+        self.press(b"typed\n")
+        self.assertEqual(self.shell.next()["line"], "typed")
+        self.shell.events.expect(PROMPT)
+        self.end_of_job(0)
+
+
+if __name__ == "__main__":
+    harness.main()
