@@ -1,6 +1,7 @@
 #include "fabric/rdma_sysfs.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,7 +42,7 @@ std::map<std::string, VerbsNode> read_verbs_nodes(const std::string& root, bool 
 
 // The errno of opening the node as libibverbs does, 0 if it opens.
 int probe_node(const std::string& root, unsigned number) {
-  const std::string path = root + "/dev/infiniband/uverbs" + std::to_string(number);
+  const std::string path = fmt::format("{}/dev/infiniband/uverbs{}", root, number);
   const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   return fd.ok() ? 0 : errno;
 }

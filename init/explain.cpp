@@ -39,6 +39,7 @@ std::string rank_name(GidRank rank) {
 
 std::string list_ports(const std::vector<Candidate>& candidates, const std::vector<std::size_t>& ports) {
   std::vector<std::string> names;
+  names.reserve(ports.size());
   for (const std::size_t i : ports)
     names.push_back(printable(candidates[i].name()));
   return fabric::join(names, ", ");

@@ -110,6 +110,7 @@ constexpr std::array<Library, 9> kLibraries = {{{"nccl", nullptr},
 const std::vector<std::string_view>& export_names() {
   static const std::vector<std::string_view> names = [] {
     std::vector<std::string_view> all;
+    all.reserve(kLibraries.size());
     for (const Library& library : kLibraries)
       all.push_back(library.name);
     return all;

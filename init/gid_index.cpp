@@ -55,6 +55,7 @@ IndexPlan plan_index(const std::vector<WantedGid>& wanted, const nccl::GidRules&
   if (may_set_range) {
     // The narrowest range that holds all wanted addresses keeps the most others out.
     std::vector<fabric::Address> addresses;
+    addresses.reserve(wanted.size());
     for (const WantedGid& one : wanted)
       addresses.push_back(one.gid.gid);
     nccl::GidRules ranged = rules;

@@ -4,9 +4,11 @@
 
 namespace __gnu_cxx {
 
-void __verbose_terminate_handler();  // declared in <exception>'s internals (libstdc++ 12, vterminate.cc)
+// NOLINTBEGIN(bugprone-reserved-identifier): the name is the library's (libstdc++ 12, libsupc++/vterminate.cc).
+void __verbose_terminate_handler();
 void __verbose_terminate_handler() {
   std::abort();
 }
+// NOLINTEND(bugprone-reserved-identifier)
 
 }  // namespace __gnu_cxx
