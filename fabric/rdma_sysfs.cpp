@@ -64,7 +64,7 @@ std::optional<std::string> hardware_netdev(const std::string& root, const Direct
   std::optional<std::string> chosen;
   bool chosen_is_representor = false;
   for (const std::string& name : net->list()) {
-    const auto netdev = Directory::open(root + "/sys/class/net/" + name);
+    const auto netdev = Directory::open(fmt::format("{}/sys/class/net/{}", root, name));
     if (!netdev || static_cast<unsigned>(netdev->read_int("dev_port").value_or(0)) + 1 != port) continue;
     const std::string phys = netdev->read_text("phys_port_name").value_or("");
     const bool representor = phys.find("vf") != std::string::npos || phys.find("sf") != std::string::npos;
@@ -75,14 +75,21 @@ std::optional<std::string> hardware_netdev(const std::string& root, const Direct
   return chosen;
 }
 
-std::optional<std::string> port_netdev(const Scan& scan, const Directory& hca, const Hca& values, const Port& port) {
+// rxe names its netdev in "parent"; of siw only the GIDs know it.
+std::optional<std::string> software_netdev(const Directory& hca, const Directory& port) {
+  auto parent = hca.read_text("parent");
+  return parent ? parent : port.read_text("gid_attrs/ndevs/0");
+}
+
+std::optional<std::string> port_netdev(const Scan& scan, const Directory& hca, const Directory& dir, const Hca& values,
+                                       const Port& port) {
   // RDMA netlink names the netdev only if it is in this netns, which a name in sysfs cannot tell; it does not know the
   // IPoIB netdev of an InfiniBand port.
   if (scan.port_netdevs && !port.is_infiniband()) {
     const auto found = scan.port_netdevs->find({values.name, port.number});
     return found == scan.port_netdevs->end() ? std::nullopt : std::optional(found->second);
   }
-  auto name = values.pci ? hardware_netdev(scan.root, hca, port.number) : hca.read_text("parent");
+  auto name = values.pci ? hardware_netdev(scan.root, hca, port.number) : software_netdev(hca, dir);
   const bool here = name && std::any_of(scan.netdevs->begin(), scan.netdevs->end(),
                                         [&](const Netdev& netdev) { return netdev.is_here() && netdev.name == *name; });
   return here ? name : std::nullopt;
@@ -165,7 +172,7 @@ Port read_port(const Scan& scan, const Directory& hca_dir, const Hca& hca, const
     port.sm_lid = dir.read_text("sm_lid");
   }
   const bool wanted = port.is_active() && port.is_ethernet() && hca.is_accessible();
-  if (scan.full || port.is_active()) port.netdev = port_netdev(scan, hca_dir, hca, port);
+  if (scan.full || port.is_active()) port.netdev = port_netdev(scan, hca_dir, dir, hca, port);
   if (scan.full || wanted) {
     read_gids(scan, dir, port);
   } else {

@@ -1,3 +1,6 @@
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <limits>
@@ -170,7 +173,7 @@ class Reader {
 
 GidEntry read_gid(Reader& reader, const Json& json, const std::string& path) {
   GidEntry entry;
-  entry.index = reader.number<unsigned>(json, "index", path).value_or(0);
+  entry.index = reader.number<std::uint16_t>(json, "index", path).value_or(0);
   const auto gid = parse_address(reader.text(json, "gid", path).value_or(""));
   if (!gid) reader.fail(path + ".gid", "a GID");
   entry.gid = gid.value_or(Address{});
@@ -188,7 +191,8 @@ Port read_port(Reader& reader, const Json& json, const std::string& path) {
   port.rate = reader.attribute(json, "rate", path).value_or(Unreadable{ENOENT});
   port.lid = reader.text(json, "lid", path);
   port.sm_lid = reader.text(json, "sm_lid", path);
-  port.gid_tbl_len = reader.number<unsigned>(json, "gid_tbl_len", path);
+  // Tables have 1 to 1,024 slots in today's drivers; the bound keeps hostile input from costing time.
+  if (const auto length = reader.number<std::uint16_t>(json, "gid_tbl_len", path)) port.gid_tbl_len = *length;
   reader.each(json, "gids", path, [&](const Json& item, const std::string& item_path) {
     port.gids.push_back(read_gid(reader, item, item_path));
   });
@@ -333,7 +337,10 @@ Result<Inventory> parse_snapshot(std::string_view text) {
 }
 
 Result<Inventory> read_snapshot(const std::string& path) {
-  const auto text = sysfs::read_file(path == "-" ? "/dev/stdin" : path, kMaxSnapshotSize);
+  // Blocking: it may be a pipe whose writer is slow.
+  const UniqueFd fd(path == "-" ? ::dup(STDIN_FILENO) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.ok()) return sys_error(errno, "open snapshot `{}`", printable(path));
+  const auto text = sysfs::read_all(fd.get(), kMaxSnapshotSize);
   if (const auto* failed = std::get_if<Unreadable>(&text)) {
     return sys_error(failed->code, "read snapshot `{}`", printable(path));
   }

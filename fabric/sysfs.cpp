@@ -97,21 +97,25 @@ std::vector<std::string> Directory::list() const {
   return names;
 }
 
-Attr<std::string> read_file(const std::string& path, std::size_t limit) {
-  const UniqueFd fd(::open(path.c_str(), kReadFlags));
-  if (!fd.ok()) return Unreadable{errno};
+Attr<std::string> read_all(int fd, std::size_t limit) {
   struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) return Unreadable{errno};
+  if (::fstat(fd, &info) != 0) return Unreadable{errno};
   if (S_ISDIR(info.st_mode)) return Unreadable{EISDIR};
   std::string text;
   char buffer[16 * kPage];
   for (;;) {
-    const ssize_t count = read_some(fd.get(), buffer, sizeof buffer);
+    const ssize_t count = read_some(fd, buffer, sizeof buffer);
     if (count < 0) return Unreadable{errno};
     if (count == 0) return text;
     text.append(buffer, static_cast<std::size_t>(count));
     if (text.size() > limit) return Unreadable{EFBIG};
   }
+}
+
+Attr<std::string> read_file(const std::string& path, std::size_t limit) {
+  const UniqueFd fd(::open(path.c_str(), kReadFlags));
+  if (!fd.ok()) return Unreadable{errno};
+  return read_all(fd.get(), limit);
 }
 
 }  // namespace fabric::sysfs

@@ -37,7 +37,10 @@ class Directory {
   UniqueFd fd_;
 };
 
-// The content of a regular file of at most limit bytes: for files that are longer than an attribute. EFBIG beyond it.
+// Everything that can be read from a descriptor, at most limit bytes; EFBIG beyond it.
+Attr<std::string> read_all(int fd, std::size_t limit);
+
+// The content of a file of at most limit bytes: for files that are longer than an attribute. EFBIG beyond it.
 Attr<std::string> read_file(const std::string& path, std::size_t limit);
 
 }  // namespace fabric::sysfs

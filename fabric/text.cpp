@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cstring>
 
 namespace fabric {
@@ -13,19 +14,24 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// Length of the valid UTF-8 sequence at the start of text, 0 if there is none.
+// Length of the valid UTF-8 sequence at the start of text, 0 if there is none: no overlong forms, no surrogates,
+// nothing beyond U+10FFFF (Unicode 15, table 3-7).
 std::size_t utf8_length(std::string_view text) {
-  const auto lead = static_cast<unsigned char>(text[0]);
-  const std::size_t length = lead < 0x80                   ? 1
-                             : lead >= 0xc2 && lead < 0xe0 ? 2
-                             : lead >= 0xe0 && lead < 0xf0 ? 3
-                             : lead >= 0xf0 && lead < 0xf5 ? 4
-                                                           : 0;
-  if (length == 0 || length > text.size()) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) return 0;
+  const auto at = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
+  const auto continues = [&](std::size_t i) { return (at(i) & 0xc0U) == 0x80U; };
+  const unsigned lead = at(0);
+  const unsigned second = at(1);
+  if (lead < 0x80) return 1;
+  if (lead >= 0xc2 && lead < 0xe0) return continues(1) ? 2 : 0;
+  if (lead >= 0xe0 && lead < 0xf0) {
+    const bool bad = (lead == 0xe0 && second < 0xa0) || (lead == 0xed && second >= 0xa0);
+    return !bad && continues(1) && continues(2) ? 3 : 0;
   }
-  return length;
+  if (lead >= 0xf0 && lead < 0xf5) {
+    const bool bad = (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second >= 0x90);
+    return !bad && continues(1) && continues(2) && continues(3) ? 4 : 0;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -146,6 +152,10 @@ std::string errno_name(int code) {
 }
 
 std::optional<int> errno_number(std::string_view name) {
+  // Second names of the same numbers (asm-generic/errno.h, bits/errno.h).
+  if (name == "EWOULDBLOCK") return EWOULDBLOCK;
+  if (name == "EDEADLOCK") return EDEADLOCK;
+  if (name == "ENOTSUP") return ENOTSUP;
   for (int code = 1; code < 134; ++code) {
     const char* known = strerrorname_np(code);
     if (known && name == known) return code;

@@ -22,6 +22,18 @@ constexpr std::array<std::string_view, 3> kGidRuleNames = {"NCCL_IB_ADDR_FAMILY"
 constexpr std::array<std::string_view, 3> kIndexNames = {"NCCL_IB_GID_INDEX", "UCX_IB_GID_INDEX",
                                                          "NVSHMEM_IB_GID_INDEX"};
 
+// Libraries whose variables are checked, by prefix.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kKeptPrefixes = {
+    {{"NCCL_", "nccl"}, {"UCX_", "ucx"}, {"NVSHMEM_", "nvshmem"}}};
+
+// What a wrong value becomes under --override when nothing better is exported in its place: the library's default. An
+// environment variable cannot be unset for somebody who reads nccl.conf too.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kNeutralValues = {
+    {{"NCCL_IB_GID_INDEX", "-1"},
+     {"NCCL_IB_ROCE_VERSION_NUM", "2"},
+     {"UCX_IB_GID_INDEX", "auto"},
+     {"NVSHMEM_IB_GID_INDEX", "-1"}}};
+
 class Decider {
  public:
   Decider(const Inventory& inventory, const Settings& settings, const Policy& policy)
@@ -32,7 +44,6 @@ class Decider {
 
   Decision run() {
     decision_.usable_hcas = count_usable_hcas(candidates_);
-    exports_nccl_ = std::find(policy_.exports.begin(), policy_.exports.end(), "nccl") != policy_.exports.end();
     keep_hca_list();
     choose();
     if (!choice_.ports.empty()) {
@@ -40,6 +51,7 @@ class Decider {
       plan_gids();
       export_nccl();
       export_others();
+      neutralize_wrong_values();
       warn_about_ports();
     }
     keep_the_rest();
@@ -55,8 +67,19 @@ class Decider {
   // The value that will be in effect because it was set before us; nullptr if the variable is ours to set.
   const Setting* in_effect(std::string_view name) const {
     const auto kept = decision_.kept.find(name);
-    if (policy_.override_wrong && kept != decision_.kept.end() && kept->second.problem) return nullptr;
+    if (kept != decision_.kept.end() && kept->second.problem && may_replace(name)) return nullptr;
     return find_setting(settings_, name);
+  }
+
+  bool writes_for(std::string_view library) const {
+    return std::find(policy_.exports.begin(), policy_.exports.end(), library) != policy_.exports.end();
+  }
+
+  // --override reaches as far as --export: what is not written for a library stays as it is.
+  bool may_replace(std::string_view name) const {
+    const auto library = std::find_if(kKeptPrefixes.begin(), kKeptPrefixes.end(),
+                                      [&](const auto& known) { return name.starts_with(known.first); });
+    return policy_.override_wrong && library != kKeptPrefixes.end() && writes_for(library->second);
   }
 
   void keep(std::string_view name, std::optional<std::string> problem) {
@@ -217,14 +240,12 @@ class Decider {
   bool is_ipv6() const { return choice_.rank && *choice_.rank != GidRank::kIpv4; }
 
   void export_nccl() {
-    if (!exports_nccl_) return;
+    if (!writes_for("nccl")) return;
     put("NCCL_IB_HCA", nccl_hca_value(chosen_ports()),
         fmt::format("{} port{} chosen; `=` makes the names exact", choice_.ports.size(),
                     choice_.ports.size() == 1 ? "" : "s"));
     if (plan_.index) {
       put("NCCL_IB_GID_INDEX", std::to_string(*plan_.index), "every port has its address at this index");
-    } else if (find_setting(settings_, "NCCL_IB_GID_INDEX") && !in_effect("NCCL_IB_GID_INDEX")) {
-      put("NCCL_IB_GID_INDEX", "-1", "the ports differ, so the wrong fixed value gives way to NCCL's choice");
     }
     if (is_ipv6()) put(kGidRuleNames[0], "AF_INET6", "the chosen addresses are IPv6");
     if (plan_.range) {
@@ -281,6 +302,24 @@ class Decider {
     }
   }
 
+  bool is_exported(std::string_view name) const {
+    return std::any_of(decision_.env.begin(), decision_.env.end(),
+                       [&](const auto& variable) { return variable.first == name; });
+  }
+
+  void neutralize_wrong_values() {
+    for (const auto& [name, kept] : decision_.kept) {
+      if (!kept.problem || !may_replace(name) || is_exported(name)) continue;
+      const auto neutral = std::find_if(kNeutralValues.begin(), kNeutralValues.end(),
+                                        [&, &wanted = name](const auto& known) { return known.first == wanted; });
+      std::string value;
+      if (neutral != kNeutralValues.end()) value = neutral->second;
+      if (name == kGidRuleNames[0]) value = is_ipv6() ? "AF_INET6" : "AF_INET";
+      if (name == kGidRuleNames[1]) value = is_ipv6() ? "::/0" : "0.0.0.0/0";
+      if (!value.empty()) put(name, std::move(value), "the default instead of a wrong value");
+    }
+  }
+
   // The index at which every chosen port has its own GID, whoever fixed it.
   std::optional<unsigned> agreed_index() const {
     std::optional<unsigned> index;
@@ -320,13 +359,13 @@ class Decider {
       const auto& [name, value] = *kept;
       if (!value.problem) {
         ++kept;
-      } else if (policy_.override_wrong) {
-        decision_.notes.push_back(
-            fmt::format("{}={} ({}) was replaced: it {}", name, printable(value.value), value.source, *value.problem));
+      } else if (is_exported(name)) {
+        decision_.notes.push_back(fmt::format("{}={} ({}) was replaced: {}", printable(name), printable(value.value),
+                                              printable(value.source), *value.problem));
         kept = decision_.kept.erase(kept);
       } else {
-        const std::string text =
-            fmt::format("{}={} ({}) {}", name, printable(value.value), value.source, *value.problem);
+        const std::string text = fmt::format("{}={} ({}): {}", printable(name), printable(value.value),
+                                             printable(value.source), *value.problem);
         decision_.warnings.push_back(text + "; kept, --override replaces it");
         if (policy_.strict && !decision_.refusal) decision_.refusal = "--strict: " + text;
         ++kept;
@@ -402,7 +441,6 @@ class Decider {
   std::vector<Candidate> candidates_;
   Choice choice_;
   IndexPlan plan_;
-  bool exports_nccl_ = false;
   Decision decision_;
 };
 

@@ -49,7 +49,7 @@ std::string doctor_text(const Decision& decision, const std::vector<Check>& chec
   if (decision.env.empty()) text += "  nothing\n";
   if (!decision.kept.empty()) text += "\nSet already\n";
   for (const auto& [name, value] : decision.kept) {
-    text += fmt::format("  {}={} ({}){}\n", name, printable(value.value), printable(value.source),
+    text += fmt::format("  {}={} ({}){}\n", printable(name), printable(value.value), printable(value.source),
                         value.problem ? ": " + *value.problem : "");
   }
   return text;

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 
@@ -34,7 +34,11 @@ struct Slot {
   Address gid;
   std::optional<int> type;  // 1, 2; nullopt: unreadable
 
-  bool is_valid() const { return !gid.is_zero() && !(gid.bytes[0] == 0xfe && gid.bytes[1] == 0x80); }
+  // Not zero and not in fe80::/64; the rest of fe80::/10 is valid to NCCL.
+  bool is_valid() const {
+    constexpr std::array<std::uint8_t, 8> kLinkLocal = {0xfe, 0x80};
+    return !gid.is_zero() && !std::equal(kLinkLocal.begin(), kLinkLocal.end(), gid.bytes.begin());
+  }
   Family family() const { return gid.family(); }
 };
 
@@ -105,7 +109,11 @@ GidRules parse_gid_rules(std::string_view family, std::string_view range, std::s
   GidRules rules;
   if (family == "AF_INET6") rules.family = Family::kIpv6;
   // Without "/" the range is ignored since 2.23 (and is undefined behaviour before).
-  if (range.find('/') != std::string_view::npos) {
+  const std::size_t slash = range.find('/');
+  if (slash != std::string_view::npos) {
+    // A negative length is no bad mask to NCCL, it matches nothing.
+    const auto base = fabric::parse_address(range.substr(0, slash));
+    rules.nothing_in_range = base && base->family() == rules.family && range.substr(slash + 1).starts_with('-');
     auto cidr = fabric::parse_cidr(range);
     if (cidr && cidr->base.family() == rules.family) rules.range = cidr;
   }
@@ -117,7 +125,9 @@ GidChoice choose_gid(const fabric::Port& port, const GidRules& rules) {
   if (rules.version < kChoosesGid) return {0U, false};
   unsigned length = port.gid_tbl_len.value_or(0);
   if (!port.gids.empty()) length = std::max(length, port.gids.back().index + 1);
-  const auto in_range = [&](const Slot& slot) { return !rules.range || rules.range->contains(slot.gid); };
+  const auto in_range = [&](const Slot& slot) {
+    return !rules.nothing_in_range && (!rules.range || rules.range->contains(slot.gid));
+  };
 
   unsigned chosen = 0;
   Slot current = slot_at(port, 0);

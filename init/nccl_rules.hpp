@@ -51,6 +51,7 @@ long parse_param(std::string_view value, long fallback);
 struct GidRules {
   fabric::Family family = fabric::Family::kIpv4;  // NCCL_IB_ADDR_FAMILY
   std::optional<fabric::Cidr> range;              // NCCL_IB_ADDR_RANGE, of that family
+  bool nothing_in_range = false;                  // its length is negative
   long roce_version = 2;                          // NCCL_IB_ROCE_VERSION_NUM
   Version version = kNewest;
 };

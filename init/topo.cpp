@@ -48,7 +48,7 @@ const PortReport* report_of(const Decision& decision, const Hca& hca, unsigned p
 }
 
 std::string hca_line(const Hca& hca, const Decision& decision) {
-  std::string text = fmt::format("HCA  {:<16} {}", printable(hca.name), hca.pci.value_or("software"));
+  std::string text = fmt::format("HCA  {:<16} {}", printable(hca.name), printable(hca.pci.value_or("software")));
   for (const fabric::Port& port : hca.ports) {
     const PortReport* report = report_of(decision, hca, port.number);
     const bool used = report && report->used;
