@@ -17,29 +17,15 @@ namespace {
 using fabric::Inventory;
 using fabric::printable;
 
-constexpr std::array<std::string_view, 3> kGidRuleNames = {"NCCL_IB_ADDR_FAMILY", "NCCL_IB_ADDR_RANGE",
-                                                           "NCCL_IB_ROCE_VERSION_NUM"};
 constexpr std::array<std::string_view, 3> kIndexNames = {"NCCL_IB_GID_INDEX", "UCX_IB_GID_INDEX",
                                                          "NVSHMEM_IB_GID_INDEX"};
-
-// Libraries whose variables are checked, by prefix.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kKeptPrefixes = {
-    {{"NCCL_", "nccl"}, {"UCX_", "ucx"}, {"NVSHMEM_", "nvshmem"}}};
-
-// What a wrong value becomes under --override when nothing better is exported in its place: the library's default. An
-// environment variable cannot be unset for somebody who reads nccl.conf too.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kNeutralValues = {
-    {{"NCCL_IB_GID_INDEX", "-1"},
-     {"NCCL_IB_ROCE_VERSION_NUM", "2"},
-     {"UCX_IB_GID_INDEX", "auto"},
-     {"NVSHMEM_IB_GID_INDEX", "-1"}}};
 
 class Decider {
  public:
   Decider(const Inventory& inventory, const Settings& settings, const Policy& policy)
       : inventory_(inventory),
-        settings_(settings),
         policy_(policy),
+        kept_(settings, policy.override_wrong, policy.exports),
         candidates_(find_candidates(inventory, policy.gids)) {}
 
   Decision run() {
@@ -64,44 +50,21 @@ class Decider {
 
   nccl::Version version() const { return policy_.nccl_version.value_or(nccl::kNewest); }
 
-  // The value that will be in effect because it was set before us; nullptr if the variable is ours to set.
-  const Setting* in_effect(std::string_view name) const {
-    const auto kept = decision_.kept.find(name);
-    if (kept != decision_.kept.end() && kept->second.problem && may_replace(name)) return nullptr;
-    return find_setting(settings_, name);
-  }
-
-  bool writes_for(std::string_view library) const {
-    return std::find(policy_.exports.begin(), policy_.exports.end(), library) != policy_.exports.end();
-  }
-
-  // --override reaches as far as --export: what is not written for a library stays as it is.
-  bool may_replace(std::string_view name) const {
-    const auto library = std::find_if(kKeptPrefixes.begin(), kKeptPrefixes.end(),
-                                      [&](const auto& known) { return name.starts_with(known.first); });
-    return policy_.override_wrong && library != kKeptPrefixes.end() && writes_for(library->second);
-  }
-
-  void keep(std::string_view name, std::optional<std::string> problem) {
-    const Setting* setting = find_setting(settings_, name);
-    if (setting) decision_.kept[std::string(name)] = {setting->value, setting->source, std::move(problem)};
-  }
-
   void put(std::string_view name, std::string value, std::string reason) {
-    if (in_effect(name)) return;
+    if (kept_.in_effect(name)) return;
     decision_.notes.push_back(fmt::format("{}={}: {}", name, printable(value), reason));
     decision_.env.emplace_back(name, std::move(value));
   }
 
   void keep_hca_list() {
-    const Setting* setting = find_setting(settings_, "NCCL_IB_HCA");
-    if (setting) keep("NCCL_IB_HCA", check_hca_list(setting->value, candidates_, version()));
+    const Setting* setting = kept_.find("NCCL_IB_HCA");
+    if (setting) kept_.keep("NCCL_IB_HCA", check_hca_list(setting->value, candidates_, version()));
   }
 
   void choose() {
     ChoiceRules rules;
     rules.hcas = policy_.hcas;
-    if (const Setting* setting = in_effect("NCCL_IB_HCA")) {
+    if (const Setting* setting = kept_.in_effect("NCCL_IB_HCA")) {
       rules.kept_hcas = nccl::parse_hca_list(setting->value, version());
     }
     choice_ = choose_ports(inventory_, candidates_, rules);
@@ -126,24 +89,17 @@ class Decider {
 
   void keep_gid_indices() {
     for (const std::string_view name : kIndexNames) {
-      const Setting* setting = find_setting(settings_, name);
+      const Setting* setting = kept_.find(name);
       if (!setting) continue;
       const bool ucx_auto = name.starts_with("UCX_") && setting->value == "auto";
       const long index = ucx_auto ? -1 : nccl::parse_param(setting->value, -1);
-      keep(name, index < 0 ? std::nullopt : check_gid_index(index, chosen(), decision_.needs_full));
+      kept_.keep(name, index < 0 ? std::nullopt : check_gid_index(index, chosen(), decision_.needs_full));
     }
-  }
-
-  // The index that a kept NCCL_IB_GID_INDEX fixes; nullopt when NCCL chooses.
-  std::optional<unsigned> kept_index() const {
-    const Setting* setting = in_effect("NCCL_IB_GID_INDEX");
-    const long index = setting ? nccl::parse_param(setting->value, -1) : -1;
-    return index >= 0 ? std::optional(static_cast<unsigned>(index)) : std::nullopt;
   }
 
   nccl::GidRules effective_rules(bool with_kept) const {
     const auto value = [&](std::string_view name) {
-      const Setting* setting = with_kept ? in_effect(name) : nullptr;
+      const Setting* setting = with_kept ? kept_.in_effect(name) : nullptr;
       return setting ? std::string_view(setting->value) : std::string_view();
     };
     std::string_view family = value(kGidRuleNames[0]);
@@ -156,11 +112,11 @@ class Decider {
   void plan_gids() {
     const auto gids = wanted();
     check_gid_rules(gids);
-    plan_.index = kept_index();
+    plan_.index = kept_.fixed_index();
     if (plan_.index || gids.empty()) return;
     // A kept value of -1 leaves the choice to NCCL, and so must we.
-    const bool left_to_nccl = in_effect("NCCL_IB_GID_INDEX") != nullptr;
-    const bool may_set_range = !in_effect(kGidRuleNames[1]);
+    const bool left_to_nccl = kept_.in_effect("NCCL_IB_GID_INDEX") != nullptr;
+    const bool may_set_range = !kept_.in_effect(kGidRuleNames[1]);
     plan_ = plan_index(gids, effective_rules(true), may_set_range);
     if (left_to_nccl && plan_.index) {
       plan_.index.reset();
@@ -175,18 +131,18 @@ class Decider {
   void check_gid_rules(const std::vector<WantedGid>& gids) {
     bool any = false;
     for (const std::string_view name : kGidRuleNames) {
-      keep(name, std::nullopt);
-      any |= find_setting(settings_, name) != nullptr;
+      kept_.keep(name, std::nullopt);
+      any |= kept_.find(name) != nullptr;
     }
     const bool differ = std::any_of(gids.begin(), gids.end(),
                                     [&](const WantedGid& one) { return one.gid.index != gids.front().gid.index; });
-    const bool nccl_chooses = !kept_index() && (differ || in_effect("NCCL_IB_GID_INDEX"));
+    const bool nccl_chooses = !kept_.fixed_index() && (differ || kept_.in_effect("NCCL_IB_GID_INDEX"));
     if (!any || !nccl_chooses) return;
     const auto wrong = wrong_ports(gids, effective_rules(true));
     if (wrong.size() <= wrong_ports(gids, effective_rules(false)).size()) return;
     for (const std::string_view name : kGidRuleNames) {
-      if (!find_setting(settings_, name)) continue;
-      keep(name, fmt::format("leads NCCL to a wrong GID on {}", list_ports(candidates_, wrong)));
+      if (!kept_.find(name)) continue;
+      kept_.keep(name, fmt::format("leads NCCL to a wrong GID on {}", list_ports(candidates_, wrong)));
     }
   }
 
@@ -228,7 +184,7 @@ class Decider {
   // The GID a chosen port will use: at the kept index if there is one, else the best.
   const UsableGid* effective_gid(std::size_t i) const {
     if (at(i).port->is_infiniband() || !choice_.rank) return nullptr;
-    if (const auto index = kept_index()) {
+    if (const auto index = kept_.fixed_index()) {
       const auto& gids = at(i).gids;
       const auto found =
           std::find_if(gids.begin(), gids.end(), [&](const UsableGid& gid) { return gid.index == *index; });
@@ -240,7 +196,7 @@ class Decider {
   bool is_ipv6() const { return choice_.rank && *choice_.rank != GidRank::kIpv4; }
 
   void export_nccl() {
-    if (!writes_for("nccl")) return;
+    if (!kept_.writes_for("nccl")) return;
     put("NCCL_IB_HCA", nccl_hca_value(chosen_ports()),
         fmt::format("{} port{} chosen; `=` makes the names exact", choice_.ports.size(),
                     choice_.ports.size() == 1 ? "" : "s"));
@@ -259,7 +215,7 @@ class Decider {
     const auto gids = wanted();
     if (gids.empty() || plan_.index) return;
     warn_about_difference(gids);
-    const Setting* image = find_setting(settings_, "NCCL_VERSION");
+    const Setting* image = kept_.find("NCCL_VERSION");
     const auto image_version = image && !policy_.nccl_version ? nccl::parse_version(image->value) : std::nullopt;
     if (!image_version) return;
     nccl::GidRules rules = effective_rules(true);
@@ -308,14 +264,9 @@ class Decider {
   }
 
   void neutralize_wrong_values() {
-    for (const auto& [name, kept] : decision_.kept) {
-      if (!kept.problem || !may_replace(name) || is_exported(name)) continue;
-      const auto neutral = std::find_if(kNeutralValues.begin(), kNeutralValues.end(),
-                                        [&, &wanted = name](const auto& known) { return known.first == wanted; });
-      std::string value;
-      if (neutral != kNeutralValues.end()) value = neutral->second;
-      if (name == kGidRuleNames[0]) value = is_ipv6() ? "AF_INET6" : "AF_INET";
-      if (name == kGidRuleNames[1]) value = is_ipv6() ? "::/0" : "0.0.0.0/0";
+    for (const auto& [name, kept] : kept_.values()) {
+      if (!kept.problem || !kept_.may_replace(name) || is_exported(name)) continue;
+      std::string value = neutral_value(name, is_ipv6());
       if (!value.empty()) put(name, std::move(value), "the default instead of a wrong value");
     }
   }
@@ -349,27 +300,22 @@ class Decider {
   }
 
   void keep_the_rest() {
-    for (const auto& [name, setting] : settings_) {
-      const bool ours = name.starts_with("NCCL_IB_") || name == "NCCL_NET" || name == "NCCL_SOCKET_IFNAME" ||
-                        name == "UCX_NET_DEVICES" || name == "NVSHMEM_HCA_LIST" || name == "GLOO_SOCKET_IFNAME" ||
-                        name == "MSCCLPP_HCA_DEVICES" || name.ends_with("_GID_INDEX");
-      if (ours && decision_.kept.find(name) == decision_.kept.end()) keep(name, std::nullopt);
-    }
-    for (auto kept = decision_.kept.begin(); kept != decision_.kept.end();) {
-      const auto& [name, value] = *kept;
+    kept_.keep_related();
+    for (const auto& [name, value] : kept_.values()) {
       if (!value.problem) {
-        ++kept;
-      } else if (is_exported(name)) {
-        decision_.notes.push_back(fmt::format("{}={} ({}) was replaced: {}", printable(name), printable(value.value),
-                                              printable(value.source), *value.problem));
-        kept = decision_.kept.erase(kept);
-      } else {
-        const std::string text = fmt::format("{}={} ({}): {}", printable(name), printable(value.value),
-                                             printable(value.source), *value.problem);
-        decision_.warnings.push_back(text + "; kept, --override replaces it");
-        if (policy_.strict && !decision_.refusal) decision_.refusal = "--strict: " + text;
-        ++kept;
+        decision_.kept.emplace(name, value);
+        continue;
       }
+      const std::string text =
+          fmt::format("{}={} ({})", printable(name), printable(value.value), printable(value.source));
+      if (is_exported(name)) {
+        decision_.notes.push_back(fmt::format("{} was replaced: {}", text, *value.problem));
+        continue;
+      }
+      decision_.kept.emplace(name, value);
+      decision_.warnings.push_back(fmt::format("{}: {}; kept, --override replaces it", text, *value.problem));
+      if (policy_.strict && !decision_.refusal)
+        decision_.refusal = fmt::format("--strict: {}: {}", text, *value.problem);
     }
   }
 
@@ -436,8 +382,8 @@ class Decider {
   }
 
   const Inventory& inventory_;
-  const Settings& settings_;
   const Policy& policy_;
+  Kept kept_;
   std::vector<Candidate> candidates_;
   Choice choice_;
   IndexPlan plan_;

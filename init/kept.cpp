@@ -3,11 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "fabric/text.hpp"
 
 namespace init {
 namespace {
+
+// Libraries whose variables are checked, by prefix.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kPrefixes = {
+    {{"NCCL_", "nccl"}, {"UCX_", "ucx"}, {"NVSHMEM_", "nvshmem"}}};
+
+// Variables that bear on the choice, and are shown even though nothing about them is checked.
+bool is_related(std::string_view name) {
+  constexpr std::array<std::string_view, 6> kNames = {"NCCL_NET",         "NCCL_SOCKET_IFNAME", "UCX_NET_DEVICES",
+                                                      "NVSHMEM_HCA_LIST", "GLOO_SOCKET_IFNAME", "MSCCLPP_HCA_DEVICES"};
+  return name.starts_with("NCCL_IB_") || name.ends_with("_GID_INDEX") ||
+         std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
 
 // What NCCL sees: it opens the device, wants the port ACTIVE and of a link layer it knows, and looks no further.
 bool visible_to_nccl(const Candidate& candidate) {
@@ -90,6 +104,48 @@ std::optional<std::string> check_gid_index(long index, const std::vector<const C
                        fabric::printable(candidate->name()), describe_slot(*candidate, static_cast<unsigned>(index)));
   }
   return std::nullopt;
+}
+
+std::string neutral_value(std::string_view name, bool ipv6) {
+  if (name == "NCCL_IB_GID_INDEX" || name == "NVSHMEM_IB_GID_INDEX") return "-1";
+  if (name == "UCX_IB_GID_INDEX") return "auto";
+  if (name == kGidRuleNames[0]) return ipv6 ? "AF_INET6" : "AF_INET";
+  if (name == kGidRuleNames[1]) return ipv6 ? "::/0" : "0.0.0.0/0";
+  if (name == kGidRuleNames[2]) return "2";
+  return {};
+}
+
+void Kept::keep(std::string_view name, std::optional<std::string> problem) {
+  const Setting* setting = find(name);
+  if (setting) values_[std::string(name)] = {setting->value, setting->source, std::move(problem)};
+}
+
+void Kept::keep_related() {
+  for (const auto& [name, setting] : settings_) {
+    if (is_related(name) && !values_.contains(name)) keep(name, std::nullopt);
+  }
+}
+
+bool Kept::writes_for(std::string_view library) const {
+  return std::find(exports_.begin(), exports_.end(), library) != exports_.end();
+}
+
+bool Kept::may_replace(std::string_view name) const {
+  const auto library = std::find_if(kPrefixes.begin(), kPrefixes.end(),
+                                    [&](const auto& known) { return name.starts_with(known.first); });
+  return override_wrong_ && library != kPrefixes.end() && writes_for(library->second);
+}
+
+const Setting* Kept::in_effect(std::string_view name) const {
+  const auto kept = values_.find(name);
+  if (kept != values_.end() && kept->second.problem && may_replace(name)) return nullptr;
+  return find(name);
+}
+
+std::optional<unsigned> Kept::fixed_index() const {
+  const Setting* setting = in_effect("NCCL_IB_GID_INDEX");
+  const long index = setting ? nccl::parse_param(setting->value, -1) : -1;
+  return index >= 0 ? std::optional(static_cast<unsigned>(index)) : std::nullopt;
 }
 
 }  // namespace init

@@ -1,6 +1,7 @@
 // Values that the user or a configuration file has set: kept, checked, and reported when they are wrong. Pure.
 #pragma once
 
+#include <array>
 #include <map>
 #include <optional>
 #include <string>
@@ -20,6 +21,10 @@ struct KeptValue {
 };
 using KeptValues = std::map<std::string, KeptValue, std::less<>>;
 
+// NCCL's rules for choosing a GID by itself, in the order family, range, version.
+inline constexpr std::array<std::string_view, 3> kGidRuleNames = {"NCCL_IB_ADDR_FAMILY", "NCCL_IB_ADDR_RANGE",
+                                                                  "NCCL_IB_ROCE_VERSION_NUM"};
+
 // The value of a variable that is set and not empty. An empty one makes no choice, so it is replaced like an unset one.
 const Setting* find_setting(const Settings& settings, std::string_view name);
 
@@ -30,5 +35,38 @@ std::optional<std::string> check_hca_list(std::string_view value, const std::vec
 // What is wrong with a fixed GID index on the chosen RoCE ports: empty, v1, of another netns, or not there.
 // unknown is set when a table was not read far enough to tell.
 std::optional<std::string> check_gid_index(long index, const std::vector<const Candidate*>& ports, bool& unknown);
+
+// What a wrong value becomes under --override when nothing better is exported in its place: the library's default,
+// since whoever reads nccl.conf too cannot be kept from it by unsetting. Empty for names that have none.
+std::string neutral_value(std::string_view name, bool ipv6);
+
+// The values found so far, and which of them will be in effect.
+class Kept {
+ public:
+  // The arguments must outlive it. override_wrong: values with a problem give way, as far as exports reach.
+  Kept(const Settings& settings, bool override_wrong, const std::vector<std::string>& exports)
+      : settings_(settings), override_wrong_(override_wrong), exports_(exports) {}
+
+  const Setting* find(std::string_view name) const { return find_setting(settings_, name); }
+  // Records the value, if the variable is set, with what is wrong about it.
+  void keep(std::string_view name, std::optional<std::string> problem);
+  // Records what else is set that bears on the choice and was not checked.
+  void keep_related();
+
+  bool writes_for(std::string_view library) const;
+  // True if a wrong value of the variable may be replaced: what is not written for a library stays as it is.
+  bool may_replace(std::string_view name) const;
+  // The value that will be in effect because it was set before us; nullptr if the variable is ours to set.
+  const Setting* in_effect(std::string_view name) const;
+  // The index that NCCL_IB_GID_INDEX fixes; nullopt when NCCL chooses.
+  std::optional<unsigned> fixed_index() const;
+  const KeptValues& values() const { return values_; }
+
+ private:
+  const Settings& settings_;
+  bool override_wrong_;
+  const std::vector<std::string>& exports_;
+  KeptValues values_;
+};
 
 }  // namespace init
