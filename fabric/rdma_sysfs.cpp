@@ -166,7 +166,8 @@ Port read_port(const Scan& scan, const Directory& hca_dir, const Hca& hca, const
   port.state = dir.read("state");
   port.link_layer = dir.read("link_layer");
   port.rate = dir.read("rate");
-  port.phys_state = dir.read("phys_state");
+  // Only explains why a port is not active.
+  if (scan.full || !port.is_active()) port.phys_state = dir.read("phys_state");
   if (scan.full) {
     port.lid = dir.read_text("lid");
     port.sm_lid = dir.read_text("sm_lid");

@@ -38,6 +38,10 @@ bool depth_within(std::string_view text, int limit) {
   return true;
 }
 
+std::string place(const std::string& path, const char* key) {
+  return path.empty() ? key : path + "." + key;
+}
+
 // Reads fields of objects and remembers the first thing that was wrong, with its place. After an error every read
 // answers its default, so that callers need not check in between.
 class Reader {
@@ -57,7 +61,7 @@ class Reader {
     const Json* value = find(object, key);
     if (!value || value->is_null()) return std::nullopt;
     if (value->is_string()) return value->get<std::string>();
-    fail(path + "." + key, "a string");
+    fail(place(path, key), "a string");
     return std::nullopt;
   }
 
@@ -71,7 +75,7 @@ class Reader {
     if (value->is_number_integer() && !value->is_number_unsigned() && std::in_range<T>(value->get<std::int64_t>())) {
       return static_cast<T>(value->get<std::int64_t>());
     }
-    fail(path + "." + key,
+    fail(place(path, key),
          fmt::format("an integer from {} to {}", std::numeric_limits<T>::min(), std::numeric_limits<T>::max()));
     return std::nullopt;
   }
@@ -83,7 +87,7 @@ class Reader {
     const auto text = value->get<std::string>();
     if (text == "unlimited") return std::numeric_limits<std::uint64_t>::max();
     const auto mask = parse_number<std::uint64_t>(text, 16);
-    if (!mask) fail(path + "." + key, "a number, \"unlimited\" or a hexadecimal mask");
+    if (!mask) fail(place(path, key), "a number, \"unlimited\" or a hexadecimal mask");
     return mask;
   }
 
@@ -91,7 +95,7 @@ class Reader {
     const Json* value = find(object, key);
     if (!value || value->is_null()) return std::nullopt;
     if (value->is_boolean()) return value->get<bool>();
-    fail(path + "." + key, "true or false");
+    fail(place(path, key), "true or false");
     return std::nullopt;
   }
 
@@ -100,14 +104,14 @@ class Reader {
     if (!value || value->is_null()) return std::nullopt;
     std::vector<std::string> strings;
     if (!value->is_array()) {
-      fail(path + "." + key, "a list of strings");
+      fail(place(path, key), "a list of strings");
       return std::nullopt;
     }
     for (const Json& item : *value) {
       if (item.is_string()) {
         strings.push_back(item.get<std::string>());
       } else {
-        fail(fmt::format("{}.{}[{}]", path, key, strings.size()), "a string");
+        fail(fmt::format("{}[{}]", place(path, key), strings.size()), "a string");
         return std::nullopt;
       }
     }
@@ -120,12 +124,12 @@ class Reader {
     if (!value || value->is_null()) return std::nullopt;
     std::map<std::string, std::string> map;
     if (!value->is_object()) {
-      fail(path + "." + key, "an object of strings");
+      fail(place(path, key), "an object of strings");
       return std::nullopt;
     }
     for (const auto& [name, item] : value->items()) {
       if (!item.is_string()) {
-        fail(fmt::format("{}.{}.{}", path, key, printable(name)), "a string");
+        fail(fmt::format("{}.{}", place(path, key), printable(name)), "a string");
         return std::nullopt;
       }
       map[name] = item.get<std::string>();
@@ -147,7 +151,7 @@ class Reader {
     if (!value || value->is_null()) return std::nullopt;
     if (value->is_string()) return value->get<std::string>();
     if (const auto failed = unreadable(*value)) return *failed;
-    fail(path + "." + key, "a string or {\"errno\": NAME}");
+    fail(place(path, key), "a string or {\"errno\": NAME}");
     return std::nullopt;
   }
 
@@ -156,11 +160,10 @@ class Reader {
   void each(const Json& object, const char* key, const std::string& path, Read read) {
     const Json* value = find(object, key);
     if (!value || value->is_null()) return;
-    const std::string place = path.empty() ? key : path + "." + key;
-    if (!value->is_array()) return fail(place, "a list");
+    if (!value->is_array()) return fail(place(path, key), "a list");
     std::size_t index = 0;
     for (const Json& item : *value) {
-      const std::string item_path = fmt::format("{}[{}]", place, index++);
+      const std::string item_path = fmt::format("{}[{}]", place(path, key), index++);
       if (!item.is_object()) return fail(item_path, "an object");
       read(item, item_path);
       if (error_) return;
