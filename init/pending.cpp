@@ -96,24 +96,22 @@ std::optional<std::string> pending_match(const Inventory& inventory, const Polic
 
 std::optional<std::string> find_pending(const Inventory& inventory, const Policy& policy) {
   const auto matching = find_candidates(inventory, policy.gids);
-  const std::size_t usable = count_usable_hcas(matching);
-  if (usable < policy.require) {
-    return fmt::format("{} of {} HCAs with a usable port", policy.require - usable, policy.require);
-  }
   const auto all =
       policy.gids.narrows() || !policy.gids.link_local ? find_candidates(inventory, GidFilter{}) : matching;
+  std::optional<std::string> awaited;
   for (const Candidate& candidate : all) {
-    if (!selected(policy, candidate)) continue;
-    if (auto what = pending_gid(inventory, candidate)) return what;
+    if (!awaited && selected(policy, candidate)) awaited = pending_gid(inventory, candidate);
   }
   const bool others_match = std::any_of(matching.begin(), matching.end(), [&](const Candidate& candidate) {
     return candidate.usable() && candidate.port->is_ethernet() && selected(policy, candidate);
   });
   for (const Candidate& candidate : matching) {
-    if (!selected(policy, candidate)) continue;
-    if (auto what = pending_match(inventory, policy, candidate, others_match)) return what;
+    if (!awaited && selected(policy, candidate)) awaited = pending_match(inventory, policy, candidate, others_match);
   }
-  return std::nullopt;
+  const std::size_t usable = count_usable_hcas(matching);
+  if (usable >= policy.require) return awaited;
+  return fmt::format("{} of {} HCAs with a usable port{}{}", policy.require - usable, policy.require,
+                     awaited ? ", among them " : "", awaited.value_or(""));
 }
 
 }  // namespace init

@@ -23,6 +23,8 @@ using fabric::Inventory;
 
 constexpr long kFirstPollMs = 10;
 constexpr long kLastPollMs = 100;
+// A netdev that came while waiting is up before it gets its address, and has a link-local GID in between.
+constexpr double kSettleSeconds = 1;
 constexpr std::size_t kMaxStatus = 64 << 10;
 
 double now_seconds() {
@@ -93,11 +95,17 @@ void read_and_decide(const Options& options, bool full, Resolved& resolved) {
   resolved.decision = decide(resolved.inventory, resolved.settings, options.policy);
 }
 
+bool only_link_local(const Decision& decision) {
+  return std::any_of(decision.ports.begin(), decision.ports.end(),
+                     [](const PortReport& port) { return port.used && port.gid && port.gid->is_link_local(); });
+}
+
 void wait_for_pending(const Options& options, bool full, const Log& log, Resolved& resolved) {
   auto pending = find_pending(resolved.inventory, options.policy);
   if (!pending || options.wait_seconds <= 0) return;
   const double start = now_seconds();
   const StopSignals signals;
+  std::optional<double> settle_until;
   log.info(fmt::format("waiting up to {:g} s for {}", options.wait_seconds, *pending));
   for (long pause = kFirstPollMs; pending; pause = std::min(pause * 2, kLastPollMs)) {
     const double left = start + options.wait_seconds - now_seconds();
@@ -111,6 +119,12 @@ void wait_for_pending(const Options& options, bool full, const Log& log, Resolve
     }
     read_and_decide(options, full, resolved);
     pending = find_pending(resolved.inventory, options.policy);
+    if (pending) {
+      settle_until.reset();
+      continue;
+    }
+    settle_until = settle_until.value_or(now_seconds() + kSettleSeconds);
+    if (only_link_local(resolved.decision) && now_seconds() < *settle_until) pending = "a global address";
   }
   log.info(fmt::format("waited {:.2f} s", now_seconds() - start));
 }

@@ -1,0 +1,167 @@
+// A stand-in for a trainer: does with the verbs what NCCL's IB transport does with its variables, and says what came of
+// it.
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+
+#include "nccl_selection.hpp"
+#include "options.hpp"
+#include "rc_endpoint.hpp"
+#include "twin.hpp"
+
+namespace trainer {
+namespace {
+
+using fabric::make_error;
+using fabric::sys_error;
+
+struct SelectedPort {
+  std::shared_ptr<ibv_context> context;
+  std::string name;  // device:port
+  std::uint8_t port = 1;
+  bool ethernet = false;
+  int gid_table_length = 0;
+};
+
+const char* variable(const char* name) {
+  return std::getenv(name);
+}
+
+std::string or_empty(const char* text) {
+  return text == nullptr ? "" : text;
+}
+
+void add_ports(const std::shared_ptr<ibv_context>& context, const HcaList& list, std::vector<SelectedPort>& ports) {
+  ibv_device_attr device{};
+  if (ibv_query_device(context.get(), &device) != 0) return;
+  const std::string name = ibv_get_device_name(context->device);
+  for (unsigned number = 1; number <= device.phys_port_cnt; ++number) {
+    ibv_port_attr port{};
+    const auto index = static_cast<std::uint8_t>(number);
+    // NCCL passes over ports that are not active, without a word.
+    if (ibv_query_port(context.get(), index, &port) != 0 || port.state != IBV_PORT_ACTIVE) continue;
+    if (!selects(list, name, static_cast<int>(number))) continue;
+    ports.push_back({context, fmt::format("{}:{}", name, number), index, port.link_layer == IBV_LINK_LAYER_ETHERNET,
+                     port.gid_tbl_len});
+  }
+}
+
+Result<std::vector<SelectedPort>> open_ports(const std::string& filter) {
+  const HcaList list = parse_hca_list(filter);
+  int count = 0;
+  const std::unique_ptr<ibv_device*, decltype(&ibv_free_device_list)> devices(ibv_get_device_list(&count),
+                                                                              ibv_free_device_list);
+  if (!devices) return sys_error(errno, "ibv_get_device_list");
+  std::vector<SelectedPort> ports;
+  for (int i = 0; i < count; ++i) {
+    ibv_device* device = devices.get()[i];
+    const std::shared_ptr<ibv_context> context(ibv_open_device(device), [](ibv_context* open) {
+      if (open != nullptr) ibv_close_device(open);
+    });
+    if (!context) {
+      fmt::print(stderr, "verbs_trainer: `{}` cannot be opened, ignoring\n", ibv_get_device_name(device));
+      continue;
+    }
+    add_ports(context, list, ports);
+  }
+  if (ports.empty()) return make_error("NCCL_IB_HCA `{}` selects no active port of {} devices", filter, count);
+  return ports;
+}
+
+Result<void> exchange_messages(RcEndpoint& endpoint, Twin& twin, std::uint32_t rounds) {
+  TRY_VOID(endpoint.post_receive(0));
+  TRY(twin.exchange("ready", "to receive"));
+  for (std::uint32_t round = 0; round < rounds; ++round) {
+    // Posted before the twin can know that this round is over here, so no message ever finds no receive.
+    if (round + 1 < rounds) TRY_VOID(endpoint.post_receive(round + 1));
+    TRY_VOID(endpoint.post_send(round));
+    TRY_VOID(endpoint.wait_for_round(round));
+    TRY_VOID(endpoint.check_received(round));
+  }
+  // Nobody tears down while the other still waits for an acknowledgement.
+  TRY(twin.exchange("done", std::to_string(rounds)));
+  return {};
+}
+
+// What happened on the port, for its line.
+Result<std::string> try_port(const SelectedPort& port, const GidRules& rules, const Options& options,
+                             std::optional<Twin>& twin) {
+  RcEndpoint::Settings settings{port.port, 0, options.memory, options.message, options.timeout};
+  // On InfiniBand newer NCCL ignores the index; the first GID is always there.
+  if (port.ethernet)
+    settings.gid_index = choose_gid(
+        rules.index ? std::vector<GidSlot>{} : read_gid_table(*port.context, port.port, port.gid_table_length), rules);
+  const auto endpoint = TRY(RcEndpoint::create(*port.context, settings));
+  const auto& own = endpoint->address();
+  std::string line = fmt::format("gid {} {} RoCE v{}, {} bytes registered", settings.gid_index, gid_text(own.gid),
+                                 endpoint->roce_version(), options.memory);
+  const EndpointAddress other = twin ? TRY(twin->exchange_address(own)) : own;
+  TRY_VOID(endpoint->to_rts(other));
+  line += fmt::format(", RTS towards {}", gid_text(other.gid));
+  if (options.rts_only) {
+    if (twin) TRY(twin->exchange("done", "at RTS"));
+    return line;
+  }
+  TRY_VOID(exchange_messages(*endpoint, *twin, options.rounds));
+  return line + fmt::format(", {} messages of {} bytes each way", options.rounds, options.message);
+}
+
+Result<std::optional<Twin>> find_twin(const Options& options) {
+  if (!options.listen_port.empty()) return std::optional<Twin>(TRY(Twin::listen(options.listen_port, options.timeout)));
+  if (options.connect_port.empty()) return std::optional<Twin>();
+  return std::optional<Twin>(TRY(Twin::connect(options.connect_host, options.connect_port, options.timeout)));
+}
+
+Result<bool> train(const Options& options) {
+  const std::string filter = or_empty(variable("NCCL_IB_HCA"));
+  const auto ports = TRY(open_ports(filter));
+  const GidRules rules = read_gid_rules(variable);
+  fmt::print("NCCL_IB_HCA={} NCCL_IB_GID_INDEX={} selects {} port(s)\n", filter,
+             or_empty(variable("NCCL_IB_GID_INDEX")), ports.size());
+  auto twin = TRY(find_twin(options));
+  if (twin) {
+    const auto theirs = TRY(twin->exchange("ports", std::to_string(ports.size())));
+    if (theirs != std::to_string(ports.size()))
+      return make_error("this side has {} ports and the twin has {}", ports.size(), theirs);
+  }
+  bool all = true;
+  for (const auto& port : ports) {
+    auto outcome = try_port(port, rules, options, twin);
+    all = all && outcome.has_value();
+    if (outcome) {
+      fmt::print("{}: {}\n", port.name, *outcome);
+    } else {
+      fmt::print("{}: FAILED: {}{}{}\n", port.name, outcome.error().message, outcome.error().hint.empty() ? "" : "; ",
+                 outcome.error().hint);
+    }
+    std::fflush(stdout);
+    // With a twin the two sides are out of step now.
+    if (!all && twin) break;
+  }
+  return all;
+}
+
+int main_of(std::span<char*> arguments) {
+  const auto options = parse_options(arguments);
+  if (!options) {
+    fmt::print(stderr, "verbs_trainer: {}\n{}", options.error().message, kUsage);
+    return 2;
+  }
+  if (options->help) {
+    fmt::print("{}", kUsage);
+    return 0;
+  }
+  const auto all = train(*options);
+  if (!all) {
+    fmt::print(stderr, "verbs_trainer: error: {}\n", all.error().message);
+    return 1;
+  }
+  return *all ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace trainer
+
+int main(int argc, char** argv) {
+  return trainer::main_of(std::span(argv, static_cast<std::size_t>(argc)).subspan(1));
+}

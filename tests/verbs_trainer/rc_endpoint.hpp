@@ -1,0 +1,102 @@
+// One RC queue pair on one port of one HCA, with the memory that it sends from and receives into.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fabric/result.hpp"
+#include "nccl_selection.hpp"
+
+namespace trainer {
+
+using fabric::Result;
+
+// What a twin must know to connect to this end.
+struct EndpointAddress {
+  std::uint32_t qp_number = 0;
+  std::uint32_t packet_sequence = 0;
+  std::uint16_t lid = 0;
+  Gid gid{};
+};
+
+std::string gid_text(const Gid& gid);
+
+// The GID table of a port, for choose_gid. Unused and unreadable slots are zero and have no version.
+std::vector<GidSlot> read_gid_table(ibv_context& context, std::uint8_t port, int length);
+
+// Owner of mapped memory, for unique_ptr.
+struct Unmap {
+  std::size_t bytes = 0;
+  void operator()(std::uint8_t* memory) const;
+};
+
+class RcEndpoint {
+ public:
+  struct Settings {
+    std::uint8_t port = 1;
+    int gid_index = 0;
+    std::size_t memory = 0;     // bytes to register, for sending and receiving together
+    std::uint32_t message = 0;  // bytes of one message
+    int timeout = 60;           // seconds without a completion after which the path is called dead
+  };
+
+  // Opens nothing itself: `context` must outlive the endpoint. Queries the GID, registers the memory, makes the queue
+  // pair.
+  static Result<std::unique_ptr<RcEndpoint>> create(ibv_context& context, const Settings& settings);
+
+  const EndpointAddress& address() const { return address_; }
+  int roce_version() const { return roce_version_; }
+
+  Result<void> to_rts(const EndpointAddress& twin);
+
+  Result<void> post_receive(std::uint32_t round);
+  // Fills the message of `round` with a pattern of its own and sends it.
+  Result<void> post_send(std::uint32_t round);
+  // Waits until the messages of `round`, ours and the twin's, are both through. The twin may be one round ahead: what
+  // it sends then completes a receive of the next round before our own send of this one.
+  Result<void> wait_for_round(std::uint32_t round);
+  // Is what arrived in `round` what the twin sent in it?
+  Result<void> check_received(std::uint32_t round) const;
+
+ private:
+  template <auto destroy>
+  struct Deleter {
+    template <typename T>
+    void operator()(T* object) const {
+      destroy(object);
+    }
+  };
+  explicit RcEndpoint(const Settings& settings) : settings_(settings) {}
+
+  Result<void> query_gid(ibv_context& context);
+  Result<void> register_memory();
+  Result<void> make_queue_pair(ibv_context& context);
+  Result<void> to_init();
+  Result<ibv_wc_opcode> wait_for_completion();
+  std::span<std::uint8_t> send_buffer(std::uint32_t round) const;
+  std::span<std::uint8_t> receive_buffer(std::uint32_t round) const;
+
+  Settings settings_;
+  EndpointAddress address_;
+  int roce_version_ = 0;
+  std::uint32_t sent_ = 0;
+  std::uint32_t received_ = 0;
+  ibv_mtu mtu_ = IBV_MTU_1024;
+  bool ethernet_ = false;
+
+  // Destroyed from the last to the first, as the verbs want it.
+  std::unique_ptr<std::uint8_t, Unmap> memory_;
+  std::unique_ptr<ibv_pd, Deleter<ibv_dealloc_pd>> domain_;
+  std::unique_ptr<ibv_mr, Deleter<ibv_dereg_mr>> region_;
+  std::unique_ptr<ibv_comp_channel, Deleter<ibv_destroy_comp_channel>> channel_;
+  std::unique_ptr<ibv_cq, Deleter<ibv_destroy_cq>> completions_;
+  std::unique_ptr<ibv_qp, Deleter<ibv_destroy_qp>> queue_pair_;
+};
+
+}  // namespace trainer

@@ -1,0 +1,47 @@
+# shellcheck shell=bash
+# How a case speaks: what it does, what it found wrong, what this kernel cannot do.
+
+fail() {
+  echo "FAILED: $*"
+  exit 1
+}
+
+not_possible_here() {
+  echo "NOT POSSIBLE HERE: $*"
+  exit 77
+}
+
+step() { echo "--- $*"; }
+
+# assert_equal WHAT WANTED GOT
+assert_equal() {
+  [ "$2" = "$3" ] || fail "$1: wanted \`$2\`, got \`$3\`"
+  echo "ok: $1: $3"
+}
+
+# assert_contains WHAT FILE EXTENDED_REGEX
+assert_contains() {
+  if ! grep -Eq -- "$3" "$2"; then
+    echo "--- $2"
+    cat "$2"
+    fail "$1: nothing in $2 matches \`$3\`"
+  fi
+  echo "ok: $1: $(grep -E -m 1 -- "$3" "$2")"
+}
+
+# assert_greater WHAT GOT LIMIT
+assert_greater() {
+  [ "$2" -gt "$3" ] || fail "$1: wanted more than $3, got $2"
+  echo "ok: $1: $2 > $3"
+}
+
+# wait_until WHAT SECONDS COMMAND...: polls; the limit is there to end a hang, not to judge speed.
+wait_until() {
+  local what=$1 limit=$2 end
+  shift 2
+  end=$((SECONDS + limit))
+  until "$@"; do
+    [ "$SECONDS" -lt "$end" ] || fail "$what: not within $limit s"
+    sleep 0.2
+  done
+}

@@ -1,0 +1,107 @@
+# shellcheck shell=bash
+# Real containers, by runc, in the network namespaces of pods. Their root is the guest's own disk, read-only.
+
+readonly containers=/run/lab/containers
+
+# Every node under /dev/infiniband as OCI devices.
+rdma_devices() {
+  local node
+  for node in /dev/infiniband/*; do
+    stat --format '{"path": "%n", "type": "c", "major": %Hr, "minor": %Lr, "fileMode": 438, "uid": 0, "gid": 0}' "$node"
+  done | jq --slurp .
+}
+
+# write_bundle NAME POD ARG...: config.json and root of a container. ENVIRONMENT (an array of NAME=value) is added to its
+# environment.
+#
+# No CAP_IPC_LOCK, and a small soft limit of locked memory under an unlimited hard one: registering memory then works only
+# in a program whose starter raised the limit, as rdma-init does.
+write_bundle() {
+  local name=$1 pod=$2 bundle=$containers/$1
+  shift 2
+  mkdir -p "$bundle/rootfs"
+  mount --bind / "$bundle/rootfs"
+  jq --null-input --arg name "$name" --arg pod "$pod" --argjson devices "$(rdma_devices)" \
+    --argjson environment "$(printf '%s\n' "${ENVIRONMENT[@]:-}" | jq --raw-input . | jq --slurp 'map(select(. != ""))')" '
+    ["CAP_CHOWN", "CAP_KILL", "CAP_SETUID", "CAP_SETGID", "CAP_NET_BIND_SERVICE"] as $capabilities | {
+      ociVersion: "1.0.2",
+      hostname: $name,
+      root: {path: "rootfs", readonly: true},
+      process: {
+        cwd: "/", user: {uid: 0, gid: 0}, args: $ARGS.positional, noNewPrivileges: true,
+        env: (["PATH=/run/lab/bin:/usr/sbin:/usr/bin", "HOME=/tmp", "TERM=linux"] + $environment),
+        capabilities: {bounding: $capabilities, effective: $capabilities, permitted: $capabilities},
+        rlimits: [{type: "RLIMIT_MEMLOCK", soft: 65536, hard: 18446744073709551615}]
+      },
+      mounts: [
+        {destination: "/proc", type: "proc", source: "proc"},
+        {destination: "/dev", type: "tmpfs", source: "tmpfs", options: ["nosuid", "mode=755"]},
+        {destination: "/dev/pts", type: "devpts", source: "devpts", options: ["newinstance", "ptmxmode=0666"]},
+        {destination: "/dev/shm", type: "tmpfs", source: "shm", options: ["nosuid", "nodev", "mode=1777"]},
+        {destination: "/sys", type: "sysfs", source: "sysfs", options: ["ro", "nosuid", "nodev", "noexec"]},
+        {destination: "/tmp", type: "tmpfs", source: "tmpfs", options: ["mode=1777"]},
+        {destination: "/run", type: "tmpfs", source: "tmpfs"},
+        {destination: "/run/lab/bin", type: "bind", source: "/run/lab/bin", options: ["bind", "ro"]}
+      ],
+      linux: {
+        namespaces: [{type: "pid"}, {type: "ipc"}, {type: "uts"}, {type: "mount"}, {type: "network", path: "/run/netns/\($pod)"}],
+        devices: $devices,
+        resources: {devices: ([{allow: false, access: "rwm"}] + ($devices | map({allow: true, type, major, minor, access: "rw"})))},
+        cgroupsPath: "/lab/\($name)"
+      }
+    }' --args -- "$@" > "$bundle/config.json"
+}
+
+# start_container NAME POD ARG...: runs it in the background. Its output goes to `output_of NAME`.
+start_container() {
+  local name=$1 bundle=$containers/$1
+  write_bundle "$@"
+  {
+    code=0
+    runc run --bundle "$bundle" "$name" < /dev/null > "$bundle/output" 2>&1 || code=$?
+    echo "$code" > "$bundle/exit-code"
+  } &
+}
+
+output_of() { echo "$containers/$1/output"; }
+
+container_ended() { [ -s "$containers/$1/exit-code" ]; }
+
+# wait_for_container NAME SECONDS: prints its output; its exit code is then in exit_code.
+wait_for_container() {
+  local name=$1 limit=$2
+  wait_until "container $name ends" "$limit" container_ended "$name"
+  exit_code=$(cat "$containers/$name/exit-code")
+  sed -e "s/^/[$name] /" "$(output_of "$name")"
+}
+
+# wait_for_listener NAME POD PORT: until the program in container NAME accepts connections in POD.
+wait_for_listener() {
+  wait_until "container $1 listens on port $3" 90 listens_or_ended "$@"
+  ! container_ended "$1" || fail "container $1 ended before it listened on port $3"
+}
+listens_or_ended() { container_ended "$1" || listens "$2" "$3"; }
+
+# run_container NAME POD ARG...: start it, wait for its end.
+run_container() {
+  start_container "$@"
+  wait_for_container "$1" 120
+}
+
+stop_container() {
+  runc kill "$1" KILL 2> /dev/null || true
+  wait_for_container "$1" 60
+}
+
+remove_container() {
+  umount "$containers/$1/rootfs"
+  rm -rf "${containers:?}/$1"
+}
+
+needs_rdma_init() {
+  [ -x /run/lab/bin/rdma-init ] || fail "the build directory has no init/rdma-init"
+}
+
+needs_verbs_trainer() {
+  [ -x /run/lab/bin/verbs_trainer ] || not_possible_here "the build has no verbs_trainer: libibverbs-dev was not installed when it was configured"
+}

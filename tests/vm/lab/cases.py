@@ -1,0 +1,54 @@
+"""A case is one file: bash, with header comments that say what it shows and on which kernels it runs."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+VM_DIR = Path(__file__).resolve().parent.parent
+KERNELS = ("6.12", "7.2")
+PASS, FAIL, NOT_POSSIBLE = 0, 1, 77
+
+_HEADER = re.compile(r"^# (shows|kernel|timeout): *(.+?) *$", re.MULTILINE)
+
+
+class CaseError(Exception):
+    pass
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    path: Path
+    shows: str
+    kernels: tuple
+    timeout: int
+
+
+def read_case(path):
+    """The case in `path`; CaseError when its header is incomplete."""
+    fields = dict(_HEADER.findall(path.read_text()))
+    for needed in ("shows", "kernel"):
+        if needed not in fields:
+            raise CaseError(f"{path}: no line `# {needed}: ...` in its header")
+    kernels = tuple(fields["kernel"].split())
+    unknown = [kernel for kernel in kernels if kernel not in KERNELS]
+    if unknown:
+        raise CaseError(f"{path}: kernel {unknown[0]} is none of the lab's ({', '.join(KERNELS)})")
+    return Case(path.name, path, fields["shows"], kernels, int(fields.get("timeout", "300")))
+
+
+def all_cases(kernel):
+    """Every case of tests/vm/cases that runs on `kernel`, by name."""
+    files = sorted(path for path in (VM_DIR / "cases").iterdir() if path.is_file())
+    return [case for case in map(read_case, files) if kernel in case.kernels]
+
+
+def find_case(word, kernel):
+    """`word` is the name of a case, or the path of a file that is one."""
+    for path in (VM_DIR / "cases" / word, Path(word)):
+        if path.is_file():
+            case = read_case(path)
+            if kernel not in case.kernels:
+                raise CaseError(f"case {case.name} runs on {' and '.join(case.kernels)}, not on {kernel}")
+            return case
+    raise CaseError(f"no case `{word}` in {VM_DIR / 'cases'}")

@@ -1,0 +1,55 @@
+"""One QEMU guest: its image and its command line."""
+
+import ctypes
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+from .cases import NOT_POSSIBLE, VM_DIR
+
+QEMU = "qemu-system-x86_64"
+
+
+class LabUnavailable(Exception):
+    """The lab cannot run on this machine; the text says why and what would help."""
+
+
+def image_dir():
+    """The directory with disk and kernels, built when the cache has none."""
+    if not shutil.which(QEMU):
+        raise LabUnavailable("install qemu-system-x86 to run the VM cases")
+    built = subprocess.run([VM_DIR / "build-image"], stdout=subprocess.PIPE, text=True, check=False)
+    answer = built.stdout.strip()
+    if built.returncode == NOT_POSSIBLE:
+        raise LabUnavailable(answer)
+    if built.returncode != 0:
+        raise RuntimeError("the guest's image could not be built; tests/vm/build-image said why above")
+    return Path(answer)
+
+
+def command(image, kernel, shares, serial, append=""):
+    """The QEMU command line. `shares` is a list of (tag, directory, writable); `serial` is a -serial argument."""
+    line = [
+        QEMU,
+        "-machine", "q35",
+        # One emulated CPU on one thread: with more, QEMU 7.2 panicked the guest now and then while the kernel patched its text.
+        "-accel", "tcg,thread=single", "-smp", "1", "-cpu", "max", "-m", "2048",
+        "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+        "-kernel", str(image / f"vmlinuz-{kernel}"), "-initrd", str(image / f"initrd-{kernel}"),
+        "-append", f"console=ttyS0 quiet panic=-1 mitigations=off nokaslr random.trust_cpu=on {append}".strip(),
+        "-drive", f"file={image / 'disk.img'},if=virtio,format=raw,snapshot=on",
+        "-device", "virtio-rng-pci",
+        "-serial", serial,
+    ]
+    for tag, directory, writable in shares:
+        # A comma in a path would end the value; QEMU reads two as one.
+        path = str(directory).replace(",", ",,")
+        line += ["-virtfs", f"local,path={path},mount_tag={tag},security_model=none" + ("" if writable else ",readonly=on")]
+    return line
+
+
+def die_with_parent():
+    """In the child: a runner that is killed takes its guest along."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
