@@ -240,9 +240,8 @@ class Decider {
     }
     if (!differ) return;
     decision_.warnings.push_back(fmt::format(
-        "NCCL_IB_GID_INDEX is left unset because the ports differ ({}); NCCL 2.21 and later choose right by "
-        "themselves here",
-        fabric::join(indices, ", ")));
+        "NCCL_IB_GID_INDEX is left unset because the ports differ ({}); NCCL 2.21 and later choose right per port{}",
+        fabric::join(indices, ", "), plan_.range ? " with the exported NCCL_IB_ADDR_RANGE" : ""));
   }
 
   void export_others() {

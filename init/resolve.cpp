@@ -105,7 +105,7 @@ void wait_for_pending(const Options& options, bool full, const Log& log, Resolve
   if (!pending || options.wait_seconds <= 0) return;
   const double start = now_seconds();
   const StopSignals signals;
-  std::optional<double> settle_until;
+  double settled_since = 0;  // 0: something else is still pending
   log.info(fmt::format("waiting up to {:g} s for {}", options.wait_seconds, *pending));
   for (long pause = kFirstPollMs; pending; pause = std::min(pause * 2, kLastPollMs)) {
     const double left = start + options.wait_seconds - now_seconds();
@@ -120,11 +120,12 @@ void wait_for_pending(const Options& options, bool full, const Log& log, Resolve
     read_and_decide(options, full, resolved);
     pending = find_pending(resolved.inventory, options.policy);
     if (pending) {
-      settle_until.reset();
+      settled_since = 0;
       continue;
     }
-    settle_until = settle_until.value_or(now_seconds() + kSettleSeconds);
-    if (only_link_local(resolved.decision) && now_seconds() < *settle_until) pending = "a global address";
+    if (settled_since == 0) settled_since = now_seconds();
+    const bool settled = now_seconds() - settled_since >= kSettleSeconds;
+    if (!settled && only_link_local(resolved.decision)) pending = "a global address";
   }
   log.info(fmt::format("waited {:.2f} s", now_seconds() - start));
 }
