@@ -206,6 +206,13 @@ const UsableGid* Candidate::best(GidRank rank) const {
   return found == gids.end() ? nullptr : &*found;
 }
 
+const UsableGid* Candidate::best() const {
+  for (const GidRank rank : {GidRank::kIpv4, GidRank::kIpv6, GidRank::kLinkLocal}) {
+    if (const UsableGid* gid = best(rank)) return gid;
+  }
+  return nullptr;
+}
+
 std::vector<Candidate> find_candidates(const Inventory& inventory, const GidFilter& filter) {
   std::vector<Candidate> candidates;
   for (const Hca& hca : inventory.hcas) {

@@ -61,6 +61,8 @@ struct Candidate {
   std::string name() const;  // "mlx5_0:1"
   // The lowest-index GID of a rank; nullptr if it has none.
   const UsableGid* best(GidRank rank) const;
+  // The same of its best rank.
+  const UsableGid* best() const;
 };
 
 // Every port of every HCA, once, in inventory order. The inventory must outlive the answer.

@@ -342,29 +342,10 @@ class Decider {
 
   void report_ports() {
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
-      const Candidate& candidate = candidates_[i];
-      PortReport report;
-      report.device = candidate.hca->name;
-      report.port = candidate.port->number;
-      report.used = std::find(choice_.ports.begin(), choice_.ports.end(), i) != choice_.ports.end();
-      report.rate_gbps = candidate.rate();
-      report.link_layer = fabric::value_or(candidate.port->link_layer, std::string("unknown"));
-      const UsableGid* gid = report.used ? effective_gid(i) : best_of(candidate);
-      if (gid) {
-        report.gid_index = gid->index;
-        report.gid = gid->gid;
-      }
-      report.reason = report.used ? use_reason(candidate, gid) : choice_.drop_reasons[i];
-      if (!report.used) report.remedy = candidate.remedy;
-      decision_.ports.push_back(std::move(report));
+      const bool used = std::find(choice_.ports.begin(), choice_.ports.end(), i) != choice_.ports.end();
+      decision_.ports.push_back(used ? report_used(at(i), effective_gid(i))
+                                     : report_unused(at(i), choice_.drop_reasons[i]));
     }
-  }
-
-  static const UsableGid* best_of(const Candidate& candidate) {
-    for (const GidRank rank : {GidRank::kIpv4, GidRank::kIpv6, GidRank::kLinkLocal}) {
-      if (const UsableGid* gid = candidate.best(rank)) return gid;
-    }
-    return nullptr;
   }
 
   void summarize() {

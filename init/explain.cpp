@@ -31,6 +31,19 @@ std::vector<std::size_t> usable_ports(const std::vector<Candidate>& candidates) 
   return ports;
 }
 
+PortReport describe(const Candidate& candidate, const UsableGid* gid) {
+  PortReport report;
+  report.device = candidate.hca->name;
+  report.port = candidate.port->number;
+  report.rate_gbps = candidate.rate();
+  report.link_layer = fabric::value_or(candidate.port->link_layer, std::string("unknown"));
+  if (gid) {
+    report.gid_index = gid->index;
+    report.gid = gid->gid;
+  }
+  return report;
+}
+
 }  // namespace
 
 std::string rank_name(GidRank rank) {
@@ -45,10 +58,20 @@ std::string list_ports(const std::vector<Candidate>& candidates, const std::vect
   return fabric::join(names, ", ");
 }
 
-std::string use_reason(const Candidate& candidate, const UsableGid* gid) {
-  if (!gid) return "InfiniBand, active; no GID index needed";
-  return fmt::format("GID {} is RoCE v2 {} {} of {}", gid->index, rank_name(gid->rank), to_string(gid->gid),
-                     printable(gid->netdev.empty() ? candidate.name() : gid->netdev));
+PortReport report_used(const Candidate& candidate, const UsableGid* gid) {
+  PortReport report = describe(candidate, gid);
+  report.used = true;
+  report.reason = gid ? fmt::format("GID {} is RoCE v2 {} {} of {}", gid->index, rank_name(gid->rank),
+                                    to_string(gid->gid), printable(gid->netdev))
+                      : "InfiniBand, active; no GID index needed";
+  return report;
+}
+
+PortReport report_unused(const Candidate& candidate, const std::string& reason) {
+  PortReport report = describe(candidate, candidate.best());
+  report.reason = reason;
+  report.remedy = candidate.remedy;
+  return report;
 }
 
 Cause explain_missing(const fabric::Inventory& inventory, const std::vector<Candidate>& candidates) {

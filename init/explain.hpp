@@ -7,6 +7,7 @@
 
 #include "init/candidates.hpp"
 #include "init/choice.hpp"
+#include "init/decision.hpp"
 
 namespace init {
 
@@ -20,7 +21,8 @@ std::string rank_name(GidRank rank);
 std::string list_ports(const std::vector<Candidate>& candidates, const std::vector<std::size_t>& ports);
 
 // gid: the one it will use; nullptr on InfiniBand.
-std::string use_reason(const Candidate& candidate, const UsableGid* gid);
+PortReport report_used(const Candidate& candidate, const UsableGid* gid);
+PortReport report_unused(const Candidate& candidate, const std::string& reason);
 
 // What keeps the ports that are not usable from being so: the obstacle that is nearest to use, since its remedy helps
 // most.
