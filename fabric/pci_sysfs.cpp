@@ -58,6 +58,8 @@ std::vector<Gpu> read_gpus(const std::string& root) {
     if (!pci_class || !vendor || !is_gpu(*pci_class, *vendor)) continue;
     gpus.push_back(Gpu{address, device->read_int("numa_node"), read_path(root, address)});
   }
+  // By address, which is hexadecimal: natural order would put 9d before 51.
+  std::sort(gpus.begin(), gpus.end(), [](const Gpu& left, const Gpu& right) { return left.pci < right.pci; });
   return gpus;
 }
 

@@ -43,6 +43,7 @@ std::optional<Answer> read(bool with_netns_mode) {
   if (!listed) return std::nullopt;
   Answer answer;
   for (const auto& [index, name] : devices) {
+    answer.port_netdevs.hcas.insert(name);
     DeviceIndex device;
     device.index = index;
     // A device that vanishes meanwhile has no netdev; the others still do.
@@ -50,7 +51,7 @@ std::optional<Answer> read(bool with_netns_mode) {
             [&, &hca = name](const Attributes& attributes) {
               const auto port = attributes.u32(RDMA_NLDEV_ATTR_PORT_INDEX);
               auto netdev = attributes.text(RDMA_NLDEV_ATTR_NDEV_NAME);
-              if (port && netdev) answer.port_netdevs[{hca, *port}] = std::move(*netdev);
+              if (port && netdev) answer.port_netdevs.netdevs[{hca, *port}] = std::move(*netdev);
             });
   }
   if (with_netns_mode) {

@@ -85,9 +85,10 @@ std::optional<std::string> port_netdev(const Scan& scan, const Directory& hca, c
                                        const Port& port) {
   // RDMA netlink names the netdev only if it is in this netns, which a name in sysfs cannot tell; it does not know the
   // IPoIB netdev of an InfiniBand port.
-  if (scan.port_netdevs && !port.is_infiniband()) {
-    const auto found = scan.port_netdevs->find({values.name, port.number});
-    return found == scan.port_netdevs->end() ? std::nullopt : std::optional(found->second);
+  if (scan.port_netdevs && scan.port_netdevs->hcas.contains(values.name) && !port.is_infiniband()) {
+    const auto& netdevs = scan.port_netdevs->netdevs;
+    const auto found = netdevs.find({values.name, port.number});
+    return found == netdevs.end() ? std::nullopt : std::optional(found->second);
   }
   auto name = values.pci ? hardware_netdev(scan.root, hca, port.number) : software_netdev(hca, dir);
   const bool here = name && std::any_of(scan.netdevs->begin(), scan.netdevs->end(),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,8 +11,11 @@
 
 namespace fabric::rdma_sysfs {
 
-// HCA name and port to the port's own netdev in this netns; an HCA whose ports are not in the map was not known.
-using PortNetdevs = std::map<std::pair<std::string, unsigned>, std::string>;
+// What RDMA netlink says of the HCAs that it lists.
+struct PortNetdevs {
+  std::set<std::string> hcas;
+  std::map<std::pair<std::string, unsigned>, std::string> netdevs;  // by HCA and port, only netdevs of this netns
+};
 
 struct Scan {
   std::string root;

@@ -1,0 +1,49 @@
+# shellcheck shell=bash
+# What the tests of the images share. Each works in a directory of its own, `work`, with TMPDIR in it. A test that starts
+# itself again, in other namespaces, passes it on as WORK.
+
+skip() {
+  echo "skipped: $*"
+  exit 77
+}
+
+fail() {
+  echo "FAILED: $*"
+  exit 1
+}
+
+step() { echo "--- $*"; }
+
+# assert_equal WHAT WANTED GOT
+assert_equal() {
+  [ "$2" = "$3" ] || fail "$1: wanted \`$2\`, got \`$3\`"
+  echo "ok: $1: ${3:-nothing}"
+}
+
+# assert_lines COUNT EXTENDED-REGEX FILE: so many lines match.
+assert_lines() {
+  local count
+  count=$(grep -Ec -- "$2" "$3" || true)
+  [ "$count" = "$1" ] || fail "wanted $1 lines with \`$2\`, found $count"
+  echo "ok: $1 x $2"
+}
+
+needs_root() { [ "$(id -u)" = 0 ] || skip "needs root, for mounts and namespaces"; }
+
+# needs PROGRAM PACKAGE
+needs() { command -v "$1" > /dev/null || skip "no $1 (Debian package $2)"; }
+
+# What a run could leave behind on the machine: mounts, named network namespaces, netdevs, cgroups, containers.
+traces() {
+  # A test beside this one may have its own mounts and cgroups: only what bears our names counts.
+  grep -E "rdma-init-demo|$work|/netns" /proc/self/mountinfo | cut -d ' ' -f 5 | sort
+  find /sys/fs/cgroup -type d -name '*rdma-init-demo*' 2> /dev/null | sort
+  ls /run/netns 2> /dev/null || true
+  ip -oneline link | cut -d : -f 2 | grep -E 'net[1-8]|veth' || true
+  runc list --quiet
+  ls "$TMPDIR"
+}
+
+work=${WORK:-$(mktemp -d /tmp/rdma-init-test.XXXXXXXX)}
+export TMPDIR=$work/tmp
+mkdir -p "$TMPDIR"
