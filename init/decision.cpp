@@ -114,15 +114,17 @@ class Decider {
     check_gid_rules(gids);
     plan_.index = kept_.fixed_index();
     if (plan_.index || gids.empty()) return;
-    // A kept value of -1 leaves the choice to NCCL, and so must we.
-    const bool left_to_nccl = kept_.in_effect("NCCL_IB_GID_INDEX") != nullptr;
     const bool may_set_range = !kept_.in_effect(kGidRuleNames[1]);
-    plan_ = plan_index(gids, effective_rules(true), may_set_range);
-    if (left_to_nccl && plan_.index) {
-      plan_.index.reset();
-      plan_.wrong = wrong_ports(gids, effective_rules(true));
-      plan_.needs_tables = needs_whole_tables(gids, version());
+    if (kept_.in_effect("NCCL_IB_GID_INDEX")) {
+      // A kept value of -1 leaves the choice to NCCL. It is wrong where NCCL's choice is, whatever else we set.
+      plan_ = plan_nccl_choice(gids, effective_rules(true), may_set_range);
+      if (!plan_.wrong.empty()) {
+        kept_.keep("NCCL_IB_GID_INDEX", fmt::format("leaves the choice to NCCL, which takes a wrong GID on {}",
+                                                    list_ports(candidates_, plan_.wrong)));
+        plan_.wrong.clear();
+      }
     }
+    if (!kept_.in_effect("NCCL_IB_GID_INDEX")) plan_ = plan_index(gids, effective_rules(true), may_set_range);
     decision_.needs_full |= plan_.needs_tables;
     drop_wrong_ports();
   }

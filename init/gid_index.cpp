@@ -41,32 +41,35 @@ std::vector<std::size_t> wrong_ports(const std::vector<WantedGid>& wanted, const
   return wrong;
 }
 
-IndexPlan plan_index(const std::vector<WantedGid>& wanted, const nccl::GidRules& rules, bool may_set_range) {
+IndexPlan plan_nccl_choice(const std::vector<WantedGid>& wanted, const nccl::GidRules& rules, bool may_set_range) {
   IndexPlan plan;
-  if (wanted.empty()) return plan;
+  plan.needs_tables = needs_whole_tables(wanted, rules.version);
+  plan.wrong = wrong_ports(wanted, rules);
+  if (plan.wrong.empty() || !may_set_range) return plan;
+  // The narrowest range that holds all wanted addresses keeps the most others out.
+  std::vector<fabric::Address> addresses;
+  addresses.reserve(wanted.size());
+  for (const WantedGid& one : wanted)
+    addresses.push_back(one.gid.gid);
+  nccl::GidRules ranged = rules;
+  ranged.range = fabric::common_prefix(addresses);
+  auto wrong = wrong_ports(wanted, ranged);
+  if (ranged.range && wrong.size() < plan.wrong.size()) {
+    plan.wrong = std::move(wrong);
+    plan.range = ranged.range;
+  }
+  return plan;
+}
+
+IndexPlan plan_index(const std::vector<WantedGid>& wanted, const nccl::GidRules& rules, bool may_set_range) {
+  if (wanted.empty()) return {};
   if (same_index(wanted)) {
+    IndexPlan plan;
     plan.index = wanted.front().gid.index;
     return plan;
   }
-  plan.needs_tables = needs_whole_tables(wanted, rules.version);
-  plan.wrong = wrong_ports(wanted, rules);
+  IndexPlan plan = plan_nccl_choice(wanted, rules, may_set_range);
   if (plan.wrong.empty()) return plan;
-
-  if (may_set_range) {
-    // The narrowest range that holds all wanted addresses keeps the most others out.
-    std::vector<fabric::Address> addresses;
-    addresses.reserve(wanted.size());
-    for (const WantedGid& one : wanted)
-      addresses.push_back(one.gid.gid);
-    nccl::GidRules ranged = rules;
-    ranged.range = fabric::common_prefix(addresses);
-    auto wrong = wrong_ports(wanted, ranged);
-    if (ranged.range && wrong.size() < plan.wrong.size()) {
-      plan.wrong = std::move(wrong);
-      plan.range = ranged.range;
-    }
-    if (plan.wrong.empty()) return plan;
-  }
 
   // Some ports cannot be right by NCCL's own choice. An explicit index is right for those that share it, in every
   // version of NCCL; take it if it serves at least as many.

@@ -27,6 +27,9 @@ struct IndexPlan {
 // rules: NCCL's rules for choosing by itself, kept values included. may_set_range: NCCL_IB_ADDR_RANGE is ours to set.
 IndexPlan plan_index(const std::vector<WantedGid>& wanted, const nccl::GidRules& rules, bool may_set_range);
 
+// The same for when the index is not ours to set (a kept NCCL_IB_GID_INDEX of -1): index stays empty.
+IndexPlan plan_nccl_choice(const std::vector<WantedGid>& wanted, const nccl::GidRules& rules, bool may_set_range);
+
 // True if NCCL cannot be simulated on the part of the tables that was read.
 bool needs_whole_tables(const std::vector<WantedGid>& wanted, const nccl::Version& version);
 

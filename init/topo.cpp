@@ -66,7 +66,7 @@ std::map<int, std::vector<Leaf>> leaves_by_node(const Inventory& inventory, cons
   for (const Gpu& gpu : inventory.gpus.value_or(std::vector<Gpu>())) {
     const std::string name = fmt::format("GPU{}", number++);
     nodes[gpu.numa_node.value_or(-1)].push_back(
-        {path_key(place_of(gpu)), fmt::format("GPU  {:<16} {}", name, gpu.pci)});
+        {path_key(place_of(gpu)), fmt::format("GPU  {:<16} {}", name, printable(gpu.pci))});
   }
   for (const Hca& hca : inventory.hcas) {
     nodes[hca.numa_node.value_or(-1)].push_back({path_key(place_of(hca)), hca_line(hca, decision)});
