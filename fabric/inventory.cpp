@@ -52,19 +52,6 @@ bool Netdev::is_up() const {
   return std::get<Unreadable>(carrier).code != EINVAL;
 }
 
-const Netdev* find_address(const Inventory& inventory, const Address& address) {
-  const Netdev* found = nullptr;
-  for (const Netdev& netdev : inventory.netdevs) {
-    if (!netdev.is_here()) continue;
-    for (const InterfaceAddress& own : netdev.addresses) {
-      if (own.address != address) continue;
-      if (netdev.is_up()) return &netdev;
-      found = &netdev;  // keep looking: the same link-local address may be on a netdev that is up
-    }
-  }
-  return found;
-}
-
 const Netdev* find_netdev(const Inventory& inventory, std::string_view name) {
   for (const Netdev& netdev : inventory.netdevs) {
     if (netdev.is_here() && netdev.name == name) return &netdev;

@@ -172,8 +172,7 @@ struct Inventory {
   friend bool operator==(const Inventory&, const Inventory&) = default;
 };
 
-// The netdev of this netns that has the address; nullptr if there is none.
-const Netdev* find_address(const Inventory& inventory, const Address& address);
+// The netdev of that name in this netns; nullptr if there is none.
 const Netdev* find_netdev(const Inventory& inventory, std::string_view name);
 // The netdev that the main table's first default route leaves by (IPv4 before IPv6); nullptr: unknown or none.
 const Netdev* default_route_netdev(const Inventory& inventory);

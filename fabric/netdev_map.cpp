@@ -51,25 +51,30 @@ bool leaves_netns(const std::vector<Netdev>& netdevs, const Netdev& netdev) {
   return stacks(netdev) && bottom_of(netdevs, netdev).first.has_value();
 }
 
-GidSearch::GidSearch(const std::vector<Netdev>& netdevs, const std::optional<std::string>& port_netdev) {
-  const auto own = std::find_if(netdevs.begin(), netdevs.end(), [&](const Netdev& netdev) {
-    return port_netdev && netdev.is_here() && netdev.name == *port_netdev;
+Carries carries(const std::vector<Netdev>& netdevs, const std::optional<std::string>& port_netdev,
+                const Netdev& netdev) {
+  const auto own = std::find_if(netdevs.begin(), netdevs.end(), [&](const Netdev& candidate) {
+    return port_netdev && candidate.is_here() && candidate.name == *port_netdev;
   });
+  const bool stacked = own != netdevs.end() ? is_stacked_on(netdevs, netdev, *own) : leaves_netns(netdevs, netdev);
+  if (stacked) return Carries::kYes;
+  return netdev.kind ? Carries::kNo : Carries::kMaybe;
+}
+
+GidSearch::GidSearch(const std::vector<Netdev>& netdevs, const std::optional<std::string>& port_netdev) {
   std::map<std::pair<std::optional<int>, int>, std::size_t> groups;
   for (const Netdev& netdev : netdevs) {
     if (!netdev.is_here() || !netdev.is_up() || netdev.type == kLoopbackType) continue;
-    if (own != netdevs.end()) {
-      if (is_stacked_on(netdevs, netdev, *own)) add(netdev, 0);
-      continue;
+    const Carries verdict = carries(netdevs, port_netdev, netdev);
+    if (port_netdev) {
+      if (verdict == Carries::kYes) add(netdev, 0);
+    } else if (verdict != Carries::kNo) {
+      // The port's own netdev is elsewhere. What nothing is known of counts as one group, so that nothing is missed.
+      const auto key = netdev.kind ? bottom_of(netdevs, netdev) : std::pair<std::optional<int>, int>{std::nullopt, 0};
+      add(netdev, groups.try_emplace(key, groups.size()).first->second);
     }
-    // The port's own netdev is elsewhere. Without stacking information (a file tree) every netdev may be over it, and
-    // all of them count as one group, so that nothing is missed; so does a physical netdev that no port claims.
-    const bool known = netdev.kind.has_value();
-    if (known && !leaves_netns(netdevs, netdev)) continue;
-    const auto key = known ? bottom_of(netdevs, netdev) : std::pair<std::optional<int>, int>{std::nullopt, 0};
-    add(netdev, groups.try_emplace(key, groups.size()).first->second);
   }
-  if (own != netdevs.end()) group_ = 0;
+  if (port_netdev) group_ = 0;
 }
 
 void GidSearch::add(const Netdev& netdev, std::size_t group) {

@@ -20,6 +20,12 @@ bool is_stacked_on(const std::vector<Netdev>& netdevs, const Netdev& upper, cons
 // Never for veth, bridges and tunnels: those carry GIDs only when they are a port's own netdev.
 bool leaves_netns(const std::vector<Netdev>& netdevs, const Netdev& netdev);
 
+// Whether a port can have GIDs for the addresses of a netdev of this netns. kMaybe: nothing is known of its stacking (a
+// physical netdev, a file tree, a snapshot). port_netdev: the port's own netdev if it is in this netns.
+enum class Carries { kNo, kMaybe, kYes };
+Carries carries(const std::vector<Netdev>& netdevs, const std::optional<std::string>& port_netdev,
+                const Netdev& netdev);
+
 // Follows the scan of one port's GID table and says when every GID that this netns can own there has been seen, so that
 // the remaining slots need not be read.
 class GidSearch {

@@ -83,11 +83,25 @@ struct GidSurvey {
   const GidEntry* v1 = nullptr;
 };
 
+// The netdev of this netns that the GID is of, one that is up if there is a choice; nullptr if it is another netns'.
+// The same address may be there by chance, on a bridge for one, which no GID of this port can be of.
+const Netdev* find_owner(const Inventory& inventory, const Port& port, const fabric::Address& gid) {
+  const Netdev* owner = nullptr;
+  for (const Netdev& netdev : inventory.netdevs) {
+    const bool has_it = netdev.is_here() && std::any_of(netdev.addresses.begin(), netdev.addresses.end(),
+                                                        [&](const auto& own) { return own.address == gid; });
+    if (!has_it || fabric::carries(inventory.netdevs, port.netdev, netdev) == fabric::Carries::kNo) continue;
+    if (netdev.is_up()) return &netdev;
+    owner = &netdev;
+  }
+  return owner;
+}
+
 GidSurvey survey_gids(const Inventory& inventory, const Port& port) {
   GidSurvey survey;
   for (const GidEntry& entry : port.gids) {
     if (entry.gid.is_zero()) continue;
-    const Netdev* owner = fabric::find_address(inventory, entry.gid);
+    const Netdev* owner = find_owner(inventory, port, entry.gid);
     if (!owner) {
       // A link-local GID says least about whose table it is.
       if (!survey.foreign || survey.foreign->gid.is_link_local()) survey.foreign = &entry;
@@ -116,6 +130,13 @@ void explain_no_gid(const Inventory& inventory, const Port& port, const GidSurve
                  fmt::format("GID {} is {} of {}, which is down or has no carrier", survey.on_down_netdev->index,
                              to_string(survey.on_down_netdev->gid), printable(survey.down_netdev)),
                  fmt::format("ip link set {} up", printable(survey.down_netdev)));
+  }
+  // The scan does not look for GIDs of a netdev that is down.
+  const Netdev* own = port.netdev ? fabric::find_netdev(inventory, *port.netdev) : nullptr;
+  if (own && !own->is_up()) {
+    return block(candidate, Obstacle::kNetdevDown,
+                 fmt::format("its netdev {} is down or has no carrier", printable(own->name)),
+                 fmt::format("ip link set {} up", printable(own->name)));
   }
   if (survey.v1) {
     return block(candidate, Obstacle::kOnlyV1,

@@ -28,11 +28,9 @@ bool has_gid_anywhere(const Inventory& inventory, const fabric::Address& address
   return false;
 }
 
-// True if GIDs for the netdev's addresses may appear on the port.
+// True if GIDs for the netdev's addresses are to be expected on the port.
 bool may_be_over(const Inventory& inventory, const fabric::Port& port, const Netdev& netdev) {
-  const Netdev* own = port.netdev ? fabric::find_netdev(inventory, *port.netdev) : nullptr;
-  if (own) return fabric::is_stacked_on(inventory.netdevs, netdev, *own);
-  return fabric::leaves_netns(inventory.netdevs, netdev);
+  return fabric::carries(inventory.netdevs, port.netdev, netdev) == fabric::Carries::kYes;
 }
 
 bool is_open_ethernet(const Candidate& candidate) {
