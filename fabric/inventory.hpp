@@ -78,13 +78,15 @@ struct Hca {
   std::optional<std::string> physfn;  // PCI address of the PF; set for VFs only
   std::optional<std::string> fw_ver;
   std::optional<unsigned> uverbs;         // N of uverbsN
+  bool uverbs_unknown = false;            // a snapshot that does not say: accessible decides
   std::optional<std::string> uverbs_dev;  // "MAJ:MIN" from sysfs, never computed: uverbs32 and up are dynamic
   std::optional<bool> accessible;         // /dev/infiniband/uverbsN opened
   std::optional<int> access_error;        // errno of that open
   std::optional<std::vector<std::string>> pci_path;  // upstream ports, root first
   std::vector<Port> ports;
 
-  bool is_accessible() const { return uverbs && accessible.value_or(true); }
+  bool has_node() const { return uverbs || uverbs_unknown; }
+  bool is_accessible() const { return has_node() && accessible.value_or(true); }
   bool is_efa() const;
   bool is_software() const;  // rxe, siw
   friend bool operator==(const Hca&, const Hca&) = default;

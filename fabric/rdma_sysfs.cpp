@@ -61,9 +61,12 @@ std::optional<std::string> software_driver(const Directory& hca) {
 std::optional<std::string> hardware_netdev(const std::string& root, const Directory& hca, unsigned port) {
   const auto net = hca.open_at("device/net");
   if (!net) return std::nullopt;
+  const auto names = net->list();
+  // bnxt_en counts dev_port per card, though each port is a function with an HCA of its own.
+  if (names.size() == 1 && port == 1) return names.front();
   std::optional<std::string> chosen;
   bool chosen_is_representor = false;
-  for (const std::string& name : net->list()) {
+  for (const std::string& name : names) {
     const auto netdev = Directory::open(fmt::format("{}/sys/class/net/{}", root, name));
     if (!netdev || static_cast<unsigned>(netdev->read_int("dev_port").value_or(0)) + 1 != port) continue;
     const std::string phys = netdev->read_text("phys_port_name").value_or("");
@@ -184,9 +187,7 @@ Port read_port(const Scan& scan, const Directory& hca_dir, const Hca& hca, const
 }
 
 void read_details(const std::string& root, const Directory& dir, Hca& hca, std::vector<std::string> path) {
-  hca.node_type = dir.read_text("node_type").value_or("");
   hca.numa_node = hca.pci ? dir.read_int("device/numa_node") : std::optional(-1);
-  hca.device_id = dir.read_text("device/device");
   hca.pci_class = dir.read_text("device/class");
   hca.fw_ver = dir.read_text("fw_ver");
   if (hca.pci) {
@@ -211,6 +212,8 @@ std::optional<Hca> read_hca(const Scan& scan, const Directory& infiniband, const
   hca.driver = dir->read_link_name("device/driver");
   if (!hca.driver && !hca.pci) hca.driver = software_driver(*dir);
   hca.vendor = dir->read_text("device/vendor");
+  hca.device_id = dir->read_text("device/device");
+  hca.node_type = dir->read_text("node_type").value_or("");
   hca.physfn = dir->read_link_name("device/physfn");
   if (scan.full) read_details(scan.root, *dir, hca, std::move(path));
   if (const auto node = nodes.find(name); node != nodes.end()) {

@@ -80,15 +80,41 @@ class Reader {
     return std::nullopt;
   }
 
-  // A number, "unlimited", or the hexadecimal mask of /proc/PID/status.
-  std::optional<std::uint64_t> bits(const Json& object, const char* key, const std::string& path) {
+  // Bytes: a number or its digits; "unlimited" or -1, as getrlimit() and ulimit say it.
+  std::optional<std::uint64_t> bytes(const Json& object, const char* key, const std::string& path) {
     const Json* value = find(object, key);
+    constexpr auto kUnlimited = std::numeric_limits<std::uint64_t>::max();
+    if (value && value->is_number_integer() && !value->is_number_unsigned()) return kUnlimited;
     if (!value || !value->is_string()) return number<std::uint64_t>(object, key, path);
     const auto text = value->get<std::string>();
-    if (text == "unlimited") return std::numeric_limits<std::uint64_t>::max();
-    const auto mask = parse_number<std::uint64_t>(text, 16);
-    if (!mask) fail(place(path, key), "a number, \"unlimited\" or a hexadecimal mask");
-    return mask;
+    if (text == "unlimited" || text == "-1") return kUnlimited;
+    const auto count = parse_number<std::uint64_t>(text);
+    if (!count) fail(place(path, key), "bytes or \"unlimited\"");
+    return count;
+  }
+
+  // A number, or the hexadecimal mask of /proc/PID/status.
+  std::optional<std::uint64_t> mask(const Json& object, const char* key, const std::string& path) {
+    const Json* value = find(object, key);
+    if (!value || !value->is_string()) return number<std::uint64_t>(object, key, path);
+    std::string_view text = value->get_ref<const std::string&>();
+    if (text.starts_with("0x")) text.remove_prefix(2);
+    const auto bits = parse_number<std::uint64_t>(text, 16);
+    if (!bits) fail(place(path, key), "a number or a hexadecimal mask");
+    return bits;
+  }
+
+  // A number, or a name of ip-route(8).
+  unsigned route_table(const Json& object, const std::string& path) {
+    const Json* value = find(object, "table");
+    if (!value || !value->is_string()) return number<unsigned>(object, "table", path).value_or(254);
+    const auto text = value->get<std::string>();
+    if (text == "main") return 254;
+    if (text == "default") return 253;
+    if (text == "local") return 255;
+    const auto table = parse_number<unsigned>(text);
+    if (!table) fail(place(path, "table"), "a number, \"main\", \"default\" or \"local\"");
+    return table.value_or(254);
   }
 
   std::optional<bool> boolean(const Json& object, const char* key, const std::string& path) {
@@ -220,6 +246,7 @@ Hca read_hca(Reader& reader, const Json& json, const std::string& path) {
   hca.physfn = reader.text(json, "physfn", path);
   hca.fw_ver = reader.text(json, "fw_ver", path);
   hca.uverbs = reader.number<unsigned>(json, "uverbs", path);
+  hca.uverbs_unknown = !reader.find(json, "uverbs");
   hca.uverbs_dev = reader.text(json, "uverbs_dev", path);
   hca.accessible = reader.boolean(json, "accessible", path);
   if (const auto name = reader.text(json, "access_error", path)) {
@@ -286,8 +313,7 @@ void read_optional(Reader& reader, const Json& json, Inventory& inventory) {
     inventory.routes.emplace();
     reader.each(json, "routes", "", [&](const Json& item, const std::string& path) {
       inventory.routes->push_back(Route{reader.text(item, "dst", path).value_or(""),
-                                        reader.text(item, "dev", path).value_or(""),
-                                        reader.number<unsigned>(item, "table", path).value_or(254)});
+                                        reader.text(item, "dev", path).value_or(""), reader.route_table(item, path)});
     });
   }
   if (const auto mode = reader.text(json, "netns_mode", "")) {
@@ -297,8 +323,8 @@ void read_optional(Reader& reader, const Json& json, Inventory& inventory) {
   if (const Json* limits = reader.find(json, "limits"); limits && !limits->is_null()) {
     if (!limits->is_object()) return reader.fail("limits", "an object");
     inventory.limits =
-        Limits{reader.bits(*limits, "memlock_soft", "limits"), reader.bits(*limits, "memlock_hard", "limits"),
-               reader.bits(*limits, "cap_eff", "limits"), reader.number<unsigned>(*limits, "uid", "limits"),
+        Limits{reader.bytes(*limits, "memlock_soft", "limits"), reader.bytes(*limits, "memlock_hard", "limits"),
+               reader.mask(*limits, "cap_eff", "limits"), reader.number<unsigned>(*limits, "uid", "limits"),
                reader.boolean(*limits, "initial_userns", "limits")};
   }
   inventory.conf = reader.text_map(json, "conf", "");

@@ -69,7 +69,7 @@ Json hca_json(const Hca& hca) {
   put(json, "pci_class", hca.pci_class);
   put(json, "physfn", hca.physfn);
   put(json, "fw_ver", hca.fw_ver);
-  put_or_null(json, "uverbs", hca.uverbs);
+  if (!hca.uverbs_unknown) put_or_null(json, "uverbs", hca.uverbs);
   put(json, "uverbs_dev", hca.uverbs_dev);
   put(json, "accessible", hca.accessible);
   if (hca.access_error) json["access_error"] = errno_name(*hca.access_error);

@@ -42,11 +42,12 @@ std::string text_of(const fabric::Attr<std::string>& attr) {
 }
 
 void check_node(const Hca& hca, Candidate& candidate) {
-  if (!hca.uverbs) {
+  if (!hca.has_node()) {
     return block(candidate, Obstacle::kNoNode, "the kernel has no uverbs node for it", "load the module ib_uverbs");
   }
   if (hca.is_accessible()) return;
-  const std::string node = fmt::format("/dev/infiniband/uverbs{}", *hca.uverbs);
+  const std::string node =
+      hca.uverbs ? fmt::format("/dev/infiniband/uverbs{}", *hca.uverbs) : "/dev/infiniband/uverbs*";
   const int error = hca.access_error.value_or(0);
   if (error == EPERM) {
     return block(candidate, Obstacle::kRefused, fmt::format("{}: the device cgroup refuses open", node), kNodeRemedy);
@@ -152,6 +153,10 @@ void explain_no_gid(const Inventory& inventory, const Port& port, const GidSurve
     return block(candidate, Obstacle::kTableUnreadable,
                  fmt::format("GID table cannot be read: {}", std::strerror(*port.gids_error)));
   }
+  if (candidate.hca->node_type.starts_with("4:")) {
+    return block(candidate, Obstacle::kOnlyV1, "iWARP device: its GID is no IP address, and NCCL needs RoCE v2",
+                 "switch the HCA to RoCE v2, if its driver can (irdma: roce_ena)");
+  }
   if (survey.foreign) {
     return block(candidate, Obstacle::kForeign,
                  fmt::format("no GID of this network namespace: index {} is {}, an address of another one",
@@ -193,9 +198,14 @@ void check_gids(const Inventory& inventory, const GidFilter& filter, const Port&
 void add_netdev_names(const Inventory& inventory, const Hca& hca, const Port& port, Candidate& candidate) {
   std::vector<std::string>& names = candidate.netdevs;
   if (port.netdev) names.insert(names.begin(), *port.netdev);
+  const auto of_function = [&](const Netdev& netdev) {
+    return !port.netdev && netdev.is_here() && hca.pci && netdev.pci == hca.pci;
+  };
+  const auto count = std::count_if(inventory.netdevs.begin(), inventory.netdevs.end(), of_function);
   for (const Netdev& netdev : inventory.netdevs) {
-    if (!port.netdev && netdev.is_here() && hca.pci && netdev.pci == hca.pci &&
-        static_cast<unsigned>(netdev.dev_port.value_or(0)) + 1 == port.number) {
+    // A function with one netdev and one port leaves nothing to tell apart, whatever its driver counts in dev_port.
+    const bool same_port = static_cast<unsigned>(netdev.dev_port.value_or(0)) + 1 == port.number;
+    if (of_function(netdev) && (same_port || (count == 1 && hca.ports.size() == 1))) {
       names.insert(names.begin(), netdev.name);
     }
   }

@@ -27,6 +27,7 @@ std::string bytes_text(std::uint64_t bytes) {
 }
 
 Check check_ports(const Decision& decision) {
+  if (decision.efa) return {"ports", Verdict::kNote, decision.summary, {}};
   if (decision.status == Status::kNone) return {"ports", Verdict::kBad, decision.summary, decision.remedy};
   return {"ports", Verdict::kGood, decision.summary, {}};
 }
@@ -149,6 +150,8 @@ std::vector<Check> check_up(const Inventory& inventory, const Settings& settings
     checks.push_back({"warning", Verdict::kNote, warning, {}});
   for (const std::string& aside : decision.asides)
     checks.push_back({"warning", Verdict::kNote, aside, {}});
+  for (const std::string& remark : decision.remarks)
+    checks.push_back({"remark", Verdict::kNote, remark, {}});
   if (inventory.limits) checks.push_back(check_memlock(*inventory.limits));
   checks.push_back(check_bootstrap(inventory, settings));
   if (auto check = check_rdma_cm(inventory, decision)) checks.push_back(std::move(*check));

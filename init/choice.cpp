@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <map>
 #include <set>
@@ -20,6 +21,18 @@ using fabric::Inventory;
 // NVLink-management HCAs of an NVSwitch baseboard (DGX B200, HGX B300).
 constexpr std::size_t kManagementFunctions = 4;
 
+// In a virtual machine a VF has no physfn link; these are the VF ids of mlx5 (mlx5_core_pci_table, 6.12).
+bool is_vf(const fabric::Hca& hca) {
+  constexpr std::array<std::string_view, 8> kIds = {"0x1012", "0x1014", "0x1016", "0x1018",
+                                                    "0x101a", "0x101c", "0x101e", "0xa2d3"};
+  return hca.physfn || std::find(kIds.begin(), kIds.end(), hca.device_id.value_or("")) != kIds.end();
+}
+
+// The lists of every library separate with these.
+bool can_be_listed(const fabric::Hca& hca) {
+  return hca.name.find_first_of(",:") == std::string::npos;
+}
+
 class Chooser {
  public:
   Chooser(const Inventory& inventory, const std::vector<Candidate>& candidates)
@@ -30,6 +43,7 @@ class Chooser {
   Choice run(const ChoiceRules& rules) {
     if (has_efa()) return std::move(choice_);
     take_usable();
+    find_management();
     if (rules.kept_hcas) {
       keep([&](const Candidate& c) { return rules.kept_hcas->matches(c.hca->name, c.port->number); },
            "NCCL_IB_HCA, which is already set, leaves it out");
@@ -40,7 +54,7 @@ class Chooser {
     // A list of what to take is the operator's word against the heuristics; a list of what to leave out is not.
     const bool listed = rules.kept_hcas || (rules.hcas && !rules.hcas->exclude);
     if (!listed) set_management_aside();
-    if (!rules.kept_hcas) choose_link_layer();
+    choose_link_layer();
     if (!listed) {
       choose_rate();
       prefer_hardware();
@@ -70,7 +84,10 @@ class Chooser {
 
   void take_usable() {
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
-      if (candidates_[i].usable()) {
+      if (candidates_[i].usable() && !can_be_listed(*candidates_[i].hca)) {
+        choice_.drop_reasons[i] =
+            "its name has a comma or colon, which no list of devices can hold; rename it (rdma dev set)";
+      } else if (candidates_[i].usable()) {
         choice_.ports.push_back(i);
       } else {
         choice_.drop_reasons[i] = candidates_[i].reason;
@@ -87,21 +104,27 @@ class Chooser {
     });
   }
 
-  void set_management_aside() {
+  // Counted over all usable ports, whatever the operator leaves out.
+  void find_management() {
     std::map<std::string_view, std::set<std::string_view>> functions;
-    std::set<std::string_view> with_physfn;
+    std::set<std::string_view> with_vf;
     for (const std::size_t i : choice_.ports) {
       const fabric::Hca& hca = *at(i).hca;
       if (!hca.pci) continue;
       const std::string_view slot = fabric::pci::slot_of(*hca.pci);
       functions[slot].insert(*hca.pci);
-      if (hca.physfn) with_physfn.insert(slot);
+      if (is_vf(hca)) with_vf.insert(slot);
     }
-    const auto is_management = [&](const Candidate& c) {
-      if (!c.hca->pci) return false;
-      const std::string_view slot = fabric::pci::slot_of(*c.hca->pci);
-      return functions[slot].size() >= kManagementFunctions && !with_physfn.contains(slot);
-    };
+    for (const auto& [slot, members] : functions) {
+      if (members.size() >= kManagementFunctions && !with_vf.contains(slot)) management_slots_.insert(slot);
+    }
+  }
+
+  bool is_management(const Candidate& candidate) const {
+    return candidate.hca->pci && management_slots_.contains(fabric::pci::slot_of(*candidate.hca->pci));
+  }
+
+  void set_management_aside() {
     // A quad-port NIC that is all there is, is no management function.
     if (std::all_of(choice_.ports.begin(), choice_.ports.end(), [&](std::size_t i) { return is_management(at(i)); })) {
       return;
@@ -197,6 +220,7 @@ class Chooser {
   const Inventory& inventory_;
   const std::vector<Candidate>& candidates_;
   Choice choice_;
+  std::set<std::string_view> management_slots_;
   std::vector<std::size_t> management_;
 };
 

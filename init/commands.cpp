@@ -41,6 +41,8 @@ void report(const Log& log, const Decision& decision) {
   } else {
     log.info(decision.summary);
   }
+  for (const std::string& remark : decision.remarks)
+    log.info(remark);
   for (const std::string& warning : decision.warnings)
     log.warning(warning);
   for (const std::string& aside : decision.asides)

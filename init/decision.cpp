@@ -30,6 +30,10 @@ class Decider {
 
   Decision run() {
     decision_.usable_hcas = count_usable_hcas(candidates_);
+    if (const Setting* off = kept_.find("NCCL_IB_DISABLE"); off && nccl::parse_param(off->value, 0) != 0) {
+      decision_.remarks.push_back(fmt::format("NCCL_IB_DISABLE={} ({}): NCCL will not use RDMA", printable(off->value),
+                                              printable(off->source)));
+    }
     keep_hca_list();
     choose();
     if (!choice_.ports.empty()) {
@@ -47,6 +51,13 @@ class Decider {
 
  private:
   const Candidate& at(std::size_t index) const { return candidates_[index]; }
+
+  // What the image says it has, if that counts and is older than what the rest is decided for.
+  nccl::Version oldest_version() const {
+    const Setting* image = kept_.find("NCCL_VERSION");
+    const auto own = image && !policy_.nccl_version ? nccl::parse_version(image->value) : std::nullopt;
+    return std::min(version(), own.value_or(version()));
+  }
 
   nccl::Version version() const { return policy_.nccl_version.value_or(nccl::kNewest); }
 
@@ -68,6 +79,22 @@ class Decider {
       rules.kept_hcas = nccl::parse_hca_list(setting->value, version());
     }
     choice_ = choose_ports(inventory_, candidates_, rules);
+    if (!rules.kept_hcas || choice_.efa) return;
+    if (policy_.hcas)
+      decision_.remarks.emplace_back("NCCL_IB_HCA is set already and defines the ports, so --hca does not");
+    // NCCL uses what the kept list takes, also what does not fit the rest of it.
+    for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      if (candidates_[i].usable() && !choice_.drop_reasons[i].empty() &&
+          rules.kept_hcas->matches(candidates_[i].hca->name, candidates_[i].port->number)) {
+        return blame_kept_list({i}, choice_.drop_reasons[i]);
+      }
+    }
+  }
+
+  // A kept NCCL_IB_HCA takes ports that it should not. Under --override it gives way, and the choice is made anew.
+  void blame_kept_list(const std::vector<std::size_t>& ports, const std::string& why) {
+    kept_.keep("NCCL_IB_HCA", fmt::format("takes {}: {}", list_ports(candidates_, ports), why));
+    if (!kept_.in_effect("NCCL_IB_HCA")) choose();
   }
 
   // The GID each chosen RoCE port should use.
@@ -126,7 +153,8 @@ class Decider {
     }
     if (!kept_.in_effect("NCCL_IB_GID_INDEX")) plan_ = plan_index(gids, effective_rules(true), may_set_range);
     decision_.needs_full |= plan_.needs_tables;
-    drop_wrong_ports();
+    // Only NCCL has the one index for all.
+    if (kept_.writes_for("nccl")) drop_wrong_ports();
   }
 
   // Kept NCCL_IB_ADDR_FAMILY, _ADDR_RANGE and _ROCE_VERSION_NUM only matter while NCCL chooses the index by itself.
@@ -156,6 +184,9 @@ class Decider {
                           "itself",
                           *plan_.index)
                     : "its GID is not the one NCCL would choose, and no setting makes it so";
+    if (kept_.in_effect("NCCL_IB_HCA")) {
+      kept_.keep("NCCL_IB_HCA", fmt::format("takes {}: {}", list_ports(candidates_, plan_.wrong), why));
+    }
     decision_.warnings.push_back(
         fmt::format("dropped {}: {}; align the GID indices of the rails (rdma-hook) to use all",
                     list_ports(candidates_, plan_.wrong), why));
@@ -293,10 +324,11 @@ class Decider {
     const bool software = std::any_of(choice_.ports.begin(), choice_.ports.end(),
                                       [&](std::size_t i) { return at(i).hca->is_software(); });
     if (software) decision_.warnings.push_back("software RDMA (rxe or siw) is used: functional, but slow");
-    if (choice_.ports.size() > nccl::kMaxPorts) {
+    const std::size_t limit = nccl::max_ports(oldest_version());
+    if (kept_.writes_for("nccl") && choice_.ports.size() > limit) {
       decision_.warnings.push_back(
-          fmt::format("{} ports, but NCCL takes {} at most and ignores the rest; choose with --hca",
-                      choice_.ports.size(), nccl::kMaxPorts));
+          fmt::format("{} ports, but NCCL {} takes {} at most and ignores the rest; choose with --hca",
+                      choice_.ports.size(), nccl::to_string(oldest_version()), limit));
     }
   }
 
@@ -324,6 +356,7 @@ class Decider {
     report_ports();
     if (choice_.ports.empty()) {
       decision_.status = Status::kNone;
+      decision_.efa = choice_.efa;
       Cause cause = explain_none(inventory_, candidates_, choice_, policy_.hcas);
       decision_.summary = std::move(cause.reason);
       decision_.remedy = std::move(cause.remedy);
@@ -355,8 +388,10 @@ class Decider {
     std::string gids;
     if (choice_.rank) {
       const auto index = agreed_index();
-      gids = index ? fmt::format(", GID index {} ({})", *index, rank_name(*choice_.rank))
-                   : fmt::format(", GID index per port ({})", rank_name(*choice_.rank));
+      const auto fixed = kept_.fixed_index();
+      gids = fixed   ? fmt::format(", GID index {} (set already)", *fixed)
+             : index ? fmt::format(", GID index {} ({})", *index, rank_name(*choice_.rank))
+                     : fmt::format(", GID index per port ({})", rank_name(*choice_.rank));
     }
     decision_.summary = fmt::format("{} of {} ports: {} {} Gb/s{}: {}", choice_.ports.size(), candidates_.size(),
                                     first.port->is_infiniband() ? "InfiniBand" : "RoCE", first.rate(), gids,

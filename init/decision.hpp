@@ -48,6 +48,8 @@ struct Decision {
   std::vector<PortReport> ports;       // every port once, in inventory order
   std::vector<std::string> warnings;   // status is ok_warn exactly when there are any; none has its reason instead
   std::vector<std::string> asides;     // status none: what would be warnings, for people only
+  std::vector<std::string> remarks;    // worth a line to people, no fault
+  bool efa = false;                    // status none because the fabric is EFA
   std::string summary;                 // one line: what was chosen, or why nothing
   std::string remedy;                  // for status none: what would help
   std::vector<std::string> notes;      // reasons of exports and replaced values, one line each

@@ -101,7 +101,12 @@ Cause explain_none(const fabric::Inventory& inventory, const std::vector<Candida
                                return selects(*asked, *candidates[i].hca, *candidates[i].port, candidates[i].netdevs);
                              });
   if (asked && !asked_for_one) {
-    return {fmt::format("--hca {} selects no usable port", printable(asked->text)),
+    const auto meant = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& candidate) {
+      return !candidate.usable() && selects(*asked, *candidate.hca, *candidate.port, candidate.netdevs);
+    });
+    const std::string why =
+        meant == candidates.end() ? "" : fmt::format(": {}: {}", printable(meant->name()), meant->reason);
+    return {fmt::format("--hca {} selects no usable port{}", printable(asked->text), why),
             "usable are " + list_ports(candidates, usable)};
   }
   const std::size_t first = usable.front();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 
 #include "fabric/text.hpp"
@@ -50,9 +51,9 @@ std::vector<std::string> taken_by_prefix(const nccl::HcaList& list, const std::v
   return names;
 }
 
-std::string describe_slot(const Candidate& candidate, unsigned index) {
+std::string describe_slot(const Candidate& candidate, long index) {
   for (const fabric::GidEntry& entry : candidate.port->gids) {
-    if (entry.index != index) continue;
+    if (static_cast<long>(entry.index) != index) continue;
     const auto* type = entry.type ? std::get_if<std::string>(&*entry.type) : nullptr;
     return fmt::format("{} ({})", to_string(entry.gid), type ? fabric::printable(*type) : "type unreadable");
   }
@@ -101,7 +102,7 @@ std::optional<std::string> check_gid_index(long index, const std::vector<const C
       continue;
     }
     return fmt::format("GID {} of {} is {}, not a RoCE v2 address of this network namespace", index,
-                       fabric::printable(candidate->name()), describe_slot(*candidate, static_cast<unsigned>(index)));
+                       fabric::printable(candidate->name()), describe_slot(*candidate, index));
   }
   return std::nullopt;
 }
@@ -145,7 +146,8 @@ const Setting* Kept::in_effect(std::string_view name) const {
 std::optional<unsigned> Kept::fixed_index() const {
   const Setting* setting = in_effect("NCCL_IB_GID_INDEX");
   const long index = setting ? nccl::parse_param(setting->value, -1) : -1;
-  return index >= 0 ? std::optional(static_cast<unsigned>(index)) : std::nullopt;
+  if (index < 0) return std::nullopt;
+  return static_cast<unsigned>(std::min<long>(index, std::numeric_limits<unsigned>::max()));
 }
 
 }  // namespace init

@@ -81,7 +81,7 @@ HcaList parse_hca_list(std::string_view value, const Version& version) {
   }
   for (const std::string_view part : fabric::split(value, ',')) {
     if (part.empty()) continue;
-    if (list.entries.size() == kMaxPorts) break;
+    if (list.entries.size() == max_ports(version)) break;
     list.entries.push_back(parse_entry(part, version));
   }
   return list;

@@ -23,11 +23,17 @@ inline constexpr Version kNewest{2, 30, 7};
 inline constexpr Version kChoosesGid{2, 21, 0};           // before, an unset index is index 0
 inline constexpr Version kToleratesUnreadable{2, 26, 0};  // before, an unreadable type aborts the connection
 inline constexpr Version kEmptyPortIsAny{2, 30, 5};
-inline constexpr std::size_t kMaxPorts = 32;  // MAX_IB_DEVS and the length of the parsed list
+inline constexpr Version kThirtyTwoPorts{2, 18, 5};  // 16 before
+inline constexpr std::size_t kMaxPorts = 32;         // MAX_IB_DEVS and the length of the parsed list
 
 // "2.21.5", "2.21.5-1", "2.21"; nullopt for anything else.
 std::optional<Version> parse_version(std::string_view text);
 std::string to_string(const Version& version);
+
+// How many ports, and entries of a list, a version takes; it ignores more without a word.
+constexpr std::size_t max_ports(const Version& version) {
+  return version < kThirtyTwoPorts ? 16 : kMaxPorts;
+}
 
 // A value of NCCL_IB_HCA, parsed as NCCL does.
 struct HcaList {

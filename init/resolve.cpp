@@ -76,12 +76,13 @@ Settings snapshot_settings(const Inventory& inventory) {
       settings[name] = {value, "environment"};
   }
   if (!inventory.conf) return settings;
-  // Whatever is not /etc/nccl.conf is the user's file, which NCCL reads first.
-  std::vector<std::string> order;
-  for (const auto& [path, text] : *inventory.conf) {
-    if (path != "/etc/nccl.conf") order.push_back(path);
+  // NCCL_CONF_FILE, if the snapshot's environment has it; else whatever is not /etc/nccl.conf is ~/.nccl.conf.
+  std::vector<std::string> order = conf_paths(settings, "");
+  if (order.size() == 1) {
+    for (const auto& [path, text] : *inventory.conf) {
+      if (path != order.back()) order.insert(order.begin(), path);
+    }
   }
-  order.emplace_back("/etc/nccl.conf");
   add_conf_files(*inventory.conf, order, settings);
   return settings;
 }
