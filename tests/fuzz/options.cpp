@@ -1,0 +1,38 @@
+// The command line and its RDMA_INIT_* twins, which an image's author sets.
+#include <algorithm>
+#include <vector>
+
+#include "fabric/text.hpp"
+#include "init/options.hpp"
+#include "require.hpp"
+
+// The input is words, each ended by a zero byte. Words that begin with RDMA_INIT_ are the environment.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes), size);
+  std::vector<std::string> words = {"rdma-init"};
+  std::vector<std::string> variables;
+  for (const std::string_view word : fabric::split(text, '\0'))
+    (word.starts_with("RDMA_INIT_") ? variables : words).emplace_back(word);
+  std::vector<char*> argv;
+  for (std::string& word : words)
+    argv.push_back(word.data());
+  argv.push_back(nullptr);
+  std::vector<const char*> environment;
+  for (const std::string& variable : variables)
+    environment.push_back(variable.c_str());
+  environment.push_back(nullptr);
+
+  const auto options = init::parse_options(static_cast<int>(words.size()), argv.data(), environment.data());
+  if (!options) {
+    fuzz::require_one_line(options.error().message, "a usage error");
+    fuzz::require_one_line(options.error().hint, "its hint");
+    return 0;
+  }
+  const bool executes = options->command == init::Command::kExec;
+  if (executes) {
+    fuzz::require(options->program != nullptr, "exec has a command");
+    fuzz::require(std::find(argv.begin(), argv.end(), *options->program) != argv.end(), "the command is of argv");
+  }
+  fuzz::require(options->wait_seconds >= 0, "nobody waits for a negative time");
+  return 0;
+}

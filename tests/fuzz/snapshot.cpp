@@ -1,0 +1,45 @@
+// The snapshot reader on anybody's file. What it accepts must survive a round trip and a decision.
+#include <string_view>
+
+#include "fabric/snapshot.hpp"
+#include "invariants.hpp"
+#include "require.hpp"
+
+namespace {
+
+init::Settings settings_of(const fabric::Inventory& inventory) {
+  init::Settings settings;
+  if (inventory.env) {
+    for (const auto& [name, value] : *inventory.env)
+      settings[name] = {value, "environment"};
+  }
+  if (inventory.conf) {
+    for (const auto& [path, text] : *inventory.conf)
+      init::add_conf(text, path, settings);
+  }
+  return settings;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+  const auto inventory = fabric::parse_snapshot({reinterpret_cast<const char*>(bytes), size});
+  if (!inventory) {
+    fuzz::require(!inventory.error().message.empty(), "a refusal says why");
+    fuzz::require_one_line(inventory.error().message, "the refusal of a snapshot");
+    return 0;
+  }
+  const std::string text = fabric::write_snapshot(*inventory);
+  const auto again = fabric::parse_snapshot(text);
+  fuzz::require(again.has_value(), "a written snapshot can be read", text);
+  fuzz::require(*again == *inventory, "a written snapshot is read back equal", text);
+
+  const init::Settings settings = settings_of(*inventory);
+  init::Policy policy;
+  fuzz::decide_checked(*inventory, settings, policy);
+  policy.strict = policy.override_wrong = true;
+  policy.nccl_version = init::nccl::Version{2, 21, 5};
+  policy.exports.assign(init::export_names().begin(), init::export_names().end());
+  fuzz::decide_checked(*inventory, settings, policy);
+  return 0;
+}

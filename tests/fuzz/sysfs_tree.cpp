@@ -1,0 +1,83 @@
+// Reading a whole tree of sysfs files, some of them hostile: reading little must lead to the same decision as reading
+// everything.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "arbitrary.hpp"
+#include "fabric/netdev_map.hpp"
+#include "fabric/read_inventory.hpp"
+#include "fabric/snapshot.hpp"
+#include "invariants.hpp"
+#include "require.hpp"
+#include "tree.hpp"
+
+namespace {
+
+// In memory where that is possible: an input is a hundred files.
+std::string make_root() {
+  std::error_code error;
+  const bool shared_memory = std::filesystem::is_directory("/dev/shm", error) && ::access("/dev/shm", W_OK) == 0;
+  const auto parent = shared_memory ? std::filesystem::path("/dev/shm") : std::filesystem::temp_directory_path();
+  std::string name = (parent / "rdma-init-fuzz.XXXXXX").string();
+  fuzz::require(::mkdtemp(name.data()) != nullptr, "a directory for the trees", name);
+  return name;
+}
+
+const std::string& root() {
+  // Never destroyed: the exit handler needs it.
+  static const auto& name = *new std::string(make_root());
+  static const int registered = std::atexit([] {
+    std::error_code ignored;
+    std::filesystem::remove_all(root(), ignored);
+  });
+  fuzz::require(registered == 0, "an exit handler");
+  return name;
+}
+
+// A GID that is also the address of a netdev which is not over the port's own one: a file tree does not say how netdevs
+// are stacked, so whose it is cannot be told, and reading on may change the answer.
+bool is_ambiguous(const fabric::Inventory& inventory) {
+  for (const fabric::Hca& hca : inventory.hcas) {
+    for (const fabric::Port& port : hca.ports) {
+      const fabric::Netdev* own = port.netdev ? fabric::find_netdev(inventory, *port.netdev) : nullptr;
+      if (!own) continue;
+      for (const fabric::GidEntry& entry : port.gids) {
+        for (const fabric::Netdev& netdev : inventory.netdevs) {
+          if (fabric::is_stacked_on(inventory.netdevs, netdev, *own)) continue;
+          for (const fabric::InterfaceAddress& address : netdev.addresses) {
+            if (address.address == entry.gid) return true;
+          }
+        }
+      }
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+  FuzzedDataProvider data(bytes, size);
+  const init::Policy policy = fuzz::arbitrary_policy(data);
+  const init::Settings settings = fuzz::arbitrary_settings(data);
+  fuzz::write_tree(data, fuzz::arbitrary_inventory(data), root() + "/tree");
+  const std::string tree = root() + "/tree";
+
+  fabric::Inventory some = fabric::read_inventory({tree, false, false});
+  init::Decision little = fuzz::decide_checked(some, settings, policy);
+  if (little.needs_full) {
+    some = fabric::read_inventory({tree, false, true});
+    little = fuzz::decide_checked(some, settings, policy);
+    fuzz::require(!little.needs_full, "whole tables are enough");
+  }
+  const fabric::Inventory all = fabric::read_inventory({tree, true, false});
+  const init::Decision much = fuzz::decide_checked(all, settings, policy);
+  if (is_ambiguous(all)) return 0;
+  fuzz::require(little.env == much.env, "reading little leads to the same variables as reading all",
+                fabric::write_snapshot(all));
+  fuzz::require(little.status == much.status, "reading little leads to the same status as reading all");
+  return 0;
+}

@@ -1,0 +1,145 @@
+// golden_runner PROGRAM CASE: runs one case and prints what differs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+
+#include "fabric/snapshot.hpp"
+#include "golden/golden_case.hpp"
+#include "support/process.hpp"
+#include "support/temp_dir.hpp"
+#include "support/tree.hpp"
+
+namespace golden {
+namespace {
+
+using test_support::Outcome;
+using test_support::TempDir;
+
+constexpr std::string_view kUserConf = "/.nccl.conf";
+
+class Runner {
+ public:
+  Runner(std::string program, Case one) : program_(std::move(program)), case_(std::move(one)) {}
+
+  int run() {
+    if (case_.expected) {
+      run_snapshot();
+      if (case_.not_as_tree.empty()) run_trees();
+    } else {
+      run_command();
+    }
+    return failed_ ? 1 : 0;
+  }
+
+ private:
+  void fail(std::string_view where, std::string_view what) {
+    failed_ = true;
+    fmt::print("{}: {}\n", where, what);
+  }
+
+  Outcome start(std::vector<std::string> arguments, const std::map<std::string, std::string>& environment) {
+    test_support::Command command;
+    command.argv = {program_};
+    command.argv.insert(command.argv.end(), arguments.begin(), arguments.end());
+    for (const auto& [name, value] : environment)
+      command.environment.push_back(name + "=" + value);
+    command.input = case_.input;
+    return test_support::run(command);
+  }
+
+  // What every run is held to: it ends, by itself, with the code and the words.
+  void check_end(std::string_view where, const Outcome& outcome) {
+    if (outcome.timed_out) return fail(where, "did not end");
+    if (outcome.signal != 0) fail(where, fmt::format("ended by signal {}\n{}", outcome.signal, outcome.err));
+    if (outcome.exit_code != case_.exit_code)
+      fail(where, fmt::format("exit code: expected {}, got {}\n{}", case_.exit_code, outcome.exit_code, outcome.err));
+    for (const std::string& part : case_.stderr_parts) {
+      if (outcome.err.find(part) == std::string::npos)
+        fail(where, fmt::format("stderr: expected `{}`, got\n{}", part, outcome.err));
+    }
+  }
+
+  void check_answer(std::string_view where, const Outcome& outcome, Source source) {
+    check_end(where, outcome);
+    const Json answer = Json::parse(outcome.out, nullptr, false);
+    if (answer.is_discarded()) return fail(where, "stdout is not one JSON object:\n" + outcome.out + outcome.err);
+    for (const std::string& difference : differences(*case_.expected, answer, source))
+      fail(where, difference);
+  }
+
+  std::vector<std::string> arguments_with(std::initializer_list<std::string> more) const {
+    std::vector<std::string> arguments = {"env", "--format", "json"};
+    arguments.insert(arguments.end(), case_.args.begin(), case_.args.end());
+    arguments.insert(arguments.end(), more);
+    return arguments;
+  }
+
+  void run_snapshot() {
+    const TempDir dir;
+    test_support::write_file(dir / "snapshot.json", case_.snapshot.dump(1));
+    check_answer("snapshot", start(arguments_with({"--snapshot", dir / "snapshot.json"}), {}), Source::kSnapshot);
+  }
+
+  // Sparse as a prepared view is, and with every slot as a kernel has them.
+  void run_trees() {
+    const auto inventory = fabric::parse_snapshot(case_.snapshot.dump());
+    if (!inventory) return fail("tree", inventory.error().message);
+    auto environment = inventory->env.value_or(std::map<std::string, std::string>());
+    environment.emplace("HOME", "/nonexistent");
+    for (const auto& [path, text] : inventory->conf.value_or(std::map<std::string, std::string>())) {
+      if (path.ends_with(kUserConf)) environment["HOME"] = path.substr(0, path.size() - kUserConf.size());
+    }
+    for (const bool full : {false, true}) {
+      const TempDir dir;
+      test_support::lay_out(*inventory, dir.path(), {.full = full});
+      check_answer(full ? "full tree" : "sparse tree",
+                   start(arguments_with({"--wait", "0", "--root", dir.path()}), environment), Source::kTree);
+    }
+  }
+
+  static void replace_dir(std::string& text, const TempDir& dir) {
+    constexpr std::string_view kPlace = "@DIR@";
+    for (std::size_t at = text.find(kPlace); at != std::string::npos; at = text.find(kPlace))
+      text.replace(at, kPlace.size(), dir.path());
+  }
+
+  void run_command() {
+    const TempDir dir;
+    for (const auto& [name, content] : case_.files)
+      test_support::write_file(dir / name, content);
+    for (std::string& argument : case_.args)
+      replace_dir(argument, dir);
+    for (auto& [name, value] : case_.environment)
+      replace_dir(value, dir);
+    const Outcome outcome = start(case_.args, case_.environment);
+    check_end("command", outcome);
+    if (case_.stdout_text && outcome.out != *case_.stdout_text)
+      fail("command", fmt::format("stdout: expected\n{}got\n{}", *case_.stdout_text, outcome.out));
+    for (const std::string& part : case_.stdout_parts) {
+      if (outcome.out.find(part) == std::string::npos)
+        fail("command", fmt::format("stdout: expected `{}`, got\n{}", part, outcome.out));
+    }
+  }
+
+  std::string program_;
+  Case case_;
+  bool failed_ = false;
+};
+
+}  // namespace
+}  // namespace golden
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::fputs("usage: golden_runner PROGRAM CASE\n", stderr);
+    return 2;
+  }
+  try {
+    return golden::Runner(argv[1], golden::read_case(argv[2])).run();
+  } catch (const std::exception& error) {
+    fmt::print("{}: {}\n", argv[2], error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,48 @@
+// make-tree SNAPSHOT DIR [--full]             lay a snapshot out as a file tree
+// make-tree --synthetic HCAS SLOTS DIR        a node of HCAS rails, SLOTS GID slots each, the own IPv4 GID at index 3
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <string_view>
+#include <vector>
+
+#include "fabric/snapshot.hpp"
+#include "fabric/text.hpp"
+#include "support/inventories.hpp"
+#include "support/tree.hpp"
+
+namespace {
+
+constexpr int kExitUsage = 2;
+
+int usage() {
+  std::fputs("usage: make-tree SNAPSHOT DIR [--full]\n       make-tree --synthetic HCAS SLOTS DIR\n", stderr);
+  return kExitUsage;
+}
+
+int synthetic(const std::vector<std::string_view>& arguments) {
+  const auto hcas = fabric::parse_number<unsigned>(arguments[1]);
+  const auto slots = fabric::parse_number<unsigned>(arguments[2]);
+  if (!hcas || *hcas > 200 || !slots || *slots < 4 || *slots > 65536) {
+    std::fputs("make-tree: expected up to 200 HCAs and 4 to 65536 slots\n", stderr);
+    return kExitUsage;
+  }
+  test_support::lay_out(test_support::rails(*hcas, *slots), std::string(arguments[3]), {.full = true});
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string_view> arguments(argv + 1, argv + argc);
+  if (arguments.size() == 4 && arguments[0] == "--synthetic") return synthetic(arguments);
+  const bool full = arguments.size() == 3 && arguments[2] == "--full";
+  if (arguments.size() != 2 && !full) return usage();
+  const auto inventory = fabric::read_snapshot(std::string(arguments[0]));
+  if (!inventory) {
+    fmt::print(stderr, "make-tree: {}\n", inventory.error().message);
+    return 1;
+  }
+  test_support::lay_out(*inventory, std::string(arguments[1]), {.full = full});
+  return 0;
+}

@@ -1,0 +1,171 @@
+#include "fabric/address.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "support/inventories.hpp"
+
+namespace {
+
+using fabric::Address;
+using fabric::Cidr;
+using fabric::Family;
+using test_support::address;
+
+TEST(ParseAddress, ReadsWhatSysfsNetlinkAndPeopleWrite) {
+  struct Row {
+    const char* name;
+    const char* text;
+    const char* gid;  // nullptr: refused
+  };
+  const std::vector<Row> rows = {
+      {"dotted", "10.0.0.2", "0000:0000:0000:0000:0000:ffff:0a00:0002"},
+      {"sysfs", "fe80:0000:0000:0000:0007:10ff:fefc:c1e2", "fe80:0000:0000:0000:0007:10ff:fefc:c1e2"},
+      {"short", "fd00::1", "fd00:0000:0000:0000:0000:0000:0000:0001"},
+      {"mapped", "::ffff:10.0.0.2", "0000:0000:0000:0000:0000:ffff:0a00:0002"},
+      {"zero", "::", "0000:0000:0000:0000:0000:0000:0000:0000"},
+      {"longest", "0000:0000:0000:0000:0000:ffff:255.255.255.255", "0000:0000:0000:0000:0000:ffff:ffff:ffff"},
+      {"empty", "", nullptr},
+      {"blank in front", " 10.0.0.2", nullptr},
+      {"prefix", "10.0.0.2/24", nullptr},
+      {"zone", "fe80::1%eth0", nullptr},
+      {"three parts", "10.0.2", nullptr},
+      {"octet too large", "10.0.0.256", nullptr},
+      {"word", "eth0", nullptr},
+      {"too long", "0000:0000:0000:0000:0000:0000:0000:0000:0000:0000", nullptr},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.name);
+    const auto parsed = fabric::parse_address(row.text);
+    ASSERT_EQ(parsed.has_value(), row.gid != nullptr);
+    if (!parsed) continue;
+    EXPECT_EQ(to_gid_string(*parsed), row.gid);
+  }
+  EXPECT_FALSE(fabric::parse_address(std::string_view("10.0.0.2\0.3", 11))) << "a zero byte ends no address";
+}
+
+TEST(AddressText, IsDottedForIpv4AndShortForIpv6) {
+  EXPECT_EQ(to_string(address("::ffff:192.168.1.1")), "192.168.1.1");
+  EXPECT_EQ(to_string(address("fd00:0:0:1::1")), "fd00:0:0:1::1");
+  EXPECT_EQ(to_string(Address{}), "::");
+}
+
+TEST(AddressClass, TellsTheKinds) {
+  struct Row {
+    const char* text;
+    bool zero, ipv4, link_local, loopback;
+  };
+  const std::vector<Row> rows = {
+      {"::", true, false, false, false},          {"10.0.0.1", false, true, false, false},
+      {"0.0.0.0", false, true, false, false},     {"127.0.0.1", false, true, false, true},
+      {"169.254.1.1", false, true, false, false}, {"fe80::1", false, false, true, false},
+      {"febf::1", false, false, true, false},     {"fec0::1", false, false, false, false},
+      {"fd00::1", false, false, false, false},    {"::1", false, false, false, true},
+      {"::2", false, false, false, false},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.text);
+    const Address parsed = address(row.text);
+    EXPECT_EQ(parsed.is_zero(), row.zero);
+    EXPECT_EQ(parsed.is_ipv4(), row.ipv4);
+    EXPECT_EQ(parsed.is_link_local(), row.link_local);
+    EXPECT_EQ(parsed.is_loopback(), row.loopback);
+    EXPECT_EQ(parsed.family(), row.ipv4 ? Family::kIpv4 : Family::kIpv6);
+  }
+}
+
+TEST(ParseCidr, ReadsNetworksAndSingleAddresses) {
+  struct Row {
+    const char* text;
+    const char* printed;  // nullptr: refused
+    unsigned prefix;
+  };
+  const std::vector<Row> rows = {
+      {"10.0.0.0/8", "10.0.0.0/8", 104},
+      {"10.1.2.3/8", "10.1.2.3/8", 104},
+      {"10.1.2.3", "10.1.2.3/32", 128},
+      {"0.0.0.0/0", "0.0.0.0/0", 96},
+      {"fd00::/8", "fd00::/8", 8},
+      {"::/0", "::/0", 0},
+      {"fd00::1", "fd00::1/128", 128},
+      {"::ffff:10.0.0.0/104", "10.0.0.0/8", 104},
+      {"10.0.0.0/33", nullptr, 0},
+      {"fd00::/129", nullptr, 0},
+      {"10.0.0.0/", nullptr, 0},
+      {"10.0.0.0/-1", nullptr, 0},
+      {"10.0.0.0/+8", nullptr, 0},
+      {"10.0.0.0/8 ", nullptr, 0},
+      {"10.0.0.0/8/8", nullptr, 0},
+      {"/8", nullptr, 0},
+      {"", nullptr, 0},
+      {"10.0.0.0/99999999999", nullptr, 0},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.text);
+    const auto cidr = fabric::parse_cidr(row.text);
+    ASSERT_EQ(cidr.has_value(), row.printed != nullptr);
+    if (!cidr) continue;
+    EXPECT_EQ(to_string(*cidr), row.printed);
+    EXPECT_EQ(cidr->prefix, row.prefix);
+  }
+}
+
+TEST(CidrContains, ComparesAsManyBitsAsThePrefixHas) {
+  struct Row {
+    const char* cidr;
+    const char* inside;
+    const char* outside;
+  };
+  const std::vector<Row> rows = {
+      {"10.0.0.0/8", "10.255.255.255", "11.0.0.0"},
+      {"10.128.0.0/9", "10.128.0.1", "10.127.255.255"},
+      {"192.168.1.4/30", "192.168.1.7", "192.168.1.8"},
+      {"192.168.1.4/31", "192.168.1.5", "192.168.1.6"},
+      {"192.168.1.4", "192.168.1.4", "192.168.1.5"},
+      {"0.0.0.0/0", "255.1.2.3", "::1"},
+      {"fd00::/8", "fdff::1", "fc00::1"},
+      {"fe80::/10", "febf::1", "fec0::1"},
+      {"fd00:0:0:1::/64", "fd00:0:0:1:ffff::1", "fd00::1"},
+      {"10.1.2.3/8", "10.9.9.9", "fd00::1"},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.cidr);
+    const auto cidr = fabric::parse_cidr(row.cidr);
+    ASSERT_TRUE(cidr);
+    EXPECT_TRUE(cidr->contains(address(row.inside)));
+    EXPECT_FALSE(cidr->contains(address(row.outside)));
+  }
+  EXPECT_TRUE((Cidr{Address{}, 0}.contains(address("10.0.0.1"))));
+}
+
+TEST(CommonPrefix, IsTheLongestThatHoldsAll) {
+  struct Row {
+    const char* name;
+    std::vector<const char*> addresses;
+    const char* expected;  // nullptr: none
+  };
+  const std::vector<Row> rows = {
+      {"none", {}, nullptr},
+      {"one", {"10.0.0.1"}, "10.0.0.1/32"},
+      {"neighbours", {"10.0.0.2", "10.0.0.3"}, "10.0.0.2/31"},
+      {"rails", {"10.1.0.1", "10.1.1.1", "10.1.2.1", "10.1.3.1"}, "10.1.0.0/22"},
+      {"nothing in common", {"10.0.0.1", "192.168.0.1"}, "0.0.0.0/0"},
+      {"ipv6", {"fd00:0:0:1::1", "fd00:0:0:2::1"}, "fd00::/62"},
+      {"both families", {"10.0.0.1", "fd00::1"}, nullptr},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.name);
+    std::vector<Address> addresses;
+    for (const char* text : row.addresses)
+      addresses.push_back(address(text));
+    const auto cidr = fabric::common_prefix(addresses);
+    ASSERT_EQ(cidr.has_value(), row.expected != nullptr);
+    if (!cidr) continue;
+    EXPECT_EQ(to_string(*cidr), row.expected);
+    for (const Address& one : addresses)
+      EXPECT_TRUE(cidr->contains(one));
+  }
+}
+
+}  // namespace

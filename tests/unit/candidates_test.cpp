@@ -1,0 +1,238 @@
+// Every obstacle, with the words a user reads.
+#include "init/candidates.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <functional>
+
+#include "support/inventories.hpp"
+
+namespace {
+
+using fabric::Inventory;
+using fabric::Unreadable;
+using init::find_candidates;
+using init::GidFilter;
+using init::GidRank;
+using init::Obstacle;
+using test_support::netdev;
+using test_support::rails;
+using test_support::unreadable;
+using test_support::usual_gids;
+using test_support::v1;
+using test_support::v2;
+
+constexpr const char* kNodeRemedy =
+    "give the container the device: rdma-hook, CDI, a device plugin or --device=/dev/infiniband";
+constexpr const char* kNetdevRemedy =
+    "give the pod a netdev of this HCA (macvlan, SR-IOV or host-device network) or the host's network";
+constexpr const char* kStateRemedy =
+    "check cable, switch port, subnet manager (InfiniBand) or `ip link set NETDEV up` (RoCE)";
+
+TEST(Obstacles, SayWhatIsInTheWay) {
+  struct Row {
+    const char* name;
+    std::function<void(Inventory&)> change;
+    Obstacle obstacle;
+    std::string reason;
+    std::string remedy;
+  };
+  const auto port = [](Inventory& node) -> fabric::Port& { return node.hcas[0].ports[0]; };
+  const std::vector<Row> rows = {
+      {"usable", [](Inventory&) {}, Obstacle::kNone, "", ""},
+      {"InfiniBand needs no GID", [](Inventory& node) { node.hcas[0].ports[0] = test_support::infiniband_port(); },
+       Obstacle::kNone, "", ""},
+      {"no uverbs", [](Inventory& node) { node.hcas[0].uverbs.reset(); }, Obstacle::kNoNode,
+       "the kernel has no uverbs node for it", "load the module ib_uverbs"},
+      {"no node", [](Inventory& node) { node.hcas[0].accessible = false; }, Obstacle::kNoNode,
+       "no device node /dev/infiniband/uverbs0 in this container", kNodeRemedy},
+      {"no node, said by open",
+       [](Inventory& node) {
+         node.hcas[0].accessible = false;
+         node.hcas[0].access_error = ENOENT;
+       },
+       Obstacle::kNoNode, "no device node /dev/infiniband/uverbs0 in this container", kNodeRemedy},
+      {"cgroup",
+       [](Inventory& node) {
+         node.hcas[0].accessible = false;
+         node.hcas[0].access_error = EPERM;
+       },
+       Obstacle::kRefused, "/dev/infiniband/uverbs0: the device cgroup refuses open", kNodeRemedy},
+      {"mode",
+       [](Inventory& node) {
+         node.hcas[0].accessible = false;
+         node.hcas[0].access_error = EACCES;
+       },
+       Obstacle::kRefused, "/dev/infiniband/uverbs0: no permission to open it as this user",
+       "make the node's mode 0666, or run as its owner"},
+      {"device is a file",
+       [](Inventory& node) {
+         node.hcas[0].accessible = false;
+         node.hcas[0].access_error = ENOTDIR;
+       },
+       Obstacle::kRefused, "/dev/infiniband/uverbs0: Not a directory", kNodeRemedy},
+      {"down",
+       [&](Inventory& node) {
+         port(node).state = "1: DOWN";
+         port(node).phys_state = "3: Disabled";
+       },
+       Obstacle::kNotActive, "port state 1: DOWN (physical state 3: Disabled)", kStateRemedy},
+      {"state unreadable", [&](Inventory& node) { port(node).state = Unreadable{ENODEV}; }, Obstacle::kNotActive,
+       "port state ENODEV (physical state 5: LinkUp)", kStateRemedy},
+      {"armed is not active", [&](Inventory& node) { port(node).state = "3: ARMED"; }, Obstacle::kNotActive,
+       "port state 3: ARMED (physical state 5: LinkUp)", kStateRemedy},
+      {"link layer", [&](Inventory& node) { port(node).link_layer = "Unspecified"; }, Obstacle::kLinkLayer,
+       "link layer Unspecified: neither InfiniBand nor Ethernet", ""},
+      {"link layer unreadable", [&](Inventory& node) { port(node).link_layer = Unreadable{EINVAL}; },
+       Obstacle::kLinkLayer, "link layer EINVAL: neither InfiniBand nor Ethernet", ""},
+      {"no netlink",
+       [](Inventory& node) {
+         node.netdevs.clear();
+         node.net_error = "open netlink socket (protocol 0): Operation not permitted";
+       },
+       Obstacle::kAddressesUnknown,
+       "addresses of this network namespace are unknown: open netlink socket (protocol 0): Operation not permitted",
+       "allow AF_NETLINK sockets in the seccomp profile"},
+      {"table unreadable",
+       [&](Inventory& node) {
+         port(node).gids.clear();
+         port(node).gids_error = ENODEV;
+       },
+       Obstacle::kTableUnreadable, "GID table cannot be read: No such device", ""},
+      {"empty table",
+       [&](Inventory& node) {
+         port(node).gids.clear();
+         node.netdevs.resize(1);
+       },
+       Obstacle::kNoNetdev, "no netdev of this HCA in this network namespace, its GID table has nothing of ours",
+       kNetdevRemedy},
+      {"netdev without address",
+       [&](Inventory& node) {
+         port(node).gids.clear();
+         port(node).netdev = "rail0";
+         node.netdevs[1].addresses.clear();
+       },
+       Obstacle::kNoNetdev, "no GID for an address of rail0", "give rail0 an address"},
+      {"foreign", [](Inventory& node) { node.netdevs.resize(1); }, Obstacle::kForeign,
+       "no GID of this network namespace: index 2 is 10.1.0.1, an address of another one", kNetdevRemedy},
+      {"foreign although the name is ours",
+       [&](Inventory& node) {
+         port(node).gids[3].ndev = fabric::Attr<std::string>("eth0");
+         node.netdevs.resize(1);
+       },
+       Obstacle::kForeign, "no GID of this network namespace: index 2 is 10.1.0.1, an address of another one",
+       kNetdevRemedy},
+      {"no carrier", [](Inventory& node) { node.netdevs[1].carrier = 0; }, Obstacle::kNetdevDown,
+       "GID 3 is 10.1.0.1 of rail0, which is down or has no carrier", "ip link set rail0 up"},
+      {"down netdev", [](Inventory& node) { node.netdevs[1].carrier = Unreadable{EINVAL}; }, Obstacle::kNetdevDown,
+       "GID 3 is 10.1.0.1 of rail0, which is down or has no carrier", "ip link set rail0 up"},
+      {"type unreadable", [&](Inventory& node) { port(node).gids = {unreadable(3, "10.1.0.1", EINVAL)}; },
+       Obstacle::kTypeUnreadable, "type of GID 3 (10.1.0.1) cannot be read", ""},
+      {"only v1", [&](Inventory& node) { port(node).gids = {v1(2, "10.1.0.1")}; }, Obstacle::kOnlyV1,
+       "only RoCE v1 (or iWARP) GIDs, e.g. index 2", "switch the HCA to RoCE v2"},
+      {"zero GIDs are no GIDs",
+       [&](Inventory& node) {
+         port(node).gids = {v2(0, "::")};
+         node.netdevs.resize(1);
+       },
+       Obstacle::kNoNetdev, "no netdev of this HCA in this network namespace, its GID table has nothing of ours",
+       kNetdevRemedy},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.name);
+    Inventory node = rails(1);
+    row.change(node);
+    const auto candidates = find_candidates(node, {});
+    ASSERT_EQ(candidates.size(), 1U);
+    EXPECT_EQ(candidates[0].obstacle, row.obstacle);
+    EXPECT_EQ(candidates[0].reason, row.reason);
+    EXPECT_EQ(candidates[0].remedy, row.remedy);
+    EXPECT_EQ(candidates[0].usable(), row.obstacle == Obstacle::kNone);
+  }
+}
+
+TEST(Obstacles, FiltersSayWhatThereIsInstead) {
+  struct Row {
+    const char* name;
+    GidFilter filter;
+    std::string reason;  // empty: usable
+  };
+  const std::vector<Row> rows = {
+      {"cidr",
+       {{*fabric::parse_cidr("172.16.0.0/12")}, std::nullopt, true},
+       "no GID that the options allow (172.16.0.0/12): it has 10.1.0.1"},
+      {"cidr and family",
+       {{*fabric::parse_cidr("172.16.0.0/12")}, fabric::Family::kIpv4, false},
+       "no GID that the options allow (172.16.0.0/12, IPv4, not link-local): it has 10.1.0.1"},
+      {"any of two",
+       {{*fabric::parse_cidr("172.16.0.0/12"), *fabric::parse_cidr("10.1.0.0/16")}, std::nullopt, true},
+       ""},
+      {"family 6 has link-local", {{}, fabric::Family::kIpv6, true}, ""},
+      {"family 6 without link-local",
+       {{}, fabric::Family::kIpv6, false},
+       "no GID that the options allow (IPv6, not link-local): it has 10.1.0.1"},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.name);
+    const Inventory node = rails(1);
+    const auto candidates = find_candidates(node, row.filter);
+    EXPECT_EQ(candidates[0].usable(), row.reason.empty());
+    EXPECT_EQ(candidates[0].reason, row.reason);
+  }
+}
+
+TEST(Candidates, RankGidsAndTakeTheLowestIndex) {
+  Inventory node = rails(1);
+  node.netdevs[1] = netdev("rail0", {"10.1.0.1", "10.1.0.2", "fd00::1", "fe80::1"});
+  node.hcas[0].ports[0].gids = {v2(0, "fe80::1"), v1(1, "10.1.0.1"), v2(2, "192.168.9.9"),
+                                v2(4, "fd00::1"), v2(6, "10.1.0.2"), v2(8, "10.1.0.1")};
+  const auto candidates = find_candidates(node, {});
+  const init::Candidate& candidate = candidates[0];
+  ASSERT_EQ(candidate.gids.size(), 4U);
+  EXPECT_EQ(candidate.best(GidRank::kIpv4)->index, 6U);
+  EXPECT_EQ(candidate.best(GidRank::kIpv6)->index, 4U);
+  EXPECT_EQ(candidate.best(GidRank::kLinkLocal)->index, 0U);
+  EXPECT_EQ(candidate.best(GidRank::kIpv4)->netdev, "rail0");
+  EXPECT_EQ(candidate.name(), "mlx5_0:1");
+}
+
+TEST(Candidates, AnAddressOfADownNetdevIsOursOnAnUpOne) {
+  Inventory node = rails(1);
+  node.netdevs.insert(node.netdevs.begin(), netdev("twin", {"10.1.0.1"}));
+  node.netdevs[0].carrier = 0;
+  EXPECT_TRUE(find_candidates(node, {})[0].usable());
+}
+
+TEST(Candidates, KnowTheNamesOfTheirNetdev) {
+  using Names = std::vector<std::string>;
+  Inventory node = rails(2);
+  EXPECT_EQ(find_candidates(node, {})[0].netdevs, Names{"rail0"});
+  node.hcas[0].ports[0].netdev = "pf0";
+  node.netdevs.push_back(netdev("pf0", {}));
+  node.netdevs.back().master = "bond0";
+  node.netdevs.push_back(netdev("bond0", {}));
+  EXPECT_EQ(find_candidates(node, {})[0].netdevs, (Names{"pf0", "rail0", "bond0"}));
+  node.netdevs.back().master = "pf0";  // masters that name each other
+  EXPECT_EQ(find_candidates(node, {})[0].netdevs, (Names{"pf0", "rail0", "bond0"}));
+}
+
+TEST(Candidates, TwoPortsOfOneFunctionHaveTheirOwnNetdevs) {
+  Inventory node = rails(1);
+  node.hcas[0].ports.push_back(test_support::infiniband_port(2));
+  node.netdevs.push_back(netdev("ib1", {}));
+  node.netdevs.back().pci = node.hcas[0].pci;
+  node.netdevs.back().dev_port = 1;
+  const auto candidates = find_candidates(node, {});
+  ASSERT_EQ(candidates.size(), 2U);
+  EXPECT_EQ(candidates[1].netdevs, (std::vector<std::string>{"ib1"}));
+}
+
+TEST(CountUsableHcas, CountsHcasNotPorts) {
+  Inventory node = rails(3);
+  node.hcas[0].ports.push_back(test_support::infiniband_port(2));
+  node.hcas[1].accessible = false;
+  EXPECT_EQ(init::count_usable_hcas(find_candidates(node, {})), 2U);
+}
+
+}  // namespace

@@ -1,0 +1,282 @@
+// Each step of the choice, what overrides it, and that the steps come in their order.
+#include "init/choice.hpp"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "support/inventories.hpp"
+
+namespace {
+
+using fabric::Inventory;
+using init::Choice;
+using init::GidRank;
+using test_support::rails;
+
+using Names = std::vector<std::string>;
+
+struct Chosen {
+  Names ports;
+  Names reasons;  // "mlx5_0:1: why", of those left out
+  Choice choice;
+};
+
+Chosen choose(const Inventory& node, const char* hcas = nullptr, const char* kept = nullptr) {
+  init::ChoiceRules rules;
+  if (hcas) rules.hcas = *init::parse_selectors(hcas);
+  if (kept) rules.kept_hcas = init::nccl::parse_hca_list(kept);
+  const auto candidates = init::find_candidates(node, {});
+  Chosen chosen;
+  chosen.choice = choose_ports(node, candidates, rules);
+  for (const std::size_t i : chosen.choice.ports)
+    chosen.ports.push_back(candidates[i].name());
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    const bool taken =
+        std::find(chosen.choice.ports.begin(), chosen.choice.ports.end(), i) != chosen.choice.ports.end();
+    EXPECT_EQ(taken, chosen.choice.drop_reasons[i].empty()) << "every port left out has a reason, and no other";
+    if (!taken) chosen.reasons.push_back(candidates[i].name() + ": " + chosen.choice.drop_reasons[i]);
+  }
+  return chosen;
+}
+
+void make_infiniband(Inventory& node, std::size_t index, const char* rate = "400 Gb/sec (4X NDR)") {
+  node.hcas[index].ports[0] = test_support::infiniband_port();
+  node.hcas[index].ports[0].rate = rate;
+}
+
+void set_rate(Inventory& node, std::size_t index, const char* rate) {
+  node.hcas[index].ports[0].rate = rate;
+}
+
+// Puts HCAs on functions of one slot.
+void share_slot(Inventory& node, std::initializer_list<std::size_t> indices) {
+  unsigned function = 0;
+  for (const std::size_t index : indices)
+    node.hcas[index].pci = fmt::format("0000:7f:00.{}", function++);
+}
+
+TEST(Choice, TakesAllUsablePorts) {
+  Inventory node = rails(3);
+  node.hcas[1].accessible = false;
+  const Chosen chosen = choose(node);
+  EXPECT_EQ(chosen.ports, (Names{"mlx5_0:1", "mlx5_2:1"}));
+  EXPECT_EQ(chosen.reasons, Names{"mlx5_1:1: no device node /dev/infiniband/uverbs1 in this container"});
+  EXPECT_EQ(chosen.choice.rank, GidRank::kIpv4);
+  EXPECT_TRUE(choose(Inventory{}).ports.empty());
+}
+
+TEST(Choice, AnOpenEfaDeviceEndsIt) {
+  Inventory node = rails(2);
+  node.hcas[0].driver = "efa";
+  node.hcas[0].ports[0].link_layer = "Unspecified";
+  Chosen chosen = choose(node, "mlx5_1", "=mlx5_1");
+  EXPECT_TRUE(chosen.choice.efa);
+  EXPECT_EQ(chosen.reasons, (Names{"mlx5_0:1: EFA device: NCCL drives it through aws-ofi-nccl, not through NCCL_IB_*",
+                                   "mlx5_1:1: an EFA device is the fabric of this machine"}));
+  node.hcas[0].accessible = false;
+  chosen = choose(node);
+  EXPECT_FALSE(chosen.choice.efa) << "one that this container cannot open is not its fabric";
+  EXPECT_EQ(chosen.ports, Names{"mlx5_1:1"});
+}
+
+TEST(Choice, ManagementFunctionsAreSetAside) {
+  Inventory node = rails(6);
+  share_slot(node, {2, 3, 4, 5});
+  Chosen chosen = choose(node);
+  EXPECT_EQ(chosen.ports, (Names{"mlx5_0:1", "mlx5_1:1"}));
+  EXPECT_EQ(chosen.reasons[0], "mlx5_2:1: management function (four or more HCAs of one PCI slot); --hca takes it");
+  EXPECT_EQ(chosen.choice.warnings,
+            Names{"mlx5_2:1, mlx5_3:1, mlx5_4:1, mlx5_5:1 set aside as management functions (four or more HCAs of one "
+                  "PCI slot), though link layer and rate are those of the chosen ports; --hca takes them"});
+  EXPECT_EQ(choose(node, "mlx5_*").ports.size(), 6U) << "the operator's list overrides it";
+  EXPECT_EQ(choose(node, "^mlx5_0").ports, Names{"mlx5_1:1"}) << "a list of what to leave out does not";
+  EXPECT_EQ(choose(node, nullptr, "=mlx5_2:1,mlx5_3:1").ports, (Names{"mlx5_2:1", "mlx5_3:1"}));
+}
+
+TEST(Choice, OtherManagementFunctionsNeedNoWarning) {
+  Inventory node = rails(6);
+  share_slot(node, {2, 3, 4, 5});
+  for (std::size_t i = 2; i < 6; ++i)
+    set_rate(node, i, "100 Gb/sec (4X EDR)");
+  EXPECT_TRUE(choose(node).choice.warnings.empty());
+}
+
+TEST(Choice, WhatLooksLikeManagementAndIsNot) {
+  Inventory vfs = rails(6);
+  share_slot(vfs, {2, 3, 4, 5});
+  for (std::size_t i = 2; i < 6; ++i)
+    vfs.hcas[i].physfn = "0000:7f:00.0";
+  EXPECT_EQ(choose(vfs).ports.size(), 6U) << "VFs of one card";
+
+  Inventory dual = rails(6);
+  share_slot(dual, {2, 3, 4});
+  EXPECT_EQ(choose(dual).ports.size(), 6U) << "three functions";
+
+  Inventory quad = rails(4);
+  share_slot(quad, {0, 1, 2, 3});
+  EXPECT_EQ(choose(quad).ports.size(), 4U) << "a quad-port NIC that is all there is";
+
+  Inventory partly = rails(6);
+  share_slot(partly, {2, 3, 4, 5});
+  partly.hcas[5].accessible = false;
+  EXPECT_EQ(choose(partly).ports.size(), 5U) << "only three of them are usable";
+
+  Inventory subfunctions = rails(6);
+  for (std::size_t i = 2; i < 6; ++i)
+    subfunctions.hcas[i].pci = "0000:7f:00.0";
+  EXPECT_EQ(choose(subfunctions).ports.size(), 6U) << "sub-functions of one function";
+}
+
+TEST(Choice, TheLinkLayerWithMoreRateWins) {
+  Inventory node = rails(4);
+  make_infiniband(node, 0);
+  Chosen chosen = choose(node);
+  EXPECT_EQ(chosen.ports, (Names{"mlx5_1:1", "mlx5_2:1", "mlx5_3:1"}));
+  EXPECT_EQ(chosen.reasons,
+            Names{"mlx5_0:1: NCCL cannot mix link layers, and Ethernet has the higher total rate (1200 to 400 Gb/s)"});
+  make_infiniband(node, 1);
+  chosen = choose(node);
+  EXPECT_EQ(chosen.ports, (Names{"mlx5_0:1", "mlx5_1:1"})) << "InfiniBand on a tie";
+  EXPECT_FALSE(chosen.choice.rank) << "no GID index on InfiniBand";
+  EXPECT_EQ(choose(node, "mlx5_1,mlx5_2,mlx5_3").ports, (Names{"mlx5_2:1", "mlx5_3:1"})) << "NCCL cannot mix them";
+  EXPECT_EQ(choose(node, nullptr, "=mlx5_1,mlx5_2").ports.size(), 2U) << "a kept list defines the ports";
+}
+
+TEST(Choice, OnlyTheHighestRate) {
+  Inventory node = rails(3);
+  set_rate(node, 1, "25 Gb/sec (1X EDR)");
+  Chosen chosen = choose(node);
+  EXPECT_EQ(chosen.ports, (Names{"mlx5_0:1", "mlx5_2:1"}));
+  EXPECT_EQ(chosen.reasons, Names{"mlx5_1:1: 25 Gb/s is below the highest rate, 400 Gb/s; --hca takes it"});
+  EXPECT_EQ(choose(node, "mlx5_1,mlx5_2").ports, (Names{"mlx5_1:1", "mlx5_2:1"}));
+  set_rate(node, 0, "2.5 Gb/sec (1X SDR)");
+  set_rate(node, 2, "10 Gb/sec (1X QDR)");
+  EXPECT_EQ(choose(node, "^mlx5_1").ports, Names{"mlx5_2:1"}) << "rates are decimals, not text";
+  for (std::size_t i = 0; i < 3; ++i)
+    node.hcas[i].ports[0].rate = fabric::Unreadable{EINVAL};
+  EXPECT_EQ(choose(node).ports.size(), 3U) << "unknown rates are one class";
+}
+
+TEST(Choice, HardwareBeforeSoftware) {
+  Inventory node = rails(2);
+  node.hcas[0].driver = "rdma_rxe";
+  node.hcas[0].pci.reset();
+  Chosen chosen = choose(node);
+  EXPECT_EQ(chosen.ports, Names{"mlx5_1:1"});
+  EXPECT_EQ(chosen.reasons, Names{"mlx5_0:1: software RDMA device, and there is hardware"});
+  EXPECT_EQ(choose(node, "mlx5_0").ports, Names{"mlx5_0:1"});
+  node.hcas[1] = node.hcas[0];
+  EXPECT_EQ(choose(node).ports.size(), 2U) << "software is all there is";
+}
+
+// Rails with these addresses besides the link-local ones.
+Inventory with_addresses(std::initializer_list<std::vector<const char*>> rails_addresses) {
+  Inventory node = rails(static_cast<unsigned>(rails_addresses.size()));
+  std::size_t i = 0;
+  for (const auto& addresses : rails_addresses) {
+    auto& own = node.netdevs[i + 1].addresses;
+    auto& gids = node.hcas[i].ports[0].gids;
+    own.erase(own.begin());  // the IPv4 address, link-local stays
+    gids.resize(2);
+    for (const char* text : addresses) {
+      own.push_back({test_support::address(text), 64, text});
+      gids.push_back(test_support::v2(static_cast<unsigned>(gids.size()), text));
+    }
+    ++i;
+  }
+  return node;
+}
+
+TEST(Choice, TheFamilyThatCoversMostPorts) {
+  Chosen chosen = choose(with_addresses({{"10.0.0.1", "fd00::1"}, {"fd00::2"}, {"10.0.0.3"}}));
+  EXPECT_EQ(chosen.choice.rank, GidRank::kIpv4) << "IPv4 on a tie";
+  EXPECT_EQ(chosen.reasons, Names{"mlx5_1:1: no IPv4 GID of RoCE v2, and IPv4 covers most ports"});
+
+  chosen = choose(with_addresses({{"10.0.0.1", "fd00::1"}, {"fd00::2"}, {"fd00::3"}}));
+  EXPECT_EQ(chosen.choice.rank, GidRank::kIpv6);
+  EXPECT_EQ(chosen.ports.size(), 3U);
+
+  chosen = choose(with_addresses({{"10.0.0.1"}, {"fd00::2"}, {"fd00::3"}}));
+  EXPECT_EQ(chosen.reasons, Names{"mlx5_0:1: no IPv6 GID of RoCE v2, and IPv6 covers most ports"});
+
+  chosen = choose(with_addresses({{}, {"10.0.0.1"}}));
+  EXPECT_EQ(chosen.ports, Names{"mlx5_1:1"}) << "link-local only when no port has better";
+  EXPECT_EQ(choose(with_addresses({{}, {"10.0.0.1"}}), "mlx5_*").ports, Names{"mlx5_1:1"});
+
+  chosen = choose(with_addresses({{}, {}}));
+  EXPECT_EQ(chosen.choice.rank, GidRank::kLinkLocal);
+  EXPECT_EQ(chosen.ports.size(), 2U);
+}
+
+TEST(Choice, TheNicOfTheDefaultRouteIsLeftOut) {
+  Inventory node = rails(3);
+  node.routes = {{"default", "rail1", 254}};
+  Chosen chosen = choose(node);
+  EXPECT_EQ(chosen.ports, (Names{"mlx5_0:1", "mlx5_2:1"}));
+  EXPECT_EQ(chosen.reasons,
+            Names{"mlx5_1:1: rail1 carries the default route, so it is the front-end NIC; --hca takes it"});
+  EXPECT_EQ(choose(node, "mlx5_1,mlx5_2").ports, (Names{"mlx5_1:1", "mlx5_2:1"}));
+  EXPECT_EQ(choose(node, "mlx5_1").ports, Names{"mlx5_1:1"});
+  node.routes = {{"default", "rail1", 100}};
+  EXPECT_EQ(choose(node).ports.size(), 3U) << "a policy route of a rail";
+  node.routes.reset();
+  EXPECT_EQ(choose(node).ports.size(), 3U) << "routes are not known";
+
+  Inventory single = rails(1);
+  single.routes = {{"0.0.0.0/0", "rail0", 254}};
+  EXPECT_EQ(choose(single).ports.size(), 1U) << "nothing else remains";
+}
+
+TEST(Choice, ABondWithTheDefaultRouteIsItsSlavesNic) {
+  Inventory node = rails(2);
+  node.netdevs[1].master = "bond0";
+  node.netdevs.push_back(test_support::netdev("bond0", {"172.16.0.1"}));
+  node.routes = {{"::/0", "bond0", 254}};
+  EXPECT_EQ(choose(node).ports, Names{"mlx5_1:1"});
+}
+
+TEST(Choice, AListNeverMakesAPortUsable) {
+  Inventory node = rails(2);
+  node.hcas[0].ports[0].state = "1: DOWN";
+  EXPECT_TRUE(choose(node, "mlx5_0").ports.empty());
+  EXPECT_EQ(choose(node, "mlx5_0").reasons[1], "mlx5_1:1: --hca mlx5_0 leaves it out");
+  EXPECT_EQ(choose(node, nullptr, "=mlx5_0").reasons[1], "mlx5_1:1: NCCL_IB_HCA, which is already set, leaves it out");
+}
+
+// Usability, management, link layer, rate, software, family, default route: what a step leaves out has no say later.
+TEST(Choice, StepsComeInTheirOrder) {
+  // The fast management functions do not decide the link layer.
+  Inventory node = rails(8);
+  share_slot(node, {4, 5, 6, 7});
+  for (std::size_t i = 4; i < 8; ++i)
+    make_infiniband(node, i, "800 Gb/sec (4X XDR)");
+  EXPECT_EQ(choose(node).ports.size(), 4U);
+  EXPECT_EQ(choose(node).ports[0], "mlx5_0:1");
+
+  // Four slow InfiniBand ports outweigh one fast Ethernet port: link layer by total, then rate.
+  node = rails(5);
+  for (std::size_t i = 1; i < 5; ++i)
+    make_infiniband(node, i, "200 Gb/sec (4X HDR)");
+  EXPECT_EQ(choose(node).ports.size(), 4U);
+
+  // A software device of the highest rate beats slower hardware by rate, before hardware is preferred.
+  node = rails(2);
+  node.hcas[0].driver = "rdma_rxe";
+  node.hcas[0].pci.reset();
+  set_rate(node, 1, "100 Gb/sec (4X EDR)");
+  EXPECT_EQ(choose(node).ports, Names{"mlx5_0:1"});
+
+  // The family is counted among what rate has left, not among all.
+  node = with_addresses({{"10.0.0.1"}, {"fd00::2"}, {"fd00::3"}});
+  set_rate(node, 1, "100 Gb/sec (4X EDR)");
+  set_rate(node, 2, "100 Gb/sec (4X EDR)");
+  EXPECT_EQ(choose(node).choice.rank, GidRank::kIpv4);
+
+  // The default route's NIC is dropped only if others remain after the family.
+  node = with_addresses({{"10.0.0.1", "10.0.0.9"}, {"fd00::2"}});
+  node.routes = {{"default", "rail0", 254}};
+  EXPECT_EQ(choose(node).ports, Names{"mlx5_0:1"});
+}
+
+}  // namespace

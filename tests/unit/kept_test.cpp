@@ -1,0 +1,285 @@
+// Values that are set already: what is found wrong about them, and what the decision makes of it.
+#include "init/kept.hpp"
+
+#include <gtest/gtest.h>
+
+#include "init/decision.hpp"
+#include "support/inventories.hpp"
+
+namespace {
+
+using fabric::Inventory;
+using init::check_gid_index;
+using init::check_hca_list;
+using init::decide;
+using init::Decision;
+using init::find_setting;
+using init::Policy;
+using init::Settings;
+using init::Status;
+using test_support::rails;
+using test_support::v1;
+using test_support::v2;
+
+std::string problem_of_list(const char* value, const Inventory& node) {
+  return check_hca_list(value, init::find_candidates(node, {}), init::nccl::kNewest).value_or("");
+}
+
+TEST(CheckHcaList, FindsWhatIsWrong) {
+  Inventory node = rails(12);
+  node.hcas[2].ports[0].state = "1: DOWN";
+  node.hcas[3].accessible = false;
+  node.hcas[4].ports[0].gids = {v1(0, "10.1.4.1")};
+  struct Row {
+    const char* value;
+    const char* problem;
+  };
+  const std::vector<Row> rows = {
+      {"=mlx5_0:1,mlx5_1:1", ""},
+      {"=mlx5_0", ""},
+      {"mlx5_11", ""},
+      {"^=mlx5_4", ""},
+      {"=mlx5_99", "selects no port of this machine"},
+      {"=mlx5_0, mlx5_1", ""},
+      {"= mlx5_0", "selects no port of this machine"},
+      {"=mlx5_0:0", "selects no port of this machine"},
+      {"none", "selects no port of this machine"},
+      {"^mlx5", "selects no port of this machine"},
+      {"=mlx5_2", "selects no usable port"},
+      {"=mlx5_3", "selects no usable port"},
+      {"=mlx5_2,mlx5_0", ""},
+      {"mlx5_1", "also takes mlx5_10, mlx5_11, because NCCL compares prefixes; begin the value with `=`"},
+      {"mlx5_1,mlx5_10", "also takes mlx5_11, because NCCL compares prefixes; begin the value with `=`"},
+      {"mlx5_1,mlx5_10,mlx5_11", ""},
+      {"=mlx5_0,mlx5_4", "takes mlx5_4:1, which cannot be used: only RoCE v1 (or iWARP) GIDs, e.g. index 0"},
+      {"mlx5", "takes mlx5_4:1, which cannot be used: only RoCE v1 (or iWARP) GIDs, e.g. index 0"},
+      {"^mlx5_1", "takes mlx5_4:1, which cannot be used: only RoCE v1 (or iWARP) GIDs, e.g. index 0"},
+  };
+  for (const Row& row : rows)
+    EXPECT_EQ(problem_of_list(row.value, node), row.problem) << row.value;
+  EXPECT_EQ(problem_of_list("=mlx5_0", Inventory{}), "selects no port of this machine");
+}
+
+TEST(CheckGidIndex, DescribesTheSlot) {
+  Inventory node = rails(2);
+  node.hcas[0].ports[0].gids.push_back(v2(5, "192.168.9.9"));
+  node.hcas[0].ports[0].gids.push_back(test_support::unreadable(6, "10.1.0.1", EINVAL));
+  const auto candidates = init::find_candidates(node, {});
+  const auto problem = [&](long index) {
+    bool unknown = false;
+    const auto text = check_gid_index(index, {&candidates[0], &candidates[1]}, unknown);
+    EXPECT_FALSE(unknown);
+    return text.value_or("");
+  };
+  const std::string end = ", not a RoCE v2 address of this network namespace";
+  EXPECT_EQ(problem(3), "");
+  EXPECT_EQ(problem(0), "GID 0 of mlx5_0:1 is fe80::a288:c2ff:fe10:1 (IB/RoCE v1)" + end);
+  EXPECT_EQ(problem(5), "GID 5 of mlx5_0:1 is 192.168.9.9 (RoCE v2)" + end);
+  EXPECT_EQ(problem(6), "GID 6 of mlx5_0:1 is 10.1.0.1 (type unreadable)" + end);
+  EXPECT_EQ(problem(7), "GID 7 of mlx5_0:1 is empty" + end);
+}
+
+TEST(CheckGidIndex, SaysWhenTheTableIsNotKnown) {
+  Inventory node = rails(1);
+  node.hcas[0].ports[0].gids_complete = false;
+  const auto candidates = init::find_candidates(node, {});
+  bool unknown = false;
+  EXPECT_FALSE(check_gid_index(9, {&candidates[0]}, unknown));
+  EXPECT_TRUE(unknown);
+}
+
+TEST(FindSetting, AnEmptyValueIsNoChoice) {
+  const Settings settings = {{"NCCL_A", {"", "environment"}}, {"NCCL_B", {"1", "environment"}}};
+  EXPECT_EQ(find_setting(settings, "NCCL_A"), nullptr);
+  EXPECT_EQ(find_setting(settings, "NCCL_C"), nullptr);
+  EXPECT_EQ(find_setting(settings, "NCCL_B")->value, "1");
+}
+
+// ---- what the decision makes of them
+
+Settings environment(std::initializer_list<std::pair<const char*, const char*>> variables) {
+  Settings settings;
+  for (const auto& [name, value] : variables)
+    settings[name] = {value, "environment"};
+  return settings;
+}
+
+std::string exported(const Decision& decision, const char* name) {
+  for (const auto& [known, value] : decision.env) {
+    if (known == name) return value;
+  }
+  return "(unset)";
+}
+
+// Two rails whose indices differ: 3 and 5.
+Inventory uneven() {
+  Inventory node = rails(2);
+  node.hcas[1].ports[0].gids = {v1(0, "fe80::a288:c2ff:fe10:2"), v1(4, "10.1.1.1"), v2(5, "10.1.1.1")};
+  return node;
+}
+
+Policy overriding() {
+  Policy policy;
+  policy.override_wrong = true;
+  return policy;
+}
+
+TEST(KeptValues, RightOnesAreKeptInSilence) {
+  const auto decision = decide(rails(2), environment({{"NCCL_IB_HCA", "=mlx5_1"}, {"NCCL_IB_GID_INDEX", "3"}}), {});
+  EXPECT_EQ(decision.status, Status::kOk);
+  EXPECT_EQ(exported(decision, "NCCL_IB_HCA"), "(unset)");
+  EXPECT_EQ(exported(decision, "NCCL_IB_GID_INDEX"), "(unset)");
+  EXPECT_EQ(exported(decision, "UCX_NET_DEVICES"), "mlx5_1:1,rail1") << "the kept list defines the ports";
+  EXPECT_FALSE(decision.kept.at("NCCL_IB_HCA").problem);
+  EXPECT_EQ(decision.kept.at("NCCL_IB_GID_INDEX").source, "environment");
+}
+
+TEST(KeptValues, AWrongIndexIsSaidAndReplacedOnDemand) {
+  Inventory node = rails(2);
+  for (fabric::Hca& hca : node.hcas)
+    hca.ports[0].gids[3].index = 7;
+  const Settings settings = environment({{"NCCL_IB_GID_INDEX", "3"}});
+  auto decision = decide(node, settings, {});
+  EXPECT_EQ(decision.status, Status::kOkWarn);
+  EXPECT_EQ(decision.warnings,
+            std::vector<std::string>{"NCCL_IB_GID_INDEX=3 (environment): GID 3 of mlx5_0:1 is empty, not a RoCE v2 "
+                                     "address of this network namespace; kept, --override replaces it"});
+  EXPECT_EQ(exported(decision, "NCCL_IB_GID_INDEX"), "(unset)");
+  EXPECT_FALSE(decision.refusal);
+
+  Policy strict;
+  strict.strict = true;
+  EXPECT_TRUE(decide(node, settings, strict).refusal);
+
+  decision = decide(node, settings, overriding());
+  EXPECT_EQ(decision.status, Status::kOk);
+  EXPECT_EQ(exported(decision, "NCCL_IB_GID_INDEX"), "7");
+  EXPECT_TRUE(decision.kept.empty());
+
+  strict.override_wrong = true;
+  EXPECT_FALSE(decide(node, settings, strict).refusal) << "what is replaced is not kept";
+}
+
+TEST(KeptValues, OverrideReplacesWhateverIsWrong) {
+  struct Row {
+    const char* name;
+    const char* value;
+    const char* replaced_by;
+  };
+  const std::vector<Row> rows = {
+      {"NCCL_IB_GID_INDEX", "3", "-1"},
+      {"NCCL_IB_GID_INDEX", "auto", "-1"},
+      {"NCCL_IB_ADDR_RANGE", "172.31.0.0/16", "0.0.0.0/0"},
+      {"NCCL_IB_ROCE_VERSION_NUM", "1", "2"},
+      {"NCCL_IB_ADDR_FAMILY", "AF_INET6", "AF_INET"},
+      {"UCX_IB_GID_INDEX", "9", "auto"},
+      {"NVSHMEM_IB_GID_INDEX", "9", "-1"},
+      {"NCCL_IB_HCA", "=mlx5_9", "=mlx5_0:1,mlx5_1:1"},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(fmt::format("{}={}", row.name, row.value));
+    const Settings settings = environment({{row.name, row.value}});
+    const auto kept = decide(uneven(), settings, {});
+    ASSERT_TRUE(kept.kept.contains(row.name));
+    EXPECT_TRUE(kept.kept.at(row.name).problem);
+    EXPECT_NE(kept.status, Status::kOk);
+    EXPECT_EQ(exported(kept, row.name), "(unset)");
+    const auto replaced = decide(uneven(), settings, overriding());
+    EXPECT_EQ(exported(replaced, row.name), row.replaced_by);
+    EXPECT_FALSE(replaced.kept.contains(row.name));
+  }
+}
+
+TEST(KeptValues, RightRulesOfNcclsChoiceAreNoProblem) {
+  for (const auto& [name, value] :
+       std::vector<std::pair<const char*, const char*>>{{"NCCL_IB_ADDR_RANGE", "10.1.0.0/16"},
+                                                        {"NCCL_IB_ROCE_VERSION_NUM", "2"},
+                                                        {"NCCL_IB_ADDR_FAMILY", "AF_INET"},
+                                                        {"NCCL_IB_GID_INDEX", "-1"},
+                                                        {"UCX_IB_GID_INDEX", "auto"}}) {
+    SCOPED_TRACE(name);
+    const auto decision = decide(uneven(), environment({{name, value}}), {});
+    EXPECT_FALSE(decision.kept.at(name).problem);
+    EXPECT_EQ(decision.ports.size(), 2U);
+    EXPECT_TRUE(decision.ports[0].used && decision.ports[1].used);
+  }
+}
+
+TEST(KeptValues, RulesDoNotMatterWhereAnIndexIsExported) {
+  const auto decision = decide(rails(2), environment({{"NCCL_IB_ROCE_VERSION_NUM", "1"}}), {});
+  EXPECT_EQ(decision.status, Status::kOk);
+  EXPECT_EQ(exported(decision, "NCCL_IB_GID_INDEX"), "3");
+}
+
+TEST(KeptValues, WhatIsNotWrittenIsNotReplaced) {
+  Policy policy = overriding();
+  policy.exports = {};
+  const auto decision = decide(uneven(), environment({{"NCCL_IB_GID_INDEX", "9"}}), policy);
+  EXPECT_TRUE(decision.env.empty());
+  ASSERT_TRUE(decision.kept.contains("NCCL_IB_GID_INDEX"));
+  EXPECT_EQ(decision.status, Status::kOkWarn);
+}
+
+TEST(KeptValues, AKeptMinusOneIsHeldAgainstWhatNcclChooses) {
+  Inventory node = rails(2);  // equal indices, but a foreign address in front of each
+  for (fabric::Hca& hca : node.hcas)
+    hca.ports[0].gids = {
+        v1(0, "fe80::9"), v2(1, "192.168.9.9"),
+        v2(3, hca.ports[0].gids[3].gid == test_support::address("10.1.0.1") ? "10.1.0.1" : "10.1.1.1")};
+  const auto decision = decide(node, environment({{"NCCL_IB_GID_INDEX", "-1"}}), {});
+  EXPECT_NE(decision.status, Status::kNone);
+  EXPECT_EQ(exported(decision, "NCCL_IB_ADDR_RANGE"), "10.1.0.0/23") << "which makes NCCL's own choice right";
+  EXPECT_TRUE(decision.ports[0].used && decision.ports[1].used);
+}
+
+TEST(KeptValues, EmptyOnesAreReplacedLikeUnsetOnes) {
+  const auto decision = decide(rails(1), environment({{"NCCL_IB_HCA", ""}, {"NCCL_IB_GID_INDEX", ""}}), {});
+  EXPECT_EQ(exported(decision, "NCCL_IB_HCA"), "=mlx5_0:1");
+  EXPECT_EQ(exported(decision, "NCCL_IB_GID_INDEX"), "3");
+  EXPECT_EQ(decision.status, Status::kOk);
+}
+
+TEST(KeptValues, OthersAreShownUnchecked) {
+  const auto decision = decide(
+      rails(1), environment({{"NCCL_IB_TC", "106"}, {"NCCL_SOCKET_IFNAME", "eth0"}, {"NCCL_DEBUG", "INFO"}}), {});
+  EXPECT_TRUE(decision.kept.contains("NCCL_IB_TC"));
+  EXPECT_TRUE(decision.kept.contains("NCCL_SOCKET_IFNAME"));
+  EXPECT_FALSE(decision.kept.contains("NCCL_DEBUG"));
+  EXPECT_EQ(decision.status, Status::kOk);
+}
+
+TEST(Decision, VersionOfTheImage) {
+  const auto warned = decide(uneven(), environment({{"NCCL_VERSION", "2.20.5-1"}}), {});
+  ASSERT_EQ(warned.warnings.size(), 2U);
+  EXPECT_NE(warned.warnings[1].find("NCCL 2.20.5 (NCCL_VERSION)"), std::string::npos) << warned.warnings[1];
+  Policy policy;
+  policy.nccl_version = init::nccl::Version{2, 27, 0};
+  EXPECT_EQ(decide(uneven(), environment({{"NCCL_VERSION", "2.20.5-1"}}), policy).warnings.size(), 1U)
+      << "--nccl-version overrides it";
+  EXPECT_EQ(decide(rails(2), environment({{"NCCL_VERSION", "2.18.1"}}), {}).status, Status::kOk)
+      << "an explicit index is right under every version";
+  EXPECT_EQ(decide(uneven(), environment({{"NCCL_VERSION", "garbage"}}), {}).warnings.size(), 1U);
+}
+
+TEST(Decision, RequireCountsBeforeTheChoice) {
+  Inventory node = rails(3);
+  node.hcas[2].ports[0].rate = "25 Gb/sec (1X EDR)";
+  Policy policy;
+  policy.require = 3;
+  EXPECT_FALSE(decide(node, {}, policy).refusal) << "the slow one counts though it is not chosen";
+  policy.require = 4;
+  const auto refused = decide(node, {}, policy);
+  EXPECT_EQ(refused.refusal, "--require 4: only 3 HCAs with a usable port");
+  node.hcas[1].accessible = false;
+  policy.require = 3;
+  EXPECT_EQ(decide(node, {}, policy).refusal,
+            "--require 3: only 2 HCAs with a usable port: mlx5_1:1: no device node /dev/infiniband/uverbs1 in this "
+            "container");
+  policy.require = 1;
+  Inventory none;
+  none.rdma_error = ENOENT;
+  EXPECT_EQ(decide(none, {}, policy).refusal,
+            "--require 1: only 0 HCAs with a usable port: no RDMA device: /sys/class/infiniband has none");
+}
+
+}  // namespace

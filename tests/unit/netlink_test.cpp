@@ -1,0 +1,261 @@
+#include "fabric/netlink.hpp"
+
+#include <gtest/gtest.h>
+#include <linux/rtnetlink.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "fabric/netlink_socket.hpp"
+#include "fabric/rdma_netlink.hpp"
+
+namespace {
+
+using fabric::netlink::Attributes;
+using fabric::netlink::Bytes;
+using fabric::netlink::Message;
+
+using Buffer = std::vector<std::uint8_t>;
+
+// One attribute with a length of the caller's choice; padded to four bytes as the kernel does.
+void add(Buffer& buffer, unsigned type, const Buffer& value, int length = -1) {
+  const auto size = static_cast<std::uint16_t>(length >= 0 ? length : static_cast<int>(value.size()) + NLA_HDRLEN);
+  nlattr header{size, static_cast<std::uint16_t>(type)};
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(&header);
+  buffer.insert(buffer.end(), bytes, bytes + sizeof header);
+  buffer.insert(buffer.end(), value.begin(), value.end());
+  buffer.resize((buffer.size() + 3) / 4 * 4);
+}
+
+TEST(Attributes, AreFoundByType) {
+  Buffer buffer;
+  add(buffer, 1, {0x78, 0x56, 0x34, 0x12});
+  add(buffer, 2, {'e', 't', 'h', '0', 0});
+  add(buffer, 3, {7});
+  add(buffer, 4, {});
+  add(buffer, 5 | NLA_F_NESTED, {9});
+  add(buffer, 1, {1, 0, 0, 0});
+  const Attributes attributes{Bytes(buffer)};
+  EXPECT_EQ(attributes.u32(1), 0x12345678U) << "the first of two";
+  EXPECT_EQ(attributes.text(2), "eth0");
+  EXPECT_EQ(attributes.u8(3), 7);
+  EXPECT_TRUE(attributes.has(4));
+  EXPECT_FALSE(attributes.u8(4));
+  EXPECT_FALSE(attributes.text(4));
+  EXPECT_EQ(attributes.u8(5), 9) << "flags are no part of the type";
+  EXPECT_FALSE(attributes.has(6));
+  EXPECT_FALSE(attributes.u32(3)) << "too short for the asked size";
+}
+
+TEST(Attributes, TextWithoutItsZeroEndsWithTheAttribute) {
+  Buffer buffer;
+  add(buffer, 1, {'a', 'b', 'c', 'd'});
+  add(buffer, 2, {'a', 0, 'c', 'd'});
+  const Attributes attributes{Bytes(buffer)};
+  EXPECT_EQ(attributes.text(1), "abcd");
+  EXPECT_EQ(attributes.text(2), "a");
+}
+
+TEST(Attributes, MalformedLengthsEndTheWalk) {
+  for (const int length : {0, 1, 3, 9, 100, 65535}) {
+    SCOPED_TRACE(length);
+    Buffer buffer;
+    add(buffer, 1, {1, 0, 0, 0});
+    add(buffer, 2, {2, 0, 0, 0}, length);
+    const Attributes attributes{Bytes(buffer)};
+    EXPECT_EQ(attributes.u32(1), 1U) << "what came before stays";
+    EXPECT_FALSE(attributes.has(2));
+  }
+}
+
+TEST(Attributes, EveryCutIsSafe) {
+  Buffer buffer;
+  add(buffer, 1, {'a', 'b', 'c', 0});
+  add(buffer, 2, {1, 2, 3});
+  for (std::size_t size = 0; size <= buffer.size(); ++size) {
+    // A buffer of exactly that size, so that a sanitizer sees what is read behind its end.
+    const Buffer cut(buffer.begin(), buffer.begin() + static_cast<std::ptrdiff_t>(size));
+    const Attributes attributes{Bytes(cut)};
+    EXPECT_EQ(attributes.has(1), size >= 8);
+    EXPECT_EQ(attributes.has(2), size >= 15);
+  }
+}
+
+TEST(Message, IsTooShortForItsHeader) {
+  const Buffer buffer(sizeof(ifinfomsg) - 1);
+  const Message message{RTM_NEWLINK, Bytes(buffer)};
+  EXPECT_EQ(message.header<ifinfomsg>(), nullptr);
+  EXPECT_FALSE(message.attributes(sizeof(ifinfomsg)).has(IFLA_IFNAME));
+}
+
+TEST(Socket, NamesTheProtocolThatIsNotThere) {
+  const auto socket = fabric::netlink::Socket::open(31);  // MAX_LINKS is 32, and nobody has the last
+  ASSERT_FALSE(socket);
+  EXPECT_EQ(socket.error().message, "open netlink socket (protocol 31): Protocol not supported");
+}
+
+TEST(Socket, ReportsTheKernelsError) {
+  auto socket = fabric::netlink::Socket::open(NETLINK_ROUTE);
+  ASSERT_TRUE(socket);
+  ifinfomsg header{};
+  header.ifi_index = 0x7ffffff0;
+  const auto done =
+      socket->request(RTM_GETLINK, 0, fabric::netlink::bytes_of(header), [](const Message&) { return true; });
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().code, ENODEV);
+}
+
+const fabric::Netdev* find(const std::vector<fabric::Netdev>& netdevs, const char* name) {
+  const auto found =
+      std::find_if(netdevs.begin(), netdevs.end(), [&](const fabric::Netdev& netdev) { return netdev.name == name; });
+  return found == netdevs.end() ? nullptr : &*found;
+}
+
+TEST(LiveNetwork, HasALoopbackNetdev) {
+  const auto network = fabric::netlink::read_network(true);
+  if (!network && (network.error().code == EPERM || network.error().code == EAFNOSUPPORT))
+    GTEST_SKIP() << network.error().message;
+  ASSERT_TRUE(network) << network.error().message;
+  const fabric::Netdev* lo = find(network->netdevs, "lo");
+  ASSERT_NE(lo, nullptr);
+  EXPECT_EQ(lo->type, 772);
+  EXPECT_EQ(lo->in_this_netns, true);
+}
+
+// Runs in a child with network namespaces of its own: 77 says that they cannot be made here.
+constexpr int kCannot = 77;
+
+int run_in_new_netns(int (*test)()) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (unshare(CLONE_NEWNET) != 0) _exit(kCannot);
+    _exit(test());
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+bool ip(const std::string& arguments) {
+  return std::system(("ip " + arguments + " 2>/dev/null").c_str()) == 0;
+}
+
+#define CHECK_OR_FAIL(condition)                              \
+  do {                                                        \
+    if (!(condition)) {                                       \
+      std::fprintf(stderr, "%d: %s\n", __LINE__, #condition); \
+      return 1;                                               \
+    }                                                         \
+  } while (false)
+
+int loopback_of_a_new_netns() {
+  const auto network = fabric::netlink::read_network(false);
+  CHECK_OR_FAIL(network.has_value());
+  CHECK_OR_FAIL(network->netdevs.size() >= 1);
+  const fabric::Netdev* lo = find(network->netdevs, "lo");
+  CHECK_OR_FAIL(lo && !lo->is_up() && lo->addresses.empty());
+  CHECK_OR_FAIL(std::get_if<fabric::Unreadable>(&lo->carrier) != nullptr);
+  CHECK_OR_FAIL(network->routes.empty());
+  return 0;
+}
+
+TEST(LiveNetwork, ANewNetnsHasADownLoopback) {
+  const int result = run_in_new_netns(loopback_of_a_new_netns);
+  if (result == kCannot) GTEST_SKIP() << "no network namespace can be made here";
+  EXPECT_EQ(result, 0);
+}
+
+int kinds_addresses_and_routes() {
+  if (!ip("link add va type veth peer name vb")) return kCannot;
+  CHECK_OR_FAIL(ip("link set va up") && ip("link set vb up"));
+  CHECK_OR_FAIL(ip("addr add 10.9.0.1/24 dev va") && ip("addr add fd00:9::1/64 dev va nodad"));
+  CHECK_OR_FAIL(ip("route add default via 10.9.0.254") && ip("route add 10.8.0.0/16 via 10.9.0.253 table 77"));
+  const bool macvlan = ip("link add mv link va type macvlan mode bridge");
+  const auto network = fabric::netlink::read_network(true);
+  CHECK_OR_FAIL(network.has_value());
+  const fabric::Netdev* va = find(network->netdevs, "va");
+  CHECK_OR_FAIL(va && va->kind == "veth" && va->is_up() && va->type == 1 && va->mac);
+  const auto has = [&](const char* text) {
+    return std::any_of(va->addresses.begin(), va->addresses.end(), [&](const auto& own) { return own.text == text; });
+  };
+  CHECK_OR_FAIL(has("10.9.0.1/24") && has("fd00:9::1/64"));
+  if (macvlan) {
+    const fabric::Netdev* mv = find(network->netdevs, "mv");
+    CHECK_OR_FAIL(mv && mv->kind == "macvlan" && mv->lower_ifindex == va->ifindex && !mv->lower_netns_id);
+  }
+  const auto route = [&](const char* dst, unsigned table) {
+    return std::any_of(network->routes.begin(), network->routes.end(), [&](const fabric::Route& one) {
+      return one.dst == dst && one.dev == "va" && one.table == table;
+    });
+  };
+  CHECK_OR_FAIL(route("0.0.0.0/0", 254) && route("10.8.0.0/16", 77) && route("10.9.0.0/24", 254));
+  const auto defaults = fabric::netlink::read_network(false);
+  CHECK_OR_FAIL(defaults && defaults->routes.size() == 1 && defaults->routes[0].dst == "0.0.0.0/0");
+  return 0;
+}
+
+TEST(LiveNetwork, KindsAddressesAndRoutes) {
+  const int result = run_in_new_netns(kinds_addresses_and_routes);
+  if (result == kCannot) GTEST_SKIP() << "no network namespace with a veth can be made here (root and iproute2)";
+  EXPECT_EQ(result, 0);
+}
+
+// A macvlan whose lower device stayed behind, as in a pod.
+int lower_device_in_another_netns() {
+  if (!ip("link add va type veth peer name vb")) return kCannot;
+  const pid_t sleeper = fork();
+  if (sleeper == 0) {
+    unshare(CLONE_NEWNET);
+    pause();
+    _exit(0);
+  }
+  const std::string target = std::to_string(sleeper);
+  bool moved = false;
+  for (int i = 0; i < 200 && !moved; ++i) {  // until the child is in its namespace
+    usleep(10000);
+    char mine[64] = "", other[64] = "";
+    (void)!readlink("/proc/self/ns/net", mine, sizeof mine - 1);
+    (void)!readlink(("/proc/" + target + "/ns/net").c_str(), other, sizeof other - 1);
+    moved = other[0] != 0 && std::strcmp(mine, other) != 0;
+  }
+  const bool made = moved && ip("link add mv link va type macvlan mode bridge") && ip("link set mv netns " + target);
+  int result = kCannot;
+  if (made) {
+    const pid_t reader = fork();
+    if (reader == 0) {
+      FILE* ns = std::fopen(("/proc/" + target + "/ns/net").c_str(), "re");
+      if (!ns || setns(fileno(ns), CLONE_NEWNET) != 0) _exit(kCannot);
+      const auto network = fabric::netlink::read_network(false);
+      const fabric::Netdev* mv = network ? find(network->netdevs, "mv") : nullptr;
+      _exit(mv && mv->kind == "macvlan" && mv->lower_netns_id && mv->lower_ifindex > 0 ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(reader, &status, 0);
+    result = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+  }
+  kill(sleeper, SIGKILL);
+  waitpid(sleeper, nullptr, 0);
+  return result;
+}
+
+TEST(LiveNetwork, ALowerDeviceInAnotherNetnsIsKnownByItsId) {
+  const int result = run_in_new_netns(lower_device_in_another_netns);
+  if (result == kCannot) GTEST_SKIP() << "no macvlan can be moved between network namespaces here";
+  EXPECT_EQ(result, 0);
+}
+
+TEST(LiveRdma, AnswersOrIsNotThere) {
+  const auto answer = fabric::rdma_netlink::read(true);
+  if (!answer) GTEST_SKIP() << "this kernel has no RDMA netlink";
+  for (const auto& [key, netdev] : answer->port_netdevs.netdevs) {
+    EXPECT_TRUE(answer->port_netdevs.hcas.contains(key.first));
+    EXPECT_FALSE(netdev.empty());
+  }
+}
+
+}  // namespace

@@ -1,0 +1,214 @@
+#include "init/options.hpp"
+
+#include <gtest/gtest.h>
+
+namespace {
+
+using init::Command;
+using init::EnvFormat;
+using init::Options;
+
+fabric::Result<Options> parse(std::vector<const char*> arguments, std::vector<const char*> environment = {}) {
+  arguments.insert(arguments.begin(), "rdma-init");
+  arguments.push_back(nullptr);
+  environment.push_back(nullptr);
+  // Kept for the test's end: options.program points into argv.
+  static std::vector<std::vector<const char*>> kept;
+  kept.push_back(std::move(arguments));
+  return init::parse_options(static_cast<int>(kept.back().size()) - 1, const_cast<char**>(kept.back().data()),
+                             environment.data());
+}
+
+TEST(Options, Defaults) {
+  const auto options = parse({"env"});
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->command, Command::kEnv);
+  EXPECT_EQ(options->format, EnvFormat::kSh);
+  EXPECT_EQ(options->wait_seconds, 10);
+  EXPECT_EQ(options->policy.require, 0U);
+  EXPECT_EQ(options->policy.exports, (std::vector<std::string>{"nccl", "ucx", "nvshmem"}));
+  EXPECT_EQ(options->log, init::LogLevel::kInfo);
+  EXPECT_FALSE(options->policy.strict || options->policy.override_wrong || options->reap || options->json);
+  EXPECT_FALSE(options->policy.hcas || options->policy.gids.family || options->policy.nccl_version);
+  EXPECT_TRUE(options->policy.gids.link_local);
+}
+
+TEST(Options, EveryOneOnTheCommandLine) {
+  const auto options = parse({"--wait",
+                              "2.5",
+                              "env",
+                              "--require=2",
+                              "--strict",
+                              "--override",
+                              "--hca",
+                              "mlx5_0:1",
+                              "--cidr=10.0.0.0/8, fd00::/8",
+                              "--family",
+                              "6",
+                              "--export",
+                              "nccl,gloo",
+                              "--nccl-version=2.21.5",
+                              "--no-link-local",
+                              "--reap",
+                              "--log",
+                              "json",
+                              "--format",
+                              "json",
+                              "--snapshot",
+                              "-",
+                              "--root",
+                              "/x"});
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->wait_seconds, 2.5);
+  EXPECT_EQ(options->policy.require, 2U);
+  EXPECT_TRUE(options->policy.strict && options->policy.override_wrong && options->reap);
+  EXPECT_EQ(options->policy.hcas->text, "mlx5_0:1");
+  EXPECT_EQ(options->policy.gids.cidrs.size(), 2U);
+  EXPECT_EQ(options->policy.gids.family, fabric::Family::kIpv6);
+  EXPECT_FALSE(options->policy.gids.link_local);
+  EXPECT_EQ(options->policy.exports, (std::vector<std::string>{"nccl", "gloo"}));
+  EXPECT_EQ(options->policy.nccl_version, (init::nccl::Version{2, 21, 5}));
+  EXPECT_EQ(options->log, init::LogLevel::kJson);
+  EXPECT_EQ(options->format, EnvFormat::kJson);
+  EXPECT_EQ(options->snapshot, "-");
+  EXPECT_EQ(options->root, "/x");
+}
+
+TEST(Options, EveryTwin) {
+  const auto options = parse(
+      {"env"}, {"RDMA_INIT_WAIT=0", "RDMA_INIT_REQUIRE=8", "RDMA_INIT_STRICT=1", "RDMA_INIT_OVERRIDE=1",
+                "RDMA_INIT_HCA=^mlx5_9", "RDMA_INIT_CIDR=10.0.0.0/8", "RDMA_INIT_FAMILY=4", "RDMA_INIT_EXPORT=none",
+                "RDMA_INIT_NCCL_VERSION=2.30", "RDMA_INIT_NO_LINK_LOCAL=1", "RDMA_INIT_REAP=1", "RDMA_INIT_LOG=quiet"});
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->wait_seconds, 0);
+  EXPECT_EQ(options->policy.require, 8U);
+  EXPECT_TRUE(options->policy.strict && options->policy.override_wrong && options->reap);
+  EXPECT_TRUE(options->policy.hcas->exclude);
+  EXPECT_EQ(options->policy.gids.cidrs.size(), 1U);
+  EXPECT_EQ(options->policy.gids.family, fabric::Family::kIpv4);
+  EXPECT_TRUE(options->policy.exports.empty());
+  EXPECT_TRUE(options->policy.nccl_version);
+  EXPECT_FALSE(options->policy.gids.link_local);
+  EXPECT_EQ(options->log, init::LogLevel::kQuiet);
+}
+
+TEST(Options, TheCommandLineWins) {
+  const auto options = parse({"--require=1", "--strict", "env", "--cidr", "fd00::/8", "--hca=mlx5_1"},
+                             {"RDMA_INIT_REQUIRE=8", "RDMA_INIT_STRICT=0", "RDMA_INIT_CIDR=10.0.0.0/8",
+                              "RDMA_INIT_HCA=mlx5_0", "RDMA_INIT_OVERRIDE=0"});
+  ASSERT_TRUE(options);
+  EXPECT_EQ(options->policy.require, 1U);
+  EXPECT_TRUE(options->policy.strict);
+  EXPECT_FALSE(options->policy.override_wrong);
+  EXPECT_EQ(options->policy.hcas->text, "mlx5_1");
+  ASSERT_EQ(options->policy.gids.cidrs.size(), 1U);
+  EXPECT_EQ(to_string(options->policy.gids.cidrs[0]), "fd00::/8") << "replaced, not added to";
+}
+
+TEST(Options, EmptyAndUnknownTwinsAreIgnored) {
+  const auto options =
+      parse({"env"}, {"RDMA_INIT_HCA=", "RDMA_INIT_REQUIRE", "RDMA_INIT_WHATEVER=x", "RDMA_INIT_FORMAT=json",
+                      "RDMA_INIT_SNAPSHOT=/x", "RDMA_INIT_ROOT=/x", "=x", ""});
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_FALSE(options->policy.hcas || options->snapshot);
+  EXPECT_EQ(options->format, EnvFormat::kSh);
+  EXPECT_TRUE(options->root.empty());
+}
+
+TEST(Options, OptionsStandBeforeOrAfterTheSubcommand) {
+  for (const auto& arguments : std::vector<std::vector<const char*>>{
+           {"--json", "doctor", "--strict"}, {"doctor", "--json", "--strict"}, {"--strict", "--json", "doctor"}}) {
+    const auto options = parse(arguments);
+    ASSERT_TRUE(options);
+    EXPECT_EQ(options->command, Command::kDoctor);
+    EXPECT_TRUE(options->json && options->policy.strict);
+  }
+  EXPECT_EQ(parse({"topo"})->command, Command::kTopo);
+  EXPECT_EQ(parse({"snapshot"})->command, Command::kSnapshot);
+}
+
+TEST(Options, TheCommandIsWhatFollowsTheDashes) {
+  const auto options = parse({"--strict", "--", "python3", "--", "env", "--help"});
+  ASSERT_TRUE(options);
+  EXPECT_EQ(options->command, Command::kExec);
+  EXPECT_STREQ(options->program[0], "python3");
+  EXPECT_STREQ(options->program[1], "--");
+  EXPECT_STREQ(options->program[3], "--help");
+  EXPECT_EQ(options->program[4], nullptr);
+}
+
+TEST(Options, AValueMayLookLikeAnything) {
+  EXPECT_EQ(parse({"env", "--snapshot", "--help"})->snapshot, "--help");
+  EXPECT_EQ(parse({"env", "--snapshot", "--"})->snapshot, "--");
+  EXPECT_EQ(parse({"env", "--snapshot="})->snapshot, "");
+  EXPECT_EQ(parse({"env", "--snapshot=a=b"})->snapshot, "a=b");
+}
+
+TEST(Options, HelpAndVersionNeedNothingElse) {
+  EXPECT_EQ(parse({"--help"})->command, Command::kHelp);
+  EXPECT_EQ(parse({"--version"})->command, Command::kVersion);
+  EXPECT_EQ(parse({"env", "--help"})->command, Command::kHelp);
+  EXPECT_EQ(parse({"--help", "env"})->command, Command::kHelp);
+}
+
+TEST(Options, ErrorsNameTheArgumentOrTheVariable) {
+  struct Row {
+    std::vector<const char*> arguments;
+    std::vector<const char*> environment;
+    const char* message;
+  };
+  const char* const no_command = "no command: rdma-init [options] -- command [args], or see rdma-init --help";
+  const std::vector<Row> rows = {
+      {{}, {}, no_command},
+      {{"--strict"}, {}, no_command},
+      {{"--"}, {}, "no command after `--`"},
+      {{"env", "--", "x"}, {}, "a subcommand takes no `-- command`"},
+      {{"train.py"}, {}, "unexpected argument `train.py`; a command to run goes after `--`"},
+      {{"env", "doctor"}, {}, "unexpected argument `doctor`; a command to run goes after `--`"},
+      {{"-x"}, {}, "unexpected argument `-x`; a command to run goes after `--`"},
+      {{"--nope"}, {}, "unknown option `--nope`; see rdma-init --help"},
+      {{"--nope=1", "env"}, {}, "unknown option `--nope=1`; see rdma-init --help"},
+      {{"--stric", "env"}, {}, "unknown option `--stric`; see rdma-init --help"},
+      {{"--\x1b[2J", "env"}, {}, "unknown option `--?[2J`; see rdma-init --help"},
+      {{"env", "--wait"}, {}, "`--wait` needs a value: SECONDS"},
+      {{"env", "--strict=1"}, {}, "`--strict` takes no value"},
+      {{"env", "--wait", "soon"}, {}, "--wait: expected seconds from 0 to 86400, got `soon`"},
+      {{"env", "--wait=-1"}, {}, "--wait: expected seconds from 0 to 86400, got `-1`"},
+      {{"env", "--wait=86401"}, {}, "--wait: expected seconds from 0 to 86400, got `86401`"},
+      {{"env", "--wait=nan"}, {}, "--wait: expected seconds from 0 to 86400, got `nan`"},
+      {{"env", "--require=-1"}, {}, "--require: expected a number of HCAs, got `-1`"},
+      {{"env", "--require=1.5"}, {}, "--require: expected a number of HCAs, got `1.5`"},
+      {{"env", "--hca="}, {}, "--hca: `` names nothing"},
+      {{"env", "--cidr=10.0.0.0/99"}, {}, "--cidr: expected ADDRESS/PREFIX, got `10.0.0.0/99`"},
+      {{"env", "--cidr=10.0.0.0/8,"}, {}, "--cidr: expected ADDRESS/PREFIX, got ``"},
+      {{"env", "--family=5"}, {}, "--family: expected 4 or 6, got `5`"},
+      {{"env", "--nccl-version=new"}, {}, "--nccl-version: expected X.Y.Z, got `new`"},
+      {{"env", "--log=loud"}, {}, "--log: expected quiet, info, debug or json, got `loud`"},
+      {{"env", "--format=xml"}, {}, "--format: expected sh, json or dotenv, got `xml`"},
+      {{"env"}, {"RDMA_INIT_STRICT=yes"}, "RDMA_INIT_STRICT: expected 0 or 1, got `yes`"},
+      {{"env"}, {"RDMA_INIT_FAMILY=five"}, "RDMA_INIT_FAMILY: expected 4 or 6, got `five`"},
+      {{"env"}, {"RDMA_INIT_NO_LINK_LOCAL=2"}, "RDMA_INIT_NO_LINK_LOCAL: expected 0 or 1, got `2`"},
+      {{"--snapshot=x", "--", "true"},
+       {},
+       "--snapshot and --root answer for another machine, so nothing is executed: use env, doctor or topo"},
+      {{"--root=x", "--", "true"},
+       {},
+       "--snapshot and --root answer for another machine, so nothing is executed: use env, doctor or topo"},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.message);
+    const auto options = parse(row.arguments, row.environment);
+    ASSERT_FALSE(options);
+    EXPECT_EQ(options.error().message, row.message);
+  }
+}
+
+TEST(HelpText, NamesEveryOption) {
+  const std::string help = init::help_text();
+  for (const char* option :
+       {"--wait", "--require", "--strict", "--override", "--hca", "--cidr", "--family", "--export", "--nccl-version",
+        "--no-link-local", "--reap", "--log", "--format", "--json", "--snapshot", "--root", "--help", "--version"})
+    EXPECT_NE(help.find(std::string("\n  ") + option), std::string::npos) << option;
+}
+
+}  // namespace

@@ -1,0 +1,256 @@
+// The reports for people: doctor's checks, the doctor's text and JSON, the drawing.
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "init/checkup.hpp"
+#include "init/doctor.hpp"
+#include "init/topo.hpp"
+#include "support/inventories.hpp"
+
+namespace {
+
+using fabric::Inventory;
+using fabric::Limits;
+using init::Check;
+using init::decide;
+using init::Distance;
+using init::doctor_json;
+using init::doctor_text;
+using init::Settings;
+using init::topo_text;
+using init::Verdict;
+using test_support::netdev;
+using test_support::rails;
+
+constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
+constexpr std::uint64_t kIpcLock = 1ULL << 14;
+
+const Check* find(const std::vector<Check>& checks, const char* name) {
+  for (const Check& check : checks) {
+    if (check.name == name) return &check;
+  }
+  return nullptr;
+}
+
+std::vector<Check> check_up(const Inventory& node, const Settings& settings = {}) {
+  return init::check_up(node, settings, decide(node, settings, {}));
+}
+
+TEST(Memlock, KnowsWhatIbvRegMrMayPin) {
+  struct Row {
+    const char* name;
+    Limits limits;
+    Verdict verdict;
+    const char* part;
+  };
+  const std::vector<Row> rows = {
+      {"unlimited", {kUnlimited, kUnlimited, 0, 1000, true}, Verdict::kGood, "RLIMIT_MEMLOCK is unlimited"},
+      {"soft is raised to hard", {65536, kUnlimited, 0, 1000, true}, Verdict::kGood, "unlimited"},
+      {"8 MiB", {8 << 20, 8 << 20, 0, 0, true}, Verdict::kBad, "RLIMIT_MEMLOCK is 8.0 MiB and CAP_IPC_LOCK is not"},
+      {"64 KiB", {65536, 65536, 0, 0, true}, Verdict::kBad, "RLIMIT_MEMLOCK is 64 KiB"},
+      {"64 GiB", {1, 64ULL << 30, 0, 0, true}, Verdict::kGood, "RLIMIT_MEMLOCK is 64.0 GiB: enough"},
+      {"capability", {65536, 65536, kIpcLock, 0, true}, Verdict::kGood, "CAP_IPC_LOCK is effective"},
+      {"capability of a user namespace",
+       {65536, 65536, kIpcLock, 0, false},
+       Verdict::kBad,
+       "capabilities of a user namespace do not count"},
+      {"other capabilities", {65536, 65536, ~kIpcLock, 0, true}, Verdict::kBad, "CAP_IPC_LOCK is not effective"},
+      {"IPC_LOCK is inert for others than root",
+       {65536, 65536, 0, 1000, true},
+       Verdict::kBad,
+       "adding IPC_LOCK does not help a user other than root"},
+      {"nothing known", {}, Verdict::kGood, "unlimited"},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.name);
+    Inventory node = rails(1);
+    node.limits = row.limits;
+    const auto checks = check_up(node);
+    const Check* check = find(checks, "memlock");
+    ASSERT_NE(check, nullptr);
+    EXPECT_EQ(check->verdict, row.verdict);
+    EXPECT_NE(check->message.find(row.part), std::string::npos) << check->message;
+    EXPECT_EQ(check->remedy.empty(), row.verdict == Verdict::kGood);
+    EXPECT_EQ(init::is_fit(checks), row.verdict == Verdict::kGood);
+  }
+}
+
+TEST(Bootstrap, FollowsNcclsRule) {
+  struct Row {
+    const char* name;
+    std::vector<const char*> netdevs;
+    const char* fixed;  // NCCL_SOCKET_IFNAME
+    const char* expected;
+  };
+  const std::vector<Row> rows = {
+      {"first of the rest", {"lo", "docker0", "virbr0", "eth0", "eth1"}, nullptr, "eth0"},
+      {"ib first", {"eth0", "ib0"}, nullptr, "ib0"},
+      {"docker before lo", {"lo", "docker0"}, nullptr, "docker0"},
+      {"lo before virbr", {"virbr0", "lo"}, nullptr, "lo"},
+      {"virbr at last", {"virbr0"}, nullptr, "virbr0"},
+      {"none", {}, nullptr, "none"},
+      {"fixed", {"eth0", "eth1"}, "eth1", "eth1"},
+      {"fixed by prefix", {"lo", "eth0"}, "eth", "eth0"},
+      {"fixed exactly", {"eth0", "eth00"}, "=eth00", "eth00"},
+      {"excluded", {"eth0", "eth1"}, "^eth0", "eth1"},
+      {"fixed to nothing", {"eth0"}, "ens", "none"},
+      {"one character is ignored", {"eth0"}, "x", "eth0"},
+  };
+  for (const Row& row : rows) {
+    Inventory node;
+    for (const char* name : row.netdevs)
+      node.netdevs.push_back(netdev(name, {"10.0.0.1"}));
+    Settings settings;
+    if (row.fixed) settings["NCCL_SOCKET_IFNAME"] = {row.fixed, "environment"};
+    EXPECT_EQ(init::bootstrap_netdev(node, settings).value_or("none"), row.expected) << row.name;
+  }
+  Inventory node;
+  node.netdevs = {netdev("eth0", {}), netdev("eth1", {"10.0.0.1"}), netdev("eth2", {"10.0.0.2"}),
+                  netdev("lo", {"::1"})};
+  node.netdevs[1].carrier = 0;
+  EXPECT_EQ(init::bootstrap_netdev(node, {}), "eth2") << "up and with an address";
+  node.netdevs[2].in_this_netns = false;
+  EXPECT_FALSE(init::bootstrap_netdev(node, {})) << "::1 is no address to NCCL";
+}
+
+TEST(Checkup, SaysWhatElseMatters) {
+  Inventory node = rails(1);
+  auto checks = check_up(node);
+  EXPECT_TRUE(init::is_fit(checks));
+  EXPECT_EQ(find(checks, "rdma_cm"), nullptr);
+  EXPECT_EQ(find(checks, "memlock"), nullptr) << "limits are not known";
+  EXPECT_EQ(find(checks, "bootstrap")->verdict, Verdict::kGood);
+
+  node.rdma_cm = false;
+  checks = check_up(node);
+  EXPECT_EQ(find(checks, "rdma_cm")->verdict, Verdict::kNote);
+  EXPECT_TRUE(init::is_fit(checks)) << "NCCL does not need it";
+
+  node.hcas[0].name = "mlx5_bond_0";
+  EXPECT_EQ(find(check_up(node), "lag")->verdict, Verdict::kNote);
+  EXPECT_EQ(find(check_up(node, {{"NCCL_IB_QPS_PER_CONNECTION", {"2", "environment"}}}), "lag"), nullptr);
+
+  node.hcas[0].accessible = false;
+  checks = check_up(node);
+  EXPECT_FALSE(init::is_fit(checks));
+  EXPECT_EQ(find(checks, "ports")->verdict, Verdict::kBad);
+  EXPECT_FALSE(find(checks, "ports")->remedy.empty());
+}
+
+TEST(Checkup, WarningsAreNotesAndRefusalsAreBad) {
+  Inventory node = rails(1);
+  const Settings settings = {{"NCCL_IB_GID_INDEX", {"9", "environment"}}};
+  EXPECT_EQ(find(check_up(node, settings), "warning")->verdict, Verdict::kNote);
+  init::Policy policy;
+  policy.strict = true;
+  const auto checks = init::check_up(node, settings, decide(node, settings, policy));
+  EXPECT_EQ(find(checks, "refusal")->verdict, Verdict::kBad);
+  EXPECT_FALSE(init::is_fit(checks));
+}
+
+TEST(Doctor, NamesEveryPortWithItsReason) {
+  Inventory node = rails(2);
+  node.hcas[1].ports[0].state = "1: DOWN";
+  const auto decision = decide(node, {}, {});
+  const auto checks = init::check_up(node, {}, decision);
+  const std::string text = doctor_text(decision, checks);
+  EXPECT_NE(text.find("this container is fit for RDMA"), std::string::npos) << text;
+  EXPECT_NE(text.find("mlx5_0:1  used "), std::string::npos) << text;
+  EXPECT_NE(text.find("mlx5_1:1  not used "), std::string::npos) << text;
+  EXPECT_NE(text.find("port state 1: DOWN"), std::string::npos) << text;
+  EXPECT_NE(text.find("NCCL_IB_HCA==mlx5_0:1\n"), std::string::npos) << text;
+
+  const auto json = nlohmann::json::parse(doctor_json(decision, checks));
+  EXPECT_EQ(json["fit"], true);
+  EXPECT_EQ(json["status"], "ok");
+  EXPECT_EQ(json["ports"].size(), 2U);
+  for (const auto& check : json["checks"]) {
+    for (const char* key : {"name", "verdict", "message", "remedy"})
+      EXPECT_TRUE(check.contains(key)) << key;
+  }
+}
+
+bool shows_a_control(const std::string& text) {
+  return std::any_of(text.begin(), text.end(), [](char c) { return (c >= 0 && c < 0x20 && c != '\n') || c == 0x7f; });
+}
+
+TEST(Reports, ShowNoControlCharacters) {
+  Inventory node = rails(1);
+  const std::string evil = "\x1b]0;pwned\x07";
+  node.hcas[0].name += evil;
+  node.hcas[0].pci = evil;
+  node.hcas[0].ports[0].link_layer = fabric::Attr<std::string>("Ethernet");
+  node.hcas.push_back(node.hcas[0]);
+  node.hcas[1].ports[0].state = evil;
+  node.hcas[1].ports[0].link_layer = evil;
+  node.netdevs[1].name += evil;
+  node.gpus = {{evil, 0, std::vector<std::string>{evil}}};
+  const Settings settings = {
+      {"NCCL_IB_" + evil, {evil, evil}}, {"NCCL_IB_HCA", {evil, evil}}, {"NCCL_SOCKET_IFNAME", {evil, evil}}};
+  for (const Settings& one : {Settings{}, settings}) {
+    const auto decision = decide(node, one, {});
+    EXPECT_FALSE(shows_a_control(topo_text(node, decision)));
+    EXPECT_FALSE(shows_a_control(doctor_text(decision, init::check_up(node, one, decision))));
+    EXPECT_FALSE(shows_a_control(decision.summary + decision.remedy));
+    for (const auto* lines : {&decision.warnings, &decision.notes, &decision.asides}) {
+      for (const std::string& line : *lines)
+        EXPECT_FALSE(shows_a_control(line)) << line;
+    }
+  }
+}
+
+TEST(Distance, UsesTheWordsOfNccl) {
+  using Path = std::vector<std::string>;
+  const Path root = {"0000:00:01.0"};
+  const Path same_switch_a = {"0000:00:01.0", "0000:01:00.0", "0000:02:00.0"};
+  const Path same_switch_b = {"0000:00:01.0", "0000:01:00.0", "0000:02:01.0"};
+  const Path deep = {"0000:00:01.0", "0000:01:00.0", "0000:02:02.0", "0000:05:00.0", "0000:06:00.0"};
+  const Path other_port = {"0000:00:03.0"};
+  const Path other_bus = {"0000:40:01.0"};
+  const Path other_domain = {"0001:00:01.0"};
+  struct Row {
+    const char* name;
+    init::PciPlace left, right;
+    Distance distance;
+  };
+  const std::vector<Row> rows = {
+      {"one port", {"0000:01:00.0", 0, &root}, {"0000:01:00.1", 0, &root}, Distance::kPix},
+      {"one switch", {"0000:03:00.0", 0, &same_switch_a}, {"0000:04:00.0", 0, &same_switch_b}, Distance::kPix},
+      {"two switches", {"0000:03:00.0", 0, &same_switch_a}, {"0000:07:00.0", 0, &deep}, Distance::kPxb},
+      {"two root ports", {"0000:03:00.0", 0, &same_switch_a}, {"0000:09:00.0", 0, &other_port}, Distance::kPhb},
+      {"two root buses", {"0000:03:00.0", 0, &same_switch_a}, {"0000:41:00.0", 0, &other_bus}, Distance::kNode},
+      {"two domains", {"0000:03:00.0", 0, &root}, {"0001:01:00.0", 0, &other_domain}, Distance::kNode},
+      {"two NUMA nodes", {"0000:03:00.0", 0, &same_switch_a}, {"0000:41:00.0", 1, &other_bus}, Distance::kSys},
+      {"no paths, one node", {"0000:03:00.0", 0, nullptr}, {"0000:41:00.0", 0, nullptr}, Distance::kNode},
+      {"no paths, two nodes", {"0000:03:00.0", 0, nullptr}, {"0000:41:00.0", 1, nullptr}, Distance::kSys},
+      {"nothing known", {"0000:03:00.0", -1, nullptr}, {"0000:41:00.0", 0, nullptr}, Distance::kUnknown},
+      {"software device", {"", 0, nullptr}, {"0000:41:00.0", 0, nullptr}, Distance::kUnknown},
+      {"one switch, no NUMA",
+       {"0000:03:00.0", -1, &same_switch_a},
+       {"0000:04:00.0", -1, &same_switch_b},
+       Distance::kPix},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.name);
+    EXPECT_EQ(distance_between(row.left, row.right), row.distance);
+    EXPECT_EQ(distance_between(row.right, row.left), row.distance) << "either way round";
+  }
+}
+
+TEST(Topo, DrawsNodesAndDistances) {
+  Inventory node = rails(2);
+  node.hcas[0].pci_path = {{"0000:00:01.0"}};
+  node.hcas[1].numa_node = 1;
+  node.hcas[1].pci_path = {{"0000:80:01.0"}};
+  node.gpus = {{"0000:11:00.0", 0, {{"0000:00:01.0"}}}, {"0000:91:00.0", 1, {{"0000:80:03.0"}}}};
+  const std::string text = topo_text(node, decide(node, {}, {}));
+  for (const char* part :
+       {"┌─ NUMA node 0\n", "┌─ NUMA node 1\n", "HCA  mlx5_0           0000:10:00.0  ● port 1 Ethernet 400 Gb/s",
+        "GPU  GPU1             0000:91:00.0", "GPU0       PIX     SYS\n", "GPU1       SYS     PHB\n"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  EXPECT_EQ(topo_text(Inventory{}, {}), "no GPU and no RDMA device\n");
+}
+
+}  // namespace

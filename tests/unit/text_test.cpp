@@ -1,0 +1,188 @@
+#include "fabric/text.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+#include <random>
+
+namespace {
+
+using Names = std::vector<std::string>;
+
+TEST(ParseNumber, TakesTheWholeTextOrNothing) {
+  EXPECT_EQ(fabric::parse_number<unsigned>("0"), 0U);
+  EXPECT_EQ(fabric::parse_number<unsigned>("4294967295"), 4294967295U);
+  EXPECT_EQ(fabric::parse_number<int>("-1"), -1);
+  EXPECT_EQ(fabric::parse_number<std::uint64_t>("00000000a80425fb", 16), 0xa80425fbULL);
+  for (const char* text : {"", " 1", "1 ", "+1", "-1", "4294967296", "1x", "0x1", "1.0"}) {
+    EXPECT_FALSE(fabric::parse_number<unsigned>(text)) << text;
+  }
+}
+
+TEST(ParseDecimal, ReadsRatesAndNothingElse) {
+  struct Row {
+    const char* text;
+    double value;
+  };
+  for (const Row& row : {Row{"400", 400}, Row{"2.5", 2.5}, Row{"0", 0}, Row{"0.125", 0.125}, Row{"10.0", 10}}) {
+    EXPECT_DOUBLE_EQ(fabric::parse_decimal(row.text).value_or(-1), row.value) << row.text;
+  }
+  for (const char* text : {"", ".", ".5", "5.", "-1", "+1", "1e3", "inf", "nan", "1,5", "1.5.5", " 1", "0x10",
+                           "99999999999999999999", "1.5 "}) {
+    EXPECT_FALSE(fabric::parse_decimal(text)) << text;
+  }
+  EXPECT_NEAR(fabric::parse_decimal("1." + std::string(1000, '9')).value_or(-1), 2, 1e-9) << "a long fraction is read";
+}
+
+TEST(Trim, RemovesBlanksAtBothEnds) {
+  EXPECT_EQ(fabric::trim(" \t a b\r\n"), "a b");
+  EXPECT_EQ(fabric::trim("\n"), "");
+  EXPECT_EQ(fabric::trim(""), "");
+}
+
+TEST(Split, KeepsEmptyParts) {
+  using Parts = std::vector<std::string_view>;
+  EXPECT_EQ(fabric::split("a,,b", ','), (Parts{"a", "", "b"}));
+  EXPECT_EQ(fabric::split("", ','), (Parts{""}));
+  EXPECT_EQ(fabric::split(",", ','), (Parts{"", ""}));
+  EXPECT_EQ(fabric::join({"a", "b"}, ", "), "a, b");
+  EXPECT_EQ(fabric::join({}, ","), "");
+}
+
+TEST(GlobMatch, KnowsOnlyTheStar) {
+  struct Row {
+    const char* pattern;
+    const char* text;
+    bool matches;
+  };
+  const std::vector<Row> rows = {
+      {"mlx5_1", "mlx5_1", true},
+      {"mlx5_1", "mlx5_10", false},
+      {"mlx5_*", "mlx5_10", true},
+      {"mlx5_*", "mlx5_", true},
+      {"*", "", true},
+      {"", "", true},
+      {"", "a", false},
+      {"*0", "mlx5_10", true},
+      {"*_*_*", "a_b_c", true},
+      {"*_*_*", "a_b", false},
+      {"a*b*c", "abxbc", true},
+      {"a*b*c", "abxb", false},
+      {"m?x5", "mlx5", false},
+      {"[m]", "m", false},
+      {"**a**", "a", true},
+      {"a*", "b", false},
+  };
+  for (const Row& row : rows)
+    EXPECT_EQ(fabric::glob_match(row.pattern, row.text), row.matches) << row.pattern << " " << row.text;
+}
+
+TEST(GlobMatch, HostilePatternEnds) {
+  std::string pattern;
+  for (int i = 0; i < 2000; ++i)
+    pattern += "*a";
+  EXPECT_FALSE(fabric::glob_match(pattern + "b", std::string(20000, 'a')));
+}
+
+TEST(NaturalLess, OrdersNamesAsPeopleCount) {
+  Names names = {"mlx5_10", "mlx5_2", "ibp12s0", "mlx5_1", "mlx5_bond_0", "ibp2s0",
+                 "mlx5_01", "eth",    "mlx5_",   "1",      "01"};
+  std::sort(names.begin(), names.end(), fabric::natural_less);
+  EXPECT_EQ(names, (Names{"01", "1", "eth", "ibp2s0", "ibp12s0", "mlx5_", "mlx5_01", "mlx5_1", "mlx5_2", "mlx5_10",
+                          "mlx5_bond_0"}));
+}
+
+TEST(NaturalLess, OrdersNumbersLongerThanAnyInteger) {
+  EXPECT_TRUE(fabric::natural_less("a" + std::string(50, '9'), "a1" + std::string(50, '0')));
+}
+
+// std::sort with anything less is undefined behaviour, and names come from devices.
+TEST(NaturalLess, IsAStrictWeakOrder) {
+  std::mt19937 random(7);
+  std::vector<std::string> names;
+  for (int i = 0; i < 60; ++i) {
+    std::string name;
+    for (std::size_t length = random() % 6; length > 0; --length)
+      name += "001a_\xff"[random() % 6];
+    names.push_back(name);
+  }
+  for (const auto& a : names) {
+    EXPECT_FALSE(fabric::natural_less(a, a));
+    for (const auto& b : names) {
+      EXPECT_FALSE(fabric::natural_less(a, b) && fabric::natural_less(b, a));
+      EXPECT_TRUE(a == b || fabric::natural_less(a, b) || fabric::natural_less(b, a)) << a << " " << b;
+      for (const auto& c : names) {
+        if (fabric::natural_less(a, b) && fabric::natural_less(b, c)) {
+          EXPECT_TRUE(fabric::natural_less(a, c)) << a << " " << b << " " << c;
+        }
+      }
+    }
+  }
+}
+
+TEST(Printable, LetsNothingThroughThatATerminalObeys) {
+  struct Row {
+    const char* name;
+    std::string_view text;
+    std::string_view expected;
+  };
+  const std::vector<Row> rows = {
+      {"plain", "mlx5_0 $HOME;'\"", "mlx5_0 $HOME;'\""},
+      {"escape", "\x1b[31mred", "?[31mred"},
+      {"newline", "a\nb\r\tc", "a?b??c"},
+      {"delete", "a\x7f", "a?"},
+      {"zero", std::string_view("a\0b", 3), "a?b"},
+      {"umlaut", "\xc3\xa4", "\xc3\xa4"},
+      {"four bytes", "\xf0\x9f\x9a\x80", "\xf0\x9f\x9a\x80"},
+      {"C1 control",
+       "\xc2\x9b"
+       "31m",
+       "?31m"},
+      {"no-break space stays", "\xc2\xa0", "\xc2\xa0"},
+      {"lone continuation", "\x80\xbf", "??"},
+      {"cut sequence", "\xe2\x82", "??"},
+      {"bad continuation", "\xe2\x28\xa1", "?(?"},
+      {"latin-1", "caf\xe9", "caf?"},
+      {"overlong two bytes", "\xc0\x80", "??"},
+      {"highest code point", "\xf4\x8f\xbf\xbf", "\xf4\x8f\xbf\xbf"},
+      {"invalid lead", "\xff\xfe", "??"},
+  };
+  for (const Row& row : rows)
+    EXPECT_EQ(fabric::printable(row.text), row.expected) << row.name;
+}
+
+TEST(Printable, RefusesWhatOnlyLooksLikeUtf8) {
+  struct Row {
+    const char* name;
+    std::string_view text;
+  };
+  const std::vector<Row> rows = {
+      {"overlong C1 control", "\xe0\x82\x9b"}, {"overlong escape", "\xe0\x80\x9b"},
+      {"surrogate", "\xed\xa0\x80"},           {"overlong in four bytes", "\xf0\x80\x80\x9b"},
+      {"beyond U+10FFFF", "\xf4\x90\x80\x80"},
+  };
+  for (const Row& row : rows)
+    EXPECT_EQ(fabric::printable(row.text), std::string(row.text.size(), '?')) << row.name;
+}
+
+TEST(ErrnoNames, GoBothWays) {
+  EXPECT_EQ(fabric::errno_name(EINVAL), "EINVAL");
+  EXPECT_EQ(fabric::errno_name(2000), "E2000");
+  for (int code = 1; code <= 133; ++code)
+    EXPECT_EQ(fabric::errno_number(fabric::errno_name(code)), code) << fabric::errno_name(code);
+  EXPECT_EQ(fabric::errno_number("E2000"), 2000);
+  EXPECT_EQ(fabric::errno_number("E2BIG"), E2BIG);
+  for (const char* name : {"", "E", "EINVALID", "einval", "22", "E0", "E-1", "E4096", "E99999999999"})
+    EXPECT_FALSE(fabric::errno_number(name)) << name;
+}
+
+// Python's errno.errorcode says ENOTSUP for 95, and <errno.h> knows all three.
+TEST(ErrnoNames, KnowTheSecondNames) {
+  EXPECT_EQ(fabric::errno_number("ENOTSUP"), EOPNOTSUPP);
+  EXPECT_EQ(fabric::errno_number("EWOULDBLOCK"), EAGAIN);
+  EXPECT_EQ(fabric::errno_number("EDEADLOCK"), EDEADLK);
+}
+
+}  // namespace
