@@ -84,7 +84,7 @@ class Reader {
   std::optional<std::uint64_t> bytes(const Json& object, const char* key, const std::string& path) {
     const Json* value = find(object, key);
     constexpr auto kUnlimited = std::numeric_limits<std::uint64_t>::max();
-    if (value && value->is_number_integer() && !value->is_number_unsigned()) return kUnlimited;
+    if (value && *value == -1) return kUnlimited;
     if (!value || !value->is_string()) return number<std::uint64_t>(object, key, path);
     const auto text = value->get<std::string>();
     if (text == "unlimited" || text == "-1") return kUnlimited;

@@ -368,9 +368,9 @@ class Decider {
     }
     if (decision_.usable_hcas < policy_.require) {
       Cause cause = explain_missing(inventory_, candidates_);
-      decision_.refusal =
-          fmt::format("--require {}: only {} HCA{} with a usable port{}{}", policy_.require, decision_.usable_hcas,
-                      decision_.usable_hcas == 1 ? "" : "s", cause.reason.empty() ? "" : ": ", cause.reason);
+      if (cause.reason.empty()) cause.reason = "there are no other HCAs in this container";
+      decision_.refusal = fmt::format("--require {}: only {} HCA{} with a usable port: {}", policy_.require,
+                                      decision_.usable_hcas, decision_.usable_hcas == 1 ? "" : "s", cause.reason);
       decision_.remedy = std::move(cause.remedy);
     }
   }

@@ -31,9 +31,9 @@ bool visible_to_nccl(const Candidate& candidate) {
 }
 
 // Names of devices that an entry takes only because NCCL compares prefixes: mlx5_1 takes mlx5_10.
-std::vector<std::string> taken_by_prefix(const nccl::HcaList& list, const std::vector<Candidate>& candidates) {
+std::vector<std::string> meant_by_prefix_only(const nccl::HcaList& list, const std::vector<Candidate>& candidates) {
   std::vector<std::string> names;
-  if (list.exact || list.exclude) return names;
+  if (list.exact) return names;
   const auto named = [&](std::string_view hca) {
     return std::any_of(list.entries.begin(), list.entries.end(), [&](const auto& entry) { return entry.name == hca; });
   };
@@ -81,9 +81,10 @@ std::optional<std::string> check_hca_list(std::string_view value, const std::vec
   }
   if (selected == 0) return "selects no port of this machine";
   if (usable == 0) return "selects no usable port";
-  if (const auto extra = taken_by_prefix(list, candidates); !extra.empty()) {
-    return fmt::format("also takes {}, because NCCL compares prefixes; begin the value with `=`",
-                       fabric::printable(fabric::join(extra, ", ")));
+  if (const auto extra = meant_by_prefix_only(list, candidates); !extra.empty()) {
+    return fmt::format("also {} {}, because NCCL compares prefixes; begin the value with `{}`",
+                       list.exclude ? "leaves out" : "takes", fabric::printable(fabric::join(extra, ", ")),
+                       list.exclude ? "^=" : "=");
   }
   if (broken) {
     return fmt::format("takes {}, which cannot be used: {}", fabric::printable(broken->name()), broken->reason);
@@ -94,9 +95,14 @@ std::optional<std::string> check_hca_list(std::string_view value, const std::vec
 std::optional<std::string> check_gid_index(long index, const std::vector<const Candidate*>& ports, bool& unknown) {
   for (const Candidate* candidate : ports) {
     if (candidate->port->is_infiniband()) continue;
-    const bool right = std::any_of(candidate->gids.begin(), candidate->gids.end(),
-                                   [&](const UsableGid& gid) { return static_cast<long>(gid.index) == index; });
-    if (right) continue;
+    const auto right = std::find_if(candidate->gids.begin(), candidate->gids.end(),
+                                    [&](const UsableGid& gid) { return static_cast<long>(gid.index) == index; });
+    if (right != candidate->gids.end()) {
+      const UsableGid* best = candidate->best();
+      if (right->rank != GidRank::kLinkLocal || best->rank == GidRank::kLinkLocal) continue;
+      return fmt::format("GID {} of {} is link-local, though it has {} at {}", index,
+                         fabric::printable(candidate->name()), to_string(best->gid), best->index);
+    }
     if (!candidate->port->gids_complete) {
       unknown = true;
       continue;

@@ -53,7 +53,7 @@ TEST(CheckHcaList, FindsWhatIsWrong) {
       {"mlx5_1,mlx5_10,mlx5_11", ""},
       {"=mlx5_0,mlx5_4", "takes mlx5_4:1, which cannot be used: only RoCE v1 (or iWARP) GIDs, e.g. index 0"},
       {"mlx5", "takes mlx5_4:1, which cannot be used: only RoCE v1 (or iWARP) GIDs, e.g. index 0"},
-      {"^mlx5_1", "takes mlx5_4:1, which cannot be used: only RoCE v1 (or iWARP) GIDs, e.g. index 0"},
+      {"^mlx5_1", "also leaves out mlx5_10, mlx5_11, because NCCL compares prefixes; begin the value with `^=`"},
   };
   for (const Row& row : rows)
     EXPECT_EQ(problem_of_list(row.value, node), row.problem) << row.value;
@@ -269,7 +269,7 @@ TEST(Decision, RequireCountsBeforeTheChoice) {
   EXPECT_FALSE(decide(node, {}, policy).refusal) << "the slow one counts though it is not chosen";
   policy.require = 4;
   const auto refused = decide(node, {}, policy);
-  EXPECT_EQ(refused.refusal, "--require 4: only 3 HCAs with a usable port");
+  EXPECT_EQ(refused.refusal, "--require 4: only 3 HCAs with a usable port: there are no other HCAs in this container");
   node.hcas[1].accessible = false;
   policy.require = 3;
   EXPECT_EQ(decide(node, {}, policy).refusal,
