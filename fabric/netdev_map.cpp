@@ -7,7 +7,7 @@
 namespace fabric {
 namespace {
 
-constexpr int kMaxStack = 16;  // MAX_NEST_DEV is 8 (include/linux/netdevice.h); a loop in hostile input ends here
+constexpr int kMaxStack = 8;  // MAX_NEST_DEV (include/linux/netdevice.h, 6.12); a loop in hostile input ends here
 constexpr int kLoopbackType = 772;
 
 const Netdev* by_ifindex(const std::vector<Netdev>& netdevs, int ifindex) {
@@ -34,17 +34,28 @@ std::pair<std::optional<int>, int> bottom_of(const std::vector<Netdev>& netdevs,
   return {std::nullopt, current->ifindex};
 }
 
+bool is_master_of(const Netdev& master, const Netdev& slave) {
+  return (master.ifindex != 0 && master.ifindex == slave.master_ifindex) || slave.master == master.name;
+}
+
+// Walks down from upper: a stacked netdev to its lower one, a bond or bridge to its slaves.
+bool is_over(const std::vector<Netdev>& netdevs, const Netdev& upper, const Netdev& lower, int depth) {
+  if (upper.name == lower.name) return true;
+  if (depth == 0) return false;
+  if (is_master_of(upper, lower)) return true;
+  if (stacks(upper)) {
+    const Netdev* next = upper.lower_netns_id ? nullptr : by_ifindex(netdevs, upper.lower_ifindex);
+    return next && is_over(netdevs, *next, lower, depth - 1);
+  }
+  return std::any_of(netdevs.begin(), netdevs.end(), [&](const Netdev& slave) {
+    return is_master_of(upper, slave) && is_over(netdevs, slave, lower, depth - 1);
+  });
+}
+
 }  // namespace
 
 bool is_stacked_on(const std::vector<Netdev>& netdevs, const Netdev& upper, const Netdev& lower) {
-  const Netdev* current = &upper;
-  for (int depth = 0; current && depth < kMaxStack; ++depth) {
-    if (current->name == lower.name || current->name == lower.master) return true;
-    if (current->ifindex != 0 && current->ifindex == lower.master_ifindex) return true;
-    if (!stacks(*current) || current->lower_netns_id) return false;
-    current = by_ifindex(netdevs, current->lower_ifindex);
-  }
-  return false;
+  return is_over(netdevs, upper, lower, kMaxStack);
 }
 
 bool leaves_netns(const std::vector<Netdev>& netdevs, const Netdev& netdev) {
@@ -53,6 +64,7 @@ bool leaves_netns(const std::vector<Netdev>& netdevs, const Netdev& netdev) {
 
 Carries carries(const std::vector<Netdev>& netdevs, const std::optional<std::string>& port_netdev,
                 const Netdev& netdev) {
+  if (netdev.type == kLoopbackType && netdev.name != port_netdev) return Carries::kNo;
   const auto own = std::find_if(netdevs.begin(), netdevs.end(), [&](const Netdev& candidate) {
     return port_netdev && candidate.is_here() && candidate.name == *port_netdev;
   });
@@ -64,7 +76,7 @@ Carries carries(const std::vector<Netdev>& netdevs, const std::optional<std::str
 GidSearch::GidSearch(const std::vector<Netdev>& netdevs, const std::optional<std::string>& port_netdev) {
   std::map<std::pair<std::optional<int>, int>, std::size_t> groups;
   for (const Netdev& netdev : netdevs) {
-    if (!netdev.is_here() || !netdev.is_up() || netdev.type == kLoopbackType) continue;
+    if (!netdev.is_here() || !netdev.is_up()) continue;
     const Carries verdict = carries(netdevs, port_netdev, netdev);
     if (port_netdev) {
       if (verdict == Carries::kYes) add(netdev, 0);

@@ -1,7 +1,7 @@
 // Which netdevs of this network namespace can own GIDs on a port: pure, from what netlink said about stacking.
 //
 // The kernel adds a GID to a port for every address of the port's netdev and of everything stacked on it: vlan,
-// macvlan, ipvlan, the bond it is a slave of, and what is stacked on that bond
+// macvlan, ipvlan, the bond or bridge it is a slave of, and what is stacked on those
 // (drivers/infiniband/core/roce_gid_mgmt.c, is_eth_port_of_netdev_filter(), 6.12).
 #pragma once
 

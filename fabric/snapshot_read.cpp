@@ -17,6 +17,12 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMaxSnapshotSize = 64 << 20;
 constexpr int kSchema = 1;
+constexpr std::size_t kMaxDevices = 1024;
+constexpr std::size_t kMaxPorts = 255;  // a port number is a byte in verbs
+constexpr std::size_t kMaxGids = 4096;
+constexpr std::size_t kMaxNetdevs = 4096;
+constexpr std::size_t kMaxRoutes = 65536;
+constexpr std::size_t kMaxAddresses = 4096;  // of one netdev
 
 // Destroying and printing a JSON value recurses, so depth is bounded before anything is built.
 bool depth_within(std::string_view text, int limit) {
@@ -181,12 +187,14 @@ class Reader {
     return std::nullopt;
   }
 
-  // Calls read(item, path) for each object of a list; a missing list is empty.
+  // Calls read(item, path) for each object of a list; a missing list is empty. What is far beyond any machine is
+  // refused, since deciding compares GIDs with addresses and HCAs with netdevs.
   template <typename Read>
-  void each(const Json& object, const char* key, const std::string& path, Read read) {
+  void each(const Json& object, const char* key, const std::string& path, std::size_t limit, Read read) {
     const Json* value = find(object, key);
     if (!value || value->is_null()) return;
     if (!value->is_array()) return fail(place(path, key), "a list");
+    if (value->size() > limit) return fail(place(path, key), fmt::format("at most {} entries", limit));
     std::size_t index = 0;
     for (const Json& item : *value) {
       const std::string item_path = fmt::format("{}[{}]", place(path, key), index++);
@@ -222,7 +230,7 @@ Port read_port(Reader& reader, const Json& json, const std::string& path) {
   port.sm_lid = reader.text(json, "sm_lid", path);
   // Tables have 1 to 1,024 slots in today's drivers; the bound keeps hostile input from costing time.
   if (const auto length = reader.number<std::uint16_t>(json, "gid_tbl_len", path)) port.gid_tbl_len = *length;
-  reader.each(json, "gids", path, [&](const Json& item, const std::string& item_path) {
+  reader.each(json, "gids", path, kMaxGids, [&](const Json& item, const std::string& item_path) {
     port.gids.push_back(read_gid(reader, item, item_path));
   });
   // Choosing relies on table order, whatever order the file has.
@@ -254,7 +262,7 @@ Hca read_hca(Reader& reader, const Json& json, const std::string& path) {
     if (!hca.access_error) reader.fail(path + ".access_error", "the name of an errno");
   }
   hca.pci_path = reader.texts(json, "pci_path", path);
-  reader.each(json, "ports", path, [&](const Json& item, const std::string& item_path) {
+  reader.each(json, "ports", path, kMaxPorts, [&](const Json& item, const std::string& item_path) {
     hca.ports.push_back(read_port(reader, item, item_path));
   });
   return hca;
@@ -270,6 +278,9 @@ void read_addresses(Reader& reader, const Json& json, const std::string& path, N
       return reader.fail(fmt::format("{}.addresses[{}]", path, netdev.addresses.size()), "ADDRESS/PREFIX");
     }
     netdev.addresses.push_back({*address, prefix, text});
+    if (netdev.addresses.size() > kMaxAddresses) {
+      return reader.fail(path + ".addresses", fmt::format("at most {} entries", kMaxAddresses));
+    }
   }
 }
 
@@ -304,14 +315,14 @@ Netdev read_netdev(Reader& reader, const Json& json, const std::string& path) {
 void read_optional(Reader& reader, const Json& json, Inventory& inventory) {
   if (reader.find(json, "gpus")) {
     inventory.gpus.emplace();
-    reader.each(json, "gpus", "", [&](const Json& item, const std::string& path) {
+    reader.each(json, "gpus", "", kMaxDevices, [&](const Json& item, const std::string& path) {
       inventory.gpus->push_back(Gpu{reader.text(item, "pci", path).value_or(""),
                                     reader.number<int>(item, "numa_node", path), reader.texts(item, "pci_path", path)});
     });
   }
   if (reader.find(json, "routes")) {
     inventory.routes.emplace();
-    reader.each(json, "routes", "", [&](const Json& item, const std::string& path) {
+    reader.each(json, "routes", "", kMaxRoutes, [&](const Json& item, const std::string& path) {
       inventory.routes->push_back(Route{reader.text(item, "dst", path).value_or(""),
                                         reader.text(item, "dev", path).value_or(""), reader.route_table(item, path)});
     });
@@ -354,10 +365,10 @@ Result<Inventory> parse_snapshot(std::string_view text) {
     inventory.about = about->dump(-1, ' ', false, Json::error_handler_t::replace);
   }
   inventory.rdma_cm = reader.boolean(json, "rdma_cm", "");
-  reader.each(json, "devices", "", [&](const Json& item, const std::string& path) {
+  reader.each(json, "devices", "", kMaxDevices, [&](const Json& item, const std::string& path) {
     inventory.hcas.push_back(read_hca(reader, item, path));
   });
-  reader.each(json, "netdevs", "", [&](const Json& item, const std::string& path) {
+  reader.each(json, "netdevs", "", kMaxNetdevs, [&](const Json& item, const std::string& path) {
     inventory.netdevs.push_back(read_netdev(reader, item, path));
   });
   read_optional(reader, json, inventory);

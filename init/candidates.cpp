@@ -84,25 +84,43 @@ struct GidSurvey {
   const GidEntry* v1 = nullptr;
 };
 
-// The netdev of this netns that the GID is of, one that is up if there is a choice; nullptr if it is another netns'.
-// The same address may be there by chance, on a bridge for one, which no GID of this port can be of.
-const Netdev* find_owner(const Inventory& inventory, const Port& port, const fabric::Address& gid) {
-  const Netdev* owner = nullptr;
-  for (const Netdev& netdev : inventory.netdevs) {
-    const bool has_it = netdev.is_here() && std::any_of(netdev.addresses.begin(), netdev.addresses.end(),
-                                                        [&](const auto& own) { return own.address == gid; });
-    if (!has_it || fabric::carries(inventory.netdevs, port.netdev, netdev) == fabric::Carries::kNo) continue;
-    if (netdev.is_up()) return &netdev;
-    owner = &netdev;
+// The addresses of this netns, for looking up GIDs.
+class OwnAddresses {
+ public:
+  explicit OwnAddresses(const Inventory& inventory) : inventory_(inventory) {
+    for (const Netdev& netdev : inventory.netdevs) {
+      if (!netdev.is_here()) continue;
+      for (const auto& own : netdev.addresses)
+        owners_.emplace_back(own.address, &netdev);
+    }
+    std::stable_sort(owners_.begin(), owners_.end(), [](const auto& l, const auto& r) { return l.first < r.first; });
   }
-  return owner;
-}
 
-GidSurvey survey_gids(const Inventory& inventory, const Port& port) {
+  // The netdev that the GID is of, one that is up if there is a choice; nullptr if it is another netns'. The same
+  // address may be there by chance, on a bridge for one, which no GID of this port can be of.
+  const Netdev* find_owner(const Port& port, const fabric::Address& gid) const {
+    const Netdev* owner = nullptr;
+    auto entry = std::lower_bound(owners_.begin(), owners_.end(), gid,
+                                  [](const auto& own, const fabric::Address& wanted) { return own.first < wanted; });
+    for (; entry != owners_.end() && entry->first == gid; ++entry) {
+      const Netdev& netdev = *entry->second;
+      if (fabric::carries(inventory_.netdevs, port.netdev, netdev) == fabric::Carries::kNo) continue;
+      if (netdev.is_up()) return &netdev;
+      owner = &netdev;
+    }
+    return owner;
+  }
+
+ private:
+  const Inventory& inventory_;
+  std::vector<std::pair<fabric::Address, const Netdev*>> owners_;
+};
+
+GidSurvey survey_gids(const OwnAddresses& own, const Port& port) {
   GidSurvey survey;
   for (const GidEntry& entry : port.gids) {
     if (entry.gid.is_zero()) continue;
-    const Netdev* owner = find_owner(inventory, port, entry.gid);
+    const Netdev* owner = own.find_owner(port, entry.gid);
     if (!owner) {
       // A link-local GID says least about whose table it is.
       if (!survey.foreign || survey.foreign->gid.is_link_local()) survey.foreign = &entry;
@@ -180,8 +198,9 @@ std::string describe(const GidFilter& filter) {
   return fabric::join(parts, ", ");
 }
 
-void check_gids(const Inventory& inventory, const GidFilter& filter, const Port& port, Candidate& candidate) {
-  GidSurvey survey = survey_gids(inventory, port);
+void check_gids(const Inventory& inventory, const OwnAddresses& own, const GidFilter& filter, const Port& port,
+                Candidate& candidate) {
+  GidSurvey survey = survey_gids(own, port);
   for (const UsableGid& gid : survey.usable) {
     candidate.netdevs.push_back(gid.netdev);
     if (filter.allows(gid.gid)) candidate.gids.push_back(gid);
@@ -246,6 +265,7 @@ const UsableGid* Candidate::best() const {
 
 std::vector<Candidate> find_candidates(const Inventory& inventory, const GidFilter& filter) {
   std::vector<Candidate> candidates;
+  const OwnAddresses own(inventory);
   for (const Hca& hca : inventory.hcas) {
     for (const Port& port : hca.ports) {
       Candidate candidate;
@@ -253,7 +273,7 @@ std::vector<Candidate> find_candidates(const Inventory& inventory, const GidFilt
       candidate.port = &port;
       check_node(hca, candidate);
       if (candidate.usable()) check_port(port, candidate);
-      if (candidate.usable() && port.is_ethernet()) check_gids(inventory, filter, port, candidate);
+      if (candidate.usable() && port.is_ethernet()) check_gids(inventory, own, filter, port, candidate);
       add_netdev_names(inventory, hca, port, candidate);
       candidates.push_back(std::move(candidate));
     }

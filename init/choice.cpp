@@ -141,15 +141,15 @@ class Chooser {
     const Candidate& taken = at(choice_.ports.front());
     std::vector<std::string> names;
     for (const std::size_t i : management_) {
-      if (at(i).port->is_infiniband() == taken.port->is_infiniband() && at(i).rate() == taken.rate()) {
+      if (at(i).port->is_infiniband() == taken.port->is_infiniband() && at(i).rate() >= taken.rate()) {
         names.push_back(fabric::printable(at(i).name()));
       }
     }
     if (names.empty()) return;
-    choice_.warnings.push_back(fmt::format(
-        "{} set aside as management functions (four or more HCAs of one PCI slot), though link layer and rate "
-        "are those of the chosen ports; --hca takes them",
-        fabric::join(names, ", ")));
+    choice_.warnings.push_back(
+        fmt::format("{} set aside as management functions (four or more HCAs of one PCI slot), though they are of the "
+                    "chosen link layer and no slower; --hca takes them",
+                    fabric::join(names, ", ")));
   }
 
   void choose_link_layer() {
