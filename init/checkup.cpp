@@ -145,7 +145,7 @@ std::optional<std::string> bootstrap_netdev(const Inventory& inventory, const Se
 std::vector<Check> check_up(const Inventory& inventory, const Settings& settings, const Decision& decision) {
   std::vector<Check> checks;
   checks.push_back(check_ports(decision));
-  if (decision.refusal) checks.push_back({"refusal", Verdict::kBad, *decision.refusal, {}});
+  if (decision.refusal) checks.push_back({"refusal", Verdict::kBad, *decision.refusal, decision.refusal_remedy});
   for (const std::string& warning : decision.warnings)
     checks.push_back({"warning", Verdict::kNote, warning, {}});
   for (const std::string& aside : decision.asides)

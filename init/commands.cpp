@@ -36,8 +36,9 @@ bool print(const Log& log, std::string_view text) {
 
 void report(const Log& log, const Decision& decision) {
   if (decision.status == Status::kNone) {
-    // A refusal says the same again.
-    if (!decision.refusal) log.warning(decision.summary, decision.remedy);
+    // --require says the same again.
+    if (!decision.refusal || !decision.refusal->starts_with("--require"))
+      log.warning(decision.summary, decision.remedy);
   } else {
     log.info(decision.summary);
   }
@@ -53,7 +54,7 @@ void report(const Log& log, const Decision& decision) {
     log.debug(fmt::format("{}:{} {}: {}", fabric::printable(port.device), port.port, port.used ? "used" : "not used",
                           port.reason));
   }
-  if (decision.refusal) log.error(*decision.refusal, decision.remedy);
+  if (decision.refusal) log.error(*decision.refusal, decision.refusal_remedy);
 }
 
 int run_env(const Options& options, const Log& log, const Decision& decision) {

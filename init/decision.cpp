@@ -191,7 +191,8 @@ class Decider {
         fmt::format("dropped {}: {}; align the GID indices of the rails (rdma-hook) to use all",
                     list_ports(candidates_, plan_.wrong), why));
     if (policy_.strict) {
-      decision_.refusal = fmt::format("--strict: would drop {}: {}", list_ports(candidates_, plan_.wrong), why);
+      refuse(fmt::format("--strict: would drop {}: {}", list_ports(candidates_, plan_.wrong), why),
+             "align the GID indices of the rails (rdma-hook), or leave the port out with --hca");
     }
     for (const std::size_t i : plan_.wrong) {
       choice_.drop_reasons[i] = why;
@@ -346,9 +347,12 @@ class Decider {
         continue;
       }
       decision_.kept.emplace(name, value);
-      decision_.warnings.push_back(fmt::format("{}: {}; kept, --override replaces it", text, *value.problem));
-      if (policy_.strict && !decision_.refusal)
-        decision_.refusal = fmt::format("--strict: {}: {}", text, *value.problem);
+      const char* outlook = policy_.override_wrong ? "there is nothing to replace it with" : "--override replaces it";
+      decision_.warnings.push_back(fmt::format("{}: {}; kept, {}", text, *value.problem, outlook));
+      if (policy_.strict) {
+        refuse(fmt::format("--strict: {}: {}", text, *value.problem),
+               fmt::format("correct or unset {}", printable(name)));
+      }
     }
   }
 
@@ -368,11 +372,21 @@ class Decider {
     }
     if (decision_.usable_hcas < policy_.require) {
       Cause cause = explain_missing(inventory_, candidates_);
-      if (cause.reason.empty()) cause.reason = "there are no other HCAs in this container";
-      decision_.refusal = fmt::format("--require {}: only {} HCA{} with a usable port: {}", policy_.require,
-                                      decision_.usable_hcas, decision_.usable_hcas == 1 ? "" : "s", cause.reason);
-      decision_.remedy = std::move(cause.remedy);
+      if (cause.reason.empty()) {
+        cause = {"there are no other HCAs in this container", "give the container more HCAs, or lower --require"};
+      }
+      decision_.refusal.reset();
+      refuse(fmt::format("--require {}: only {} HCA{} with a usable port: {}", policy_.require, decision_.usable_hcas,
+                         decision_.usable_hcas == 1 ? "" : "s", cause.reason),
+             cause.remedy);
     }
+  }
+
+  // The first refusal stands.
+  void refuse(std::string why, std::string remedy) {
+    if (decision_.refusal) return;
+    decision_.refusal = std::move(why);
+    decision_.refusal_remedy = std::move(remedy);
   }
 
   void report_ports() {

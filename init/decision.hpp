@@ -45,15 +45,16 @@ struct Decision {
   Status status = Status::kNone;
   Variables env;  // to be exported, in the order decided
   KeptValues kept;
-  std::vector<PortReport> ports;       // every port once, in inventory order
-  std::vector<std::string> warnings;   // status is ok_warn exactly when there are any; none has its reason instead
-  std::vector<std::string> asides;     // status none: what would be warnings, for people only
-  std::vector<std::string> remarks;    // worth a line to people, no fault
-  bool efa = false;                    // status none because the fabric is EFA
-  std::string summary;                 // one line: what was chosen, or why nothing
-  std::string remedy;                  // for status none: what would help
-  std::vector<std::string> notes;      // reasons of exports and replaced values, one line each
-  std::size_t usable_hcas = 0;         // what --require counts
+  std::vector<PortReport> ports;      // every port once, in inventory order
+  std::vector<std::string> warnings;  // status is ok_warn exactly when there are any; none has its reason instead
+  std::vector<std::string> asides;    // status none: what would be warnings, for people only
+  std::vector<std::string> remarks;   // worth a line to people, no fault
+  bool efa = false;                   // status none because the fabric is EFA
+  std::string summary;                // one line: what was chosen, or why nothing
+  std::string remedy;                 // for status none: what would help
+  std::vector<std::string> notes;     // reasons of exports and replaced values, one line each
+  std::size_t usable_hcas = 0;        // what --require counts
+  std::string refusal_remedy;
   std::optional<std::string> refusal;  // --require unmet or --strict violated: leave with 78
   bool needs_full = false;             // decide again on an inventory whose GID tables were read to the end
 };

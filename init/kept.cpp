@@ -51,6 +51,15 @@ std::vector<std::string> meant_by_prefix_only(const nccl::HcaList& list, const s
   return names;
 }
 
+// An entry that cannot match any port of any machine. One that merely names no port here may be right elsewhere: one
+// list often serves a whole job.
+const nccl::HcaList::Entry* malformed_entry(const nccl::HcaList& list) {
+  const auto found = std::find_if(list.entries.begin(), list.entries.end(), [](const auto& entry) {
+    return entry.port == 0 || fabric::trim(entry.name) != entry.name;
+  });
+  return found == list.entries.end() ? nullptr : &*found;
+}
+
 std::string describe_slot(const Candidate& candidate, long index) {
   for (const fabric::GidEntry& entry : candidate.port->gids) {
     if (static_cast<long>(entry.index) != index) continue;
@@ -85,6 +94,10 @@ std::optional<std::string> check_hca_list(std::string_view value, const std::vec
     return fmt::format("also {} {}, because NCCL compares prefixes; begin the value with `{}`",
                        list.exclude ? "leaves out" : "takes", fabric::printable(fabric::join(extra, ", ")),
                        list.exclude ? "^=" : "=");
+  }
+  if (const auto* entry = malformed_entry(list)) {
+    return fmt::format("has the entry `{}{}`, which matches nothing: NCCL trims no blanks, and ports count from 1",
+                       fabric::printable(entry->name), entry->port == 0 ? ":0" : "");
   }
   if (broken) {
     return fmt::format("takes {}, which cannot be used: {}", fabric::printable(broken->name()), broken->reason);

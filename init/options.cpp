@@ -167,7 +167,18 @@ std::string twin_name(std::string_view option) {
   return name;
 }
 
-Result<void> apply_twins(Options& options, const char* const* environment) {
+// Names of the options on the command line, in front of `--`.
+std::vector<std::string_view> given_options(int argc, char** argv) {
+  std::vector<std::string_view> names;
+  for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument.starts_with("--")) names.push_back(argument.substr(2, argument.find('=') - 2));
+  }
+  return names;
+}
+
+// Twins of the options that the command line does not give: it wins, also over a twin that is wrong.
+Result<void> apply_twins(Options& options, const char* const* environment, const std::vector<std::string_view>& given) {
   constexpr std::string_view kPrefix = "RDMA_INIT_";
   for (; *environment; ++environment) {
     const std::string_view entry = *environment;
@@ -176,7 +187,8 @@ Result<void> apply_twins(Options& options, const char* const* environment) {
     const std::string_view value = entry.substr(std::min(equals + 1, entry.size()));
     if (value.empty()) continue;
     for (const Option& option : kOptions) {
-      if (!option.twin || twin_name(option.name) != entry.substr(0, equals)) continue;
+      if (!option.twin || std::find(given.begin(), given.end(), option.name) != given.end()) continue;
+      if (twin_name(option.name) != entry.substr(0, equals)) continue;
       if (auto done = option.apply(options, value); !done) {
         return fabric::wrap(std::move(done).error(), entry.substr(0, equals));
       }
@@ -234,7 +246,10 @@ Result<void> check_combination(const Options& options, bool has_subcommand) {
 
 Result<Options> parse_options(int argc, char** argv, const char* const* environment) {
   Options options;
-  TRY_VOID(apply_twins(options, environment));
+  const auto given = given_options(argc, argv);
+  const bool about_itself = std::any_of(given.begin(), given.end(),
+                                        [](std::string_view name) { return name == "help" || name == "version"; });
+  if (!about_itself) TRY_VOID(apply_twins(options, environment, given));
   bool has_subcommand = false;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];

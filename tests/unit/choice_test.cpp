@@ -88,7 +88,7 @@ TEST(Choice, ManagementFunctionsAreSetAside) {
   EXPECT_EQ(chosen.reasons[0], "mlx5_2:1: management function (four or more HCAs of one PCI slot); --hca takes it");
   EXPECT_EQ(chosen.choice.warnings,
             Names{"mlx5_2:1, mlx5_3:1, mlx5_4:1, mlx5_5:1 set aside as management functions (four or more HCAs of one "
-                  "PCI slot), though link layer and rate are those of the chosen ports; --hca takes them"});
+                  "PCI slot), though they are of the chosen link layer and no slower; --hca takes them"});
   EXPECT_EQ(choose(node, "mlx5_*").ports.size(), 6U) << "the operator's list overrides it";
   EXPECT_EQ(choose(node, "^mlx5_0").ports, Names{"mlx5_1:1"}) << "a list of what to leave out does not";
   EXPECT_EQ(choose(node, nullptr, "=mlx5_2:1,mlx5_3:1").ports, (Names{"mlx5_2:1", "mlx5_3:1"}));
