@@ -90,8 +90,14 @@ std::optional<Cidr> parse_cidr(std::string_view text) {
 }
 
 std::string to_string(const Cidr& cidr) {
-  const bool dotted = cidr.base.is_ipv4() && cidr.prefix >= kIpv4PrefixBits;
-  return fmt::format("{}/{}", to_string(cidr.base), dotted ? cidr.prefix - kIpv4PrefixBits : cidr.prefix);
+  if (cidr.base.is_ipv4() && cidr.prefix < kIpv4PrefixBits) {
+    // Shorter than the IPv4 part: only the IPv6 form says so.
+    char buffer[INET6_ADDRSTRLEN] = "";
+    inet_ntop(AF_INET6, cidr.base.bytes.data(), buffer, sizeof buffer);
+    return fmt::format("{}/{}", buffer, cidr.prefix);
+  }
+  const unsigned offset = cidr.base.is_ipv4() ? kIpv4PrefixBits : 0;
+  return fmt::format("{}/{}", to_string(cidr.base), cidr.prefix - offset);
 }
 
 std::optional<Cidr> common_prefix(const std::vector<Address>& addresses) {
