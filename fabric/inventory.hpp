@@ -65,6 +65,15 @@ struct Port {
   friend bool operator==(const Port&, const Port&) = default;
 };
 
+// A management node of a port: umadN or issmN of /sys/class/infiniband_mad.
+struct MadNode {
+  std::string name;  // "umad0", "issm0"
+  std::string dev;   // "MAJ:MIN"
+  unsigned port = 1;
+  std::string link;  // target of its entry in the class directory
+  friend bool operator==(const MadNode&, const MadNode&) = default;
+};
+
 struct Hca {
   std::string name;  // verbs name, e.g. mlx5_0
   std::string node_guid;
@@ -84,6 +93,11 @@ struct Hca {
   std::optional<int> access_error;        // errno of that open
   std::optional<std::vector<std::string>> pci_path;  // upstream ports, root first
   std::vector<Port> ports;
+
+  // Known for a live node only (read_node()), never in snapshots: targets of the links in the class directories.
+  std::optional<std::string> class_link;  // of /sys/class/infiniband/NAME
+  std::optional<std::string> verbs_link;  // of /sys/class/infiniband_verbs/uverbsN
+  std::vector<MadNode> mad_nodes;
 
   bool has_node() const { return uverbs || uverbs_unknown; }
   bool is_accessible() const { return has_node() && accessible.value_or(true); }
@@ -132,6 +146,8 @@ struct Gpu {
   std::string pci;
   std::optional<int> numa_node;
   std::optional<std::vector<std::string>> pci_path;
+  // Its device nodes below /dev: "nvidia0", "dri/card1", "dri/renderD128". Live nodes only.
+  std::vector<std::string> nodes = {};
   friend bool operator==(const Gpu&, const Gpu&) = default;
 };
 
@@ -151,11 +167,21 @@ struct Limits {
   friend bool operator==(const Limits&, const Limits&) = default;
 };
 
+// One of infiniband, infiniband_verbs, infiniband_mad below /sys/class.
+struct ClassDirectory {
+  std::string name;
+  std::optional<std::string> abi_version =
+      {};  // of those that have device nodes; libibverbs finds no device without it
+  friend bool operator==(const ClassDirectory&, const ClassDirectory&) = default;
+};
+
 enum class NetnsMode { kShared, kExclusive };
 
 struct Inventory {
   std::optional<std::string> about;  // JSON text, carried through unread
   std::optional<bool> rdma_cm;
+  std::optional<std::string> rdma_cm_dev;         // "MAJ:MIN"; live nodes only
+  std::vector<ClassDirectory> class_directories;  // live nodes only
   std::vector<Hca> hcas;
   std::vector<Netdev> netdevs;
   std::optional<std::vector<Gpu>> gpus;

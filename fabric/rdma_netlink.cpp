@@ -29,6 +29,16 @@ bool request(Socket& socket, unsigned command, unsigned flags, netlink::Bytes pa
   return done.has_value();
 }
 
+std::optional<NetnsMode> ask_netns_mode(Socket& socket) {
+  std::optional<NetnsMode> answer;
+  request(socket, RDMA_NLDEV_CMD_SYS_GET, 0, {}, [&](const Attributes& attributes) {
+    if (const auto mode = attributes.u8(RDMA_NLDEV_SYS_ATTR_NETNS_MODE)) {
+      answer = *mode != 0 ? NetnsMode::kShared : NetnsMode::kExclusive;
+    }
+  });
+  return answer;
+}
+
 }  // namespace
 
 std::optional<Answer> read(bool with_netns_mode) {
@@ -54,14 +64,13 @@ std::optional<Answer> read(bool with_netns_mode) {
               if (port && netdev) answer.port_netdevs.netdevs[{hca, *port}] = std::move(*netdev);
             });
   }
-  if (with_netns_mode) {
-    request(*socket, RDMA_NLDEV_CMD_SYS_GET, 0, {}, [&](const Attributes& attributes) {
-      if (const auto mode = attributes.u8(RDMA_NLDEV_SYS_ATTR_NETNS_MODE)) {
-        answer.netns_mode = *mode != 0 ? NetnsMode::kShared : NetnsMode::kExclusive;
-      }
-    });
-  }
+  if (with_netns_mode) answer.netns_mode = ask_netns_mode(*socket);
   return answer;
+}
+
+std::optional<NetnsMode> read_netns_mode() {
+  auto socket = Socket::open(NETLINK_RDMA);
+  return socket ? ask_netns_mode(*socket) : std::nullopt;
 }
 
 }  // namespace fabric::rdma_netlink

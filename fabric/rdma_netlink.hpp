@@ -17,4 +17,7 @@ struct Answer {
 // nullopt when the kernel has no RDMA netlink (none built in, or the socket is refused): sysfs has to do then.
 std::optional<Answer> read(bool with_netns_mode);
 
+// Only whether RDMA devices are shared between network namespaces; nullopt as above, or before kernel 5.2.
+std::optional<NetnsMode> read_netns_mode();
+
 }  // namespace fabric::rdma_netlink

@@ -23,21 +23,63 @@ struct VerbsNode {
   std::optional<std::string> dev;  // "MAJ:MIN"
 };
 
+constexpr const char* kVerbsClass = "/sys/class/infiniband_verbs";
+constexpr const char* kMadClass = "/sys/class/infiniband_mad";
+
+std::optional<unsigned> uverbs_number(std::string_view entry) {
+  constexpr std::string_view kPrefix = "uverbs";
+  return entry.starts_with(kPrefix) ? parse_number<unsigned>(entry.substr(kPrefix.size())) : std::nullopt;
+}
+
 // HCA name to its uverbs node. The kernel numbers them on its own: uverbs3 need not belong to mlx5_3.
 std::map<std::string, VerbsNode> read_verbs_nodes(const std::string& root, bool full) {
   std::map<std::string, VerbsNode> nodes;
-  const auto verbs = Directory::open(root + "/sys/class/infiniband_verbs");
+  const auto verbs = Directory::open(root + kVerbsClass);
   if (!verbs) return nodes;
-  constexpr std::string_view kPrefix = "uverbs";
   for (const std::string& entry : verbs->list()) {
-    if (!entry.starts_with(kPrefix)) continue;
-    const auto number = parse_number<unsigned>(std::string_view(entry).substr(kPrefix.size()));
+    const auto number = uverbs_number(entry);
     if (!number) continue;
     const auto hca = verbs->read_text((entry + "/ibdev").c_str());
     if (!hca) continue;
     nodes[*hca] = VerbsNode{*number, full ? verbs->read_text((entry + "/dev").c_str()) : std::nullopt};
   }
   return nodes;
+}
+
+// The entries of a class that belong to one HCA. Those of hardware are below its PCI function too, so that a node's 512
+// VFs need not be looked through; software devices have no parent, and there are few of them.
+std::vector<std::string> class_entries(const std::string& root, const Directory& hca, const char* class_path,
+                                       const std::string& name) {
+  std::vector<std::string> found;
+  const auto all = Directory::open(root + class_path);
+  if (!all) return found;
+  const std::string_view class_name = std::string_view(class_path).substr(std::string_view(class_path).rfind('/') + 1);
+  const auto near = hca.open_at(("device/" + std::string(class_name)).c_str());
+  for (const std::string& entry : (near ? near->list() : all->list())) {
+    if (all->read_text((entry + "/ibdev").c_str()) == name) found.push_back(entry);
+  }
+  return found;
+}
+
+void read_hand_out_nodes(const Scan& scan, const Directory& infiniband, const Directory& dir, Hca& hca) {
+  hca.class_link = infiniband.read_link(hca.name.c_str());
+  if (const auto verbs = Directory::open(scan.root + kVerbsClass)) {
+    for (const std::string& entry : class_entries(scan.root, dir, kVerbsClass, hca.name)) {
+      const auto number = uverbs_number(entry);
+      if (!number) continue;
+      hca.uverbs = number;
+      hca.uverbs_dev = verbs->read_text((entry + "/dev").c_str());
+      hca.verbs_link = verbs->read_link(entry.c_str());
+    }
+  }
+  const auto mad = scan.mad_nodes ? Directory::open(scan.root + kMadClass) : std::nullopt;
+  if (!mad) return;
+  for (const std::string& entry : class_entries(scan.root, dir, kMadClass, hca.name)) {
+    const auto dev = mad->read_text((entry + "/dev").c_str());
+    const int port = mad->read_int((entry + "/port").c_str()).value_or(1);
+    if (!dev || port < 1) continue;
+    hca.mad_nodes.push_back({entry, *dev, static_cast<unsigned>(port), mad->read_link(entry.c_str()).value_or("")});
+  }
 }
 
 // The errno of opening the node as libibverbs does, 0 if it opens.
@@ -86,6 +128,9 @@ std::optional<std::string> software_netdev(const Directory& hca, const Directory
 
 std::optional<std::string> port_netdev(const Scan& scan, const Directory& hca, const Directory& dir, const Hca& values,
                                        const Port& port) {
+  if (scan.hand_out) {
+    return values.pci ? hardware_netdev(scan.root, hca, port.number) : software_netdev(hca, dir);
+  }
   // RDMA netlink names the netdev only if it is in this netns, which a name in sysfs cannot tell; it does not know the
   // IPoIB netdev of an InfiniBand port.
   if (scan.port_netdevs && scan.port_netdevs->hcas.contains(values.name) && !port.is_infiniband()) {
@@ -169,15 +214,15 @@ Port read_port(const Scan& scan, const Directory& hca_dir, const Hca& hca, const
   port.number = number;
   port.state = dir.read("state");
   port.link_layer = dir.read("link_layer");
-  port.rate = dir.read("rate");
+  if (!scan.hand_out || scan.details) port.rate = dir.read("rate");
   // Only explains why a port is not active.
-  if (scan.full || !port.is_active()) port.phys_state = dir.read("phys_state");
+  if (scan.full || (!scan.hand_out && !port.is_active())) port.phys_state = dir.read("phys_state");
   if (scan.full) {
     port.lid = dir.read_text("lid");
     port.sm_lid = dir.read_text("sm_lid");
   }
-  const bool wanted = port.is_active() && port.is_ethernet() && hca.is_accessible();
-  if (scan.full || port.is_active()) port.netdev = port_netdev(scan, hca_dir, dir, hca, port);
+  const bool wanted = scan.hand_out ? scan.gids : port.is_active() && port.is_ethernet() && hca.is_accessible();
+  if (scan.full || scan.hand_out || port.is_active()) port.netdev = port_netdev(scan, hca_dir, dir, hca, port);
   if (scan.full || wanted) {
     read_gids(scan, dir, port);
   } else {
@@ -215,8 +260,10 @@ std::optional<Hca> read_hca(const Scan& scan, const Directory& infiniband, const
   hca.device_id = dir->read_text("device/device");
   hca.node_type = dir->read_text("node_type").value_or("");
   hca.physfn = dir->read_link_name("device/physfn");
-  if (scan.full) read_details(scan.root, *dir, hca, std::move(path));
-  if (const auto node = nodes.find(name); node != nodes.end()) {
+  if (scan.full || (scan.hand_out && scan.details)) read_details(scan.root, *dir, hca, std::move(path));
+  if (scan.hand_out) {
+    read_hand_out_nodes(scan, infiniband, *dir, hca);
+  } else if (const auto node = nodes.find(name); node != nodes.end()) {
     hca.uverbs = node->second.number;
     hca.uverbs_dev = node->second.dev;
     const int error = probe_node(scan.root, node->second.number);
@@ -244,11 +291,16 @@ std::vector<std::string> list_hcas(const std::string& root, int& error) {
   return infiniband ? infiniband->list() : std::vector<std::string>();
 }
 
+std::optional<std::string> hca_of_uverbs(const std::string& root, unsigned number) {
+  const auto verbs = Directory::open(root + kVerbsClass);
+  return verbs ? verbs->read_text(fmt::format("uverbs{}/ibdev", number).c_str()) : std::nullopt;
+}
+
 std::vector<Hca> read_hcas(const Scan& scan, const std::vector<std::string>& names) {
   std::vector<Hca> hcas;
   const auto infiniband = Directory::open(scan.root + "/sys/class/infiniband");
   if (!infiniband) return hcas;
-  const auto nodes = read_verbs_nodes(scan.root, scan.full);
+  const auto nodes = scan.hand_out ? std::map<std::string, VerbsNode>() : read_verbs_nodes(scan.root, scan.full);
   for (const std::string& name : names) {
     if (auto hca = read_hca(scan, *infiniband, name, nodes)) hcas.push_back(std::move(*hca));
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -24,10 +25,18 @@ struct Scan {
   const std::vector<Netdev>* netdevs = nullptr;
   // What RDMA netlink said; nullptr: it could not be asked, sysfs has to do.
   const PortNetdevs* port_netdevs = nullptr;
+  // For whoever hands HCAs out: device numbers and links, each port's netdev as sysfs names it; nothing is opened.
+  bool hand_out = false;
+  bool details = true;     // with hand_out: PCI path, NUMA node, rate, what is shown to people
+  bool gids = true;        // with hand_out: whole GID tables
+  bool mad_nodes = false;  // with hand_out: umad and issm
 };
 
 // Names of the HCAs in natural order. error: as Inventory::rdma_error, 0 if it could be read.
 std::vector<std::string> list_hcas(const std::string& root, int& error);
+
+// The HCA of uverbsN; nullopt: there is none.
+std::optional<std::string> hca_of_uverbs(const std::string& root, unsigned number);
 
 // The named HCAs, as far as they are still there.
 std::vector<Hca> read_hcas(const Scan& scan, const std::vector<std::string>& names);

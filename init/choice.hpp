@@ -6,15 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "fabric/selectors.hpp"
 #include "init/candidates.hpp"
 #include "init/nccl_rules.hpp"
-#include "init/selectors.hpp"
 
 namespace init {
 
 struct ChoiceRules {
-  std::optional<SelectorList> hcas;        // --hca
-  std::optional<nccl::HcaList> kept_hcas;  // NCCL_IB_HCA that the user set: it defines the ports
+  std::optional<fabric::SelectorList> hcas;  // --hca
+  std::optional<nccl::HcaList> kept_hcas;    // NCCL_IB_HCA that the user set: it defines the ports
 };
 
 struct Choice {

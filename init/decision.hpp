@@ -7,19 +7,19 @@
 #include <string_view>
 #include <vector>
 
+#include "fabric/selectors.hpp"
 #include "init/candidates.hpp"
 #include "init/exports.hpp"
 #include "init/kept.hpp"
 #include "init/nccl_conf.hpp"
 #include "init/nccl_rules.hpp"
-#include "init/selectors.hpp"
 
 namespace init {
 
 // What the operator asked for.
 struct Policy {
-  std::optional<SelectorList> hcas;  // --hca
-  GidFilter gids;                    // --cidr, --family, --no-link-local
+  std::optional<fabric::SelectorList> hcas;  // --hca
+  GidFilter gids;                            // --cidr, --family, --no-link-local
   std::vector<std::string> exports = {"nccl", "ucx", "nvshmem"};
   std::optional<nccl::Version> nccl_version;  // --nccl-version
   std::size_t require = 0;                    // --require: HCAs with a usable port

@@ -89,7 +89,7 @@ Cause explain_missing(const fabric::Inventory& inventory, const std::vector<Cand
 }
 
 Cause explain_none(const fabric::Inventory& inventory, const std::vector<Candidate>& candidates, const Choice& choice,
-                   const std::optional<SelectorList>& asked) {
+                   const std::optional<fabric::SelectorList>& asked) {
   if (choice.efa) return {"EFA fabric: NCCL reaches it through aws-ofi-nccl, so no NCCL_IB_* is set", {}};
   const auto usable = usable_ports(candidates);
   if (usable.empty()) {

@@ -30,6 +30,6 @@ Cause explain_missing(const fabric::Inventory& inventory, const std::vector<Cand
 
 // Why no port was chosen.
 Cause explain_none(const fabric::Inventory& inventory, const std::vector<Candidate>& candidates, const Choice& choice,
-                   const std::optional<SelectorList>& asked);
+                   const std::optional<fabric::SelectorList>& asked);
 
 }  // namespace init

@@ -51,7 +51,7 @@ Result<void> apply_require(Options& options, std::string_view text) {
 }
 
 Result<void> apply_hca(Options& options, std::string_view text) {
-  options.policy.hcas = TRY(parse_selectors(text));
+  options.policy.hcas = TRY(fabric::parse_selectors(text));
   return {};
 }
 

@@ -24,7 +24,7 @@ struct Chosen {
 
 Chosen choose(const Inventory& node, const char* hcas = nullptr, const char* kept = nullptr) {
   init::ChoiceRules rules;
-  if (hcas) rules.hcas = *init::parse_selectors(hcas);
+  if (hcas) rules.hcas = *fabric::parse_selectors(hcas);
   if (kept) rules.kept_hcas = init::nccl::parse_hca_list(kept);
   const auto candidates = init::find_candidates(node, {});
   Chosen chosen;

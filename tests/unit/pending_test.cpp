@@ -171,18 +171,18 @@ TEST(Pending, TheNamedHcas) {
   node.netdevs[2].addresses.clear();
   Policy policy;
   EXPECT_EQ(pending(node, policy), "nothing") << "an address that is not there is awaited only when asked for";
-  policy.hcas = *init::parse_selectors("mlx5_1");
+  policy.hcas = *fabric::parse_selectors("mlx5_1");
   EXPECT_EQ(pending(node, policy), "a GID on mlx5_1:1 (rail1) that the options allow");
-  policy.hcas = *init::parse_selectors("mlx5_0");
+  policy.hcas = *fabric::parse_selectors("mlx5_0");
   EXPECT_EQ(pending(node, policy), "nothing") << "the other is not asked for";
-  policy.hcas = *init::parse_selectors("^mlx5_0");
+  policy.hcas = *fabric::parse_selectors("^mlx5_0");
   EXPECT_EQ(pending(node, policy), "nothing") << "leaving some out asks for none";
 }
 
 TEST(Pending, WhatIsLeftOutIsNotAwaited) {
   Inventory node = pod({of_kind(netdev("net1", {"10.0.0.1"}), "macvlan", 70, 0)});
   Policy policy;
-  policy.hcas = *init::parse_selectors("^mlx5_0");
+  policy.hcas = *fabric::parse_selectors("^mlx5_0");
   EXPECT_EQ(pending(node, policy), "nothing");
 }
 

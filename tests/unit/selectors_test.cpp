@@ -1,4 +1,4 @@
-#include "init/selectors.hpp"
+#include "fabric/selectors.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 
 namespace {
 
-using init::parse_selectors;
+using fabric::parse_selectors;
 
 fabric::Hca device() {
   fabric::Hca hca =

@@ -1,0 +1,31 @@
+// Reads what handing out a node's HCAs needs: names, device numbers, PCI place, netdevs, GPUs, and the links of the
+// class directories. Opens no device and reads no GID unless asked.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fabric/inventory.hpp"
+
+namespace fabric {
+
+struct NodeReadOptions {
+  std::string root;  // prefix of /sys, /dev and /proc, as in ReadOptions
+  // Only these HCAs: the cost is then theirs and not that of the node's 512 VFs. nullopt: all.
+  std::optional<std::vector<std::string>> hcas;
+  // What choosing among HCAs and showing them needs: PCI path, NUMA node, rate, the netdevs' attributes. Without:
+  // names, numbers, ids, ports' states, links, and the netdevs' names.
+  bool details = true;
+  bool gids = false;  // GID tables, for the capacity of shared-multi
+  bool gpus = false;
+  bool mad_nodes = false;  // umad and issm
+};
+
+// Never fails: what cannot be read is a value in the inventory (rdma_error, net_error), as with read_inventory().
+Inventory read_node(const NodeReadOptions& options);
+
+// The HCA of /dev/infiniband/uverbsN; nullopt: there is none. One attribute is read.
+std::optional<std::string> hca_of_uverbs(const std::string& root, unsigned number);
+
+}  // namespace fabric
