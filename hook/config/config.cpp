@@ -1,0 +1,129 @@
+#include "hook/config/config.hpp"
+
+#include <algorithm>
+
+#include "fabric/text.hpp"
+#include "hook/config/config_members.hpp"
+
+namespace hook {
+namespace {
+
+using Problems = std::vector<ConfigProblem>;
+
+// The place of a value in the last text that has one there: later texts override earlier ones.
+ConfigProblem problem_at(const std::vector<ConfigReader>& readers, const std::string& pointer, std::string message,
+                         std::string remedy) {
+  ConfigProblem problem{readers.back().file(), 0, std::move(message), std::move(remedy), true};
+  for (const ConfigReader& reader : readers) {
+    const auto line = reader.line_of(pointer);
+    if (!line) continue;
+    problem.file = reader.file();
+    problem.line = *line;
+  }
+  return problem;
+}
+
+bool allows(const Pool& pool, Mode mode) {
+  return std::find(pool.modes.begin(), pool.modes.end(), mode) != pool.modes.end();
+}
+
+// Whether any container can have a child netdev of the network over the pool's HCAs.
+bool makes_children(const Pool& pool, const Network& network) {
+  const auto shares = [&](Mode mode) { return network.mode ? *network.mode == mode : allows(pool, mode); };
+  return shares(Mode::kShared) || shares(Mode::kSharedMulti);
+}
+
+// A pool and a network that it gives, or that takes from it: nullopt, or why no container could have both.
+std::optional<std::pair<std::string, std::string>> misfit(const Pool& pool, const Network& network) {
+  if (network.pool && *network.pool != pool.name) {
+    return std::pair(fmt::format("network `{}` takes HCAs of pool `{}` only", network.name, *network.pool),
+                     "give the pool a network of its own, or remove the network's \"pool\"");
+  }
+  if (network.mode && !allows(pool, *network.mode)) {
+    return std::pair(fmt::format("network `{}` has mode {}, which pool `{}` does not allow", network.name,
+                                 to_string(*network.mode), pool.name),
+                     "add it to the pool's \"modes\", or change the network's \"mode\"");
+  }
+  const auto& types = pool.selectors.link_types;
+  const auto only = [&](std::string_view type) { return types.size() == 1 && types.front() == type; };
+  if (makes_children(pool, network) && only("infiniband") && network.child == "macvlan") {
+    return std::pair(fmt::format("network `{}` makes macvlan children, which InfiniBand does not carry", network.name),
+                     "write \"child\": \"ipoib\" in the network");
+  }
+  if (makes_children(pool, network) && only("ether") && network.child == "ipoib") {
+    return std::pair(fmt::format("network `{}` makes ipoib children, which only InfiniBand carries", network.name),
+                     "write \"child\": \"macvlan\" or \"ipvlan\" in the network");
+  }
+  return std::nullopt;
+}
+
+// What only all texts together can tell: pools' networks and networks' pools.
+void check_pools(const std::vector<ConfigReader>& readers, const Config& config, Problems& problems) {
+  for (std::size_t i = 0; i < config.pools.size(); ++i) {
+    const Pool& pool = config.pools[i];
+    if (!pool.network) continue;
+    const std::string pointer = fmt::format("/pools/{}/network", i);
+    const auto network = config.networks.find(*pool.network);
+    if (network == config.networks.end()) {
+      problems.push_back(problem_at(readers, pointer,
+                                    fmt::format("`pools[{}].network`: there is no network `{}`", i, *pool.network),
+                                    "add it to \"networks\", or correct the name"));
+    } else if (auto why = misfit(pool, network->second)) {
+      problems.push_back(
+          problem_at(readers, pointer, fmt::format("`pools[{}].network`: {}", i, why->first), std::move(why->second)));
+    } else if (network->second.mode.value_or(pool.modes.front()) == Mode::kHca) {
+      // Not wrong, a container may ask for another mode; but whoever names a network mostly wants its netdevs.
+      problems.push_back(problem_at(
+          readers, pointer,
+          fmt::format("`pools[{}].network`: containers that name no mode get hca, which has no netdev of a network", i),
+          "write the network's \"mode\", or begin the pool's \"modes\" with another"));
+      problems.back().is_error = false;
+    }
+  }
+}
+
+void check_networks(const std::vector<ConfigReader>& readers, const Config& config, Problems& problems) {
+  for (const auto& [name, network] : config.networks) {
+    if (!network.pool) continue;
+    const auto pool = std::find_if(config.pools.begin(), config.pools.end(),
+                                   [&, &wanted = *network.pool](const Pool& one) { return one.name == wanted; });
+    const std::string pointer = fmt::format("/networks/{}/pool", name);
+    const std::string place = fmt::format("`networks.{}.pool`: ", name);
+    if (pool == config.pools.end()) {
+      problems.push_back(problem_at(readers, pointer, place + fmt::format("there is no pool `{}`", *network.pool),
+                                    "add it to \"pools\", or correct the name"));
+    } else if (pool->network != name) {  // else said at the pool
+      if (auto why = misfit(*pool, network)) {
+        problems.push_back(problem_at(readers, pointer, place + why->first, std::move(why->second)));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+bool ParsedConfig::ok() const {
+  return std::none_of(problems.begin(), problems.end(), [](const ConfigProblem& problem) { return problem.is_error; });
+}
+
+ParsedConfig parse_config(const std::vector<ConfigText>& texts) {
+  ParsedConfig parsed;
+  std::vector<ConfigReader> readers;
+  for (const ConfigText& text : texts) {
+    ConfigReader& reader = readers.emplace_back(text, parsed.problems);
+    if (reader.parse()) read_config_members(reader, parsed.config);
+  }
+  // With errors behind it a missing name would only repeat them.
+  if (readers.empty() || !parsed.ok()) return parsed;
+  check_pools(readers, parsed.config, parsed.problems);
+  check_networks(readers, parsed.config, parsed.problems);
+  return parsed;
+}
+
+std::string to_string(const ConfigProblem& problem) {
+  return fmt::format("{}:{} {}: {}; {}", fabric::printable(problem.file),
+                     problem.line == 0 ? "" : fmt::format("{}:", problem.line), problem.is_error ? "error" : "warning",
+                     problem.message, problem.remedy);
+}
+
+}  // namespace hook

@@ -1,0 +1,121 @@
+// The administrator's configuration: which HCAs exist for containers, how they may be held, who may ask.
+// /etc/rdma-init/config.json, then the files of /etc/rdma-init/conf.d/*.json in the order of their names. The schema is
+// config/config.schema.json; `rdma-hook check-config` prints what is wrong, with line and remedy.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fabric/result.hpp"
+#include "hook/plan/mode.hpp"
+
+namespace hook {
+
+inline constexpr const char* kConfigPath = "/etc/rdma-init/config.json";
+inline constexpr const char* kConfigDropIns = "/etc/rdma-init/conf.d";
+
+// Which HCAs belong to a pool, in the words of k8s-rdma-shared-dev-plugin. A list that is empty takes all; the lists
+// are ANDed, the values within one ORed.
+struct PoolSelectors {
+  std::vector<std::string> vendors;     // "15b3"
+  std::vector<std::string> device_ids;  // "1021"
+  std::vector<std::string> drivers;     // "mlx5_core"
+  std::vector<std::string> if_names;    // the HCA's netdevs; globs
+  std::vector<std::string> link_types;  // "ether", "infiniband"
+  friend bool operator==(const PoolSelectors&, const PoolSelectors&) = default;
+};
+
+struct Pool {
+  std::string name;
+  PoolSelectors selectors;
+  std::vector<Mode> modes;             // what may be asked for; the first is the default
+  std::map<Mode, unsigned> limits;     // most holders of one HCA, by mode; missing: no limit
+  std::optional<std::string> network;  // which network its HCAs get unless the container names another
+  friend bool operator==(const Pool&, const Pool&) = default;
+};
+
+// What the netdevs of granted HCAs become inside the container.
+struct Network {
+  std::string name;
+  std::optional<Mode> mode;         // when the container names none
+  std::string child = "macvlan";    // "macvlan", "ipvlan", "ipoib": for shared and shared-multi
+  std::optional<std::string> pool;  // its HCAs come from this pool only
+  friend bool operator==(const Network&, const Network&) = default;
+};
+
+struct NodeOptions {
+  bool rdma_cm = true;
+  bool umad = false;  // whoever holds umad sends management datagrams
+  bool issm = false;  // whoever holds issm is a subnet manager
+  std::uint32_t mode = 0666;
+  std::uint32_t uid = 0;  // in the container
+  std::uint32_t gid = 0;
+  friend bool operator==(const NodeOptions&, const NodeOptions&) = default;
+};
+
+struct Config {
+  std::vector<Pool> pools;  // empty: one pool of all HCAs, all modes, no limits
+  std::map<std::string, Network> networks;
+  std::vector<std::string> rails;  // HCA names in rail order; the others follow in PCI order
+  NodeOptions nodes;
+  // RLIMIT_MEMLOCK in bytes; UINT64_MAX: unlimited; nullopt: left alone ("memlock": null).
+  std::optional<std::uint64_t> memlock = UINT64_MAX;
+  bool ipc_lock = true;    // CAP_IPC_LOCK where a way can add it
+  bool sysfs_view = true;  // /sys/class/infiniband* show the granted HCAs only
+  std::string netdev_names = "net%d";
+  std::vector<std::string> annotations_may_request;  // globs of Kubernetes namespaces; "*" for all
+  bool env_may_request = false;
+  // Annotations that are read at all, by prefix; all three when config.json does not say.
+  std::vector<std::string> trusted_annotations = {"rdma-init.io", "k8s.volcengine.com", "cni.spidernet.io"};
+  std::optional<std::string> default_devices;  // what a container that says nothing gets: "all", a count, selectors
+  // Namespaces for the cni.spidernet.io annotations, in the words of Spiderpool's podResourceInject.
+  std::vector<std::string> namespaces_include;
+  std::vector<std::string> namespaces_exclude;
+  friend bool operator==(const Config&, const Config&) = default;
+};
+
+// One thing that is wrong, or odd, in a configuration.
+struct ConfigProblem {
+  std::string file;
+  unsigned line = 0;  // 0: the file as a whole
+  std::string message;
+  std::string remedy;
+  bool is_error = true;  // false: a warning, e.g. that umad is on
+};
+
+struct ConfigText {
+  std::string file;  // as named in messages
+  std::string text;
+};
+
+struct ParsedConfig {
+  Config config;
+  std::vector<ConfigProblem> problems;  // of all files, in their order
+  bool ok() const;                      // no problem is an error
+};
+
+// Pure. Later texts override earlier ones: lists and scalars are replaced, networks one by one, and so are the members
+// of "nodes". What a problem quotes is printable and short.
+ParsedConfig parse_config(const std::vector<ConfigText>& texts);
+
+// "FILE:LINE: error: MESSAGE; REMEDY".
+std::string to_string(const ConfigProblem& problem);
+
+struct ConfigPaths {
+  std::string file = kConfigPath;
+  std::string drop_ins = kConfigDropIns;  // empty: none
+  bool file_must_exist = false;           // --config names one
+};
+
+// The texts, in order. Refused: a file or one of its directories that is not root's or that group or others can write,
+// a symlink at the file itself, a file over 1 MiB. A sticky directory of root's that others can write, such as /tmp,
+// will do for a file that must exist. A missing default file is no error.
+fabric::Result<std::vector<ConfigText>> read_config_texts(const ConfigPaths& paths);
+// Both together; the first error as an Error whose hint is the remedy.
+fabric::Result<Config> read_config(const ConfigPaths& paths);
+
+}  // namespace hook

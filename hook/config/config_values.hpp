@@ -1,0 +1,28 @@
+// What single values of the configuration must look like. Pure. Internal to hook/config*.cpp.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace hook {
+
+// HCAs, pools, networks: 1 to 63 of [A-Za-z0-9_.-]. IB_DEVICE_NAME_MAX is 64 with the zero (Linux 6.1
+// include/uapi/rdma/ib_user_verbs.h).
+bool is_config_name(std::string_view text);
+// The name of a netdev, or a glob of such: 1 to 63 printable characters without "/", ":" and blanks.
+bool is_netdev_glob(std::string_view text);
+// A Kubernetes namespace (RFC 1123 label), or a glob of such.
+bool is_namespace_glob(std::string_view text);
+// "0x15B3" and "15b3" are "15b3"; nullopt: not four hexadecimal digits.
+std::optional<std::string> pci_id(std::string_view text);
+// "0666" or "666": permissions of a node; nullopt: anything else, or more than rwxrwxrwx.
+std::optional<std::uint32_t> permissions(std::string_view text);
+// "64MiB": bytes; KiB, MiB, GiB, TiB only, because M and MB mean either 10^6 or 2^20.
+std::optional<std::uint64_t> bytes_of(std::string_view text);
+// Why the pattern makes no names of netdevs; nullopt: it does. Names have at most 15 bytes (IFNAMSIZ), without '/', ':'
+// and blanks (Linux 6.1 net/core/dev.c, dev_valid_name), for numbers up to 999.
+std::optional<std::string> problem_of_netdev_pattern(std::string_view pattern);
+
+}  // namespace hook

@@ -1,0 +1,47 @@
+// JSON that somebody else wrote: bounded, without duplicate keys, and with the line of every value, so that a message
+// about a configuration can say where.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "fabric/result.hpp"
+
+namespace hook {
+
+// Keeps the order of keys, unknown keys and 64-bit integers: what is edited comes out otherwise unchanged.
+using Json = nlohmann::ordered_json;
+
+struct JsonLimits {
+  std::size_t bytes = std::size_t{16} << 20;
+  int depth = 64;
+};
+
+// what names the text in messages ("config.json of the bundle"). Errors: too long, too deep, a key twice in one object,
+// no JSON; each with the line. Never throws.
+fabric::Result<Json> parse_json(std::string_view text, std::string_view what, const JsonLimits& limits = {});
+
+// What is wrong with a text, for whoever says the place himself.
+struct JsonFault {
+  unsigned line = 0;  // 0: the text as a whole
+  std::string message;
+};
+// As parse_json; nullopt: see fault.
+std::optional<Json> try_parse_json(std::string_view text, const JsonLimits& limits, JsonFault& fault);
+
+// Line (from 1) at which each value of a document begins, by JSON pointer ("/pools/0/modes/1").
+using JsonLines = std::map<std::string, unsigned>;
+// Empty for text that does not parse.
+JsonLines json_lines(std::string_view text);
+
+// Everything up to the end of a descriptor, at most limit bytes (EFBIG beyond) and timeout_ms in all (-1: no limit).
+// what names it in messages.
+fabric::Result<std::string> read_text_fd(int fd, std::size_t limit, int timeout_ms, std::string_view what);
+// Reads a file of at most limits.bytes. Errors name the path.
+fabric::Result<std::string> read_text_file(const std::string& path, const JsonLimits& limits = {});
+
+}  // namespace hook

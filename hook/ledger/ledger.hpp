@@ -1,0 +1,158 @@
+// Who holds what: one directory of small files, so that one more container costs the same whether there are none or
+// a thousand. Crash-safe: a file is written beside and renamed; what a killed process left is found by the next call.
+//
+//   DIR/lock                          one byte per grant key is locked while that grant changes
+//   DIR/hca/NAME/lock                 flock: held while that HCA is decided about, never longer
+//   DIR/hca/NAME/holders/KEY@UNITS    one holder; empty
+//   DIR/hca/NAME/exclusive -> KEY     the one holder, if exclusive
+//   DIR/grants/KEY.json               whose it is, since when, which HCAs, which containers
+//   DIR/pending/                      what is under way, with pid and start time of who works on it
+//   DIR/views/CONTAINER/              the sources of its sysfs view
+//
+// DIR is /run/rdma-hook, 0700, root's; anything else there is refused, symlinks are not followed. The invariant that
+// makes it hold is at the top of ledger.cpp. A child made by fork() opens its own ledger, and as long as it lives it
+// keeps locks that its parent held.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fabric/result.hpp"
+#include "hook/plan/plan.hpp"
+#include "hook/process/process_identity.hpp"
+
+namespace hook {
+
+inline constexpr const char* kLedgerPath = "/run/rdma-hook";
+
+struct NetnsIdentity {
+  std::uint64_t dev = 0;
+  std::uint64_t ino = 0;
+  std::string path;  // "/var/run/netns/cni-..." or "/proc/PID/ns/net": there with the same identity means alive
+  friend bool operator==(const NetnsIdentity&, const NetnsIdentity&) = default;
+};
+
+// Whose a grant is. A container that joins a network namespace by path belongs to a pod, and the grant to that
+// namespace; else to the container; before the container exists, to a token.
+struct Owner {
+  enum class Kind { kNetns, kContainer, kToken };
+  Kind kind = Kind::kContainer;
+  std::string key;                     // file name: [A-Za-z0-9_.-]{1,128}, never "." or ".."
+  std::string label;                   // for people: "container web-1", "pod namespace /var/run/netns/cni-1"
+  std::optional<NetnsIdentity> netns;  // kNetns
+};
+
+Owner netns_owner(const NetnsIdentity& netns);
+// id and bundle together, because two runtimes may use one id.
+Owner container_owner(std::string_view id, std::string_view bundle);
+Owner token_owner(std::string_view token);
+// 128 random bits as hex digits.
+fabric::Result<std::string> new_token();
+
+// A container that uses a grant.
+struct GrantUser {
+  std::string key;                         // that of container_owner(), or the token
+  std::string id;                          // the container's id, for people
+  std::optional<ProcessIdentity> process;  // its init; before it has one, whoever asks for it
+  friend bool operator==(const GrantUser&, const GrantUser&) = default;
+};
+
+struct Grant {
+  Owner owner;
+  std::vector<PlannedHca> hcas;
+  std::vector<GrantUser> users;
+  std::int64_t since = 0;  // seconds since the epoch
+  bool pending = false;
+  // Nobody is left: its netns is gone, or only tokens use it and their requesters are dead; of a container's or
+  // token's grant every user's process.
+  bool vanished = false;
+};
+
+// What was found to be nobody's and is gone now.
+struct Recovered {
+  std::vector<std::string> returned;  // labels of the grants
+};
+
+class LedgerFiles;
+class LockedHcas;
+
+class Ledger {
+ public:
+  // Makes the directories if they are missing. Errors: not root's, writable by others, a symlink, a read-only file
+  // system; each names the path and the remedy.
+  static fabric::Result<Ledger> open(const std::string& path = kLedgerPath);
+
+  // Locks these HCAs in the order of their names (so that two calls cannot wait for each other), at most timeout_ms
+  // each. Names are checked: [A-Za-z0-9_.-]{1,63}. Errors: EAGAIN when the time is over, with the pid that the lock
+  // file names.
+  fabric::Result<LockedHcas> lock(std::vector<std::string> hcas, int timeout_ms = 10000) const;
+
+  // One grant; nullopt: none. A file that does not parse is an error that names it.
+  fabric::Result<std::optional<Grant>> find(std::string_view key) const;
+  // All of them, vanished ones too. Costs in proportion to their number: for people, recover() and conflicts.
+  fabric::Result<std::vector<Grant>> list() const;
+
+  // The steps that this process booked or bound for this grant are done. Until then they are undone if it dies. No such
+  // steps, or no such grant: success, nothing to do.
+  fabric::Result<void> settle(std::string_view key) const;
+
+  // A user leaves. A container's or token's grant is returned with it; a namespace's stays until that is gone, without
+  // what a user brought whose steps were not settled. No grant, or no such user: success. Removes the user's view.
+  fabric::Result<void> leave(const Owner& owner, std::string_view user_key) const;
+  // Returns the grant whoever uses it.
+  fabric::Result<void> give_back(std::string_view key) const;
+
+  // A token's grant becomes the container's (or its pod's; a token that is a user of the pod's grant becomes that
+  // container), pending until settle(); nullopt: there is no such token (already bound, returned, or made up). The view
+  // that was mounted under the token's name moves to the container's user. Takes the locks of the token's HCAs.
+  fabric::Result<std::optional<Grant>> bind(std::string_view token, const Owner& owner, const GrantUser& user) const;
+
+  // What processes killed half-way left behind: looks at pending/ only, which is empty unless something is under way.
+  // Best effort, for it stands before every hook's own work: never waits; what another process has locked or what
+  // cannot be repaired is left for later. Errors: pending/ cannot be listed.
+  fabric::Result<Recovered> repair_pending() const;
+  // Everything that nobody holds any more: vanished grants, holders without a grant, views without a user. Waits for
+  // locks. A leftover in pending/ that cannot be repaired does not stop it, but is the error at its end.
+  fabric::Result<Recovered> recover() const;
+
+  // The directory of a user's sysfs view, filled with these links; replaces what was there. After book(): a view whose
+  // user no grant knows is removed by recover().
+  fabric::Result<void> make_view(std::string_view user_key, const std::vector<ViewEntry>& entries) const;
+  std::string view_directory(std::string_view user_key) const;
+
+ private:
+  explicit Ledger(std::shared_ptr<const LedgerFiles> files);
+  std::shared_ptr<const LedgerFiles> files_;
+};
+
+// The locks are given back when it goes.
+class LockedHcas {
+ public:
+  // Who holds the locked HCAs, as make_plan() wants it. Vanished holders are returned on the way, where they matter: an
+  // exclusive holder, or a limit that is reached. limits: by HCA, the largest number that matters.
+  fabric::Result<Holdings> holdings(const Owner& asking, const std::map<std::string, unsigned>& limits) const;
+  // Books the HCAs for the owner and adds the user; joins what the owner holds already (of an HCA held twice, the
+  // stronger mode and the larger number of units). Marked pending until settle(). Limits are the plan's; refused here
+  // is only what must never be: an HCA that is not locked, and one that would be exclusive and somebody else's.
+  fabric::Result<void> book(const Owner& owner, const std::vector<PlannedHca>& hcas, const GrantUser& user);
+
+ private:
+  friend class Ledger;
+  struct Locked;
+  LockedHcas(std::shared_ptr<const LedgerFiles> files, std::vector<Locked> hcas);
+  fabric::Result<void> check_free(const Owner& owner, const std::vector<PlannedHca>& hcas) const;
+  std::shared_ptr<const LedgerFiles> files_;
+  std::vector<Locked> hcas_;
+
+ public:
+  LockedHcas(LockedHcas&& other) noexcept;
+  LockedHcas& operator=(LockedHcas&& other) noexcept;
+  ~LockedHcas();
+};
+
+}  // namespace hook

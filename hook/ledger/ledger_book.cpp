@@ -1,0 +1,131 @@
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include "hook/ledger/ledger_locked.hpp"
+#include "hook/ledger/ledger_steps.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::make_error;
+using fabric::Result;
+
+Error held_alone(const std::string& hca, const std::string& label) {
+  return Error{.message = fmt::format("cannot give `{}`: {} holds it alone", hca, label),
+               .hint = "wait until it is returned, or ask for another HCA"};
+}
+
+// Whoever else's exclusive grant it is, if that still lives.
+Result<std::optional<StoredGrant>> others_exclusive(const LedgerFiles& files, const LedgerDirectory& directory,
+                                                    const std::string& hca, const std::string& key) {
+  const auto holder = TRY(exclusive_key(directory));
+  if (!holder || *holder == key) return std::optional<StoredGrant>();
+  return check_exclusive(files, directory, hca, *holder, nullptr);
+}
+
+Result<unsigned> others_units(const LedgerFiles& files, const LedgerDirectory& directory, const std::string& hca,
+                              const std::string& key, unsigned most) {
+  const auto holders = TRY(files.open_holders(directory));
+  return count_others(holders, key, most,
+                      [&](const IndexEntry& entry) { return check_entry(files, hca, entry, nullptr); });
+}
+
+// Users of a pod whose container is gone without having left. The view of the one that joins now is made anew.
+Result<void> drop_dead_users(const LedgerFiles& files, StoredGrant& grant, const std::string& joining) {
+  const auto dead = [](const StoredUser& user) { return !is_user_alive(user); };
+  for (const StoredUser& user : grant.users) {
+    if (dead(user) && user.user.key != joining) TRY_VOID(remove_tree(files.views, user.user.key));
+  }
+  std::erase_if(grant.users, dead);
+  return {};
+}
+
+Result<void> write_booking(const LedgerFiles& files, const StoredGrant& grant) {
+  TRY_VOID(make_empty_file(files.pending, marker_name(grant.owner.key, files.self)));
+  TRY_VOID(write_grant(files, grant));
+  return set_index(files, grant.owner.key, all_claims(grant), held_hcas(grant));
+}
+
+// As it was before; what fails here too is repaired when this process is gone.
+Result<void> undo_booking(const LedgerFiles& files, const StoredGrant& grant,
+                          const std::optional<StoredGrant>& before) {
+  if (before) {
+    TRY_VOID(remove_index(files, grant.owner.key, all_claims(grant), all_claims(*before)));
+    TRY_VOID(write_grant(files, *before));
+  } else {
+    TRY_VOID(return_grant(files, grant));
+  }
+  return remove_marker(files, grant.owner.key, files.self, before);
+}
+
+}  // namespace
+
+LockedHcas::LockedHcas(std::shared_ptr<const LedgerFiles> files, std::vector<Locked> hcas)
+    : files_(std::move(files)), hcas_(std::move(hcas)) {}
+LockedHcas::LockedHcas(LockedHcas&& other) noexcept = default;
+LockedHcas& LockedHcas::operator=(LockedHcas&& other) noexcept = default;
+LockedHcas::~LockedHcas() = default;
+
+Result<Holdings> LockedHcas::holdings(const Owner& asking, const std::map<std::string, unsigned>& limits) const {
+  if (!is_file_name(asking.key, kLongestKey)) return make_error("cannot use grant key `{}`", asking.key);
+  std::vector<PlannedHca> own;
+  {
+    // A namespace's number is used again as soon as it is free: what was noted under it may be another pod's.
+    const KeyLock lock = TRY(KeyLock::take(*files_, {asking.key}));
+    if (const auto grant = TRY(refresh(*files_, asking.key, nullptr))) own = held_hcas(*grant);
+  }
+  Holdings holdings;
+  for (const Locked& hca : hcas_) {
+    const auto directory = TRY(files_->open_hca(hca.name, false));
+    Holding holding;
+    if (const PlannedHca* held = find_hca(own, hca.name)) {
+      holding.own = true;
+      holding.own_units = held->units;
+    }
+    if (const auto other = TRY(others_exclusive(*files_, directory, hca.name, asking.key))) {
+      holding.exclusive_holder = other->owner.label;
+    }
+    if (const auto limit = limits.find(hca.name); limit != limits.end() && limit->second > 0) {
+      holding.others = TRY(others_units(*files_, directory, hca.name, asking.key, limit->second));
+    }
+    holdings.emplace(hca.name, std::move(holding));
+  }
+  return holdings;
+}
+
+Result<void> LockedHcas::check_free(const Owner& owner, const std::vector<PlannedHca>& hcas) const {
+  for (const PlannedHca& hca : hcas) {
+    const auto locked =
+        std::find_if(hcas_.begin(), hcas_.end(), [&](const Locked& one) { return one.name == hca.name; });
+    if (locked == hcas_.end()) return make_error("cannot book `{}`: it is not locked", hca.name);
+    const auto directory = TRY(files_->open_hca(hca.name, false));
+    const auto other = TRY(others_exclusive(*files_, directory, hca.name, owner.key));
+    if (other) return held_alone(hca.name, other->owner.label);
+    if (hca.mode != Mode::kExclusive) continue;
+    if (TRY(others_units(*files_, directory, hca.name, owner.key, 1)) > 0) {
+      return Error{.message = fmt::format("cannot give `{}` to one alone: others hold it", hca.name),
+                   .hint = "wait until they are gone, or ask for another HCA"};
+    }
+  }
+  return {};
+}
+
+Result<void> LockedHcas::book(const Owner& owner, const std::vector<PlannedHca>& hcas, const GrantUser& user) {
+  if (!is_file_name(owner.key, kLongestKey)) return make_error("cannot use grant key `{}`", owner.key);
+  if (!is_file_name(user.key, kLongestKey)) return make_error("cannot use container key `{}`", user.key);
+  // Before this owner's lock: it looks at the grants of others.
+  TRY_VOID(check_free(owner, hcas));
+  const KeyLock lock = TRY(KeyLock::take(*files_, {owner.key}));
+  const auto before = TRY(refresh(*files_, owner.key, nullptr));
+  StoredGrant grant = before ? *before : StoredGrant{owner, {}, {}, std::time(nullptr)};
+  if (grant.owner.netns && !exists(*grant.owner.netns)) grant.owner = owner;
+  if (owner.kind == Owner::Kind::kNetns) TRY_VOID(drop_dead_users(*files_, grant, user.key));
+  add_steps(grant, user, hcas, files_->self);
+  auto booked = write_booking(*files_, grant);
+  if (!booked) (void)undo_booking(*files_, grant, before).has_value();
+  return booked;
+}
+
+}  // namespace hook

@@ -1,0 +1,177 @@
+#include "hook/ledger/ledger_files.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <utility>
+
+#include "fabric/sysfs.hpp"
+#include "fabric/text.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::Result;
+using fabric::sys_error;
+using fabric::UniqueFd;
+
+constexpr int kDirectoryFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+
+bool is_ours(const struct stat& info) {
+  return info.st_uid == 0 || info.st_uid == ::geteuid();
+}
+
+Error path_error(int code, const char* verb, const std::string& path) {
+  Error error = sys_error(code, "cannot {} `{}`", verb, path);
+  if (code == EROFS) error.hint = "mount a tmpfs at /run";
+  if (code == ENOSPC || code == EDQUOT) error.hint = "make room on the file system of /run";
+  if (code == EACCES || code == EPERM) error.hint = "run it as root";
+  return error;
+}
+
+Error untrusted(const std::string& path, const char* cause) {
+  return Error{.message = fmt::format("cannot use `{}`: {}", path, cause),
+               .hint = "remove it while no container uses RDMA: it is made anew"};
+}
+
+Error ledger_error(int code, const char* verb, const LedgerDirectory& directory, const std::string& name) {
+  return path_error(code, verb, directory.path + "/" + fabric::printable(name));
+}
+
+Result<void> write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t count = ::write(fd, text.data(), text.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return sys_error(errno, "cannot write");
+    text.remove_prefix(static_cast<std::size_t>(count));
+  }
+  return {};
+}
+
+Result<void> remove_below(const LedgerDirectory& directory, const std::string& name, int levels) {
+  if (::unlinkat(directory.fd.get(), name.c_str(), 0) == 0 || errno == ENOENT) return {};
+  // unlink(2) of a directory is EISDIR on Linux, EPERM by POSIX.
+  if ((errno != EISDIR && errno != EPERM) || levels == 0) return ledger_error(errno, "remove", directory, name);
+  const std::string path = directory.path + "/" + name;
+  const LedgerDirectory inner{UniqueFd(::openat(directory.fd.get(), name.c_str(), kDirectoryFlags)), path};
+  if (!inner.fd.ok()) return errno == ENOENT ? Result<void>() : path_error(errno, "open", path);
+  for (const std::string& entry : TRY(list_names(inner)))
+    TRY_VOID(remove_below(inner, entry, levels - 1));
+  if (::unlinkat(directory.fd.get(), name.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT) {
+    return path_error(errno, "remove", path);
+  }
+  return {};
+}
+
+}  // namespace
+
+bool is_file_name(std::string_view name, std::size_t longest) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
+           c == '-';
+  };
+  return !name.empty() && name.size() <= longest && name != "." && name != ".." &&
+         std::all_of(name.begin(), name.end(), allowed);
+}
+
+Result<LedgerDirectory> open_directory(int parent, const std::string& name, std::string path, bool make) {
+  UniqueFd fd(::openat(parent, name.c_str(), kDirectoryFlags));
+  if (!fd.ok() && errno == ENOENT && make) {
+    if (::mkdirat(parent, name.c_str(), 0700) != 0 && errno != EEXIST) return path_error(errno, "make", path);
+    fd.reset(::openat(parent, name.c_str(), kDirectoryFlags));
+  }
+  if (!fd.ok() && (errno == ENOTDIR || errno == ELOOP)) return untrusted(path, "it is not a directory");
+  struct stat info {};
+  if (!fd.ok() || ::fstat(fd.get(), &info) != 0) return path_error(errno, "open", path);
+  if (!is_ours(info)) return untrusted(path, "its owner is not root");
+  if ((info.st_mode & 077) != 0) {
+    Error error = untrusted(path, "others may read or change it");
+    error.hint = fmt::format("chmod 0700 {}", path);
+    return error;
+  }
+  return LedgerDirectory{std::move(fd), std::move(path)};
+}
+
+Result<std::shared_ptr<const LedgerFiles>> LedgerFiles::open(const std::string& path) {
+  auto files = std::make_shared<LedgerFiles>();
+  const auto self = identify(::getpid());
+  if (!self) return Error{.message = "cannot read `/proc/self/stat`", .hint = "mount procfs at /proc"};
+  files->self = *self;
+  files->root = TRY(open_directory(AT_FDCWD, path, path, true));
+  const std::pair<LedgerDirectory*, const char*> parts[] = {
+      {&files->hca, "hca"}, {&files->grants, "grants"}, {&files->pending, "pending"}, {&files->views, "views"}};
+  for (const auto& [part, name] : parts) {
+    *part = TRY(open_directory(files->root.fd.get(), name, path + "/" + name, true));
+  }
+  return std::shared_ptr<const LedgerFiles>(std::move(files));
+}
+
+Result<LedgerDirectory> LedgerFiles::open_hca(const std::string& name, bool make) const {
+  if (!is_file_name(name, kLongestHcaName)) {
+    return fabric::make_error("cannot use HCA `{}`: that is no name of a device", fabric::printable(name));
+  }
+  return open_directory(hca.fd.get(), name, hca.path + "/" + name, make);
+}
+
+Result<LedgerDirectory> LedgerFiles::open_holders(const LedgerDirectory& hca_directory) const {
+  return open_directory(hca_directory.fd.get(), "holders", hca_directory.path + "/holders", true);
+}
+
+std::string LedgerFiles::temporary_name() const {
+  static std::atomic<unsigned> counter{0};
+  return fmt::format("@{}.{}.{}", self.pid, self.start_time, counter++);
+}
+
+Result<void> LedgerFiles::replace_file(const LedgerDirectory& directory, const std::string& name,
+                                       std::string_view text) const {
+  const std::string temporary = temporary_name();
+  UniqueFd fd(
+      ::openat(pending.fd.get(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!fd.ok()) return ledger_error(errno, "write", pending, temporary);
+  auto written = write_all(fd.get(), text);
+  fd.reset();
+  if (written && ::renameat(pending.fd.get(), temporary.c_str(), directory.fd.get(), name.c_str()) != 0) {
+    written = sys_error(errno, "cannot rename");
+  }
+  if (written) return {};
+  ::unlinkat(pending.fd.get(), temporary.c_str(), 0);
+  return ledger_error(written.error().code, "write", directory, name);
+}
+
+Result<std::optional<std::string>> read_ledger_file(const LedgerDirectory& directory, const std::string& name) {
+  // O_NONBLOCK: a FIFO must not stop the start of a container.
+  const UniqueFd fd(
+      ::openat(directory.fd.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!fd.ok() && errno == ENOENT) return std::optional<std::string>();
+  struct stat info {};
+  if (!fd.ok() || ::fstat(fd.get(), &info) != 0) return ledger_error(errno, "read", directory, name);
+  const std::string path = directory.path + "/" + name;
+  if (!S_ISREG(info.st_mode)) return untrusted(path, "it is not a file");
+  if (!is_ours(info) || (info.st_mode & 022) != 0) return untrusted(path, "it is not root's alone");
+  auto text = fabric::sysfs::read_all(fd.get(), kLargestLedgerFile);
+  if (const auto* failed = std::get_if<fabric::Unreadable>(&text)) return path_error(failed->code, "read", path);
+  return std::optional<std::string>(std::get<std::string>(std::move(text)));
+}
+
+Result<void> make_empty_file(const LedgerDirectory& directory, const std::string& name) {
+  const UniqueFd fd(
+      ::openat(directory.fd.get(), name.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600));
+  if (!fd.ok()) return ledger_error(errno, "write", directory, name);
+  return {};
+}
+
+Result<void> remove_file(const LedgerDirectory& directory, const std::string& name) {
+  if (::unlinkat(directory.fd.get(), name.c_str(), 0) == 0 || errno == ENOENT) return {};
+  return ledger_error(errno, "remove", directory, name);
+}
+
+Result<void> remove_tree(const LedgerDirectory& directory, const std::string& name) {
+  return remove_below(directory, name, 2);
+}
+
+}  // namespace hook

@@ -1,0 +1,85 @@
+// The ledger's directory: descriptors that are opened and checked once, files that appear whole or not at all, locks.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fabric/result.hpp"
+#include "fabric/unique_fd.hpp"
+#include "hook/process/process_identity.hpp"
+
+namespace hook {
+
+inline constexpr std::size_t kLongestKey = 128;
+inline constexpr std::size_t kLongestHcaName = 63;
+inline constexpr std::size_t kLargestLedgerFile = std::size_t{1} << 20;
+inline constexpr int kKeyLockTimeoutMs = 10000;
+
+// [A-Za-z0-9_.-], neither "." nor "..".
+bool is_file_name(std::string_view name, std::size_t longest);
+
+// A directory that is ours: its owner root or who asks, nobody else may look into it.
+struct LedgerDirectory {
+  fabric::UniqueFd fd;
+  std::string path;  // for messages only
+};
+
+// make: if it is missing. Errors: a symlink, another file, not ours, open to others, a read-only file system.
+fabric::Result<LedgerDirectory> open_directory(int parent, const std::string& name, std::string path, bool make);
+
+class LedgerFiles {
+ public:
+  static fabric::Result<std::shared_ptr<const LedgerFiles>> open(const std::string& path);
+
+  LedgerDirectory root;
+  LedgerDirectory hca;
+  LedgerDirectory grants;
+  LedgerDirectory pending;
+  LedgerDirectory views;
+  // Who works: written into the names of what is under way. A child made by fork() opens its own ledger.
+  ProcessIdentity self;
+
+  // The directory of one HCA, and its holders/.
+  fabric::Result<LedgerDirectory> open_hca(const std::string& name, bool make) const;
+  fabric::Result<LedgerDirectory> open_holders(const LedgerDirectory& hca) const;
+
+  // A name in pending/ that nobody else uses: "@PID.START.N".
+  std::string temporary_name() const;
+  // Written in pending/, then renamed: readers see the old text or the new.
+  fabric::Result<void> replace_file(const LedgerDirectory& directory, const std::string& name,
+                                    std::string_view text) const;
+};
+
+// nullopt: there is none. Errors: a symlink, not ours, writable by others, over kLargestLedgerFile.
+fabric::Result<std::optional<std::string>> read_ledger_file(const LedgerDirectory& directory, const std::string& name);
+// An empty file; there already is success.
+fabric::Result<void> make_empty_file(const LedgerDirectory& directory, const std::string& name);
+// Not there is success.
+fabric::Result<void> remove_file(const LedgerDirectory& directory, const std::string& name);
+// The directory and what is in it, at most two levels of directories deep (a view), or a file; not there is success.
+fabric::Result<void> remove_tree(const LedgerDirectory& directory, const std::string& name);
+// Without "." and "..", in no order.
+fabric::Result<std::vector<std::string>> list_names(const LedgerDirectory& directory);
+
+// flock on DIR/hca/NAME/lock, with the pid of the holder as its text. A child made by fork() shares it.
+fabric::Result<fabric::UniqueFd> lock_hca(const LedgerDirectory& hca, const std::string& name, const LedgerFiles& files,
+                                          int timeout_ms);
+
+// Locks on keys of grants: one byte each of DIR/lock, at an offset that the key gives, so that there are no lock files
+// to clean up. Two keys may share a byte: they then wait for each other, no more. All keys of one caller at once, in
+// the order of their bytes; who holds one never asks for another.
+class KeyLock {
+ public:
+  static fabric::Result<KeyLock> take(const LedgerFiles& files, const std::vector<std::string>& keys,
+                                      int timeout_ms = kKeyLockTimeoutMs);
+
+ private:
+  explicit KeyLock(fabric::UniqueFd fd) : fd_(std::move(fd)) {}
+  fabric::UniqueFd fd_;  // its description holds the locks
+};
+
+}  // namespace hook

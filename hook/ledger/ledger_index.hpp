@@ -1,0 +1,49 @@
+// The ledger's index: for each HCA, who holds it, as names of empty files and one link, so that a question about an HCA
+// costs one system call or one directory, and no grant is read unless the answer depends on it.
+//
+//   DIR/hca/NAME/holders/KEY@UNITS
+//   DIR/hca/NAME/exclusive -> KEY       a link that is only ever read: made atomically, and never over another one
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hook/ledger/ledger_files.hpp"
+#include "hook/plan/plan.hpp"
+
+namespace hook {
+
+struct IndexEntry {
+  std::string key;
+  unsigned units = 1;
+};
+
+// nullopt for what is no entry.
+std::optional<IndexEntry> parse_index_entry(std::string_view name);
+std::string index_entry_name(std::string_view key, unsigned units);
+
+// Makes the index say `after` of this key, instead of `before` (every claim that may have left a trace). Idempotent.
+// The caller holds the key's lock, and where an HCA is in `after` but was not held before, that HCA's too. replaces: a
+// key whose exclusive link this one takes over. Errors: an exclusive link that names somebody else.
+fabric::Result<void> set_index(const LedgerFiles& files, const std::string& key, const std::vector<PlannedHca>& before,
+                               const std::vector<PlannedHca>& after, std::string_view replaces = {});
+
+// Only the second half: entries of these claims go, unless `keep` has the same.
+fabric::Result<void> remove_index(const LedgerFiles& files, const std::string& key,
+                                  const std::vector<PlannedHca>& claims, const std::vector<PlannedHca>& keep);
+
+// The key that the exclusive link names; nullopt: there is none.
+fabric::Result<std::optional<std::string>> exclusive_key(const LedgerDirectory& hca);
+// Only if it names this key. The caller holds the key's lock, so that nobody can put another in its place in between.
+fabric::Result<void> remove_exclusive(const LedgerDirectory& hca, std::string_view key);
+
+// Units that others than `key` hold, exact up to `most`: when the sum of the entries reaches it, each is asked for
+// with is_valid (which removes what is stale), until as many are sure or all are read.
+using IsValid = std::function<fabric::Result<bool>(const IndexEntry&)>;
+fabric::Result<unsigned> count_others(const LedgerDirectory& holders, std::string_view key, unsigned most,
+                                      const IsValid& is_valid);
+
+}  // namespace hook

@@ -1,0 +1,155 @@
+#include "hook/ledger/ledger_steps.hpp"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "fabric/text.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Result;
+using fabric::sys_error;
+
+std::string grant_file(const std::string& key) {
+  return key + ".json";
+}
+
+// "PID.START" or "PID.START.N".
+std::optional<ProcessIdentity> parse_worker(std::string_view text, std::size_t parts) {
+  const auto fields = fabric::split(text, '.');
+  if (fields.size() != parts) return std::nullopt;
+  const auto pid = fabric::parse_number<pid_t>(fields[0]);
+  const auto start_time = fabric::parse_number<std::uint64_t>(fields[1]);
+  if (!pid || !start_time || *pid <= 0) return std::nullopt;
+  return ProcessIdentity{.pid = *pid, .start_time = *start_time};
+}
+
+}  // namespace
+
+std::optional<PendingName> parse_pending_name(std::string_view name) {
+  const auto parts = fabric::split(name, '@');
+  if (parts.size() < 2 || parts.size() > 3) return std::nullopt;
+  PendingName result;
+  if (parts.size() == 3) {
+    result.kind = PendingName::Kind::kReturned;
+  } else if (!parts[0].empty()) {
+    result.kind = PendingName::Kind::kMarker;
+  }
+  const bool temporary = result.kind == PendingName::Kind::kTemporary;
+  if (!temporary && !is_file_name(parts[0], kLongestKey)) return std::nullopt;
+  const auto worker = parse_worker(parts[1], temporary ? 3 : 2);
+  if (!worker) return std::nullopt;
+  result.key = parts[0];
+  result.worker = *worker;
+  return result;
+}
+
+std::string marker_name(std::string_view key, const ProcessIdentity& worker) {
+  return fmt::format("{}@{}.{}", key, worker.pid, worker.start_time);
+}
+
+Result<std::optional<StoredGrant>> read_grant(const LedgerFiles& files, const std::string& key) {
+  const auto text = TRY(read_ledger_file(files.grants, grant_file(key)));
+  if (!text) return std::optional<StoredGrant>();
+  return std::optional(TRY(parse_grant(*text, files.grants.path + "/" + grant_file(key), key)));
+}
+
+Result<void> write_grant(const LedgerFiles& files, const StoredGrant& grant) {
+  const std::string text = grant_text(grant);
+  if (text.size() > kLargestLedgerFile) {
+    return fabric::make_error("cannot write grant `{}`: it has too many users", grant.owner.label);
+  }
+  return files.replace_file(files.grants, grant_file(grant.owner.key), text);
+}
+
+Result<void> remove_marker(const LedgerFiles& files, const std::string& key, const ProcessIdentity& worker,
+                           const std::optional<StoredGrant>& grant) {
+  const auto works = [&](const StoredUser& user) { return user.worker == worker; };
+  if (grant && std::any_of(grant->users.begin(), grant->users.end(), works)) return {};
+  return remove_file(files.pending, marker_name(key, worker));
+}
+
+Result<void> finish_return(const LedgerFiles& files, const std::string& name, const StoredGrant& grant) {
+  // The owner may have been given a new grant meanwhile: what that says of the index and of views stays.
+  const auto current = TRY(read_grant(files, grant.owner.key));
+  TRY_VOID(remove_index(files, grant.owner.key, all_claims(grant),
+                        current ? all_claims(*current) : std::vector<PlannedHca>()));
+  for (const StoredUser& user : grant.users) {
+    const auto same = [&](const StoredUser& other) { return other.user.key == user.user.key; };
+    if (current && std::any_of(current->users.begin(), current->users.end(), same)) continue;
+    TRY_VOID(remove_tree(files.views, user.user.key));
+  }
+  return remove_file(files.pending, name);
+}
+
+Result<std::string> begin_return(const LedgerFiles& files, const StoredGrant& grant) {
+  // "KEY" and "@PID.START.N" become "KEY@PID.START@N".
+  std::string name = grant.owner.key + files.temporary_name();
+  name[name.rfind('.')] = '@';
+  const std::string file = grant_file(grant.owner.key);
+  if (::renameat(files.grants.fd.get(), file.c_str(), files.pending.fd.get(), name.c_str()) == 0) return name;
+  return sys_error(errno, "cannot return grant `{}`", grant.owner.label);
+}
+
+Result<void> return_grant(const LedgerFiles& files, const StoredGrant& grant) {
+  const auto name = begin_return(files, grant);
+  if (!name) return name.error().code == ENOENT ? Result<void>() : name.error();
+  return finish_return(files, *name, grant);
+}
+
+Result<std::optional<StoredGrant>> refresh(const LedgerFiles& files, const std::string& key,
+                                           std::vector<std::string>* returned, std::string_view binding) {
+  auto grant = TRY(read_grant(files, key));
+  if (!grant) return grant;
+  const StoredGrant before = *grant;
+  bool changed = drop_dead_steps(*grant);
+  const bool nothing = grant->users.empty() && held_hcas(*grant).empty();
+  if (nothing || is_vanished(*grant, binding)) {
+    TRY_VOID(return_grant(files, before));
+    if (returned) returned->push_back(before.owner.label);
+    return std::optional<StoredGrant>();
+  }
+  changed = drop_dead_tokens(*grant, binding) || changed;
+  if (!changed) return grant;
+  // The index first: as long as the file lists the dead worker's steps, this is done again.
+  TRY_VOID(set_index(files, key, all_claims(before), held_hcas(*grant)));
+  for (const StoredUser& user : before.users) {
+    const auto same = [&](const StoredUser& other) { return other.user.key == user.user.key; };
+    if (std::none_of(grant->users.begin(), grant->users.end(), same)) {
+      TRY_VOID(remove_tree(files.views, user.user.key));
+    }
+  }
+  TRY_VOID(write_grant(files, *grant));
+  return grant;
+}
+
+Result<bool> check_entry(const LedgerFiles& files, const std::string& hca, const IndexEntry& entry,
+                         std::vector<std::string>* returned) {
+  const KeyLock lock = TRY(KeyLock::take(files, {entry.key}));
+  const auto grant = TRY(refresh(files, entry.key, returned));
+  const auto held = grant ? held_hcas(*grant) : std::vector<PlannedHca>();
+  const PlannedHca* found = find_hca(held, hca);
+  if (found && found->units == entry.units) return true;
+  const auto directory = TRY(files.open_hca(hca, true));
+  const auto holders = TRY(files.open_holders(directory));
+  TRY_VOID(remove_file(holders, index_entry_name(entry.key, entry.units)));
+  return false;
+}
+
+Result<std::optional<StoredGrant>> check_exclusive(const LedgerFiles& files, const LedgerDirectory& directory,
+                                                   const std::string& hca, const std::string& key,
+                                                   std::vector<std::string>* returned) {
+  const KeyLock lock = TRY(KeyLock::take(files, {key}));
+  auto grant = TRY(refresh(files, key, returned));
+  const auto held = grant ? held_hcas(*grant) : std::vector<PlannedHca>();
+  const PlannedHca* found = find_hca(held, hca);
+  if (found && found->mode == Mode::kExclusive) return grant;
+  TRY_VOID(remove_exclusive(directory, key));
+  return std::optional<StoredGrant>();
+}
+
+}  // namespace hook

@@ -1,0 +1,56 @@
+// What the operations of the ledger are made of. Who calls these holds the key's lock (KeyLock).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hook/ledger/ledger.hpp"
+#include "hook/ledger/ledger_files.hpp"
+#include "hook/ledger/ledger_grant.hpp"
+#include "hook/ledger/ledger_index.hpp"
+
+namespace hook {
+
+// A name in pending/:
+//   @PID.START.N         being written
+//   KEY@PID.START        empty: that process works on the steps of this grant
+//   KEY@PID.START@N      a grant that was returned, until its index entries and views are gone too
+struct PendingName {
+  enum class Kind { kTemporary, kMarker, kReturned };
+  Kind kind = Kind::kTemporary;
+  std::string key;
+  ProcessIdentity worker;
+};
+std::optional<PendingName> parse_pending_name(std::string_view name);
+std::string marker_name(std::string_view key, const ProcessIdentity& worker);
+
+fabric::Result<std::optional<StoredGrant>> read_grant(const LedgerFiles& files, const std::string& key);
+fabric::Result<void> write_grant(const LedgerFiles& files, const StoredGrant& grant);
+// The marker of `worker` goes, unless the grant still has steps of it.
+fabric::Result<void> remove_marker(const LedgerFiles& files, const std::string& key, const ProcessIdentity& worker,
+                                   const std::optional<StoredGrant>& grant);
+
+// The grant as it is once the steps of dead workers are undone, a pod's dead tokens are dropped and, if it has
+// vanished, it is returned (nullopt). Whose grants were returned is added to `returned`. binding: the key of a token
+// that counts though its requester is dead.
+fabric::Result<std::optional<StoredGrant>> refresh(const LedgerFiles& files, const std::string& key,
+                                                   std::vector<std::string>* returned, std::string_view binding = {});
+// From here on nobody holds it. What remains to be cleaned is in the file of pending/ whose name is returned.
+fabric::Result<std::string> begin_return(const LedgerFiles& files, const StoredGrant& grant);
+// That rest; also for a process that was killed there.
+fabric::Result<void> finish_return(const LedgerFiles& files, const std::string& name, const StoredGrant& grant);
+// Both.
+fabric::Result<void> return_grant(const LedgerFiles& files, const StoredGrant& grant);
+
+// Without a lock of its own: takes that of the entry's key. False, and the entry is removed, if no living grant holds
+// that HCA so. grant: what was read.
+fabric::Result<bool> check_entry(const LedgerFiles& files, const std::string& hca, const IndexEntry& entry,
+                                 std::vector<std::string>* returned);
+// The grant that the exclusive link of this HCA names; nullopt, and the link is removed, if none lives.
+fabric::Result<std::optional<StoredGrant>> check_exclusive(const LedgerFiles& files, const LedgerDirectory& directory,
+                                                           const std::string& hca, const std::string& key,
+                                                           std::vector<std::string>* returned);
+
+}  // namespace hook

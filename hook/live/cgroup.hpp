@@ -1,0 +1,74 @@
+// Which control groups decide about the devices of a process: the `devices` controller of v1, the BPF programs of v2,
+// or on hybrid systems both, because the kernel asks both.
+//
+// Sources: /proc/PID/cgroup (cgroups(7)), whose paths are relative to the root of the reader's cgroup namespace, and
+// /proc/self/mountinfo (proc(5)).
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fabric/result.hpp"
+#include "fabric/unique_fd.hpp"
+
+namespace hook {
+
+enum class CgroupKind { kV1Devices, kV2 };
+
+// A process's place in the hierarchies that matter here: "/docker/ID"; nullopt: it is in none of that kind.
+struct CgroupPaths {
+  std::optional<std::string> v1_devices;
+  std::optional<std::string> v2;
+  friend bool operator==(const CgroupPaths&, const CgroupPaths&) = default;
+};
+// Of the text of /proc/PID/cgroup. Lines that are none are skipped. A path with a ".." component, as of a process
+// outside the reader's cgroup namespace, is kept.
+CgroupPaths parse_proc_cgroup(std::string_view text);
+
+// A mount of such a hierarchy.
+struct CgroupMount {
+  CgroupKind kind = CgroupKind::kV2;
+  std::string root;   // which of its groups is mounted: "/" but for nested containers
+  std::string point;  // where
+  friend bool operator==(const CgroupMount&, const CgroupMount&) = default;
+};
+// Of the text of mountinfo, in its order; other mounts and malformed lines are skipped.
+std::vector<CgroupMount> parse_cgroup_mounts(std::string_view mountinfo);
+
+// The path of a group below a mount: "/" or "/a/b"; nullopt when the mount does not show it.
+std::optional<std::string> path_below(const CgroupMount& mount, std::string_view cgroup_path);
+
+// One group, as the reader's mounts show it.
+struct Cgroup {
+  CgroupKind kind = CgroupKind::kV2;
+  std::string mount_point;
+  std::string path;  // below the mount: "/" or "/a/b"
+  std::string directory() const { return path == "/" ? mount_point : mount_point + path; }
+  friend bool operator==(const Cgroup&, const Cgroup&) = default;
+};
+
+// Itself, then its parents up to the root of the mount.
+std::vector<Cgroup> with_ancestors(const Cgroup& cgroup);
+// systemd made it: it, or the group around it (crun puts containers into UNIT.scope/container), is a scope or a
+// service.
+bool is_systemds(const Cgroup& cgroup);
+// It is such a unit itself.
+bool is_unit(const Cgroup& cgroup);
+// Its parent is a unit of systemd, made for this container alone.
+bool is_inside_scope(const Cgroup& cgroup);
+
+// The groups of a live process that decide, v1 first; empty: none is mounted here. The usual mount points are tried
+// first, and believed when the group there lists the process, so that the cost does not grow with the number of mounts
+// on the node. Every directory's file system is checked (fstatfs). Errors: /proc is no procfs; a hierarchy is mounted
+// but does not show the process's group.
+fabric::Result<std::vector<Cgroup>> device_cgroups(pid_t pid);
+
+// Its directory, open for reading, on a file system that really is a cgroup's.
+fabric::Result<fabric::UniqueFd> open_cgroup(const Cgroup& cgroup);
+
+}  // namespace hook

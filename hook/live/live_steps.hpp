@@ -1,0 +1,67 @@
+// Applies a plan to a container that its runtime has made but not started: what is still possible when only a hook is
+// configured. The steps are values; run_steps.hpp is the only code that touches the container.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "hook/oci/container_spec.hpp"
+#include "hook/oci/oci_state.hpp"
+#include "hook/plan/plan.hpp"
+
+namespace hook {
+
+// A character device node below the container's root. bind: of the node's own one, where a user namespace forbids
+// mknod.
+struct MakeNode {
+  std::string path;
+  std::uint32_t major = 0;
+  std::uint32_t minor = 0;
+  std::uint32_t mode = 0666;
+  std::uint32_t uid = 0;
+  std::uint32_t gid = 0;
+  bool bind = false;
+  std::string source;  // bind: path on the node
+  friend bool operator==(const MakeNode&, const MakeNode&) = default;
+};
+
+// A read-only bind of a directory of the node, when the destination exists in the container.
+struct BindDirectory {
+  std::string source;
+  std::string destination;
+  friend bool operator==(const BindDirectory&, const BindDirectory&) = default;
+};
+
+struct DeviceNumber {
+  std::uint32_t major = 0;
+  std::uint32_t minor = 0;
+  friend bool operator==(const DeviceNumber&, const DeviceNumber&) = default;
+};
+
+// rw, not m, for all of them at once: one program replaced, not one per device.
+struct AllowDevices {
+  std::vector<DeviceNumber> devices;
+  friend bool operator==(const AllowDevices&, const AllowDevices&) = default;
+};
+
+struct SetMemlock {
+  std::uint64_t bytes = 0;  // UINT64_MAX: unlimited
+  std::string note = {};    // a warning that is true once the limit is set
+  friend bool operator==(const SetMemlock&, const SetMemlock&) = default;
+};
+
+using Step = std::variant<AllowDevices, MakeNode, BindDirectory, SetMemlock>;
+
+struct LivePlan {
+  std::vector<Step> steps;            // nodes, mounts, device rules, memlock
+  std::vector<std::string> warnings;  // what this way cannot give, and the way that can
+};
+
+// Pure. root: prefix of the node's /dev for bind sources (a file tree in tests; else empty). Errors: a node whose
+// number is not known.
+fabric::Result<LivePlan> live_steps(const Plan& plan, const ContainerSpec& spec, const OciState& state,
+                                    const std::string& root);
+
+}  // namespace hook

@@ -1,0 +1,33 @@
+// What the hook says: one line per message, on stderr and to syslog, because crun and NRI throw a hook's stderr away.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "fabric/result.hpp"
+#include "fabric/unique_fd.hpp"
+
+namespace hook {
+
+class Log {
+ public:
+  // On stderr only.
+  Log() = default;
+  // With syslog's socket /dev/log, if there is one. Opened before the sandbox is entered, whose root may not have it.
+  static Log with_syslog();
+
+  // The container that following messages are about.
+  void set_container(std::string_view id);
+
+  void error(const fabric::Error& error) const;
+  void warning(std::string_view message) const;
+  void info(std::string_view message) const;
+
+ private:
+  enum class Severity { kError = 3, kWarning = 4, kInfo = 6 };  // RFC 5424, table 2
+  void write(Severity severity, std::string_view message) const;
+  fabric::UniqueFd syslog_;
+  std::string container_;
+};
+
+}  // namespace hook

@@ -1,0 +1,201 @@
+#include "hook/oci/container_spec.hpp"
+
+#include <cstddef>
+
+#include "fabric/text.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::make_error;
+using fabric::Result;
+
+// The member, or nullptr when it is missing. Go writers leave an empty member out or write null; both mean the same.
+const Json* find(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
+// An optional member that has to be of one kind.
+Result<const Json*> find_object(const Json& parent, const char* name, std::string_view path) {
+  const Json* member = find(parent, name);
+  if (member && !member->is_object()) return make_error("`{}`: expected an object", path);
+  return member;
+}
+
+Result<const Json*> find_array(const Json& parent, const char* name, std::string_view path) {
+  const Json* member = find(parent, name);
+  if (member && !member->is_array()) return make_error("`{}`: expected an array", path);
+  return member;
+}
+
+Result<std::string> text(const Json& parent, const char* name, const std::string& path) {
+  const Json* member = find(parent, name);
+  if (!member) return std::string();
+  if (!member->is_string()) return make_error("`{}.{}`: expected a string", path, name);
+  return member->get<std::string>();
+}
+
+// Device numbers are signed in the specification; a missing one is 0.
+Result<std::int64_t> signed_number(const Json& parent, const char* name, const std::string& path) {
+  const Json* member = find(parent, name);
+  if (!member) return std::int64_t{0};
+  if (!member->is_number_integer() ||
+      (member->is_number_unsigned() && member->get<std::uint64_t>() > std::uint64_t{INT64_MAX})) {
+    return make_error("`{}.{}`: expected a number", path, name);
+  }
+  return member->get<std::int64_t>();
+}
+
+Result<std::uint64_t> unsigned_number(const Json& parent, const char* name, const std::string& path) {
+  const Json* member = find(parent, name);
+  if (!member) return std::uint64_t{0};
+  // A parsed non-negative number is unsigned, one that a program made need not be.
+  if (!member->is_number_unsigned() && !(member->is_number_integer() && member->get<std::int64_t>() >= 0)) {
+    return make_error("`{}.{}`: expected a number from 0", path, name);
+  }
+  return member->get<std::uint64_t>();
+}
+
+using ReadElement = Result<void> (*)(const Json& element, const std::string& at, ContainerSpec& spec);
+
+// Each element of an optional array of objects, with its path for messages.
+Result<void> each_object(const Json& parent, const char* name, const char* path, ContainerSpec& spec,
+                         ReadElement read) {
+  const Json* array = TRY(find_array(parent, name, path));
+  for (std::size_t i = 0; array && i < array->size(); ++i) {
+    const std::string at = fmt::format("{}[{}]", path, i);
+    if (!(*array)[i].is_object()) return make_error("`{}`: expected an object", at);
+    TRY_VOID(read((*array)[i], at, spec));
+  }
+  return {};
+}
+
+Result<void> read_annotations(const Json& config, ContainerSpec& spec) {
+  const Json* annotations = TRY(find_object(config, "annotations", "annotations"));
+  if (!annotations) return {};
+  for (const auto& [key, value] : annotations->items()) {
+    if (!value.is_string()) {
+      return make_error("`annotations.{}`: expected a string", fabric::printable(std::string_view(key).substr(0, 128)));
+    }
+    spec.annotations.emplace(key, value.get<std::string>());
+  }
+  return {};
+}
+
+Result<void> read_rlimit(const Json& element, const std::string& at, ContainerSpec& spec) {
+  const std::string type = TRY(text(element, "type", at));
+  // Of two, the runtimes take none: they refuse the container.
+  if (type != "RLIMIT_MEMLOCK" || spec.memlock) return {};
+  spec.memlock = Rlimit{TRY(unsigned_number(element, "soft", at)), TRY(unsigned_number(element, "hard", at))};
+  return {};
+}
+
+Result<void> read_process(const Json& config, ContainerSpec& spec) {
+  const Json* process = TRY(find_object(config, "process", "process"));
+  if (!process) return {};
+  const Json* env = TRY(find_array(*process, "env", "process.env"));
+  for (std::size_t i = 0; env && i < env->size(); ++i) {
+    if (!(*env)[i].is_string()) return make_error("`process.env[{}]`: expected a string", i);
+    spec.env.push_back((*env)[i].get<std::string>());
+  }
+  if (const Json* user = TRY(find_object(*process, "user", "process.user"))) {
+    const std::uint64_t uid = TRY(unsigned_number(*user, "uid", "process.user"));
+    if (uid > UINT32_MAX) return make_error("`process.user.uid`: {} is no user id", uid);
+    spec.uid = static_cast<std::uint32_t>(uid);
+  }
+  return each_object(*process, "rlimits", "process.rlimits", spec, read_rlimit);
+}
+
+Result<void> read_device(const Json& element, const std::string& at, ContainerSpec& spec) {
+  SpecDevice device;
+  device.path = TRY(text(element, "path", at));
+  const std::string type = TRY(text(element, "type", at));
+  if (type.size() != 1) return make_error("`{}.type`: expected one letter", at);
+  device.type = type[0];
+  device.major = TRY(signed_number(element, "major", at));
+  device.minor = TRY(signed_number(element, "minor", at));
+  spec.devices.push_back(std::move(device));
+  return {};
+}
+
+Result<void> read_namespace(const Json& element, const std::string& at, ContainerSpec& spec) {
+  const std::string type = TRY(text(element, "type", at));
+  const std::string path = TRY(text(element, "path", at));
+  if (type == "user") spec.has_userns = true;
+  if (type != "network") return {};
+  spec.has_netns = true;
+  if (!path.empty()) spec.netns_path = path;
+  return {};
+}
+
+Result<void> read_mount(const Json& element, const std::string& at, ContainerSpec& spec) {
+  SpecMount mount{TRY(text(element, "destination", at)), false};
+  mount.is_bind = TRY(text(element, "type", at)) == "bind";
+  const Json* options = TRY(find_array(element, "options", at + ".options"));
+  for (std::size_t i = 0; options && i < options->size(); ++i) {
+    const Json& option = (*options)[i];
+    if (!option.is_string()) return make_error("`{}.options[{}]`: expected a string", at, i);
+    if (option == "bind" || option == "rbind") mount.is_bind = true;
+  }
+  spec.mount_destinations.push_back(mount.destination);
+  spec.mounts.push_back(std::move(mount));
+  return {};
+}
+
+Result<void> read_linux(const Json& config, ContainerSpec& spec) {
+  const Json* linux_member = TRY(find_object(config, "linux", "linux"));
+  if (!linux_member) return {};
+  TRY_VOID(each_object(*linux_member, "devices", "linux.devices", spec, read_device));
+  return each_object(*linux_member, "namespaces", "linux.namespaces", spec, read_namespace);
+}
+
+std::string annotation_or_empty(const ContainerSpec& spec, const char* key) {
+  const auto found = spec.annotations.find(key);
+  return found == spec.annotations.end() ? std::string() : found->second;
+}
+
+}  // namespace
+
+Result<ContainerSpec> read_container_spec(const Json& config) {
+  if (!config.is_object()) return make_error("config.json of the container: expected an object");
+  ContainerSpec spec;
+  if (const Json* root = TRY(find_object(config, "root", "root"))) spec.root_path = TRY(text(*root, "path", "root"));
+  TRY_VOID(read_annotations(config, spec));
+  TRY_VOID(read_process(config, spec));
+  TRY_VOID(read_linux(config, spec));
+  TRY_VOID(each_object(config, "mounts", "mounts", spec, read_mount));
+  return spec;
+}
+
+std::optional<std::string> find_env(const ContainerSpec& spec, std::string_view name) {
+  for (const std::string& entry : spec.env) {
+    const std::string_view view = entry;
+    if (view.size() > name.size() && view.starts_with(name) && view[name.size()] == '=') {
+      return std::string(view.substr(name.size() + 1));
+    }
+  }
+  return std::nullopt;
+}
+
+PodIdentity pod_identity(const ContainerSpec& spec, Engine engine) {
+  // Both engines write these after they have copied the pod's annotations (containerd 2.0 container_create, CRI-O 1.30
+  // SpecAddAnnotations: the kubelet's labels come last), so that a pod's author cannot choose a namespace.
+  switch (engine) {
+    case Engine::kContainerd:
+      return {annotation_or_empty(spec, "io.kubernetes.cri.sandbox-namespace"),
+              annotation_or_empty(spec, "io.kubernetes.cri.container-name"),
+              annotation_or_empty(spec, "io.kubernetes.cri.container-type") == "sandbox"};
+    case Engine::kCrio:
+      return {annotation_or_empty(spec, "io.kubernetes.pod.namespace"),
+              annotation_or_empty(spec, "io.kubernetes.container.name"),
+              annotation_or_empty(spec, "io.kubernetes.cri-o.ContainerType") == "sandbox"};
+    case Engine::kRunc:
+    case Engine::kDocker:
+    case Engine::kPodman:
+      break;
+  }
+  return {};
+}
+
+}  // namespace hook

@@ -1,0 +1,68 @@
+// What deciding and applying read of a container's config.json (OCI runtime-spec 1.3.0). The rest of the file is
+// carried through untouched.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fabric/result.hpp"
+#include "hook/json/json.hpp"
+#include "hook/oci/engine.hpp"
+
+namespace hook {
+
+struct SpecDevice {
+  std::string path;
+  char type = 'c';
+  std::int64_t major = 0;
+  std::int64_t minor = 0;
+  friend bool operator==(const SpecDevice&, const SpecDevice&) = default;
+};
+
+struct SpecMount {
+  std::string destination;  // as written
+  bool is_bind = false;     // of something that exists on the node
+  friend bool operator==(const SpecMount&, const SpecMount&) = default;
+};
+
+struct Rlimit {
+  std::uint64_t soft = 0;
+  std::uint64_t hard = 0;
+  friend bool operator==(const Rlimit&, const Rlimit&) = default;
+};
+
+struct ContainerSpec {
+  std::string root_path;  // as written: maybe relative to the bundle
+  std::map<std::string, std::string> annotations;
+  std::vector<std::string> env;  // "NAME=value"; an image can set it
+  std::vector<SpecDevice> devices;
+  std::vector<std::string> mount_destinations;
+  std::vector<SpecMount> mounts;          // the same ones
+  bool has_netns = false;                 // its own or one by path; false: the node's
+  std::optional<std::string> netns_path;  // joins this one: a pod
+  bool has_userns = false;
+  std::optional<Rlimit> memlock;  // RLIMIT_MEMLOCK, when listed
+  std::uint32_t uid = 0;          // process.user.uid
+};
+
+// Errors name the member ("linux.devices[2].major: expected a number"). What the specification makes optional may be
+// missing.
+fabric::Result<ContainerSpec> read_container_spec(const Json& config);
+
+// The first value of a variable in env; nullopt: not set.
+std::optional<std::string> find_env(const ContainerSpec& spec, std::string_view name);
+
+// What the engine itself wrote about the pod. Podman, Docker and runc have none, whatever the annotations say, because
+// an image could have written them.
+struct PodIdentity {
+  std::string pod_namespace;
+  std::string container_name;
+  bool is_sandbox = false;
+};
+PodIdentity pod_identity(const ContainerSpec& spec, Engine engine);
+
+}  // namespace hook

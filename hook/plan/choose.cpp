@@ -1,0 +1,185 @@
+#include "hook/plan/choose.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "hook/plan/gpu_affinity.hpp"
+#include "hook/plan/match.hpp"
+#include "hook/request/request_parsers.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::make_error;
+using fabric::Result;
+
+using Hcas = std::vector<const NodeHca*>;
+
+// An HCA as far as this container may have it.
+struct Offer {
+  Terms terms;
+  Room room;
+};
+using Offers = std::map<const NodeHca*, Offer>;
+
+std::string names_of(const Hcas& hcas) {
+  std::vector<std::string> names;
+  for (const NodeHca* node : hcas)
+    names.push_back(node->name());
+  return some_of(names);
+}
+
+// "mlx5_0 is held by container web-1, mlx5_3 is shared by 2 others": of those that have no room left.
+std::string obstacles(const Hcas& hcas, const Offers& offers) {
+  std::vector<std::string> parts;
+  for (const NodeHca* node : hcas) {
+    const Room& room = offers.at(node).room;
+    if (!room.why.empty()) parts.push_back(fabric::printable(node->name()) + " " + room.why);
+  }
+  return some_of(parts);
+}
+
+// What is preferred, best first: the lower number.
+int tier(const NodeHca& node, const PlanInput& input) {
+  const auto holding = input.holdings.find(node.name());
+  if (holding != input.holdings.end() && holding->second.own) return 0;
+  const std::string path = fmt::format("/dev/infiniband/uverbs{}", *node.hca->uverbs);
+  const bool given = std::any_of(input.request.given.begin(), input.request.given.end(),
+                                 [&](const SpecDevice& device) { return device.path == path; });
+  if (given) return 1;
+  return node.is_active() ? 2 : 3;
+}
+
+// By tier, then nearest to the GPUs, then in the order given.
+Hcas by_preference(const Hcas& hcas, const PlanInput& input) {
+  std::vector<const fabric::Gpu*> gpus;
+  if (!input.request.gpu_nodes.empty()) {
+    if (auto found = container_gpus(input.inventory, input.request)) gpus = *std::move(found);
+  }
+  std::map<int, Hcas> tiers;
+  for (const NodeHca* node : hcas)
+    tiers[tier(*node, input)].push_back(node);
+  Hcas order;
+  for (auto& [ignored, of_tier] : tiers) {
+    const Hcas near = by_nearness(std::move(of_tier), gpus);
+    order.insert(order.end(), near.begin(), near.end());
+  }
+  return order;
+}
+
+fabric::Error too_few(unsigned count, std::size_t free, const Hcas& hcas, const Offers& offers,
+                      std::string_view source) {
+  const std::string held = obstacles(hcas, offers);
+  fabric::Error error = make_error("{}: asks for {} {}, {} {} free{}{}", source, count, count == 1 ? "HCA" : "HCAs",
+                                   free, free == 1 ? "is" : "are", held.empty() ? "" : ": ", held);
+  error.hint = held.empty() ? fmt::format("containers may have {}: {}", hcas.size(), names_of(hcas))
+                            : "ask for fewer, or free them; rdma-hook devices says who holds what";
+  return error;
+}
+
+// So many units: every HCA once, then, where the terms give it several, every HCA again.
+Result<Hcas> pick(unsigned count, const Hcas& hcas, const Offers& offers, const PlanInput& input) {
+  Hcas free;
+  std::copy_if(hcas.begin(), hcas.end(), std::back_inserter(free),
+               [&](const NodeHca* node) { return offers.at(node).room.units > 0; });
+  const Hcas order = by_preference(free, input);
+  Hcas picked;
+  for (unsigned round = 0; picked.size() < count; ++round) {
+    const std::size_t before = picked.size();
+    for (const NodeHca* node : order) {
+      if (picked.size() < count && offers.at(node).room.units > round) picked.push_back(node);
+    }
+    std::stable_sort(picked.begin() + static_cast<std::ptrdiff_t>(before), picked.end(),
+                     [](const NodeHca* left, const NodeHca* right) { return left->rail < right->rail; });
+    if (picked.size() == before) return too_few(count, before, hcas, offers, input.request.wish.source);
+  }
+  return picked;
+}
+
+fabric::Error no_room(const NodeHca& node, unsigned wanted, const Offer& offer, std::string_view source) {
+  const std::string name = fabric::printable(node.name());
+  fabric::Error error = offer.room.units == 0
+                            ? make_error("{}: `{}` {}", source, name, offer.room.why)
+                            : make_error("{}: asks for {} netdevs of `{}`, which has room for {}: it {}", source,
+                                         wanted, name, offer.room.units, offer.room.why);
+  error.hint = offer.room.units == 0 ? "rdma-hook devices says who holds what" : "ask for fewer";
+  return error;
+}
+
+// All of the wish, in its order.
+Result<Hcas> take_all(const Matched& matched, const Offers& offers, std::string_view source) {
+  Hcas taken;
+  std::map<const NodeHca*, unsigned> units;
+  for (const MatchedGroup& group : matched.groups) {
+    const auto has_room = [&](const NodeHca* node) { return offers.at(node).room.units > 0; };
+    if (group.any_of_them && std::none_of(group.hcas.begin(), group.hcas.end(), has_room)) {
+      return no_room(*group.hcas.front(), 1, offers.at(group.hcas.front()), source);
+    }
+    for (const NodeHca* node : group.hcas) {
+      const Offer& offer = offers.at(node);
+      if (group.any_of_them && !has_room(node)) continue;
+      unsigned& wanted = units[node];
+      if (wanted > 0 && (offer.terms.mode != Mode::kSharedMulti || group.any_of_them)) continue;
+      if (++wanted > offer.room.units) return no_room(*node, wanted, offer, source);
+      taken.push_back(node);
+    }
+  }
+  return taken;
+}
+
+// The terms of each. Where a count leaves a choice, HCAs whose pool does not allow the mode are no part of it.
+Result<Offers> offers_for(const Matched& matched, Hcas& hcas, const PlanInput& input) {
+  Offers offers;
+  std::optional<fabric::Error> refused;
+  Hcas allowed;
+  for (const NodeHca* node : hcas) {
+    auto terms = terms_for(*node, input.request, input.config);
+    if (!terms && !matched.count) return fabric::wrap(std::move(terms).error(), input.request.wish.source);
+    if (!terms) {
+      if (!refused) refused = fabric::wrap(std::move(terms).error(), input.request.wish.source);
+      continue;
+    }
+    const Room room = room_for(*node, *terms, input.holdings);
+    offers.emplace(node, Offer{*std::move(terms), room});
+    allowed.push_back(node);
+  }
+  if (allowed.empty() && refused) return *std::move(refused);
+  hcas = std::move(allowed);
+  return offers;
+}
+
+bool has_multi(const Offers& offers) {
+  return std::any_of(offers.begin(), offers.end(),
+                     [](const auto& offer) { return offer.second.terms.mode == Mode::kSharedMulti; });
+}
+
+}  // namespace
+
+Result<Chosen> choose(const PlanInput& input, const NodeMap& node) {
+  Matched matched = TRY(match(input.inventory, node, input.request, input.config));
+  Chosen chosen{{}, std::move(matched.warnings)};
+  Hcas hcas = matched.hcas();
+  const Offers offers = TRY(offers_for(matched, hcas, input));
+  Hcas units;
+  if (matched.count) {
+    unsigned count = std::min(*matched.count, matched.at_most.value_or(*matched.count));
+    // Whoever narrowed the choice below the count has narrowed the count.
+    if (matched.is_narrowed && !has_multi(offers)) count = std::min(count, static_cast<unsigned>(hcas.size()));
+    units = TRY(pick(count, hcas, offers, input));
+  } else {
+    units = TRY(take_all(matched, offers, input.request.wish.source));
+    if (matched.at_most && *matched.at_most < units.size()) units = TRY(pick(*matched.at_most, hcas, offers, input));
+  }
+  if (matched.at_most && *matched.at_most > units.size()) {
+    chosen.warnings.push_back(fmt::format("{} asks for {} HCAs, but may only narrow the {} of {}",
+                                          input.request.narrowed_by.front().source, *matched.at_most, units.size(),
+                                          input.request.wish.source));
+  }
+  for (const NodeHca* unit : units)
+    chosen.units.push_back({unit, offers.at(unit).terms});
+  return chosen;
+}
+
+}  // namespace hook

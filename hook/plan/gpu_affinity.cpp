@@ -1,0 +1,133 @@
+#include "hook/plan/gpu_affinity.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "fabric/text.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Gpu;
+using fabric::Inventory;
+using fabric::make_error;
+using fabric::Result;
+
+std::vector<const Gpu*> by_pci(const Inventory& inventory) {
+  std::vector<const Gpu*> gpus;
+  if (!inventory.gpus) return gpus;
+  for (const Gpu& gpu : *inventory.gpus)
+    gpus.push_back(&gpu);
+  std::sort(gpus.begin(), gpus.end(),
+            [](const Gpu* left, const Gpu* right) { return pci_less(left->pci, right->pci); });
+  return gpus;
+}
+
+// "nvidia3" and "dri/renderD131" are 3; a cardN is not counted with the GPUs: a BMC's display is one too.
+std::optional<std::size_t> ordinal(std::string_view node) {
+  constexpr std::string_view kRender = "dri/renderD";
+  constexpr std::size_t kFirstRender = 128;
+  if (node.starts_with(kRender)) {
+    const auto number = fabric::parse_number<unsigned>(node.substr(kRender.size()));
+    return number && *number >= kFirstRender ? std::optional(*number - kFirstRender) : std::nullopt;
+  }
+  const auto number = node.starts_with("nvidia") ? fabric::parse_number<unsigned>(node.substr(6)) : std::nullopt;
+  return number ? std::optional<std::size_t>(*number) : std::nullopt;
+}
+
+void add(std::vector<const Gpu*>& gpus, const Gpu* gpu) {
+  if (std::find(gpus.begin(), gpus.end(), gpu) == gpus.end()) gpus.push_back(gpu);
+}
+
+std::vector<const Gpu*> gpus_of_nodes(const std::vector<const Gpu*>& all, const std::vector<std::string>& paths) {
+  const bool nodes_known = std::any_of(all.begin(), all.end(), [](const Gpu* gpu) { return !gpu->nodes.empty(); });
+  std::vector<const Gpu*> gpus;
+  for (const std::string& path : paths) {
+    const std::string_view node = std::string_view(path).substr(path.starts_with("/dev/") ? 5 : 0);
+    const auto number = ordinal(node);
+    if (!nodes_known && number && *number < all.size()) add(gpus, all[*number]);
+    for (const Gpu* gpu : all) {
+      if (std::find(gpu->nodes.begin(), gpu->nodes.end(), node) != gpu->nodes.end()) add(gpus, gpu);
+    }
+  }
+  return gpus;
+}
+
+// Indices only; nvidiaN of index N, as nvidia-smi and the driver count by PCI address.
+std::vector<const Gpu*> gpus_of_hint(const std::vector<const Gpu*>& all, std::string_view hint) {
+  std::vector<const Gpu*> gpus;
+  for (const std::string_view entry : fabric::split(hint, ',')) {
+    const auto index = fabric::parse_number<std::size_t>(fabric::trim(entry));
+    if (!index) return {};
+    if (*index < all.size()) add(gpus, all[*index]);
+  }
+  return gpus;
+}
+
+}  // namespace
+
+Result<std::vector<const Gpu*>> container_gpus(const Inventory& inventory, const Request& request) {
+  const std::vector<const Gpu*> all = by_pci(inventory);
+  std::vector<const Gpu*> gpus = gpus_of_nodes(all, request.gpu_nodes);
+  if (request.gpu_nodes.empty() && request.gpu_hint) gpus = gpus_of_hint(all, *request.gpu_hint);
+  if (!gpus.empty()) return gpus;
+  fabric::Error error = request.gpu_nodes.empty() ? make_error("the container has no GPU")
+                                                  : make_error("none of the node's {} GPUs is `{}`", all.size(),
+                                                               fabric::printable(request.gpu_nodes.front()));
+  error.hint = "give it GPUs as device nodes (--device, CDI, a device plugin), or name HCAs";
+  return error;
+}
+
+Nearness nearness(const fabric::Hca& hca, const Gpu& gpu) {
+  Nearness near;
+  if (hca.pci_path && gpu.pci_path) {
+    const auto [end, ignored] =
+        std::mismatch(hca.pci_path->begin(), hca.pci_path->end(), gpu.pci_path->begin(), gpu.pci_path->end());
+    near.common_path = static_cast<std::size_t>(end - hca.pci_path->begin());
+  }
+  near.same_numa = hca.numa_node && *hca.numa_node >= 0 && hca.numa_node == gpu.numa_node;
+  return near;
+}
+
+std::vector<const NodeHca*> nearest(const std::vector<const NodeHca*>& hcas, const Gpu& gpu) {
+  std::vector<const NodeHca*> best;
+  Nearness best_nearness;
+  for (const NodeHca* node : hcas) {
+    const Nearness near = nearness(*node->hca, gpu);
+    if (best.empty() || near > best_nearness) {
+      best.clear();
+      best_nearness = near;
+    }
+    if (near == best_nearness) best.push_back(node);
+  }
+  return best;
+}
+
+std::vector<const NodeHca*> by_nearness(std::vector<const NodeHca*> hcas, const std::vector<const Gpu*>& gpus) {
+  if (gpus.empty()) return hcas;
+  // One list per GPU, so that 512 VFs are compared once and not once for each that is taken.
+  std::vector<std::vector<std::size_t>> wishes;
+  for (const Gpu* gpu : gpus) {
+    std::vector<std::pair<Nearness, std::size_t>> near;
+    for (std::size_t i = 0; i < hcas.size(); ++i)
+      near.emplace_back(nearness(*hcas[i]->hca, *gpu), i);
+    std::stable_sort(near.begin(), near.end(),
+                     [](const auto& left, const auto& right) { return left.first > right.first; });
+    std::vector<std::size_t>& wish = wishes.emplace_back();
+    for (const auto& [ignored, i] : near)
+      wish.push_back(i);
+  }
+  std::vector<const NodeHca*> order;
+  std::vector<bool> taken(hcas.size(), false);
+  std::vector<std::size_t> next(gpus.size(), 0);
+  for (std::size_t turn = 0; order.size() < hcas.size(); turn = (turn + 1) % gpus.size()) {
+    std::size_t& at = next[turn];
+    while (taken[wishes[turn][at]])
+      ++at;
+    taken[wishes[turn][at]] = true;
+    order.push_back(hcas[wishes[turn][at]]);
+  }
+  return order;
+}
+
+}  // namespace hook

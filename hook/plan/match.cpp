@@ -1,0 +1,250 @@
+#include "hook/plan/match.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "hook/plan/gpu_affinity.hpp"
+#include "hook/plan/match_given.hpp"
+#include "hook/request/request_parsers.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::make_error;
+using fabric::Result;
+using fabric::Selector;
+
+using Hcas = std::vector<const NodeHca*>;
+
+struct Context {
+  const fabric::Inventory& inventory;
+  const NodeMap& node;
+  const Request& request;
+  std::optional<std::string> pool;  // of the network: only its HCAs
+};
+
+bool is_allowed(const Context& context, const NodeHca& hca) {
+  return hca.pool && (!context.pool || hca.pool->name == *context.pool);
+}
+
+bool has_glob(const Selector& selector) {
+  return selector.pattern.find('*') != std::string::npos;
+}
+
+// Those of hcas that the selector means; none for `gpu`. The list that fabric::selects() wants is made once: an image
+// may have written thousands of selectors.
+Hcas taken_by(const Selector& selector, const Hcas& hcas) {
+  const fabric::SelectorList one{false, {selector}, {}};
+  const auto takes = [&](const NodeHca* node) {
+    if (selector.kind == Selector::Kind::kIndex) return node->index == selector.number;
+    if (selector.kind == Selector::Kind::kRail) return node->rail == selector.number;
+    const auto& ports = node->hca->ports;
+    // The HCA of a driver that reports no ports still has a name.
+    if (ports.empty()) return fabric::selects(one, *node->hca, fabric::Port{}, node->netdevs);
+    return std::any_of(ports.begin(), ports.end(),
+                       [&](const fabric::Port& port) { return fabric::selects(one, *node->hca, port, node->netdevs); });
+  };
+  Hcas taken;
+  std::copy_if(hcas.begin(), hcas.end(), std::back_inserter(taken), takes);
+  return taken;
+}
+
+std::string as_written(const Selector& selector) {
+  std::string text = selector.pattern;
+  if (selector.port) text += fmt::format(":{}", *selector.port);
+  switch (selector.kind) {
+    case Selector::Kind::kNetdev:
+      return "netdev:" + text;
+    case Selector::Kind::kPci:
+      return "pci:" + text;
+    case Selector::Kind::kGuid:
+      return "guid:" + text;
+    case Selector::Kind::kName:
+    case Selector::Kind::kIndex:
+    case Selector::Kind::kRail:
+    case Selector::Kind::kGpu:
+      return text;
+  }
+  return text;
+}
+
+fabric::Error no_such_hca(const Context& context, const Selector& selector, std::string_view source) {
+  const auto names = context.node.names();
+  fabric::Error error = make_error("{}: no HCA is `{}`", source, fabric::printable(as_written(selector)));
+  error.hint = names.empty() ? "the node has no HCA; load its RDMA driver" : "the node has: " + some_of(names);
+  return error;
+}
+
+fabric::Error not_allowed(const Context& context, const NodeHca& node, std::string_view source) {
+  fabric::Error error = node.pool ? make_error("{}: `{}` is in pool `{}`, the network takes pool `{}`", source,
+                                               fabric::printable(node.name()), node.pool->name, *context.pool)
+                                  : make_error("{}: `{}` is in no pool", source, fabric::printable(node.name()));
+  error.hint = "the pools of config.json say which HCAs containers may have";
+  return error;
+}
+
+fabric::Error no_node(const NodeHca& node, std::string_view source) {
+  fabric::Error error = make_error("{}: `{}` has no uverbs node", source, fabric::printable(node.name()));
+  error.hint = "load ib_uverbs: modprobe ib_uverbs";
+  return error;
+}
+
+// Those that containers may have and can open. What is left out for want of a node is said.
+Hcas usable(const Context& context, const Hcas& hcas, std::vector<std::string>& warnings) {
+  Hcas usable;
+  for (const NodeHca* node : hcas) {
+    if (!is_allowed(context, *node)) continue;
+    if (node->hca->uverbs) {
+      usable.push_back(node);
+      continue;
+    }
+    std::string warning = fmt::format("`{}` is left out: it has no uverbs node", fabric::printable(node->name()));
+    if (std::find(warnings.begin(), warnings.end(), warning) == warnings.end()) warnings.push_back(std::move(warning));
+  }
+  return usable;
+}
+
+Result<Hcas> near_gpus(const Context& context, const Hcas& hcas, std::string_view source,
+                       std::vector<MatchedGroup>& groups) {
+  auto gpus = container_gpus(context.inventory, context.request);
+  if (!gpus) return fabric::wrap(std::move(gpus).error(), source);
+  Hcas all;
+  for (const fabric::Gpu* gpu : *gpus) {
+    groups.push_back({nearest(hcas, *gpu), true});
+    all.insert(all.end(), groups.back().hcas.begin(), groups.back().hcas.end());
+  }
+  return all;
+}
+
+// One selector of the wish. A glob takes what it finds; what is named has to be had.
+Result<void> match_selector(const Context& context, const Selector& selector, std::string_view source,
+                            Matched& matched) {
+  if (selector.kind == Selector::Kind::kGpu) {
+    const Hcas hcas = usable(context, context.node.by_rail(), matched.warnings);
+    if (hcas.empty()) return make_error("{}: the node has no HCA that containers may have", source);
+    (void)TRY(near_gpus(context, hcas, source, matched.groups));
+    return {};
+  }
+  const Hcas found = taken_by(selector, context.node.by_rail());
+  if (found.empty()) return no_such_hca(context, selector, source);
+  if (!has_glob(selector)) {
+    for (const NodeHca* node : found) {
+      if (!is_allowed(context, *node)) return not_allowed(context, *node, source);
+      if (!node->hca->uverbs) return no_node(*node, source);
+    }
+  }
+  MatchedGroup group{usable(context, found, matched.warnings), false};
+  if (group.hcas.empty()) {
+    return is_allowed(context, *found.front()) ? no_node(*found.front(), source)
+                                               : not_allowed(context, *found.front(), source);
+  }
+  matched.groups.push_back(std::move(group));
+  return {};
+}
+
+// The HCAs of hcas that the list takes; names that are not there take none.
+Result<Hcas> filter(const Context& context, const Wish& wish, const Hcas& hcas) {
+  std::vector<bool> hit(context.node.hcas().size(), false);
+  for (const Selector& selector : wish.selectors.selectors) {
+    std::vector<MatchedGroup> groups;
+    const bool gpu = selector.kind == Selector::Kind::kGpu && !hcas.empty();
+    const Hcas taken = gpu ? TRY(near_gpus(context, hcas, wish.source, groups)) : taken_by(selector, hcas);
+    for (const NodeHca* node : taken)
+      hit[node->index] = true;
+  }
+  Hcas left;
+  std::copy_if(hcas.begin(), hcas.end(), std::back_inserter(left),
+               [&](const NodeHca* node) { return hit[node->index] != wish.selectors.exclude; });
+  return left;
+}
+
+Result<void> match_wish(const Context& context, Matched& matched) {
+  const Wish& wish = context.request.wish;
+  if (context.request.given_is_the_grant) {
+    Hcas given = TRY(hcas_of_given(context.node, context.request));
+    for (const NodeHca* node : given) {
+      if (node->pool && !is_allowed(context, *node)) return not_allowed(context, *node, wish.source);
+      if (!node->pool) {
+        matched.warnings.push_back(
+            fmt::format("`{}` is in no pool: its node is left as it is", fabric::printable(node->name())));
+      }
+    }
+    std::erase_if(given, [](const NodeHca* node) { return !node->pool; });
+    if (!given.empty()) matched.groups.push_back({std::move(given), false});
+    return {};
+  }
+  if (wish.kind == Wish::Kind::kList && !wish.selectors.exclude) {
+    for (const Selector& selector : wish.selectors.selectors)
+      TRY_VOID(match_selector(context, selector, wish.source, matched));
+    return {};
+  }
+  Hcas hcas = usable(context, context.node.by_rail(), matched.warnings);
+  if (wish.kind == Wish::Kind::kList) hcas = TRY(filter(context, wish, hcas));
+  if (wish.kind == Wish::Kind::kCount) matched.count = wish.count;
+  if (hcas.empty()) {
+    fabric::Error error = make_error("{}: the node has no HCA that containers may have", wish.source);
+    const auto names = context.node.names();
+    error.hint = names.empty() ? "load the RDMA driver of its HCAs" : "it has: " + some_of(names);
+    return error;
+  }
+  matched.groups.push_back({std::move(hcas), false});
+  return {};
+}
+
+Result<void> narrow(const Context& context, const Wish& by, Matched& matched) {
+  if (by.kind == Wish::Kind::kCount) {
+    matched.at_most = std::min(matched.at_most.value_or(by.count), by.count);
+    return {};
+  }
+  if (by.kind != Wish::Kind::kList) return {};
+  const Hcas before = matched.hcas();
+  const Hcas left = TRY(filter(context, by, before));
+  if (left.empty()) {
+    std::vector<std::string> names;
+    for (const NodeHca* node : before)
+      names.push_back(node->name());
+    fabric::Error error = make_error("{}: leaves none of the HCAs that the container may have", by.source);
+    error.hint = fmt::format("it may have {} (by {})", some_of(names), context.request.wish.source);
+    return error;
+  }
+  matched.is_narrowed = matched.is_narrowed || left.size() < before.size();
+  std::vector<bool> stays(context.node.hcas().size(), false);
+  for (const NodeHca* node : left)
+    stays[node->index] = true;
+  for (MatchedGroup& group : matched.groups)
+    std::erase_if(group.hcas, [&](const NodeHca* node) { return !stays[node->index]; });
+  std::erase_if(matched.groups, [](const MatchedGroup& group) { return group.hcas.empty(); });
+  return {};
+}
+
+}  // namespace
+
+std::vector<const NodeHca*> Matched::hcas() const {
+  Hcas all;
+  std::set<const NodeHca*> seen;
+  for (const MatchedGroup& group : groups) {
+    for (const NodeHca* node : group.hcas) {
+      if (seen.insert(node).second) all.push_back(node);
+    }
+  }
+  return all;
+}
+
+Result<Matched> match(const fabric::Inventory& inventory, const NodeMap& node, const Request& request,
+                      const Config& config) {
+  Context context{inventory, node, request, std::nullopt};
+  if (request.network) {
+    const auto network = config.networks.find(*request.network);
+    if (network != config.networks.end()) context.pool = network->second.pool;
+  }
+  Matched matched;
+  TRY_VOID(match_wish(context, matched));
+  for (const Wish& by : request.narrowed_by)
+    TRY_VOID(narrow(context, by, matched));
+  return matched;
+}
+
+}  // namespace hook

@@ -1,0 +1,110 @@
+#include "hook/plan/plan.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "hook/plan/choose.hpp"
+#include "hook/plan/match.hpp"
+#include "hook/plan/match_given.hpp"
+#include "hook/plan/plan_parts.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Result;
+
+// The chosen units, one entry per HCA.
+std::vector<PlannedHca> booked(const Chosen& chosen) {
+  std::vector<PlannedHca> hcas;
+  for (const ChosenHca& unit : chosen.units) {
+    const auto found =
+        std::find_if(hcas.begin(), hcas.end(), [&](const PlannedHca& hca) { return hca.name == unit.node->name(); });
+    if (found != hcas.end()) {
+      ++found->units;
+    } else {
+      hcas.push_back({unit.node->name(), unit.terms.mode, 1, unit.terms.limit});
+    }
+  }
+  return hcas;
+}
+
+std::vector<const NodeHca*> each_once(const Chosen& chosen) {
+  std::vector<const NodeHca*> hcas;
+  for (const ChosenHca& unit : chosen.units) {
+    if (std::find(hcas.begin(), hcas.end(), unit.node) == hcas.end()) hcas.push_back(unit.node);
+  }
+  return hcas;
+}
+
+// rdma-init then waits for so many, and fails when it does not get them.
+void require_active(const std::vector<const NodeHca*>& granted, Plan& plan) {
+  const auto active =
+      std::count_if(granted.begin(), granted.end(), [](const NodeHca* node) { return node->is_active(); });
+  if (active > 0) plan.env["RDMA_INIT_REQUIRE"] = std::to_string(active);
+  for (const NodeHca* node : granted) {
+    if (node->is_active()) continue;
+    plan.warnings.push_back(fmt::format("`{}` has no ACTIVE port", fabric::printable(node->name())));
+  }
+}
+
+// The HCAs of given nodes; none when a node belongs to no HCA: whether that is a refusal, the wish decides.
+std::vector<const NodeHca*> given_hcas(const NodeMap& node, const Request& request) {
+  auto given = hcas_of_given(node, request);
+  return given ? std::move(*given) : std::vector<const NodeHca*>();
+}
+
+Result<void> hold_given(const PlanInput& input, const NodeMap& node, Plan& plan) {
+  for (const NodeHca* given : given_hcas(node, input.request)) {
+    const std::string& name = given->name();
+    const auto is_granted = [&](const PlannedHca& hca) { return hca.name == name; };
+    if (!given->pool || std::any_of(plan.hcas.begin(), plan.hcas.end(), is_granted)) continue;
+    const auto holding = input.holdings.find(name);
+    if (holding != input.holdings.end() && holding->second.exclusive_holder) {
+      fabric::Error error = fabric::make_error("`{}` is held by {} alone, and the container has its node already",
+                                               fabric::printable(name), *holding->second.exclusive_holder);
+      error.hint = "take the node out of the container's devices";
+      return error;
+    }
+    plan.also_open.push_back({name, Mode::kHca, 1, std::nullopt});
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::string> candidates(const fabric::Inventory& inventory, const Request& request, const Config& config) {
+  const NodeMap node(inventory, config);
+  std::vector<std::string> names;
+  if (request.wish.kind != Wish::Kind::kNone) {
+    const auto matched = match(inventory, node, request, config);
+    if (!matched) return names;
+    for (const NodeHca* hca : matched->hcas())
+      names.push_back(hca->name());
+  }
+  for (const NodeHca* hca : given_hcas(node, request)) {
+    if (std::find(names.begin(), names.end(), hca->name()) == names.end()) names.push_back(hca->name());
+  }
+  return names;
+}
+
+Result<Plan> make_plan(const PlanInput& input) {
+  Plan plan;
+  const NodeMap node(input.inventory, input.config);
+  const bool none = input.request.wish.kind == Wish::Kind::kNone;
+  Chosen chosen = none ? Chosen() : TRY(choose(input, node));
+  const std::vector<const NodeHca*> granted = each_once(chosen);
+  plan.hcas = booked(chosen);
+  plan.warnings = std::move(chosen.warnings);
+  TRY_VOID(hold_given(input, node, plan));
+  if (granted.empty()) return plan;
+  plan.nodes = planned_nodes(input, granted);
+  plan.memlock = input.config.memlock;
+  if (input.config.ipc_lock) plan.capabilities.emplace_back("CAP_IPC_LOCK");
+  plan.netdevs = TRY(planned_netdevs(input, chosen, plan.warnings));
+  require_active(granted, plan);
+  plan_view(input, granted, plan);
+  return plan;
+}
+
+}  // namespace hook

@@ -1,0 +1,112 @@
+// The decision: which HCAs a container gets and what follows from that. One plan, applied by edit_spec() (config.json),
+// live_steps() (a live container), and later by NRI and CDI.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fabric/inventory.hpp"
+#include "fabric/result.hpp"
+#include "hook/config/config.hpp"
+#include "hook/json/json.hpp"
+#include "hook/request/request.hpp"
+
+namespace hook {
+
+struct PlannedNode {
+  std::string path;  // in the container, and on the node
+  // nullopt: a snapshot does not say, and the number is dynamic. Never for a live node.
+  std::optional<std::uint32_t> major;
+  std::optional<std::uint32_t> minor;
+  std::uint32_t mode = 0666;
+  std::uint32_t uid = 0;
+  std::uint32_t gid = 0;
+  friend bool operator==(const PlannedNode&, const PlannedNode&) = default;
+};
+
+struct PlannedNetdev {
+  std::string host;  // the netdev on the node that moves or gets a child
+  std::string name;  // inside
+  Mode mode = Mode::kShared;
+  std::string hca;
+  unsigned rail = 0;
+  friend bool operator==(const PlannedNetdev&, const PlannedNetdev&) = default;
+};
+
+struct PlannedMount {
+  std::string destination;
+  std::string source;
+  std::string type = "bind";
+  std::vector<std::string> options;
+  friend bool operator==(const PlannedMount&, const PlannedMount&) = default;
+};
+
+// What a prepared directory holds that stands in for a class directory of sysfs. Entries of one directory follow each
+// other.
+struct ViewEntry {
+  std::string directory;  // "infiniband", "infiniband_verbs", "infiniband_mad"
+  std::string name;       // "mlx5_0"; empty: only the directory itself
+  std::string target;     // as the kernel's own link: "../../devices/pci0000:00/..."; empty: a file with the text
+  std::string text = {};
+  friend bool operator==(const ViewEntry&, const ViewEntry&) = default;
+};
+
+// What is booked in the ledger.
+struct PlannedHca {
+  std::string name;
+  Mode mode = Mode::kHca;
+  unsigned units = 1;  // child netdevs in shared-multi, else 1
+  std::optional<unsigned> limit;
+  friend bool operator==(const PlannedHca&, const PlannedHca&) = default;
+};
+
+struct Plan {
+  std::vector<PlannedHca> hcas;  // empty: nothing is asked, nothing changes
+  // HCAs that the container can open because linux.devices has their nodes, though it is narrowed to others: booked, so
+  // that nobody gets one of them alone, and nothing else.
+  std::vector<PlannedHca> also_open;
+  std::vector<PlannedNode> nodes;
+  std::optional<std::uint64_t> memlock;  // bytes; UINT64_MAX: unlimited; nullopt: leave it
+  std::vector<std::string> capabilities;
+  std::vector<PlannedNetdev> netdevs;
+  std::map<std::string, std::string> env;
+  std::vector<PlannedMount> mounts;
+  std::vector<ViewEntry> view;  // what the sources of the mounts hold
+  std::vector<std::string> warnings;
+};
+
+// Who holds an HCA now, as far as the decision depends on it.
+struct Holding {
+  bool own = false;  // the asking container, or its pod, holds it already
+  unsigned own_units = 0;
+  std::optional<std::string> exclusive_holder;  // of somebody else, for the message
+  unsigned others = 0;                          // units held by others; exact only up to the limit
+};
+using Holdings = std::map<std::string, Holding>;  // by HCA name; missing: nobody
+
+struct PlanInput {
+  const fabric::Inventory& inventory;  // as fabric::read_node() gives it, or a snapshot
+  const Request& request;
+  const Config& config;
+  const Holdings& holdings;
+  // Directory below which the sources of the sysfs view lie: "/run/rdma-hook/views/KEY".
+  std::string view_directory;
+  bool host_network = false;  // the container is in the node's network namespace: no netdevs
+};
+
+// The HCAs among which make_plan() chooses: what has to be locked before the holdings are read.
+std::vector<std::string> candidates(const fabric::Inventory& inventory, const Request& request, const Config& config);
+
+// Pure. Errors are refusals, with the remedy as hint: an HCA that does not exist, is not in a pool, is held by
+// somebody else, a mode that the pool does not allow, fewer HCAs than asked for, `gpu` without a GPU.
+fabric::Result<Plan> make_plan(const PlanInput& input);
+
+// {"hcas", "nodes", "memlock", "capabilities", "netdevs", "env", "mounts", "warnings"}, as `rdma-hook plan` prints it.
+Json plan_json(const Plan& plan);
+// The same for people: one line per thing.
+std::string plan_text(const Plan& plan);
+
+}  // namespace hook

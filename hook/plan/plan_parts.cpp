@@ -1,0 +1,179 @@
+#include "hook/plan/plan_parts.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "fabric/text.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::make_error;
+using fabric::Result;
+
+// include/rdma/ib_verbs.h and drivers/infiniband/core/uverbs_main.c (Linux 6.1): the first 32 nodes have fixed numbers,
+// further ones get a dynamic major. misc devices such as rdma_cm have major 10 and a dynamic minor.
+constexpr std::uint32_t kUverbsMajor = 231;
+constexpr std::uint32_t kUverbsFirstMinor = 192;
+constexpr unsigned kUverbsFixed = 32;
+constexpr std::uint32_t kMiscMajor = 10;
+
+// "231:192"; nullopt for anything else.
+std::optional<std::pair<std::uint32_t, std::uint32_t>> device_number(std::string_view text) {
+  const std::size_t colon = text.find(':');
+  if (colon == std::string_view::npos) return std::nullopt;
+  const auto major = fabric::parse_number<std::uint32_t>(text.substr(0, colon));
+  const auto minor = fabric::parse_number<std::uint32_t>(text.substr(colon + 1));
+  if (!major || !minor) return std::nullopt;
+  return std::pair(*major, *minor);
+}
+
+PlannedNode node_at(const NodeOptions& options, std::string_view name, const std::optional<std::string>& dev) {
+  PlannedNode node;
+  node.path = fmt::format("/dev/infiniband/{}", name);
+  node.mode = options.mode;
+  node.uid = options.uid;
+  node.gid = options.gid;
+  if (const auto number = dev ? device_number(*dev) : std::nullopt) {
+    node.major = number->first;
+    node.minor = number->second;
+  }
+  return node;
+}
+
+PlannedNode uverbs_node(const NodeOptions& options, const fabric::Hca& hca) {
+  PlannedNode node = node_at(options, fmt::format("uverbs{}", *hca.uverbs), hca.uverbs_dev);
+  if (!node.major && *hca.uverbs < kUverbsFixed) {
+    node.major = kUverbsMajor;
+    node.minor = kUverbsFirstMinor + *hca.uverbs;
+  }
+  return node;
+}
+
+bool is_given(const NodeOptions& options, const fabric::MadNode& node) {
+  return (options.umad && node.name.starts_with("umad")) || (options.issm && node.name.starts_with("issm"));
+}
+
+bool has_rdma_cm(const fabric::Inventory& inventory) {
+  if (inventory.rdma_cm) return *inventory.rdma_cm;
+  return std::any_of(inventory.hcas.begin(), inventory.hcas.end(),
+                     [](const fabric::Hca& hca) { return hca.is_accessible(); });
+}
+
+Result<void> check_child(const NodeHca& node, const Terms& terms) {
+  const std::string name = fabric::printable(node.name());
+  if (terms.mode == Mode::kExclusive) {
+    if (!node.enslaved) return {};
+    fabric::Error error =
+        make_error("`{}`: `{}` has enslaved its netdev, which cannot move", name, fabric::printable(*node.netdev));
+    error.hint = "mode shared gives the container a child of it";
+    return error;
+  }
+  const bool ipoib = terms.network->child == "ipoib";
+  if (ipoib == node.is_infiniband()) return {};
+  fabric::Error error =
+      ipoib ? make_error("`{}`: its link layer is Ethernet, ipoib needs InfiniBand", name)
+            : make_error("`{}`: its link layer is InfiniBand, which takes no {}", name, terms.network->child);
+  error.hint = fmt::format("\"child\": \"{}\" in network `{}`", ipoib ? "macvlan" : "ipoib", terms.network->name);
+  return error;
+}
+
+std::string numbered(std::string pattern, unsigned number) {
+  const std::size_t at = pattern.find("%d");
+  return at == std::string::npos ? pattern : pattern.replace(at, 2, std::to_string(number));
+}
+
+// Its netdev moved when the container, or its pod, got it; it is not on the node any more.
+bool has_moved(const PlanInput& input, const ChosenHca& unit) {
+  const auto holding = input.holdings.find(unit.node->name());
+  return unit.terms.mode == Mode::kExclusive && holding != input.holdings.end() && holding->second.own;
+}
+
+// The entries of one directory of the view: its links, and what libibverbs asks of the class itself.
+void add_view_directory(const Config& config, const std::vector<const NodeHca*>& granted,
+                        const fabric::ClassDirectory& directory, std::vector<ViewEntry>& view) {
+  view.push_back({directory.name, "", ""});
+  if (directory.abi_version) view.push_back({directory.name, "abi_version", "", *directory.abi_version + "\n"});
+  const auto link = [&](std::string name, const std::optional<std::string>& target) {
+    if (target) view.push_back({directory.name, std::move(name), *target});
+  };
+  for (const NodeHca* node : granted) {
+    const fabric::Hca& hca = *node->hca;
+    if (directory.name == "infiniband") link(hca.name, hca.class_link);
+    if (directory.name == "infiniband_verbs") link(fmt::format("uverbs{}", *hca.uverbs), hca.verbs_link);
+    if (directory.name != "infiniband_mad") continue;
+    for (const fabric::MadNode& mad : hca.mad_nodes) {
+      if (is_given(config.nodes, mad)) link(mad.name, mad.link);
+    }
+  }
+}
+
+bool is_whole_node(const PlanInput& input, std::size_t granted) {
+  // The inventory of a request that names its HCAs holds no others, so that it does not say whether there are any.
+  const bool partly_read = input.request.given_is_the_grant || named_hcas(input.request);
+  return !partly_read && granted == input.inventory.hcas.size();
+}
+
+}  // namespace
+
+std::vector<PlannedNode> planned_nodes(const PlanInput& input, const std::vector<const NodeHca*>& granted) {
+  const NodeOptions& options = input.config.nodes;
+  std::vector<PlannedNode> nodes;
+  nodes.reserve(granted.size() + 1);
+  for (const NodeHca* node : granted)
+    nodes.push_back(uverbs_node(options, *node->hca));
+  for (const NodeHca* node : granted) {
+    for (const fabric::MadNode& mad : node->hca->mad_nodes) {
+      if (is_given(options, mad)) nodes.push_back(node_at(options, mad.name, mad.dev));
+    }
+  }
+  if (options.rdma_cm && has_rdma_cm(input.inventory)) {
+    nodes.push_back(node_at(options, "rdma_cm", input.inventory.rdma_cm_dev));
+    if (!nodes.back().major) nodes.back().major = kMiscMajor;
+  }
+  return nodes;
+}
+
+Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const Chosen& chosen,
+                                                   std::vector<std::string>& warnings) {
+  std::vector<PlannedNetdev> netdevs;
+  unsigned number = 0;
+  for (const ChosenHca& unit : chosen.units) {
+    if (!unit.terms.network || unit.terms.mode == Mode::kHca) continue;
+    if (input.host_network) {
+      warnings.push_back(
+          fmt::format("network `{}`: the container is in the node's network namespace, it gets device nodes only",
+                      unit.terms.network->name));
+      return std::vector<PlannedNetdev>();
+    }
+    ++number;
+    if (!unit.node->netdev && has_moved(input, unit)) continue;
+    const std::string name = fabric::printable(unit.node->name());
+    if (!unit.node->netdev) {
+      fabric::Error error = make_error("`{}`: its netdev is not in the node's network namespace", name);
+      error.hint = "mode hca needs none; or give the netdev back to the node";
+      return error;
+    }
+    TRY_VOID(check_child(*unit.node, unit.terms));
+    netdevs.push_back({*unit.node->netdev, numbered(input.config.netdev_names, number), unit.terms.mode,
+                       unit.node->name(), unit.node->rail});
+  }
+  return netdevs;
+}
+
+void plan_view(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan) {
+  const fabric::Inventory& inventory = input.inventory;
+  if (!input.config.sysfs_view || inventory.netns_mode == fabric::NetnsMode::kExclusive) return;
+  if (is_whole_node(input, granted.size())) return;
+  std::vector<fabric::ClassDirectory> directories = inventory.class_directories;
+  if (directories.empty()) directories = {{"infiniband"}, {"infiniband_verbs"}};  // a snapshot does not say
+  for (const fabric::ClassDirectory& directory : directories) {
+    plan.mounts.push_back({"/sys/class/" + directory.name,
+                           input.view_directory + "/" + directory.name,
+                           "bind",
+                           {"bind", "ro", "nosuid", "nodev", "noexec"}});
+    add_view_directory(input.config, granted, directory, plan.view);
+  }
+}
+
+}  // namespace hook

@@ -1,0 +1,109 @@
+// A plan as `rdma-hook plan` prints it.
+#include "fabric/text.hpp"
+#include "hook/plan/plan.hpp"
+
+namespace hook {
+namespace {
+
+Json number_or_null(const std::optional<std::uint32_t>& number) {
+  return number ? Json(*number) : Json(nullptr);
+}
+
+Json memlock_json(const std::optional<std::uint64_t>& memlock) {
+  if (!memlock) return nullptr;
+  return *memlock == UINT64_MAX ? Json("unlimited") : Json(*memlock);
+}
+
+std::string octal(std::uint32_t mode) {
+  return fmt::format("{:04o}", mode);
+}
+
+Json node_json(const PlannedNode& node) {
+  Json json = {{"path", node.path},
+               {"type", "c"},
+               {"major", number_or_null(node.major)},
+               {"minor", number_or_null(node.minor)},
+               {"mode", octal(node.mode)}};
+  // Root's, as the format has it, unless config.json says otherwise.
+  if (node.uid != 0) json["uid"] = node.uid;
+  if (node.gid != 0) json["gid"] = node.gid;
+  return json;
+}
+
+Json netdev_json(const PlannedNetdev& netdev) {
+  return {{"host", netdev.host},
+          {"name", netdev.name},
+          {"mode", to_string(netdev.mode)},
+          {"hca", netdev.hca},
+          {"rail", netdev.rail}};
+}
+
+Json mount_json(const PlannedMount& mount) {
+  return {
+      {"destination", mount.destination}, {"source", mount.source}, {"type", mount.type}, {"options", mount.options}};
+}
+
+template <typename T, typename ToJson>
+Json array_of(const std::vector<T>& values, ToJson to_json) {
+  Json array = Json::array();
+  for (const T& value : values)
+    array.push_back(to_json(value));
+  return array;
+}
+
+std::string number_text(const PlannedNode& node) {
+  const auto text = [](const std::optional<std::uint32_t>& number) {
+    return number ? std::to_string(*number) : std::string("?");
+  };
+  return text(node.major) + ":" + text(node.minor);
+}
+
+std::string memlock_text(std::uint64_t memlock) {
+  return memlock == UINT64_MAX ? "unlimited" : fmt::format("{} bytes", memlock);
+}
+
+}  // namespace
+
+Json plan_json(const Plan& plan) {
+  Json env = Json::object();
+  for (const auto& [name, value] : plan.env)
+    env[name] = value;
+  return {{"hcas", array_of(plan.hcas, [](const PlannedHca& hca) { return Json(hca.name); })},
+          {"nodes", array_of(plan.nodes, node_json)},
+          {"memlock", memlock_json(plan.memlock)},
+          {"capabilities", plan.capabilities},
+          {"netdevs", array_of(plan.netdevs, netdev_json)},
+          {"env", std::move(env)},
+          {"mounts", array_of(plan.mounts, mount_json)},
+          {"warnings", plan.warnings}};
+}
+
+std::string plan_text(const Plan& plan) {
+  std::string text;
+  const auto line = [&](std::string_view what, std::string_view value) {
+    text += fmt::format("{:<11} {}\n", what, fabric::printable(value));
+  };
+  if (plan.hcas.empty()) line("HCAs", "none");
+  for (const PlannedHca& hca : plan.hcas) {
+    line("HCA", fmt::format("{}  {}{}", hca.name, to_string(hca.mode),
+                            hca.units > 1 ? fmt::format(", {} units", hca.units) : ""));
+  }
+  for (const PlannedNode& node : plan.nodes)
+    line("node", fmt::format("{}  c {}  {}", node.path, number_text(node), octal(node.mode)));
+  for (const PlannedNetdev& netdev : plan.netdevs) {
+    line("netdev", fmt::format("{}  {} of {} ({}, rail {})", netdev.name, to_string(netdev.mode), netdev.host,
+                               netdev.hca, netdev.rail));
+  }
+  if (plan.memlock) line("memlock", memlock_text(*plan.memlock));
+  for (const std::string& capability : plan.capabilities)
+    line("capability", capability);
+  for (const auto& [name, value] : plan.env)
+    line("env", fmt::format("{}={}", name, value));
+  for (const PlannedMount& mount : plan.mounts)
+    line("mount", fmt::format("{}  from {}", mount.destination, mount.source));
+  for (const std::string& warning : plan.warnings)
+    line("warning", warning);
+  return text;
+}
+
+}  // namespace hook

@@ -1,0 +1,189 @@
+#include "hook/plan/pools.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+#include "fabric/text.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Hca;
+using fabric::Inventory;
+using fabric::Netdev;
+using fabric::Port;
+
+void add_name(std::vector<std::string>& names, const std::string& name) {
+  if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+}
+
+// The netdevs of this netns that the port's GIDs name, most frequent use first: the first is the lowest index.
+std::optional<std::string> gid_netdev(const Inventory& inventory, const Port& port) {
+  for (const fabric::GidEntry& gid : port.gids) {
+    if (!gid.ndev) continue;
+    const auto* name = std::get_if<std::string>(&*gid.ndev);
+    if (name && fabric::find_netdev(inventory, *name)) return *name;
+  }
+  return std::nullopt;
+}
+
+// Of the netdevs on the HCA's PCI function: representors and the other port are there too, and dev_port tells ports
+// apart (mlx4, counted from 0).
+std::optional<std::string> pci_netdev(const Inventory& inventory, const Hca& hca, const Port& port) {
+  std::vector<const Netdev*> on_function;
+  for (const Netdev& netdev : inventory.netdevs) {
+    if (hca.pci && netdev.pci == hca.pci && netdev.is_here()) on_function.push_back(&netdev);
+  }
+  if (on_function.empty()) return std::nullopt;
+  const auto of_port = [&](const Netdev* netdev) { return netdev->dev_port == static_cast<int>(port.number) - 1; };
+  const auto found = std::find_if(on_function.begin(), on_function.end(), of_port);
+  if (found != on_function.end()) return (*found)->name;
+  if (hca.ports.size() > 1 && port.number > 1) return std::nullopt;
+  return on_function.front()->name;
+}
+
+std::optional<std::string> port_netdev(const Inventory& inventory, const Hca& hca, const Port& port) {
+  if (port.netdev) return port.netdev;
+  auto on_function = pci_netdev(inventory, hca, port);
+  // Of several on one function, the one whose addresses are the port's GIDs is the port's.
+  if (auto named = gid_netdev(inventory, port)) {
+    const Netdev* netdev = fabric::find_netdev(inventory, *named);
+    if (!on_function || netdev->pci == hca.pci) return named;
+  }
+  return on_function;
+}
+
+// Ports in the order in which their netdevs are of interest.
+std::vector<const Port*> active_first(const Hca& hca) {
+  std::vector<const Port*> ports;
+  for (const Port& port : hca.ports)
+    ports.push_back(&port);
+  std::stable_partition(ports.begin(), ports.end(), [](const Port* port) { return port->is_active(); });
+  return ports;
+}
+
+const Netdev* master_of(const Inventory& inventory, const std::string& name) {
+  const Netdev* netdev = fabric::find_netdev(inventory, name);
+  return netdev && netdev->master ? fabric::find_netdev(inventory, *netdev->master) : nullptr;
+}
+
+void find_netdevs(const Inventory& inventory, NodeHca& node) {
+  for (const Port* port : active_first(*node.hca)) {
+    const auto own = port_netdev(inventory, *node.hca, *port);
+    if (!own) continue;
+    const Netdev* master = master_of(inventory, *own);
+    add_name(node.netdevs, *own);
+    if (master) add_name(node.netdevs, master->name);
+    if (node.netdev) continue;
+    node.enslaved = master != nullptr;
+    node.netdev = master ? master->name : *own;
+  }
+}
+
+// "0x15B3" and "15b3" are the same.
+std::string hex_id(std::string_view text) {
+  if (text.starts_with("0x") || text.starts_with("0X")) text.remove_prefix(2);
+  std::string id(text);
+  for (char& c : id) {
+    if (c >= 'A' && c <= 'F') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return id;
+}
+
+// An empty list takes all; what is not known is in no list.
+template <typename Matches>
+bool takes(const std::vector<std::string>& list, Matches matches) {
+  return list.empty() || std::any_of(list.begin(), list.end(), matches);
+}
+
+bool takes(const PoolSelectors& selectors, const NodeHca& node) {
+  const Hca& hca = *node.hca;
+  const auto link_type = [&](const std::string& type) {
+    return std::any_of(hca.ports.begin(), hca.ports.end(), [&](const Port& port) {
+      return (type == "ether" && port.is_ethernet()) || (type == "infiniband" && port.is_infiniband());
+    });
+  };
+  const auto netdev = [&](const std::string& glob) {
+    return std::any_of(node.netdevs.begin(), node.netdevs.end(),
+                       [&](const std::string& name) { return fabric::glob_match(glob, name); });
+  };
+  return takes(selectors.vendors, [&](const auto& id) { return hca.vendor && hex_id(*hca.vendor) == hex_id(id); }) &&
+         takes(selectors.device_ids,
+               [&](const auto& id) { return hca.device_id && hex_id(*hca.device_id) == hex_id(id); }) &&
+         takes(selectors.drivers, [&](const auto& name) { return hca.driver == name; }) &&
+         takes(selectors.if_names, netdev) && takes(selectors.link_types, link_type);
+}
+
+std::size_t place_in(const std::vector<std::string>& rails, const std::string& name) {
+  return static_cast<std::size_t>(std::find(rails.begin(), rails.end(), name) - rails.begin());
+}
+
+// A front-end NIC that no pool has takes no rail number from those that containers get.
+bool rail_less(const std::vector<std::string>& rails, const NodeHca& left, const NodeHca& right) {
+  const auto key = [&](const NodeHca& node) {
+    return std::tuple(place_in(rails, node.name()), node.pool == nullptr, !node.hca->pci);
+  };
+  if (key(left) != key(right)) return key(left) < key(right);
+  if (left.hca->pci && *left.hca->pci != *right.hca->pci) return pci_less(*left.hca->pci, *right.hca->pci);
+  return fabric::natural_less(left.name(), right.name());
+}
+
+}  // namespace
+
+bool NodeHca::is_active() const {
+  return std::any_of(hca->ports.begin(), hca->ports.end(), [](const Port& port) { return port.is_active(); });
+}
+
+bool NodeHca::is_infiniband() const {
+  const auto ports = active_first(*hca);
+  return !ports.empty() && ports.front()->is_infiniband();
+}
+
+std::vector<Pool> effective_pools(const Config& config) {
+  std::vector<Pool> pools = config.pools;
+  if (pools.empty()) pools.push_back({"all", {}, {}, {}, std::nullopt});
+  for (Pool& pool : pools) {
+    if (pool.modes.empty()) pool.modes = {Mode::kHca, Mode::kExclusive, Mode::kShared, Mode::kSharedMulti};
+  }
+  return pools;
+}
+
+bool pci_less(const std::string& left, const std::string& right) {
+  if (left.size() != right.size()) return left.size() < right.size();
+  return left < right;
+}
+
+NodeMap::NodeMap(const Inventory& inventory, const Config& config) : pools_(effective_pools(config)) {
+  hcas_.reserve(inventory.hcas.size());
+  for (const Hca& hca : inventory.hcas) {
+    NodeHca& node = hcas_.emplace_back();
+    node.hca = &hca;
+    node.index = hcas_.size() - 1;
+    find_netdevs(inventory, node);
+    const auto pool =
+        std::find_if(pools_.begin(), pools_.end(), [&](const Pool& one) { return takes(one.selectors, node); });
+    if (pool != pools_.end()) node.pool = &*pool;
+  }
+  std::vector<NodeHca*> order;
+  for (NodeHca& node : hcas_)
+    order.push_back(&node);
+  std::sort(order.begin(), order.end(),
+            [&](const NodeHca* left, const NodeHca* right) { return rail_less(config.rails, *left, *right); });
+  for (std::size_t i = 0; i < order.size(); ++i)
+    order[i]->rail = static_cast<unsigned>(i);
+  by_rail_.assign(order.begin(), order.end());
+}
+
+const NodeHca* NodeMap::find(std::string_view name) const {
+  const auto found = std::find_if(hcas_.begin(), hcas_.end(), [&](const NodeHca& node) { return node.name() == name; });
+  return found == hcas_.end() ? nullptr : &*found;
+}
+
+std::vector<std::string> NodeMap::names() const {
+  std::vector<std::string> names;
+  for (const NodeHca& node : hcas_)
+    names.push_back(node.name());
+  return names;
+}
+
+}  // namespace hook

@@ -1,0 +1,254 @@
+#include "hook/request/request.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "hook/request/request_parsers.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::make_error;
+using fabric::Result;
+
+constexpr std::string_view kOwn = "rdma-init.io";
+constexpr std::string_view kVolcengine = "k8s.volcengine.com";
+constexpr std::string_view kSpiderpool = "cni.spidernet.io";
+
+bool may_request(const Config& config, Engine engine, const PodIdentity& pod) {
+  if (annotations_are_the_operators(engine)) return true;
+  return std::any_of(config.annotations_may_request.begin(), config.annotations_may_request.end(),
+                     [&](const std::string& glob) { return fabric::glob_match(glob, pod.pod_namespace); });
+}
+
+bool is_read(const Config& config, std::string_view prefix) {
+  return std::find(config.trusted_annotations.begin(), config.trusted_annotations.end(), prefix) !=
+         config.trusted_annotations.end();
+}
+
+// The first vendor whose annotations ask. What the own ones say of mode and network holds beside another's wish.
+Result<Said> first_that_asks(const ContainerSpec& spec, const Config& config, const PodIdentity& pod) {
+  Said own;
+  if (is_read(config, kOwn)) own = TRY(own_annotations(spec, pod.container_name));
+  if (own.wish) return own;
+  Said other;
+  if (is_read(config, kVolcengine)) other = TRY(volcengine_annotation(spec, config));
+  if (!other.asks() && is_read(config, kSpiderpool)) {
+    other = TRY(spiderpool_annotations(spec, config, pod.pod_namespace));
+  }
+  own.wish = std::move(other.wish);
+  own.nics = other.nics;
+  if (!own.network) own.network = std::move(other.network);
+  own.warnings.insert(own.warnings.end(), other.warnings.begin(), other.warnings.end());
+  return own;
+}
+
+std::string engine_and_namespace(Engine engine, const PodIdentity& pod) {
+  if (pod.pod_namespace.empty()) return std::string(to_string(engine));
+  return fmt::format("{} in namespace `{}`", to_string(engine), fabric::printable(pod.pod_namespace));
+}
+
+std::string unheard(std::string_view source, std::string_view what, Engine engine, const PodIdentity& pod) {
+  return fmt::format("{} is not heard: with {} it may not {}; \"annotations_may_request\" in config.json says who may",
+                     source, engine_and_namespace(engine, pod), what);
+}
+
+Result<void> set_mode_and_network(const Said& said, const Config& config, Request& request) {
+  if (said.mode) {
+    request.mode = parse_mode(fabric::trim(said.mode->text));
+    if (!request.mode) {
+      fabric::Error error = make_error("{}: `{}` is no mode", said.mode->source,
+                                       fabric::printable(std::string_view(said.mode->text).substr(0, 128)));
+      error.hint = "exclusive, shared, shared-multi or hca";
+      return error;
+    }
+  }
+  if (!said.network) return {};
+  request.network = fabric::trim(said.network->text);
+  if (config.networks.contains(*request.network)) return {};
+  std::vector<std::string> names;
+  for (const auto& [name, network] : config.networks)
+    names.push_back(name);
+  fabric::Error error = make_error("{}: there is no network `{}`", said.network->source,
+                                   fabric::printable(std::string_view(*request.network).substr(0, 128)));
+  error.hint = names.empty() ? "config.json has no \"networks\"" : "config.json has: " + some_of(names);
+  return error;
+}
+
+// What has to be said of annotations that may not ask. Mode and network change what the container gets, and so does not
+// count either.
+void warn_of_unheard(const Said& said, bool granted, Engine engine, const PodIdentity& pod,
+                     std::vector<std::string>& warnings) {
+  if (said.wish && !granted && said.wish->kind != Wish::Kind::kNone) {
+    warnings.push_back(unheard(said.wish->source, "ask for HCAs", engine, pod));
+    return;
+  }
+  if (said.mode) warnings.push_back(unheard(said.mode->source, "choose a mode", engine, pod));
+  if (said.network) warnings.push_back(unheard(said.network->source, "choose a network", engine, pod));
+}
+
+Result<void> check_nics(const Said& said, std::size_t given) {
+  if (!said.nics || given == 0 || *said.nics == given) return {};
+  fabric::Error error = make_error("{}: names {} NICs, but the container has {} uverbs {}", said.wish->source,
+                                   *said.nics, given, given == 1 ? "node" : "nodes");
+  error.hint = "as many entries as the pod asks of the device plugin";
+  return error;
+}
+
+Wish all_hcas(std::string source) {
+  Wish wish;
+  wish.kind = Wish::Kind::kAll;
+  wish.source = std::move(source);
+  return wish;
+}
+
+// The wish of whoever may ask, in the order of the header; false: nobody does. uses_env: the variable is the wish, so
+// that it does not narrow itself.
+Result<bool> settle_wish(const Said& said, bool trusted, const ContainerSpec& spec, const Config& config,
+                         Request& request, bool& uses_env) {
+  if (trusted && said.wish && (!said.nics || request.given.empty())) {
+    request.wish = *said.wish;
+  } else if (!request.given.empty()) {
+    request.wish = all_hcas("/dev/infiniband/uverbs* of the container");
+    request.given_is_the_grant = true;
+  } else if (trusted && said.network) {
+    request.wish = all_hcas(said.network->source);
+  } else if (config.default_devices) {
+    request.wish = TRY(parse_wish(*config.default_devices, "default_devices of config.json"));
+  } else if (config.env_may_request) {
+    auto visible = TRY(visible_devices(spec));
+    if (!visible) return false;
+    request.wish = *std::move(visible);
+    uses_env = true;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+bool is_none(const Wish& wish) {
+  return wish.kind == Wish::Kind::kNone;
+}
+
+}  // namespace
+
+Result<void> check_size(std::string_view value, std::string_view source) {
+  if (value.size() <= kMaxValueBytes) return {};
+  return make_error("{}: {} bytes, at most {} are read", source, value.size(), kMaxValueBytes);
+}
+
+Result<std::optional<SourcedText>> find_annotation(const ContainerSpec& spec, const std::string& key) {
+  const auto found = spec.annotations.find(key);
+  if (found == spec.annotations.end()) return std::optional<SourcedText>();
+  SourcedText text{found->second, "annotation " + fabric::printable(key)};
+  TRY_VOID(check_size(text.text, text.source));
+  return std::optional(std::move(text));
+}
+
+std::string some_of(const std::vector<std::string>& names) {
+  constexpr std::size_t kShown = 8;
+  std::vector<std::string> shown;
+  for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i)
+    shown.push_back(fabric::printable(names[i]));
+  std::string text = fabric::join(shown, ", ");
+  if (names.size() > kShown) text += fmt::format(" and {} more", names.size() - kShown);
+  return text;
+}
+
+Result<Asked> parse_request(const ContainerSpec& spec, const Config& config, Engine engine) {
+  Asked asked;
+  const PodIdentity pod = pod_identity(spec, engine);
+  // containerd copies the pod's annotations to the sandbox as well, which runs nothing but pause.
+  if (pod.is_sandbox) return asked;
+
+  Request request;
+  request.given = given_uverbs_nodes(spec);
+  const bool trusted = may_request(config, engine, pod);
+  Said said = TRY(first_that_asks(spec, config, pod));
+  asked.warnings = std::move(said.warnings);
+  TRY_VOID(check_nics(said, request.given.size()));
+  if (trusted) TRY_VOID(set_mode_and_network(said, config, request));
+
+  bool uses_env = false;
+  const bool granted = TRY(settle_wish(said, trusted, spec, config, request, uses_env));
+  if (!trusted) warn_of_unheard(said, granted, engine, pod, asked.warnings);
+  if (!granted) return asked;
+
+  // A count of NICs that the given nodes match already narrows nothing.
+  if (!trusted && said.wish && (!said.nics || request.given.empty())) request.narrowed_by.push_back(*said.wish);
+  if (!uses_env) {
+    if (auto visible = TRY(visible_devices(spec))) request.narrowed_by.push_back(*std::move(visible));
+  }
+  if (std::any_of(request.narrowed_by.begin(), request.narrowed_by.end(), is_none)) {
+    request.wish.kind = Wish::Kind::kNone;
+  }
+  // Whoever wants none has still the nodes that it was given, and that keeps them from others.
+  if (is_none(request.wish) && request.given.empty()) return asked;
+  std::erase_if(request.narrowed_by, [](const Wish& wish) { return wish.kind == Wish::Kind::kAll; });
+
+  request.order = TRY(pcidevice_order(spec));
+  request.gpu_nodes = given_gpu_nodes(spec);
+  // An image can set it, so that it must not choose HCAs unless variables may ask.
+  if (config.env_may_request) request.gpu_hint = find_env(spec, "NVIDIA_VISIBLE_DEVICES");
+  if (request.gpu_hint) TRY_VOID(check_size(*request.gpu_hint, "variable NVIDIA_VISIBLE_DEVICES"));
+  asked.request = std::move(request);
+  return asked;
+}
+
+Result<Wish> parse_wish(std::string_view text, std::string source) {
+  TRY_VOID(check_size(text, source));
+  text = fabric::trim(text);
+  Wish wish;
+  wish.source = std::move(source);
+  const auto refuse = [&](std::string_view what) {
+    fabric::Error error = make_error("{}: {}", wish.source, what);
+    error.hint = "all, none, a count, or a list of HCAs: mlx5_0, netdev:NAME, pci:ADDRESS, rail:N, gpu";
+    return error;
+  };
+  if (text.empty()) return refuse("it is empty");
+  if (text == "none" || text == "void") return wish;
+  if (text == "all") {
+    wish.kind = Wish::Kind::kAll;
+    return wish;
+  }
+  if (std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; })) {
+    const auto count = fabric::parse_number<unsigned>(text);
+    if (!count || *count == 0 || *count > kMaxCount) {
+      return refuse(
+          fmt::format("`{}`: expected a count from 1 to {}", fabric::printable(text.substr(0, 32)), kMaxCount));
+    }
+    wish.kind = Wish::Kind::kCount;
+    wish.count = *count;
+    return wish;
+  }
+  const auto entries = static_cast<std::size_t>(std::count(text.begin(), text.end(), ',')) + 1;
+  if (entries > kMaxListEntries) {
+    return refuse(fmt::format("a list of {} entries, at most {} are read", entries, kMaxListEntries));
+  }
+  auto selectors = fabric::parse_selectors(text, fabric::SelectorScope::kNode);
+  if (!selectors) return refuse(std::move(selectors).error().message);
+  wish.kind = Wish::Kind::kList;
+  wish.selectors = *std::move(selectors);
+  return wish;
+}
+
+std::optional<std::vector<std::string>> named_hcas(const Request& request) {
+  const Wish& wish = request.wish;
+  // Leaving out by index needs the node's order as well.
+  if (wish.kind != Wish::Kind::kList || wish.selectors.exclude || !request.narrowed_by.empty()) return std::nullopt;
+  std::vector<std::string> names;
+  for (const fabric::Selector& selector : wish.selectors.selectors) {
+    if (selector.kind != fabric::Selector::Kind::kName || selector.pattern.find('*') != std::string::npos) {
+      return std::nullopt;
+    }
+    names.push_back(selector.pattern);
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+}  // namespace hook

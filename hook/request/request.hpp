@@ -1,0 +1,64 @@
+// What a container asks for, and whose word it is. In this order, the first that speaks wins:
+//   1. annotations rdma-init.io/devices[.CONTAINER], /mode, /network          request_own.cpp
+//   2. k8s.volcengine.com/pod-networks                                         request_volcengine.cpp
+//      cni.spidernet.io/rdma-resource-inject, /network-resource-inject         request_spiderpool.cpp
+//   3. /dev/infiniband/uverbs* in linux.devices, as a device plugin, --device or CDI leave them   request_devices.cpp
+//   4. RDMA_VISIBLE_DEVICES, MELLANOX_VISIBLE_DEVICES                          request_env.cpp
+// 1 and 2 ask only where the annotations are the operator's, or config.json trusts the namespace; else they narrow what
+// 3 gave. 4 narrows always, and asks only with "env_may_request".
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fabric/result.hpp"
+#include "fabric/selectors.hpp"
+#include "hook/config/config.hpp"
+#include "hook/oci/container_spec.hpp"
+#include "hook/oci/engine.hpp"
+#include "hook/plan/mode.hpp"
+
+namespace hook {
+
+// Which HCAs: the value of rdma-init.io/devices, of VISIBLE_DEVICES, or what stands for it.
+struct Wish {
+  enum class Kind { kNone, kAll, kCount, kList };
+  Kind kind = Kind::kNone;
+  unsigned count = 0;              // kCount: HCAs (NICs), at least 1
+  fabric::SelectorList selectors;  // kList
+  std::string source;              // for messages: "annotation rdma-init.io/devices"
+};
+
+struct Request {
+  // All of `given` when these are the request. kNone only beside given nodes: nothing is added, but what the container
+  // can open counts as held.
+  Wish wish;
+  std::vector<SpecDevice> given;    // the uverbs nodes that linux.devices has already
+  bool given_is_the_grant = false;  // the HCAs of `given` bound the wish: they are the request, or it narrows them
+  std::vector<Wish> narrowed_by;    // each leaves out what it does not take
+  std::vector<std::string> order;   // PCI addresses or netdev names of PCIDEVICE_*, for the order of HCAs
+  std::optional<Mode> mode;
+  std::optional<std::string> network;
+  // PCI-less names of the GPU nodes of linux.devices ("/dev/nvidia0", "/dev/dri/renderD128"), for the selector `gpu`.
+  std::vector<std::string> gpu_nodes;
+  std::optional<std::string> gpu_hint;  // NVIDIA_VISIBLE_DEVICES
+};
+
+struct Asked {
+  std::optional<Request> request;     // nullopt: nothing is asked, or what asks may not
+  std::vector<std::string> warnings;  // e.g. that an annotation asked and was not heard
+};
+
+// Pure. Errors are refusals: a malformed value, one over 64 KiB, a count that contradicts the given nodes.
+fabric::Result<Asked> parse_request(const ContainerSpec& spec, const Config& config, Engine engine);
+
+// "all", "none", "void", "4", "mlx5_0,rail:3". Errors name the source. A count is at least 1 and at most 1,024.
+fabric::Result<Wish> parse_wish(std::string_view text, std::string source);
+
+// The names of HCAs when the request can only be about these (exact names without globs): the inventory need not hold
+// others. nullopt: it can be about any.
+std::optional<std::vector<std::string>> named_hcas(const Request& request);
+
+}  // namespace hook
