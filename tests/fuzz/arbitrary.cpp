@@ -174,7 +174,7 @@ init::nccl::Version arbitrary_version(FuzzedDataProvider& data) {
 init::Policy arbitrary_policy(FuzzedDataProvider& data) {
   init::Policy policy;
   if (data.ConsumeIntegralInRange(0, 3) == 0) {
-    if (auto list = init::parse_selectors(pick(data, kSelectors))) policy.hcas = std::move(*list);
+    if (auto list = fabric::parse_selectors(pick(data, kSelectors))) policy.hcas = std::move(*list);
   }
   if (data.ConsumeIntegralInRange(0, 3) == 0) {
     if (const auto cidr = fabric::parse_cidr(pick(data, kCidrs))) policy.gids.cidrs.push_back(*cidr);

@@ -4,9 +4,9 @@
 #include <cstring>
 
 #include "arbitrary.hpp"
+#include "fabric/selectors.hpp"
 #include "init/exports.hpp"
 #include "init/nccl_rules.hpp"
-#include "init/selectors.hpp"
 #include "require.hpp"
 
 namespace {
@@ -61,7 +61,7 @@ void check_nccl(const std::string& value, const init::nccl::Version& version) {
 }
 
 void check_selectors(const std::string& text) {
-  const auto list = init::parse_selectors(text);
+  const auto list = fabric::parse_selectors(text);
   if (!list) {
     fuzz::require_one_line(list.error().message, "the refusal of --hca");
     return;
@@ -75,15 +75,16 @@ void check_selectors(const std::string& text) {
     hca.pci = "0000:0c:00.0";
     hca.node_guid = "0c42:a103:0000:0001";
     const fabric::Port port;
-    require(init::selects(*list, hca, port, {"eth0", "net1"}) != init::selects(opposite, hca, port, {"eth0", "net1"}),
-            "what a list takes, its exclusion leaves out", text);
+    require(
+        fabric::selects(*list, hca, port, {"eth0", "net1"}) != fabric::selects(opposite, hca, port, {"eth0", "net1"}),
+        "what a list takes, its exclusion leaves out", text);
   }
   // Names without a special character mean themselves.
   if (list->text.find_first_of("^*:, \t\r\n") == std::string::npos) {
     for (const char* name : kNames) {
       fabric::Hca hca;
       hca.name = name;
-      require(init::selects(*list, hca, fabric::Port{}, {}) == (text == name), "a name is exact", text);
+      require(fabric::selects(*list, hca, fabric::Port{}, {}) == (text == name), "a name is exact", text);
     }
   }
 }

@@ -1,0 +1,87 @@
+// Each annotation and variable that can ask for HCAs, with any value, alone and together, for each engine.
+#include <fuzzer/FuzzedDataProvider.h>
+
+#include <algorithm>
+
+#include "hook/plan/plan.hpp"
+#include "hook/request/request.hpp"
+#include "hook_node.hpp"
+#include "require.hpp"
+
+namespace {
+
+using fuzz::require;
+using hook::Engine;
+
+constexpr const char* kAnnotations[] = {"rdma-init.io/devices",
+                                        "rdma-init.io/devices.trainer",
+                                        "rdma-init.io/mode",
+                                        "rdma-init.io/network",
+                                        "k8s.volcengine.com/pod-networks",
+                                        "cni.spidernet.io/rdma-resource-inject",
+                                        "io.kubernetes.cri.container-name",
+                                        "cni.spidernet.io/network-resource-inject",
+                                        "io.kubernetes.cri.sandbox-namespace"};
+constexpr const char* kVariables[] = {"RDMA_VISIBLE_DEVICES", "MELLANOX_VISIBLE_DEVICES", "PCIDEVICE_RDMA_HCA",
+                                      "NVIDIA_VISIBLE_DEVICES"};
+
+hook::ContainerSpec arbitrary_spec(FuzzedDataProvider& data) {
+  hook::ContainerSpec spec;
+  spec.root_path = "rootfs";
+  for (int left = data.ConsumeIntegralInRange(0, 4); left > 0; --left) {
+    const std::string key = data.PickValueInArray(kAnnotations);
+    spec.annotations[key] = data.ConsumeRandomLengthString(120);
+  }
+  for (int left = data.ConsumeIntegralInRange(0, 2); left > 0; --left) {
+    const std::string name = data.PickValueInArray(kVariables);
+    spec.env.push_back(name + "=" + data.ConsumeRandomLengthString(60));
+  }
+  for (int left = data.ConsumeIntegralInRange(0, 3); left > 0; --left) {
+    const unsigned number = data.ConsumeIntegralInRange(0U, 5U);
+    spec.devices.push_back({"/dev/infiniband/uverbs" + std::to_string(number), 'c', 231, 192 + number});
+  }
+  if (data.ConsumeBool()) spec.devices.push_back({"/dev/nvidia0", 'c', 195, 0});
+  spec.has_netns = data.ConsumeBool();
+  return spec;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+  FuzzedDataProvider data(bytes, size);
+  constexpr Engine kEngines[] = {Engine::kRunc, Engine::kDocker, Engine::kPodman, Engine::kCrio, Engine::kContainerd};
+  const Engine engine = data.PickValueInArray(kEngines);
+  hook::Config config;
+  if (data.ConsumeBool()) config.annotations_may_request = {data.ConsumeBool() ? "*" : "team-*"};
+  config.env_may_request = data.ConsumeBool();
+  if (data.ConsumeBool()) config.networks["rdma"] = {"rdma", hook::Mode::kShared, "macvlan", std::nullopt};
+  const hook::ContainerSpec spec = arbitrary_spec(data);
+  const auto asked = hook::parse_request(spec, config, engine);
+  if (!asked) {
+    fuzz::require_one_line(asked.error().message, "the refusal of a request");
+    return 0;
+  }
+  for (const std::string& warning : asked->warnings)
+    fuzz::require_one_line(warning, "a warning");
+  const bool silent = config.annotations_may_request.empty() && !config.env_may_request;
+  const bool believed = hook::annotations_are_the_operators(engine);
+  require(!asked->request || believed || !silent || !asked->request->given.empty(),
+          "nobody's word but the operator's asks for an HCA");
+  if (!asked->request) return 0;
+
+  const fabric::Inventory node = fuzz::small_node();
+  const auto plan = hook::make_plan({node, *asked->request, config, {}, "/run/rdma-hook/views/x", !spec.has_netns});
+  if (!plan) {
+    fuzz::require_one_line(plan.error().message, "the refusal of a plan");
+    return 0;
+  }
+  require(plan->hcas.empty() == plan->nodes.empty(), "an HCA has nodes, and nothing else has");
+  const auto names = hook::candidates(node, *asked->request, config);
+  for (const auto& hca : plan->hcas)
+    require(std::find(names.begin(), names.end(), hca.name) != names.end(), "what is granted was locked", hca.name);
+  const auto named = hook::named_hcas(*asked->request);
+  for (const auto& hca : plan->hcas)
+    require(!named || std::find(named->begin(), named->end(), hca.name) != named->end(), "names bound a grant",
+            hca.name);
+  return 0;
+}

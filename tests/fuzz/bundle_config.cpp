@@ -1,0 +1,91 @@
+// A container's config.json from whoever: read, asked, decided, edited. What comes out must keep what was not ours.
+#include <cstdint>
+
+#include "hook/oci/container_spec.hpp"
+#include "hook/oci/edit_spec.hpp"
+#include "hook/plan/plan.hpp"
+#include "hook/request/request.hpp"
+#include "hook_node.hpp"
+#include "require.hpp"
+
+namespace {
+
+using fuzz::require;
+using hook::Engine;
+using hook::Json;
+
+// Every member that was there is there with its value, except for the lists and limits that an edit extends.
+void require_kept(const Json& before, const Json& after, const std::string& path) {
+  if (before.is_object()) {
+    for (const auto& [name, value] : before.items()) {
+      const std::string place = path + "/" + name;
+      require(after.is_object() && after.contains(name), "a member is kept", place);
+      if (!value.is_null() && place != "/annotations/rdma-init.io/grant") require_kept(value, after.at(name), place);
+    }
+  } else if (before.is_array()) {
+    require(after.is_array() && after.size() >= before.size(), "a list only grows", path);
+    if (path == "/process/rlimits") return;
+    for (std::size_t i = 0; i < before.size(); ++i)
+      require(after[i] == before[i], "an entry is kept", path);
+  } else {
+    require(before == after, "a value is kept", path);
+  }
+}
+
+void edit_checked(const hook::Plan& plan, const Json& config) {
+  Json edited = config;
+  const auto done = hook::edit_spec(plan, "0123456789abcdef0123456789abcdef", edited);
+  if (!done) {
+    require(edited == config, "a refused edit changes nothing");
+    fuzz::require_one_line(done.error().message, "the refusal of an edit");
+    return;
+  }
+  require_kept(config, edited, "");
+  Json again = edited;
+  require(hook::edit_spec(plan, "0123456789abcdef0123456789abcdef", again).has_value(), "an edit can be repeated");
+  require(again == edited, "the second edit changes nothing", edited.dump());
+}
+
+void decide_checked(const hook::ContainerSpec& spec, const Json& config, Engine engine, const hook::Config& admin) {
+  const auto asked = hook::parse_request(spec, admin, engine);
+  if (!asked) return fuzz::require_one_line(asked.error().message, "the refusal of a request");
+  if (!asked->request) return;
+  const fabric::Inventory node = fuzz::small_node();
+  const auto plan = hook::make_plan({node, *asked->request, admin, {}, "/run/rdma-hook/views/x", false});
+  if (!plan) return fuzz::require_one_line(plan.error().message, "the refusal of a plan");
+  if (asked->request->given_is_the_grant) {
+    for (const auto& hca : plan->hcas) {
+      const auto found =
+          std::find_if(node.hcas.begin(), node.hcas.end(), [&](const auto& h) { return h.name == hca.name; });
+      require(found != node.hcas.end(), "an HCA of the node is granted", hca.name);
+      const std::string path = "/dev/infiniband/uverbs" + std::to_string(found->uverbs.value_or(9999));
+      const bool given = std::any_of(spec.devices.begin(), spec.devices.end(),
+                                     [&](const hook::SpecDevice& device) { return device.path == path; });
+      require(given, "nothing is added to what the device plugin gave", hca.name);
+    }
+  }
+  edit_checked(*plan, config);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+  const auto config = hook::parse_json({reinterpret_cast<const char*>(bytes), size}, "config.json");
+  if (!config) {
+    fuzz::require_one_line(config.error().message, "the refusal of a config.json");
+    return 0;
+  }
+  const auto spec = hook::read_container_spec(*config);
+  if (!spec) {
+    fuzz::require_one_line(spec.error().message, "the refusal of a config.json");
+    return 0;
+  }
+  hook::Config trusting;
+  trusting.annotations_may_request = {"*"};
+  trusting.env_may_request = true;
+  for (const Engine engine : {Engine::kRunc, Engine::kPodman, Engine::kCrio, Engine::kContainerd}) {
+    decide_checked(*spec, *config, engine, hook::Config());
+    decide_checked(*spec, *config, engine, trusting);
+  }
+  return 0;
+}

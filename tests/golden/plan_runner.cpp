@@ -1,0 +1,116 @@
+// Whole decisions: a node, a container and an administrator's configuration in, a plan or a refusal out. A case is a
+// folder of plans/ (README.md there); a new folder is a new case.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "fabric/snapshot.hpp"
+#include "hook/config/config.hpp"
+#include "hook/json/json.hpp"
+#include "hook/plan/plan.hpp"
+#include "support/temp_dir.hpp"
+
+namespace hook {
+namespace {
+
+namespace fs = std::filesystem;
+using test_support::read_file;
+
+constexpr const char* kViewDirectory = "/run/rdma-hook/views/golden";
+
+struct Case {
+  Json about;  // case.json
+  fabric::Inventory inventory;
+  ContainerSpec spec;
+  Config config;
+  Engine engine = Engine::kRunc;
+  Holdings holdings;
+};
+
+Holdings read_holdings(const Json& about) {
+  Holdings holdings;
+  const Json held = about.value("held", Json::object());
+  for (const auto& [name, json] : held.items()) {
+    Holding holding;
+    holding.own = json.value("own", false);
+    holding.own_units = json.value("own_units", holding.own ? 1U : 0U);
+    holding.others = json.value("others", 0U);
+    if (json.contains("exclusive")) holding.exclusive_holder = json["exclusive"].get<std::string>();
+    holdings[name] = holding;
+  }
+  return holdings;
+}
+
+fabric::Result<Case> read_case(const std::string& folder) {
+  Case one;
+  one.about = TRY(parse_json(read_file(folder + "/case.json"), "case.json"));
+  const std::string snapshot = one.about.contains("fixture")
+                                   ? FIXTURES "/" + one.about["fixture"].get<std::string>() + ".json"
+                                   : folder + "/snapshot.json";
+  one.inventory = TRY(fabric::read_snapshot(snapshot));
+  const Json bundle = TRY(parse_json(read_file(folder + "/bundle/config.json"), "bundle"));
+  one.spec = TRY(read_container_spec(bundle));
+  if (fs::exists(folder + "/config.json")) {
+    const ParsedConfig parsed = parse_config({{"config.json", read_file(folder + "/config.json")}});
+    if (!parsed.problems.empty()) return fabric::make_error("{}", to_string(parsed.problems.front()));
+    one.config = parsed.config;
+  }
+  const auto engine = parse_engine(one.about.value("engine", "runc"));
+  if (!engine) return fabric::make_error("case.json: unknown engine");
+  one.engine = *engine;
+  one.holdings = read_holdings(one.about);
+  return one;
+}
+
+// What `rdma-hook plan --json` prints.
+fabric::Result<Plan> decide(const Case& one) {
+  Asked asked = TRY(parse_request(one.spec, one.config, one.engine));
+  Plan plan;
+  if (asked.request) {
+    plan =
+        TRY(make_plan({one.inventory, *asked.request, one.config, one.holdings, kViewDirectory, !one.spec.has_netns}));
+    // Nothing is decided about an HCA that was not locked.
+    const auto locked = candidates(one.inventory, *asked.request, one.config);
+    for (const PlannedHca& hca : plan.hcas)
+      EXPECT_NE(std::find(locked.begin(), locked.end(), hca.name), locked.end()) << hca.name;
+  }
+  plan.warnings.insert(plan.warnings.begin(), asked.warnings.begin(), asked.warnings.end());
+  return plan;
+}
+
+std::vector<std::string> cases() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(PLANS)) {
+    if (entry.is_directory()) names.push_back(entry.path().filename());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+class GoldenPlan : public testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenPlan, isDecidedAsWritten) {
+  const std::string folder = std::string(PLANS) + "/" + GetParam();
+  const auto one = read_case(folder);
+  ASSERT_TRUE(one) << one.error().message;
+  const auto plan = decide(*one);
+  const bool refusal = fs::exists(folder + "/refusal.json");
+  ASSERT_NE(refusal, fs::exists(folder + "/plan.json")) << "a case has a plan.json or a refusal.json";
+  const Json expected = Json::parse(read_file(folder + (refusal ? "/refusal.json" : "/plan.json")));
+  const Json answer = plan ? plan_json(*plan) : Json{{"error", plan.error().message}, {"hint", plan.error().hint}};
+  EXPECT_EQ(answer.dump(1), expected.dump(1));
+}
+
+std::string test_name(const testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(plans, GoldenPlan, testing::ValuesIn(cases()), test_name);
+
+}  // namespace
+}  // namespace hook

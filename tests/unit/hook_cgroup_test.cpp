@@ -1,0 +1,149 @@
+#include "hook/live/cgroup.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "hook/live/device_cgroup_v1.hpp"
+
+namespace hook {
+namespace {
+
+struct ProcRow {
+  const char* name;
+  const char* text;
+  CgroupPaths expected;
+};
+
+const ProcRow kProcRows[] = {
+    {"v2", "0::/system.slice/x.scope\n", {std::nullopt, "/system.slice/x.scope"}},
+    {"hybrid", "5:devices:/docker/ab\n4:memory:/other\n0::/docker/cd\n", {"/docker/ab", "/docker/cd"}},
+    {"v1, joined controllers", "7:cpu,devices,cpuacct:/a\n1:name=systemd:/b\n", {"/a", std::nullopt}},
+    {"a longer name", "7:mydevices:/a\n8:devicesx:/b\n", {std::nullopt, std::nullopt}},
+    {"colons in the path", "0::/k8s:cri:id\n", {std::nullopt, "/k8s:cri:id"}},
+    {"outside the namespace", "0::/../../x\n", {std::nullopt, "/../../x"}},
+    {"garbage", "\n::\n0:\n0::\n0::relative\nx\n", {std::nullopt, std::nullopt}},
+};
+
+TEST(Cgroup, ParseProcCgroup) {
+  for (const ProcRow& row : kProcRows)
+    EXPECT_EQ(parse_proc_cgroup(row.text), row.expected) << row.name;
+}
+
+TEST(Cgroup, ParseMounts) {
+  const char* text =
+      "22 1 0:20 / /sys rw,nosuid - sysfs sysfs rw\n"
+      "30 22 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n"
+      "35 30 0:31 / /sys/fs/cgroup/devices rw shared:9 - cgroup cgroup rw,devices\n"
+      "36 30 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+      "37 30 0:33 /docker/ab /sys/fs/cgroup/uni\\040fied rw - cgroup2 cgroup2 rw,nsdelegate\n"
+      "38 30 0:34 short - cgroup2 cgroup2 rw\n"
+      "39 30 0:35 / /x rw master:1 propagate_from:2 - cgroup none rw,cpu,devices\n"
+      "no dash\n";
+  const std::vector<CgroupMount> expected = {
+      {CgroupKind::kV1Devices, "/", "/sys/fs/cgroup/devices"},
+      {CgroupKind::kV2, "/docker/ab", "/sys/fs/cgroup/uni fied"},
+      {CgroupKind::kV1Devices, "/", "/x"},
+  };
+  EXPECT_EQ(parse_cgroup_mounts(text), expected);
+}
+
+struct BelowRow {
+  const char* root;
+  const char* path;
+  std::optional<std::string> expected;
+};
+
+const BelowRow kBelowRows[] = {
+    {"/", "/a/b", "/a/b"},
+    {"/", "/", "/"},
+    {"/docker/ab", "/docker/ab", "/"},
+    {"/docker/ab", "/docker/ab/c", "/c"},
+    {"/docker/ab", "/docker/abc", std::nullopt},
+    {"/docker/ab", "/other", std::nullopt},
+    {"/", "/../x", std::nullopt},
+    {"/", "/..", std::nullopt},
+    {"/..", "/../x", "/x"},
+    {"/..", "/../../x", std::nullopt},
+    {"/", "/..data", "/..data"},
+};
+
+TEST(Cgroup, PathBelow) {
+  for (const BelowRow& row : kBelowRows) {
+    EXPECT_EQ(path_below({CgroupKind::kV2, row.root, "/m"}, row.path), row.expected) << row.root << " " << row.path;
+  }
+}
+
+TEST(Cgroup, Ancestors) {
+  const Cgroup cgroup{CgroupKind::kV2, "/m", "/a.slice/b.scope/container"};
+  std::vector<std::string> paths;
+  for (const Cgroup& each : with_ancestors(cgroup))
+    paths.push_back(each.path + " " + each.directory());
+  EXPECT_EQ(paths, (std::vector<std::string>{"/a.slice/b.scope/container /m/a.slice/b.scope/container",
+                                             "/a.slice/b.scope /m/a.slice/b.scope", "/a.slice /m/a.slice", "/ /m"}));
+}
+
+struct SystemdRow {
+  const char* path;
+  bool systemds;
+  bool unit;
+  bool inside_scope;
+};
+
+const SystemdRow kSystemdRows[] = {
+    {"/", false, false, false},
+    {"/docker/ab", false, false, false},
+    {"/kubepods.slice/cri-containerd-ab.scope", true, true, false},
+    {"/machine.slice/libpod-ab.scope/container", true, false, true},
+    {"/system.slice/rdma.service", true, true, false},
+    {"/system.slice/x.service/container", true, false, false},
+    {"/user.slice/session-3.scope/runc/ab", false, false, false},
+};
+
+TEST(Cgroup, Systemd) {
+  for (const SystemdRow& row : kSystemdRows) {
+    const Cgroup cgroup{CgroupKind::kV2, "/m", row.path};
+    EXPECT_EQ(is_systemds(cgroup), row.systemds) << row.path;
+    EXPECT_EQ(is_unit(cgroup), row.unit) << row.path;
+    EXPECT_EQ(is_inside_scope(cgroup), row.inside_scope) << row.path;
+  }
+}
+
+TEST(Cgroup, OwnOnesAreFoundAndAreDirectories) {
+  const auto groups = device_cgroups(getpid());
+  ASSERT_TRUE(groups) << groups.error().message;
+  for (const Cgroup& cgroup : *groups)
+    EXPECT_TRUE(open_cgroup(cgroup)) << cgroup.directory();
+}
+
+TEST(Cgroup, OtherFileSystemsAreNoCgroups) {
+  const auto opened = open_cgroup({CgroupKind::kV2, "/proc", "/self"});
+  ASSERT_FALSE(opened);
+  const auto proc = open_cgroup({CgroupKind::kV2, "/proc", "/"});
+  ASSERT_FALSE(proc);
+  EXPECT_EQ(proc.error().message, "cannot use the cgroup `/proc`: it is not on a cgroup file system");
+}
+
+TEST(DeviceCgroupV1, Grant) {
+  const struct {
+    const char* list;
+    V1Grant expected;
+  } rows[] = {
+      {"", V1Grant::kNo},
+      {"a *:* rwm\n", V1Grant::kAll},
+      {"c 1:3 rwm\nc 231:192 rw\n", V1Grant::kYes},
+      {"c 231:* rwm\n", V1Grant::kYes},
+      {"c *:* m\nb *:* m\n", V1Grant::kNo},
+      {"c 231:192 r\n", V1Grant::kNo},
+      {"b 231:192 rw\n", V1Grant::kNo},
+      {"c 231:1920 rw\nc 31:192 rw\nc 231 rw\nc 231:192\n", V1Grant::kNo},
+  };
+  for (const auto& row : rows)
+    EXPECT_EQ(find_v1_grant(row.list, {231, 192}), row.expected) << row.list;
+}
+
+TEST(DeviceCgroupV1, Rule) {
+  EXPECT_EQ(v1_rule({231, 192}), "c 231:192 rw");
+}
+
+}  // namespace
+}  // namespace hook

@@ -1,0 +1,209 @@
+// The files of the configuration: whose they have to be, what check-config says, the samples and the schema.
+#include <dirent.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+
+#include "fabric/text.hpp"
+#include "hook/config/check_config.hpp"
+#include "hook/config/config.hpp"
+#include "hook/json/json.hpp"
+#include "support/temp_dir.hpp"
+
+namespace {
+
+using hook::Json;
+using test_support::read_file;
+using test_support::TempDir;
+using test_support::write_file;
+
+std::string error_of(const hook::ConfigPaths& paths) {
+  const auto texts = hook::read_config_texts(paths);
+  return texts ? "" : texts.error().message + "; " + texts.error().hint;
+}
+
+std::string checked(const hook::ConfigPaths& paths, bool json, int expected_exit) {
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(hook::check_config(paths, json), expected_exit);
+  return testing::internal::GetCapturedStdout();
+}
+
+TEST(HookConfigFiles, DropInsInTheOrderOfTheirNames) {
+  const TempDir dir;
+  write_file(dir / "config.json", R"({"rails": ["a"]})");
+  write_file(dir / "d/20-b.json", R"({"rails": ["c"]})");
+  write_file(dir / "d/10-a.json", R"({"rails": ["b"], "ipc_lock": false})");
+  write_file(dir / "d/30-c.json~", "broken");
+  write_file(dir / "d/.40.json", "broken");
+  const auto config = hook::read_config({dir / "config.json", dir / "d", true});
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->rails, std::vector<std::string>{"c"});
+  EXPECT_FALSE(config->ipc_lock);
+}
+
+TEST(HookConfigFiles, MissingDefaultsAreNoError) {
+  const auto config = hook::read_config({"/etc/rdma-init-no-such/config.json", "/etc/rdma-init-no-such/conf.d", false});
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(*config, hook::Config());
+}
+
+TEST(HookConfigFiles, RefusedFiles) {
+  const TempDir dir;
+  const auto file = [&](const char* name) { return "`" + (dir / name) + "`"; };
+  const auto remedy = [&](const char* name, const char* mode) {
+    return "; chown root:root " + (dir / name) + " && chmod " + mode + " " + (dir / name);
+  };
+  for (const char* name : {"good", "open", "theirs", "in/open-dir", "long"})
+    write_file(dir / name, "{}");
+  write_file(dir / "long", std::string((std::size_t{1} << 20) + 1, ' '));
+  ASSERT_EQ(::chmod((dir / "open").c_str(), 0664), 0);
+  ASSERT_EQ(::chmod((dir / "in").c_str(), 0775), 0);
+  ASSERT_EQ(::symlink("good", (dir / "link").c_str()), 0);
+  ASSERT_EQ(::mkfifo((dir / "fifo").c_str(), 0600), 0);
+  const std::string other = "; make it a regular file that root can read, of at most 1 MiB";
+
+  EXPECT_EQ(error_of({dir / "good", "", true}), "");
+  EXPECT_EQ(error_of({dir / "none", "", true}),
+            "open " + file("none") + ": No such file or directory; write the file, or correct its path");
+  EXPECT_EQ(error_of({dir / "in", "", true}), file("in") + " is no regular file" + other);
+  EXPECT_EQ(error_of({dir / "open", "", true}),
+            file("open") + " can be written by others than root" + remedy("open", "644"));
+  EXPECT_EQ(error_of({dir / "in/open-dir", "", true}),
+            file("in") + " can be written by others than root" + remedy("in", "755"));
+  EXPECT_EQ(error_of({dir / "link", "", true}), file("link") + " is a symbolic link; put the file itself there");
+  EXPECT_EQ(error_of({dir / "fifo", "", true}), file("fifo") + " is no regular file" + other);
+  EXPECT_EQ(error_of({dir / "long", "", true}), file("long") + " is longer than 1048576 bytes" + other);
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give files away";
+  ASSERT_EQ(::chown((dir / "theirs").c_str(), 1, 0), 0);
+  EXPECT_EQ(error_of({dir / "theirs", "", true}),
+            file("theirs") + " belongs to user 1, not to root" + remedy("theirs", "644"));
+}
+
+// What holds for the file holds for each drop-in, and one that is refused does not hide the next.
+TEST(HookConfigFiles, RefusedDropIns) {
+  const TempDir dir;
+  for (const char* name : {"config.json", "d/10-open.json", "d/20-fine.json", "elsewhere"})
+    write_file(dir / name, "{}");
+  ASSERT_EQ(::chmod((dir / "d/10-open.json").c_str(), 0646), 0);
+  ASSERT_EQ(::symlink("../elsewhere", (dir / "d/30-link.json").c_str()), 0);
+  const std::string open = dir / "d/10-open.json";
+  const std::string link = dir / "d/30-link.json";
+  EXPECT_EQ(checked({dir / "config.json", dir / "d", true}, false, 1),
+            open + ": error: `" + open + "` can be written by others than root; chown root:root " + open +
+                " && chmod 644 " + open + "\n" + link + ": error: `" + link +
+                "` is a symbolic link; put the file itself there\n");
+}
+
+// Whoever may write into /tmp could put a file there, so only --config may name one.
+TEST(HookConfigFiles, StickyDirectoriesAreForNamedFilesOnly) {
+  const TempDir dir;
+  const std::string sticky = dir / "sticky";
+  write_file(sticky + "/c.json", "{}");
+  ASSERT_EQ(::chmod(sticky.c_str(), 01777), 0);
+  EXPECT_EQ(error_of({sticky + "/c.json", "", true}), "");
+  EXPECT_EQ(error_of({sticky + "/c.json", "", false}), "`" + sticky +
+                                                           "` can be written by others than root; chown "
+                                                           "root:root " +
+                                                           sticky + " && chmod 755 " + sticky);
+}
+
+TEST(HookConfigFiles, TheFirstErrorOfAConfiguration) {
+  const TempDir dir;
+  write_file(dir / "c", "{\n\"nodes\": {\"umad\": true},\n\"rail\": []}");
+  const auto config = hook::read_config({dir / "c", "", true});
+  ASSERT_FALSE(config);
+  EXPECT_EQ(config.error().message, (dir / "c") + ":3: `rail`: unknown key");
+  EXPECT_EQ(config.error().hint, "did you mean `rails`?; `rdma-hook check-config` shows all");
+}
+
+TEST(HookConfigFiles, CheckConfig) {
+  const TempDir dir;
+  write_file(dir / "bad", "{\n\"rail\": [],\n\"memlock\": \"1MB\"}");
+  const std::string bad = checked({dir / "bad", "", true}, false, 1);
+  EXPECT_EQ(std::count(bad.begin(), bad.end(), '\n'), 2);
+  EXPECT_TRUE(bad.starts_with((dir / "bad") + ":2: error: `rail`: unknown key; did you mean `rails`?\n")) << bad;
+  const Json json = Json::parse(checked({dir / "bad", "", true}, true, 1));
+  EXPECT_EQ(json.at("ok"), false);
+  EXPECT_EQ(json.at("problems").at(0).dump(), Json({{"file", dir / "bad"},
+                                                    {"line", 2},
+                                                    {"severity", "error"},
+                                                    {"message", "`rail`: unknown key"},
+                                                    {"remedy", "did you mean `rails`?"}})
+                                                  .dump());
+  write_file(dir / "fine", R"({"pools": [{"name": "p", "modes": ["hca"]}], "nodes": {"umad": true}})");
+  const std::string fine = checked({dir / "fine", "", true}, false, 0);
+  EXPECT_NE(fine.find(": warning: "), std::string::npos) << fine;
+  EXPECT_NE(fine.find("pools: p (hca)"), std::string::npos) << fine;
+  EXPECT_EQ(checked({dir / "none", "", true}, false, 1),
+            (dir / "none") + ": error: open `" + (dir / "none") +
+                "`: No such file or directory; write the file, or correct its path\n");
+}
+
+TEST(HookConfigFiles, SamplesAreFine) {
+  for (const char* name : {"8-rail-roce", "infiniband", "single-nic"}) {
+    SCOPED_TRACE(name);
+    const std::string path = std::string(CONFIG_DIR "/samples/") + name + ".json";
+    const auto parsed = hook::parse_config({{path, read_file(path)}});
+    for (const auto& problem : parsed.problems)
+      ADD_FAILURE() << to_string(problem);
+    EXPECT_FALSE(parsed.config.pools.empty());
+  }
+}
+
+// The keys that the parser knows in an object, in its own words: it lists them when none is near.
+std::set<std::string> known_to_parser(const std::string& before, const std::string& after) {
+  constexpr std::string_view kKnown = "known here: ";
+  const auto parsed = hook::parse_config({{"c", before + R"("################": 0)" + after}});
+  std::set<std::string> keys;
+  for (const auto& problem : parsed.problems) {
+    if (!problem.remedy.starts_with(kKnown)) continue;
+    for (const auto key : fabric::split(std::string_view(problem.remedy).substr(kKnown.size()), ','))
+      keys.emplace(fabric::trim(key));
+  }
+  return keys;
+}
+
+TEST(HookConfigFiles, SchemaAndParserKnowTheSameKeys) {
+  struct Row {
+    const char* pointer;
+    const char* before;
+    const char* after;
+  };
+  const std::string text = read_file(CONFIG_DIR "/config.schema.json");
+  const auto schema = hook::parse_json(text, "schema");
+  ASSERT_TRUE(schema) << schema.error().message;
+  // An object that is new in the schema needs a row here.
+  std::set<std::string> objects;
+  for (const auto& [name, value] : schema->at("$defs").items()) {
+    if (value.contains("properties")) objects.insert(name);
+  }
+  EXPECT_EQ(objects, (std::set<std::string>{"limits", "network", "nodes", "pool", "selectors"}));
+  for (const Row& row : std::vector<Row>{{"", "{", "}"},
+                                         {"/$defs/pool", "{\"pools\":[{\"name\":\"p\",", "}]}"},
+                                         {"/$defs/selectors", "{\"pools\":[{\"name\":\"p\",\"selectors\":{", "}}]}"},
+                                         {"/$defs/limits", "{\"pools\":[{\"name\":\"p\",\"limits\":{", "}}]}"},
+                                         {"/$defs/network", "{\"networks\":{\"n\":{", "}}}"},
+                                         {"/$defs/nodes", "{\"nodes\":{", "}}"}}) {
+    SCOPED_TRACE(row.pointer);
+    const Json& object = schema->at(Json::json_pointer(row.pointer));
+    EXPECT_EQ(object.at("additionalProperties"), false);
+    std::set<std::string> keys;
+    for (const auto& [name, value] : object.at("properties").items()) {
+      EXPECT_TRUE(value.contains("description") || value.contains("$ref")) << name;
+      if (!name.starts_with('$')) keys.insert(name);
+    }
+    EXPECT_EQ(keys, known_to_parser(row.before, row.after));
+    // "$schema" and "$comment" are nobody's, in each object and in both.
+    EXPECT_TRUE(object.at("properties").contains("$schema") && object.at("properties").contains("$comment"));
+    const auto parsed =
+        hook::parse_config({{"c", std::string(row.before) + R"("$schema":"s","$comment":"c")" + row.after}});
+    for (const auto& problem : parsed.problems)
+      ADD_FAILURE() << to_string(problem);
+  }
+}
+
+}  // namespace

@@ -1,0 +1,108 @@
+// What is read of a container's config.json.
+#include "hook/oci/container_spec.hpp"
+
+#include <gtest/gtest.h>
+
+namespace hook {
+namespace {
+
+Json json(const char* text) {
+  return Json::parse(text);
+}
+
+TEST(ContainerSpec, readsWhatDecidingNeeds) {
+  const auto spec = read_container_spec(json(R"({
+    "root": {"path": "rootfs"},
+    "annotations": {"rdma-init.io/devices": "all"},
+    "process": {"env": ["A=1", "A=2", "B="], "user": {"uid": 1000},
+                "rlimits": [{"type": "RLIMIT_NOFILE", "soft": 1, "hard": 2},
+                            {"type": "RLIMIT_MEMLOCK", "soft": 65536, "hard": 18446744073709551615}]},
+    "mounts": [{"destination": "/sys", "type": "sysfs"}],
+    "linux": {"devices": [{"path": "/dev/infiniband/uverbs0", "type": "c", "major": 231, "minor": 192}],
+              "namespaces": [{"type": "network", "path": "/var/run/netns/cni-1"}, {"type": "user"}]}})"));
+  ASSERT_TRUE(spec);
+  EXPECT_EQ(spec->root_path, "rootfs");
+  EXPECT_EQ(spec->annotations.at("rdma-init.io/devices"), "all");
+  EXPECT_EQ(spec->uid, 1000U);
+  EXPECT_EQ(spec->memlock, (Rlimit{65536, UINT64_MAX}));
+  EXPECT_EQ(spec->mount_destinations, std::vector<std::string>{"/sys"});
+  EXPECT_EQ(spec->devices, (std::vector<SpecDevice>{{"/dev/infiniband/uverbs0", 'c', 231, 192}}));
+  EXPECT_TRUE(spec->has_netns);
+  EXPECT_EQ(spec->netns_path, "/var/run/netns/cni-1");
+  EXPECT_TRUE(spec->has_userns);
+  EXPECT_EQ(find_env(*spec, "A"), "1");
+  EXPECT_EQ(find_env(*spec, "B"), "");
+  EXPECT_EQ(find_env(*spec, "C"), std::nullopt);
+}
+
+TEST(ContainerSpec, whatIsOptionalMayBeMissingOrNull) {
+  for (const char* text :
+       {"{}", R"({"root": null, "annotations": null, "process": null, "mounts": null, "linux": null})",
+        R"({"process": {"env": null, "user": null, "rlimits": null}, "linux": {"devices": null}})"}) {
+    const auto spec = read_container_spec(json(text));
+    ASSERT_TRUE(spec) << text;
+    EXPECT_EQ(spec->root_path, "");
+    EXPECT_FALSE(spec->has_netns);
+    EXPECT_EQ(spec->memlock, std::nullopt);
+  }
+}
+
+TEST(ContainerSpec, namesTheMemberThatIsWrong) {
+  struct Row {
+    const char* config;
+    const char* error;
+  };
+  const Row rows[] = {
+      {"[]", "config.json of the container: expected an object"},
+      {R"({"annotations": []})", "`annotations`: expected an object"},
+      {R"({"annotations": {"a": 1}})", "`annotations.a`: expected a string"},
+      {R"({"root": {"path": 1}})", "`root.path`: expected a string"},
+      {R"({"process": {"env": ["A=1", 2]}})", "`process.env[1]`: expected a string"},
+      {R"({"process": {"env": {}}})", "`process.env`: expected an array"},
+      {R"({"process": {"user": {"uid": 4294967296}}})", "`process.user.uid`: 4294967296 is no user id"},
+      {R"({"process": {"user": {"uid": -1}}})", "`process.user.uid`: expected a number from 0"},
+      {R"({"process": {"rlimits": [{"type": "RLIMIT_MEMLOCK", "soft": -1}]}})",
+       "`process.rlimits[0].soft`: expected a number from 0"},
+      {R"({"process": {"rlimits": [7]}})", "`process.rlimits[0]`: expected an object"},
+      {R"({"linux": {"devices": [{"path": "/a", "type": "c"}, {"path": "/b", "type": "c", "major": "1"}]}})",
+       "`linux.devices[1].major`: expected a number"},
+      {R"({"linux": {"devices": [{"path": "/a", "type": "c", "major": 18446744073709551615}]}})",
+       "`linux.devices[0].major`: expected a number"},
+      {R"({"linux": {"devices": [{"path": "/a", "type": "c", "major": 1.5}]}})",
+       "`linux.devices[0].major`: expected a number"},
+      {R"({"linux": {"devices": [{"path": "/a", "type": "char"}]}})", "`linux.devices[0].type`: expected one letter"},
+      {R"({"linux": {"namespaces": [{"type": 1}]}})", "`linux.namespaces[0].type`: expected a string"},
+      {R"({"mounts": [{"destination": {}}]})", "`mounts[0].destination`: expected a string"},
+  };
+  for (const Row& row : rows) {
+    const auto spec = read_container_spec(json(row.config));
+    ASSERT_FALSE(spec) << row.config;
+    EXPECT_EQ(spec.error().message, row.error) << row.config;
+  }
+}
+
+TEST(ContainerSpec, believesAPodsIdentityOfKubernetesEnginesOnly) {
+  ContainerSpec spec;
+  spec.annotations = {
+      {"io.kubernetes.cri.sandbox-namespace", "team-a"}, {"io.kubernetes.cri.container-name", "trainer"},
+      {"io.kubernetes.cri.container-type", "sandbox"},   {"io.kubernetes.pod.namespace", "team-b"},
+      {"io.kubernetes.container.name", "sidecar"},       {"io.kubernetes.cri-o.ContainerType", "container"}};
+  const PodIdentity containerd = pod_identity(spec, Engine::kContainerd);
+  EXPECT_EQ(containerd.pod_namespace, "team-a");
+  EXPECT_EQ(containerd.container_name, "trainer");
+  EXPECT_TRUE(containerd.is_sandbox);
+  const PodIdentity crio = pod_identity(spec, Engine::kCrio);
+  EXPECT_EQ(crio.pod_namespace, "team-b");
+  EXPECT_EQ(crio.container_name, "sidecar");
+  EXPECT_FALSE(crio.is_sandbox);
+  // An image's manifest can carry every one of these under Podman.
+  for (const Engine engine : {Engine::kPodman, Engine::kRunc, Engine::kDocker}) {
+    const PodIdentity none = pod_identity(spec, engine);
+    EXPECT_EQ(none.pod_namespace, "");
+    EXPECT_EQ(none.container_name, "");
+    EXPECT_FALSE(none.is_sandbox);
+  }
+}
+
+}  // namespace
+}  // namespace hook

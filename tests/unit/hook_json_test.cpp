@@ -1,0 +1,178 @@
+#include "hook/json/json.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "support/temp_dir.hpp"
+
+namespace {
+
+using hook::Json;
+using hook::JsonLimits;
+using hook::parse_json;
+
+std::string nested(int levels, const char* open, const char* close) {
+  std::string text;
+  for (int i = 0; i < levels; ++i)
+    text += open;
+  for (int i = 0; i < levels; ++i)
+    text += close;
+  return text;
+}
+
+// Written out again, a text is what it was: order, unknown members, 64-bit integers.
+TEST(HookJson, WhatIsReadComesOutUnchanged) {
+  for (const char* text : {
+           R"({"z":1,"a":{"y":[],"b":{}},"m":null})",
+           R"([18446744073709551615,-9223372036854775808,9223372036854775807,0,-1])",
+           R"({"":"","key with / and ~":[true,false,[[1,[2]]]]})",
+           R"("top")",
+           R"(["\u0000","😀"])",
+       }) {
+    SCOPED_TRACE(text);
+    const auto json = parse_json(text, "it");
+    ASSERT_TRUE(json) << json.error().message;
+    EXPECT_EQ(json->dump(), text);
+  }
+}
+
+TEST(HookJson, ManyMembersKeepTheirOrder) {
+  Json expected = Json::object();
+  for (int i = 0; i < 500; ++i)
+    expected.push_back({"key" + std::to_string((i * 37) % 500), i});
+  const auto json = parse_json(expected.dump(), "it");
+  ASSERT_TRUE(json) << json.error().message;
+  EXPECT_EQ(json->dump(), expected.dump());
+}
+
+TEST(HookJson, RefusalsNameTheLine) {
+  std::string many = "{\n";
+  for (int i = 0; i < 100; ++i)
+    many += "\"k" + std::to_string(i) + "\":0,\n";
+  struct Row {
+    const char* name;
+    std::string text;
+    const char* message;
+  };
+  const std::vector<Row> rows = {
+      {"empty", "",
+       "it, line 1: syntax error while parsing value - unexpected end of input; expected '[', '{', or a "
+       "literal"},
+      {"twice", "{\"a\": 1,\n \"b\": 2,\n \"a\": 3}", "it, line 3: `a` is there twice"},
+      {"twice, escaped", R"({"a":1,"\u0061":2})", "it, line 1: `a` is there twice"},
+      {"twice, below", "{\"a\":\n{\"b\":1,\n\"b\":1}}", "it, line 3: `b` is there twice"},
+      {"twice, in a large object", many + "\"k7\":0}", "it, line 102: `k7` is there twice"},
+      {"twice, the first of a large object", many + "\"k0\":0}", "it, line 102: `k0` is there twice"},
+      {"twice, no terminal's business", "{\"\\u001b[2J\":1,\"\\u001b[2J\":2}", "it, line 1: `?[2J` is there twice"},
+      {"comment", "{\n// no\n}",
+       "it, line 2: syntax error while parsing object key - invalid literal; last read: "
+       "'{<U+000A>/'; expected string literal"},
+      {"two documents", "{}\n{}",
+       "it, line 2: syntax error while parsing value - unexpected '{'; expected end of input"},
+      {"behind a NUL byte", std::string("{}\n\0{\"a\":1}", 11), "it, line 2: a NUL byte"},
+      {"overflow", "[1,\n1e999\n]", "it, line 2: number overflow parsing '1e999'"},
+      {"too deep", nested(65, "[\n", "]"), "it, line 65: nested deeper than 64 levels"},
+      {"too deep, objects", nested(65, "{\"a\":\n", "}"), "it, line 65: nested deeper than 64 levels"},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.name);
+    const auto json = parse_json(row.text, "it");
+    ASSERT_FALSE(json);
+    EXPECT_EQ(json.error().message, row.message);
+  }
+}
+
+TEST(HookJson, Limits) {
+  EXPECT_TRUE(parse_json(nested(64, "[", "]"), "it"));
+  EXPECT_TRUE(parse_json("[1]", "it", {.bytes = 3, .depth = 1}));
+  const auto longer = parse_json("[11]", "it", {.bytes = 3, .depth = 1});
+  ASSERT_FALSE(longer);
+  EXPECT_EQ(longer.error().message, "it: longer than 3 bytes");
+  // A recursive parser would have ended here.
+  EXPECT_FALSE(parse_json(std::string(std::size_t{8} << 20, '['), "it"));
+}
+
+TEST(HookJson, QuotesAreCut) {
+  const auto json = parse_json("[\"" + std::string(std::size_t{1} << 20, 'x'), "it");
+  ASSERT_FALSE(json);
+  EXPECT_LT(json.error().message.size(), 300U);
+}
+
+// A linear look through the members for each new one would take minutes.
+TEST(HookJson, AHundredThousandMembers) {
+  std::string text = "{";
+  for (int i = 0; i < 100'000; ++i)
+    text += "\"" + std::to_string(i) + "\":0,";
+  text += "\"last\":0}";
+  const auto json = parse_json(text, "it");
+  ASSERT_TRUE(json) << json.error().message;
+  EXPECT_EQ(json->size(), 100'001U);
+}
+
+TEST(HookJson, LinesByPointer) {
+  const auto lines =
+      hook::json_lines("{\n \"pools\": [\n  {\"name\": 1,\n   \"a/b~c\": [true,\n 2\n,\n{}]}\n ],\n \"x\":\n7}");
+  const hook::JsonLines expected = {{"", 1},
+                                    {"/pools", 2},
+                                    {"/pools/0", 3},
+                                    {"/pools/0/name", 3},
+                                    {"/pools/0/a~1b~0c", 4},
+                                    {"/pools/0/a~1b~0c/0", 4},
+                                    {"/pools/0/a~1b~0c/1", 5},
+                                    {"/pools/0/a~1b~0c/2", 7},
+                                    {"/x", 10}};
+  EXPECT_EQ(lines, expected);
+  EXPECT_TRUE(hook::json_lines("{").empty());
+}
+
+TEST(HookJson, FilesAreBoundedAndRegular) {
+  const test_support::TempDir dir;
+  test_support::write_file(dir / "fits", "12345");
+  test_support::write_file(dir / "long", "123456");
+  ASSERT_EQ(::mkfifo((dir / "fifo").c_str(), 0600), 0);
+
+  const JsonLimits five = {.bytes = 5};
+  const auto fits = hook::read_text_file(dir / "fits", five);
+  ASSERT_TRUE(fits) << fits.error().message;
+  EXPECT_EQ(*fits, "12345");
+  const auto error_of = [&](const char* name) {
+    const auto text = hook::read_text_file(dir / name, five);
+    return text ? "read" : text.error().message;
+  };
+  EXPECT_EQ(error_of("long"), "`" + (dir / "long") + "` is longer than 5 bytes");
+  EXPECT_EQ(error_of(""), "`" + (dir / "") + "` is no regular file");
+  EXPECT_EQ(error_of("fifo"), "`" + (dir / "fifo") + "` is no regular file");
+  EXPECT_EQ(error_of("none"), "open `" + (dir / "none") + "`: No such file or directory");
+  EXPECT_EQ(hook::read_text_file(dir / "none").error().code, ENOENT);
+}
+
+// The limit holds while the other end still writes, and the code tells it from other errors.
+TEST(HookJson, APipeThatBringsTooMuch) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  ASSERT_EQ(::write(ends[1], "123456", 6), 6);
+  const auto text = hook::read_text_fd(ends[0], 5, 1000, "stdin");
+  ASSERT_FALSE(text);
+  EXPECT_EQ(text.error().message, "stdin is longer than 5 bytes");
+  EXPECT_EQ(text.error().code, EFBIG);
+  ASSERT_EQ(::write(ends[1], "12345", 5), 5);
+  ::close(ends[1]);
+  const auto fits = hook::read_text_fd(ends[0], 5, 1000, "stdin");
+  ASSERT_TRUE(fits) << fits.error().message;
+  EXPECT_EQ(*fits, "12345");
+  ::close(ends[0]);
+}
+
+TEST(HookJson, APipeThatNeverEnds) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  ASSERT_EQ(::write(ends[1], "{}", 2), 2);
+  const auto text = hook::read_text_fd(ends[0], 100, 20, "stdin");
+  ASSERT_FALSE(text);
+  EXPECT_EQ(text.error().message, "stdin does not end within 20 ms");
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
+}  // namespace

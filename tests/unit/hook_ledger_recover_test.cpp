@@ -1,0 +1,207 @@
+// What the dead left behind: tokens that no container was bound to, leftovers in pending/ that stop nobody, and what
+// the locks cost in descriptors.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+
+#include "hook/ledger/ledger_files.hpp"
+#include "support/temp_dir.hpp"
+#include "unit/hook_ledger_scene.hpp"
+
+namespace {
+
+using hook::GrantUser;
+using hook::Ledger;
+using hook::Mode;
+using hook::Owner;
+using hook::PlannedHca;
+using test_support::book;
+using test_support::Child;
+using test_support::dead_process;
+using test_support::entries;
+using test_support::ledger_problems;
+using test_support::myself;
+using test_support::TempDir;
+
+const PlannedHca kAlone{"mlx5_0", Mode::kExclusive, 1, std::nullopt};
+const PlannedHca kShared{"mlx5_1", Mode::kShared, 1, std::nullopt};
+const std::string kToken = "00112233445566778899aabbccddeeff";
+const std::string kOtherToken = "ffeeddccbbaa99887766554433221100";
+
+class LedgerLeftovers : public testing::Test {
+ protected:
+  LedgerLeftovers() : ledger_(Ledger::open(path_).value()) {
+    struct stat info {};
+    EXPECT_EQ(stat("/proc/self/ns/net", &info), 0);
+    pod_ = hook::netns_owner({info.st_dev, info.st_ino, "/proc/self/ns/net"});
+  }
+
+  static GrantUser token(const std::string& name, std::optional<hook::ProcessIdentity> requester) {
+    return {hook::token_owner(name).key, "precreate", requester};
+  }
+  // Booked, with a view, and settled. "" or the error.
+  std::string give(const Owner& owner, const std::vector<PlannedHca>& hcas, const GrantUser& user) {
+    const auto given = [&]() -> fabric::Result<void> {
+      TRY_VOID(book(ledger_, owner, hcas, user));
+      TRY_VOID(ledger_.make_view(user.key, {{"infiniband", "mlx5_0", "../x"}}));
+      return ledger_.settle(owner.key);
+    }();
+    return given ? "" : given.error().message;
+  }
+  std::string users(const Owner& owner) {
+    const auto grant = ledger_.find(owner.key);
+    if (!grant) return grant.error().message;
+    if (!*grant) return "no grant";
+    std::string text;
+    for (const GrantUser& user : (*grant)->users)
+      text += (text.empty() ? "" : " ") + user.key;
+    return text;
+  }
+  // The label of who holds it alone; "": nobody.
+  std::string holder(const Owner& asking) {
+    const auto locked = ledger_.lock({"mlx5_0"});
+    const auto holdings = locked ? locked->holdings(asking, {{"mlx5_0", 1}}) : locked.error();
+    return holdings ? holdings->at("mlx5_0").exclusive_holder.value_or("") : holdings.error().message;
+  }
+  static std::string marker(const std::string& key, const hook::ProcessIdentity& worker) {
+    return key + "@" + std::to_string(worker.pid) + "." + std::to_string(worker.start_time);
+  }
+
+  TempDir temp_;
+  std::string path_ = temp_ / "ledger";
+  Ledger ledger_;
+  Owner web_ = hook::container_owner("web", "/run/web");
+  Owner db_ = hook::container_owner("db", "/run/db");
+  Owner pod_;
+};
+
+TEST_F(LedgerLeftovers, APodThatOnlyADeadTokenUsesIsReturnedByWhoAsks) {
+  ASSERT_EQ(give(pod_, {kAlone}, token(kToken, dead_process())), "");
+  EXPECT_TRUE(ledger_.find(pod_.key).value()->vanished);
+  EXPECT_EQ(holder(web_), "");
+  EXPECT_EQ(users(pod_), "no grant");
+  EXPECT_EQ(entries(path_ + "/views"), "");
+  EXPECT_EQ(give(web_, {kAlone}, {web_.key, "web", myself()}), "");
+  EXPECT_EQ(ledger_problems(path_), "");
+}
+
+TEST_F(LedgerLeftovers, APodThatOnlyDeadTokensUseIsRecovered) {
+  Child second;
+  ASSERT_EQ(give(pod_, {kAlone}, token(kToken, second.identity())), "");
+  ASSERT_EQ(give(pod_, {kShared}, token(kOtherToken, myself())), "");
+  second.kill();
+  ASSERT_EQ(ledger_.recover()->returned, std::vector<std::string>{}) << "a requester lives";
+  EXPECT_EQ(users(pod_), "token-" + kOtherToken);
+  EXPECT_EQ(entries(path_ + "/views"), "token-" + kOtherToken);
+  ASSERT_TRUE(ledger_.leave(pod_, "token-" + kOtherToken));
+  ASSERT_TRUE(ledger_.recover()->returned.empty()) << "without any user it stays";
+  EXPECT_EQ(users(pod_), "");
+  ASSERT_EQ(give(pod_, {kShared}, token(kOtherToken, dead_process())), "");
+  EXPECT_EQ(ledger_.recover()->returned, std::vector<std::string>{pod_.label});
+  EXPECT_EQ(users(pod_), "no grant");
+  EXPECT_EQ(ledger_problems(path_), "");
+}
+
+TEST_F(LedgerLeftovers, ADeadTokenIsDroppedWhereContainersAre) {
+  Child requester;
+  Child container;
+  ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", container.identity()}), "");
+  ASSERT_EQ(give(pod_, {kShared}, token(kToken, requester.identity())), "");
+  requester.kill();
+  EXPECT_EQ(holder(web_), pod_.label);
+  EXPECT_EQ(users(pod_), "c-1");
+  EXPECT_EQ(entries(path_ + "/views"), "c-1");
+  container.kill();
+  EXPECT_EQ(holder(web_), pod_.label) << "a container may come again";
+  EXPECT_EQ(users(pod_), "c-1");
+  EXPECT_EQ(ledger_problems(path_), "");
+}
+
+TEST_F(LedgerLeftovers, ATokenWhoseRequesterIsNotKnownOrLivesStays) {
+  ASSERT_EQ(give(pod_, {kAlone}, token(kToken, std::nullopt)), "");
+  EXPECT_EQ(holder(web_), pod_.label);
+  ASSERT_TRUE(ledger_.give_back(pod_.key));
+  ASSERT_EQ(give(pod_, {kAlone}, token(kToken, myself())), "");
+  EXPECT_EQ(holder(web_), pod_.label);
+}
+
+// The other token of the pod is nobody's, the one whose container has come is not.
+TEST_F(LedgerLeftovers, BindingKeepsItsOwnTokenOnly) {
+  Child first;
+  Child second;
+  ASSERT_EQ(give(pod_, {kAlone}, token(kToken, first.identity())), "");
+  ASSERT_EQ(give(pod_, {kAlone}, token(kOtherToken, second.identity())), "");
+  first.kill();
+  second.kill();
+  const auto bound = ledger_.bind(kToken, pod_, {"c-1", "c-1", myself()});
+  ASSERT_TRUE(bound && *bound);
+  EXPECT_EQ(users(pod_), "c-1");
+  EXPECT_EQ(entries(path_ + "/views"), "c-1");
+  EXPECT_EQ(holder(web_), pod_.label);
+}
+
+TEST_F(LedgerLeftovers, GarbageStopsNoHook) {
+  const auto dead = dead_process();
+  test_support::write_file(path_ + "/grants/bad.json", "{");
+  test_support::write_file(path_ + "/pending/" + marker("bad", dead), "");
+  test_support::write_file(path_ + "/pending/" + marker("bad", dead) + "@7", "half a gr");
+  test_support::write_file(path_ + "/pending/junk", "");
+  std::filesystem::create_directories(path_ + "/pending/@1.1.7/a/b/c/d");
+  for (int i = 0; i < 4; ++i) {
+    test_support::write_file(path_ + "/pending/" + marker("gone-" + std::to_string(i), dead), "");
+  }
+  const auto repaired = ledger_.repair_pending();
+  ASSERT_TRUE(repaired) << repaired.error().message;
+  EXPECT_EQ(entries(path_ + "/pending"), "@1.1.7 " + marker("bad", dead) + " " + marker("bad", dead) + "@7 junk")
+      << "what can be repaired is, wherever it stands in the directory";
+  EXPECT_EQ(give(web_, {kAlone}, {web_.key, "web", myself()}), "");
+}
+
+TEST_F(LedgerLeftovers, RecoverNamesWhatItCannotRepairAndDoesTheRest) {
+  const std::string name = marker("bad", dead_process()) + "@7";
+  test_support::write_file(path_ + "/pending/" + name, "half a gr");
+  ASSERT_EQ(give(web_, {kAlone}, {web_.key, "web", dead_process()}), "");
+  const auto recovered = ledger_.recover();
+  ASSERT_FALSE(recovered);
+  EXPECT_NE(recovered.error().message.find(path_ + "/pending/" + name), std::string::npos) << recovered.error().message;
+  EXPECT_EQ(users(web_), "no grant");
+}
+
+// A clock, because waiting is what is tested; the bound is far from both.
+TEST_F(LedgerLeftovers, WhatAnotherHasLockedIsLeftToIt) {
+  const std::string busy = marker(db_.key, dead_process());
+  const std::string free = marker(web_.key, dead_process());
+  test_support::write_file(path_ + "/pending/" + busy, "");
+  test_support::write_file(path_ + "/pending/" + free, "");
+  const auto files = hook::LedgerFiles::open(path_).value();
+  {
+    const auto lock = hook::KeyLock::take(*files, {db_.key});
+    ASSERT_TRUE(lock);
+    const auto start = std::chrono::steady_clock::now();
+    const auto repaired = ledger_.repair_pending();
+    EXPECT_TRUE(repaired) << repaired.error().message;
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
+    EXPECT_EQ(entries(path_ + "/pending"), busy);
+  }
+  EXPECT_TRUE(ledger_.repair_pending());
+  EXPECT_EQ(entries(path_ + "/pending"), "");
+}
+
+TEST_F(LedgerLeftovers, ALockedHcaCostsOneDescriptor) {
+  const auto open = [] {
+    const std::string names = entries("/proc/self/fd");
+    return std::count(names.begin(), names.end(), ' ');
+  };
+  std::vector<std::string> hcas;
+  for (int i = 0; i < 20; ++i)
+    hcas.push_back("mlx5_" + std::to_string(i));
+  const auto before = open();
+  const auto locked = ledger_.lock(hcas);
+  ASSERT_TRUE(locked);
+  EXPECT_EQ(open() - before, 20);
+}
+
+}  // namespace

@@ -1,0 +1,154 @@
+#include "unit/hook_ledger_scene.hpp"
+
+#include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <set>
+
+namespace test_support {
+
+hook::ProcessIdentity myself() {
+  return hook::identify(getpid()).value();
+}
+
+hook::ProcessIdentity dead_process() {
+  Child child;
+  return child.identity();
+}
+
+Child::Child() {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    for (;;)
+      pause();
+  }
+  identity_ = hook::identify(pid).value();
+}
+
+Child::~Child() {
+  kill();
+}
+
+void Child::kill() {
+  if (identity_.pid == 0) return;
+  ::kill(identity_.pid, SIGKILL);
+  waitpid(identity_.pid, nullptr, 0);
+  identity_.pid = 0;
+}
+
+fabric::Result<void> book(const hook::Ledger& ledger, const hook::Owner& owner,
+                          const std::vector<hook::PlannedHca>& hcas, const hook::GrantUser& user) {
+  std::vector<std::string> names;
+  for (const auto& hca : hcas)
+    names.push_back(hca.name);
+  auto locked = TRY(ledger.lock(names));
+  TRY(locked.holdings(owner, {}));
+  return locked.book(owner, hcas, user);
+}
+
+std::string entries(const std::string& directory) {
+  std::set<std::string> names;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, none))
+    names.insert(entry.path().filename());
+  std::string text;
+  for (const std::string& name : names)
+    text += (text.empty() ? "" : " ") + name;
+  return text;
+}
+
+std::string ledger_problems(const std::string& path) {
+  const auto ledger = hook::Ledger::open(path);
+  const auto grants = ledger ? ledger->list() : ledger.error();
+  if (!grants) return grants.error().message;
+  std::map<std::string, std::set<std::string>> holders;
+  std::map<std::string, std::set<std::string>> alone;
+  std::set<std::string> users;
+  for (const hook::Grant& grant : *grants) {
+    for (const auto& hca : grant.hcas) {
+      holders[hca.name].insert(grant.owner.key + "@" + std::to_string(hca.units));
+      if (hca.mode == hook::Mode::kExclusive) alone[hca.name].insert(grant.owner.key);
+    }
+    for (const auto& user : grant.users)
+      users.insert(user.key);
+  }
+  const auto joined = [](const std::set<std::string>& names) {
+    std::string text;
+    for (const std::string& name : names)
+      text += (text.empty() ? "" : " ") + name;
+    return text;
+  };
+  std::string problems;
+  for (const auto& entry : std::filesystem::directory_iterator(path + "/hca")) {
+    const std::string hca = entry.path().filename();
+    const std::string indexed = entries(entry.path().string() + "/holders");
+    if (indexed != joined(holders[hca]))
+      problems += hca + " has [" + indexed + "], not [" + joined(holders[hca]) + "]\n";
+    std::error_code none;
+    const std::string link = std::filesystem::read_symlink(entry.path() / "exclusive", none);
+    if (link != joined(alone[hca])) problems += hca + " is [" + link + "]'s, not [" + joined(alone[hca]) + "]'s\n";
+    if (alone[hca].size() > 1 || (alone[hca].size() == 1 && holders[hca].size() > 1)) {
+      problems += hca + " has several holders: " + joined(holders[hca]) + "\n";
+    }
+    holders.erase(hca);
+  }
+  for (const auto& [hca, keys] : holders)
+    problems += hca + " has no entry of " + joined(keys) + "\n";
+  for (const auto& entry : std::filesystem::directory_iterator(path + "/views")) {
+    if (!users.contains(entry.path().filename())) problems += "view of nobody: " + entry.path().string() + "\n";
+  }
+  return problems;
+}
+
+namespace {
+
+// For a stopped process at the entry of a system call.
+bool is_about_memory(pid_t pid) {
+  __ptrace_syscall_info info{};
+  if (ptrace(PTRACE_GET_SYSCALL_INFO, pid, sizeof info, &info) <= 0) return false;
+  constexpr std::array kCalls = {SYS_brk, SYS_mmap, SYS_munmap, SYS_mremap, SYS_mprotect, SYS_madvise};
+  return std::ranges::find(kCalls, static_cast<long>(info.entry.nr)) != kCalls.end();
+}
+
+}  // namespace
+
+Traced run_traced(const std::function<int()>& body, long kill_before) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(125);
+    raise(SIGSTOP);
+    _exit(body());
+  }
+  Traced result;
+  int status = 0;
+  waitpid(pid, &status, 0);
+  result.possible = WIFSTOPPED(status);
+  if (!result.possible) return result;
+  ptrace(PTRACE_SETOPTIONS, pid, nullptr, PTRACE_O_EXITKILL | PTRACE_O_TRACESYSGOOD);
+  bool entering = true;
+  long entered = 0;
+  while (ptrace(PTRACE_SYSCALL, pid, nullptr, nullptr) == 0 && waitpid(pid, &status, 0) == pid && WIFSTOPPED(status)) {
+    if (WSTOPSIG(status) != (SIGTRAP | 0x80)) continue;
+    // A fatal signal at the entry: the call is not made.
+    if (entering && ++entered == kill_before) {
+      kill(pid, SIGKILL);
+      waitpid(pid, &status, 0);
+      result.killed = true;
+      return result;
+    }
+    if (entering && !is_about_memory(pid)) ++result.calls;
+    entering = !entering;
+  }
+  if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
+  return result;
+}
+
+}  // namespace test_support

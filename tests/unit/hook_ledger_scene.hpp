@@ -1,0 +1,50 @@
+// What the tests of the ledger need: processes that live or do not, and a look at the directory that does not go
+// through the ledger.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "hook/ledger/ledger.hpp"
+
+namespace test_support {
+
+hook::ProcessIdentity myself();
+// One that has ended.
+hook::ProcessIdentity dead_process();
+
+// A process that waits until it is killed, at the latest when this is gone.
+class Child {
+ public:
+  Child();
+  ~Child();
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  hook::ProcessIdentity identity() const { return identity_; }
+  void kill();
+
+ private:
+  hook::ProcessIdentity identity_;
+};
+
+// Locks, reads the holdings as a hook does, and books; not settled.
+fabric::Result<void> book(const hook::Ledger& ledger, const hook::Owner& owner,
+                          const std::vector<hook::PlannedHca>& hcas, const hook::GrantUser& user);
+
+// The names in a directory, sorted, with blanks between.
+std::string entries(const std::string& directory);
+// Where index, views and grants contradict each other; "": nowhere.
+std::string ledger_problems(const std::string& path);
+
+// Runs body in a child and kills it (SIGKILL) before its system call of this number, counted from 1. Whether it was
+// killed; false: it ended before. -1 never kills.
+struct Traced {
+  bool possible = true;  // false: ptrace is not allowed here
+  bool killed = false;
+  int exit_code = -1;
+  long calls = 0;  // without those for memory: how many an allocator makes is its own affair, and a sanitizer's
+};
+Traced run_traced(const std::function<int()>& body, long kill_before);
+
+}  // namespace test_support

@@ -1,0 +1,130 @@
+#include "hook/live/live_steps.hpp"
+
+#include <gtest/gtest.h>
+
+namespace hook {
+namespace {
+
+constexpr std::uint64_t kUnlimited = UINT64_MAX;
+
+const char* const kNoCapability =
+    "cannot add CAP_IPC_LOCK at createRuntime; RLIMIT_MEMLOCK is unlimited instead, which is enough for ibv_reg_mr";
+const char* const kNotInExec =
+    "`exec` into this container gets the engine's RLIMIT_MEMLOCK, not unlimited: use rdma-runtime";
+
+PlannedNode node(std::string path, std::uint32_t major, std::uint32_t minor) {
+  return PlannedNode{std::move(path), major, minor, 0660, 1, 2};
+}
+
+Plan usual_plan() {
+  Plan plan;
+  plan.nodes = {node("/dev/infiniband/uverbs0", 231, 192), node("/dev/infiniband/rdma_cm", 10, 57)};
+  plan.memlock = kUnlimited;
+  plan.capabilities = {"CAP_IPC_LOCK"};
+  plan.mounts = {{"/sys/class/infiniband", "/run/rdma-hook/views/k/infiniband", "bind", {"ro"}}};
+  return plan;
+}
+
+TEST(LiveSteps, NodesThenMountsThenRulesThenMemlock) {
+  const auto live = live_steps(usual_plan(), {}, {}, "");
+  ASSERT_TRUE(live);
+  const std::vector<Step> expected = {
+      MakeNode{"/dev/infiniband/uverbs0", 231, 192, 0660, 1, 2, false, ""},
+      MakeNode{"/dev/infiniband/rdma_cm", 10, 57, 0660, 1, 2, false, ""},
+      BindDirectory{"/run/rdma-hook/views/k/infiniband", "/sys/class/infiniband"},
+      AllowDevices{{{231, 192}, {10, 57}}},
+      SetMemlock{kUnlimited, kNoCapability},
+  };
+  EXPECT_TRUE(live->steps == expected);
+  EXPECT_EQ(live->warnings, (std::vector<std::string>{kNotInExec}));
+}
+
+TEST(LiveSteps, UserNamespaceBindsTheNodesOfTheNode) {
+  ContainerSpec spec;
+  spec.has_userns = true;
+  const auto live = live_steps(usual_plan(), spec, {}, "/tree");
+  ASSERT_TRUE(live);
+  EXPECT_TRUE(live->steps[0] ==
+              Step(MakeNode{"/dev/infiniband/uverbs0", 231, 192, 0660, 1, 2, true, "/tree/dev/infiniband/uverbs0"}));
+}
+
+TEST(LiveSteps, NothingPlannedNothingDone) {
+  const auto live = live_steps({}, {}, {}, "");
+  ASSERT_TRUE(live);
+  EXPECT_TRUE(live->steps.empty());
+  EXPECT_TRUE(live->warnings.empty());
+}
+
+TEST(LiveSteps, OneRuleForADeviceWithTwoNodes) {
+  Plan plan;
+  plan.nodes = {node("/dev/a", 231, 192), node("/dev/b", 231, 192)};
+  const auto live = live_steps(plan, {}, {}, "");
+  ASSERT_TRUE(live);
+  EXPECT_TRUE(live->steps.at(2) == Step(AllowDevices{{{231, 192}}}));
+  EXPECT_EQ(live->steps.size(), 3U);
+}
+
+TEST(LiveSteps, UnknownNumberIsAnError) {
+  Plan plan = usual_plan();
+  plan.nodes[1].minor.reset();
+  const auto live = live_steps(plan, {}, {}, "");
+  ASSERT_FALSE(live);
+  EXPECT_EQ(live.error().message,
+            "cannot make `/dev/infiniband/rdma_cm` in the container: its device number is not known");
+  EXPECT_EQ(live.error().hint, "apply a plan of the live node, not of a snapshot");
+}
+
+struct MemlockRow {
+  const char* name;
+  std::optional<std::uint64_t> planned;
+  std::optional<Rlimit> listed;
+  bool from_crun;
+  std::optional<std::uint64_t> step;
+  std::vector<std::string> warnings;
+};
+
+const MemlockRow kMemlockRows[] = {
+    {"runc, none listed", kUnlimited, std::nullopt, false, kUnlimited, {kNotInExec}},
+    {"runc, less listed",
+     kUnlimited,
+     Rlimit{65536, 131072},
+     false,
+     std::nullopt,
+     {"cannot set RLIMIT_MEMLOCK to unlimited at createRuntime: the runtime sets the 65536 bytes of config.json after "
+      "this hook; take the limit out of the engine's options, raise it there (--ulimit memlock=-1:-1), or use "
+      "rdma-runtime",
+      "cannot add CAP_IPC_LOCK at createRuntime; RLIMIT_MEMLOCK is 65536 bytes, and ibv_reg_mr beyond it fails: use "
+      "rdma-runtime, or --cap-add IPC_LOCK"}},
+    {"runc, enough listed", 65536, Rlimit{kUnlimited, kUnlimited}, false, std::nullopt, {kNoCapability}},
+    {"crun, less listed", kUnlimited, Rlimit{65536, 65536}, true, kUnlimited, {kNotInExec}},
+    {"left alone",
+     std::nullopt,
+     std::nullopt,
+     false,
+     std::nullopt,
+     {"cannot add CAP_IPC_LOCK at createRuntime; RLIMIT_MEMLOCK is left as the engine sets it, and ibv_reg_mr beyond "
+      "it "
+      "fails: use rdma-runtime, or --cap-add IPC_LOCK"}},
+};
+
+TEST(LiveSteps, Memlock) {
+  for (const MemlockRow& row : kMemlockRows) {
+    SCOPED_TRACE(row.name);
+    Plan plan;
+    plan.memlock = row.planned;
+    plan.capabilities = {"CAP_IPC_LOCK"};
+    ContainerSpec spec;
+    spec.memlock = row.listed;
+    OciState state;
+    state.from_crun = row.from_crun;
+    const auto live = live_steps(plan, spec, state, "");
+    ASSERT_TRUE(live);
+    std::vector<Step> expected;
+    if (row.step) expected.emplace_back(SetMemlock{*row.step, kNoCapability});
+    EXPECT_TRUE(live->steps == expected);
+    EXPECT_EQ(live->warnings, row.warnings);
+  }
+}
+
+}  // namespace
+}  // namespace hook

@@ -1,0 +1,96 @@
+#include "hook/options.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+
+namespace {
+
+using hook::Command;
+using hook::Options;
+
+fabric::Result<Options> parse(std::vector<std::string> arguments) {
+  std::vector<char*> pointers;
+  for (std::string& argument : arguments)
+    pointers.push_back(argument.data());
+  return hook::parse_options(pointers);
+}
+
+TEST(HookOptions, CommandsAndTheirOlderNames) {
+  struct Row {
+    const char* text;
+    Command command;
+  };
+  for (const Row& row : std::vector<Row>{{"createRuntime", Command::kCreateRuntime},
+                                         {"prestart", Command::kCreateRuntime},
+                                         {"poststop", Command::kPoststop},
+                                         {"precreate", Command::kPrecreate},
+                                         {"devices", Command::kDevices},
+                                         {"recover", Command::kRecover},
+                                         {"check-config", Command::kCheckConfig},
+                                         {"--version", Command::kVersion},
+                                         {"--help", Command::kHelp}}) {
+    SCOPED_TRACE(row.text);
+    const auto options = parse({row.text});
+    ASSERT_TRUE(options) << options.error().message;
+    EXPECT_EQ(options->command, row.command);
+  }
+}
+
+TEST(HookOptions, ValuesBothWays) {
+  const auto options = parse({"plan", "--bundle=/b", "--engine", "crio", "--config", "/c.json", "--snapshot=s.json",
+                              "--root", "/r", "--ledger=/l", "--json"});
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->bundle, "/b");
+  EXPECT_EQ(options->engine, hook::Engine::kCrio);
+  EXPECT_EQ(options->config.file, "/c.json");
+  EXPECT_TRUE(options->config.file_must_exist);
+  EXPECT_EQ(options->config.drop_ins, "");
+  EXPECT_EQ(options->snapshot, "s.json");
+  EXPECT_EQ(options->root, "/r");
+  EXPECT_EQ(options->ledger, "/l");
+  EXPECT_TRUE(options->json);
+}
+
+TEST(HookOptions, Defaults) {
+  const auto options = parse({"createRuntime"});
+  ASSERT_TRUE(options);
+  EXPECT_EQ(options->engine, hook::Engine::kPodman) << "annotations only narrow unless the entry says whose they are";
+  EXPECT_EQ(parse({"plan", "--bundle", "b"})->engine, hook::Engine::kRunc);
+  EXPECT_EQ(options->config.file, "/etc/rdma-init/config.json");
+  EXPECT_EQ(options->ledger, "/run/rdma-hook");
+  EXPECT_FALSE(options->snapshot);
+}
+
+TEST(HookOptions, ErrorsNameWhatIsWrong) {
+  struct Row {
+    std::vector<std::string> arguments;
+    int code;
+    const char* message;
+  };
+  const std::vector<Row> rows = {
+      {{}, EINVAL, "no command"},
+      {{"create"}, EINVAL, "unknown command `create`"},
+      {{"plan"}, EINVAL, "plan needs --bundle DIR"},
+      {{"devices", "--bundle"}, EINVAL, "`--bundle` needs a value"},
+      {{"devices", "x"}, EINVAL, "unexpected argument `x`"},
+      {{"devices", "--what=1"}, EINVAL, "unknown option `--what`"},
+      {{"devices", "--engine", "lxc"}, EINVAL, "--engine `lxc`: expected runc, docker, podman, crio or containerd"},
+      {{"createContainer"},
+       ENOTSUP,
+       "`createContainer` is too late, or inside the container: devices cannot be given there"},
+      {{"startContainer"},
+       ENOTSUP,
+       "`startContainer` is too late, or inside the container: devices cannot be given there"},
+      {{"poststart"}, ENOTSUP, "`poststart` is too late, or inside the container: devices cannot be given there"},
+  };
+  for (const Row& row : rows) {
+    const auto options = parse(row.arguments);
+    ASSERT_FALSE(options) << row.message;
+    EXPECT_EQ(options.error().message, row.message);
+    EXPECT_EQ(options.error().code, row.code);
+    EXPECT_FALSE(options.error().hint.empty());
+  }
+}
+
+}  // namespace

@@ -1,0 +1,497 @@
+// What a container asks for, whose word it is, and what is refused.
+#include "hook/request/request.hpp"
+
+#include <gtest/gtest.h>
+
+#include "hook/request/request_parsers.hpp"
+
+namespace hook {
+namespace {
+
+using Annotations = std::map<std::string, std::string>;
+
+constexpr const char* kOwnDevices = "rdma-init.io/devices";
+constexpr const char* kVolcengine = "k8s.volcengine.com/pod-networks";
+constexpr const char* kSpiderpool = "cni.spidernet.io/rdma-resource-inject";
+constexpr const char* kTwoNics =
+    R"([{"cniConf":{"name":"rdma"}},{"cniConf":{"name":"other"}},{"cniConf":{"name":"rdma"}}])";
+
+// "none", "all", "4", or the list; what narrows it behind "&"; "given" when the given nodes are the grant.
+std::string shown(const Wish& wish) {
+  switch (wish.kind) {
+    case Wish::Kind::kNone:
+      return "none";
+    case Wish::Kind::kAll:
+      return "all";
+    case Wish::Kind::kCount:
+      return std::to_string(wish.count);
+    case Wish::Kind::kList:
+      return wish.selectors.text;
+  }
+  return "?";
+}
+
+std::string shown(const Asked& asked) {
+  if (!asked.request) return asked.warnings.empty() ? "nothing" : "unheard";
+  const Request& request = *asked.request;
+  std::string text = request.given_is_the_grant ? "given" : shown(request.wish);
+  for (const Wish& by : request.narrowed_by)
+    text += " & " + shown(by);
+  if (request.mode) text += " mode " + std::string(to_string(*request.mode));
+  if (request.network) text += " network " + *request.network;
+  if (!asked.warnings.empty()) text += " !";
+  return text;
+}
+
+struct Row {
+  const char* name;
+  Engine engine = Engine::kRunc;
+  Annotations annotations;
+  std::vector<std::string> env;
+  unsigned given = 0;  // uverbs nodes
+  std::string pod_namespace;
+  std::vector<std::string> may_request;
+  const char* expected;  // shown(), or the error
+};
+
+ContainerSpec spec_of(const Row& row) {
+  ContainerSpec spec;
+  spec.annotations = row.annotations;
+  spec.annotations["io.kubernetes.cri.sandbox-namespace"] = row.pod_namespace;
+  spec.annotations["io.kubernetes.pod.namespace"] = row.pod_namespace;
+  spec.annotations["io.kubernetes.cri.container-name"] = "trainer";
+  spec.env = row.env;
+  for (unsigned i = 0; i < row.given; ++i)
+    spec.devices.push_back({fmt::format("/dev/infiniband/uverbs{}", i), 'c', 231, 192 + i});
+  return spec;
+}
+
+void check(const std::vector<Row>& rows, Config config = {}) {
+  for (const Row& row : rows) {
+    config.annotations_may_request = row.may_request;
+    const auto asked = parse_request(spec_of(row), config, row.engine);
+    EXPECT_EQ(asked ? shown(*asked) : asked.error().message, row.expected) << row.name;
+  }
+}
+
+TEST(Request, whoseWordItIs) {
+  const Annotations two = {{kOwnDevices, "2"}};
+  check({
+      {"runc: the operator's", Engine::kRunc, two, {}, 0, "", {}, "2"},
+      {"docker: the operator's", Engine::kDocker, two, {}, 0, "", {}, "2"},
+      {"podman: an image's", Engine::kPodman, two, {}, 0, "", {}, "unheard"},
+      {"podman: not by a namespace's glob", Engine::kPodman, two, {}, 0, "train-1", {"train-*"}, "unheard"},
+      {"podman: opened for all", Engine::kPodman, two, {}, 0, "", {"*"}, "2"},
+      {"containerd: a pod's author", Engine::kContainerd, two, {}, 0, "team-b", {"team-a"}, "unheard"},
+      {"containerd: a namespace that may", Engine::kContainerd, two, {}, 0, "train-7", {"team-a", "train-*"}, "2"},
+      {"crio: a namespace that may", Engine::kCrio, two, {}, 0, "team-a", {"team-a"}, "2"},
+      {"untrusted, nodes given: narrows them", Engine::kContainerd, two, {}, 4, "x", {}, "given & 2"},
+      {"untrusted none, nodes given", Engine::kContainerd, {{kOwnDevices, "none"}}, {}, 4, "x", {}, "given & none"},
+      {"untrusted all, nodes given", Engine::kContainerd, {{kOwnDevices, "all"}}, {}, 4, "x", {}, "given"},
+      {"trusted, nodes given: the wish stands", Engine::kRunc, two, {}, 4, "", {}, "2"},
+      {"trusted none is explicit", Engine::kRunc, {{kOwnDevices, "none"}}, {}, 4, "", {}, "none"},
+      {"untrusted mode and network change nothing",
+       Engine::kPodman,
+       {{"rdma-init.io/mode", "exclusive"}, {"rdma-init.io/network", "n"}},
+       {},
+       1,
+       "",
+       {},
+       "given !"},
+  });
+  const auto asked =
+      parse_request(spec_of({"", Engine::kContainerd, two, {}, 0, "team-b", {}, ""}), {}, Engine::kContainerd);
+  ASSERT_TRUE(asked);
+  EXPECT_EQ(asked->warnings, std::vector<std::string>{
+                                 "annotation rdma-init.io/devices is not heard: with containerd in namespace `team-b` "
+                                 "it may not ask for HCAs; \"annotations_may_request\" in config.json says who may"});
+}
+
+TEST(Request, orderOfThoseWhoAsk) {
+  const Annotations all_three = {{kOwnDevices, "mlx5_1"}, {kVolcengine, kTwoNics}, {kSpiderpool, "n"}};
+  const Annotations last_two = {{kVolcengine, kTwoNics}, {kSpiderpool, "n"}};
+  check({
+      {"own first", Engine::kRunc, all_three, {}, 0, "", {}, "mlx5_1"},
+      {"volcengine next", Engine::kRunc, last_two, {}, 0, "", {}, "2"},
+      {"spiderpool next", Engine::kRunc, {{kSpiderpool, "n"}}, {}, 0, "", {}, "all !"},
+      {"given nodes", Engine::kContainerd, {}, {}, 2, "", {}, "given"},
+      {"nothing", Engine::kRunc, {}, {}, 0, "", {}, "nothing"},
+      {"mode alone asks nothing", Engine::kRunc, {{"rdma-init.io/mode", "shared"}}, {}, 0, "", {}, "nothing"},
+      {"mode of the given", Engine::kRunc, {{"rdma-init.io/mode", "shared"}}, {}, 1, "", {}, "given mode shared"},
+      {"own none beats the others",
+       Engine::kRunc,
+       {{kOwnDevices, "none"}, {kVolcengine, kTwoNics}},
+       {},
+       0,
+       "",
+       {},
+       "nothing"},
+      {"a key for this container",
+       Engine::kContainerd,
+       {{kOwnDevices, "8"}, {"rdma-init.io/devices.trainer", "2"}},
+       {},
+       0,
+       "a",
+       {"a"},
+       "2"},
+      {"a key for another container",
+       Engine::kContainerd,
+       {{kOwnDevices, "8"}, {"rdma-init.io/devices.other", "2"}},
+       {},
+       0,
+       "a",
+       {"a"},
+       "8"},
+      {"runc has no container names",
+       Engine::kRunc,
+       {{kOwnDevices, "8"}, {"rdma-init.io/devices.trainer", "2"}},
+       {},
+       0,
+       "",
+       {},
+       "8"},
+      {"an unknown key is said", Engine::kRunc, {{"rdma-init.io/device", "8"}}, {}, 0, "", {}, "unheard"},
+  });
+  Config config;
+  config.default_devices = "1";
+  check(
+      {
+          {"default", Engine::kPodman, {}, {}, 0, "", {}, "1"},
+          {"default, narrowed", Engine::kPodman, {{kOwnDevices, "mlx5_0"}}, {}, 0, "", {}, "1 & mlx5_0"},
+          {"default, refused", Engine::kPodman, {{kOwnDevices, "none"}}, {}, 0, "", {}, "nothing"},
+          {"given before default", Engine::kPodman, {}, {}, 1, "", {}, "given"},
+      },
+      config);
+  config.default_devices.reset();
+  config.trusted_annotations = {"k8s.volcengine.com"};
+  check({{"own are not read", Engine::kRunc, all_three, {}, 0, "", {}, "2"}}, config);
+}
+
+TEST(Request, aSandboxAsksNothing) {
+  ContainerSpec spec;
+  spec.annotations = {{kOwnDevices, "all"}, {"io.kubernetes.cri.container-type", "sandbox"}};
+  Config config;
+  config.annotations_may_request = {"*"};
+  EXPECT_EQ(shown(*parse_request(spec, config, Engine::kContainerd)), "nothing");
+  // Under Podman an image could have written that: it does not hide the container.
+  EXPECT_EQ(shown(*parse_request(spec, config, Engine::kPodman)), "all");
+}
+
+TEST(Request, variables) {
+  const std::vector<std::string> all = {"MELLANOX_VISIBLE_DEVICES=all"};
+  const std::vector<std::string> first = {"MELLANOX_VISIBLE_DEVICES=all", "RDMA_VISIBLE_DEVICES=0"};
+  const std::vector<std::string> bad = {"MELLANOX_VISIBLE_DEVICES=mlx5_0"};
+  const Annotations two = {{kOwnDevices, "2"}};
+  check({
+      {"an image's alone: silence", Engine::kRunc, {}, all, 0, "", {}, "nothing"},
+      {"an image's nonsense alone: silence", Engine::kRunc, {}, bad, 0, "", {}, "nothing"},
+      {"all narrows nothing", Engine::kRunc, two, all, 0, "", {}, "2"},
+      {"RDMA_ before MELLANOX_", Engine::kRunc, two, first, 0, "", {}, "2 & 0"},
+      {"empty is not set",
+       Engine::kRunc,
+       two,
+       {"RDMA_VISIBLE_DEVICES=", "MELLANOX_VISIBLE_DEVICES=1"},
+       0,
+       "",
+       {},
+       "2 & 1"},
+      {"none", Engine::kRunc, two, {"RDMA_VISIBLE_DEVICES=none"}, 0, "", {}, "nothing"},
+      {"void", Engine::kPodman, {}, {"RDMA_VISIBLE_DEVICES=void"}, 2, "", {}, "given & none"},
+      {"narrows the given", Engine::kPodman, {}, {"RDMA_VISIBLE_DEVICES=0,1"}, 2, "", {}, "given & 0,1"},
+      {"a name", Engine::kRunc, two, bad, 0, "", {}, "variable MELLANOX_VISIBLE_DEVICES: `mlx5_0` is no index"},
+      {"a hole",
+       Engine::kRunc,
+       two,
+       {"RDMA_VISIBLE_DEVICES=0,,1"},
+       0,
+       "",
+       {},
+       "variable RDMA_VISIBLE_DEVICES: `` is no index"},
+      {"negative",
+       Engine::kRunc,
+       two,
+       {"RDMA_VISIBLE_DEVICES=-1"},
+       0,
+       "",
+       {},
+       "variable RDMA_VISIBLE_DEVICES: `-1` is no index"},
+  });
+  Config config;
+  config.env_may_request = true;
+  check(
+      {
+          {"may ask", Engine::kPodman, {}, {"RDMA_VISIBLE_DEVICES=0,2"}, 0, "", {}, "0,2"},
+          {"may ask for all", Engine::kPodman, {}, all, 0, "", {}, "all"},
+          {"asks for none", Engine::kPodman, {}, {"RDMA_VISIBLE_DEVICES=none"}, 0, "", {}, "nothing"},
+          {"is not set", Engine::kPodman, {}, {}, 0, "", {}, "nothing"},
+      },
+      config);
+}
+
+TEST(Request, volcengine) {
+  check({
+      {"other names are not ours",
+       Engine::kRunc,
+       {{kVolcengine, R"([{"cniConf":{"name":"eni"}}])"}},
+       {},
+       0,
+       "",
+       {},
+       "nothing"},
+      {"odd entries are not ours",
+       Engine::kRunc,
+       {{kVolcengine, R"([{}, {"cniConf": 1}, {"cniConf":{"name":2}}])"}},
+       {},
+       0,
+       "",
+       {},
+       "nothing"},
+      {"matches the given nodes", Engine::kContainerd, {{kVolcengine, kTwoNics}}, {}, 2, "", {}, "given"},
+      {"matches, and may ask: still the given",
+       Engine::kContainerd,
+       {{kVolcengine, kTwoNics}},
+       {},
+       2,
+       "a",
+       {"a"},
+       "given"},
+      {"contradicts the given nodes",
+       Engine::kContainerd,
+       {{kVolcengine, kTwoNics}},
+       {},
+       3,
+       "",
+       {},
+       "annotation k8s.volcengine.com/pod-networks: names 2 NICs, but the container has 3 uverbs nodes"},
+      {"no list",
+       Engine::kRunc,
+       {{kVolcengine, "{}"}},
+       {},
+       0,
+       "",
+       {},
+       "annotation k8s.volcengine.com/pod-networks: expected a list"},
+      {"no objects",
+       Engine::kRunc,
+       {{kVolcengine, "[1]"}},
+       {},
+       0,
+       "",
+       {},
+       "annotation k8s.volcengine.com/pod-networks: expected objects in the list"},
+      {"nobody may ask by it", Engine::kPodman, {{kVolcengine, kTwoNics}}, {}, 0, "", {}, "unheard"},
+  });
+  ContainerSpec broken;
+  broken.annotations[kVolcengine] = R"([{"cniConf")";
+  const auto asked = parse_request(broken, {}, Engine::kRunc);
+  ASSERT_FALSE(asked);
+  EXPECT_TRUE(asked.error().message.starts_with("annotation k8s.volcengine.com/pod-networks: no JSON that can be read"))
+      << asked.error().message;
+  Config config;
+  config.networks = {{"fabric", {"fabric", Mode::kShared, "macvlan", {}}}, {"storage", {"storage", {}, "macvlan", {}}}};
+  check(
+      {
+          {"a configured network",
+           Engine::kRunc,
+           {{kVolcengine, R"([{"cniConf":{"name":"fabric"}}])"}},
+           {},
+           0,
+           "",
+           {},
+           "1 network fabric"},
+          {"\"rdma\" is none of these", Engine::kRunc, {{kVolcengine, kTwoNics}}, {}, 0, "", {}, "nothing"},
+          {"two networks",
+           Engine::kRunc,
+           {{kVolcengine, R"([{"cniConf":{"name":"fabric"}},{"cniConf":{"name":"storage"}}])"}},
+           {},
+           0,
+           "",
+           {},
+           "annotation k8s.volcengine.com/pod-networks: names the networks `fabric` and `storage`, a container gets "
+           "one"},
+      },
+      config);
+}
+
+TEST(Request, networks) {
+  Config config;
+  config.networks["fabric"] = {"fabric", std::nullopt, "macvlan", std::nullopt};
+  config.namespaces_exclude = {"kube-*"};
+  check(
+      {
+          {"spiderpool", Engine::kRunc, {{kSpiderpool, "fabric"}}, {}, 0, "", {}, "all network fabric"},
+          {"the other key",
+           Engine::kRunc,
+           {{"cni.spidernet.io/network-resource-inject", "fabric"}},
+           {},
+           0,
+           "",
+           {},
+           "all network fabric"},
+          {"with nodes given",
+           Engine::kContainerd,
+           {{kSpiderpool, "fabric"}},
+           {},
+           2,
+           "a",
+           {"a"},
+           "given network fabric"},
+          {"untrusted, with nodes given", Engine::kContainerd, {{kSpiderpool, "fabric"}}, {}, 2, "a", {}, "given !"},
+          {"unknown network",
+           Engine::kRunc,
+           {{kSpiderpool, "x"}},
+           {},
+           0,
+           "",
+           {},
+           "annotation cni.spidernet.io/rdma-resource-inject: there is no network `x`"},
+          {"excluded namespace",
+           Engine::kContainerd,
+           {{kSpiderpool, "fabric"}},
+           {},
+           0,
+           "kube-system",
+           {"*"},
+           "nothing"},
+          {"own network alone",
+           Engine::kRunc,
+           {{"rdma-init.io/network", "fabric"}},
+           {},
+           0,
+           "",
+           {},
+           "all network fabric"},
+          {"own unknown network",
+           Engine::kRunc,
+           {{"rdma-init.io/network", "x"}},
+           {},
+           0,
+           "",
+           {},
+           "annotation rdma-init.io/network: there is no network `x`"},
+          {"own network, spiderpool's wish",
+           Engine::kRunc,
+           {{"rdma-init.io/mode", "exclusive"}, {kSpiderpool, "fabric"}},
+           {},
+           0,
+           "",
+           {},
+           "all mode exclusive network fabric"},
+      },
+      config);
+  config.namespaces_include = {"team-a"};
+  check(
+      {
+          {"included", Engine::kContainerd, {{kSpiderpool, "fabric"}}, {}, 0, "team-a", {"*"}, "all network fabric"},
+          {"not included", Engine::kContainerd, {{kSpiderpool, "fabric"}}, {}, 0, "team-b", {"*"}, "nothing"},
+      },
+      config);
+}
+
+TEST(Request, refusals) {
+  const std::string long_value(kMaxValueBytes + 1, 'x');
+  std::string long_list = "a";
+  for (std::size_t i = 0; i < kMaxListEntries; ++i)
+    long_list += ",a";
+  check({
+      {"mode",
+       Engine::kRunc,
+       {{kOwnDevices, "1"}, {"rdma-init.io/mode", "own"}},
+       {},
+       0,
+       "",
+       {},
+       "annotation rdma-init.io/mode: `own` is no mode"},
+      {"empty", Engine::kRunc, {{kOwnDevices, " "}}, {}, 0, "", {}, "annotation rdma-init.io/devices: it is empty"},
+      {"zero",
+       Engine::kRunc,
+       {{kOwnDevices, "0"}},
+       {},
+       0,
+       "",
+       {},
+       "annotation rdma-init.io/devices: `0`: expected a count from 1 to 1024"},
+      {"too many",
+       Engine::kRunc,
+       {{kOwnDevices, "1025"}},
+       {},
+       0,
+       "",
+       {},
+       "annotation rdma-init.io/devices: `1025`: expected a count from 1 to 1024"},
+      {"selector",
+       Engine::kPodman,
+       {{kOwnDevices, "rail:x"}},
+       {},
+       0,
+       "",
+       {},
+       "annotation rdma-init.io/devices: `rail:x`: expected a number from 0"},
+      {"long value",
+       Engine::kPodman,
+       {{kOwnDevices, long_value}},
+       {},
+       0,
+       "",
+       {},
+       "annotation rdma-init.io/devices: 65537 bytes, at most 65536 are read"},
+      {"long list",
+       Engine::kPodman,
+       {{kOwnDevices, long_list}},
+       {},
+       0,
+       "",
+       {},
+       "annotation rdma-init.io/devices: a list of 4097 entries, at most 4096 are read"},
+      {"long PCIDEVICE",
+       Engine::kPodman,
+       {},
+       {"PCIDEVICE_X=" + long_value},
+       1,
+       "",
+       {},
+       "variable PCIDEVICE_X: 65537 bytes, at most 65536 are read"},
+  });
+}
+
+TEST(Request, nodesAndOrder) {
+  ContainerSpec spec;
+  spec.devices = {{"/dev/infiniband/uverbs1", 'c', 231, 193}, {"/dev/infiniband/uverbs1", 'c', 231, 193},
+                  {"/dev/infiniband/uverbs2", 'b', 231, 194}, {"/dev/infiniband/uverbs", 'c', 1, 1},
+                  {"/dev/infiniband/uverbs1x", 'c', 1, 1},    {"/dev/infiniband/uverbs11111111111", 'c', 1, 1},
+                  {"/dev/infiniband/rdma_cm", 'c', 10, 58},   {"/dev/nvidia3", 'c', 195, 3},
+                  {"/dev/nvidiactl", 'c', 195, 255},          {"/dev/dri/renderD128", 'c', 226, 128}};
+  spec.env = {"PCIDEVICE_A=0000:1a:00.0, 0000:2a:00.0", "PCIDEVICE_A_INFO={}", "NVIDIA_VISIBLE_DEVICES=0"};
+  const auto asked = parse_request(spec, {}, Engine::kContainerd);
+  ASSERT_TRUE(asked && asked->request);
+  EXPECT_EQ(asked->request->given, (std::vector<SpecDevice>{{"/dev/infiniband/uverbs1", 'c', 231, 193}}));
+  EXPECT_EQ(asked->request->gpu_nodes, (std::vector<std::string>{"/dev/nvidia3", "/dev/dri/renderD128"}));
+  EXPECT_EQ(asked->request->order, (std::vector<std::string>{"0000:1a:00.0", "0000:2a:00.0"}));
+  EXPECT_FALSE(asked->request->gpu_hint) << "an image can set it";
+  Config config;
+  config.env_may_request = true;
+  EXPECT_EQ(parse_request(spec, config, Engine::kContainerd)->request->gpu_hint, "0");
+}
+
+TEST(Request, namesThatBoundWhatHasToBeRead) {
+  struct Names {
+    const char* wish;
+    std::optional<std::vector<std::string>> expected;
+  };
+  const Names rows[] = {{"mlx5_1,mlx5_0,mlx5_1:1", std::vector<std::string>{"mlx5_0", "mlx5_1"}},
+                        {"mlx5_*", std::nullopt},
+                        {"^mlx5_0", std::nullopt},
+                        {"mlx5_0,rail:1", std::nullopt},
+                        {"all", std::nullopt},
+                        {"2", std::nullopt}};
+  for (const Names& row : rows) {
+    Request request;
+    request.wish = *parse_wish(row.wish, "test");
+    EXPECT_EQ(named_hcas(request), row.expected) << row.wish;
+    request.narrowed_by.push_back(*parse_wish("index:0", "test"));
+    EXPECT_EQ(named_hcas(request), std::nullopt) << row.wish;
+  }
+}
+
+}  // namespace
+}  // namespace hook
