@@ -1,0 +1,262 @@
+"""Bundles and what runs them: runc, crun, and a stand-in for a container that a runtime has just made."""
+import json
+import os
+import shutil
+import stat
+import subprocess
+
+import harness
+from harness import BUSYBOX, CGROUPS, GROUP, HERE, must, read, run, wait_for, write
+
+APPLETS = ("sh", "ls", "cat", "stat", "mknod", "sleep", "id", "true", "grep")
+CAPABILITIES = ["CAP_MKNOD", "CAP_CHOWN", "CAP_DAC_OVERRIDE"]
+HOST_ROOT = 100000  # what a container's root is on the node, with a user namespace
+DENY_ALL = {"allow": False, "access": "rwm"}
+
+
+def make_rootfs(directory):
+    for name in ("bin", "dev", "proc", "sys", "tmp", "etc"):
+        os.makedirs(f"{directory}/{name}")
+    shutil.copy(BUSYBOX, directory + "/bin/busybox")
+    for name in APPLETS:
+        os.symlink("busybox", f"{directory}/bin/{name}")
+    shutil.copy(HERE + "/probe", directory + "/probe")
+    os.chmod(directory + "/probe", 0o755)
+    return directory
+
+
+class Bundle:
+    """A directory with config.json and rootfs/. `config` may be changed until write()."""
+
+    def __init__(self, case, name="container", *, asks=None, engine="runc", stages=("createRuntime", "poststop"),
+                 annotations=(), netns=True, userns=False, dev=True, sys=True, readonly=False, args=("/probe",), env=(),
+                 devices=(), rlimits=None, uid=0):
+        self.case = case
+        self.id = name
+        self.directory = f"{case.work}/{name}"
+        self.rootfs = make_rootfs(self.directory + "/rootfs")
+        annotations = dict(annotations)
+        if asks is not None:
+            annotations["rdma-init.io/devices"] = asks
+        namespaces = [{"type": kind} for kind in ("pid", "ipc", "uts", "mount")]
+        if netns:
+            namespaces.append({"type": "network", **({"path": netns} if isinstance(netns, str) else {})})
+        mounts = [{"destination": "/proc", "type": "proc", "source": "proc"}]
+        if dev:
+            mounts.append({"destination": "/dev", "type": "tmpfs", "source": "tmpfs",
+                           "options": ["nosuid", "mode=755"]})
+        if sys:
+            mounts.append({"destination": "/sys", "type": "bind", "source": case.node.tree + "/sys",
+                           "options": ["rbind", "ro", "nosuid", "nodev", "noexec"]})
+        self.config = {
+            "ociVersion": "1.0.2",
+            "root": {"path": "rootfs", "readonly": readonly},
+            "process": {"args": list(args), "env": ["PATH=/bin", *env], "cwd": "/", "user": {"uid": uid, "gid": uid},
+                        "capabilities": {kind: list(CAPABILITIES) for kind in ("bounding", "effective", "permitted")}},
+            "mounts": mounts,
+            "annotations": annotations,
+            "hooks": {},
+            "linux": {"namespaces": namespaces, "cgroupsPath": f"/{GROUP}/{os.path.basename(case.work)}-{name}",
+                      "devices": list(devices), "resources": {"devices": [dict(DENY_ALL)]}}}
+        for stage in stages:
+            self.config["hooks"][stage] = [case.entry(stage, engine)]
+        if rlimits:
+            self.config["process"]["rlimits"] = rlimits
+        if userns:
+            namespaces.append({"type": "user"})
+            ids = [{"containerID": 0, "hostID": HOST_ROOT, "size": 65536}]
+            self.config["linux"].update(uidMappings=ids, gidMappings=ids)
+        self.write()
+
+    def write(self):
+        write(self.directory + "/config.json", json.dumps(self.config))
+        return self
+
+    def cgroup(self):
+        return CGROUPS + "/devices" + self.config["linux"]["cgroupsPath"]
+
+    def remove_rootfs(self):
+        shutil.rmtree(self.rootfs)
+        os.makedirs(self.rootfs)
+
+
+class Report:
+    """What /probe saw in a container."""
+
+    def __init__(self, text):
+        self.nodes = {}  # path -> (type, major, minor, mode, owner, what open gave)
+        self.other = None  # what opening a node gave that nobody granted
+        self.views = {}  # directory of /sys/class -> names
+        self.facts = {}
+        for line in text.splitlines():
+            kind, _, rest = line.partition("|")
+            fields = rest.split("|")
+            if kind == "node":
+                path, file_type, major, minor, mode, owner, opened = fields
+                letter = {"character special file": "c", "block special file": "b"}.get(file_type, file_type)
+                self.nodes[path] = (letter, int(major, 16), int(minor, 16), mode, owner, opened)
+            elif kind == "view":
+                self.views[fields[0]] = fields[1].split()
+            elif kind == "other":
+                self.other = fields[0]
+            elif kind == "memlock":
+                self.facts["soft memlock"], self.facts["hard memlock"] = rest.split()[3:5]  # bytes
+            elif kind == "fact":
+                self.facts[fields[0]] = fields[1]
+
+
+class Runtime:
+    """runc or crun. Hybrid control groups, v1 with an empty v2 hierarchy beside, are refused by crun 1.8 unless it does
+    not see the v2 one."""
+    HIDE_V2 = ["unshare", "--mount", "--propagation", "private", "sh", "-c",
+               f"! mountpoint -q {CGROUPS}/unified || umount {CGROUPS}/unified; exec \"$@\"", "-"]
+
+    def __init__(self, case, name):
+        self.case = case
+        self.name = name
+        self.program = shutil.which(name)
+        if not self.program:
+            case.skipTest(f"no {name} (Debian package {name})")
+        self.prefix = [] if name == "runc" else list(self.HIDE_V2)
+        self.root = f"{case.work}/{name}"
+        case.addCleanup(self.delete_all)
+
+    def command(self, *arguments):
+        options = ["--root", self.root] + (["--cgroup-manager=cgroupfs"] if self.name == "crun" else [])
+        return [*self.prefix, self.program, *options, *arguments]
+
+    def call(self, *arguments, **settings):
+        return run(self.command(*arguments), **settings)
+
+    def run(self, bundle, **settings):
+        return self.call("run", "--bundle", bundle.directory, bundle.id, **settings)
+
+    def report(self, bundle, **settings):
+        """Runs a container whose program is /probe, and returns what that saw."""
+        done = self.run(bundle, **settings)
+        self.case.assertEqual(done.returncode, 0, done.stderr)
+        return Report(done.stdout)
+
+    def create(self, bundle, **settings):
+        return self.call("create", "--bundle", bundle.directory, bundle.id, **settings)
+
+    def version(self):
+        return self.call("--version").stdout
+
+    def state(self, bundle):
+        done = self.call("state", bundle.id)
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def exists(self, bundle):
+        return self.state(bundle) is not None
+
+    def kill(self, bundle):
+        """SIGKILL to the container's init, and nothing of the runtime: as the kernel's OOM killer would."""
+        pid = self.state(bundle)["pid"]
+        os.kill(pid, 9)
+        wait_for(lambda: not os.path.exists(f"/proc/{pid}"), f"end of process {pid}")
+
+    def delete(self, bundle):
+        return self.call("delete", "--force", bundle.id)
+
+    def delete_all(self):
+        if os.path.isdir(self.root):
+            for name in os.listdir(self.root):
+                self.call("delete", "--force", name)
+
+
+class FakeContainer:
+    """What a hook finds at createRuntime: a process in a mount namespace where the bundle's rootfs is mounted onto
+    itself, with the container's mounts below, and the node's file tree around it. A runtime may refuse a hostile bundle
+    before its hooks run; this stand-in leaves it to the hook. It ends with its standard input."""
+    SCRIPT = ('set -e; mount --bind "$1" "$1"; mount -t tmpfs tmpfs "$1/proc"; '
+              '[ "$2" = none ] || mount -t tmpfs -o mode=755 tmpfs "$1/dev"; '
+              '[ -z "$3" ] || mount --bind -o ro "$3" "$1/sys"; '
+              '[ "$4" = before ] || { cd "$1"; mkdir .old; pivot_root . .old; '
+              'busybox umount -l .old; busybox rmdir .old; }; '
+              'echo made; exec cat')
+
+    def __init__(self, bundle, pivoted=False):
+        self.bundle = bundle
+        self.group = bundle.cgroup()
+        self.root = "" if pivoted else bundle.rootfs
+        destinations = [mount["destination"] for mount in bundle.config["mounts"]]
+        self.process = subprocess.Popen(
+            ["unshare", "--mount", "--propagation", "private", "sh", "-c", self.SCRIPT, "-", bundle.rootfs,
+             "tmpfs" if "/dev" in destinations else "none",
+             bundle.case.node.tree + "/sys" if "/sys" in destinations else "", "pivoted" if pivoted else "before"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        bundle.case.addCleanup(self.end)
+        bundle.case.assertEqual(self.process.stdout.readline(), b"made\n")
+        self.join_group()
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def join_group(self):
+        os.makedirs(self.group, exist_ok=True)
+        for file, rule in (("devices.deny", "a"), ("devices.allow", "c *:* m"), ("devices.allow", "c 1:3 rwm"),
+                           ("cgroup.procs", str(self.pid))):
+            write_cgroup(f"{self.group}/{file}", rule)
+
+    def state(self, **changes):
+        state = {"ociVersion": "1.0.2-dev", "id": self.bundle.id, "status": "creating", "pid": self.pid,
+                 "bundle": self.bundle.directory}
+        return {**state, **changes}
+
+    def rules(self):
+        return set(read(self.group + "/devices.list").split("\n")) - {""}
+
+    def nodes(self):
+        """Name -> (type, major, minor, mode) of /dev/infiniband as this container sees it."""
+        directory = f"/proc/{self.pid}/root{self.root}/dev/infiniband"
+        found = {}
+        for name in os.listdir(directory) if os.path.isdir(directory) else ():
+            status = os.lstat(f"{directory}/{name}")
+            letter = {stat.S_IFCHR: "c", stat.S_IFBLK: "b"}.get(stat.S_IFMT(status.st_mode), "-")
+            found[name] = (letter, os.major(status.st_rdev), os.minor(status.st_rdev), oct(status.st_mode & 0o777))
+        return found
+
+    def mounts(self):
+        return [line.split()[4] for line in read(f"/proc/{self.pid}/mountinfo").splitlines()]
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+        try:
+            os.rmdir(self.group)
+        except OSError:
+            pass  # another one of this bundle is in it; all groups go at the end
+
+
+def write_cgroup(path, text):
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)
+
+
+def stopped(bundle):
+    """The state at poststop."""
+    return {"ociVersion": "1.0.2-dev", "id": bundle.id, "status": "stopped", "bundle": bundle.directory}
+
+
+class Pod:
+    """A network namespace that containers join by path."""
+
+    def __init__(self, case, name="pod"):
+        self.path = f"{case.work}/netns-{name}"
+        write(self.path, "")
+        must(["unshare", f"--net={self.path}", "true"])
+        self.case = case
+        self.is_there = True
+        case.mounts = case.mounted()
+        case.addCleanup(self.remove)
+
+    def remove(self):
+        if self.is_there:
+            must(["umount", self.path])
+            os.unlink(self.path)
+            self.is_there = False
+            self.case.mounts = self.case.mounted()

@@ -1,0 +1,277 @@
+"""What the container tests share: a machine of their own, a node, containers, and what the hook leaves behind.
+
+The tests run in a PID namespace, so that every process of theirs ends with them, and in a mount namespace with their
+own /run, /dev and /etc, so that not even a hook that writes to the wrong place touches the machine. What cannot be
+hidden are control groups: all of ours are below one, which is removed at the end.
+
+Nothing waits for a time: a wait is for a condition, and its deadline is for failures.
+"""
+import json
+import os
+import random
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from node import Node, differences, walk
+
+PROGRAM = os.environ.get("TESTED_HOOK", "")
+BUSYBOX = shutil.which("busybox") or ""
+HERE = os.path.dirname(os.path.abspath(__file__))
+GROUP = os.environ.get("RDMA_HOOK_TEST_GROUP", "")  # of the control groups; set for the inner process only
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+DEADLINE = 60
+SKIP = 77
+MEMLOCK = 8 << 20  # what an unprivileged hard limit usually allows
+CGROUPS = "/sys/fs/cgroup"
+SEED = int(os.environ.get("RDMA_HOOK_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
+
+
+def run(argv, **settings):
+    """Runs to the end; output as text. The outputs are files: a grandchild that keeps a pipe open must not hang us.
+    So is the input: crun gives its standard streams to the container's user, and /dev/null is watched."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as empty:
+        if "input" not in settings:
+            settings.setdefault("stdin", empty)
+        settings.setdefault("env", {"PATH": PATH, "LANG": "C"})
+        done = subprocess.run(argv, stdout=out, stderr=err, timeout=DEADLINE, check=False, **settings)
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read().decode(errors="replace"))
+    return subprocess.CompletedProcess(argv, done.returncode, *texts)
+
+
+def must(argv, **settings):
+    done = run(argv, **settings)
+    if done.returncode != 0:
+        raise AssertionError(f"{argv}: exit code {done.returncode}: {done.stderr}{done.stdout}")
+    return done.stdout
+
+
+LIMITS = {"files": "nofile", "address_space": "as", "file_size": "fsize", "processes": "nproc", "stack": "stack",
+          "locks": "locks", "memlock": "memlock"}
+
+
+def limited(**limits):
+    """What to put before a command so that it has these resource limits, soft and hard."""
+    return ["prlimit", *(f"--{LIMITS[name]}={value}:{value}" for name, value in limits.items())]
+
+
+def wait_for(condition, what):
+    end = time.monotonic() + DEADLINE
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"did not happen within {DEADLINE} s: {what}")
+        time.sleep(0.005)
+
+
+def write(path, text, mode=0o644):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(text.encode() if isinstance(text, str) else text)
+    os.chmod(path, mode)
+    return path
+
+
+def read(path):
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
+def process_state(pid):
+    """One letter: R, S, T, Z; empty when the process is gone."""
+    try:
+        return read(f"/proc/{pid}/stat").rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+class Case(unittest.TestCase):
+    """Every test has a work directory, a ledger and a configuration of its own."""
+    maxDiff = None
+    node = None  # one for all tests of a file: nobody writes to it
+
+    @classmethod
+    def setUpClass(cls):
+        if Case.node is None:
+            must([os.environ["MAKE_TREE"], "--synthetic", str(Node.HCAS), "4", "/run/node"])
+            Case.node = Node("/run/node")
+
+    def setUp(self):
+        self.work = tempfile.mkdtemp(prefix="test.", dir="/run")
+        os.chmod(self.work, 0o755)
+        self.ledger_directory = self.work + "/ledger"
+        self.config = self.work + "/config.json"
+        self.configure({})
+        self.planted = self.plant()
+        self.mounts = self.mounted()
+        self.addCleanup(shutil.rmtree, self.work, True)
+
+    def configure(self, members):
+        # A limit that this machine can give, or raising it would end in a warning that has nothing to do with the test.
+        write(self.config, json.dumps({"memlock": MEMLOCK, **members}))
+
+    # --- the hook
+
+    def arguments(self, stage, engine="runc"):
+        return ["rdma-hook", stage, "--engine", engine, "--root", self.node.tree, "--ledger", self.ledger_directory,
+                "--config", self.config]
+
+    def entry(self, stage, engine="runc"):
+        """For `hooks` of a config.json."""
+        return {"path": PROGRAM, "args": self.arguments(stage, engine)}
+
+    def hook(self, stage, state, engine="runc", **settings):
+        """Calls the hook with this state, or text, on stdin."""
+        text = state if isinstance(state, (str, bytes)) else json.dumps(state)
+        settings.setdefault("env", {})
+        return run([PROGRAM] + self.arguments(stage, engine)[1:],
+                   input=text.encode() if isinstance(text, str) else text, **settings)
+
+    def given(self, done):
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done
+
+    def refused(self, done, *words):
+        """Failed with a message that has these words, and nothing else of the sort of a crash."""
+        self.assertNotEqual(done.returncode, 0, "was not refused")
+        self.assertGreater(done.returncode, 0, f"ended by signal {-done.returncode}")
+        for word in words:
+            self.assertIn(word, done.stderr + done.stdout)
+        return done
+
+    def recover(self):
+        text = must([PROGRAM, "recover", "--json", "--ledger", self.ledger_directory], env={})
+        return json.loads(text)["returned"]
+
+    def devices(self):
+        """HCA -> its entry of `rdma-hook devices`."""
+        text = must([PROGRAM, "devices", "--json"] + self.arguments("devices")[4:], env={})
+        return {hca["name"]: hca for hca in json.loads(text)["hcas"]}
+
+    def holders(self):
+        """HCA -> labels of who holds it; only those that are held."""
+        return {name: sorted(holder["holder"] for holder in hca["holders"])
+                for name, hca in self.devices().items() if hca["holders"]}
+
+    # --- what is left behind
+
+    def ledger(self):
+        """What the ledger knows: all files but locks, with their content."""
+        found = {}
+        for path, (kind, *_, content) in walk(self.ledger_directory).items():
+            is_view = path.startswith("views/")
+            if os.path.basename(path) != "lock" and (kind != stat.S_IFDIR or is_view):
+                found[path] = (kind, content)
+        return found
+
+    def assert_ledger_empty(self):
+        self.assertEqual(self.ledger(), {})
+
+    def plant(self):
+        """A directory of the node that hostile images aim at; /etc and /dev are watched as well."""
+        self.victim = self.work + "/victim"
+        for name in ("a-file", "infiniband/a-file", "directory/another"):
+            write(f"{self.victim}/{name}", "content of the node\n")
+        os.symlink("a-file", self.victim + "/a-link")
+        os.mknod(self.victim + "/a-node", stat.S_IFCHR | 0o600, os.makedev(1, 5))
+        return self.watched()
+
+    def watched(self):
+        return {directory: walk(directory) for directory in (self.victim, "/etc", "/dev", self.node.tree)}
+
+    @staticmethod
+    def mounted():
+        """The mounts of the node: place and root."""
+        return sorted(tuple(line.split()[3:5]) for line in read("/proc/self/mountinfo").splitlines())
+
+    def assert_node_unchanged(self):
+        now = self.watched()
+        for directory, before in self.planted.items():
+            self.assertEqual(differences(before, now[directory]), [], f"below {directory}")
+        self.assertEqual(self.mounted(), self.mounts)
+
+    def random(self):
+        print(f"{self.id()}: RDMA_HOOK_TEST_SEED={SEED}", file=sys.stderr)
+        return random.Random(SEED)
+
+
+# --- a machine of our own
+
+def requirement():
+    """Why the tests cannot run here; None: they can."""
+    if os.geteuid() != 0:
+        return "needs root, for mounts, namespaces and control groups"
+    for program, package in (("busybox", "busybox-static"), ("unshare", "util-linux"), ("mount", "mount")):
+        if not shutil.which(program):
+            return f"no {program} (Debian package {package})"
+    if b"INTERP" in subprocess.run(["readelf", "-lW", BUSYBOX], capture_output=True, check=False).stdout:
+        return "busybox is not static (Debian package busybox-static)"
+    if not os.path.isdir(CGROUPS + "/devices"):
+        return "no cgroup v1 `devices` hierarchy here: what these tests check, the virtual machine's do"
+    probe = subprocess.run(["unshare", "--mount", "--pid", "--fork", "mount", "-t", "tmpfs", "tmpfs", "/run"],
+                           capture_output=True, check=False)
+    return None if probe.returncode == 0 else "may not unshare namespaces or mount: " + probe.stderr.decode().strip()
+
+
+def hide_the_machine():
+    must(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run"])
+    for directory in ("/dev", "/etc"):
+        copy = "/run/own" + directory
+        os.makedirs(copy)
+        must(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", copy])
+        must(["cp", "-ax", directory + "/.", copy])
+        must(["mount", "--move", copy, directory])
+
+
+def remove_groups(group):
+    for hierarchy in os.listdir(CGROUPS):
+        for parent, _, _ in os.walk(f"{CGROUPS}/{hierarchy}/{group}", topdown=False):
+            try:
+                os.rmdir(parent)
+            except OSError as error:
+                print(f"cannot remove {parent}: {error}", file=sys.stderr)
+
+
+def first_process():
+    """The first process of a PID namespace inherits orphans, and reaps them, beside the tests. Returns in the tests."""
+    tests = os.fork()
+    if tests == 0:
+        return
+    while True:
+        pid, status = os.wait()
+        if pid == tests:
+            os._exit(os.waitstatus_to_exitcode(status) & 0xff)
+
+
+def main():
+    """Runs the tests of the calling file. 77 when every one of them was skipped."""
+    if not GROUP:
+        for variable in ("TESTED_HOOK", "MAKE_TREE"):
+            if not os.access(os.environ.get(variable, ""), os.X_OK):
+                sys.exit(f"set {variable} to the path of a program")
+        reason = requirement()
+        if reason:
+            print("skipped:", reason)
+            sys.exit(SKIP)
+        group = f"rdma-hook-test-{os.getpid()}"
+        inside = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc",
+                  sys.executable, *sys.argv]
+        code = subprocess.run(inside, env={**os.environ, "RDMA_HOOK_TEST_GROUP": group}, check=False).returncode
+        remove_groups(group)
+        sys.exit(code)
+    first_process()
+    hide_the_machine()
+    program = unittest.main(module="__main__", verbosity=2, exit=False)
+    result = program.result
+    if not result.wasSuccessful():
+        sys.exit(1)
+    sys.exit(SKIP if result.testsRun and len(result.skipped) == result.testsRun else 0)

@@ -1,0 +1,37 @@
+"""A container that is made and not yet given anything, and what has to hold after every hostile call."""
+import json
+
+import harness
+from containers import Bundle, FakeContainer
+
+MEGABYTE = 1 << 20
+
+
+class HostileCase(harness.Case):
+    def setUp(self):
+        super().setUp()
+        self.bundle = Bundle(self, asks="mlx5_1", annotations={"rdma-init.io/mode": "exclusive"}, stages=())
+        self.container = FakeContainer(self.bundle)
+        self.rules = self.container.rules()
+
+    def assert_untouched(self, container=None):
+        container = container or self.container
+        self.assertEqual(container.nodes(), {})
+        self.assertEqual(container.rules(), self.rules)
+        self.assert_ledger_empty()
+        self.assert_node_unchanged()
+
+    def assert_given(self):
+        self.assertEqual(self.container.nodes(), {"uverbs1": ("c", 231, 193, "0o666"),
+                                                  "rdma_cm": ("c", *self.node.numbers["rdma_cm"], "0o666")})
+        self.assertIn("c 231:193 rw", self.container.rules())
+        self.assertEqual(self.holders(), {"mlx5_1": ["container " + self.container.bundle.id]})
+        self.assertEqual([name for name in self.ledger() if name.startswith("pending")], [])
+        self.assert_node_unchanged()
+
+    def create(self, **changes):
+        return self.hook("createRuntime", self.container.state(**changes))
+
+    def create_limited(self, **limits):
+        return harness.run([*harness.limited(**limits), harness.PROGRAM, *self.arguments("createRuntime")[1:]],
+                           input=json.dumps(self.container.state()).encode(), env={})

@@ -1,0 +1,89 @@
+"""The node: HCAs as a file tree, and pictures of file trees to hold against each other."""
+import hashlib
+import os
+import stat
+
+
+class Node:
+    """A node with four HCAs as a file tree. mlx5_0 is a stand-in that opens: it has the number of /dev/null, which
+    every container may open. The others have the numbers of uverbs1 to uverbs3, which no driver answers on a machine
+    without RDMA: open gives ENXIO where the device cgroup allows it, else EPERM. rdma_cm has a number that opens only
+    when it is allowed, if this machine has such a device."""
+    HCAS = 4
+
+    def __init__(self, directory):
+        self.tree = directory
+        self.numbers = {f"uverbs{i}": (231, 192 + i) for i in range(self.HCAS)}
+        self.numbers["uverbs0"] = (1, 3)
+        self.numbers["rdma_cm"] = self.guarded_device()
+        self.write_attribute("sys/class/infiniband_verbs/uverbs0/dev", "1:3")
+        self.write_attribute("sys/class/misc/rdma_cm/dev", "{}:{}".format(*self.numbers["rdma_cm"]))
+        # Loaded on every real node, and nobody gets it unless config.json says so.
+        self.write_attribute("sys/class/infiniband_mad/abi_version", "5")
+        self.write_attribute("sys/class/infiniband_mad/umad0/dev", "231:0")
+        os.makedirs(directory + "/sys/fs/cgroup")  # where podman mounts another file system
+        os.makedirs("/dev/infiniband", exist_ok=True)
+        for name, number in self.numbers.items():
+            # In our own /dev as well: with a user namespace runc mounts the node of the same path. But for one.
+            elsewhere = [] if name == "uverbs3" else [f"/dev/infiniband/{name}"]
+            for path in (f"{directory}/dev/infiniband/{name}", *elsewhere):
+                if os.path.lexists(path):
+                    os.unlink(path)
+                os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(*number))
+                os.chmod(path, 0o666)
+
+    def write_attribute(self, path, text):
+        path = os.path.realpath(f"{self.tree}/{path}")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if os.path.exists(path):
+            os.unlink(path)  # it may be read-only, or have other names
+        with open(path, "w", encoding="ascii") as file:
+            file.write(text + "\n")
+
+    @staticmethod
+    def guarded_device():
+        """loop-control: a driver answers, and no container may open it."""
+        try:
+            number = os.stat("/dev/loop-control").st_rdev
+            os.close(os.open("/dev/loop-control", os.O_RDWR))
+            return os.major(number), os.minor(number)
+        except OSError:
+            return 10, 63
+
+    def opens(self, name):
+        """What opening the node gives whoever may."""
+        try:
+            os.close(os.open(f"{self.tree}/dev/infiniband/{name}", os.O_RDWR))
+            return "ok"
+        except OSError as error:
+            return os.strerror(error.errno)
+
+    def expected(self, *names):
+        """The nodes as Report.nodes has them."""
+        return {f"/dev/infiniband/{name}": ("c", *self.numbers[name], "666", "0:0", self.opens(name))
+                for name in (*names, "rdma_cm")}
+
+
+def walk(directory):
+    """Path below the directory -> what is there; directories themselves too."""
+    found = {}
+    for parent, directories, files in os.walk(directory):
+        for name in directories + files:
+            path = os.path.join(parent, name)
+            status = os.lstat(path)
+            kind = stat.S_IFMT(status.st_mode)
+            content = ""
+            if kind == stat.S_IFREG:
+                with open(path, "rb") as file:
+                    content = hashlib.sha256(file.read()).hexdigest()
+            elif kind == stat.S_IFLNK:
+                content = os.readlink(path)
+            found[os.path.relpath(path, directory)] = (kind, stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid,
+                                                       status.st_rdev, status.st_mtime_ns, content)
+    return found
+
+
+def differences(before, after):
+    """What is not as it was, with what it was and is."""
+    return [f"{path}: {before.get(path)} became {after.get(path)}"
+            for path in sorted(before.keys() | after.keys()) if before.get(path) != after.get(path)]

@@ -1,0 +1,216 @@
+"""State and config.json as no runtime should write them: refused, or the work is done. Nothing of the node, of another
+container or of the ledger changes otherwise."""
+import json
+import os
+import subprocess
+
+import harness
+from containers import Bundle, FakeContainer, stopped
+from hostile import MEGABYTE, HostileCase
+
+
+class HostileInput(HostileCase):
+    # --- the state
+
+    def test_it_works_at_all(self):
+        self.given(self.create())
+        self.assert_given()
+        self.given(self.hook("poststop", stopped(self.bundle)))
+        self.assert_ledger_empty()
+
+    def test_a_runtime_that_has_pivoted_already(self):
+        bundle = Bundle(self, "pivoted", asks="mlx5_1", stages=())
+        container = FakeContainer(bundle, pivoted=True)
+        self.given(self.hook("createRuntime", container.state()))
+        self.assertIn("uverbs1", container.nodes())
+        self.assert_node_unchanged()
+
+    def test_pids_that_are_no_init_of_this_container(self):
+        other = FakeContainer(Bundle(self, "other", stages=()))
+        dead = subprocess.Popen(["true"])
+        dead.wait()
+        zombie = subprocess.Popen(["true"])
+        harness.wait_for(lambda: harness.process_state(zombie.pid) == "Z", "a zombie")
+        rows = (("1", 1), ("0", 0), ("missing", None), ("negative", -1), ("all processes", -(1 << 31)), ("text", "1"),
+                ("half", 1.5), ("huge", 1 << 64), ("beyond any pid", 1 << 22),
+                ("wraps to a pid", (1 << 32) + other.pid),
+                ("ours", os.getpid()), ("dead", dead.pid), ("a zombie", zombie.pid), ("another container's", other.pid))
+        for name, pid in rows:
+            with self.subTest(name):
+                state = self.container.state(pid=pid)
+                if pid is None:
+                    del state["pid"]
+                self.refused(self.hook("createRuntime", state))
+                self.assert_untouched()
+                self.assert_untouched(other)
+        zombie.wait()
+
+    def test_the_hooks_own_pid(self):
+        """`sh` becomes the hook, so that the pid in the state is the hook's."""
+        command = ("printf '%s' \"$STATE\" | sed s/PID/$$/ > \"$1\"; f=$1; shift; exec \"$@\" < \"$f\"")
+        state = json.dumps(self.container.state(pid="PID")).replace('"PID"', "PID")
+        done = harness.run(["sh", "-c", command, "-", self.work + "/state", harness.PROGRAM,
+                            *self.arguments("createRuntime")[1:]], env={"STATE": state, "PATH": harness.PATH})
+        self.refused(done)
+        self.assert_untouched()
+
+    def test_a_reused_pid_is_not_the_holder(self):
+        """Its number lives on in an unrelated process; its grant does not."""
+        self.given(self.create())
+        pid = self.container.pid
+        tick = harness.read(f"/proc/{pid}/stat").rpartition(")")[2].split()[19]
+        self.container.end()
+
+        def reuse():
+            with open("/proc/sys/kernel/ns_last_pid", "w", encoding="ascii") as file:
+                file.write(str(pid - 1))
+            process = subprocess.Popen(["sleep", "1000"])
+            self.addCleanup(process.wait)
+            self.addCleanup(process.kill)
+            same_tick = harness.read(f"/proc/{process.pid}/stat").rpartition(")")[2].split()[19] == tick
+            return process if process.pid == pid and not same_tick else (process.kill(), process.wait(), None)[-1]
+        harness.wait_for(reuse, f"a new process with the number {pid}")
+        other = FakeContainer(Bundle(self, "other", asks="mlx5_1", annotations={"rdma-init.io/mode": "exclusive"},
+                                     stages=()))
+        # The first container's state again: now it is another process.
+        self.refused(self.create())
+        self.given(self.hook("createRuntime", other.state()))
+        self.assertEqual(self.holders(), {"mlx5_1": ["container other"]})
+
+    def test_bundles_that_are_none(self):
+        directory = self.bundle.directory
+        os.symlink(directory, self.work + "/link")
+        rows = (("dots", f"{self.work}/nowhere/../container"), ("dots at the end", directory + "/rootfs/.."),
+                ("relative", "container"), ("dot", "."), ("empty", ""), ("missing", None), ("a number", 7),
+                ("nowhere", self.work + "/nowhere"), ("a file", directory + "/config.json"),
+                ("a NUL byte", directory + "\0/x"), ("long", "/" + "x" * 100000), ("the root", "/"))
+        for name, bundle in rows:
+            with self.subTest(name):
+                state = self.container.state(bundle=bundle)
+                if bundle is None:
+                    del state["bundle"]
+                self.refused(self.hook("createRuntime", state))
+                self.assert_untouched()
+
+    def test_states_that_are_none(self):
+        whole = json.dumps(self.container.state())
+        rows = (("nothing", ""), ("white space", " \n"), ("half", whole[:-5]), ("two", whole + whole), ("a list", "[]"),
+                ("a string", '"x"'), ("null", "null"), ("binary", bytes(range(256))), ("latin-1", b'{"id": "\xe4"}'),
+                ("zeros", bytes(1000)), ("deep", "[" * 100000), ("deep objects", '{"a":' * 100000),
+                ("a key twice", whole[:-1] + ', "pid": 1}'),
+                ("no id", json.dumps({k: v for k, v in self.container.state().items() if k != "id"})),
+                ("id with a path", json.dumps(self.container.state(id="../../etc"))),
+                ("empty id", json.dumps(self.container.state(id=""))),
+                ("id with a line", json.dumps(self.container.state(id="a\nb"))),
+                ("over a megabyte", json.dumps(self.container.state(annotations={"x": "y" * MEGABYTE}))))
+        for name, state in rows:
+            with self.subTest(name):
+                self.refused(self.hook("createRuntime", state))
+                self.assert_untouched()
+                # Teardown must not fail, whatever it is given.
+                self.given(self.hook("poststop", state))
+                self.assert_untouched()
+
+    def test_almost_a_megabyte_of_annotations(self):
+        self.given(self.create(annotations={f"key{i}": "y" * 60000 for i in range(16)}))
+        self.assert_given()
+
+    # --- config.json
+
+    def test_bundle_configs_that_are_none(self):
+        path = self.bundle.directory + "/config.json"
+        whole = harness.read(path)
+        annotations = '"annotations": {"rdma-init.io/devices": "mlx5_0",'
+
+        def changed(**members):
+            return json.dumps({**self.bundle.config, **members})
+        rows = (("empty", ""), ("half", whole[:-5]), ("deep", "[" * 100000),
+                ("deep inside", whole[:-1] + ',"x":' + "[" * 99999), ("a list", "[]"),
+                ("annotations twice", whole.replace('"annotations": {', '"annotations": {}, "annotations": {')),
+                ("an annotation twice", whole.replace('"annotations": {', annotations)),
+                ("binary", bytes(range(256)) * 10),
+                ("annotations of a list", changed(annotations=["rdma-init.io/devices"])),
+                ("an annotation of a number", changed(annotations={"rdma-init.io/devices": 1})),
+                ("no root", changed(root=None)), ("a root of a number", changed(root={"path": 7})),
+                ("linux of a string", changed(linux="x")), ("devices of an object", changed(linux={"devices": {}})),
+                ("mounts of a string", changed(mounts="/dev")),
+                ("a megabyte in our annotation", changed(annotations={"rdma-init.io/devices": "mlx5_1," * 150000})),
+                ("a root that is the node's", changed(root={"path": "/"})),
+                ("a root that is another directory", changed(root={"path": self.victim})),
+                ("a root that climbs", changed(root={"path": "../../../../../../../.."})))
+        for name, text in rows:
+            with self.subTest(name):
+                harness.write(path, text)
+                self.refused(self.create())
+                self.assert_untouched()
+                self.given(self.hook("poststop", stopped(self.bundle)))
+                self.assert_untouched()
+
+    def test_a_config_of_100_megabytes(self):
+        path = self.bundle.directory + "/config.json"
+        with open(path, "r+b") as file:
+            file.truncate(100 * MEGABYTE)
+        done = self.create_limited(address_space=128 * MEGABYTE)
+        self.refused(done, "config.json")
+        self.assert_untouched()
+
+    def test_configs_that_are_no_files(self):
+        path = self.bundle.directory + "/config.json"
+        rows = (("a directory", os.mkdir), ("a FIFO that nobody writes to", os.mkfifo),
+                ("an endless device", lambda where: os.symlink("/dev/zero", where)))
+        for name, make in rows:
+            with self.subTest(name):
+                os.unlink(path)
+                make(path)
+                self.refused(self.create(), "config.json")
+                self.assert_untouched()
+                if not os.path.isdir(path):
+                    continue
+                os.rmdir(path)
+                harness.write(path, "")
+
+    def test_foreign_annotations_of_a_megabyte(self):
+        self.bundle.config["annotations"]["example.org/notes"] = "z" * MEGABYTE
+        self.bundle.write()
+        self.given(self.create())
+        self.assert_given()
+
+    # --- what belongs to the node's administrator
+
+    def test_configurations_of_somebody_else(self):
+        rows = (("another owner", lambda path: os.chown(path, 1000, 0)),
+                ("writable by others", lambda path: os.chmod(path, 0o666)),
+                ("writable by its group", lambda path: os.chmod(path, 0o664)))
+        for name, spoil in rows:
+            with self.subTest(name):
+                self.configure({})
+                spoil(self.config)
+                self.refused(self.create(), self.config)
+                self.assert_untouched()
+                os.unlink(self.config)
+
+    def test_ledgers_of_somebody_else(self):
+        elsewhere = self.work + "/elsewhere"
+        os.mkdir(elsewhere, 0o700)
+
+        def owned(path):
+            os.mkdir(path, 0o700)
+            os.chown(path, 1000, 1000)
+
+        def open_to_all(path):
+            os.mkdir(path)
+            os.chmod(path, 0o777)
+        rows = (("another owner", owned), ("writable by others", open_to_all),
+                ("a link", lambda path: os.symlink(elsewhere, path)), ("a file", lambda path: harness.write(path, "")))
+        for name, make in rows:
+            with self.subTest(name):
+                make(self.ledger_directory)
+                self.refused(self.create(), self.ledger_directory)
+                self.assertEqual(os.listdir(elsewhere), [])
+                self.assertEqual(self.container.nodes(), {})
+                self.given(self.hook("poststop", stopped(self.bundle)))
+                harness.must(["rm", "-rf", self.ledger_directory])
+
+
+if __name__ == "__main__":
+    harness.main()

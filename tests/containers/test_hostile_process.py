@@ -1,0 +1,184 @@
+"""The process that the hook is started as: environment, descriptors, limits, time. It refuses or does its work; nothing
+of the node or of the ledger changes otherwise."""
+import json
+import os
+import subprocess
+import threading
+
+import harness
+from containers import Bundle, FakeContainer, stopped
+from hostile import MEGABYTE, HostileCase
+
+
+class HostileProcess(HostileCase):
+    def test_environment(self):
+        """A static program knows no LD_PRELOAD; what the C library itself reads must have no effect either."""
+        trace = self.work + "/victim/trace"
+        hostile = {"LD_PRELOAD": self.victim + "/a-file", "LD_LIBRARY_PATH": self.victim,
+                   "LD_AUDIT": self.victim + "/a-file",
+                   "LD_DEBUG": "all", "LD_DEBUG_OUTPUT": trace, "GCONV_PATH": self.victim, "LOCPATH": self.victim,
+                   "NLSPATH": self.victim + "/%N", "LC_ALL": "xx_XX.UTF-8", "LANGUAGE": "xx", "MALLOC_TRACE": trace,
+                   "MALLOC_CHECK_": "3", "MALLOC_PERTURB_": "85", "MALLOC_ARENA_MAX": "0",
+                   "GLIBC_TUNABLES": "x=y:" * 1000,
+                   "TMPDIR": self.victim, "HOME": self.victim, "TZ": self.victim + "/a-file", "PATH": self.victim,
+                   "RDMA_VISIBLE_DEVICES": "all", "IFS": "/", "BASH_ENV": self.victim + "/a-file", "LISTEN_FDS": "9",
+                   "NOTIFY_SOCKET": "/run/x", "RDMA_HOOK_LEDGER": self.victim, "GMON_OUT_PREFIX": trace,
+                   "RESOLV_HOST_CONF": "/etc/shadow", "LLVM_PROFILE_FILE": trace, "GCOV_PREFIX": self.victim}
+        done = self.given(self.hook("createRuntime", self.container.state(), env=hostile))
+        self.assertNotIn("calling init", done.stderr)
+        self.assertNotIn("ld.so", done.stderr)
+        self.assert_given()
+        self.given(self.hook("poststop", stopped(self.bundle), env=hostile))
+        self.assert_node_unchanged()
+
+    def start(self, stage, **settings):
+        return subprocess.Popen([harness.PROGRAM, *self.arguments(stage)[1:]], stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, env={}, **settings)
+
+    def test_stdin_that_never_ends(self):
+        """Silence, a trickle, and a flood, at every stage at once. All end by themselves."""
+        stages = ("createRuntime", "poststop", "precreate")
+        silent = [self.start(stage, stdin=subprocess.PIPE) for stage in stages]
+        trickled = [self.start(stage, stdin=subprocess.PIPE) for stage in stages]
+        with open("/dev/zero", "rb") as zeros:
+            flooded = [self.start(stage, stdin=zeros) for stage in stages]
+        stop = threading.Event()
+
+        def trickle():
+            while not stop.wait(0.2):
+                for process in trickled:
+                    try:
+                        os.write(process.stdin.fileno(), b" ")
+                    except OSError:  # it has ended
+                        pass
+        writer = threading.Thread(target=trickle)
+        writer.start()
+        try:
+            for processes in (silent, trickled, flooded):
+                codes = [process.wait(harness.DEADLINE) for process in processes]
+                self.assertEqual(codes, [1, 0, 1])
+        finally:
+            stop.set()
+            writer.join()
+            for process in silent + trickled + flooded:
+                process.kill()
+                for file in (process.stdin, process.stdout, process.stderr):
+                    if file:
+                        file.close()
+        self.assert_untouched()
+
+    def shell(self, redirections, stage="createRuntime", state=None):
+        harness.write(self.work + "/state", json.dumps(state or self.container.state()))
+        return harness.run(["sh", "-c", f'exec "$@" < "$0" {redirections}', self.work + "/state", harness.PROGRAM,
+                            *self.arguments(stage)[1:]])
+
+    def test_closed_stdin(self):
+        self.refused(self.shell("<&-"))
+        self.assert_untouched()
+        self.given(self.shell("<&-", "poststop"))
+
+    def test_closed_outputs(self):
+        """Files that the hook opens must not become its stdout or stderr: messages would go into the ledger."""
+        for number, redirections in enumerate((">&-", "2>&-", ">&- 2>&-", "> /dev/full 2> /dev/full")):
+            with self.subTest(redirections):
+                bundle = Bundle(self, f"c{number}", asks="mlx5_1", stages=())
+                self.container = FakeContainer(bundle)
+                self.given(self.shell(redirections))
+                self.assert_given()
+                self.given(self.shell(redirections, "poststop", stopped(bundle)))
+                self.assert_ledger_empty()
+                # A refusal has something to say.
+                self.refused(self.shell(redirections, state=self.container.state(bundle="/nowhere")))
+                self.assert_ledger_empty()
+        self.assert_node_unchanged()
+
+    def test_closed_outputs_and_stdin(self):
+        self.refused(self.shell("<&- >&- 2>&-"))
+        self.assert_untouched()
+
+    def test_few_descriptors(self):
+        """crun's hooks run under the limits of the container."""
+        self.given(self.create_limited(files=64))
+        self.assert_given()
+
+    def test_limits_of_the_container(self):
+        """Too little to work with is a refusal, not half a grant."""
+        # Beside the program itself, which is larger in a build that is not optimized: else the kernel cannot start it.
+        little = os.path.getsize(harness.PROGRAM) + 2 * MEGABYTE
+        rows = (("no file may grow", {"file_size": 0}), ("no process may be made", {"processes": 1}),
+                ("no descriptors", {"files": 4}), ("sixteen descriptors", {"files": 16}),
+                ("little memory", {"address_space": little}), ("little stack", {"stack": 256 << 10}),
+                ("no locks", {"locks": 0}), ("no memory locked", {"memlock": 0}))
+        for number, (name, limits) in enumerate(rows):
+            with self.subTest(name):
+                self.container = FakeContainer(Bundle(self, f"c{number}", asks="all", stages=()))
+                done = self.create_limited(**limits)
+                if done.returncode == 0:
+                    self.assertEqual(len(self.container.nodes()), self.node.HCAS + 1)
+                else:
+                    self.refused(done)
+                self.given(self.hook("poststop", stopped(self.container.bundle)))
+                self.assert_ledger_empty()
+                self.assert_node_unchanged()
+
+    def test_a_working_directory_that_is_gone(self):
+        gone = self.work + "/gone"
+        os.mkdir(gone)
+        done = harness.run(["sh", "-c", 'cd "$0"; rmdir "$0"; exec "$@"', gone, harness.PROGRAM,
+                            *self.arguments("createRuntime")[1:]], input=json.dumps(self.container.state()).encode())
+        self.given(done)
+        self.assert_given()
+
+    def test_a_strict_umask(self):
+        done = harness.run(["sh", "-c", 'umask 777; exec "$@"', "-", harness.PROGRAM,
+                            *self.arguments("createRuntime")[1:]], input=json.dumps(self.container.state()).encode())
+        self.given(done)
+        self.assert_given()
+
+    def test_called_twice_at_once(self):
+        started = [self.start("createRuntime", stdin=subprocess.PIPE) for _ in range(4)]
+        outputs = [None] * len(started)
+
+        def feed(number):
+            outputs[number] = started[number].communicate(json.dumps(self.container.state()).encode())[1]
+        threads = [threading.Thread(target=feed, args=(number,)) for number in range(len(started))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual([process.returncode for process in started], [0] * len(started), outputs)
+        self.assert_given()
+
+    def test_called_twice_one_after_the_other(self):
+        for _ in range(2):
+            self.given(self.create())
+            self.assert_given()
+
+    def test_called_at_the_wrong_time(self):
+        """poststop before createRuntime, and twice; createRuntime when the container is gone."""
+        for _ in range(2):
+            self.given(self.hook("poststop", stopped(self.bundle)))
+            self.assert_untouched()
+        state = self.container.state()
+        self.container.end()
+        self.refused(self.hook("createRuntime", state), str(state["pid"]))
+        self.assert_ledger_empty()
+
+    def test_poststop_of_somebody_else(self):
+        """An id alone does not return what another container holds: the bundle belongs to it."""
+        self.given(self.create())
+        other = Bundle(self, "other", stages=())
+        self.given(self.hook("poststop", {**stopped(other), "id": self.bundle.id}))
+        self.assert_given()
+
+    def test_a_poststop_without_its_bundle(self):
+        """Engines may have removed it."""
+        self.given(self.create())
+        self.container.end()
+        os.unlink(self.bundle.directory + "/config.json")
+        self.given(self.hook("poststop", stopped(self.bundle)))
+        self.assert_ledger_empty()
+
+
+if __name__ == "__main__":
+    harness.main()

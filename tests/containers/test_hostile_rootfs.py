@@ -1,0 +1,241 @@
+"""Images that aim at the node's files: whatever they hold, the hook changes nothing outside of the container."""
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+
+import harness
+from containers import Bundle, FakeContainer, Report, Runtime
+from node import differences, walk
+
+RACE_ROUNDS = 200
+
+
+def replace(path, make):
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    make(path)
+
+
+def link_to(target):
+    return lambda path: os.symlink(target, path)
+
+
+def node_of(kind, major, minor):
+    return lambda path: os.mknod(path, kind | 0o666, os.makedev(major, minor))
+
+
+class HostileRootfs(harness.Case):
+    def rows(self):
+        """Name, what is replaced in the rootfs, by what, words of the refusal. For images without a mount at /dev."""
+        victim = self.victim
+        upwards = "../" * 12
+        return (
+            ("dev is a link to a directory of the node", "dev", link_to(victim), ["/dev", "symlink"]),
+            ("dev is a link to the node's /dev", "dev", link_to("/dev"), ["/dev", "symlink"]),
+            ("dev is a link that climbs", "dev", link_to(upwards + victim[1:]), ["/dev", "symlink"]),
+            ("dev is a link through proc", "dev", link_to("/proc/1/root" + victim), ["/dev", "symlink"]),
+            ("dev is a link to nowhere", "dev", link_to("/nowhere"), ["/dev", "symlink"]),
+            ("dev is a link to itself", "dev", link_to("dev"), ["/dev", "symlink"]),
+            ("dev is a file", "dev", lambda path: harness.write(path, ""), ["/dev"]),
+            ("infiniband is a link to /etc", "dev/infiniband", link_to("/etc"), ["infiniband", "symlink"]),
+            ("infiniband is a link to the node", "dev/infiniband", link_to(victim), ["infiniband", "symlink"]),
+            ("infiniband is a link that climbs", "dev/infiniband", link_to(upwards + victim[1:]), ["symlink"]),
+            ("infiniband is a link inside the image", "dev/infiniband", link_to("/tmp"), ["infiniband", "symlink"]),
+            ("infiniband is a file", "dev/infiniband", lambda path: harness.write(path, ""), ["infiniband"]),
+            ("uverbs1 is a file", "dev/infiniband/uverbs1", lambda path: harness.write(path, "x"),
+             ["uverbs1", "regular file"]),
+            ("uverbs1 is a file of the node", "dev/infiniband/uverbs1", lambda path: os.link(victim + "/a-file", path),
+             ["uverbs1", "regular file"]),
+            ("uverbs1 is a link to a file of the node", "dev/infiniband/uverbs1", link_to(victim + "/a-file"),
+             ["uverbs1", "symlink"]),
+            ("uverbs1 is a link to a node of the node", "dev/infiniband/uverbs1", link_to("/dev/null"),
+             ["uverbs1", "symlink"]),
+            ("uverbs1 is a link to where nothing is", "dev/infiniband/uverbs1", link_to(victim + "/new"),
+             ["uverbs1", "symlink"]),
+            ("uverbs1 is a block device", "dev/infiniband/uverbs1", node_of(stat.S_IFBLK, 231, 193),
+             ["uverbs1", "block device"]),
+            ("uverbs1 is another device", "dev/infiniband/uverbs1", node_of(stat.S_IFCHR, 1, 5), ["uverbs1", "1:5"]),
+            ("uverbs1 is a FIFO", "dev/infiniband/uverbs1", os.mkfifo, ["uverbs1", "FIFO"]),
+            ("uverbs1 is a directory", "dev/infiniband/uverbs1", os.mkdir, ["uverbs1", "directory"]))
+
+    def test_nothing_of_the_image_is_followed(self):
+        for number, (name, path, make, words) in enumerate(self.rows()):
+            with self.subTest(name):
+                bundle = Bundle(self, f"c{number}", asks="mlx5_1", dev=False, stages=())
+                replace(f"{bundle.rootfs}/{path}", make)
+                before = walk(self.victim)
+                container = FakeContainer(bundle)
+                self.refused(self.hook("createRuntime", container.state()), *words)
+                self.assertEqual(differences(before, walk(self.victim)), [])
+                self.assert_ledger_empty()
+                container.end()
+        self.assert_node_unchanged()
+
+    def test_the_same_under_runc(self):
+        """Not with a /dev that is a link: runc 1.1.5 itself follows that one when it makes /dev/fd and the like."""
+        runtime = Runtime(self, "runc")
+        for number, (name, path, make, words) in enumerate(self.rows()):
+            if path == "dev":
+                continue
+            with self.subTest(name):
+                bundle = Bundle(self, f"c{number}", asks="mlx5_1", dev=False)
+                replace(f"{bundle.rootfs}/{path}", make)
+                done = self.refused(runtime.run(bundle), *words)
+                self.assertEqual(done.stdout, "")
+                self.assert_ledger_empty()
+        self.assert_node_unchanged()
+
+    def test_dev_of_the_node_itself(self):
+        """With `-v /dev:/dev` a node made in the container would be the node's. What is there already is enough."""
+        runtime = Runtime(self, "runc")
+        for name, asks in (("there", "mlx5_1"), ("missing", "mlx5_3")):
+            bundle = Bundle(self, name, asks=asks, dev=False)
+            bundle.config["mounts"].append({"destination": "/dev", "type": "bind", "source": "/dev",
+                                            "options": ["rbind"]})
+            bundle.write()
+            done = runtime.run(bundle)
+            if name == "there":
+                self.given(done)
+                self.assertEqual(Report(done.stdout).nodes["/dev/infiniband/uverbs1"],
+                                 self.node.expected("uverbs1")["/dev/infiniband/uverbs1"])
+            else:
+                self.refused(done, "/dev", "mounted from the node")
+            self.assert_ledger_empty()
+            self.assert_node_unchanged()
+
+    def test_a_directory_of_the_node_at_dev_infiniband(self):
+        runtime = Runtime(self, "runc")
+        bundle = Bundle(self, asks="mlx5_1")
+        bundle.config["mounts"].append({"destination": "/dev/infiniband", "type": "bind", "source": self.victim,
+                                        "options": ["rbind"]})
+        bundle.write()
+        self.refused(runtime.run(bundle), "/dev/infiniband")
+        self.assert_ledger_empty()
+        self.assert_node_unchanged()
+
+    def test_a_memory_volume_at_dev_infiniband(self):
+        """A tmpfs, but not the container's alone: other containers of the pod have it too."""
+        runtime = Runtime(self, "runc")
+        volume = self.work + "/volume"
+        os.mkdir(volume)
+        harness.must(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", volume])
+        self.addCleanup(harness.run, ["umount", "-l", volume])
+        for number, mount in enumerate(({"type": "bind", "options": ["rbind"]}, {"options": ["bind", "rw"]})):
+            bundle = Bundle(self, f"c{number}", asks="mlx5_1")
+            bundle.config["mounts"].append({"destination": "/dev/infiniband", "source": volume, **mount})
+            bundle.write()
+            self.refused(runtime.run(bundle), "/dev/infiniband", "mounted from the node")
+            self.assertEqual(os.listdir(volume), [])
+            self.assert_ledger_empty()
+        harness.must(["umount", volume])
+        self.assert_node_unchanged()
+
+    def test_mounts_that_would_appear_on_the_node(self):
+        """With rshared propagation a mount onto the container's /sys, a bind of the node's, is one onto the node's."""
+        runtime = Runtime(self, "runc")
+        directory = self.node.tree + "/sys"
+        harness.must(["mount", "--bind", directory, directory])
+        self.addCleanup(harness.run, ["umount", "-l", directory])
+        harness.must(["mount", "--make-shared", directory])
+        mounts, self.mounts = self.mounts, self.mounted()
+        for name, settings in (("view", {}), ("none", {"sysfs_view": False})):
+            self.configure(settings)
+            bundle = Bundle(self, name, asks="mlx5_1")
+            bundle.config["linux"]["rootfsPropagation"] = "rshared"
+            bundle.write()
+            done = runtime.run(bundle)
+            if settings:
+                self.given(done)
+            else:
+                self.refused(done, "/sys/class/infiniband", "shared with the node (rootfsPropagation)")
+            self.assert_ledger_empty()
+            self.assert_node_unchanged()
+        harness.must(["umount", directory])
+        self.mounts = mounts
+        self.assert_node_unchanged()
+
+    def test_sys_is_a_link(self):
+        """The sysfs view is a mount: it lands nowhere but on a directory of the container."""
+        rows = (("sys", self.victim), ("sys/class", self.victim), ("sys/class/infiniband", self.victim + "/infiniband"),
+                ("sys/class/infiniband_verbs", "/etc"))
+        for number, (path, target) in enumerate(rows):
+            with self.subTest(path):
+                bundle = Bundle(self, f"c{number}", asks="mlx5_1", sys=False, stages=())
+                replace(f"{bundle.rootfs}/{path}", link_to(target))
+                container = FakeContainer(bundle)
+                before = container.mounts()
+                self.refused(self.hook("createRuntime", container.state()), "sys", "symlink")
+                self.assertEqual(container.mounts(), before)
+                self.assert_ledger_empty()
+        self.assert_node_unchanged()
+
+    def race(self, first, second, bundle):
+        """Calls the hook again and again while two names of the image change places all the time."""
+        self.configure({"sysfs_view": False})  # a mount that would stay from round to round
+        container = FakeContainer(bundle)
+        codes = []
+        exchanger = Exchanger(self, first, second)
+        for _ in range(RACE_ROUNDS):
+            with exchanger:
+                done = self.hook("createRuntime", container.state())
+            # Refused, or what it was asked for in the container: no crash, and below nothing else.
+            self.assertIn(done.returncode, (0, 1), done.stderr)
+            codes.append(done.returncode)
+            directory = first if os.path.islink(second) else second
+            harness.must(["rm", "-rf", *(f"{directory}/{name}" for name in ("infiniband", "uverbs1", "rdma_cm"))])
+        exchanger.end()
+        container.end()
+        self.recover()
+        self.assert_ledger_empty()
+        self.assert_node_unchanged()
+        print(f"{self.id()}: refused {codes.count(1)} of {RACE_ROUNDS}", file=sys.stderr)
+
+    def test_dev_infiniband_swapped_during_the_hook(self):
+        bundle = Bundle(self, asks="mlx5_1", dev=False, stages=())
+        os.makedirs(bundle.rootfs + "/dev/infiniband")
+        os.symlink(self.victim, bundle.rootfs + "/dev/evil")
+        self.race(bundle.rootfs + "/dev/infiniband", bundle.rootfs + "/dev/evil", bundle)
+
+    def test_dev_swapped_during_the_hook(self):
+        bundle = Bundle(self, asks="mlx5_1", dev=False, stages=())
+        os.symlink(self.victim, bundle.rootfs + "/evil")
+        self.race(bundle.rootfs + "/dev", bundle.rootfs + "/evil", bundle)
+
+
+class Exchanger:
+    """A process that exchanges two names as fast as it can, while it is entered; in between it stands still."""
+    CODE = ("import ctypes,sys\n"
+            "f=ctypes.CDLL(None).renameat2\n"
+            "a,b=(x.encode() for x in sys.argv[1:])\n"
+            "print('ready',flush=True)\n"
+            "while True:\n f(-100,a,-100,b,2)\n")  # AT_FDCWD, RENAME_EXCHANGE
+
+    def __init__(self, case, first, second):
+        self.process = subprocess.Popen([sys.executable, "-I", "-S", "-c", self.CODE, first, second],
+                                        stdout=subprocess.PIPE)
+        case.addCleanup(self.end)
+        self.process.stdout.readline()
+        self.stop()
+
+    def __enter__(self):
+        self.process.send_signal(signal.SIGCONT)
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def stop(self):
+        self.process.send_signal(signal.SIGSTOP)
+        harness.wait_for(lambda: harness.process_state(self.process.pid) == "T", "stop of the exchanger")
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,285 @@
+"""What createRuntime gives a container, under runc and under crun, as the container itself sees it."""
+import os
+import subprocess
+
+import harness
+from containers import Bundle, Pod, Runtime, stopped
+
+
+class Live:
+    runtime_name = ""
+
+    def setUp(self):
+        super().setUp()
+        self.runtime = Runtime(self, self.runtime_name)
+
+    def tearDown(self):
+        self.runtime.delete_all()
+        self.assert_ledger_empty()
+        self.assert_node_unchanged()
+
+    def refusal(self, bundle):
+        """The hook's message. crun throws it away unless it is told where to."""
+        errors = self.work + "/errors"
+        bundle.config["annotations"]["run.oci.hooks.stderr"] = errors
+        bundle.write()
+        done = self.runtime.run(bundle)
+        self.refused(done)
+        self.assertNotIn("node|", done.stdout)
+        self.assertFalse(self.runtime.exists(bundle))
+        return done.stderr + (harness.read(errors) if os.path.exists(errors) else "")
+
+    # --- what was asked for
+
+    def test_granted_nodes_rules_and_view(self):
+        report = self.runtime.report(Bundle(self, asks="mlx5_0,mlx5_1"))
+        self.assertEqual(report.nodes, self.node.expected("uverbs0", "uverbs1"))
+        self.assertEqual(report.other, "Operation not permitted")
+        self.assertEqual(report.views["infiniband"], ["mlx5_0", "mlx5_1"])
+        self.assertEqual(report.views["infiniband_verbs"], ["abi_version", "uverbs0", "uverbs1"])
+        self.assertNotIn("umad0", report.views["infiniband_mad"])
+
+    def test_attributes_are_read_through_the_view(self):
+        facts = self.runtime.report(Bundle(self, asks="mlx5_2")).facts
+        guid = harness.read(self.node.tree + "/sys/class/infiniband/mlx5_2/node_guid").strip()
+        self.assertEqual(facts["guid mlx5_2"], guid)
+        self.assertEqual(facts["ibdev uverbs2"], "mlx5_2")
+        # Without it libibverbs finds no device at all.
+        self.assertEqual(facts["abi_version"], "6")
+
+    def test_view_is_read_only(self):
+        facts = self.runtime.report(Bundle(self, asks="mlx5_2")).facts
+        for directory in ("infiniband", "infiniband_verbs"):
+            self.assertEqual(facts["write " + directory].strip(), "Read-only file system")
+
+    def test_view_can_be_turned_off(self):
+        self.configure({"sysfs_view": False})
+        report = self.runtime.report(Bundle(self, asks="mlx5_2"))
+        self.assertEqual(report.views["infiniband"], [f"mlx5_{i}" for i in range(self.node.HCAS)])
+        self.assertEqual(report.nodes, self.node.expected("uverbs2"))
+
+    def test_nothing_asked_nothing_given(self):
+        for name, asks in (("silent", None), ("none", "none")):
+            with self.subTest(name):
+                report = self.runtime.report(Bundle(self, name, asks=asks))
+                self.assertEqual(report.nodes, {})
+                self.assertEqual(report.views["infiniband"], [f"mlx5_{i}" for i in range(self.node.HCAS)])
+
+    def test_all(self):
+        report = self.runtime.report(Bundle(self, asks="all"))
+        self.assertEqual(report.nodes, self.node.expected(*(f"uverbs{i}" for i in range(self.node.HCAS))))
+
+    def test_a_count(self):
+        report = self.runtime.report(Bundle(self, asks="3"))
+        self.assertEqual(len(report.nodes), 3 + 1)
+        self.assertEqual(report.views["infiniband"], ["mlx5_0", "mlx5_1", "mlx5_2"])
+
+    def test_owner_and_mode_as_config_says(self):
+        self.configure({"nodes": {"mode": "0660", "uid": 7, "gid": 8}})
+        nodes = self.runtime.report(Bundle(self, asks="mlx5_1")).nodes
+        self.assertEqual(nodes["/dev/infiniband/uverbs1"][3:5], ("660", "7:8"))
+
+    def test_a_user_other_than_root_opens_the_nodes(self):
+        report = self.runtime.report(Bundle(self, asks="mlx5_0,mlx5_1", uid=1000))
+        self.assertEqual(report.facts["user"], "1000")
+        self.assertEqual(report.nodes, self.node.expected("uverbs0", "uverbs1"))
+
+    # --- the container's own settings
+
+    def test_user_namespace(self):
+        report = self.runtime.report(Bundle(self, asks="mlx5_0,mlx5_1", userns=True))
+        opened = {path: (node[:4], node[5]) for path, node in report.nodes.items()}
+        expected = self.node.expected("uverbs0", "uverbs1")
+        self.assertEqual(opened, {path: (node[:4], node[5]) for path, node in expected.items()})
+        self.assertEqual(report.views["infiniband"], ["mlx5_0", "mlx5_1"])
+        self.assertEqual(report.facts["ibdev uverbs1"], "mlx5_1")
+
+    def test_host_network(self):
+        report = self.runtime.report(Bundle(self, asks="mlx5_1", netns=False))
+        self.assertEqual(report.nodes, self.node.expected("uverbs1"))
+
+    def test_read_only_root_file_system(self):
+        report = self.runtime.report(Bundle(self, asks="mlx5_1", readonly=True))
+        self.assertEqual(report.nodes, self.node.expected("uverbs1"))
+
+    def test_no_mount_at_dev(self):
+        bundle = Bundle(self, asks="mlx5_1", dev=False)
+        report = self.runtime.report(bundle)
+        self.assertEqual(report.nodes, self.node.expected("uverbs1"))
+
+    def test_no_mount_at_sys(self):
+        bundle = Bundle(self, asks="mlx5_1", sys=False)
+        report = self.runtime.report(bundle)
+        self.assertEqual(report.nodes, self.node.expected("uverbs1"))
+        self.assertEqual(os.listdir(bundle.rootfs + "/sys"), [])
+
+    def test_nodes_of_a_device_plugin_are_the_request(self):
+        device = {"path": "/dev/infiniband/uverbs2", "type": "c", "major": 231, "minor": 194, "fileMode": 0o666}
+        bundle = Bundle(self, devices=[device])
+        report = self.runtime.report(bundle)
+        self.assertEqual(report.nodes, self.node.expected("uverbs2"))
+        self.assertEqual(report.views["infiniband"], ["mlx5_2"])
+
+    def test_what_is_there_already_is_left_alone(self):
+        device = {"path": "/dev/infiniband/uverbs2", "type": "c", "major": 231, "minor": 194, "fileMode": 0o600}
+        report = self.runtime.report(Bundle(self, asks="mlx5_1,mlx5_2", devices=[device]))
+        self.assertEqual(report.nodes["/dev/infiniband/uverbs2"][3], "600")
+        self.assertEqual(report.nodes["/dev/infiniband/uverbs1"][3], "666")
+
+    def test_another_device_in_the_place_of_one_is_an_error(self):
+        device = {"path": "/dev/infiniband/uverbs1", "type": "c", "major": 1, "minor": 5, "fileMode": 0o666}
+        message = self.refusal(Bundle(self, asks="mlx5_1", devices=[device]))
+        self.assertIn("uverbs1", message)
+        self.assertIn("1:5", message)
+
+    def test_memlock_is_raised(self):
+        limits = (64 << 10, harness.MEMLOCK)
+        prefix = ["prlimit", f"--memlock={limits[0]}:{limits[1]}"]
+        self.runtime.prefix = prefix + self.runtime.prefix
+        self.assertEqual(self.runtime.report(Bundle(self, "silent")).facts["soft memlock"], str(limits[0]))
+        facts = self.runtime.report(Bundle(self, "asks", asks="mlx5_1")).facts
+        self.assertEqual(facts["soft memlock"], str(limits[1]))
+
+    # --- refusals
+
+    def test_refusals(self):
+        self.configure({"pools": [{"name": "shared", "modes": ["shared"], "selectors": {"vendors": ["15b3"]}}]})
+        rows = (
+            ("unknown HCA", "mlx5_9", {}, ["mlx5_9"]),
+            ("more than there are", "5", {}, ["5", "4"]),
+            ("malformed", "mlx5_0,,", {}, ["rdma-init.io/devices"]),
+            ("no GPU", "gpu", {}, ["GPU"]),
+            ("mode of no pool", "mlx5_0", {"rdma-init.io/mode": "exclusive"}, ["shared"]),
+            ("unknown mode", "mlx5_0", {"rdma-init.io/mode": "selfish"}, ["selfish"]),
+            ("unknown network", "mlx5_0", {"rdma-init.io/network": "rdma"}, ["rdma"]))
+        for number, (name, asks, annotations, words) in enumerate(rows):
+            with self.subTest(name):
+                message = self.refusal(Bundle(self, f"refused{number}", asks=asks, annotations=annotations))
+                for word in words + ["rdma-hook"]:
+                    self.assertIn(word, message)
+
+    def test_wrong_stage(self):
+        bundle = Bundle(self, asks="mlx5_0", stages=())
+        for stage in ("createContainer", "startContainer"):
+            with self.subTest(stage):
+                bundle.config["hooks"] = {stage: [self.entry(stage)]}
+                errors = self.work + "/errors"
+                bundle.config["annotations"]["run.oci.hooks.stderr"] = errors
+                bundle.write()
+                done = self.runtime.run(bundle)
+                # startContainer's path is the container's: there it does not even exist.
+                self.refused(done)
+                if stage == "createContainer":
+                    self.assertIn("exit code: 1" if self.runtime.name == "crun" else "use createRuntime", done.stderr)
+                self.runtime.delete_all()
+
+    def test_wrong_stage_called_directly(self):
+        for stage in ("createContainer", "startContainer", "poststart"):
+            done = self.hook(stage, stopped(Bundle(self, stage, stages=())))
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("use createRuntime", done.stderr)
+
+    # --- several calls, several containers
+
+    def test_prestart_and_create_runtime_both(self):
+        stages = ("prestart", "createRuntime", "poststop")
+        report = self.runtime.report(Bundle(self, asks="mlx5_0,mlx5_1", stages=stages))
+        self.assertEqual(report.nodes, self.node.expected("uverbs0", "uverbs1"))
+        self.assertEqual(report.views["infiniband"], ["mlx5_0", "mlx5_1"])
+        self.assertEqual(report.facts["ibdev uverbs0"], "mlx5_0")
+
+    def test_prestart_alone(self):
+        report = self.runtime.report(Bundle(self, asks="mlx5_1", stages=("prestart", "poststop")))
+        self.assertEqual(report.nodes, self.node.expected("uverbs1"))
+
+    def exclusive(self, name, asks="mlx5_1", **options):
+        return Bundle(self, name, asks=asks, annotations={"rdma-init.io/mode": "exclusive"}, **options)
+
+    def test_two_at_once_on_one_exclusive_hca(self):
+        first, second = self.exclusive("first", args=("sleep", "1000")), self.exclusive("second")
+        self.given(self.runtime.create(first))
+        self.assertEqual(self.holders(), {"mlx5_1": ["container first"]})
+        message = self.refusal(second)
+        self.assertIn("mlx5_1", message)
+        self.assertIn("first", message)
+        self.assertEqual(self.holders(), {"mlx5_1": ["container first"]})
+        self.given(self.runtime.create(Bundle(self, "third", asks="mlx5_2", args=("sleep", "1000"))))
+        self.assertEqual(self.holders(), {"mlx5_1": ["container first"], "mlx5_2": ["container third"]})
+        self.given(self.runtime.delete(first))
+        self.assertEqual(self.runtime.report(second).nodes, self.node.expected("uverbs1"))
+
+    def test_a_shared_hca_is_no_longer_to_be_had_alone(self):
+        shared = Bundle(self, "shared", asks="mlx5_1", annotations={"rdma-init.io/mode": "shared"})
+        self.given(self.runtime.create(shared))
+        self.assertIn("mlx5_1", self.refusal(self.exclusive("exclusive")))
+
+    def test_restart(self):
+        bundle = self.exclusive("again")
+        for _ in range(3):
+            report = self.runtime.report(bundle)
+            self.assertEqual(report.nodes, self.node.expected("uverbs1"))
+            self.assert_ledger_empty()
+
+    def test_a_killed_container_is_noticed_by_the_next_exclusive_request(self):
+        first, second = self.exclusive("first", args=("sleep", "1000")), self.exclusive("second")
+        self.given(self.runtime.create(first))
+        self.runtime.kill(first)
+        self.assertEqual(self.runtime.report(second).nodes, self.node.expected("uverbs1"))
+
+    def test_a_killed_container_is_returned_by_recover(self):
+        bundle = self.exclusive("killed", args=("sleep", "1000"))
+        self.given(self.runtime.create(bundle))
+        self.assertEqual(self.recover(), [])
+        self.runtime.kill(bundle)
+        self.assertEqual(self.recover(), ["container killed"])
+        self.assert_ledger_empty()
+
+    # --- pods
+
+    def test_restart_in_a_living_pod(self):
+        pod = Pod(self)
+        before = self.exclusive("worker", netns=pod.path)
+        self.assertEqual(self.runtime.report(before).nodes, self.node.expected("uverbs1"))
+        held = self.holders()
+        self.assertEqual(list(held), ["mlx5_1"], "poststop of a container does not return the pod's grant")
+        self.assertEqual(self.runtime.report(before).nodes, self.node.expected("uverbs1"))
+        # A sidecar joins the grant; a stranger does not.
+        sidecar = self.exclusive("sidecar", netns=pod.path)
+        self.assertEqual(self.runtime.report(sidecar).nodes, self.node.expected("uverbs1"))
+        self.assertIn("mlx5_1", self.refusal(self.exclusive("stranger")))
+        self.assertEqual(self.holders(), held)
+        self.assertEqual(self.recover(), [])
+        pod.remove()
+        self.assertEqual(self.runtime.report(self.exclusive("next")).nodes, self.node.expected("uverbs1"))
+
+    def test_recover_returns_the_grant_of_a_pod_that_is_gone(self):
+        pod = Pod(self)
+        self.runtime.report(self.exclusive("worker", netns=pod.path))
+        pod.remove()
+        self.assertEqual(len(self.recover()), 1)
+
+
+class Runc(Live, harness.Case):
+    runtime_name = "runc"
+
+    def test_eight_containers_at_once(self):
+        """As many exclusive requests as HCAs, and as many again: each HCA has one holder."""
+        self.configure({"pools": [{"name": "all", "modes": ["exclusive"]}]})
+        bundles = [Bundle(self, f"c{i}", asks="1", args=("sleep", "1000")) for i in range(2 * self.node.HCAS)]
+        started = [subprocess.Popen(self.runtime.command("create", "--bundle", bundle.directory, bundle.id),
+                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                   for bundle in bundles]
+        codes = [process.wait(harness.DEADLINE) for process in started]
+        self.assertEqual(codes.count(0), self.node.HCAS, codes)
+        held = self.holders()
+        self.assertEqual(sorted(held), [f"mlx5_{i}" for i in range(self.node.HCAS)])
+        owners = [owner for owners in held.values() for owner in owners]
+        self.assertEqual(sorted(owners), sorted(f"container {b.id}" for b, code in zip(bundles, codes) if code == 0))
+
+
+class Crun(Live, harness.Case):
+    runtime_name = "crun"
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,234 @@
+"""Podman with nothing but files in a hooks directory: precreate edits config.json, createRuntime binds the grant and
+poststop returns it. Its containers' annotations, labels and environment may come from the image, and so ask for
+nothing."""
+import hashlib
+import json
+import os
+import resource
+import signal
+import tarfile
+
+import harness
+from containers import Report, Runtime, make_rootfs
+
+TRUSTING = {"annotations_may_request": ["*"]}
+
+
+class Podman:
+    def __init__(self, case, runtime="runc"):
+        self.case = case
+        self.runtime = Runtime(case, runtime)
+        for program in ("podman", "conmon"):
+            if not harness.shutil.which(program):
+                case.skipTest(f"no {program} (Debian package {program})")
+        self.hooks = case.work + "/hooks.d"
+        os.makedirs(self.hooks)
+        self.rootfs = make_rootfs(case.work + "/rootfs")
+
+    def add_hook(self, stage, entry=None):
+        document = {"version": "1.0.0", "hook": entry or self.case.entry(stage, "podman"), "when": {"always": True},
+                    "stages": [stage]}
+        harness.write(f"{self.hooks}/50-{stage}.json", json.dumps(document))
+
+    def command(self, *arguments):
+        work = self.case.work
+        return [*Runtime.HIDE_V2, "podman", "--root", work + "/storage", "--runroot", work + "/runroot", "--tmpdir",
+                work + "/tmp", "--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--events-backend", "none",
+                "--hooks-dir", self.hooks, "--runtime", self.runtime.program, *arguments]
+
+    def run_command(self, name, *options, image=None, program=("/probe",)):
+        """Podman's own default limits are higher than what a process without CAP_SYS_RESOURCE may set."""
+        limits = [f"nofile={resource.getrlimit(resource.RLIMIT_NOFILE)[1]}",
+                  f"nproc={resource.getrlimit(resource.RLIMIT_NPROC)[1]}"]
+        what = [image] if image else ["--rootfs", self.rootfs]
+        return self.command("run", "--rm", "--name", name, "--network", "none", "--cgroup-parent", "/" + harness.GROUP,
+                            *(part for limit in limits for part in ("--ulimit", limit)), "--cap-add", "MKNOD",
+                            "--volume", self.case.node.tree + "/sys:/sys:ro", *options, *what, *program)
+
+    def run(self, name, *options, **more):
+        return self.call(self.run_command(name, *options, **more))
+
+    @staticmethod
+    def call(command):
+        return harness.run(command, env={"PATH": harness.PATH, "HOME": "/root", "LANG": "C"})
+
+    def report(self, name, *options, **more):
+        done = self.run(name, *options, **more)
+        self.case.assertEqual(done.returncode, 0, done.stderr)
+        return Report(done.stdout)
+
+
+class PodmanCase(harness.Case):
+    runtime_name = "runc"
+
+    def setUp(self):
+        super().setUp()
+        self.podman = Podman(self, self.runtime_name)
+
+    def add_hooks(self, *stages):
+        for stage in stages:
+            self.podman.add_hook(stage)
+
+    def ask(self, devices="mlx5_1", mode="exclusive"):
+        """No commas: they separate annotations."""
+        return ["--annotation", f"rdma-init.io/devices={devices}", "--annotation", f"rdma-init.io/mode={mode}"]
+
+    # --- who may ask
+
+    def test_annotations_ask_for_nothing_unless_the_administrator_trusts_them(self):
+        self.add_hooks("precreate", "createRuntime", "poststop")
+        report = self.podman.report("untrusted", *self.ask())
+        self.assertEqual(report.nodes, {})
+        self.assert_ledger_empty()
+
+    def test_an_image_gets_nothing_by_annotations_labels_and_environment(self):
+        self.add_hooks("precreate", "createRuntime", "poststop")
+        wish = {"rdma-init.io/devices": "all", "rdma-init.io/mode": "exclusive",
+                "k8s.volcengine.com/pod-networks": '[{"cniConf":{"name":"rdma"}}]',
+                "cni.spidernet.io/rdma-resource-inject": "rdma",
+                "io.kubernetes.cri-o.Namespace": "trusted", "io.kubernetes.pod.namespace": "trusted",
+                "io.kubernetes.cri.sandbox-namespace": "trusted"}
+        environment = ["RDMA_VISIBLE_DEVICES=all", "MELLANOX_VISIBLE_DEVICES=all",
+                       "PCIDEVICE_NVIDIA_COM_HCA=0000:10:00.0"]
+        image = self.make_image(wish, environment)
+        self.configure({"annotations_may_request": ["trusted"]})
+        report = self.podman.report("greedy", image=image)
+        self.assertEqual(report.nodes, {})
+        self.assertNotEqual(report.other, "ok")
+        self.assert_ledger_empty()
+
+    def test_the_environment_narrows_what_the_operator_gives(self):
+        self.add_hooks("precreate", "createRuntime", "poststop")
+        self.configure({"default_devices": "all"})
+        image = self.make_image({}, ["RDMA_VISIBLE_DEVICES=2"])
+        self.assertEqual(self.podman.report("narrowed", image=image).nodes, self.node.expected("uverbs2"))
+        self.assertEqual(len(self.podman.report("not-narrowed").nodes), self.node.HCAS + 1)
+        self.assert_ledger_empty()
+
+    def make_image(self, annotations, environment):
+        """An image with these annotations in its manifest, the same as labels, and an environment."""
+        layout = f"/run/{self._testMethodName.replace('_', '-')}"  # self.work may be no valid reference
+        blobs = layout + "/blobs/sha256"
+        os.makedirs(blobs)
+
+        def blob(data):
+            digest = hashlib.sha256(data).hexdigest()
+            harness.write(f"{blobs}/{digest}", data)
+            return {"digest": "sha256:" + digest, "size": len(data)}
+        layer = self.work + "/layer.tar"
+        with tarfile.open(layer, "w") as archive:
+            archive.add(self.podman.rootfs, ".")
+        with open(layer, "rb") as file:
+            data = file.read()
+        layer_blob = {"mediaType": "application/vnd.oci.image.layer.v1.tar", **blob(data)}
+        config = {"architecture": "amd64", "os": "linux",
+                  "rootfs": {"type": "layers", "diff_ids": [layer_blob["digest"]]},
+                  "config": {"Env": ["PATH=/bin", *environment], "Labels": annotations}}
+        manifest = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+                    "config": {"mediaType": "application/vnd.oci.image.config.v1+json",
+                               **blob(json.dumps(config).encode())},
+                    "layers": [layer_blob], "annotations": annotations}
+        manifest_blob = {"mediaType": manifest["mediaType"], **blob(json.dumps(manifest).encode())}
+        harness.write(layout + "/oci-layout", '{"imageLayoutVersion": "1.0.0"}')
+        harness.write(layout + "/index.json", json.dumps({"schemaVersion": 2, "manifests": [
+            {**manifest_blob, "annotations": {"org.opencontainers.image.ref.name": "latest"}}]}))
+        done = self.given(self.podman.call(self.podman.command("pull", "--quiet", f"oci:{layout}:latest")))
+        return done.stdout.split()[-1]
+
+    # --- what is given
+
+    def test_precreate(self):
+        """Everything is in config.json: the hook adds nothing live, and says nothing is missing."""
+        self.configure(TRUSTING)
+        self.add_hooks("precreate", "createRuntime", "poststop")
+        report = self.podman.report("given", *self.ask("2"))
+        self.assertEqual(report.nodes, self.node.expected("uverbs0", "uverbs1"))
+        self.assertEqual(report.other, "Operation not permitted")
+        self.assertEqual(report.views["infiniband"], ["mlx5_0", "mlx5_1"])
+        self.assertEqual(report.facts["require"], "2")
+        self.assert_ledger_empty()
+
+    def test_create_runtime_alone(self):
+        self.configure(TRUSTING)
+        self.add_hooks("createRuntime", "poststop")
+        report = self.podman.report("given", *self.ask())
+        self.assertEqual(report.nodes, self.node.expected("uverbs1"))
+        self.assertEqual(report.views["infiniband"], ["mlx5_1"])
+        self.assert_ledger_empty()
+
+    def test_prestart_alone(self):
+        self.configure(TRUSTING)
+        self.add_hooks("prestart", "poststop")
+        self.assertEqual(self.podman.report("given", *self.ask()).nodes, self.node.expected("uverbs1"))
+        self.assert_ledger_empty()
+
+    def test_devices_given_by_option_are_the_request(self):
+        self.add_hooks("precreate", "createRuntime", "poststop")
+        node = self.node.tree + "/dev/infiniband/uverbs2"
+        report = self.podman.report("device", "--device", f"{node}:/dev/infiniband/uverbs2")
+        self.assertEqual({path: seen[:3] for path, seen in report.nodes.items()},
+                         {path: seen[:3] for path, seen in self.node.expected("uverbs2").items()})
+        self.assertEqual(report.views["infiniband"], ["mlx5_2"])
+        self.assert_ledger_empty()
+
+    def test_a_refusal_keeps_the_container_from_starting(self):
+        self.configure(TRUSTING)
+        self.add_hooks("precreate", "poststop")
+        done = self.refused(self.podman.run("refused", *self.ask("mlx5_9")))
+        self.assertEqual(done.stdout, "")
+        self.assert_ledger_empty()
+
+    # --- what becomes of it when somebody fails
+
+    def test_podman_is_killed_after_precreate(self):
+        """A second precreate hook kills podman, which is the parent of both."""
+        self.configure(TRUSTING)
+        self.add_hooks("precreate", "createRuntime", "poststop")
+        killer = {"path": "/bin/sh", "args": ["sh", "-c", "kill -9 $PPID"]}
+        document = {"version": "1.0.0", "hook": killer, "when": {"annotations": {"^kill$": "^me$"}},
+                    "stages": ["precreate"]}
+        harness.write(f"{self.podman.hooks}/90-killer.json", json.dumps(document))
+        done = self.podman.run("killed", *self.ask(), "--annotation", "kill=me")
+        self.assertEqual(done.returncode, -signal.SIGKILL, done.stderr)
+        self.assertNotEqual(self.ledger(), {})
+        self.assertEqual(self.podman.report("next", *self.ask()).nodes, self.node.expected("uverbs1"))
+        self.recover()
+        self.assert_ledger_empty()
+
+    def test_a_later_precreate_hook_fails(self):
+        self.configure(TRUSTING)
+        self.add_hooks("precreate", "createRuntime", "poststop")
+        harness.write(f"{self.podman.hooks}/90-false.json", json.dumps(
+            {"version": "1.0.0", "hook": {"path": "/bin/false"}, "when": {"annotations": {"^fail$": ""}},
+             "stages": ["precreate"]}))
+        self.refused(self.podman.run("failed", *self.ask(), "--annotation", "fail=me"))
+        self.assertEqual(self.podman.report("next", *self.ask()).nodes, self.node.expected("uverbs1"))
+        self.recover()
+        self.assert_ledger_empty()
+
+    def test_the_runtime_fails_after_precreate(self):
+        self.configure(TRUSTING)
+        self.add_hooks("precreate", "createRuntime", "poststop")
+        self.refused(self.podman.run("failed", *self.ask(), program=("/no/such/program",)))
+        self.assertEqual(self.podman.report("next", *self.ask()).nodes, self.node.expected("uverbs1"))
+        self.recover()
+        self.assert_ledger_empty()
+
+    def test_two_at_once(self):
+        self.configure(TRUSTING)
+        self.add_hooks("precreate", "createRuntime", "poststop")
+        command = self.podman.run_command("first", "--detach", *self.ask(), program=("sleep", "1000"))
+        self.given(self.podman.call(command))
+        self.addCleanup(self.podman.call, self.podman.command("rm", "--force", "--time", "0", "first"))
+        # Podman has ended; the container holds it.
+        self.assertEqual(self.recover(), [])
+        self.assertEqual(list(self.holders()), ["mlx5_1"])
+        self.refused(self.podman.run("second", *self.ask()))
+        self.given(self.podman.call(self.podman.command("rm", "--force", "--time", "0", "first")))
+        self.assertEqual(self.podman.report("third", *self.ask()).nodes, self.node.expected("uverbs1"))
+        self.recover()
+        self.assert_ledger_empty()
+
+
+if __name__ == "__main__":
+    harness.main()
