@@ -1,5 +1,7 @@
 # shellcheck shell=bash
-# Real containers, by runc, in the network namespaces of pods. Their root is the guest's own disk, read-only.
+# Real containers in the network namespaces of pods, by the guest's runc or the runtime that was chosen with use_runtime.
+# Their root is the guest's own disk, read-only, as a file system of its own: no image of a container is the node's root
+# directory, and rdma-hook refuses one that is.
 
 readonly containers=/run/lab/containers
 
@@ -19,8 +21,9 @@ rdma_devices() {
 write_bundle() {
   local name=$1 pod=$2 bundle=$containers/$1
   shift 2
-  mkdir -p "$bundle/rootfs"
-  mount --bind / "$bundle/rootfs"
+  [ ! -e "$bundle" ] || fail "a container $name was there already"
+  mkdir -p "$bundle/rootfs" /run/lab/empty
+  mount -t overlay overlay -o lowerdir=/:/run/lab/empty "$bundle/rootfs"
   jq --null-input --arg name "$name" --arg pod "$pod" --argjson devices "$(rdma_devices)" \
     --argjson environment "$(printf '%s\n' "${ENVIRONMENT[@]:-}" | jq --raw-input . | jq --slurp 'map(select(. != ""))')" '
     ["CAP_CHOWN", "CAP_KILL", "CAP_SETUID", "CAP_SETGID", "CAP_NET_BIND_SERVICE"] as $capabilities | {
@@ -46,24 +49,40 @@ write_bundle() {
       linux: {
         namespaces: [{type: "pid"}, {type: "ipc"}, {type: "uts"}, {type: "mount"}, {type: "network", path: "/run/netns/\($pod)"}],
         devices: $devices,
-        resources: {devices: ([{allow: false, access: "rwm"}] + ($devices | map({allow: true, type, major, minor, access: "rw"})))},
+        resources: {devices: ([{allow: false, access: "rwm"}] + ($devices | map({allow: true, type, major, minor, access: "rwm"})))},
         cgroupsPath: "/lab/\($name)"
       }
     }' --args -- "$@" > "$bundle/config.json"
+  [ -z "${BUNDLE_EDIT:-}" ] || edit_bundle "$name" "$BUNDLE_EDIT"
+}
+
+# edit_bundle NAME FILTER: changes its config.json by a filter of jq. BUNDLE_EDIT is one for every bundle.
+edit_bundle() {
+  local config=$containers/$1/config.json
+  jq "$2" "$config" > "$config.new"
+  mv "$config.new" "$config"
 }
 
 # start_container NAME POD ARG...: runs it in the background. Its output goes to `output_of NAME`.
 start_container() {
-  local name=$1 bundle=$containers/$1
   write_bundle "$@"
+  start_bundle "$1"
+}
+
+# start_bundle NAME: the same with the bundle as it is.
+start_bundle() {
+  local name=$1 bundle=$containers/$1
   {
     code=0
-    runc run --bundle "$bundle" "$name" < /dev/null > "$bundle/output" 2>&1 || code=$?
+    runtime run --bundle "$bundle" "$name" < /dev/null > "$bundle/output" 2>&1 || code=$?
     echo "$code" > "$bundle/exit-code"
   } &
 }
 
 output_of() { echo "$containers/$1/output"; }
+
+# A container that ended is as good, for a wait: what follows says why it ended.
+container_runs() { container_ended "$1" || runtime state "$1" 2> /dev/null | grep -q '"status": "running"'; }
 
 container_ended() { [ -s "$containers/$1/exit-code" ]; }
 
@@ -89,7 +108,7 @@ run_container() {
 }
 
 stop_container() {
-  runc kill "$1" KILL 2> /dev/null || true
+  runtime kill "$1" KILL 2> /dev/null || true
   wait_for_container "$1" 60
 }
 

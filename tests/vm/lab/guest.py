@@ -28,13 +28,20 @@ def image_dir():
     return Path(answer)
 
 
-def command(image, kernel, shares, serial, append=""):
+_INIT_SETTINGS = {
+    "lab": "",
+    "systemd": "init=/lib/systemd/systemd systemd.unit=lab.service systemd.show_status=0 systemd.default_timeout_start_sec=300",
+}
+
+
+def command(image, kernel, shares, serial, append="", init="lab"):
     """The QEMU command line. `shares` is a list of (tag, directory, writable); `serial` is a -serial argument."""
+    append = f"{_INIT_SETTINGS[init]} {append}"
     line = [
         QEMU,
         "-machine", "q35",
         # One emulated CPU on one thread: with more, QEMU 7.2 panicked the guest now and then while the kernel patched its text.
-        "-accel", "tcg,thread=single", "-smp", "1", "-cpu", "max", "-m", "2048",
+        "-accel", "tcg,thread=single", "-smp", "1", "-cpu", "max", "-m", "3072",
         "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
         "-kernel", str(image / f"vmlinuz-{kernel}"), "-initrd", str(image / f"initrd-{kernel}"),
         "-append", f"console=ttyS0 quiet panic=-1 mitigations=off nokaslr random.trust_cpu=on {append}".strip(),

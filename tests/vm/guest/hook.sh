@@ -1,0 +1,149 @@
+# shellcheck shell=bash
+# Containers that get their HCAs from rdma-hook: its configuration, its entry in a bundle or in hooks.d, what it must have
+# given, and what it must have taken back.
+
+readonly hook=/run/lab/bin/rdma-hook
+readonly ledger=/run/rdma-hook
+
+needs_rdma_hook() {
+  [ -x "$hook" ] || fail "the build directory has no hook/rdma-hook"
+}
+
+# hook_config JSON: the node's configuration.
+hook_config() {
+  mkdir -p /etc/rdma-init
+  echo "$1" > /etc/rdma-init/config.json
+  "$hook" check-config
+}
+
+# Where a bundle is edited for the hook: no devices and no rules of its own (but mknod of anything, as runtimes allow, to
+# try the numbers of others), no limit of locked memory, and what the array ANNOTATIONS (NAME=value) asks.
+bundle_without_devices() {
+  jq --null-input --raw-output --argjson annotations "$(
+    printf '%s\n' "${ANNOTATIONS[@]:-}" | jq --raw-input . | jq --slurp 'map(select(. != "") | capture("(?<key>[^=]*)=(?<value>.*)")) | from_entries'
+  )" '"del(.linux.devices) | .linux.resources.devices = [{allow: false, access: \"rwm\"}] | del(.process.rlimits)
+    | .annotations = \($annotations)
+    | .process.capabilities |= map_values(. + [\"CAP_MKNOD\"])"'
+}
+
+# For BUNDLE_EDIT: a network namespace of its own. A grant then is the container's; in a pod's namespace it is the pod's, and
+# outlives the container.
+readonly own_network='.linux.namespaces |= map(if .type == "network" then del(.path) else . end)'
+
+# through_hook [PROGRAM]: from now on bundles have rdma-hook at createRuntime and poststop, and nothing else of RDMA.
+through_hook() {
+  BUNDLE_EDIT="$(bundle_without_devices) | $(hook_entries "${1:-$hook}")"
+}
+hook_entries() {
+  echo ".hooks = {
+    createRuntime: [{path: \"$1\", args: [\"$1\", \"createRuntime\", \"--engine\", \"runc\"]}],
+    poststop: [{path: \"$1\", args: [\"$1\", \"poststop\", \"--engine\", \"runc\"]}]}"
+}
+
+# keep_syslog: from now on what the hook says is in the file $syslog. Of a hook that ends well, or that podman or crun calls,
+# standard error shows nothing. (With systemd there is the journal.)
+readonly syslog=/run/lab/syslog
+keep_syslog() {
+  rm -f /dev/log "$syslog"
+  setpriv --pdeathsig KILL python3 -c '
+import socket, sys
+log = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+log.bind("/dev/log")
+with open(sys.argv[1], "wb", buffering=0) as file:
+    while True:
+        file.write(log.recv(65536) + b"\n")' "$syslog" &
+  wait_until "/dev/log is there" 60 test -S /dev/log
+}
+# assert_said WHAT EXTENDED_REGEX
+assert_said() {
+  wait_until "$1 is in the log" 30 grep -Eq -- "$2" "$syslog"
+  assert_contains "$1" "$syslog" "$2"
+}
+
+# node_of HCA: its uverbs node on the guest; numbers_of NODE: "MAJOR:MINOR".
+node_of() {
+  local verbs
+  for verbs in /sys/class/infiniband_verbs/uverbs*; do
+    [ "$(cat "$verbs/ibdev")" != "$1" ] || echo "/dev/infiniband/$(basename "$verbs")"
+  done
+}
+numbers_of() { stat --format '%Hr:%Lr' "$1"; }
+
+# The last component of the cgroup path that write_bundle gives; the systemd driver makes scopes of its own.
+cgroup_of() { echo "/sys/fs/cgroup/lab/$1"; }
+
+device_programs_of() { bpftool --json cgroup show "$(cgroup_of "$1")" | jq '[.[] | select(.attach_type | test("device"))] | length'; }
+
+# assert_opens OUTPUT NODE NUMBERS [MODE [OWNER]]: what container-probe found.
+assert_opens() { assert_contains "$2 is there and opens" "$1" "^open $2 $3 ${4:-666} ${5:-0:0} ok\$"; }
+assert_error() { assert_contains "$2 gives $3" "$1" "^open $2 .* $3\$"; }
+assert_foreign_denied() { assert_contains "$2, of an HCA that was not granted" "$1" "^foreign $2 EPERM\$"; }
+
+# assert_sees_only OUTPUT HCA: below /sys/class, and its uverbs directory.
+assert_sees_only() {
+  assert_contains "sysfs shows $2 alone" "$1" "^sysfs infiniband $2\$"
+  assert_contains "sysfs shows its uverbs alone" "$1" "^sysfs infiniband_verbs (abi_version )?$(basename "$(node_of "$2")")\$"
+}
+
+# assert_nothing_left NAME: no holder, no grant, no unfinished step, no view, no mount, no cgroup. Locks are only files.
+assert_nothing_left() {
+  local found
+  found=$({ find "$ledger" -type f ! -name lock && find "$ledger/views" -mindepth 1; } 2> /dev/null || true)
+  assert_equal "left in the ledger after $1" "" "$found"
+  assert_equal "mounts left after $1" "" "$(grep -E "rdma-hook|containers/$1/" /proc/self/mountinfo | grep -v "containers/$1/rootfs " || true)"
+  [ ! -d "$(cgroup_of "$1")" ] || fail "the cgroup of $1 is still there: $(ls "$(cgroup_of "$1")")"
+  echo "ok: nothing left of $1"
+}
+
+# show_holders: who holds what, for the log of a case.
+show_holders() { "$hook" devices --json | sed -e 's/^/[devices] /'; }
+
+# make_root NAME: a writable root file system of the guest's own disk, which stays as it is, with the build's programs in
+# /usr/local/bin; prints its path. Also for podman, which writes into the root it is given.
+make_root() {
+  local at=/run/lab/roots/$1
+  mkdir -p "$at/upper" "$at/work" "$at/merged"
+  mount -t overlay overlay -o "lowerdir=/,upperdir=$at/upper,workdir=$at/work" "$at/merged"
+  cp /run/lab/bin/* "$at/merged/usr/local/bin/"
+  echo "$at/merged"
+}
+
+# install_hooks_d FILE...: the project's own hooks.d files (names below config), and the program at the path that they name.
+# The directory is then in hooks_d.
+install_hooks_d() {
+  local file path
+  hooks_d=/run/lab/podman/hooks.d
+  rm -rf "$hooks_d"
+  mkdir -p "$hooks_d"
+  for file in "$@"; do
+    [ -r "/run/lab/out/in/config/$file" ] || fail "the project has no config/$file"
+    cp "/run/lab/out/in/config/$file" "$hooks_d/"
+    path=$(jq --raw-output .hook.path "$hooks_d/$(basename "$file")")
+    install -D -m 755 "$hook" "$path"
+  done
+}
+
+# podman with storage of its own, on a file system that may lie over the disk, and with the runtime PODMAN_RUNTIME (a path).
+in_podman() {
+  podman ${PODMAN_RUNTIME:+--runtime "$PODMAN_RUNTIME"} --root /run/lab/podman/root --runroot /run/lab/podman/run --storage-driver vfs --cgroup-manager cgroupfs --events-backend none \
+    ${hooks_d:+--hooks-dir "$hooks_d"} "$@"
+}
+
+# start_podman NAME POD ARG...: a container of the root of make_root, in POD, in the background, as `start_container` does:
+# wait_for_container, output_of and wait_for_listener work on it. PODMAN_OPTIONS (an array) are options of `podman run`.
+start_podman() {
+  local name=$1 pod=$2 bundle=$containers/$1 root
+  shift 2
+  mkdir -p "$bundle"
+  root=$(make_root "$name")
+  {
+    code=0
+    in_podman run --rm --name "$name" --network "ns:/run/netns/$pod" "${PODMAN_OPTIONS[@]}" --rootfs "$root" "$@" \
+      < /dev/null > "$bundle/output" 2>&1 || code=$?
+    echo "$code" > "$bundle/exit-code"
+  } &
+}
+run_podman() {
+  start_podman "$@"
+  wait_for_container "$1" 240
+}
