@@ -1,0 +1,9 @@
+/* The floor for a hook: a static program that reads its standard input to the end, as crun wants it, and leaves. */
+#include <unistd.h>
+
+int main(void) {
+  char buffer[4096];
+  while (read(STDIN_FILENO, buffer, sizeof buffer) > 0) {
+  }
+  return 0;
+}
