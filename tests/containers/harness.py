@@ -165,11 +165,12 @@ class Case(unittest.TestCase):
     # --- what is left behind
 
     def ledger(self):
-        """What the ledger knows: all files but locks, with their content."""
+        """Who holds what: all files but locks, counters, and where the next search for an address begins."""
         found = {}
         for path, (kind, *_, content) in walk(self.ledger_directory).items():
             is_view = path.startswith("views/")
-            if os.path.basename(path) != "lock" and (kind != stat.S_IFDIR or is_view):
+            name = os.path.basename(path)
+            if name not in ("lock", "metrics") and not name.startswith("last@") and (kind != stat.S_IFDIR or is_view):
                 found[path] = (kind, content)
         return found
 
@@ -252,8 +253,9 @@ def first_process():
             os._exit(os.waitstatus_to_exitcode(status) & 0xff)
 
 
-def main():
-    """Runs the tests of the calling file. 77 when every one of them was skipped."""
+def main(network=False):
+    """Runs the tests of the calling file. 77 when every one of them was skipped. network: in a network namespace of
+    their own, which stands for the node's."""
     if not GROUP:
         for variable in ("TESTED_HOOK", "MAKE_TREE"):
             if not os.access(os.environ.get(variable, ""), os.X_OK):
@@ -263,7 +265,7 @@ def main():
             print("skipped:", reason)
             sys.exit(SKIP)
         group = f"rdma-hook-test-{os.getpid()}"
-        inside = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc",
+        inside = ["unshare", *(["--net"] if network else []), "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc",
                   sys.executable, *sys.argv]
         code = subprocess.run(inside, env={**os.environ, "RDMA_HOOK_TEST_GROUP": group}, check=False).returncode
         remove_groups(group)
