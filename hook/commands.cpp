@@ -2,12 +2,16 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <string>
 
 #include "hook/config/check_config.hpp"
 #include "hook/decide.hpp"
 #include "hook/devices.hpp"
+#include "hook/metrics/metrics.hpp"
+#include "hook/network/return_rails.hpp"
 #include "hook/process/sandbox.hpp"
 
 namespace hook {
@@ -27,9 +31,12 @@ void print(const Json& json) {
 }
 
 // A ledger that exists already: looking must not make one.
-Result<std::optional<Ledger>> existing_ledger(const std::string& path) {
+Result<std::optional<Ledger>> existing_ledger(const std::string& path,
+                                              std::shared_ptr<const NodeRails> rails = nullptr) {
   if (::access(path.c_str(), F_OK) != 0) return std::optional<Ledger>();
-  return std::optional<Ledger>(TRY(Ledger::open(path)));
+  // Whoever looks may find a grant whose container is gone, and returns it with its rails.
+  if (!rails) rails = std::make_shared<NodeRails>(path, nullptr);
+  return std::optional<Ledger>(TRY(Ledger::open(path, std::move(rails))));
 }
 
 Result<Plan> dry_run(const Options& options, const Log& log) {
@@ -81,10 +88,18 @@ Result<void> show_devices(const Options& options) {
   return {};
 }
 
-Result<void> recover(const Options& options) {
-  const auto ledger = TRY(existing_ledger(options.ledger));
-  if (!ledger) return {};
-  const Recovered recovered = TRY(ledger->recover());
+Result<void> recover(const Options& options, const Log& log) {
+  auto ipam = TRY(IpamHelper::start());
+  const auto rails = std::make_shared<NodeRails>(options.ledger, &ipam);
+  const auto ledger = TRY(existing_ledger(options.ledger, rails));
+  Recovered recovered;
+  if (ledger) {
+    recovered = TRY(ledger->recover());
+    for (const std::string& key : TRY(rails->recover(*ledger)))
+      recovered.returned.push_back("rails of " + key);
+  }
+  for (const std::string& warning : rails->take_warnings())
+    log.warning(warning);
   if (options.json) {
     print(Json{{"returned", recovered.returned}});
     return {};
@@ -94,30 +109,71 @@ Result<void> recover(const Options& options) {
   return {};
 }
 
+Result<void> show_metrics(const Options& options) {
+  const auto ledger = TRY(existing_ledger(options.ledger));
+  const auto grants = ledger ? TRY(ledger->list()) : std::vector<Grant>();
+  print(TRY(metrics_text(options.ledger, grants, options.root)));
+  return {};
+}
+
 int exit_code(const Result<void>& result, const Log& log) {
   if (result) return kExitDone;
   log.error(result.error());
   return kExitFailure;
 }
 
+// Only where the configuration names a plugin: the others run nothing. What is wrong in it, the stage says.
+Result<std::optional<IpamHelper>> start_ipam_helper(const Options& options) {
+  const auto texts = read_config_texts(options.config);
+  const auto names_plugin = [](const ConfigText& text) { return text.text.find("\"ipam\"") != std::string::npos; };
+  if (!texts || std::none_of(texts->begin(), texts->end(), names_plugin)) return std::optional<IpamHelper>();
+  return std::optional<IpamHelper>(TRY(IpamHelper::start()));
+}
+
+Result<void> run(Call& call) {
+  switch (call.options.command) {
+    case Command::kPrecreate:
+      return precreate(call);
+    case Command::kPoststop:
+      return poststop(call);
+    default:
+      return create_runtime(call);
+  }
+}
+
+const char* stage_name(Command command) {
+  if (command == Command::kPrecreate) return "precreate";
+  return command == Command::kPoststop ? "poststop" : "createRuntime";
+}
+
+// Counting is no reason to fail or to wait. A container that asked for nothing is not counted.
+void count(Call& call, const Result<void>& result) {
+  const std::string stage = stage_name(call.options.command);
+  if (!result) {
+    call.counts = {{kFailuresTotal, {{"stage", stage}, {"reason", std::string(to_string(call.phase))}}}};
+  }
+  if (call.counts.empty()) return;
+  for (const auto& [step, microseconds] : call.timing.steps()) {
+    const Labels labels{{"stage", stage}, {"step", step}};
+    call.counts.push_back({kDurationTotal, labels, microseconds});
+    call.counts.push_back({kDurationCount, labels});
+  }
+  if (const auto counters = Counters::open(call.options.ledger)) counters->add(call.counts);
+}
+
 // The stages run with nothing of the caller's but three descriptors, and with the system calls they need.
 int run_stage(const Options& options) {
   if (auto isolated = isolate(); !isolated) return exit_code(isolated, Log());
   Log log = Log::with_syslog();
-  const bool live = options.command == Command::kCreateRuntime;
-  if (auto restricted = restrict_syscalls(live ? Reach::kContainer : Reach::kLedger); !restricted) {
-    return exit_code(restricted, log);
-  }
-  switch (options.command) {
-    case Command::kPrecreate:
-      return exit_code(precreate(options, log), log);
-    case Command::kPoststop:
-      // The container is gone whatever is said here: an error would only keep the engine from cleaning up.
-      exit_code(poststop(options, log), log);
-      return kExitDone;
-    default:
-      return exit_code(create_runtime(options, log), log);
-  }
+  auto ipam = start_ipam_helper(options);
+  if (!ipam) return exit_code(ipam.error(), log);
+  if (auto restricted = restrict_syscalls(); !restricted) return exit_code(restricted, log);
+  Call call{options, log, *ipam ? &**ipam : nullptr};
+  const auto result = run(call);
+  const int code = exit_code(result, log);
+  count(call, result);
+  // The container is gone whatever poststop says: an error would only keep the engine from cleaning up.
+  return options.command == Command::kPoststop ? kExitDone : code;
 }
 
 }  // namespace
@@ -136,7 +192,9 @@ int run_command(const Options& options) {
     case Command::kDevices:
       return exit_code(show_devices(options), log);
     case Command::kRecover:
-      return exit_code(recover(options), log);
+      return exit_code(recover(options, log), log);
+    case Command::kMetrics:
+      return exit_code(show_metrics(options), log);
     case Command::kCheckConfig:
       return check_config(options.config, options.json);
     default:

@@ -15,7 +15,7 @@ using fabric::Error;
 using fabric::printable;
 using fabric::Result;
 
-constexpr std::array<std::pair<std::string_view, Command>, 12> kCommands = {{
+constexpr std::array<std::pair<std::string_view, Command>, 13> kCommands = {{
     {"createRuntime", Command::kCreateRuntime},
     {"prestart", Command::kCreateRuntime},
     {"poststop", Command::kPoststop},
@@ -23,6 +23,7 @@ constexpr std::array<std::pair<std::string_view, Command>, 12> kCommands = {{
     {"plan", Command::kPlan},
     {"devices", Command::kDevices},
     {"recover", Command::kRecover},
+    {"metrics", Command::kMetrics},
     {"check-config", Command::kCheckConfig},
     {"help", Command::kHelp},
     {"--help", Command::kHelp},
@@ -79,7 +80,7 @@ const char* const kHelp =
     R"(rdma-hook: gives containers their RDMA devices, and takes them back.
 
 As an OCI hook, with the state on stdin:
-  rdma-hook createRuntime --engine NAME   nodes, device cgroup, memlock, sysfs view (`prestart` is the same)
+  rdma-hook createRuntime --engine NAME   nodes, device cgroup, memlock, sysfs view, rails (`prestart` is the same)
   rdma-hook poststop --engine NAME        takes back; never fails
   rdma-hook precreate --engine podman     config.json on stdin, edited on stdout
 
@@ -87,6 +88,7 @@ On the command line:
   rdma-hook plan --bundle DIR [--json]    what the container of this bundle would get, changing nothing
   rdma-hook devices [--json]              the node's HCAs and who holds them
   rdma-hook recover                       returns what containers left that are gone
+  rdma-hook metrics                       Prometheus text: grants, failures, durations, port counters
   rdma-hook check-config [--json]         what is wrong in the configuration, with line and remedy
 
 Options:

@@ -19,6 +19,7 @@ enum class Command {
   kPlan,
   kDevices,
   kRecover,
+  kMetrics,
   kCheckConfig,
   kHelp,
   kVersion,

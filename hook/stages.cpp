@@ -1,9 +1,12 @@
 #include "hook/stages.hpp"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <memory>
 #include <utility>
 
 #include "fabric/sysfs.hpp"
@@ -11,8 +14,11 @@
 #include "hook/decide.hpp"
 #include "hook/live/live_steps.hpp"
 #include "hook/live/run_steps.hpp"
+#include "hook/network/give_rails.hpp"
+#include "hook/network/return_rails.hpp"
 #include "hook/oci/edit_spec.hpp"
 #include "hook/oci/oci_state.hpp"
+#include "hook/plan/renumber.hpp"
 
 namespace hook {
 namespace {
@@ -51,25 +57,39 @@ void repair(const Ledger& ledger, const Log& log) {
   if (const auto repaired = ledger.repair_pending(); !repaired) log.warning(repaired.error().message);
 }
 
-Result<void> refuse_netdevs(const Plan& plan) {
-  if (plan.netdevs.empty()) return {};
-  return fabric::Error{fmt::format("`{}` would have to become `{}` in the container, and this version moves no netdevs",
-                                   plan.netdevs.front().host, plan.netdevs.front().name),
-                       0, "leave the network out of the request and of the pool, and let the CNI bring the rails"};
+std::string text_of(const Timing& timing) {
+  std::string text = fmt::format("{} us", timing.total());
+  for (const auto& [step, microseconds] : timing.steps())
+    text += fmt::format(", {} {}", step, microseconds);
+  return text;
+}
+
+void count_grant(const Plan& plan, Call& call) {
+  for (const PlannedHca& hca : plan.hcas)
+    call.counts.push_back(
+        {kGrantsTotal,
+         {{"engine", std::string(to_string(call.options.engine))}, {"mode", std::string(to_string(hca.mode))}}});
 }
 
 // One container between booking and the end of its steps. Unless finished, what was booked is given back, but not from
 // a container that had it before this call: that one may be running.
 class Booking {
  public:
-  Booking(const Ledger& ledger, const Owner& owner, std::string user)
-      : ledger_(&ledger), owner_(&owner), user_(std::move(user)), had_before_(has_settled()) {}
+  Booking(const Ledger& ledger, const Owner& owner, std::string user, const NodeRails& rails, const Log& log)
+      : ledger_(&ledger),
+        owner_(&owner),
+        rails_(&rails),
+        log_(&log),
+        user_(std::move(user)),
+        had_before_(has_settled()) {}
   Booking(const Booking&) = delete;
   Booking& operator=(const Booking&) = delete;
   ~Booking() {
     if (finished_) return;
-    if (!had_before_) (void)ledger_->leave(*owner_, user_).has_value();
+    const auto left = had_before_ ? Result<void>() : ledger_->leave(*owner_, user_);
+    if (!left) log_->error(fabric::wrap(left.error(), "undoing the start"));
     (void)ledger_->settle(owner_->key).has_value();
+    warn(rails_->take_warnings(), *log_);
   }
   Result<void> finish() {
     finished_ = true;
@@ -86,6 +106,8 @@ class Booking {
 
   const Ledger* ledger_;
   const Owner* owner_;
+  const NodeRails* rails_;
+  const Log* log_;
   std::string user_;
   bool had_before_;
   bool finished_ = false;
@@ -99,26 +121,79 @@ Result<void> bind_token(const ContainerSpec& spec, const Ledger& ledger, const O
   return {};
 }
 
-Result<void> give(const Container& container, const LiveContainer& live, const Options& options, Log& log) {
-  const auto ledger = TRY(Ledger::open(options.ledger));
+// Nobody of this grant has started: addresses may still move.
+Result<bool> is_first(const Ledger& ledger, const Owner& owner, const std::string& user) {
+  const auto grant = TRY(ledger.find(owner.key));
+  return !grant || std::all_of(grant->users.begin(), grant->users.end(),
+                               [&](const GrantUser& other) { return other.key == user; });
+}
+
+Result<void> give_network(const Container& container, const LiveContainer& live, const fabric::Inventory& inventory,
+                          const Ledger& ledger, const Owner& owner, Call& call, Plan& plan) {
+  if (plan.netdevs.empty()) return {};
+  const std::string path = owner.netns ? owner.netns->path : fmt::format("/proc/{}/ns/net", live.init.pid);
+  fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat status {};
+  if (!fd.ok() || ::fstat(fd.get(), &status) != 0) {
+    return fabric::sys_error(errno, "cannot open the container's network namespace `{}`", path);
+  }
+  const std::string user = container_owner(live.state.id, live.state.bundle).key;
+  RailsInput input{.plan = plan,
+                   .config = container.admin,
+                   .inventory = inventory,
+                   .ledger = ledger,
+                   .ledger_directory = call.options.ledger,
+                   .sys = call.options.root + "/sys",
+                   .owner = owner,
+                   .netns = {status.st_dev, status.st_ino, path},
+                   .netns_fd = std::move(fd),
+                   .ipam = call.ipam,
+                   .before_first_start = TRY(is_first(ledger, owner, user)),
+                   .hurried = false};
+  const auto report = TRY(give_rails(std::move(input), call.timing));
+  warn(report.warnings, call.log);
+  for (const std::string& rail : report.given)
+    call.log.info("rail " + rail);
+  if (!report.alignment.empty()) call.log.info(report.alignment);
+  for (const NewNode& node : report.nodes)
+    renumber(inventory, node, plan);
+  return {};
+}
+
+Result<void> give(const Container& container, const LiveContainer& live, Call& call) {
+  const Options& options = call.options;
+  Log& log = call.log;
+  call.phase = FailureReason::kLedger;
+  const auto rails = std::make_shared<NodeRails>(options.ledger, call.ipam);
+  const auto ledger = TRY(Ledger::open(options.ledger, rails));
   repair(ledger, log);
   const Owner owner = owner_of(container.spec, container_owner(live.state.id, live.state.bundle));
   const GrantUser user{container_owner(live.state.id, live.state.bundle).key, live.state.id, live.init};
   const auto inventory = TRY(read_node_for(*container.asked.request, container.admin, options));
+  call.timing.step("read");
 
-  Booking booking(ledger, owner, user.key);
+  Booking booking(ledger, owner, user.key, *rails, log);
   TRY_VOID(bind_token(container.spec, ledger, owner, user));
+  call.phase = FailureReason::kRefused;
   Plan plan = TRY(decide(container, inventory, &ledger, owner, user, true));
   warn(plan.warnings, log);
+  call.timing.step("decide");
   if (plan.hcas.empty()) return booking.finish();
   leave_out_mounted(container.spec, plan);
-  TRY_VOID(refuse_netdevs(plan));
+  call.phase = FailureReason::kNetwork;
+  TRY_VOID(give_network(container, live, inventory, ledger, owner, call, plan));
   if (!plan.mounts.empty()) TRY_VOID(ledger.make_view(user.key, plan.view));
+  call.phase = FailureReason::kDevices;
+  call.timing.step("view");
   const LivePlan steps = TRY(live_steps(plan, container.spec, live.state, options.root));
   warn(steps.warnings, log);
   warn(TRY(run_steps(live, steps.steps)), log);
+  call.timing.step("container");
   TRY_VOID(booking.finish());
-  log.info(fmt::format("given {} ({})", names_of(plan), container.asked.request->wish.source));
+  call.timing.step("ledger");
+  count_grant(plan, call);
+  log.info(
+      fmt::format("given {} ({}) in {}", names_of(plan), container.asked.request->wish.source, text_of(call.timing)));
   return {};
 }
 
@@ -153,18 +228,21 @@ Result<ProcessIdentity> requester() {
 }
 
 // Books and edits; what is booked is kept once the edited text is written.
-Result<void> edit_for(Container& container, const ProcessIdentity& requester, const Options& options, Log& log) {
-  const auto ledger = TRY(Ledger::open(options.ledger));
+Result<void> edit_for(Container& container, const ProcessIdentity& requester, Call& call) {
+  const Options& options = call.options;
+  Log& log = call.log;
+  call.phase = FailureReason::kLedger;
+  const auto rails = std::make_shared<NodeRails>(options.ledger, call.ipam);
+  const auto ledger = TRY(Ledger::open(options.ledger, rails));
   repair(ledger, log);
   const auto inventory = TRY(read_node_for(*container.asked.request, container.admin, options));
   const std::string token = TRY(new_token());
   const GrantUser user{token_owner(token).key, "precreate", requester};
   const Owner owner = owner_of(container.spec, token_owner(token));
 
-  Booking booking(ledger, owner, user.key);
+  Booking booking(ledger, owner, user.key, *rails, log);
   const Plan plan = TRY(decide(container, inventory, &ledger, owner, user, true));
   warn(plan.warnings, log);
-  TRY_VOID(refuse_netdevs(plan));
   if (!plan.mounts.empty()) TRY_VOID(ledger.make_view(user.key, plan.view));
   TRY_VOID(edit_spec(plan, token, container.config));
   TRY_VOID(write_stdout(container.config.dump()));
@@ -177,21 +255,25 @@ Result<void> edit_for(Container& container, const ProcessIdentity& requester, co
 
 }  // namespace
 
-Result<void> create_runtime(const Options& options, Log& log) {
+Result<void> create_runtime(Call& call) {
+  Log& log = call.log;
   const OciState state = TRY(read_state());
   log.set_container(state.id);
+  call.phase = FailureReason::kConfig;
   const std::string text = TRY(read_bundle_config(state.bundle));
-  const Container container = TRY(understand(text, options));
+  const Container container = TRY(understand(text, call.options));
   warn(container.asked.warnings, log);
   if (!container.asked.request) return {};
   const LiveContainer live = TRY(pin_container(state, container.spec));
-  return give(container, live, options, log);
+  return give(container, live, call);
 }
 
-Result<void> poststop(const Options& options, Log& log) {
+Result<void> poststop(Call& call) {
+  Log& log = call.log;
   const OciState state = TRY(read_state());
   log.set_container(state.id);
-  const auto ledger = TRY(Ledger::open(options.ledger));
+  const auto rails = std::make_shared<NodeRails>(call.options.ledger, call.ipam);
+  const auto ledger = TRY(Ledger::open(call.options.ledger, rails));
   const Owner own = container_owner(state.id, state.bundle);
   TRY_VOID(ledger.leave(own, own.key));
   // In a pod the grant is the namespace's. The bundle may be gone by now; then that is noticed when the namespace is.
@@ -200,16 +282,19 @@ Result<void> poststop(const Options& options, Log& log) {
   const auto spec = config ? read_container_spec(*config) : Result<ContainerSpec>(fabric::Error{});
   if (spec) TRY_VOID(ledger.leave(owner_of(*spec, own), own.key));
   repair(ledger, log);
+  warn(rails->take_warnings(), log);
+  call.timing.step("return");
   return {};
 }
 
-Result<void> precreate(const Options& options, Log& log) {
+Result<void> precreate(Call& call) {
+  Log& log = call.log;
   const ProcessIdentity parent = TRY(requester());
   const std::string text = TRY(read_precreate_config());
-  Container container = TRY(understand(text, options));
+  Container container = TRY(understand(text, call.options));
   warn(container.asked.warnings, log);
   if (!container.asked.request) return write_stdout(text);
-  return edit_for(container, parent, options, log);
+  return edit_for(container, parent, call);
 }
 
 }  // namespace hook

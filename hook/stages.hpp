@@ -2,20 +2,35 @@
 // settle; undone when a step fails.
 #pragma once
 
+#include <vector>
+
 #include "fabric/result.hpp"
 #include "hook/log.hpp"
+#include "hook/metrics/metrics.hpp"
+#include "hook/network/address/ipam.hpp"
 #include "hook/options.hpp"
+#include "hook/timing.hpp"
 
 namespace hook {
 
+// One call of a stage.
+struct Call {
+  const Options& options;
+  Log& log;
+  IpamHelper* ipam = nullptr;  // nullptr: no network of the configuration has a CNI plugin
+  Timing timing = {};
+  FailureReason phase = FailureReason::kInternal;  // what an error would be about now
+  std::vector<Increment> counts = {};              // what is to be counted when all went well
+};
+
 // prestart and createRuntime. Success without a change for a container that asks nothing.
-fabric::Result<void> create_runtime(const Options& options, Log& log);
+fabric::Result<void> create_runtime(Call& call);
 
 // Returns what the container held; for a container of a pod only its part in the pod's grant. Success also when nothing
 // was held or is known: teardown must not fail.
-fabric::Result<void> poststop(const Options& options, Log& log);
+fabric::Result<void> poststop(Call& call);
 
 // config.json on stdin, the edited one on stdout; what is not ours to change comes out as it went in.
-fabric::Result<void> precreate(const Options& options, Log& log);
+fabric::Result<void> precreate(Call& call);
 
 }  // namespace hook

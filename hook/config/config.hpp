@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "fabric/result.hpp"
+#include "hook/network/address/address_range.hpp"
+#include "hook/network/rail/rail.hpp"
 #include "hook/plan/mode.hpp"
 
 namespace hook {
@@ -38,12 +40,34 @@ struct Pool {
   friend bool operator==(const Pool&, const Pool&) = default;
 };
 
+// A test of a rail before the container starts: not made, a warning, or the start fails.
+enum class RailTest { kOff, kWarn, kFail };
+
 // What the netdevs of granted HCAs become inside the container.
 struct Network {
   std::string name;
   std::optional<Mode> mode;         // when the container names none
   std::string child = "macvlan";    // "macvlan", "ipvlan", "ipoib": for shared and shared-multi
   std::optional<std::string> pool;  // its HCAs come from this pool only
+
+  bool macvlan_private = false;            // "macvlan_mode": "private"; else bridge
+  std::optional<std::uint16_t> pkey = {};  // of ipoib children; the kernel sets the bit of full members, 0x8000
+  std::optional<unsigned> mtu = {};        // bytes; nullopt: the node's netdev's
+  VfAttributes vf = {};                    // for exclusive VFs
+  std::vector<AddressRange> ranges = {};   // "addresses": addresses of our own; none overlap
+  std::optional<std::string> ipam = {};    // "ipam": the JSON text of a CNI plugin's "ipam" object, "type" included
+  std::string ipam_plugin = {};            // absolute path of that plugin; empty without ipam
+  // "routing": each rail of a container has its own table, this number for the first, and the rule `from ADDRESS lookup
+  // TABLE`; null: the main table as it comes.
+  std::optional<unsigned> first_table = 100;
+  unsigned rule_priority = 32000;
+  RailTest gateway_test = RailTest::kWarn;
+  RailTest duplicate_test = RailTest::kOff;  // silence is the good answer: it always takes its whole time
+  unsigned test_retries = 3;
+  unsigned test_interval_ms = 100;
+  bool align_gids = true;
+  unsigned gid_wait_ms = 2000;     // until the kernel has made the rails' GIDs
+  bool take_node_netdevs = false;  // exclusive: also a netdev with the default route, or kubelet's or sshd's address
   friend bool operator==(const Network&, const Network&) = default;
 };
 

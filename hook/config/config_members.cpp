@@ -112,6 +112,18 @@ void read_default_devices(ConfigReader& reader, const ConfigValue& value, Config
 
 }  // namespace
 
+std::optional<std::string> read_name(ConfigReader& reader, const ConfigValue& value) {
+  auto name = reader.text(value);
+  if (!name || is_config_name(*name)) return name;
+  reader.error(value, fmt::format("`{}` is no name", shown(*name)), kNameRemedy);
+  return std::nullopt;
+}
+
+std::optional<Mode> read_mode(ConfigReader& reader, const ConfigValue& value) {
+  const auto text = reader.word(value, {"exclusive", "shared", "shared-multi", "hca", "host"});
+  return text ? parse_mode(*text) : std::nullopt;
+}
+
 void read_config_members(ConfigReader& reader, Config& config) {
   reader.members(
       reader.root(),

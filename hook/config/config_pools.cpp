@@ -1,4 +1,4 @@
-// "pools" and "networks" of config.json.
+// "pools" of config.json.
 #include <algorithm>
 #include <set>
 
@@ -9,20 +9,6 @@ namespace hook {
 namespace {
 
 constexpr std::uint64_t kLargestLimit = 65535;
-const std::vector<std::string> kModeWords = {"exclusive", "shared", "shared-multi", "hca", "host"};
-constexpr const char* kNameRemedy = "1 to 63 of the characters A-Z a-z 0-9 _ . -";
-
-std::optional<std::string> read_name(ConfigReader& reader, const ConfigValue& value) {
-  auto name = reader.text(value);
-  if (!name || is_config_name(*name)) return name;
-  reader.error(value, fmt::format("`{}` is no name", shown(*name)), kNameRemedy);
-  return std::nullopt;
-}
-
-std::optional<Mode> read_mode(ConfigReader& reader, const ConfigValue& value) {
-  const auto text = reader.word(value, kModeWords);
-  return text ? parse_mode(*text) : std::nullopt;
-}
 
 void read_ids(ConfigReader& reader, const ConfigValue& value, std::vector<std::string>& ids) {
   reader.texts(value, ids, [&](const ConfigValue& element, std::string& text) {
@@ -161,27 +147,6 @@ void read_pools(ConfigReader& reader, const ConfigValue& value, Config& config) 
     if (is_config_name(name) && !names.insert(name).second) {
       reader.error(element, fmt::format("a pool above is called `{}` too", name), "give each pool its own name");
     }
-  }
-}
-
-void read_networks(ConfigReader& reader, const ConfigValue& value, Config& config) {
-  for (const auto& [name, entry] : reader.entries(value)) {
-    if (name == "$comment" || name == "$schema") continue;
-    if (!is_config_name(name)) {
-      reader.error(entry, fmt::format("`{}` is no name", shown(name)), kNameRemedy);
-      continue;
-    }
-    Network network;
-    network.name = name;
-    reader.members(entry, {{"mode", [&](const auto& v) { network.mode = read_mode(reader, v); }},
-                           {"child",
-                            [&](const auto& v) {
-                              if (auto child = reader.word(v, {"macvlan", "ipvlan", "ipoib"})) {
-                                network.child = *std::move(child);
-                              }
-                            }},
-                           {"pool", [&](const auto& v) { network.pool = read_name(reader, v); }}});
-    config.networks[name] = std::move(network);
   }
 }
 

@@ -38,7 +38,8 @@ bool is_config_name(std::string_view text) {
   const auto allowed = [](char c) {
     return is_digit(c) || is_lower(c) || (c >= 'A' && c <= 'Z') || c == '_' || c == '.' || c == '-';
   };
-  return is_made_of(text, allowed);
+  // Networks name directories.
+  return is_made_of(text, allowed) && text != "." && text != "..";
 }
 
 bool is_netdev_glob(std::string_view text) {
@@ -56,6 +57,20 @@ std::optional<std::string> pci_id(std::string_view text) {
   const auto number = fabric::parse_number<std::uint16_t>(text, 16);
   if (!number) return std::nullopt;
   return fmt::format("{:04x}", *number);
+}
+
+std::optional<std::uint16_t> partition_key(std::string_view text) {
+  constexpr std::uint16_t kNumber = 0x7fff;  // the sixteenth bit says full member
+  if (!text.starts_with("0x") && !text.starts_with("0X")) return std::nullopt;
+  const auto key = fabric::parse_number<std::uint16_t>(text.substr(2), 16);
+  return key && (*key & kNumber) != 0 ? key : std::nullopt;
+}
+
+bool is_absolute_path(std::string_view text) {
+  const auto is_text = [](char c) { return c >= ' ' && c != 0x7f; };
+  if (!text.starts_with('/') || !std::all_of(text.begin(), text.end(), is_text)) return false;
+  const auto parts = fabric::split(text, '/');
+  return std::find(parts.begin(), parts.end(), "..") == parts.end();
 }
 
 std::optional<std::uint32_t> permissions(std::string_view text) {

@@ -8,8 +8,8 @@
 
 namespace hook {
 
-// HCAs, pools, networks: 1 to 63 of [A-Za-z0-9_.-]. IB_DEVICE_NAME_MAX is 64 with the zero (Linux 6.1
-// include/uapi/rdma/ib_user_verbs.h).
+// HCAs, pools, networks: 1 to 63 of [A-Za-z0-9_.-], but not "." and "..". IB_DEVICE_NAME_MAX is 64 with the zero
+// (Linux 6.1 include/uapi/rdma/ib_user_verbs.h).
 bool is_config_name(std::string_view text);
 // The name of a netdev, or a glob of such: 1 to 63 printable characters without "/", ":" and blanks.
 bool is_netdev_glob(std::string_view text);
@@ -17,6 +17,11 @@ bool is_netdev_glob(std::string_view text);
 bool is_namespace_glob(std::string_view text);
 // "0x15B3" and "15b3" are "15b3"; nullopt: not four hexadecimal digits.
 std::optional<std::string> pci_id(std::string_view text);
+// "0x8001": an InfiniBand partition key with "0x"; nullopt: anything else, or partition 0, which no IPoIB child may
+// have (Linux 6.12 drivers/infiniband/ulp/ipoib/ipoib_netlink.c, ipoib_new_child_link).
+std::optional<std::uint16_t> partition_key(std::string_view text);
+// A path from the root, without ".." and control characters.
+bool is_absolute_path(std::string_view text);
 // "0666" or "666": permissions of a node; nullopt: anything else, or more than rwxrwxrwx.
 std::optional<std::uint32_t> permissions(std::string_view text);
 // "64MiB": bytes; KiB, MiB, GiB, TiB only, because M and MB mean either 10^6 or 2^20.

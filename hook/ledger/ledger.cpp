@@ -17,6 +17,8 @@
 //   return  the grant moves to pending/ in one rename: from here on nobody holds it, and what is to be cleaned is
 //           written down; then index, views, that file. Removing index entries first would, when killed half-way, leave
 //           an owner that believes to hold an HCA that the index gives to the next.
+//   return and leave undo what the grant has beyond the ledger (GrantEffects) before anything else: until that is done
+//           the grant is held.
 //   leave   view, grant without the user (or the return above).
 //   bind    marker of the new owner, return of the token's grant up to the rename, the new owner's grant with the
 //           steps, index (an exclusive link is replaced by rename), view, rest of the return. Killed: neither holds.
@@ -34,8 +36,8 @@ using fabric::Result;
 
 Ledger::Ledger(std::shared_ptr<const LedgerFiles> files) : files_(std::move(files)) {}
 
-Result<Ledger> Ledger::open(const std::string& path) {
-  return Ledger(TRY(LedgerFiles::open(path)));
+Result<Ledger> Ledger::open(const std::string& path, std::shared_ptr<const GrantEffects> effects) {
+  return Ledger(TRY(LedgerFiles::open(path, std::move(effects))));
 }
 
 Result<LockedHcas> Ledger::lock(std::vector<std::string> hcas, int timeout_ms) const {
@@ -102,6 +104,7 @@ Result<void> Ledger::leave(const Owner& owner, std::string_view user_key) const 
     TRY_VOID(return_grant(*files_, *before));
     grant.reset();
   } else {
+    TRY_VOID(files_->keep_effects(owner.key, held));
     TRY_VOID(set_index(*files_, owner.key, all_claims(*before), held));
     TRY_VOID(write_grant(*files_, *grant));
   }

@@ -8,6 +8,7 @@
 //   DIR/grants/KEY.json               whose it is, since when, which HCAs, which containers
 //   DIR/pending/                      what is under way, with pid and start time of who works on it
 //   DIR/views/CONTAINER/              the sources of its sysfs view
+//   DIR/network/, DIR/addresses/      rails and their addresses: hook/network
 //
 // DIR is /run/rdma-hook, 0700, root's; anything else there is refused, symlinks are not followed. The invariant that
 // makes it hold is at the top of ledger.cpp. A child made by fork() opens its own ledger, and as long as it lives it
@@ -23,6 +24,7 @@
 #include <vector>
 
 #include "fabric/result.hpp"
+#include "hook/ledger/ledger_effects.hpp"
 #include "hook/plan/plan.hpp"
 #include "hook/process/process_identity.hpp"
 
@@ -85,7 +87,9 @@ class Ledger {
  public:
   // Makes the directories if they are missing. Errors: not root's, writable by others, a symlink, a read-only file
   // system; each names the path and the remedy.
-  static fabric::Result<Ledger> open(const std::string& path = kLedgerPath);
+  // effects: what grants have beyond the ledger and loses them when they are returned; nullptr: nothing.
+  static fabric::Result<Ledger> open(const std::string& path = kLedgerPath,
+                                     std::shared_ptr<const GrantEffects> effects = nullptr);
 
   // Locks these HCAs in the order of their names (so that two calls cannot wait for each other), at most timeout_ms
   // each. Names are checked: [A-Za-z0-9_.-]{1,63}. Errors: EAGAIN when the time is over, with the pid that the lock

@@ -97,8 +97,10 @@ Result<LedgerDirectory> open_directory(int parent, const std::string& name, std:
   return LedgerDirectory{std::move(fd), std::move(path)};
 }
 
-Result<std::shared_ptr<const LedgerFiles>> LedgerFiles::open(const std::string& path) {
+Result<std::shared_ptr<const LedgerFiles>> LedgerFiles::open(const std::string& path,
+                                                             std::shared_ptr<const GrantEffects> effects) {
   auto files = std::make_shared<LedgerFiles>();
+  files->effects_ = std::move(effects);
   const auto self = identify(::getpid());
   if (!self) return Error{.message = "cannot read `/proc/self/stat`", .hint = "mount procfs at /proc"};
   files->self = *self;
@@ -109,6 +111,10 @@ Result<std::shared_ptr<const LedgerFiles>> LedgerFiles::open(const std::string& 
     *part = TRY(open_directory(files->root.fd.get(), name, path + "/" + name, true));
   }
   return std::shared_ptr<const LedgerFiles>(std::move(files));
+}
+
+Result<void> LedgerFiles::keep_effects(const std::string& key, const std::vector<PlannedHca>& held) const {
+  return effects_ ? effects_->keep_only(key, held) : Result<void>();
 }
 
 Result<LedgerDirectory> LedgerFiles::open_hca(const std::string& name, bool make) const {

@@ -10,6 +10,7 @@
 
 #include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
+#include "hook/ledger/ledger_effects.hpp"
 #include "hook/process/process_identity.hpp"
 
 namespace hook {
@@ -33,7 +34,8 @@ fabric::Result<LedgerDirectory> open_directory(int parent, const std::string& na
 
 class LedgerFiles {
  public:
-  static fabric::Result<std::shared_ptr<const LedgerFiles>> open(const std::string& path);
+  static fabric::Result<std::shared_ptr<const LedgerFiles>> open(const std::string& path,
+                                                                 std::shared_ptr<const GrantEffects> effects = nullptr);
 
   LedgerDirectory root;
   LedgerDirectory hca;
@@ -42,6 +44,9 @@ class LedgerFiles {
   LedgerDirectory views;
   // Who works: written into the names of what is under way. A child made by fork() opens its own ledger.
   ProcessIdentity self;
+
+  // Undoes what the grant has beyond the ledger, but for these HCAs.
+  fabric::Result<void> keep_effects(const std::string& key, const std::vector<PlannedHca>& held) const;
 
   // The directory of one HCA, and its holders/.
   fabric::Result<LedgerDirectory> open_hca(const std::string& name, bool make) const;
@@ -52,6 +57,9 @@ class LedgerFiles {
   // Written in pending/, then renamed: readers see the old text or the new.
   fabric::Result<void> replace_file(const LedgerDirectory& directory, const std::string& name,
                                     std::string_view text) const;
+
+ private:
+  std::shared_ptr<const GrantEffects> effects_;
 };
 
 // nullopt: there is none. Errors: a symlink, not ours, writable by others, over kLargestLedgerFile.

@@ -1,6 +1,6 @@
 #include <limits>
 
-#include "hook/json/json.hpp"
+#include "hook/json/json_members.hpp"
 #include "hook/ledger/ledger_files.hpp"
 #include "hook/ledger/ledger_grant.hpp"
 
@@ -8,7 +8,6 @@ namespace hook {
 namespace {
 
 using fabric::Error;
-using fabric::make_error;
 using fabric::Result;
 
 constexpr int kDepth = 8;  // ours have 5
@@ -48,33 +47,10 @@ const char* kind_name(Owner::Kind kind) {
   return "";
 }
 
-const Json* member(const Json& object, const char* name) {
-  if (!object.is_object()) return nullptr;
-  const auto found = object.find(name);
-  return found == object.end() ? nullptr : &*found;
-}
-
-Error wrong(const char* name) {
-  return make_error("`{}` is missing or wrong", name);
-}
-
-Result<std::string> text_at(const Json& object, const char* name) {
-  const Json* value = member(object, name);
-  const auto* text = value ? value->get_ptr<const std::string*>() : nullptr;
-  if (!text) return wrong(name);
-  return *text;
-}
-
 Result<std::string> name_at(const Json& object, const char* name, std::size_t longest) {
   auto text = TRY(text_at(object, name));
-  if (!is_file_name(text, longest)) return wrong(name);
+  if (!is_file_name(text, longest)) return wrong_member(name);
   return text;
-}
-
-Result<std::uint64_t> number_at(const Json& object, const char* name, std::uint64_t most) {
-  const Json* value = member(object, name);
-  if (!value || !value->is_number_unsigned() || value->get<std::uint64_t>() > most) return wrong(name);
-  return value->get<std::uint64_t>();
 }
 
 Result<std::optional<ProcessIdentity>> process_at(const Json& object, const char* name) {
@@ -91,12 +67,12 @@ Result<std::vector<PlannedHca>> hcas_at(const Json& object, const char* name) {
   std::vector<PlannedHca> hcas;
   const Json* list = member(object, name);
   if (!list) return hcas;
-  if (!list->is_array()) return wrong(name);
+  if (!list->is_array()) return wrong_member(name);
   for (const Json& entry : *list) {
     PlannedHca hca;
     hca.name = TRY(name_at(entry, "name", kLongestHcaName));
     const auto mode = parse_mode(TRY(text_at(entry, "mode")));
-    if (!mode) return wrong("mode");
+    if (!mode) return wrong_member("mode");
     hca.mode = *mode;
     hca.units = static_cast<unsigned>(TRY(number_at(entry, "units", UINT32_MAX)));
     if (member(entry, "limit")) hca.limit = static_cast<unsigned>(TRY(number_at(entry, "limit", UINT32_MAX)));
@@ -112,25 +88,23 @@ Result<StoredUser> parse_user(const Json& entry) {
   user.user.process = TRY(process_at(entry, "process"));
   user.worker = TRY(process_at(entry, "worker"));
   user.hcas = TRY(hcas_at(entry, "hcas"));
-  const Json* settled = member(entry, "settled");
-  if (!settled || !settled->is_boolean()) return wrong("settled");
-  user.settled = settled->get<bool>();
+  user.settled = TRY(truth_at(entry, "settled"));
   return user;
 }
 
 Result<Owner> parse_owner(const Json& entry, std::string_view key) {
   Owner owner;
   const std::string kind = TRY(text_at(entry, "kind"));
-  if (kind != "netns" && kind != "container" && kind != "token") return wrong("kind");
+  if (kind != "netns" && kind != "container" && kind != "token") return wrong_member("kind");
   owner.kind = kind == "netns"       ? Owner::Kind::kNetns
                : kind == "container" ? Owner::Kind::kContainer
                                      : Owner::Kind::kToken;
   owner.key = TRY(name_at(entry, "key", kLongestKey));
-  if (owner.key != key) return wrong("key");
+  if (owner.key != key) return wrong_member("key");
   owner.label = TRY(text_at(entry, "label"));
   if (owner.kind != Owner::Kind::kNetns) return owner;
   const Json* netns = member(entry, "netns");
-  if (!netns) return wrong("netns");
+  if (!netns) return wrong_member("netns");
   owner.netns = NetnsIdentity{.dev = TRY(number_at(*netns, "dev", UINT64_MAX)),
                               .ino = TRY(number_at(*netns, "ino", UINT64_MAX)),
                               .path = TRY(text_at(*netns, "path"))};
@@ -141,12 +115,12 @@ Result<StoredGrant> parse_members(const Json& document, std::string_view key) {
   StoredGrant grant;
   TRY_VOID(number_at(document, "format", 1));
   const Json* owner = member(document, "owner");
-  if (!owner) return wrong("owner");
+  if (!owner) return wrong_member("owner");
   grant.owner = TRY(parse_owner(*owner, key));
   grant.since = static_cast<std::int64_t>(TRY(number_at(document, "since", INT64_MAX)));
   grant.hcas = TRY(hcas_at(document, "hcas"));
   const Json* users = member(document, "users");
-  if (!users || !users->is_array()) return wrong("users");
+  if (!users || !users->is_array()) return wrong_member("users");
   for (const Json& user : *users)
     grant.users.push_back(TRY(parse_user(user)));
   return grant;

@@ -33,6 +33,7 @@ struct PlannedNetdev {
   Mode mode = Mode::kShared;
   std::string hca;
   unsigned rail = 0;
+  std::string network = {};  // of config.json
   friend bool operator==(const PlannedNetdev&, const PlannedNetdev&) = default;
 };
 

@@ -156,7 +156,7 @@ Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const
     }
     TRY_VOID(check_child(*unit.node, unit.terms));
     netdevs.push_back({*unit.node->netdev, numbered(input.config.netdev_names, number), unit.terms.mode,
-                       unit.node->name(), unit.node->rail});
+                       unit.node->name(), unit.node->rail, unit.terms.network->name});
   }
   return netdevs;
 }

@@ -23,7 +23,7 @@ using fabric::Error;
 using fabric::Result;
 using fabric::sys_error;
 
-// Arrays kContainerFilter and kLedgerFilter of sock_filter, written by sandbox_filter_gen.
+// The array kFilter of sock_filter, written by sandbox_filter_gen.
 #include "sandbox_filter.inc"
 
 constexpr int kStandardDescriptors = 3;
@@ -75,9 +75,8 @@ Result<void> isolate() {
   return {};
 }
 
-Result<void> restrict_syscalls(Reach reach) {
-  const std::span<const sock_filter> filter =
-      reach == Reach::kContainer ? std::span<const sock_filter>(kContainerFilter) : std::span(kLedgerFilter);
+Result<void> restrict_syscalls() {
+  const std::span<const sock_filter> filter(kFilter);
   // The kernel only reads it, but its structure does not say so.
   const sock_fprog program{static_cast<unsigned short>(filter.size()), const_cast<sock_filter*>(filter.data())};
   if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_LOG, &program) == 0) return {};

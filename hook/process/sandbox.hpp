@@ -10,13 +10,10 @@ namespace hook {
 // opened before are lost. Errors: 0 to 2 cannot be had.
 fabric::Result<void> isolate();
 
-// What a stage still does: everything for a live container, or files below /run, sysfs and netlink only.
-enum class Reach { kContainer, kLedger };
-
 // A seccomp filter for the rest of the process and its children, made by libseccomp when this program was built
 // (sandbox_filter_gen.cpp): at run time libseccomp needs 0.35 ms to make it, the kernel 0.1 ms to take it. What is not
 // allowed fails with EPERM and is logged by the kernel where audit is on; what no hook ever does (execve, ptrace,
 // kernel modules, kexec, unshare, chroot, ...) kills the process. Errors: a kernel without seccomp filters.
-fabric::Result<void> restrict_syscalls(Reach reach = Reach::kContainer);
+fabric::Result<void> restrict_syscalls();
 
 }  // namespace hook

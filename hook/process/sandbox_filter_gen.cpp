@@ -1,7 +1,8 @@
-// Build-time program: writes the seccomp filters of sandbox.cpp as C++ arrays to stdout. Run on the machine that
+// Build-time program: writes the seccomp filter of sandbox.cpp as a C++ array to stdout. Run on the machine that
 // builds, for the architecture it builds for; calls that an architecture lacks are left out.
 #include <linux/bpf.h>
 #include <linux/filter.h>
+#include <linux/nsfs.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <sys/mman.h>
@@ -32,13 +33,9 @@ constexpr const char* kAlways[] = {
     "ftruncate", "fsync", "fdatasync", "flock", "fchmod", "fchmodat", "fchown", "fchownat", "utimensat", "pipe2",
     "poll", "ppoll", "connect", "bind", "send", "sendto", "sendmsg", "recvfrom", "recvmsg", "getsockname",
     "setsockopt", "getsockopt", "shutdown", "pidfd_open",
-};
-// clang-format on
-
-// What is done to a live container, and in the child that joins its mount namespace.
-// clang-format off
-constexpr const char* kForContainers[] = {
-    "wait4", "mount", "open_tree", "move_mount", "mount_setattr", "umount2", "mknodat", "setfsuid", "setfsgid", "prlimit64", "setrlimit",
+    // What is done to a live container, and in the children that join its namespaces.
+    "wait4", "mount", "open_tree", "move_mount", "mount_setattr", "umount2", "mknodat", "setfsuid", "setfsgid",
+    "prlimit64", "setrlimit", "fsopen", "fsconfig", "fsmount",
 };
 // clang-format on
 
@@ -84,7 +81,7 @@ bool add_all(void* filter, std::uint32_t action, std::span<const char* const> na
 }
 
 // Calls that are allowed with some arguments only.
-bool add_bounded(void* filter, bool for_containers) {
+bool add_bounded(void* filter) {
   const auto allow = [&](const char* name, scmp_arg_cmp argument) {
     return add(filter, SCMP_ACT_ALLOW, name, {argument});
   };
@@ -94,9 +91,10 @@ bool add_bounded(void* filter, bool for_containers) {
   const auto exactly = [](unsigned index, std::uint64_t value) { return scmp_arg_cmp{index, SCMP_CMP_EQ, value, 0}; };
   bool good = allow("mmap", without(2, PROT_EXEC)) && allow("mprotect", without(2, PROT_EXEC)) &&
               allow("socket", exactly(0, AF_NETLINK)) && allow("socket", exactly(0, AF_UNIX)) &&
+              allow("socket", exactly(0, AF_PACKET)) && allow("socketpair", exactly(0, AF_UNIX)) &&
+              allow("ioctl", exactly(1, NS_GET_NSTYPE)) &&
               // glibc's fallback for it is clone(2), whose flags can be seen.
               add(filter, SCMP_ACT_ERRNO(ENOSYS), "clone3");
-  if (!for_containers) return good;
   good = good && allow("clone", without(0, kNamespaceFlags)) && allow("prctl", exactly(0, PR_SET_PDEATHSIG)) &&
          allow("setns", exactly(1, CLONE_NEWNS)) && allow("setns", exactly(1, CLONE_NEWNET));
   for (const bpf_cmd command : kBpfCommands)
@@ -104,13 +102,12 @@ bool add_bounded(void* filter, bool for_containers) {
   return good;
 }
 
-Filter make_filter(bool for_containers) {
+Filter make_filter() {
   Filter filter(seccomp_init(SCMP_ACT_ERRNO(EPERM)));
   const bool good = filter && seccomp_attr_set(filter.get(), SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS) == 0 &&
                     // A binary tree: the kernel tries every call once when it takes the filter.
                     seccomp_attr_set(filter.get(), SCMP_FLTATR_CTL_OPTIMIZE, 2) == 0 &&
-                    add_all(filter.get(), SCMP_ACT_ALLOW, kAlways) && add_bounded(filter.get(), for_containers) &&
-                    (!for_containers || add_all(filter.get(), SCMP_ACT_ALLOW, kForContainers)) &&
+                    add_all(filter.get(), SCMP_ACT_ALLOW, kAlways) && add_bounded(filter.get()) &&
                     add_all(filter.get(), SCMP_ACT_KILL_PROCESS, kKilled);
   return good ? std::move(filter) : nullptr;
 }
@@ -127,8 +124,8 @@ std::vector<sock_filter> instructions(void* filter) {
   return result;
 }
 
-bool print(const char* name, bool for_containers) {
-  const Filter filter = make_filter(for_containers);
+bool print(const char* name) {
+  const Filter filter = make_filter();
   if (!filter) return false;
   const auto program = instructions(filter.get());
   std::printf("constexpr sock_filter %s[] = {\n", name);
@@ -142,7 +139,7 @@ bool print(const char* name, bool for_containers) {
 }  // namespace
 
 int main() {
-  if (print("kContainerFilter", true) && print("kLedgerFilter", false) && std::fflush(stdout) == 0) return 0;
+  if (print("kFilter") && std::fflush(stdout) == 0) return 0;
   std::fprintf(stderr, "sandbox_filter_gen: libseccomp refused the filter\n");
   return 1;
 }

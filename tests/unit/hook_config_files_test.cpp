@@ -181,13 +181,18 @@ TEST(HookConfigFiles, SchemaAndParserKnowTheSameKeys) {
   for (const auto& [name, value] : schema->at("$defs").items()) {
     if (value.contains("properties")) objects.insert(name);
   }
-  EXPECT_EQ(objects, (std::set<std::string>{"limits", "network", "nodes", "pool", "selectors"}));
-  for (const Row& row : std::vector<Row>{{"", "{", "}"},
-                                         {"/$defs/pool", "{\"pools\":[{\"name\":\"p\",", "}]}"},
-                                         {"/$defs/selectors", "{\"pools\":[{\"name\":\"p\",\"selectors\":{", "}}]}"},
-                                         {"/$defs/limits", "{\"pools\":[{\"name\":\"p\",\"limits\":{", "}}]}"},
-                                         {"/$defs/network", "{\"networks\":{\"n\":{", "}}}"},
-                                         {"/$defs/nodes", "{\"nodes\":{", "}}"}}) {
+  EXPECT_EQ(objects,
+            (std::set<std::string>{"addresses", "limits", "network", "nodes", "pool", "routing", "selectors", "vf"}));
+  for (const Row& row : std::vector<Row>{
+           {"", "{", "}"},
+           {"/$defs/pool", "{\"pools\":[{\"name\":\"p\",", "}]}"},
+           {"/$defs/selectors", "{\"pools\":[{\"name\":\"p\",\"selectors\":{", "}}]}"},
+           {"/$defs/limits", "{\"pools\":[{\"name\":\"p\",\"limits\":{", "}}]}"},
+           {"/$defs/network", "{\"networks\":{\"n\":{", "}}}"},
+           {"/$defs/addresses", "{\"networks\":{\"n\":{\"addresses\":[{\"subnet\":\"10.0.0.0/8\",", "}]}}}"},
+           {"/$defs/routing", "{\"networks\":{\"n\":{\"routing\":{", "}}}}"},
+           {"/$defs/vf", "{\"networks\":{\"n\":{\"vf\":{", "}}}}"},
+           {"/$defs/nodes", "{\"nodes\":{", "}}"}}) {
     SCOPED_TRACE(row.pointer);
     const Json& object = schema->at(Json::json_pointer(row.pointer));
     EXPECT_EQ(object.at("additionalProperties"), false);

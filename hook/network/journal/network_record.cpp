@@ -1,0 +1,281 @@
+#include "hook/network/journal/network_record.hpp"
+
+#include <linux/rtnetlink.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "hook/json/json_members.hpp"
+#include "hook/ledger/ledger_files.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::Result;
+
+constexpr int kDepth = 10;
+
+Json address_json(const RailAddress& address) {
+  Json entry{{"address", to_string(address.address)}, {"prefix", address.prefix}};
+  if (address.gateway) entry["gateway"] = to_string(*address.gateway);
+  return entry;
+}
+
+Result<fabric::Address> address_at(const Json& object, const char* name) {
+  const auto address = fabric::parse_address(TRY(text_at(object, name)));
+  if (!address) return wrong_member(name);
+  return *address;
+}
+
+Result<RailAddress> parse_rail_address(const Json& entry) {
+  RailAddress address;
+  address.address = TRY(address_at(entry, "address"));
+  address.prefix = static_cast<unsigned>(TRY(number_at(entry, "prefix", 128)));
+  if (member(entry, "gateway")) address.gateway = TRY(address_at(entry, "gateway"));
+  return address;
+}
+
+std::string hex(const std::vector<std::uint8_t>& bytes) {
+  std::string text;
+  for (const std::uint8_t byte : bytes)
+    text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+std::optional<unsigned> hex_digit(char c) {
+  if (c >= '0' && c <= '9') return static_cast<unsigned>(c - '0');
+  if (c >= 'a' && c <= 'f') return static_cast<unsigned>(c - 'a' + 10);
+  return std::nullopt;
+}
+
+Result<std::vector<std::uint8_t>> bytes_at(const Json& object, const char* name) {
+  const std::string text = TRY(text_at(object, name));
+  std::vector<std::uint8_t> bytes;
+  if (text.size() % 2 != 0) return wrong_member(name);
+  for (std::size_t i = 0; i < text.size(); i += 2) {
+    const auto high = hex_digit(text[i]);
+    const auto low = hex_digit(text[i + 1]);
+    if (!high || !low) return wrong_member(name);
+    bytes.push_back(static_cast<std::uint8_t>(*high << 4 | *low));
+  }
+  return bytes;
+}
+
+// An unsigned number that may be missing.
+template <typename Number>
+Result<void> optional_number(const Json& object, const char* name, std::optional<Number>& number) {
+  if (!member(object, name)) return {};
+  number = static_cast<Number>(TRY(number_at(object, name, std::numeric_limits<Number>::max())));
+  return {};
+}
+
+Result<void> optional_truth(const Json& object, const char* name, std::optional<bool>& truth) {
+  if (member(object, name)) truth = TRY(truth_at(object, name));
+  return {};
+}
+
+template <typename Value>
+void put(Json& object, const char* name, const std::optional<Value>& value) {
+  if (value) object[name] = *value;
+}
+
+Json vf_json(const VfAttributes& vf) {
+  Json entry = Json::object();
+  if (vf.mac) entry["mac"] = to_string(*vf.mac);
+  put(entry, "vlan", vf.vlan);
+  put(entry, "qos", vf.qos);
+  put(entry, "vlan_protocol", vf.vlan_protocol);
+  put(entry, "trust", vf.trust);
+  put(entry, "spoofchk", vf.spoofchk);
+  put(entry, "link_state", vf.link_state);
+  put(entry, "min_tx_rate", vf.min_tx_rate);
+  put(entry, "max_tx_rate", vf.max_tx_rate);
+  put(entry, "node_guid", vf.node_guid);
+  put(entry, "port_guid", vf.port_guid);
+  return entry;
+}
+
+Result<VfAttributes> parse_vf(const Json& entry) {
+  VfAttributes vf;
+  if (member(entry, "mac")) {
+    vf.mac = parse_mac(TRY(text_at(entry, "mac")));
+    if (!vf.mac) return wrong_member("mac");
+  }
+  TRY_VOID(optional_number(entry, "vlan", vf.vlan));
+  TRY_VOID(optional_number(entry, "qos", vf.qos));
+  TRY_VOID(optional_number(entry, "vlan_protocol", vf.vlan_protocol));
+  TRY_VOID(optional_truth(entry, "trust", vf.trust));
+  TRY_VOID(optional_truth(entry, "spoofchk", vf.spoofchk));
+  TRY_VOID(optional_number(entry, "link_state", vf.link_state));
+  TRY_VOID(optional_number(entry, "min_tx_rate", vf.min_tx_rate));
+  TRY_VOID(optional_number(entry, "max_tx_rate", vf.max_tx_rate));
+  TRY_VOID(optional_number(entry, "node_guid", vf.node_guid));
+  TRY_VOID(optional_number(entry, "port_guid", vf.port_guid));
+  return vf;
+}
+
+Json rail_json(const Rail& rail) {
+  Json addresses = Json::array();
+  for (const RailAddress& address : rail.addresses)
+    addresses.push_back(address_json(address));
+  Json entry{{"rail", rail.rail},
+             {"hca", rail.hca},
+             {"host", rail.host},
+             {"name", rail.name},
+             {"kind", to_string(rail.kind)},
+             {"private", rail.macvlan_private},
+             {"addresses", std::move(addresses)},
+             {"vf", vf_json(rail.vf)},
+             {"move_rdma", rail.move_rdma}};
+  put(entry, "pkey", rail.pkey);
+  put(entry, "mtu", rail.mtu);
+  put(entry, "table", rail.table);
+  put(entry, "recreate", rail.recreate);
+  return entry;
+}
+
+Result<Rail> parse_rail(const Json& entry) {
+  Rail rail;
+  rail.rail = static_cast<unsigned>(TRY(number_at(entry, "rail", UINT32_MAX)));
+  rail.hca = TRY(text_at(entry, "hca"));
+  rail.host = TRY(text_at(entry, "host"));
+  rail.name = TRY(text_at(entry, "name"));
+  const auto kind = parse_rail_kind(TRY(text_at(entry, "kind")));
+  const Json* addresses = member(entry, "addresses");
+  const Json* vf = member(entry, "vf");
+  if (!kind || !addresses || !addresses->is_array() || !vf) return wrong_member("rail");
+  rail.kind = *kind;
+  rail.macvlan_private = TRY(truth_at(entry, "private"));
+  for (const Json& address : *addresses)
+    rail.addresses.push_back(TRY(parse_rail_address(address)));
+  rail.vf = TRY(parse_vf(*vf));
+  rail.move_rdma = TRY(truth_at(entry, "move_rdma"));
+  TRY_VOID(optional_number(entry, "pkey", rail.pkey));
+  TRY_VOID(optional_number(entry, "mtu", rail.mtu));
+  TRY_VOID(optional_number(entry, "table", rail.table));
+  if (member(entry, "recreate")) rail.recreate = TRY(text_at(entry, "recreate"));
+  return rail;
+}
+
+Json host_json(const HostNetdev& host) {
+  Json records = Json::array();
+  for (const NetRecord& record : host.records)
+    records.push_back(Json{{"type", record.type}, {"what", to_string(record)}, {"message", to_hex(record)}});
+  return {{"ifindex", host.ifindex},
+          {"name", host.name},
+          {"kind", host.kind},
+          {"bus_address", host.bus_address},
+          {"mac", hex(host.mac)},
+          {"mtu", host.mtu},
+          {"tx_queue_length", host.tx_queue_length},
+          {"up", host.up},
+          {"records", std::move(records)},
+          {"pf", host.pf},
+          {"vf", host.vf},
+          {"vf_attributes", vf_json(host.vf_attributes)}};
+}
+
+Result<NetRecord> parse_record(const Json& entry) {
+  const auto type = static_cast<std::uint16_t>(TRY(number_at(entry, "type", UINT16_MAX)));
+  auto record = record_from_hex(type, TRY(text_at(entry, "message")));
+  if (!record) return wrong_member("message");
+  return *std::move(record);
+}
+
+Result<HostNetdev> parse_host(const Json& entry) {
+  HostNetdev host;
+  host.ifindex = static_cast<int>(TRY(number_at(entry, "ifindex", INT32_MAX)));
+  host.name = TRY(text_at(entry, "name"));
+  host.kind = TRY(text_at(entry, "kind"));
+  host.bus_address = TRY(text_at(entry, "bus_address"));
+  host.mac = TRY(bytes_at(entry, "mac"));
+  host.mtu = static_cast<unsigned>(TRY(number_at(entry, "mtu", UINT32_MAX)));
+  host.tx_queue_length = static_cast<unsigned>(TRY(number_at(entry, "tx_queue_length", UINT32_MAX)));
+  host.up = TRY(truth_at(entry, "up"));
+  const Json* records = member(entry, "records");
+  const Json* vf = member(entry, "vf_attributes");
+  if (!records || !records->is_array() || !vf) return wrong_member("records");
+  for (const Json& record : *records)
+    host.records.push_back(TRY(parse_record(record)));
+  host.pf = TRY(text_at(entry, "pf"));
+  host.vf = static_cast<unsigned>(TRY(number_at(entry, "vf", UINT32_MAX)));
+  host.vf_attributes = TRY(parse_vf(*vf));
+  return host;
+}
+
+Result<RailRecord> parse_rail_record(const Json& entry) {
+  RailRecord record;
+  const Json* rail = member(entry, "rail");
+  const Json* host = member(entry, "host");
+  if (!rail || !host) return wrong_member("rail");
+  record.rail = TRY(parse_rail(*rail));
+  record.network = TRY(text_at(entry, "network"));
+  record.host = TRY(parse_host(*host));
+  TRY_VOID(optional_number(entry, "gid_index", record.gid_index));
+  if (const Json* lease = member(entry, "lease")) {
+    record.lease = IpamLease{.plugin = TRY(text_at(*lease, "plugin")),
+                             .network = TRY(text_at(*lease, "network")),
+                             .ipam = TRY(text_at(*lease, "ipam")),
+                             .ifname = TRY(text_at(*lease, "ifname"))};
+  }
+  return record;
+}
+
+Json rail_record_json(const RailRecord& record) {
+  Json entry{{"rail", rail_json(record.rail)}, {"network", record.network}, {"host", host_json(record.host)}};
+  put(entry, "gid_index", record.gid_index);
+  if (record.lease) {
+    entry["lease"] = Json{{"plugin", record.lease->plugin},
+                          {"network", record.lease->network},
+                          {"ipam", record.lease->ipam},
+                          {"ifname", record.lease->ifname}};
+  }
+  return entry;
+}
+
+Result<NetworkRecord> parse_document(const Json& document) {
+  NetworkRecord record;
+  TRY_VOID(number_at(document, "format", 1));
+  record.key = TRY(text_at(document, "key"));
+  const Json* netns = member(document, "netns");
+  const Json* rails = member(document, "rails");
+  if (!netns || !rails || !rails->is_array()) return wrong_member("rails");
+  record.netns = NetnsIdentity{.dev = TRY(number_at(*netns, "dev", UINT64_MAX)),
+                               .ino = TRY(number_at(*netns, "ino", UINT64_MAX)),
+                               .path = TRY(text_at(*netns, "path"))};
+  record.group = static_cast<std::uint32_t>(TRY(number_at(document, "group", UINT32_MAX)));
+  for (const Json& rail : *rails)
+    record.rails.push_back(TRY(parse_rail_record(rail)));
+  return record;
+}
+
+}  // namespace
+
+std::string network_record_text(const NetworkRecord& record) {
+  Json rails = Json::array();
+  for (const RailRecord& rail : record.rails)
+    rails.push_back(rail_record_json(rail));
+  const Json document{
+      {"format", 1},
+      {"key", record.key},
+      {"netns", Json{{"dev", record.netns.dev}, {"ino", record.netns.ino}, {"path", record.netns.path}}},
+      {"group", record.group},
+      {"rails", std::move(rails)}};
+  return document.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Result<NetworkRecord> parse_network_record(std::string_view text, const std::string& path) {
+  const auto complete = [](Error error) {
+    error.hint = "put the netdevs right by hand, remove the file and run `rdma-hook recover`";
+    return error;
+  };
+  const auto document =
+      parse_json(text, fmt::format("record `{}`", path), {.bytes = kLargestLedgerFile, .depth = kDepth});
+  if (!document) return complete(document.error());
+  auto record = parse_document(*document);
+  if (!record) return complete(fabric::wrap(std::move(record).error(), fmt::format("cannot read `{}`", path)));
+  return record;
+}
+
+}  // namespace hook

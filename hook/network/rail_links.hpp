@@ -1,0 +1,45 @@
+// The netdev and the RDMA device of one rail: into the container's namespace, and back onto the node.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fabric/inventory.hpp"
+#include "fabric/result.hpp"
+#include "hook/network/journal/network_record.hpp"
+#include "hook/network/netlink/links.hpp"
+#include "hook/network/netlink/open_netns.hpp"
+
+namespace hook {
+
+// The node's side: sockets and descriptor of the namespace that the hook itself is in.
+struct NodeSockets {
+  Netlink route;
+  std::optional<Netlink> rdma;  // nullopt: the kernel has none
+  fabric::UniqueFd netns;
+};
+fabric::Result<NodeSockets> open_node_sockets();
+
+// What the rail's netdev on the node is like now; nothing is changed. sys: "/sys", or a file tree's. warnings: routes
+// that cannot be carried along. Errors: there is no such netdev.
+fabric::Result<HostNetdev> describe_host(NodeSockets& node, const Rail& rail, const fabric::Hca* hca,
+                                         const std::string& sys, std::vector<std::string>& warnings);
+
+// Moves the netdev in, or makes its child there; VF attributes first, then the RDMA device, then the netdev: with IPoIB
+// the kernel makes the netdev anew on the node when the RDMA device leaves. It is down then. Returns its ifindex
+// inside.
+fabric::Result<int> place_rail(NodeSockets& node, NetworkNamespace& inside, const RailRecord& rail,
+                               std::uint32_t group);
+
+// The software RDMA device of a netdev that moved, made anew on it. Once it is up.
+fabric::Result<void> recreate_inside(NetworkNamespace& inside, const Rail& rail);
+
+// The reverse, from whatever state: netdev, RDMA device, then what the netdev was on the node. inside: nullptr: the
+// namespace is gone, and the kernel brings hardware back by itself, later and under the name it had inside. Waits for
+// that at most wait_ms. A software netdev dies with its namespace: a warning.
+fabric::Result<void> put_back_rail(NodeSockets& node, NetworkNamespace* inside, const RailRecord& rail, int wait_ms,
+                                   std::vector<std::string>& warnings);
+
+}  // namespace hook

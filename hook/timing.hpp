@@ -1,0 +1,43 @@
+// How long the steps of one call took, for its log line and the metrics.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace hook {
+
+class Timing {
+ public:
+  Timing() : last_(std::chrono::steady_clock::now()), begin_(last_) {}
+  // What happened since the last call of this was that step. A step may come again: its times add up.
+  void step(std::string_view name) {
+    const auto now = std::chrono::steady_clock::now();
+    add(name, std::chrono::duration_cast<std::chrono::microseconds>(now - last_));
+    last_ = now;
+  }
+  const std::vector<std::pair<std::string, std::uint64_t>>& steps() const { return steps_; }  // microseconds
+  std::uint64_t total() const {
+    const auto passed = std::chrono::steady_clock::now() - begin_;
+    return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(passed).count());
+  }
+
+ private:
+  void add(std::string_view name, std::chrono::microseconds time) {
+    const auto microseconds = static_cast<std::uint64_t>(time.count());
+    for (auto& [step, sum] : steps_) {
+      if (step != name) continue;
+      sum += microseconds;
+      return;
+    }
+    steps_.emplace_back(name, microseconds);
+  }
+  std::chrono::steady_clock::time_point last_;
+  std::chrono::steady_clock::time_point begin_;
+  std::vector<std::pair<std::string, std::uint64_t>> steps_;
+};
+
+}  // namespace hook

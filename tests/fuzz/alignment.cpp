@@ -1,0 +1,150 @@
+// The plan for one GID index, carried out on a model of the kernel's tables; then the same with other containers and a
+// slow kernel in between.
+#include <fuzzer/FuzzedDataProvider.h>
+
+#include <algorithm>
+
+#include "hook/network/align/run_alignment.hpp"
+#include "require.hpp"
+#include "unit/hook_kernel_gid_model.hpp"
+
+namespace {
+
+using fabric::Address;
+using fuzz::require;
+using test_support::KernelGidModel;
+using test_support::KernelGidTable;
+using test_support::kOwnNetdev;
+
+// Of a small set, so that GIDs meet again; 192.0.2.0/29 is what placeholders are, too.
+Address somebodys(FuzzedDataProvider& data) {
+  Address address = hook::placeholder(data.ConsumeIntegralInRange(0U, 7U));
+  if (data.ConsumeBool()) address.bytes[12] = 10;
+  return address;
+}
+
+Address own_address(std::size_t rail) {
+  Address address = hook::placeholder(static_cast<unsigned>(rail));
+  address.bytes[12] = 11;
+  return address;
+}
+
+KernelGidTable arbitrary_port(FuzzedDataProvider& data, std::uint8_t rail) {
+  KernelGidTable port(data.PickValueInArray({4U, 16U, 17U, 128U}), data.ConsumeIntegralInRange(1U, 2U), rail);
+  const auto add_others = [&] {
+    for (auto left = data.ConsumeIntegralInRange(0, 10); left > 0; --left) {
+      const unsigned index = data.ConsumeIntegralInRange(0U, port.length() - 1);
+      const unsigned netdev = data.ConsumeIntegralInRange(10U, 20U);
+      if (data.ConsumeBool()) {
+        port.add(somebodys(data), netdev);
+      } else if (port.slots()[index].netdev != kOwnNetdev) {
+        port.set(index, somebodys(data), port.types() == 1 || data.ConsumeBool(), netdev);
+        port.at(index).is_hidden = data.ConsumeIntegralInRange(0, 7) == 0;
+        port.at(index).is_dying = data.ConsumeIntegralInRange(0, 7) == 0;
+      }
+    }
+  };
+  add_others();
+  port.add(own_address(rail), kOwnNetdev);
+  add_others();
+  return port;
+}
+
+std::vector<KernelGidTable::Slot> foreign(const KernelGidTable& port) {
+  auto slots = port.slots();
+  for (auto& slot : slots)
+    if (slot.netdev == kOwnNetdev) slot = {};
+  return slots;
+}
+
+std::vector<hook::AlignRail> rails_of(const KernelGidModel& model) {
+  std::vector<hook::AlignRail> rails;
+  for (unsigned rail = 0; rail < model.ports.size(); ++rail) {
+    const KernelGidTable& port = model.ports[rail];
+    rails.push_back({rail, "rail" + std::to_string(rail), own_address(rail), port.read(port.length())});
+  }
+  return rails;
+}
+
+// What the table does not show, a plan cannot know.
+bool shows_all(const KernelGidTable& port) {
+  for (unsigned index = 0; index < port.length(); ++index)
+    if (!port.slots()[index].gid.is_zero() && !port.is_visible(index)) return false;
+  const auto& slots = port.slots();
+  // Half of an address, because the table was full.
+  return std::count_if(slots.begin(), slots.end(), [](const auto& slot) { return slot.netdev == kOwnNetdev; }) ==
+         port.types();
+}
+
+void check_plan(KernelGidModel model, unsigned most) {
+  const auto rails = rails_of(model);
+  const auto plan = plan_alignment(rails, most);
+  if (!plan) {
+    fuzz::require_one_line(plan.error().message, "why there is no plan");
+    return;
+  }
+  fuzz::require_one_line(to_string(*plan, rails), "what is done");
+  for (const hook::AlignMove& move : plan->moves) {
+    KernelGidTable& port = model.ports[move.rail];
+    require(move.fill >= 1 && move.fill <= most, "the bound of placeholders is kept");
+    // Others' placeholders do not count: run_alignment() takes numbers that nobody has, but here any address will do.
+    const auto filler = [](unsigned n) {
+      Address address = hook::placeholder(n);
+      address.bytes[12] = 12;
+      return address;
+    };
+    const auto before = foreign(port);
+    port.remove(own_address(move.rail), kOwnNetdev);
+    for (unsigned n = 0; n < move.fill; ++n)
+      port.add(filler(n), kOwnNetdev);
+    for (const unsigned n : move.release)
+      port.remove(filler(n), kOwnNetdev);
+    port.add(own_address(move.rail), kOwnNetdev);
+    require(foreign(port) == before, "others' GIDs stay");
+    const auto index = port.find(own_address(move.rail), kOwnNetdev);
+    require(index == plan->index || !shows_all(port), "the address lands where it is wanted");
+  }
+}
+
+void check_run(FuzzedDataProvider& data, KernelGidModel& model, unsigned most) {
+  auto rails = rails_of(model);
+  std::vector<Address> addresses;
+  for (std::size_t rail = 0; rail < rails.size(); ++rail)
+    addresses.push_back(rails[rail].address);
+  test_support::ModelLink link(model, addresses);
+  link.meanwhile = [&] {
+    if (data.remaining_bytes() > 0 && data.ConsumeIntegralInRange(0, 3) == 0) {
+      const std::size_t port = data.ConsumeIntegralInRange<std::size_t>(0, model.ports.size() - 1);
+      model.queue.push_back({port, data.ConsumeBool(), somebodys(data), data.ConsumeIntegralInRange(10U, 20U)});
+    }
+    model.work(data.remaining_bytes() > 0 ? data.ConsumeIntegralInRange(0U, 3U) : 1);
+  };
+  link.fails = [&](const std::string& what) {
+    if (data.remaining_bytes() == 0 || data.ConsumeIntegralInRange(0, 63) != 0) return fabric::Result<void>();
+    return fabric::Result<void>(fabric::make_error("cannot {}", what));
+  };
+  const auto report = run_alignment(std::move(rails), link, {.max_placeholders = most});
+  if (!report) fuzz::require_one_line(report.error().message, "why the rails are not aligned");
+  const bool was_lost = !report && report.error().message.find("has lost its address") != std::string::npos;
+  const bool stays = !report && report.error().message.find("keeps") != std::string::npos;
+  for (std::size_t rail = 0; rail < addresses.size(); ++rail) {
+    require(was_lost || link.configured[rail].contains(addresses[rail]), "an address stays or is reported");
+    require(was_lost || stays || link.configured[rail].size() == 1, "no placeholder stays");
+    require(!report || model.ports[rail].find(addresses[rail], kOwnNetdev) == report->done.index,
+            "the rails are where they are said to be");
+  }
+  require(link.most_placeholders <= most, "the bound of placeholders is kept by a run");
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+  FuzzedDataProvider data(bytes, size);
+  KernelGidModel model;
+  for (std::uint8_t rail = 0, rails = data.ConsumeIntegralInRange<std::uint8_t>(0, 4); rail < rails; ++rail)
+    model.ports.push_back(arbitrary_port(data, rail));
+  const unsigned most = data.ConsumeIntegralInRange(0U, 300U);
+  check_plan(model, most);
+  if (!model.ports.empty()) check_run(data, model, most);
+  return 0;
+}

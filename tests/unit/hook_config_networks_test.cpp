@@ -1,0 +1,347 @@
+// The networks of config.json: what each member becomes, and one row for each thing that can be wrong.
+#include <gtest/gtest.h>
+
+#include <linux/if_link.h>
+
+#include "hook/config/config.hpp"
+#include "support/inventories.hpp"
+
+namespace hook {
+namespace {
+
+using test_support::address;
+
+std::string said(const ParsedConfig& parsed) {
+  std::string text;
+  for (const ConfigProblem& problem : parsed.problems)
+    text += to_string(problem) + "\n";
+  return text;
+}
+
+ParsedConfig parse(const std::string& members) {
+  return parse_config({{"c", R"({"networks":{"n":{)" + members + "}}}"}});
+}
+
+Network network(const std::string& members) {
+  const auto parsed = parse(members);
+  EXPECT_EQ(said(parsed), "") << members;
+  const auto found = parsed.config.networks.find("n");
+  return found == parsed.config.networks.end() ? Network() : found->second;
+}
+
+TEST(HookConfigNetworks, EveryMember) {
+  const Network read = network(R"(
+    "mode": "exclusive", "child": "macvlan", "macvlan_mode": "private", "mtu": 9000,
+    "vf": {"mac": "02:00:00:00:00:0A", "vlan": 7, "qos": 3, "vlan_protocol": "802.1ad", "trust": true,
+           "spoofchk": false, "link_state": "enable", "min_tx_rate": 1000, "max_tx_rate": 2000,
+           "node_guid": "00:11:22:33:44:55:66:77", "port_guid": "00:11:22:33:44:55:66:78"},
+    "addresses": [{"rail": 1, "subnet": "10.1.0.0/16", "from": "10.1.1.10", "to": "10.1.1.250", "gateway": "10.1.0.1"},
+                  {"subnet": "fd00:1::/64"}],
+    "routing": {"first_table": 300, "rule_priority": 100}, "gateway_test": "fail", "duplicate_test": "warn",
+    "test_retries": 5, "test_interval_ms": 10, "align_gids": false, "gid_wait_ms": 0, "take_node_netdevs": true)");
+  Network expected;
+  expected.name = "n";
+  expected.mode = Mode::kExclusive;
+  expected.macvlan_private = true;
+  expected.mtu = 9000;
+  expected.vf = {.mac = MacAddress{2, 0, 0, 0, 0, 10},
+                 .vlan = 7,
+                 .qos = 3,
+                 .vlan_protocol = std::uint16_t{0x88a8},
+                 .trust = true,
+                 .spoofchk = false,
+                 .link_state = IFLA_VF_LINK_STATE_ENABLE,
+                 .min_tx_rate = 1000,
+                 .max_tx_rate = 2000,
+                 .node_guid = 0x0011223344556677,
+                 .port_guid = 0x0011223344556678};
+  expected.ranges = {
+      {1, address("10.1.0.0"), 16, address("10.1.1.10"), address("10.1.1.250"), address("10.1.0.1")},
+      {std::nullopt, address("fd00:1::"), 64, address("fd00:1::1"), address("fd00:1::ffff:ffff:ffff:ffff"), {}}};
+  expected.first_table = 300;
+  expected.rule_priority = 100;
+  expected.gateway_test = RailTest::kFail;
+  expected.duplicate_test = RailTest::kWarn;
+  expected.test_retries = 5;
+  expected.test_interval_ms = 10;
+  expected.align_gids = false;
+  expected.gid_wait_ms = 0;
+  expected.take_node_netdevs = true;
+  EXPECT_EQ(read, expected);
+}
+
+TEST(HookConfigNetworks, NothingSaidIsTheDefault) {
+  Network expected;
+  expected.name = "n";
+  EXPECT_EQ(network(""), expected);
+  EXPECT_EQ(network(R"("$comment":"c","macvlan_mode":"bridge","vf":{},"addresses":[],"routing":{})"), expected);
+  EXPECT_EQ(network(R"("routing":null)").first_table, std::nullopt);
+}
+
+TEST(HookConfigNetworks, PartitionKeys) {
+  EXPECT_EQ(network(R"("child":"ipoib","pkey":"0x8001")").pkey, 0x8001);
+  EXPECT_EQ(network(R"("pkey":"0X1","child":"ipoib")").pkey, 1);
+  EXPECT_EQ(network(R"("pkey":"0xFFFF","child":"ipoib")").pkey, 0xffff);
+}
+
+TEST(HookConfigNetworks, Ipam) {
+  const Network debian = network(R"("ipam":{"type":"host-local","ranges":[[{"subnet":"10.0.0.0/8"}]],"x":"\u00e9"},
+                                    "ipam_dir":"/usr/lib/cni/")");
+  EXPECT_EQ(debian.ipam, "{\"type\":\"host-local\",\"ranges\":[[{\"subnet\":\"10.0.0.0/8\"}]],\"x\":\"\u00e9\"}");
+  EXPECT_EQ(debian.ipam_plugin, "/usr/lib/cni/host-local");
+  EXPECT_EQ(network(R"("ipam":{"type":"whereabouts"})").ipam_plugin, "/opt/cni/bin/whereabouts");
+}
+
+// "FROM-TO" of the one range.
+TEST(HookConfigNetworks, AddressesOfASubnet) {
+  struct Row {
+    const char* range;
+    const char* expected;
+  };
+  for (const Row& row : std::vector<Row>{
+           {R"("subnet":"10.1.2.0/24")", "10.1.2.1-10.1.2.254"},
+           {R"("subnet":"10.1.2.0/24","gateway":"10.1.2.1")", "10.1.2.2-10.1.2.254"},
+           {R"("subnet":"10.1.2.0/24","gateway":"10.1.2.254")", "10.1.2.1-10.1.2.253"},
+           {R"("subnet":"10.1.2.0/24","gateway":"10.1.2.9")", "10.1.2.1-10.1.2.254"},
+           {R"("subnet":"10.1.2.0/24","from":"10.1.2.9")", "10.1.2.9-10.1.2.254"},
+           {R"("subnet":"10.1.2.0/24","to":"10.1.2.9")", "10.1.2.1-10.1.2.9"},
+           {R"("subnet":"10.1.2.0/24","from":"10.1.2.9","to":"10.1.2.9")", "10.1.2.9-10.1.2.9"},
+           {R"("subnet":"10.255.0.0/16")", "10.255.0.1-10.255.255.254"},
+           {R"("subnet":"10.1.2.4/31")", "10.1.2.4-10.1.2.5"},
+           {R"("subnet":"10.1.2.4/31","gateway":"10.1.2.4")", "10.1.2.5-10.1.2.5"},
+           {R"("subnet":"10.1.2.4/32")", "10.1.2.4-10.1.2.4"},
+           {R"("subnet":"fd00::/120")", "fd00::1-fd00::ff"},
+           {R"("subnet":"fd00::ff00/120","gateway":"fd00::ffff")", "fd00::ff01-fd00::fffe"},
+           {R"("subnet":"fd00::4/127")", "fd00::4-fd00::5"},
+       }) {
+    SCOPED_TRACE(row.range);
+    const Network read = network(std::string(R"("addresses":[{)") + row.range + "}]");
+    ASSERT_EQ(read.ranges.size(), 1U);
+    EXPECT_EQ(fabric::to_string(read.ranges[0].from) + "-" + fabric::to_string(read.ranges[0].to), row.expected);
+  }
+}
+
+struct Row {
+  std::string members;
+  std::string expected;  // "PLACE: MESSAGE; REMEDY" of the one problem, the place below networks.n
+};
+
+void expect_problems(const std::vector<Row>& rows, bool errors) {
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.members);
+    const auto parsed = parse(row.members);
+    EXPECT_EQ(parsed.ok(), !errors);
+    EXPECT_EQ(said(parsed),
+              std::string("c:1: ") + (errors ? "error" : "warning") + ": `networks.n." + row.expected + "\n");
+  }
+}
+
+std::string range(const std::string& members) {
+  return R"("addresses":[{)" + members + "}]";
+}
+
+TEST(HookConfigNetworks, WrongValues) {
+  const std::string numbers = " is not possible here; write a whole number from ";
+  expect_problems(
+      {
+          {R"("macvlan_mode":"vepa")", "macvlan_mode`: `vepa` is unknown; known here: bridge, private"},
+          {R"("child":"ipvlan","macvlan_mode":"bridge")",
+           "macvlan_mode`: belongs to macvlan children, and these are ipvlan; remove it, or write \"child\": "
+           "\"macvlan\""},
+          {R"("child":"ipoib","pkey":"8001")",
+           "pkey`: `8001` is no partition key; write it as \"0x8001\", from 0x0001 to 0xffff without 0x8000"},
+          {R"("child":"ipoib","pkey":"0x8000")",
+           "pkey`: `0x8000` is no partition key; write it as \"0x8001\", from 0x0001 to 0xffff without 0x8000"},
+          {R"("child":"ipoib","pkey":"0x10001")",
+           "pkey`: `0x10001` is no partition key; write it as \"0x8001\", from 0x0001 to 0xffff without 0x8000"},
+          {R"("pkey":"0x8001")",
+           "pkey`: belongs to ipoib children, and these are macvlan; remove it, or write \"child\": \"ipoib\""},
+          {R"("mtu":67)", "mtu`: 67" + numbers + "68 to 65535, without quotes"},
+          {R"("mtu":1279,"addresses":[{"subnet":"fd00::/64"}])",
+           "mtu`: 1279 is too short for the IPv6 of \"addresses\"; write at least 1280"},
+          {R"("routing":{"first_table":0})", "routing.first_table`: 0" + numbers + "1 to 4294967295, without quotes"},
+          {R"("routing":{"first_table":254})",
+           "routing.first_table`: table 254 is the kernel's own; write one from 1 to 252 or above 255, e.g. 100"},
+          {R"("routing":{"rule_priority":32766})",
+           "routing.rule_priority`: 32766" + numbers + "1 to 32765, without quotes"},
+          {R"("gateway_test":true)", "gateway_test`: expected a text, this is true or false; write it in quotes"},
+          {R"("duplicate_test":"error")", "duplicate_test`: `error` is unknown; known here: off, warn, fail"},
+          {R"("test_retries":0)", "test_retries`: 0" + numbers + "1 to 20, without quotes"},
+          {R"("test_interval_ms":5001)", "test_interval_ms`: 5001" + numbers + "10 to 5000, without quotes"},
+          {R"("gid_wait_ms":30001)", "gid_wait_ms`: 30001" + numbers + "0 to 30000, without quotes"},
+          {R"("align_gids":1)",
+           "align_gids`: expected true or false, this is a number; write true or false, without quotes"},
+          {R"("take_node_netdevs":"yes")",
+           "take_node_netdevs`: expected true or false, this is a text; write true or false, without quotes"},
+      },
+      true);
+}
+
+TEST(HookConfigNetworks, WrongVfs) {
+  expect_problems(
+      {
+          {R"("vf":{"mac":"02:00:00:00:00"})",
+           "vf.mac`: `02:00:00:00:00` is no MAC address; write it as \"02:00:00:00:00:01\""},
+          {R"("vf":{"mac":"02:0:00:00:00:01"})",
+           "vf.mac`: `02:0:00:00:00:01` is no MAC address; write it as \"02:00:00:00:00:01\""},
+          {R"("vf":{"mac":"03:00:00:00:00:01"})",
+           "vf.mac`: `03:00:00:00:00:01` is no address of one netdev; the first byte is even, 02 for addresses of "
+           "one's own: \"02:00:00:00:00:01\""},
+          {R"("vf":{"vlan":4095})",
+           "vf.vlan`: 4095 is not possible here; write a whole number from 0 to 4094, without quotes"},
+          {R"("vf":{"vlan":1,"qos":8})",
+           "vf.qos`: 8 is not possible here; write a whole number from 0 to 7, without quotes"},
+          {R"("vf":{"qos":3})", "vf`: \"qos\" and \"vlan_protocol\" are of a VLAN, and there is none; add \"vlan\""},
+          {R"("vf":{"vlan":1,"vlan_protocol":"802.1x"})",
+           "vf.vlan_protocol`: `802.1x` is unknown; did you mean `802.1q`?"},
+          {R"("vf":{"trust":"on"})",
+           "vf.trust`: expected true or false, this is a text; write true or false, without quotes"},
+          {R"("vf":{"link_state":"up"})", "vf.link_state`: `up` is unknown; known here: auto, enable, disable"},
+          {R"("vf":{"min_tx_rate":2,"max_tx_rate":1})",
+           "vf`: min_tx_rate 2 is above max_tx_rate 1; write a lower min_tx_rate, or max_tx_rate 0 for none"},
+          {R"("vf":{"node_guid":"00:00:00:00:00:00:00:00"})",
+           "vf.node_guid`: `00:00:00:00:00:00:00:00` is no GUID; write eight bytes, not all zero: "
+           "\"00:11:22:33:44:55:66:77\""},
+          {R"("vf":{"port_guid":"0011:2233:4455:6677"})",
+           "vf.port_guid`: `0011:2233:4455:6677` is no GUID; write eight bytes, not all zero: "
+           "\"00:11:22:33:44:55:66:77\""},
+          {R"("vf":{"spoof":true})",
+           "vf.spoof`: unknown key; known here: mac, vlan, qos, vlan_protocol, trust, spoofchk, link_state, "
+           "min_tx_rate, max_tx_rate, node_guid, port_guid"},
+          {R"("mode":"shared","vf":{"vlan":7})",
+           "vf`: is set on functions that a container holds alone, and the mode is shared; remove it, or write "
+           "\"mode\": \"exclusive\""},
+      },
+      true);
+}
+
+TEST(HookConfigNetworks, WrongAddresses) {
+  const std::string subnet = "; write a subnet of your network: \"10.1.0.0/16\" or \"fd00:1::/64\"";
+  const std::string order = "; write the lower one as \"from\", and leave room beside the gateway";
+  expect_problems(
+      {
+          {range(""), "addresses[0]`: has no subnet; add \"subnet\": \"10.1.0.0/16\""},
+          {range(R"("subnet":"10.1.0.0")"), "addresses[0].subnet`: `10.1.0.0` is no subnet" + subnet},
+          {range(R"("subnet":"10.1.0.0/33")"), "addresses[0].subnet`: `10.1.0.0/33` is no subnet" + subnet},
+          {range(R"("subnet":"10.1.0.1/16")"),
+           "addresses[0].subnet`: `10.1.0.1/16` has bits behind its prefix; write \"10.1.0.0/16\""},
+          {range(R"("subnet":"0.0.0.0/0")"),
+           "addresses[0].subnet`: `0.0.0.0/0` has no addresses for containers" + subnet},
+          {range(R"("subnet":"::ffff:0:0/90")"),
+           "addresses[0].subnet`: `::ffff:0:0/90` has bits behind its prefix; write \"::ffc0:0:0/90\""},
+          {range(R"("subnet":"::/90")"), "addresses[0].subnet`: `::/90` has no addresses for containers" + subnet},
+          {range(R"("subnet":"127.1.0.0/16")"),
+           "addresses[0].subnet`: `127.1.0.0/16` has no addresses for containers" + subnet},
+          {range(R"("subnet":"239.0.0.0/8")"),
+           "addresses[0].subnet`: `239.0.0.0/8` has no addresses for containers" + subnet},
+          {range(R"("subnet":"fe80::/64")"),
+           "addresses[0].subnet`: `fe80::/64` has no addresses for containers" + subnet},
+          {range(R"("subnet":"ff05::/64")"),
+           "addresses[0].subnet`: `ff05::/64` has no addresses for containers" + subnet},
+          {range(R"("subnet":"10.1.0.0/16","from":"10.1.0.x")"),
+           "addresses[0].from`: `10.1.0.x` is no address; write one as \"10.1.1.10\" or \"fd00:1::10\""},
+          {range(R"("subnet":"10.1.0.0/16","from":"10.2.0.1")"),
+           "addresses[0].from`: 10.2.0.1 is not in 10.1.0.0/16; correct the address or the subnet"},
+          {range(R"("subnet":"10.1.0.0/16","to":"fd00::1")"),
+           "addresses[0].to`: fd00::1 is not in 10.1.0.0/16; correct the address or the subnet"},
+          {range(R"("subnet":"10.1.0.0/16","gateway":"10.0.0.1")"),
+           "addresses[0].gateway`: 10.0.0.1 is not in 10.1.0.0/16; correct the address or the subnet"},
+          {range(R"("subnet":"10.1.0.0/16","from":"10.1.0.0")"),
+           "addresses[0].from`: 10.1.0.0 is the network's or the broadcast address; write one from 10.1.0.1 to "
+           "10.1.255.254"},
+          {range(R"("subnet":"10.1.0.0/16","to":"10.1.255.255")"),
+           "addresses[0].to`: 10.1.255.255 is the network's or the broadcast address; write one from 10.1.0.1 to "
+           "10.1.255.254"},
+          {range(R"("subnet":"10.1.0.0/16","from":"10.1.0.9","to":"10.1.0.8")"),
+           "addresses[0].to`: there is no address to give from 10.1.0.9 to 10.1.0.8" + order},
+          {range(R"("subnet":"10.1.0.4/32","gateway":"10.1.0.4")"),
+           "addresses[0]`: there is no address to give from 10.1.0.5 to 10.1.0.3" + order},
+          {range(R"("subnet":"10.1.0.0/16","from":"10.1.0.9","to":"10.1.0.9","gateway":"10.1.0.9")"),
+           "addresses[0].to`: there is no address to give from 10.1.0.9 to 10.1.0.9" + order},
+          {range(R"("subnet":"10.1.0.0/16","rail":65536)"),
+           "addresses[0].rail`: 65536 is not possible here; write a whole number from 0 to 65535, without quotes"},
+          {R"("addresses":["10.1.0.0/16"])",
+           "addresses[0]`: expected an object, this is a text; write it in braces: { ... }"},
+          {R"("addresses":{"subnet":"10.1.0.0/16"})",
+           "addresses`: expected a list, this is an object; write it in brackets: [ ... ]"},
+      },
+      true);
+}
+
+TEST(HookConfigNetworks, RangesThatDoNotGoTogether) {
+  const auto two = [](const std::string& first, const std::string& second) {
+    return R"("addresses":[{)" + first + "},{" + second + "}]";
+  };
+  const std::string overlap =
+      "addresses[1]`: its addresses are given by the range from 10.1.0.1 to 10.1.255.254 "
+      "already; give each range addresses of its own";
+  expect_problems(
+      {
+          {two(R"("subnet":"10.1.0.0/16")", R"("subnet":"10.1.0.0/16")"), overlap},
+          {two(R"("subnet":"10.1.0.0/16")", R"("rail":1,"subnet":"10.1.2.0/24")"), overlap},
+          {two(R"("rail":0,"subnet":"10.1.0.0/16")", R"("rail":1,"subnet":"10.0.0.0/8","from":"10.1.255.254")"),
+           overlap},
+      },
+      true);
+  const std::string twice =
+      "addresses[1]`: a rail gets one address of each of its ranges, and so two of this family; "
+      "give each range a \"rail\" of its own, or make one range of them";
+  expect_problems({{two(R"("subnet":"10.1.0.0/16")", R"("rail":1,"subnet":"10.2.0.0/16")"), twice},
+                   {two(R"("rail":1,"subnet":"10.1.0.0/16")", R"("rail":1,"subnet":"10.2.0.0/16")"), twice}},
+                  false);
+  EXPECT_EQ(network(two(R"("rail":0,"subnet":"10.1.0.0/16")", R"("rail":1,"subnet":"10.2.0.0/16")")).ranges.size(), 2U);
+  EXPECT_EQ(network(two(R"("subnet":"10.1.0.0/16")", R"("subnet":"fd00::/64")")).ranges.size(), 2U);
+}
+
+TEST(HookConfigNetworks, WrongIpam) {
+  expect_problems(
+      {
+          {R"("ipam":{})", "ipam`: has no type; add the plugin's file name: \"type\": \"host-local\""},
+          {R"("ipam":"host-local")", "ipam`: expected an object, this is a text; write it in braces: { ... }"},
+          {R"("ipam":{"type":"../host-local"})",
+           "ipam.type`: `../host-local` is no name of a CNI plugin; write the plugin's file name without its "
+           "directory: \"host-local\""},
+          {R"("ipam":{"type":".."})",
+           "ipam.type`: `..` is no name of a CNI plugin; write the plugin's file name without its directory: "
+           "\"host-local\""},
+          {R"("ipam":{"type":7})", "ipam.type`: expected a text, this is a number; write it in quotes"},
+          {R"("ipam":{"type":"host-local"},"ipam_dir":"cni")",
+           "ipam_dir`: `cni` is no absolute path; write the directory of the CNI plugins: \"/opt/cni/bin\", in Debian "
+           "\"/usr/lib/cni\""},
+          {R"("ipam":{"type":"host-local"},"ipam_dir":"/opt/../tmp")",
+           "ipam_dir`: `/opt/../tmp` is no absolute path; write the directory of the CNI plugins: \"/opt/cni/bin\", in "
+           "Debian \"/usr/lib/cni\""},
+          {R"("ipam":{"type":"host-local"},"addresses":[{"subnet":"10.1.0.0/16"}])",
+           "ipam`: \"addresses\" gives addresses already; remove one of the two"},
+      },
+      true);
+}
+
+TEST(HookConfigNetworks, Warnings) {
+  expect_problems(
+      {
+          {R"("ipam_dir":"/usr/lib/cni")", "ipam_dir`: is not used without \"ipam\"; remove it"},
+          {R"("routing":{"first_table":250})",
+           "routing.first_table`: leaves tables for 3 rails, 253 to 255 are the kernel's own; begin at 237 or below"},
+          {R"("routing":{"first_table":238})",
+           "routing.first_table`: leaves tables for 15 rails, 253 to 255 are the kernel's own; begin at 237 or below"},
+          {R"("routing":{"first_table":4294967295})",
+           "routing.first_table`: leaves tables for 1 rails; begin at a lower one, e.g. 100"},
+      },
+      false);
+  EXPECT_EQ(network(R"("routing":{"first_table":237})").first_table, 237U);
+  EXPECT_EQ(network(R"("routing":{"first_table":4294967280})").first_table, 4294967280U);
+}
+
+// They name directories.
+TEST(HookConfigNetworks, NamesThatArePaths) {
+  for (const char* name : {".", ".."}) {
+    const auto parsed = parse_config({{"c", fmt::format(R"({{"networks":{{"{}":{{}}}}}})", name)}});
+    EXPECT_EQ(said(parsed), fmt::format("c:1: error: `networks.{0}`: `{0}` is no name; 1 to 63 of the characters A-Z "
+                                        "a-z 0-9 _ . -\n",
+                                        name));
+  }
+}
+
+}  // namespace
+}  // namespace hook

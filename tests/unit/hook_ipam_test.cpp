@@ -1,0 +1,405 @@
+// CNI IPAM plugins: what is said to them, what their results mean, and the helper that runs them, with Debian's
+// host-local and with plugins that misbehave.
+#include "hook/network/address/ipam.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fabric/text.hpp"
+#include "support/temp_dir.hpp"
+
+namespace {
+
+using hook::IpamCall;
+using hook::IpamHelper;
+using hook::IpamResult;
+using hook::Json;
+using test_support::TempDir;
+
+constexpr const char* kHostLocal = "/usr/lib/cni/host-local";
+
+std::string shown(const IpamResult& result) {
+  std::string text;
+  for (const auto& one : result.addresses) {
+    text += fmt::format("{}/{}", to_string(one.address), one.prefix);
+    text += one.gateway ? " gw " + to_string(*one.gateway) + "; " : "; ";
+  }
+  for (const auto& one : result.routes) {
+    text += fmt::format("route {}/{}", to_string(one.destination), one.prefix);
+    text += one.gateway ? " via " + to_string(*one.gateway) + "; " : "; ";
+  }
+  return text;
+}
+
+std::string shown(const fabric::Result<IpamResult>& result) {
+  return result ? shown(*result) : "error: " + result.error().message;
+}
+
+struct ResultRow {
+  const char* name;
+  const char* text;
+  const char* expected;
+};
+
+class IpamResults : public testing::TestWithParam<ResultRow> {};
+
+TEST_P(IpamResults, AreRead) {
+  EXPECT_EQ(shown(hook::parse_ipam_result(GetParam().text)), GetParam().expected);
+}
+
+const ResultRow kRows[] = {
+    {"Version031",
+     R"({"cniVersion":"0.3.1","ips":[{"version":"4","address":"10.1.0.2/24","gateway":"10.1.0.1"}],"dns":{}})",
+     "10.1.0.2/24 gw 10.1.0.1; "},
+    {"Version100", R"({"cniVersion":"1.0.0","ips":[{"address":"10.1.0.2/24"},{"address":"fd00::2/64"}]})",
+     "10.1.0.2/24; fd00::2/64; "},
+    {"Version110",
+     R"({"cniVersion":"1.1.0","interfaces":[],"ips":[{"interface":0,"address":"10.1.0.2/16","gateway":null}],
+         "routes":[{"dst":"0.0.0.0/0","gw":"10.1.0.1","mtu":9000,"table":7},{"dst":"10.9.1.2/16"},{"dst":"::/0"}]})",
+     "10.1.0.2/16; route 0.0.0.0/0 via 10.1.0.1; route 10.9.0.0/16; route ::/0; "},
+    {"GosNull", R"({"ips":[{"address":"10.1.0.2/32"}],"routes":null})", "10.1.0.2/32; "},
+    {"MappedForm", R"({"ips":[{"address":"::ffff:10.1.0.2/120"}]})", "10.1.0.2/24; "},
+    {"Error", R"({"cniVersion":"1.0.0","code":11,"msg":"all taken","details":"10.1.0.1-2"})",
+     "error: all taken; 10.1.0.1-2 (CNI error 11)"},
+    {"ErrorOfOddTypes", R"({"code":"x","msg":7})", "error:  (CNI error without number)"},
+    {"NoAddresses", R"({"cniVersion":"1.0.0","ips":[]})", "error: its result has no address"},
+    {"NoObject", R"([1])", "error: its result is no JSON object"},
+    {"NoPrefix", R"({"ips":[{"address":"10.1.0.2"}]})", "error: `10.1.0.2` is no address with a prefix"},
+    {"LongPrefix", R"({"ips":[{"address":"10.1.0.2/33"}]})", "error: `10.1.0.2/33` is no address with a prefix"},
+    {"ShortMapped", R"({"ips":[{"address":"::ffff:10.1.0.2/64"}]})",
+     "error: `::ffff:10.1.0.2/64` is no address with a prefix"},
+    {"OddAddress", R"({"ips":[{"address":7}]})", "error: `` is no address with a prefix"},
+    {"OddMember", R"({"ips":["10.1.0.2/24"]})", "error: a member of `ips` is no object"},
+    {"OtherFamily", R"({"ips":[{"address":"10.1.0.2/24","gateway":"fd00::1"}]})",
+     "error: `fd00::1` is no gateway of 10.1.0.2"},
+    {"OddRoute", R"({"ips":[{"address":"10.1.0.2/24"}],"routes":[{"dst":"default"}]})",
+     "error: `default` is no destination of a route"},
+    {"Empty", "",
+     "error: its result, line 1: syntax error while parsing value - unexpected end of input; expected '[', "
+     "'{', or a literal"},
+};
+INSTANTIATE_TEST_SUITE_P(All, IpamResults, testing::ValuesIn(kRows), [](const auto& row) { return row.param.name; });
+
+IpamCall call(std::string plugin, Json ipam = {{"type", "test"}}, std::string container = "c1") {
+  return {IpamCall::Command::kAdd, std::move(plugin),   "fabric", std::move(ipam),
+          std::move(container),    "/proc/self/ns/net", "net1"};
+}
+
+TEST(IpamConfig, HasWhatTheSpecificationAsksFor) {
+  EXPECT_EQ(hook::ipam_config(call("/x", {{"type", "host-local"}, {"ranges", Json::array()}})),
+            R"({"cniVersion":"1.0.0","name":"fabric","type":"rdma-hook","ipam":{"type":"host-local","ranges":[]}})");
+}
+
+// Plugins are shell scripts: their start costs nothing that matters here.
+class Ipam : public testing::Test {
+ protected:
+  std::string script(const std::string& name, const std::string& body) const {
+    std::string path = temp_ / name;
+    test_support::write_file(path, "#!/bin/sh\n" + body);
+    EXPECT_EQ(chmod(path.c_str(), 0755), 0);
+    return path;
+  }
+  std::string run_one(const IpamCall& one, int timeout_ms = 10000) {
+    const auto results = helper_.run({one}, timeout_ms);
+    return results.size() == 1 ? shown(results[0]) : "not one result";
+  }
+  // Without the temporary directory's name.
+  std::string run_script(const std::string& body, int timeout_ms = 10000) {
+    std::string text = run_one(call(script("plugin", body)), timeout_ms);
+    const std::size_t at = text.find(temp_.path());
+    return at == std::string::npos ? text : text.replace(at, temp_.path().size(), "DIR");
+  }
+  // As a hook does it: the helper comes first.
+  IpamHelper helper_ = IpamHelper::start().value();
+  const TempDir temp_;
+};
+
+const std::string kFailed = "error: cannot get an address for `net1` by IPAM plugin `DIR/plugin`: ";
+
+class HostLocal : public Ipam {
+ protected:
+  void SetUp() override {
+    if (access(kHostLocal, X_OK) != 0) GTEST_SKIP() << "no " << kHostLocal << " (containernetworking-plugins)";
+  }
+  std::vector<IpamCall> calls(int count, IpamCall::Command command, const char* subnet = "10.7.0.0/24") const {
+    const Json ranges = Json::array({Json::array({{{"subnet", subnet}, {"gateway", "10.7.0.1"}}})});
+    const Json ipam = {{"type", "host-local"}, {"dataDir", temp_ / "data"}, {"ranges", ranges}};
+    std::vector<IpamCall> made;
+    for (int i = 0; i < count; ++i) {
+      made.push_back(call(kHostLocal, ipam));
+      made.back().command = command;
+      made.back().ifname = "net" + std::to_string(i + 1);
+    }
+    return made;
+  }
+};
+
+TEST_F(HostLocal, GivesEightAndTakesThemBack) {
+  std::set<std::string> addresses;
+  for (const auto& result : helper_.run(calls(8, IpamCall::Command::kAdd))) {
+    ASSERT_TRUE(result) << result.error().message;
+    ASSERT_EQ(result->addresses.size(), 1U);
+    EXPECT_EQ(result->addresses[0].prefix, 24U);
+    ASSERT_TRUE(result->addresses[0].gateway);
+    EXPECT_EQ(to_string(*result->addresses[0].gateway), "10.7.0.1");
+    addresses.insert(to_string(result->addresses[0].address));
+  }
+  EXPECT_EQ(addresses.size(), 8U);
+  for (const std::string& address : addresses)
+    EXPECT_TRUE(std::filesystem::exists(temp_ / ("data/fabric/" + address))) << address;
+  for (int round = 0; round < 2; ++round) {  // what is gone already is success
+    for (const auto& result : helper_.run(calls(8, IpamCall::Command::kDel)))
+      EXPECT_EQ(shown(result), "");
+  }
+  for (const std::string& address : addresses)
+    EXPECT_FALSE(std::filesystem::exists(temp_ / ("data/fabric/" + address))) << address;
+}
+
+TEST_F(HostLocal, OneErrorDoesNotStopTheOthers) {
+  const auto results = helper_.run(calls(3, IpamCall::Command::kAdd, "10.7.0.0/30"));
+  ASSERT_EQ(results.size(), 3U);
+  std::size_t failed = 0;
+  for (const auto& result : results) {
+    if (result) continue;
+    ++failed;
+    EXPECT_NE(result.error().message.find("no IP addresses available in range set: 10.7.0.1-10.7.0.2 (CNI error 999)"),
+              std::string::npos)
+        << result.error().message;
+  }
+  EXPECT_EQ(failed, 2U);
+}
+
+TEST_F(Ipam, SeesItsEnvironmentItsConfigurationAndNothingElse) {
+  setenv("SECRET", "1", 1);
+  const std::string seen = temp_ / "seen";
+  const auto result = run_script("{ env | sort; pwd; echo config:; cat; } > " + seen + R"(
+echo '{"ips":[{"address":"10.0.0.2/24"}]}')");
+  EXPECT_EQ(result, "10.0.0.2/24; ");
+  const std::string text = test_support::read_file(seen);
+  EXPECT_EQ(text.substr(0, text.find("config:")),
+            "CNI_COMMAND=ADD\nCNI_CONTAINERID=c1\nCNI_IFNAME=net1\nCNI_NETNS=/proc/self/ns/net\nCNI_PATH=" +
+                temp_.path() + "\nPATH=/usr/sbin:/usr/bin:/sbin:/bin\nPWD=/\n/\n");
+  EXPECT_NE(text.find(R"({"cniVersion":"1.0.0","name":"fabric","type":"rdma-hook","ipam":{"type":"test"}})"),
+            std::string::npos);
+}
+
+TEST_F(Ipam, TellsWhatAPluginSaid) {
+  EXPECT_EQ(run_script(R"(echo '{"code":7,"msg":"bad range","details":"x"}'; echo more >&2; exit 1)"),
+            kFailed + "bad range; x (CNI error 7); it wrote: more");
+  EXPECT_EQ(run_script("echo oops >&2; exit 3"), kFailed + "exit status 3; it wrote: oops");
+  EXPECT_EQ(run_script("echo half; exit 3"), kFailed + "exit status 3: half");
+  EXPECT_EQ(run_script("kill -SEGV $$"), kFailed + "signal 11");
+  EXPECT_EQ(run_script(R"(echo '{"code":7,"msg":"and yet 0"}')"), kFailed + "and yet 0 (CNI error 7)");
+  IpamCall del = call(script("plugin", "exit 4"));
+  del.command = IpamCall::Command::kDel;
+  EXPECT_NE(run_one(del).find("cannot give an address back for `net1` by IPAM plugin"), std::string::npos);
+}
+
+TEST_F(Ipam, RefusesGarbage) {
+  const std::string garbage = run_script(R"(printf 'not \377\001 json')");
+  EXPECT_EQ(garbage.rfind(kFailed + "its result, line 1: syntax error", 0), 0U) << garbage;
+  EXPECT_EQ(run_script("exit 0").rfind(kFailed + "its result, line 1: ", 0), 0U);
+  for (const char c : garbage)
+    EXPECT_TRUE(c >= ' ' && c < 0x7f) << static_cast<int>(c);
+}
+
+TEST_F(Ipam, OutputIsBounded) {
+  EXPECT_EQ(run_script("head -c 10000000 /dev/zero; sleep 60"), kFailed + "it writes more than 1048576 bytes");
+  // Under the limit, and each byte becomes six on the way.
+  EXPECT_EQ(run_script(R"(head -c 1048576 /dev/zero | tr '\0' '\1')").rfind(kFailed + "its result", 0), 0U);
+  // Of what it says on stderr the beginning.
+  const std::string said = run_script("head -c 10000000 /dev/zero | tr '\\0' x >&2; exit 1");
+  EXPECT_LT(said.size(), 1000U);
+  EXPECT_NE(said.find("exit status 1; it wrote: xxx"), std::string::npos);
+}
+
+bool lives(const std::string& pid) {
+  const auto number = fabric::parse_number<pid_t>(fabric::trim(pid));
+  if (!number) return false;
+  std::string stat = "/proc/" + std::to_string(*number) + "/stat";
+  if (access(stat.c_str(), F_OK) != 0) return false;
+  const std::string text = test_support::read_file(stat);
+  return text.find(") Z ") == std::string::npos && text.find(") X ") == std::string::npos;
+}
+
+// Its end may take a moment to be seen; never within 10 s is never.
+bool ends(const std::string& pid) {
+  for (int i = 0; i < 1000; ++i) {
+    if (!lives(pid)) return true;
+    usleep(10000);
+  }
+  return false;
+}
+
+TEST_F(Ipam, WhatHangsIsKilledWithItsChildrenAndDoesNotStopTheOthers) {
+  const std::string pids = temp_ / "pids";
+  const std::string hanging = script("hang", "sleep 1000 & echo $! > " + pids + "; echo $$ >> " + pids + "; wait");
+  const std::string good = script("good", R"(echo '{"ips":[{"address":"10.0.0.2/24"}]}')");
+  const std::string deaf = script("deaf", "exec >&- 2>&-; trap '' TERM INT; sleep 1000");
+  const std::string loud = script("loud", "while :; do echo x >&2; done");
+  const auto begin = std::chrono::steady_clock::now();
+  const auto results = helper_.run({call(hanging), call(good), call(deaf), call(good), call(loud)}, 700);
+  const auto took = std::chrono::steady_clock::now() - begin;
+  ASSERT_EQ(results.size(), 5U);
+  EXPECT_LT(took, std::chrono::milliseconds(2700));
+  EXPECT_EQ(shown(results[1]), "10.0.0.2/24; ");
+  EXPECT_EQ(shown(results[3]), "10.0.0.2/24; ");
+  for (const std::size_t i : {0U, 2U, 4U}) {
+    EXPECT_NE(shown(results[i]).find("it does not end within 700 ms"), std::string::npos) << i;
+    EXPECT_EQ(results[i].error().code, ETIMEDOUT);
+  }
+  const std::string text = test_support::read_file(pids);
+  const auto lines = fabric::split(fabric::trim(text), '\n');
+  ASSERT_EQ(lines.size(), 2U);
+  for (const auto line : lines)
+    EXPECT_TRUE(ends(std::string(line))) << line;
+  EXPECT_EQ(run_one(call(good)), "10.0.0.2/24; ");  // the helper goes on
+}
+
+// A grandchild that keeps the output open does not keep the answer.
+TEST_F(Ipam, AnswerDoesNotWaitForWhatAPluginLeavesBehind) {
+  const std::string pid = temp_ / "pid";
+  const std::string body = "sleep 1000 & echo $! > " + pid + R"(; echo '{"ips":[{"address":"10.0.0.2/24"}]}')";
+  EXPECT_EQ(run_script(body), "10.0.0.2/24; ");
+  EXPECT_TRUE(ends(test_support::read_file(pid)));
+}
+
+TEST_F(Ipam, CallsRunAtTheSameTime) {
+  // Each waits until all eight are there.
+  const std::string meet = script("meet", "touch " + temp_.path() + R"(/here.$CNI_IFNAME
+for i in $(seq 500); do [ $(ls )" + temp_.path() +
+                                              R"( | grep -c here) = 8 ] && break; sleep 0.02; done
+echo "{\"ips\":[{\"address\":\"10.0.0.${CNI_IFNAME#net}/24\"}]}")");
+  std::vector<IpamCall> calls;
+  for (int i = 1; i <= 8; ++i) {
+    calls.push_back(call(meet));
+    calls.back().ifname = "net" + std::to_string(i);
+  }
+  const auto results = helper_.run(calls, 9000);
+  for (std::size_t i = 0; i < results.size(); ++i)
+    EXPECT_EQ(shown(results[i]), fmt::format("10.0.0.{}/24; ", i + 1));
+}
+
+TEST_F(Ipam, MissingPluginNamesPathAndPackage) {
+  const auto results = helper_.run({call("/nonexistent/host-local")});
+  ASSERT_FALSE(results.at(0));
+  EXPECT_EQ(results[0].error().message,
+            "cannot get an address for `net1` by IPAM plugin `/nonexistent/host-local`: No such file or directory");
+  EXPECT_EQ(results[0].error().code, ENOENT);
+  EXPECT_NE(results[0].error().hint.find("containernetworking-plugins"), std::string::npos);
+}
+
+TEST_F(Ipam, RefusesWhatIsNoProgram) {
+  EXPECT_NE(run_one(call(temp_.path())).find("it is no file"), std::string::npos);
+  const std::string plain = script("plain", "echo");
+  ASSERT_EQ(chmod(plain.c_str(), 0644), 0);
+  EXPECT_NE(run_one(call(plain)).find("Permission denied"), std::string::npos);
+  ASSERT_EQ(chmod(plain.c_str(), 0775), 0);
+  EXPECT_NE(run_one(call(plain)).find("others than root may change it"), std::string::npos);
+  const std::string odd = temp_ / "odd";
+  test_support::write_file(odd,
+                           "\x7f"
+                           "ELF, but no program");
+  ASSERT_EQ(chmod(odd.c_str(), 0755), 0);
+  EXPECT_NE(run_one(call(odd)).find("Exec format error"), std::string::npos);
+}
+
+TEST_F(Ipam, RefusesWordsThatWouldBeSomethingElse) {
+  const std::string good = script("good", R"(echo '{"ips":[{"address":"10.0.0.2/24"}]}')");
+  const auto with = [&](auto change) {
+    IpamCall one = call(good);
+    change(one);
+    return run_one(one);
+  };
+  EXPECT_EQ(with([](IpamCall&) {}), "10.0.0.2/24; ");
+  EXPECT_NE(with([](IpamCall& one) { one.plugin = "host-local"; }).find("absolute path"), std::string::npos);
+  EXPECT_NE(with([](IpamCall& one) { one.container_id = "../x"; }).find("no container id"), std::string::npos);
+  EXPECT_NE(with([](IpamCall& one) { one.container_id = "-x"; }).find("no container id"), std::string::npos);
+  EXPECT_NE(with([](IpamCall& one) { one.network = "a b"; }).find("no name of a network"), std::string::npos);
+  EXPECT_NE(with([](IpamCall& one) { one.ifname = "a/b"; }).find("no name of a netdev"), std::string::npos);
+  EXPECT_NE(with([](IpamCall& one) { one.ifname = std::string("net1\0x", 6); }).find("no name"), std::string::npos);
+  EXPECT_NE(with([](IpamCall& one) { one.netns = ""; }).find("path of a network namespace"), std::string::npos);
+  EXPECT_NE(with([](IpamCall& one) { one.netns = "/a\nB=1"; }).find("path of a network namespace"), std::string::npos);
+  EXPECT_NE(with([](IpamCall& one) { one.ipam = Json::array(); }).find("`ipam` object"), std::string::npos);
+  EXPECT_TRUE(helper_.run({}).empty());
+}
+
+// The helper of a process that is killed goes with it, and its plugins too.
+TEST_F(Ipam, NothingOutlivesTheParent) {
+  const std::string pids = temp_ / "pids";
+  const std::string hanging = script("hang", "echo $PPID > " + pids + ".new; echo $$ >> " + pids + ".new; mv " + pids +
+                                                 ".new " + pids + "; exec sleep 1000");
+  const pid_t parent = fork();
+  if (parent == 0) {
+    auto helper = IpamHelper::start();
+    if (helper) (void)helper->run({call(hanging)}, 60000);
+    _exit(0);
+  }
+  for (int i = 0; i < 1000 && access(pids.c_str(), F_OK) != 0; ++i)
+    usleep(10000);
+  ASSERT_EQ(kill(parent, SIGKILL), 0);
+  waitpid(parent, nullptr, 0);
+  const std::string text = test_support::read_file(pids);
+  const auto lines = fabric::split(fabric::trim(text), '\n');
+  ASSERT_EQ(lines.size(), 2U);
+  for (const auto line : lines)
+    EXPECT_TRUE(ends(std::string(line))) << line;
+}
+
+std::string children() {
+  return test_support::read_file("/proc/self/task/" + std::to_string(getpid()) + "/children");
+}
+
+TEST(IpamHelperLife, EndsWithItsObject) {
+  const std::string before = children();
+  {
+    auto helper = IpamHelper::start();
+    ASSERT_TRUE(helper);
+    IpamHelper moved = std::move(helper).value();
+    EXPECT_EQ(moved.run({call("/nonexistent")}).size(), 1U);
+  }
+  EXPECT_EQ(children(), before);
+}
+
+// What a runtime left open in the hook is not the plugin's.
+TEST_F(Ipam, InheritsNoDescriptor) {
+  constexpr int kLeaked = 77;
+  ASSERT_EQ(dup2(STDERR_FILENO, kLeaked), kLeaked);
+  helper_ = IpamHelper::start().value();
+  close(kLeaked);
+  EXPECT_EQ(run_script("[ -e /proc/$$/fd/77 ] && exit 1; exit 2"), kFailed + "exit status 2");
+  EXPECT_EQ(run_script("[ /proc/$PPID/fd/2 -ef /dev/null ] && exit 1; exit 2"), kFailed + "exit status 1");
+}
+
+// Killed by somebody: every call has an error, and none waits.
+TEST(IpamHelperLife, ADeadHelperIsAnError) {
+  auto helper = IpamHelper::start();
+  ASSERT_TRUE(helper);
+  siginfo_t info{};
+  const std::string now = children();
+  const auto pid = fabric::parse_number<pid_t>(fabric::split(fabric::trim(now), ' ').back());
+  ASSERT_TRUE(pid);
+  ASSERT_EQ(kill(*pid, SIGKILL), 0);
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(*pid), &info, WEXITED | WNOWAIT), 0);
+  for (int round = 0; round < 2; ++round) {
+    const auto results = helper->run({call("/nonexistent"), call("/nonexistent")});
+    ASSERT_EQ(results.size(), 2U);
+    for (const auto& result : results) {
+      ASSERT_FALSE(result);
+      EXPECT_NE(result.error().message.find("cannot run IPAM plugin `/nonexistent`: its helper"), std::string::npos);
+    }
+  }
+}
+
+}  // namespace

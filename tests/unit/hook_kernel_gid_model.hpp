@@ -1,0 +1,105 @@
+// The kernel's GID tables as far as an alignment meets them, restated: drivers/infiniband/core/cache.c and
+// roce_gid_mgmt.c, Linux 6.12. Netlink calls only queue work; one ordered queue serves all ports of the node.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "hook/network/align/align.hpp"
+#include "hook/network/align/run_alignment.hpp"
+
+namespace test_support {
+
+// One port. Slots below `types` are for link-local GIDs only.
+class KernelGidTable {
+ public:
+  struct Slot {
+    fabric::Address gid;  // zero: free
+    bool v2 = false;
+    unsigned netdev = 0;
+    bool is_used = false;    // by a queue pair: the slot is not free when its GID is gone
+    bool is_dying = false;   // such a GID: reads as empty
+    bool is_hidden = false;  // reads as empty (MLNX_OFED, another namespace)
+    friend bool operator==(const Slot&, const Slot&) = default;
+  };
+
+  explicit KernelGidTable(unsigned length = 0, unsigned types = 2, std::uint8_t port = 0);
+
+  // An address of a netdev, by first fit for each type; what finds no slot has no GID.
+  void add(const fabric::Address& gid, unsigned netdev);
+  void remove(const fabric::Address& gid, unsigned netdev);
+  // Puts one GID where the test wants it.
+  void set(unsigned index, const fabric::Address& gid, bool v2, unsigned netdev);
+
+  Slot& at(unsigned index) { return slots_.at(index); }
+  const std::vector<Slot>& slots() const { return slots_; }
+  unsigned length() const { return static_cast<unsigned>(slots_.size()); }
+  unsigned types() const { return types_; }
+  // The index of that netdev's v2 GID.
+  std::optional<unsigned> find(const fabric::Address& gid, unsigned netdev) const;
+  bool is_visible(unsigned index) const;
+  // The first `read` slots as sysfs shows them.
+  hook::GidTable read(unsigned read) const;
+
+ private:
+  std::vector<Slot> slots_;
+  unsigned types_;
+};
+
+// The node: ports, and work that the kernel has still to do.
+struct KernelGidModel {
+  struct Work {
+    std::size_t port = 0;
+    bool is_add = true;
+    fabric::Address gid;
+    unsigned netdev = 0;
+  };
+  std::vector<KernelGidTable> ports;
+  std::deque<Work> queue;
+
+  // Does the oldest `count` pieces of it.
+  void work(std::size_t count = ~std::size_t{0});
+};
+
+constexpr unsigned kOwnNetdev = 1;
+
+// Rails of one container on the model, rail n on port n, with a clock of its own. Every call lets `meanwhile` happen
+// first: other containers, and the kernel's work, of which one piece is done unless a test says otherwise.
+class ModelLink : public hook::AlignLink {
+ public:
+  ModelLink(KernelGidModel& model, std::vector<fabric::Address> addresses);
+
+  fabric::Result<void> remove_address(std::size_t rail) override;
+  fabric::Result<void> add_address(std::size_t rail) override;
+  fabric::Result<void> add_placeholders(std::size_t rail, unsigned from, unsigned to) override;
+  fabric::Result<void> remove_placeholder(std::size_t rail, unsigned number) override;
+  fabric::Result<hook::GidTable> read(std::size_t rail, const std::vector<fabric::Address>& wanted,
+                                      unsigned at_least) override;
+  void wait() override;
+  Clock::time_point now() override { return now_; }
+
+  std::function<void()> meanwhile;
+  // Asked before every call: an error it gives is the call's. what: "remove_address 1", "add_placeholder 0 3", "read
+  // 2".
+  std::function<fabric::Result<void>(const std::string& what)> fails = [](const std::string&) {
+    return fabric::Result<void>();
+  };
+  // What is configured on the rail's netdev now.
+  std::vector<std::set<fabric::Address>> configured;
+  unsigned reads = 0;
+  unsigned slots_read = 0;
+  unsigned most_placeholders = 0;
+
+ private:
+  fabric::Result<void> change(std::size_t rail, bool is_add, const fabric::Address& gid, const std::string& what);
+
+  KernelGidModel& model_;
+  std::vector<fabric::Address> addresses_;
+  Clock::time_point now_{};
+};
+
+}  // namespace test_support

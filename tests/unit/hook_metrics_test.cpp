@@ -1,0 +1,337 @@
+#include "hook/metrics/metrics.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/support/temp_dir.hpp"
+
+namespace hook {
+namespace {
+
+using test_support::TempDir;
+using test_support::write_file;
+
+Counters open_counters(const std::string& directory) {
+  auto counters = Counters::open(directory);
+  EXPECT_TRUE(counters.has_value()) << (counters ? "" : counters.error().message);
+  return std::move(counters).value();
+}
+
+// As the text has them, without HELP and TYPE.
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = text.find('\n', at);
+    lines.push_back(text.substr(at, end - at));
+    at = end + 1;
+    if (lines.back().starts_with("#")) lines.pop_back();
+  }
+  return lines;
+}
+
+std::vector<std::string> counted(const std::string& directory) {
+  const auto samples = open_counters(directory).read();
+  EXPECT_TRUE(samples.has_value());
+  return samples ? lines_of(prometheus_text(*samples)) : std::vector<std::string>();
+}
+
+using Lines = std::vector<std::string>;
+
+TEST(Counters, CountsBySeries) {
+  const TempDir dir;
+  const Counters counters = open_counters(dir.path());
+  counters.add(kGrantsTotal, {{"engine", "podman"}, {"mode", "hca"}});
+  counters.add({{.name = kGrantsTotal, .labels = {{"engine", "podman"}, {"mode", "hca"}}},
+                {.name = kGrantsTotal, .labels = {{"engine", "docker"}, {"mode", "hca"}}},
+                {.name = kDurationTotal, .labels = {{"stage", "createRuntime"}, {"step", "book"}}, .delta = 1500},
+                {.name = kReturnsTotal, .labels = {}}});
+  open_counters(dir.path()).add(kReturnsTotal, {}, 2);
+  EXPECT_EQ(counted(dir.path()),
+            (Lines{R"(rdma_hook_duration_microseconds_total{stage="createRuntime",step="book"} 1500)",
+                   R"(rdma_hook_grants_total{engine="docker",mode="hca"} 1)",
+                   R"(rdma_hook_grants_total{engine="podman",mode="hca"} 2)", "rdma_hook_returns_total 3"}));
+  struct stat info {};
+  ASSERT_EQ(stat((dir / "metrics").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600U);
+}
+
+TEST(Counters, KnowsItsOwn) {
+  const TempDir dir;
+  const Counters counters = open_counters(dir.path());
+  counters.add(kReturnsTotal, {});
+  counters.add("somebody_elses", {});
+  const auto samples = counters.read();
+  ASSERT_TRUE(samples.has_value());
+  EXPECT_EQ(prometheus_text(*samples),
+            "# HELP rdma_hook_returns_total Grants that were returned.\n# TYPE rdma_hook_returns_total counter\n"
+            "rdma_hook_returns_total 1\n# TYPE somebody_elses counter\nsomebody_elses 1\n");
+}
+
+TEST(Counters, CleansHostileValues) {
+  const TempDir dir;
+  const Counters counters = open_counters(dir.path());
+  counters.add("a", {{"x", std::string("1\n2\0=\"\xff", 7)}});
+  counters.add("a", {{"x", std::string(200, 'l')}});  // too long
+  counters.add("a", {{"x", std::string(116, 'l')}});  // exactly what there is room for
+  counters.add("a", {{"x", std::string(117, 'l')}});  // one more
+  counters.add("0a", {});
+  counters.add("", {});
+  counters.add("b\nc", {});
+  counters.add("b", {{"x=", "1"}});
+  counters.add("b", {{"", "1"}});
+  EXPECT_EQ(counted(dir.path()), (Lines{R"(a{x="1_2_=\"_"} 1)", "a{x=\"" + std::string(116, 'l') + "\"} 1"}));
+}
+
+TEST(Counters, StopsAtItsLimit) {
+  const TempDir dir;
+  const Counters counters = open_counters(dir.path());
+  for (int i = 0; i < 600; ++i)
+    counters.add("a", {{"x", std::to_string(i)}});
+  counters.add("a", {{"x", "511"}});
+  const auto samples = counters.read();
+  ASSERT_TRUE(samples.has_value());
+  ASSERT_EQ(samples->size(), 512U);
+  EXPECT_EQ(samples->at(511).value, 2U);
+  EXPECT_EQ(std::filesystem::file_size(dir / "metrics"), 513U * 128U);
+}
+
+struct DamageRow {
+  const char* name;
+  std::function<std::string(std::string)> change;
+  Lines expected;  // after one more `b`
+};
+
+TEST(Counters, StartsAnewWhenDamaged) {
+  const Lines anew{"b 1"};
+  const Lines kept{"a 7", "b 1"};
+  const DamageRow rows[] = {
+      {"as it was", [](std::string t) { return t; }, kept},
+      {"empty", [](const std::string&) { return std::string(); }, anew},
+      {"text", [](const std::string&) { return std::string(500, 'x'); }, anew},
+      {"zeros", [](const std::string& t) { return std::string(t.size(), '\0'); }, anew},
+      {"a control character in a key", [](std::string t) { return t.replace(129, 1, "\x01"); }, anew},
+      {"another format", [](std::string t) { return t.replace(18, 1, "2"); }, anew},
+      {"a name that begins with a control character", [](std::string t) { return t.replace(128, 1, "\x01"); }, anew},
+      {"something behind a key", [](std::string t) { return t.replace(128 + 100, 1, "x"); }, anew},
+      {"an empty record", [](const std::string& t) { return t + std::string(128, '\0'); }, anew},
+      {"a record that is cut", [](const std::string& t) { return t + "a_cut_name"; }, kept},
+      {"a cut first record", [](const std::string& t) { return t.substr(0, 100); }, anew},
+      {"no name, though printable", [](std::string t) { return t.replace(128, 1, "-"); }, anew},
+  };
+  for (const DamageRow& row : rows) {
+    const TempDir dir;
+    open_counters(dir.path()).add("a", {}, 7);
+    write_file(dir / "metrics", row.change(test_support::read_file(dir / "metrics")));
+    EXPECT_TRUE(open_counters(dir.path()).read().has_value()) << row.name;
+    open_counters(dir.path()).add("b", {});
+    EXPECT_EQ(counted(dir.path()), row.expected) << row.name;
+  }
+}
+
+TEST(Counters, WaitsBrieflyForOthers) {
+  const TempDir dir;
+  const Counters counters = open_counters(dir.path());
+  counters.add("a", {});
+  const int other = open((dir / "metrics").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(flock(other, LOCK_EX), 0);
+  const auto begin = std::chrono::steady_clock::now();
+  counters.add("a", {});
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
+  const auto locked = counters.read();
+  ASSERT_FALSE(locked.has_value());
+  EXPECT_EQ(locked.error().code, EAGAIN);
+  close(other);
+  counters.add("a", {});
+  EXPECT_EQ(counted(dir.path()), Lines{"a 2"});
+}
+
+TEST(Counters, CountsWhatManyCount) {
+  const TempDir dir;
+  constexpr std::uint64_t kProcesses = 4;
+  constexpr std::uint64_t kTimes = 200;
+  for (std::uint64_t i = 0; i < kProcesses; ++i) {
+    if (fork() != 0) continue;
+    const auto counters = Counters::open(dir.path());
+    for (std::uint64_t n = 0; counters && n < kTimes; ++n) {
+      counters->add({{.name = "all", .labels = {}}, {.name = "each", .labels = {{"i", std::to_string(i)}}}});
+    }
+    _exit(counters ? 0 : 1);
+  }
+  for (std::uint64_t i = 0; i < kProcesses; ++i) {
+    int status = -1;
+    wait(&status);
+    EXPECT_EQ(status, 0);
+  }
+  const auto samples = open_counters(dir.path()).read();
+  ASSERT_TRUE(samples.has_value());
+  std::uint64_t all = 0;
+  std::uint64_t sum = 0;
+  for (const Sample& sample : *samples)
+    (sample.name == "all" ? all : sum) += sample.value;
+  EXPECT_EQ(samples->size(), 1U + kProcesses);
+  EXPECT_EQ(all, sum) << "two of one call are counted together";
+  // Best effort: who waited for too long on a busy machine has not counted.
+  EXPECT_LE(all, kProcesses * kTimes);
+  EXPECT_GE(all, kTimes);
+}
+
+TEST(Counters, RefusesWhatIsNotItsFile) {
+  const TempDir dir;
+  EXPECT_EQ(Counters::open(dir / "none").error().code, ENOENT);
+  std::filesystem::create_symlink(dir / "elsewhere", dir / "metrics");
+  EXPECT_FALSE(Counters::open(dir.path()).has_value());
+  EXPECT_FALSE(std::filesystem::exists(dir / "elsewhere"));
+  std::filesystem::remove(dir / "metrics");
+  ASSERT_EQ(mkfifo((dir / "metrics").c_str(), 0600), 0);
+  const auto fifo = Counters::open(dir.path());
+  ASSERT_FALSE(fifo.has_value());
+  EXPECT_EQ(fifo.error().message, "cannot use `" + dir.path() + "/metrics`: it is not a file of root's");
+  std::filesystem::remove(dir / "metrics");
+  ASSERT_EQ(chmod(dir.path().c_str(), 0755), 0);
+  EXPECT_FALSE(Counters::open(dir.path()).has_value());
+}
+
+TEST(PrometheusText, Nothing) {
+  EXPECT_EQ(prometheus_text({}), "");
+}
+
+TEST(PrometheusText, SaysEachNameOnceInOrder) {
+  const std::vector<Sample> samples{
+      {.name = "b", .labels = {{"x", "2"}}, .help = "Bees.", .value = 2},
+      {.name = "a", .labels = {}, .type = Sample::Type::kCounter, .help = "An a.\nOr \\ \"two\".", .value = UINT64_MAX},
+      {.name = "b", .labels = {{"y", "1"}, {"x", "1"}}, .help = "Bees.", .value = 0},
+      {.name = "b", .labels = {{"x", "2"}}, .help = "Bees.", .value = 3}};
+  EXPECT_EQ(prometheus_text(samples),
+            "# HELP a An a.\\nOr \\\\ \"two\".\n# TYPE a counter\na 18446744073709551615\n"
+            "# HELP b Bees.\n# TYPE b gauge\nb{x=\"1\",y=\"1\"} 0\nb{x=\"2\"} 2\n");
+}
+
+TEST(PrometheusText, EscapesLabelValues) {
+  struct Row {
+    std::string value;
+    std::string expected;
+  };
+  const Row rows[] = {
+      {"plain", "plain"},
+      {"a\\b", "a\\\\b"},
+      {"a\"b", "a\\\"b"},
+      {"a\nb", "a\\nb"},
+      {"\\\n", "\\\\\\n"},
+      {"tab\there", "tab?here"},
+      {"gr\xc3\xbc\xc3\x9f", "gr\xc3\xbc\xc3\x9f"},
+      {"\xff", "?"},
+      {"", ""},
+  };
+  for (const Row& row : rows) {
+    EXPECT_EQ(prometheus_text({{.name = "a", .labels = {{"x", row.value}}}}),
+              "# TYPE a gauge\na{x=\"" + row.expected + "\"} 0\n");
+  }
+}
+
+Grant make_grant(const std::string& key, const std::vector<std::string>& hcas, const std::vector<std::string>& ids) {
+  Grant grant;
+  grant.owner = {Owner::Kind::kContainer, key, "container " + key, std::nullopt};
+  for (const std::string& name : hcas)
+    grant.hcas.push_back({.name = name, .limit = std::nullopt});
+  for (const std::string& id : ids)
+    grant.users.push_back({"key-" + id, id, std::nullopt});
+  return grant;
+}
+
+TEST(GrantSamples, SaysWhoHasWhat) {
+  Grant pod = make_grant("pod", {"mlx5_0", "mlx5_1"}, {"one", "two"});
+  pod.owner.netns = NetnsIdentity{4, 17, "/var/run/netns/cni-1"};
+  Grant gone = make_grant("gone", {"mlx5_0"}, {"three"});
+  gone.vanished = true;
+  const auto samples =
+      grant_samples({pod, make_grant("web", {"mlx5_0"}, {"web-1"}), make_grant("new", {"mlx5_2"}, {}), gone});
+  EXPECT_EQ(lines_of(prometheus_text(samples)),
+            (Lines{R"(rdma_hook_grant_info{container="",grant="new",hca="mlx5_2",netns=""} 1)",
+                   R"(rdma_hook_grant_info{container="one",grant="pod",hca="mlx5_0",netns="/var/run/netns/cni-1"} 1)",
+                   R"(rdma_hook_grant_info{container="one",grant="pod",hca="mlx5_1",netns="/var/run/netns/cni-1"} 1)",
+                   R"(rdma_hook_grant_info{container="two",grant="pod",hca="mlx5_0",netns="/var/run/netns/cni-1"} 1)",
+                   R"(rdma_hook_grant_info{container="two",grant="pod",hca="mlx5_1",netns="/var/run/netns/cni-1"} 1)",
+                   R"(rdma_hook_grant_info{container="web-1",grant="web",hca="mlx5_0",netns=""} 1)",
+                   R"(rdma_hook_holders{hca="mlx5_0"} 2)", R"(rdma_hook_holders{hca="mlx5_1"} 1)",
+                   R"(rdma_hook_holders{hca="mlx5_2"} 1)"}));
+}
+
+TEST(PortSamples, ReadsBothGroups) {
+  const TempDir root;
+  const std::string hca = "sys/class/infiniband/mlx5_0/";
+  write_file(root / (hca + "ports/1/counters/port_xmit_data"), "123456789012345\n");
+  write_file(root / (hca + "ports/1/counters/VL15_dropped"), "N/A (no PMA)\n");
+  write_file(root / (hca + "ports/1/counters/negative"), "-1\n");
+  write_file(root / (hca + "ports/1/counters/huge"), "18446744073709551616\n");
+  write_file(root / (hca + "ports/1/counters/empty"), "");
+  write_file(root / (hca + "ports/1/hw_counters/out_of_sequence"), "0\n");
+  write_file(root / (hca + "ports/1/hw_counters/lifespan"), "10\n");
+  write_file(root / (hca + "ports/2/counters/port_rcv_data"), "7\n");
+  write_file(root / "sys/class/infiniband/mlx5_1/ports/1/counters/port_rcv_data", "8\n");
+  write_file(root / "sys/class/ports/1/counters/outside", "9\n");
+  const auto samples =
+      port_samples(root.path(), {make_grant("web", {"mlx5_0", "mlx5_7", "..", "mlx5_0/ports"}, {"web-1"}),
+                                 make_grant("db", {"mlx5_0"}, {"db-1"})});
+  EXPECT_EQ(
+      lines_of(prometheus_text(samples)),
+      (Lines{
+          R"(rdma_port_counter{container="db-1",counter="out_of_sequence",grant="db",hca="mlx5_0",port="1"} 0)",
+          R"(rdma_port_counter{container="db-1",counter="port_rcv_data",grant="db",hca="mlx5_0",port="2"} 7)",
+          R"(rdma_port_counter{container="db-1",counter="port_xmit_data",grant="db",hca="mlx5_0",port="1"} 123456789012345)",
+          R"(rdma_port_counter{container="web-1",counter="out_of_sequence",grant="web",hca="mlx5_0",port="1"} 0)",
+          R"(rdma_port_counter{container="web-1",counter="port_rcv_data",grant="web",hca="mlx5_0",port="2"} 7)",
+          R"(rdma_port_counter{container="web-1",counter="port_xmit_data",grant="web",hca="mlx5_0",port="1"} 123456789012345)"}));
+}
+
+TEST(PortSamples, NoRdma) {
+  const TempDir root;
+  EXPECT_TRUE(port_samples(root.path(), {make_grant("web", {"mlx5_0"}, {"web-1"})}).empty());
+}
+
+TEST(MetricsText, PutsAllTogether) {
+  const TempDir root;
+  write_file(root / "sys/class/infiniband/mlx5_0/ports/1/counters/port_rcv_data", "8\n");
+  const TempDir ledger;
+  open_counters(ledger.path())
+      .add(kFailuresTotal, {{"stage", "prestart"}, {"reason", std::string(to_string(FailureReason::kCgroup))}});
+  const auto text = metrics_text(ledger.path(), {make_grant("web", {"mlx5_0"}, {"web-1"})}, root.path());
+  ASSERT_TRUE(text.has_value());
+  EXPECT_EQ(
+      *text,
+      "# HELP rdma_hook_failures_total Stages that failed.\n# TYPE rdma_hook_failures_total counter\n"
+      "rdma_hook_failures_total{reason=\"cgroup\",stage=\"prestart\"} 1\n"
+      "# HELP rdma_hook_grant_info Who has which HCA.\n# TYPE rdma_hook_grant_info gauge\n"
+      "rdma_hook_grant_info{container=\"web-1\",grant=\"web\",hca=\"mlx5_0\",netns=\"\"} 1\n"
+      "# HELP rdma_hook_holders Grants that hold an HCA.\n# TYPE rdma_hook_holders gauge\n"
+      "rdma_hook_holders{hca=\"mlx5_0\"} 1\n"
+      "# HELP rdma_port_counter A counter of an HCA's port as the kernel has it; port_*_data counts 4 bytes.\n"
+      "# TYPE rdma_port_counter counter\n"
+      "rdma_port_counter{container=\"web-1\",counter=\"port_rcv_data\",grant=\"web\",hca=\"mlx5_0\",port=\"1\"} 8\n");
+}
+
+TEST(MetricsText, NoLedgerYet) {
+  const TempDir root;
+  const auto text = metrics_text(root / "none", {}, root.path());
+  ASSERT_TRUE(text.has_value());
+  EXPECT_EQ(*text, "");
+}
+
+TEST(FailureReason, Words) {
+  EXPECT_EQ(to_string(FailureReason::kRefused), "refused");
+  EXPECT_EQ(to_string(FailureReason::kConfig), "config");
+  EXPECT_EQ(to_string(FailureReason::kInternal), "internal");
+}
+
+}  // namespace
+}  // namespace hook

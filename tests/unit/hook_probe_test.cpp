@@ -1,0 +1,684 @@
+// Frames as bytes, then probes between two network namespaces that a child of the test makes.
+#include "hook/network/probe/probe.hpp"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/if_packet.h>
+#include <net/ethernet.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "fabric/unique_fd.hpp"
+#include "hook/network/probe/arp_frame.hpp"
+#include "hook/network/probe/neighbour_frame.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Address;
+using fabric::UniqueFd;
+using Bytes = std::vector<std::uint8_t>;
+using Clock = std::chrono::steady_clock;
+
+constexpr MacAddress kOurs{0x02, 0, 0, 0, 0, 0x01};
+constexpr MacAddress kTheirs{0x02, 0, 0, 0, 0, 0x42};
+
+Address address(std::string_view text) {
+  return fabric::parse_address(text).value();
+}
+
+// A reply of kTheirs to kOurs: 10.0.0.1 is at kTheirs.
+Bytes arp_reply() {
+  return {0x02, 0, 0,    0, 0, 0x01,                     // to
+          0x02, 0, 0,    0, 0, 0x42, 0x08, 0x06,         // from, ARP
+          0,    1, 0x08, 0, 6, 4,    0,    2,            // Ethernet, IPv4, reply
+          0x02, 0, 0,    0, 0, 0x42, 10,   0,    0, 1,   // sender
+          0x02, 0, 0,    0, 0, 0x01, 10,   0,    0, 2};  // target
+}
+
+// The ICMPv6 message of an NDP frame begins here, its checksum and the hop limit of the packet are there.
+constexpr std::size_t kMessage = 54;
+constexpr std::size_t kChecksum = 56;
+constexpr std::size_t kHopLimit = 21;
+
+void seal(Bytes& frame) {
+  frame[18] = static_cast<std::uint8_t>((frame.size() - kMessage) >> 8);
+  frame[19] = static_cast<std::uint8_t>(frame.size() - kMessage);
+  frame[kChecksum] = frame[kChecksum + 1] = 0;
+  Address source;
+  Address destination;
+  std::copy_n(frame.begin() + 22, 16, source.bytes.begin());
+  std::copy_n(frame.begin() + 38, 16, destination.bytes.begin());
+  const std::uint16_t sum = icmpv6_checksum(source, destination, std::span(frame).subspan(kMessage));
+  frame[kChecksum] = static_cast<std::uint8_t>(sum >> 8);
+  frame[kChecksum + 1] = static_cast<std::uint8_t>(sum);
+}
+
+// An advertisement from kTheirs: fd00::1 is at 02:00:00:00:00:03, as its option says.
+Bytes advertisement(const Address& target = address("fd00::1"), const Address& to = address("fd00::2"),
+                    std::uint8_t flags = 0x60) {
+  Bytes frame = neighbour_solicitation(kTheirs, address("fd00::1"), target);
+  std::copy(kOurs.begin(), kOurs.end(), frame.begin());
+  std::copy(to.bytes.begin(), to.bytes.end(), frame.begin() + 38);
+  frame[kMessage] = 136;
+  frame[kMessage + 4] = flags;
+  frame[kMessage + 24] = 2;  // target link-layer address
+  frame[kMessage + 31] = 0x03;
+  seal(frame);
+  return frame;
+}
+
+TEST(ArpFrame, AsksAsRfc826Says) {
+  const Bytes expected{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02, 0, 0, 0, 0, 0x01, 0x08, 0x06,  //
+                       0,    1,    0x08, 0,    6,    4,    0,    1,                             //
+                       0x02, 0,    0,    0,    0,    0x01, 10,   0, 0, 2,                       //
+                       0,    0,    0,    0,    0,    0,    10,   0, 0, 1};
+  EXPECT_EQ(arp_request(kOurs, address("10.0.0.2"), address("10.0.0.1")), expected);
+}
+
+TEST(ArpFrame, ProbesWithoutASender) {
+  Bytes expected = arp_request(kOurs, address("10.0.0.2"), address("10.0.0.1"));
+  std::fill_n(expected.begin() + 28, 4, std::uint8_t{0});
+  EXPECT_EQ(arp_request(kOurs, std::nullopt, address("10.0.0.1")), expected);
+  EXPECT_EQ(arp_request(kOurs, address("fd00::1"), address("10.0.0.1")), expected);
+}
+
+struct FrameRow {
+  const char* name;
+  std::function<void(Bytes&)> change;
+  std::optional<AddressClaim> expected;
+};
+
+TEST(ArpFrame, Reads) {
+  const AddressClaim has{address("10.0.0.1"), kTheirs, false};
+  const FrameRow rows[] = {
+      {"reply", [](Bytes&) {}, has},
+      {"padded to the shortest frame", [](Bytes& f) { f.resize(60, 0xaa); }, has},
+      {"request of the same sender", [](Bytes& f) { f[21] = 1; }, has},
+      {"IEEE 802 hardware", [](Bytes& f) { f[15] = 6; }, has},
+      {"probe by somebody else",
+       [](Bytes& f) {
+         f[21] = 1;
+         std::fill_n(f.begin() + 28, 4, std::uint8_t{0});
+       },
+       AddressClaim{address("10.0.0.2"), kTheirs, true}},
+      {"reply of nobody", [](Bytes& f) { std::fill_n(f.begin() + 28, 4, std::uint8_t{0}); }, std::nullopt},
+      {"one byte short", [](Bytes& f) { f.pop_back(); }, std::nullopt},
+      {"header only", [](Bytes& f) { f.resize(14); }, std::nullopt},
+      {"empty", [](Bytes& f) { f.clear(); }, std::nullopt},
+      {"another protocol", [](Bytes& f) { f[13] = 0; }, std::nullopt},
+      {"hardware of InfiniBand", [](Bytes& f) { f[15] = 32; }, std::nullopt},
+      {"no IPv4", [](Bytes& f) { f[17] = 1; }, std::nullopt},
+      {"hardware addresses of 20 bytes", [](Bytes& f) { f[18] = 20; }, std::nullopt},
+      {"protocol addresses of 16 bytes", [](Bytes& f) { f[19] = 16; }, std::nullopt},
+      {"reverse request", [](Bytes& f) { f[21] = 3; }, std::nullopt},
+      {"no hardware address", [](Bytes& f) { std::fill_n(f.begin() + 22, 6, std::uint8_t{0}); }, std::nullopt},
+      {"tagged",
+       [](Bytes& f) {
+         f.insert(f.begin() + 12, {0x81, 0, 0, 5});
+       },
+       std::nullopt},
+  };
+  for (const FrameRow& row : rows) {
+    Bytes frame = arp_reply();
+    row.change(frame);
+    frame.shrink_to_fit();
+    EXPECT_EQ(parse_arp(frame), row.expected) << row.name;
+    EXPECT_EQ(parse_neighbour(frame), std::nullopt) << row.name;
+  }
+}
+
+TEST(NeighbourFrame, Groups) {
+  EXPECT_EQ(to_string(solicited_node(address("fd00::aa:1234:5678"))), "ff02::1:ff34:5678");
+  EXPECT_EQ(multicast_mac(address("ff02::1:ff34:5678")), (MacAddress{0x33, 0x33, 0xff, 0x34, 0x56, 0x78}));
+}
+
+TEST(NeighbourFrame, AsksAsRfc4861Says) {
+  const Bytes frame = neighbour_solicitation(kOurs, address("fd00::2"), address("fd00::1"));
+  const Bytes expected{0x33,
+                       0x33,
+                       0xff,
+                       0,
+                       0,
+                       0x01,
+                       0x02,
+                       0,
+                       0,
+                       0,
+                       0,
+                       0x01,
+                       0x86,
+                       0xdd,  //
+                       0x60,
+                       0,
+                       0,
+                       0,
+                       0,
+                       32,
+                       58,
+                       255,  //
+                       0xfd,
+                       0,
+                       0,
+                       0,
+                       0,
+                       0,
+                       0,
+                       0,
+                       0,
+                       0,
+                       0,
+                       0,
+                       0,
+                       0,
+                       0,
+                       2,
+                       0xff,
+                       0x02,
+                       0,
+                       0,
+                       0,
+                       0,
+                       0,
+                       0,
+                       0,
+                       0,
+                       0,
+                       1,
+                       0xff,
+                       0,
+                       0,
+                       1,
+                       135,
+                       0,
+                       frame.at(kChecksum),
+                       frame.at(kChecksum + 1),
+                       0,
+                       0,
+                       0,
+                       0,  //
+                       0xfd,
+                       0,
+                       0,
+                       0,
+                       0,
+                       0,
+                       0,
+                       0,
+                       0,
+                       0,
+                       0,
+                       0,
+                       0,
+                       0,
+                       0,
+                       1,
+                       1,
+                       1,
+                       0x02,
+                       0,
+                       0,
+                       0,
+                       0,
+                       0x01};
+  EXPECT_EQ(frame, expected);
+  EXPECT_EQ(icmpv6_checksum(address("fd00::2"), address("ff02::1:ff00:1"), std::span(frame).subspan(kMessage)), 0);
+}
+
+TEST(NeighbourFrame, ChecksumOfAKnownMessage) {
+  const Bytes odd{0x80, 0x00, 0x00, 0x00, 0x01};
+  // By hand: 0xfe80 + 1 + 0xfe80 + 2 + 5 + 58 + 0x8000 + 0x0100 is 0x27e42, carried round 0x7e44, inverted.
+  EXPECT_EQ(icmpv6_checksum(address("fe80::1"), address("fe80::2"), odd), 0x81bb);
+}
+
+TEST(NeighbourFrame, DetectsDuplicatesWithoutASender) {
+  const Bytes frame = neighbour_solicitation(kOurs, std::nullopt, address("fd00::1"));
+  EXPECT_EQ(frame.size(), kMessage + 24);
+  EXPECT_TRUE(std::all_of(frame.begin() + 22, frame.begin() + 38, [](std::uint8_t b) { return b == 0; }));
+  EXPECT_EQ(neighbour_solicitation(kOurs, address("10.0.0.1"), address("fd00::1")), frame);
+  EXPECT_EQ(parse_neighbour(frame), (AddressClaim{address("fd00::1"), kOurs, true}));
+}
+
+TEST(NeighbourFrame, Reads) {
+  const MacAddress third{0x02, 0, 0, 0, 0, 0x03};
+  const AddressClaim has{address("fd00::1"), third, false};
+  const FrameRow rows[] = {
+      {"advertisement", [](Bytes&) {}, has},
+      {"padded", [](Bytes& f) { f.resize(f.size() + 10, 0xaa); }, has},
+      {"without an option",
+       [](Bytes& f) {
+         f.resize(kMessage + 24);
+         seal(f);
+       },
+       AddressClaim{address("fd00::1"), kTheirs, false}},
+      {"another option in front",
+       [](Bytes& f) {
+         f.insert(f.begin() + kMessage + 24, {14, 1, 1, 2, 3, 4, 5, 6});
+         seal(f);
+       },
+       has},
+      {"to all nodes, not solicited", [](Bytes& f) { f = advertisement(address("fd00::1"), address("ff02::1"), 0x20); },
+       has},
+      {"to all nodes, solicited", [](Bytes& f) { f = advertisement(address("fd00::1"), address("ff02::1")); },
+       std::nullopt},
+      {"solicitation with a sender", [](Bytes& f) { f = neighbour_solicitation(kTheirs, address("fd00::1"), {}); },
+       AddressClaim{address("fd00::1"), kTheirs, false}},
+      {"duplicate detection to another group",
+       [](Bytes& f) {
+         f = neighbour_solicitation(kTheirs, std::nullopt, address("fd00::1"));
+         f[53] = 2;
+         seal(f);
+       },
+       std::nullopt},
+      {"duplicate detection with an option",
+       [](Bytes& f) {
+         f = neighbour_solicitation(kTheirs, std::nullopt, address("fd00::1"));
+         f.insert(f.end(), {1, 1, 2, 0, 0, 0, 0, 3});
+         seal(f);
+       },
+       std::nullopt},
+      {"forwarded", [](Bytes& f) { f[kHopLimit] = 254; }, std::nullopt},
+      {"wrong checksum", [](Bytes& f) { f[kChecksum] ^= 1; }, std::nullopt},
+      {"one byte short", [](Bytes& f) { f.pop_back(); }, std::nullopt},
+      {"no message", [](Bytes& f) { f.resize(kMessage); }, std::nullopt},
+      {"empty", [](Bytes& f) { f.clear(); }, std::nullopt},
+      {"a length beyond the frame", [](Bytes& f) { f[18] = 1; }, std::nullopt},
+      {"a message without a target",
+       [](Bytes& f) {
+         f.resize(kMessage + 23);
+         seal(f);
+       },
+       std::nullopt},
+      {"an option of no length",
+       [](Bytes& f) {
+         f[kMessage + 25] = 0;
+         seal(f);
+       },
+       std::nullopt},
+      {"an option beyond the end",
+       [](Bytes& f) {
+         f[kMessage + 25] = 2;
+         seal(f);
+       },
+       std::nullopt},
+      {"a cut option",
+       [](Bytes& f) {
+         f.resize(f.size() + 4);
+         seal(f);
+       },
+       std::nullopt},
+      {"a code",
+       [](Bytes& f) {
+         f[kMessage + 1] = 1;
+         seal(f);
+       },
+       std::nullopt},
+      {"an echo",
+       [](Bytes& f) {
+         f[kMessage] = 128;
+         seal(f);
+       },
+       std::nullopt},
+      {"a multicast target", [](Bytes& f) { f = advertisement(address("ff02::1")); }, std::nullopt},
+      {"no target", [](Bytes& f) { f = advertisement({}); }, std::nullopt},
+      {"an IPv4 target", [](Bytes& f) { f = advertisement(address("10.0.0.1")); }, std::nullopt},
+      {"IPv4", [](Bytes& f) { f[14] = 0x45; }, std::nullopt},
+      {"another header in front", [](Bytes& f) { f[20] = 0; }, std::nullopt},
+      {"tagged",
+       [](Bytes& f) {
+         f.insert(f.begin() + 12, {0x81, 0, 0, 5});
+       },
+       std::nullopt},
+  };
+  for (const FrameRow& row : rows) {
+    Bytes frame = advertisement();
+    row.change(frame);
+    frame.shrink_to_fit();
+    EXPECT_EQ(parse_neighbour(frame), row.expected) << row.name;
+    EXPECT_EQ(parse_arp(frame), std::nullopt) << row.name;
+  }
+}
+
+constexpr int kSkipped = 77;
+
+// Two namespaces and veths between them, rN here and pN at the peer. This process is in the peer's.
+class Scene {
+ public:
+  // False: the machine does not let us.
+  bool make(unsigned rails) {
+    if (unshare(CLONE_NEWNET) != 0) return false;
+    here_ = UniqueFd(open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
+    packet_ = UniqueFd(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
+    for (unsigned i = 0; i < rails; ++i) {
+      if (!run("link add r" + std::to_string(i) + " address " + to_text(mac(i)) + " type veth peer name p" +
+               std::to_string(i))) {
+        return false;
+      }
+    }
+    if (unshare(CLONE_NEWNET) != 0) return false;
+    const UniqueFd peer(open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
+    const std::string peer_path = fmt::format("/proc/{}/fd/{}", getpid(), peer.get());
+    for (unsigned i = 0; i < rails; ++i) {
+      EXPECT_TRUE(run_here(fmt::format("link set p{} netns {}", i, peer_path)));
+      EXPECT_TRUE(run_here(fmt::format("link set r{} up", i)) && run(fmt::format("link set p{} up", i)));
+      ifindices_.push_back(index_here(fmt::format("r{}", i)));
+    }
+    return packet_.ok();
+  }
+
+  // `ip` at the peer, or on our side.
+  static bool run(const std::string& command) { return std::system(("ip " + command).c_str()) == 0; }
+  bool run_here(const std::string& command) const {
+    return in_our_namespace([&] { return run(command); });
+  }
+
+  static MacAddress mac(unsigned rail) { return {0x02, 0, 0, 0, 0, static_cast<std::uint8_t>(rail + 1)}; }
+  int packet() const { return packet_.get(); }
+  int ifindex(unsigned rail) const { return ifindices_.at(rail); }
+
+  Probe probe(Probe::Kind kind, unsigned rail, std::string_view source, std::string_view target) const {
+    return {kind, "r" + std::to_string(rail), ifindex(rail), mac(rail), address(source), address(target)};
+  }
+  int index_here(const std::string& name) const {
+    int index = 0;
+    in_our_namespace([&] { return (index = static_cast<int>(if_nametoindex(name.c_str()))) != 0; });
+    return index;
+  }
+
+ private:
+  bool in_our_namespace(const std::function<bool()>& function) const {
+    const UniqueFd back(open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
+    if (setns(here_.get(), CLONE_NEWNET) != 0) return false;
+    const bool done = function();
+    return setns(back.get(), CLONE_NEWNET) == 0 && done;
+  }
+  static std::string to_text(const MacAddress& mac) {
+    return fmt::format("{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]);
+  }
+
+  UniqueFd here_;
+  UniqueFd packet_;
+  std::vector<int> ifindices_;
+};
+
+// Runs the body in a child with namespaces of its own; what fails there fails here.
+void in_scene(unsigned rails, const std::function<void(Scene&)>& body) {
+  if (geteuid() != 0 || std::system("ip -V >/dev/null 2>&1") != 0) GTEST_SKIP() << "needs root and iproute2";
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    Scene scene;
+    if (!scene.make(rails)) _exit(kSkipped);
+    body(scene);
+    std::fflush(nullptr);
+    _exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kSkipped) GTEST_SKIP() << "no network namespaces or no veth here";
+  EXPECT_EQ(status, 0) << "see above";
+}
+
+// Sends a frame by a netdev of the peer every 5 ms until it goes.
+class Sender {
+ public:
+  Sender(const char* netdev, const Bytes& frame) : pid_(fork()) {
+    if (pid_ != 0) return;
+    const UniqueFd packet(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
+    sockaddr_ll to{};
+    to.sll_family = AF_PACKET;
+    to.sll_ifindex = static_cast<int>(if_nametoindex(netdev));
+    for (;;) {
+      (void)!sendto(packet.get(), frame.data(), frame.size(), 0, reinterpret_cast<sockaddr*>(&to), sizeof to);
+      usleep(5000);
+    }
+  }
+  ~Sender() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  Sender(const Sender&) = delete;
+  Sender& operator=(const Sender&) = delete;
+
+ private:
+  pid_t pid_;
+};
+
+constexpr ProbeOptions kQuick{.retries = 3, .interval = std::chrono::milliseconds(40)};
+// Long enough for a machine that is busy; who is there answers within microseconds.
+constexpr ProbeOptions kPatient{.retries = 2, .interval = std::chrono::milliseconds(2000)};
+
+struct Outcome {
+  std::vector<ProbeAnswer> answers;
+  std::chrono::milliseconds took{0};
+};
+
+Outcome run(const Scene& scene, const std::vector<Probe>& probes, const ProbeOptions& options) {
+  const auto begin = Clock::now();
+  auto answers = run_probes(scene.packet(), probes, options);
+  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin);
+  EXPECT_TRUE(answers.has_value()) << answers.error().message;
+  if (!answers) return {std::vector<ProbeAnswer>(probes.size()), took};
+  EXPECT_EQ(answers->size(), probes.size());
+  return {std::move(*answers), took};
+}
+
+constexpr auto kGateway = Probe::Kind::kGateway;
+constexpr auto kDuplicate = Probe::Kind::kDuplicate;
+
+TEST(RunProbes, GatewayAnswersAtOnce) {
+  in_scene(1, [](Scene& scene) {
+    ASSERT_TRUE(scene.run("link set p0 address 02:00:00:00:01:00"));
+    ASSERT_TRUE(scene.run("addr add 10.0.0.1/24 dev p0"));
+    const auto got = run(scene, {scene.probe(kGateway, 0, "10.0.0.2", "10.0.0.1")}, kPatient);
+    EXPECT_TRUE(got.answers[0].answered);
+    EXPECT_EQ(got.answers[0].mac, (MacAddress{0x02, 0, 0, 0, 0x01, 0}));
+    EXPECT_EQ(got.answers[0].tries, 1U);
+    EXPECT_LT(got.took, kPatient.interval);
+  });
+}
+
+TEST(RunProbes, Ipv6GatewayAnswersAtOnce) {
+  in_scene(1, [](Scene& scene) {
+    ASSERT_TRUE(scene.run("link set p0 address 02:00:00:00:01:00"));
+    ASSERT_TRUE(scene.run("addr add fd00::1/64 dev p0 nodad"));
+    const auto got = run(scene, {scene.probe(kGateway, 0, "fd00::2", "fd00::1")}, kPatient);
+    EXPECT_TRUE(got.answers[0].answered);
+    EXPECT_EQ(got.answers[0].mac, (MacAddress{0x02, 0, 0, 0, 0x01, 0}));
+    EXPECT_EQ(got.answers[0].tries, 1U);
+    EXPECT_LT(got.took, kPatient.interval);
+  });
+}
+
+TEST(RunProbes, GatewayAnswersWhoHasNoAddress) {
+  in_scene(1, [](Scene& scene) {
+    ASSERT_TRUE(scene.run("addr add 10.0.0.1/24 dev p0") && scene.run("addr add fd00::1/64 dev p0 nodad"));
+    const auto got =
+        run(scene, {scene.probe(kGateway, 0, "::", "10.0.0.1"), scene.probe(kGateway, 0, "::", "fd00::1")}, kPatient);
+    EXPECT_TRUE(got.answers[0].answered && got.answers[1].answered);
+  });
+}
+
+TEST(RunProbes, SilentGatewayTakesAllTries) {
+  in_scene(1, [](Scene& scene) {
+    for (const auto& [source, target] : {std::pair("10.0.0.2", "10.0.0.1"), std::pair("fd00::2", "fd00::1")}) {
+      const auto got = run(scene, {scene.probe(kGateway, 0, source, target)}, kQuick);
+      EXPECT_FALSE(got.answers[0].answered) << target;
+      EXPECT_EQ(got.answers[0].tries, 3U) << target;
+      EXPECT_GE(got.took, kQuick.interval * 3) << target;
+    }
+  });
+}
+
+TEST(RunProbes, FindsDuplicates) {
+  in_scene(1, [](Scene& scene) {
+    ASSERT_TRUE(scene.run("link set p0 address 02:00:00:00:01:00"));
+    ASSERT_TRUE(scene.run("addr add 10.0.0.2/24 dev p0") && scene.run("addr add fd00::2/64 dev p0 nodad"));
+    const auto got = run(scene, {scene.probe(kDuplicate, 0, "::", "10.0.0.2")}, kPatient);
+    EXPECT_TRUE(got.answers[0].answered);
+    EXPECT_EQ(got.answers[0].mac, (MacAddress{0x02, 0, 0, 0, 0x01, 0}));
+    const auto ipv6 = run(scene, {scene.probe(kDuplicate, 0, "::", "fd00::2")}, kPatient);
+    EXPECT_TRUE(ipv6.answers[0].answered);
+    EXPECT_EQ(ipv6.answers[0].mac, (MacAddress{0x02, 0, 0, 0, 0x01, 0}));
+  });
+}
+
+TEST(RunProbes, FindsNoDuplicates) {
+  in_scene(1, [](Scene& scene) {
+    ASSERT_TRUE(scene.run("addr add 10.0.0.3/24 dev p0") && scene.run("addr add fd00::3/64 dev p0 nodad"));
+    // Nor is our own address one, be it there already.
+    ASSERT_TRUE(scene.run_here("addr add 10.0.0.2/24 dev r0") && scene.run_here("addr add fd00::2/64 dev r0 nodad"));
+    const auto got =
+        run(scene, {scene.probe(kDuplicate, 0, "::", "10.0.0.2"), scene.probe(kDuplicate, 0, "::", "fd00::2")}, kQuick);
+    for (const ProbeAnswer& answer : got.answers) {
+      EXPECT_FALSE(answer.answered);
+      EXPECT_EQ(answer.tries, 3U);
+    }
+    EXPECT_GE(got.took, kQuick.interval * 3);
+  });
+}
+
+TEST(RunProbes, FindsWhoWantsTheSameAddressNow) {
+  in_scene(1, [](Scene& scene) {
+    for (const auto& [target, frame] :
+         {std::pair("10.0.0.2", arp_request(kTheirs, std::nullopt, address("10.0.0.2"))),
+          std::pair("fd00::2", neighbour_solicitation(kTheirs, std::nullopt, address("fd00::2")))}) {
+      const Sender sender("p0", frame);
+      const auto got = run(scene, {scene.probe(kDuplicate, 0, "::", target)}, kPatient);
+      EXPECT_TRUE(got.answers[0].answered) << target;
+      EXPECT_EQ(got.answers[0].mac, kTheirs) << target;
+      // Of a gateway it says that it is not there.
+      EXPECT_FALSE(run(scene, {scene.probe(kGateway, 0, "::", target)}, kQuick).answers[0].answered) << target;
+    }
+  });
+}
+
+TEST(RunProbes, HearsWhatIsNoAnswer) {
+  in_scene(2, [](Scene& scene) {
+    Bytes tagged = arp_reply();
+    tagged.insert(tagged.begin() + 12, {0x81, 0, 0, 5});
+    Bytes to_another = arp_reply();
+    to_another[5] = 0x77;
+    Bytes own = arp_reply();
+    own[27] = 0x02;  // rail 1's
+    Bytes other_address = arp_reply();
+    other_address[31] = 9;
+    Bytes cut = arp_reply();
+    cut.resize(30);
+    for (const Bytes& frame : {tagged, to_another, own, other_address, cut}) {
+      const Sender sender("p0", frame);
+      const std::vector<Probe> probes{scene.probe(kGateway, 0, "10.0.0.2", "10.0.0.1"),
+                                      scene.probe(kGateway, 1, "fd00::2", "fd00::1")};
+      const auto got = run(scene, probes, {.retries = 2, .interval = std::chrono::milliseconds(30)});
+      EXPECT_FALSE(got.answers[0].answered) << ::testing::PrintToString(frame);
+    }
+  });
+}
+
+TEST(RunProbes, TakesAPriorityTagForNone) {
+  in_scene(1, [](Scene& scene) {
+    Bytes frame = arp_reply();
+    frame.insert(frame.begin() + 12, {0x81, 0, 0x60, 0});
+    const Sender sender("p0", frame);
+    // With both families the socket hears frames before the kernel forgets such a tag.
+    const std::vector<Probe> probes{scene.probe(kGateway, 0, "10.0.0.2", "10.0.0.1"),
+                                    scene.probe(kGateway, 0, "fd00::2", "fd00::1")};
+    const auto got = run(scene, probes, {.retries = 3, .interval = std::chrono::milliseconds(200)});
+    EXPECT_TRUE(got.answers[0].answered);
+    EXPECT_FALSE(got.answers[1].answered);
+  });
+}
+
+TEST(RunProbes, AnswersOnAnotherRailDoNotCount) {
+  in_scene(2, [](Scene& scene) {
+    const Sender sender("p1", [] {
+      Bytes frame = arp_reply();
+      frame[5] = 0x02;
+      frame[27] = 0x77;
+      return frame;
+    }());
+    const auto got = run(scene, {scene.probe(kGateway, 0, "10.0.0.2", "10.0.0.1")}, kQuick);
+    EXPECT_FALSE(got.answers[0].answered);
+    EXPECT_TRUE(run(scene, {scene.probe(kGateway, 1, "10.0.0.2", "10.0.0.1")}, kPatient).answers[0].answered);
+  });
+}
+
+TEST(RunProbes, EightRailsTogether) {
+  in_scene(8, [](Scene& scene) {
+    std::vector<Probe> probes;
+    for (unsigned i = 0; i < 8; ++i) {
+      const std::string net = i % 2 == 0 ? "10.0." + std::to_string(i) + "." : "fd00:" + std::to_string(i) + "::";
+      // One of each family stays silent.
+      if (i < 6) {
+        ASSERT_TRUE(
+            scene.run("addr add " + net + "1/" + (i % 2 == 0 ? "24 dev p" : "64 nodad dev p") + std::to_string(i)));
+      }
+      probes.push_back(scene.probe(kGateway, i, net + "2", net + "1"));
+      probes.push_back(scene.probe(kDuplicate, i, "::", net + "2"));
+    }
+    const ProbeOptions options{.retries = 3, .interval = std::chrono::milliseconds(150)};
+    const auto got = run(scene, probes, options);
+    for (unsigned i = 0; i < 8; ++i) {
+      EXPECT_EQ(got.answers[std::size_t{2} * i].answered, i < 6) << i;
+      EXPECT_EQ(got.answers[std::size_t{2} * i].tries, i < 6 ? 1U : 3U) << i;
+      EXPECT_FALSE(got.answers[std::size_t{2} * i + 1].answered) << i;
+      EXPECT_EQ(got.answers[std::size_t{2} * i + 1].tries, 3U) << i;
+    }
+    EXPECT_GE(got.took, options.interval * 3);
+    EXPECT_LT(got.took, options.interval * 3 * 4) << "not one after the other";
+  });
+}
+
+TEST(RunProbes, NetdevThatIsDownIsSilent) {
+  in_scene(2, [](Scene& scene) {
+    ASSERT_TRUE(scene.run("addr add 10.0.0.1/24 dev p1") && scene.run_here("link set r0 down"));
+    const auto got =
+        run(scene, {scene.probe(kGateway, 0, "10.0.0.2", "10.0.0.1"), scene.probe(kGateway, 1, "10.0.0.2", "10.0.0.1")},
+            kQuick);
+    EXPECT_FALSE(got.answers[0].answered);
+    EXPECT_TRUE(got.answers[1].answered);
+  });
+}
+
+TEST(RunProbes, SaysWhatItCannotProbeBy) {
+  in_scene(1, [](Scene& scene) {
+    Probe probe = scene.probe(kGateway, 0, "10.0.0.2", "10.0.0.1");
+    probe.ifindex = 4711;
+    auto got = run_probes(scene.packet(), {probe}, kQuick);
+    ASSERT_FALSE(got.has_value());
+    EXPECT_EQ(got.error().message, "cannot probe by `r0`: No such device");
+    probe.netdev = "lo";
+    probe.ifindex = scene.index_here("lo");
+    got = run_probes(scene.packet(), {probe}, kQuick);
+    ASSERT_FALSE(got.has_value());
+    EXPECT_EQ(got.error().message, "cannot probe by `lo`: it is no Ethernet netdev");
+    EXPECT_FALSE(got.error().hint.empty());
+  });
+}
+
+TEST(RunProbes, NothingToDo) {
+  const auto none = run_probes(-1, {}, {});
+  ASSERT_TRUE(none.has_value());
+  EXPECT_TRUE(none->empty());
+  const auto untried = run_probes(-1, std::vector<Probe>(2), {.retries = 0});
+  ASSERT_TRUE(untried.has_value());
+  EXPECT_EQ(untried->size(), 2U);
+  EXPECT_FALSE(untried->at(0).answered);
+}
+
+}  // namespace
+}  // namespace hook
