@@ -1,0 +1,308 @@
+"""Rails: netdevs of the node, and children of them, in the network namespaces of real containers and pods, and what is
+left when those end. RDMA devices are a file tree here, netdevs, addresses, routes and rules are the kernel's."""
+import json
+import os
+import time
+
+import harness
+from containers import Bundle, Runtime
+from harness import must, run, wait_for
+
+RAILS = 4
+
+
+def ip(*arguments, pod=None):
+    return must(["ip", *(["-n", pod] if pod else []), *arguments])
+
+
+def ip_json(*arguments, pod=None):
+    return json.loads(ip("-j", *arguments, pod=pod) or "[]")
+
+
+def without_numbers(value):
+    """What a kernel numbers by itself, and what only counts, is not part of the state."""
+    skipped = ("ifindex", "link_index", "link_netnsid", "valid_life_time", "preferred_life_time", "expires", "used",
+               "operstate", "linkmode", "flags")
+    if isinstance(value, list):
+        return sorted((without_numbers(item) for item in value), key=json.dumps)
+    if isinstance(value, dict):
+        return {key: without_numbers(item) for key, item in value.items() if key not in skipped}
+    return value
+
+
+class Rails(harness.Case):
+    runtime_name = "runc"
+
+    def setUp(self):
+        for number in range(RAILS):
+            self.make_rail(number)
+        super().setUp()
+        self.runtime = Runtime(self, self.runtime_name)
+        self.networks = {"gateway_test": "off", "align_gids": False, "gid_wait_ms": 0}
+        self.pods = []
+        self.addCleanup(self.remove_rails)
+        self.before = self.node_state()
+
+    def make_rail(self, number):
+        """Its gateway and whoever else is on the wire are in a namespace of their own."""
+        if not os.path.exists("/run/netns/wire"):
+            ip("netns", "add", "wire")
+            ip("link", "set", "lo", "up")
+        rail, peer = f"rail{number}", f"wire{number}"
+        ip("link", "add", rail, "address", f"02:00:00:00:01:{number:02x}", "type", "veth", "peer", "name", peer, "netns", "wire")
+        ip("addr", "add", f"10.{number}.0.1/16", "dev", peer, pod="wire")
+        ip("link", "set", peer, "up", pod="wire")
+        ip("link", "set", rail, "mtu", "1400", "up")
+        ip("addr", "add", f"10.{number}.0.9/16", "dev", rail)
+        ip("route", "add", f"10.9{number}.0.0/16", "via", f"10.{number}.0.1", "dev", rail, "table", str(500 + number))
+        ip("neigh", "add", f"10.{number}.0.77", "lladdr", "02:00:00:00:00:77", "dev", rail, "nud", "permanent")
+
+    def remove_rails(self):
+        for pod in self.pods:
+            run(["ip", "netns", "del", pod])
+        for number in range(RAILS):
+            run(["ip", "link", "del", f"rail{number}"])
+
+    def node_state(self):
+        # The kernel gives link-local addresses when a netdev has its carrier, and tests them for a second.
+        wait_for(lambda: self.is_settled(), "IPv6 addresses to settle")
+        return {"link": without_numbers(ip_json("-d", "link")), "addr": without_numbers(ip_json("addr")),
+                "route": without_numbers(ip_json("route", "show", "table", "all")),
+                "route6": without_numbers(ip_json("-6", "route", "show", "table", "all")),
+                "rule": without_numbers(ip_json("rule")), "neigh": without_numbers(ip_json("neigh", "show", "nud", "permanent"))}
+
+    @staticmethod
+    def is_settled():
+        for link in ip_json("addr"):
+            if not link["ifname"].startswith("rail"):
+                continue
+            local = [address for address in link["addr_info"] if address["scope"] == "link"]
+            if len(local) != 1 or local[0].get("tentative"):
+                return False
+        return True
+
+    def assert_as_before(self):
+        self.assert_state(self.before)
+        self.assert_ledger_empty()
+
+    def assert_state(self, expected, message=None):
+        """The kernel ends namespaces in its own time."""
+        deadline = time.monotonic() + 10
+        while self.node_state() != expected and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertEqual(self.node_state(), expected, message)
+
+    def use(self, mode="shared", child="macvlan", addresses=True, **members):
+        network = {"mode": mode, **self.networks, **members}
+        if mode != "exclusive":
+            network["child"] = child
+        if addresses:
+            network["addresses"] = [{"rail": rail, "subnet": f"10.{rail}.0.0/16", "from": f"10.{rail}.1.1",
+                                     "to": f"10.{rail}.1.50", "gateway": f"10.{rail}.0.1"} for rail in range(RAILS)]
+        self.configure({"networks": {"rails": network}, "annotations_may_request": ["*"],
+                        "pools": [{"name": "all", "modes": [mode], "network": "rails"}]})
+
+    def pod(self, name="pod"):
+        ip("netns", "add", name)
+        ip("link", "set", "lo", "up", pod=name)
+        self.pods.append(name)
+        return name
+
+    def bundle(self, name="web", asks="all", pod=None, **settings):
+        return Bundle(self, name, asks=asks, netns=f"/run/netns/{pod}" if pod else True, args=("/bin/sleep", "1000"),
+                      **settings)
+
+    def start(self, bundle):
+        done = self.runtime.create(bundle)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done
+
+    def inside(self, bundle, *arguments):
+        pid = self.runtime.state(bundle)["pid"]
+        return must(["nsenter", f"--net=/proc/{pid}/ns/net", "ip", *arguments])
+
+    def record(self):
+        directory = self.ledger_directory + "/network"
+        return os.listdir(directory) if os.path.isdir(directory) else []
+
+    def end_pod(self, pod):
+        ip("netns", "del", pod)
+        self.pods.remove(pod)
+
+    # --- children
+
+    def test_children_with_addresses_tables_and_rules(self):
+        self.use()
+        web = self.bundle()
+        self.start(web)
+        for number in range(RAILS):
+            name = f"net{number + 1}"
+            (link,) = json.loads(self.inside(web, "-j", "-d", "link", "show", name))
+            self.assertEqual(link["linkinfo"]["info_kind"], "macvlan")
+            self.assertEqual(link["linkinfo"]["info_data"]["mode"], "bridge")
+            self.assertEqual(link["mtu"], 1400)
+            self.assertIn("UP", link["flags"])
+            self.assertIn(f"10.{number}.1.1/16", self.inside(web, "addr", "show", name))
+            table = self.inside(web, "route", "show", "table", str(100 + number))
+            self.assertIn(f"default via 10.{number}.0.1 dev {name}", table)
+            self.assertIn(f"10.{number}.0.0/16 dev {name}", table)
+            self.assertIn(f"from 10.{number}.1.1 lookup {100 + number}", self.inside(web, "rule"))
+        self.assertEqual(self.inside(web, "route", "show", "table", "main").strip(), "")
+        pid = self.runtime.state(web)["pid"]
+        conf = must(["nsenter", f"--net=/proc/{pid}/ns/net", "--", "sh", "-c",
+                     "cd /proc/sys/net/ipv4/conf/net1; cat arp_ignore arp_announce rp_filter"])
+        self.assertEqual(conf.split(), ["1", "2", "2"])
+        self.runtime.delete(web)
+        self.assert_as_before()
+        self.assertEqual(self.record(), [])
+
+    def test_two_containers_share_parents_and_no_address(self):
+        self.use()
+        first, second = self.bundle("a"), self.bundle("b")
+        self.start(first)
+        self.start(second)
+        self.assertIn("10.0.1.1/16", self.inside(first, "addr"))
+        self.assertIn("10.0.1.2/16", self.inside(second, "addr"))
+        self.runtime.delete(first)
+        third = self.bundle("c")
+        self.start(third)
+        self.assertIn("10.0.1.3/16", self.inside(third, "addr"), "an address rests before it is used again")
+        self.runtime.delete_all()
+        self.assert_as_before()
+
+    def test_the_pod_keeps_its_rails(self):
+        self.use()
+        pod = self.pod()
+        first = self.bundle("a", pod=pod)
+        self.start(first)
+        addresses = ip("addr", pod=pod)
+        second = self.bundle("b", pod=pod)
+        self.start(second)
+        self.runtime.delete(first)
+        self.start(self.bundle("a2", pod=pod))
+        self.assertEqual(ip("addr", pod=pod), addresses)
+        self.assertEqual(len(self.record()), 1)
+        self.runtime.delete_all()
+        self.assertEqual(ip("addr", pod=pod), addresses)
+        self.end_pod(pod)
+        self.recover()
+        self.assert_as_before()
+        self.assertEqual(self.record(), [])
+
+    def test_names_that_the_cluster_has_taken(self):
+        self.use()
+        pod = self.pod()
+        ip("link", "add", "net1", "type", "veth", "peer", "name", "x", pod=pod)
+        self.start(self.bundle(pod=pod, asks="mlx5_0,mlx5_1"))
+        self.assertIn("10.0.1.1/16", ip("addr", "show", "net2", pod=pod))
+        self.assertIn("10.1.1.1/16", ip("addr", "show", "net3", pod=pod))
+        self.runtime.delete_all()
+        self.end_pod(pod)
+        self.recover()
+        self.assert_as_before()
+
+    def test_a_range_that_is_used_up(self):
+        self.use(addresses=False)
+        config = json.loads(harness.read(self.config))
+        config["networks"]["rails"]["addresses"] = [{"subnet": "10.0.0.0/30", "gateway": "10.0.0.1"}]
+        harness.write(self.config, json.dumps(config))
+        self.start(self.bundle("a", asks="mlx5_0"))
+        done = self.runtime.create(self.bundle("b", asks="mlx5_0"))
+        self.assertNotEqual(done.returncode, 0)
+        self.runtime.delete_all()
+        self.assert_as_before()
+
+    # --- the node's own netdevs
+
+    def test_exclusive_netdev_carries_its_configuration(self):
+        self.use("exclusive", addresses=False)
+        pod = self.pod()
+        (before,) = ip_json("link", "show", "rail1")
+        self.start(self.bundle(pod=pod, asks="mlx5_1"))
+        (link,) = ip_json("link", "show", "net1", pod=pod)
+        self.assertEqual((link["address"], link["mtu"]), (before["address"], 1400))
+        self.assertIn("10.1.0.9/16", ip("addr", "show", "net1", pod=pod))
+        self.assertIn("10.91.0.0/16 via 10.1.0.1 dev net1", ip("route", "show", "table", "501", pod=pod))
+        self.assertIn("10.1.0.77 lladdr 02:00:00:00:00:77 PERMANENT", ip("neigh", "show", "dev", "net1", pod=pod))
+        self.assertNotIn("rail1", ip("link"))
+        self.runtime.delete_all()
+
+    def test_a_start_that_fails_puts_everything_back(self):
+        self.use("exclusive", gateway_test="fail", test_retries=1, test_interval_ms=20)
+        ip("addr", "del", "10.2.0.1/16", "dev", "wire2", pod="wire")
+        pod = self.pod()
+        before = self.node_state()
+        done = self.runtime.create(self.bundle(pod=pod))
+        self.assertNotEqual(done.returncode, 0)
+        if self.runtime_name == "runc":
+            self.assertIn("gateway 10.2.0.1 of rail 2", done.stderr)
+        self.assert_state(before)
+        self.assertEqual([link["ifname"] for link in ip_json("link", pod=pod)], ["lo"])
+        self.assertEqual(self.record(), [])
+        self.assert_ledger_empty()
+
+    def test_the_netdev_of_the_default_route_stays(self):
+        self.use("exclusive")
+        ip("route", "add", "default", "via", "10.3.0.1")
+        done = self.runtime.create(self.bundle(pod=self.pod(), asks="mlx5_3"))
+        self.assertNotEqual(done.returncode, 0)
+        if self.runtime_name == "runc":
+            self.assertIn("rail3", done.stderr)
+            self.assertIn("default route", done.stderr)
+        ip("route", "del", "default")
+        self.assert_as_before()
+
+    # --- an existing IPAM plugin
+
+    def test_host_local(self):
+        if not os.access("/usr/lib/cni/host-local", os.X_OK):
+            self.skipTest("no host-local (Debian package containernetworking-plugins)")
+        store = self.work + "/leases"
+        self.use(addresses=False, ipam={"type": "host-local", "dataDir": store,
+                                        "ranges": [[{"subnet": "10.0.0.0/16", "gateway": "10.0.0.1"}]]},
+                 ipam_dir="/usr/lib/cni")
+        web = self.bundle(asks="mlx5_0")
+        self.start(web)
+        self.assertIn("10.0.0.2/16", self.inside(web, "addr", "show", "net1"))
+        self.assertIn("default via 10.0.0.1 dev net1", self.inside(web, "route", "show", "table", "100"))
+        self.assertIn("10.0.0.2", os.listdir(store + "/rails"))
+        self.runtime.delete(web)
+        self.assertNotIn("10.0.0.2", os.listdir(store + "/rails"))
+        self.assert_as_before()
+
+    # --- killed
+
+    def test_killed_at_any_time(self):
+        """Whatever was done is undone by the next call; the pod lives on."""
+        chance = self.random()
+        self.use("exclusive")
+        pod = self.pod()
+        before = self.node_state()
+        for attempt in range(int(os.environ.get("RDMA_HOOK_TEST_KILLS", "15"))):
+            bundle = self.bundle(f"k{attempt}", pod=pod)
+            hook = bundle.config["hooks"]["createRuntime"][0]
+            kill = f"sleep {chance.uniform(0, 0.04):.4f}; kill -9 $!"
+            hook["path"], hook["args"] = "/bin/sh", ["sh", "-c", f'"$0" "$@" <&0 & {kill} 2>/dev/null; wait $!',
+                                                     hook["path"], *hook["args"][1:]]
+            bundle.write()
+            done = self.runtime.create(bundle)
+            self.runtime.delete(bundle)
+            if done.returncode == 0:  # it was too fast for us: the pod has its rails
+                self.end_pod(pod)
+                self.remove_rails()
+                for number in range(RAILS):
+                    self.make_rail(number)
+                pod = self.pod()
+            self.recover()
+            self.assert_state(before, f"attempt {attempt}")
+            self.assertEqual([link["ifname"] for link in ip_json("link", pod=pod)], ["lo"], f"attempt {attempt}")
+            self.assertEqual(self.record(), [])
+            self.assert_ledger_empty()
+
+
+class RailsByCrun(Rails):
+    runtime_name = "crun"
+
+
+if __name__ == "__main__":
+    harness.main(network=True)
