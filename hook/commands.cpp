@@ -80,10 +80,16 @@ Result<void> show_devices(const Options& options) {
   const bool elsewhere = options.snapshot && options.ledger == kLedgerPath;
   const auto ledger = elsewhere ? std::nullopt : TRY(existing_ledger(options.ledger));
   const auto grants = ledger ? TRY(ledger->list()) : std::vector<Grant>();
+  NetworkRecords networks;
+  for (const Grant& grant : grants) {
+    if (!NetworkJournal::has(options.ledger, grant.owner.key)) continue;
+    const auto journal = TRY(NetworkJournal::open(options.ledger));
+    if (auto record = TRY(journal.read(grant.owner.key))) networks.emplace(grant.owner.key, *std::move(record));
+  }
   if (options.json) {
-    print(devices_json(inventory, config, grants));
+    print(devices_json(inventory, config, grants, networks));
   } else {
-    print(devices_text(inventory, config, grants));
+    print(devices_text(inventory, config, grants, networks));
   }
   return {};
 }

@@ -56,13 +56,46 @@ std::vector<std::string> containers_of(const Grant& grant) {
   return ids;
 }
 
-Json holder_json(const Held& held) {
+const NetworkRecord* find_record(const NetworkRecords& networks, const Held& held) {
+  const auto found = networks.find(held.grant->owner.key);
+  return found == networks.end() ? nullptr : &found->second;
+}
+
+std::vector<const RailRecord*> rails_of(const NetworkRecords& networks, const Held& held) {
+  std::vector<const RailRecord*> rails;
+  const NetworkRecord* record = find_record(networks, held);
+  if (!record) return rails;
+  for (const RailRecord& rail : record->rails) {
+    if (rail.rail.hca == held.hca->name) rails.push_back(&rail);
+  }
+  return rails;
+}
+
+std::vector<std::string> addresses_of(const RailRecord& rail) {
+  std::vector<std::string> texts;
+  for (const RailAddress& address : rail.rail.addresses)
+    texts.push_back(fmt::format("{}/{}", to_string(address.address), address.prefix));
+  return texts;
+}
+
+Json rail_json(const RailRecord& rail) {
+  return {{"name", rail.rail.name}, {"rail", rail.rail.rail},          {"kind", to_string(rail.rail.kind)},
+          {"host", rail.rail.host}, {"addresses", addresses_of(rail)}, {"gid_index", or_null(rail.gid_index)}};
+}
+
+Json holder_json(const Held& held, const NetworkRecords& networks) {
+  Json rails = Json::array();
+  for (const RailRecord* rail : rails_of(networks, held))
+    rails.push_back(rail_json(*rail));
+  const NetworkRecord* record = find_record(networks, held);
   return {{"grant", held.grant->owner.key},
           {"holder", held.grant->owner.label},
           {"mode", to_string(held.hca->mode)},
           {"units", held.hca->units},
           {"containers", containers_of(*held.grant)},
           {"since", time_text(held.grant->since)},
+          {"netns", record ? Json(record->netns.path) : Json()},
+          {"rails", std::move(rails)},
           {"gone", held.grant->vanished}};
 }
 
@@ -92,6 +125,14 @@ std::string line_of(const NodeHca& node) {
   return fabric::printable(line) + "\n";
 }
 
+std::string line_of(const RailRecord& rail) {
+  std::string line = fmt::format("    {} ({} of {})", rail.rail.name, to_string(rail.rail.kind), rail.rail.host);
+  for (const std::string& address : addresses_of(rail))
+    line += " " + address;
+  if (rail.gid_index) line += fmt::format(" at GID index {}", *rail.gid_index);
+  return fabric::printable(line) + "\n";
+}
+
 std::string line_of(const Held& held) {
   return "  " +
          fabric::printable(fmt::format("held by {} since {}, {}{}{}", held.grant->owner.label,
@@ -101,16 +142,40 @@ std::string line_of(const Held& held) {
          "\n";
 }
 
+std::string holders_text(const std::string& name, const std::vector<Grant>& grants, const NetworkRecords& networks) {
+  std::string text;
+  for (const Held& held : holders_of(name, grants)) {
+    text += line_of(held);
+    for (const RailRecord* rail : rails_of(networks, held))
+      text += line_of(*rail);
+  }
+  return text;
+}
+
+// HCAs that are held and not on the node: with an exclusive RDMA subsystem they are where their netdevs are.
+std::vector<std::string> away(const NodeMap& map, const std::vector<Grant>& grants) {
+  std::vector<std::string> names;
+  for (const Grant& grant : grants) {
+    for (const PlannedHca& hca : grant.hcas) {
+      if (!map.find(hca.name) && std::find(names.begin(), names.end(), hca.name) == names.end()) {
+        names.push_back(hca.name);
+      }
+    }
+  }
+  return names;
+}
+
 }  // namespace
 
-Json devices_json(const fabric::Inventory& inventory, const Config& config, const std::vector<Grant>& grants) {
+Json devices_json(const fabric::Inventory& inventory, const Config& config, const std::vector<Grant>& grants,
+                  const NetworkRecords& networks) {
   const NodeMap map(inventory, config);
   Json hcas = Json::array();
   for (const NodeHca& node : map.hcas()) {
     const fabric::Hca& hca = *node.hca;
     Json holders = Json::array();
     for (const Held& held : holders_of(hca.name, grants))
-      holders.push_back(holder_json(held));
+      holders.push_back(holder_json(held, networks));
     hcas.push_back({{"name", hca.name},
                     {"pool", node.pool ? Json(node.pool->name) : Json()},
                     {"rail", node.rail},
@@ -124,17 +189,27 @@ Json devices_json(const fabric::Inventory& inventory, const Config& config, cons
                     {"ports", ports_json(hca)},
                     {"holders", std::move(holders)}});
   }
+  for (const std::string& name : away(map, grants)) {
+    Json holders = Json::array();
+    for (const Held& held : holders_of(name, grants))
+      holders.push_back(holder_json(held, networks));
+    hcas.push_back({{"name", name}, {"away", true}, {"holders", std::move(holders)}});
+  }
   return {{"hcas", std::move(hcas)}, {"grants", grants.size()}};
 }
 
-std::string devices_text(const fabric::Inventory& inventory, const Config& config, const std::vector<Grant>& grants) {
+std::string devices_text(const fabric::Inventory& inventory, const Config& config, const std::vector<Grant>& grants,
+                         const NetworkRecords& networks) {
   const NodeMap map(inventory, config);
-  if (map.hcas().empty()) return "no HCA on this node: no RDMA driver has found one\n";
+  if (map.hcas().empty() && grants.empty()) return "no HCA on this node: no RDMA driver has found one\n";
   std::string text = fmt::format("{:<12} {:<14} {:<12} {:<16} {}\n", "HCA", "PCI", "pool", "netdev", "ports");
   for (const NodeHca* node : map.by_rail()) {
     text += line_of(*node);
-    for (const Held& held : holders_of(node->name(), grants))
-      text += line_of(held);
+    text += holders_text(node->name(), grants, networks);
+  }
+  for (const std::string& name : away(map, grants)) {
+    text += fmt::format("{:<12} in a container's network namespace\n", fabric::printable(name));
+    text += holders_text(name, grants, networks);
   }
   return text;
 }

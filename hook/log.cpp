@@ -40,6 +40,11 @@ void Log::warning(std::string_view message) const {
   write(Severity::kWarning, message);
 }
 
+void Log::warnings(const std::vector<std::string>& messages) const {
+  for (const std::string& message : messages)
+    warning(message);
+}
+
 void Log::info(std::string_view message) const {
   write(Severity::kInfo, message);
 }

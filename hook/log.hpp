@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
@@ -21,6 +22,7 @@ class Log {
 
   void error(const fabric::Error& error) const;
   void warning(std::string_view message) const;
+  void warnings(const std::vector<std::string>& messages) const;
   void info(std::string_view message) const;
 
  private:

@@ -1,7 +1,5 @@
 #include "hook/stages.hpp"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,14 +9,14 @@
 
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
+#include "hook/booking.hpp"
 #include "hook/decide.hpp"
+#include "hook/give_network.hpp"
 #include "hook/live/live_steps.hpp"
 #include "hook/live/run_steps.hpp"
-#include "hook/network/give_rails.hpp"
 #include "hook/network/return_rails.hpp"
 #include "hook/oci/edit_spec.hpp"
 #include "hook/oci/oci_state.hpp"
-#include "hook/plan/renumber.hpp"
 
 namespace hook {
 namespace {
@@ -30,11 +28,6 @@ constexpr int kStdinTimeoutMs = 10000;
 Result<OciState> read_state() {
   const std::string text = TRY(read_state_text(STDIN_FILENO, kStdinTimeoutMs));
   return parse_oci_state(text);
-}
-
-void warn(const std::vector<std::string>& warnings, const Log& log) {
-  for (const std::string& warning : warnings)
-    log.warning(warning);
 }
 
 std::string names_of(const Plan& plan) {
@@ -71,92 +64,11 @@ void count_grant(const Plan& plan, Call& call) {
          {{"engine", std::string(to_string(call.options.engine))}, {"mode", std::string(to_string(hca.mode))}}});
 }
 
-// One container between booking and the end of its steps. Unless finished, what was booked is given back, but not from
-// a container that had it before this call: that one may be running.
-class Booking {
- public:
-  Booking(const Ledger& ledger, const Owner& owner, std::string user, const NodeRails& rails, const Log& log)
-      : ledger_(&ledger),
-        owner_(&owner),
-        rails_(&rails),
-        log_(&log),
-        user_(std::move(user)),
-        had_before_(has_settled()) {}
-  Booking(const Booking&) = delete;
-  Booking& operator=(const Booking&) = delete;
-  ~Booking() {
-    if (finished_) return;
-    const auto left = had_before_ ? Result<void>() : ledger_->leave(*owner_, user_);
-    if (!left) log_->error(fabric::wrap(left.error(), "undoing the start"));
-    (void)ledger_->settle(owner_->key).has_value();
-    warn(rails_->take_warnings(), *log_);
-  }
-  Result<void> finish() {
-    finished_ = true;
-    return ledger_->settle(owner_->key);
-  }
-
- private:
-  bool has_settled() const {
-    const auto grant = ledger_->find(owner_->key);
-    if (!grant || !*grant || (*grant)->pending) return false;
-    const auto& users = (*grant)->users;
-    return std::any_of(users.begin(), users.end(), [&](const GrantUser& user) { return user.key == user_; });
-  }
-
-  const Ledger* ledger_;
-  const Owner* owner_;
-  const NodeRails* rails_;
-  const Log* log_;
-  std::string user_;
-  bool had_before_;
-  bool finished_ = false;
-};
-
 // The grant that precreate or rdma-runtime booked becomes this container's.
 Result<void> bind_token(const ContainerSpec& spec, const Ledger& ledger, const Owner& owner, const GrantUser& user) {
   const auto token = spec.annotations.find(kGrantAnnotation);
   if (token == spec.annotations.end()) return {};
   (void)TRY(ledger.bind(token->second, owner, user));  // none of ours: nothing to bind
-  return {};
-}
-
-// Nobody of this grant has started: addresses may still move.
-Result<bool> is_first(const Ledger& ledger, const Owner& owner, const std::string& user) {
-  const auto grant = TRY(ledger.find(owner.key));
-  return !grant || std::all_of(grant->users.begin(), grant->users.end(),
-                               [&](const GrantUser& other) { return other.key == user; });
-}
-
-Result<void> give_network(const Container& container, const LiveContainer& live, const fabric::Inventory& inventory,
-                          const Ledger& ledger, const Owner& owner, Call& call, Plan& plan) {
-  if (plan.netdevs.empty()) return {};
-  const std::string path = owner.netns ? owner.netns->path : fmt::format("/proc/{}/ns/net", live.init.pid);
-  fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat status {};
-  if (!fd.ok() || ::fstat(fd.get(), &status) != 0) {
-    return fabric::sys_error(errno, "cannot open the container's network namespace `{}`", path);
-  }
-  const std::string user = container_owner(live.state.id, live.state.bundle).key;
-  RailsInput input{.plan = plan,
-                   .config = container.admin,
-                   .inventory = inventory,
-                   .ledger = ledger,
-                   .ledger_directory = call.options.ledger,
-                   .sys = call.options.root + "/sys",
-                   .owner = owner,
-                   .netns = {status.st_dev, status.st_ino, path},
-                   .netns_fd = std::move(fd),
-                   .ipam = call.ipam,
-                   .before_first_start = TRY(is_first(ledger, owner, user)),
-                   .hurried = false};
-  const auto report = TRY(give_rails(std::move(input), call.timing));
-  warn(report.warnings, call.log);
-  for (const std::string& rail : report.given)
-    call.log.info("rail " + rail);
-  if (!report.alignment.empty()) call.log.info(report.alignment);
-  for (const NewNode& node : report.nodes)
-    renumber(inventory, node, plan);
   return {};
 }
 
@@ -176,7 +88,7 @@ Result<void> give(const Container& container, const LiveContainer& live, Call& c
   TRY_VOID(bind_token(container.spec, ledger, owner, user));
   call.phase = FailureReason::kRefused;
   Plan plan = TRY(decide(container, inventory, &ledger, owner, user, true));
-  warn(plan.warnings, log);
+  log.warnings(plan.warnings);
   call.timing.step("decide");
   if (plan.hcas.empty()) return booking.finish();
   leave_out_mounted(container.spec, plan);
@@ -186,8 +98,8 @@ Result<void> give(const Container& container, const LiveContainer& live, Call& c
   call.phase = FailureReason::kDevices;
   call.timing.step("view");
   const LivePlan steps = TRY(live_steps(plan, container.spec, live.state, options.root));
-  warn(steps.warnings, log);
-  warn(TRY(run_steps(live, steps.steps)), log);
+  log.warnings(steps.warnings);
+  log.warnings(TRY(run_steps(live, steps.steps)));
   call.timing.step("container");
   TRY_VOID(booking.finish());
   call.timing.step("ledger");
@@ -242,7 +154,11 @@ Result<void> edit_for(Container& container, const ProcessIdentity& requester, Ca
 
   Booking booking(ledger, owner, user.key, *rails, log);
   const Plan plan = TRY(decide(container, inventory, &ledger, owner, user, true));
-  warn(plan.warnings, log);
+  log.warnings(plan.warnings);
+  if (!plan.netdevs.empty()) {
+    log.warning(
+        "rails come when the container's network namespace exists: the hook has to run at createRuntime as well");
+  }
   if (!plan.mounts.empty()) TRY_VOID(ledger.make_view(user.key, plan.view));
   TRY_VOID(edit_spec(plan, token, container.config));
   TRY_VOID(write_stdout(container.config.dump()));
@@ -262,7 +178,7 @@ Result<void> create_runtime(Call& call) {
   call.phase = FailureReason::kConfig;
   const std::string text = TRY(read_bundle_config(state.bundle));
   const Container container = TRY(understand(text, call.options));
-  warn(container.asked.warnings, log);
+  log.warnings(container.asked.warnings);
   if (!container.asked.request) return {};
   const LiveContainer live = TRY(pin_container(state, container.spec));
   return give(container, live, call);
@@ -282,7 +198,7 @@ Result<void> poststop(Call& call) {
   const auto spec = config ? read_container_spec(*config) : Result<ContainerSpec>(fabric::Error{});
   if (spec) TRY_VOID(ledger.leave(owner_of(*spec, own), own.key));
   repair(ledger, log);
-  warn(rails->take_warnings(), log);
+  log.warnings(rails->take_warnings());
   call.timing.step("return");
   return {};
 }
@@ -292,7 +208,7 @@ Result<void> precreate(Call& call) {
   const ProcessIdentity parent = TRY(requester());
   const std::string text = TRY(read_precreate_config());
   Container container = TRY(understand(text, call.options));
-  warn(container.asked.warnings, log);
+  log.warnings(container.asked.warnings);
   if (!container.asked.request) return write_stdout(text);
   return edit_for(container, parent, call);
 }

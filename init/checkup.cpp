@@ -86,7 +86,24 @@ Check check_bootstrap(const Inventory& inventory, const Settings& settings) {
 }
 
 // Whoever uses RDMA_CM needs the node, and an address of the HCA's netdev in this netns.
+// Device nodes without a netdev: the HCA opens, and all its GIDs are of addresses of another network namespace.
+bool has_nodes_only(const Inventory& inventory, const Decision& decision) {
+  const bool used =
+      std::any_of(decision.ports.begin(), decision.ports.end(), [](const auto& port) { return port.used; });
+  const auto is_roce = [](const fabric::Port& port) {
+    return port.is_ethernet() && port.is_active() && !port.gids.empty();
+  };
+  return !used && std::any_of(inventory.hcas.begin(), inventory.hcas.end(), [&](const fabric::Hca& hca) {
+    return hca.is_accessible() && std::any_of(hca.ports.begin(), hca.ports.end(), is_roce);
+  });
+}
+
 std::optional<Check> check_rdma_cm(const Inventory& inventory, const Decision& decision) {
+  if (has_nodes_only(inventory, decision)) {
+    return Check{"rdma_cm", Verdict::kNote,
+                 "RDMA_CM finds no RDMA device for this container's addresses: those of the HCAs are the host's",
+                 "run it in the host's network and by the host's address, or give the container rails"};
+  }
   if (decision.status == Status::kNone) return std::nullopt;
   if (inventory.rdma_cm == false) {
     return Check{"rdma_cm", Verdict::kNote,

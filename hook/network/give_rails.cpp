@@ -130,7 +130,7 @@ Result<void> Giver::place() {
   timing_->step("links");
   for (const PlacedRail& rail : placed_) {
     TRY_VOID(bring_up(rail));
-    TRY_VOID(recreate_inside(inside_, rail.record->rail));
+    TRY_VOID(recreate_inside(node_, inside_, rail.record->rail));
   }
   timing_->step("up");
   return {};
@@ -224,6 +224,20 @@ Plan without_given(const Plan& plan, const NetworkRecord& record) {
   return rest;
 }
 
+NetnsParts parts_for(const RailsInput& input, const Plan& plan) {
+  NetnsParts parts;
+  for (const PlannedNetdev& netdev : plan.netdevs) {
+    const auto network = input.config.networks.find(netdev.network);
+    if (network == input.config.networks.end()) continue;
+    const bool tests =
+        network->second.gateway_test != RailTest::kOff || network->second.duplicate_test != RailTest::kOff;
+    parts.packet = parts.packet || (tests && !input.hurried);
+    // An HCA that moves is visible there only.
+    parts.sysfs = parts.sysfs || netdev.mode == Mode::kExclusive;
+  }
+  return parts;
+}
+
 }  // namespace
 
 Result<RailsReport> give_rails(RailsInput input, Timing& timing) {
@@ -232,7 +246,7 @@ Result<RailsReport> give_rails(RailsInput input, Timing& timing) {
                              .value_or(NetworkRecord{input.owner.key, input.netns, group_of(input.owner.key), {}});
   const Plan rest = without_given(input.plan, record);
   if (rest.netdevs.empty()) return RailsReport{};
-  auto inside = TRY(open_network_namespace(std::move(input.netns_fd)));
+  auto inside = TRY(open_network_namespace(std::move(input.netns_fd), parts_for(input, rest)));
   auto node = TRY(open_node_sockets());
   timing.step("namespace");
   return Giver(input, timing, std::move(journal), std::move(node), std::move(inside)).give(std::move(record), rest);

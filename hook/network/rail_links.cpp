@@ -254,10 +254,13 @@ Result<int> place_rail(NodeSockets& node, NetworkNamespace& inside, const RailRe
   return link->ifindex;
 }
 
-Result<void> recreate_inside(NetworkNamespace& inside, const Rail& rail) {
+Result<void> recreate_inside(NodeSockets& node, NetworkNamespace& inside, const Rail& rail) {
   if (!rail.recreate) return {};
   if (!inside.rdma) return fabric::make_error("cannot make `{}` anew: the kernel has no RDMA netlink", rail.hca);
-  return create_rdma_link(*inside.rdma, rail.hca, *rail.recreate, rail.name);
+  TRY_VOID(create_rdma_link(*inside.rdma, rail.hca, *rail.recreate, rail.name));
+  if (TRY(find_rdma_device(*inside.rdma, rail.hca))) return {};
+  // In exclusive mode a new device is the initial namespace's, wherever its netdev is (ib_alloc_device(), Linux 6.12).
+  return send_rdma_device(node, rail.hca, inside.netns.get());
 }
 
 Result<void> put_back_rail(NodeSockets& node, NetworkNamespace* inside, const RailRecord& rail, int wait_ms,

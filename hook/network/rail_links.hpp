@@ -34,7 +34,7 @@ fabric::Result<int> place_rail(NodeSockets& node, NetworkNamespace& inside, cons
                                std::uint32_t group);
 
 // The software RDMA device of a netdev that moved, made anew on it. Once it is up.
-fabric::Result<void> recreate_inside(NetworkNamespace& inside, const Rail& rail);
+fabric::Result<void> recreate_inside(NodeSockets& node, NetworkNamespace& inside, const Rail& rail);
 
 // The reverse, from whatever state: netdev, RDMA device, then what the netdev was on the node. inside: nullptr: the
 // namespace is gone, and the kernel brings hardware back by itself, later and under the name it had inside. Waits for

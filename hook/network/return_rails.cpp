@@ -25,7 +25,7 @@ std::optional<NetworkNamespace> reopen(const NetnsIdentity& netns) {
   struct stat status {};
   if (!fd.ok() || ::fstat(fd.get(), &status) != 0) return std::nullopt;
   if (status.st_dev != netns.dev || status.st_ino != netns.ino) return std::nullopt;
-  auto inside = open_network_namespace(std::move(fd));
+  auto inside = open_network_namespace(std::move(fd), NetnsParts());
   return inside ? std::optional(std::move(*inside)) : std::nullopt;
 }
 

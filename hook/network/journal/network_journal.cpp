@@ -1,7 +1,10 @@
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <utility>
 
+#include "fabric/text.hpp"
 #include "hook/ledger/ledger_files.hpp"
 #include "hook/network/journal/network_record.hpp"
 
@@ -14,6 +17,19 @@ constexpr std::string_view kEnding = ".json";
 
 std::string file_of(const std::string& key) {
   return key + std::string(kEnding);
+}
+
+fabric::Error too_large(const NetworkRecord& record) {
+  std::string message = "cannot note what rails change: the record is too large";
+  const auto most = std::max_element(
+      record.rails.begin(), record.rails.end(),
+      [](const RailRecord& a, const RailRecord& b) { return a.host.records.size() < b.host.records.size(); });
+  if (most != record.rails.end()) {
+    message += fmt::format(", with {} addresses, routes and rules of `{}`", most->host.records.size(),
+                           fabric::printable(most->host.name));
+  }
+  return {
+      .message = std::move(message), .code = EFBIG, .hint = "take routes away from the netdev, or ask for fewer HCAs"};
 }
 
 }  // namespace
@@ -40,7 +56,9 @@ Result<std::optional<NetworkRecord>> NetworkJournal::read(const std::string& key
 }
 
 Result<void> NetworkJournal::write(const NetworkRecord& record) const {
-  return files_->replace_file(*records_, file_of(record.key), network_record_text(record));
+  const std::string text = network_record_text(record);
+  if (text.size() > kLargestLedgerFile) return too_large(record);
+  return files_->replace_file(*records_, file_of(record.key), text);
 }
 
 Result<void> NetworkJournal::remove(const std::string& key) const {

@@ -1,12 +1,12 @@
 #include "hook/network/journal/network_record.hpp"
 
-#include <linux/rtnetlink.h>
+#include <cstdint>
+#include <utility>
 
-#include <algorithm>
-#include <limits>
-
+#include "fabric/text.hpp"
 #include "hook/json/json_members.hpp"
 #include "hook/ledger/ledger_files.hpp"
+#include "hook/network/journal/rail_json.hpp"
 
 namespace hook {
 namespace {
@@ -15,26 +15,6 @@ using fabric::Error;
 using fabric::Result;
 
 constexpr int kDepth = 10;
-
-Json address_json(const RailAddress& address) {
-  Json entry{{"address", to_string(address.address)}, {"prefix", address.prefix}};
-  if (address.gateway) entry["gateway"] = to_string(*address.gateway);
-  return entry;
-}
-
-Result<fabric::Address> address_at(const Json& object, const char* name) {
-  const auto address = fabric::parse_address(TRY(text_at(object, name)));
-  if (!address) return wrong_member(name);
-  return *address;
-}
-
-Result<RailAddress> parse_rail_address(const Json& entry) {
-  RailAddress address;
-  address.address = TRY(address_at(entry, "address"));
-  address.prefix = static_cast<unsigned>(TRY(number_at(entry, "prefix", 128)));
-  if (member(entry, "gateway")) address.gateway = TRY(address_at(entry, "gateway"));
-  return address;
-}
 
 std::string hex(const std::vector<std::uint8_t>& bytes) {
   std::string text;
@@ -60,102 +40,6 @@ Result<std::vector<std::uint8_t>> bytes_at(const Json& object, const char* name)
     bytes.push_back(static_cast<std::uint8_t>(*high << 4 | *low));
   }
   return bytes;
-}
-
-// An unsigned number that may be missing.
-template <typename Number>
-Result<void> optional_number(const Json& object, const char* name, std::optional<Number>& number) {
-  if (!member(object, name)) return {};
-  number = static_cast<Number>(TRY(number_at(object, name, std::numeric_limits<Number>::max())));
-  return {};
-}
-
-Result<void> optional_truth(const Json& object, const char* name, std::optional<bool>& truth) {
-  if (member(object, name)) truth = TRY(truth_at(object, name));
-  return {};
-}
-
-template <typename Value>
-void put(Json& object, const char* name, const std::optional<Value>& value) {
-  if (value) object[name] = *value;
-}
-
-Json vf_json(const VfAttributes& vf) {
-  Json entry = Json::object();
-  if (vf.mac) entry["mac"] = to_string(*vf.mac);
-  put(entry, "vlan", vf.vlan);
-  put(entry, "qos", vf.qos);
-  put(entry, "vlan_protocol", vf.vlan_protocol);
-  put(entry, "trust", vf.trust);
-  put(entry, "spoofchk", vf.spoofchk);
-  put(entry, "link_state", vf.link_state);
-  put(entry, "min_tx_rate", vf.min_tx_rate);
-  put(entry, "max_tx_rate", vf.max_tx_rate);
-  put(entry, "node_guid", vf.node_guid);
-  put(entry, "port_guid", vf.port_guid);
-  return entry;
-}
-
-Result<VfAttributes> parse_vf(const Json& entry) {
-  VfAttributes vf;
-  if (member(entry, "mac")) {
-    vf.mac = parse_mac(TRY(text_at(entry, "mac")));
-    if (!vf.mac) return wrong_member("mac");
-  }
-  TRY_VOID(optional_number(entry, "vlan", vf.vlan));
-  TRY_VOID(optional_number(entry, "qos", vf.qos));
-  TRY_VOID(optional_number(entry, "vlan_protocol", vf.vlan_protocol));
-  TRY_VOID(optional_truth(entry, "trust", vf.trust));
-  TRY_VOID(optional_truth(entry, "spoofchk", vf.spoofchk));
-  TRY_VOID(optional_number(entry, "link_state", vf.link_state));
-  TRY_VOID(optional_number(entry, "min_tx_rate", vf.min_tx_rate));
-  TRY_VOID(optional_number(entry, "max_tx_rate", vf.max_tx_rate));
-  TRY_VOID(optional_number(entry, "node_guid", vf.node_guid));
-  TRY_VOID(optional_number(entry, "port_guid", vf.port_guid));
-  return vf;
-}
-
-Json rail_json(const Rail& rail) {
-  Json addresses = Json::array();
-  for (const RailAddress& address : rail.addresses)
-    addresses.push_back(address_json(address));
-  Json entry{{"rail", rail.rail},
-             {"hca", rail.hca},
-             {"host", rail.host},
-             {"name", rail.name},
-             {"kind", to_string(rail.kind)},
-             {"private", rail.macvlan_private},
-             {"addresses", std::move(addresses)},
-             {"vf", vf_json(rail.vf)},
-             {"move_rdma", rail.move_rdma}};
-  put(entry, "pkey", rail.pkey);
-  put(entry, "mtu", rail.mtu);
-  put(entry, "table", rail.table);
-  put(entry, "recreate", rail.recreate);
-  return entry;
-}
-
-Result<Rail> parse_rail(const Json& entry) {
-  Rail rail;
-  rail.rail = static_cast<unsigned>(TRY(number_at(entry, "rail", UINT32_MAX)));
-  rail.hca = TRY(text_at(entry, "hca"));
-  rail.host = TRY(text_at(entry, "host"));
-  rail.name = TRY(text_at(entry, "name"));
-  const auto kind = parse_rail_kind(TRY(text_at(entry, "kind")));
-  const Json* addresses = member(entry, "addresses");
-  const Json* vf = member(entry, "vf");
-  if (!kind || !addresses || !addresses->is_array() || !vf) return wrong_member("rail");
-  rail.kind = *kind;
-  rail.macvlan_private = TRY(truth_at(entry, "private"));
-  for (const Json& address : *addresses)
-    rail.addresses.push_back(TRY(parse_rail_address(address)));
-  rail.vf = TRY(parse_vf(*vf));
-  rail.move_rdma = TRY(truth_at(entry, "move_rdma"));
-  TRY_VOID(optional_number(entry, "pkey", rail.pkey));
-  TRY_VOID(optional_number(entry, "mtu", rail.mtu));
-  TRY_VOID(optional_number(entry, "table", rail.table));
-  if (member(entry, "recreate")) rail.recreate = TRY(text_at(entry, "recreate"));
-  return rail;
 }
 
 Json host_json(const HostNetdev& host) {
@@ -224,7 +108,7 @@ Result<RailRecord> parse_rail_record(const Json& entry) {
 
 Json rail_record_json(const RailRecord& record) {
   Json entry{{"rail", rail_json(record.rail)}, {"network", record.network}, {"host", host_json(record.host)}};
-  put(entry, "gid_index", record.gid_index);
+  put_optional(entry, "gid_index", record.gid_index);
   if (record.lease) {
     entry["lease"] = Json{{"plugin", record.lease->plugin},
                           {"network", record.lease->network},

@@ -1,19 +1,16 @@
 #include "hook/network/netlink/links.hpp"
 
 #include <linux/if.h>
-#include <linux/if_arp.h>
-#include <linux/if_ether.h>
 #include <linux/if_link.h>
-#include <linux/ip.h>
 #include <linux/rtnetlink.h>
-#include <sys/random.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "fabric/text.hpp"
+#include "hook/network/netlink/link_parts.hpp"
 
 namespace hook {
 namespace {
@@ -22,26 +19,6 @@ using fabric::Error;
 using fabric::Result;
 using fabric::netlink::Attributes;
 using fabric::netlink::Bytes;
-
-// dev_valid_name() (net/core/dev.c), and no '%', which would ask the kernel for a number.
-bool is_netdev_name(std::string_view name) {
-  return !name.empty() && name.size() < IFNAMSIZ && name != "." && name != ".." &&
-         std::all_of(name.begin(), name.end(), [](unsigned char c) { return c > ' ' && c != 0x7f; }) &&
-         name.find_first_of("/:%") == std::string_view::npos;
-}
-
-Result<void> check_name(const std::string& name) {
-  if (is_netdev_name(name)) return {};
-  return Error{fmt::format("cannot use `{}` as the name of a netdev", fabric::printable(name)), EINVAL,
-               "up to 15 characters without `/`, `:`, `%` and spaces"};
-}
-
-ifinfomsg header_of(int ifindex) {
-  ifinfomsg header{};
-  header.ifi_family = AF_UNSPEC;
-  header.ifi_index = ifindex;
-  return header;
-}
 
 std::optional<Link> parse_link(const nlmsghdr* answer) {
   const auto message = to_message(answer);
@@ -75,216 +52,59 @@ Result<std::optional<Link>> find(Netlink& route, RequestBuilder request, std::st
   return link;
 }
 
-// For messages about a netdev that the caller knows by its index.
-std::string shown(Netlink& route, int ifindex) {
+}  // namespace
+
+bool is_netdev_name(std::string_view name) {
+  return !name.empty() && name.size() < IFNAMSIZ && name != "." && name != ".." &&
+         std::all_of(name.begin(), name.end(), [](unsigned char c) { return c > ' ' && c != 0x7f; }) &&
+         name.find_first_of("/:%") == std::string_view::npos;
+}
+
+Result<void> check_name(const std::string& name) {
+  if (is_netdev_name(name)) return {};
+  return Error{fmt::format("cannot use `{}` as the name of a netdev", fabric::printable(name)), EINVAL,
+               "up to 15 characters without `/`, `:`, `%` and spaces"};
+}
+
+ifinfomsg link_header(int ifindex) {
+  ifinfomsg header{};
+  header.ifi_family = AF_UNSPEC;
+  header.ifi_index = ifindex;
+  return header;
+}
+
+std::string shown_link(Netlink& route, int ifindex) {
   const auto link = find_link(route, ifindex);
   if (!link || !*link) return fmt::format("netdev {}", ifindex);
   return fmt::format("`{}`", fabric::printable((*link)->name));
 }
 
-// Runs change() with a name in its text, which is looked up only when there is something to say.
 Result<void> change_named(Netlink& route, NetlinkMessage message, int ifindex, std::string_view verb) {
   auto changed = route.change(std::move(message), fmt::format("{} netdev {}", verb, ifindex));
   if (changed || changed.error().code == ENODEV) return changed;
   Error error = std::move(changed).error();
   const std::string number = fmt::format("netdev {}", ifindex);
   if (const auto at = error.message.find(number); at != std::string::npos) {
-    error.message.replace(at, number.size(), shown(route, ifindex));
+    error.message.replace(at, number.size(), shown_link(route, ifindex));
   }
   return error;
 }
 
-const char* link_kind(RailKind kind) {
-  switch (kind) {
-    case RailKind::kMacvlan:
-      return "macvlan";
-    case RailKind::kIpvlan:
-      return "ipvlan";
-    case RailKind::kIpoib:
-      return "ipoib";
-    case RailKind::kMove:
-      break;
-  }
-  return "";
-}
-
-void put_link_data(RequestBuilder& request, const NewChild& child) {
-  nlattr* info = request.begin(IFLA_LINKINFO);
-  request.put(IFLA_INFO_KIND, std::string_view(link_kind(child.kind)));
-  nlattr* data = request.begin(IFLA_INFO_DATA);
-  if (child.kind == RailKind::kMacvlan) {
-    request.put(IFLA_MACVLAN_MODE, std::uint32_t{child.macvlan_private ? MACVLAN_MODE_PRIVATE : MACVLAN_MODE_BRIDGE});
-  } else if (child.kind == RailKind::kIpvlan) {
-    request.put(IFLA_IPVLAN_MODE, std::uint16_t{IPVLAN_MODE_L2});
-    request.put(IFLA_IPVLAN_FLAGS, std::uint16_t{0});  // bridge
-  } else {
-    if (child.pkey) request.put(IFLA_IPOIB_PKEY, *child.pkey);
-    request.put(IFLA_IPOIB_MODE, std::uint16_t{IPOIB_MODE_DATAGRAM});
-  }
-  request.end(data);
-  request.end(info);
-}
-
-Result<void> make(Netlink& route, const NewChild& child, int ifindex = 0) {
-  auto made = change_named(route, child_request(child, ifindex), child.parent,
-                           fmt::format("make {} `{}` of", link_kind(child.kind), child.name));
-  if (made) return made;
-  Error& error = made.error();
-  if (error.code == EOPNOTSUPP) error.hint = fmt::format("`modprobe {}`: the kernel lacks it", link_kind(child.kind));
-  if (error.code == EBUSY) error.hint = "its parent is in a bridge or bond, or has children of another kind";
-  if (error.code == EEXIST) error.hint = "choose another name: the namespace has such a netdev";
-  return made;
-}
-
-// One that nobody has here. The kernel counts from 1, so large ones are free in the other namespace as well.
-Result<int> free_ifindex(Netlink& route) {
-  constexpr int kTries = 8;
-  for (int attempt = 0; attempt < kTries; ++attempt) {
-    std::uint32_t random = 0;
-    if (::getrandom(&random, sizeof random, 0) != sizeof random) return fabric::sys_error(errno, "cannot get random");
-    const int ifindex = static_cast<int>((1U << 29) | (random >> 4));
-    if (!TRY(find_link(route, ifindex))) return ifindex;
-  }
-  return Error{"cannot find a free interface index", EBUSY};
-}
-
-// Under a name of its own on the node when the right one is taken there.
-Result<void> make_and_move(Netlink& route, const NewChild& child) {
-  NewChild here = child;
-  here.netns = -1;
-  const int ifindex = TRY(free_ifindex(route));
-  if (TRY(find_link(route, child.name))) here.name = fmt::format("ib{:x}", ifindex);
-  TRY_VOID(make(route, here, ifindex));
-  LinkChange move;
-  move.netns = child.netns;
-  move.name = child.name;
-  auto moved = change_link(route, ifindex, move);
-  if (!moved && !delete_link(route, ifindex)) moved.error().message += ", and it is left on the node";
-  return moved;
-}
-
-NetlinkMessage vf_request(int pf_ifindex, const std::function<void(RequestBuilder&)>& put_attribute) {
-  RequestBuilder request(RTM_SETLINK, 0, header_of(pf_ifindex));
-  nlattr* list = request.begin(IFLA_VFINFO_LIST);
-  nlattr* info = request.begin(IFLA_VF_INFO);
-  put_attribute(request);
-  request.end(info);
-  request.end(list);
-  return request.take();
-}
-
-template <typename T>
-VfRequest vf_request(const char* what, int pf_ifindex, int type, const T& value) {
-  return {what, vf_request(pf_ifindex, [&](RequestBuilder& request) { request.put(type, value); })};
-}
-
-// IFLA_VF_VLAN means 802.1Q; any other protocol wants the list (Linux 4.9).
-VfRequest vlan_request(int pf_ifindex, unsigned vf, const VfAttributes& attributes) {
-  const unsigned vlan = attributes.vlan.value_or(0);
-  const unsigned qos = attributes.qos.value_or(0);
-  const std::uint16_t protocol = attributes.vlan_protocol.value_or(ETH_P_8021Q);
-  if (protocol == ETH_P_8021Q) return vf_request("VLAN", pf_ifindex, IFLA_VF_VLAN, ifla_vf_vlan{vf, vlan, qos});
-  return {"VLAN", vf_request(pf_ifindex, [&](RequestBuilder& request) {
-            nlattr* list = request.begin(IFLA_VF_VLAN_LIST);
-            request.put(IFLA_VF_VLAN_INFO, ifla_vf_vlan_info{vf, vlan, qos, htons(protocol)});
-            request.end(list);
-          })};
-}
-
-bool has_vlan(const VfAttributes& attributes) {
-  return attributes.vlan || attributes.qos || attributes.vlan_protocol;
-}
-
-bool has_rate(const VfAttributes& attributes) {
-  return attributes.min_tx_rate || attributes.max_tx_rate;
-}
-
-template <typename T>
-std::optional<T> value_of(const Attributes& attributes, unsigned type) {
-  const Bytes bytes = attributes.get(type);
-  T value{};
-  if (bytes.size() < sizeof value) return std::nullopt;
-  std::memcpy(&value, bytes.data(), sizeof value);
-  return value;
-}
-
-// -1: the driver says nothing.
-std::optional<bool> switch_of(const Attributes& attributes, unsigned type) {
-  const auto value = value_of<ifla_vf_spoofchk>(attributes, type);  // as ifla_vf_trust
-  if (!value || value->setting > 1) return std::nullopt;
-  return value->setting == 1;
-}
-
-void read_ethernet(const Attributes& info, VfAttributes& vf) {
-  if (const auto mac = value_of<ifla_vf_mac>(info, IFLA_VF_MAC)) {
-    vf.mac.emplace();
-    std::copy_n(mac->mac, vf.mac->size(), vf.mac->begin());
-  }
-  const Attributes vlans(info.get(IFLA_VF_VLAN_LIST));
-  if (const auto entry = value_of<ifla_vf_vlan_info>(vlans, IFLA_VF_VLAN_INFO)) {
-    vf.vlan = entry->vlan;
-    vf.qos = entry->qos;
-    vf.vlan_protocol = ntohs(entry->vlan_proto);
-  } else if (const auto vlan = value_of<ifla_vf_vlan>(info, IFLA_VF_VLAN)) {
-    vf.vlan = vlan->vlan;
-    vf.qos = vlan->qos;
-  }
-  vf.spoofchk = switch_of(info, IFLA_VF_SPOOFCHK);
-  vf.trust = switch_of(info, IFLA_VF_TRUST);
-  if (const auto rate = value_of<ifla_vf_rate>(info, IFLA_VF_RATE)) {
-    vf.min_tx_rate = rate->min_tx_rate;
-    vf.max_tx_rate = rate->max_tx_rate;
-  }
-}
-
-VfAttributes parse_vf(const Attributes& info, bool is_infiniband) {
-  VfAttributes vf;
-  // The kernel reports zeroes for what an InfiniBand function does not have.
-  if (!is_infiniband) read_ethernet(info, vf);
-  if (const auto state = value_of<ifla_vf_link_state>(info, IFLA_VF_LINK_STATE)) vf.link_state = state->link_state;
-  if (const auto guid = value_of<ifla_vf_guid>(info, IFLA_VF_IB_NODE_GUID)) vf.node_guid = guid->guid;
-  if (const auto guid = value_of<ifla_vf_guid>(info, IFLA_VF_IB_PORT_GUID)) vf.port_guid = guid->guid;
-  return vf;
-}
-
-// What the kernel takes only together is made whole.
-Result<VfAttributes> complete(Netlink& route, int pf_ifindex, unsigned vf, VfAttributes wanted) {
-  const bool vlan = has_vlan(wanted) && !(wanted.vlan && wanted.qos && wanted.vlan_protocol);
-  const bool rate = has_rate(wanted) && !(wanted.min_tx_rate && wanted.max_tx_rate);
-  if (!vlan && !rate) return wanted;
-  const VfAttributes now = TRY(read_vf(route, pf_ifindex, vf));
-  const auto fill = [](auto& into, const auto& from) {
-    if (!into) into = from.value_or(0);
-  };
-  if (vlan) {
-    fill(wanted.vlan, now.vlan);
-    fill(wanted.qos, now.qos);
-    if (!wanted.vlan_protocol) wanted.vlan_protocol = now.vlan_protocol;
-  }
-  if (rate) {
-    fill(wanted.min_tx_rate, now.min_tx_rate);
-    fill(wanted.max_tx_rate, now.max_tx_rate);
-  }
-  return wanted;
-}
-
-}  // namespace
-
 Result<std::optional<Link>> find_link(Netlink& route, std::string_view name) {
   if (!is_netdev_name(name)) return std::optional<Link>();
-  RequestBuilder request(RTM_GETLINK, 0, header_of(0));
+  RequestBuilder request(RTM_GETLINK, 0, link_header(0));
   request.put(IFLA_IFNAME, name);
   return find(route, std::move(request), fmt::format("look for netdev `{}`", name));
 }
 
 Result<std::optional<Link>> find_link(Netlink& route, int ifindex) {
   if (ifindex <= 0) return std::optional<Link>();
-  return find(route, RequestBuilder(RTM_GETLINK, 0, header_of(ifindex)), fmt::format("look for netdev {}", ifindex));
+  return find(route, RequestBuilder(RTM_GETLINK, 0, link_header(ifindex)), fmt::format("look for netdev {}", ifindex));
 }
 
 Result<std::vector<Link>> all_links(Netlink& route) {
   const auto request = [] {
-    RequestBuilder builder(RTM_GETLINK, NLM_F_DUMP, header_of(0));
+    RequestBuilder builder(RTM_GETLINK, NLM_F_DUMP, link_header(0));
     builder.put(IFLA_EXT_MASK, std::uint32_t{RTEXT_FILTER_SKIP_STATS});
     return builder.take();
   };
@@ -295,143 +115,6 @@ Result<std::vector<Link>> all_links(Netlink& route) {
         if (auto link = parse_link(answer)) links.push_back(*std::move(link));
       }));
   return links;
-}
-
-NetlinkMessage child_request(const NewChild& child, int ifindex) {
-  RequestBuilder request(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, header_of(ifindex));
-  request.put(IFLA_IFNAME, std::string_view(child.name));
-  request.put(IFLA_LINK, child.parent);
-  if (child.netns >= 0) request.put(IFLA_NET_NS_FD, child.netns);
-  if (child.mtu) request.put(IFLA_MTU, std::uint32_t{*child.mtu});
-  if (child.mac) request.put(IFLA_ADDRESS, Bytes(*child.mac));
-  if (child.group != 0) request.put(IFLA_GROUP, child.group);
-  put_link_data(request, child);
-  return request.take();
-}
-
-Result<void> create_child(Netlink& route, const NewChild& child) {
-  TRY_VOID(check_name(child.name));
-  if (child.kind == RailKind::kMove) return Error{"cannot make a child of kind `move`", EINVAL};
-  if (child.kind == RailKind::kIpoib && child.netns >= 0) return make_and_move(route, child);
-  auto made = make(route, child);
-  if (made || made.error().code != EEXIST || child.netns < 0) return made;
-  // Older kernels look for the name in the socket's namespace, where it may well be taken. With an index of its own the
-  // child is looked for by that instead (rtnl_newlink(), Linux 6.1).
-  if (!TRY(find_link(route, child.name))) return made;
-  return make(route, child, TRY(free_ifindex(route)));
-}
-
-NetlinkMessage change_request(int ifindex, const LinkChange& change) {
-  ifinfomsg header = header_of(ifindex);
-  if (change.up) {
-    header.ifi_change = IFF_UP;
-    header.ifi_flags = *change.up ? IFF_UP : 0;
-  }
-  RequestBuilder request(RTM_SETLINK, 0, header);
-  if (change.netns) request.put(IFLA_NET_NS_FD, *change.netns);
-  if (change.name) request.put(IFLA_IFNAME, std::string_view(*change.name));
-  if (change.mtu) request.put(IFLA_MTU, std::uint32_t{*change.mtu});
-  if (change.mac) request.put(IFLA_ADDRESS, Bytes(*change.mac));
-  if (change.tx_queue_length) request.put(IFLA_TXQLEN, std::uint32_t{*change.tx_queue_length});
-  if (change.group) request.put(IFLA_GROUP, *change.group);
-  if (change.arp) {
-    nlattr* families = request.begin(IFLA_AF_SPEC);
-    nlattr* ipv4 = request.begin(AF_INET);
-    nlattr* settings = request.begin(IFLA_INET_CONF);
-    request.put(IPV4_DEVCONF_ARP_IGNORE, std::uint32_t{change.arp->arp_ignore});
-    request.put(IPV4_DEVCONF_ARP_ANNOUNCE, std::uint32_t{change.arp->arp_announce});
-    request.put(IPV4_DEVCONF_RP_FILTER, std::uint32_t{change.arp->rp_filter});
-    request.end(settings);
-    request.end(ipv4);
-    request.end(families);
-  }
-  return request.take();
-}
-
-Result<void> change_link(Netlink& route, int ifindex, const LinkChange& change) {
-  if (change.name) TRY_VOID(check_name(*change.name));
-  if (ifindex <= 0) return Error{fmt::format("cannot change netdev {}: it has no index", ifindex), EINVAL};
-  const char* verb = change.netns ? "move" : change.name ? "rename" : change.up ? "set up or down" : "change";
-  auto changed = change_named(route, change_request(ifindex, change), ifindex, verb);
-  if (changed || changed.error().code != EEXIST || !change.name) return changed;
-  changed.error().message += fmt::format(": `{}` is taken", *change.name);
-  return changed;
-}
-
-Result<void> delete_link(Netlink& route, int ifindex) {
-  if (ifindex <= 0) return Error{fmt::format("cannot delete netdev {}: it has no index", ifindex), EINVAL};
-  auto deleted = change_named(route, RequestBuilder(RTM_DELLINK, 0, header_of(ifindex)).take(), ifindex, "delete");
-  if (!deleted && deleted.error().code == ENODEV) return {};
-  return deleted;
-}
-
-Result<void> delete_link_group(Netlink& route, std::uint32_t group) {
-  if (group == 0) return Error{"cannot delete all netdevs of group 0: everything is in it", EINVAL};
-  RequestBuilder request(RTM_DELLINK, 0, header_of(0));
-  request.put(IFLA_GROUP, group);
-  auto deleted = route.change(request.take(), fmt::format("delete all netdevs of group {}", group));
-  if (!deleted && deleted.error().code == ENODEV) return {};
-  return deleted;
-}
-
-std::optional<VfAttributes> vf_attributes(const nlmsghdr* link, unsigned vf) {
-  const auto message = to_message(link);
-  const auto* header = message.header<ifinfomsg>();
-  if (link->nlmsg_type != RTM_NEWLINK || header == nullptr) return std::nullopt;
-  const Attributes attributes = message.attributes(sizeof *header);
-  const Bytes list = attributes.get(IFLA_VFINFO_LIST);
-  std::optional<VfAttributes> found;
-  int rest = static_cast<int>(list.size());
-  for (const auto* entry = reinterpret_cast<const nlattr*>(list.data()); nla_ok(entry, rest);
-       entry = nla_next(entry, &rest)) {
-    const Attributes info(
-        Bytes(static_cast<const std::uint8_t*>(nla_data(entry)), static_cast<std::size_t>(nla_len(entry))));
-    const auto mac = value_of<ifla_vf_mac>(info, IFLA_VF_MAC);  // every VF has one, with its number
-    if (mac && mac->vf == vf) found = parse_vf(info, header->ifi_type == ARPHRD_INFINIBAND);
-  }
-  return found;
-}
-
-Result<VfAttributes> read_vf(Netlink& route, int pf_ifindex, unsigned vf) {
-  RequestBuilder request(RTM_GETLINK, 0, header_of(pf_ifindex));
-  request.put(IFLA_EXT_MASK, std::uint32_t{RTEXT_FILTER_VF | RTEXT_FILTER_SKIP_STATS});
-  std::optional<VfAttributes> found;
-  TRY_VOID(route.read(request.take(), fmt::format("read VF {} of netdev {}", vf, pf_ifindex),
-                      [&](const nlmsghdr* answer) { found = vf_attributes(answer, vf); }));
-  if (found) return *found;
-  return Error{fmt::format("cannot read VF {} of {}: it has no such VF", vf, shown(route, pf_ifindex)), ENODEV,
-               "its sysfs attribute `sriov_numvfs` says how many there are"};
-}
-
-std::vector<VfRequest> vf_requests(int pf_ifindex, unsigned vf, const VfAttributes& attributes) {
-  std::vector<VfRequest> requests;
-  const auto add = [&](const char* what, int type, const auto& value) {
-    requests.push_back(vf_request(what, pf_ifindex, type, value));
-  };
-  if (attributes.mac) {
-    ifla_vf_mac mac{vf, {}};
-    std::copy(attributes.mac->begin(), attributes.mac->end(), mac.mac);
-    add("MAC", IFLA_VF_MAC, mac);
-  }
-  if (has_vlan(attributes)) requests.push_back(vlan_request(pf_ifindex, vf, attributes));
-  if (has_rate(attributes)) {
-    add("rate", IFLA_VF_RATE, ifla_vf_rate{vf, attributes.min_tx_rate.value_or(0), attributes.max_tx_rate.value_or(0)});
-  }
-  if (attributes.spoofchk) add("spoofchk", IFLA_VF_SPOOFCHK, ifla_vf_spoofchk{vf, *attributes.spoofchk ? 1U : 0U});
-  if (attributes.trust) add("trust", IFLA_VF_TRUST, ifla_vf_trust{vf, *attributes.trust ? 1U : 0U});
-  if (attributes.node_guid) add("node GUID", IFLA_VF_IB_NODE_GUID, ifla_vf_guid{vf, *attributes.node_guid});
-  if (attributes.port_guid) add("port GUID", IFLA_VF_IB_PORT_GUID, ifla_vf_guid{vf, *attributes.port_guid});
-  if (attributes.link_state) add("link state", IFLA_VF_LINK_STATE, ifla_vf_link_state{vf, *attributes.link_state});
-  return requests;
-}
-
-Result<void> change_vf(Netlink& route, int pf_ifindex, unsigned vf, const VfAttributes& attributes) {
-  const VfAttributes wanted = TRY(complete(route, pf_ifindex, vf, attributes));
-  for (VfRequest& request : vf_requests(pf_ifindex, vf, wanted)) {
-    TRY_VOID(change_named(route, std::move(request.message), pf_ifindex,
-                          fmt::format("set {} of VF {} of", request.what, vf)));
-  }
-  return {};
 }
 
 }  // namespace hook

@@ -72,13 +72,13 @@ int open_sysfs() {
                  MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
 }
 
-Result<void> open_all(int netns, Opened& opened) {
+Result<void> open_all(int netns, const NetnsParts& parts, Opened& opened) {
   TRY_VOID(join(netns));
   opened[kRoute].reset(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
   if (!opened[kRoute].ok()) return sys_error(errno, "cannot open a netlink socket in the container's namespace");
   opened[kRdma].reset(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_RDMA));
-  opened[kPacket].reset(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
-  opened[kSysfs].reset(open_sysfs());
+  if (parts.packet) opened[kPacket].reset(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
+  if (parts.sysfs) opened[kSysfs].reset(open_sysfs());
   return {};
 }
 
@@ -178,9 +178,9 @@ Result<Opened> run_child(const std::function<Result<void>(Opened&)>& function) {
 
 }  // namespace
 
-Result<NetworkNamespace> open_network_namespace(UniqueFd netns) {
+Result<NetworkNamespace> open_network_namespace(UniqueFd netns, const NetnsParts& parts) {
   TRY_VOID(check_is_network_namespace(netns.get()));
-  Opened opened = TRY(run_child([&](Opened& all) { return open_all(netns.get(), all); }));
+  Opened opened = TRY(run_child([&](Opened& all) { return open_all(netns.get(), parts, all); }));
   auto route = TRY(Netlink::adopt(std::move(opened[kRoute]), NETLINK_ROUTE));
   std::optional<Netlink> rdma;
   if (opened[kRdma].ok()) rdma = TRY(Netlink::adopt(std::move(opened[kRdma]), NETLINK_RDMA));

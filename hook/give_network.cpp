@@ -1,0 +1,59 @@
+#include "hook/give_network.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "hook/network/give_rails.hpp"
+#include "hook/plan/renumber.hpp"
+
+namespace hook {
+
+using fabric::Result;
+
+namespace {
+
+// Nobody of this grant has started: addresses may still move.
+Result<bool> is_first(const Ledger& ledger, const Owner& owner, const std::string& user) {
+  const auto grant = TRY(ledger.find(owner.key));
+  return !grant || std::all_of(grant->users.begin(), grant->users.end(),
+                               [&](const GrantUser& other) { return other.key == user; });
+}
+
+}  // namespace
+
+Result<void> give_network(const Container& container, const LiveContainer& live, const fabric::Inventory& inventory,
+                          const Ledger& ledger, const Owner& owner, Call& call, Plan& plan) {
+  if (plan.netdevs.empty()) return {};
+  const std::string path = owner.netns ? owner.netns->path : fmt::format("/proc/{}/ns/net", live.init.pid);
+  fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat status {};
+  if (!fd.ok() || ::fstat(fd.get(), &status) != 0) {
+    return fabric::sys_error(errno, "cannot open the container's network namespace `{}`", path);
+  }
+  const std::string user = container_owner(live.state.id, live.state.bundle).key;
+  RailsInput input{.plan = plan,
+                   .config = container.admin,
+                   .inventory = inventory,
+                   .ledger = ledger,
+                   .ledger_directory = call.options.ledger,
+                   .sys = call.options.root + "/sys",
+                   .owner = owner,
+                   .netns = {status.st_dev, status.st_ino, path},
+                   .netns_fd = std::move(fd),
+                   .ipam = call.ipam,
+                   .before_first_start = TRY(is_first(ledger, owner, user)),
+                   .hurried = false};
+  const auto report = TRY(give_rails(std::move(input), call.timing));
+  call.log.warnings(report.warnings);
+  for (const std::string& rail : report.given)
+    call.log.info("rail " + rail);
+  if (!report.alignment.empty()) call.log.info(report.alignment);
+  for (const NewNode& node : report.nodes)
+    renumber(inventory, node, plan);
+  return {};
+}
+
+}  // namespace hook

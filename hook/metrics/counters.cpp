@@ -1,0 +1,211 @@
+#include "hook/metrics/counters.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "hook/ledger/ledger_files.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Result;
+using fabric::sys_error;
+using fabric::UniqueFd;
+
+// NAME, then for each label a line NAME=VALUE, then zeros.
+struct Record {
+  char key[120];
+  std::uint64_t value;
+};
+// A page holds whole ones: a write that is killed (it may be, between pages) leaves each old or new.
+static_assert(sizeof(Record) == 128);
+constexpr std::size_t kMostRecords = 1 + 512;
+// The first record; another format is another text.
+constexpr std::string_view kFileKey = "rdma_hook_metrics_1";
+
+constexpr int kLockTries = 10;
+constexpr timespec kLockPause{.tv_sec = 0, .tv_nsec = 1'000'000};
+
+struct Help {
+  std::string_view name;
+  std::string_view text;
+};
+constexpr Help kHelp[] = {
+    {kGrantsTotal, "Containers that were granted HCAs."},
+    {kReturnsTotal, "Grants that were returned."},
+    {kFailuresTotal, "Stages that failed."},
+    {kDurationTotal, "Time that the steps of the stages took."},
+    {kDurationCount, "How often the steps of the stages ran."},
+};
+
+bool is_name(std::string_view text, bool metric) {
+  const auto may_start = [&](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (metric && c == ':');
+  };
+  const auto may_follow = [&](char c) { return may_start(c) || (c >= '0' && c <= '9'); };
+  return !text.empty() && may_start(text.front()) && std::all_of(text.begin(), text.end(), may_follow);
+}
+
+bool is_printable(char c) {
+  return c >= 0x20 && c < 0x7f;
+}
+
+std::string_view key_of(const Record& record) {
+  return {record.key, ::strnlen(record.key, sizeof record.key)};
+}
+
+Record make_record(std::string_view key) {
+  Record record{};
+  key.copy(record.key, sizeof record.key);
+  return record;
+}
+
+// nullopt: too long, or no names.
+std::optional<Record> encode(std::string_view name, const Labels& labels) {
+  std::string key(name);
+  bool good = is_name(name, true);
+  for (const auto& [label, value] : labels) {
+    good = good && is_name(label, false);
+    key += '\n' + label + '=';
+    std::transform(value.begin(), value.end(), std::back_inserter(key),
+                   [](char c) { return is_printable(c) ? c : '_'; });
+  }
+  if (!good || key.size() > sizeof Record::key) return std::nullopt;
+  return make_record(key);
+}
+
+std::optional<Sample> decode(const Record& record) {
+  const std::string_view key = key_of(record);
+  const auto rest = std::string_view(record.key, sizeof record.key).substr(key.size());
+  const auto parts = fabric::split(key, '\n');
+  if (!is_name(parts.front(), true) || rest.find_first_not_of('\0') != std::string_view::npos) return std::nullopt;
+  Sample sample{.name = std::string(parts.front()), .type = Sample::Type::kCounter, .value = record.value};
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const auto equals = parts[i].find('=');
+    if (equals == std::string_view::npos || !is_name(parts[i].substr(0, equals), false)) return std::nullopt;
+    if (!std::all_of(parts[i].begin(), parts[i].end(), is_printable)) return std::nullopt;
+    sample.labels.emplace(parts[i].substr(0, equals), parts[i].substr(equals + 1));
+  }
+  const auto* help =
+      std::find_if(std::begin(kHelp), std::end(kHelp), [&](const Help& h) { return h.name == sample.name; });
+  if (help != std::end(kHelp)) sample.help = help->text;
+  return sample;
+}
+
+class FileLock {
+ public:
+  FileLock(int fd, int operation) : fd_(fd) {
+    for (int left = kLockTries; !held_; --left) {
+      held_ = ::flock(fd_, operation | LOCK_NB) == 0;
+      if (held_ || left == 0 || (errno != EWOULDBLOCK && errno != EINTR)) return;
+      ::nanosleep(&kLockPause, nullptr);
+    }
+  }
+  ~FileLock() {
+    if (held_) ::flock(fd_, LOCK_UN);
+  }
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+  bool held() const { return held_; }
+
+ private:
+  int fd_;
+  bool held_ = false;
+};
+
+// The whole file, kFileKey first. Empty: there is nothing yet, or something else. Of the series only the first letter
+// is looked at, which is enough to find a file that is not one: more would cost more than all the rest. read() looks.
+Result<std::vector<Record>> load(int fd) {
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) return sys_error(errno, "cannot read the counters");
+  const auto size = static_cast<std::size_t>(info.st_size) / sizeof(Record);  // a record that is cut is none
+  std::vector<Record> records(std::min(size, kMostRecords));
+  const ssize_t count = ::pread(fd, records.data(), records.size() * sizeof(Record), 0);
+  if (count < 0) return sys_error(errno, "cannot read the counters");
+  records.resize(static_cast<std::size_t>(count) / sizeof(Record));
+  const auto good = [](const Record& record) { return is_name({record.key, 1}, true); };
+  if (records.empty() || key_of(records.front()) != kFileKey || !std::all_of(records.begin(), records.end(), good)) {
+    records.clear();
+  }
+  return records;
+}
+
+bool write_record(int fd, std::size_t slot, const Record& record) {
+  return ::pwrite(fd, &record, sizeof record, static_cast<off_t>(slot * sizeof record)) == sizeof record;
+}
+
+void count(int fd, std::vector<Record>& records, const Increment& increment) {
+  const auto fresh = encode(increment.name, increment.labels);
+  if (!fresh) return;
+  const auto is_it = [&](const Record& other) { return std::memcmp(other.key, fresh->key, sizeof other.key) == 0; };
+  auto found = std::find_if(records.begin(), records.end(), is_it);
+  if (found == records.end()) {
+    if (records.size() >= kMostRecords) return;
+    found = records.insert(found, *fresh);
+  }
+  found->value += increment.delta;
+  (void)write_record(fd, static_cast<std::size_t>(found - records.begin()), *found);
+}
+
+}  // namespace
+
+std::string_view to_string(FailureReason reason) {
+  constexpr std::string_view kNames[] = {"refused", "config", "ledger", "network", "devices", "cgroup", "internal"};
+  static_assert(std::size(kNames) == static_cast<std::size_t>(FailureReason::kInternal) + 1);
+  return kNames[static_cast<std::size_t>(reason)];
+}
+
+Result<Counters> Counters::open(const std::string& directory) {
+  const auto opened = TRY(open_directory(AT_FDCWD, directory, directory, false));
+  const std::string path = directory + "/metrics";
+  // O_NONBLOCK: a FIFO must not stop the start of a container.
+  UniqueFd fd(
+      ::openat(opened.fd.get(), "metrics", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600));
+  struct stat info {};
+  if (!fd.ok() || ::fstat(fd.get(), &info) != 0) return sys_error(errno, "cannot open `{}`", path);
+  if (S_ISREG(info.st_mode) && (info.st_uid == 0 || info.st_uid == ::geteuid())) return Counters(std::move(fd));
+  return fabric::Error{.message = fmt::format("cannot use `{}`: it is not a file of root's", path),
+                       .hint = "remove it"};
+}
+
+void Counters::add(const std::vector<Increment>& increments) const {
+  if (increments.empty()) return;
+  const FileLock lock(fd_.get(), LOCK_EX);
+  if (!lock.held()) return;
+  auto records = load(fd_.get());
+  if (!records) return;
+  if (records->empty()) {
+    records->push_back(make_record(kFileKey));
+    if (::ftruncate(fd_.get(), 0) != 0 || !write_record(fd_.get(), 0, records->front())) return;
+  }
+  for (const Increment& increment : increments)
+    count(fd_.get(), *records, increment);
+}
+
+void Counters::add(std::string_view name, const Labels& labels, std::uint64_t delta) const {
+  add({Increment{name, labels, delta}});
+}
+
+Result<std::vector<Sample>> Counters::read() const {
+  const FileLock lock(fd_.get(), LOCK_SH);
+  if (!lock.held()) return sys_error(EAGAIN, "cannot lock the counters");
+  std::vector<Sample> samples;
+  const auto records = TRY(load(fd_.get()));
+  for (std::size_t i = 1; i < records.size(); ++i) {
+    if (auto sample = decode(records[i])) samples.push_back(std::move(*sample));
+  }
+  return samples;
+}
+
+}  // namespace hook

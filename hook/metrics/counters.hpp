@@ -1,0 +1,67 @@
+// What happened, counted in DIR/metrics. The series: metrics.hpp.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "fabric/result.hpp"
+#include "fabric/unique_fd.hpp"
+
+namespace hook {
+
+inline constexpr std::string_view kGrantsTotal = "rdma_hook_grants_total";
+inline constexpr std::string_view kReturnsTotal = "rdma_hook_returns_total";
+inline constexpr std::string_view kFailuresTotal = "rdma_hook_failures_total";
+inline constexpr std::string_view kDurationTotal = "rdma_hook_duration_microseconds_total";
+inline constexpr std::string_view kDurationCount = "rdma_hook_duration_count";
+
+// What a failure was about: few words, for each is a series.
+enum class FailureReason { kRefused, kConfig, kLedger, kNetwork, kDevices, kCgroup, kInternal };
+// "refused", "config", ...
+std::string_view to_string(FailureReason reason);
+
+using Labels = std::map<std::string, std::string>;
+
+struct Sample {
+  enum class Type { kCounter, kGauge };
+  std::string name;    // [a-zA-Z_:][a-zA-Z0-9_:]*
+  Labels labels = {};  // names: [a-zA-Z_][a-zA-Z0-9_]*; values: any text
+  Type type = Type::kGauge;
+  std::string help = {};  // may be empty
+  std::uint64_t value = 0;
+};
+
+struct Increment {
+  std::string_view name;
+  Labels labels;
+  std::uint64_t delta = 1;
+};
+
+// DIR/metrics, 0600: records of fixed size, changed in place under flock. The lock belongs to the open file: a child
+// made by fork() opens its own. What is counted goes with the directory, as a counter of Prometheus may.
+class Counters {
+ public:
+  // The file is made if it is missing, the directory is not. Errors: the directory (ENOENT: there is none), or
+  // something that is not ours in the file's place.
+  static fabric::Result<Counters> open(const std::string& directory);
+
+  // Best effort: never fails, waits 10 ms at most for others. Not counted is what comes when they take longer, when 512
+  // series exist, or when a series' names and values are longer than 120 bytes together. In values, characters but
+  // printable ASCII become '_'. A file that is damaged starts anew. One call for several costs far less than
+  // several.
+  void add(const std::vector<Increment>& increments) const;
+  void add(std::string_view name, const Labels& labels, std::uint64_t delta = 1) const;
+
+  // In the order of their appearance. A damaged file has none. Errors: it cannot be read, or is locked for too long.
+  fabric::Result<std::vector<Sample>> read() const;
+
+ private:
+  explicit Counters(fabric::UniqueFd fd) : fd_(std::move(fd)) {}
+  fabric::UniqueFd fd_;
+};
+
+}  // namespace hook
