@@ -24,6 +24,8 @@ namespace {
 using fabric::UniqueFd;
 using hook::open_network_namespace;
 
+constexpr hook::NetnsParts kAll{.packet = true, .sysfs = true};
+
 UniqueFd open_path(const std::string& path) {
   return UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
 }
@@ -92,7 +94,7 @@ std::vector<std::string> netdevs(hook::Netlink& route) {
 
 TEST_F(OpenNetns, SocketsAreOfThatNamespace) {
   const UniqueFd own = open_path("/proc/self/ns/net");
-  auto opened = open_network_namespace(open_path(path()));
+  auto opened = open_network_namespace(open_path(path()), kAll);
   ASSERT_TRUE(opened) << opened.error().message;
   auto here = hook::Netlink::open(NETLINK_ROUTE);
   ASSERT_TRUE(here);
@@ -111,7 +113,7 @@ TEST_F(OpenNetns, SocketsAreOfThatNamespace) {
 
 // They hold the namespace, and their descriptors are not inherited.
 TEST_F(OpenNetns, SocketsOutliveItsProcesses) {
-  auto opened = open_network_namespace(open_path(path()));
+  auto opened = open_network_namespace(open_path(path()), kAll);
   ASSERT_TRUE(opened) << opened.error().message;
   stop();
   EXPECT_EQ(netdevs(opened->route).at(0), "lo");
@@ -121,7 +123,7 @@ TEST_F(OpenNetns, SocketsOutliveItsProcesses) {
 }
 
 TEST_F(OpenNetns, PacketSocketIsRawAndNotBound) {
-  auto opened = open_network_namespace(open_path(path()));
+  auto opened = open_network_namespace(open_path(path()), kAll);
   ASSERT_TRUE(opened) << opened.error().message;
   if (!opened->packet.ok()) GTEST_SKIP() << "this kernel gives no packet socket";
   sockaddr_ll address{};
@@ -135,7 +137,7 @@ TEST_F(OpenNetns, PacketSocketIsRawAndNotBound) {
 }
 
 TEST_F(OpenNetns, SysfsIsThatOfTheNamespaceAndReadOnly) {
-  auto opened = open_network_namespace(open_path(path()));
+  auto opened = open_network_namespace(open_path(path()), kAll);
   ASSERT_TRUE(opened) << opened.error().message;
   if (!opened->sysfs.ok()) GTEST_SKIP() << "this kernel gives no detached sysfs";
   const UniqueFd classes(openat(opened->sysfs.get(), "class/net", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -153,8 +155,8 @@ TEST_F(OpenNetns, SysfsIsThatOfTheNamespaceAndReadOnly) {
 
 TEST_F(OpenNetns, LeavesNothingOpen) {
   const int before = count_descriptors();
-  { ASSERT_TRUE(open_network_namespace(open_path(path()))); }
-  ASSERT_FALSE(open_network_namespace(open_path("/dev/null")));
+  { ASSERT_TRUE(open_network_namespace(open_path(path()), kAll)); }
+  ASSERT_FALSE(open_network_namespace(open_path("/dev/null"), kAll));
   EXPECT_EQ(count_descriptors(), before);
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), 0) << "only the namespace's own process is left";
 }
@@ -183,12 +185,12 @@ TEST_F(OpenNetns, RunsAFunctionInside) {
 
 TEST(OpenNetnsRefusals, OtherDescriptors) {
   for (const char* path : {"/dev/null", "/proc/self/ns/mnt", "/proc/self/stat", "/"}) {
-    const auto opened = open_network_namespace(open_path(path));
+    const auto opened = open_network_namespace(open_path(path), kAll);
     ASSERT_FALSE(opened) << path;
     EXPECT_EQ(opened.error().code, EINVAL) << path;
     EXPECT_NE(opened.error().message.find("something else"), std::string::npos) << path;
   }
-  const auto opened = open_network_namespace(UniqueFd());
+  const auto opened = open_network_namespace(UniqueFd(), kAll);
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.error().code, EBADF);
 }

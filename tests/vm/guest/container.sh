@@ -88,10 +88,14 @@ container_ended() { [ -s "$containers/$1/exit-code" ]; }
 
 # wait_for_container NAME SECONDS: prints its output; its exit code is then in exit_code.
 wait_for_container() {
-  local name=$1 limit=$2
-  wait_until "container $name ends" "$limit" container_ended "$name"
-  exit_code=$(cat "$containers/$name/exit-code")
-  sed -e "s/^/[$name] /" "$(output_of "$name")"
+  wait_for_end "$@"
+  sed -e "s/^/[$1] /" "$(output_of "$1")"
+}
+
+# wait_for_end NAME SECONDS: the same, but prints nothing: of a case that fails, the log has it all the same.
+wait_for_end() {
+  wait_until "container $1 ends" "$2" container_ended "$1"
+  exit_code=$(cat "$containers/$1/exit-code")
 }
 
 # wait_for_listener NAME POD PORT: until the program in container NAME accepts connections in POD.

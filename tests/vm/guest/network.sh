@@ -8,7 +8,8 @@ readonly management_bridge=lab0
 make_pod() {
   local name=$1 number=$2
   if ! ip link show "$management_bridge" > /dev/null 2>&1; then
-    ip link add "$management_bridge" type bridge
+    # An address of its own: else it has that of some port, and changes as pods come and go.
+    ip link add "$management_bridge" address 02:00:00:00:63:fe type bridge
     ip addr add 10.99.0.254/24 dev "$management_bridge"
     ip link set "$management_bridge" up
   fi

@@ -6,15 +6,37 @@ from pathlib import Path
 
 VM_DIR = Path(__file__).resolve().parent.parent
 KERNELS = ("6.12", "7.2")
-# What the guest's first program is: the lab's own small one, or systemd, which takes longer and does more by itself.
-INITS = ("lab", "systemd")
+# What a boot can be, by the field of a case's header that asks for it; the first of each is the default.
+# init: the guest's first program, the lab's own small one or systemd, which takes longer and does more by itself.
+# rdma: whether network namespaces share the RDMA devices; ib_core is told when it is loaded, before any other namespace is there.
+# nics: emulated NICs with SR-IOV, two on one wire.
+VARIANTS = {"init": ("lab", "systemd"), "rdma": ("shared", "exclusive"), "nics": ("none", "igb")}
 PASS, FAIL, NOT_POSSIBLE = 0, 1, 77
 
-_HEADER = re.compile(r"^# (shows|kernel|init|timeout): *(.+?) *$", re.MULTILINE)
+_HEADER = re.compile(r"^# (shows|kernel|init|rdma|nics|timeout): *(.+?) *$", re.MULTILINE)
 
 
 class CaseError(Exception):
     pass
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What else than the kernel one boot has."""
+
+    init: str = "lab"
+    rdma: str = "shared"
+    nics: str = "none"
+
+    def suffix(self):
+        """Of the name of a boot: `-systemd`, `-exclusive`; nothing for the usual machine."""
+        chosen = [(getattr(self, field), values[0]) for field, values in VARIANTS.items()]
+        return "".join(f"-{value}" for value, usual in chosen if value != usual)
+
+    def options(self):
+        """Those of `tests/vm/run` that choose it."""
+        chosen = [(field, getattr(self, field), values[0]) for field, values in VARIANTS.items()]
+        return " ".join(f"--{field} {value}" for field, value, usual in chosen if value != usual) or "no option"
 
 
 @dataclass(frozen=True)
@@ -23,7 +45,7 @@ class Case:
     path: Path
     shows: str
     kernels: tuple
-    init: str
+    machine: Machine
     timeout: int
 
 
@@ -37,26 +59,25 @@ def read_case(path):
     unknown = [kernel for kernel in kernels if kernel not in KERNELS]
     if unknown:
         raise CaseError(f"{path}: kernel {unknown[0]} is none of the lab's ({', '.join(KERNELS)})")
-    init = fields.get("init", INITS[0])
-    if init not in INITS:
-        raise CaseError(f"{path}: init {init} is none of the lab's ({', '.join(INITS)})")
-    return Case(path.name, path, fields["shows"], kernels, init, int(fields.get("timeout", "300")))
+    chosen = {field: fields.get(field, values[0]) for field, values in VARIANTS.items()}
+    for field, value in chosen.items():
+        if value not in VARIANTS[field]:
+            raise CaseError(f"{path}: {field} {value} is none of the lab's ({', '.join(VARIANTS[field])})")
+    return Case(path.name, path, fields["shows"], kernels, Machine(**chosen), int(fields.get("timeout", "300")))
 
 
-def all_cases(kernel, init):
-    """Every case of tests/vm/cases that runs on `kernel` under `init`, by name."""
+def all_cases(kernel, machine):
+    """Every case of tests/vm/cases that runs on `kernel` in `machine`, by name."""
     files = sorted(path for path in (VM_DIR / "cases").iterdir() if path.is_file())
-    return [case for case in map(read_case, files) if kernel in case.kernels and case.init == init]
+    return [case for case in map(read_case, files) if kernel in case.kernels and case.machine == machine]
 
 
-def find_case(word, kernel, init):
+def find_case(word, kernel):
     """`word` is the name of a case, or the path of a file that is one."""
     for path in (VM_DIR / "cases" / word, Path(word)):
         if path.is_file():
             case = read_case(path)
             if kernel not in case.kernels:
                 raise CaseError(f"case {case.name} runs on {' and '.join(case.kernels)}, not on {kernel}")
-            if case.init != init:
-                raise CaseError(f"case {case.name} needs --init {case.init}")
             return case
     raise CaseError(f"no case `{word}` in {VM_DIR / 'cases'}")

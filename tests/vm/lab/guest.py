@@ -6,7 +6,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from .cases import NOT_POSSIBLE, VM_DIR
+from .cases import NOT_POSSIBLE, VM_DIR, Machine
 
 QEMU = "qemu-system-x86_64"
 
@@ -19,26 +19,52 @@ def image_dir():
     """The directory with disk and kernels, built when the cache has none."""
     if not shutil.which(QEMU):
         raise LabUnavailable("install qemu-system-x86 to run the VM cases")
-    built = subprocess.run([VM_DIR / "build-image"], stdout=subprocess.PIPE, text=True, check=False)
+    return _made_by("build-image", "the guest's image could not be built")
+
+
+def qemu_for(machine):
+    """The QEMU to run `machine` in: that of this system, or a newer one from the cache when it has NICs."""
+    return QEMU if machine.nics == "none" else str(_made_by("fetch-qemu", "the newer QEMU could not be fetched") / "run-qemu")
+
+
+def _made_by(program, failure):
+    built = subprocess.run([VM_DIR / program], stdout=subprocess.PIPE, text=True, check=False)
     answer = built.stdout.strip()
     if built.returncode == NOT_POSSIBLE:
         raise LabUnavailable(answer)
     if built.returncode != 0:
-        raise RuntimeError("the guest's image could not be built; tests/vm/build-image said why above")
+        raise RuntimeError(f"{failure}; tests/vm/{program} said why above")
     return Path(answer)
 
 
-_INIT_SETTINGS = {
-    "lab": "",
-    "systemd": "init=/lib/systemd/systemd systemd.unit=lab.service systemd.show_status=0 systemd.default_timeout_start_sec=300",
+_KERNEL_WORDS = {
+    ("init", "systemd"): "init=/lib/systemd/systemd systemd.unit=lab.service systemd.show_status=0"
+    " systemd.default_timeout_start_sec=300",
+    ("rdma", "exclusive"): "ib_core.netns_mode=0",
 }
 
 
-def command(image, kernel, shares, serial, append="", init="lab"):
+def _kernel_words(machine):
+    return " ".join(words for (field, value), words in _KERNEL_WORDS.items() if getattr(machine, field) == value)
+
+
+def _nics(machine):
+    """Two NICs below root ports of their own, as SR-IOV wants them, on a wire that ends in QEMU: each hears the other."""
+    line = []
+    for number in range(2 if machine.nics == "igb" else 0):
+        line += [
+            "-netdev", f"hubport,id=wire{number},hubid=0",
+            "-device", f"pcie-root-port,id=root{number},chassis={number + 1},slot={number + 1}",
+            "-device", f"igb,bus=root{number},netdev=wire{number},mac=52:54:00:12:34:{number:02x},romfile=",
+        ]
+    return line
+
+
+def command(image, kernel, shares, serial, append="", machine=Machine(), qemu=QEMU):
     """The QEMU command line. `shares` is a list of (tag, directory, writable); `serial` is a -serial argument."""
-    append = f"{_INIT_SETTINGS[init]} {append}"
+    append = f"{_kernel_words(machine)} {append}"
     line = [
-        QEMU,
+        qemu,
         "-machine", "q35",
         # One emulated CPU on one thread: with more, QEMU 7.2 panicked the guest now and then while the kernel patched its text.
         "-accel", "tcg,thread=single", "-smp", "1", "-cpu", "max", "-m", "3072",
@@ -53,7 +79,7 @@ def command(image, kernel, shares, serial, append="", init="lab"):
         # A comma in a path would end the value; QEMU reads two as one.
         path = str(directory).replace(",", ",,")
         line += ["-virtfs", f"local,path={path},mount_tag={tag},security_model=none" + ("" if writable else ",readonly=on")]
-    return line
+    return line + _nics(machine)
 
 
 def die_with_parent():

@@ -1,0 +1,232 @@
+"""Rails by rdma-hook and by a chain of CNI plugins, in turns, on a node of its own. docs: tests/bench/README.md"""
+import argparse
+import os
+import re
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+
+from network_scene import CHAIN, MOST, PLUGINS, Namespace, Scene, delete_links, harness, timed
+
+STEPS = re.compile(r"given .* in (\d+) us((?:, [a-z]+ \d+)*)")
+
+
+class Figures:
+    """Seconds by row and number of rails."""
+
+    def __init__(self):
+        self.seconds = {}
+
+    def add(self, row, count, seconds):
+        self.seconds.setdefault((row, count), []).append(seconds)
+
+    def median(self, row, count):
+        return statistics.median(self.seconds[row, count])
+
+    def text(self, row, count):
+        return f"{self.median(row, count) * 1e3:8.2f} ({min(self.seconds[row, count]) * 1e3:.2f})"
+
+
+class Round:
+    """Everything that is compared, once, with this number of rails."""
+
+    def __init__(self, scene, figures, steps, count):
+        self.scene, self.figures, self.steps, self.count = scene, figures, steps, count
+
+    def note(self, row, seconds):
+        self.figures.add(row, self.count, seconds)
+
+    def note_steps(self, log):
+        found = STEPS.search(log)
+        if not found:
+            raise AssertionError(f"no steps in the log: {log}")
+        for step, microseconds in re.findall(r"([a-z]+) (\d+)", found[2]) + [("sum", found[1])]:
+            self.steps.add(step, self.count, int(microseconds))
+
+    def in_namespace(self, function):
+        namespace = Namespace("bench")
+        try:
+            function(namespace)
+        finally:
+            namespace.end()
+
+    # --- one of each kind
+
+    def spawn(self, _):
+        self.note("true", timed(["/bin/true"], "", {}, self.scene.work)[0])
+
+    def nodes(self, namespace):
+        bundle = self.scene.bundle(self.count, None)
+        container, seconds, _ = self.scene.create(bundle, namespace.path, self.scene.nodes_only)
+        self.note("nodes", seconds)
+        self.note("nodes poststop", self.scene.poststop(bundle)[0])
+        container.end()
+
+    def pod(self, namespace):
+        bundle = self.scene.bundle(self.count, namespace.path)
+        container, seconds, log = self.scene.create(bundle, namespace.path, self.scene.with_network)
+        self.note("pod", seconds)
+        self.note_steps(log)
+        children = namespace.check(self.count)
+        self.scene.poststop(bundle)
+        container.end()
+        self.note("bare group", delete_links(namespace.path, [], int(children[0]["group"], 0) & 0xffffffff))
+
+    def own(self, namespace):
+        bundle = self.scene.bundle(self.count, None)
+        container, seconds, _ = self.scene.create(bundle, namespace.path, self.scene.with_network)
+        self.note("own", seconds)
+        namespace.check(self.count)
+        self.note("poststop", self.scene.poststop(bundle)[0])
+        if namespace.children():
+            raise AssertionError("poststop left netdevs")
+        container.end()
+
+    def tested(self, namespace):
+        bundle = self.scene.bundle(self.count, None)
+        container, seconds, _ = self.scene.create(bundle, namespace.path, self.scene.tested)
+        self.note("tested", seconds)
+        self.scene.poststop(bundle)
+        container.end()
+
+    def bare(self, namespace):
+        bundle = self.scene.bundle(self.count, None)
+        container, _, _ = self.scene.create(bundle, namespace.path, self.scene.with_network)
+        indices = [child["ifindex"] for child in namespace.check(self.count)]
+        self.note("bare", delete_links(namespace.path, indices))
+        self.scene.poststop(bundle)
+        container.end()
+
+    def chain(self, namespace):
+        results = {}
+        self.note("chain", self.scene.chain("ADD", namespace.path, self.count, results))
+        namespace.check(self.count)
+        self.note("chain DEL", self.scene.chain("DEL", namespace.path, self.count, results))
+        if namespace.children():
+            raise AssertionError("the chain left netdevs")
+
+    def run(self, turn):
+        kinds = [self.spawn, self.nodes, self.pod, self.own, self.tested, self.bare, self.chain]
+        for kind in kinds[turn % len(kinds):] + kinds[:turn % len(kinds)]:
+            self.in_namespace(kind)
+            self.scene.recover()  # the grant of a pod that has ended
+
+
+ADD_ROWS = (("true", "spawn of `true`"), ("nodes", "createRuntime, device nodes only"),
+            ("pod", "createRuntime, rails into a pod"), ("own", "createRuntime, rails into its own namespace"),
+            ("tested", "the same, gateways tested"), ("chain", "CNI ADD, " + " + ".join(CHAIN)))
+DEL_ROWS = (("nodes poststop", "poststop, device nodes only"), ("poststop", "poststop, rails, namespace lives"),
+            ("bare", "bare: a message for each netdev"), ("bare group", "bare: one message for all"),
+            ("chain DEL", "CNI DEL, " + " + ".join(CHAIN[::-1])))
+
+
+def table(title, rows, figures, counts):
+    print(f"{title:<46}" + "".join(f"{count:>18} rail{'s' if count > 1 else ' '}" for count in counts))
+    for row, text in rows:
+        print(f"{text:<46}" + "".join(f"{figures.text(row, count):>24}" for count in counts))
+
+
+def ratios(rows, figures, counts):
+    for text, over, under in rows:
+        print(f"{text:<46}" + "".join(f"{figures.median(over, count) / figures.median(under, count):>23.2f}x"
+                                      for count in counts))
+
+
+def report(figures, steps, counts, runs):
+    print(f"milliseconds: median (minimum) of {runs} interleaved runs, Linux {os.uname().release}")
+    table("giving", ADD_ROWS, figures, counts)
+    of_network = [figures.median("pod", count) - figures.median("nodes", count) for count in counts]
+    print(f"{'the network part: pod - device nodes only':<46}" +
+          "".join(f"{part * 1e3:>15.2f}{'':9}" for part in of_network))
+    ratios((("CNI / createRuntime, pod", "chain", "pod"), ("CNI / createRuntime, own namespace", "chain", "own")),
+           figures, counts)
+    print()
+    table("taking back", DEL_ROWS, figures, counts)
+    ratios((("poststop / bare, a message for each", "poststop", "bare"),
+            ("CNI / poststop", "chain DEL", "poststop")), figures, counts)
+    print("\nmicroseconds of the steps of createRuntime into a pod, medians")
+    for step in dict.fromkeys(step for step, _ in steps.seconds):
+        print(f"{step:<46}" + "".join(f"{steps.median(step, count):>15.0f}{'':9}" for count in counts))
+    print("aims: CNI at least 8 times createRuntime with 8 rails; poststop at most 1.1 times the bare deletion")
+
+
+def show_under(scene, command, counts):
+    scene.under = [shutil.which(command[0]) or command[0], *command[1:]]
+    for count in counts:
+        namespace = Namespace("bench")
+        try:
+            bundle = scene.bundle(count, None)
+            container, _, log = scene.create(bundle, namespace.path, scene.with_network)
+            print(f"createRuntime, {count} rails:", log, "poststop:", scene.poststop(bundle)[1], sep="\n")
+            container.end()
+        finally:
+            namespace.end()
+
+
+def requirement():
+    reason = harness.requirement()
+    missing = [name for name in (*CHAIN, "host-local") if not os.access(f"{PLUGINS}/{name}", os.X_OK)]
+    if missing:
+        return reason or f"no {', '.join(missing)} in {PLUGINS} (Debian package containernetworking-plugins)"
+    script = "ip link add v0 type veth peer name v1; ip link add link v0 name m0 type macvlan"
+    probe = ["unshare", "--net", "sh", "-ec", script]
+    if not reason and subprocess.run(probe, capture_output=True, check=False).returncode != 0:
+        reason = "the kernel has no veth or no macvlan"
+    return reason
+
+
+def enter_own_machine():
+    """Does not return."""
+    for variable in ("TESTED_HOOK", "MAKE_TREE"):
+        if not os.access(os.environ.get(variable, ""), os.X_OK):
+            sys.exit(f"set {variable} to the path of a program, or call tests/bench/network")
+    reason = requirement()
+    if reason:
+        print("nothing measured:", reason)
+        sys.exit(harness.SKIP)
+    group = f"rdma-hook-bench-{os.getpid()}"
+    inside = ["unshare", "--net", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child",
+              "--mount-proc", sys.executable, *sys.argv]
+    code = subprocess.run(inside, env={**os.environ, "RDMA_HOOK_TEST_GROUP": group}, check=False).returncode
+    harness.remove_groups(group)
+    sys.exit(code)
+
+
+def options():
+    parser = argparse.ArgumentParser(prog="tests/bench/network")
+    parser.add_argument("--runs", type=int, default=30)
+    parser.add_argument("--rails", default="1,8", help=f"list of numbers up to {MOST}")
+    parser.add_argument("--under", metavar="COMMAND", help="no figures: each stage of a container once under this "
+                        "command, such as \"strace -f -c\", and what it wrote to standard error")
+    parsed = parser.parse_args()
+    counts = [int(text) if text.isdigit() else 0 for text in parsed.rails.split(",")]
+    if parsed.runs < 1 or not all(1 <= count <= MOST for count in counts):
+        parser.error(f"--runs of at least 1, --rails of 1 to {MOST}")
+    return parsed, counts
+
+
+def main():
+    parsed, counts = options()
+    if not harness.GROUP:
+        enter_own_machine()
+    harness.first_process()
+    harness.hide_the_machine()
+    scene = Scene()
+    figures, steps = Figures(), Figures()
+    try:
+        for turn in range(-1, 0 if parsed.under else parsed.runs):  # the first one warms up
+            into = (figures, steps) if turn >= 0 else (Figures(), Figures())
+            for count in counts:
+                Round(scene, *into, count).run(turn)
+        if parsed.under:
+            show_under(scene, shlex.split(parsed.under), counts)
+    finally:
+        scene.end()
+    if not parsed.under:
+        report(figures, steps, counts, parsed.runs)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+// What a CNI IPAM plugin prints: of somebody else's program, whose input a cluster's users may shape.
+#include <cstdint>
+#include <string>
+
+#include "fabric/address.hpp"
+#include "hook/network/address/ipam.hpp"
+#include "require.hpp"
+
+namespace {
+
+using fuzz::require;
+
+unsigned bits_of(const fabric::Address& address) {
+  return address.is_ipv4() ? 32 : 128;
+}
+
+bool has_host_bits(const fabric::Address& address, unsigned prefix) {
+  for (unsigned bit = prefix + 128 - bits_of(address); bit < 128; ++bit)
+    if ((address.bytes[bit / 8] >> (7 - bit % 8) & 1) != 0) return true;
+  return false;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+  const std::string text(reinterpret_cast<const char*>(bytes), size);
+  const auto result = hook::parse_ipam_result(text);
+  if (!result) {
+    require(!result.error().message.empty(), "a refusal says why");
+    fuzz::require_one_line(result.error().message, "the refusal of a plugin's result");
+    return 0;
+  }
+  require(!result->addresses.empty(), "a result has an address");
+  for (const hook::RailAddress& address : result->addresses) {
+    require(address.prefix <= bits_of(address.address), "a prefix is of its family");
+    require(!address.gateway || address.gateway->is_ipv4() == address.address.is_ipv4(),
+            "a gateway is of its address's family");
+  }
+  for (const auto& route : result->routes) {
+    require(route.prefix <= bits_of(route.destination), "a route's prefix is of its family");
+    require(!has_host_bits(route.destination, route.prefix), "a route's destination has no host bits");
+    require(!route.gateway || route.gateway->is_ipv4() == route.destination.is_ipv4(),
+            "a route's gateway is of its family");
+  }
+  return 0;
+}

@@ -1,0 +1,295 @@
+// What rails have changed on the node, written down and read back: all of it, or an error that says what is wrong.
+#include "hook/network/journal/network_record.hpp"
+
+#include <gtest/gtest.h>
+#include <linux/rtnetlink.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+
+#include "support/inventories.hpp"
+#include "support/temp_dir.hpp"
+
+namespace hook {
+namespace {
+
+using test_support::address;
+using test_support::TempDir;
+using Pointer = Json::json_pointer;
+
+constexpr const char* kPath = "/run/rdma-hook/network/k.json";
+
+VfAttributes all_attributes() {
+  VfAttributes vf;
+  vf.mac = MacAddress{2, 0, 0, 0, 0xab, 1};
+  vf.vlan = 100;
+  vf.qos = 3;
+  vf.vlan_protocol = std::uint16_t{0x88a8};
+  vf.trust = true;
+  vf.spoofchk = false;
+  vf.link_state = 2;
+  vf.min_tx_rate = 10;
+  vf.max_tx_rate = 4294967295U;
+  vf.node_guid = 0xfedcba9876543210;
+  vf.port_guid = UINT64_MAX;
+  return vf;
+}
+
+RailRecord full_rail() {
+  RailRecord record;
+  record.rail = Rail{.rail = 7,
+                     .hca = "mlx5_7",
+                     .host = "eth7",
+                     .name = "net8",
+                     .kind = RailKind::kMove,
+                     .macvlan_private = true,
+                     .pkey = std::uint16_t{0x8001},
+                     .mtu = 9000,
+                     .addresses = {{address("10.1.7.2"), 24, address("10.1.7.1")},
+                                   {address("fd00:7::2"), 64, address("fd00:7::1")},
+                                   {address("fd00:7::3"), 128, std::nullopt}},
+                     .table = 107,
+                     .vf = all_attributes(),
+                     .move_rdma = true,
+                     .recreate = "rxe"};
+  record.network = "storage \"a\"\n";
+  record.host =
+      HostNetdev{.ifindex = INT32_MAX,
+                 .name = "eth7",
+                 .kind = "",
+                 .bus_address = "0000:1a:00.2",
+                 .mac = {0, 0x0a, 0xff, 0x80, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9},
+                 .mtu = 4294967295U,
+                 .tx_queue_length = 1000,
+                 .up = true,
+                 .records = {address_record(3, address("10.1.7.2"), 24), rule_record(address("fd00::7"), 1, 2)},
+                 .pf = "eth0",
+                 .vf = 5,
+                 .vf_attributes = all_attributes()};
+  record.lease = IpamLease{"/opt/cni/bin/host-local", "storage", R"({"type":"host-local","x":[1,{"y":null}]})", "net8"};
+  record.gid_index = 3;
+  return record;
+}
+
+NetworkRecord full() {
+  RailRecord plain;
+  plain.rail.kind = RailKind::kIpvlan;
+  return {"container-web-0123", {UINT64_MAX, 4026531840, "/proc/7/ns/net"}, UINT32_MAX, {full_rail(), plain}};
+}
+
+std::string problem(const Json& document) {
+  const auto record = parse_network_record(document.dump(), kPath);
+  return record ? "" : record.error().message;
+}
+
+TEST(NetworkRecord, ReadsBackWithEverythingSet) {
+  const auto read = parse_network_record(network_record_text(full()), kPath);
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(*read, full());
+}
+
+TEST(NetworkRecord, ReadsBackWithNothingSet) {
+  const auto read = parse_network_record(network_record_text({}), kPath);
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(*read, NetworkRecord{});
+}
+
+TEST(NetworkRecord, KindsOfRails) {
+  for (const RailKind kind : {RailKind::kMove, RailKind::kMacvlan, RailKind::kIpvlan, RailKind::kIpoib}) {
+    NetworkRecord record = full();
+    record.rails[0].rail.kind = kind;
+    EXPECT_EQ(parse_network_record(network_record_text(record), kPath)->rails[0].rail.kind, kind) << to_string(kind);
+  }
+}
+
+TEST(NetworkRecord, SaysWhatRecordsAreForPeople) {
+  const Json document = Json::parse(network_record_text(full()));
+  EXPECT_EQ(document.at(Pointer("/rails/0/host/records/0/what")), "10.1.7.2/24");
+  EXPECT_EQ(document.at(Pointer("/rails/0/host/records/1/what")), "from fd00::7 lookup 1");
+  EXPECT_EQ(document.at(Pointer("/rails/0/host/mac")), "000aff8000000000000000010203040506070809");
+}
+
+// Paths of all members, at any depth.
+void list_members(const Json& json, const std::string& path, std::vector<std::string>& members) {
+  if (!json.is_structured()) return;
+  for (const auto& [name, value] : json.items()) {
+    const std::string inner = path + "/" + name;
+    if (json.is_object()) members.push_back(inner);
+    list_members(value, inner, members);
+  }
+}
+
+// The second rail has no members that the first has not.
+Json document() {
+  NetworkRecord record = full();
+  record.rails.pop_back();
+  return Json::parse(network_record_text(record));
+}
+
+std::vector<std::string> all_members() {
+  std::vector<std::string> members;
+  list_members(document(), "", members);
+  return members;
+}
+
+bool may_be_missing(const std::string& member) {
+  static const std::set<std::string> kOptional = {"gateway", "gid_index", "lease", "mtu",
+                                                  "pkey",    "recreate",  "table", "what"};
+  const std::string name = member.substr(member.rfind('/') + 1);
+  const bool of_vf = member.find("/vf/") != std::string::npos || member.find("/vf_attributes/") != std::string::npos;
+  return of_vf || (kOptional.contains(name) && member != "/rails/0/host/mtu");
+}
+
+TEST(NetworkRecord, EveryMemberThatIsMissingIsAnError) {
+  const auto members = all_members();
+  ASSERT_GT(members.size(), 60U);
+  for (const std::string& member : members) {
+    Json damaged = document();
+    const auto at = member.rfind('/');
+    damaged[Pointer(member.substr(0, at))].erase(member.substr(at + 1));
+    EXPECT_EQ(problem(damaged).empty(), may_be_missing(member)) << member << ": " << problem(damaged);
+  }
+}
+
+TEST(NetworkRecord, EveryMemberThatIsWrongIsAnError) {
+  const Json wrong[] = {
+      nullptr, -1, 1.5, 5U, "\x7f", "", true, Json::array({1}), Json::array(), Json::object({{"a", 1}})};
+  for (const std::string& member : all_members()) {
+    if (member.ends_with("/what")) continue;
+    const Json right = document()[Pointer(member)];
+    for (const Json& value : wrong) {
+      // Of the right type it may well be right.
+      if (value.type() == right.type()) continue;
+      Json damaged = document();
+      damaged[Pointer(member)] = value;
+      EXPECT_NE(problem(damaged), "") << member << " as " << value;
+    }
+  }
+}
+
+struct WrongRow {
+  const char* member;
+  Json value;
+  const char* said;
+};
+
+TEST(NetworkRecord, ValuesThatCannotBe) {
+  const WrongRow rows[] = {
+      {"/format", 2, "format"},
+      {"/group", 4294967296, "group"},
+      {"/rails/0/gid_index", 4294967296, "gid_index"},
+      {"/rails/0/rail/kind", "bridge", "rail"},
+      {"/rails/0/rail/pkey", 65536, "pkey"},
+      {"/rails/0/rail/addresses/0/address", "10.1.7.2/24", "address"},
+      {"/rails/0/rail/addresses/0/prefix", 33, "prefix"},
+      {"/rails/0/rail/addresses/1/prefix", 129, "prefix"},
+      {"/rails/0/rail/addresses/0/gateway", "", "gateway"},
+      {"/rails/0/rail/vf/mac", "02:00:00:00:00", "mac"},
+      {"/rails/0/rail/vf/vlan_protocol", 65536, "vlan_protocol"},
+      {"/rails/0/host/ifindex", 2147483648, "ifindex"},
+      {"/rails/0/host/mac", "0", "mac"},
+      {"/rails/0/host/mac", "0g", "mac"},
+      {"/rails/0/host/mac", "0A", "mac"},
+      {"/rails/0/host/records/0/type", 65536, "type"},
+      {"/rails/0/host/records/0/type", RTM_NEWLINK, "message"},
+      {"/rails/0/host/records/0/message", "", "message"},
+      {"/rails/0/host/records/0/message", "02", "message"},
+      {"/rails/0/host/records/0/message", "021800000300000", "message"},
+      {"/rails/0/host/records/0/message", "0218000003000000ff00ff00", "message"},
+  };
+  for (const WrongRow& row : rows) {
+    Json damaged = document();
+    damaged[Pointer(row.member)] = row.value;
+    EXPECT_EQ(problem(damaged), fmt::format("cannot read `{}`: `{}` is missing or wrong", kPath, row.said))
+        << row.member << " as " << row.value;
+  }
+}
+
+TEST(NetworkRecord, AnErrorHasTheRemedy) {
+  for (const char* text : {"", "{", "[]", "{\"format\": 1}", "7"}) {
+    const auto record = parse_network_record(text, kPath);
+    ASSERT_FALSE(record) << text;
+    EXPECT_NE(record.error().message.find(kPath), std::string::npos) << record.error().message;
+    EXPECT_EQ(record.error().hint, "put the netdevs right by hand, remove the file and run `rdma-hook recover`");
+  }
+  EXPECT_FALSE(parse_network_record(std::string(2 << 20, ' ') + network_record_text(full()), kPath)) << "too large";
+}
+
+// --- the files ------------------------------------------------------------------------------------------------------
+
+class NetworkJournalTest : public testing::Test {
+ protected:
+  NetworkJournalTest() : ledger_(Ledger::open(path_).value()), journal_(NetworkJournal::open(path_).value()) {}
+  std::string file(const std::string& key) const { return path_ + "/network/" + key + ".json"; }
+
+  TempDir temp_;
+  std::string path_ = temp_ / "ledger";
+  Ledger ledger_;
+  NetworkJournal journal_;
+};
+
+TEST_F(NetworkJournalTest, KeepsWhatIsWritten) {
+  NetworkRecord record = full();
+  EXPECT_FALSE(NetworkJournal::has(path_, record.key));
+  EXPECT_EQ(*journal_.read(record.key), std::nullopt);
+  ASSERT_TRUE(journal_.write(record));
+  EXPECT_TRUE(NetworkJournal::has(path_, record.key));
+  EXPECT_EQ(*journal_.read(record.key), record);
+  record.rails.pop_back();
+  ASSERT_TRUE(journal_.write(record));
+  EXPECT_EQ(*NetworkJournal::open(path_)->read(record.key), record) << "another process reads it";
+  struct stat info {};
+  ASSERT_EQ(stat(file(record.key).c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777, 0600U);
+  ASSERT_TRUE(journal_.remove(record.key));
+  EXPECT_FALSE(NetworkJournal::has(path_, record.key));
+  EXPECT_EQ(*journal_.read(record.key), std::nullopt);
+  EXPECT_TRUE(journal_.remove(record.key)) << "gone already";
+}
+
+// What could not be read back must not be written: nobody could undo it.
+TEST_F(NetworkJournalTest, RefusesWhatIsTooLarge) {
+  NetworkRecord record = full();
+  ASSERT_TRUE(journal_.write(record));
+  const auto before = record;
+  record.rails[0].host.records.assign(8000, address_record(3, address("10.1.7.2"), 24));
+  const auto written = journal_.write(record);
+  ASSERT_FALSE(written);
+  EXPECT_NE(written.error().message.find("eth7"), std::string::npos) << written.error().message;
+  EXPECT_EQ(*journal_.read(record.key), before) << "the old one stays";
+}
+
+TEST_F(NetworkJournalTest, ListsItsKeys) {
+  EXPECT_EQ(*journal_.keys(), std::vector<std::string>());
+  for (const char* key : {"netns-4-7", "container-a.b", "token-1"})
+    ASSERT_TRUE(journal_.write(NetworkRecord{key, {}, 1, {}}));
+  test_support::write_file(path_ + "/network/notes.txt", "");
+  auto keys = *journal_.keys();
+  std::sort(keys.begin(), keys.end());
+  EXPECT_EQ(keys, (std::vector<std::string>{"container-a.b", "netns-4-7", "token-1"}));
+}
+
+TEST_F(NetworkJournalTest, KeysLeadNowhereElse) {
+  test_support::write_file(path_ + "/outside.json", network_record_text(full()));
+  EXPECT_EQ(*journal_.read("../outside"), std::nullopt);
+  EXPECT_EQ(*journal_.read(""), std::nullopt);
+}
+
+TEST_F(NetworkJournalTest, WhatIsNoRecordIsNamed) {
+  test_support::write_file(file("k"), "{\"format\": 1}");
+  auto read = journal_.read("k");
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().message, "cannot read `" + file("k") + "`: `key` is missing or wrong");
+  ASSERT_EQ(unlink(file("k").c_str()), 0);
+  ASSERT_EQ(symlink("/etc/hostname", file("k").c_str()), 0);
+  read = journal_.read("k");
+  ASSERT_FALSE(read);
+  EXPECT_NE(read.error().message.find(file("k")), std::string::npos) << read.error().message;
+  ASSERT_EQ(chmod((path_ + "/network").c_str(), 0777), 0);
+  EXPECT_FALSE(NetworkJournal::open(path_)) << "others may write there";
+}
+
+}  // namespace
+}  // namespace hook

@@ -1,0 +1,162 @@
+# shellcheck shell=bash
+# A node with many rails, as a GPU server has them, the network of config.json for it, and the node's state, to be the same
+# before and after.
+
+# The netdevs of the switch end in this namespace: no case mistakes them for the node's.
+readonly switch_pod=switch
+
+# make_rails RAILS [NODES]: HCA rxe0, rxe1, ... on netdev v0, v1, ... in the guest's first namespace; the wire of rail R ends in
+# bridge bR of a switch, whose address is the rail's gateway 10.(100+R).0.1/16. With more than one node the numbers go on: the
+# second node's rail 0 has HCA rxeRAILS, on the same bridge. The netdevs have no address but a link-local one.
+make_rails() {
+  local rails=$1 nodes=${2:-1} rail number
+  ip netns add "$switch_pod"
+  ip -n "$switch_pod" link set lo up
+  # A gateway forwards, also between two hosts of its subnet.
+  in_pod "$switch_pod" sysctl -q -w net.ipv4.ip_forward=1
+  for ((rail = 0; rail < rails; rail++)); do
+    ip -n "$switch_pod" link add "b$rail" type bridge
+    ip -n "$switch_pod" addr add "$(gateway_of "$rail")/16" dev "b$rail"
+    ip -n "$switch_pod" link set "b$rail" up
+  done
+  for ((number = 0; number < rails * nodes; number++)); do
+    ip link add "v$number" type veth peer name "p$number" netns "$switch_pod"
+    ip -n "$switch_pod" link set "p$number" master "b$((number % rails))" up
+    ip link set "v$number" up
+    rdma link add "rxe$number" type rxe netdev "v$number"
+  done
+  for ((number = 0; number < rails * nodes; number++)); do
+    wait_until "rxe$number is ACTIVE" 60 port_is_active "rxe$number"
+  done
+}
+
+gateway_of() { echo "10.$((100 + $1)).0.1"; }
+
+# rails_network RAILS [NODES] [FILTER]: a network of config.json for them, changed by a filter of jq. Node N's rail R gives
+# addresses of 10.(100+R).(1+N).*, from 1 on.
+rails_network() {
+  jq --null-input --argjson rails "$1" --argjson nodes "${2:-1}" '{
+    mode: "shared", child: "macvlan",
+    addresses: [range($rails * $nodes) | (. % $rails) as $rail | (1 + (. - $rail) / $rails) as $third | {
+      rail: ., subnet: "10.\(100 + $rail).0.0/16", from: "10.\(100 + $rail).\($third).1", to: "10.\(100 + $rail).\($third).250",
+      gateway: "10.\(100 + $rail).0.1"}],
+    routing: {first_table: 100}, gateway_test: "fail", align_gids: true
+  }'" | ${3:-.}"
+}
+
+# network_config NAME NETWORK [FILTER]: the node's configuration with one pool of all HCAs and this network, changed by FILTER.
+# The rails are in the order of the HCAs' numbers.
+network_config() {
+  local hcas
+  hcas=$(printf '%s\n' /sys/class/infiniband/* | sed 's/.*\///' | sort -V | jq --raw-input . | jq --slurp .)
+  hook_config "$(jq --null-input --arg name "$1" --argjson network "$2" --argjson hcas "$hcas" '{
+    rails: $hcas,
+    pools: [{name: "rails", modes: ["shared", "exclusive", "shared-multi", "hca"], network: $name}],
+    networks: {($name): $network},
+    annotations_may_request: ["*"]
+  }'" | ${3:-.}")"
+}
+
+# hcas FIRST COUNT: rxeFIRST and so on, as a list of the annotation rdma-init.io/devices.
+hcas() {
+  local list=() number
+  for ((number = $1; number < $1 + $2; number++)); do list+=("rxe$number"); done
+  (IFS=, && echo "${list[*]}")
+}
+
+# ask DEVICES MODE [NETWORK]: what the containers of the next bundles ask of rdma-hook.
+ask() {
+  ANNOTATIONS=("rdma-init.io/devices=$1" "rdma-init.io/mode=$2" ${3:+"rdma-init.io/network=$3"})
+  through_hook
+}
+
+# end_pod POD...: and what the hook keeps of it. In a pod's namespace a grant ends with the pod.
+end_pod() {
+  local pod
+  for pod in "$@"; do ip netns delete "$pod"; done
+  "$hook" recover
+}
+
+# exports_of OUTPUT NAME: the value of a variable in what `env` printed.
+exports_of() { sed -n -e "s/^$2=//p" "$1"; }
+
+# IPv4 address of a netdev in a pod; nothing when it has none.
+address_of() { ip -n "$1" -json addr show dev "$2" | jq --raw-output '[.[].addr_info[]? | select(.family == "inet" and .scope == "global").local][0] // empty'; }
+
+# The netdevs of a pod but lo and the management one, in their order.
+rail_netdevs_of() { ip -n "$1" -json link show | jq --raw-output '.[].ifname | select(. != "lo" and . != "eth0")' | sort -V; }
+
+# assert_policy_routing POD NETDEV TABLE GATEWAY: what leaves by the netdev's address goes by its own table.
+assert_policy_routing() {
+  local address
+  address=$(address_of "$1" "$2")
+  assert_equal "rule of $2 in $1" "$3" "$(ip -n "$1" -json rule show | jq --raw-output --arg address "$address" '[.[] | select(.src == $address).table] | join(" ")')"
+  assert_equal "default route of table $3 in $1" "$4 $2" \
+    "$(ip -n "$1" -json route show table "$3" | jq --raw-output '[.[] | select(.dst == "default") | "\(.gateway) \(.dev)"] | join(" ")')"
+}
+
+# gid_indices POD FIRST_HCA COUNT: for each rail of a pod the index that its address has, in one line.
+gid_indices() {
+  local number indices=()
+  for ((number = 0; number < $3; number++)); do
+    indices+=("$(gid_index_of "rxe$(($2 + number))" "$(address_of "$1" "net$((number + 1))")")")
+  done
+  echo "${indices[*]}"
+}
+# How many different words a line has.
+different() { tr ' ' '\n' | sort -u | grep -c .; }
+
+# node_state: what must be as it was once all containers are gone. Numbers that the kernel counts up are left out.
+node_state() {
+  local tidy='walk(if type == "object" then with_entries(select(.key | test("^(ifindex|link_index|netdev_index|stats.*|.*timer|parentdev)$") | not)) else . end)'
+  echo "links" && ip -json -details link show | jq --compact-output --sort-keys "sort_by(.ifname)[] | $tidy"
+  echo "addresses" && ip -json addr show | jq --compact-output --sort-keys "sort_by(.ifname)[] | {ifname, addr_info: ((.addr_info // []) | sort_by(.local))} | $tidy"
+  echo "routes" && { ip -json -4 route show table all && ip -json -6 route show table all; } | jq --compact-output --sort-keys "sort_by(tostring)[] | $tidy"
+  echo "rules" && ip -json rule show | jq --compact-output --sort-keys '.[]'
+  echo "rdma links" && rdma --json link show | jq --compact-output --sort-keys "sort_by(.ifname)[] | $tidy"
+  echo "GIDs" && grep -rv '^0000:0000:0000:0000:0000:0000:0000:0000$' /sys/class/infiniband/*/ports/1/gids | sort -V
+  echo "namespaces" && ip -json netns list | jq --raw-output '.[]?.name' | sort
+  echo "mounts of rdma-hook" && awk '/rdma-hook/ { print $5 }' /proc/self/mountinfo
+  echo "ledger" && { find "$ledger" -type f ! -name lock ! -name metrics 2> /dev/null | sort; }
+}
+
+# assert_node_as_before FILE: FILE has the node_state of then. Namespaces end in the background, so this waits a while.
+assert_node_as_before() {
+  local end=$((SECONDS + 90))
+  until node_state > "$1.now" && cmp --quiet "$1" "$1.now"; do
+    if [ "$SECONDS" -ge "$end" ]; then
+      diff --unified=0 "$1" "$1.now" || true
+      fail "the node is not as it was: the lines above differ (- before, + now)"
+    fi
+    sleep 1
+  done
+  echo "ok: the node is as it was: $(wc -l < "$1") lines of links, addresses, routes, rules, RDMA links, GIDs and ledger"
+}
+
+# The NICs of a machine with `# nics: igb`: netdevs of the physical functions, in PCI order. Their driver is loaded here.
+load_nics() {
+  modprobe -a igb igbvf
+  local function
+  nics=()
+  for function in /sys/bus/pci/drivers/igb/0000:*; do
+    nics+=("$(basename "$function"/net/*)")
+    ip link set "${nics[-1]}" up
+  done
+  [ "${#nics[@]}" = 2 ] || fail "expected two NICs, found: ${nics[*]}"
+}
+
+# make_vfs PF COUNT: virtual functions; vf_netdev PF NUMBER is the netdev of one.
+make_vfs() {
+  echo "$2" > "/sys/class/net/$1/device/sriov_numvfs"
+  wait_until "$1 has $2 VFs" 60 has_vf_netdevs "$1" "$2"
+}
+has_vf_netdevs() {
+  local number
+  for ((number = 0; number < $2; number++)); do
+    [ -n "$(vf_netdev "$1" "$number")" ] || return 1
+  done
+}
+vf_netdev() { ls "/sys/class/net/$1/device/virtfn$2/net" 2> /dev/null; }
+
+# vf_setting PF NUMBER KEY: as the physical function tells it.
+vf_setting() { ip -json -details link show "$1" | jq --raw-output --argjson number "$2" --arg key "$3" '.[0].vfinfo_list[] | select(.vf == $number) | .[$key] | tostring'; }
