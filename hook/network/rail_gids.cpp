@@ -121,9 +121,20 @@ SettledGids await_gids(LiveRails& live, const std::vector<GidRail>& rails, std::
   return settled;
 }
 
-bool agree(const std::map<std::string, unsigned>& indices) {
-  return std::all_of(indices.begin(), indices.end(),
-                     [&](const auto& entry) { return entry.second == indices.begin()->second; });
+// Of several children of one HCA the first counts: NCCL uses one GID of a port, and so many of them cannot be at one
+// index.
+std::vector<GidRail> first_of_each_hca(const std::vector<GidRail>& rails) {
+  std::vector<GidRail> first;
+  for (const GidRail& rail : rails) {
+    const auto same = [&](const GidRail& other) { return other.hca == rail.hca; };
+    if (std::none_of(first.begin(), first.end(), same)) first.push_back(rail);
+  }
+  return first;
+}
+
+bool agree(const std::vector<GidRail>& rails, const std::map<std::string, unsigned>& indices) {
+  const auto index = [&](const GidRail& rail) { return indices.at(rail.placed.record->rail.name); };
+  return std::all_of(rails.begin(), rails.end(), [&](const GidRail& rail) { return index(rail) == index(rails[0]); });
 }
 
 std::string indices_text(const std::map<std::string, unsigned>& indices) {
@@ -167,8 +178,10 @@ Result<SettledGids> settle_rail_gids(const Ledger& ledger, NetworkNamespace& ins
   const bool complete = settled.indices.size() == rails.size();
   const bool wanted =
       std::all_of(rails.begin(), rails.end(), [](const GidRail& rail) { return rail.placed.network->align_gids; });
-  if (options.align && wanted && complete && !agree(settled.indices)) {
-    TRY_VOID(align(ledger, live, rails, settled));
+  const std::vector<GidRail> first = first_of_each_hca(rails);
+  if (options.align && wanted && complete && !agree(first, settled.indices)) {
+    LiveRails firsts(inside, first, sysfs.get());
+    TRY_VOID(align(ledger, firsts, first, settled));
   }
   return settled;
 }

@@ -47,10 +47,8 @@ class Round:
 
     def in_namespace(self, function):
         namespace = Namespace("bench")
-        try:
-            function(namespace)
-        finally:
-            namespace.end()
+        function(namespace)
+        namespace.end()  # after a failure, all namespaces end with this process
 
     # --- one of each kind
 
@@ -156,13 +154,11 @@ def show_under(scene, command, counts):
     scene.under = [shutil.which(command[0]) or command[0], *command[1:]]
     for count in counts:
         namespace = Namespace("bench")
-        try:
-            bundle = scene.bundle(count, None)
-            container, _, log = scene.create(bundle, namespace.path, scene.with_network)
-            print(f"createRuntime, {count} rails:", log, "poststop:", scene.poststop(bundle)[1], sep="\n")
-            container.end()
-        finally:
-            namespace.end()
+        bundle = scene.bundle(count, None)
+        container, _, log = scene.create(bundle, namespace.path, scene.with_network)
+        print(f"createRuntime, {count} rails:", log, "poststop:", scene.poststop(bundle)[1], sep="\n")
+        container.end()
+        namespace.end()
 
 
 def requirement():

@@ -38,9 +38,8 @@ const std::string kToken = "00112233445566778899aabbccddeeff";
 class NotedEffects : public hook::GrantEffects {
  public:
   fabric::Result<void> keep_only(const std::string& key, const std::vector<PlannedHca>& held) const override {
-    std::vector<std::string> names;
-    for (const PlannedHca& hca : held)
-      names.push_back(hca.name);
+    Strings names(held.size());
+    std::transform(held.begin(), held.end(), names.begin(), [](const PlannedHca& hca) { return hca.name; });
     std::sort(names.begin(), names.end());
     std::string call = key + ":";
     for (const std::string& name : names)

@@ -115,7 +115,7 @@ TEST(NetworkRecord, SaysWhatRecordsAreForPeople) {
 void list_members(const Json& json, const std::string& path, std::vector<std::string>& members) {
   if (!json.is_structured()) return;
   for (const auto& [name, value] : json.items()) {
-    const std::string inner = path + "/" + name;
+    const std::string inner = fmt::format("{}/{}", path, name);
     if (json.is_object()) members.push_back(inner);
     list_members(value, inner, members);
   }
@@ -254,7 +254,7 @@ TEST_F(NetworkJournalTest, RefusesWhatIsTooLarge) {
   NetworkRecord record = full();
   ASSERT_TRUE(journal_.write(record));
   const auto before = record;
-  record.rails[0].host.records.assign(8000, address_record(3, address("10.1.7.2"), 24));
+  record.rails[0].host.records.assign(20000, address_record(3, address("10.1.7.2"), 24));
   const auto written = journal_.write(record);
   ASSERT_FALSE(written);
   EXPECT_NE(written.error().message.find("eth7"), std::string::npos) << written.error().message;

@@ -13,7 +13,6 @@
 namespace hook {
 namespace {
 
-using fabric::netlink::Attributes;
 using fabric::netlink::Message;
 using test_support::address;
 using Strings = std::vector<std::string>;
