@@ -96,6 +96,7 @@ Result<void> Giver::add_rails(const Plan& plan) {
     record.host =
         TRY(describe_host(node_, rails[i], find_hca(input_->inventory, rails[i].hca), input_->sys, report_.warnings));
     record.rail = std::move(rails[i]);
+    if (const Network* network_options = network_of(record)) record.rule_priority = network_options->rule_priority;
     record_.rails.push_back(std::move(record));
   }
   return {};
@@ -138,8 +139,8 @@ Result<void> Giver::place() {
 
 Result<void> Giver::configure() {
   for (const PlacedRail& rail : placed_) {
-    const unsigned priority = rail.network ? rail.network->rule_priority : Network().rule_priority;
-    configs_.push_back(configure_rail(rail.record->rail, rail.ifindex, priority, rail.record->host.records));
+    configs_.push_back(
+        configure_rail(rail.record->rail, rail.ifindex, rail.record->rule_priority, rail.record->host.records));
     TRY_VOID(add_records(inside_.route, configs_.back().addresses));
     TRY_VOID(add_records(inside_.route, configs_.back().routes));
   }

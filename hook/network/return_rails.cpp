@@ -1,6 +1,7 @@
 #include "hook/network/return_rails.hpp"
 
 #include <fcntl.h>
+#include <linux/rtnetlink.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "hook/network/rail/rail_config.hpp"
 #include "hook/network/rail_addresses.hpp"
 #include "hook/network/rail_links.hpp"
 
@@ -46,13 +48,25 @@ Result<void> remove_children(NetworkNamespace* inside, const NetworkRecord& reco
   return delete_link_group(inside->route, record.group);
 }
 
+// Rules name addresses, not netdevs: they do not go when a netdev goes.
+Result<void> remove_rules(NetworkNamespace* inside, const std::vector<RailRecord>& leaving) {
+  if (!inside) return {};
+  for (const RailRecord& rail : leaving) {
+    auto records = configure_rail(rail.rail, rail.host.ifindex, rail.rule_priority, rail.host.records).routes;
+    std::erase_if(records, [](const NetRecord& record) { return record.type != RTM_NEWRULE; });
+    TRY_VOID(remove_records(inside->route, records));
+  }
+  return {};
+}
+
 // Returns with the rails that could not be put right.
 Result<void> put_back(const NetworkRecord& record, std::vector<RailRecord>& leaving,
                       std::vector<std::string>& warnings) {
   auto node = TRY(open_node_sockets());
   auto inside = reopen(record.netns);
   NetworkNamespace* const place = inside ? &*inside : nullptr;
-  Result<void> first = remove_children(place, record, leaving);
+  Result<void> first = remove_rules(place, leaving);
+  note(first, remove_children(place, record, leaving));
   for (auto rail = leaving.rbegin(); rail != leaving.rend(); ++rail)
     note(first, put_back_rail(node, place, *rail, kComebackMs, warnings));
   return first;

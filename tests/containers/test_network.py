@@ -129,6 +129,12 @@ class Rails(harness.Case):
         ip("netns", "del", pod)
         self.pods.remove(pod)
 
+    def assert_pod_as_before(self, pod):
+        self.assertEqual([link["ifname"] for link in ip_json("link", pod=pod)], ["lo"])
+        self.assertEqual([rule["priority"] for rule in ip_json("rule", pod=pod)], [0, 32766, 32767])
+        self.assertEqual(self.record(), [])
+        self.assert_ledger_empty()
+
     # --- children
 
     def test_children_with_addresses_tables_and_rules(self):
@@ -212,6 +218,15 @@ class Rails(harness.Case):
         self.runtime.delete_all()
         self.assert_as_before()
 
+    def test_children_of_a_start_that_fails(self):
+        """Their rules name addresses and would outlive them."""
+        self.use(gateway_test="fail", test_retries=1, test_interval_ms=20)
+        ip("addr", "del", "10.3.0.1/16", "dev", "wire3", pod="wire")
+        pod = self.pod()
+        self.assertNotEqual(self.runtime.create(self.bundle(pod=pod)).returncode, 0)
+        self.assert_pod_as_before(pod)
+        self.assert_as_before()
+
     # --- the node's own netdevs
 
     def test_exclusive_netdev_carries_its_configuration(self):
@@ -237,9 +252,7 @@ class Rails(harness.Case):
         if self.runtime_name == "runc":
             self.assertIn("gateway 10.2.0.1 of rail 2", done.stderr)
         self.assert_state(before)
-        self.assertEqual([link["ifname"] for link in ip_json("link", pod=pod)], ["lo"])
-        self.assertEqual(self.record(), [])
-        self.assert_ledger_empty()
+        self.assert_pod_as_before(pod)
 
     def test_the_netdev_of_the_default_route_stays(self):
         self.use("exclusive")
@@ -295,9 +308,7 @@ class Rails(harness.Case):
                 pod = self.pod()
             self.recover()
             self.assert_state(before, f"attempt {attempt}")
-            self.assertEqual([link["ifname"] for link in ip_json("link", pod=pod)], ["lo"], f"attempt {attempt}")
-            self.assertEqual(self.record(), [])
-            self.assert_ledger_empty()
+            self.assert_pod_as_before(pod)
 
 
 class RailsByCrun(Rails):

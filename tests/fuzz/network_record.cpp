@@ -23,7 +23,6 @@ constexpr std::size_t kLongestPayload = 32 << 10;
 
 void check_message(const NetRecord& record) {
   fuzz::require_one_line(to_string(record), "a message's text");
-  require(to_string(record) != "?", "a well-formed message has a text");
   require(hook::record_from_hex(record.type, to_hex(record)) == record, "hex reads back");
   require(!address_of(record) || record.type == RTM_NEWADDR, "addresses are those of address messages");
   NetRecord other = hook::for_netdev(record, 77, "net1");

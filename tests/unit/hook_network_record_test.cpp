@@ -68,6 +68,7 @@ RailRecord full_rail() {
                  .pf = "eth0",
                  .vf = 5,
                  .vf_attributes = all_attributes()};
+  record.rule_priority = 31999;
   record.lease = IpamLease{"/opt/cni/bin/host-local", "storage", R"({"type":"host-local","x":[1,{"y":null}]})", "net8"};
   record.gid_index = 3;
   return record;

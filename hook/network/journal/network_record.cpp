@@ -96,6 +96,7 @@ Result<RailRecord> parse_rail_record(const Json& entry) {
   record.rail = TRY(parse_rail(*rail));
   record.network = TRY(text_at(entry, "network"));
   record.host = TRY(parse_host(*host));
+  record.rule_priority = static_cast<unsigned>(TRY(number_at(entry, "rule_priority", UINT32_MAX)));
   TRY_VOID(optional_number(entry, "gid_index", record.gid_index));
   if (const Json* lease = member(entry, "lease")) {
     record.lease = IpamLease{.plugin = TRY(text_at(*lease, "plugin")),
@@ -108,6 +109,7 @@ Result<RailRecord> parse_rail_record(const Json& entry) {
 
 Json rail_record_json(const RailRecord& record) {
   Json entry{{"rail", rail_json(record.rail)}, {"network", record.network}, {"host", host_json(record.host)}};
+  entry["rule_priority"] = record.rule_priority;
   put_optional(entry, "gid_index", record.gid_index);
   if (record.lease) {
     entry["lease"] = Json{{"plugin", record.lease->plugin},

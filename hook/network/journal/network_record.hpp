@@ -52,6 +52,7 @@ struct RailRecord {
   std::string network;
   HostNetdev host;
   std::optional<IpamLease> lease;
+  unsigned rule_priority = 0;         // of the rules of its own table
   std::optional<unsigned> gid_index;  // once it is known
   friend bool operator==(const RailRecord&, const RailRecord&) = default;
 };
