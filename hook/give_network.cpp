@@ -34,6 +34,7 @@ Result<void> give_network(const Container& container, const LiveContainer& live,
     return fabric::sys_error(errno, "cannot open the container's network namespace `{}`", path);
   }
   const std::string user = container_owner(live.state.id, live.state.bundle).key;
+  const bool first = TRY(is_first(ledger, owner, user));
   RailsInput input{.plan = plan,
                    .config = container.admin,
                    .inventory = inventory,
@@ -44,15 +45,14 @@ Result<void> give_network(const Container& container, const LiveContainer& live,
                    .netns = {status.st_dev, status.st_ino, path},
                    .netns_fd = std::move(fd),
                    .ipam = call.ipam,
-                   .before_first_start = TRY(is_first(ledger, owner, user)),
+                   .before_first_start = first,
                    .hurried = false};
   const auto report = TRY(give_rails(std::move(input), call.timing));
   call.log.warnings(report.warnings);
   for (const std::string& rail : report.given)
     call.log.info("rail " + rail);
   if (!report.alignment.empty()) call.log.info(report.alignment);
-  for (const NewNode& node : report.nodes)
-    renumber(inventory, node, plan);
+  renumber(inventory, report.nodes, plan);
   return {};
 }
 

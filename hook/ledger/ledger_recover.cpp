@@ -40,15 +40,18 @@ Result<void> repair_all(const LedgerFiles& files, const std::vector<std::string>
   return first ? Result<void>(*first) : Result<void>();
 }
 
+// One whose netdev has not come back yet is no reason to leave the others.
 Result<void> recover_grants(const LedgerFiles& files, std::vector<std::string>& returned) {
+  std::optional<Error> first;
   for (const std::string& name : TRY(list_names(files.grants))) {
     if (!name.ends_with(".json") || !is_file_name(name, kLongestKey + 5)) continue;
     const std::string key = name.substr(0, name.size() - 5);
     if (!is_file_name(key, kLongestKey)) continue;
     const KeyLock lock = TRY(KeyLock::take(files, {key}));
-    TRY_VOID(refresh(files, key, &returned));
+    const auto refreshed = refresh(files, key, &returned);
+    if (!refreshed && !first) first = refreshed.error();
   }
-  return {};
+  return first ? Result<void>(*first) : Result<void>();
 }
 
 Result<void> recover_index(const LedgerFiles& files, std::vector<std::string>& returned) {
@@ -106,10 +109,11 @@ Result<Recovered> Ledger::recover() const {
   Recovered recovered;
   const auto names = TRY(list_names(files_->pending));
   const auto repaired = repair_all(*files_, names, kKeyLockTimeoutMs, recovered.returned);
-  TRY_VOID(recover_grants(*files_, recovered.returned));
+  const auto grants = recover_grants(*files_, recovered.returned);
   TRY_VOID(recover_index(*files_, recovered.returned));
   TRY_VOID(recover_views(*files_));
   TRY_VOID(repaired);
+  TRY_VOID(grants);
   return recovered;
 }
 

@@ -103,7 +103,8 @@ Result<std::vector<std::string>> NodeRails::recover(const Ledger& ledger) const 
   const auto journal = TRY(NetworkJournal::open(directory_));
   for (const std::string& key : TRY(journal.keys())) {
     if (TRY(ledger.find(key))) continue;
-    TRY_VOID(keep_only(key, {}));
+    const auto kept = keep_only(key, {});
+    if (!kept) warnings_.push_back(kept.error().message);  // the others all the same
     if (!NetworkJournal::has(directory_, key)) recovered.push_back(key);
   }
   return recovered;

@@ -1,30 +1,56 @@
 #include "hook/plan/renumber.hpp"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "fabric/text.hpp"
 
 namespace hook {
+namespace {
 
-void renumber(const fabric::Inventory& inventory, const NewNode& node, Plan& plan) {
-  const auto hca = std::find_if(inventory.hcas.begin(), inventory.hcas.end(),
-                                [&](const fabric::Hca& other) { return other.name == node.hca; });
-  const auto numbers = fabric::split(node.dev, ':');
-  if (hca == inventory.hcas.end() || !hca->uverbs || numbers.size() != 2) return;
-  const std::string old_name = fmt::format("uverbs{}", *hca->uverbs);
-  const std::string new_name = fmt::format("uverbs{}", node.uverbs);
+struct Renumbered {
+  std::string name;  // "uverbs3"
+  std::uint32_t major = 0;
+  std::uint32_t minor = 0;
+};
+
+// What became of "uverbsN", by its old name.
+std::map<std::string, Renumbered> new_names(const fabric::Inventory& inventory, const std::vector<NewNode>& nodes) {
+  std::map<std::string, Renumbered> names;
+  for (const NewNode& node : nodes) {
+    const auto hca = std::find_if(inventory.hcas.begin(), inventory.hcas.end(),
+                                  [&](const fabric::Hca& other) { return other.name == node.hca; });
+    const auto numbers = fabric::split(node.dev, ':');
+    if (hca == inventory.hcas.end() || !hca->uverbs || numbers.size() != 2) continue;
+    const auto major = fabric::parse_number<std::uint32_t>(numbers[0]);
+    const auto minor = fabric::parse_number<std::uint32_t>(numbers[1]);
+    if (!major || !minor) continue;
+    names[fmt::format("uverbs{}", *hca->uverbs)] = {fmt::format("uverbs{}", node.uverbs), *major, *minor};
+  }
+  return names;
+}
+
+}  // namespace
+
+void renumber(const fabric::Inventory& inventory, const std::vector<NewNode>& nodes, Plan& plan) {
+  constexpr std::string_view kDirectory = "/dev/infiniband/";
+  const auto names = new_names(inventory, nodes);
   for (PlannedNode& planned : plan.nodes) {
-    if (planned.path != "/dev/infiniband/" + old_name) continue;
-    planned.path = "/dev/infiniband/" + new_name;
-    planned.major = fabric::parse_number<std::uint32_t>(numbers[0]);
-    planned.minor = fabric::parse_number<std::uint32_t>(numbers[1]);
+    if (!planned.path.starts_with(kDirectory)) continue;
+    const auto found = names.find(planned.path.substr(kDirectory.size()));
+    if (found == names.end()) continue;
+    planned.path = std::string(kDirectory) + found->second.name;
+    planned.major = found->second.major;
+    planned.minor = found->second.minor;
   }
   for (ViewEntry& entry : plan.view) {
-    if (entry.directory != "infiniband_verbs" || entry.name != old_name) continue;
-    entry.name = new_name;
-    if (entry.target.ends_with("/" + old_name)) {
-      entry.target.replace(entry.target.size() - old_name.size(), old_name.size(), new_name);
+    const auto found = entry.directory == "infiniband_verbs" ? names.find(entry.name) : names.end();
+    if (found == names.end()) continue;
+    if (entry.target.ends_with("/" + entry.name)) {
+      entry.target.replace(entry.target.size() - entry.name.size(), entry.name.size(), found->second.name);
     }
+    entry.name = found->second.name;
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "fabric/inventory.hpp"
 #include "hook/plan/plan.hpp"
@@ -14,7 +15,8 @@ struct NewNode {
   std::string dev;      // "MAJ:MIN"
 };
 
-// The plan's node and its entry in the sysfs view follow. inventory: what the plan was made from.
-void renumber(const fabric::Inventory& inventory, const NewNode& node, Plan& plan);
+// The plan's nodes and their entries in the sysfs view follow; all at once, because devices may have swapped numbers.
+// inventory: what the plan was made from.
+void renumber(const fabric::Inventory& inventory, const std::vector<NewNode>& nodes, Plan& plan);
 
 }  // namespace hook

@@ -43,7 +43,7 @@ Plan plan() {
 
 TEST(Renumber, TheNodeAndItsViewFollow) {
   Plan changed = plan();
-  renumber(inventory(), {"mlx5_1", 7, "231:199"}, changed);
+  renumber(inventory(), {{"mlx5_1", 7, "231:199"}}, changed);
   Plan expected = plan();
   expected.nodes[0] = node("/dev/infiniband/uverbs7", 199);
   expected.view[1] = entry("infiniband_verbs", "uverbs7", "../../devices/uverbs1/infiniband_verbs/uverbs7");
@@ -54,17 +54,26 @@ TEST(Renumber, TheNodeAndItsViewFollow) {
 TEST(Renumber, OtherNumbersOfTheSameName) {
   Plan changed = plan();
   // The dynamic numbers of uverbs32 and up.
-  renumber(inventory(), {"rxe0", 32, "510:0"}, changed);
+  renumber(inventory(), {{"rxe0", 32, "510:0"}}, changed);
   EXPECT_EQ(changed.nodes[0], plan().nodes[0]) << "uverbs1 is another one";
   EXPECT_EQ(changed.nodes[1].path, "/dev/infiniband/uverbs32");
   EXPECT_EQ(changed.nodes[1].major, 510U);
   EXPECT_EQ(changed.nodes[1].minor, 0U);
   // The same number with another device number.
   changed = plan();
-  renumber(inventory(), {"mlx5_1", 1, "509:3"}, changed);
+  renumber(inventory(), {{"mlx5_1", 1, "509:3"}}, changed);
   EXPECT_EQ(changed.nodes[0].path, "/dev/infiniband/uverbs1");
   EXPECT_EQ(changed.nodes[0].major, 509U);
   EXPECT_EQ(changed.view, plan().view);
+}
+
+TEST(Renumber, DevicesThatSwappedTheirNumbers) {
+  Plan changed = plan();
+  renumber(inventory(), {{"mlx5_1", 10, "231:202"}, {"rxe0", 1, "231:193"}}, changed);
+  EXPECT_EQ(changed.nodes[0], node("/dev/infiniband/uverbs10", 202));
+  EXPECT_EQ(changed.nodes[1], node("/dev/infiniband/uverbs1", 193));
+  EXPECT_EQ(changed.view[1].name, "uverbs10");
+  EXPECT_EQ(changed.view[2].name, "uverbs1");
 }
 
 TEST(Renumber, WhatIsNotThereChangesNothing) {
@@ -77,7 +86,7 @@ TEST(Renumber, WhatIsNotThereChangesNothing) {
                                                         {without_node, {"mlx5_1", 7, "231:199"}}};
   for (const auto& [from, node] : rows) {
     Plan changed = plan();
-    renumber(from, node, changed);
+    renumber(from, {node}, changed);
     EXPECT_EQ(changed.nodes, plan().nodes) << node.hca << " " << node.dev;
     EXPECT_EQ(changed.view, plan().view) << node.hca << " " << node.dev;
   }

@@ -88,6 +88,16 @@ Result<HostNetdev> parse_host(const Json& entry) {
   return host;
 }
 
+// Member by member: what a TRY() inside of the braces leaves half-made is never destroyed.
+Result<IpamLease> parse_lease(const Json& entry) {
+  IpamLease lease;
+  lease.plugin = TRY(text_at(entry, "plugin"));
+  lease.network = TRY(text_at(entry, "network"));
+  lease.ipam = TRY(text_at(entry, "ipam"));
+  lease.ifname = TRY(text_at(entry, "ifname"));
+  return lease;
+}
+
 Result<RailRecord> parse_rail_record(const Json& entry) {
   RailRecord record;
   const Json* rail = member(entry, "rail");
@@ -98,12 +108,7 @@ Result<RailRecord> parse_rail_record(const Json& entry) {
   record.host = TRY(parse_host(*host));
   record.rule_priority = static_cast<unsigned>(TRY(number_at(entry, "rule_priority", UINT32_MAX)));
   TRY_VOID(optional_number(entry, "gid_index", record.gid_index));
-  if (const Json* lease = member(entry, "lease")) {
-    record.lease = IpamLease{.plugin = TRY(text_at(*lease, "plugin")),
-                             .network = TRY(text_at(*lease, "network")),
-                             .ipam = TRY(text_at(*lease, "ipam")),
-                             .ifname = TRY(text_at(*lease, "ifname"))};
-  }
+  if (const Json* lease = member(entry, "lease")) record.lease = TRY(parse_lease(*lease));
   return record;
 }
 
