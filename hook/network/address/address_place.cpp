@@ -22,12 +22,12 @@ using fabric::sys_error;
 constexpr int kLockTimeoutMs = 10000;
 constexpr long kLockPause = 200'000;  // ns: the lock is held for microseconds
 
-std::string to_text(const AddressClaim& claim) {
+std::string to_text(const PoolClaim& claim) {
   return fmt::format("{}@{}@{}", claim.key, claim.rail, claim.nth);
 }
 
 // A link that somebody else made keeps its address under a name that is nobody's key: better than given twice.
-AddressClaim parse_claim(std::string_view text) {
+PoolClaim parse_claim(std::string_view text) {
   const auto parts = fabric::split(text, '@');
   if (parts.size() == 3) {
     const auto rail = fabric::parse_number<unsigned>(parts[1]);
@@ -72,13 +72,13 @@ std::string last_name(const AddressRange& range) {
 
 }  // namespace
 
-Result<AddressClaims> read_claims(const LedgerDirectory& place) {
-  AddressClaims claims;
+Result<PoolClaims> read_claims(const LedgerDirectory& place) {
+  PoolClaims claims;
   for (const std::string& name : TRY(list_names(place))) {
     const auto address = fabric::parse_address(name);
     if (!address) continue;
     const auto text = read_link(place, name);
-    claims[*address] = text ? parse_claim(*text) : AddressClaim{};
+    claims[*address] = text ? parse_claim(*text) : PoolClaim{};
   }
   return claims;
 }
@@ -102,7 +102,7 @@ std::pair<Address, Address> ends_of(const AddressRange& range) {
   return {first, last};
 }
 
-AddressPlace::AddressPlace(LedgerDirectory directory, AddressClaims claims)
+AddressPlace::AddressPlace(LedgerDirectory directory, PoolClaims claims)
     : directory_(std::move(directory)), claims_(std::move(claims)) {}
 
 Result<AddressPlace> AddressPlace::open(LedgerDirectory directory) {
@@ -111,7 +111,7 @@ Result<AddressPlace> AddressPlace::open(LedgerDirectory directory) {
   return AddressPlace(std::move(directory), std::move(claims));
 }
 
-Result<Address> AddressPlace::take(const AddressRange& range, const std::set<Address>& never, const AddressClaim& claim,
+Result<Address> AddressPlace::take(const AddressRange& range, const std::set<Address>& never, const PoolClaim& claim,
                                    const std::set<Address>& given) {
   for (const auto& [address, holder] : claims_) {
     if (holder == claim && contains(range, address) && !given.contains(address)) return address;

@@ -16,15 +16,15 @@
 
 namespace hook {
 
-struct AddressClaim {
+struct PoolClaim {
   std::string key;
   unsigned rail = 0;
   unsigned nth = 0;
-  friend bool operator==(const AddressClaim&, const AddressClaim&) = default;
+  friend bool operator==(const PoolClaim&, const PoolClaim&) = default;
 };
-using AddressClaims = std::map<fabric::Address, AddressClaim>;
+using PoolClaims = std::map<fabric::Address, PoolClaim>;
 
-fabric::Result<AddressClaims> read_claims(const LedgerDirectory& place);
+fabric::Result<PoolClaims> read_claims(const LedgerDirectory& place);
 
 // "10.1.0.1-10.1.0.9".
 std::string to_string(const AddressRange& range);
@@ -41,20 +41,20 @@ class AddressPlace {
   // What the claim holds of this range already and is not in `given`, else the next free one that is not in `never`.
   // Errors: all are in use (EADDRNOTAVAIL), with their number and the remedy.
   fabric::Result<fabric::Address> take(const AddressRange& range, const std::set<fabric::Address>& never,
-                                       const AddressClaim& claim, const std::set<fabric::Address>& given);
+                                       const PoolClaim& claim, const std::set<fabric::Address>& given);
   // What take() added goes.
   void undo();
   // Everything of this key goes.
   fabric::Result<void> remove(std::string_view key);
 
  private:
-  AddressPlace(LedgerDirectory directory, AddressClaims claims);
+  AddressPlace(LedgerDirectory directory, PoolClaims claims);
   std::optional<fabric::Address> find_free(const AddressRange& range, const std::set<fabric::Address>& never) const;
   fabric::Error used_up(const AddressRange& range, unsigned rail) const;
   void note_last(const AddressRange& range, const std::string& address) const;
 
   LedgerDirectory directory_;
-  AddressClaims claims_;
+  PoolClaims claims_;
   std::vector<std::string> added_;
 };
 

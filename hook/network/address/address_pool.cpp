@@ -181,7 +181,7 @@ Result<std::map<std::string, std::string>> AddressPool::list() const {
     const std::vector<std::string> places = TRY(list_names(network));
     for (const std::string& place : places) {
       const auto directory = TRY(open_place(network, place, false));
-      const AddressClaims claims = TRY(read_claims(directory));
+      const PoolClaims claims = TRY(read_claims(directory));
       for (const auto& [address, claim] : claims)
         holders[fmt::format("{}/{}/{}", name, place, fabric::to_string(address))] = claim.key;
     }

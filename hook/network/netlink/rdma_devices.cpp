@@ -83,7 +83,7 @@ Error explain_rdma_move(Error refusal, std::optional<bool> shared_mode) {
         refusal.hint = fmt::format("set `options ib_core netns_mode=0` in /etc/modprobe.d and reboot, or: {}", kReload);
       } else {
         refusal.message += "; its driver cannot take it away from its users, as that of a software device (rxe, siw)";
-        refusal.hint = "make a software device anew inside (`rdma link add`); hardware needs a newer driver";
+        refusal.hint = "a newer kernel or driver may; or share the RDMA subsystem: `rdma system set netns shared`";
       }
       break;
     case EBUSY:
