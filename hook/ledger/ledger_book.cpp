@@ -32,6 +32,18 @@ Result<unsigned> others_units(const LedgerFiles& files, const LedgerDirectory& d
                       [&](const IndexEntry& entry) { return check_entry(files, hca, entry, nullptr); });
 }
 
+// Others' share of one HCA.
+Result<Holding> others_holding(const LedgerFiles& files, const std::string& hca, const std::string& key,
+                               unsigned limit) {
+  const auto directory = TRY(files.open_hca(hca, false));
+  Holding holding;
+  if (const auto other = TRY(others_exclusive(files, directory, hca, key))) {
+    holding.exclusive_holder = other->owner.label;
+  }
+  if (limit > 0) holding.others = TRY(others_units(files, directory, hca, key, limit));
+  return holding;
+}
+
 // Users of a pod whose container is gone without having left. The view of the one that joins now is made anew.
 Result<void> drop_dead_users(const LedgerFiles& files, StoredGrant& grant, const std::string& joining) {
   const auto dead = [](const StoredUser& user) { return !is_user_alive(user); };
@@ -78,17 +90,14 @@ Result<Holdings> LockedHcas::holdings(const Owner& asking, const std::map<std::s
   }
   Holdings holdings;
   for (const Locked& hca : hcas_) {
-    const auto directory = TRY(files_->open_hca(hca.name, false));
-    Holding holding;
+    const auto limit = limits.find(hca.name);
+    auto others = others_holding(*files_, hca.name, asking.key, limit == limits.end() ? 0 : limit->second);
+    // A dead grant that cannot be returned, as its netdev is still away, keeps its own HCA from others and no more.
+    Holding holding = others ? std::move(others).value() : Holding{};
+    if (!others) holding.exclusive_holder = "a grant that cannot be returned: " + others.error().message;
     if (const PlannedHca* held = find_hca(own, hca.name)) {
       holding.own = true;
       holding.own_units = held->units;
-    }
-    if (const auto other = TRY(others_exclusive(*files_, directory, hca.name, asking.key))) {
-      holding.exclusive_holder = other->owner.label;
-    }
-    if (const auto limit = limits.find(hca.name); limit != limits.end() && limit->second > 0) {
-      holding.others = TRY(others_units(*files_, directory, hca.name, asking.key, limit->second));
     }
     holdings.emplace(hca.name, std::move(holding));
   }

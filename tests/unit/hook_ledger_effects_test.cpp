@@ -218,6 +218,18 @@ TEST_F(LedgerEffects, WhatVanishedIsHeldToo) {
   EXPECT_EQ(ledger_problems(path_), "");
 }
 
+// A request that names none of them can be met from the rest.
+TEST_F(LedgerEffects, WhatCannotBeReturnedIsNotOffered) {
+  ASSERT_EQ(give(web_, {kAlone}, {web_.key, "web", dead_process()}), "");
+  effects_->fails = true;
+  const auto locked = ledger_.lock({kAlone.name, kOther.name});
+  ASSERT_TRUE(locked);
+  const auto holdings = locked->holdings(db_, {});
+  ASSERT_TRUE(holdings) << holdings.error().message;
+  EXPECT_EQ(holdings->at(kAlone.name).exclusive_holder, std::string("a grant that cannot be returned: ") + kFailure);
+  EXPECT_FALSE(holdings->at(kOther.name).exclusive_holder);
+}
+
 TEST_F(LedgerEffects, StepsOfTheDeadAreHeldAndRepairedLater) {
   ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
   book_and_die(pod_, {kOther}, {"c-2", "c-2", std::nullopt});

@@ -121,6 +121,12 @@ TEST(RailConfig, WhatItsNetdevHadOnTheNode) {
   EXPECT_EQ(texts(config.routes), (Strings{"default via 10.1.7.1", "from 10.1.7.2 lookup 70"}));
   EXPECT_EQ(number_of<rtmsg>(config.routes.at(0), RTA_OIF), 9U);
   EXPECT_EQ(number_of<fib_rule_hdr>(config.routes.at(1), FRA_PRIORITY), 5U);
+  // A table of its own comes on top.
+  const auto tabled = configure_rail(rail_with({}, 101), 9, kPriority, carried);
+  EXPECT_EQ(texts(tabled.addresses), (Strings{"10.1.7.2/24", "fd00::2/64"}));
+  EXPECT_EQ(texts(tabled.routes),
+            (Strings{"default via 10.1.7.1", "from 10.1.7.2 lookup 70", "10.1.7.0/24 table 101 scope link src 10.1.7.2",
+                     "from 10.1.7.2 lookup 101", "fd00::/64 table 101 src fd00::2", "from fd00::2 lookup 101"}));
   // Addresses of config.json are instead of it.
   const auto own =
       configure_rail(rail_with({{address("10.2.0.2"), 16, std::nullopt}}, std::nullopt), 9, kPriority, carried);

@@ -56,6 +56,19 @@ TEST_F(FindVfPlace, OtherLinksSayNothing) {
   EXPECT_EQ(place("0000:1a:00.1"), "eth0 4");
 }
 
+// Whichever the directory names first.
+TEST_F(FindVfPlace, InSwitchdevModeNotANetdevThatStandsForAnother) {
+  link("virtfn0", "../0000:1a:00.1");
+  for (const auto& [name, port] : {std::pair("eth1", "pf0vf0\n"), {"eth2", "pf0vf1\n"}, {"eth3", "pf0sf88\n"}}) {
+    netdev(name);
+    test_support::write_file(devices_ + "/" + kPf + "/net/" + name + "/phys_port_name", port);
+  }
+  EXPECT_EQ(place("0000:1a:00.1"), "none");
+  netdev("eth0");
+  test_support::write_file(devices_ + "/" + kPf + "/net/eth0/phys_port_name", "p0\n");
+  EXPECT_EQ(place("0000:1a:00.1"), "eth0 0");
+}
+
 TEST_F(FindVfPlace, AFunctionWithoutNetdev) {
   link("virtfn0", "../0000:1a:00.1");
   EXPECT_EQ(place("0000:1a:00.1"), "none") << "its netdev is elsewhere";

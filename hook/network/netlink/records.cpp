@@ -5,6 +5,7 @@
 #include <linux/rtnetlink.h>
 #include <sys/socket.h>
 
+#include <cstring>
 #include <utility>
 
 #include "hook/network/netlink/record_parts.hpp"
@@ -82,6 +83,13 @@ std::optional<Address> address_of(const NetRecord& record) {
   if (record.type != RTM_NEWADDR || !is_well_formed(record)) return std::nullopt;
   const Attributes attributes = message_of(record).attributes(sizeof(ifaddrmsg));
   return to_address(family_of(record.payload), attributes.get(attributes.has(IFA_LOCAL) ? IFA_LOCAL : IFA_ADDRESS));
+}
+
+std::optional<unsigned> prefix_of(const NetRecord& record) {
+  if (record.type != RTM_NEWADDR || !is_well_formed(record)) return std::nullopt;
+  ifaddrmsg header{};
+  std::memcpy(&header, record.payload.data(), sizeof header);
+  return header.ifa_prefixlen;
 }
 
 std::string to_hex(const NetRecord& record) {

@@ -75,6 +75,8 @@ NetRecord rule_record(const fabric::Address& from, unsigned table, unsigned prio
 
 // nullopt: no address record.
 std::optional<fabric::Address> address_of(const NetRecord& record);
+// Its prefix length, in bits of its own family; nullopt: no address record.
+std::optional<unsigned> prefix_of(const NetRecord& record);
 
 // Lower-case hex, for journals; nullopt: not hex, of no known type or family, too short or too long, or with attributes
 // that are not well-formed to the last byte.

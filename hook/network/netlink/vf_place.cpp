@@ -8,6 +8,7 @@
 #include <memory>
 #include <string_view>
 
+#include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 
 namespace hook {
@@ -32,6 +33,14 @@ bool leads_to(const std::string& link, std::string_view address) {
   return text.substr(text.rfind('/') + 1) == address;
 }
 
+// In switchdev mode a function also has the netdevs that stand for its VFs and subfunctions: "pf0vf3", "pf0sf88" in
+// phys_port_name, which is "p0" for its own (devlink_port_phys_port_name_get(), Linux 6.12) and unreadable outside of
+// that mode.
+bool is_representor(const std::string& netdev) {
+  const auto port = fabric::value_or(fabric::sysfs::read_file(netdev + "/phys_port_name", 64), std::string());
+  return port.find("vf") != std::string::npos || port.find("sf") != std::string::npos;
+}
+
 }  // namespace
 
 std::optional<VfPlace> find_vf_place(const std::string& sys, const std::string& vf_address,
@@ -47,7 +56,9 @@ std::optional<VfPlace> find_vf_place(const std::string& sys, const std::string& 
     place.vf = *number;
     return true;
   });
-  const bool has_netdev = for_each_name(directory + "/net", [&](const std::string& name) {
+  const std::string netdevs = directory + "/net";
+  const bool has_netdev = for_each_name(netdevs, [&](const std::string& name) {
+    if (is_representor(netdevs + "/" + name)) return false;
     place.pf = name;
     return true;
   });

@@ -50,6 +50,14 @@ RailConfig configure_rail(const Rail& rail, int ifindex, unsigned rule_priority,
       auto& list = record.type == RTM_NEWADDR ? config.addresses : config.routes;
       list.push_back(for_netdev(record, ifindex, rail.name));
     }
+    if (!rail.table) return config;
+    for (const NetRecord& record : config.addresses) {
+      // What leads further than its subnet is among the routes that came along: no gateway is known here.
+      const auto address = address_of(record);
+      const auto prefix = prefix_of(record);
+      if (!address || !prefix) continue;
+      add_own_table({*address, *prefix, std::nullopt}, ifindex, *rail.table, rule_priority, config.routes);
+    }
     return config;
   }
   for (const RailAddress& address : rail.addresses) {

@@ -20,7 +20,7 @@ struct RailConfig {
 // put there as it was, and rules for its own table come on top.
 RailConfig configure_rail(const Rail& rail, int ifindex, unsigned rule_priority, const std::vector<NetRecord>& carried);
 
-// The address whose GID NCCL is to use: IPv4 before IPv6, never link-local; nullopt: none.
+// The address whose GID NCCL is to use: IPv4 before IPv6, never fe80::/10; nullopt: none.
 std::optional<fabric::Address> gid_address(const RailConfig& config);
 
 }  // namespace hook
