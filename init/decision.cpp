@@ -153,8 +153,12 @@ class Decider {
     }
     if (!kept_.in_effect("NCCL_IB_GID_INDEX")) plan_ = plan_index(gids, effective_rules(true), may_set_range);
     decision_.needs_full |= plan_.needs_tables;
-    // Only NCCL has the one index for all.
-    if (kept_.writes_for("nccl")) drop_wrong_ports();
+    // Only NCCL has the one index for all: without it every port keeps its best GID where no index serves them all.
+    if (kept_.writes_for("nccl")) {
+      drop_wrong_ports();
+    } else if (!plan_.wrong.empty()) {
+      plan_.index.reset();
+    }
   }
 
   // Kept NCCL_IB_ADDR_FAMILY, _ADDR_RANGE and _ROCE_VERSION_NUM only matter while NCCL chooses the index by itself.
@@ -164,11 +168,10 @@ class Decider {
       kept_.keep(name, std::nullopt);
       any |= kept_.find(name) != nullptr;
     }
-    const bool differ = std::any_of(gids.begin(), gids.end(),
-                                    [&](const WantedGid& one) { return one.gid.index != gids.front().gid.index; });
-    const bool nccl_chooses = !kept_.fixed_index() && (differ || kept_.in_effect("NCCL_IB_GID_INDEX"));
-    if (!any || !nccl_chooses) return;
-    const auto wrong = wrong_ports(gids, effective_rules(true));
+    if (!any || kept_.fixed_index()) return;
+    const nccl::GidRules rules = effective_rules(true);
+    if (!kept_.in_effect("NCCL_IB_GID_INDEX") && share_index(gids, rules.range).others.empty()) return;
+    const auto wrong = wrong_ports(gids, rules);
     if (wrong.size() <= wrong_ports(gids, effective_rules(false)).size()) return;
     for (const std::string_view name : kGidRuleNames) {
       if (!kept_.find(name)) continue;
@@ -215,13 +218,13 @@ class Decider {
     return ports;
   }
 
-  // The GID a chosen port will use: at the kept index if there is one, else the best.
+  // The GID a chosen port will use: at the one index for all if there is one, kept or planned, else the best.
   const UsableGid* effective_gid(std::size_t i) const {
     if (at(i).port->is_infiniband() || !choice_.rank) return nullptr;
-    if (const auto index = kept_.fixed_index()) {
+    if (plan_.index) {
       const auto& gids = at(i).gids;
       const auto found =
-          std::find_if(gids.begin(), gids.end(), [&](const UsableGid& gid) { return gid.index == *index; });
+          std::find_if(gids.begin(), gids.end(), [&](const UsableGid& gid) { return gid.index == *plan_.index; });
       if (found != gids.end()) return &*found;
     }
     return at(i).best(*choice_.rank);

@@ -11,11 +11,34 @@ bool same_index(const std::vector<WantedGid>& wanted) {
                      [&](const WantedGid& one) { return one.gid.index == wanted.front().gid.index; });
 }
 
-// The index that most ports want; the lowest on a tie.
-unsigned commonest_index(const std::vector<WantedGid>& wanted) {
+using Range = std::optional<fabric::Cidr>;
+
+// True for a GID that the port can be used at as well as at the wanted one: of the same rank, in the range that is
+// asked for, and the lowest of its address, because the scan of the table may have ended before it saw a second one.
+bool is_alternative(const WantedGid& one, const UsableGid& gid, const Range& range) {
+  if (gid.rank != one.gid.rank || (range && !range->contains(gid.gid))) return false;
+  const auto& gids = one.candidate->gids;
+  const auto lowest = std::find_if(gids.begin(), gids.end(), [&](const UsableGid& own) { return own.gid == gid.gid; });
+  return lowest->index == gid.index;
+}
+
+bool has_own_at(const WantedGid& one, unsigned index, const Range& range) {
+  const auto& gids = one.candidate->gids;
+  return one.gid.index == index || std::any_of(gids.begin(), gids.end(), [&](const UsableGid& gid) {
+           return gid.index == index && is_alternative(one, gid, range);
+         });
+}
+
+// The index at which most ports have a GID of their own; on a tie the one that more ports want, then the lowest.
+unsigned commonest_index(const std::vector<WantedGid>& wanted, const Range& range) {
+  const std::size_t vote = wanted.size() + 1;  // more than all the extra votes for wanted ones
   std::map<unsigned, std::size_t> votes;
-  for (const WantedGid& one : wanted)
-    ++votes[one.gid.index];
+  for (const WantedGid& one : wanted) {
+    votes[one.gid.index] += vote + 1;
+    for (const UsableGid& gid : one.candidate->gids) {
+      if (gid.index != one.gid.index && is_alternative(one, gid, range)) votes[gid.index] += vote;
+    }
+  }
   return std::max_element(votes.begin(), votes.end(),
                           [](const auto& left, const auto& right) { return left.second < right.second; })
       ->first;
@@ -61,28 +84,29 @@ IndexPlan plan_nccl_choice(const std::vector<WantedGid>& wanted, const nccl::Gid
   return plan;
 }
 
+SharedIndex share_index(const std::vector<WantedGid>& wanted, const std::optional<fabric::Cidr>& range) {
+  SharedIndex shared;
+  if (wanted.empty()) return shared;
+  shared.index = same_index(wanted) ? wanted.front().gid.index : commonest_index(wanted, range);
+  for (const WantedGid& one : wanted) {
+    if (!has_own_at(one, shared.index, range)) shared.others.push_back(one.port);
+  }
+  return shared;
+}
+
 IndexPlan plan_index(const std::vector<WantedGid>& wanted, const nccl::GidRules& rules, bool may_set_range) {
   if (wanted.empty()) return {};
-  if (same_index(wanted)) {
-    IndexPlan plan;
-    plan.index = wanted.front().gid.index;
-    return plan;
+  SharedIndex shared = share_index(wanted, rules.range);
+  IndexPlan plan;
+  if (!shared.others.empty()) {
+    plan = plan_nccl_choice(wanted, rules, may_set_range);
+    // Some ports cannot be right by NCCL's own choice. An explicit index is right for those that share it, in every
+    // version of NCCL; take it if it serves at least as many.
+    if (plan.wrong.empty() || plan.wrong.size() < shared.others.size()) return plan;
   }
-  IndexPlan plan = plan_nccl_choice(wanted, rules, may_set_range);
-  if (plan.wrong.empty()) return plan;
-
-  // Some ports cannot be right by NCCL's own choice. An explicit index is right for those that share it, in every
-  // version of NCCL; take it if it serves at least as many.
-  const unsigned index = commonest_index(wanted);
-  std::vector<std::size_t> others;
-  for (const WantedGid& one : wanted) {
-    if (one.gid.index != index) others.push_back(one.port);
-  }
-  if (others.size() <= plan.wrong.size()) {
-    plan.index = index;
-    plan.range.reset();
-    plan.wrong = std::move(others);
-  }
+  plan.index = shared.index;
+  plan.range.reset();
+  plan.wrong = std::move(shared.others);
   return plan;
 }
 

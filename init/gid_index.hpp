@@ -14,8 +14,19 @@ namespace init {
 struct WantedGid {
   std::size_t port = 0;  // the caller's number for it
   const Candidate* candidate = nullptr;
-  UsableGid gid;
+  UsableGid gid;  // the lowest of its rank: what NCCL should end at when it chooses
 };
+
+// One index for all ports. A port with several addresses need not be at the wanted one: any GID of its own that is of
+// the same rank does.
+struct SharedIndex {
+  unsigned index = 0;
+  std::vector<std::size_t> others;  // ports that have no such GID at it
+};
+
+// The index that serves most ports; on a tie the one that more ports want, then the lowest. range: a kept
+// NCCL_IB_ADDR_RANGE, out of which no port is moved.
+SharedIndex share_index(const std::vector<WantedGid>& wanted, const std::optional<fabric::Cidr>& range);
 
 struct IndexPlan {
   std::optional<unsigned> index;      // NCCL_IB_GID_INDEX; nullopt: leave it unset
@@ -24,7 +35,8 @@ struct IndexPlan {
   bool needs_tables = false;          // the tables were not read far enough to simulate NCCL
 };
 
-// rules: NCCL's rules for choosing by itself, kept values included. may_set_range: NCCL_IB_ADDR_RANGE is ours to set.
+// An index that serves every port is always taken. rules: NCCL's rules for choosing by itself, kept values included.
+// may_set_range: NCCL_IB_ADDR_RANGE is ours to set.
 IndexPlan plan_index(const std::vector<WantedGid>& wanted, const nccl::GidRules& rules, bool may_set_range);
 
 // The same for when the index is not ours to set (a kept NCCL_IB_GID_INDEX of -1): index stays empty.
