@@ -68,7 +68,7 @@ Result<void> put_back(const NetworkRecord& record, std::vector<RailRecord>& leav
   Result<void> first = remove_rules(place, leaving);
   note(first, remove_children(place, record, leaving));
   for (auto rail = leaving.rbegin(); rail != leaving.rend(); ++rail)
-    note(first, put_back_rail(node, place, *rail, kComebackMs, warnings));
+    note(first, put_back_rail(node, place, *rail, kComebackMs, warnings, record.group));
   return first;
 }
 

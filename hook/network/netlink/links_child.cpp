@@ -52,7 +52,10 @@ Result<void> make(Netlink& route, const NewChild& child, int ifindex = 0) {
                            fmt::format("make {} `{}` of", link_kind(child.kind), child.name));
   if (made) return made;
   Error& error = made.error();
-  if (error.code == EOPNOTSUPP) error.hint = fmt::format("`modprobe {}`: the kernel lacks it", link_kind(child.kind));
+  if (error.code == EOPNOTSUPP) {
+    const char* module = child.kind == RailKind::kIpoib ? "ib_ipoib" : link_kind(child.kind);
+    error.hint = fmt::format("`modprobe {}`: the kernel lacks it", module);
+  }
   if (error.code == EBUSY) error.hint = "its parent is in a bridge or bond, or has children of another kind";
   if (error.code == EEXIST) error.hint = "choose another name: the namespace has such a netdev";
   return made;
@@ -80,6 +83,8 @@ Result<void> make_and_move(Netlink& route, const NewChild& child) {
   LinkChange move;
   move.netns = child.netns;
   move.name = child.name;
+  // That of the request that makes it is lost: ipoib_ndo_init() sets the link's own (Linux 6.12).
+  move.mtu = child.mtu;
   auto moved = change_link(route, ifindex, move);
   if (!moved && !delete_link(route, ifindex)) moved.error().message += ", and it is left on the node";
   return moved;
