@@ -23,8 +23,13 @@ struct VerbsNode {
   std::optional<std::string> dev;  // "MAJ:MIN"
 };
 
-constexpr const char* kVerbsClass = "/sys/class/infiniband_verbs";
-constexpr const char* kMadClass = "/sys/class/infiniband_mad";
+constexpr const char* kVerbsClass = "/class/infiniband_verbs";
+constexpr const char* kMadClass = "/class/infiniband_mad";
+
+// Where sysfs is: classes have what its network namespace may see.
+std::string sysfs_of(const Scan& scan) {
+  return scan.sys.empty() ? scan.root + "/sys" : scan.sys;
+}
 
 std::optional<unsigned> uverbs_number(std::string_view entry) {
   constexpr std::string_view kPrefix = "uverbs";
@@ -32,9 +37,9 @@ std::optional<unsigned> uverbs_number(std::string_view entry) {
 }
 
 // HCA name to its uverbs node. The kernel numbers them on its own: uverbs3 need not belong to mlx5_3.
-std::map<std::string, VerbsNode> read_verbs_nodes(const std::string& root, bool full) {
+std::map<std::string, VerbsNode> read_verbs_nodes(const std::string& sys, bool full) {
   std::map<std::string, VerbsNode> nodes;
-  const auto verbs = Directory::open(root + kVerbsClass);
+  const auto verbs = Directory::open(sys + kVerbsClass);
   if (!verbs) return nodes;
   for (const std::string& entry : verbs->list()) {
     const auto number = uverbs_number(entry);
@@ -48,10 +53,10 @@ std::map<std::string, VerbsNode> read_verbs_nodes(const std::string& root, bool 
 
 // The entries of a class that belong to one HCA. Those of hardware are below its PCI function too, so that a node's 512
 // VFs need not be looked through; software devices have no parent, and there are few of them.
-std::vector<std::string> class_entries(const std::string& root, const Directory& hca, const char* class_path,
+std::vector<std::string> class_entries(const std::string& sys, const Directory& hca, const char* class_path,
                                        const std::string& name) {
   std::vector<std::string> found;
-  const auto all = Directory::open(root + class_path);
+  const auto all = Directory::open(sys + class_path);
   if (!all) return found;
   const std::string_view class_name = std::string_view(class_path).substr(std::string_view(class_path).rfind('/') + 1);
   const auto near = hca.open_at(("device/" + std::string(class_name)).c_str());
@@ -62,9 +67,10 @@ std::vector<std::string> class_entries(const std::string& root, const Directory&
 }
 
 void read_hand_out_nodes(const Scan& scan, const Directory& infiniband, const Directory& dir, Hca& hca) {
+  const std::string sys = sysfs_of(scan);
   hca.class_link = infiniband.read_link(hca.name.c_str());
-  if (const auto verbs = Directory::open(scan.root + kVerbsClass)) {
-    for (const std::string& entry : class_entries(scan.root, dir, kVerbsClass, hca.name)) {
+  if (const auto verbs = Directory::open(sys + kVerbsClass)) {
+    for (const std::string& entry : class_entries(sys, dir, kVerbsClass, hca.name)) {
       const auto number = uverbs_number(entry);
       if (!number) continue;
       hca.uverbs = number;
@@ -72,9 +78,9 @@ void read_hand_out_nodes(const Scan& scan, const Directory& infiniband, const Di
       hca.verbs_link = verbs->read_link(entry.c_str());
     }
   }
-  const auto mad = scan.mad_nodes ? Directory::open(scan.root + kMadClass) : std::nullopt;
+  const auto mad = scan.mad_nodes ? Directory::open(sys + kMadClass) : std::nullopt;
   if (!mad) return;
-  for (const std::string& entry : class_entries(scan.root, dir, kMadClass, hca.name)) {
+  for (const std::string& entry : class_entries(sys, dir, kMadClass, hca.name)) {
     const auto dev = mad->read_text((entry + "/dev").c_str());
     const int port = mad->read_int((entry + "/port").c_str()).value_or(1);
     if (!dev || port < 1) continue;
@@ -100,7 +106,7 @@ std::optional<std::string> software_driver(const Directory& hca) {
 
 // The netdev below HCA/device/net that belongs to the port: dev_port counts from 0 (mlx4 has both ports on one
 // function). In switchdev mode the representors of VFs are there too, told apart by phys_port_name.
-std::optional<std::string> hardware_netdev(const std::string& root, const Directory& hca, unsigned port) {
+std::optional<std::string> hardware_netdev(const std::string& sys, const Directory& hca, unsigned port) {
   const auto net = hca.open_at("device/net");
   if (!net) return std::nullopt;
   const auto names = net->list();
@@ -109,7 +115,7 @@ std::optional<std::string> hardware_netdev(const std::string& root, const Direct
   std::optional<std::string> chosen;
   bool chosen_is_representor = false;
   for (const std::string& name : names) {
-    const auto netdev = Directory::open(fmt::format("{}/sys/class/net/{}", root, name));
+    const auto netdev = Directory::open(fmt::format("{}/class/net/{}", sys, name));
     if (!netdev || static_cast<unsigned>(netdev->read_int("dev_port").value_or(0)) + 1 != port) continue;
     const std::string phys = netdev->read_text("phys_port_name").value_or("");
     const bool representor = phys.find("vf") != std::string::npos || phys.find("sf") != std::string::npos;
@@ -129,7 +135,7 @@ std::optional<std::string> software_netdev(const Directory& hca, const Directory
 std::optional<std::string> port_netdev(const Scan& scan, const Directory& hca, const Directory& dir, const Hca& values,
                                        const Port& port) {
   if (scan.hand_out) {
-    return values.pci ? hardware_netdev(scan.root, hca, port.number) : software_netdev(hca, dir);
+    return values.pci ? hardware_netdev(sysfs_of(scan), hca, port.number) : software_netdev(hca, dir);
   }
   // RDMA netlink names the netdev only if it is in this netns, which a name in sysfs cannot tell; it does not know the
   // IPoIB netdev of an InfiniBand port.
@@ -138,7 +144,7 @@ std::optional<std::string> port_netdev(const Scan& scan, const Directory& hca, c
     const auto found = netdevs.find({values.name, port.number});
     return found == netdevs.end() ? std::nullopt : std::optional(found->second);
   }
-  auto name = values.pci ? hardware_netdev(scan.root, hca, port.number) : software_netdev(hca, dir);
+  auto name = values.pci ? hardware_netdev(sysfs_of(scan), hca, port.number) : software_netdev(hca, dir);
   const bool here = name && std::any_of(scan.netdevs->begin(), scan.netdevs->end(),
                                         [&](const Netdev& netdev) { return netdev.is_here() && netdev.name == *name; });
   return here ? name : std::nullopt;
@@ -292,15 +298,15 @@ std::vector<std::string> list_hcas(const std::string& root, int& error) {
 }
 
 std::optional<std::string> hca_of_uverbs(const std::string& root, unsigned number) {
-  const auto verbs = Directory::open(root + kVerbsClass);
+  const auto verbs = Directory::open(root + "/sys" + kVerbsClass);
   return verbs ? verbs->read_text(fmt::format("uverbs{}/ibdev", number).c_str()) : std::nullopt;
 }
 
 std::vector<Hca> read_hcas(const Scan& scan, const std::vector<std::string>& names) {
   std::vector<Hca> hcas;
-  const auto infiniband = Directory::open(scan.root + "/sys/class/infiniband");
+  const auto infiniband = Directory::open(sysfs_of(scan) + "/class/infiniband");
   if (!infiniband) return hcas;
-  const auto nodes = scan.hand_out ? std::map<std::string, VerbsNode>() : read_verbs_nodes(scan.root, scan.full);
+  const auto nodes = scan.hand_out ? std::map<std::string, VerbsNode>() : read_verbs_nodes(sysfs_of(scan), scan.full);
   for (const std::string& name : names) {
     if (auto hca = read_hca(scan, *infiniband, name, nodes)) hcas.push_back(std::move(*hca));
   }

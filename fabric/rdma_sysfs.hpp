@@ -30,6 +30,7 @@ struct Scan {
   bool details = true;     // with hand_out: PCI path, NUMA node, rate, what is shown to people
   bool gids = true;        // with hand_out: whole GID tables
   bool mad_nodes = false;  // with hand_out: umad and issm
+  std::string sys = {};    // sysfs, where it is not root + "/sys": another network namespace's
 };
 
 // Names of the HCAs in natural order. error: as Inventory::rdma_error, 0 if it could be read.

@@ -16,11 +16,11 @@ namespace fabric {
 namespace {
 
 // The ports' own netdevs, by what sysfs says of them: asking netlink would list every netdev of the node.
-void read_port_netdevs(const std::string& root, bool details, Inventory& inventory) {
+void read_port_netdevs(const std::string& sys, bool details, Inventory& inventory) {
   for (Hca& hca : inventory.hcas) {
     for (Port& port : hca.ports) {
       if (!port.netdev || find_netdev(inventory, *port.netdev)) continue;
-      const auto dir = sysfs::Directory::open(root + "/sys/class/net/" + *port.netdev);
+      const auto dir = sysfs::Directory::open(sys + "/class/net/" + *port.netdev);
       if (!dir) {
         port.netdev.reset();  // moved to another network namespace
         continue;
@@ -85,7 +85,7 @@ Inventory read_node(const NodeReadOptions& options) {
   scan.mad_nodes = options.mad_nodes;
   scan.netdevs = &inventory.netdevs;
   inventory.hcas = rdma_sysfs::read_hcas(scan, names);
-  read_port_netdevs(options.root, options.details, inventory);
+  read_port_netdevs(options.root + "/sys", options.details, inventory);
 
   if (const auto classes = sysfs::Directory::open(options.root + "/sys/class")) {
     for (const char* name : {"infiniband", "infiniband_verbs", "infiniband_mad"}) {
@@ -100,6 +100,19 @@ Inventory read_node(const NodeReadOptions& options) {
   inventory.gpus = pci::read_gpus(options.root);
   for (Gpu& gpu : *inventory.gpus)
     read_gpu_nodes(options.root, gpu);
+  return inventory;
+}
+
+Inventory read_hcas_elsewhere(const std::string& root, const std::string& sys, const std::vector<std::string>& names) {
+  Inventory inventory;
+  rdma_sysfs::Scan scan;
+  scan.root = root;
+  scan.sys = sys;
+  scan.hand_out = true;
+  scan.gids = false;
+  scan.netdevs = &inventory.netdevs;
+  inventory.hcas = rdma_sysfs::read_hcas(scan, names);
+  read_port_netdevs(sys, true, inventory);
   return inventory;
 }
 
