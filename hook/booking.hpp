@@ -26,6 +26,8 @@ class Booking {
   ~Booking();
   // What was booked is kept.
   fabric::Result<void> finish();
+  // This container has been given this grant by an earlier call.
+  bool had_before() const { return had_before_; }
 
  private:
   bool has_settled() const;

@@ -10,8 +10,10 @@
 #include "hook/config/check_config.hpp"
 #include "hook/decide.hpp"
 #include "hook/devices.hpp"
+#include "hook/metrics/failure.hpp"
+#include "hook/metrics/histogram.hpp"
 #include "hook/metrics/metrics.hpp"
-#include "hook/network/return_rails.hpp"
+#include "hook/metrics/returns.hpp"
 #include "hook/process/sandbox.hpp"
 
 namespace hook {
@@ -31,15 +33,30 @@ void print(const Json& json) {
 }
 
 // A ledger that exists already: looking must not make one.
-Result<std::optional<Ledger>> existing_ledger(const std::string& path,
-                                              std::shared_ptr<const NodeRails> rails = nullptr) {
+Result<std::optional<Ledger>> existing_ledger(const std::string& path, std::shared_ptr<const GrantEffects> effects) {
   if (::access(path.c_str(), F_OK) != 0) return std::optional<Ledger>();
-  // Whoever looks may find a grant whose container is gone, and returns it with its rails.
-  if (!rails) rails = std::make_shared<NodeRails>(path, nullptr);
-  return std::optional<Ledger>(TRY(Ledger::open(path, std::move(rails))));
+  return std::optional<Ledger>(TRY(Ledger::open(path, std::move(effects))));
 }
 
-Result<Plan> dry_run(const Options& options, const Log& log) {
+// All grants. Nobody is returned by looking at them.
+Result<std::vector<Grant>> list_grants(const std::string& path) {
+  const auto ledger = TRY(existing_ledger(path, nullptr));
+  return ledger ? ledger->list() : std::vector<Grant>();
+}
+
+void count(const std::string& ledger, const std::vector<Increment>& counts) {
+  if (counts.empty()) return;
+  if (const auto counters = Counters::open(ledger)) counters->add(counts);
+}
+
+// What a command returned besides, for nobody was left.
+void report(const Returns& returns, const Options& options, const Log& log) {
+  std::vector<Increment> counts;
+  returns.report(log, counts);
+  count(options.ledger, counts);
+}
+
+Result<Plan> dry_run(const Options& options, const std::shared_ptr<const Returns>& returns, const Log& log) {
   const std::string text = TRY(read_bundle_config(*options.bundle));
   const Container container = TRY(understand(text, options));
   Plan plan;
@@ -47,7 +64,7 @@ Result<Plan> dry_run(const Options& options, const Log& log) {
     const auto inventory = TRY(read_node_for(*container.asked.request, container.admin, options));
     // Somebody else's node has nothing to do with who holds what here.
     const bool elsewhere = options.snapshot && options.ledger == kLedgerPath;
-    const auto ledger = elsewhere ? std::nullopt : TRY(existing_ledger(options.ledger));
+    const auto ledger = elsewhere ? std::nullopt : TRY(existing_ledger(options.ledger, returns));
     const Owner owner = owner_of(container.spec, container_owner("plan", *options.bundle));
     plan = TRY(decide(container, inventory, ledger ? &*ledger : nullptr, owner, {"plan", "plan", {}}, false));
   }
@@ -60,7 +77,10 @@ Result<Plan> dry_run(const Options& options, const Log& log) {
 }
 
 int run_plan(const Options& options, const Log& log) {
-  const auto plan = dry_run(options, log);
+  // Whoever looks for a free HCA may find a grant whose container is gone, and returns it with its rails.
+  const auto returns = std::make_shared<Returns>(options.ledger, nullptr);
+  const auto plan = dry_run(options, returns, log);
+  report(*returns, options, log);
   if (!plan) {
     log.error(plan.error());
     if (options.json) print(Json{{"error", plan.error().message}, {"hint", plan.error().hint}});
@@ -78,8 +98,7 @@ Result<void> show_devices(const Options& options) {
   const Config config = TRY(read_config(options.config));
   const auto inventory = TRY(read_whole_node(config, options));
   const bool elsewhere = options.snapshot && options.ledger == kLedgerPath;
-  const auto ledger = elsewhere ? std::nullopt : TRY(existing_ledger(options.ledger));
-  const auto grants = ledger ? TRY(ledger->list()) : std::vector<Grant>();
+  const auto grants = elsewhere ? std::vector<Grant>() : TRY(list_grants(options.ledger));
   NetworkRecords networks;
   for (const Grant& grant : grants) {
     if (!NetworkJournal::has(options.ledger, grant.owner.key)) continue;
@@ -94,30 +113,32 @@ Result<void> show_devices(const Options& options) {
   return {};
 }
 
+Result<Recovered> recover_all(const std::string& path, const std::shared_ptr<const Returns>& returns) {
+  const auto ledger = TRY(existing_ledger(path, returns));
+  if (!ledger) return Recovered();
+  Recovered recovered = TRY(ledger->recover());
+  for (const std::string& key : TRY(returns->rails().recover(*ledger)))
+    recovered.returned.push_back("rails of " + key);
+  return recovered;
+}
+
 Result<void> recover(const Options& options, const Log& log) {
   auto ipam = TRY(IpamHelper::start());
-  const auto rails = std::make_shared<NodeRails>(options.ledger, &ipam);
-  const auto ledger = TRY(existing_ledger(options.ledger, rails));
-  Recovered recovered;
-  if (ledger) {
-    recovered = TRY(ledger->recover());
-    for (const std::string& key : TRY(rails->recover(*ledger)))
-      recovered.returned.push_back("rails of " + key);
-  }
-  for (const std::string& warning : rails->take_warnings())
-    log.warning(warning);
+  const auto returns = std::make_shared<Returns>(options.ledger, &ipam, Returns::Caller::kRecover);
+  const auto recovered = recover_all(options.ledger, returns);
+  report(*returns, options, log);
+  if (!recovered) return recovered.error();
   if (options.json) {
-    print(Json{{"returned", recovered.returned}});
+    print(Json{{"returned", recovered->returned}});
     return {};
   }
-  for (const std::string& label : recovered.returned)
+  for (const std::string& label : recovered->returned)
     print(fmt::format("returned the grant of {}\n", label));
   return {};
 }
 
 Result<void> show_metrics(const Options& options) {
-  const auto ledger = TRY(existing_ledger(options.ledger));
-  const auto grants = ledger ? TRY(ledger->list()) : std::vector<Grant>();
+  const auto grants = TRY(list_grants(options.ledger));
   print(TRY(metrics_text(options.ledger, grants, options.root)));
   return {};
 }
@@ -156,15 +177,18 @@ const char* stage_name(Command command) {
 void count(Call& call, const Result<void>& result) {
   const std::string stage = stage_name(call.options.command);
   if (!result) {
-    call.counts = {{kFailuresTotal, {{"stage", stage}, {"reason", std::string(to_string(call.phase))}}}};
+    const FailureReason reason = failure_reason(call.phase, result.error().code);
+    call.counts.push_back({kFailuresTotal, {{"stage", stage}, {"reason", std::string(to_string(reason))}}});
   }
   if (call.counts.empty()) return;
+  for (Increment& increment : observed_stage(stage, result.has_value(), call.timing.total()))
+    call.counts.push_back(std::move(increment));
   for (const auto& [step, microseconds] : call.timing.steps()) {
     const Labels labels{{"stage", stage}, {"step", step}};
     call.counts.push_back({kDurationTotal, labels, microseconds});
     call.counts.push_back({kDurationCount, labels});
   }
-  if (const auto counters = Counters::open(call.options.ledger)) counters->add(call.counts);
+  count(call.options.ledger, call.counts);
 }
 
 // The stages run with nothing of the caller's but three descriptors, and with the system calls they need.

@@ -49,8 +49,6 @@ Result<void> give_network(const Container& container, const LiveContainer& live,
                    .hurried = false};
   const auto report = TRY(give_rails(std::move(input), call.timing));
   call.log.warnings(report.warnings);
-  for (const std::string& rail : report.given)
-    call.log.info("rail " + rail);
   if (!report.alignment.empty()) call.log.info(report.alignment);
   renumber(inventory, report.nodes, plan);
   return {};

@@ -2,11 +2,13 @@
 // settle; undone when a step fails.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "fabric/result.hpp"
 #include "hook/log.hpp"
-#include "hook/metrics/metrics.hpp"
+#include "hook/metrics/counters.hpp"
+#include "hook/metrics/failure.hpp"
 #include "hook/network/address/ipam.hpp"
 #include "hook/options.hpp"
 #include "hook/timing.hpp"
@@ -19,8 +21,9 @@ struct Call {
   Log& log;
   IpamHelper* ipam = nullptr;  // nullptr: no network of the configuration has a CNI plugin
   Timing timing = {};
-  FailureReason phase = FailureReason::kInternal;  // what an error would be about now
-  std::vector<Increment> counts = {};              // what is to be counted when all went well
+  FailureReason phase = FailureReason::kState;  // what an error would be about now
+  std::string container = {};                   // its id, once it is known
+  std::vector<Increment> counts = {};           // what happened, to be counted at the end
 };
 
 // prestart and createRuntime. Success without a change for a container that asks nothing.

@@ -43,8 +43,8 @@ struct Help {
 };
 constexpr Help kHelp[] = {
     {kGrantsTotal, "Containers that were granted HCAs."},
-    {kReturnsTotal, "Grants that were returned."},
-    {kFailuresTotal, "Stages that failed."},
+    {kReturnsTotal, "Grants that were returned, by what."},
+    {kFailuresTotal, "Stages that failed, by what it was about."},
     {kDurationTotal, "Time that the steps of the stages took."},
     {kDurationCount, "How often the steps of the stages ran."},
 };
@@ -141,11 +141,17 @@ Result<std::vector<Record>> load(int fd) {
   return records;
 }
 
-bool write_record(int fd, std::size_t slot, const Record& record) {
-  return ::pwrite(fd, &record, sizeof record, static_cast<off_t>(slot * sizeof record)) == sizeof record;
-}
+// The records that one call changed.
+struct Changed {
+  std::size_t first = kMostRecords;
+  std::size_t end = 0;
+  void add(std::size_t slot) {
+    first = std::min(first, slot);
+    end = std::max(end, slot + 1);
+  }
+};
 
-void count(int fd, std::vector<Record>& records, const Increment& increment) {
+void count(std::vector<Record>& records, const Increment& increment, Changed& changed) {
   const auto fresh = encode(increment.name, increment.labels);
   if (!fresh) return;
   const auto is_it = [&](const Record& other) { return std::memcmp(other.key, fresh->key, sizeof other.key) == 0; };
@@ -155,16 +161,17 @@ void count(int fd, std::vector<Record>& records, const Increment& increment) {
     found = records.insert(found, *fresh);
   }
   found->value += increment.delta;
-  (void)write_record(fd, static_cast<std::size_t>(found - records.begin()), *found);
+  changed.add(static_cast<std::size_t>(found - records.begin()));
+}
+
+// One write for all, with what is between them as it was: a call changes some thirty of neighbouring series.
+void write(int fd, const std::vector<Record>& records, const Changed& changed) {
+  if (changed.first >= changed.end) return;
+  const std::size_t size = (changed.end - changed.first) * sizeof(Record);
+  (void)!::pwrite(fd, &records[changed.first], size, static_cast<off_t>(changed.first * sizeof(Record)));
 }
 
 }  // namespace
-
-std::string_view to_string(FailureReason reason) {
-  constexpr std::string_view kNames[] = {"refused", "config", "ledger", "network", "devices", "cgroup", "internal"};
-  static_assert(std::size(kNames) == static_cast<std::size_t>(FailureReason::kInternal) + 1);
-  return kNames[static_cast<std::size_t>(reason)];
-}
 
 Result<Counters> Counters::open(const std::string& directory) {
   const auto opened = TRY(open_directory(AT_FDCWD, directory, directory, false));
@@ -185,12 +192,15 @@ void Counters::add(const std::vector<Increment>& increments) const {
   if (!lock.held()) return;
   auto records = load(fd_.get());
   if (!records) return;
+  Changed changed;
   if (records->empty()) {
+    if (::ftruncate(fd_.get(), 0) != 0) return;
     records->push_back(make_record(kFileKey));
-    if (::ftruncate(fd_.get(), 0) != 0 || !write_record(fd_.get(), 0, records->front())) return;
+    changed.add(0);
   }
   for (const Increment& increment : increments)
-    count(fd_.get(), *records, increment);
+    count(*records, increment, changed);
+  write(fd_.get(), *records, changed);
 }
 
 void Counters::add(std::string_view name, const Labels& labels, std::uint64_t delta) const {

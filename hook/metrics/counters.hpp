@@ -19,16 +19,11 @@ inline constexpr std::string_view kFailuresTotal = "rdma_hook_failures_total";
 inline constexpr std::string_view kDurationTotal = "rdma_hook_duration_microseconds_total";
 inline constexpr std::string_view kDurationCount = "rdma_hook_duration_count";
 
-// What a failure was about: few words, for each is a series.
-enum class FailureReason { kRefused, kConfig, kLedger, kNetwork, kDevices, kCgroup, kInternal };
-// "refused", "config", ...
-std::string_view to_string(FailureReason reason);
-
 using Labels = std::map<std::string, std::string>;
 
 struct Sample {
-  enum class Type { kCounter, kGauge };
-  std::string name;    // [a-zA-Z_:][a-zA-Z0-9_:]*
+  enum class Type { kCounter, kGauge, kHistogram };
+  std::string name;    // [a-zA-Z_:][a-zA-Z0-9_:]*; of a histogram with _bucket, _sum or _count
   Labels labels = {};  // names: [a-zA-Z_][a-zA-Z0-9_]*; values: any text
   Type type = Type::kGauge;
   std::string help = {};  // may be empty

@@ -11,6 +11,7 @@
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "hook/ledger/ledger_files.hpp"
+#include "hook/metrics/histogram.hpp"
 
 namespace hook {
 namespace {
@@ -37,6 +38,36 @@ void append_line(std::string& text, const Sample& sample) {
   }
   if (!sample.labels.empty()) text += '}';
   text += fmt::format(" {}\n", sample.value);
+}
+
+// What HELP and TYPE are about: a histogram's series are one metric.
+std::string_view metric_of(const Sample& sample) {
+  const std::string_view name = sample.name;
+  return sample.type == Sample::Type::kHistogram ? name.substr(0, name.rfind('_')) : name;
+}
+
+const char* to_string(Sample::Type type) {
+  if (type == Sample::Type::kHistogram) return "histogram";
+  return type == Sample::Type::kCounter ? "counter" : "gauge";
+}
+
+// A bucket's bound as text that sorts as the number does, as buckets have to be in order; "+Inf" comes last.
+std::string bound_order(const Sample& sample) {
+  const auto bound = sample.labels.find("le");
+  if (bound == sample.labels.end() || bound->second == "+Inf") return "~";
+  constexpr std::size_t kDigits = 20;
+  return std::string(kDigits - std::min(kDigits, bound->second.size()), '0') + bound->second;
+}
+
+bool is_before(const Sample& left, const Sample& right) {
+  if (left.type != Sample::Type::kHistogram || left.name != right.name) {
+    return std::tie(left.name, left.labels) < std::tie(right.name, right.labels);
+  }
+  Labels left_labels = left.labels;
+  Labels right_labels = right.labels;
+  left_labels.erase("le");
+  right_labels.erase("le");
+  return left_labels == right_labels ? bound_order(left) < bound_order(right) : left_labels < right_labels;
 }
 
 struct PortCounter {
@@ -88,17 +119,16 @@ std::vector<Use> list_uses(const std::vector<Grant>& grants) {
 }  // namespace
 
 std::string prometheus_text(std::vector<Sample> samples) {
-  const auto key = [](const Sample& sample) { return std::tie(sample.name, sample.labels); };
-  std::stable_sort(samples.begin(), samples.end(), [&](const Sample& a, const Sample& b) { return key(a) < key(b); });
-  const auto same = [&](const Sample& a, const Sample& b) { return key(a) == key(b); };
+  std::stable_sort(samples.begin(), samples.end(), is_before);
+  const auto same = [](const Sample& a, const Sample& b) { return a.name == b.name && a.labels == b.labels; };
   samples.erase(std::unique(samples.begin(), samples.end(), same), samples.end());
   std::string text;
   std::string_view last;
   for (const Sample& sample : samples) {
-    if (sample.name != last) {
-      if (!sample.help.empty()) text += fmt::format("# HELP {} {}\n", sample.name, escape(sample.help, false));
-      text += fmt::format("# TYPE {} {}\n", sample.name, sample.type == Sample::Type::kCounter ? "counter" : "gauge");
-      last = sample.name;
+    if (const auto metric = metric_of(sample); metric != last) {
+      if (!sample.help.empty()) text += fmt::format("# HELP {} {}\n", metric, escape(sample.help, false));
+      text += fmt::format("# TYPE {} {}\n", metric, to_string(sample.type));
+      last = metric;
     }
     append_line(text, sample);
   }
@@ -158,7 +188,7 @@ Result<std::string> metrics_text(const std::string& ledger_directory, const std:
                                  const std::string& root) {
   std::vector<Sample> samples;
   if (const auto counters = Counters::open(ledger_directory)) {
-    samples = TRY(counters.value().read());
+    samples = with_histograms(TRY(counters.value().read()));
   } else if (counters.error().code != ENOENT) {
     return counters.error();
   }

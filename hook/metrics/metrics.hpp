@@ -4,11 +4,12 @@
 // What happened is counted in DIR/metrics, because no process lives long enough to count; what is now is read when it
 // is asked for. Series:
 //
-//   rdma_hook_grants_total{engine,mode}                          counter
-//   rdma_hook_returns_total                                      counter
+//   rdma_hook_grants_total{engine,mode}                          counter: containers, once each; mode: mode_of()
+//   rdma_hook_returns_total{reason}                              counter: grants, a pod's once; reason: ReturnReason
 //   rdma_hook_failures_total{stage,reason}                       counter; reason: FailureReason
 //   rdma_hook_duration_microseconds_total{stage,step}            counter; divided by the next: the mean
 //   rdma_hook_duration_count{stage,step}                         counter
+//   rdma_hook_stage_duration_microseconds{stage,result}          histogram; result: done, failed
 //   rdma_hook_holders{hca}                                       gauge: grants with it
 //   rdma_hook_grant_info{container,grant,hca,netns} 1            gauge; netns: its path, empty for a container's grant
 //   rdma_port_counter{hca,port,counter,container,grant}          counter: the port's, not the container's share of it

@@ -48,6 +48,14 @@ void require_active(const std::vector<const NodeHca*>& granted, Plan& plan) {
   }
 }
 
+// A GPU has its data path to one netdev of an HCA; further children of it only share that, and its GID table.
+void advise(const PlanInput& input, const Chosen& chosen, Plan& plan) {
+  const auto is_multi = [](const ChosenHca& unit) { return unit.terms.mode == Mode::kSharedMulti; };
+  const bool has_gpus = !input.request.gpu_nodes.empty() || input.request.gpu_hint;
+  if (!has_gpus || std::none_of(chosen.units.begin(), chosen.units.end(), is_multi)) return;
+  plan.warnings.push_back("mode shared-multi is not advised for containers with GPUs; mode shared gives each HCA once");
+}
+
 // The HCAs of given nodes; none when a node belongs to no HCA: whether that is a refusal, the wish decides.
 std::vector<const NodeHca*> given_hcas(const NodeMap& node, const Request& request) {
   auto given = hcas_of_given(node, request);
@@ -96,6 +104,7 @@ Result<Plan> make_plan(const PlanInput& input) {
   const std::vector<const NodeHca*> granted = each_once(chosen);
   plan.hcas = booked(chosen);
   plan.warnings = std::move(chosen.warnings);
+  advise(input, chosen, plan);
   TRY_VOID(hold_given(input, node, plan));
   if (granted.empty()) return plan;
   plan.nodes = planned_nodes(input, granted);

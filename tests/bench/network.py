@@ -10,7 +10,7 @@ import sys
 
 from network_scene import CHAIN, MOST, PLUGINS, Namespace, Scene, delete_links, harness, timed
 
-STEPS = re.compile(r"given .* in (\d+) us((?:, [a-z]+ \d+)*)")
+GRANTED = re.compile(r": granted container=.*")
 
 
 class Figures:
@@ -39,10 +39,10 @@ class Round:
         self.figures.add(row, self.count, seconds)
 
     def note_steps(self, log):
-        found = STEPS.search(log)
+        found = GRANTED.search(log)
         if not found:
             raise AssertionError(f"no steps in the log: {log}")
-        for step, microseconds in re.findall(r"([a-z]+) (\d+)", found[2]) + [("sum", found[1])]:
+        for step, microseconds in re.findall(r" ([a-z]+)_us=(\d+)", found[0]):
             self.steps.add(step, self.count, int(microseconds))
 
     def in_namespace(self, function):

@@ -1,9 +1,33 @@
 """What createRuntime gives a container, under runc and under crun, as the container itself sees it."""
+import json
 import os
+import re
 import subprocess
 
 import harness
 from containers import Bundle, Pod, Runtime, stopped
+
+EVENT = re.compile(r'^rdma-hook: (?:container `[^`]*`: )?(?:(?:given|booked) [^:]*: )?'
+                   r'(granted|kept|booked|returned|left)((?: [a-z_]+=(?:"(?:[^"\\]|\\.)*"|[^"\s]+))+)$', re.MULTILINE)
+FIELD = re.compile(r' ([a-z_]+)=("(?:[^"\\]|\\.)*"|[^"\s]+)')
+
+
+def events(log):
+    """The lines of a log that are for programs, as dictionaries with their word as `event`."""
+    found = []
+    for event, fields in EVENT.findall(log):
+        values = {key: json.loads(value) if value[0] == '"' else value for key, value in FIELD.findall(fields)}
+        found.append({"event": event, **values})
+    return found
+
+
+def keep_log(bundle, path):
+    """What this bundle's hooks say from now on is in that file, whichever the runtime."""
+    for entries in bundle.config["hooks"].values():
+        for entry in entries:
+            entry["args"] = ["sh", "-c", f'exec "$0" "$@" 2>> {path}', entry["path"], *entry["args"][1:]]
+            entry["path"] = "/bin/sh"
+    return bundle.write()
 
 
 class Live:
@@ -233,6 +257,117 @@ class Live:
         self.runtime.kill(bundle)
         self.assertEqual(self.recover(), ["container killed"])
         self.assert_ledger_empty()
+
+    # --- what is said and counted
+
+    def logged(self, bundle):
+        self.log = self.work + "/log"
+        harness.write(self.log, "")
+        return keep_log(bundle, self.log)
+
+    def said(self):
+        return events(harness.read(self.log))
+
+    def metrics(self):
+        """Series -> value; the node is one whose HCA has a counter."""
+        harness.write(self.work + "/node/sys/class/infiniband/mlx5_1/ports/1/counters/port_rcv_data", "4711\n")
+        text = harness.must([harness.PROGRAM, "metrics", "--root", self.work + "/node", "--ledger",
+                             self.ledger_directory], env={})
+        lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
+        return {series.removeprefix("rdma_hook_"): int(value) for series, _, value in lines}
+
+    def assert_times(self, event):
+        steps = {key: int(value) for key, value in event.items() if key.endswith("_us") and key != "total_us"}
+        self.assertLessEqual(sum(steps.values()), int(event["total_us"]))
+        self.assertGreater(sum(steps.values()), 0)
+        return set(steps)
+
+    def test_a_line_of_the_grant_and_one_of_its_return(self):
+        self.given(self.runtime.run(self.logged(Bundle(self, "web", asks="mlx5_0,mlx5_1"))))
+        granted, returned = self.said()
+        self.assertEqual(granted["event"], "granted")
+        self.assertEqual(granted["container"], "web")
+        self.assertEqual((granted["engine"], granted["hcas"], granted["mode"]), ("runc", "mlx5_0,mlx5_1", "hca"))
+        self.assertIn("rdma-init.io/devices", granted["source"])
+        self.assertLessEqual({"read_us", "decide_us", "container_us", "ledger_us"}, self.assert_times(granted))
+        self.assertEqual(returned["event"], "returned")
+        self.assertEqual((returned["container"], returned["reason"]), ("web", "poststop"))
+        self.assertEqual((returned["hcas"], returned["mode"]), ("mlx5_0,mlx5_1", "hca"))
+        self.assertEqual(returned["key"], granted["key"])
+        self.assertLessEqual({"read_us", "return_us"}, self.assert_times(returned))
+
+    def test_a_line_of_what_recover_returns(self):
+        bundle = self.logged(self.exclusive("killed", args=("sleep", "1000")))
+        self.given(self.runtime.create(bundle))
+        self.runtime.kill(bundle)
+        done = self.given(harness.run([harness.PROGRAM, "recover", "--ledger", self.ledger_directory], env={}))
+        (returned,) = events(done.stderr)
+        self.assertEqual((returned["event"], returned["container"], returned["reason"]),
+                         ("returned", "killed", "recover"))
+        self.runtime.delete(bundle)
+        self.assertEqual([event["event"] for event in self.said()], ["granted"], "its poststop has nothing to return")
+        self.assertEqual(self.metrics().get('returns_total{reason="recover"}'), 1)
+
+    def test_a_line_of_what_others_find(self):
+        first = self.exclusive("first", args=("sleep", "1000"))
+        self.given(self.runtime.create(first))
+        self.runtime.kill(first)
+        self.given(self.runtime.run(self.logged(self.exclusive("second"))))
+        self.assertEqual([(event["event"], event["container"], event.get("reason")) for event in self.said()],
+                         [("granted", "second", None), ("returned", "first", "container-gone"),
+                          ("returned", "second", "poststop")])
+        self.assertEqual(self.metrics().get('returns_total{reason="container-gone"}'), 1)
+
+    def test_a_pods_container_leaves(self):
+        pod = Pod(self)
+        self.given(self.runtime.run(self.logged(self.exclusive("worker", netns=pod.path))))
+        granted, left = self.said()
+        self.assertEqual((left["event"], left["container"], left["reason"]), ("left", "worker", "poststop"))
+        self.assertEqual((left["key"], left["netns"]), (granted["key"], pod.path))
+        pod.remove()
+        self.given(self.runtime.run(self.exclusive("next")))
+        metrics = self.metrics()
+        self.assertEqual(metrics.get('returns_total{reason="namespace-gone"}'), 1)
+        self.assertEqual(metrics.get('returns_total{reason="poststop"}'), 1, "that of the other one")
+
+    def test_one_grant_by_two_stages(self):
+        bundle = self.logged(Bundle(self, asks="mlx5_0", stages=("prestart", "createRuntime", "poststop")))
+        self.given(self.runtime.run(bundle))
+        self.assertEqual([event["event"] for event in self.said()], ["granted", "kept", "returned"])
+        self.assertEqual(self.metrics().get('grants_total{engine="runc",mode="hca"}'), 1)
+
+    def test_metrics(self):
+        first = self.exclusive("first", args=("sleep", "1000"))
+        self.given(self.runtime.create(first))
+        self.refusal(self.exclusive("second"))
+        self.refusal(self.exclusive("third"))
+        self.refusal(Bundle(self, "missing", asks="mlx5_9"))
+        self.refusal(Bundle(self, "malformed", asks="mlx5_0,,"))
+        config = harness.read(self.config)
+        harness.write(self.config, "{")
+        self.refusal(Bundle(self, "unconfigured", asks="mlx5_0"))
+        harness.write(self.config, config)
+        metrics = self.metrics()
+        owner = next(series for series in metrics if series.startswith("grant_info"))
+        self.assertRegex(owner, '^grant_info{container="first",grant="container-first-[0-9a-f]+",hca="mlx5_1",netns=""}$')
+        counter = owner.replace("grant_info{", "rdma_port_counter{").replace(
+            'grant=', 'counter="port_rcv_data",grant=').replace('netns=""', 'port="1"')
+        self.assertEqual(metrics.get(counter), 4711)
+        self.assertEqual(metrics.get('holders{hca="mlx5_1"}'), 1)
+        self.given(self.runtime.delete(first))
+        metrics = self.metrics()
+        self.assertEqual({series: value for series, value in metrics.items() if "_total{" in series
+                          and not series.startswith("duration")},
+                         {'grants_total{engine="runc",mode="exclusive"}': 1, 'returns_total{reason="poststop"}': 1,
+                          'failures_total{reason="busy",stage="createRuntime"}': 2,
+                          'failures_total{reason="no-hca",stage="createRuntime"}': 1,
+                          'failures_total{reason="refused",stage="createRuntime"}': 1,
+                          'failures_total{reason="config",stage="createRuntime"}': 1})
+        stage = 'stage_duration_microseconds_count{result="%s",stage="%s"}'
+        self.assertEqual([metrics.get(stage % labels) for labels in (
+            ("done", "createRuntime"), ("failed", "createRuntime"), ("done", "poststop"))], [1, 5, 1])
+        self.assertEqual(metrics.get('duration_count{stage="poststop",step="return"}'), 1)
+        self.assertNotIn("holders", "".join(metrics))
 
     # --- pods
 

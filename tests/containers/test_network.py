@@ -7,6 +7,7 @@ import time
 import harness
 from containers import Bundle, Runtime
 from harness import must, run, wait_for
+from test_live import events, keep_log
 
 RAILS = 4
 
@@ -281,6 +282,40 @@ class Rails(harness.Case):
         self.assertIn("10.0.0.2", os.listdir(store + "/rails"))
         self.runtime.delete(web)
         self.assertNotIn("10.0.0.2", os.listdir(store + "/rails"))
+        self.assert_as_before()
+
+    # --- the log
+
+    def test_lines_have_the_rails(self):
+        self.use()
+        log = harness.write(self.work + "/log", "")
+        pod = self.pod()
+        web = keep_log(self.bundle(pod=pod, asks="mlx5_0,mlx5_1"), log)
+        self.start(web)
+        self.runtime.delete(web)
+        granted, left = events(harness.read(log))
+        self.assertEqual((granted["event"], left["event"]), ("granted", "left"))
+        self.assertEqual(granted["netns"], f"/run/netns/{pod}")
+        self.assertRegex(granted["rails"], r"^net1:mlx5_0:10\.0\.1\.1/16:(-|gid\d+),net2:mlx5_1:10\.1\.1\.1/16:(-|gid\d+)$")
+        self.assertLessEqual({"links_us", "addresses_us", "configure_us", "gids_us", "ledger_us"}, granted.keys())
+        self.end_pod(pod)
+        done = run([harness.PROGRAM, "recover", "--ledger", self.ledger_directory], env={})
+        (returned,) = events(done.stderr)
+        self.assertEqual((returned["reason"], returned["key"]), ("recover", granted["key"]))
+        self.assertEqual(returned["rails"], granted["rails"])
+        self.assertEqual(left["rails"], granted["rails"])
+        self.assert_as_before()
+
+    def test_a_start_that_fails_is_no_return(self):
+        self.use(gateway_test="fail", test_retries=1, test_interval_ms=20)
+        ip("addr", "del", "10.3.0.1/16", "dev", "wire3", pod="wire")
+        log = harness.write(self.work + "/log", "")
+        self.assertNotEqual(self.runtime.create(keep_log(self.bundle(), log)).returncode, 0)
+        self.assertEqual(events(harness.read(log)), [])
+        text = must([harness.PROGRAM, "metrics", "--ledger", self.ledger_directory], env={})
+        self.assertIn('rdma_hook_failures_total{reason="unreachable",stage="createRuntime"} 1\n', text)
+        self.assertNotIn("returns_total", text)
+        self.assertNotIn("grants_total", text)
         self.assert_as_before()
 
     # --- killed

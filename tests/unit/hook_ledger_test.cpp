@@ -419,7 +419,9 @@ TEST_F(LedgerTest, AGrantThatDoesNotParseIsNamed) {
     ASSERT_FALSE(grant) << text.substr(0, 200);
     EXPECT_NE(grant.error().message.find(file), std::string::npos) << grant.error().message;
     EXPECT_FALSE(ledger_.list());
-    EXPECT_FALSE(ledger_.lock({"mlx5_0"})->holdings(db_, {{"mlx5_0", 1}})) << "closed, not open";
+    const auto holdings = ledger_.lock({"mlx5_0"})->holdings(db_, {{"mlx5_0", 1}});
+    ASSERT_TRUE(holdings);
+    EXPECT_TRUE(holdings->at("mlx5_0").exclusive_holder) << "closed, not open";
   }
 }
 

@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "hook/metrics/failure.hpp"
+#include "hook/metrics/histogram.hpp"
 #include "tests/support/temp_dir.hpp"
 
 namespace hook {
@@ -73,9 +75,10 @@ TEST(Counters, KnowsItsOwn) {
   counters.add("somebody_elses", {});
   const auto samples = counters.read();
   ASSERT_TRUE(samples.has_value());
-  EXPECT_EQ(prometheus_text(*samples),
-            "# HELP rdma_hook_returns_total Grants that were returned.\n# TYPE rdma_hook_returns_total counter\n"
-            "rdma_hook_returns_total 1\n# TYPE somebody_elses counter\nsomebody_elses 1\n");
+  EXPECT_EQ(
+      prometheus_text(*samples),
+      "# HELP rdma_hook_returns_total Grants that were returned, by what.\n# TYPE rdma_hook_returns_total counter\n"
+      "rdma_hook_returns_total 1\n# TYPE somebody_elses counter\nsomebody_elses 1\n");
 }
 
 TEST(Counters, CleansHostileValues) {
@@ -202,6 +205,45 @@ TEST(Counters, RefusesWhatIsNotItsFile) {
   EXPECT_FALSE(Counters::open(dir.path()).has_value());
 }
 
+TEST(Histogram, AddsBucketsUp) {
+  const TempDir dir;
+  const Counters counters = open_counters(dir.path());
+  for (const std::uint64_t microseconds : {0U, 1000U, 1001U, 10'000'000U, 10'000'001U})
+    counters.add(observed_stage("poststop", true, microseconds));
+  counters.add(observed_stage("poststop", false, 5));
+  counters.add(kReturnsTotal, {{"reason", "poststop"}});
+  const auto samples = counters.read();
+  ASSERT_TRUE(samples.has_value());
+  const std::string text = prometheus_text(with_histograms(*samples));
+  const std::string name = "rdma_hook_stage_duration_microseconds";
+  EXPECT_EQ(text.find("# TYPE " + name + " histogram\n"), text.rfind("# TYPE " + name)) << text;
+  EXPECT_TRUE(text.starts_with("# HELP rdma_hook_returns_total ")) << text;
+  const auto lines = lines_of(text);
+  ASSERT_EQ(lines.size(), 1U + 2 * (14 + 2));
+  const std::string of_done = R"({le="X",result="done",stage="poststop"} )";
+  const char* const bounds[] = {"1000",   "2000",   "5000",    "10000",   "20000",   "50000",    "100000",
+                                "200000", "500000", "1000000", "2000000", "5000000", "10000000", "+Inf"};
+  const int totals[] = {2, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 4, 5};
+  for (std::size_t i = 0; i < std::size(bounds); ++i) {
+    std::string expected = name + "_bucket" + of_done + std::to_string(totals[i]);
+    EXPECT_EQ(lines[1 + i], expected.replace(expected.find('X'), 1, bounds[i]));
+  }
+  EXPECT_EQ(lines[15], name + R"(_bucket{le="1000",result="failed",stage="poststop"} 1)");
+  EXPECT_EQ(lines[29], name + R"(_count{result="done",stage="poststop"} 5)");
+  EXPECT_EQ(lines[31], name + R"(_sum{result="done",stage="poststop"} 20002002)");
+}
+
+// A call changes a few series among many: the others stay as they are.
+TEST(Counters, LeavesOthersAlone) {
+  const TempDir dir;
+  const Counters counters = open_counters(dir.path());
+  for (const char* const name : {"a", "b", "c", "d", "e"})
+    counters.add(name, {}, 10);
+  counters.add({{.name = "d", .labels = {}}, {.name = "b", .labels = {}, .delta = 2}, {.name = "f", .labels = {}}});
+  counters.add({{.name = "", .labels = {}}});
+  EXPECT_EQ(counted(dir.path()), (Lines{"a 10", "b 12", "c 10", "d 11", "e 10", "f 1"}));
+}
+
 TEST(PrometheusText, Nothing) {
   EXPECT_EQ(prometheus_text({}), "");
 }
@@ -304,13 +346,14 @@ TEST(MetricsText, PutsAllTogether) {
   write_file(root / "sys/class/infiniband/mlx5_0/ports/1/counters/port_rcv_data", "8\n");
   const TempDir ledger;
   open_counters(ledger.path())
-      .add(kFailuresTotal, {{"stage", "prestart"}, {"reason", std::string(to_string(FailureReason::kCgroup))}});
+      .add(kFailuresTotal, {{"stage", "prestart"}, {"reason", std::string(to_string(FailureReason::kDevices))}});
   const auto text = metrics_text(ledger.path(), {make_grant("web", {"mlx5_0"}, {"web-1"})}, root.path());
   ASSERT_TRUE(text.has_value());
   EXPECT_EQ(
       *text,
-      "# HELP rdma_hook_failures_total Stages that failed.\n# TYPE rdma_hook_failures_total counter\n"
-      "rdma_hook_failures_total{reason=\"cgroup\",stage=\"prestart\"} 1\n"
+      "# HELP rdma_hook_failures_total Stages that failed, by what it was about.\n# TYPE rdma_hook_failures_total "
+      "counter\n"
+      "rdma_hook_failures_total{reason=\"devices\",stage=\"prestart\"} 1\n"
       "# HELP rdma_hook_grant_info Who has which HCA.\n# TYPE rdma_hook_grant_info gauge\n"
       "rdma_hook_grant_info{container=\"web-1\",grant=\"web\",hca=\"mlx5_0\",netns=\"\"} 1\n"
       "# HELP rdma_hook_holders Grants that hold an HCA.\n# TYPE rdma_hook_holders gauge\n"
@@ -325,12 +368,6 @@ TEST(MetricsText, NoLedgerYet) {
   const auto text = metrics_text(root / "none", {}, root.path());
   ASSERT_TRUE(text.has_value());
   EXPECT_EQ(*text, "");
-}
-
-TEST(FailureReason, Words) {
-  EXPECT_EQ(to_string(FailureReason::kRefused), "refused");
-  EXPECT_EQ(to_string(FailureReason::kConfig), "config");
-  EXPECT_EQ(to_string(FailureReason::kInternal), "internal");
 }
 
 }  // namespace

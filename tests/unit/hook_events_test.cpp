@@ -1,0 +1,266 @@
+#include "hook/metrics/events.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "hook/json/json.hpp"
+#include "hook/metrics/event_line.hpp"
+#include "hook/metrics/failure.hpp"
+
+namespace hook {
+namespace {
+
+std::string field(std::string_view value) {
+  return EventLine("e").add("k", value).text();
+}
+
+TEST(EventLine, QuotesWhatWouldSplit) {
+  struct Row {
+    const char* name;
+    std::string value;
+    std::string expected;
+  };
+  const Row rows[] = {
+      {"plain", "web-1", "web-1"},
+      {"path", "/run/netns/cni-1", "/run/netns/cni-1"},
+      {"address", "net1:mlx5_0:[fd00::5]/64:gid5", "net1:mlx5_0:[fd00::5]/64:gid5"},
+      {"empty", "", R"("")"},
+      {"blank", "a b", R"("a b")"},
+      {"equals", "a=b", R"("a=b")"},
+      {"quote", R"(a"b)", R"("a\"b")"},
+      {"backslash", R"(a\b)", R"("a\\b")"},
+      {"line break", "a\nreturned container=b", R"("a\nreturned container=b")"},
+      {"carriage return and tab", "\r\t", R"("\r\t")"},
+      {"escape sequence", "\x1b[2J", R"("\u001b[2J")"},
+      {"NUL", std::string("a\0b", 3), R"("a\u0000b")"},
+      {"DEL", "\x7f", R"("\u007f")"},
+      {"UTF-8", "gr\xc3\xbc\xc3\x9f", R"("gr\u00fc\u00df")"},
+      {"beyond 16 bits", "\xf0\x9f\x90\xb3", R"("\ud83d\udc33")"},
+      {"writing to the left", "\xe2\x80\xae", R"("\u202e")"},
+      {"C1 control", "\xc2\x9b", R"("\u009b")"},
+      {"no UTF-8", "a\xff\xc3", R"("a\ufffd\ufffd")"},
+      {"closes its quotes", "\" x=\"", R"("\" x=\"")"},
+  };
+  for (const Row& row : rows)
+    EXPECT_EQ(field(row.value), "e k=" + row.expected) << row.name;
+}
+
+TEST(EventLine, ShortensLongValues) {
+  EXPECT_EQ(field(std::string(128, 'x')), "e k=" + std::string(128, 'x'));
+  EXPECT_EQ(field(std::string(129, 'x')), "e k=" + std::string(128, 'x') + "...");
+  // In the middle of a character.
+  EXPECT_EQ(field(std::string(127, 'x') + "\xc3\xbc"), "e k=\"" + std::string(127, 'x') + "\\ufffd...\"");
+}
+
+TEST(EventLine, Lists) {
+  EXPECT_EQ(EventLine("e").add("k", std::vector<std::string>()).text(), "e");
+  EXPECT_EQ(EventLine("e").add("k", std::vector<std::string>{"a"}).text(), "e k=a");
+  EXPECT_EQ(EventLine("e").add("k", std::vector<std::string>{"a", "b c"}).text(), "e k=\"a,b c\"");
+  EXPECT_EQ(EventLine("e").add("k", std::vector<std::string>{"", ""}).text(), "e k=,");
+  const std::vector<std::string> many(100, std::string(9, 'x'));
+  const std::string text = EventLine("e").add("k", many).text();
+  EXPECT_TRUE(text.ends_with(",xxxxxxxxx,+49")) << text;
+  EXPECT_LE(text.size(), 530U);
+  const std::string one = EventLine("e").add("k", std::vector<std::string>{std::string(5000, 'x'), "y"}).text();
+  EXPECT_EQ(one, "e k=" + std::string(512, 'x') + ",+1");
+}
+
+TEST(EventLine, LeavesOutWhatIsTooMuch) {
+  EventLine line("e");
+  const std::string worst(1000, '\x01');
+  for (int i = 0; i < 10; ++i)
+    line.add("worst", worst);
+  line.add("n", std::uint64_t{7});
+  const std::string text = line.text();
+  EXPECT_LE(text.size(), EventLine::kLongest + 20);
+  EXPECT_TRUE(text.ends_with("...\" n=7 left_out=8")) << text;
+}
+
+TEST(EventLine, Numbers) {
+  EXPECT_EQ(EventLine("e").add("a", std::uint64_t{0}).add("b", UINT64_MAX).text(), "e a=0 b=18446744073709551615");
+}
+
+// As a program reads it: key=value with blanks between, values in quotes with JSON's escapes.
+std::map<std::string, std::string> parse(const std::string& line) {
+  std::map<std::string, std::string> fields;
+  std::size_t at = line.find(' ');
+  fields["event"] = line.substr(0, at);
+  while (at < line.size()) {
+    const std::size_t equals = line.find('=', ++at);
+    const std::string key = line.substr(at, equals - at);
+    std::size_t end = equals + 1;
+    if (line[end] == '"') {
+      for (++end; line[end] != '"'; ++end)
+        end += line[end] == '\\' ? 1 : 0;
+      fields[key] = Json::parse(line.substr(equals + 1, ++end - equals - 1)).get<std::string>();
+    } else {
+      end = std::min(line.find(' ', end), line.size());
+      fields[key] = line.substr(equals + 1, end - equals - 1);
+    }
+    at = end;
+  }
+  return fields;
+}
+
+RailRecord rail(const std::string& name, const std::string& hca, const std::vector<std::string>& addresses,
+                std::optional<unsigned> gid_index) {
+  RailRecord record;
+  record.rail.name = name;
+  record.rail.hca = hca;
+  for (const std::string& address : addresses)
+    record.rail.addresses.push_back({*fabric::parse_address(address), 24, std::nullopt});
+  record.gid_index = gid_index;
+  return record;
+}
+
+std::vector<PlannedHca> hcas(const std::vector<std::string>& names, Mode mode = Mode::kShared) {
+  std::vector<PlannedHca> planned;
+  for (const std::string& name : names)
+    planned.push_back({.name = name, .mode = mode, .limit = std::nullopt});
+  return planned;
+}
+
+Granted granted(const Owner& owner, const std::vector<PlannedHca>& given, const std::optional<NetworkRecord>& rails,
+                const Timing& timing) {
+  return {.container = "web-1",
+          .owner = owner,
+          .engine = Engine::kCrio,
+          .hcas = given,
+          .source = "annotation rdma-init.io/devices",
+          .rails = rails,
+          .timing = timing};
+}
+
+TEST(GrantedLine, HasEveryField) {
+  const Owner owner{Owner::Kind::kNetns, "netns-4-17", "pod", NetnsIdentity{4, 17, "/run/netns/my pod"}};
+  const auto given = hcas({"mlx5_0", "mlx5_1"});
+  const std::optional<NetworkRecord> rails(
+      {"netns-4-17", {}, 0, {rail("net1", "mlx5_0", {"10.0.0.5", "fd00::5"}, 5U), rail("net2", "mlx5_1", {}, 5U)}});
+  Timing timing;
+  timing.step("read");
+  timing.step("links");
+  auto fields = parse(granted_line("granted", granted(owner, given, rails, timing)));
+  EXPECT_GE(std::stoull(fields["total_us"]), std::stoull(fields["read_us"]) + std::stoull(fields["links_us"]));
+  for (const char* const time : {"total_us", "read_us", "links_us"})
+    fields.erase(time);
+  EXPECT_EQ(fields, (std::map<std::string, std::string>{
+                        {"event", "granted"},
+                        {"container", "web-1"},
+                        {"key", "netns-4-17"},
+                        {"netns", "/run/netns/my pod"},
+                        {"engine", "crio"},
+                        {"hcas", "mlx5_0,mlx5_1"},
+                        {"mode", "shared"},
+                        {"aligned", "5"},
+                        {"rails", "net1:mlx5_0:10.0.0.5/24+[fd00::5]/24:gid5,net2:mlx5_1:-:gid5"},
+                        {"source", "annotation rdma-init.io/devices"}}));
+}
+
+TEST(GrantedLine, SaysAlignedOnlyWhenAllAre) {
+  const Owner owner = container_owner("web-1", "/bundle");
+  const auto given = hcas({"mlx5_0"});
+  const auto with = [&](std::optional<unsigned> first, std::optional<unsigned> second) {
+    const std::optional<NetworkRecord> rails(
+        {owner.key, {}, 0, {rail("net1", "a", {"10.0.0.5"}, first), rail("net2", "b", {"10.0.0.6"}, second)}});
+    return parse(granted_line("granted", granted(owner, given, rails, Timing())));
+  };
+  EXPECT_EQ(with(0U, 0U)["aligned"], "0");
+  EXPECT_FALSE(with(5U, 4U).contains("aligned"));
+  EXPECT_FALSE(with(5U, std::nullopt).contains("aligned"));
+  EXPECT_FALSE(with(std::nullopt, 5U).contains("aligned"));
+  EXPECT_EQ(with(5U, std::nullopt)["rails"], "net1:a:10.0.0.5/24:gid5,net2:b:10.0.0.6/24:-");
+  const std::optional<NetworkRecord> none;
+  const auto nodes_only = parse(granted_line("granted", granted(owner, given, none, Timing())));
+  EXPECT_FALSE(nodes_only.contains("rails") || nodes_only.contains("aligned") || nodes_only.contains("netns"));
+}
+
+TEST(ReturnedLine, OfAPoststop) {
+  Timing timing;
+  timing.step("return");
+  timing.step("rails");
+  Returned returned{.owner = container_owner("web-1", "/bundle"),
+                    .containers = {"web-1"},
+                    .hcas = hcas({"mlx5_0"}, Mode::kExclusive),
+                    .rails = {},
+                    .held = 86,
+                    .reason = ReturnReason::kPoststop};
+  auto fields = parse(returned_line(returned, &timing));
+  EXPECT_EQ(fields["event"], "returned");
+  EXPECT_EQ(fields["container"], "web-1");
+  EXPECT_EQ(fields["key"], returned.owner.key);
+  EXPECT_EQ(fields["reason"], "poststop");
+  EXPECT_EQ(fields["hcas"], "mlx5_0");
+  EXPECT_EQ(fields["mode"], "exclusive");
+  EXPECT_EQ(fields["held_s"], "86");
+  EXPECT_TRUE(fields.contains("total_us") && fields.contains("return_us") && fields.contains("rails_us"));
+  returned.left = true;
+  EXPECT_EQ(parse(returned_line(returned, &timing))["event"], "left");
+}
+
+TEST(ReturnedLine, OfSomebodyElse) {
+  const Returned returned{
+      .owner = {Owner::Kind::kNetns, "netns-4-17", "pod", NetnsIdentity{4, 17, "/run/netns/\"x\" reason=recover"}},
+      .containers = {},
+      .hcas = {},
+      .rails = {},
+      .reason = ReturnReason::kNamespaceGone,
+      .rails_us = 40};
+  auto fields = parse(returned_line(returned, nullptr));
+  EXPECT_EQ(fields["reason"], "namespace-gone");
+  EXPECT_EQ(fields["netns"], "/run/netns/\"x\" reason=recover");
+  EXPECT_EQ(fields["mode"], "none");
+  EXPECT_EQ(fields["total_us"], "40");
+  EXPECT_EQ(fields["rails_us"], "40");
+  EXPECT_FALSE(fields.contains("container"));
+}
+
+TEST(ModeOf, One) {
+  EXPECT_EQ(mode_of({}), "none");
+  EXPECT_EQ(mode_of(hcas({"a", "b"}, Mode::kHca)), "hca");
+  auto mixed = hcas({"a", "b"});
+  mixed[1].mode = Mode::kExclusive;
+  EXPECT_EQ(mode_of(mixed), "mixed");
+}
+
+TEST(ReturnReason, Words) {
+  EXPECT_EQ(to_string(ReturnReason::kPoststop), "poststop");
+  EXPECT_EQ(to_string(ReturnReason::kContainerGone), "container-gone");
+  EXPECT_EQ(to_string(ReturnReason::kInterrupted), "interrupted");
+}
+
+TEST(FailureReason, Words) {
+  EXPECT_EQ(to_string(FailureReason::kState), "state");
+  EXPECT_EQ(to_string(FailureReason::kNoHca), "no-hca");
+  EXPECT_EQ(to_string(FailureReason::kUnreachable), "unreachable");
+  EXPECT_EQ(to_string(FailureReason::kInternal), "internal");
+}
+
+TEST(FailureReason, ByErrno) {
+  struct Row {
+    FailureReason phase;
+    int code;
+    FailureReason expected;
+  };
+  const Row rows[] = {
+      {FailureReason::kConfig, 0, FailureReason::kConfig},
+      {FailureReason::kConfig, EACCES, FailureReason::kConfig},
+      {FailureReason::kBusy, 0, FailureReason::kBusy},
+      {FailureReason::kRefused, EBUSY, FailureReason::kBusy},
+      {FailureReason::kBusy, ENOSPC, FailureReason::kLedger},
+      {FailureReason::kBusy, EAGAIN, FailureReason::kTimeout},
+      {FailureReason::kLedger, EAGAIN, FailureReason::kTimeout},
+      {FailureReason::kNetwork, EHOSTUNREACH, FailureReason::kUnreachable},
+      {FailureReason::kNetwork, EBUSY, FailureReason::kNetwork},
+      {FailureReason::kNetwork, ETIMEDOUT, FailureReason::kTimeout},
+      {FailureReason::kDevices, EAGAIN, FailureReason::kDevices},
+      {FailureReason::kDevices, EPERM, FailureReason::kDevices},
+  };
+  for (const Row& row : rows)
+    EXPECT_EQ(failure_reason(row.phase, row.code), row.expected) << to_string(row.phase) << " " << row.code;
+}
+
+}  // namespace
+}  // namespace hook
