@@ -86,6 +86,13 @@ address_of() { ip -n "$1" -json addr show dev "$2" | jq --raw-output '[.[].addr_
 # The netdevs of a pod but lo and the management one, in their order.
 rail_netdevs_of() { ip -n "$1" -json link show | jq --raw-output '.[].ifname | select(. != "lo" and . != "eth0")' | sort -V; }
 
+# parent_of POD NETDEV: the node's netdev that a child in a pod hangs on.
+parent_of() {
+  local index
+  index=$(ip -n "$1" -json link show "$2" | jq '.[0].link_index')
+  ip -json link show | jq --raw-output --argjson index "$index" '.[] | select(.ifindex == $index).ifname'
+}
+
 # assert_policy_routing POD NETDEV TABLE GATEWAY: what leaves by the netdev's address goes by its own table.
 assert_policy_routing() {
   local address
@@ -160,3 +167,37 @@ vf_netdev() { ls "/sys/class/net/$1/device/virtfn$2/net" 2> /dev/null; }
 
 # vf_setting PF NUMBER KEY: as the physical function tells it.
 vf_setting() { ip -json -details link show "$1" | jq --raw-output --argjson number "$2" --arg key "$3" '.[0].vfinfo_list[] | select(.vf == $number) | .[$key] | tostring'; }
+
+# A pod of a cluster: namespace NAME whose eth0 is made by the CNI plugins `bridge` and `host-local`, called as an engine calls
+# them; the bridge is the default route. Other pods are reached by it, and so is the node.
+make_cni_pod() {
+  ip netns add "$1"
+  ip -n "$1" link set lo up
+  call_cni ADD "$1" > /dev/null
+}
+
+# end_cni_pod NAME...: as an engine ends them, eth0 first.
+end_cni_pod() {
+  local pod
+  for pod in "$@"; do
+    call_cni DEL "$pod"
+    ip netns delete "$pod"
+  done
+}
+
+# call_cni COMMAND POD
+call_cni() {
+  local plugins=/usr/lib/cni
+  [ -x "$plugins/bridge" ] || fail "the image has no containernetworking-plugins"
+  CNI_COMMAND=$1 CNI_CONTAINERID=$2 CNI_NETNS=/run/netns/$2 CNI_IFNAME=eth0 CNI_PATH=$plugins "$plugins/bridge" << 'CONFIGURATION'
+{"cniVersion": "1.0.0", "name": "cluster", "type": "bridge", "bridge": "cni0", "isDefaultGateway": true,
+ "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.244.1.0/24"}]]}}
+CONFIGURATION
+}
+
+# eth0_of POD: its link, addresses and routes, in one line: what nobody but its CNI plugin may change.
+eth0_of() {
+  { ip -n "$1" -json -details addr show dev eth0 && ip -n "$1" -json route show dev eth0; } |
+    jq --compact-output --slurp '[(.[0][0] | {ifindex, address, mtu, operstate, link_index, kind: .linkinfo.info_kind,
+      addresses: [.addr_info[] | {local, prefixlen, scope}]}), .[1]]'
+}
