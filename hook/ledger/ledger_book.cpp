@@ -92,9 +92,13 @@ Result<Holdings> LockedHcas::holdings(const Owner& asking, const std::map<std::s
   for (const Locked& hca : hcas_) {
     const auto limit = limits.find(hca.name);
     auto others = others_holding(*files_, hca.name, asking.key, limit == limits.end() ? 0 : limit->second);
-    // A dead grant that cannot be returned, as its netdev is still away, keeps its own HCA from others and no more.
-    Holding holding = others ? std::move(others).value() : Holding{};
-    if (!others) holding.exclusive_holder = "a grant that cannot be returned: " + others.error().message;
+    Holding holding;
+    if (others) {
+      holding = std::move(others).value();
+    } else {
+      // A dead grant that cannot be returned, as its netdev is still away, keeps its own HCA from others and no more.
+      holding.exclusive_holder = "a grant that cannot be returned: " + others.error().message;
+    }
     if (const PlannedHca* held = find_hca(own, hca.name)) {
       holding.own = true;
       holding.own_units = held->units;

@@ -139,6 +139,7 @@ bool agree(const std::vector<GidRail>& rails, const std::map<std::string, unsign
 
 std::string indices_text(const std::map<std::string, unsigned>& indices) {
   std::vector<std::string> parts;
+  parts.reserve(indices.size());
   for (const auto& [name, index] : indices)
     parts.push_back(fmt::format("{} at {}", name, index));
   return fabric::join(parts, ", ");
