@@ -1,5 +1,6 @@
 #include "fabric/inventory.hpp"
 
+#include <algorithm>
 #include <cerrno>
 
 #include "fabric/text.hpp"
@@ -50,6 +51,16 @@ bool Netdev::is_up() const {
   if (const int* value = std::get_if<int>(&carrier)) return *value != 0;
   // Reading carrier answers EINVAL while the interface is administratively down (net/core/net-sysfs.c, 6.12).
   return std::get<Unreadable>(carrier).code != EINVAL;
+}
+
+Hca* find_hca(Inventory& inventory, std::string_view name) {
+  const auto found =
+      std::find_if(inventory.hcas.begin(), inventory.hcas.end(), [&](const Hca& hca) { return hca.name == name; });
+  return found == inventory.hcas.end() ? nullptr : &*found;
+}
+
+const Hca* find_hca(const Inventory& inventory, std::string_view name) {
+  return find_hca(const_cast<Inventory&>(inventory), name);
 }
 
 const Netdev* find_netdev(const Inventory& inventory, std::string_view name) {

@@ -202,6 +202,8 @@ struct Inventory {
 
 // The netdev of that name in this netns; nullptr if there is none.
 const Netdev* find_netdev(const Inventory& inventory, std::string_view name);
+const Hca* find_hca(const Inventory& inventory, std::string_view name);
+Hca* find_hca(Inventory& inventory, std::string_view name);
 // The netdev that the main table's first default route leaves by (IPv4 before IPv6); nullptr: unknown or none.
 const Netdev* default_route_netdev(const Inventory& inventory);
 

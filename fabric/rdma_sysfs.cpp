@@ -117,8 +117,7 @@ std::optional<std::string> hardware_netdev(const std::string& sys, const Directo
   for (const std::string& name : names) {
     const auto netdev = Directory::open(fmt::format("{}/class/net/{}", sys, name));
     if (!netdev || static_cast<unsigned>(netdev->read_int("dev_port").value_or(0)) + 1 != port) continue;
-    const std::string phys = netdev->read_text("phys_port_name").value_or("");
-    const bool representor = phys.find("vf") != std::string::npos || phys.find("sf") != std::string::npos;
+    const bool representor = is_representor(netdev->read_text("phys_port_name").value_or(""));
     if (chosen && (representor || !chosen_is_representor)) continue;
     chosen = name;
     chosen_is_representor = representor;
@@ -300,6 +299,10 @@ std::vector<std::string> list_hcas(const std::string& root, int& error) {
 std::optional<std::string> hca_of_uverbs(const std::string& root, unsigned number) {
   const auto verbs = Directory::open(root + "/sys" + kVerbsClass);
   return verbs ? verbs->read_text(fmt::format("uverbs{}/ibdev", number).c_str()) : std::nullopt;
+}
+
+bool is_representor(std::string_view phys_port_name) {
+  return phys_port_name.find("vf") != std::string_view::npos || phys_port_name.find("sf") != std::string_view::npos;
 }
 
 std::vector<Hca> read_hcas(const Scan& scan, const std::vector<std::string>& names) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,10 @@ std::vector<std::string> list_hcas(const std::string& root, int& error);
 
 // The HCA of uverbsN; nullopt: there is none.
 std::optional<std::string> hca_of_uverbs(const std::string& root, unsigned number);
+
+// Whether a netdev stands for a VF or subfunction: in switchdev mode phys_port_name is "pf0vf3" or "pf0sf88", and "p0"
+// for a function's own (devlink, Linux 6.12); unreadable, so "", outside of that mode.
+bool is_representor(std::string_view phys_port_name);
 
 // The named HCAs, as far as they are still there.
 std::vector<Hca> read_hcas(const Scan& scan, const std::vector<std::string>& names);

@@ -130,9 +130,7 @@ Result<fabric::Inventory> read_node_for(const Request& request, const Config& co
     read.details = !read.hcas;
   }
   auto inventory = fabric::read_node(read);
-  const auto known = [&](const std::string& name) {
-    return std::any_of(inventory.hcas.begin(), inventory.hcas.end(), [&](const auto& hca) { return hca.name == name; });
-  };
+  const auto known = [&](const std::string& name) { return find_hca(inventory, name) != nullptr; };
   // A name that does not exist: the refusal says what does.
   if (read.hcas && !std::all_of(read.hcas->begin(), read.hcas->end(), known)) {
     read.hcas.reset();

@@ -19,12 +19,6 @@ using fabric::Hca;
 using fabric::Inventory;
 using fabric::Result;
 
-Hca* find_hca(Inventory& inventory, const std::string& name) {
-  const auto found =
-      std::find_if(inventory.hcas.begin(), inventory.hcas.end(), [&](const Hca& hca) { return hca.name == name; });
-  return found == inventory.hcas.end() ? nullptr : &*found;
-}
-
 Result<void> read_inside(const NetnsIdentity& netns, const std::string& root, const std::vector<std::string>& names,
                          Inventory& inventory) {
   fabric::UniqueFd fd(::open(netns.path.c_str(), O_RDONLY | O_CLOEXEC));

@@ -87,9 +87,7 @@ Result<void> bind_token(const ContainerSpec& spec, const Ledger& ledger, const O
 FailureReason why_refused(const Container& container, const fabric::Inventory& inventory, const Owner& owner,
                           const GrantUser& user) {
   const auto named = named_hcas(*container.asked.request).value_or(std::vector<std::string>());
-  const auto is_here = [&](const std::string& name) {
-    return std::any_of(inventory.hcas.begin(), inventory.hcas.end(), [&](const auto& hca) { return hca.name == name; });
-  };
+  const auto is_here = [&](const std::string& name) { return find_hca(inventory, name) != nullptr; };
   if (inventory.hcas.empty() || !std::all_of(named.begin(), named.end(), is_here)) return FailureReason::kNoHca;
   return decide(container, inventory, nullptr, owner, user, false) ? FailureReason::kBusy : FailureReason::kRefused;
 }

@@ -29,12 +29,6 @@ std::uint32_t group_of(const std::string& key) {
   return hash | 0x40000000U;
 }
 
-const fabric::Hca* find_hca(const fabric::Inventory& inventory, const std::string& name) {
-  const auto found =
-      std::find_if(inventory.hcas.begin(), inventory.hcas.end(), [&](const auto& hca) { return hca.name == name; });
-  return found == inventory.hcas.end() ? nullptr : &*found;
-}
-
 // One call of give_rails().
 class Giver {
  public:
@@ -57,7 +51,6 @@ class Giver {
   Result<void> find_nodes();
   Result<void> settle_gids();
   const Network* network_of(const RailRecord& rail) const;
-  void report();
 
   RailsInput* input_;
   Timing* timing_;
@@ -187,18 +180,6 @@ Result<void> Giver::settle_gids() {
   return journal_.write(record_);
 }
 
-void Giver::report() {
-  for (std::size_t i = first_new_; i < record_.rails.size(); ++i) {
-    const RailRecord& rail = record_.rails[i];
-    std::string line = fmt::format("{} (rail {}, {}, {} of {})", rail.rail.name, rail.rail.rail, rail.rail.hca,
-                                   to_string(rail.rail.kind), rail.rail.host);
-    for (const RailAddress& address : rail.rail.addresses)
-      line += fmt::format(" {}/{}", to_string(address.address), address.prefix);
-    if (rail.gid_index) line += fmt::format(" at GID index {}", *rail.gid_index);
-    report_.given.push_back(std::move(line));
-  }
-}
-
 Result<RailsReport> Giver::give(NetworkRecord record, const Plan& plan) {
   record_ = std::move(record);
   first_new_ = record_.rails.size();
@@ -211,7 +192,6 @@ Result<RailsReport> Giver::give(NetworkRecord record, const Plan& plan) {
   if (!input_->hurried) TRY_VOID(test_gateways(inside_, placed_, report_.warnings));
   timing_->step("tests");
   TRY_VOID(settle_gids());
-  report();
   return std::move(report_);
 }
 

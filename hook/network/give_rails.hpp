@@ -35,7 +35,6 @@ struct RailsInput {
 };
 
 struct RailsReport {
-  std::vector<std::string> given;  // "net1 (rail 0, mlx5_0, macvlan of ens1f0) 10.1.1.2/16 at GID index 4"
   std::vector<std::string> warnings;
   std::string alignment;       // "aligned rails at GID index 7: rail1 5->7"; empty: nothing moved
   std::vector<NewNode> nodes;  // of RDMA devices that went inside: their numbers may be others now

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string_view>
 
+#include "fabric/rdma_sysfs.hpp"
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 
@@ -33,12 +34,9 @@ bool leads_to(const std::string& link, std::string_view address) {
   return text.substr(text.rfind('/') + 1) == address;
 }
 
-// In switchdev mode a function also has the netdevs that stand for its VFs and subfunctions: "pf0vf3", "pf0sf88" in
-// phys_port_name, which is "p0" for its own (devlink_port_phys_port_name_get(), Linux 6.12) and unreadable outside of
-// that mode.
 bool is_representor(const std::string& netdev) {
-  const auto port = fabric::value_or(fabric::sysfs::read_file(netdev + "/phys_port_name", 64), std::string());
-  return port.find("vf") != std::string::npos || port.find("sf") != std::string::npos;
+  const auto port = fabric::sysfs::read_file(netdev + "/phys_port_name", 64);
+  return fabric::rdma_sysfs::is_representor(fabric::value_or(port, std::string()));
 }
 
 }  // namespace
