@@ -1,6 +1,5 @@
 #include "fabric/sysfs.hpp"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,6 +9,7 @@
 #include <cstring>
 #include <memory>
 
+#include "fabric/directory_stream.hpp"
 #include "fabric/text.hpp"
 
 namespace fabric::sysfs {
@@ -18,10 +18,6 @@ namespace {
 constexpr std::size_t kPage = 4096;
 // O_NONBLOCK: a FIFO in place of an attribute must not stop the start of a trainer.
 constexpr int kReadFlags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
-
-struct CloseDir {
-  void operator()(DIR* dir) const { closedir(dir); }
-};
 
 ssize_t read_some(int fd, char* buffer, std::size_t size) {
   ssize_t count = 0;
@@ -85,10 +81,8 @@ bool Directory::contains(const char* name) const {
 
 std::vector<std::string> Directory::list() const {
   std::vector<std::string> names;
-  UniqueFd copy(::openat(fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  const std::unique_ptr<DIR, CloseDir> dir(copy.ok() ? fdopendir(copy.get()) : nullptr);
+  const DirectoryStream dir = open_directory_stream(fd_.get());
   if (!dir) return names;
-  (void)copy.release();
   while (const dirent* entry = readdir(dir.get())) {
     if (std::strcmp(entry->d_name, ".") != 0 && std::strcmp(entry->d_name, "..") != 0)
       names.emplace_back(entry->d_name);

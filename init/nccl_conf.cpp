@@ -10,18 +10,18 @@ namespace init {
 namespace {
 
 constexpr std::size_t kMaxConfSize = 64 << 20;
-constexpr std::array<std::string_view, 8> kPrefixes = {"NCCL_", "UCX_",  "NVSHMEM_",  "MSCCLPP_",
-                                                       "GLOO_", "UCCL_", "FI_VERBS_", "OMPI_MCA_btl_openib_"};
+constexpr std::array<std::string_view, 8> kVariablePrefixes = {"NCCL_", "UCX_",  "NVSHMEM_",  "MSCCLPP_",
+                                                               "GLOO_", "UCCL_", "FI_VERBS_", "OMPI_MCA_btl_openib_"};
 // Mooncake's by name: MinIO's client keeps its keys in MC_HOST_*, and a snapshot goes into bug reports.
-constexpr std::array<std::string_view, 8> kNames = {"MC_GID_INDEX",  "MC_TE_FILTERS", "MC_TE_FILTERS_EXCLUDE",
-                                                    "MC_IB_PORT",    "MC_IB_TC",      "MC_IB_SL",
-                                                    "MC_PKEY_INDEX", "MC_MTU"};
+constexpr std::array<std::string_view, 8> kVariableNames = {"MC_GID_INDEX",  "MC_TE_FILTERS", "MC_TE_FILTERS_EXCLUDE",
+                                                            "MC_IB_PORT",    "MC_IB_TC",      "MC_IB_SL",
+                                                            "MC_PKEY_INDEX", "MC_MTU"};
 
 }  // namespace
 
 bool is_library_variable(std::string_view name) {
-  return std::find(kNames.begin(), kNames.end(), name) != kNames.end() ||
-         std::any_of(kPrefixes.begin(), kPrefixes.end(),
+  return std::find(kVariableNames.begin(), kVariableNames.end(), name) != kVariableNames.end() ||
+         std::any_of(kVariablePrefixes.begin(), kVariablePrefixes.end(),
                      [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 

@@ -4,11 +4,12 @@
 
 namespace __gnu_cxx {
 
-// NOLINTBEGIN(bugprone-reserved-identifier): the name is the library's (libstdc++ 12, libsupc++/vterminate.cc).
+// The name is the library's (libstdc++ 12, libsupc++/vterminate.cc).
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-redundant-declaration)
 void __verbose_terminate_handler();
 void __verbose_terminate_handler() {
   std::abort();
 }
-// NOLINTEND(bugprone-reserved-identifier)
+// NOLINTEND(bugprone-reserved-identifier,readability-redundant-declaration)
 
 }  // namespace __gnu_cxx

@@ -17,7 +17,7 @@ using fabric::make_error;
 using fabric::Result;
 
 constexpr std::size_t kLongestCause = 200;
-constexpr std::size_t kLongestKey = 64;
+constexpr std::size_t kLongestShownKey = 64;
 
 // What a message quotes of a text that may be hostile and megabytes long.
 std::string shown(std::string_view text, std::size_t longest) {
@@ -43,7 +43,7 @@ class Builder : public nlohmann::json_sax<Json> {
   bool key(string_t& name) override {
     Json& object = *open_.back();
     if (object.size() >= kManyMembers ? !long_keys_.back().insert(name).second : object.contains(name)) {
-      return walk_.fail(fmt::format("`{}` is there twice", shown(name, kLongestKey)));
+      return walk_.fail(fmt::format("`{}` is there twice", shown(name, kLongestShownKey)));
     }
     if (object.size() + 1 == kManyMembers) {
       for (const auto& [known, value] : object.items())

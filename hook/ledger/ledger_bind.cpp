@@ -16,7 +16,7 @@ using fabric::Error;
 using fabric::make_error;
 using fabric::Result;
 
-constexpr int kAttempts = 3;
+constexpr int kBindAttempts = 3;
 
 bool is_token(std::string_view token) {
   const auto digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
@@ -70,7 +70,7 @@ Result<std::optional<Grant>> Ledger::bind(std::string_view token, const Owner& o
   const std::string key = token_owner(token).key;
   if (key == owner.key || key == user.key) return make_error("cannot bind a token to itself");
   // Which HCAs to lock stands in the grant, which may change until they are.
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+  for (int attempt = 0; attempt < kBindAttempts; ++attempt) {
     const auto seen = TRY(read_grant(*files_, key));
     if (!seen) return bind_user(*files_, key, owner, user);
     std::vector<std::string> names;

@@ -1,6 +1,5 @@
 #include "hook/ledger/ledger_index.hpp"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -9,6 +8,7 @@
 #include <limits>
 #include <memory>
 
+#include "fabric/directory_stream.hpp"
 #include "fabric/text.hpp"
 #include "hook/ledger/ledger_grant.hpp"
 
@@ -20,10 +20,6 @@ using fabric::Result;
 using fabric::sys_error;
 
 constexpr const char* kExclusive = "exclusive";
-
-struct CloseDir {
-  void operator()(DIR* dir) const { closedir(dir); }
-};
 
 Result<void> replace_exclusive(const LedgerFiles& files, const LedgerDirectory& hca, const std::string& key) {
   const std::string temporary = files.temporary_name();
@@ -118,10 +114,8 @@ Result<void> remove_index(const LedgerFiles& files, const std::string& key, cons
 
 Result<unsigned> count_others(const LedgerDirectory& holders, std::string_view key, unsigned most,
                               const IsValid& is_valid) {
-  fabric::UniqueFd copy(::openat(holders.fd.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  const std::unique_ptr<DIR, CloseDir> dir(copy.ok() ? ::fdopendir(copy.get()) : nullptr);
+  const auto dir = fabric::open_directory_stream(holders.fd.get());
   if (!dir) return sys_error(errno, "cannot list `{}`", holders.path);
-  (void)copy.release();
   std::uint64_t sure = 0;
   std::uint64_t unsure = 0;
   std::vector<IndexEntry> unread;

@@ -1,4 +1,3 @@
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -10,6 +9,7 @@
 #include <ctime>
 #include <functional>
 
+#include "fabric/directory_stream.hpp"
 #include "fabric/text.hpp"
 #include "hook/ledger/ledger_files.hpp"
 
@@ -23,10 +23,6 @@ using fabric::UniqueFd;
 
 constexpr long kFirstPause = 100'000;  // ns
 constexpr long kLongestPause = 4'000'000;
-
-struct CloseDir {
-  void operator()(DIR* dir) const { closedir(dir); }
-};
 
 // Asks again until the lock is had: neither flock nor fcntl can wait for a bounded time, and a timer's signal would
 // need a handler. 0, or an errno: EAGAIN when the time is over.
@@ -66,10 +62,8 @@ off_t key_offset(std::string_view key) {
 }  // namespace
 
 Result<std::vector<std::string>> list_names(const LedgerDirectory& directory) {
-  UniqueFd copy(::openat(directory.fd.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  const std::unique_ptr<DIR, CloseDir> dir(copy.ok() ? ::fdopendir(copy.get()) : nullptr);
+  const auto dir = fabric::open_directory_stream(directory.fd.get());
   if (!dir) return sys_error(errno, "cannot list `{}`", directory.path);
-  (void)copy.release();
   std::vector<std::string> names;
   while (const dirent* entry = ::readdir(dir.get())) {
     if (std::strcmp(entry->d_name, ".") != 0 && std::strcmp(entry->d_name, "..") != 0) {

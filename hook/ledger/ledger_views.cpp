@@ -21,7 +21,7 @@ using fabric::sys_error;
 using fabric::UniqueFd;
 
 constexpr std::size_t kLongestLink = 255;
-constexpr int kAttempts = 3;
+constexpr int kViewAttempts = 3;
 
 // Whoever the container runs as reads it; DIR above it keeps the node's own users out. fchmod, because the umask of
 // whoever starts containers is theirs.
@@ -87,7 +87,7 @@ bool holds(const LedgerFiles& files, const std::string& name, const std::vector<
 // Puts a directory in the place of another, which is then gone.
 Result<void> replace_view(const LedgerFiles& files, const LedgerDirectory& from, const std::string& name,
                           const std::string& to) {
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+  for (int attempt = 0; attempt < kViewAttempts; ++attempt) {
     if (::renameat2(from.fd.get(), name.c_str(), files.views.fd.get(), to.c_str(), RENAME_NOREPLACE) == 0) return {};
     if (errno == ENOENT) return {};
     if (errno != EEXIST) break;

@@ -7,7 +7,6 @@ namespace hook {
 namespace {
 
 constexpr std::size_t kContextSize = 12;  // struct bpf_cgroup_dev_ctx: access_type, major, minor
-constexpr int kAccessShift = 16;
 
 struct Register {
   bool known = false;

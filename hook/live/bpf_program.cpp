@@ -7,11 +7,10 @@
 namespace hook {
 namespace {
 
-// Of struct bpf_cgroup_dev_ctx: access_type is (access << 16) | type.
+// Of struct bpf_cgroup_dev_ctx.
 constexpr std::int16_t kAccessTypeOffset = 0;
 constexpr std::int16_t kMajorOffset = 4;
 constexpr std::int16_t kMinorOffset = 8;
-constexpr int kAccessShift = 16;
 
 bpf_insn instruction(int code, int dst, int src, int off, std::int64_t imm) {
   bpf_insn insn{};

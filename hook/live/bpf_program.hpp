@@ -16,6 +16,9 @@
 
 namespace hook {
 
+// access_type of struct bpf_cgroup_dev_ctx is (access << 16) | type.
+inline constexpr int kAccessShift = 16;
+
 using BpfProgram = std::vector<bpf_insn>;
 
 struct DeviceAccess {

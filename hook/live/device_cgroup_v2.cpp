@@ -16,7 +16,7 @@ using fabric::UniqueFd;
 using fabric::wrap;
 
 // systemd or a runtime may swap a program between our query and our replacement.
-constexpr int kAttempts = 10;
+constexpr int kSwapAttempts = 10;
 
 // The first device that a program does not certainly allow.
 struct Objection {
@@ -67,7 +67,7 @@ class Group {
 
   Result<DeviceChange> allow() {
     const UniqueFd directory = TRY(open_cgroup(cgroup_));
-    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    for (int attempt = 0; attempt < kSwapAttempts; ++attempt) {
       auto done = allow_once(directory.get());
       if (done || done.error().code != ENOENT) return done;
     }

@@ -5,14 +5,12 @@
 #include <optional>
 #include <utility>
 
+#include "hook/live/memlock.hpp"
+
 namespace hook {
 namespace {
 
 using fabric::Result;
-
-std::string bytes_text(std::uint64_t bytes) {
-  return bytes == UINT64_MAX ? "unlimited" : fmt::format("{} bytes", bytes);
-}
 
 Result<MakeNode> node_step(const PlannedNode& node, bool bind, const std::string& root) {
   if (!node.major || !node.minor) {
@@ -41,7 +39,7 @@ void add_memlock(std::uint64_t wanted, const ContainerSpec& spec, const OciState
       fmt::format("cannot set RLIMIT_MEMLOCK to {} at createRuntime: the runtime sets the {} of config.json after this "
                   "hook; take the limit out of the engine's options, raise it there (--ulimit memlock=-1:-1), or use "
                   "rdma-runtime",
-                  bytes_text(wanted), bytes_text(listed)));
+                  memlock_text(wanted), memlock_text(listed)));
 }
 
 // The limit that the container's first process will have; nullopt: whatever the engine gives it.
@@ -69,7 +67,7 @@ void warn_of_capability(const Plan& plan, const ContainerSpec& spec, const OciSt
   live.warnings.push_back(
       fmt::format("cannot add CAP_IPC_LOCK at createRuntime; RLIMIT_MEMLOCK is {}, and ibv_reg_mr beyond it fails: use "
                   "rdma-runtime, or --cap-add IPC_LOCK",
-                  limit ? bytes_text(*limit) : "left as the engine sets it"));
+                  limit ? memlock_text(*limit) : "left as the engine sets it"));
 }
 
 }  // namespace
@@ -99,7 +97,7 @@ Result<LivePlan> live_steps(const Plan& plan, const ContainerSpec& spec, const O
     if (!runtime_overwrites_memlock(spec, state)) {
       live.warnings.push_back(
           fmt::format("`exec` into this container gets the engine's RLIMIT_MEMLOCK, not {}: use rdma-runtime",
-                      bytes_text(*plan.memlock)));
+                      memlock_text(*plan.memlock)));
     }
   }
   return live;

@@ -15,11 +15,11 @@ static_assert(RLIM_INFINITY == UINT64_MAX);
 constexpr const char* kRemedy =
     "set LimitMEMLOCK=infinity for the engine's service, or raise the limit in the engine's options";
 
-std::string bytes_text(std::uint64_t bytes) {
+}  // namespace
+
+std::string memlock_text(std::uint64_t bytes) {
   return bytes == UINT64_MAX ? "unlimited" : fmt::format("{} bytes", bytes);
 }
-
-}  // namespace
 
 fabric::Result<std::optional<std::string>> raise_memlock(pid_t pid, std::uint64_t bytes) {
   rlimit now{};
@@ -32,13 +32,13 @@ fabric::Result<std::optional<std::string>> raise_memlock(pid_t pid, std::uint64_
   const rlimit wanted{std::max<rlim_t>(now.rlim_cur, bytes), std::max<rlim_t>(now.rlim_max, bytes)};
   if (prlimit(pid, RLIMIT_MEMLOCK, &wanted, nullptr) == 0) return std::optional<std::string>();
   if (errno != EPERM) {
-    return sys_error(errno, "cannot set RLIMIT_MEMLOCK of the process {} to {}", pid, bytes_text(bytes));
+    return sys_error(errno, "cannot set RLIMIT_MEMLOCK of the process {} to {}", pid, memlock_text(bytes));
   }
   const rlimit most{std::min<rlim_t>(wanted.rlim_cur, now.rlim_max), now.rlim_max};
   const bool raised = prlimit(pid, RLIMIT_MEMLOCK, &most, nullptr) == 0;
   return std::optional<std::string>(
       fmt::format("cannot raise RLIMIT_MEMLOCK of the container to {} without CAP_SYS_RESOURCE, it is {}: {}",
-                  bytes_text(bytes), bytes_text(raised ? most.rlim_cur : now.rlim_cur), kRemedy));
+                  memlock_text(bytes), memlock_text(raised ? most.rlim_cur : now.rlim_cur), kRemedy));
 }
 
 }  // namespace hook

@@ -97,6 +97,7 @@ Result<void> test(NetworkNamespace& inside, const std::vector<PlacedRail>& rails
   }
   TRY_VOID(await_carrier(inside, asked));
   std::vector<Probe> probes;
+  probes.reserve(asked.size());
   for (const Asked& one : asked)
     probes.push_back(one.probe);
   const auto answers = TRY(run_probes(inside.packet.get(), probes, options_of(asked)));

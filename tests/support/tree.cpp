@@ -13,6 +13,7 @@
 #include <set>
 
 #include "fabric/pci_sysfs.hpp"
+#include "fabric/read_inventory.hpp"
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 
@@ -291,6 +292,13 @@ void lay_out(const Inventory& inventory, const std::string& directory, const Tre
   const bool any =
       std::any_of(inventory.hcas.begin(), inventory.hcas.end(), [](const Hca& hca) { return hca.is_accessible(); });
   if (inventory.rdma_cm.value_or(any)) tree.write("dev/infiniband/rdma_cm", "", 0666);
+}
+
+fabric::Inventory read_tree(const std::string& directory, bool full) {
+  fabric::ReadOptions options;
+  options.root = directory;
+  options.full = full;
+  return fabric::read_inventory(options);
 }
 
 }  // namespace test_support

@@ -19,4 +19,7 @@ struct TreeOptions {
 // Aborts when a file cannot be written.
 void lay_out(const fabric::Inventory& inventory, const std::string& directory, const TreeOptions& options = {});
 
+// What is read of a tree below `directory`, with all of it or with what choosing ports needs.
+fabric::Inventory read_tree(const std::string& directory, bool full = false);
+
 }  // namespace test_support

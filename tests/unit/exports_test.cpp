@@ -82,9 +82,9 @@ TEST_F(Exports, Ipv6IsSaidToNvshmem) {
 }
 
 TEST(ParseExports, KnowsTheLibraries) {
-  using Names = std::vector<std::string>;
-  EXPECT_EQ(*init::parse_exports("nccl, gloo"), (Names{"nccl", "gloo"}));
-  EXPECT_EQ(*init::parse_exports("none"), Names{});
+  using Libraries = std::vector<std::string>;
+  EXPECT_EQ(*init::parse_exports("nccl, gloo"), (Libraries{"nccl", "gloo"}));
+  EXPECT_EQ(*init::parse_exports("none"), Libraries{});
   const std::string known = "nccl, ucx, nvshmem, mscclpp, gloo, uccl, mooncake, openmpi, libfabric or none";
   EXPECT_EQ(init::parse_exports("nccl,rccl").error().message, "`rccl` is no library that --export knows: " + known);
   EXPECT_EQ(init::parse_exports("").error().message, "`` is no library that --export knows: " + known);

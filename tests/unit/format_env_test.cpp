@@ -98,20 +98,20 @@ TEST(FormatJson, HasExactlyTheseKeys) {
       names.push_back(name);
     return names;
   };
-  using Names = std::vector<std::string>;
-  EXPECT_EQ(keys(json), (Names{"env", "kept", "ports", "status", "warnings"}));
+  using Keys = std::vector<std::string>;
+  EXPECT_EQ(keys(json), (Keys{"env", "kept", "ports", "status", "warnings"}));
   EXPECT_EQ(json["status"], "ok_warn");
   for (const auto& [name, value] : json["env"].items())
     EXPECT_TRUE(value.is_string()) << name;
   EXPECT_FALSE(json["env"].contains("NCCL_IB_GID_INDEX")) << "what is kept is not exported";
-  EXPECT_EQ(keys(json["kept"]["NCCL_IB_GID_INDEX"]), (Names{"problem", "source", "value"}));
+  EXPECT_EQ(keys(json["kept"]["NCCL_IB_GID_INDEX"]), (Keys{"problem", "source", "value"}));
   EXPECT_EQ(json["kept"]["NCCL_IB_GID_INDEX"]["value"], "9");
   EXPECT_EQ(json["kept"]["NCCL_IB_GID_INDEX"]["source"], "/etc/nccl.conf");
   EXPECT_TRUE(json["kept"]["NCCL_IB_GID_INDEX"]["problem"].is_string());
   EXPECT_TRUE(json["kept"]["NCCL_IB_TC"]["problem"].is_null());
   ASSERT_EQ(json["ports"].size(), 2U);
   for (const Json& port : json["ports"]) {
-    EXPECT_EQ(keys(port), (Names{"device", "gid", "gid_index", "link_layer", "port", "rate_gbps", "reason", "used"}));
+    EXPECT_EQ(keys(port), (Keys{"device", "gid", "gid_index", "link_layer", "port", "rate_gbps", "reason", "used"}));
     EXPECT_FALSE(port["reason"].get<std::string>().empty());
     EXPECT_EQ(port["reason"].get<std::string>().find('\n'), std::string::npos);
   }

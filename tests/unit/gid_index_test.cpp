@@ -14,10 +14,10 @@ using init::nccl::GidRules;
 using test_support::v1;
 using test_support::v2;
 
-// Ports with a table each, and the index that is wanted on each.
-class Ports {
+// WantedPorts with a table each, and the index that is wanted on each.
+class WantedPorts {
  public:
-  Ports& add(std::vector<GidEntry> gids, unsigned wanted) {
+  WantedPorts& add(std::vector<GidEntry> gids, unsigned wanted) {
     const auto entry = std::find_if(gids.begin(), gids.end(), [&](const GidEntry& one) { return one.index == wanted; });
     const fabric::Address gid = entry->gid;
     const GidRank rank = gid.is_ipv4() ? GidRank::kIpv4 : gid.is_link_local() ? GidRank::kLinkLocal : GidRank::kIpv6;
@@ -40,7 +40,7 @@ class Ports {
 
 using Wrong = std::vector<std::size_t>;
 
-GidRules ipv6() {
+GidRules ipv6_rules() {
   GidRules rules;
   rules.family = fabric::Family::kIpv6;
   return rules;
@@ -57,7 +57,7 @@ std::vector<GidEntry> behind(const char* foreign, unsigned index, const char* ow
 
 TEST(PlanIndex, AgreementIsExportedWhateverNcclWouldChoose) {
   const auto plan = init::plan_index(
-      Ports().add(behind("192.168.0.1", 5, "10.0.0.1"), 5).add(own_at(5, "10.1.0.1"), 5).wanted(), {}, true);
+      WantedPorts().add(behind("192.168.0.1", 5, "10.0.0.1"), 5).add(own_at(5, "10.1.0.1"), 5).wanted(), {}, true);
   EXPECT_EQ(plan.index, 5U);
   EXPECT_FALSE(plan.range);
   EXPECT_TRUE(plan.wrong.empty());
@@ -71,15 +71,15 @@ TEST(PlanIndex, NothingWantedIsNoPlan) {
 
 TEST(PlanIndex, DifferentIndicesAreLeftToNcclWhereItIsRight) {
   const auto plan =
-      init::plan_index(Ports().add(own_at(3, "10.0.0.1"), 3).add(own_at(4, "10.1.0.1"), 4).wanted(), {}, true);
+      init::plan_index(WantedPorts().add(own_at(3, "10.0.0.1"), 3).add(own_at(4, "10.1.0.1"), 4).wanted(), {}, true);
   EXPECT_FALSE(plan.index);
   EXPECT_FALSE(plan.range);
   EXPECT_TRUE(plan.wrong.empty());
 }
 
 TEST(PlanIndex, ARangeHelpsAgainstForeignAddresses) {
-  const Ports ports =
-      std::move(Ports().add(behind("192.168.0.1", 3, "10.0.0.1"), 3).add(behind("192.168.0.2", 4, "10.0.1.1"), 4));
+  const WantedPorts ports = std::move(
+      WantedPorts().add(behind("192.168.0.1", 3, "10.0.0.1"), 3).add(behind("192.168.0.2", 4, "10.0.1.1"), 4));
   const auto plan = init::plan_index(ports.wanted(), {}, true);
   EXPECT_FALSE(plan.index);
   ASSERT_TRUE(plan.range);
@@ -94,7 +94,7 @@ TEST(PlanIndex, ARangeHelpsAgainstForeignAddresses) {
 
 TEST(PlanIndex, NoRangeTellsThemApart) {
   // The foreign addresses lie in the rails' own networks.
-  const auto plan = init::plan_index(Ports()
+  const auto plan = init::plan_index(WantedPorts()
                                          .add(behind("10.0.0.9", 3, "10.0.0.1"), 3)
                                          .add(behind("10.0.1.9", 4, "10.0.1.1"), 4)
                                          .add(behind("10.0.2.9", 4, "10.0.2.1"), 4)
@@ -107,14 +107,15 @@ TEST(PlanIndex, NoRangeTellsThemApart) {
 
 TEST(PlanIndex, ATieTakesTheLowerIndex) {
   const auto plan = init::plan_index(
-      Ports().add(behind("10.0.0.3", 7, "10.0.0.1"), 7).add(behind("10.0.0.3", 3, "10.0.0.2"), 3).wanted(), {}, true);
+      WantedPorts().add(behind("10.0.0.3", 7, "10.0.0.1"), 7).add(behind("10.0.0.3", 3, "10.0.0.2"), 3).wanted(), {},
+      true);
   EXPECT_EQ(plan.index, 3U);
   EXPECT_EQ(plan.wrong, Wrong{0});
 }
 
 TEST(PlanIndex, NcclsOwnChoiceServesMoreThanAnyIndex) {
   // Four ports are right by themselves at four indices; one cannot be.
-  const auto plan = init::plan_index(Ports()
+  const auto plan = init::plan_index(WantedPorts()
                                          .add(own_at(3, "10.0.0.1"), 3)
                                          .add(own_at(4, "10.0.1.1"), 4)
                                          .add(own_at(5, "10.0.2.1"), 5)
@@ -126,7 +127,7 @@ TEST(PlanIndex, NcclsOwnChoiceServesMoreThanAnyIndex) {
 }
 
 TEST(PlanIndex, ARangeMayHelpSome) {
-  const auto plan = init::plan_index(Ports()
+  const auto plan = init::plan_index(WantedPorts()
                                          .add(behind("192.168.0.1", 3, "10.0.0.1"), 3)
                                          .add(behind("192.168.0.2", 4, "10.0.1.1"), 4)
                                          .add(behind("192.168.0.3", 5, "10.0.2.1"), 5)
@@ -143,26 +144,26 @@ TEST(PlanIndex, OldNcclDoesNotChooseAtAll) {
   GidRules rules;
   rules.version = {2, 20, 5};
   const auto plan = init::plan_index(
-      Ports().add(own_at(3, "10.0.0.1"), 3).add(own_at(4, "10.1.0.1"), 4).add(own_at(4, "10.2.0.1"), 4).wanted(), rules,
-      true);
+      WantedPorts().add(own_at(3, "10.0.0.1"), 3).add(own_at(4, "10.1.0.1"), 4).add(own_at(4, "10.2.0.1"), 4).wanted(),
+      rules, true);
   EXPECT_EQ(plan.index, 4U);
   EXPECT_EQ(plan.wrong, Wrong{0});
 }
 
 TEST(PlanIndex, Ipv6) {
   const auto plan = init::plan_index(
-      Ports().add(own_at(3, "fd00:0:0:1::1"), 3).add(own_at(4, "fd00:0:0:2::1"), 4).wanted(), ipv6(), true);
+      WantedPorts().add(own_at(3, "fd00:0:0:1::1"), 3).add(own_at(4, "fd00:0:0:2::1"), 4).wanted(), ipv6_rules(), true);
   EXPECT_FALSE(plan.index);
   EXPECT_TRUE(plan.wrong.empty());
 }
 
 TEST(PlanIndex, LinkLocalNeedsAnIndex) {
-  const auto plan = init::plan_index(Ports()
+  const auto plan = init::plan_index(WantedPorts()
                                          .add({v1(0, "fe80::1"), v2(1, "fe80::1")}, 1)
                                          .add({v1(0, "fe80::2"), v2(1, "fe80::2")}, 1)
                                          .add({v1(0, "fe80::3"), v1(1, "fe80::4"), v2(2, "fe80::3")}, 2)
                                          .wanted(),
-                                     ipv6(), true);
+                                     ipv6_rules(), true);
   EXPECT_EQ(plan.index, 1U);
   EXPECT_EQ(plan.wrong, Wrong{2});
 }
@@ -170,7 +171,7 @@ TEST(PlanIndex, LinkLocalNeedsAnIndex) {
 TEST(PlanIndex, AnUncertainChoiceIsAWrongOne) {
   const std::vector<GidEntry> uncertain = {v2(0, "fe80::1"), test_support::unreadable(1, "192.168.0.1", EINVAL),
                                            v2(3, "10.0.0.1")};
-  const Ports ports = std::move(Ports().add(uncertain, 3).add(own_at(4, "10.1.0.1"), 4));
+  const WantedPorts ports = std::move(WantedPorts().add(uncertain, 3).add(own_at(4, "10.1.0.1"), 4));
   EXPECT_EQ(init::wrong_ports(ports.wanted(), {}), Wrong{0});
   const auto plan = init::plan_index(ports.wanted(), {}, true);
   ASSERT_TRUE(plan.range) << "10.0.0.0/15 keeps the unreadable one out";
@@ -178,13 +179,13 @@ TEST(PlanIndex, AnUncertainChoiceIsAWrongOne) {
 }
 
 TEST(NeedsWholeTables, OnlyWhereTheRestCouldMatter) {
-  Ports ports;
+  WantedPorts ports;
   ports.add(own_at(3, "10.0.0.1"), 3);
   EXPECT_FALSE(init::needs_whole_tables(ports.wanted(), {2, 25, 0})) << "the table is whole";
   ports.port(0).gids_complete = false;
   EXPECT_TRUE(init::needs_whole_tables(ports.wanted(), {2, 25, 0}));
   EXPECT_FALSE(init::needs_whole_tables(ports.wanted(), {2, 26, 0}));
-  Ports link_local;
+  WantedPorts link_local;
   link_local.add({v1(0, "fe80::1"), v2(1, "fe80::1")}, 1);
   link_local.port(0).gids_complete = false;
   EXPECT_TRUE(init::needs_whole_tables(link_local.wanted(), init::nccl::kNewest));

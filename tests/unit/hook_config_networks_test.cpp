@@ -94,11 +94,11 @@ TEST(HookConfigNetworks, Ipam) {
 
 // "FROM-TO" of the one range.
 TEST(HookConfigNetworks, AddressesOfASubnet) {
-  struct Row {
+  struct NetworkRow {
     const char* range;
     const char* expected;
   };
-  for (const Row& row : std::vector<Row>{
+  for (const NetworkRow& row : std::vector<NetworkRow>{
            {R"("subnet":"10.1.2.0/24")", "10.1.2.1-10.1.2.254"},
            {R"("subnet":"10.1.2.0/24","gateway":"10.1.2.1")", "10.1.2.2-10.1.2.254"},
            {R"("subnet":"10.1.2.0/24","gateway":"10.1.2.254")", "10.1.2.1-10.1.2.253"},
@@ -121,13 +121,13 @@ TEST(HookConfigNetworks, AddressesOfASubnet) {
   }
 }
 
-struct Row {
+struct NetworkRow {
   std::string members;
   std::string expected;  // "PLACE: MESSAGE; REMEDY" of the one problem, the place below networks.n
 };
 
-void expect_problems(const std::vector<Row>& rows, bool errors) {
-  for (const Row& row : rows) {
+void expect_problems(const std::vector<NetworkRow>& rows, bool errors) {
+  for (const NetworkRow& row : rows) {
     SCOPED_TRACE(row.members);
     const auto parsed = parse(row.members);
     EXPECT_EQ(parsed.ok(), !errors);

@@ -5,13 +5,13 @@
 
 namespace {
 
-struct Row {
+struct ProblemRow {
   std::string text;
   std::string expected;  // "MESSAGE; REMEDY" of the one problem
 };
 
-void expect_errors(const std::vector<Row>& rows) {
-  for (const Row& row : rows) {
+void expect_errors(const std::vector<ProblemRow>& rows) {
+  for (const ProblemRow& row : rows) {
     SCOPED_TRACE(row.text);
     const auto parsed = hook::parse_config({{"c", row.text}});
     EXPECT_FALSE(parsed.ok());

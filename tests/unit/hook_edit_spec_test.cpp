@@ -8,7 +8,7 @@ using hook::edit_spec;
 using hook::Json;
 using hook::Plan;
 
-constexpr const char* kToken = "00112233445566778899aabbccddeeff";
+constexpr const char* kSpecToken = "00112233445566778899aabbccddeeff";
 
 Plan one_hca() {
   Plan plan;
@@ -27,7 +27,7 @@ Json minimal() {
 }
 
 Json edited(Json config, const Plan& plan = one_hca()) {
-  const auto done = edit_spec(plan, kToken, config);
+  const auto done = edit_spec(plan, kSpecToken, config);
   EXPECT_TRUE(done) << done.error().message;
   return config;
 }
@@ -103,7 +103,7 @@ TEST(EditSpec, ADeviceWithAnotherNumberIsRefusedAndNothingChanges) {
   Json config = minimal();
   config["linux"]["devices"] = {{{"path", "/dev/infiniband/uverbs0"}, {"type", "c"}, {"major", 1}, {"minor", 3}}};
   const Json before = config;
-  const auto done = edit_spec(one_hca(), kToken, config);
+  const auto done = edit_spec(one_hca(), kSpecToken, config);
   ASSERT_FALSE(done);
   EXPECT_EQ(done.error().message,
             "config.json: linux.devices has `/dev/infiniband/uverbs0` as c 1:3, on this node it is c 231:192");
@@ -163,7 +163,7 @@ TEST(EditSpec, AnIncomingTokenIsOverwritten) {
 
 TEST(EditSpec, APlanWithoutHcasChangesNothing) {
   Json config = minimal();
-  ASSERT_TRUE(edit_spec(Plan(), kToken, config));
+  ASSERT_TRUE(edit_spec(Plan(), kSpecToken, config));
   EXPECT_EQ(config, minimal());
 }
 
@@ -188,7 +188,7 @@ TEST(EditSpec, AMemberOfAnotherTypeIsAnErrorThatNamesIt) {
     Json config = minimal();
     config[Json::json_pointer(row.pointer)] = "text";
     const Json before = config;
-    const auto done = edit_spec(one_hca(), kToken, config);
+    const auto done = edit_spec(one_hca(), kSpecToken, config);
     ASSERT_FALSE(done);
     EXPECT_EQ(done.error().message, row.message);
     EXPECT_EQ(config, before);

@@ -23,6 +23,7 @@ using hook::Owner;
 using hook::PlannedHca;
 using test_support::book;
 using test_support::entries;
+using test_support::kToken;
 using test_support::ledger_problems;
 using test_support::myself;
 using test_support::run_traced;
@@ -31,7 +32,6 @@ using test_support::TempDir;
 constexpr int kProcesses = 64;
 constexpr unsigned kLimit = 5;
 constexpr std::size_t kHcas = 4;
-const std::string kToken = "00112233445566778899aabbccddeeff";
 
 // What the processes believe, outside the ledger: who holds each HCA, by its slot.
 struct Beliefs {

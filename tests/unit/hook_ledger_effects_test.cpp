@@ -24,15 +24,15 @@ using hook::PlannedHca;
 using test_support::book;
 using test_support::Child;
 using test_support::dead_process;
+using test_support::kAlone;
+using test_support::kToken;
 using test_support::ledger_problems;
 using test_support::myself;
 using test_support::TempDir;
 using Strings = std::vector<std::string>;
 
-const PlannedHca kAlone{"mlx5_0", Mode::kExclusive, 1, std::nullopt};
 const PlannedHca kOther{"mlx5_1", Mode::kExclusive, 1, std::nullopt};
 const PlannedHca kThird{"mlx5_2", Mode::kShared, 1, std::nullopt};
-const std::string kToken = "00112233445566778899aabbccddeeff";
 
 // "KEY: mlx5_0 mlx5_1" for each call.
 class NotedEffects : public hook::GrantEffects {

@@ -22,13 +22,13 @@ using test_support::book;
 using test_support::Child;
 using test_support::dead_process;
 using test_support::entries;
+using test_support::kAlone;
+using test_support::kToken;
 using test_support::ledger_problems;
 using test_support::myself;
 using test_support::TempDir;
 
-const PlannedHca kAlone{"mlx5_0", Mode::kExclusive, 1, std::nullopt};
-const PlannedHca kShared{"mlx5_1", Mode::kShared, 1, std::nullopt};
-const std::string kToken = "00112233445566778899aabbccddeeff";
+const PlannedHca kSecondShared{"mlx5_1", Mode::kShared, 1, std::nullopt};
 const std::string kOtherToken = "ffeeddccbbaa99887766554433221100";
 
 class LedgerLeftovers : public testing::Test {
@@ -91,7 +91,7 @@ TEST_F(LedgerLeftovers, APodThatOnlyADeadTokenUsesIsReturnedByWhoAsks) {
 TEST_F(LedgerLeftovers, APodThatOnlyDeadTokensUseIsRecovered) {
   Child second;
   ASSERT_EQ(give(pod_, {kAlone}, token(kToken, second.identity())), "");
-  ASSERT_EQ(give(pod_, {kShared}, token(kOtherToken, myself())), "");
+  ASSERT_EQ(give(pod_, {kSecondShared}, token(kOtherToken, myself())), "");
   second.kill();
   ASSERT_EQ(ledger_.recover()->returned, std::vector<std::string>{}) << "a requester lives";
   EXPECT_EQ(users(pod_), "token-" + kOtherToken);
@@ -99,7 +99,7 @@ TEST_F(LedgerLeftovers, APodThatOnlyDeadTokensUseIsRecovered) {
   ASSERT_TRUE(ledger_.leave(pod_, "token-" + kOtherToken));
   ASSERT_TRUE(ledger_.recover()->returned.empty()) << "without any user it stays";
   EXPECT_EQ(users(pod_), "");
-  ASSERT_EQ(give(pod_, {kShared}, token(kOtherToken, dead_process())), "");
+  ASSERT_EQ(give(pod_, {kSecondShared}, token(kOtherToken, dead_process())), "");
   EXPECT_EQ(ledger_.recover()->returned, std::vector<std::string>{pod_.label});
   EXPECT_EQ(users(pod_), "no grant");
   EXPECT_EQ(ledger_problems(path_), "");
@@ -109,7 +109,7 @@ TEST_F(LedgerLeftovers, ADeadTokenIsDroppedWhereContainersAre) {
   Child requester;
   Child container;
   ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", container.identity()}), "");
-  ASSERT_EQ(give(pod_, {kShared}, token(kToken, requester.identity())), "");
+  ASSERT_EQ(give(pod_, {kSecondShared}, token(kToken, requester.identity())), "");
   requester.kill();
   EXPECT_EQ(holder(web_), pod_.label);
   EXPECT_EQ(users(pod_), "c-1");

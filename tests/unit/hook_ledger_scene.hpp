@@ -3,12 +3,16 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "hook/ledger/ledger.hpp"
 
 namespace test_support {
+
+inline const hook::PlannedHca kAlone{"mlx5_0", hook::Mode::kExclusive, 1, std::nullopt};
+inline const std::string kToken = "00112233445566778899aabbccddeeff";
 
 hook::ProcessIdentity myself();
 // One that has ended.

@@ -26,11 +26,11 @@ using test_support::book;
 using test_support::Child;
 using test_support::dead_process;
 using test_support::entries;
+using test_support::kAlone;
 using test_support::ledger_problems;
 using test_support::myself;
 using test_support::TempDir;
 
-const PlannedHca kAlone{"mlx5_0", Mode::kExclusive, 1, std::nullopt};
 const PlannedHca kShared{"mlx5_0", Mode::kShared, 1, std::nullopt};
 
 class LedgerTest : public testing::Test {

@@ -17,7 +17,7 @@ namespace {
 using test_support::rails;
 
 // A decision to be made: rails(4), no configuration, nobody holds anything.
-struct Scene {
+struct PlanScene {
   fabric::Inventory inventory = rails(4);
   Request request;
   Config config;
@@ -25,15 +25,15 @@ struct Scene {
   bool host_network = false;
 };
 
-Scene asking(std::string_view wish) {
-  Scene scene;
+PlanScene asking(std::string_view wish) {
+  PlanScene scene;
   scene.request.wish = *parse_wish(wish, "annotation rdma-init.io/devices");
   return scene;
 }
 
 // The given nodes are the request.
-Scene given(std::initializer_list<unsigned> numbers) {
-  Scene scene;
+PlanScene given(std::initializer_list<unsigned> numbers) {
+  PlanScene scene;
   scene.request.wish.kind = Wish::Kind::kAll;
   scene.request.wish.source = "/dev/infiniband/uverbs* of the container";
   scene.request.given_is_the_grant = true;
@@ -42,12 +42,12 @@ Scene given(std::initializer_list<unsigned> numbers) {
   return scene;
 }
 
-fabric::Result<Plan> decide(const Scene& scene) {
+fabric::Result<Plan> decide(const PlanScene& scene) {
   return make_plan({scene.inventory, scene.request, scene.config, scene.holdings, "/run/v", scene.host_network});
 }
 
 // "mlx5_0 mlx5_1*2", or the error.
-std::string hcas(const Scene& scene) {
+std::string hcas(const PlanScene& scene) {
   const auto plan = decide(scene);
   if (!plan) return plan.error().message;
   std::vector<std::string> names;
@@ -56,7 +56,7 @@ std::string hcas(const Scene& scene) {
   return fabric::join(names, " ");
 }
 
-std::string netdevs(const Scene& scene) {
+std::string netdevs(const PlanScene& scene) {
   const auto plan = decide(scene);
   if (!plan) return plan.error().message;
   std::vector<std::string> texts;
@@ -134,21 +134,21 @@ TEST(Plan, wishes) {
     EXPECT_EQ(hcas(asking(row.wish)), row.expected) << row.wish;
   EXPECT_EQ(decide(asking("mlx5_9")).error().hint, "the node has: mlx5_0, mlx5_1, mlx5_2, mlx5_3");
   EXPECT_EQ(decide(asking("5")).error().hint, "containers may have 4: mlx5_0, mlx5_1, mlx5_2, mlx5_3");
-  Scene many = asking("mlx5_99");
+  PlanScene many = asking("mlx5_99");
   many.inventory = rails(12);
   EXPECT_EQ(decide(many).error().hint,
             "the node has: mlx5_0, mlx5_1, mlx5_2, mlx5_3, mlx5_4, mlx5_5, mlx5_6, mlx5_7 and 4 more");
 }
 
 TEST(Plan, noHcaAtAll) {
-  Scene scene = asking("all");
+  PlanScene scene = asking("all");
   scene.inventory = {};
   EXPECT_EQ(hcas(scene), "annotation rdma-init.io/devices: the node has no HCA that containers may have");
   EXPECT_EQ(decide(scene).error().hint, "load the RDMA driver of its HCAs");
 }
 
 TEST(Plan, whatFollows) {
-  Scene scene = asking("mlx5_2");
+  PlanScene scene = asking("mlx5_2");
   const auto plan = decide(scene);
   ASSERT_TRUE(plan);
   EXPECT_EQ(plan_json(*plan).dump(),
@@ -173,7 +173,7 @@ TEST(Plan, whatFollows) {
 }
 
 TEST(Plan, nodes) {
-  Scene scene = asking("mlx5_0");
+  PlanScene scene = asking("mlx5_0");
   fabric::Hca& hca = scene.inventory.hcas[0];
   hca.mad_nodes = {{"umad0", "231:0", 1, "../u"}, {"issm0", "231:64", 1, "../i"}};
   hca.uverbs = 40;
@@ -206,7 +206,7 @@ TEST(Plan, nodes) {
 }
 
 TEST(Plan, withoutNodeOrLink) {
-  Scene scene = asking("all");
+  PlanScene scene = asking("all");
   scene.inventory.hcas[1].uverbs.reset();
   scene.inventory.hcas[2].ports[0].state = "1: DOWN";
   const auto plan = decide(scene);
@@ -225,7 +225,7 @@ TEST(Plan, withoutNodeOrLink) {
 }
 
 TEST(Plan, givenNodes) {
-  Scene scene = given({3, 1});
+  PlanScene scene = given({3, 1});
   EXPECT_EQ(hcas(scene), "mlx5_1 mlx5_3");
   scene.request.order = {"0000:13:00.0", "0000:10:00.0"};
   EXPECT_EQ(hcas(scene), "mlx5_3 mlx5_1");  // names and orders, never adds
@@ -241,13 +241,13 @@ TEST(Plan, givenNodes) {
             std::vector<std::string>{"annotation a asks for 3 HCAs, but may only narrow the 2 of "
                                      "/dev/infiniband/uverbs* of the container"});
   EXPECT_EQ(hcas(given({7})), "`/dev/infiniband/uverbs7` in linux.devices belongs to no HCA of this node");
-  Scene other = given({0});
+  PlanScene other = given({0});
   other.inventory.hcas[0].uverbs_dev = "231:193";
   EXPECT_EQ(hcas(other), "`/dev/infiniband/uverbs0` in linux.devices is 231:192, on this node it is 231:193");
 }
 
 TEST(Plan, variablesNarrowACount) {
-  Scene scene = asking("2");
+  PlanScene scene = asking("2");
   scene.request.narrowed_by = {*parse_wish("index:3,index:9", "variable RDMA_VISIBLE_DEVICES")};
   EXPECT_EQ(hcas(scene), "mlx5_3");
   scene.request.wish = *parse_wish("mlx5_0,mlx5_3", "x");
@@ -258,7 +258,7 @@ TEST(Plan, variablesNarrowACount) {
 }
 
 TEST(Plan, holders) {
-  Scene scene = asking("3");
+  PlanScene scene = asking("3");
   scene.request.mode = Mode::kExclusive;
   scene.holdings["mlx5_0"] = held_by("container web-1");
   EXPECT_EQ(hcas(scene), "mlx5_1 mlx5_2 mlx5_3");
@@ -281,7 +281,7 @@ TEST(Plan, holders) {
 }
 
 TEST(Plan, whatIsOnesOwnStays) {
-  Scene scene = asking("2");
+  PlanScene scene = asking("2");
   scene.request.mode = Mode::kExclusive;
   scene.holdings["mlx5_3"] = own();
   scene.inventory.hcas[3].ports[0].state = "1: DOWN";
@@ -292,7 +292,7 @@ TEST(Plan, whatIsOnesOwnStays) {
 }
 
 TEST(Plan, limits) {
-  Scene scene = asking("mlx5_1");
+  PlanScene scene = asking("mlx5_1");
   scene.config.pools = {{"p", {}, {Mode::kShared, Mode::kHca}, {{Mode::kShared, 2}}, std::nullopt}};
   scene.holdings["mlx5_1"].others = 1;
   EXPECT_EQ(hcas(scene), "mlx5_1");
@@ -307,7 +307,7 @@ TEST(Plan, limits) {
 }
 
 TEST(Plan, sharedMultiCountsUnits) {
-  Scene scene = asking("6");
+  PlanScene scene = asking("6");
   scene.request.mode = Mode::kSharedMulti;
   EXPECT_EQ(hcas(scene), "mlx5_0*2 mlx5_1*2 mlx5_2 mlx5_3");
   scene.config = with_network(Mode::kSharedMulti);
@@ -339,7 +339,7 @@ TEST(Plan, sharedMultiCountsUnits) {
 }
 
 TEST(Plan, pools) {
-  Scene scene = asking("all");
+  PlanScene scene = asking("all");
   scene.inventory.hcas[0].vendor = "0x15B3";
   scene.inventory.hcas[1].vendor = "0x8086";
   scene.inventory.hcas[2].vendor = "0x15b3";
@@ -352,7 +352,7 @@ TEST(Plan, pools) {
   scene.request.wish = *parse_wish("3", "x");
   scene.request.mode = Mode::kExclusive;
   EXPECT_EQ(hcas(scene), "x: asks for 3 HCAs, 2 are free");  // of the pool that allows it
-  Scene nodes = given({3});
+  PlanScene nodes = given({3});
   nodes.config = scene.config;
   nodes.inventory = scene.inventory;
   EXPECT_EQ(hcas(nodes), "");
@@ -362,7 +362,7 @@ TEST(Plan, pools) {
 
 // Narrowing takes no node away that linux.devices has: what a container can open, nobody else may have alone.
 TEST(Plan, givenNodesAreHeldThoughNarrowedAway) {
-  Scene scene = given({1, 2});
+  PlanScene scene = given({1, 2});
   scene.request.narrowed_by.push_back(*parse_wish("mlx5_2", "x"));
   EXPECT_EQ(hcas(scene), "mlx5_2");
   EXPECT_EQ(decide(scene)->also_open, (std::vector<PlannedHca>{{"mlx5_1", Mode::kHca, 1, std::nullopt}}));
@@ -400,7 +400,7 @@ TEST(Plan, railOrder) {
 }
 
 TEST(Plan, networks) {
-  Scene scene = asking("mlx5_3,mlx5_1");
+  PlanScene scene = asking("mlx5_3,mlx5_1");
   scene.request.network = "fabric";
   EXPECT_EQ(hcas(scene), "annotation rdma-init.io/devices: config.json has no network `fabric`");
   scene.config = with_network(Mode::kShared);
@@ -425,7 +425,7 @@ TEST(Plan, networks) {
 }
 
 TEST(Plan, netdevOfAnHca) {
-  Scene scene = asking("mlx5_0");
+  PlanScene scene = asking("mlx5_0");
   scene.config = with_network(Mode::kShared);
   scene.request.network = "fabric";
   auto& netdev = scene.inventory.netdevs[1];
@@ -447,7 +447,7 @@ TEST(Plan, netdevOfAnHca) {
 }
 
 TEST(Plan, childrenOfInfiniBand) {
-  Scene scene = asking("mlx5_0");
+  PlanScene scene = asking("mlx5_0");
   scene.request.network = "fabric";
   scene.inventory.hcas[0].ports = {test_support::infiniband_port()};
   scene.config = with_network(Mode::kShared);
@@ -460,7 +460,7 @@ TEST(Plan, childrenOfInfiniBand) {
 }
 
 TEST(Plan, gpus) {
-  Scene scene = asking("gpu");
+  PlanScene scene = asking("gpu");
   add_gpus(scene.inventory);
   scene.request.gpu_nodes = {"/dev/nvidia5"};
   EXPECT_EQ(hcas(scene), "mlx5_2");
@@ -492,7 +492,7 @@ TEST(Plan, gpus) {
 }
 
 TEST(Plan, aCountIsNearTheGpus) {
-  Scene scene = asking("2");
+  PlanScene scene = asking("2");
   add_gpus(scene.inventory);
   scene.request.gpu_nodes = {"/dev/nvidia2", "/dev/nvidia6"};
   EXPECT_EQ(hcas(scene), "mlx5_1 mlx5_3");
@@ -505,7 +505,7 @@ TEST(Plan, aCountIsNearTheGpus) {
 }
 
 TEST(Plan, sysfsView) {
-  Scene scene = asking("all");
+  PlanScene scene = asking("all");
   EXPECT_EQ(decide(scene)->mounts.size(), 0U);  // nothing to hide
   scene.request.wish = *parse_wish("2", "x");
   EXPECT_EQ(decide(scene)->mounts.size(), 2U);
@@ -530,13 +530,13 @@ TEST(Plan, sysfsView) {
   scene.config.sysfs_view = false;
   EXPECT_EQ(decide(scene)->mounts.size() + decide(scene)->view.size(), 0U);
   // What was read for its names alone says nothing about what else there is.
-  Scene named = asking("mlx5_0");
+  PlanScene named = asking("mlx5_0");
   named.inventory = rails(1);
   EXPECT_EQ(decide(named)->mounts.size(), 2U);
 }
 
 TEST(Plan, candidatesAreWhatIsLocked) {
-  const auto locked = [](const Scene& scene) {
+  const auto locked = [](const PlanScene& scene) {
     return fabric::join(candidates(scene.inventory, scene.request, scene.config), " ");
   };
   EXPECT_EQ(locked(asking("1")), "mlx5_0 mlx5_1 mlx5_2 mlx5_3");
@@ -544,7 +544,7 @@ TEST(Plan, candidatesAreWhatIsLocked) {
   EXPECT_EQ(locked(given({3})), "mlx5_3");
   EXPECT_EQ(locked(asking("none")), "");
   EXPECT_EQ(locked(asking("mlx5_9")), "");
-  Scene scene = asking("gpu");
+  PlanScene scene = asking("gpu");
   add_gpus(scene.inventory);
   scene.request.gpu_nodes = {"/dev/nvidia0"};
   EXPECT_EQ(locked(scene), "mlx5_0");

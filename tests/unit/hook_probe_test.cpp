@@ -25,24 +25,22 @@
 #include "fabric/unique_fd.hpp"
 #include "hook/network/probe/arp_frame.hpp"
 #include "hook/network/probe/neighbour_frame.hpp"
+#include "support/inventories.hpp"
 
 namespace hook {
 namespace {
 
 using fabric::Address;
 using fabric::UniqueFd;
-using Bytes = std::vector<std::uint8_t>;
+using test_support::address;
+using FrameBytes = std::vector<std::uint8_t>;
 using Clock = std::chrono::steady_clock;
 
 constexpr MacAddress kOurs{0x02, 0, 0, 0, 0, 0x01};
 constexpr MacAddress kTheirs{0x02, 0, 0, 0, 0, 0x42};
 
-Address address(std::string_view text) {
-  return fabric::parse_address(text).value();
-}
-
 // A reply of kTheirs to kOurs: 10.0.0.1 is at kTheirs.
-Bytes arp_reply() {
+FrameBytes arp_reply() {
   return {0x02, 0, 0,    0, 0, 0x01,                     // to
           0x02, 0, 0,    0, 0, 0x42, 0x08, 0x06,         // from, ARP
           0,    1, 0x08, 0, 6, 4,    0,    2,            // Ethernet, IPv4, reply
@@ -55,7 +53,7 @@ constexpr std::size_t kMessage = 54;
 constexpr std::size_t kChecksum = 56;
 constexpr std::size_t kHopLimit = 21;
 
-void seal(Bytes& frame) {
+void seal(FrameBytes& frame) {
   frame[18] = static_cast<std::uint8_t>((frame.size() - kMessage) >> 8);
   frame[19] = static_cast<std::uint8_t>(frame.size() - kMessage);
   frame[kChecksum] = frame[kChecksum + 1] = 0;
@@ -69,9 +67,9 @@ void seal(Bytes& frame) {
 }
 
 // An advertisement from kTheirs: fd00::1 is at 02:00:00:00:00:03, as its option says.
-Bytes advertisement(const Address& target = address("fd00::1"), const Address& to = address("fd00::2"),
-                    std::uint8_t flags = 0x60) {
-  Bytes frame = neighbour_solicitation(kTheirs, address("fd00::1"), target);
+FrameBytes advertisement(const Address& target = address("fd00::1"), const Address& to = address("fd00::2"),
+                         std::uint8_t flags = 0x60) {
+  FrameBytes frame = neighbour_solicitation(kTheirs, address("fd00::1"), target);
   std::copy(kOurs.begin(), kOurs.end(), frame.begin());
   std::copy(to.bytes.begin(), to.bytes.end(), frame.begin() + 38);
   frame[kMessage] = 136;
@@ -83,15 +81,15 @@ Bytes advertisement(const Address& target = address("fd00::1"), const Address& t
 }
 
 TEST(ArpFrame, AsksAsRfc826Says) {
-  const Bytes expected{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02, 0, 0, 0, 0, 0x01, 0x08, 0x06,  //
-                       0,    1,    0x08, 0,    6,    4,    0,    1,                             //
-                       0x02, 0,    0,    0,    0,    0x01, 10,   0, 0, 2,                       //
-                       0,    0,    0,    0,    0,    0,    10,   0, 0, 1};
+  const FrameBytes expected{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02, 0, 0, 0, 0, 0x01, 0x08, 0x06,  //
+                            0,    1,    0x08, 0,    6,    4,    0,    1,                             //
+                            0x02, 0,    0,    0,    0,    0x01, 10,   0, 0, 2,                       //
+                            0,    0,    0,    0,    0,    0,    10,   0, 0, 1};
   EXPECT_EQ(arp_request(kOurs, address("10.0.0.2"), address("10.0.0.1")), expected);
 }
 
 TEST(ArpFrame, ProbesWithoutASender) {
-  Bytes expected = arp_request(kOurs, address("10.0.0.2"), address("10.0.0.1"));
+  FrameBytes expected = arp_request(kOurs, address("10.0.0.2"), address("10.0.0.1"));
   std::fill_n(expected.begin() + 28, 4, std::uint8_t{0});
   EXPECT_EQ(arp_request(kOurs, std::nullopt, address("10.0.0.1")), expected);
   EXPECT_EQ(arp_request(kOurs, address("fd00::1"), address("10.0.0.1")), expected);
@@ -99,42 +97,42 @@ TEST(ArpFrame, ProbesWithoutASender) {
 
 struct FrameRow {
   const char* name;
-  std::function<void(Bytes&)> change;
+  std::function<void(FrameBytes&)> change;
   std::optional<AddressClaim> expected;
 };
 
 TEST(ArpFrame, Reads) {
   const AddressClaim has{address("10.0.0.1"), kTheirs, false};
   const FrameRow rows[] = {
-      {"reply", [](Bytes&) {}, has},
-      {"padded to the shortest frame", [](Bytes& f) { f.resize(60, 0xaa); }, has},
-      {"request of the same sender", [](Bytes& f) { f[21] = 1; }, has},
-      {"IEEE 802 hardware", [](Bytes& f) { f[15] = 6; }, has},
+      {"reply", [](FrameBytes&) {}, has},
+      {"padded to the shortest frame", [](FrameBytes& f) { f.resize(60, 0xaa); }, has},
+      {"request of the same sender", [](FrameBytes& f) { f[21] = 1; }, has},
+      {"IEEE 802 hardware", [](FrameBytes& f) { f[15] = 6; }, has},
       {"probe by somebody else",
-       [](Bytes& f) {
+       [](FrameBytes& f) {
          f[21] = 1;
          std::fill_n(f.begin() + 28, 4, std::uint8_t{0});
        },
        AddressClaim{address("10.0.0.2"), kTheirs, true}},
-      {"reply of nobody", [](Bytes& f) { std::fill_n(f.begin() + 28, 4, std::uint8_t{0}); }, std::nullopt},
-      {"one byte short", [](Bytes& f) { f.pop_back(); }, std::nullopt},
-      {"header only", [](Bytes& f) { f.resize(14); }, std::nullopt},
-      {"empty", [](Bytes& f) { f.clear(); }, std::nullopt},
-      {"another protocol", [](Bytes& f) { f[13] = 0; }, std::nullopt},
-      {"hardware of InfiniBand", [](Bytes& f) { f[15] = 32; }, std::nullopt},
-      {"no IPv4", [](Bytes& f) { f[17] = 1; }, std::nullopt},
-      {"hardware addresses of 20 bytes", [](Bytes& f) { f[18] = 20; }, std::nullopt},
-      {"protocol addresses of 16 bytes", [](Bytes& f) { f[19] = 16; }, std::nullopt},
-      {"reverse request", [](Bytes& f) { f[21] = 3; }, std::nullopt},
-      {"no hardware address", [](Bytes& f) { std::fill_n(f.begin() + 22, 6, std::uint8_t{0}); }, std::nullopt},
+      {"reply of nobody", [](FrameBytes& f) { std::fill_n(f.begin() + 28, 4, std::uint8_t{0}); }, std::nullopt},
+      {"one byte short", [](FrameBytes& f) { f.pop_back(); }, std::nullopt},
+      {"header only", [](FrameBytes& f) { f.resize(14); }, std::nullopt},
+      {"empty", [](FrameBytes& f) { f.clear(); }, std::nullopt},
+      {"another protocol", [](FrameBytes& f) { f[13] = 0; }, std::nullopt},
+      {"hardware of InfiniBand", [](FrameBytes& f) { f[15] = 32; }, std::nullopt},
+      {"no IPv4", [](FrameBytes& f) { f[17] = 1; }, std::nullopt},
+      {"hardware addresses of 20 bytes", [](FrameBytes& f) { f[18] = 20; }, std::nullopt},
+      {"protocol addresses of 16 bytes", [](FrameBytes& f) { f[19] = 16; }, std::nullopt},
+      {"reverse request", [](FrameBytes& f) { f[21] = 3; }, std::nullopt},
+      {"no hardware address", [](FrameBytes& f) { std::fill_n(f.begin() + 22, 6, std::uint8_t{0}); }, std::nullopt},
       {"tagged",
-       [](Bytes& f) {
+       [](FrameBytes& f) {
          f.insert(f.begin() + 12, {0x81, 0, 0, 5});
        },
        std::nullopt},
   };
   for (const FrameRow& row : rows) {
-    Bytes frame = arp_reply();
+    FrameBytes frame = arp_reply();
     row.change(frame);
     frame.shrink_to_fit();
     EXPECT_EQ(parse_arp(frame), row.expected) << row.name;
@@ -148,105 +146,105 @@ TEST(NeighbourFrame, Groups) {
 }
 
 TEST(NeighbourFrame, AsksAsRfc4861Says) {
-  const Bytes frame = neighbour_solicitation(kOurs, address("fd00::2"), address("fd00::1"));
-  const Bytes expected{0x33,
-                       0x33,
-                       0xff,
-                       0,
-                       0,
-                       0x01,
-                       0x02,
-                       0,
-                       0,
-                       0,
-                       0,
-                       0x01,
-                       0x86,
-                       0xdd,  //
-                       0x60,
-                       0,
-                       0,
-                       0,
-                       0,
-                       32,
-                       58,
-                       255,  //
-                       0xfd,
-                       0,
-                       0,
-                       0,
-                       0,
-                       0,
-                       0,
-                       0,
-                       0,
-                       0,
-                       0,
-                       0,
-                       0,
-                       0,
-                       0,
-                       2,
-                       0xff,
-                       0x02,
-                       0,
-                       0,
-                       0,
-                       0,
-                       0,
-                       0,
-                       0,
-                       0,
-                       0,
-                       1,
-                       0xff,
-                       0,
-                       0,
-                       1,
-                       135,
-                       0,
-                       frame.at(kChecksum),
-                       frame.at(kChecksum + 1),
-                       0,
-                       0,
-                       0,
-                       0,  //
-                       0xfd,
-                       0,
-                       0,
-                       0,
-                       0,
-                       0,
-                       0,
-                       0,
-                       0,
-                       0,
-                       0,
-                       0,
-                       0,
-                       0,
-                       0,
-                       1,
-                       1,
-                       1,
-                       0x02,
-                       0,
-                       0,
-                       0,
-                       0,
-                       0x01};
+  const FrameBytes frame = neighbour_solicitation(kOurs, address("fd00::2"), address("fd00::1"));
+  const FrameBytes expected{0x33,
+                            0x33,
+                            0xff,
+                            0,
+                            0,
+                            0x01,
+                            0x02,
+                            0,
+                            0,
+                            0,
+                            0,
+                            0x01,
+                            0x86,
+                            0xdd,  //
+                            0x60,
+                            0,
+                            0,
+                            0,
+                            0,
+                            32,
+                            58,
+                            255,  //
+                            0xfd,
+                            0,
+                            0,
+                            0,
+                            0,
+                            0,
+                            0,
+                            0,
+                            0,
+                            0,
+                            0,
+                            0,
+                            0,
+                            0,
+                            0,
+                            2,
+                            0xff,
+                            0x02,
+                            0,
+                            0,
+                            0,
+                            0,
+                            0,
+                            0,
+                            0,
+                            0,
+                            0,
+                            1,
+                            0xff,
+                            0,
+                            0,
+                            1,
+                            135,
+                            0,
+                            frame.at(kChecksum),
+                            frame.at(kChecksum + 1),
+                            0,
+                            0,
+                            0,
+                            0,  //
+                            0xfd,
+                            0,
+                            0,
+                            0,
+                            0,
+                            0,
+                            0,
+                            0,
+                            0,
+                            0,
+                            0,
+                            0,
+                            0,
+                            0,
+                            0,
+                            1,
+                            1,
+                            1,
+                            0x02,
+                            0,
+                            0,
+                            0,
+                            0,
+                            0x01};
   EXPECT_EQ(frame, expected);
   EXPECT_EQ(icmpv6_checksum(address("fd00::2"), address("ff02::1:ff00:1"), std::span(frame).subspan(kMessage)), 0);
 }
 
 TEST(NeighbourFrame, ChecksumOfAKnownMessage) {
-  const Bytes odd{0x80, 0x00, 0x00, 0x00, 0x01};
+  const FrameBytes odd{0x80, 0x00, 0x00, 0x00, 0x01};
   // By hand: 0xfe80 + 1 + 0xfe80 + 2 + 5 + 58 + 0x8000 + 0x0100 is 0x27e42, carried round 0x7e44, inverted.
   EXPECT_EQ(icmpv6_checksum(address("fe80::1"), address("fe80::2"), odd), 0x81bb);
 }
 
 TEST(NeighbourFrame, DetectsDuplicatesWithoutASender) {
-  const Bytes frame = neighbour_solicitation(kOurs, std::nullopt, address("fd00::1"));
+  const FrameBytes frame = neighbour_solicitation(kOurs, std::nullopt, address("fd00::1"));
   EXPECT_EQ(frame.size(), kMessage + 24);
   EXPECT_TRUE(std::all_of(frame.begin() + 22, frame.begin() + 38, [](std::uint8_t b) { return b == 0; }));
   EXPECT_EQ(neighbour_solicitation(kOurs, address("10.0.0.1"), address("fd00::1")), frame);
@@ -257,95 +255,95 @@ TEST(NeighbourFrame, Reads) {
   const MacAddress third{0x02, 0, 0, 0, 0, 0x03};
   const AddressClaim has{address("fd00::1"), third, false};
   const FrameRow rows[] = {
-      {"advertisement", [](Bytes&) {}, has},
-      {"padded", [](Bytes& f) { f.resize(f.size() + 10, 0xaa); }, has},
+      {"advertisement", [](FrameBytes&) {}, has},
+      {"padded", [](FrameBytes& f) { f.resize(f.size() + 10, 0xaa); }, has},
       {"without an option",
-       [](Bytes& f) {
+       [](FrameBytes& f) {
          f.resize(kMessage + 24);
          seal(f);
        },
        AddressClaim{address("fd00::1"), kTheirs, false}},
       {"another option in front",
-       [](Bytes& f) {
+       [](FrameBytes& f) {
          f.insert(f.begin() + kMessage + 24, {14, 1, 1, 2, 3, 4, 5, 6});
          seal(f);
        },
        has},
-      {"to all nodes, not solicited", [](Bytes& f) { f = advertisement(address("fd00::1"), address("ff02::1"), 0x20); },
-       has},
-      {"to all nodes, solicited", [](Bytes& f) { f = advertisement(address("fd00::1"), address("ff02::1")); },
+      {"to all nodes, not solicited",
+       [](FrameBytes& f) { f = advertisement(address("fd00::1"), address("ff02::1"), 0x20); }, has},
+      {"to all nodes, solicited", [](FrameBytes& f) { f = advertisement(address("fd00::1"), address("ff02::1")); },
        std::nullopt},
-      {"solicitation with a sender", [](Bytes& f) { f = neighbour_solicitation(kTheirs, address("fd00::1"), {}); },
+      {"solicitation with a sender", [](FrameBytes& f) { f = neighbour_solicitation(kTheirs, address("fd00::1"), {}); },
        AddressClaim{address("fd00::1"), kTheirs, false}},
       {"duplicate detection to another group",
-       [](Bytes& f) {
+       [](FrameBytes& f) {
          f = neighbour_solicitation(kTheirs, std::nullopt, address("fd00::1"));
          f[53] = 2;
          seal(f);
        },
        std::nullopt},
       {"duplicate detection with an option",
-       [](Bytes& f) {
+       [](FrameBytes& f) {
          f = neighbour_solicitation(kTheirs, std::nullopt, address("fd00::1"));
          f.insert(f.end(), {1, 1, 2, 0, 0, 0, 0, 3});
          seal(f);
        },
        std::nullopt},
-      {"forwarded", [](Bytes& f) { f[kHopLimit] = 254; }, std::nullopt},
-      {"wrong checksum", [](Bytes& f) { f[kChecksum] ^= 1; }, std::nullopt},
-      {"one byte short", [](Bytes& f) { f.pop_back(); }, std::nullopt},
-      {"no message", [](Bytes& f) { f.resize(kMessage); }, std::nullopt},
-      {"empty", [](Bytes& f) { f.clear(); }, std::nullopt},
-      {"a length beyond the frame", [](Bytes& f) { f[18] = 1; }, std::nullopt},
+      {"forwarded", [](FrameBytes& f) { f[kHopLimit] = 254; }, std::nullopt},
+      {"wrong checksum", [](FrameBytes& f) { f[kChecksum] ^= 1; }, std::nullopt},
+      {"one byte short", [](FrameBytes& f) { f.pop_back(); }, std::nullopt},
+      {"no message", [](FrameBytes& f) { f.resize(kMessage); }, std::nullopt},
+      {"empty", [](FrameBytes& f) { f.clear(); }, std::nullopt},
+      {"a length beyond the frame", [](FrameBytes& f) { f[18] = 1; }, std::nullopt},
       {"a message without a target",
-       [](Bytes& f) {
+       [](FrameBytes& f) {
          f.resize(kMessage + 23);
          seal(f);
        },
        std::nullopt},
       {"an option of no length",
-       [](Bytes& f) {
+       [](FrameBytes& f) {
          f[kMessage + 25] = 0;
          seal(f);
        },
        std::nullopt},
       {"an option beyond the end",
-       [](Bytes& f) {
+       [](FrameBytes& f) {
          f[kMessage + 25] = 2;
          seal(f);
        },
        std::nullopt},
       {"a cut option",
-       [](Bytes& f) {
+       [](FrameBytes& f) {
          f.resize(f.size() + 4);
          seal(f);
        },
        std::nullopt},
       {"a code",
-       [](Bytes& f) {
+       [](FrameBytes& f) {
          f[kMessage + 1] = 1;
          seal(f);
        },
        std::nullopt},
       {"an echo",
-       [](Bytes& f) {
+       [](FrameBytes& f) {
          f[kMessage] = 128;
          seal(f);
        },
        std::nullopt},
-      {"a multicast target", [](Bytes& f) { f = advertisement(address("ff02::1")); }, std::nullopt},
-      {"no target", [](Bytes& f) { f = advertisement({}); }, std::nullopt},
-      {"an IPv4 target", [](Bytes& f) { f = advertisement(address("10.0.0.1")); }, std::nullopt},
-      {"IPv4", [](Bytes& f) { f[14] = 0x45; }, std::nullopt},
-      {"another header in front", [](Bytes& f) { f[20] = 0; }, std::nullopt},
+      {"a multicast target", [](FrameBytes& f) { f = advertisement(address("ff02::1")); }, std::nullopt},
+      {"no target", [](FrameBytes& f) { f = advertisement({}); }, std::nullopt},
+      {"an IPv4 target", [](FrameBytes& f) { f = advertisement(address("10.0.0.1")); }, std::nullopt},
+      {"IPv4", [](FrameBytes& f) { f[14] = 0x45; }, std::nullopt},
+      {"another header in front", [](FrameBytes& f) { f[20] = 0; }, std::nullopt},
       {"tagged",
-       [](Bytes& f) {
+       [](FrameBytes& f) {
          f.insert(f.begin() + 12, {0x81, 0, 0, 5});
        },
        std::nullopt},
   };
   for (const FrameRow& row : rows) {
-    Bytes frame = advertisement();
+    FrameBytes frame = advertisement();
     row.change(frame);
     frame.shrink_to_fit();
     EXPECT_EQ(parse_neighbour(frame), row.expected) << row.name;
@@ -356,7 +354,7 @@ TEST(NeighbourFrame, Reads) {
 constexpr int kSkipped = 77;
 
 // Two namespaces and veths between them, rN here and pN at the peer. This process is in the peer's.
-class Scene {
+class ProbeScene {
  public:
   // False: the machine does not let us.
   bool make(unsigned rails) {
@@ -416,12 +414,12 @@ class Scene {
 };
 
 // Runs the body in a child with namespaces of its own; what fails there fails here.
-void in_scene(unsigned rails, const std::function<void(Scene&)>& body) {
+void in_scene(unsigned rails, const std::function<void(ProbeScene&)>& body) {
   if (geteuid() != 0 || std::system("ip -V >/dev/null 2>&1") != 0) GTEST_SKIP() << "needs root and iproute2";
   std::fflush(nullptr);
   const pid_t child = fork();
   if (child == 0) {
-    Scene scene;
+    ProbeScene scene;
     if (!scene.make(rails)) _exit(kSkipped);
     body(scene);
     std::fflush(nullptr);
@@ -436,7 +434,7 @@ void in_scene(unsigned rails, const std::function<void(Scene&)>& body) {
 // Sends a frame by a netdev of the peer every 5 ms until it goes.
 class Sender {
  public:
-  Sender(const char* netdev, const Bytes& frame) : pid_(fork()) {
+  Sender(const char* netdev, const FrameBytes& frame) : pid_(fork()) {
     if (pid_ != 0) return;
     const UniqueFd packet(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
     sockaddr_ll to{};
@@ -467,7 +465,7 @@ struct Outcome {
   std::chrono::milliseconds took{0};
 };
 
-Outcome run(const Scene& scene, const std::vector<Probe>& probes, const ProbeOptions& options) {
+Outcome run(const ProbeScene& scene, const std::vector<Probe>& probes, const ProbeOptions& options) {
   const auto begin = Clock::now();
   auto answers = run_probes(scene.packet(), probes, options);
   const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin);
@@ -481,7 +479,7 @@ constexpr auto kGateway = Probe::Kind::kGateway;
 constexpr auto kDuplicate = Probe::Kind::kDuplicate;
 
 TEST(RunProbes, GatewayAnswersAtOnce) {
-  in_scene(1, [](Scene& scene) {
+  in_scene(1, [](ProbeScene& scene) {
     ASSERT_TRUE(scene.run("link set p0 address 02:00:00:00:01:00"));
     ASSERT_TRUE(scene.run("addr add 10.0.0.1/24 dev p0"));
     const auto got = run(scene, {scene.probe(kGateway, 0, "10.0.0.2", "10.0.0.1")}, kPatient);
@@ -493,7 +491,7 @@ TEST(RunProbes, GatewayAnswersAtOnce) {
 }
 
 TEST(RunProbes, Ipv6GatewayAnswersAtOnce) {
-  in_scene(1, [](Scene& scene) {
+  in_scene(1, [](ProbeScene& scene) {
     ASSERT_TRUE(scene.run("link set p0 address 02:00:00:00:01:00"));
     ASSERT_TRUE(scene.run("addr add fd00::1/64 dev p0 nodad"));
     const auto got = run(scene, {scene.probe(kGateway, 0, "fd00::2", "fd00::1")}, kPatient);
@@ -505,7 +503,7 @@ TEST(RunProbes, Ipv6GatewayAnswersAtOnce) {
 }
 
 TEST(RunProbes, GatewayAnswersWhoHasNoAddress) {
-  in_scene(1, [](Scene& scene) {
+  in_scene(1, [](ProbeScene& scene) {
     ASSERT_TRUE(scene.run("addr add 10.0.0.1/24 dev p0") && scene.run("addr add fd00::1/64 dev p0 nodad"));
     const auto got =
         run(scene, {scene.probe(kGateway, 0, "::", "10.0.0.1"), scene.probe(kGateway, 0, "::", "fd00::1")}, kPatient);
@@ -514,7 +512,7 @@ TEST(RunProbes, GatewayAnswersWhoHasNoAddress) {
 }
 
 TEST(RunProbes, SilentGatewayTakesAllTries) {
-  in_scene(1, [](Scene& scene) {
+  in_scene(1, [](ProbeScene& scene) {
     for (const auto& [source, target] : {std::pair("10.0.0.2", "10.0.0.1"), std::pair("fd00::2", "fd00::1")}) {
       const auto got = run(scene, {scene.probe(kGateway, 0, source, target)}, kQuick);
       EXPECT_FALSE(got.answers[0].answered) << target;
@@ -525,7 +523,7 @@ TEST(RunProbes, SilentGatewayTakesAllTries) {
 }
 
 TEST(RunProbes, FindsDuplicates) {
-  in_scene(1, [](Scene& scene) {
+  in_scene(1, [](ProbeScene& scene) {
     ASSERT_TRUE(scene.run("link set p0 address 02:00:00:00:01:00"));
     ASSERT_TRUE(scene.run("addr add 10.0.0.2/24 dev p0") && scene.run("addr add fd00::2/64 dev p0 nodad"));
     const auto got = run(scene, {scene.probe(kDuplicate, 0, "::", "10.0.0.2")}, kPatient);
@@ -538,7 +536,7 @@ TEST(RunProbes, FindsDuplicates) {
 }
 
 TEST(RunProbes, FindsNoDuplicates) {
-  in_scene(1, [](Scene& scene) {
+  in_scene(1, [](ProbeScene& scene) {
     ASSERT_TRUE(scene.run("addr add 10.0.0.3/24 dev p0") && scene.run("addr add fd00::3/64 dev p0 nodad"));
     // Nor is our own address one, be it there already.
     ASSERT_TRUE(scene.run_here("addr add 10.0.0.2/24 dev r0") && scene.run_here("addr add fd00::2/64 dev r0 nodad"));
@@ -553,7 +551,7 @@ TEST(RunProbes, FindsNoDuplicates) {
 }
 
 TEST(RunProbes, FindsWhoWantsTheSameAddressNow) {
-  in_scene(1, [](Scene& scene) {
+  in_scene(1, [](ProbeScene& scene) {
     for (const auto& [target, frame] :
          {std::pair("10.0.0.2", arp_request(kTheirs, std::nullopt, address("10.0.0.2"))),
           std::pair("fd00::2", neighbour_solicitation(kTheirs, std::nullopt, address("fd00::2")))}) {
@@ -568,18 +566,18 @@ TEST(RunProbes, FindsWhoWantsTheSameAddressNow) {
 }
 
 TEST(RunProbes, HearsWhatIsNoAnswer) {
-  in_scene(2, [](Scene& scene) {
-    Bytes tagged = arp_reply();
+  in_scene(2, [](ProbeScene& scene) {
+    FrameBytes tagged = arp_reply();
     tagged.insert(tagged.begin() + 12, {0x81, 0, 0, 5});
-    Bytes to_another = arp_reply();
+    FrameBytes to_another = arp_reply();
     to_another[5] = 0x77;
-    Bytes own = arp_reply();
+    FrameBytes own = arp_reply();
     own[27] = 0x02;  // rail 1's
-    Bytes other_address = arp_reply();
+    FrameBytes other_address = arp_reply();
     other_address[31] = 9;
-    Bytes cut = arp_reply();
+    FrameBytes cut = arp_reply();
     cut.resize(30);
-    for (const Bytes& frame : {tagged, to_another, own, other_address, cut}) {
+    for (const FrameBytes& frame : {tagged, to_another, own, other_address, cut}) {
       const Sender sender("p0", frame);
       const std::vector<Probe> probes{scene.probe(kGateway, 0, "10.0.0.2", "10.0.0.1"),
                                       scene.probe(kGateway, 1, "fd00::2", "fd00::1")};
@@ -590,8 +588,8 @@ TEST(RunProbes, HearsWhatIsNoAnswer) {
 }
 
 TEST(RunProbes, TakesAPriorityTagForNone) {
-  in_scene(1, [](Scene& scene) {
-    Bytes frame = arp_reply();
+  in_scene(1, [](ProbeScene& scene) {
+    FrameBytes frame = arp_reply();
     frame.insert(frame.begin() + 12, {0x81, 0, 0x60, 0});
     const Sender sender("p0", frame);
     // With both families the socket hears frames before the kernel forgets such a tag.
@@ -604,9 +602,9 @@ TEST(RunProbes, TakesAPriorityTagForNone) {
 }
 
 TEST(RunProbes, AnswersOnAnotherRailDoNotCount) {
-  in_scene(2, [](Scene& scene) {
+  in_scene(2, [](ProbeScene& scene) {
     const Sender sender("p1", [] {
-      Bytes frame = arp_reply();
+      FrameBytes frame = arp_reply();
       frame[5] = 0x02;
       frame[27] = 0x77;
       return frame;
@@ -618,7 +616,7 @@ TEST(RunProbes, AnswersOnAnotherRailDoNotCount) {
 }
 
 TEST(RunProbes, EightRailsTogether) {
-  in_scene(8, [](Scene& scene) {
+  in_scene(8, [](ProbeScene& scene) {
     std::vector<Probe> probes;
     for (unsigned i = 0; i < 8; ++i) {
       const std::string net = i % 2 == 0 ? "10.0." + std::to_string(i) + "." : "fd00:" + std::to_string(i) + "::";
@@ -644,7 +642,7 @@ TEST(RunProbes, EightRailsTogether) {
 }
 
 TEST(RunProbes, NetdevThatIsDownIsSilent) {
-  in_scene(2, [](Scene& scene) {
+  in_scene(2, [](ProbeScene& scene) {
     ASSERT_TRUE(scene.run("addr add 10.0.0.1/24 dev p1") && scene.run_here("link set r0 down"));
     const auto got =
         run(scene, {scene.probe(kGateway, 0, "10.0.0.2", "10.0.0.1"), scene.probe(kGateway, 1, "10.0.0.2", "10.0.0.1")},
@@ -655,7 +653,7 @@ TEST(RunProbes, NetdevThatIsDownIsSilent) {
 }
 
 TEST(RunProbes, SaysWhatItCannotProbeBy) {
-  in_scene(1, [](Scene& scene) {
+  in_scene(1, [](ProbeScene& scene) {
     Probe probe = scene.probe(kGateway, 0, "10.0.0.2", "10.0.0.1");
     probe.ifindex = 4711;
     auto got = run_probes(scene.packet(), {probe}, kQuick);

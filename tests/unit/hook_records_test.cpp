@@ -29,7 +29,7 @@ using test_support::address;
 
 using Strings = std::vector<std::string>;
 
-Strings texts(const std::vector<NetRecord>& records) {
+Strings record_texts(const std::vector<NetRecord>& records) {
   Strings all;
   for (const NetRecord& record : records)
     all.push_back(to_string(record));
@@ -329,7 +329,7 @@ NetdevRecords read_all(Netlink& route, int ifindex, const char* name) {
 TEST(ReadRecords, OfANewNetdevIsNothing) {
   with_veth([](Netlink& route, int v0) {
     const NetdevRecords found = read_all(route, v0, "v0");
-    EXPECT_EQ(texts(found.records), Strings{}) << "link-local addresses and kernel routes are not configuration";
+    EXPECT_EQ(record_texts(found.records), Strings{}) << "link-local addresses and kernel routes are not configuration";
     EXPECT_EQ(found.skipped, Strings{});
   });
 }
@@ -395,7 +395,7 @@ TEST(ReadRecords, TakesWhatCanBePutElsewhere) {
   with_veth([](Netlink& route, int v0) {
     configure_v0();
     const NetdevRecords found = read_all(route, v0, "v0");
-    EXPECT_EQ(texts(found.records), kOfV0);
+    EXPECT_EQ(record_texts(found.records), kOfV0);
     const Strings skipped = {"10.1.0.4/24", "10.4.0.0/16 nhid 5 via 10.1.0.7",
                              "10.6.0.0/16 nexthop via 10.1.0.7 weight 1 nexthop via 10.1.0.8 weight 1",
                              "fd03::/64 metric 1024", "from all iif v1 oif v0 lookup 105"};
@@ -408,7 +408,7 @@ TEST(ReadRecords, WorksWithoutStrictChecking) {
     configure_v0();
     const int off = 0;
     ASSERT_EQ(::setsockopt(route.fd(), SOL_NETLINK, NETLINK_GET_STRICT_CHK, &off, sizeof off), 0);
-    EXPECT_EQ(texts(read_all(route, v0, "v0").records), kOfV0);
+    EXPECT_EQ(record_texts(read_all(route, v0, "v0").records), kOfV0);
   });
 }
 
@@ -431,7 +431,7 @@ TEST(ReadRecords, CarryOverToAnotherNetdev) {
     const NetdevRecords found = read_all(route, v0, "v0");
     const auto cleared = remove_records(route, found.records);
     ASSERT_TRUE(cleared) << cleared.error().message;
-    EXPECT_EQ(texts(read_all(route, v0, "v0").records), Strings{});
+    EXPECT_EQ(record_texts(read_all(route, v0, "v0").records), Strings{});
     ip("link del v0");
     ip("link add x type veth peer name eth7");
     ip("link set x up");
@@ -449,7 +449,7 @@ TEST(ReadRecords, CarryOverToAnotherNetdev) {
     Strings wanted = kOfV0;
     *std::find(wanted.begin(), wanted.end(), "from all fwmark 0x5 iif v0 lookup 104") =
         "from all fwmark 0x5 iif eth7 lookup 104";
-    EXPECT_EQ(texts(again.records), wanted) << "in the same order too";
+    EXPECT_EQ(record_texts(again.records), wanted) << "in the same order too";
     EXPECT_NE(ip_says("addr show dev eth7").find("eth7:1"), std::string::npos);
     EXPECT_NE(ip_says("route show table 101").find("mtu 1400"), std::string::npos);
     for (NetRecord& record : again.records)
@@ -459,7 +459,7 @@ TEST(ReadRecords, CarryOverToAnotherNetdev) {
       const auto removed = remove_records(route, records);
       ASSERT_TRUE(removed) << removed.error().message;
     }
-    EXPECT_EQ(texts(read_all(route, (*link)->ifindex, "eth7").records), Strings{});
+    EXPECT_EQ(record_texts(read_all(route, (*link)->ifindex, "eth7").records), Strings{});
     ip("link del x");
     EXPECT_TRUE(remove_records(route, records)) << "nor is the netdev";
   });
@@ -494,7 +494,7 @@ TEST(AddRecords, MadeByHandAreTaken) {
     EXPECT_EQ(ip_says("rule show pref 5000"), "5000:\tfrom 10.1.0.2 lookup 1001\n");
     EXPECT_TRUE(remove_records(route, records));
     EXPECT_EQ(ip_says("rule show pref 5000") + ip_says("-6 rule show pref 5000"), "");
-    EXPECT_EQ(texts(read_all(route, v0, "v0").records), Strings{});
+    EXPECT_EQ(record_texts(read_all(route, v0, "v0").records), Strings{});
   });
 }
 

@@ -43,7 +43,7 @@ std::string shown(const Asked& asked) {
   return text;
 }
 
-struct Row {
+struct RequestRow {
   const char* name;
   Engine engine = Engine::kRunc;
   Annotations annotations;
@@ -54,7 +54,7 @@ struct Row {
   const char* expected;  // shown(), or the error
 };
 
-ContainerSpec spec_of(const Row& row) {
+ContainerSpec spec_of(const RequestRow& row) {
   ContainerSpec spec;
   spec.annotations = row.annotations;
   spec.annotations["io.kubernetes.cri.sandbox-namespace"] = row.pod_namespace;
@@ -66,8 +66,8 @@ ContainerSpec spec_of(const Row& row) {
   return spec;
 }
 
-void check(const std::vector<Row>& rows, Config config = {}) {
-  for (const Row& row : rows) {
+void check(const std::vector<RequestRow>& rows, Config config = {}) {
+  for (const RequestRow& row : rows) {
     config.annotations_may_request = row.may_request;
     const auto asked = parse_request(spec_of(row), config, row.engine);
     EXPECT_EQ(asked ? shown(*asked) : asked.error().message, row.expected) << row.name;

@@ -25,22 +25,12 @@ using test_support::ethernet_port;
 using test_support::lay_out;
 using test_support::netdev;
 using test_support::rails;
+using test_support::read_tree;
 using test_support::TempDir;
 using test_support::usual_gids;
 using test_support::write_file;
 
 constexpr const char* kPort0 = "/sys/class/infiniband/mlx5_0/ports/1";
-
-fabric::ReadOptions options_for(const std::string& root, bool full) {
-  fabric::ReadOptions options;
-  options.root = root;
-  options.full = full;
-  return options;
-}
-
-Inventory read(const TempDir& root, bool full = false) {
-  return fabric::read_inventory(options_for(root.path(), full));
-}
 
 TEST(RdmaSysfs, ReadsBackWhatTheTreeSays) {
   Inventory node = rails(2);
@@ -50,7 +40,7 @@ TEST(RdmaSysfs, ReadsBackWhatTheTreeSays) {
   node.gpus = {{"0000:1a:00.0", 1, {{"0000:00:01.0", "0000:0e:00.0", "0000:0f:02.0"}}}};
   const TempDir root;
   lay_out(node, root.path(), {.full = true});
-  const Inventory seen = read(root, true);
+  const Inventory seen = read_tree(root.path(), true);
   ASSERT_EQ(seen.hcas.size(), 2U);
   const Hca& hca = seen.hcas[0];
   EXPECT_EQ(hca.name, "mlx5_0");
@@ -82,12 +72,12 @@ TEST(RdmaSysfs, ReadsBackWhatTheTreeSays) {
 
 TEST(RdmaSysfs, NoRdmaIsAValueToo) {
   const TempDir root;
-  EXPECT_EQ(read(root).rdma_error, ENODEV) << "no sysfs at all";
+  EXPECT_EQ(read_tree(root.path()).rdma_error, ENODEV) << "no sysfs at all";
   fs::create_directories(root / "sys/class/net");
-  EXPECT_EQ(read(root).rdma_error, ENOENT) << "no RDMA driver";
+  EXPECT_EQ(read_tree(root.path()).rdma_error, ENOENT) << "no RDMA driver";
   write_file(root / "sys/class/infiniband", "");
-  EXPECT_EQ(read(root).rdma_error, ENOTDIR);
-  EXPECT_EQ(fabric::read_inventory(options_for(root / "nothing", true)).rdma_error, ENODEV);
+  EXPECT_EQ(read_tree(root.path()).rdma_error, ENOTDIR);
+  EXPECT_EQ(read_tree(root / "nothing", true).rdma_error, ENODEV);
 }
 
 // Nodes from 32 up have a dynamic major, and their numbers follow no HCA's name.
@@ -98,12 +88,12 @@ TEST(RdmaSysfs, TakesNodeNumbersFromSysfs) {
   node.hcas[1].uverbs = 0;
   const TempDir root;
   lay_out(node, root.path());
-  const Inventory seen = read(root, true);
+  const Inventory seen = read_tree(root.path(), true);
   EXPECT_EQ(seen.hcas[0].uverbs, 40U);
   EXPECT_EQ(seen.hcas[0].uverbs_dev, "511:8");
   EXPECT_EQ(seen.hcas[0].accessible, true);
   EXPECT_EQ(seen.hcas[1].uverbs, 0U);
-  EXPECT_FALSE(read(root).hcas[0].uverbs_dev) << "choosing ports needs no device numbers";
+  EXPECT_FALSE(read_tree(root.path()).hcas[0].uverbs_dev) << "choosing ports needs no device numbers";
 }
 
 TEST(RdmaSysfs, ASubFunctionBelongsToItsPciFunction) {
@@ -117,7 +107,7 @@ TEST(RdmaSysfs, ASubFunctionBelongsToItsPciFunction) {
   write_file(root / sf + "/node_guid", "0000:0000:0000:0009\n");
   ASSERT_EQ(symlink("../../../mlx5_core.sf.2", (root / sf + "/device").c_str()), 0);
   ASSERT_EQ(symlink(("../../../" + sf).c_str(), (root / "sys/class/infiniband/mlx5_9").c_str()), 0);
-  const Inventory seen = read(root, true);
+  const Inventory seen = read_tree(root.path(), true);
   ASSERT_EQ(seen.hcas.size(), 2U);
   EXPECT_EQ(seen.hcas[1].name, "mlx5_9");
   EXPECT_EQ(seen.hcas[1].pci, "0000:10:00.0");
@@ -135,14 +125,14 @@ TEST(RdmaSysfs, SoftRoceNamesItsParent) {
   node.netdevs = {netdev("veth0", {"10.0.0.1/24"})};
   const TempDir root;
   lay_out(node, root.path());
-  Inventory seen = read(root);
+  Inventory seen = read_tree(root.path());
   ASSERT_EQ(seen.hcas.size(), 1U);
   EXPECT_EQ(seen.hcas[0].driver, "rdma_rxe");
   EXPECT_TRUE(seen.hcas[0].is_software());
   EXPECT_FALSE(seen.hcas[0].pci);
   EXPECT_EQ(seen.hcas[0].ports[0].netdev, "veth0");
   write_file(root / "sys/devices/virtual/infiniband/rxe0/parent", "eth7\n");
-  EXPECT_FALSE(read(root).hcas[0].ports[0].netdev) << "a parent that is not in this netns";
+  EXPECT_FALSE(read_tree(root.path()).hcas[0].ports[0].netdev) << "a parent that is not in this netns";
 }
 
 TEST(RdmaSysfs, IwarpOverTcpIsSoftwareToo) {
@@ -155,8 +145,8 @@ TEST(RdmaSysfs, IwarpOverTcpIsSoftwareToo) {
   node.hcas[0].node_type = "4: RNIC";
   const TempDir root;
   lay_out(node, root.path());
-  EXPECT_EQ(read(root).hcas[0].driver, "siw");
-  EXPECT_EQ(read(root).hcas[0].ports[0].netdev, "eth0") << "only its GIDs know it";
+  EXPECT_EQ(read_tree(root.path()).hcas[0].driver, "siw");
+  EXPECT_EQ(read_tree(root.path()).hcas[0].ports[0].netdev, "eth0") << "only its GIDs know it";
 }
 
 TEST(RdmaSysfs, TwoPortsOfOneFunctionAreToldByDevPort) {
@@ -169,7 +159,7 @@ TEST(RdmaSysfs, TwoPortsOfOneFunctionAreToldByDevPort) {
   node.netdevs[0].dev_port = 1;
   const TempDir root;
   lay_out(node, root.path());
-  const Inventory seen = read(root);
+  const Inventory seen = read_tree(root.path());
   EXPECT_EQ(seen.hcas[0].ports[0].netdev, "p0");
   EXPECT_EQ(seen.hcas[0].ports[1].netdev, "p1");
 }
@@ -186,13 +176,13 @@ TEST(RdmaSysfs, TheUplinkIsThePortsNetdevNotARepresentor) {
   write_file(root / "sys/class/net/aaa_vf0/phys_port_name", "pf0vf0\n");
   write_file(root / "sys/class/net/zzz_sf1/phys_port_name", "pf0sf88\n");
   write_file(root / "sys/class/net/rail0/phys_port_name", "p0\n");
-  EXPECT_EQ(read(root).hcas[0].ports[0].netdev, "rail0");
+  EXPECT_EQ(read_tree(root.path()).hcas[0].ports[0].netdev, "rail0");
 }
 
 TEST(RdmaSysfs, RdmaNetlinkBeatsTheNamesInSysfs) {
   const TempDir root;
   lay_out(rails(2), root.path());
-  const Inventory tree = read(root);
+  const Inventory tree = read_tree(root.path());
   fabric::rdma_sysfs::PortNetdevs answer{{"mlx5_0", "mlx5_1"}, {{{"mlx5_0", 1}, "renamed"}}};
   const auto netdev_of = [&](const char* name) {
     return fabric::rdma_sysfs::read_hcas({root.path(), false, false, &tree.netdevs, &answer}, {name})
@@ -211,7 +201,7 @@ TEST(RdmaSysfs, AVirtualFunctionNamesItsPhysicalOne) {
   node.hcas[0].physfn = "0000:11:00.0";
   const TempDir root;
   lay_out(node, root.path());
-  EXPECT_EQ(read(root).hcas[0].physfn, "0000:11:00.0");
+  EXPECT_EQ(read_tree(root.path()).hcas[0].physfn, "0000:11:00.0");
 }
 
 TEST(RdmaSysfs, MissingSlotsEndNothing) {
@@ -219,7 +209,7 @@ TEST(RdmaSysfs, MissingSlotsEndNothing) {
   Inventory node = rails(1);
   node.hcas[0].ports[0].gids = {test_support::v2(7, "10.1.0.1"), test_support::v2(200, "fe80::a288:c2ff:fe10:1")};
   lay_out(node, root.path());  // files 7 and 200 only, as a prepared view of sysfs has
-  const Inventory seen = read(root);
+  const Inventory seen = read_tree(root.path());
   ASSERT_EQ(seen.hcas[0].ports[0].gids.size(), 2U);
   EXPECT_EQ(seen.hcas[0].ports[0].gids[0].index, 7U);
   EXPECT_EQ(seen.hcas[0].ports[0].gids[1].index, 200U);
@@ -233,7 +223,7 @@ TEST(RdmaSysfs, UnreadableSlotsAreValues) {
     fs::remove(path);
     fs::create_directory(path);
   }
-  const Inventory seen = read(root);
+  const Inventory seen = read_tree(root.path());
   EXPECT_TRUE(seen.hcas[0].ports[0].gids.empty());
   EXPECT_EQ(seen.hcas[0].ports[0].gids_error, EISDIR);
   EXPECT_TRUE(seen.hcas[0].ports[0].is_active());
@@ -245,7 +235,7 @@ TEST(RdmaSysfs, UnreadableTypesAreValues) {
   const std::string type = root.path() + kPort0 + "/gid_attrs/types/3";
   fs::remove(type);
   fs::create_directory(type);
-  const Inventory seen = read(root);
+  const Inventory seen = read_tree(root.path());
   const auto& entry = seen.hcas[0].ports[0].gids.at(3);
   ASSERT_TRUE(entry.type);
   EXPECT_EQ(*entry.type, (fabric::Attr<std::string>(fabric::Unreadable{EISDIR})));
@@ -260,7 +250,7 @@ TEST(RdmaSysfs, GarbageInAttributesIsNoGid) {
   write_file(root.path() + kPort0 + "/gids/-1", "fe80::9\n");
   write_file(root.path() + kPort0 + "/rate", "fast\n");
   fs::create_directory(root.path() + "/sys/class/infiniband/mlx5_0/ports/x");
-  const Inventory seen = read(root, true);
+  const Inventory seen = read_tree(root.path(), true);
   ASSERT_EQ(seen.hcas[0].ports.size(), 1U);
   EXPECT_EQ(seen.hcas[0].ports[0].gids.size(), 2U);
   EXPECT_EQ(seen.hcas[0].ports[0].rate_gbps(), 0);

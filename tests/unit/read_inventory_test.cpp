@@ -24,21 +24,11 @@ using fabric::Inventory;
 using fabric::Port;
 using test_support::lay_out;
 using test_support::rails;
+using test_support::read_tree;
 using test_support::TempDir;
 using test_support::write_file;
 
-constexpr const char* kPort0 = "/sys/class/infiniband/mlx5_0/ports/1";
-
-fabric::ReadOptions options_for(const std::string& root, bool full) {
-  fabric::ReadOptions options;
-  options.root = root;
-  options.full = full;
-  return options;
-}
-
-Inventory read(const TempDir& root, bool full = false) {
-  return fabric::read_inventory(options_for(root.path(), full));
-}
+constexpr const char* kFirstPort = "/sys/class/infiniband/mlx5_0/ports/1";
 
 // How little is read: the slots behind the needed ones cannot be read here, which would show.
 class ReadsLittle : public testing::Test {
@@ -55,12 +45,12 @@ class ReadsLittle : public testing::Test {
 
 TEST_F(ReadsLittle, NoSlotAfterTheLastGidOfThisNetns) {
   lay_out(rails(1), root_.path(), {.full = true});
-  trap(kPort0, 4, 256);
-  const Port port = read(root_).hcas[0].ports[0];
+  trap(kFirstPort, 4, 256);
+  const Port port = read_tree(root_.path()).hcas[0].ports[0];
   EXPECT_EQ(port.gids.size(), 4U);
   EXPECT_FALSE(port.gids_complete);
   EXPECT_FALSE(port.gids_error) << "slot 4 was read";
-  EXPECT_EQ(read(root_, true).hcas[0].ports[0].gids_error, EISDIR) << "a full report reads all";
+  EXPECT_EQ(read_tree(root_.path(), true).hcas[0].ports[0].gids_error, EISDIR) << "a full report reads all";
 }
 
 TEST_F(ReadsLittle, NoSlotOfPortsThatCannotBeUsed) {
@@ -71,7 +61,7 @@ TEST_F(ReadsLittle, NoSlotOfPortsThatCannotBeUsed) {
   lay_out(node, root_.path(), {.full = true});
   for (const char* name : {"mlx5_0", "mlx5_1", "mlx5_2"})
     trap(fmt::format("/sys/class/infiniband/{}/ports/1", name), 0, 256);
-  const Inventory seen = read(root_);
+  const Inventory seen = read_tree(root_.path());
   for (std::size_t i = 0; i < 3; ++i) {
     EXPECT_FALSE(seen.hcas[i].ports[0].gids_error) << i;
     EXPECT_FALSE(seen.hcas[i].ports[0].gids_complete) << i;
@@ -83,15 +73,15 @@ TEST_F(ReadsLittle, NoNetdevNamesOfGids) {
   Inventory node = rails(1);
   node.hcas[0].ports[0].gids[3].ndev = fabric::Attr<std::string>("rail0");
   lay_out(node, root_.path());
-  EXPECT_FALSE(read(root_).hcas[0].ports[0].gids.at(3).ndev);
-  EXPECT_TRUE(read(root_, true).hcas[0].ports[0].gids.at(3).ndev);
+  EXPECT_FALSE(read_tree(root_.path()).hcas[0].ports[0].gids.at(3).ndev);
+  EXPECT_TRUE(read_tree(root_.path(), true).hcas[0].ports[0].gids.at(3).ndev);
 }
 
 TEST_F(ReadsLittle, WholeTablesOnDemandOfUsablePortsOnly) {
   Inventory node = rails(2);
   node.hcas[0].ports[0].state = "1: DOWN";
   lay_out(node, root_.path(), {.full = true});
-  trap(kPort0, 0, 256);
+  trap(kFirstPort, 0, 256);
   fabric::ReadOptions options;
   options.root = root_.path();
   options.whole_tables = true;
@@ -104,7 +94,7 @@ TEST_F(ReadsLittle, WholeTablesOnDemandOfUsablePortsOnly) {
 
 TEST_F(ReadsLittle, NothingButTheListWithoutHcas) {
   lay_out(rails(0), root_.path());
-  const Inventory seen = read(root_);
+  const Inventory seen = read_tree(root_.path());
   EXPECT_TRUE(seen.netdevs.empty()) << "without an HCA nothing of the network matters";
   EXPECT_FALSE(seen.rdma_error);
 }
@@ -114,27 +104,27 @@ TEST(DeviceDirectory, MayBeAnythingAtAll) {
   const Inventory node = rails(1);
   lay_out(node, root.path());
   const std::string dev = root / "dev/infiniband";
-  ASSERT_EQ(read(root).hcas[0].accessible, true);
+  ASSERT_EQ(read_tree(root.path()).hcas[0].accessible, true);
 
   fs::rename(dev, root / "dev/real");
   ASSERT_EQ(symlink("real", dev.c_str()), 0);
-  EXPECT_EQ(read(root).hcas[0].accessible, true) << "a link to the directory";
+  EXPECT_EQ(read_tree(root.path()).hcas[0].accessible, true) << "a link to the directory";
 
   fs::remove(dev);
   write_file(dev, "");
-  EXPECT_EQ(read(root).hcas[0].access_error, ENOTDIR);
-  EXPECT_EQ(read(root, true).rdma_cm, false);
+  EXPECT_EQ(read_tree(root.path()).hcas[0].access_error, ENOTDIR);
+  EXPECT_EQ(read_tree(root.path(), true).rdma_cm, false);
 
   fs::remove(dev);
   ASSERT_EQ(symlink("infiniband", dev.c_str()), 0);
-  EXPECT_EQ(read(root).hcas[0].access_error, ELOOP);
+  EXPECT_EQ(read_tree(root.path()).hcas[0].access_error, ELOOP);
 
   fs::remove(dev);
-  EXPECT_EQ(read(root).hcas[0].access_error, ENOENT);
+  EXPECT_EQ(read_tree(root.path()).hcas[0].access_error, ENOENT);
 
   fs::create_directories(dev + "/uverbs0");
-  EXPECT_EQ(read(root).hcas[0].access_error, EISDIR);
-  EXPECT_EQ(read(root).hcas[0].accessible, false);
+  EXPECT_EQ(read_tree(root.path()).hcas[0].access_error, EISDIR);
+  EXPECT_EQ(read_tree(root.path()).hcas[0].accessible, false);
 }
 
 TEST(DeviceDirectory, AFifoForANodeDoesNotBlock) {
@@ -142,7 +132,7 @@ TEST(DeviceDirectory, AFifoForANodeDoesNotBlock) {
   lay_out(rails(1), root.path());
   fs::remove(root / "dev/infiniband/uverbs0");
   ASSERT_EQ(mkfifo((root / "dev/infiniband/uverbs0").c_str(), 0600), 0);
-  EXPECT_EQ(read(root).hcas.size(), 1U);
+  EXPECT_EQ(read_tree(root.path()).hcas.size(), 1U);
 }
 
 // The tree says what the snapshot said, as far as a tree can: every fixture goes through both.
@@ -157,7 +147,7 @@ TEST(RdmaSysfs, FixturesReadBackFromTheirTrees) {
     ASSERT_TRUE(inventory) << inventory.error().message;
     const TempDir root;
     lay_out(*inventory, root.path());
-    const Inventory seen = read(root, true);
+    const Inventory seen = read_tree(root.path(), true);
     ASSERT_EQ(seen.hcas.size(), inventory->hcas.size());
     for (const Hca& expected : inventory->hcas) {
       SCOPED_TRACE(expected.name);

@@ -2,9 +2,9 @@
 
 #include <arpa/inet.h>
 #include <linux/filter.h>
-#include <linux/if_arp.h>
 #include <linux/if_packet.h>
 #include <net/ethernet.h>
+#include <net/if_arp.h>
 #include <netinet/icmp6.h>
 #include <poll.h>
 #include <sys/socket.h>

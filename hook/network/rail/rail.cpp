@@ -10,13 +10,13 @@ namespace {
 // "02:00:...": two hexadecimal digits a byte.
 template <std::size_t size>
 std::optional<std::array<std::uint8_t, size>> parse_bytes(std::string_view text) {
-  constexpr std::size_t kDigits = 2;
+  constexpr std::size_t kDigitsPerByte = 2;
   const auto parts = fabric::split(text, ':');
   if (parts.size() != size) return std::nullopt;
   std::array<std::uint8_t, size> bytes{};
   for (std::size_t i = 0; i < size; ++i) {
     const auto byte = fabric::parse_number<std::uint8_t>(parts[i], 16);
-    if (!byte || parts[i].size() != kDigits) return std::nullopt;
+    if (!byte || parts[i].size() != kDigitsPerByte) return std::nullopt;
     bytes[i] = *byte;
   }
   return bytes;
