@@ -123,7 +123,7 @@ void close_inherited_descriptors(int keep) {
   close_range(keep + 1, ~0U);
 }
 
-int exit_code_of(int status) {
+int exit_code_of_status(int status) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
@@ -138,7 +138,7 @@ class Reaper {
         handle(signal);
       } else if (const std::optional<int> status = reap()) {
         terminal_.pass(child_, ::getpgrp());
-        return exit_code_of(*status);
+        return exit_code_of_status(*status);
       }
     }
   }

@@ -1,6 +1,5 @@
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,6 +8,7 @@
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "hook/live/cgroup.hpp"
+#include "hook/live/file_system.hpp"
 
 namespace hook {
 namespace {
@@ -18,14 +18,8 @@ using fabric::sys_error;
 using fabric::UniqueFd;
 
 // A node with a thousand containers has some ten thousand mounts.
-constexpr std::size_t kLongestMountinfo = std::size_t{64} << 20;
 constexpr std::size_t kLongestProcCgroup = std::size_t{1} << 20;
 constexpr std::size_t kLongestProcs = std::size_t{1} << 20;
-
-bool is_on(int fd, long magic) {
-  struct statfs status {};
-  return fstatfs(fd, &status) == 0 && status.f_type == magic;
-}
 
 long magic_of(CgroupKind kind) {
   return kind == CgroupKind::kV2 ? CGROUP2_SUPER_MAGIC : CGROUP_SUPER_MAGIC;

@@ -2,13 +2,13 @@
 #include <linux/magic.h>
 #include <poll.h>
 #include <sys/syscall.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
 
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
+#include "hook/live/file_system.hpp"
 #include "hook/live/run_steps.hpp"
 
 namespace hook {
@@ -19,13 +19,7 @@ using fabric::Result;
 using fabric::sys_error;
 using fabric::UniqueFd;
 
-constexpr std::size_t kLongestMap = std::size_t{64} << 10;        // 340 lines (user_namespaces(7))
-constexpr std::size_t kLongestMountinfo = std::size_t{64} << 20;  // fs.mount-max is 100000
-
-bool is_on(int fd, long magic) {
-  struct statfs status {};
-  return fstatfs(fd, &status) == 0 && status.f_type == magic;
-}
+constexpr std::size_t kLongestMap = std::size_t{64} << 10;  // 340 lines (user_namespaces(7))
 
 Result<UniqueFd> open_proc() {
   UniqueFd proc(open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC));

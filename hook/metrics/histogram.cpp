@@ -12,10 +12,10 @@
 namespace hook {
 namespace {
 
-constexpr std::string_view kName = "rdma_hook_stage_duration_microseconds";
+constexpr std::string_view kDurationName = "rdma_hook_stage_duration_microseconds";
 constexpr std::string_view kBucket = "rdma_hook_stage_duration_microseconds_bucket";
 constexpr std::string_view kSum = "rdma_hook_stage_duration_microseconds_sum";
-constexpr std::string_view kHelp = "How long stages took that gave, returned or failed.";
+constexpr std::string_view kDurationHelp = "How long stages took that gave, returned or failed.";
 
 // From a millisecond, about what device nodes take, to the ten seconds that a lock is waited for.
 constexpr std::array<std::uint64_t, 13> kBounds = {
@@ -50,10 +50,10 @@ bool take(const Sample& sample, std::map<Labels, Series>& all) {
 }
 
 Sample make_sample(std::string_view suffix, Labels labels, std::uint64_t value) {
-  return {.name = std::string(kName) + std::string(suffix),
+  return {.name = std::string(kDurationName) + std::string(suffix),
           .labels = std::move(labels),
           .type = Sample::Type::kHistogram,
-          .help = std::string(kHelp),
+          .help = std::string(kDurationHelp),
           .value = value};
 }
 

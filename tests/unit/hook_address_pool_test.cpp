@@ -202,18 +202,18 @@ TEST_F(AddressPoolTest, ALargeRangeCostsNoMore) {
 
 // --- 32 processes
 
-constexpr int kProcesses = 32;
+constexpr int kClaimers = 32;
 constexpr int kRounds = 40;
 constexpr std::size_t kAddresses = 40;
 
-struct Beliefs {
+struct ClaimBeliefs {
   std::array<std::atomic<int>, 256> holder{};  // by last byte: 1 + slot
   std::atomic<int> violations{0};
   std::atomic<int> errors{0};
   std::atomic<int> taken{0};
 };
 
-void live(const std::string& path, int slot, const std::vector<AddressRange>& ranges, Beliefs& beliefs) {
+void live(const std::string& path, int slot, const std::vector<AddressRange>& ranges, ClaimBeliefs& beliefs) {
   const auto pool = AddressPool::open(path);
   const std::string key = "c" + std::to_string(slot);
   for (int round = 0; pool && round < kRounds; ++round) {
@@ -234,13 +234,13 @@ void live(const std::string& path, int slot, const std::vector<AddressRange>& ra
 }
 
 TEST_F(AddressPoolTest, NoAddressTwiceAmong32Processes) {
-  void* memory = mmap(nullptr, sizeof(Beliefs), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* memory = mmap(nullptr, sizeof(ClaimBeliefs), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
-  Beliefs& beliefs = *new (memory) Beliefs;
+  ClaimBeliefs& beliefs = *new (memory) ClaimBeliefs;
   const std::string to = "10.1.0." + std::to_string(kAddresses);
   const std::vector<AddressRange> ranges = {range("10.1.0.0", 24, "10.1.0.1", to)};
   std::vector<pid_t> children;
-  for (int slot = 0; slot < kProcesses; ++slot) {
+  for (int slot = 0; slot < kClaimers; ++slot) {
     const pid_t pid = fork();
     if (pid == 0) {
       live(temp_.path(), slot, ranges, beliefs);
@@ -252,9 +252,9 @@ TEST_F(AddressPoolTest, NoAddressTwiceAmong32Processes) {
     waitpid(pid, nullptr, 0);
   EXPECT_EQ(beliefs.violations, 0);
   EXPECT_EQ(beliefs.errors, 0);
-  EXPECT_EQ(beliefs.taken, kProcesses * kRounds);
+  EXPECT_EQ(beliefs.taken, kClaimers * kRounds);
   EXPECT_EQ(listed(pool_), "");
-  munmap(memory, sizeof(Beliefs));
+  munmap(memory, sizeof(ClaimBeliefs));
 }
 
 TEST_F(AddressPoolTest, KilledBeforeEverySystemCall) {

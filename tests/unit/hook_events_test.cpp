@@ -84,7 +84,7 @@ TEST(EventLine, Numbers) {
 }
 
 // As a program reads it: key=value with blanks between, values in quotes with JSON's escapes.
-std::map<std::string, std::string> parse(const std::string& line) {
+std::map<std::string, std::string> parse_line(const std::string& line) {
   std::map<std::string, std::string> fields;
   std::size_t at = line.find(' ');
   fields["event"] = line.substr(0, at);
@@ -142,7 +142,7 @@ TEST(GrantedLine, HasEveryField) {
   Timing timing;
   timing.step("read");
   timing.step("links");
-  auto fields = parse(granted_line("granted", granted(owner, given, rails, timing)));
+  auto fields = parse_line(granted_line("granted", granted(owner, given, rails, timing)));
   EXPECT_GE(std::stoull(fields["total_us"]), std::stoull(fields["read_us"]) + std::stoull(fields["links_us"]));
   for (const char* const time : {"total_us", "read_us", "links_us"})
     fields.erase(time);
@@ -165,7 +165,7 @@ TEST(GrantedLine, SaysAlignedOnlyWhenAllAre) {
   const auto with = [&](std::optional<unsigned> first, std::optional<unsigned> second) {
     const std::optional<NetworkRecord> rails(
         {owner.key, {}, 0, {rail("net1", "a", {"10.0.0.5"}, first), rail("net2", "b", {"10.0.0.6"}, second)}});
-    return parse(granted_line("granted", granted(owner, given, rails, Timing())));
+    return parse_line(granted_line("granted", granted(owner, given, rails, Timing())));
   };
   EXPECT_EQ(with(0U, 0U)["aligned"], "0");
   EXPECT_FALSE(with(5U, 4U).contains("aligned"));
@@ -173,7 +173,7 @@ TEST(GrantedLine, SaysAlignedOnlyWhenAllAre) {
   EXPECT_FALSE(with(std::nullopt, 5U).contains("aligned"));
   EXPECT_EQ(with(5U, std::nullopt)["rails"], "net1:a:10.0.0.5/24:gid5,net2:b:10.0.0.6/24:-");
   const std::optional<NetworkRecord> none;
-  const auto nodes_only = parse(granted_line("granted", granted(owner, given, none, Timing())));
+  const auto nodes_only = parse_line(granted_line("granted", granted(owner, given, none, Timing())));
   EXPECT_FALSE(nodes_only.contains("rails") || nodes_only.contains("aligned") || nodes_only.contains("netns"));
 }
 
@@ -187,7 +187,7 @@ TEST(ReturnedLine, OfAPoststop) {
                     .rails = {},
                     .held = 86,
                     .reason = ReturnReason::kPoststop};
-  auto fields = parse(returned_line(returned, &timing));
+  auto fields = parse_line(returned_line(returned, &timing));
   EXPECT_EQ(fields["event"], "returned");
   EXPECT_EQ(fields["container"], "web-1");
   EXPECT_EQ(fields["key"], returned.owner.key);
@@ -197,7 +197,7 @@ TEST(ReturnedLine, OfAPoststop) {
   EXPECT_EQ(fields["held_s"], "86");
   EXPECT_TRUE(fields.contains("total_us") && fields.contains("return_us") && fields.contains("rails_us"));
   returned.left = true;
-  EXPECT_EQ(parse(returned_line(returned, &timing))["event"], "left");
+  EXPECT_EQ(parse_line(returned_line(returned, &timing))["event"], "left");
 }
 
 TEST(ReturnedLine, OfSomebodyElse) {
@@ -208,7 +208,7 @@ TEST(ReturnedLine, OfSomebodyElse) {
       .rails = {},
       .reason = ReturnReason::kNamespaceGone,
       .rails_us = 40};
-  auto fields = parse(returned_line(returned, nullptr));
+  auto fields = parse_line(returned_line(returned, nullptr));
   EXPECT_EQ(fields["reason"], "namespace-gone");
   EXPECT_EQ(fields["netns"], "/run/netns/\"x\" reason=recover");
   EXPECT_EQ(fields["mode"], "none");

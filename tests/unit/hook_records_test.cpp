@@ -279,7 +279,7 @@ TEST(RecordHex, AnyBytesCanBeLookedAt) {
 
 // ---- with the kernel
 
-constexpr int kRefused = 77;
+constexpr int kNotAllowed = 77;
 
 // Runs in a child with a network namespace of its own, which has a veth pair v0 and v1, both up.
 void with_veth(const std::function<void(Netlink& route, int v0)>& body) {
@@ -288,7 +288,7 @@ void with_veth(const std::function<void(Netlink& route, int v0)>& body) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    if (unshare(CLONE_NEWNET) != 0) _exit(kRefused);
+    if (unshare(CLONE_NEWNET) != 0) _exit(kNotAllowed);
     EXPECT_EQ(std::system("ip link add v0 type veth peer name v1 && ip link set v0 up && ip link set v1 up"), 0);
     auto route = Netlink::open(NETLINK_ROUTE);
     if (!route) _exit(2);
@@ -301,7 +301,7 @@ void with_veth(const std::function<void(Netlink& route, int v0)>& body) {
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFEXITED(status)) << "ended by signal " << WTERMSIG(status);
-  if (WEXITSTATUS(status) == kRefused) GTEST_SKIP() << "no network namespace of one's own here";
+  if (WEXITSTATUS(status) == kNotAllowed) GTEST_SKIP() << "no network namespace of one's own here";
   EXPECT_EQ(WEXITSTATUS(status), 0) << "see what it printed above";
 }
 

@@ -82,7 +82,7 @@ TEST(ServiceAddresses, LinesThatAreNone) {
       << "a last line that is cut off does not hide the others";
 }
 
-constexpr int kSkipped = 77;
+constexpr int kLeftOut = 77;
 
 // In a network namespace of its own: veth pairs as uplinks, a default route over two of them.
 int read_own_namespace() {
@@ -94,7 +94,7 @@ int read_own_namespace() {
       "ip route add default nexthop via 192.0.2.2 dev up0 nexthop via 192.0.2.130 dev up1;"
       "ip route add default via 192.0.2.2 dev up0 table 100; ip -6 route add default via 2001:db8::2 dev up1";
   // NOLINTBEGIN(bugprone-command-processor,concurrency-mt-unsafe): fixed texts, and the child has one thread
-  if (::unshare(CLONE_NEWNET) != 0 || std::system(kPairs) != 0) return kSkipped;
+  if (::unshare(CLONE_NEWNET) != 0 || std::system(kPairs) != 0) return kLeftOut;
   if (std::system(kRoutes) != 0) return 5;
   // NOLINTEND(bugprone-command-processor,concurrency-mt-unsafe)
   const auto node = read_node_network(true);
@@ -115,7 +115,7 @@ TEST(NodeNetwork, DefaultRoutesOverSeveral) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFEXITED(status));
-  if (WEXITSTATUS(status) == kSkipped) GTEST_SKIP() << "no network namespace of one's own with veth here (root, ip)";
+  if (WEXITSTATUS(status) == kLeftOut) GTEST_SKIP() << "no network namespace of one's own with veth here (root, ip)";
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
