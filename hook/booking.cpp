@@ -8,6 +8,14 @@ using fabric::Result;
 
 Booking::~Booking() {
   if (finished_) return;
+  try {
+    undo();
+  } catch (...) {
+    // No memory left: what is half done carries this process' number, and the next call undoes it.
+  }
+}
+
+void Booking::undo() const {
   const auto left = had_before_ ? Result<void>() : ledger_->leave(*owner_, user_);
   if (!left) log_->error(fabric::wrap(left.error(), "undoing the start"));
   (void)ledger_->settle(owner_->key).has_value();

@@ -30,6 +30,7 @@ class Booking {
   bool had_before() const { return had_before_; }
 
  private:
+  void undo() const;
   bool has_settled() const;
 
   const Ledger* ledger_;
