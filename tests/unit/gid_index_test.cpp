@@ -14,7 +14,7 @@ using init::nccl::GidRules;
 using test_support::v1;
 using test_support::v2;
 
-// WantedPorts with a table each, and the index that is wanted on each.
+// Ports with a table each, and the index that is wanted on each.
 class WantedPorts {
  public:
   WantedPorts& add(std::vector<GidEntry> gids, unsigned wanted) {
