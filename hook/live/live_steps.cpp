@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "hook/live/memlock.hpp"
+#include "hook/plan/memlock_text.hpp"
 
 namespace hook {
 namespace {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "hook/plan/memlock_text.hpp"
+
 namespace hook {
 namespace {
 
@@ -16,10 +18,6 @@ constexpr const char* kRemedy =
     "set LimitMEMLOCK=infinity for the engine's service, or raise the limit in the engine's options";
 
 }  // namespace
-
-std::string memlock_text(std::uint64_t bytes) {
-  return bytes == UINT64_MAX ? "unlimited" : fmt::format("{} bytes", bytes);
-}
 
 fabric::Result<std::optional<std::string>> raise_memlock(pid_t pid, std::uint64_t bytes) {
   rlimit now{};

@@ -11,9 +11,6 @@
 
 namespace hook {
 
-// "unlimited" for UINT64_MAX, else "N bytes".
-std::string memlock_text(std::uint64_t bytes);
-
 // Raises soft and hard limit to bytes (UINT64_MAX: unlimited); never lowers them. Without CAP_SYS_RESOURCE the hard
 // limit stays and the soft one is raised to it: the returned warning says what the container has then. Errors: there is
 // no such process.

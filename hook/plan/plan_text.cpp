@@ -1,5 +1,6 @@
 // A plan as `rdma-hook plan` prints it.
 #include "fabric/text.hpp"
+#include "hook/plan/memlock_text.hpp"
 #include "hook/plan/plan.hpp"
 
 namespace hook {
@@ -56,10 +57,6 @@ std::string number_text(const PlannedNode& node) {
     return number ? std::to_string(*number) : std::string("?");
   };
   return text(node.major) + ":" + text(node.minor);
-}
-
-std::string memlock_text(std::uint64_t memlock) {
-  return memlock == UINT64_MAX ? "unlimited" : fmt::format("{} bytes", memlock);
 }
 
 }  // namespace
