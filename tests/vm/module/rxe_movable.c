@@ -4,6 +4,7 @@
  *
  *     echo NETDEV > /sys/module/rxe_movable/parameters/movable
  *     echo NETDEV > /sys/module/rxe_movable/parameters/hardware
+ *     echo NETDEV > /sys/module/rxe_movable/parameters/few_gids
  *
  * movable: the kernel moves an RDMA device (`rdma dev set DEV netns NS`) only when its driver can take back what
  * programs have open, which it says by having disassociate_ucontext. Drivers of hardware have it, rxe got it after
@@ -12,6 +13,11 @@
  * hardware: also, the device outlives its netdev's move to another namespace, which ends an rxe otherwise, and has in
  * sysfs the `device` link to its netdev's PCI function. It does so by not being known as an rxe any more, so from then
  * on no packet finds it: moving can be shown, traffic cannot.
+ *
+ * few_gids: the port says from now on that it has 128 GIDs, as ports of hardware have 16 to 256, in place of an rxe's
+ * 1024. Where network namespaces share RDMA devices, the kernel makes three files of each GID anew in every namespace,
+ * and takes them down again one namespace after the other: of 1024, and eight devices, that is seconds of an emulated
+ * CPU.
  */
 #include <linux/module.h>
 #include <linux/netdevice.h>
@@ -24,40 +30,71 @@ static void let_go(struct ib_ucontext* context) {}
 
 static const struct ib_device_ops movable_ops = {.disassociate_ucontext = let_go};
 
-static int change(struct net_device* netdev, bool as_hardware) {
-  struct ib_device* device = ib_device_get_by_netdev(netdev, RDMA_DRIVER_RXE);
-  int error = 0;
-
-  if (!device) return -ENODEV;
+static int make_movable(struct ib_device* device, struct net_device* netdev) {
   ib_set_device_ops(device, &movable_ops);
-  if (as_hardware) {
-    error = netdev->dev.parent ? sysfs_create_link(&device->dev.kobj, &netdev->dev.parent->kobj, "device") : -ENXIO;
-    if (!error) device->ops.driver_id = RDMA_DRIVER_UNKNOWN;
-  }
-  ib_device_put(device);
+  return 0;
+}
+
+static int make_hardware(struct ib_device* device, struct net_device* netdev) {
+  int error = netdev->dev.parent ? sysfs_create_link(&device->dev.kobj, &netdev->dev.parent->kobj, "device") : -ENXIO;
+
+  if (error) return error;
+  ib_set_device_ops(device, &movable_ops);
+  device->ops.driver_id = RDMA_DRIVER_UNKNOWN;
+  return 0;
+}
+
+enum { FEW_GIDS = 128 };
+
+/* rxe's own: the same function for all of them. */
+static typeof(((struct ib_device_ops*)NULL)->query_port) query_all;
+
+static int query_few(struct ib_device* device, u32 port, struct ib_port_attr* attributes) {
+  int error = query_all(device, port, attributes);
+
+  if (!error) attributes->gid_tbl_len = min(attributes->gid_tbl_len, FEW_GIDS);
   return error;
 }
 
+static int make_few_gids(struct ib_device* device, struct net_device* netdev) {
+  if (device->ops.query_port == query_few) return 0;
+  query_all = device->ops.query_port;
+  device->ops.query_port = query_few;
+  return 0;
+}
+
+struct change {
+  int (*make)(struct ib_device* device, struct net_device* netdev);
+};
+
 /* value: a netdev of the writer's network namespace. */
 static int change_by_name(const char* value, const struct kernel_param* param) {
+  const struct change* change = param->arg;
   char name[IFNAMSIZ + 1]; /* and a newline */
   struct net_device* netdev;
-  int error;
+  struct ib_device* device;
+  int error = -ENODEV;
 
   if (strscpy(name, value, sizeof(name)) < 0) return -EINVAL;
   netdev = dev_get_by_name(current->nsproxy->net_ns, strim(name));
   if (!netdev) return -ENODEV;
-  error = change(netdev, param->arg != NULL);
+  device = ib_device_get_by_netdev(netdev, RDMA_DRIVER_RXE);
+  if (device) {
+    error = change->make(device, netdev);
+    ib_device_put(device);
+  }
   dev_put(netdev);
   return error;
 }
 
 static const struct kernel_param_ops by_name = {.set = change_by_name};
-static bool yes = true;
-module_param_cb(movable, &by_name, NULL, 0200);
+static struct change movable = {make_movable}, hardware = {make_hardware}, few_gids = {make_few_gids};
+module_param_cb(movable, &by_name, &movable, 0200);
 MODULE_PARM_DESC(movable, "write: the netdev whose rxe device becomes movable");
-module_param_cb(hardware, &by_name, &yes, 0200);
+module_param_cb(hardware, &by_name, &hardware, 0200);
 MODULE_PARM_DESC(hardware, "write: the netdev whose rxe device becomes like hardware");
+module_param_cb(few_gids, &by_name, &few_gids, 0200);
+MODULE_PARM_DESC(few_gids, "write: the netdev whose rxe device has 128 GIDs from now on");
 
 static int __init rxe_movable_init(void) {
   return 0;
