@@ -115,7 +115,7 @@ different() { tr ' ' '\n' | sort -u | grep -c .; }
 
 # node_state: what must be as it was once all containers are gone. Numbers that the kernel counts up are left out.
 node_state() {
-  local tidy='walk(if type == "object" then with_entries(select(.key | test("^(ifindex|link_index|netdev_index|stats.*|.*timer|parentdev)$") | not)) else . end)'
+  local tidy='walk(if type == "object" then with_entries(select(.key | test("^(ifindex|link_index|netdev_index|stats.*|.*timer|parentdev|fdb_n_learned)$") | not)) else . end)'
   echo "links" && ip -json -details link show | jq --compact-output --sort-keys "sort_by(.ifname)[] | $tidy"
   echo "addresses" && ip -json addr show | jq --compact-output --sort-keys "sort_by(.ifname)[] | {ifname, addr_info: ((.addr_info // []) | sort_by(.local))} | $tidy"
   echo "routes" && { ip -json -4 route show table all && ip -json -6 route show table all; } | jq --compact-output --sort-keys "sort_by(tostring)[] | $tidy"
