@@ -8,10 +8,9 @@
 #include <string>
 
 #include "hook/config/check_config.hpp"
+#include "hook/count_call.hpp"
 #include "hook/decide.hpp"
 #include "hook/devices.hpp"
-#include "hook/metrics/failure.hpp"
-#include "hook/metrics/histogram.hpp"
 #include "hook/metrics/metrics.hpp"
 #include "hook/metrics/returns.hpp"
 #include "hook/process/sandbox.hpp"
@@ -44,16 +43,11 @@ Result<std::vector<Grant>> list_grants(const std::string& path) {
   return ledger ? ledger->list() : std::vector<Grant>();
 }
 
-void count(const std::string& ledger, const std::vector<Increment>& counts) {
-  if (counts.empty()) return;
-  if (const auto counters = Counters::open(ledger)) counters->add(counts);
-}
-
 // What a command returned besides, for nobody was left.
 void report(const Returns& returns, const Options& options, const Log& log) {
   std::vector<Increment> counts;
   returns.report(log, counts);
-  count(options.ledger, counts);
+  add_counts(options.ledger, counts);
 }
 
 Result<Plan> dry_run(const Options& options, const std::shared_ptr<const Returns>& returns, const Log& log) {
@@ -173,24 +167,6 @@ const char* stage_name(Command command) {
   return command == Command::kPoststop ? "poststop" : "createRuntime";
 }
 
-// Counting is no reason to fail or to wait. A container that asked for nothing is not counted.
-void count(Call& call, const Result<void>& result) {
-  const std::string stage = stage_name(call.options.command);
-  if (!result) {
-    const FailureReason reason = failure_reason(call.phase, result.error().code);
-    call.counts.push_back({kFailuresTotal, {{"stage", stage}, {"reason", std::string(to_string(reason))}}});
-  }
-  if (call.counts.empty()) return;
-  for (Increment& increment : observed_stage(stage, result.has_value(), call.timing.total()))
-    call.counts.push_back(std::move(increment));
-  for (const auto& [step, microseconds] : call.timing.steps()) {
-    const Labels labels{{"stage", stage}, {"step", step}};
-    call.counts.push_back({kDurationTotal, labels, microseconds});
-    call.counts.push_back({kDurationCount, labels});
-  }
-  count(call.options.ledger, call.counts);
-}
-
 // The stages run with nothing of the caller's but three descriptors, and with the system calls they need.
 int run_stage(const Options& options) {
   if (auto isolated = isolate(); !isolated) return exit_code(isolated, Log());
@@ -201,7 +177,7 @@ int run_stage(const Options& options) {
   Call call{options, log, *ipam ? &**ipam : nullptr};
   const auto result = run(call);
   const int code = exit_code(result, log);
-  count(call, result);
+  count_call(stage_name(options.command), call, result);
   // The container is gone whatever poststop says: an error would only keep the engine from cleaning up.
   return options.command == Command::kPoststop ? kExitDone : code;
 }

@@ -104,17 +104,23 @@ Result<std::string> read_bundle_config(const std::string& bundle) {
 }
 
 Result<Container> understand(const std::string& config_text, const Options& options) {
+  Json config = TRY(parse_json(config_text, "the container's config.json"));
+  ContainerSpec spec = TRY(read_container_spec(config));
+  Container container = TRY(understand_spec(std::move(spec), read_config(options.config), options.engine));
+  container.config = std::move(config);
+  return container;
+}
+
+Result<Container> understand_spec(ContainerSpec spec, Result<Config> admin, Engine engine) {
   Container container;
-  container.config = TRY(parse_json(config_text, "the container's config.json"));
-  container.spec = TRY(read_container_spec(container.config));
-  auto admin = read_config(options.config);
-  if (!admin && !could_ask(container.spec, options.engine)) {
+  container.spec = std::move(spec);
+  if (!admin && !could_ask(container.spec, engine)) {
     // A slip in config.json must not stop the containers that have nothing to do with it.
     container.asked.warnings.push_back(admin.error().message);
     return container;
   }
   container.admin = TRY(std::move(admin));
-  container.asked = TRY(parse_request(container.spec, container.admin, options.engine));
+  container.asked = TRY(parse_request(container.spec, container.admin, engine));
   return container;
 }
 

@@ -17,7 +17,7 @@
 
 namespace hook {
 
-// A container's config.json, and what it asks for.
+// A container as its engine describes it, and what it asks for.
 struct Container {
   Json config;
   ContainerSpec spec;
@@ -29,6 +29,9 @@ struct Container {
 fabric::Result<std::string> read_bundle_config(const std::string& bundle);
 // Parses it, reads the administrator's configuration, and finds out what is asked.
 fabric::Result<Container> understand(const std::string& config_text, const Options& options);
+// The same of what else says what the container is (NRI): its `config` is null. admin: the administrator's
+// configuration; that it cannot be read is an error only where somebody asks.
+fabric::Result<Container> understand_spec(ContainerSpec spec, fabric::Result<Config> admin, Engine engine);
 
 // The node as far as this request depends on it: --snapshot, or read from --root or the machine.
 fabric::Result<fabric::Inventory> read_node_for(const Request& request, const Config& config, const Options& options);

@@ -24,17 +24,16 @@ Result<bool> is_first(const Ledger& ledger, const Owner& owner, const std::strin
 
 }  // namespace
 
-Result<void> give_network(const Container& container, const LiveContainer& live, const fabric::Inventory& inventory,
+Result<void> give_network(const Container& container, const NetworkTarget& target, const fabric::Inventory& inventory,
                           const Ledger& ledger, const Owner& owner, Call& call, Plan& plan) {
   if (plan.netdevs.empty()) return {};
-  const std::string path = owner.netns ? owner.netns->path : fmt::format("/proc/{}/ns/net", live.init.pid);
+  const std::string& path = target.netns_path;
   fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status {};
   if (!fd.ok() || ::fstat(fd.get(), &status) != 0) {
     return fabric::sys_error(errno, "cannot open the container's network namespace `{}`", path);
   }
-  const std::string user = container_owner(live.state.id, live.state.bundle).key;
-  const bool first = TRY(is_first(ledger, owner, user));
+  const bool first = TRY(is_first(ledger, owner, target.user));
   RailsInput input{.plan = plan,
                    .config = container.admin,
                    .inventory = inventory,
@@ -46,7 +45,7 @@ Result<void> give_network(const Container& container, const LiveContainer& live,
                    .netns_fd = std::move(fd),
                    .ipam = call.ipam,
                    .before_first_start = first,
-                   .hurried = false};
+                   .hurried = target.hurried};
   const auto report = TRY(give_rails(std::move(input), call.timing));
   call.log.warnings(report.warnings);
   if (!report.alignment.empty()) call.log.info(report.alignment);

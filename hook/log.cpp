@@ -28,6 +28,19 @@ Log Log::with_syslog() {
   return log;
 }
 
+Log Log::to_syslog(std::string_view program) {
+  Log log = with_syslog();
+  log.program_ = program;
+  log.to_stderr_ = false;
+  return log;
+}
+
+Log Log::to_stderr(std::string_view program) {
+  Log log;
+  log.program_ = program;
+  return log;
+}
+
 void Log::set_container(std::string_view id) {
   container_ = fabric::printable(id);
 }
@@ -53,12 +66,14 @@ void Log::write(Severity severity, std::string_view message) const {
   std::string text = severity == Severity::kError ? "error: " : severity == Severity::kWarning ? "warning: " : "";
   if (!container_.empty()) text += "container `" + container_ + "`: ";
   text += fabric::printable(message.substr(0, kLongestLine));
-  const std::string line = "rdma-hook: " + text + "\n";
-  // A runtime that closed its end, or a full pipe, must not keep the container from starting.
-  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+  if (to_stderr_) {
+    const std::string line = program_ + ": " + text + "\n";
+    // A runtime that closed its end, or a full pipe, must not keep the container from starting.
+    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+  }
   if (!syslog_.ok()) return;
   const std::string record =
-      fmt::format("<{}>rdma-hook[{}]: {}", kDaemonFacility | static_cast<int>(severity), ::getpid(), text);
+      fmt::format("<{}>{}[{}]: {}", kDaemonFacility | static_cast<int>(severity), program_, ::getpid(), text);
   [[maybe_unused]] const auto sent = ::send(syslog_.get(), record.data(), record.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 

@@ -16,6 +16,10 @@ class Log {
   Log() = default;
   // With syslog's socket /dev/log, if there is one. Opened before the sandbox is entered, whose root may not have it.
   static Log with_syslog();
+  // In syslog alone, under this name: of a program whose stderr is the container's.
+  static Log to_syslog(std::string_view program);
+  // On stderr alone, under this name.
+  static Log to_stderr(std::string_view program);
 
   // The container that following messages are about.
   void set_container(std::string_view id);
@@ -29,6 +33,8 @@ class Log {
   enum class Severity { kError = 3, kWarning = 4, kInfo = 6 };  // RFC 5424, table 2
   void write(Severity severity, std::string_view message) const;
   fabric::UniqueFd syslog_;
+  std::string program_ = "rdma-hook";
+  bool to_stderr_ = true;
   std::string container_;
 };
 

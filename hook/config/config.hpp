@@ -13,6 +13,7 @@
 #include "fabric/result.hpp"
 #include "hook/network/address/address_range.hpp"
 #include "hook/network/rail/rail.hpp"
+#include "hook/oci/engine.hpp"
 #include "hook/plan/mode.hpp"
 
 namespace hook {
@@ -81,11 +82,28 @@ struct NodeOptions {
   friend bool operator==(const NodeOptions&, const NodeOptions&) = default;
 };
 
+// Of rdma-runtime.
+struct RuntimeOptions {
+  std::vector<std::string> runtimes = {"runc", "crun"};  // names or absolute paths; the first that is there
+  std::string hook = {};                                 // absolute path of rdma-hook; empty: where it is installed
+  std::optional<Engine> engine = {};                     // who calls; nullopt: told by its --root
+  bool allow_system_calls = false;                       // widen a seccomp profile that refuses what RDMA needs
+  friend bool operator==(const RuntimeOptions&, const RuntimeOptions&) = default;
+};
+
+// Of rdma-nri.
+struct NriOptions {
+  bool evict_ungranted = false;  // containers that were created while it was not connected, asked and got nothing
+  friend bool operator==(const NriOptions&, const NriOptions&) = default;
+};
+
 struct Config {
   std::vector<Pool> pools;  // empty: one pool of all HCAs, all modes, no limits
   std::map<std::string, Network> networks;
   std::vector<std::string> rails;  // HCA names in rail order; the others follow in PCI order
   NodeOptions nodes;
+  RuntimeOptions runtime;
+  NriOptions nri;
   // RLIMIT_MEMLOCK in bytes; UINT64_MAX: unlimited; nullopt: left alone ("memlock": null).
   std::optional<std::uint64_t> memlock = UINT64_MAX;
   bool ipc_lock = true;    // CAP_IPC_LOCK where a way can add it
@@ -114,6 +132,7 @@ struct ConfigProblem {
 struct ConfigText {
   std::string file;  // as named in messages
   std::string text;
+  friend bool operator==(const ConfigText&, const ConfigText&) = default;
 };
 
 struct ParsedConfig {
@@ -123,7 +142,7 @@ struct ParsedConfig {
 };
 
 // Pure. Later texts override earlier ones: lists and scalars are replaced, networks one by one, and so are the members
-// of "nodes". What a problem quotes is printable and short.
+// of "nodes", "runtime" and "nri". What a problem quotes is printable and short.
 ParsedConfig parse_config(const std::vector<ConfigText>& texts);
 
 // "FILE:LINE: error: MESSAGE; REMEDY".
@@ -139,7 +158,9 @@ struct ConfigPaths {
 // a symlink at the file itself, a file over 1 MiB. A sticky directory of root's that others can write, such as /tmp,
 // will do for a file that must exist. A missing default file is no error.
 fabric::Result<std::vector<ConfigText>> read_config_texts(const ConfigPaths& paths);
-// Both together; the first error as an Error whose hint is the remedy.
+// The first error as an Error whose hint is the remedy.
+fabric::Result<Config> valid_config(const std::vector<ConfigText>& texts);
+// Both together.
 fabric::Result<Config> read_config(const ConfigPaths& paths);
 
 }  // namespace hook

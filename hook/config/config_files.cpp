@@ -149,8 +149,8 @@ Result<std::vector<ConfigText>> read_config_texts(const ConfigPaths& paths) {
   return Error{std::move(first.message), EPERM, std::move(first.remedy)};
 }
 
-Result<Config> read_config(const ConfigPaths& paths) {
-  auto parsed = parse_config(TRY(read_config_texts(paths)));
+Result<Config> valid_config(const std::vector<ConfigText>& texts) {
+  auto parsed = parse_config(texts);
   for (const ConfigProblem& problem : parsed.problems) {
     if (!problem.is_error) continue;
     return Error{fmt::format("{}{}: {}", printable(problem.file),
@@ -158,6 +158,10 @@ Result<Config> read_config(const ConfigPaths& paths) {
                  EINVAL, problem.remedy + "; `rdma-hook check-config` shows all"};
   }
   return std::move(parsed.config);
+}
+
+Result<Config> read_config(const ConfigPaths& paths) {
+  return valid_config(TRY(read_config_texts(paths)));
 }
 
 }  // namespace hook

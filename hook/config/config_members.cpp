@@ -131,6 +131,8 @@ void read_config_members(ConfigReader& reader, Config& config) {
        {"networks", [&](const auto& v) { read_networks(reader, v, config); }},
        {"rails", [&](const auto& v) { read_rails(reader, v, config); }},
        {"nodes", [&](const auto& v) { read_nodes(reader, v, config.nodes); }},
+       {"runtime", [&](const auto& v) { read_runtime(reader, v, config.runtime); }},
+       {"nri", [&](const auto& v) { read_nri(reader, v, config.nri); }},
        {"memlock", [&](const auto& v) { read_memlock(reader, v, config); }},
        {"ipc_lock", [&](const auto& v) { reader.boolean(v, config.ipc_lock); }},
        {"sysfs_view", [&](const auto& v) { reader.boolean(v, config.sysfs_view); }},

@@ -30,4 +30,9 @@ void read_number(ConfigReader& reader, const ConfigValue& value, std::uint64_t l
   if (const auto number = reader.number(value, lowest, highest)) target = static_cast<unsigned>(*number);
 }
 
+// "runtime".
+void read_runtime(ConfigReader& reader, const ConfigValue& value, RuntimeOptions& runtime);
+// "nri".
+void read_nri(ConfigReader& reader, const ConfigValue& value, NriOptions& nri);
+
 }  // namespace hook

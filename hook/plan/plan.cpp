@@ -107,7 +107,7 @@ Result<Plan> make_plan(const PlanInput& input) {
   advise(input, chosen, plan);
   TRY_VOID(hold_given(input, node, plan));
   if (granted.empty()) return plan;
-  plan.nodes = planned_nodes(input, granted);
+  plan.nodes = planned_nodes(input.config.nodes, input.inventory, granted);
   plan.memlock = input.config.memlock;
   if (input.config.ipc_lock) plan.capabilities.emplace_back("CAP_IPC_LOCK");
   plan.netdevs = TRY(planned_netdevs(input, chosen, plan.warnings));

@@ -116,8 +116,8 @@ bool is_whole_node(const PlanInput& input, std::size_t granted) {
 
 }  // namespace
 
-std::vector<PlannedNode> planned_nodes(const PlanInput& input, const std::vector<const NodeHca*>& granted) {
-  const NodeOptions& options = input.config.nodes;
+std::vector<PlannedNode> planned_nodes(const NodeOptions& options, const fabric::Inventory& inventory,
+                                       const std::vector<const NodeHca*>& granted) {
   std::vector<PlannedNode> nodes;
   nodes.reserve(granted.size() + 1);
   for (const NodeHca* node : granted)
@@ -127,8 +127,8 @@ std::vector<PlannedNode> planned_nodes(const PlanInput& input, const std::vector
       if (is_given(options, mad)) nodes.push_back(node_at(options, mad.name, mad.dev));
     }
   }
-  if (options.rdma_cm && has_rdma_cm(input.inventory)) {
-    nodes.push_back(node_at(options, "rdma_cm", input.inventory.rdma_cm_dev));
+  if (options.rdma_cm && has_rdma_cm(inventory)) {
+    nodes.push_back(node_at(options, "rdma_cm", inventory.rdma_cm_dev));
     if (!nodes.back().major) nodes.back().major = kMiscMajor;
   }
   return nodes;

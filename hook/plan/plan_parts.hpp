@@ -11,7 +11,8 @@
 namespace hook {
 
 // uverbsN of each, umad and issm where config.json says so, rdma_cm.
-std::vector<PlannedNode> planned_nodes(const PlanInput& input, const std::vector<const NodeHca*>& granted);
+std::vector<PlannedNode> planned_nodes(const NodeOptions& options, const fabric::Inventory& inventory,
+                                       const std::vector<const NodeHca*>& granted);
 
 // One per unit whose terms have a network and a mode other than hca. Errors: an HCA whose netdev is not known, or that
 // cannot have such a child.

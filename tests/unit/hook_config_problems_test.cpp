@@ -47,7 +47,8 @@ TEST(HookConfigProblems, Json) {
 TEST(HookConfigProblems, UnknownKeys) {
   expect_errors({
       {R"({"":1})",
-       "`\"\"`: unknown key; known here: pools, networks, rails, nodes, memlock, ipc_lock, sysfs_view, netdev_names, "
+       "`\"\"`: unknown key; known here: pools, networks, rails, nodes, runtime, nri, memlock, ipc_lock, sysfs_view, "
+       "netdev_names, "
        "annotations_may_request, env_may_request, trusted_annotations, default_devices, namespacesInclude, "
        "namespacesExclude"},
       {R"({"Pools":[]})", "`Pools`: unknown key; did you mean `pools`?"},
