@@ -157,6 +157,8 @@ Result<void> run(Call& call) {
       return precreate(call);
     case Command::kPoststop:
       return poststop(call);
+    case Command::kVerify:
+      return verify(call);
     default:
       return create_runtime(call);
   }
@@ -164,6 +166,7 @@ Result<void> run(Call& call) {
 
 const char* stage_name(Command command) {
   if (command == Command::kPrecreate) return "precreate";
+  if (command == Command::kVerify) return "verify";
   return command == Command::kPoststop ? "poststop" : "createRuntime";
 }
 

@@ -15,6 +15,7 @@ namespace hook {
 enum class Command {
   kCreateRuntime,  // and prestart, its older name
   kPoststop,
+  kVerify,
   kPrecreate,
   kPlan,
   kDevices,

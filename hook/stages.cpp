@@ -147,6 +147,32 @@ Result<void> create_runtime(Call& call) {
   return given;
 }
 
+Result<void> verify(Call& call) {
+  const OciState state = TRY(read_state());
+  call.container = state.id;
+  call.log.set_container(state.id);
+  const std::string text = TRY(read_bundle_config(state.bundle));
+  const Container container = TRY(understand(text, call));
+  if (!container.asked.request || container.asked.request->wish.kind == Wish::Kind::kNone) return {};
+  call.phase = FailureReason::kLedger;
+  const auto ledger = TRY(Ledger::open(call.options.ledger));
+  // The pod's, or its own: under the token with which it was booked, or bound by createRuntime since.
+  std::vector<std::string> keys = {owner_of(container.spec, container_owner(state.id, state.bundle)).key};
+  const auto token = container.spec.annotations.find(kGrantAnnotation);
+  if (token != container.spec.annotations.end()) keys.push_back(token_owner(token->second).key);
+  for (const std::string& key : keys) {
+    const auto grant = TRY(ledger.find(key));
+    const auto is_this = [&](const GrantUser& user) { return user.id == state.id; };
+    if (grant && std::any_of(grant->users.begin(), grant->users.end(), is_this)) return {};
+  }
+  call.phase = FailureReason::kRefused;
+  return fabric::Error{fmt::format("the container asked for RDMA devices ({}) and nothing was granted",
+                                   container.asked.request->wish.source),
+                       0,
+                       "rdma-nri did not take part: is it running and connected (`journalctl -t rdma-nri`)? Create the "
+                       "container anew then"};
+}
+
 Result<void> poststop(Call& call) {
   const OciState state = TRY(read_state());
   call.container = state.id;

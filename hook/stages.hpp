@@ -29,6 +29,10 @@ struct Call {
 // prestart and createRuntime. Success without a change for a container that asks nothing.
 fabric::Result<void> create_runtime(Call& call);
 
+// A hook beside rdma-nri, which a runtime goes on without when it does not answer: success for a container that asks
+// nothing or has its grant, an error for one that asked and has none. Gives nothing.
+fabric::Result<void> verify(Call& call);
+
 // Returns what the container held; for a container of a pod only its part in the pod's grant. Success also when nothing
 // was held or is known: teardown must not fail.
 fabric::Result<void> poststop(Call& call);
