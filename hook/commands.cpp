@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "hook/cdi/generate_cdi.hpp"
 #include "hook/config/check_config.hpp"
 #include "hook/count_call.hpp"
 #include "hook/decide.hpp"
@@ -204,6 +205,8 @@ int run_command(const Options& options) {
       return exit_code(recover(options, log), log);
     case Command::kMetrics:
       return exit_code(show_metrics(options), log);
+    case Command::kCdiGenerate:
+      return exit_code(generate_cdi(options, log), log);
     case Command::kCheckConfig:
       return check_config(options.config, options.json);
     default:

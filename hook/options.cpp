@@ -15,7 +15,7 @@ using fabric::Error;
 using fabric::printable;
 using fabric::Result;
 
-constexpr std::array<std::pair<std::string_view, Command>, 14> kCommands = {{
+constexpr std::array<std::pair<std::string_view, Command>, 15> kCommands = {{
     {"createRuntime", Command::kCreateRuntime},
     {"prestart", Command::kCreateRuntime},
     {"poststop", Command::kPoststop},
@@ -26,6 +26,7 @@ constexpr std::array<std::pair<std::string_view, Command>, 14> kCommands = {{
     {"recover", Command::kRecover},
     {"metrics", Command::kMetrics},
     {"check-config", Command::kCheckConfig},
+    {"cdi", Command::kCdiGenerate},
     {"help", Command::kHelp},
     {"--help", Command::kHelp},
     {"-h", Command::kHelp},
@@ -69,6 +70,12 @@ Result<void> set_value(Options& options, std::string_view name, std::string valu
     options.ledger = std::move(value);
   } else if (name == "--bundle") {
     options.bundle = std::move(value);
+  } else if (name == "--out") {
+    options.out = std::move(value);
+  } else if (name == "--kind") {
+    options.kind = std::move(value);
+  } else if (name == "--hook") {
+    options.hook = std::move(value);
   } else {
     return usage_error(fmt::format("unknown option `{}`", printable(name)));
   }
@@ -92,15 +99,19 @@ On the command line:
   rdma-hook recover                       returns what containers left that are gone
   rdma-hook metrics                       Prometheus text: grants, failures, durations, port counters
   rdma-hook check-config [--json]         what is wrong in the configuration, with line and remedy
+  rdma-hook cdi generate [--out FILE]     the HCAs as CDI devices, `rdma-init.io/hca=mlx5_0`, for /etc/cdi
 
 Options:
   --engine NAME    runc, docker, podman, crio, containerd: whose annotations may ask (rdma-hook(8)). Default: runc for
-                   plan and devices; as podman, whose annotations only narrow, for createRuntime, verify and precreate
+                   plan and devices; as podman, whose annotations only narrow, for createRuntime, verify, precreate and cdi
   --config FILE    in place of /etc/rdma-init/config.json and /etc/rdma-init/conf.d/*.json
   --snapshot FILE  the node, as `rdma-init snapshot` prints one
   --root DIR       the node's /sys, /dev and /proc are below DIR
   --ledger DIR     in place of /run/rdma-hook
   --bundle DIR     the container's bundle
+  --out FILE       cdi: written there, whole or not at all, in place of standard output
+  --kind KIND      cdi: in place of rdma-init.io/hca
+  --hook PATH      cdi: where rdma-hook is on the node, in place of this program's own path
   --json           for machines
   --help, --version
 
@@ -112,7 +123,15 @@ Result<Options> parse_options(std::span<char* const> arguments) {
   Options options;
   options.command = TRY(parse_command(arguments.front()));
   bool engine_given = false;
-  for (std::size_t i = 1; i < arguments.size(); ++i) {
+  std::size_t first = 1;
+  if (options.command == Command::kCdiGenerate) {
+    const bool help =
+        arguments.size() > 1 && (std::string_view(arguments[1]) == "--help" || std::string_view(arguments[1]) == "-h");
+    if (!help && (arguments.size() < 2 || std::string_view(arguments[1]) != "generate"))
+      return usage_error("`cdi` needs what to do: `cdi generate`");
+    if (!help) first = 2;
+  }
+  for (std::size_t i = first; i < arguments.size(); ++i) {
     const std::string_view argument = arguments[i];
     if (argument == "--json") {
       options.json = true;
@@ -134,7 +153,7 @@ Result<Options> parse_options(std::span<char* const> arguments) {
     }
   }
   const bool gives = options.command == Command::kCreateRuntime || options.command == Command::kPrecreate ||
-                     options.command == Command::kVerify;
+                     options.command == Command::kVerify || options.command == Command::kCdiGenerate;
   if (gives && !engine_given) options.engine = Engine::kPodman;  // nobody's annotations are the operator's
   if (options.command == Command::kPlan && !options.bundle) return usage_error("plan needs --bundle DIR");
   return options;

@@ -22,6 +22,7 @@ enum class Command {
   kRecover,
   kMetrics,
   kCheckConfig,
+  kCdiGenerate,
   kHelp,
   kVersion,
 };
@@ -34,6 +35,10 @@ struct Options {
   std::string root;                     // prefix of the node's /sys, /dev and /proc
   std::string ledger = kLedgerPath;
   std::optional<std::string> bundle;
+  // cdi generate; nullopt: standard output, the default kind, this program.
+  std::optional<std::string> out;
+  std::optional<std::string> kind;
+  std::optional<std::string> hook;
   bool json = false;
 };
 

@@ -62,6 +62,18 @@ TEST(HookOptions, Defaults) {
   EXPECT_FALSE(options->snapshot);
 }
 
+TEST(HookOptions, CdiGenerate) {
+  const auto options = parse({"cdi", "generate", "--out=/etc/cdi/x.json", "--kind", "a/b", "--hook=/opt/rdma-hook"});
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->command, Command::kCdiGenerate);
+  EXPECT_EQ(options->engine, hook::Engine::kPodman);
+  EXPECT_EQ(options->out, "/etc/cdi/x.json");
+  EXPECT_EQ(options->kind, "a/b");
+  EXPECT_EQ(options->hook, "/opt/rdma-hook");
+  EXPECT_EQ(parse({"cdi", "generate", "--engine", "docker"})->engine, hook::Engine::kDocker);
+  EXPECT_EQ(parse({"cdi", "--help"})->command, Command::kHelp);
+}
+
 TEST(HookOptions, ErrorsNameWhatIsWrong) {
   struct Row {
     std::vector<std::string> arguments;
@@ -72,6 +84,8 @@ TEST(HookOptions, ErrorsNameWhatIsWrong) {
       {{}, EINVAL, "no command"},
       {{"create"}, EINVAL, "unknown command `create`"},
       {{"plan"}, EINVAL, "plan needs --bundle DIR"},
+      {{"cdi"}, EINVAL, "`cdi` needs what to do: `cdi generate`"},
+      {{"cdi", "validate"}, EINVAL, "`cdi` needs what to do: `cdi generate`"},
       {{"devices", "--bundle"}, EINVAL, "`--bundle` needs a value"},
       {{"devices", "x"}, EINVAL, "unexpected argument `x`"},
       {{"devices", "--what=1"}, EINVAL, "unknown option `--what`"},
