@@ -1,0 +1,108 @@
+// One connection to a runtime: a ttrpc server on the plugin's logical connection and a ttrpc client on the runtime's,
+// both served by one loop in one thread, because the runtime may ask before it has answered (Configure comes before the
+// answer to RegisterPlugin at times).
+//
+// Memory: a read buffer of 16 KiB, an output buffer that is kept up to 64 KiB, and room for one incoming message per
+// logical connection (reserved_buffer.hpp). Nothing grows with the number of requests.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "fabric/result.hpp"
+#include "fabric/unique_fd.hpp"
+#include "shim/ttrpc/message.hpp"
+#include "shim/ttrpc/mux.hpp"
+#include "shim/ttrpc/reserved_buffer.hpp"
+#include "shim/ttrpc/rpc.hpp"
+
+namespace shim {
+
+class Connection {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // Answers a request of the runtime: the payload of the response, at most 4 MiB. The views live until it returns. An
+  // error is sent as a status (status_of_errno() of its code, status_message()), which makes a container's creation
+  // fail; the connection goes on. It must not call() or serve().
+  using Handler = std::function<fabric::Result<std::string>(std::string_view service, std::string_view method,
+                                                            std::string_view payload)>;
+
+  enum class Ended {
+    kPeer,      // the runtime closed the connection between two messages
+    kStopped,   // stop_fd became readable
+    kDeadline,  // until has come
+  };
+
+  // Owns the socket. Errors: no memory for messages.
+  static fabric::Result<std::unique_ptr<Connection>> open(fabric::UniqueFd socket, Handler handler);
+
+  // Sends a request to the runtime and returns the payload of its answer; meanwhile the runtime's requests are served.
+  // Errors: a status of the runtime (code: errno_of_status()), no answer within timeout (ETIMEDOUT; a late one is
+  // dropped, the connection can be used further), a payload beyond 4 MiB (EMSGSIZE), a connection that ended
+  // (ECONNRESET) or that serve() would have failed on.
+  fabric::Result<std::string> call(std::string_view service, std::string_view method, std::string_view payload,
+                                   std::chrono::milliseconds timeout);
+
+  // Serves the runtime's requests. stop_fd: a descriptor to watch, such as a signalfd, or -1; it is not read from.
+  // Signals alone do not end it. Errors: bytes that are not NRI's protocol, the end of the connection in the middle of
+  // a message, a runtime that does not read its answers, a socket's error. The connection is of no use afterwards.
+  fabric::Result<Ended> serve(int stop_fd = -1, std::optional<Clock::time_point> until = std::nullopt);
+
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+ private:
+  // One logical connection's incoming messages.
+  struct Inbox {
+    explicit Inbox(ReservedBuffer reserved) : buffer(std::move(reserved)), decoder(buffer.bytes()) {}
+    ReservedBuffer buffer;
+    MessageDecoder decoder;
+  };
+  struct PendingCall {
+    std::uint32_t stream = 0;
+    std::optional<fabric::Result<std::string>> answer;
+  };
+
+  Connection(fabric::UniqueFd socket, Handler handler, ReservedBuffer plugin, ReservedBuffer runtime)
+      : socket_(std::move(socket)),
+        handler_(std::move(handler)),
+        requests_(std::move(plugin)),
+        answers_(std::move(runtime)) {}
+
+  fabric::Result<std::optional<Ended>> round(int stop_fd, std::optional<Clock::time_point> until);
+  fabric::Result<std::optional<Ended>> receive();
+  fabric::Result<Ended> end_of_input();
+  fabric::Result<void> take(std::string_view bytes);
+  fabric::Result<void> take_piece(const MuxPiece& piece);
+  fabric::Result<void> take_answer(const Message& message);
+  fabric::Result<void> serve_request(const Message& message);
+  fabric::Result<std::string> handle(const Message& message);
+  fabric::Result<void> respond(std::uint32_t stream, const fabric::Result<std::string>& answer);
+  fabric::Result<void> send_message(std::uint32_t connection, MessageType type, std::uint32_t stream);
+  fabric::Result<void> flush();
+  fabric::Result<void> check_usable() const;
+
+  fabric::UniqueFd socket_;
+  Handler handler_;
+  MuxDecoder mux_;
+  Inbox requests_;
+  Inbox answers_;
+  std::uint32_t last_request_ = 0;  // stream of the runtime's last request
+  std::uint32_t next_call_ = 1;     // stream of our next request
+  std::optional<PendingCall> pending_;
+  bool handling_ = false;
+  bool closed_ = false;                // nobody reads what we send
+  std::optional<fabric::Error> lost_;  // why the connection is of no use any more
+  std::string data_;                   // of the message that is sent
+  std::string out_;                    // its frames
+  std::array<char, 16384> input_{};
+};
+
+}  // namespace shim

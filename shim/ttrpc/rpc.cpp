@@ -1,0 +1,100 @@
+#include "shim/ttrpc/rpc.hpp"
+
+#include <array>
+#include <cerrno>
+
+#include "fabric/text.hpp"
+#include "shim/ttrpc/wire_fields.hpp"
+
+namespace shim {
+namespace {
+
+using fabric::Error;
+using fabric::Result;
+
+constexpr std::size_t kMaxStatusMessage = 4000;
+
+struct StatusErrno {
+  StatusCode status;
+  int code;
+};
+constexpr std::array kStatusErrnos = {
+    StatusErrno{StatusCode::kInvalidArgument, EINVAL},     StatusErrno{StatusCode::kDeadlineExceeded, ETIMEDOUT},
+    StatusErrno{StatusCode::kResourceExhausted, EMSGSIZE}, StatusErrno{StatusCode::kFailedPrecondition, EAGAIN},
+    StatusErrno{StatusCode::kUnimplemented, ENOSYS},
+};
+
+// google.rpc.Status: 1 code, 2 message, 3 details.
+Result<void> parse_status(std::string_view data, Response& response) {
+  WireReader reader(data);
+  while (const auto field = TRY(reader.next())) {
+    // A negative int32 has ten bytes on the wire; the upper half is its sign.
+    if (field->is_varint(1)) response.code = static_cast<StatusCode>(static_cast<std::int32_t>(field->value));
+    if (field->is_bytes(2)) response.message = field->bytes;
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Request> parse_request(std::string_view data) {
+  Request request;
+  WireReader reader(data);
+  while (const auto field = TRY(reader.next())) {
+    if (field->is_bytes(1)) request.service = field->bytes;
+    if (field->is_bytes(2)) request.method = field->bytes;
+    if (field->is_bytes(3)) request.payload = field->bytes;
+    if (field->is_varint(4)) request.timeout_ns = static_cast<std::int64_t>(field->value);
+  }
+  return request;
+}
+
+Result<Response> parse_response(std::string_view data) {
+  Response response;
+  WireReader reader(data);
+  while (const auto field = TRY(reader.next())) {
+    if (field->is_bytes(1)) TRY_VOID(parse_status(field->bytes, response));
+    if (field->is_bytes(2)) response.payload = field->bytes;
+  }
+  return response;
+}
+
+void append_request(std::string& out, const Request& request) {
+  append_bytes_field(out, 1, request.service);
+  append_bytes_field(out, 2, request.method);
+  if (!request.payload.empty()) append_bytes_field(out, 3, request.payload);
+  if (request.timeout_ns != 0) append_varint_field(out, 4, static_cast<std::uint64_t>(request.timeout_ns));
+}
+
+void append_response(std::string& out, const Response& response) {
+  if (response.code != StatusCode::kOk) {
+    std::string status;
+    append_varint_field(status, 1, static_cast<std::uint64_t>(response.code));
+    append_bytes_field(status, 2, response.message);
+    append_bytes_field(out, 1, status);
+  }
+  if (!response.payload.empty()) append_bytes_field(out, 2, response.payload);
+}
+
+StatusCode status_of_errno(int code) {
+  for (const auto& pair : kStatusErrnos)
+    if (pair.code == code) return pair.status;
+  return StatusCode::kUnknown;
+}
+
+int errno_of_status(StatusCode code) {
+  for (const auto& pair : kStatusErrnos)
+    if (pair.status == code) return pair.code;
+  return 0;
+}
+
+std::string status_message(const Error& error) {
+  std::string text = error.message;
+  if (!error.hint.empty()) text += " (" + error.hint + ")";
+  text = fabric::printable(text);
+  if (text.size() <= kMaxStatusMessage) return text;
+  text.resize(kMaxStatusMessage);
+  return fabric::printable(text) + "...";  // may have been cut within a character
+}
+
+}  // namespace shim

@@ -1,0 +1,92 @@
+#include "shim/ttrpc/wire_fields.hpp"
+
+namespace shim {
+namespace {
+
+using fabric::make_error;
+using fabric::Result;
+
+constexpr std::uint64_t kMaxNumber = (1U << 29) - 1;
+constexpr int kTypeBits = 3;
+
+void append_varint(std::string& out, std::uint64_t value) {
+  for (; value >= 0x80; value >>= 7)
+    out.push_back(static_cast<char>(value | 0x80));
+  out.push_back(static_cast<char>(value));
+}
+
+void append_tag(std::string& out, std::uint32_t number, WireType type) {
+  append_varint(out, std::uint64_t{number} << kTypeBits | static_cast<std::uint64_t>(type));
+}
+
+}  // namespace
+
+Result<std::optional<WireField>> WireReader::next() {
+  if (rest_.empty()) return std::optional<WireField>();
+  const auto tag = take_varint();
+  if (!tag) return make_error("protobuf message: cut off or overlong field number");
+  const std::uint64_t number = *tag >> kTypeBits;
+  const auto type = static_cast<unsigned>(*tag & 7);
+  if (number == 0 || number > kMaxNumber) return make_error("protobuf message: invalid field number {}", number);
+  WireField field{
+      .number = static_cast<std::uint32_t>(number), .type = static_cast<WireType>(type), .value = 0, .bytes{}};
+  std::optional<std::uint64_t> value;
+  switch (field.type) {
+    case WireType::kVarint:
+    case WireType::kBytes:
+      value = take_varint();
+      break;
+    case WireType::kFixed64:
+      value = take_fixed(8);
+      break;
+    case WireType::kFixed32:
+      value = take_fixed(4);
+      break;
+    default:
+      return make_error("protobuf message: field {} has type {}, which proto3 does not have", number, type);
+  }
+  if (!value) return make_error("protobuf message: field {} is cut off or overlong", number);
+  field.value = *value;
+  if (field.type != WireType::kBytes) return std::optional(field);
+  if (*value > rest_.size())
+    return make_error("protobuf message: field {} has {} bytes, {} are left", number, *value, rest_.size());
+  field.bytes = rest_.substr(0, *value);
+  field.value = 0;
+  rest_.remove_prefix(*value);
+  return std::optional(field);
+}
+
+std::optional<std::uint64_t> WireReader::take_varint() {
+  std::uint64_t value = 0;
+  for (unsigned shift = 0; shift < 64; shift += 7) {
+    if (rest_.empty()) return std::nullopt;
+    const auto byte = static_cast<unsigned char>(rest_.front());
+    rest_.remove_prefix(1);
+    if (shift == 63 && byte > 1) return std::nullopt;  // the 65th bit
+    value |= std::uint64_t{byte & 0x7fU} << shift;
+    if (byte < 0x80) return value;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::uint64_t> WireReader::take_fixed(std::size_t size) {
+  if (rest_.size() < size) return std::nullopt;
+  std::uint64_t value = 0;
+  for (std::size_t i = size; i-- > 0;)
+    value = value << 8 | static_cast<unsigned char>(rest_[i]);
+  rest_.remove_prefix(size);
+  return value;
+}
+
+void append_varint_field(std::string& out, std::uint32_t number, std::uint64_t value) {
+  append_tag(out, number, WireType::kVarint);
+  append_varint(out, value);
+}
+
+void append_bytes_field(std::string& out, std::uint32_t number, std::string_view bytes) {
+  append_tag(out, number, WireType::kBytes);
+  append_varint(out, bytes.size());
+  out.append(bytes);
+}
+
+}  // namespace shim

@@ -1,0 +1,45 @@
+// The fields of a protobuf message as they are on the wire (protobuf.dev/programming-guides/encoding), without a schema
+// and without a copy: enough for ttrpc's own messages, and to take a long message apart piece by piece.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "fabric/result.hpp"
+
+namespace shim {
+
+enum class WireType : std::uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+
+struct WireField {
+  std::uint32_t number = 0;
+  WireType type = WireType::kVarint;
+  std::uint64_t value = 0;      // of all types but kBytes
+  std::string_view bytes = {};  // of kBytes: string, bytes, message, packed numbers
+  friend bool operator==(const WireField&, const WireField&) = default;
+
+  bool is_bytes(std::uint32_t wanted) const { return number == wanted && type == WireType::kBytes; }
+  bool is_varint(std::uint32_t wanted) const { return number == wanted && type == WireType::kVarint; }
+};
+
+class WireReader {
+ public:
+  explicit WireReader(std::string_view message) : rest_(message) {}
+
+  // The next field, nullopt at the end. bytes are part of the message. Errors: a message that ends in a field, a number
+  // of more than 64 bits, a field number of 0 or beyond 2^29 - 1, a group (which proto3 does not have).
+  fabric::Result<std::optional<WireField>> next();
+
+ private:
+  std::optional<std::uint64_t> take_varint();
+  std::optional<std::uint64_t> take_fixed(std::size_t size);
+
+  std::string_view rest_;
+};
+
+void append_varint_field(std::string& out, std::uint32_t number, std::uint64_t value);
+void append_bytes_field(std::string& out, std::uint32_t number, std::string_view bytes);
+
+}  // namespace shim
