@@ -1,0 +1,7 @@
+// rdma-runtime: an OCI runtime for containerd and Docker that gives containers their RDMA devices and becomes runc or
+// crun.
+#include "shim/runtime/run.hpp"
+
+int main(int, char** argv) {
+  return shim::run(argv, shim::node_settings(), hook::book_for_spec);
+}

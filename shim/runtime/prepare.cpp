@@ -1,0 +1,160 @@
+#include "shim/runtime/prepare.hpp"
+
+#include <string_view>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "hook/json/json_members.hpp"
+#include "hook/oci/edit_spec.hpp"
+#include "shim/runtime/exec_process.hpp"
+#include "shim/runtime/find_bundle.hpp"
+#include "shim/runtime/marker.hpp"
+#include "shim/runtime/seccomp.hpp"
+#include "shim/runtime/spec_file.hpp"
+
+namespace shim {
+namespace {
+
+using fabric::Result;
+using hook::Json;
+
+constexpr const char* kConfigName = "config.json";
+
+#if defined(__x86_64__)
+constexpr std::string_view kArchitecture = "amd64";
+#elif defined(__aarch64__)
+constexpr std::string_view kArchitecture = "arm64";
+#else
+constexpr std::string_view kArchitecture = "";
+#endif
+
+// crun takes --config from its own directory, but for this name; runc goes to the bundle first.
+Result<std::optional<SpecFile>> open_config(const Invocation& invocation, Dialect dialect) {
+  const std::string& path = invocation.config_file;
+  const std::string bundle = invocation.bundle.empty() ? "." : invocation.bundle;
+  if (path.empty() || path == kConfigName) return SpecFile::open(bundle, kConfigName);
+  if (!path.starts_with('/') && dialect == Dialect::kRunc) {
+    const auto [directory, name] = split_path(bundle + "/" + path);
+    auto file = TRY(SpecFile::open(directory, name));
+    if (file) return file;
+  }
+  const auto [directory, name] = split_path(path);
+  return SpecFile::open(directory, name);
+}
+
+SeccompContext seccomp_context(const Json& config) {
+  SeccompContext context{kArchitecture, {}};
+  const Json* process = hook::member(config, "process");
+  const Json* sets = process ? hook::member(*process, "capabilities") : nullptr;
+  const Json* bounding = sets ? hook::member(*sets, "bounding") : nullptr;
+  if (!bounding || !bounding->is_array()) return context;
+  for (const Json& name : *bounding) {
+    if (name.is_string()) context.capabilities.push_back(name.get<std::string>());
+  }
+  return context;
+}
+
+Result<void> look_at_seccomp(const Settings& settings, const RuntimeLog& log, Json& config) {
+  const Json* linux_part = hook::member(config, "linux");
+  const Json* seccomp = linux_part ? hook::member(*linux_part, "seccomp") : nullptr;
+  if (!seccomp) return {};
+  const auto refused = refused_calls(*seccomp, seccomp_context(config));
+  if (refused.empty()) return {};
+  if (settings.allow_system_calls) return allow_calls(refused, config);
+  log.warning(seccomp_warning(refused));
+  return {};
+}
+
+class Start {
+ public:
+  Start(const Invocation& invocation, const Settings& settings, const RuntimeLog& log, const SpecFile& file)
+      : invocation_(invocation), settings_(settings), log_(log), file_(file) {
+    auto original = read_original(invocation.bundle, file.version());
+    if (original) original_ = *std::move(original);
+  }
+
+  Result<void> run(const BookSpec& book, const hook::ProcessIdentity& self) {
+    const hook::Engine engine = engine_of(settings_, invocation_.root);
+    hook::Options options;
+    options.command = hook::Command::kPrecreate;
+    options.engine = engine;
+    options.config = settings_.config;
+    options.root = settings_.root;
+    options.ledger = settings_.ledger;
+    hook::Container container = TRY(hook::understand(text(), options));
+    for (const std::string& warning : container.asked.warnings)
+      log_.warning(warning);
+    if (!container.asked.request) return keep_original();
+    const HookCommand command = TRY(hook_command(settings_, engine));
+    hook::Log hook_log = hook::Log::to_syslog("rdma-runtime");
+    hook_log.set_container(invocation_.id);
+    hook::Call call{options, hook_log};
+    call.container = invocation_.id;
+    return book(container, self, call, [&](const hook::SpecGrant& grant, Json& config) {
+      return grant.plan.hcas.empty() ? keep_original() : edit(grant, command, config);
+    });
+  }
+
+ private:
+  // As it was before rdma-runtime edited it, if it did.
+  const std::string& text() const { return original_ ? *original_ : file_.text(); }
+
+  Result<void> keep_original() const {
+    if (original_) {
+      auto restored = TRY(file_.rewrite(*original_));
+      TRY_VOID(restored.put_in_place());
+    }
+    remove_marker(invocation_.bundle);  // of an earlier container in this bundle
+    return {};
+  }
+
+  // config has the devices and limits already.
+  Result<void> edit(const hook::SpecGrant& grant, const HookCommand& command, Json& config) const {
+    TRY_VOID(add_hooks(command, config));
+    TRY_VOID(look_at_seccomp(settings_, log_, config));
+    auto edited = TRY(file_.rewrite(config.dump()));
+    // First what says which file it is: whoever is killed in between leaves a file that counts as the engine's.
+    const Marker marker{invocation_.id, edited.version(), process_grant(grant.plan)};
+    TRY_VOID(leave_marker(invocation_.bundle, marker, text()));
+    return edited.put_in_place();
+  }
+
+  const Invocation& invocation_;
+  const Settings& settings_;
+  const RuntimeLog& log_;
+  const SpecFile& file_;
+  std::optional<std::string> original_;
+};
+
+Result<void> edit_exec(const Invocation& invocation, Dialect dialect) {
+  const auto bundle = find_bundle(invocation.root, invocation.id, dialect);
+  if (!bundle) return {};
+  const auto marker = TRY(read_marker(*bundle));
+  if (!marker || marker->id != invocation.id) return {};
+  const auto [directory, name] = split_path(invocation.process_file);
+  const auto file = TRY(SpecFile::open(directory, name));
+  if (!file) return {};
+  Json process = TRY(hook::parse_json(file->text(), "the process"));
+  if (!TRY(edit_process(marker->process, process))) return {};
+  auto edited = TRY(file->rewrite(process.dump()));
+  return edited.put_in_place();
+}
+
+}  // namespace
+
+Result<void> prepare_start(const Invocation& invocation, Dialect dialect, const Settings& settings,
+                           const BookSpec& book, const hook::ProcessIdentity& self, const RuntimeLog& log) {
+  const auto file = TRY(open_config(invocation, dialect));
+  if (!file) return {};
+  return Start(invocation, settings, log, *file).run(book, self);
+}
+
+void prepare_exec(const Invocation& invocation, Dialect dialect, const RuntimeLog& log) {
+  if (invocation.process_file.empty()) return;
+  const auto edited = edit_exec(invocation, dialect);
+  if (edited) return;
+  log.warning(fmt::format("exec in `{}` goes without CAP_IPC_LOCK and RLIMIT_MEMLOCK of its container: {}",
+                          fabric::printable(invocation.id), edited.error().message));
+}
+
+}  // namespace shim

@@ -1,0 +1,22 @@
+// What happens before rdma-runtime becomes the runtime: the files that the engine wrote for it are edited.
+#pragma once
+
+#include "fabric/result.hpp"
+#include "hook/process/process_identity.hpp"
+#include "shim/runtime/invocation.hpp"
+#include "shim/runtime/runtime_log.hpp"
+#include "shim/runtime/settings.hpp"
+
+namespace shim {
+
+// create and run: books for a container that asks, and edits its config.json. One that asks nothing keeps its file,
+// untouched; one that was edited before and asks nothing any more gets its own back. Errors: the container must not
+// start.
+fabric::Result<void> prepare_start(const Invocation& invocation, Dialect dialect, const Settings& settings,
+                                   const BookSpec& book, const hook::ProcessIdentity& self, const RuntimeLog& log);
+
+// exec: edits the process of a container that was edited. What goes wrong is a warning: probes and shells of a running
+// container have to go on.
+void prepare_exec(const Invocation& invocation, Dialect dialect, const RuntimeLog& log);
+
+}  // namespace shim

@@ -1,0 +1,96 @@
+#include "shim/runtime/run.hpp"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <exception>
+#include <span>
+
+#include "shim/runtime/find_runtime.hpp"
+#include "shim/runtime/inherited.hpp"
+#include "shim/runtime/invocation.hpp"
+#include "shim/runtime/prepare.hpp"
+#include "shim/runtime/runtime_log.hpp"
+
+namespace shim {
+namespace {
+
+using fabric::Error;
+using fabric::Result;
+
+constexpr int kExitFailure = 1;
+
+constexpr std::string_view kVersionLine = "rdma-runtime " RDMA_INIT_VERSION "\n";
+constexpr std::string_view kHelpLine =
+    "rdma-runtime " RDMA_INIT_VERSION
+    ": gives containers their RDMA devices at create and run, and passes every command on to this runtime:\n\n";
+
+std::span<char* const> arguments_of(char* const* argv) {
+  std::size_t count = 0;
+  while (argv[count])
+    ++count;
+  return {argv + (count > 0 ? 1 : 0), count > 0 ? count - 1 : 0};
+}
+
+Result<std::string> runtime_behind(const Settings& settings) {
+  const char* const path = std::getenv("PATH");
+  return find_runtime(settings.runtimes, path ? path : "", TRY(own_id()));
+}
+
+void print(std::string_view text) {
+  [[maybe_unused]] const auto written = ::write(STDOUT_FILENO, text.data(), text.size());
+}
+
+Result<void> prepare(const Invocation& invocation, Dialect dialect, const Settings& settings, const BookSpec& book,
+                     const hook::ProcessIdentity& self, const RuntimeLog& log) {
+  switch (invocation.action) {
+    case Action::kStart:
+      return prepare_start(invocation, dialect, settings, book, self, log);
+    case Action::kExec:
+      prepare_exec(invocation, dialect, log);
+      break;
+    case Action::kVersion:
+      print(kVersionLine);
+      break;
+    case Action::kHelp:
+      print(kHelpLine);
+      break;
+    case Action::kPass:
+      break;
+  }
+  return {};
+}
+
+// Nothing is thrown on purpose, but bad_alloc can be.
+Result<void> prepare_without_throwing(const Invocation& invocation, Dialect dialect, const Settings& settings,
+                                      const BookSpec& book, const hook::ProcessIdentity& self, const RuntimeLog& log) {
+  try {
+    const IgnoredSignals ignored;
+    return prepare(invocation, dialect, settings, book, self, log);
+  } catch (const std::exception& error) {
+    return Error{error.what(), 0, {}};
+  }
+}
+
+}  // namespace
+
+int run(char* const* argv, const Settings& settings, const BookSpec& book) {
+  const auto held = hold_standard_descriptors();
+  const auto runtime = runtime_behind(settings);
+  const Dialect dialect = runtime ? dialect_of(*runtime) : Dialect::kRunc;
+  const Invocation invocation = parse_invocation(arguments_of(argv), dialect);
+  const RuntimeLog log(invocation, dialect);
+  const auto fail = [&](const Error& error) {
+    log.error(error);
+    return kExitFailure;
+  };
+  if (!runtime) return fail(runtime.error());
+  const auto self = hook::identify(::getpid());
+  if (!self) return fail({"cannot read `/proc/self/stat`", 0, "mount procfs at /proc"});
+  if (const auto no_loop = refuse_loop(*self); !no_loop) return fail(no_loop.error());
+  const auto prepared = prepare_without_throwing(invocation, dialect, settings, book, *self, log);
+  if (!prepared) return fail(prepared.error());
+  return fail(become(*runtime, argv, *self));
+}
+
+}  // namespace shim

@@ -1,0 +1,67 @@
+#include "shim/runtime/runtime_log.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "fabric/text.hpp"
+#include "fabric/unique_fd.hpp"
+#include "hook/json/json.hpp"
+
+namespace shim {
+namespace {
+
+constexpr std::size_t kLongestMessage = 2000;
+// The engine shows the message as its runtime's.
+const std::string kPrefix = "rdma-runtime: ";
+
+void write_stderr(const std::string& text) {
+  const std::string line = kPrefix + fabric::printable(text.substr(0, kLongestMessage)) + "\n";
+  // Nobody listens: no reason to fail.
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
+std::string time_text(std::time_t time) {
+  std::tm parts{};
+  ::gmtime_r(&time, &parts);
+  char text[32];
+  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
+}
+
+}  // namespace
+
+std::string log_line(std::string_view level, std::string_view message, std::time_t time, bool json) {
+  const hook::Json text = fabric::printable(message.substr(0, kLongestMessage));
+  if (!json) return fmt::format("time=\"{}\" level={} msg={}\n", time_text(time), level, text.dump());
+  return hook::Json{{"level", level}, {"msg", text}, {"time", time_text(time)}}.dump() + "\n";
+}
+
+std::string log_file(const std::string& log, Dialect dialect) {
+  if (dialect == Dialect::kRunc) return log;
+  if (log.starts_with("file:")) return log.substr(5);
+  return log.find(':') == std::string::npos ? log : "";
+}
+
+RuntimeLog::RuntimeLog(const Invocation& invocation, Dialect dialect)
+    : file_(log_file(invocation.log, dialect)), json_(invocation.json_log) {}
+
+void RuntimeLog::error(const fabric::Error& error) const {
+  const std::string text = error.hint.empty() ? error.message : error.message + "; remedy: " + error.hint;
+  append("error", kPrefix + text);
+  write_stderr("error: " + text);
+}
+
+void RuntimeLog::warning(std::string_view message) const {
+  if (!append("warning", kPrefix + std::string(message))) write_stderr("warning: " + std::string(message));
+}
+
+bool RuntimeLog::append(std::string_view level, std::string_view message) const {
+  if (file_.empty()) return false;
+  // Non-blocking: a pipe that nobody reads must not keep the container from starting. The mode is runc's.
+  const fabric::UniqueFd fd(
+      ::open(file_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644));
+  if (!fd.ok()) return false;
+  const std::string line = log_line(level, message, std::time(nullptr), json_);
+  return ::write(fd.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size());
+}
+
+}  // namespace shim

@@ -1,0 +1,186 @@
+#include "shim/runtime/seccomp.hpp"
+
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "hook/json/json_members.hpp"
+
+namespace shim {
+namespace {
+
+using fabric::Result;
+using hook::Json;
+
+// A name that is no system call does not compile.
+#define NEEDED(name, who)          \
+  NeededCall {                     \
+    ((void)SYS_##name, #name), who \
+  }
+constexpr std::array kNeeded = {
+    NEEDED(ioctl, "libibverbs"),
+    NEEDED(mmap, "libibverbs"),
+    NEEDED(mlock, "UCX and NCCL's plugins"),
+    NEEDED(mlock2, "UCX"),
+    NEEDED(munlock, "UCX and NCCL's plugins"),
+    NEEDED(madvise, "libibverbs (MADV_DONTFORK)"),
+    NEEDED(memfd_create, "NCCL and UCX (shared memory)"),
+    NEEDED(process_vm_readv, "UCX (cma)"),
+    NEEDED(process_vm_writev, "UCX (cma)"),
+    NEEDED(get_mempolicy, "libnuma, NCCL"),
+    NEEDED(set_mempolicy, "libnuma, NCCL"),
+    NEEDED(mbind, "libnuma, NVSHMEM"),
+    NEEDED(sched_getaffinity, "NCCL"),
+    NEEDED(sched_setaffinity, "NCCL"),
+    NEEDED(shmget, "UCX (sysv)"),
+    NEEDED(shmat, "UCX (sysv)"),
+    NEEDED(shmctl, "UCX (sysv)"),
+    NEEDED(shmdt, "UCX (sysv)"),
+};
+#undef NEEDED
+
+std::string_view text_of(const Json& object, const char* name) {
+  const Json* value = hook::member(object, name);
+  const auto* text = value ? value->get_ptr<const std::string*>() : nullptr;
+  return text ? std::string_view(*text) : std::string_view();
+}
+
+// nullptr: missing, or no array.
+const Json* list_of(const Json& object, const char* name) {
+  const Json* value = hook::member(object, name);
+  return value && value->is_array() ? value : nullptr;
+}
+
+bool contains(const Json& list, std::string_view text) {
+  // Compared as strings: comparing with a Json would make one of `text` each time.
+  return std::any_of(list.begin(), list.end(), [&](const Json& entry) {
+    const auto* string = entry.get_ptr<const std::string*>();
+    return string && *string == text;
+  });
+}
+
+bool refuses(std::string_view action) {
+  // SCMP_ACT_KILL, _KILL_THREAD, _KILL_PROCESS
+  return action.starts_with("SCMP_ACT_KILL") || action == "SCMP_ACT_ERRNO" || action == "SCMP_ACT_TRAP";
+}
+
+bool has_capability(const SeccompContext& context, const Json& name) {
+  const auto* string = name.get_ptr<const std::string*>();
+  return string &&
+         std::find(context.capabilities.begin(), context.capabilities.end(), *string) != context.capabilities.end();
+}
+
+bool is_for(const Json& rule, const SeccompContext& context) {
+  if (const Json* includes = hook::member(rule, "includes")) {
+    const Json* arches = list_of(*includes, "arches");
+    const Json* caps = list_of(*includes, "caps");
+    if (arches && !arches->empty() && !contains(*arches, context.architecture)) return false;
+    const auto has = [&](const Json& name) { return has_capability(context, name); };
+    if (caps && !std::all_of(caps->begin(), caps->end(), has)) return false;
+  }
+  if (const Json* excludes = hook::member(rule, "excludes")) {
+    const Json* arches = list_of(*excludes, "arches");
+    const Json* caps = list_of(*excludes, "caps");
+    if (arches && contains(*arches, context.architecture)) return false;
+    const auto has = [&](const Json& name) { return has_capability(context, name); };
+    if (caps && std::any_of(caps->begin(), caps->end(), has)) return false;
+  }
+  return true;
+}
+
+bool has_conditions(const Json& rule) {
+  const Json* arguments = list_of(rule, "args");
+  return arguments && !arguments->empty();
+}
+
+bool is_refused(const Json& seccomp, const Json* rules, std::string_view call, const SeccompContext& context) {
+  const bool by_default = refuses(text_of(seccomp, "defaultAction"));
+  bool refused = by_default;
+  if (!rules) return refused;
+  for (const Json& rule : *rules) {
+    const Json* names = list_of(rule, "names");
+    if (!names || !contains(*names, call) || !is_for(rule, context)) continue;
+    const bool refuses_it = refuses(text_of(rule, "action"));
+    if (!refuses_it) return false;
+    if (!has_conditions(rule)) refused = true;
+  }
+  return refused;
+}
+
+std::vector<std::string> names_of(std::span<const NeededCall> calls) {
+  std::vector<std::string> names;
+  for (const NeededCall& call : calls)
+    names.emplace_back(call.name);
+  return names;
+}
+
+// A rule that refuses under no condition and one that allows would contradict each other.
+void take_out(const std::vector<std::string>& names, Json& rules) {
+  for (Json& rule : rules) {
+    const auto found = rule.is_object() ? rule.find("names") : rule.end();
+    if (!rule.is_object() || found == rule.end() || !found->is_array()) continue;
+    if (!refuses(text_of(rule, "action")) || has_conditions(rule)) continue;
+    Json kept = Json::array();
+    for (Json& name : *found) {
+      const bool ours =
+          name.is_string() && std::find(names.begin(), names.end(), name.get<std::string>()) != names.end();
+      if (!ours) kept.push_back(std::move(name));
+    }
+    *found = std::move(kept);
+  }
+  // The specification wants at least one name in a rule.
+  const auto is_empty = [](const Json& rule) {
+    const Json* names_left = hook::member(rule, "names");
+    return names_left && names_left->is_array() && names_left->empty();
+  };
+  rules.get_ref<Json::array_t&>().erase(
+      std::remove_if(rules.get_ref<Json::array_t&>().begin(), rules.get_ref<Json::array_t&>().end(), is_empty),
+      rules.get_ref<Json::array_t&>().end());
+}
+
+}  // namespace
+
+std::span<const NeededCall> needed_calls() {
+  return kNeeded;
+}
+
+std::vector<NeededCall> refused_calls(const Json& seccomp, const SeccompContext& context) {
+  std::vector<NeededCall> refused;
+  const Json* rules = list_of(seccomp, "syscalls");
+  for (const NeededCall& call : kNeeded) {
+    if (is_refused(seccomp, rules, call.name, context)) refused.push_back(call);
+  }
+  return refused;
+}
+
+std::string seccomp_warning(std::span<const NeededCall> refused) {
+  if (refused.empty()) return {};
+  std::vector<std::string> parts;
+  for (const NeededCall& call : refused)
+    parts.push_back(fmt::format("{} for {}", call.name, call.who));
+  return fmt::format(
+      "the container's seccomp profile refuses system calls that RDMA may need: {}; allow them in the profile",
+      fabric::join(parts, ", "));
+}
+
+Result<void> allow_calls(std::span<const NeededCall> calls, Json& config) {
+  const auto linux_part = config.is_object() ? config.find("linux") : config.end();
+  if (!config.is_object() || linux_part == config.end() || !linux_part->is_object()) return {};
+  const auto seccomp = linux_part->find("seccomp");
+  if (calls.empty() || seccomp == linux_part->end() || seccomp->is_null()) return {};
+  if (!seccomp->is_object()) return fabric::make_error("config.json: `linux.seccomp` is no object");
+  Json& rules = (*seccomp)["syscalls"];
+  if (!rules.is_null() && !rules.is_array()) {
+    return fabric::make_error("config.json: `linux.seccomp.syscalls` is no array");
+  }
+  if (rules.is_null()) rules = Json::array();
+  const std::vector<std::string> names = names_of(calls);
+  take_out(names, rules);
+  rules.push_back(Json{{"names", names}, {"action", "SCMP_ACT_ALLOW"}});
+  return {};
+}
+
+}  // namespace shim

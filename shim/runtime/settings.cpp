@@ -1,0 +1,67 @@
+#include "shim/runtime/settings.hpp"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <string_view>
+#include <utility>
+
+#include "fabric/text.hpp"
+
+namespace shim {
+namespace {
+
+constexpr const char* kInstalledHook = "/usr/local/bin/rdma-hook";
+
+std::string hook_beside_us() {
+  char path[PATH_MAX];
+  const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path);
+  if (length <= 0 || static_cast<std::size_t>(length) == sizeof path) return {};
+  const std::string_view own(path, static_cast<std::size_t>(length));
+  return std::string(own.substr(0, own.rfind('/') + 1)) + "rdma-hook";
+}
+
+bool is_executable(const std::string& path) {
+  return path.starts_with('/') && ::access(path.c_str(), X_OK) == 0;
+}
+
+}  // namespace
+
+Settings node_settings() {
+  Settings settings;
+  if (auto config = hook::read_config(settings.config)) {
+    static_cast<hook::RuntimeOptions&>(settings) = std::move(config->runtime);
+  }
+  return settings;
+}
+
+hook::Engine engine_of(const Settings& settings, const std::string& runtime_root) {
+  if (settings.engine) return *settings.engine;
+  // The shim appends containerd's namespace: Docker's is "moby". Its own roots are /run/docker/runtime-NAME.
+  const std::string_view root = runtime_root;
+  if (root.find("/docker/runtime-") != std::string_view::npos) return hook::Engine::kDocker;
+  if (root.find("/run/containerd/") == std::string_view::npos) return hook::Engine::kPodman;
+  return root.ends_with("/moby") ? hook::Engine::kDocker : hook::Engine::kContainerd;
+}
+
+fabric::Result<HookCommand> hook_command(const Settings& settings, hook::Engine engine) {
+  HookCommand command{settings.hook, engine, {}};
+  if (command.path.empty()) command.path = hook_beside_us();
+  if (settings.hook.empty() && !is_executable(command.path)) command.path = kInstalledHook;
+  if (!is_executable(command.path)) {
+    return fabric::Error{
+        fmt::format("no program `{}`, which has to run as the container's hook", fabric::printable(command.path)),
+        ENOENT, "install rdma-hook beside rdma-runtime"};
+  }
+  const Settings usual;
+  const auto pass = [&](const char* name, const std::string& value, const std::string& otherwise) {
+    if (value != otherwise) command.options.insert(command.options.end(), {name, value});
+  };
+  pass("--config", settings.config.file, usual.config.file);
+  pass("--root", settings.root, usual.root);
+  pass("--ledger", settings.ledger, usual.ledger);
+  return command;
+}
+
+}  // namespace shim

@@ -1,0 +1,41 @@
+// What the administrator says about rdma-runtime, and how it comes to a grant.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fabric/result.hpp"
+#include "hook/config/config.hpp"
+#include "hook/decide.hpp"
+#include "hook/ledger/ledger.hpp"
+#include "hook/process/process_identity.hpp"
+#include "hook/spec_grant.hpp"
+#include "hook/stages.hpp"
+#include "shim/runtime/edit_bundle.hpp"
+
+namespace shim {
+
+struct Settings : hook::RuntimeOptions {
+  hook::ConfigPaths config = {};
+  std::string root = {};  // prefix of the node's /sys, /dev and /proc
+  std::string ledger = hook::kLedgerPath;
+};
+// "runtime" of config.json; as without it when that cannot be read: who asks for an HCA is told, nobody else is kept
+// from running, or from being ended.
+Settings node_settings();
+
+// Which engine calls, by the --root that it gives its runtime: nothing that a container could say. What is not known is
+// taken for Podman, whose annotations are not the operator's.
+hook::Engine engine_of(const Settings& settings, const std::string& runtime_root);
+
+// rdma-hook of the settings, else the one beside this program, else /usr/local/bin/rdma-hook; with the options that
+// make it see what rdma-runtime saw. Error: it is not there.
+fabric::Result<HookCommand> hook_command(const Settings& settings, hook::Engine engine);
+
+// hook::book_for_spec(), or what stands for it in a test.
+using BookSpec = std::function<fabric::Result<void>(hook::Container& container, const hook::ProcessIdentity& requester,
+                                                    hook::Call& call, const hook::Publish& publish)>;
+
+}  // namespace shim

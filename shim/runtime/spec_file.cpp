@@ -1,0 +1,127 @@
+#include "shim/runtime/spec_file.hpp"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "fabric/text.hpp"
+
+namespace shim {
+namespace {
+
+using fabric::Error;
+using fabric::make_error;
+using fabric::printable;
+using fabric::Result;
+using fabric::sys_error;
+using fabric::UniqueFd;
+
+FileVersion version_of(const struct stat& status) {
+  return {status.st_dev, status.st_ino, std::int64_t{status.st_mtim.tv_sec} * 1000000000 + status.st_mtim.tv_nsec,
+          status.st_size};
+}
+
+Error write_error(int code, const std::string& name) {
+  Error error = sys_error(code, "cannot write the edited `{}`", printable(name));
+  if (code == EROFS) error.hint = "the bundle has to be on a file system that can be written";
+  if (code == ENOSPC || code == EDQUOT) error.hint = "make room on the file system of the bundle";
+  if (code == EACCES || code == EPERM) error.hint = "the runtime has to run as the owner of the bundle";
+  return error;
+}
+
+Result<void> write_all(int fd, std::string_view text, const std::string& name) {
+  while (!text.empty()) {
+    const ssize_t count = ::write(fd, text.data(), text.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return write_error(count < 0 ? errno : EIO, name);
+    text.remove_prefix(static_cast<std::size_t>(count));
+  }
+  return {};
+}
+
+// Nobody shall be able to make the name first: the directory may be /tmp.
+Result<std::string> temporary_name(const std::string& name) {
+  std::uint64_t random = 0;
+  if (::getrandom(&random, sizeof random, 0) != sizeof random) return sys_error(errno, "cannot read random bytes");
+  return fmt::format(".{}.{:016x}", name.substr(0, 200), random);
+}
+
+Error open_error(int code, const std::string& path) {
+  if (code == ELOOP) {
+    return Error{fmt::format("cannot read `{}`: it is a symbolic link", printable(path)), code,
+                 "put the file itself there"};
+  }
+  return sys_error(code, "cannot read `{}`", printable(path));
+}
+
+}  // namespace
+
+NewFile::NewFile(NewFile&& other) noexcept
+    : directory_(other.directory_),
+      name_(std::move(other.name_)),
+      temporary_(std::exchange(other.temporary_, {})),
+      version_(other.version_) {}
+
+NewFile::~NewFile() {
+  if (!temporary_.empty()) ::unlinkat(directory_, temporary_.c_str(), 0);
+}
+
+Result<NewFile> NewFile::write(int directory, const std::string& name, std::string_view text, const FileOwner& owner) {
+  NewFile file(directory, name);
+  const std::string temporary = TRY(temporary_name(name));
+  const UniqueFd fd(
+      ::openat(directory, temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY, 0600));
+  if (!fd.ok()) return write_error(errno, name);
+  file.temporary_ = temporary;
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0) return write_error(errno, name);
+  const bool is_owners = status.st_uid == owner.uid && status.st_gid == owner.gid;
+  if (!is_owners && ::fchown(fd.get(), owner.uid, owner.gid) != 0) return write_error(errno, name);
+  if (::fchmod(fd.get(), owner.mode & 07777) != 0) return write_error(errno, name);
+  TRY_VOID(write_all(fd.get(), text, name));
+  if (::fstat(fd.get(), &status) != 0) return write_error(errno, name);
+  file.version_ = version_of(status);
+  return file;
+}
+
+Result<void> NewFile::put_in_place() {
+  if (::renameat(directory_, temporary_.c_str(), directory_, name_.c_str()) != 0) return write_error(errno, name_);
+  temporary_.clear();
+  return {};
+}
+
+Result<std::optional<SpecFile>> SpecFile::open(const std::string& directory, const std::string& name,
+                                               const hook::JsonLimits& limits) {
+  SpecFile file;
+  file.name_ = name;
+  file.path_ = (directory.empty() || directory == "." ? "" : directory + "/") + name;
+  file.directory_.reset(::open(directory.empty() ? "." : directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const auto is_missing = [] { return errno == ENOENT || errno == ENOTDIR; };
+  if (!file.directory_.ok() && is_missing()) return std::optional<SpecFile>();
+  if (!file.directory_.ok()) return open_error(errno, directory);
+  const UniqueFd fd(
+      ::openat(file.directory(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!fd.ok() && is_missing()) return std::optional<SpecFile>();
+  struct stat status {};
+  if (!fd.ok() || ::fstat(fd.get(), &status) != 0) return open_error(errno, file.path_);
+  if (!S_ISREG(status.st_mode)) return make_error("cannot read `{}`: it is no regular file", printable(file.path_));
+  file.version_ = version_of(status);
+  file.owner_ = {status.st_uid, status.st_gid, status.st_mode};
+  file.text_ = TRY(hook::read_text_fd(fd.get(), limits.bytes, -1, "`" + printable(file.path_) + "`"));
+  return std::optional<SpecFile>(std::move(file));
+}
+
+Result<NewFile> SpecFile::rewrite(std::string_view text) const {
+  return NewFile::write(directory(), name_, text, owner_);
+}
+
+PathParts split_path(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return {".", path};
+  return {slash == 0 ? "/" : path.substr(0, slash), path.substr(slash + 1)};
+}
+
+}  // namespace shim

@@ -1,0 +1,91 @@
+// The files that an engine or a runtime wrote: the process of an exec, states, seccomp profiles, our marker.
+// The first byte says what is granted.
+#include "shim/runtime/exec_process.hpp"
+
+#include <cstdint>
+#include <string>
+
+#include "require.hpp"
+#include "shim/runtime/edit_bundle.hpp"
+#include "shim/runtime/find_bundle.hpp"
+#include "shim/runtime/marker.hpp"
+#include "shim/runtime/runtime_log.hpp"
+#include "shim/runtime/seccomp.hpp"
+
+namespace {
+
+using fuzz::require;
+using hook::Json;
+
+void require_kept(const Json& before, const Json& after, const std::string& path) {
+  if (before.is_object()) {
+    for (const auto& [name, value] : before.items()) {
+      const std::string place = fmt::format("{}/{}", path, name);
+      require(after.is_object() && after.contains(name), "a member is kept", place);
+      if (!value.is_null()) require_kept(value, after.at(name), place);
+    }
+  } else if (before.is_array()) {
+    require(after.is_array() && after.size() >= before.size(), "a list only grows", path);
+    if (path == "/rlimits") return;
+    for (std::size_t i = 0; i < before.size(); ++i)
+      require(after[i] == before[i], "an entry is kept", path);
+  } else {
+    require(before == after, "a value is kept", path);
+  }
+}
+
+void edit_exec_checked(const shim::ProcessGrant& grant, const Json& process) {
+  Json edited = process;
+  const auto changed = shim::edit_process(grant, edited);
+  if (!changed) {
+    require(edited == process, "a refused edit changes nothing");
+    return fuzz::require_one_line(changed.error().message, "the refusal of a process");
+  }
+  require(*changed == (edited != process), "a change is said");
+  require_kept(process, edited, "");
+  Json again = edited;
+  const auto second = shim::edit_process(grant, again);
+  require(second.has_value() && !*second && again == edited, "the second edit changes nothing");
+}
+
+void edit_config_checked(const Json& config) {
+  Json edited = config;
+  if (!shim::add_hooks({"/usr/bin/rdma-hook", hook::Engine::kRunc, {}}, edited)) {
+    require(edited == config, "refused hooks change nothing");
+  } else {
+    require_kept(config, edited, "");
+    Json again = edited;
+    require(shim::add_hooks({"/usr/bin/rdma-hook", hook::Engine::kRunc, {}}, again) && again == edited,
+            "hooks are added once");
+  }
+  const shim::SeccompContext context{"amd64", {}};
+  const auto refused = shim::refused_calls(config, context);
+  require(refused.empty() == shim::seccomp_warning(refused).empty(), "what is refused is said");
+  Json profiled{{"linux", {{"seccomp", config}}}};
+  if (!refused.empty() && shim::allow_calls(refused, profiled)) {
+    require(shim::refused_calls(profiled["linux"]["seccomp"], context).empty(), "what is allowed is not refused");
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+  if (size == 0) return 0;
+  shim::ProcessGrant grant{(bytes[0] & 1) != 0, std::nullopt};
+  if ((bytes[0] & 2) != 0) grant.memlock = (bytes[0] & 4) != 0 ? UINT64_MAX : 4096;
+  const std::string_view text(reinterpret_cast<const char*>(bytes + 1), size - 1);
+  const std::string line = shim::log_line("error", text, 0, true);
+  require(Json::accept(line) && line.find('\n') == line.size() - 1, "a line of the log is one JSON value");
+  for (const auto& bundle : {shim::bundle_of_runc_state(text), shim::bundle_of_crun_status(text)})
+    require(!bundle || bundle->starts_with('/'), "a bundle is absolute");
+  if (const auto marker = shim::parse_marker(text)) {
+    const auto again = shim::parse_marker(shim::marker_text(*marker));
+    require(again && again->id == marker->id && again->process == marker->process && again->edited == marker->edited,
+            "a marker comes back as it was");
+  }
+  const auto json = hook::parse_json(text, "the process");
+  if (!json) return 0;
+  edit_exec_checked(grant, *json);
+  edit_config_checked(*json);
+  return 0;
+}

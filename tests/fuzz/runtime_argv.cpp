@@ -1,0 +1,71 @@
+// The command line that an engine gives its runtime; words end with a NUL.
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "require.hpp"
+#include "shim/runtime/invocation.hpp"
+#include "shim/runtime/runtime_log.hpp"
+
+namespace {
+
+using fuzz::require;
+using shim::Action;
+using shim::Dialect;
+using shim::Invocation;
+
+std::vector<std::string> words_of(std::string text) {
+  std::vector<std::string> words;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\0'), text.size());
+    words.push_back(text.substr(0, end));
+    text.erase(0, end + 1);
+  }
+  return words;
+}
+
+Invocation parse(std::vector<std::string> words, Dialect dialect) {
+  std::vector<char*> arguments;
+  arguments.reserve(words.size());
+  for (std::string& word : words)
+    arguments.push_back(word.data());
+  return shim::parse_invocation(arguments, dialect);
+}
+
+void parse_checked(const std::vector<std::string>& words, Dialect dialect) {
+  const Invocation invocation = parse(words, dialect);
+  for (const std::string* value : {&invocation.root, &invocation.log, &invocation.bundle, &invocation.config_file,
+                                   &invocation.process_file, &invocation.id}) {
+    const bool is_said = value->empty() || std::any_of(words.begin(), words.end(),
+                                                       [&](const std::string& word) { return word.ends_with(*value); });
+    require(is_said, "a value is the end of a word", *value);
+  }
+  const auto has = [&](const char* word) { return std::find(words.begin(), words.end(), word) != words.end(); };
+  require(invocation.action != Action::kStart || has("create") || has("run"), "a start has its command");
+  require(invocation.action != Action::kExec || has("exec"), "an exec has its command");
+  require(invocation.process_file.empty() || invocation.action != Action::kStart, "a start has no process");
+  (void)shim::log_file(invocation.log, dialect);
+}
+
+// What is behind a command, or behind the container's id, is never taken for another command or an option of exec.
+void parse_behind(std::vector<std::string> front, const std::vector<std::string>& words, Action action,
+                  std::string_view id) {
+  front.insert(front.end(), words.begin(), words.end());
+  for (const Dialect dialect : {Dialect::kRunc, Dialect::kCrun}) {
+    const Invocation invocation = parse(front, dialect);
+    require(invocation.action == action, "the command stays what it is");
+    require(invocation.id == id && invocation.process_file.empty(), "the container's command line says nothing");
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+  const auto words = words_of({reinterpret_cast<const char*>(bytes), size});
+  parse_checked(words, Dialect::kRunc);
+  parse_checked(words, Dialect::kCrun);
+  parse_behind({"exec", "ID"}, words, Action::kExec, "ID");
+  parse_behind({"--root", "create", "state"}, words, Action::kPass, "");
+  return 0;
+}

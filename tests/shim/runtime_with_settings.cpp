@@ -1,0 +1,31 @@
+// rdma-runtime with the settings of a file, $RDMA_RUNTIME_SETTINGS, in place of the node's: otherwise the same program.
+#include <cstdlib>
+
+#include "shim/runtime/run.hpp"
+
+namespace {
+
+using hook::Json;
+
+shim::Settings read_settings(const char* path) {
+  shim::Settings settings;
+  const auto text = hook::read_text_file(path);
+  const Json json = text ? Json::parse(*text) : Json::object();
+  const auto take = [&](const char* name, std::string& value) {
+    if (json.contains(name)) value = json[name].get<std::string>();
+  };
+  if (json.contains("runtimes")) settings.runtimes = json["runtimes"].get<std::vector<std::string>>();
+  if (json.contains("engine")) settings.engine = hook::parse_engine(json["engine"].get<std::string>());
+  if (json.contains("config")) settings.config = {json["config"].get<std::string>(), "", true};
+  take("hook", settings.hook);
+  take("root", settings.root);
+  take("ledger", settings.ledger);
+  return settings;
+}
+
+}  // namespace
+
+int main(int, char** argv) {
+  const char* const path = std::getenv("RDMA_RUNTIME_SETTINGS");
+  return shim::run(argv, path ? read_settings(path) : shim::Settings(), hook::book_for_spec);
+}

@@ -1,0 +1,177 @@
+"""What rdma-runtime hands on to the runtime behind it: everything, as it came."""
+import os
+import signal
+import subprocess
+
+import wrapper
+from wrapper import GUARD
+
+
+class PassingOn(wrapper.Case):
+    def setUp(self):
+        super().setUp()
+        self.settings["runtimes"] = [self.fake()]
+
+    def test_arguments_environment_and_directory(self):
+        arguments = ["--root", "/r", "--log", "/l", "state", "", "a b", "création", "--", "\t*"]
+        done = self.call(*arguments, env={"EMPTY": "", "ODD": "a=b\nc"}, cwd=self.work)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        record = self.record()
+        self.assertEqual(record["argv"], [self.settings["runtimes"][0], *arguments])
+        guard = record["env"].pop(GUARD)
+        self.assertTrue(guard.startswith(f"{record['pid']}."))
+        record["env"].pop("LC_CTYPE", None)  # Python's own
+        self.assertEqual(record["env"], self.environment(EMPTY="", ODD="a=b\nc"))
+        self.assertEqual(record["cwd"], self.work)
+
+    def test_it_is_the_same_process(self):
+        process = subprocess.Popen(self.command("state", "x"), env=self.environment(), stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        self.assertEqual(process.wait(wrapper.DEADLINE), 0)
+        self.assertEqual(self.record()["pid"], process.pid)
+
+    def test_outputs_and_exit_code_are_the_runtimes(self):
+        self.settings["runtimes"] = [self.fake(code=42)]
+        for command in (["features"], ["list"], []):
+            done = self.call(*command)
+            self.assertEqual((done.returncode, done.stdout, done.stderr),
+                             (42, "output of the runtime\n", "errors of the runtime\n"))
+
+    def test_standard_input(self):
+        done = self.call("read-stdin", input="what the engine writes\n")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.record()["stdin"], "what the engine writes\n")
+
+    def descriptors(self, *command, **settings):
+        self.call(*command, **settings)
+        found = self.record()["fds"]
+        return {int(number): path for number, path in found.items() if "/proc/" not in path}
+
+    def test_descriptors_are_kept_and_none_is_added(self):
+        bundle = self.work + "/bundle"
+        wrapper.write(bundle + "/config.json", {"ociVersion": "1.0.2"})
+        read_end, write_end = os.pipe()
+        try:
+            for command in (["state", "x"], ["create", "--bundle", bundle, "x"]):
+                fds = self.descriptors(*command, pass_fds=(read_end,))
+                self.assertIn("pipe:", fds[read_end])
+                self.assertEqual(sorted(fds), [0, 1, 2, read_end])
+        finally:
+            os.close(read_end)
+            os.close(write_end)
+
+    def test_closed_standard_descriptors_stay_closed(self):
+        bundle = self.work + "/bundle"
+        wrapper.write(bundle + "/config.json", "{")
+        environment = self.environment()
+        script = 'exec "$0" "$@" 0<&- 1>&- 2>&-'
+        done = subprocess.run(["sh", "-c", script, *self.command("create", "--bundle", bundle, "x")], env=environment,
+                              check=False, timeout=wrapper.DEADLINE)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(wrapper.read(bundle + "/config.json"), "{")  # the message did not go into it
+
+    def test_signals_and_umask_are_kept(self):
+        def prepare(disposition):
+            def prepare_child():
+                os.umask(0o27)
+                signal.signal(signal.SIGPIPE, disposition)
+                signal.signal(signal.SIGXFSZ, disposition)
+            return prepare_child
+        for disposition, ignored in ((signal.SIG_DFL, []), (signal.SIG_IGN, [signal.SIGPIPE, signal.SIGXFSZ])):
+            # A shell, because Python changes both when it starts.
+            look = f"grep SigIgn /proc/self/status >{self.record_path}; umask >>{self.record_path}"
+            self.settings["runtimes"] = [wrapper.write(self.work + "/bin/signals", f"#!/bin/sh\n{look}\n", 0o755)]
+            self.call("state", "x", preexec_fn=prepare(disposition), restore_signals=False)
+            mask, umask = wrapper.read(self.record_path).split("\n")[:2]
+            found = [number for number in (signal.SIGPIPE, signal.SIGXFSZ)
+                     if int(mask.split()[1], 16) >> (number - 1) & 1]
+            self.assertEqual((found, umask), (ignored, "0027"))
+
+    def test_version_and_help_say_who_is_in_front(self):
+        done = self.call("--version")
+        first, rest = done.stdout.split("\n", 1)
+        self.assertRegex(first, r"^rdma-runtime \d+\.\d+\.\d+$")
+        self.assertEqual(rest, "output of the runtime\n")
+        self.assertEqual(self.record()["argv"][1:], ["--version"])
+        done = self.call("--help")
+        self.assertTrue(done.stdout.startswith("rdma-runtime "))
+        self.assertTrue(done.stdout.endswith("output of the runtime\n"))
+        self.assertEqual(self.call("create", "--help").stdout, "output of the runtime\n")
+
+    # --- which runtime
+
+    def test_a_name_is_looked_for_in_the_path_and_never_found_in_itself(self):
+        """Installed under the runtime's own name, in front of it in $PATH."""
+        self.settings["runtimes"] = ["fake-runtime"]
+        os.makedirs(self.work + "/first")
+        os.symlink(wrapper.PROGRAM, self.work + "/first/fake-runtime")
+        done = self.call("list", env={"PATH": f"{self.work}/first:{self.work}/bin"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.record()["argv"][0], self.work + "/bin/fake-runtime")
+
+    def test_no_runtime(self):
+        self.settings["runtimes"] = ["no-such-runtime"]
+        log = self.work + "/log.json"
+        done = self.call("--log", log, "--log-format", "json", "state", "x")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("no-such-runtime", done.stderr)
+        self.assertEqual([line["level"] for line in wrapper.lines(log)], ["error"])
+
+    def test_a_runtime_that_cannot_be_started(self):
+        self.settings["runtimes"] = [wrapper.write(self.work + "/broken", "#!/no/such/interpreter\n", 0o755)]
+        done = self.call("state", "x")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("broken", done.stderr)
+
+    def test_a_wrapper_that_leads_back_is_noticed(self):
+        """Another wrapper finds this one under the name of the runtime."""
+        other = wrapper.write(self.work + "/wrapper", f'#!/bin/sh\nexec {wrapper.PROGRAM} "$@"\n', 0o755)
+        self.settings["runtimes"] = [other]
+        done = self.call("state", "x")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("leads back", done.stderr)
+
+    def test_the_mark_of_another_process_is_no_loop(self):
+        done = self.call("state", "x", env={GUARD: "1.1"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotEqual(self.record()["env"][GUARD], "1.1")
+
+    # --- errors
+
+    def test_errors_go_to_the_log_and_to_stderr(self):
+        bundle = self.work + "/bundle"
+        wrapper.write(bundle + "/config.json", '{"annotations": {"a": "\x01\\u0000\u2028"}, "a')
+        log = self.work + "/log.json"
+        wrapper.write(log, '{"level":"info","msg":"before"}\n')
+        done = self.call("--log", log, "--log-format", "json", "create", "--bundle", bundle, "x")
+        self.assertEqual(done.returncode, 1)
+        self.assertFalse(self.was_started())
+        entries = wrapper.lines(log)
+        self.assertEqual([entry["level"] for entry in entries], ["info", "error"])
+        self.assertRegex(entries[1]["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+        self.assertIn(entries[1]["msg"].removeprefix("rdma-runtime: "), done.stderr)
+
+    def test_a_text_log_gets_text(self):
+        bundle = self.work + "/bundle"
+        wrapper.write(bundle + "/config.json", "{")
+        log = self.work + "/log"
+        self.assertEqual(self.call("--log", log, "create", "--bundle", bundle, "x").returncode, 1)
+        self.assertRegex(wrapper.read(log), r'^time="[^"]+" level=error msg="rdma-runtime: .*"\n$')
+
+    def test_a_log_that_nobody_can_write_or_reads(self):
+        bundle = self.work + "/bundle"
+        wrapper.write(bundle + "/config.json", "{")
+        os.mkfifo(self.work + "/pipe")
+        for log in (self.work + "/missing/log", self.work + "/pipe", self.work):
+            done = self.call("--log", log, "create", "--bundle", bundle, "x")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("config.json", done.stderr)
+
+    def test_without_a_bundle_the_runtime_says_so(self):
+        for arguments in (["create", "--bundle", self.work + "/missing", "x"], ["run", "x"], ["create"]):
+            done = self.call(*arguments, cwd=self.work)
+            self.assertEqual((done.returncode, done.stderr), (0, "errors of the runtime\n"))
+
+
+if __name__ == "__main__":
+    wrapper.main()

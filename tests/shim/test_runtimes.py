@@ -1,0 +1,184 @@
+"""rdma-runtime in front of runc and of crun: what a container gets that the wrapper alone was told about, and what its
+`exec` gets. The node, the bundles and what watches over them are those of tests/containers."""
+import json
+import os
+import re
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "containers"))
+import harness  # noqa: E402
+from containers import Bundle, Report, Runtime  # noqa: E402
+
+WRAPPER = os.environ.get("TESTED_RUNTIME", "")
+CAP_IPC_LOCK = 1 << 14
+SHOW = "grep -e CapEff /proc/self/status; grep -e locked /proc/self/limits"
+ADDED_TO_BUNDLE = {"rdma-runtime.json", "rdma-runtime.config.json"}
+
+
+class Wrapped(Runtime):
+    """rdma-runtime, which calls the runtime of that name. Hybrid control groups: see Runtime."""
+
+    def __init__(self, case, name):
+        super().__init__(case, name)
+        self.settings = harness.write(case.work + "/settings.json", json.dumps({
+            "runtimes": [self.program], "hook": harness.PROGRAM, "engine": "runc", "config": case.config,
+            "root": case.node.tree, "ledger": case.ledger_directory}))
+        self.program = WRAPPER
+
+    def call(self, *arguments, **settings):
+        settings.setdefault("env", {"PATH": harness.PATH, "LANG": "C", "RDMA_RUNTIME_SETTINGS": self.settings})
+        return super().call(*arguments, **settings)
+
+
+class WrappedRuntime:
+    runtime_name = ""
+
+    def setUp(self):
+        super().setUp()
+        self.runtime = Wrapped(self, self.runtime_name)
+
+    def tearDown(self):
+        self.runtime.delete_all()
+        self.assert_ledger_empty()
+        self.assert_node_unchanged()
+
+    def bundle(self, name="container", **options):
+        return Bundle(self, name, stages=(), **options)
+
+    def config_of(self, bundle):
+        return json.loads(harness.read(bundle.directory + "/config.json"))
+
+    # --- create and run
+
+    def test_run_gives_what_was_asked_for(self):
+        bundle = self.bundle(asks="mlx5_0,mlx5_1")
+        bundle.config["x-unknown"] = {"large": 18446744073709551615}
+        report = self.runtime.report(bundle.write())
+        self.assertEqual(report.nodes, self.node.expected("uverbs0", "uverbs1"))
+        self.assertEqual(report.other, "Operation not permitted")
+        self.assertEqual(report.facts["require"], "2")
+        self.assertTrue(int(report.facts["capabilities"], 16) & CAP_IPC_LOCK)
+        self.assertEqual(report.facts["hard memlock"], str(harness.MEMLOCK))
+        config = self.config_of(bundle)
+        self.assertEqual(config["x-unknown"], {"large": 18446744073709551615})
+        self.assertEqual(set(config["hooks"]), {"createRuntime", "poststop"})
+
+    def test_a_user_other_than_root_keeps_the_capability(self):
+        report = self.runtime.report(self.bundle(asks="mlx5_1", uid=1000))
+        self.assertTrue(int(report.facts["capabilities"], 16) & CAP_IPC_LOCK)
+
+    def test_a_container_that_asks_nothing(self):
+        bundle = self.bundle()
+        path = bundle.directory + "/config.json"
+        before = os.stat(path)
+        report = self.runtime.report(bundle)
+        after = os.stat(path)
+        self.assertEqual(report.nodes, {})
+        self.assertEqual((after.st_ino, after.st_mtime_ns, after.st_ctime_ns),
+                         (before.st_ino, before.st_mtime_ns, before.st_ctime_ns))
+        self.assertEqual(set(os.listdir(bundle.directory)) & ADDED_TO_BUNDLE, set())
+
+    def test_a_refusal_is_in_the_log_and_no_container_is_made(self):
+        bundle = self.bundle(asks="mlx5_7")
+        log = self.work + "/log.json"
+        done = self.runtime.call("--log", log, "--log-format", "json", "create", "--bundle", bundle.directory, bundle.id)
+        self.refused(done, "mlx5_7")
+        last = json.loads(harness.read(log).splitlines()[-1])
+        self.assertEqual(last["level"], "error")
+        self.assertIn("mlx5_7", last["msg"])
+        self.assertFalse(self.runtime.exists(bundle))
+
+    def test_the_same_bundle_again(self):
+        """What the first run added must not be there twice, nor count as given by the engine."""
+        bundle = self.bundle(asks="1")
+        first = self.runtime.report(bundle)
+        edited = self.config_of(bundle)
+        self.assertEqual(self.runtime.report(bundle).nodes, first.nodes)
+        again = self.config_of(bundle)
+        # Each grant has a token of its own, and the view lies below it.
+        without_tokens = [re.sub(r"[0-9a-f]{32}", "TOKEN", json.dumps(config)) for config in (edited, again)]
+        self.assertEqual(*without_tokens)
+        self.assertEqual(len(again["linux"]["devices"]), 2)
+
+    def test_the_bundle_is_the_current_directory(self):
+        bundle = self.bundle(asks="mlx5_1")
+        done = self.runtime.call("run", bundle.id, cwd=bundle.directory)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(Report(done.stdout).nodes, self.node.expected("uverbs1"))
+
+    def test_a_container_of_the_name_create(self):
+        bundle = self.bundle("create", asks="mlx5_1", args=("sleep", "1000"))
+        self.assertEqual(self.runtime.create(bundle).returncode, 0)
+        os.chdir(bundle.directory)  # a directory with a config.json that asks
+        self.addCleanup(os.chdir, "/")
+        before = os.stat("config.json").st_mtime_ns
+        self.assertEqual(self.runtime.state(bundle)["status"], "created")
+        self.assertEqual(self.runtime.call("start", "create").returncode, 0)
+        self.assertEqual(os.stat("config.json").st_mtime_ns, before)
+
+    # --- exec
+
+    def started(self, **options):
+        bundle = self.bundle(args=("sleep", "1000"), **options)
+        done = self.runtime.create(bundle)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.runtime.call("start", bundle.id).returncode, 0)
+        return bundle
+
+    def exec_limits(self, bundle, option="--process", **process):
+        """Capabilities and hard limit that an exec has, and the file of its process afterwards."""
+        text = {"args": ["sh", "-c", SHOW], "env": ["PATH=/bin"], "cwd": "/", "user": {"uid": 0, "gid": 0},
+                "x-unknown": 18446744073709551615, **process}
+        path = harness.write(self.work + "/process.json", json.dumps(text), 0o600)
+        arguments = [option + path] if option.endswith("=") else [option, path]
+        done = self.runtime.call("exec", *arguments, bundle.id)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        capabilities, limits = done.stdout.splitlines()
+        self.assertEqual(os.stat(path).st_mode & 0o7777, 0o600)
+        return int(capabilities.split()[1], 16), limits.split()[4], json.loads(harness.read(path))
+
+    def test_exec_may_register_memory(self):
+        self.configure({"memlock": 1 << 20})
+        bundle = self.started(asks="mlx5_1")
+        for option in ("--process", "-p", "--process="):
+            sets = {kind: ["CAP_MKNOD"] for kind in ("bounding", "effective", "permitted")}
+            limits = [{"type": "RLIMIT_MEMLOCK", "soft": 4096, "hard": 4096}]
+            capabilities, memlock, file = self.exec_limits(bundle, option, capabilities=sets, rlimits=limits)
+            self.assertTrue(capabilities & CAP_IPC_LOCK)
+            self.assertEqual(memlock, str(1 << 20))
+            self.assertEqual(file["x-unknown"], 18446744073709551615)
+
+    def test_exec_without_capabilities_has_those_of_the_container(self):
+        bundle = self.started(asks="mlx5_1")
+        capabilities, _, file = self.exec_limits(bundle)
+        self.assertTrue(capabilities & CAP_IPC_LOCK)
+        self.assertNotIn("capabilities", file)
+
+    def test_exec_in_another_container_is_left_alone(self):
+        """Not even an annotation that looks like ours, in the bundle or as runc's label, makes it ours."""
+        bundle = self.started(annotations={"rdma-init.io/grant": "0123456789abcdef0123456789abcdef",
+                                           "bundle": self.work + "/forged"})
+        harness.write(self.work + "/forged/rdma-runtime.json", json.dumps(
+            {"id": bundle.id, "config": {"dev": 1, "ino": 1, "mtime_ns": 1, "size": 1}, "ipc_lock": True}))
+        sets = {kind: ["CAP_MKNOD"] for kind in ("bounding", "effective", "permitted")}
+        capabilities, _, _ = self.exec_limits(bundle, capabilities=sets)
+        self.assertFalse(capabilities & CAP_IPC_LOCK)
+
+    def test_exec_of_a_command_line(self):
+        bundle = self.started(asks="mlx5_1")
+        done = self.runtime.call("exec", bundle.id, "cat", "/dev/null")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+class Runc(WrappedRuntime, harness.Case):
+    runtime_name = "runc"
+
+
+class Crun(WrappedRuntime, harness.Case):
+    runtime_name = "crun"
+
+
+if __name__ == "__main__":
+    if not os.access(WRAPPER, os.X_OK):
+        sys.exit("set TESTED_RUNTIME to the path of a program")
+    harness.main()

@@ -1,0 +1,127 @@
+#include <gtest/gtest.h>
+
+#include "shim/runtime/edit_bundle.hpp"
+#include "shim/runtime/exec_process.hpp"
+
+namespace {
+
+using hook::Json;
+using shim::HookCommand;
+using shim::ProcessGrant;
+
+const HookCommand kCommand{"/usr/bin/rdma-hook", hook::Engine::kContainerd, {"--ledger", "/l"}};
+
+Json with_hooks(Json config) {
+  const auto done = shim::add_hooks(kCommand, config);
+  EXPECT_TRUE(done) << done.error().message;
+  return config;
+}
+
+TEST(AddHooks, ToASpecThatHasNone) {
+  const Json config = with_hooks(Json::parse(R"({"ociVersion": "1.0.2", "x": 18446744073709551615, "hooks": null})"));
+  EXPECT_EQ(config.dump(), Json::parse(R"({"ociVersion": "1.0.2", "x": 18446744073709551615, "hooks": {
+    "createRuntime": [{"path": "/usr/bin/rdma-hook",
+      "args": ["rdma-hook", "createRuntime", "--engine", "containerd", "--ledger", "/l"],
+      "env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"], "timeout": 60}],
+    "poststop": [{"path": "/usr/bin/rdma-hook",
+      "args": ["rdma-hook", "poststop", "--engine", "containerd", "--ledger", "/l"],
+      "env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"], "timeout": 60}]}})")
+                               .dump());
+}
+
+TEST(AddHooks, TwiceIsOnce) {
+  const Json once = with_hooks(Json::object());
+  EXPECT_EQ(with_hooks(once).dump(), once.dump());
+}
+
+TEST(AddHooks, BehindOthersAndNotBesideItself) {
+  const Json config = with_hooks(Json::parse(R"({"hooks": {
+    "prestart": [{"path": "/opt/rdma-hook"}], "poststop": [{"path": "/bin/other", "x": 1}], "startContainer": [1]}})"));
+  EXPECT_FALSE(config["hooks"].contains("createRuntime"));
+  ASSERT_EQ(config["hooks"]["poststop"].size(), 2U);
+  EXPECT_EQ(config["hooks"]["poststop"][0].dump(), R"({"path":"/bin/other","x":1})");
+  EXPECT_EQ(config["hooks"]["startContainer"].dump(), "[1]");
+}
+
+TEST(AddHooks, WrongTypesAreRefusedAndNothingChanges) {
+  for (const char* text : {R"([])", R"({"hooks": []})", R"({"hooks": {"createRuntime": {}}})",
+                           R"({"hooks": {"createRuntime": [1, {"path": 7}], "poststop": "x"}})"}) {
+    Json config = Json::parse(text);
+    const Json before = config;
+    EXPECT_FALSE(shim::add_hooks(kCommand, config)) << text;
+    EXPECT_EQ(config, before) << text;
+  }
+}
+
+constexpr ProcessGrant kGrant{true, UINT64_MAX};
+
+struct ExecRow {
+  const char* name;
+  ProcessGrant grant;
+  const char* before;
+  const char* after;  // nullptr: unchanged
+};
+
+TEST(ExecProcess, GetsWhatTheContainerHas) {
+  const ExecRow rows[] = {
+      {"root's", kGrant,
+       R"({"args": ["sh"], "user": {"uid": 0}, "capabilities": {"bounding": ["CAP_KILL"], "effective": [], "permitted": null},
+           "rlimits": [{"type": "RLIMIT_NOFILE", "hard": 5, "soft": 5}], "x-new": 18446744073709551615})",
+       R"({"args": ["sh"], "user": {"uid": 0},
+           "capabilities": {"bounding": ["CAP_KILL", "CAP_IPC_LOCK"], "effective": ["CAP_IPC_LOCK"],
+                            "permitted": ["CAP_IPC_LOCK"]},
+           "rlimits": [{"type": "RLIMIT_NOFILE", "hard": 5, "soft": 5},
+                       {"type": "RLIMIT_MEMLOCK", "hard": 18446744073709551615, "soft": 18446744073709551615}],
+           "x-new": 18446744073709551615})"},
+      {"a user's", kGrant, R"({"user": {"uid": 1000}, "capabilities": {}, "rlimits": []})",
+       R"({"user": {"uid": 1000},
+           "capabilities": {"bounding": ["CAP_IPC_LOCK"], "effective": ["CAP_IPC_LOCK"], "permitted": ["CAP_IPC_LOCK"],
+                            "inheritable": ["CAP_IPC_LOCK"], "ambient": ["CAP_IPC_LOCK"]},
+           "rlimits": [{"type": "RLIMIT_MEMLOCK", "hard": 18446744073709551615, "soft": 18446744073709551615}]})"},
+      {"capabilities that are the container's stay so", kGrant, R"({"args": ["sh"]})",
+       R"({"args": ["sh"],
+           "rlimits": [{"type": "RLIMIT_MEMLOCK", "hard": 18446744073709551615, "soft": 18446744073709551615}]})"},
+      {"null is missing", {true, std::nullopt}, R"({"capabilities": null, "rlimits": null})", nullptr},
+      {"a limit is raised, not doubled",
+       {false, 4096},
+       R"({"rlimits": [{"type": "RLIMIT_MEMLOCK", "hard": 8192, "soft": 64}]})",
+       R"({"rlimits": [{"type": "RLIMIT_MEMLOCK", "hard": 8192, "soft": 4096}]})"},
+      {"nothing is granted", {false, std::nullopt}, R"({"capabilities": {}})", nullptr},
+      {"it is there already",
+       {true, 4096},
+       R"({"capabilities": {"bounding": ["CAP_IPC_LOCK"], "effective": ["CAP_IPC_LOCK"], "permitted": ["CAP_IPC_LOCK"]},
+           "rlimits": [{"type": "RLIMIT_MEMLOCK", "hard": 4096, "soft": 4096}]})",
+       nullptr},
+  };
+  for (const ExecRow& row : rows) {
+    SCOPED_TRACE(row.name);
+    Json process = Json::parse(row.before);
+    const auto changed = shim::edit_process(row.grant, process);
+    ASSERT_TRUE(changed) << changed.error().message;
+    EXPECT_EQ(*changed, row.after != nullptr);
+    EXPECT_EQ(process.dump(), Json::parse(row.after ? row.after : row.before).dump());
+    const auto again = shim::edit_process(row.grant, process);
+    ASSERT_TRUE(again);
+    EXPECT_FALSE(*again);
+  }
+}
+
+TEST(ExecProcess, WrongTypesAreRefusedAndNothingChanges) {
+  for (const char* text : {"[]", "7", R"({"capabilities": []})", R"({"capabilities": {"bounding": "x"}})",
+                           R"({"capabilities": {}, "rlimits": {}})"}) {
+    Json process = Json::parse(text);
+    const Json before = process;
+    EXPECT_FALSE(shim::edit_process(kGrant, process)) << text;
+    EXPECT_EQ(process, before) << text;
+  }
+}
+
+TEST(ExecProcess, TheGrantIsThatOfThePlan) {
+  hook::Plan plan;
+  EXPECT_EQ(shim::process_grant(plan), (ProcessGrant{false, std::nullopt}));
+  plan.capabilities = {"CAP_IPC_LOCK"};
+  plan.memlock = 4096;
+  EXPECT_EQ(shim::process_grant(plan), (ProcessGrant{true, 4096}));
+}
+
+}  // namespace

@@ -1,0 +1,218 @@
+#include "shim/runtime/invocation.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "fabric/text.hpp"
+
+namespace {
+
+using shim::Action;
+using shim::Dialect;
+using shim::Invocation;
+
+constexpr Dialect kRunc = Dialect::kRunc;
+constexpr Dialect kCrun = Dialect::kCrun;
+
+// Words are separated by one space; two make an empty one.
+Invocation parse(const std::string& line, Dialect dialect) {
+  std::vector<std::string> words;
+  for (const auto word : fabric::split(line, ' '))
+    words.emplace_back(word);
+  if (line.empty()) words.clear();
+  std::vector<char*> arguments;
+  arguments.reserve(words.size());
+  for (std::string& word : words)
+    arguments.push_back(word.data());
+  return shim::parse_invocation(arguments, dialect);
+}
+
+struct StartRow {
+  const char* name;
+  const char* line;
+  const char* bundle;
+  const char* id;
+  const char* config = "";
+};
+
+// Both ways of reading options agree about these.
+TEST(Invocation, CreateAndRunOfTheEngines) {
+  const StartRow rows[] = {
+      {"containerd 1.6",
+       "--root /run/containerd/runc/k8s.io --log /b/log.json --log-format json --systemd-cgroup create --bundle /b "
+       "--pid-file /b/init.pid ID",
+       "/b", "ID"},
+      {"containerd with a terminal",
+       "--root /r --log /b/log.json --log-format json create --bundle /b --pid-file /b/init.pid --console-socket /s ID",
+       "/b", "ID"},
+      {"rootless containerd", "--root /r --rootless=true --log /l create --bundle /b ID", "/b", "ID"},
+      {"conmon of CRI-O", "--root=/run/runc create --bundle /b --pid-file /p ID", "/b", "ID"},
+      {"Podman", "--log-format=json --log /l create --bundle /b --pid-file /p ID", "/b", "ID"},
+      {"Podman with a cgroup manager", "--cgroup-manager cgroupfs --log-format=json --log=/l create --bundle /b ID",
+       "/b", "ID"},
+      {"BuildKit", "--log /l --log-format json run --bundle /b --keep ID", "/b", "ID"},
+      {"buildah", "create --bundle /b --pid-file /p ID", "/b", "ID"},
+      {"a person", "run ID", "", "ID"},
+      {"a person detaches", "--debug run -d --bundle=/b ID", "/b", "ID"},
+      {"the short letter", "create -b /b ID", "/b", "ID"},
+      {"an equals sign in a value", "create --bundle=/b=c ID", "/b=c", "ID"},
+      {"the last one counts", "create --bundle /a --bundle /b ID", "/b", "ID"},
+      {"an empty value", "create --bundle= ID", "", "ID"},
+      {"the end of options", "create --bundle /b -- ID", "/b", "ID"},
+      {"the end of global options", "-- create --bundle /b ID", "/b", "ID"},
+      {"another configuration", "create --bundle /b --config /c.json ID", "/b", "ID", "/c.json"},
+      {"a root of the name create", "--root create create --bundle create create", "create", "create"},
+      {"a value that looks like an option", "create --pid-file --bundle --bundle /b ID", "/b", "ID"},
+      {"an unknown option with a value", "--new value create --newer value --bundle /b ID", "/b", "ID"},
+      {"an unknown option without one", "--new create --newer --bundle /b ID", "/b", "ID"},
+      {"an unknown option in front of the id", "create --bundle /b --newer ID", "/b", "ID"},
+      {"an unknown option with a glued value", "--new=value create --newer=value --bundle /b ID", "/b", "ID"},
+      {"criu", "--criu /usr/sbin/criu create -b /b ID", "/b", "ID"},
+      {"levels", "--log-level warning create -b /b --preserve-fds 3 ID", "/b", "ID"},
+      {"nothing behind the command", "create", "", ""},
+      {"a value that is missing", "create --bundle", "", ""},
+  };
+  for (const StartRow& row : rows) {
+    for (const Dialect dialect : {kRunc, kCrun}) {
+      SCOPED_TRACE(std::string(row.name) + (dialect == kRunc ? ", runc" : ", crun"));
+      const Invocation invocation = parse(row.line, dialect);
+      EXPECT_EQ(invocation.action, Action::kStart);
+      EXPECT_EQ(invocation.bundle, row.bundle);
+      EXPECT_EQ(invocation.id, row.id);
+      EXPECT_EQ(invocation.config_file, row.config);
+    }
+  }
+}
+
+struct DialectRow {
+  const char* line;
+  Dialect dialect;
+  const char* bundle;
+  const char* id;
+  const char* config = "";
+};
+
+TEST(Invocation, WhatOnlyOneOfThemReads) {
+  const DialectRow rows[] = {
+      {"create -b=/b ID", kRunc, "/b", "ID"},
+      {"create -b=/b ID", kCrun, "=/b", "ID"},
+      {"-root /r create -bundle /b ID", kRunc, "/b", "ID"},
+      {"create -bundle=/b ID", kRunc, "/b", "ID"},
+      {"create -b/b ID", kCrun, "/b", "ID"},
+      {"run -db /b ID", kCrun, "/b", "ID"},
+      {"create --bun /b ID", kCrun, "/b", "ID"},
+      {"--sys --roo=/r --cg cgroupfs create --bu=/b ID", kCrun, "/b", "ID"},
+      {"create --p /x --bundle /b ID", kCrun, "/b", "ID"},  // --pid-file or --preserve-fds: a value either way
+      {"create -f /c.json -b /b ID", kCrun, "/b", "ID", "/c.json"},
+      {"create --conf=/c.json -b /b ID", kCrun, "/b", "ID", "/c.json"},
+      {"create ID --bundle /b", kRunc, "/b", "ID"},
+      {"--debug=true create --no-pivot=false -b /b ID", kRunc, "/b", "ID"},
+  };
+  for (const DialectRow& row : rows) {
+    SCOPED_TRACE(row.line);
+    const Invocation invocation = parse(row.line, row.dialect);
+    EXPECT_EQ(invocation.action, Action::kStart);
+    EXPECT_EQ(invocation.bundle, row.bundle);
+    EXPECT_EQ(invocation.id, row.id);
+    EXPECT_EQ(invocation.config_file, row.config);
+  }
+}
+
+struct OtherRow {
+  const char* line;
+  Action action;
+};
+
+TEST(Invocation, WhatIsNoCreate) {
+  const OtherRow rows[] = {
+      {"", Action::kPass},
+      {"state create", Action::kPass},
+      {"--root create state ID", Action::kPass},
+      {"--log create --log-format json delete --force create", Action::kPass},
+      {"start create", Action::kPass},
+      {"kill ID create", Action::kPass},
+      {"features", Action::kPass},
+      {"restore --bundle /b create", Action::kPass},
+      {"delete create --bundle /b", Action::kPass},
+      {"create --help", Action::kPass},
+      {"create -h", Action::kPass},
+      {"help create", Action::kPass},
+      {"-", Action::kPass},
+      {"--", Action::kPass},
+      {"--root", Action::kPass},
+      {"exec create create --bundle /b", Action::kExec},
+      {"exec ID create", Action::kExec},
+      {"exec --help", Action::kPass},
+      {"--version", Action::kVersion},
+      {"-v", Action::kVersion},
+      {"--version create --bundle /b ID", Action::kVersion},
+      {"--root /r --version", Action::kVersion},
+      {"--help", Action::kHelp},
+      {"-h", Action::kHelp},
+  };
+  for (const OtherRow& row : rows) {
+    for (const Dialect dialect : {kRunc, kCrun}) {
+      EXPECT_EQ(parse(row.line, dialect).action, row.action) << row.line << (dialect == kRunc ? ", runc" : ", crun");
+    }
+  }
+  EXPECT_EQ(parse("-V", kCrun).action, Action::kVersion);
+  EXPECT_EQ(parse("-?", kCrun).action, Action::kHelp);
+  EXPECT_EQ(parse("--usage", kCrun).action, Action::kHelp);
+}
+
+struct ExecArguments {
+  const char* line;
+  const char* file;
+  const char* id;
+  Dialect dialect = kRunc;
+};
+
+TEST(Invocation, Exec) {
+  const ExecArguments rows[] = {
+      {"--root /r --log /l --log-format json exec --process /tmp/runc-process1 --detach --pid-file /p ID",
+       "/tmp/runc-process1", "ID"},
+      {"exec -p /f ID", "/f", "ID"},
+      {"exec --process=/f --tty ID", "/f", "ID"},
+      {"exec -p=/f ID", "/f", "ID"},
+      {"exec -process /f ID", "/f", "ID"},
+      {"exec ID ls -p /f", "", "ID"},
+      {"exec --env A=b --cwd / -u 0:0 ID sh -c x --process /f", "", "ID"},
+      {"exec -- ID --process /f", "", "ID"},
+      {"exec --cap CAP_KILL --process /f ID", "/f", "ID"},
+      {"exec --process /f --new ID", "/f", "ID"},
+      {"exec -t -p /f ID", "/f", "ID", kCrun},
+      {"exec -dp /f ID", "/f", "ID", kCrun},
+      {"exec -dp/f ID", "/f", "ID", kCrun},
+      {"exec -tfalse --process /f ID", "/f", "ID", kCrun},
+      {"exec --proces=/f ID", "", "ID", kCrun},  // or --process-label: crun refuses it
+      {"exec --cgroup x --process /f ID", "/f", "ID", kCrun},
+  };
+  for (const ExecArguments& row : rows) {
+    SCOPED_TRACE(row.line);
+    const Invocation invocation = parse(row.line, row.dialect);
+    EXPECT_EQ(invocation.action, Action::kExec);
+    EXPECT_EQ(invocation.process_file, row.file);
+    EXPECT_EQ(invocation.id, row.id);
+  }
+}
+
+TEST(Invocation, LogAndRoot) {
+  const Invocation json = parse("--root /r --log /l --log-format json state ID", kRunc);
+  EXPECT_EQ(json.root, "/r");
+  EXPECT_EQ(json.log, "/l");
+  EXPECT_TRUE(json.json_log);
+  EXPECT_FALSE(parse("--log /l --log-format=text create ID", kRunc).json_log);
+  EXPECT_TRUE(parse("--log-f=json --log=/l create ID", kCrun).json_log);
+  EXPECT_FALSE(parse("create --log-format=json ID", kCrun).json_log);
+}
+
+TEST(Invocation, TheDialectIsThatOfTheProgram) {
+  EXPECT_EQ(shim::dialect_of("/usr/bin/crun"), kCrun);
+  EXPECT_EQ(shim::dialect_of("krun"), kCrun);
+  EXPECT_EQ(shim::dialect_of("/usr/bin/crun-wasm"), kCrun);
+  EXPECT_EQ(shim::dialect_of("/usr/sbin/runc"), kRunc);
+  EXPECT_EQ(shim::dialect_of("/opt/crun/nvidia-container-runtime"), kRunc);
+}
+
+}  // namespace

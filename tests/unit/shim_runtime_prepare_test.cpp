@@ -1,0 +1,147 @@
+#include "shim_runtime_scene.hpp"
+
+namespace {
+
+using hook::Json;
+using shim_scene::kAsking;
+using shim_scene::kSilent;
+using shim_scene::Prepare;
+using shim_scene::status_of;
+using test_support::read_file;
+using test_support::write_file;
+
+TEST_F(Prepare, AContainerThatAsksIsEdited) {
+  write_config(kAsking);
+  ASSERT_EQ(::chmod(config_path().c_str(), 0640), 0);
+  const auto started = start();
+  ASSERT_TRUE(started) << started.error().message;
+  const Json edited = config();
+  EXPECT_EQ(edited["x-large"].dump(), "18446744073709551615");
+  EXPECT_EQ(edited["annotations"]["rdma-init.io/grant"], grant().token);
+  EXPECT_EQ(edited["linux"]["devices"].size(), 1U);
+  EXPECT_EQ(edited["process"]["capabilities"]["bounding"].dump(), R"(["CAP_IPC_LOCK"])");
+  EXPECT_EQ(edited["hooks"]["createRuntime"][0]["path"], settings_.hook);
+  EXPECT_EQ(edited["hooks"]["poststop"][0]["args"][1], "poststop");
+  EXPECT_EQ(status_of(config_path()).st_mode & 07777, 0640U);
+  EXPECT_EQ(status_of(marker_path()).st_mode & 07777, 0600U);
+  EXPECT_NE(::access((directory_ / "log").c_str(), F_OK), 0);  // nothing to say
+}
+
+TEST_F(Prepare, AContainerThatAsksNothingIsNotTouched) {
+  write_config(kSilent);
+  const struct stat before = status_of(config_path());
+  ASSERT_TRUE(start());
+  const struct stat after = status_of(config_path());
+  EXPECT_EQ(after.st_ino, before.st_ino);
+  EXPECT_EQ(after.st_mtim.tv_nsec, before.st_mtim.tv_nsec);
+  EXPECT_EQ(after.st_ctim.tv_nsec, before.st_ctim.tv_nsec);
+  EXPECT_EQ(booked_, 0);
+  EXPECT_NE(::access(marker_path().c_str(), F_OK), 0);
+}
+
+TEST_F(Prepare, AContainerThatIsGivenNothingIsNotTouched) {
+  write_config(kAsking);
+  answer_ = {};
+  ASSERT_TRUE(start());
+  EXPECT_EQ(read_file(config_path()), kAsking);
+  EXPECT_EQ(booked_, 1);
+}
+
+TEST_F(Prepare, ABundleThatIsStartedAgainStartsFromWhatItWas) {
+  write_config(kAsking);
+  ASSERT_TRUE(start());
+  // Another HCA is free now: the first one must not count as given by somebody.
+  answer_.plan.nodes[0].path = "/dev/infiniband/uverbs7";
+  answer_.token = "another";
+  ASSERT_TRUE(start());
+  ASSERT_EQ(config()["linux"]["devices"].size(), 1U);
+  EXPECT_EQ(config()["linux"]["devices"][0]["path"], "/dev/infiniband/uverbs7");
+  EXPECT_EQ(config()["hooks"]["createRuntime"].size(), 1U);
+  EXPECT_EQ(config()["annotations"]["rdma-init.io/grant"], "another");
+  answer_ = {};
+  ASSERT_TRUE(start());
+  EXPECT_EQ(read_file(config_path()), kAsking);
+  EXPECT_NE(::access(marker_path().c_str(), F_OK), 0);
+}
+
+TEST_F(Prepare, AConfigurationThatTheEngineWroteAnewCounts) {
+  write_config(kAsking);
+  ASSERT_TRUE(start());
+  ASSERT_EQ(::unlink(config_path().c_str()), 0);
+  write_config(kSilent);
+  ASSERT_TRUE(start());
+  EXPECT_EQ(read_file(config_path()), kSilent);
+  EXPECT_NE(::access(marker_path().c_str(), F_OK), 0);  // or exec would give what the container has not
+}
+
+TEST_F(Prepare, WhatIsNoConfigurationIsTheRuntimesToRefuse) {
+  ASSERT_TRUE(start());
+  invocation_.bundle = directory_ / "missing";
+  ASSERT_TRUE(start());
+}
+
+TEST_F(Prepare, AnotherConfiguration) {
+  write_file(directory_ / "other/spec.json", kAsking);
+  write_config(kSilent);
+  invocation_.config_file = directory_ / "other/spec.json";
+  const auto started = start();
+  ASSERT_TRUE(started) << started.error().message;
+  EXPECT_EQ(read_file(config_path()), kSilent);
+  EXPECT_TRUE(Json::parse(read_file(directory_ / "other/spec.json"))["hooks"].contains("poststop"));
+  EXPECT_EQ(::access(marker_path().c_str(), F_OK), 0);
+}
+
+struct RefusedRow {
+  const char* name;
+  std::string text;
+  const char* word;
+};
+
+TEST_F(Prepare, RefusalsChangeNothing) {
+  const RefusedRow rows[] = {
+      {"no JSON", "{", "line 1"},
+      {"a key twice", R"({"a": 1, "a": 2})", "twice"},
+      {"too deep", std::string(100, '[') + std::string(100, ']'), "nested"},
+      {"no object", "[]", "expected an object"},
+      {"a wrong type", R"({"annotations": {"rdma-init.io/devices": "1"}, "hooks": []})", "`hooks`"},
+      {"a device of another number",
+       R"({"annotations": {"rdma-init.io/devices": "1"},
+           "linux": {"devices": [{"path": "/dev/infiniband/uverbs0", "type": "c", "major": 1, "minor": 3}]}})",
+       "c 1:3"},
+  };
+  for (const RefusedRow& row : rows) {
+    SCOPED_TRACE(row.name);
+    write_config(row.text);
+    const auto started = start();
+    ASSERT_FALSE(started);
+    EXPECT_NE(started.error().message.find(row.word), std::string::npos) << started.error().message;
+    EXPECT_EQ(read_file(config_path()), row.text);
+    EXPECT_NE(::access(marker_path().c_str(), F_OK), 0);
+  }
+  ASSERT_EQ(::unlink(config_path().c_str()), 0);
+  ASSERT_EQ(::symlink("real.json", config_path().c_str()), 0);
+  EXPECT_FALSE(start());
+}
+
+TEST_F(Prepare, AMissingHookIsRefusedBeforeAnythingIsBooked) {
+  write_config(kAsking);
+  settings_.hook = directory_ / "missing";
+  EXPECT_FALSE(start());
+  EXPECT_EQ(booked_, 0);
+  EXPECT_EQ(read_file(config_path()), kAsking);
+}
+
+TEST_F(Prepare, ASeccompProfileIsLookedAt) {
+  Json asking = Json::parse(kAsking);
+  asking["linux"]["seccomp"] = {{"defaultAction", "SCMP_ACT_ALLOW"},
+                                {"syscalls", {{{"names", {"mbind"}}, {"action", "SCMP_ACT_ERRNO"}}}}};
+  write_config(asking.dump());
+  ASSERT_TRUE(start());
+  EXPECT_NE(read_file(directory_ / "log").find("mbind for libnuma"), std::string::npos);
+  EXPECT_EQ(config()["linux"]["seccomp"], asking["linux"]["seccomp"]);
+  settings_.allow_system_calls = true;
+  ASSERT_TRUE(start());
+  EXPECT_EQ(config()["linux"]["seccomp"]["syscalls"].dump(), R"([{"names":["mbind"],"action":"SCMP_ACT_ALLOW"}])");
+}
+
+}  // namespace

@@ -1,0 +1,96 @@
+// A bundle, a runtime's state, and what prepare_start() and prepare_exec() do with them.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <optional>
+#include <string>
+
+#include "hook/oci/edit_spec.hpp"
+#include "shim/runtime/prepare.hpp"
+#include "support/temp_dir.hpp"
+
+namespace shim_scene {
+
+inline constexpr const char* kAsking = R"({"ociVersion": "1.0.2", "x-large": 18446744073709551615,
+  "process": {"args": ["true"], "capabilities": {"bounding": []}, "rlimits": []},
+  "annotations": {"rdma-init.io/devices": "1", "rdma-init.io/grant": "forged"}})";
+inline constexpr const char* kSilent = R"({"ociVersion": "1.0.2", "process": {"args": ["true"]}})";
+
+// A file that can be executed; its path.
+inline std::string program(const std::string& path) {
+  test_support::write_file(path, "#!/bin/sh\n");
+  EXPECT_EQ(::chmod(path.c_str(), 0755), 0);
+  return path;
+}
+
+inline struct stat status_of(const std::string& path) {
+  struct stat status {};
+  EXPECT_EQ(::stat(path.c_str(), &status), 0) << path;
+  return status;
+}
+
+class Prepare : public testing::Test {
+ protected:
+  Prepare() {
+    test_support::write_file(directory_ / "rdma-hook", "#!/bin/sh\n");
+    ::chmod((directory_ / "rdma-hook").c_str(), 0755);
+    test_support::write_file(directory_ / "admin.json", "{}");
+    settings_.hook = directory_ / "rdma-hook";
+    settings_.engine = hook::Engine::kRunc;
+    settings_.config = {directory_ / "admin.json", "", true};
+    invocation_.bundle = directory_ / "bundle";
+    invocation_.id = "ID";
+    invocation_.log = directory_ / "log";
+    invocation_.json_log = true;
+  }
+
+  void write_config(const std::string& text) { test_support::write_file(config_path(), text); }
+  std::string config_path() const { return directory_ / "bundle/config.json"; }
+  hook::Json config() const { return hook::Json::parse(test_support::read_file(config_path())); }
+  std::string marker_path() const { return directory_ / "bundle/rdma-runtime.json"; }
+
+  fabric::Result<void> start() {
+    const auto book = [this](hook::Container& container, const hook::ProcessIdentity& requester, hook::Call& call,
+                             const hook::Publish& publish) -> fabric::Result<void> {
+      ++booked_;
+      EXPECT_EQ(requester.pid, 4711);
+      EXPECT_EQ(call.container, "ID");
+      EXPECT_TRUE(container.asked.request);
+      TRY_VOID(hook::edit_spec(answer_.plan, answer_.token, container.config));
+      return publish(answer_, container.config);
+    };
+    const shim::RuntimeLog log(invocation_, shim::Dialect::kRunc);
+    return shim::prepare_start(invocation_, shim::Dialect::kRunc, settings_, book, {4711, 1}, log);
+  }
+
+  void exec(const std::string& file) {
+    invocation_.process_file = file;
+    invocation_.root = directory_ / "root";
+    shim::prepare_exec(invocation_, shim::Dialect::kRunc, shim::RuntimeLog(invocation_, shim::Dialect::kRunc));
+  }
+
+  void write_state(const std::string& bundle) {
+    test_support::write_file(directory_ / "root/ID/state.json",
+                             hook::Json{{"config", {{"labels", {"bundle=" + bundle}}}}}.dump());
+  }
+
+  static hook::SpecGrant grant() {
+    hook::SpecGrant grant{{}, "0123456789abcdef0123456789abcdef"};
+    grant.plan.hcas = {{"mlx5_0", hook::Mode::kHca, 1, std::nullopt}};
+    grant.plan.nodes = {{"/dev/infiniband/uverbs0", 231, 192, 0666, 0, 0}};
+    grant.plan.memlock = 4096;
+    grant.plan.capabilities = {"CAP_IPC_LOCK"};
+    return grant;
+  }
+
+  test_support::TempDir directory_;
+  shim::Settings settings_;
+  shim::Invocation invocation_;
+  hook::SpecGrant answer_ = grant();
+  int booked_ = 0;
+};
+
+}  // namespace shim_scene

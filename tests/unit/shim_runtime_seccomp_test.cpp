@@ -1,0 +1,142 @@
+#include "shim/runtime/seccomp.hpp"
+
+#include <gtest/gtest.h>
+#include <seccomp.h>
+
+#include <set>
+
+namespace {
+
+using hook::Json;
+using shim::NeededCall;
+using shim::SeccompContext;
+
+const SeccompContext kPlain{"amd64", {}};
+const SeccompContext kNice{"amd64", {"CAP_SYS_NICE"}};
+
+std::set<std::string_view> refused(const char* profile, const SeccompContext& context = kPlain) {
+  std::set<std::string_view> names;
+  for (const NeededCall& call : shim::refused_calls(Json::parse(profile), context))
+    names.insert(call.name);
+  return names;
+}
+
+std::set<std::string_view> all() {
+  std::set<std::string_view> names;
+  for (const NeededCall& call : shim::needed_calls())
+    names.insert(call.name);
+  return names;
+}
+
+TEST(Seccomp, EveryNameIsASystemCallForLibseccomp) {
+  for (const NeededCall& call : shim::needed_calls()) {
+    const std::string name(call.name);
+    for (const std::uint32_t architecture : {SCMP_ARCH_X86_64, SCMP_ARCH_AARCH64}) {
+      EXPECT_GE(seccomp_syscall_resolve_name_arch(architecture, name.c_str()), 0) << name;
+    }
+    EXPECT_FALSE(call.who.empty()) << name;
+  }
+}
+
+TEST(Seccomp, NoProfileRefusesNothing) {
+  for (const char* profile : {"null", "{}", "[]", "7", R"({"defaultAction": 7, "syscalls": {}})",
+                              R"({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [7, {"names": 7, "action": []}]})"}) {
+    EXPECT_EQ(refused(profile), std::set<std::string_view>()) << profile;
+  }
+}
+
+TEST(Seccomp, TheDefaultDecides) {
+  for (const char* action :
+       {"SCMP_ACT_ERRNO", "SCMP_ACT_KILL", "SCMP_ACT_KILL_PROCESS", "SCMP_ACT_KILL_THREAD", "SCMP_ACT_TRAP"}) {
+    EXPECT_EQ(refused(Json{{"defaultAction", action}}.dump().c_str()), all()) << action;
+  }
+  for (const char* action : {"SCMP_ACT_ALLOW", "SCMP_ACT_LOG", "SCMP_ACT_NOTIFY", "SCMP_ACT_TRACE"}) {
+    EXPECT_TRUE(refused(Json{{"defaultAction", action}}.dump().c_str()).empty()) << action;
+  }
+}
+
+struct RuleRow {
+  const char* name;
+  const char* rules;
+  std::set<std::string_view> refused;  // of mlock and mbind, with everything else allowed
+};
+
+TEST(Seccomp, Rules) {
+  const RuleRow rows[] = {
+      {"refused by name", R"([{"names": ["mbind", "mlock"], "action": "SCMP_ACT_ERRNO"}])", {"mbind", "mlock"}},
+      {"under a condition", R"([{"names": ["mbind"], "action": "SCMP_ACT_ERRNO", "args": [{"index": 0}]}])", {}},
+      {"under none", R"([{"names": ["mbind"], "action": "SCMP_ACT_ERRNO", "args": []}])", {"mbind"}},
+      {"allowed under a condition",
+       R"([{"names": ["mbind"], "action": "SCMP_ACT_ERRNO"},
+           {"names": ["mbind"], "action": "SCMP_ACT_ALLOW", "args": [{"index": 0}]}])",
+       {}},
+      {"asked for", R"([{"names": ["mbind"], "action": "SCMP_ACT_NOTIFY"}])", {}},
+      {"without the capability",
+       R"([{"names": ["mbind"], "action": "SCMP_ACT_ERRNO", "excludes": {"caps": ["CAP_SYS_NICE"]}}])",
+       {"mbind"}},
+      {"of another architecture",
+       R"([{"names": ["mbind"], "action": "SCMP_ACT_ERRNO", "includes": {"arches": ["s390x"]}}])",
+       {}},
+      {"but not of this one",
+       R"([{"names": ["mbind"], "action": "SCMP_ACT_ERRNO", "excludes": {"arches": ["amd64"]}}])",
+       {}},
+      {"of this one",
+       R"([{"names": ["mbind"], "action": "SCMP_ACT_ERRNO", "includes": {"arches": ["amd64"]}}])",
+       {"mbind"}},
+  };
+  for (const RuleRow& row : rows) {
+    const Json profile{{"defaultAction", "SCMP_ACT_ALLOW"}, {"syscalls", Json::parse(row.rules)}};
+    EXPECT_EQ(refused(profile.dump().c_str()), row.refused) << row.name;
+  }
+}
+
+TEST(Seccomp, ACapabilityOpensARule) {
+  constexpr const char* kProfile = R"({"defaultAction": "SCMP_ACT_ERRNO", "syscalls": [
+    {"names": ["mlock", "mlock2"], "action": "SCMP_ACT_ALLOW"},
+    {"names": ["mbind"], "action": "SCMP_ACT_ALLOW", "includes": {"caps": ["CAP_SYS_NICE"]}}]})";
+  EXPECT_TRUE(refused(kProfile).contains("mbind"));
+  EXPECT_FALSE(refused(kProfile, kNice).contains("mbind"));
+  EXPECT_FALSE(refused(kProfile).contains("mlock"));
+}
+
+TEST(Seccomp, TheWarningNamesCallsAndWhoNeedsThem) {
+  EXPECT_EQ(shim::seccomp_warning({}), "");
+  const NeededCall calls[] = {{"mbind", "libnuma"}, {"mlock", "UCX"}};
+  EXPECT_EQ(
+      shim::seccomp_warning(calls),
+      "the container's seccomp profile refuses system calls that RDMA may need: mbind for libnuma, mlock for UCX; "
+      "allow them in the profile");
+}
+
+TEST(Seccomp, AllowedCallsAreAllowed) {
+  Json config = Json::parse(R"({"linux": {"seccomp": {"defaultAction": "SCMP_ACT_ERRNO", "flags": ["x"],
+    "defaultErrnoRet": 18446744073709551615,
+    "syscalls": [{"names": ["mbind"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1},
+                 {"names": ["read", "mlock"], "action": "SCMP_ACT_KILL"},
+                 {"names": ["ioctl"], "action": "SCMP_ACT_ERRNO", "args": [{"index": 1}]},
+                 {"names": ["clone"], "action": "SCMP_ACT_ALLOW", "x": 1}]}}})");
+  ASSERT_TRUE(shim::allow_calls(shim::refused_calls(config["linux"]["seccomp"], kPlain), config));
+  EXPECT_TRUE(shim::refused_calls(config["linux"]["seccomp"], kPlain).empty());
+  const Json& seccomp = config["linux"]["seccomp"];
+  EXPECT_EQ(seccomp["defaultErrnoRet"].dump(), "18446744073709551615");
+  ASSERT_EQ(seccomp["syscalls"].size(), 4U);
+  EXPECT_EQ(seccomp["syscalls"][0].dump(), R"({"names":["read"],"action":"SCMP_ACT_KILL"})");
+  EXPECT_EQ(seccomp["syscalls"][2].dump(), R"({"names":["clone"],"action":"SCMP_ACT_ALLOW","x":1})");
+  EXPECT_EQ(seccomp["syscalls"][3]["action"], "SCMP_ACT_ALLOW");
+}
+
+TEST(Seccomp, AllowingChangesNothingWhereThereIsNoProfile) {
+  const NeededCall calls[] = {{"mbind", "libnuma"}};
+  for (const char* text : {"[]", "{}", R"({"linux": null})", R"({"linux": {"seccomp": null}})"}) {
+    Json config = Json::parse(text);
+    EXPECT_TRUE(shim::allow_calls(calls, config)) << text;
+    EXPECT_EQ(config, Json::parse(text));
+  }
+  for (const char* text : {R"({"linux": {"seccomp": 7}})", R"({"linux": {"seccomp": {"syscalls": 7}}})"}) {
+    Json config = Json::parse(text);
+    EXPECT_FALSE(shim::allow_calls(calls, config)) << text;
+    EXPECT_EQ(config, Json::parse(text));
+  }
+}
+
+}  // namespace
