@@ -1,0 +1,77 @@
+#include "shim/nri/adjustment.hpp"
+
+#include <algorithm>
+
+#include "hook/oci/edit_spec.hpp"
+
+namespace shim {
+namespace {
+
+using fabric::Error;
+using fabric::make_error;
+using fabric::Result;
+
+constexpr const char* kMemlock = "RLIMIT_MEMLOCK";
+
+Result<void> add_device(const hook::PlannedNode& node, const Container& container, ContainerAdjustment& adjustment) {
+  if (!node.major || !node.minor) return make_error("the device number of `{}` is not known", node.path);
+  const auto same = [&](const Device& device) { return device.path == node.path; };
+  const auto found = std::find_if(container.devices.begin(), container.devices.end(), same);
+  if (found == container.devices.end()) {
+    adjustment.devices.push_back({node.path, "c", *node.major, *node.minor, node.mode, node.uid, node.gid});
+    return {};
+  }
+  if (found->type == "c" && found->major_number == *node.major && found->minor_number == *node.minor) return {};
+  return Error{fmt::format("the container has `{}` as {} {}:{}, on this node it is c {}:{}", node.path, found->type,
+                           found->major_number, found->minor_number, *node.major, *node.minor),
+               0, "take that device away, or have the device plugin read the numbers anew"};
+}
+
+// Rlimits of the container are told from NRI 0.11 on (containerd 2.3, CRI-O 1.36); where a runtime sets one twice, the
+// later one holds, which is this.
+void raise_memlock(const hook::Plan& plan, const Container& container, ContainerAdjustment& adjustment) {
+  if (!plan.memlock) return;
+  for (const Rlimit& limit : container.rlimits) {
+    if (limit.type == kMemlock && limit.soft >= *plan.memlock && limit.hard >= *plan.memlock) return;
+  }
+  adjustment.rlimits.push_back({kMemlock, *plan.memlock, *plan.memlock});
+}
+
+void add_environment(const hook::Plan& plan, const Container& container, ContainerAdjustment& adjustment) {
+  for (const auto& [name, value] : plan.env) {
+    const std::string prefix = name + "=";
+    const auto sets = [&](const std::string& entry) { return entry.starts_with(prefix); };
+    if (std::none_of(container.env.begin(), container.env.end(), sets)) adjustment.env.emplace(name, value);
+  }
+}
+
+bool mounts_at(const Container& container, std::string_view destination) {
+  return std::any_of(container.mounts.begin(), container.mounts.end(),
+                     [&](const Mount& mount) { return mount.destination == destination; });
+}
+
+// As edit_spec(): without a mount over /sys there is nothing to cover.
+void add_mounts(const hook::Plan& plan, const Container& container, ContainerAdjustment& adjustment) {
+  if (!mounts_at(container, "/sys")) return;
+  for (const hook::PlannedMount& mount : plan.mounts) {
+    if (mounts_at(container, mount.destination)) continue;
+    adjustment.mounts.push_back({mount.destination, mount.type, mount.source, mount.options});
+  }
+}
+
+}  // namespace
+
+Result<ContainerAdjustment> nri_adjustment(const hook::Plan& plan, const std::string& token,
+                                           const Container& container) {
+  ContainerAdjustment adjustment;
+  if (plan.hcas.empty()) return adjustment;
+  for (const hook::PlannedNode& node : plan.nodes)
+    TRY_VOID(add_device(node, container, adjustment));
+  raise_memlock(plan, container, adjustment);
+  add_environment(plan, container, adjustment);
+  add_mounts(plan, container, adjustment);
+  if (!token.empty()) adjustment.annotations[hook::kGrantAnnotation] = token;
+  return adjustment;
+}
+
+}  // namespace shim

@@ -1,0 +1,19 @@
+// A plan as a ContainerAdjustment. Pure.
+#pragma once
+
+#include <string>
+
+#include "fabric/result.hpp"
+#include "hook/plan/plan.hpp"
+#include "shim/nri/wire/values.hpp"
+
+namespace shim {
+
+// What of the plan the container lacks: what it has already, of the pod's own description or an earlier plugin's, is
+// left out, because a runtime refuses a container when two set the same. token: becomes the annotation by which
+// createRuntime finds what was booked; empty: none. IPC_LOCK is not part of it: NRI has no capabilities (0.12.2).
+// Errors: a device at one of our paths with another number; a node whose number is not known.
+fabric::Result<ContainerAdjustment> nri_adjustment(const hook::Plan& plan, const std::string& token,
+                                                   const Container& container);
+
+}  // namespace shim

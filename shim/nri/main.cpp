@@ -1,0 +1,46 @@
+// rdma-nri: gives containers of containerd and CRI-O their RDMA devices, as an NRI plugin.
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+
+#include "shim/nri/options.hpp"
+#include "shim/nri/run.hpp"
+
+namespace {
+
+constexpr int kExitFailure = 1;
+constexpr int kExitUsage = 2;
+
+int run(int argc, char** argv) {
+  const auto arguments = std::span(argv + 1, static_cast<std::size_t>(argc > 0 ? argc - 1 : 0));
+  const auto options = shim::parse_nri_options(arguments, [](const char* name) { return std::getenv(name); });
+  if (!options) {
+    hook::Log::to_stderr("rdma-nri").error(options.error());
+    return options.error().code == EINVAL ? kExitUsage : kExitFailure;
+  }
+  if (options->help || options->version) {
+    std::fputs(options->help ? shim::kNriHelp : "rdma-nri " RDMA_INIT_VERSION "\n", stdout);
+    return 0;
+  }
+  const hook::Log log = shim::plugin_log(options->grants);
+  const auto done = shim::run_plugin(*options, log);
+  if (done) return 0;
+  log.error(done.error());
+  return kExitFailure;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {  // bad_alloc: nothing else is thrown on purpose
+    hook::Log::to_stderr("rdma-nri").error({error.what(), 0, {}});
+    return kExitFailure;
+  }
+}

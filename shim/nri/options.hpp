@@ -1,0 +1,35 @@
+// The command line of rdma-nri, and what a runtime that starts it says in the environment.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "fabric/result.hpp"
+#include "hook/oci/engine.hpp"
+#include "shim/nri/grants.hpp"
+#include "shim/nri/wire/plugin.hpp"
+
+namespace shim {
+
+inline constexpr const char* kNriSocket = "/var/run/nri/nri.sock";
+
+struct NriPluginOptions {
+  bool help = false;
+  bool version = false;
+  std::string socket = kNriSocket;
+  PluginIdentity identity{"rdma", "10"};
+  std::optional<hook::Engine> engine;  // nullopt: told by the runtime's name
+  GrantSettings grants;
+  // NRI_PLUGIN_SOCKET: the runtime has started this program and handed it its socket; nullopt: connect to `socket`.
+  std::optional<std::string> launched_socket;
+};
+
+// variable: a variable of the environment, nullptr if it is not set. Errors: an unknown option, a value that is none.
+fabric::Result<NriPluginOptions> parse_nri_options(std::span<char* const> arguments,
+                                                   const std::function<const char*(const char*)>& variable);
+
+extern const char* const kNriHelp;
+
+}  // namespace shim

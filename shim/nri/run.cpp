@@ -1,0 +1,162 @@
+#include "shim/nri/run.hpp"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "fabric/unique_fd.hpp"
+#include "shim/nri/end_container.hpp"
+#include "shim/nri/rdma_plugin.hpp"
+#include "shim/ttrpc/sockets.hpp"
+
+namespace shim {
+namespace {
+
+using fabric::Error;
+using fabric::Result;
+using fabric::UniqueFd;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kFirstPause{100};
+constexpr milliseconds kLongestPause{5000};
+// A connection that lived so long was a good one: the next failure is waited for from the beginning.
+constexpr std::chrono::seconds kGoodConnection{10};
+constexpr const char* kEvictionReason = "asked for RDMA devices and got none: created while rdma-nri was not connected";
+
+Result<UniqueFd> ending_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  if (::sigprocmask(SIG_BLOCK, &signals, nullptr) != 0) return fabric::sys_error(errno, "cannot block signals");
+  UniqueFd fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd.ok()) return fabric::sys_error(errno, "cannot wait for signals");
+  return fd;
+}
+
+// What ends Connection::serve() besides the runtime: a signal, and work of our own.
+class Wake {
+ public:
+  static Result<Wake> make() {
+    Wake wake;
+    wake.signals_ = TRY(ending_signals());
+    wake.work_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    wake.either_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+    for (const UniqueFd* fd : {&wake.signals_, &wake.work_}) {
+      epoll_event event{EPOLLIN, {}};
+      if (::epoll_ctl(wake.either_.get(), EPOLL_CTL_ADD, fd->get(), &event) != 0)
+        return fabric::sys_error(errno, "cannot wait for signals");
+    }
+    return wake;
+  }
+
+  int fd() const { return either_.get(); }
+  void note_work() const { (void)::eventfd_write(work_.get(), 1); }
+  // Whether there was any since the last call.
+  bool take_work() const {
+    eventfd_t count = 0;
+    return ::eventfd_read(work_.get(), &count) == 0;
+  }
+  // True: a signal came.
+  bool wait_for_signal(milliseconds pause) const {
+    pollfd wait{signals_.get(), POLLIN, 0};
+    return ::poll(&wait, 1, static_cast<int>(pause.count())) > 0;
+  }
+
+ private:
+  UniqueFd signals_;
+  UniqueFd work_;
+  UniqueFd either_;
+};
+
+class Loop {
+ public:
+  Loop(const NriPluginOptions& options, const hook::Log& log, const Wake& wake)
+      : options_(options), log_(log), wake_(wake), grants_(options.grants, log) {}
+
+  Result<void> run_launched() {
+    auto ended = serve(TRY(launched_socket(*options_.launched_socket)));
+    if (!ended) return ended.error();
+    return {};
+  }
+
+  Result<void> run_connecting() {
+    milliseconds pause = kFirstPause;
+    for (;;) {
+      const auto began = Clock::now();
+      auto socket = connect_socket(options_.socket);
+      const auto ended = socket ? serve(std::move(*socket)) : Result<Connection::Ended>(socket.error());
+      if (ended && *ended == Connection::Ended::kStopped) return {};
+      if (Clock::now() - began >= kGoodConnection) pause = kFirstPause;
+      say_once(ended ? "the runtime has closed the connection" : ended.error().message);
+      if (wake_.wait_for_signal(pause)) return {};
+      pause = std::min(pause * 2, kLongestPause);
+    }
+  }
+
+ private:
+  // One connection, to its end.
+  Result<Connection::Ended> serve(UniqueFd socket) {
+    RdmaPlugin handler(grants_, log_, options_.engine, [this] { wake_.note_work(); });
+    const auto plugin = TRY(Plugin::open(std::move(socket), handler));
+    TRY_VOID(plugin->register_as(options_.identity));
+    said_.clear();
+    log_.info(fmt::format("registered as {}-{}", options_.identity.index, options_.identity.name));
+    for (;;) {
+      const auto ended = TRY(plugin->serve(wake_.fd()));
+      if (ended != Connection::Ended::kStopped || !wake_.take_work()) return ended;
+      if (handler.synchronized_late()) return Error{"Synchronize took longer than the runtime waits: connecting anew"};
+      handler.return_what_is_left();
+      evict(*plugin, handler.take_ungranted());
+    }
+  }
+
+  void evict(Plugin& plugin, const std::vector<Ungranted>& ungranted) {
+    if (ungranted.empty() || !grants_.config().nri.evict_ungranted) return;
+    for (const Ungranted& container : ungranted) {
+      const auto asked = plugin.evict(container.id, kEvictionReason);
+      if (!asked)
+        log_.warning(fabric::wrap(asked.error(), fmt::format("evicting container {}", container.label)).message);
+      // The answer says nothing: up to NRI 0.12.2 the runtime's side drops evictions that are asked for this way.
+      const auto ended = end_container(container.id, container.pid);
+      if (ended) {
+        log_.warning(fmt::format("evicted container {}", container.label));
+      } else {
+        log_.error(fabric::wrap(ended.error(), fmt::format("evicting container {}", container.label)));
+      }
+    }
+  }
+
+  // A runtime that is down for an hour is one line.
+  void say_once(const std::string& what) {
+    if (what == said_) return;
+    said_ = what;
+    log_.warning(what + "; trying again");
+  }
+
+  const NriPluginOptions& options_;
+  const hook::Log& log_;
+  const Wake& wake_;
+  Grants grants_;
+  std::string said_;
+};
+
+}  // namespace
+
+Result<void> run_plugin(const NriPluginOptions& options, const hook::Log& log) {
+  const Wake wake = TRY(Wake::make());
+  Loop loop(options, log, wake);
+  return options.launched_socket ? loop.run_launched() : loop.run_connecting();
+}
+
+}  // namespace shim

@@ -1,0 +1,48 @@
+// The Plugin service of NRI: from a method's name and the bytes of its request to a call of the handler and the bytes
+// of the response. Knows no socket.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "fabric/result.hpp"
+#include "shim/nri/wire/handler.hpp"
+
+namespace shim {
+
+inline constexpr std::string_view kPluginService = "nri.pkg.api.v1alpha1.Plugin";
+inline constexpr std::string_view kRuntimeService = "nri.pkg.api.v1alpha1.Runtime";
+
+class NriDispatcher {
+ public:
+  // The handler must outlive it.
+  explicit NriDispatcher(NriHandler& handler) : handler_(handler) {}
+
+  // Errors: those of the handler; ENOSYS for a service or method that is not here (NRI 0.12 then uses StateChange);
+  // EINVAL for bytes that are not such a message; EAGAIN before Configure; EMSGSIZE for a pod and container
+  // beyond 4 MiB, which no kernel could start.
+  fabric::Result<std::string> dispatch(std::string_view service, std::string_view method, std::string_view payload);
+
+  // The runtime has configured the plugin and told it what runs: it takes part from now on.
+  bool synchronized() const { return synchronized_; }
+
+ private:
+  struct Method;
+  static const Method kMethods[];
+
+  fabric::Result<std::string> configure(std::string_view payload);
+  fabric::Result<std::string> synchronize(std::string_view payload);
+  fabric::Result<std::string> create_container(std::string_view payload);
+  fabric::Result<std::string> state_change(std::string_view payload);
+  fabric::Result<std::string> shutdown(std::string_view payload);
+  fabric::Result<bool> take_found(std::string_view payload);
+  fabric::Result<std::string> deliver_request(Event event, std::string_view payload);
+  fabric::Result<void> deliver(Event event, const PodSandbox& pod, const Container& container);
+
+  NriHandler& handler_;
+  bool configured_ = false;
+  bool synchronizing_ = false;  // between the parts
+  bool synchronized_ = false;
+};
+
+}  // namespace shim

@@ -1,0 +1,58 @@
+// What a plugin does at each of the runtime's requests. One at a time, in one thread.
+//
+// The runtime waits 2 s for an answer (unless configured otherwise). Then it closes the connection and goes on without
+// the plugin: a container gets nothing then. An error, in contrast, fails what was asked for: the creation of a
+// container or the start of a pod; its message and hint reach the user.
+#pragma once
+
+#include <initializer_list>
+
+#include "fabric/result.hpp"
+#include "shim/nri/wire/values.hpp"
+
+namespace shim {
+
+class NriHandler {
+ public:
+  virtual ~NriHandler() = default;
+
+  // First of all; again if the runtime wishes so. The events to be told, at least one: see the functions below.
+  // Synchronize needs none. Errors end the registration.
+  virtual fabric::Result<std::vector<Event>> configure(const RuntimeInfo& runtime) = 0;
+
+  // After configure: what runs already, in any number of parts, then the end. Nothing is kept here: a large node has
+  // thousands. A second synchronize_begin() drops what the first had found.
+  virtual void synchronize_begin() {}
+  virtual void found(const PodSandbox& /*pod*/) {}
+  virtual void found(const Container& /*container*/) {}
+  virtual fabric::Result<void> synchronize_end() { return {}; }
+
+  virtual fabric::Result<void> run_pod_sandbox(const PodSandbox& /*pod*/) { return {}; }
+  virtual fabric::Result<void> stop_pod_sandbox(const PodSandbox& /*pod*/) { return {}; }
+  virtual fabric::Result<void> remove_pod_sandbox(const PodSandbox& /*pod*/) { return {}; }
+
+  virtual fabric::Result<ContainerAdjustment> create_container(const PodSandbox& pod, const Container& container) = 0;
+  virtual fabric::Result<void> post_create_container(const PodSandbox& /*pod*/, const Container& /*container*/) {
+    return {};
+  }
+  virtual fabric::Result<void> start_container(const PodSandbox& /*pod*/, const Container& /*container*/) { return {}; }
+  virtual fabric::Result<void> post_start_container(const PodSandbox& /*pod*/, const Container& /*container*/) {
+    return {};
+  }
+  // The runtime changes a container's resources; there is nothing to add to it.
+  virtual fabric::Result<void> update_container(const PodSandbox& /*pod*/, const Container& /*container*/) {
+    return {};
+  }
+  virtual fabric::Result<void> post_update_container(const PodSandbox& /*pod*/, const Container& /*container*/) {
+    return {};
+  }
+  virtual fabric::Result<void> stop_container(const PodSandbox& /*pod*/, const Container& /*container*/) { return {}; }
+  virtual fabric::Result<void> remove_container(const PodSandbox& /*pod*/, const Container& /*container*/) {
+    return {};
+  }
+
+  // No runtime is known to send it.
+  virtual void shutdown() {}
+};
+
+}  // namespace shim

@@ -1,0 +1,117 @@
+// What a runtime tells a plugin and a plugin answers, without protobuf. Strings are UTF-8.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace shim {
+
+struct LinuxNamespace {
+  std::string type;  // "network", "pid", ...
+  std::string path;  // empty: a new one
+  friend bool operator==(const LinuxNamespace&, const LinuxNamespace&) = default;
+};
+
+struct PodSandbox {
+  std::string id;
+  std::string name;
+  std::string uid;
+  std::string pod_namespace;  // of Kubernetes
+  std::map<std::string, std::string> labels;
+  std::map<std::string, std::string> annotations;
+  std::string runtime_handler;
+  std::string cgroup_parent;
+  std::string cgroups_path;
+  std::vector<LinuxNamespace> namespaces;
+  std::uint32_t pid = 0;  // of the sandbox's process; 0: not known
+  friend bool operator==(const PodSandbox&, const PodSandbox&) = default;
+};
+
+struct Mount {
+  std::string destination;
+  std::string type;
+  std::string source;
+  std::vector<std::string> options;
+  friend bool operator==(const Mount&, const Mount&) = default;
+};
+
+struct Device {
+  std::string path;  // in the container
+  std::string type;  // "c" or "b"
+  std::int64_t major_number = 0;
+  std::int64_t minor_number = 0;
+  std::optional<std::uint32_t> file_mode;  // nullopt in these: the runtime's default
+  std::optional<std::uint32_t> uid;
+  std::optional<std::uint32_t> gid;
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
+inline constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
+
+struct Rlimit {
+  std::string type;  // "RLIMIT_MEMLOCK"
+  std::uint64_t hard = 0;
+  std::uint64_t soft = 0;
+  friend bool operator==(const Rlimit&, const Rlimit&) = default;
+};
+
+enum class ContainerState : std::int32_t { kUnknown = 0, kCreated = 1, kPaused = 2, kRunning = 3, kStopped = 4 };
+
+struct Container {
+  std::string id;
+  std::string pod_id;
+  std::string name;
+  ContainerState state = ContainerState::kUnknown;
+  std::map<std::string, std::string> annotations;
+  std::vector<std::string> env;  // NAME=value
+  std::vector<Mount> mounts;
+  std::vector<Device> devices;  // those of earlier plugins included
+  std::vector<Rlimit> rlimits;  // always empty before containerd 2.3 and CRI-O 1.36
+  std::vector<LinuxNamespace> namespaces;
+  std::string cgroups_path;
+  std::uint32_t pid = 0;  // 0: not started
+  friend bool operator==(const Container&, const Container&) = default;
+};
+
+// What to change of a container that is being created. A runtime refuses the container when something is set twice, by
+// this plugin or by another one: a device's path, an rlimit's type, a variable, a mount's destination. A name that
+// begins with "-" removes what has it; rlimits cannot be removed. The runtime allows access to the devices by itself.
+struct ContainerAdjustment {
+  std::map<std::string, std::string> annotations;
+  std::vector<Mount> mounts;
+  std::map<std::string, std::string> env;
+  std::vector<Device> devices;
+  std::vector<Rlimit> rlimits;
+  friend bool operator==(const ContainerAdjustment&, const ContainerAdjustment&) = default;
+};
+
+// Configure. Timeouts are 0 where the runtime does not say (before NRI 0.7.0: 5 s and 2 s unless configured).
+struct RuntimeInfo {
+  std::string config;  // of the plugin's drop-in file; empty for a plugin that the runtime did not start
+  std::string name;
+  std::string version;
+  std::string nri_version;  // empty before NRI 0.12.0
+  std::int64_t registration_timeout_ms = 0;
+  std::int64_t request_timeout_ms = 0;
+  friend bool operator==(const RuntimeInfo&, const RuntimeInfo&) = default;
+};
+
+// NRI's numbers. All of them are known to every runtime since NRI 0.2.0.
+enum class Event : std::int32_t {
+  kRunPodSandbox = 1,
+  kStopPodSandbox = 2,
+  kRemovePodSandbox = 3,
+  kCreateContainer = 4,
+  kPostCreateContainer = 5,
+  kStartContainer = 6,
+  kPostStartContainer = 7,
+  kUpdateContainer = 8,
+  kPostUpdateContainer = 9,
+  kStopContainer = 10,
+  kRemoveContainer = 11,
+};
+
+}  // namespace shim

@@ -1,0 +1,79 @@
+// NRI's requests, from their bytes to a plugin's handler and back.
+#include <fuzzer/FuzzedDataProvider.h>
+
+#include <string>
+
+#include "require.hpp"
+#include "shim/nri/wire/dispatcher.hpp"
+#include "shim/ttrpc/wire_fields.hpp"
+
+namespace {
+
+using fabric::Result;
+using fuzz::require;
+
+constexpr const char* kMethods[] = {
+    "Configure",        "Synchronize",        "CreateContainer",     "StateChange",        "StopContainer",
+    "UpdateContainer",  "RunPodSandbox",      "StopPodSandbox",      "Shutdown",           "RemovePodSandbox",
+    "StartContainer",   "RemoveContainer",    "PostCreateContainer", "PostStartContainer", "",
+    "UpdatePodSandbox", "PostUpdateContainer"};
+
+// Gives back what it was given, so that everything that is read is also written.
+class Mirror : public shim::NriHandler {
+ public:
+  int begun = 0;
+  int ended = 0;
+  bool refuses = false;
+
+  Result<std::vector<shim::Event>> configure(const shim::RuntimeInfo& /*runtime*/) override {
+    return std::vector{shim::Event::kCreateContainer};
+  }
+  void synchronize_begin() override { ++begun; }
+  void found(const shim::PodSandbox& /*pod*/) override { require(begun > ended, "found after the beginning"); }
+  void found(const shim::Container& /*container*/) override { require(begun > ended, "found after the beginning"); }
+  Result<void> synchronize_end() override {
+    ended = begun;
+    if (refuses) return fabric::make_error("refused");
+    return {};
+  }
+  Result<shim::ContainerAdjustment> create_container(const shim::PodSandbox& pod,
+                                                     const shim::Container& container) override {
+    if (refuses) return fabric::make_error("refused {}", container.id.size());
+    return shim::ContainerAdjustment{.annotations = container.annotations,
+                                     .mounts = container.mounts,
+                                     .env = pod.annotations,
+                                     .devices = container.devices,
+                                     .rlimits = container.rlimits};
+  }
+};
+
+void check_answer(const Result<std::string>& answer) {
+  if (!answer) {
+    fuzz::require_one_line(answer.error().message, "an error");
+    return;
+  }
+  shim::WireReader reader(*answer);
+  for (;;) {
+    const auto field = reader.next();
+    require(field.has_value(), "an answer is protobuf");
+    if (!*field) return;
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+  FuzzedDataProvider data(bytes, size);
+  Mirror mirror;
+  shim::NriDispatcher dispatcher(mirror);
+  if (data.ConsumeBool()) check_answer(dispatcher.dispatch(shim::kPluginService, "Configure", ""));
+  for (int i = 0; i < 8 && data.remaining_bytes() > 0; ++i) {
+    mirror.refuses = data.ConsumeIntegralInRange(0, 7) == 0;
+    const char* method = data.PickValueInArray(kMethods);
+    const bool last = data.ConsumeBool();
+    const std::string payload = last ? data.ConsumeRemainingBytesAsString() : data.ConsumeRandomLengthString(200);
+    check_answer(dispatcher.dispatch(shim::kPluginService, method, payload));
+  }
+  require(mirror.ended <= mirror.begun, "every end has a beginning");
+  return 0;
+}

@@ -1,0 +1,93 @@
+// A plugin on our side of NRI whose answers to CreateContainer have the length that the container's annotation
+// "test/size" says, as the data of a ttrpc message: what no real answer can be made to have.
+//
+//   sized-plugin SOCKET [EVENT...]     EVENT: numbers to subscribe to; "none": none. Default: CreateContainer
+//
+// Exit code 3: the runtime has closed the connection.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <string_view>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "shim/nri/wire/plugin.hpp"
+#include "shim/ttrpc/sockets.hpp"
+
+namespace {
+
+using fabric::make_error;
+using fabric::Result;
+
+constexpr int kExitClosed = 3;
+constexpr std::string_view kKey = "test/fill";
+
+// Of a field that carries so many bytes: its number is below 16.
+std::size_t field_size(std::size_t length) {
+  std::size_t size = 2 + length;
+  for (std::size_t rest = length; rest >= 128; rest /= 128)
+    ++size;
+  return size;
+}
+
+// Response{payload: CreateContainerResponse{adjust: ContainerAdjustment{annotations: {key: value}}}}
+std::size_t data_size(std::size_t value) {
+  const std::size_t entry = field_size(kKey.size()) + field_size(value);
+  return field_size(field_size(field_size(entry)));
+}
+
+class Sized : public shim::NriHandler {
+ public:
+  explicit Sized(std::vector<shim::Event> events) : events_(std::move(events)) {}
+
+  Result<std::vector<shim::Event>> configure(const shim::RuntimeInfo& /*runtime*/) override { return events_; }
+
+  Result<shim::ContainerAdjustment> create_container(const shim::PodSandbox& /*pod*/,
+                                                     const shim::Container& container) override {
+    shim::ContainerAdjustment adjustment;
+    const auto wish = container.annotations.find("test/size");
+    if (wish == container.annotations.end()) return adjustment;
+    const auto size = fabric::parse_number<std::size_t>(wish->second);
+    if (!size) return make_error("`{}` is no size", wish->second);
+    // Where a length needs one more byte, some sizes are left out.
+    std::size_t value = *size;
+    while (value > 0 && data_size(value) > *size)
+      --value;
+    if (data_size(value) != *size) return make_error("no answer has {} bytes", *size);
+    adjustment.annotations.emplace(kKey, std::string(value, 'x'));
+    return adjustment;
+  }
+
+ private:
+  std::vector<shim::Event> events_;
+};
+
+Result<std::vector<shim::Event>> parse_events(int count, char** words) {
+  if (count == 0) return std::vector<shim::Event>{shim::Event::kCreateContainer};
+  std::vector<shim::Event> events;
+  for (int i = 0; i < count; ++i) {
+    if (std::string_view(words[i]) == "none") continue;
+    const auto number = fabric::parse_number<unsigned>(words[i]);
+    if (!number || *number < 1 || *number > 30) return make_error("`{}` is no event", words[i]);
+    events.push_back(static_cast<shim::Event>(*number));
+  }
+  return events;
+}
+
+Result<shim::Connection::Ended> run(int argc, char** argv) {
+  if (argc < 2) return make_error("usage: sized-plugin SOCKET [EVENT...]");
+  Sized handler(TRY(parse_events(argc - 2, argv + 2)));
+  auto socket = TRY(shim::connect_socket(argv[1]));
+  const auto plugin = TRY(shim::Plugin::open(std::move(socket), handler));
+  TRY_VOID(plugin->register_as({"sized", "30"}));
+  return plugin->serve();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto ended = run(argc, argv);
+  if (ended) return *ended == shim::Connection::Ended::kPeer ? kExitClosed : 0;
+  fmt::print(stderr, "sized-plugin: {}\n", ended.error().message);
+  return 1;
+}

@@ -1,0 +1,327 @@
+"""rdma-nri as runtimes meet it, in front of a runtime of ours: what containers get, what is refused, and that it comes
+back. The node is a file tree."""
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import nri_runtime as nri  # noqa: E402
+import wrapper  # noqa: E402
+
+PROGRAM = os.environ.get("TESTED_NRI", "")
+HOOK = os.environ.get("TESTED_HOOK", "")
+MAKE_TREE = os.environ.get("MAKE_TREE", "")
+UNLIMITED = (1 << 64) - 1
+TRUSTING = {"annotations_may_request": ["team-a"], "pools": [
+    {"name": "rails", "modes": ["shared", "exclusive", "hca"]}]}
+
+
+class NriCase(wrapper.Case):
+    def setUp(self):
+        super().setUp()
+        if os.getuid() != 0:
+            self.skipTest("needs root, as the plugin does")
+        self.ledger = self.work + "/ledger"
+        self.tree = self.work + "/node"
+        subprocess.run([MAKE_TREE, "--synthetic", "4", "16", self.tree], check=True)
+        wrapper.write(self.tree + "/sys/class/misc/rdma_cm/dev", "10:58\n")
+        self.config = self.configure(TRUSTING)
+        self.runtime = nri.Runtime(self.work + "/nri.sock")
+        self.addCleanup(self.runtime.stop)
+        self.log = self.work + "/log"
+        self.plugins = []
+        self.addCleanup(self.end_plugins)
+
+    def configure(self, config):
+        os.makedirs(self.work + "/etc", mode=0o755, exist_ok=True)
+        return wrapper.write(self.work + "/etc/config.json", config)
+
+    def start(self, *options):
+        with open(self.log, "ab") as log:
+            plugin = subprocess.Popen([PROGRAM, "--socket", self.runtime.path, "--config", self.config, "--root",
+                                       self.tree, "--ledger", self.ledger, *options], stderr=log,
+                                      stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        self.plugins.append(plugin)
+        return plugin
+
+    def end_plugins(self):
+        for plugin in self.plugins:
+            plugin.kill()
+            plugin.wait()
+
+    def connect(self, *options, **introduction):
+        self.start(*options)
+        connection = self.runtime.accept()
+        self.addCleanup(connection.close)
+        connection.introduce(**introduction)
+        return connection
+
+    def said(self, words, seconds=30):
+        end = time.monotonic() + seconds
+        while words not in wrapper.read(self.log):
+            self.assertLess(time.monotonic(), end, wrapper.read(self.log))
+            time.sleep(0.01)
+
+    def holders(self):
+        done = subprocess.run([HOOK, "devices", "--json", "--config", self.config, "--root", self.tree, "--ledger",
+                               self.ledger], check=True, capture_output=True, text=True)
+        return {hca["name"]: [holder["containers"] for holder in hca["holders"]]
+                for hca in json.loads(done.stdout)["hcas"] if hca["holders"]}
+
+    def asking(self, wish, **more):
+        return nri.pod("pod1", {"rdma-init.io/devices": wish, **more})
+
+    # A container of the node's own network namespace has a grant of its own.
+    @staticmethod
+    def member(id="c1", **more):
+        more.setdefault("network", False)
+        return nri.container(id, "pod1", **more)
+
+
+class Containers(NriCase):
+    def test_gets_what_it_asks_for(self):
+        connection = self.connect()
+        got = connection.create(self.asking("mlx5_0,mlx5_2"), self.member())
+        self.assertEqual(set(got["devices"]), {"/dev/infiniband/uverbs0", "/dev/infiniband/uverbs2",
+                                               "/dev/infiniband/rdma_cm"})
+        self.assertEqual(got["rlimits"], {"RLIMIT_MEMLOCK": (UNLIMITED, UNLIMITED)})
+        self.assertEqual(got["env"], {"RDMA_INIT_REQUIRE": "2"})
+        self.assertIn("/sys/class/infiniband", got["mounts"])
+        self.assertEqual(sorted(os.listdir(got["mounts"]["/sys/class/infiniband"])), ["mlx5_0", "mlx5_2"])
+        self.assertRegex(got["annotations"]["rdma-init.io/grant"], "^[0-9a-f]{32}$")
+        self.assertEqual(self.holders(), {"mlx5_0": [["c1"]], "mlx5_2": [["c1"]]})
+        self.said("NRI cannot add CAP_IPC_LOCK")
+
+    def test_nothing_is_asked(self):
+        connection = self.connect()
+        got = connection.create(nri.pod("pod1"), self.member())
+        self.assertEqual(got, nri.adjustment(b""))
+        self.assertEqual(self.holders(), {})
+
+    def test_what_a_device_plugin_gave_is_booked_and_not_given_twice(self):
+        connection = self.connect()
+        given = ("/dev/infiniband/uverbs1", 231, 193)
+        got = connection.create(nri.pod("pod1"), self.member(devices=[given]))
+        self.assertEqual(set(got["devices"]), {"/dev/infiniband/rdma_cm"})
+        self.assertEqual(self.holders(), {"mlx5_1": [["c1"]]})
+
+    def test_a_namespace_that_may_not_ask(self):
+        connection = self.connect()
+        got = connection.create(nri.pod("pod1", {"rdma-init.io/devices": "all"}, namespace="team-b"), self.member())
+        self.assertEqual(got["devices"], {})
+        self.said("team-b")
+
+    def test_a_refusal_fails_the_container_and_holds_nothing(self):
+        connection = self.connect()
+        with self.assertRaisesRegex(nri.StatusError, "mlx5_9"):
+            connection.create(self.asking("mlx5_9"), self.member())
+        self.assertEqual(self.holders(), {})
+        self.assertEqual(connection.create(nri.pod("pod2"), self.member("c2"))["devices"], {}, "it goes on")
+
+    def test_one_alone_then_another_in_vain_until_the_first_is_gone(self):
+        connection = self.connect()
+        wish = self.asking("mlx5_0", **{"rdma-init.io/mode": "exclusive"})
+        connection.create(wish, self.member("c1"))
+        with self.assertRaisesRegex(nri.StatusError, "`mlx5_0` is held by .*c1"):
+            connection.create(wish, self.member("c2"))
+        connection.event("StopContainer", wish, self.member("c1"))
+        self.assertEqual(self.holders(), {})
+        connection.create(wish, self.member("c2"))
+        connection.event("RemoveContainer", wish, self.member("c2"), dedicated=False)
+        self.assertEqual(self.holders(), {})
+
+    def test_two_instances_during_an_upgrade(self):
+        connections = [self.connect("--index", "10"), self.connect("--index", "11")]
+        wish = self.asking("mlx5_0", **{"rdma-init.io/mode": "exclusive"})
+        got = connections[0].create(wish, self.member())
+        # As the runtime tells the later one.
+        merged = self.member(devices=[(path, *number) for path, number in got["devices"].items()],
+                             env=["=".join(entry) for entry in got["env"].items()], annotations=got["annotations"],
+                             rlimits=[("RLIMIT_MEMLOCK", UNLIMITED, UNLIMITED)])
+        again = connections[1].create(wish, merged)
+        self.assertEqual((again["devices"], again["env"], again["annotations"], again["rlimits"]), ({}, {}, {}, {}))
+        self.assertEqual(self.holders(), {"mlx5_0": [["c1"]]})
+
+    def test_the_configuration_is_read_anew(self):
+        connection = self.connect()
+        self.configure({**TRUSTING, "annotations_may_request": ["team-c"]})
+        self.assertEqual(connection.create(self.asking("mlx5_0"), self.member())["devices"], {})
+        self.configure("{")
+        with self.assertRaisesRegex(nri.StatusError, "config.json"):
+            connection.create(self.asking("mlx5_0"), self.member("c2"))
+        self.assertEqual(connection.create(nri.pod("pod2"), self.member("c3"))["devices"], {})
+
+    def test_the_grant_is_found_by_verify(self):
+        connection = self.connect()
+        bundle = self.work + "/bundle"
+        config = {"ociVersion": "1.0.2", "root": {"path": "rootfs"}, "process": {"args": ["x"], "cwd": "/"},
+                  "annotations": {"rdma-init.io/devices": "mlx5_0", "io.kubernetes.cri.sandbox-namespace": "team-a"},
+                  "linux": {}}
+
+        def verify(id):
+            state = {"ociVersion": "1.0.2", "id": id, "pid": os.getpid(), "status": "creating", "bundle": bundle}
+            return subprocess.run([HOOK, "verify", "--engine", "containerd", "--config", self.config, "--root",
+                                   self.tree, "--ledger", self.ledger], input=json.dumps(state), capture_output=True,
+                                  text=True, check=False)
+
+        got = connection.create(self.asking("mlx5_0"), self.member("c1"))
+        config["annotations"].update(got["annotations"])
+        wrapper.write(bundle + "/config.json", config)
+        self.assertEqual(verify("c1").returncode, 0, verify("c1").stderr)
+        refused = verify("c2")
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("nothing was granted", refused.stderr)
+        del config["annotations"]["rdma-init.io/devices"]
+        wrapper.write(bundle + "/config.json", config)
+        self.assertEqual(verify("c3").returncode, 0, "it asks nothing")
+
+
+class Time(NriCase):
+    def test_an_error_in_time_rather_than_a_late_answer(self):
+        """Somebody has the HCA's lock and does not give it back."""
+        connection = self.connect(timeout_ms=1000)
+        connection.create(self.asking("mlx5_0"), self.member("c0"))
+        holder = subprocess.Popen(["flock", f"{self.ledger}/hca/mlx5_0/lock", "sleep", "60"])
+        self.addCleanup(holder.wait)
+        self.addCleanup(holder.kill)
+        time.sleep(0.3)
+        began = time.monotonic()
+        with self.assertRaisesRegex(nri.StatusError, "no time is left"):
+            connection.create(self.asking("mlx5_0"), self.member("c1"))
+        self.assertLess(time.monotonic() - began, 1.0)
+        holder.kill()
+        os.system("pkill -P %d sleep 2>/dev/null" % holder.pid)
+        connection.create(self.asking("mlx5_1"), self.member("c2"))
+        self.assertEqual(self.holders(), {"mlx5_0": [["c0"]], "mlx5_1": [["c2"]]})
+
+    def test_killed_in_a_request(self):
+        connection = self.connect()
+        connection.create(self.asking("mlx5_0"), self.member("c0"))
+        holder = subprocess.Popen(["flock", f"{self.ledger}/hca/mlx5_0/lock", "sleep", "60"])
+        self.addCleanup(holder.wait)
+        self.addCleanup(holder.kill)
+        time.sleep(0.3)
+        killer = subprocess.Popen(["sh", "-c", f"sleep 0.3; kill -KILL {self.plugins[-1].pid}"])
+        with self.assertRaises(EOFError):  # no descendant keeps the socket
+            connection.create(self.asking("mlx5_0"), self.member("c1"))
+        killer.wait()
+        self.assertEqual(self.holders(), {"mlx5_0": [["c0"]]})
+
+
+class Life(NriCase):
+    def test_asks_for_its_events_and_no_others(self):
+        self.start()
+        connection = self.runtime.accept()
+        self.addCleanup(connection.close)
+        self.assertEqual(connection.introduce(), 0x1 | 0x2 | 0x4 | 0x8 | 0x200 | 0x400)
+        self.assertEqual(connection.registered, ("10", "rdma"))
+
+    def test_connects_again_when_the_runtime_restarts(self):
+        connection = self.connect()
+        connection.create(self.asking("mlx5_0"), self.member())
+        connection.close()
+        self.runtime.stop()
+        self.said("trying again")
+        self.runtime.start()
+        again = self.runtime.accept()
+        self.addCleanup(again.close)
+        again.introduce(pods=[self.asking("mlx5_0")], containers=[self.member(state=3)])
+        self.assertEqual(self.holders(), {"mlx5_0": [["c1"]]})
+        again.create(self.asking("mlx5_1"), self.member("c2"))
+
+    def test_waits_for_a_runtime_that_is_not_there(self):
+        self.runtime.stop()
+        os.unlink(self.runtime.path)
+        plugin = self.start()
+        self.said("nri.sock")
+        self.assertIsNone(plugin.poll())
+        self.runtime.start()
+        connection = self.runtime.accept()
+        self.addCleanup(connection.close)
+        connection.introduce()
+
+    def test_ends_at_sigterm(self):
+        self.connect()
+        self.plugins[-1].send_signal(signal.SIGTERM)
+        self.assertEqual(self.plugins[-1].wait(30), 0)
+
+    def test_started_by_the_runtime(self):
+        ours, theirs = socket.socketpair()
+        environment = {"NRI_PLUGIN_NAME": "rdma", "NRI_PLUGIN_IDX": "05", "NRI_PLUGIN_SOCKET": "3"}
+        plugin = subprocess.Popen(
+            ["/bin/sh", "-c", f'exec "$0" --config "$1" --root "$2" --ledger "$3" 3<&{theirs.fileno()}', PROGRAM,
+             self.config, self.tree, self.ledger], env=environment, pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        self.plugins.append(plugin)
+        theirs.close()
+        connection = nri.Connection(ours)
+        connection.introduce()
+        self.assertEqual(connection.registered, ("05", "rdma"))
+        self.assertEqual(len(connection.create(self.asking("2"), self.member())["devices"]), 3)
+        ours.shutdown(socket.SHUT_RDWR)
+        connection.reader.join(30)
+        connection.close()
+        self.assertEqual(plugin.wait(30), 0)
+        self.assertEqual(plugin.stderr.read(), b"", "the runtime gives it no stderr: its log is syslog")
+        plugin.stderr.close()
+
+    def test_a_runtime_that_is_not_known(self):
+        self.start()
+        connection = self.runtime.accept()
+        self.addCleanup(connection.close)
+        connection.wait(lambda: connection.registered)
+        with self.assertRaisesRegex(nri.StatusError, "runtime `other` is not known"):
+            connection.ask("Configure", nri.text(2, "other"))
+
+
+class Missed(NriCase):
+    def test_containers_without_their_grant_are_named(self):
+        pods = [self.asking("mlx5_0"), nri.pod("pod2")]
+        containers = [self.member("c1", state=3), nri.container("c2", "pod2", state=3),
+                      self.member("c3", state=4), nri.container("c4", "pod2", state=3, network=False,
+                                                                devices=[("/dev/infiniband/uverbs3", 231, 195)])]
+        connection = self.connect(pods=pods, containers=containers, parts=2)
+        self.said("container team-a/train/worker (c1) asked for RDMA devices and has no grant")
+        connection.create(nri.pod("pod3"), self.member("c9"))
+        self.assertIn("(c4)", wrapper.read(self.log))
+        for other in ("(c2)", "(c3)"):
+            self.assertNotIn(other, wrapper.read(self.log))
+        self.assertEqual(connection.evicted, [])
+
+    def test_they_are_evicted_if_the_administrator_says_so(self):
+        self.configure({**TRUSTING, "nri": {"evict_ungranted": True}})
+        connection = self.connect(pods=[self.asking("mlx5_0")], containers=[self.member("c1", state=3)])
+        connection.wait(lambda: connection.evicted)
+        self.assertEqual(connection.evicted, ["c1"])
+
+    def test_what_left_while_it_was_away_is_returned(self):
+        connection = self.connect()
+        connection.create(self.asking("mlx5_0"), self.member("c1"))
+        connection.create(self.asking("mlx5_1"), self.member("c2"))
+        connection.close()
+        again = self.runtime.accept()
+        self.addCleanup(again.close)
+        again.introduce(pods=[self.asking("mlx5_1")], containers=[self.member("c2", state=3)])
+        end = time.monotonic() + 30
+        while self.holders() != {"mlx5_1": [["c2"]]}:
+            self.assertLess(time.monotonic(), end, self.holders())
+            time.sleep(0.05)
+
+
+def main():
+    if not all(os.access(program, os.X_OK) for program in (PROGRAM, HOOK, MAKE_TREE)):
+        sys.exit("set TESTED_NRI, TESTED_HOOK and MAKE_TREE to the paths of programs")
+    program = unittest.main(module="__main__", verbosity=2, exit=False)
+    result = program.result
+    if not result.wasSuccessful():
+        sys.exit(1)
+    sys.exit(wrapper.SKIP if result.testsRun and len(result.skipped) == result.testsRun else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,526 @@
+"""rdma-nri in front of runtimes that NRI's own Go package makes, in the versions that Debian has (adaptation/), and in front
+of ours with what came after those: what each side of the protocol may do to the other."""
+import base64
+import glob
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import nri_runtime as nri  # noqa: E402
+import test_nri  # noqa: E402
+import wrapper  # noqa: E402
+
+PEERS = os.environ.get("NRI_PEERS", "")  # directory with runtime-VERSION
+SIZED = os.environ.get("SIZED_PLUGIN", "")
+UNIMPLEMENTED = 12
+SUBSCRIBED = 0x1 | 0x2 | 0x4 | 0x8 | 0x200 | 0x400
+REQUEST_TIMEOUT = 2  # seconds, which NRI gives a plugin unless configured otherwise
+CLOSED = 3  # exit code of sized-plugin when the runtime has closed the connection
+PLUGIN_SERVICE = "nri.pkg.api.v1alpha1.Plugin"
+TREE_OF_MANY = 200  # HCAs, whose adjustment is longer than a reader's first 4096 bytes
+
+
+def pod(id="pod1", wish=None, **annotations):
+    if wish:
+        annotations["rdma-init.io/devices"] = wish
+    return {"id": id, "name": "train", "uid": "uid-" + id, "namespace": "team-a", "runtimeHandler": "runc",
+            "annotations": {key.replace("__", "/"): value for key, value in annotations.items()}}
+
+
+# Of the node's network namespace: it has a grant of its own.
+def container(id="c1", pod_id="pod1", devices=(), state="CONTAINER_CREATED", **more):
+    return {"id": id, "podSandboxId": pod_id, "name": "worker", "state": state,
+            "mounts": [{"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["ro"]}],
+            "linux": {"devices": [{"path": path, "type": "c", "major": major, "minor": minor}
+                                  for path, major, minor in devices]}, **more}
+
+
+def content(value):
+    """Without what has nothing in it: NRI's package passes empty messages on."""
+    if isinstance(value, dict):
+        value = {key: content(part) for key, part in value.items()}
+        return {key: part for key, part in value.items() if part is not None} or None
+    return value if value or value == 0 else None
+
+
+class Refused(Exception):
+    """What the runtime's caller is told: no container."""
+
+
+class GoRuntime:
+    """A runtime of NRI's own package, that does what it is told."""
+
+    def __init__(self, case, version, *directories):
+        program = f"{PEERS}/runtime-{version}"
+        if not os.access(program, os.X_OK):
+            case.skipTest(f"no runtime with NRI {version}: the test shim.nri_peers says why")
+        self.log = f"{case.work}/runtime.log"
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen([program, case.runtime.path, *directories], stdin=subprocess.PIPE,
+                                            stdout=subprocess.PIPE, stderr=log)
+        case.addCleanup(self.end)
+
+    def do(self, what, **more):
+        self.process.stdin.write(json.dumps({"Do": what, **more}).encode() + b"\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise EOFError(wrapper.read(self.log))
+        answer = json.loads(line)
+        if answer["error"]:
+            raise Refused(answer["error"])
+        return answer
+
+    def wait(self, count, seconds=30.0):
+        return self.do("wait", Count=count, Seconds=seconds)
+
+    def said(self, words, seconds=30):
+        end = time.monotonic() + seconds
+        while words not in wrapper.read(self.log):
+            if time.monotonic() > end:
+                raise AssertionError(wrapper.read(self.log))
+            time.sleep(0.01)
+
+    def create(self, pod_value, container_value, **more):
+        return self.do("create", Pod=pod_value, Container=container_value, **more)
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.stdout.close()
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+class AdaptationCase(test_nri.NriCase):
+    version = ""
+
+    def setUp(self):
+        super().setUp()
+        self.runtime.stop()  # its path is what the plugin is told
+        os.unlink(self.runtime.path)
+        self.go = GoRuntime(self, self.version)
+
+    def begin(self, *options, plugins=1):
+        """The runtime, and that many plugins that it has told of everything."""
+        self.syncs = self.go.do("start")["syncs"]
+        for _ in range(plugins):
+            self.start(*options)
+            self.joined()
+
+    def joined(self):
+        self.syncs += 1
+        self.go.wait(self.syncs)
+
+    def names(self, answer):
+        return {device["path"] for device in answer["adjustment"].get("linux", {}).get("devices", ())}
+
+    def hold(self, hca="mlx5_0"):
+        """Somebody has the HCA's lock; the answer is a function that gives it back."""
+        self.go.create(pod(wish=hca), container("c0"))
+        holder = subprocess.Popen(["flock", f"{self.ledger}/hca/{hca}/lock", "cat"], stdin=subprocess.PIPE)
+        self.addCleanup(holder.wait)
+        self.addCleanup(holder.stdin.close)
+        time.sleep(0.3)
+        return holder.stdin.close
+
+
+class Conformance:
+    # --- what containers get
+
+    def test_what_becomes_of_config_json(self):
+        self.begin()
+        spec = self.go.create(pod(wish="mlx5_0,mlx5_2"), container())["spec"]
+        devices = {device["path"]: (device["major"], device["minor"]) for device in spec["linux"]["devices"]}
+        self.assertEqual(set(devices), {"/dev/infiniband/uverbs0", "/dev/infiniband/uverbs2", "/dev/infiniband/rdma_cm"})
+        allowed = {(rule["major"], rule["minor"]) for rule in spec["linux"]["resources"]["devices"] if rule["allow"]}
+        self.assertEqual(allowed, set(devices.values()))
+        unlimited = test_nri.UNLIMITED
+        self.assertEqual(spec["process"]["rlimits"],
+                         [{"type": "RLIMIT_MEMLOCK", "hard": unlimited, "soft": unlimited}])
+        self.assertEqual(spec["process"]["env"], ["RDMA_INIT_REQUIRE=2"])
+        self.assertIn("/sys/class/infiniband", {mount["destination"] for mount in spec["mounts"]})
+        self.assertRegex(spec["annotations"]["rdma-init.io/grant"], "^[0-9a-f]{32}$")
+        self.assertEqual(self.holders(), {"mlx5_0": [["c1"]], "mlx5_2": [["c1"]]})
+
+    def test_nothing_is_asked(self):
+        self.begin()
+        self.assertEqual(content(self.go.create(pod(), container())["adjustment"]), None)
+
+    def test_pod_events(self):
+        self.begin()
+        wish = pod(wish="mlx5_1")
+        for event in ("run-pod", "stop-pod", "remove-pod"):
+            self.go.do(event, Pod=wish)
+        self.go.create(wish, container())
+        self.go.do("stop", Pod=wish, Container=container())
+        self.assertEqual(self.holders(), {})
+        self.go.create(wish, container())
+        self.go.do("remove", Pod=wish, Container=container())
+        self.assertEqual(self.holders(), {})
+
+    def test_a_refusal_fails_the_container_and_the_plugin_stays(self):
+        self.begin()
+        with self.assertRaisesRegex(Refused, "mlx5_9"):
+            self.go.create(pod(wish="mlx5_9"), container())
+        self.assertEqual(self.holders(), {})
+        self.assertEqual(len(self.names(self.go.create(pod(wish="mlx5_1"), container("c2")))), 2)
+        self.assertNotIn("trying again", wrapper.read(self.log))
+
+    def test_a_device_that_the_container_has(self):
+        self.begin()
+        given = container(devices=[("/dev/infiniband/uverbs1", 231, 193)])
+        self.assertEqual(self.names(self.go.create(pod(), given)), {"/dev/infiniband/rdma_cm"})
+
+    def two_instances(self, first, second):
+        self.begin("--index", first)
+        self.start("--index", second)
+        self.joined()
+        # NRI refuses the container when two plugins set the same.
+        answer = self.go.create(pod(wish="mlx5_0", **{"rdma-init.io__mode": "exclusive"}), container())
+        self.assertEqual(self.names(answer), {"/dev/infiniband/uverbs0", "/dev/infiniband/rdma_cm"})
+        self.assertEqual(self.holders(), {"mlx5_0": [["c1"]]})
+
+    def test_two_instances_during_an_upgrade(self):
+        self.two_instances("10", "11")
+
+    def test_two_instances_with_one_index(self):
+        self.two_instances("10", "10")
+
+    # --- lengths
+
+    def start_sized(self, *events):
+        self.syncs = self.go.do("start")["syncs"]
+        plugin = subprocess.Popen([SIZED, self.runtime.path, *events], stderr=subprocess.PIPE)
+        self.addCleanup(plugin.stderr.close)
+        self.plugins.append(plugin)
+        return plugin
+
+    def test_answers_around_the_first_read_and_far_beyond(self):
+        self.start_sized()
+        self.joined()
+        # With their header of 10 bytes: one byte less than Go's reader takes at once, just as much, and more.
+        for size in (4085, 4086, 4087, 10000, 3 << 20, 4096, 100):
+            answer = self.go.create(pod(), container(annotations={"test/size": str(size)}))
+            [(key, value)] = answer["adjustment"]["annotations"].items()
+            # Response, CreateContainerResponse, ContainerAdjustment, its map's entry
+            self.assertEqual(len(nri.text(2, nri.text(1, nri.texts(2, {key: value})))), size)
+        # More than ttrpc takes: an error, and no end of the connection.
+        with self.assertRaises(Refused):
+            self.go.create(pod(), container(annotations={"test/size": str(5 << 20)}))
+        self.go.create(pod(), container(annotations={"test/size": "4087"}))
+
+    def test_a_long_answer_of_rdma_nri(self):
+        subprocess.run([test_nri.MAKE_TREE, "--synthetic", str(TREE_OF_MANY), "4", self.tree + "2"], check=True)
+        self.tree += "2"
+        self.begin()
+        answer = self.go.create(pod(wish="all"), container())
+        self.assertGreater(answer["size"], 4096)
+        self.assertGreaterEqual(len(self.names(answer)), TREE_OF_MANY)
+
+    def test_more_to_synchronize_than_one_message_takes(self):
+        """NRI 0.6.1 sends 6 MB at once, newer ones in parts."""
+        long = {"annotations": {"padding": "x" * 30000}, "state": "CONTAINER_RUNNING"}
+        containers = [container(f"c{i}", f"pod{i}", **long) for i in range(200)]
+        self.go.do("state", Pods=[pod("pod199", wish="mlx5_0")] + [pod(f"pod{i}") for i in range(199)],
+                   Containers=containers)
+        self.begin()
+        self.said("(c199) asked for RDMA devices and has no grant")
+        self.assertEqual(len(self.names(self.go.create(pod("new", wish="mlx5_0"), container("new", "new")))), 2)
+
+    # --- what goes wrong
+
+    def test_events_that_nobody_has(self):
+        plugin = self.start_sized("4", "20")
+        self.assertEqual(plugin.wait(30), CLOSED)
+        self.go.said("invalid plugin events")
+
+    def test_no_event_is_no_wish_for_all(self):
+        """A mask of 0 means all: the library sends an error instead."""
+        plugin = self.start_sized("none")
+        self.assertEqual(plugin.wait(30), CLOSED)
+        self.go.said("subscribes to no event")
+
+    def test_an_index_that_is_none(self):
+        """NRI refuses it at registration; rdma-nri before."""
+        for index in ("5", "ab", "100"):
+            plugin = self.start("--index", index)
+            self.assertNotIn(plugin.wait(30), (0, None))
+        self.assertIn("two digits", wrapper.read(self.log))
+
+    def test_an_error_in_time_rather_than_a_late_answer(self):
+        self.begin()
+        release = self.hold()
+        with self.assertRaisesRegex(Refused, "no time is left"):
+            self.go.create(pod(wish="mlx5_0"), container())
+        release()
+        self.assertEqual(len(self.names(self.go.create(pod(wish="mlx5_1"), container("c2")))), 2, "it is still asked")
+        self.assertEqual(self.holders(), {"mlx5_0": [["c0"]], "mlx5_1": [["c2"]]})
+
+    def test_late_all_the_same(self):
+        """The whole process hangs: NRI makes the container without it, and closes the connection. It comes back, and
+        says which containers it missed."""
+        self.begin()
+        wish = pod(wish="mlx5_0")
+        self.plugins[-1].send_signal(signal.SIGSTOP)
+        answer = self.go.create(wish, container())
+        self.assertEqual(self.names(answer), set())
+        self.assertGreaterEqual(answer["seconds"], REQUEST_TIMEOUT * 0.9)
+        time.sleep(1)
+        self.go.do("state", Pods=[wish], Containers=[container(state="CONTAINER_RUNNING")])
+        self.plugins[-1].send_signal(signal.SIGCONT)
+        self.joined()
+        self.assertEqual(len(self.names(self.go.create(pod(wish="mlx5_1"), container("c2")))), 2)
+        # Either it still took the request that nobody waited for, or it says that c1 has no grant.
+        if "mlx5_0" not in self.holders():
+            self.said("(c1) asked for RDMA devices and has no grant")
+
+    def test_killed_in_a_request(self):
+        self.begin()
+        release = self.hold()
+        killer = subprocess.Popen(["sh", "-c", f"sleep 0.3; kill -KILL {self.plugins[-1].pid}"])
+        answer = self.go.create(pod(wish="mlx5_0"), container())
+        killer.wait()
+        self.assertEqual(self.names(answer), set())
+        self.assertLess(answer["seconds"], REQUEST_TIMEOUT, "no descendant keeps the socket")
+        release()
+        self.assertEqual(self.holders(), {"mlx5_0": [["c0"]]})
+        self.go.do("state", Pods=[pod(wish="mlx5_0")], Containers=[container("c0", state="CONTAINER_RUNNING")])
+        self.start()
+        self.joined()
+        self.assertEqual(len(self.names(self.go.create(pod(wish="mlx5_0"), container("c1")))), 2)
+
+    def test_the_runtime_restarts(self):
+        self.begin()
+        self.go.create(pod(wish="mlx5_0"), container())
+        self.go.end()
+        self.said("trying again")
+        self.go = GoRuntime(self, self.version)
+        self.go.do("state", Pods=[pod(wish="mlx5_0")], Containers=[container(state="CONTAINER_RUNNING")])
+        self.syncs = self.go.do("start")["syncs"]
+        self.joined()
+        self.assertEqual(self.holders(), {"mlx5_0": [["c1"]]})
+        self.assertEqual(len(self.names(self.go.create(pod(wish="mlx5_1"), container("c2")))), 2)
+
+    # --- requests as tracing runtimes send them, and such as NRI's package sends none of
+
+    def test_metadata_of_tracing(self):
+        self.begin()
+        metadata = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-00f067aa-01"}
+        self.assertEqual(len(self.names(self.go.create(pod(wish="mlx5_0"), container(), Metadata=metadata))), 2)
+
+    def raw(self):
+        """A connection of which every call is ours, before the plugin is told that it is registered."""
+        self.start()
+        self.go.do("raw-accept")
+        self.assertEqual(self.go.do("raw-registered")["registered"], ["10", "rdma"])
+
+    def call(self, method, payload=b"", service=PLUGIN_SERVICE):
+        answer = self.go.do("raw-call", Service=service, Method=method, Payload=base64.b64encode(payload).decode())
+        return base64.b64decode(answer.get("payload") or "")
+
+    def test_configured_before_it_knows_that_it_is_registered(self):
+        self.raw()
+        self.assertEqual(nri.first(self.call("Configure", nri.text(2, "containerd")), 2, 0), SUBSCRIBED)
+        self.go.do("raw-answer")
+        self.call("Synchronize")
+        self.said("registered as 10-rdma")
+
+    def test_a_method_or_service_that_is_none(self):
+        self.raw()
+        self.go.do("raw-answer")
+        self.call("Configure", nri.text(2, "containerd"))
+        self.call("Synchronize")
+        for method, service in (("NoSuchMethod", PLUGIN_SERVICE), ("UpdatePodSandbox", PLUGIN_SERVICE),
+                                ("ValidateContainerAdjustment", PLUGIN_SERVICE), ("CreateContainer", "no.such.Service")):
+            with self.assertRaisesRegex(Refused, "(?i)unimplemented"):
+                self.call(method, service=service)
+        request = nri.text(1, nri.pod("pod1", {"rdma-init.io/devices": "mlx5_0"}))
+        created = self.call("CreateContainer", request + nri.text(2, nri.container("c1", "pod1", network=False)))
+        self.assertEqual(len(nri.adjustment(nri.first(created, 1))["devices"]), 2)
+
+    # --- started by the runtime
+
+    def test_pre_installed(self):
+        plugins, configs = self.work + "/plugins", self.work + "/conf.d"
+        seen = self.work + "/seen"
+        wrapper.write(plugins + "/05-rdma", f"""#!/bin/sh
+/usr/bin/tr '\\0' '\\n' < /proc/$$/environ > {seen}.env
+files=$(/bin/readlink /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2 /proc/$$/fd/3)
+echo "$files" > {seen}.fds
+exec {test_nri.PROGRAM} --config {self.config} --root {self.tree} --ledger {self.ledger}
+""", 0o755)
+        wrapper.write(configs + "/05-rdma.conf", "a file that rdma-nri does not need\n")
+        self.go.end()
+        self.go = GoRuntime(self, self.version, plugins, configs)
+        self.go.do("start")
+        answer = self.go.create(pod(wish="mlx5_0"), container())
+        self.assertEqual(len(self.names(answer)), 2)
+        self.assertEqual(sorted(wrapper.read(seen + ".env").split()),
+                         ["NRI_PLUGIN_IDX=05", "NRI_PLUGIN_NAME=rdma", "NRI_PLUGIN_SOCKET=3"])
+        files = wrapper.read(seen + ".fds").splitlines()
+        self.assertEqual(files[:3], ["/dev/null"] * 3)
+        self.assertRegex(files[3], "^socket:")
+        self.go.do("stop-runtime")
+        end = time.monotonic() + 30
+        while self.running():
+            self.assertLess(time.monotonic(), end, "it outlives its runtime")
+            time.sleep(0.05)
+
+    def running(self):
+        """A plugin with this test's ledger."""
+        for path in glob.glob("/proc/[0-9]*/cmdline"):
+            try:
+                with open(path, "rb") as file:
+                    if self.ledger.encode() in file.read():
+                        return True
+            except OSError:
+                pass  # it has ended
+        return False
+
+
+class Adaptation061(Conformance, AdaptationCase):
+    version = "0.6.1"
+
+
+class Adaptation080(Conformance, AdaptationCase):
+    version = "0.8.0"
+
+
+class NewConnection(nri.Connection):
+    """As NRI 0.12: says its version and timeouts, sends metadata, and answers a registration when it likes to."""
+
+    def __init__(self, connected, answer_at_once=True):
+        self.answer_at_once = answer_at_once
+        self.registration = None  # stream and version of RegisterPlugin
+        super().__init__(connected)
+
+    def take(self, connection, stream, type, data):
+        method = nri.decoded(nri.first(data, 2)) if connection == nri.RUNTIME and type == nri.REQUEST else ""
+        if method == "RegisterPlugin":
+            version = nri.first(nri.first(data, 3), 3)
+            with self.changed:
+                self.registration = (stream, nri.decoded(version) if version else "")
+            if not self.answer_at_once:
+                with self.changed:
+                    self.changed.notify_all()
+                return
+        super().take(connection, stream, type, data)
+
+    def answer_registration(self):
+        self.send(nri.RUNTIME, self.registration[0], nri.RESPONSE, b"")
+
+    def code_of(self, method, payload=b"", service=PLUGIN_SERVICE):
+        """The status code of an answer; 0: success."""
+        stream = self.stream
+        self.stream += 2
+        metadata = nri.text(5, nri.text(1, "traceparent") + nri.text(2, "00-0af7651916cd43dd8448eb211c80319c-00f067aa-01"))
+        request = nri.text(1, service) + nri.text(2, method) + nri.text(3, payload) + nri.number(4, 1999000000) + metadata
+        self.send(nri.PLUGIN, stream, nri.REQUEST, request)
+        self.wait(lambda: stream in self.answers)
+        return nri.first(nri.first(self.answers.pop(stream), 1), 1, 0)
+
+    def configure(self):
+        payload = (nri.text(2, "containerd") + nri.text(3, "v2.3.4") + nri.number(4, 5000) + nri.number(5, 2000) +
+                   nri.text(6, "v0.12.1"))
+        return nri.first(self.ask("Configure", payload), 2, 0)
+
+
+class Newer(test_nri.NriCase):
+    """What NRI 0.12 does and Debian's versions do not."""
+
+    def accept(self, **options):
+        self.start()
+        connection = NewConnection(self.runtime.listening.accept()[0], **options)
+        self.addCleanup(connection.close)
+        connection.wait(lambda: connection.registration)
+        return connection
+
+    def introduced(self):
+        connection = self.accept()
+        self.assertEqual(connection.configure(), SUBSCRIBED)
+        connection.synchronize()
+        return connection
+
+    def test_each_tells_its_version(self):
+        connection = self.accept()
+        self.assertRegex(connection.registration[1], r"^v0\.12\.\d+$")
+        self.assertRegex(connection.registered[1], "^[A-Za-z0-9_.+-]+$")
+        connection.configure()
+        self.said("NRI v0.12.1; a request may take 2000 ms")
+
+    def test_configured_before_it_knows_that_it_is_registered(self):
+        connection = self.accept(answer_at_once=False)
+        self.assertEqual(connection.configure(), SUBSCRIBED)
+        connection.answer_registration()
+        connection.synchronize()
+        self.said("registered as 10-rdma")
+
+    def test_every_event_has_a_method(self):
+        connection = self.introduced()
+        pod_data, member = self.asking("mlx5_0"), self.member()
+        both = nri.text(1, pod_data) + nri.text(2, member)
+        self.assertEqual(connection.code_of("RunPodSandbox", nri.text(1, pod_data)), 0)
+        self.assertEqual(connection.code_of("CreateContainer", both), 0)
+        self.assertEqual(self.holders(), {"mlx5_0": [["c1"]]})
+        for method in ("PostCreateContainer", "StartContainer", "PostStartContainer", "UpdateContainer",
+                       "PostUpdateContainer"):
+            self.assertEqual(connection.code_of(method, both), 0, method)
+        self.assertEqual(self.holders(), {"mlx5_0": [["c1"]]})
+        self.assertEqual(connection.code_of("StopContainer", both), 0)
+        self.assertEqual(self.holders(), {})
+        for method in ("RemoveContainer", "StopPodSandbox", "RemovePodSandbox"):
+            self.assertEqual(connection.code_of(method, both if "Container" in method else nri.text(1, pod_data)), 0, method)
+
+    def test_what_it_has_no_method_for(self):
+        """The runtime then sends a StateChange, or goes on without."""
+        connection = self.introduced()
+        pod_data = nri.text(1, nri.pod("pod1"))
+        for method in ("UpdatePodSandbox", "PostUpdatePodSandbox", "ValidateContainerAdjustment", "NoSuchMethod"):
+            self.assertEqual(connection.code_of(method, pod_data), UNIMPLEMENTED, method)
+        self.assertEqual(connection.code_of("CreateContainer", pod_data, service="no.such.Service"), UNIMPLEMENTED)
+        after_update = nri.number(1, 13) + nri.text(2, nri.pod("pod1"))
+        self.assertEqual(connection.code_of("StateChange", after_update), 0)
+        self.assertEqual(len(connection.create(self.asking("mlx5_0"), self.member())["devices"]), 2)
+
+    def test_fields_that_are_new(self):
+        connection = self.introduced()
+        # Of Container: times, exit code, status, CDI devices, user, image.
+        new = (nri.number(14, 1 << 60) + nri.number(15, 1 << 60) + nri.number(17, 1) + nri.text(18, "reason") +
+               nri.text(19, "message") + nri.text(20, nri.text(1, "nvidia.com/gpu=0")) +
+               nri.text(21, nri.number(1, 1000) + nri.number(2, 1000) + nri.number(3, 44)) +
+               nri.text(22, nri.text(1, "registry.example.com/image")))
+        got = connection.create(self.asking("mlx5_0"), self.member() + new)
+        self.assertEqual(len(got["devices"]), 2)
+
+    def test_limits_that_a_container_has_are_told(self):
+        connection = self.introduced()
+        limits = [("RLIMIT_MEMLOCK", test_nri.UNLIMITED, test_nri.UNLIMITED)]
+        self.assertEqual(connection.create(self.asking("mlx5_0"), self.member(rlimits=limits))["rlimits"], {})
+
+    def test_synchronize_in_parts(self):
+        connection = self.accept()
+        connection.configure()
+        connection.synchronize(pods=[self.asking("mlx5_0"), nri.pod("pod2")],
+                               containers=[self.member("c1", state=3), nri.container("c2", "pod2", state=3)], parts=3)
+        self.said("(c1) asked for RDMA devices and has no grant")
+
+
+def main():
+    programs = (test_nri.PROGRAM, test_nri.HOOK, test_nri.MAKE_TREE, SIZED)
+    if not all(os.access(program, os.X_OK) for program in programs):
+        sys.exit("set TESTED_NRI, TESTED_HOOK, MAKE_TREE and SIZED_PLUGIN to the paths of programs")
+    program = unittest.main(module="__main__", verbosity=2, exit=False)
+    result = program.result
+    if not result.wasSuccessful():
+        sys.exit(1)
+    sys.exit(wrapper.SKIP if result.testsRun and len(result.skipped) == result.testsRun else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""rdma-nri and the rails of pods: netdevs in a pod's network namespace when it starts, and back when it stops. RDMA devices
+are a file tree here, netdevs, addresses, routes and rules are the kernel's."""
+import os
+import signal
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, os.pardir, "containers")]
+import harness  # noqa: E402
+import nri_runtime as nri  # noqa: E402
+import test_network  # noqa: E402
+from test_network import ip, ip_json  # noqa: E402
+
+PROGRAM = os.environ.get("TESTED_NRI", "")
+
+
+class Pods(test_network.Rails):
+    def setUp(self):
+        super().setUp()
+        self.nri = nri.Runtime(self.work + "/nri.sock")
+        self.addCleanup(self.nri.stop)
+        self.plugin = None
+        self.addCleanup(self.kill)
+
+    def start_plugin(self, **introduction):
+        with open(self.work + "/plugin.log", "ab") as log:
+            self.plugin = subprocess.Popen([PROGRAM, "--socket", self.nri.path, "--config", self.config, "--root",
+                                            self.node.tree, "--ledger", self.ledger_directory],
+                                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log)
+        connection = self.nri.accept()
+        self.addCleanup(connection.close)
+        connection.introduce(**introduction)
+        return connection
+
+    def kill(self):
+        if self.plugin:
+            self.plugin.kill()
+            self.plugin.wait()
+            self.plugin = None
+
+    def sandbox(self, pod, asks="all"):
+        return nri.pod("id-" + pod, {"rdma-init.io/devices": asks} if asks else {}, f"/run/netns/{pod}", name=pod)
+
+    @staticmethod
+    def member(pod, id="c1"):
+        return nri.container(id, "id-" + pod)
+
+    @staticmethod
+    def rails_in(pod):
+        return {link["ifname"]: [f"{address['local']}/{address['prefixlen']}" for address in link["addr_info"]
+                                 if address["scope"] == "global"]
+                for link in ip_json("addr", pod=pod) if link["ifname"] != "lo"}
+
+    def test_a_pod_has_its_rails_before_its_first_container(self):
+        self.use()
+        runtime = self.start_plugin()
+        pod = self.pod()
+        runtime.event("RunPodSandbox", self.sandbox(pod))
+        self.assertEqual(self.rails_in(pod), {f"net{rail + 1}": [f"10.{rail}.1.1/16"] for rail in range(4)})
+        got = runtime.create(self.sandbox(pod), self.member(pod))
+        self.assertEqual([path for path in got["devices"] if "uverbs" in path],
+                         [f"/dev/infiniband/uverbs{number}" for number in range(4)])
+        runtime.create(self.sandbox(pod), self.member(pod, "c2"))
+        self.assertEqual(self.rails_in(pod)["net1"], ["10.0.1.1/16"], "nothing is addressed again")
+        runtime.event("StopContainer", self.sandbox(pod), self.member(pod, "c2"))
+        self.assertEqual(len(self.rails_in(pod)), 4, "the other one lives")
+        runtime.event("StopPodSandbox", self.sandbox(pod))
+        self.assert_pod_as_before(pod)
+        self.assert_as_before()
+
+    def test_a_pod_whose_namespace_is_gone_when_it_stops(self):
+        """As containerd 1.7 tells it."""
+        self.use()
+        runtime = self.start_plugin()
+        pod = self.pod()
+        runtime.event("RunPodSandbox", self.sandbox(pod))
+        runtime.create(self.sandbox(pod), self.member(pod))
+        self.end_pod(pod)
+        runtime.event("StopPodSandbox", self.sandbox(pod))
+        self.assertEqual(self.record(), [])
+        self.assert_as_before()
+
+    def test_events_of_runtimes_before_0_12(self):
+        self.use()
+        runtime = self.start_plugin()
+        pod = self.pod()
+        runtime.event("RunPodSandbox", self.sandbox(pod, "2"), dedicated=False)
+        self.assertEqual(len(self.rails_in(pod)), 2)
+        runtime.event("StopPodSandbox", self.sandbox(pod, "2"), dedicated=False)
+        runtime.event("RemovePodSandbox", self.sandbox(pod, "2"), dedicated=False)
+        self.assert_as_before()
+
+    def test_the_nodes_own_netdev_moves_and_comes_back(self):
+        self.use("exclusive", addresses=False)
+        runtime = self.start_plugin()
+        pod = self.pod()
+        runtime.event("RunPodSandbox", self.sandbox(pod, "mlx5_1"))
+        self.assertEqual(self.rails_in(pod), {"net1": ["10.1.0.9/16"]})
+        self.assertNotIn("rail1", [link["ifname"] for link in ip_json("link")])
+        runtime.create(self.sandbox(pod, "mlx5_1"), self.member(pod))
+        runtime.event("StopPodSandbox", self.sandbox(pod, "mlx5_1"))
+        self.assert_as_before()
+
+    def test_a_pod_that_asks_for_nothing(self):
+        self.use()
+        runtime = self.start_plugin()
+        pod = self.pod()
+        runtime.event("RunPodSandbox", self.sandbox(pod, None))
+        self.assertEqual(self.rails_in(pod), {})
+        runtime.event("StopPodSandbox", self.sandbox(pod, None))
+        self.assert_as_before()
+
+    def test_a_pod_in_the_nodes_namespace_gets_nodes_only(self):
+        self.use()
+        runtime = self.start_plugin()
+        pod = nri.pod("host", {"rdma-init.io/devices": "1"})
+        runtime.event("RunPodSandbox", pod)
+        self.assertEqual(self.holders(), {})
+        got = runtime.create(pod, nri.container("c1", "host", network=False))
+        self.assertEqual(len([path for path in got["devices"] if "uverbs" in path]), 1)
+        self.assert_state(self.before)
+        runtime.event("StopContainer", pod, nri.container("c1", "host", network=False))
+        self.assert_as_before()
+
+    def test_a_refusal_fails_the_containers_and_leaves_nothing(self):
+        """Not the pod: containerd 2.1.9 leaves the sandbox of a refused pod running."""
+        self.use()
+        runtime = self.start_plugin()
+        pod = self.pod()
+        runtime.event("RunPodSandbox", self.sandbox(pod, "mlx5_9"))
+        self.assertRegex(harness.read(self.work + "/plugin.log"), "pod team-a/pod.*: .*mlx5_9")
+        with self.assertRaisesRegex(nri.StatusError, "mlx5_9"):
+            runtime.create(self.sandbox(pod, "mlx5_9"), self.member(pod))
+        self.assert_pod_as_before(pod)
+        self.assert_as_before()
+
+    def test_rails_that_failed_with_the_pod_come_with_its_first_container(self):
+        self.use("exclusive", addresses=False)
+        runtime = self.start_plugin()
+        first, second = self.pod(), self.pod("second")
+        for pod in (first, second):
+            runtime.event("RunPodSandbox", self.sandbox(pod, "mlx5_1"))
+        self.assertEqual([list(self.rails_in(pod)) for pod in (first, second)], [["net1"], []])
+        runtime.event("StopPodSandbox", self.sandbox(first, "mlx5_1"))
+        runtime.create(self.sandbox(second, "mlx5_1"), self.member(second))
+        self.assertEqual(self.rails_in(second), {"net1": ["10.1.0.9/16"]})
+        runtime.event("StopPodSandbox", self.sandbox(second, "mlx5_1"))
+        self.assert_as_before()
+
+    def test_killed_while_a_pod_starts(self):
+        self.use()
+        for delay in (0.002, 0.01, 0.02, 0.04):
+            runtime = self.start_plugin()
+            pod = self.pod()
+            killer = subprocess.Popen(["sh", "-c", f"sleep {delay}; kill -KILL {self.plugin.pid}"])
+            try:
+                runtime.event("RunPodSandbox", self.sandbox(pod))
+            except EOFError:
+                pass
+            killer.wait()
+            self.kill()
+            runtime.close()
+            self.end_pod(pod)
+            self.recover()
+            self.assert_as_before()
+
+    def test_a_pod_that_ends_while_the_plugin_is_away(self):
+        self.use()
+        runtime = self.start_plugin()
+        pod = self.pod()
+        runtime.event("RunPodSandbox", self.sandbox(pod))
+        self.plugin.send_signal(signal.SIGKILL)
+        self.plugin.wait()
+        runtime.close()
+        self.end_pod(pod)
+        self.start_plugin()
+        deadline = time.monotonic() + 20
+        while self.record() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assert_as_before()
+
+
+# The tests of its base are those of tests/containers.
+for inherited in dir(test_network.Rails):
+    if inherited.startswith("test_"):
+        setattr(Pods, inherited, None)
+
+if __name__ == "__main__":
+    harness.main(network=True)

@@ -1,0 +1,67 @@
+// A runtime's end of a connection, for tests: it writes and reads the bytes of NRI's protocol by hand.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fabric/unique_fd.hpp"
+
+namespace shim_peer {
+
+// Numbers as on the wire.
+std::string u32(std::uint32_t value);
+std::string frame(std::uint32_t connection, std::string_view payload);
+// A ttrpc message in one frame. type: 1 request, 2 response.
+std::string message(std::uint32_t connection, std::uint32_t stream, int type, std::string_view data, int flags = 0);
+
+// Protobuf fields.
+std::string number(unsigned field, std::uint64_t value);
+std::string text(unsigned field, std::string_view bytes);
+std::string entry(unsigned field, std::string_view key, std::string_view value);
+
+// A ttrpc request's data with a timeout and metadata, as containerd's with tracing.
+std::string request(std::string_view method, std::string_view payload,
+                    std::string_view service = "nri.pkg.api.v1alpha1.Plugin");
+
+struct Message {
+  std::uint32_t connection = 0;
+  std::uint32_t stream = 0;
+  int type = 0;
+  std::string data;
+};
+
+// Length-delimited fields of a message by their number (the last of each), varints as decimal text.
+std::map<unsigned, std::string> fields(std::string_view data);
+// The payload of a successful response; "status CODE: MESSAGE" of another.
+std::string answer(std::string_view response);
+
+class Peer {
+ public:
+  // The other end is left for the plugin.
+  Peer();
+  fabric::UniqueFd take_plugin_end() { return std::move(plugin_); }
+  int fd() const { return runtime_.get(); }
+
+  void send(std::string_view bytes) const;
+  // What has come by now, message by message; frames of a message are put together.
+  std::vector<Message> received();
+  // The next message within a time that is long enough for any machine.
+  std::optional<Message> wait();
+  void close() { runtime_.reset(); }
+
+ private:
+  bool read_some(std::chrono::milliseconds patience);
+  std::optional<Message> take_message();
+
+  fabric::UniqueFd plugin_;
+  fabric::UniqueFd runtime_;
+  std::string input_;
+  std::map<std::uint32_t, std::string> streams_;
+};
+
+}  // namespace shim_peer

@@ -1,0 +1,73 @@
+// A handler that writes down what it is told, and messages of a runtime as bytes, by NRI's field numbers.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "shim/nri/wire/handler.hpp"
+#include "shim_nri_peer.hpp"
+
+namespace shim_peer {
+
+using fabric::Error;
+using fabric::Result;
+
+// Values as NRI 0.12.2 sends them, fields that the plugin does not know included.
+std::string pod_message(std::string_view id);
+std::string container_message(std::string_view id);
+std::string create_message();
+shim::PodSandbox pod_value(std::string_view id);
+shim::Container container_value(std::string_view id);
+
+class Recorder : public shim::NriHandler {
+ public:
+  std::vector<std::string> told;
+  std::vector<shim::Event> wanted = {shim::Event::kRunPodSandbox, shim::Event::kCreateContainer,
+                                     shim::Event::kRemoveContainer};
+  shim::RuntimeInfo runtime;
+  shim::PodSandbox pod;
+  shim::Container container;
+  shim::ContainerAdjustment adjustment;
+  std::optional<Error> failure;  // of the next request
+
+  Result<std::vector<shim::Event>> configure(const shim::RuntimeInfo& info) override;
+  void synchronize_begin() override { told.emplace_back("synchronize"); }
+  void found(const shim::PodSandbox& each) override { told.push_back("found pod " + each.id); }
+  void found(const shim::Container& each) override { told.push_back("found container " + each.id); }
+  Result<void> synchronize_end() override { return tell("synchronized"); }
+  Result<void> run_pod_sandbox(const shim::PodSandbox& p) override { return tell("run", p); }
+  Result<void> stop_pod_sandbox(const shim::PodSandbox& p) override { return tell("stop", p); }
+  Result<void> remove_pod_sandbox(const shim::PodSandbox& p) override { return tell("remove", p); }
+  Result<shim::ContainerAdjustment> create_container(const shim::PodSandbox& p, const shim::Container& c) override;
+  Result<void> post_create_container(const shim::PodSandbox& p, const shim::Container& c) override {
+    return tell("post create", p, c);
+  }
+  Result<void> start_container(const shim::PodSandbox& p, const shim::Container& c) override {
+    return tell("start", p, c);
+  }
+  Result<void> post_start_container(const shim::PodSandbox& p, const shim::Container& c) override {
+    return tell("post start", p, c);
+  }
+  Result<void> update_container(const shim::PodSandbox& p, const shim::Container& c) override {
+    return tell("update", p, c);
+  }
+  Result<void> post_update_container(const shim::PodSandbox& p, const shim::Container& c) override {
+    return tell("post update", p, c);
+  }
+  Result<void> stop_container(const shim::PodSandbox& p, const shim::Container& c) override {
+    return tell("stop", p, c);
+  }
+  Result<void> remove_container(const shim::PodSandbox& p, const shim::Container& c) override {
+    return tell("remove", p, c);
+  }
+  void shutdown() override { told.emplace_back("shutdown"); }
+
+ private:
+  Result<void> tell(const std::string& what);
+  Result<void> tell(const std::string& what, const shim::PodSandbox& p) { return tell(what + " " + p.id); }
+  Result<void> tell(const std::string& what, const shim::PodSandbox& p, const shim::Container& c) {
+    return tell(what + " " + p.id + "/" + c.id);
+  }
+};
+
+}  // namespace shim_peer

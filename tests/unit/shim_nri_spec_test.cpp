@@ -1,0 +1,216 @@
+// What NRI tells as the hook's terms, and a plan as what NRI is answered.
+#include "shim/nri/spec_of.hpp"
+
+#include <gtest/gtest.h>
+
+#include "hook/oci/edit_spec.hpp"
+#include "shim/nri/adjustment.hpp"
+#include "shim/nri/adjustment_json.hpp"
+#include "shim/nri/options.hpp"
+
+namespace shim {
+namespace {
+
+using hook::Engine;
+
+PodSandbox train_pod() {
+  PodSandbox pod;
+  pod.id = "p1";
+  pod.name = "train-0";
+  pod.pod_namespace = "team-a";
+  pod.annotations = {{"rdma-init.io/devices", "all"}};
+  pod.namespaces = {{"network", "/var/run/netns/cni-1"}, {"pid", ""}};
+  return pod;
+}
+
+Container worker() {
+  Container container;
+  container.id = "c1";
+  container.pod_id = "p1";
+  container.name = "worker";
+  container.env = {"PATH=/bin", "RDMA_VISIBLE_DEVICES=0"};
+  container.mounts = {{"/sys", "sysfs", "sysfs", {"ro"}}, {"/data", "bind", "/srv/data", {"rbind"}}};
+  container.devices = {{"/dev/infiniband/uverbs0", "c", 231, 192, {}, {}, {}}};
+  container.namespaces = {{"network", "/proc/77/ns/net"}};
+  return container;
+}
+
+TEST(NriSpec, APodAsksByItsAnnotations) {
+  const auto spec = spec_of(train_pod(), Engine::kContainerd);
+  EXPECT_EQ(spec.annotations.at("rdma-init.io/devices"), "all");
+  EXPECT_EQ(spec.netns_path, "/var/run/netns/cni-1");
+  EXPECT_TRUE(spec.has_netns);
+  const auto identity = hook::pod_identity(spec, Engine::kContainerd);
+  EXPECT_EQ(identity.pod_namespace, "team-a");
+  EXPECT_FALSE(identity.is_sandbox);
+}
+
+TEST(NriSpec, AContainerHasItsOwnAndItsPods) {
+  Container container = worker();
+  container.rlimits = {{"RLIMIT_NOFILE", 9, 8}, {"RLIMIT_MEMLOCK", 65536, 32768}};
+  container.annotations = {{"rdma-init.io/mode", "shared"}};
+  const auto spec = spec_of(train_pod(), container, Engine::kContainerd);
+  EXPECT_EQ(spec.annotations.at("rdma-init.io/devices"), "all");
+  EXPECT_EQ(spec.annotations.at("rdma-init.io/mode"), "shared");
+  EXPECT_EQ(spec.env, container.env);
+  EXPECT_EQ(spec.devices, (std::vector<hook::SpecDevice>{{"/dev/infiniband/uverbs0", 'c', 231, 192}}));
+  EXPECT_EQ(spec.mount_destinations, (std::vector<std::string>{"/sys", "/data"}));
+  EXPECT_FALSE(spec.mounts[0].is_bind);
+  EXPECT_TRUE(spec.mounts[1].is_bind);
+  EXPECT_EQ(spec.netns_path, "/var/run/netns/cni-1") << "the pod's path outlives the pause container";
+  EXPECT_EQ(spec.memlock, (hook::Rlimit{32768, 65536}));
+  EXPECT_EQ(hook::pod_identity(spec, Engine::kContainerd).container_name, "worker");
+}
+
+// Its author writes a pod's annotations: whose namespace it is, NRI says.
+TEST(NriSpec, AnnotationsDoNotSayWhoAsks) {
+  for (const Engine engine : {Engine::kContainerd, Engine::kCrio}) {
+    PodSandbox pod = train_pod();
+    Container container = worker();
+    for (const char* name : {"io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace"})
+      pod.annotations[name] = container.annotations[name] = "trusted";
+    for (const char* name : {"io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType"})
+      container.annotations[name] = "sandbox";
+    const auto identity = hook::pod_identity(spec_of(pod, container, engine), engine);
+    EXPECT_EQ(identity.pod_namespace, "team-a");
+    EXPECT_FALSE(identity.is_sandbox);
+  }
+}
+
+TEST(NriSpec, TheNodesNetworkNamespace) {
+  PodSandbox pod = train_pod();
+  pod.namespaces = {{"pid", ""}};
+  Container container = worker();
+  container.namespaces.clear();
+  EXPECT_FALSE(spec_of(pod, Engine::kContainerd).has_netns);
+  EXPECT_FALSE(spec_of(pod, container, Engine::kContainerd).has_netns);
+  container.namespaces = {{"network", "/proc/77/ns/net"}};
+  EXPECT_EQ(spec_of(pod, container, Engine::kContainerd).netns_path, "/proc/77/ns/net") << "a pod that says less";
+}
+
+TEST(NriSpec, RuntimesAreEngines) {
+  EXPECT_EQ(engine_of_runtime("containerd"), Engine::kContainerd);
+  EXPECT_EQ(engine_of_runtime("cri-o"), Engine::kCrio);
+  EXPECT_EQ(engine_of_runtime("docker"), std::nullopt);
+}
+
+hook::Plan two_rails() {
+  hook::Plan plan;
+  plan.hcas = {{"mlx5_0", hook::Mode::kShared, 1, {}}, {"mlx5_1", hook::Mode::kShared, 1, {}}};
+  plan.nodes = {{"/dev/infiniband/uverbs0", 231, 192, 0666, 0, 0}, {"/dev/infiniband/uverbs1", 231, 193, 0660, 7, 44}};
+  plan.memlock = UINT64_MAX;
+  plan.capabilities = {"CAP_IPC_LOCK"};
+  plan.env = {{"RDMA_INIT_REQUIRE", "2"}};
+  plan.mounts = {{"/sys/class/infiniband", "/run/rdma-hook/views/t/infiniband", "bind", {"bind", "ro"}}};
+  return plan;
+}
+
+TEST(NriAdjustment, AllOfThePlan) {
+  Container container = worker();
+  container.devices.clear();
+  const auto adjustment = nri_adjustment(two_rails(), "abc", container);
+  ASSERT_TRUE(adjustment) << adjustment.error().message;
+  EXPECT_EQ(adjustment->devices, (std::vector<Device>{{"/dev/infiniband/uverbs0", "c", 231, 192, 0666, 0, 0},
+                                                      {"/dev/infiniband/uverbs1", "c", 231, 193, 0660, 7, 44}}));
+  EXPECT_EQ(adjustment->rlimits, (std::vector<Rlimit>{{"RLIMIT_MEMLOCK", kUnlimited, kUnlimited}}));
+  EXPECT_EQ(adjustment->env, (std::map<std::string, std::string>{{"RDMA_INIT_REQUIRE", "2"}}));
+  EXPECT_EQ(
+      adjustment->mounts,
+      (std::vector<Mount>{{"/sys/class/infiniband", "bind", "/run/rdma-hook/views/t/infiniband", {"bind", "ro"}}}));
+  EXPECT_EQ(adjustment->annotations, (std::map<std::string, std::string>{{hook::kGrantAnnotation, "abc"}}));
+}
+
+// Two instances of the plugin, a device plugin, the pod's own words: setting a thing twice fails the container.
+TEST(NriAdjustment, WhatIsThereIsLeftAlone) {
+  Container container = worker();
+  container.env.emplace_back("RDMA_INIT_REQUIRE=1");
+  container.devices.push_back({"/dev/infiniband/uverbs1", "c", 231, 193, 0600, {}, {}});
+  container.rlimits = {{"RLIMIT_MEMLOCK", kUnlimited, kUnlimited}};
+  container.mounts.push_back({"/sys/class/infiniband", "bind", "/x", {}});
+  const auto adjustment = nri_adjustment(two_rails(), "", container);
+  ASSERT_TRUE(adjustment) << adjustment.error().message;
+  EXPECT_EQ(*adjustment, ContainerAdjustment());
+}
+
+TEST(NriAdjustment, ALimitThatIsTooLowIsRaised) {
+  Container container = worker();
+  container.rlimits = {{"RLIMIT_MEMLOCK", kUnlimited, 65536}};
+  EXPECT_EQ(nri_adjustment(two_rails(), "", container)->rlimits.size(), 1U);
+}
+
+TEST(NriAdjustment, AnotherDeviceAtThePathIsAnError) {
+  Container container = worker();
+  container.devices[0].minor_number = 200;
+  const auto adjustment = nri_adjustment(two_rails(), "", container);
+  ASSERT_FALSE(adjustment);
+  EXPECT_EQ(adjustment.error().message,
+            "the container has `/dev/infiniband/uverbs0` as c 231:200, on this node it is c 231:192");
+}
+
+TEST(NriAdjustment, NothingWithoutHcasAndNoMountWithoutSysfs) {
+  EXPECT_EQ(*nri_adjustment({}, "abc", worker()), ContainerAdjustment());
+  Container container = worker();
+  container.mounts.clear();
+  EXPECT_TRUE(nri_adjustment(two_rails(), "", container)->mounts.empty());
+}
+
+TEST(NriAdjustment, ComesBackFromAChildAsItWas) {
+  ContainerAdjustment adjustment = *nri_adjustment(two_rails(), "abc", worker());
+  adjustment.devices.push_back({"/dev/x", "b", 4294967295, 0, {}, {}, {}});
+  const auto back = parse_adjustment(adjustment_text(adjustment));
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(*back, adjustment);
+  for (const char* text : {"", "{}", "[]", R"({"annotations":{},"env":{},"devices":[{}],"rlimits":[],"mounts":[]})"})
+    EXPECT_FALSE(parse_adjustment(text)) << text;
+}
+
+fabric::Result<NriPluginOptions> parse(std::vector<std::string> arguments,
+                                       const std::map<std::string, std::string>& environment = {}) {
+  std::vector<char*> pointers;
+  for (std::string& argument : arguments)
+    pointers.push_back(argument.data());
+  return parse_nri_options(pointers, [&](const char* name) {
+    const auto found = environment.find(name);
+    return found == environment.end() ? nullptr : found->second.c_str();
+  });
+}
+
+TEST(NriOptions, ValuesAndDefaults) {
+  const auto defaults = parse({});
+  ASSERT_TRUE(defaults);
+  EXPECT_EQ(defaults->socket, "/var/run/nri/nri.sock");
+  EXPECT_EQ(defaults->identity.index, "10");
+  EXPECT_FALSE(defaults->launched_socket);
+  const auto set =
+      parse({"--socket=/s", "--index", "42", "--name", "r", "--engine", "crio", "--ledger=/l", "--root", "/r"});
+  ASSERT_TRUE(set) << set.error().message;
+  EXPECT_EQ(set->socket, "/s");
+  EXPECT_EQ(set->identity.index, "42");
+  EXPECT_EQ(set->engine, Engine::kCrio);
+  EXPECT_EQ(set->grants.ledger, "/l");
+  EXPECT_TRUE(parse({"--help", "--nonsense"})->help);
+}
+
+TEST(NriOptions, StartedByTheRuntime) {
+  const auto launched = parse({}, {{"NRI_PLUGIN_NAME", "rdma"}, {"NRI_PLUGIN_IDX", "07"}, {"NRI_PLUGIN_SOCKET", "3"}});
+  ASSERT_TRUE(launched);
+  EXPECT_EQ(launched->launched_socket, "3");
+  EXPECT_EQ(launched->identity.index, "07");
+  EXPECT_TRUE(launched->grants.to_syslog) << "the runtime gives it no stderr";
+}
+
+TEST(NriOptions, Errors) {
+  for (const auto& [arguments, message] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"--what=1"}, "unknown option `--what`"},
+           {{"x"}, "unexpected argument `x`"},
+           {{"--index"}, "`--index` needs a value"},
+           {{"--index", "7"}, "plugin index `7`: two digits are needed"},
+           {{"--engine", "docker"}, "--engine `docker`: expected containerd or crio"}}) {
+    const auto options = parse(arguments);
+    ASSERT_FALSE(options) << message;
+    EXPECT_EQ(options.error().message, message);
+  }
+}
+
+}  // namespace
+}  // namespace shim
