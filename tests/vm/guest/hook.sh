@@ -130,15 +130,17 @@ in_podman() {
 }
 
 # start_podman NAME POD ARG...: a container of the root of make_root, in POD, in the background, as `start_container` does:
-# wait_for_container, output_of and wait_for_listener work on it. PODMAN_OPTIONS (an array) are options of `podman run`.
+# wait_for_container, output_of and wait_for_listener work on it. PODMAN_OPTIONS (an array) are options of `podman run`; without a
+# POD (`-`) it has a network namespace of its own.
 start_podman() {
-  local name=$1 pod=$2 bundle=$containers/$1 root
+  local name=$1 network=ns:/run/netns/$2 bundle=$containers/$1 root
+  [ "$2" != - ] || network=none
   shift 2
   mkdir -p "$bundle"
   root=$(make_root "$name")
   {
     code=0
-    in_podman run --rm --name "$name" --network "ns:/run/netns/$pod" "${PODMAN_OPTIONS[@]}" --rootfs "$root" "$@" \
+    in_podman run --rm --name "$name" --network "$network" "${PODMAN_OPTIONS[@]}" --rootfs "$root" "$@" \
       < /dev/null > "$bundle/output" 2>&1 || code=$?
     echo "$code" > "$bundle/exit-code"
   } &

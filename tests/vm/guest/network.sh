@@ -4,7 +4,8 @@
 
 readonly management_bridge=lab0
 
-# make_pod NAME NUMBER: namespace NAME with eth0 at 10.99.0.NUMBER, which also has the default route.
+# make_pod NAME NUMBER: namespace NAME with eth0 at 10.99.0.NUMBER, which also has the default route. One that is there already, an
+# engine's, becomes a pod.
 make_pod() {
   local name=$1 number=$2
   if ! ip link show "$management_bridge" > /dev/null 2>&1; then
@@ -13,7 +14,7 @@ make_pod() {
     ip addr add 10.99.0.254/24 dev "$management_bridge"
     ip link set "$management_bridge" up
   fi
-  ip netns add "$name"
+  [ -e "/run/netns/$name" ] || ip netns add "$name"
   ip link add "mgmt$number" master "$management_bridge" type veth peer name eth0 netns "$name"
   ip link set "mgmt$number" up
   ip -n "$name" link set lo up

@@ -3,11 +3,11 @@
 
 readonly runtimes=/opt/runtimes
 
-# Every one of them, runc first, oldest first.
-all_runtimes() { awk '{ print $1 "-" $2 }' "$runtimes/versions"; }
+# Every one of them, runc first, oldest first. (`versions` names containerd too.)
+all_runtimes() { awk '$1 ~ /^c?run/ { print $1 "-" $2 }' "$runtimes/versions"; }
 
 # runtimes_of RELEASE: the pair of one release; trixie's is the guest's own.
-runtimes_of() { awk -v release="$1" '$3 == release { print $1 "-" $2 }' "$runtimes/versions"; }
+runtimes_of() { awk -v release="$1" '$1 ~ /^c?run/ && $3 == release { print $1 "-" $2 }' "$runtimes/versions"; }
 
 # use_runtime NAME-VERSION [OPTION...]: what `runtime`, and so every function of container.sh, runs from now on. Its
 # containers are kept apart from those of the others, whose state files differ. OPTION: e.g. --systemd-cgroup.

@@ -10,10 +10,11 @@ KERNELS = ("6.12", "7.2")
 # init: the guest's first program, the lab's own small one or systemd, which takes longer and does more by itself.
 # rdma: whether network namespaces share the RDMA devices; ib_core is told when it is loaded, before any other namespace is there.
 # nics: emulated NICs with SR-IOV, two on one wire.
-VARIANTS = {"init": ("lab", "systemd"), "rdma": ("shared", "exclusive"), "nics": ("none", "igb")}
+# boot: nothing of the machine, a boot of their own for cases that take long, beside that of the others.
+VARIANTS = {"init": ("lab", "systemd"), "rdma": ("shared", "exclusive"), "nics": ("none", "igb"), "boot": ("usual", "engines")}
 PASS, FAIL, NOT_POSSIBLE = 0, 1, 77
 
-_HEADER = re.compile(r"^# (shows|kernel|init|rdma|nics|timeout): *(.+?) *$", re.MULTILINE)
+_HEADER = re.compile(r"^# (shows|kernel|init|rdma|nics|boot|long|timeout): *(.+?) *$", re.MULTILINE)
 
 
 class CaseError(Exception):
@@ -27,6 +28,7 @@ class Machine:
     init: str = "lab"
     rdma: str = "shared"
     nics: str = "none"
+    boot: str = "usual"
 
     def suffix(self):
         """Of the name of a boot: `-systemd`, `-exclusive`; nothing for the usual machine."""
@@ -47,6 +49,7 @@ class Case:
     kernels: tuple
     machine: Machine
     timeout: int
+    long: bool  # runs only when it is named
 
 
 def read_case(path):
@@ -63,13 +66,13 @@ def read_case(path):
     for field, value in chosen.items():
         if value not in VARIANTS[field]:
             raise CaseError(f"{path}: {field} {value} is none of the lab's ({', '.join(VARIANTS[field])})")
-    return Case(path.name, path, fields["shows"], kernels, Machine(**chosen), int(fields.get("timeout", "300")))
+    return Case(path.name, path, fields["shows"], kernels, Machine(**chosen), int(fields.get("timeout", "300")), "long" in fields)
 
 
 def all_cases(kernel, machine):
-    """Every case of tests/vm/cases that runs on `kernel` in `machine`, by name."""
+    """Every case of tests/vm/cases that runs on `kernel` in `machine`, by name, but for those that have to be named."""
     files = sorted(path for path in (VM_DIR / "cases").iterdir() if path.is_file())
-    return [case for case in map(read_case, files) if kernel in case.kernels and case.machine == machine]
+    return [case for case in map(read_case, files) if kernel in case.kernels and case.machine == machine and not case.long]
 
 
 def find_case(word, kernel):

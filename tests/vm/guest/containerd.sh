@@ -1,0 +1,372 @@
+# shellcheck shell=bash
+# containerd, driven as a kubelet drives it, by guest/cri: pods with containers of a local image.
+
+readonly containerd_home=/run/lab/containerd
+readonly cri_socket=/run/containerd/containerd.sock
+readonly nri_socket=/run/nri/nri.sock
+readonly samples=/run/lab/out/in/config/containerd
+export CRI_SOCKET=$cri_socket
+
+# Its calls are made by one process, which start_containerd starts.
+cri() { CRI_SERVER=/run/lab/cri.socket python3 -IS /run/lab/vm/guest/cri "$@"; }
+start_cri() {
+  [ ! -S /run/lab/cri.socket ] || return 0
+  setpriv --pdeathsig KILL python3 /run/lab/vm/guest/cri serve /run/lab/cri.socket &
+  cri_pid=$!
+  wait_until "the CRI client is there" 60 test -S /run/lab/cri.socket
+}
+
+# containerd_versions: oldest first. CONTAINERD (of `run --set`): only this one.
+containerd_versions() { awk '$1 == "containerd" { print $2 }' /opt/runtimes/versions | grep -x "${CONTAINERD:-.*}" | sort -V; }
+# newest_containerd: for cases that have to do with the runtime more than with containerd; an older one by CONTAINERD.
+newest_containerd() { containerd_versions | tail -n 1; }
+
+# sample_of VERSION KIND: the project's own file for it, in the syntax of this version.
+sample_of() {
+  case $1 in
+    1.*) echo "$samples/$2-1.7.toml" ;;
+    *) echo "$samples/$2-2.toml" ;;
+  esac
+}
+
+# start_containerd VERSION [KIND...]: with the project's samples of these kinds, and what a lab needs: a bridge for eth0, local
+# images, handler `plain`. Its log is $containerd_home/log. Starts again what stop_containerd left.
+start_containerd() {
+  local version=$1 home=/opt/runtimes/containerd-$1
+  shift
+  [ -x "$home/containerd" ] || fail "the image has no containerd $version"
+  mkdir -p "$containerd_home" /run/lab/cni /usr/local/bin
+  # Where the samples have them.
+  cp /run/lab/bin/rdma-{hook,runtime} /usr/local/bin/
+  cat > /run/lab/cni/10-lab.conflist << 'END'
+{"cniVersion": "1.0.0", "name": "cluster", "plugins": [{"type": "bridge", "bridge": "cni0", "isDefaultGateway": true,
+ "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.244.1.0/24"}]]}}]}
+END
+  containerd_config "$version" "$@" > "$containerd_home/config.toml"
+  PATH=$home:$PATH setpriv --pdeathsig KILL "$home/containerd" --config "$containerd_home/config.toml" \
+    --address "$cri_socket" --root "$containerd_home/root" --state /run/containerd >> "$containerd_home/log" 2>&1 &
+  containerd_pid=$!
+  start_cri
+  (wait_until "containerd $version answers" 120 cri_answers) || show_containerd_errors
+  [ ! -e "$containerd_home/images" ] || return 0
+  containerd_image pause '["/bin/busybox", "sleep", "1000000"]' "$home"
+  containerd_image workload '["/run/lab/bin/rdma-init", "--"]' "$home"
+}
+cri_answers() {
+  [ -d "/proc/$containerd_pid" ] || fail "containerd ended: $(tail -n 3 "$containerd_home/log")"
+  cri version > /dev/null 2>&1
+}
+show_containerd_errors() {
+  grep -E 'level=(error|fatal)' "$containerd_home/log" | tail -n 10 | sed -e 's/^/[containerd] /'
+  exit 1
+}
+stop_containerd() {
+  kill -TERM "$containerd_pid"
+  wait "$containerd_pid" || true
+}
+
+# remove_containerd: nothing is left of it for the next version.
+remove_containerd() {
+  local mounted
+  stop_containerd
+  kill "$cri_pid"
+  grep -o ' /run/containerd/[^ ]*' /proc/self/mountinfo | sort -ru | while read -r mounted; do umount "$mounted"; done
+  rm -rf "$containerd_home" /run/containerd /run/lab/cri /run/lab/cri.socket /var/log/pods /etc/containerd
+}
+
+# One configuration. Of the samples the cgroup driver is changed, since no systemd runs here, and the time for plugins.
+containerd_config() {
+  local cri images kind paths='bin_dirs = ["/usr/lib/cni"]' pause version=$1
+  shift
+  case $version in
+    1.*)
+      echo 'version = 2'
+      cri='plugins."io.containerd.grpc.v1.cri"'
+      paths='bin_dir = "/usr/lib/cni"'
+      pause="[$cri]
+  sandbox_image"
+      ;;
+    *)
+      echo 'version = 3'
+      cri='plugins."io.containerd.cri.v1.runtime"' images='plugins."io.containerd.cri.v1.images"'
+      pause="[$images.pinned_images]
+  sandbox"
+      ;;
+  esac
+  for kind in "$@"; do
+    sed -e '/^version = /d' -e 's/SystemdCgroup = true/SystemdCgroup = false/' -e 's/plugin_request_timeout = "2s"/plugin_request_timeout = "6s"/' \
+      "$(sample_of "$version" "$kind")"
+  done
+  cat << END
+$pause = "lab.local/pause:1"
+[$cri.cni]
+  $paths
+  conf_dir = "/run/lab/cni"
+[$cri.containerd.runtimes.plain]
+  runtime_type = "io.containerd.runc.v2"
+  pod_annotations = ["rdma-init.io/*"]
+END
+  # The usual handler is there in a node's configuration; with any other and without it there is no CRI.
+  if [[ " $* " != *" nri "* ]]; then
+    echo "[$cri.containerd.runtimes.runc]
+  runtime_type = \"io.containerd.runc.v2\""
+  fi
+}
+
+# base_spec VERSION FILTER FILE: FILE made with this version's ctr and the project's FILTER, as config/README.md says.
+base_spec() {
+  mkdir -p "$(dirname "$3")"
+  "/opt/runtimes/containerd-$1/ctr" oci spec | jq --from-file "$samples/$2" > "$3"
+}
+
+# containerd_image NAME ENTRYPOINT HOME: lab.local/NAME:1, an image without programs of its own but busybox: containers mount the
+# guest's /usr. Made here, because there is no registry.
+containerd_image() {
+  local work=$containerd_home/images/$1 layer
+  mkdir -p "$work/root"/{usr,etc/libibverbs.d,tmp,run/lab/bin,var,proc,sys,dev} "$work/root/bin"
+  chmod 1777 "$work/root/tmp"
+  if [ "$1" = pause ]; then
+    cp "$(command -v busybox)" "$work/root/bin/busybox"
+  else
+    rmdir "$work/root/bin"
+    for link in bin lib lib64 sbin; do ln -s "usr/$link" "$work/root/$link"; done
+  fi
+  tar --create --file "$work/layer.tar" --directory "$work/root" .
+  layer=$(sha256sum < "$work/layer.tar" | cut -d ' ' -f 1)
+  jq --null-input --arg layer "sha256:$layer" --argjson entrypoint "$2" '{architecture: "amd64", os: "linux",
+    config: {Entrypoint: $entrypoint, Env: ["PATH=/run/lab/bin:/usr/sbin:/usr/bin", "HOME=/tmp"]},
+    rootfs: {type: "layers", diff_ids: [$layer]}}' > "$work/config.json"
+  echo "[{\"Config\": \"config.json\", \"RepoTags\": [\"lab.local/$1:1\"], \"Layers\": [\"layer.tar\"]}]" > "$work/manifest.json"
+  tar --create --file "$work/image.tar" --directory "$work" manifest.json config.json layer.tar
+  "$3/ctr" --address "$cri_socket" --namespace k8s.io images import "$work/image.tar" > /dev/null
+}
+
+# pod_json NAME [ANNOTATION=VALUE...]: of the namespace team-a.
+pod_json() {
+  local name=$1
+  shift
+  jq --null-input --compact-output --arg name "$name" '{$name, namespace: "team-a",
+    annotations: ($ARGS.positional | map(capture("(?<key>[^=]*)=(?<value>.*)")) | from_entries)}' --args -- "$@"
+}
+
+# container_json NAME COMMAND...: COMMAND follows the image's entrypoint, rdma-init. CONTAINER_EDIT is a filter of jq for it.
+container_json() {
+  local name=$1
+  shift
+  jq --null-input --compact-output --arg name "$name" '{$name, command: (["/run/lab/bin/rdma-init", "--"] + $ARGS.positional),
+    mounts: ["/usr", "/run/lab/bin", "/etc/libibverbs.d"]}'" | ${CONTAINER_EDIT:-.}" --args -- "$@"
+}
+
+# What a trainer finds, before it trains: PID 1 says it, after rdma-init. Its output ends with `ready`.
+# shellcheck disable=SC2016 # the container's shell
+readonly look_around='env | grep -e ^NCCL -e ^RDMA; container-probe --foreign 1:11 $(ls -d /dev/infiniband/* 2> /dev/null); echo ready; exec sleep infinity'
+
+# patiently COMMAND...: as a kubelet, which asks again. rdma-nri takes half the runtime's two seconds for a pod's rails, which may
+# be too little in an emulated CPU.
+patiently() {
+  local try
+  for try in 1 2 3 4 5; do
+    cri "$@" 2> /run/lab/refusal && return 0
+    sed -e "s/^/try $try: /" /run/lab/refusal >&2
+    grep -q 'no time is left' /run/lab/refusal || return 3
+  done
+  return 3
+}
+
+# start_pod POD [HANDLER [ANNOTATION=VALUE...]]: its id is then in pod, its network namespace (as `ip -n` takes it) in netns.
+start_pod() {
+  pod_name=$1
+  pod=$(patiently run-pod "$(pod_json "$1" "${@:3}")" "${2:-}")
+  netns=$(cri netns "$pod")
+}
+
+# start_worker NAME COMMAND...: a container in $pod; its id is then in worker.
+start_worker() {
+  rm -f "/var/log/pods/$pod_name/$1.log" # of an earlier container of this name
+  worker=$(patiently create "$pod" "$(container_json "$@")")
+  cri start "$worker"
+}
+
+# log_of NAME: a file with what container NAME of $pod_name has written.
+log_of() {
+  local log=/var/log/pods/$pod_name/$1
+  sed -E 's/^[^ ]+ (stdout|stderr) [FP] //' "$log.log" > "$log.text"
+  echo "$log.text"
+}
+worker_said() { [ -r "/var/log/pods/$pod_name/$1.log" ] && grep -Eq -- "$2" "$(log_of "$1")"; }
+
+# wait_for_worker NAME SECONDS REGEX: until it has said so, or has ended: what follows says why.
+wait_for_worker() {
+  wait_until "container $1 says $3" "$2" worker_said_or_ended "$1" "$3"
+}
+worker_said_or_ended() { worker_said "$1" "$2" || [[ $(cri status "$worker") = exited* ]]; }
+
+# wait_for_exit ID SECONDS: its exit code is then in exit_code.
+wait_for_exit() {
+  wait_until "container ${1:0:12} ends" "$2" has_exited "$1"
+  exit_code=$(cri status "$1")
+  exit_code=${exit_code#exited }
+}
+has_exited() { [[ $(cri status "$1") = exited* ]]; }
+
+# end_worker ID...; end_cri_pod ID...: as a kubelet ends them.
+end_worker() {
+  local id
+  for id in "$@"; do
+    cri stop "$id"
+    cri remove "$id"
+  done
+}
+end_cri_pod() {
+  local id
+  for id in "$@"; do
+    cri stop-pod "$id"
+    cri remove-pod "$id"
+  done
+}
+
+# assert_refused WHAT EXTENDED_REGEX COMMAND...: the CRI caller gets an error that says so.
+assert_refused() {
+  local what=$1 regex=$2 code=0
+  shift 2
+  cri "$@" > /run/lab/refused 2>&1 || code=$?
+  [ "$code" = 3 ] || { cat /run/lab/refused; fail "$what: cri $1 ended with $code, wanted a refusal"; }
+  assert_contains "$what" /run/lab/refused "$regex"
+}
+
+# assert_all_returned: what the ledger says at once; assert_node_as_before looks at the node itself.
+assert_all_returned() {
+  assert_equal "left in the ledger" "" "$(find "$ledger" -type f ! -name lock ! -name metrics 2> /dev/null || true)"
+}
+
+assert_nothing_runs() { assert_equal "pods and containers that containerd knows" "" "$(cri list)"; }
+
+# end_rails: what make_rails made, also what has died with a pod's namespace.
+end_rails() {
+  ip netns delete "$switch_pod"
+  wait_until "the rails are gone" 60 no_rails
+}
+no_rails() { [ -z "$(ls /sys/class/infiniband)" ]; }
+
+# start_nri [OPTION...]: rdma-nri as a service, in nri_pid. Its log is $containerd_home/nri.log.
+start_nri() {
+  local before
+  before=$(registrations)
+  launch_nri "$@"
+  wait_until "rdma-nri is registered" 60 registered_since "$before"
+}
+# The same without waiting for the runtime.
+launch_nri() {
+  setpriv --pdeathsig KILL /run/lab/bin/rdma-nri "$@" >> "$containerd_home/nri.log" 2>&1 &
+  nri_pid=$!
+}
+registrations() { grep -c "registered as" "$containerd_home/nri.log" 2> /dev/null || true; }
+registered_since() {
+  [ -d "/proc/$nri_pid" ] || fail "rdma-nri ended: $(tail -n 3 "$containerd_home/nri.log")"
+  [ "$(registrations)" -gt "${1:-0}" ]
+}
+end_nri() {
+  kill -"${1:-TERM}" "$nri_pid"
+  wait "$nri_pid" || true
+}
+
+# two_pods_move_data HANDLER: as a user other than root, with rdma-init as the entrypoint, over HCAs that the pods have for
+# themselves: soft RoCE carries data for the HCA's own netdev only. rxe0 and rxe2 are on one switch.
+two_pods_move_data() {
+  local size=65536 messages=50 server client address received traffic
+  traffic=(perftest-by-nccl-env ib_write_bw -s "$size" -n "$messages" -F)
+  start_pod server "$1" rdma-init.io/devices=rxe0 rdma-init.io/mode=exclusive
+  server=$pod
+  address=$(cri ip "$server")
+  CONTAINER_EDIT='.user = 1000' start_worker server "${traffic[@]}"
+  local server_worker=$worker server_netns=$netns
+  assert_equal "netdevs of the server" net1 "$(rail_netdevs_of "$netns")"
+  [ ! -e /sys/class/net/v0 ] || fail "v0 is still the node's"
+  needs_traffic_between_pods "$netns"
+  wait_until "the server listens" 120 listens_or_exited "$server_netns" 18515
+  received=$(counter rxe0 rcvd_pkts)
+  start_pod client "$1" rdma-init.io/devices=rxe2 rdma-init.io/mode=exclusive
+  client=$pod
+  CONTAINER_EDIT='.user = 1000' start_worker client "${traffic[@]}" "$address"
+  wait_for_exit "$worker" 180
+  sed -e 's/^/[client] /' "$(log_of client)"
+  assert_equal "exit code of the client" 0 "$exit_code"
+  assert_contains "what rdma-init found" "$(log_of client)" \
+    "^by NCCL_IB_HCA==rxe2:1 NCCL_IB_GID_INDEX=$(gid_index_of rxe2 "$(address_of "$netns" net1)")\$"
+  assert_contains "data moved" "$(log_of client)" "^ *$size +$messages "
+  wait_for_exit "$server_worker" 60
+  assert_equal "exit code of the server" 0 "$exit_code"
+  # At most 4096 bytes in a packet.
+  assert_greater "packets that rxe0 took in" "$(($(counter rxe0 rcvd_pkts) - received))" $((messages * size / 4096 - 1))
+  end_worker "$worker" "$server_worker"
+  end_cri_pod "$server" "$client"
+  assert_nothing_runs
+}
+listens_or_exited() { listens "$1" "$2" || has_exited "$worker"; }
+
+# has_capability OUTPUT BIT: in the effective set that container-probe printed.
+has_capability() {
+  local set
+  set=$(sed -n 's/^capabilities //p' "$1")
+  (((16#$set >> $2) & 1))
+}
+
+# What every way gives a pod `train` that asks for rxe0 and rxe1 in mode shared, and nothing to its container `helper`.
+readonly two_rails=("rdma-init.io/devices=rxe0,rxe1" rdma-init.io/mode=shared rdma-init.io/devices.helper=none)
+
+# assert_two_rails NAME: what container NAME of it was given, and what rdma-init made of it; the rails of the pod. Sets index.
+assert_two_rails() {
+  local said indices
+  said=$(log_of "$1")
+  assert_opens "$said" "$(node_of rxe0)" "$(numbers_of "$(node_of rxe0)")"
+  assert_opens "$said" "$(node_of rxe1)" "$(numbers_of "$(node_of rxe1)")"
+  assert_opens "$said" /dev/infiniband/rdma_cm "$(numbers_of /dev/infiniband/rdma_cm)"
+  assert_contains "sysfs shows its HCAs alone" "$said" '^sysfs infiniband rxe0 rxe1$'
+  assert_contains "locked memory" "$said" '^memlock unlimited unlimited$'
+  assert_equal "its netdevs" "net1 net2" "$(rail_netdevs_of "$netns" | paste -sd ' ')"
+  assert_equal "parents" "v0 v1" "$(parent_of "$netns" net1) $(parent_of "$netns" net2)"
+  assert_policy_routing "$netns" net1 100 "$(gateway_of 0)"
+  assert_policy_routing "$netns" net2 101 "$(gateway_of 1)"
+  indices=$(gid_indices "$netns" 0 2)
+  assert_equal "different indices of its two addresses" 1 "$(echo "$indices" | different)"
+  index=${indices%% *}
+  assert_contains "what rdma-init exported" "$said" '^NCCL_IB_HCA==rxe0:1,rxe1:1$'
+  assert_contains "the index" "$said" "^NCCL_IB_GID_INDEX=$index\$"
+}
+
+# assert_session ID: what `exec` finds in such a container; its output stays in /run/lab/session.
+assert_session() {
+  cri exec "$1" container-probe "$(node_of rxe0)" > /run/lab/session
+  assert_opens /run/lab/session "$(node_of rxe0)" "$(numbers_of "$(node_of rxe0)")"
+  assert_contains "locked memory of a session" /run/lab/session '^memlock unlimited unlimited$'
+}
+
+# assert_pod_is_shared TRAINER_ID: a second container has the same rails and nodes of its own, `helper` has none; after their end,
+# and that of the first, the pod still has its rails, and 1 GiB can be registered there as a user other than root.
+assert_pod_is_shared() {
+  local before logger
+  before=$(rails_of_pod)
+  start_worker logger sh -c "$look_around"
+  logger=$worker
+  wait_for_worker logger 60 ready
+  assert_two_rails logger
+  start_worker helper sh -c "$look_around"
+  wait_for_worker helper 60 ready
+  assert_equal "nodes of the container that is excluded" "" "$(grep '^open' "$(log_of helper)" || true)"
+  end_worker "$worker" "$logger" "$1"
+  CONTAINER_EDIT='.user = 1000' start_worker big sh -c 'id -u; container-probe; exec verbs_trainer --rts-only --mr 1073741824'
+  wait_for_exit "$worker" 120
+  assert_equal "exit code with 1 GiB" 0 "$exit_code"
+  assert_contains "user" "$(log_of big)" '^1000$'
+  assert_contains "registered" "$(log_of big)" "^rxe0:1: gid $index .* 1073741824 bytes registered, RTS"
+  assert_equal "rails and addresses of the pod" "$before" "$(rails_of_pod)"
+  end_worker "$worker"
+}
+rails_of_pod() { rail_netdevs_of "$netns" | while read -r netdev; do echo "$netdev $(address_of "$netns" "$netdev")"; done | paste -sd ' '; }
+
+# assert_not_touched NAME: a container of a pod that asks for nothing.
+assert_not_touched() {
+  assert_equal "lines about nodes and NCCL" "" "$(grep -E '^(open|NCCL|RDMA)' "$(log_of "$1")" || true)"
+  assert_contains "sysfs as it is" "$(log_of "$1")" '^sysfs infiniband rxe0 rxe1 rxe2 rxe3$'
+  assert_equal "its netdevs" "" "$(rail_netdevs_of "$netns")"
+}

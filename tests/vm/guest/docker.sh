@@ -1,0 +1,73 @@
+# shellcheck shell=bash
+# dockerd with the project's own daemon.json, and one image: the build's programs on the guest's /usr.
+
+readonly docker_home=/run/lab/docker
+readonly docker_image=lab.local/workload
+
+# start_docker: dockerd, with containers that have no network but what a case makes. Its log is $docker_home/log.
+start_docker() {
+  command -v dockerd > /dev/null || fail "the image has no docker.io"
+  mkdir -p "$docker_home" /etc/docker
+  cp /run/lab/out/in/config/docker/daemon.json /etc/docker/daemon.json
+  install -D -m 755 /run/lab/bin/rdma-runtime "$(jq --raw-output '.runtimes[].path' /etc/docker/daemon.json)"
+  install -D -m 755 "$hook" /usr/local/bin/rdma-hook
+  start_docker_containerd
+  setpriv --pdeathsig KILL dockerd --containerd "$docker_home/containerd.sock" --bridge none --iptables=false --ip6tables=false \
+    >> "$docker_home/log" 2>&1 &
+  docker_pid=$!
+  wait_until "dockerd answers" 180 docker_answers
+  ! docker_ended || { cat "$docker_home/log" && fail "dockerd does not run"; }
+  make_docker_image
+}
+# As on a node where it is a service of its own. The one that dockerd starts by itself it gives up after 15 s.
+start_docker_containerd() {
+  echo 'disabled_plugins = ["io.containerd.grpc.v1.cri"]' > "$docker_home/containerd.toml"
+  setpriv --pdeathsig KILL containerd --config "$docker_home/containerd.toml" --address "$docker_home/containerd.sock" \
+    --root "$docker_home/containerd" --state /run/docker/containerd >> "$docker_home/containerd.log" 2>&1 &
+  docker_containerd_pid=$!
+  wait_until "Docker's containerd answers" 180 docker_containerd_answers
+}
+docker_containerd_answers() { ctr --address "$docker_home/containerd.sock" version > /dev/null 2>&1; }
+docker_ended() { ! kill -0 "$docker_pid" 2> /dev/null; }
+docker_answers() { docker_ended || docker version > "$docker_home/version" 2>&1; }
+stop_docker() {
+  kill -TERM "$docker_pid"
+  wait "$docker_pid" || true
+  kill -TERM "$docker_containerd_pid"
+  wait "$docker_containerd_pid" || true
+}
+
+# An image as the README has it made, with a root of links into /usr, which containers mount.
+make_docker_image() {
+  local root=$docker_home/root link
+  mkdir -p "$root"/{usr,tmp,proc,sys,dev,run/lab/bin,var/tmp}
+  for link in bin lib lib64 sbin; do ln -s "usr/$link" "$root/$link"; done
+  cp --archive /etc "$root/etc"
+  tar --create --directory "$root" . | docker import --change 'ENTRYPOINT ["rdma-init", "--"]' \
+    --change 'ENV PATH=/run/lab/bin:/usr/sbin:/usr/bin' --change 'ENV HOME=/tmp' - "$docker_image" > /dev/null
+}
+
+# make_docker_pod NAME: a container that only waits, in a network namespace that others join; `make_pod NAME` then furnishes it.
+make_docker_pod() {
+  docker run --detach --name "pause-$1" --network none --volume /usr:/usr:ro --entrypoint sleep "$docker_image" infinity > /dev/null
+  ip netns attach "$1" "$(docker inspect --format '{{.State.Pid}}' "pause-$1")"
+}
+end_docker_pod() {
+  ip netns delete "$1"
+  docker rm --force "pause-$1" > /dev/null
+}
+
+# start_docker_container NAME POD COMMAND...: in the background, as `start_container` does. DOCKER_OPTIONS (an array) are options of
+# `docker run`; without a POD (`-`) it has a network namespace of its own.
+start_docker_container() {
+  local name=$1 network=container:pause-$2 bundle=$containers/$1
+  [ "$2" != - ] || network=none
+  shift 2
+  mkdir -p "$bundle"
+  {
+    code=0
+    docker run --rm --name "$name" --network "$network" --volume /usr:/usr:ro --volume /run/lab/bin:/run/lab/bin:ro \
+      "${DOCKER_OPTIONS[@]}" "$docker_image" "$@" < /dev/null > "$bundle/output" 2>&1 || code=$?
+    echo "$code" > "$bundle/exit-code"
+  } &
+}

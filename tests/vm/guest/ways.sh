@@ -1,0 +1,244 @@
+# shellcheck shell=bash
+# The ways in which a container of an engine comes to its HCAs, held against each other: the same containers, and the same
+# assertions, whatever gives them their HCAs.
+
+# use_way ENGINE WAY: what start_in_engine starts from now on. WAY: createRuntime and precreate (hooks.d files), rdma-runtime, cdi.
+use_way() {
+  local files=(hooks.d/rdma-hook-podman-annotations-{createRuntime,poststop}.json)
+  engine=$1 way=$2
+  hooks_d="" PODMAN_RUNTIME=""
+  rm -f /etc/cdi/rdma-init.json
+  install -D -m 755 "$hook" /usr/local/bin/rdma-hook
+  case $engine-$way in
+    *-cdi) mkdir -p /etc/cdi && /usr/local/bin/rdma-hook cdi generate --engine "$engine" --out /etc/cdi/rdma-init.json ;;
+    podman-createRuntime) install_hooks_d "${files[@]}" ;;
+    podman-precreate) install_hooks_d "${files[@]}" hooks.d-podman/rdma-hook-annotations-precreate.json ;;
+    podman-rdma-runtime)
+      PODMAN_RUNTIME=/usr/local/bin/rdma-runtime
+      install -m 755 /run/lab/bin/rdma-runtime "$PODMAN_RUNTIME"
+      ;;
+    docker-rdma-runtime) ;;
+    *) fail "no way $way for $engine" ;;
+  esac
+}
+
+# ask_engine HCA [KEY=VALUE...]: from now on containers ask for this HCA (or `all`; nothing: for none) in the current way, with
+# more annotations rdma-init.io/KEY. Beside that they have the options of ENGINE_OPTIONS (an array).
+ENGINE_OPTIONS=()
+ask_engine() {
+  local annotation
+  asked=()
+  [ "$engine-$way" != docker-rdma-runtime ] || asked+=(--runtime rdma)
+  [ $# != 0 ] || return 0
+  case $way in
+    cdi) asked+=(--device "rdma-init.io/hca=$1") ;;
+    *) asked+=(--annotation "rdma-init.io/devices=$1") ;;
+  esac
+  shift
+  for annotation in "$@"; do asked+=(--annotation "rdma-init.io/$annotation"); done
+}
+
+# start_in_engine NAME POD COMMAND...: COMMAND follows the entrypoint `rdma-init --`.
+start_in_engine() {
+  case $engine in
+    podman)
+      PODMAN_OPTIONS=(--entrypoint '["rdma-init", "--"]' "${asked[@]}" "${ENGINE_OPTIONS[@]}")
+      start_podman "$@"
+      ;;
+    docker)
+      DOCKER_OPTIONS=("${asked[@]}" "${ENGINE_OPTIONS[@]}")
+      start_docker_container "$@"
+      ;;
+  esac
+}
+run_in_engine() {
+  start_in_engine "$@"
+  wait_for_container "$1" 240
+}
+# exec_in_engine NAME COMMAND...
+exec_in_engine() {
+  case $engine in
+    podman) in_podman exec "$@" ;;
+    docker) docker exec "$@" ;;
+  esac
+}
+# wait_for_line NAME LINE: until the container has printed it.
+wait_for_line() {
+  wait_until "$1 prints \`$2\`" 240 line_or_ended "$@"
+  ! container_ended "$1" || { sed -e "s/^/[$1] /" "$(output_of "$1")" && fail "container $1 ended"; }
+}
+line_or_ended() { container_ended "$1" || grep -qsx "$2" "$(output_of "$1")"; }
+
+# The scenes below are those of two_pods_behind_foreign_gids: pods a and b, HCAs rxe0 and rxe1.
+
+# assert_moves_data: ib_write_bw between two containers, each with the HCA of its pod.
+assert_moves_data() {
+  local traffic=(perftest-by-nccl-env ib_write_bw -s 65536 -n 50 -F) received
+  step "$engine, $way: data between two containers"
+  received=$(counter rxe0 rcvd_pkts)
+  ask_engine rxe0
+  start_in_engine "server-$way" a "${traffic[@]}"
+  wait_for_listener "server-$way" a 18515
+  ask_engine rxe1
+  start_in_engine "client-$way" b "${traffic[@]}" 10.99.0.1
+  wait_for_container "client-$way" 240
+  assert_equal "exit code of the client" 0 "$exit_code"
+  wait_for_container "server-$way" 120
+  assert_equal "exit code of the server" 0 "$exit_code"
+  assert_contains "what rdma-init found in pod a" "$(output_of "server-$way")" \
+    "^by NCCL_IB_HCA==rxe0:1 NCCL_IB_GID_INDEX=$index_a\$"
+  assert_contains "what rdma-init found in pod b" "$(output_of "client-$way")" \
+    "^by NCCL_IB_HCA==rxe1:1 NCCL_IB_GID_INDEX=$index_b\$"
+  assert_contains "data moved" "$(output_of "client-$way")" '^ *65536 +50 '
+  # At most 4096 bytes in a packet.
+  assert_greater "packets that rxe0 took in" "$(($(counter rxe0 rcvd_pkts) - received))" $((50 * 16 - 1))
+}
+
+# assert_registers_memory: 1 GiB, in a container whose user is not root. Its CAP_IPC_LOCK is what the way can give.
+assert_registers_memory() {
+  local user=1000:1000 only ENGINE_OPTIONS=("${ENGINE_OPTIONS[@]}" --user 1000:1000)
+  step "$engine, $way: 1 GiB, as user $user"
+  ask_engine rxe0
+  run_in_engine "big-$way" a sh -c 'id -u; container-probe /dev/infiniband/uverbs*; exec verbs_trainer --rts-only --mr 1073741824'
+  assert_equal "exit code" 0 "$exit_code"
+  assert_contains "user" "$(output_of "big-$way")" "^${user%:*}\$"
+  # 14 is CAP_IPC_LOCK; no other.
+  [ "$(given capabilities)" = - ] && only=0 || only=4
+  assert_contains "capabilities" "$(output_of "big-$way")" "^capabilities 000000000000${only}000\$"
+  assert_contains "registered" "$(output_of "big-$way")" "^rxe0:1: gid $index_a .* 1073741824 bytes registered, RTS"
+  assert_sees_only "$(output_of "big-$way")" rxe0
+}
+
+# assert_nothing_without_asking: the same engine, a container that asks nothing.
+assert_nothing_without_asking() {
+  step "$engine, $way: a container that asks nothing"
+  ask_engine
+  run_in_engine "plain-$way" a container-probe "$(node_of rxe0)"
+  assert_equal "exit code" 0 "$exit_code"
+  assert_error "$(output_of "plain-$way")" "$(node_of rxe0)" ENOENT
+}
+
+# assert_no_second_holder PLACE: of an HCA whose pool is exclusive one pod has it, and another is refused; who holds it stands in
+# PLACE: `output`, what the engine shows its user, or `syslog`.
+assert_no_second_holder() {
+  local said
+  step "$engine, $way: an HCA that pod a has for itself is not given to pod b"
+  ask_engine rxe0
+  start_in_engine "first-$way" a sh -c 'echo holds; exec sleep infinity'
+  wait_for_line "first-$way" holds
+  said=$(wc -l < "$syslog")
+  run_in_engine "second-$way" b true
+  [ "$exit_code" != 0 ] || fail "another pod got an HCA that is held exclusively"
+  case $1 in
+    output) assert_contains "the engine shows who holds it" "$(output_of "second-$way")" 'rxe0.* is held by ' ;;
+    syslog) wait_until "the log says who holds it" 30 holder_is_said "$said" ;;
+  esac
+}
+
+# holder_is_said LINES: after so many lines of the log.
+holder_is_said() { tail -n "+$(($1 + 1))" "$syslog" | grep -E 'rxe0.* is held by '; }
+
+# assert_exec: what a session in the container of assert_no_second_holder has.
+assert_exec() {
+  local probed=/run/lab/exec-$way
+  step "$engine, $way: exec"
+  exec_in_engine "first-$way" container-probe "$(node_of rxe0)" > "$probed"
+  sed -e 's/^/[exec] /' "$probed"
+  assert_opens "$probed" "$(node_of rxe0)" "$(numbers_of "$(node_of rxe0)")"
+  assert_equal "locked memory in exec" "$(given exec-limits)" "$(limit_in "$probed")"
+  assert_equal "CAP_IPC_LOCK in exec" "$(given exec-capabilities)" "$(capability_in "$probed")"
+}
+
+# end_first_holder: it ends, and the HCA is still its pod's.
+end_first_holder() {
+  case $engine in
+    podman) in_podman rm --force --time 0 "first-$way" > /dev/null ;;
+    docker) docker rm --force "first-$way" > /dev/null ;;
+  esac
+  wait_for_end "first-$way" 60
+  assert_equal "exit code of one that was killed" 137 "$exit_code"
+  "$hook" devices --json > /run/lab/devices
+  assert_equal "holders of rxe0" exclusive \
+    "$(jq --raw-output '[.hcas[] | select(.name == "rxe0").holders[].mode] | join(" ")' /run/lab/devices)"
+}
+
+# given COLUMN: what the current way can give, as the README's table has it.
+given() {
+  case $1-$way in
+    capabilities-precreate | capabilities-rdma-runtime) echo IPC_LOCK ;;
+    exec-capabilities-precreate | exec-capabilities-rdma-runtime) echo IPC_LOCK ;;
+    exec-limits-rdma-runtime) echo yes ;;
+    environment-precreate | environment-rdma-runtime | environment-nri) echo yes ;;
+    capabilities-* | exec-capabilities-* | exec-limits-* | environment-*) echo - ;;
+    nodes-* | rules-* | limits-*) echo yes ;;
+    *) fail "no column $1" ;;
+  esac
+}
+# given_rails MODE: netdev and kind of what an HCA of make_rails becomes.
+given_rails() {
+  case $1 in
+    hca) echo - ;;
+    shared | shared-multi) echo net1,macvlan ;;
+    exclusive) echo net1,veth ;;
+  esac
+}
+# In what container-probe printed: whether locked memory is unlimited; IPC_LOCK (14) or -.
+limit_in() { if grep -qx 'memlock unlimited unlimited' "$1"; then echo yes; else echo -; fi; }
+capability_in() { if (((0x$(sed -n -e 's/^capabilities //p' "$1") >> 14) & 1)); then echo IPC_LOCK; else echo -; fi; }
+
+# rails_in OUTPUT: the netdevs that it shows, as `ip` prints them, without those that are nobody's rail.
+rails_in() {
+  sed -n -e 's/^rails //p' "$1" | jq '.[] | select(.link_type == "ether" and .ifname != "eth0")'
+}
+
+# The command by which a container shows all that it was given; it may make nodes (CAP_MKNOD). The HCA is rxe0, and there is rxe1.
+showing() {
+  local other
+  other=$(node_of rxe1)
+  echo "container-probe $(node_of rxe0) /dev/infiniband/rdma_cm $other --foreign $(numbers_of "$other")
+    echo rails \$(ip -json -details addr show); echo rules \$(ip -json rule show); env"
+}
+
+# assert_gives ENGINE WAY MODE OUTPUT: what a container that asked for rxe0 and ran `showing` was given is what this way can give;
+# it becomes a line of the file $matrix, which all cases of a boot add to. What every way gives is the same, to the letter, in all
+# containers of a mode.
+readonly matrix=/run/lab/matrix
+assert_gives() {
+  local engine=$1 way=$2 mode=$3 output=$4 column facts=/run/lab/matrix-$3 row=("$1" "$2" "$3")
+  local -A got
+  got[nodes]=$(grep -Ec '^open /dev/infiniband/(uverbs[0-9]+|rdma_cm) [0-9:]+ 666 0:0 ok$' "$output" | sed -e 's/^2$/yes/')
+  got[rules]=$(grep -Eq '^foreign [0-9:]+ EPERM$' "$output" && echo yes || echo -)
+  got[limits]=$(limit_in "$output")
+  got[capabilities]=$(capability_in "$output")
+  got[rails]=$(rails_in "$output" | jq --raw-output --slurp 'map("\(.ifname),\(.linkinfo.info_kind)") | join(" ")')
+  got[rails]=${got[rails]:--}
+  got[environment]=$(grep -qx 'RDMA_INIT_REQUIRE=1' "$output" && echo yes || echo -)
+  for column in nodes rules limits capabilities environment; do
+    assert_equal "$engine, $way, $mode: $column" "$(given "$column")" "${got[$column]}"
+  done
+  assert_equal "$engine, $way, $mode: rails" "$(given_rails "$mode")" "${got[rails]}"
+  assert_contains "$engine, $way, $mode: sysfs" "$output" '^sysfs infiniband rxe0$'
+  {
+    grep -E '^(open|foreign|sysfs|memlock) ' "$output"
+    rails_in "$output" | jq --compact-output '{ifname, mtu, operstate, addresses: [.addr_info[]
+      | select(.family == "inet") | {prefixlen, net: (.local | split(".")[:2])}]}'
+    sed -n -e 's/^rules //p' "$output" | jq --compact-output '.[] | {priority, table}'
+  } > "$facts.now"
+  [ -e "$facts" ] || cp "$facts.now" "$facts"
+  diff --unified=0 "$facts" "$facts.now" || fail "$engine, $way, $mode: the lines above differ from what another way gave"
+  [ -s "$matrix" ] || echo "engine way mode nodes rules limits capabilities rails environment" > "$matrix"
+  for column in nodes rules limits capabilities rails environment; do row+=("${got[$column]}"); done
+  echo "${row[*]}" >> "$matrix"
+}
+# show_matrix: also what all containers of a mode had alike.
+show_matrix() {
+  local mode columns row
+  columns="%-9s %-14s %-13s %-6s %-6s %-7s %-13s %-13s %s\n"
+  while read -r -a row; do
+    # shellcheck disable=SC2059 # the columns are one format
+    printf "$columns" "${row[@]}"
+  done < "$matrix"
+  for mode in hca shared shared-multi exclusive; do
+    [ ! -e "/run/lab/matrix-$mode" ] || sed -e "s/^/[$mode] /" "/run/lab/matrix-$mode"
+  done
+}
