@@ -12,6 +12,7 @@
 #include "fabric/unique_fd.hpp"
 #include "hook/cdi/cdi_spec.hpp"
 #include "hook/decide.hpp"
+#include "hook/write_all.hpp"
 
 namespace hook {
 namespace {
@@ -31,20 +32,10 @@ Result<std::string> own_path() {
   return path.string();
 }
 
-Result<void> write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(fd, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return sys_error(written < 0 ? errno : EIO, "write");
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return {};
-}
-
 Result<void> fill(const std::string& path, std::string_view text) {
   fabric::UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kFileMode));
   if (!fd.ok()) return sys_error(errno, "create");
-  TRY_VOID(write_all(fd.get(), text));
+  if (const int failed = write_all(fd.get(), text)) return sys_error(failed, "write");
   // The umask may have taken from it what engines of other users need to read it.
   if (::fchmod(fd.get(), kFileMode) != 0 || ::fsync(fd.get()) != 0) return sys_error(errno, "write");
   return {};

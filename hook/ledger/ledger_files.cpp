@@ -11,6 +11,7 @@
 
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
+#include "hook/write_all.hpp"
 
 namespace hook {
 namespace {
@@ -41,16 +42,6 @@ Error untrusted(const std::string& path, const char* cause) {
 
 Error ledger_error(int code, const char* verb, const LedgerDirectory& directory, const std::string& name) {
   return path_error(code, verb, directory.path + "/" + fabric::printable(name));
-}
-
-Result<void> write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t count = ::write(fd, text.data(), text.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return sys_error(errno, "cannot write");
-    text.remove_prefix(static_cast<std::size_t>(count));
-  }
-  return {};
 }
 
 Result<void> remove_below(const LedgerDirectory& directory, const std::string& name, int levels) {
@@ -139,14 +130,14 @@ Result<void> LedgerFiles::replace_file(const LedgerDirectory& directory, const s
   UniqueFd fd(
       ::openat(pending.fd.get(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!fd.ok()) return ledger_error(errno, "write", pending, temporary);
-  auto written = write_all(fd.get(), text);
+  int failed = write_all(fd.get(), text);
   fd.reset();
-  if (written && ::renameat(pending.fd.get(), temporary.c_str(), directory.fd.get(), name.c_str()) != 0) {
-    written = sys_error(errno, "cannot rename");
+  if (failed == 0 && ::renameat(pending.fd.get(), temporary.c_str(), directory.fd.get(), name.c_str()) != 0) {
+    failed = errno;
   }
-  if (written) return {};
+  if (failed == 0) return {};
   ::unlinkat(pending.fd.get(), temporary.c_str(), 0);
-  return ledger_error(written.error().code, "write", directory, name);
+  return ledger_error(failed, "write", directory, name);
 }
 
 Result<std::optional<std::string>> read_ledger_file(const LedgerDirectory& directory, const std::string& name) {

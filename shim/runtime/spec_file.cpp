@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "fabric/text.hpp"
+#include "hook/write_all.hpp"
 
 namespace shim {
 namespace {
@@ -30,16 +31,6 @@ Error write_error(int code, const std::string& name) {
   if (code == ENOSPC || code == EDQUOT) error.hint = "make room on the file system of the bundle";
   if (code == EACCES || code == EPERM) error.hint = "the runtime has to run as the owner of the bundle";
   return error;
-}
-
-Result<void> write_all(int fd, std::string_view text, const std::string& name) {
-  while (!text.empty()) {
-    const ssize_t count = ::write(fd, text.data(), text.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return write_error(count < 0 ? errno : EIO, name);
-    text.remove_prefix(static_cast<std::size_t>(count));
-  }
-  return {};
 }
 
 // Nobody shall be able to make the name first: the directory may be /tmp.
@@ -81,7 +72,7 @@ Result<NewFile> NewFile::write(int directory, const std::string& name, std::stri
   const bool is_owners = status.st_uid == owner.uid && status.st_gid == owner.gid;
   if (!is_owners && ::fchown(fd.get(), owner.uid, owner.gid) != 0) return write_error(errno, name);
   if (::fchmod(fd.get(), owner.mode & 07777) != 0) return write_error(errno, name);
-  TRY_VOID(write_all(fd.get(), text, name));
+  if (const int failed = hook::write_all(fd.get(), text)) return write_error(failed, name);
   if (::fstat(fd.get(), &status) != 0) return write_error(errno, name);
   file.version_ = version_of(status);
   return file;
