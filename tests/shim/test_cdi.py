@@ -286,11 +286,7 @@ class File(CdiCase):
 def main():
     if not all(os.access(program, os.X_OK) for program in (HOOK, MAKE_TREE)):
         sys.exit("set TESTED_HOOK and MAKE_TREE to the paths of programs")
-    program = unittest.main(module="__main__", verbosity=2, exit=False)
-    result = program.result
-    if not result.wasSuccessful():
-        sys.exit(1)
-    sys.exit(wrapper.SKIP if result.testsRun and len(result.skipped) == result.testsRun else 0)
+    wrapper.run_tests()
 
 
 if __name__ == "__main__":

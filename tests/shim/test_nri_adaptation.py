@@ -515,11 +515,7 @@ def main():
     programs = (test_nri.PROGRAM, test_nri.HOOK, test_nri.MAKE_TREE, SIZED)
     if not all(os.access(program, os.X_OK) for program in programs):
         sys.exit("set TESTED_NRI, TESTED_HOOK, MAKE_TREE and SIZED_PLUGIN to the paths of programs")
-    program = unittest.main(module="__main__", verbosity=2, exit=False)
-    result = program.result
-    if not result.wasSuccessful():
-        sys.exit(1)
-    sys.exit(wrapper.SKIP if result.testsRun and len(result.skipped) == result.testsRun else 0)
+    wrapper.run_tests()
 
 
 if __name__ == "__main__":
