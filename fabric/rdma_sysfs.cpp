@@ -51,26 +51,29 @@ std::map<std::string, VerbsNode> read_verbs_nodes(const std::string& sys, bool f
   return nodes;
 }
 
+// The directories of classes that are read for every HCA. nullopt: there is no such class, or it does not matter.
+struct Classes {
+  const Directory& infiniband;
+  std::optional<Directory> verbs;
+  std::optional<Directory> mad;
+};
+
 // The entries of a class that belong to one HCA. Those of hardware are below its PCI function too, so that a node's 512
 // VFs need not be looked through; software devices have no parent, and there are few of them.
-std::vector<std::string> class_entries(const std::string& sys, const Directory& hca, const char* class_path,
+std::vector<std::string> class_entries(const Directory& all, const char* class_path, const Directory& hca,
                                        const std::string& name) {
   std::vector<std::string> found;
-  const auto all = Directory::open(sys + class_path);
-  if (!all) return found;
   const std::string_view class_name = std::string_view(class_path).substr(std::string_view(class_path).rfind('/') + 1);
   const auto near = hca.open_at(("device/" + std::string(class_name)).c_str());
-  for (const std::string& entry : (near ? near->list() : all->list())) {
-    if (all->read_text((entry + "/ibdev").c_str()) == name) found.push_back(entry);
+  for (const std::string& entry : (near ? near->list() : all.list())) {
+    if (all.read_text((entry + "/ibdev").c_str()) == name) found.push_back(entry);
   }
   return found;
 }
 
-void read_hand_out_nodes(const Scan& scan, const Directory& infiniband, const Directory& dir, Hca& hca) {
-  const std::string sys = sysfs_of(scan);
-  hca.class_link = infiniband.read_link(hca.name.c_str());
-  if (const auto verbs = Directory::open(sys + kVerbsClass)) {
-    for (const std::string& entry : class_entries(sys, dir, kVerbsClass, hca.name)) {
+void read_hand_out_nodes(const Classes& classes, const Directory& dir, Hca& hca) {
+  if (const auto& verbs = classes.verbs) {
+    for (const std::string& entry : class_entries(*verbs, kVerbsClass, dir, hca.name)) {
       const auto number = uverbs_number(entry);
       if (!number) continue;
       hca.uverbs = number;
@@ -78,9 +81,9 @@ void read_hand_out_nodes(const Scan& scan, const Directory& infiniband, const Di
       hca.verbs_link = verbs->read_link(entry.c_str());
     }
   }
-  const auto mad = scan.mad_nodes ? Directory::open(sys + kMadClass) : std::nullopt;
+  const auto& mad = classes.mad;
   if (!mad) return;
-  for (const std::string& entry : class_entries(sys, dir, kMadClass, hca.name)) {
+  for (const std::string& entry : class_entries(*mad, kMadClass, dir, hca.name)) {
     const auto dev = mad->read_text((entry + "/dev").c_str());
     const int port = mad->read_int((entry + "/port").c_str()).value_or(1);
     if (!dev || port < 1) continue;
@@ -218,7 +221,8 @@ Port read_port(const Scan& scan, const Directory& hca_dir, const Hca& hca, const
   Port port;
   port.number = number;
   port.state = dir.read("state");
-  port.link_layer = dir.read("link_layer");
+  const bool selectors = !scan.hand_out || scan.selectors;
+  if (selectors) port.link_layer = dir.read("link_layer");
   if (!scan.hand_out || scan.details) port.rate = dir.read("rate");
   // Only explains why a port is not active.
   if (scan.full || (!scan.hand_out && !port.is_active())) port.phys_state = dir.read("phys_state");
@@ -227,7 +231,8 @@ Port read_port(const Scan& scan, const Directory& hca_dir, const Hca& hca, const
     port.sm_lid = dir.read_text("sm_lid");
   }
   const bool wanted = scan.hand_out ? scan.gids : port.is_active() && port.is_ethernet() && hca.is_accessible();
-  if (scan.full || scan.hand_out || port.is_active()) port.netdev = port_netdev(scan, hca_dir, dir, hca, port);
+  if (scan.full || (scan.hand_out && scan.selectors) || (!scan.hand_out && port.is_active()))
+    port.netdev = port_netdev(scan, hca_dir, dir, hca, port);
   if (scan.full || wanted) {
     read_gids(scan, dir, port);
   } else {
@@ -246,28 +251,36 @@ void read_details(const std::string& root, const Directory& dir, Hca& hca, std::
   }
 }
 
-std::optional<Hca> read_hca(const Scan& scan, const Directory& infiniband, const std::string& name,
+void read_ids(const Directory& dir, Hca& hca) {
+  hca.node_guid = dir.read_text("node_guid").value_or("");
+  hca.driver = dir.read_link_name("device/driver");
+  if (!hca.driver && !hca.pci) hca.driver = software_driver(dir);
+  hca.vendor = dir.read_text("device/vendor");
+  hca.device_id = dir.read_text("device/device");
+  hca.node_type = dir.read_text("node_type").value_or("");
+  hca.physfn = dir.read_link_name("device/physfn");
+}
+
+std::optional<Hca> read_hca(const Scan& scan, const Classes& classes, const std::string& name,
                             const std::map<std::string, VerbsNode>& nodes) {
-  const auto dir = infiniband.open_at(name.c_str());
+  const auto dir = classes.infiniband.open_at(name.c_str());
   if (!dir) return std::nullopt;
   Hca hca;
   hca.name = name;
-  hca.node_guid = dir->read_text("node_guid").value_or("");
-  auto path = pci::addresses_in_path(infiniband.read_link(name.c_str()).value_or(""));
-  if (const auto device = dir->read_link_name("device"); device && pci::is_address(*device)) {
+  auto link = classes.infiniband.read_link(name.c_str());
+  auto path = pci::addresses_in_path(link.value_or(""));
+  // The last is the HCA's own function, or that of the sub-function on whose auxiliary bus the HCA is. In a file tree
+  // the class may hold no links.
+  if (!path.empty()) {
+    hca.pci = path.back();
+  } else if (const auto device = dir->read_link_name("device"); device && pci::is_address(*device)) {
     hca.pci = device;
-  } else if (!path.empty()) {
-    hca.pci = path.back();  // a sub-function sits on the auxiliary bus below its PCI function
   }
-  hca.driver = dir->read_link_name("device/driver");
-  if (!hca.driver && !hca.pci) hca.driver = software_driver(*dir);
-  hca.vendor = dir->read_text("device/vendor");
-  hca.device_id = dir->read_text("device/device");
-  hca.node_type = dir->read_text("node_type").value_or("");
-  hca.physfn = dir->read_link_name("device/physfn");
+  if (!scan.hand_out || scan.selectors) read_ids(*dir, hca);
   if (scan.full || (scan.hand_out && scan.details)) read_details(scan.root, *dir, hca, std::move(path));
   if (scan.hand_out) {
-    read_hand_out_nodes(scan, infiniband, *dir, hca);
+    hca.class_link = std::move(link);
+    read_hand_out_nodes(classes, *dir, hca);
   } else if (const auto node = nodes.find(name); node != nodes.end()) {
     hca.uverbs = node->second.number;
     hca.uverbs_dev = node->second.dev;
@@ -309,9 +322,12 @@ std::vector<Hca> read_hcas(const Scan& scan, const std::vector<std::string>& nam
   std::vector<Hca> hcas;
   const auto infiniband = Directory::open(sysfs_of(scan) + "/class/infiniband");
   if (!infiniband) return hcas;
-  const auto nodes = scan.hand_out ? std::map<std::string, VerbsNode>() : read_verbs_nodes(sysfs_of(scan), scan.full);
+  const std::string sys = sysfs_of(scan);
+  const auto nodes = scan.hand_out ? std::map<std::string, VerbsNode>() : read_verbs_nodes(sys, scan.full);
+  const Classes classes{*infiniband, scan.hand_out ? Directory::open(sys + kVerbsClass) : std::nullopt,
+                        scan.mad_nodes ? Directory::open(sys + kMadClass) : std::nullopt};
   for (const std::string& name : names) {
-    if (auto hca = read_hca(scan, *infiniband, name, nodes)) hcas.push_back(std::move(*hca));
+    if (auto hca = read_hca(scan, classes, name, nodes)) hcas.push_back(std::move(*hca));
   }
   return hcas;
 }

@@ -29,6 +29,7 @@ struct Scan {
   // For whoever hands HCAs out: device numbers and links, each port's netdev as sysfs names it; nothing is opened.
   bool hand_out = false;
   bool details = true;     // with hand_out: PCI path, NUMA node, rate, what is shown to people
+  bool selectors = true;   // with hand_out: what pools select by: ids, driver, link layers, netdevs
   bool gids = true;        // with hand_out: whole GID tables
   bool mad_nodes = false;  // with hand_out: umad and issm
   std::string sys = {};    // sysfs, where it is not root + "/sys": another network namespace's

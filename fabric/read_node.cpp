@@ -81,6 +81,7 @@ Inventory read_node(const NodeReadOptions& options) {
   scan.hand_out = true;
   scan.whole_tables = true;
   scan.details = options.details;
+  scan.selectors = options.selectors;
   scan.gids = options.gids;
   scan.mad_nodes = options.mad_nodes;
   scan.netdevs = &inventory.netdevs;

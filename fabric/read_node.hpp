@@ -14,9 +14,11 @@ struct NodeReadOptions {
   std::string root;  // prefix of /sys, /dev and /proc, as in ReadOptions
   // Only these HCAs: the cost is then theirs and not that of the node's 512 VFs. nullopt: all.
   std::optional<std::vector<std::string>> hcas;
-  // What choosing among HCAs and showing them needs: PCI path, NUMA node, rate, the netdevs' attributes. Without:
-  // names, numbers, ids, ports' states, links, and the netdevs' names.
+  // What choosing among HCAs and showing them needs: PCI path, NUMA node, rate, the netdevs' attributes.
   bool details = true;
+  // What pools select by and rails are made of: ids, driver, link layers, and the netdevs' names. Without these two:
+  // names, PCI addresses, device numbers, links, and the ports' states.
+  bool selectors = true;
   bool gids = false;  // GID tables, for the capacity of shared-multi
   bool gpus = false;
   bool mad_nodes = false;  // umad and issm

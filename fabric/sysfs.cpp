@@ -6,10 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
-#include <memory>
 
-#include "fabric/directory_stream.hpp"
+#include "fabric/directory_names.hpp"
 #include "fabric/text.hpp"
 
 namespace fabric::sysfs {
@@ -81,12 +79,10 @@ bool Directory::contains(const char* name) const {
 
 std::vector<std::string> Directory::list() const {
   std::vector<std::string> names;
-  const DirectoryStream dir = open_directory_stream(fd_.get());
-  if (!dir) return names;
-  while (const dirent* entry = readdir(dir.get())) {
-    if (std::strcmp(entry->d_name, ".") != 0 && std::strcmp(entry->d_name, "..") != 0)
-      names.emplace_back(entry->d_name);
-  }
+  each_name(fd_.get(), [&](std::string_view name) {
+    names.emplace_back(name);
+    return true;
+  });
   std::sort(names.begin(), names.end(), natural_less);
   return names;
 }

@@ -78,6 +78,12 @@ bool needs_whole_node(const Request& request, const Config& config) {
   return request.network || pool_network || !request.narrowed_by.empty();
 }
 
+// Whether pools tell HCAs apart.
+bool pools_select(const Config& config) {
+  return std::any_of(config.pools.begin(), config.pools.end(),
+                     [](const Pool& pool) { return !(pool.selectors == PoolSelectors{}); });
+}
+
 std::map<std::string, unsigned> largest_limits(const std::vector<std::string>& names, const Request& request,
                                                const Config& config) {
   unsigned largest = may_be(Mode::kExclusive, request, config) ? 1 : 0;
@@ -129,18 +135,20 @@ Result<fabric::Inventory> read_node_for(const Request& request, const Config& co
   fabric::NodeReadOptions read;
   read.root = options.root;
   read.mad_nodes = config.nodes.umad || config.nodes.issm;
-  read.gpus = !request.gpu_nodes.empty() || request.gpu_hint;
   read.gids = may_be(Mode::kSharedMulti, request, config);  // which bounds the children of an HCA
   if (!needs_whole_node(request, config)) {
     read.hcas = names_to_read(request, options.root);
     read.details = !read.hcas;
+    read.selectors = read.details || read.gids || pools_select(config);
   }
+  // Whoever names its HCAs gets these, near to its GPUs or not.
+  read.gpus = read.details && (!request.gpu_nodes.empty() || request.gpu_hint);
   auto inventory = fabric::read_node(read);
   const auto known = [&](const std::string& name) { return find_hca(inventory, name) != nullptr; };
   // A name that does not exist: the refusal says what does.
   if (read.hcas && !std::all_of(read.hcas->begin(), read.hcas->end(), known)) {
     read.hcas.reset();
-    read.details = true;
+    read.details = read.selectors = true;
     inventory = fabric::read_node(read);
   }
   return inventory;

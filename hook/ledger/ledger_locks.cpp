@@ -5,11 +5,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <ctime>
 #include <functional>
 
-#include "fabric/directory_stream.hpp"
+#include "fabric/directory_names.hpp"
 #include "fabric/text.hpp"
 #include "hook/ledger/ledger_files.hpp"
 
@@ -62,14 +61,12 @@ off_t key_offset(std::string_view key) {
 }  // namespace
 
 Result<std::vector<std::string>> list_names(const LedgerDirectory& directory) {
-  const auto dir = fabric::open_directory_stream(directory.fd.get());
-  if (!dir) return sys_error(errno, "cannot list `{}`", directory.path);
   std::vector<std::string> names;
-  while (const dirent* entry = ::readdir(dir.get())) {
-    if (std::strcmp(entry->d_name, ".") != 0 && std::strcmp(entry->d_name, "..") != 0) {
-      names.emplace_back(entry->d_name);
-    }
-  }
+  const bool read = fabric::each_name(directory.fd.get(), [&](std::string_view name) {
+    names.emplace_back(name);
+    return true;
+  });
+  if (!read) return sys_error(errno, "cannot list `{}`", directory.path);
   return names;
 }
 
