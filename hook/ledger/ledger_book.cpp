@@ -18,29 +18,24 @@ Error held_alone(const std::string& hca, const std::string& label) {
 }
 
 // Whoever else's exclusive grant it is, if that still lives.
-Result<std::optional<StoredGrant>> others_exclusive(const LedgerFiles& files, const LedgerDirectory& directory,
-                                                    const std::string& hca, const std::string& key) {
-  const auto holder = TRY(exclusive_key(directory));
+Result<std::optional<StoredGrant>> others_exclusive(const LedgerFiles& files, const std::string& hca,
+                                                    const std::string& key) {
+  const auto holder = TRY(exclusive_key(files, hca));
   if (!holder || *holder == key) return std::optional<StoredGrant>();
-  return check_exclusive(files, directory, hca, *holder, nullptr);
+  return check_exclusive(files, hca, *holder, nullptr);
 }
 
-Result<unsigned> others_units(const LedgerFiles& files, const LedgerDirectory& directory, const std::string& hca,
-                              const std::string& key, unsigned most) {
-  const auto holders = TRY(files.open_holders(directory));
-  return count_others(holders, key, most,
+Result<unsigned> others_units(const LedgerFiles& files, const std::string& hca, const std::string& key, unsigned most) {
+  return count_others(files, hca, key, most,
                       [&](const IndexEntry& entry) { return check_entry(files, hca, entry, nullptr); });
 }
 
 // Others' share of one HCA.
 Result<Holding> others_holding(const LedgerFiles& files, const std::string& hca, const std::string& key,
                                unsigned limit) {
-  const auto directory = TRY(files.open_hca(hca, false));
   Holding holding;
-  if (const auto other = TRY(others_exclusive(files, directory, hca, key))) {
-    holding.exclusive_holder = other->owner.label;
-  }
-  if (limit > 0) holding.others = TRY(others_units(files, directory, hca, key, limit));
+  if (const auto other = TRY(others_exclusive(files, hca, key))) holding.exclusive_holder = other->owner.label;
+  if (limit > 0) holding.others = TRY(others_units(files, hca, key, limit));
   return holding;
 }
 
@@ -113,11 +108,10 @@ Result<void> LockedHcas::check_free(const Owner& owner, const std::vector<Planne
     const auto locked =
         std::find_if(hcas_.begin(), hcas_.end(), [&](const Locked& one) { return one.name == hca.name; });
     if (locked == hcas_.end()) return make_error("cannot book `{}`: it is not locked", hca.name);
-    const auto directory = TRY(files_->open_hca(hca.name, false));
-    const auto other = TRY(others_exclusive(*files_, directory, hca.name, owner.key));
+    const auto other = TRY(others_exclusive(*files_, hca.name, owner.key));
     if (other) return held_alone(hca.name, other->owner.label);
     if (hca.mode != Mode::kExclusive) continue;
-    if (TRY(others_units(*files_, directory, hca.name, owner.key, 1)) > 0) {
+    if (TRY(others_units(*files_, hca.name, owner.key, 1)) > 0) {
       return Error{.message = fmt::format("cannot give `{}` to one alone: others hold it", hca.name),
                    .hint = "wait until they are gone, or ask for another HCA"};
     }

@@ -70,6 +70,11 @@ bool is_file_name(std::string_view name, std::size_t longest) {
          std::all_of(name.begin(), name.end(), allowed);
 }
 
+Result<void> check_hca_name(const std::string& name) {
+  if (is_file_name(name, kLongestHcaName)) return {};
+  return fabric::make_error("cannot use HCA `{}`: that is no name of a device", fabric::printable(name));
+}
+
 Result<LedgerDirectory> open_directory(int parent, const std::string& name, std::string path, bool make) {
   UniqueFd fd(::openat(parent, name.c_str(), kDirectoryFlags));
   if (!fd.ok() && errno == ENOENT && make) {
@@ -109,9 +114,7 @@ Result<void> LedgerFiles::keep_effects(const std::string& key, const std::vector
 }
 
 Result<LedgerDirectory> LedgerFiles::open_hca(const std::string& name, bool make) const {
-  if (!is_file_name(name, kLongestHcaName)) {
-    return fabric::make_error("cannot use HCA `{}`: that is no name of a device", fabric::printable(name));
-  }
+  TRY_VOID(check_hca_name(name));
   return open_directory(hca.fd.get(), name, hca.path + "/" + name, make);
 }
 

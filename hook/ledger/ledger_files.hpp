@@ -23,6 +23,9 @@ inline constexpr int kKeyLockTimeoutMs = 10000;
 // [A-Za-z0-9_.-], neither "." nor "..".
 bool is_file_name(std::string_view name, std::size_t longest);
 
+// As is_file_name(); IB_DEVICE_NAME_MAX is 64 with the zero.
+fabric::Result<void> check_hca_name(const std::string& name);
+
 // A directory that is ours: its owner root or who asks, nobody else may look into it.
 struct LedgerDirectory {
   fabric::UniqueFd fd;

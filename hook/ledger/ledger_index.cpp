@@ -8,7 +8,7 @@
 #include <limits>
 #include <memory>
 
-#include "fabric/directory_stream.hpp"
+#include "fabric/directory_names.hpp"
 #include "fabric/text.hpp"
 #include "hook/ledger/ledger_grant.hpp"
 
@@ -18,26 +18,63 @@ namespace {
 using fabric::Error;
 using fabric::Result;
 using fabric::sys_error;
+using fabric::UniqueFd;
 
-constexpr const char* kExclusive = "exclusive";
-
-Result<void> replace_exclusive(const LedgerFiles& files, const LedgerDirectory& hca, const std::string& key) {
-  const std::string temporary = files.temporary_name();
-  if (::symlinkat(key.c_str(), files.pending.fd.get(), temporary.c_str()) == 0 &&
-      ::renameat(files.pending.fd.get(), temporary.c_str(), hca.fd.get(), kExclusive) == 0) {
-    return {};
-  }
-  return sys_error(errno, "cannot write `{}/{}`", hca.path, kExclusive);
+std::string holders_path(const std::string& hca) {
+  return hca + "/holders";
+}
+std::string entry_path(const std::string& hca, std::string_view key, unsigned units) {
+  return fmt::format("{}/holders/{}", hca, index_entry_name(key, units));
+}
+std::string exclusive_path(const std::string& hca) {
+  return hca + "/exclusive";
 }
 
-Result<void> make_exclusive(const LedgerFiles& files, const LedgerDirectory& hca, const std::string& key,
+Error index_error(const LedgerFiles& files, const char* verb, const std::string& path) {
+  return sys_error(errno, "cannot {} `{}/{}`", verb, files.hca.path, path);
+}
+
+// False: there is no such directory.
+Result<bool> try_entry(const LedgerFiles& files, const std::string& path) {
+  const UniqueFd fd(
+      ::openat(files.hca.fd.get(), path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600));
+  if (fd.ok()) return true;
+  return errno == ENOENT ? Result<bool>(false) : index_error(files, "write", path);
+}
+
+Result<void> add_entry(const LedgerFiles& files, const std::string& hca, const std::string& key, unsigned units) {
+  const std::string path = entry_path(hca, key, units);
+  if (TRY(try_entry(files, path))) return {};
+  const auto directory = TRY(files.open_hca(hca, true));
+  TRY(files.open_holders(directory));
+  if (TRY(try_entry(files, path))) return {};
+  return index_error(files, "write", path);
+}
+
+Result<void> replace_exclusive(const LedgerFiles& files, const std::string& hca, const std::string& key) {
+  const std::string temporary = files.temporary_name();
+  const std::string path = exclusive_path(hca);
+  if (::symlinkat(key.c_str(), files.pending.fd.get(), temporary.c_str()) == 0 &&
+      ::renameat(files.pending.fd.get(), temporary.c_str(), files.hca.fd.get(), path.c_str()) == 0) {
+    return {};
+  }
+  return index_error(files, "write", path);
+}
+
+Result<void> make_exclusive(const LedgerFiles& files, const std::string& hca, const std::string& key,
                             std::string_view replaces) {
-  if (::symlinkat(key.c_str(), hca.fd.get(), kExclusive) == 0) return {};
-  if (errno != EEXIST) return sys_error(errno, "cannot write `{}/{}`", hca.path, kExclusive);
-  const auto holder = TRY(exclusive_key(hca));
+  const std::string path = exclusive_path(hca);
+  const auto make = [&] { return ::symlinkat(key.c_str(), files.hca.fd.get(), path.c_str()) == 0; };
+  if (make()) return {};
+  if (errno == ENOENT) {
+    TRY(files.open_hca(hca, true));
+    if (make()) return {};
+  }
+  if (errno != EEXIST) return index_error(files, "write", path);
+  const auto holder = TRY(exclusive_key(files, hca));
   if (holder == key) return {};
   if (holder && *holder == replaces) return replace_exclusive(files, hca, key);
-  return Error{.message = fmt::format("cannot write `{}/{}`: grant `{}` holds the HCA alone", hca.path, kExclusive,
+  return Error{.message = fmt::format("cannot write `{}/{}`: grant `{}` holds the HCA alone", files.hca.path, path,
                                       holder.value_or("?")),
                .code = EBUSY,
                .hint = "run `rdma-hook recover`, then try again"};
@@ -47,12 +84,29 @@ Result<void> make_exclusive(const LedgerFiles& files, const LedgerDirectory& hca
 Result<void> add_entries(const LedgerFiles& files, const std::string& key, const std::vector<PlannedHca>& after,
                          std::string_view replaces) {
   for (const PlannedHca& hca : after) {
-    const auto directory = TRY(files.open_hca(hca.name, true));
-    if (hca.mode == Mode::kExclusive) TRY_VOID(make_exclusive(files, directory, key, replaces));
-    const auto holders = TRY(files.open_holders(directory));
-    TRY_VOID(make_empty_file(holders, index_entry_name(key, hca.units)));
+    TRY_VOID(check_hca_name(hca.name));
+    if (hca.mode == Mode::kExclusive) TRY_VOID(make_exclusive(files, hca.name, key, replaces));
+    TRY_VOID(add_entry(files, hca.name, key, hca.units));
   }
   return {};
+}
+
+// Calls use(entry) with each holder until it returns false; nobody ever held it: none.
+template <typename Use>
+Result<void> each_holder(const LedgerFiles& files, const std::string& hca, Use use) {
+  const std::string path = holders_path(hca);
+  const UniqueFd fd(::openat(files.hca.fd.get(), path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd.ok()) return errno == ENOENT ? Result<void>() : index_error(files, "list", path);
+  const bool listed = fabric::each_name(fd.get(), [&](std::string_view name) {
+    auto entry = parse_index_entry(name);
+    return !entry || use(std::move(*entry));
+  });
+  return listed ? Result<void>() : index_error(files, "list", path);
+}
+
+Result<void> remove_path(const LedgerFiles& files, const std::string& path) {
+  if (::unlinkat(files.hca.fd.get(), path.c_str(), 0) == 0 || errno == ENOENT) return {};
+  return index_error(files, "remove", path);
 }
 
 }  // namespace
@@ -69,20 +123,25 @@ std::optional<IndexEntry> parse_index_entry(std::string_view name) {
   return IndexEntry{.key = std::string(name.substr(0, at)), .units = *units};
 }
 
-Result<std::optional<std::string>> exclusive_key(const LedgerDirectory& hca) {
+Result<void> remove_entry(const LedgerFiles& files, const std::string& hca, std::string_view key, unsigned units) {
+  return remove_path(files, entry_path(hca, key, units));
+}
+
+Result<std::optional<std::string>> exclusive_key(const LedgerFiles& files, const std::string& hca) {
+  const std::string path = exclusive_path(hca);
   char buffer[kLongestKey + 1];
-  const ssize_t length = ::readlinkat(hca.fd.get(), kExclusive, buffer, sizeof buffer);
+  const ssize_t length = ::readlinkat(files.hca.fd.get(), path.c_str(), buffer, sizeof buffer);
   if (length < 0 && errno == ENOENT) return std::optional<std::string>();
-  if (length < 0) return sys_error(errno, "cannot read `{}/{}`", hca.path, kExclusive);
+  if (length < 0) return index_error(files, "read", path);
   std::string key(buffer, static_cast<std::size_t>(length));
   if (is_file_name(key, kLongestKey)) return std::optional<std::string>(std::move(key));
-  return Error{.message = fmt::format("cannot read `{}/{}`: it names no grant", hca.path, kExclusive),
+  return Error{.message = fmt::format("cannot read `{}/{}`: it names no grant", files.hca.path, path),
                .hint = "remove it while no container uses that HCA"};
 }
 
-Result<void> remove_exclusive(const LedgerDirectory& hca, std::string_view key) {
-  const auto holder = TRY(exclusive_key(hca));
-  return holder == key ? remove_file(hca, kExclusive) : Result<void>();
+Result<void> remove_exclusive(const LedgerFiles& files, const std::string& hca, std::string_view key) {
+  const auto holder = TRY(exclusive_key(files, hca));
+  return holder == key ? remove_path(files, exclusive_path(hca)) : Result<void>();
 }
 
 Result<void> set_index(const LedgerFiles& files, const std::string& key, const std::vector<PlannedHca>& before,
@@ -102,39 +161,44 @@ Result<void> remove_index(const LedgerFiles& files, const std::string& key, cons
     const bool link = claim.mode == Mode::kExclusive &&
                       !kept(claim, [](const PlannedHca& other) { return other.mode == Mode::kExclusive; });
     if (!entry && !link) continue;
-    const auto directory = TRY(files.open_hca(claim.name, true));
-    if (entry) {
-      const auto holders = TRY(files.open_holders(directory));
-      TRY_VOID(remove_file(holders, index_entry_name(key, claim.units)));
-    }
-    if (link) TRY_VOID(remove_exclusive(directory, key));
+    TRY_VOID(check_hca_name(claim.name));
+    if (entry) TRY_VOID(remove_entry(files, claim.name, key, claim.units));
+    if (link) TRY_VOID(remove_exclusive(files, claim.name, key));
   }
   return {};
 }
 
-Result<unsigned> count_others(const LedgerDirectory& holders, std::string_view key, unsigned most,
+Result<unsigned> count_others(const LedgerFiles& files, const std::string& hca, std::string_view key, unsigned most,
                               const IsValid& is_valid) {
-  const auto dir = fabric::open_directory_stream(holders.fd.get());
-  if (!dir) return sys_error(errno, "cannot list `{}`", holders.path);
   std::uint64_t sure = 0;
   std::uint64_t unsure = 0;
   std::vector<IndexEntry> unread;
-  while (sure < most) {
-    const dirent* next = ::readdir(dir.get());
-    const auto entry = next ? parse_index_entry(next->d_name) : std::nullopt;
-    if (entry && entry->key != key) {
-      unsure += entry->units;
-      unread.push_back(*entry);
-    }
-    if (sure + unsure >= most) {
-      for (const IndexEntry& doubtful : unread)
-        sure += TRY(is_valid(doubtful)) ? doubtful.units : 0;
-      unread.clear();
-      unsure = 0;
-    }
-    if (!next) break;
-  }
+  const auto look = [&]() -> Result<void> {
+    for (const IndexEntry& doubtful : unread)
+      sure += TRY(is_valid(doubtful)) ? doubtful.units : 0;
+    unread.clear();
+    unsure = 0;
+    return {};
+  };
+  Result<void> looked;
+  TRY_VOID(each_holder(files, hca, [&](IndexEntry entry) {
+    if (entry.key == key) return true;
+    unsure += entry.units;
+    unread.push_back(std::move(entry));
+    if (sure + unsure >= most) looked = look();
+    return looked.has_value() && sure < most;
+  }));
+  TRY_VOID(std::move(looked));
   return static_cast<unsigned>(std::min<std::uint64_t>(sure + unsure, std::numeric_limits<unsigned>::max()));
+}
+
+Result<std::vector<IndexEntry>> list_entries(const LedgerFiles& files, const std::string& hca) {
+  std::vector<IndexEntry> entries;
+  TRY_VOID(each_holder(files, hca, [&](IndexEntry entry) {
+    entries.push_back(std::move(entry));
+    return true;
+  }));
+  return entries;
 }
 
 }  // namespace hook

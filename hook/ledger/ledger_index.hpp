@@ -3,6 +3,8 @@
 //
 //   DIR/hca/NAME/holders/KEY@UNITS
 //   DIR/hca/NAME/exclusive -> KEY       a link that is only ever read: made atomically, and never over another one
+//
+// Both are reached by path from DIR/hca. Who may write below DIR, which is root's alone, could as well write the names.
 #pragma once
 
 #include <functional>
@@ -35,15 +37,21 @@ fabric::Result<void> set_index(const LedgerFiles& files, const std::string& key,
 fabric::Result<void> remove_index(const LedgerFiles& files, const std::string& key,
                                   const std::vector<PlannedHca>& claims, const std::vector<PlannedHca>& keep);
 
+// One entry goes; not there is success.
+fabric::Result<void> remove_entry(const LedgerFiles& files, const std::string& hca, std::string_view key,
+                                  unsigned units);
+
 // The key that the exclusive link names; nullopt: there is none.
-fabric::Result<std::optional<std::string>> exclusive_key(const LedgerDirectory& hca);
+fabric::Result<std::optional<std::string>> exclusive_key(const LedgerFiles& files, const std::string& hca);
 // Only if it names this key. The caller holds the key's lock, so that nobody can put another in its place in between.
-fabric::Result<void> remove_exclusive(const LedgerDirectory& hca, std::string_view key);
+fabric::Result<void> remove_exclusive(const LedgerFiles& files, const std::string& hca, std::string_view key);
 
 // Units that others than `key` hold, exact up to `most`: when the sum of the entries reaches it, each is asked for
 // with is_valid (which removes what is stale), until as many are sure or all are read.
 using IsValid = std::function<fabric::Result<bool>(const IndexEntry&)>;
-fabric::Result<unsigned> count_others(const LedgerDirectory& holders, std::string_view key, unsigned most,
-                                      const IsValid& is_valid);
+fabric::Result<unsigned> count_others(const LedgerFiles& files, const std::string& hca, std::string_view key,
+                                      unsigned most, const IsValid& is_valid);
+// All of them, for recover().
+fabric::Result<std::vector<IndexEntry>> list_entries(const LedgerFiles& files, const std::string& hca);
 
 }  // namespace hook

@@ -57,14 +57,9 @@ Result<void> recover_grants(const LedgerFiles& files, std::vector<std::string>& 
 Result<void> recover_index(const LedgerFiles& files, std::vector<std::string>& returned) {
   for (const std::string& hca : TRY(list_names(files.hca))) {
     if (!is_file_name(hca, kLongestHcaName)) continue;
-    const auto directory = TRY(files.open_hca(hca, false));
-    if (const auto key = TRY(exclusive_key(directory))) {
-      TRY_VOID(check_exclusive(files, directory, hca, *key, &returned));
-    }
-    const auto holders = TRY(files.open_holders(directory));
-    for (const std::string& name : TRY(list_names(holders))) {
-      if (const auto entry = parse_index_entry(name)) TRY_VOID(check_entry(files, hca, *entry, &returned));
-    }
+    if (const auto key = TRY(exclusive_key(files, hca))) TRY_VOID(check_exclusive(files, hca, *key, &returned));
+    for (const IndexEntry& entry : TRY(list_entries(files, hca)))
+      TRY_VOID(check_entry(files, hca, entry, &returned));
   }
   return {};
 }

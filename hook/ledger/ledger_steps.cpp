@@ -136,21 +136,18 @@ Result<bool> check_entry(const LedgerFiles& files, const std::string& hca, const
   const auto held = grant ? held_hcas(*grant) : std::vector<PlannedHca>();
   const PlannedHca* found = find_hca(held, hca);
   if (found && found->units == entry.units) return true;
-  const auto directory = TRY(files.open_hca(hca, true));
-  const auto holders = TRY(files.open_holders(directory));
-  TRY_VOID(remove_file(holders, index_entry_name(entry.key, entry.units)));
+  TRY_VOID(remove_entry(files, hca, entry.key, entry.units));
   return false;
 }
 
-Result<std::optional<StoredGrant>> check_exclusive(const LedgerFiles& files, const LedgerDirectory& directory,
-                                                   const std::string& hca, const std::string& key,
-                                                   std::vector<std::string>* returned) {
+Result<std::optional<StoredGrant>> check_exclusive(const LedgerFiles& files, const std::string& hca,
+                                                   const std::string& key, std::vector<std::string>* returned) {
   const KeyLock lock = TRY(KeyLock::take(files, {key}));
   auto grant = TRY(refresh(files, key, returned));
   const auto held = grant ? held_hcas(*grant) : std::vector<PlannedHca>();
   const PlannedHca* found = find_hca(held, hca);
   if (found && found->mode == Mode::kExclusive) return grant;
-  TRY_VOID(remove_exclusive(directory, key));
+  TRY_VOID(remove_exclusive(files, hca, key));
   return std::optional<StoredGrant>();
 }
 

@@ -49,8 +49,7 @@ fabric::Result<void> return_grant(const LedgerFiles& files, const StoredGrant& g
 fabric::Result<bool> check_entry(const LedgerFiles& files, const std::string& hca, const IndexEntry& entry,
                                  std::vector<std::string>* returned);
 // The grant that the exclusive link of this HCA names; nullopt, and the link is removed, if none lives.
-fabric::Result<std::optional<StoredGrant>> check_exclusive(const LedgerFiles& files, const LedgerDirectory& directory,
-                                                           const std::string& hca, const std::string& key,
-                                                           std::vector<std::string>* returned);
+fabric::Result<std::optional<StoredGrant>> check_exclusive(const LedgerFiles& files, const std::string& hca,
+                                                           const std::string& key, std::vector<std::string>* returned);
 
 }  // namespace hook
