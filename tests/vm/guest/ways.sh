@@ -182,6 +182,16 @@ given_rails() {
     exclusive) echo net1,veth ;;
   esac
 }
+# given_by_init MODE: what rdma-init exports as NCCL_IB_HCA; `-`: it starts the program without; 78: it does not start it.
+# Mode hca leaves an HCA's address on the node: in a network namespace of the container's own rdma-init finds none, and where it
+# was told how many HCAs were granted it does not start a program that would go without.
+given_by_init() {
+  case $1-$(given environment) in
+    hca-yes) echo 78 ;;
+    hca--) echo - ;;
+    *) echo "=rxe0:1" ;;
+  esac
+}
 # In what container-probe printed: whether locked memory is unlimited; IPC_LOCK (14) or -.
 limit_in() { if grep -qx 'memlock unlimited unlimited' "$1"; then echo yes; else echo -; fi; }
 capability_in() { if (((0x$(sed -n -e 's/^capabilities //p' "$1") >> 14) & 1)); then echo IPC_LOCK; else echo -; fi; }
@@ -196,7 +206,8 @@ showing() {
   local other
   other=$(node_of rxe1)
   echo "container-probe $(node_of rxe0) /dev/infiniband/rdma_cm $other --foreign $(numbers_of "$other")
-    echo rails \$(ip -json -details addr show); echo rules \$(ip -json rule show); env"
+    echo rails \$(ip -json -details addr show); echo rules \$(ip -json rule show); env
+    started=\$(rdma-init -- env); echo rdma-init \$?; echo \"\$started\" | sed -n -e 's/^NCCL_IB_HCA=/exported /p'"
 }
 
 # assert_gives ENGINE WAY MODE OUTPUT: what a container that asked for rxe0 and ran `showing` was given is what this way can give;
@@ -213,10 +224,14 @@ assert_gives() {
   got[rails]=$(rails_in "$output" | jq --raw-output --slurp 'map("\(.ifname),\(.linkinfo.info_kind)") | join(" ")')
   got[rails]=${got[rails]:--}
   got[environment]=$(grep -qx 'RDMA_INIT_REQUIRE=1' "$output" && echo yes || echo -)
+  got[rdma-init]=$(sed -n -e 's/^rdma-init //p' "$output")
+  [ "${got[rdma-init]}" != 0 ] || got[rdma-init]=$(sed -n -e 's/^exported //p' "$output")
+  got[rdma-init]=${got[rdma-init]:--}
   for column in nodes rules limits capabilities environment; do
     assert_equal "$engine, $way, $mode: $column" "$(given "$column")" "${got[$column]}"
   done
   assert_equal "$engine, $way, $mode: rails" "$(given_rails "$mode")" "${got[rails]}"
+  assert_equal "$engine, $way, $mode: rdma-init" "$(given_by_init "$mode")" "${got[rdma-init]}"
   assert_contains "$engine, $way, $mode: sysfs" "$output" '^sysfs infiniband rxe0$'
   {
     grep -E '^(open|foreign|sysfs|memlock) ' "$output"
@@ -226,14 +241,14 @@ assert_gives() {
   } > "$facts.now"
   [ -e "$facts" ] || cp "$facts.now" "$facts"
   diff --unified=0 "$facts" "$facts.now" || fail "$engine, $way, $mode: the lines above differ from what another way gave"
-  [ -s "$matrix" ] || echo "engine way mode nodes rules limits capabilities rails environment" > "$matrix"
-  for column in nodes rules limits capabilities rails environment; do row+=("${got[$column]}"); done
+  [ -s "$matrix" ] || echo "engine way mode nodes rules limits capabilities rails environment rdma-init" > "$matrix"
+  for column in nodes rules limits capabilities rails environment rdma-init; do row+=("${got[$column]}"); done
   echo "${row[*]}" >> "$matrix"
 }
 # show_matrix: also what all containers of a mode had alike.
 show_matrix() {
   local mode columns row
-  columns="%-9s %-14s %-13s %-6s %-6s %-7s %-13s %-13s %s\n"
+  columns="%-11s %-14s %-13s %-6s %-6s %-7s %-13s %-13s %-12s %s\n"
   while read -r -a row; do
     # shellcheck disable=SC2059 # the columns are one format
     printf "$columns" "${row[@]}"
