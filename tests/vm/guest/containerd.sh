@@ -241,13 +241,6 @@ assert_all_returned() {
 
 assert_nothing_runs() { assert_equal "pods and containers that containerd knows" "" "$(cri list)"; }
 
-# end_rails: what make_rails made, also what has died with a pod's namespace.
-end_rails() {
-  ip netns delete "$switch_pod"
-  wait_until "the rails are gone" 60 no_rails
-}
-no_rails() { [ -z "$(ls /sys/class/infiniband)" ]; }
-
 # start_nri [OPTION...]: rdma-nri as a service, in nri_pid. Its log is $containerd_home/nri.log.
 start_nri() {
   local before
@@ -270,24 +263,39 @@ end_nri() {
   wait "$nri_pid" || true
 }
 
+# cri_asks_for HCA [KEY=VALUE...]: a pod's annotations with which it asks, in the array pod_asks, with more rdma-init.io/KEY; and a
+# filter of jq for its container, in container_asks. With `cri_asks=cdi` it is the container that asks, for CDI devices.
+cri_asks_for() {
+  local annotation
+  pod_asks=() container_asks=.
+  case ${cri_asks:-annotations} in
+    cdi) container_asks=".cdi = [\"rdma-init.io/hca=$1\"]" ;;
+    *) pod_asks+=("rdma-init.io/devices=$1") ;;
+  esac
+  shift
+  for annotation in "$@"; do pod_asks+=("rdma-init.io/$annotation"); done
+}
+
 # two_pods_move_data HANDLER: as a user other than root, with rdma-init as the entrypoint, over HCAs that the pods have for
 # themselves: soft RoCE carries data for the HCA's own netdev only. rxe0 and rxe2 are on one switch.
 two_pods_move_data() {
   local size=65536 messages=50 server client address received traffic
   traffic=(perftest-by-nccl-env ib_write_bw -s "$size" -n "$messages" -F)
-  start_pod server "$1" rdma-init.io/devices=rxe0 rdma-init.io/mode=exclusive
+  cri_asks_for rxe0 mode=exclusive
+  start_pod server "$1" "${pod_asks[@]}"
   server=$pod
   address=$(cri ip "$server")
-  CONTAINER_EDIT='.user = 1000' start_worker server "${traffic[@]}"
+  CONTAINER_EDIT="$container_asks | .user = 1000" start_worker server "${traffic[@]}"
   local server_worker=$worker server_netns=$netns
   assert_equal "netdevs of the server" net1 "$(rail_netdevs_of "$netns")"
   [ ! -e /sys/class/net/v0 ] || fail "v0 is still the node's"
   needs_traffic_between_pods "$netns"
   wait_until "the server listens" 120 listens_or_exited "$server_netns" 18515
   received=$(counter rxe0 rcvd_pkts)
-  start_pod client "$1" rdma-init.io/devices=rxe2 rdma-init.io/mode=exclusive
+  cri_asks_for rxe2 mode=exclusive
+  start_pod client "$1" "${pod_asks[@]}"
   client=$pod
-  CONTAINER_EDIT='.user = 1000' start_worker client "${traffic[@]}" "$address"
+  CONTAINER_EDIT="$container_asks | .user = 1000" start_worker client "${traffic[@]}" "$address"
   wait_for_exit "$worker" 180
   sed -e 's/^/[client] /' "$(log_of client)"
   assert_equal "exit code of the client" 0 "$exit_code"

@@ -30,6 +30,14 @@ make_rails() {
   done
 }
 
+# end_rails: what make_rails made, also what is gone already: a veth ends with the namespace that it has moved to, and its rxe with
+# it; a NIC's netdev would come home.
+end_rails() {
+  ip netns delete "$switch_pod"
+  wait_until "the rails are gone" 60 no_rails
+}
+no_rails() { [ -z "$(ls /sys/class/infiniband)" ]; }
+
 gateway_of() { echo "10.$((100 + $1)).0.1"; }
 
 # rails_network RAILS [NODES] [FILTER]: a network of config.json for them, changed by a filter of jq. Node N's rail R gives

@@ -3,14 +3,21 @@
 # assertions, whatever gives them their HCAs.
 
 # use_way ENGINE WAY: what start_in_engine starts from now on. WAY: createRuntime and precreate (hooks.d files), rdma-runtime, cdi.
+# WAY of containerd: nri, rdma-runtime, base-spec, cdi; sets `handler`, the runtime handler for pods, which ask by cri_asks_for.
 use_way() {
   local files=(hooks.d/rdma-hook-podman-annotations-{createRuntime,poststop}.json)
   engine=$1 way=$2
-  hooks_d="" PODMAN_RUNTIME=""
+  hooks_d="" PODMAN_RUNTIME="" cri_asks=annotations
   rm -f /etc/cdi/rdma-init.json
+  # It is asked about the pods of all handlers.
+  if [ -n "$nri_runs" ]; then end_nri; fi
+  nri_runs=""
   install -D -m 755 "$hook" /usr/local/bin/rdma-hook
   case $engine-$way in
-    *-cdi) mkdir -p /etc/cdi && /usr/local/bin/rdma-hook cdi generate --engine "$engine" --out /etc/cdi/rdma-init.json ;;
+    *-cdi)
+      mkdir -p /etc/cdi && /usr/local/bin/rdma-hook cdi generate --engine "$engine" --out /etc/cdi/rdma-init.json
+      cri_asks=cdi handler=plain
+      ;;
     podman-createRuntime) install_hooks_d "${files[@]}" ;;
     podman-precreate) install_hooks_d "${files[@]}" hooks.d-podman/rdma-hook-annotations-precreate.json ;;
     podman-rdma-runtime)
@@ -18,9 +25,16 @@ use_way() {
       install -m 755 /run/lab/bin/rdma-runtime "$PODMAN_RUNTIME"
       ;;
     docker-rdma-runtime) ;;
+    containerd-nri)
+      handler="" nri_runs=yes
+      start_nri
+      ;;
+    containerd-rdma-runtime) handler=rdma ;;
+    containerd-base-spec) handler=rdma-hook ;;
     *) fail "no way $way for $engine" ;;
   esac
 }
+nri_runs=""
 
 # ask_engine HCA [KEY=VALUE...]: from now on containers ask for this HCA (or `all`; nothing: for none) in the current way, with
 # more annotations rdma-init.io/KEY. Beside that they have the options of ENGINE_OPTIONS (an array).
@@ -143,10 +157,14 @@ assert_exec() {
   local probed=/run/lab/exec-$way
   step "$engine, $way: exec"
   exec_in_engine "first-$way" container-probe "$(node_of rxe0)" > "$probed"
-  sed -e 's/^/[exec] /' "$probed"
-  assert_opens "$probed" "$(node_of rxe0)" "$(numbers_of "$(node_of rxe0)")"
-  assert_equal "locked memory in exec" "$(given exec-limits)" "$(limit_in "$probed")"
-  assert_equal "CAP_IPC_LOCK in exec" "$(given exec-capabilities)" "$(capability_in "$probed")"
+  assert_given_to_exec "$probed"
+}
+# assert_given_to_exec OUTPUT: what container-probe printed in a session of a container that has rxe0.
+assert_given_to_exec() {
+  sed -e 's/^/[exec] /' "$1"
+  assert_opens "$1" "$(node_of rxe0)" "$(numbers_of "$(node_of rxe0)")"
+  assert_equal "locked memory in exec" "$(given exec-limits)" "$(limit_in "$1")"
+  assert_equal "CAP_IPC_LOCK in exec" "$(given exec-capabilities)" "$(capability_in "$1")"
 }
 
 # end_first_holder: it ends, and the HCA is still its pod's.
@@ -162,12 +180,18 @@ end_first_holder() {
     "$(jq --raw-output '[.hcas[] | select(.name == "rxe0").holders[].mode] | join(" ")' /run/lab/devices)"
 }
 
+# rails_for_the_matrix: two HCAs, which may be had in every mode.
+rails_for_the_matrix() {
+  make_rails 2
+  network_config rails "$(rails_network 2 1 '.gateway_test = "off"')" > /dev/null
+}
+
 # given COLUMN: what the current way can give, as the README's table has it.
 given() {
   case $1-$way in
     capabilities-precreate | capabilities-rdma-runtime) echo IPC_LOCK ;;
     exec-capabilities-precreate | exec-capabilities-rdma-runtime) echo IPC_LOCK ;;
-    exec-limits-rdma-runtime) echo yes ;;
+    exec-limits-rdma-runtime | exec-limits-nri | exec-limits-base-spec) echo yes ;;
     environment-precreate | environment-rdma-runtime | environment-nri) echo yes ;;
     capabilities-* | exec-capabilities-* | exec-limits-* | environment-*) echo - ;;
     nodes-* | rules-* | limits-*) echo yes ;;
