@@ -1,11 +1,9 @@
 #include "hook/spec_grant.hpp"
 
-#include <memory>
 #include <utility>
 
 #include "hook/booking.hpp"
 #include "hook/grant_steps.hpp"
-#include "hook/metrics/returns.hpp"
 #include "hook/oci/edit_spec.hpp"
 #include "hook/own_hcas.hpp"
 
@@ -14,12 +12,11 @@ namespace {
 
 using fabric::Result;
 
-Result<void> book(const Container& container, const SpecUser& who, std::string_view event,
-                  const std::shared_ptr<const Returns>& returns, Call& call,
-                  const std::function<Result<void>(SpecBooking&)>& write_down) {
+Result<void> book(const OpenLedger& open, const Container& container, const SpecUser& who, std::string_view event,
+                  Call& call, const std::function<Result<void>(SpecBooking&)>& write_down) {
   const Options& options = call.options;
+  const Ledger& ledger = open.ledger;
   call.phase = FailureReason::kLedger;
-  const auto ledger = TRY(Ledger::open(options.ledger, returns));
   call.timing.step("read");
   repair(ledger, call.log);
   call.timing.step("repair");
@@ -27,7 +24,7 @@ Result<void> book(const Container& container, const SpecUser& who, std::string_v
   TRY_VOID(add_own_hcas(options.ledger, who.owner, options.root, inventory));
   call.timing.step("read");
 
-  Booking booking(ledger, who.owner, who.user.key, returns->rails(), call.log);
+  Booking booking(ledger, who.owner, who.user.key, open.returns->rails(), call.log);
   Plan plan = TRY(decide_and_book(container, inventory, ledger, who.owner, who.user, call));
   call.phase = FailureReason::kLedger;
   if (!plan.mounts.empty()) TRY_VOID(ledger.make_view(who.user.key, plan.view));
@@ -51,18 +48,26 @@ Result<SpecUser> new_spec_user(const ContainerSpec& spec, std::string label,
   return SpecUser{std::move(token), owner_of(spec, owner), {owner.key, std::move(label), requester}};
 }
 
-Result<void> book_and_write_down(const Container& container, const SpecUser& who, std::string_view event, Call& call,
+Result<OpenLedger> OpenLedger::open(Call& call, Returns::Caller caller) {
+  call.phase = FailureReason::kLedger;
+  auto returns = std::make_shared<const Returns>(call.options.ledger, call.ipam, caller);
+  auto ledger = TRY(Ledger::open(call.options.ledger, returns));
+  return OpenLedger{std::move(returns), std::move(ledger)};
+}
+
+Result<void> book_and_write_down(const OpenLedger& open, const Container& container, const SpecUser& who,
+                                 std::string_view event, Call& call,
                                  const std::function<Result<void>(SpecBooking&)>& write_down) {
-  const auto returns = std::make_shared<Returns>(call.options.ledger, call.ipam);
-  auto booked = book(container, who, event, returns, call, write_down);
-  returns->report(call.log, call.counts);
+  auto booked = book(open, container, who, event, call, write_down);
+  open.returns->report(call.log, call.counts);
   return booked;
 }
 
 Result<void> book_for_spec(Container& container, const ProcessIdentity& requester, Call& call, const Publish& publish) {
   const std::string label = call.container.empty() ? "precreate" : call.container;
   const SpecUser who = TRY(new_spec_user(container.spec, label, requester));
-  return book_and_write_down(container, who, "booked", call, [&](SpecBooking& booked) -> Result<void> {
+  const auto open = TRY(OpenLedger::open(call));
+  return book_and_write_down(open, container, who, "booked", call, [&](SpecBooking& booked) -> Result<void> {
     call.phase = FailureReason::kInternal;
     TRY_VOID(edit_spec(booked.plan, who.token, container.config));
     call.phase = FailureReason::kState;

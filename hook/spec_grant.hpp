@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include "hook/decide.hpp"
 #include "hook/json/json.hpp"
 #include "hook/ledger/ledger.hpp"
+#include "hook/metrics/returns.hpp"
 #include "hook/plan/plan.hpp"
 #include "hook/process/process_identity.hpp"
 #include "hook/stages.hpp"
@@ -35,11 +37,18 @@ struct SpecBooking {
   const fabric::Inventory& inventory;
   Plan& plan;
 };
+// A ledger that is open for one call, and what is returned to the node on the way.
+struct OpenLedger {
+  std::shared_ptr<const Returns> returns;
+  Ledger ledger;
+  static fabric::Result<OpenLedger> open(Call& call, Returns::Caller caller = Returns::Caller::kOther);
+};
+
 // Decides, books, and has it written down: when that fails, what was booked is free again. container.asked.request:
 // there is one. event: as note_grant() has it, for the log. Errors: as make_plan(), the ledger's, add_own_hcas()'s,
 // write_down's.
-fabric::Result<void> book_and_write_down(const Container& container, const SpecUser& who, std::string_view event,
-                                         Call& call,
+fabric::Result<void> book_and_write_down(const OpenLedger& open, const Container& container, const SpecUser& who,
+                                         std::string_view event, Call& call,
                                          const std::function<fabric::Result<void>(SpecBooking&)>& write_down);
 
 struct SpecGrant {

@@ -10,38 +10,30 @@
 #include "fabric/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/decide.hpp"
-#include "hook/ledger/ledger.hpp"
 #include "hook/log.hpp"
-#include "shim/nri/wire/values.hpp"
+#include "shim/nri/grant_settings.hpp"
+#include "shim/nri/wire/job.hpp"
+#include "shim/nri/worker.hpp"
 
 namespace shim {
-
-struct GrantSettings {
-  hook::ConfigPaths config;
-  std::string root;  // prefix of the node's /sys, /dev and /proc
-  std::string ledger = hook::kLedgerPath;
-  bool to_syslog = false;  // the runtime started this program, with no stderr
-};
-
-hook::Log plugin_log(const GrantSettings& settings);
 
 class Grants {
  public:
   using Clock = std::chrono::steady_clock;
 
   // Both must outlive it.
-  Grants(const GrantSettings& settings, const hook::Log& log) : settings_(settings), log_(log) {}
+  Grants(const GrantSettings& settings, const hook::Log& log);
 
   // config.json as it is now; the defaults where it cannot be read.
   hook::Config config();
 
-  // Which engine's annotations these are.
-  void set_engine(hook::Engine engine) { engine_ = engine; }
+  // Which engine's annotations these are. Starts the worker, so that the first container need not wait for it.
+  void set_engine(hook::Engine engine);
 
   // At RunPodSandbox: what the pod's annotations ask, rails included, without waiting for carrier, gateways or GIDs.
   // Success also for pods that ask nothing or are in the node's network namespace. Errors: as the hook's createRuntime.
   fabric::Result<void> give_pod(const PodSandbox& pod, Clock::time_point deadline);
-  // At CreateContainer. Nothing is asked: an empty adjustment, and no process is made.
+  // At CreateContainer. Nothing is asked: an empty adjustment, and the worker hears nothing of it.
   fabric::Result<ContainerAdjustment> give_container(const PodSandbox& pod, const Container& container,
                                                      Clock::time_point deadline);
   // At StopContainer and RemoveContainer: what a container held alone is returned, its part in a pod's grant ends.
@@ -61,7 +53,9 @@ class Grants {
  private:
   const fabric::Result<hook::Config>& read_config();
   fabric::Result<hook::Container> understand(hook::ContainerSpec spec);
-  hook::Options options() const;
+  fabric::Result<std::string> ask(const Job& job, Clock::time_point deadline) {
+    return worker_.ask(job_bytes(job), deadline);
+  }
 
   const GrantSettings& settings_;
   const hook::Log& log_;
@@ -69,6 +63,8 @@ class Grants {
   // config.json is parsed again when its text is another.
   std::vector<hook::ConfigText> texts_;
   std::optional<fabric::Result<hook::Config>> config_;
+  // Began with this configuration: another one, another worker.
+  Worker worker_;
 };
 
 }  // namespace shim

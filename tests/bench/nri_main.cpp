@@ -90,25 +90,48 @@ class Process {
     }
   }
 
-  Result<double> cpu() const { return cpu_seconds(pid_); }
-
+  // With its worker.
+  Result<double> cpu() const {
+    double seconds = 0;
+    for (const pid_t pid : family())
+      seconds += TRY(cpu_seconds(pid));
+    return seconds;
+  }
+  // The worker is of the same program: what it adds is its anonymous memory. What it still shares of that counts twice.
   Result<Resident> resident() const {
-    const std::string status = test_support::read_file(fmt::format("/proc/{}/status", pid_));
-    const auto value = [&](std::string_view name) -> std::optional<unsigned> {
-      const std::size_t at = status.find(name);
-      if (at == std::string::npos) return std::nullopt;
-      const std::string_view line = std::string_view(status).substr(at + name.size());
-      const std::size_t begin = line.find_first_not_of(" \t");
-      return fabric::parse_number<unsigned>(line.substr(begin, line.find(" kB") - begin));
-    };
-    const auto now = value("VmRSS:");
-    const auto peak = value("VmHWM:");
-    if (!now || !peak) return make_error("process {} tells nothing of its memory: it has ended", pid_);
-    return Resident{*now, *peak};
+    Resident sum;
+    for (const pid_t pid : family()) {
+      const auto now = kib(pid, pid == pid_ ? "VmRSS:" : "RssAnon:");
+      const auto peak = pid == pid_ ? kib(pid, "VmHWM:") : now;
+      if (!now || !peak) return make_error("process {} tells nothing of its memory: it has ended", pid);
+      sum.now_kib += *now;
+      sum.peak_kib += *peak;
+    }
+    return sum;
   }
 
  private:
   explicit Process(pid_t pid) : pid_(pid) {}
+
+  std::vector<pid_t> family() const {
+    std::vector<pid_t> pids{pid_};
+    const std::string children = test_support::read_file(fmt::format("/proc/{0}/task/{0}/children", pid_));
+    for (const std::string_view word : fabric::split(children, ' ')) {
+      if (const auto pid = fabric::parse_number<pid_t>(word)) pids.push_back(*pid);
+    }
+    return pids;
+  }
+
+  // "NAME:   123 kB" in /proc/PID/status.
+  static std::optional<unsigned> kib(pid_t pid, std::string_view name) {
+    const std::string text = test_support::read_file(fmt::format("/proc/{}/status", pid));
+    const std::size_t at = text.find(name);
+    if (at == std::string::npos) return std::nullopt;
+    const std::string_view line = std::string_view(text).substr(at + name.size());
+    const std::size_t begin = line.find_first_not_of(" \t");
+    return fabric::parse_number<unsigned>(line.substr(begin, line.find(" kB") - begin));
+  }
+
   pid_t pid_;
 };
 

@@ -1,11 +1,11 @@
 // What NRI tells as the hook's terms, and a plan as what NRI is answered.
 #include "shim/nri/spec_of.hpp"
+#include "shim/nri/wire/job.hpp"
 
 #include <gtest/gtest.h>
 
 #include "hook/oci/edit_spec.hpp"
 #include "shim/nri/adjustment.hpp"
-#include "shim/nri/adjustment_json.hpp"
 #include "shim/nri/options.hpp"
 
 namespace shim {
@@ -154,14 +154,45 @@ TEST(NriAdjustment, NothingWithoutHcasAndNoMountWithoutSysfs) {
   EXPECT_TRUE(nri_adjustment(two_rails(), "", container)->mounts.empty());
 }
 
-TEST(NriAdjustment, ComesBackFromAChildAsItWas) {
+TEST(NriAdjustment, ComesBackFromTheWorkerAsItWas) {
   ContainerAdjustment adjustment = *nri_adjustment(two_rails(), "abc", worker());
   adjustment.devices.push_back({"/dev/x", "b", 4294967295, 0, {}, {}, {}});
-  const auto back = parse_adjustment(adjustment_text(adjustment));
+  const auto back = parse_adjustment(adjustment_bytes(adjustment));
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_EQ(*back, adjustment);
-  for (const char* text : {"", "{}", "[]", R"({"annotations":{},"env":{},"devices":[{}],"rlimits":[],"mounts":[]})"})
-    EXPECT_FALSE(parse_adjustment(text)) << text;
+  EXPECT_EQ(*parse_adjustment(adjustment_bytes({})), ContainerAdjustment());
+  EXPECT_FALSE(parse_adjustment("\xff"));
+}
+
+TEST(NriJob, ReachesTheWorkerAsItWas) {
+  Job job{Job::Kind::kLeave, {}, worker(), {"one", "two"}};
+  job.pod.id = "pod-1";
+  job.pod.name = "trainer";
+  job.pod.uid = "7f0f";
+  job.pod.pod_namespace = "training";
+  job.pod.labels = {{"app", "x"}};
+  job.pod.annotations = {{"rdma-init.io/devices", "all"}};
+  job.pod.runtime_handler = "runc";
+  job.pod.cgroup_parent = "/kubepods";
+  job.pod.cgroups_path = "/kubepods/pod-1";
+  job.pod.namespaces = {{"network", "/run/netns/x"}};
+  job.pod.pid = 17;
+  job.container.id = "c1";
+  job.container.pod_id = "pod-1";
+  job.container.state = ContainerState::kRunning;
+  job.container.annotations = {{"a", "b"}};
+  job.container.rlimits = {{"RLIMIT_MEMLOCK", kUnlimited, 1}};
+  job.container.namespaces = {{"pid", ""}};
+  job.container.cgroups_path = "x";
+  job.container.pid = 18;
+  const auto back = parse_job(job_bytes(job));
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(back->kind, job.kind);
+  EXPECT_EQ(back->pod, job.pod);
+  EXPECT_EQ(back->container, job.container);
+  EXPECT_EQ(back->gone, job.gone);
+  EXPECT_FALSE(parse_job(""));
+  EXPECT_FALSE(parse_job("\xff"));
 }
 
 fabric::Result<NriPluginOptions> parse(std::vector<std::string> arguments,

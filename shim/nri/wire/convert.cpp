@@ -92,6 +92,25 @@ void add_entry(wire::KeyValue& to, const std::string& key, const std::string& va
   to.set_value(value);
 }
 
+void add_map(RepeatedPtrField<wire::KeyValue>& to, const std::map<std::string, std::string>& values) {
+  for (const auto& [key, value] : values)
+    add_entry(*to.Add(), key, value);
+}
+
+void add_namespaces(RepeatedPtrField<wire::LinuxNamespace>& to, const std::vector<LinuxNamespace>& namespaces) {
+  for (const LinuxNamespace& one : namespaces) {
+    auto& added = *to.Add();
+    added.set_type(one.type);
+    added.set_path(one.path);
+  }
+}
+
+void add_rlimit(wire::POSIXRlimit& to, const Rlimit& limit) {
+  to.set_type(limit.type);
+  to.set_hard(limit.hard);
+  to.set_soft(limit.soft);
+}
+
 }  // namespace
 
 PodSandbox take_pod(wire::PodSandbox& pod) {
@@ -140,24 +159,65 @@ RuntimeInfo take_runtime_info(wire::ConfigureRequest& request) {
           .request_timeout_ms = request.request_timeout()};
 }
 
+ContainerAdjustment take_adjustment(wire::ContainerAdjustment& adjustment) {
+  return {.annotations = take_map(*adjustment.mutable_annotations()),
+          .mounts = take_mounts(*adjustment.mutable_mounts()),
+          .env = take_map(*adjustment.mutable_env()),
+          .devices = take_devices(*adjustment.mutable_linux_adjustment()->mutable_devices()),
+          .rlimits = take_rlimits(*adjustment.mutable_rlimits())};
+}
+
+wire::PodSandbox to_wire(const PodSandbox& pod) {
+  wire::PodSandbox message;
+  message.set_id(pod.id);
+  message.set_name(pod.name);
+  message.set_uid(pod.uid);
+  message.set_pod_namespace(pod.pod_namespace);
+  add_map(*message.mutable_labels(), pod.labels);
+  add_map(*message.mutable_annotations(), pod.annotations);
+  message.set_runtime_handler(pod.runtime_handler);
+  message.set_pid(pod.pid);
+  auto& part = *message.mutable_linux_pod();
+  part.set_cgroup_parent(pod.cgroup_parent);
+  part.set_cgroups_path(pod.cgroups_path);
+  add_namespaces(*part.mutable_namespaces(), pod.namespaces);
+  return message;
+}
+
+wire::Container to_wire(const Container& container) {
+  wire::Container message;
+  message.set_id(container.id);
+  message.set_pod_sandbox_id(container.pod_id);
+  message.set_name(container.name);
+  message.set_state(static_cast<std::int32_t>(container.state));
+  add_map(*message.mutable_annotations(), container.annotations);
+  for (const std::string& variable : container.env)
+    message.add_env(variable);
+  for (const Mount& mount : container.mounts)
+    add_mount(*message.add_mounts(), mount);
+  for (const Rlimit& limit : container.rlimits)
+    add_rlimit(*message.add_rlimits(), limit);
+  message.set_pid(container.pid);
+  auto& part = *message.mutable_linux_container();
+  for (const Device& device : container.devices)
+    add_device(*part.add_devices(), device);
+  add_namespaces(*part.mutable_namespaces(), container.namespaces);
+  part.set_cgroups_path(container.cgroups_path);
+  return message;
+}
+
 wire::CreateContainerResponse to_wire(const ContainerAdjustment& adjustment) {
   wire::CreateContainerResponse response;
   if (adjustment == ContainerAdjustment{}) return response;
   auto& adjust = *response.mutable_adjust();
-  for (const auto& [key, value] : adjustment.annotations)
-    add_entry(*adjust.add_annotations(), key, value);
+  add_map(*adjust.mutable_annotations(), adjustment.annotations);
   for (const Mount& mount : adjustment.mounts)
     add_mount(*adjust.add_mounts(), mount);
-  for (const auto& [name, value] : adjustment.env)
-    add_entry(*adjust.add_env(), name, value);
+  add_map(*adjust.mutable_env(), adjustment.env);
   for (const Device& device : adjustment.devices)
     add_device(*adjust.mutable_linux_adjustment()->add_devices(), device);
-  for (const Rlimit& limit : adjustment.rlimits) {
-    auto& to = *adjust.add_rlimits();
-    to.set_type(limit.type);
-    to.set_hard(limit.hard);
-    to.set_soft(limit.soft);
-  }
+  for (const Rlimit& limit : adjustment.rlimits)
+    add_rlimit(*adjust.add_rlimits(), limit);
   return response;
 }
 

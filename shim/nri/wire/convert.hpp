@@ -12,7 +12,10 @@ namespace wire = nri::pkg::api::v1alpha1;
 PodSandbox take_pod(wire::PodSandbox& pod);
 Container take_container(wire::Container& container);
 RuntimeInfo take_runtime_info(wire::ConfigureRequest& request);
+ContainerAdjustment take_adjustment(wire::ContainerAdjustment& adjustment);
 
+wire::PodSandbox to_wire(const PodSandbox& pod);
+wire::Container to_wire(const Container& container);
 wire::CreateContainerResponse to_wire(const ContainerAdjustment& adjustment);
 
 }  // namespace shim

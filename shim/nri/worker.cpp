@@ -1,0 +1,215 @@
+#include "shim/nri/worker.hpp"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "hook/json/json.hpp"
+#include "hook/json/json_members.hpp"
+#include "hook/process/sandbox.hpp"
+#include "hook/write_all.hpp"
+#include "shim/ttrpc/big_endian.hpp"
+
+namespace shim {
+namespace {
+
+using fabric::Error;
+using fabric::Result;
+using fabric::sys_error;
+using fabric::UniqueFd;
+using hook::Json;
+using Clock = Worker::Clock;
+
+constexpr std::size_t kLargestRequest = std::size_t{16} << 20;
+constexpr std::size_t kLargestAnswer = std::size_t{4} << 20;
+// In front of a request and of an answer: the length of the rest.
+constexpr std::size_t kHeader = 4;
+// First byte of an answer.
+constexpr char kDone = '+';
+constexpr char kFailed = '-';
+// How long a process that was killed is waited for.
+constexpr int kEndMs = 50;
+
+std::string error_text(const Error& error) {
+  const Json json{{"message", error.message}, {"code", error.code}, {"hint", error.hint}};
+  return kFailed + json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Error parse_error(std::string_view text) {
+  const auto json = hook::parse_json(text, "the worker's answer");
+  const auto message = json ? hook::text_at(*json, "message") : Result<std::string>(Error{});
+  if (!message) return {"the worker of rdma-nri gave no answer that could be read", EIO, {}};
+  Error error{*message, 0, {}};
+  if (auto hint = hook::text_at(*json, "hint")) error.hint = std::move(hint).value();
+  if (const Json* code = hook::member(*json, "code"); code && code->is_number_integer()) error.code = code->get<int>();
+  return error;
+}
+
+// False: the plugin is gone.
+bool read_whole(int fd, char* to, std::size_t size) {
+  while (size > 0) {
+    const ssize_t count = ::read(fd, to, size);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return false;
+    to += count;
+    size -= static_cast<std::size_t>(count);
+  }
+  return true;
+}
+
+bool read_request(int fd, std::string& request) {
+  char header[kHeader];
+  if (!read_whole(fd, header, sizeof header)) return false;
+  request.resize(std::min<std::size_t>(read_u32({header, sizeof header}), kLargestRequest));
+  return read_whole(fd, request.data(), request.size());
+}
+
+bool write_answer(int fd, std::string_view text) {
+  std::string message;
+  message.reserve(kHeader + text.size());
+  append_u32(message, static_cast<std::uint32_t>(text.size()));
+  message += text;
+  return hook::write_all(fd, message) == 0;
+}
+
+Worker::Answer answer_of(const Worker::Serve& serve, std::string_view request) {
+  try {
+    return serve(request);
+  } catch (const std::exception& error) {  // bad_alloc: nothing else is thrown on purpose
+    return {Error{error.what(), ENOMEM, {}}};
+  }
+}
+
+// Whether the descriptor is ready for that; false: the deadline has come.
+Result<bool> wait_for(int fd, short events, Clock::time_point deadline) {
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    pollfd wait{fd, events, 0};
+    const int ready = left > 0 ? ::poll(&wait, 1, static_cast<int>(std::min<long>(left, 60'000))) : 0;
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) return sys_error(errno, "cannot wait for the worker");
+    if (Clock::now() >= deadline) return false;
+  }
+}
+
+Error too_late() {
+  return {"no time is left: the runtime waits no longer", ETIMEDOUT, "try again; is the node overloaded?"};
+}
+
+Error ended() {
+  return {"the worker of rdma-nri ended without an answer", EIO, "its log may say why"};
+}
+
+}  // namespace
+
+// The socket becomes standard input, one of the three descriptors that isolate() leaves.
+void Worker::be_worker(pid_t parent, int socket) const {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent || ::dup2(socket, STDIN_FILENO) < 0) ::_exit(1);
+  const auto isolated = hook::isolate();
+  const auto begun = isolated ? begin_() : Result<Serve>(isolated.error());
+  const Serve serve = begun ? *begun : [&](std::string_view) { return Answer{begun.error()}; };
+  std::string request;
+  while (read_request(STDIN_FILENO, request)) {
+    const Answer answer = answer_of(serve, request);
+    if (!answer.result) {
+      if (answer.afterwards) answer.afterwards();
+      (void)write_answer(STDIN_FILENO, error_text(answer.result.error()));
+      break;
+    }
+    if (!write_answer(STDIN_FILENO, kDone + *answer.result)) break;
+    if (answer.afterwards) answer.afterwards();
+  }
+  ::_exit(0);
+}
+
+Result<void> Worker::start() {
+  reap();
+  if (pid_ != 0) return {};
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return sys_error(errno, "cannot make a socket");
+  UniqueFd ours(ends[0]);
+  const UniqueFd theirs(ends[1]);
+  const pid_t parent = ::getpid();
+  const pid_t child = ::fork();
+  if (child < 0) return sys_error(errno, "cannot start a process");
+  if (child == 0) be_worker(parent, theirs.get());
+  pid_ = child;
+  socket_ = std::move(ours);
+  return {};
+}
+
+void Worker::retire() {
+  if (pid_ == 0) return;
+  socket_.reset();
+  ::kill(pid_, SIGKILL);
+  ending_.push_back(std::exchange(pid_, 0));
+  for (int waited = 0; reap(), !ending_.empty() && waited < kEndMs; ++waited)
+    (void)::poll(nullptr, 0, 1);
+}
+
+void Worker::reap() {
+  std::erase_if(ending_, [](pid_t pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
+}
+
+Result<void> Worker::send(std::string_view request, Clock::time_point deadline) {
+  std::string header;
+  append_u32(header, static_cast<std::uint32_t>(request.size()));
+  for (std::string_view part : {std::string_view(header), request}) {
+    while (!part.empty()) {
+      const ssize_t count = ::send(socket_.get(), part.data(), part.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (count > 0) part.remove_prefix(static_cast<std::size_t>(count));
+      if (count >= 0 || errno == EINTR) continue;
+      if (errno == EPIPE || errno == ECONNRESET) return ended();
+      if (errno != EAGAIN) return sys_error(errno, "cannot ask the worker");
+      if (!TRY(wait_for(socket_.get(), POLLOUT, deadline))) return too_late();
+    }
+  }
+  return {};
+}
+
+Result<std::string> Worker::exchange(std::string_view request, Clock::time_point deadline) {
+  TRY_VOID(send(request, deadline));
+  std::string text;
+  char buffer[16384];
+  for (;;) {
+    if (!TRY(wait_for(socket_.get(), POLLIN, deadline))) return too_late();
+    const ssize_t count = ::read(socket_.get(), buffer, sizeof buffer);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return ended();
+    text.append(buffer, static_cast<std::size_t>(count));
+    if (text.size() < kHeader) continue;
+    const std::size_t size = read_u32(text);
+    if (size == 0 || size > kLargestAnswer + 1) return Error{"the worker's answer is empty or too long", EMSGSIZE, {}};
+    if (text.size() < kHeader + size) continue;
+    text.erase(0, kHeader);
+    return text;
+  }
+}
+
+Result<std::string> Worker::ask(std::string_view request, Clock::time_point deadline) {
+  if (request.size() > kLargestRequest) return Error{"the request is too long", EMSGSIZE, {}};
+  // One that was killed since the last request took nothing of this one with it.
+  pollfd ended_before{socket_.get(), POLLIN, 0};
+  if (pid_ != 0 && ::poll(&ended_before, 1, 0) > 0) retire();
+  TRY_VOID(start());
+  auto text = exchange(request, deadline);
+  if (text && text->front() == kDone) {
+    text->erase(0, 1);
+    return text;
+  }
+  retire();
+  if (!text) return text;
+  return parse_error(std::string_view(*text).substr(1));
+}
+
+}  // namespace shim
