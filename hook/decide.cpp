@@ -139,7 +139,8 @@ Result<fabric::Inventory> read_node_for(const Request& request, const Config& co
   if (!needs_whole_node(request, config)) {
     read.hcas = names_to_read(request, options.root);
     read.details = !read.hcas;
-    read.selectors = read.details || read.gids || pools_select(config);
+    // A device plugin may name HCAs by their netdevs (match_given.cpp).
+    read.selectors = read.details || read.gids || pools_select(config) || !request.order.empty();
   }
   // Whoever names its HCAs gets these, near to its GPUs or not.
   read.gpus = read.details && (!request.gpu_nodes.empty() || request.gpu_hint);
