@@ -73,12 +73,12 @@ bool read_request(int fd, std::string& request) {
   return read_whole(fd, request.data(), request.size());
 }
 
-bool write_answer(int fd, std::string_view text) {
+std::string framed(std::string_view text) {
   std::string message;
   message.reserve(kHeader + text.size());
   append_u32(message, static_cast<std::uint32_t>(text.size()));
   message += text;
-  return hook::write_all(fd, message) == 0;
+  return message;
 }
 
 Worker::Answer answer_of(const Worker::Serve& serve, std::string_view request) {
@@ -123,10 +123,10 @@ void Worker::be_worker(pid_t parent, int socket) const {
     const Answer answer = answer_of(serve, request);
     if (!answer.result) {
       if (answer.afterwards) answer.afterwards();
-      (void)write_answer(STDIN_FILENO, error_text(answer.result.error()));
+      (void)hook::write_all(STDIN_FILENO, framed(error_text(answer.result.error())));
       break;
     }
-    if (!write_answer(STDIN_FILENO, kDone + *answer.result)) break;
+    if (hook::write_all(STDIN_FILENO, framed(kDone + *answer.result)) != 0) break;
     if (answer.afterwards) answer.afterwards();
   }
   ::_exit(0);
@@ -161,18 +161,16 @@ void Worker::reap() {
   std::erase_if(ending_, [](pid_t pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
 }
 
+// Header and request in one piece: the worker would wake up for the first, and go to sleep again.
 Result<void> Worker::send(std::string_view request, Clock::time_point deadline) {
-  std::string header;
-  append_u32(header, static_cast<std::uint32_t>(request.size()));
-  for (std::string_view part : {std::string_view(header), request}) {
-    while (!part.empty()) {
-      const ssize_t count = ::send(socket_.get(), part.data(), part.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (count > 0) part.remove_prefix(static_cast<std::size_t>(count));
-      if (count >= 0 || errno == EINTR) continue;
-      if (errno == EPIPE || errno == ECONNRESET) return ended();
-      if (errno != EAGAIN) return sys_error(errno, "cannot ask the worker");
-      if (!TRY(wait_for(socket_.get(), POLLOUT, deadline))) return too_late();
-    }
+  const std::string message = framed(request);
+  for (std::string_view left = message; !left.empty();) {
+    const ssize_t count = ::send(socket_.get(), left.data(), left.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (count > 0) left.remove_prefix(static_cast<std::size_t>(count));
+    if (count >= 0 || errno == EINTR) continue;
+    if (errno == EPIPE || errno == ECONNRESET) return ended();
+    if (errno != EAGAIN) return sys_error(errno, "cannot ask the worker");
+    if (!TRY(wait_for(socket_.get(), POLLOUT, deadline))) return too_late();
   }
   return {};
 }
