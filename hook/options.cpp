@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "fabric/text.hpp"
+#include "hook/take_option.hpp"
 
 namespace hook {
 namespace {
@@ -141,16 +142,9 @@ Result<Options> parse_options(std::span<char* const> arguments) {
       options.command = Command::kHelp;
       continue;
     }
-    if (!argument.starts_with("--")) return usage_error(fmt::format("unexpected argument `{}`", printable(argument)));
-    engine_given = engine_given || argument == "--engine" || argument.starts_with("--engine=");
-    const std::size_t equals = argument.find('=');
-    if (equals != std::string_view::npos) {
-      TRY_VOID(set_value(options, argument.substr(0, equals), std::string(argument.substr(equals + 1))));
-    } else if (i + 1 < arguments.size()) {
-      TRY_VOID(set_value(options, argument, arguments[++i]));
-    } else {
-      return usage_error(fmt::format("`{}` needs a value", printable(argument)));
-    }
+    auto option = TRY(take_option(arguments, i, usage_error));
+    engine_given = engine_given || option.name == "--engine";
+    TRY_VOID(set_value(options, option.name, std::move(option.value)));
   }
   const bool gives = options.command == Command::kCreateRuntime || options.command == Command::kPrecreate ||
                      options.command == Command::kVerify || options.command == Command::kCdiGenerate;

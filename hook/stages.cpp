@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <memory>
 #include <utility>
 
@@ -19,6 +18,7 @@
 #include "hook/oci/oci_state.hpp"
 #include "hook/own_hcas.hpp"
 #include "hook/spec_grant.hpp"
+#include "hook/write_all.hpp"
 
 namespace hook {
 namespace {
@@ -102,13 +102,8 @@ Result<std::string> read_precreate_config() {
 }
 
 Result<void> write_stdout(std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return fabric::sys_error(written < 0 ? errno : EIO, "write the edited config.json");
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return {};
+  const int failed = write_all(STDOUT_FILENO, text);
+  return failed == 0 ? Result<void>() : fabric::sys_error(failed, "write the edited config.json");
 }
 
 // Who waits for the edited config.json. Until the container has an init, that process stands for it: when it is gone

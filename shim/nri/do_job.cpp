@@ -121,9 +121,8 @@ Worker::Answer JobRunner::run(std::string_view bytes) {
   log_.set_container(job->container.id.empty() ? job->pod.id : job->container.id);
   switch (job->kind) {
     case Job::Kind::kGivePod:
-      return give_pod(*job);
     case Job::Kind::kGiveContainer:
-      return give_container(*job);
+      return give(*job);
     case Job::Kind::kLeave:
     case Job::Kind::kReturnPod:
     case Job::Kind::kRecover:
@@ -132,20 +131,15 @@ Worker::Answer JobRunner::run(std::string_view bytes) {
   return {std::string()};
 }
 
-Worker::Answer JobRunner::give_pod(const Job& job) {
+Worker::Answer JobRunner::give(const Job& job) {
+  const bool pod = job.kind == Job::Kind::kGivePod;
   auto call = std::make_shared<Call>(Call{options_, log_, helper()});
-  call->container = job.pod.id;
-  const auto asking = hook::understand_spec(spec_of(job.pod, options_.engine), config_, options_.engine);
-  auto done = asking ? give_to_pod(job, *asking, *call) : Result<std::string>(asking.error());
-  return answer(kPodStage, std::move(call), std::move(done));
-}
-
-Worker::Answer JobRunner::give_container(const Job& job) {
-  auto call = std::make_shared<Call>(Call{options_, log_, helper()});
-  call->container = job.container.id;
-  const auto asking = hook::understand_spec(spec_of(job.pod, job.container, options_.engine), config_, options_.engine);
-  auto done = asking ? give_to_container(job, *asking, *call) : Result<std::string>(asking.error());
-  return answer(kContainerStage, std::move(call), std::move(done));
+  call->container = pod ? job.pod.id : job.container.id;
+  auto spec = pod ? spec_of(job.pod, options_.engine) : spec_of(job.pod, job.container, options_.engine);
+  const auto asking = hook::understand_spec(std::move(spec), config_, options_.engine);
+  const auto steps = pod ? give_to_pod : give_to_container;
+  auto done = asking ? steps(job, *asking, *call) : Result<std::string>(asking.error());
+  return answer(pod ? kPodStage : kContainerStage, std::move(call), std::move(done));
 }
 
 Worker::Answer JobRunner::take_back(const Job& job) {

@@ -28,8 +28,7 @@ class JobRunner {
   JobRunner(hook::Options options, fabric::Result<hook::Config> config, hook::Log log)
       : options_(std::move(options)), config_(std::move(config)), log_(std::move(log)) {}
 
-  Worker::Answer give_pod(const Job& job);
-  Worker::Answer give_container(const Job& job);
+  Worker::Answer give(const Job& job);
   Worker::Answer take_back(const Job& job);
   hook::IpamHelper* helper() { return ipam_ ? &*ipam_ : nullptr; }
 

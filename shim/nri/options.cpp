@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "fabric/text.hpp"
+#include "hook/take_option.hpp"
 
 namespace shim {
 namespace {
@@ -84,15 +85,8 @@ Result<NriPluginOptions> parse_nri_options(std::span<char* const> arguments,
       options.version = true;
       return options;
     }
-    if (!argument.starts_with("--")) return usage_error(fmt::format("unexpected argument `{}`", printable(argument)));
-    const std::size_t equals = argument.find('=');
-    if (equals != std::string_view::npos) {
-      TRY_VOID(set_value(options, argument.substr(0, equals), std::string(argument.substr(equals + 1))));
-    } else if (i + 1 < arguments.size()) {
-      TRY_VOID(set_value(options, argument, arguments[++i]));
-    } else {
-      return usage_error(fmt::format("`{}` needs a value", printable(argument)));
-    }
+    auto option = TRY(hook::take_option(arguments, i, usage_error));
+    TRY_VOID(set_value(options, option.name, std::move(option.value)));
   }
   take_environment(options, variable);
   if (auto identity = check_identity(options.identity); !identity) return usage_error(identity.error().message);
