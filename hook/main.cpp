@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <exception>
 
-#include "hook/commands.hpp"
+#include "hook/program/commands.hpp"
 
 namespace {
 

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "fabric/result.hpp"
-#include "hook/network/address/address_range.hpp"
-#include "hook/network/rail/rail.hpp"
+#include "hook/config/address_range.hpp"
+#include "hook/config/mode.hpp"
 #include "hook/oci/engine.hpp"
-#include "hook/plan/mode.hpp"
+#include "hook/rails/plan/rail.hpp"
 
 namespace hook {
 

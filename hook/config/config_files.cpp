@@ -13,8 +13,8 @@
 
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
+#include "hook/base/json/json.hpp"
 #include "hook/config/config_files.hpp"
-#include "hook/json/json.hpp"
 
 namespace hook {
 namespace {

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "hook/base/json/json.hpp"
 #include "hook/config/config.hpp"
-#include "hook/json/json.hpp"
 
 namespace hook {
 

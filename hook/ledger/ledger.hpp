@@ -8,7 +8,7 @@
 //   DIR/grants/KEY.json               whose it is, since when, which HCAs, which containers
 //   DIR/pending/                      what is under way, with pid and start time of who works on it
 //   DIR/views/CONTAINER/              the sources of its sysfs view
-//   DIR/network/, DIR/addresses/      rails and their addresses: hook/network
+//   DIR/network/, DIR/addresses/      rails and their addresses: hook/rails
 //
 // DIR is /run/rdma-hook, 0700, root's; anything else there is refused, symlinks are not followed. The invariant that
 // makes it hold is at the top of ledger.cpp. A child made by fork() opens its own ledger, and as long as it lives it
@@ -24,9 +24,9 @@
 #include <vector>
 
 #include "fabric/result.hpp"
+#include "hook/base/process/process_identity.hpp"
 #include "hook/ledger/ledger_effects.hpp"
 #include "hook/plan/plan.hpp"
-#include "hook/process/process_identity.hpp"
 
 namespace hook {
 

@@ -11,7 +11,7 @@
 
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
-#include "hook/write_all.hpp"
+#include "hook/base/write_all.hpp"
 
 namespace hook {
 namespace {

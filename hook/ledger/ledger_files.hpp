@@ -10,8 +10,8 @@
 
 #include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
+#include "hook/base/process/process_identity.hpp"
 #include "hook/ledger/ledger_effects.hpp"
-#include "hook/process/process_identity.hpp"
 
 namespace hook {
 

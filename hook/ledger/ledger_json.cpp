@@ -1,6 +1,6 @@
 #include <limits>
 
-#include "hook/json/json_members.hpp"
+#include "hook/base/json/json_members.hpp"
 #include "hook/ledger/ledger_files.hpp"
 #include "hook/ledger/ledger_grant.hpp"
 

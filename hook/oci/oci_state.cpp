@@ -4,7 +4,7 @@
 #include <climits>
 
 #include "fabric/text.hpp"
-#include "hook/json/json.hpp"
+#include "hook/base/json/json.hpp"
 
 namespace hook {
 namespace {

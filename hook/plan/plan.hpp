@@ -10,8 +10,8 @@
 
 #include "fabric/inventory.hpp"
 #include "fabric/result.hpp"
+#include "hook/base/json/json.hpp"
 #include "hook/config/config.hpp"
-#include "hook/json/json.hpp"
 #include "hook/request/request.hpp"
 
 namespace hook {

@@ -16,9 +16,9 @@
 #include "fabric/result.hpp"
 #include "fabric/selectors.hpp"
 #include "hook/config/config.hpp"
+#include "hook/config/mode.hpp"
 #include "hook/oci/container_spec.hpp"
 #include "hook/oci/engine.hpp"
-#include "hook/plan/mode.hpp"
 
 namespace hook {
 

@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "fabric/text.hpp"
-#include "hook/json/json.hpp"
+#include "hook/base/json/json.hpp"
 #include "hook/request/request_parsers.hpp"
 
 namespace hook {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "hook/oci/edit_spec.hpp"
+#include "hook/apply/edit_spec.hpp"
 
 namespace shim {
 namespace {

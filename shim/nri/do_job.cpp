@@ -4,10 +4,10 @@
 #include <memory>
 #include <utility>
 
-#include "hook/count_call.hpp"
-#include "hook/give_network.hpp"
-#include "hook/process/sandbox.hpp"
-#include "hook/spec_grant.hpp"
+#include "hook/base/process/sandbox.hpp"
+#include "hook/grant/give_network.hpp"
+#include "hook/grant/spec_grant.hpp"
+#include "hook/metrics/count_call.hpp"
 #include "shim/nri/adjustment.hpp"
 #include "shim/nri/holders.hpp"
 #include "shim/nri/spec_of.hpp"

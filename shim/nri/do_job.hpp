@@ -6,9 +6,9 @@
 
 #include "fabric/result.hpp"
 #include "hook/config/config.hpp"
-#include "hook/network/address/ipam_helper.hpp"
 #include "hook/oci/engine.hpp"
-#include "hook/options.hpp"
+#include "hook/program/options.hpp"
+#include "hook/rails/address/ipam_helper.hpp"
 #include "shim/nri/grant_settings.hpp"
 #include "shim/nri/wire/job.hpp"
 #include "shim/nri/worker.hpp"

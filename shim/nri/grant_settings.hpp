@@ -3,9 +3,9 @@
 
 #include <string>
 
+#include "hook/base/log.hpp"
 #include "hook/config/config.hpp"
 #include "hook/ledger/ledger.hpp"
-#include "hook/log.hpp"
 
 namespace shim {
 

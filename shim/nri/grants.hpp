@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "fabric/result.hpp"
+#include "hook/base/log.hpp"
 #include "hook/config/config.hpp"
-#include "hook/decide.hpp"
-#include "hook/log.hpp"
+#include "hook/grant/decide.hpp"
 #include "shim/nri/grant_settings.hpp"
 #include "shim/nri/wire/job.hpp"
 #include "shim/nri/worker.hpp"

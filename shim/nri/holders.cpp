@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "hook/decide.hpp"
+#include "hook/grant/decide.hpp"
 
 namespace shim {
 namespace {

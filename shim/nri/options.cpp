@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "fabric/text.hpp"
-#include "hook/take_option.hpp"
+#include "hook/base/take_option.hpp"
 
 namespace shim {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "fabric/result.hpp"
-#include "hook/log.hpp"
+#include "hook/base/log.hpp"
 #include "shim/nri/options.hpp"
 
 namespace shim {

@@ -13,10 +13,10 @@
 #include <optional>
 #include <utility>
 
-#include "hook/json/json.hpp"
-#include "hook/json/json_members.hpp"
-#include "hook/process/sandbox.hpp"
-#include "hook/write_all.hpp"
+#include "hook/base/json/json.hpp"
+#include "hook/base/json/json_members.hpp"
+#include "hook/base/process/sandbox.hpp"
+#include "hook/base/write_all.hpp"
 #include "shim/ttrpc/big_endian.hpp"
 
 namespace shim {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "hook/json/json_members.hpp"
+#include "hook/base/json/json_members.hpp"
 
 namespace shim {
 namespace {

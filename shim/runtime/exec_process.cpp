@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "hook/json/json_members.hpp"
-#include "hook/oci/edit_spec.hpp"
+#include "hook/apply/edit_spec.hpp"
+#include "hook/base/json/json_members.hpp"
 
 namespace shim {
 

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "fabric/result.hpp"
-#include "hook/json/json.hpp"
+#include "hook/base/json/json.hpp"
 #include "hook/plan/plan.hpp"
 
 namespace shim {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "fabric/text.hpp"
-#include "hook/json/json_members.hpp"
-#include "hook/oci/edit_spec.hpp"
+#include "hook/apply/edit_spec.hpp"
+#include "hook/base/json/json_members.hpp"
 #include "shim/runtime/exec_process.hpp"
 #include "shim/runtime/find_bundle.hpp"
 #include "shim/runtime/marker.hpp"

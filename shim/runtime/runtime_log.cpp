@@ -5,7 +5,7 @@
 
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
-#include "hook/json/json.hpp"
+#include "hook/base/json/json.hpp"
 
 namespace shim {
 namespace {

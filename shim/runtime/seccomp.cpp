@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "fabric/text.hpp"
-#include "hook/json/json_members.hpp"
+#include "hook/base/json/json_members.hpp"
 
 namespace shim {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "fabric/result.hpp"
-#include "hook/json/json.hpp"
+#include "hook/base/json/json.hpp"
 
 namespace shim {
 

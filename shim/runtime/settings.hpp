@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "fabric/result.hpp"
+#include "hook/base/process/process_identity.hpp"
 #include "hook/config/config.hpp"
-#include "hook/decide.hpp"
+#include "hook/grant/decide.hpp"
+#include "hook/grant/spec_grant.hpp"
 #include "hook/ledger/ledger.hpp"
-#include "hook/process/process_identity.hpp"
-#include "hook/spec_grant.hpp"
-#include "hook/stages.hpp"
+#include "hook/program/stages.hpp"
 #include "shim/runtime/edit_bundle.hpp"
 
 namespace shim {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "fabric/text.hpp"
-#include "hook/write_all.hpp"
+#include "hook/base/write_all.hpp"
 
 namespace shim {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "hook/network/align/run_alignment.hpp"
+#include "hook/rails/align/run_alignment.hpp"
 #include "require.hpp"
 #include "unit/hook_kernel_gid_model.hpp"
 

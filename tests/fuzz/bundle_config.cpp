@@ -1,8 +1,8 @@
 // A container's config.json from whoever: read, asked, decided, edited. What comes out must keep what was not ours.
 #include <cstdint>
 
+#include "hook/apply/edit_spec.hpp"
 #include "hook/oci/container_spec.hpp"
-#include "hook/oci/edit_spec.hpp"
 #include "hook/plan/plan.hpp"
 #include "hook/request/request.hpp"
 #include "hook_node.hpp"

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "fabric/address.hpp"
-#include "hook/network/address/ipam.hpp"
+#include "hook/rails/address/ipam.hpp"
 #include "require.hpp"
 
 namespace {

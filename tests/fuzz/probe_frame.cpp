@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "hook/network/probe/arp_frame.hpp"
-#include "hook/network/probe/neighbour_frame.hpp"
+#include "hook/rails/probe/arp_frame.hpp"
+#include "hook/rails/probe/neighbour_frame.hpp"
 #include "require.hpp"
 
 namespace {

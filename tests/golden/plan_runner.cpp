@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "fabric/snapshot.hpp"
+#include "hook/base/json/json.hpp"
 #include "hook/config/config.hpp"
-#include "hook/json/json.hpp"
 #include "hook/plan/plan.hpp"
 #include "support/temp_dir.hpp"
 

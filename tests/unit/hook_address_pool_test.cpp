@@ -1,5 +1,5 @@
 // Addresses of ranges: who gets which, when a range is used up, 32 processes at once, SIGKILL at every system call.
-#include "hook/network/address/address_pool.hpp"
+#include "hook/rails/address/address_pool.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -4,7 +4,7 @@
 #include <random>
 #include <vector>
 
-#include "hook/network/align/align.hpp"
+#include "hook/rails/align/align.hpp"
 #include "unit/hook_kernel_gid_model.hpp"
 
 namespace test_support {

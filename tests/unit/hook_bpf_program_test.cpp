@@ -1,4 +1,4 @@
-#include "hook/live/bpf_program.hpp"
+#include "hook/apply/live/bpf_program.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
 // The node's HCAs as CDI devices, and the file they are written to.
-#include "hook/cdi/cdi_spec.hpp"
+#include "hook/apply/cdi_spec.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include "fabric/snapshot.hpp"
-#include "hook/cdi/generate_cdi.hpp"
+#include "hook/program/generate_cdi.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"
 

@@ -1,9 +1,9 @@
-#include "hook/live/cgroup.hpp"
+#include "hook/apply/live/cgroup.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "hook/live/device_cgroup_v1.hpp"
+#include "hook/apply/live/device_cgroup_v1.hpp"
 
 namespace hook {
 namespace {

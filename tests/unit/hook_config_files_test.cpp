@@ -9,9 +9,9 @@
 #include <set>
 
 #include "fabric/text.hpp"
-#include "hook/config/check_config.hpp"
+#include "hook/base/json/json.hpp"
 #include "hook/config/config.hpp"
-#include "hook/json/json.hpp"
+#include "hook/program/check_config.hpp"
 #include "support/temp_dir.hpp"
 
 namespace {

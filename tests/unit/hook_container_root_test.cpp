@@ -1,4 +1,4 @@
-#include "hook/live/container_root.hpp"
+#include "hook/apply/live/container_root.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "hook/live/mount_namespace.hpp"
-#include "hook/live/run_steps.hpp"
+#include "hook/apply/live/mount_namespace.hpp"
+#include "hook/apply/live/run_steps.hpp"
 #include "support/temp_dir.hpp"
 
 namespace hook {

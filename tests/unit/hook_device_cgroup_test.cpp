@@ -12,10 +12,10 @@
 #include <cerrno>
 #include <csignal>
 
-#include "hook/live/bpf_calls.hpp"
-#include "hook/live/device_cgroup_v1.hpp"
-#include "hook/live/device_cgroup_v2.hpp"
-#include "hook/live/memlock.hpp"
+#include "hook/apply/live/bpf_calls.hpp"
+#include "hook/apply/live/device_cgroup_v1.hpp"
+#include "hook/apply/live/device_cgroup_v2.hpp"
+#include "hook/apply/live/memlock.hpp"
 #include "support/temp_dir.hpp"
 
 namespace hook {

@@ -1,4 +1,4 @@
-#include "hook/oci/edit_spec.hpp"
+#include "hook/apply/edit_spec.hpp"
 
 #include <gtest/gtest.h>
 

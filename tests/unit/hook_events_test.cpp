@@ -1,4 +1,4 @@
-#include "hook/metrics/events.hpp"
+#include "hook/grant/events.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "hook/json/json.hpp"
-#include "hook/metrics/event_line.hpp"
-#include "hook/metrics/failure.hpp"
+#include "hook/base/event_line.hpp"
+#include "hook/base/failure.hpp"
+#include "hook/base/json/json.hpp"
 
 namespace hook {
 namespace {

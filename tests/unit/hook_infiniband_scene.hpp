@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "hook/network/rail_links.hpp"
+#include "hook/rails/rail_links.hpp"
 #include "unit/hook_infiniband_node.hpp"
 
 namespace hook {

@@ -1,6 +1,6 @@
 // CNI IPAM plugins: what is said to them, what their results mean, and the helper that runs them, with Debian's
 // host-local and with plugins that misbehave.
-#include "hook/network/address/ipam.hpp"
+#include "hook/rails/address/ipam.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

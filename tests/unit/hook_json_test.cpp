@@ -1,4 +1,4 @@
-#include "hook/json/json.hpp"
+#include "hook/base/json/json.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "hook/network/align/align.hpp"
-#include "hook/network/align/run_alignment.hpp"
+#include "hook/rails/align/align.hpp"
+#include "hook/rails/align/run_alignment.hpp"
 
 namespace test_support {
 

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "hook/metrics/failure.hpp"
+#include "hook/base/failure.hpp"
 #include "hook/metrics/histogram.hpp"
 #include "tests/support/temp_dir.hpp"
 

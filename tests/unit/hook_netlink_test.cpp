@@ -1,4 +1,4 @@
-#include "hook/network/netlink/netlink.hpp"
+#include "hook/rails/netlink/netlink.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 #include <fstream>
 #include <functional>
 
-#include "hook/network/netlink/links.hpp"
+#include "hook/rails/netlink/links.hpp"
 
 namespace hook {
 namespace {

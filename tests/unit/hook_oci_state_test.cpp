@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "fabric/unique_fd.hpp"
-#include "hook/process/process_identity.hpp"
+#include "hook/base/process/process_identity.hpp"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "hook/options.hpp"
+#include "hook/program/options.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
 // What a pod has already is known to its next container under the node's names. HCAs that moved as RDMA devices: the
 // VM's network-exclusive-rdma.
-#include "hook/own_hcas.hpp"
+#include "hook/grant/own_hcas.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include "hook/network/journal/network_record.hpp"
+#include "hook/rails/journal/network_record.hpp"
 #include "support/temp_dir.hpp"
 
 namespace {

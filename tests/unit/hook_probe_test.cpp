@@ -1,5 +1,5 @@
 // Frames as bytes, then probes between two network namespaces that a child of the test makes.
-#include "hook/network/probe/probe.hpp"
+#include "hook/rails/probe/probe.hpp"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -23,8 +23,8 @@
 #include <vector>
 
 #include "fabric/unique_fd.hpp"
-#include "hook/network/probe/arp_frame.hpp"
-#include "hook/network/probe/neighbour_frame.hpp"
+#include "hook/rails/probe/arp_frame.hpp"
+#include "hook/rails/probe/neighbour_frame.hpp"
 #include "support/inventories.hpp"
 
 namespace hook {

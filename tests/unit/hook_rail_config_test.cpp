@@ -1,5 +1,5 @@
 // What is configured on a rail, in which order, and how rails are called.
-#include "hook/network/rail/rail_config.hpp"
+#include "hook/rails/plan/rail_config.hpp"
 
 #include <gtest/gtest.h>
 #include <linux/fib_rules.h>
@@ -7,7 +7,7 @@
 #include <linux/rtnetlink.h>
 
 #include "fabric/text.hpp"
-#include "hook/network/rail/rail_names.hpp"
+#include "hook/rails/plan/rail_names.hpp"
 #include "support/inventories.hpp"
 
 namespace hook {

@@ -1,6 +1,6 @@
 // What is said to RDMA netlink, byte for byte, and what its refusals mean. The kernel's own answers are tested in
 // guests, which have RDMA.
-#include "hook/network/netlink/rdma_devices.hpp"
+#include "hook/rails/netlink/rdma_devices.hpp"
 
 #include <gtest/gtest.h>
 #include <linux/netlink.h>

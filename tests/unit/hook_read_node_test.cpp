@@ -1,9 +1,9 @@
 // What is read of a node depends on what decides.
 #include <gtest/gtest.h>
 
-#include "hook/decide.hpp"
-#include "hook/options.hpp"
+#include "hook/grant/decide.hpp"
 #include "hook/plan/match_given.hpp"
+#include "hook/program/options.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"
 #include "support/tree.hpp"

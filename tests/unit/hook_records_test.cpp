@@ -1,4 +1,4 @@
-#include "hook/network/netlink/records.hpp"
+#include "hook/rails/netlink/records.hpp"
 
 #include <gtest/gtest.h>
 #include <linux/fib_rules.h>
@@ -16,7 +16,7 @@
 #include <cstdlib>
 #include <functional>
 
-#include "hook/network/netlink/links.hpp"
+#include "hook/rails/netlink/links.hpp"
 #include "support/inventories.hpp"
 
 namespace hook {

@@ -1,5 +1,5 @@
 // What a call returns is noted once, with its reason, whoever returned it.
-#include "hook/metrics/returns.hpp"
+#include "hook/grant/returns.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

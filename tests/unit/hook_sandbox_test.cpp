@@ -1,4 +1,4 @@
-#include "hook/process/sandbox.hpp"
+#include "hook/base/process/sandbox.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

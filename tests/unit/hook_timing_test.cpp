@@ -1,4 +1,4 @@
-#include "hook/timing.hpp"
+#include "hook/base/timing.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "hook/network/netlink/vf_place.hpp"
+#include "hook/rails/netlink/vf_place.hpp"
 
 #include <gtest/gtest.h>
 

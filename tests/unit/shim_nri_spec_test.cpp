@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "hook/oci/edit_spec.hpp"
+#include "hook/apply/edit_spec.hpp"
 #include "shim/nri/adjustment.hpp"
 #include "shim/nri/options.hpp"
 

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "hook/oci/edit_spec.hpp"
+#include "hook/apply/edit_spec.hpp"
 #include "shim/runtime/prepare.hpp"
 #include "support/temp_dir.hpp"
 

@@ -1,0 +1,115 @@
+#include "hook/apply/cdi_spec.hpp"
+
+#include <algorithm>
+#include <cctype>
+
+#include "fabric/text.hpp"
+#include "hook/plan/plan_parts.hpp"
+#include "hook/plan/pools.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::Result;
+
+constexpr const char* kCdiVersion = "0.3.0";
+constexpr const char* kAll = "all";
+// Read and write would do, but crun with the systemd cgroup driver makes nodes from inside the cgroup (tried: 1.21).
+constexpr const char* kPermissions = "rwm";
+
+bool is_letter(char c) {
+  return std::isalpha(static_cast<unsigned char>(c)) != 0;
+}
+bool is_word(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0;
+}
+
+// A letter first, a letter or digit last, these and `others` between.
+bool is_name(std::string_view text, std::string_view others) {
+  return !text.empty() && is_letter(text.front()) && is_word(text.back()) &&
+         std::all_of(text.begin(), text.end(),
+                     [&](char c) { return is_word(c) || others.find(c) != std::string_view::npos; });
+}
+
+// CDI's names of devices; the kernel allows more in an RDMA device's.
+bool is_device_name(std::string_view text) {
+  return is_name(text, "_-.:");
+}
+
+Json node_json(const PlannedNode& node) {
+  return Json{{"path", node.path},           {"type", "c"},     {"fileMode", node.mode},
+              {"permissions", kPermissions}, {"uid", node.uid}, {"gid", node.gid}};
+}
+
+Json nodes_json(const std::vector<PlannedNode>& nodes) {
+  Json list = Json::array();
+  for (const PlannedNode& node : nodes)
+    list.push_back(node_json(node));
+  return list;
+}
+
+Json hook_json(const CdiOptions& options, const char* stage) {
+  return Json{{"hookName", stage},
+              {"path", options.hook},
+              {"args", {"rdma-hook", stage, "--engine", std::string(to_string(options.engine))}}};
+}
+
+struct Offered {
+  std::string name;
+  std::vector<PlannedNode> nodes;  // without rdma_cm
+};
+
+std::vector<Offered> offered_hcas(const fabric::Inventory& inventory, const Config& config,
+                                  std::vector<std::string>& warnings) {
+  const NodeMap node(inventory, config);
+  NodeOptions own = config.nodes;
+  own.rdma_cm = false;
+  std::vector<Offered> offered;
+  for (const NodeHca* hca : node.by_rail()) {
+    const std::string name = fabric::printable(hca->name());
+    if (!hca->pool) continue;
+    if (!hca->hca->uverbs) {
+      warnings.push_back(fmt::format("`{}` has no uverbs node: left out", name));
+    } else if (!is_device_name(hca->name()) || hca->name() == kAll) {
+      warnings.push_back(fmt::format("`{}` is no name that CDI allows: left out", name));
+    } else {
+      offered.push_back({hca->name(), planned_nodes(own, inventory, {hca})});
+    }
+  }
+  return offered;
+}
+
+}  // namespace
+
+Result<void> check_cdi_kind(std::string_view kind) {
+  const std::size_t slash = kind.find('/');
+  if (slash != std::string_view::npos && is_name(kind.substr(0, slash), "_-.") && is_name(kind.substr(slash + 1), "_-"))
+    return {};
+  return Error{fmt::format("`{}` is no kind of CDI devices", fabric::printable(kind)), 0,
+               fmt::format("a vendor and a class, as `{}`", kCdiKind)};
+}
+
+Result<Json> cdi_spec(const fabric::Inventory& inventory, const Config& config, const CdiOptions& options,
+                      std::vector<std::string>& warnings) {
+  TRY_VOID(check_cdi_kind(options.kind));
+  const auto offered = offered_hcas(inventory, config, warnings);
+  if (offered.empty())
+    return Error{"this node has no HCA to offer", 0, "`rdma-hook devices` shows what there is, and in which pool"};
+  Json devices = Json::array();
+  std::vector<PlannedNode> all;
+  for (const Offered& hca : offered) {
+    devices.push_back(Json{{"name", hca.name}, {"containerEdits", {{"deviceNodes", nodes_json(hca.nodes)}}}});
+    all.insert(all.end(), hca.nodes.begin(), hca.nodes.end());
+  }
+  devices.push_back(Json{{"name", kAll}, {"containerEdits", {{"deviceNodes", nodes_json(all)}}}});
+
+  Json edits = Json::object();
+  // Once for each container, however many of the devices it gets.
+  if (const auto common = planned_nodes(config.nodes, inventory, {}); !common.empty())
+    edits["deviceNodes"] = nodes_json(common);
+  edits["hooks"] = Json::array({hook_json(options, "createRuntime"), hook_json(options, "poststop")});
+  return Json{{"cdiVersion", kCdiVersion}, {"kind", options.kind}, {"devices", devices}, {"containerEdits", edits}};
+}
+
+}  // namespace hook

@@ -1,0 +1,193 @@
+#include "hook/apply/edit_spec.hpp"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+namespace hook {
+namespace {
+
+using fabric::make_error;
+using fabric::Result;
+
+constexpr std::string_view kMemlock = "RLIMIT_MEMLOCK";
+
+// An ordered object is a vector: making one member moves the others, so that no reference into the object outlives it.
+
+// The member of that name, made with the type of fallback where it is missing or null.
+Result<Json*> member(Json& parent, const char* name, Json::value_t type, std::string_view path) {
+  Json& value = parent[name];
+  if (value.is_null()) value = Json(type);
+  if (value.type() != type) {
+    return make_error("config.json: `{}{}{}` is {}, expected {}", path, path.empty() ? "" : ".", name,
+                      value.type_name(), Json(type).type_name());
+  }
+  return &value;
+}
+
+std::int64_t number_or(const Json& object, const char* name, std::int64_t fallback) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>() : fallback;
+}
+
+std::string text_or(const Json& object, const char* name, std::string fallback) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::move(fallback);
+}
+
+Result<void> add_device(const PlannedNode& node, Json& devices) {
+  for (const Json& device : devices) {
+    if (!device.is_object() || text_or(device, "path", "") != node.path) continue;
+    if (text_or(device, "type", "") == "c" && number_or(device, "major", -1) == *node.major &&
+        number_or(device, "minor", -1) == *node.minor) {
+      return {};
+    }
+    return fabric::Error{fmt::format("config.json: linux.devices has `{}` as {} {}:{}, on this node it is c {}:{}",
+                                     node.path, text_or(device, "type", "?"), number_or(device, "major", -1),
+                                     number_or(device, "minor", -1), *node.major, *node.minor),
+                         0, "take that entry away, or have the device plugin read the numbers anew"};
+  }
+  devices.push_back(Json{{"path", node.path},
+                         {"type", "c"},
+                         {"major", *node.major},
+                         {"minor", *node.minor},
+                         {"fileMode", node.mode},
+                         {"uid", node.uid},
+                         {"gid", node.gid}});
+  return {};
+}
+
+// Rules are read in order and the last one that matches decides (runtime-spec 1.3.0, "Allowed Device list").
+bool rules_allow(const Json& rules, const PlannedNode& node) {
+  bool allowed = false;
+  for (const Json& rule : rules) {
+    if (!rule.is_object()) continue;
+    const std::string type = text_or(rule, "type", "a");
+    if (type != "c" && type != "a") continue;
+    const auto matches = [&](const char* name, std::uint32_t number) {
+      const std::int64_t wanted = number_or(rule, name, -1);
+      return wanted < 0 || wanted == number;
+    };
+    if (!matches("major", *node.major) || !matches("minor", *node.minor)) continue;
+    const std::string access = text_or(rule, "access", type == "a" ? "rwm" : "");
+    const bool reads = access.find('r') != std::string::npos;
+    const bool writes = access.find('w') != std::string::npos;
+    const auto found = rule.find("allow");
+    const bool allow = found != rule.end() && found->is_boolean() && found->get<bool>();
+    if (allow && reads && writes) allowed = true;
+    if (!allow && (reads || writes)) allowed = false;
+  }
+  return allowed;
+}
+
+Result<void> add_nodes(const Plan& plan, Json& config) {
+  if (plan.nodes.empty()) return {};
+  Json& linux_part = *TRY(member(config, "linux", Json::value_t::object, ""));
+  (void)TRY(member(linux_part, "devices", Json::value_t::array, "linux"));
+  Json& resources = *TRY(member(linux_part, "resources", Json::value_t::object, "linux"));
+  Json& rules = *TRY(member(resources, "devices", Json::value_t::array, "linux.resources"));
+  Json& devices = linux_part["devices"];
+  for (const PlannedNode& node : plan.nodes) {
+    if (!node.major || !node.minor) return make_error("the device number of `{}` is not known", node.path);
+    TRY_VOID(add_device(node, devices));
+    if (rules_allow(rules, node)) continue;
+    // m too: crun with the systemd driver makes the nodes from inside the cgroup (tried: 1.21).
+    rules.push_back(
+        Json{{"allow", true}, {"type", "c"}, {"major", *node.major}, {"minor", *node.minor}, {"access", "rwm"}});
+  }
+  return {};
+}
+
+// For a user other than root only ambient capabilities outlive execve(2), and those have to be inheritable.
+Result<void> add_capabilities(const Plan& plan, Json& process) {
+  if (plan.capabilities.empty()) return {};
+  std::vector<const char*> sets = {"bounding", "effective", "permitted"};
+  const auto user = process.find("user");
+  if (user != process.end() && user->is_object() && number_or(*user, "uid", 0) != 0) {
+    sets.insert(sets.end(), {"inheritable", "ambient"});
+  }
+  Json& capabilities = *TRY(member(process, "capabilities", Json::value_t::object, "process"));
+  for (const char* set : sets) {
+    Json& list = *TRY(member(capabilities, set, Json::value_t::array, "process.capabilities"));
+    for (const std::string& name : plan.capabilities) {
+      if (std::find(list.begin(), list.end(), Json(name)) == list.end()) list.push_back(name);
+    }
+  }
+  return {};
+}
+
+// A duplicate is an error for the runtimes, and a limit that is higher already stays.
+Result<void> raise_memlock(const Plan& plan, Json& process) {
+  if (!plan.memlock) return {};
+  Json& rlimits = *TRY(member(process, "rlimits", Json::value_t::array, "process"));
+  for (Json& limit : rlimits) {
+    if (!limit.is_object() || text_or(limit, "type", "") != kMemlock) continue;
+    for (const char* name : {"soft", "hard"}) {
+      const auto found = limit.find(name);
+      const bool higher = found != limit.end() && found->is_number_integer() && *found >= 0 &&
+                          found->get<std::uint64_t>() >= *plan.memlock;
+      if (!higher) limit[name] = *plan.memlock;
+    }
+    return {};
+  }
+  rlimits.push_back(Json{{"type", kMemlock}, {"hard", *plan.memlock}, {"soft", *plan.memlock}});
+  return {};
+}
+
+Result<void> add_environment(const Plan& plan, Json& process) {
+  if (plan.env.empty()) return {};
+  Json& env = *TRY(member(process, "env", Json::value_t::array, "process"));
+  for (const auto& [name, value] : plan.env) {
+    const std::string prefix = name + "=";
+    const bool set = std::any_of(env.begin(), env.end(), [&](const Json& entry) {
+      return entry.is_string() && entry.get_ref<const std::string&>().starts_with(prefix);
+    });
+    if (!set) env.push_back(prefix + value);
+  }
+  return {};
+}
+
+// Without a mount over /sys there is nothing to cover, and the runtime would make the directory in the image.
+Result<void> add_mounts(const Plan& plan, Json& config) {
+  if (plan.mounts.empty()) return {};
+  Json& mounts = *TRY(member(config, "mounts", Json::value_t::array, ""));
+  const auto mounted = [&](std::string_view destination) {
+    return std::any_of(mounts.begin(), mounts.end(), [&](const Json& mount) {
+      return mount.is_object() && text_or(mount, "destination", "") == destination;
+    });
+  };
+  if (!mounted("/sys")) return {};
+  for (const PlannedMount& mount : plan.mounts) {
+    if (mounted(mount.destination)) continue;
+    mounts.push_back(Json{{"destination", mount.destination},
+                          {"type", mount.type},
+                          {"source", mount.source},
+                          {"options", mount.options}});
+  }
+  return {};
+}
+
+Result<void> edit(const Plan& plan, const std::string& token, Json& config) {
+  if (!config.is_object()) return make_error("config.json: expected an object");
+  TRY_VOID(add_nodes(plan, config));
+  Json& process = *TRY(member(config, "process", Json::value_t::object, ""));
+  TRY_VOID(add_capabilities(plan, process));
+  TRY_VOID(raise_memlock(plan, process));
+  TRY_VOID(add_environment(plan, process));
+  TRY_VOID(add_mounts(plan, config));
+  if (token.empty()) return {};
+  (*TRY(member(config, "annotations", Json::value_t::object, "")))[kGrantAnnotation] = token;
+  return {};
+}
+
+}  // namespace
+
+Result<void> edit_spec(const Plan& plan, const std::string& token, Json& config) {
+  if (plan.hcas.empty()) return {};
+  Json edited = config;
+  TRY_VOID(edit(plan, token, edited));
+  config = std::move(edited);
+  return {};
+}
+
+}  // namespace hook

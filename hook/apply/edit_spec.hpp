@@ -1,0 +1,20 @@
+// Applies a plan to config.json before the container is created: devices, device rules, IPC_LOCK, RLIMIT_MEMLOCK, the
+// sysfs view's mounts, RDMA_INIT_REQUIRE. Survives `systemctl daemon-reload` and exec, unlike a live change.
+#pragma once
+
+#include <string>
+
+#include "fabric/result.hpp"
+#include "hook/base/json/json.hpp"
+#include "hook/plan/plan.hpp"
+
+namespace hook {
+
+inline constexpr const char* kGrantAnnotation = "rdma-init.io/grant";
+
+// Idempotent: what is there already is left alone. An entry of linux.devices at one of our paths with another number is
+// an error. token: written as the grant's annotation, over whatever was there; empty: none. Pure; config is changed
+// only on success. Members of a wrong type are errors, never overwritten.
+fabric::Result<void> edit_spec(const Plan& plan, const std::string& token, Json& config);
+
+}  // namespace hook

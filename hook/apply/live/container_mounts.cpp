@@ -1,0 +1,103 @@
+#include "hook/apply/live/container_mounts.hpp"
+
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+
+#include "fabric/text.hpp"
+
+namespace hook {
+namespace {
+
+// Of a line of mountinfo: "36 35 98:0 /root /point rw,noatime shared:1 master:2 - ext3 /dev/sda rw".
+struct MountLine {
+  std::uint64_t id = 0;
+  bool shared = false;
+};
+std::optional<MountLine> parse_line(std::string_view line) {
+  constexpr std::size_t kFirstOptional = 6;
+  const std::vector<std::string_view> fields = fabric::split(line, ' ');
+  const auto id = fields.empty() ? std::nullopt : fabric::parse_number<std::uint64_t>(fields[0]);
+  if (!id) return std::nullopt;
+  MountLine result{*id, false};
+  for (std::size_t i = kFirstOptional; i < fields.size() && fields[i] != "-"; ++i) {
+    if (fields[i].starts_with("shared:")) result.shared = true;
+  }
+  return result;
+}
+
+std::string normal(const std::string& path) {
+  std::string text = std::filesystem::path("/" + path).lexically_normal().string();
+  // Two slashes at the front are one, a slash at the end is none.
+  text.erase(0, text.find_first_not_of('/'));
+  while (text.ends_with('/'))
+    text.pop_back();
+  return "/" + text;
+}
+
+bool is_at_or_below(const std::string& path, const std::string& directory) {
+  return directory == "/" || path == directory || path.starts_with(directory + "/");
+}
+
+}  // namespace
+
+std::optional<Mounted> mounted(int fd) {
+  struct statx status {};
+  if (statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_MNT_ID, &status) != 0) return std::nullopt;
+  Mounted result;
+  result.dev = makedev(status.stx_dev_major, status.stx_dev_minor);
+  if ((status.stx_mask & STATX_MNT_ID) != 0) result.id = status.stx_mnt_id;
+  result.is_root = (status.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+  return result;
+}
+
+bool is_shared(std::string_view mountinfo, std::uint64_t id) {
+  bool any = false;
+  for (const std::string_view text : fabric::split(mountinfo, '\n')) {
+    const auto line = parse_line(text);
+    if (!line) continue;
+    if (id != 0 && line->id == id) return line->shared;
+    any = any || line->shared;
+  }
+  return any;
+}
+
+bool is_in_bind(const std::vector<SpecMount>& mounts, const std::string& path) {
+  const std::string wanted = normal(path);
+  std::size_t longest = 0;
+  bool bind = false;
+  for (const SpecMount& mount : mounts) {
+    const std::string destination = normal(mount.destination);
+    if (!is_at_or_below(wanted, destination) || destination.size() < longest) continue;
+    longest = destination.size();
+    bind = mount.is_bind;
+  }
+  return bind;
+}
+
+fabric::Result<void> check_not_shared(int fd, std::string_view mountinfo, const std::string& path) {
+  const auto here = mounted(fd);
+  if (!here) return fabric::sys_error(errno, "cannot examine the mount of `{}` in the container", path);
+  if (!is_shared(mountinfo, here->id)) return {};
+  const bool view = path.starts_with("/sys/");
+  return fabric::Error{fmt::format("`{}` in the container is shared with the node (rootfsPropagation): a mount there "
+                                   "would appear on the node",
+                                   path),
+                       EBUSY,
+                       view ? "set \"sysfs_view\": false, or do not mount `/sys` or the root file system rshared"
+                            : "do not mount it or the root file system rshared"};
+}
+
+bool seal_tree(int tree, std::uint64_t attributes) {
+  mount_attr wanted{};
+  wanted.attr_set = attributes;
+  wanted.propagation = MS_PRIVATE;
+  return mount_setattr(tree, "", AT_EMPTY_PATH, &wanted, sizeof wanted) == 0;
+}
+
+}  // namespace hook

@@ -1,0 +1,255 @@
+#include "hook/apply/live/container_root.hpp"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/fsuid.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::Result;
+using fabric::sys_error;
+using fabric::UniqueFd;
+
+constexpr mode_t kDirectoryMode = 0755;
+
+const char* kind_of(mode_t mode) {
+  switch (mode & S_IFMT) {
+    case S_IFREG:
+      return "a regular file";
+    case S_IFDIR:
+      return "a directory";
+    case S_IFLNK:
+      return "a symlink";
+    case S_IFBLK:
+      return "a block device";
+    case S_IFIFO:
+      return "a FIFO";
+    case S_IFSOCK:
+      return "a socket";
+    default:
+      return "something else";
+  }
+}
+
+Error symlink_error(const std::string& path) {
+  return Error{fmt::format("cannot use `{}` in the container: it, or a directory above it, is a symlink", path), ELOOP,
+               "remove it from the image, or mount a tmpfs over /dev"};
+}
+
+Error open_error(int code, const std::string& path) {
+  if (code == ELOOP) return symlink_error(path);
+  return sys_error(code, "cannot open `{}` in the container", path);
+}
+
+std::string parent_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == 0 || slash == std::string::npos ? "/" : path.substr(0, slash);
+}
+
+std::string name_of(const std::string& path) {
+  return path.substr(path.rfind('/') + 1);
+}
+
+// Creates files as the container's root: a file system of a user namespace takes no others.
+class ActAs {
+ public:
+  explicit ActAs(const MappedRoot& owner)
+      : gid_(static_cast<gid_t>(setfsgid(owner.gid))), uid_(static_cast<uid_t>(setfsuid(owner.uid))) {}
+  ~ActAs() {
+    setfsuid(uid_);
+    setfsgid(gid_);
+  }
+  ActAs(const ActAs&) = delete;
+  ActAs& operator=(const ActAs&) = delete;
+
+ private:
+  gid_t gid_;
+  uid_t uid_;
+};
+
+bool any_is_mounted(int root, const std::vector<SpecMount>& mounts) {
+  const auto own = mounted(root);
+  return own && std::any_of(mounts.begin(), mounts.end(), [&](const SpecMount& mount) {
+           const UniqueFd fd = open_in_root(root, mount.destination, O_PATH);
+           const auto found = fd.ok() ? mounted(fd.get()) : std::nullopt;
+           if (!found) return false;
+           return own->id != 0 ? found->id != own->id : found->dev != own->dev;
+         });
+}
+
+// What bind_node() leaves that is killed before it mounts: an empty file of the container's root that nobody may open.
+// An image that has one instead gets what it is made for. Empty: it is none.
+UniqueFd find_placeholder(int directory, const std::string& name, const MappedRoot& owner) {
+  UniqueFd fd(openat(directory, name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  struct stat status {};
+  const bool is_one = fd.ok() && fstat(fd.get(), &status) == 0 && status.st_mode == S_IFREG && status.st_size == 0 &&
+                      status.st_nlink == 1 && status.st_uid == owner.uid && status.st_gid == owner.gid;
+  return is_one ? std::move(fd) : UniqueFd();
+}
+
+// Empty: nothing has that name.
+Result<UniqueFd> find_node(int directory, const std::string& name, const MakeNode& node) {
+  UniqueFd fd(openat(directory, name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd.ok() && errno == ENOENT) return UniqueFd();
+  struct stat status {};
+  if (!fd.ok() || fstat(fd.get(), &status) != 0) return open_error(errno, node.path);
+  const std::string wanted = fmt::format("the character device {}:{}", node.major, node.minor);
+  const std::string hint = "remove it from the image, or mount a tmpfs over /dev";
+  if (!S_ISCHR(status.st_mode)) {
+    return Error{fmt::format("`{}` in the container is {}, not {}", node.path, kind_of(status.st_mode), wanted), EEXIST,
+                 hint};
+  }
+  if (status.st_rdev != makedev(node.major, node.minor)) {
+    return Error{fmt::format("`{}` in the container is the character device {}:{}, not {}:{}", node.path,
+                             major(status.st_rdev), minor(status.st_rdev), node.major, node.minor),
+                 EEXIST, hint};
+  }
+  return fd;
+}
+
+}  // namespace
+
+Result<ContainerRoot> ContainerRoot::open(const std::string& path, const FileId& rootfs, const NodeFiles& node,
+                                          ContainerMounts mounts) {
+  if (rootfs == node.root) {
+    return fabric::make_error("cannot use `{}` as a container's root: it is the root of the node", path);
+  }
+  UniqueFd root(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!root.ok()) return sys_error(errno, "cannot open the root of the container's mount namespace");
+  if (file_id(root.get()) != rootfs) {
+    root.reset(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!root.ok()) {
+      Error error = sys_error(errno, "cannot open the root file system `{}` in the container", path);
+      error.hint = "check that the state's pid is of this bundle's container";
+      return error;
+    }
+    const auto here = mounted(root.get());
+    // Runtimes mount it onto itself before anything else. (A kernel before 5.8 does not say.)
+    if (file_id(root.get()) != rootfs || !here || (here->id != 0 && !here->is_root)) {
+      return fabric::make_error("cannot use `{}`: it is another directory in the container's mount namespace", path);
+    }
+  }
+  if (!mounts.spec.empty() && !any_is_mounted(root.get(), mounts.spec)) {
+    return fabric::make_error("cannot use `{}`: none of the mounts of config.json is there", path);
+  }
+  return ContainerRoot(std::move(root), node, std::move(mounts));
+}
+
+Result<void> ContainerRoot::check_writable(int directory, const std::string& path) const {
+  const auto own = mounted(root_.get());
+  const auto here = mounted(directory);
+  struct statfs status {};
+  if (!own || !here || fstatfs(directory, &status) != 0) return sys_error(errno, "cannot examine `{}`", path);
+  // The container's own root file system, or a tmpfs made for it; a tmpfs of the node's can look the same.
+  const bool nodes_own =
+      std::find(node_.file_systems.begin(), node_.file_systems.end(), here->dev) != node_.file_systems.end();
+  const bool is_root = own->id != 0 ? own->id == here->id : own->dev == here->dev;
+  if (!is_in_bind(mounts_.spec, path) && (is_root || (status.f_type == TMPFS_MAGIC && !nodes_own))) return {};
+  return Error{fmt::format("cannot create anything in `{}` of the container: it is mounted from the node", path), EROFS,
+               "mount a tmpfs there, or make the node's own directory have the device nodes"};
+}
+
+Result<UniqueFd> ContainerRoot::make_directories(const std::string& path) const {
+  UniqueFd fd = open_in_root(root_.get(), path, O_PATH | O_DIRECTORY);
+  if (fd.ok()) return fd;
+  if (errno != ENOENT || path == "/") return open_error(errno, path);
+  const std::string above = parent_of(path);
+  const UniqueFd parent = TRY(make_directories(above));
+  TRY_VOID(check_writable(parent.get(), above));
+  if (mkdirat(parent.get(), name_of(path).c_str(), kDirectoryMode) != 0 && errno != EEXIST) {
+    return sys_error(errno, "cannot make the directory `{}` in the container", path);
+  }
+  fd = open_in_root(root_.get(), path, O_PATH | O_DIRECTORY);
+  if (!fd.ok()) return open_error(errno, path);
+  return fd;
+}
+
+Result<void> ContainerRoot::make_node(const MakeNode& node) const {
+  const std::string directory = parent_of(node.path);
+  const std::string name = name_of(node.path);
+  const UniqueFd parent = TRY(make_directories(directory));
+  if (TRY(find_node(parent.get(), name, node)).ok()) return {};
+  TRY_VOID(check_writable(parent.get(), directory));
+  if (mknodat(parent.get(), name.c_str(), S_IFCHR | (node.mode & 0777), makedev(node.major, node.minor)) != 0 &&
+      errno != EEXIST) {
+    return sys_error(errno, "cannot make the device node `{}` in the container", node.path);
+  }
+  const UniqueFd made = TRY(find_node(parent.get(), name, node));
+  if (!made.ok()) {
+    return sys_error(ENOENT, "cannot find the device node `{}` that was just made in the container", node.path);
+  }
+  if (node.uid == 0 && node.gid == 0) return {};
+  if (fchownat(made.get(), "", node.uid, node.gid, AT_EMPTY_PATH) != 0) {
+    return sys_error(errno, "cannot give `{}` in the container to {}:{}", node.path, node.uid, node.gid);
+  }
+  return {};
+}
+
+Result<void> ContainerRoot::bind_node(const MakeNode& node, int tree, const MappedRoot& owner) const {
+  const std::string directory = parent_of(node.path);
+  const std::string name = name_of(node.path);
+  UniqueFd file;
+  {
+    const ActAs container(owner);
+    const UniqueFd parent = TRY(make_directories(directory));
+    file = find_placeholder(parent.get(), name, owner);
+    if (!file.ok() && TRY(find_node(parent.get(), name, node)).ok()) return {};
+    TRY_VOID(check_writable(parent.get(), directory));
+    TRY_VOID(check_not_shared(parent.get(), mounts_.mountinfo, directory));
+    if (!file.ok()) {
+      file.reset(openat(parent.get(), name.c_str(), O_RDONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0));
+      if (!file.ok()) return sys_error(errno, "cannot make `{}` in the container", node.path);
+    }
+  }
+  TRY_VOID(check_not_shared(file.get(), mounts_.mountinfo, node.path));
+  if (!seal_tree(tree, 0) && errno != ENOSYS && errno != EPERM) {
+    return sys_error(errno, "cannot make the bind mount of `{}` private", node.source);
+  }
+  // By descriptors alone: no path that could mean something else meanwhile.
+  if (move_mount(tree, "", file.get(), "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0) {
+    return sys_error(errno, "cannot mount the node's `{}` in the container", node.source);
+  }
+  const UniqueFd parent = TRY(make_directories(directory));
+  if (TRY(find_node(parent.get(), name, node)).ok()) return {};
+  return sys_error(ENOENT, "cannot find the device node `{}` that was just mounted in the container", node.path);
+}
+
+Result<void> ContainerRoot::bind_directory(const BindDirectory& bind, int tree) const {
+  UniqueFd destination = open_in_root(root_.get(), bind.destination, O_PATH | O_DIRECTORY);
+  // An earlier view whose directory the ledger has removed since, after a call that was killed: nothing can be mounted
+  // onto a removed directory.
+  struct stat earlier {};
+  if (destination.ok() && fstat(destination.get(), &earlier) == 0 && earlier.st_nlink == 0 &&
+      fchdir(destination.get()) == 0 && umount2(".", MNT_DETACH) == 0) {
+    destination = open_in_root(root_.get(), bind.destination, O_PATH | O_DIRECTORY);
+  }
+  if (!destination.ok()) {
+    if (errno == ENOENT) return {};
+    return open_error(errno, bind.destination);
+  }
+  if (file_id(destination.get()) == file_id(tree)) return {};
+  TRY_VOID(check_not_shared(destination.get(), mounts_.mountinfo, bind.destination));
+  const bool sealed = seal_tree(tree, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+  if (move_mount(tree, "", destination.get(), "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0) {
+    return sys_error(errno, "cannot mount `{}` at `{}` in the container", bind.source, bind.destination);
+  }
+  if (sealed) return {};
+  // Through the working directory: there is no remount by descriptor before Linux 5.12.
+  if (fchdir(tree) != 0 || mount(nullptr, ".", nullptr, MS_PRIVATE, nullptr) != 0 ||
+      mount(nullptr, ".", nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0) {
+    return sys_error(errno, "cannot make `{}` in the container read-only", bind.destination);
+  }
+  return {};
+}
+
+}  // namespace hook

@@ -1,0 +1,80 @@
+// The file tree of a container as a process sees it that has joined the container's mount namespace.
+//
+// Everything is resolved by openat2(2) (Linux 5.6) below one pinned descriptor, without symlinks; where it is missing
+// or forbidden, component by component with O_NOFOLLOW. Nothing is created on a file system that the node uses itself.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fabric/result.hpp"
+#include "fabric/unique_fd.hpp"
+#include "hook/apply/live/container_mounts.hpp"
+#include "hook/apply/live/live_steps.hpp"
+
+namespace hook {
+
+struct FileId {
+  std::uint64_t dev = 0;
+  std::uint64_t ino = 0;
+  friend bool operator==(const FileId&, const FileId&) = default;
+};
+// nullopt with errno set.
+std::optional<FileId> file_id(int fd);
+
+enum class Resolver { kOpenat2, kWalk };  // kOpenat2: with kWalk as fallback
+
+// A path of the container ("/dev/infiniband"), absolute, without "." and ".." components (EINVAL); flags as for
+// open(2). Empty with errno set when it cannot be opened: ELOOP where any component, the last one included, is a
+// symlink.
+fabric::UniqueFd open_in_root(int root, const std::string& path, int flags, Resolver resolver = Resolver::kOpenat2);
+
+// What the node itself uses, seen before its mount namespace was left.
+struct NodeFiles {
+  FileId root;                              // "/"
+  std::vector<std::uint64_t> file_systems;  // st_dev of /dev, /run and the like: nothing is created on them
+};
+NodeFiles read_node_files();
+
+// The ids in the node's terms that stand for the container's uid 0 and gid 0.
+struct MappedRoot {
+  uid_t uid = 0;
+  gid_t gid = 0;
+};
+
+class ContainerRoot {
+ public:
+  // For a process that has joined the container's mount namespace. path: the root file system as the engine names it,
+  // rootfs: what the node sees there. Where the runtime has not pivoted yet it is looked for at that path, else it is
+  // "/". Of the mounts of config.json one at least must be a mount point, or this is no container whose runtime has
+  // done its mounts.
+  static fabric::Result<ContainerRoot> open(const std::string& path, const FileId& rootfs, const NodeFiles& node,
+                                            ContainerMounts mounts);
+  // Of a directory.
+  ContainerRoot(fabric::UniqueFd root, NodeFiles node, ContainerMounts mounts)
+      : root_(std::move(root)), node_(std::move(node)), mounts_(std::move(mounts)) {}
+
+  // Both leave a node of the right number alone, whatever its mode; anything else there is an error. Missing
+  // directories are made, 0755. EPERM from make_node(): mknod(2) is forbidden here.
+  fabric::Result<void> make_node(const MakeNode& node) const;
+  // tree: detached mount of the node's own device node, from open_tree(2). The file below it becomes the mapped root's.
+  // Here and below: an error where the mount would appear on the node too.
+  fabric::Result<void> bind_node(const MakeNode& node, int tree, const MappedRoot& owner) const;
+  // tree: detached mount of the source. Nothing happens where the destination does not exist. read-only, nosuid, nodev,
+  // noexec.
+  fabric::Result<void> bind_directory(const BindDirectory& bind, int tree) const;
+
+ private:
+  fabric::Result<fabric::UniqueFd> make_directories(const std::string& path) const;
+  fabric::Result<void> check_writable(int directory, const std::string& path) const;
+
+  fabric::UniqueFd root_;
+  NodeFiles node_;
+  ContainerMounts mounts_;
+};
+
+}  // namespace hook

@@ -1,0 +1,190 @@
+#include "hook/apply/live/run_steps.hpp"
+
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <iterator>
+
+#include "fabric/sysfs.hpp"
+#include "fabric/text.hpp"
+#include "hook/apply/live/cgroup.hpp"
+#include "hook/apply/live/device_cgroup_v1.hpp"
+#include "hook/apply/live/device_cgroup_v2.hpp"
+#include "hook/apply/live/memlock.hpp"
+#include "hook/apply/live/mount_namespace.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::Result;
+using fabric::sys_error;
+using fabric::UniqueFd;
+
+using Warnings = std::vector<std::string>;
+
+Error gone(const LiveContainer& container) {
+  return Error{fmt::format("cannot change the container: its process {} has ended", container.init.pid), ESRCH,
+               "start the container again"};
+}
+
+// No root of the node: the node decides what it may, and has no device programs or lists of its own making.
+bool is_rootless() {
+  if (geteuid() != 0) return true;
+  const auto map = fabric::sysfs::read_file("/proc/self/uid_map", 4096);
+  const auto* text = std::get_if<std::string>(&map);
+  return text && fabric::split(fabric::trim(*text), ' ').back() != "4294967295";
+}
+
+Result<void> allow_in(const Cgroup& cgroup, const AllowDevices& step, Warnings& warnings) {
+  auto change = cgroup.kind == CgroupKind::kV1Devices ? allow_devices_v1(cgroup, step.devices)
+                                                      : allow_devices_v2(cgroup, step.devices);
+  if (!change) {
+    const int code = change.error().code;
+    if ((code != EPERM && code != EACCES) || !is_rootless()) return std::move(change).error();
+    warnings.push_back(
+        fmt::format("cannot change the device rules of the container's cgroup without root ({}): the modes "
+                    "of the node's device files decide",
+                    change.error().message));
+    return {};
+  }
+  std::move(change->warnings.begin(), change->warnings.end(), std::back_inserter(warnings));
+  if (change->undone_by_systemd) {
+    warnings.push_back(fmt::format(
+        "`systemctl daemon-reload`, or a change of the unit's properties, will undo the device rules of the "
+        "cgroup `{}`: use rdma-runtime, NRI or CDI to keep them",
+        cgroup.path));
+  }
+  return {};
+}
+
+Result<void> allow(const LiveContainer& container, const AllowDevices& step, Warnings& warnings) {
+  const std::vector<Cgroup> cgroups = TRY(device_cgroups(container.init.pid));
+  if (!is_alive(container)) return gone(container);
+  if (cgroups.empty()) {
+    warnings.emplace_back("no cgroup decides about the container's devices: only the modes of device files do");
+  }
+  for (const Cgroup& cgroup : cgroups)
+    TRY_VOID(allow_in(cgroup, step, warnings));
+  return {};
+}
+
+// A step below the container's root, with what has to be opened before the node's mount namespace is left.
+struct FileStep {
+  Step step;
+  UniqueFd tree;
+};
+
+Result<UniqueFd> open_detached(const std::string& path) {
+  UniqueFd tree(open_tree(AT_FDCWD, path.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW));
+  if (!tree.ok()) return sys_error(errno, "cannot make a bind mount of `{}`", path);
+  return tree;
+}
+
+Result<UniqueFd> open_source(const MakeNode& node, Warnings& warnings) {
+  UniqueFd tree = TRY(open_detached(node.source));
+  struct stat status {};
+  if (fstat(tree.get(), &status) != 0) return sys_error(errno, "cannot examine `{}`", node.source);
+  if (!S_ISCHR(status.st_mode) || status.st_rdev != makedev(node.major, node.minor)) {
+    return fabric::make_error("cannot bind mount `{}`: it is not the character device {}:{}", node.source, node.major,
+                              node.minor);
+  }
+  if ((status.st_mode & 06) != 06) {
+    warnings.push_back(
+        fmt::format("`{}` of the node has mode {:04o}: in a container with a user namespace only 0666 "
+                    "lets its users open it (udev: MODE=\"0666\")",
+                    node.source, status.st_mode & 0777));
+  }
+  return tree;
+}
+
+Result<std::vector<FileStep>> prepare(const std::vector<Step>& steps, bool bind_nodes, Warnings& warnings) {
+  std::vector<FileStep> prepared;
+  for (const Step& step : steps) {
+    FileStep next{step, UniqueFd()};
+    if (auto* node = std::get_if<MakeNode>(&next.step)) {
+      if (bind_nodes && !node->bind) {
+        node->bind = true;
+        node->source = node->path;
+      }
+      if (node->bind) next.tree = TRY(open_source(*node, warnings));
+    } else if (const auto* bind = std::get_if<BindDirectory>(&next.step)) {
+      next.tree = TRY(open_detached(bind->source));
+    } else {
+      continue;
+    }
+    prepared.push_back(std::move(next));
+  }
+  return prepared;
+}
+
+Result<void> run_file_steps(const LiveContainer& container, const std::vector<FileStep>& steps) {
+  return run_in_mount_namespace(container.mount_namespace.get(), [&]() -> Result<void> {
+    const ContainerRoot root =
+        TRY(ContainerRoot::open(container.root_path, container.rootfs, container.node, container.mounts));
+    for (const FileStep& step : steps) {
+      if (const auto* node = std::get_if<MakeNode>(&step.step)) {
+        TRY_VOID(node->bind ? root.bind_node(*node, step.tree.get(), container.owner.value_or(MappedRoot{}))
+                            : root.make_node(*node));
+      } else if (const auto* bind = std::get_if<BindDirectory>(&step.step)) {
+        TRY_VOID(root.bind_directory(*bind, step.tree.get()));
+      }
+    }
+    return {};
+  });
+}
+
+Result<void> change_files(const LiveContainer& container, const std::vector<Step>& steps, Warnings& warnings) {
+  const std::vector<FileStep> prepared = TRY(prepare(steps, false, warnings));
+  if (prepared.empty()) return {};
+  auto done = run_file_steps(container, prepared);
+  if (done || done.error().code != EPERM) return done;
+  // The hook itself may live in a user namespace, as with rootless Podman, where mknod(2) is forbidden.
+  Warnings more;
+  auto bound = prepare(steps, true, more);
+  if (!bound || !run_file_steps(container, *bound)) return done;
+  std::move(more.begin(), more.end(), std::back_inserter(warnings));
+  return {};
+}
+
+Result<void> set_memlock(const LiveContainer& container, const SetMemlock& step, Warnings& warnings) {
+  if (!is_alive(container)) return gone(container);
+  auto warning = TRY(raise_memlock(container.init.pid, step.bytes));
+  if (warning) {
+    warnings.push_back(std::move(*warning));
+  } else if (!step.note.empty()) {
+    warnings.push_back(step.note);
+  }
+  return {};
+}
+
+bool is_file_step(const Step& step) {
+  return std::holds_alternative<MakeNode>(step) || std::holds_alternative<BindDirectory>(step);
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> run_steps(const LiveContainer& container, const std::vector<Step>& steps) {
+  Warnings warnings;
+  bool files_done = false;
+  for (const Step& step : steps) {
+    if (const auto* devices = std::get_if<AllowDevices>(&step)) {
+      TRY_VOID(allow(container, *devices, warnings));
+    } else if (const auto* memlock = std::get_if<SetMemlock>(&step)) {
+      TRY_VOID(set_memlock(container, *memlock, warnings));
+    } else if (is_file_step(step) && !files_done) {
+      // All of them in one child: a fork costs more than what it does here.
+      files_done = true;
+      TRY_VOID(change_files(container, steps, warnings));
+    }
+  }
+  if (!is_alive(container)) return gone(container);
+  return warnings;
+}
+
+}  // namespace hook

@@ -1,0 +1,87 @@
+#include "hook/base/process/sandbox.hpp"
+
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <span>
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::Result;
+using fabric::sys_error;
+
+// The array kFilter of sock_filter, written by sandbox_filter_gen.
+#include "sandbox_filter.inc"
+
+constexpr int kStandardDescriptors = 3;
+
+// A file that got number 0, 1 or 2 would be read as state or written to as log.
+Result<void> open_standard_descriptors() {
+  for (;;) {
+    const int fd = open("/dev/null", O_RDWR | O_NOFOLLOW);  // NOLINT(android-cloexec-open): it stands for stdin
+    if (fd < 0) return sys_error(errno, "cannot open `/dev/null`");
+    if (fd < kStandardDescriptors) continue;
+    close(fd);
+    return {};
+  }
+}
+
+// Before Linux 5.9 there is no close_range(2).
+void close_one_by_one() {
+  rlimit limit{};
+  const bool known = getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < 1U << 20;
+  const int end = known ? static_cast<int>(limit.rlim_cur) : 1 << 20;
+  for (int fd = kStandardDescriptors; fd < end; ++fd)
+    close(fd);
+}
+
+// crun's hooks run under the container's limits, which may be too low for the locks of many HCAs.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  constexpr rlim_t kEnough = 16384;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kEnough) return;
+  const rlimit enough{kEnough, std::max(kEnough, limit.rlim_max)};
+  if (setrlimit(RLIMIT_NOFILE, &enough) == 0) return;
+  limit.rlim_cur = limit.rlim_max;  // without CAP_SYS_RESOURCE
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace
+
+Result<void> isolate() {
+  clearenv();
+  if (chdir("/") != 0) return sys_error(errno, "cannot change to `/`");
+  umask(077);
+  TRY_VOID(open_standard_descriptors());
+  if (syscall(SYS_close_range, kStandardDescriptors, UINT_MAX, 0) != 0) close_one_by_one();
+  raise_descriptor_limit();
+  const rlimit none{0, 0};
+  setrlimit(RLIMIT_CORE, &none);  // lowering is always allowed
+  prctl(PR_SET_DUMPABLE, 0);
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return sys_error(errno, "cannot set no_new_privs");
+  return {};
+}
+
+Result<void> restrict_syscalls() {
+  const std::span<const sock_filter> filter(kFilter);
+  // The kernel only reads it, but its structure does not say so.
+  const sock_fprog program{static_cast<unsigned short>(filter.size()), const_cast<sock_filter*>(filter.data())};
+  if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_LOG, &program) == 0) return {};
+  return Error{fmt::format("cannot restrict the hook's system calls: {}", std::strerror(errno)), errno,
+               "run a kernel with CONFIG_SECCOMP_FILTER"};
+}
+
+}  // namespace hook

@@ -1,0 +1,107 @@
+#include "hook/grant/events.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "hook/base/event_line.hpp"
+
+namespace hook {
+namespace {
+
+std::vector<std::string> names_of(const std::vector<PlannedHca>& hcas) {
+  std::vector<std::string> names(hcas.size());
+  std::transform(hcas.begin(), hcas.end(), names.begin(), [](const PlannedHca& hca) { return hca.name; });
+  return names;
+}
+
+// IPv6 in brackets, because of its colons.
+std::string text_of(const RailAddress& address) {
+  const std::string text = to_string(address.address);
+  return address.address.is_ipv4() ? fmt::format("{}/{}", text, address.prefix)
+                                   : fmt::format("[{}]/{}", text, address.prefix);
+}
+
+// "net1:mlx5_0:10.1.0.5/16+[fd00::5]/64:gid5"; "-" for no address of ours, and for a GID index that is not known.
+std::string text_of(const RailRecord& record) {
+  std::string addresses;
+  for (const RailAddress& address : record.rail.addresses)
+    addresses += (addresses.empty() ? "" : "+") + text_of(address);
+  const std::string gid = record.gid_index ? fmt::format("gid{}", *record.gid_index) : "-";
+  return fmt::format("{}:{}:{}:{}", record.rail.name, record.rail.hca, addresses.empty() ? "-" : addresses, gid);
+}
+
+// The one index that all rails have: what NCCL_IB_GID_INDEX can name.
+std::optional<unsigned> common_gid_index(const NetworkRecord& record) {
+  std::optional<unsigned> common;
+  for (const RailRecord& rail : record.rails) {
+    if (!rail.gid_index || (common && *common != *rail.gid_index)) return std::nullopt;
+    common = rail.gid_index;
+  }
+  return common;
+}
+
+void add_rails(EventLine& line, const std::optional<NetworkRecord>& record) {
+  if (!record) return;
+  if (const auto index = common_gid_index(*record)) line.add("aligned", *index);
+  std::vector<std::string> rails;
+  for (const RailRecord& rail : record->rails)
+    rails.push_back(text_of(rail));
+  line.add("rails", rails);
+}
+
+void add_steps(EventLine& line, const Timing& timing) {
+  line.add("total_us", timing.total());
+  for (const auto& [step, microseconds] : timing.steps())
+    line.add(step + "_us", microseconds);
+}
+
+// A pod's path tells its grant from others for people, and for whoever joins lines with the engine's.
+void add_owner(EventLine& line, const Owner& owner) {
+  line.add("key", owner.key);
+  if (owner.netns) line.add("netns", owner.netns->path);
+}
+
+}  // namespace
+
+std::string_view mode_of(const std::vector<PlannedHca>& hcas) {
+  if (hcas.empty()) return "none";
+  const Mode first = hcas.front().mode;
+  const auto differs = [&](const PlannedHca& hca) { return hca.mode != first; };
+  return std::any_of(hcas.begin(), hcas.end(), differs) ? "mixed" : to_string(first);
+}
+
+std::string granted_line(std::string_view event, const Granted& granted) {
+  EventLine line(event);
+  if (!granted.container.empty()) line.add("container", granted.container);
+  add_owner(line, granted.owner);
+  line.add("engine", to_string(granted.engine)).add("hcas", names_of(granted.hcas));
+  line.add("mode", mode_of(granted.hcas));
+  add_steps(line, granted.timing);
+  add_rails(line, granted.rails);
+  return line.add("source", granted.source).text();
+}
+
+std::string_view to_string(ReturnReason reason) {
+  constexpr std::string_view kNames[] = {"poststop", "recover", "namespace-gone", "container-gone", "interrupted"};
+  static_assert(std::size(kNames) == static_cast<std::size_t>(ReturnReason::kInterrupted) + 1);
+  return kNames[static_cast<std::size_t>(reason)];
+}
+
+std::string returned_line(const Returned& returned, const Timing* timing) {
+  EventLine line(returned.left ? "left" : "returned");
+  line.add("container", returned.containers);
+  add_owner(line, returned.owner);
+  line.add("reason", to_string(returned.reason)).add("hcas", names_of(returned.hcas));
+  line.add("mode", mode_of(returned.hcas)).add("held_s", returned.held);
+  if (timing) {
+    add_steps(line, *timing);
+  } else {
+    line.add("total_us", returned.rails_us).add("rails_us", returned.rails_us);
+  }
+  add_rails(line, returned.rails);
+  return line.text();
+}
+
+}  // namespace hook

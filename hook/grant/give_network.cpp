@@ -1,0 +1,56 @@
+#include "hook/grant/give_network.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "hook/plan/renumber.hpp"
+#include "hook/rails/give_rails.hpp"
+
+namespace hook {
+
+using fabric::Result;
+
+namespace {
+
+// Nobody of this grant has started: addresses may still move.
+Result<bool> is_first(const Ledger& ledger, const Owner& owner, const std::string& user) {
+  const auto grant = TRY(ledger.find(owner.key));
+  return !grant || std::all_of(grant->users.begin(), grant->users.end(),
+                               [&](const GrantUser& other) { return other.key == user; });
+}
+
+}  // namespace
+
+Result<void> give_network(const Container& container, const NetworkTarget& target, const fabric::Inventory& inventory,
+                          const Ledger& ledger, const Owner& owner, Call& call, Plan& plan) {
+  if (plan.netdevs.empty()) return {};
+  const std::string& path = target.netns_path;
+  fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat status {};
+  if (!fd.ok() || ::fstat(fd.get(), &status) != 0) {
+    return fabric::sys_error(errno, "cannot open the container's network namespace `{}`", path);
+  }
+  const bool first = TRY(is_first(ledger, owner, target.user));
+  RailsInput input{.plan = plan,
+                   .config = container.admin,
+                   .inventory = inventory,
+                   .ledger = ledger,
+                   .ledger_directory = call.options.ledger,
+                   .sys = call.options.root + "/sys",
+                   .owner = owner,
+                   .netns = {status.st_dev, status.st_ino, path},
+                   .netns_fd = std::move(fd),
+                   .ipam = call.ipam,
+                   .before_first_start = first,
+                   .hurried = target.hurried};
+  const auto report = TRY(give_rails(std::move(input), call.timing));
+  call.log.warnings(report.warnings);
+  if (!report.alignment.empty()) call.log.info(report.alignment);
+  renumber(inventory, report.nodes, plan);
+  return {};
+}
+
+}  // namespace hook

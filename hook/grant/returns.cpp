@@ -1,0 +1,118 @@
+#include "hook/grant/returns.hpp"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <utility>
+
+#include "hook/ledger/ledger_files.hpp"
+#include "hook/ledger/ledger_grant.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Result;
+
+// DIR/SUBDIRECTORY/KEY.json. For the log: what is wrong with it, whoever needs it says.
+std::optional<std::string> read_file_of(const std::string& ledger, const char* subdirectory, const std::string& key,
+                                        std::string& path) {
+  path = ledger + "/" + subdirectory;
+  const auto directory = open_directory(AT_FDCWD, path, path, false);
+  if (!directory) return std::nullopt;
+  auto text = read_ledger_file(*directory, key + ".json");
+  return text ? std::move(*text) : std::nullopt;
+}
+
+std::optional<StoredGrant> read_grant_of(const std::string& ledger, const std::string& key) {
+  std::string path;
+  const auto text = read_file_of(ledger, "grants", key, path);
+  if (!text) return std::nullopt;
+  auto grant = parse_grant(*text, path, key);
+  return grant ? std::optional(std::move(*grant)) : std::nullopt;
+}
+
+bool was_given(const StoredGrant& grant) {
+  const auto settled = [](const StoredUser& user) { return user.settled; };
+  return !grant.hcas.empty() || std::any_of(grant.users.begin(), grant.users.end(), settled);
+}
+
+// By this process, or by one that has not ended: a start that fails, or is under way.
+bool is_worked_on(const StoredGrant& grant) {
+  return std::any_of(grant.users.begin(), grant.users.end(),
+                     [](const StoredUser& user) { return user.worker && is_alive(*user.worker); });
+}
+
+std::vector<std::string> ids_of(const StoredGrant& grant) {
+  std::vector<std::string> ids;
+  for (const StoredUser& user : grant.users)
+    ids.push_back(user.user.id);
+  return ids;
+}
+
+std::uint64_t microseconds_since(std::chrono::steady_clock::time_point begin) {
+  const auto passed = std::chrono::steady_clock::now() - begin;
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(passed).count());
+}
+
+}  // namespace
+
+std::optional<NetworkRecord> read_rails_of(const std::string& ledger_directory, const std::string& key) {
+  if (!NetworkJournal::has(ledger_directory, key)) return std::nullopt;
+  std::string path;
+  const auto text = read_file_of(ledger_directory, "network", key, path);
+  auto record = text ? parse_network_record(*text, path) : Result<NetworkRecord>(fabric::Error{});
+  return record ? std::optional(std::move(*record)) : std::nullopt;
+}
+
+ReturnReason Returns::reason_of(const StoredGrant& grant) const {
+  if (!was_given(grant)) return ReturnReason::kInterrupted;
+  if (timing_) return ReturnReason::kPoststop;
+  if (caller_ == Caller::kRecover) return ReturnReason::kRecover;
+  const bool gone = grant.owner.netns && !exists(*grant.owner.netns);
+  return gone ? ReturnReason::kNamespaceGone : ReturnReason::kContainerGone;
+}
+
+Result<void> Returns::keep_only(const std::string& key, const std::vector<PlannedHca>& held) const {
+  // A pod's grant that stays is of interest only when this is about one of its containers.
+  const bool wanted = held.empty() || timing_;
+  const auto grant = wanted ? read_grant_of(directory_, key) : std::nullopt;
+  auto rails = grant ? read_rails_of(directory_, key) : std::nullopt;
+  if (timing_) timing_->step("return");
+  const auto begin = std::chrono::steady_clock::now();
+  auto kept = rails_.keep_only(key, held);
+  if (timing_) timing_->step("rails");
+  failed_ = failed_ || !kept;
+  if (!kept || !grant || (!was_given(*grant) && is_worked_on(*grant))) return kept;
+  Returned returned{.owner = grant->owner, .containers = ids_of(*grant), .hcas = held_hcas(*grant), .rails = {}};
+  if (timing_) returned.containers = {container_};
+  returned.rails = std::move(rails);
+  returned.held = static_cast<std::uint64_t>(std::max<std::int64_t>(0, std::time(nullptr) - grant->since));
+  returned.reason = reason_of(*grant);
+  returned.left = !held.empty();
+  returned.rails_us = microseconds_since(begin);
+  notes_.push_back({std::move(returned), timing_});
+  return kept;
+}
+
+void Returns::begin_poststop(std::string_view container, Timing& timing) {
+  container_ = container;
+  timing_ = &timing;
+}
+
+void Returns::end_poststop() {
+  if (timing_) timing_->step("return");
+  timing_ = nullptr;
+}
+
+void Returns::report(const Log& log, std::vector<Increment>& counts) const {
+  for (const Note& note : std::exchange(notes_, {})) {
+    log.info(returned_line(note.returned, note.timing));
+    if (note.returned.left) continue;
+    counts.push_back({kReturnsTotal, {{"reason", std::string(to_string(note.returned.reason))}}});
+  }
+  log.warnings(rails_.take_warnings());
+}
+
+}  // namespace hook

@@ -1,0 +1,65 @@
+// Notes what one call returns, at its own poststop or because nobody is left: the ledger undoes what a grant has beyond
+// it (GrantEffects) whenever it returns one, under the grant's lock, so each return is seen here, and by one call only.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fabric/result.hpp"
+#include "hook/base/log.hpp"
+#include "hook/base/timing.hpp"
+#include "hook/grant/events.hpp"
+#include "hook/ledger/ledger_effects.hpp"
+#include "hook/metrics/counters.hpp"
+#include "hook/rails/return_rails.hpp"
+
+namespace hook {
+
+struct StoredGrant;
+
+class Returns : public GrantEffects {
+ public:
+  enum class Caller { kRecover, kOther };
+  // ipam: as NodeRails has it.
+  Returns(const std::string& ledger_directory, IpamHelper* ipam, Caller caller = Caller::kOther)
+      : directory_(ledger_directory), rails_(ledger_directory, ipam), caller_(caller) {}
+
+  // Takes the rails back, and notes the grant if that leaves it nothing. Not noted is what a living process undoes of
+  // its own start: the start fails, and no grant was counted. Errors: NodeRails'.
+  fabric::Result<void> keep_only(const std::string& key, const std::vector<PlannedHca>& held) const override;
+
+  // From here on the container's own poststop, whose steps are timed; then others' grants again.
+  void begin_poststop(std::string_view container, Timing& timing);
+  void end_poststop();
+
+  const NodeRails& rails() const { return rails_; }
+  // Rails could not be put right: what an error is about that came after.
+  bool failed() const { return failed_; }
+
+  // What was noted since the last call, into the log: a line each, and the warnings of the rails; into counts: a return
+  // each.
+  void report(const Log& log, std::vector<Increment>& counts) const;
+
+ private:
+  ReturnReason reason_of(const StoredGrant& grant) const;
+
+  std::string directory_;
+  NodeRails rails_;
+  Caller caller_;
+  std::string container_;  // whose poststop this is
+  Timing* timing_ = nullptr;
+  mutable bool failed_ = false;
+  struct Note {
+    Returned returned;
+    const Timing* timing;
+  };
+  mutable std::vector<Note> notes_;
+};
+
+// What the journal says of a grant's rails, without the locks of a ledger: for the log. nullopt: none, or not to be
+// read.
+std::optional<NetworkRecord> read_rails_of(const std::string& ledger_directory, const std::string& key);
+
+}  // namespace hook

@@ -1,0 +1,217 @@
+#include "hook/program/commands.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "hook/base/process/sandbox.hpp"
+#include "hook/grant/decide.hpp"
+#include "hook/grant/returns.hpp"
+#include "hook/metrics/count_call.hpp"
+#include "hook/metrics/metrics.hpp"
+#include "hook/program/check_config.hpp"
+#include "hook/program/devices.hpp"
+#include "hook/program/generate_cdi.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Result;
+
+constexpr int kExitDone = 0;
+constexpr int kExitFailure = 1;
+
+void print(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+void print(const Json& json) {
+  print(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+// A ledger that exists already: looking must not make one.
+Result<std::optional<Ledger>> existing_ledger(const std::string& path, std::shared_ptr<const GrantEffects> effects) {
+  if (::access(path.c_str(), F_OK) != 0) return std::optional<Ledger>();
+  return std::optional<Ledger>(TRY(Ledger::open(path, std::move(effects))));
+}
+
+// All grants. Nobody is returned by looking at them.
+Result<std::vector<Grant>> list_grants(const std::string& path) {
+  const auto ledger = TRY(existing_ledger(path, nullptr));
+  return ledger ? ledger->list() : std::vector<Grant>();
+}
+
+// What a command returned besides, for nobody was left.
+void report(const Returns& returns, const Options& options, const Log& log) {
+  std::vector<Increment> counts;
+  returns.report(log, counts);
+  add_counts(options.ledger, counts);
+}
+
+Result<Plan> dry_run(const Options& options, const std::shared_ptr<const Returns>& returns, const Log& log) {
+  const std::string text = TRY(read_bundle_config(*options.bundle));
+  const Container container = TRY(understand(text, options));
+  Plan plan;
+  if (container.asked.request) {
+    const auto inventory = TRY(read_node_for(*container.asked.request, container.admin, options));
+    // Somebody else's node has nothing to do with who holds what here.
+    const bool elsewhere = options.snapshot && options.ledger == kLedgerPath;
+    const auto ledger = elsewhere ? std::nullopt : TRY(existing_ledger(options.ledger, returns));
+    const Owner owner = owner_of(container.spec, container_owner("plan", *options.bundle));
+    plan = TRY(decide(container, inventory, ledger ? &*ledger : nullptr, owner, {"plan", "plan", {}}, false));
+  }
+  plan.warnings.insert(plan.warnings.begin(), container.asked.warnings.begin(), container.asked.warnings.end());
+  if (!options.json) {
+    for (const std::string& warning : plan.warnings)
+      log.warning(warning);
+  }
+  return plan;
+}
+
+int run_plan(const Options& options, const Log& log) {
+  // Whoever looks for a free HCA may find a grant whose container is gone, and returns it with its rails.
+  const auto returns = std::make_shared<Returns>(options.ledger, nullptr);
+  const auto plan = dry_run(options, returns, log);
+  report(*returns, options, log);
+  if (!plan) {
+    log.error(plan.error());
+    if (options.json) print(Json{{"error", plan.error().message}, {"hint", plan.error().hint}});
+    return kExitFailure;
+  }
+  if (options.json) {
+    print(plan_json(*plan));
+  } else {
+    print(plan_text(*plan));
+  }
+  return kExitDone;
+}
+
+Result<void> show_devices(const Options& options) {
+  const Config config = TRY(read_config(options.config));
+  const auto inventory = TRY(read_whole_node(config, options));
+  const bool elsewhere = options.snapshot && options.ledger == kLedgerPath;
+  const auto grants = elsewhere ? std::vector<Grant>() : TRY(list_grants(options.ledger));
+  NetworkRecords networks;
+  for (const Grant& grant : grants) {
+    if (!NetworkJournal::has(options.ledger, grant.owner.key)) continue;
+    const auto journal = TRY(NetworkJournal::open(options.ledger));
+    if (auto record = TRY(journal.read(grant.owner.key))) networks.emplace(grant.owner.key, *std::move(record));
+  }
+  if (options.json) {
+    print(devices_json(inventory, config, grants, networks));
+  } else {
+    print(devices_text(inventory, config, grants, networks));
+  }
+  return {};
+}
+
+Result<Recovered> recover_all(const std::string& path, const std::shared_ptr<const Returns>& returns) {
+  const auto ledger = TRY(existing_ledger(path, returns));
+  if (!ledger) return Recovered();
+  Recovered recovered = TRY(ledger->recover());
+  for (const std::string& key : TRY(returns->rails().recover(*ledger)))
+    recovered.returned.push_back("rails of " + key);
+  return recovered;
+}
+
+Result<void> recover(const Options& options, const Log& log) {
+  auto ipam = TRY(IpamHelper::start());
+  const auto returns = std::make_shared<Returns>(options.ledger, &ipam, Returns::Caller::kRecover);
+  const auto recovered = recover_all(options.ledger, returns);
+  report(*returns, options, log);
+  if (!recovered) return recovered.error();
+  if (options.json) {
+    print(Json{{"returned", recovered->returned}});
+    return {};
+  }
+  for (const std::string& label : recovered->returned)
+    print(fmt::format("returned the grant of {}\n", label));
+  return {};
+}
+
+Result<void> show_metrics(const Options& options) {
+  const auto grants = TRY(list_grants(options.ledger));
+  print(TRY(metrics_text(options.ledger, grants, options.root)));
+  return {};
+}
+
+int exit_code(const Result<void>& result, const Log& log) {
+  if (result) return kExitDone;
+  log.error(result.error());
+  return kExitFailure;
+}
+
+// Only where the configuration names a plugin: the others run nothing. What is wrong in it, the stage says.
+Result<std::optional<IpamHelper>> start_ipam_helper(const Options& options) {
+  const auto texts = read_config_texts(options.config);
+  const auto names_plugin = [](const ConfigText& text) { return text.text.find("\"ipam\"") != std::string::npos; };
+  if (!texts || std::none_of(texts->begin(), texts->end(), names_plugin)) return std::optional<IpamHelper>();
+  return std::optional<IpamHelper>(TRY(IpamHelper::start()));
+}
+
+Result<void> run(Call& call) {
+  switch (call.options.command) {
+    case Command::kPrecreate:
+      return precreate(call);
+    case Command::kPoststop:
+      return poststop(call);
+    case Command::kVerify:
+      return verify(call);
+    default:
+      return create_runtime(call);
+  }
+}
+
+const char* stage_name(Command command) {
+  if (command == Command::kPrecreate) return "precreate";
+  if (command == Command::kVerify) return "verify";
+  return command == Command::kPoststop ? "poststop" : "createRuntime";
+}
+
+// The stages run with nothing of the caller's but three descriptors, and with the system calls they need.
+int run_stage(const Options& options) {
+  if (auto isolated = isolate(); !isolated) return exit_code(isolated, Log());
+  Log log = Log::with_syslog();
+  auto ipam = start_ipam_helper(options);
+  if (!ipam) return exit_code(ipam.error(), log);
+  if (auto restricted = restrict_syscalls(); !restricted) return exit_code(restricted, log);
+  Call call{options, log, *ipam ? &**ipam : nullptr};
+  const auto result = run(call);
+  const int code = exit_code(result, log);
+  count_call(stage_name(options.command), call, result);
+  // The container is gone whatever poststop says: an error would only keep the engine from cleaning up.
+  return options.command == Command::kPoststop ? kExitDone : code;
+}
+
+}  // namespace
+
+int run_command(const Options& options) {
+  const Log log;
+  switch (options.command) {
+    case Command::kHelp:
+      print(std::string(kHelp));
+      return kExitDone;
+    case Command::kVersion:
+      print(std::string("rdma-hook " RDMA_INIT_VERSION "\n"));
+      return kExitDone;
+    case Command::kPlan:
+      return run_plan(options, log);
+    case Command::kDevices:
+      return exit_code(show_devices(options), log);
+    case Command::kRecover:
+      return exit_code(recover(options, log), log);
+    case Command::kMetrics:
+      return exit_code(show_metrics(options), log);
+    case Command::kCdiGenerate:
+      return exit_code(generate_cdi(options, log), log);
+    case Command::kCheckConfig:
+      return check_config(options.config, options.json);
+    default:
+      return run_stage(options);
+  }
+}
+
+}  // namespace hook

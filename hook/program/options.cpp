@@ -1,0 +1,156 @@
+#include "hook/program/options.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <string_view>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "hook/base/take_option.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::printable;
+using fabric::Result;
+
+constexpr std::array<std::pair<std::string_view, Command>, 15> kCommands = {{
+    {"createRuntime", Command::kCreateRuntime},
+    {"prestart", Command::kCreateRuntime},
+    {"poststop", Command::kPoststop},
+    {"verify", Command::kVerify},
+    {"precreate", Command::kPrecreate},
+    {"plan", Command::kPlan},
+    {"devices", Command::kDevices},
+    {"recover", Command::kRecover},
+    {"metrics", Command::kMetrics},
+    {"check-config", Command::kCheckConfig},
+    {"cdi", Command::kCdiGenerate},
+    {"help", Command::kHelp},
+    {"--help", Command::kHelp},
+    {"-h", Command::kHelp},
+    {"--version", Command::kVersion},
+}};
+
+// Stages that run inside the container's namespaces or when its program runs already (runtime-spec 1.3.0).
+constexpr std::array<std::string_view, 3> kUselessStages = {"createContainer", "startContainer", "poststart"};
+
+Error usage_error(std::string message) {
+  return {std::move(message), EINVAL, "`rdma-hook --help` lists commands and options"};
+}
+
+Result<Command> parse_command(std::string_view text) {
+  for (const auto& [name, command] : kCommands) {
+    if (text == name) return command;
+  }
+  if (std::find(kUselessStages.begin(), kUselessStages.end(), text) != kUselessStages.end()) {
+    return Error{fmt::format("`{}` is too late, or inside the container: devices cannot be given there", text), ENOTSUP,
+                 "use createRuntime"};
+  }
+  return usage_error(fmt::format("unknown command `{}`", printable(text)));
+}
+
+// An option with a value: where it goes.
+Result<void> set_value(Options& options, std::string_view name, std::string value) {
+  if (name == "--engine") {
+    const auto engine = parse_engine(value);
+    if (!engine) {
+      return usage_error(
+          fmt::format("--engine `{}`: expected runc, docker, podman, crio or containerd", printable(value)));
+    }
+    options.engine = *engine;
+  } else if (name == "--config") {
+    options.config = {std::move(value), "", true};
+  } else if (name == "--snapshot") {
+    options.snapshot = std::move(value);
+  } else if (name == "--root") {
+    options.root = std::move(value);
+  } else if (name == "--ledger") {
+    options.ledger = std::move(value);
+  } else if (name == "--bundle") {
+    options.bundle = std::move(value);
+  } else if (name == "--out") {
+    options.out = std::move(value);
+  } else if (name == "--kind") {
+    options.kind = std::move(value);
+  } else if (name == "--hook") {
+    options.hook = std::move(value);
+  } else {
+    return usage_error(fmt::format("unknown option `{}`", printable(name)));
+  }
+  return {};
+}
+
+}  // namespace
+
+const char* const kHelp =
+    R"(rdma-hook: gives containers their RDMA devices, and takes them back.
+
+As an OCI hook, with the state on stdin:
+  rdma-hook createRuntime --engine NAME   nodes, device cgroup, memlock, sysfs view, rails (`prestart` is the same)
+  rdma-hook poststop --engine NAME        takes back; never fails
+  rdma-hook verify --engine NAME          at createRuntime beside rdma-nri: fails when what was asked was not granted
+  rdma-hook precreate --engine podman     config.json on stdin, edited on stdout
+
+On the command line:
+  rdma-hook plan --bundle DIR [--json]    what the container of this bundle would get, changing nothing
+  rdma-hook devices [--json]              the node's HCAs and who holds them
+  rdma-hook recover                       returns what containers left that are gone
+  rdma-hook metrics                       Prometheus text: grants, failures, durations, port counters
+  rdma-hook check-config [--json]         what is wrong in the configuration, with line and remedy
+  rdma-hook cdi generate [--out FILE]     the HCAs as CDI devices, `rdma-init.io/hca=mlx5_0`, for /etc/cdi
+
+Options:
+  --engine NAME    runc, docker, podman, crio, containerd: whose annotations may ask (rdma-hook(8)). Default: runc for
+                   plan and devices; as podman, whose annotations only narrow, for createRuntime, verify, precreate and cdi
+  --config FILE    in place of /etc/rdma-init/config.json and /etc/rdma-init/conf.d/*.json
+  --snapshot FILE  the node, as `rdma-init snapshot` prints one
+  --root DIR       the node's /sys, /dev and /proc are below DIR
+  --ledger DIR     in place of /run/rdma-hook
+  --bundle DIR     the container's bundle
+  --out FILE       cdi: written there, whole or not at all, in place of standard output
+  --kind KIND      cdi: in place of rdma-init.io/hca
+  --hook PATH      cdi: where rdma-hook is on the node, in place of this program's own path
+  --json           for machines
+  --help, --version
+
+Exit codes: 0 done, or nothing was asked; 1 refused or failed; 2 usage.
+)";
+
+Result<Options> parse_options(std::span<char* const> arguments) {
+  if (arguments.empty()) return usage_error("no command");
+  Options options;
+  options.command = TRY(parse_command(arguments.front()));
+  bool engine_given = false;
+  std::size_t first = 1;
+  if (options.command == Command::kCdiGenerate) {
+    const bool help =
+        arguments.size() > 1 && (std::string_view(arguments[1]) == "--help" || std::string_view(arguments[1]) == "-h");
+    if (!help && (arguments.size() < 2 || std::string_view(arguments[1]) != "generate"))
+      return usage_error("`cdi` needs what to do: `cdi generate`");
+    if (!help) first = 2;
+  }
+  for (std::size_t i = first; i < arguments.size(); ++i) {
+    const std::string_view argument = arguments[i];
+    if (argument == "--json") {
+      options.json = true;
+      continue;
+    }
+    if (argument == "--help" || argument == "-h") {
+      options.command = Command::kHelp;
+      continue;
+    }
+    auto option = TRY(take_option(arguments, i, usage_error));
+    engine_given = engine_given || option.name == "--engine";
+    TRY_VOID(set_value(options, option.name, std::move(option.value)));
+  }
+  const bool gives = options.command == Command::kCreateRuntime || options.command == Command::kPrecreate ||
+                     options.command == Command::kVerify || options.command == Command::kCdiGenerate;
+  if (gives && !engine_given) options.engine = Engine::kPodman;  // nobody's annotations are the operator's
+  if (options.command == Command::kPlan && !options.bundle) return usage_error("plan needs --bundle DIR");
+  return options;
+}
+
+}  // namespace hook

@@ -1,0 +1,55 @@
+// Addresses from config.json's ranges: one file per address that is in use, so that no two containers of the node get
+// the same, however many ask at once.
+//
+//   DIR/addresses/NETWORK/PLACE/ADDRESS -> KEY@RAIL@NTH   in use by the grant KEY (a symbolic link: made or not, in one
+//                                                         call)
+//   DIR/addresses/NETWORK/PLACE/last@FROM -> ADDRESS      where the next search of the range from FROM begins: an
+//                                                         address rests before it is used again
+//
+// PLACE is the number of the rail, or "all" for ranges that are of every rail: those share their addresses. Whoever
+// takes or gives back holds flock on DIR/addresses/NETWORK/PLACE, so that a look and what follows from it are one.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fabric/address.hpp"
+#include "fabric/result.hpp"
+#include "hook/config/address_range.hpp"
+#include "hook/rails/plan/rail.hpp"
+
+namespace hook {
+
+struct LedgerDirectory;
+
+class AddressPool {
+ public:
+  // directory: the ledger's (0700, root's). Makes what is missing below it.
+  static fabric::Result<AddressPool> open(const std::string& ledger_directory);
+
+  // For this rail one address of each range that is for it, in their order; what this key holds there already is given
+  // again. nth: the children of one rail in shared-multi count from 0. Never given: a range's gateway, the subnet's
+  // own address, an IPv4 subnet's broadcast address. Errors, after which the key holds no more than before: a range is
+  // used up, with the figure and who to ask (`rdma-hook recover`); a range that is none, or that a rail shares with a
+  // range of every rail. A process killed in between leaves addresses that the key holds, no more.
+  fabric::Result<std::vector<RailAddress>> take(const std::string& network, unsigned rail, unsigned nth,
+                                                const std::vector<AddressRange>& ranges, std::string_view key) const;
+  // Everything of this key, in all networks; nothing of it: success. Costs in proportion to the addresses in use of
+  // the rails named by `where` (what take() was called with); empty: of all.
+  struct Place {
+    std::string network;
+    unsigned rail = 0;
+  };
+  fabric::Result<void> give_back(std::string_view key, const std::vector<Place>& where) const;
+  // Who holds what: "NETWORK/PLACE/ADDRESS" -> key. Two networks may have the same address.
+  fabric::Result<std::map<std::string, std::string>> list() const;
+
+ private:
+  explicit AddressPool(std::shared_ptr<const LedgerDirectory> directory);
+  std::shared_ptr<const LedgerDirectory> directory_;  // DIR/addresses
+};
+
+}  // namespace hook

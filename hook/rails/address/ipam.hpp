@@ -1,0 +1,70 @@
+// An existing CNI IPAM plugin gives the addresses: the CNI protocol (spec 1.0.0; results of 0.3.1 to 1.1.0 are read)
+// spoken by a helper process that is forked before the hook's system calls are restricted, because a hook that may
+// execute programs is another hook.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fabric/result.hpp"
+#include "fabric/unique_fd.hpp"
+#include "hook/base/json/json.hpp"
+#include "hook/rails/plan/rail.hpp"
+
+namespace hook {
+
+// NOLINTNEXTLINE(bugprone-exception-escape): moving a Json throws nothing, nlohmann only does not say so
+struct IpamCall {
+  enum class Command { kAdd, kDel };
+  Command command = Command::kAdd;
+  std::string plugin;        // absolute path, from config.json only
+  std::string network;       // "name" of the network configuration
+  Json ipam;                 // the "ipam" object, "type" included
+  std::string container_id;  // CNI_CONTAINERID: the grant's key; [A-Za-z0-9_.-]
+  std::string netns;         // CNI_NETNS: a path, may be empty for kDel
+  std::string ifname;        // CNI_IFNAME
+};
+
+struct IpamResult {
+  std::vector<RailAddress> addresses;
+  // Routes that the plugin asks for: destination/prefix by gateway (nullopt: the address's own).
+  struct Route {
+    fabric::Address destination;
+    unsigned prefix = 0;
+    std::optional<fabric::Address> gateway;
+  };
+  std::vector<Route> routes;
+};
+
+// Pure. Errors: no JSON, {"code","msg","details"} as a plugin reports errors, no address at all, an address that does
+// not parse, a gateway of another family.
+fabric::Result<IpamResult> parse_ipam_result(std::string_view text);
+// Pure: what goes to the plugin's stdin.
+std::string ipam_config(const IpamCall& call);
+
+// The helper. Forked by start() in a process that still has one thread and may execve; ends when this goes, or when its
+// parent dies, and its plugins with it.
+class IpamHelper {
+ public:
+  // After isolate(), which would close its channel, and before restrict_syscalls().
+  static fabric::Result<IpamHelper> start();
+  // All calls at once; their results in order (kDel: empty). Each plugin has timeout_ms, 1 MiB of output, an
+  // environment of CNI_* and PATH only. Errors of one call do not stop the others; they name the plugin and what it
+  // wrote to stderr. Whether an address was taken by a kAdd that failed is the plugin's secret: follow it by kDel,
+  // which may be repeated.
+  std::vector<fabric::Result<IpamResult>> run(const std::vector<IpamCall>& calls, int timeout_ms = 10000);
+
+  IpamHelper(IpamHelper&& other) noexcept;
+  IpamHelper& operator=(IpamHelper&& other) noexcept;
+  ~IpamHelper();
+
+ private:
+  IpamHelper(pid_t pid, fabric::UniqueFd channel);
+  pid_t pid_ = -1;
+  fabric::UniqueFd channel_;
+};
+
+}  // namespace hook

@@ -1,0 +1,262 @@
+// Runs programs side by side, each bounded in time and output. In the helper only.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "fabric/unique_fd.hpp"
+#include "hook/rails/address/ipam_helper.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::Result;
+using fabric::sys_error;
+using fabric::UniqueFd;
+
+constexpr std::size_t kMostOfErrors = 4096;
+constexpr int kReadsOfFullPipe = 20;  // /proc/sys/fs/pipe-max-size, 1 MiB, in 64 KiB
+
+struct Pipe {
+  UniqueFd in;
+  UniqueFd out;
+};
+
+// What a plugin writes, or says before it is one (the errno of execve).
+struct Stream {
+  UniqueFd fd;
+  std::string text;
+};
+
+struct Plugin {
+  enum Which : std::size_t { kStarted, kOut, kErr, kStreams };
+  pid_t pid = -1;  // -1: it does not run (any more)
+  std::array<Stream, kStreams> streams;
+  PluginEnd end;
+};
+
+Result<Pipe> make_pipe(int read_flags) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return sys_error(errno, "cannot make a pipe");
+  Pipe made{UniqueFd(ends[0]), UniqueFd(ends[1])};
+  ::fcntl(made.in.get(), F_SETFL, read_flags);
+  return made;
+}
+
+// A file in memory: who writes into a pipe would have to wait for a plugin that does not read.
+Result<UniqueFd> make_input(const std::string& text) {
+  UniqueFd fd(::memfd_create("ipam", MFD_CLOEXEC));
+  if (!fd.ok()) return sys_error(errno, "cannot make a file in memory");
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const ssize_t count = ::write(fd.get(), rest.data(), rest.size());
+    if (count <= 0) return sys_error(errno, "cannot write its configuration");
+    rest.remove_prefix(static_cast<std::size_t>(count));
+  }
+  ::lseek(fd.get(), 0, SEEK_SET);
+  return fd;
+}
+
+std::vector<std::string> environment_of(const IpamCall& call) {
+  return {call.command == IpamCall::Command::kAdd ? "CNI_COMMAND=ADD" : "CNI_COMMAND=DEL",
+          "CNI_CONTAINERID=" + call.container_id,
+          "CNI_NETNS=" + call.netns,
+          "CNI_IFNAME=" + call.ifname,
+          "CNI_PATH=" + call.plugin.substr(0, std::max<std::size_t>(1, call.plugin.rfind('/'))),
+          "PATH=/usr/sbin:/usr/bin:/sbin:/bin"};
+}
+
+// In the child.
+[[noreturn]] void become(const IpamCall& call, pid_t parent, int input, int output, int errors, int started) {
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(1);
+  for (int signal = 1; signal < NSIG; ++signal)
+    std::signal(signal, SIG_DFL);  // what is ignored stays so across execve
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::umask(022);
+  std::vector<std::string> environment = environment_of(call);
+  std::vector<char*> pointers;
+  pointers.reserve(environment.size() + 1);
+  for (std::string& variable : environment)
+    pointers.push_back(variable.data());
+  pointers.push_back(nullptr);
+  std::string path = call.plugin;
+  char* arguments[] = {path.data(), nullptr};
+  if (::chdir("/") == 0 && ::dup2(input, STDIN_FILENO) >= 0 && ::dup2(output, STDOUT_FILENO) >= 0 &&
+      ::dup2(errors, STDERR_FILENO) >= 0) {
+    ::execve(path.c_str(), arguments, pointers.data());
+  }
+  const int code = errno;
+  (void)!::write(started, &code, sizeof code);
+  ::_exit(127);
+}
+
+Result<void> start(const IpamCall& call, Plugin& plugin) {
+  TRY_VOID(check_call(call));
+  TRY_VOID(check_ipam_program(call.plugin));
+  const UniqueFd input = TRY(make_input(ipam_config(call)));
+  std::array<Pipe, Plugin::kStreams> pipes;
+  for (Pipe& pipe : pipes)
+    pipe = TRY(make_pipe(O_NONBLOCK));
+  const pid_t parent = ::getpid();
+  plugin.pid = ::fork();
+  if (plugin.pid < 0) return sys_error(errno, "cannot fork");
+  if (plugin.pid == 0) {
+    become(call, parent, input.get(), pipes[Plugin::kOut].out.get(), pipes[Plugin::kErr].out.get(),
+           pipes[Plugin::kStarted].out.get());
+  }
+  for (std::size_t i = 0; i < Plugin::kStreams; ++i)
+    plugin.streams[i].fd = std::move(pipes[i].in);
+  return {};
+}
+
+void refuse(Plugin& plugin, Error error) {
+  plugin.end.refusal = std::move(error.message);
+  plugin.end.code = error.code;
+  plugin.end.hint = std::move(error.hint);
+}
+
+// Its whole process group. It is not waited for: what hangs in the kernel does not die either.
+void kill_plugin(Plugin& plugin) {
+  ::kill(-plugin.pid, SIGKILL);
+  ::kill(plugin.pid, SIGKILL);
+  ::waitpid(plugin.pid, nullptr, WNOHANG);
+  plugin.pid = -1;
+}
+
+// One read. False: there is no more now.
+bool read_some(Stream& stream, std::size_t keep) {
+  static char buffer[65536];
+  const ssize_t count = ::read(stream.fd.get(), buffer, sizeof buffer);
+  if (count < 0 && errno == EINTR) return true;
+  if (count == 0 || (count < 0 && errno != EAGAIN)) stream.fd.reset();
+  if (count <= 0) return false;
+  const std::size_t room = keep > stream.text.size() ? keep - stream.text.size() : 0;
+  stream.text.append(buffer, std::min(room, static_cast<std::size_t>(count)));
+  return true;
+}
+
+// most: of reads, because a plugin may write faster than anybody reads. False: it wrote more than it may, and is dead.
+bool read_stream(Plugin& plugin, std::size_t which, int most) {
+  const std::size_t keep = which == Plugin::kOut ? kMostOutput + 1 : kMostOfErrors;
+  while (most-- > 0 && plugin.streams[which].fd.ok() && read_some(plugin.streams[which], keep)) {
+    if (plugin.streams[Plugin::kOut].text.size() <= kMostOutput) continue;
+    refuse(plugin, Error{fmt::format("it writes more than {} bytes", kMostOutput), EFBIG, {}});
+    kill_plugin(plugin);
+    return false;
+  }
+  return true;
+}
+
+void finish(Plugin& plugin) {
+  ::kill(-plugin.pid, SIGKILL);  // what it left running; its number is its own until it is waited for
+  for (std::size_t which = 0; which < Plugin::kStreams; ++which) {
+    if (!read_stream(plugin, which, kReadsOfFullPipe)) return;
+  }
+  ::waitpid(plugin.pid, &plugin.end.status, WNOHANG);
+  plugin.pid = -1;
+  int code = 0;
+  const std::string& told = plugin.streams[Plugin::kStarted].text;
+  if (told.size() < sizeof code) return;
+  std::memcpy(&code, told.data(), sizeof code);
+  refuse(plugin, Error{std::strerror(code), code, kIpamInstallHint});
+}
+
+void finish_ended(std::vector<Plugin>& plugins) {
+  for (Plugin& plugin : plugins) {
+    siginfo_t info{};
+    const bool running = plugin.pid > 0;
+    if (running && ::waitid(P_PID, static_cast<id_t>(plugin.pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        info.si_pid == plugin.pid) {
+      finish(plugin);
+    }
+  }
+}
+
+void read_ready(std::vector<Plugin>& plugins, const std::vector<pollfd>& polled) {
+  for (Plugin& plugin : plugins) {
+    for (std::size_t which = 0; which < Plugin::kStreams && plugin.pid > 0; ++which) {
+      const int fd = plugin.streams[which].fd.get();
+      const bool ready = std::any_of(polled.begin(), polled.end(),
+                                     [fd](const pollfd& one) { return one.fd == fd && one.revents != 0; });
+      if (fd >= 0 && ready) read_stream(plugin, which, 1);
+    }
+  }
+}
+
+std::vector<pollfd> to_poll(const std::vector<Plugin>& plugins, int channel, int signals) {
+  std::vector<pollfd> polled = {{channel, POLLIN | POLLRDHUP, 0}, {signals, POLLIN, 0}};
+  for (const Plugin& plugin : plugins) {
+    for (const Stream& stream : plugin.streams) {
+      if (plugin.pid > 0 && stream.fd.ok()) polled.push_back({stream.fd.get(), POLLIN, 0});
+    }
+  }
+  return polled;
+}
+
+void supervise(std::vector<Plugin>& plugins, int timeout_ms, int channel, int signals) {
+  const long deadline = monotonic_ms() + timeout_ms;
+  const auto runs = [](const Plugin& plugin) { return plugin.pid > 0; };
+  while (std::any_of(plugins.begin(), plugins.end(), runs)) {
+    auto polled = to_poll(plugins, channel, signals);
+    const long left = std::max(0L, deadline - monotonic_ms());
+    if (::poll(polled.data(), polled.size(), static_cast<int>(left)) < 0 && errno != EINTR) ::_exit(1);
+    const bool parent_is_gone = polled[0].revents != 0;  // while it waits it says nothing
+    const bool late = monotonic_ms() >= deadline;
+    if (polled[1].revents != 0) {
+      signalfd_siginfo info{};
+      (void)!::read(signals, &info, sizeof info);
+    }
+    read_ready(plugins, polled);
+    finish_ended(plugins);
+    for (Plugin& plugin : plugins) {
+      if (!runs(plugin) || !(late || parent_is_gone)) continue;
+      refuse(plugin, Error{fmt::format("it does not end within {} ms", timeout_ms), ETIMEDOUT, {}});
+      kill_plugin(plugin);
+    }
+    if (parent_is_gone) ::_exit(0);
+  }
+}
+
+}  // namespace
+
+std::vector<PluginEnd> run_plugins(const std::vector<IpamCall>& calls, int timeout_ms, int channel) {
+  while (::waitpid(-1, nullptr, WNOHANG) > 0) {  // those killed in an earlier run
+  }
+  sigset_t child;
+  sigemptyset(&child);
+  sigaddset(&child, SIGCHLD);
+  const UniqueFd signals(::signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!signals.ok()) ::_exit(1);
+  std::vector<Plugin> plugins(calls.size());
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    if (auto started = start(calls[i], plugins[i]); !started) refuse(plugins[i], std::move(started).error());
+  }
+  supervise(plugins, timeout_ms, channel, signals.get());
+  std::vector<PluginEnd> ends;
+  for (Plugin& plugin : plugins) {
+    plugin.end.out = std::move(plugin.streams[Plugin::kOut].text);
+    plugin.end.err = std::move(plugin.streams[Plugin::kErr].text);
+    if (!plugin.end.refusal.empty()) plugin.end.out.clear();
+    ends.push_back(std::move(plugin.end));
+  }
+  return ends;
+}
+
+}  // namespace hook

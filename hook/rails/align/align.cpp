@@ -1,0 +1,158 @@
+#include "hook/rails/align/align.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::Result;
+
+constexpr unsigned kMostPlaceholders = 256;
+constexpr unsigned kOutOfReach = std::numeric_limits<unsigned>::max();
+
+// Where one rail's v2 GID can be.
+struct Reach {
+  unsigned from = 0;
+  std::vector<unsigned> fill;  // by index: the placeholders it takes; 0 where it is now
+};
+
+unsigned taken_slots(const GidTable& table) {
+  return static_cast<unsigned>(table.slots.size());
+}
+
+Result<unsigned> current_index(const AlignRail& rail) {
+  const auto is_own = [&](const GidSlot& slot) { return slot.v2 && slot.gid == rail.address; };
+  const auto& slots = rail.table.slots;
+  const auto own = std::find_if(slots.begin(), slots.end(), is_own);
+  if (own == slots.end() || own->index >= rail.table.read) {
+    return Error{.message = fmt::format("cannot align `{}`: its address {} has no RoCE v2 GID in {} slots", rail.name,
+                                        fabric::to_string(rail.address), rail.table.read),
+                 .hint = "the netdev must be up and belong to a RoCE port whose GID table has a free slot"};
+  }
+  if (std::any_of(own + 1, slots.end(), is_own)) {
+    return Error{.message = fmt::format("cannot align `{}`: its address {} is in the GID table twice", rail.name,
+                                        fabric::to_string(rail.address)),
+                 .hint = "another container or the node has the same address on this port"};
+  }
+  return own->index;
+}
+
+// The kernel's first fit with the address gone: each placeholder takes as many free slots as the port has types, and
+// the address, in place of one of them, has its v2 GID in the last of these.
+Result<Reach> reach_of(const AlignRail& rail, unsigned max_placeholders) {
+  Reach reach{TRY(current_index(rail)), std::vector<unsigned>(rail.table.read, kOutOfReach)};
+  std::vector<bool> is_free(rail.table.read, true);
+  for (const GidSlot& slot : rail.table.slots) {
+    if (slot.index < rail.table.read && slot.gid != rail.address) is_free[slot.index] = false;
+  }
+  const unsigned types = gid_types(rail.table);
+  unsigned passed = 0;
+  for (unsigned index = types; index < rail.table.read && passed / types < max_placeholders; ++index) {
+    if (!is_free[index]) continue;
+    if (passed % types == types - 1) reach.fill[index] = passed / types + 1;
+    ++passed;
+  }
+  reach.fill[reach.from] = 0;
+  return reach;
+}
+
+// As far as both were read. A port's link-local GIDs make its table unlike any other.
+bool is_one_port(const GidTable& left, const GidTable& right) {
+  const unsigned read = std::min(left.read, right.read);
+  const auto end = [&](const GidTable& table) {
+    return std::find_if(table.slots.begin(), table.slots.end(),
+                        [&](const GidSlot& slot) { return slot.index >= read; });
+  };
+  return end(left) != left.slots.begin() && std::equal(left.slots.begin(), end(left), right.slots.begin(), end(right));
+}
+
+Result<void> check_ports(const std::vector<AlignRail>& rails) {
+  for (std::size_t i = 0; i < rails.size(); ++i) {
+    for (std::size_t j = i + 1; j < rails.size(); ++j) {
+      if (rails[i].address == rails[j].address || !is_one_port(rails[i].table, rails[j].table)) continue;
+      return Error{.message = fmt::format("cannot align `{}` and `{}`: they are on one port, and two addresses cannot "
+                                          "have one index",
+                                          rails[i].name, rails[j].name),
+                   .hint = "have one child of each HCA, or switch the alignment off for this network"};
+    }
+  }
+  return {};
+}
+
+std::optional<unsigned> lowest_common(const std::vector<Reach>& reaches) {
+  std::vector<std::size_t> rails_at;
+  for (const Reach& reach : reaches) {
+    if (rails_at.size() < reach.fill.size()) rails_at.resize(reach.fill.size());
+    for (std::size_t index = 0; index < reach.fill.size(); ++index)
+      rails_at[index] += reach.fill[index] != kOutOfReach;
+  }
+  const auto found = std::find(rails_at.begin(), rails_at.end(), reaches.size());
+  if (found == rails_at.end()) return std::nullopt;
+  return static_cast<unsigned>(found - rails_at.begin());
+}
+
+Error no_common_index(const std::vector<AlignRail>& rails, unsigned max_placeholders) {
+  const auto more_taken = [](const AlignRail& left, const AlignRail& right) {
+    return taken_slots(left.table) * std::size_t{std::max(right.table.length, 1U)} <
+           taken_slots(right.table) * std::size_t{std::max(left.table.length, 1U)};
+  };
+  const AlignRail& fullest = *std::max_element(rails.begin(), rails.end(), more_taken);
+  return Error{.message = fmt::format("cannot bring {} rails to one GID index: no index is within reach of all with {} "
+                                      "placeholders; fullest is the table of `{}`, {} of {} slots taken",
+                                      rails.size(), max_placeholders, fullest.name, taken_slots(fullest.table),
+                                      fullest.table.length),
+               .code = ENOSPC,
+               .hint = "have fewer containers share these HCAs"};
+}
+
+}  // namespace
+
+std::optional<unsigned> v2_index(const GidTable& table, const fabric::Address& address) {
+  const auto found = std::find_if(table.slots.begin(), table.slots.end(),
+                                  [&](const GidSlot& slot) { return slot.v2 && slot.gid == address; });
+  return found == table.slots.end() ? std::nullopt : std::optional(found->index);
+}
+
+unsigned gid_types(const GidTable& table) {
+  return std::any_of(table.slots.begin(), table.slots.end(), [](const GidSlot& slot) { return !slot.v2; }) ? 2 : 1;
+}
+
+Result<Alignment> plan_alignment(const std::vector<AlignRail>& rails, unsigned max_placeholders) {
+  if (rails.empty()) return Alignment{};
+  max_placeholders = std::min(max_placeholders, kMostPlaceholders);
+  std::vector<Reach> reaches;
+  reaches.reserve(rails.size());
+  for (const AlignRail& rail : rails)
+    reaches.push_back(TRY(reach_of(rail, max_placeholders)));
+  Alignment alignment{reaches.front().from, {}};
+  const auto agrees = [&](const Reach& reach) { return reach.from == alignment.index; };
+  if (std::all_of(reaches.begin(), reaches.end(), agrees)) return alignment;
+  TRY_VOID(check_ports(rails));
+  const auto index = lowest_common(reaches);
+  if (!index) return no_common_index(rails, max_placeholders);
+  alignment.index = *index;
+  for (std::size_t i = 0; i < rails.size(); ++i) {
+    if (agrees(reaches[i])) continue;
+    const unsigned fill = reaches[i].fill[*index];
+    alignment.moves.push_back({i, reaches[i].from, fill, {fill - 1}});
+  }
+  return alignment;
+}
+
+std::string to_string(const Alignment& alignment, const std::vector<AlignRail>& rails) {
+  std::string text;
+  for (const AlignMove& move : alignment.moves) {
+    text += text.empty() ? fmt::format("aligned rails at GID index {}: ", alignment.index) : ", ";
+    text += fmt::format("{} {}->{}", rails[move.rail].name, move.from, alignment.index);
+  }
+  return text;
+}
+
+fabric::Address placeholder(unsigned n) {
+  return {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, static_cast<std::uint8_t>(n)}};
+}
+
+}  // namespace hook

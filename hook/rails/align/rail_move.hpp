@@ -1,0 +1,60 @@
+// One rail on its way to an index: the part of run_alignment() that is the same for each.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "hook/rails/align/run_alignment.hpp"
+
+namespace hook {
+
+class RailMove {
+ public:
+  using Deadline = AlignLink::Clock::time_point;
+
+  // rail: with its table as it was planned for. silent: slots of it that look free and are not; what is learned about
+  // them is added.
+  RailMove(AlignLink& link, const AlignRail& rail, std::size_t position, unsigned target, unsigned max_placeholders,
+           std::set<unsigned>& silent);
+
+  // The address goes, placeholders come.
+  fabric::Result<void> begin(unsigned fill);
+  // Waits until they are in the table and adds more where slots below the target became free. false: no placeholder
+  // got the target, or not in time.
+  fabric::Result<bool> hold_target(Deadline deadline);
+  // The placeholder at the target goes, the address comes back.
+  fabric::Result<void> swap();
+  // Waits for the address's GID. false: it is elsewhere, or has none in time.
+  fabric::Result<bool> landed(Deadline deadline);
+  // No placeholder is left, and the address is there, whatever was done before; what fails is tried more than once.
+  fabric::Result<void> restore();
+  // Waits until the table shows that, after another restore() if one failed; an address that got no GID (a full table)
+  // is added once more.
+  fabric::Result<void> settle(Deadline deadline);
+
+  unsigned placeholders() const { return next_ - first_; }
+
+ private:
+  fabric::Result<void> add(unsigned count);
+  fabric::Result<std::optional<GidTable>> settled_table(Deadline deadline);
+  std::vector<unsigned> holes(const GidTable& table) const;
+  std::optional<unsigned> holder(const GidTable& table) const;
+  fabric::Result<bool> is_restored(Deadline deadline);
+  bool wait(Deadline deadline);
+
+  AlignLink& link_;
+  const AlignRail& rail_;
+  std::size_t position_;
+  unsigned target_;
+  unsigned max_placeholders_;
+  unsigned types_;
+  std::set<unsigned>& silent_;
+  std::set<unsigned> present_;  // placeholders
+  unsigned first_ = 0;          // number of the first placeholder
+  unsigned next_ = 0;
+  std::optional<unsigned> holder_;
+  bool is_out_ = false;  // the address, or nobody knows
+};
+
+}  // namespace hook

@@ -1,0 +1,205 @@
+#include "hook/rails/align/run_alignment.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "hook/rails/align/rail_move.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Address;
+using fabric::Error;
+using fabric::Result;
+
+class Run {
+ public:
+  Run(std::vector<AlignRail> rails, AlignLink& link, const AlignLimits& limits)
+      : rails_(std::move(rails)),
+        link_(link),
+        limits_(limits),
+        started_(rails_.size()),
+        silent_(rails_.size()),
+        deadline_(link.now() + limits.time) {}
+
+  Result<AlignReport> run();
+
+ private:
+  Result<Alignment> read_and_plan();
+  Result<void> read_table(std::size_t rail, unsigned at_least);
+  Result<bool> round(const Alignment& alignment);
+  Result<bool> move_all(const Alignment& alignment, std::vector<RailMove>& moves);
+  Result<void> put_back(std::vector<RailMove>& moves);
+  AlignReport report(unsigned index);
+  Error failure(Error error) const;
+  std::string where() const;
+
+  std::vector<AlignRail> rails_;
+  AlignLink& link_;
+  AlignLimits limits_;
+  std::vector<unsigned> started_;  // index of each rail before
+  std::vector<std::set<unsigned>> silent_;
+  AlignLink::Clock::time_point deadline_;
+  std::map<std::size_t, AlignMove> moved_;
+  AlignReport report_;
+};
+
+// Slots that are known to be taken although they read as empty are somebody's.
+Result<void> Run::read_table(std::size_t rail, unsigned at_least) {
+  GidTable table = TRY(link_.read(rail, {rails_[rail].address}, at_least));
+  for (const GidSlot& slot : table.slots)
+    silent_[rail].erase(slot.index);
+  Address somebody;
+  somebody.bytes.fill(0xff);
+  for (const unsigned index : silent_[rail])
+    if (index < table.read) table.slots.push_back({index, somebody, true});
+  std::sort(table.slots.begin(), table.slots.end(),
+            [](const GidSlot& left, const GidSlot& right) { return left.index < right.index; });
+  rails_[rail].table = std::move(table);
+  return {};
+}
+
+// Reads no more of the tables than a plan takes: first as far as the farthest address, then twice as much each time.
+Result<Alignment> Run::read_and_plan() {
+  for (std::size_t rail = 0; rail < rails_.size(); ++rail)
+    TRY_VOID(read_table(rail, 0));
+  unsigned wanted = 0;
+  for (const AlignRail& rail : rails_)
+    wanted = std::max(wanted, v2_index(rail.table, rail.address) ? rail.table.read : 0);
+  for (;; wanted *= 2) {
+    bool whole = true;
+    for (std::size_t rail = 0; rail < rails_.size(); ++rail) {
+      const GidTable& table = rails_[rail].table;
+      if (table.read < std::min(wanted, table.length)) TRY_VOID(read_table(rail, wanted));
+      whole = whole && table.read >= table.length;
+    }
+    auto plan = plan_alignment(rails_, limits_.max_placeholders);
+    if (plan || whole || wanted == 0) return plan;
+  }
+}
+
+Result<bool> Run::move_all(const Alignment& alignment, std::vector<RailMove>& moves) {
+  const auto named = [&](Error error, std::size_t i) {
+    return fabric::wrap(std::move(error), fmt::format("cannot align `{}`", rails_[alignment.moves[i].rail].name));
+  };
+  const unsigned rounds_left = limits_.rounds - report_.rounds + 1;
+  const auto until = link_.now() + (deadline_ - link_.now()) / rounds_left;
+  for (std::size_t i = 0; i < moves.size(); ++i) {
+    if (auto begun = moves[i].begin(alignment.moves[i].fill); !begun) return named(begun.error(), i);
+  }
+  for (std::size_t i = 0; i < moves.size(); ++i) {
+    const auto held = moves[i].hold_target(until);
+    if (!held) return named(held.error(), i);
+    if (!*held) return false;
+  }
+  for (std::size_t i = 0; i < moves.size(); ++i) {
+    if (auto swapped = moves[i].swap(); !swapped) return named(swapped.error(), i);
+  }
+  bool all = true;
+  for (std::size_t i = 0; i < moves.size(); ++i) {
+    const auto landed = moves[i].landed(until);
+    if (!landed) return named(landed.error(), i);
+    all = all && *landed;
+  }
+  return all;
+}
+
+Result<void> Run::put_back(std::vector<RailMove>& moves) {
+  // All before any waiting; what failed is tried again by settle().
+  for (RailMove& move : moves)
+    (void)move.restore();
+  std::optional<Error> failed;
+  const auto until = std::max(link_.now(), deadline_) + limits_.time / 2;
+  for (RailMove& move : moves) {
+    auto settled = move.settle(until);
+    if (settled) continue;
+    if (failed) settled.error().message = fmt::format("{}; {}", failed->message, settled.error().message);
+    failed = std::move(settled).error();
+  }
+  return failed ? Result<void>(*std::move(failed)) : Result<void>();
+}
+
+Result<bool> Run::round(const Alignment& alignment) {
+  std::vector<RailMove> moves;
+  moves.reserve(alignment.moves.size());
+  for (const AlignMove& move : alignment.moves) {
+    moves.emplace_back(link_, rails_[move.rail], move.rail, alignment.index, limits_.max_placeholders,
+                       silent_[move.rail]);
+  }
+  auto reached = move_all(alignment, moves);
+  auto back = put_back(moves);
+  for (std::size_t i = 0; i < moves.size(); ++i) {
+    AlignMove& all = moved_.try_emplace(alignment.moves[i].rail, alignment.moves[i]).first->second;
+    all = alignment.moves[i];
+    all.from = started_[all.rail];
+    report_.placeholders += moves[i].placeholders();
+  }
+  if (back) return reached;
+  Error error = std::move(back).error();
+  if (!reached) error.message = fmt::format("{}; {}", reached.error().message, error.message);
+  return error;
+}
+
+AlignReport Run::report(unsigned index) {
+  report_.done.index = index;
+  for (const auto& [rail, move] : moved_) {
+    if (move.from == index) continue;
+    report_.done.moves.push_back(move);
+    report_.slots_moved += gid_types(rails_[rail].table);
+  }
+  report_.text = to_string(report_.done, rails_);
+  return std::move(report_);
+}
+
+// "3: rail0, rail2; 5: rail1".
+std::string Run::where() const {
+  std::map<std::string, std::vector<std::string>> names;
+  for (std::size_t rail = 0; rail < rails_.size(); ++rail) {
+    const auto table = link_.read(rail, {rails_[rail].address}, 0);
+    const auto index = table ? v2_index(*table, rails_[rail].address) : std::nullopt;
+    names[index ? std::to_string(*index) : table ? "none" : "unknown"].push_back(rails_[rail].name);
+  }
+  std::string text;
+  for (const auto& [index, list] : names) {
+    text += text.empty() ? "" : "; ";
+    text += index + ":";
+    for (const std::string& name : list)
+      text += (&name == &list.front() ? " " : ", ") + name;
+  }
+  return text;
+}
+
+Error Run::failure(Error error) const {
+  error.message = fmt::format("{} (GID indices now: {})", error.message, where());
+  return error;
+}
+
+Result<AlignReport> Run::run() {
+  for (;;) {
+    auto plan = read_and_plan();
+    if (!plan) return failure(std::move(plan).error());
+    if (report_.rounds == 0) {
+      for (std::size_t rail = 0; rail < rails_.size(); ++rail)
+        started_[rail] = v2_index(rails_[rail].table, rails_[rail].address).value_or(0);
+    }
+    if (plan->moves.empty()) return report(plan->index);
+    if (report_.rounds == limits_.rounds || link_.now() >= deadline_) {
+      return failure(
+          {.message = fmt::format("cannot bring {} rails to one GID index in {} rounds", rails_.size(), report_.rounds),
+           .code = EAGAIN,
+           .hint = "other containers come and go on these HCAs: start this one again"});
+    }
+    ++report_.rounds;
+    if (auto reached = round(*plan); !reached) return failure(std::move(reached).error());
+  }
+}
+
+}  // namespace
+
+Result<AlignReport> run_alignment(std::vector<AlignRail> rails, AlignLink& link, const AlignLimits& limits) {
+  return Run(std::move(rails), link, limits).run();
+}
+
+}  // namespace hook

@@ -1,0 +1,172 @@
+#include "hook/rails/journal/network_record.hpp"
+
+#include <cstdint>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "hook/base/json/json_members.hpp"
+#include "hook/ledger/ledger_files.hpp"
+#include "hook/rails/journal/rail_json.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::Result;
+
+constexpr int kDepth = 10;
+
+std::string hex(const std::vector<std::uint8_t>& bytes) {
+  std::string text;
+  for (const std::uint8_t byte : bytes)
+    text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+std::optional<unsigned> hex_digit(char c) {
+  if (c >= '0' && c <= '9') return static_cast<unsigned>(c - '0');
+  if (c >= 'a' && c <= 'f') return static_cast<unsigned>(c - 'a' + 10);
+  return std::nullopt;
+}
+
+Result<std::vector<std::uint8_t>> bytes_at(const Json& object, const char* name) {
+  const std::string text = TRY(text_at(object, name));
+  std::vector<std::uint8_t> bytes;
+  if (text.size() % 2 != 0) return wrong_member(name);
+  for (std::size_t i = 0; i < text.size(); i += 2) {
+    const auto high = hex_digit(text[i]);
+    const auto low = hex_digit(text[i + 1]);
+    if (!high || !low) return wrong_member(name);
+    bytes.push_back(static_cast<std::uint8_t>(*high << 4 | *low));
+  }
+  return bytes;
+}
+
+Json host_json(const HostNetdev& host) {
+  Json records = Json::array();
+  for (const NetRecord& record : host.records)
+    records.push_back(Json{{"type", record.type}, {"what", to_string(record)}, {"message", to_hex(record)}});
+  return {{"ifindex", host.ifindex},
+          {"name", host.name},
+          {"kind", host.kind},
+          {"bus_address", host.bus_address},
+          {"mac", hex(host.mac)},
+          {"mtu", host.mtu},
+          {"tx_queue_length", host.tx_queue_length},
+          {"up", host.up},
+          {"records", std::move(records)},
+          {"pf", host.pf},
+          {"vf", host.vf},
+          {"vf_attributes", vf_json(host.vf_attributes)}};
+}
+
+Result<NetRecord> parse_record(const Json& entry) {
+  const auto type = static_cast<std::uint16_t>(TRY(number_at(entry, "type", UINT16_MAX)));
+  auto record = record_from_hex(type, TRY(text_at(entry, "message")));
+  if (!record) return wrong_member("message");
+  return *std::move(record);
+}
+
+Result<HostNetdev> parse_host(const Json& entry) {
+  HostNetdev host;
+  host.ifindex = static_cast<int>(TRY(number_at(entry, "ifindex", INT32_MAX)));
+  host.name = TRY(text_at(entry, "name"));
+  host.kind = TRY(text_at(entry, "kind"));
+  host.bus_address = TRY(text_at(entry, "bus_address"));
+  host.mac = TRY(bytes_at(entry, "mac"));
+  host.mtu = static_cast<unsigned>(TRY(number_at(entry, "mtu", UINT32_MAX)));
+  host.tx_queue_length = static_cast<unsigned>(TRY(number_at(entry, "tx_queue_length", UINT32_MAX)));
+  host.up = TRY(truth_at(entry, "up"));
+  const Json* records = member(entry, "records");
+  const Json* vf = member(entry, "vf_attributes");
+  if (!records || !records->is_array() || !vf) return wrong_member("records");
+  for (const Json& record : *records)
+    host.records.push_back(TRY(parse_record(record)));
+  host.pf = TRY(text_at(entry, "pf"));
+  host.vf = static_cast<unsigned>(TRY(number_at(entry, "vf", UINT32_MAX)));
+  host.vf_attributes = TRY(parse_vf(*vf));
+  return host;
+}
+
+// Member by member: what a TRY() inside of the braces leaves half-made is never destroyed.
+Result<IpamLease> parse_lease(const Json& entry) {
+  IpamLease lease;
+  lease.plugin = TRY(text_at(entry, "plugin"));
+  lease.network = TRY(text_at(entry, "network"));
+  lease.ipam = TRY(text_at(entry, "ipam"));
+  lease.ifname = TRY(text_at(entry, "ifname"));
+  return lease;
+}
+
+Result<RailRecord> parse_rail_record(const Json& entry) {
+  RailRecord record;
+  const Json* rail = member(entry, "rail");
+  const Json* host = member(entry, "host");
+  if (!rail || !host) return wrong_member("rail");
+  record.rail = TRY(parse_rail(*rail));
+  record.network = TRY(text_at(entry, "network"));
+  record.host = TRY(parse_host(*host));
+  record.rule_priority = static_cast<unsigned>(TRY(number_at(entry, "rule_priority", UINT32_MAX)));
+  TRY_VOID(optional_number(entry, "gid_index", record.gid_index));
+  if (const Json* lease = member(entry, "lease")) record.lease = TRY(parse_lease(*lease));
+  return record;
+}
+
+Json rail_record_json(const RailRecord& record) {
+  Json entry{{"rail", rail_json(record.rail)}, {"network", record.network}, {"host", host_json(record.host)}};
+  entry["rule_priority"] = record.rule_priority;
+  put_optional(entry, "gid_index", record.gid_index);
+  if (record.lease) {
+    entry["lease"] = Json{{"plugin", record.lease->plugin},
+                          {"network", record.lease->network},
+                          {"ipam", record.lease->ipam},
+                          {"ifname", record.lease->ifname}};
+  }
+  return entry;
+}
+
+Result<NetworkRecord> parse_document(const Json& document) {
+  NetworkRecord record;
+  TRY_VOID(number_at(document, "format", 1));
+  record.key = TRY(text_at(document, "key"));
+  const Json* netns = member(document, "netns");
+  const Json* rails = member(document, "rails");
+  if (!netns || !rails || !rails->is_array()) return wrong_member("rails");
+  record.netns = NetnsIdentity{.dev = TRY(number_at(*netns, "dev", UINT64_MAX)),
+                               .ino = TRY(number_at(*netns, "ino", UINT64_MAX)),
+                               .path = TRY(text_at(*netns, "path"))};
+  record.group = static_cast<std::uint32_t>(TRY(number_at(document, "group", UINT32_MAX)));
+  for (const Json& rail : *rails)
+    record.rails.push_back(TRY(parse_rail_record(rail)));
+  return record;
+}
+
+}  // namespace
+
+std::string network_record_text(const NetworkRecord& record) {
+  Json rails = Json::array();
+  for (const RailRecord& rail : record.rails)
+    rails.push_back(rail_record_json(rail));
+  const Json document{
+      {"format", 1},
+      {"key", record.key},
+      {"netns", Json{{"dev", record.netns.dev}, {"ino", record.netns.ino}, {"path", record.netns.path}}},
+      {"group", record.group},
+      {"rails", std::move(rails)}};
+  return document.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Result<NetworkRecord> parse_network_record(std::string_view text, const std::string& path) {
+  const auto complete = [](Error error) {
+    error.hint = "put the netdevs right by hand, remove the file and run `rdma-hook recover`";
+    return error;
+  };
+  const auto document =
+      parse_json(text, fmt::format("record `{}`", path), {.bytes = kLargestLedgerFile, .depth = kDepth});
+  if (!document) return complete(document.error());
+  auto record = parse_document(*document);
+  if (!record) return complete(fabric::wrap(std::move(record).error(), fmt::format("cannot read `{}`", path)));
+  return record;
+}
+
+}  // namespace hook

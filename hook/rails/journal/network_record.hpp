@@ -1,0 +1,92 @@
+// What the rails of one grant have changed on the node, so that it can be put right by whoever comes next: written
+// before the first change is made, removed after the last is undone. Every undoing is of a state, not of a step ("the
+// netdev is on the node, under this name"), so it does not matter how far the giving, or an earlier undoing, came.
+//
+//   DIR/network/KEY.json, DIR and KEY as hook/ledger has them
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fabric/result.hpp"
+#include "hook/base/json/json.hpp"
+#include "hook/ledger/ledger.hpp"
+#include "hook/rails/netlink/records.hpp"
+#include "hook/rails/plan/rail.hpp"
+
+namespace hook {
+
+// The netdev on the node, as it was.
+struct HostNetdev {
+  int ifindex = 0;
+  std::string name;
+  std::string kind;         // as Link has it
+  std::string bus_address;  // by which a netdev is known again that came back under another name; empty: none
+  std::vector<std::uint8_t> mac;
+  unsigned mtu = 0;
+  unsigned tx_queue_length = 0;
+  bool up = false;
+  std::vector<NetRecord> records;  // what was configured on it; only of one that moves
+  // Of a VF: its physical function's netdev, its number, and the attributes that are changed.
+  std::string pf;
+  unsigned vf = 0;
+  VfAttributes vf_attributes;
+  friend bool operator==(const HostNetdev&, const HostNetdev&) = default;
+};
+
+// Addresses that a CNI plugin gave.
+struct IpamLease {
+  std::string plugin;
+  std::string network;
+  std::string ipam;  // JSON text of the plugin's "ipam" object
+  std::string ifname;
+  friend bool operator==(const IpamLease&, const IpamLease&) = default;
+};
+
+struct RailRecord {
+  Rail rail;
+  std::string network;
+  HostNetdev host;
+  std::optional<IpamLease> lease;
+  unsigned rule_priority = 0;         // of the rules of its own table
+  std::optional<unsigned> gid_index;  // once it is known
+  friend bool operator==(const RailRecord&, const RailRecord&) = default;
+};
+
+struct NetworkRecord {
+  std::string key;          // the grant's
+  NetnsIdentity netns;      // where the rails are
+  std::uint32_t group = 0;  // link group of the children
+  std::vector<RailRecord> rails;
+  friend bool operator==(const NetworkRecord&, const NetworkRecord&) = default;
+};
+
+std::string network_record_text(const NetworkRecord& record);
+// path: for messages. Errors: JSON's, a member that is missing or wrong, with the remedy.
+fabric::Result<NetworkRecord> parse_network_record(std::string_view text, const std::string& path);
+
+class LedgerFiles;
+struct LedgerDirectory;
+
+// The records of one ledger. Whoever writes one holds the lock of its key, or is the only one who works for it.
+class NetworkJournal {
+ public:
+  static fabric::Result<NetworkJournal> open(const std::string& ledger_directory);
+  // Whether there may be a record, for one system call.
+  static bool has(const std::string& ledger_directory, const std::string& key);
+  fabric::Result<std::optional<NetworkRecord>> read(const std::string& key) const;
+  fabric::Result<void> write(const NetworkRecord& record) const;
+  fabric::Result<void> remove(const std::string& key) const;
+  fabric::Result<std::vector<std::string>> keys() const;
+
+ private:
+  NetworkJournal(std::shared_ptr<const LedgerFiles> files, std::shared_ptr<const LedgerDirectory> records);
+  std::shared_ptr<const LedgerFiles> files_;
+  std::shared_ptr<const LedgerDirectory> records_;
+};
+
+}  // namespace hook

@@ -1,0 +1,104 @@
+// Netdevs by rtnetlink: reading, making children, moving, changing (include/uapi/linux/if_link.h, Linux 6.12).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fabric/result.hpp"
+#include "hook/rails/netlink/netlink.hpp"
+#include "hook/rails/plan/rail.hpp"
+
+namespace hook {
+
+struct Link {
+  int ifindex = 0;
+  std::string name;
+  std::string kind;               // IFLA_INFO_KIND; empty: hardware
+  std::vector<std::uint8_t> mac;  // 6 bytes for Ethernet, 20 for IPoIB
+  unsigned mtu = 0;
+  unsigned tx_queue_length = 0;
+  bool up = false;                  // IFF_UP
+  bool running = false;             // IFF_RUNNING: up and with carrier
+  int lower_ifindex = 0;            // IFLA_LINK
+  bool lower_is_elsewhere = false;  // IFLA_LINK_NETNSID: lower_ifindex counts in another namespace
+  int master_ifindex = 0;
+  unsigned group = 0;
+  std::string bus_address;  // IFLA_PARENT_DEV_NAME (Linux 5.14): "0000:1a:00.0"; empty: none, or an older kernel
+  unsigned vfs = 0;         // IFLA_NUM_VF; of all_links() always 0: a driver that is asked for it reports on every VF
+};
+
+// nullopt: there is none.
+fabric::Result<std::optional<Link>> find_link(Netlink& route, std::string_view name);
+fabric::Result<std::optional<Link>> find_link(Netlink& route, int ifindex);
+fabric::Result<std::vector<Link>> all_links(Netlink& route);
+
+struct NewChild {
+  RailKind kind = RailKind::kMacvlan;
+  bool macvlan_private = false;
+  std::optional<std::uint16_t> pkey;  // kIpoib
+  std::string name;
+  int parent = 0;  // ifindex in the namespace of the socket
+  std::optional<unsigned> mtu;
+  std::optional<MacAddress> mac;
+  std::uint32_t group = 0;
+  int netns = -1;  // descriptor of the namespace where it appears, under this name at once; -1: the socket's own
+};
+// The node's socket. ipoib children are made on the node, under their name if it is free there, and then moved: made
+// elsewhere, older kernels lose them. Errors: EEXIST (the namespace has a netdev of this name), EOPNOTSUPP (the kernel
+// has no such kind), EINVAL (no netdev's name; a parent that takes no such child), EBUSY (the parent is in use by
+// another kind); nothing is left behind on the node.
+fabric::Result<void> create_child(Netlink& route, const NewChild& child);
+
+// Answers by ARP as RDMA wants it, several netdevs in one subnet: Documentation/networking/ip-sysctl.rst.
+struct ArpSettings {
+  unsigned arp_ignore = 1;    // answer for an address only on the netdev that has it
+  unsigned arp_announce = 2;  // ask with an address of the netdev's own subnet
+  unsigned rp_filter = 2;     // loose: packets may come back another way
+};
+
+// What is set goes in one message.
+struct LinkChange {
+  std::optional<std::string> name;
+  std::optional<unsigned> mtu;
+  std::optional<std::vector<std::uint8_t>> mac;
+  std::optional<unsigned> tx_queue_length;
+  std::optional<bool> up;
+  std::optional<std::uint32_t> group;
+  std::optional<int> netns;        // descriptor: moves there, under `name` if that is set
+  std::optional<ArpSettings> arp;  // IFLA_AF_SPEC, IFLA_INET_CONF: of this netdev, without /proc/sys
+};
+// Renaming wants a netdev that is down on kernels before 6.2: the caller sees to that. The kernel moves first: when the
+// name is taken there (EEXIST), the netdev may have moved already, under the name that it had; find_link() then finds
+// none here.
+fabric::Result<void> change_link(Netlink& route, int ifindex, const LinkChange& change);
+
+// Success when there is none (any more).
+fabric::Result<void> delete_link(Netlink& route, int ifindex);
+// All of a group in one message and in one grace period of the kernel, however many they are. Success when there are
+// none. Group 0 is refused; hardware in the group keeps all of it from being deleted (EOPNOTSUPP).
+fabric::Result<void> delete_link_group(Netlink& route, std::uint32_t group);
+
+// The attributes of VF number vf of this physical function as they are; members that the driver does not report are
+// nullopt. Errors: it has no such VF (ENODEV).
+fabric::Result<VfAttributes> read_vf(Netlink& route, int pf_ifindex, unsigned vf);
+// One message for each, so that an error names what the driver refuses; those before it are changed then. What the
+// kernel only takes together (VLAN, QoS and protocol; both rates) is completed by what read_vf() says.
+fabric::Result<void> change_vf(Netlink& route, int pf_ifindex, unsigned vf, const VfAttributes& attributes);
+
+// Pure parts of the above. A message is null without memory.
+// ifindex: which one the child gets, 0: the kernel's choice.
+NetlinkMessage child_request(const NewChild& child, int ifindex);
+NetlinkMessage change_request(int ifindex, const LinkChange& change);
+// Of an RTM_NEWLINK. nullopt: it has no such VF.
+std::optional<VfAttributes> vf_attributes(const nlmsghdr* link, unsigned vf);
+struct VfRequest {
+  const char* what;  // "MAC", "VLAN"
+  NetlinkMessage message;
+};
+// Of VLAN, QoS and protocol, and of the rates, all or none are set.
+std::vector<VfRequest> vf_requests(int pf_ifindex, unsigned vf, const VfAttributes& attributes);
+
+}  // namespace hook

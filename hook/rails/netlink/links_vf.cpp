@@ -1,0 +1,192 @@
+// SR-IOV virtual functions, through the netdev of their physical function.
+#include <arpa/inet.h>
+#include <linux/if_ether.h>
+#include <linux/if_link.h>
+#include <linux/rtnetlink.h>
+#include <net/if_arp.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#include "hook/rails/netlink/link_parts.hpp"
+#include "hook/rails/netlink/links.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::Result;
+using fabric::netlink::Attributes;
+using fabric::netlink::Bytes;
+
+NetlinkMessage vf_request(int pf_ifindex, const std::function<void(RequestBuilder&)>& put_attribute) {
+  RequestBuilder request(RTM_SETLINK, 0, link_header(pf_ifindex));
+  nlattr* list = request.begin(IFLA_VFINFO_LIST);
+  nlattr* info = request.begin(IFLA_VF_INFO);
+  put_attribute(request);
+  request.end(info);
+  request.end(list);
+  return request.take();
+}
+
+template <typename T>
+VfRequest vf_request(const char* what, int pf_ifindex, int type, const T& value) {
+  return {what, vf_request(pf_ifindex, [&](RequestBuilder& request) { request.put(type, value); })};
+}
+
+// IFLA_VF_VLAN means 802.1Q; any other protocol wants the list (Linux 4.9).
+VfRequest vlan_request(int pf_ifindex, unsigned vf, const VfAttributes& attributes) {
+  const unsigned vlan = attributes.vlan.value_or(0);
+  const unsigned qos = attributes.qos.value_or(0);
+  const std::uint16_t protocol = attributes.vlan_protocol.value_or(ETH_P_8021Q);
+  if (protocol == ETH_P_8021Q) return vf_request("VLAN", pf_ifindex, IFLA_VF_VLAN, ifla_vf_vlan{vf, vlan, qos});
+  return {"VLAN", vf_request(pf_ifindex, [&](RequestBuilder& request) {
+            nlattr* list = request.begin(IFLA_VF_VLAN_LIST);
+            request.put(IFLA_VF_VLAN_INFO, ifla_vf_vlan_info{vf, vlan, qos, htons(protocol)});
+            request.end(list);
+          })};
+}
+
+bool has_vlan(const VfAttributes& attributes) {
+  return attributes.vlan || attributes.qos || attributes.vlan_protocol;
+}
+
+bool has_rate(const VfAttributes& attributes) {
+  return attributes.min_tx_rate || attributes.max_tx_rate;
+}
+
+template <typename T>
+std::optional<T> vf_value(const Attributes& attributes, unsigned type) {
+  const Bytes bytes = attributes.get(type);
+  T value{};
+  if (bytes.size() < sizeof value) return std::nullopt;
+  std::memcpy(&value, bytes.data(), sizeof value);
+  return value;
+}
+
+// -1: the driver says nothing.
+std::optional<bool> switch_of(const Attributes& attributes, unsigned type) {
+  const auto value = vf_value<ifla_vf_spoofchk>(attributes, type);  // as ifla_vf_trust
+  if (!value || value->setting > 1) return std::nullopt;
+  return value->setting == 1;
+}
+
+void read_ethernet(const Attributes& info, VfAttributes& vf) {
+  if (const auto mac = vf_value<ifla_vf_mac>(info, IFLA_VF_MAC)) {
+    vf.mac.emplace();
+    std::copy_n(mac->mac, vf.mac->size(), vf.mac->begin());
+  }
+  const Attributes vlans(info.get(IFLA_VF_VLAN_LIST));
+  if (const auto entry = vf_value<ifla_vf_vlan_info>(vlans, IFLA_VF_VLAN_INFO)) {
+    vf.vlan = entry->vlan;
+    vf.qos = entry->qos;
+    vf.vlan_protocol = ntohs(entry->vlan_proto);
+  } else if (const auto vlan = vf_value<ifla_vf_vlan>(info, IFLA_VF_VLAN)) {
+    vf.vlan = vlan->vlan;
+    vf.qos = vlan->qos;
+  }
+  vf.spoofchk = switch_of(info, IFLA_VF_SPOOFCHK);
+  vf.trust = switch_of(info, IFLA_VF_TRUST);
+  if (const auto rate = vf_value<ifla_vf_rate>(info, IFLA_VF_RATE)) {
+    vf.min_tx_rate = rate->min_tx_rate;
+    vf.max_tx_rate = rate->max_tx_rate;
+  }
+}
+
+VfAttributes parse_vf(const Attributes& info, bool is_infiniband) {
+  VfAttributes vf;
+  // The kernel reports zeroes for what an InfiniBand function does not have.
+  if (!is_infiniband) read_ethernet(info, vf);
+  if (const auto state = vf_value<ifla_vf_link_state>(info, IFLA_VF_LINK_STATE)) vf.link_state = state->link_state;
+  if (const auto guid = vf_value<ifla_vf_guid>(info, IFLA_VF_IB_NODE_GUID)) vf.node_guid = guid->guid;
+  if (const auto guid = vf_value<ifla_vf_guid>(info, IFLA_VF_IB_PORT_GUID)) vf.port_guid = guid->guid;
+  return vf;
+}
+
+// What the kernel takes only together is made whole.
+Result<VfAttributes> complete(Netlink& route, int pf_ifindex, unsigned vf, VfAttributes wanted) {
+  const bool vlan = has_vlan(wanted) && !(wanted.vlan && wanted.qos && wanted.vlan_protocol);
+  const bool rate = has_rate(wanted) && !(wanted.min_tx_rate && wanted.max_tx_rate);
+  if (!vlan && !rate) return wanted;
+  const VfAttributes now = TRY(read_vf(route, pf_ifindex, vf));
+  const auto fill = [](auto& into, const auto& from) {
+    if (!into) into = from.value_or(0);
+  };
+  if (vlan) {
+    fill(wanted.vlan, now.vlan);
+    fill(wanted.qos, now.qos);
+    if (!wanted.vlan_protocol) wanted.vlan_protocol = now.vlan_protocol;
+  }
+  if (rate) {
+    fill(wanted.min_tx_rate, now.min_tx_rate);
+    fill(wanted.max_tx_rate, now.max_tx_rate);
+  }
+  return wanted;
+}
+
+}  // namespace
+
+std::optional<VfAttributes> vf_attributes(const nlmsghdr* link, unsigned vf) {
+  const auto message = to_message(link);
+  const auto* header = message.header<ifinfomsg>();
+  if (link->nlmsg_type != RTM_NEWLINK || header == nullptr) return std::nullopt;
+  const Attributes attributes = message.attributes(sizeof *header);
+  const Bytes list = attributes.get(IFLA_VFINFO_LIST);
+  std::optional<VfAttributes> found;
+  int rest = static_cast<int>(list.size());
+  for (const auto* entry = reinterpret_cast<const nlattr*>(list.data()); nla_ok(entry, rest);
+       entry = nla_next(entry, &rest)) {
+    const Attributes info(
+        Bytes(static_cast<const std::uint8_t*>(nla_data(entry)), static_cast<std::size_t>(nla_len(entry))));
+    const auto mac = vf_value<ifla_vf_mac>(info, IFLA_VF_MAC);  // every VF has one, with its number
+    if (mac && mac->vf == vf) found = parse_vf(info, header->ifi_type == ARPHRD_INFINIBAND);
+  }
+  return found;
+}
+
+Result<VfAttributes> read_vf(Netlink& route, int pf_ifindex, unsigned vf) {
+  RequestBuilder request(RTM_GETLINK, 0, link_header(pf_ifindex));
+  request.put(IFLA_EXT_MASK, std::uint32_t{RTEXT_FILTER_VF | RTEXT_FILTER_SKIP_STATS});
+  std::optional<VfAttributes> found;
+  TRY_VOID(route.read(request.take(), fmt::format("read VF {} of netdev {}", vf, pf_ifindex),
+                      [&](const nlmsghdr* answer) { found = vf_attributes(answer, vf); }));
+  if (found) return *found;
+  return Error{fmt::format("cannot read VF {} of {}: it has no such VF", vf, shown_link(route, pf_ifindex)), ENODEV,
+               "its sysfs attribute `sriov_numvfs` says how many there are"};
+}
+
+std::vector<VfRequest> vf_requests(int pf_ifindex, unsigned vf, const VfAttributes& attributes) {
+  std::vector<VfRequest> requests;
+  const auto add = [&](const char* what, int type, const auto& value) {
+    requests.push_back(vf_request(what, pf_ifindex, type, value));
+  };
+  if (attributes.mac) {
+    ifla_vf_mac mac{vf, {}};
+    std::copy(attributes.mac->begin(), attributes.mac->end(), mac.mac);
+    add("MAC", IFLA_VF_MAC, mac);
+  }
+  if (has_vlan(attributes)) requests.push_back(vlan_request(pf_ifindex, vf, attributes));
+  if (has_rate(attributes)) {
+    add("rate", IFLA_VF_RATE, ifla_vf_rate{vf, attributes.min_tx_rate.value_or(0), attributes.max_tx_rate.value_or(0)});
+  }
+  if (attributes.spoofchk) add("spoofchk", IFLA_VF_SPOOFCHK, ifla_vf_spoofchk{vf, *attributes.spoofchk ? 1U : 0U});
+  if (attributes.trust) add("trust", IFLA_VF_TRUST, ifla_vf_trust{vf, *attributes.trust ? 1U : 0U});
+  if (attributes.node_guid) add("node GUID", IFLA_VF_IB_NODE_GUID, ifla_vf_guid{vf, *attributes.node_guid});
+  if (attributes.port_guid) add("port GUID", IFLA_VF_IB_PORT_GUID, ifla_vf_guid{vf, *attributes.port_guid});
+  if (attributes.link_state) add("link state", IFLA_VF_LINK_STATE, ifla_vf_link_state{vf, *attributes.link_state});
+  return requests;
+}
+
+Result<void> change_vf(Netlink& route, int pf_ifindex, unsigned vf, const VfAttributes& attributes) {
+  const VfAttributes wanted = TRY(complete(route, pf_ifindex, vf, attributes));
+  for (VfRequest& request : vf_requests(pf_ifindex, vf, wanted)) {
+    TRY_VOID(change_named(route, std::move(request.message), pf_ifindex,
+                          fmt::format("set {} of VF {} of", request.what, vf)));
+  }
+  return {};
+}
+
+}  // namespace hook

@@ -1,0 +1,235 @@
+#include "hook/rails/netlink/netlink.hpp"
+
+#include <linux/netlink.h>
+#include <netlink/netlink.h>
+#include <netlink/socket.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "fabric/text.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::Result;
+using fabric::sys_error;
+using fabric::UniqueFd;
+using fabric::netlink::Attributes;
+using fabric::netlink::Bytes;
+
+constexpr time_t kTimeoutSeconds = 5;  // the kernel answers while it is asked: what is not there then will not come
+constexpr int kDumpTries = 5;
+constexpr int kMostErrno = 4095;           // MAX_ERRNO
+constexpr std::size_t kAttributes = 4096;  // more than any request here has
+
+struct FreeBuffer {
+  void operator()(unsigned char* buffer) const { std::free(buffer); }
+};
+
+Bytes body_of(const nlmsghdr* header) {
+  return {static_cast<const std::uint8_t*>(nlmsg_data(header)), static_cast<std::size_t>(nlmsg_datalen(header))};
+}
+
+// The code at the start of NLMSG_ERROR and NLMSG_DONE; 0: success.
+int errno_of(Bytes body) {
+  int code = 0;
+  if (body.size() < sizeof code) return EPROTO;
+  std::memcpy(&code, body.data(), sizeof code);
+  if (code >= 0) return 0;
+  return code >= -kMostErrno ? -code : EPROTO;
+}
+
+// NLMSGERR_ATTR_MSG, which libnl 3.7 does not read. It is behind the code, and in an error behind the request as well,
+// of which only the header comes back (NETLINK_CAP_ACK) unless the kernel is older than Linux 4.2.
+std::string extended_text(const nlmsghdr* answer, Bytes body) {
+  if ((answer->nlmsg_flags & NLM_F_ACK_TLVS) == 0) return {};
+  std::size_t skip = sizeof(int);
+  if (answer->nlmsg_type == NLMSG_ERROR) {
+    nlmsgerr error{};
+    if (body.size() < sizeof error) return {};
+    std::memcpy(&error, body.data(), sizeof error);
+    const bool capped = (answer->nlmsg_flags & NLM_F_CAPPED) != 0;
+    skip += capped ? sizeof error.msg : NLMSG_ALIGN(std::size_t{error.msg.nlmsg_len});
+  }
+  if (skip >= body.size()) return {};
+  std::string text = Attributes(body.subspan(skip)).text(NLMSGERR_ATTR_MSG).value_or("");
+  while (text.ends_with('.'))
+    text.pop_back();
+  return fabric::printable(text);
+}
+
+Error failure(std::string_view what, int code, const std::string& said = {}) {
+  if (code == EAGAIN || code == EWOULDBLOCK) code = ETIMEDOUT;
+  Error error = sys_error(code, "cannot {}", what);
+  if (!said.empty()) error.message += fmt::format(" ({})", said);
+  return error;
+}
+
+// The answers to one request.
+class Conversation {
+ public:
+  Conversation(const nlmsghdr& request, const Netlink::Handler& handler)
+      : sequence_(request.nlmsg_seq), is_dump_((request.nlmsg_flags & NLM_F_DUMP) == NLM_F_DUMP), handler_(handler) {}
+
+  // False: that was the last one.
+  bool take(const nlmsghdr* answer) {
+    if (answer->nlmsg_seq != sequence_) return true;  // of a conversation that was given up
+    is_interrupted_ |= (answer->nlmsg_flags & NLM_F_DUMP_INTR) != 0;
+    const bool is_error = answer->nlmsg_type == NLMSG_ERROR;
+    if (is_error || answer->nlmsg_type == NLMSG_DONE) {
+      code_ = errno_of(body_of(answer));
+      if (code_ != 0) said_ = extended_text(answer, body_of(answer));
+      // RDMA netlink acknowledges a dump that it is still sending.
+      return is_error && is_dump_ && code_ == 0;
+    }
+    if (answer->nlmsg_type >= NLMSG_MIN_TYPE) handler_(answer);
+    return true;
+  }
+
+  Result<void> result(std::string_view what) const {
+    if (code_ != 0) return failure(what, code_, said_);
+    if (is_interrupted_) return failure(what, EINTR, "it changed while it was read");
+    return {};
+  }
+
+ private:
+  std::uint32_t sequence_;
+  bool is_dump_;
+  const Netlink::Handler& handler_;
+  bool is_interrupted_ = false;
+  int code_ = 0;
+  std::string said_;
+};
+
+// libnl's text is all there is where no system call failed.
+Error libnl_failure(std::string_view what, int result, int code) {
+  if (code != 0) return failure(what, code);
+  return Error{fmt::format("cannot {}: {}", what, nl_geterror(-result)), EIO};
+}
+
+}  // namespace
+
+void Netlink::Free::operator()(nl_sock* socket) const {
+  nl_socket_free(socket);
+}
+
+Netlink::Netlink(Socket socket) : socket_(std::move(socket)) {}
+
+int Netlink::fd() const {
+  return nl_socket_get_fd(socket_.get());
+}
+
+Result<Netlink> Netlink::open(int protocol) {
+  UniqueFd fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol));
+  if (!fd.ok()) return sys_error(errno, "cannot open a netlink socket (protocol {})", protocol);
+  return adopt(std::move(fd), protocol);
+}
+
+Result<Netlink> Netlink::adopt(UniqueFd fd, int protocol) {
+  // libnl wants it bound; one that is already refuses and stays as it is.
+  sockaddr_nl address{};
+  address.nl_family = AF_NETLINK;
+  static_cast<void>(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address));
+  Socket socket(nl_socket_alloc());
+  if (!socket) return sys_error(ENOMEM, "cannot use a netlink socket");
+  errno = 0;
+  const int result = nl_socket_set_fd(socket.get(), protocol, fd.get());
+  if (result < 0) return libnl_failure("use a netlink socket", result, errno);
+  const int owned = fd.release();
+  // Messages with VFs are larger than any fixed buffer.
+  nl_socket_enable_msg_peek(socket.get());
+  // Who acknowledges what is decided per request.
+  nl_socket_disable_auto_ack(socket.get());
+  const timeval timeout{kTimeoutSeconds, 0};
+  ::setsockopt(owned, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+  // Each may be missing: then errors have no text (Linux 4.12), and dumps bring what is thrown away here (Linux 4.20).
+  const int on = 1;
+  for (const int option : {NETLINK_CAP_ACK, NETLINK_EXT_ACK, NETLINK_GET_STRICT_CHK})
+    ::setsockopt(owned, SOL_NETLINK, option, &on, sizeof on);
+  return Netlink(std::move(socket));
+}
+
+Result<void> Netlink::exchange(NetlinkMessage message, int flags, std::string_view what, const Handler& handler) {
+  if (!message) return failure(what, ENOMEM);
+  nlmsghdr* request = nlmsg_hdr(message.get());
+  request->nlmsg_flags = static_cast<std::uint16_t>(request->nlmsg_flags | flags);
+  errno = 0;
+  if (const int sent = nl_send_auto(socket_.get(), message.get()); sent < 0) return libnl_failure(what, sent, errno);
+  Conversation conversation(*request, handler);
+  for (;;) {
+    sockaddr_nl sender{};
+    unsigned char* buffer = nullptr;
+    errno = 0;
+    const int count = nl_recv(socket_.get(), &sender, &buffer, nullptr);
+    const int code = errno;
+    if (count <= 0) return libnl_failure(what, count, count < 0 ? code : EPROTO);
+    const std::unique_ptr<unsigned char, FreeBuffer> owner(buffer);
+    // In a namespace of its own a container may send to this socket too.
+    if (sender.nl_pid != 0) continue;
+    int rest = count;
+    for (auto* answer = reinterpret_cast<nlmsghdr*>(buffer); nlmsg_ok(answer, rest);
+         answer = nlmsg_next(answer, &rest)) {
+      if (!conversation.take(answer)) return conversation.result(what);
+    }
+  }
+}
+
+Result<void> Netlink::change(NetlinkMessage message, std::string_view what) {
+  return exchange(std::move(message), NLM_F_ACK, what, [](const nlmsghdr*) {});
+}
+
+Result<void> Netlink::read(NetlinkMessage message, std::string_view what, const Handler& handler) {
+  const bool dump = message && (nlmsg_hdr(message.get())->nlmsg_flags & NLM_F_DUMP) == NLM_F_DUMP;
+  return exchange(std::move(message), dump ? 0 : NLM_F_ACK, what, handler);
+}
+
+Result<void> Netlink::dump(const std::function<NetlinkMessage()>& request, std::string_view what,
+                           const std::function<void()>& restart, const Handler& handler) {
+  for (int attempt = 1;; ++attempt) {
+    restart();
+    auto done = read(request(), what, handler);
+    if (done || done.error().code != EINTR || attempt == kDumpTries) return done;
+  }
+}
+
+RequestBuilder::RequestBuilder(int type, int flags, Bytes header)
+    : message_(nlmsg_alloc_size(NLMSG_ALIGN(NLMSG_HDRLEN + header.size()) + kAttributes)) {
+  if (!message_) return;
+  nlmsghdr* made = nlmsg_put(message_.get(), NL_AUTO_PORT, NL_AUTO_SEQ, type, static_cast<int>(header.size()), flags);
+  if (made == nullptr) {
+    message_.reset();
+  } else if (!header.empty()) {
+    std::memcpy(nlmsg_data(made), header.data(), header.size());
+  }
+}
+
+void RequestBuilder::put(int type, Bytes value) {
+  if (message_ && nla_put(message_.get(), type, static_cast<int>(value.size()), value.data()) < 0) message_.reset();
+}
+
+void RequestBuilder::put(int type, std::string_view text) {
+  const std::string terminated(text);
+  put(type, Bytes(reinterpret_cast<const std::uint8_t*>(terminated.c_str()), terminated.size() + 1));
+}
+
+nlattr* RequestBuilder::begin(int type) {
+  nlattr* nest = message_ ? nla_nest_start(message_.get(), type) : nullptr;
+  if (nest == nullptr) message_.reset();
+  return nest;
+}
+
+void RequestBuilder::end(nlattr* nest) {
+  if (message_ && nla_nest_end(message_.get(), nest) < 0) message_.reset();
+}
+
+fabric::netlink::Message to_message(const nlmsghdr* header) {
+  return {header->nlmsg_type, body_of(header)};
+}
+
+}  // namespace hook

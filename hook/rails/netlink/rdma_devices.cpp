@@ -1,0 +1,185 @@
+#include "hook/rails/netlink/rdma_devices.hpp"
+
+#include <rdma/rdma_netlink.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "hook/rails/netlink/open_netns.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::Result;
+
+constexpr std::size_t kLongestName = 63;    // IB_DEVICE_NAME_MAX counts the zero
+constexpr std::size_t kLongestNetdev = 15;  // IFNAMSIZ counts the zero
+constexpr const char* kReload = "no container may use RDMA; then `modprobe -r` and `modprobe ib_core netns_mode=0`";
+
+// RDMA netlink has no fixed header.
+RequestBuilder request(unsigned command, int flags = 0) {
+  return RequestBuilder(static_cast<int>(RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command)), flags, fabric::netlink::Bytes());
+}
+
+// The kernel cuts what is too long (nla_strscpy) and would change another device.
+Result<void> check_name(std::string_view name, std::size_t longest, const char* what) {
+  const bool good = !name.empty() && name.size() <= longest && name != "." && name != ".." &&
+                    std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c < 0x7f; }) &&
+                    name.find_first_of("/%:") == std::string_view::npos;
+  if (good) return {};
+  return Error{fmt::format("cannot use `{}`: that is no name of {}", fabric::printable(name.substr(0, longest)), what),
+               EINVAL};
+}
+
+// nullopt: the kernel does not say (before Linux 5.2).
+std::optional<bool> is_shared_mode(Netlink& rdma) {
+  std::optional<bool> shared;
+  const auto asked =
+      rdma.read(request(RDMA_NLDEV_CMD_SYS_GET).take(), "read the RDMA subsystem's mode", [&](const nlmsghdr* header) {
+        const auto mode = to_message(header).attributes(0).u8(RDMA_NLDEV_SYS_ATTR_NETNS_MODE);
+        if (mode) shared = *mode != 0;
+      });
+  return asked ? shared : std::nullopt;
+}
+
+}  // namespace
+
+NetlinkMessage rdma_move_request(std::uint32_t index, int netns) {
+  RequestBuilder made = request(RDMA_NLDEV_CMD_SET);
+  made.put(RDMA_NLDEV_ATTR_DEV_INDEX, index);
+  made.put(RDMA_NLDEV_NET_NS_FD, static_cast<std::uint32_t>(netns));
+  return made.take();
+}
+
+NetlinkMessage rdma_rename_request(std::uint32_t index, std::string_view name) {
+  RequestBuilder made = request(RDMA_NLDEV_CMD_SET);
+  made.put(RDMA_NLDEV_ATTR_DEV_INDEX, index);
+  made.put(RDMA_NLDEV_ATTR_DEV_NAME, name);
+  return made.take();
+}
+
+NetlinkMessage rdma_link_request(std::string_view name, std::string_view type, std::string_view netdev) {
+  RequestBuilder made = request(RDMA_NLDEV_CMD_NEWLINK);
+  made.put(RDMA_NLDEV_ATTR_DEV_NAME, name);
+  made.put(RDMA_NLDEV_ATTR_LINK_TYPE, type);
+  made.put(RDMA_NLDEV_ATTR_NDEV_NAME, netdev);
+  return made.take();
+}
+
+NetlinkMessage rdma_unlink_request(std::uint32_t index) {
+  RequestBuilder made = request(RDMA_NLDEV_CMD_DELLINK);
+  made.put(RDMA_NLDEV_ATTR_DEV_INDEX, index);
+  return made.take();
+}
+
+Error explain_rdma_move(Error refusal, std::optional<bool> shared_mode) {
+  switch (refusal.code) {
+    case EOPNOTSUPP:  // for two reasons, which older kernels do not tell apart
+      if (shared_mode.value_or(false)) {
+        refusal.message += "; the RDMA subsystem is shared between network namespaces";
+        refusal.hint = fmt::format("set `options ib_core netns_mode=0` in /etc/modprobe.d and reboot, or: {}", kReload);
+      } else {
+        refusal.message += "; its driver cannot take it away from its users, as that of a software device (rxe, siw)";
+        refusal.hint = "a newer kernel or driver may; or share the RDMA subsystem: `rdma system set netns shared`";
+      }
+      break;
+    case EBUSY:
+      refusal.hint = "end the processes that use the device: `rdma resource show` names them";
+      break;
+    case EPERM:
+      refusal.hint = "run it as root of the node, with CAP_NET_ADMIN in the user namespace that owns the target";
+      break;
+    case EEXIST:
+      refusal.hint = "rename the device that has this name there: `rdma dev set OLD name NEW`";
+      break;
+    case ENODEV:
+      refusal.hint = "it was unplugged or moved meanwhile: `rdma dev` shows what is there";
+      break;
+    default:
+      break;
+  }
+  return refusal;
+}
+
+Error explain_rdma_link(Error refusal, std::string_view type) {
+  const std::string shown = fabric::printable(type);
+  if (refusal.code == EINVAL) refusal.hint = fmt::format("`modprobe rdma_{}`, or `modprobe {}`", shown, shown);
+  if (refusal.code == ENODEV) refusal.hint = "the netdev is gone, or in another network namespace";
+  if (refusal.code == EEXIST) refusal.hint = "an RDMA device has this name, or is on this netdev: `rdma link`";
+  if (refusal.code == EPERM) refusal.hint = "run it as root of the node; a VLAN's netdev has no rxe device of its own";
+  return refusal;
+}
+
+Result<std::vector<RdmaDevice>> rdma_devices(Netlink& rdma) {
+  std::vector<RdmaDevice> devices;
+  TRY_VOID(rdma.dump([] { return request(RDMA_NLDEV_CMD_GET, NLM_F_DUMP).take(); }, "list RDMA devices",
+                     [&] { devices.clear(); },
+                     [&](const nlmsghdr* header) {
+                       const auto attributes = to_message(header).attributes(0);
+                       const auto index = attributes.u32(RDMA_NLDEV_ATTR_DEV_INDEX);
+                       auto name = attributes.text(RDMA_NLDEV_ATTR_DEV_NAME);
+                       if (index && name) devices.push_back({*index, *std::move(name)});
+                     }));
+  return devices;
+}
+
+Result<std::optional<RdmaDevice>> find_rdma_device(Netlink& rdma, std::string_view name) {
+  for (RdmaDevice& device : TRY(rdma_devices(rdma))) {
+    if (device.name == name) return std::optional(std::move(device));
+  }
+  return std::optional<RdmaDevice>();
+}
+
+Result<void> move_rdma_device(Netlink& rdma, std::uint32_t index, int netns) {
+  auto moved = rdma.change(rdma_move_request(index, netns), fmt::format("move RDMA device {}", index));
+  if (moved) return {};
+  const bool ask = moved.error().code == EOPNOTSUPP;
+  return explain_rdma_move(std::move(moved).error(), ask ? is_shared_mode(rdma) : std::nullopt);
+}
+
+Result<void> move_rdma_device_from(int from, std::string_view name, int to) {
+  return run_in_network_namespace(from, [&]() -> Result<void> {
+    auto rdma = TRY(Netlink::open(NETLINK_RDMA));
+    const auto device = TRY(find_rdma_device(rdma, name));
+    if (device) return move_rdma_device(rdma, device->index, to);
+    return Error{
+        fmt::format("cannot move RDMA device `{}`: the namespace has none of this name", fabric::printable(name)),
+        ENODEV};
+  });
+}
+
+Result<void> rename_rdma_device(Netlink& rdma, std::uint32_t index, std::string_view name) {
+  TRY_VOID(check_name(name, kLongestName, "an RDMA device"));
+  auto renamed =
+      rdma.change(rdma_rename_request(index, name), fmt::format("rename RDMA device {} to `{}`", index, name));
+  if (!renamed && renamed.error().code == EEXIST) {
+    renamed.error().hint = "another RDMA device has this name: `rdma dev`";
+  }
+  return renamed;
+}
+
+Result<void> create_rdma_link(Netlink& rdma, std::string_view name, std::string_view type, std::string_view netdev) {
+  TRY_VOID(check_name(name, kLongestName, "an RDMA device"));
+  TRY_VOID(check_name(netdev, kLongestNetdev, "a netdev"));
+  auto made = rdma.change(rdma_link_request(name, type, netdev),
+                          fmt::format("make {} device `{}` on `{}`", fabric::printable(type), name, netdev));
+  if (made) return {};
+  return explain_rdma_link(std::move(made).error(), type);
+}
+
+Result<void> delete_rdma_link(Netlink& rdma, std::string_view name) {
+  const auto device = TRY(find_rdma_device(rdma, name));
+  if (!device) return {};
+  auto removed =
+      rdma.change(rdma_unlink_request(device->index), fmt::format("remove RDMA device `{}`", fabric::printable(name)));
+  if (removed || removed.error().code != EINVAL) return removed;
+  // EINVAL also says that the index is not there any more.
+  if (!TRY(find_rdma_device(rdma, name))) return {};
+  removed.error().hint = "only software devices (rxe, siw) can be removed";
+  return removed;
+}
+
+}  // namespace hook

@@ -1,0 +1,50 @@
+// RDMA devices by RDMA netlink: moving between network namespaces, making software ones
+// (include/uapi/rdma/rdma_netlink.h, drivers/infiniband/core/nldev.c, Linux 6.12).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fabric/result.hpp"
+#include "hook/rails/netlink/netlink.hpp"
+
+namespace hook {
+
+struct RdmaDevice {
+  std::uint32_t index = 0;
+  std::string name;
+};
+
+// Those of the socket's namespace (all of the node in shared mode).
+fabric::Result<std::vector<RdmaDevice>> rdma_devices(Netlink& rdma);
+fabric::Result<std::optional<RdmaDevice>> find_rdma_device(Netlink& rdma, std::string_view name);
+// Moves it into the namespace that the descriptor is of; needs exclusive mode and a driver that can let go of its
+// users. The calling process has to be in the device's namespace itself, a socket of there is not enough: the kernel
+// compares with current->nsproxy (ib_device_set_netns_put(), and ENODEV of rdma_dev_change_netns()). Errors with
+// remedy: EOPNOTSUPP (shared mode, or a software device: make it anew inside), EBUSY, EPERM, EEXIST (its name is taken
+// there).
+fabric::Result<void> move_rdma_device(Netlink& rdma, std::uint32_t index, int netns);
+// The way back: a child joins `from`, finds the device there by its name and moves it to `to`. Errors: as
+// move_rdma_device(); ENODEV when it is not there.
+fabric::Result<void> move_rdma_device_from(int from, std::string_view name, int to);
+fabric::Result<void> rename_rdma_device(Netlink& rdma, std::uint32_t index, std::string_view name);
+// type: "rxe", "siw". netdev: in the socket's namespace. Errors with remedy: EINVAL (the kernel has no such type),
+// ENODEV (no such netdev), EEXIST (the name is taken, or the netdev has one already).
+fabric::Result<void> create_rdma_link(Netlink& rdma, std::string_view name, std::string_view type,
+                                      std::string_view netdev);
+// Success when there is none. Errors with remedy: EINVAL (it is hardware).
+fabric::Result<void> delete_rdma_link(Netlink& rdma, std::string_view name);
+
+// What the above send (null without memory), and what a refusal means to people. Pure.
+NetlinkMessage rdma_move_request(std::uint32_t index, int netns);
+NetlinkMessage rdma_rename_request(std::uint32_t index, std::string_view name);
+NetlinkMessage rdma_link_request(std::string_view name, std::string_view type, std::string_view netdev);
+NetlinkMessage rdma_unlink_request(std::uint32_t index);
+// shared_mode: whether the RDMA subsystem is shared between network namespaces; nullopt: not known.
+fabric::Error explain_rdma_move(fabric::Error refusal, std::optional<bool> shared_mode);
+fabric::Error explain_rdma_link(fabric::Error refusal, std::string_view type);
+
+}  // namespace hook

@@ -1,0 +1,213 @@
+#include <linux/fib_rules.h>
+#include <linux/if_addr.h>
+#include <linux/neighbour.h>
+#include <linux/rtnetlink.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <functional>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include "hook/rails/netlink/record_parts.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Address;
+using fabric::Result;
+using fabric::netlink::Attributes;
+using fabric::netlink::Bytes;
+using fabric::netlink::Message;
+
+constexpr std::uint8_t kFamilies[] = {AF_INET, AF_INET6};
+
+enum class Verdict { kLeave, kTake, kSkip };
+// filtered: the kernel says that it gave only what was asked for.
+using Judge = std::function<Verdict(const Message&, bool filtered)>;
+
+struct Sorted {
+  std::vector<NetRecord> taken;
+  std::vector<NetRecord> skipped;
+};
+
+// A kernel without IPv6, or without rules, has none of them.
+bool is_missing_facility(int code) {
+  return code == EOPNOTSUPP || code == EAFNOSUPPORT;
+}
+
+Result<Sorted> collect(Netlink& route, const std::function<NetlinkMessage()>& request, std::uint16_t type,
+                       std::string_view what, const Judge& judge) {
+  Sorted sorted;
+  const auto handler = [&](const nlmsghdr* answer) {
+    if (answer->nlmsg_type != type) return;
+    NetRecord record{type, {}};
+    const Message message = to_message(answer);
+    const Verdict verdict = judge(message, (answer->nlmsg_flags & NLM_F_DUMP_FILTERED) != 0);
+    if (verdict == Verdict::kLeave) return;
+    record.payload.assign(message.payload.begin(), message.payload.end());
+    if (!is_well_formed(record)) return;
+    (verdict == Verdict::kTake ? sorted.taken : sorted.skipped).push_back(std::move(record));
+  };
+  auto done = route.dump(
+      request, what, [&] { sorted = {}; }, handler);
+  if (!done && !is_missing_facility(done.error().code)) return std::move(done).error();
+  return sorted;
+}
+
+Verdict judge_address(const Message& message, unsigned family, int ifindex) {
+  const auto* header = message.header<ifaddrmsg>();
+  if (!header || header->ifa_family != family || static_cast<int>(header->ifa_index) != ifindex) return Verdict::kLeave;
+  const Attributes attributes = message.attributes(sizeof *header);
+  const auto address = to_address(family, attributes.get(IFA_ADDRESS));
+  if (!address || address->is_link_local()) return Verdict::kLeave;
+  const std::uint32_t flags = attributes.u32(IFA_FLAGS).value_or(header->ifa_flags);
+  if ((flags & IFA_F_PERMANENT) != 0) return Verdict::kTake;
+  // IPv6 ones that expire come from router advertisements and come again.
+  return family == AF_INET ? Verdict::kSkip : Verdict::kLeave;
+}
+
+bool has_nexthop_by(Bytes multipath, int ifindex) {
+  while (const auto hop = value_of<rtnexthop>(multipath)) {
+    if (hop->rtnh_len < sizeof *hop || hop->rtnh_len > multipath.size()) return false;
+    if (hop->rtnh_ifindex == ifindex) return true;
+    multipath = multipath.subspan(std::min<std::size_t>(RTNH_ALIGN(hop->rtnh_len), multipath.size()));
+  }
+  return false;
+}
+
+Verdict judge_route(const Message& message, unsigned family, int ifindex, bool filtered) {
+  const auto* header = message.header<rtmsg>();
+  if (!header || header->rtm_family != family || (header->rtm_flags & RTM_F_CLONED) != 0) return Verdict::kLeave;
+  const Attributes attributes = message.attributes(sizeof *header);
+  const auto from = header->rtm_protocol;
+  const bool own = from != RTPROT_KERNEL && from != RTPROT_REDIRECT && from != RTPROT_RA;
+  if (!own || table_of(*header, attributes) == RT_TABLE_LOCAL) return Verdict::kLeave;
+  const auto oif = attributes.u32(RTA_OIF);
+  if (oif ? static_cast<int>(*oif) == ifindex : has_nexthop_by(attributes.get(RTA_MULTIPATH), ifindex)) {
+    const auto cache = value_of<rta_cacheinfo>(attributes.get(RTA_CACHEINFO));
+    const bool expires = cache && cache->rta_expires != 0;
+    return attributes.has(RTA_NH_ID) || !oif || expires ? Verdict::kSkip : Verdict::kTake;
+  }
+  // With net.ipv4.nexthop_compat_mode=0 only the object's number is there: the kernel knows whether it is by this
+  // netdev.
+  return filtered && !oif && attributes.has(RTA_NH_ID) ? Verdict::kSkip : Verdict::kLeave;
+}
+
+bool is_one_of(unsigned family, Bytes address, unsigned prefix, const std::set<Address>& addresses) {
+  const auto wanted = to_address(family, address);
+  return wanted && prefix == address_bits(family) && addresses.contains(*wanted);
+}
+
+Verdict judge_rule(const Message& message, const std::string& name, const std::set<Address>& addresses) {
+  const auto* header = message.header<fib_rule_hdr>();
+  if (!header || (header->family != AF_INET && header->family != AF_INET6)) return Verdict::kLeave;
+  const Attributes attributes = message.attributes(sizeof *header);
+  bool ours = is_one_of(header->family, attributes.get(FRA_SRC), header->src_len, addresses) ||
+              is_one_of(header->family, attributes.get(FRA_DST), header->dst_len, addresses);
+  bool others = false;
+  for (const unsigned type : {FRA_IIFNAME, FRA_OIFNAME}) {
+    const auto netdev = attributes.text(type);
+    ours |= netdev == name;
+    others |= netdev && netdev != name && netdev != "lo";
+  }
+  if (!ours) return Verdict::kLeave;
+  return others ? Verdict::kSkip : Verdict::kTake;
+}
+
+Verdict judge_neighbour(const Message& message, unsigned family, int ifindex) {
+  const auto* header = message.header<ndmsg>();
+  const bool ours = header && header->ndm_family == family && header->ndm_ifindex == ifindex;
+  const bool permanent = ours && (header->ndm_state & NUD_PERMANENT) != 0 && (header->ndm_flags & NTF_PROXY) == 0;
+  return permanent ? Verdict::kTake : Verdict::kLeave;
+}
+
+Result<Sorted> read_addresses(Netlink& route, std::uint8_t family, int ifindex) {
+  ifaddrmsg header{};
+  header.ifa_family = family;
+  header.ifa_index = static_cast<std::uint32_t>(ifindex);  // heeded by strict checking only
+  const auto request = [&] { return RequestBuilder(RTM_GETADDR, NLM_F_DUMP, header).take(); };
+  auto found = TRY(collect(route, request, RTM_NEWADDR, fmt::format("read the addresses of netdev {}", ifindex),
+                           [&](const Message& message, bool) { return judge_address(message, family, ifindex); }));
+  // Of one scope the kernel has the newest IPv6 address first (ipv6_link_dev_addr()), the oldest IPv4 one.
+  if (family == AF_INET6) std::reverse(found.taken.begin(), found.taken.end());
+  return found;
+}
+
+Result<Sorted> read_routes(Netlink& route, std::uint8_t family, int ifindex, const Judge& judge) {
+  rtmsg header{};
+  header.rtm_family = family;
+  const auto request = [&] {
+    RequestBuilder builder(RTM_GETROUTE, NLM_F_DUMP, header);
+    builder.put(RTA_OIF, ifindex);  // heeded by strict checking only
+    return builder.take();
+  };
+  return collect(route, request, RTM_NEWROUTE, fmt::format("read the routes of netdev {}", ifindex), judge);
+}
+
+Result<Sorted> read_rules(Netlink& route, const std::string& name, const std::set<Address>& addresses) {
+  const auto request = [] { return RequestBuilder(RTM_GETRULE, NLM_F_DUMP, fib_rule_hdr{}).take(); };
+  return collect(route, request, RTM_NEWRULE, "read the routing rules",
+                 [&](const Message& message, bool) { return judge_rule(message, name, addresses); });
+}
+
+Result<Sorted> read_neighbours(Netlink& route, std::uint8_t family, int ifindex) {
+  ndmsg header{};
+  header.ndm_family = family;
+  const auto request = [&] {
+    RequestBuilder builder(RTM_GETNEIGH, NLM_F_DUMP, header);
+    builder.put(NDA_IFINDEX, ifindex);
+    return builder.take();
+  };
+  return collect(route, request, RTM_NEWNEIGH, fmt::format("read the neighbours of netdev {}", ifindex),
+                 [&](const Message& message, bool) { return judge_neighbour(message, family, ifindex); });
+}
+
+bool is_on_link(const NetRecord& record) {
+  const Attributes attributes = message_of(record).attributes(sizeof(rtmsg));
+  return !attributes.has(RTA_GATEWAY) && !attributes.has(RTA_VIA);
+}
+
+void add(NetdevRecords& into, Sorted from) {
+  std::move(from.taken.begin(), from.taken.end(), std::back_inserter(into.records));
+  for (const NetRecord& record : from.skipped)
+    into.skipped.push_back(to_string(record));
+}
+
+}  // namespace
+
+Result<NetdevRecords> read_records(Netlink& route, int ifindex, std::string_view name) {
+  NetdevRecords found;
+  for (const std::uint8_t family : kFamilies)
+    add(found, TRY(read_addresses(route, family, ifindex)));
+  std::set<Address> addresses;
+  for (const NetRecord& record : found.records)
+    if (const auto address = address_of(record)) addresses.insert(*address);
+  Sorted routes;
+  for (const std::uint8_t family : kFamilies) {
+    auto some = TRY(read_routes(route, family, ifindex, [&](const Message& message, bool filtered) {
+      return judge_route(message, family, ifindex, filtered);
+    }));
+    std::move(some.taken.begin(), some.taken.end(), std::back_inserter(routes.taken));
+    std::move(some.skipped.begin(), some.skipped.end(), std::back_inserter(routes.skipped));
+  }
+  std::stable_partition(routes.taken.begin(), routes.taken.end(), is_on_link);
+  add(found, std::move(routes));
+  add(found, TRY(read_rules(route, std::string(name), addresses)));
+  for (const std::uint8_t family : kFamilies)
+    add(found, TRY(read_neighbours(route, family, ifindex)));
+  return found;
+}
+
+Result<std::vector<NetRecord>> find_routes(Netlink& route, std::uint8_t family, int ifindex,
+                                           const std::function<bool(const Message&)>& wanted) {
+  auto found = TRY(read_routes(route, family, ifindex, [&](const Message& message, bool) {
+    const auto* header = message.header<rtmsg>();
+    return header && header->rtm_family == family && wanted(message) ? Verdict::kTake : Verdict::kLeave;
+  }));
+  return std::move(found.taken);
+}
+
+}  // namespace hook

@@ -1,0 +1,67 @@
+// What the kernel's messages about addresses, routes, rules and neighbours are made of. Internal to
+// hook/rails/netlink.
+#pragma once
+
+#include <linux/rtnetlink.h>
+
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fabric/address.hpp"
+#include "fabric/netlink_socket.hpp"
+#include "hook/rails/netlink/records.hpp"
+
+namespace hook {
+
+using Payload = std::vector<std::uint8_t>;
+
+inline constexpr std::size_t kLongestPayload = 32 << 10;  // a dump has none longer (netlink_dump(), Linux 6.12)
+
+fabric::netlink::Message message_of(const NetRecord& record);
+
+// Of any of the four headers, which all begin with it; AF_UNSPEC: there is none.
+unsigned family_of(fabric::netlink::Bytes payload);
+std::uint8_t family_of(const fabric::Address& address);
+unsigned address_bits(unsigned family);
+// nullopt: not as many bytes as the family has.
+std::optional<fabric::Address> to_address(unsigned family, fabric::netlink::Bytes bytes);
+// Four or sixteen of the address's own.
+fabric::netlink::Bytes bytes_of(const fabric::Address& address);
+unsigned table_of(const rtmsg& header, const fabric::netlink::Attributes& attributes);
+
+// False: they are not well-formed. type: with its flags (NLA_F_NESTED).
+bool for_each_attribute(fabric::netlink::Bytes attributes,
+                        const std::function<void(unsigned type, fabric::netlink::Bytes value)>& function);
+// Of a known type and family, with its header, its attributes well-formed to the last byte.
+bool is_well_formed(const NetRecord& record);
+
+void append_attribute(Payload& payload, unsigned type, fabric::netlink::Bytes value);
+void append_u32(Payload& payload, unsigned type, std::uint32_t value);
+// With a terminating zero.
+void append_text(Payload& payload, unsigned type, const std::string& text);
+
+template <typename Header>
+Payload start_payload(const Header& header) {
+  const fabric::netlink::Bytes bytes = fabric::netlink::bytes_of(header);
+  return {bytes.begin(), bytes.end()};
+}
+
+// nullopt: too few bytes.
+template <typename T>
+std::optional<T> value_of(fabric::netlink::Bytes bytes) {
+  T value{};
+  if (bytes.size() < sizeof value) return std::nullopt;
+  std::memcpy(&value, bytes.data(), sizeof value);
+  return value;
+}
+
+// The routes of one family for which wanted() holds. ifindex: of what they leave by; with strict checking the kernel
+// dumps no others. Errors: as read_records().
+fabric::Result<std::vector<NetRecord>> find_routes(Netlink& route, std::uint8_t family, int ifindex,
+                                                   const std::function<bool(const fabric::netlink::Message&)>& wanted);
+
+}  // namespace hook

@@ -1,0 +1,82 @@
+#include "hook/rails/plan/rail_config.hpp"
+
+#include <linux/rtnetlink.h>
+
+#include <algorithm>
+
+namespace hook {
+namespace {
+
+// The address with its host bits cut off. prefix: of the address's own family.
+fabric::Address network_of(const fabric::Address& address, unsigned prefix) {
+  fabric::Address network = address;
+  const unsigned bits = prefix + (address.is_ipv4() ? 96 : 0);
+  for (unsigned bit = bits; bit < 128; ++bit) {
+    auto& byte = network.bytes[bit / 8];
+    byte = static_cast<std::uint8_t>(byte & ~(0x80U >> bit % 8));
+  }
+  return network;
+}
+
+void add_own_table(const RailAddress& address, int ifindex, unsigned table, unsigned priority,
+                   std::vector<NetRecord>& routes) {
+  RouteSpec connected;
+  connected.ifindex = ifindex;
+  connected.ipv6 = !address.address.is_ipv4();
+  connected.destination = network_of(address.address, address.prefix);
+  connected.prefix = address.prefix;
+  connected.source = address.address;
+  connected.table = table;
+  routes.push_back(route_record(connected));
+  if (address.gateway) {
+    RouteSpec by_gateway;
+    by_gateway.ifindex = ifindex;
+    by_gateway.ipv6 = connected.ipv6;
+    by_gateway.gateway = address.gateway;
+    by_gateway.source = address.address;
+    by_gateway.table = table;
+    routes.push_back(route_record(by_gateway));
+  }
+  routes.push_back(rule_record(address.address, table, priority));
+}
+
+}  // namespace
+
+RailConfig configure_rail(const Rail& rail, int ifindex, unsigned rule_priority,
+                          const std::vector<NetRecord>& carried) {
+  RailConfig config;
+  if (rail.addresses.empty()) {
+    for (const NetRecord& record : carried) {
+      auto& list = record.type == RTM_NEWADDR ? config.addresses : config.routes;
+      list.push_back(for_netdev(record, ifindex, rail.name));
+    }
+    if (!rail.table) return config;
+    for (const NetRecord& record : config.addresses) {
+      // What leads further than its subnet is among the routes that came along: no gateway is known here.
+      const auto address = address_of(record);
+      const auto prefix = prefix_of(record);
+      if (!address || !prefix) continue;
+      add_own_table({*address, *prefix, std::nullopt}, ifindex, *rail.table, rule_priority, config.routes);
+    }
+    return config;
+  }
+  for (const RailAddress& address : rail.addresses) {
+    AddressFlags flags;
+    flags.no_prefix_route = rail.table.has_value();
+    config.addresses.push_back(address_record(ifindex, address.address, address.prefix, flags));
+    if (rail.table) add_own_table(address, ifindex, *rail.table, rule_priority, config.routes);
+  }
+  return config;
+}
+
+std::optional<fabric::Address> gid_address(const RailConfig& config) {
+  std::optional<fabric::Address> best;
+  for (const NetRecord& record : config.addresses) {
+    const auto address = address_of(record);
+    if (!address || address->is_link_local() || address->is_loopback()) continue;
+    if (!best || (address->is_ipv4() && !best->is_ipv4())) best = address;
+  }
+  return best;
+}
+
+}  // namespace hook

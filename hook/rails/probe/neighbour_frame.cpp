@@ -1,0 +1,181 @@
+#include "hook/rails/probe/neighbour_frame.hpp"
+
+#include <arpa/inet.h>
+#include <net/ethernet.h>
+#include <netinet/icmp6.h>
+#include <netinet/ip6.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace hook {
+namespace {
+
+using Bytes = std::span<const std::uint8_t>;
+
+struct Headers {
+  ether_header ethernet;
+  ip6_hdr ip;
+};
+static_assert(sizeof(ether_header) == 14 && sizeof(ip6_hdr) == 40, "the wire's");
+constexpr std::size_t kIpOffset = sizeof(ether_header);
+constexpr std::size_t kMessageOffset = kIpOffset + sizeof(ip6_hdr);
+// Solicitation and advertisement are laid out alike: ICMPv6 header (flags in its last four bytes), target, options.
+constexpr std::size_t kFixedLength = sizeof(nd_neighbor_solicit);
+static_assert(kFixedLength == 24 && sizeof(nd_neighbor_advert) == kFixedLength, "RFC 4861, 4.3 and 4.4");
+constexpr std::size_t kOptionUnit = 8;
+constexpr std::uint8_t kHopLimit = 255;  // not forwarded by any router
+
+fabric::Address to_address(const in6_addr& from) {
+  fabric::Address address;
+  std::copy_n(from.s6_addr, address.bytes.size(), address.bytes.begin());
+  return address;
+}
+
+in6_addr to_in6(const fabric::Address& from) {
+  in6_addr address{};
+  std::copy(from.bytes.begin(), from.bytes.end(), address.s6_addr);
+  return address;
+}
+
+bool is_multicast(const fabric::Address& address) {
+  return address.bytes[0] == 0xff;
+}
+
+// The ICMPv6 message of an IPv6 packet without extension headers; empty: there is none.
+Bytes find_message(Bytes frame, Headers& headers) {
+  if (frame.size() < kMessageOffset) return {};
+  std::memcpy(&headers.ethernet, frame.data(), sizeof headers.ethernet);
+  std::memcpy(&headers.ip, frame.data() + kIpOffset, sizeof headers.ip);
+  const std::size_t length = ntohs(headers.ip.ip6_plen);
+  const bool good = headers.ethernet.ether_type == htons(ETHERTYPE_IPV6) && (headers.ip.ip6_vfc >> 4) == 6 &&
+                    headers.ip.ip6_nxt == IPPROTO_ICMPV6 && headers.ip.ip6_hlim == kHopLimit &&
+                    length >= kFixedLength && length <= frame.size() - kMessageOffset;
+  return good ? frame.subspan(kMessageOffset, length) : Bytes();
+}
+
+struct Options {
+  std::optional<MacAddress> source;
+  std::optional<MacAddress> target;
+};
+
+// nullopt: one of no length, or beyond the end.
+std::optional<Options> read_options(Bytes bytes) {
+  Options options;
+  while (!bytes.empty()) {
+    const std::size_t length = bytes.size() < kOptionUnit ? 0 : bytes[1] * kOptionUnit;
+    if (length == 0 || length > bytes.size()) return std::nullopt;
+    MacAddress mac{};
+    std::copy_n(bytes.begin() + 2, mac.size(), mac.begin());
+    const bool ethernet = length == kOptionUnit;
+    if (ethernet && bytes[0] == ND_OPT_SOURCE_LINKADDR) options.source = mac;
+    if (ethernet && bytes[0] == ND_OPT_TARGET_LINKADDR) options.target = mac;
+    bytes = bytes.subspan(length);
+  }
+  return options;
+}
+
+std::optional<AddressClaim> read_advertisement(const nd_neighbor_advert& advert, const fabric::Address& destination,
+                                               const Options& options, const MacAddress& sender) {
+  const bool solicited = (advert.nd_na_flags_reserved & ND_NA_FLAG_SOLICITED) != 0;
+  if (solicited && is_multicast(destination)) return std::nullopt;
+  return AddressClaim{to_address(advert.nd_na_target), options.target.value_or(sender), false};
+}
+
+std::optional<AddressClaim> read_solicitation(const fabric::Address& source, const fabric::Address& destination,
+                                              const fabric::Address& target, const Options& options,
+                                              const MacAddress& sender) {
+  if (!source.is_zero()) return AddressClaim{source, options.source.value_or(sender), false};
+  if (options.source || destination != solicited_node(target)) return std::nullopt;
+  return AddressClaim{target, sender, true};
+}
+
+void put_message(std::vector<std::uint8_t>& frame, const MacAddress& mac, const fabric::Address& source,
+                 const fabric::Address& target) {
+  nd_neighbor_solicit message{};
+  message.nd_ns_type = ND_NEIGHBOR_SOLICIT;
+  message.nd_ns_target = to_in6(target);
+  std::memcpy(frame.data() + kMessageOffset, &message, sizeof message);
+  if (!source.is_zero()) {
+    std::uint8_t* option = frame.data() + kMessageOffset + sizeof message;
+    option[0] = ND_OPT_SOURCE_LINKADDR;
+    option[1] = 1;
+    std::copy(mac.begin(), mac.end(), option + 2);
+  }
+  const std::uint16_t sum =
+      htons(icmpv6_checksum(source, solicited_node(target), Bytes(frame).subspan(kMessageOffset)));
+  std::memcpy(frame.data() + kMessageOffset + offsetof(icmp6_hdr, icmp6_cksum), &sum, sizeof sum);
+}
+
+}  // namespace
+
+fabric::Address solicited_node(const fabric::Address& address) {
+  fabric::Address group{{0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x01, 0xff}};
+  std::copy(address.bytes.end() - 3, address.bytes.end(), group.bytes.end() - 3);
+  return group;
+}
+
+MacAddress multicast_mac(const fabric::Address& group) {
+  return {0x33, 0x33, group.bytes[12], group.bytes[13], group.bytes[14], group.bytes[15]};
+}
+
+std::uint16_t icmpv6_checksum(const fabric::Address& source, const fabric::Address& destination, Bytes message) {
+  std::uint64_t sum = message.size() + IPPROTO_ICMPV6;
+  const auto add = [&sum](Bytes bytes) {
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      sum += i % 2 == 0 ? std::uint64_t{bytes[i]} << 8 : bytes[i];
+  };
+  add(source.bytes);
+  add(destination.bytes);
+  add(message);
+  while (sum > 0xffff)
+    sum = (sum & 0xffff) + (sum >> 16);
+  return static_cast<std::uint16_t>(~sum);
+}
+
+std::vector<std::uint8_t> neighbour_solicitation(const MacAddress& mac, const std::optional<fabric::Address>& source,
+                                                 const fabric::Address& target) {
+  const bool has_source = source && !source->is_ipv4() && !source->is_zero();
+  const std::size_t length = kFixedLength + (has_source ? kOptionUnit : 0);
+  const fabric::Address group = solicited_node(target);
+  const MacAddress group_mac = multicast_mac(group);
+  Headers headers{};
+  std::copy(group_mac.begin(), group_mac.end(), headers.ethernet.ether_dhost);
+  std::copy(mac.begin(), mac.end(), headers.ethernet.ether_shost);
+  headers.ethernet.ether_type = htons(ETHERTYPE_IPV6);
+  headers.ip.ip6_vfc = 6 << 4;
+  headers.ip.ip6_plen = htons(static_cast<std::uint16_t>(length));
+  headers.ip.ip6_nxt = IPPROTO_ICMPV6;
+  headers.ip.ip6_hlim = kHopLimit;
+  if (has_source) headers.ip.ip6_src = to_in6(*source);
+  headers.ip.ip6_dst = to_in6(group);
+  std::vector<std::uint8_t> frame(kMessageOffset + length);
+  std::memcpy(frame.data(), &headers.ethernet, sizeof headers.ethernet);
+  std::memcpy(frame.data() + kIpOffset, &headers.ip, sizeof headers.ip);
+  put_message(frame, mac, has_source ? *source : fabric::Address{}, target);
+  return frame;
+}
+
+std::optional<AddressClaim> parse_neighbour(Bytes frame) {
+  Headers headers{};
+  const Bytes message = find_message(frame, headers);
+  if (message.empty()) return std::nullopt;
+  const fabric::Address source = to_address(headers.ip.ip6_src);
+  const fabric::Address destination = to_address(headers.ip.ip6_dst);
+  nd_neighbor_advert fixed{};
+  std::memcpy(&fixed, message.data(), sizeof fixed);
+  const fabric::Address target = to_address(fixed.nd_na_target);
+  if (fixed.nd_na_code != 0 || is_multicast(target) || is_multicast(source)) return std::nullopt;
+  if (icmpv6_checksum(source, destination, message) != 0) return std::nullopt;
+  const auto options = read_options(message.subspan(kFixedLength));
+  if (!options) return std::nullopt;
+  MacAddress sender{};
+  std::copy(std::begin(headers.ethernet.ether_shost), std::end(headers.ethernet.ether_shost), sender.begin());
+  std::optional<AddressClaim> claim;
+  if (fixed.nd_na_type == ND_NEIGHBOR_ADVERT) claim = read_advertisement(fixed, destination, *options, sender);
+  if (fixed.nd_na_type == ND_NEIGHBOR_SOLICIT) claim = read_solicitation(source, destination, target, *options, sender);
+  if (!claim || claim->mac == MacAddress{} || claim->address.is_zero() || claim->address.is_ipv4()) return std::nullopt;
+  return claim;
+}
+
+}  // namespace hook

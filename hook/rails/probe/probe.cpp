@@ -1,0 +1,249 @@
+#include "hook/rails/probe/probe.hpp"
+
+#include <arpa/inet.h>
+#include <linux/filter.h>
+#include <linux/if_packet.h>
+#include <net/ethernet.h>
+#include <net/if_arp.h>
+#include <netinet/icmp6.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <span>
+
+#include "fabric/text.hpp"
+#include "hook/rails/probe/arp_frame.hpp"
+#include "hook/rails/probe/neighbour_frame.hpp"
+
+#ifndef PACKET_IGNORE_OUTGOING
+#define PACKET_IGNORE_OUTGOING 23  // Linux 4.20
+#endif
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::Result;
+using fabric::sys_error;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kLargestFrame = 2048;
+// Frames that wait when the time is over are still read, since we may not have run for a while; no more than these,
+// since they may never end.
+constexpr unsigned kMostLateFrames = 1024;
+
+constexpr std::uint32_t ancillary(int what) {
+  return static_cast<std::uint32_t>(SKF_AD_OFF + what);
+}
+
+constexpr std::uint8_t kDrop = 19;  // where this instruction stands
+
+constexpr sock_filter load(std::uint16_t size, std::uint32_t from) {
+  return BPF_STMT(static_cast<std::uint16_t>(BPF_LD | size | BPF_ABS), from);
+}
+
+// What to do when the loaded value is (not) this: go on, or drop. index: where the instruction itself stands.
+constexpr sock_filter drop_unless(std::uint8_t index, std::uint32_t value) {
+  return BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, static_cast<std::uint8_t>(kDrop - index - 1));
+}
+
+// Only what parse_arp() and parse_neighbour() could like wakes us up or takes room in the socket. The kernel takes tags
+// off before a packet socket sees the frame (skb_vlan_untag() in __netif_receive_skb_core(), Linux 6.12), hence the
+// ancillary data; VLAN 0 only carries a priority and is no network of its own.
+constexpr sock_filter kFilter[] = {
+    /* 0 */ load(BPF_W, ancillary(SKF_AD_VLAN_TAG_PRESENT)),
+    /* 1 */ BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 3, 0),
+    /* 2 */ load(BPF_W, ancillary(SKF_AD_VLAN_TAG)),
+    /* 3 */ BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xfff),
+    /* 4 */ drop_unless(4, 0),
+    // Neither for others (a VLAN without a netdev here, promiscuous mode) nor our own.
+    /* 5 */ load(BPF_W, ancillary(SKF_AD_PKTTYPE)),
+    /* 6 */ BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, PACKET_MULTICAST, kDrop - 7, 0),
+    /* 7 */ load(BPF_H, 12),
+    /* 8 */ BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ETHERTYPE_ARP, 0, 3),
+    /* 9 */ load(BPF_H, 20),
+    /* 10 */ BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARPOP_REQUEST, 7, 0),
+    /* 11 */ BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARPOP_REPLY, 6, kDrop - 12),
+    /* 12 */ drop_unless(12, ETHERTYPE_IPV6),
+    /* 13 */ load(BPF_B, 20),
+    /* 14 */ drop_unless(14, IPPROTO_ICMPV6),
+    /* 15 */ load(BPF_B, 54),
+    /* 16 */ BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ND_NEIGHBOR_SOLICIT, 1, 0),
+    /* 17 */ drop_unless(17, ND_NEIGHBOR_ADVERT),
+    /* 18 */ BPF_STMT(BPF_RET | BPF_K, kLargestFrame),
+    /* 19 */ BPF_STMT(BPF_RET | BPF_K, 0),
+};
+static_assert(std::size(kFilter) == kDrop + 1);
+
+Error probe_error(int code, const char* what, const Probe& probe) {
+  return sys_error(code, "cannot {} `{}`", what, fabric::printable(probe.netdev));
+}
+
+template <typename T>
+bool set_option(int packet, int level, int name, const T& value) {
+  return ::setsockopt(packet, level, name, &value, sizeof value) == 0;
+}
+
+bool bind_to(int packet, int ifindex, std::uint16_t protocol) {
+  sockaddr_ll address{};
+  address.sll_family = AF_PACKET;
+  address.sll_protocol = htons(protocol);
+  address.sll_ifindex = ifindex;
+  return ::bind(packet, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+}
+
+// Binding with protocol 0 receives nothing and costs nothing (packet_do_bind(), Linux 6.12), but then getsockname(2)
+// says what kind of netdev it is; SIOCGIFHWADDR would want a name, and ioctl(2), which the sandbox has not.
+Result<void> check_netdev(int packet, const Probe& probe) {
+  sockaddr_ll address{};
+  socklen_t size = sizeof address;
+  if (!bind_to(packet, probe.ifindex, 0) || ::getsockname(packet, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    return probe_error(errno, "probe by", probe);
+  }
+  if (address.sll_hatype == ARPHRD_ETHER) return {};
+  return Error{
+      .message = fmt::format("cannot probe by `{}`: it is no Ethernet netdev", fabric::printable(probe.netdev)),
+      .hint = "switch the gateway and duplicate-address tests of its network off"};
+}
+
+// Whether answers come to all nodes, since the question names nobody to answer.
+bool is_anonymous(const Probe& probe) {
+  return probe.kind == Probe::Kind::kDuplicate || probe.source.is_zero() ||
+         probe.source.family() != probe.target.family();
+}
+
+Result<void> hear_group(int packet, const Probe& probe, const fabric::Address& group) {
+  const MacAddress mac = multicast_mac(group);
+  packet_mreq request{};
+  request.mr_ifindex = probe.ifindex;
+  request.mr_type = PACKET_MR_MULTICAST;
+  request.mr_alen = static_cast<unsigned short>(mac.size());
+  std::copy(mac.begin(), mac.end(), request.mr_address);
+  if (set_option(packet, SOL_PACKET, PACKET_ADD_MEMBERSHIP, request)) return {};
+  return probe_error(errno, "hear multicasts of", probe);
+}
+
+// A netdev hears these groups by itself only if IPv6 is on and, for the second, the address is there already.
+Result<void> hear_neighbours(int packet, const Probe& probe) {
+  if (probe.target.is_ipv4() || !is_anonymous(probe)) return {};
+  constexpr fabric::Address kAllNodes{{0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x01}};
+  TRY_VOID(hear_group(packet, probe, kAllNodes));
+  return hear_group(packet, probe, solicited_node(probe.target));
+}
+
+// The filter first: the socket must not fill with what else the netdevs carry. Only the protocol that is needed:
+// ETH_P_ALL is asked for every frame of every netdev.
+Result<void> prepare(int packet, const std::vector<Probe>& probes) {
+  sock_fprog program{};
+  program.len = std::size(kFilter);
+  program.filter = const_cast<sock_filter*>(kFilter);  // the kernel copies it
+  if (!set_option(packet, SOL_SOCKET, SO_ATTACH_FILTER, program))
+    return sys_error(errno, "cannot filter probe answers");
+  (void)set_option(packet, SOL_PACKET, PACKET_IGNORE_OUTGOING, 1);  // cheaper, but the filter does it as well
+  bool arp = false;
+  bool ndp = false;
+  for (const Probe& probe : probes) {
+    TRY_VOID(check_netdev(packet, probe));
+    TRY_VOID(hear_neighbours(packet, probe));
+    (probe.target.is_ipv4() ? arp : ndp) = true;
+  }
+  const std::uint16_t protocol = arp && ndp ? ETH_P_ALL : arp ? ETH_P_ARP : ETH_P_IPV6;
+  if (!bind_to(packet, 0, protocol)) return sys_error(errno, "cannot receive probe answers");
+  return {};
+}
+
+std::vector<std::uint8_t> make_frame(const Probe& probe) {
+  const auto source = is_anonymous(probe) ? std::nullopt : std::optional(probe.source);
+  return probe.target.is_ipv4() ? arp_request(probe.mac, source, probe.target)
+                                : neighbour_solicitation(probe.mac, source, probe.target);
+}
+
+Result<void> send_frame(int packet, const Probe& probe, std::span<const std::uint8_t> frame) {
+  sockaddr_ll address{};
+  address.sll_family = AF_PACKET;
+  address.sll_protocol = htons(probe.target.is_ipv4() ? ETH_P_ARP : ETH_P_IPV6);
+  address.sll_ifindex = probe.ifindex;
+  const auto* to = reinterpret_cast<const sockaddr*>(&address);
+  if (::sendto(packet, frame.data(), frame.size(), MSG_DONTWAIT, to, sizeof address) >= 0) return {};
+  const bool silent = errno == ENETDOWN || errno == ENOBUFS || errno == EAGAIN || errno == EINTR;
+  return silent ? Result<void>() : probe_error(errno, "send a probe by", probe);
+}
+
+bool is_over(const std::vector<ProbeAnswer>& answers) {
+  return std::all_of(answers.begin(), answers.end(), [](const ProbeAnswer& answer) { return answer.answered; });
+}
+
+void take_frame(std::span<const std::uint8_t> frame, int ifindex, const std::vector<Probe>& probes,
+                std::vector<ProbeAnswer>& answers) {
+  auto claim = parse_arp(frame);
+  if (!claim) claim = parse_neighbour(frame);
+  if (!claim) return;
+  const auto is_own = [&](const Probe& probe) { return probe.mac == claim->mac; };
+  if (std::any_of(probes.begin(), probes.end(), is_own)) return;
+  for (std::size_t i = 0; i < probes.size(); ++i) {
+    const Probe& probe = probes[i];
+    if (answers[i].answered || probe.ifindex != ifindex || probe.target != claim->address) continue;
+    if (claim->tentative && probe.kind != Probe::Kind::kDuplicate) continue;
+    answers[i].answered = true;
+    answers[i].mac = claim->mac;
+  }
+}
+
+Result<void> read_frame(int packet, const std::vector<Probe>& probes, std::vector<ProbeAnswer>& answers) {
+  std::uint8_t buffer[kLargestFrame];
+  sockaddr_ll from{};
+  socklen_t size = sizeof from;
+  const ssize_t count =
+      ::recvfrom(packet, buffer, sizeof buffer, MSG_DONTWAIT | MSG_TRUNC, reinterpret_cast<sockaddr*>(&from), &size);
+  if (count < 0) {
+    const bool harmless = errno == EAGAIN || errno == EINTR || errno == ENETDOWN;
+    return harmless ? Result<void>() : sys_error(errno, "cannot receive probe answers");
+  }
+  const auto length = static_cast<std::size_t>(count);
+  if (length <= sizeof buffer) take_frame({buffer, length}, from.sll_ifindex, probes, answers);
+  return {};
+}
+
+// Until the deadline, or until every probe has its answer.
+Result<void> listen(int packet, const std::vector<Probe>& probes, Clock::time_point deadline,
+                    std::vector<ProbeAnswer>& answers) {
+  for (unsigned late = 0; late < kMostLateFrames && !is_over(answers);) {
+    const auto left = std::max(deadline - Clock::now(), Clock::duration::zero());
+    if (left == Clock::duration::zero()) ++late;
+    const auto seconds = std::chrono::floor<std::chrono::seconds>(left);
+    const timespec timeout{.tv_sec = seconds.count(), .tv_nsec = std::chrono::nanoseconds(left - seconds).count()};
+    pollfd wait{.fd = packet, .events = POLLIN, .revents = 0};
+    const int ready = ::ppoll(&wait, 1, &timeout, nullptr);
+    if (ready == 0) break;
+    if (ready < 0 && errno != EINTR) return sys_error(errno, "cannot wait for probe answers");
+    if (ready > 0) TRY_VOID(read_frame(packet, probes, answers));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<ProbeAnswer>> run_probes(int packet, const std::vector<Probe>& probes, const ProbeOptions& options) {
+  std::vector<ProbeAnswer> answers(probes.size());
+  if (probes.empty() || options.retries == 0) return answers;
+  TRY_VOID(prepare(packet, probes));
+  std::vector<std::vector<std::uint8_t>> frames;
+  frames.reserve(probes.size());
+  for (const Probe& probe : probes)
+    frames.push_back(make_frame(probe));
+  for (unsigned attempt = 0; attempt < options.retries && !is_over(answers); ++attempt) {
+    for (std::size_t i = 0; i < probes.size(); ++i) {
+      if (answers[i].answered) continue;
+      TRY_VOID(send_frame(packet, probes[i], frames[i]));
+      ++answers[i].tries;
+    }
+    // From now, not from the first try: while we did not run, nobody had the time to answer.
+    TRY_VOID(listen(packet, probes, Clock::now() + options.interval, answers));
+  }
+  return answers;
+}
+
+}  // namespace hook

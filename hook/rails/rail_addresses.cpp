@@ -1,0 +1,119 @@
+#include "hook/rails/rail_addresses.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "hook/rails/address/address_pool.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::Result;
+
+const Network* find_network(const Config& config, const std::string& name) {
+  const auto found = config.networks.find(name);
+  return found == config.networks.end() ? nullptr : &found->second;
+}
+
+IpamCall call_for(const RailRecord& rail, IpamCall::Command command, const std::string& key,
+                  const NetnsIdentity& netns) {
+  IpamCall call;
+  call.command = command;
+  call.plugin = rail.lease->plugin;
+  call.network = rail.lease->network;
+  const auto ipam = parse_json(rail.lease->ipam, "ipam");
+  if (ipam) call.ipam = *ipam;
+  call.container_id = key;
+  call.netns = netns.path;
+  call.ifname = rail.lease->ifname;
+  return call;
+}
+
+Error no_helper(const std::string& plugin) {
+  return Error{fmt::format("cannot run the IPAM plugin `{}` here", plugin), 0, "`rdma-hook recover` can"};
+}
+
+Result<void> take_leases(IpamHelper* ipam, NetworkRecord& record) {
+  std::vector<RailRecord*> rails;
+  std::vector<IpamCall> calls;
+  for (RailRecord& rail : record.rails) {
+    if (!rail.lease || !rail.rail.addresses.empty()) continue;
+    if (!ipam) return no_helper(rail.lease->plugin);
+    rails.push_back(&rail);
+    calls.push_back(call_for(rail, IpamCall::Command::kAdd, record.key, record.netns));
+  }
+  if (calls.empty()) return {};
+  const auto results = ipam->run(calls);
+  for (std::size_t i = 0; i < rails.size(); ++i) {
+    if (!results[i]) return results[i].error();
+    rails[i]->rail.addresses = results[i]->addresses;
+    if (rails[i]->rail.addresses.empty()) {
+      return fabric::make_error("the IPAM plugin `{}` gave `{}` no address", calls[i].plugin, calls[i].ifname);
+    }
+  }
+  return {};
+}
+
+Result<void> take_from_ranges(const Config& config, const std::string& ledger_directory, NetworkRecord& record) {
+  std::optional<AddressPool> pool;
+  std::map<std::pair<std::string, unsigned>, unsigned> children;
+  for (RailRecord& rail : record.rails) {
+    const Network* network = find_network(config, rail.network);
+    const unsigned nth = children[{rail.network, rail.rail.rail}]++;
+    if (!network || network->ranges.empty() || !rail.rail.addresses.empty()) continue;
+    if (!pool) pool = TRY(AddressPool::open(ledger_directory));
+    rail.rail.addresses = TRY(pool->take(rail.network, rail.rail.rail, nth, network->ranges, record.key));
+  }
+  return {};
+}
+
+}  // namespace
+
+void note_leases(const Config& config, NetworkRecord& record) {
+  for (RailRecord& rail : record.rails) {
+    const Network* network = find_network(config, rail.network);
+    if (!network || !network->ipam || rail.lease || !rail.rail.addresses.empty()) continue;
+    rail.lease = IpamLease{network->ipam_plugin, network->name, *network->ipam, rail.rail.name};
+  }
+}
+
+Result<void> take_addresses(const Config& config, const std::string& ledger_directory, IpamHelper* ipam,
+                            NetworkRecord& record) {
+  TRY_VOID(take_from_ranges(config, ledger_directory, record));
+  return take_leases(ipam, record);
+}
+
+Result<void> return_addresses(const std::string& ledger_directory, IpamHelper* ipam, const std::string& key,
+                              const NetnsIdentity& netns, std::vector<RailRecord>& rails) {
+  std::vector<AddressPool::Place> places;
+  std::vector<RailRecord*> leased;
+  std::vector<IpamCall> calls;
+  for (RailRecord& rail : rails) {
+    if (!rail.lease) {
+      places.push_back({rail.network, rail.rail.rail});
+      continue;
+    }
+    leased.push_back(&rail);
+    calls.push_back(call_for(rail, IpamCall::Command::kDel, key, netns));
+  }
+  Result<void> first;
+  if (!places.empty()) {
+    const auto pool = TRY(AddressPool::open(ledger_directory));
+    first = pool.give_back(key, places);
+  }
+  if (calls.empty()) return first;
+  if (!ipam) return no_helper(calls.front().plugin);
+  const auto results = ipam->run(calls);
+  for (std::size_t i = 0; i < leased.size(); ++i) {
+    if (results[i]) {
+      leased[i]->lease.reset();
+    } else if (first) {
+      first = results[i].error();
+    }
+  }
+  return first;
+}
+
+}  // namespace hook

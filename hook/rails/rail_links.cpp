@@ -1,0 +1,195 @@
+#include "hook/rails/rail_links.hpp"
+
+#include <fcntl.h>
+#include <linux/netlink.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <iterator>
+
+#include "hook/rails/netlink/rdma_devices.hpp"
+#include "hook/rails/netlink/vf_place.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::Result;
+
+// Only the attributes that are going to be changed: what is not is not put back either.
+VfAttributes only_changed(const VfAttributes& now, const VfAttributes& wanted) {
+  VfAttributes kept;
+  const auto keep = [](auto& into, const auto& from, const auto& want) {
+    if (want) into = from;
+  };
+  keep(kept.mac, now.mac, wanted.mac);
+  keep(kept.vlan, now.vlan, wanted.vlan);
+  keep(kept.qos, now.qos, wanted.qos);
+  keep(kept.vlan_protocol, now.vlan_protocol, wanted.vlan_protocol);
+  keep(kept.trust, now.trust, wanted.trust);
+  keep(kept.spoofchk, now.spoofchk, wanted.spoofchk);
+  keep(kept.link_state, now.link_state, wanted.link_state);
+  keep(kept.min_tx_rate, now.min_tx_rate, wanted.min_tx_rate);
+  keep(kept.max_tx_rate, now.max_tx_rate, wanted.max_tx_rate);
+  keep(kept.node_guid, now.node_guid, wanted.node_guid);
+  keep(kept.port_guid, now.port_guid, wanted.port_guid);
+  return kept;
+}
+
+Result<void> describe_vf(NodeSockets& node, const Rail& rail, const fabric::Hca* hca, const std::string& sys,
+                         HostNetdev& host) {
+  if (rail.vf.empty()) return {};
+  const auto place = hca && hca->pci && hca->physfn ? find_vf_place(sys, *hca->pci, *hca->physfn) : std::nullopt;
+  if (!place) {
+    return Error{
+        fmt::format("cannot set VF attributes of `{}`: its physical function has no netdev on the node", rail.host),
+        ENODEV, "bring the physical function up, or take \"vf\" out of the network"};
+  }
+  host.pf = place->pf;
+  host.vf = place->vf;
+  const auto pf = TRY(find_link(node.route, place->pf));
+  if (!pf) return fabric::make_error("`{}`, the physical function of `{}`, is gone", place->pf, rail.host);
+  host.vf_attributes = only_changed(TRY(read_vf(node.route, pf->ifindex, place->vf)), rail.vf);
+  return {};
+}
+
+// IPoIB: the port's GUID, the last 8 bytes of 20. Before it is the number of a queue pair, another one for each netdev
+// that the kernel makes (INFINIBAND_ALEN, include/linux/if_infiniband.h).
+bool has_mac(const Link& link, const HostNetdev& host) {
+  constexpr std::ptrdiff_t kGuid = 8;
+  if (!is_ipoib(host) || link.mac.size() < kGuid || host.mac.size() < kGuid) return link.mac == host.mac;
+  return std::equal(link.mac.end() - kGuid, link.mac.end(), host.mac.end() - kGuid, host.mac.end());
+}
+
+bool is_same_netdev(const Link& link, const HostNetdev& host) {
+  if (link.kind != host.kind || (!host.bus_address.empty() && link.bus_address != host.bus_address)) return false;
+  // A pkey's child has its parent's kind and address.
+  if (is_ipoib(host) && link.lower_ifindex != 0) return false;
+  // Two netdevs of one function differ by MAC; without a bus address that is all there is.
+  return has_mac(link, host) || !host.bus_address.empty();
+}
+
+// Not on the node: it went already.
+Result<void> send_rdma_device(NodeSockets& node, const std::string& name, int netns) {
+  if (!node.rdma) return fabric::make_error("cannot move RDMA device `{}`: the kernel has no RDMA netlink", name);
+  const auto device = TRY(find_rdma_device(*node.rdma, name));
+  return device ? move_rdma_device(*node.rdma, device->index, netns) : Result<void>();
+}
+
+NewChild child_of(const RailRecord& rail, std::uint32_t group, int netns) {
+  NewChild child;
+  child.kind = rail.rail.kind;
+  child.macvlan_private = rail.rail.macvlan_private;
+  child.pkey = rail.rail.pkey;
+  child.name = rail.rail.name;
+  child.parent = rail.host.ifindex;
+  child.mtu = rail.rail.mtu;
+  child.group = group;
+  child.netns = netns;
+  return child;
+}
+
+// With IPoIB the netdev has ended by now, and another one of another index is there, named ib%d: on the node, or, as of
+// Linux 6.16, where the RDMA device is (ipoib_remove_one(), ipoib_add_port()).
+Result<void> send_netdev(NodeSockets& node, NetworkNamespace& inside, const RailRecord& rail) {
+  LinkChange in;
+  in.up = false;
+  in.netns = inside.netns.get();
+  in.name = rail.rail.name;
+  if (!rail.rail.move_rdma || !is_ipoib(rail.host)) return change_link(node.route, rail.host.ifindex, in);
+  const auto here = find_netdev(TRY(all_links(node.route)), rail.host.name, rail.host);
+  if (here) return change_link(node.route, here->ifindex, in);
+  const auto there = find_netdev(TRY(all_links(inside.route)), rail.rail.name, rail.host);
+  if (!there) {
+    return Error{fmt::format("`{}` has no IPoIB netdev any more, since it moved", rail.rail.hca), ENODEV,
+                 "the kernel's log says why (`dmesg`); is module ib_ipoib still loaded?"};
+  }
+  in.netns.reset();
+  return change_link(inside.route, there->ifindex, in);
+}
+
+}  // namespace
+
+Result<NodeSockets> open_node_sockets() {
+  NodeSockets node{TRY(Netlink::open(NETLINK_ROUTE)), std::nullopt,
+                   fabric::UniqueFd(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC))};
+  if (!node.netns.ok()) return fabric::sys_error(errno, "cannot open `/proc/self/ns/net`");
+  if (auto rdma = Netlink::open(NETLINK_RDMA)) node.rdma = std::move(*rdma);
+  return node;
+}
+
+bool is_ipoib(const HostNetdev& host) {
+  return host.kind == "ipoib";
+}
+
+std::optional<Link> find_netdev(const std::vector<Link>& links, const std::string& name, const HostNetdev& host) {
+  std::vector<Link> same;
+  std::copy_if(links.begin(), links.end(), std::back_inserter(same),
+               [&](const Link& link) { return is_same_netdev(link, host); });
+  for (const Link& link : same) {
+    if (link.name == name) return link;
+  }
+  const auto by_mac = std::find_if(same.begin(), same.end(), [&](const Link& link) { return has_mac(link, host); });
+  if (by_mac != same.end()) return *by_mac;
+  return same.size() == 1 ? std::optional(same.front()) : std::nullopt;
+}
+
+Result<void> set_vf(NodeSockets& node, const HostNetdev& host, const VfAttributes& attributes) {
+  if (attributes.empty()) return {};
+  const auto pf = TRY(find_link(node.route, host.pf));
+  if (!pf) return fabric::make_error("cannot set VF {} of `{}`: there is no such netdev", host.vf, host.pf);
+  return change_vf(node.route, pf->ifindex, host.vf, attributes);
+}
+
+Result<HostNetdev> describe_host(NodeSockets& node, const Rail& rail, const fabric::Hca* hca, const std::string& sys,
+                                 std::vector<std::string>& warnings) {
+  const auto link = TRY(find_link(node.route, rail.host));
+  if (!link) {
+    return Error{fmt::format("netdev `{}` of `{}` is not in the node's network namespace", rail.host, rail.hca), ENODEV,
+                 "`rdma-hook devices` shows who has it"};
+  }
+  HostNetdev host{.ifindex = link->ifindex,
+                  .name = link->name,
+                  .kind = link->kind,
+                  .bus_address = link->bus_address,
+                  .mac = link->mac,
+                  .mtu = link->mtu,
+                  .tx_queue_length = link->tx_queue_length,
+                  .up = link->up,
+                  .records = {},
+                  .pf = {},
+                  .vf = 0,
+                  .vf_attributes = {}};
+  if (rail.kind != RailKind::kMove) return host;
+  auto configured = TRY(read_records(node.route, link->ifindex, link->name));
+  host.records = std::move(configured.records);
+  for (const std::string& route : configured.skipped)
+    warnings.push_back(fmt::format("`{}`: cannot carry along `{}`", rail.host, route));
+  TRY_VOID(describe_vf(node, rail, hca, sys, host));
+  return host;
+}
+
+Result<int> place_rail(NodeSockets& node, NetworkNamespace& inside, const RailRecord& rail, std::uint32_t group) {
+  if (rail.rail.kind != RailKind::kMove) {
+    TRY_VOID(create_child(node.route, child_of(rail, group, inside.netns.get())));
+  } else {
+    TRY_VOID(set_vf(node, rail.host, rail.rail.vf));
+    if (rail.rail.move_rdma) TRY_VOID(send_rdma_device(node, rail.rail.hca, inside.netns.get()));
+    if (rail.rail.recreate && node.rdma) TRY_VOID(delete_rdma_link(*node.rdma, rail.rail.hca));
+    TRY_VOID(send_netdev(node, inside, rail));
+  }
+  const auto link = TRY(find_link(inside.route, rail.rail.name));
+  if (!link) return fabric::make_error("`{}` is not in the container's network namespace", rail.rail.name);
+  return link->ifindex;
+}
+
+Result<void> recreate_inside(NodeSockets& node, NetworkNamespace& inside, const Rail& rail) {
+  if (!rail.recreate) return {};
+  if (!inside.rdma) return fabric::make_error("cannot make `{}` anew: the kernel has no RDMA netlink", rail.hca);
+  TRY_VOID(create_rdma_link(*inside.rdma, rail.hca, *rail.recreate, rail.name));
+  if (TRY(find_rdma_device(*inside.rdma, rail.hca))) return {};
+  // In exclusive mode a new device is the initial namespace's, wherever its netdev is (ib_alloc_device(), Linux 6.12).
+  return send_rdma_device(node, rail.hca, inside.netns.get());
+}
+
+}  // namespace hook

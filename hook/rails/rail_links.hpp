@@ -1,0 +1,55 @@
+// The netdev and the RDMA device of one rail: into the container's namespace, and back onto the node.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fabric/inventory.hpp"
+#include "fabric/result.hpp"
+#include "hook/rails/journal/network_record.hpp"
+#include "hook/rails/netlink/links.hpp"
+#include "hook/rails/netlink/open_netns.hpp"
+
+namespace hook {
+
+// The node's side: sockets and descriptor of the namespace that the hook itself is in.
+struct NodeSockets {
+  Netlink route;
+  std::optional<Netlink> rdma;  // nullopt: the kernel has none
+  fabric::UniqueFd netns;
+};
+fabric::Result<NodeSockets> open_node_sockets();
+
+// What the rail's netdev on the node is like now; nothing is changed. sys: "/sys", or a file tree's. warnings: routes
+// that cannot be carried along. Errors: there is no such netdev.
+fabric::Result<HostNetdev> describe_host(NodeSockets& node, const Rail& rail, const fabric::Hca* hca,
+                                         const std::string& sys, std::vector<std::string>& warnings);
+
+// Moves the netdev in, or makes its child there; VF attributes first, then the RDMA device, then the netdev: with IPoIB
+// the kernel makes another netdev when the RDMA device moves, on the node or (Linux 6.16) inside, and that one is
+// moved. It is down then. Returns its ifindex inside.
+fabric::Result<int> place_rail(NodeSockets& node, NetworkNamespace& inside, const RailRecord& rail,
+                               std::uint32_t group);
+
+// The software RDMA device of a netdev that moved, made anew on it. Once it is up.
+fabric::Result<void> recreate_inside(NodeSockets& node, NetworkNamespace& inside, const Rail& rail);
+
+// The reverse, from whatever state: netdev, RDMA device, then what the netdev was on the node, VF attributes last. With
+// IPoIB they go before the RDMA device: the netdev that the kernel then makes anew reads its port's GUID once
+// (ipoib_parent_init(); ipoib_event() heeds no change of it). inside: nullptr: the namespace is gone, and the kernel
+// brings hardware and ipoib children back by itself, later and under the name they had inside. Waits for that at most
+// wait_ms. group: of the container's children, 0: not known; of ipoib ones on the node others are left alone. A
+// software netdev dies with its namespace: a warning.
+fabric::Result<void> put_back_rail(NodeSockets& node, NetworkNamespace* inside, const RailRecord& rail, int wait_ms,
+                                   std::vector<std::string>& warnings, std::uint32_t group = 0);
+
+// Parts of both ways.
+bool is_ipoib(const HostNetdev& host);
+// By name, else by what it is. nullopt: none is it, or several may be.
+std::optional<Link> find_netdev(const std::vector<Link>& links, const std::string& name, const HostNetdev& host);
+// Nothing to set: success. Errors: the physical function's netdev is gone, the driver's.
+fabric::Result<void> set_vf(NodeSockets& node, const HostNetdev& host, const VfAttributes& attributes);
+
+}  // namespace hook

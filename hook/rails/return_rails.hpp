@@ -1,0 +1,34 @@
+// Takes rails back: links, RDMA devices, addresses. All of it works whether the container's namespace lives, is dying
+// or is gone, and as often as it is asked.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fabric/result.hpp"
+#include "hook/ledger/ledger_effects.hpp"
+#include "hook/rails/address/ipam.hpp"
+#include "hook/rails/journal/network_record.hpp"
+
+namespace hook {
+
+class NodeRails : public GrantEffects {
+ public:
+  // ipam: nullptr: leases of CNI plugins are kept in the journal for `rdma-hook recover`.
+  NodeRails(std::string ledger_directory, IpamHelper* ipam);
+
+  // Errors: a netdev that has not come back to the node, or cannot be put right there. What could be undone is.
+  fabric::Result<void> keep_only(const std::string& key, const std::vector<PlannedHca>& held) const override;
+  // Rails whose grant is gone, and leases that could not be returned. Returns their keys.
+  fabric::Result<std::vector<std::string>> recover(const Ledger& ledger) const;
+  // What was no reason to fail, since the last call.
+  std::vector<std::string> take_warnings() const;
+
+ private:
+  std::string directory_;
+  IpamHelper* ipam_;
+  mutable std::vector<std::string> warnings_;
+};
+
+}  // namespace hook
