@@ -1,4 +1,4 @@
-// From a container's config.json to a booked plan: what createRuntime, precreate and `plan` have in common.
+// From a container's config.json to a booked plan: what the ways and `plan` have in common.
 #pragma once
 
 #include <optional>

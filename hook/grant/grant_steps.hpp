@@ -23,8 +23,8 @@ fabric::Result<Plan> decide_and_book(const Container& container, const fabric::I
                                      const Ledger& ledger, const Owner& owner, const GrantUser& user, Call& call);
 
 // The log's line, and the count. event: "granted"; "kept", by a call that found everything there (prestart and
-// createRuntime both); "booked", of precreate, which is counted when the container has come. The rails are those that
-// the container finds, whoever of its pod brought them.
+// createRuntime both); "booked", of rdma-runtime, which is counted when the container has come. The rails are those
+// that the container finds, whoever of its pod brought them.
 void note_grant(std::string_view event, const Container& container, const Owner& owner, const Plan& plan, Call& call);
 
 }  // namespace hook

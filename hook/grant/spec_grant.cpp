@@ -64,8 +64,7 @@ Result<void> book_and_write_down(const OpenLedger& open, const Container& contai
 }
 
 Result<void> book_for_spec(Container& container, const ProcessIdentity& requester, Call& call, const Publish& publish) {
-  const std::string label = call.container.empty() ? "precreate" : call.container;
-  const SpecUser who = TRY(new_spec_user(container.spec, label, requester));
+  const SpecUser who = TRY(new_spec_user(container.spec, call.container, requester));
   const auto open = TRY(OpenLedger::open(call));
   return book_and_write_down(open, container, who, "booked", call, [&](SpecBooking& booked) -> Result<void> {
     call.phase = FailureReason::kInternal;

@@ -1,4 +1,4 @@
-// A grant that is made before the container is created: precreate's, rdma-runtime's and rdma-nri's.
+// A grant that is made before the container is created: rdma-runtime's and rdma-nri's.
 #pragma once
 
 #include <functional>
@@ -25,7 +25,7 @@ struct SpecUser {
   Owner owner;
   GrantUser user;  // the token; with the process, if any, for which it is held until createRuntime binds it
 };
-// With a new token. label: the container's id, or the stage.
+// With a new token. label: the container's id.
 fabric::Result<SpecUser> new_spec_user(const ContainerSpec& spec, std::string label,
                                        const std::optional<ProcessIdentity>& requester);
 

@@ -154,8 +154,6 @@ Result<std::optional<IpamHelper>> start_ipam_helper(const Options& options) {
 
 Result<void> run(Call& call) {
   switch (call.options.command) {
-    case Command::kPrecreate:
-      return precreate(call);
     case Command::kPoststop:
       return poststop(call);
     case Command::kVerify:
@@ -166,7 +164,6 @@ Result<void> run(Call& call) {
 }
 
 const char* stage_name(Command command) {
-  if (command == Command::kPrecreate) return "precreate";
   if (command == Command::kVerify) return "verify";
   return command == Command::kPoststop ? "poststop" : "createRuntime";
 }

@@ -16,12 +16,11 @@ using fabric::Error;
 using fabric::printable;
 using fabric::Result;
 
-constexpr std::array<std::pair<std::string_view, Command>, 15> kCommands = {{
+constexpr std::array<std::pair<std::string_view, Command>, 14> kCommands = {{
     {"createRuntime", Command::kCreateRuntime},
     {"prestart", Command::kCreateRuntime},
     {"poststop", Command::kPoststop},
     {"verify", Command::kVerify},
-    {"precreate", Command::kPrecreate},
     {"plan", Command::kPlan},
     {"devices", Command::kDevices},
     {"recover", Command::kRecover},
@@ -92,7 +91,6 @@ As an OCI hook, with the state on stdin:
   rdma-hook createRuntime --engine NAME   nodes, device cgroup, memlock, sysfs view, rails (`prestart` is the same)
   rdma-hook poststop --engine NAME        takes back; never fails
   rdma-hook verify --engine NAME          at createRuntime beside rdma-nri: fails when what was asked was not granted
-  rdma-hook precreate --engine podman     config.json on stdin, edited on stdout
 
 On the command line:
   rdma-hook plan --bundle DIR [--json]    what the container of this bundle would get, changing nothing
@@ -104,7 +102,7 @@ On the command line:
 
 Options:
   --engine NAME    runc, docker, podman, crio, containerd: whose annotations may ask (rdma-hook(8)). Default: runc for
-                   plan and devices; as podman, whose annotations only narrow, for createRuntime, verify, precreate and cdi
+                   plan and devices; as podman, whose annotations only narrow, for createRuntime, verify and cdi
   --config FILE    in place of /etc/rdma-init/config.json and /etc/rdma-init/conf.d/*.json
   --snapshot FILE  the node, as `rdma-init snapshot` prints one
   --root DIR       the node's /sys, /dev and /proc are below DIR
@@ -146,8 +144,8 @@ Result<Options> parse_options(std::span<char* const> arguments) {
     engine_given = engine_given || option.name == "--engine";
     TRY_VOID(set_value(options, option.name, std::move(option.value)));
   }
-  const bool gives = options.command == Command::kCreateRuntime || options.command == Command::kPrecreate ||
-                     options.command == Command::kVerify || options.command == Command::kCdiGenerate;
+  const bool gives = options.command == Command::kCreateRuntime || options.command == Command::kVerify ||
+                     options.command == Command::kCdiGenerate;
   if (gives && !engine_given) options.engine = Engine::kPodman;  // nobody's annotations are the operator's
   if (options.command == Command::kPlan && !options.bundle) return usage_error("plan needs --bundle DIR");
   return options;

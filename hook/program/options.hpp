@@ -16,7 +16,6 @@ enum class Command {
   kCreateRuntime,  // and prestart, its older name
   kPoststop,
   kVerify,
-  kPrecreate,
   kPlan,
   kDevices,
   kRecover,

@@ -6,18 +6,15 @@
 #include <memory>
 #include <utility>
 
-#include "fabric/sysfs.hpp"
 #include "hook/apply/edit_spec.hpp"
 #include "hook/apply/live/live_steps.hpp"
 #include "hook/apply/live/run_steps.hpp"
-#include "hook/base/write_all.hpp"
 #include "hook/grant/booking.hpp"
 #include "hook/grant/decide.hpp"
 #include "hook/grant/give_network.hpp"
 #include "hook/grant/grant_steps.hpp"
 #include "hook/grant/own_hcas.hpp"
 #include "hook/grant/returns.hpp"
-#include "hook/grant/spec_grant.hpp"
 #include "hook/oci/oci_state.hpp"
 
 namespace hook {
@@ -32,7 +29,7 @@ Result<OciState> read_state() {
   return parse_oci_state(text);
 }
 
-// What the spec mounts already (precreate, rdma-runtime, the user) is left alone.
+// What the spec mounts already (rdma-runtime, the user) is left alone.
 void leave_out_mounted(const ContainerSpec& spec, Plan& plan) {
   std::erase_if(plan.mounts, [&](const PlannedMount& mount) {
     const auto& mounted = spec.mount_destinations;
@@ -40,7 +37,7 @@ void leave_out_mounted(const ContainerSpec& spec, Plan& plan) {
   });
 }
 
-// The grant that precreate or rdma-runtime booked becomes this container's.
+// The grant that rdma-runtime or rdma-nri booked becomes this container's.
 Result<void> bind_token(const ContainerSpec& spec, const Ledger& ledger, const Owner& owner, const GrantUser& user) {
   const auto token = spec.annotations.find(kGrantAnnotation);
   if (token == spec.annotations.end()) return {};
@@ -88,31 +85,6 @@ Result<void> give(const Container& container, const LiveContainer& live, const s
   call.timing.step("ledger");
   note_grant(booking.had_before() ? "kept" : "granted", container, owner, plan, call);
   return {};
-}
-
-// The init of a machine takes over processes whose parent is gone. In a container, the engine itself may be process 1.
-bool is_reaper(const ProcessIdentity& process) {
-  if (process.pid != 1) return false;
-  const auto name = fabric::sysfs::read_file("/proc/1/comm", 64);
-  return !fabric::value_or(name, std::string()).starts_with("podman");
-}
-
-Result<std::string> read_precreate_config() {
-  return read_text_fd(STDIN_FILENO, JsonLimits{}.bytes, kStdinTimeoutMs, "config.json on stdin");
-}
-
-Result<void> write_stdout(std::string_view text) {
-  const int failed = write_all(STDOUT_FILENO, text);
-  return failed == 0 ? Result<void>() : fabric::sys_error(failed, "write the edited config.json");
-}
-
-// Who waits for the edited config.json. Until the container has an init, that process stands for it: when it is gone
-// and nothing was bound, the grant is returned.
-Result<ProcessIdentity> requester() {
-  const pid_t parent = ::getppid();
-  const auto process = parent > 0 ? identify(parent) : std::nullopt;
-  if (!process || is_reaper(*process)) return fabric::make_error("whoever started this hook is gone");
-  return *process;
 }
 
 // In a pod the grant is the namespace's. The bundle may be gone by now; then that is noticed when the namespace is.
@@ -185,24 +157,6 @@ Result<void> poststop(Call& call) {
   repair(ledger, call.log);
   returns->report(call.log, call.counts);
   return {};
-}
-
-Result<void> precreate(Call& call) {
-  const ProcessIdentity parent = TRY(requester());
-  const std::string text = TRY(read_precreate_config());
-  Container container = TRY(understand(text, call));
-  call.log.warnings(container.asked.warnings);
-  if (!container.asked.request) return write_stdout(text);
-  return book_for_spec(container, parent, call, [&](const SpecGrant& grant, const Json& config) -> Result<void> {
-    if (!grant.plan.netdevs.empty()) {
-      call.log.warning(
-          "rails come when the container's network namespace exists: the hook has to run at createRuntime as well");
-    }
-    TRY_VOID(write_stdout(config.dump()));
-    // An orphan has another parent.
-    if (::getppid() != parent.pid) return fabric::make_error("whoever started this hook is gone");
-    return {};
-  });
 }
 
 }  // namespace hook

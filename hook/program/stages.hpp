@@ -37,7 +37,4 @@ fabric::Result<void> verify(Call& call);
 // was held or is known: teardown must not fail.
 fabric::Result<void> poststop(Call& call);
 
-// config.json on stdin, the edited one on stdout; what is not ours to change comes out as it went in.
-fabric::Result<void> precreate(Call& call);
-
 }  // namespace hook

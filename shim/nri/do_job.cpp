@@ -100,7 +100,6 @@ Result<void> recover(const Job& job, const Ledger& ledger) {
 
 Result<JobRunner> JobRunner::begin(const GrantSettings& settings, Result<hook::Config> config, hook::Engine engine) {
   hook::Options options;
-  options.command = hook::Command::kPrecreate;
   options.engine = engine;
   options.config = settings.config;
   options.root = settings.root;

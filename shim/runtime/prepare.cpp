@@ -76,7 +76,6 @@ class Start {
   Result<void> run(const BookSpec& book, const hook::ProcessIdentity& self) {
     const hook::Engine engine = engine_of(settings_, invocation_.root);
     hook::Options options;
-    options.command = hook::Command::kPrecreate;
     options.engine = engine;
     options.config = settings_.config;
     options.root = settings_.root;
