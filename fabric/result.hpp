@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -15,12 +16,16 @@
 
 namespace fabric {
 
+// What an error is about, for a program that counts its errors by it: hook/base/failure.hpp has rdma-hook's words.
+enum class Reason : std::uint8_t;
+
 // message: verb, quoted object, cause; context is added in front by wrap(). hint: the remedy, where one is known.
-// code: the errno behind it, 0 if there is none.
+// code: the errno behind it, 0 if there is none. reason: Reason{} where nobody has said it.
 struct Error {
   std::string message;
   int code = 0;
   std::string hint = {};
+  Reason reason{};
 };
 
 template <typename T>

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "hook/base/log.hpp"
 #include "hook/program/commands.hpp"
 
 namespace {

@@ -4,6 +4,8 @@
 #include <string_view>
 #include <utility>
 
+#include "hook/config/annotations.hpp"
+
 namespace hook {
 namespace {
 

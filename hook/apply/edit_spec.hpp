@@ -10,8 +10,6 @@
 
 namespace hook {
 
-inline constexpr const char* kGrantAnnotation = "rdma-init.io/grant";
-
 // Idempotent: what is there already is left alone. An entry of linux.devices at one of our paths with another number is
 // an error. token: written as the grant's annotation, over whatever was there; empty: none. Pure; config is changed
 // only on success. Members of a wrong type are errors, never overwritten.

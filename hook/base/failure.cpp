@@ -6,22 +6,24 @@
 namespace hook {
 
 std::string_view to_string(FailureReason reason) {
-  constexpr std::string_view kNames[] = {"state",   "config",      "refused", "no-hca",  "busy",    "ledger",
-                                         "network", "unreachable", "devices", "timeout", "internal"};
+  constexpr std::string_view kNames[] = {"state",  "state",   "config",      "refused", "no-hca",  "busy",
+                                         "ledger", "network", "unreachable", "devices", "timeout", "internal"};
   static_assert(std::size(kNames) == static_cast<std::size_t>(FailureReason::kInternal) + 1);
   return kNames[static_cast<std::size_t>(reason)];
 }
 
-FailureReason failure_reason(FailureReason phase, int code) {
-  if (code == ETIMEDOUT) return FailureReason::kTimeout;
+FailureReason failure_reason(const fabric::Error& error) {
+  const FailureReason reason = error.reason;
+  if (error.code == ETIMEDOUT) return FailureReason::kTimeout;
   // Of fork(2) it would be about processes, which only devices and plugins need.
-  const bool locks = phase == FailureReason::kRefused || phase == FailureReason::kBusy ||
-                     phase == FailureReason::kNoHca || phase == FailureReason::kLedger;
-  if (code == EAGAIN && (locks || phase == FailureReason::kNetwork)) return FailureReason::kTimeout;
-  if (code == EHOSTUNREACH && phase == FailureReason::kNetwork) return FailureReason::kUnreachable;
+  const bool locks = reason == FailureReason::kRefused || reason == FailureReason::kBusy ||
+                     reason == FailureReason::kNoHca || reason == FailureReason::kLedger;
+  if (error.code == EAGAIN && (locks || reason == FailureReason::kNetwork)) return FailureReason::kTimeout;
+  if (error.code == EHOSTUNREACH && reason == FailureReason::kNetwork) return FailureReason::kUnreachable;
   // Refusals have no errno: system calls on the ledger's files have.
-  if (code == EBUSY && locks) return FailureReason::kBusy;
-  return code != 0 && locks ? FailureReason::kLedger : phase;
+  if (error.code == EBUSY && locks) return FailureReason::kBusy;
+  if (error.code != 0 && locks) return FailureReason::kLedger;
+  return reason == FailureReason::kUnsaid ? FailureReason::kState : reason;
 }
 
 }  // namespace hook

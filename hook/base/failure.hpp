@@ -1,11 +1,13 @@
 // What a failure was about: few words, for each is a series.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
-namespace hook {
+#include "fabric/result.hpp"
 
-enum class FailureReason {
+enum class fabric::Reason : std::uint8_t {
+  kUnsaid,
   kState,    // what the engine says of the container: its state, bundle or process
   kConfig,   // the administrator's configuration
   kRefused,  // what is asked is wrong, or not allowed
@@ -18,10 +20,22 @@ enum class FailureReason {
   kTimeout,      // a lock, a plugin, or hardware that did not come back
   kInternal,
 };
+
+namespace hook {
+
+using FailureReason = fabric::Reason;
+
 // "state", "config", "refused", "no-hca", "busy", "ledger", "network", "unreachable", "devices", "timeout", "internal".
 std::string_view to_string(FailureReason reason);
 
-// Of an error with this errno (0: none) while that was being done.
-FailureReason failure_reason(FailureReason phase, int code);
+// The result; its error is about this unless it says already what it is about.
+template <typename T>
+fabric::Result<T> about(FailureReason reason, fabric::Result<T> result) {
+  if (!result && result.error().reason == FailureReason::kUnsaid) result.error().reason = reason;
+  return result;
+}
+
+// By what the error says and its errno. Unsaid is about the state.
+FailureReason failure_reason(const fabric::Error& error);
 
 }  // namespace hook

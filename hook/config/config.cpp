@@ -102,6 +102,11 @@ void check_networks(const std::vector<ConfigReader>& readers, const Config& conf
 
 }  // namespace
 
+bool runs_ipam_plugins(const Config& config) {
+  return std::any_of(config.networks.begin(), config.networks.end(),
+                     [](const auto& entry) { return entry.second.ipam.has_value(); });
+}
+
 bool ParsedConfig::ok() const {
   return std::none_of(problems.begin(), problems.end(), [](const ConfigProblem& problem) { return problem.is_error; });
 }

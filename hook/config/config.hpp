@@ -12,9 +12,10 @@
 
 #include "fabric/result.hpp"
 #include "hook/config/address_range.hpp"
+#include "hook/config/annotations.hpp"
 #include "hook/config/mode.hpp"
+#include "hook/config/vf_attributes.hpp"
 #include "hook/oci/engine.hpp"
-#include "hook/rails/plan/rail.hpp"
 
 namespace hook {
 
@@ -112,13 +113,16 @@ struct Config {
   std::vector<std::string> annotations_may_request;  // globs of Kubernetes namespaces; "*" for all
   bool env_may_request = false;
   // Annotations that are read at all, by prefix; all three when config.json does not say.
-  std::vector<std::string> trusted_annotations = {"rdma-init.io", "k8s.volcengine.com", "cni.spidernet.io"};
+  std::vector<std::string> trusted_annotations = {kOwnAnnotations, kVolcengineAnnotations, kSpiderpoolAnnotations};
   std::optional<std::string> default_devices;  // what a container that says nothing gets: "all", a count, selectors
   // Namespaces for the cni.spidernet.io annotations, in the words of Spiderpool's podResourceInject.
   std::vector<std::string> namespaces_include;
   std::vector<std::string> namespaces_exclude;
   friend bool operator==(const Config&, const Config&) = default;
 };
+
+// Whether addresses come from programs, CNI's IPAM plugins.
+bool runs_ipam_plugins(const Config& config);
 
 // One thing that is wrong, or odd, in a configuration.
 struct ConfigProblem {

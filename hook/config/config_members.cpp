@@ -1,7 +1,7 @@
 #include "hook/config/config_members.hpp"
 
 #include "hook/config/config_values.hpp"
-#include "hook/request/request.hpp"
+#include "hook/config/wish.hpp"
 
 namespace hook {
 namespace {

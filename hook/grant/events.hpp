@@ -39,6 +39,12 @@ enum class ReturnReason {
 // "poststop", "recover", "namespace-gone", "container-gone", "interrupted".
 std::string_view to_string(ReturnReason reason);
 
+// What a call has done, to be counted when it has ended.
+struct Outcome {
+  std::optional<std::string> granted_mode;  // mode_of() of what a container was granted
+  std::vector<ReturnReason> returned;       // grants
+};
+
 struct Returned {
   Owner owner;
   std::vector<std::string> containers;  // ids of those that used it; none: all have left

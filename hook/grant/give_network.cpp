@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "hook/base/failure.hpp"
 #include "hook/plan/renumber.hpp"
 #include "hook/rails/give_rails.hpp"
 
@@ -22,25 +23,22 @@ Result<bool> is_first(const Ledger& ledger, const Owner& owner, const std::strin
                                [&](const GrantUser& other) { return other.key == user; });
 }
 
-}  // namespace
-
-Result<void> give_network(const Container& container, const NetworkTarget& target, const fabric::Inventory& inventory,
-                          const Ledger& ledger, const Owner& owner, Call& call, Plan& plan) {
-  if (plan.netdevs.empty()) return {};
+Result<void> give(const Asking& asking, const Grantee& who, const NetworkTarget& target,
+                  const fabric::Inventory& inventory, const Ledger& ledger, Call& call, Plan& plan) {
   const std::string& path = target.netns_path;
   fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status {};
   if (!fd.ok() || ::fstat(fd.get(), &status) != 0) {
     return fabric::sys_error(errno, "cannot open the container's network namespace `{}`", path);
   }
-  const bool first = TRY(is_first(ledger, owner, target.user));
+  const bool first = TRY(is_first(ledger, who.owner, who.user.key));
   RailsInput input{.plan = plan,
-                   .config = container.admin,
+                   .config = asking.admin,
                    .inventory = inventory,
                    .ledger = ledger,
-                   .ledger_directory = call.options.ledger,
-                   .sys = call.options.root + "/sys",
-                   .owner = owner,
+                   .ledger_directory = call.node.ledger,
+                   .sys = call.node.root + "/sys",
+                   .owner = who.owner,
                    .netns = {status.st_dev, status.st_ino, path},
                    .netns_fd = std::move(fd),
                    .ipam = call.ipam,
@@ -51,6 +49,14 @@ Result<void> give_network(const Container& container, const NetworkTarget& targe
   if (!report.alignment.empty()) call.log.info(report.alignment);
   renumber(inventory, report.nodes, plan);
   return {};
+}
+
+}  // namespace
+
+Result<void> give_network(const Asking& asking, const Grantee& who, const NetworkTarget& target,
+                          const fabric::Inventory& inventory, const Ledger& ledger, Call& call, Plan& plan) {
+  if (plan.netdevs.empty()) return {};
+  return about(FailureReason::kNetwork, give(asking, who, target, inventory, ledger, call, plan));
 }
 
 }  // namespace hook

@@ -7,6 +7,7 @@
 #include <ctime>
 #include <utility>
 
+#include "hook/base/failure.hpp"
 #include "hook/ledger/ledger_files.hpp"
 #include "hook/ledger/ledger_grant.hpp"
 
@@ -81,9 +82,8 @@ Result<void> Returns::keep_only(const std::string& key, const std::vector<Planne
   auto rails = grant ? read_rails_of(directory_, key) : std::nullopt;
   if (timing_) timing_->step("return");
   const auto begin = std::chrono::steady_clock::now();
-  auto kept = rails_.keep_only(key, held);
+  auto kept = about(FailureReason::kNetwork, rails_.keep_only(key, held));
   if (timing_) timing_->step("rails");
-  failed_ = failed_ || !kept;
   if (!kept || !grant || (!was_given(*grant) && is_worked_on(*grant))) return kept;
   Returned returned{.owner = grant->owner, .containers = ids_of(*grant), .hcas = held_hcas(*grant), .rails = {}};
   if (timing_) returned.containers = {container_};
@@ -106,11 +106,10 @@ void Returns::end_poststop() {
   timing_ = nullptr;
 }
 
-void Returns::report(const Log& log, std::vector<Increment>& counts) const {
+void Returns::report(const Log& log, Outcome& outcome) const {
   for (const Note& note : std::exchange(notes_, {})) {
     log.info(returned_line(note.returned, note.timing));
-    if (note.returned.left) continue;
-    counts.push_back({kReturnsTotal, {{"reason", std::string(to_string(note.returned.reason))}}});
+    if (!note.returned.left) outcome.returned.push_back(note.returned.reason);
   }
   log.warnings(rails_.take_warnings());
 }

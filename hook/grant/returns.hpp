@@ -12,7 +12,6 @@
 #include "hook/base/timing.hpp"
 #include "hook/grant/events.hpp"
 #include "hook/ledger/ledger_effects.hpp"
-#include "hook/metrics/counters.hpp"
 #include "hook/rails/return_rails.hpp"
 
 namespace hook {
@@ -27,7 +26,7 @@ class Returns : public GrantEffects {
       : directory_(ledger_directory), rails_(ledger_directory, ipam), caller_(caller) {}
 
   // Takes the rails back, and notes the grant if that leaves it nothing. Not noted is what a living process undoes of
-  // its own start: the start fails, and no grant was counted. Errors: NodeRails'.
+  // its own start: the start fails, and no grant was counted. Errors: NodeRails', about the network.
   fabric::Result<void> keep_only(const std::string& key, const std::vector<PlannedHca>& held) const override;
 
   // From here on the container's own poststop, whose steps are timed; then others' grants again.
@@ -35,12 +34,8 @@ class Returns : public GrantEffects {
   void end_poststop();
 
   const NodeRails& rails() const { return rails_; }
-  // Rails could not be put right: what an error is about that came after.
-  bool failed() const { return failed_; }
-
-  // What was noted since the last call, into the log: a line each, and the warnings of the rails; into counts: a return
-  // each.
-  void report(const Log& log, std::vector<Increment>& counts) const;
+  // What was noted since the last call, into the log: a line each, and the warnings of the rails; and into the outcome.
+  void report(const Log& log, Outcome& outcome) const;
 
  private:
   ReturnReason reason_of(const StoredGrant& grant) const;
@@ -50,7 +45,6 @@ class Returns : public GrantEffects {
   Caller caller_;
   std::string container_;  // whose poststop this is
   Timing* timing_ = nullptr;
-  mutable bool failed_ = false;
   struct Note {
     Returned returned;
     const Timing* timing;

@@ -2,6 +2,7 @@
 #include <ctime>
 #include <utility>
 
+#include "hook/base/failure.hpp"
 #include "hook/ledger/ledger_locked.hpp"
 #include "hook/ledger/ledger_steps.hpp"
 
@@ -14,7 +15,8 @@ using fabric::Result;
 
 Error held_alone(const std::string& hca, const std::string& label) {
   return Error{.message = fmt::format("cannot give `{}`: {} holds it alone", hca, label),
-               .hint = "wait until it is returned, or ask for another HCA"};
+               .hint = "wait until it is returned, or ask for another HCA",
+               .reason = FailureReason::kBusy};
 }
 
 // Whoever else's exclusive grant it is, if that still lives.
@@ -113,7 +115,8 @@ Result<void> LockedHcas::check_free(const Owner& owner, const std::vector<Planne
     if (hca.mode != Mode::kExclusive) continue;
     if (TRY(others_units(*files_, hca.name, owner.key, 1)) > 0) {
       return Error{.message = fmt::format("cannot give `{}` to one alone: others hold it", hca.name),
-                   .hint = "wait until they are gone, or ask for another HCA"};
+                   .hint = "wait until they are gone, or ask for another HCA",
+                   .reason = FailureReason::kBusy};
     }
   }
   return {};

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "fabric/text.hpp"
+#include "hook/base/failure.hpp"
 #include "hook/plan/gpu_affinity.hpp"
-#include "hook/plan/match.hpp"
 #include "hook/request/request_parsers.hpp"
 
 namespace hook {
@@ -46,7 +46,7 @@ int tier(const NodeHca& node, const PlanInput& input) {
   const auto holding = input.holdings.find(node.name());
   if (holding != input.holdings.end() && holding->second.own) return 0;
   const std::string path = fmt::format("/dev/infiniband/uverbs{}", *node.hca->uverbs);
-  const bool given = std::any_of(input.request.given.begin(), input.request.given.end(),
+  const bool given = std::any_of(input.among.request.given.begin(), input.among.request.given.end(),
                                  [&](const SpecDevice& device) { return device.path == path; });
   if (given) return 1;
   return node.is_active() ? 2 : 3;
@@ -55,8 +55,8 @@ int tier(const NodeHca& node, const PlanInput& input) {
 // By tier, then nearest to the GPUs, then in the order given.
 Hcas by_preference(const Hcas& hcas, const PlanInput& input) {
   std::vector<const fabric::Gpu*> gpus;
-  if (!input.request.gpu_nodes.empty()) {
-    if (auto found = container_gpus(input.inventory, input.request)) gpus = *std::move(found);
+  if (!input.among.request.gpu_nodes.empty()) {
+    if (auto found = container_gpus(input.among.inventory, input.among.request)) gpus = *std::move(found);
   }
   std::map<int, Hcas> tiers;
   for (const NodeHca* node : hcas)
@@ -76,6 +76,8 @@ fabric::Error too_few(unsigned count, std::size_t free, const Hcas& hcas, const 
                                    free, free == 1 ? "is" : "are", held.empty() ? "" : ": ", held);
   error.hint = held.empty() ? fmt::format("containers may have {}: {}", hcas.size(), names_of(hcas))
                             : "ask for fewer, or free them; rdma-hook devices says who holds what";
+  const auto is_held = [&](const NodeHca* node) { return offers.at(node).room.held; };
+  if (count <= hcas.size() && std::any_of(hcas.begin(), hcas.end(), is_held)) error.reason = FailureReason::kBusy;
   return error;
 }
 
@@ -93,7 +95,7 @@ Result<Hcas> pick(unsigned count, const Hcas& hcas, const Offers& offers, const 
     }
     std::stable_sort(picked.begin() + static_cast<std::ptrdiff_t>(before), picked.end(),
                      [](const NodeHca* left, const NodeHca* right) { return left->rail < right->rail; });
-    if (picked.size() == before) return too_few(count, before, hcas, offers, input.request.wish.source);
+    if (picked.size() == before) return too_few(count, before, hcas, offers, input.among.request.wish.source);
   }
   return picked;
 }
@@ -105,6 +107,7 @@ fabric::Error no_room(const NodeHca& node, unsigned wanted, const Offer& offer, 
                             : make_error("{}: asks for {} netdevs of `{}`, which has room for {}: it {}", source,
                                          wanted, name, offer.room.units, offer.room.why);
   error.hint = offer.room.units == 0 ? "rdma-hook devices says who holds what" : "ask for fewer";
+  if (offer.room.held) error.reason = FailureReason::kBusy;
   return error;
 }
 
@@ -135,10 +138,10 @@ Result<Offers> offers_for(const Matched& matched, Hcas& hcas, const PlanInput& i
   std::optional<fabric::Error> refused;
   Hcas allowed;
   for (const NodeHca* node : hcas) {
-    auto terms = terms_for(*node, input.request, input.config);
-    if (!terms && !matched.count) return fabric::wrap(std::move(terms).error(), input.request.wish.source);
+    auto terms = terms_for(*node, input.among.request, input.among.config);
+    if (!terms && !matched.count) return fabric::wrap(std::move(terms).error(), input.among.request.wish.source);
     if (!terms) {
-      if (!refused) refused = fabric::wrap(std::move(terms).error(), input.request.wish.source);
+      if (!refused) refused = fabric::wrap(std::move(terms).error(), input.among.request.wish.source);
       continue;
     }
     const Room room = room_for(*node, *terms, input.holdings);
@@ -157,9 +160,10 @@ bool has_multi(const Offers& offers) {
 
 }  // namespace
 
-Result<Chosen> choose(const PlanInput& input, const NodeMap& node) {
-  Matched matched = TRY(match(input.inventory, node, input.request, input.config));
-  Chosen chosen{{}, std::move(matched.warnings)};
+Result<Chosen> choose(const PlanInput& input) {
+  if (!input.among.matched) return input.among.matched.error();
+  const Matched& matched = *input.among.matched;
+  Chosen chosen{{}, matched.warnings};
   Hcas hcas = matched.hcas();
   const Offers offers = TRY(offers_for(matched, hcas, input));
   Hcas units;
@@ -169,13 +173,13 @@ Result<Chosen> choose(const PlanInput& input, const NodeMap& node) {
     if (matched.is_narrowed && !has_multi(offers)) count = std::min(count, static_cast<unsigned>(hcas.size()));
     units = TRY(pick(count, hcas, offers, input));
   } else {
-    units = TRY(take_all(matched, offers, input.request.wish.source));
+    units = TRY(take_all(matched, offers, input.among.request.wish.source));
     if (matched.at_most && *matched.at_most < units.size()) units = TRY(pick(*matched.at_most, hcas, offers, input));
   }
   if (matched.at_most && *matched.at_most > units.size()) {
     chosen.warnings.push_back(fmt::format("{} asks for {} HCAs, but may only narrow the {} of {}",
-                                          input.request.narrowed_by.front().source, *matched.at_most, units.size(),
-                                          input.request.wish.source));
+                                          input.among.request.narrowed_by.front().source, *matched.at_most,
+                                          units.size(), input.among.request.wish.source));
   }
   for (const NodeHca* unit : units)
     chosen.units.push_back({unit, offers.at(unit).terms});

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "fabric/text.hpp"
+#include "hook/base/failure.hpp"
 #include "hook/plan/gpu_affinity.hpp"
 #include "hook/plan/match_given.hpp"
 #include "hook/request/request_parsers.hpp"
@@ -75,6 +76,7 @@ fabric::Error no_such_hca(const Context& context, const Selector& selector, std:
   const auto names = context.node.names();
   fabric::Error error = make_error("{}: no HCA is `{}`", source, fabric::printable(as_written(selector)));
   error.hint = names.empty() ? "the node has no HCA; load its RDMA driver" : "the node has: " + some_of(names);
+  error.reason = FailureReason::kNoHca;
   return error;
 }
 
@@ -188,6 +190,7 @@ Result<void> match_wish(const Context& context, Matched& matched) {
     fabric::Error error = make_error("{}: the node has no HCA that containers may have", wish.source);
     const auto names = context.node.names();
     error.hint = names.empty() ? "load the RDMA driver of its HCAs" : "it has: " + some_of(names);
+    if (names.empty()) error.reason = FailureReason::kNoHca;
     return error;
   }
   matched.groups.push_back({std::move(hcas), false});
@@ -220,6 +223,26 @@ Result<void> narrow(const Context& context, const Wish& by, Matched& matched) {
   return {};
 }
 
+Result<Matched> match(const fabric::Inventory& inventory, const NodeMap& node, const Request& request,
+                      const Config& config) {
+  Matched matched;
+  if (request.wish.kind == Wish::Kind::kNone) return matched;
+  Context context{inventory, node, request, std::nullopt};
+  if (request.network) {
+    const auto network = config.networks.find(*request.network);
+    if (network != config.networks.end()) context.pool = network->second.pool;
+  }
+  TRY_VOID(match_wish(context, matched));
+  for (const Wish& by : request.narrowed_by)
+    TRY_VOID(narrow(context, by, matched));
+  return matched;
+}
+
+std::vector<const NodeHca*> given_hcas(const NodeMap& node, const Request& request) {
+  auto given = hcas_of_given(node, request);
+  return given ? std::move(*given) : std::vector<const NodeHca*>();
+}
+
 }  // namespace
 
 std::vector<const NodeHca*> Matched::hcas() const {
@@ -233,18 +256,23 @@ std::vector<const NodeHca*> Matched::hcas() const {
   return all;
 }
 
-Result<Matched> match(const fabric::Inventory& inventory, const NodeMap& node, const Request& request,
-                      const Config& config) {
-  Context context{inventory, node, request, std::nullopt};
-  if (request.network) {
-    const auto network = config.networks.find(*request.network);
-    if (network != config.networks.end()) context.pool = network->second.pool;
+Candidates::Candidates(const fabric::Inventory& all, const Request& asked, const Config& admin)
+    : inventory(all),
+      request(asked),
+      config(admin),
+      node(all, admin),
+      matched(match(all, node, asked, admin)),
+      given(given_hcas(node, asked)) {}
+
+std::vector<std::string> Candidates::names() const {
+  std::vector<std::string> names;
+  if (!matched) return names;
+  for (const NodeHca* hca : matched->hcas())
+    names.push_back(hca->name());
+  for (const NodeHca* hca : given) {
+    if (std::find(names.begin(), names.end(), hca->name()) == names.end()) names.push_back(hca->name());
   }
-  Matched matched;
-  TRY_VOID(match_wish(context, matched));
-  for (const Wish& by : request.narrowed_by)
-    TRY_VOID(narrow(context, by, matched));
-  return matched;
+  return names;
 }
 
 }  // namespace hook

@@ -1,4 +1,4 @@
-// Which HCAs a wish can be about, before it matters who holds them.
+// The HCAs among which a plan chooses, before it matters who holds them.
 #pragma once
 
 #include <optional>
@@ -28,9 +28,23 @@ struct Matched {
   std::vector<const NodeHca*> hcas() const;  // of all groups, each once
 };
 
-// Errors are refusals: an HCA that does not exist, is in no pool or not in the network's, has no device node; a given
-// node that belongs to none; `gpu` without a GPU; nothing left.
-fabric::Result<Matched> match(const fabric::Inventory& inventory, const NodeMap& node, const Request& request,
-                              const Config& config);
+// Found once: a plan is made from the same after the HCAs have been locked. All three arguments have to outlive it.
+class Candidates {
+ public:
+  Candidates(const fabric::Inventory& all, const Request& asked, const Config& admin);
+
+  // What has to be locked before the holdings are read.
+  std::vector<std::string> names() const;
+
+  const fabric::Inventory& inventory;
+  const Request& request;
+  const Config& config;
+  const NodeMap node;
+  // What the wish means; of a wish for none nothing. Errors are refusals: an HCA that does not exist, is in no pool or
+  // not in the network's, has no device node; a given node that belongs to none; `gpu` without a GPU; nothing left.
+  const fabric::Result<Matched> matched;
+  // The HCAs of given nodes; none when a node belongs to no HCA: whether that is a refusal, the wish decides.
+  const std::vector<const NodeHca*> given;
+};
 
 }  // namespace hook

@@ -4,9 +4,8 @@
 #include <utility>
 
 #include "fabric/text.hpp"
+#include "hook/base/failure.hpp"
 #include "hook/plan/choose.hpp"
-#include "hook/plan/match.hpp"
-#include "hook/plan/match_given.hpp"
 #include "hook/plan/plan_parts.hpp"
 
 namespace hook {
@@ -51,19 +50,14 @@ void require_active(const std::vector<const NodeHca*>& granted, Plan& plan) {
 // A GPU has its data path to one netdev of an HCA; further children of it only share that, and its GID table.
 void advise(const PlanInput& input, const Chosen& chosen, Plan& plan) {
   const auto is_multi = [](const ChosenHca& unit) { return unit.terms.mode == Mode::kSharedMulti; };
-  const bool has_gpus = !input.request.gpu_nodes.empty() || input.request.gpu_hint;
+  const bool has_gpus = !input.among.request.gpu_nodes.empty() || input.among.request.gpu_hint;
   if (!has_gpus || std::none_of(chosen.units.begin(), chosen.units.end(), is_multi)) return;
   plan.warnings.push_back("mode shared-multi is not advised for containers with GPUs; mode shared gives each HCA once");
 }
 
-// The HCAs of given nodes; none when a node belongs to no HCA: whether that is a refusal, the wish decides.
-std::vector<const NodeHca*> given_hcas(const NodeMap& node, const Request& request) {
-  auto given = hcas_of_given(node, request);
-  return given ? std::move(*given) : std::vector<const NodeHca*>();
-}
-
-Result<void> hold_given(const PlanInput& input, const NodeMap& node, Plan& plan) {
-  for (const NodeHca* given : given_hcas(node, input.request)) {
+// What the container can open without having been granted it.
+Result<void> hold_given(const PlanInput& input, Plan& plan) {
+  for (const NodeHca* given : input.among.given) {
     const std::string& name = given->name();
     const auto is_granted = [&](const PlannedHca& hca) { return hca.name == name; };
     if (!given->pool || std::any_of(plan.hcas.begin(), plan.hcas.end(), is_granted)) continue;
@@ -72,6 +66,7 @@ Result<void> hold_given(const PlanInput& input, const NodeMap& node, Plan& plan)
       fabric::Error error = fabric::make_error("`{}` is held by {} alone, and the container has its node already",
                                                fabric::printable(name), *holding->second.exclusive_holder);
       error.hint = "take the node out of the container's devices";
+      error.reason = FailureReason::kBusy;
       return error;
     }
     plan.also_open.push_back({name, Mode::kHca, 1, std::nullopt});
@@ -81,35 +76,18 @@ Result<void> hold_given(const PlanInput& input, const NodeMap& node, Plan& plan)
 
 }  // namespace
 
-std::vector<std::string> candidates(const fabric::Inventory& inventory, const Request& request, const Config& config) {
-  const NodeMap node(inventory, config);
-  std::vector<std::string> names;
-  if (request.wish.kind != Wish::Kind::kNone) {
-    const auto matched = match(inventory, node, request, config);
-    if (!matched) return names;
-    for (const NodeHca* hca : matched->hcas())
-      names.push_back(hca->name());
-  }
-  for (const NodeHca* hca : given_hcas(node, request)) {
-    if (std::find(names.begin(), names.end(), hca->name()) == names.end()) names.push_back(hca->name());
-  }
-  return names;
-}
-
 Result<Plan> make_plan(const PlanInput& input) {
   Plan plan;
-  const NodeMap node(input.inventory, input.config);
-  const bool none = input.request.wish.kind == Wish::Kind::kNone;
-  Chosen chosen = none ? Chosen() : TRY(choose(input, node));
+  Chosen chosen = TRY(choose(input));
   const std::vector<const NodeHca*> granted = each_once(chosen);
   plan.hcas = booked(chosen);
   plan.warnings = std::move(chosen.warnings);
   advise(input, chosen, plan);
-  TRY_VOID(hold_given(input, node, plan));
+  TRY_VOID(hold_given(input, plan));
   if (granted.empty()) return plan;
-  plan.nodes = planned_nodes(input.config.nodes, input.inventory, granted);
-  plan.memlock = input.config.memlock;
-  if (input.config.ipc_lock) plan.capabilities.emplace_back("CAP_IPC_LOCK");
+  plan.nodes = planned_nodes(input.among.config.nodes, input.among.inventory, granted);
+  plan.memlock = input.among.config.memlock;
+  if (input.among.config.ipc_lock) plan.capabilities.emplace_back("CAP_IPC_LOCK");
   plan.netdevs = TRY(planned_netdevs(input, chosen, plan.warnings));
   require_active(granted, plan);
   plan_view(input, granted, plan);

@@ -12,6 +12,7 @@
 #include "fabric/result.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/config/config.hpp"
+#include "hook/plan/match.hpp"
 #include "hook/request/request.hpp"
 
 namespace hook {
@@ -89,20 +90,15 @@ struct Holding {
 using Holdings = std::map<std::string, Holding>;  // by HCA name; missing: nobody
 
 struct PlanInput {
-  const fabric::Inventory& inventory;  // as fabric::read_node() gives it, or a snapshot
-  const Request& request;
-  const Config& config;
+  const Candidates& among;  // of an inventory as fabric::read_node() gives it, or a snapshot
   const Holdings& holdings;
   // Directory below which the sources of the sysfs view lie: "/run/rdma-hook/views/KEY".
   std::string view_directory;
   bool host_network = false;  // the container is in the node's network namespace: no netdevs
 };
 
-// The HCAs among which make_plan() chooses: what has to be locked before the holdings are read.
-std::vector<std::string> candidates(const fabric::Inventory& inventory, const Request& request, const Config& config);
-
-// Pure. Errors are refusals, with the remedy as hint: an HCA that does not exist, is not in a pool, is held by
-// somebody else, a mode that the pool does not allow, fewer HCAs than asked for, `gpu` without a GPU.
+// Pure. Errors are refusals, with the remedy as hint: those of Candidates::matched, an HCA that is held by somebody
+// else, a mode that the pool does not allow, fewer HCAs than asked for.
 fabric::Result<Plan> make_plan(const PlanInput& input);
 
 // {"hcas", "nodes", "memlock", "capabilities", "netdevs", "env", "mounts", "warnings"}, as `rdma-hook plan` prints it.

@@ -110,8 +110,8 @@ void add_view_directory(const Config& config, const std::vector<const NodeHca*>&
 
 bool is_whole_node(const PlanInput& input, std::size_t granted) {
   // The inventory of a request that names its HCAs holds no others, so that it does not say whether there are any.
-  const bool partly_read = input.request.given_is_the_grant || named_hcas(input.request);
-  return !partly_read && granted == input.inventory.hcas.size();
+  const bool partly_read = input.among.request.given_is_the_grant || named_hcas(input.among.request);
+  return !partly_read && granted == input.among.inventory.hcas.size();
 }
 
 }  // namespace
@@ -155,15 +155,15 @@ Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const
       return error;
     }
     TRY_VOID(check_child(*unit.node, unit.terms));
-    netdevs.push_back({*unit.node->netdev, numbered(input.config.netdev_names, number), unit.terms.mode,
+    netdevs.push_back({*unit.node->netdev, numbered(input.among.config.netdev_names, number), unit.terms.mode,
                        unit.node->name(), unit.node->rail, unit.terms.network->name});
   }
   return netdevs;
 }
 
 void plan_view(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan) {
-  const fabric::Inventory& inventory = input.inventory;
-  if (!input.config.sysfs_view || inventory.netns_mode == fabric::NetnsMode::kExclusive) return;
+  const fabric::Inventory& inventory = input.among.inventory;
+  if (!input.among.config.sysfs_view || inventory.netns_mode == fabric::NetnsMode::kExclusive) return;
   if (is_whole_node(input, granted.size())) return;
   std::vector<fabric::ClassDirectory> directories = inventory.class_directories;
   if (directories.empty()) directories = {{"infiniband"}, {"infiniband_verbs"}};  // a snapshot does not say
@@ -172,7 +172,7 @@ void plan_view(const PlanInput& input, const std::vector<const NodeHca*>& grante
                            input.view_directory + "/" + directory.name,
                            "bind",
                            {"bind", "ro", "nosuid", "nodev", "noexec"}});
-    add_view_directory(input.config, granted, directory, plan.view);
+    add_view_directory(input.among.config, granted, directory, plan.view);
   }
 }
 

@@ -38,10 +38,8 @@ std::optional<GidSpace> gid_space(const fabric::Hca& hca) {
 }
 
 // The tighter bound stays, with its reason.
-void bound(Room& room, unsigned units, std::string why) {
-  if (units >= room.units) return;
-  room.units = units;
-  room.why = std::move(why);
+void bound(Room& room, unsigned units, std::string why, bool held) {
+  if (units < room.units) room = {units, std::move(why), held};
 }
 
 }  // namespace
@@ -82,24 +80,25 @@ Room room_for(const NodeHca& node, const Terms& terms, const Holdings& holdings)
   const Holding holding = found == holdings.end() ? Holding{} : found->second;
   const bool multi = terms.mode == Mode::kSharedMulti;
   const unsigned own = holding.own ? std::max(holding.own_units, 1U) : 0;
-  Room room{multi ? kNoBound : 1, {}};
-  if (holding.exclusive_holder) bound(room, 0, "is held by " + fabric::printable(*holding.exclusive_holder));
+  Room room{multi ? kNoBound : 1, {}, false};
+  if (holding.exclusive_holder) bound(room, 0, "is held by " + fabric::printable(*holding.exclusive_holder), true);
   if (terms.mode == Mode::kExclusive && holding.others > 0) {
-    bound(room, 0, fmt::format("is shared by {} others", holding.others));
+    bound(room, 0, fmt::format("is shared by {} others", holding.others), true);
   }
   if (terms.limit) {
     bound(room, *terms.limit - std::min(*terms.limit, holding.others),
-          fmt::format("has {} of {} places taken in {}", holding.others, *terms.limit, to_string(terms.mode)));
+          fmt::format("has {} of {} places taken in {}", holding.others, *terms.limit, to_string(terms.mode)), true);
   }
   if (multi) {
     if (const auto space = gid_space(*node.hca)) {
       const unsigned free = space->slots - space->used;
       bound(room, own + free / space->per_child,
-            fmt::format("has {} of {} GID slots free, a child netdev takes {}", free, space->slots, space->per_child));
+            fmt::format("has {} of {} GID slots free, a child netdev takes {}", free, space->slots, space->per_child),
+            false);
     }
   }
   // What the container, or its pod, has already it keeps.
-  if (room.units < own) room = {own, room.why};
+  if (room.units < own) room = {own, room.why, room.held};
   return room;
 }
 

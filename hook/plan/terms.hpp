@@ -25,7 +25,8 @@ fabric::Result<Terms> terms_for(const NodeHca& node, const Request& request, con
 // How many units the container may have, those it has already included, and what bounds them.
 struct Room {
   unsigned units = 0;
-  std::string why;  // what the HCA is or has: "is held by container web-1"; empty: nothing bounds them
+  std::string why;    // what the HCA is or has: "is held by container web-1"; empty: nothing bounds them
+  bool held = false;  // it is others that bound them
 };
 
 // In shared-multi the GID table of a RoCE port bounds the children: each takes two slots, its link-local and its IPv4

@@ -9,12 +9,14 @@
 
 #include "hook/base/process/sandbox.hpp"
 #include "hook/grant/decide.hpp"
+#include "hook/grant/node.hpp"
 #include "hook/grant/returns.hpp"
-#include "hook/metrics/count_call.hpp"
+#include "hook/metrics/count.hpp"
 #include "hook/metrics/metrics.hpp"
 #include "hook/program/check_config.hpp"
 #include "hook/program/devices.hpp"
 #include "hook/program/generate_cdi.hpp"
+#include "hook/program/stages.hpp"
 
 namespace hook {
 namespace {
@@ -46,34 +48,40 @@ Result<std::vector<Grant>> list_grants(const std::string& path) {
 
 // What a command returned besides, for nobody was left.
 void report(const Returns& returns, const Options& options, const Log& log) {
-  std::vector<Increment> counts;
-  returns.report(log, counts);
-  add_counts(options.ledger, counts);
+  Outcome outcome;
+  returns.report(log, outcome);
+  count_returns(options.node.ledger, outcome);
+}
+
+// What a look at who holds what would need somebody else's node for.
+bool is_elsewhere(const NodeSettings& node) {
+  return node.snapshot && node.ledger == kLedgerPath;
+}
+
+Result<Plan> decide_unbooked(const Asking& asking, const Options& options,
+                             const std::shared_ptr<const Returns>& returns) {
+  constexpr const char* kUser = "plan";
+  const auto inventory = TRY(read_node_for(*asking.request, asking.admin, options.node));
+  const Candidates among(inventory, *asking.request, asking.admin);
+  const auto ledger = is_elsewhere(options.node) ? std::nullopt : TRY(existing_ledger(options.node.ledger, returns));
+  if (!ledger) return decide(asking, among, {}, std::string(kLedgerPath) + "/views/" + kUser);
+  const Owner owner = owner_of(asking.spec, container_owner(kUser, *options.bundle));
+  const auto held = TRY(lock_holdings(asking, among, *ledger, owner));
+  return decide(asking, among, held.holdings, ledger->view_directory(kUser));
 }
 
 Result<Plan> dry_run(const Options& options, const std::shared_ptr<const Returns>& returns, const Log& log) {
   const std::string text = TRY(read_bundle_config(*options.bundle));
-  const Container container = TRY(understand(text, options));
-  Plan plan;
-  if (container.asked.request) {
-    const auto inventory = TRY(read_node_for(*container.asked.request, container.admin, options));
-    // Somebody else's node has nothing to do with who holds what here.
-    const bool elsewhere = options.snapshot && options.ledger == kLedgerPath;
-    const auto ledger = elsewhere ? std::nullopt : TRY(existing_ledger(options.ledger, returns));
-    const Owner owner = owner_of(container.spec, container_owner("plan", *options.bundle));
-    plan = TRY(decide(container, inventory, ledger ? &*ledger : nullptr, owner, {"plan", "plan", {}}, false));
-  }
-  plan.warnings.insert(plan.warnings.begin(), container.asked.warnings.begin(), container.asked.warnings.end());
-  if (!options.json) {
-    for (const std::string& warning : plan.warnings)
-      log.warning(warning);
-  }
+  const Asking asking = TRY(understand(text, read_config(options.node.config), options.node.engine));
+  Plan plan = asking.request ? TRY(decide_unbooked(asking, options, returns)) : Plan();
+  plan.warnings.insert(plan.warnings.begin(), asking.warnings.begin(), asking.warnings.end());
+  if (!options.json) log.warnings(plan.warnings);
   return plan;
 }
 
 int run_plan(const Options& options, const Log& log) {
   // Whoever looks for a free HCA may find a grant whose container is gone, and returns it with its rails.
-  const auto returns = std::make_shared<Returns>(options.ledger, nullptr);
+  const auto returns = std::make_shared<Returns>(options.node.ledger, nullptr);
   const auto plan = dry_run(options, returns, log);
   report(*returns, options, log);
   if (!plan) {
@@ -90,14 +98,13 @@ int run_plan(const Options& options, const Log& log) {
 }
 
 Result<void> show_devices(const Options& options) {
-  const Config config = TRY(read_config(options.config));
-  const auto inventory = TRY(read_whole_node(config, options));
-  const bool elsewhere = options.snapshot && options.ledger == kLedgerPath;
-  const auto grants = elsewhere ? std::vector<Grant>() : TRY(list_grants(options.ledger));
+  const Config config = TRY(read_config(options.node.config));
+  const auto inventory = TRY(read_whole_node(config, options.node));
+  const auto grants = is_elsewhere(options.node) ? std::vector<Grant>() : TRY(list_grants(options.node.ledger));
   NetworkRecords networks;
   for (const Grant& grant : grants) {
-    if (!NetworkJournal::has(options.ledger, grant.owner.key)) continue;
-    const auto journal = TRY(NetworkJournal::open(options.ledger));
+    if (!NetworkJournal::has(options.node.ledger, grant.owner.key)) continue;
+    const auto journal = TRY(NetworkJournal::open(options.node.ledger));
     if (auto record = TRY(journal.read(grant.owner.key))) networks.emplace(grant.owner.key, *std::move(record));
   }
   if (options.json) {
@@ -119,8 +126,8 @@ Result<Recovered> recover_all(const std::string& path, const std::shared_ptr<con
 
 Result<void> recover(const Options& options, const Log& log) {
   auto ipam = TRY(IpamHelper::start());
-  const auto returns = std::make_shared<Returns>(options.ledger, &ipam, Returns::Caller::kRecover);
-  const auto recovered = recover_all(options.ledger, returns);
+  const auto returns = std::make_shared<Returns>(options.node.ledger, &ipam, Returns::Caller::kRecover);
+  const auto recovered = recover_all(options.node.ledger, returns);
   report(*returns, options, log);
   if (!recovered) return recovered.error();
   if (options.json) {
@@ -133,8 +140,8 @@ Result<void> recover(const Options& options, const Log& log) {
 }
 
 Result<void> show_metrics(const Options& options) {
-  const auto grants = TRY(list_grants(options.ledger));
-  print(TRY(metrics_text(options.ledger, grants, options.root)));
+  const auto grants = TRY(list_grants(options.node.ledger));
+  print(TRY(metrics_text(options.node.ledger, grants, options.node.root)));
   return {};
 }
 
@@ -144,23 +151,15 @@ int exit_code(const Result<void>& result, const Log& log) {
   return kExitFailure;
 }
 
-// Only where the configuration names a plugin: the others run nothing. What is wrong in it, the stage says.
-Result<std::optional<IpamHelper>> start_ipam_helper(const Options& options) {
-  const auto texts = read_config_texts(options.config);
-  const auto names_plugin = [](const ConfigText& text) { return text.text.find("\"ipam\"") != std::string::npos; };
-  if (!texts || std::none_of(texts->begin(), texts->end(), names_plugin)) return std::optional<IpamHelper>();
+// Plugins run in a helper, which has to be there before this process may execute nothing any more.
+Result<std::optional<IpamHelper>> start_ipam_helper(const Result<Config>& config) {
+  if (!config || !runs_ipam_plugins(*config)) return std::optional<IpamHelper>();
   return std::optional<IpamHelper>(TRY(IpamHelper::start()));
 }
 
-Result<void> run(Call& call) {
-  switch (call.options.command) {
-    case Command::kPoststop:
-      return poststop(call);
-    case Command::kVerify:
-      return verify(call);
-    default:
-      return create_runtime(call);
-  }
+Result<void> run(Command command, Call& call, const Result<Config>& config) {
+  if (command == Command::kPoststop) return poststop(call);
+  return command == Command::kVerify ? verify(call, config) : create_runtime(call, config);
 }
 
 const char* stage_name(Command command) {
@@ -172,13 +171,14 @@ const char* stage_name(Command command) {
 int run_stage(const Options& options) {
   if (auto isolated = isolate(); !isolated) return exit_code(isolated, Log());
   Log log = Log::with_syslog();
-  auto ipam = start_ipam_helper(options);
+  const Result<Config> config = read_config(options.node.config);
+  auto ipam = start_ipam_helper(config);
   if (!ipam) return exit_code(ipam.error(), log);
   if (auto restricted = restrict_syscalls(); !restricted) return exit_code(restricted, log);
-  Call call{options, log, *ipam ? &**ipam : nullptr};
-  const auto result = run(call);
+  Call call{options.node, log, *ipam ? &**ipam : nullptr};
+  const auto result = run(options.command, call, config);
   const int code = exit_code(result, log);
-  count_call(stage_name(options.command), call, result);
+  count_stage(stage_name(options.command), call, result);
   // The container is gone whatever poststop says: an error would only keep the engine from cleaning up.
   return options.command == Command::kPoststop ? kExitDone : code;
 }
@@ -205,7 +205,7 @@ int run_command(const Options& options) {
     case Command::kCdiGenerate:
       return exit_code(generate_cdi(options, log), log);
     case Command::kCheckConfig:
-      return check_config(options.config, options.json);
+      return check_config(options.node.config, options.json);
     default:
       return run_stage(options);
   }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "hook/program/options.hpp"
-#include "hook/program/stages.hpp"
 
 namespace hook {
 

@@ -12,7 +12,7 @@
 #include "fabric/unique_fd.hpp"
 #include "hook/apply/cdi_spec.hpp"
 #include "hook/base/write_all.hpp"
-#include "hook/grant/decide.hpp"
+#include "hook/grant/node.hpp"
 
 namespace hook {
 namespace {
@@ -58,12 +58,12 @@ Result<void> replace_file(const std::string& path, std::string_view text) {
 }  // namespace
 
 Result<void> generate_cdi(const Options& options, const Log& log) {
-  const Config config = TRY(read_config(options.config));
-  const auto inventory = TRY(read_whole_node(config, options));
+  const Config config = TRY(read_config(options.node.config));
+  const auto inventory = TRY(read_whole_node(config, options.node));
   CdiOptions wanted;
   wanted.kind = options.kind.value_or(kCdiKind);
   wanted.hook = options.hook ? *options.hook : TRY(own_path());
-  wanted.engine = options.engine;
+  wanted.engine = options.node.engine;
   std::vector<std::string> warnings;
   const Json spec = TRY(cdi_spec(inventory, config, wanted, warnings));
   log.warnings(warnings);

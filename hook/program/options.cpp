@@ -59,15 +59,15 @@ Result<void> set_value(Options& options, std::string_view name, std::string valu
       return usage_error(
           fmt::format("--engine `{}`: expected runc, docker, podman, crio or containerd", printable(value)));
     }
-    options.engine = *engine;
+    options.node.engine = *engine;
   } else if (name == "--config") {
-    options.config = {std::move(value), "", true};
+    options.node.config = {std::move(value), "", true};
   } else if (name == "--snapshot") {
-    options.snapshot = std::move(value);
+    options.node.snapshot = std::move(value);
   } else if (name == "--root") {
-    options.root = std::move(value);
+    options.node.root = std::move(value);
   } else if (name == "--ledger") {
-    options.ledger = std::move(value);
+    options.node.ledger = std::move(value);
   } else if (name == "--bundle") {
     options.bundle = std::move(value);
   } else if (name == "--out") {
@@ -146,7 +146,7 @@ Result<Options> parse_options(std::span<char* const> arguments) {
   }
   const bool gives = options.command == Command::kCreateRuntime || options.command == Command::kVerify ||
                      options.command == Command::kCdiGenerate;
-  if (gives && !engine_given) options.engine = Engine::kPodman;  // nobody's annotations are the operator's
+  if (gives && !engine_given) options.node.engine = Engine::kPodman;  // nobody's annotations are the operator's
   if (options.command == Command::kPlan && !options.bundle) return usage_error("plan needs --bundle DIR");
   return options;
 }

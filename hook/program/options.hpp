@@ -6,9 +6,7 @@
 #include <string>
 
 #include "fabric/result.hpp"
-#include "hook/config/config.hpp"
-#include "hook/ledger/ledger.hpp"
-#include "hook/oci/engine.hpp"
+#include "hook/grant/node.hpp"
 
 namespace hook {
 
@@ -28,11 +26,7 @@ enum class Command {
 
 struct Options {
   Command command = Command::kHelp;
-  Engine engine = Engine::kRunc;
-  ConfigPaths config;
-  std::optional<std::string> snapshot;  // in place of the live node
-  std::string root;                     // prefix of the node's /sys, /dev and /proc
-  std::string ledger = kLedgerPath;
+  NodeSettings node;
   std::optional<std::string> bundle;
   // cdi generate; nullopt: standard output, the default kind, this program.
   std::optional<std::string> out;

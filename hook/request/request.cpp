@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "fabric/text.hpp"
+#include "hook/config/annotations.hpp"
 #include "hook/request/request_parsers.hpp"
 
 namespace hook {
@@ -13,10 +14,6 @@ namespace {
 
 using fabric::make_error;
 using fabric::Result;
-
-constexpr std::string_view kOwn = "rdma-init.io";
-constexpr std::string_view kVolcengine = "k8s.volcengine.com";
-constexpr std::string_view kSpiderpool = "cni.spidernet.io";
 
 bool may_request(const Config& config, Engine engine, const PodIdentity& pod) {
   if (annotations_are_the_operators(engine)) return true;
@@ -32,11 +29,11 @@ bool is_read(const Config& config, std::string_view prefix) {
 // The first vendor whose annotations ask. What the own ones say of mode and network holds beside another's wish.
 Result<Said> first_that_asks(const ContainerSpec& spec, const Config& config, const PodIdentity& pod) {
   Said own;
-  if (is_read(config, kOwn)) own = TRY(own_annotations(spec, pod.container_name));
+  if (is_read(config, kOwnAnnotations)) own = TRY(own_annotations(spec, pod.container_name));
   if (own.wish) return own;
   Said other;
-  if (is_read(config, kVolcengine)) other = TRY(volcengine_annotation(spec, config));
-  if (!other.asks() && is_read(config, kSpiderpool)) {
+  if (is_read(config, kVolcengineAnnotations)) other = TRY(volcengine_annotation(spec, config));
+  if (!other.asks() && is_read(config, kSpiderpoolAnnotations)) {
     other = TRY(spiderpool_annotations(spec, config, pod.pod_namespace));
   }
   own.wish = std::move(other.wish);
@@ -135,11 +132,6 @@ bool is_none(const Wish& wish) {
 
 }  // namespace
 
-Result<void> check_size(std::string_view value, std::string_view source) {
-  if (value.size() <= kMaxValueBytes) return {};
-  return make_error("{}: {} bytes, at most {} are read", source, value.size(), kMaxValueBytes);
-}
-
 Result<std::optional<SourcedText>> find_annotation(const ContainerSpec& spec, const std::string& key) {
   const auto found = spec.annotations.find(key);
   if (found == spec.annotations.end()) return std::optional<SourcedText>();
@@ -196,43 +188,6 @@ Result<Asked> parse_request(const ContainerSpec& spec, const Config& config, Eng
   if (request.gpu_hint) TRY_VOID(check_size(*request.gpu_hint, "variable NVIDIA_VISIBLE_DEVICES"));
   asked.request = std::move(request);
   return asked;
-}
-
-Result<Wish> parse_wish(std::string_view text, std::string source) {
-  TRY_VOID(check_size(text, source));
-  text = fabric::trim(text);
-  Wish wish;
-  wish.source = std::move(source);
-  const auto refuse = [&](std::string_view what) {
-    fabric::Error error = make_error("{}: {}", wish.source, what);
-    error.hint = "all, none, a count, or a list of HCAs: mlx5_0, netdev:NAME, pci:ADDRESS, rail:N, gpu";
-    return error;
-  };
-  if (text.empty()) return refuse("it is empty");
-  if (text == "none" || text == "void") return wish;
-  if (text == "all") {
-    wish.kind = Wish::Kind::kAll;
-    return wish;
-  }
-  if (std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; })) {
-    const auto count = fabric::parse_number<unsigned>(text);
-    if (!count || *count == 0 || *count > kMaxCount) {
-      return refuse(
-          fmt::format("`{}`: expected a count from 1 to {}", fabric::printable(text.substr(0, 32)), kMaxCount));
-    }
-    wish.kind = Wish::Kind::kCount;
-    wish.count = *count;
-    return wish;
-  }
-  const auto entries = static_cast<std::size_t>(std::count(text.begin(), text.end(), ',')) + 1;
-  if (entries > kMaxListEntries) {
-    return refuse(fmt::format("a list of {} entries, at most {} are read", entries, kMaxListEntries));
-  }
-  auto selectors = fabric::parse_selectors(text, fabric::SelectorScope::kNode);
-  if (!selectors) return refuse(std::move(selectors).error().message);
-  wish.kind = Wish::Kind::kList;
-  wish.selectors = *std::move(selectors);
-  return wish;
 }
 
 std::optional<std::vector<std::string>> named_hcas(const Request& request) {

@@ -14,22 +14,13 @@
 #include <vector>
 
 #include "fabric/result.hpp"
-#include "fabric/selectors.hpp"
 #include "hook/config/config.hpp"
 #include "hook/config/mode.hpp"
+#include "hook/config/wish.hpp"
 #include "hook/oci/container_spec.hpp"
 #include "hook/oci/engine.hpp"
 
 namespace hook {
-
-// Which HCAs: the value of rdma-init.io/devices, of VISIBLE_DEVICES, or what stands for it.
-struct Wish {
-  enum class Kind { kNone, kAll, kCount, kList };
-  Kind kind = Kind::kNone;
-  unsigned count = 0;              // kCount: HCAs (NICs), at least 1
-  fabric::SelectorList selectors;  // kList
-  std::string source;              // for messages: "annotation rdma-init.io/devices"
-};
 
 struct Request {
   // All of `given` when these are the request. kNone only beside given nodes: nothing is added, but what the container
@@ -53,9 +44,6 @@ struct Asked {
 
 // Pure. Errors are refusals: a malformed value, one over 64 KiB, a count that contradicts the given nodes.
 fabric::Result<Asked> parse_request(const ContainerSpec& spec, const Config& config, Engine engine);
-
-// "all", "none", "void", "4", "mlx5_0,rail:3". Errors name the source. A count is at least 1 and at most 1,024.
-fabric::Result<Wish> parse_wish(std::string_view text, std::string source);
 
 // The names of HCAs when the request can only be about these (exact names without globs): the inventory need not hold
 // others. nullopt: it can be about any.

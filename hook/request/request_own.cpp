@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "fabric/text.hpp"
-#include "hook/apply/edit_spec.hpp"
+#include "hook/config/annotations.hpp"
 #include "hook/request/request_parsers.hpp"
 
 namespace hook {

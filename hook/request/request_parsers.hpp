@@ -5,7 +5,6 @@
 // kMaxListEntries.
 #pragma once
 
-#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,10 +16,6 @@
 #include "hook/request/request.hpp"
 
 namespace hook {
-
-inline constexpr std::size_t kMaxValueBytes = std::size_t{64} << 10;
-inline constexpr std::size_t kMaxListEntries = 4096;
-inline constexpr unsigned kMaxCount = 1024;
 
 // A value that somebody wrote, with what messages call it.
 struct SourcedText {
@@ -41,8 +36,6 @@ struct Said {
   bool asks() const { return wish || network; }
 };
 
-// Errors: over kMaxValueBytes.
-fabric::Result<void> check_size(std::string_view value, std::string_view source);
 // The annotation, sized; nullopt: not there.
 fabric::Result<std::optional<SourcedText>> find_annotation(const ContainerSpec& spec, const std::string& key);
 // "a, b, c and 5 more": at most 8 names of a list that may be long.

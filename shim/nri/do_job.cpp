@@ -1,13 +1,12 @@
 #include "shim/nri/do_job.hpp"
 
-#include <algorithm>
 #include <memory>
 #include <utility>
 
+#include "hook/base/failure.hpp"
 #include "hook/base/process/sandbox.hpp"
-#include "hook/grant/give_network.hpp"
-#include "hook/grant/spec_grant.hpp"
-#include "hook/metrics/count_call.hpp"
+#include "hook/grant/grant.hpp"
+#include "hook/metrics/count.hpp"
 #include "shim/nri/adjustment.hpp"
 #include "shim/nri/holders.hpp"
 #include "shim/nri/spec_of.hpp"
@@ -16,63 +15,59 @@ namespace shim {
 namespace {
 
 using fabric::Result;
+using hook::about;
+using hook::Asking;
 using hook::Call;
+using hook::FailureReason;
+using hook::Grantee;
 using hook::Ledger;
 using hook::OpenLedger;
 using hook::Owner;
-using hook::SpecBooking;
-using hook::SpecUser;
 
 constexpr const char* kPodStage = "nri-pod";
 constexpr const char* kContainerStage = "nri-container";
 
-// Rails of a pod's plan that are not there yet. Namespaces are entered without a word of NRI's: the path is the
-// runtime's own.
-Result<void> give_rails(SpecBooking& booked, Call& call) {
-  if (booked.plan.netdevs.empty() || !booked.who.owner.netns) return {};
-  call.phase = hook::FailureReason::kNetwork;
-  const hook::NetworkTarget target{booked.who.user.key, booked.who.owner.netns->path, true};
-  return hook::give_network(booked.container, target, booked.inventory, booked.ledger, booked.who.owner, call,
-                            booked.plan);
+// Namespaces are entered without a word of NRI's: the path is the runtime's own. Outside of pods there is none yet.
+hook::NetworkTarget target_of(const Grantee& who) {
+  return {who.owner.netns ? who.owner.netns->path : "", true};
 }
 
 // What happened, into the log; the counters are for afterwards, when the runtime has its answer.
 Worker::Answer answer(const char* stage, std::shared_ptr<Call> call, Result<std::string> done) {
   if (!done) call->log.error(done.error());
   const auto result = done ? Result<void>() : Result<void>(done.error());
-  return {std::move(done), [stage, call = std::move(call), result] { hook::count_call(stage, *call, result); }};
+  return {std::move(done), [stage, call = std::move(call), result] { hook::count_stage(stage, *call, result); }};
 }
 
-Result<std::string> give_to_pod(const Job& job, const hook::Container& container, Call& call) {
+Result<std::string> give_to_pod(const Job& job, const Asking& asking, Call& call) {
   const Owner own = hook::container_owner(job.pod.id, "");
   // The sandbox stands for itself: its part ends with it.
-  const SpecUser who{"", hook::owner_of(container.spec, own), {own.key, job.pod.id, {}}};
+  const Grantee who{hook::owner_of(asking.spec, own), {own.key, job.pod.id, {}}};
   const auto open = TRY(OpenLedger::open(call));
-  TRY_VOID(hook::book_and_write_down(open, container, who, "granted", call,
-                                     [&](SpecBooking& booked) { return give_rails(booked, call); }));
+  const auto nothing_more = [](const hook::Plan&) { return Result<void>(); };
+  TRY_VOID(hook::grant(open, asking, who, {"granted", target_of(who), false, nothing_more}, call));
   return std::string();
 }
 
-Result<std::string> give_to_container(const Job& job, const hook::Container& asking, Call& call) {
+Result<std::string> give_to_container(const Job& job, const Asking& asking, Call& call) {
   const std::string& id = job.container.id;
-  SpecUser who = TRY(hook::new_spec_user(asking.spec, id, {}));
+  Grantee who = TRY(hook::new_grantee(asking.spec, id, {}));
   // Its id stands for it, for as long as the runtime knows it.
   if (who.owner.kind == Owner::Kind::kToken) who.owner.label = hook::container_owner(id, "").label;
   const auto open = TRY(OpenLedger::open(call));
   // Another instance of this plugin, or an earlier try, has booked for it.
-  if (auto holder = TRY(find_holder(open.ledger, asking.spec, id)))
-    who = {"", std::move(holder->owner), std::move(holder->user)};
+  if (auto holder = TRY(about(FailureReason::kLedger, find_holder(open.ledger, asking.spec, id))))
+    who = {std::move(holder->owner), std::move(holder->user)};
   ContainerAdjustment adjustment;
-  const auto write_down = [&](SpecBooking& booked) -> Result<void> {
-    TRY_VOID(give_rails(booked, call));
-    call.phase = hook::FailureReason::kState;
-    adjustment = TRY(nri_adjustment(booked.plan, who.token, job.container));
-    if (!booked.plan.capabilities.empty() && !adjustment.rlimits.empty()) {
+  const auto write_down = [&](const hook::Plan& plan) -> Result<void> {
+    adjustment = TRY(about(FailureReason::kState, nri_adjustment(plan, who.token, job.container)));
+    if (!plan.capabilities.empty() && !adjustment.rlimits.empty()) {
       call.log.info("NRI cannot add CAP_IPC_LOCK: RLIMIT_MEMLOCK is raised instead, which is enough for ibv_reg_mr");
     }
+    call.timing.step("edit");
     return {};
   };
-  TRY_VOID(hook::book_and_write_down(open, asking, who, "granted", call, write_down));
+  TRY_VOID(hook::grant(open, asking, who, {"granted", target_of(who), false, write_down}, call));
   return adjustment_bytes(adjustment);
 }
 
@@ -99,17 +94,10 @@ Result<void> recover(const Job& job, const Ledger& ledger) {
 }  // namespace
 
 Result<JobRunner> JobRunner::begin(const GrantSettings& settings, Result<hook::Config> config, hook::Engine engine) {
-  hook::Options options;
-  options.engine = engine;
-  options.config = settings.config;
-  options.root = settings.root;
-  options.ledger = settings.ledger;
-  JobRunner runner(std::move(options), std::move(config), plugin_log(settings));
-  const auto has_plugin = [](const auto& entry) { return entry.second.ipam.has_value(); };
-  if (runner.config_) {
-    const auto& networks = runner.config_->networks;
-    if (std::any_of(networks.begin(), networks.end(), has_plugin)) runner.ipam_ = TRY(hook::IpamHelper::start());
-  }
+  hook::NodeSettings node{
+      .config = settings.config, .root = settings.root, .snapshot = {}, .ledger = settings.ledger, .engine = engine};
+  JobRunner runner(std::move(node), std::move(config), plugin_log(settings));
+  if (runner.config_ && hook::runs_ipam_plugins(*runner.config_)) runner.ipam_ = TRY(hook::IpamHelper::start());
   TRY_VOID(hook::restrict_syscalls());
   return runner;
 }
@@ -132,10 +120,10 @@ Worker::Answer JobRunner::run(std::string_view bytes) {
 
 Worker::Answer JobRunner::give(const Job& job) {
   const bool pod = job.kind == Job::Kind::kGivePod;
-  auto call = std::make_shared<Call>(Call{options_, log_, helper()});
+  auto call = std::make_shared<Call>(Call{node_, log_, helper()});
   call->container = pod ? job.pod.id : job.container.id;
-  auto spec = pod ? spec_of(job.pod, options_.engine) : spec_of(job.pod, job.container, options_.engine);
-  const auto asking = hook::understand_spec(std::move(spec), config_, options_.engine);
+  auto spec = pod ? spec_of(job.pod, node_.engine) : spec_of(job.pod, job.container, node_.engine);
+  const auto asking = hook::understand_spec(std::move(spec), config_, node_.engine);
   const auto steps = pod ? give_to_pod : give_to_container;
   auto done = asking ? steps(job, *asking, *call) : Result<std::string>(asking.error());
   return answer(pod ? kPodStage : kContainerStage, std::move(call), std::move(done));
@@ -143,14 +131,16 @@ Worker::Answer JobRunner::give(const Job& job) {
 
 Worker::Answer JobRunner::take_back(const Job& job) {
   const bool recovers = job.kind == Job::Kind::kRecover;
-  Call call{options_, log_, helper()};
+  Call call{node_, log_, helper()};
   const auto open = OpenLedger::open(call, recovers ? hook::Returns::Caller::kRecover : hook::Returns::Caller::kOther);
   if (!open) return {open.error()};
   const auto done = recovers                            ? recover(job, open->ledger)
-                    : job.kind == Job::Kind::kReturnPod ? return_pod(job, options_.engine, open->ledger)
-                                                        : leave(job, options_.engine, open->ledger);
-  open->returns->report(log_, call.counts);
-  const auto count = [ledger = options_.ledger, counts = std::move(call.counts)] { hook::add_counts(ledger, counts); };
+                    : job.kind == Job::Kind::kReturnPod ? return_pod(job, node_.engine, open->ledger)
+                                                        : leave(job, node_.engine, open->ledger);
+  open->returns->report(log_, call.outcome);
+  const auto count = [ledger = node_.ledger, outcome = std::move(call.outcome)] {
+    hook::count_returns(ledger, outcome);
+  };
   if (!done) return {done.error(), count};
   return {std::string(), count};
 }

@@ -6,8 +6,8 @@
 
 #include "fabric/result.hpp"
 #include "hook/config/config.hpp"
+#include "hook/grant/node.hpp"
 #include "hook/oci/engine.hpp"
-#include "hook/program/options.hpp"
 #include "hook/rails/address/ipam_helper.hpp"
 #include "shim/nri/grant_settings.hpp"
 #include "shim/nri/wire/job.hpp"
@@ -25,14 +25,14 @@ class JobRunner {
   Worker::Answer run(std::string_view bytes);
 
  private:
-  JobRunner(hook::Options options, fabric::Result<hook::Config> config, hook::Log log)
-      : options_(std::move(options)), config_(std::move(config)), log_(std::move(log)) {}
+  JobRunner(hook::NodeSettings node, fabric::Result<hook::Config> config, hook::Log log)
+      : node_(std::move(node)), config_(std::move(config)), log_(std::move(log)) {}
 
   Worker::Answer give(const Job& job);
   Worker::Answer take_back(const Job& job);
   hook::IpamHelper* helper() { return ipam_ ? &*ipam_ : nullptr; }
 
-  hook::Options options_;
+  hook::NodeSettings node_;
   fabric::Result<hook::Config> config_;
   hook::Log log_;
   std::optional<hook::IpamHelper> ipam_;

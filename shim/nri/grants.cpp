@@ -13,8 +13,8 @@ namespace {
 using fabric::Result;
 using hook::Ledger;
 
-bool asks(const hook::Container& container) {
-  return container.asked.request && container.asked.request->wish.kind != hook::Wish::Kind::kNone;
+bool asks(const hook::Asking& container) {
+  return container.request && container.request->wish.kind != hook::Wish::Kind::kNone;
 }
 
 }  // namespace
@@ -52,13 +52,13 @@ hook::Config Grants::config() {
   return config ? *config : hook::Config();
 }
 
-Result<hook::Container> Grants::understand(hook::ContainerSpec spec) {
+Result<hook::Asking> Grants::understand(hook::ContainerSpec spec) {
   return hook::understand_spec(std::move(spec), read_config(), engine_);
 }
 
 Result<void> Grants::give_pod(const PodSandbox& pod, Clock::time_point deadline) {
-  const hook::Container container = TRY(understand(spec_of(pod, engine_)));
-  log_.warnings(container.asked.warnings);
+  const hook::Asking container = TRY(understand(spec_of(pod, engine_)));
+  log_.warnings(container.warnings);
   if (!asks(container) || hook::uses_host_network(container.spec)) return {};
   (void)TRY(ask({Job::Kind::kGivePod, pod}, deadline));
   return {};
@@ -66,9 +66,9 @@ Result<void> Grants::give_pod(const PodSandbox& pod, Clock::time_point deadline)
 
 Result<ContainerAdjustment> Grants::give_container(const PodSandbox& pod, const Container& container,
                                                    Clock::time_point deadline) {
-  const hook::Container asking = TRY(understand(spec_of(pod, container, engine_)));
-  log_.warnings(asking.asked.warnings);
-  if (!asking.asked.request) return ContainerAdjustment();
+  const hook::Asking asking = TRY(understand(spec_of(pod, container, engine_)));
+  log_.warnings(asking.warnings);
+  if (!asking.request) return ContainerAdjustment();
   return parse_adjustment(TRY(ask({Job::Kind::kGiveContainer, pod, container}, deadline)));
 }
 
@@ -104,7 +104,7 @@ Result<void> Grants::recover(const std::set<std::string>& gone, Clock::time_poin
 }
 
 Result<bool> Grants::lacks_grant(const PodSandbox& pod, const Container& container) {
-  const hook::Container asking = TRY(understand(spec_of(pod, container, engine_)));
+  const hook::Asking asking = TRY(understand(spec_of(pod, container, engine_)));
   if (!asks(asking)) return false;
   const auto ledger = TRY(Ledger::open(settings_.ledger));
   return !TRY(find_holder(ledger, asking.spec, container.id)).has_value();

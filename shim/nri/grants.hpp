@@ -10,7 +10,7 @@
 #include "fabric/result.hpp"
 #include "hook/base/log.hpp"
 #include "hook/config/config.hpp"
-#include "hook/grant/decide.hpp"
+#include "hook/grant/asking.hpp"
 #include "shim/nri/grant_settings.hpp"
 #include "shim/nri/wire/job.hpp"
 #include "shim/nri/worker.hpp"
@@ -52,7 +52,7 @@ class Grants {
 
  private:
   const fabric::Result<hook::Config>& read_config();
-  fabric::Result<hook::Container> understand(hook::ContainerSpec spec);
+  fabric::Result<hook::Asking> understand(hook::ContainerSpec spec);
   fabric::Result<std::string> ask(const Job& job, Clock::time_point deadline) {
     return worker_.ask(job_bytes(job), deadline);
   }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "hook/grant/decide.hpp"
+#include "hook/grant/asking.hpp"
 
 namespace shim {
 namespace {

@@ -73,24 +73,24 @@ class Start {
     if (original) original_ = *std::move(original);
   }
 
-  Result<void> run(const BookSpec& book, const hook::ProcessIdentity& self) {
+  Result<void> run(const GrantInSpec& grant, const hook::ProcessIdentity& self) {
     const hook::Engine engine = engine_of(settings_, invocation_.root);
-    hook::Options options;
-    options.engine = engine;
-    options.config = settings_.config;
-    options.root = settings_.root;
-    options.ledger = settings_.ledger;
-    hook::Container container = TRY(hook::understand(text(), options));
-    for (const std::string& warning : container.asked.warnings)
+    hook::Asking asking = TRY(hook::understand(text(), settings_.admin, engine));
+    for (const std::string& warning : asking.warnings)
       log_.warning(warning);
-    if (!container.asked.request) return keep_original();
+    if (!asking.request) return keep_original();
     const HookCommand command = TRY(hook_command(settings_, engine));
     hook::Log hook_log = hook::Log::to_syslog("rdma-runtime");
     hook_log.set_container(invocation_.id);
-    hook::Call call{options, hook_log};
+    const hook::NodeSettings node{.config = settings_.config,
+                                  .root = settings_.root,
+                                  .snapshot = {},
+                                  .ledger = settings_.ledger,
+                                  .engine = engine};
+    hook::Call call{node, hook_log};
     call.container = invocation_.id;
-    return book(container, self, call, [&](const hook::SpecGrant& grant, Json& config) {
-      return grant.plan.hcas.empty() ? keep_original() : edit(grant, command, config);
+    return grant(asking, self, call, [&](const hook::Plan& plan, Json& config) {
+      return plan.hcas.empty() ? keep_original() : edit(plan, command, config);
     });
   }
 
@@ -108,12 +108,12 @@ class Start {
   }
 
   // config has the devices and limits already.
-  Result<void> edit(const hook::SpecGrant& grant, const HookCommand& command, Json& config) const {
+  Result<void> edit(const hook::Plan& plan, const HookCommand& command, Json& config) const {
     TRY_VOID(add_hooks(command, config));
     TRY_VOID(look_at_seccomp(settings_, log_, config));
     auto edited = TRY(file_.rewrite(config.dump()));
     // First what says which file it is: whoever is killed in between leaves a file that counts as the engine's.
-    const Marker marker{invocation_.id, edited.version(), process_grant(grant.plan)};
+    const Marker marker{invocation_.id, edited.version(), process_grant(plan)};
     TRY_VOID(leave_marker(invocation_.bundle, marker, text()));
     return edited.put_in_place();
   }
@@ -142,10 +142,10 @@ Result<void> edit_exec(const Invocation& invocation, Dialect dialect) {
 }  // namespace
 
 Result<void> prepare_start(const Invocation& invocation, Dialect dialect, const Settings& settings,
-                           const BookSpec& book, const hook::ProcessIdentity& self, const RuntimeLog& log) {
+                           const GrantInSpec& grant, const hook::ProcessIdentity& self, const RuntimeLog& log) {
   const auto file = TRY(open_config(invocation, dialect));
   if (!file) return {};
-  return Start(invocation, settings, log, *file).run(book, self);
+  return Start(invocation, settings, log, *file).run(grant, self);
 }
 
 void prepare_exec(const Invocation& invocation, Dialect dialect, const RuntimeLog& log) {

@@ -13,7 +13,7 @@ namespace shim {
 // untouched; one that was edited before and asks nothing any more gets its own back. Errors: the container must not
 // start.
 fabric::Result<void> prepare_start(const Invocation& invocation, Dialect dialect, const Settings& settings,
-                                   const BookSpec& book, const hook::ProcessIdentity& self, const RuntimeLog& log);
+                                   const GrantInSpec& grant, const hook::ProcessIdentity& self, const RuntimeLog& log);
 
 // exec: edits the process of a container that was edited. What goes wrong is a warning: probes and shells of a running
 // container have to go on.

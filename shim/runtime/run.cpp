@@ -41,11 +41,11 @@ void print(std::string_view text) {
   [[maybe_unused]] const auto written = ::write(STDOUT_FILENO, text.data(), text.size());
 }
 
-Result<void> prepare(const Invocation& invocation, Dialect dialect, const Settings& settings, const BookSpec& book,
+Result<void> prepare(const Invocation& invocation, Dialect dialect, const Settings& settings, const GrantInSpec& grant,
                      const hook::ProcessIdentity& self, const RuntimeLog& log) {
   switch (invocation.action) {
     case Action::kStart:
-      return prepare_start(invocation, dialect, settings, book, self, log);
+      return prepare_start(invocation, dialect, settings, grant, self, log);
     case Action::kExec:
       prepare_exec(invocation, dialect, log);
       break;
@@ -63,10 +63,11 @@ Result<void> prepare(const Invocation& invocation, Dialect dialect, const Settin
 
 // Nothing is thrown on purpose, but bad_alloc can be.
 Result<void> prepare_without_throwing(const Invocation& invocation, Dialect dialect, const Settings& settings,
-                                      const BookSpec& book, const hook::ProcessIdentity& self, const RuntimeLog& log) {
+                                      const GrantInSpec& grant, const hook::ProcessIdentity& self,
+                                      const RuntimeLog& log) {
   try {
     const IgnoredSignals ignored;
-    return prepare(invocation, dialect, settings, book, self, log);
+    return prepare(invocation, dialect, settings, grant, self, log);
   } catch (const std::exception& error) {
     return Error{error.what(), 0, {}};
   }
@@ -74,7 +75,7 @@ Result<void> prepare_without_throwing(const Invocation& invocation, Dialect dial
 
 }  // namespace
 
-int run(char* const* argv, const Settings& settings, const BookSpec& book) {
+int run(char* const* argv, const Settings& settings, const GrantInSpec& grant) {
   const auto held = hold_standard_descriptors();
   const auto runtime = runtime_behind(settings);
   const Dialect dialect = runtime ? dialect_of(*runtime) : Dialect::kRunc;
@@ -88,7 +89,7 @@ int run(char* const* argv, const Settings& settings, const BookSpec& book) {
   const auto self = hook::identify(::getpid());
   if (!self) return fail({"cannot read `/proc/self/stat`", 0, "mount procfs at /proc"});
   if (const auto no_loop = refuse_loop(*self); !no_loop) return fail(no_loop.error());
-  const auto prepared = prepare_without_throwing(invocation, dialect, settings, book, *self, log);
+  const auto prepared = prepare_without_throwing(invocation, dialect, settings, grant, *self, log);
   if (!prepared) return fail(prepared.error());
   return fail(become(*runtime, argv, *self));
 }

@@ -7,6 +7,6 @@ namespace shim {
 
 // Does not return, but becomes the runtime, unless something is wrong: 1, and it is said in the engine's log and on
 // stderr. argv ends with a nullptr.
-int run(char* const* argv, const Settings& settings, const BookSpec& book);
+int run(char* const* argv, const Settings& settings, const GrantInSpec& grant);
 
 }  // namespace shim

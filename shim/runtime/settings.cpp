@@ -30,9 +30,8 @@ bool is_executable(const std::string& path) {
 
 Settings node_settings() {
   Settings settings;
-  if (auto config = hook::read_config(settings.config)) {
-    static_cast<hook::RuntimeOptions&>(settings) = std::move(config->runtime);
-  }
+  settings.admin = hook::read_config(settings.config);
+  if (settings.admin) static_cast<hook::RuntimeOptions&>(settings) = settings.admin->runtime;
   return settings;
 }
 

@@ -9,10 +9,8 @@
 #include "fabric/result.hpp"
 #include "hook/base/process/process_identity.hpp"
 #include "hook/config/config.hpp"
-#include "hook/grant/decide.hpp"
-#include "hook/grant/spec_grant.hpp"
+#include "hook/grant/grant.hpp"
 #include "hook/ledger/ledger.hpp"
-#include "hook/program/stages.hpp"
 #include "shim/runtime/edit_bundle.hpp"
 
 namespace shim {
@@ -21,6 +19,7 @@ struct Settings : hook::RuntimeOptions {
   hook::ConfigPaths config = {};
   std::string root = {};  // prefix of the node's /sys, /dev and /proc
   std::string ledger = hook::kLedgerPath;
+  fabric::Result<hook::Config> admin = hook::Config();  // what `config` says; its "runtime" is this
 };
 // "runtime" of config.json; as without it when that cannot be read: who asks for an HCA is told, nobody else is kept
 // from running, or from being ended.
@@ -34,8 +33,8 @@ hook::Engine engine_of(const Settings& settings, const std::string& runtime_root
 // make it see what rdma-runtime saw. Error: it is not there.
 fabric::Result<HookCommand> hook_command(const Settings& settings, hook::Engine engine);
 
-// hook::book_for_spec(), or what stands for it in a test.
-using BookSpec = std::function<fabric::Result<void>(hook::Container& container, const hook::ProcessIdentity& requester,
-                                                    hook::Call& call, const hook::Publish& publish)>;
+// hook::grant_in_spec(), or what stands for it in a test.
+using GrantInSpec = std::function<fabric::Result<void>(hook::Asking& asking, const hook::ProcessIdentity& requester,
+                                                       hook::Call& call, const hook::Publish& publish)>;
 
 }  // namespace shim

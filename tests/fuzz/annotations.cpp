@@ -70,13 +70,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   if (!asked->request) return 0;
 
   const fabric::Inventory node = fuzz::small_node();
-  const auto plan = hook::make_plan({node, *asked->request, config, {}, "/run/rdma-hook/views/x", !spec.has_netns});
+  const hook::Candidates among(node, *asked->request, config);
+  const auto plan = hook::make_plan({among, {}, "/run/rdma-hook/views/x", !spec.has_netns});
   if (!plan) {
     fuzz::require_one_line(plan.error().message, "the refusal of a plan");
     return 0;
   }
   require(plan->hcas.empty() == plan->nodes.empty(), "an HCA has nodes, and nothing else has");
-  const auto names = hook::candidates(node, *asked->request, config);
+  const auto names = among.names();
   for (const auto& hca : plan->hcas)
     require(std::find(names.begin(), names.end(), hca.name) != names.end(), "what is granted was locked", hca.name);
   const auto named = hook::named_hcas(*asked->request);

@@ -51,7 +51,8 @@ void decide_checked(const hook::ContainerSpec& spec, const Json& config, Engine 
   if (!asked) return fuzz::require_one_line(asked.error().message, "the refusal of a request");
   if (!asked->request) return;
   const fabric::Inventory node = fuzz::small_node();
-  const auto plan = hook::make_plan({node, *asked->request, admin, {}, "/run/rdma-hook/views/x", false});
+  const hook::Candidates among(node, *asked->request, admin);
+  const auto plan = hook::make_plan({among, {}, "/run/rdma-hook/views/x", false});
   if (!plan) return fuzz::require_one_line(plan.error().message, "the refusal of a plan");
   if (asked->request->given_is_the_grant) {
     for (const auto& hca : plan->hcas) {

@@ -70,10 +70,10 @@ fabric::Result<Plan> decide(const Case& one) {
   Asked asked = TRY(parse_request(one.spec, one.config, one.engine));
   Plan plan;
   if (asked.request) {
-    plan =
-        TRY(make_plan({one.inventory, *asked.request, one.config, one.holdings, kViewDirectory, !one.spec.has_netns}));
+    const Candidates among(one.inventory, *asked.request, one.config);
+    plan = TRY(make_plan({among, one.holdings, kViewDirectory, !one.spec.has_netns}));
     // Nothing is decided about an HCA that was not locked.
-    const auto locked = candidates(one.inventory, *asked.request, one.config);
+    const auto locked = among.names();
     for (const PlannedHca& hca : plan.hcas)
       EXPECT_NE(std::find(locked.begin(), locked.end(), hca.name), locked.end()) << hca.name;
   }

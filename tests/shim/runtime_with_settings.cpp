@@ -20,6 +20,7 @@ shim::Settings read_settings(const char* path) {
   take("hook", settings.hook);
   take("root", settings.root);
   take("ledger", settings.ledger);
+  settings.admin = hook::read_config(settings.config);
   return settings;
 }
 
@@ -27,5 +28,5 @@ shim::Settings read_settings(const char* path) {
 
 int main(int, char** argv) {
   const char* const path = std::getenv("RDMA_RUNTIME_SETTINGS");
-  return shim::run(argv, path ? read_settings(path) : shim::Settings(), hook::book_for_spec);
+  return shim::run(argv, path ? read_settings(path) : shim::Settings(), hook::grant_in_spec);
 }

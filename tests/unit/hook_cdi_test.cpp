@@ -119,11 +119,11 @@ TEST(GenerateCdi, WritesWholeAndOnlyWhatChanged) {
   const TempDir temp;
   Options options;
   options.command = Command::kCdiGenerate;
-  options.config = {"", "", false};
+  options.node.config = {"", "", false};
   options.hook = "/usr/bin/rdma-hook";
-  options.snapshot = temp / "node.json";
+  options.node.snapshot = temp / "node.json";
   options.out = temp / "cdi.json";
-  test_support::write_file(*options.snapshot, fabric::write_snapshot(rails(1)));
+  test_support::write_file(*options.node.snapshot, fabric::write_snapshot(rails(1)));
   ASSERT_EQ(said(generate_cdi(options, Log())), "");
   const std::string text = test_support::read_file(*options.out);
   EXPECT_EQ(parse_json(text, "it")->at("devices").size(), 2U);
@@ -136,11 +136,11 @@ TEST(GenerateCdi, WritesWholeAndOnlyWhatChanged) {
   ASSERT_EQ(::stat(options.out->c_str(), &again), 0);
   EXPECT_EQ(again.st_ino, first.st_ino) << "the same text is not written again";
 
-  test_support::write_file(*options.snapshot, "{}");
+  test_support::write_file(*options.node.snapshot, "{}");
   EXPECT_NE(said(generate_cdi(options, Log())), "");
   EXPECT_EQ(test_support::read_file(*options.out), text) << "an error changes nothing";
 
-  test_support::write_file(*options.snapshot, fabric::write_snapshot(rails(2)));
+  test_support::write_file(*options.node.snapshot, fabric::write_snapshot(rails(2)));
   ASSERT_EQ(said(generate_cdi(options, Log())), "");
   EXPECT_EQ(parse_json(test_support::read_file(*options.out), "it")->at("devices").size(), 3U);
 

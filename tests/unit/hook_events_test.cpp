@@ -240,11 +240,13 @@ TEST(FailureReason, Words) {
 
 TEST(FailureReason, ByErrno) {
   struct Row {
-    FailureReason phase;
+    FailureReason reason;
     int code;
     FailureReason expected;
   };
   const Row rows[] = {
+      {FailureReason::kUnsaid, 0, FailureReason::kState},
+      {FailureReason::kUnsaid, EPERM, FailureReason::kState},
       {FailureReason::kConfig, 0, FailureReason::kConfig},
       {FailureReason::kConfig, EACCES, FailureReason::kConfig},
       {FailureReason::kBusy, 0, FailureReason::kBusy},
@@ -259,7 +261,7 @@ TEST(FailureReason, ByErrno) {
       {FailureReason::kDevices, EPERM, FailureReason::kDevices},
   };
   for (const Row& row : rows)
-    EXPECT_EQ(failure_reason(row.phase, row.code), row.expected) << to_string(row.phase) << " " << row.code;
+    EXPECT_EQ(failure_reason({"", row.code, "", row.reason}), row.expected) << to_string(row.reason) << " " << row.code;
 }
 
 }  // namespace

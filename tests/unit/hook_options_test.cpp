@@ -24,7 +24,6 @@ TEST(HookOptions, CommandsAndTheirOlderNames) {
   for (const Row& row : std::vector<Row>{{"createRuntime", Command::kCreateRuntime},
                                          {"prestart", Command::kCreateRuntime},
                                          {"poststop", Command::kPoststop},
-                                         {"precreate", Command::kPrecreate},
                                          {"devices", Command::kDevices},
                                          {"recover", Command::kRecover},
                                          {"check-config", Command::kCheckConfig},
@@ -42,35 +41,36 @@ TEST(HookOptions, ValuesBothWays) {
                               "--root", "/r", "--ledger=/l", "--json"});
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_EQ(options->bundle, "/b");
-  EXPECT_EQ(options->engine, hook::Engine::kCrio);
-  EXPECT_EQ(options->config.file, "/c.json");
-  EXPECT_TRUE(options->config.file_must_exist);
-  EXPECT_EQ(options->config.drop_ins, "");
-  EXPECT_EQ(options->snapshot, "s.json");
-  EXPECT_EQ(options->root, "/r");
-  EXPECT_EQ(options->ledger, "/l");
+  EXPECT_EQ(options->node.engine, hook::Engine::kCrio);
+  EXPECT_EQ(options->node.config.file, "/c.json");
+  EXPECT_TRUE(options->node.config.file_must_exist);
+  EXPECT_EQ(options->node.config.drop_ins, "");
+  EXPECT_EQ(options->node.snapshot, "s.json");
+  EXPECT_EQ(options->node.root, "/r");
+  EXPECT_EQ(options->node.ledger, "/l");
   EXPECT_TRUE(options->json);
 }
 
 TEST(HookOptions, Defaults) {
   const auto options = parse({"createRuntime"});
   ASSERT_TRUE(options);
-  EXPECT_EQ(options->engine, hook::Engine::kPodman) << "annotations only narrow unless the entry says whose they are";
-  EXPECT_EQ(parse({"plan", "--bundle", "b"})->engine, hook::Engine::kRunc);
-  EXPECT_EQ(options->config.file, "/etc/rdma-init/config.json");
-  EXPECT_EQ(options->ledger, "/run/rdma-hook");
-  EXPECT_FALSE(options->snapshot);
+  EXPECT_EQ(options->node.engine, hook::Engine::kPodman)
+      << "annotations only narrow unless the entry says whose they are";
+  EXPECT_EQ(parse({"plan", "--bundle", "b"})->node.engine, hook::Engine::kRunc);
+  EXPECT_EQ(options->node.config.file, "/etc/rdma-init/config.json");
+  EXPECT_EQ(options->node.ledger, "/run/rdma-hook");
+  EXPECT_FALSE(options->node.snapshot);
 }
 
 TEST(HookOptions, CdiGenerate) {
   const auto options = parse({"cdi", "generate", "--out=/etc/cdi/x.json", "--kind", "a/b", "--hook=/opt/rdma-hook"});
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_EQ(options->command, Command::kCdiGenerate);
-  EXPECT_EQ(options->engine, hook::Engine::kPodman);
+  EXPECT_EQ(options->node.engine, hook::Engine::kPodman);
   EXPECT_EQ(options->out, "/etc/cdi/x.json");
   EXPECT_EQ(options->kind, "a/b");
   EXPECT_EQ(options->hook, "/opt/rdma-hook");
-  EXPECT_EQ(parse({"cdi", "generate", "--engine", "docker"})->engine, hook::Engine::kDocker);
+  EXPECT_EQ(parse({"cdi", "generate", "--engine", "docker"})->node.engine, hook::Engine::kDocker);
   EXPECT_EQ(parse({"cdi", "--help"})->command, Command::kHelp);
 }
 

@@ -43,7 +43,8 @@ PlanScene given(std::initializer_list<unsigned> numbers) {
 }
 
 fabric::Result<Plan> decide(const PlanScene& scene) {
-  return make_plan({scene.inventory, scene.request, scene.config, scene.holdings, "/run/v", scene.host_network});
+  const Candidates among(scene.inventory, scene.request, scene.config);
+  return make_plan({among, scene.holdings, "/run/v", scene.host_network});
 }
 
 // "mlx5_0 mlx5_1*2", or the error.
@@ -537,7 +538,7 @@ TEST(Plan, sysfsView) {
 
 TEST(Plan, candidatesAreWhatIsLocked) {
   const auto locked = [](const PlanScene& scene) {
-    return fabric::join(candidates(scene.inventory, scene.request, scene.config), " ");
+    return fabric::join(Candidates(scene.inventory, scene.request, scene.config).names(), " ");
   };
   EXPECT_EQ(locked(asking("1")), "mlx5_0 mlx5_1 mlx5_2 mlx5_3");
   EXPECT_EQ(locked(asking("mlx5_2,mlx5_2")), "mlx5_2");

@@ -1,9 +1,8 @@
 // What is read of a node depends on what decides.
 #include <gtest/gtest.h>
 
-#include "hook/grant/decide.hpp"
+#include "hook/grant/node.hpp"
 #include "hook/plan/match_given.hpp"
-#include "hook/program/options.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"
 #include "support/tree.hpp"
@@ -15,18 +14,18 @@ using test_support::TempDir;
 
 struct Node {
   TempDir directory;
-  Options options;
+  NodeSettings settings;
 
   Node() {
     auto inventory = test_support::rails(3, 4);
     for (fabric::Hca& hca : inventory.hcas)
       hca.uverbs_dev = fmt::format("231:{}", 192 + *hca.uverbs);
     test_support::lay_out(inventory, directory / "node");
-    options.root = directory / "node";
+    settings.root = directory / "node";
   }
 
   fabric::Inventory read(const Request& request, const Config& config) const {
-    const auto inventory = read_node_for(request, config, options);
+    const auto inventory = read_node_for(request, config, settings);
     return inventory ? *inventory : fabric::Inventory{};
   }
 };

@@ -46,8 +46,8 @@ class ReturnsTest : public testing::Test {
   // "EVENT container=... reason=..." of each line that has been written since, and the reasons that are counted.
   std::vector<std::string> reported() {
     testing::internal::CaptureStderr();
-    std::vector<Increment> counts;
-    returns_->report(Log(), counts);
+    Outcome outcome;
+    returns_->report(Log(), outcome);
     std::vector<std::string> lines;
     const std::string text = testing::internal::GetCapturedStderr();
     for (std::size_t at = 0; at < text.size();) {
@@ -55,10 +55,8 @@ class ReturnsTest : public testing::Test {
       lines.push_back(text.substr(at, end - at));
       at = end + 1;
     }
-    for (const Increment& increment : counts) {
-      EXPECT_EQ(increment.name, kReturnsTotal);
-      lines.push_back("counted " + increment.labels.at("reason"));
-    }
+    for (const ReturnReason reason : outcome.returned)
+      lines.push_back("counted " + std::string(to_string(reason)));
     return lines;
   }
   void expect_one(const std::string& start, const std::string& part, const std::string& counted) {

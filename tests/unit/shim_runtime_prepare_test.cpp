@@ -17,7 +17,7 @@ TEST_F(Prepare, AContainerThatAsksIsEdited) {
   ASSERT_TRUE(started) << started.error().message;
   const Json edited = config();
   EXPECT_EQ(edited["x-large"].dump(), "18446744073709551615");
-  EXPECT_EQ(edited["annotations"]["rdma-init.io/grant"], grant().token);
+  EXPECT_EQ(edited["annotations"]["rdma-init.io/grant"], token_);
   EXPECT_EQ(edited["linux"]["devices"].size(), 1U);
   EXPECT_EQ(edited["process"]["capabilities"]["bounding"].dump(), R"(["CAP_IPC_LOCK"])");
   EXPECT_EQ(edited["hooks"]["createRuntime"][0]["path"], settings_.hook);
@@ -51,8 +51,8 @@ TEST_F(Prepare, ABundleThatIsStartedAgainStartsFromWhatItWas) {
   write_config(kAsking);
   ASSERT_TRUE(start());
   // Another HCA is free now: the first one must not count as given by somebody.
-  answer_.plan.nodes[0].path = "/dev/infiniband/uverbs7";
-  answer_.token = "another";
+  answer_.nodes[0].path = "/dev/infiniband/uverbs7";
+  token_ = "another";
   ASSERT_TRUE(start());
   ASSERT_EQ(config()["linux"]["devices"].size(), 1U);
   EXPECT_EQ(config()["linux"]["devices"][0]["path"], "/dev/infiniband/uverbs7");

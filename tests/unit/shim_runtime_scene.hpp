@@ -53,17 +53,18 @@ class Prepare : public testing::Test {
   std::string marker_path() const { return directory_ / "bundle/rdma-runtime.json"; }
 
   fabric::Result<void> start() {
-    const auto book = [this](hook::Container& container, const hook::ProcessIdentity& requester, hook::Call& call,
-                             const hook::Publish& publish) -> fabric::Result<void> {
+    settings_.admin = hook::read_config(settings_.config);
+    const auto grant = [this](hook::Asking& asking, const hook::ProcessIdentity& requester, hook::Call& call,
+                              const hook::Publish& publish) -> fabric::Result<void> {
       ++booked_;
       EXPECT_EQ(requester.pid, 4711);
       EXPECT_EQ(call.container, "ID");
-      EXPECT_TRUE(container.asked.request);
-      TRY_VOID(hook::edit_spec(answer_.plan, answer_.token, container.config));
-      return publish(answer_, container.config);
+      EXPECT_TRUE(asking.request);
+      TRY_VOID(hook::edit_spec(answer_, token_, asking.document));
+      return publish(answer_, asking.document);
     };
     const shim::RuntimeLog log(invocation_, shim::Dialect::kRunc);
-    return shim::prepare_start(invocation_, shim::Dialect::kRunc, settings_, book, {4711, 1}, log);
+    return shim::prepare_start(invocation_, shim::Dialect::kRunc, settings_, grant, {4711, 1}, log);
   }
 
   void exec(const std::string& file) {
@@ -77,19 +78,20 @@ class Prepare : public testing::Test {
                              hook::Json{{"config", {{"labels", {"bundle=" + bundle}}}}}.dump());
   }
 
-  static hook::SpecGrant grant() {
-    hook::SpecGrant grant{{}, "0123456789abcdef0123456789abcdef"};
-    grant.plan.hcas = {{"mlx5_0", hook::Mode::kHca, 1, std::nullopt}};
-    grant.plan.nodes = {{"/dev/infiniband/uverbs0", 231, 192, 0666, 0, 0}};
-    grant.plan.memlock = 4096;
-    grant.plan.capabilities = {"CAP_IPC_LOCK"};
-    return grant;
+  static hook::Plan plan() {
+    hook::Plan plan;
+    plan.hcas = {{"mlx5_0", hook::Mode::kHca, 1, std::nullopt}};
+    plan.nodes = {{"/dev/infiniband/uverbs0", 231, 192, 0666, 0, 0}};
+    plan.memlock = 4096;
+    plan.capabilities = {"CAP_IPC_LOCK"};
+    return plan;
   }
 
   test_support::TempDir directory_;
   shim::Settings settings_;
   shim::Invocation invocation_;
-  hook::SpecGrant answer_ = grant();
+  hook::Plan answer_ = plan();
+  std::string token_ = "0123456789abcdef0123456789abcdef";
   int booked_ = 0;
 };
 

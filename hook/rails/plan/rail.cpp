@@ -1,28 +1,6 @@
 #include "hook/rails/plan/rail.hpp"
 
-#include <fmt/format.h>
-
-#include "fabric/text.hpp"
-
 namespace hook {
-namespace {
-
-// "02:00:...": two hexadecimal digits a byte.
-template <std::size_t size>
-std::optional<std::array<std::uint8_t, size>> parse_bytes(std::string_view text) {
-  constexpr std::size_t kDigitsPerByte = 2;
-  const auto parts = fabric::split(text, ':');
-  if (parts.size() != size) return std::nullopt;
-  std::array<std::uint8_t, size> bytes{};
-  for (std::size_t i = 0; i < size; ++i) {
-    const auto byte = fabric::parse_number<std::uint8_t>(parts[i], 16);
-    if (!byte || parts[i].size() != kDigitsPerByte) return std::nullopt;
-    bytes[i] = *byte;
-  }
-  return bytes;
-}
-
-}  // namespace
 
 std::string_view to_string(RailKind kind) {
   switch (kind) {
@@ -43,23 +21,6 @@ std::optional<RailKind> parse_rail_kind(std::string_view text) {
     if (text == to_string(kind)) return kind;
   }
   return std::nullopt;
-}
-
-std::optional<MacAddress> parse_mac(std::string_view text) {
-  return parse_bytes<std::tuple_size_v<MacAddress>>(text);
-}
-
-std::string to_string(const MacAddress& mac) {
-  return fmt::format("{:02x}", fmt::join(mac, ":"));
-}
-
-std::optional<std::uint64_t> parse_guid(std::string_view text) {
-  const auto bytes = parse_bytes<sizeof(std::uint64_t)>(text);
-  if (!bytes) return std::nullopt;
-  std::uint64_t guid = 0;
-  for (const std::uint8_t byte : *bytes)
-    guid = guid << 8 | byte;
-  return guid;
 }
 
 }  // namespace hook

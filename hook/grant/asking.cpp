@@ -1,0 +1,81 @@
+#include "hook/grant/asking.hpp"
+
+#include <sys/stat.h>
+
+#include <utility>
+
+#include "hook/base/failure.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Result;
+
+constexpr const char* kOwnNetns = "/proc/self/ns/net";
+
+std::optional<NetnsIdentity> identify_netns(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return std::nullopt;
+  return NetnsIdentity{status.st_dev, status.st_ino, path};
+}
+
+bool is_nodes_own(const NetnsIdentity& netns) {
+  const auto own = identify_netns(kOwnNetns);
+  return own && own->dev == netns.dev && own->ino == netns.ino;
+}
+
+// Whether a container asks under some configuration, other than by "default_devices".
+bool could_ask(const ContainerSpec& spec, Engine engine) {
+  Config trusting;
+  trusting.annotations_may_request = {"*"};
+  const auto asked = parse_request(spec, trusting, engine);
+  return !asked || asked->request;
+}
+
+}  // namespace
+
+Result<std::string> read_bundle_config(const std::string& bundle) {
+  auto text = read_text_file(bundle + "/config.json");
+  if (text) return text;
+  fabric::Error error = fabric::wrap(std::move(text).error(), "the container's bundle");
+  // Tried: 1.8.1, with a user namespace and linux.devices.
+  error.hint = "a bundle is the directory that holds config.json";
+  if (bundle == "/") error.hint = "this crun does not say where the bundle is: use a later one, or runc";
+  return error;
+}
+
+Result<Asking> understand(const std::string& config_text, const Result<Config>& admin, Engine engine) {
+  Json document = TRY(about(FailureReason::kRefused, parse_json(config_text, "the container's config.json")));
+  ContainerSpec spec = TRY(about(FailureReason::kRefused, read_container_spec(document)));
+  Asking asking = TRY(understand_spec(std::move(spec), admin, engine));
+  asking.document = std::move(document);
+  return asking;
+}
+
+Result<Asking> understand_spec(ContainerSpec spec, const Result<Config>& admin, Engine engine) {
+  Asking asking;
+  asking.spec = std::move(spec);
+  if (!admin && !could_ask(asking.spec, engine)) {
+    // A slip in config.json must not stop the containers that have nothing to do with it.
+    asking.warnings.push_back(admin.error().message);
+    return asking;
+  }
+  asking.admin = TRY(about(FailureReason::kConfig, admin));
+  Asked asked = TRY(about(FailureReason::kRefused, parse_request(asking.spec, asking.admin, engine)));
+  asking.request = std::move(asked.request);
+  asking.warnings = std::move(asked.warnings);
+  return asking;
+}
+
+Owner owner_of(const ContainerSpec& spec, Owner otherwise) {
+  const auto netns = spec.netns_path ? identify_netns(*spec.netns_path) : std::nullopt;
+  return netns && !is_nodes_own(*netns) ? netns_owner(*netns) : std::move(otherwise);
+}
+
+bool uses_host_network(const ContainerSpec& spec) {
+  if (!spec.has_netns) return true;
+  const auto netns = spec.netns_path ? identify_netns(*spec.netns_path) : std::nullopt;
+  return netns && is_nodes_own(*netns);
+}
+
+}  // namespace hook

@@ -1,0 +1,39 @@
+// A container as its engine describes it, and what it asks for.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fabric/result.hpp"
+#include "hook/base/json/json.hpp"
+#include "hook/config/config.hpp"
+#include "hook/ledger/ledger.hpp"
+#include "hook/oci/container_spec.hpp"
+#include "hook/request/request.hpp"
+
+namespace hook {
+
+struct Asking {
+  Json document = {};  // its config.json; null where something else describes it (NRI)
+  ContainerSpec spec;
+  Config admin;
+  std::optional<Request> request;     // nullopt: nothing is asked, or what asks may not
+  std::vector<std::string> warnings;  // e.g. that an annotation asked and was not heard
+};
+
+// The bundle's config.json of at most 16 MiB. Errors name it.
+fabric::Result<std::string> read_bundle_config(const std::string& bundle);
+
+// admin: the administrator's configuration; that it cannot be read is an error only where somebody asks, else a
+// warning. Errors: about the configuration, or refusals.
+fabric::Result<Asking> understand(const std::string& config_text, const fabric::Result<Config>& admin, Engine engine);
+fabric::Result<Asking> understand_spec(ContainerSpec spec, const fabric::Result<Config>& admin, Engine engine);
+
+// Whose grant it is: the pod's when the network namespace is joined by path and is not the node's own; else
+// `otherwise`.
+Owner owner_of(const ContainerSpec& spec, Owner otherwise);
+// No network namespace of its own, or the node's by path.
+bool uses_host_network(const ContainerSpec& spec);
+
+}  // namespace hook

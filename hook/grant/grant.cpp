@@ -1,0 +1,138 @@
+#include "hook/grant/grant.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "fabric/text.hpp"
+#include "hook/apply/edit_spec.hpp"
+#include "hook/base/failure.hpp"
+#include "hook/config/annotations.hpp"
+#include "hook/grant/booking.hpp"
+#include "hook/grant/decide.hpp"
+#include "hook/grant/give_network.hpp"
+#include "hook/grant/own_hcas.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Result;
+
+// The grant that rdma-runtime or rdma-nri booked becomes this container's.
+Result<void> bind_token(const ContainerSpec& spec, const Ledger& ledger, const Grantee& who) {
+  const auto token = spec.annotations.find(kGrantAnnotation);
+  if (token == spec.annotations.end()) return {};
+  (void)TRY(ledger.bind(token->second, who.owner, who.user));  // none of ours: nothing to bind
+  return {};
+}
+
+// The HCAs stay locked from the look at who holds them until what follows from it is on record.
+Result<Plan> decide_and_book(const Asking& asking, const fabric::Inventory& inventory, const Ledger& ledger,
+                             const Grantee& who) {
+  const Candidates among(inventory, *asking.request, asking.admin);
+  auto held = TRY(lock_holdings(asking, among, ledger, who.owner));
+  Plan plan = TRY(decide(asking, among, held.holdings, ledger.view_directory(who.user.key)));
+  TRY_VOID(book(held.locks, plan, who));
+  return plan;
+}
+
+// What the spec mounts already (rdma-runtime, the user) is left alone.
+void leave_out_mounted(const ContainerSpec& spec, Plan& plan) {
+  std::erase_if(plan.mounts, [&](const PlannedMount& mount) {
+    const auto& mounted = spec.mount_destinations;
+    return std::find(mounted.begin(), mounted.end(), mount.destination) != mounted.end();
+  });
+}
+
+// For people, in front of the line for programs; that has all of them.
+std::string some_names(const Plan& plan) {
+  constexpr std::size_t kShown = 3;
+  std::vector<std::string> names;
+  for (const PlannedHca& hca : plan.hcas)
+    names.push_back(hca.name);
+  const std::size_t more = names.size() > kShown ? names.size() - kShown : 0;
+  names.resize(names.size() - more);
+  return fabric::join(names, ", ") + (more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+// The log's line, and the outcome. The rails are those that the container finds, whoever of its pod brought them.
+void note_grant(std::string_view event, const Asking& asking, const Owner& owner, const Plan& plan, Call& call) {
+  const auto rails = plan.netdevs.empty() ? std::nullopt : read_rails_of(call.node.ledger, owner.key);
+  const Granted granted{.container = call.container,
+                        .owner = owner,
+                        .engine = call.node.engine,
+                        .hcas = plan.hcas,
+                        .source = asking.request->wish.source,
+                        .rails = rails,
+                        .timing = call.timing};
+  call.log.info(
+      fmt::format("{} {}: {}", event == "booked" ? event : "given", some_names(plan), granted_line(event, granted)));
+  if (event == "granted") call.outcome.granted_mode = mode_of(plan.hcas);
+}
+
+Result<void> carry_out(const OpenLedger& open, const Asking& asking, const Grantee& who, const Way& way, Call& call) {
+  const Ledger& ledger = open.ledger;
+  call.timing.step("read");
+  open.repair(call.log);
+  call.timing.step("repair");
+  auto inventory = TRY(read_node_for(*asking.request, asking.admin, call.node));
+  TRY_VOID(add_own_hcas(call.node.ledger, who.owner, call.node.root, inventory));
+  call.timing.step("read");
+
+  Booking booking(ledger, who, open.returns->rails(), call.log);
+  if (way.binds_token) TRY_VOID(bind_token(asking.spec, ledger, who));
+  Plan plan = TRY(about(FailureReason::kRefused, decide_and_book(asking, inventory, ledger, who)));
+  call.log.warnings(plan.warnings);
+  call.timing.step("decide");
+
+  leave_out_mounted(asking.spec, plan);
+  // Before the view and the nodes: an RDMA device that moves in may have other numbers there.
+  if (!way.network.netns_path.empty()) TRY_VOID(give_network(asking, who, way.network, inventory, ledger, call, plan));
+  if (!plan.mounts.empty()) TRY_VOID(ledger.make_view(who.user.key, plan.view));
+  call.timing.step("view");
+  TRY_VOID(way.apply(plan));
+  TRY_VOID(booking.finish());
+  call.timing.step("ledger");
+  // "kept": by a call that found everything there, as prestart and createRuntime both.
+  if (!plan.hcas.empty()) note_grant(booking.had_before() ? "kept" : way.event, asking, who.owner, plan, call);
+  return {};
+}
+
+}  // namespace
+
+Result<OpenLedger> OpenLedger::open(Call& call, Returns::Caller caller) {
+  auto returns = std::make_shared<Returns>(call.node.ledger, call.ipam, caller);
+  auto ledger = TRY(about(FailureReason::kLedger, Ledger::open(call.node.ledger, returns)));
+  return OpenLedger{std::move(returns), std::move(ledger)};
+}
+
+void OpenLedger::repair(const Log& log) const {
+  if (const auto repaired = ledger.repair_pending(); !repaired) log.warning(repaired.error().message);
+}
+
+Result<Grantee> new_grantee(const ContainerSpec& spec, std::string id,
+                            const std::optional<ProcessIdentity>& requester) {
+  std::string token = TRY(new_token());
+  const Owner owner = token_owner(token);
+  return Grantee{owner_of(spec, owner), {owner.key, std::move(id), requester}, std::move(token)};
+}
+
+Result<void> grant(const OpenLedger& open, const Asking& asking, const Grantee& who, const Way& way, Call& call) {
+  auto granted = about(FailureReason::kLedger, carry_out(open, asking, who, way, call));
+  open.returns->report(call.log, call.outcome);
+  return granted;
+}
+
+Result<void> grant_in_spec(Asking& asking, const ProcessIdentity& requester, Call& call, const Publish& publish) {
+  const Grantee who = TRY(new_grantee(asking.spec, call.container, requester));
+  const auto open = TRY(OpenLedger::open(call));
+  const auto write_down = [&](const Plan& plan) -> Result<void> {
+    TRY_VOID(about(FailureReason::kInternal, edit_spec(plan, who.token, asking.document)));
+    TRY_VOID(about(FailureReason::kState, publish(plan, asking.document)));
+    call.timing.step("edit");
+    return {};
+  };
+  return grant(open, asking, who, {.event = "booked", .apply = write_down}, call);
+}
+
+}  // namespace hook

@@ -1,0 +1,33 @@
+// The node that grants are about: where it is found, and what is read of it.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "fabric/inventory.hpp"
+#include "fabric/result.hpp"
+#include "hook/config/config.hpp"
+#include "hook/ledger/ledger.hpp"
+#include "hook/oci/engine.hpp"
+#include "hook/request/request.hpp"
+
+namespace hook {
+
+struct NodeSettings {
+  ConfigPaths config;
+  std::string root;                     // prefix of the node's /sys, /dev and /proc
+  std::optional<std::string> snapshot;  // in place of the live node
+  std::string ledger = kLedgerPath;
+  Engine engine = Engine::kRunc;  // who calls
+};
+
+// Whether some HCA would be held in that mode.
+bool may_be(Mode mode, const Request& request, const Config& config);
+
+// The node as far as this request depends on it. Errors: those of a snapshot.
+fabric::Result<fabric::Inventory> read_node_for(const Request& request, const Config& config, const NodeSettings& node);
+
+// All of it, as `rdma-hook devices` shows it.
+fabric::Result<fabric::Inventory> read_whole_node(const Config& config, const NodeSettings& node);
+
+}  // namespace hook

@@ -1,0 +1,17 @@
+// What a call did, in the counters that `rdma-hook metrics` prints. Counting is no reason to fail or to wait.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "fabric/result.hpp"
+#include "hook/grant/grant.hpp"
+
+namespace hook {
+
+// At the end of a stage. stage: its label. A container that asked for nothing is not counted.
+void count_stage(std::string_view stage, const Call& call, const fabric::Result<void>& result);
+// Of what is no stage: only what was returned on the way.
+void count_returns(const std::string& ledger, const Outcome& outcome);
+
+}  // namespace hook
