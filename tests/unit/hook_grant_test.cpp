@@ -1,0 +1,219 @@
+// One grant on a node of files and a ledger of its own: what is read, decided, booked, applied, settled, and undone.
+#include "hook/grant/grant.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "hook/base/failure.hpp"
+#include "hook/grant/booking.hpp"
+#include "hook/grant/decide.hpp"
+#include "hook_ledger_scene.hpp"
+#include "support/inventories.hpp"
+#include "support/temp_dir.hpp"
+#include "support/tree.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Result;
+
+Asking asking_for(const std::string& wish, Mode mode = Mode::kHca) {
+  Asking asking;
+  asking.request.emplace();
+  asking.request->wish = *parse_wish(wish, "annotation rdma-init.io/devices");
+  asking.request->mode = mode;
+  asking.admin.sysfs_view = true;
+  return asking;
+}
+
+std::string names(const Plan& plan) {
+  std::string text;
+  for (const PlannedHca& hca : plan.hcas)
+    text += (text.empty() ? "" : " ") + hca.name;
+  return text;
+}
+
+class GrantTest : public testing::Test {
+ protected:
+  GrantTest() {
+    auto inventory = test_support::rails(2, 4);
+    for (fabric::Hca& hca : inventory.hcas)
+      hca.uverbs_dev = fmt::format("231:{}", 192 + *hca.uverbs);
+    test_support::lay_out(inventory, directory_ / "node");
+    node_.root = directory_ / "node";
+    node_.ledger = directory_ / "ledger";
+    node_.engine = Engine::kRunc;
+  }
+
+  // One call of its own, as each stage is one. applied: what reached the way.
+  Result<void> give(const std::string& id, const Asking& asking, Result<void> answer = {},
+                    std::string_view event = "granted") {
+    applied_.clear();
+    outcome_ = {};
+    Log log;
+    Call call{node_, log};
+    call.container = id;
+    const Owner owner = container_owner(id, "/bundle");
+    const Grantee who{owner, {owner.key, id, test_support::myself()}};
+    const auto open = TRY(OpenLedger::open(call));
+    const auto apply = [&](const Plan& plan) {
+      applied_.push_back(names(plan));
+      const auto grant = open.ledger.find(owner.key);
+      was_pending_ = grant && *grant && (*grant)->pending;
+      has_view_ = ::access((open.ledger.view_directory(owner.key) + "/infiniband").c_str(), F_OK) == 0;
+      return answer;
+    };
+    auto given = grant(open, asking, who, {.event = event, .apply = apply}, call);
+    outcome_ = call.outcome;
+    return given;
+  }
+
+  std::optional<Grant> grant_of(const std::string& id) {
+    const auto ledger = Ledger::open(node_.ledger);
+    return ledger ? ledger->find(container_owner(id, "/bundle").key).value() : std::nullopt;
+  }
+
+  test_support::TempDir directory_;
+  NodeSettings node_;
+  Outcome outcome_;
+  std::vector<std::string> applied_;
+  bool was_pending_ = false;
+  bool has_view_ = false;
+};
+
+TEST_F(GrantTest, IsBookedBeforeItIsAppliedAndSettledAfter) {
+  const auto given = give("web-1", asking_for("mlx5_0"));
+  ASSERT_TRUE(given) << given.error().message;
+  EXPECT_EQ(applied_, std::vector<std::string>{"mlx5_0"});
+  EXPECT_TRUE(was_pending_ && has_view_);
+  const auto grant = grant_of("web-1");
+  ASSERT_TRUE(grant);
+  EXPECT_FALSE(grant->pending);
+  EXPECT_EQ(grant->users.at(0).id, "web-1");
+  EXPECT_EQ(outcome_.granted_mode, "hca");
+}
+
+TEST_F(GrantTest, WhatCannotBeAppliedIsFreeAgain) {
+  const auto given = give("web-1", asking_for("all", Mode::kExclusive), fabric::make_error("no room in the container"));
+  ASSERT_FALSE(given);
+  EXPECT_EQ(given.error().message, "no room in the container");
+  EXPECT_FALSE(grant_of("web-1"));
+  EXPECT_FALSE(outcome_.granted_mode);
+  EXPECT_TRUE(outcome_.returned.empty()) << "a start that fails is no return";
+  EXPECT_EQ(test_support::ledger_problems(node_.ledger), "");
+  EXPECT_TRUE(give("web-2", asking_for("all", Mode::kExclusive)));
+}
+
+TEST_F(GrantTest, ASecondCallKeepsWhatTheFirstGaveAlsoWhenItFails) {
+  ASSERT_TRUE(give("web-1", asking_for("mlx5_0")));
+  ASSERT_TRUE(give("web-1", asking_for("mlx5_0")));
+  EXPECT_FALSE(outcome_.granted_mode) << "counted once";
+  EXPECT_FALSE(give("web-1", asking_for("mlx5_0"), fabric::make_error("gone")));
+  const auto grant = grant_of("web-1");
+  ASSERT_TRUE(grant) << "the container may be running with it";
+  EXPECT_FALSE(grant->pending);
+}
+
+TEST_F(GrantTest, WhatIsBookedBeforeTheContainerIsNotCountedYet) {
+  ASSERT_TRUE(give("web-1", asking_for("mlx5_0"), {}, "booked"));
+  EXPECT_FALSE(outcome_.granted_mode);
+}
+
+TEST_F(GrantTest, ErrorsSayWhatTheyAreAbout) {
+  ASSERT_TRUE(give("web-1", asking_for("mlx5_0", Mode::kExclusive)));
+  struct Row {
+    const char* wish;
+    Mode mode;
+    FailureReason reason;
+  };
+  for (const Row& row :
+       {Row{"mlx5_0", Mode::kHca, FailureReason::kBusy}, Row{"2", Mode::kHca, FailureReason::kBusy},
+        Row{"3", Mode::kHca, FailureReason::kRefused}, Row{"mlx5_9", Mode::kHca, FailureReason::kNoHca},
+        Row{"gpu", Mode::kHca, FailureReason::kRefused}}) {
+    const auto given = give("web-2", asking_for(row.wish, row.mode));
+    ASSERT_FALSE(given) << row.wish;
+    EXPECT_EQ(failure_reason(given.error()), row.reason) << row.wish << ": " << given.error().message;
+    EXPECT_TRUE(applied_.empty());
+    EXPECT_FALSE(grant_of("web-2"));
+  }
+  const auto unsaid = give("web-3", asking_for("mlx5_1"), fabric::make_error("of the way"));
+  EXPECT_EQ(failure_reason(unsaid.error()), FailureReason::kLedger);
+  const auto said = give("web-3", asking_for("mlx5_1"), about(FailureReason::kDevices, Result<void>(fabric::Error{})));
+  EXPECT_EQ(failure_reason(said.error()), FailureReason::kDevices);
+}
+
+TEST_F(GrantTest, MountsOfTheSpecStayTheContainers) {
+  Asking asking = asking_for("mlx5_0");
+  asking.spec.mount_destinations = {"/sys/class/infiniband", "/sys/class/infiniband_verbs"};
+  ASSERT_TRUE(give("web-1", asking));
+  EXPECT_FALSE(has_view_);
+}
+
+TEST_F(GrantTest, InSpecTheTokenAndTheDevicesArePublished) {
+  Log log;
+  Call call{node_, log};
+  call.container = "web-1";
+  Asking asking = asking_for("mlx5_1");
+  asking.document = Json::parse(R"({"ociVersion": "1.0.2", "process": {"args": ["true"]}})");
+  Json published;
+  const auto given =
+      grant_in_spec(asking, test_support::myself(), call, [&](const Plan& plan, Json& config) -> Result<void> {
+        EXPECT_EQ(names(plan), "mlx5_1");
+        published = config;
+        return {};
+      });
+  ASSERT_TRUE(given) << given.error().message;
+  const auto token = published["annotations"]["rdma-init.io/grant"].get<std::string>();
+  EXPECT_EQ(published["linux"]["devices"][0]["path"], "/dev/infiniband/uverbs1");
+  const auto grant = Ledger::open(node_.ledger)->find(token_owner(token).key).value();
+  ASSERT_TRUE(grant);
+  EXPECT_EQ(grant->users.at(0).process, test_support::myself());
+}
+
+TEST_F(GrantTest, DecidingWritesNothing) {
+  const Asking asking = asking_for("all", Mode::kExclusive);
+  const auto inventory = read_node_for(*asking.request, asking.admin, node_);
+  const auto ledger = Ledger::open(node_.ledger);
+  ASSERT_TRUE(inventory && ledger);
+  const Candidates among(*inventory, *asking.request, asking.admin);
+  const Owner owner = container_owner("plan", "/bundle");
+  {
+    const auto held = lock_holdings(asking, among, *ledger, owner);
+    ASSERT_TRUE(held);
+    EXPECT_EQ(names(*decide(asking, among, held->holdings, "/views/x")), "mlx5_0 mlx5_1");
+  }
+  EXPECT_TRUE(ledger->list()->empty());
+  EXPECT_TRUE(give("web-1", asking)) << "and locks nothing any more";
+}
+
+// A booking that goes out of scope.
+TEST_F(GrantTest, BookingIsUndoneUnlessItIsFinished) {
+  const auto ledger = Ledger::open(node_.ledger);
+  const NodeRails rails(node_.ledger, nullptr);
+  const Log log;
+  const Owner owner = container_owner("web-1", "/bundle");
+  const Grantee who{owner, {owner.key, "web-1", test_support::myself()}};
+  Plan plan;
+  plan.hcas = {{"mlx5_0", Mode::kExclusive, 1, std::nullopt}};
+  const auto book_it = [&](bool finish) {
+    Booking booking(*ledger, who, rails, log);
+    auto locks = ledger->lock({"mlx5_0"});
+    EXPECT_TRUE(book(*locks, plan, who));
+    if (finish) {
+      EXPECT_TRUE(booking.finish());
+    }
+    return booking.had_before();
+  };
+  EXPECT_FALSE(book_it(false));
+  EXPECT_FALSE(grant_of("web-1"));
+  EXPECT_FALSE(book_it(true));
+  EXPECT_TRUE(grant_of("web-1"));
+  EXPECT_TRUE(book_it(false)) << "had before";
+  EXPECT_TRUE(grant_of("web-1"));
+}
+
+}  // namespace
+}  // namespace hook

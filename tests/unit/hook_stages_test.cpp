@@ -1,0 +1,124 @@
+// The stages from a state on stdin to their answer. What createRuntime does to a live container: tests/containers.
+#include "hook/program/stages.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "hook/base/failure.hpp"
+#include "hook_ledger_scene.hpp"
+#include "support/temp_dir.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Result;
+
+class StagesTest : public testing::Test {
+ protected:
+  StagesTest() : stdin_(::dup(STDIN_FILENO)) {
+    node_.ledger = directory_ / "ledger";
+    node_.engine = Engine::kRunc;
+    write_config(R"({"process": {"args": ["true"]}, "annotations": {"rdma-init.io/devices": "mlx5_0"}})");
+  }
+  ~StagesTest() override {
+    ::dup2(stdin_, STDIN_FILENO);
+    ::close(stdin_);
+  }
+  void write_config(const std::string& text) { test_support::write_file(directory_ / "bundle/config.json", text); }
+
+  template <typename Stage>
+  Result<void> run(const Stage& stage, const std::string& state) {
+    int ends[2];
+    EXPECT_EQ(::pipe(ends), 0);
+    EXPECT_EQ(::write(ends[1], state.data(), state.size()), static_cast<ssize_t>(state.size()));
+    ::close(ends[1]);
+    ::dup2(ends[0], STDIN_FILENO);
+    ::close(ends[0]);
+    Call call{node_, log_};
+    auto done = stage(call);
+    outcome_ = call.outcome;
+    return done;
+  }
+  std::string state(long pid) const {
+    return Json{{"ociVersion", "1.0.2"}, {"id", "web-1"}, {"pid", pid}, {"bundle", directory_ / "bundle"}}.dump();
+  }
+  Result<void> verify_it() {
+    return run([](Call& call) { return verify(call, Config()); }, state(::getpid()));
+  }
+  void give(const Owner& owner, const std::string& user_key) {
+    const auto ledger = Ledger::open(node_.ledger);
+    ASSERT_TRUE(test_support::book(*ledger, owner, {test_support::kAlone}, {user_key, "web-1", {}}));
+    ASSERT_TRUE(ledger->settle(owner.key));
+  }
+  Owner own() const { return container_owner("web-1", directory_ / "bundle"); }
+
+  test_support::TempDir directory_;
+  NodeSettings node_;
+  Log log_;
+  Outcome outcome_;
+  int stdin_;
+};
+
+TEST_F(StagesTest, StatesAndBundlesThatAreNoneAreAboutTheState) {
+  const auto create = [](Call& call) { return create_runtime(call, Config()); };
+  for (const std::string& text : {std::string("{"), std::string(R"({"id": "web-1", "pid": 1})"),
+                                  std::string(R"({"id": "web-1", "pid": 4711, "bundle": "/nowhere"})")}) {
+    const auto done = run(create, text);
+    ASSERT_FALSE(done) << text;
+    EXPECT_EQ(failure_reason(done.error()), FailureReason::kState) << done.error().message;
+  }
+}
+
+TEST_F(StagesTest, CreateRuntimeLeavesWhoAsksNothingAlone) {
+  write_config(R"({"process": {"args": ["true"]}})");
+  const auto done = run([](Call& call) { return create_runtime(call, Config()); }, state(4711));
+  EXPECT_TRUE(done) << done.error().message;
+  EXPECT_NE(::access(node_.ledger.c_str(), F_OK), 0) << "no ledger is made for it";
+}
+
+TEST_F(StagesTest, AConfigurationThatCannotBeReadStopsWhoAsksOnly) {
+  const Result<Config> broken = fabric::make_error("config.json:3: error");
+  const auto create = [&](Call& call) { return create_runtime(call, broken); };
+  const auto asks = run(create, state(4711));
+  ASSERT_FALSE(asks);
+  EXPECT_EQ(failure_reason(asks.error()), FailureReason::kConfig);
+  write_config(R"({"process": {"args": ["true"]}})");
+  EXPECT_TRUE(run(create, state(4711)));
+}
+
+TEST_F(StagesTest, VerifyRefusesWhoAskedAndHasNothing) {
+  const auto nothing = verify_it();
+  ASSERT_FALSE(nothing);
+  EXPECT_EQ(failure_reason(nothing.error()), FailureReason::kRefused);
+  give(own(), own().key);
+  EXPECT_TRUE(verify_it());
+}
+
+TEST_F(StagesTest, VerifyFindsAGrantByItsToken) {
+  write_config(R"({"process": {"args": ["true"]}, "annotations": {"rdma-init.io/devices": "mlx5_0",
+    "rdma-init.io/grant": ")" +
+               test_support::kToken + R"("}})");
+  EXPECT_FALSE(verify_it());
+  const Owner owner = token_owner(test_support::kToken);
+  give(owner, owner.key);
+  EXPECT_TRUE(verify_it());
+}
+
+TEST_F(StagesTest, PoststopReturnsAlsoWhenTheBundleIsGone) {
+  give(own(), own().key);
+  const std::string gone = state(0);
+  std::filesystem::remove_all(directory_ / "bundle");
+  const auto done = run(poststop, gone);
+  EXPECT_TRUE(done) << done.error().message;
+  EXPECT_EQ(outcome_.returned, std::vector<ReturnReason>{ReturnReason::kPoststop});
+  EXPECT_FALSE(Ledger::open(node_.ledger)->find(own().key).value());
+  EXPECT_TRUE(run(poststop, gone)) << "and once more";
+  EXPECT_TRUE(outcome_.returned.empty());
+}
+
+}  // namespace
+}  // namespace hook
