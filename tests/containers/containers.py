@@ -6,12 +6,13 @@ import stat
 import subprocess
 
 import harness
-from harness import BUSYBOX, CGROUPS, GROUP, HERE, must, read, run, wait_for, write
+from harness import BUSYBOX, CGROUPS, GROUP, HERE, PATH, PROGRAM, must, read, run, wait_for, write
 
 APPLETS = ("sh", "ls", "cat", "stat", "mknod", "sleep", "id", "true", "grep")
 CAPABILITIES = ["CAP_MKNOD", "CAP_CHOWN", "CAP_DAC_OVERRIDE"]
 HOST_ROOT = 100000  # what a container's root is on the node, with a user namespace
 DENY_ALL = {"allow": False, "access": "rwm"}
+WRAPPER = os.environ.get("TESTED_RUNTIME", "")  # rdma-runtime with the settings of $RDMA_RUNTIME_SETTINGS
 
 
 def make_rootfs(directory):
@@ -163,6 +164,21 @@ class Runtime:
         if os.path.isdir(self.root):
             for name in os.listdir(self.root):
                 self.call("delete", "--force", name)
+
+
+class Wrapped(Runtime):
+    """rdma-runtime, which calls the runtime of that name. Without an engine it has to find out who calls."""
+
+    def __init__(self, case, name, engine="runc"):
+        super().__init__(case, name)
+        settings = {"runtimes": [self.program], "hook": PROGRAM, "config": case.config, "root": case.node.tree,
+                    "ledger": case.ledger_directory, **({"engine": engine} if engine else {})}
+        self.settings = write(case.work + f"/{os.path.basename(name)}-settings.json", json.dumps(settings))
+        self.program = WRAPPER
+        self.env = {"PATH": PATH, "LANG": "C", "RDMA_RUNTIME_SETTINGS": self.settings}
+
+    def call(self, *arguments, **settings):
+        return super().call(*arguments, **{"env": self.env, **settings})
 
 
 class FakeContainer:

@@ -28,7 +28,7 @@ def start(program, arguments):
     if pid == 0:
         ptrace(TRACEME, 0)
         os.kill(os.getpid(), signal.SIGSTOP)
-        os.execve(program, arguments, {})
+        os.execve(program, arguments, {name: value for name, value in os.environ.items() if name.startswith("RDMA_")})
     os.waitpid(pid, WALL)
     ptrace(SETOPTIONS, pid, OPTIONS)
     ptrace(SYSCALL, pid)

@@ -1,9 +1,11 @@
-"""One plan, two ways to apply it: a live container at createRuntime, or config.json before it is created. The container
-must not see a difference. It is the same bundle each time; a table of what may differ between bundles."""
+"""One plan, two ways to apply it: a live container at createRuntime, or config.json before it is created, by
+rdma-runtime. The container must not see a difference. It is the same bundle each time; a table of what may differ
+between bundles."""
 import json
+import subprocess
 
 import harness
-from containers import Bundle, Runtime
+from containers import Bundle, Runtime, Wrapped
 
 DEVICE = {"path": "/dev/infiniband/uverbs2", "type": "c", "major": 231, "minor": 194, "fileMode": 0o666}
 
@@ -44,31 +46,20 @@ class BothWays:
 
     def setUp(self):
         super().setUp()
-        self.runtime = Runtime(self, self.runtime_name)
-        # So that there is something to raise.
-        self.runtime.prefix = ["prlimit", f"--memlock={SOFT_LIMIT}:{harness.MEMLOCK}"] + self.runtime.prefix
+        self.runtime, self.wrapper = (kind(self, self.runtime_name) for kind in (Runtime, Wrapped))
+        for runtime in (self.runtime, self.wrapper):
+            # So that there is something to raise.
+            runtime.prefix = ["prlimit", f"--memlock={SOFT_LIMIT}:{harness.MEMLOCK}"] + runtime.prefix
 
     def live(self, name, options):
         return self.runtime.report(Bundle(self, name, **options))
 
-    def edited(self, name, options):
-        """The same, edited before; the hooks still run, as on a node that has both."""
-        bundle = Bundle(self, name, **options)
-        done = self.given(self.hook("precreate", json.dumps(bundle.config)))
-        bundle.config = json.loads(done.stdout)
-        return self.runtime.report(bundle.write())
+    def wrapped(self, name, options):
+        return self.wrapper.report(Bundle(self, name, stages=(), **options))
 
-    def edited_only(self, name, options):
-        bundle = Bundle(self, name, stages=("poststop",), **options)
-        done = self.given(self.hook("precreate", json.dumps(bundle.config)))
-        bundle.config = json.loads(done.stdout)
-        report = self.runtime.report(bundle.write())
-        # Without createRuntime nothing has bound it; whoever asked, this test, still lives.
-        self.return_tokens()
-        return report
-
-    def return_tokens(self):
-        harness.must(["rm", "-rf", self.ledger_directory])
+    def wrapped_with_hooks(self, name, options):
+        """As on a node that has both."""
+        return self.wrapper.report(Bundle(self, name, **options))
 
     def test_the_container_sees_no_difference(self):
         for number, (name, options, config) in enumerate(ROWS):
@@ -88,8 +79,8 @@ class BothWays:
     def ways(self, options):
         """crun 1.8 tells its createRuntime hooks `/` as bundle when a container has a user namespace and devices."""
         if options.get("userns") and self.runtime.version().startswith("crun version 1.8."):
-            return [self.edited_only]
-        return [self.edited, self.edited_only]
+            return []
+        return [self.wrapped, self.wrapped_with_hooks]
 
     @staticmethod
     def comparable_facts(report):
@@ -113,7 +104,7 @@ class BothWays:
             with self.subTest(name):
                 bundle = Bundle(self, f"refused{number}", **options)
                 self.refused(self.runtime.run(bundle))
-                done = self.refused(self.hook("precreate", json.dumps(bundle.config)))
+                done = self.refused(self.wrapper.run(bundle))
                 self.assertEqual(done.stdout, "")
                 self.assert_ledger_empty()
 
@@ -126,78 +117,62 @@ class Crun(BothWays, harness.Case):
     runtime_name = "crun"
 
 
-class Precreate(harness.Case):
-    """What the edited config.json looks like, and what becomes of the grant that it carries."""
+class Booked(harness.Case):
+    """What becomes of a grant that config.json carries, or whose container does not start."""
 
     def exclusive(self, name="container", **options):
         annotations = {"rdma-init.io/mode": "exclusive", **options.pop("annotations", {})}
         return Bundle(self, name, asks="mlx5_1", annotations=annotations, **options)
 
-    def test_what_is_not_ours_comes_out_as_it_went_in(self):
-        bundle = self.exclusive(stages=())
-        bundle.config["x-unknown"] = {"big": 18446744073709551615, "negative": -9223372036854775808, "deep": [[[{}]]]}
-        bundle.config["process"]["rlimits"] = [{"type": "RLIMIT_CORE", "soft": 18446744073709551615,
-                                                "hard": 18446744073709551615}]
-        edited = json.loads(self.given(self.hook("precreate", json.dumps(bundle.config))).stdout)
-        self.assertEqual(edited["x-unknown"], bundle.config["x-unknown"])
-        self.assertIn(bundle.config["process"]["rlimits"][0], edited["process"]["rlimits"])
-        for member in ("root", "hooks", "ociVersion"):
-            self.assertEqual(edited[member], bundle.config[member])
-
-    def test_nothing_asked_is_byte_for_byte_the_same(self):
-        for asks in (None, "none"):
-            text = json.dumps(Bundle(self, f"silent-{asks}", asks=asks, stages=()).config, indent=3) + "\n\n"
-            self.assertEqual(self.given(self.hook("precreate", text)).stdout, text)
-        self.assert_ledger_empty()
-
     def test_a_token_of_the_image_is_overwritten(self):
-        bundle = self.exclusive(stages=(), annotations={"rdma-init.io/grant": "0" * 32})
-        edited = json.loads(self.given(self.hook("precreate", json.dumps(bundle.config))).stdout)
-        self.assertRegex(edited["annotations"]["rdma-init.io/grant"], "^[0-9a-f]{32}$")
-        self.assertNotEqual(edited["annotations"]["rdma-init.io/grant"], "0" * 32)
+        bundle = self.exclusive(annotations={"rdma-init.io/grant": "0" * 32})
+        self.book(bundle)
+        self.assertRegex(bundle.config["annotations"]["rdma-init.io/grant"], "^[0-9a-f]{32}$")
+        self.assertNotEqual(bundle.config["annotations"]["rdma-init.io/grant"], "0" * 32)
 
     def test_a_token_of_somebody_else(self):
         """A container that asks for nothing gets nothing by it, and takes nothing away."""
-        owner = self.exclusive("owner", stages=())
-        edited = json.loads(self.given(self.hook("precreate", json.dumps(owner.config))).stdout)
+        owner = self.exclusive("owner")
+        self.book(owner)
         before = self.devices()
-        token = edited["annotations"]["rdma-init.io/grant"]
+        token = owner.config["annotations"]["rdma-init.io/grant"]
         report = Runtime(self, "runc").report(Bundle(self, "thief", annotations={"rdma-init.io/grant": token}))
         self.assertEqual(report.nodes, {})
         self.assertEqual(self.devices(), before)
 
-    def precreate_by_a_process_that_ends(self, bundle):
-        """As when podman is killed, or fails, after the hook."""
-        source, target = self.work + "/in.json", self.work + "/out.json"
-        harness.write(source, json.dumps(bundle.config))
-        harness.must(["sh", "-c", '"$@" < "$0" > "${0%/*}/out.json"; true', source, harness.PROGRAM,
-                      *self.arguments("precreate")[1:]])
-        bundle.config = json.loads(harness.read(target))
-        bundle.write()
+    def book(self, bundle):
+        """By a process that ends, as when the runtime that rdma-runtime becomes is killed, or fails."""
+        self.given(Wrapped(self, "true").create(bundle))
+        bundle.config = json.loads(harness.read(bundle.directory + "/config.json"))
         self.assertIn("rdma-init.io/grant", bundle.config["annotations"])
 
     def test_the_requester_is_gone(self):
-        self.precreate_by_a_process_that_ends(self.exclusive("lost"))
+        self.book(self.exclusive("lost"))
         self.assertEqual(len(self.recover()), 1)
         self.assert_ledger_empty()
 
     def test_the_requester_is_gone_and_somebody_else_asks(self):
-        self.precreate_by_a_process_that_ends(self.exclusive("lost"))
+        self.book(self.exclusive("lost"))
         runtime = Runtime(self, "runc")
         self.assertEqual(runtime.report(self.exclusive("next")).nodes, self.node.expected("uverbs1"))
         self.assert_ledger_empty()
 
     def test_the_requester_lives(self):
-        bundle = self.exclusive("owner", stages=())
-        self.given(self.hook("precreate", json.dumps(bundle.config)))
+        waits = harness.write(self.work + "/waits", "#!/bin/sh\nexec sleep 1000\n", 0o755)
+        wrapped, bundle = Wrapped(self, waits), self.exclusive("owner")
+        command = wrapped.command("create", "--bundle", bundle.directory, bundle.id)
+        requester = subprocess.Popen(command, env=wrapped.env)
+        self.addCleanup(requester.wait)
+        self.addCleanup(requester.kill)
+        harness.wait_for(lambda: harness.read(f"/proc/{requester.pid}/comm") == "sleep\n", "the runtime is there")
         self.assertEqual(self.recover(), [])
-        self.refused(self.hook("precreate", json.dumps(self.exclusive("other", stages=()).config)), "mlx5_1")
+        self.refused(Runtime(self, "runc").run(self.exclusive("other")), "mlx5_1", "container that is being created")
 
     def test_the_container_binds_it(self):
         """From then on it is the container's, whatever becomes of the requester."""
         runtime = Runtime(self, "runc")
         bundle = self.exclusive("bound", args=("sleep", "1000"))
-        self.precreate_by_a_process_that_ends(bundle)
+        self.book(bundle)
         self.given(runtime.create(bundle))
         self.assertEqual(self.recover(), [])
         self.assertEqual(self.holders(), {"mlx5_1": ["container bound"]})
@@ -209,7 +184,7 @@ class Precreate(harness.Case):
         """It is mounted under the token's name, and read when the container runs."""
         runtime = Runtime(self, "runc")
         bundle = self.exclusive("viewed")
-        self.precreate_by_a_process_that_ends(bundle)
+        self.book(bundle)
         report = runtime.report(bundle)
         self.assertEqual(report.views["infiniband"], ["mlx5_1"])
         self.assertEqual(report.facts["ibdev uverbs1"], "mlx5_1")
@@ -221,7 +196,7 @@ class Precreate(harness.Case):
         bundle = self.exclusive("broken")
         bundle.config["mounts"].append({"destination": "/x", "type": "bind", "source": "/does/not/exist",
                                         "options": ["bind"]})
-        self.precreate_by_a_process_that_ends(bundle)
+        self.book(bundle.write())
         self.refused(runtime.run(bundle), "/does/not/exist")
         self.assertEqual(runtime.report(self.exclusive("next")).nodes, self.node.expected("uverbs1"))
         self.assertEqual(self.recover(), [])

@@ -4,11 +4,12 @@ import os
 import sys
 
 import harness
-from containers import Bundle, FakeContainer, Pod, Runtime, stopped
+from containers import Bundle, FakeContainer, Pod, Runtime, Wrapped, stopped
 
 ROUNDS = 50
 FEWER_ROUNDS = 12
 KILLED = 137
+TRACER = [sys.executable, "-I", "-S", harness.HERE + "/kill_at.py"]
 
 
 class Killed(harness.Case):
@@ -17,13 +18,12 @@ class Killed(harness.Case):
         self.configure({"pools": [{"name": "all", "modes": ["exclusive"]}]})
         self.choice = self.random()
 
-    def kill_at(self, number, stage, state, engine="runc"):
-        argv = [sys.executable, "-I", "-S", harness.HERE + "/kill_at.py", str(number), harness.PROGRAM,
-                *self.arguments(stage, engine)]
-        return harness.run(argv, input=(state if isinstance(state, str) else json.dumps(state)).encode())
+    def kill_at(self, number, stage, state):
+        argv = [*TRACER, str(number), harness.PROGRAM, *self.arguments(stage)]
+        return harness.run(argv, input=json.dumps(state).encode())
 
-    def stops(self, stage, state, engine="runc"):
-        done = self.given(self.kill_at(0, stage, state, engine))
+    def stops(self, stage, state):
+        done = self.given(self.kill_at(0, stage, state))
         return int(done.stderr.split()[-1])
 
     def numbers(self, stops, rounds=ROUNDS):
@@ -120,32 +120,35 @@ class Killed(harness.Case):
         self.recover()
         self.assert_ledger_empty()
 
-    def test_precreate(self):
-        """Whoever asked, here kill_at.py, is gone as well."""
-        self.configure({"pools": [{"name": "all", "modes": ["exclusive"]}], "annotations_may_request": ["*"]})
+    def test_rdma_runtime(self):
+        """In front of a runtime that makes nothing: whoever asked is gone as well."""
         bundle, other = (Bundle(self, name, asks="mlx5_1", stages=()) for name in ("killed", "other"))
-        config = harness.read(bundle.directory + "/config.json")
-        stops = self.stops("precreate", config, "podman")
+        runtime = Wrapped(self, "true")
+
+        def kill_at(number):
+            argv = [*TRACER, str(number), runtime.program, runtime.program, "create", "--bundle", bundle.directory,
+                    bundle.id]
+            return harness.run(argv, env=runtime.env)
+        stops = int(self.given(kill_at(0)).stderr.split()[-1])
         for part, number in enumerate(self.numbers(stops)):
             with self.subTest(stop=number, of=stops):
-                self.assert_killed(self.kill_at(number, "precreate", config, "podman"), number, stops)
+                self.assert_killed(kill_at(number), number, stops)
                 self.assert_next_call_repairs(other, part)
 
     def test_recover(self):
         bundle, other = (Bundle(self, name, asks="mlx5_1", stages=()) for name in ("killed", "other"))
         arguments = ["rdma-hook", "recover", "--ledger", self.ledger_directory]
-        tracer = [sys.executable, "-I", "-S", harness.HERE + "/kill_at.py"]
 
         def vanished():
             container = FakeContainer(bundle)
             self.give(container)
             container.end()
         vanished()
-        stops = int(self.given(harness.run([*tracer, "0", harness.PROGRAM, *arguments])).stderr.split()[-1])
+        stops = int(self.given(harness.run([*TRACER, "0", harness.PROGRAM, *arguments])).stderr.split()[-1])
         for part, number in enumerate(self.numbers(stops, FEWER_ROUNDS)):
             with self.subTest(stop=number, of=stops):
                 vanished()
-                self.assert_killed(harness.run([*tracer, str(number), harness.PROGRAM, *arguments]), number, stops)
+                self.assert_killed(harness.run([*TRACER, str(number), harness.PROGRAM, *arguments]), number, stops)
                 self.assert_next_call_repairs(other, part)
 
     def test_under_runc(self):
@@ -160,8 +163,7 @@ class Killed(harness.Case):
         entry = self.entry("createRuntime")
         for number in self.numbers(stops * 8 // 10, FEWER_ROUNDS):
             bundle.config["hooks"]["createRuntime"] = [
-                {"path": sys.executable, "args": ["python3", "-I", "-S", harness.HERE + "/kill_at.py", str(number),
-                                                  entry["path"], *entry["args"]]}]
+                {"path": TRACER[0], "args": [*TRACER, str(number), entry["path"], *entry["args"]]}]
             bundle.write()
             self.refused(runtime.run(bundle))
             self.assertIsNone(runtime.state(bundle))

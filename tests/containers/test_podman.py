@@ -1,23 +1,23 @@
-"""Podman with nothing but files in a hooks directory: precreate edits config.json, createRuntime binds the grant and
-poststop returns it. Its containers' annotations, labels and environment may come from the image, and so ask for
-nothing."""
+"""Podman with nothing but files in a hooks directory, and with nothing but rdma-runtime. Its containers' annotations,
+labels and environment may come from the image, and so ask for nothing."""
 import hashlib
 import json
 import os
 import resource
-import signal
 import tarfile
 
 import harness
-from containers import Report, Runtime, make_rootfs
+from containers import WRAPPER, Report, Runtime, Wrapped, make_rootfs
 
 TRUSTING = {"annotations_may_request": ["*"]}
+SAMPLE = os.path.join(harness.HERE, "../../config/podman/rdma-runtime.conf")
+INSTALLED = "/etc/containers/containers.conf.d/rdma-runtime.conf"
 
 
 class Podman:
-    def __init__(self, case, runtime="runc"):
+    def __init__(self, case):
         self.case = case
-        self.runtime = Runtime(case, runtime)
+        self.runtime = Runtime(case, "runc").program
         for program in ("podman", "conmon"):
             if not harness.shutil.which(program):
                 case.skipTest(f"no {program} (Debian package {program})")
@@ -25,16 +25,27 @@ class Podman:
         os.makedirs(self.hooks)
         self.rootfs = make_rootfs(case.work + "/rootfs")
 
-    def add_hook(self, stage, entry=None):
-        document = {"version": "1.0.0", "hook": entry or self.case.entry(stage, "podman"), "when": {"always": True},
+    def add_hook(self, stage):
+        document = {"version": "1.0.0", "hook": self.case.entry(stage, "podman"), "when": {"always": True},
                     "stages": [stage]}
         harness.write(f"{self.hooks}/50-{stage}.json", json.dumps(document))
+
+    def use_rdma_runtime(self):
+        """By the sample of config/, with the settings of this test."""
+        settings = Wrapped(self.case, "runc", engine=None).settings
+        program = harness.write(self.case.work + "/rdma-runtime",
+                                f'#!/bin/sh\nRDMA_RUNTIME_SETTINGS={settings} exec {WRAPPER} "$@"\n', 0o755)
+        sample = harness.read(SAMPLE)
+        self.case.assertIn('"/usr/local/bin/rdma-runtime"', sample)
+        harness.write(INSTALLED, sample.replace("/usr/local/bin/rdma-runtime", program))
+        self.case.addCleanup(os.unlink, INSTALLED)
+        self.runtime = "rdma"
 
     def command(self, *arguments):
         work = self.case.work
         return [*Runtime.HIDE_V2, "podman", "--root", work + "/storage", "--runroot", work + "/runroot", "--tmpdir",
                 work + "/tmp", "--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--events-backend", "none",
-                "--hooks-dir", self.hooks, "--runtime", self.runtime.program, *arguments]
+                "--hooks-dir", self.hooks, "--runtime", self.runtime, *arguments]
 
     def run_command(self, name, *options, image=None, program=("/probe",)):
         """Podman's own default limits are higher than what a process without CAP_SYS_RESOURCE may set."""
@@ -58,16 +69,12 @@ class Podman:
         return Report(done.stdout)
 
 
-class PodmanCase(harness.Case):
-    runtime_name = "runc"
+class BothWays:
+    required = ""  # RDMA_INIT_REQUIRE of a container that was given two HCAs
 
     def setUp(self):
         super().setUp()
-        self.podman = Podman(self, self.runtime_name)
-
-    def add_hooks(self, *stages):
-        for stage in stages:
-            self.podman.add_hook(stage)
+        self.podman = Podman(self)
 
     def ask(self, devices="mlx5_1", mode="exclusive"):
         """No commas: they separate annotations."""
@@ -76,13 +83,11 @@ class PodmanCase(harness.Case):
     # --- who may ask
 
     def test_annotations_ask_for_nothing_unless_the_administrator_trusts_them(self):
-        self.add_hooks("precreate", "createRuntime", "poststop")
         report = self.podman.report("untrusted", *self.ask())
         self.assertEqual(report.nodes, {})
         self.assert_ledger_empty()
 
     def test_an_image_gets_nothing_by_annotations_labels_and_environment(self):
-        self.add_hooks("precreate", "createRuntime", "poststop")
         wish = {"rdma-init.io/devices": "all", "rdma-init.io/mode": "exclusive",
                 "k8s.volcengine.com/pod-networks": '[{"cniConf":{"name":"rdma"}}]',
                 "cni.spidernet.io/rdma-resource-inject": "rdma",
@@ -98,7 +103,6 @@ class PodmanCase(harness.Case):
         self.assert_ledger_empty()
 
     def test_the_environment_narrows_what_the_operator_gives(self):
-        self.add_hooks("precreate", "createRuntime", "poststop")
         self.configure({"default_devices": "all"})
         image = self.make_image({}, ["RDMA_VISIBLE_DEVICES=2"])
         self.assertEqual(self.podman.report("narrowed", image=image).nodes, self.node.expected("uverbs2"))
@@ -107,7 +111,8 @@ class PodmanCase(harness.Case):
 
     def make_image(self, annotations, environment):
         """An image with these annotations in its manifest, the same as labels, and an environment."""
-        layout = f"/run/{self._testMethodName.replace('_', '-')}"  # self.work may be no valid reference
+        name = type(self).__name__.lower() + "-" + self._testMethodName.replace("_", "-")
+        layout = "/run/" + name  # self.work may be no valid reference
         blobs = layout + "/blobs/sha256"
         os.makedirs(blobs)
 
@@ -137,33 +142,16 @@ class PodmanCase(harness.Case):
 
     # --- what is given
 
-    def test_precreate(self):
-        """Everything is in config.json: the hook adds nothing live, and says nothing is missing."""
+    def test_annotations_of_who_is_trusted(self):
         self.configure(TRUSTING)
-        self.add_hooks("precreate", "createRuntime", "poststop")
         report = self.podman.report("given", *self.ask("2"))
         self.assertEqual(report.nodes, self.node.expected("uverbs0", "uverbs1"))
         self.assertEqual(report.other, "Operation not permitted")
         self.assertEqual(report.views["infiniband"], ["mlx5_0", "mlx5_1"])
-        self.assertEqual(report.facts["require"], "2")
-        self.assert_ledger_empty()
-
-    def test_create_runtime_alone(self):
-        self.configure(TRUSTING)
-        self.add_hooks("createRuntime", "poststop")
-        report = self.podman.report("given", *self.ask())
-        self.assertEqual(report.nodes, self.node.expected("uverbs1"))
-        self.assertEqual(report.views["infiniband"], ["mlx5_1"])
-        self.assert_ledger_empty()
-
-    def test_prestart_alone(self):
-        self.configure(TRUSTING)
-        self.add_hooks("prestart", "poststop")
-        self.assertEqual(self.podman.report("given", *self.ask()).nodes, self.node.expected("uverbs1"))
+        self.assertEqual(report.facts["require"], self.required)
         self.assert_ledger_empty()
 
     def test_devices_given_by_option_are_the_request(self):
-        self.add_hooks("precreate", "createRuntime", "poststop")
         node = self.node.tree + "/dev/infiniband/uverbs2"
         report = self.podman.report("device", "--device", f"{node}:/dev/infiniband/uverbs2")
         self.assertEqual({path: seen[:3] for path, seen in report.nodes.items()},
@@ -173,42 +161,14 @@ class PodmanCase(harness.Case):
 
     def test_a_refusal_keeps_the_container_from_starting(self):
         self.configure(TRUSTING)
-        self.add_hooks("precreate", "poststop")
         done = self.refused(self.podman.run("refused", *self.ask("mlx5_9")))
         self.assertEqual(done.stdout, "")
         self.assert_ledger_empty()
 
     # --- what becomes of it when somebody fails
 
-    def test_podman_is_killed_after_precreate(self):
-        """A second precreate hook kills podman, which is the parent of both."""
+    def test_the_runtime_fails(self):
         self.configure(TRUSTING)
-        self.add_hooks("precreate", "createRuntime", "poststop")
-        killer = {"path": "/bin/sh", "args": ["sh", "-c", "kill -9 $PPID"]}
-        document = {"version": "1.0.0", "hook": killer, "when": {"annotations": {"^kill$": "^me$"}},
-                    "stages": ["precreate"]}
-        harness.write(f"{self.podman.hooks}/90-killer.json", json.dumps(document))
-        done = self.podman.run("killed", *self.ask(), "--annotation", "kill=me")
-        self.assertEqual(done.returncode, -signal.SIGKILL, done.stderr)
-        self.assertNotEqual(self.ledger(), {})
-        self.assertEqual(self.podman.report("next", *self.ask()).nodes, self.node.expected("uverbs1"))
-        self.recover()
-        self.assert_ledger_empty()
-
-    def test_a_later_precreate_hook_fails(self):
-        self.configure(TRUSTING)
-        self.add_hooks("precreate", "createRuntime", "poststop")
-        harness.write(f"{self.podman.hooks}/90-false.json", json.dumps(
-            {"version": "1.0.0", "hook": {"path": "/bin/false"}, "when": {"annotations": {"^fail$": ""}},
-             "stages": ["precreate"]}))
-        self.refused(self.podman.run("failed", *self.ask(), "--annotation", "fail=me"))
-        self.assertEqual(self.podman.report("next", *self.ask()).nodes, self.node.expected("uverbs1"))
-        self.recover()
-        self.assert_ledger_empty()
-
-    def test_the_runtime_fails_after_precreate(self):
-        self.configure(TRUSTING)
-        self.add_hooks("precreate", "createRuntime", "poststop")
         self.refused(self.podman.run("failed", *self.ask(), program=("/no/such/program",)))
         self.assertEqual(self.podman.report("next", *self.ask()).nodes, self.node.expected("uverbs1"))
         self.recover()
@@ -216,7 +176,6 @@ class PodmanCase(harness.Case):
 
     def test_two_at_once(self):
         self.configure(TRUSTING)
-        self.add_hooks("precreate", "createRuntime", "poststop")
         command = self.podman.run_command("first", "--detach", *self.ask(), program=("sleep", "1000"))
         self.given(self.podman.call(command))
         self.addCleanup(self.podman.call, self.podman.command("rm", "--force", "--time", "0", "first"))
@@ -228,6 +187,28 @@ class PodmanCase(harness.Case):
         self.assertEqual(self.podman.report("third", *self.ask()).nodes, self.node.expected("uverbs1"))
         self.recover()
         self.assert_ledger_empty()
+
+
+class Hooks(BothWays, harness.Case):
+    def setUp(self):
+        super().setUp()
+        self.podman.add_hook("createRuntime")
+        self.podman.add_hook("poststop")
+
+    def test_prestart_alone(self):
+        os.unlink(self.podman.hooks + "/50-createRuntime.json")
+        self.podman.add_hook("prestart")
+        self.configure(TRUSTING)
+        self.assertEqual(self.podman.report("given", *self.ask()).nodes, self.node.expected("uverbs1"))
+        self.assert_ledger_empty()
+
+
+class RdmaRuntime(BothWays, harness.Case):
+    required = "2"
+
+    def setUp(self):
+        super().setUp()
+        self.podman.use_rdma_runtime()
 
 
 if __name__ == "__main__":

@@ -7,27 +7,11 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "containers"))
 import harness  # noqa: E402
-from containers import Bundle, Report, Runtime  # noqa: E402
+from containers import WRAPPER, Bundle, Report, Wrapped  # noqa: E402
 
-WRAPPER = os.environ.get("TESTED_RUNTIME", "")
 CAP_IPC_LOCK = 1 << 14
 SHOW = "grep -e CapEff /proc/self/status; grep -e locked /proc/self/limits"
 ADDED_TO_BUNDLE = {"rdma-runtime.json", "rdma-runtime.config.json"}
-
-
-class Wrapped(Runtime):
-    """rdma-runtime, which calls the runtime of that name. Hybrid control groups: see Runtime."""
-
-    def __init__(self, case, name):
-        super().__init__(case, name)
-        self.settings = harness.write(case.work + "/settings.json", json.dumps({
-            "runtimes": [self.program], "hook": harness.PROGRAM, "engine": "runc", "config": case.config,
-            "root": case.node.tree, "ledger": case.ledger_directory}))
-        self.program = WRAPPER
-
-    def call(self, *arguments, **settings):
-        settings.setdefault("env", {"PATH": harness.PATH, "LANG": "C", "RDMA_RUNTIME_SETTINGS": self.settings})
-        return super().call(*arguments, **settings)
 
 
 class WrappedRuntime:
@@ -52,7 +36,9 @@ class WrappedRuntime:
 
     def test_run_gives_what_was_asked_for(self):
         bundle = self.bundle(asks="mlx5_0,mlx5_1")
-        bundle.config["x-unknown"] = {"large": 18446744073709551615}
+        bundle.config["x-unknown"] = {"big": 18446744073709551615, "negative": -9223372036854775808, "deep": [[[{}]]]}
+        bundle.config["process"]["rlimits"] = [{"type": "RLIMIT_CORE", "soft": 18446744073709551615,
+                                                "hard": 18446744073709551615}]
         report = self.runtime.report(bundle.write())
         self.assertEqual(report.nodes, self.node.expected("uverbs0", "uverbs1"))
         self.assertEqual(report.other, "Operation not permitted")
@@ -60,7 +46,9 @@ class WrappedRuntime:
         self.assertTrue(int(report.facts["capabilities"], 16) & CAP_IPC_LOCK)
         self.assertEqual(report.facts["hard memlock"], str(harness.MEMLOCK))
         config = self.config_of(bundle)
-        self.assertEqual(config["x-unknown"], {"large": 18446744073709551615})
+        for member in ("x-unknown", "root", "ociVersion"):
+            self.assertEqual(config[member], bundle.config[member])
+        self.assertIn(bundle.config["process"]["rlimits"][0], config["process"]["rlimits"])
         self.assertEqual(set(config["hooks"]), {"createRuntime", "poststop"})
 
     def test_a_user_other_than_root_keeps_the_capability(self):
@@ -68,15 +56,16 @@ class WrappedRuntime:
         self.assertTrue(int(report.facts["capabilities"], 16) & CAP_IPC_LOCK)
 
     def test_a_container_that_asks_nothing(self):
-        bundle = self.bundle()
-        path = bundle.directory + "/config.json"
-        before = os.stat(path)
-        report = self.runtime.report(bundle)
-        after = os.stat(path)
-        self.assertEqual(report.nodes, {})
-        self.assertEqual((after.st_ino, after.st_mtime_ns, after.st_ctime_ns),
-                         (before.st_ino, before.st_mtime_ns, before.st_ctime_ns))
-        self.assertEqual(set(os.listdir(bundle.directory)) & ADDED_TO_BUNDLE, set())
+        for asks in (None, "none"):
+            bundle = self.bundle(f"silent-{asks}", asks=asks)
+            path = bundle.directory + "/config.json"
+            before = os.stat(path)
+            report = self.runtime.report(bundle)
+            after = os.stat(path)
+            self.assertEqual(report.nodes, {})
+            self.assertEqual((after.st_ino, after.st_mtime_ns, after.st_ctime_ns),
+                             (before.st_ino, before.st_mtime_ns, before.st_ctime_ns))
+            self.assertEqual(set(os.listdir(bundle.directory)) & ADDED_TO_BUNDLE, set())
 
     def test_a_refusal_is_in_the_log_and_no_container_is_made(self):
         bundle = self.bundle(asks="mlx5_7")

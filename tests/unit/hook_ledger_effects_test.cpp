@@ -172,7 +172,7 @@ TEST_F(LedgerEffects, ADeadTokenOfAPodTakesNothingAlong) {
   ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
   {
     Child requester;
-    ASSERT_EQ(give(pod_, {kOther}, {hook::token_owner(kToken).key, "precreate", requester.identity()}), "");
+    ASSERT_EQ(give(pod_, {kOther}, {hook::token_owner(kToken).key, "c-2", requester.identity()}), "");
   }
   ASSERT_TRUE(ledger_.recover());
   EXPECT_EQ(calls(), Strings{pod_.key + ": mlx5_0 mlx5_1"}) << "what was settled is the pod's";

@@ -40,7 +40,7 @@ class LedgerLeftovers : public testing::Test {
   }
 
   static GrantUser token(const std::string& name, std::optional<hook::ProcessIdentity> requester) {
-    return {hook::token_owner(name).key, "precreate", requester};
+    return {hook::token_owner(name).key, "c-1", requester};
   }
   // Booked, with a view, and settled. "" or the error.
   std::string give(const Owner& owner, const std::vector<PlannedHca>& hcas, const GrantUser& user) {

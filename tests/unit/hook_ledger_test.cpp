@@ -279,7 +279,7 @@ TEST_F(LedgerTest, ATokenThatIsAUserOfThePodBecomesTheContainer) {
   const Owner owner = pod("/proc/self/ns/net");
   const std::string token = hook::new_token().value();
   const std::string key = hook::token_owner(token).key;
-  ASSERT_EQ(give(owner, {kAlone}, {key, "precreate", dead_process()}), "");
+  ASSERT_EQ(give(owner, {kAlone}, {key, "c-1", dead_process()}), "");
   ASSERT_TRUE(ledger_.make_view(key, {{"infiniband", "mlx5_0", "../x"}}));
   ASSERT_TRUE(ledger_.bind(token, owner, {"c-1", "c-1", myself()}).value());
   ASSERT_TRUE(ledger_.settle(owner.key));
