@@ -2,7 +2,7 @@
 # The ways in which a container of an engine comes to its HCAs, held against each other: the same containers, and the same
 # assertions, whatever gives them their HCAs.
 
-# use_way ENGINE WAY: what start_in_engine starts from now on. WAY: createRuntime and precreate (hooks.d files), rdma-runtime, cdi.
+# use_way ENGINE WAY: what start_in_engine starts from now on. WAY: createRuntime (hooks.d files), rdma-runtime, cdi.
 # WAY of containerd: nri, rdma-runtime, base-spec, cdi; sets `handler`, the runtime handler for pods, which ask by cri_asks_for.
 use_way() {
   local files=(hooks.d/rdma-hook-podman-annotations-{createRuntime,poststop}.json)
@@ -19,7 +19,6 @@ use_way() {
       cri_asks=cdi handler=plain
       ;;
     podman-createRuntime) install_hooks_d "${files[@]}" ;;
-    podman-precreate) install_hooks_d "${files[@]}" hooks.d-podman/rdma-hook-annotations-precreate.json ;;
     podman-rdma-runtime)
       PODMAN_RUNTIME=/usr/local/bin/rdma-runtime
       install -m 755 /run/lab/bin/rdma-runtime "$PODMAN_RUNTIME"
@@ -189,10 +188,9 @@ rails_for_the_matrix() {
 # given COLUMN: what the current way can give, as the README's table has it.
 given() {
   case $1-$way in
-    capabilities-precreate | capabilities-rdma-runtime) echo IPC_LOCK ;;
-    exec-capabilities-precreate | exec-capabilities-rdma-runtime) echo IPC_LOCK ;;
+    capabilities-rdma-runtime | exec-capabilities-rdma-runtime) echo IPC_LOCK ;;
     exec-limits-rdma-runtime | exec-limits-nri | exec-limits-base-spec) echo yes ;;
-    environment-precreate | environment-rdma-runtime | environment-nri) echo yes ;;
+    environment-rdma-runtime | environment-nri) echo yes ;;
     capabilities-* | exec-capabilities-* | exec-limits-* | environment-*) echo - ;;
     nodes-* | rules-* | limits-*) echo yes ;;
     *) fail "no column $1" ;;
