@@ -16,7 +16,7 @@ using fabric::Error;
 using fabric::Result;
 
 constexpr std::string_view kUsualPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-constexpr const char* kRemedy = R"(set "runtime": {"path": ["/usr/sbin/runc"]} in /etc/rdma-init/config.json)";
+constexpr const char* kRemedy = R"(set "runtime": {"runtimes": ["/usr/sbin/runc"]} in /etc/rdma-init/config.json)";
 
 enum class Candidate { kUsable, kSelf, kUnusable };
 
