@@ -13,7 +13,7 @@ using fabric::Result;
 
 constexpr const char* kMemlock = "RLIMIT_MEMLOCK";
 
-Result<void> add_device(const hook::PlannedNode& node, const Container& container, ContainerAdjustment& adjustment) {
+Result<void> add_device(const hook::PlannedNode& node, const NriContainer& container, ContainerAdjustment& adjustment) {
   if (!node.major || !node.minor) return make_error("the device number of `{}` is not known", node.path);
   const auto same = [&](const Device& device) { return device.path == node.path; };
   const auto found = std::find_if(container.devices.begin(), container.devices.end(), same);
@@ -29,7 +29,7 @@ Result<void> add_device(const hook::PlannedNode& node, const Container& containe
 
 // Rlimits of the container are told from NRI 0.11 on (containerd 2.3, CRI-O 1.36); where a runtime sets one twice, the
 // later one holds, which is this.
-void raise_memlock(const hook::Plan& plan, const Container& container, ContainerAdjustment& adjustment) {
+void raise_memlock(const hook::Plan& plan, const NriContainer& container, ContainerAdjustment& adjustment) {
   if (!plan.memlock) return;
   for (const Rlimit& limit : container.rlimits) {
     if (limit.type == kMemlock && limit.soft >= *plan.memlock && limit.hard >= *plan.memlock) return;
@@ -37,7 +37,7 @@ void raise_memlock(const hook::Plan& plan, const Container& container, Container
   adjustment.rlimits.push_back({kMemlock, *plan.memlock, *plan.memlock});
 }
 
-void add_environment(const hook::Plan& plan, const Container& container, ContainerAdjustment& adjustment) {
+void add_environment(const hook::Plan& plan, const NriContainer& container, ContainerAdjustment& adjustment) {
   for (const auto& [name, value] : plan.env) {
     const std::string prefix = name + "=";
     const auto sets = [&](const std::string& entry) { return entry.starts_with(prefix); };
@@ -45,13 +45,13 @@ void add_environment(const hook::Plan& plan, const Container& container, Contain
   }
 }
 
-bool mounts_at(const Container& container, std::string_view destination) {
+bool mounts_at(const NriContainer& container, std::string_view destination) {
   return std::any_of(container.mounts.begin(), container.mounts.end(),
                      [&](const Mount& mount) { return mount.destination == destination; });
 }
 
 // As edit_spec(): without a mount over /sys there is nothing to cover.
-void add_mounts(const hook::Plan& plan, const Container& container, ContainerAdjustment& adjustment) {
+void add_mounts(const hook::Plan& plan, const NriContainer& container, ContainerAdjustment& adjustment) {
   if (!mounts_at(container, "/sys")) return;
   for (const hook::PlannedMount& mount : plan.mounts) {
     if (mounts_at(container, mount.destination)) continue;
@@ -62,7 +62,7 @@ void add_mounts(const hook::Plan& plan, const Container& container, ContainerAdj
 }  // namespace
 
 Result<ContainerAdjustment> nri_adjustment(const hook::Plan& plan, const std::string& token,
-                                           const Container& container) {
+                                           const NriContainer& container) {
   ContainerAdjustment adjustment;
   if (plan.hcas.empty()) return adjustment;
   for (const hook::PlannedNode& node : plan.nodes)

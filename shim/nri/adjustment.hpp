@@ -14,6 +14,6 @@ namespace shim {
 // createRuntime finds what was booked; empty: none. IPC_LOCK is not part of it: NRI has no capabilities (0.12.2).
 // Errors: a device at one of our paths with another number; a node whose number is not known.
 fabric::Result<ContainerAdjustment> nri_adjustment(const hook::Plan& plan, const std::string& token,
-                                                   const Container& container);
+                                                   const NriContainer& container);
 
 }  // namespace shim

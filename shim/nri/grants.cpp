@@ -56,7 +56,7 @@ Result<hook::Asking> Grants::understand(hook::ContainerSpec spec) {
   return hook::understand_spec(std::move(spec), read_config(), engine_);
 }
 
-Result<void> Grants::give_pod(const PodSandbox& pod, Clock::time_point deadline) {
+Result<void> Grants::give_pod(const NriPod& pod, Clock::time_point deadline) {
   const hook::Asking container = TRY(understand(spec_of(pod, engine_)));
   log_.warnings(container.warnings);
   if (!asks(container) || hook::uses_host_network(container.spec)) return {};
@@ -64,7 +64,7 @@ Result<void> Grants::give_pod(const PodSandbox& pod, Clock::time_point deadline)
   return {};
 }
 
-Result<ContainerAdjustment> Grants::give_container(const PodSandbox& pod, const Container& container,
+Result<ContainerAdjustment> Grants::give_container(const NriPod& pod, const NriContainer& container,
                                                    Clock::time_point deadline) {
   const hook::Asking asking = TRY(understand(spec_of(pod, container, engine_)));
   log_.warnings(asking.warnings);
@@ -72,7 +72,7 @@ Result<ContainerAdjustment> Grants::give_container(const PodSandbox& pod, const 
   return parse_adjustment(TRY(ask({Job::Kind::kGiveContainer, pod, container}, deadline)));
 }
 
-Result<void> Grants::leave(const PodSandbox& pod, const Container& container, Clock::time_point deadline) {
+Result<void> Grants::leave(const NriPod& pod, const NriContainer& container, Clock::time_point deadline) {
   const auto ledger = TRY(Ledger::open(settings_.ledger));
   // Most containers hold nothing.
   if (!TRY(find_holder(ledger, spec_of(pod, container, engine_), container.id))) return {};
@@ -80,7 +80,7 @@ Result<void> Grants::leave(const PodSandbox& pod, const Container& container, Cl
   return {};
 }
 
-Result<void> Grants::return_pod(const PodSandbox& pod, Clock::time_point deadline) {
+Result<void> Grants::return_pod(const NriPod& pod, Clock::time_point deadline) {
   const auto ledger = TRY(Ledger::open(settings_.ledger));
   if (!TRY(find_pod_grant(ledger, spec_of(pod, engine_), pod.id))) return {};
   (void)TRY(ask({Job::Kind::kReturnPod, pod}, deadline));
@@ -103,7 +103,7 @@ Result<void> Grants::recover(const std::set<std::string>& gone, Clock::time_poin
   return {};
 }
 
-Result<bool> Grants::lacks_grant(const PodSandbox& pod, const Container& container) {
+Result<bool> Grants::lacks_grant(const NriPod& pod, const NriContainer& container) {
   const hook::Asking asking = TRY(understand(spec_of(pod, container, engine_)));
   if (!asks(asking)) return false;
   const auto ledger = TRY(Ledger::open(settings_.ledger));

@@ -32,14 +32,14 @@ class Grants {
 
   // At RunPodSandbox: what the pod's annotations ask, rails included, without waiting for carrier, gateways or GIDs.
   // Success also for pods that ask nothing or are in the node's network namespace. Errors: as the hook's createRuntime.
-  fabric::Result<void> give_pod(const PodSandbox& pod, Clock::time_point deadline);
+  fabric::Result<void> give_pod(const NriPod& pod, Clock::time_point deadline);
   // At CreateContainer. Nothing is asked: an empty adjustment, and the worker hears nothing of it.
-  fabric::Result<ContainerAdjustment> give_container(const PodSandbox& pod, const Container& container,
+  fabric::Result<ContainerAdjustment> give_container(const NriPod& pod, const NriContainer& container,
                                                      Clock::time_point deadline);
   // At StopContainer and RemoveContainer: what a container held alone is returned, its part in a pod's grant ends.
-  fabric::Result<void> leave(const PodSandbox& pod, const Container& container, Clock::time_point deadline);
+  fabric::Result<void> leave(const NriPod& pod, const NriContainer& container, Clock::time_point deadline);
   // At StopPodSandbox, while the network namespace is there.
-  fabric::Result<void> return_pod(const PodSandbox& pod, Clock::time_point deadline);
+  fabric::Result<void> return_pod(const NriPod& pod, Clock::time_point deadline);
 
   // Ids of the containers for which nothing but the runtime's word stands: of the node's network namespace, and bound
   // by no hook. Errors: the ledger's.
@@ -48,7 +48,7 @@ class Grants {
   fabric::Result<void> recover(const std::set<std::string>& gone, Clock::time_point deadline);
 
   // Asked for HCAs and has no grant: created while no plugin took part. Errors: as parse_request().
-  fabric::Result<bool> lacks_grant(const PodSandbox& pod, const Container& container);
+  fabric::Result<bool> lacks_grant(const NriPod& pod, const NriContainer& container);
 
  private:
   const fabric::Result<hook::Config>& read_config();

@@ -27,12 +27,12 @@ bool speaks_of_rdma(const std::map<std::string, std::string>& annotations) {
   });
 }
 
-std::string label_of(const PodSandbox& pod, const Container& container) {
+std::string label_of(const NriPod& pod, const NriContainer& container) {
   if (pod.name.empty()) return fabric::printable(container.name);
   return fabric::printable(fmt::format("{}/{}/{}", pod.pod_namespace, pod.name, container.name));
 }
 
-Error in_pod(Error error, const PodSandbox& pod) {
+Error in_pod(Error error, const NriPod& pod) {
   return fabric::wrap(std::move(error), fabric::printable(fmt::format("pod {}/{}", pod.pod_namespace, pod.name)));
 }
 
@@ -67,9 +67,9 @@ void RdmaPlugin::synchronize_begin() {
   unnamed_ = unbound ? std::move(unbound).value() : std::set<std::string>();
 }
 
-void RdmaPlugin::found(const PodSandbox& pod) {
+void RdmaPlugin::found(const NriPod& pod) {
   if (!speaks_of_rdma(pod.annotations)) return;
-  PodSandbox kept;
+  NriPod kept;
   kept.id = pod.id;
   kept.name = pod.name;
   kept.pod_namespace = pod.pod_namespace;
@@ -78,10 +78,10 @@ void RdmaPlugin::found(const PodSandbox& pod) {
   asking_pods_[pod.id] = std::move(kept);
 }
 
-void RdmaPlugin::found(const Container& container) {
+void RdmaPlugin::found(const NriContainer& container) {
   if (container.state == ContainerState::kStopped) return;
   const auto known_pod = asking_pods_.find(container.pod_id);
-  const PodSandbox pod = known_pod == asking_pods_.end() ? PodSandbox() : known_pod->second;
+  const NriPod pod = known_pod == asking_pods_.end() ? NriPod() : known_pod->second;
   unnamed_.erase(container.id);
   const auto lacks = grants_.lacks_grant(pod, container);
   if (!lacks || !*lacks) return;  // what is wrong with what it asks is no matter of a missing grant
@@ -109,34 +109,34 @@ void RdmaPlugin::return_what_is_left() {
 // An error would do harm: containerd 2.1.9 forgets the sandbox of a pod that a plugin refuses, so that its pause
 // container, shim and mounts stay on the node, once more with every retry of the kubelet's. The pod's first container
 // that asks is given the rails then, or refused with the same words.
-Result<void> RdmaPlugin::run_pod_sandbox(const PodSandbox& pod) {
+Result<void> RdmaPlugin::run_pod_sandbox(const NriPod& pod) {
   const auto given = grants_.give_pod(pod, within(kPodShare));
   if (!given) log_.error(in_pod(given.error(), pod));
   return {};
 }
 
-Result<ContainerAdjustment> RdmaPlugin::create_container(const PodSandbox& pod, const Container& container) {
+Result<ContainerAdjustment> RdmaPlugin::create_container(const NriPod& pod, const NriContainer& container) {
   return grants_.give_container(pod, container, within(kContainerShare));
 }
 
 // Teardown must not fail: what is left is found by the next call, or by `rdma-hook recover`.
-Result<void> RdmaPlugin::stop_pod_sandbox(const PodSandbox& pod) {
+Result<void> RdmaPlugin::stop_pod_sandbox(const NriPod& pod) {
   const auto returned = grants_.return_pod(pod, within(kContainerShare));
   if (!returned) log_.error(in_pod(returned.error(), pod));
   return {};
 }
 
-Result<void> RdmaPlugin::remove_pod_sandbox(const PodSandbox& pod) {
+Result<void> RdmaPlugin::remove_pod_sandbox(const NriPod& pod) {
   return stop_pod_sandbox(pod);
 }
 
-Result<void> RdmaPlugin::stop_container(const PodSandbox& pod, const Container& container) {
+Result<void> RdmaPlugin::stop_container(const NriPod& pod, const NriContainer& container) {
   const auto left = grants_.leave(pod, container, within(kContainerShare));
   if (!left) log_.error(in_pod(left.error(), pod));
   return {};
 }
 
-Result<void> RdmaPlugin::remove_container(const PodSandbox& pod, const Container& container) {
+Result<void> RdmaPlugin::remove_container(const NriPod& pod, const NriContainer& container) {
   return stop_container(pod, container);
 }
 

@@ -36,16 +36,16 @@ class RdmaPlugin : public NriHandler {
 
   fabric::Result<std::vector<Event>> configure(const RuntimeInfo& runtime) override;
   void synchronize_begin() override;
-  void found(const PodSandbox& pod) override;
-  void found(const Container& container) override;
+  void found(const NriPod& pod) override;
+  void found(const NriContainer& container) override;
   fabric::Result<void> synchronize_end() override;
   // Never an error.
-  fabric::Result<void> run_pod_sandbox(const PodSandbox& pod) override;
-  fabric::Result<void> stop_pod_sandbox(const PodSandbox& pod) override;
-  fabric::Result<void> remove_pod_sandbox(const PodSandbox& pod) override;
-  fabric::Result<ContainerAdjustment> create_container(const PodSandbox& pod, const Container& container) override;
-  fabric::Result<void> stop_container(const PodSandbox& pod, const Container& container) override;
-  fabric::Result<void> remove_container(const PodSandbox& pod, const Container& container) override;
+  fabric::Result<void> run_pod_sandbox(const NriPod& pod) override;
+  fabric::Result<void> stop_pod_sandbox(const NriPod& pod) override;
+  fabric::Result<void> remove_pod_sandbox(const NriPod& pod) override;
+  fabric::Result<ContainerAdjustment> create_container(const NriPod& pod, const NriContainer& container) override;
+  fabric::Result<void> stop_container(const NriPod& pod, const NriContainer& container) override;
+  fabric::Result<void> remove_container(const NriPod& pod, const NriContainer& container) override;
 
   // Synchronize took longer than the runtime waits: NRI 0.6.1 never asks this plugin again, and does not say so.
   bool synchronized_late() const { return synchronized_late_; }
@@ -69,7 +69,7 @@ class RdmaPlugin : public NriHandler {
   bool returns_due_ = false;
   // Of Synchronize: what matters of pods whose annotations speak of RDMA, and those that held a grant when it began and
   // that the runtime has not named since. Not what holds one now: another instance may have given it meanwhile.
-  std::map<std::string, PodSandbox> asking_pods_;
+  std::map<std::string, NriPod> asking_pods_;
   std::set<std::string> unnamed_;
   std::vector<Ungranted> ungranted_;
 };

@@ -13,7 +13,7 @@ const LinuxNamespace* find_namespace(const std::vector<LinuxNamespace>& namespac
 }
 
 // As the engines write them into config.json (hook::pod_identity).
-void set_identity(const PodSandbox& pod, const std::string& container, hook::Engine engine, hook::ContainerSpec& spec) {
+void set_identity(const NriPod& pod, const std::string& container, hook::Engine engine, hook::ContainerSpec& spec) {
   if (engine == hook::Engine::kCrio) {
     spec.annotations["io.kubernetes.pod.namespace"] = pod.pod_namespace;
     spec.annotations["io.kubernetes.container.name"] = container;
@@ -33,13 +33,13 @@ std::optional<hook::Engine> engine_of_runtime(std::string_view name) {
   return std::nullopt;
 }
 
-std::optional<std::string> netns_of(const PodSandbox& pod) {
+std::optional<std::string> netns_of(const NriPod& pod) {
   const LinuxNamespace* network = find_namespace(pod.namespaces, "network");
   if (!network || network->path.empty()) return std::nullopt;
   return network->path;
 }
 
-hook::ContainerSpec spec_of(const PodSandbox& pod, hook::Engine engine) {
+hook::ContainerSpec spec_of(const NriPod& pod, hook::Engine engine) {
   hook::ContainerSpec spec;
   spec.annotations = pod.annotations;
   set_identity(pod, "", engine, spec);
@@ -48,7 +48,7 @@ hook::ContainerSpec spec_of(const PodSandbox& pod, hook::Engine engine) {
   return spec;
 }
 
-hook::ContainerSpec spec_of(const PodSandbox& pod, const Container& container, hook::Engine engine) {
+hook::ContainerSpec spec_of(const NriPod& pod, const NriContainer& container, hook::Engine engine) {
   hook::ContainerSpec spec = spec_of(pod, engine);
   // containerd gives the container only those of the pod's annotations that its configuration lets through.
   for (const auto& [name, value] : container.annotations)

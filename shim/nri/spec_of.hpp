@@ -16,11 +16,11 @@ std::optional<hook::Engine> engine_of_runtime(std::string_view name);
 
 // A container of the pod. What the engine itself knows of it, its namespace and name, comes from NRI's own fields and
 // stands over annotations of these names.
-hook::ContainerSpec spec_of(const PodSandbox& pod, const Container& container, hook::Engine engine);
+hook::ContainerSpec spec_of(const NriPod& pod, const NriContainer& container, hook::Engine engine);
 // The pod as a container that asks by the pod's annotations alone: for what is given before there is any.
-hook::ContainerSpec spec_of(const PodSandbox& pod, hook::Engine engine);
+hook::ContainerSpec spec_of(const NriPod& pod, hook::Engine engine);
 
 // The pod's network namespace; nullopt: the node's.
-std::optional<std::string> netns_of(const PodSandbox& pod);
+std::optional<std::string> netns_of(const NriPod& pod);
 
 }  // namespace shim

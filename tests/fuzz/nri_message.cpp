@@ -29,15 +29,15 @@ class Mirror : public shim::NriHandler {
     return std::vector{shim::Event::kCreateContainer};
   }
   void synchronize_begin() override { ++begun; }
-  void found(const shim::PodSandbox& /*pod*/) override { require(begun > ended, "found after the beginning"); }
-  void found(const shim::Container& /*container*/) override { require(begun > ended, "found after the beginning"); }
+  void found(const shim::NriPod& /*pod*/) override { require(begun > ended, "found after the beginning"); }
+  void found(const shim::NriContainer& /*container*/) override { require(begun > ended, "found after the beginning"); }
   Result<void> synchronize_end() override {
     ended = begun;
     if (refuses) return fabric::make_error("refused");
     return {};
   }
-  Result<shim::ContainerAdjustment> create_container(const shim::PodSandbox& pod,
-                                                     const shim::Container& container) override {
+  Result<shim::ContainerAdjustment> create_container(const shim::NriPod& pod,
+                                                     const shim::NriContainer& container) override {
     if (refuses) return fabric::make_error("refused {}", container.id.size());
     return shim::ContainerAdjustment{.annotations = container.annotations,
                                      .mounts = container.mounts,

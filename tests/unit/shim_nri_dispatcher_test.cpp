@@ -114,8 +114,8 @@ TEST_F(DispatcherTest, CreateContainerReadsEverything) {
 TEST_F(DispatcherTest, CreateContainerWithoutAnything) {
   configure();
   EXPECT_EQ(ask("CreateContainer", ""), "");
-  EXPECT_EQ(recorder_.pod, PodSandbox{});
-  EXPECT_EQ(recorder_.container, Container{});
+  EXPECT_EQ(recorder_.pod, NriPod{});
+  EXPECT_EQ(recorder_.container, NriContainer{});
   ask("CreateContainer", text(2, number(4, 77)));
   EXPECT_EQ(recorder_.container.state, ContainerState::kUnknown);
 }

@@ -42,7 +42,7 @@ std::string create_message() {
   return text(1, pod_message("pod")) + text(2, container_message("c"));
 }
 
-shim::PodSandbox pod_value(std::string_view id) {
+shim::NriPod pod_value(std::string_view id) {
   return {.id = std::string(id),
           .name = "trainer-0",
           .uid = "uid-1",
@@ -56,7 +56,7 @@ shim::PodSandbox pod_value(std::string_view id) {
           .pid = 4711};
 }
 
-shim::Container container_value(std::string_view id) {
+shim::NriContainer container_value(std::string_view id) {
   return {.id = std::string(id),
           .pod_id = "pod",
           .name = "main",
@@ -78,7 +78,7 @@ Result<std::vector<shim::Event>> Recorder::configure(const shim::RuntimeInfo& in
   return wanted;
 }
 
-Result<shim::ContainerAdjustment> Recorder::create_container(const shim::PodSandbox& p, const shim::Container& c) {
+Result<shim::ContainerAdjustment> Recorder::create_container(const shim::NriPod& p, const shim::NriContainer& c) {
   pod = p;
   container = c;
   TRY_VOID(tell("create", p, c));

@@ -16,8 +16,8 @@ using fabric::Result;
 std::string pod_message(std::string_view id);
 std::string container_message(std::string_view id);
 std::string create_message();
-shim::PodSandbox pod_value(std::string_view id);
-shim::Container container_value(std::string_view id);
+shim::NriPod pod_value(std::string_view id);
+shim::NriContainer container_value(std::string_view id);
 
 class Recorder : public shim::NriHandler {
  public:
@@ -25,47 +25,47 @@ class Recorder : public shim::NriHandler {
   std::vector<shim::Event> wanted = {shim::Event::kRunPodSandbox, shim::Event::kCreateContainer,
                                      shim::Event::kRemoveContainer};
   shim::RuntimeInfo runtime;
-  shim::PodSandbox pod;
-  shim::Container container;
+  shim::NriPod pod;
+  shim::NriContainer container;
   shim::ContainerAdjustment adjustment;
   std::optional<Error> failure;  // of the next request
 
   Result<std::vector<shim::Event>> configure(const shim::RuntimeInfo& info) override;
   void synchronize_begin() override { told.emplace_back("synchronize"); }
-  void found(const shim::PodSandbox& each) override { told.push_back("found pod " + each.id); }
-  void found(const shim::Container& each) override { told.push_back("found container " + each.id); }
+  void found(const shim::NriPod& each) override { told.push_back("found pod " + each.id); }
+  void found(const shim::NriContainer& each) override { told.push_back("found container " + each.id); }
   Result<void> synchronize_end() override { return tell("synchronized"); }
-  Result<void> run_pod_sandbox(const shim::PodSandbox& p) override { return tell("run", p); }
-  Result<void> stop_pod_sandbox(const shim::PodSandbox& p) override { return tell("stop", p); }
-  Result<void> remove_pod_sandbox(const shim::PodSandbox& p) override { return tell("remove", p); }
-  Result<shim::ContainerAdjustment> create_container(const shim::PodSandbox& p, const shim::Container& c) override;
-  Result<void> post_create_container(const shim::PodSandbox& p, const shim::Container& c) override {
+  Result<void> run_pod_sandbox(const shim::NriPod& p) override { return tell("run", p); }
+  Result<void> stop_pod_sandbox(const shim::NriPod& p) override { return tell("stop", p); }
+  Result<void> remove_pod_sandbox(const shim::NriPod& p) override { return tell("remove", p); }
+  Result<shim::ContainerAdjustment> create_container(const shim::NriPod& p, const shim::NriContainer& c) override;
+  Result<void> post_create_container(const shim::NriPod& p, const shim::NriContainer& c) override {
     return tell("post create", p, c);
   }
-  Result<void> start_container(const shim::PodSandbox& p, const shim::Container& c) override {
+  Result<void> start_container(const shim::NriPod& p, const shim::NriContainer& c) override {
     return tell("start", p, c);
   }
-  Result<void> post_start_container(const shim::PodSandbox& p, const shim::Container& c) override {
+  Result<void> post_start_container(const shim::NriPod& p, const shim::NriContainer& c) override {
     return tell("post start", p, c);
   }
-  Result<void> update_container(const shim::PodSandbox& p, const shim::Container& c) override {
+  Result<void> update_container(const shim::NriPod& p, const shim::NriContainer& c) override {
     return tell("update", p, c);
   }
-  Result<void> post_update_container(const shim::PodSandbox& p, const shim::Container& c) override {
+  Result<void> post_update_container(const shim::NriPod& p, const shim::NriContainer& c) override {
     return tell("post update", p, c);
   }
-  Result<void> stop_container(const shim::PodSandbox& p, const shim::Container& c) override {
+  Result<void> stop_container(const shim::NriPod& p, const shim::NriContainer& c) override {
     return tell("stop", p, c);
   }
-  Result<void> remove_container(const shim::PodSandbox& p, const shim::Container& c) override {
+  Result<void> remove_container(const shim::NriPod& p, const shim::NriContainer& c) override {
     return tell("remove", p, c);
   }
   void shutdown() override { told.emplace_back("shutdown"); }
 
  private:
   Result<void> tell(const std::string& what);
-  Result<void> tell(const std::string& what, const shim::PodSandbox& p) { return tell(what + " " + p.id); }
-  Result<void> tell(const std::string& what, const shim::PodSandbox& p, const shim::Container& c) {
+  Result<void> tell(const std::string& what, const shim::NriPod& p) { return tell(what + " " + p.id); }
+  Result<void> tell(const std::string& what, const shim::NriPod& p, const shim::NriContainer& c) {
     return tell(what + " " + p.id + "/" + c.id);
   }
 };

@@ -13,8 +13,8 @@ namespace {
 
 using hook::Engine;
 
-PodSandbox train_pod() {
-  PodSandbox pod;
+NriPod train_pod() {
+  NriPod pod;
   pod.id = "p1";
   pod.name = "train-0";
   pod.pod_namespace = "team-a";
@@ -23,8 +23,8 @@ PodSandbox train_pod() {
   return pod;
 }
 
-Container worker() {
-  Container container;
+NriContainer worker() {
+  NriContainer container;
   container.id = "c1";
   container.pod_id = "p1";
   container.name = "worker";
@@ -46,7 +46,7 @@ TEST(NriSpec, APodAsksByItsAnnotations) {
 }
 
 TEST(NriSpec, AContainerHasItsOwnAndItsPods) {
-  Container container = worker();
+  NriContainer container = worker();
   container.rlimits = {{"RLIMIT_NOFILE", 9, 8}, {"RLIMIT_MEMLOCK", 65536, 32768}};
   container.annotations = {{"rdma-init.io/mode", "shared"}};
   const auto spec = spec_of(train_pod(), container, Engine::kContainerd);
@@ -65,8 +65,8 @@ TEST(NriSpec, AContainerHasItsOwnAndItsPods) {
 // Its author writes a pod's annotations: whose namespace it is, NRI says.
 TEST(NriSpec, AnnotationsDoNotSayWhoAsks) {
   for (const Engine engine : {Engine::kContainerd, Engine::kCrio}) {
-    PodSandbox pod = train_pod();
-    Container container = worker();
+    NriPod pod = train_pod();
+    NriContainer container = worker();
     for (const char* name : {"io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace"})
       pod.annotations[name] = container.annotations[name] = "trusted";
     for (const char* name : {"io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType"})
@@ -78,9 +78,9 @@ TEST(NriSpec, AnnotationsDoNotSayWhoAsks) {
 }
 
 TEST(NriSpec, TheNodesNetworkNamespace) {
-  PodSandbox pod = train_pod();
+  NriPod pod = train_pod();
   pod.namespaces = {{"pid", ""}};
-  Container container = worker();
+  NriContainer container = worker();
   container.namespaces.clear();
   EXPECT_FALSE(spec_of(pod, Engine::kContainerd).has_netns);
   EXPECT_FALSE(spec_of(pod, container, Engine::kContainerd).has_netns);
@@ -106,7 +106,7 @@ hook::Plan two_rails() {
 }
 
 TEST(NriAdjustment, AllOfThePlan) {
-  Container container = worker();
+  NriContainer container = worker();
   container.devices.clear();
   const auto adjustment = nri_adjustment(two_rails(), "abc", container);
   ASSERT_TRUE(adjustment) << adjustment.error().message;
@@ -122,7 +122,7 @@ TEST(NriAdjustment, AllOfThePlan) {
 
 // Two instances of the plugin, a device plugin, the pod's own words: setting a thing twice fails the container.
 TEST(NriAdjustment, WhatIsThereIsLeftAlone) {
-  Container container = worker();
+  NriContainer container = worker();
   container.env.emplace_back("RDMA_INIT_REQUIRE=1");
   container.devices.push_back({"/dev/infiniband/uverbs1", "c", 231, 193, 0600, {}, {}});
   container.rlimits = {{"RLIMIT_MEMLOCK", kUnlimited, kUnlimited}};
@@ -133,13 +133,13 @@ TEST(NriAdjustment, WhatIsThereIsLeftAlone) {
 }
 
 TEST(NriAdjustment, ALimitThatIsTooLowIsRaised) {
-  Container container = worker();
+  NriContainer container = worker();
   container.rlimits = {{"RLIMIT_MEMLOCK", kUnlimited, 65536}};
   EXPECT_EQ(nri_adjustment(two_rails(), "", container)->rlimits.size(), 1U);
 }
 
 TEST(NriAdjustment, AnotherDeviceAtThePathIsAnError) {
-  Container container = worker();
+  NriContainer container = worker();
   container.devices[0].minor_number = 200;
   const auto adjustment = nri_adjustment(two_rails(), "", container);
   ASSERT_FALSE(adjustment);
@@ -149,7 +149,7 @@ TEST(NriAdjustment, AnotherDeviceAtThePathIsAnError) {
 
 TEST(NriAdjustment, NothingWithoutHcasAndNoMountWithoutSysfs) {
   EXPECT_EQ(*nri_adjustment({}, "abc", worker()), ContainerAdjustment());
-  Container container = worker();
+  NriContainer container = worker();
   container.mounts.clear();
   EXPECT_TRUE(nri_adjustment(two_rails(), "", container)->mounts.empty());
 }

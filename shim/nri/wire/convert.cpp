@@ -113,8 +113,8 @@ void add_rlimit(wire::POSIXRlimit& to, const Rlimit& limit) {
 
 }  // namespace
 
-PodSandbox take_pod(wire::PodSandbox& pod) {
-  PodSandbox value;
+NriPod take_pod(wire::PodSandbox& pod) {
+  NriPod value;
   value.id = std::move(*pod.mutable_id());
   value.name = std::move(*pod.mutable_name());
   value.uid = std::move(*pod.mutable_uid());
@@ -131,8 +131,8 @@ PodSandbox take_pod(wire::PodSandbox& pod) {
   return value;
 }
 
-Container take_container(wire::Container& container) {
-  Container value;
+NriContainer take_container(wire::Container& container) {
+  NriContainer value;
   value.id = std::move(*container.mutable_id());
   value.pod_id = std::move(*container.mutable_pod_sandbox_id());
   value.name = std::move(*container.mutable_name());
@@ -167,7 +167,7 @@ ContainerAdjustment take_adjustment(wire::ContainerAdjustment& adjustment) {
           .rlimits = take_rlimits(*adjustment.mutable_rlimits())};
 }
 
-wire::PodSandbox to_wire(const PodSandbox& pod) {
+wire::PodSandbox to_wire(const NriPod& pod) {
   wire::PodSandbox message;
   message.set_id(pod.id);
   message.set_name(pod.name);
@@ -184,7 +184,7 @@ wire::PodSandbox to_wire(const PodSandbox& pod) {
   return message;
 }
 
-wire::Container to_wire(const Container& container) {
+wire::Container to_wire(const NriContainer& container) {
   wire::Container message;
   message.set_id(container.id);
   message.set_pod_sandbox_id(container.pod_id);

@@ -123,16 +123,16 @@ Result<bool> NriDispatcher::take_found(std::string_view payload) {
 Result<std::string> NriDispatcher::create_container(std::string_view payload) {
   wire::PodContainerRequest request;
   TRY_VOID(parse(request, payload, "CreateContainerRequest"));
-  const PodSandbox pod = take_pod(*request.mutable_pod());
-  const Container container = take_container(*request.mutable_container());
+  const NriPod pod = take_pod(*request.mutable_pod());
+  const NriContainer container = take_container(*request.mutable_container());
   return to_wire(TRY(handler_.create_container(pod, container))).SerializeAsString();
 }
 
 Result<std::string> NriDispatcher::state_change(std::string_view payload) {
   wire::StateChangeEvent change;
   TRY_VOID(parse(change, payload, "StateChangeEvent"));
-  const PodSandbox pod = take_pod(*change.mutable_pod());
-  const Container container = take_container(*change.mutable_container());
+  const NriPod pod = take_pod(*change.mutable_pod());
+  const NriContainer container = take_container(*change.mutable_container());
   TRY_VOID(deliver(static_cast<Event>(change.event()), pod, container));
   return std::string();
 }
@@ -149,7 +149,7 @@ Result<std::string> NriDispatcher::deliver_request(Event event, std::string_view
   return std::string();
 }
 
-Result<void> NriDispatcher::deliver(Event event, const PodSandbox& pod, const Container& container) {
+Result<void> NriDispatcher::deliver(Event event, const NriPod& pod, const NriContainer& container) {
   switch (event) {
     case Event::kRunPodSandbox:
       return handler_.run_pod_sandbox(pod);

@@ -37,7 +37,7 @@ class NriDispatcher {
   fabric::Result<std::string> shutdown(std::string_view payload);
   fabric::Result<bool> take_found(std::string_view payload);
   fabric::Result<std::string> deliver_request(Event event, std::string_view payload);
-  fabric::Result<void> deliver(Event event, const PodSandbox& pod, const Container& container);
+  fabric::Result<void> deliver(Event event, const NriPod& pod, const NriContainer& container);
 
   NriHandler& handler_;
   bool configured_ = false;

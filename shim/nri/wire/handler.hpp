@@ -23,33 +23,29 @@ class NriHandler {
   // After configure: what runs already, in any number of parts, then the end. Nothing is kept here: a large node has
   // thousands. A second synchronize_begin() drops what the first had found.
   virtual void synchronize_begin() {}
-  virtual void found(const PodSandbox& /*pod*/) {}
-  virtual void found(const Container& /*container*/) {}
+  virtual void found(const NriPod& /*pod*/) {}
+  virtual void found(const NriContainer& /*container*/) {}
   virtual fabric::Result<void> synchronize_end() { return {}; }
 
-  virtual fabric::Result<void> run_pod_sandbox(const PodSandbox& /*pod*/) { return {}; }
-  virtual fabric::Result<void> stop_pod_sandbox(const PodSandbox& /*pod*/) { return {}; }
-  virtual fabric::Result<void> remove_pod_sandbox(const PodSandbox& /*pod*/) { return {}; }
+  virtual fabric::Result<void> run_pod_sandbox(const NriPod& /*pod*/) { return {}; }
+  virtual fabric::Result<void> stop_pod_sandbox(const NriPod& /*pod*/) { return {}; }
+  virtual fabric::Result<void> remove_pod_sandbox(const NriPod& /*pod*/) { return {}; }
 
-  virtual fabric::Result<ContainerAdjustment> create_container(const PodSandbox& pod, const Container& container) = 0;
-  virtual fabric::Result<void> post_create_container(const PodSandbox& /*pod*/, const Container& /*container*/) {
+  virtual fabric::Result<ContainerAdjustment> create_container(const NriPod& pod, const NriContainer& container) = 0;
+  virtual fabric::Result<void> post_create_container(const NriPod& /*pod*/, const NriContainer& /*container*/) {
     return {};
   }
-  virtual fabric::Result<void> start_container(const PodSandbox& /*pod*/, const Container& /*container*/) { return {}; }
-  virtual fabric::Result<void> post_start_container(const PodSandbox& /*pod*/, const Container& /*container*/) {
+  virtual fabric::Result<void> start_container(const NriPod& /*pod*/, const NriContainer& /*container*/) { return {}; }
+  virtual fabric::Result<void> post_start_container(const NriPod& /*pod*/, const NriContainer& /*container*/) {
     return {};
   }
   // The runtime changes a container's resources; there is nothing to add to it.
-  virtual fabric::Result<void> update_container(const PodSandbox& /*pod*/, const Container& /*container*/) {
+  virtual fabric::Result<void> update_container(const NriPod& /*pod*/, const NriContainer& /*container*/) { return {}; }
+  virtual fabric::Result<void> post_update_container(const NriPod& /*pod*/, const NriContainer& /*container*/) {
     return {};
   }
-  virtual fabric::Result<void> post_update_container(const PodSandbox& /*pod*/, const Container& /*container*/) {
-    return {};
-  }
-  virtual fabric::Result<void> stop_container(const PodSandbox& /*pod*/, const Container& /*container*/) { return {}; }
-  virtual fabric::Result<void> remove_container(const PodSandbox& /*pod*/, const Container& /*container*/) {
-    return {};
-  }
+  virtual fabric::Result<void> stop_container(const NriPod& /*pod*/, const NriContainer& /*container*/) { return {}; }
+  virtual fabric::Result<void> remove_container(const NriPod& /*pod*/, const NriContainer& /*container*/) { return {}; }
 
   // No runtime is known to send it.
   virtual void shutdown() {}

@@ -13,8 +13,8 @@ namespace shim {
 struct Job {
   enum class Kind : int { kGivePod = 1, kGiveContainer, kLeave, kReturnPod, kRecover };
   Kind kind = Kind::kGivePod;
-  PodSandbox pod = {};
-  Container container = {};
+  NriPod pod = {};
+  NriContainer container = {};
   std::set<std::string> gone = {};  // kRecover: containers that are known to be gone
 };
 

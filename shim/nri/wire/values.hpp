@@ -15,7 +15,7 @@ struct LinuxNamespace {
   friend bool operator==(const LinuxNamespace&, const LinuxNamespace&) = default;
 };
 
-struct PodSandbox {
+struct NriPod {
   std::string id;
   std::string name;
   std::string uid;
@@ -27,7 +27,7 @@ struct PodSandbox {
   std::string cgroups_path;
   std::vector<LinuxNamespace> namespaces;
   std::uint32_t pid = 0;  // of the sandbox's process; 0: not known
-  friend bool operator==(const PodSandbox&, const PodSandbox&) = default;
+  friend bool operator==(const NriPod&, const NriPod&) = default;
 };
 
 struct Mount {
@@ -60,7 +60,7 @@ struct Rlimit {
 
 enum class ContainerState : std::int32_t { kUnknown = 0, kCreated = 1, kPaused = 2, kRunning = 3, kStopped = 4 };
 
-struct Container {
+struct NriContainer {
   std::string id;
   std::string pod_id;
   std::string name;
@@ -73,7 +73,7 @@ struct Container {
   std::vector<LinuxNamespace> namespaces;
   std::string cgroups_path;
   std::uint32_t pid = 0;  // 0: not started
-  friend bool operator==(const Container&, const Container&) = default;
+  friend bool operator==(const NriContainer&, const NriContainer&) = default;
 };
 
 // What to change of a container that is being created. A runtime refuses the container when something is set twice, by

@@ -42,8 +42,8 @@ class Sized : public shim::NriHandler {
 
   Result<std::vector<shim::Event>> configure(const shim::RuntimeInfo& /*runtime*/) override { return events_; }
 
-  Result<shim::ContainerAdjustment> create_container(const shim::PodSandbox& /*pod*/,
-                                                     const shim::Container& container) override {
+  Result<shim::ContainerAdjustment> create_container(const shim::NriPod& /*pod*/,
+                                                     const shim::NriContainer& container) override {
     shim::ContainerAdjustment adjustment;
     const auto wish = container.annotations.find("test/size");
     if (wish == container.annotations.end()) return adjustment;
