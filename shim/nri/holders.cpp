@@ -24,6 +24,16 @@ bool is_unbound(const hook::Grant& grant, const GrantUser& user) {
   return grant.owner.kind == Owner::Kind::kToken && !user.process;
 }
 
+Result<std::set<std::string>> unbound_containers(const Ledger& ledger) {
+  std::set<std::string> ids;
+  for (const hook::Grant& grant : TRY(ledger.list())) {
+    for (const GrantUser& user : grant.users) {
+      if (is_unbound(grant, user)) ids.insert(user.id);
+    }
+  }
+  return ids;
+}
+
 Result<std::optional<Holder>> find_holder(const Ledger& ledger, const hook::ContainerSpec& spec,
                                           const std::string& id) {
   using Found = std::optional<Holder>;

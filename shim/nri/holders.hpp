@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 
 #include "fabric/result.hpp"
@@ -17,6 +18,9 @@ struct Holder {
 
 // A token without a process is one of rdma-nri's: the container's id stands for it.
 bool is_unbound(const hook::Grant& grant, const hook::GrantUser& user);
+// Ids of the containers for which nothing but the runtime's word stands: of the node's network namespace, and bound by
+// no hook. Errors: the ledger's.
+fabric::Result<std::set<std::string>> unbound_containers(const hook::Ledger& ledger);
 
 // The container's part in the pod's grant, or its own; nullopt: it has none. Errors: the ledger's.
 fabric::Result<std::optional<Holder>> find_holder(const hook::Ledger& ledger, const hook::ContainerSpec& spec,

@@ -26,7 +26,7 @@ int run(int argc, char** argv) {
     std::fputs(options->help ? shim::kNriHelp : "rdma-nri " RDMA_INIT_VERSION "\n", stdout);
     return 0;
   }
-  const hook::Log log = shim::plugin_log(options->grants);
+  const hook::Log log = shim::plugin_log(*options);
   const auto done = shim::run_plugin(*options, log);
   if (done) return 0;
   log.error(done.error());

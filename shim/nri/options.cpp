@@ -30,11 +30,11 @@ Result<void> set_value(NriPluginOptions& options, std::string_view name, std::st
     if (options.engine != hook::Engine::kContainerd && options.engine != hook::Engine::kCrio)
       return usage_error(fmt::format("--engine `{}`: expected containerd or crio", printable(value)));
   } else if (name == "--config") {
-    options.grants.config = {std::move(value), "", true};
+    options.node.config = {std::move(value), "", true};
   } else if (name == "--root") {
-    options.grants.root = std::move(value);
+    options.node.root = std::move(value);
   } else if (name == "--ledger") {
-    options.grants.ledger = std::move(value);
+    options.node.ledger = std::move(value);
   } else {
     return usage_error(fmt::format("unknown option `{}`", printable(name)));
   }
@@ -46,7 +46,7 @@ void take_environment(NriPluginOptions& options, const std::function<const char*
   const char* const socket = variable("NRI_PLUGIN_SOCKET");
   if (!socket) return;
   options.launched_socket = socket;
-  options.grants.to_syslog = true;
+  options.to_syslog = true;
   if (const char* const name = variable("NRI_PLUGIN_NAME")) options.identity.name = name;
   if (const char* const index = variable("NRI_PLUGIN_IDX")) options.identity.index = index;
 }

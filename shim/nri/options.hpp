@@ -7,8 +7,9 @@
 #include <string>
 
 #include "fabric/result.hpp"
+#include "hook/base/log.hpp"
+#include "hook/grant/node.hpp"
 #include "hook/oci/engine.hpp"
-#include "shim/nri/grants.hpp"
 #include "shim/nri/wire/plugin.hpp"
 
 namespace shim {
@@ -21,10 +22,15 @@ struct NriPluginOptions {
   std::string socket = kNriSocket;
   PluginIdentity identity{"rdma", "10"};
   std::optional<hook::Engine> engine;  // nullopt: told by the runtime's name
-  GrantSettings grants;
+  hook::NodeSettings node;             // but for its engine
   // NRI_PLUGIN_SOCKET: the runtime has started this program and handed it its socket; nullopt: connect to `socket`.
   std::optional<std::string> launched_socket;
+  bool to_syslog = false;  // then: it has no stderr
 };
+
+inline hook::Log plugin_log(const NriPluginOptions& options) {
+  return options.to_syslog ? hook::Log::to_syslog("rdma-nri") : hook::Log::to_stderr("rdma-nri");
+}
 
 // variable: a variable of the environment, nullptr if it is not set. Errors: an unknown option, a value that is none.
 fabric::Result<NriPluginOptions> parse_nri_options(std::span<char* const> arguments,

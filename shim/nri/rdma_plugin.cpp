@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <string_view>
 #include <utility>
 
 #include "fabric/text.hpp"
+#include "hook/base/process/sandbox.hpp"
+#include "shim/nri/giver.hpp"
+#include "shim/nri/holders.hpp"
 #include "shim/nri/spec_of.hpp"
 
 namespace shim {
@@ -32,11 +36,44 @@ std::string label_of(const NriPod& pod, const NriContainer& container) {
   return fabric::printable(fmt::format("{}/{}/{}", pod.pod_namespace, pod.name, container.name));
 }
 
+bool asks(const hook::Asking& container) {
+  return container.request && container.request->wish.kind != hook::Wish::Kind::kNone;
+}
+
 Error in_pod(Error error, const NriPod& pod) {
   return fabric::wrap(std::move(error), fabric::printable(fmt::format("pod {}/{}", pod.pod_namespace, pod.name)));
 }
 
 }  // namespace
+
+ConfiguredWorker::ConfiguredWorker(const NriPluginOptions& options, const hook::Log& log)
+    : options_(options), log_(log), node_(options.node), worker_([this]() -> Result<Worker::Serve> {
+        const auto& config = config_ ? *config_ : read_config();
+        const auto giver = std::make_shared<Giver>(TRY(Giver::begin(node_, config, plugin_log(options_))));
+        TRY_VOID(hook::restrict_syscalls());
+        return Worker::Serve([giver](std::string_view job) { return giver->run(job); });
+      }) {}
+
+void ConfiguredWorker::set_engine(hook::Engine engine) {
+  node_.engine = engine;
+  worker_.retire();
+  (void)read_config();
+  if (const auto started = worker_.start(); !started) log_.warning(started.error().message);
+}
+
+const Result<hook::Config>& ConfiguredWorker::read_config() {
+  auto texts = hook::read_config_texts(node_.config);
+  if (!texts) {
+    texts_.clear();
+    config_.emplace(texts.error());
+    worker_.retire();
+  } else if (!config_ || *texts != texts_) {
+    config_.emplace(hook::valid_config(*texts));
+    texts_ = std::move(texts).value();
+    worker_.retire();
+  }
+  return *config_;
+}
 
 RdmaPlugin::Clock::time_point RdmaPlugin::within(double share) const {
   const auto whole = static_cast<double>(request_timeout_.count());
@@ -49,7 +86,7 @@ Result<std::vector<Event>> RdmaPlugin::configure(const RuntimeInfo& runtime) {
     return Error{fmt::format("runtime `{}` is not known", fabric::printable(runtime.name)), 0,
                  "say whose annotations these are: --engine containerd or crio"};
   }
-  grants_.set_engine(*engine);
+  worker_.set_engine(*engine);
   if (runtime.request_timeout_ms > 0) request_timeout_ = std::chrono::milliseconds(runtime.request_timeout_ms);
   log_.info(fmt::format("configured by {} {}{}{}; a request may take {} ms", fabric::printable(runtime.name),
                         fabric::printable(runtime.version), runtime.nri_version.empty() ? "" : ", NRI ",
@@ -63,27 +100,21 @@ void RdmaPlugin::synchronize_begin() {
   synchronized_late_ = false;
   asking_pods_.clear();
   ungranted_.clear();
-  auto unbound = grants_.unbound_containers();
+  const auto ledger = worker_.open_ledger();
+  auto unbound = ledger ? unbound_containers(*ledger) : ledger.error();
   unnamed_ = unbound ? std::move(unbound).value() : std::set<std::string>();
 }
 
 void RdmaPlugin::found(const NriPod& pod) {
-  if (!speaks_of_rdma(pod.annotations)) return;
-  NriPod kept;
-  kept.id = pod.id;
-  kept.name = pod.name;
-  kept.pod_namespace = pod.pod_namespace;
-  kept.annotations = pod.annotations;
-  kept.namespaces = pod.namespaces;
-  asking_pods_[pod.id] = std::move(kept);
+  if (speaks_of_rdma(pod.annotations)) asking_pods_[pod.id] = pod;
 }
 
 void RdmaPlugin::found(const NriContainer& container) {
-  if (container.state == ContainerState::kStopped) return;
+  if (container.stopped) return;
   const auto known_pod = asking_pods_.find(container.pod_id);
   const NriPod pod = known_pod == asking_pods_.end() ? NriPod() : known_pod->second;
   unnamed_.erase(container.id);
-  const auto lacks = grants_.lacks_grant(pod, container);
+  const auto lacks = lacks_grant(pod, container);
   if (!lacks || !*lacks) return;  // what is wrong with what it asks is no matter of a missing grant
   ungranted_.push_back({container.id, label_of(pod, container), static_cast<pid_t>(container.pid)});
   log_.warning(
@@ -102,42 +133,62 @@ Result<void> RdmaPlugin::synchronize_end() {
 
 void RdmaPlugin::return_what_is_left() {
   if (!std::exchange(returns_due_, false)) return;
-  const auto done = grants_.recover(std::exchange(unnamed_, {}), within(kPodShare));
+  const auto done = worker_.ask(recover_job(std::exchange(unnamed_, {})), within(kPodShare));
   if (!done) log_.warning(fabric::wrap(done.error(), "returning what is left").message);
 }
 
-// An error would do harm: containerd 2.1.9 forgets the sandbox of a pod that a plugin refuses, so that its pause
-// container, shim and mounts stay on the node, once more with every retry of the kubelet's. The pod's first container
-// that asks is given the rails then, or refused with the same words.
-Result<void> RdmaPlugin::run_pod_sandbox(const NriPod& pod) {
-  const auto given = grants_.give_pod(pod, within(kPodShare));
-  if (!given) log_.error(in_pod(given.error(), pod));
-  return {};
+// Teardown must not fail: what is left is found by the next call, or by `rdma-hook recover`. Of a pod's start an error
+// would do harm: containerd 2.1.9 forgets the sandbox of a pod that a plugin refuses, so that its pause container, shim
+// and mounts stay on the node, once more with every retry of the kubelet's. The pod's first container that asks is
+// given the rails then, or refused with the same words.
+Result<std::string> RdmaPlugin::answer(const NriRequest& request) {
+  auto answer = ask_worker(request);
+  if (answer || request.event == Event::kCreateContainer) return answer;
+  log_.error(in_pod(answer.error(), request.pod));
+  return std::string();
 }
 
-Result<ContainerAdjustment> RdmaPlugin::create_container(const NriPod& pod, const NriContainer& container) {
-  return grants_.give_container(pod, container, within(kContainerShare));
+Result<std::string> RdmaPlugin::ask_worker(const NriRequest& request) {
+  const auto deadline = within(request.event == Event::kRunPodSandbox ? kPodShare : kContainerShare);
+  if (!TRY(needs_worker(request))) return std::string();
+  return worker_.ask(job_of(request), deadline);
 }
 
-// Teardown must not fail: what is left is found by the next call, or by `rdma-hook recover`.
-Result<void> RdmaPlugin::stop_pod_sandbox(const NriPod& pod) {
-  const auto returned = grants_.return_pod(pod, within(kContainerShare));
-  if (!returned) log_.error(in_pod(returned.error(), pod));
-  return {};
+Result<bool> RdmaPlugin::needs_worker(const NriRequest& request) {
+  const bool creates = request.event == Event::kCreateContainer;
+  hook::ContainerSpec spec = spec_of(request, worker_.engine());
+  switch (request.event) {
+    case Event::kRunPodSandbox:
+    case Event::kCreateContainer: {
+      const hook::Asking asking = TRY(understand(std::move(spec)));
+      log_.warnings(asking.warnings);
+      return creates ? asking.request.has_value() : asks(asking) && !hook::uses_host_network(asking.spec);
+    }
+    case Event::kStopPodSandbox:
+    case Event::kRemovePodSandbox: {
+      const auto ledger = TRY(worker_.open_ledger());
+      return TRY(find_pod_grant(ledger, spec, request.pod.id)).has_value();
+    }
+    case Event::kStopContainer:
+    case Event::kRemoveContainer: {
+      const auto ledger = TRY(worker_.open_ledger());
+      return TRY(find_holder(ledger, spec, request.container.id)).has_value();
+    }
+    default:
+      return false;
+  }
 }
 
-Result<void> RdmaPlugin::remove_pod_sandbox(const NriPod& pod) {
-  return stop_pod_sandbox(pod);
+// It asks for HCAs and holds none. Errors: as parse_request(), the ledger's.
+Result<bool> RdmaPlugin::lacks_grant(const NriPod& pod, const NriContainer& container) {
+  const hook::Asking asking = TRY(understand(spec_of(pod, container, worker_.engine())));
+  if (!asks(asking)) return false;
+  const auto ledger = TRY(worker_.open_ledger());
+  return !TRY(find_holder(ledger, asking.spec, container.id)).has_value();
 }
 
-Result<void> RdmaPlugin::stop_container(const NriPod& pod, const NriContainer& container) {
-  const auto left = grants_.leave(pod, container, within(kContainerShare));
-  if (!left) log_.error(in_pod(left.error(), pod));
-  return {};
-}
-
-Result<void> RdmaPlugin::remove_container(const NriPod& pod, const NriContainer& container) {
-  return stop_container(pod, container);
+Result<hook::Asking> RdmaPlugin::understand(hook::ContainerSpec spec) {
+  return hook::understand_spec(std::move(spec), worker_.read_config(), worker_.engine());
 }
 
 }  // namespace shim

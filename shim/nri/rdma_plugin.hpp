@@ -1,4 +1,4 @@
-// rdma-nri's answers to a runtime.
+// rdma-nri's answers to a runtime: who asks is found out here, what they get is the worker's to give (giver.hpp).
 #pragma once
 
 #include <sys/types.h>
@@ -12,10 +12,43 @@
 #include <utility>
 #include <vector>
 
-#include "shim/nri/grants.hpp"
+#include "fabric/result.hpp"
+#include "hook/base/log.hpp"
+#include "hook/config/config.hpp"
+#include "hook/grant/asking.hpp"
+#include "hook/grant/node.hpp"
+#include "shim/nri/options.hpp"
 #include "shim/nri/wire/handler.hpp"
+#include "shim/nri/worker.hpp"
 
 namespace shim {
+
+// The administrator's configuration as it is now, and a worker that began with it: another one, another worker.
+// Outlives the connections to the runtime.
+class ConfiguredWorker {
+ public:
+  // Both must outlive it.
+  ConfiguredWorker(const NriPluginOptions& options, const hook::Log& log);
+
+  // Whose annotations these are. Starts the worker, so that the first container need not wait for it.
+  void set_engine(hook::Engine engine);
+  hook::Engine engine() const { return node_.engine; }
+  // config.json is parsed again when its text is another.
+  const fabric::Result<hook::Config>& read_config();
+  fabric::Result<hook::Ledger> open_ledger() const { return hook::Ledger::open(node_.ledger); }
+  // As Worker::ask().
+  fabric::Result<std::string> ask(std::string_view job, Worker::Clock::time_point deadline) {
+    return worker_.ask(job, deadline);
+  }
+
+ private:
+  const NriPluginOptions& options_;
+  const hook::Log& log_;
+  hook::NodeSettings node_;
+  std::vector<hook::ConfigText> texts_;
+  std::optional<fabric::Result<hook::Config>> config_;
+  Worker worker_;
+};
 
 // A container that was created while no plugin took part.
 struct Ungranted {
@@ -26,26 +59,21 @@ struct Ungranted {
 
 class RdmaPlugin : public NriHandler {
  public:
-  using Clock = std::chrono::steady_clock;
+  using Clock = Worker::Clock;
 
   // engine: nullopt: told by the runtime's name. work_is_due: called when there is something to do between two
   // requests, when the runtime does not wait for an answer. Both references must outlive it.
-  RdmaPlugin(Grants& grants, const hook::Log& log, std::optional<hook::Engine> engine,
+  RdmaPlugin(ConfiguredWorker& worker, const hook::Log& log, std::optional<hook::Engine> engine,
              std::function<void()> work_is_due)
-      : grants_(grants), log_(log), engine_(engine), work_is_due_(std::move(work_is_due)) {}
+      : worker_(worker), log_(log), engine_(engine), work_is_due_(std::move(work_is_due)) {}
 
   fabric::Result<std::vector<Event>> configure(const RuntimeInfo& runtime) override;
   void synchronize_begin() override;
   void found(const NriPod& pod) override;
   void found(const NriContainer& container) override;
   fabric::Result<void> synchronize_end() override;
-  // Never an error.
-  fabric::Result<void> run_pod_sandbox(const NriPod& pod) override;
-  fabric::Result<void> stop_pod_sandbox(const NriPod& pod) override;
-  fabric::Result<void> remove_pod_sandbox(const NriPod& pod) override;
-  fabric::Result<ContainerAdjustment> create_container(const NriPod& pod, const NriContainer& container) override;
-  fabric::Result<void> stop_container(const NriPod& pod, const NriContainer& container) override;
-  fabric::Result<void> remove_container(const NriPod& pod, const NriContainer& container) override;
+  // Errors: of CreateContainer only.
+  fabric::Result<std::string> answer(const NriRequest& request) override;
 
   // Synchronize took longer than the runtime waits: NRI 0.6.1 never asks this plugin again, and does not say so.
   bool synchronized_late() const { return synchronized_late_; }
@@ -55,10 +83,15 @@ class RdmaPlugin : public NriHandler {
   void return_what_is_left();
 
  private:
+  fabric::Result<std::string> ask_worker(const NriRequest& request);
+  // Most pods and containers ask nothing and hold nothing.
+  fabric::Result<bool> needs_worker(const NriRequest& request);
+  fabric::Result<bool> lacks_grant(const NriPod& pod, const NriContainer& container);
+  fabric::Result<hook::Asking> understand(hook::ContainerSpec spec);
   // Part of the time that the runtime waits, from now on.
   Clock::time_point within(double share) const;
 
-  Grants& grants_;
+  ConfiguredWorker& worker_;
   const hook::Log& log_;
   std::optional<hook::Engine> engine_;
   std::function<void()> work_is_due_;
@@ -67,8 +100,8 @@ class RdmaPlugin : public NriHandler {
   Clock::time_point synchronize_began_;
   bool synchronized_late_ = false;
   bool returns_due_ = false;
-  // Of Synchronize: what matters of pods whose annotations speak of RDMA, and those that held a grant when it began and
-  // that the runtime has not named since. Not what holds one now: another instance may have given it meanwhile.
+  // Of Synchronize: pods whose annotations speak of RDMA, and the unbound_containers() of when it began that the
+  // runtime has not named since. Not what holds a grant now: another instance may have given it meanwhile.
   std::map<std::string, NriPod> asking_pods_;
   std::set<std::string> unnamed_;
   std::vector<Ungranted> ungranted_;

@@ -82,7 +82,7 @@ class Wake {
 class Loop {
  public:
   Loop(const NriPluginOptions& options, const hook::Log& log, const Wake& wake)
-      : options_(options), log_(log), wake_(wake), grants_(options.grants, log) {}
+      : options_(options), log_(log), wake_(wake), worker_(options, log) {}
 
   Result<void> run_launched() {
     auto ended = serve(TRY(launched_socket(*options_.launched_socket)));
@@ -107,7 +107,7 @@ class Loop {
  private:
   // One connection, to its end.
   Result<Connection::Ended> serve(UniqueFd socket) {
-    RdmaPlugin handler(grants_, log_, options_.engine, [this] { wake_.note_work(); });
+    RdmaPlugin handler(worker_, log_, options_.engine, [this] { wake_.note_work(); });
     const auto plugin = TRY(Plugin::open(std::move(socket), handler));
     TRY_VOID(plugin->register_as(options_.identity));
     said_.clear();
@@ -122,7 +122,9 @@ class Loop {
   }
 
   void evict(Plugin& plugin, const std::vector<Ungranted>& ungranted) {
-    if (ungranted.empty() || !grants_.config().nri.evict_ungranted) return;
+    if (ungranted.empty()) return;
+    const auto& config = worker_.read_config();
+    if (!config || !config->nri.evict_ungranted) return;
     for (const Ungranted& container : ungranted) {
       const auto asked = plugin.evict(container.id, kEvictionReason);
       if (!asked)
@@ -147,7 +149,7 @@ class Loop {
   const NriPluginOptions& options_;
   const hook::Log& log_;
   const Wake& wake_;
-  Grants grants_;
+  ConfiguredWorker worker_;
   std::string said_;
 };
 

@@ -25,18 +25,19 @@ void set_identity(const NriPod& pod, const std::string& container, hook::Engine 
   }
 }
 
+// nullopt: the node's.
+std::optional<std::string> netns_of(const NriPod& pod) {
+  const LinuxNamespace* network = find_namespace(pod.namespaces, "network");
+  if (!network || network->path.empty()) return std::nullopt;
+  return network->path;
+}
+
 }  // namespace
 
 std::optional<hook::Engine> engine_of_runtime(std::string_view name) {
   if (name == "containerd") return hook::Engine::kContainerd;
   if (name == "cri-o") return hook::Engine::kCrio;
   return std::nullopt;
-}
-
-std::optional<std::string> netns_of(const NriPod& pod) {
-  const LinuxNamespace* network = find_namespace(pod.namespaces, "network");
-  if (!network || network->path.empty()) return std::nullopt;
-  return network->path;
 }
 
 hook::ContainerSpec spec_of(const NriPod& pod, hook::Engine engine) {
@@ -71,6 +72,10 @@ hook::ContainerSpec spec_of(const NriPod& pod, const NriContainer& container, ho
     if (limit.type == "RLIMIT_MEMLOCK") spec.memlock = hook::Rlimit{limit.soft, limit.hard};
   }
   return spec;
+}
+
+hook::ContainerSpec spec_of(const NriRequest& request, hook::Engine engine) {
+  return request.of_pod() ? spec_of(request.pod, engine) : spec_of(request.pod, request.container, engine);
 }
 
 }  // namespace shim

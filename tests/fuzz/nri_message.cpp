@@ -5,6 +5,7 @@
 
 #include "require.hpp"
 #include "shim/nri/wire/dispatcher.hpp"
+#include "shim/nri/wire/messages.hpp"
 #include "shim/ttrpc/wire_fields.hpp"
 
 namespace {
@@ -36,14 +37,19 @@ class Mirror : public shim::NriHandler {
     if (refuses) return fabric::make_error("refused");
     return {};
   }
-  Result<shim::ContainerAdjustment> create_container(const shim::NriPod& pod,
-                                                     const shim::NriContainer& container) override {
+  Result<std::string> answer(const shim::NriRequest& request) override {
+    const auto& pod = request.pod;
+    const auto& container = request.container;
     if (refuses) return fabric::make_error("refused {}", container.id.size());
-    return shim::ContainerAdjustment{.annotations = container.annotations,
-                                     .mounts = container.mounts,
-                                     .env = pod.annotations,
-                                     .devices = container.devices,
-                                     .rlimits = container.rlimits};
+    const auto again = shim::parse_nri_request(request.method, request.payload);
+    require(again && again->event == request.event && again->pod == pod && again->container == container,
+            "a request is for another process what it is for this one");
+    if (request.event != shim::Event::kCreateContainer) return std::string();
+    return shim::create_response({.annotations = container.annotations,
+                                  .mounts = container.mounts,
+                                  .env = pod.annotations,
+                                  .devices = container.devices,
+                                  .rlimits = container.rlimits});
   }
 };
 

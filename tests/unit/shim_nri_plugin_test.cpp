@@ -85,7 +85,6 @@ TEST_F(PluginTest, WithNri061) {
     EXPECT_EQ(ask("StateChange", number(1, 11) + text(2, text(1, "q")) + text(3, text(1, "c"))), "");
     EXPECT_EQ(ask("StateChange", number(1, 3) + text(2, text(1, "q"))), "");
   });
-  EXPECT_TRUE(plugin_->synchronized());
   EXPECT_EQ(recorder_.told, (Told{"configure", "synchronize", "found pod p", "synchronized", "run q", "create pod/c",
                                   "stop pod/c", "remove q/c", "remove q"}));
 }

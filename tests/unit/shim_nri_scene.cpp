@@ -1,6 +1,9 @@
 #include "shim_nri_scene.hpp"
 
+#include <map>
 #include <utility>
+
+#include "shim/nri/wire/messages.hpp"
 
 namespace shim_peer {
 namespace {
@@ -45,29 +48,21 @@ std::string create_message() {
 shim::NriPod pod_value(std::string_view id) {
   return {.id = std::string(id),
           .name = "trainer-0",
-          .uid = "uid-1",
           .pod_namespace = "team-a",
-          .labels = {{"app", "train"}},
           .annotations = {{"rdma-init.io/devices", "all"}, {"empty", ""}},
-          .runtime_handler = "runc",
-          .cgroup_parent = "/kubepods",
-          .cgroups_path = "/kubepods/pause",
-          .namespaces = {{"network", "/run/netns/cni-1"}, {"ipc", ""}},
-          .pid = 4711};
+          .namespaces = {{"network", "/run/netns/cni-1"}, {"ipc", ""}}};
 }
 
 shim::NriContainer container_value(std::string_view id) {
   return {.id = std::string(id),
           .pod_id = "pod",
           .name = "main",
-          .state = shim::ContainerState::kCreated,
           .annotations = {{"k", "v"}},
           .env = {"A=1", "B="},
-          .mounts = {{"/data", "bind", "/srv", {"rbind", "ro"}}},
-          .devices = {{"/dev/infiniband/uverbs0", "c", 231, 192, 0666, 0, std::nullopt}},
+          .mounts = {{"/data", "bind", {}, {}}},
+          .devices = {{"/dev/infiniband/uverbs0", "c", 231, 192, {}, {}, {}}},
           .rlimits = {{"RLIMIT_MEMLOCK", shim::kUnlimited, 65536}},
           .namespaces = {{"pid", ""}},
-          .cgroups_path = "/kubepods/c",
           .pid = 4712};
 }
 
@@ -78,11 +73,25 @@ Result<std::vector<shim::Event>> Recorder::configure(const shim::RuntimeInfo& in
   return wanted;
 }
 
-Result<shim::ContainerAdjustment> Recorder::create_container(const shim::NriPod& p, const shim::NriContainer& c) {
-  pod = p;
-  container = c;
-  TRY_VOID(tell("create", p, c));
-  return adjustment;
+Result<std::string> Recorder::answer(const shim::NriRequest& request) {
+  static const std::map<shim::Event, std::string> kVerbs = {
+      {shim::Event::kRunPodSandbox, "run"},
+      {shim::Event::kStopPodSandbox, "stop"},
+      {shim::Event::kRemovePodSandbox, "remove"},
+      {shim::Event::kCreateContainer, "create"},
+      {shim::Event::kPostCreateContainer, "post create"},
+      {shim::Event::kStartContainer, "start"},
+      {shim::Event::kPostStartContainer, "post start"},
+      {shim::Event::kUpdateContainer, "update"},
+      {shim::Event::kPostUpdateContainer, "post update"},
+      {shim::Event::kStopContainer, "stop"},
+      {shim::Event::kRemoveContainer, "remove"},
+  };
+  pod = request.pod;
+  container = request.container;
+  TRY_VOID(tell(kVerbs.at(request.event) + " " + pod.id + (request.of_pod() ? "" : "/" + container.id)));
+  const bool creates = request.event == shim::Event::kCreateContainer;
+  return creates ? shim::create_response(adjustment) : std::string();
 }
 
 Result<void> Recorder::tell(const std::string& what) {

@@ -35,39 +35,10 @@ class Recorder : public shim::NriHandler {
   void found(const shim::NriPod& each) override { told.push_back("found pod " + each.id); }
   void found(const shim::NriContainer& each) override { told.push_back("found container " + each.id); }
   Result<void> synchronize_end() override { return tell("synchronized"); }
-  Result<void> run_pod_sandbox(const shim::NriPod& p) override { return tell("run", p); }
-  Result<void> stop_pod_sandbox(const shim::NriPod& p) override { return tell("stop", p); }
-  Result<void> remove_pod_sandbox(const shim::NriPod& p) override { return tell("remove", p); }
-  Result<shim::ContainerAdjustment> create_container(const shim::NriPod& p, const shim::NriContainer& c) override;
-  Result<void> post_create_container(const shim::NriPod& p, const shim::NriContainer& c) override {
-    return tell("post create", p, c);
-  }
-  Result<void> start_container(const shim::NriPod& p, const shim::NriContainer& c) override {
-    return tell("start", p, c);
-  }
-  Result<void> post_start_container(const shim::NriPod& p, const shim::NriContainer& c) override {
-    return tell("post start", p, c);
-  }
-  Result<void> update_container(const shim::NriPod& p, const shim::NriContainer& c) override {
-    return tell("update", p, c);
-  }
-  Result<void> post_update_container(const shim::NriPod& p, const shim::NriContainer& c) override {
-    return tell("post update", p, c);
-  }
-  Result<void> stop_container(const shim::NriPod& p, const shim::NriContainer& c) override {
-    return tell("stop", p, c);
-  }
-  Result<void> remove_container(const shim::NriPod& p, const shim::NriContainer& c) override {
-    return tell("remove", p, c);
-  }
-  void shutdown() override { told.emplace_back("shutdown"); }
+  Result<std::string> answer(const shim::NriRequest& request) override;
 
  private:
   Result<void> tell(const std::string& what);
-  Result<void> tell(const std::string& what, const shim::NriPod& p) { return tell(what + " " + p.id); }
-  Result<void> tell(const std::string& what, const shim::NriPod& p, const shim::NriContainer& c) {
-    return tell(what + " " + p.id + "/" + c.id);
-  }
 };
 
 }  // namespace shim_peer

@@ -1,6 +1,5 @@
 // What NRI tells as the hook's terms, and a plan as what NRI is answered.
 #include "shim/nri/spec_of.hpp"
-#include "shim/nri/wire/job.hpp"
 
 #include <gtest/gtest.h>
 
@@ -29,7 +28,7 @@ NriContainer worker() {
   container.pod_id = "p1";
   container.name = "worker";
   container.env = {"PATH=/bin", "RDMA_VISIBLE_DEVICES=0"};
-  container.mounts = {{"/sys", "sysfs", "sysfs", {"ro"}}, {"/data", "bind", "/srv/data", {"rbind"}}};
+  container.mounts = {{"/sys", "sysfs", {}, {}}, {"/data", "bind", {}, {}}};
   container.devices = {{"/dev/infiniband/uverbs0", "c", 231, 192, {}, {}, {}}};
   container.namespaces = {{"network", "/proc/77/ns/net"}};
   return container;
@@ -154,47 +153,6 @@ TEST(NriAdjustment, NothingWithoutHcasAndNoMountWithoutSysfs) {
   EXPECT_TRUE(nri_adjustment(two_rails(), "", container)->mounts.empty());
 }
 
-TEST(NriAdjustment, ComesBackFromTheWorkerAsItWas) {
-  ContainerAdjustment adjustment = *nri_adjustment(two_rails(), "abc", worker());
-  adjustment.devices.push_back({"/dev/x", "b", 4294967295, 0, {}, {}, {}});
-  const auto back = parse_adjustment(adjustment_bytes(adjustment));
-  ASSERT_TRUE(back) << back.error().message;
-  EXPECT_EQ(*back, adjustment);
-  EXPECT_EQ(*parse_adjustment(adjustment_bytes({})), ContainerAdjustment());
-  EXPECT_FALSE(parse_adjustment("\xff"));
-}
-
-TEST(NriJob, ReachesTheWorkerAsItWas) {
-  Job job{Job::Kind::kLeave, {}, worker(), {"one", "two"}};
-  job.pod.id = "pod-1";
-  job.pod.name = "trainer";
-  job.pod.uid = "7f0f";
-  job.pod.pod_namespace = "training";
-  job.pod.labels = {{"app", "x"}};
-  job.pod.annotations = {{"rdma-init.io/devices", "all"}};
-  job.pod.runtime_handler = "runc";
-  job.pod.cgroup_parent = "/kubepods";
-  job.pod.cgroups_path = "/kubepods/pod-1";
-  job.pod.namespaces = {{"network", "/run/netns/x"}};
-  job.pod.pid = 17;
-  job.container.id = "c1";
-  job.container.pod_id = "pod-1";
-  job.container.state = ContainerState::kRunning;
-  job.container.annotations = {{"a", "b"}};
-  job.container.rlimits = {{"RLIMIT_MEMLOCK", kUnlimited, 1}};
-  job.container.namespaces = {{"pid", ""}};
-  job.container.cgroups_path = "x";
-  job.container.pid = 18;
-  const auto back = parse_job(job_bytes(job));
-  ASSERT_TRUE(back) << back.error().message;
-  EXPECT_EQ(back->kind, job.kind);
-  EXPECT_EQ(back->pod, job.pod);
-  EXPECT_EQ(back->container, job.container);
-  EXPECT_EQ(back->gone, job.gone);
-  EXPECT_FALSE(parse_job(""));
-  EXPECT_FALSE(parse_job("\xff"));
-}
-
 fabric::Result<NriPluginOptions> parse(std::vector<std::string> arguments,
                                        const std::map<std::string, std::string>& environment = {}) {
   std::vector<char*> pointers;
@@ -218,7 +176,7 @@ TEST(NriOptions, ValuesAndDefaults) {
   EXPECT_EQ(set->socket, "/s");
   EXPECT_EQ(set->identity.index, "42");
   EXPECT_EQ(set->engine, Engine::kCrio);
-  EXPECT_EQ(set->grants.ledger, "/l");
+  EXPECT_EQ(set->node.ledger, "/l");
   EXPECT_TRUE(parse({"--help", "--nonsense"})->help);
 }
 
@@ -227,7 +185,7 @@ TEST(NriOptions, StartedByTheRuntime) {
   ASSERT_TRUE(launched);
   EXPECT_EQ(launched->launched_socket, "3");
   EXPECT_EQ(launched->identity.index, "07");
-  EXPECT_TRUE(launched->grants.to_syslog) << "the runtime gives it no stderr";
+  EXPECT_TRUE(launched->to_syslog) << "the runtime gives it no stderr";
 }
 
 TEST(NriOptions, Errors) {

@@ -23,26 +23,19 @@ class NriDispatcher {
   // beyond 4 MiB, which no kernel could start.
   fabric::Result<std::string> dispatch(std::string_view service, std::string_view method, std::string_view payload);
 
-  // The runtime has configured the plugin and told it what runs: it takes part from now on.
-  bool synchronized() const { return synchronized_; }
-
  private:
   struct Method;
   static const Method kMethods[];
 
   fabric::Result<std::string> configure(std::string_view payload);
   fabric::Result<std::string> synchronize(std::string_view payload);
-  fabric::Result<std::string> create_container(std::string_view payload);
-  fabric::Result<std::string> state_change(std::string_view payload);
   fabric::Result<std::string> shutdown(std::string_view payload);
   fabric::Result<bool> take_found(std::string_view payload);
-  fabric::Result<std::string> deliver_request(Event event, std::string_view payload);
-  fabric::Result<void> deliver(Event event, const NriPod& pod, const NriContainer& container);
+  fabric::Result<std::string> answer(Event method, std::string_view payload);
 
   NriHandler& handler_;
   bool configured_ = false;
   bool synchronizing_ = false;  // between the parts
-  bool synchronized_ = false;
 };
 
 }  // namespace shim

@@ -5,7 +5,8 @@
 // container or the start of a pod; its message and hint reach the user.
 #pragma once
 
-#include <initializer_list>
+#include <string>
+#include <vector>
 
 #include "fabric/result.hpp"
 #include "shim/nri/wire/values.hpp"
@@ -16,8 +17,8 @@ class NriHandler {
  public:
   virtual ~NriHandler() = default;
 
-  // First of all; again if the runtime wishes so. The events to be told, at least one: see the functions below.
-  // Synchronize needs none. Errors end the registration.
+  // First of all; again if the runtime wishes so. The events to be told, at least one. Synchronize needs none. Errors
+  // end the registration.
   virtual fabric::Result<std::vector<Event>> configure(const RuntimeInfo& runtime) = 0;
 
   // After configure: what runs already, in any number of parts, then the end. Nothing is kept here: a large node has
@@ -27,28 +28,8 @@ class NriHandler {
   virtual void found(const NriContainer& /*container*/) {}
   virtual fabric::Result<void> synchronize_end() { return {}; }
 
-  virtual fabric::Result<void> run_pod_sandbox(const NriPod& /*pod*/) { return {}; }
-  virtual fabric::Result<void> stop_pod_sandbox(const NriPod& /*pod*/) { return {}; }
-  virtual fabric::Result<void> remove_pod_sandbox(const NriPod& /*pod*/) { return {}; }
-
-  virtual fabric::Result<ContainerAdjustment> create_container(const NriPod& pod, const NriContainer& container) = 0;
-  virtual fabric::Result<void> post_create_container(const NriPod& /*pod*/, const NriContainer& /*container*/) {
-    return {};
-  }
-  virtual fabric::Result<void> start_container(const NriPod& /*pod*/, const NriContainer& /*container*/) { return {}; }
-  virtual fabric::Result<void> post_start_container(const NriPod& /*pod*/, const NriContainer& /*container*/) {
-    return {};
-  }
-  // The runtime changes a container's resources; there is nothing to add to it.
-  virtual fabric::Result<void> update_container(const NriPod& /*pod*/, const NriContainer& /*container*/) { return {}; }
-  virtual fabric::Result<void> post_update_container(const NriPod& /*pod*/, const NriContainer& /*container*/) {
-    return {};
-  }
-  virtual fabric::Result<void> stop_container(const NriPod& /*pod*/, const NriContainer& /*container*/) { return {}; }
-  virtual fabric::Result<void> remove_container(const NriPod& /*pod*/, const NriContainer& /*container*/) { return {}; }
-
-  // No runtime is known to send it.
-  virtual void shutdown() {}
+  // The answer's bytes: to kCreateContainer create_response()'s, to all other events none.
+  virtual fabric::Result<std::string> answer(const NriRequest& request) = 0;
 };
 
 }  // namespace shim

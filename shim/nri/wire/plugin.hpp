@@ -47,11 +47,6 @@ class Plugin {
     return connection_->serve(stop_fd, until);
   }
 
-  // The runtime has configured the plugin and told it what runs. With NRI 0.6.1 and older it stays false in two cases:
-  // a plugin that the runtime started is not told, but is asked all the same; one that took too long over Synchronize
-  // is never asked again, without a notice, and has to connect anew.
-  bool synchronized() const { return dispatcher_.synchronized(); }
-
   Plugin(const Plugin&) = delete;
   Plugin& operator=(const Plugin&) = delete;
 

@@ -1,10 +1,11 @@
-// What a runtime tells a plugin and a plugin answers, without protobuf. Strings are UTF-8.
+// What a runtime tells a plugin and a plugin answers, without protobuf, as far as rdma-nri needs it. Strings are UTF-8.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace shim {
@@ -18,23 +19,17 @@ struct LinuxNamespace {
 struct NriPod {
   std::string id;
   std::string name;
-  std::string uid;
   std::string pod_namespace;  // of Kubernetes
-  std::map<std::string, std::string> labels;
   std::map<std::string, std::string> annotations;
-  std::string runtime_handler;
-  std::string cgroup_parent;
-  std::string cgroups_path;
   std::vector<LinuxNamespace> namespaces;
-  std::uint32_t pid = 0;  // of the sandbox's process; 0: not known
   friend bool operator==(const NriPod&, const NriPod&) = default;
 };
 
 struct Mount {
   std::string destination;
   std::string type;
-  std::string source;
-  std::vector<std::string> options;
+  std::string source;                // of a container that is told: empty
+  std::vector<std::string> options;  // likewise
   friend bool operator==(const Mount&, const Mount&) = default;
 };
 
@@ -43,7 +38,8 @@ struct Device {
   std::string type;  // "c" or "b"
   std::int64_t major_number = 0;
   std::int64_t minor_number = 0;
-  std::optional<std::uint32_t> file_mode;  // nullopt in these: the runtime's default
+  // nullopt: the runtime's default; of a container that is told: always.
+  std::optional<std::uint32_t> file_mode;
   std::optional<std::uint32_t> uid;
   std::optional<std::uint32_t> gid;
   friend bool operator==(const Device&, const Device&) = default;
@@ -58,20 +54,17 @@ struct Rlimit {
   friend bool operator==(const Rlimit&, const Rlimit&) = default;
 };
 
-enum class ContainerState : std::int32_t { kUnknown = 0, kCreated = 1, kPaused = 2, kRunning = 3, kStopped = 4 };
-
 struct NriContainer {
   std::string id;
   std::string pod_id;
   std::string name;
-  ContainerState state = ContainerState::kUnknown;
+  bool stopped = false;
   std::map<std::string, std::string> annotations;
   std::vector<std::string> env;  // NAME=value
   std::vector<Mount> mounts;
   std::vector<Device> devices;  // those of earlier plugins included
   std::vector<Rlimit> rlimits;  // always empty before containerd 2.3 and CRI-O 1.36
   std::vector<LinuxNamespace> namespaces;
-  std::string cgroups_path;
   std::uint32_t pid = 0;  // 0: not started
   friend bool operator==(const NriContainer&, const NriContainer&) = default;
 };
@@ -88,19 +81,18 @@ struct ContainerAdjustment {
   friend bool operator==(const ContainerAdjustment&, const ContainerAdjustment&) = default;
 };
 
-// Configure. Timeouts are 0 where the runtime does not say (before NRI 0.7.0: 5 s and 2 s unless configured).
+// Configure.
 struct RuntimeInfo {
-  std::string config;  // of the plugin's drop-in file; empty for a plugin that the runtime did not start
   std::string name;
   std::string version;
-  std::string nri_version;  // empty before NRI 0.12.0
-  std::int64_t registration_timeout_ms = 0;
-  std::int64_t request_timeout_ms = 0;
+  std::string nri_version;              // empty before NRI 0.12.0
+  std::int64_t request_timeout_ms = 0;  // 0 where the runtime does not say (before NRI 0.7.0: 2 s unless configured)
   friend bool operator==(const RuntimeInfo&, const RuntimeInfo&) = default;
 };
 
 // NRI's numbers. All of them are known to every runtime since NRI 0.2.0.
 enum class Event : std::int32_t {
+  kStateChange = 0,  // no event: the method whose message says which one it is (before NRI 0.12.0)
   kRunPodSandbox = 1,
   kStopPodSandbox = 2,
   kRemovePodSandbox = 3,
@@ -112,6 +104,18 @@ enum class Event : std::int32_t {
   kPostUpdateContainer = 9,
   kStopContainer = 10,
   kRemoveContainer = 11,
+};
+
+// A request about a pod or one of its containers.
+struct NriRequest {
+  Event event = Event::kStateChange;
+  NriPod pod = {};
+  NriContainer container = {};  // of a pod's events: empty
+  // As it came, for another process: what parse_nri_request() made this of. The bytes are the caller's.
+  Event method = Event::kStateChange;
+  std::string_view payload = {};
+
+  bool of_pod() const { return event <= Event::kRemovePodSandbox; }
 };
 
 }  // namespace shim

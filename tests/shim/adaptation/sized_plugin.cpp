@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "fabric/text.hpp"
+#include "shim/nri/wire/messages.hpp"
 #include "shim/nri/wire/plugin.hpp"
 #include "shim/ttrpc/sockets.hpp"
 
@@ -42,11 +43,10 @@ class Sized : public shim::NriHandler {
 
   Result<std::vector<shim::Event>> configure(const shim::RuntimeInfo& /*runtime*/) override { return events_; }
 
-  Result<shim::ContainerAdjustment> create_container(const shim::NriPod& /*pod*/,
-                                                     const shim::NriContainer& container) override {
-    shim::ContainerAdjustment adjustment;
-    const auto wish = container.annotations.find("test/size");
-    if (wish == container.annotations.end()) return adjustment;
+  Result<std::string> answer(const shim::NriRequest& request) override {
+    const auto& annotations = request.container.annotations;
+    const auto wish = annotations.find("test/size");
+    if (request.event != shim::Event::kCreateContainer || wish == annotations.end()) return std::string();
     const auto size = fabric::parse_number<std::size_t>(wish->second);
     if (!size) return make_error("`{}` is no size", wish->second);
     // Where a length needs one more byte, some sizes are left out.
@@ -54,8 +54,9 @@ class Sized : public shim::NriHandler {
     while (value > 0 && data_size(value) > *size)
       --value;
     if (data_size(value) != *size) return make_error("no answer has {} bytes", *size);
+    shim::ContainerAdjustment adjustment;
     adjustment.annotations.emplace(kKey, std::string(value, 'x'));
-    return adjustment;
+    return shim::create_response(adjustment);
   }
 
  private:

@@ -1,0 +1,160 @@
+#include "shim/nri/giver.hpp"
+
+#include <memory>
+#include <utility>
+
+#include "hook/base/failure.hpp"
+#include "hook/grant/grant.hpp"
+#include "hook/metrics/count.hpp"
+#include "shim/nri/adjustment.hpp"
+#include "shim/nri/holders.hpp"
+#include "shim/nri/spec_of.hpp"
+#include "shim/nri/wire/messages.hpp"
+#include "shim/ttrpc/wire_fields.hpp"
+
+namespace shim {
+namespace {
+
+using fabric::Result;
+using hook::about;
+using hook::Asking;
+using hook::Call;
+using hook::FailureReason;
+using hook::Grantee;
+using hook::Ledger;
+using hook::OpenLedger;
+using hook::Owner;
+
+constexpr const char* kPodStage = "nri-pod";
+constexpr const char* kContainerStage = "nri-container";
+// First byte of a job: this, or the method (Event) of the request whose payload follows.
+constexpr char kRecover = 'R';
+
+// Namespaces are entered without a word of NRI's: the path is the runtime's own. Outside of pods there is none yet.
+hook::NetworkTarget target_of(const Grantee& who) {
+  return {who.owner.netns ? who.owner.netns->path : "", true};
+}
+
+// What happened, into the log; the counters are for afterwards, when the runtime has its answer.
+Worker::Answer answer(const char* stage, std::shared_ptr<Call> call, Result<std::string> done) {
+  if (!done) call->log.error(done.error());
+  const auto result = done ? Result<void>() : Result<void>(done.error());
+  return {std::move(done), [stage, call = std::move(call), result] { hook::count_stage(stage, *call, result); }};
+}
+
+Result<std::string> give_to_pod(const NriRequest& request, const Asking& asking, Call& call) {
+  const Owner own = hook::container_owner(request.pod.id, "");
+  // The sandbox stands for itself: its part ends with it.
+  const Grantee who{hook::owner_of(asking.spec, own), {own.key, request.pod.id, {}}};
+  const auto open = TRY(OpenLedger::open(call));
+  const auto nothing_more = [](const hook::Plan&) { return Result<void>(); };
+  TRY_VOID(hook::grant(open, asking, who, {"granted", target_of(who), false, nothing_more}, call));
+  return std::string();
+}
+
+Result<std::string> give_to_container(const NriRequest& request, const Asking& asking, Call& call) {
+  const std::string& id = request.container.id;
+  Grantee who = TRY(hook::new_grantee(asking.spec, id, {}));
+  // Its id stands for it, for as long as the runtime knows it.
+  if (who.owner.kind == Owner::Kind::kToken) who.owner.label = hook::container_owner(id, "").label;
+  const auto open = TRY(OpenLedger::open(call));
+  // Another instance of this plugin, or an earlier try, has booked for it.
+  if (auto holder = TRY(about(FailureReason::kLedger, find_holder(open.ledger, asking.spec, id))))
+    who = {std::move(holder->owner), std::move(holder->user)};
+  ContainerAdjustment adjustment;
+  const auto write_down = [&](const hook::Plan& plan) -> Result<void> {
+    adjustment = TRY(about(FailureReason::kState, nri_adjustment(plan, who.token, request.container)));
+    if (!plan.capabilities.empty() && !adjustment.rlimits.empty()) {
+      call.log.info("NRI cannot add CAP_IPC_LOCK: RLIMIT_MEMLOCK is raised instead, which is enough for ibv_reg_mr");
+    }
+    call.timing.step("edit");
+    return {};
+  };
+  TRY_VOID(hook::grant(open, asking, who, {"granted", target_of(who), false, write_down}, call));
+  return create_response(adjustment);
+}
+
+Result<void> leave(const NriRequest& request, hook::Engine engine, const Ledger& ledger) {
+  const auto holder = TRY(find_holder(ledger, spec_of(request, engine), request.container.id));
+  return holder ? ledger.leave(holder->owner, holder->user.key) : Result<void>();
+}
+
+Result<void> return_pod(const NriRequest& request, hook::Engine engine, const Ledger& ledger) {
+  const auto key = TRY(find_pod_grant(ledger, spec_of(request, engine), request.pod.id));
+  return key ? ledger.give_back(*key) : Result<void>();
+}
+
+// gone: recover_job()'s list.
+Result<void> recover(std::string_view gone, const Ledger& ledger) {
+  std::set<std::string> ids;
+  WireReader reader(gone);
+  while (const auto id = TRY(reader.next()))
+    ids.emplace(id->bytes);
+  for (const hook::Grant& grant : TRY(ledger.list())) {
+    for (const hook::GrantUser& user : grant.users) {
+      if (is_unbound(grant, user) && ids.contains(user.id)) TRY_VOID(ledger.leave(grant.owner, user.key));
+    }
+  }
+  (void)TRY(ledger.recover());
+  return {};
+}
+
+}  // namespace
+
+std::string job_of(const NriRequest& request) {
+  return static_cast<char>(request.method) + std::string(request.payload);
+}
+
+std::string recover_job(const std::set<std::string>& gone) {
+  std::string job(1, kRecover);
+  for (const std::string& id : gone)
+    append_bytes_field(job, 1, id);
+  return job;
+}
+
+Result<Giver> Giver::begin(hook::NodeSettings node, Result<hook::Config> config, hook::Log log) {
+  Giver giver(std::move(node), std::move(config), std::move(log));
+  if (giver.config_ && hook::runs_ipam_plugins(*giver.config_)) giver.ipam_ = TRY(hook::IpamHelper::start());
+  return giver;
+}
+
+Worker::Answer Giver::run(std::string_view job) {
+  if (job.starts_with(kRecover)) {
+    log_.set_container("");
+    return take_back(hook::Returns::Caller::kRecover,
+                     [&](const Ledger& ledger) { return recover(job.substr(1), ledger); });
+  }
+  const auto request = parse_nri_request(Event{job.front()}, job.substr(1));
+  if (!request) return {request.error()};
+  log_.set_container(request->container.id.empty() ? request->pod.id : request->container.id);
+  const bool gives = request->event == Event::kRunPodSandbox || request->event == Event::kCreateContainer;
+  if (gives) return give(*request);
+  return take_back(hook::Returns::Caller::kOther, [&](const Ledger& ledger) {
+    return request->of_pod() ? return_pod(*request, node_.engine, ledger) : leave(*request, node_.engine, ledger);
+  });
+}
+
+Worker::Answer Giver::give(const NriRequest& request) {
+  const bool pod = request.of_pod();
+  auto call = std::make_shared<Call>(Call{node_, log_, helper()});
+  call->container = pod ? request.pod.id : request.container.id;
+  const auto asking = hook::understand_spec(spec_of(request, node_.engine), config_, node_.engine);
+  const auto steps = pod ? give_to_pod : give_to_container;
+  auto done = asking ? steps(request, *asking, *call) : Result<std::string>(asking.error());
+  return answer(pod ? kPodStage : kContainerStage, std::move(call), std::move(done));
+}
+
+Worker::Answer Giver::take_back(hook::Returns::Caller caller, const TakeBack& steps) {
+  Call call{node_, log_, helper()};
+  const auto open = OpenLedger::open(call, caller);
+  if (!open) return {open.error()};
+  const auto done = steps(open->ledger);
+  open->returns->report(log_, call.outcome);
+  const auto count = [ledger = node_.ledger, outcome = std::move(call.outcome)] {
+    hook::count_returns(ledger, outcome);
+  };
+  if (!done) return {done.error(), count};
+  return {std::string(), count};
+}
+
+}  // namespace shim

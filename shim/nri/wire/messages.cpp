@@ -1,0 +1,170 @@
+#include "shim/nri/wire/messages.hpp"
+
+#include <cerrno>
+#include <iterator>
+#include <type_traits>
+#include <utility>
+
+#include "shim/nri/wire/nri.pb.h"
+
+namespace shim {
+namespace {
+
+namespace wire = nri::pkg::api::v1alpha1;
+using fabric::Error;
+using fabric::Result;
+using google::protobuf::RepeatedPtrField;
+
+// Of a pod with its container. Arguments and environment are at most 2 MiB (execve), Kubernetes' annotations 256 KiB;
+// in memory a list of empty elements is up to fifty times as long.
+constexpr std::size_t kMaxMessage = std::size_t{4} << 20;
+constexpr std::int32_t kStopped = 4;  // of enum ContainerState
+
+template <typename T>
+Result<void> parse(T& message, std::string_view bytes, std::string_view what) {
+  if (bytes.size() > kMaxMessage)
+    return Error{fmt::format("{} of {} bytes: the limit is {}", what, bytes.size(), kMaxMessage), EMSGSIZE};
+  if (message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return {};
+  return Error{fmt::format("{} of {} bytes is not valid protobuf", what, bytes.size()), EINVAL};
+}
+
+// These take the strings out of the message.
+std::map<std::string, std::string> take_map(RepeatedPtrField<wire::KeyValue>& entries) {
+  std::map<std::string, std::string> values;
+  for (auto& entry : entries)
+    values.insert_or_assign(std::move(*entry.mutable_key()), std::move(*entry.mutable_value()));
+  return values;
+}
+
+std::vector<LinuxNamespace> take_namespaces(RepeatedPtrField<wire::LinuxNamespace>& namespaces) {
+  std::vector<LinuxNamespace> values;
+  values.reserve(static_cast<std::size_t>(namespaces.size()));
+  for (auto& each : namespaces)
+    values.push_back({.type = std::move(*each.mutable_type()), .path = std::move(*each.mutable_path())});
+  return values;
+}
+
+NriPod take_pod(wire::PodSandbox& pod) {
+  return {.id = std::move(*pod.mutable_id()),
+          .name = std::move(*pod.mutable_name()),
+          .pod_namespace = std::move(*pod.mutable_pod_namespace()),
+          .annotations = take_map(*pod.mutable_annotations()),
+          .namespaces = take_namespaces(*pod.mutable_linux_pod()->mutable_namespaces())};
+}
+
+NriContainer take_container(wire::Container& container) {
+  NriContainer value;
+  value.id = std::move(*container.mutable_id());
+  value.pod_id = std::move(*container.mutable_pod_sandbox_id());
+  value.name = std::move(*container.mutable_name());
+  value.stopped = container.state() == kStopped;
+  value.annotations = take_map(*container.mutable_annotations());
+  value.env = {std::move_iterator(container.mutable_env()->begin()),
+               std::move_iterator(container.mutable_env()->end())};
+  for (auto& mount : *container.mutable_mounts())
+    value.mounts.push_back({std::move(*mount.mutable_destination()), std::move(*mount.mutable_type()), {}, {}});
+  for (auto& limit : *container.mutable_rlimits())
+    value.rlimits.push_back({std::move(*limit.mutable_type()), limit.hard(), limit.soft()});
+  value.pid = container.pid();
+  auto& part = *container.mutable_linux_container();
+  value.namespaces = take_namespaces(*part.mutable_namespaces());
+  for (auto& device : *part.mutable_devices())
+    value.devices.push_back({std::move(*device.mutable_path()),
+                             std::move(*device.mutable_type()),
+                             device.major_number(),
+                             device.minor_number(),
+                             {},
+                             {},
+                             {}});
+  return value;
+}
+
+template <typename T>
+Result<NriRequest> parse_request_as(std::string_view what, Event method, std::string_view payload) {
+  T message;
+  TRY_VOID(parse(message, payload, what));
+  NriRequest request{.event = method, .method = method, .payload = payload};
+  if constexpr (std::is_same_v<T, wire::StateChangeEvent>) request.event = static_cast<Event>(message.event());
+  request.pod = take_pod(*message.mutable_pod());
+  if (!request.of_pod()) request.container = take_container(*message.mutable_container());
+  return request;
+}
+
+void add_map(RepeatedPtrField<wire::KeyValue>& to, const std::map<std::string, std::string>& values) {
+  for (const auto& [key, value] : values) {
+    auto& added = *to.Add();
+    added.set_key(key);
+    added.set_value(value);
+  }
+}
+
+void add_mount(wire::Mount& to, const Mount& mount) {
+  to.set_destination(mount.destination);
+  to.set_type(mount.type);
+  to.set_source(mount.source);
+  for (const std::string& option : mount.options)
+    to.add_options(option);
+}
+
+void add_device(wire::LinuxDevice& to, const Device& device) {
+  to.set_path(device.path);
+  to.set_type(device.type);
+  to.set_major_number(device.major_number);
+  to.set_minor_number(device.minor_number);
+  if (device.file_mode) to.mutable_file_mode()->set_value(*device.file_mode);
+  if (device.uid) to.mutable_uid()->set_value(*device.uid);
+  if (device.gid) to.mutable_gid()->set_value(*device.gid);
+}
+
+void add_rlimit(wire::POSIXRlimit& to, const Rlimit& limit) {
+  to.set_type(limit.type);
+  to.set_hard(limit.hard);
+  to.set_soft(limit.soft);
+}
+
+}  // namespace
+
+Result<NriPod> parse_pod(std::string_view bytes) {
+  wire::PodSandbox pod;
+  TRY_VOID(parse(pod, bytes, "PodSandbox"));
+  return take_pod(pod);
+}
+
+Result<NriContainer> parse_container(std::string_view bytes) {
+  wire::Container container;
+  TRY_VOID(parse(container, bytes, "Container"));
+  return take_container(container);
+}
+
+Result<RuntimeInfo> parse_configure(std::string_view payload) {
+  wire::ConfigureRequest request;
+  TRY_VOID(parse(request, payload, "ConfigureRequest"));
+  return RuntimeInfo{.name = std::move(*request.mutable_runtime_name()),
+                     .version = std::move(*request.mutable_runtime_version()),
+                     .nri_version = std::move(*request.mutable_nri_version()),
+                     .request_timeout_ms = request.request_timeout()};
+}
+
+Result<NriRequest> parse_nri_request(Event method, std::string_view payload) {
+  if (method == Event::kStateChange)
+    return parse_request_as<wire::StateChangeEvent>("StateChangeEvent", method, payload);
+  const char* what = method == Event::kCreateContainer ? "CreateContainerRequest" : "request";
+  return parse_request_as<wire::PodContainerRequest>(what, method, payload);
+}
+
+std::string create_response(const ContainerAdjustment& adjustment) {
+  wire::CreateContainerResponse response;
+  if (adjustment == ContainerAdjustment{}) return {};
+  auto& adjust = *response.mutable_adjust();
+  add_map(*adjust.mutable_annotations(), adjustment.annotations);
+  for (const Mount& mount : adjustment.mounts)
+    add_mount(*adjust.add_mounts(), mount);
+  add_map(*adjust.mutable_env(), adjustment.env);
+  for (const Device& device : adjustment.devices)
+    add_device(*adjust.mutable_linux_adjustment()->add_devices(), device);
+  for (const Rlimit& limit : adjustment.rlimits)
+    add_rlimit(*adjust.add_rlimits(), limit);
+  return response.SerializeAsString();
+}
+
+}  // namespace shim

@@ -1,0 +1,23 @@
+// NRI's messages as values. Errors of all that parse: EINVAL for bytes that are not such a message; EMSGSIZE for a pod
+// and container beyond 4 MiB, which no kernel could start.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "fabric/result.hpp"
+#include "shim/nri/wire/values.hpp"
+
+namespace shim {
+
+// Of keys that come twice the last counts, as in any map of protobuf.
+fabric::Result<NriPod> parse_pod(std::string_view bytes);
+fabric::Result<NriContainer> parse_container(std::string_view bytes);
+fabric::Result<RuntimeInfo> parse_configure(std::string_view payload);
+// method: the event, or kStateChange, whose message may say an event that NRI has not.
+fabric::Result<NriRequest> parse_nri_request(Event method, std::string_view payload);
+
+// The answer to CreateContainer.
+std::string create_response(const ContainerAdjustment& adjustment);
+
+}  // namespace shim
