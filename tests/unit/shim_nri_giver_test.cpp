@@ -1,0 +1,118 @@
+// The worker's giving and taking back, on a node of files: a runtime's requests as they came, the ledger, the answers.
+#include "shim/nri/giver.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+
+#include "shim/nri/holders.hpp"
+#include "shim_nri_peer.hpp"
+#include "support/inventories.hpp"
+#include "support/temp_dir.hpp"
+#include "support/tree.hpp"
+
+namespace shim {
+namespace {
+
+using shim_peer::entry;
+using shim_peer::fields;
+using shim_peer::text;
+using Ids = std::set<std::string>;
+
+class GiverTest : public testing::Test {
+ protected:
+  GiverTest() {
+    test_support::lay_out(test_support::rails(2, 16), directory_ / "node");
+    test_support::write_file(directory_ / "config.json", R"({"annotations_may_request": ["*"]})");
+    settings_.config = {directory_ / "config.json", "", true};
+    settings_.root = directory_ / "node";
+    settings_.ledger = directory_ / "ledger";
+  }
+
+  // In the node's network namespace.
+  static std::string request(std::string_view id, std::string_view devices) {
+    const std::string pod = text(1, "pod") + text(4, "team-a") + entry(6, "rdma-init.io/devices", devices);
+    return text(1, pod) + text(2, text(1, id) + text(2, "pod") + text(3, "main"));
+  }
+
+  fabric::Result<std::string> run(const std::string& job) {
+    auto giver = Giver::begin(settings_, hook::read_config(settings_.config), hook::Engine::kContainerd);
+    if (!giver) return giver.error();
+    auto answer = giver->run(job);
+    if (answer.afterwards) answer.afterwards();
+    return std::move(answer.result);
+  }
+  fabric::Result<std::string> run(Event method, std::string_view payload) {
+    return run(job_of({.method = method, .payload = payload}));
+  }
+
+  // Containers with a grant.
+  Ids holders() {
+    auto ids = unbound_containers(hook::Ledger::open(settings_.ledger).value());
+    return ids ? *ids : Ids{ids.error().message};
+  }
+
+  test_support::TempDir directory_;
+  GrantSettings settings_;
+};
+
+TEST_F(GiverTest, AContainerThatAsksIsGivenAndBooked) {
+  const auto given = run(Event::kCreateContainer, request("c1", "mlx5_1"));
+  ASSERT_TRUE(given) << given.error().message;
+  auto adjustment = fields(fields(*given)[1]);
+  EXPECT_EQ(fields(adjustment[2])[1], "rdma-init.io/grant");
+  EXPECT_EQ(fields(adjustment[7])[1], "RLIMIT_MEMLOCK");
+  EXPECT_TRUE(adjustment[6].find("/dev/infiniband/uverbs1") != std::string::npos);
+  EXPECT_TRUE(adjustment[6].find("/dev/infiniband/uverbs0") == std::string::npos);
+  const auto grants = hook::Ledger::open(settings_.ledger).value().list();
+  ASSERT_EQ(grants->size(), 1U);
+  ASSERT_EQ(grants->at(0).hcas.size(), 1U);
+  EXPECT_EQ(grants->at(0).hcas[0].name, "mlx5_1");
+  EXPECT_EQ(holders(), Ids{"c1"});
+}
+
+// As after an answer that the runtime did not wait for.
+TEST_F(GiverTest, AskingAgainIsNoSecondGrant) {
+  const auto first = run(Event::kCreateContainer, request("c1", "mlx5_1"));
+  const auto again = run(Event::kCreateContainer, request("c1", "mlx5_1"));
+  ASSERT_TRUE(first && again);
+  EXPECT_EQ(fields(fields(*again)[1])[6], fields(fields(*first)[1])[6]);
+  EXPECT_EQ(hook::Ledger::open(settings_.ledger).value().list()->size(), 1U);
+}
+
+TEST_F(GiverTest, ARefusalBooksNothing) {
+  const auto refused = run(Event::kCreateContainer, request("c1", "mlx5_7"));
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("mlx5_7"), std::string::npos) << refused.error().message;
+  EXPECT_EQ(holders(), Ids{});
+  const auto broken = run(Event::kCreateContainer, "\xff");
+  ASSERT_FALSE(broken);
+  EXPECT_EQ(broken.error().code, EINVAL);
+}
+
+TEST_F(GiverTest, AContainerThatEndsLeaves) {
+  for (const char* id : {"c1", "c2", "c3"})
+    ASSERT_TRUE(run(Event::kCreateContainer, request(id, "mlx5_0")));
+  EXPECT_EQ(holders(), (Ids{"c1", "c2", "c3"}));
+  const auto left = run(Event::kStopContainer, request("c1", "mlx5_0"));
+  ASSERT_TRUE(left) << left.error().message;
+  EXPECT_EQ(*left, "");
+  // As runtimes before NRI 0.12 say it.
+  const std::string change = shim_peer::number(1, static_cast<unsigned>(Event::kRemoveContainer));
+  ASSERT_TRUE(run(Event::kStateChange, change + text(2, text(1, "pod")) + text(3, text(1, "c2"))));
+  ASSERT_TRUE(run(Event::kStopContainer, request("c9", "mlx5_0"))) << "it holds nothing";
+  EXPECT_EQ(holders(), Ids{"c3"});
+}
+
+TEST_F(GiverTest, RecoverReturnsWhatIsGone) {
+  for (const char* id : {"c1", "c2", "c3"})
+    ASSERT_TRUE(run(Event::kCreateContainer, request(id, "mlx5_0")));
+  const auto recovered = run(recover_job({"c1", "c3", "c9"}));
+  ASSERT_TRUE(recovered) << recovered.error().message;
+  EXPECT_EQ(holders(), Ids{"c2"});
+  ASSERT_TRUE(run(recover_job({})));
+  EXPECT_EQ(holders(), Ids{"c2"});
+}
+
+}  // namespace
+}  // namespace shim
