@@ -24,9 +24,10 @@ class GiverTest : public testing::Test {
   GiverTest() {
     test_support::lay_out(test_support::rails(2, 16), directory_ / "node");
     test_support::write_file(directory_ / "config.json", R"({"annotations_may_request": ["*"]})");
-    settings_.config = {directory_ / "config.json", "", true};
-    settings_.root = directory_ / "node";
-    settings_.ledger = directory_ / "ledger";
+    node_.config = {directory_ / "config.json", "", true};
+    node_.root = directory_ / "node";
+    node_.ledger = directory_ / "ledger";
+    node_.engine = hook::Engine::kContainerd;
   }
 
   // In the node's network namespace.
@@ -36,7 +37,7 @@ class GiverTest : public testing::Test {
   }
 
   fabric::Result<std::string> run(const std::string& job) {
-    auto giver = Giver::begin(settings_, hook::read_config(settings_.config), hook::Engine::kContainerd);
+    auto giver = Giver::begin(node_, hook::read_config(node_.config), hook::Log::to_stderr("rdma-nri"));
     if (!giver) return giver.error();
     auto answer = giver->run(job);
     if (answer.afterwards) answer.afterwards();
@@ -48,12 +49,12 @@ class GiverTest : public testing::Test {
 
   // Containers with a grant.
   Ids holders() {
-    auto ids = unbound_containers(hook::Ledger::open(settings_.ledger).value());
+    auto ids = unbound_containers(hook::Ledger::open(node_.ledger).value());
     return ids ? *ids : Ids{ids.error().message};
   }
 
   test_support::TempDir directory_;
-  GrantSettings settings_;
+  hook::NodeSettings node_;
 };
 
 TEST_F(GiverTest, AContainerThatAsksIsGivenAndBooked) {
@@ -64,7 +65,7 @@ TEST_F(GiverTest, AContainerThatAsksIsGivenAndBooked) {
   EXPECT_EQ(fields(adjustment[7])[1], "RLIMIT_MEMLOCK");
   EXPECT_TRUE(adjustment[6].find("/dev/infiniband/uverbs1") != std::string::npos);
   EXPECT_TRUE(adjustment[6].find("/dev/infiniband/uverbs0") == std::string::npos);
-  const auto grants = hook::Ledger::open(settings_.ledger).value().list();
+  const auto grants = hook::Ledger::open(node_.ledger).value().list();
   ASSERT_EQ(grants->size(), 1U);
   ASSERT_EQ(grants->at(0).hcas.size(), 1U);
   EXPECT_EQ(grants->at(0).hcas[0].name, "mlx5_1");
@@ -77,7 +78,7 @@ TEST_F(GiverTest, AskingAgainIsNoSecondGrant) {
   const auto again = run(Event::kCreateContainer, request("c1", "mlx5_1"));
   ASSERT_TRUE(first && again);
   EXPECT_EQ(fields(fields(*again)[1])[6], fields(fields(*first)[1])[6]);
-  EXPECT_EQ(hook::Ledger::open(settings_.ledger).value().list()->size(), 1U);
+  EXPECT_EQ(hook::Ledger::open(node_.ledger).value().list()->size(), 1U);
 }
 
 TEST_F(GiverTest, ARefusalBooksNothing) {
