@@ -2,19 +2,110 @@
 // own options. A container or directory of the name "create" is never taken for the command.
 #include "shim/runtime/invocation.hpp"
 
+#include <algorithm>
+#include <array>
 #include <optional>
-
-#include "shim/runtime/options.hpp"
 
 namespace shim {
 namespace {
+
+enum class Takes {
+  kNothing,
+  kValue,     // `--x V` or `--x=V`
+  kOptional,  // only `--x=V` or glued to the letter: crun's `--tty`
+};
+
+// What is said by an option alone.
+struct Wanted {
+  bool help = false;
+  bool version = false;
+};
+
+struct OptionSpec {
+  std::string_view name;  // empty: only the letter
+  char letter = 0;        // 0: none
+  Takes takes = Takes::kNothing;
+  std::string Invocation::*value = nullptr;
+  bool Wanted::*flag = nullptr;
+};
+using Options = std::span<const OptionSpec>;
+
+// The options of the OCI runtimes that rdma-runtime stands in front of: runc 1.1 to 1.4 and its development branch
+// (urfave/cli), crun 1.8 to 1.29 (argp). One table for both, because they agree wherever both have an option.
+constexpr Takes kValue = Takes::kValue;
+
+// In front of the command.
+constexpr std::array kGlobal = {
+    OptionSpec{"debug"},
+    OptionSpec{"log", 0, kValue, &Invocation::log},
+    OptionSpec{"log-format", 0, kValue, &Invocation::log_format},
+    OptionSpec{"log-level", 0, kValue},  // crun 1.16
+    OptionSpec{"root", 0, kValue, &Invocation::root},
+    OptionSpec{"rootless", 0, kValue},
+    OptionSpec{"criu", 0, kValue},  // runc up to 1.3
+    OptionSpec{"systemd-cgroup"},
+    OptionSpec{"cgroup-manager", 0, kValue},  // crun
+    OptionSpec{"help", 'h', Takes::kNothing, nullptr, &Wanted::help},
+    OptionSpec{"usage", '?', Takes::kNothing, nullptr, &Wanted::help},
+    OptionSpec{"version", 'v', Takes::kNothing, nullptr, &Wanted::version},
+    OptionSpec{"", 'V', Takes::kNothing, nullptr, &Wanted::version},
+};
+
+// Of `create` and `run`.
+constexpr std::array kStart = {
+    OptionSpec{"bundle", 'b', kValue, &Invocation::bundle},
+    OptionSpec{"config", 'f', kValue, &Invocation::config_file},  // crun; runc after 1.4, without the letter
+    OptionSpec{"console-socket", 0, kValue},
+    OptionSpec{"pidfd-socket", 0, kValue},  // runc 1.2
+    OptionSpec{"pid-file", 0, kValue},
+    OptionSpec{"preserve-fds", 0, kValue},
+    OptionSpec{"detach", 'd'},
+    OptionSpec{"keep"},
+    OptionSpec{"no-pivot"},
+    OptionSpec{"no-new-keyring"},
+    OptionSpec{"no-subreaper"},
+    OptionSpec{"help", 'h', Takes::kNothing, nullptr, &Wanted::help},
+    OptionSpec{"usage", '?', Takes::kNothing, nullptr, &Wanted::help},
+};
+
+// Of `exec`.
+constexpr std::array kExec = {
+    OptionSpec{"process", 'p', kValue, &Invocation::process_file},
+    OptionSpec{"console-socket", 0, kValue},
+    OptionSpec{"pidfd-socket", 0, kValue},
+    OptionSpec{"pid-file", 0, kValue},
+    OptionSpec{"preserve-fds", 0, kValue},
+    OptionSpec{"cwd", 0, kValue},
+    OptionSpec{"env", 'e', kValue},
+    OptionSpec{"user", 'u', kValue},
+    OptionSpec{"additional-gids", 'g', kValue},
+    OptionSpec{"cap", 'c', kValue},
+    OptionSpec{"cgroup", 0, kValue},
+    OptionSpec{"process-label", 0, kValue},
+    OptionSpec{"apparmor", 0, kValue},
+    OptionSpec{"tty", 't', Takes::kOptional},
+    OptionSpec{"detach", 'd'},
+    OptionSpec{"no-new-privs"},
+    OptionSpec{"no-subreaper"},
+    OptionSpec{"ignore-paused"},
+    OptionSpec{"help", 'h', Takes::kNothing, nullptr, &Wanted::help},
+    OptionSpec{"usage", '?', Takes::kNothing, nullptr, &Wanted::help},
+};
+
+constexpr std::array<std::string_view, 20> kCommands = {
+    "checkpoint", "create", "delete",  "events", "exec", "features", "kill",  "list",   "mounts", "pause",
+    "ps",         "resume", "restore", "run",    "spec", "start",    "state", "update", "help",   "init"};
+
+bool is_command(std::string_view name) {
+  return std::find(kCommands.begin(), kCommands.end(), name) != kCommands.end();
+}
 
 struct Match {
   const OptionSpec* spec = nullptr;
   bool ambiguous = false;  // an abbreviation of several: all of one kind as to values
 };
 
-Match find_long(std::span<const OptionSpec> options, std::string_view name, bool abbreviated) {
+Match find_long(Options options, std::string_view name, bool abbreviated) {
   Match match;
   for (const OptionSpec& option : options) {
     if (option.name.empty()) continue;
@@ -26,7 +117,7 @@ Match find_long(std::span<const OptionSpec> options, std::string_view name, bool
   return match;
 }
 
-const OptionSpec* find_letter(std::span<const OptionSpec> options, char letter) {
+const OptionSpec* find_letter(Options options, char letter) {
   for (const OptionSpec& option : options) {
     if (option.letter == letter) return &option;
   }
@@ -40,12 +131,12 @@ class Reader {
 
   // The first argument that is no option; nullopt: none.
   std::optional<std::string_view> command() {
-    const auto found = next_operand(global_options(), true);
+    const auto found = next_operand(kGlobal, true);
     return found ? found : swallowed_;
   }
 
   void read_start() {
-    while (const auto operand = next_operand(start_options(), false)) {
+    while (const auto operand = next_operand(kStart, false)) {
       if (result_.id.empty()) result_.id = *operand;
     }
     take_swallowed_id();
@@ -53,12 +144,11 @@ class Reader {
 
   // What follows the id is the container's own command line.
   void read_exec() {
-    result_.id = next_operand(exec_options(), false).value_or("");
+    result_.id = next_operand(kExec, false).value_or("");
     take_swallowed_id();
   }
 
-  bool wants_help() const { return help_; }
-  bool wants_version() const { return version_; }
+  const Wanted& wanted() const { return wanted_; }
 
  private:
   // The id is last: an unknown option that has no value after all did not own it.
@@ -66,7 +156,7 @@ class Reader {
     if (result_.id.empty() && swallowed_ && at_ == arguments_.size()) result_.id = *swallowed_;
   }
 
-  std::optional<std::string_view> next_operand(std::span<const OptionSpec> options, bool is_global) {
+  std::optional<std::string_view> next_operand(Options options, bool is_global) {
     while (at_ < arguments_.size()) {
       const std::string_view argument = arguments_[at_++];
       if (only_operands_ || argument.size() < 2 || argument[0] != '-') return argument;
@@ -81,7 +171,7 @@ class Reader {
     return std::nullopt;
   }
 
-  void read_option(std::span<const OptionSpec> options, std::string_view argument, bool is_global) {
+  void read_option(Options options, std::string_view argument, bool is_global) {
     const bool two_dashes = argument.starts_with("--");
     const std::string_view body = argument.substr(two_dashes ? 2 : 1);
     const std::size_t equals = body.find('=');
@@ -99,7 +189,7 @@ class Reader {
   }
 
   // `-dp FILE`, `-bDIR`
-  void read_letters(std::span<const OptionSpec> options, std::string_view letters) {
+  void read_letters(Options options, std::string_view letters) {
     while (!letters.empty()) {
       const OptionSpec* spec = find_letter(options, letters[0]);
       letters.remove_prefix(1);
@@ -114,38 +204,9 @@ class Reader {
 
   void take(const OptionSpec& spec, bool ambiguous, std::optional<std::string_view> value) {
     if (spec.takes == Takes::kValue && !value && at_ < arguments_.size()) value = arguments_[at_++];
-    if (!ambiguous) keep(spec.field, std::string(value.value_or("")));
-  }
-
-  void keep(Field field, std::string value) {
-    switch (field) {
-      case Field::kRoot:
-        result_.root = std::move(value);
-        break;
-      case Field::kLog:
-        result_.log = std::move(value);
-        break;
-      case Field::kLogFormat:
-        result_.json_log = value == "json";
-        break;
-      case Field::kBundle:
-        result_.bundle = std::move(value);
-        break;
-      case Field::kConfig:
-        result_.config_file = std::move(value);
-        break;
-      case Field::kProcess:
-        result_.process_file = std::move(value);
-        break;
-      case Field::kHelp:
-        help_ = true;
-        break;
-      case Field::kVersion:
-        version_ = true;
-        break;
-      case Field::kNone:
-        break;
-    }
+    if (ambiguous) return;
+    if (spec.value) result_.*spec.value = value.value_or("");
+    if (spec.flag) wanted_.*spec.flag = true;
   }
 
   void skip_value_of_unknown(bool is_global) {
@@ -162,8 +223,7 @@ class Reader {
   std::size_t at_ = 0;
   std::optional<std::string_view> swallowed_;
   bool only_operands_ = false;
-  bool help_ = false;
-  bool version_ = false;
+  Wanted wanted_;
 };
 
 }  // namespace
@@ -176,16 +236,18 @@ Dialect dialect_of(std::string_view runtime) {
 Invocation parse_invocation(std::span<char* const> arguments, Dialect dialect) {
   Invocation result;
   Reader reader(arguments, dialect, result);
+  const Wanted& wanted = reader.wanted();
   const std::string_view command = reader.command().value_or("");
-  if (reader.wants_version() || reader.wants_help()) {
-    result.action = reader.wants_version() ? Action::kVersion : Action::kHelp;
+  if (wanted.version || wanted.help) {
+    result.action = wanted.version ? Action::kVersion : Action::kHelp;
   } else if (command == "create" || command == "run") {
     reader.read_start();
-    result.action = reader.wants_help() ? Action::kPass : Action::kStart;
+    result.action = wanted.help ? Action::kPass : Action::kStart;
   } else if (command == "exec") {
     reader.read_exec();
-    result.action = reader.wants_help() ? Action::kPass : Action::kExec;
+    result.action = wanted.help ? Action::kPass : Action::kExec;
   }
+  result.json_log = result.log_format == "json";
   return result;
 }
 

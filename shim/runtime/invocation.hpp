@@ -27,7 +27,8 @@ struct Invocation {
   Action action = Action::kPass;
   std::string root;          // empty: the runtime's own
   std::string log;           // of --log, as written
-  bool json_log = false;     // --log-format json
+  std::string log_format;    // of --log-format
+  bool json_log = false;     // it is "json"
   std::string bundle;        // kStart; empty: the current directory
   std::string config_file;   // kStart: --config; empty: config.json of the bundle
   std::string process_file;  // kExec: --process; empty: none

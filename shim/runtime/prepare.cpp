@@ -82,11 +82,8 @@ class Start {
     const HookCommand command = TRY(hook_command(settings_, engine));
     hook::Log hook_log = hook::Log::to_syslog("rdma-runtime");
     hook_log.set_container(invocation_.id);
-    const hook::NodeSettings node{.config = settings_.config,
-                                  .root = settings_.root,
-                                  .snapshot = {},
-                                  .ledger = settings_.ledger,
-                                  .engine = engine};
+    hook::NodeSettings node = settings_.node;
+    node.engine = engine;
     hook::Call call{node, hook_log};
     call.container = invocation_.id;
     return grant(asking, self, call, [&](const hook::Plan& plan, Json& config) {

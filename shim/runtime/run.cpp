@@ -42,35 +42,15 @@ void print(std::string_view text) {
 }
 
 Result<void> prepare(const Invocation& invocation, Dialect dialect, const Settings& settings, const GrantInSpec& grant,
-                     const hook::ProcessIdentity& self, const RuntimeLog& log) {
-  switch (invocation.action) {
-    case Action::kStart:
-      return prepare_start(invocation, dialect, settings, grant, self, log);
-    case Action::kExec:
-      prepare_exec(invocation, dialect, log);
-      break;
-    case Action::kVersion:
-      print(kVersionLine);
-      break;
-    case Action::kHelp:
-      print(kHelpLine);
-      break;
-    case Action::kPass:
-      break;
-  }
+                     const hook::ProcessIdentity& self, const RuntimeLog& log) try {
+  const IgnoredSignals ignored;
+  if (invocation.action == Action::kStart) return prepare_start(invocation, dialect, settings, grant, self, log);
+  if (invocation.action == Action::kExec) prepare_exec(invocation, dialect, log);
+  if (invocation.action == Action::kVersion) print(kVersionLine);
+  if (invocation.action == Action::kHelp) print(kHelpLine);
   return {};
-}
-
-// Nothing is thrown on purpose, but bad_alloc can be.
-Result<void> prepare_without_throwing(const Invocation& invocation, Dialect dialect, const Settings& settings,
-                                      const GrantInSpec& grant, const hook::ProcessIdentity& self,
-                                      const RuntimeLog& log) {
-  try {
-    const IgnoredSignals ignored;
-    return prepare(invocation, dialect, settings, grant, self, log);
-  } catch (const std::exception& error) {
-    return Error{error.what(), 0, {}};
-  }
+} catch (const std::exception& error) {  // nothing is thrown on purpose, but bad_alloc can be
+  return Error{error.what(), 0, {}};
 }
 
 }  // namespace
@@ -89,7 +69,7 @@ int run(char* const* argv, const Settings& settings, const GrantInSpec& grant) {
   const auto self = hook::identify(::getpid());
   if (!self) return fail({"cannot read `/proc/self/stat`", 0, "mount procfs at /proc"});
   if (const auto no_loop = refuse_loop(*self); !no_loop) return fail(no_loop.error());
-  const auto prepared = prepare_without_throwing(invocation, dialect, settings, grant, *self, log);
+  const auto prepared = prepare(invocation, dialect, settings, grant, *self, log);
   if (!prepared) return fail(prepared.error());
   return fail(become(*runtime, argv, *self));
 }

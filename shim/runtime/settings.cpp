@@ -30,7 +30,7 @@ bool is_executable(const std::string& path) {
 
 Settings node_settings() {
   Settings settings;
-  settings.admin = hook::read_config(settings.config);
+  settings.admin = hook::read_config(settings.node.config);
   if (settings.admin) static_cast<hook::RuntimeOptions&>(settings) = settings.admin->runtime;
   return settings;
 }
@@ -57,9 +57,9 @@ fabric::Result<HookCommand> hook_command(const Settings& settings, hook::Engine 
   const auto pass = [&](const char* name, const std::string& value, const std::string& otherwise) {
     if (value != otherwise) command.options.insert(command.options.end(), {name, value});
   };
-  pass("--config", settings.config.file, usual.config.file);
-  pass("--root", settings.root, usual.root);
-  pass("--ledger", settings.ledger, usual.ledger);
+  pass("--config", settings.node.config.file, usual.node.config.file);
+  pass("--root", settings.node.root, usual.node.root);
+  pass("--ledger", settings.node.ledger, usual.node.ledger);
   return command;
 }
 

@@ -10,16 +10,13 @@
 #include "hook/base/process/process_identity.hpp"
 #include "hook/config/config.hpp"
 #include "hook/grant/grant.hpp"
-#include "hook/ledger/ledger.hpp"
 #include "shim/runtime/edit_bundle.hpp"
 
 namespace shim {
 
 struct Settings : hook::RuntimeOptions {
-  hook::ConfigPaths config = {};
-  std::string root = {};  // prefix of the node's /sys, /dev and /proc
-  std::string ledger = hook::kLedgerPath;
-  fabric::Result<hook::Config> admin = hook::Config();  // what `config` says; its "runtime" is this
+  hook::NodeSettings node = {};
+  fabric::Result<hook::Config> admin = hook::Config();  // what node.config says; its "runtime" is this
 };
 // "runtime" of config.json; as without it when that cannot be read: who asks for an HCA is told, nobody else is kept
 // from running, or from being ended.

@@ -16,11 +16,11 @@ shim::Settings read_settings(const char* path) {
   };
   if (json.contains("runtimes")) settings.runtimes = json["runtimes"].get<std::vector<std::string>>();
   if (json.contains("engine")) settings.engine = hook::parse_engine(json["engine"].get<std::string>());
-  if (json.contains("config")) settings.config = {json["config"].get<std::string>(), "", true};
+  if (json.contains("config")) settings.node.config = {json["config"].get<std::string>(), "", true};
   take("hook", settings.hook);
-  take("root", settings.root);
-  take("ledger", settings.ledger);
-  settings.admin = hook::read_config(settings.config);
+  take("root", settings.node.root);
+  take("ledger", settings.node.ledger);
+  settings.admin = hook::read_config(settings.node.config);
   return settings;
 }
 

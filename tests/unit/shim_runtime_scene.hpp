@@ -40,7 +40,7 @@ class Prepare : public testing::Test {
     test_support::write_file(directory_ / "admin.json", "{}");
     settings_.hook = directory_ / "rdma-hook";
     settings_.engine = hook::Engine::kRunc;
-    settings_.config = {directory_ / "admin.json", "", true};
+    settings_.node.config = {directory_ / "admin.json", "", true};
     invocation_.bundle = directory_ / "bundle";
     invocation_.id = "ID";
     invocation_.log = directory_ / "log";
@@ -53,7 +53,7 @@ class Prepare : public testing::Test {
   std::string marker_path() const { return directory_ / "bundle/rdma-runtime.json"; }
 
   fabric::Result<void> start() {
-    settings_.admin = hook::read_config(settings_.config);
+    settings_.admin = hook::read_config(settings_.node.config);
     const auto grant = [this](hook::Asking& asking, const hook::ProcessIdentity& requester, hook::Call& call,
                               const hook::Publish& publish) -> fabric::Result<void> {
       ++booked_;

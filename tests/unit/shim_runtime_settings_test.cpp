@@ -70,8 +70,8 @@ TEST(Settings, TheHookSeesWhatTheRuntimeSaw) {
   shim::Settings settings;
   settings.hook = program(directory / "rdma-hook");
   EXPECT_TRUE(shim::hook_command(settings, hook::Engine::kDocker)->options.empty());
-  settings.ledger = "/l";
-  settings.config.file = "/c";
+  settings.node.ledger = "/l";
+  settings.node.config.file = "/c";
   const auto command = shim::hook_command(settings, hook::Engine::kDocker);
   EXPECT_EQ(command->options, (std::vector<std::string>{"--config", "/c", "--ledger", "/l"}));
   settings.hook = directory / "missing";
