@@ -44,17 +44,24 @@ Holdings read_holdings(const Json& about) {
   return holdings;
 }
 
+// NAME.json of a directory. Throws as nlohmann::json does: a case that cannot be read fails its test.
+Json read_named(const std::string& directory, const Json& name) {
+  return Json::parse(read_file(directory + "/" + name.get<std::string>() + ".json"));
+}
+
 fabric::Result<Case> read_case(const std::string& folder) {
   Case one;
   one.about = TRY(parse_json(read_file(folder + "/case.json"), "case.json"));
-  const std::string snapshot = one.about.contains("fixture")
-                                   ? FIXTURES "/" + one.about["fixture"].get<std::string>() + ".json"
-                                   : folder + "/snapshot.json";
-  one.inventory = TRY(fabric::read_snapshot(snapshot));
-  const Json bundle = TRY(parse_json(read_file(folder + "/bundle/config.json"), "bundle"));
-  one.spec = TRY(read_container_spec(bundle));
-  if (fs::exists(folder + "/config.json")) {
-    const ParsedConfig parsed = parse_config({{"config.json", read_file(folder + "/config.json")}});
+  const Json node =
+      one.about.contains("fixture") ? read_named(FIXTURES, one.about["fixture"]) : read_named(PLANS, "node");
+  one.inventory = TRY(fabric::parse_snapshot(node.patch(one.about.value("change", Json::array())).dump()));
+  Json container = read_named(PLANS, "container");
+  container.merge_patch(one.about.at("container"));
+  one.spec = TRY(read_container_spec(container));
+  if (one.about.contains("config")) {
+    const Json& config = one.about["config"];
+    const Json whole = config.is_string() ? read_named(PLANS, "config-" + config.get<std::string>()) : config;
+    const ParsedConfig parsed = parse_config({{"config.json", whole.dump()}});
     if (!parsed.problems.empty()) return fabric::make_error("{}", to_string(parsed.problems.front()));
     one.config = parsed.config;
   }
