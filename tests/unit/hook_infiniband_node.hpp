@@ -1,29 +1,25 @@
 // A node with InfiniBand, as far as rails meet its kernel. WRITTEN FROM HEADERS AND SOURCE, NEVER RUN ON INFINIBAND
-// HARDWARE: no kernel that the tests can start has such a device. Messages are laid out by hand from include/uapi
-// (linux/if_link.h, linux/rtnetlink.h, rdma/rdma_netlink.h); every rule names where Linux 6.12 has it. What it cannot
-// show is what a driver or firmware does with a GUID, and how long a kernel takes.
+// HARDWARE: no kernel that the tests can start has such a device. It has the rules that the order of the program's
+// requests rests on, each with its place in Linux 6.12, and refuses little of what a kernel would refuse. What it
+// cannot show is what a driver or firmware does with a GUID, and how long a kernel takes.
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "unit/hook_scripted_kernel.hpp"
+#include "fabric/unique_fd.hpp"
+#include "hook/rails/netlink/netlink.hpp"
 
 namespace test_support {
 
 constexpr int kNodeNetns = 0;
 constexpr int kContainerNetns = 1;
-const char* shown(int netns);  // "node", "container"
 
-ScriptedReply refusal(int code, std::string said = {});
-
-// A PCI function: the physical one first, then the virtual ones by number.
+// The physical function, 0000:1a:00.0 with mlx5_0, then the virtual ones by number.
 struct IbFunction {
-  std::array<char, 16> pci = {};
-  std::array<char, 16> rdma = {};  // mlx5_0
-  std::uint32_t rdma_index = 0;
-  int netns = kNodeNetns;  // of the RDMA device
+  int netns = kNodeNetns;  // of its RDMA device
   std::uint64_t node_guid = 0;
   std::uint64_t port_guid = 0;
 };
@@ -38,7 +34,6 @@ struct IbLink {
   std::uint32_t queue_pair = 0;
   std::uint64_t guid = 0;  // of its hardware address
   unsigned mtu = 0;
-  unsigned queue_length = 0;
   unsigned group = 0;
   bool up = false;
   void rename(std::string_view to);
@@ -48,29 +43,55 @@ struct IbLink {
 struct IbState {
   std::array<IbFunction, 5> functions = {};
   std::array<IbLink, 16> links = {};
-  int next_ifindex = 0;
-  std::uint32_t next_queue_pair = 0;
+  int next_ifindex = 4;
+  std::uint32_t next_queue_pair = 0x100;
   bool is_shared = false;        // `rdma system`: netns shared
   bool netdev_follows = false;   // Linux 6.16: an IPoIB netdev is made where its RDMA device is
   bool has_ipoib_module = true;  // for children
   int rdma_move_refusal = 0;     // errno of a driver
-  int kill_after = -1;           // the process ends when it would make one change more
-  int count = 0;
-  std::array<std::array<char, 160>, 64> steps = {};
+  int most_changes = -1;         // further ones are refused: what is on the node then is what a killed process leaves
+  int changes = 0;
+  std::array<char, 4096> steps = {};  // a line for each
 };
 
-class InfinibandNode : public ScriptedKernel {
+// What the program sent.
+struct NodeRequest {
+  int protocol = 0;       // NETLINK_ROUTE, NETLINK_RDMA
+  int socket_netns = 0;   // where the socket was opened
+  int process_netns = 0;  // where the sender is
+  bool is_dump = false;
+  fabric::netlink::Message message;
+};
+
+// What the kernel says: messages, then an acknowledgement or the end of the dump.
+struct NodeReply {
+  int code = 0;  // errno; 0: success
+  std::vector<hook::NetlinkMessage> messages = {};
+};
+
+// Serves all netlink sockets of this process until it is destroyed; one at a time. A child that the program forks
+// (move_rdma_device_from()) has the sockets and descriptors of its parent, and may join a namespace and open sockets of
+// its own there.
+class InfinibandNode {
  public:
-  static constexpr int kKilled = 99;  // exit status of a process that was killed
+  static inline InfinibandNode* current = nullptr;
 
   // Physical function ibp0 with VFs 0 to 3: VF 3 is ibp0v3, mlx5_4, 0000:1a:00.4. In exclusive mode.
   InfinibandNode();
-  ~InfinibandNode() override;
+  ~InfinibandNode();
+  InfinibandNode(const InfinibandNode&) = delete;
+  InfinibandNode& operator=(const InfinibandNode&) = delete;
+
+  // A socket of this namespace, for Netlink::adopt().
+  static fabric::UniqueFd open_socket(int protocol, int netns);
+  // A descriptor that passes for one of the namespace: for IFLA_NET_NS_FD, RDMA_NLDEV_NET_NS_FD and setns(2).
+  static fabric::UniqueFd open_netns(int netns);
+  // Of which namespace a descriptor is. Throws std::out_of_range: of none.
+  static int netns_of(int fd);
 
   IbState& state() { return *state_; }
-  const IbState& state() const { return *state_; }
   IbLink& link(int netns, std::string_view name);  // aborts when there is none
-  void add_ethernet(int netns, std::string_view name);
+  void add_ethernet(int netns, std::string_view name) { add_link(netns, name, -1); }
   // The container's namespace ends, and the kernel takes care of what is in it.
   void end_container();
 
@@ -79,24 +100,22 @@ class InfinibandNode : public ScriptedKernel {
   // All that is there, without what differs whenever the kernel makes a netdev anew: index, queue pair.
   std::string picture() const;
 
-  ScriptedReply answer(const ScriptedRequest& request) override;
+  NodeReply answer(const NodeRequest& request);
 
  private:
-  ScriptedReply answer_route(const ScriptedRequest& request);
-  ScriptedReply get_link(const ScriptedRequest& request) const;
-  Buffer show_link(const IbLink& link, bool with_vfs) const;
-  ScriptedReply set_link(const ScriptedRequest& request);
+  NodeReply answer_route(const NodeRequest& request);
+  NodeReply get_link(const NodeRequest& request) const;
+  hook::NetlinkMessage show_link(const IbLink& link, bool with_vfs) const;
+  NodeReply set_link(const NodeRequest& request);
   int move_link(IbLink& link, int netns, const std::string& name, std::string& line);
-  int change_link(IbLink& link, ByteView attributes, std::string& line) const;
-  int set_vf_guids(const IbLink& link, ByteView list, std::string& line);
-  ScriptedReply new_link(const ScriptedRequest& request);
-  ScriptedReply delete_link(const ScriptedRequest& request);
-  ScriptedReply answer_rdma(const ScriptedRequest& request);
-  ScriptedReply move_rdma(const ScriptedRequest& request, ByteView netns, IbFunction& function);
+  int change_link(IbLink& link, const fabric::netlink::Attributes& wanted, std::string& line);
+  void set_vf_guids(const fabric::netlink::Attributes& info, std::string& line);
+  NodeReply new_link(const NodeRequest& request);
+  NodeReply answer_rdma(const NodeRequest& request);
+  NodeReply move_rdma(const NodeRequest& request);
   void make_netdev_anew(int function, std::string& line);
   IbLink& add_link(int netns, std::string_view name, int function, int ifindex = 0);
   IbLink* find_link(int netns, int ifindex);
-  IbLink* find_link(int netns, std::string_view name);
   bool is_taken(int netns, std::string_view name) const;
   void note(const std::string& step);
 
