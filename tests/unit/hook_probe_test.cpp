@@ -19,6 +19,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -95,9 +96,25 @@ TEST(ArpFrame, ProbesWithoutASender) {
   EXPECT_EQ(arp_request(kOurs, address("fd00::1"), address("10.0.0.1")), expected);
 }
 
+using FrameChange = std::function<void(FrameBytes&)>;
+
+// With the length and the checksum that belong to it.
+FrameChange sealed(const FrameChange& change) {
+  return [change](FrameBytes& frame) {
+    change(frame);
+    seal(frame);
+  };
+}
+
+FrameChange inserted(std::size_t at, FrameBytes bytes) {
+  return [at, bytes](FrameBytes& frame) {
+    frame.insert(frame.begin() + static_cast<std::ptrdiff_t>(at), bytes.begin(), bytes.end());
+  };
+}
+
 struct FrameRow {
   const char* name;
-  std::function<void(FrameBytes&)> change;
+  FrameChange change;
   std::optional<AddressClaim> expected;
 };
 
@@ -125,11 +142,7 @@ TEST(ArpFrame, Reads) {
       {"protocol addresses of 16 bytes", [](FrameBytes& f) { f[19] = 16; }, std::nullopt},
       {"reverse request", [](FrameBytes& f) { f[21] = 3; }, std::nullopt},
       {"no hardware address", [](FrameBytes& f) { std::fill_n(f.begin() + 22, 6, std::uint8_t{0}); }, std::nullopt},
-      {"tagged",
-       [](FrameBytes& f) {
-         f.insert(f.begin() + 12, {0x81, 0, 0, 5});
-       },
-       std::nullopt},
+      {"tagged", inserted(12, {0x81, 0, 0, 5}), std::nullopt},
   };
   for (const FrameRow& row : rows) {
     FrameBytes frame = arp_reply();
@@ -147,92 +160,15 @@ TEST(NeighbourFrame, Groups) {
 
 TEST(NeighbourFrame, AsksAsRfc4861Says) {
   const FrameBytes frame = neighbour_solicitation(kOurs, address("fd00::2"), address("fd00::1"));
-  const FrameBytes expected{0x33,
-                            0x33,
-                            0xff,
-                            0,
-                            0,
-                            0x01,
-                            0x02,
-                            0,
-                            0,
-                            0,
-                            0,
-                            0x01,
-                            0x86,
-                            0xdd,  //
-                            0x60,
-                            0,
-                            0,
-                            0,
-                            0,
-                            32,
-                            58,
-                            255,  //
-                            0xfd,
-                            0,
-                            0,
-                            0,
-                            0,
-                            0,
-                            0,
-                            0,
-                            0,
-                            0,
-                            0,
-                            0,
-                            0,
-                            0,
-                            0,
-                            2,
-                            0xff,
-                            0x02,
-                            0,
-                            0,
-                            0,
-                            0,
-                            0,
-                            0,
-                            0,
-                            0,
-                            0,
-                            1,
-                            0xff,
-                            0,
-                            0,
-                            1,
-                            135,
-                            0,
-                            frame.at(kChecksum),
-                            frame.at(kChecksum + 1),
-                            0,
-                            0,
-                            0,
-                            0,  //
-                            0xfd,
-                            0,
-                            0,
-                            0,
-                            0,
-                            0,
-                            0,
-                            0,
-                            0,
-                            0,
-                            0,
-                            0,
-                            0,
-                            0,
-                            0,
-                            1,
-                            1,
-                            1,
-                            0x02,
-                            0,
-                            0,
-                            0,
-                            0,
-                            0x01};
+  FrameBytes expected{0x33, 0x33, 0xff, 0, 0, 0x01, 0x02, 0,   0, 0, 0, 0x01, 0x86, 0xdd,        //
+                      0x60, 0,    0,    0, 0, 32,   58,   255,                                   //
+                      0xfd, 0,    0,    0, 0, 0,    0,    0,   0, 0, 0, 0,    0,    0,    0, 2,  //
+                      0xff, 0x02, 0,    0, 0, 0,    0,    0,   0, 0, 0, 1,    0xff, 0,    0, 1,  //
+                      135,  0,    0,    0, 0, 0,    0,    0,                                     //
+                      0xfd, 0,    0,    0, 0, 0,    0,    0,   0, 0, 0, 0,    0,    0,    0, 1,  //
+                      1,    1,    0x02, 0, 0, 0,    0,    0x01};
+  expected[kChecksum] = frame.at(kChecksum);
+  expected[kChecksum + 1] = frame.at(kChecksum + 1);
   EXPECT_EQ(frame, expected);
   EXPECT_EQ(icmpv6_checksum(address("fd00::2"), address("ff02::1:ff00:1"), std::span(frame).subspan(kMessage)), 0);
 }
@@ -257,37 +193,24 @@ TEST(NeighbourFrame, Reads) {
   const FrameRow rows[] = {
       {"advertisement", [](FrameBytes&) {}, has},
       {"padded", [](FrameBytes& f) { f.resize(f.size() + 10, 0xaa); }, has},
-      {"without an option",
-       [](FrameBytes& f) {
-         f.resize(kMessage + 24);
-         seal(f);
-       },
+      {"without an option", sealed([](FrameBytes& f) { f.resize(kMessage + 24); }),
        AddressClaim{address("fd00::1"), kTheirs, false}},
-      {"another option in front",
-       [](FrameBytes& f) {
-         f.insert(f.begin() + kMessage + 24, {14, 1, 1, 2, 3, 4, 5, 6});
-         seal(f);
-       },
-       has},
+      {"another option in front", sealed(inserted(kMessage + 24, {14, 1, 1, 2, 3, 4, 5, 6})), has},
       {"to all nodes, not solicited",
        [](FrameBytes& f) { f = advertisement(address("fd00::1"), address("ff02::1"), 0x20); }, has},
       {"to all nodes, solicited", [](FrameBytes& f) { f = advertisement(address("fd00::1"), address("ff02::1")); },
        std::nullopt},
       {"solicitation with a sender", [](FrameBytes& f) { f = neighbour_solicitation(kTheirs, address("fd00::1"), {}); },
        AddressClaim{address("fd00::1"), kTheirs, false}},
-      {"duplicate detection to another group",
-       [](FrameBytes& f) {
+      {"duplicate detection to another group", sealed([](FrameBytes& f) {
          f = neighbour_solicitation(kTheirs, std::nullopt, address("fd00::1"));
          f[53] = 2;
-         seal(f);
-       },
+       }),
        std::nullopt},
-      {"duplicate detection with an option",
-       [](FrameBytes& f) {
+      {"duplicate detection with an option", sealed([](FrameBytes& f) {
          f = neighbour_solicitation(kTheirs, std::nullopt, address("fd00::1"));
          f.insert(f.end(), {1, 1, 2, 0, 0, 0, 0, 3});
-         seal(f);
-       },
+       }),
        std::nullopt},
       {"forwarded", [](FrameBytes& f) { f[kHopLimit] = 254; }, std::nullopt},
       {"wrong checksum", [](FrameBytes& f) { f[kChecksum] ^= 1; }, std::nullopt},
@@ -295,52 +218,18 @@ TEST(NeighbourFrame, Reads) {
       {"no message", [](FrameBytes& f) { f.resize(kMessage); }, std::nullopt},
       {"empty", [](FrameBytes& f) { f.clear(); }, std::nullopt},
       {"a length beyond the frame", [](FrameBytes& f) { f[18] = 1; }, std::nullopt},
-      {"a message without a target",
-       [](FrameBytes& f) {
-         f.resize(kMessage + 23);
-         seal(f);
-       },
-       std::nullopt},
-      {"an option of no length",
-       [](FrameBytes& f) {
-         f[kMessage + 25] = 0;
-         seal(f);
-       },
-       std::nullopt},
-      {"an option beyond the end",
-       [](FrameBytes& f) {
-         f[kMessage + 25] = 2;
-         seal(f);
-       },
-       std::nullopt},
-      {"a cut option",
-       [](FrameBytes& f) {
-         f.resize(f.size() + 4);
-         seal(f);
-       },
-       std::nullopt},
-      {"a code",
-       [](FrameBytes& f) {
-         f[kMessage + 1] = 1;
-         seal(f);
-       },
-       std::nullopt},
-      {"an echo",
-       [](FrameBytes& f) {
-         f[kMessage] = 128;
-         seal(f);
-       },
-       std::nullopt},
+      {"a message without a target", sealed([](FrameBytes& f) { f.resize(kMessage + 23); }), std::nullopt},
+      {"an option of no length", sealed([](FrameBytes& f) { f[kMessage + 25] = 0; }), std::nullopt},
+      {"an option beyond the end", sealed([](FrameBytes& f) { f[kMessage + 25] = 2; }), std::nullopt},
+      {"a cut option", sealed([](FrameBytes& f) { f.resize(f.size() + 4); }), std::nullopt},
+      {"a code", sealed([](FrameBytes& f) { f[kMessage + 1] = 1; }), std::nullopt},
+      {"an echo", sealed([](FrameBytes& f) { f[kMessage] = 128; }), std::nullopt},
       {"a multicast target", [](FrameBytes& f) { f = advertisement(address("ff02::1")); }, std::nullopt},
       {"no target", [](FrameBytes& f) { f = advertisement({}); }, std::nullopt},
       {"an IPv4 target", [](FrameBytes& f) { f = advertisement(address("10.0.0.1")); }, std::nullopt},
       {"IPv4", [](FrameBytes& f) { f[14] = 0x45; }, std::nullopt},
       {"another header in front", [](FrameBytes& f) { f[20] = 0; }, std::nullopt},
-      {"tagged",
-       [](FrameBytes& f) {
-         f.insert(f.begin() + 12, {0x81, 0, 0, 5});
-       },
-       std::nullopt},
+      {"tagged", inserted(12, {0x81, 0, 0, 5}), std::nullopt},
   };
   for (const FrameRow& row : rows) {
     FrameBytes frame = advertisement();
@@ -457,8 +346,8 @@ class Sender {
 };
 
 constexpr ProbeOptions kQuick{.retries = 3, .interval = std::chrono::milliseconds(40)};
-// Long enough for a machine that is busy; who is there answers within microseconds.
-constexpr ProbeOptions kPatient{.retries = 2, .interval = std::chrono::milliseconds(2000)};
+// Who is there answers within microseconds, and what is answered waits no longer: otherwise the test never ends.
+constexpr ProbeOptions kPatient{.retries = 2, .interval = std::chrono::hours(1)};
 
 struct Outcome {
   std::vector<ProbeAnswer> answers;
@@ -486,7 +375,6 @@ TEST(RunProbes, GatewayAnswersAtOnce) {
     EXPECT_TRUE(got.answers[0].answered);
     EXPECT_EQ(got.answers[0].mac, (MacAddress{0x02, 0, 0, 0, 0x01, 0}));
     EXPECT_EQ(got.answers[0].tries, 1U);
-    EXPECT_LT(got.took, kPatient.interval);
   });
 }
 
@@ -498,7 +386,6 @@ TEST(RunProbes, Ipv6GatewayAnswersAtOnce) {
     EXPECT_TRUE(got.answers[0].answered);
     EXPECT_EQ(got.answers[0].mac, (MacAddress{0x02, 0, 0, 0, 0x01, 0}));
     EXPECT_EQ(got.answers[0].tries, 1U);
-    EXPECT_LT(got.took, kPatient.interval);
   });
 }
 
@@ -629,6 +516,7 @@ TEST(RunProbes, EightRailsTogether) {
       probes.push_back(scene.probe(kDuplicate, i, "::", net + "2"));
     }
     const ProbeOptions options{.retries = 3, .interval = std::chrono::milliseconds(150)};
+    const UniqueFd listening(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, htons(ETH_P_ARP)));
     const auto got = run(scene, probes, options);
     for (unsigned i = 0; i < 8; ++i) {
       EXPECT_EQ(got.answers[std::size_t{2} * i].answered, i < 6) << i;
@@ -637,7 +525,15 @@ TEST(RunProbes, EightRailsTogether) {
       EXPECT_EQ(got.answers[std::size_t{2} * i + 1].tries, 3U) << i;
     }
     EXPECT_GE(got.took, options.interval * 3);
-    EXPECT_LT(got.took, options.interval * 3 * 4) << "not one after the other";
+    std::set<std::string> first;  // who asks for an address of its own by ARP
+    FrameBytes frame(2048);
+    while (first.size() < 4) {
+      const ssize_t length = recv(listening.get(), frame.data(), frame.size(), 0);
+      ASSERT_GT(length, 0) << "fewer than four ask";
+      const auto claim = parse_arp(std::span(frame).first(static_cast<std::size_t>(length)));
+      if (!claim || !claim->tentative) continue;
+      EXPECT_TRUE(first.insert(to_string(claim->address)).second) << "asks again before all have asked once";
+    }
   });
 }
 

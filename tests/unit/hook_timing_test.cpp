@@ -20,6 +20,7 @@ TEST(Timing, StepsInOrderAddUp) {
   Timing timing;
   pass(milliseconds(2));
   timing.step("links");
+  pass(milliseconds(4));
   timing.step("up");
   pass(milliseconds(3));
   timing.step("links");
@@ -28,9 +29,9 @@ TEST(Timing, StepsInOrderAddUp) {
   EXPECT_EQ(steps[0].first, "links");
   EXPECT_EQ(steps[1].first, "up");
   EXPECT_GE(steps[0].second, 5000U) << "microseconds, both times";
-  EXPECT_LT(steps[1].second, steps[0].second) << "what was before belongs to the step before";
+  EXPECT_GE(steps[1].second, 4000U);
   const auto total = timing.total();
-  EXPECT_GE(total, steps[0].second + steps[1].second);
+  EXPECT_GE(total, steps[0].second + steps[1].second) << "nothing belongs to two";
   pass(milliseconds(1));
   EXPECT_GE(timing.total(), total + 1000) << "it goes on";
   EXPECT_EQ(timing.steps().size(), 2U);
