@@ -7,22 +7,12 @@
 namespace hook {
 namespace {
 
-bpf_insn insn(int code, int dst = 0, int src = 0, int off = 0, std::int64_t imm = 0) {
-  bpf_insn result{};
-  result.code = static_cast<__u8>(code);
-  result.dst_reg = static_cast<__u8>(dst & 0xf);
-  result.src_reg = static_cast<__u8>(src & 0xf);
-  result.off = static_cast<__s16>(off);
-  result.imm = static_cast<__s32>(imm);
-  return result;
-}
-
-const bpf_insn kExit = insn(BPF_JMP | BPF_EXIT);
+const bpf_insn kExit = instruction(BPF_JMP | BPF_EXIT);
 bpf_insn answer(int value) {
-  return insn(BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, value);
+  return instruction(BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, value);
 }
 bpf_insn load(int dst, int offset, int size = BPF_W) {
-  return insn(BPF_LDX | BPF_MEM | size, dst, 1, offset);
+  return instruction(BPF_LDX | BPF_MEM | size, dst, 1, offset);
 }
 
 const BpfProgram kDenyAll = {answer(0), kExit};
@@ -32,21 +22,21 @@ const BpfProgram kAllowAll = {answer(1), kExit};
 // allows mknod of all character devices, then deny.
 const BpfProgram kRunc = {
     load(2, 0),
-    insn(BPF_ALU | BPF_AND | BPF_K, 2, 0, 0, 0xffff),
+    instruction(BPF_ALU | BPF_AND | BPF_K, 2, 0, 0, 0xffff),
     load(3, 0),
-    insn(BPF_ALU | BPF_RSH | BPF_K, 3, 0, 0, 16),
+    instruction(BPF_ALU | BPF_RSH | BPF_K, 3, 0, 0, 16),
     load(4, 4),
     load(5, 8),
-    insn(BPF_JMP | BPF_JNE | BPF_K, 2, 0, 5, 2),
-    insn(BPF_JMP | BPF_JNE | BPF_K, 4, 0, 4, 1),
-    insn(BPF_JMP | BPF_JNE | BPF_K, 5, 0, 3, 3),
+    instruction(BPF_JMP | BPF_JNE | BPF_K, 2, 0, 5, 2),
+    instruction(BPF_JMP | BPF_JNE | BPF_K, 4, 0, 4, 1),
+    instruction(BPF_JMP | BPF_JNE | BPF_K, 5, 0, 3, 3),
     answer(1),
     kExit,
-    insn(BPF_JMP | BPF_JA, 0, 0, 0),
-    insn(BPF_JMP | BPF_JNE | BPF_K, 2, 0, 5, 2),
-    insn(BPF_ALU | BPF_MOV | BPF_X, 1, 3),
-    insn(BPF_ALU | BPF_AND | BPF_K, 1, 0, 0, 1),
-    insn(BPF_JMP | BPF_JNE | BPF_X, 1, 3, 2),
+    instruction(BPF_JMP | BPF_JA, 0, 0, 0),
+    instruction(BPF_JMP | BPF_JNE | BPF_K, 2, 0, 5, 2),
+    instruction(BPF_ALU | BPF_MOV | BPF_X, 1, 3),
+    instruction(BPF_ALU | BPF_AND | BPF_K, 1, 0, 0, 1),
+    instruction(BPF_JMP | BPF_JNE | BPF_X, 1, 3, 2),
     answer(1),
     kExit,
     answer(0),
@@ -56,19 +46,19 @@ const BpfProgram kRunc = {
 // In the shape that systemd gives them: one exit, the access compared under a mask.
 const BpfProgram kSystemd = {
     load(2, 0),
-    insn(BPF_ALU | BPF_AND | BPF_K, 2, 0, 0, 0xffff),
+    instruction(BPF_ALU | BPF_AND | BPF_K, 2, 0, 0, 0xffff),
     load(3, 0),
-    insn(BPF_ALU | BPF_RSH | BPF_K, 3, 0, 0, 16),
+    instruction(BPF_ALU | BPF_RSH | BPF_K, 3, 0, 0, 16),
     load(4, 4),
     load(5, 8),
-    insn(BPF_ALU | BPF_MOV | BPF_X, 1, 3),
-    insn(BPF_ALU | BPF_AND | BPF_K, 1, 0, 0, 6),
-    insn(BPF_JMP | BPF_JNE | BPF_X, 1, 3, 3),
-    insn(BPF_JMP | BPF_JNE | BPF_K, 2, 0, 2, 2),
-    insn(BPF_JMP | BPF_JNE | BPF_K, 4, 0, 1, 136),
-    insn(BPF_JMP | BPF_JA, 0, 0, 2),
+    instruction(BPF_ALU | BPF_MOV | BPF_X, 1, 3),
+    instruction(BPF_ALU | BPF_AND | BPF_K, 1, 0, 0, 6),
+    instruction(BPF_JMP | BPF_JNE | BPF_X, 1, 3, 3),
+    instruction(BPF_JMP | BPF_JNE | BPF_K, 2, 0, 2, 2),
+    instruction(BPF_JMP | BPF_JNE | BPF_K, 4, 0, 1, 136),
+    instruction(BPF_JMP | BPF_JA, 0, 0, 2),
     answer(0),
-    insn(BPF_JMP | BPF_JA, 0, 0, 1),
+    instruction(BPF_JMP | BPF_JA, 0, 0, 1),
     answer(1),
     kExit,
 };
@@ -94,29 +84,29 @@ const EvaluateRow kEvaluateRows[] = {
     {"narrow load", {load(0, 4, BPF_H), kExit}, {2, 6, 231, 192}, Verdict::kAllow},
     {"narrow load, even", {load(0, 4, BPF_B), kExit}, {2, 6, 10, 192}, Verdict::kDeny},
     {"32-bit jump",
-     {load(2, 4), insn(BPF_JMP32 | BPF_JEQ | BPF_K, 2, 0, 2, 231), answer(0), kExit, answer(1), kExit},
+     {load(2, 4), instruction(BPF_JMP32 | BPF_JEQ | BPF_K, 2, 0, 2, 231), answer(0), kExit, answer(1), kExit},
      {2, 6, 231, 0},
      Verdict::kAllow},
     {"-1 is all bits",
-     {insn(BPF_ALU64 | BPF_MOV | BPF_K, 2, 0, 0, -1), answer(1), insn(BPF_JMP | BPF_JEQ | BPF_K, 2, 0, 1, -1),
-      answer(0), kExit},
+     {instruction(BPF_ALU64 | BPF_MOV | BPF_K, 2, 0, 0, -1), answer(1),
+      instruction(BPF_JMP | BPF_JEQ | BPF_K, 2, 0, 1, -1), answer(0), kExit},
      {},
      Verdict::kAllow},
     {"32-bit result is cut",
-     {insn(BPF_ALU | BPF_MOV | BPF_K, 2, 0, 0, -1), answer(1), insn(BPF_JMP | BPF_JNE | BPF_K, 2, 0, 1, -1), answer(0),
-      kExit},
+     {instruction(BPF_ALU | BPF_MOV | BPF_K, 2, 0, 0, -1), answer(1),
+      instruction(BPF_JMP | BPF_JNE | BPF_K, 2, 0, 1, -1), answer(0), kExit},
      {},
      Verdict::kAllow},
     {"empty", {}, {}, Verdict::kUnknown},
     {"no exit", {answer(1)}, {}, Verdict::kUnknown},
     {"no answer", {kExit}, {}, Verdict::kUnknown},
-    {"call", {insn(BPF_JMP | BPF_CALL, 0, 0, 0, 7), kExit}, {}, Verdict::kUnknown},
-    {"map load", {insn(BPF_LD | BPF_IMM | BPF_DW, 2), insn(0), answer(1), kExit}, {}, Verdict::kUnknown},
-    {"backward jump", {answer(1), insn(BPF_JMP | BPF_JA, 0, 0, -2), kExit}, {}, Verdict::kUnknown},
-    {"jump out", {answer(1), insn(BPF_JMP | BPF_JA, 0, 0, 5), kExit}, {}, Verdict::kUnknown},
+    {"call", {instruction(BPF_JMP | BPF_CALL, 0, 0, 0, 7), kExit}, {}, Verdict::kUnknown},
+    {"map load", {instruction(BPF_LD | BPF_IMM | BPF_DW, 2), instruction(0), answer(1), kExit}, {}, Verdict::kUnknown},
+    {"backward jump", {answer(1), instruction(BPF_JMP | BPF_JA, 0, 0, -2), kExit}, {}, Verdict::kUnknown},
+    {"jump out", {answer(1), instruction(BPF_JMP | BPF_JA, 0, 0, 5), kExit}, {}, Verdict::kUnknown},
     {"load beyond the context", {load(0, 12), kExit}, {}, Verdict::kUnknown},
-    {"unwritten register", {insn(BPF_ALU64 | BPF_MOV | BPF_X, 0, 3), kExit}, {}, Verdict::kUnknown},
-    {"register 12", {insn(BPF_ALU64 | BPF_MOV | BPF_K, 12, 0, 0, 1), kExit}, {}, Verdict::kUnknown},
+    {"unwritten register", {instruction(BPF_ALU64 | BPF_MOV | BPF_X, 0, 3), kExit}, {}, Verdict::kUnknown},
+    {"register 12", {instruction(BPF_ALU64 | BPF_MOV | BPF_K, 12, 0, 0, 1), kExit}, {}, Verdict::kUnknown},
 };
 
 TEST(BpfProgram, Evaluate) {

@@ -28,12 +28,7 @@ const DeviceNumber kZero{1, 5};
 constexpr std::uint32_t kMulti = BPF_F_ALLOW_MULTI;
 
 BpfProgram constant(int answer) {
-  bpf_insn move{};
-  move.code = BPF_ALU64 | BPF_MOV | BPF_K;
-  move.imm = answer;
-  bpf_insn exit{};
-  exit.code = BPF_JMP | BPF_EXIT;
-  return {move, exit};
+  return {instruction(BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, answer), instruction(BPF_JMP | BPF_EXIT)};
 }
 
 std::optional<Cgroup> own_cgroup(CgroupKind kind) {

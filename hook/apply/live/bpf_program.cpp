@@ -5,12 +5,6 @@
 #include <cstring>
 
 namespace hook {
-namespace {
-
-// Of struct bpf_cgroup_dev_ctx.
-constexpr std::int16_t kAccessTypeOffset = 0;
-constexpr std::int16_t kMajorOffset = 4;
-constexpr std::int16_t kMinorOffset = 8;
 
 bpf_insn instruction(int code, int dst, int src, int off, std::int64_t imm) {
   bpf_insn insn{};
@@ -21,6 +15,13 @@ bpf_insn instruction(int code, int dst, int src, int off, std::int64_t imm) {
   insn.imm = static_cast<__s32>(imm);
   return insn;
 }
+
+namespace {
+
+// Of struct bpf_cgroup_dev_ctx.
+constexpr std::int16_t kAccessTypeOffset = 0;
+constexpr std::int16_t kMajorOffset = 4;
+constexpr std::int16_t kMinorOffset = 8;
 
 bool same(const bpf_insn& left, const bpf_insn& right) {
   return std::memcmp(&left, &right, sizeof left) == 0;

@@ -20,6 +20,8 @@ namespace hook {
 inline constexpr int kAccessShift = 16;
 
 using BpfProgram = std::vector<bpf_insn>;
+// code: BPF_... of linux/bpf.h; the rest is cut to its width.
+bpf_insn instruction(int code, int dst = 0, int src = 0, int off = 0, std::int64_t imm = 0);
 
 struct DeviceAccess {
   std::uint32_t type = BPF_DEVCG_DEV_CHAR;
