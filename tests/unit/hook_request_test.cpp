@@ -106,6 +106,8 @@ TEST(Request, whoseWordItIs) {
 
 TEST(Request, orderOfThoseWhoAsk) {
   const Annotations all_three = {{kOwnDevices, "mlx5_1"}, {kVolcengine, kTwoNics}, {kSpiderpool, "n"}};
+  const Annotations for_trainer = {{kOwnDevices, "8"}, {"rdma-init.io/devices.trainer", "2"}};
+  const Annotations for_other = {{kOwnDevices, "8"}, {"rdma-init.io/devices.other", "2"}};
   const Annotations last_two = {{kVolcengine, kTwoNics}, {kSpiderpool, "n"}};
   check({
       {"own first", Engine::kRunc, all_three, "mlx5_1"},
@@ -116,23 +118,9 @@ TEST(Request, orderOfThoseWhoAsk) {
       {"mode alone asks nothing", Engine::kRunc, {{"rdma-init.io/mode", "shared"}}, "nothing"},
       {"mode of the given", Engine::kRunc, {{"rdma-init.io/mode", "shared"}}, "given mode shared", 1},
       {"own none beats the others", Engine::kRunc, {{kOwnDevices, "none"}, {kVolcengine, kTwoNics}}, "nothing"},
-      {"a key for this container",
-       Engine::kContainerd,
-       {{kOwnDevices, "8"}, {"rdma-init.io/devices.trainer", "2"}},
-       "2",
-       0,
-       {},
-       "a",
-       {"a"}},
-      {"a key for another container",
-       Engine::kContainerd,
-       {{kOwnDevices, "8"}, {"rdma-init.io/devices.other", "2"}},
-       "8",
-       0,
-       {},
-       "a",
-       {"a"}},
-      {"runc has no container names", Engine::kRunc, {{kOwnDevices, "8"}, {"rdma-init.io/devices.trainer", "2"}}, "8"},
+      {"a key for this container", Engine::kContainerd, for_trainer, "2", 0, {}, "a", {"a"}},
+      {"a key for another container", Engine::kContainerd, for_other, "8", 0, {}, "a", {"a"}},
+      {"runc has no container names", Engine::kRunc, for_trainer, "8"},
       {"an unknown key is said", Engine::kRunc, {{"rdma-init.io/device", "8"}}, "unheard"},
   });
   Config config;
@@ -196,32 +184,23 @@ TEST(Request, variables) {
 }
 
 TEST(Request, volcengine) {
+  const Annotations two_nics = {{kVolcengine, kTwoNics}};
   check({
       {"other names are not ours", Engine::kRunc, {{kVolcengine, R"([{"cniConf":{"name":"eni"}}])"}}, "nothing"},
       {"odd entries are not ours",
        Engine::kRunc,
        {{kVolcengine, R"([{}, {"cniConf": 1}, {"cniConf":{"name":2}}])"}},
        "nothing"},
-      {"matches the given nodes", Engine::kContainerd, {{kVolcengine, kTwoNics}}, "given", 2},
-      {"matches, and may ask: still the given",
-       Engine::kContainerd,
-       {{kVolcengine, kTwoNics}},
-       "given",
-       2,
-       {},
-       "a",
-       {"a"}},
-      {"contradicts the given nodes",
-       Engine::kContainerd,
-       {{kVolcengine, kTwoNics}},
-       "annotation k8s.volcengine.com/pod-networks: names 2 NICs, but the container has 3 uverbs nodes",
-       3},
+      {"matches the given nodes", Engine::kContainerd, two_nics, "given", 2},
+      {"matches, and may ask: still the given", Engine::kContainerd, two_nics, "given", 2, {}, "a", {"a"}},
+      {"contradicts the given nodes", Engine::kContainerd, two_nics,
+       "annotation k8s.volcengine.com/pod-networks: names 2 NICs, but the container has 3 uverbs nodes", 3},
       {"no list", Engine::kRunc, {{kVolcengine, "{}"}}, "annotation k8s.volcengine.com/pod-networks: expected a list"},
       {"no objects",
        Engine::kRunc,
        {{kVolcengine, "[1]"}},
        "annotation k8s.volcengine.com/pod-networks: expected objects in the list"},
-      {"nobody may ask by it", Engine::kPodman, {{kVolcengine, kTwoNics}}, "unheard"},
+      {"nobody may ask by it", Engine::kPodman, two_nics, "unheard"},
   });
   ContainerSpec broken;
   broken.annotations[kVolcengine] = R"([{"cniConf")";
@@ -237,7 +216,7 @@ TEST(Request, volcengine) {
            Engine::kRunc,
            {{kVolcengine, R"([{"cniConf":{"name":"fabric"}}])"}},
            "1 network fabric"},
-          {"\"rdma\" is none of these", Engine::kRunc, {{kVolcengine, kTwoNics}}, "nothing"},
+          {"\"rdma\" is none of these", Engine::kRunc, two_nics, "nothing"},
           {"two networks",
            Engine::kRunc,
            {{kVolcengine, R"([{"cniConf":{"name":"fabric"}},{"cniConf":{"name":"storage"}}])"}},
@@ -248,37 +227,24 @@ TEST(Request, volcengine) {
 }
 
 TEST(Request, networks) {
+  const Annotations fabric = {{kSpiderpool, "fabric"}};
   Config config;
   config.networks["fabric"] = {"fabric", std::nullopt, "macvlan", std::nullopt};
   config.namespaces_exclude = {"kube-*"};
   check(
       {
-          {"spiderpool", Engine::kRunc, {{kSpiderpool, "fabric"}}, "all network fabric"},
+          {"spiderpool", Engine::kRunc, fabric, "all network fabric"},
           {"the other key",
            Engine::kRunc,
            {{"cni.spidernet.io/network-resource-inject", "fabric"}},
            "all network fabric"},
-          {"with nodes given",
-           Engine::kContainerd,
-           {{kSpiderpool, "fabric"}},
-           "given network fabric",
-           2,
-           {},
-           "a",
-           {"a"}},
-          {"untrusted, with nodes given", Engine::kContainerd, {{kSpiderpool, "fabric"}}, "given !", 2, {}, "a"},
+          {"with nodes given", Engine::kContainerd, fabric, "given network fabric", 2, {}, "a", {"a"}},
+          {"untrusted, with nodes given", Engine::kContainerd, fabric, "given !", 2, {}, "a"},
           {"unknown network",
            Engine::kRunc,
            {{kSpiderpool, "x"}},
            "annotation cni.spidernet.io/rdma-resource-inject: there is no network `x`"},
-          {"excluded namespace",
-           Engine::kContainerd,
-           {{kSpiderpool, "fabric"}},
-           "nothing",
-           0,
-           {},
-           "kube-system",
-           {"*"}},
+          {"excluded namespace", Engine::kContainerd, fabric, "nothing", 0, {}, "kube-system", {"*"}},
           {"own network alone", Engine::kRunc, {{"rdma-init.io/network", "fabric"}}, "all network fabric"},
           {"own unknown network",
            Engine::kRunc,
@@ -293,8 +259,8 @@ TEST(Request, networks) {
   config.namespaces_include = {"team-a"};
   check(
       {
-          {"included", Engine::kContainerd, {{kSpiderpool, "fabric"}}, "all network fabric", 0, {}, "team-a", {"*"}},
-          {"not included", Engine::kContainerd, {{kSpiderpool, "fabric"}}, "nothing", 0, {}, "team-b", {"*"}},
+          {"included", Engine::kContainerd, fabric, "all network fabric", 0, {}, "team-a", {"*"}},
+          {"not included", Engine::kContainerd, fabric, "nothing", 0, {}, "team-b", {"*"}},
       },
       config);
 }
