@@ -2,7 +2,6 @@
 #include "hook/ledger/ledger_effects.hpp"
 
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,7 +10,6 @@
 #include <memory>
 #include <utility>
 
-#include "support/temp_dir.hpp"
 #include "unit/hook_ledger_scene.hpp"
 
 namespace {
@@ -28,7 +26,6 @@ using test_support::kAlone;
 using test_support::kToken;
 using test_support::ledger_problems;
 using test_support::myself;
-using test_support::TempDir;
 using Strings = std::vector<std::string>;
 
 const PlannedHca kOther{"mlx5_1", Mode::kExclusive, 1, std::nullopt};
@@ -52,21 +49,14 @@ class NotedEffects : public hook::GrantEffects {
   bool fails = false;
 };
 
-class LedgerEffects : public testing::Test {
+class LedgerEffects : public test_support::LedgerScene {
  protected:
-  LedgerEffects() : ledger_(Ledger::open(path_, effects_).value()) {
-    struct stat info {};
-    EXPECT_EQ(stat("/proc/self/ns/net", &info), 0);
-    pod_ = hook::netns_owner({info.st_dev, info.st_ino, "/proc/self/ns/net"});
-  }
+  LedgerEffects() : LedgerEffects(std::make_shared<NotedEffects>()) {}
+  explicit LedgerEffects(std::shared_ptr<NotedEffects> effects) : LedgerScene(effects), effects_(std::move(effects)) {}
 
   static std::string said(const fabric::Result<void>& result) { return result ? "" : result.error().message; }
-  // Booked and settled. "" or the error.
-  std::string give(const Owner& owner, const std::vector<PlannedHca>& hcas, const GrantUser& user) {
-    const auto booked = book(ledger_, owner, hcas, user);
-    return booked ? said(ledger_.settle(owner.key)) : booked.error().message;
-  }
-  std::string give(const Owner& owner, const std::vector<PlannedHca>& hcas) {
+  using LedgerScene::give;
+  std::string give(const Owner& owner, const std::vector<PlannedHca>& hcas) const {
     return give(owner, hcas, {owner.key, "c", myself()});
   }
   // Booked by a process that was killed then. `ledger_` holds nothing open of it.
@@ -93,13 +83,7 @@ class LedgerEffects : public testing::Test {
   Strings calls() { return std::exchange(effects_->calls, {}); }
   std::string all_of(const Owner& owner) { return owner.key + ":"; }
 
-  TempDir temp_;
-  std::string path_ = temp_ / "ledger";
-  std::shared_ptr<NotedEffects> effects_ = std::make_shared<NotedEffects>();
-  Ledger ledger_;
-  Owner web_ = hook::container_owner("web", "/run/web");
-  Owner db_ = hook::container_owner("db", "/run/db");
-  Owner pod_;
+  std::shared_ptr<NotedEffects> effects_;
 };
 
 TEST_F(LedgerEffects, GivingCallsNothing) {

@@ -1,7 +1,6 @@
 // What the dead left behind: tokens that no container was bound to, leftovers in pending/ that stop nobody, and what
 // the locks cost in descriptors.
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -13,7 +12,6 @@
 namespace {
 
 using hook::GrantUser;
-using hook::Ledger;
 using hook::Mode;
 using hook::Owner;
 using hook::PlannedHca;
@@ -25,19 +23,12 @@ using test_support::kAlone;
 using test_support::kToken;
 using test_support::ledger_problems;
 using test_support::myself;
-using test_support::TempDir;
 
 const PlannedHca kSecondShared{"mlx5_1", Mode::kShared, 1, std::nullopt};
 const std::string kOtherToken = "ffeeddccbbaa99887766554433221100";
 
-class LedgerLeftovers : public testing::Test {
+class LedgerLeftovers : public test_support::LedgerScene {
  protected:
-  LedgerLeftovers() : ledger_(Ledger::open(path_).value()) {
-    struct stat info {};
-    EXPECT_EQ(stat("/proc/self/ns/net", &info), 0);
-    pod_ = hook::netns_owner({info.st_dev, info.st_ino, "/proc/self/ns/net"});
-  }
-
   static GrantUser token(const std::string& name, std::optional<hook::ProcessIdentity> requester) {
     return {hook::token_owner(name).key, "c-1", requester};
   }
@@ -68,13 +59,6 @@ class LedgerLeftovers : public testing::Test {
   static std::string marker(const std::string& key, const hook::ProcessIdentity& worker) {
     return key + "@" + std::to_string(worker.pid) + "." + std::to_string(worker.start_time);
   }
-
-  TempDir temp_;
-  std::string path_ = temp_ / "ledger";
-  Ledger ledger_;
-  Owner web_ = hook::container_owner("web", "/run/web");
-  Owner db_ = hook::container_owner("db", "/run/db");
-  Owner pod_;
 };
 
 TEST_F(LedgerLeftovers, APodThatOnlyADeadTokenUsesIsReturnedByWhoAsks) {

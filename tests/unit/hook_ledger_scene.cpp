@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <sys/ptrace.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -52,6 +53,20 @@ fabric::Result<void> book(const hook::Ledger& ledger, const hook::Owner& owner,
   auto locked = TRY(ledger.lock(names));
   TRY(locked.holdings(owner, {}));
   return locked.book(owner, hcas, user);
+}
+
+hook::Owner LedgerScene::pod_of(const std::string& path) {
+  struct stat info {};
+  EXPECT_EQ(::stat(path.c_str(), &info), 0);
+  return hook::netns_owner({info.st_dev, info.st_ino, path});
+}
+
+std::string LedgerScene::give(const hook::Owner& owner, const std::vector<hook::PlannedHca>& hcas,
+                              const hook::GrantUser& user) const {
+  const auto booked = book(ledger_, owner, hcas, user);
+  if (!booked) return booked.error().message;
+  const auto settled = ledger_.settle(owner.key);
+  return settled ? "" : settled.error().message;
 }
 
 std::string entries(const std::string& directory) {

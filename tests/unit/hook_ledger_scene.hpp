@@ -2,12 +2,16 @@
 // through the ledger.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "hook/ledger/ledger.hpp"
+#include "support/temp_dir.hpp"
 
 namespace test_support {
 
@@ -35,6 +39,26 @@ class Child {
 // Locks, reads the holdings as a hook does, and books; not settled.
 fabric::Result<void> book(const hook::Ledger& ledger, const hook::Owner& owner,
                           const std::vector<hook::PlannedHca>& hcas, const hook::GrantUser& user);
+
+// A ledger in a directory of its own, and who asks it.
+class LedgerScene : public testing::Test {
+ protected:
+  explicit LedgerScene(std::shared_ptr<const hook::GrantEffects> effects = nullptr)
+      : ledger_(hook::Ledger::open(path_, std::move(effects)).value()) {}
+
+  // The pod whose network namespace is this file's.
+  static hook::Owner pod_of(const std::string& path);
+  // A container that is there: booked and settled. "" or the error.
+  std::string give(const hook::Owner& owner, const std::vector<hook::PlannedHca>& hcas,
+                   const hook::GrantUser& user) const;
+
+  TempDir temp_;
+  std::string path_ = temp_ / "ledger";
+  hook::Ledger ledger_;
+  hook::Owner web_ = hook::container_owner("web", "/run/web");
+  hook::Owner db_ = hook::container_owner("db", "/run/db");
+  hook::Owner pod_ = pod_of("/proc/self/ns/net");
+};
 
 // The names in a directory, sorted, with blanks between.
 std::string entries(const std::string& directory);

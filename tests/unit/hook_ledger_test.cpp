@@ -33,10 +33,8 @@ using test_support::TempDir;
 
 const PlannedHca kShared{"mlx5_0", Mode::kShared, 1, std::nullopt};
 
-class LedgerTest : public testing::Test {
+class LedgerTest : public test_support::LedgerScene {
  protected:
-  LedgerTest() : ledger_(Ledger::open(path_).value()) {}
-
   hook::Holding ask(const Owner& owner, unsigned limit, const std::string& hca = "mlx5_0") {
     auto locked = ledger_.lock({hca});
     EXPECT_TRUE(locked) << locked.error().message;
@@ -44,32 +42,16 @@ class LedgerTest : public testing::Test {
     EXPECT_TRUE(holdings) << holdings.error().message;
     return holdings ? (*holdings)[hca] : hook::Holding{};
   }
-  // A container that is there: booked and settled. "" or the error.
-  std::string give(const Owner& owner, std::vector<PlannedHca> hcas, std::optional<hook::ProcessIdentity> process) {
-    return give(owner, std::move(hcas), GrantUser{owner.key, "c", process});
-  }
-  std::string give(const Owner& owner, std::vector<PlannedHca> hcas, const GrantUser& user) {
-    const auto booked = book(ledger_, owner, hcas, user);
-    if (!booked) return booked.error().message;
-    const auto settled = ledger_.settle(owner.key);
-    return settled ? "" : settled.error().message;
+  using LedgerScene::give;
+  std::string give(const Owner& owner, const std::vector<PlannedHca>& hcas,
+                   std::optional<hook::ProcessIdentity> process) const {
+    return give(owner, hcas, GrantUser{owner.key, "c", process});
   }
   std::optional<Grant> find(const Owner& owner) {
     auto grant = ledger_.find(owner.key);
     EXPECT_TRUE(grant) << grant.error().message;
     return grant ? *grant : std::nullopt;
   }
-  Owner pod(const std::string& path) {
-    struct stat info {};
-    EXPECT_EQ(stat(path.c_str(), &info), 0);
-    return hook::netns_owner({info.st_dev, info.st_ino, path});
-  }
-
-  TempDir temp_;
-  std::string path_ = temp_ / "ledger";
-  Ledger ledger_;
-  Owner web_ = hook::container_owner("web", "/run/web");
-  Owner db_ = hook::container_owner("db", "/run/db");
 };
 
 TEST(LedgerKeys, AreNamesOfFilesAndTellApart) {
@@ -182,24 +164,23 @@ TEST_F(LedgerTest, AContainerCalledTwiceJoinsItself) {
 }
 
 TEST_F(LedgerTest, APodKeepsItsGrantWhileItsNamespaceIsThere) {
-  const Owner owner = pod("/proc/self/ns/net");
   Child first;
-  ASSERT_EQ(give(owner, {kAlone}, {"c-1", "c-1", first.identity()}), "");
-  ASSERT_EQ(give(owner, {kAlone}, {"c-2", "c-2", myself()}), "");
-  ASSERT_TRUE(ledger_.leave(owner, "c-2"));
+  ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", first.identity()}), "");
+  ASSERT_EQ(give(pod_, {kAlone}, {"c-2", "c-2", myself()}), "");
+  ASSERT_TRUE(ledger_.leave(pod_, "c-2"));
   first.kill();
-  EXPECT_FALSE(find(owner)->vanished) << "restarts join it";
-  ASSERT_EQ(give(owner, {kAlone}, {"c-3", "c-3", myself()}), "");
-  EXPECT_EQ(find(owner)->users, (std::vector<GrantUser>{{"c-3", "c-3", myself()}})) << "the dead one is dropped";
-  ASSERT_TRUE(ledger_.leave(owner, "c-3"));
-  EXPECT_EQ(find(owner)->hcas, (std::vector<PlannedHca>{kAlone}));
+  EXPECT_FALSE(find(pod_)->vanished) << "restarts join it";
+  ASSERT_EQ(give(pod_, {kAlone}, {"c-3", "c-3", myself()}), "");
+  EXPECT_EQ(find(pod_)->users, (std::vector<GrantUser>{{"c-3", "c-3", myself()}})) << "the dead one is dropped";
+  ASSERT_TRUE(ledger_.leave(pod_, "c-3"));
+  EXPECT_EQ(find(pod_)->hcas, (std::vector<PlannedHca>{kAlone}));
   EXPECT_EQ(ledger_problems(path_), "");
 }
 
 TEST_F(LedgerTest, APodIsGoneWhenItsNamespaceAndItsProcessesAre) {
   test_support::write_file(temp_ / "cni-1", "");
   Child init;
-  const Owner owner = pod(temp_ / "cni-1");
+  const Owner owner = pod_of(temp_ / "cni-1");
   ASSERT_EQ(give(owner, {kAlone}, {"c-1", "c-1", init.identity()}), "");
   unlink((temp_ / "cni-1").c_str());
   EXPECT_FALSE(find(owner)->vanished) << "a process is still in it";
@@ -226,12 +207,11 @@ TEST_F(LedgerTest, ANewPodDoesNotInheritByItsNumber) {
 }
 
 TEST_F(LedgerTest, WhatAPodsContainerDidNotSettleGoesWithIt) {
-  const Owner owner = pod("/proc/self/ns/net");
-  ASSERT_EQ(give(owner, {kShared}, {"c-1", "c-1", myself()}), "");
-  ASSERT_TRUE(book(ledger_, owner, {kShared, {"mlx5_1", Mode::kExclusive, 1, std::nullopt}}, {"c-2", "c-2", myself()}));
-  EXPECT_EQ(find(owner)->hcas.size(), 2U);
-  ASSERT_TRUE(ledger_.leave(owner, "c-2"));
-  EXPECT_EQ(find(owner)->hcas, (std::vector<PlannedHca>{kShared}));
+  ASSERT_EQ(give(pod_, {kShared}, {"c-1", "c-1", myself()}), "");
+  ASSERT_TRUE(book(ledger_, pod_, {kShared, {"mlx5_1", Mode::kExclusive, 1, std::nullopt}}, {"c-2", "c-2", myself()}));
+  EXPECT_EQ(find(pod_)->hcas.size(), 2U);
+  ASSERT_TRUE(ledger_.leave(pod_, "c-2"));
+  EXPECT_EQ(find(pod_)->hcas, (std::vector<PlannedHca>{kShared}));
   EXPECT_EQ(ledger_problems(path_), "");
   // The first container of a pod fails: nothing stays.
   const Owner other = hook::netns_owner({1, 2, "/proc/self/ns/net"});
@@ -262,30 +242,28 @@ TEST_F(LedgerTest, ATokenBecomesTheContainers) {
 }
 
 TEST_F(LedgerTest, ATokenJoinsItsPod) {
-  const Owner owner = pod("/proc/self/ns/net");
-  ASSERT_EQ(give(owner, {kShared}, {"c-1", "c-1", myself()}), "");
+  ASSERT_EQ(give(pod_, {kShared}, {"c-1", "c-1", myself()}), "");
   const std::string token = hook::new_token().value();
   ASSERT_EQ(give(hook::token_owner(token), {kShared, {"mlx5_1", Mode::kExclusive, 1, std::nullopt}}, myself()), "");
-  ASSERT_TRUE(ledger_.bind(token, owner, {"c-2", "c-2", myself()}).value());
-  ASSERT_TRUE(ledger_.settle(owner.key));
-  EXPECT_EQ(find(owner)->hcas, (std::vector<PlannedHca>{kShared, {"mlx5_1", Mode::kExclusive, 1, std::nullopt}}));
-  EXPECT_EQ(find(owner)->users.size(), 2U);
-  EXPECT_EQ(entries(path_ + "/hca/mlx5_0/holders"), owner.key + "@1");
+  ASSERT_TRUE(ledger_.bind(token, pod_, {"c-2", "c-2", myself()}).value());
+  ASSERT_TRUE(ledger_.settle(pod_.key));
+  EXPECT_EQ(find(pod_)->hcas, (std::vector<PlannedHca>{kShared, {"mlx5_1", Mode::kExclusive, 1, std::nullopt}}));
+  EXPECT_EQ(find(pod_)->users.size(), 2U);
+  EXPECT_EQ(entries(path_ + "/hca/mlx5_0/holders"), pod_.key + "@1");
   EXPECT_EQ(ledger_problems(path_), "");
 }
 
 // At spec time the pod was known already: the grant is the pod's, and the token one of its users.
 TEST_F(LedgerTest, ATokenThatIsAUserOfThePodBecomesTheContainer) {
-  const Owner owner = pod("/proc/self/ns/net");
   const std::string token = hook::new_token().value();
   const std::string key = hook::token_owner(token).key;
-  ASSERT_EQ(give(owner, {kAlone}, {key, "c-1", dead_process()}), "");
+  ASSERT_EQ(give(pod_, {kAlone}, {key, "c-1", dead_process()}), "");
   ASSERT_TRUE(ledger_.make_view(key, {{"infiniband", "mlx5_0", "../x"}}));
-  ASSERT_TRUE(ledger_.bind(token, owner, {"c-1", "c-1", myself()}).value());
-  ASSERT_TRUE(ledger_.settle(owner.key));
-  EXPECT_EQ(find(owner)->users, (std::vector<GrantUser>{{"c-1", "c-1", myself()}}));
+  ASSERT_TRUE(ledger_.bind(token, pod_, {"c-1", "c-1", myself()}).value());
+  ASSERT_TRUE(ledger_.settle(pod_.key));
+  EXPECT_EQ(find(pod_)->users, (std::vector<GrantUser>{{"c-1", "c-1", myself()}}));
   EXPECT_EQ(entries(path_ + "/views"), "c-1");
-  EXPECT_FALSE(ledger_.bind(token, owner, {"c-1", "c-1", myself()}).value());
+  EXPECT_FALSE(ledger_.bind(token, pod_, {"c-1", "c-1", myself()}).value());
 }
 
 TEST_F(LedgerTest, MadeUpTokensBindNothing) {
