@@ -370,22 +370,13 @@ constexpr auto kDuplicate = Probe::Kind::kDuplicate;
 TEST(RunProbes, GatewayAnswersAtOnce) {
   in_scene(1, [](ProbeScene& scene) {
     ASSERT_TRUE(scene.run("link set p0 address 02:00:00:00:01:00"));
-    ASSERT_TRUE(scene.run("addr add 10.0.0.1/24 dev p0"));
-    const auto got = run(scene, {scene.probe(kGateway, 0, "10.0.0.2", "10.0.0.1")}, kPatient);
-    EXPECT_TRUE(got.answers[0].answered);
-    EXPECT_EQ(got.answers[0].mac, (MacAddress{0x02, 0, 0, 0, 0x01, 0}));
-    EXPECT_EQ(got.answers[0].tries, 1U);
-  });
-}
-
-TEST(RunProbes, Ipv6GatewayAnswersAtOnce) {
-  in_scene(1, [](ProbeScene& scene) {
-    ASSERT_TRUE(scene.run("link set p0 address 02:00:00:00:01:00"));
-    ASSERT_TRUE(scene.run("addr add fd00::1/64 dev p0 nodad"));
-    const auto got = run(scene, {scene.probe(kGateway, 0, "fd00::2", "fd00::1")}, kPatient);
-    EXPECT_TRUE(got.answers[0].answered);
-    EXPECT_EQ(got.answers[0].mac, (MacAddress{0x02, 0, 0, 0, 0x01, 0}));
-    EXPECT_EQ(got.answers[0].tries, 1U);
+    ASSERT_TRUE(scene.run("addr add 10.0.0.1/24 dev p0") && scene.run("addr add fd00::1/64 dev p0 nodad"));
+    for (const auto& [source, target] : {std::pair("10.0.0.2", "10.0.0.1"), std::pair("fd00::2", "fd00::1")}) {
+      const auto got = run(scene, {scene.probe(kGateway, 0, source, target)}, kPatient);
+      EXPECT_TRUE(got.answers[0].answered) << target;
+      EXPECT_EQ(got.answers[0].mac, (MacAddress{0x02, 0, 0, 0, 0x01, 0})) << target;
+      EXPECT_EQ(got.answers[0].tries, 1U) << target;
+    }
   });
 }
 
@@ -413,12 +404,11 @@ TEST(RunProbes, FindsDuplicates) {
   in_scene(1, [](ProbeScene& scene) {
     ASSERT_TRUE(scene.run("link set p0 address 02:00:00:00:01:00"));
     ASSERT_TRUE(scene.run("addr add 10.0.0.2/24 dev p0") && scene.run("addr add fd00::2/64 dev p0 nodad"));
-    const auto got = run(scene, {scene.probe(kDuplicate, 0, "::", "10.0.0.2")}, kPatient);
-    EXPECT_TRUE(got.answers[0].answered);
-    EXPECT_EQ(got.answers[0].mac, (MacAddress{0x02, 0, 0, 0, 0x01, 0}));
-    const auto ipv6 = run(scene, {scene.probe(kDuplicate, 0, "::", "fd00::2")}, kPatient);
-    EXPECT_TRUE(ipv6.answers[0].answered);
-    EXPECT_EQ(ipv6.answers[0].mac, (MacAddress{0x02, 0, 0, 0, 0x01, 0}));
+    for (const char* target : {"10.0.0.2", "fd00::2"}) {
+      const auto got = run(scene, {scene.probe(kDuplicate, 0, "::", target)}, kPatient);
+      EXPECT_TRUE(got.answers[0].answered) << target;
+      EXPECT_EQ(got.answers[0].mac, (MacAddress{0x02, 0, 0, 0, 0x01, 0})) << target;
+    }
   });
 }
 
