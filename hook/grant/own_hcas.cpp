@@ -9,8 +9,8 @@
 
 #include "fabric/read_node.hpp"
 #include "fabric/text.hpp"
-#include "hook/rails/journal/network_record.hpp"
 #include "hook/rails/netlink/open_netns.hpp"
+#include "hook/rails/record/network_record.hpp"
 
 namespace hook {
 namespace {
@@ -56,9 +56,9 @@ void name_netdev(const RailRecord& rail, Inventory& inventory) {
 
 Result<void> add_own_hcas(const std::string& ledger_directory, const Owner& owner, const std::string& root,
                           Inventory& inventory) {
-  if (!owner.netns || !NetworkJournal::has(ledger_directory, owner.key)) return {};
-  const auto journal = TRY(NetworkJournal::open(ledger_directory));
-  auto record = TRY(journal.read(owner.key));
+  if (!owner.netns || !NetworkRecordStore::has(ledger_directory, owner.key)) return {};
+  const auto store = TRY(NetworkRecordStore::open(ledger_directory));
+  auto record = TRY(store.read(owner.key));
   // The number of a namespace that ended is used again.
   if (!record || record->netns.ino != owner.netns->ino || record->netns.dev != owner.netns->dev) return {};
   std::erase_if(record->rails, [](const RailRecord& rail) { return rail.rail.kind != RailKind::kMove; });

@@ -52,8 +52,7 @@ class Returns : public GrantEffects {
   mutable std::vector<Note> notes_;
 };
 
-// What the journal says of a grant's rails, without the locks of a ledger: for the log. nullopt: none, or not to be
-// read.
+// What is recorded of a grant's rails, without the locks of a ledger: for the log. nullopt: none, or not to be read.
 std::optional<NetworkRecord> read_rails_of(const std::string& ledger_directory, const std::string& key);
 
 }  // namespace hook

@@ -103,9 +103,9 @@ Result<void> show_devices(const Options& options) {
   const auto grants = is_elsewhere(options.node) ? std::vector<Grant>() : TRY(list_grants(options.node.ledger));
   NetworkRecords networks;
   for (const Grant& grant : grants) {
-    if (!NetworkJournal::has(options.node.ledger, grant.owner.key)) continue;
-    const auto journal = TRY(NetworkJournal::open(options.node.ledger));
-    if (auto record = TRY(journal.read(grant.owner.key))) networks.emplace(grant.owner.key, *std::move(record));
+    if (!NetworkRecordStore::has(options.node.ledger, grant.owner.key)) continue;
+    const auto store = TRY(NetworkRecordStore::open(options.node.ledger));
+    if (auto record = TRY(store.read(grant.owner.key))) networks.emplace(grant.owner.key, *std::move(record));
   }
   if (options.json) {
     print(devices_json(inventory, config, grants, networks));

@@ -9,7 +9,7 @@
 #include "hook/base/json/json.hpp"
 #include "hook/config/config.hpp"
 #include "hook/ledger/ledger.hpp"
-#include "hook/rails/journal/network_record.hpp"
+#include "hook/rails/record/network_record.hpp"
 
 namespace hook {
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "hook/rails/find_uverbs.hpp"
-#include "hook/rails/journal/network_record.hpp"
 #include "hook/rails/netlink/open_netns.hpp"
 #include "hook/rails/plan/plan_rails.hpp"
 #include "hook/rails/plan/rail_config.hpp"
@@ -15,6 +14,7 @@
 #include "hook/rails/rail_gids.hpp"
 #include "hook/rails/rail_links.hpp"
 #include "hook/rails/rail_tests.hpp"
+#include "hook/rails/record/network_record.hpp"
 
 namespace hook {
 namespace {
@@ -32,10 +32,10 @@ std::uint32_t group_of(const std::string& key) {
 // One call of give_rails().
 class Giver {
  public:
-  Giver(RailsInput& input, Timing& timing, NetworkJournal journal, NodeSockets node, NetworkNamespace inside)
+  Giver(RailsInput& input, Timing& timing, NetworkRecordStore store, NodeSockets node, NetworkNamespace inside)
       : input_(&input),
         timing_(&timing),
-        journal_(std::move(journal)),
+        store_(std::move(store)),
         node_(std::move(node)),
         inside_(std::move(inside)) {}
 
@@ -54,7 +54,7 @@ class Giver {
 
   RailsInput* input_;
   Timing* timing_;
-  NetworkJournal journal_;
+  NetworkRecordStore store_;
   NodeSockets node_;
   NetworkNamespace inside_;
   NetworkRecord record_;
@@ -98,10 +98,10 @@ Result<void> Giver::add_rails(const Plan& plan) {
 // The record is written before anything is taken, and again before anything is changed with what was taken.
 Result<void> Giver::address_rails() {
   note_leases(input_->config, record_);
-  TRY_VOID(journal_.write(record_));
+  TRY_VOID(store_.write(record_));
   timing_->step("describe");
   TRY_VOID(take_addresses(input_->config, input_->ledger_directory, input_->ipam, record_));
-  TRY_VOID(journal_.write(record_));
+  TRY_VOID(store_.write(record_));
   timing_->step("addresses");
   return {};
 }
@@ -177,7 +177,7 @@ Result<void> Giver::settle_gids() {
     }
   }
   timing_->step("gids");
-  return journal_.write(record_);
+  return store_.write(record_);
 }
 
 Result<RailsReport> Giver::give(NetworkRecord record, const Plan& plan) {
@@ -222,15 +222,15 @@ NetnsParts parts_for(const RailsInput& input, const Plan& plan) {
 }  // namespace
 
 Result<RailsReport> give_rails(RailsInput input, Timing& timing) {
-  auto journal = TRY(NetworkJournal::open(input.ledger_directory));
-  NetworkRecord record = TRY(journal.read(input.owner.key))
+  auto store = TRY(NetworkRecordStore::open(input.ledger_directory));
+  NetworkRecord record = TRY(store.read(input.owner.key))
                              .value_or(NetworkRecord{input.owner.key, input.netns, group_of(input.owner.key), {}});
   const Plan rest = without_given(input.plan, record);
   if (rest.netdevs.empty()) return RailsReport{};
   auto inside = TRY(open_network_namespace(std::move(input.netns_fd), parts_for(input, rest)));
   auto node = TRY(open_node_sockets());
   timing.step("namespace");
-  return Giver(input, timing, std::move(journal), std::move(node), std::move(inside)).give(std::move(record), rest);
+  return Giver(input, timing, std::move(store), std::move(node), std::move(inside)).give(std::move(record), rest);
 }
 
 }  // namespace hook

@@ -40,8 +40,8 @@ struct RailsReport {
   std::vector<NewNode> nodes;  // of RDMA devices that went inside: their numbers may be others now
 };
 
-// Rails that the grant has already are left as they are. Before anything is changed, what is about to be is in the
-// journal; who calls this undoes a failure by letting the ledger drop what the user booked (GrantEffects).
+// Rails that the grant has already are left as they are. What is about to be changed is in their record before it is;
+// who calls this undoes a failure by letting the ledger drop what the user booked (GrantEffects).
 fabric::Result<RailsReport> give_rails(RailsInput input, Timing& timing);
 
 }  // namespace hook

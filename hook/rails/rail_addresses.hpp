@@ -6,7 +6,7 @@
 #include "fabric/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/rails/address/ipam.hpp"
-#include "hook/rails/journal/network_record.hpp"
+#include "hook/rails/record/network_record.hpp"
 
 namespace hook {
 

@@ -8,9 +8,9 @@
 
 #include "fabric/inventory.hpp"
 #include "fabric/result.hpp"
-#include "hook/rails/journal/network_record.hpp"
 #include "hook/rails/netlink/links.hpp"
 #include "hook/rails/netlink/open_netns.hpp"
+#include "hook/rails/record/network_record.hpp"
 
 namespace hook {
 

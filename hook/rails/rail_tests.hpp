@@ -6,8 +6,8 @@
 
 #include "fabric/result.hpp"
 #include "hook/config/config.hpp"
-#include "hook/rails/journal/network_record.hpp"
 #include "hook/rails/netlink/open_netns.hpp"
+#include "hook/rails/record/network_record.hpp"
 
 namespace hook {
 

@@ -78,9 +78,9 @@ NodeRails::NodeRails(std::string ledger_directory, IpamHelper* ipam)
     : directory_(std::move(ledger_directory)), ipam_(ipam) {}
 
 Result<void> NodeRails::keep_only(const std::string& key, const std::vector<PlannedHca>& held) const {
-  if (!NetworkJournal::has(directory_, key)) return {};
-  const auto journal = TRY(NetworkJournal::open(directory_));
-  auto record = TRY(journal.read(key));
+  if (!NetworkRecordStore::has(directory_, key)) return {};
+  const auto store = TRY(NetworkRecordStore::open(directory_));
+  auto record = TRY(store.read(key));
   if (!record) return {};
   std::vector<RailRecord> leaving;
   std::vector<RailRecord> staying;
@@ -95,17 +95,17 @@ Result<void> NodeRails::keep_only(const std::string& key, const std::vector<Plan
     staying.insert(staying.end(), leaving.begin(), leaving.end());
   }
   record->rails = std::move(staying);
-  return record->rails.empty() ? journal.remove(key) : journal.write(*record);
+  return record->rails.empty() ? store.remove(key) : store.write(*record);
 }
 
 Result<std::vector<std::string>> NodeRails::recover(const Ledger& ledger) const {
   std::vector<std::string> recovered;
-  const auto journal = TRY(NetworkJournal::open(directory_));
-  for (const std::string& key : TRY(journal.keys())) {
+  const auto store = TRY(NetworkRecordStore::open(directory_));
+  for (const std::string& key : TRY(store.keys())) {
     if (TRY(ledger.find(key))) continue;
     const auto kept = keep_only(key, {});
     if (!kept) warnings_.push_back(kept.error().message);  // the others all the same
-    if (!NetworkJournal::has(directory_, key)) recovered.push_back(key);
+    if (!NetworkRecordStore::has(directory_, key)) recovered.push_back(key);
   }
   return recovered;
 }

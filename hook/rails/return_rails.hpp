@@ -9,13 +9,13 @@
 #include "fabric/result.hpp"
 #include "hook/ledger/ledger_effects.hpp"
 #include "hook/rails/address/ipam.hpp"
-#include "hook/rails/journal/network_record.hpp"
+#include "hook/rails/record/network_record.hpp"
 
 namespace hook {
 
 class NodeRails : public GrantEffects {
  public:
-  // ipam: nullptr: leases of CNI plugins are kept in the journal for `rdma-hook recover`.
+  // ipam: nullptr: leases of CNI plugins stay in the record for `rdma-hook recover`.
   NodeRails(std::string ledger_directory, IpamHelper* ipam);
 
   // Errors: a netdev that has not come back to the node, or cannot be put right there. What could be undone is.

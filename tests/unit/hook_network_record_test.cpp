@@ -1,5 +1,5 @@
 // What rails have changed on the node, written down and read back: all of it, or an error that says what is wrong.
-#include "hook/rails/journal/network_record.hpp"
+#include "hook/rails/record/network_record.hpp"
 
 #include <gtest/gtest.h>
 #include <linux/rtnetlink.h>
@@ -220,76 +220,76 @@ TEST(NetworkRecord, AnErrorHasTheRemedy) {
 
 // --- the files ------------------------------------------------------------------------------------------------------
 
-class NetworkJournalTest : public testing::Test {
+class NetworkRecordStoreTest : public testing::Test {
  protected:
-  NetworkJournalTest() : ledger_(Ledger::open(path_).value()), journal_(NetworkJournal::open(path_).value()) {}
+  NetworkRecordStoreTest() : ledger_(Ledger::open(path_).value()), store_(NetworkRecordStore::open(path_).value()) {}
   std::string file(const std::string& key) const { return path_ + "/network/" + key + ".json"; }
 
   TempDir temp_;
   std::string path_ = temp_ / "ledger";
   Ledger ledger_;
-  NetworkJournal journal_;
+  NetworkRecordStore store_;
 };
 
-TEST_F(NetworkJournalTest, KeepsWhatIsWritten) {
+TEST_F(NetworkRecordStoreTest, KeepsWhatIsWritten) {
   NetworkRecord record = full();
-  EXPECT_FALSE(NetworkJournal::has(path_, record.key));
-  EXPECT_EQ(*journal_.read(record.key), std::nullopt);
-  ASSERT_TRUE(journal_.write(record));
-  EXPECT_TRUE(NetworkJournal::has(path_, record.key));
-  EXPECT_EQ(*journal_.read(record.key), record);
+  EXPECT_FALSE(NetworkRecordStore::has(path_, record.key));
+  EXPECT_EQ(*store_.read(record.key), std::nullopt);
+  ASSERT_TRUE(store_.write(record));
+  EXPECT_TRUE(NetworkRecordStore::has(path_, record.key));
+  EXPECT_EQ(*store_.read(record.key), record);
   record.rails.pop_back();
-  ASSERT_TRUE(journal_.write(record));
-  EXPECT_EQ(*NetworkJournal::open(path_)->read(record.key), record) << "another process reads it";
+  ASSERT_TRUE(store_.write(record));
+  EXPECT_EQ(*NetworkRecordStore::open(path_)->read(record.key), record) << "another process reads it";
   struct stat info {};
   ASSERT_EQ(stat(file(record.key).c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 07777, 0600U);
-  ASSERT_TRUE(journal_.remove(record.key));
-  EXPECT_FALSE(NetworkJournal::has(path_, record.key));
-  EXPECT_EQ(*journal_.read(record.key), std::nullopt);
-  EXPECT_TRUE(journal_.remove(record.key)) << "gone already";
+  ASSERT_TRUE(store_.remove(record.key));
+  EXPECT_FALSE(NetworkRecordStore::has(path_, record.key));
+  EXPECT_EQ(*store_.read(record.key), std::nullopt);
+  EXPECT_TRUE(store_.remove(record.key)) << "gone already";
 }
 
 // What could not be read back must not be written: nobody could undo it.
-TEST_F(NetworkJournalTest, RefusesWhatIsTooLarge) {
+TEST_F(NetworkRecordStoreTest, RefusesWhatIsTooLarge) {
   NetworkRecord record = full();
-  ASSERT_TRUE(journal_.write(record));
+  ASSERT_TRUE(store_.write(record));
   const auto before = record;
   record.rails[0].host.records.assign(20000, address_record(3, address("10.1.7.2"), 24));
-  const auto written = journal_.write(record);
+  const auto written = store_.write(record);
   ASSERT_FALSE(written);
   EXPECT_NE(written.error().message.find("eth7"), std::string::npos) << written.error().message;
-  EXPECT_EQ(*journal_.read(record.key), before) << "the old one stays";
+  EXPECT_EQ(*store_.read(record.key), before) << "the old one stays";
 }
 
-TEST_F(NetworkJournalTest, ListsItsKeys) {
-  EXPECT_EQ(*journal_.keys(), std::vector<std::string>());
+TEST_F(NetworkRecordStoreTest, ListsItsKeys) {
+  EXPECT_EQ(*store_.keys(), std::vector<std::string>());
   for (const char* key : {"netns-4-7", "container-a.b", "token-1"})
-    ASSERT_TRUE(journal_.write(NetworkRecord{key, {}, 1, {}}));
+    ASSERT_TRUE(store_.write(NetworkRecord{key, {}, 1, {}}));
   test_support::write_file(path_ + "/network/notes.txt", "");
-  auto keys = *journal_.keys();
+  auto keys = *store_.keys();
   std::sort(keys.begin(), keys.end());
   EXPECT_EQ(keys, (std::vector<std::string>{"container-a.b", "netns-4-7", "token-1"}));
 }
 
-TEST_F(NetworkJournalTest, KeysLeadNowhereElse) {
+TEST_F(NetworkRecordStoreTest, KeysLeadNowhereElse) {
   test_support::write_file(path_ + "/outside.json", network_record_text(full()));
-  EXPECT_EQ(*journal_.read("../outside"), std::nullopt);
-  EXPECT_EQ(*journal_.read(""), std::nullopt);
+  EXPECT_EQ(*store_.read("../outside"), std::nullopt);
+  EXPECT_EQ(*store_.read(""), std::nullopt);
 }
 
-TEST_F(NetworkJournalTest, WhatIsNoRecordIsNamed) {
+TEST_F(NetworkRecordStoreTest, WhatIsNoRecordIsNamed) {
   test_support::write_file(file("k"), "{\"format\": 1}");
-  auto read = journal_.read("k");
+  auto read = store_.read("k");
   ASSERT_FALSE(read);
   EXPECT_EQ(read.error().message, "cannot read `" + file("k") + "`: `key` is missing or wrong");
   ASSERT_EQ(unlink(file("k").c_str()), 0);
   ASSERT_EQ(symlink("/etc/hostname", file("k").c_str()), 0);
-  read = journal_.read("k");
+  read = store_.read("k");
   ASSERT_FALSE(read);
   EXPECT_NE(read.error().message.find(file("k")), std::string::npos) << read.error().message;
   ASSERT_EQ(chmod((path_ + "/network").c_str(), 0777), 0);
-  EXPECT_FALSE(NetworkJournal::open(path_)) << "others may write there";
+  EXPECT_FALSE(NetworkRecordStore::open(path_)) << "others may write there";
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include "hook/rails/journal/network_record.hpp"
+#include "hook/rails/record/network_record.hpp"
 #include "support/temp_dir.hpp"
 
 namespace {
@@ -47,8 +47,8 @@ class OwnHcas : public testing::Test {
     rail.host.name = "eth7";
     rail.host.mac = {2, 0, 0, 0, 0, 0xab};
     record.rails.push_back(rail);
-    const auto journal = hook::NetworkJournal::open(ledger_.path());
-    ASSERT_TRUE(journal && journal->write(record));
+    const auto store = hook::NetworkRecordStore::open(ledger_.path());
+    ASSERT_TRUE(store && store->write(record));
   }
   // "HCA PORT'S-NETDEV ..." and the error.
   std::string after(Inventory inventory) const {

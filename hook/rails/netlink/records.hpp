@@ -78,8 +78,8 @@ std::optional<fabric::Address> address_of(const NetRecord& record);
 // Its prefix length, in bits of its own family; nullopt: no address record.
 std::optional<unsigned> prefix_of(const NetRecord& record);
 
-// Lower-case hex, for journals; nullopt: not hex, of no known type or family, too short or too long, or with attributes
-// that are not well-formed to the last byte.
+// Lower-case hex, for records on disk; nullopt: not hex, of no known type or family, too short or too long, or with
+// attributes that are not well-formed to the last byte.
 std::string to_hex(const NetRecord& record);
 std::optional<NetRecord> record_from_hex(std::uint16_t type, std::string_view hex);
 

@@ -1,4 +1,4 @@
-// A rail as a record has it. Internal to hook/rails/journal.
+// A rail as a record has it. Internal to hook/rails/record.
 #pragma once
 
 #include "fabric/result.hpp"

@@ -1,4 +1,4 @@
-#include "hook/rails/journal/rail_json.hpp"
+#include "hook/rails/record/rail_json.hpp"
 
 #include <cstdint>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "hook/rails/journal/network_record.hpp"
+#include "hook/rails/record/network_record.hpp"
 
 #include <cstdint>
 #include <utility>
@@ -6,7 +6,7 @@
 #include "fabric/text.hpp"
 #include "hook/base/json/json_members.hpp"
 #include "hook/ledger/ledger_files.hpp"
-#include "hook/rails/journal/rail_json.hpp"
+#include "hook/rails/record/rail_json.hpp"
 
 namespace hook {
 namespace {

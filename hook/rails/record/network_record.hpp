@@ -73,9 +73,9 @@ class LedgerFiles;
 struct LedgerDirectory;
 
 // The records of one ledger. Whoever writes one holds the lock of its key, or is the only one who works for it.
-class NetworkJournal {
+class NetworkRecordStore {
  public:
-  static fabric::Result<NetworkJournal> open(const std::string& ledger_directory);
+  static fabric::Result<NetworkRecordStore> open(const std::string& ledger_directory);
   // Whether there may be a record, for one system call.
   static bool has(const std::string& ledger_directory, const std::string& key);
   fabric::Result<std::optional<NetworkRecord>> read(const std::string& key) const;
@@ -84,7 +84,7 @@ class NetworkJournal {
   fabric::Result<std::vector<std::string>> keys() const;
 
  private:
-  NetworkJournal(std::shared_ptr<const LedgerFiles> files, std::shared_ptr<const LedgerDirectory> records);
+  NetworkRecordStore(std::shared_ptr<const LedgerFiles> files, std::shared_ptr<const LedgerDirectory> records);
   std::shared_ptr<const LedgerFiles> files_;
   std::shared_ptr<const LedgerDirectory> records_;
 };

@@ -6,7 +6,7 @@
 
 #include "fabric/text.hpp"
 #include "hook/ledger/ledger_files.hpp"
-#include "hook/rails/journal/network_record.hpp"
+#include "hook/rails/record/network_record.hpp"
 
 namespace hook {
 namespace {
@@ -34,38 +34,39 @@ fabric::Error too_large(const NetworkRecord& record) {
 
 }  // namespace
 
-NetworkJournal::NetworkJournal(std::shared_ptr<const LedgerFiles> files, std::shared_ptr<const LedgerDirectory> records)
+NetworkRecordStore::NetworkRecordStore(std::shared_ptr<const LedgerFiles> files,
+                                       std::shared_ptr<const LedgerDirectory> records)
     : files_(std::move(files)), records_(std::move(records)) {}
 
-Result<NetworkJournal> NetworkJournal::open(const std::string& ledger_directory) {
+Result<NetworkRecordStore> NetworkRecordStore::open(const std::string& ledger_directory) {
   auto files = TRY(LedgerFiles::open(ledger_directory));
   auto records = std::make_shared<const LedgerDirectory>(
       TRY(open_directory(files->root.fd.get(), "network", ledger_directory + "/network", true)));
-  return NetworkJournal(std::move(files), std::move(records));
+  return NetworkRecordStore(std::move(files), std::move(records));
 }
 
-bool NetworkJournal::has(const std::string& ledger_directory, const std::string& key) {
+bool NetworkRecordStore::has(const std::string& ledger_directory, const std::string& key) {
   return ::access((ledger_directory + "/network/" + file_of(key)).c_str(), F_OK) == 0;
 }
 
-Result<std::optional<NetworkRecord>> NetworkJournal::read(const std::string& key) const {
+Result<std::optional<NetworkRecord>> NetworkRecordStore::read(const std::string& key) const {
   if (!is_file_name(key, kLongestKey)) return std::optional<NetworkRecord>();
   const auto text = TRY(read_ledger_file(*records_, file_of(key)));
   if (!text) return std::optional<NetworkRecord>();
   return std::optional(TRY(parse_network_record(*text, records_->path + "/" + file_of(key))));
 }
 
-Result<void> NetworkJournal::write(const NetworkRecord& record) const {
+Result<void> NetworkRecordStore::write(const NetworkRecord& record) const {
   const std::string text = network_record_text(record);
   if (text.size() > kLargestLedgerFile) return too_large(record);
   return files_->replace_file(*records_, file_of(record.key), text);
 }
 
-Result<void> NetworkJournal::remove(const std::string& key) const {
+Result<void> NetworkRecordStore::remove(const std::string& key) const {
   return remove_file(*records_, file_of(key));
 }
 
-Result<std::vector<std::string>> NetworkJournal::keys() const {
+Result<std::vector<std::string>> NetworkRecordStore::keys() const {
   std::vector<std::string> keys;
   for (const std::string& name : TRY(list_names(*records_))) {
     if (!std::string_view(name).ends_with(kEnding)) continue;
