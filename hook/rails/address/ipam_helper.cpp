@@ -56,7 +56,7 @@ void close_from(int first) {
 }
 
 // An engine waits until nobody holds the hook's outputs any more, so the helper must not.
-bool keep_only(int channel) {
+bool close_all_but(int channel) {
   if (channel != kChannel && ::dup3(channel, kChannel, O_CLOEXEC) < 0) return false;
   close_from(kChannel + 1);
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -151,7 +151,7 @@ PluginEnd end_from_json(const Json& json) {
 
 void serve_ipam(int channel, pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent || !keep_only(channel)) ::_exit(1);
+  if (::getppid() != parent || !close_all_but(channel)) ::_exit(1);
   // Ignored by whoever started the hook, it would leave nothing to wait for.
   std::signal(SIGCHLD, SIG_DFL);
   sigset_t child;
