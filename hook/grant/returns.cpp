@@ -75,16 +75,16 @@ ReturnReason Returns::reason_of(const StoredGrant& grant) const {
   return gone ? ReturnReason::kNamespaceGone : ReturnReason::kContainerGone;
 }
 
-Result<void> Returns::keep_only(const std::string& key, const std::vector<PlannedHca>& held) const {
+Result<void> Returns::undo_beyond(const std::string& key, const std::vector<PlannedHca>& held) const {
   // A pod's grant that stays is of interest only when this is about one of its containers.
   const bool wanted = held.empty() || timing_;
   const auto grant = wanted ? read_grant_of(directory_, key) : std::nullopt;
   auto rails = grant ? read_rails_of(directory_, key) : std::nullopt;
   if (timing_) timing_->step("return");
   const auto begin = std::chrono::steady_clock::now();
-  auto kept = about(FailureReason::kNetwork, rails_.keep_only(key, held));
+  auto undone = about(FailureReason::kNetwork, rails_.undo_beyond(key, held));
   if (timing_) timing_->step("rails");
-  if (!kept || !grant || (!was_given(*grant) && is_worked_on(*grant))) return kept;
+  if (!undone || !grant || (!was_given(*grant) && is_worked_on(*grant))) return undone;
   Returned returned{.owner = grant->owner, .containers = ids_of(*grant), .hcas = held_hcas(*grant), .rails = {}};
   if (timing_) returned.containers = {container_};
   returned.rails = std::move(rails);
@@ -93,7 +93,7 @@ Result<void> Returns::keep_only(const std::string& key, const std::vector<Planne
   returned.left = !held.empty();
   returned.rails_us = microseconds_since(begin);
   notes_.push_back({std::move(returned), timing_});
-  return kept;
+  return undone;
 }
 
 void Returns::begin_poststop(std::string_view container, Timing& timing) {

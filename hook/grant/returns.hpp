@@ -27,7 +27,7 @@ class Returns : public GrantEffects {
 
   // Takes the rails back, and notes the grant if that leaves it nothing. Not noted is what a living process undoes of
   // its own start: the start fails, and no grant was counted. Errors: NodeRails', about the network.
-  fabric::Result<void> keep_only(const std::string& key, const std::vector<PlannedHca>& held) const override;
+  fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held) const override;
 
   // From here on the container's own poststop, whose steps are timed; then others' grants again.
   void begin_poststop(std::string_view container, Timing& timing);

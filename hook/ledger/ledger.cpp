@@ -104,7 +104,7 @@ Result<void> Ledger::leave(const Owner& owner, std::string_view user_key) const 
     TRY_VOID(return_grant(*files_, *before));
     grant.reset();
   } else {
-    TRY_VOID(files_->keep_effects(owner.key, held));
+    TRY_VOID(files_->undo_beyond(owner.key, held));
     TRY_VOID(set_index(*files_, owner.key, all_claims(*before), held));
     TRY_VOID(write_grant(*files_, *grant));
   }

@@ -17,9 +17,10 @@ class GrantEffects {
   GrantEffects(const GrantEffects&) = delete;
   GrantEffects& operator=(const GrantEffects&) = delete;
   virtual ~GrantEffects() = default;
-  // Undoes everything of this grant but what belongs to these HCAs. Nothing there is success, and must cost nothing.
-  // Called with the key's lock held: must not ask for a lock of the ledger.
-  virtual fabric::Result<void> keep_only(const std::string& key, const std::vector<PlannedHca>& held) const = 0;
+  // Undoes what this grant has beyond these HCAs. Nothing there is success, and must cost nothing. Called with the
+  // key's lock held: must not ask for a lock of the ledger.
+  virtual fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held) const = 0;
+  fabric::Result<void> undo_all(const std::string& key) const { return undo_beyond(key, {}); }
 };
 
 }  // namespace hook

@@ -109,10 +109,6 @@ Result<std::shared_ptr<const LedgerFiles>> LedgerFiles::open(const std::string& 
   return std::shared_ptr<const LedgerFiles>(std::move(files));
 }
 
-Result<void> LedgerFiles::keep_effects(const std::string& key, const std::vector<PlannedHca>& held) const {
-  return effects_ ? effects_->keep_only(key, held) : Result<void>();
-}
-
 Result<LedgerDirectory> LedgerFiles::open_hca(const std::string& name, bool make) const {
   TRY_VOID(check_hca_name(name));
   return open_directory(hca.fd.get(), name, hca.path + "/" + name, make);

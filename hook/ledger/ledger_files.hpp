@@ -48,8 +48,11 @@ class LedgerFiles {
   // Who works: written into the names of what is under way. A child made by fork() opens its own ledger.
   ProcessIdentity self;
 
-  // Undoes what the grant has beyond the ledger, but for these HCAs.
-  fabric::Result<void> keep_effects(const std::string& key, const std::vector<PlannedHca>& held) const;
+  // As GrantEffects has them; without any, there is nothing to undo.
+  fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held) const {
+    return effects_ ? effects_->undo_beyond(key, held) : fabric::Result<void>();
+  }
+  fabric::Result<void> undo_all(const std::string& key) const { return undo_beyond(key, {}); }
 
   // The directory of one HCA, and its holders/.
   fabric::Result<LedgerDirectory> open_hca(const std::string& name, bool make) const;

@@ -96,7 +96,7 @@ Result<std::string> begin_return(const LedgerFiles& files, const StoredGrant& gr
 }
 
 Result<void> return_grant(const LedgerFiles& files, const StoredGrant& grant) {
-  TRY_VOID(files.keep_effects(grant.owner.key, {}));
+  TRY_VOID(files.undo_all(grant.owner.key));
   const auto name = begin_return(files, grant);
   if (!name) return name.error().code == ENOENT ? Result<void>() : name.error();
   return finish_return(files, *name, grant);
@@ -116,7 +116,7 @@ Result<std::optional<StoredGrant>> refresh(const LedgerFiles& files, const std::
   }
   changed = drop_dead_tokens(*grant, binding) || changed;
   if (!changed) return grant;
-  TRY_VOID(files.keep_effects(key, held_hcas(*grant)));
+  TRY_VOID(files.undo_beyond(key, held_hcas(*grant)));
   // The index first: as long as the file lists the dead worker's steps, this is done again.
   TRY_VOID(set_index(files, key, all_claims(before), held_hcas(*grant)));
   for (const StoredUser& user : before.users) {

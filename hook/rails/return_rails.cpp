@@ -77,7 +77,7 @@ Result<void> put_back(const NetworkRecord& record, std::vector<RailRecord>& leav
 NodeRails::NodeRails(std::string ledger_directory, IpamHelper* ipam)
     : directory_(std::move(ledger_directory)), ipam_(ipam) {}
 
-Result<void> NodeRails::keep_only(const std::string& key, const std::vector<PlannedHca>& held) const {
+Result<void> NodeRails::undo_beyond(const std::string& key, const std::vector<PlannedHca>& held) const {
   if (!NetworkRecordStore::has(directory_, key)) return {};
   const auto store = TRY(NetworkRecordStore::open(directory_));
   auto record = TRY(store.read(key));
@@ -103,8 +103,8 @@ Result<std::vector<std::string>> NodeRails::recover(const Ledger& ledger) const 
   const auto store = TRY(NetworkRecordStore::open(directory_));
   for (const std::string& key : TRY(store.keys())) {
     if (TRY(ledger.find(key))) continue;
-    const auto kept = keep_only(key, {});
-    if (!kept) warnings_.push_back(kept.error().message);  // the others all the same
+    const auto undone = undo_all(key);
+    if (!undone) warnings_.push_back(undone.error().message);  // the others all the same
     if (!NetworkRecordStore::has(directory_, key)) recovered.push_back(key);
   }
   return recovered;

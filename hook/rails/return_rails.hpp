@@ -19,7 +19,7 @@ class NodeRails : public GrantEffects {
   NodeRails(std::string ledger_directory, IpamHelper* ipam);
 
   // Errors: a netdev that has not come back to the node, or cannot be put right there. What could be undone is.
-  fabric::Result<void> keep_only(const std::string& key, const std::vector<PlannedHca>& held) const override;
+  fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held) const override;
   // Rails whose grant is gone, and leases that could not be returned. Returns their keys.
   fabric::Result<std::vector<std::string>> recover(const Ledger& ledger) const;
   // What was no reason to fail, since the last call.
