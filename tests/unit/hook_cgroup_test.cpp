@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "hook/apply/live/device_cgroup_v1.hpp"
+#include "hook/apply/live/device_cgroup.hpp"
 
 namespace hook {
 namespace {

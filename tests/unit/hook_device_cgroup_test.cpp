@@ -13,9 +13,8 @@
 #include <csignal>
 
 #include "hook/apply/live/bpf_calls.hpp"
-#include "hook/apply/live/device_cgroup_v1.hpp"
-#include "hook/apply/live/device_cgroup_v2.hpp"
-#include "hook/apply/live/memlock.hpp"
+#include "hook/apply/live/device_cgroup.hpp"
+#include "hook/apply/live/run_steps.hpp"
 #include "support/temp_dir.hpp"
 
 namespace hook {

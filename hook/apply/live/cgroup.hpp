@@ -6,7 +6,9 @@
 #pragma once
 
 #include <sys/types.h>
+#include <sys/vfs.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -17,6 +19,16 @@
 #include "fabric/unique_fd.hpp"
 
 namespace hook {
+
+// /proc/PID/mountinfo: fs.mount-max is 100000.
+inline constexpr std::size_t kLongestMountinfo = std::size_t{64} << 20;
+
+// Whether a descriptor (O_PATH will do) is on a file system of that kind, as in linux/magic.h: /proc and cgroup
+// directories are believed only where they are ones.
+inline bool is_on(int fd, long magic) {
+  struct statfs status {};
+  return ::fstatfs(fd, &status) == 0 && status.f_type == magic;
+}
 
 enum class CgroupKind { kV1Devices, kV2 };
 

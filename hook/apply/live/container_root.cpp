@@ -119,6 +119,16 @@ Result<UniqueFd> find_node(int directory, const std::string& name, const MakeNod
 
 }  // namespace
 
+NodeFiles read_node_files() {
+  NodeFiles files;
+  struct stat status {};
+  if (stat("/", &status) == 0) files.root = {status.st_dev, status.st_ino};
+  for (const char* path : {"/", "/dev", "/dev/shm", "/run", "/tmp", "/sys/fs/cgroup"}) {
+    if (stat(path, &status) == 0) files.file_systems.push_back(status.st_dev);
+  }
+  return files;
+}
+
 Result<ContainerRoot> ContainerRoot::open(const std::string& path, const FileId& rootfs, const NodeFiles& node,
                                           ContainerMounts mounts) {
   if (rootfs == node.root) {

@@ -1,3 +1,5 @@
+#include "hook/apply/live/open_in_root.hpp"
+
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <sys/stat.h>
@@ -7,7 +9,6 @@
 #include <cerrno>
 
 #include "fabric/text.hpp"
-#include "hook/apply/live/container_root.hpp"
 
 namespace hook {
 namespace {
@@ -72,16 +73,6 @@ std::optional<FileId> file_id(int fd) {
   struct stat status {};
   if (fstat(fd, &status) != 0) return std::nullopt;
   return FileId{status.st_dev, status.st_ino};
-}
-
-NodeFiles read_node_files() {
-  NodeFiles files;
-  struct stat status {};
-  if (stat("/", &status) == 0) files.root = {status.st_dev, status.st_ino};
-  for (const char* path : {"/", "/dev", "/dev/shm", "/run", "/tmp", "/sys/fs/cgroup"}) {
-    if (stat(path, &status) == 0) files.file_systems.push_back(status.st_dev);
-  }
-  return files;
 }
 
 }  // namespace hook

@@ -1,3 +1,5 @@
+#include "hook/apply/live/pin_container.hpp"
+
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <poll.h>
@@ -8,8 +10,7 @@
 
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
-#include "hook/apply/live/file_system.hpp"
-#include "hook/apply/live/run_steps.hpp"
+#include "hook/apply/live/cgroup.hpp"
 
 namespace hook {
 namespace {

@@ -1,4 +1,6 @@
-// The device whitelist of cgroup v1 (Documentation/admin-guide/cgroup-v1/devices.rst).
+// Device access in cgroups. v1: a whitelist (Documentation/admin-guide/cgroup-v1/devices.rst). v2: BPF programs on the
+// container's group and on the groups above it, which must all allow: one more program never helps, so those that deny
+// are replaced by ones that also allow our devices.
 #pragma once
 
 #include <optional>
@@ -30,5 +32,11 @@ struct DeviceChange {
 // Adds what is missing. Does nothing in the hierarchy's root, which restricts nobody. Errors: a group above does not
 // allow the device.
 fabric::Result<DeviceChange> allow_devices_v1(const Cgroup& cgroup, std::span<const DeviceNumber> devices);
+
+// Replaces, atomically, in the container's own group, and in the scope around it where that was made for it too; a
+// program that allows the devices already is left alone, and where there is none nothing is needed. Errors: a group
+// above (a slice) denies, which is not ours to change; a program that the kernel does not show; no right to ask
+// (EPERM).
+fabric::Result<DeviceChange> allow_devices_v2(const Cgroup& cgroup, std::span<const DeviceNumber> devices);
 
 }  // namespace hook
