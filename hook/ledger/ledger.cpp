@@ -24,15 +24,153 @@
 //           steps, index (an exclusive link is replaced by rename), view, rest of the return. Killed: neither holds.
 #include "hook/ledger/ledger.hpp"
 
+#include <stdio.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <set>
 #include <utility>
 
-#include "hook/ledger/ledger_locked.hpp"
 #include "hook/ledger/ledger_steps.hpp"
+#include "hook/ledger/ledger_views.hpp"
 
 namespace hook {
+namespace {
 
+using fabric::Error;
+using fabric::make_error;
 using fabric::Result;
+
+constexpr int kBindAttempts = 3;
+
+bool is_token(std::string_view token) {
+  const auto digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+  return token.size() == 32 && std::all_of(token.begin(), token.end(), digit);
+}
+
+bool same_hcas(const std::vector<PlannedHca>& left, const std::vector<std::string>& names) {
+  return std::all_of(left.begin(), left.end(), [&](const PlannedHca& hca) {
+    return std::find(names.begin(), names.end(), hca.name) != names.end();
+  });
+}
+
+// The token is a user of the grant that the container will use: the HCAs stay where they are. While the view moves, the
+// grant lists both users, so that whichever has it is known.
+Result<std::optional<Grant>> bind_user(const LedgerFiles& files, const std::string& token_key, const Owner& owner,
+                                       const GrantUser& user) {
+  const KeyLock lock = TRY(KeyLock::take(files, {owner.key}));
+  auto grant = TRY(refresh(files, owner.key, nullptr, token_key));
+  const auto is_token_user = [&](const StoredUser& other) { return other.user.key == token_key; };
+  if (!grant || std::none_of(grant->users.begin(), grant->users.end(), is_token_user)) return std::optional<Grant>();
+  add_steps(*grant, user, {}, files.self);
+  TRY_VOID(make_empty_file(files.pending, marker_name(owner.key, files.self)));
+  TRY_VOID(write_grant(files, *grant));
+  TRY_VOID(move_view(files, token_key, user.key));
+  std::erase_if(grant->users, is_token_user);
+  TRY_VOID(write_grant(files, *grant));
+  return std::optional(to_grant(*grant));
+}
+
+// The grant that the token has for itself goes over. Under the locks of its HCAs and of both keys.
+Result<Grant> bind_grant(const LedgerFiles& files, const StoredGrant& source, const Owner& owner,
+                         const GrantUser& user) {
+  auto grant = TRY(refresh(files, owner.key, nullptr)).value_or(StoredGrant{owner, {}, {}, source.since});
+  add_steps(grant, user, held_hcas(source), files.self);
+  TRY_VOID(make_empty_file(files.pending, marker_name(owner.key, files.self)));
+  const std::string returned = TRY(begin_return(files, source));
+  TRY_VOID(write_grant(files, grant));
+  TRY_VOID(set_index(files, owner.key, all_claims(grant), held_hcas(grant), source.owner.key));
+  for (const StoredUser& from : source.users)
+    TRY_VOID(move_view(files, from.user.key, user.key));
+  TRY_VOID(finish_return(files, returned, source));
+  return to_grant(grant);
+}
+
+// What processes that were killed left behind (repair_pending), and what nobody holds any more (recover). Both take
+// one grant's lock at a time, so that hooks go on meanwhile, and look again once they have it. Left half-way is safe:
+// see the top of ledger.cpp; so one leftover that cannot be repaired is no reason to refuse a container.
+
+Result<void> repair_returned(const LedgerFiles& files, const std::string& name, const std::string& key) {
+  const auto text = TRY(read_ledger_file(files.pending, name));
+  if (!text) return {};  // somebody else was first
+  return finish_return(files, name, TRY(parse_grant(*text, files.pending.path + "/" + name, key)));
+}
+
+Result<void> repair(const LedgerFiles& files, const std::string& name, const PendingName& pending, int timeout_ms,
+                    std::vector<std::string>& returned) {
+  if (pending.kind == PendingName::Kind::kTemporary) return remove_tree(files.pending, name);
+  const KeyLock lock = TRY(KeyLock::take(files, {pending.key}, timeout_ms));
+  if (pending.kind == PendingName::Kind::kReturned) return repair_returned(files, name, pending.key);
+  TRY_VOID(refresh(files, pending.key, &returned));
+  return remove_file(files.pending, name);
+}
+
+// The first leftover that could not be repaired is the error; the others are repaired all the same.
+Result<void> repair_all(const LedgerFiles& files, const std::vector<std::string>& names, int timeout_ms,
+                        std::vector<std::string>& returned) {
+  std::optional<Error> first;
+  for (const std::string& name : names) {
+    const auto pending = parse_pending_name(name);
+    if (!pending || is_alive(pending->worker)) continue;
+    const auto repaired = repair(files, name, *pending, timeout_ms, returned);
+    if (!repaired && !first) first = repaired.error();
+  }
+  return first ? Result<void>(*first) : Result<void>();
+}
+
+// One whose netdev has not come back yet is no reason to leave the others.
+Result<void> recover_grants(const LedgerFiles& files, std::vector<std::string>& returned) {
+  std::optional<Error> first;
+  for (const std::string& name : TRY(list_names(files.grants))) {
+    if (!name.ends_with(".json") || !is_file_name(name, kLongestKey + 5)) continue;
+    const std::string key = name.substr(0, name.size() - 5);
+    if (!is_file_name(key, kLongestKey)) continue;
+    const KeyLock lock = TRY(KeyLock::take(files, {key}));
+    const auto refreshed = refresh(files, key, &returned);
+    if (!refreshed && !first) first = refreshed.error();
+  }
+  return first ? Result<void>(*first) : Result<void>();
+}
+
+Result<void> recover_index(const LedgerFiles& files, std::vector<std::string>& returned) {
+  for (const std::string& hca : TRY(list_names(files.hca))) {
+    if (!is_file_name(hca, kLongestHcaName)) continue;
+    if (const auto key = TRY(exclusive_key(files, hca))) TRY_VOID(check_exclusive(files, hca, *key, &returned));
+    for (const IndexEntry& entry : TRY(list_entries(files, hca)))
+      TRY_VOID(check_entry(files, hca, entry, &returned));
+  }
+  return {};
+}
+
+Result<std::set<std::string>> all_users(const LedgerFiles& files) {
+  std::set<std::string> users;
+  for (const std::string& name : TRY(list_names(files.grants))) {
+    if (!name.ends_with(".json")) continue;
+    const std::string key = name.substr(0, name.size() - 5);
+    if (!is_file_name(key, kLongestKey)) continue;
+    const auto grant = TRY(read_grant(files, key));
+    if (!grant) continue;
+    for (const StoredUser& user : grant->users)
+      users.insert(user.user.key);
+  }
+  return users;
+}
+
+// The views are listed before the grants: who makes one has booked before, so its user is seen. bind() moves a view
+// from user to user, but holds the lock of the token, whose name the view had: hence the lock, and the second look.
+Result<void> recover_views(const LedgerFiles& files) {
+  const auto views = TRY(list_names(files.views));
+  const auto users = TRY(all_users(files));
+  for (const std::string& view : views) {
+    if (users.contains(view) || !is_file_name(view, kLongestKey)) continue;
+    const KeyLock lock = TRY(KeyLock::take(files, {view}));
+    if (!TRY(all_users(files)).contains(view)) TRY_VOID(remove_tree(files.views, view));
+  }
+  return {};
+}
+
+}  // namespace
 
 Ledger::Ledger(std::shared_ptr<const LedgerFiles> files) : files_(std::move(files)) {}
 
@@ -118,6 +256,48 @@ Result<void> Ledger::give_back(std::string_view key) const {
   const auto grant = TRY(read_grant(*files_, name));
   if (grant) TRY_VOID(return_grant(*files_, *grant));
   return remove_marker(*files_, name, files_->self, std::nullopt);
+}
+
+Result<std::optional<Grant>> Ledger::bind(std::string_view token, const Owner& owner, const GrantUser& user) const {
+  if (!is_token(token)) return std::optional<Grant>();
+  if (!is_file_name(owner.key, kLongestKey)) return make_error("cannot use grant key `{}`", owner.key);
+  if (!is_file_name(user.key, kLongestKey)) return make_error("cannot use container key `{}`", user.key);
+  const std::string key = token_owner(token).key;
+  if (key == owner.key || key == user.key) return make_error("cannot bind a token to itself");
+  // Which HCAs to lock stands in the grant, which may change until they are.
+  for (int attempt = 0; attempt < kBindAttempts; ++attempt) {
+    const auto seen = TRY(read_grant(*files_, key));
+    if (!seen) return bind_user(*files_, key, owner, user);
+    std::vector<std::string> names;
+    for (const PlannedHca& hca : held_hcas(*seen))
+      names.push_back(hca.name);
+    const LockedHcas locked = TRY(lock(names));
+    const KeyLock keys = TRY(KeyLock::take(*files_, {key, owner.key}));
+    const auto source = TRY(read_grant(*files_, key));
+    if (!source || !same_hcas(held_hcas(*source), names)) continue;
+    return std::optional(TRY(bind_grant(*files_, *source, owner, user)));
+  }
+  return Error{
+      .message = "cannot bind the container's token: its grant keeps changing", .code = EAGAIN, .hint = "try again"};
+}
+
+Result<Recovered> Ledger::repair_pending() const {
+  Recovered recovered;
+  const auto names = TRY(list_names(files_->pending));
+  (void)repair_all(*files_, names, 0, recovered.returned).has_value();
+  return recovered;
+}
+
+Result<Recovered> Ledger::recover() const {
+  Recovered recovered;
+  const auto names = TRY(list_names(files_->pending));
+  const auto repaired = repair_all(*files_, names, kKeyLockTimeoutMs, recovered.returned);
+  const auto grants = recover_grants(*files_, recovered.returned);
+  TRY_VOID(recover_index(*files_, recovered.returned));
+  TRY_VOID(recover_views(*files_));
+  TRY_VOID(repaired);
+  TRY_VOID(grants);
+  return recovered;
 }
 
 }  // namespace hook

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "fabric/result.hpp"
+#include "fabric/unique_fd.hpp"
 #include "hook/base/process/process_identity.hpp"
 #include "hook/ledger/ledger_effects.hpp"
 #include "hook/plan/plan.hpp"
@@ -147,16 +148,16 @@ class LockedHcas {
 
  private:
   friend class Ledger;
-  struct Locked;
+  // One descriptor, because a node may have many HCAs and whoever starts containers few descriptors. The directory is
+  // opened again where it is read.
+  struct Locked {
+    std::string name;
+    fabric::UniqueFd lock;
+  };
   LockedHcas(std::shared_ptr<const LedgerFiles> files, std::vector<Locked> hcas);
   fabric::Result<void> check_free(const Owner& owner, const std::vector<PlannedHca>& hcas) const;
   std::shared_ptr<const LedgerFiles> files_;
   std::vector<Locked> hcas_;
-
- public:
-  LockedHcas(LockedHcas&& other) noexcept;
-  LockedHcas& operator=(LockedHcas&& other) noexcept;
-  ~LockedHcas();
 };
 
 }  // namespace hook

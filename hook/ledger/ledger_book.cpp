@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "hook/base/failure.hpp"
-#include "hook/ledger/ledger_locked.hpp"
 #include "hook/ledger/ledger_steps.hpp"
 
 namespace hook {
@@ -73,9 +72,6 @@ Result<void> undo_booking(const LedgerFiles& files, const StoredGrant& grant,
 
 LockedHcas::LockedHcas(std::shared_ptr<const LedgerFiles> files, std::vector<Locked> hcas)
     : files_(std::move(files)), hcas_(std::move(hcas)) {}
-LockedHcas::LockedHcas(LockedHcas&& other) noexcept = default;
-LockedHcas& LockedHcas::operator=(LockedHcas&& other) noexcept = default;
-LockedHcas::~LockedHcas() = default;
 
 Result<Holdings> LockedHcas::holdings(const Owner& asking, const std::map<std::string, unsigned>& limits) const {
   if (!is_file_name(asking.key, kLongestKey)) return make_error("cannot use grant key `{}`", asking.key);

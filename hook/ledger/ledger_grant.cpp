@@ -3,9 +3,16 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <limits>
+
+#include "hook/base/json/json_members.hpp"
+#include "hook/ledger/ledger_files.hpp"
 
 namespace hook {
 namespace {
+
+using fabric::Error;
+using fabric::Result;
 
 int strength(Mode mode) {
   switch (mode) {
@@ -23,6 +30,122 @@ int strength(Mode mode) {
 
 bool is_dead_token(const StoredUser& user, std::string_view binding) {
   return user.user.key != binding && is_token_key(user.user.key) && !is_user_alive(user);
+}
+
+constexpr int kDepth = 8;  // ours have 5
+
+Json process_json(const ProcessIdentity& process) {
+  return Json{{"pid", process.pid}, {"start_time", process.start_time}};
+}
+
+Json hcas_json(const std::vector<PlannedHca>& hcas) {
+  Json list = Json::array();
+  for (const PlannedHca& hca : hcas) {
+    Json entry{{"name", hca.name}, {"mode", to_string(hca.mode)}, {"units", hca.units}};
+    if (hca.limit) entry["limit"] = *hca.limit;
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+Json user_json(const StoredUser& user) {
+  Json entry{{"key", user.user.key}, {"id", user.user.id}};
+  if (user.user.process) entry["process"] = process_json(*user.user.process);
+  entry["settled"] = user.settled;
+  if (user.worker) entry["worker"] = process_json(*user.worker);
+  if (!user.hcas.empty()) entry["hcas"] = hcas_json(user.hcas);
+  return entry;
+}
+
+const char* kind_name(Owner::Kind kind) {
+  switch (kind) {
+    case Owner::Kind::kNetns:
+      return "netns";
+    case Owner::Kind::kContainer:
+      return "container";
+    case Owner::Kind::kToken:
+      return "token";
+  }
+  return "";
+}
+
+Result<std::string> name_at(const Json& object, const char* name, std::size_t longest) {
+  auto text = TRY(text_at(object, name));
+  if (!is_file_name(text, longest)) return wrong_member(name);
+  return text;
+}
+
+Result<std::optional<ProcessIdentity>> process_at(const Json& object, const char* name) {
+  const Json* value = member(object, name);
+  if (!value) return std::optional<ProcessIdentity>();
+  ProcessIdentity process;
+  process.pid = static_cast<pid_t>(TRY(number_at(*value, "pid", std::numeric_limits<pid_t>::max())));
+  process.start_time = TRY(number_at(*value, "start_time", UINT64_MAX));
+  return std::optional(process);
+}
+
+// Absent is empty.
+Result<std::vector<PlannedHca>> hcas_at(const Json& object, const char* name) {
+  std::vector<PlannedHca> hcas;
+  const Json* list = member(object, name);
+  if (!list) return hcas;
+  if (!list->is_array()) return wrong_member(name);
+  for (const Json& entry : *list) {
+    PlannedHca hca;
+    hca.name = TRY(name_at(entry, "name", kLongestHcaName));
+    const auto mode = parse_mode(TRY(text_at(entry, "mode")));
+    if (!mode) return wrong_member("mode");
+    hca.mode = *mode;
+    hca.units = static_cast<unsigned>(TRY(number_at(entry, "units", UINT32_MAX)));
+    if (member(entry, "limit")) hca.limit = static_cast<unsigned>(TRY(number_at(entry, "limit", UINT32_MAX)));
+    hcas.push_back(std::move(hca));
+  }
+  return hcas;
+}
+
+Result<StoredUser> parse_user(const Json& entry) {
+  StoredUser user;
+  user.user.key = TRY(name_at(entry, "key", kLongestKey));
+  user.user.id = TRY(text_at(entry, "id"));
+  user.user.process = TRY(process_at(entry, "process"));
+  user.worker = TRY(process_at(entry, "worker"));
+  user.hcas = TRY(hcas_at(entry, "hcas"));
+  user.settled = TRY(truth_at(entry, "settled"));
+  return user;
+}
+
+Result<Owner> parse_owner(const Json& entry, std::string_view key) {
+  Owner owner;
+  const std::string kind = TRY(text_at(entry, "kind"));
+  if (kind != "netns" && kind != "container" && kind != "token") return wrong_member("kind");
+  owner.kind = kind == "netns"       ? Owner::Kind::kNetns
+               : kind == "container" ? Owner::Kind::kContainer
+                                     : Owner::Kind::kToken;
+  owner.key = TRY(name_at(entry, "key", kLongestKey));
+  if (owner.key != key) return wrong_member("key");
+  owner.label = TRY(text_at(entry, "label"));
+  if (owner.kind != Owner::Kind::kNetns) return owner;
+  const Json* netns = member(entry, "netns");
+  if (!netns) return wrong_member("netns");
+  owner.netns = NetnsIdentity{.dev = TRY(number_at(*netns, "dev", UINT64_MAX)),
+                              .ino = TRY(number_at(*netns, "ino", UINT64_MAX)),
+                              .path = TRY(text_at(*netns, "path"))};
+  return owner;
+}
+
+Result<StoredGrant> parse_members(const Json& document, std::string_view key) {
+  StoredGrant grant;
+  TRY_VOID(number_at(document, "format", 1));
+  const Json* owner = member(document, "owner");
+  if (!owner) return wrong_member("owner");
+  grant.owner = TRY(parse_owner(*owner, key));
+  grant.since = static_cast<std::int64_t>(TRY(number_at(document, "since", INT64_MAX)));
+  grant.hcas = TRY(hcas_at(document, "hcas"));
+  const Json* users = member(document, "users");
+  if (!users || !users->is_array()) return wrong_member("users");
+  for (const Json& user : *users)
+    grant.users.push_back(TRY(parse_user(user)));
+  return grant;
 }
 
 }  // namespace
@@ -131,6 +254,36 @@ Grant to_grant(const StoredGrant& grant) {
   }
   result.vanished = is_vanished(grant);
   return result;
+}
+
+std::string grant_text(const StoredGrant& grant) {
+  Json owner{{"kind", kind_name(grant.owner.kind)}, {"key", grant.owner.key}, {"label", grant.owner.label}};
+  if (grant.owner.netns) {
+    const NetnsIdentity& netns = *grant.owner.netns;
+    owner["netns"] = Json{{"dev", netns.dev}, {"ino", netns.ino}, {"path", netns.path}};
+  }
+  Json users = Json::array();
+  for (const StoredUser& user : grant.users)
+    users.push_back(user_json(user));
+  const Json document{{"format", 1},
+                      {"owner", std::move(owner)},
+                      {"since", static_cast<std::uint64_t>(grant.since)},
+                      {"hcas", hcas_json(grant.hcas)},
+                      {"users", std::move(users)}};
+  // replace: an id that is not UTF-8 must not throw.
+  return document.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Result<StoredGrant> parse_grant(std::string_view text, const std::string& path, std::string_view key) {
+  const auto complete = [](Error error) {
+    error.hint = "if nothing uses that grant any more, remove the file and run `rdma-hook recover`";
+    return error;
+  };
+  auto document = parse_json(text, fmt::format("grant `{}`", path), {.bytes = kLargestLedgerFile, .depth = kDepth});
+  if (!document) return complete(std::move(document).error());
+  auto grant = parse_members(*document, key);
+  if (!grant) return complete(fabric::wrap(std::move(grant).error(), fmt::format("cannot read grant `{}`", path)));
+  return grant;
 }
 
 }  // namespace hook

@@ -45,7 +45,7 @@ std::optional<std::string> read_link(const LedgerDirectory& place, const std::st
   return std::string(buffer, static_cast<std::size_t>(count));
 }
 
-// A bounded wait, as in ledger_locks.cpp; the lock goes with the descriptor.
+// A bounded wait, as in ledger_files.cpp; the lock goes with the descriptor.
 Result<void> lock_place(const LedgerDirectory& place) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kLockTimeoutMs);
   while (::flock(place.fd.get(), LOCK_EX | LOCK_NB) != 0) {
