@@ -10,7 +10,7 @@
 #include "fabric/read_node.hpp"
 #include "fabric/text.hpp"
 #include "hook/rails/netlink/open_netns.hpp"
-#include "hook/rails/record/network_record.hpp"
+#include "hook/rails/record/network_record_store.hpp"
 
 namespace hook {
 namespace {

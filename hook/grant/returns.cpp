@@ -10,6 +10,7 @@
 #include "hook/base/failure.hpp"
 #include "hook/ledger/ledger_files.hpp"
 #include "hook/ledger/ledger_grant.hpp"
+#include "hook/rails/record/network_record_store.hpp"
 
 namespace hook {
 namespace {

@@ -17,6 +17,7 @@
 #include "hook/program/devices.hpp"
 #include "hook/program/generate_cdi.hpp"
 #include "hook/program/stages.hpp"
+#include "hook/rails/record/network_record_store.hpp"
 
 namespace hook {
 namespace {

@@ -5,16 +5,16 @@
 #include <algorithm>
 #include <utility>
 
-#include "hook/rails/find_uverbs.hpp"
+#include "hook/rails/netlink/netdev_records.hpp"
 #include "hook/rails/netlink/open_netns.hpp"
+#include "hook/rails/netlink/rdma_devices.hpp"
 #include "hook/rails/plan/plan_rails.hpp"
 #include "hook/rails/plan/rail_config.hpp"
-#include "hook/rails/plan/rail_names.hpp"
 #include "hook/rails/rail_addresses.hpp"
 #include "hook/rails/rail_gids.hpp"
 #include "hook/rails/rail_links.hpp"
 #include "hook/rails/rail_tests.hpp"
-#include "hook/rails/record/network_record.hpp"
+#include "hook/rails/record/network_record_store.hpp"
 
 namespace hook {
 namespace {

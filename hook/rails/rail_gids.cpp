@@ -10,7 +10,7 @@
 #include "fabric/text.hpp"
 #include "hook/rails/align/read_gid_table.hpp"
 #include "hook/rails/align/run_alignment.hpp"
-#include "hook/rails/netlink/records.hpp"
+#include "hook/rails/netlink/netdev_records.hpp"
 
 namespace hook {
 namespace {

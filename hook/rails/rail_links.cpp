@@ -7,8 +7,9 @@
 #include <cerrno>
 #include <iterator>
 
+#include "hook/rails/netlink/netdev_records.hpp"
 #include "hook/rails/netlink/rdma_devices.hpp"
-#include "hook/rails/netlink/vf_place.hpp"
+#include "hook/rails/netlink/vf.hpp"
 
 namespace hook {
 namespace {

@@ -36,15 +36,6 @@ fabric::Result<int> place_rail(NodeSockets& node, NetworkNamespace& inside, cons
 // The software RDMA device of a netdev that moved, made anew on it. Once it is up.
 fabric::Result<void> recreate_inside(NodeSockets& node, NetworkNamespace& inside, const Rail& rail);
 
-// The reverse, from whatever state: netdev, RDMA device, then what the netdev was on the node, VF attributes last. With
-// IPoIB they go before the RDMA device: the netdev that the kernel then makes anew reads its port's GUID once
-// (ipoib_parent_init(); ipoib_event() heeds no change of it). inside: nullptr: the namespace is gone, and the kernel
-// brings hardware and ipoib children back by itself, later and under the name they had inside. Waits for that at most
-// wait_ms. group: of the container's children, 0: not known; of ipoib ones on the node others are left alone. A
-// software netdev dies with its namespace: a warning.
-fabric::Result<void> put_back_rail(NodeSockets& node, NetworkNamespace* inside, const RailRecord& rail, int wait_ms,
-                                   std::vector<std::string>& warnings, std::uint32_t group = 0);
-
 // Parts of both ways.
 bool is_ipoib(const HostNetdev& host);
 // By name, else by what it is. nullopt: none is it, or several may be.

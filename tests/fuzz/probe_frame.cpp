@@ -5,8 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "hook/rails/probe/arp_frame.hpp"
-#include "hook/rails/probe/neighbour_frame.hpp"
+#include "hook/rails/probe/frames.hpp"
 #include "require.hpp"
 
 namespace {

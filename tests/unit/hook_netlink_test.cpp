@@ -19,6 +19,7 @@
 #include <functional>
 
 #include "hook/rails/netlink/links.hpp"
+#include "hook/rails/netlink/vf.hpp"
 
 namespace hook {
 namespace {

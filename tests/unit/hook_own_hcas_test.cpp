@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include "hook/rails/record/network_record.hpp"
+#include "hook/rails/record/network_record_store.hpp"
 #include "support/temp_dir.hpp"
 
 namespace {

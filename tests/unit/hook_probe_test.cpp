@@ -24,8 +24,7 @@
 #include <vector>
 
 #include "fabric/unique_fd.hpp"
-#include "hook/rails/probe/arp_frame.hpp"
-#include "hook/rails/probe/neighbour_frame.hpp"
+#include "hook/rails/probe/frames.hpp"
 #include "support/inventories.hpp"
 
 namespace hook {

@@ -7,7 +7,7 @@
 #include <linux/rtnetlink.h>
 
 #include "fabric/text.hpp"
-#include "hook/rails/plan/rail_names.hpp"
+#include "hook/rails/plan/plan_rails.hpp"
 #include "support/inventories.hpp"
 
 namespace hook {

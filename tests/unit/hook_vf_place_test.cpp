@@ -1,4 +1,4 @@
-#include "hook/rails/netlink/vf_place.hpp"
+#include "hook/rails/netlink/vf.hpp"
 
 #include <gtest/gtest.h>
 

@@ -13,7 +13,6 @@
 #include <csignal>
 #include <cstdint>
 #include <cstring>
-#include <ctime>
 #include <exception>
 #include <utility>
 
@@ -83,12 +82,6 @@ void serve_one(int channel) {
 }
 
 }  // namespace
-
-long monotonic_ms() {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 Result<void> send_frame(int channel, std::string_view text) {
   const auto size = static_cast<std::uint32_t>(text.size());

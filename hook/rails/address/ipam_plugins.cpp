@@ -1,4 +1,5 @@
-// Runs programs side by side, each bounded in time and output. In the helper only.
+#include "hook/rails/address/ipam_plugins.hpp"
+
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -11,13 +12,14 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <csignal>
 #include <cstring>
+#include <ctime>
 #include <utility>
 
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
-#include "hook/rails/address/ipam_helper.hpp"
 
 namespace hook {
 namespace {
@@ -27,8 +29,60 @@ using fabric::Result;
 using fabric::sys_error;
 using fabric::UniqueFd;
 
+constexpr std::size_t kLongestId = 128;
 constexpr std::size_t kMostOfErrors = 4096;
 constexpr int kReadsOfFullPipe = 20;  // /proc/sys/fs/pipe-max-size, 1 MiB, in 64 KiB
+
+constexpr const char* kInstallHint =
+    "install the Debian package containernetworking-plugins, or correct the network's `ipam` in config.json";
+
+// [A-Za-z0-9][A-Za-z0-9_.-]*: the specification's alphabet of names and container ids.
+bool is_cni_name(std::string_view text) {
+  const auto alphanumeric = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+  };
+  return !text.empty() && text.size() <= kLongestId && alphanumeric(text[0]) &&
+         std::all_of(text.begin(), text.end(),
+                     [&](char c) { return alphanumeric(c) || c == '_' || c == '.' || c == '-'; });
+}
+
+bool is_path(std::string_view text) {
+  return text.starts_with('/') && text.size() < PATH_MAX &&
+         std::none_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; });
+}
+
+bool is_ifname(std::string_view text) {
+  return !text.empty() && text.size() < 16 && text.find_first_of("/:") == std::string_view::npos &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 0x7f; });
+}
+
+// config.json is root's alone; what it has run as root should be as well.
+Result<void> check_program(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) {
+    Error error{std::strerror(errno), errno};
+    if (errno == ENOENT) error.hint = kInstallHint;
+    return error;
+  }
+  if (!S_ISREG(info.st_mode)) return Error{"it is no file", EACCES, kInstallHint};
+  if ((info.st_uid == 0 || info.st_uid == ::geteuid()) && (info.st_mode & 022) == 0) return {};
+  return Error{"others than root may change it", EPERM, fmt::format("chown root {0}; chmod 0755 {0}", path)};
+}
+
+// What the environment and the file system would make of a call's words.
+Result<void> check_call(const IpamCall& call) {
+  const auto bad = [](std::string_view what, std::string_view value) {
+    return Error{fmt::format("`{}` is no {}", fabric::printable(value.substr(0, kLongestId)), what), EINVAL, {}};
+  };
+  const bool add = call.command == IpamCall::Command::kAdd;
+  if (!is_path(call.plugin)) return bad("absolute path of a plugin", call.plugin);
+  if (!is_cni_name(call.network)) return bad("name of a network", call.network);
+  if (!is_cni_name(call.container_id)) return bad("container id", call.container_id);
+  if (!is_ifname(call.ifname)) return bad("name of a netdev", call.ifname);
+  if ((add || !call.netns.empty()) && !is_path(call.netns)) return bad("path of a network namespace", call.netns);
+  if (call.ipam.is_object() && call.ipam.contains("type")) return {};
+  return bad("`ipam` object with a type", call.ipam.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
 
 struct Pipe {
   UniqueFd in;
@@ -109,7 +163,7 @@ std::vector<std::string> environment_of(const IpamCall& call) {
 
 Result<void> start(const IpamCall& call, Plugin& plugin) {
   TRY_VOID(check_call(call));
-  TRY_VOID(check_ipam_program(call.plugin));
+  TRY_VOID(check_program(call.plugin));
   const UniqueFd input = TRY(make_input(ipam_config(call)));
   std::array<Pipe, Plugin::kStreams> pipes;
   for (Pipe& pipe : pipes)
@@ -175,7 +229,7 @@ void finish(Plugin& plugin) {
   const std::string& told = plugin.streams[Plugin::kStarted].text;
   if (told.size() < sizeof code) return;
   std::memcpy(&code, told.data(), sizeof code);
-  refuse(plugin, Error{std::strerror(code), code, kIpamInstallHint});
+  refuse(plugin, Error{std::strerror(code), code, kInstallHint});
 }
 
 void finish_ended(std::vector<Plugin>& plugins) {
@@ -235,6 +289,12 @@ void supervise(std::vector<Plugin>& plugins, int timeout_ms, int channel, int si
 }
 
 }  // namespace
+
+long monotonic_ms() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
 
 std::vector<PluginEnd> run_plugins(const std::vector<IpamCall>& calls, int timeout_ms, int channel) {
   while (::waitpid(-1, nullptr, WNOHANG) > 0) {  // those killed in an earlier run

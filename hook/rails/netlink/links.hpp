@@ -81,24 +81,9 @@ fabric::Result<void> delete_link(Netlink& route, int ifindex);
 // none. Group 0 is refused; hardware in the group keeps all of it from being deleted (EOPNOTSUPP).
 fabric::Result<void> delete_link_group(Netlink& route, std::uint32_t group);
 
-// The attributes of VF number vf of this physical function as they are; members that the driver does not report are
-// nullopt. Errors: it has no such VF (ENODEV).
-fabric::Result<VfAttributes> read_vf(Netlink& route, int pf_ifindex, unsigned vf);
-// One message for each, so that an error names what the driver refuses; those before it are changed then. What the
-// kernel only takes together (VLAN, QoS and protocol; both rates) is completed by what read_vf() says.
-fabric::Result<void> change_vf(Netlink& route, int pf_ifindex, unsigned vf, const VfAttributes& attributes);
-
 // Pure parts of the above. A message is null without memory.
 // ifindex: which one the child gets, 0: the kernel's choice.
 NetlinkMessage child_request(const NewChild& child, int ifindex);
 NetlinkMessage change_request(int ifindex, const LinkChange& change);
-// Of an RTM_NEWLINK. nullopt: it has no such VF.
-std::optional<VfAttributes> vf_attributes(const nlmsghdr* link, unsigned vf);
-struct VfRequest {
-  const char* what;  // "MAC", "VLAN"
-  NetlinkMessage message;
-};
-// Of VLAN, QoS and protocol, and of the rates, all or none are set.
-std::vector<VfRequest> vf_requests(int pf_ifindex, unsigned vf, const VfAttributes& attributes);
 
 }  // namespace hook

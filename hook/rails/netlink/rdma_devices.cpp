@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "hook/rails/netlink/open_netns.hpp"
 
@@ -180,6 +181,22 @@ Result<void> delete_rdma_link(Netlink& rdma, std::string_view name) {
   if (!TRY(find_rdma_device(rdma, name))) return {};
   removed.error().hint = "only software devices (rxe, siw) can be removed";
   return removed;
+}
+
+std::optional<NewNode> find_uverbs(int sysfs, const std::string& hca) {
+  constexpr std::string_view kPrefix = "uverbs";
+  const auto verbs = fabric::sysfs::Directory::open(fmt::format("/proc/self/fd/{}/class/infiniband_verbs", sysfs));
+  if (!verbs) return std::nullopt;
+  for (const std::string& name : verbs->list()) {
+    const auto number = name.starts_with(kPrefix)
+                            ? fabric::parse_number<unsigned>(std::string_view(name).substr(kPrefix.size()))
+                            : std::nullopt;
+    const auto device = number ? verbs->open_at(name.c_str()) : std::nullopt;
+    if (!device || device->read_text("ibdev") != hca) continue;
+    const auto dev = device->read_text("dev");
+    if (dev) return NewNode{hca, *number, *dev};
+  }
+  return std::nullopt;
 }
 
 }  // namespace hook

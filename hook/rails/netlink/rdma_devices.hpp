@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "fabric/result.hpp"
+#include "hook/plan/renumber.hpp"
 #include "hook/rails/netlink/netlink.hpp"
 
 namespace hook {
@@ -46,5 +47,9 @@ NetlinkMessage rdma_unlink_request(std::uint32_t index);
 // shared_mode: whether the RDMA subsystem is shared between network namespaces; nullopt: not known.
 fabric::Error explain_rdma_move(fabric::Error refusal, std::optional<bool> shared_mode);
 fabric::Error explain_rdma_link(fabric::Error refusal, std::string_view type);
+
+// The uverbs node of a device. sysfs: a descriptor of /sys. nullopt: the device has none (yet), or is not visible
+// there.
+std::optional<NewNode> find_uverbs(int sysfs, const std::string& hca);
 
 }  // namespace hook

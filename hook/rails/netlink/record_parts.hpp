@@ -59,9 +59,4 @@ std::optional<T> value_of(fabric::netlink::Bytes bytes) {
   return value;
 }
 
-// The routes of one family for which wanted() holds. ifindex: of what they leave by; with strict checking the kernel
-// dumps no others. Errors: as read_records().
-fabric::Result<std::vector<NetRecord>> find_routes(Netlink& route, std::uint8_t family, int ifindex,
-                                                   const std::function<bool(const fabric::netlink::Message&)>& wanted);
-
 }  // namespace hook

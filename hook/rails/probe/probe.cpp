@@ -15,8 +15,7 @@
 #include <span>
 
 #include "fabric/text.hpp"
-#include "hook/rails/probe/arp_frame.hpp"
-#include "hook/rails/probe/neighbour_frame.hpp"
+#include "hook/rails/probe/frames.hpp"
 
 #ifndef PACKET_IGNORE_OUTGOING
 #define PACKET_IGNORE_OUTGOING 23  // Linux 4.20

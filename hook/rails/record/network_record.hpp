@@ -1,19 +1,15 @@
 // What the rails of one grant have changed on the node, so that it can be put right by whoever comes next: written
 // before the first change is made, removed after the last is undone. Every undoing is of a state, not of a step ("the
 // netdev is on the node, under this name"), so it does not matter how far the giving, or an earlier undoing, came.
-//
-//   DIR/network/KEY.json, DIR and KEY as hook/ledger has them
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "fabric/result.hpp"
-#include "hook/base/json/json.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/rails/netlink/records.hpp"
 #include "hook/rails/plan/rail.hpp"
@@ -68,25 +64,5 @@ struct NetworkRecord {
 std::string network_record_text(const NetworkRecord& record);
 // path: for messages. Errors: JSON's, a member that is missing or wrong, with the remedy.
 fabric::Result<NetworkRecord> parse_network_record(std::string_view text, const std::string& path);
-
-class LedgerFiles;
-struct LedgerDirectory;
-
-// The records of one ledger. Whoever writes one holds the lock of its key, or is the only one who works for it.
-class NetworkRecordStore {
- public:
-  static fabric::Result<NetworkRecordStore> open(const std::string& ledger_directory);
-  // Whether there may be a record, for one system call.
-  static bool has(const std::string& ledger_directory, const std::string& key);
-  fabric::Result<std::optional<NetworkRecord>> read(const std::string& key) const;
-  fabric::Result<void> write(const NetworkRecord& record) const;
-  fabric::Result<void> remove(const std::string& key) const;
-  fabric::Result<std::vector<std::string>> keys() const;
-
- private:
-  NetworkRecordStore(std::shared_ptr<const LedgerFiles> files, std::shared_ptr<const LedgerDirectory> records);
-  std::shared_ptr<const LedgerFiles> files_;
-  std::shared_ptr<const LedgerDirectory> records_;
-};
 
 }  // namespace hook

@@ -1,3 +1,5 @@
+#include "hook/rails/record/network_record_store.hpp"
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -6,7 +8,6 @@
 
 #include "fabric/text.hpp"
 #include "hook/ledger/ledger_files.hpp"
-#include "hook/rails/record/network_record.hpp"
 
 namespace hook {
 namespace {

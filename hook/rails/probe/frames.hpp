@@ -1,5 +1,5 @@
-// Neighbour solicitations and advertisements over Ethernet as bytes (RFC 4861, 4.3, 4.4, 7.1; RFC 4862, 5.4 for
-// duplicates).
+// Questions for the holder of an address, and what answers say, as bytes over Ethernet: ARP (RFC 826; RFC 5227 for
+// probes), neighbour solicitations and advertisements (RFC 4861, 4.3, 4.4, 7.1; RFC 4862, 5.4 for duplicates).
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,25 @@
 
 #include "fabric/address.hpp"
 #include "hook/rails/plan/rail.hpp"
-#include "hook/rails/probe/arp_frame.hpp"
 
 namespace hook {
+
+// What a frame says of an address, in ARP as in neighbour discovery.
+struct AddressClaim {
+  fabric::Address address;
+  MacAddress mac{};        // whose it is, as the frame says
+  bool tentative = false;  // its sender does not have it yet: it asks, as we do, whether it may take it
+  friend bool operator==(const AddressClaim&, const AddressClaim&) = default;
+};
+
+// Who has target, broadcast by mac. source: our address; nullopt or not IPv4: none, which makes it the probe of RFC
+// 5227, by which nobody learns anything. target: IPv4.
+std::vector<std::uint8_t> arp_request(const MacAddress& mac, const std::optional<fabric::Address>& source,
+                                      const fabric::Address& target);
+
+// A whole Ethernet frame as a packet socket gives it, padding included. nullopt: no ARP for IPv4 over Ethernet, too
+// short, another operation than request and reply, tagged (another network's), or without a sender.
+std::optional<AddressClaim> parse_arp(std::span<const std::uint8_t> frame);
 
 // ff02::1:ffXX:XXXX, which everybody with such an address listens to.
 fabric::Address solicited_node(const fabric::Address& address);

@@ -1,0 +1,41 @@
+// SR-IOV virtual functions, which are configured through the netdev of their physical function, by number.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fabric/result.hpp"
+#include "hook/rails/netlink/netlink.hpp"
+#include "hook/rails/plan/rail.hpp"
+
+namespace hook {
+
+struct VfPlace {
+  std::string pf;   // the physical function's netdev
+  unsigned vf = 0;  // N of virtfnN
+};
+
+// sys: "/sys", or a file tree's. vf_address, pf_address: PCI addresses ("0000:1a:00.2"). nullopt: it is no VF of that
+// function, or the function has no netdev on the node.
+std::optional<VfPlace> find_vf_place(const std::string& sys, const std::string& vf_address,
+                                     const std::string& pf_address);
+
+// The attributes of VF number vf of this physical function as they are; members that the driver does not report are
+// nullopt. Errors: it has no such VF (ENODEV).
+fabric::Result<VfAttributes> read_vf(Netlink& route, int pf_ifindex, unsigned vf);
+// One message for each, so that an error names what the driver refuses; those before it are changed then. What the
+// kernel only takes together (VLAN, QoS and protocol; both rates) is completed by what read_vf() says.
+fabric::Result<void> change_vf(Netlink& route, int pf_ifindex, unsigned vf, const VfAttributes& attributes);
+
+// Pure parts of the above.
+// Of an RTM_NEWLINK. nullopt: it has no such VF.
+std::optional<VfAttributes> vf_attributes(const nlmsghdr* link, unsigned vf);
+struct VfRequest {
+  const char* what;  // "MAC", "VLAN"
+  NetlinkMessage message;
+};
+// Of VLAN, QoS and protocol, and of the rates, all or none are set.
+std::vector<VfRequest> vf_requests(int pf_ifindex, unsigned vf, const VfAttributes& attributes);
+
+}  // namespace hook
