@@ -12,7 +12,6 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "hook/apply/live/mount_namespace.hpp"
 #include "hook/apply/live/run_steps.hpp"
 #include "support/temp_dir.hpp"
 

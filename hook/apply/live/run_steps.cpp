@@ -1,6 +1,7 @@
 #include "hook/apply/live/run_steps.hpp"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -15,7 +16,7 @@
 #include "fabric/text.hpp"
 #include "hook/apply/live/cgroup.hpp"
 #include "hook/apply/live/device_cgroup.hpp"
-#include "hook/apply/live/mount_namespace.hpp"
+#include "hook/base/process/run_in_child.hpp"
 #include "hook/plan/memlock_text.hpp"
 
 namespace hook {
@@ -210,6 +211,19 @@ fabric::Result<std::optional<std::string>> raise_memlock(pid_t pid, std::uint64_
   return std::optional<std::string>(
       fmt::format("cannot raise RLIMIT_MEMLOCK of the container to {} without CAP_SYS_RESOURCE, it is {}: {}",
                   memlock_text(bytes), memlock_text(raised ? most.rlim_cur : now.rlim_cur), kRemedy));
+}
+
+Result<void> run_in_mount_namespace(int mount_namespace, const std::function<Result<void>()>& function) {
+  TRY(run_in_child("the container's mount namespace", [&](ChildFiles&) -> Result<void> {
+    if (setns(mount_namespace, CLONE_NEWNS) != 0) {
+      Error error = sys_error(errno, "cannot join the container's mount namespace");
+      if (error.code == EPERM) error.hint = "rootless containers get device nodes with --device, or by CDI";
+      return error;
+    }
+    umask(0);  // modes are meant as they are given
+    return function();
+  }));
+  return {};
 }
 
 }  // namespace hook

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,5 +28,9 @@ fabric::Result<std::vector<std::string>> run_steps(const LiveContainer& containe
 // limit stays and the soft one is raised to it: the returned warning says what the container has then. Errors: there is
 // no such process.
 fabric::Result<std::optional<std::string>> raise_memlock(pid_t pid, std::uint64_t bytes);
+
+// Runs a function in a child (run_in_child()) that has joined another mount namespace: setns(2) changes the root and
+// the working directory of the whole process, so it never happens in the hook itself.
+fabric::Result<void> run_in_mount_namespace(int mount_namespace, const std::function<fabric::Result<void>()>& function);
 
 }  // namespace hook

@@ -39,15 +39,6 @@ Result<void> open_standard_descriptors() {
   }
 }
 
-// Before Linux 5.9 there is no close_range(2).
-void close_one_by_one() {
-  rlimit limit{};
-  const bool known = getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < 1U << 20;
-  const int end = known ? static_cast<int>(limit.rlim_cur) : 1 << 20;
-  for (int fd = kStandardDescriptors; fd < end; ++fd)
-    close(fd);
-}
-
 // crun's hooks run under the container's limits, which may be too low for the locks of many HCAs.
 void raise_descriptor_limit() {
   rlimit limit{};
@@ -61,12 +52,21 @@ void raise_descriptor_limit() {
 
 }  // namespace
 
+void close_from(int first) {
+  if (syscall(SYS_close_range, first, UINT_MAX, 0) == 0) return;
+  rlimit limit{};
+  const bool known = getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < 1U << 20;
+  const int end = known ? static_cast<int>(limit.rlim_cur) : 1 << 20;
+  for (int fd = first; fd < end; ++fd)
+    close(fd);
+}
+
 Result<void> isolate() {
   clearenv();
   if (chdir("/") != 0) return sys_error(errno, "cannot change to `/`");
   umask(077);
   TRY_VOID(open_standard_descriptors());
-  if (syscall(SYS_close_range, kStandardDescriptors, UINT_MAX, 0) != 0) close_one_by_one();
+  close_from(kStandardDescriptors);
   raise_descriptor_limit();
   const rlimit none{0, 0};
   setrlimit(RLIMIT_CORE, &none);  // lowering is always allowed

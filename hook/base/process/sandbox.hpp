@@ -16,4 +16,7 @@ fabric::Result<void> isolate();
 // kernel modules, kexec, unshare, chroot, ...) kills the process. Errors: a kernel without seccomp filters.
 fabric::Result<void> restrict_syscalls();
 
+// Closes every descriptor from this one on, one by one before Linux 5.9, which has no close_range(2).
+void close_from(int first);
+
 }  // namespace hook

@@ -3,13 +3,10 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <climits>
 #include <csignal>
 #include <cstdint>
 #include <cstring>
@@ -17,6 +14,7 @@
 #include <utility>
 
 #include "hook/base/json/json.hpp"
+#include "hook/base/process/sandbox.hpp"
 
 namespace hook {
 namespace {
@@ -42,16 +40,6 @@ Result<void> receive_all(int channel, char* to, std::size_t size, long deadline)
     size -= static_cast<std::size_t>(count);
   }
   return {};
-}
-
-// Before Linux 5.9 there is no close_range(2).
-void close_from(int first) {
-  if (::syscall(SYS_close_range, first, UINT_MAX, 0) == 0) return;
-  rlimit limit{};
-  const bool known = ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < 1U << 20;
-  const int end = known ? static_cast<int>(limit.rlim_cur) : 1 << 20;
-  for (int fd = first; fd < end; ++fd)
-    ::close(fd);
 }
 
 // An engine waits until nobody holds the hook's outputs any more, so the helper must not.

@@ -27,12 +27,11 @@ struct NetnsParts {
   bool sysfs = false;
 };
 
-// setns(2) happens in one forked child only, which opens all of it and hands it back (SCM_RIGHTS). Errors: no network
+// setns(2) happens in one forked child only, which opens all of it and hands it back. Errors: no network
 // namespace, or it is gone.
 fabric::Result<NetworkNamespace> open_network_namespace(fabric::UniqueFd netns, const NetnsParts& parts);
 
-// The few things that must be done by a process of that namespace (move_rdma_device_from()): the function runs in a
-// child. Its error comes back with message, code and hint, cut to 2,000 bytes. The child dies with its parent.
+// The few things that must be done by a process of that namespace (move_rdma_device_from()): as run_in_child().
 fabric::Result<void> run_in_network_namespace(int netns, const std::function<fabric::Result<void>()>& function);
 
 }  // namespace hook
