@@ -53,6 +53,15 @@ bool Netdev::is_up() const {
   return std::get<Unreadable>(carrier).code != EINVAL;
 }
 
+std::optional<unsigned> uverbs_number(std::string_view path_or_name) {
+  constexpr std::string_view kDirectory = "/dev/infiniband/";
+  constexpr std::string_view kPrefix = "uverbs";
+  constexpr std::size_t kMostDigits = 9;
+  if (path_or_name.starts_with(kDirectory)) path_or_name.remove_prefix(kDirectory.size());
+  if (!path_or_name.starts_with(kPrefix) || path_or_name.size() > kPrefix.size() + kMostDigits) return std::nullopt;
+  return parse_number<unsigned>(path_or_name.substr(kPrefix.size()));
+}
+
 Hca* find_hca(Inventory& inventory, std::string_view name) {
   const auto found =
       std::find_if(inventory.hcas.begin(), inventory.hcas.end(), [&](const Hca& hca) { return hca.name == name; });

@@ -200,6 +200,9 @@ struct Inventory {
   friend bool operator==(const Inventory&, const Inventory&) = default;
 };
 
+// N of "uverbsN" or "/dev/infiniband/uverbsN", of nine digits at most; nullopt: it is neither.
+std::optional<unsigned> uverbs_number(std::string_view path_or_name);
+
 // The netdev of that name in this netns; nullptr if there is none.
 const Netdev* find_netdev(const Inventory& inventory, std::string_view name);
 const Hca* find_hca(const Inventory& inventory, std::string_view name);

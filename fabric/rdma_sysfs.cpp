@@ -31,11 +31,6 @@ std::string sysfs_of(const Scan& scan) {
   return scan.sys.empty() ? scan.root + "/sys" : scan.sys;
 }
 
-std::optional<unsigned> uverbs_number(std::string_view entry) {
-  constexpr std::string_view kPrefix = "uverbs";
-  return entry.starts_with(kPrefix) ? parse_number<unsigned>(entry.substr(kPrefix.size())) : std::nullopt;
-}
-
 // HCA name to its uverbs node. The kernel numbers them on its own: uverbs3 need not belong to mlx5_3.
 std::map<std::string, VerbsNode> read_verbs_nodes(const std::string& sys, bool full) {
   std::map<std::string, VerbsNode> nodes;

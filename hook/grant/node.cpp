@@ -6,7 +6,6 @@
 
 #include "fabric/read_node.hpp"
 #include "fabric/snapshot.hpp"
-#include "fabric/text.hpp"
 
 namespace hook {
 namespace {
@@ -17,10 +16,7 @@ using fabric::Result;
 std::optional<std::vector<std::string>> hcas_of_given_nodes(const Request& request, const std::string& root) {
   std::vector<std::string> names;
   for (const SpecDevice& device : request.given) {
-    constexpr std::string_view kUverbs = "/dev/infiniband/uverbs";
-    const auto number = device.path.starts_with(kUverbs)
-                            ? fabric::parse_number<unsigned>(std::string_view(device.path).substr(kUverbs.size()))
-                            : std::nullopt;
+    const auto number = fabric::uverbs_number(device.path);
     const auto name = number ? fabric::hca_of_uverbs(root, *number) : std::nullopt;
     if (!name) return std::nullopt;  // make_plan() says what is wrong with it, once it knows the node
     names.push_back(*name);

@@ -12,8 +12,7 @@ using fabric::make_error;
 using fabric::Result;
 
 Result<const NodeHca*> hca_of(const NodeMap& node, const SpecDevice& device) {
-  constexpr std::string_view kUverbs = "/dev/infiniband/uverbs";
-  const auto number = fabric::parse_number<unsigned>(std::string_view(device.path).substr(kUverbs.size()));
+  const auto number = fabric::uverbs_number(device.path);
   const auto found = std::find_if(node.hcas().begin(), node.hcas().end(),
                                   [&](const NodeHca& one) { return number && one.hca->uverbs == number; });
   if (found == node.hcas().end()) {

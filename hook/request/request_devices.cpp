@@ -1,6 +1,7 @@
 // What a device plugin, --device or CDI left in the container's configuration.
 #include <algorithm>
 
+#include "fabric/inventory.hpp"
 #include "fabric/text.hpp"
 #include "hook/request/request_parsers.hpp"
 
@@ -22,7 +23,7 @@ bool is_numbered(std::string_view path, std::string_view prefix) {
 std::vector<SpecDevice> given_uverbs_nodes(const ContainerSpec& spec) {
   std::vector<SpecDevice> given;
   for (const SpecDevice& device : spec.devices) {
-    if (device.type != 'c' || !is_numbered(device.path, "/dev/infiniband/uverbs")) continue;
+    if (device.type != 'c' || !device.path.starts_with('/') || !fabric::uverbs_number(device.path)) continue;
     if (std::find(given.begin(), given.end(), device) == given.end()) given.push_back(device);
   }
   return given;

@@ -184,13 +184,10 @@ Result<void> delete_rdma_link(Netlink& rdma, std::string_view name) {
 }
 
 std::optional<NewNode> find_uverbs(int sysfs, const std::string& hca) {
-  constexpr std::string_view kPrefix = "uverbs";
   const auto verbs = fabric::sysfs::Directory::open(fmt::format("/proc/self/fd/{}/class/infiniband_verbs", sysfs));
   if (!verbs) return std::nullopt;
   for (const std::string& name : verbs->list()) {
-    const auto number = name.starts_with(kPrefix)
-                            ? fabric::parse_number<unsigned>(std::string_view(name).substr(kPrefix.size()))
-                            : std::nullopt;
+    const auto number = fabric::uverbs_number(name);
     const auto device = number ? verbs->open_at(name.c_str()) : std::nullopt;
     if (!device || device->read_text("ibdev") != hca) continue;
     const auto dev = device->read_text("dev");
