@@ -26,15 +26,9 @@ struct VerbsNode {
 constexpr const char* kVerbsClass = "/class/infiniband_verbs";
 constexpr const char* kMadClass = "/class/infiniband_mad";
 
-// Where sysfs is: classes have what its network namespace may see.
-std::string sysfs_of(const Scan& scan) {
-  return scan.sys.empty() ? scan.root + "/sys" : scan.sys;
-}
-
 // HCA name to its uverbs node. The kernel numbers them on its own: uverbs3 need not belong to mlx5_3.
-std::map<std::string, VerbsNode> read_verbs_nodes(const std::string& sys, bool full) {
+std::map<std::string, VerbsNode> read_verbs_nodes(const std::optional<Directory>& verbs, bool full) {
   std::map<std::string, VerbsNode> nodes;
-  const auto verbs = Directory::open(sys + kVerbsClass);
   if (!verbs) return nodes;
   for (const std::string& entry : verbs->list()) {
     const auto number = uverbs_number(entry);
@@ -45,13 +39,6 @@ std::map<std::string, VerbsNode> read_verbs_nodes(const std::string& sys, bool f
   }
   return nodes;
 }
-
-// The directories of classes that are read for every HCA. nullopt: there is no such class, or it does not matter.
-struct Classes {
-  const Directory& infiniband;
-  std::optional<Directory> verbs;
-  std::optional<Directory> mad;
-};
 
 // The entries of a class that belong to one HCA. Those of hardware are below its PCI function too, so that a node's 512
 // VFs need not be looked through; software devices have no parent, and there are few of them.
@@ -66,8 +53,8 @@ std::vector<std::string> class_entries(const Directory& all, const char* class_p
   return found;
 }
 
-void read_hand_out_nodes(const Classes& classes, const Directory& dir, Hca& hca) {
-  if (const auto& verbs = classes.verbs) {
+void read_hand_out_nodes(const Scan& scan, const Directory& dir, Hca& hca) {
+  if (const auto& verbs = scan.classes.verbs) {
     for (const std::string& entry : class_entries(*verbs, kVerbsClass, dir, hca.name)) {
       const auto number = uverbs_number(entry);
       if (!number) continue;
@@ -76,8 +63,8 @@ void read_hand_out_nodes(const Classes& classes, const Directory& dir, Hca& hca)
       hca.verbs_link = verbs->read_link(entry.c_str());
     }
   }
-  const auto& mad = classes.mad;
-  if (!mad) return;
+  const auto& mad = scan.classes.mad;
+  if (!mad || !scan.mad_nodes) return;
   for (const std::string& entry : class_entries(*mad, kMadClass, dir, hca.name)) {
     const auto dev = mad->read_text((entry + "/dev").c_str());
     const int port = mad->read_int((entry + "/port").c_str()).value_or(1);
@@ -132,7 +119,7 @@ std::optional<std::string> software_netdev(const Directory& hca, const Directory
 std::optional<std::string> port_netdev(const Scan& scan, const Directory& hca, const Directory& dir, const Hca& values,
                                        const Port& port) {
   if (scan.hand_out) {
-    return values.pci ? hardware_netdev(sysfs_of(scan), hca, port.number) : software_netdev(hca, dir);
+    return values.pci ? hardware_netdev(scan.classes.sys, hca, port.number) : software_netdev(hca, dir);
   }
   // RDMA netlink names the netdev only if it is in this netns, which a name in sysfs cannot tell; it does not know the
   // IPoIB netdev of an InfiniBand port.
@@ -141,7 +128,7 @@ std::optional<std::string> port_netdev(const Scan& scan, const Directory& hca, c
     const auto found = netdevs.find({values.name, port.number});
     return found == netdevs.end() ? std::nullopt : std::optional(found->second);
   }
-  auto name = values.pci ? hardware_netdev(sysfs_of(scan), hca, port.number) : software_netdev(hca, dir);
+  auto name = values.pci ? hardware_netdev(scan.classes.sys, hca, port.number) : software_netdev(hca, dir);
   const bool here = name && std::any_of(scan.netdevs->begin(), scan.netdevs->end(),
                                         [&](const Netdev& netdev) { return netdev.is_here() && netdev.name == *name; });
   return here ? name : std::nullopt;
@@ -256,13 +243,13 @@ void read_ids(const Directory& dir, Hca& hca) {
   hca.physfn = dir.read_link_name("device/physfn");
 }
 
-std::optional<Hca> read_hca(const Scan& scan, const Classes& classes, const std::string& name,
-                            const std::map<std::string, VerbsNode>& nodes) {
-  const auto dir = classes.infiniband.open_at(name.c_str());
+std::optional<Hca> read_hca(const Scan& scan, const std::string& name, const std::map<std::string, VerbsNode>& nodes) {
+  const Directory& infiniband = *scan.classes.infiniband;
+  const auto dir = infiniband.open_at(name.c_str());
   if (!dir) return std::nullopt;
   Hca hca;
   hca.name = name;
-  auto link = classes.infiniband.read_link(name.c_str());
+  auto link = infiniband.read_link(name.c_str());
   auto path = pci::addresses_in_path(link.value_or(""));
   // The last is the HCA's own function, or that of the sub-function on whose auxiliary bus the HCA is. In a file tree
   // the class may hold no links.
@@ -275,7 +262,7 @@ std::optional<Hca> read_hca(const Scan& scan, const Classes& classes, const std:
   if (scan.full || (scan.hand_out && scan.details)) read_details(scan.root, *dir, hca, std::move(path));
   if (scan.hand_out) {
     hca.class_link = std::move(link);
-    read_hand_out_nodes(classes, *dir, hca);
+    read_hand_out_nodes(scan, *dir, hca);
   } else if (const auto node = nodes.find(name); node != nodes.end()) {
     hca.uverbs = node->second.number;
     hca.uverbs_dev = node->second.dev;
@@ -297,11 +284,14 @@ std::optional<Hca> read_hca(const Scan& scan, const Classes& classes, const std:
 
 }  // namespace
 
-std::vector<std::string> list_hcas(const std::string& root, int& error) {
-  const auto infiniband = Directory::open(root + "/sys/class/infiniband");
-  error = infiniband ? 0 : errno;
-  if (error == ENOENT && !Directory::open(root + "/sys/class")) error = ENODEV;
-  return infiniband ? infiniband->list() : std::vector<std::string>();
+Classes::Classes(std::string sys_path)
+    : sys(std::move(sys_path)), infiniband(Directory::open(sys + "/class/infiniband")), error(infiniband ? 0 : errno) {
+  if (error == ENOENT && !Directory::open(sys + "/class")) error = ENODEV;
+}
+
+void Classes::open_nodes(bool with_mad) {
+  verbs = Directory::open(sys + kVerbsClass);
+  if (with_mad) mad = Directory::open(sys + kMadClass);
 }
 
 std::optional<std::string> hca_of_uverbs(const std::string& root, unsigned number) {
@@ -315,14 +305,11 @@ bool is_representor(std::string_view phys_port_name) {
 
 std::vector<Hca> read_hcas(const Scan& scan, const std::vector<std::string>& names) {
   std::vector<Hca> hcas;
-  const auto infiniband = Directory::open(sysfs_of(scan) + "/class/infiniband");
-  if (!infiniband) return hcas;
-  const std::string sys = sysfs_of(scan);
-  const auto nodes = scan.hand_out ? std::map<std::string, VerbsNode>() : read_verbs_nodes(sys, scan.full);
-  const Classes classes{*infiniband, scan.hand_out ? Directory::open(sys + kVerbsClass) : std::nullopt,
-                        scan.mad_nodes ? Directory::open(sys + kMadClass) : std::nullopt};
+  if (!scan.classes.infiniband) return hcas;
+  const auto nodes =
+      scan.hand_out ? std::map<std::string, VerbsNode>() : read_verbs_nodes(scan.classes.verbs, scan.full);
   for (const std::string& name : names) {
-    if (auto hca = read_hca(scan, classes, name, nodes)) hcas.push_back(std::move(*hca));
+    if (auto hca = read_hca(scan, name, nodes)) hcas.push_back(std::move(*hca));
   }
   return hcas;
 }

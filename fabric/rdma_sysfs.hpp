@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fabric/inventory.hpp"
+#include "fabric/sysfs.hpp"
 
 namespace fabric::rdma_sysfs {
 
@@ -19,7 +20,23 @@ struct PortNetdevs {
   std::map<std::pair<std::string, unsigned>, std::string> netdevs;  // by HCA and port, only netdevs of this netns
 };
 
+// The class directories of one sysfs, each opened once; nullopt: there is no such class, or it was not asked for.
+struct Classes {
+  // Opens infiniband alone: without it nothing else is looked at. sys: "/sys", or what another network namespace has.
+  explicit Classes(std::string sys);
+  void open_nodes(bool with_mad);
+  // Of HCAs, in natural order.
+  std::vector<std::string> names() const { return infiniband ? infiniband->list() : std::vector<std::string>(); }
+
+  std::string sys;
+  std::optional<sysfs::Directory> infiniband;
+  std::optional<sysfs::Directory> verbs;
+  std::optional<sysfs::Directory> mad;
+  int error = 0;  // as Inventory::rdma_error; 0: infiniband is open
+};
+
 struct Scan {
+  const Classes& classes;
   std::string root;
   bool full = false;
   bool whole_tables = false;
@@ -32,11 +49,7 @@ struct Scan {
   bool selectors = true;   // with hand_out: what pools select by: ids, driver, link layers, netdevs
   bool gids = true;        // with hand_out: whole GID tables
   bool mad_nodes = false;  // with hand_out: umad and issm
-  std::string sys = {};    // sysfs, where it is not root + "/sys": another network namespace's
 };
-
-// Names of the HCAs in natural order. error: as Inventory::rdma_error, 0 if it could be read.
-std::vector<std::string> list_hcas(const std::string& root, int& error);
 
 // The HCA of uverbsN; nullopt: there is none.
 std::optional<std::string> hca_of_uverbs(const std::string& root, unsigned number);

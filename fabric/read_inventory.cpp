@@ -25,9 +25,9 @@ void read_live_network(const ReadOptions& options, Inventory& inventory) {
 
 Inventory read_inventory(const ReadOptions& options) {
   Inventory inventory;
-  int error = 0;
-  const auto names = rdma_sysfs::list_hcas(options.root, error);
-  if (error != 0) inventory.rdma_error = error;
+  rdma_sysfs::Classes classes(options.root + "/sys");
+  const auto names = classes.names();
+  if (classes.error != 0) inventory.rdma_error = classes.error;
   const bool live = options.root.empty();
   // Without an HCA nothing of the network matters to the choice, and a start without RDMA costs one failed open.
   if (names.empty() && !options.full) return inventory;
@@ -38,8 +38,13 @@ Inventory read_inventory(const ReadOptions& options) {
     inventory.netdevs = tree::read_netdevs(options.root);
   }
   const auto answer = live && !names.empty() ? rdma_netlink::read(options.full) : std::nullopt;
-  const rdma_sysfs::Scan scan{options.root, options.full, options.full || options.whole_tables, &inventory.netdevs,
-                              answer ? &answer->port_netdevs : nullptr};
+  classes.open_nodes(false);
+  const rdma_sysfs::Scan scan{.classes = classes,
+                              .root = options.root,
+                              .full = options.full,
+                              .whole_tables = options.full || options.whole_tables,
+                              .netdevs = &inventory.netdevs,
+                              .port_netdevs = answer ? &answer->port_netdevs : nullptr};
   inventory.hcas = rdma_sysfs::read_hcas(scan, names);
   if (!options.full) return inventory;
 

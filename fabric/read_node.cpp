@@ -4,8 +4,6 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-#include <cerrno>
-
 #include "fabric/pci_sysfs.hpp"
 #include "fabric/rdma_netlink.hpp"
 #include "fabric/rdma_sysfs.hpp"
@@ -71,29 +69,27 @@ std::optional<std::string> read_rdma_cm_dev(const std::string& root) {
 
 Inventory read_node(const NodeReadOptions& options) {
   Inventory inventory;
-  int error = 0;
-  auto names = options.hcas ? *options.hcas : rdma_sysfs::list_hcas(options.root, error);
-  if (options.hcas && !sysfs::Directory::open(options.root + "/sys/class/infiniband")) error = errno;
-  if (error != 0) inventory.rdma_error = error;
-
-  rdma_sysfs::Scan scan;
-  scan.root = options.root;
-  scan.hand_out = true;
-  scan.whole_tables = true;
-  scan.details = options.details;
-  scan.selectors = options.selectors;
-  scan.gids = options.gids;
-  scan.mad_nodes = options.mad_nodes;
-  scan.netdevs = &inventory.netdevs;
-  inventory.hcas = rdma_sysfs::read_hcas(scan, names);
+  rdma_sysfs::Classes classes(options.root + "/sys");
+  classes.open_nodes(true);
+  if (classes.error != 0) inventory.rdma_error = classes.error;
+  const rdma_sysfs::Scan scan{.classes = classes,
+                              .root = options.root,
+                              .whole_tables = true,
+                              .netdevs = &inventory.netdevs,
+                              .hand_out = true,
+                              .details = options.details,
+                              .selectors = options.selectors,
+                              .gids = options.gids,
+                              .mad_nodes = options.mad_nodes};
+  inventory.hcas = rdma_sysfs::read_hcas(scan, options.hcas ? *options.hcas : classes.names());
   read_port_netdevs(options.root + "/sys", options.details, inventory);
 
-  if (const auto classes = sysfs::Directory::open(options.root + "/sys/class")) {
-    for (const char* name : {"infiniband", "infiniband_verbs", "infiniband_mad"}) {
-      const auto directory = classes->open_at(name);
-      if (directory) inventory.class_directories.push_back({name, directory->read_text("abi_version")});
-    }
-  }
+  const auto add_class = [&](const char* name, const std::optional<sysfs::Directory>& directory) {
+    if (directory) inventory.class_directories.push_back({name, directory->read_text("abi_version")});
+  };
+  add_class("infiniband", classes.infiniband);
+  add_class("infiniband_verbs", classes.verbs);
+  add_class("infiniband_mad", classes.mad);
   inventory.rdma_cm_dev = read_rdma_cm_dev(options.root);
   inventory.rdma_cm = inventory.rdma_cm_dev.has_value();
   if (options.root.empty() && !inventory.hcas.empty()) inventory.netns_mode = rdma_netlink::read_netns_mode();
@@ -106,12 +102,10 @@ Inventory read_node(const NodeReadOptions& options) {
 
 Inventory read_hcas_elsewhere(const std::string& root, const std::string& sys, const std::vector<std::string>& names) {
   Inventory inventory;
-  rdma_sysfs::Scan scan;
-  scan.root = root;
-  scan.sys = sys;
-  scan.hand_out = true;
-  scan.gids = false;
-  scan.netdevs = &inventory.netdevs;
+  rdma_sysfs::Classes classes(sys);
+  classes.open_nodes(false);
+  const rdma_sysfs::Scan scan{
+      .classes = classes, .root = root, .netdevs = &inventory.netdevs, .hand_out = true, .gids = false};
   inventory.hcas = rdma_sysfs::read_hcas(scan, names);
   read_port_netdevs(sys, true, inventory);
   return inventory;

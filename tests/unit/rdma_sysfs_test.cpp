@@ -185,7 +185,8 @@ TEST(RdmaSysfs, RdmaNetlinkBeatsTheNamesInSysfs) {
   const Inventory tree = read_tree(root.path());
   fabric::rdma_sysfs::PortNetdevs answer{{"mlx5_0", "mlx5_1"}, {{{"mlx5_0", 1}, "renamed"}}};
   const auto netdev_of = [&](const char* name) {
-    return fabric::rdma_sysfs::read_hcas({root.path(), false, false, &tree.netdevs, &answer}, {name})
+    const fabric::rdma_sysfs::Classes classes(root / "sys");
+    return fabric::rdma_sysfs::read_hcas({classes, root.path(), false, false, &tree.netdevs, &answer}, {name})
         .at(0)
         .ports.at(0)
         .netdev;

@@ -61,7 +61,9 @@ TEST(Unplug, ANameThatWasListedMayBeGone) {
   const TempDir root;
   lay_out(rails(1), root.path());
   const std::vector<fabric::Netdev> netdevs;
-  EXPECT_TRUE(fabric::rdma_sysfs::read_hcas({root.path(), false, false, &netdevs, nullptr}, {"mlx5_7"}).empty());
+  const fabric::rdma_sysfs::Classes classes(root / "sys");
+  EXPECT_TRUE(
+      fabric::rdma_sysfs::read_hcas({classes, root.path(), false, false, &netdevs, nullptr}, {"mlx5_7"}).empty());
 }
 
 // Another process takes the HCA away and brings it back for as long as this one reads. Renaming moves the whole
