@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 
+#include "fabric/gid_slots.hpp"
 #include "fabric/netdev_map.hpp"
 #include "fabric/pci_sysfs.hpp"
 #include "fabric/sysfs.hpp"
@@ -134,67 +134,44 @@ std::optional<std::string> port_netdev(const Scan& scan, const Directory& hca, c
   return here ? name : std::nullopt;
 }
 
-// Number as a C string, without an allocation: a table has up to 1,024 slots.
-class SlotName {
- public:
-  explicit SlotName(unsigned index) { *std::to_chars(text_, text_ + sizeof text_ - 1, index).ptr = '\0'; }
-  const char* c_str() const { return text_; }
-
- private:
-  char text_[16];
-};
-
 // Reads the GID table slot by slot, with the type of every GID and in full mode its ndev, until the search is complete
 // or the table ends.
 void read_gids(const Scan& scan, const Directory& port_dir, Port& port) {
-  const auto gids = port_dir.open_at("gids");
-  if (!gids) {
+  const auto slots = GidSlots::open(port_dir, scan.full);
+  if (!slots) {
     port.gids_error = errno;
     port.gids_complete = false;
     return;
   }
-  const auto types = port_dir.open_at("gid_attrs/types");
-  const auto ndevs = scan.full ? port_dir.open_at("gid_attrs/ndevs") : std::nullopt;
   GidSearch search(*scan.netdevs, port.netdev);
   // A real table has the slots 0..n-1; in a file tree or a prepared view some may be missing, so a missing slot ends
   // nothing until the listing says so.
-  unsigned limit = 0;
-  bool listed = false;
+  std::optional<unsigned> listed;
   for (unsigned index = 0;; ++index) {
     if (!scan.whole_tables && search.complete()) {
       port.gids_complete = false;
       return;
     }
-    const SlotName slot(index);
-    const auto text = gids->read(slot.c_str());
-    if (const auto* failed = std::get_if<Unreadable>(&text)) {
+    const auto gid = slots->gid(index);
+    if (const auto* failed = std::get_if<Unreadable>(&gid)) {
+      if (failed->code == EBADMSG) continue;
       if (failed->code == ENOENT) {
-        if (!listed) {
-          listed = true;
-          for (const std::string& name : gids->list()) {
-            limit = std::max(limit, parse_number<unsigned>(name).value_or(0) + 1);
-          }
-        }
-        if (index >= limit) {
-          port.gid_tbl_len = limit;
+        if (!listed) listed = slots->listed();
+        if (index >= *listed) {
+          port.gid_tbl_len = listed;
           return;
         }
       } else {
         port.gids_error = failed->code;
       }
-      if (index > 65536) return;  // port_attr.gid_tbl_len is an int of at most 16 bits in every driver
+      if (index > GidSlots::kMost) return;
       continue;
     }
-    const auto gid = parse_address(std::get<std::string>(text));
-    if (!gid || gid->is_zero()) continue;
-    GidEntry entry{index, *gid, std::nullopt, std::nullopt};
-    if (types) entry.type = types->read(slot.c_str());
-    if (scan.full && ndevs) {
-      auto ndev = ndevs->read(slot.c_str());
-      const auto* gone = std::get_if<Unreadable>(&ndev);
-      if (!gone || gone->code != ENOENT) entry.ndev = std::move(ndev);
-    }
-    if (entry.is_v2()) search.found_v2(*gid);
+    GidEntry entry{index, std::get<Address>(gid), std::nullopt, std::nullopt};
+    if (entry.gid.is_zero()) continue;
+    if (slots->types_error() == 0) entry.type = slots->type(index);
+    entry.ndev = slots->ndev(index);
+    if (entry.is_v2()) search.found_v2(entry.gid);
     port.gids.push_back(std::move(entry));
   }
 }

@@ -28,24 +28,28 @@ ssize_t read_some(int fd, char* buffer, std::size_t size) {
 }  // namespace
 
 std::optional<Directory> Directory::open(const std::string& path) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return open(AT_FDCWD, path.c_str());
+}
+
+std::optional<Directory> Directory::open(int at, const char* path) {
+  UniqueFd fd(::openat(at, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.ok()) return std::nullopt;
   return Directory(std::move(fd));
 }
 
-std::optional<Directory> Directory::open_at(const char* name) const {
-  UniqueFd fd(::openat(fd_.get(), name, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd.ok()) return std::nullopt;
-  return Directory(std::move(fd));
+Attr<std::string_view> Directory::read_into(const char* name, std::span<char> buffer) const {
+  const UniqueFd fd(::openat(fd_.get(), name, kReadFlags));
+  if (!fd.ok()) return Unreadable{errno};
+  const ssize_t count = read_some(fd.get(), buffer.data(), buffer.size());
+  if (count < 0) return Unreadable{errno};
+  return trim(std::string_view(buffer.data(), static_cast<std::size_t>(count)));
 }
 
 Attr<std::string> Directory::read(const char* name) const {
-  const UniqueFd fd(::openat(fd_.get(), name, kReadFlags));
-  if (!fd.ok()) return Unreadable{errno};
   char buffer[kPage];
-  const ssize_t count = read_some(fd.get(), buffer, sizeof buffer);
-  if (count < 0) return Unreadable{errno};
-  return std::string(trim(std::string_view(buffer, static_cast<std::size_t>(count))));
+  const auto text = read_into(name, buffer);
+  if (const auto* failed = std::get_if<Unreadable>(&text)) return *failed;
+  return std::string(std::get<std::string_view>(text));
 }
 
 std::optional<std::string> Directory::read_text(const char* name) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,10 +17,14 @@ class Directory {
  public:
   // nullopt with errno set when path cannot be opened as a directory.
   static std::optional<Directory> open(const std::string& path);
-  std::optional<Directory> open_at(const char* name) const;
+  // path: below the directory `at`.
+  static std::optional<Directory> open(int at, const char* path);
+  std::optional<Directory> open_at(const char* name) const { return open(fd_.get(), name); }
 
   // The attribute without trailing white space; at most a page, as the kernel prints them.
   Attr<std::string> read(const char* name) const;
+  // The same without an allocation, as far as it fits.
+  Attr<std::string_view> read_into(const char* name, std::span<char> buffer) const;
   // read(), with an unreadable or empty attribute as nullopt.
   std::optional<std::string> read_text(const char* name) const;
   std::optional<int> read_int(const char* name) const;

@@ -1,5 +1,4 @@
-// A port's GID table as sysfs shows it (Documentation/ABI/stable/sysfs-class-infiniband;
-// drivers/infiniband/core/sysfs.c, Linux 6.12): an empty slot is a GID of zeros without a type.
+// A port's GID table, as far as aligning needs it.
 #pragma once
 
 #include <string>

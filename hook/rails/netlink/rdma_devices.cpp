@@ -184,7 +184,7 @@ Result<void> delete_rdma_link(Netlink& rdma, std::string_view name) {
 }
 
 std::optional<NewNode> find_uverbs(int sysfs, const std::string& hca) {
-  const auto verbs = fabric::sysfs::Directory::open(fmt::format("/proc/self/fd/{}/class/infiniband_verbs", sysfs));
+  const auto verbs = fabric::sysfs::Directory::open(sysfs, "class/infiniband_verbs");
   if (!verbs) return std::nullopt;
   for (const std::string& name : verbs->list()) {
     const auto number = fabric::uverbs_number(name);

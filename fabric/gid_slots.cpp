@@ -1,0 +1,67 @@
+#include "fabric/gid_slots.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+
+#include "fabric/text.hpp"
+
+namespace fabric {
+namespace {
+
+// Number as a C string, without an allocation: a table has up to 1,024 slots.
+class SlotName {
+ public:
+  explicit SlotName(unsigned index) { *std::to_chars(text_, text_ + sizeof text_ - 1, index).ptr = '\0'; }
+  const char* c_str() const { return text_; }
+
+ private:
+  char text_[16];
+};
+
+}  // namespace
+
+std::optional<GidSlots> GidSlots::open(const sysfs::Directory& port, bool with_ndevs) {
+  auto gids = port.open_at("gids");
+  if (!gids) return std::nullopt;
+  GidSlots slots(std::move(*gids));
+  slots.types_ = port.open_at("gid_attrs/types");
+  slots.types_error_ = slots.types_ ? 0 : errno;
+  if (with_ndevs) slots.ndevs_ = port.open_at("gid_attrs/ndevs");
+  return slots;
+}
+
+bool GidSlots::has(unsigned index) const {
+  return gids_.contains(SlotName(index).c_str());
+}
+
+Attr<Address> GidSlots::gid(unsigned index) const {
+  char buffer[64];
+  const auto text = gids_.read_into(SlotName(index).c_str(), buffer);
+  if (const auto* failed = std::get_if<Unreadable>(&text)) return *failed;
+  const auto gid = parse_address(std::get<std::string_view>(text));
+  if (!gid) return Unreadable{EBADMSG};
+  return *gid;
+}
+
+Attr<std::string> GidSlots::type(unsigned index) const {
+  if (!types_) return Unreadable{types_error_};
+  return types_->read(SlotName(index).c_str());
+}
+
+std::optional<Attr<std::string>> GidSlots::ndev(unsigned index) const {
+  if (!ndevs_) return std::nullopt;
+  auto ndev = ndevs_->read(SlotName(index).c_str());
+  const auto* gone = std::get_if<Unreadable>(&ndev);
+  if (gone && gone->code == ENOENT) return std::nullopt;
+  return ndev;
+}
+
+unsigned GidSlots::listed() const {
+  unsigned length = 0;
+  for (const std::string& name : gids_.list())
+    length = std::max(length, parse_number<unsigned>(name).value_or(0) + 1);
+  return length;
+}
+
+}  // namespace fabric
