@@ -84,7 +84,9 @@ struct GidSurvey {
   const GidEntry* v1 = nullptr;
 };
 
-// The addresses of this netns, for looking up GIDs.
+// The addresses of this netns, for looking up GIDs. Not fabric's GidSearch, which only says when a table need not be
+// read further: this one also answers for tables that came whole (a snapshot), and knows the netdevs that are down,
+// which explain why a port is not used.
 class OwnAddresses {
  public:
   explicit OwnAddresses(const Inventory& inventory) : inventory_(inventory) {
