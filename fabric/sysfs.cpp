@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "fabric/directory_names.hpp"
 #include "fabric/text.hpp"
 
 namespace fabric::sysfs {

@@ -2,6 +2,10 @@
 // walk. Every failure is a value (an errno): attributes come and go while a device is unplugged.
 #pragma once
 
+#include <dirent.h>
+#include <unistd.h>
+
+#include <cstddef>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +16,25 @@
 #include "fabric/unique_fd.hpp"
 
 namespace fabric::sysfs {
+
+// Calls use(name) with each but "." and "..", from the first, until it returns false. Moves the descriptor's position.
+// False, and errno: the directory cannot be read. Not readdir(3), which wants a description and a stream of its own:
+// five more system calls, for directories of one or two entries of which a start reads dozens.
+template <typename Use>
+bool each_name(int directory, Use use) {
+  if (::lseek(directory, 0, SEEK_SET) != 0) return false;
+  alignas(dirent64) char buffer[8192];
+  for (;;) {
+    const ssize_t count = ::getdents64(directory, buffer, sizeof buffer);
+    if (count <= 0) return count == 0;
+    for (std::size_t at = 0; at < static_cast<std::size_t>(count);) {
+      const auto* entry = reinterpret_cast<const dirent64*>(buffer + at);
+      at += entry->d_reclen;
+      const std::string_view name(entry->d_name);
+      if (name != "." && name != ".." && !use(name)) return true;
+    }
+  }
+}
 
 class Directory {
  public:

@@ -13,7 +13,6 @@
 #include <functional>
 #include <utility>
 
-#include "fabric/directory_names.hpp"
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/write_all.hpp"
@@ -215,7 +214,7 @@ Result<void> remove_tree(const LedgerDirectory& directory, const std::string& na
 
 Result<std::vector<std::string>> list_names(const LedgerDirectory& directory) {
   std::vector<std::string> names;
-  const bool read = fabric::each_name(directory.fd.get(), [&](std::string_view name) {
+  const bool read = fabric::sysfs::each_name(directory.fd.get(), [&](std::string_view name) {
     names.emplace_back(name);
     return true;
   });

@@ -8,7 +8,7 @@
 #include <limits>
 #include <memory>
 
-#include "fabric/directory_names.hpp"
+#include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "hook/ledger/ledger_grant.hpp"
 
@@ -97,7 +97,7 @@ Result<void> each_holder(const LedgerFiles& files, const std::string& hca, Use u
   const std::string path = holders_path(hca);
   const UniqueFd fd(::openat(files.hca.fd.get(), path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!fd.ok()) return errno == ENOENT ? Result<void>() : index_error(files, "list", path);
-  const bool listed = fabric::each_name(fd.get(), [&](std::string_view name) {
+  const bool listed = fabric::sysfs::each_name(fd.get(), [&](std::string_view name) {
     auto entry = parse_index_entry(name);
     return !entry || use(std::move(*entry));
   });
