@@ -1,19 +1,15 @@
 #include "hook/rails/netlink/vf.hpp"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <linux/if_ether.h>
 #include <linux/if_link.h>
 #include <linux/rtnetlink.h>
 #include <net/if_arp.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <functional>
-#include <memory>
 #include <string_view>
 #include <utility>
 
@@ -30,30 +26,7 @@ using fabric::Error;
 using fabric::Result;
 using fabric::netlink::Attributes;
 using fabric::netlink::Bytes;
-
-// Until the function says true.
-bool for_each_name(const std::string& directory, const std::function<bool(const std::string&)>& function) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(directory.c_str()), ::closedir);
-  if (!open) return false;
-  while (const dirent* entry = ::readdir(open.get())) {
-    const std::string name = entry->d_name;
-    if (name != "." && name != ".." && function(name)) return true;
-  }
-  return false;
-}
-
-bool leads_to(const std::string& link, std::string_view address) {
-  std::array<char, 256> target{};
-  const ssize_t length = ::readlink(link.c_str(), target.data(), target.size());
-  if (length <= 0) return false;
-  const std::string_view text(target.data(), static_cast<std::size_t>(length));
-  return text.substr(text.rfind('/') + 1) == address;
-}
-
-bool is_representor(const std::string& netdev) {
-  const auto port = fabric::sysfs::read_file(netdev + "/phys_port_name", 64);
-  return fabric::rdma_sysfs::is_representor(fabric::value_or(port, std::string()));
-}
+using fabric::sysfs::Directory;
 
 NetlinkMessage vf_request(int pf_ifindex, const std::function<void(RequestBuilder&)>& put_attribute) {
   RequestBuilder request(RTM_SETLINK, 0, link_header(pf_ifindex));
@@ -164,24 +137,24 @@ Result<VfAttributes> complete(Netlink& route, int pf_ifindex, unsigned vf, VfAtt
 
 std::optional<VfPlace> find_vf_place(const std::string& sys, const std::string& vf_address,
                                      const std::string& pf_address) {
-  const std::string directory = sys + "/bus/pci/devices/" + pf_address;
-  VfPlace place;
-  const bool is_vf = for_each_name(directory, [&](const std::string& name) {
+  const auto function = Directory::open(sys + "/bus/pci/devices/" + pf_address);
+  const auto netdevs = function ? function->open_at("net") : std::nullopt;
+  if (!netdevs) return std::nullopt;
+  std::optional<unsigned> vf;
+  fabric::sysfs::each_name(function->fd(), [&](std::string_view name) {
     constexpr std::string_view kPrefix = "virtfn";
-    const auto number = name.starts_with(kPrefix)
-                            ? fabric::parse_number<unsigned>(std::string_view(name).substr(kPrefix.size()))
-                            : std::nullopt;
-    if (!number || !leads_to(directory + "/" + name, vf_address)) return false;
-    place.vf = *number;
-    return true;
+    const auto number =
+        name.starts_with(kPrefix) ? fabric::parse_number<unsigned>(name.substr(kPrefix.size())) : std::nullopt;
+    if (number && function->read_link_name(std::string(name).c_str()) == vf_address) vf = number;
+    return !vf;
   });
-  const std::string netdevs = directory + "/net";
-  const bool has_netdev = for_each_name(netdevs, [&](const std::string& name) {
-    if (is_representor(netdevs + "/" + name)) return false;
-    place.pf = name;
-    return true;
+  std::string pf;
+  fabric::sysfs::each_name(netdevs->fd(), [&](std::string_view name) {
+    const auto port = netdevs->read_text(fmt::format("{}/phys_port_name", name).c_str());
+    if (!fabric::rdma_sysfs::is_representor(port.value_or(""))) pf = name;
+    return pf.empty();
   });
-  return is_vf && has_netdev ? std::optional(place) : std::nullopt;
+  return vf && !pf.empty() ? std::optional(VfPlace{std::move(pf), *vf}) : std::nullopt;
 }
 
 std::optional<VfAttributes> vf_attributes(const nlmsghdr* link, unsigned vf) {
