@@ -67,6 +67,12 @@ std::string to_gid_string(const Address& address) {
   return text;
 }
 
+Address masked(Address address, unsigned prefix) {
+  for (unsigned bit = prefix + (address.is_ipv4() ? kIpv4PrefixBits : 0); bit < 128; ++bit)
+    address.bytes[bit / 8] &= static_cast<std::uint8_t>(~(0x80U >> (bit % 8)));
+  return address;
+}
+
 bool Cidr::contains(const Address& address) const {
   const std::size_t whole = prefix / 8;
   if (std::memcmp(base.bytes.data(), address.bytes.data(), whole) != 0) return false;
@@ -108,9 +114,7 @@ std::optional<Cidr> common_prefix(const std::vector<Address>& addresses) {
     while (!cidr.contains(address))
       --cidr.prefix;
   }
-  for (unsigned bit = cidr.prefix; bit < 128; ++bit) {
-    cidr.base.bytes[bit / 8] &= static_cast<std::uint8_t>(~(0x80U >> (bit % 8)));
-  }
+  cidr.base = masked(cidr.base, cidr.prefix - (cidr.base.is_ipv4() ? kIpv4PrefixBits : 0));
   return cidr;
 }
 

@@ -34,6 +34,9 @@ std::string to_string(const Address& address);
 // As /sys/class/infiniband/*/ports/*/gids/* prints it: eight groups of four digits.
 std::string to_gid_string(const Address& address);
 
+// The address with its host bits cleared. prefix: in bits of the address's own family.
+Address masked(Address address, unsigned prefix);
+
 struct Cidr {
   Address base;
   unsigned prefix = 0;  // bits of the 16-byte form: an IPv4 /24 is 120 here

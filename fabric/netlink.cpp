@@ -16,20 +16,6 @@ namespace fabric::netlink {
 namespace {
 
 constexpr std::size_t kMaxRoutes = 4096;  // a snapshot of a BGP router must stay readable
-constexpr int kDumpTries = 5;
-
-// One dump on a socket of its own, so that a dump that was stopped early leaves nothing behind for the next.
-// Made again from the start when the kernel says that the table changed meanwhile.
-template <typename Header>
-Result<void> dump(unsigned type, const Header& header, const std::function<void()>& restart,
-                  const std::function<bool(const Message&)>& handler) {
-  for (int attempt = 1;; ++attempt) {
-    restart();
-    Socket socket = TRY(Socket::open(NETLINK_ROUTE));
-    auto done = socket.request(type, NLM_F_DUMP, bytes_of(header), handler);
-    if (done || done.error().code != EINTR || attempt == kDumpTries) return done;
-  }
-}
 
 // IF_OPER_* in the words of /sys/class/net/*/operstate (net/core/net-sysfs.c, 6.12).
 const char* operstate_name(unsigned state) {
@@ -72,27 +58,13 @@ std::optional<Netdev> parse_link(const Message& message) {
   return netdev;
 }
 
-std::optional<Address> address_from(int family, Bytes bytes) {
-  Address address;
-  if (family == AF_INET && bytes.size() == 4) {
-    address.bytes[10] = address.bytes[11] = 0xff;
-    std::copy(bytes.begin(), bytes.end(), address.bytes.begin() + 12);
-    return address;
-  }
-  if (family == AF_INET6 && bytes.size() == 16) {
-    std::copy(bytes.begin(), bytes.end(), address.bytes.begin());
-    return address;
-  }
-  return std::nullopt;
-}
-
 void add_address(std::vector<Netdev>& netdevs, const Message& message) {
   const auto* header = message.header<ifaddrmsg>();
   if (!header || message.type != RTM_NEWADDR) return;
   const Attributes attributes = message.attributes(sizeof *header);
   // On a point-to-point link IFA_ADDRESS is the peer's.
   const auto address =
-      address_from(header->ifa_family, attributes.get(attributes.has(IFA_LOCAL) ? IFA_LOCAL : IFA_ADDRESS));
+      to_address(header->ifa_family, attributes.get(attributes.has(IFA_LOCAL) ? IFA_LOCAL : IFA_ADDRESS));
   const auto netdev = std::find_if(netdevs.begin(), netdevs.end(), [&](const Netdev& candidate) {
     return candidate.ifindex == static_cast<int>(header->ifa_index);
   });
@@ -122,7 +94,7 @@ bool add_route(const std::vector<Netdev>& netdevs, bool all, std::vector<Route>&
   if (!header || message.type != RTM_NEWROUTE) return true;
   const Attributes attributes = message.attributes(sizeof *header);
   const unsigned table = attributes.u32(RTA_TABLE).value_or(header->rtm_table);
-  const auto dst = address_from(header->rtm_family, attributes.get(RTA_DST));
+  const auto dst = to_address(header->rtm_family, attributes.get(RTA_DST));
   const bool is_default = header->rtm_dst_len == 0;
   if (!all) {
     if (table != RT_TABLE_MAIN) return true;
@@ -155,13 +127,13 @@ void fill_masters(std::vector<Netdev>& netdevs) {
 Result<Network> read_network(bool all_routes) {
   Network network;
   TRY_VOID(dump(
-      RTM_GETLINK, ifinfomsg{}, [&] { network.netdevs.clear(); },
+      RTM_GETLINK, bytes_of(ifinfomsg{}), [&] { network.netdevs.clear(); },
       [&](const Message& message) {
         if (auto netdev = parse_link(message)) network.netdevs.push_back(std::move(*netdev));
         return true;
       }));
   TRY_VOID(dump(
-      RTM_GETADDR, ifaddrmsg{},
+      RTM_GETADDR, bytes_of(ifaddrmsg{}),
       [&] {
         for (Netdev& netdev : network.netdevs)
           netdev.addresses.clear();
@@ -175,7 +147,7 @@ Result<Network> read_network(bool all_routes) {
     header.rtm_family = static_cast<unsigned char>(family);
     const std::size_t before = network.routes.size();
     TRY_VOID(dump(
-        RTM_GETROUTE, header, [&] { network.routes.resize(before); },
+        RTM_GETROUTE, bytes_of(header), [&] { network.routes.resize(before); },
         [&](const Message& message) { return add_route(network.netdevs, all_routes, network.routes, message); }));
   }
   fill_masters(network.netdevs);

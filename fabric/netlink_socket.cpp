@@ -11,6 +11,7 @@ namespace {
 
 // The kernel fills at most 32 kB per dump message once a reader has shown such a buffer (netlink_dump(), 6.12).
 constexpr std::size_t kBufferSize = 32 << 10;
+constexpr int kDumpTries = 5;
 constexpr time_t kTimeoutSeconds = 5;  // a kernel that answers nothing must not keep a trainer from starting
 
 }  // namespace
@@ -97,6 +98,25 @@ Result<void> Socket::request(unsigned type, unsigned flags, Bytes payload,
       if (!handler(Message{answer.nlmsg_type, body}) || !dump) return {};
     }
   }
+}
+
+Result<void> dump(unsigned type, Bytes header, const std::function<void()>& restart,
+                  const std::function<bool(const Message&)>& handler) {
+  for (int attempt = 1;; ++attempt) {
+    restart();
+    Socket socket = TRY(Socket::open(NETLINK_ROUTE));
+    auto done = socket.request(type, NLM_F_DUMP, header, handler);
+    if (done || done.error().code != EINTR || attempt == kDumpTries) return done;
+  }
+}
+
+std::optional<Address> to_address(unsigned family, Bytes bytes) {
+  constexpr std::size_t kIpv4Size = 4;
+  Address address;
+  if (bytes.size() != (family == AF_INET ? kIpv4Size : address.bytes.size())) return std::nullopt;
+  if (family == AF_INET) address.bytes[10] = address.bytes[11] = 0xff;
+  std::copy(bytes.begin(), bytes.end(), address.bytes.end() - static_cast<std::ptrdiff_t>(bytes.size()));
+  return address;
 }
 
 }  // namespace fabric::netlink

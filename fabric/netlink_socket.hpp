@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fabric/address.hpp"
 #include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
 
@@ -71,6 +72,14 @@ class Socket {
   UniqueFd fd_;
   std::uint32_t sequence_ = 0;
 };
+
+// One dump of NETLINK_ROUTE on a socket of its own, so that one that was stopped early leaves nothing behind for the
+// next. Made again from the start, after restart(), when the kernel says that the table changed meanwhile.
+Result<void> dump(unsigned type, Bytes header, const std::function<void()>& restart,
+                  const std::function<bool(const Message&)>& handler);
+
+// Of AF_INET or AF_INET6; nullopt: not as many bytes as the family has.
+std::optional<Address> to_address(unsigned family, Bytes bytes);
 
 // The bytes of a plain struct.
 template <typename T>

@@ -20,20 +20,10 @@ using fabric::Result;
 // Only the attributes that are going to be changed: what is not is not put back either.
 VfAttributes only_changed(const VfAttributes& now, const VfAttributes& wanted) {
   VfAttributes kept;
-  const auto keep = [](auto& into, const auto& from, const auto& want) {
-    if (want) into = from;
-  };
-  keep(kept.mac, now.mac, wanted.mac);
-  keep(kept.vlan, now.vlan, wanted.vlan);
-  keep(kept.qos, now.qos, wanted.qos);
-  keep(kept.vlan_protocol, now.vlan_protocol, wanted.vlan_protocol);
-  keep(kept.trust, now.trust, wanted.trust);
-  keep(kept.spoofchk, now.spoofchk, wanted.spoofchk);
-  keep(kept.link_state, now.link_state, wanted.link_state);
-  keep(kept.min_tx_rate, now.min_tx_rate, wanted.min_tx_rate);
-  keep(kept.max_tx_rate, now.max_tx_rate, wanted.max_tx_rate);
-  keep(kept.node_guid, now.node_guid, wanted.node_guid);
-  keep(kept.port_guid, now.port_guid, wanted.port_guid);
+  if (wanted.mac) kept.mac = now.mac;
+  each_vf_attribute([&](const char*, auto attribute) {
+    if (wanted.*attribute) kept.*attribute = now.*attribute;
+  });
   return kept;
 }
 

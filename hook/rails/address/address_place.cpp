@@ -92,14 +92,10 @@ bool contains(const AddressRange& range, const Address& address) {
 }
 
 std::pair<Address, Address> ends_of(const AddressRange& range) {
-  Address first = range.subnet;
   Address last = range.subnet;
-  for (unsigned bit = range.prefix + (range.subnet.is_ipv4() ? 96 : 0); bit < 128; ++bit) {
-    const auto mask = static_cast<std::uint8_t>(0x80U >> (bit % 8));
-    first.bytes[bit / 8] &= static_cast<std::uint8_t>(~mask);
-    last.bytes[bit / 8] |= mask;
-  }
-  return {first, last};
+  for (unsigned bit = range.prefix + (range.subnet.is_ipv4() ? 96 : 0); bit < 128; ++bit)
+    last.bytes[bit / 8] |= static_cast<std::uint8_t>(0x80U >> (bit % 8));
+  return {fabric::masked(range.subnet, range.prefix), last};
 }
 
 AddressPlace::AddressPlace(LedgerDirectory directory, PoolClaims claims)

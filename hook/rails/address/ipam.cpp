@@ -77,15 +77,6 @@ std::optional<Prefixed> parse_prefixed(std::string_view text) {
   return Prefixed{cidr->base, cidr->prefix - offset};
 }
 
-// The kernel refuses a route whose destination has bits beyond its prefix.
-Address masked(Prefixed destination) {
-  Address& address = destination.address;
-  for (unsigned bit = destination.prefix + (address.is_ipv4() ? kIpv4Offset : 0); bit < 128; ++bit) {
-    address.bytes[bit / 8] &= static_cast<std::uint8_t>(~(0x80U >> (bit % 8)));
-  }
-  return address;
-}
-
 Result<std::optional<Address>> parse_gateway(const std::string& text, const Address& of) {
   if (text.empty()) return std::optional<Address>();
   const auto gateway = fabric::parse_address(text);
@@ -108,7 +99,8 @@ Result<IpamResult::Route> parse_route(const Json& entry) {
   const auto destination = parse_prefixed(text);
   if (!destination) return make_error("`{}` is no destination of a route", shown(text));
   const auto gateway = TRY(parse_gateway(text_of(entry, "gw"), destination->address));
-  return IpamResult::Route{masked(*destination), destination->prefix, gateway};
+  // The kernel refuses a route whose destination has bits beyond its prefix.
+  return IpamResult::Route{fabric::masked(destination->address, destination->prefix), destination->prefix, gateway};
 }
 
 // "no addresses left; 10.1.0.1-10.1.0.2 (CNI error 11)".

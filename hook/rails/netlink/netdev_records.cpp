@@ -24,6 +24,7 @@ using fabric::Result;
 using fabric::netlink::Attributes;
 using fabric::netlink::Bytes;
 using fabric::netlink::Message;
+using fabric::netlink::to_address;
 
 constexpr std::uint8_t kFamilies[] = {AF_INET, AF_INET6};
 

@@ -18,6 +18,7 @@ using fabric::Address;
 using fabric::netlink::Attributes;
 using fabric::netlink::Bytes;
 using fabric::netlink::Message;
+using fabric::netlink::to_address;
 
 constexpr std::size_t kIpv4Offset = 12;  // of the four bytes in the IPv6 form
 
@@ -166,14 +167,6 @@ std::uint8_t family_of(const Address& address) {
 
 unsigned address_bits(unsigned family) {
   return static_cast<unsigned>(address_size(family)) * 8;
-}
-
-std::optional<Address> to_address(unsigned family, Bytes bytes) {
-  if (bytes.size() != address_size(family)) return std::nullopt;
-  Address address;
-  if (family == AF_INET) address.bytes[10] = address.bytes[11] = 0xff;
-  std::copy(bytes.begin(), bytes.end(), address.bytes.end() - static_cast<std::ptrdiff_t>(bytes.size()));
-  return address;
 }
 
 Bytes bytes_of(const Address& address) {

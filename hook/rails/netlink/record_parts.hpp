@@ -27,8 +27,6 @@ fabric::netlink::Message message_of(const NetRecord& record);
 unsigned family_of(fabric::netlink::Bytes payload);
 std::uint8_t family_of(const fabric::Address& address);
 unsigned address_bits(unsigned family);
-// nullopt: not as many bytes as the family has.
-std::optional<fabric::Address> to_address(unsigned family, fabric::netlink::Bytes bytes);
 // Four or sixteen of the address's own.
 fabric::netlink::Bytes bytes_of(const fabric::Address& address);
 unsigned table_of(const rtmsg& header, const fabric::netlink::Attributes& attributes);

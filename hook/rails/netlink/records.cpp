@@ -20,6 +20,7 @@ using fabric::Address;
 using fabric::netlink::Attributes;
 using fabric::netlink::Bytes;
 using fabric::netlink::Message;
+using fabric::netlink::to_address;
 
 constexpr std::string_view kDigits = "0123456789abcdef";
 
@@ -140,11 +141,8 @@ NetRecord route_record(const RouteSpec& route) {
   header.rtm_type = RTN_UNICAST;
   Payload payload = start_payload(header);
   if (prefix != 0) {
-    const Bytes all = bytes_of(*route.destination);
-    Payload destination(all.begin(), all.end());
-    for (std::size_t bit = prefix; bit < destination.size() * 8; ++bit)  // the kernel refuses host bits
-      destination[bit / 8] &= static_cast<std::uint8_t>(~(0x80U >> (bit % 8)));
-    append_attribute(payload, RTA_DST, destination);
+    const Address destination = fabric::masked(*route.destination, prefix);  // the kernel refuses host bits
+    append_attribute(payload, RTA_DST, bytes_of(destination));
   }
   if (route.gateway) append_attribute(payload, RTA_GATEWAY, bytes_of(*route.gateway));
   append_u32(payload, RTA_OIF, static_cast<std::uint32_t>(route.ifindex));
@@ -179,26 +177,37 @@ std::optional<unsigned> prefix_of(const NetRecord& record) {
   return header.ifa_prefixlen;
 }
 
-std::string to_hex(const NetRecord& record) {
+std::string to_hex(const std::vector<std::uint8_t>& bytes) {
   std::string text;
-  text.reserve(record.payload.size() * 2);
-  for (const std::uint8_t byte : record.payload) {
+  text.reserve(bytes.size() * 2);
+  for (const std::uint8_t byte : bytes) {
     text += kDigits[byte >> 4];
     text += kDigits[byte & 15];
   }
   return text;
 }
 
-std::optional<NetRecord> record_from_hex(std::uint16_t type, std::string_view hex) {
-  if (hex.size() % 2 != 0 || hex.size() > 2 * kLongestPayload) return std::nullopt;
-  NetRecord record{type, {}};
-  record.payload.reserve(hex.size() / 2);
+std::optional<std::vector<std::uint8_t>> bytes_from_hex(std::string_view hex) {
+  if (hex.size() % 2 != 0) return std::nullopt;
+  std::vector<std::uint8_t> bytes;
+  bytes.reserve(hex.size() / 2);
   for (std::size_t i = 0; i < hex.size(); i += 2) {
     const auto high = digit_of(hex[i]);
     const auto low = digit_of(hex[i + 1]);
     if (!high || !low) return std::nullopt;
-    record.payload.push_back(static_cast<std::uint8_t>(*high << 4 | *low));
+    bytes.push_back(static_cast<std::uint8_t>(*high << 4 | *low));
   }
+  return bytes;
+}
+
+std::string to_hex(const NetRecord& record) {
+  return to_hex(record.payload);
+}
+
+std::optional<NetRecord> record_from_hex(std::uint16_t type, std::string_view hex) {
+  auto payload = hex.size() <= 2 * kLongestPayload ? bytes_from_hex(hex) : std::nullopt;
+  if (!payload) return std::nullopt;
+  NetRecord record{type, *std::move(payload)};
   return is_well_formed(record) ? std::optional(std::move(record)) : std::nullopt;
 }
 

@@ -61,4 +61,8 @@ std::optional<unsigned> prefix_of(const NetRecord& record);
 std::string to_hex(const NetRecord& record);
 std::optional<NetRecord> record_from_hex(std::uint16_t type, std::string_view hex);
 
+// Bytes as lower-case hex, and back; nullopt: it is none.
+std::string to_hex(const std::vector<std::uint8_t>& bytes);
+std::optional<std::vector<std::uint8_t>> bytes_from_hex(std::string_view hex);
+
 }  // namespace hook

@@ -79,17 +79,13 @@ bool add_default_hops(const netlink::Message& message, NodeNetwork& node) {
 
 // read_network() names the first netdev of a default route over several; a node on two uplinks loses either.
 Result<void> add_multipath(NodeNetwork& node) {
-  constexpr int kTries = 5;  // the table may change during a dump
   for (const int family : {AF_INET, AF_INET6}) {
     rtmsg header{};
     header.rtm_family = static_cast<unsigned char>(family);
-    for (int attempt = 1;; ++attempt) {
-      auto socket = TRY(netlink::Socket::open(NETLINK_ROUTE));
-      auto done = socket.request(RTM_GETROUTE, NLM_F_DUMP, netlink::bytes_of(header),
-                                 [&](const auto& message) { return add_default_hops(message, node); });
-      if (done) break;
-      if (done.error().code != EINTR || attempt == kTries) return std::move(done).error();
-    }
+    // What was added before the table changed is added once.
+    TRY_VOID(netlink::dump(
+        RTM_GETROUTE, netlink::bytes_of(header), [] {},
+        [&](const auto& message) { return add_default_hops(message, node); }));
   }
   return {};
 }

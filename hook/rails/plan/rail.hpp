@@ -26,6 +26,21 @@ struct RailAddress {
   friend bool operator==(const RailAddress&, const RailAddress&) = default;
 };
 
+// Calls use(name, member) for each attribute of a VF but the MAC address.
+template <typename Use>
+void each_vf_attribute(Use use) {
+  use("vlan", &VfAttributes::vlan);
+  use("qos", &VfAttributes::qos);
+  use("vlan_protocol", &VfAttributes::vlan_protocol);
+  use("trust", &VfAttributes::trust);
+  use("spoofchk", &VfAttributes::spoofchk);
+  use("link_state", &VfAttributes::link_state);
+  use("min_tx_rate", &VfAttributes::min_tx_rate);
+  use("max_tx_rate", &VfAttributes::max_tx_rate);
+  use("node_guid", &VfAttributes::node_guid);
+  use("port_guid", &VfAttributes::port_guid);
+}
+
 struct Rail {
   unsigned rail = 0;
   std::string hca;

@@ -7,23 +7,12 @@
 namespace hook {
 namespace {
 
-// The address with its host bits cut off. prefix: of the address's own family.
-fabric::Address network_of(const fabric::Address& address, unsigned prefix) {
-  fabric::Address network = address;
-  const unsigned bits = prefix + (address.is_ipv4() ? 96 : 0);
-  for (unsigned bit = bits; bit < 128; ++bit) {
-    auto& byte = network.bytes[bit / 8];
-    byte = static_cast<std::uint8_t>(byte & ~(0x80U >> bit % 8));
-  }
-  return network;
-}
-
 void add_own_table(const RailAddress& address, int ifindex, unsigned table, unsigned priority,
                    std::vector<NetRecord>& routes) {
   RouteSpec connected;
   connected.ifindex = ifindex;
   connected.ipv6 = !address.address.is_ipv4();
-  connected.destination = network_of(address.address, address.prefix);
+  connected.destination = fabric::masked(address.address, address.prefix);
   connected.prefix = address.prefix;
   connected.source = address.address;
   connected.table = table;

@@ -15,32 +15,6 @@ using fabric::Result;
 
 constexpr int kDepth = 10;
 
-std::string hex(const std::vector<std::uint8_t>& bytes) {
-  std::string text;
-  for (const std::uint8_t byte : bytes)
-    text += fmt::format("{:02x}", byte);
-  return text;
-}
-
-std::optional<unsigned> hex_digit(char c) {
-  if (c >= '0' && c <= '9') return static_cast<unsigned>(c - '0');
-  if (c >= 'a' && c <= 'f') return static_cast<unsigned>(c - 'a' + 10);
-  return std::nullopt;
-}
-
-Result<std::vector<std::uint8_t>> bytes_at(const Json& object, const char* name) {
-  const std::string text = TRY(text_at(object, name));
-  std::vector<std::uint8_t> bytes;
-  if (text.size() % 2 != 0) return wrong_member(name);
-  for (std::size_t i = 0; i < text.size(); i += 2) {
-    const auto high = hex_digit(text[i]);
-    const auto low = hex_digit(text[i + 1]);
-    if (!high || !low) return wrong_member(name);
-    bytes.push_back(static_cast<std::uint8_t>(*high << 4 | *low));
-  }
-  return bytes;
-}
-
 Json address_json(const RailAddress& address) {
   Json entry{{"address", to_string(address.address)}, {"prefix", address.prefix}};
   if (address.gateway) entry["gateway"] = to_string(*address.gateway);
@@ -61,24 +35,20 @@ Result<RailAddress> parse_rail_address(const Json& entry) {
   return address;
 }
 
-Result<void> optional_truth(const Json& object, const char* name, std::optional<bool>& truth) {
+Result<void> optional_value(const Json& object, const char* name, std::optional<bool>& truth) {
   if (member(object, name)) truth = TRY(truth_at(object, name));
   return {};
+}
+
+template <typename Number>
+Result<void> optional_value(const Json& object, const char* name, std::optional<Number>& number) {
+  return optional_number(object, name, number);
 }
 
 Json vf_json(const VfAttributes& vf) {
   Json entry = Json::object();
   if (vf.mac) entry["mac"] = to_string(*vf.mac);
-  put_optional(entry, "vlan", vf.vlan);
-  put_optional(entry, "qos", vf.qos);
-  put_optional(entry, "vlan_protocol", vf.vlan_protocol);
-  put_optional(entry, "trust", vf.trust);
-  put_optional(entry, "spoofchk", vf.spoofchk);
-  put_optional(entry, "link_state", vf.link_state);
-  put_optional(entry, "min_tx_rate", vf.min_tx_rate);
-  put_optional(entry, "max_tx_rate", vf.max_tx_rate);
-  put_optional(entry, "node_guid", vf.node_guid);
-  put_optional(entry, "port_guid", vf.port_guid);
+  each_vf_attribute([&](const char* name, auto attribute) { put_optional(entry, name, vf.*attribute); });
   return entry;
 }
 
@@ -89,16 +59,11 @@ Result<VfAttributes> parse_vf(const Json& entry) {
     vf.mac = parse_mac(TRY(text_at(entry, "mac")));
     if (!vf.mac) return wrong_member("mac");
   }
-  TRY_VOID(optional_number(entry, "vlan", vf.vlan));
-  TRY_VOID(optional_number(entry, "qos", vf.qos));
-  TRY_VOID(optional_number(entry, "vlan_protocol", vf.vlan_protocol));
-  TRY_VOID(optional_truth(entry, "trust", vf.trust));
-  TRY_VOID(optional_truth(entry, "spoofchk", vf.spoofchk));
-  TRY_VOID(optional_number(entry, "link_state", vf.link_state));
-  TRY_VOID(optional_number(entry, "min_tx_rate", vf.min_tx_rate));
-  TRY_VOID(optional_number(entry, "max_tx_rate", vf.max_tx_rate));
-  TRY_VOID(optional_number(entry, "node_guid", vf.node_guid));
-  TRY_VOID(optional_number(entry, "port_guid", vf.port_guid));
+  Result<void> read;
+  each_vf_attribute([&](const char* name, auto attribute) {
+    if (read) read = optional_value(entry, name, vf.*attribute);
+  });
+  TRY_VOID(read);
   return vf;
 }
 
@@ -153,7 +118,7 @@ Json host_json(const HostNetdev& host) {
           {"name", host.name},
           {"kind", host.kind},
           {"bus_address", host.bus_address},
-          {"mac", hex(host.mac)},
+          {"mac", to_hex(host.mac)},
           {"mtu", host.mtu},
           {"tx_queue_length", host.tx_queue_length},
           {"up", host.up},
@@ -176,7 +141,9 @@ Result<HostNetdev> parse_host(const Json& entry) {
   host.name = TRY(text_at(entry, "name"));
   host.kind = TRY(text_at(entry, "kind"));
   host.bus_address = TRY(text_at(entry, "bus_address"));
-  host.mac = TRY(bytes_at(entry, "mac"));
+  auto mac = bytes_from_hex(TRY(text_at(entry, "mac")));
+  if (!mac) return wrong_member("mac");
+  host.mac = *std::move(mac);
   host.mtu = static_cast<unsigned>(TRY(number_at(entry, "mtu", UINT32_MAX)));
   host.tx_queue_length = static_cast<unsigned>(TRY(number_at(entry, "tx_queue_length", UINT32_MAX)));
   host.up = TRY(truth_at(entry, "up"));
