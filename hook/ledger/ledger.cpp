@@ -33,7 +33,6 @@
 #include <utility>
 
 #include "hook/ledger/ledger_steps.hpp"
-#include "hook/ledger/ledger_views.hpp"
 
 namespace hook {
 namespace {
@@ -87,9 +86,9 @@ Result<Grant> bind_grant(const LedgerFiles& files, const StoredGrant& source, co
   return to_grant(grant);
 }
 
-// What processes that were killed left behind (repair_pending), and what nobody holds any more (recover). Both take
-// one grant's lock at a time, so that hooks go on meanwhile, and look again once they have it. Left half-way is safe:
-// see the top of ledger.cpp; so one leftover that cannot be repaired is no reason to refuse a container.
+// What processes that were killed left behind (repair_pending), and what nobody holds any more (recover). Both take one
+// grant's lock at a time, so that hooks go on meanwhile, and look again once they have it. Left half-way is safe: see
+// the top; so one leftover that cannot be repaired is no reason to refuse a container.
 
 Result<void> repair_returned(const LedgerFiles& files, const std::string& name, const std::string& key) {
   const auto text = TRY(read_ledger_file(files.pending, name));
@@ -122,10 +121,7 @@ Result<void> repair_all(const LedgerFiles& files, const std::vector<std::string>
 // One whose netdev has not come back yet is no reason to leave the others.
 Result<void> recover_grants(const LedgerFiles& files, std::vector<std::string>& returned) {
   std::optional<Error> first;
-  for (const std::string& name : TRY(list_names(files.grants))) {
-    if (!name.ends_with(".json") || !is_file_name(name, kLongestKey + 5)) continue;
-    const std::string key = name.substr(0, name.size() - 5);
-    if (!is_file_name(key, kLongestKey)) continue;
+  for (const std::string& key : TRY(grant_keys(files))) {
     const KeyLock lock = TRY(KeyLock::take(files, {key}));
     const auto refreshed = refresh(files, key, &returned);
     if (!refreshed && !first) first = refreshed.error();
@@ -145,10 +141,7 @@ Result<void> recover_index(const LedgerFiles& files, std::vector<std::string>& r
 
 Result<std::set<std::string>> all_users(const LedgerFiles& files) {
   std::set<std::string> users;
-  for (const std::string& name : TRY(list_names(files.grants))) {
-    if (!name.ends_with(".json")) continue;
-    const std::string key = name.substr(0, name.size() - 5);
-    if (!is_file_name(key, kLongestKey)) continue;
+  for (const std::string& key : TRY(grant_keys(files))) {
     const auto grant = TRY(read_grant(files, key));
     if (!grant) continue;
     for (const StoredUser& user : grant->users)
@@ -198,12 +191,10 @@ Result<std::optional<Grant>> Ledger::find(std::string_view key) const {
 
 Result<std::vector<Grant>> Ledger::list() const {
   std::vector<Grant> grants;
-  auto names = TRY(list_names(files_->grants));
-  std::sort(names.begin(), names.end());
-  for (const std::string& name : names) {
-    if (!name.ends_with(".json")) continue;
-    auto grant = TRY(find(std::string_view(name).substr(0, name.size() - 5)));
-    if (grant) grants.push_back(std::move(*grant));
+  auto keys = TRY(grant_keys(*files_));
+  std::sort(keys.begin(), keys.end());
+  for (const std::string& key : keys) {
+    if (auto grant = TRY(find(key))) grants.push_back(std::move(*grant));
   }
   return grants;
 }
@@ -298,6 +289,15 @@ Result<Recovered> Ledger::recover() const {
   TRY_VOID(repaired);
   TRY_VOID(grants);
   return recovered;
+}
+
+Result<void> Ledger::make_view(std::string_view user_key, const std::vector<ViewEntry>& entries) const {
+  if (!is_file_name(user_key, kLongestKey)) return make_error("cannot use container key `{}`", user_key);
+  return hook::make_view(*files_, std::string(user_key), entries);
+}
+
+std::string Ledger::view_directory(std::string_view user_key) const {
+  return files_->views.path + "/" + std::string(user_key);
 }
 
 }  // namespace hook

@@ -16,7 +16,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,46 +23,14 @@
 #include <vector>
 
 #include "fabric/result.hpp"
-#include "fabric/unique_fd.hpp"
-#include "hook/base/process/process_identity.hpp"
+#include "hook/ledger/ledger_book.hpp"
 #include "hook/ledger/ledger_effects.hpp"
+#include "hook/ledger/ledger_owner.hpp"
 #include "hook/plan/plan.hpp"
 
 namespace hook {
 
 inline constexpr const char* kLedgerPath = "/run/rdma-hook";
-
-struct NetnsIdentity {
-  std::uint64_t dev = 0;
-  std::uint64_t ino = 0;
-  std::string path;  // "/var/run/netns/cni-..." or "/proc/PID/ns/net": there with the same identity means alive
-  friend bool operator==(const NetnsIdentity&, const NetnsIdentity&) = default;
-};
-
-// Whose a grant is. A container that joins a network namespace by path belongs to a pod, and the grant to that
-// namespace; else to the container; before the container exists, to a token.
-struct Owner {
-  enum class Kind { kNetns, kContainer, kToken };
-  Kind kind = Kind::kContainer;
-  std::string key;                     // file name: [A-Za-z0-9_.-]{1,128}, never "." or ".."
-  std::string label;                   // for people: "container web-1", "pod namespace /var/run/netns/cni-1"
-  std::optional<NetnsIdentity> netns;  // kNetns
-};
-
-Owner netns_owner(const NetnsIdentity& netns);
-// id and bundle together, because two runtimes may use one id.
-Owner container_owner(std::string_view id, std::string_view bundle);
-Owner token_owner(std::string_view token);
-// 128 random bits as hex digits.
-fabric::Result<std::string> new_token();
-
-// A container that uses a grant.
-struct GrantUser {
-  std::string key;                         // that of container_owner(), or the token
-  std::string id;                          // the container's id, for people
-  std::optional<ProcessIdentity> process;  // its init; before it has one, whoever asks for it
-  friend bool operator==(const GrantUser&, const GrantUser&) = default;
-};
 
 struct Grant {
   Owner owner;
@@ -82,7 +49,6 @@ struct Recovered {
 };
 
 class LedgerFiles;
-class LockedHcas;
 
 class Ledger {
  public:
@@ -133,31 +99,6 @@ class Ledger {
  private:
   explicit Ledger(std::shared_ptr<const LedgerFiles> files);
   std::shared_ptr<const LedgerFiles> files_;
-};
-
-// The locks are given back when it goes.
-class LockedHcas {
- public:
-  // Who holds the locked HCAs, as make_plan() wants it. Vanished holders are returned on the way, where they matter: an
-  // exclusive holder, or a limit that is reached. limits: by HCA, the largest number that matters.
-  fabric::Result<Holdings> holdings(const Owner& asking, const std::map<std::string, unsigned>& limits) const;
-  // Books the HCAs for the owner and adds the user; joins what the owner holds already (of an HCA held twice, the
-  // stronger mode and the larger number of units). Marked pending until settle(). Limits are the plan's; refused here
-  // is only what must never be: an HCA that is not locked, and one that would be exclusive and somebody else's.
-  fabric::Result<void> book(const Owner& owner, const std::vector<PlannedHca>& hcas, const GrantUser& user);
-
- private:
-  friend class Ledger;
-  // One descriptor, because a node may have many HCAs and whoever starts containers few descriptors. The directory is
-  // opened again where it is read.
-  struct Locked {
-    std::string name;
-    fabric::UniqueFd lock;
-  };
-  LockedHcas(std::shared_ptr<const LedgerFiles> files, std::vector<Locked> hcas);
-  fabric::Result<void> check_free(const Owner& owner, const std::vector<PlannedHca>& hcas) const;
-  std::shared_ptr<const LedgerFiles> files_;
-  std::vector<Locked> hcas_;
 };
 
 }  // namespace hook

@@ -1,3 +1,5 @@
+#include "hook/ledger/ledger_book.hpp"
+
 #include <algorithm>
 #include <ctime>
 #include <utility>

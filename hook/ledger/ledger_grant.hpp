@@ -50,8 +50,6 @@ bool drop_dead_steps(StoredGrant& grant);
 // The namespace is where it was seen.
 bool exists(const NetnsIdentity& netns);
 bool is_user_alive(const StoredUser& user);
-// The key is that of a token: as a grant's user, of one that no container is bound to yet.
-bool is_token_key(std::string_view key);
 // Drops a pod's tokens whose requester is dead; whether there were any. What they brought stays: once settled, nobody
 // knows whose it was. `binding`: a token that stays, because its container has come.
 bool drop_dead_tokens(StoredGrant& grant, std::string_view binding);

@@ -1,4 +1,5 @@
-// Keys of owners: names of files, hence short and of few characters, whatever a container is called.
+#include "hook/ledger/ledger_owner.hpp"
+
 #include <sys/random.h>
 
 #include <algorithm>
@@ -7,9 +8,7 @@
 #include <cerrno>
 
 #include "fabric/text.hpp"
-#include "hook/ledger/ledger.hpp"
 #include "hook/ledger/ledger_files.hpp"
-#include "hook/ledger/ledger_grant.hpp"
 
 namespace hook {
 namespace {

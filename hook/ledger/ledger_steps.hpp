@@ -26,6 +26,8 @@ struct PendingName {
 std::optional<PendingName> parse_pending_name(std::string_view name);
 std::string marker_name(std::string_view key, const ProcessIdentity& worker);
 
+// Of all grants, in no order.
+fabric::Result<std::vector<std::string>> grant_keys(const LedgerFiles& files);
 fabric::Result<std::optional<StoredGrant>> read_grant(const LedgerFiles& files, const std::string& key);
 fabric::Result<void> write_grant(const LedgerFiles& files, const StoredGrant& grant);
 // The marker of `worker` goes, unless the grant still has steps of it.
@@ -43,6 +45,13 @@ fabric::Result<std::string> begin_return(const LedgerFiles& files, const StoredG
 fabric::Result<void> finish_return(const LedgerFiles& files, const std::string& name, const StoredGrant& grant);
 // Both.
 fabric::Result<void> return_grant(const LedgerFiles& files, const StoredGrant& grant);
+
+// DIR/views/: what stands in for /sys/class/infiniband* inside containers. The view gets another user; the one that
+// user had is replaced. No view is success. Mounts of it stay: they are of the directory, not of its name.
+fabric::Result<void> move_view(const LedgerFiles& files, const std::string& from, const std::string& to);
+// As Ledger::make_view().
+fabric::Result<void> make_view(const LedgerFiles& files, const std::string& view,
+                               const std::vector<ViewEntry>& entries);
 
 // Without a lock of its own: takes that of the entry's key. False, and the entry is removed, if no living grant holds
 // that HCA so. grant: what was read.

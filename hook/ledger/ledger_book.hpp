@@ -1,0 +1,43 @@
+// Booking HCAs, under their locks.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fabric/result.hpp"
+#include "fabric/unique_fd.hpp"
+#include "hook/ledger/ledger_owner.hpp"
+#include "hook/plan/plan.hpp"
+
+namespace hook {
+
+class LedgerFiles;
+
+// The locks are given back when it goes.
+class LockedHcas {
+ public:
+  // Who holds the locked HCAs, as make_plan() wants it. Vanished holders are returned on the way, where they matter: an
+  // exclusive holder, or a limit that is reached. limits: by HCA, the largest number that matters.
+  fabric::Result<Holdings> holdings(const Owner& asking, const std::map<std::string, unsigned>& limits) const;
+  // Books the HCAs for the owner and adds the user; joins what the owner holds already (of an HCA held twice, the
+  // stronger mode and the larger number of units). Marked pending until settle(). Limits are the plan's; refused here
+  // is only what must never be: an HCA that is not locked, and one that would be exclusive and somebody else's.
+  fabric::Result<void> book(const Owner& owner, const std::vector<PlannedHca>& hcas, const GrantUser& user);
+
+ private:
+  friend class Ledger;
+  // One descriptor, because a node may have many HCAs and whoever starts containers few descriptors. The directory is
+  // opened again where it is read.
+  struct Locked {
+    std::string name;
+    fabric::UniqueFd lock;
+  };
+  LockedHcas(std::shared_ptr<const LedgerFiles> files, std::vector<Locked> hcas);
+  fabric::Result<void> check_free(const Owner& owner, const std::vector<PlannedHca>& hcas) const;
+  std::shared_ptr<const LedgerFiles> files_;
+  std::vector<Locked> hcas_;
+};
+
+}  // namespace hook

@@ -1,0 +1,49 @@
+// Whose a grant is, and who uses it. Keys are names of files, hence short and of few characters, whatever a container
+// is called.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "fabric/result.hpp"
+#include "hook/base/process/process_identity.hpp"
+
+namespace hook {
+
+struct NetnsIdentity {
+  std::uint64_t dev = 0;
+  std::uint64_t ino = 0;
+  std::string path;  // "/var/run/netns/cni-..." or "/proc/PID/ns/net": there with the same identity means alive
+  friend bool operator==(const NetnsIdentity&, const NetnsIdentity&) = default;
+};
+
+// Whose a grant is. A container that joins a network namespace by path belongs to a pod, and the grant to that
+// namespace; else to the container; before the container exists, to a token.
+struct Owner {
+  enum class Kind { kNetns, kContainer, kToken };
+  Kind kind = Kind::kContainer;
+  std::string key;                     // file name: [A-Za-z0-9_.-]{1,128}, never "." or ".."
+  std::string label;                   // for people: "container web-1", "pod namespace /var/run/netns/cni-1"
+  std::optional<NetnsIdentity> netns;  // kNetns
+};
+
+Owner netns_owner(const NetnsIdentity& netns);
+// id and bundle together, because two runtimes may use one id.
+Owner container_owner(std::string_view id, std::string_view bundle);
+Owner token_owner(std::string_view token);
+// The key is that of a token: as a grant's user, of one that no container is bound to yet.
+bool is_token_key(std::string_view key);
+// 128 random bits as hex digits.
+fabric::Result<std::string> new_token();
+
+// A container that uses a grant.
+struct GrantUser {
+  std::string key;                         // that of container_owner(), or the token
+  std::string id;                          // the container's id, for people
+  std::optional<ProcessIdentity> process;  // its init; before it has one, whoever asks for it
+  friend bool operator==(const GrantUser&, const GrantUser&) = default;
+};
+
+}  // namespace hook
