@@ -10,10 +10,6 @@ namespace {
 
 constexpr unsigned kMainTable = 254;  // RT_TABLE_MAIN, linux/rtnetlink.h
 
-bool is_default(std::string_view dst) {
-  return dst == "default" || dst == "0.0.0.0/0" || dst == "::/0";
-}
-
 }  // namespace
 
 bool GidEntry::is_v2() const {
@@ -62,6 +58,10 @@ std::optional<unsigned> uverbs_number(std::string_view path_or_name) {
   return parse_number<unsigned>(path_or_name.substr(kPrefix.size()));
 }
 
+bool Route::is_default() const {
+  return table == kMainTable && (dst == "default" || dst == "0.0.0.0/0" || dst == "::/0");
+}
+
 Hca* find_hca(Inventory& inventory, std::string_view name) {
   const auto found =
       std::find_if(inventory.hcas.begin(), inventory.hcas.end(), [&](const Hca& hca) { return hca.name == name; });
@@ -83,7 +83,7 @@ const Netdev* default_route_netdev(const Inventory& inventory) {
   if (!inventory.routes) return nullptr;
   const Route* chosen = nullptr;
   for (const Route& route : *inventory.routes) {
-    if (route.table != kMainTable || !is_default(route.dst)) continue;
+    if (!route.is_default()) continue;
     if (route.dst != "::/0") {
       chosen = &route;
       break;

@@ -155,6 +155,9 @@ struct Route {
   std::string dst;  // "default" or a CIDR
   std::string dev;
   unsigned table = 254;  // RT_TABLE_MAIN
+
+  // A default route of the main table.
+  bool is_default() const;
   friend bool operator==(const Route&, const Route&) = default;
 };
 

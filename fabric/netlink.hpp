@@ -1,9 +1,13 @@
-// Netdevs, addresses and routes of this network namespace by rtnetlink.
+// Netdevs, addresses and routes of this network namespace by rtnetlink, and what only RDMA netlink knows: which netdev
+// is a port's own and in this netns, and whether RDMA devices are shared between network namespaces
+// (include/uapi/rdma/rdma_netlink.h, kernel 6.12).
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "fabric/inventory.hpp"
+#include "fabric/rdma_sysfs.hpp"
 #include "fabric/result.hpp"
 
 namespace fabric::netlink {
@@ -15,5 +19,16 @@ struct Network {
 
 // Errors: no netlink socket (seccomp, gVisor), a dump that failed.
 Result<Network> read_network(bool all_routes);
+
+struct RdmaAnswer {
+  rdma_sysfs::PortNetdevs port_netdevs;
+  std::optional<NetnsMode> netns_mode;
+};
+
+// nullopt when the kernel has no RDMA netlink (none built in, or the socket is refused): sysfs has to do then.
+std::optional<RdmaAnswer> read_rdma(bool with_netns_mode);
+
+// Only whether RDMA devices are shared between network namespaces; nullopt as above, or before kernel 5.2.
+std::optional<NetnsMode> read_netns_mode();
 
 }  // namespace fabric::netlink

@@ -2,7 +2,6 @@
 
 #include "fabric/netlink.hpp"
 #include "fabric/pci_sysfs.hpp"
-#include "fabric/rdma_netlink.hpp"
 #include "fabric/rdma_sysfs.hpp"
 #include "fabric/sysfs.hpp"
 #include "fabric/tree_net.hpp"
@@ -37,7 +36,7 @@ Inventory read_inventory(const ReadOptions& options) {
   } else {
     inventory.netdevs = tree::read_netdevs(options.root);
   }
-  const auto answer = live && !names.empty() ? rdma_netlink::read(options.full) : std::nullopt;
+  const auto answer = live && !names.empty() ? netlink::read_rdma(options.full) : std::nullopt;
   classes.open_nodes(false);
   const rdma_sysfs::Scan scan{.classes = classes,
                               .root = options.root,

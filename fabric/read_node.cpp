@@ -4,8 +4,8 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include "fabric/netlink.hpp"
 #include "fabric/pci_sysfs.hpp"
-#include "fabric/rdma_netlink.hpp"
 #include "fabric/rdma_sysfs.hpp"
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
@@ -92,7 +92,7 @@ Inventory read_node(const NodeReadOptions& options) {
   add_class("infiniband_mad", classes.mad);
   inventory.rdma_cm_dev = read_rdma_cm_dev(options.root);
   inventory.rdma_cm = inventory.rdma_cm_dev.has_value();
-  if (options.root.empty() && !inventory.hcas.empty()) inventory.netns_mode = rdma_netlink::read_netns_mode();
+  if (options.root.empty() && !inventory.hcas.empty()) inventory.netns_mode = netlink::read_netns_mode();
   if (!options.gpus) return inventory;
   inventory.gpus = pci::read_gpus(options.root);
   for (Gpu& gpu : *inventory.gpus)

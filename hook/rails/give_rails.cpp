@@ -50,7 +50,6 @@ class Giver {
   Result<void> configure();
   Result<void> find_nodes();
   Result<void> settle_gids();
-  const Network* network_of(const RailRecord& rail) const;
 
   RailsInput* input_;
   Timing* timing_;
@@ -63,11 +62,6 @@ class Giver {
   std::vector<RailConfig> configs_;  // of those
   RailsReport report_;
 };
-
-const Network* Giver::network_of(const RailRecord& rail) const {
-  const auto found = input_->config.networks.find(rail.network);
-  return found == input_->config.networks.end() ? nullptr : &found->second;
-}
 
 Result<void> Giver::name_new_rails(std::vector<Rail>& rails) {
   std::vector<std::string> taken;
@@ -89,7 +83,8 @@ Result<void> Giver::add_rails(const Plan& plan) {
     record.host =
         TRY(describe_host(node_, rails[i], find_hca(input_->inventory, rails[i].hca), input_->sys, report_.warnings));
     record.rail = std::move(rails[i]);
-    if (const Network* network_options = network_of(record)) record.rule_priority = network_options->rule_priority;
+    if (const Network* network_options = find_network(input_->config, record.network))
+      record.rule_priority = network_options->rule_priority;
     record_.rails.push_back(std::move(record));
   }
   return {};
@@ -119,7 +114,7 @@ Result<void> Giver::place() {
   for (std::size_t i = first_new_; i < record_.rails.size(); ++i) {
     const RailRecord& rail = record_.rails[i];
     const int ifindex = TRY(place_rail(node_, inside_, rail, record_.group));
-    placed_.push_back({&rail, network_of(rail), ifindex});
+    placed_.push_back({&rail, find_network(input_->config, rail.network), ifindex});
   }
   timing_->step("links");
   for (const PlacedRail& rail : placed_) {
@@ -208,10 +203,9 @@ Plan without_given(const Plan& plan, const NetworkRecord& record) {
 NetnsParts parts_for(const RailsInput& input, const Plan& plan) {
   NetnsParts parts;
   for (const PlannedNetdev& netdev : plan.netdevs) {
-    const auto network = input.config.networks.find(netdev.network);
-    if (network == input.config.networks.end()) continue;
-    const bool tests =
-        network->second.gateway_test != RailTest::kOff || network->second.duplicate_test != RailTest::kOff;
+    const Network* network = find_network(input.config, netdev.network);
+    if (!network) continue;
+    const bool tests = network->gateway_test != RailTest::kOff || network->duplicate_test != RailTest::kOff;
     parts.packet = parts.packet || (tests && !input.hurried);
     // An HCA that moves is visible there only.
     parts.sysfs = parts.sysfs || netdev.mode == Mode::kExclusive;

@@ -12,11 +12,6 @@ namespace {
 using fabric::Error;
 using fabric::Result;
 
-const Network* find_network(const Config& config, const std::string& name) {
-  const auto found = config.networks.find(name);
-  return found == config.networks.end() ? nullptr : &found->second;
-}
-
 IpamCall call_for(const RailRecord& rail, IpamCall::Command command, const std::string& key,
                   const NetnsIdentity& netns) {
   IpamCall call;
@@ -70,6 +65,11 @@ Result<void> take_from_ranges(const Config& config, const std::string& ledger_di
 }
 
 }  // namespace
+
+const Network* find_network(const Config& config, const std::string& name) {
+  const auto found = config.networks.find(name);
+  return found == config.networks.end() ? nullptr : &found->second;
+}
 
 void note_leases(const Config& config, NetworkRecord& record) {
   for (RailRecord& rail : record.rails) {

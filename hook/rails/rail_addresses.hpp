@@ -10,6 +10,9 @@
 
 namespace hook {
 
+// nullptr: config.json has none of this name (any more).
+const Network* find_network(const Config& config, const std::string& name);
+
 // Notes in the record from which plugin a rail will have its lease, so that it is known before the plugin is asked.
 void note_leases(const Config& config, NetworkRecord& record);
 

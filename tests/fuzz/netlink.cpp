@@ -17,7 +17,6 @@
 #include "fabric/netdev_map.hpp"
 #include "fabric/netlink.hpp"
 #include "fabric/netlink_socket.hpp"
-#include "fabric/rdma_netlink.hpp"
 #include "require.hpp"
 
 namespace {
@@ -164,7 +163,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
   walk_attributes(data);
   const bool all = data.ConsumeBool();
   if (data.ConsumeIntegralInRange(0, 3) == 0) {
-    (void)fabric::rdma_netlink::read(all);
+    (void)fabric::netlink::read_rdma(all);
   } else {
     read_network(all);
   }

@@ -12,7 +12,6 @@
 #include <cstring>
 
 #include "fabric/netlink_socket.hpp"
-#include "fabric/rdma_netlink.hpp"
 
 namespace {
 
@@ -250,7 +249,7 @@ TEST(LiveNetwork, ALowerDeviceInAnotherNetnsIsKnownByItsId) {
 }
 
 TEST(LiveRdma, AnswersOrIsNotThere) {
-  const auto answer = fabric::rdma_netlink::read(true);
+  const auto answer = fabric::netlink::read_rdma(true);
   if (!answer) GTEST_SKIP() << "this kernel has no RDMA netlink";
   for (const auto& [key, netdev] : answer->port_netdevs.netdevs) {
     EXPECT_TRUE(answer->port_netdevs.hcas.contains(key.first));

@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "fabric/text.hpp"
-#include "hook/rails/netlink/link_parts.hpp"
 
 namespace hook {
 namespace {

@@ -1,6 +1,8 @@
 // Netdevs by rtnetlink: reading, making children, moving, changing (include/uapi/linux/if_link.h, Linux 6.12).
 #pragma once
 
+#include <linux/rtnetlink.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -85,5 +87,19 @@ fabric::Result<void> delete_link_group(Netlink& route, std::uint32_t group);
 // ifindex: which one the child gets, 0: the kernel's choice.
 NetlinkMessage child_request(const NewChild& child, int ifindex);
 NetlinkMessage change_request(int ifindex, const LinkChange& change);
+
+// For vf.cpp too.
+// dev_valid_name() (net/core/dev.c), and no '%', which would ask the kernel for a number.
+bool is_netdev_name(std::string_view name);
+// Errors: it is none (EINVAL).
+fabric::Result<void> check_name(const std::string& name);
+
+// For RTM_GETLINK and the like. 0: no netdev in particular.
+ifinfomsg link_header(int ifindex);
+
+// For messages about a netdev that the caller knows by its index: "`eth0`", or "netdev 7" when it is gone.
+std::string shown_link(Netlink& route, int ifindex);
+// Runs change() with a name in its text, "VERB `eth0`", which is looked up only when there is something to say.
+fabric::Result<void> change_named(Netlink& route, NetlinkMessage message, int ifindex, std::string_view verb);
 
 }  // namespace hook

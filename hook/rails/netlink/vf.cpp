@@ -16,7 +16,6 @@
 #include "fabric/rdma_sysfs.hpp"
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
-#include "hook/rails/netlink/link_parts.hpp"
 #include "hook/rails/netlink/links.hpp"
 
 namespace hook {

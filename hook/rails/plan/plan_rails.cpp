@@ -16,8 +16,7 @@ using fabric::Netdev;
 using fabric::printable;
 using fabric::Result;
 
-constexpr int kInfinibandType = 32;  // ARPHRD_INFINIBAND
-constexpr unsigned kMainTable = 254;
+constexpr int kInfinibandType = 32;            // ARPHRD_INFINIBAND
 constexpr unsigned kFirstReservedTable = 253;  // RT_TABLE_DEFAULT, _MAIN, _LOCAL
 constexpr unsigned kLastReservedTable = 255;
 
@@ -66,13 +65,9 @@ Result<void> check_masters(const Subject& subject) {
   return {};
 }
 
-bool is_default(const fabric::Route& route) {
-  return route.table == kMainTable && (route.dst == "default" || route.dst == "0.0.0.0/0" || route.dst == "::/0");
-}
-
 // What the node loses when `upper`, the netdev that moves or one on top of it, stops working; empty: nothing known.
 std::string loss(const NodeNetwork& node, const Netdev& upper) {
-  const auto leaves = [&](const fabric::Route& route) { return is_default(route) && route.dev == upper.name; };
+  const auto leaves = [&](const fabric::Route& route) { return route.is_default() && route.dev == upper.name; };
   if (std::any_of(node.routes.begin(), node.routes.end(), leaves)) return "carries the node's default route";
   for (const fabric::InterfaceAddress& own : upper.addresses) {
     const auto service = node.services.find(own.address);
@@ -172,9 +167,8 @@ Result<Subject> subject_of(const PlannedNetdev& planned, const Config& config, c
   const auto network = config.networks.find(planned.network);
   if (network == config.networks.end())
     return make_error("config.json has no network `{}`", printable(planned.network));
-  const auto hca = std::find_if(inventory.hcas.begin(), inventory.hcas.end(),
-                                [&](const fabric::Hca& one) { return one.name == planned.hca; });
-  if (hca == inventory.hcas.end()) return make_error("`{}` is gone", printable(planned.hca));
+  const fabric::Hca* hca = fabric::find_hca(inventory, planned.hca);
+  if (!hca) return make_error("`{}` is gone", printable(planned.hca));
   const auto netdev = std::find_if(node.netdevs.begin(), node.netdevs.end(),
                                    [&](const Netdev& one) { return one.is_here() && one.name == planned.host; });
   if (netdev == node.netdevs.end()) {
