@@ -271,11 +271,6 @@ void Classes::open_nodes(bool with_mad) {
   if (with_mad) mad = Directory::open(sys + kMadClass);
 }
 
-std::optional<std::string> hca_of_uverbs(const std::string& root, unsigned number) {
-  const auto verbs = Directory::open(root + "/sys" + kVerbsClass);
-  return verbs ? verbs->read_text(fmt::format("uverbs{}/ibdev", number).c_str()) : std::nullopt;
-}
-
 bool is_representor(std::string_view phys_port_name) {
   return phys_port_name.find("vf") != std::string_view::npos || phys_port_name.find("sf") != std::string_view::npos;
 }

@@ -51,9 +51,6 @@ struct Scan {
   bool mad_nodes = false;  // with hand_out: umad and issm
 };
 
-// The HCA of uverbsN; nullopt: there is none.
-std::optional<std::string> hca_of_uverbs(const std::string& root, unsigned number);
-
 // Whether a netdev stands for a VF or subfunction: in switchdev mode phys_port_name is "pf0vf3" or "pf0sf88", and "p0"
 // for a function's own (devlink, Linux 6.12); unreadable, so "", outside of that mode.
 bool is_representor(std::string_view phys_port_name);

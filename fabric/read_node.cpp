@@ -112,7 +112,8 @@ Inventory read_hcas_elsewhere(const std::string& root, const std::string& sys, c
 }
 
 std::optional<std::string> hca_of_uverbs(const std::string& root, unsigned number) {
-  return rdma_sysfs::hca_of_uverbs(root, number);
+  const auto node = sysfs::Directory::open(fmt::format("{}/sys/class/infiniband_verbs/uverbs{}", root, number));
+  return node ? node->read_text("ibdev") : std::nullopt;
 }
 
 }  // namespace fabric

@@ -11,7 +11,7 @@
 #include "hook/base/log.hpp"
 #include "hook/base/timing.hpp"
 #include "hook/grant/events.hpp"
-#include "hook/ledger/ledger_effects.hpp"
+#include "hook/ledger/ledger.hpp"
 #include "hook/rails/return_rails.hpp"
 
 namespace hook {

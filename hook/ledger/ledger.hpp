@@ -24,7 +24,6 @@
 
 #include "fabric/result.hpp"
 #include "hook/ledger/ledger_book.hpp"
-#include "hook/ledger/ledger_effects.hpp"
 #include "hook/ledger/ledger_owner.hpp"
 #include "hook/plan/plan.hpp"
 
@@ -46,6 +45,21 @@ struct Grant {
 // What was found to be nobody's and is gone now.
 struct Recovered {
   std::vector<std::string> returned;  // labels of the grants
+};
+
+// What a grant has beyond the ledger's own files: whoever returns a grant, or drops what a dead process had booked,
+// undoes that first. While it cannot be undone, the grant is held, so that nobody else gets an HCA whose netdev is
+// still away.
+class GrantEffects {
+ public:
+  GrantEffects() = default;
+  GrantEffects(const GrantEffects&) = delete;
+  GrantEffects& operator=(const GrantEffects&) = delete;
+  virtual ~GrantEffects() = default;
+  // Undoes what this grant has beyond these HCAs. Nothing there is success, and must cost nothing. Called with the
+  // key's lock held: must not ask for a lock of the ledger.
+  virtual fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held) const = 0;
+  fabric::Result<void> undo_all(const std::string& key) const { return undo_beyond(key, {}); }
 };
 
 class LedgerFiles;

@@ -11,7 +11,7 @@
 #include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/base/process/process_identity.hpp"
-#include "hook/ledger/ledger_effects.hpp"
+#include "hook/ledger/ledger.hpp"
 
 namespace hook {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "fabric/result.hpp"
-#include "hook/ledger/ledger_effects.hpp"
+#include "hook/ledger/ledger.hpp"
 #include "hook/rails/address/ipam.hpp"
 #include "hook/rails/record/network_record.hpp"
 

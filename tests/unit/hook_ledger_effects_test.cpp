@@ -1,5 +1,5 @@
 // What grants have beyond the ledger: undone before anybody else gets the HCA, by whoever returns it.
-#include "hook/ledger/ledger_effects.hpp"
+#include "hook/ledger/ledger.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

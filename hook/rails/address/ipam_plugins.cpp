@@ -20,6 +20,7 @@
 
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
+#include "hook/ledger/ledger_files.hpp"
 
 namespace hook {
 namespace {
@@ -38,12 +39,8 @@ constexpr const char* kInstallHint =
 
 // [A-Za-z0-9][A-Za-z0-9_.-]*: the specification's alphabet of names and container ids.
 bool is_cni_name(std::string_view text) {
-  const auto alphanumeric = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-  };
-  return !text.empty() && text.size() <= kLongestId && alphanumeric(text[0]) &&
-         std::all_of(text.begin(), text.end(),
-                     [&](char c) { return alphanumeric(c) || c == '_' || c == '.' || c == '-'; });
+  constexpr std::string_view kNeverFirst = "_.-";
+  return is_file_name(text, kLongestId) && kNeverFirst.find(text[0]) == std::string_view::npos;
 }
 
 bool is_path(std::string_view text) {

@@ -53,23 +53,9 @@ Result<std::optional<Link>> find(Netlink& route, RequestBuilder request, std::st
   return link;
 }
 
-const char* link_kind(RailKind kind) {
-  switch (kind) {
-    case RailKind::kMacvlan:
-      return "macvlan";
-    case RailKind::kIpvlan:
-      return "ipvlan";
-    case RailKind::kIpoib:
-      return "ipoib";
-    case RailKind::kMove:
-      break;
-  }
-  return "";
-}
-
 void put_link_data(RequestBuilder& request, const NewChild& child) {
   nlattr* info = request.begin(IFLA_LINKINFO);
-  request.put(IFLA_INFO_KIND, std::string_view(link_kind(child.kind)));
+  request.put(IFLA_INFO_KIND, to_string(child.kind));
   nlattr* data = request.begin(IFLA_INFO_DATA);
   if (child.kind == RailKind::kMacvlan) {
     request.put(IFLA_MACVLAN_MODE, std::uint32_t{child.macvlan_private ? MACVLAN_MODE_PRIVATE : MACVLAN_MODE_BRIDGE});
@@ -86,11 +72,11 @@ void put_link_data(RequestBuilder& request, const NewChild& child) {
 
 Result<void> make(Netlink& route, const NewChild& child, int ifindex = 0) {
   auto made = change_named(route, child_request(child, ifindex), child.parent,
-                           fmt::format("make {} `{}` of", link_kind(child.kind), child.name));
+                           fmt::format("make {} `{}` of", to_string(child.kind), child.name));
   if (made) return made;
   Error& error = made.error();
   if (error.code == EOPNOTSUPP) {
-    const char* module = child.kind == RailKind::kIpoib ? "ib_ipoib" : link_kind(child.kind);
+    const std::string_view module = child.kind == RailKind::kIpoib ? "ib_ipoib" : to_string(child.kind);
     error.hint = fmt::format("`modprobe {}`: the kernel lacks it", module);
   }
   if (error.code == EBUSY) error.hint = "its parent is in a bridge or bond, or has children of another kind";

@@ -1,6 +1,7 @@
 // The rails of a container: what its netdevs are to be, decided before anything is touched.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,9 +16,16 @@ namespace hook {
 // What the netdev inside is: the node's own one, moved; or a child of it.
 enum class RailKind { kMove, kMacvlan, kIpvlan, kIpoib };
 
-// "move", "macvlan", "ipvlan", "ipoib".
-std::string_view to_string(RailKind kind);
-std::optional<RailKind> parse_rail_kind(std::string_view text);
+inline std::string_view to_string(RailKind kind) {
+  constexpr std::string_view kNames[] = {"move", "macvlan", "ipvlan", "ipoib"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+inline std::optional<RailKind> parse_rail_kind(std::string_view text) {
+  for (const RailKind kind : {RailKind::kMove, RailKind::kMacvlan, RailKind::kIpvlan, RailKind::kIpoib}) {
+    if (text == to_string(kind)) return kind;
+  }
+  return std::nullopt;
+}
 
 struct RailAddress {
   fabric::Address address;
