@@ -31,19 +31,6 @@ Bytes Attributes::get(unsigned type) const {
   return found == entries_.end() ? Bytes() : found->second;
 }
 
-std::optional<std::uint32_t> Attributes::u32(unsigned type) const {
-  const Bytes bytes = get(type);
-  std::uint32_t value = 0;
-  if (bytes.size() < sizeof value) return std::nullopt;
-  std::memcpy(&value, bytes.data(), sizeof value);
-  return value;
-}
-
-std::optional<std::uint8_t> Attributes::u8(unsigned type) const {
-  const Bytes bytes = get(type);
-  return bytes.empty() ? std::nullopt : std::optional(bytes[0]);
-}
-
 std::optional<std::string> Attributes::text(unsigned type) const {
   const Bytes bytes = get(type);
   if (bytes.empty()) return std::nullopt;

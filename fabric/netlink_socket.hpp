@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <optional>
 #include <span>
@@ -23,6 +24,15 @@ namespace fabric::netlink {
 
 using Bytes = std::span<const std::uint8_t>;
 
+// nullopt: too few bytes.
+template <typename T>
+std::optional<T> value_of(Bytes bytes) {
+  T value{};
+  if (bytes.size() < sizeof value) return std::nullopt;
+  std::memcpy(&value, bytes.data(), sizeof value);
+  return value;
+}
+
 // The attributes of a message, by type. Malformed ones end the walk: what was read before stays.
 class Attributes {
  public:
@@ -32,8 +42,8 @@ class Attributes {
   Bytes get(unsigned type) const;
   bool has(unsigned type) const { return get(type).data() != nullptr; }
   // The host-order integer of an attribute of at least that size.
-  std::optional<std::uint32_t> u32(unsigned type) const;
-  std::optional<std::uint8_t> u8(unsigned type) const;
+  std::optional<std::uint32_t> u32(unsigned type) const { return value_of<std::uint32_t>(get(type)); }
+  std::optional<std::uint8_t> u8(unsigned type) const { return value_of<std::uint8_t>(get(type)); }
   // Without the terminating zero.
   std::optional<std::string> text(unsigned type) const;
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "fabric/inventory.hpp"
 
@@ -21,5 +22,9 @@ struct ReadOptions {
 // Never fails: what cannot be read is a value in the inventory (rdma_error, net_error, Attr, gids_error).
 // No fork, no thread. Each uverbs node is opened O_RDWR once and closed, which is what libibverbs will do.
 Inventory read_inventory(const ReadOptions& options);
+
+// Netdevs and addresses of a file tree: /sys/class/net below root (empty without it), and addrs.txt with one "NETDEV
+// inet|inet6 ADDRESS/PREFIX" a line.
+std::vector<Netdev> read_tree_netdevs(const std::string& root);
 
 }  // namespace fabric

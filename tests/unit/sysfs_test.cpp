@@ -8,7 +8,7 @@
 #include <cerrno>
 
 #include "fabric/pci_sysfs.hpp"
-#include "fabric/tree_net.hpp"
+#include "fabric/read_inventory.hpp"
 #include "support/temp_dir.hpp"
 
 namespace {
@@ -184,7 +184,7 @@ TEST(TreeNetdevs, AreReadWithTheirAddresses) {
   write_file(root / "sys/class/net/bonding_masters", "bond0\n");  // a file among the netdevs, as the kernel has it
   write_file(root / "addrs.txt",
              "bond0 inet 10.0.0.1/24\nbond0 inet6 fe80::1/64\nnobody inet 10.9.9.9/24\n\nbond0 inet\nbond0 inet x/1\n");
-  const auto netdevs = fabric::tree::read_netdevs(root.path());
+  const auto netdevs = fabric::read_tree_netdevs(root.path());
   ASSERT_EQ(netdevs.size(), 2U);
   EXPECT_EQ(netdevs[0].name, "bond0");
   EXPECT_TRUE(netdevs[0].is_up());
@@ -193,7 +193,7 @@ TEST(TreeNetdevs, AreReadWithTheirAddresses) {
   EXPECT_EQ(netdevs[0].addresses[0].text, "10.0.0.1/24");
   EXPECT_EQ(netdevs[0].addresses[1].prefix, 64U);
   EXPECT_FALSE(netdevs[1].is_up()) << "an empty carrier stands for the EINVAL of a netdev that is down";
-  EXPECT_TRUE(fabric::tree::read_netdevs(root / "nothing").empty());
+  EXPECT_TRUE(fabric::read_tree_netdevs(root / "nothing").empty());
 }
 
 }  // namespace

@@ -93,12 +93,10 @@ Result<LivePlan> live_steps(const Plan& plan, const ContainerSpec& spec, const O
   if (!allow.devices.empty()) live.steps.emplace_back(std::move(allow));
   if (plan.memlock) add_memlock(*plan.memlock, spec, state, live);
   warn_of_capability(plan, spec, state, live);
-  if (plan.memlock) {
-    if (!runtime_overwrites_memlock(spec, state)) {
-      live.warnings.push_back(
-          fmt::format("`exec` into this container gets the engine's RLIMIT_MEMLOCK, not {}: use rdma-runtime",
-                      memlock_text(*plan.memlock)));
-    }
+  if (plan.memlock && !runtime_overwrites_memlock(spec, state)) {
+    live.warnings.push_back(
+        fmt::format("`exec` into this container gets the engine's RLIMIT_MEMLOCK, not {}: use rdma-runtime",
+                    memlock_text(*plan.memlock)));
   }
   return live;
 }

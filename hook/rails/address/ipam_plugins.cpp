@@ -20,6 +20,7 @@
 
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
+#include "hook/base/write_all.hpp"
 #include "hook/ledger/ledger_files.hpp"
 
 namespace hook {
@@ -111,12 +112,8 @@ Result<Pipe> make_pipe(int read_flags) {
 Result<UniqueFd> make_input(const std::string& text) {
   UniqueFd fd(::memfd_create("ipam", MFD_CLOEXEC));
   if (!fd.ok()) return sys_error(errno, "cannot make a file in memory");
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const ssize_t count = ::write(fd.get(), rest.data(), rest.size());
-    if (count <= 0) return sys_error(errno, "cannot write its configuration");
-    rest.remove_prefix(static_cast<std::size_t>(count));
-  }
+  if (const int failed = write_all(fd.get(), text); failed != 0)
+    return sys_error(failed, "cannot write its configuration");
   ::lseek(fd.get(), 0, SEEK_SET);
   return fd;
 }

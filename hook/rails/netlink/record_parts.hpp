@@ -5,7 +5,6 @@
 #include <linux/rtnetlink.h>
 
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <optional>
 #include <string>
@@ -48,13 +47,6 @@ Payload start_payload(const Header& header) {
   return {bytes.begin(), bytes.end()};
 }
 
-// nullopt: too few bytes.
-template <typename T>
-std::optional<T> value_of(fabric::netlink::Bytes bytes) {
-  T value{};
-  if (bytes.size() < sizeof value) return std::nullopt;
-  std::memcpy(&value, bytes.data(), sizeof value);
-  return value;
-}
+using fabric::netlink::value_of;
 
 }  // namespace hook

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <functional>
 #include <string_view>
 #include <utility>
@@ -25,6 +24,7 @@ using fabric::Error;
 using fabric::Result;
 using fabric::netlink::Attributes;
 using fabric::netlink::Bytes;
+using fabric::netlink::value_of;
 using fabric::sysfs::Directory;
 
 NetlinkMessage vf_request(int pf_ifindex, const std::function<void(RequestBuilder&)>& put_attribute) {
@@ -63,39 +63,30 @@ bool has_rate(const VfAttributes& attributes) {
   return attributes.min_tx_rate || attributes.max_tx_rate;
 }
 
-template <typename T>
-std::optional<T> vf_value(const Attributes& attributes, unsigned type) {
-  const Bytes bytes = attributes.get(type);
-  T value{};
-  if (bytes.size() < sizeof value) return std::nullopt;
-  std::memcpy(&value, bytes.data(), sizeof value);
-  return value;
-}
-
 // -1: the driver says nothing.
 std::optional<bool> switch_of(const Attributes& attributes, unsigned type) {
-  const auto value = vf_value<ifla_vf_spoofchk>(attributes, type);  // as ifla_vf_trust
+  const auto value = value_of<ifla_vf_spoofchk>(attributes.get(type));  // as ifla_vf_trust
   if (!value || value->setting > 1) return std::nullopt;
   return value->setting == 1;
 }
 
 void read_ethernet(const Attributes& info, VfAttributes& vf) {
-  if (const auto mac = vf_value<ifla_vf_mac>(info, IFLA_VF_MAC)) {
+  if (const auto mac = value_of<ifla_vf_mac>(info.get(IFLA_VF_MAC))) {
     vf.mac.emplace();
     std::copy_n(mac->mac, vf.mac->size(), vf.mac->begin());
   }
   const Attributes vlans(info.get(IFLA_VF_VLAN_LIST));
-  if (const auto entry = vf_value<ifla_vf_vlan_info>(vlans, IFLA_VF_VLAN_INFO)) {
+  if (const auto entry = value_of<ifla_vf_vlan_info>(vlans.get(IFLA_VF_VLAN_INFO))) {
     vf.vlan = entry->vlan;
     vf.qos = entry->qos;
     vf.vlan_protocol = ntohs(entry->vlan_proto);
-  } else if (const auto vlan = vf_value<ifla_vf_vlan>(info, IFLA_VF_VLAN)) {
+  } else if (const auto vlan = value_of<ifla_vf_vlan>(info.get(IFLA_VF_VLAN))) {
     vf.vlan = vlan->vlan;
     vf.qos = vlan->qos;
   }
   vf.spoofchk = switch_of(info, IFLA_VF_SPOOFCHK);
   vf.trust = switch_of(info, IFLA_VF_TRUST);
-  if (const auto rate = vf_value<ifla_vf_rate>(info, IFLA_VF_RATE)) {
+  if (const auto rate = value_of<ifla_vf_rate>(info.get(IFLA_VF_RATE))) {
     vf.min_tx_rate = rate->min_tx_rate;
     vf.max_tx_rate = rate->max_tx_rate;
   }
@@ -105,9 +96,9 @@ VfAttributes parse_vf(const Attributes& info, bool is_infiniband) {
   VfAttributes vf;
   // The kernel reports zeroes for what an InfiniBand function does not have.
   if (!is_infiniband) read_ethernet(info, vf);
-  if (const auto state = vf_value<ifla_vf_link_state>(info, IFLA_VF_LINK_STATE)) vf.link_state = state->link_state;
-  if (const auto guid = vf_value<ifla_vf_guid>(info, IFLA_VF_IB_NODE_GUID)) vf.node_guid = guid->guid;
-  if (const auto guid = vf_value<ifla_vf_guid>(info, IFLA_VF_IB_PORT_GUID)) vf.port_guid = guid->guid;
+  if (const auto state = value_of<ifla_vf_link_state>(info.get(IFLA_VF_LINK_STATE))) vf.link_state = state->link_state;
+  if (const auto guid = value_of<ifla_vf_guid>(info.get(IFLA_VF_IB_NODE_GUID))) vf.node_guid = guid->guid;
+  if (const auto guid = value_of<ifla_vf_guid>(info.get(IFLA_VF_IB_PORT_GUID))) vf.port_guid = guid->guid;
   return vf;
 }
 
@@ -168,7 +159,7 @@ std::optional<VfAttributes> vf_attributes(const nlmsghdr* link, unsigned vf) {
        entry = nla_next(entry, &rest)) {
     const Attributes info(
         Bytes(static_cast<const std::uint8_t*>(nla_data(entry)), static_cast<std::size_t>(nla_len(entry))));
-    const auto mac = vf_value<ifla_vf_mac>(info, IFLA_VF_MAC);  // every VF has one, with its number
+    const auto mac = value_of<ifla_vf_mac>(info.get(IFLA_VF_MAC));  // every VF has one, with its number
     if (mac && mac->vf == vf) found = parse_vf(info, header->ifi_type == ARPHRD_INFINIBAND);
   }
   return found;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "fabric/netlink_socket.hpp"
 #include "hook/rails/probe/frames.hpp"
 
 namespace hook {
@@ -118,10 +119,7 @@ static_assert(sizeof(ArpFrame) == 42, "no padding: copied from and to the wire")
 constexpr std::size_t kIpv4Offset = 12;  // of an IPv4 address in its IPv6 form
 
 fabric::Address to_address(const std::uint8_t (&bytes)[4]) {
-  fabric::Address address;
-  address.bytes[10] = address.bytes[11] = 0xff;
-  std::copy_n(bytes, sizeof bytes, address.bytes.begin() + kIpv4Offset);
-  return address;
+  return *fabric::netlink::to_address(AF_INET, bytes);
 }
 
 void put_address(const fabric::Address& address, std::uint8_t (&bytes)[4]) {
