@@ -12,6 +12,7 @@
 #include <functional>
 
 #include "hook/rails/rail_links.hpp"
+#include "hook/rails/return_rails.hpp"
 #include "support/temp_dir.hpp"
 #include "unit/hook_infiniband_node.hpp"
 
