@@ -75,7 +75,7 @@ Result<void> Giver::add_rails(const Plan& plan) {
   const bool moves = std::any_of(plan.netdevs.begin(), plan.netdevs.end(),
                                  [](const PlannedNetdev& netdev) { return netdev.mode == Mode::kExclusive; });
   const NodeNetwork network = TRY(read_node_network(moves));
-  auto rails = TRY(plan_rails(plan, input_->config, input_->inventory, network));
+  auto rails = TRY(plan_rails(plan, input_->config, input_->inventory, network, first_new_));
   TRY_VOID(name_new_rails(rails));
   for (std::size_t i = 0; i < rails.size(); ++i) {
     RailRecord record;

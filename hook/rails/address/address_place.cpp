@@ -130,9 +130,10 @@ void AddressPlace::undo() {
   added_.clear();
 }
 
-Result<void> AddressPlace::remove(std::string_view key) {
+Result<void> AddressPlace::remove(std::string_view key, const std::set<unsigned>* rails) {
   for (const auto& [address, claim] : claims_) {
-    if (claim.key == key) TRY_VOID(remove_file(directory_, fabric::to_string(address)));
+    if (claim.key != key || (rails && !rails->contains(claim.rail))) continue;
+    TRY_VOID(remove_file(directory_, fabric::to_string(address)));
   }
   return {};
 }

@@ -44,8 +44,8 @@ class AddressPlace {
                                        const PoolClaim& claim, const std::set<fabric::Address>& given);
   // What take() added goes.
   void undo();
-  // Everything of this key goes.
-  fabric::Result<void> remove(std::string_view key);
+  // What this key holds for these rails goes; nullptr: for all.
+  fabric::Result<void> remove(std::string_view key, const std::set<unsigned>* rails);
 
  private:
   AddressPlace(LedgerDirectory directory, PoolClaims claims);

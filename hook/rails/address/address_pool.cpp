@@ -108,17 +108,18 @@ Result<Places> open_places(const LedgerDirectory& network, const std::vector<con
   return places;
 }
 
-// Those of a network that are there.
-Result<void> give_back_in(const LedgerDirectory& root, const std::string& name, const std::set<std::string>* places,
+// Those of a network that are there. rails: nullptr: of all.
+Result<void> give_back_in(const LedgerDirectory& root, const std::string& name, const std::set<unsigned>* rails,
                           std::string_view key) {
   const auto network = open_network(root, name, false);
   if (!network) return network.error().code == ENOENT ? Result<void>() : network.error();
   const std::vector<std::string> there = TRY(list_names(*network));
   for (const std::string& place : there) {
-    if (places != nullptr && !places->contains(place)) continue;
+    const auto rail = fabric::parse_number<unsigned>(place);
+    if (rails && place != kEveryRail && !(rail && rails->contains(*rail))) continue;
     auto directory = TRY(open_place(*network, place, false));
     auto locked = TRY(AddressPlace::open(std::move(directory)));
-    TRY_VOID(locked.remove(key));
+    TRY_VOID(locked.remove(key, rails));
   }
   return {};
 }
@@ -159,13 +160,11 @@ Result<std::vector<RailAddress>> AddressPool::take(const std::string& network, u
 
 Result<void> AddressPool::give_back(std::string_view key, const std::vector<Place>& where) const {
   TRY_VOID(check_key(key));
-  std::map<std::string, std::set<std::string>> places;
-  for (const Place& place : where) {
-    places[place.network].insert(fmt::format("{}", place.rail));
-    places[place.network].insert(kEveryRail);
-  }
-  for (const auto& [network, names] : places)
-    TRY_VOID(give_back_in(*directory_, network, &names, key));
+  std::map<std::string, std::set<unsigned>> rails;
+  for (const Place& place : where)
+    rails[place.network].insert(place.rail);
+  for (const auto& [network, numbers] : rails)
+    TRY_VOID(give_back_in(*directory_, network, &numbers, key));
   if (!where.empty()) return {};
   const std::vector<std::string> networks = TRY(list_names(*directory_));
   for (const std::string& network : networks)

@@ -37,8 +37,8 @@ class AddressPool {
   // range of every rail. A process killed in between leaves addresses that the key holds, no more.
   fabric::Result<std::vector<RailAddress>> take(const std::string& network, unsigned rail, unsigned nth,
                                                 const std::vector<AddressRange>& ranges, std::string_view key) const;
-  // Everything of this key, in all networks; nothing of it: success. Costs in proportion to the addresses in use of
-  // the rails named by `where` (what take() was called with); empty: of all.
+  // What this key holds for the rails of `where` (what take() was called with); empty: everything, in all networks.
+  // Nothing of it: success. Costs in proportion to the addresses in use of these rails.
   struct Place {
     std::string network;
     unsigned rail = 0;

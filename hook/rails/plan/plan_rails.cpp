@@ -242,12 +242,12 @@ Result<void> check_pair(const Rail& left, const Rail& right) {
 }  // namespace
 
 Result<std::vector<Rail>> plan_rails(const Plan& plan, const Config& config, const fabric::Inventory& inventory,
-                                     const NodeNetwork& node) {
+                                     const NodeNetwork& node, std::size_t first) {
   std::vector<Rail> rails;
   rails.reserve(plan.netdevs.size());
   for (const PlannedNetdev& planned : plan.netdevs) {
     const Subject subject = TRY(subject_of(planned, config, inventory, node));
-    Rail rail = TRY(rail_of(subject, inventory, rails.size()));
+    Rail rail = TRY(rail_of(subject, inventory, first + rails.size()));
     for (const Rail& other : rails)
       TRY_VOID(check_pair(other, rail));
     rails.push_back(std::move(rail));

@@ -15,7 +15,8 @@
 namespace hook {
 
 // Pure, and addresses are still missing: they are taken when the grant is booked. In the order of plan.netdevs; the
-// n-th of them, from 0, gets table first_table + n. Errors are refusals with the remedy:
+// n-th of them, counted from `first` (rails that the grant has already), gets table first_table + n. Errors are
+// refusals with the remedy:
 // - to be moved: a netdev (or what is stacked on it) with the node's default route or an address by which kubelet or
 //   sshd is reached (unless take_node_netdevs), a bond or bridge, one netdev twice;
 // - anything enslaved;
@@ -26,7 +27,7 @@ namespace hook {
 // - a table that is the kernel's own, or twice;
 // - an HCA or netdev that is gone.
 fabric::Result<std::vector<Rail>> plan_rails(const Plan& plan, const Config& config, const fabric::Inventory& inventory,
-                                             const NodeNetwork& node);
+                                             const NodeNetwork& node, std::size_t first = 0);
 
 // pattern: "net%d", config.json's "netdev_names". taken: what the namespace has already. Each rail gets the first free
 // number from 1 on, in their order.

@@ -1,0 +1,186 @@
+// Rails that are given and taken back between two network namespaces of this kernel; the node's netdevs are ends of
+// veth pairs. RDMA devices that move: hook_infiniband_test.cpp, and the guests of tests/vm.
+#include "hook/rails/give_rails.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hook/rails/address/address_pool.hpp"
+#include "hook/rails/netlink/links.hpp"
+#include "hook/rails/record/network_record_store.hpp"
+#include "hook/rails/return_rails.hpp"
+#include "support/inventories.hpp"
+#include "support/temp_dir.hpp"
+#include "unit/hook_network_scene.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Result;
+using fabric::UniqueFd;
+
+class RailsScene {
+ public:
+  // The process ends up in the node's namespace, which is a new one as the container's is.
+  RailsScene() {
+    EXPECT_EQ(::unshare(CLONE_NEWNET), 0);
+    inside_ = UniqueFd(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
+    inside_route_.emplace(test_support::open_route());
+    EXPECT_EQ(::unshare(CLONE_NEWNET), 0);
+    route_.emplace(test_support::open_route());
+    test_support::make_veth(*route_, "rail0", "peer0");
+    test_support::make_veth(*route_, "rail1", "peer1");
+    Network network;
+    network.name = "lab";
+    const auto at = [](const char* text) { return *fabric::parse_address(text); };
+    network.ranges = {{std::nullopt, at("10.9.0.0"), 24, at("10.9.0.5"), at("10.9.0.6"), std::nullopt}};
+    config_.networks["lab"] = network;
+    struct stat status {};
+    EXPECT_EQ(::fstat(inside_.get(), &status), 0);
+    netns_ = {status.st_dev, status.st_ino, fmt::format("/proc/self/fd/{}", inside_.get())};
+    owner_ = netns_owner(netns_);
+  }
+
+  Result<RailsReport> give(unsigned rails) {
+    Plan plan;
+    for (unsigned i = 0; i < rails; ++i)
+      plan.netdevs.push_back({fmt::format("rail{}", i), "", Mode::kExclusive, fmt::format("mlx5_{}", i), i, "lab"});
+    const auto inventory = test_support::rails(rails);
+    const auto ledger = TRY(Ledger::open(path_));
+    Timing timing;
+    RailsInput input{.plan = plan,
+                     .config = config_,
+                     .inventory = inventory,
+                     .ledger = ledger,
+                     .ledger_directory = path_,
+                     .sys = "/sys",
+                     .owner = owner_,
+                     .netns = netns_,
+                     .netns_fd = UniqueFd(::fcntl(inside_.get(), F_DUPFD_CLOEXEC, 0)),
+                     .hurried = true};
+    return give_rails(std::move(input), timing);
+  }
+  Result<void> take_back(const std::vector<PlannedHca>& held = {}) {
+    const NodeRails rails(path_, nullptr);
+    auto done = rails.undo_beyond(owner_.key, held);
+    warnings_ = rails.take_warnings();
+    return done;
+  }
+  void end_container() {
+    inside_route_.reset();
+    inside_.reset();
+  }
+
+  static std::string names(Netlink& route) {
+    std::string text;
+    const auto links = all_links(route);
+    EXPECT_TRUE(links);
+    for (const Link& link : *links) {
+      if (link.name != "lo" && !link.name.starts_with("peer")) text += (text.empty() ? "" : " ") + link.name;
+    }
+    return text;
+  }
+  std::string node() { return names(*route_); }
+  std::string inside() { return names(*inside_route_); }
+  bool has_record() const { return NetworkRecordStore::has(path_, owner_.key); }
+  std::size_t addresses() const { return AddressPool::open(path_)->list()->size(); }
+  const std::vector<std::string>& warnings() const { return warnings_; }
+  Config& config() { return config_; }
+
+ private:
+  test_support::TempDir directory_;
+  std::string path_ = directory_ / "ledger";
+  UniqueFd inside_;
+  std::optional<Netlink> inside_route_;
+  std::optional<Netlink> route_;
+  Config config_;
+  NetnsIdentity netns_;
+  Owner owner_;
+  std::vector<std::string> warnings_;
+};
+
+void with_rails(const std::function<void(RailsScene&)>& body) {
+  test_support::in_network_namespace([&] {
+    RailsScene scene;
+    body(scene);
+  });
+}
+
+#define ASSERT_DONE(expression)                  \
+  do {                                           \
+    const auto done_ = (expression);             \
+    ASSERT_TRUE(done_) << done_.error().message; \
+  } while (false)
+
+TEST(GiveRails, NetdevsMoveInWithAnAddressAndComeBack) {
+  with_rails([](RailsScene& scene) {
+    ASSERT_DONE(scene.give(2));
+    EXPECT_EQ(scene.inside(), "net1 net2");
+    EXPECT_EQ(scene.node(), "");
+    EXPECT_TRUE(scene.has_record());
+    EXPECT_EQ(scene.addresses(), 2U);
+    ASSERT_DONE(scene.take_back());
+    EXPECT_EQ(scene.inside(), "");
+    EXPECT_EQ(scene.node(), "rail0 rail1");
+    EXPECT_FALSE(scene.has_record());
+    EXPECT_EQ(scene.addresses(), 0U);
+    ASSERT_DONE(scene.take_back());  // nothing is there
+  });
+}
+
+TEST(GiveRails, WhatTheGrantHasIsLeftAsItIs) {
+  with_rails([](RailsScene& scene) {
+    ASSERT_DONE(scene.give(1));
+    ASSERT_DONE(scene.give(1));
+    EXPECT_EQ(scene.inside(), "net1");
+    ASSERT_DONE(scene.give(2));
+    EXPECT_EQ(scene.inside(), "net1 net2");
+    EXPECT_EQ(scene.addresses(), 2U);
+  });
+}
+
+TEST(GiveRails, AFailureHalfWayIsUndoneFromItsRecord) {
+  with_rails([](RailsScene& scene) {
+    scene.config().networks["lab"].ranges[0].to = scene.config().networks["lab"].ranges[0].from;
+    const auto given = scene.give(2);
+    ASSERT_FALSE(given) << "one address for two rails";
+    EXPECT_TRUE(scene.has_record()) << "written before anything was taken";
+    ASSERT_DONE(scene.take_back());
+    EXPECT_EQ(scene.node(), "rail0 rail1");
+    EXPECT_EQ(scene.addresses(), 0U);
+    EXPECT_FALSE(scene.has_record());
+  });
+}
+
+TEST(ReturnRails, WhatIsHeldStays) {
+  with_rails([](RailsScene& scene) {
+    ASSERT_DONE(scene.give(2));
+    ASSERT_DONE(scene.take_back({{"mlx5_1", Mode::kExclusive, 1, std::nullopt}}));
+    EXPECT_EQ(scene.node(), "rail0");
+    EXPECT_EQ(scene.inside(), "net2");
+    EXPECT_TRUE(scene.has_record());
+    EXPECT_EQ(scene.addresses(), 1U);
+  });
+}
+
+TEST(ReturnRails, ASoftwareNetdevDiesWithItsNamespaceAndThatIsSaid) {
+  with_rails([](RailsScene& scene) {
+    ASSERT_DONE(scene.give(1));
+    scene.end_container();
+    ASSERT_DONE(scene.take_back());
+    EXPECT_EQ(scene.warnings().size(), 1U);
+    EXPECT_FALSE(scene.has_record());
+    EXPECT_EQ(scene.addresses(), 0U);
+  });
+}
+
+}  // namespace
+}  // namespace hook
