@@ -18,9 +18,9 @@ inline constexpr unsigned kMaxCount = 1024;
 struct Wish {
   enum class Kind { kNone, kAll, kCount, kList };
   Kind kind = Kind::kNone;
-  unsigned count = 0;              // kCount: HCAs (NICs), at least 1
-  fabric::SelectorList selectors;  // kList
-  std::string source;              // for messages: "annotation rdma-init.io/devices"
+  unsigned count = 0;                   // kCount: HCAs (NICs), at least 1
+  fabric::SelectorList selectors = {};  // kList
+  std::string source = {};              // for messages: "annotation rdma-init.io/devices"
 };
 
 // "all", "none", "void", "4", "mlx5_0,rail:3". Errors name the source. A count is at least 1 and at most kMaxCount.

@@ -1,8 +1,6 @@
 #include "hook/request/request.hpp"
 
 #include <algorithm>
-#include <array>
-#include <map>
 #include <utility>
 
 #include "fabric/text.hpp"
@@ -96,10 +94,7 @@ Result<void> check_nics(const Said& said, std::size_t given) {
 }
 
 Wish all_hcas(std::string source) {
-  Wish wish;
-  wish.kind = Wish::Kind::kAll;
-  wish.source = std::move(source);
-  return wish;
+  return {.kind = Wish::Kind::kAll, .source = std::move(source)};
 }
 
 // The wish of whoever may ask, in the order of the header; false: nobody does. uses_env: the variable is the wish, so
@@ -131,24 +126,6 @@ bool is_none(const Wish& wish) {
 }
 
 }  // namespace
-
-Result<std::optional<SourcedText>> find_annotation(const ContainerSpec& spec, const std::string& key) {
-  const auto found = spec.annotations.find(key);
-  if (found == spec.annotations.end()) return std::optional<SourcedText>();
-  SourcedText text{found->second, "annotation " + fabric::printable(key)};
-  TRY_VOID(check_size(text.text, text.source));
-  return std::optional(std::move(text));
-}
-
-std::string some_of(const std::vector<std::string>& names) {
-  constexpr std::size_t kShown = 8;
-  std::vector<std::string> shown;
-  for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i)
-    shown.push_back(fabric::printable(names[i]));
-  std::string text = fabric::join(shown, ", ");
-  if (names.size() > kShown) text += fmt::format(" and {} more", names.size() - kShown);
-  return text;
-}
 
 Result<Asked> parse_request(const ContainerSpec& spec, const Config& config, Engine engine) {
   Asked asked;

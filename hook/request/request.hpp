@@ -1,9 +1,8 @@
 // What a container asks for, and whose word it is. In this order, the first that speaks wins:
-//   1. annotations rdma-init.io/devices[.CONTAINER], /mode, /network          request_own.cpp
-//   2. k8s.volcengine.com/pod-networks                                         request_volcengine.cpp
-//      cni.spidernet.io/rdma-resource-inject, /network-resource-inject         request_spiderpool.cpp
-//   3. /dev/infiniband/uverbs* in linux.devices, as a device plugin, --device or CDI leave them   request_devices.cpp
-//   4. RDMA_VISIBLE_DEVICES, MELLANOX_VISIBLE_DEVICES                          request_env.cpp
+//   1. annotations rdma-init.io/devices[.CONTAINER], /mode, /network
+//   2. k8s.volcengine.com/pod-networks, else cni.spidernet.io/rdma-resource-inject, /network-resource-inject
+//   3. /dev/infiniband/uverbs* in linux.devices, as a device plugin, --device or CDI leave them
+//   4. RDMA_VISIBLE_DEVICES, MELLANOX_VISIBLE_DEVICES
 // 1 and 2 ask only where the annotations are the operator's, or config.json trusts the namespace; else they narrow what
 // 3 gave. 4 narrows always, and asks only with "env_may_request".
 #pragma once
