@@ -1,15 +1,22 @@
 // Which of the HCAs that a wish can be about the container gets, given who holds them.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "fabric/result.hpp"
 #include "hook/plan/plan.hpp"
 #include "hook/plan/pools.hpp"
-#include "hook/plan/terms.hpp"
 
 namespace hook {
+
+// On which terms the container would hold an HCA.
+struct Terms {
+  Mode mode = Mode::kHca;
+  const Network* network = nullptr;  // nullptr: none, so no netdev
+  std::optional<unsigned> limit;     // most units of one HCA that all holders together may have
+};
 
 struct ChosenHca {
   const NodeHca* node = nullptr;
@@ -24,7 +31,8 @@ struct Chosen {
 
 // A list gives its HCAs in its order; "all" and a count in rail order. A count takes first what the container, or its
 // pod, holds, then HCAs whose nodes it was given, then those with an ACTIVE port, and among equals those nearest to its
-// GPUs. Errors are refusals: those of the candidates and terms_for(), and HCAs that have no room.
+// GPUs. Errors are refusals: those of the candidates, a mode that the
+// pool does not allow, and HCAs that have no room.
 fabric::Result<Chosen> choose(const PlanInput& input);
 
 }  // namespace hook

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "hook/grant/node.hpp"
-#include "hook/plan/match_given.hpp"
+#include "hook/plan/match.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"
 #include "support/tree.hpp"
@@ -78,11 +78,10 @@ TEST(ReadNodeFor, GivenNodesKeepTheOrderOfTheirNetdevs) {
   request.given = {{"/dev/infiniband/uverbs0", 'c', 231, 192}, {"/dev/infiniband/uverbs2", 'c', 231, 194}};
   request.order = {"rail2", "rail0"};
   const auto inventory = node.read(request, {});
-  const NodeMap map(inventory, {});
-  const auto given = hcas_of_given(map, request);
-  ASSERT_TRUE(given) << given.error().message;
-  ASSERT_EQ(given->size(), 2U);
-  EXPECT_EQ(given->front()->name(), "mlx5_2");
+  const Config config;
+  const Candidates among(inventory, request, config);
+  ASSERT_EQ(among.given.size(), 2U);
+  EXPECT_EQ(among.given.front()->name(), "mlx5_2");
 }
 
 }  // namespace
