@@ -162,6 +162,12 @@ struct ConfigPaths {
 // a symlink at the file itself, a file over 1 MiB. A sticky directory of root's that others can write, such as /tmp,
 // will do for a file that must exist. A missing default file is no error.
 fabric::Result<std::vector<ConfigText>> read_config_texts(const ConfigPaths& paths);
+// The same, but goes on after an error.
+struct ConfigFiles {
+  std::vector<ConfigText> texts;        // of the files that may be used
+  std::vector<ConfigProblem> problems;  // all errors, without lines
+};
+ConfigFiles read_config_files(const ConfigPaths& paths);
 // The first error as an Error whose hint is the remedy.
 fabric::Result<Config> valid_config(const std::vector<ConfigText>& texts);
 // Both together.

@@ -14,7 +14,7 @@
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/base/json/json.hpp"
-#include "hook/config/config_files.hpp"
+#include "hook/config/config.hpp"
 
 namespace hook {
 namespace {

@@ -105,5 +105,7 @@ fabric::Result<Plan> make_plan(const PlanInput& input);
 Json plan_json(const Plan& plan);
 // The same for people: one line per thing.
 std::string plan_text(const Plan& plan);
+// A limit of locked memory: "unlimited" for UINT64_MAX, else "N bytes".
+std::string memlock_text(std::uint64_t bytes);
 
 }  // namespace hook

@@ -1,6 +1,5 @@
 // A plan as `rdma-hook plan` prints it.
 #include "fabric/text.hpp"
-#include "hook/plan/memlock_text.hpp"
 #include "hook/plan/plan.hpp"
 
 namespace hook {
@@ -73,6 +72,10 @@ Json plan_json(const Plan& plan) {
           {"env", std::move(env)},
           {"mounts", array_of(plan.mounts, mount_json)},
           {"warnings", plan.warnings}};
+}
+
+std::string memlock_text(std::uint64_t bytes) {
+  return bytes == UINT64_MAX ? "unlimited" : fmt::format("{} bytes", bytes);
 }
 
 std::string plan_text(const Plan& plan) {

@@ -1,11 +1,10 @@
-#include "hook/program/check_config.hpp"
+#include "hook/program/commands.hpp"
 
 #include <algorithm>
 #include <cstdio>
 
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
-#include "hook/config/config_files.hpp"
 
 namespace hook {
 namespace {

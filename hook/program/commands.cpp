@@ -13,9 +13,7 @@
 #include "hook/grant/returns.hpp"
 #include "hook/metrics/count.hpp"
 #include "hook/metrics/metrics.hpp"
-#include "hook/program/check_config.hpp"
 #include "hook/program/devices.hpp"
-#include "hook/program/generate_cdi.hpp"
 #include "hook/program/stages.hpp"
 #include "hook/rails/record/network_record_store.hpp"
 

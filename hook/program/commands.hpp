@@ -1,11 +1,22 @@
-// The commands of rdma-hook: runs one, prints its result, and answers with the exit code.
+// The commands of rdma-hook.
 #pragma once
 
+#include "fabric/result.hpp"
+#include "hook/base/log.hpp"
 #include "hook/program/options.hpp"
 
 namespace hook {
 
+// Runs one, prints its result, and answers with the exit code:
 // 0 done, 1 refused or failed (said on stderr; `plan --json` says it on stdout).
 int run_command(const Options& options);
+
+// `check-config`: prints every problem with its place and remedy, or what is configured, on stdout. Answers with the
+// exit code: 0, also with warnings; 1 with errors or files that cannot be read.
+int check_config(const ConfigPaths& paths, bool json);
+
+// `cdi generate`: prints the specification, or with --out writes it to that file: whole or not at all, and not touched
+// when it says the same already, since engines watch the directory. Errors: as cdi_spec(); the file cannot be written.
+fabric::Result<void> generate_cdi(const Options& options, const Log& log);
 
 }  // namespace hook

@@ -1,4 +1,4 @@
-#include "hook/program/generate_cdi.hpp"
+#include "hook/program/commands.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -5,8 +5,6 @@
 #include <optional>
 #include <utility>
 
-#include "hook/plan/memlock_text.hpp"
-
 namespace hook {
 namespace {
 

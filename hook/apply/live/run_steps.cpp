@@ -17,7 +17,7 @@
 #include "hook/apply/live/cgroup.hpp"
 #include "hook/apply/live/device_cgroup.hpp"
 #include "hook/base/process/run_in_child.hpp"
-#include "hook/plan/memlock_text.hpp"
+#include "hook/plan/plan.hpp"
 
 namespace hook {
 namespace {
