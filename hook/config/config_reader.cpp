@@ -100,17 +100,6 @@ std::string place_of(const Json& root, std::string_view pointer) {
 
 }  // namespace
 
-std::string shown(std::string_view text, std::size_t longest) {
-  return fabric::printable(text.substr(0, longest)) + (text.size() > longest ? "..." : "");
-}
-
-std::string escape_pointer(std::string_view name) {
-  std::string text;
-  for (const char c : name)
-    text += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
-  return text;
-}
-
 bool ConfigReader::parse() {
   JsonFault fault;
   auto json = try_parse_json(text_->text, kLimits, fault);

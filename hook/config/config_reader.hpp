@@ -14,8 +14,10 @@
 
 namespace hook {
 
-// What a message quotes of a value: one line, cut where it is long.
-std::string shown(std::string_view text, std::size_t longest = 64);
+// What a message quotes of a value.
+inline std::string shown(std::string_view text) {
+  return shown(text, 64);
+}
 
 class ConfigValue {
  public:
@@ -76,8 +78,5 @@ class ConfigReader {
   // Read when something is to be said: a configuration without problems needs no second pass.
   mutable std::optional<JsonLines> lines_;
 };
-
-// A part of a JSON pointer (RFC 6901).
-std::string escape_pointer(std::string_view name);
 
 }  // namespace hook

@@ -1,14 +1,25 @@
 // One pass over the text: bounds, duplicate keys and the document together.
+//
+// nlohmann's SAX parser knows no positions, but it takes its input from an iterator, and an iterator that counts line
+// ends knows the line at each event.
 #include "hook/base/json/json.hpp"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <ctime>
 #include <exception>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "fabric/text.hpp"
-#include "hook/base/json/json_walk.hpp"
+#include "fabric/unique_fd.hpp"
 
 namespace hook {
 namespace {
@@ -19,15 +30,54 @@ using fabric::Result;
 constexpr std::size_t kLongestCause = 200;
 constexpr std::size_t kLongestShownKey = 64;
 
-// What a message quotes of a text that may be hostile and megabytes long.
-std::string shown(std::string_view text, std::size_t longest) {
-  return fabric::printable(text.substr(0, longest)) + (text.size() > longest ? "..." : "");
-}
+struct Position {
+  unsigned next_line = 1;  // of what comes next
+  char last = 0;           // what was read last
 
-// Builds the document. Duplicate keys are refused: two readers of one text could disagree about which of them counts.
+  // The line of what was read last. The end of a number, and of what is broken, is noticed one character late, which
+  // may have been the end of the line.
+  unsigned line() const { return last == '\n' ? next_line - 1 : next_line; }
+};
+
+// The position is shared by all copies of the iterator, of which the parser makes some.
+class CountingIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = char;
+
+  CountingIterator(const char* at, Position* position) : at_(at), position_(position) {}
+  char operator*() const { return *at_; }
+  CountingIterator& operator++() {
+    position_->last = *at_++;
+    if (position_->last == '\n') ++position_->next_line;
+    return *this;
+  }
+  CountingIterator operator++(int) {
+    CountingIterator before = *this;
+    ++*this;
+    return before;
+  }
+  bool operator==(const CountingIterator& other) const { return at_ == other.at_; }
+  bool operator!=(const CountingIterator& other) const { return at_ != other.at_; }
+
+ private:
+  const char* at_;
+  Position* position_;
+};
+
+// Builds the document, and notes the line of each value when somebody wants them. Duplicate keys are refused: two
+// readers of one text could disagree about which of them counts.
 class Builder : public nlohmann::json_sax<Json> {
  public:
-  Builder(Walk& walk, Json& root) : walk_(walk), root_(root) {}
+  Builder(const Position& position, std::size_t depth, JsonLines* lines)
+      : position_(position), depth_(depth), lines_(lines) {}
+
+  Json& root() { return root_; }
+  // Empty message: none.
+  const JsonFault& fault() const { return fault_; }
 
   bool null() override { return put(nullptr); }
   bool boolean(bool value) override { return put(value); }
@@ -35,20 +85,21 @@ class Builder : public nlohmann::json_sax<Json> {
   bool number_unsigned(number_unsigned_t value) override { return put(value); }
   bool number_float(number_float_t value, const string_t&) override { return put(value); }
   bool string(string_t& value) override { return put(std::move(value)); }
-  bool binary(binary_t&) override { return walk_.fail("binary value"); }
+  bool binary(binary_t&) override { return fail("binary value"); }
   bool start_object(std::size_t) override { return open(Json::object()); }
   bool end_object() override { return close(); }
   bool start_array(std::size_t) override { return open(Json::array()); }
   bool end_array() override { return close(); }
   bool key(string_t& name) override {
-    Json& object = *open_.back();
-    if (object.size() >= kManyMembers ? !long_keys_.back().insert(name).second : object.contains(name)) {
-      return walk_.fail(fmt::format("`{}` is there twice", shown(name, kLongestShownKey)));
+    Level& level = open_.back();
+    Json& object = *level.value;
+    if (object.size() >= kManyMembers ? !level.long_keys.insert(name).second : object.contains(name)) {
+      return fail(fmt::format("`{}` is there twice", shown(name, kLongestShownKey)));
     }
     if (object.size() + 1 == kManyMembers) {
       for (const auto& [known, value] : object.items())
-        long_keys_.back().insert(known);
-      long_keys_.back().insert(name);
+        level.long_keys.insert(known);
+      level.long_keys.insert(name);
     }
     key_ = std::move(name);
     return true;
@@ -63,20 +114,42 @@ class Builder : public nlohmann::json_sax<Json> {
     };
     skip("[json.exception", "] ");
     skip("parse error at", ": ");
-    return walk_.fail(shown(text, kLongestCause));
+    return fail(shown(text, kLongestCause));
   }
 
  private:
   // Looking through an ordered object is linear: with more members a set does it.
   static constexpr std::size_t kManyMembers = 32;
 
+  struct Level {
+    Json* value;
+    std::string pointer;
+    std::set<std::string> long_keys = {};
+  };
+
+  bool fail(std::string problem) {
+    if (fault_.message.empty()) fault_ = {position_.line(), std::move(problem)};
+    return false;
+  }
+  // The pointer of the value that comes now, whose line is noted. Empty when nobody wants lines.
+  std::string note() {
+    if (!lines_) return {};
+    std::string pointer;
+    if (!open_.empty()) {
+      const Level& level = open_.back();
+      pointer =
+          level.pointer + "/" + (level.value->is_array() ? std::to_string(level.value->size()) : escape_pointer(key_));
+    }
+    (*lines_)[pointer] = position_.line();
+    return pointer;
+  }
   template <typename T>
   Json* place(T&& value) {
     if (open_.empty()) {
       root_ = Json(std::forward<T>(value));
       return &root_;
     }
-    Json& parent = *open_.back();
+    Json& parent = *open_.back().value;
     if (parent.is_array()) {
       parent.push_back(Json(std::forward<T>(value)));
       return &parent.back();
@@ -88,32 +161,31 @@ class Builder : public nlohmann::json_sax<Json> {
   }
   template <typename T>
   bool put(T&& value) {
+    note();
     place(std::forward<T>(value));
     return true;
   }
   bool open(Json empty) {
-    if (!walk_.enter()) return false;
-    open_.push_back(place(std::move(empty)));
-    long_keys_.emplace_back();
+    if (open_.size() >= depth_) return fail(fmt::format("nested deeper than {} levels", depth_));
+    std::string pointer = note();
+    open_.push_back({place(std::move(empty)), std::move(pointer)});
     return true;
   }
   bool close() {
-    walk_.leave();
     open_.pop_back();
-    long_keys_.pop_back();
     return true;
   }
 
-  Walk& walk_;
-  Json& root_;
-  std::vector<Json*> open_;
-  std::vector<std::set<std::string>> long_keys_;
+  const Position& position_;
+  const std::size_t depth_;
+  JsonLines* const lines_;
+  Json root_;
+  JsonFault fault_;
+  std::vector<Level> open_;
   std::string key_;
 };
 
-}  // namespace
-
-std::optional<Json> try_parse_json(std::string_view text, const JsonLimits& limits, JsonFault& fault) {
+std::optional<Json> parse(std::string_view text, const JsonLimits& limits, JsonFault& fault, JsonLines* lines) {
   if (text.size() > limits.bytes) {
     fault = {0, fmt::format("longer than {} bytes", limits.bytes)};
     return std::nullopt;
@@ -126,16 +198,45 @@ std::optional<Json> try_parse_json(std::string_view text, const JsonLimits& limi
     return std::nullopt;
   }
   Position position;
-  Walk walk(position, limits.depth);
-  Json root;
-  Builder builder(walk, root);
+  Builder builder(position, limits.depth, lines);
   try {
-    if (walk_json(text, position, builder) && walk.problem().empty()) return root;
-    fault = {walk.problem_line(), walk.problem()};
+    const CountingIterator begin(text.data(), &position);
+    const CountingIterator end(text.data() + text.size(), &position);
+    if (Json::sax_parse(begin, end, &builder) && builder.fault().message.empty()) return std::move(builder.root());
+    fault = builder.fault();
   } catch (const std::exception& error) {  // bad_alloc
     fault = {position.line(), error.what()};
   }
   return std::nullopt;
+}
+
+std::int64_t now_ms() {
+  timespec time{};
+  ::clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<std::int64_t>(time.tv_sec) * 1000 + time.tv_nsec / 1000000;
+}
+
+}  // namespace
+
+std::string shown(std::string_view text, std::size_t longest) {
+  return fabric::printable(text.substr(0, longest)) + (text.size() > longest ? "..." : "");
+}
+
+std::string escape_pointer(std::string_view name) {
+  std::string text;
+  for (const char c : name)
+    text += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
+  return text;
+}
+
+std::optional<Json> try_parse_json(std::string_view text, const JsonLimits& limits, JsonFault& fault) {
+  return parse(text, limits, fault, nullptr);
+}
+
+JsonLines json_lines(std::string_view text) {
+  JsonFault fault;
+  JsonLines lines;
+  return parse(text, {}, fault, &lines) ? lines : JsonLines();
 }
 
 Result<Json> parse_json(std::string_view text, std::string_view what, const JsonLimits& limits) {
@@ -144,6 +245,36 @@ Result<Json> parse_json(std::string_view text, std::string_view what, const Json
   if (json) return *std::move(json);
   if (fault.line == 0) return make_error("{}: {}", what, fault.message);
   return make_error("{}, line {}: {}", what, fault.line, fault.message);
+}
+
+Result<std::string> read_text_fd(int fd, std::size_t limit, int timeout_ms, std::string_view what) {
+  std::string text;
+  const std::int64_t deadline = now_ms() + timeout_ms;
+  char buffer[16384];
+  while (true) {
+    if (timeout_ms >= 0) {
+      pollfd waiting{fd, POLLIN, 0};
+      const std::int64_t left = deadline - now_ms();
+      const int ready = left <= 0 ? 0 : ::poll(&waiting, 1, static_cast<int>(left));
+      if (ready < 0 && errno == EINTR) continue;
+      if (ready == 0) return make_error("{} does not end within {} ms", what, timeout_ms);
+    }
+    const ssize_t count = ::read(fd, buffer, sizeof buffer);
+    if (count < 0 && (errno == EINTR || (errno == EAGAIN && timeout_ms >= 0))) continue;
+    if (count < 0) return fabric::sys_error(errno, "cannot read {}", what);
+    if (count == 0) return text;
+    text.append(buffer, static_cast<std::size_t>(count));
+    if (text.size() > limit) return fabric::Error{fmt::format("{} is longer than {} bytes", what, limit), EFBIG, {}};
+  }
+}
+
+Result<std::string> read_text_file(const std::string& path, const JsonLimits& limits) {
+  const fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!fd.ok()) return fabric::sys_error(errno, "open `{}`", fabric::printable(path));
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0) return fabric::sys_error(errno, "stat `{}`", fabric::printable(path));
+  if (!S_ISREG(status.st_mode)) return make_error("`{}` is no regular file", fabric::printable(path));
+  return read_text_fd(fd.get(), limits.bytes, -1, "`" + fabric::printable(path) + "`");
 }
 
 }  // namespace hook

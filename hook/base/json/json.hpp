@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 
 struct JsonLimits {
   std::size_t bytes = std::size_t{16} << 20;
-  int depth = 64;
+  std::size_t depth = 64;
 };
 
 // what names the text in messages ("config.json of the bundle"). Errors: too long, too deep, a key twice in one object,
@@ -32,6 +32,11 @@ struct JsonFault {
 };
 // As parse_json; nullopt: see fault.
 std::optional<Json> try_parse_json(std::string_view text, const JsonLimits& limits, JsonFault& fault);
+
+// What a message quotes of a text that may be hostile and megabytes long: one line, cut where it is long.
+std::string shown(std::string_view text, std::size_t longest);
+// A part of a JSON pointer (RFC 6901).
+std::string escape_pointer(std::string_view name);
 
 // Line (from 1) at which each value of a document begins, by JSON pointer ("/pools/0/modes/1").
 using JsonLines = std::map<std::string, unsigned>;
