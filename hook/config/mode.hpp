@@ -4,6 +4,8 @@
 #include <optional>
 #include <string_view>
 
+#include "hook/base/words.hpp"
+
 namespace hook {
 
 enum class Mode {
@@ -13,8 +15,17 @@ enum class Mode {
   kHca,          // device nodes only, never a netdev
 };
 
-// "exclusive", "shared", "shared-multi", "hca" ("host" means the same); nullopt for anything else.
-std::optional<Mode> parse_mode(std::string_view text);
-std::string_view to_string(Mode mode);
+inline constexpr Word<Mode> kModeWords[] = {{"exclusive", Mode::kExclusive},
+                                            {"shared", Mode::kShared},
+                                            {"shared-multi", Mode::kSharedMulti},
+                                            {"hca", Mode::kHca},
+                                            {"host", Mode::kHca}};
+
+inline std::optional<Mode> parse_mode(std::string_view text) {
+  return from_word(kModeWords, text);
+}
+inline std::string_view to_string(Mode mode) {
+  return to_word(kModeWords, mode);
+}
 
 }  // namespace hook

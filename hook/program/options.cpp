@@ -16,7 +16,7 @@ using fabric::Error;
 using fabric::printable;
 using fabric::Result;
 
-constexpr std::array<std::pair<std::string_view, Command>, 14> kCommands = {{
+constexpr Word<Command> kCommands[] = {
     {"createRuntime", Command::kCreateRuntime},
     {"prestart", Command::kCreateRuntime},
     {"poststop", Command::kPoststop},
@@ -31,7 +31,7 @@ constexpr std::array<std::pair<std::string_view, Command>, 14> kCommands = {{
     {"--help", Command::kHelp},
     {"-h", Command::kHelp},
     {"--version", Command::kVersion},
-}};
+};
 
 // Stages that run inside the container's namespaces or when its program runs already (runtime-spec 1.3.0).
 constexpr std::array<std::string_view, 3> kUselessStages = {"createContainer", "startContainer", "poststart"};
@@ -41,9 +41,7 @@ Error usage_error(std::string message) {
 }
 
 Result<Command> parse_command(std::string_view text) {
-  for (const auto& [name, command] : kCommands) {
-    if (text == name) return command;
-  }
+  if (const auto command = from_word(kCommands, text)) return *command;
   if (std::find(kUselessStages.begin(), kUselessStages.end(), text) != kUselessStages.end()) {
     return Error{fmt::format("`{}` is too late, or inside the container: devices cannot be given there", text), ENOTSUP,
                  "use createRuntime"};

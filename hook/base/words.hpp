@@ -1,0 +1,34 @@
+// Values and the words that stand for them in files, options and messages, as a table.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+
+namespace hook {
+
+template <typename Value>
+struct Word {
+  std::string_view word;
+  Value value;
+};
+
+// The first word of a value; empty: it has none.
+template <typename Value, std::size_t size>
+constexpr std::string_view to_word(const Word<Value> (&words)[size], Value value) {
+  for (const Word<Value>& one : words) {
+    if (one.value == value) return one.word;
+  }
+  return {};
+}
+
+// nullopt: no such word.
+template <typename Value, std::size_t size>
+constexpr std::optional<Value> from_word(const Word<Value> (&words)[size], std::string_view word) {
+  for (const Word<Value>& one : words) {
+    if (one.word == word) return one.value;
+  }
+  return std::nullopt;
+}
+
+}  // namespace hook
