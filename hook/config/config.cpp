@@ -116,7 +116,7 @@ ParsedConfig parse_config(const std::vector<ConfigText>& texts) {
   std::vector<ConfigReader> readers;
   for (const ConfigText& text : texts) {
     ConfigReader& reader = readers.emplace_back(text, parsed.problems);
-    if (reader.parse()) read_config_members(reader, parsed.config);
+    if (reader.parse_document()) read_config_members(reader, parsed.config);
   }
   // With errors behind it a missing name would only repeat them.
   if (readers.empty() || !parsed.ok()) return parsed;

@@ -77,7 +77,7 @@ class RangeReader {
     };
     reader_->members(value_, {{"rail",
                                [&](const auto& v) {
-                                 read_number(*reader_, v, 0, kMostRail, entry_.rail);
+                                 reader_->number_into(entry_.rail, 0, kMostRail)(v);
                                  entry_.wrong |= !entry_.rail;
                                }},
                               {"subnet", [&](const auto& v) { read_subnet(v); }},

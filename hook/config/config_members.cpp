@@ -6,105 +6,92 @@
 namespace hook {
 namespace {
 
-void read_rails(ConfigReader& reader, const ConfigValue& value, Config& config) {
-  reader.texts(value, config.rails, [&](const ConfigValue& element, const std::string& text) {
-    if (is_config_name(text)) return true;
-    reader.error(element, fmt::format("`{}` is no name of an HCA", shown(text)),
-                 "write names as `rdma link` shows them, e.g. \"mlx5_0\"");
-    return false;
-  });
-}
-
-void read_permissions(ConfigReader& reader, const ConfigValue& value, NodeOptions& nodes) {
+void read_permissions(ConfigReader& reader, const ConfigValue& value, std::uint32_t& mode) {
   constexpr const char* kRemedy = "write an octal text up to 0777, in quotes: \"0666\"";
   if (value.json().is_number()) {
     // 0666 is no JSON, and 666 would be 01232.
     reader.error(value, "a number, which would be read as decimal", kRemedy);
     return;
   }
-  const auto text = reader.text(value);
-  if (!text) return;
-  const auto mode = permissions(*text);
-  if (mode) {
-    nodes.mode = *mode;
-  } else {
-    reader.error(value, fmt::format("`{}` are no permissions", shown(*text)), kRemedy);
-  }
-}
-
-void read_id(ConfigReader& reader, const ConfigValue& value, std::uint32_t& id) {
-  // (uid_t)-1 means "leave it" to chown.
-  if (const auto number = reader.number(value, 0, UINT32_MAX - 1)) id = static_cast<std::uint32_t>(*number);
+  reader.text_into(mode, permissions, "are no permissions", kRemedy)(value);
 }
 
 void read_nodes(ConfigReader& reader, const ConfigValue& value, NodeOptions& nodes) {
+  constexpr std::uint32_t kLastId = UINT32_MAX - 1;  // (uid_t)-1 means "leave it" to chown
   const auto risk = [&](bool& target, const char* message, const char* remedy) {
     return [&reader, &target, message, remedy](const ConfigValue& v) {
-      reader.boolean(v, target);
+      reader.flag_into(target)(v);
       if (v.json() == true) reader.warning(v, message, remedy);
     };
   };
   reader.members(value,
-                 {{"rdma_cm", [&](const auto& v) { reader.boolean(v, nodes.rdma_cm); }},
+                 {{"rdma_cm", reader.flag_into(nodes.rdma_cm)},
                   {"umad", risk(nodes.umad, "every container with an HCA can send management datagrams to the fabric",
                                 "leave it out unless they run fabric tools such as ibstat or ibnetdiscover")},
                   {"issm", risk(nodes.issm, "every container with an HCA can be a subnet manager of the fabric",
                                 "leave it out unless a subnet manager runs in a container")},
-                  {"mode", [&](const auto& v) { read_permissions(reader, v, nodes); }},
-                  {"uid", [&](const auto& v) { read_id(reader, v, nodes.uid); }},
-                  {"gid", [&](const auto& v) { read_id(reader, v, nodes.gid); }}});
+                  {"mode", reader.into(nodes.mode, read_permissions)},
+                  {"uid", reader.number_into(nodes.uid, 0, kLastId)},
+                  {"gid", reader.number_into(nodes.gid, 0, kLastId)}});
 }
 
-void read_memlock(ConfigReader& reader, const ConfigValue& value, Config& config) {
+// A name is looked for in PATH.
+bool is_program(std::string_view text) {
+  return text.starts_with('/') ? text.size() > 1 : text.find('/') == std::string_view::npos;
+}
+
+void read_runtimes(ConfigReader& reader, const ConfigValue& value, std::vector<std::string>& runtimes) {
+  reader.texts_into(runtimes, if_is(is_program), "is neither a name nor an absolute path",
+                    "write \"runc\", or \"/usr/sbin/runc\"")(value);
+  if (runtimes.empty()) reader.error(value, "no runtime is left", "write [\"runc\", \"crun\"]");
+}
+
+void read_runtime(ConfigReader& reader, const ConfigValue& value, RuntimeOptions& runtime) {
+  const auto is_path = [](std::string_view text) { return text.starts_with('/'); };
+  reader.members(value, {{"runtimes", reader.into(runtime.runtimes, read_runtimes)},
+                         {"hook", reader.text_into(runtime.hook, if_is(is_path), "is no absolute path",
+                                                   "write \"/usr/local/bin/rdma-hook\"")},
+                         {"engine", reader.word_into(runtime.engine, kEngineWords)},
+                         {"allow_system_calls", reader.flag_into(runtime.allow_system_calls)}});
+}
+
+void read_nri(ConfigReader& reader, const ConfigValue& value, NriOptions& nri) {
+  reader.members(value, {{"evict_ungranted", reader.flag_into(nri.evict_ungranted)}});
+}
+
+void read_memlock(ConfigReader& reader, const ConfigValue& value, std::optional<std::uint64_t>& memlock) {
   const Json& json = value.json();
   if (json.is_null()) {
-    config.memlock.reset();
+    memlock.reset();
   } else if (json.is_number_unsigned() && json.get<std::uint64_t>() > 0) {
-    config.memlock = json.get<std::uint64_t>();
+    memlock = json.get<std::uint64_t>();
   } else if (json == "unlimited") {
-    config.memlock = UINT64_MAX;
+    memlock = UINT64_MAX;
   } else if (const auto bytes = json.is_string() ? bytes_of(json.get_ref<const std::string&>()) : std::nullopt) {
-    config.memlock = bytes;
+    memlock = bytes;
   } else {
     reader.error(value, fmt::format("`{}` is no limit", shown(json.dump(-1, ' ', true))),
                  "write \"unlimited\", bytes (67108864 or \"64MiB\"), or null to leave the container's limit alone");
   }
 }
 
-void read_netdev_names(ConfigReader& reader, const ConfigValue& value, Config& config) {
+void read_netdev_names(ConfigReader& reader, const ConfigValue& value, std::string& pattern) {
   const auto text = reader.text(value);
   if (!text) return;
   if (const auto problem = problem_of_netdev_pattern(*text)) {
     reader.error(value, fmt::format("`{}` {}", shown(*text), *problem), "write a short prefix and %d: \"net%d\"");
   } else {
-    config.netdev_names = *text;
+    pattern = *text;
   }
 }
 
-void read_namespaces(ConfigReader& reader, const ConfigValue& value, std::vector<std::string>& globs) {
-  reader.texts(value, globs, [&](const ConfigValue& element, const std::string& text) {
-    if (is_namespace_glob(text)) return true;
-    reader.error(element, fmt::format("`{}` is no Kubernetes namespace", shown(text)),
-                 "write a namespace or a glob of lower-case letters, digits, - and *: \"team-a\", \"train-*\"");
-    return false;
-  });
-}
-
-void read_trusted(ConfigReader& reader, const ConfigValue& value, std::vector<std::string>& prefixes) {
-  prefixes.clear();
-  for (const ConfigValue& element : reader.elements(value)) {
-    auto prefix = reader.word(element, Config().trusted_annotations);
-    if (prefix) prefixes.push_back(*std::move(prefix));
-  }
-}
-
-void read_default_devices(ConfigReader& reader, const ConfigValue& value, Config& config) {
+void read_default_devices(ConfigReader& reader, const ConfigValue& value, std::optional<std::string>& devices) {
   const auto text = reader.text(value);
   if (!text) return;
   constexpr std::size_t kLongestMessage = 200;  // it may quote all of the text
   const auto wish = parse_wish(*text, "what a container gets by default");
   if (wish) {
-    config.default_devices = *text;
+    devices = *text;
   } else {
     reader.error(value, shown(wish.error().message, kLongestMessage), wish.error().hint);
   }
@@ -112,37 +99,30 @@ void read_default_devices(ConfigReader& reader, const ConfigValue& value, Config
 
 }  // namespace
 
-std::optional<std::string> read_name(ConfigReader& reader, const ConfigValue& value) {
-  auto name = reader.text(value);
-  if (!name || is_config_name(*name)) return name;
-  reader.error(value, fmt::format("`{}` is no name", shown(*name)), kNameRemedy);
-  return std::nullopt;
-}
-
-std::optional<Mode> read_mode(ConfigReader& reader, const ConfigValue& value) {
-  const auto text = reader.word(value, {"exclusive", "shared", "shared-multi", "hca", "host"});
-  return text ? parse_mode(*text) : std::nullopt;
-}
-
 void read_config_members(ConfigReader& reader, Config& config) {
-  reader.members(
-      reader.root(),
-      {{"pools", [&](const auto& v) { read_pools(reader, v, config); }},
-       {"networks", [&](const auto& v) { read_networks(reader, v, config); }},
-       {"rails", [&](const auto& v) { read_rails(reader, v, config); }},
-       {"nodes", [&](const auto& v) { read_nodes(reader, v, config.nodes); }},
-       {"runtime", [&](const auto& v) { read_runtime(reader, v, config.runtime); }},
-       {"nri", [&](const auto& v) { read_nri(reader, v, config.nri); }},
-       {"memlock", [&](const auto& v) { read_memlock(reader, v, config); }},
-       {"ipc_lock", [&](const auto& v) { reader.boolean(v, config.ipc_lock); }},
-       {"sysfs_view", [&](const auto& v) { reader.boolean(v, config.sysfs_view); }},
-       {"netdev_names", [&](const auto& v) { read_netdev_names(reader, v, config); }},
-       {"annotations_may_request", [&](const auto& v) { read_namespaces(reader, v, config.annotations_may_request); }},
-       {"env_may_request", [&](const auto& v) { reader.boolean(v, config.env_may_request); }},
-       {"trusted_annotations", [&](const auto& v) { read_trusted(reader, v, config.trusted_annotations); }},
-       {"default_devices", [&](const auto& v) { read_default_devices(reader, v, config); }},
-       {"namespacesInclude", [&](const auto& v) { read_namespaces(reader, v, config.namespaces_include); }},
-       {"namespacesExclude", [&](const auto& v) { read_namespaces(reader, v, config.namespaces_exclude); }}});
+  const auto namespaces = [&](std::vector<std::string>& globs) {
+    return reader.texts_into(globs, if_is(is_namespace_glob), "is no Kubernetes namespace",
+                             "write a namespace or a glob of lower-case letters, digits, - and *: \"team-a\", "
+                             "\"train-*\"");
+  };
+  reader.members(reader.root(),
+                 {{"pools", reader.into(config.pools, read_pools)},
+                  {"networks", reader.into(config.networks, read_networks)},
+                  {"rails", reader.texts_into(config.rails, if_is(is_config_name), "is no name of an HCA",
+                                              "write names as `rdma link` shows them, e.g. \"mlx5_0\"")},
+                  {"nodes", reader.into(config.nodes, read_nodes)},
+                  {"runtime", reader.into(config.runtime, read_runtime)},
+                  {"nri", reader.into(config.nri, read_nri)},
+                  {"memlock", reader.into(config.memlock, read_memlock)},
+                  {"ipc_lock", reader.flag_into(config.ipc_lock)},
+                  {"sysfs_view", reader.flag_into(config.sysfs_view)},
+                  {"netdev_names", reader.into(config.netdev_names, read_netdev_names)},
+                  {"annotations_may_request", namespaces(config.annotations_may_request)},
+                  {"env_may_request", reader.flag_into(config.env_may_request)},
+                  {"trusted_annotations", reader.words_into(config.trusted_annotations, Config().trusted_annotations)},
+                  {"default_devices", reader.into(config.default_devices, read_default_devices)},
+                  {"namespacesInclude", namespaces(config.namespaces_include)},
+                  {"namespacesExclude", namespaces(config.namespaces_exclude)}});
 }
 
 }  // namespace hook

@@ -1,4 +1,7 @@
 // "networks" of config.json.
+#include <linux/if_ether.h>
+#include <linux/if_link.h>
+
 #include <algorithm>
 
 #include "fabric/text.hpp"
@@ -15,21 +18,63 @@ constexpr unsigned kUsualRails = 16;
 constexpr unsigned kLastPriority = 32765;  // 32766 is the main table's (net/ipv4/fib_rules.c)
 constexpr const char* kIpamDirectory = "/opt/cni/bin";
 
-void read_test(ConfigReader& reader, const ConfigValue& value, RailTest& test) {
-  const auto word = reader.word(value, {"off", "warn", "fail"});
-  if (word) test = *word == "off" ? RailTest::kOff : *word == "warn" ? RailTest::kWarn : RailTest::kFail;
-}
+constexpr Word<RailTest> kTests[] = {{"off", RailTest::kOff}, {"warn", RailTest::kWarn}, {"fail", RailTest::kFail}};
+constexpr Word<bool> kMacvlanModes[] = {{"bridge", false}, {"private", true}};
+constexpr Word<unsigned> kLinkStates[] = {
+    {"auto", IFLA_VF_LINK_STATE_AUTO}, {"enable", IFLA_VF_LINK_STATE_ENABLE}, {"disable", IFLA_VF_LINK_STATE_DISABLE}};
+constexpr Word<std::uint16_t> kVlanProtocols[] = {{"802.1q", ETH_P_8021Q}, {"802.1ad", ETH_P_8021AD}};
 
-void read_pkey(ConfigReader& reader, const ConfigValue& value, Network& network) {
+// What `ip link set PF vf N mac` takes for a netdev that is to work.
+void read_mac(ConfigReader& reader, const ConfigValue& value, std::optional<MacAddress>& target) {
+  constexpr std::uint8_t kGroup = 1;
   const auto text = reader.text(value);
   if (!text) return;
-  network.pkey = partition_key(*text);
-  if (network.pkey) return;
-  reader.error(value, fmt::format("`{}` is no partition key", shown(*text)),
-               "write it as \"0x8001\", from 0x0001 to 0xffff without 0x8000");
+  const auto mac = parse_mac(*text);
+  if (!mac) {
+    reader.error(value, fmt::format("`{}` is no MAC address", shown(*text)), "write it as \"02:00:00:00:00:01\"");
+  } else if (((*mac)[0] & kGroup) != 0 || *mac == MacAddress{}) {
+    reader.error(value, fmt::format("`{}` is no address of one netdev", shown(*text)),
+                 "the first byte is even, 02 for addresses of one's own: \"02:00:00:00:00:01\"");
+  } else {
+    target = mac;
+  }
 }
 
-void read_first_table(ConfigReader& reader, const ConfigValue& value, Network& network) {
+std::optional<std::uint64_t> some_guid(std::string_view text) {
+  const auto guid = parse_guid(text);
+  return guid == std::uint64_t{0} ? std::nullopt : guid;
+}
+
+// Attributes of SR-IOV virtual functions.
+void read_vf(ConfigReader& reader, const ConfigValue& value, VfAttributes& vf) {
+  constexpr unsigned kMostVlan = 4094;
+  constexpr unsigned kMostQos = 7;
+  vf = {};
+  const auto guid = [&](std::optional<std::uint64_t>& target) {
+    return reader.text_into(target, some_guid, "is no GUID",
+                            "write eight bytes, not all zero: \"00:11:22:33:44:55:66:77\"");
+  };
+  reader.members(value, {{"mac", reader.into(vf.mac, read_mac)},
+                         {"vlan", reader.number_into(vf.vlan, 0, kMostVlan)},
+                         {"qos", reader.number_into(vf.qos, 0, kMostQos)},
+                         {"vlan_protocol", reader.word_into(vf.vlan_protocol, kVlanProtocols)},
+                         {"trust", reader.flag_into(vf.trust)},
+                         {"spoofchk", reader.flag_into(vf.spoofchk)},
+                         {"link_state", reader.word_into(vf.link_state, kLinkStates)},
+                         {"min_tx_rate", reader.number_into(vf.min_tx_rate, 0, UINT32_MAX)},
+                         {"max_tx_rate", reader.number_into(vf.max_tx_rate, 0, UINT32_MAX)},
+                         {"node_guid", guid(vf.node_guid)},
+                         {"port_guid", guid(vf.port_guid)}});
+  if ((vf.qos || vf.vlan_protocol) && !ConfigReader::find(value, "vlan")) {
+    reader.error(value, "\"qos\" and \"vlan_protocol\" are of a VLAN, and there is none", "add \"vlan\"");
+  }
+  if (vf.min_tx_rate && vf.max_tx_rate && *vf.max_tx_rate != 0 && *vf.min_tx_rate > *vf.max_tx_rate) {
+    reader.error(value, fmt::format("min_tx_rate {} is above max_tx_rate {}", *vf.min_tx_rate, *vf.max_tx_rate),
+                 "write a lower min_tx_rate, or max_tx_rate 0 for none");
+  }
+}
+
+void read_first_table(ConfigReader& reader, const ConfigValue& value, std::optional<unsigned>& table) {
   const auto number = reader.number(value, 1, UINT32_MAX);
   if (!number) return;
   const auto first = static_cast<unsigned>(*number);
@@ -46,7 +91,7 @@ void read_first_table(ConfigReader& reader, const ConfigValue& value, Network& n
     reader.warning(value, fmt::format("leaves tables for {} rails", std::uint64_t{UINT32_MAX} - first + 1),
                    "begin at a lower one, e.g. 100");
   }
-  network.first_table = first;
+  table = first;
 }
 
 void read_routing(ConfigReader& reader, const ConfigValue& value, Network& network) {
@@ -54,9 +99,8 @@ void read_routing(ConfigReader& reader, const ConfigValue& value, Network& netwo
     network.first_table.reset();
     return;
   }
-  reader.members(value, {{"first_table", [&](const auto& v) { read_first_table(reader, v, network); }},
-                         {"rule_priority",
-                          [&](const auto& v) { read_number(reader, v, 1, kLastPriority, network.rule_priority); }}});
+  reader.members(value, {{"first_table", reader.into(network.first_table, read_first_table)},
+                         {"rule_priority", reader.number_into(network.rule_priority, 1, kLastPriority)}});
 }
 
 // Only "type" is ours: the rest is the plugin's, which checks it.
@@ -64,12 +108,9 @@ std::optional<std::string> read_ipam(ConfigReader& reader, const ConfigValue& va
   std::optional<std::string> plugin;
   for (const auto& [name, member] : reader.entries(value)) {
     if (name != "type") continue;
-    plugin = reader.text(member);
+    plugin = reader.parsed(member, if_is(is_config_name), "is no name of a CNI plugin",
+                           "write the plugin's file name without its directory: \"host-local\"");
     if (!plugin) return std::nullopt;
-    if (is_config_name(*plugin)) break;
-    reader.error(member, fmt::format("`{}` is no name of a CNI plugin", shown(*plugin)),
-                 "write the plugin's file name without its directory: \"host-local\"");
-    return std::nullopt;
   }
   if (!value.json().is_object()) return std::nullopt;
   if (!plugin) reader.error(value, "has no type", "add the plugin's file name: \"type\": \"host-local\"");
@@ -77,53 +118,48 @@ std::optional<std::string> read_ipam(ConfigReader& reader, const ConfigValue& va
   return plugin;
 }
 
-std::optional<std::string> read_ipam_directory(ConfigReader& reader, const ConfigValue& value) {
-  auto text = reader.text(value);
-  if (!text) return std::nullopt;
-  if (!is_absolute_path(*text)) {
-    reader.error(value, fmt::format("`{}` is no absolute path", shown(*text)),
-                 "write the directory of the CNI plugins: \"/opt/cni/bin\", in Debian \"/usr/lib/cni\"");
-    return std::nullopt;
-  }
-  while (text->ends_with('/'))
-    text->pop_back();
+std::optional<std::string> ipam_directory(std::string text) {
+  if (!is_absolute_path(text)) return std::nullopt;
+  while (text.ends_with('/'))
+    text.pop_back();
   return text;
 }
 
-// Members whose meaning depends on others, whichever is written first: by name, where they stand.
-using Places = std::map<std::string_view, ConfigValue>;
-
-void check_child(ConfigReader& reader, const Places& places, const Network& network) {
-  const auto only_for = [&](std::string_view name, std::string_view child) {
-    const auto place = places.find(name);
-    if (place == places.end() || network.child == child) return;
-    reader.error(place->second, fmt::format("belongs to {} children, and these are {}", child, network.child),
+// Members whose meaning depends on others, whichever is written first.
+void check_child(ConfigReader& reader, const ConfigValue& value, const Network& network) {
+  const auto only_for = [&](const char* name, std::string_view child) {
+    const auto place = ConfigReader::find(value, name);
+    if (!place || network.child == child) return;
+    reader.error(*place, fmt::format("belongs to {} children, and these are {}", child, network.child),
                  fmt::format("remove it, or write \"child\": \"{}\"", child));
   };
   only_for("macvlan_mode", "macvlan");
   only_for("pkey", "ipoib");
-  const auto vf = places.find("vf");
-  if (vf != places.end() && !network.vf.empty() && network.mode && *network.mode != Mode::kExclusive) {
+  const auto vf = ConfigReader::find(value, "vf");
+  if (vf && !network.vf.empty() && network.mode && *network.mode != Mode::kExclusive) {
     reader.error(
-        vf->second,
+        *vf,
         fmt::format("is set on functions that a container holds alone, and the mode is {}", to_string(*network.mode)),
         "remove it, or write \"mode\": \"exclusive\"");
   }
 }
 
-void check_addresses(ConfigReader& reader, const Places& places, const Network& network) {
+void check_addresses(ConfigReader& reader, const ConfigValue& value, const Network& network) {
   constexpr unsigned kIpv6Mtu = 1280;  // RFC 8200 section 5; below it the kernel takes IPv6 off a netdev
-  if (network.ipam && places.contains("addresses")) {
-    reader.error(places.at("ipam"), "\"addresses\" gives addresses already", "remove one of the two");
+  const auto ipam = ConfigReader::find(value, "ipam");
+  const auto directory = ConfigReader::find(value, "ipam_dir");
+  if (network.ipam && ConfigReader::find(value, "addresses")) {
+    reader.error(*ipam, "\"addresses\" gives addresses already", "remove one of the two");
   }
-  if (places.contains("ipam_dir") && !places.contains("ipam")) {
-    reader.warning(places.at("ipam_dir"), "is not used without \"ipam\"", "remove it");
+  if (directory && !ipam) {
+    reader.warning(*directory, "is not used without \"ipam\"", "remove it");
   }
   const bool ipv6 = std::any_of(network.ranges.begin(), network.ranges.end(), [](const AddressRange& range) {
     return range.subnet.family() == fabric::Family::kIpv6;
   });
   if (ipv6 && network.mtu && *network.mtu < kIpv6Mtu) {
-    reader.error(places.at("mtu"), fmt::format("{} is too short for the IPv6 of \"addresses\"", *network.mtu),
+    reader.error(*ConfigReader::find(value, "mtu"),
+                 fmt::format("{} is too short for the IPv6 of \"addresses\"", *network.mtu),
                  fmt::format("write at least {}", kIpv6Mtu));
   }
 }
@@ -132,64 +168,51 @@ Network read_network(ConfigReader& reader, const ConfigValue& value) {
   constexpr unsigned kLeastMtu = 68;  // RFC 791; ETH_MIN_MTU
   constexpr unsigned kMostMtu = 65535;
   Network network;
-  Places places;
   std::optional<std::string> plugin;
   std::string directory = kIpamDirectory;
-  const auto placed = [&](std::string_view name, auto read) {
-    return ConfigReader::Member{name, [&places, name, read](const ConfigValue& v) {
-                                  places.emplace(name, v);
-                                  read(v);
-                                }};
+  const auto child = [&](const ConfigValue& v) {
+    if (auto word = reader.word(v, {"macvlan", "ipvlan", "ipoib"})) network.child = *std::move(word);
   };
-  const auto test = [&](RailTest& target) { return [&](const ConfigValue& v) { read_test(reader, v, target); }; };
-  const auto flag = [&](bool& target) { return [&](const ConfigValue& v) { reader.boolean(v, target); }; };
-  const auto number = [&](unsigned lowest, unsigned highest, auto& target) {
-    return [&, lowest, highest](const ConfigValue& v) { read_number(reader, v, lowest, highest, target); };
-  };
-  reader.members(
-      value,
-      {{"mode", [&](const auto& v) { network.mode = read_mode(reader, v); }},
-       {"child",
-        [&](const auto& v) {
-          if (auto child = reader.word(v, {"macvlan", "ipvlan", "ipoib"})) network.child = *std::move(child);
-        }},
-       {"pool", [&](const auto& v) { network.pool = read_name(reader, v); }},
-       placed("macvlan_mode",
-              [&](const auto& v) {
-                network.macvlan_private = reader.word(v, {"bridge", "private"}) == "private";
-              }),
-       placed("pkey", [&](const auto& v) { read_pkey(reader, v, network); }),
-       placed("mtu", number(kLeastMtu, kMostMtu, network.mtu)),
-       placed("vf", [&](const auto& v) { read_vf(reader, v, network.vf); }),
-       placed("addresses", [&](const auto& v) { read_addresses(reader, v, network.ranges); }),
-       placed("ipam", [&](const auto& v) { plugin = read_ipam(reader, v, network); }),
-       placed("ipam_dir", [&](const auto& v) { directory = read_ipam_directory(reader, v).value_or(kIpamDirectory); }),
-       {"routing", [&](const auto& v) { read_routing(reader, v, network); }},
-       {"gateway_test", test(network.gateway_test)},
-       {"duplicate_test", test(network.duplicate_test)},
-       {"test_retries", number(1, 20, network.test_retries)},
-       {"test_interval_ms", number(10, 5000, network.test_interval_ms)},
-       {"align_gids", flag(network.align_gids)},
-       {"gid_wait_ms", number(0, 30000, network.gid_wait_ms)},
-       {"take_node_netdevs", flag(network.take_node_netdevs)}});
+  reader.members(value,
+                 {{"mode", reader.word_into(network.mode, kModeWords)},
+                  {"child", child},
+                  {"pool", reader.text_into(network.pool, if_is(is_config_name), kNoName, kNameRemedy)},
+                  {"macvlan_mode", reader.word_into(network.macvlan_private, kMacvlanModes)},
+                  {"pkey", reader.text_into(network.pkey, partition_key, "is no partition key",
+                                            "write it as \"0x8001\", from 0x0001 to 0xffff without 0x8000")},
+                  {"mtu", reader.number_into(network.mtu, kLeastMtu, kMostMtu)},
+                  {"vf", reader.into(network.vf, read_vf)},
+                  {"addresses", reader.into(network.ranges, read_addresses)},
+                  {"ipam", [&](const ConfigValue& v) { plugin = read_ipam(reader, v, network); }},
+                  {"ipam_dir", reader.text_into(directory, ipam_directory, "is no absolute path",
+                                                "write the directory of the CNI plugins: \"/opt/cni/bin\", in Debian "
+                                                "\"/usr/lib/cni\"")},
+                  {"routing", reader.into(network, read_routing)},
+                  {"gateway_test", reader.word_into(network.gateway_test, kTests)},
+                  {"duplicate_test", reader.word_into(network.duplicate_test, kTests)},
+                  {"test_retries", reader.number_into(network.test_retries, 1, 20)},
+                  {"test_interval_ms", reader.number_into(network.test_interval_ms, 10, 5000)},
+                  {"align_gids", reader.flag_into(network.align_gids)},
+                  {"gid_wait_ms", reader.number_into(network.gid_wait_ms, 0, 30000)},
+                  {"take_node_netdevs", reader.flag_into(network.take_node_netdevs)}});
   if (plugin) network.ipam_plugin = directory + "/" + *plugin;
-  check_child(reader, places, network);
-  check_addresses(reader, places, network);
+  check_child(reader, value, network);
+  check_addresses(reader, value, network);
   return network;
 }
 
 }  // namespace
 
-void read_networks(ConfigReader& reader, const ConfigValue& value, Config& config) {
+void read_networks(ConfigReader& reader, const ConfigValue& value, std::map<std::string, Network>& networks) {
   for (const auto& [name, entry] : reader.entries(value)) {
     if (name == "$comment" || name == "$schema") continue;
     if (!is_config_name(name)) {
-      reader.error(entry, fmt::format("`{}` is no name", shown(name)), kNameRemedy);
+      reader.error(entry, fmt::format("`{}` {}", shown(name), kNoName), kNameRemedy);
       continue;
     }
     Network network = read_network(reader, entry);
     network.name = name;
-    config.networks[name] = std::move(network);
+    networks[name] = std::move(network);
   }
 }
 

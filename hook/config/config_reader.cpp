@@ -100,7 +100,7 @@ std::string place_of(const Json& root, std::string_view pointer) {
 
 }  // namespace
 
-bool ConfigReader::parse() {
+bool ConfigReader::parse_document() {
   JsonFault fault;
   auto json = try_parse_json(text_->text, kLimits, fault);
   if (!json) {
@@ -156,6 +156,11 @@ std::vector<std::pair<std::string, ConfigValue>> ConfigReader::entries(const Con
   return values;
 }
 
+std::optional<ConfigValue> ConfigReader::find(const ConfigValue& object, const char* name) {
+  if (!object.json().is_object() || !object.json().contains(name)) return std::nullopt;
+  return ConfigValue(&object.json()[name], fmt::format("{}/{}", object.pointer(), name));
+}
+
 std::optional<std::string> ConfigReader::text(const ConfigValue& value) {
   const auto* text = value.json().get_ptr<const std::string*>();
   if (text && !text->empty()) return *text;
@@ -178,12 +183,10 @@ std::optional<std::uint64_t> ConfigReader::number(const ConfigValue& value, std:
   return std::nullopt;
 }
 
-void ConfigReader::boolean(const ConfigValue& value, bool& target) {
-  if (const auto* flag = value.json().get_ptr<const bool*>()) {
-    target = *flag;
-  } else {
-    error(value, not_a("true or false", value.json()), "write true or false, without quotes");
-  }
+std::optional<bool> ConfigReader::boolean(const ConfigValue& value) {
+  if (const auto* flag = value.json().get_ptr<const bool*>()) return *flag;
+  error(value, not_a("true or false", value.json()), "write true or false, without quotes");
+  return std::nullopt;
 }
 
 std::optional<std::string> ConfigReader::word(const ConfigValue& value, const std::vector<std::string>& words) {
@@ -193,18 +196,28 @@ std::optional<std::string> ConfigReader::word(const ConfigValue& value, const st
   return std::nullopt;
 }
 
-void ConfigReader::texts(const ConfigValue& list, std::vector<std::string>& target, const Accept& accept) {
+void ConfigReader::texts(const ConfigValue& list, std::vector<std::string>& target,
+                         const std::function<std::optional<std::string>(const ConfigValue&)>& read) {
   target.clear();
   std::set<std::string> known;
   for (const ConfigValue& element : elements(list)) {
-    auto one = text(element);
-    if (!one || !accept(element, *one)) continue;
+    auto one = read(element);
+    if (!one) continue;
     if (!known.insert(*one).second) {
       error(element, fmt::format("`{}` is there twice", shown(*one)), "remove one of them");
       continue;
     }
     target.push_back(*std::move(one));
   }
+}
+
+ConfigReader::Read ConfigReader::words_into(std::vector<std::string>& target, std::vector<std::string> words) {
+  return [this, &target, words = std::move(words)](const ConfigValue& list) {
+    target.clear();
+    for (const ConfigValue& element : elements(list)) {
+      if (auto one = word(element, words)) target.push_back(*std::move(one));
+    }
+  };
 }
 
 void ConfigReader::error(const ConfigValue& value, const std::string& message, std::string remedy) {

@@ -14,11 +14,6 @@
 
 namespace hook {
 
-// What a message quotes of a value.
-inline std::string shown(std::string_view text) {
-  return shown(text, 64);
-}
-
 class ConfigValue {
  public:
   ConfigValue(const Json* json, std::string pointer) : json_(json), pointer_(std::move(pointer)) {}
@@ -30,11 +25,22 @@ class ConfigValue {
   std::string pointer_;
 };
 
+// What a message quotes of a value.
+inline std::string shown(std::string_view text) {
+  return shown(text, 64);
+}
+
+// What a text means that only has to pass a test: itself.
+inline auto if_is(bool (*is)(std::string_view)) {
+  return [is](const std::string& text) { return is(text) ? std::optional(text) : std::nullopt; };
+}
+
 class ConfigReader {
  public:
+  using Read = std::function<void(const ConfigValue&)>;
   struct Member {
     std::string_view name;
-    std::function<void(const ConfigValue&)> read;
+    Read read;
     bool known = true;  // false: only read to say what is wrong with it
   };
   using Readers = std::vector<Member>;
@@ -43,7 +49,7 @@ class ConfigReader {
   ConfigReader(const ConfigText& text, std::vector<ConfigProblem>& problems) : text_(&text), problems_(&problems) {}
 
   // False, with a problem noted, when the text is no JSON object.
-  bool parse();
+  bool parse_document();
   ConfigValue root() const { return {&json_, ""}; }
 
   // Calls the reader of each member that is there. Unknown members are errors that name the nearest known one;
@@ -52,16 +58,69 @@ class ConfigReader {
   std::vector<ConfigValue> elements(const ConfigValue& list);
   // Of an object whose names are free: name and value.
   std::vector<std::pair<std::string, ConfigValue>> entries(const ConfigValue& object);
+  // nullopt: it is not there.
+  static std::optional<ConfigValue> find(const ConfigValue& object, const char* name);
 
-  // nullopt, or nothing changed, with a problem noted, for a value of another type or an empty text.
+  // nullopt, with a problem noted, for a value of another type or an empty text.
   std::optional<std::string> text(const ConfigValue& value);
   std::optional<std::uint64_t> number(const ConfigValue& value, std::uint64_t lowest, std::uint64_t highest);
-  void boolean(const ConfigValue& value, bool& target);
+  std::optional<bool> boolean(const ConfigValue& value);
   // One of these words; a problem names the nearest.
   std::optional<std::string> word(const ConfigValue& value, const std::vector<std::string>& words);
-  // A list of texts without repetition. accept may note a problem, and normalise.
-  using Accept = std::function<bool(const ConfigValue&, std::string&)>;
-  void texts(const ConfigValue& list, std::vector<std::string>& target, const Accept& accept);
+  template <typename Value, std::size_t size>
+  std::optional<Value> word(const ConfigValue& value, const Word<Value> (&words)[size]) {
+    std::vector<std::string> texts;
+    for (const auto& one : words)
+      texts.emplace_back(one.word);
+    const auto chosen = word(value, texts);
+    return chosen ? from_word(words, *chosen) : std::nullopt;
+  }
+  // What parse makes of a text; for its nullopt the problem is "`TEXT` WRONG".
+  template <typename Parse>
+  auto parsed(const ConfigValue& value, Parse parse, std::string_view wrong, const char* remedy) {
+    const auto written = text(value);
+    auto result = written ? parse(*written) : std::nullopt;
+    if (written && !result) error(value, fmt::format("`{}` {}", shown(*written), wrong), remedy);
+    return result;
+  }
+  // A list of texts without repetition, as read returns them.
+  void texts(const ConfigValue& list, std::vector<std::string>& target,
+             const std::function<std::optional<std::string>(const ConfigValue&)>& read);
+
+  // The readers of ordinary members. Each puts what it reads into the target, or leaves that as it is, with a problem
+  // noted.
+  template <typename Target>
+  Read into(Target& target, void (*read)(ConfigReader&, const ConfigValue&, Target&)) {
+    return [this, &target, read](const ConfigValue& value) { read(*this, value, target); };
+  }
+  template <typename Flag>
+  Read flag_into(Flag& target) {
+    return [this, &target](const ConfigValue& value) { set(target, boolean(value)); };
+  }
+  template <typename Number>
+  Read number_into(Number& target, std::uint64_t lowest, std::uint64_t highest) {
+    return [this, &target, lowest, highest](const ConfigValue& value) {
+      if (const auto wide = number(value, lowest, highest)) target = static_cast<unsigned>(*wide);
+    };
+  }
+  template <typename Target, typename Value, std::size_t size>
+  Read word_into(Target& target, const Word<Value> (&words)[size]) {
+    return [this, &target, &words](const ConfigValue& value) { set(target, word(value, words)); };
+  }
+  template <typename Target, typename Parse>
+  Read text_into(Target& target, Parse parse, std::string_view wrong, const char* remedy) {
+    return [this, &target, parse, wrong, remedy](const ConfigValue& value) {
+      set(target, parsed(value, parse, wrong, remedy));
+    };
+  }
+  // Lists replace what is there. Of words one may come twice.
+  template <typename Parse>
+  Read texts_into(std::vector<std::string>& target, Parse parse, std::string_view wrong, const char* remedy) {
+    return [this, &target, parse, wrong, remedy](const ConfigValue& list) {
+      texts(list, target, [&](const ConfigValue& element) { return parsed(element, parse, wrong, remedy); });
+    };
+  }
+  Read words_into(std::vector<std::string>& target, std::vector<std::string> words);
 
   void error(const ConfigValue& value, const std::string& message, std::string remedy);
   void warning(const ConfigValue& value, const std::string& message, std::string remedy);
@@ -70,6 +129,10 @@ class ConfigReader {
   const std::string& file() const { return text_->file; }
 
  private:
+  template <typename Target, typename Value>
+  static void set(Target& target, const std::optional<Value>& value) {
+    if (value) target = *value;
+  }
   void note(const ConfigValue& value, const std::string& message, std::string remedy, bool is_error);
 
   const ConfigText* text_;
