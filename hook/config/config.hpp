@@ -25,7 +25,7 @@ inline constexpr const char* kConfigDropIns = "/etc/rdma-init/conf.d";
 // Which HCAs belong to a pool, in the words of k8s-rdma-shared-dev-plugin. A list that is empty takes all; the lists
 // are ANDed, the values within one ORed.
 struct PoolSelectors {
-  std::vector<std::string> vendors;     // "15b3"
+  std::vector<std::string> vendors;     // "15b3", as pci_id() writes it
   std::vector<std::string> device_ids;  // "1021"
   std::vector<std::string> drivers;     // "mlx5_core"
   std::vector<std::string> if_names;    // the HCA's netdevs; globs

@@ -1,4 +1,4 @@
-// What single values of the configuration must look like. Pure. Internal to hook/config*.cpp.
+// What single values of the configuration must look like. Pure.
 #pragma once
 
 #include <cstdint>

@@ -123,13 +123,6 @@ struct Offer {
 };
 using Offers = std::map<const NodeHca*, Offer>;
 
-std::string names_of(const Hcas& hcas) {
-  std::vector<std::string> names;
-  for (const NodeHca* node : hcas)
-    names.push_back(node->name());
-  return some_of(names);
-}
-
 // "mlx5_0 is held by container web-1, mlx5_3 is shared by 2 others": of those that have no room left.
 std::string obstacles(const Hcas& hcas, const Offers& offers) {
   std::vector<std::string> parts;
@@ -173,7 +166,7 @@ fabric::Error too_few(unsigned count, std::size_t free, const Hcas& hcas, const 
   const std::string held = obstacles(hcas, offers);
   fabric::Error error = make_error("{}: asks for {} {}, {} {} free{}{}", source, count, count == 1 ? "HCA" : "HCAs",
                                    free, free == 1 ? "is" : "are", held.empty() ? "" : ": ", held);
-  error.hint = held.empty() ? fmt::format("containers may have {}: {}", hcas.size(), names_of(hcas))
+  error.hint = held.empty() ? fmt::format("containers may have {}: {}", hcas.size(), some_of(names_of(hcas)))
                             : "ask for fewer, or free them; rdma-hook devices says who holds what";
   const auto is_held = [&](const NodeHca* node) { return offers.at(node).room.held; };
   if (count <= hcas.size() && std::any_of(hcas.begin(), hcas.end(), is_held)) error.reason = FailureReason::kBusy;

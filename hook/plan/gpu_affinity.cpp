@@ -64,6 +64,24 @@ std::vector<const Gpu*> gpus_of_hint(const std::vector<const Gpu*>& all, std::st
   return gpus;
 }
 
+// How near: more upstream ports in common, then the same NUMA node. What is not known counts as apart.
+struct Nearness {
+  std::size_t common_path = 0;
+  bool same_numa = false;
+  friend auto operator<=>(const Nearness&, const Nearness&) = default;
+};
+
+Nearness nearness(const fabric::Hca& hca, const Gpu& gpu) {
+  Nearness near;
+  if (hca.pci_path && gpu.pci_path) {
+    const auto [end, ignored] =
+        std::mismatch(hca.pci_path->begin(), hca.pci_path->end(), gpu.pci_path->begin(), gpu.pci_path->end());
+    near.common_path = static_cast<std::size_t>(end - hca.pci_path->begin());
+  }
+  near.same_numa = hca.numa_node && *hca.numa_node >= 0 && hca.numa_node == gpu.numa_node;
+  return near;
+}
+
 }  // namespace
 
 Result<std::vector<const Gpu*>> container_gpus(const Inventory& inventory, const Request& request) {
@@ -76,17 +94,6 @@ Result<std::vector<const Gpu*>> container_gpus(const Inventory& inventory, const
                                                                fabric::printable(request.gpu_nodes.front()));
   error.hint = "give it GPUs as device nodes (--device, CDI, a device plugin), or name HCAs";
   return error;
-}
-
-Nearness nearness(const fabric::Hca& hca, const Gpu& gpu) {
-  Nearness near;
-  if (hca.pci_path && gpu.pci_path) {
-    const auto [end, ignored] =
-        std::mismatch(hca.pci_path->begin(), hca.pci_path->end(), gpu.pci_path->begin(), gpu.pci_path->end());
-    near.common_path = static_cast<std::size_t>(end - hca.pci_path->begin());
-  }
-  near.same_numa = hca.numa_node && *hca.numa_node >= 0 && hca.numa_node == gpu.numa_node;
-  return near;
 }
 
 std::vector<const NodeHca*> nearest(const std::vector<const NodeHca*>& hcas, const Gpu& gpu) {

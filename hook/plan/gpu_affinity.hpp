@@ -18,14 +18,6 @@ namespace hook {
 fabric::Result<std::vector<const fabric::Gpu*>> container_gpus(const fabric::Inventory& inventory,
                                                                const Request& request);
 
-// How near: more upstream ports in common, then the same NUMA node. What is not known counts as apart.
-struct Nearness {
-  std::size_t common_path = 0;
-  bool same_numa = false;
-  friend auto operator<=>(const Nearness&, const Nearness&) = default;
-};
-Nearness nearness(const fabric::Hca& hca, const fabric::Gpu& gpu);
-
 // All that are as near to the GPU as the nearest; in the order given.
 std::vector<const NodeHca*> nearest(const std::vector<const NodeHca*>& hcas, const fabric::Gpu& gpu);
 

@@ -249,11 +249,8 @@ Result<void> narrow(const Context& context, const Wish& by, Matched& matched) {
   const Hcas before = matched.hcas();
   const Hcas left = TRY(filter(context, by, before));
   if (left.empty()) {
-    std::vector<std::string> names;
-    for (const NodeHca* node : before)
-      names.push_back(node->name());
     fabric::Error error = make_error("{}: leaves none of the HCAs that the container may have", by.source);
-    error.hint = fmt::format("it may have {} (by {})", some_of(names), context.request.wish.source);
+    error.hint = fmt::format("it may have {} (by {})", some_of(names_of(before)), context.request.wish.source);
     return error;
   }
   matched.is_narrowed = matched.is_narrowed || left.size() < before.size();
@@ -308,10 +305,8 @@ Candidates::Candidates(const fabric::Inventory& all, const Request& asked, const
       given(given_hcas(node, asked)) {}
 
 std::vector<std::string> Candidates::names() const {
-  std::vector<std::string> names;
-  if (!matched) return names;
-  for (const NodeHca* hca : matched->hcas())
-    names.push_back(hca->name());
+  if (!matched) return {};
+  std::vector<std::string> names = names_of(matched->hcas());
   for (const NodeHca* hca : given) {
     if (std::find(names.begin(), names.end(), hca->name()) == names.end()) names.push_back(hca->name());
   }

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "fabric/text.hpp"
+#include "hook/config/config_values.hpp"
 
 namespace hook {
 namespace {
@@ -80,16 +81,6 @@ void find_netdevs(const Inventory& inventory, NodeHca& node) {
   }
 }
 
-// "0x15B3" and "15b3" are the same.
-std::string hex_id(std::string_view text) {
-  if (text.starts_with("0x") || text.starts_with("0X")) text.remove_prefix(2);
-  std::string id(text);
-  for (char& c : id) {
-    if (c >= 'A' && c <= 'F') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return id;
-}
-
 // An empty list takes all; what is not known is in no list.
 template <typename Matches>
 bool takes(const std::vector<std::string>& list, Matches matches) {
@@ -107,9 +98,8 @@ bool takes(const PoolSelectors& selectors, const NodeHca& node) {
     return std::any_of(node.netdevs.begin(), node.netdevs.end(),
                        [&](const std::string& name) { return fabric::glob_match(glob, name); });
   };
-  return takes(selectors.vendors, [&](const auto& id) { return hca.vendor && hex_id(*hca.vendor) == hex_id(id); }) &&
-         takes(selectors.device_ids,
-               [&](const auto& id) { return hca.device_id && hex_id(*hca.device_id) == hex_id(id); }) &&
+  return takes(selectors.vendors, [&](const auto& id) { return hca.vendor && pci_id(*hca.vendor) == id; }) &&
+         takes(selectors.device_ids, [&](const auto& id) { return hca.device_id && pci_id(*hca.device_id) == id; }) &&
          takes(selectors.drivers, [&](const auto& name) { return hca.driver == name; }) &&
          takes(selectors.if_names, netdev) && takes(selectors.link_types, link_type);
 }
@@ -128,6 +118,16 @@ bool rail_less(const std::vector<std::string>& rails, const NodeHca& left, const
   return fabric::natural_less(left.name(), right.name());
 }
 
+// Without pools in config.json: one of all HCAs, "all", that allows every mode; nodes only by default.
+std::vector<Pool> effective_pools(const Config& config) {
+  std::vector<Pool> pools = config.pools;
+  if (pools.empty()) pools.push_back({"all", {}, {}, {}, std::nullopt});
+  for (Pool& pool : pools) {
+    if (pool.modes.empty()) pool.modes = {Mode::kHca, Mode::kExclusive, Mode::kShared, Mode::kSharedMulti};
+  }
+  return pools;
+}
+
 }  // namespace
 
 bool NodeHca::is_active() const {
@@ -137,15 +137,6 @@ bool NodeHca::is_active() const {
 bool NodeHca::is_infiniband() const {
   const auto ports = active_first(*hca);
   return !ports.empty() && ports.front()->is_infiniband();
-}
-
-std::vector<Pool> effective_pools(const Config& config) {
-  std::vector<Pool> pools = config.pools;
-  if (pools.empty()) pools.push_back({"all", {}, {}, {}, std::nullopt});
-  for (Pool& pool : pools) {
-    if (pool.modes.empty()) pool.modes = {Mode::kHca, Mode::kExclusive, Mode::kShared, Mode::kSharedMulti};
-  }
-  return pools;
 }
 
 bool pci_less(const std::string& left, const std::string& right) {
@@ -183,6 +174,13 @@ std::vector<std::string> NodeMap::names() const {
   std::vector<std::string> names;
   for (const NodeHca& node : hcas_)
     names.push_back(node.name());
+  return names;
+}
+
+std::vector<std::string> names_of(const std::vector<const NodeHca*>& hcas) {
+  std::vector<std::string> names;
+  for (const NodeHca* node : hcas)
+    names.push_back(node->name());
   return names;
 }
 

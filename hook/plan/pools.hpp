@@ -45,8 +45,7 @@ class NodeMap {
   std::vector<const NodeHca*> by_rail_;
 };
 
-// Without pools in config.json: one of all HCAs, "all", that allows every mode; nodes only by default.
-std::vector<Pool> effective_pools(const Config& config);
+std::vector<std::string> names_of(const std::vector<const NodeHca*>& hcas);
 
 // Orders PCI addresses by domain, bus, device, function: "0000:0c:00.0" before "10000:01:00.0".
 bool pci_less(const std::string& left, const std::string& right);
