@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "fabric/text.hpp"
+#include "hook/base/json/json.hpp"
 #include "hook/plan/plan_parts.hpp"
 #include "hook/plan/pools.hpp"
 

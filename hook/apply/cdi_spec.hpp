@@ -8,7 +8,7 @@
 
 #include "fabric/inventory.hpp"
 #include "fabric/result.hpp"
-#include "hook/base/json/json.hpp"
+#include "hook/base/json/json_fwd.hpp"
 #include "hook/config/config.hpp"
 #include "hook/oci/engine.hpp"
 

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "hook/base/json/json.hpp"
 #include "hook/config/annotations.hpp"
 
 namespace hook {

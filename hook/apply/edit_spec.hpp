@@ -5,7 +5,7 @@
 #include <string>
 
 #include "fabric/result.hpp"
-#include "hook/base/json/json.hpp"
+#include "hook/base/json/json_fwd.hpp"
 #include "hook/plan/plan.hpp"
 
 namespace hook {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "hook/base/failure.hpp"
+#include "hook/base/json/json.hpp"
 
 namespace hook {
 namespace {
@@ -48,7 +49,7 @@ Result<Asking> understand(const std::string& config_text, const Result<Config>& 
   Json document = TRY(about(FailureReason::kRefused, parse_json(config_text, "the container's config.json")));
   ContainerSpec spec = TRY(about(FailureReason::kRefused, read_container_spec(document)));
   Asking asking = TRY(understand_spec(std::move(spec), admin, engine));
-  asking.document = std::move(document);
+  asking.document = std::make_shared<Json>(std::move(document));
   return asking;
 }
 

@@ -1,12 +1,13 @@
 // A container as its engine describes it, and what it asks for.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "fabric/result.hpp"
-#include "hook/base/json/json.hpp"
+#include "hook/base/json/json_fwd.hpp"
 #include "hook/config/config.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/oci/container_spec.hpp"
@@ -15,7 +16,7 @@
 namespace hook {
 
 struct Asking {
-  Json document = {};  // its config.json; null where something else describes it (NRI)
+  std::shared_ptr<Json> document = {};  // its config.json; null where something else describes it (NRI)
   ContainerSpec spec;
   Config admin;
   std::optional<Request> request;     // nullopt: nothing is asked, or what asks may not

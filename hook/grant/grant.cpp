@@ -39,8 +39,8 @@ Result<Plan> decide_and_book(const Asking& asking, const fabric::Inventory& inve
 // What the spec mounts already (rdma-runtime, the user) is left alone.
 void leave_out_mounted(const ContainerSpec& spec, Plan& plan) {
   std::erase_if(plan.mounts, [&](const PlannedMount& mount) {
-    const auto& mounted = spec.mount_destinations;
-    return std::find(mounted.begin(), mounted.end(), mount.destination) != mounted.end();
+    return std::any_of(spec.mounts.begin(), spec.mounts.end(),
+                       [&](const SpecMount& mounted) { return mounted.destination == mount.destination; });
   });
 }
 
@@ -127,8 +127,8 @@ Result<void> grant_in_spec(Asking& asking, const ProcessIdentity& requester, Cal
   const Grantee who = TRY(new_grantee(asking.spec, call.container, requester));
   const auto open = TRY(OpenLedger::open(call));
   const auto write_down = [&](const Plan& plan) -> Result<void> {
-    TRY_VOID(about(FailureReason::kInternal, edit_spec(plan, who.token, asking.document)));
-    TRY_VOID(about(FailureReason::kState, publish(plan, asking.document)));
+    TRY_VOID(about(FailureReason::kInternal, edit_spec(plan, who.token, *asking.document)));
+    TRY_VOID(about(FailureReason::kState, publish(plan, *asking.document)));
     call.timing.step("edit");
     return {};
   };

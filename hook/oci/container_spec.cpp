@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "fabric/text.hpp"
+#include "hook/base/json/json.hpp"
 
 namespace hook {
 namespace {
@@ -138,7 +139,6 @@ Result<void> read_mount(const Json& element, const std::string& at, ContainerSpe
     if (!option.is_string()) return make_error("`{}.options[{}]`: expected a string", at, i);
     if (option == "bind" || option == "rbind") mount.is_bind = true;
   }
-  spec.mount_destinations.push_back(mount.destination);
   spec.mounts.push_back(std::move(mount));
   return {};
 }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "fabric/result.hpp"
-#include "hook/base/json/json.hpp"
+#include "hook/base/json/json_fwd.hpp"
 #include "hook/oci/engine.hpp"
 
 namespace hook {
@@ -40,8 +40,7 @@ struct ContainerSpec {
   std::map<std::string, std::string> annotations;
   std::vector<std::string> env;  // "NAME=value"; an image can set it
   std::vector<SpecDevice> devices;
-  std::vector<std::string> mount_destinations;
-  std::vector<SpecMount> mounts;          // the same ones
+  std::vector<SpecMount> mounts;
   bool has_netns = false;                 // its own or one by path; false: the node's
   std::optional<std::string> netns_path;  // joins this one: a pod
   bool has_userns = false;

@@ -1,13 +1,10 @@
 // A plan as `rdma-hook plan` prints it.
 #include "fabric/text.hpp"
+#include "hook/base/json/json_members.hpp"
 #include "hook/plan/plan.hpp"
 
 namespace hook {
 namespace {
-
-Json number_or_null(const std::optional<std::uint32_t>& number) {
-  return number ? Json(*number) : Json(nullptr);
-}
 
 Json memlock_json(const std::optional<std::uint64_t>& memlock) {
   if (!memlock) return nullptr;
@@ -21,8 +18,8 @@ std::string octal(std::uint32_t mode) {
 Json node_json(const PlannedNode& node) {
   Json json = {{"path", node.path},
                {"type", "c"},
-               {"major", number_or_null(node.major)},
-               {"minor", number_or_null(node.minor)},
+               {"major", or_null(node.major)},
+               {"minor", or_null(node.minor)},
                {"mode", octal(node.mode)}};
   // Root's, as the format has it, unless config.json says otherwise.
   if (node.uid != 0) json["uid"] = node.uid;

@@ -5,15 +5,11 @@
 #include <iterator>
 
 #include "fabric/text.hpp"
+#include "hook/base/json/json_members.hpp"
 #include "hook/plan/pools.hpp"
 
 namespace hook {
 namespace {
-
-template <typename T>
-Json or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json();
-}
 
 std::string attribute(const fabric::Attr<std::string>& attr) {
   return fabric::value_or(attr, std::string("?"));

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "fabric/inventory.hpp"
-#include "hook/base/json/json.hpp"
+#include "hook/base/json/json_fwd.hpp"
 #include "hook/config/config.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/rails/record/network_record.hpp"

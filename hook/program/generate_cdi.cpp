@@ -1,3 +1,4 @@
+#include "hook/base/json/json.hpp"
 #include "hook/program/commands.hpp"
 
 #include <fcntl.h>

@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "hook/apply/edit_spec.hpp"
+#include "hook/base/json/json.hpp"
 #include "hook/oci/container_spec.hpp"
 #include "hook/plan/plan.hpp"
 #include "hook/request/request.hpp"

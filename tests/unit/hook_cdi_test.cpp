@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "fabric/snapshot.hpp"
+#include "hook/base/json/json.hpp"
 #include "hook/program/commands.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"

@@ -1,4 +1,5 @@
 // What is read of a container's config.json.
+#include "hook/base/json/json.hpp"
 #include "hook/oci/container_spec.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 #include "hook/apply/edit_spec.hpp"
+#include "hook/base/json/json.hpp"
 
 #include <gtest/gtest.h>
 

@@ -157,7 +157,7 @@ TEST_F(GrantTest, InSpecTheTokenAndTheDevicesArePublished) {
   Call call{node_, log};
   call.container = "web-1";
   Asking asking = asking_for("mlx5_1");
-  asking.document = Json::parse(R"({"ociVersion": "1.0.2", "process": {"args": ["true"]}})");
+  asking.document = std::make_shared<Json>(Json::parse(R"({"ociVersion": "1.0.2", "process": {"args": ["true"]}})"));
   Json published;
   const auto given =
       grant_in_spec(asking, test_support::myself(), call, [&](const Plan& plan, Json& config) -> Result<void> {

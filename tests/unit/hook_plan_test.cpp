@@ -1,4 +1,5 @@
 // Which HCAs a container gets, what follows from that, and what is refused.
+#include "hook/base/json/json.hpp"
 #include "hook/plan/plan.hpp"
 
 #include <gtest/gtest.h>

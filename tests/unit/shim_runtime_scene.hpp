@@ -60,8 +60,8 @@ class Prepare : public testing::Test {
       EXPECT_EQ(requester.pid, 4711);
       EXPECT_EQ(call.container, "ID");
       EXPECT_TRUE(asking.request);
-      TRY_VOID(hook::edit_spec(answer_, token_, asking.document));
-      return publish(answer_, asking.document);
+      TRY_VOID(hook::edit_spec(answer_, token_, *asking.document));
+      return publish(answer_, *asking.document);
     };
     const shim::RuntimeLog log(invocation_, shim::Dialect::kRunc);
     return shim::prepare_start(invocation_, shim::Dialect::kRunc, settings_, grant, {4711, 1}, log);

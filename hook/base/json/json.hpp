@@ -10,11 +10,9 @@
 #include <string_view>
 
 #include "fabric/result.hpp"
+#include "hook/base/json/json_fwd.hpp"
 
 namespace hook {
-
-// Keeps the order of keys, unknown keys and 64-bit integers: what is edited comes out otherwise unchanged.
-using Json = nlohmann::ordered_json;
 
 struct JsonLimits {
   std::size_t bytes = std::size_t{16} << 20;

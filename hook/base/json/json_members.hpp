@@ -28,6 +28,11 @@ fabric::Result<void> optional_number(const Json& object, const char* name, std::
 }
 
 template <typename Value>
+Json or_null(const std::optional<Value>& value) {
+  return value ? Json(*value) : Json();
+}
+
+template <typename Value>
 void put_optional(Json& object, const char* name, const std::optional<Value>& value) {
   if (value) object[name] = *value;
 }
