@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "hook/base/json/json.hpp"
-#include "hook/config/annotations.hpp"
 
 namespace hook {
 namespace {

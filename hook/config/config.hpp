@@ -12,12 +12,18 @@
 
 #include "fabric/result.hpp"
 #include "hook/config/address_range.hpp"
-#include "hook/config/annotations.hpp"
 #include "hook/config/mode.hpp"
 #include "hook/config/vf_attributes.hpp"
 #include "hook/oci/engine.hpp"
 
 namespace hook {
+
+// The annotations that this project reads and writes. config.json's "trusted_annotations" names them by prefix.
+inline constexpr const char* kOwnAnnotations = "rdma-init.io";
+inline constexpr const char* kVolcengineAnnotations = "k8s.volcengine.com";
+inline constexpr const char* kSpiderpoolAnnotations = "cni.spidernet.io";
+// Written beside a grant that is made before the container: its token, by which createRuntime finds the grant.
+inline constexpr const char* kGrantAnnotation = "rdma-init.io/grant";
 
 inline constexpr const char* kConfigPath = "/etc/rdma-init/config.json";
 inline constexpr const char* kConfigDropIns = "/etc/rdma-init/conf.d";

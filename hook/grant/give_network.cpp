@@ -7,7 +7,7 @@
 #include <cerrno>
 
 #include "hook/base/failure.hpp"
-#include "hook/plan/renumber.hpp"
+#include "hook/plan/plan.hpp"
 #include "hook/rails/give_rails.hpp"
 
 namespace hook {

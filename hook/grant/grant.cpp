@@ -7,7 +7,6 @@
 #include "fabric/text.hpp"
 #include "hook/apply/edit_spec.hpp"
 #include "hook/base/failure.hpp"
-#include "hook/config/annotations.hpp"
 #include "hook/grant/booking.hpp"
 #include "hook/grant/decide.hpp"
 #include "hook/grant/give_network.hpp"

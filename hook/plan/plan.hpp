@@ -101,6 +101,16 @@ struct PlanInput {
 // else, a mode that the pool does not allow, fewer HCAs than asked for.
 fabric::Result<Plan> make_plan(const PlanInput& input);
 
+// A uverbs node that got another number when its RDMA device went into the container's network namespace.
+struct NewNode {
+  std::string hca;
+  unsigned uverbs = 0;  // N of uverbsN
+  std::string dev;      // "MAJ:MIN"
+};
+// The plan's nodes and their entries in the sysfs view follow; all at once, because devices may have swapped numbers.
+// inventory: what the plan was made from.
+void renumber(const fabric::Inventory& inventory, const std::vector<NewNode>& nodes, Plan& plan);
+
 // {"hcas", "nodes", "memlock", "capabilities", "netdevs", "env", "mounts", "warnings"}, as `rdma-hook plan` prints it.
 Json plan_json(const Plan& plan);
 // The same for people: one line per thing.

@@ -8,7 +8,6 @@
 #include "hook/apply/live/live_steps.hpp"
 #include "hook/apply/live/run_steps.hpp"
 #include "hook/base/failure.hpp"
-#include "hook/config/annotations.hpp"
 #include "hook/oci/oci_state.hpp"
 
 namespace hook {

@@ -12,7 +12,6 @@
 #include "hook/config/config.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/plan/plan.hpp"
-#include "hook/plan/renumber.hpp"
 #include "hook/rails/address/ipam.hpp"
 
 namespace hook {

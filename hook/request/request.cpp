@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "fabric/text.hpp"
-#include "hook/config/annotations.hpp"
 #include "hook/request/request_parsers.hpp"
 
 namespace hook {

@@ -7,7 +7,6 @@
 #include "fabric/inventory.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
-#include "hook/config/annotations.hpp"
 
 namespace hook {
 

@@ -1,5 +1,5 @@
 // A uverbs node that got another number: found in sysfs, and followed by the plan.
-#include "hook/plan/renumber.hpp"
+#include "hook/plan/plan.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

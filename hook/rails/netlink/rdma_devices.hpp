@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "fabric/result.hpp"
-#include "hook/plan/renumber.hpp"
+#include "hook/plan/plan.hpp"
 #include "hook/rails/netlink/netlink.hpp"
 
 namespace hook {
