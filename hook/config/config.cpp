@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "fabric/text.hpp"
-#include "hook/config/config_members.hpp"
+#include "hook/config/config_reader.hpp"
 
 namespace hook {
 namespace {

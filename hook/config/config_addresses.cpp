@@ -1,7 +1,7 @@
 // "addresses" of a network: the ranges of which its rails get theirs.
 #include <algorithm>
 
-#include "hook/config/config_members.hpp"
+#include "hook/config/config_reader.hpp"
 
 namespace hook {
 namespace {

@@ -1,4 +1,4 @@
-#include "hook/config/config_members.hpp"
+#include "hook/config/config_reader.hpp"
 
 #include "hook/config/config_values.hpp"
 #include "hook/config/wish.hpp"

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "fabric/text.hpp"
-#include "hook/config/config_members.hpp"
+#include "hook/config/config_reader.hpp"
 #include "hook/config/config_values.hpp"
 
 namespace hook {

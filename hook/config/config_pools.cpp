@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <set>
 
-#include "hook/config/config_members.hpp"
+#include "hook/config/config_reader.hpp"
 #include "hook/config/config_values.hpp"
 
 namespace hook {

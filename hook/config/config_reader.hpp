@@ -1,9 +1,10 @@
-// Walks one text of the configuration: every value knows its place, and what is wrong is noted and read over, so that
+// Reads one text of the configuration: every value knows its place, and what is wrong is noted and read over, so that
 // one run shows everything. Internal to hook/config*.cpp.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -141,5 +142,17 @@ class ConfigReader {
   // Read when something is to be said: a configuration without problems needs no second pass.
   mutable std::optional<JsonLines> lines_;
 };
+
+// Reads a text over what config holds already: lists are replaced, networks are replaced one by one, members of "nodes"
+// too. Problems are noted in the reader.
+void read_config_members(ConfigReader& reader, Config& config);
+// Members that have a file of their own. ranges are of one network.
+void read_pools(ConfigReader& reader, const ConfigValue& value, std::vector<Pool>& pools);
+void read_networks(ConfigReader& reader, const ConfigValue& value, std::map<std::string, Network>& networks);
+void read_addresses(ConfigReader& reader, const ConfigValue& value, std::vector<AddressRange>& ranges);
+
+// What is wrong with what is_config_name() is not, in pools and networks.
+inline constexpr const char* kNoName = "is no name";
+inline constexpr const char* kNameRemedy = "1 to 63 of the characters A-Z a-z 0-9 _ . -";
 
 }  // namespace hook

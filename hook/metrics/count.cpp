@@ -4,8 +4,7 @@
 #include <vector>
 
 #include "hook/base/failure.hpp"
-#include "hook/metrics/counters.hpp"
-#include "hook/metrics/histogram.hpp"
+#include "hook/metrics/metrics.hpp"
 
 namespace hook {
 namespace {

@@ -15,7 +15,9 @@
 //   rdma_port_counter{hca,port,counter,container,grant}          counter: the port's, not the container's share of it
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "fabric/result.hpp"
@@ -23,6 +25,13 @@
 #include "hook/metrics/counters.hpp"
 
 namespace hook {
+
+// One call more of that stage ("createRuntime"), which ended well or did not: what is to be counted for the histogram.
+// In DIR/metrics each call is in one bucket only, which is one series to change; what Prometheus reads adds them up.
+std::vector<Increment> observed_stage(std::string_view stage, bool done, std::uint64_t microseconds);
+
+// Pure: the counters with the histogram's as Prometheus wants them: buckets that hold all below them, _sum and _count.
+std::vector<Sample> with_histograms(std::vector<Sample> counted);
 
 // Pure: HELP and TYPE once a name, names and label sets in order. Of samples with equal names and labels the first.
 std::string prometheus_text(std::vector<Sample> samples);

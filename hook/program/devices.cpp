@@ -95,6 +95,13 @@ Json holder_json(const Held& held, const NetworkRecords& networks) {
           {"gone", held.grant->vanished}};
 }
 
+Json holders_json(const std::string& name, const std::vector<Grant>& grants, const NetworkRecords& networks) {
+  Json holders = Json::array();
+  for (const Held& held : holders_of(name, grants))
+    holders.push_back(holder_json(held, networks));
+  return holders;
+}
+
 Json ports_json(const fabric::Hca& hca) {
   Json ports = Json::array();
   for (const fabric::Port& port : hca.ports) {
@@ -169,9 +176,6 @@ Json devices_json(const fabric::Inventory& inventory, const Config& config, cons
   Json hcas = Json::array();
   for (const NodeHca& node : map.hcas()) {
     const fabric::Hca& hca = *node.hca;
-    Json holders = Json::array();
-    for (const Held& held : holders_of(hca.name, grants))
-      holders.push_back(holder_json(held, networks));
     hcas.push_back({{"name", hca.name},
                     {"pool", node.pool ? Json(node.pool->name) : Json()},
                     {"rail", node.rail},
@@ -183,14 +187,10 @@ Json devices_json(const fabric::Inventory& inventory, const Config& config, cons
                     {"node", hca.uverbs ? Json(device_node(hca)) : Json()},
                     {"device", or_null(hca.uverbs_dev)},
                     {"ports", ports_json(hca)},
-                    {"holders", std::move(holders)}});
+                    {"holders", holders_json(hca.name, grants, networks)}});
   }
-  for (const std::string& name : away(map, grants)) {
-    Json holders = Json::array();
-    for (const Held& held : holders_of(name, grants))
-      holders.push_back(holder_json(held, networks));
-    hcas.push_back({{"name", name}, {"away", true}, {"holders", std::move(holders)}});
-  }
+  for (const std::string& name : away(map, grants))
+    hcas.push_back({{"name", name}, {"away", true}, {"holders", holders_json(name, grants, networks)}});
   return {{"hcas", std::move(hcas)}, {"grants", grants.size()}};
 }
 

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "hook/base/failure.hpp"
-#include "hook/metrics/histogram.hpp"
 #include "tests/support/temp_dir.hpp"
 
 namespace hook {
