@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "hook/base/json/json_members.hpp"
+#include "hook/base/json/json.hpp"
 #include "hook/ledger/ledger_files.hpp"
 
 namespace hook {

@@ -1,6 +1,6 @@
 // A plan as `rdma-hook plan` prints it.
 #include "fabric/text.hpp"
-#include "hook/base/json/json_members.hpp"
+#include "hook/base/json/json.hpp"
 #include "hook/plan/plan.hpp"
 
 namespace hook {

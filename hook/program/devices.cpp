@@ -5,7 +5,7 @@
 #include <iterator>
 
 #include "fabric/text.hpp"
-#include "hook/base/json/json_members.hpp"
+#include "hook/base/json/json.hpp"
 #include "hook/plan/pools.hpp"
 
 namespace hook {

@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "hook/base/json/json.hpp"
-#include "hook/base/json/json_members.hpp"
 #include "hook/base/process/sandbox.hpp"
 #include "hook/base/write_all.hpp"
 #include "shim/ttrpc/big_endian.hpp"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "hook/base/json/json_members.hpp"
+#include "hook/base/json/json.hpp"
 
 namespace shim {
 namespace {

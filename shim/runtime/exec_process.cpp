@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "hook/apply/edit_spec.hpp"
-#include "hook/base/json/json_members.hpp"
+#include "hook/base/json/json.hpp"
 
 namespace shim {
 

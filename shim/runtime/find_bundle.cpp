@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "hook/base/json/json_members.hpp"
+#include "hook/base/json/json.hpp"
 #include "shim/runtime/spec_file.hpp"
 
 namespace shim {

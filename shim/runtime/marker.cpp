@@ -8,7 +8,7 @@
 
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
-#include "hook/base/json/json_members.hpp"
+#include "hook/base/json/json.hpp"
 
 namespace shim {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "fabric/text.hpp"
 #include "hook/apply/edit_spec.hpp"
-#include "hook/base/json/json_members.hpp"
+#include "hook/base/json/json.hpp"
 #include "shim/runtime/exec_process.hpp"
 #include "shim/runtime/find_bundle.hpp"
 #include "shim/runtime/marker.hpp"

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "fabric/text.hpp"
-#include "hook/base/json/json_members.hpp"
+#include "hook/base/json/json.hpp"
 
 namespace shim {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "fabric/text.hpp"
-#include "hook/base/json/json_members.hpp"
+#include "hook/base/json/json.hpp"
 #include "hook/ledger/ledger_files.hpp"
 
 namespace hook {
