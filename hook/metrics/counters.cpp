@@ -203,10 +203,6 @@ void Counters::add(const std::vector<Increment>& increments) const {
   write(fd_.get(), *records, changed);
 }
 
-void Counters::add(std::string_view name, const Labels& labels, std::uint64_t delta) const {
-  add({Increment{name, labels, delta}});
-}
-
 Result<std::vector<Sample>> Counters::read() const {
   const FileLock lock(fd_.get(), LOCK_SH);
   if (!lock.held()) return sys_error(EAGAIN, "cannot lock the counters");

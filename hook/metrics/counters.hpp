@@ -49,7 +49,6 @@ class Counters {
   // printable ASCII become '_'. A file that is damaged starts anew. One call for several costs far less than
   // several.
   void add(const std::vector<Increment>& increments) const;
-  void add(std::string_view name, const Labels& labels, std::uint64_t delta = 1) const;
 
   // In the order of their appearance. A damaged file has none. Errors: it cannot be read, or is locked for too long.
   fabric::Result<std::vector<Sample>> read() const;

@@ -28,6 +28,10 @@ Counters open_counters(const std::string& directory) {
   return std::move(counters).value();
 }
 
+void add_one(const Counters& counters, std::string_view name, const Labels& labels, std::uint64_t delta = 1) {
+  counters.add({Increment{name, labels, delta}});
+}
+
 // As the text has them, without HELP and TYPE.
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -51,12 +55,12 @@ using Lines = std::vector<std::string>;
 TEST(Counters, CountsBySeries) {
   const TempDir dir;
   const Counters counters = open_counters(dir.path());
-  counters.add(kGrantsTotal, {{"engine", "podman"}, {"mode", "hca"}});
+  add_one(counters, kGrantsTotal, {{"engine", "podman"}, {"mode", "hca"}});
   counters.add({{.name = kGrantsTotal, .labels = {{"engine", "podman"}, {"mode", "hca"}}},
                 {.name = kGrantsTotal, .labels = {{"engine", "docker"}, {"mode", "hca"}}},
                 {.name = kDurationTotal, .labels = {{"stage", "createRuntime"}, {"step", "book"}}, .delta = 1500},
                 {.name = kReturnsTotal, .labels = {}}});
-  open_counters(dir.path()).add(kReturnsTotal, {}, 2);
+  add_one(open_counters(dir.path()), kReturnsTotal, {}, 2);
   EXPECT_EQ(counted(dir.path()),
             (Lines{R"(rdma_hook_duration_microseconds_total{stage="createRuntime",step="book"} 1500)",
                    R"(rdma_hook_grants_total{engine="docker",mode="hca"} 1)",
@@ -69,8 +73,8 @@ TEST(Counters, CountsBySeries) {
 TEST(Counters, KnowsItsOwn) {
   const TempDir dir;
   const Counters counters = open_counters(dir.path());
-  counters.add(kReturnsTotal, {});
-  counters.add("somebody_elses", {});
+  add_one(counters, kReturnsTotal, {});
+  add_one(counters, "somebody_elses", {});
   const auto samples = counters.read();
   ASSERT_TRUE(samples.has_value());
   EXPECT_EQ(
@@ -82,15 +86,15 @@ TEST(Counters, KnowsItsOwn) {
 TEST(Counters, CleansHostileValues) {
   const TempDir dir;
   const Counters counters = open_counters(dir.path());
-  counters.add("a", {{"x", std::string("1\n2\0=\"\xff", 7)}});
-  counters.add("a", {{"x", std::string(200, 'l')}});  // too long
-  counters.add("a", {{"x", std::string(116, 'l')}});  // exactly what there is room for
-  counters.add("a", {{"x", std::string(117, 'l')}});  // one more
-  counters.add("0a", {});
-  counters.add("", {});
-  counters.add("b\nc", {});
-  counters.add("b", {{"x=", "1"}});
-  counters.add("b", {{"", "1"}});
+  add_one(counters, "a", {{"x", std::string("1\n2\0=\"\xff", 7)}});
+  add_one(counters, "a", {{"x", std::string(200, 'l')}});  // too long
+  add_one(counters, "a", {{"x", std::string(116, 'l')}});  // exactly what there is room for
+  add_one(counters, "a", {{"x", std::string(117, 'l')}});  // one more
+  add_one(counters, "0a", {});
+  add_one(counters, "", {});
+  add_one(counters, "b\nc", {});
+  add_one(counters, "b", {{"x=", "1"}});
+  add_one(counters, "b", {{"", "1"}});
   EXPECT_EQ(counted(dir.path()), (Lines{R"(a{x="1_2_=\"_"} 1)", "a{x=\"" + std::string(116, 'l') + "\"} 1"}));
 }
 
@@ -98,8 +102,8 @@ TEST(Counters, StopsAtItsLimit) {
   const TempDir dir;
   const Counters counters = open_counters(dir.path());
   for (int i = 0; i < 600; ++i)
-    counters.add("a", {{"x", std::to_string(i)}});
-  counters.add("a", {{"x", "511"}});
+    add_one(counters, "a", {{"x", std::to_string(i)}});
+  add_one(counters, "a", {{"x", "511"}});
   const auto samples = counters.read();
   ASSERT_TRUE(samples.has_value());
   ASSERT_EQ(samples->size(), 512U);
@@ -132,10 +136,10 @@ TEST(Counters, StartsAnewWhenDamaged) {
   };
   for (const DamageRow& row : rows) {
     const TempDir dir;
-    open_counters(dir.path()).add("a", {}, 7);
+    add_one(open_counters(dir.path()), "a", {}, 7);
     write_file(dir / "metrics", row.change(test_support::read_file(dir / "metrics")));
     EXPECT_TRUE(open_counters(dir.path()).read().has_value()) << row.name;
-    open_counters(dir.path()).add("b", {});
+    add_one(open_counters(dir.path()), "b", {});
     EXPECT_EQ(counted(dir.path()), row.expected) << row.name;
   }
 }
@@ -143,15 +147,15 @@ TEST(Counters, StartsAnewWhenDamaged) {
 TEST(Counters, WaitsBrieflyForOthers) {
   const TempDir dir;
   const Counters counters = open_counters(dir.path());
-  counters.add("a", {});
+  add_one(counters, "a", {});
   const int other = open((dir / "metrics").c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_EQ(flock(other, LOCK_EX), 0);
-  counters.add("a", {});  // returns, though the lock is never given back
+  add_one(counters, "a", {});  // returns, though the lock is never given back
   const auto locked = counters.read();
   ASSERT_FALSE(locked.has_value());
   EXPECT_EQ(locked.error().code, EAGAIN);
   close(other);
-  counters.add("a", {});
+  add_one(counters, "a", {});
   EXPECT_EQ(counted(dir.path()), Lines{"a 2"});
 }
 
@@ -207,7 +211,7 @@ TEST(Histogram, AddsBucketsUp) {
   for (const std::uint64_t microseconds : {0U, 1000U, 1001U, 10'000'000U, 10'000'001U})
     counters.add(observed_stage("poststop", true, microseconds));
   counters.add(observed_stage("poststop", false, 5));
-  counters.add(kReturnsTotal, {{"reason", "poststop"}});
+  add_one(counters, kReturnsTotal, {{"reason", "poststop"}});
   const auto samples = counters.read();
   ASSERT_TRUE(samples.has_value());
   const std::string text = prometheus_text(with_histograms(*samples));
@@ -234,7 +238,7 @@ TEST(Counters, LeavesOthersAlone) {
   const TempDir dir;
   const Counters counters = open_counters(dir.path());
   for (const char* const name : {"a", "b", "c", "d", "e"})
-    counters.add(name, {}, 10);
+    add_one(counters, name, {}, 10);
   counters.add({{.name = "d", .labels = {}}, {.name = "b", .labels = {}, .delta = 2}, {.name = "f", .labels = {}}});
   counters.add({{.name = "", .labels = {}}});
   EXPECT_EQ(counted(dir.path()), (Lines{"a 10", "b 12", "c 10", "d 11", "e 10", "f 1"}));
@@ -341,8 +345,8 @@ TEST(MetricsText, PutsAllTogether) {
   const TempDir root;
   write_file(root / "sys/class/infiniband/mlx5_0/ports/1/counters/port_rcv_data", "8\n");
   const TempDir ledger;
-  open_counters(ledger.path())
-      .add(kFailuresTotal, {{"stage", "prestart"}, {"reason", std::string(to_string(FailureReason::kDevices))}});
+  add_one(open_counters(ledger.path()), kFailuresTotal,
+          {{"stage", "prestart"}, {"reason", std::string(to_string(FailureReason::kDevices))}});
   const auto text = metrics_text(ledger.path(), {make_grant("web", {"mlx5_0"}, {"web-1"})}, root.path());
   ASSERT_TRUE(text.has_value());
   EXPECT_EQ(
