@@ -101,14 +101,10 @@ class RangeReader {
   }
 
   void read_address(const ConfigValue& value, std::optional<Named>& target) {
-    const auto text = reader_->text(value);
-    const auto address = text ? fabric::parse_address(*text) : std::nullopt;
+    const auto address =
+        reader_->parsed(value, fabric::parse_address, "is no address", "write one as \"10.1.1.10\" or \"fd00:1::10\"");
     entry_.wrong |= !address;
-    if (address) {
-      target = {*address, value};
-    } else if (text) {
-      refuse(value, fmt::format("`{}` is no address", shown(*text)), "write one as \"10.1.1.10\" or \"fd00:1::10\"");
-    }
+    if (address) target = {*address, value};
   }
 
   void read_subnet(const ConfigValue& value) {

@@ -69,7 +69,7 @@ Result<fabric::Inventory> read_node_for(const Request& request, const Config& co
   if (!needs_whole_node(request, config)) {
     read.hcas = names_to_read(request, node.root);
     read.details = !read.hcas;
-    // A device plugin may name HCAs by their netdevs (match_given.cpp).
+    // A device plugin may name HCAs by their netdevs (match.cpp).
     read.selectors = read.details || read.gids || pools_select(config) || !request.order.empty();
   }
   // Whoever names its HCAs gets these, near to its GPUs or not.

@@ -33,6 +33,9 @@ constexpr Word<Command> kCommands[] = {
     {"--version", Command::kVersion},
 };
 
+constexpr Word<std::optional<std::string> Options::*> kTexts[] = {
+    {"--bundle", &Options::bundle}, {"--out", &Options::out}, {"--kind", &Options::kind}, {"--hook", &Options::hook}};
+
 // Stages that run inside the container's namespaces or when its program runs already (runtime-spec 1.3.0).
 constexpr std::array<std::string_view, 3> kUselessStages = {"createContainer", "startContainer", "poststart"};
 
@@ -66,14 +69,8 @@ Result<void> set_value(Options& options, std::string_view name, std::string valu
     options.node.root = std::move(value);
   } else if (name == "--ledger") {
     options.node.ledger = std::move(value);
-  } else if (name == "--bundle") {
-    options.bundle = std::move(value);
-  } else if (name == "--out") {
-    options.out = std::move(value);
-  } else if (name == "--kind") {
-    options.kind = std::move(value);
-  } else if (name == "--hook") {
-    options.hook = std::move(value);
+  } else if (const auto text = from_word(kTexts, name)) {
+    options.** text = std::move(value);
   } else {
     return usage_error(fmt::format("unknown option `{}`", printable(name)));
   }
