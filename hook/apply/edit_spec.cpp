@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "hook/base/json/json.hpp"
+#include "hook/config/config.hpp"
 
 namespace hook {
 namespace {

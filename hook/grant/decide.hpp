@@ -6,7 +6,7 @@
 #include "fabric/result.hpp"
 #include "hook/grant/asking.hpp"
 #include "hook/ledger/ledger.hpp"
-#include "hook/plan/plan.hpp"
+#include "hook/plan/match.hpp"
 
 namespace hook {
 

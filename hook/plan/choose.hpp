@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "fabric/result.hpp"
+#include "hook/plan/match.hpp"
 #include "hook/plan/plan.hpp"
-#include "hook/plan/pools.hpp"
 
 namespace hook {
 

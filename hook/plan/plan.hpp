@@ -8,14 +8,17 @@
 #include <string>
 #include <vector>
 
-#include "fabric/inventory.hpp"
 #include "fabric/result.hpp"
 #include "hook/base/json/json_fwd.hpp"
-#include "hook/config/config.hpp"
-#include "hook/plan/match.hpp"
-#include "hook/request/request.hpp"
+#include "hook/config/mode.hpp"
+
+namespace fabric {
+struct Inventory;
+}
 
 namespace hook {
+
+class Candidates;
 
 struct PlannedNode {
   std::string path;  // in the container, and on the node

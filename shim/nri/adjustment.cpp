@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "hook/apply/edit_spec.hpp"
+#include "hook/config/config.hpp"
 
 namespace shim {
 namespace {

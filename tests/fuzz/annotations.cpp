@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "hook/plan/match.hpp"
 #include "hook/plan/plan.hpp"
 #include "hook/request/request.hpp"
 #include "hook_node.hpp"

@@ -4,6 +4,7 @@
 #include "hook/apply/edit_spec.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/oci/container_spec.hpp"
+#include "hook/plan/match.hpp"
 #include "hook/plan/plan.hpp"
 #include "hook/request/request.hpp"
 #include "hook_node.hpp"

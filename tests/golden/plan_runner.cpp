@@ -10,6 +10,7 @@
 #include "fabric/snapshot.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/config/config.hpp"
+#include "hook/plan/match.hpp"
 #include "hook/plan/plan.hpp"
 #include "support/temp_dir.hpp"
 

@@ -1,8 +1,9 @@
 // What is read of a container's config.json.
-#include "hook/base/json/json.hpp"
 #include "hook/oci/container_spec.hpp"
 
 #include <gtest/gtest.h>
+
+#include "hook/base/json/json.hpp"
 
 namespace hook {
 namespace {

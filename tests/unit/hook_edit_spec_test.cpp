@@ -1,7 +1,9 @@
 #include "hook/apply/edit_spec.hpp"
-#include "hook/base/json/json.hpp"
 
 #include <gtest/gtest.h>
+
+#include "hook/base/json/json.hpp"
+#include "hook/config/config.hpp"
 
 namespace {
 

@@ -1,5 +1,4 @@
 // Which HCAs a container gets, what follows from that, and what is refused.
-#include "hook/base/json/json.hpp"
 #include "hook/plan/plan.hpp"
 
 #include <gtest/gtest.h>
@@ -7,8 +6,9 @@
 #include <fmt/format.h>
 
 #include "fabric/text.hpp"
+#include "hook/base/json/json.hpp"
 #include "hook/plan/gpu_affinity.hpp"
-#include "hook/plan/pools.hpp"
+#include "hook/plan/match.hpp"
 #include "hook/request/request_parsers.hpp"
 #include "support/inventories.hpp"
 
