@@ -58,10 +58,8 @@ hook::ContainerSpec spec_of(const NriPod& pod, const NriContainer& container, ho
   spec.env = container.env;
   for (const Device& device : container.devices)
     spec.devices.push_back({device.path, device.type == "b" ? 'b' : 'c', device.major_number, device.minor_number});
-  for (const Mount& mount : container.mounts) {
-    spec.mount_destinations.push_back(mount.destination);
+  for (const Mount& mount : container.mounts)
     spec.mounts.push_back({mount.destination, mount.type == "bind"});
-  }
   if (!spec.netns_path) {
     const LinuxNamespace* network = find_namespace(container.namespaces, "network");
     spec.has_netns = network != nullptr;

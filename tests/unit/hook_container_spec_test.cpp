@@ -27,7 +27,7 @@ TEST(ContainerSpec, readsWhatDecidingNeeds) {
   EXPECT_EQ(spec->annotations.at("rdma-init.io/devices"), "all");
   EXPECT_EQ(spec->uid, 1000U);
   EXPECT_EQ(spec->memlock, (Rlimit{65536, UINT64_MAX}));
-  EXPECT_EQ(spec->mount_destinations, std::vector<std::string>{"/sys"});
+  EXPECT_EQ(spec->mounts, std::vector<SpecMount>{{"/sys"}});
   EXPECT_EQ(spec->devices, (std::vector<SpecDevice>{{"/dev/infiniband/uverbs0", 'c', 231, 192}}));
   EXPECT_TRUE(spec->has_netns);
   EXPECT_EQ(spec->netns_path, "/var/run/netns/cni-1");

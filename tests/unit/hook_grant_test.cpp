@@ -147,7 +147,7 @@ TEST_F(GrantTest, ErrorsSayWhatTheyAreAbout) {
 
 TEST_F(GrantTest, MountsOfTheSpecStayTheContainers) {
   Asking asking = asking_for("mlx5_0");
-  asking.spec.mount_destinations = {"/sys/class/infiniband", "/sys/class/infiniband_verbs"};
+  asking.spec.mounts = {{"/sys/class/infiniband"}, {"/sys/class/infiniband_verbs"}};
   ASSERT_TRUE(give("web-1", asking));
   EXPECT_FALSE(has_view_);
 }

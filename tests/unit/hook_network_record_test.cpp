@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <set>
 
+#include "hook/base/json/json.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"
 

@@ -53,9 +53,7 @@ TEST(NriSpec, AContainerHasItsOwnAndItsPods) {
   EXPECT_EQ(spec.annotations.at("rdma-init.io/mode"), "shared");
   EXPECT_EQ(spec.env, container.env);
   EXPECT_EQ(spec.devices, (std::vector<hook::SpecDevice>{{"/dev/infiniband/uverbs0", 'c', 231, 192}}));
-  EXPECT_EQ(spec.mount_destinations, (std::vector<std::string>{"/sys", "/data"}));
-  EXPECT_FALSE(spec.mounts[0].is_bind);
-  EXPECT_TRUE(spec.mounts[1].is_bind);
+  EXPECT_EQ(spec.mounts, (std::vector<hook::SpecMount>{{"/sys", false}, {"/data", true}}));
   EXPECT_EQ(spec.netns_path, "/var/run/netns/cni-1") << "the pod's path outlives the pause container";
   EXPECT_EQ(spec.memlock, (hook::Rlimit{32768, 65536}));
   EXPECT_EQ(hook::pod_identity(spec, Engine::kContainerd).container_name, "worker");
