@@ -1,0 +1,462 @@
+#include "fabric/snapshot.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <concepts>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "fabric/sysfs.hpp"
+#include "fabric/text.hpp"
+
+namespace fabric {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kMaxSnapshotSize = 64 << 20;
+constexpr std::int64_t kSchema = 1;
+// What is far beyond any machine is refused, since deciding compares GIDs with addresses and HCAs with netdevs.
+constexpr std::size_t kMaxDevices = 1024;
+constexpr std::size_t kMaxPorts = 255;  // a port number is a byte in verbs
+constexpr std::size_t kMaxGids = 4096;
+constexpr std::size_t kMaxNetdevs = 4096;
+constexpr std::size_t kMaxRoutes = 65536;
+constexpr std::size_t kMaxAddresses = 4096;  // of one netdev
+constexpr auto kUnlimited = std::numeric_limits<std::uint64_t>::max();
+
+// Destroying and printing a JSON value recurses, so depth is bounded before anything is built.
+bool depth_within(std::string_view text, int limit) {
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') {
+      in_string = !in_string;
+    } else if (in_string) {
+      if (c == '\\') ++i;
+    } else if (c == '[' || c == '{') {
+      if (++depth > limit) return false;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return true;
+}
+
+// What a JSON value should have been, and the place below it; nothing is expected of a value that is right.
+struct Wrong {
+  std::string expected;
+  std::string place = {};  // "[2].rate"
+  explicit operator bool() const { return !expected.empty(); }
+
+  template <typename Part>
+  Wrong below(fmt::format_string<const Part&> format, const Part& part) const {
+    return {expected, fmt::format(format, part) + place};
+  }
+};
+
+// The form of a member in JSON. Plain is the one that its type has by itself.
+struct Plain {};
+
+// A list of objects.
+struct AtMost {
+  std::size_t entries = 0;
+};
+
+// Tables have 1 to 1,024 slots in today's drivers; the bound keeps hostile input from costing time.
+struct Slot {};
+
+// A text that stands for a value.
+template <typename T>
+struct Text {
+  const char* expected;
+  std::optional<T> (*parse)(std::string_view text);
+  Json (*print)(const T& value);
+  bool counts = false;              // a number will do, too
+  std::optional<T> minus_one = {};  // what the number -1 means
+};
+
+constexpr Text<int> kErrnoName{"the name of an errno", errno_number,
+                               [](const int& code) -> Json { return errno_name(code); }};
+constexpr Text<Address> kGid{"a GID", parse_address, [](const Address& gid) -> Json { return to_gid_string(gid); }};
+
+constexpr Text<NetnsMode> kMode{
+    "\"shared\" or \"exclusive\"",
+    [](std::string_view text) {
+      return text == "shared"      ? std::optional(NetnsMode::kShared)
+             : text == "exclusive" ? std::optional(NetnsMode::kExclusive)
+                                   : std::nullopt;
+    },
+    [](const NetnsMode& mode) -> Json { return mode == NetnsMode::kShared ? "shared" : "exclusive"; }};
+
+// As getrlimit() and ulimit say it.
+constexpr Text<std::uint64_t> kBytes{
+    "bytes or \"unlimited\"",
+    [](std::string_view text) {
+      return text == "unlimited" || text == "-1" ? kUnlimited : parse_number<std::uint64_t>(text);
+    },
+    [](const std::uint64_t& bytes) { return bytes == kUnlimited ? Json("unlimited") : Json(bytes); }, true, kUnlimited};
+
+// The hexadecimal mask of /proc/PID/status.
+constexpr Text<std::uint64_t> kMask{
+    "a number or a hexadecimal mask",
+    [](std::string_view text) { return parse_number<std::uint64_t>(text.substr(text.starts_with("0x") ? 2 : 0), 16); },
+    [](const std::uint64_t& mask) -> Json { return fmt::format("{:016x}", mask); }, true};
+
+// A name of ip-route(8).
+constexpr Text<unsigned> kTable{
+    "a number, \"main\", \"default\" or \"local\"",
+    [](std::string_view text) {
+      return text == "main" ? 254U : text == "default" ? 253U : text == "local" ? 255U : parse_number<unsigned>(text);
+    },
+    [](const unsigned& table) -> Json { return table; }, true};
+
+// Reads the members of an object, or writes them: what describes an object serves both.
+class Members {
+ public:
+  explicit Members(const Json* source) : source_(source) {}  // nullptr: writes
+
+  // A key that is missing, or null, leaves the member as it is. What follows the first wrong one is not read.
+  template <typename T, typename Form = Plain>
+  void operator()(const char* key, T& member, const Form& form = {}) {
+    if (!source_) {
+      written[key] = give(member, form);
+    } else if (const Json* json = find(key)) {
+      settle(key, take(*json, member, form));
+    }
+  }
+  // A list that is null is known to be empty.
+  template <typename T, typename Form = Plain>
+  void operator()(const char* key, std::optional<T>& member, const Form& form = {}) {
+    if (source_ && (find(key) || (std::same_as<Form, AtMost> && source_->contains(key)))) member.emplace();
+    if (member) (*this)(key, *member, form);
+  }
+  // A missing one, or an empty text, is wrong.
+  template <typename T, typename Form = Plain>
+  void required(const char* key, T& member, const char* expected, const Form& form = {}) {
+    (*this)(key, member, form);
+    if (!source_) return;
+    const Json* json = find(key);
+    if (!json || (json->is_string() && json->get_ref<const std::string&>().empty())) settle(key, {expected});
+  }
+  template <typename T>
+  void or_null(const char* key, std::optional<T>& member) {
+    if (!source_) written[key] = nullptr;
+    (*this)(key, member);
+  }
+  void missing(const char* key, bool& flag) const {
+    if (source_) flag = !source_->contains(key);
+  }
+  void null(const char* key, bool& flag) {
+    if (source_) flag = source_->contains(key) && !find(key);
+    if (!source_ && flag) written[key] = nullptr;
+  }
+
+  Wrong wrong;
+  Json written = Json::object();
+
+ private:
+  const Json* find(const char* key) const {
+    const auto found = source_->find(key);
+    return wrong || found == source_->end() || found->is_null() ? nullptr : &*found;
+  }
+  void settle(const char* key, const Wrong& found) {
+    if (found && !wrong) wrong = found.below(".{}", key);
+  }
+
+  const Json* source_;
+};
+
+// Every key of the format, in the order of the file.
+void describe(Members& members, GidEntry& entry) {
+  members("index", entry.index, Slot{});
+  members.required("gid", entry.gid, kGid.expected, kGid);
+  members("type", entry.type);
+  members.or_null("ndev", entry.ndev);
+}
+
+void describe(Members& members, Port& port) {
+  members("port", port.number);
+  members("state", port.state);
+  members("phys_state", port.phys_state);
+  members("link_layer", port.link_layer);
+  members("rate", port.rate);
+  members("lid", port.lid);
+  members("sm_lid", port.sm_lid);
+  members("gid_tbl_len", port.gid_tbl_len, Slot{});
+  members("gids", port.gids, AtMost{kMaxGids});
+}
+
+void describe(Members& members, Hca& hca) {
+  members.required("name", hca.name, "the device's name");
+  members("node_guid", hca.node_guid);
+  members("node_type", hca.node_type);
+  members.or_null("pci", hca.pci);
+  members("numa_node", hca.numa_node);
+  members("driver", hca.driver);
+  members("vendor", hca.vendor);
+  members("device_id", hca.device_id);
+  members("pci_class", hca.pci_class);
+  members("physfn", hca.physfn);
+  members("fw_ver", hca.fw_ver);
+  members.missing("uverbs", hca.uverbs_unknown);
+  if (!hca.uverbs_unknown) members.or_null("uverbs", hca.uverbs);
+  members("uverbs_dev", hca.uverbs_dev);
+  members("accessible", hca.accessible);
+  members("access_error", hca.access_error, kErrnoName);
+  members("pci_path", hca.pci_path);
+  members("ports", hca.ports, AtMost{kMaxPorts});
+}
+
+void describe(Members& members, Netdev& netdev) {
+  members.required("name", netdev.name, "the netdev's name");
+  members("mac", netdev.mac);
+  members("carrier", netdev.carrier);
+  members("operstate", netdev.operstate);
+  members.null("dev_id", netdev.dev_id_null);
+  members("dev_id", netdev.dev_id);
+  members("dev_port", netdev.dev_port);
+  members("mtu", netdev.mtu);
+  members("type", netdev.type);
+  members("addresses", netdev.addresses, AtMost{kMaxAddresses});
+  members("in_this_netns", netdev.in_this_netns);
+  members("pci", netdev.pci);
+  members("master", netdev.master);
+  members("slaves", netdev.slaves);
+}
+
+void describe(Members& members, Gpu& gpu) {
+  members("pci", gpu.pci);
+  members("numa_node", gpu.numa_node);
+  members("pci_path", gpu.pci_path);
+}
+
+void describe(Members& members, Route& route) {
+  members("dst", route.dst);
+  members("dev", route.dev);
+  members("table", route.table, kTable);
+}
+
+void describe(Members& members, Limits& limits) {
+  members("memlock_soft", limits.memlock_soft, kBytes);
+  members("memlock_hard", limits.memlock_hard, kBytes);
+  members("cap_eff", limits.cap_eff, kMask);
+  members("uid", limits.uid);
+  members("initial_userns", limits.initial_userns);
+}
+
+void describe(Members& members, Inventory& inventory) {
+  members("rdma_cm", inventory.rdma_cm);
+  members("devices", inventory.hcas, AtMost{kMaxDevices});
+  members("netdevs", inventory.netdevs, AtMost{kMaxNetdevs});
+  members("gpus", inventory.gpus, AtMost{kMaxDevices});
+  members("routes", inventory.routes, AtMost{kMaxRoutes});
+  members("netns_mode", inventory.netns_mode, kMode);
+  members("limits", inventory.limits);
+  members("conf", inventory.conf);
+  members("env", inventory.env);
+}
+
+// take() sets the value that the JSON stands for, give() is the way back.
+Wrong take(const Json& json, std::string& text, Plain) {
+  if (!json.is_string()) return {"a string"};
+  text = json.get_ref<const std::string&>();
+  return {};
+}
+
+Wrong take(const Json& json, bool& flag, Plain) {
+  if (!json.is_boolean()) return {"true or false"};
+  flag = json.get<bool>();
+  return {};
+}
+
+template <std::integral T>
+Wrong take(const Json& json, T& number, Plain) {
+  if (json.is_number_unsigned() ? std::in_range<T>(json.get<std::uint64_t>())
+                                : json.is_number_integer() && std::in_range<T>(json.get<std::int64_t>())) {
+    number = json.get<T>();
+    return {};
+  }
+  return {fmt::format("an integer from {} to {}", std::numeric_limits<T>::min(), std::numeric_limits<T>::max())};
+}
+
+Wrong take(const Json& json, unsigned& number, Slot) {
+  std::uint16_t slot = 0;
+  Wrong wrong = take(json, slot, Plain{});
+  number = slot;
+  return wrong;
+}
+
+template <typename T>
+Wrong take(const Json& json, T& value, const Text<T>& form) {
+  if (form.minus_one && json == -1) {
+    value = *form.minus_one;
+    return {};
+  }
+  if constexpr (std::integral<T>) {
+    if (form.counts && !json.is_string()) return take(json, value, Plain{});
+  }
+  if (!json.is_string()) return {"a string"};
+  auto parsed = form.parse(json.get_ref<const std::string&>());
+  if (!parsed) return {form.expected};
+  value = std::move(*parsed);
+  return {};
+}
+
+template <typename T>
+Wrong take(const Json& json, Attr<T>& attribute, Plain form) {
+  const Json* name = json.is_object() && json.contains("errno") ? &json["errno"] : nullptr;
+  const auto code = name && name->is_string() ? errno_number(name->get_ref<const std::string&>()) : std::nullopt;
+  if (code) {
+    attribute = Unreadable{*code};
+    return {};
+  }
+  Wrong wrong = take(json, attribute.template emplace<T>(), form);
+  if (wrong && std::same_as<T, std::string>) wrong.expected += " or {\"errno\": NAME}";
+  return wrong;
+}
+
+Wrong take(const Json& json, std::vector<std::string>& texts, Plain form) {
+  if (!json.is_array()) return {"a list of strings"};
+  for (const Json& item : json) {
+    if (const Wrong wrong = take(item, texts.emplace_back(), form)) return wrong.below("[{}]", texts.size() - 1);
+  }
+  return {};
+}
+
+Wrong take(const Json& json, std::map<std::string, std::string>& texts, Plain form) {
+  if (!json.is_object()) return {"an object of strings"};
+  for (const auto& [name, item] : json.items()) {
+    if (const Wrong wrong = take(item, texts[name], form)) return wrong.below(".{}", printable(name));
+  }
+  return {};
+}
+
+Wrong take(const Json& json, std::vector<InterfaceAddress>& addresses, AtMost most) {
+  std::vector<std::string> texts;
+  if (Wrong wrong = take(json, texts, Plain{})) return wrong;
+  for (const std::string& text : texts) {
+    const std::size_t slash = text.find('/');
+    const auto address = parse_address(std::string_view(text).substr(0, slash));
+    std::optional<unsigned> prefix;
+    if (slash != std::string::npos) prefix = parse_number<unsigned>(std::string_view(text).substr(slash + 1));
+    if (!address || (slash != std::string::npos && !prefix)) {
+      return Wrong{"ADDRESS/PREFIX"}.below("[{}]", addresses.size());
+    }
+    addresses.push_back({*address, prefix, text});
+    if (addresses.size() > most.entries) return {fmt::format("at most {} entries", most.entries)};
+  }
+  return {};
+}
+
+template <typename T>
+Wrong take(const Json& json, std::vector<T>& items, AtMost most) {
+  if (!json.is_array()) return {"a list"};
+  if (json.size() > most.entries) return {fmt::format("at most {} entries", most.entries)};
+  for (const Json& item : json) {
+    if (const Wrong wrong = take(item, items.emplace_back(), Plain{})) return wrong.below("[{}]", items.size() - 1);
+  }
+  return {};
+}
+
+template <typename T>
+Wrong take(const Json& json, T& object, Plain) {
+  if (!json.is_object()) return {"an object"};
+  Members members(&json);
+  describe(members, object);
+  return members.wrong;
+}
+
+// A port that a snapshot says little of works. Choosing relies on table order, whatever order the file has.
+Wrong take(const Json& json, Port& port, Plain form) {
+  port.state = "4: ACTIVE";
+  port.phys_state = "5: LinkUp";
+  port.link_layer = port.rate = Unreadable{ENOENT};
+  Wrong wrong = take<Port>(json, port, form);
+  std::stable_sort(port.gids.begin(), port.gids.end(),
+                   [](const GidEntry& left, const GidEntry& right) { return left.index < right.index; });
+  return wrong;
+}
+
+Wrong take(const Json& json, Netdev& netdev, Plain form) {
+  netdev.carrier = 1;
+  return take<Netdev>(json, netdev, form);
+}
+
+template <typename T, typename Form>
+Json give(T& value, const Form& form) {
+  if constexpr (requires { form.print; }) {
+    return form.print(value);
+  } else if constexpr (std::same_as<Form, AtMost>) {
+    Json list = Json::array();
+    for (auto& item : value)
+      list.push_back(give(item, Plain{}));
+    return list;
+  } else if constexpr (std::same_as<T, InterfaceAddress>) {
+    return value.text;
+  } else if constexpr (requires { std::get_if<Unreadable>(&value); }) {
+    const auto* failed = std::get_if<Unreadable>(&value);
+    return failed ? Json{{"errno", errno_name(failed->code)}} : Json(std::get<0>(value));
+  } else if constexpr (requires(Members members) { describe(members, value); }) {
+    Members members(nullptr);
+    describe(members, value);
+    return std::move(members.written);
+  } else {
+    return value;
+  }
+}
+
+}  // namespace
+
+Result<Inventory> parse_snapshot(std::string_view text) {
+  if (!depth_within(text, kMaxSnapshotDepth)) {
+    return make_error("nested deeper than {} levels", kMaxSnapshotDepth);
+  }
+  Json json;
+  try {
+    json = Json::parse(text);
+  } catch (const nlohmann::json::exception& error) {
+    return make_error("not valid JSON: {}", printable(error.what()));
+  }
+  if (!json.is_object()) return make_error("expected a JSON object");
+  Members members(&json);
+  std::int64_t schema = kSchema;
+  members("schema", schema);
+  if (!members.wrong && schema != kSchema) {
+    return make_error("schema {} is not known, this version reads schema {}", schema, kSchema);
+  }
+  Inventory inventory;
+  if (json.contains("about")) inventory.about = json["about"].dump(-1, ' ', false, Json::error_handler_t::replace);
+  describe(members, inventory);
+  const Wrong& wrong = members.wrong;
+  if (wrong) return make_error("{}: expected {}", wrong.place.substr(1), wrong.expected);
+  return inventory;
+}
+
+Result<Inventory> read_snapshot(const std::string& path) {
+  // Blocking: it may be a pipe whose writer is slow.
+  const UniqueFd fd(path == "-" ? ::dup(STDIN_FILENO) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.ok()) return sys_error(errno, "open snapshot `{}`", printable(path));
+  const auto text = sysfs::read_all(fd.get(), kMaxSnapshotSize);
+  if (const auto* failed = std::get_if<Unreadable>(&text)) {
+    return sys_error(failed->code, "read snapshot `{}`", printable(path));
+  }
+  auto inventory = parse_snapshot(std::get<std::string>(text));
+  if (!inventory) return wrap(std::move(inventory).error(), fmt::format("snapshot `{}`", printable(path)));
+  return inventory;
+}
+
+std::string write_snapshot(const Inventory& inventory) {
+  Members members(nullptr);
+  members.written["schema"] = kSchema;
+  if (inventory.about) members.written["about"] = Json::parse(*inventory.about, nullptr, false);
+  describe(members, const_cast<Inventory&>(inventory));  // which is changed by reading only
+  // Names come from devices and images: invalid UTF-8 is replaced, not thrown about.
+  return members.written.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace fabric
