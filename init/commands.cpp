@@ -9,7 +9,6 @@
 
 #include "fabric/snapshot.hpp"
 #include "fabric/text.hpp"
-#include "init/checkup.hpp"
 #include "init/doctor.hpp"
 #include "init/exec.hpp"
 #include "init/format_env.hpp"

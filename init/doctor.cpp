@@ -4,14 +4,138 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "fabric/text.hpp"
-#include "init/decision_json.hpp"
+#include "init/format_env.hpp"
+#include "init/nccl_rules.hpp"
 
 namespace init {
 namespace {
 
+using fabric::Inventory;
+using fabric::Netdev;
 using fabric::printable;
+
+constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
+constexpr std::uint64_t kLargeRegion = 1ULL << 30;  // NCCL registers its buffers, user buffers are larger still
+constexpr unsigned kIpcLockBit = 14;                // CAP_IPC_LOCK, linux/capability.h
+
+std::string bytes_text(std::uint64_t bytes) {
+  if (bytes == kUnlimited) return "unlimited";
+  if (bytes >= 1 << 30) return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30));
+  if (bytes >= 1 << 20) return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
+  return fmt::format("{} KiB", bytes >> 10);
+}
+
+Check check_ports(const Decision& decision) {
+  if (decision.efa) return {"ports", Verdict::kNote, decision.summary, {}};
+  if (decision.status == Status::kNone) return {"ports", Verdict::kBad, decision.summary, decision.remedy};
+  return {"ports", Verdict::kGood, decision.summary, {}};
+}
+
+// ib_umem_get() refuses to pin more than RLIMIT_MEMLOCK unless the process has CAP_IPC_LOCK effective.
+Check check_memlock(const fabric::Limits& limits) {
+  const bool capable =
+      limits.cap_eff && (*limits.cap_eff >> kIpcLockBit & 1) != 0 && limits.initial_userns.value_or(true);
+  const std::uint64_t limit = limits.memlock_hard.value_or(kUnlimited);
+  if (capable) return {"memlock", Verdict::kGood, "CAP_IPC_LOCK is effective: ibv_reg_mr may pin any amount", {}};
+  if (limit >= kLargeRegion) {
+    return {
+        "memlock", Verdict::kGood, fmt::format("RLIMIT_MEMLOCK is {}: enough for ibv_reg_mr", bytes_text(limit)), {}};
+  }
+  std::string why = fmt::format(
+      "RLIMIT_MEMLOCK is {} and CAP_IPC_LOCK is not effective: ibv_reg_mr of more fails with "
+      "\"Cannot allocate memory\"",
+      bytes_text(limit));
+  if (limits.initial_userns == false) {
+    why += "; capabilities of a user namespace do not count";
+  } else if (limits.uid.value_or(0) != 0) {
+    why += "; adding IPC_LOCK does not help a user other than root, whose effective set is empty";
+  }
+  return {
+      "memlock", Verdict::kBad, why,
+      "raise the limit: rdma-hook does, as do `--ulimit memlock=-1` (Docker, Podman) and LimitMEMLOCK=infinity in the "
+      "unit of containerd or CRI-O"};
+}
+
+bool prefixed(const std::string& name, std::initializer_list<std::string_view> prefixes) {
+  return std::any_of(prefixes.begin(), prefixes.end(),
+                     [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+bool can_bootstrap(const Netdev& netdev) {
+  return netdev.is_here() && netdev.is_up() &&
+         std::any_of(netdev.addresses.begin(), netdev.addresses.end(), [](const fabric::InterfaceAddress& own) {
+           return own.address.is_ipv4() || !own.address.is_loopback();
+         });
+}
+
+Check check_bootstrap(const Inventory& inventory, const Settings& settings) {
+  const auto netdev = bootstrap_netdev(inventory, settings);
+  const bool fixed = find_setting(settings, "NCCL_SOCKET_IFNAME") != nullptr;
+  if (!netdev) {
+    return {"bootstrap", Verdict::kBad,
+            fixed ? "NCCL_SOCKET_IFNAME matches no netdev that is up: NCCL ends with \"No socket interface found\""
+                  : "no netdev with an address is up: NCCL ends with \"No socket interface found\"",
+            fixed ? "correct or unset NCCL_SOCKET_IFNAME" : "give the container a network"};
+  }
+  return {"bootstrap",
+          Verdict::kGood,
+          fmt::format("NCCL will take {} for its bootstrap ({})", printable(*netdev),
+                      fixed ? "NCCL_SOCKET_IFNAME" : "its own rule; NCCL_SOCKET_IFNAME is not set"),
+          {}};
+}
+
+// Device nodes without a netdev: the HCA opens, and all its GIDs are of addresses of another network namespace.
+bool has_nodes_only(const Inventory& inventory, const Decision& decision) {
+  const bool used =
+      std::any_of(decision.ports.begin(), decision.ports.end(), [](const auto& port) { return port.used; });
+  const auto is_roce = [](const fabric::Port& port) {
+    return port.is_ethernet() && port.is_active() && !port.gids.empty();
+  };
+  return !used && std::any_of(inventory.hcas.begin(), inventory.hcas.end(), [&](const fabric::Hca& hca) {
+    return hca.is_accessible() && std::any_of(hca.ports.begin(), hca.ports.end(), is_roce);
+  });
+}
+
+// Whoever uses RDMA_CM needs the node, and an address of the HCA's netdev in this netns.
+std::optional<Check> check_rdma_cm(const Inventory& inventory, const Decision& decision) {
+  if (has_nodes_only(inventory, decision)) {
+    return Check{"rdma_cm", Verdict::kNote,
+                 "RDMA_CM finds no RDMA device for this container's addresses: those of the HCAs are the host's",
+                 "run it in the host's network and by the host's address, or give the container rails"};
+  }
+  if (decision.status == Status::kNone) return std::nullopt;
+  if (inventory.rdma_cm == false) {
+    return Check{"rdma_cm", Verdict::kNote,
+                 "no /dev/infiniband/rdma_cm: programs that connect by RDMA_CM will fail, NCCL does not need it",
+                 "give the container the node, or load rdma_ucm on the node"};
+  }
+  for (const PortReport& port : decision.ports) {
+    if (!port.used || port.link_layer != "InfiniBand") continue;
+    const bool ipoib = std::any_of(inventory.netdevs.begin(), inventory.netdevs.end(), [](const Netdev& netdev) {
+      return netdev.is_here() && netdev.type == 32 && netdev.is_up() && !netdev.addresses.empty();
+    });
+    if (ipoib) return std::nullopt;
+    return Check{
+        "rdma_cm",
+        Verdict::kNote,
+        "no IPoIB netdev with an address in this network namespace: RDMA_CM cannot resolve one (it then needs the "
+        "host's network and address), NCCL does not need it",
+        {}};
+  }
+  return std::nullopt;
+}
+
+std::optional<Check> check_lag(const Settings& settings, const Decision& decision) {
+  const bool lag = std::any_of(decision.ports.begin(), decision.ports.end(), [](const PortReport& port) {
+    return port.used && port.device.find("bond") != std::string::npos;
+  });
+  if (!lag || find_setting(settings, "NCCL_IB_QPS_PER_CONNECTION")) return std::nullopt;
+  return Check{"lag", Verdict::kNote, "RoCE LAG: one queue pair uses one leg of the bond only",
+               "try NCCL_IB_QPS_PER_CONNECTION=2 or more"};
+}
 
 const char* mark(Verdict verdict) {
   return verdict == Verdict::kGood ? "ok  " : verdict == Verdict::kNote ? "note" : "BAD ";
@@ -34,6 +158,49 @@ std::string ports_text(const Decision& decision) {
 }
 
 }  // namespace
+
+std::optional<std::string> bootstrap_netdev(const Inventory& inventory, const Settings& settings) {
+  std::vector<std::string> names;
+  for (const Netdev& netdev : inventory.netdevs) {
+    if (can_bootstrap(netdev)) names.push_back(netdev.name);
+  }
+  const auto first = [&](auto test) -> std::optional<std::string> {
+    const auto found = std::find_if(names.begin(), names.end(), test);
+    return found == names.end() ? std::nullopt : std::optional(*found);
+  };
+  // Values of one character are ignored.
+  if (const Setting* fixed = find_setting(settings, "NCCL_SOCKET_IFNAME"); fixed && fixed->value.size() > 1) {
+    const auto list = nccl::parse_hca_list(fixed->value);
+    return first([&](const std::string& name) { return list.matches(name, 0); });
+  }
+  if (auto ib = first([](const std::string& name) { return name.starts_with("ib"); })) return ib;
+  if (auto plain = first([](const std::string& name) { return !prefixed(name, {"docker", "lo", "virbr"}); }))
+    return plain;
+  if (auto docker = first([](const std::string& name) { return name.starts_with("docker"); })) return docker;
+  if (auto lo = first([](const std::string& name) { return name.starts_with("lo"); })) return lo;
+  return first([](const std::string& name) { return name.starts_with("virbr"); });
+}
+
+std::vector<Check> check_up(const Inventory& inventory, const Settings& settings, const Decision& decision) {
+  std::vector<Check> checks;
+  checks.push_back(check_ports(decision));
+  if (decision.refusal) checks.push_back({"refusal", Verdict::kBad, *decision.refusal, decision.refusal_remedy});
+  for (const std::string& warning : decision.warnings)
+    checks.push_back({"warning", Verdict::kNote, warning, {}});
+  for (const std::string& aside : decision.asides)
+    checks.push_back({"warning", Verdict::kNote, aside, {}});
+  for (const std::string& remark : decision.remarks)
+    checks.push_back({"remark", Verdict::kNote, remark, {}});
+  if (inventory.limits) checks.push_back(check_memlock(*inventory.limits));
+  checks.push_back(check_bootstrap(inventory, settings));
+  if (auto check = check_rdma_cm(inventory, decision)) checks.push_back(std::move(*check));
+  if (auto check = check_lag(settings, decision)) checks.push_back(std::move(*check));
+  return checks;
+}
+
+bool is_fit(const std::vector<Check>& checks) {
+  return std::none_of(checks.begin(), checks.end(), [](const Check& check) { return check.verdict == Verdict::kBad; });
+}
 
 std::string doctor_text(const Decision& decision, const std::vector<Check>& checks) {
   std::string text = fmt::format("rdma-init {}: this container is {} for RDMA\n\nChecks\n", RDMA_INIT_VERSION,

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "fabric/text.hpp"
-#include "init/decision_json.hpp"
 
 namespace init {
 namespace {

@@ -1,6 +1,7 @@
-// The decision as text for `rdma-init env`. Pure.
+// The decision as text for `rdma-init env`, and as JSON for `doctor --json` too. Pure.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
@@ -18,5 +19,9 @@ std::string format_sh(const Decision& decision);
 fabric::Result<std::string> format_dotenv(const Decision& decision);
 // One JSON object: status, env, kept, ports, warnings (README.md, "Output for machines").
 std::string format_json(const Decision& decision);
+
+nlohmann::ordered_json decision_json(const Decision& decision);
+// Text for stdout; names that are not UTF-8 are replaced, not thrown about.
+std::string dump_json(const nlohmann::ordered_json& json);
 
 }  // namespace init

@@ -1,6 +1,7 @@
 #include "init/resolve.hpp"
 
 #include <fmt/format.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -14,7 +15,6 @@
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "init/pending.hpp"
-#include "init/stop_signals.hpp"
 
 namespace init {
 namespace {
@@ -32,6 +32,39 @@ double now_seconds() {
   clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
 }
+
+// Notices SIGTERM and SIGINT while waiting. As PID 1 of a container the kernel drops both as long as there is no
+// handler (signal(7), pid_namespaces(7)), so that stopping a container that waits would take the engine's whole grace
+// period. Blocks them for its lifetime, and restores the mask as it was: the trainer inherits it.
+class StopSignals {
+ public:
+  StopSignals() {
+    sigemptyset(&watched_);
+    for (const int signal : {SIGTERM, SIGINT}) {
+      struct sigaction action {};
+      if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) sigaddset(&watched_, signal);
+    }
+    sigprocmask(SIG_BLOCK, &watched_, &former_);
+    // What was blocked at start is the trainer's to receive.
+    for (const int signal : {SIGTERM, SIGINT}) {
+      if (sigismember(&former_, signal) == 1) sigdelset(&watched_, signal);
+    }
+  }
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+  ~StopSignals() { sigprocmask(SIG_SETMASK, &former_, nullptr); }
+
+  // Sleeps; the signal that ended the sleep, if one did. Signals that came ignored stay ignored.
+  std::optional<int> sleep_ms(long milliseconds) const {
+    const timespec span{milliseconds / 1000, milliseconds % 1000 * 1000000};
+    const int signal = sigtimedwait(&watched_, nullptr, &span);
+    return signal > 0 ? std::optional(signal) : std::nullopt;
+  }
+
+ private:
+  sigset_t watched_{};
+  sigset_t former_{};
+};
 
 std::uint64_t limit_value(rlim_t limit) {
   return limit == RLIM_INFINITY ? std::numeric_limits<std::uint64_t>::max() : limit;

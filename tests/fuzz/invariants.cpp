@@ -7,7 +7,6 @@
 #include <set>
 
 #include "fabric/text.hpp"
-#include "init/checkup.hpp"
 #include "init/doctor.hpp"
 #include "init/format_env.hpp"
 #include "init/nccl_rules.hpp"

@@ -3,7 +3,6 @@
 
 #include <deque>
 
-#include "init/checkup.hpp"
 #include "init/doctor.hpp"
 #include "init/gid_index.hpp"
 #include "init/topo.hpp"

@@ -4,7 +4,6 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "init/checkup.hpp"
 #include "init/doctor.hpp"
 #include "init/topo.hpp"
 #include "support/inventories.hpp"
