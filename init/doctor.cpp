@@ -59,11 +59,6 @@ Check check_memlock(const fabric::Limits& limits) {
       "unit of containerd or CRI-O"};
 }
 
-bool prefixed(const std::string& name, std::initializer_list<std::string_view> prefixes) {
-  return std::any_of(prefixes.begin(), prefixes.end(),
-                     [&](std::string_view prefix) { return name.starts_with(prefix); });
-}
-
 bool can_bootstrap(const Netdev& netdev) {
   return netdev.is_here() && netdev.is_up() &&
          std::any_of(netdev.addresses.begin(), netdev.addresses.end(), [](const fabric::InterfaceAddress& own) {
@@ -164,21 +159,19 @@ std::optional<std::string> bootstrap_netdev(const Inventory& inventory, const Se
   for (const Netdev& netdev : inventory.netdevs) {
     if (can_bootstrap(netdev)) names.push_back(netdev.name);
   }
-  const auto first = [&](auto test) -> std::optional<std::string> {
-    const auto found = std::find_if(names.begin(), names.end(), test);
+  const auto first = [&](std::string_view rule) -> std::optional<std::string> {
+    const auto list = nccl::parse_hca_list(rule);
+    const auto found =
+        std::find_if(names.begin(), names.end(), [&](const std::string& name) { return list.matches(name, 0); });
     return found == names.end() ? std::nullopt : std::optional(*found);
   };
   // Values of one character are ignored.
-  if (const Setting* fixed = find_setting(settings, "NCCL_SOCKET_IFNAME"); fixed && fixed->value.size() > 1) {
-    const auto list = nccl::parse_hca_list(fixed->value);
-    return first([&](const std::string& name) { return list.matches(name, 0); });
+  const Setting* fixed = find_setting(settings, "NCCL_SOCKET_IFNAME");
+  if (fixed && fixed->value.size() > 1) return first(fixed->value);
+  for (const std::string_view rule : {"ib", "^docker,lo,virbr", "docker", "lo", "virbr"}) {
+    if (auto netdev = first(rule)) return netdev;
   }
-  if (auto ib = first([](const std::string& name) { return name.starts_with("ib"); })) return ib;
-  if (auto plain = first([](const std::string& name) { return !prefixed(name, {"docker", "lo", "virbr"}); }))
-    return plain;
-  if (auto docker = first([](const std::string& name) { return name.starts_with("docker"); })) return docker;
-  if (auto lo = first([](const std::string& name) { return name.starts_with("lo"); })) return lo;
-  return first([](const std::string& name) { return name.starts_with("virbr"); });
+  return std::nullopt;
 }
 
 std::vector<Check> check_up(const Inventory& inventory, const Settings& settings, const Decision& decision) {
