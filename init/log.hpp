@@ -1,25 +1,27 @@
 // Messages on stderr: data goes to stdout, everything said about it goes here.
 #pragma once
 
-#include <optional>
-#include <string>
 #include <string_view>
 
 namespace init {
 
 enum class LogLevel { kQuiet, kInfo, kDebug, kJson };
 
-std::optional<LogLevel> parse_log_level(std::string_view text);
-
 // One line per message, one write(2) per line. quiet prints errors only; json prints one object per line.
 class Log {
  public:
   explicit Log(LogLevel level) : level_(level) {}
 
-  void error(std::string_view message, std::string_view hint = {}) const;
-  void warning(std::string_view message, std::string_view hint = {}) const;
-  void info(std::string_view message) const;
-  void debug(std::string_view message) const;
+  void error(std::string_view message, std::string_view hint = {}) const { write("error", message, hint); }
+  void warning(std::string_view message, std::string_view hint = {}) const {
+    if (level_ != LogLevel::kQuiet) write("warning", message, hint);
+  }
+  void info(std::string_view message) const {
+    if (level_ != LogLevel::kQuiet) write("info", message, {});
+  }
+  void debug(std::string_view message) const {
+    if (level_ == LogLevel::kDebug || level_ == LogLevel::kJson) write("debug", message, {});
+  }
 
  private:
   void write(std::string_view severity, std::string_view message, std::string_view hint) const;

@@ -15,8 +15,6 @@ using fabric::make_error;
 using fabric::printable;
 using fabric::Result;
 
-constexpr double kMaxWait = 86400;
-
 // What an option does with its text; a switch gets "1" or, from its twin, "0".
 using Apply = Result<void> (*)(Options&, std::string_view);
 
@@ -28,26 +26,44 @@ struct Option {
   std::string_view help;
 };
 
-Result<void> set_switch(bool& target, std::string_view text) {
-  if (text != "0" && text != "1") return make_error("expected 0 or 1, got `{}`", printable(text));
-  target = text == "1";
+// The row of that name; nullptr if there is none.
+const auto* find_named(const auto& rows, std::string_view name) {
+  const auto found = std::find_if(rows.begin(), rows.end(), [&](const auto& row) { return row.name == name; });
+  return found == rows.end() ? nullptr : &*found;
+}
+
+Result<void> store(auto& target, const auto& value) {
+  target = value;
   return {};
+}
+
+// parsed: the value of the text, or a null of its kind.
+Result<void> expect(auto& target, const auto& parsed, std::string_view expected, std::string_view text) {
+  if (!parsed) return make_error("expected {}, got `{}`", expected, printable(text));
+  return store(target, *parsed);
+}
+
+template <typename T>
+struct Word {
+  std::string_view name;
+  T value;
+};
+
+template <typename T>
+Result<void> choose(auto& target, std::initializer_list<Word<T>> words, std::string_view expected,
+                    std::string_view text) {
+  const Word<T>* word = find_named(words, text);
+  return expect(target, word ? &word->value : nullptr, expected, text);
+}
+
+Result<void> set_switch(bool& target, std::string_view text) {
+  return choose<bool>(target, {{"0", false}, {"1", true}}, "0 or 1", text);
 }
 
 Result<void> apply_wait(Options& options, std::string_view text) {
   const auto seconds = fabric::parse_decimal(text);
-  if (!seconds || !(*seconds >= 0) || *seconds > kMaxWait) {
-    return make_error("expected seconds from 0 to {}, got `{}`", kMaxWait, printable(text));
-  }
-  options.wait_seconds = *seconds;
-  return {};
-}
-
-Result<void> apply_require(Options& options, std::string_view text) {
-  const auto count = fabric::parse_number<unsigned>(text);
-  if (!count) return make_error("expected a number of HCAs, got `{}`", printable(text));
-  options.policy.require = *count;
-  return {};
+  return expect(options.wait_seconds, seconds && *seconds <= 86400 ? seconds : std::nullopt, "seconds from 0 to 86400",
+                text);
 }
 
 Result<void> apply_hca(Options& options, std::string_view text) {
@@ -58,17 +74,15 @@ Result<void> apply_hca(Options& options, std::string_view text) {
 Result<void> apply_cidr(Options& options, std::string_view text) {
   options.policy.gids.cidrs.clear();
   for (const std::string_view part : fabric::split(text, ',')) {
-    const auto cidr = fabric::parse_cidr(fabric::trim(part));
-    if (!cidr) return make_error("expected ADDRESS/PREFIX, got `{}`", printable(part));
-    options.policy.gids.cidrs.push_back(*cidr);
+    TRY_VOID(expect(options.policy.gids.cidrs.emplace_back(), fabric::parse_cidr(fabric::trim(part)), "ADDRESS/PREFIX",
+                    part));
   }
   return {};
 }
 
 Result<void> apply_family(Options& options, std::string_view text) {
-  if (text != "4" && text != "6") return make_error("expected 4 or 6, got `{}`", printable(text));
-  options.policy.gids.family = text == "4" ? fabric::Family::kIpv4 : fabric::Family::kIpv6;
-  return {};
+  return choose<fabric::Family>(options.policy.gids.family,
+                                {{"4", fabric::Family::kIpv4}, {"6", fabric::Family::kIpv6}}, "4 or 6", text);
 }
 
 Result<void> apply_export(Options& options, std::string_view text) {
@@ -76,48 +90,31 @@ Result<void> apply_export(Options& options, std::string_view text) {
   return {};
 }
 
-Result<void> apply_nccl_version(Options& options, std::string_view text) {
-  options.policy.nccl_version = nccl::parse_version(text);
-  if (!options.policy.nccl_version) return make_error("expected X.Y.Z, got `{}`", printable(text));
-  return {};
-}
-
 Result<void> apply_no_link_local(Options& options, std::string_view text) {
-  bool off = false;
-  TRY_VOID(set_switch(off, text));
-  options.policy.gids.link_local = !off;
-  return {};
+  return choose<bool>(options.policy.gids.link_local, {{"0", true}, {"1", false}}, "0 or 1", text);
 }
 
 Result<void> apply_log(Options& options, std::string_view text) {
-  const auto level = parse_log_level(text);
-  if (!level) return make_error("expected quiet, info, debug or json, got `{}`", printable(text));
-  options.log = *level;
-  return {};
+  return choose<LogLevel>(
+      options.log,
+      {{"quiet", LogLevel::kQuiet}, {"info", LogLevel::kInfo}, {"debug", LogLevel::kDebug}, {"json", LogLevel::kJson}},
+      "quiet, info, debug or json", text);
 }
 
 Result<void> apply_format(Options& options, std::string_view text) {
-  if (text == "sh") {
-    options.format = EnvFormat::kSh;
-  } else if (text == "json") {
-    options.format = EnvFormat::kJson;
-  } else if (text == "dotenv") {
-    options.format = EnvFormat::kDotenv;
-  } else {
-    return make_error("expected sh, json or dotenv, got `{}`", printable(text));
-  }
-  return {};
-}
-
-Result<void> apply_command(Options& options, Command command) {
-  options.command = command;
-  return {};
+  return choose<EnvFormat>(options.format,
+                           {{"sh", EnvFormat::kSh}, {"json", EnvFormat::kJson}, {"dotenv", EnvFormat::kDotenv}},
+                           "sh, json or dotenv", text);
 }
 
 constexpr std::array kOptions = {
     Option{"wait", "SECONDS", true, apply_wait,
            "wait at most this long for GIDs, nodes and carrier that are on their way (10)"},
-    Option{"require", "N", true, apply_require, "leave with 78 unless N HCAs have a usable port"},
+    Option{"require", "N", true,
+           [](Options& o, std::string_view t) {
+             return expect(o.policy.require, fabric::parse_number<unsigned>(t), "a number of HCAs", t);
+           },
+           "leave with 78 unless N HCAs have a usable port"},
     Option{"strict", "", true, [](Options& o, std::string_view t) { return set_switch(o.policy.strict, t); },
            "leave with 78 rather than drop a port whose GID cannot be right, or keep a wrong value"},
     Option{"override", "", true, [](Options& o, std::string_view t) { return set_switch(o.policy.override_wrong, t); },
@@ -127,7 +124,10 @@ constexpr std::array kOptions = {
     Option{"cidr", "LIST", true, apply_cidr, "take only GIDs in one of these networks"},
     Option{"family", "4|6", true, apply_family, "take only GIDs of this address family"},
     Option{"export", "LIST", true, apply_export, "write for these libraries, or none (nccl,ucx,nvshmem)"},
-    Option{"nccl-version", "X.Y.Z", true, apply_nccl_version,
+    Option{"nccl-version", "X.Y.Z", true,
+           [](Options& o, std::string_view t) {
+             return expect(o.policy.nccl_version, nccl::parse_version(t), "X.Y.Z", t);
+           },
            "be right under this NCCL (the newest, and $NCCL_VERSION)"},
     Option{"no-link-local", "", true, apply_no_link_local, "never take a link-local GID"},
     Option{"reap", "", true, [](Options& o, std::string_view t) { return set_switch(o.reap, t); },
@@ -135,30 +135,18 @@ constexpr std::array kOptions = {
     Option{"log", "LEVEL", true, apply_log, "quiet, info, debug or json, on stderr (info)"},
     Option{"format", "FORMAT", false, apply_format, "env: sh, json or dotenv (sh)"},
     Option{"json", "", false, [](Options& o, std::string_view t) { return set_switch(o.json, t); }, "doctor: JSON"},
-    Option{"snapshot", "FILE", false,
-           [](Options& o, std::string_view t) -> Result<void> {
-             o.snapshot = std::string(t);
-             return {};
-           },
+    Option{"snapshot", "FILE", false, [](Options& o, std::string_view t) { return store(o.snapshot, t); },
            "answer from a snapshot (- is stdin) instead of this machine"},
-    Option{"root", "DIR", false,
-           [](Options& o, std::string_view t) -> Result<void> {
-             o.root = std::string(t);
-             return {};
-           },
+    Option{"root", "DIR", false, [](Options& o, std::string_view t) { return store(o.root, t); },
            "read /sys, /dev and /etc below DIR instead of this machine's"},
-    Option{"help", "", false, [](Options& o, std::string_view) { return apply_command(o, Command::kHelp); },
+    Option{"help", "", false, [](Options& o, std::string_view) { return store(o.command, Command::kHelp); },
            "this text"},
-    Option{"version", "", false, [](Options& o, std::string_view) { return apply_command(o, Command::kVersion); },
+    Option{"version", "", false, [](Options& o, std::string_view) { return store(o.command, Command::kVersion); },
            "print the version"},
 };
 
-struct Subcommand {
-  std::string_view name;
-  Command command;
-};
-constexpr std::array kSubcommands = {Subcommand{"env", Command::kEnv}, Subcommand{"doctor", Command::kDoctor},
-                                     Subcommand{"topo", Command::kTopo}, Subcommand{"snapshot", Command::kSnapshot}};
+constexpr std::array<Word<Command>, 4> kSubcommands = {
+    {{"env", Command::kEnv}, {"doctor", Command::kDoctor}, {"topo", Command::kTopo}, {"snapshot", Command::kSnapshot}}};
 
 std::string twin_name(std::string_view option) {
   std::string name = "RDMA_INIT_";
@@ -197,23 +185,12 @@ Result<void> apply_twins(Options& options, const char* const* environment, const
   return {};
 }
 
-const Option* find_option(std::string_view name) {
-  const auto found = std::find_if(kOptions.begin(), kOptions.end(), [&](const Option& o) { return o.name == name; });
-  return found == kOptions.end() ? nullptr : &*found;
-}
-
-const Subcommand* find_subcommand(std::string_view name) {
-  const auto found =
-      std::find_if(kSubcommands.begin(), kSubcommands.end(), [&](const Subcommand& s) { return s.name == name; });
-  return found == kSubcommands.end() ? nullptr : &*found;
-}
-
 // One "--name", "--name=value" or "--name value" at argv[index]; index moves to the last argument used.
 Result<void> apply_argument(Options& options, int argc, char** argv, int& index) {
   const std::string_view argument = argv[index];
   const std::size_t equals = argument.find('=');
   const std::string_view name = argument.substr(2, equals == std::string_view::npos ? equals : equals - 2);
-  const Option* option = find_option(name);
+  const Option* option = find_named(kOptions, name);
   if (!option) return make_error("unknown option `{}`; see rdma-init --help", printable(argument));
   std::string_view value = "1";
   if (equals != std::string_view::npos) {
@@ -262,12 +239,12 @@ Result<Options> parse_options(int argc, char** argv, const char* const* environm
       TRY_VOID(apply_argument(options, argc, argv, i));
       continue;
     }
-    const Subcommand* subcommand = find_subcommand(argument);
+    const Word<Command>* subcommand = find_named(kSubcommands, argument);
     if (!subcommand || has_subcommand) {
       return make_error("unexpected argument `{}`; a command to run goes after `--`", printable(argument));
     }
     has_subcommand = true;
-    if (options.command == Command::kExec) options.command = subcommand->command;
+    if (options.command == Command::kExec) options.command = subcommand->value;
   }
   TRY_VOID(check_combination(options, has_subcommand));
   return options;
