@@ -10,100 +10,63 @@
 namespace init {
 namespace {
 
-using Writer = void (*)(const ExportInput&, Variables&);
-
-// "dev:port,dev:port"
 std::string port_list(const ExportInput& input) {
-  std::vector<std::string> names;
-  for (const ChosenPort& port : input.ports)
-    names.push_back(port.candidate->name());
-  return fabric::join(names, ",");
+  return nccl_hca_value(input.ports).substr(1);
 }
 
-// "dev,dev", each once.
+void add_once(std::vector<std::string>& names, const std::string& name) {
+  if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+}
+
+// "dev,dev"
 std::string device_list(const ExportInput& input) {
   std::vector<std::string> names;
-  for (const ChosenPort& port : input.ports) {
-    const std::string& name = port.candidate->hca->name;
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
-  }
+  for (const ChosenPort& port : input.ports)
+    add_once(names, port.candidate->hca->name);
   return fabric::join(names, ",");
-}
-
-void put_index(const char* name, const ExportInput& input, Variables& variables) {
-  if (input.index) variables.emplace_back(name, std::to_string(*input.index));
 }
 
 // UCX_NET_DEVICES also selects UCX's TCP devices, and over RoCE UCX aborts without one ("UD endpoint unhandled
 // timeout", 1.13 and 1.18), hence the netdevs.
-void ucx(const ExportInput& input, Variables& variables) {
+std::string ports_and_netdevs(const ExportInput& input) {
   std::vector<std::string> devices;
   for (const ChosenPort& port : input.ports)
     devices.push_back(port.candidate->name());
-  const auto add = [&](const std::string& netdev) {
-    if (!netdev.empty() && std::find(devices.begin(), devices.end(), netdev) == devices.end())
-      devices.push_back(netdev);
-  };
   for (const ChosenPort& port : input.ports)
-    add(port.netdev);
-  add(input.default_netdev);
-  variables.emplace_back("UCX_NET_DEVICES", fabric::join(devices, ","));
-  put_index("UCX_IB_GID_INDEX", input, variables);
-}
-
-void nvshmem(const ExportInput& input, Variables& variables) {
-  variables.emplace_back("NVSHMEM_HCA_LIST", port_list(input));
-  put_index("NVSHMEM_IB_GID_INDEX", input, variables);
-  if (input.ipv6) variables.emplace_back("NVSHMEM_IB_ADDR_FAMILY", "AF_INET6");
+    add_once(devices, port.netdev);
+  add_once(devices, input.default_netdev);
+  return fabric::join(devices, ",");
 }
 
 // The i-th entry is the library's IBi, so the order is that of the PCI functions, as ranks count GPUs.
-void mscclpp(const ExportInput& input, Variables& variables) {
+std::string devices_by_pci(const ExportInput& input) {
   ExportInput sorted = input;
   std::stable_sort(sorted.ports.begin(), sorted.ports.end(), [](const ChosenPort& left, const ChosenPort& right) {
     return left.candidate->hca->pci.value_or("") < right.candidate->hca->pci.value_or("");
   });
-  variables.emplace_back("MSCCLPP_HCA_DEVICES", device_list(sorted));
-  put_index("MSCCLPP_IB_GID_INDEX", input, variables);
+  return device_list(sorted);
 }
 
-void gloo(const ExportInput& input, Variables& variables) {
-  if (!input.default_netdev.empty()) variables.emplace_back("GLOO_SOCKET_IFNAME", input.default_netdev);
-}
-
-void uccl(const ExportInput& input, Variables& variables) {
-  variables.emplace_back("UCCL_IB_HCA", nccl_hca_value(input.ports));
-  put_index("UCCL_IB_GID_INDEX", input, variables);
-}
-
-void mooncake(const ExportInput& input, Variables& variables) {
-  variables.emplace_back("MC_TE_FILTERS", device_list(input));
-  put_index("MC_GID_INDEX", input, variables);
-}
-
-void openmpi(const ExportInput& input, Variables& variables) {
-  variables.emplace_back("OMPI_MCA_btl_openib_if_include", port_list(input));
-  put_index("OMPI_MCA_btl_openib_gid_index", input, variables);
-}
-
-void libfabric(const ExportInput& input, Variables& variables) {
-  put_index("FI_VERBS_GID_IDX", input, variables);
-}
-
+// The variables of a library.
 struct Library {
   std::string_view name;
-  Writer write;
+  std::string_view list = {};
+  std::string (*value)(const ExportInput&) = nullptr;  // of list
+  std::string_view index = {};
+  std::string_view family = {};
 };
 
-constexpr std::array<Library, 9> kLibraries = {{{"nccl", nullptr},
-                                                {"ucx", ucx},
-                                                {"nvshmem", nvshmem},
-                                                {"mscclpp", mscclpp},
-                                                {"gloo", gloo},
-                                                {"uccl", uccl},
-                                                {"mooncake", mooncake},
-                                                {"openmpi", openmpi},
-                                                {"libfabric", libfabric}}};
+constexpr std::array<Library, 9> kLibraries = {{
+    {"nccl"},  // which the decision writes itself
+    {"ucx", "UCX_NET_DEVICES", ports_and_netdevs, "UCX_IB_GID_INDEX"},
+    {"nvshmem", "NVSHMEM_HCA_LIST", port_list, "NVSHMEM_IB_GID_INDEX", "NVSHMEM_IB_ADDR_FAMILY"},
+    {"mscclpp", "MSCCLPP_HCA_DEVICES", devices_by_pci, "MSCCLPP_IB_GID_INDEX"},
+    {"gloo", "GLOO_SOCKET_IFNAME", [](const ExportInput& input) { return input.default_netdev; }},
+    {"uccl", "UCCL_IB_HCA", [](const ExportInput& input) { return nccl_hca_value(input.ports); }, "UCCL_IB_GID_INDEX"},
+    {"mooncake", "MC_TE_FILTERS", device_list, "MC_GID_INDEX"},
+    {"openmpi", "OMPI_MCA_btl_openib_if_include", port_list, "OMPI_MCA_btl_openib_gid_index"},
+    {"libfabric", {}, nullptr, "FI_VERBS_GID_IDX"},
+}};
 
 }  // namespace
 
@@ -136,7 +99,11 @@ fabric::Result<std::vector<std::string>> parse_exports(std::string_view text) {
 Variables library_variables(std::string_view library, const ExportInput& input) {
   Variables variables;
   for (const Library& known : kLibraries) {
-    if (known.name == library && known.write) known.write(input, variables);
+    if (known.name != library) continue;
+    std::string value = known.value ? known.value(input) : "";
+    if (!value.empty()) variables.emplace_back(known.list, std::move(value));
+    if (input.index && !known.index.empty()) variables.emplace_back(known.index, std::to_string(*input.index));
+    if (input.ipv6 && !known.family.empty()) variables.emplace_back(known.family, "AF_INET6");
   }
   return variables;
 }
