@@ -52,11 +52,10 @@ class Decider {
  private:
   const Candidate& at(std::size_t index) const { return candidates_[index]; }
 
-  // What the image says it has, if that counts and is older than what the rest is decided for.
-  nccl::Version oldest_version() const {
+  // What the image says it has, if that counts.
+  std::optional<nccl::Version> image_version() const {
     const Setting* image = kept_.find("NCCL_VERSION");
-    const auto own = image && !policy_.nccl_version ? nccl::parse_version(image->value) : std::nullopt;
-    return std::min(version(), own.value_or(version()));
+    return image && !policy_.nccl_version ? nccl::parse_version(image->value) : std::nullopt;
   }
 
   nccl::Version version() const { return policy_.nccl_version.value_or(nccl::kNewest); }
@@ -86,15 +85,12 @@ class Decider {
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
       if (candidates_[i].usable() && !choice_.drop_reasons[i].empty() &&
           rules.kept_hcas->matches(candidates_[i].hca->name, candidates_[i].port->number)) {
-        return blame_kept_list({i}, choice_.drop_reasons[i]);
+        kept_.keep("NCCL_IB_HCA", fmt::format("takes {}: {}", list_ports(candidates_, {i}), choice_.drop_reasons[i]));
+        // Under --override it gives way, and the choice is made anew.
+        if (!kept_.in_effect("NCCL_IB_HCA")) choose();
+        return;
       }
     }
-  }
-
-  // A kept NCCL_IB_HCA takes ports that it should not. Under --override it gives way, and the choice is made anew.
-  void blame_kept_list(const std::vector<std::size_t>& ports, const std::string& why) {
-    kept_.keep("NCCL_IB_HCA", fmt::format("takes {}: {}", list_ports(candidates_, ports), why));
-    if (!kept_.in_effect("NCCL_IB_HCA")) choose();
   }
 
   // The GID each chosen RoCE port should use.
@@ -252,20 +248,18 @@ class Decider {
     const auto gids = wanted();
     if (gids.empty() || plan_.index) return;
     warn_about_difference(gids);
-    const Setting* image = kept_.find("NCCL_VERSION");
-    const auto image_version = image && !policy_.nccl_version ? nccl::parse_version(image->value) : std::nullopt;
-    if (!image_version) return;
+    const auto image = image_version();
+    if (!image) return;
     nccl::GidRules rules = effective_rules(true);
     if (plan_.range) rules.range = plan_.range;
-    rules.version = *image_version;
+    rules.version = *image;
     decision_.needs_full |= needs_whole_tables(gids, rules.version);
     const auto wrong = wrong_ports(gids, rules);
     if (wrong.empty()) return;
-    const char* cause = *image_version < nccl::kChoosesGid
-                            ? "does not choose a GID per port (2.21 and later do)"
-                            : "does not get over the unreadable GID types (2.26 and later do)";
-    decision_.warnings.push_back(fmt::format("NCCL {} (NCCL_VERSION) {}: {} will not connect",
-                                             nccl::to_string(*image_version), cause, list_ports(candidates_, wrong)));
+    const char* cause = *image < nccl::kChoosesGid ? "does not choose a GID per port (2.21 and later do)"
+                                                   : "does not get over the unreadable GID types (2.26 and later do)";
+    decision_.warnings.push_back(fmt::format("NCCL {} (NCCL_VERSION) {}: {} will not connect", nccl::to_string(*image),
+                                             cause, list_ports(candidates_, wrong)));
   }
 
   void warn_about_difference(const std::vector<WantedGid>& gids) {
@@ -328,11 +322,12 @@ class Decider {
     const bool software = std::any_of(choice_.ports.begin(), choice_.ports.end(),
                                       [&](std::size_t i) { return at(i).hca->is_software(); });
     if (software) decision_.warnings.push_back("software RDMA (rxe or siw) is used: functional, but slow");
-    const std::size_t limit = nccl::max_ports(oldest_version());
+    const nccl::Version oldest = std::min(version(), image_version().value_or(version()));
+    const std::size_t limit = nccl::max_ports(oldest);
     if (kept_.writes_for("nccl") && choice_.ports.size() > limit) {
       decision_.warnings.push_back(
           fmt::format("{} ports, but NCCL {} takes {} at most and ignores the rest; choose with --hca",
-                      choice_.ports.size(), nccl::to_string(oldest_version()), limit));
+                      choice_.ports.size(), nccl::to_string(oldest), limit));
     }
   }
 
@@ -431,15 +426,7 @@ Decision decide(const Inventory& inventory, const Settings& settings, const Poli
 }
 
 std::string_view status_name(Status status) {
-  switch (status) {
-    case Status::kOk:
-      return "ok";
-    case Status::kOkWarn:
-      return "ok_warn";
-    case Status::kNone:
-      return "none";
-  }
-  return "none";
+  return status == Status::kOk ? "ok" : status == Status::kOkWarn ? "ok_warn" : "none";
 }
 
 }  // namespace init
