@@ -104,6 +104,12 @@ class Chooser {
     });
   }
 
+  // Drops the ports for which the test holds, unless they are all there is.
+  void avoid(const std::function<bool(const Candidate&)>& test, const std::string& reason) {
+    if (std::all_of(choice_.ports.begin(), choice_.ports.end(), [&](std::size_t i) { return test(at(i)); })) return;
+    keep([&](const Candidate& c) { return !test(c); }, reason);
+  }
+
   // Counted over all usable ports, whatever the operator leaves out.
   void find_management() {
     std::map<std::string_view, std::set<std::string_view>> functions;
@@ -126,14 +132,11 @@ class Chooser {
 
   void set_management_aside() {
     // A quad-port NIC that is all there is, is no management function.
-    if (std::all_of(choice_.ports.begin(), choice_.ports.end(), [&](std::size_t i) { return is_management(at(i)); })) {
-      return;
-    }
-    for (const std::size_t i : choice_.ports) {
-      if (is_management(at(i))) management_.push_back(i);
-    }
-    keep([&](const Candidate& c) { return !is_management(c); },
-         "management function (four or more HCAs of one PCI slot); --hca takes it");
+    const std::vector<std::size_t> before = choice_.ports;
+    avoid([&](const Candidate& c) { return is_management(c); },
+          "management function (four or more HCAs of one PCI slot); --hca takes it");
+    std::set_difference(before.begin(), before.end(), choice_.ports.begin(), choice_.ports.end(),
+                        std::back_inserter(management_));
   }
 
   void warn_about_management() {
@@ -172,19 +175,16 @@ class Chooser {
     double highest = 0;
     for (const std::size_t i : choice_.ports)
       highest = std::max(highest, at(i).rate());
-    for (const std::size_t i : choice_.ports) {
-      if (at(i).rate() < highest) {
-        choice_.drop_reasons[i] =
-            fmt::format("{} Gb/s is below the highest rate, {} Gb/s; --hca takes it", at(i).rate(), highest);
-      }
-    }
-    std::erase_if(choice_.ports, [&](std::size_t i) { return at(i).rate() < highest; });
+    std::erase_if(choice_.ports, [&](std::size_t i) {
+      if (at(i).rate() >= highest) return false;
+      choice_.drop_reasons[i] =
+          fmt::format("{} Gb/s is below the highest rate, {} Gb/s; --hca takes it", at(i).rate(), highest);
+      return true;
+    });
   }
 
   void prefer_hardware() {
-    const auto software = [&](std::size_t i) { return at(i).hca->is_software(); };
-    if (std::all_of(choice_.ports.begin(), choice_.ports.end(), software)) return;
-    keep([](const Candidate& c) { return !c.hca->is_software(); }, "software RDMA device, and there is hardware");
+    avoid([](const Candidate& c) { return c.hca->is_software(); }, "software RDMA device, and there is hardware");
   }
 
   void choose_family() {
@@ -208,13 +208,12 @@ class Chooser {
   void leave_default_route() {
     const fabric::Netdev* netdev = fabric::default_route_netdev(inventory_);
     if (!netdev) return;
-    const auto carries = [&](const Candidate& c) {
-      return std::find(c.netdevs.begin(), c.netdevs.end(), netdev->name) != c.netdevs.end();
-    };
-    if (std::all_of(choice_.ports.begin(), choice_.ports.end(), [&](std::size_t i) { return carries(at(i)); })) return;
-    keep([&](const Candidate& c) { return !carries(c); },
-         fmt::format("{} carries the default route, so it is the front-end NIC; --hca takes it",
-                     fabric::printable(netdev->name)));
+    avoid(
+        [&](const Candidate& c) {
+          return std::find(c.netdevs.begin(), c.netdevs.end(), netdev->name) != c.netdevs.end();
+        },
+        fmt::format("{} carries the default route, so it is the front-end NIC; --hca takes it",
+                    fabric::printable(netdev->name)));
   }
 
   const Inventory& inventory_;

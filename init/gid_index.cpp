@@ -6,11 +6,6 @@
 namespace init {
 namespace {
 
-bool same_index(const std::vector<WantedGid>& wanted) {
-  return std::all_of(wanted.begin(), wanted.end(),
-                     [&](const WantedGid& one) { return one.gid.index == wanted.front().gid.index; });
-}
-
 using Range = std::optional<fabric::Cidr>;
 
 // True for a GID that the port can be used at as well as at the wanted one: of the same rank, in the range that is
@@ -87,7 +82,7 @@ IndexPlan plan_nccl_choice(const std::vector<WantedGid>& wanted, const nccl::Gid
 SharedIndex share_index(const std::vector<WantedGid>& wanted, const std::optional<fabric::Cidr>& range) {
   SharedIndex shared;
   if (wanted.empty()) return shared;
-  shared.index = same_index(wanted) ? wanted.front().gid.index : commonest_index(wanted, range);
+  shared.index = commonest_index(wanted, range);
   for (const WantedGid& one : wanted) {
     if (!has_own_at(one, shared.index, range)) shared.others.push_back(one.port);
   }

@@ -14,15 +14,11 @@ using fabric::Inventory;
 using fabric::Netdev;
 using fabric::printable;
 
-bool has_gid(const fabric::Port& port, const fabric::Address& address) {
-  return std::any_of(port.gids.begin(), port.gids.end(),
-                     [&](const fabric::GidEntry& entry) { return entry.gid == address; });
-}
-
 bool has_gid_anywhere(const Inventory& inventory, const fabric::Address& address) {
   for (const fabric::Hca& hca : inventory.hcas) {
     for (const fabric::Port& port : hca.ports) {
-      if (has_gid(port, address)) return true;
+      for (const fabric::GidEntry& entry : port.gids)
+        if (entry.gid == address) return true;
     }
   }
   return false;

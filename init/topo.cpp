@@ -30,11 +30,8 @@ PciPlace place_of(const Hca& hca) {
   return {hca.pci.value_or(""), hca.numa_node.value_or(-1), hca.pci_path ? &*hca.pci_path : nullptr};
 }
 
-// One line under a NUMA node, sorted so that what shares a bridge stands together.
-struct Leaf {
-  std::string place;  // path and address
-  std::string text;
-};
+// The lines under a NUMA node by path and address, so that what shares a bridge stands together.
+using Leaves = std::multimap<std::string, std::string>;
 
 std::string path_key(const PciPlace& place) {
   return (place.path ? fabric::join(*place.path, "/") + "/" : std::string()) + place.pci;
@@ -60,19 +57,15 @@ std::string hca_line(const Hca& hca, const Decision& decision) {
   return text;
 }
 
-std::map<int, std::vector<Leaf>> leaves_by_node(const Inventory& inventory, const Decision& decision) {
-  std::map<int, std::vector<Leaf>> nodes;
+std::map<int, Leaves> leaves_by_node(const Inventory& inventory, const Decision& decision) {
+  std::map<int, Leaves> nodes;
   std::size_t number = 0;
   for (const Gpu& gpu : inventory.gpus.value_or(std::vector<Gpu>())) {
-    const std::string name = fmt::format("GPU{}", number++);
-    nodes[gpu.numa_node.value_or(-1)].push_back(
-        {path_key(place_of(gpu)), fmt::format("GPU  {:<16} {}", name, printable(gpu.pci))});
+    nodes[gpu.numa_node.value_or(-1)].emplace(path_key(place_of(gpu)),
+                                              fmt::format("GPU  GPU{:<13} {}", number++, printable(gpu.pci)));
   }
   for (const Hca& hca : inventory.hcas) {
-    nodes[hca.numa_node.value_or(-1)].push_back({path_key(place_of(hca)), hca_line(hca, decision)});
-  }
-  for (auto& [node, leaves] : nodes) {
-    std::stable_sort(leaves.begin(), leaves.end(), [](const Leaf& l, const Leaf& r) { return l.place < r.place; });
+    nodes[hca.numa_node.value_or(-1)].emplace(path_key(place_of(hca)), hca_line(hca, decision));
   }
   return nodes;
 }
@@ -127,9 +120,8 @@ std::string topo_text(const Inventory& inventory, const Decision& decision) {
   std::string text;
   for (const auto& [node, leaves] : nodes) {
     text += node < 0 ? "┌─ no NUMA node\n" : fmt::format("┌─ NUMA node {}\n", node);
-    for (std::size_t i = 0; i < leaves.size(); ++i) {
-      text += fmt::format("{}── {}\n", i + 1 == leaves.size() ? "└" : "├", leaves[i].text);
-    }
+    for (auto leaf = leaves.begin(); leaf != leaves.end(); ++leaf)
+      text += fmt::format("{}── {}\n", std::next(leaf) == leaves.end() ? "└" : "├", leaf->second);
   }
   text += "● used by the trainer, ○ not used (rdma-init doctor says why)\n";
   if (inventory.gpus && !inventory.gpus->empty() && !inventory.hcas.empty()) {
