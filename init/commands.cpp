@@ -58,26 +58,16 @@ void report(const Log& log, const Decision& decision) {
 
 int run_env(const Options& options, const Log& log, const Decision& decision) {
   report(log, decision);
-  std::string text;
-  switch (options.format) {
-    case EnvFormat::kSh:
-      text = format_sh(decision);
-      break;
-    case EnvFormat::kJson:
-      text = format_json(decision);
-      break;
-    case EnvFormat::kDotenv: {
-      auto dotenv = format_dotenv(decision);
-      if (!dotenv) {
-        log.error(dotenv.error().message);
-        return kExitFailure;
-      }
-      text = std::move(*dotenv);
-    }
+  const auto text = options.format == EnvFormat::kDotenv ? format_dotenv(decision)
+                    : options.format == EnvFormat::kJson ? format_json(decision)
+                                                         : format_sh(decision);
+  if (!text) {
+    log.error(text.error().message);
+    return kExitFailure;
   }
   // What was refused must not be eval'ed all the same; JSON says it in its ports and kept values.
   if (decision.refusal && options.format != EnvFormat::kJson) return kExitRefused;
-  if (!print(log, text)) return kExitFailure;
+  if (!print(log, *text)) return kExitFailure;
   return decision.refusal ? kExitRefused : 0;
 }
 

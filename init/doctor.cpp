@@ -178,10 +178,10 @@ std::vector<Check> check_up(const Inventory& inventory, const Settings& settings
   std::vector<Check> checks;
   checks.push_back(check_ports(decision));
   if (decision.refusal) checks.push_back({"refusal", Verdict::kBad, *decision.refusal, decision.refusal_remedy});
-  for (const std::string& warning : decision.warnings)
-    checks.push_back({"warning", Verdict::kNote, warning, {}});
-  for (const std::string& aside : decision.asides)
-    checks.push_back({"warning", Verdict::kNote, aside, {}});
+  for (const auto* warnings : {&decision.warnings, &decision.asides}) {
+    for (const std::string& warning : *warnings)
+      checks.push_back({"warning", Verdict::kNote, warning, {}});
+  }
   for (const std::string& remark : decision.remarks)
     checks.push_back({"remark", Verdict::kNote, remark, {}});
   if (inventory.limits) checks.push_back(check_memlock(*inventory.limits));

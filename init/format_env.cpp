@@ -18,15 +18,6 @@ bool is_plain(std::string_view text) {
   });
 }
 
-Json kept_json(const KeptValues& kept) {
-  Json json = Json::object();
-  for (const auto& [name, value] : kept) {
-    json[name] = {{"value", value.value}, {"source", value.source}, {"problem", nullptr}};
-    if (value.problem) json[name]["problem"] = *value.problem;
-  }
-  return json;
-}
-
 Json port_json(const PortReport& port) {
   Json json;
   json["device"] = port.device;
@@ -81,7 +72,11 @@ Json decision_json(const Decision& decision) {
   json["env"] = Json::object();
   for (const auto& [name, value] : decision.env)
     json["env"][name] = value;
-  json["kept"] = kept_json(decision.kept);
+  json["kept"] = Json::object();
+  for (const auto& [name, value] : decision.kept) {
+    json["kept"][name] = {
+        {"value", value.value}, {"source", value.source}, {"problem", value.problem ? Json(*value.problem) : Json()}};
+  }
   json["ports"] = Json::array();
   for (const PortReport& port : decision.ports)
     json["ports"].push_back(port_json(port));
