@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <set>
 
 #include "fabric/netdev_map.hpp"
@@ -93,18 +94,15 @@ class OwnAddresses {
     for (const Netdev& netdev : inventory.netdevs) {
       if (!netdev.is_here()) continue;
       for (const auto& own : netdev.addresses)
-        owners_.emplace_back(own.address, &netdev);
+        owners_.emplace(own.address, &netdev);
     }
-    std::stable_sort(owners_.begin(), owners_.end(), [](const auto& l, const auto& r) { return l.first < r.first; });
   }
 
   // The netdev that the GID is of, one that is up if there is a choice; nullptr if it is another netns'. The same
   // address may be there by chance, on a bridge for one, which no GID of this port can be of.
   const Netdev* find_owner(const Port& port, const fabric::Address& gid) const {
     const Netdev* owner = nullptr;
-    auto entry = std::lower_bound(owners_.begin(), owners_.end(), gid,
-                                  [](const auto& own, const fabric::Address& wanted) { return own.first < wanted; });
-    for (; entry != owners_.end() && entry->first == gid; ++entry) {
+    for (auto [entry, end] = owners_.equal_range(gid); entry != end; ++entry) {
       const Netdev& netdev = *entry->second;
       if (fabric::carries(inventory_.netdevs, port.netdev, netdev) == fabric::Carries::kNo) continue;
       if (netdev.is_up()) return &netdev;
@@ -115,7 +113,7 @@ class OwnAddresses {
 
  private:
   const Inventory& inventory_;
-  std::vector<std::pair<fabric::Address, const Netdev*>> owners_;
+  std::multimap<fabric::Address, const Netdev*> owners_;
 };
 
 GidSurvey survey_gids(const OwnAddresses& own, const Port& port) {

@@ -34,7 +34,9 @@ class Decider {
       decision_.remarks.push_back(fmt::format("NCCL_IB_DISABLE={} ({}): NCCL will not use RDMA", printable(off->value),
                                               printable(off->source)));
     }
-    keep_hca_list();
+    if (const Setting* list = kept_.find("NCCL_IB_HCA")) {
+      kept_.keep("NCCL_IB_HCA", check_hca_list(list->value, candidates_, version()));
+    }
     choose();
     if (!choice_.ports.empty()) {
       keep_gid_indices();
@@ -64,11 +66,6 @@ class Decider {
     if (kept_.in_effect(name)) return;
     decision_.notes.push_back(fmt::format("{}={}: {}", name, printable(value), reason));
     decision_.env.emplace_back(name, std::move(value));
-  }
-
-  void keep_hca_list() {
-    const Setting* setting = kept_.find("NCCL_IB_HCA");
-    if (setting) kept_.keep("NCCL_IB_HCA", check_hca_list(setting->value, candidates_, version()));
   }
 
   void choose() {
@@ -103,20 +100,16 @@ class Decider {
     return gids;
   }
 
-  std::vector<const Candidate*> chosen() const {
-    std::vector<const Candidate*> ports;
-    for (const std::size_t i : choice_.ports)
-      ports.push_back(&at(i));
-    return ports;
-  }
-
   void keep_gid_indices() {
+    std::vector<const Candidate*> chosen;
+    for (const std::size_t i : choice_.ports)
+      chosen.push_back(&at(i));
     for (const std::string_view name : kIndexNames) {
       const Setting* setting = kept_.find(name);
       if (!setting) continue;
       const bool ucx_auto = name.starts_with("UCX_") && setting->value == "auto";
       const long index = ucx_auto ? -1 : nccl::parse_param(setting->value, -1);
-      kept_.keep(name, index < 0 ? std::nullopt : check_gid_index(index, chosen(), decision_.needs_full));
+      kept_.keep(name, index < 0 ? std::nullopt : check_gid_index(index, chosen, decision_.needs_full));
     }
   }
 

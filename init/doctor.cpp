@@ -107,20 +107,18 @@ std::optional<Check> check_rdma_cm(const Inventory& inventory, const Decision& d
                  "no /dev/infiniband/rdma_cm: programs that connect by RDMA_CM will fail, NCCL does not need it",
                  "give the container the node, or load rdma_ucm on the node"};
   }
-  for (const PortReport& port : decision.ports) {
-    if (!port.used || port.link_layer != "InfiniBand") continue;
-    const bool ipoib = std::any_of(inventory.netdevs.begin(), inventory.netdevs.end(), [](const Netdev& netdev) {
-      return netdev.is_here() && netdev.type == 32 && netdev.is_up() && !netdev.addresses.empty();
-    });
-    if (ipoib) return std::nullopt;
-    return Check{
-        "rdma_cm",
-        Verdict::kNote,
-        "no IPoIB netdev with an address in this network namespace: RDMA_CM cannot resolve one (it then needs the "
-        "host's network and address), NCCL does not need it",
-        {}};
-  }
-  return std::nullopt;
+  const bool infiniband = std::any_of(decision.ports.begin(), decision.ports.end(), [](const PortReport& port) {
+    return port.used && port.link_layer == "InfiniBand";
+  });
+  const bool ipoib = std::any_of(inventory.netdevs.begin(), inventory.netdevs.end(), [](const Netdev& netdev) {
+    return netdev.is_here() && netdev.type == 32 && netdev.is_up() && !netdev.addresses.empty();
+  });
+  if (!infiniband || ipoib) return std::nullopt;
+  return Check{"rdma_cm",
+               Verdict::kNote,
+               "no IPoIB netdev with an address in this network namespace: RDMA_CM cannot resolve one (it then needs "
+               "the host's network and address), NCCL does not need it",
+               {}};
 }
 
 std::optional<Check> check_lag(const Settings& settings, const Decision& decision) {

@@ -214,10 +214,7 @@ Environment::Environment(char* const environment[]) {
 
 void Environment::set(std::string_view name, std::string_view value) {
   unset(name);
-  std::string& entry = strings_.emplace_back();
-  entry.reserve(name.size() + value.size() + 1);
-  entry.append(name).append("=").append(value);
-  entries_.back() = entry.data();
+  entries_.back() = strings_.emplace_back(fmt::format("{}={}", name, value)).data();
   entries_.push_back(nullptr);
 }
 

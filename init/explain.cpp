@@ -23,14 +23,6 @@ Cause explain_empty(const fabric::Inventory& inventory) {
   return {"no RDMA device: /sys/class/infiniband has none", "load the HCA's driver on the node, if it has one"};
 }
 
-std::vector<std::size_t> usable_ports(const std::vector<Candidate>& candidates) {
-  std::vector<std::size_t> ports;
-  for (std::size_t i = 0; i < candidates.size(); ++i) {
-    if (candidates[i].usable()) ports.push_back(i);
-  }
-  return ports;
-}
-
 PortReport describe(const Candidate& candidate, const UsableGid* gid) {
   PortReport report;
   report.device = candidate.hca->name;
@@ -91,7 +83,10 @@ Cause explain_missing(const fabric::Inventory& inventory, const std::vector<Cand
 Cause explain_none(const fabric::Inventory& inventory, const std::vector<Candidate>& candidates, const Choice& choice,
                    const std::optional<fabric::SelectorList>& asked) {
   if (choice.efa) return {"EFA fabric: NCCL reaches it through aws-ofi-nccl, so no NCCL_IB_* is set", {}};
-  const auto usable = usable_ports(candidates);
+  std::vector<std::size_t> usable;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    if (candidates[i].usable()) usable.push_back(i);
+  }
   if (usable.empty()) {
     Cause cause = explain_missing(inventory, candidates);
     if (!candidates.empty()) cause.reason = fmt::format("no usable port among {}: {}", candidates.size(), cause.reason);

@@ -37,13 +37,8 @@ Json port_json(const PortReport& port) {
 
 std::string shell_quote(std::string_view text) {
   std::string quoted = "'";
-  for (const char c : text) {
-    if (c == '\'') {
-      quoted += "'\\''";
-    } else {
-      quoted += c;
-    }
-  }
+  for (const char& c : text)
+    quoted += c == '\'' ? std::string_view("'\\''") : std::string_view(&c, 1);
   return quoted + "'";
 }
 

@@ -123,10 +123,6 @@ void close_inherited_descriptors(int keep) {
   close_range(keep + 1, ~0U);
 }
 
-int exit_code_of_status(int status) {
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-}
-
 class Reaper {
  public:
   Reaper(pid_t child, const Terminal& terminal) : child_(child), terminal_(terminal) {}
@@ -138,7 +134,7 @@ class Reaper {
         handle(signal);
       } else if (const std::optional<int> status = reap()) {
         terminal_.pass(child_, ::getpgrp());
-        return exit_code_of_status(*status);
+        return WIFSIGNALED(*status) ? 128 + WTERMSIG(*status) : WEXITSTATUS(*status);
       }
     }
   }

@@ -122,11 +122,11 @@ Settings snapshot_settings(const Inventory& inventory) {
 
 // Reads until the tables are known as far as the decision needs them.
 void read_and_decide(const Options& options, bool full, Resolved& resolved) {
-  resolved.inventory = fabric::read_inventory({options.root, full, false});
-  resolved.decision = decide(resolved.inventory, resolved.settings, options.policy);
-  if (!resolved.decision.needs_full || full) return;
-  resolved.inventory = fabric::read_inventory({options.root, false, true});
-  resolved.decision = decide(resolved.inventory, resolved.settings, options.policy);
+  for (const bool whole_tables : {false, true}) {
+    resolved.inventory = fabric::read_inventory({options.root, full, whole_tables});
+    resolved.decision = decide(resolved.inventory, resolved.settings, options.policy);
+    if (!resolved.decision.needs_full || full) return;
+  }
 }
 
 bool only_link_local(const Decision& decision) {

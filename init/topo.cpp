@@ -95,8 +95,9 @@ std::string matrix_text(const std::vector<Gpu>& gpus, const std::vector<Hca>& hc
 
 Distance distance_between(const PciPlace& left, const PciPlace& right) {
   if (left.pci.empty() || right.pci.empty()) return Distance::kUnknown;
-  if (left.path && right.path && !left.path->empty() && !right.path->empty() &&
-      domain_of(left.pci) == domain_of(right.pci) && left.path->front() == right.path->front()) {
+  const bool comparable = left.path && right.path && !left.path->empty() && !right.path->empty() &&
+                          domain_of(left.pci) == domain_of(right.pci);
+  if (comparable && left.path->front() == right.path->front()) {
     // The same root port. Bridges that both do not share lie between them.
     std::size_t common = 0;
     while (common < left.path->size() && common < right.path->size() && (*left.path)[common] == (*right.path)[common]) {
@@ -107,10 +108,8 @@ Distance distance_between(const PciPlace& left, const PciPlace& right) {
   }
   const bool known = left.numa_node >= 0 && right.numa_node >= 0;
   if (known && left.numa_node != right.numa_node) return Distance::kSys;
-  if (left.path && right.path && domain_of(left.pci) == domain_of(right.pci) && !left.path->empty() &&
-      !right.path->empty() && left.path->front().substr(0, 7) == right.path->front().substr(0, 7)) {
-    return Distance::kPhb;  // root ports on one root bus
-  }
+  // Root ports on one root bus.
+  if (comparable && left.path->front().substr(0, 7) == right.path->front().substr(0, 7)) return Distance::kPhb;
   return known ? Distance::kNode : Distance::kUnknown;
 }
 
