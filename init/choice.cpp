@@ -28,11 +28,6 @@ bool is_vf(const fabric::Hca& hca) {
   return hca.physfn || std::find(kIds.begin(), kIds.end(), hca.device_id.value_or("")) != kIds.end();
 }
 
-// The lists of every library separate with these.
-bool can_be_listed(const fabric::Hca& hca) {
-  return hca.name.find_first_of(",:") == std::string::npos;
-}
-
 class Chooser {
  public:
   Chooser(const Inventory& inventory, const std::vector<Candidate>& candidates)
@@ -69,10 +64,8 @@ class Chooser {
   const Candidate& at(std::size_t index) const { return candidates_[index]; }
 
   bool has_efa() {
-    for (std::size_t i = 0; i < candidates_.size(); ++i) {
-      const fabric::Hca& hca = *candidates_[i].hca;
-      if (hca.is_efa() && hca.is_accessible()) choice_.efa = true;
-    }
+    choice_.efa = std::any_of(candidates_.begin(), candidates_.end(),
+                              [](const Candidate& c) { return c.hca->is_efa() && c.hca->is_accessible(); });
     if (!choice_.efa) return false;
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
       choice_.drop_reasons[i] = candidates_[i].hca->is_efa()
@@ -84,7 +77,8 @@ class Chooser {
 
   void take_usable() {
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
-      if (candidates_[i].usable() && !can_be_listed(*candidates_[i].hca)) {
+      // The lists of every library separate with these.
+      if (candidates_[i].usable() && candidates_[i].hca->name.find_first_of(",:") != std::string::npos) {
         choice_.drop_reasons[i] =
             "its name has a comma or colon, which no list of devices can hold; rename it (rdma dev set)";
       } else if (candidates_[i].usable()) {

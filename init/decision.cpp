@@ -327,17 +327,14 @@ class Decider {
   void keep_the_rest() {
     kept_.keep_related();
     for (const auto& [name, value] : kept_.values()) {
-      if (!value.problem) {
-        decision_.kept.emplace(name, value);
-        continue;
-      }
       const std::string text =
           fmt::format("{}={} ({})", printable(name), printable(value.value), printable(value.source));
-      if (is_exported(name)) {
+      if (value.problem && is_exported(name)) {
         decision_.notes.push_back(fmt::format("{} was replaced: {}", text, *value.problem));
         continue;
       }
       decision_.kept.emplace(name, value);
+      if (!value.problem) continue;
       const char* outlook = policy_.override_wrong ? "there is nothing to replace it with" : "--override replaces it";
       decision_.warnings.push_back(fmt::format("{}: {}; kept, {}", text, *value.problem, outlook));
       if (policy_.strict) {
@@ -366,10 +363,9 @@ class Decider {
       if (cause.reason.empty()) {
         cause = {"there are no other HCAs in this container", "give the container more HCAs, or lower --require"};
       }
-      decision_.refusal.reset();
-      refuse(fmt::format("--require {}: only {} HCA{} with a usable port: {}", policy_.require, decision_.usable_hcas,
-                         decision_.usable_hcas == 1 ? "" : "s", cause.reason),
-             cause.remedy);
+      decision_.refusal = fmt::format("--require {}: only {} HCA{} with a usable port: {}", policy_.require,
+                                      decision_.usable_hcas, decision_.usable_hcas == 1 ? "" : "s", cause.reason);
+      decision_.refusal_remedy = std::move(cause.remedy);
     }
   }
 

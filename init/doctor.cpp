@@ -200,8 +200,7 @@ std::string doctor_text(const Decision& decision, const std::vector<Check>& chec
     text += fmt::format("  {}  {}\n", mark(check.verdict), check.message);
     if (!check.remedy.empty()) text += fmt::format("        remedy: {}\n", check.remedy);
   }
-  text += ports_text(decision);
-  text += "\nExported\n";
+  text += ports_text(decision) + "\nExported\n";
   for (const auto& [name, value] : decision.env)
     text += fmt::format("  {}={}\n", name, printable(value));
   if (decision.env.empty()) text += "  nothing\n";

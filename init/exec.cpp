@@ -155,14 +155,10 @@ std::string describe(const char* path, int error, char* const argv[], char* cons
   }
 }
 
-// 127 and 126 as dash tells them apart: the path leads nowhere, or it leads to something that does not run.
-int exit_code_of(int error) {
-  return error == ENOENT || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG ? 127 : 126;
-}
-
 int report(const char* path, int error, char* const argv[], char* const envp[]) {
   write_message(fmt::format("rdma-init: error: exec `{}`: {}", shown(path), describe(path, error, argv, envp)));
-  return exit_code_of(error);
+  // As dash tells them apart: the path leads nowhere, or it leads to something that does not run.
+  return error == ENOENT || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG ? 127 : 126;
 }
 
 int report_not_in_path(std::string_view command, const char* path) {

@@ -39,7 +39,6 @@ struct Slot {
     constexpr std::array<std::uint8_t, 8> kLinkLocal = {0xfe, 0x80};
     return !gid.is_zero() && !std::equal(kLinkLocal.begin(), kLinkLocal.end(), gid.bytes.begin());
   }
-  Family family() const { return gid.family(); }
 };
 
 Slot slot_at(const fabric::Port& port, unsigned index) {
@@ -71,14 +70,10 @@ std::string to_string(const Version& version) {
 
 HcaList parse_hca_list(std::string_view value, const Version& version) {
   HcaList list;
-  if (value.starts_with('^')) {
-    list.exclude = true;
-    value.remove_prefix(1);
-  }
-  if (value.starts_with('=')) {
-    list.exact = true;
-    value.remove_prefix(1);
-  }
+  list.exclude = value.starts_with('^');
+  value.remove_prefix(list.exclude ? 1 : 0);
+  list.exact = value.starts_with('=');
+  value.remove_prefix(list.exact ? 1 : 0);
   for (const std::string_view part : fabric::split(value, ',')) {
     if (part.empty()) continue;
     if (list.entries.size() == max_ports(version)) break;
@@ -134,8 +129,8 @@ GidChoice choose_gid(const fabric::Port& port, const GidRules& rules) {
   bool uncertain = false;
   for (unsigned index = 1; index < length; ++index) {
     const Slot candidate = slot_at(port, index);
-    if (candidate.family() != rules.family || !in_range(candidate)) continue;
-    if (candidate.family() != current.family()) {
+    if (candidate.gid.family() != rules.family || !in_range(candidate)) continue;
+    if (candidate.gid.family() != current.gid.family()) {
       // The first address of the wanted family is taken whatever its type, validity or netns.
       chosen = index;
       current = candidate;

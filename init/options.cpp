@@ -56,8 +56,8 @@ Result<void> choose(auto& target, std::initializer_list<Word<T>> words, std::str
   return expect(target, word ? &word->value : nullptr, expected, text);
 }
 
-Result<void> set_switch(bool& target, std::string_view text) {
-  return choose<bool>(target, {{"0", false}, {"1", true}}, "0 or 1", text);
+Result<void> set_switch(bool& target, std::string_view text, bool on = true) {
+  return choose<bool>(target, {{"0", !on}, {"1", on}}, "0 or 1", text);
 }
 
 Result<void> apply_wait(Options& options, std::string_view text) {
@@ -88,10 +88,6 @@ Result<void> apply_family(Options& options, std::string_view text) {
 Result<void> apply_export(Options& options, std::string_view text) {
   options.policy.exports = TRY(parse_exports(text));
   return {};
-}
-
-Result<void> apply_no_link_local(Options& options, std::string_view text) {
-  return choose<bool>(options.policy.gids.link_local, {{"0", true}, {"1", false}}, "0 or 1", text);
 }
 
 Result<void> apply_log(Options& options, std::string_view text) {
@@ -129,7 +125,9 @@ constexpr std::array kOptions = {
              return expect(o.policy.nccl_version, nccl::parse_version(t), "X.Y.Z", t);
            },
            "be right under this NCCL (the newest, and $NCCL_VERSION)"},
-    Option{"no-link-local", "", true, apply_no_link_local, "never take a link-local GID"},
+    Option{"no-link-local", "", true,
+           [](Options& o, std::string_view t) { return set_switch(o.policy.gids.link_local, t, false); },
+           "never take a link-local GID"},
     Option{"reap", "", true, [](Options& o, std::string_view t) { return set_switch(o.reap, t); },
            "stay as init: forward signals, reap zombies"},
     Option{"log", "LEVEL", true, apply_log, "quiet, info, debug or json, on stderr (info)"},

@@ -33,10 +33,6 @@ bool is_open_ethernet(const Candidate& candidate) {
   return candidate.hca->is_accessible() && candidate.port->is_active() && candidate.port->is_ethernet();
 }
 
-bool has_global(const Candidate& candidate) {
-  return candidate.best(GidRank::kIpv4) || candidate.best(GidRank::kIpv6);
-}
-
 // An address that awaits its GID on this port; global_only when the port has a link-local GID already.
 const fabric::InterfaceAddress* awaited_address(const Inventory& inventory, const Candidate& candidate,
                                                 bool global_only) {
@@ -55,7 +51,8 @@ const fabric::InterfaceAddress* awaited_address(const Inventory& inventory, cons
 }
 
 std::optional<std::string> pending_gid(const Inventory& inventory, const Candidate& candidate) {
-  if (!is_open_ethernet(candidate) || has_global(candidate)) return std::nullopt;
+  const bool has_global = candidate.best(GidRank::kIpv4) || candidate.best(GidRank::kIpv6);
+  if (!is_open_ethernet(candidate) || has_global) return std::nullopt;
   const auto* address = awaited_address(inventory, candidate, candidate.usable());
   if (!address) return std::nullopt;
   return fmt::format("a GID for {} on {}", to_string(address->address), printable(candidate.name()));

@@ -22,12 +22,10 @@ std::string_view domain_of(std::string_view pci) {
   return pci.substr(0, pci.find(':'));
 }
 
-PciPlace place_of(const Gpu& gpu) {
-  return {gpu.pci, gpu.numa_node.value_or(-1), gpu.pci_path ? &*gpu.pci_path : nullptr};
-}
-
-PciPlace place_of(const Hca& hca) {
-  return {hca.pci.value_or(""), hca.numa_node.value_or(-1), hca.pci_path ? &*hca.pci_path : nullptr};
+// Of a GPU or an HCA.
+PciPlace place_of(const auto& device) {
+  return {std::optional(device.pci).value_or(""), device.numa_node.value_or(-1),
+          device.pci_path ? &*device.pci_path : nullptr};
 }
 
 // The lines under a NUMA node by path and address, so that what shares a bridge stands together.
@@ -37,18 +35,13 @@ std::string path_key(const PciPlace& place) {
   return (place.path ? fabric::join(*place.path, "/") + "/" : std::string()) + place.pci;
 }
 
-const PortReport* report_of(const Decision& decision, const Hca& hca, unsigned port) {
-  for (const PortReport& report : decision.ports) {
-    if (report.device == hca.name && report.port == port) return &report;
-  }
-  return nullptr;
-}
-
 std::string hca_line(const Hca& hca, const Decision& decision) {
   std::string text = fmt::format("HCA  {:<16} {}", printable(hca.name), printable(hca.pci.value_or("software")));
   for (const fabric::Port& port : hca.ports) {
-    const PortReport* report = report_of(decision, hca, port.number);
-    const bool used = report && report->used;
+    const auto report = std::find_if(decision.ports.begin(), decision.ports.end(), [&](const PortReport& one) {
+      return one.device == hca.name && one.port == port.number;
+    });
+    const bool used = report != decision.ports.end() && report->used;
     text += fmt::format("  {} port {} {} {:g} Gb/s{}", used ? "●" : "○", port.number,
                         printable(fabric::value_or(port.link_layer, std::string("?"))), port.rate_gbps(),
                         port.netdev ? " " + printable(*port.netdev) : "");
