@@ -150,9 +150,16 @@ int exit_code(const Result<void>& result, const Log& log) {
   return kExitFailure;
 }
 
-// Plugins run in a helper, which has to be there before this process may execute nothing any more.
+// poststop needs it only for the plugins to which it gives leases back.
+Result<Config> config_for(const Options& options) {
+  if (options.command == Command::kPoststop && !NetworkRecordStore::has_any(options.node.ledger)) return Config();
+  return read_config(options.node.config);
+}
+
+// Plugins run in a helper, which has to be there before this process may execute nothing any more; also for a
+// configuration that cannot be read, since leases are on record.
 Result<std::optional<IpamHelper>> start_ipam_helper(const Result<Config>& config) {
-  if (!config || !runs_ipam_plugins(*config)) return std::optional<IpamHelper>();
+  if (config && !runs_ipam_plugins(*config)) return std::optional<IpamHelper>();
   return std::optional<IpamHelper>(TRY(IpamHelper::start()));
 }
 
@@ -170,7 +177,7 @@ const char* stage_name(Command command) {
 int run_stage(const Options& options) {
   if (auto isolated = isolate(); !isolated) return exit_code(isolated, Log());
   Log log = Log::with_syslog();
-  const Result<Config> config = read_config(options.node.config);
+  const Result<Config> config = config_for(options);
   auto ipam = start_ipam_helper(config);
   if (!ipam) return exit_code(ipam.error(), log);
   if (auto restricted = restrict_syscalls(); !restricted) return exit_code(restricted, log);

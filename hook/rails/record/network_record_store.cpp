@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "fabric/text.hpp"
@@ -48,6 +50,12 @@ Result<NetworkRecordStore> NetworkRecordStore::open(const std::string& ledger_di
 
 bool NetworkRecordStore::has(const std::string& ledger_directory, const std::string& key) {
   return ::access((ledger_directory + "/network/" + file_of(key)).c_str(), F_OK) == 0;
+}
+
+bool NetworkRecordStore::has_any(const std::string& ledger_directory) {
+  std::error_code error;
+  const bool empty = std::filesystem::is_empty(ledger_directory + "/network", error);
+  return error ? error != std::errc::no_such_file_or_directory : !empty;
 }
 
 Result<std::optional<NetworkRecord>> NetworkRecordStore::read(const std::string& key) const {

@@ -20,6 +20,8 @@ class NetworkRecordStore {
   static fabric::Result<NetworkRecordStore> open(const std::string& ledger_directory);
   // Whether there may be a record, for one system call.
   static bool has(const std::string& ledger_directory, const std::string& key);
+  // The same of any key; also where the records cannot be looked at.
+  static bool has_any(const std::string& ledger_directory);
   fabric::Result<std::optional<NetworkRecord>> read(const std::string& key) const;
   fabric::Result<void> write(const NetworkRecord& record) const;
   fabric::Result<void> remove(const std::string& key) const;
