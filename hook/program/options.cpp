@@ -90,7 +90,7 @@ As an OCI hook, with the state on stdin:
 On the command line:
   rdma-hook plan --bundle DIR [--json]    what the container of this bundle would get, changing nothing
   rdma-hook devices [--json]              the node's HCAs and who holds them
-  rdma-hook recover                       returns what containers left that are gone
+  rdma-hook recover [--json]              returns what containers left that are gone
   rdma-hook metrics                       Prometheus text: grants, failures, durations, port counters
   rdma-hook check-config [--json]         what is wrong in the configuration, with line and remedy
   rdma-hook cdi generate [--out FILE]     the HCAs as CDI devices, `rdma-init.io/hca=mlx5_0`, for /etc/cdi

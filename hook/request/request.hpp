@@ -2,9 +2,11 @@
 //   1. annotations rdma-init.io/devices[.CONTAINER], /mode, /network
 //   2. k8s.volcengine.com/pod-networks, else cni.spidernet.io/rdma-resource-inject, /network-resource-inject
 //   3. /dev/infiniband/uverbs* in linux.devices, as a device plugin, --device or CDI leave them
-//   4. RDMA_VISIBLE_DEVICES, MELLANOX_VISIBLE_DEVICES
-// 1 and 2 ask only where the annotations are the operator's, or config.json trusts the namespace; else they narrow what
-// 3 gave. 4 narrows always, and asks only with "env_may_request".
+//   4. a network that 1 or 2 names without HCAs: all of them
+//   5. "default_devices" of config.json
+//   6. RDMA_VISIBLE_DEVICES, MELLANOX_VISIBLE_DEVICES
+// 1, 2 and 4 ask only where the annotations are the operator's, or config.json trusts the namespace; else they narrow
+// what 3 gave. 6 narrows always, and asks only with "env_may_request".
 #pragma once
 
 #include <optional>

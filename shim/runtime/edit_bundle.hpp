@@ -1,7 +1,7 @@
 // What rdma-runtime adds to config.json beyond hook::edit_spec(): the hooks that finish the job when the container's
 // namespaces exist. Pure.
 // No linux.netDevices (runc 1.4, crun 1.22), also where the runtime knows it: the runtime would move a netdev without
-// its routes, rules and RDMA device, and give nothing back; the createRuntime hook does all of that, journaled.
+// its routes, rules and RDMA device, and give nothing back; the createRuntime hook does all of that, from a record.
 #pragma once
 
 #include <string>
