@@ -52,6 +52,19 @@ bool pools_select(const Config& config) {
 }  // namespace
 
 // Whether some HCA would be held in that mode.
+bool set_node_option(NodeSettings& node, std::string_view name, const std::string& value) {
+  if (name == "--config") {
+    node.config = {value, "", true};
+  } else if (name == "--root") {
+    node.root = value;
+  } else if (name == "--ledger") {
+    node.ledger = value;
+  } else {
+    return false;
+  }
+  return true;
+}
+
 bool may_be(Mode mode, const Request& request, const Config& config) {
   if (request.mode) return request.mode == mode;
   const auto network_is = [&](const auto& entry) { return entry.second.mode == mode; };

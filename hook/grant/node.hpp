@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "fabric/inventory.hpp"
 #include "fabric/result.hpp"
@@ -20,6 +21,9 @@ struct NodeSettings {
   std::string ledger = kLedgerPath;
   Engine engine = Engine::kRunc;  // who calls
 };
+
+// --config, --root and --ledger of the programs; false: another option.
+bool set_node_option(NodeSettings& node, std::string_view name, const std::string& value);
 
 // Whether some HCA would be held in that mode.
 bool may_be(Mode mode, const Request& request, const Config& config);

@@ -54,6 +54,7 @@ Result<Command> parse_command(std::string_view text) {
 
 // An option with a value: where it goes.
 Result<void> set_value(Options& options, std::string_view name, std::string value) {
+  if (set_node_option(options.node, name, value)) return {};
   if (name == "--engine") {
     const auto engine = parse_engine(value);
     if (!engine) {
@@ -61,16 +62,10 @@ Result<void> set_value(Options& options, std::string_view name, std::string valu
           fmt::format("--engine `{}`: expected runc, docker, podman, crio or containerd", printable(value)));
     }
     options.node.engine = *engine;
-  } else if (name == "--config") {
-    options.node.config = {std::move(value), "", true};
   } else if (name == "--snapshot") {
     options.node.snapshot = std::move(value);
-  } else if (name == "--root") {
-    options.node.root = std::move(value);
-  } else if (name == "--ledger") {
-    options.node.ledger = std::move(value);
   } else if (const auto text = from_word(kTexts, name)) {
-    options.** text = std::move(value);
+    options.*(*text) = std::move(value);
   } else {
     return usage_error(fmt::format("unknown option `{}`", printable(name)));
   }

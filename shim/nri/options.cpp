@@ -19,6 +19,7 @@ Error usage_error(std::string message) {
 }
 
 Result<void> set_value(NriPluginOptions& options, std::string_view name, std::string value) {
+  if (hook::set_node_option(options.node, name, value)) return {};
   if (name == "--socket") {
     options.socket = std::move(value);
   } else if (name == "--name") {
@@ -29,12 +30,6 @@ Result<void> set_value(NriPluginOptions& options, std::string_view name, std::st
     options.engine = hook::parse_engine(value);
     if (options.engine != hook::Engine::kContainerd && options.engine != hook::Engine::kCrio)
       return usage_error(fmt::format("--engine `{}`: expected containerd or crio", printable(value)));
-  } else if (name == "--config") {
-    options.node.config = {std::move(value), "", true};
-  } else if (name == "--root") {
-    options.node.root = std::move(value);
-  } else if (name == "--ledger") {
-    options.node.ledger = std::move(value);
   } else {
     return usage_error(fmt::format("unknown option `{}`", printable(name)));
   }
