@@ -179,6 +179,7 @@ std::vector<std::string> NodeMap::names() const {
 
 std::vector<std::string> names_of(const std::vector<const NodeHca*>& hcas) {
   std::vector<std::string> names;
+  names.reserve(hcas.size());
   for (const NodeHca* node : hcas)
     names.push_back(node->name());
   return names;
