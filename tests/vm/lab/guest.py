@@ -1,30 +1,21 @@
 """One QEMU guest: its image and its command line."""
 
 import ctypes
-import shutil
 import signal
 import subprocess
 from pathlib import Path
 
 from .cases import NOT_POSSIBLE, VM_DIR, Machine
 
-QEMU = "qemu-system-x86_64"
-
 
 class LabUnavailable(Exception):
     """The lab cannot run on this machine; the text says why and what would help."""
 
 
-def image_dir():
-    """The directory with disk and kernels, built when the cache has none."""
-    if not shutil.which(QEMU):
-        raise LabUnavailable("install qemu-system-x86 to run the VM cases")
-    return _made_by("build-image", "the guest's image could not be built")
-
-
-def qemu_for(machine):
-    """The QEMU to run `machine` in: that of this system, or a newer one from the cache when it has NICs."""
-    return QEMU if machine.nics == "none" else str(_made_by("fetch-qemu", "the newer QEMU could not be fetched") / "run-qemu")
+def image_and_qemu():
+    """The directory with disk and kernels, and the QEMU to run them in: made when the cache has none."""
+    image = _made_by("build-image", "the guest's image could not be built")
+    return image, str(_made_by("fetch-qemu", "QEMU could not be fetched") / "run-qemu")
 
 
 def _made_by(program, failure):
@@ -66,7 +57,7 @@ CPU = "max,-erms,-fsrm,-la57,-smap,-smep,-pku,-umip"
 CHEAP = "mitigations=off nokaslr init_on_alloc=0 clearcpuid=rep_good"
 
 
-def command(image, kernel, shares, serial, append="", machine=Machine(), qemu=QEMU):
+def command(image, qemu, kernel, shares, serial, append="", machine=Machine()):
     """The QEMU command line. `shares` is a list of (tag, directory, writable); `serial` is a -serial argument."""
     append = f"{_kernel_words(machine)} {append}"
     line = [
