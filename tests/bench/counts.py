@@ -1,0 +1,198 @@
+"""Prints what each start costs in system calls and instructions, beside the least that it could, and compares that with
+the committed table. docs: tests/bench/README.md"""
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import counts_scene
+from counts_scene import harness
+from counts_trace import OF_THE_LIBRARY
+
+TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "counts.md")
+ALLOWED = 1.05  # times what the table says
+HEAD = """# What each start costs
+
+Written by `tests/bench/counts --write`; `ctest -R bench.counts` fails when a figure rises by more than 5 %. README.md says
+what is counted, how, and why rdma-nri has no instructions. Those are by {valgrind}.
+
+"""
+COLUMNS = ("start", "HCAs", "system calls", "floor", "ratio", "instructions", "floor", "ratio", "system calls by phase")
+MARKS = ("---", "--:", "--:", "--:", "--:", "--:", "--:", "--:", "---")
+
+
+class Line:
+    """One of the table. instructions: None where they cannot be counted."""
+
+    def __init__(self, name, hcas, phases, floor, instructions=None, least=None):
+        self.name, self.hcas, self.phases, self.floor = name, hcas, phases, floor
+        self.instructions, self.least = instructions, least
+
+    @property
+    def key(self):
+        return self.name, self.hcas
+
+    @property
+    def calls(self):
+        return sum(self.phases.values())
+
+    def cells(self):
+        number = lambda value: "-" if value is None else f"{value:,}"  # noqa: E731
+        ratio = lambda ours, floor: f"{ours / floor:.2f}" if ours and floor else "-"  # noqa: E731
+        return (self.name, str(self.hcas), number(self.calls), number(self.floor), ratio(self.calls, self.floor),
+                number(self.instructions), number(self.least), ratio(self.instructions, self.least),
+                ", ".join(f"{phase} {count}" for phase, count in sorted(self.phases.items()) if count))
+
+    @staticmethod
+    def parse(text):
+        cells = [cell.strip() for cell in text.strip().strip("|").split("|")]
+        if len(cells) != len(COLUMNS) or not cells[1].isdigit():
+            return None
+        number = lambda cell: None if cell == "-" else int(cell.replace(",", ""))  # noqa: E731
+        phases = {phase: int(count) for phase, count in re.findall(r"(\w+) (\d+)", cells[-1])}
+        return Line(cells[0], int(cells[1]), phases, number(cells[3]), number(cells[5]), number(cells[6]))
+
+
+def rows_of(lines):
+    yield COLUMNS
+    yield MARKS
+    yield from (line.cells() for line in sorted(lines, key=lambda line: (order(line), line.hcas)))
+
+
+def order(line):
+    names = ("rdma-init", "rdma-hook createRuntime", "rdma-hook poststop", "rdma-runtime create", "rdma-runtime state",
+             "rdma-runtime delete", "rdma-nri CreateContainer", "rdma-nri StopContainer")
+    return names.index(line.name)
+
+
+def markdown(lines):
+    return HEAD.format(valgrind=valgrind_version()) + "".join("| " + " | ".join(cells) + " |\n" for cells in rows_of(lines))
+
+
+def read_table():
+    lines = [Line.parse(text) for text in harness.read(TABLE).splitlines() if text.startswith("|")]
+    return {line.key: line for line in lines if line}
+
+
+def show(lines, phases):
+    rows = [cells if phases else cells[:-1] for cells in rows_of(lines) if cells is not MARKS]
+    widths = [max(len(cells[i]) for cells in rows) for i in range(len(rows[0]))]
+    for cells in rows:
+        aligned = [cell.ljust(width) if i in (0, 8) else cell.rjust(width)
+                   for i, (cell, width) in enumerate(zip(cells, widths))]
+        print("  ".join(aligned).rstrip())
+
+
+def rose(now, before):
+    return now > before * ALLOWED
+
+
+def differences(now, before):
+    """What is worse than the table, a sentence each."""
+    phases = {phase: (before.phases.get(phase, 0), now.phases.get(phase, 0)) for phase in {**now.phases, **before.phases}}
+    grown = {phase: pair for phase, pair in phases.items() if pair[1] > pair[0]}
+    told = ", ".join(f"{phase} {old} -> {new}" for phase, (old, new) in sorted(grown.items()))
+    if rose(now.calls, before.calls):
+        yield f"{before.calls} -> {now.calls} system calls: {told}"
+    else:
+        worse = [phase for phase, (old, new) in sorted(grown.items()) if phase not in OF_THE_LIBRARY and rose(new, old)]
+        for phase in worse:
+            yield f"{phase}: {phases[phase][0]} -> {phases[phase][1]} system calls"
+    if now.instructions and before.instructions and rose(now.instructions, before.instructions):
+        yield f"{before.instructions:,} -> {now.instructions:,} instructions" + (f" (system calls: {told})" if told else "")
+
+
+def check(lines, only, skipped):
+    """Whether nothing is worse than the table; says what is."""
+    table = read_table()
+    worse = []
+    for line in lines:
+        before = table.pop(line.key, None)
+        what = f"{line.name}, {line.hcas} HCA{'' if line.hcas == 1 else 's'}"
+        worse += [f"{what}: {text}" for text in (differences(line, before) if before else ("is not in the table",))]
+        if before and line.calls < before.calls:
+            print(f"{what}: {before.calls} -> {line.calls} system calls: tests/bench/counts --write, as a commit of its own")
+    worse += [f"{name}, {hcas} HCAs: was not counted" for name, hcas in table
+              if name.startswith(only) and name.split()[0] not in skipped]
+    for text in worse:
+        print(f"counts: {text}", file=sys.stderr)
+    if worse:
+        print("counts: over tests/bench/counts.md by more than 5 %. `tests/bench/counts --phases` shows all figures. Where it is "
+              "worth it: tests/bench/counts --write, and say why in the commit", file=sys.stderr)
+    return not worse
+
+
+def valgrind_version():
+    return subprocess.run(["valgrind", "--version"], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def why_no_instructions(checking):
+    """Empty: they can be counted here, and compared."""
+    if not shutil.which("valgrind"):
+        return "no valgrind (Debian package valgrind)"
+    if checking and f"by {valgrind_version()}." not in harness.read(TABLE):
+        return f"tests/bench/counts.md is of another version than {valgrind_version()}"
+    build = os.environ.get("BUILD_TYPE", "")
+    return "" if build == "Release" else f"the build type is `{build}`, and the table is of Release"
+
+
+def enter_own_machine():
+    """Does not return."""
+    reason = counts_scene.requirement()
+    if reason:
+        print("nothing counted:", reason)
+        sys.exit(harness.SKIP)
+    group = f"rdma-hook-bench-{os.getpid()}"
+    inside = ["unshare", "--net", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc",
+              sys.executable, *sys.argv]
+    code = subprocess.run(inside, env={**os.environ, "RDMA_HOOK_TEST_GROUP": group}, check=False).returncode
+    harness.remove_groups(group)
+    sys.exit(code)
+
+
+def options():
+    parser = argparse.ArgumentParser(prog="tests/bench/counts", description="System calls and instructions of each start, "
+                                     "beside the floor: a static C program that does the same work of the kernel.")
+    parser.add_argument("--phases", action="store_true", help="with the system calls of each phase")
+    parser.add_argument("--only", metavar="NAME", default="", help="lines whose name begins so, such as rdma-nri")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--check", action="store_true", help="fail when a figure is more than 5 %% over tests/bench/counts.md")
+    what.add_argument("--write", action="store_true", help="write tests/bench/counts.md")
+    parsed = parser.parse_args()
+    if parsed.write and parsed.only:
+        parser.error("--write writes every line: leave out --only")
+    return parsed
+
+
+def main():
+    parsed = options()
+    if parsed.check and not os.path.exists(TABLE):
+        sys.exit(f"counts: no `{TABLE}`: tests/bench/counts --write makes it")
+    if not harness.GROUP:
+        enter_own_machine()
+    harness.first_process()
+    harness.hide_the_machine()
+    skipped, missing = {}, why_no_instructions(parsed.check)
+    if parsed.write and missing:
+        sys.exit(f"counts: --write needs instructions: {missing}")
+    lines = [Line(*measured) for measured in counts_scene.measure(parsed.only, not missing, skipped)]
+    if missing:
+        print(f"instructions are not counted: {missing}")
+    if not lines and not skipped:
+        sys.exit(f"counts: no line begins with `{parsed.only}`: rdma-init, rdma-hook, rdma-runtime and rdma-nri do")
+    for kind, reason in skipped.items():
+        print(f"{kind} is not counted: {reason}")
+    if not parsed.check:
+        show(lines, parsed.phases)
+    if parsed.write and skipped:
+        sys.exit("counts: --write needs every line")
+    if parsed.write:
+        with open(TABLE, "w", encoding="utf-8") as file:
+            file.write(markdown(lines))
+    sys.exit(0 if not parsed.check or check(lines, parsed.only, skipped) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,343 @@
+"""The starts that counts.py counts, on a node of eight HCAs in files, and the floor of each: a static C program that
+does the same work of the kernel. docs: tests/bench/README.md"""
+import ctypes
+import json
+import os
+import platform
+import resource
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path += [HERE + "/../containers", HERE + "/../shim"]
+import harness  # noqa: E402
+import nri_runtime as nri  # noqa: E402
+from containers import Bundle, FakeContainer, stopped  # noqa: E402
+from counts_trace import STRACE, VALGRIND, Calls, Places, instructions, instructions_in, just_run  # noqa: E402
+from harness import PATH, must, write  # noqa: E402
+from node import Node  # noqa: E402
+
+HCAS = (0, 1, 8)
+MOST = 8
+ADDR_NO_RANDOMIZE = 0x40000
+SLOTS = 256  # of a port's GID table, for rdma-init
+# A container's soft limit in front of createRuntime, and its hard one, which it gets: that takes no capability.
+SOFT_MEMLOCK, MEMLOCK = 4096, 64 << 10
+# A profile of an engine's size, with the calls that rdma-runtime looks for.
+NEEDED = """ioctl mmap mlock mlock2 munlock madvise memfd_create process_vm_readv process_vm_writev get_mempolicy set_mempolicy
+    mbind sched_getaffinity sched_setaffinity shmget shmat shmctl shmdt""".split()
+ALLOWED = [*NEEDED, *(f"system_call_{number}" for number in range(350))]
+VARIABLES = [f"SERVICE_NUMBER_{number}_PORT_8080_TCP_ADDR=10.96.12.{number}" for number in range(90)]
+
+
+def program(name):
+    """Of those that ctest and tests/bench/counts name in the environment; in capitals, or built in tests/bench."""
+    path = os.environ.get(name, "") if name.isupper() else f"{os.environ.get('BENCH_PROGRAMS', '')}/{name}"
+    if not os.access(path, os.X_OK):
+        sys.exit(f"counts: no program `{name}` (`{path}`): call tests/bench/counts, or ctest -R bench.counts")
+    return path
+
+
+class Skipped(Exception):
+    """Why a line cannot be had on this machine."""
+
+
+class DevLog:
+    """/dev/log with a reader, as on a node."""
+
+    def __init__(self):
+        if os.path.lexists("/dev/log"):
+            os.unlink("/dev/log")
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind("/dev/log")
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self):
+        while True:
+            self.socket.recv(65536)
+
+
+class Scene(harness.Case):
+    """A node, a ledger and a container that asks for that many of the HCAs. end() when done."""
+
+    def __init__(self, hcas, with_instructions):
+        super().__init__("run")
+        self.with_instructions = with_instructions
+        Node.HCAS = MOST
+        self.setUpClass()
+        self.setUp()
+        self.hcas = hcas
+        self.floor_ledger = self.work + "/floor"
+        write(self.config, json.dumps({"annotations_may_request": ["*"], "memlock": MEMLOCK}))
+        self.asks = ",".join(f"mlx5_{number}" for number in range(hcas))
+        self.bundle = Bundle(self, f"counted-{hcas}", asks=self.asks or None, stages=(), env=VARIABLES)
+        self.bundle.config["linux"]["seccomp"] = {"defaultAction": "SCMP_ACT_ERRNO",
+                                                  "syscalls": [{"names": ALLOWED, "action": "SCMP_ACT_ALLOW"}]}
+        ledger = self.ledger_directory
+        self.calls = Calls(self.work + "/trace", Places(
+            ("cgroup", harness.CGROUPS), ("view", f"{ledger}/views|{ledger}/pending/[^>]*(/|>, \")infiniband"),
+            ("ledger", ledger), ("container", self.bundle.rootfs), ("bundle", self.bundle.directory),
+            ("config", f"{self.config}|{self.work}/runtime/settings.json"), ("node", self.node.tree + "/"),
+            ("process", "/proc/")))
+
+    def end(self):
+        self.doCleanups()
+
+    def counted(self, *functions):
+        """What they return, or nothing where instructions are not counted."""
+        return [function() if self.with_instructions else None for function in functions]
+
+    def fresh_floor(self):
+        shutil.rmtree(self.floor_ledger, True)
+        os.mkdir(self.floor_ledger)
+
+    # --- rdma-hook
+
+    def container(self):
+        container = FakeContainer(self.bundle)
+        resource.prlimit(container.pid, resource.RLIMIT_MEMLOCK, (SOFT_MEMLOCK, MEMLOCK))
+        return container
+
+    def stages(self, run, create, poststop):
+        """What `run` tells of createRuntime and poststop of one container."""
+        container = self.container()
+        try:
+            created = self.with_state(run, create, container.state())
+            self.assert_given(container)
+            return created, self.with_state(run, poststop, stopped(self.bundle))
+        finally:
+            container.end()
+
+    def with_state(self, run, argv, state):
+        with open(write(self.work + "/state.json", json.dumps(state)), "rb") as stdin:  # a file is read in one piece
+            return run(argv, stdin=stdin, env={})
+
+    def assert_given(self, container):
+        """A cheap start is one that does its work."""
+        nodes = [name for name in container.nodes() if name.startswith("uverbs")]
+        rules = [rule for rule in container.rules() if rule.startswith("c 231:")]
+        limit = resource.prlimit(container.pid, resource.RLIMIT_MEMLOCK)[0]
+        wanted = (self.hcas, max(self.hcas - 1, 0), self.hcas > 0)  # uverbs0 has the number of /dev/null
+        if (len(nodes), len(rules), limit == MEMLOCK) != wanted:
+            raise AssertionError(f"{self.hcas} HCAs were asked for: nodes {nodes}, rules {rules}, memlock {limit}")
+
+    def hook_rows(self):
+        if not os.path.isdir(harness.CGROUPS + "/devices"):
+            raise Skipped("no cgroup v1 `devices` hierarchy here")
+        ours = [[program("TESTED_HOOK"), *self.arguments(stage)[1:]] for stage in ("createRuntime", "poststop")]
+        floor = [[program("floor_create_runtime"), self.floor_ledger, self.node.tree, str(self.hcas), str(MEMLOCK)],
+                 [program("floor_poststop"), self.floor_ledger]]
+        self.stages(just_run, *ours)  # makes the ledger's directories
+        self.fresh_floor()
+        found = [self.stages(self.calls, *way) for way in (ours, floor)]
+        counted = ((None, None), (None, None))
+        if self.with_instructions:
+            unfiltered = [[program("hook_without_filter"), *argv[1:]] for argv in ours]
+            counted = [self.stage_instructions(*way) for way in (unfiltered, floor)]
+        for name, mine, least, instructions_of in zip(("rdma-hook createRuntime", "rdma-hook poststop"), *found, zip(*counted)):
+            yield name, (mine, sum(least.values()), *instructions_of)
+
+    def stage_instructions(self, create, poststop):
+        """valgrind 3.19 knows no open_tree(2), so a createRuntime that mounts a view ends there, and undoes what it did:
+        its figure is of that. A second container is for poststop, which needs one whose createRuntime went well."""
+        self.fresh_floor()
+        container = self.container()
+        try:
+            created = self.with_state(instructions, create, container.state())
+            self.fresh_floor()
+            self.with_state(just_run, create, container.state())
+            return created, self.with_state(instructions, poststop, stopped(self.bundle))
+        finally:
+            container.end()
+
+    # --- rdma-runtime
+
+    def runtime_rows(self):
+        directory = self.work + "/runtime"
+        os.makedirs(directory + "/none")
+        settings = directory + "/settings.json"
+        real = shutil.copy(program("drain_stdin"), directory + "/runc")  # its name says how it is called
+        none = write(directory + "/none/runc", "no program", 0o755)  # for valgrind
+
+        def call(run, runtime, *argv):
+            write(settings, json.dumps({"runtimes": [runtime], "engine": "runc", "config": self.config,
+                                        "hook": program("TESTED_HOOK"), "root": self.node.tree,
+                                        "ledger": self.ledger_directory}))
+            self.bundle.write()
+            self.fresh_floor()
+            return run(list(argv), env={"PATH": PATH, "RDMA_RUNTIME_SETTINGS": settings, "EXEC_ONLY_RUNTIME": runtime})
+
+        def ours(run, runtime, *words):
+            told = call(run, runtime, program("TESTED_RUNTIME"), "--root", directory + "/state", *words)
+            if words[0] == "create":
+                self.assert_written()
+                must([program("TESTED_HOOK"), "recover", "--ledger", self.ledger_directory])  # no container came of it
+            return told
+
+        def floor(run, runtime, command):
+            if command != "create":
+                return call(run, runtime, program("shim_exec_only"), command)
+            return call(run, runtime, program("floor_runtime_create"), runtime, self.floor_ledger, self.node.tree,
+                        str(self.hcas), self.bundle.directory)
+
+        commands = (("create", "--bundle", self.bundle.directory, self.bundle.id), ("state", self.bundle.id),
+                    ("delete", self.bundle.id))
+        ours(just_run, real, *commands[0])  # makes the ledger's directories
+        for words in commands:
+            yield f"rdma-runtime {words[0]}", (
+                ours(self.calls, real, *words), sum(floor(self.calls, real, words[0]).values()),
+                *self.counted(lambda: ours(instructions, none, *words), lambda: floor(instructions, none, words[0])))
+
+    def assert_written(self):
+        with open(self.bundle.directory + "/config.json", encoding="utf-8") as file:
+            devices = json.load(file)["linux"]["devices"]
+        nodes = [device["path"] for device in devices if "uverbs" in device["path"]]
+        if len(nodes) != self.hcas:
+            raise AssertionError(f"{self.hcas} HCAs were asked for: nodes {nodes}")
+
+    # --- rdma-nri
+
+    def nri_rows(self):
+        """The second CreateContainer and StopContainer of a plugin: at the first one the worker starts. Of the floor,
+        differences between runs of which one has one request more."""
+        floor = [self.nri_floor(*way) for way in ((1, 1), (2, 1), (2, 2))]  # creates, stops
+        more = [sum((after - before).values()) for before, after in zip(floor, floor[1:])]
+        for number, (method, ours) in enumerate(zip(("CreateContainer", "StopContainer"), self.nri())):
+            yield f"rdma-nri {method}", (ours, more[number])
+
+    def nri(self):
+        runtime = nri.Runtime(self.work + "/nri.sock")
+        marks = []
+
+        def drive(process):
+            connection = Connection(runtime.listening.accept()[0])
+            connection.introduce()
+            plugin = children_of(process.pid)[0]
+            for number in range(2):
+                pod, container = self.nri_container(number)
+                wait_until_idle(plugin)
+                marks[:] = [self.calls.size()]
+                given = [path for path in connection.create(pod, container)["devices"] if "uverbs" in path]
+                if len(given) != self.hcas:
+                    raise AssertionError(f"{self.hcas} HCAs were asked for: nodes {given}")
+                wait_until_idle(plugin)
+                marks.append(self.calls.size())
+                connection.event("StopContainer", pod, container)
+            wait_until_idle(plugin)
+            marks.append(self.calls.size())
+            os.kill(plugin, signal.SIGTERM)
+
+        try:
+            self.calls([program("TESTED_NRI"), "--socket", runtime.path, "--config", self.config, "--root",
+                        self.node.tree, "--ledger", self.ledger_directory], drive, env={"PATH": PATH})
+        finally:
+            runtime.stop()
+        return [self.calls.read(*piece) for piece in zip(marks, marks[1:])]
+
+    def nri_container(self, number):
+        pod = nri.pod("pod1", {"rdma-init.io/devices": self.asks} if self.hcas else {})
+        return pod, nri.container(f"c{number}", "pod1", env=VARIABLES, network=False)
+
+    def nri_floor(self, creates, stops):
+        self.fresh_floor()
+        path = write(self.work + "/request", b"".join(self.nri_container(0)))
+        with open(path, "rb") as stdin:
+            return self.calls([program("floor_nri"), self.floor_ledger, self.node.tree, str(self.hcas), str(creates),
+                               str(stops)], stdin=stdin, env={})
+
+    # --- rdma-init
+
+    def init_rows(self):
+        calls = Calls(self.work + "/trace", Places(("node", "/sys/|/dev/infiniband"), ("process", "/proc/")))
+        found = []
+        for argv in ([program("TESTED_INIT"), "--", "/bin/true"], [program("read_gid_slots")]):
+            self.in_scene([*STRACE, calls.path, *argv])
+            found.append(calls.read())
+        yield "rdma-init", (found[0], sum(found[1].values()), *self.counted(
+            lambda: self.instructions_in_scene([program("TESTED_INIT"), "--", "/no-such-program"]),
+            lambda: self.instructions_in_scene([program("read_gid_slots")])))
+
+    def instructions_in_scene(self, argv):
+        return instructions_in(self.in_scene([*VALGRIND, *argv, "||", "true"]))
+
+    def in_scene(self, command):
+        """Runs it in a machine of bench_init that has as many HCAs. What it wrote to standard error."""
+        command = ["env", "-i", f"PATH={PATH}", "RDMA_INIT_LOG=quiet", *command]
+        done = harness.run([program("bench_init"), program("TESTED_INIT"), program("read_gid_slots"), "--hcas",
+                            str(self.hcas), "--slots", str(SLOTS), "--shell", " ".join(command)])
+        if done.returncode == harness.SKIP:
+            raise Skipped(done.stderr.strip())
+        if done.returncode != 0:
+            raise RuntimeError(f"{' '.join(command)}: {done.stderr}{done.stdout}")
+        return done.stderr
+
+
+class Connection(nri.Connection):
+    """Sends a request in one piece, which is read in one piece."""
+
+    def send(self, connection, stream, type, data):
+        message = struct.pack(">IIBB", len(data), stream, type, 0) + data
+        pieces = (message[:4096], message[4096:])
+        self.socket.sendall(b"".join(struct.pack(">II", connection, len(piece)) + piece for piece in pieces if piece))
+
+
+def children_of(pid):
+    return [int(child) for child in harness.read(f"/proc/{pid}/task/{pid}/children").split()]
+
+
+def wait_until_idle(plugin):
+    """What the worker does behind its answer is counted as well, not cut off by the end."""
+    def blocked():
+        return [(harness.process_state(pid), harness.read(f"/proc/{pid}/status").split("voluntary_ctxt_switches:")[1])
+                for pid in (plugin, *children_of(plugin))]
+
+    def still():
+        seen = blocked()
+        time.sleep(0.005)
+        return seen == blocked() and all(state == "S" for state, _ in seen)
+
+    harness.wait_for(still, "rdma-nri waits for the next request")
+
+
+def randomize_no_addresses():
+    """Where the heap begins decides how often the allocator asks for more. Inherited; where it is forbidden, a sum may
+    differ by two."""
+    ctypes.CDLL(None).personality(ADDR_NO_RANDOMIZE)
+
+
+def requirement():
+    """Why nothing can be counted here; None: it can."""
+    if platform.machine() != "x86_64":
+        return f"the system calls of {platform.machine()} are others than those of x86_64, which the table has"
+    for name, package in (("strace", "strace"), ("ip", "iproute2")):
+        if not shutil.which(name):
+            return f"no {name} (Debian package {package})"
+    return harness.requirement(device_groups=False)
+
+
+def measure(only, with_instructions, skipped):
+    """(name, HCAs, phases, the floor's system calls, instructions, the floor's) of every line whose name begins with
+    `only`. Why others are missing goes to `skipped`, by the beginning of their names."""
+    randomize_no_addresses()
+    DevLog()
+    for hcas in HCAS:
+        scene = Scene(hcas, with_instructions)
+        kinds = {"rdma-init": scene.init_rows, "rdma-hook": scene.hook_rows, "rdma-runtime": scene.runtime_rows,
+                 "rdma-nri": scene.nri_rows}
+        try:
+            for kind, rows in kinds.items():
+                if not kind.startswith(only) and not only.startswith(kind):
+                    continue
+                try:
+                    yield from ((name, hcas, *found) for name, found in rows() if name.startswith(only))
+                except Skipped as reason:
+                    skipped[kind] = str(reason)
+        finally:
+            scene.end()

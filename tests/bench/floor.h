@@ -1,0 +1,176 @@
+/* What the floors share: the work of the kernel that a start cannot do without, each with the fewest system calls that
+ * are safe. Nothing is checked that a well-behaved node and engine need not have checked, nothing is said, no
+ * descriptor is closed that the end of the process closes. A failure ends the program, so that a floor which does less
+ * than it says is noticed. */
+#pragma once
+
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { kMostHcas = 8 };
+
+struct hca {
+  char name[16];
+  char uverbs[64];
+  char link[256];       /* of /sys/class/infiniband/NAME */
+  char verbs_link[256]; /* of /sys/class/infiniband_verbs/UVERBS */
+  unsigned major, minor;
+};
+
+static inline int must(int result, const char* what) {
+  if (result < 0) {
+    perror(what);
+    exit(1);
+  }
+  return result;
+}
+
+/* Valid until the next call. */
+static inline const char* path_of(const char* format, ...) {
+  static char path[2048];
+  va_list arguments;
+  va_start(arguments, format);
+  if (vsnprintf(path, sizeof path, format, arguments) >= (int)sizeof path) exit(1);
+  va_end(arguments);
+  return path;
+}
+
+/* Up to the end of the file, or size - 1 bytes, with a zero behind. */
+static inline void read_from(int fd, char* text, size_t size) {
+  size_t have = 0;
+  ssize_t count = 0;
+  while (have < size - 1 && (count = read(fd, text + have, size - 1 - have)) > 0)
+    have += (size_t)count;
+  text[have] = '\0';
+}
+
+static inline void read_file(const char* path, char* text, size_t size) {
+  const int fd = must(open(path, O_RDONLY), path);
+  read_from(fd, text, size);
+  close(fd);
+}
+
+/* The text between the quotes behind "NAME": in one level of JSON. */
+static inline void read_member(const char* json, const char* name, char* value, size_t size) {
+  char key[64];
+  snprintf(key, sizeof key, "\"%s\": \"", name);
+  const char* at = strstr(json, key);
+  if (!at) exit(2);
+  at += strlen(key);
+  snprintf(value, size, "%.*s", (int)strcspn(at, "\""), at);
+}
+
+/* A file of sysfs is read in one piece. */
+static inline void read_attribute(const char* path, char* text, size_t size) {
+  const int fd = must(open(path, O_RDONLY), path);
+  text[must((int)read(fd, text, size - 1), path)] = '\0';
+  close(fd);
+}
+
+static inline void read_link(const char* path, char* text, size_t size) {
+  text[must((int)readlink(path, text, size - 1), path)] = '\0';
+}
+
+/* The device number that sysfs says, for mknod. */
+static inline void read_number(const char* path, unsigned* major, unsigned* minor) {
+  char text[64];
+  read_attribute(path, text, sizeof text);
+  if (sscanf(text, "%u:%u", major, minor) != 2) exit(1);
+}
+
+/* mlx5_NUMBER: its uverbs device, the number of that, and whether its port is up. */
+static inline void read_hca(const char* node, unsigned number, struct hca* hca) {
+  char state[64];
+  snprintf(hca->name, sizeof hca->name, "mlx5_%u", number);
+  const char* path = path_of("%s/sys/class/infiniband/%s", node, hca->name);
+  read_link(path, hca->link, sizeof hca->link);
+  path = path_of("%s/sys/class/infiniband/%s/device/infiniband_verbs", node, hca->name);
+  DIR* verbs = opendir(path);
+  if (!verbs) must(-1, path);
+  for (const struct dirent* entry = readdir(verbs); entry; entry = readdir(verbs)) {
+    if (entry->d_name[0] != '.') snprintf(hca->uverbs, sizeof hca->uverbs, "%.32s", entry->d_name);
+  }
+  closedir(verbs);
+  path = path_of("%s/sys/class/infiniband_verbs/%s", node, hca->uverbs);
+  read_link(path, hca->verbs_link, sizeof hca->verbs_link);
+  path = path_of("%s/sys/class/infiniband_verbs/%s/dev", node, hca->uverbs);
+  read_number(path, &hca->major, &hca->minor);
+  path = path_of("%s/sys/class/infiniband/%s/ports/1/state", node, hca->name);
+  read_attribute(path, state, sizeof state);
+}
+
+/* mlx5_0 to mlx5_COUNT-1, and the number of rdma_cm. */
+static inline void read_node(const char* node, unsigned count, struct hca* hcas, unsigned* major, unsigned* minor) {
+  for (unsigned i = 0; i < count; ++i)
+    read_hca(node, i, &hcas[i]);
+  const char* path = path_of("%s/sys/class/misc/rdma_cm/dev", node);
+  read_number(path, major, minor);
+}
+
+static inline void write_new(const char* path, const char* text) {
+  const int fd = must(open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600), path);
+  must((int)write(fd, text, strlen(text)), path);
+  close(fd);
+}
+
+/* The ledger in this directory, locked until the returned descriptor is closed; it becomes the working directory. */
+static inline int lock_ledger(const char* directory) {
+  must(chdir(directory), directory);
+  const int lock = must(open("floor.lock", O_RDWR | O_CREAT, 0600), "floor.lock");
+  must(flock(lock, LOCK_EX), "floor.lock");
+  return lock;
+}
+
+/* One record of who holds these HCAs, in place at once or not at all. */
+static inline void write_record(const struct hca* hcas, unsigned count) {
+  char text[4096] = "container:";
+  for (unsigned i = 0; i < count; ++i) {
+    strcat(text, " ");
+    strcat(text, hcas[i].name);
+  }
+  write_new("floor.new", text);
+  must(rename("floor.new", "floor.record"), "floor.record");
+}
+
+/* What a container sees of /sys/class: directories in the ledger with links to its HCAs alone. */
+static inline void make_view(const struct hca* hcas, unsigned count) {
+  must(mkdir("floor.view", 0755), "floor.view");
+  must(mkdir("floor.view/infiniband", 0755), "floor.view/infiniband");
+  must(mkdir("floor.view/infiniband_verbs", 0755), "floor.view/infiniband_verbs");
+  must(mkdir("floor.view/infiniband_mad", 0755), "floor.view/infiniband_mad");
+  write_new("floor.view/infiniband_verbs/abi_version", "6\n");
+  write_new("floor.view/infiniband_mad/abi_version", "5\n");
+  for (unsigned i = 0; i < count; ++i) {
+    const char* path = path_of("floor.view/infiniband/%s", hcas[i].name);
+    must(symlink(hcas[i].link, path), path);
+    path = path_of("floor.view/infiniband_verbs/%s", hcas[i].uverbs);
+    must(symlink(hcas[i].verbs_link, path), path);
+  }
+}
+
+static inline void remove_files(const char* directory) {
+  DIR* files = opendir(directory);
+  if (!files) must(-1, directory);
+  for (const struct dirent* entry = readdir(files); entry; entry = readdir(files)) {
+    if (entry->d_name[0] == '.') continue;
+    const char* path = path_of("%s/%.200s", directory, entry->d_name);
+    must(unlink(path), path);
+  }
+  closedir(files);
+  must(rmdir(directory), directory);
+}
+
+static inline void remove_view(void) {
+  remove_files("floor.view/infiniband");
+  remove_files("floor.view/infiniband_verbs");
+  remove_files("floor.view/infiniband_mad");
+  must(rmdir("floor.view"), "floor.view");
+}

@@ -1,0 +1,28 @@
+/* The floor of rdma-runtime create, for a container that asks for mlx5_0 to mlx5_HCAS-1: its record, its view of
+ * /sys/class, and a new config.json in place of the engine's; then it becomes the runtime. Left out: every decision,
+ * what is written into config.json, the copy of the engine's, the configuration, other holders, the log and counters.
+ *
+ * floor_runtime_create RUNTIME LEDGER NODE HCAS BUNDLE */
+#include "floor.h"
+
+int main(int argc, char** argv) {
+  static char text[65536];
+  struct hca hcas[kMostHcas];
+  unsigned cm_major = 0, cm_minor = 0;
+  const unsigned count = argc == 6 ? (unsigned)atoi(argv[4]) : kMostHcas + 1;
+  if (count > kMostHcas) return 2;
+  must(chdir(argv[5]), argv[5]);
+  read_file("config.json", text, sizeof text);
+  if (count > 0) {
+    write_new("config.json.new", text);
+    must(rename("config.json.new", "config.json"), "config.json");
+    read_node(argv[3], count, hcas, &cm_major, &cm_minor);
+    const int lock = lock_ledger(argv[2]);
+    write_record(hcas, count);
+    make_view(hcas, count);
+    close(lock);
+  }
+  char* const arguments[] = {argv[1], NULL};
+  execv(argv[1], arguments);
+  return 127;
+}
