@@ -1,9 +1,7 @@
 // The RDMA hardware of a node, or what a container sees of it, as plain values: everything a decision needs, so that
 // nothing after read_inventory() or read_snapshot() has to look at the machine.
 //
-// Optional members are optional in the snapshot format too: "not known", as opposed to a value. Attr<T> holds what
-// reading an attribute gave: its text, or the errno that the kernel answered with, because an unreadable attribute says
-// something (gid_attrs/types/N answers EINVAL for an empty slot, carrier answers EINVAL while a netdev is down).
+// Optional members are optional in the snapshot format too: "not known", as opposed to a value.
 #pragma once
 
 #include <cstdint>
@@ -11,27 +9,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "fabric/address.hpp"
+#include "fabric/attr.hpp"
 
 namespace fabric {
-
-struct Unreadable {
-  int code = 0;  // errno
-  friend bool operator==(const Unreadable&, const Unreadable&) = default;
-};
-
-template <typename T>
-using Attr = std::variant<T, Unreadable>;
-
-// The value, or fallback if the attribute could not be read.
-template <typename T>
-T value_or(const Attr<T>& attr, T fallback) {
-  const T* value = std::get_if<T>(&attr);
-  return value ? *value : fallback;
-}
 
 struct GidEntry {
   unsigned index = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "fabric/inventory.hpp"
 #include "fabric/text.hpp"
 
 namespace fabric {

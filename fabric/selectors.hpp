@@ -12,10 +12,12 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/inventory.hpp"
 #include "fabric/result.hpp"
 
 namespace fabric {
+
+struct Hca;
+struct Port;
 
 struct Selector {
   enum class Kind { kName, kNetdev, kPci, kGuid, kIndex, kRail, kGpu };

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/inventory.hpp"
+#include "fabric/attr.hpp"
 #include "fabric/unique_fd.hpp"
 
 namespace fabric::sysfs {

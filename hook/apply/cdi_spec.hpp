@@ -6,11 +6,14 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/inventory.hpp"
 #include "fabric/result.hpp"
 #include "hook/base/json/json_fwd.hpp"
 #include "hook/config/config.hpp"
 #include "hook/oci/engine.hpp"
+
+namespace fabric {
+struct Inventory;
+}
 
 namespace hook {
 

@@ -1,11 +1,14 @@
 // The rails of a container's plan, once its network namespace exists.
 #pragma once
 
-#include "fabric/inventory.hpp"
 #include "fabric/result.hpp"
 #include "hook/grant/asking.hpp"
 #include "hook/grant/grant.hpp"
 #include "hook/plan/plan.hpp"
+
+namespace fabric {
+struct Inventory;
+}
 
 namespace hook {
 

@@ -18,9 +18,10 @@
 #include "hook/grant/returns.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/plan/plan.hpp"
-#include "hook/rails/address/ipam.hpp"
 
 namespace hook {
+
+class IpamHelper;
 
 // One request of an engine, on its way.
 struct Call {

@@ -5,12 +5,15 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/inventory.hpp"
 #include "fabric/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/oci/engine.hpp"
 #include "hook/request/request.hpp"
+
+namespace fabric {
+struct Inventory;
+}
 
 namespace hook {
 

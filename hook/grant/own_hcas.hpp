@@ -4,9 +4,12 @@
 
 #include <string>
 
-#include "fabric/inventory.hpp"
 #include "fabric/result.hpp"
 #include "hook/ledger/ledger.hpp"
+
+namespace fabric {
+struct Inventory;
+}
 
 namespace hook {
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "hook/base/json/json.hpp"
 #include "hook/base/process/sandbox.hpp"
 #include "hook/grant/decide.hpp"
 #include "hook/grant/node.hpp"
@@ -15,6 +16,7 @@
 #include "hook/metrics/metrics.hpp"
 #include "hook/program/devices.hpp"
 #include "hook/program/stages.hpp"
+#include "hook/rails/address/ipam.hpp"
 #include "hook/rails/record/network_record_store.hpp"
 
 namespace hook {

@@ -5,11 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "fabric/inventory.hpp"
 #include "hook/base/json/json_fwd.hpp"
 #include "hook/config/config.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/rails/record/network_record.hpp"
+
+namespace fabric {
+struct Inventory;
+}
 
 namespace hook {
 

@@ -1,3 +1,4 @@
+#include "fabric/inventory.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/program/commands.hpp"
 

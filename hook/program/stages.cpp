@@ -8,6 +8,7 @@
 #include "hook/apply/live/live_steps.hpp"
 #include "hook/apply/live/run_steps.hpp"
 #include "hook/base/failure.hpp"
+#include "hook/base/json/json.hpp"
 #include "hook/oci/oci_state.hpp"
 
 namespace hook {

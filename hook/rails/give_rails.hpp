@@ -5,16 +5,20 @@
 #include <string>
 #include <vector>
 
-#include "fabric/inventory.hpp"
 #include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/base/timing.hpp"
 #include "hook/config/config.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/plan/plan.hpp"
-#include "hook/rails/address/ipam.hpp"
+
+namespace fabric {
+struct Inventory;
+}
 
 namespace hook {
+
+class IpamHelper;
 
 struct RailsInput {
   const Plan& plan;

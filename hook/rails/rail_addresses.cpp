@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "hook/rails/address/address_pool.hpp"
+#include "hook/rails/address/ipam.hpp"
 
 namespace hook {
 namespace {

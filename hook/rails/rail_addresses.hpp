@@ -5,10 +5,11 @@
 
 #include "fabric/result.hpp"
 #include "hook/config/config.hpp"
-#include "hook/rails/address/ipam.hpp"
 #include "hook/rails/record/network_record.hpp"
 
 namespace hook {
+
+class IpamHelper;
 
 // nullptr: config.json has none of this name (any more).
 const Network* find_network(const Config& config, const std::string& name);

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <utility>
 
+#include "fabric/inventory.hpp"
 #include "fabric/text.hpp"
 #include "hook/rails/align/read_gid_table.hpp"
 #include "hook/rails/align/run_alignment.hpp"

@@ -6,12 +6,15 @@
 #include <vector>
 
 #include "fabric/address.hpp"
-#include "fabric/inventory.hpp"
 #include "fabric/result.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/rails/netlink/open_netns.hpp"
 #include "hook/rails/plan/rail_config.hpp"
 #include "hook/rails/rail_tests.hpp"
+
+namespace fabric {
+struct Hca;
+}
 
 namespace hook {
 

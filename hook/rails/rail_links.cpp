@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <iterator>
 
+#include "fabric/inventory.hpp"
 #include "hook/rails/netlink/netdev_records.hpp"
 #include "hook/rails/netlink/rdma_devices.hpp"
 #include "hook/rails/netlink/vf.hpp"

@@ -6,11 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "fabric/inventory.hpp"
 #include "fabric/result.hpp"
 #include "hook/rails/netlink/links.hpp"
 #include "hook/rails/netlink/open_netns.hpp"
 #include "hook/rails/record/network_record.hpp"
+
+namespace fabric {
+struct Hca;
+}
 
 namespace hook {
 

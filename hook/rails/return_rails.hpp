@@ -8,11 +8,11 @@
 
 #include "fabric/result.hpp"
 #include "hook/ledger/ledger.hpp"
-#include "hook/rails/address/ipam.hpp"
 #include "hook/rails/record/network_record.hpp"
 
 namespace hook {
 
+class IpamHelper;
 struct NetworkNamespace;
 struct NodeSockets;
 

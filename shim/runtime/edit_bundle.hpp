@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "fabric/result.hpp"
-#include "hook/base/json/json.hpp"
+#include "hook/base/json/json_fwd.hpp"
 #include "hook/oci/engine.hpp"
 
 namespace shim {

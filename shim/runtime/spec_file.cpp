@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "fabric/text.hpp"
+#include "hook/base/json/json.hpp"
 #include "hook/base/write_all.hpp"
 
 namespace shim {

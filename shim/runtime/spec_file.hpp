@@ -11,7 +11,7 @@
 
 #include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
-#include "hook/base/json/json.hpp"
+#include "hook/base/json/json_fwd.hpp"
 
 namespace shim {
 

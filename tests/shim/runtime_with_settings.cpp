@@ -1,6 +1,7 @@
 // rdma-runtime with the settings of a file, $RDMA_RUNTIME_SETTINGS, in place of the node's: otherwise the same program.
 #include <cstdlib>
 
+#include "hook/base/json/json.hpp"
 #include "shim/runtime/run.hpp"
 
 namespace {

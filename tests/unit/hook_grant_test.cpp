@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "hook/base/failure.hpp"
+#include "hook/base/json/json.hpp"
 #include "hook/grant/booking.hpp"
 #include "hook/grant/decide.hpp"
 #include "hook_ledger_scene.hpp"

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <functional>
 
+#include "fabric/inventory.hpp"
 #include "hook/rails/rail_links.hpp"
 #include "hook/rails/return_rails.hpp"
 #include "support/temp_dir.hpp"

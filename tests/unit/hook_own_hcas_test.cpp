@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include "fabric/inventory.hpp"
 #include "hook/rails/record/network_record_store.hpp"
 #include "support/temp_dir.hpp"
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "hook/base/failure.hpp"
+#include "hook/base/json/json.hpp"
 #include "hook_ledger_scene.hpp"
 #include "support/temp_dir.hpp"
 

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "hook/apply/edit_spec.hpp"
+#include "hook/base/json/json.hpp"
 #include "shim/runtime/prepare.hpp"
 #include "support/temp_dir.hpp"
 

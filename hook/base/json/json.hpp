@@ -16,11 +16,6 @@
 
 namespace hook {
 
-struct JsonLimits {
-  std::size_t bytes = std::size_t{16} << 20;
-  std::size_t depth = 64;
-};
-
 // what names the text in messages ("config.json of the bundle"). Errors: too long, too deep, a key twice in one object,
 // no JSON; each with the line. Never throws.
 fabric::Result<Json> parse_json(std::string_view text, std::string_view what, const JsonLimits& limits = {});

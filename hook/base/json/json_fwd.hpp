@@ -1,11 +1,18 @@
 // The name of JSON, for headers that only name it: json.hpp takes half a second to compile.
 #pragma once
 
+#include <cstddef>
 #include <nlohmann/json_fwd.hpp>
 
 namespace hook {
 
 // Keeps the order of keys, unknown keys and 64-bit integers: what is edited comes out otherwise unchanged.
 using Json = nlohmann::ordered_json;
+
+// What parse_json() takes.
+struct JsonLimits {
+  std::size_t bytes = std::size_t{16} << 20;
+  std::size_t depth = 64;
+};
 
 }  // namespace hook

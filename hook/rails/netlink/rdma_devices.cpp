@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "fabric/inventory.hpp"
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "hook/rails/netlink/open_netns.hpp"
