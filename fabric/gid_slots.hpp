@@ -15,18 +15,19 @@ class GidSlots {
  public:
   static constexpr unsigned kMost = 65536;  // port_attr.gid_tbl_len is at most 16 bits in every driver
 
-  // port: its directory. nullopt with errno set: it has no `gids`.
+  // port: the port's directory in sysfs. nullopt, with errno set, when its `gids` cannot be opened.
   static std::optional<GidSlots> open(const sysfs::Directory& port, bool with_ndevs = false);
   // The errno of `gid_attrs/types`; 0: it is open.
   int types_error() const { return types_error_; }
 
   bool has(unsigned index) const;
-  // Unreadable: ENOENT: no such slot, EBADMSG: it holds no GID.
+  // The slot's GID, zeros when it is empty. Unreadable with ENOENT: there is no such slot; with EBADMSG: its text is no
+  // GID; else with the errno of the read.
   Attr<Address> gid(unsigned index) const;
   Attr<std::string> type(unsigned index) const;  // "RoCE v2"
-  // nullopt: not asked for, or it has none.
+  // The netdev's name in its own network namespace. nullopt: with_ndevs was not set, or the slot has none.
   std::optional<Attr<std::string>> ndev(unsigned index) const;
-  // By the highest number that is listed.
+  // How many slots the table has, by the highest number in the listing of `gids`.
   unsigned listed() const;
 
  private:

@@ -18,7 +18,7 @@ bool GidEntry::is_v2() const {
 }
 
 bool Port::is_active() const {
-  return value_or(state, std::string()).starts_with("4:");
+  return value_or(state, std::string()).starts_with("4:");  // "4: ACTIVE": the number is verbs', the word only text
 }
 
 bool Port::is_infiniband() const {
@@ -36,7 +36,7 @@ double Port::rate_gbps() const {
 }
 
 bool Hca::is_efa() const {
-  return driver == "efa" || (vendor == "0x1d0f" && !driver);
+  return driver == "efa" || (vendor == "0x1d0f" && !driver);  // Amazon's; a snapshot need not name the driver
 }
 
 bool Hca::is_software() const {

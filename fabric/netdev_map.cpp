@@ -64,12 +64,14 @@ bool leaves_netns(const std::vector<Netdev>& netdevs, const Netdev& netdev) {
 
 Carries carries(const std::vector<Netdev>& netdevs, const std::optional<std::string>& port_netdev,
                 const Netdev& netdev) {
+  // lo is on no port, unless a software device was made over it.
   if (netdev.type == kLoopbackType && netdev.name != port_netdev) return Carries::kNo;
   const auto own = std::find_if(netdevs.begin(), netdevs.end(), [&](const Netdev& candidate) {
     return port_netdev && candidate.is_here() && candidate.name == *port_netdev;
   });
   const bool stacked = own != netdevs.end() ? is_stacked_on(netdevs, netdev, *own) : leaves_netns(netdevs, netdev);
   if (stacked) return Carries::kYes;
+  // A kind that is not stacked (veth, bridge, tunnel) reaches no port; a netdev without one is hardware, or not known.
   return netdev.kind ? Carries::kNo : Carries::kMaybe;
 }
 

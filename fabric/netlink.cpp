@@ -150,6 +150,9 @@ std::optional<NetnsMode> ask_netns_mode(Socket& socket) {
 
 }  // namespace
 
+// Links first, because addresses and routes name a netdev by its index only; masters last, because a slave may be
+// listed before its master. The dumps are not one snapshot: what belongs to a netdev that came between two of them is
+// left out.
 Result<Network> read_network(bool all_routes) {
   Network network;
   TRY_VOID(dump(
@@ -195,7 +198,8 @@ std::optional<RdmaAnswer> read_rdma(bool with_netns_mode) {
     answer.port_netdevs.hcas.insert(name);
     DeviceIndex device;
     device.index = index;
-    // A device that vanishes meanwhile has no netdev; the others still do.
+    // Device by device, since a dump of ports wants its device named (nldev_port_get_dumpit(), 6.12). A device that
+    // vanishes meanwhile has no netdev; the others still do.
     ask_rdma(*socket, RDMA_NLDEV_CMD_PORT_GET, NLM_F_DUMP, bytes_of(device),
              [&, &hca = name](const Attributes& attributes) {
                const auto port = attributes.u32(RDMA_NLDEV_ATTR_PORT_INDEX);

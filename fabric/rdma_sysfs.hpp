@@ -43,7 +43,8 @@ struct Scan {
   const std::vector<Netdev>* netdevs = nullptr;
   // What RDMA netlink said; nullptr: it could not be asked, sysfs has to do.
   const PortNetdevs* port_netdevs = nullptr;
-  // For whoever hands HCAs out: device numbers and links, each port's netdev as sysfs names it; nothing is opened.
+  // For handing HCAs out (read_node()): device numbers and links, each port's netdev as sysfs names it. No device node
+  // is opened.
   bool hand_out = false;
   bool details = true;     // with hand_out: PCI path, NUMA node, rate, what is shown to people
   bool selectors = true;   // with hand_out: what pools select by: ids, driver, link layers, netdevs

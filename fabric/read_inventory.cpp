@@ -106,6 +106,7 @@ Inventory read_inventory(const ReadOptions& options) {
   // Without an HCA nothing of the network matters to the choice, and a start without RDMA costs one failed open.
   if (names.empty() && !options.full) return inventory;
 
+  // The network before the HCAs: the scan of a GID table ends when it has met the addresses of this netns.
   if (live) {
     read_live_network(options, inventory);
   } else {

@@ -20,7 +20,7 @@ namespace fabric {
 enum class Reason : std::uint8_t;
 
 // message: verb, quoted object, cause; context is added in front by wrap(). hint: the remedy, where one is known.
-// code: the errno behind it, 0 if there is none. reason: Reason{} where nobody has said it.
+// code: the errno behind it, 0 if there is none. reason: Reason{} when it is not known.
 struct Error {
   std::string message;
   int code = 0;

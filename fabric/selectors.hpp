@@ -39,8 +39,9 @@ enum class SelectorScope { kPorts, kNode };
 // Errors: an empty list or entry, an unknown prefix, a port that is not a number from 1.
 Result<SelectorList> parse_selectors(std::string_view text, SelectorScope scope = SelectorScope::kPorts);
 
-// Whether the list takes this port. kIndex, kRail and kGpu take none: whoever knows the node's order answers for them.
-// netdevs: every name by which the port's netdev may be meant (its own, its bond's, the one that has its address).
+// Whether the list takes this port. kIndex, kRail and kGpu take none here: only a caller that knows the node's order of
+// HCAs can tell. netdevs: every name by which the port's netdev may be meant (its own, its bond's, the one that has its
+// address).
 bool selects(const SelectorList& list, const Hca& hca, const Port& port, const std::vector<std::string>& netdevs);
 
 }  // namespace fabric

@@ -1,4 +1,4 @@
-// The snapshot format, schema 1: an Inventory as JSON, for bug reports and for answering from somebody else's machine.
+// The snapshot format, schema 1: an Inventory as JSON, for bug reports and for deciding about another machine.
 // docs: README.md, "Snapshots".
 #pragma once
 

@@ -1,4 +1,4 @@
-// Small parsers shared by everything that reads text somebody else wrote.
+// Small parsers for text from outside: what the kernel, an image or a user wrote.
 #pragma once
 
 #include <charconv>

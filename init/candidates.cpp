@@ -42,6 +42,7 @@ std::string text_of(const fabric::Attr<std::string>& attr) {
   return printable(std::get<std::string>(attr));
 }
 
+// The device cgroup answers EPERM, the node's mode EACCES: each has its own remedy.
 void check_node(const Hca& hca, Candidate& candidate) {
   if (!hca.has_node()) {
     return block(candidate, Obstacle::kNoNode, "the kernel has no uverbs node for it", "load the module ib_uverbs");
@@ -75,7 +76,7 @@ void check_port(const Port& port, Candidate& candidate) {
   }
 }
 
-// Collects the GIDs of this netns, and what speaks against those that are not usable.
+// The GIDs of this netns, and one example of each thing that keeps others from being usable.
 struct GidSurvey {
   std::vector<UsableGid> usable;
   const GidEntry* foreign = nullptr;
@@ -138,6 +139,11 @@ GidSurvey survey_gids(const OwnAddresses& own, const Port& port) {
   return survey;
 }
 
+// Names one cause, the first that applies; a cause stands in front of those that it brings along. Without the netns'
+// addresses nothing can be called ours. A netdev that is down keeps its GIDs from being used, whatever else the table
+// has. A v1 or unreadable GID is one of ours, so it says more than a table of which a part could not be read. Foreign
+// GIDs come late: upstream kernels show those of every network namespace (MLNX_OFED's do not), so they are there beside
+// each of the other causes.
 void explain_no_gid(const Inventory& inventory, const Port& port, const GidSurvey& survey, Candidate& candidate) {
   if (inventory.net_error) {
     return block(candidate, Obstacle::kAddressesUnknown,
@@ -171,6 +177,7 @@ void explain_no_gid(const Inventory& inventory, const Port& port, const GidSurve
     return block(candidate, Obstacle::kTableUnreadable,
                  fmt::format("GID table cannot be read: {}", std::strerror(*port.gids_error)));
   }
+  // Before the foreign ones, among which the survey counts this GID because it is no IP address.
   if (candidate.hca->node_type.starts_with("4:")) {
     return block(candidate, Obstacle::kOnlyV1, "iWARP device: its GID is no IP address, and NCCL needs RoCE v2",
                  "switch the HCA to RoCE v2, if its driver can (irdma: roce_ena)");

@@ -35,6 +35,10 @@ class Chooser {
     choice_.drop_reasons.resize(candidates.size());
   }
 
+  // The order is that of the table in README.md, and each rule sees only what the ones before it left. EFA first: NCCL
+  // does not drive it through NCCL_IB_*, whatever other HCAs there are. Management functions are counted before any
+  // list narrows the ports, and set aside before link layers are compared, to whose total rate they would add. The
+  // default route comes last: it only hints at a front-end NIC, and drops nothing that is all there is.
   Choice run(const ChoiceRules& rules) {
     if (has_efa()) return std::move(choice_);
     take_usable();
@@ -181,6 +185,7 @@ class Chooser {
     avoid([](const Candidate& c) { return c.hca->is_software(); }, "software RDMA device, and there is hardware");
   }
 
+  // IPv4 on a tie: NCCL's default, so that nothing has to be exported for it.
   void choose_family() {
     std::size_t ipv4 = 0;
     std::size_t ipv6 = 0;

@@ -28,6 +28,11 @@ class Decider {
         kept_(settings, policy.override_wrong, policy.exports),
         candidates_(find_candidates(inventory, policy.gids)) {}
 
+  // The order of the calls is part of the decision. A kept NCCL_IB_HCA is checked before the choice, which it defines
+  // unless --override drops it for what is wrong with it. Kept GID indices are checked on the chosen ports, and before
+  // plan_gids(), which plans only what they leave open. NCCL's exports follow the plan, which may have dropped ports;
+  // the other libraries' name the ports that are left. Defaults for wrong values come after all exports, which may have
+  // replaced them; keep_the_rest() tells replaced from kept by what was exported, so it comes behind both.
   Decision run() {
     decision_.usable_hcas = count_usable_hcas(candidates_);
     if (const Setting* off = kept_.find("NCCL_IB_DISABLE"); off && nccl::parse_param(off->value, 0) != 0) {
@@ -158,9 +163,11 @@ class Decider {
       any |= kept_.find(name) != nullptr;
     }
     if (!any || kept_.fixed_index()) return;
+    // An index that serves every port will be exported, and NCCL then looks at none of the three.
     const nccl::GidRules rules = effective_rules(true);
     if (!kept_.in_effect("NCCL_IB_GID_INDEX") && share_index(gids, rules.range).others.empty()) return;
     const auto wrong = wrong_ports(gids, rules);
+    // What goes wrong without them too is not their fault.
     if (wrong.size() <= wrong_ports(gids, effective_rules(false)).size()) return;
     for (const std::string_view name : kGidRuleNames) {
       if (!kept_.find(name)) continue;
@@ -199,6 +206,7 @@ class Decider {
       if (const UsableGid* gid = effective_gid(i)) {
         port.netdev = gid->netdev;
       } else if (!at(i).netdevs.empty()) {
+        // InfiniBand has no such GID. The IPoIB netdev is named for UCX's TCP, so it has to be up with an address.
         const fabric::Netdev* ipoib = fabric::find_netdev(inventory_, at(i).netdevs.front());
         if (ipoib && ipoib->is_up() && !ipoib->addresses.empty()) port.netdev = ipoib->name;
       }
@@ -294,7 +302,8 @@ class Decider {
     }
   }
 
-  // The index at which every chosen port has its own GID, whoever fixed it.
+  // The index at which every chosen port has its own GID, whether a kept value or the plan fixed it; nullopt when the
+  // ports differ or need none.
   std::optional<unsigned> agreed_index() const {
     std::optional<unsigned> index;
     for (const std::size_t i : choice_.ports) {
@@ -353,11 +362,12 @@ class Decider {
       decision_.summary = std::move(cause.reason);
       decision_.remedy = std::move(cause.remedy);
       decision_.asides = std::exchange(decision_.warnings, {});
-      decision_.env.clear();
+      decision_.env.clear();  // also what was put before the last port was dropped
     } else {
       decision_.status = decision_.warnings.empty() ? Status::kOk : Status::kOkWarn;
       summarize();
     }
+    // In place of a refusal of --strict, which is about ports that are there.
     if (decision_.usable_hcas < policy_.require) {
       Cause cause = explain_missing(inventory_, candidates_);
       if (cause.reason.empty()) {

@@ -46,8 +46,8 @@ struct Decision {
   Variables env;  // to be exported, in the order decided
   KeptValues kept;
   std::vector<PortReport> ports;      // every port once, in inventory order
-  std::vector<std::string> warnings;  // status is ok_warn exactly when there are any; none has its reason instead
-  std::vector<std::string> asides;    // status none: what would be warnings, for people only
+  std::vector<std::string> warnings;  // status kOkWarn has some, kOk and kNone have none
+  std::vector<std::string> asides;    // status kNone: what would be warnings, for people only
   std::vector<std::string> remarks;   // worth a line to people, no fault
   bool efa = false;                   // status none because the fabric is EFA
   std::string summary;                // one line: what was chosen, or why nothing

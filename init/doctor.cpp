@@ -38,7 +38,7 @@ Check check_ports(const Decision& decision) {
 Check check_memlock(const fabric::Limits& limits) {
   const bool capable =
       limits.cap_eff && (*limits.cap_eff >> kIpcLockBit & 1) != 0 && limits.initial_userns.value_or(true);
-  const std::uint64_t limit = limits.memlock_hard.value_or(kUnlimited);
+  const std::uint64_t limit = limits.memlock_hard.value_or(kUnlimited);  // raise_memlock() raises the soft one to it
   if (capable) return {"memlock", Verdict::kGood, "CAP_IPC_LOCK is effective: ibv_reg_mr may pin any amount", {}};
   if (limit >= kLargeRegion) {
     return {
@@ -94,7 +94,7 @@ bool has_nodes_only(const Inventory& inventory, const Decision& decision) {
   });
 }
 
-// Whoever uses RDMA_CM needs the node, and an address of the HCA's netdev in this netns.
+// A program that uses RDMA_CM needs the node, and an address of the HCA's netdev in this netns.
 std::optional<Check> check_rdma_cm(const Inventory& inventory, const Decision& decision) {
   if (has_nodes_only(inventory, decision)) {
     return Check{"rdma_cm", Verdict::kNote,
@@ -122,6 +122,7 @@ std::optional<Check> check_rdma_cm(const Inventory& inventory, const Decision& d
 }
 
 std::optional<Check> check_lag(const Settings& settings, const Decision& decision) {
+  // mlx5_ib calls the HCA of a LAG mlx5_bond_N.
   const bool lag = std::any_of(decision.ports.begin(), decision.ports.end(), [](const PortReport& port) {
     return port.used && port.device.find("bond") != std::string::npos;
   });
@@ -166,6 +167,7 @@ std::optional<std::string> bootstrap_netdev(const Inventory& inventory, const Se
   // Values of one character are ignored.
   const Setting* fixed = find_setting(settings, "NCCL_SOCKET_IFNAME");
   if (fixed && fixed->value.size() > 1) return first(fixed->value);
+  // NCCL's order, without its second step: a netdev in the subnet of NCCL_COMM_ID, where that is set.
   for (const std::string_view rule : {"ib", "^docker,lo,virbr", "docker", "lo", "virbr"}) {
     if (auto netdev = first(rule)) return netdev;
   }

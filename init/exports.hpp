@@ -19,7 +19,7 @@ fabric::Result<std::vector<std::string>> parse_exports(std::string_view text);
 
 struct ChosenPort {
   const Candidate* candidate = nullptr;
-  std::string netdev;  // that has the GID's address, or the IPoIB netdev; empty if there is none
+  std::string netdev;  // the one with the GID's address, or the IPoIB netdev; empty if there is none
 };
 
 struct ExportInput {
@@ -31,7 +31,7 @@ struct ExportInput {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-// Variables of one library other than NCCL; never an empty value.
+// The variables of one library; never an empty value. None for "nccl", whose variables decide() writes itself.
 Variables library_variables(std::string_view library, const ExportInput& input);
 
 // "=mlx5_0:1,mlx5_1:1": exact match, because NCCL otherwise compares prefixes.

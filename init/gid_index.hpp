@@ -15,8 +15,8 @@ struct WantedGid {
   UsableGid gid;  // the lowest of its rank: what NCCL should end at when it chooses
 };
 
-// One index for all ports. A port with several addresses need not be at the wanted one: any GID of its own that is of
-// the same rank does.
+// One index for all ports. A port with several addresses need not be used at its wanted GID: any other GID of its own
+// and of the same rank will do.
 struct SharedIndex {
   unsigned index = 0;
   std::vector<std::size_t> others;  // ports that have no such GID at it

@@ -78,6 +78,8 @@ const Setting* find_setting(const Settings& settings, std::string_view name) {
 
 std::optional<std::string> check_hca_list(std::string_view value, const std::vector<Candidate>& candidates,
                                           const nccl::Version& version) {
+  // One problem is told, the gravest: nothing works, more is taken than was meant, an entry has no effect, a port
+  // fails.
   const nccl::HcaList list = nccl::parse_hca_list(value, version);
   std::size_t usable = 0;
   std::size_t selected = 0;
@@ -116,6 +118,7 @@ std::optional<std::string> check_gid_index(long index, const std::vector<const C
       return fmt::format("GID {} of {} is link-local, though it has {} at {}", index,
                          fabric::printable(candidate->name()), to_string(best->gid), best->index);
     }
+    // The scan ended with the last GID of ours, so only the whole table can tell what is at this index.
     if (!candidate->port->gids_complete) {
       unknown = true;
       continue;

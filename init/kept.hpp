@@ -25,7 +25,8 @@ using KeptValues = std::map<std::string, KeptValue, std::less<>>;
 inline constexpr std::array<std::string_view, 3> kGidRuleNames = {"NCCL_IB_ADDR_FAMILY", "NCCL_IB_ADDR_RANGE",
                                                                   "NCCL_IB_ROCE_VERSION_NUM"};
 
-// The value of a variable that is set and not empty. An empty one makes no choice, so it is replaced like an unset one.
+// The setting of a variable; nullptr when it is not set, or empty: an empty value chooses nothing, so it is replaced
+// like one that is not set.
 const Setting* find_setting(const Settings& settings, std::string_view name);
 
 // What is wrong with a value of NCCL_IB_HCA: it selects nothing, more than it names, or a port that cannot work.
@@ -36,8 +37,9 @@ std::optional<std::string> check_hca_list(std::string_view value, const std::vec
 // unknown is set when a table was not read far enough to tell.
 std::optional<std::string> check_gid_index(long index, const std::vector<const Candidate*>& ports, bool& unknown);
 
-// What a wrong value becomes under --override when nothing better is exported in its place: the library's default,
-// since whoever reads nccl.conf too cannot be kept from it by unsetting. Empty for names that have none.
+// What a wrong value becomes under --override when nothing better is exported in its place: the library's default. To
+// unset the variable would not do, because NCCL would then take the value of its configuration files. Empty for names
+// without such a default.
 std::string neutral_value(std::string_view name, bool ipv6);
 
 // The values found so far, and which of them will be in effect.

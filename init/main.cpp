@@ -7,8 +7,8 @@
 #include "init/commands.hpp"
 #include "init/exec.hpp"
 
-// The last words of an exception that nobody catches. The library's own handler demangles its type, which is 50 kB of a
-// static program that throws nothing on purpose; this definition keeps it out of the link.
+// Runs when an exception is not caught. The library's own handler demangles the exception's type, which is 50 kB of a
+// static program that throws nothing on purpose; this definition keeps that out of the link.
 namespace __gnu_cxx {
 
 // The name is the library's (libstdc++ 12, libsupc++/vterminate.cc).
@@ -22,7 +22,7 @@ void __verbose_terminate_handler() {
 }  // namespace __gnu_cxx
 
 int main(int argc, char** argv) {
-  init::guard_standard_descriptors();
+  init::guard_standard_descriptors();  // first: from here on descriptors are opened
   const init::Log log(init::LogLevel::kInfo);
   try {
     const auto options = init::parse_options(argc, argv, environ);

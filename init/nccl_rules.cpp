@@ -118,12 +118,13 @@ GidRules parse_gid_rules(std::string_view family, std::string_view range, std::s
 
 GidChoice choose_gid(const fabric::Port& port, const GidRules& rules) {
   if (rules.version < kChoosesGid) return {0U, false};
-  unsigned length = port.gid_tbl_len.value_or(0);
+  unsigned length = port.gid_tbl_len.value_or(0);  // not read for a live port whose scan could end early
   if (!port.gids.empty()) length = std::max(length, port.gids.back().index + 1);
   const auto in_range = [&](const Slot& slot) {
     return !rules.nothing_in_range && (!rules.range || rules.range->contains(slot.gid));
   };
 
+  // NCCL's loop with its oddities: index 0 is where it starts, never tested, and stays chosen when nothing suits.
   unsigned chosen = 0;
   Slot current = slot_at(port, 0);
   bool uncertain = false;

@@ -88,7 +88,7 @@ struct Inherited {
 Inherited take_signals() {
   Inherited inherited;
   inherited.mask = set_mask(kAll);
-  // Whoever ignores SIGCHLD gets no zombies, hence no exit codes.
+  // A process that ignores SIGCHLD gets no zombies, hence no exit codes (wait(2)).
   struct sigaction standard {};
   standard.sa_handler = SIG_DFL;
   ::sigaction(SIGCHLD, &standard, &inherited.on_child);
@@ -153,7 +153,7 @@ class Reaper {
     if (::kill(-child_, signal) == -1 && errno == ESRCH) ::kill(child_, signal);
   }
 
-  // Collects whoever has ended or stopped. Returns the wait status of the child once it has ended.
+  // Collects every process that has ended or stopped. Returns the wait status of the child once it has ended.
   std::optional<int> reap() const {
     std::optional<int> ended;
     for (;;) {
@@ -169,7 +169,7 @@ class Reaper {
     }
   }
 
-  // Without a terminal, whoever stopped the child will continue it.
+  // Without a terminal the sender of the stop will continue the child, and nothing is to be done here.
   void follow_stop(int signal) const {
     if (!terminal_.exists() || (signal == SIGSTOP && !is_job_of_parent())) return;
     stop_own_group();

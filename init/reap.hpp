@@ -6,8 +6,8 @@ namespace init {
 // Spawns argv[0] (PATH lookup, environment envp) in a process group of its own and stays until it ends. The child
 // starts with the signal mask, dispositions and parent-death signal that this process was started with.
 //
-// Signals: every signal that can be caught goes on to the child's group, those that usually mean a fault included
-// when somebody sends them. SIGKILL and SIGSTOP cannot be caught. SIGTTIN and SIGTTOU concern our own group only.
+// Signals: every signal that can be caught goes on to the child's group, also SIGSEGV and the like when another process
+// sends them. SIGKILL and SIGSTOP cannot be caught. SIGTTIN and SIGTTOU concern our own group only.
 //
 // Terminal: if our group has the foreground of the controlling terminal, the child's group gets it, so that Ctrl-C and
 // window sizes reach the child once and directly; it is taken back when the child ends. If the child is stopped under

@@ -120,7 +120,8 @@ Settings snapshot_settings(const Inventory& inventory) {
   return settings;
 }
 
-// Reads until the tables are known as far as the decision needs them.
+// Reads as much of the GID tables as the decision needs: it asks for whole ones (needs_full) where NCCL's own choice
+// has to be simulated, or a fixed index lies behind what was read.
 void read_and_decide(const Options& options, bool full, Resolved& resolved) {
   for (const bool whole_tables : {false, true}) {
     resolved.inventory = fabric::read_inventory({options.root, full, whole_tables});
@@ -135,6 +136,7 @@ bool only_link_local(const Decision& decision) {
 }
 
 void wait_for_pending(const Options& options, bool full, const Log& log, Resolved& resolved) {
+  // Nothing pending: not one system call more. Signals stay as they are until there is something to wait for.
   auto pending = find_pending(resolved.inventory, options.policy);
   if (!pending || options.wait_seconds <= 0) return;
   const double start = now_seconds();
@@ -178,7 +180,7 @@ fabric::Result<Resolved> resolve(const Options& options, const char* const* envi
   const char* home = getenv("HOME");
   const auto paths = conf_paths(resolved.settings, home ? home : "");
   auto files = read_conf_files(paths, options.root);
-  add_conf_files(files, paths, resolved.settings);
+  add_conf_files(files, paths, resolved.settings);  // after the environment, which beats them
   read_and_decide(options, full, resolved);
   wait_for_pending(options, full, log, resolved);
   if (full) {
