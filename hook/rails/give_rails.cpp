@@ -158,7 +158,7 @@ Result<void> Giver::settle_gids() {
     if (!address || !hca || !placed_[i].network) continue;
     rails.push_back({placed_[i], hca, *address, configs_[i]});
   }
-  // Who shares an HCA must not align at the same moment: both would count the same free slots.
+  // Only where no process can use a GID yet: before the first start, and without rails of an earlier call.
   GidOptions options;
   options.align = input_->before_first_start && first_new_ == 0;
   options.wait = !input_->hurried;
@@ -175,6 +175,9 @@ Result<void> Giver::settle_gids() {
   return store_.write(record_);
 }
 
+// The order: refusals come before the first change (add_rails()), the record of a change before the change
+// (address_rails()). A duplicate is looked for on a link that is up and has no address yet, a gateway from the address
+// and its routes. GIDs come last: the kernel makes them of the addresses.
 Result<RailsReport> Giver::give(NetworkRecord record, const Plan& plan) {
   record_ = std::move(record);
   first_new_ = record_.rails.size();

@@ -31,7 +31,7 @@ struct RailsInput {
   NetnsIdentity netns;  // of the container: path is how to find it again
   fabric::UniqueFd netns_fd;
   IpamHelper* ipam = nullptr;  // nullptr: no plugin can be run here
-  // Nobody of this grant has started yet: addresses may still move to other GID indices.
+  // No container of this grant has started yet: addresses may still move to other GID indices.
   bool before_first_start = false;
   // The runtime waits two seconds and no longer (NRI): no tests, no waiting for GIDs; rdma-init waits instead.
   bool hurried = false;
@@ -44,7 +44,7 @@ struct RailsReport {
 };
 
 // Rails that the grant has already are left as they are. What is about to be changed is in their record before it is;
-// who calls this undoes a failure by letting the ledger drop what the user booked (GrantEffects).
+// the caller undoes a failure by letting the ledger drop what the user booked (GrantEffects).
 fabric::Result<RailsReport> give_rails(RailsInput input, Timing& timing);
 
 }  // namespace hook

@@ -43,6 +43,7 @@ Result<void> take_leases(IpamHelper* ipam, NetworkRecord& record) {
   if (calls.empty()) return {};
   const auto results = ipam->run(calls);
   for (std::size_t i = 0; i < rails.size(); ++i) {
+    // What other plugins gave by now is noted in the record (note_leases()), from which it is returned.
     if (!results[i]) return results[i].error();
     rails[i]->rail.addresses = results[i]->addresses;
     if (rails[i]->rail.addresses.empty()) {

@@ -96,7 +96,7 @@ std::chrono::milliseconds patience(const std::vector<GidRail>& rails, const GidO
   return std::chrono::milliseconds(options.wait ? longest : 0);
 }
 
-// Until each has its GID, or patience is over. Those that have none are said.
+// Waits until each rail has its GID, or patience is over; a warning for each rail that has none then.
 SettledGids await_gids(LiveRails& live, const std::vector<GidRail>& rails, std::chrono::milliseconds patience) {
   SettledGids settled;
   const auto deadline = AlignLink::Clock::now() + patience;
@@ -177,7 +177,7 @@ Result<SettledGids> settle_rail_gids(const Ledger& ledger, NetworkNamespace& ins
   const fabric::UniqueFd sysfs(::open(options.sys.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   LiveRails live(inside, rails, sysfs.get());
   SettledGids settled = await_gids(live, rails, patience(rails, options));
-  const bool complete = settled.indices.size() == rails.size();
+  const bool complete = settled.indices.size() == rails.size();  // else a rail's index is not known
   const bool wanted =
       std::all_of(rails.begin(), rails.end(), [](const GidRail& rail) { return rail.placed.network->align_gids; });
   const std::vector<GidRail> first = first_of_each_hca(rails);

@@ -18,10 +18,10 @@ struct PlacedRail {
   int ifindex = 0;  // inside
 };
 
-// Before the addresses are added. Errors: somebody else has one of them, and the network's duplicate_test is "fail".
+// Before the addresses are added. Errors: another host has one of them, and the network's duplicate_test is "fail".
 fabric::Result<void> test_duplicates(NetworkNamespace& inside, const std::vector<PlacedRail>& rails,
                                      std::vector<std::string>& warnings);
-// After that. Errors: a gateway is silent, and gateway_test is "fail".
+// After addresses and routes are there. Errors: a gateway is silent, and gateway_test is "fail".
 fabric::Result<void> test_gateways(NetworkNamespace& inside, const std::vector<PlacedRail>& rails,
                                    std::vector<std::string>& warnings);
 

@@ -46,6 +46,7 @@ void note(Result<void>& first, Result<void> result) {
 }
 
 // All children at once: the kernel waits for its readers once per message, and that is what deleting a netdev costs.
+// Only when every rail leaves: the group is that of the whole grant.
 Result<void> remove_children(NetworkNamespace* inside, const NetworkRecord& record,
                              const std::vector<RailRecord>& leaving) {
   const bool children = std::any_of(leaving.begin(), leaving.end(),
@@ -65,7 +66,8 @@ Result<void> remove_rules(NetworkNamespace* inside, const std::vector<RailRecord
   return {};
 }
 
-// Returns with the rails that could not be put right.
+// Puts all of it back that can be; the error is the first. Rules and children go before the netdevs that they are
+// about.
 Result<void> put_back(const NetworkRecord& record, std::vector<RailRecord>& leaving,
                       std::vector<std::string>& warnings) {
   auto node = TRY(open_node_sockets());
@@ -121,6 +123,7 @@ Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetd
   change.mac = mac_to_restore(link, host);
   if (link.mtu != host.mtu) change.mtu = host.mtu;
   if (link.tx_queue_length != host.tx_queue_length) change.tx_queue_length = host.tx_queue_length;
+  // Kernels before 6.2 rename only a netdev that is down, and drivers without IFF_LIVE_ADDR_CHANGE want that for a MAC.
   if (change.name || change.mac) {
     LinkChange down;
     down.up = false;
@@ -131,6 +134,7 @@ Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetd
   LinkChange state;
   state.up = host.up;
   TRY_VOID(change_link(node.route, link.ifindex, state));
+  // Last: routes want a netdev that is up.
   std::vector<NetRecord> records;
   for (const NetRecord& record : host.records)
     records.push_back(for_netdev(record, link.ifindex, host.name));
@@ -205,7 +209,7 @@ Result<void> put_back_moved(NodeSockets& node, NetworkNamespace* inside, const R
     TRY_VOID(delete_software_device(*inside, rail));
     TRY_VOID(send_netdev_home(node, *inside, rail));
   }
-  Result<void> guids;
+  Result<void> guids;  // an error of these waits: netdev and RDMA device have to come home all the same
   if (is_ipoib(rail.host)) guids = set_vf(node, rail.host, rail.host.vf_attributes);
   TRY_VOID(bring_rdma_device_home(node, inside, rail.rail, wait_ms));
   const bool is_software = rail.host.bus_address.empty();
@@ -257,9 +261,9 @@ Result<void> NodeRails::undo_beyond(const std::string& key, const std::vector<Pl
   std::vector<RailRecord> staying;
   for (RailRecord& rail : record->rails)
     (is_held(rail, held) ? staying : leaving).push_back(rail);
-  if (leaving.empty() && !staying.empty()) return {};
+  if (leaving.empty() && !staying.empty()) return {};  // a record without rails goes, too
   TRY_VOID(put_back(*record, leaving, warnings_));
-  // Addresses go last: nobody else may have them while a netdev still answers for them.
+  // Addresses go last: no other container may get them while a netdev here still answers for them.
   if (const auto returned = return_addresses(directory_, ipam_, key, record->netns, leaving); !returned) {
     warnings_.push_back(returned.error().message);
     std::erase_if(leaving, [](const RailRecord& rail) { return !rail.lease; });

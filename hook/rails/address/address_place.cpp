@@ -26,7 +26,7 @@ std::string to_text(const PoolClaim& claim) {
   return fmt::format("{}@{}@{}", claim.key, claim.rail, claim.nth);
 }
 
-// A link that somebody else made keeps its address under a name that is nobody's key: better than given twice.
+// A link of another form keeps its address, under a name that is no grant's key: better kept for ever than given twice.
 PoolClaim parse_claim(std::string_view text) {
   const auto parts = fabric::split(text, '@');
   if (parts.size() == 3) {

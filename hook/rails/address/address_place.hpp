@@ -42,9 +42,9 @@ class AddressPlace {
   // Errors: all are in use (EADDRNOTAVAIL), with their number and the remedy.
   fabric::Result<fabric::Address> take(const AddressRange& range, const std::set<fabric::Address>& never,
                                        const PoolClaim& claim, const std::set<fabric::Address>& given);
-  // What take() added goes.
+  // Removes what take() added.
   void undo();
-  // What this key holds for these rails goes; nullptr: for all.
+  // Removes what this key holds for these rails; nullptr: for all rails.
   fabric::Result<void> remove(std::string_view key, const std::set<unsigned>* rails);
 
  private:

@@ -94,7 +94,8 @@ std::string place_of(const AddressRange& range) {
   return range.rail ? fmt::format("{}", *range.rail) : kEveryRail;
 }
 
-// By name. Everybody locks the rail's place before that of every rail: digits come before letters.
+// By name, which is the order of locking: a rail's place (digits) before that of every rail, so that no two calls wait
+// for each other.
 using Places = std::map<std::string, AddressPlace>;
 Result<Places> open_places(const LedgerDirectory& network, const std::vector<const AddressRange*>& ranges) {
   std::set<std::string> names;
@@ -108,7 +109,7 @@ Result<Places> open_places(const LedgerDirectory& network, const std::vector<con
   return places;
 }
 
-// Those of a network that are there. rails: nullptr: of all.
+// Gives back in the places of a network that exist. rails: nullptr: of all rails.
 Result<void> give_back_in(const LedgerDirectory& root, const std::string& name, const std::set<unsigned>* rails,
                           std::string_view key) {
   const auto network = open_network(root, name, false);

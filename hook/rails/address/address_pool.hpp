@@ -6,8 +6,8 @@
 //   DIR/addresses/NETWORK/PLACE/last@FROM -> ADDRESS      where the next search of the range from FROM begins: an
 //                                                         address rests before it is used again
 //
-// PLACE is the number of the rail, or "all" for ranges that are of every rail: those share their addresses. Whoever
-// takes or gives back holds flock on DIR/addresses/NETWORK/PLACE, so that a look and what follows from it are one.
+// PLACE is the number of the rail, or "all" for ranges that are of every rail: those share their addresses. Taking and
+// giving back hold flock on DIR/addresses/NETWORK/PLACE, so that a look and what follows from it are one step.
 #pragma once
 
 #include <map>
@@ -33,12 +33,12 @@ class AddressPool {
   // For this rail one address of each range that is for it, in their order; what this key holds there already is given
   // again. nth: the children of one rail in shared-multi count from 0. Never given: a range's gateway, the subnet's
   // own address, an IPv4 subnet's broadcast address. Errors, after which the key holds no more than before: a range is
-  // used up, with the figure and who to ask (`rdma-hook recover`); a range that is none, or that a rail shares with a
+  // used up, with the figure and the remedy (`rdma-hook recover`); a malformed range, or one that a rail shares with a
   // range of every rail. A process killed in between leaves addresses that the key holds, no more.
   fabric::Result<std::vector<RailAddress>> take(const std::string& network, unsigned rail, unsigned nth,
                                                 const std::vector<AddressRange>& ranges, std::string_view key) const;
-  // What this key holds for the rails of `where` (what take() was called with); empty: everything, in all networks.
-  // Nothing of it: success. Costs in proportion to the addresses in use of these rails.
+  // Gives back what this key holds for the rails of `where` (what take() was called with); empty: everything, in all
+  // networks. Success when it holds nothing. Costs in proportion to the addresses in use of these rails.
   struct Place {
     std::string network;
     unsigned rail = 0;

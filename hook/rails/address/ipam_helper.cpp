@@ -42,7 +42,7 @@ Result<void> receive_all(int channel, char* to, std::size_t size, long deadline)
   return {};
 }
 
-// An engine waits until nobody holds the hook's outputs any more, so the helper must not.
+// An engine waits until no process holds the hook's outputs open any more, so the helper must not.
 bool close_all_but(int channel) {
   if (channel != kChannel && ::dup3(channel, kChannel, O_CLOEXEC) < 0) return false;
   close_from(kChannel + 1);
@@ -131,9 +131,10 @@ PluginEnd end_from_json(const Json& json) {
 }
 
 void serve_ipam(int channel, pid_t parent) {
+  // The question comes second: no signal is sent for a parent that died before the call.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent || !close_all_but(channel)) ::_exit(1);
-  // Ignored by whoever started the hook, it would leave nothing to wait for.
+  // An engine may start the hook with SIGCHLD ignored, and then ended plugins leave nothing to wait for.
   std::signal(SIGCHLD, SIG_DFL);
   sigset_t child;
   sigemptyset(&child);
@@ -142,7 +143,7 @@ void serve_ipam(int channel, pid_t parent) {
   try {
     for (;;)
       serve_one(kChannel);
-  } catch (const std::exception&) {  // bad_alloc, or a request that is none
+  } catch (const std::exception&) {  // bad_alloc, or a malformed request
     ::_exit(1);
   }
 }

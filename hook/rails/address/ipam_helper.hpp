@@ -16,7 +16,7 @@ inline constexpr std::size_t kLargestFrame = std::size_t{16} << 20;  // 1 MiB of
 
 // Errors: the other side is gone.
 fabric::Result<void> send_frame(int channel, std::string_view text);
-// timeout_ms: -1: for ever. Errors: the other side is gone (EPIPE), the time is over (ETIMEDOUT), a frame over
+// timeout_ms: -1 waits for ever. Errors: the other side is gone (EPIPE), the time is over (ETIMEDOUT), a frame over
 // kLargestFrame.
 fabric::Result<std::string> receive_frame(int channel, int timeout_ms);
 

@@ -129,7 +129,7 @@ std::vector<std::string> environment_of(const IpamCall& call) {
 
 // In the child.
 [[noreturn]] void become(const IpamCall& call, pid_t parent, int input, int output, int errors, int started) {
-  ::setpgid(0, 0);
+  ::setpgid(0, 0);  // so that what the plugin starts can be killed with it
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);
   for (int signal = 1; signal < NSIG; ++signal)
@@ -180,7 +180,7 @@ void refuse(Plugin& plugin, Error error) {
   plugin.end.hint = std::move(error.hint);
 }
 
-// Its whole process group. It is not waited for: what hangs in the kernel does not die either.
+// With its whole process group. The end is not waited for: a process that hangs in the kernel does not die either.
 void kill_plugin(Plugin& plugin) {
   ::kill(-plugin.pid, SIGKILL);
   ::kill(plugin.pid, SIGKILL);

@@ -54,7 +54,7 @@ class RailMove {
   unsigned first_ = 0;          // number of the first placeholder
   unsigned next_ = 0;
   std::optional<unsigned> holder_;
-  bool is_out_ = false;  // the address, or nobody knows
+  bool is_out_ = false;  // the address is away, or may be
 };
 
 }  // namespace hook

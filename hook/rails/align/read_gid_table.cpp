@@ -45,7 +45,7 @@ Result<std::optional<GidSlot>> read_slot(const GidSlots& slots, const std::strin
     slot.v2 = *text == "RoCE v2";
     return std::optional(slot);
   }
-  // EINVAL: the GID went away between the two readings. Where it is still there, the slot is somebody's.
+  // EINVAL: the GID went away between the two readings, and the slot is empty now. If it is still there, it is taken.
   const auto again = TRY(read_gid(slots, path, index));
   slot.gid = again ? *again : Address{};
   return std::optional(slot);

@@ -46,7 +46,7 @@ class Run {
   AlignReport report_;
 };
 
-// Slots that are known to be taken although they read as empty are somebody's.
+// Slots that are known to be taken although they read as empty get a GID that no rail has.
 Result<void> Run::read_table(std::size_t rail, unsigned at_least) {
   GidTable table = TRY(link_.read(rail, {rails_[rail].address}, at_least));
   for (const GidSlot& slot : table.slots)
@@ -80,6 +80,7 @@ Result<Alignment> Run::read_and_plan() {
   }
 }
 
+// Each step for all rails before the next step of any: the kernel works on all of them while we wait for one.
 Result<bool> Run::move_all(const Alignment& alignment, std::vector<RailMove>& moves) {
   const auto named = [&](Error error, std::size_t i) {
     return fabric::wrap(std::move(error), fmt::format("cannot align `{}`", rails_[alignment.moves[i].rail].name));

@@ -4,7 +4,7 @@
 // whole node (roce_gid_mgmt.c, gid_cache_wq, Linux 6.12). So the calls for all rails are made first; then the tables
 // are read until the last placeholder of a rail is in it, which says that everything before it was done. A placeholder
 // sits at the wanted index by then and keeps it until the address takes its place. A slot that looks free and is not (a
-// GID that somebody still uses, or one that MLNX_OFED hides) shows itself by being passed over.
+// GID that a process still uses, or one that MLNX_OFED hides) shows itself by being passed over.
 #pragma once
 
 #include <chrono>

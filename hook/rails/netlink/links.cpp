@@ -84,7 +84,7 @@ Result<void> make(Netlink& route, const NewChild& child, int ifindex = 0) {
   return made;
 }
 
-// One that nobody has here. The kernel counts from 1, so large ones are free in the other namespace as well.
+// An index that no netdev has here. The kernel counts from 1, so large ones are free in the other namespace as well.
 Result<int> free_ifindex(Netlink& route) {
   constexpr int kTries = 8;
   for (int attempt = 0; attempt < kTries; ++attempt) {

@@ -32,7 +32,7 @@ struct Link {
   unsigned vfs = 0;         // IFLA_NUM_VF; of all_links() always 0: a driver that is asked for it reports on every VF
 };
 
-// nullopt: there is none.
+// nullopt: there is no such netdev.
 fabric::Result<std::optional<Link>> find_link(Netlink& route, std::string_view name);
 fabric::Result<std::optional<Link>> find_link(Netlink& route, int ifindex);
 fabric::Result<std::vector<Link>> all_links(Netlink& route);
@@ -77,7 +77,7 @@ struct LinkChange {
 // none here.
 fabric::Result<void> change_link(Netlink& route, int ifindex, const LinkChange& change);
 
-// Success when there is none (any more).
+// Success when it is gone already.
 fabric::Result<void> delete_link(Netlink& route, int ifindex);
 // All of a group in one message and in one grace period of the kernel, however many they are. Success when there are
 // none. Group 0 is refused; hardware in the group keeps all of it from being deleted (EOPNOTSUPP).
@@ -91,7 +91,7 @@ NetlinkMessage change_request(int ifindex, const LinkChange& change);
 // For vf.cpp too.
 // dev_valid_name() (net/core/dev.c), and no '%', which would ask the kernel for a number.
 bool is_netdev_name(std::string_view name);
-// Errors: it is none (EINVAL).
+// Errors: EINVAL for text that is no netdev's name.
 fabric::Result<void> check_name(const std::string& name);
 
 // For RTM_GETLINK and the like. 0: no netdev in particular.

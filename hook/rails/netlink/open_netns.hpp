@@ -20,8 +20,8 @@ struct NetworkNamespace {
   fabric::UniqueFd sysfs;
 };
 
-// What costs when it is closed: a packet socket and a mount are let go of only after a grace period of the kernel, some
-// 10 ms.
+// The parts that are opened only where needed: a packet socket and a mount are closed only after a grace period of the
+// kernel, some 10 ms.
 struct NetnsParts {
   bool packet = false;
   bool sysfs = false;

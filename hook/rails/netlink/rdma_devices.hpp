@@ -19,7 +19,7 @@ struct RdmaDevice {
   std::string name;
 };
 
-// Those of the socket's namespace (all of the node in shared mode).
+// The devices that the socket's namespace sees: its own, or in shared mode all of the node.
 fabric::Result<std::vector<RdmaDevice>> rdma_devices(Netlink& rdma);
 fabric::Result<std::optional<RdmaDevice>> find_rdma_device(Netlink& rdma, std::string_view name);
 // Moves it into the namespace that the descriptor is of; needs exclusive mode and a driver that can let go of its
@@ -36,7 +36,7 @@ fabric::Result<void> rename_rdma_device(Netlink& rdma, std::uint32_t index, std:
 // ENODEV (no such netdev), EEXIST (the name is taken, or the netdev has one already).
 fabric::Result<void> create_rdma_link(Netlink& rdma, std::string_view name, std::string_view type,
                                       std::string_view netdev);
-// Success when there is none. Errors with remedy: EINVAL (it is hardware).
+// Success when there is no such device. Errors with remedy: EINVAL (it is hardware).
 fabric::Result<void> delete_rdma_link(Netlink& rdma, std::string_view name);
 
 // What the above send (null without memory), and what a refusal means to people. Pure.

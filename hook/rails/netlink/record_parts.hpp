@@ -22,7 +22,7 @@ inline constexpr std::size_t kLongestPayload = 32 << 10;  // a dump has none lon
 
 fabric::netlink::Message message_of(const NetRecord& record);
 
-// Of any of the four headers, which all begin with it; AF_UNSPEC: there is none.
+// The address family, with which all four headers begin; AF_UNSPEC for an empty payload.
 unsigned family_of(fabric::netlink::Bytes payload);
 std::uint8_t family_of(const fabric::Address& address);
 unsigned address_bits(unsigned family);

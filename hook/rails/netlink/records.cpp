@@ -70,7 +70,7 @@ Payload address_for(const Message& message, int ifindex, std::string_view name) 
     }
     return true;
   });
-  // Deprecated by whoever set it up, so as to be nobody's source address: there is no other way to say so.
+  // A deprecated address is no choice for a source address. Only a preferred lifetime of zero tells the kernel.
   const ifa_cacheinfo deprecated{.ifa_prefered = 0, .ifa_valid = kForever, .cstamp = 0, .tstamp = 0};
   if ((flags & IFA_F_DEPRECATED) != 0) append_attribute(payload, IFA_CACHEINFO, fabric::netlink::bytes_of(deprecated));
   return payload;

@@ -51,7 +51,7 @@ NetRecord route_record(const RouteSpec& route);
 // from ADDRESS lookup table, with this priority.
 NetRecord rule_record(const fabric::Address& from, unsigned table, unsigned priority);
 
-// nullopt: no address record.
+// nullopt: it is no address record.
 std::optional<fabric::Address> address_of(const NetRecord& record);
 // Its prefix length, in bits of its own family; nullopt: no address record.
 std::optional<unsigned> prefix_of(const NetRecord& record);
@@ -61,7 +61,7 @@ std::optional<unsigned> prefix_of(const NetRecord& record);
 std::string to_hex(const NetRecord& record);
 std::optional<NetRecord> record_from_hex(std::uint16_t type, std::string_view hex);
 
-// Bytes as lower-case hex, and back; nullopt: it is none.
+// Bytes as lower-case hex, and back; nullopt: the text is not hex.
 std::string to_hex(const std::vector<std::uint8_t>& bytes);
 std::optional<std::vector<std::uint8_t>> bytes_from_hex(std::string_view hex);
 

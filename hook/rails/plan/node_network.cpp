@@ -90,7 +90,7 @@ Result<void> add_multipath(NodeNetwork& node) {
   return {};
 }
 
-// Who reaches the node by which address, of /proc/net/tcp and tcp6 (Linux 6.12
+// Which service reaches the node by which address, from /proc/net/tcp and tcp6 (Linux 6.12
 // Documentation/networking/proc_net_tcp.rst, net/ipv4/tcp_ipv4.c, get_tcp4_sock).
 
 constexpr std::uint16_t kSshPort = 22;
@@ -131,7 +131,7 @@ bool is_wildcard(const fabric::Address& address) {
   return address.is_zero() || address == kIpv4;
 }
 
-// Whose socket it is; empty: nobody's who matters.
+// The service whose socket it is; empty: one by which the node is not reached.
 std::string_view service_of(const Endpoint& local, const Endpoint& remote, std::uint8_t state) {
   if (local.port == kSshPort) return "sshd";
   if (local.port == kKubeletPort) return "kubelet";
@@ -172,7 +172,7 @@ void add_services(std::string_view text, std::map<fabric::Address, std::string>&
     const std::string_view service = service_of(local, remote, state);
     if (service.empty()) continue;
     std::string& known = services[local.address];
-    // sshd's word is kept: whoever reads the message may be sitting behind it.
+    // "sshd" wins: the reader of the message may be logged in by this address.
     if (known.empty() || service == "sshd") known = service;
   }
 }
@@ -185,6 +185,7 @@ Result<NodeNetwork> read_node_network(bool for_moves) {
   NodeNetwork node;
   node.netdevs = std::move(network->netdevs);
   node.routes = std::move(network->routes);
+  // Only a netdev that moves can cut the node off, and a busy node has long tables of sockets.
   if (!for_moves) return node;
   if (auto added = add_multipath(node); !added) {
     return fabric::wrap(std::move(added).error(), "read the node's default routes");

@@ -15,7 +15,7 @@ namespace hook {
 struct NodeNetwork {
   std::vector<fabric::Netdev> netdevs;              // of the node's namespace, with their addresses
   std::vector<fabric::Route> routes;                // all tables
-  std::map<fabric::Address, std::string> services;  // addresses in use by "sshd", "kubelet": who reaches the node by it
+  std::map<fabric::Address, std::string> services;  // address to "sshd" or "kubelet", which reaches the node by it
 };
 
 // Local addresses that sshd (TCP port 22) and kubelet (10250, and its connection to the API server's 6443) have bound

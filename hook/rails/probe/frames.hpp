@@ -21,7 +21,7 @@ struct AddressClaim {
 };
 
 // Who has target, broadcast by mac. source: our address; nullopt or not IPv4: none, which makes it the probe of RFC
-// 5227, by which nobody learns anything. target: IPv4.
+// 5227, from which no host learns an address. target: IPv4.
 std::vector<std::uint8_t> arp_request(const MacAddress& mac, const std::optional<fabric::Address>& source,
                                       const fabric::Address& target);
 
@@ -29,7 +29,7 @@ std::vector<std::uint8_t> arp_request(const MacAddress& mac, const std::optional
 // short, another operation than request and reply, tagged (another network's), or without a sender.
 std::optional<AddressClaim> parse_arp(std::span<const std::uint8_t> frame);
 
-// ff02::1:ffXX:XXXX, which everybody with such an address listens to.
+// ff02::1:ffXX:XXXX, to which every host with such an address listens.
 fabric::Address solicited_node(const fabric::Address& address);
 // 33:33 and the last four bytes (RFC 2464, 7). group: an IPv6 multicast address.
 MacAddress multicast_mac(const fabric::Address& group);

@@ -108,7 +108,7 @@ Result<void> check_netdev(int packet, const Probe& probe) {
       .hint = "switch the gateway and duplicate-address tests of its network off"};
 }
 
-// Whether answers come to all nodes, since the question names nobody to answer.
+// Whether answers come to all nodes, because the question carries no address to answer to.
 bool is_anonymous(const Probe& probe) {
   return probe.kind == Probe::Kind::kDuplicate || probe.source.is_zero() ||
          probe.source.family() != probe.target.family();
@@ -239,7 +239,7 @@ Result<std::vector<ProbeAnswer>> run_probes(int packet, const std::vector<Probe>
       TRY_VOID(send_frame(packet, probes[i], frames[i]));
       ++answers[i].tries;
     }
-    // From now, not from the first try: while we did not run, nobody had the time to answer.
+    // From now, not from the first try: time in which we did not run is no time to answer in.
     TRY_VOID(listen(packet, probes, Clock::now() + options.interval, answers));
   }
   return answers;

@@ -1,4 +1,4 @@
-// Does the gateway answer, does somebody else have our address: ARP (RFC 826, 5227) and neighbour discovery (RFC 4861)
+// Does the gateway answer, does another host have our address: ARP (RFC 826, 5227) and neighbour discovery (RFC 4861)
 // by a packet socket of the container's namespace, for all rails at the same time.
 #pragma once
 

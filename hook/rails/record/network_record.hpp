@@ -1,6 +1,6 @@
-// What the rails of one grant have changed on the node, so that it can be put right by whoever comes next: written
-// before the first change is made, removed after the last is undone. Every undoing is of a state, not of a step ("the
-// netdev is on the node, under this name"), so it does not matter how far the giving, or an earlier undoing, came.
+// What the rails of one grant have changed on the node, so that a later call can put it right: written before the first
+// change is made, removed after the last is undone. Every undoing is of a state, not of a step ("the netdev is on the
+// node, under this name"), so it does not matter how far the giving, or an earlier undoing, came.
 #pragma once
 
 #include <cstdint>

@@ -14,11 +14,11 @@ namespace hook {
 class LedgerFiles;
 struct LedgerDirectory;
 
-// The records of one ledger. Whoever writes one holds the lock of its key, or is the only one who works for it.
+// The records of one ledger. A writer of one holds the lock of its key, or is the only process that works for it.
 class NetworkRecordStore {
  public:
   static fabric::Result<NetworkRecordStore> open(const std::string& ledger_directory);
-  // Whether there may be a record, for one system call.
+  // Whether there may be a record of this key; costs one system call.
   static bool has(const std::string& ledger_directory, const std::string& key);
   // The same of any key; also where the records cannot be looked at.
   static bool has_any(const std::string& ledger_directory);
