@@ -3,19 +3,21 @@
 // 1. The truth is DIR/grants/KEY.json: who is not there holds nothing. The index (holders/, exclusive) only says where
 //    to look. It may say too much (an entry without a grant is stale, and removed when it matters), never too little.
 // 2. Whatever carries a key (its grant, index entries, markers, the views of its users) changes only under that key's
-//    lock. So between reading that an exclusive link names KEY and removing it, nobody can put another in its place.
+//    lock. So between reading that an exclusive link names KEY and removing it, no process can put another in its
+//    place.
 // 3. What takes an HCA (an index entry where its owner had none) needs that HCA's lock as well; what frees one does
-//    not. A grant that vanished is therefore returned by whoever holds the lock of any one of its HCAs.
+//    not. A grant that vanished can therefore be returned by a process that holds the lock of any one of its HCAs.
 // 4. Locks are taken in this order: HCAs by name, then keys (all that are needed at once). Who holds a key's lock asks
 //    for no other.
 //
 // The order of writes, so that each prefix of it can be read:
 //   book    marker, grant with the new user's steps, index. Killed: repair drops the steps of a worker that is dead,
-//           first from the index, then from the grant, then the marker. Under the HCA's lock nobody saw the gap between
-//           grant and index, and afterwards the dead worker's steps count for nobody: see refresh().
+//           first from the index, then from the grant, then the marker. Under the HCA's lock no process saw the gap
+//           between grant and index, and afterwards the dead worker's steps do not count: see refresh().
 //   settle  grant, marker. Killed in between: a marker without steps, removed.
-//   return  the grant moves to pending/ in one rename: from here on nobody holds it, and what is to be cleaned is
-//           written down; then index, views, that file. Removing index entries first would, when killed half-way, leave
+//   return  the grant moves to pending/ in one rename: from here on it is not held, and what is to be cleaned is
+//   written
+//           down; then index, views, that file. Removing index entries first would, when killed half-way, leave
 //           an owner that believes to hold an HCA that the index gives to the next.
 //   return and leave undo what the grant has beyond the ledger (GrantEffects) before anything else: until that is done
 //           the grant is held.
@@ -86,13 +88,13 @@ Result<Grant> bind_grant(const LedgerFiles& files, const StoredGrant& source, co
   return to_grant(grant);
 }
 
-// What processes that were killed left behind (repair_pending), and what nobody holds any more (recover). Both take one
+// What processes that were killed left behind (repair_pending), and what is not held any more (recover). Both take one
 // grant's lock at a time, so that hooks go on meanwhile, and look again once they have it. Left half-way is safe: see
 // the top; so one leftover that cannot be repaired is no reason to refuse a container.
 
 Result<void> repair_returned(const LedgerFiles& files, const std::string& name, const std::string& key) {
   const auto text = TRY(read_ledger_file(files.pending, name));
-  if (!text) return {};  // somebody else was first
+  if (!text) return {};  // another call was first
   return finish_return(files, name, TRY(parse_grant(*text, files.pending.path + "/" + name, key)));
 }
 
@@ -118,7 +120,7 @@ Result<void> repair_all(const LedgerFiles& files, const std::vector<std::string>
   return first ? Result<void>(*first) : Result<void>();
 }
 
-// One whose netdev has not come back yet is no reason to leave the others.
+// A grant whose netdev has not come back yet does not keep the others from being returned.
 Result<void> recover_grants(const LedgerFiles& files, std::vector<std::string>& returned) {
   std::optional<Error> first;
   for (const std::string& key : TRY(grant_keys(files))) {
@@ -279,6 +281,8 @@ Result<Recovered> Ledger::repair_pending() const {
   return recovered;
 }
 
+// Grants before the index, whose entries go with their grant: what is stale afterwards belongs to none. Errors of
+// single leftovers and grants wait until the rest was tried.
 Result<Recovered> Ledger::recover() const {
   Recovered recovered;
   const auto names = TRY(list_names(files_->pending));

@@ -37,27 +37,27 @@ struct Grant {
   std::vector<GrantUser> users;
   std::int64_t since = 0;  // seconds since the epoch
   bool pending = false;
-  // Nobody is left: its netns is gone, or only tokens use it and their requesters are dead; of a container's or
-  // token's grant every user's process.
+  // No user is left. Of a pod's grant: its netns is gone, or only tokens use it and their requesters are dead. Of a
+  // container's or token's: every user's process has ended.
   bool vanished = false;
 };
 
-// What was found to be nobody's and is gone now.
+// What was found to have no user left, and was returned.
 struct Recovered {
   std::vector<std::string> returned;  // labels of the grants
 };
 
-// What a grant has beyond the ledger's own files: whoever returns a grant, or drops what a dead process had booked,
-// undoes that first. While it cannot be undone, the grant is held, so that nobody else gets an HCA whose netdev is
-// still away.
+// What a grant has beyond the ledger's own files. The ledger undoes that first when it returns a grant, or drops what a
+// dead process had booked. While it cannot be undone, the grant is held, so that no other container gets an HCA whose
+// netdev is still away.
 class GrantEffects {
  public:
   GrantEffects() = default;
   GrantEffects(const GrantEffects&) = delete;
   GrantEffects& operator=(const GrantEffects&) = delete;
   virtual ~GrantEffects() = default;
-  // Undoes what this grant has beyond these HCAs. Nothing there is success, and must cost nothing. Called with the
-  // key's lock held: must not ask for a lock of the ledger.
+  // Undoes what this grant has beyond these HCAs. Where there is nothing it succeeds, and must cost nothing. It is
+  // called with the key's lock held, and must not ask for a lock of the ledger.
   virtual fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held) const = 0;
   fabric::Result<void> undo_all(const std::string& key) const { return undo_beyond(key, {}); }
 };
@@ -68,7 +68,7 @@ class Ledger {
  public:
   // Makes the directories if they are missing. Errors: not root's, writable by others, a symlink, a read-only file
   // system; each names the path and the remedy.
-  // effects: what grants have beyond the ledger and loses them when they are returned; nullptr: nothing.
+  // effects: what grants have beyond the ledger; nullptr: nothing.
   static fabric::Result<Ledger> open(const std::string& path = kLedgerPath,
                                      std::shared_ptr<const GrantEffects> effects = nullptr);
 
@@ -77,7 +77,7 @@ class Ledger {
   // file names.
   fabric::Result<LockedHcas> lock(std::vector<std::string> hcas, int timeout_ms = 10000) const;
 
-  // One grant; nullopt: none. A file that does not parse is an error that names it.
+  // One grant; nullopt: there is no such grant. A file that does not parse is an error that names it.
   fabric::Result<std::optional<Grant>> find(std::string_view key) const;
   // All of them, vanished ones too. Costs in proportion to their number: for people, recover() and conflicts.
   fabric::Result<std::vector<Grant>> list() const;
@@ -89,7 +89,7 @@ class Ledger {
   // A user leaves. A container's or token's grant is returned with it; a namespace's stays until that is gone, without
   // what a user brought whose steps were not settled. No grant, or no such user: success. Removes the user's view.
   fabric::Result<void> leave(const Owner& owner, std::string_view user_key) const;
-  // Returns the grant whoever uses it.
+  // Returns the grant, whichever containers use it.
   fabric::Result<void> give_back(std::string_view key) const;
 
   // A token's grant becomes the container's (or its pod's; a token that is a user of the pod's grant becomes that
@@ -101,8 +101,8 @@ class Ledger {
   // Best effort, for it stands before every hook's own work: never waits; what another process has locked or what
   // cannot be repaired is left for later. Errors: pending/ cannot be listed.
   fabric::Result<Recovered> repair_pending() const;
-  // Everything that nobody holds any more: vanished grants, holders without a grant, views without a user. Waits for
-  // locks. A leftover in pending/ that cannot be repaired does not stop it, but is the error at its end.
+  // Returns everything that is not held any more: vanished grants, holders without a grant, views without a user. Waits
+  // for locks. A leftover in pending/ that cannot be repaired does not stop it, but is the error at its end.
   fabric::Result<Recovered> recover() const;
 
   // The directory of a user's sysfs view, filled with these links; replaces what was there. After book(): a view whose

@@ -20,7 +20,7 @@ Error held_alone(const std::string& hca, const std::string& label) {
                .reason = FailureReason::kBusy};
 }
 
-// Whoever else's exclusive grant it is, if that still lives.
+// The exclusive grant that another key has of this HCA, if it still lives.
 Result<std::optional<StoredGrant>> others_exclusive(const LedgerFiles& files, const std::string& hca,
                                                     const std::string& key) {
   const auto holder = TRY(exclusive_key(files, hca));

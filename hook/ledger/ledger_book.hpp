@@ -15,7 +15,7 @@ namespace hook {
 
 class LedgerFiles;
 
-// The locks are given back when it goes.
+// HCAs that are locked as long as this lives.
 class LockedHcas {
  public:
   // Who holds the locked HCAs, as make_plan() wants it. Vanished holders are returned on the way, where they matter: an
@@ -23,12 +23,12 @@ class LockedHcas {
   fabric::Result<Holdings> holdings(const Owner& asking, const std::map<std::string, unsigned>& limits) const;
   // Books the HCAs for the owner and adds the user; joins what the owner holds already (of an HCA held twice, the
   // stronger mode and the larger number of units). Marked pending until settle(). Limits are the plan's; refused here
-  // is only what must never be: an HCA that is not locked, and one that would be exclusive and somebody else's.
+  // is only what must never be: an HCA that is not locked, and an exclusive one that another owner holds.
   fabric::Result<void> book(const Owner& owner, const std::vector<PlannedHca>& hcas, const GrantUser& user);
 
  private:
   friend class Ledger;
-  // One descriptor, because a node may have many HCAs and whoever starts containers few descriptors. The directory is
+  // One descriptor, because a node may have many HCAs, and the engine's limit of descriptors be low. The directory is
   // opened again where it is read.
   struct Locked {
     std::string name;

@@ -26,7 +26,7 @@ bool is_file_name(std::string_view name, std::size_t longest);
 // As is_file_name(); IB_DEVICE_NAME_MAX is 64 with the zero.
 fabric::Result<void> check_hca_name(const std::string& name);
 
-// A directory that is ours: its owner root or who asks, nobody else may look into it.
+// A directory that is ours: root's or the calling user's, and closed to all others.
 struct LedgerDirectory {
   fabric::UniqueFd fd;
   std::string path;  // for messages only
@@ -45,7 +45,7 @@ class LedgerFiles {
   LedgerDirectory grants;
   LedgerDirectory pending;
   LedgerDirectory views;
-  // Who works: written into the names of what is under way. A child made by fork() opens its own ledger.
+  // This process: written into the names of what is under way. A child made by fork() opens its own ledger.
   ProcessIdentity self;
 
   // As GrantEffects has them; without any, there is nothing to undo.
@@ -58,7 +58,7 @@ class LedgerFiles {
   fabric::Result<LedgerDirectory> open_hca(const std::string& name, bool make) const;
   fabric::Result<LedgerDirectory> open_holders(const LedgerDirectory& hca) const;
 
-  // A name in pending/ that nobody else uses: "@PID.START.N".
+  // A name in pending/ that no other process and no other call uses: "@PID.START.N".
   std::string temporary_name() const;
   // Written in pending/, then renamed: readers see the old text or the new.
   fabric::Result<void> replace_file(const LedgerDirectory& directory, const std::string& name,
@@ -68,13 +68,14 @@ class LedgerFiles {
   std::shared_ptr<const GrantEffects> effects_;
 };
 
-// nullopt: there is none. Errors: a symlink, not ours, writable by others, over kLargestLedgerFile.
+// nullopt: there is no such file. Errors: a symlink, not ours, writable by others, over kLargestLedgerFile.
 fabric::Result<std::optional<std::string>> read_ledger_file(const LedgerDirectory& directory, const std::string& name);
-// An empty file; there already is success.
+// Makes an empty file; success when it is there already.
 fabric::Result<void> make_empty_file(const LedgerDirectory& directory, const std::string& name);
-// Not there is success.
+// Success when it is not there.
 fabric::Result<void> remove_file(const LedgerDirectory& directory, const std::string& name);
-// The directory and what is in it, at most two levels of directories deep (a view), or a file; not there is success.
+// Removes a directory with what is in it, at most two levels of directories deep (a view), or a file; success when it
+// is not there.
 fabric::Result<void> remove_tree(const LedgerDirectory& directory, const std::string& name);
 // Without "." and "..", in no order.
 fabric::Result<std::vector<std::string>> list_names(const LedgerDirectory& directory);
@@ -84,8 +85,8 @@ fabric::Result<fabric::UniqueFd> lock_hca(const LedgerDirectory& hca, const std:
                                           int timeout_ms);
 
 // Locks on keys of grants: one byte each of DIR/lock, at an offset that the key gives, so that there are no lock files
-// to clean up. Two keys may share a byte: they then wait for each other, no more. All keys of one caller at once, in
-// the order of their bytes; who holds one never asks for another.
+// to clean up. Two keys may share a byte: they then wait for each other, no more. A caller takes all its keys at once,
+// in the order of their bytes, and asks for no other while it holds one: no two callers can wait for each other.
 class KeyLock {
  public:
   static fabric::Result<KeyLock> take(const LedgerFiles& files, const std::vector<std::string>& keys,

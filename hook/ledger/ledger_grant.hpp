@@ -47,13 +47,13 @@ void add_steps(StoredGrant& grant, const GrantUser& user, const std::vector<Plan
 void settle_users(StoredGrant& grant, const ProcessIdentity& worker);
 // Undoes the steps whose worker is dead; whether there were any.
 bool drop_dead_steps(StoredGrant& grant);
-// The namespace is where it was seen.
+// Whether the namespace is still where it was seen.
 bool exists(const NetnsIdentity& netns);
 bool is_user_alive(const StoredUser& user);
-// Drops a pod's tokens whose requester is dead; whether there were any. What they brought stays: once settled, nobody
-// knows whose it was. `binding`: a token that stays, because its container has come.
+// Drops a pod's tokens whose requester is dead; whether there were any. What they brought stays: once settled, it is
+// not recorded whose it was. `binding`: a token that stays, because its container has come.
 bool drop_dead_tokens(StoredGrant& grant, std::string_view binding);
-// As Grant::vanished says; nor is one whose token `binding` uses it.
+// As Grant::vanished says. A grant that the token `binding` uses has not vanished.
 bool is_vanished(const StoredGrant& grant, std::string_view binding = {});
 
 Grant to_grant(const StoredGrant& grant);

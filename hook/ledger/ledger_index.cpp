@@ -91,7 +91,7 @@ Result<void> add_entries(const LedgerFiles& files, const std::string& key, const
   return {};
 }
 
-// Calls use(entry) with each holder until it returns false; nobody ever held it: none.
+// Calls use(entry) with each holder until it returns false; never for an HCA that was not held yet.
 template <typename Use>
 Result<void> each_holder(const LedgerFiles& files, const std::string& hca, Use use) {
   const std::string path = holders_path(hca);

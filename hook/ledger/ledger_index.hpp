@@ -4,7 +4,7 @@
 //   DIR/hca/NAME/holders/KEY@UNITS
 //   DIR/hca/NAME/exclusive -> KEY       a link that is only ever read: made atomically, and never over another one
 //
-// Both are reached by path from DIR/hca. Who may write below DIR, which is root's alone, could as well write the names.
+// Both are reached by path from DIR/hca: only root can write below DIR, and could write the names as well.
 #pragma once
 
 #include <functional>
@@ -23,13 +23,13 @@ struct IndexEntry {
   unsigned units = 1;
 };
 
-// nullopt for what is no entry.
+// nullopt: the name is not of that form.
 std::optional<IndexEntry> parse_index_entry(std::string_view name);
 std::string index_entry_name(std::string_view key, unsigned units);
 
 // Makes the index say `after` of this key, instead of `before` (every claim that may have left a trace). Idempotent.
 // The caller holds the key's lock, and where an HCA is in `after` but was not held before, that HCA's too. replaces: a
-// key whose exclusive link this one takes over. Errors: an exclusive link that names somebody else.
+// key whose exclusive link this one takes over. Errors: an exclusive link that names another key.
 fabric::Result<void> set_index(const LedgerFiles& files, const std::string& key, const std::vector<PlannedHca>& before,
                                const std::vector<PlannedHca>& after, std::string_view replaces = {});
 
@@ -37,13 +37,14 @@ fabric::Result<void> set_index(const LedgerFiles& files, const std::string& key,
 fabric::Result<void> remove_index(const LedgerFiles& files, const std::string& key,
                                   const std::vector<PlannedHca>& claims, const std::vector<PlannedHca>& keep);
 
-// One entry goes; not there is success.
+// Removes one entry; success when it is not there.
 fabric::Result<void> remove_entry(const LedgerFiles& files, const std::string& hca, std::string_view key,
                                   unsigned units);
 
-// The key that the exclusive link names; nullopt: there is none.
+// The key that the exclusive link names; nullopt: there is no link.
 fabric::Result<std::optional<std::string>> exclusive_key(const LedgerFiles& files, const std::string& hca);
-// Only if it names this key. The caller holds the key's lock, so that nobody can put another in its place in between.
+// Removes the link only if it names this key. The caller holds the key's lock, so that no process can put another in
+// its place in between.
 fabric::Result<void> remove_exclusive(const LedgerFiles& files, const std::string& hca, std::string_view key);
 
 // Units that others than `key` hold, exact up to `most`: when the sum of the entries reaches it, each is asked for

@@ -53,8 +53,8 @@ void compress(Words& state, const char* block) {
     state[i] += s[i];
 }
 
-// SHA-256 (FIPS 180-4), the first half of it: two containers with one key would share a grant, and whoever names
-// containers must not be able to make that happen.
+// SHA-256 (FIPS 180-4), the first half of it: two containers with one key would share a grant, and a user who chooses
+// the ids of containers must not be able to make that happen.
 std::string digest(std::string text) {
   const std::uint64_t bits = std::uint64_t{text.size()} * 8;
   text.push_back('\x80');

@@ -1,4 +1,4 @@
-// Whose a grant is, and who uses it. Keys are names of files, hence short and of few characters, whatever a container
+// The owner of a grant, and its users. Keys are names of files, hence short and of few characters, whatever a container
 // is called.
 #pragma once
 
@@ -19,8 +19,8 @@ struct NetnsIdentity {
   friend bool operator==(const NetnsIdentity&, const NetnsIdentity&) = default;
 };
 
-// Whose a grant is. A container that joins a network namespace by path belongs to a pod, and the grant to that
-// namespace; else to the container; before the container exists, to a token.
+// The owner of a grant: the network namespace, if the container joins one by path (a pod's); else the container, or a
+// token before the container exists.
 struct Owner {
   enum class Kind { kNetns, kContainer, kToken };
   Kind kind = Kind::kContainer;
@@ -42,7 +42,7 @@ fabric::Result<std::string> new_token();
 struct GrantUser {
   std::string key;                         // that of container_owner(), or the token
   std::string id;                          // the container's id, for people
-  std::optional<ProcessIdentity> process;  // its init; before it has one, whoever asks for it
+  std::optional<ProcessIdentity> process;  // its init; before it has one, the process that asks for it
   friend bool operator==(const GrantUser&, const GrantUser&) = default;
 };
 

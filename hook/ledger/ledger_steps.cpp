@@ -36,8 +36,8 @@ std::optional<ProcessIdentity> parse_worker(std::string_view text, std::size_t p
 constexpr std::size_t kLongestLink = 255;
 constexpr int kViewAttempts = 3;
 
-// Whoever the container runs as reads it; DIR above it keeps the node's own users out. fchmod, because the umask of
-// whoever starts containers is theirs.
+// Any user of the container reads it; DIR above it keeps the node's own users out. fchmod, because the umask is the
+// engine's.
 Result<UniqueFd> make_public_directory(int parent, const std::string& name, const std::string& path) {
   if (::mkdirat(parent, name.c_str(), 0755) != 0 && errno != EEXIST) return sys_error(errno, "cannot make `{}`", path);
   UniqueFd fd(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));

@@ -1,4 +1,4 @@
-// What the operations of the ledger are made of. Who calls these holds the key's lock (KeyLock).
+// What the operations of the ledger are made of. The caller holds the key's lock (KeyLock).
 #pragma once
 
 #include <optional>
@@ -30,31 +30,33 @@ std::string marker_name(std::string_view key, const ProcessIdentity& worker);
 fabric::Result<std::vector<std::string>> grant_keys(const LedgerFiles& files);
 fabric::Result<std::optional<StoredGrant>> read_grant(const LedgerFiles& files, const std::string& key);
 fabric::Result<void> write_grant(const LedgerFiles& files, const StoredGrant& grant);
-// The marker of `worker` goes, unless the grant still has steps of it.
+// Removes the marker of `worker`, unless the grant still has steps of it.
 fabric::Result<void> remove_marker(const LedgerFiles& files, const std::string& key, const ProcessIdentity& worker,
                                    const std::optional<StoredGrant>& grant);
 
 // The grant as it is once the steps of dead workers are undone, a pod's dead tokens are dropped and, if it has
-// vanished, it is returned (nullopt). Whose grants were returned is added to `returned`. binding: the key of a token
-// that counts though its requester is dead.
+// vanished, it is returned (nullopt). `returned` gets the labels of grants that were. binding: the key of a token that
+// counts though its requester is dead.
 fabric::Result<std::optional<StoredGrant>> refresh(const LedgerFiles& files, const std::string& key,
                                                    std::vector<std::string>* returned, std::string_view binding = {});
-// From here on nobody holds it. What remains to be cleaned is in the file of pending/ whose name is returned.
+// Ends the grant: from here on it is not held. Returns the name of the file in pending/ that lists what remains to be
+// cleaned.
 fabric::Result<std::string> begin_return(const LedgerFiles& files, const StoredGrant& grant);
-// That rest; also for a process that was killed there.
+// Cleans that rest, also after a process that was killed there.
 fabric::Result<void> finish_return(const LedgerFiles& files, const std::string& name, const StoredGrant& grant);
-// Both.
+// Both, once what the grant has beyond the ledger is undone (GrantEffects).
 fabric::Result<void> return_grant(const LedgerFiles& files, const StoredGrant& grant);
 
-// DIR/views/: what stands in for /sys/class/infiniband* inside containers. The view gets another user; the one that
-// user had is replaced. No view is success. Mounts of it stay: they are of the directory, not of its name.
+// DIR/views/: what stands in for /sys/class/infiniband* inside containers. The view of user `from` becomes that of
+// `to`, in place of one that `to` had; success when there is none. Mounts of it stay: they are of the directory, not of
+// its name.
 fabric::Result<void> move_view(const LedgerFiles& files, const std::string& from, const std::string& to);
 // As Ledger::make_view().
 fabric::Result<void> make_view(const LedgerFiles& files, const std::string& view,
                                const std::vector<ViewEntry>& entries);
 
-// Without a lock of its own: takes that of the entry's key. False, and the entry is removed, if no living grant holds
-// that HCA so. grant: what was read.
+// The caller holds no key's lock: these two take that of the key in question. False, and the entry is removed, if no
+// living grant holds that HCA so.
 fabric::Result<bool> check_entry(const LedgerFiles& files, const std::string& hca, const IndexEntry& entry,
                                  std::vector<std::string>* returned);
 // The grant that the exclusive link of this HCA names; nullopt, and the link is removed, if none lives.
