@@ -39,8 +39,8 @@ Result<std::string> read_bundle_config(const std::string& bundle) {
   auto text = read_text_file(bundle + "/config.json");
   if (text) return text;
   fabric::Error error = fabric::wrap(std::move(text).error(), "the container's bundle");
-  // Tried: 1.8.1, with a user namespace and linux.devices.
   error.hint = "a bundle is the directory that holds config.json";
+  // crun 1.8.1 does this with a user namespace and linux.devices (tried).
   if (bundle == "/") error.hint = "this crun does not say where the bundle is: use a later one, or runc";
   return error;
 }

@@ -26,13 +26,13 @@ struct Asking {
 // The bundle's config.json of at most 16 MiB. Errors name it.
 fabric::Result<std::string> read_bundle_config(const std::string& bundle);
 
-// admin: the administrator's configuration; that it cannot be read is an error only where somebody asks, else a
-// warning. Errors: about the configuration, or refusals.
+// admin: the administrator's configuration. That it cannot be read is an error for a container that asks, and a warning
+// for one that does not. Errors: about the configuration, or refusals.
 fabric::Result<Asking> understand(const std::string& config_text, const fabric::Result<Config>& admin, Engine engine);
 fabric::Result<Asking> understand_spec(ContainerSpec spec, const fabric::Result<Config>& admin, Engine engine);
 
-// Whose grant it is: the pod's when the network namespace is joined by path and is not the node's own; else
-// `otherwise`.
+// The owner of the container's grant: the pod, when the network namespace is joined by path and is not the node's own;
+// else `otherwise`.
 Owner owner_of(const ContainerSpec& spec, Owner otherwise);
 // No network namespace of its own, or the node's by path.
 bool uses_host_network(const ContainerSpec& spec);

@@ -25,6 +25,7 @@ Booking::~Booking() {
 void Booking::undo() const {
   const auto left = had_before_ ? Result<void>() : ledger_.leave(who_.owner, who_.user.key);
   if (!left) log_.error(fabric::wrap(left.error(), "undoing the start"));
+  // For a container that had its grant before: what this call added to it stays, as the container may be running.
   (void)ledger_.settle(who_.owner.key).has_value();
   log_.warnings(rails_.take_warnings());
 }

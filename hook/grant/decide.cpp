@@ -12,6 +12,7 @@ namespace {
 
 using fabric::Result;
 
+// The ledger counts holders no further than to the largest number that could refuse.
 std::map<std::string, unsigned> largest_limits(const std::vector<std::string>& names, const Request& request,
                                                const Config& config) {
   unsigned largest = may_be(Mode::kExclusive, request, config) ? 1 : 0;

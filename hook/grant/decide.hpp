@@ -10,7 +10,7 @@
 
 namespace hook {
 
-// The HCAs that a request can be about. Nobody else decides about them as long as this lives.
+// The HCAs that a request can be about. No other process decides about them as long as this lives.
 struct LockedHoldings {
   LockedHcas locks;
   Holdings holdings;
@@ -19,8 +19,8 @@ struct LockedHoldings {
 fabric::Result<LockedHoldings> lock_holdings(const Asking& asking, const Candidates& among, const Ledger& ledger,
                                              const Owner& owner);
 
-// user_key: of the container in the grant; its view lies below view_directory(user_key). asking.request: there is one.
-// Only looks at namespaces. Errors: as make_plan().
+// view_directory: Ledger::view_directory() of the container's key as a user. asking.request: there is one. Of the live
+// system only namespaces are looked at. Errors: as make_plan().
 fabric::Result<Plan> decide(const Asking& asking, const Candidates& among, const Holdings& holdings,
                             const std::string& view_directory);
 

@@ -57,7 +57,7 @@ void add_steps(EventLine& line, const Timing& timing) {
     line.add(step + "_us", microseconds);
 }
 
-// A pod's path tells its grant from others for people, and for whoever joins lines with the engine's.
+// A pod's path tells its grant from others for people, and for tools that join these lines with the engine's.
 void add_owner(EventLine& line, const Owner& owner) {
   line.add("key", owner.key);
   if (owner.netns) line.add("netns", owner.netns->path);

@@ -28,12 +28,12 @@ struct Granted {
 // aligned=5 rails=net1:mlx5_0:10.1.0.5/16:gid5 source=\"annotation ...\"". event: "granted", "kept", "booked".
 std::string granted_line(std::string_view event, const Granted& granted);
 
-// Why a grant was returned, and by whom: few words, for each is a series.
+// Why a grant was returned, and by which call: few words, because each is a time series of the metrics.
 enum class ReturnReason {
   kPoststop,       // its container's poststop
-  kRecover,        // `rdma-hook recover` found nobody left
+  kRecover,        // `rdma-hook recover` found no user left
   kNamespaceGone,  // another call found that its pod's network namespace has ended
-  kContainerGone,  // another call found that its container, or whoever asked for it, has ended
+  kContainerGone,  // another call found that its container, or the process that asked for it, has ended
   kInterrupted,    // a start that was killed half-way: no grant was counted
 };
 // "poststop", "recover", "namespace-gone", "container-gone", "interrupted".
@@ -58,7 +58,7 @@ struct Returned {
 };
 // "returned container=web-1 key=... reason=poststop hcas=mlx5_0 mode=shared held_s=86 total_us=930 rails_us=700 ...
 // rails=..."; "left ..." of a container of a pod. timing: of a poststop, whose steps and total are the return's;
-// nullptr: somebody else's call, of which the return is rails_us only.
+// nullptr: returned on the way by another container's call, of which only rails_us is about this grant.
 std::string returned_line(const Returned& returned, const Timing* timing);
 
 // "shared"; "mixed" where HCAs of one grant differ; "none" without any.

@@ -16,7 +16,7 @@ using fabric::Result;
 
 namespace {
 
-// Nobody of this grant has started: addresses may still move.
+// Whether no other container uses this grant: addresses may still move then.
 Result<bool> is_first(const Ledger& ledger, const Owner& owner, const std::string& user) {
   const auto grant = TRY(ledger.find(owner.key));
   return !grant || std::all_of(grant->users.begin(), grant->users.end(),

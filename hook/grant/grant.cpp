@@ -69,6 +69,10 @@ void note_grant(std::string_view event, const Asking& asking, const Owner& owner
   if (event == "granted") call.outcome.granted_mode = mode_of(plan.hcas);
 }
 
+// The order: leftovers of killed calls are repaired before anything is decided, so that they count as held no longer.
+// The node is read before the locks are taken, which are held for deciding only. The booking is on record, pending,
+// before the network or the container is changed, and is settled after the last change: a crash in between is undone by
+// the next call, an error by ~Booking(). A token is bound inside the booking for the same reason.
 Result<void> carry_out(const OpenLedger& open, const Asking& asking, const Grantee& who, const Way& way, Call& call) {
   const Ledger& ledger = open.ledger;
   call.timing.step("read");

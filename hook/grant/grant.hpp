@@ -39,18 +39,18 @@ struct OpenLedger {
   Ledger ledger;
   // Errors: about the ledger.
   static fabric::Result<OpenLedger> open(Call& call, Returns::Caller caller = Returns::Caller::kOther);
-  // What others left half-way is put right; that it cannot be is no reason to fail this container.
+  // Puts right what killed calls left half-way. A failure is a line in the log, and does not fail this container.
   void repair(const Log& log) const;
 };
 
-// For whom is booked.
+// The owner and the user to book for.
 struct Grantee {
   Owner owner;
   GrantUser user;
   std::string token = {};  // the annotation by which createRuntime finds what was booked; empty: it need not be found
 };
-// Before the container exists: with a new token, which `requester` (nullopt: nobody but the engine's word) stands for
-// until createRuntime binds it. id: the container's.
+// For a container that does not exist yet: with a new token. requester: the process that stands for the token until
+// createRuntime binds it; nullopt: only the engine's word does. id: the container's.
 fabric::Result<Grantee> new_grantee(const ContainerSpec& spec, std::string id,
                                     const std::optional<ProcessIdentity>& requester);
 

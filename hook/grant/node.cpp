@@ -51,7 +51,6 @@ bool pools_select(const Config& config) {
 
 }  // namespace
 
-// Whether some HCA would be held in that mode.
 bool set_node_option(NodeSettings& node, std::string_view name, const std::string& value) {
   if (name == "--config") {
     node.config = {value, "", true};
@@ -85,7 +84,7 @@ Result<fabric::Inventory> read_node_for(const Request& request, const Config& co
     // A device plugin may name HCAs by their netdevs (match.cpp).
     read.selectors = read.details || read.gids || pools_select(config) || !request.order.empty();
   }
-  // Whoever names its HCAs gets these, near to its GPUs or not.
+  // A request that names its HCAs gets these, near to its GPUs or not.
   read.gpus = read.details && (!request.gpu_nodes.empty() || request.gpu_hint);
   auto inventory = fabric::read_node(read);
   const auto known = [&](const std::string& name) { return find_hca(inventory, name) != nullptr; };

@@ -17,7 +17,8 @@ namespace {
 
 using fabric::Result;
 
-// DIR/SUBDIRECTORY/KEY.json. For the log: what is wrong with it, whoever needs it says.
+// The text of DIR/SUBDIRECTORY/KEY.json, for the log; nullopt: it is not there, or cannot be read, which is said by the
+// steps that need it.
 std::optional<std::string> read_file_of(const std::string& ledger, const char* subdirectory, const std::string& key,
                                         std::string& path) {
   path = ledger + "/" + subdirectory;
@@ -79,7 +80,7 @@ ReturnReason Returns::reason_of(const StoredGrant& grant) const {
 Result<void> Returns::undo_beyond(const std::string& key, const std::vector<PlannedHca>& held) const {
   // A pod's grant that stays is of interest only when this is about one of its containers.
   const bool wanted = held.empty() || timing_;
-  const auto grant = wanted ? read_grant_of(directory_, key) : std::nullopt;
+  const auto grant = wanted ? read_grant_of(directory_, key) : std::nullopt;  // now: undoing removes the records
   auto rails = grant ? read_rails_of(directory_, key) : std::nullopt;
   if (timing_) timing_->step("return");
   const auto begin = std::chrono::steady_clock::now();

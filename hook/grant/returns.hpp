@@ -1,5 +1,6 @@
-// Notes what one call returns, at its own poststop or because nobody is left: the ledger undoes what a grant has beyond
-// it (GrantEffects) whenever it returns one, under the grant's lock, so each return is seen here, and by one call only.
+// Notes what one call returns, at its own poststop or because no user is left: the ledger undoes what a grant has
+// beyond it (GrantEffects) whenever it returns one, under the grant's lock, so each return is seen here, and by one
+// call only.
 #pragma once
 
 #include <optional>
