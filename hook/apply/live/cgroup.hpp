@@ -23,8 +23,8 @@ namespace hook {
 // /proc/PID/mountinfo: fs.mount-max is 100000.
 inline constexpr std::size_t kLongestMountinfo = std::size_t{64} << 20;
 
-// Whether a descriptor (O_PATH will do) is on a file system of that kind, as in linux/magic.h: /proc and cgroup
-// directories are believed only where they are ones.
+// Whether a descriptor (O_PATH will do) is on a file system of that kind, as in linux/magic.h: what lies at /proc or at
+// a cgroup's path is believed only if it is on procfs or cgroupfs.
 inline bool is_on(int fd, long magic) {
   struct statfs status {};
   return ::fstatfs(fd, &status) == 0 && status.f_type == magic;
@@ -38,8 +38,8 @@ struct CgroupPaths {
   std::optional<std::string> v2;
   friend bool operator==(const CgroupPaths&, const CgroupPaths&) = default;
 };
-// Of the text of /proc/PID/cgroup. Lines that are none are skipped. A path with a ".." component, as of a process
-// outside the reader's cgroup namespace, is kept.
+// Of the text of /proc/PID/cgroup. Malformed lines are skipped. A path with a ".." component, as of a process outside
+// the reader's cgroup namespace, is kept.
 CgroupPaths parse_proc_cgroup(std::string_view text);
 
 // A mount of such a hierarchy.

@@ -33,7 +33,7 @@ std::optional<MountLine> parse_line(std::string_view line) {
 
 std::string normal(const std::string& path) {
   std::string text = std::filesystem::path("/" + path).lexically_normal().string();
-  // Two slashes at the front are one, a slash at the end is none.
+  // Several slashes at the front count as one, a slash at the end as none.
   text.erase(0, text.find_first_not_of('/'));
   while (text.ends_with('/'))
     text.pop_back();

@@ -60,7 +60,8 @@ std::string name_of(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
 }
 
-// Creates files as the container's root: a file system of a user namespace takes no others.
+// Creates files as the container's root: a file system of a user namespace takes no owner that is not mapped there
+// (EOVERFLOW).
 class ActAs {
  public:
   explicit ActAs(const MappedRoot& owner)
@@ -87,8 +88,8 @@ bool any_is_mounted(int root, const std::vector<SpecMount>& mounts) {
          });
 }
 
-// What bind_node() leaves that is killed before it mounts: an empty file of the container's root that nobody may open.
-// An image that has one instead gets what it is made for. Empty: it is none.
+// The file that bind_node() leaves when it is killed before it mounts: empty, of the container's root, without any mode
+// bit. A like file of the image serves as well. Empty: what has the name is no such file.
 UniqueFd find_placeholder(int directory, const std::string& name, const MappedRoot& owner) {
   UniqueFd fd(openat(directory, name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
   struct stat status {};

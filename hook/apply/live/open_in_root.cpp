@@ -15,7 +15,7 @@ namespace {
 
 using fabric::UniqueFd;
 
-// The names of an absolute path; nullopt when it is none, or has "." or "..".
+// The names in an absolute path; nullopt when the path is not absolute, or has "." or "..".
 std::optional<std::vector<std::string>> components(const std::string& path) {
   if (!path.starts_with('/')) return std::nullopt;
   std::vector<std::string> names;

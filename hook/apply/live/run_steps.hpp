@@ -20,7 +20,8 @@ namespace hook {
 
 // In order, but all files at once, in the place of the first of them: that they can be made shows that the process is
 // of this bundle. Each step is idempotent. The first error ends it: the caller fails the start, and runtime and kernel
-// throw away the container's mounts, cgroup and process. warnings: what could not be done and is no reason to fail.
+// throw away the container's mounts, cgroup and process. Returns warnings: what could not be done, without failing the
+// container.
 fabric::Result<std::vector<std::string>> run_steps(const LiveContainer& container, const std::vector<Step>& steps);
 
 // RLIMIT_MEMLOCK of a process that already runs: the first one of a container, before it becomes the workload. Raises
