@@ -185,6 +185,7 @@ Result<Hcas> pick(unsigned count, const Hcas& hcas, const Offers& offers, const 
     for (const NodeHca* node : order) {
       if (picked.size() < count && offers.at(node).room.units > round) picked.push_back(node);
     }
+    // Preference decides which HCAs these are, not their order inside: that is the rails', as in every other container.
     std::stable_sort(picked.begin() + static_cast<std::ptrdiff_t>(before), picked.end(),
                      [](const NodeHca* left, const NodeHca* right) { return left->rail < right->rail; });
     if (picked.size() == before) return too_few(count, before, hcas, offers, input.among.request.wish.source);
@@ -261,7 +262,7 @@ Result<Chosen> choose(const PlanInput& input) {
   Hcas units;
   if (matched.count) {
     unsigned count = std::min(*matched.count, matched.at_most.value_or(*matched.count));
-    // Whoever narrowed the choice below the count has narrowed the count.
+    // A list that leaves fewer HCAs than the count narrows the count as well.
     if (matched.is_narrowed && !has_multi(offers)) count = std::min(count, static_cast<unsigned>(hcas.size()));
     units = TRY(pick(count, hcas, offers, input));
   } else {

@@ -31,8 +31,7 @@ struct Chosen {
 
 // A list gives its HCAs in its order; "all" and a count in rail order. A count takes first what the container, or its
 // pod, holds, then HCAs whose nodes it was given, then those with an ACTIVE port, and among equals those nearest to its
-// GPUs. Errors are refusals: those of the candidates, a mode that the
-// pool does not allow, and HCAs that have no room.
+// GPUs. Errors are refusals: those of the candidates, a mode that the pool does not allow, and HCAs that have no room.
 fabric::Result<Chosen> choose(const PlanInput& input);
 
 }  // namespace hook

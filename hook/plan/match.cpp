@@ -93,7 +93,7 @@ fabric::Error no_node(const NodeHca& node, std::string_view source) {
   return error;
 }
 
-// Those that containers may have and can open. What is left out for want of a node is said.
+// The HCAs that containers may have and can open. One that is left out because it has no node is a warning.
 Hcas usable(const Context& context, const Hcas& hcas, std::vector<std::string>& warnings) {
   Hcas usable;
   for (const NodeHca* node : hcas) {

@@ -83,6 +83,7 @@ Result<Plan> make_plan(const PlanInput& input) {
   plan.hcas = booked(chosen);
   plan.warnings = std::move(chosen.warnings);
   advise(input, chosen, plan);
+  // Before the return: a container that is granted nothing may still have nodes from elsewhere.
   TRY_VOID(hold_given(input, plan));
   if (granted.empty()) return plan;
   plan.nodes = planned_nodes(input.among.config.nodes, input.among.inventory, granted);

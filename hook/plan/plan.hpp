@@ -1,5 +1,5 @@
 // The decision: which HCAs a container gets and what follows from that. One plan, applied by edit_spec() (config.json),
-// live_steps() (a live container), and later by NRI and CDI.
+// live_steps() (a live container) or nri_adjustment() (NRI).
 #pragma once
 
 #include <cstdint>
@@ -71,7 +71,7 @@ struct PlannedHca {
 struct Plan {
   std::vector<PlannedHca> hcas;  // empty: nothing is asked, nothing changes
   // HCAs that the container can open because linux.devices has their nodes, though it is narrowed to others: booked, so
-  // that nobody gets one of them alone, and nothing else.
+  // that no other container gets one of them alone, and nothing else.
   std::vector<PlannedHca> also_open;
   std::vector<PlannedNode> nodes;
   std::optional<std::uint64_t> memlock;  // bytes; UINT64_MAX: unlimited; nullopt: leave it
@@ -87,10 +87,10 @@ struct Plan {
 struct Holding {
   bool own = false;  // the asking container, or its pod, holds it already
   unsigned own_units = 0;
-  std::optional<std::string> exclusive_holder;  // of somebody else, for the message
+  std::optional<std::string> exclusive_holder;  // another owner's label, for the message
   unsigned others = 0;                          // units held by others; exact only up to the limit
 };
-using Holdings = std::map<std::string, Holding>;  // by HCA name; missing: nobody
+using Holdings = std::map<std::string, Holding>;  // by HCA name; missing: not held
 
 struct PlanInput {
   const Candidates& among;  // of an inventory as fabric::read_node() gives it, or a snapshot
@@ -100,8 +100,8 @@ struct PlanInput {
   bool host_network = false;  // the container is in the node's network namespace: no netdevs
 };
 
-// Pure. Errors are refusals, with the remedy as hint: those of Candidates::matched, an HCA that is held by somebody
-// else, a mode that the pool does not allow, fewer HCAs than asked for.
+// Pure. Errors are refusals, with the remedy as hint: those of Candidates::matched, an HCA that another container
+// holds, a mode that the pool does not allow, fewer HCAs than asked for.
 fabric::Result<Plan> make_plan(const PlanInput& input);
 
 // A uverbs node that got another number when its RDMA device went into the container's network namespace.

@@ -18,7 +18,7 @@ void add_name(std::vector<std::string>& names, const std::string& name) {
   if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
 }
 
-// The netdevs of this netns that the port's GIDs name, most frequent use first: the first is the lowest index.
+// The netdev of this netns that the port's GIDs name, by the GID of the lowest index that names one.
 std::optional<std::string> gid_netdev(const Inventory& inventory, const Port& port) {
   for (const fabric::GidEntry& gid : port.gids) {
     if (!gid.ndev) continue;

@@ -78,7 +78,7 @@ std::string loss(const NodeNetwork& node, const Netdev& upper) {
   return {};
 }
 
-// A node that gives away the netdev by which it is reached is lost until somebody walks to it.
+// A node that gives away the netdev by which it is reached can only be mended at its console.
 Result<void> check_node_keeps_its_own(const Subject& subject) {
   if (subject.network.take_node_netdevs) return {};
   for (const Netdev& upper : subject.node.netdevs) {
