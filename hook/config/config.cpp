@@ -72,7 +72,8 @@ void check_pools(const std::vector<ConfigReader>& readers, const Config& config,
       problems.push_back(
           problem_at(readers, pointer, fmt::format("`pools[{}].network`: {}", i, why->first), std::move(why->second)));
     } else if (network->second.mode.value_or(pool.modes.front()) == Mode::kHca) {
-      // Not wrong, a container may ask for another mode; but whoever names a network mostly wants its netdevs.
+      // Not wrong, a container may ask for another mode; but an administrator who names a network mostly wants its
+      // netdevs.
       problems.push_back(problem_at(
           readers, pointer,
           fmt::format("`pools[{}].network`: containers that name no mode get hca, which has no netdev of a network", i),

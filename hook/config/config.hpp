@@ -81,8 +81,8 @@ struct Network {
 
 struct NodeOptions {
   bool rdma_cm = true;
-  bool umad = false;  // whoever holds umad sends management datagrams
-  bool issm = false;  // whoever holds issm is a subnet manager
+  bool umad = false;  // lets a container send management datagrams
+  bool issm = false;  // lets a container be a subnet manager
   std::uint32_t mode = 0666;
   std::uint32_t uid = 0;  // in the container
   std::uint32_t gid = 0;
@@ -93,7 +93,7 @@ struct NodeOptions {
 struct RuntimeOptions {
   std::vector<std::string> runtimes = {"runc", "crun"};  // names or absolute paths; the first that is there
   std::string hook = {};                                 // absolute path of rdma-hook; empty: where it is installed
-  std::optional<Engine> engine = {};                     // who calls; nullopt: told by its --root
+  std::optional<Engine> engine = {};                     // that calls; nullopt: told by its --root
   bool allow_system_calls = false;                       // widen a seccomp profile that refuses what RDMA needs
   friend bool operator==(const RuntimeOptions&, const RuntimeOptions&) = default;
 };
@@ -176,7 +176,7 @@ struct ConfigFiles {
 ConfigFiles read_config_files(const ConfigPaths& paths);
 // The first error as an Error whose hint is the remedy.
 fabric::Result<Config> valid_config(const std::vector<ConfigText>& texts);
-// Both together.
+// read_config_texts(), then valid_config().
 fabric::Result<Config> read_config(const ConfigPaths& paths);
 
 }  // namespace hook

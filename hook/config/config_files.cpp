@@ -1,5 +1,5 @@
-// Reading the administrator's files. Whoever can write one of them decides who gets which device, so each has to be
-// root's, and so has every directory on the way to it.
+// Reading the administrator's files. A user who can write one of them decides which container gets which device, so
+// each has to be root's, and so has every directory on the way to it.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -29,8 +29,8 @@ constexpr std::size_t kMostDropIns = 256;
 constexpr const char* kMissingRemedy = "write the file, or correct its path";
 constexpr const char* kOtherRemedy = "make it a regular file that root can read, of at most 1 MiB";
 
-// In a user namespace that does not map it, root of the node is the overflow user (65534 unless sysctl changes it), and
-// what belongs to a user that is not mapped nobody in the namespace can change.
+// In a user namespace that does not map it, root of the node is the overflow user (65534 unless sysctl changes it). No
+// process in the namespace can change what belongs to a user that is not mapped.
 constexpr uid_t kOverflowUser = 65534;
 
 bool is_outside_this_user_namespace(uid_t user) {
@@ -49,7 +49,7 @@ std::string remedy_for(const std::string& path, const struct stat& status) {
   return fmt::format("chown root:root {0} && chmod {1} {0}", path, S_ISDIR(status.st_mode) ? "755" : "644");
 }
 
-// sticky_is_fine: of a directory such as /tmp nobody else can replace root's entries.
+// sticky_is_fine: in a sticky directory such as /tmp other users cannot replace root's entries.
 Result<void> check_owner(const struct stat& status, const std::string& path, bool sticky_is_fine) {
   if (status.st_uid != 0 && status.st_uid != ::geteuid() && !is_outside_this_user_namespace(status.st_uid)) {
     return Error{fmt::format("`{}` belongs to user {}, not to root", printable(path), status.st_uid), EPERM,
@@ -63,7 +63,7 @@ Result<void> check_owner(const struct stat& status, const std::string& path, boo
   return {};
 }
 
-// Every directory above the file, by its real path: a link on the way is as good as who can change it.
+// Every directory above the file, by its real path: a link on the way is as safe as the directories that it leads to.
 Result<void> check_directories(const std::string& path, bool sticky_is_fine) {
   const std::size_t slash = path.rfind('/');
   const std::string parent = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
@@ -88,6 +88,7 @@ Result<ConfigText> read_checked(const std::string& path, bool sticky_is_fine) {
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) return fabric::sys_error(errno, "stat `{}`", printable(path));
   if (!S_ISREG(status.st_mode)) return fabric::make_error("`{}` is no regular file", printable(path));
+  // What is checked is the open file: another one at its path from now on changes nothing.
   TRY_VOID(check_owner(status, path, false));
   TRY_VOID(check_directories(path, sticky_is_fine));
   // Not within the braces: GCC 12 forgets what is made of them already when TRY returns.
@@ -95,7 +96,7 @@ Result<ConfigText> read_checked(const std::string& path, bool sticky_is_fine) {
   return ConfigText{path, std::move(text)};
 }
 
-// The *.json of the drop-in directory by name; empty when there is none.
+// The *.json of the drop-in directory by name; empty when the directory does not exist.
 Result<std::vector<std::string>> list_drop_ins(const std::string& path) {
   std::vector<std::string> names;
   const auto close = [](DIR* open) { ::closedir(open); };

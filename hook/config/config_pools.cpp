@@ -14,7 +14,7 @@ void read_if_names(ConfigReader& reader, const ConfigValue& value, std::vector<s
   reader.texts(value, names, [&](const ConfigValue& element) {
     auto name = reader.parsed(element, if_is(is_netdev_glob), "is no name of a netdev",
                               "write a name as `ip link` shows it, or a glob: \"ens*f0np0\"");
-    // A netdev's name may have them, but nobody gives one such a name.
+    // The kernel allows them in a netdev's name, but such names are not in use.
     if (name && name->find_first_of("?[{") != std::string::npos) {
       reader.warning(element, fmt::format("only * is a wildcard: `{}` is taken as it is", shown(*name)),
                      "write * instead, or one text for each netdev");

@@ -31,7 +31,7 @@ inline std::string shown(std::string_view text) {
   return shown(text, 64);
 }
 
-// What a text means that only has to pass a test: itself.
+// The parser of a text that only has to pass a test: it gives the text as it is.
 inline auto if_is(bool (*is)(std::string_view)) {
   return [is](const std::string& text) { return is(text) ? std::optional(text) : std::nullopt; };
 }
@@ -53,8 +53,8 @@ class ConfigReader {
   bool parse_document();
   ConfigValue root() const { return {&json_, ""}; }
 
-  // Calls the reader of each member that is there. Unknown members are errors that name the nearest known one;
-  // "$schema" and "$comment" are nobody's.
+  // Calls the reader of each member that is there. Unknown members are errors that name the nearest known one, but
+  // "$schema" and "$comment" are passed over.
   void members(const ConfigValue& object, const Readers& known);
   std::vector<ConfigValue> elements(const ConfigValue& list);
   // Of an object whose names are free: name and value.
@@ -114,7 +114,7 @@ class ConfigReader {
       set(target, parsed(value, parse, wrong, remedy));
     };
   }
-  // Lists replace what is there. Of words one may come twice.
+  // A list replaces what the target holds. In a list of words one may come twice.
   template <typename Parse>
   Read texts_into(std::vector<std::string>& target, Parse parse, std::string_view wrong, const char* remedy) {
     return [this, &target, parse, wrong, remedy](const ConfigValue& list) {
@@ -146,12 +146,12 @@ class ConfigReader {
 // Reads a text over what config holds already: lists are replaced, networks are replaced one by one, members of "nodes"
 // too. Problems are noted in the reader.
 void read_config_members(ConfigReader& reader, Config& config);
-// Members that have a file of their own. ranges are of one network.
+// Readers of members, each with a source file of its own. ranges are of one network.
 void read_pools(ConfigReader& reader, const ConfigValue& value, std::vector<Pool>& pools);
 void read_networks(ConfigReader& reader, const ConfigValue& value, std::map<std::string, Network>& networks);
 void read_addresses(ConfigReader& reader, const ConfigValue& value, std::vector<AddressRange>& ranges);
 
-// What is wrong with what is_config_name() is not, in pools and networks.
+// The problem and the remedy of a pool's or network's name that is_config_name() refuses.
 inline constexpr const char* kNoName = "is no name";
 inline constexpr const char* kNameRemedy = "1 to 63 of the characters A-Z a-z 0-9 _ . -";
 

@@ -1,4 +1,4 @@
-// Which HCAs somebody wants, in the words that annotations, variables and "default_devices" of config.json share.
+// Which HCAs are wanted, in the words that annotations, variables and "default_devices" of config.json share.
 #pragma once
 
 #include <cstddef>

@@ -24,8 +24,8 @@ inline std::string_view to_string(Engine engine) {
   return to_word(kEngineWords, engine);
 }
 
-// Whether whoever starts a container with it also writes its annotations. Podman merges those of the image's manifest
-// (tried with 4.3.1), and in Kubernetes the author of a pod writes them.
+// Whether the operator who starts a container with this engine also writes its annotations. Podman merges those of the
+// image's manifest (tried with 4.3.1), and in Kubernetes the author of a pod writes them.
 inline bool annotations_are_the_operators(Engine engine) {
   return engine == Engine::kRunc || engine == Engine::kDocker;
 }

@@ -72,8 +72,7 @@ Result<void> set_mode_and_network(const Said& said, const Config& config, Reques
   return error;
 }
 
-// What has to be said of annotations that may not ask. Mode and network change what the container gets, and so does not
-// count either.
+// Warns of annotations that may not ask. Mode and network change what a container gets, so theirs do not count either.
 void warn_of_unheard(const Said& said, bool granted, Engine engine, const PodIdentity& pod,
                      std::vector<std::string>& warnings) {
   if (said.wish && !granted && said.wish->kind != Wish::Kind::kNone) {
@@ -96,8 +95,8 @@ Wish all_hcas(std::string source) {
   return {.kind = Wish::Kind::kAll, .source = std::move(source)};
 }
 
-// The wish of whoever may ask, in the order of the header; false: nobody does. uses_env: the variable is the wish, so
-// that it does not narrow itself.
+// Sets the wish of the first source, in the order of the header, that may ask and does; false: none does. uses_env: the
+// variable is the wish, so that it does not narrow itself.
 Result<bool> settle_wish(const Said& said, bool trusted, const ContainerSpec& spec, const Config& config,
                          Request& request, bool& uses_env) {
   if (trusted && said.wish && (!said.nics || request.given.empty())) {
@@ -153,7 +152,7 @@ Result<Asked> parse_request(const ContainerSpec& spec, const Config& config, Eng
   if (std::any_of(request.narrowed_by.begin(), request.narrowed_by.end(), is_none)) {
     request.wish.kind = Wish::Kind::kNone;
   }
-  // Whoever wants none has still the nodes that it was given, and that keeps them from others.
+  // A container that wants none still has the nodes that it was given, which keeps these HCAs from others.
   if (is_none(request.wish) && request.given.empty()) return asked;
   std::erase_if(request.narrowed_by, [](const Wish& wish) { return wish.kind == Wish::Kind::kAll; });
 

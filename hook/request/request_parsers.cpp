@@ -116,7 +116,7 @@ Result<Said> volcengine_annotation(const ContainerSpec& spec, const Config& conf
   unsigned count = 0;
   for (const Json& entry : *parsed) {
     if (!entry.is_object()) return malformed(found->source, "expected objects in the list");
-    // Other names are the pod's other NICs: somebody else's work.
+    // Other names are the pod's other NICs, which are not ours to give.
     const auto name = cni_name(entry);
     if (!name || !is_rdma(*name, config)) continue;
     ++count;

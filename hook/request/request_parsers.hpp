@@ -17,7 +17,7 @@
 
 namespace hook {
 
-// A value that somebody wrote, with what messages call it.
+// The value of an annotation or variable, and what messages call it.
 struct SourcedText {
   std::string text;
   std::string source;  // "annotation rdma-init.io/mode"
@@ -36,7 +36,7 @@ struct Said {
   bool asks() const { return wish || network; }
 };
 
-// The annotation, sized; nullopt: not there.
+// The annotation, its size checked; nullopt: it is not there.
 fabric::Result<std::optional<SourcedText>> find_annotation(const ContainerSpec& spec, const std::string& key);
 // "a, b, c and 5 more": at most 8 names of a list that may be long.
 std::string some_of(const std::vector<std::string>& names);
