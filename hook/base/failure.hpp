@@ -1,4 +1,4 @@
-// What a failure was about: few words, for each is a series.
+// What a failure was about: few words, because each is a time series of the metrics.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ enum class fabric::Reason : std::uint8_t {
   kBusy,     // others have it, or its limit is reached
   kLedger,
   kNetwork,      // rails, and the addresses, routes and RDMA devices of them
-  kUnreachable,  // a gateway that does not answer, or an address that somebody else has
+  kUnreachable,  // a gateway that does not answer, or an address that another host has
   kDevices,      // device nodes, device rules, limits, and the view
   kTimeout,      // a lock, a plugin, or hardware that did not come back
   kInternal,

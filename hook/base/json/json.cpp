@@ -68,7 +68,7 @@ class CountingIterator {
   Position* position_;
 };
 
-// Builds the document, and notes the line of each value when somebody wants them. Duplicate keys are refused: two
+// Builds the document, and notes the line of each value when the caller wants them. Duplicate keys are refused: two
 // readers of one text could disagree about which of them counts.
 class Builder : public nlohmann::json_sax<Json> {
  public:
@@ -131,7 +131,7 @@ class Builder : public nlohmann::json_sax<Json> {
     if (fault_.message.empty()) fault_ = {position_.line(), std::move(problem)};
     return false;
   }
-  // The pointer of the value that comes now, whose line is noted. Empty when nobody wants lines.
+  // The pointer of the value that comes now, whose line is noted. Empty when no lines are wanted.
   std::string note() {
     if (!lines_) return {};
     std::string pointer;

@@ -1,5 +1,5 @@
-// JSON that somebody else wrote: bounded, without duplicate keys, and with the line of every value, so that a message
-// about a configuration can say where.
+// JSON that other programs or people wrote: bounded, without duplicate keys, and with the line of every value, so that
+// a message about a configuration can say where.
 #pragma once
 
 #include <cstddef>
@@ -20,12 +20,12 @@ namespace hook {
 // no JSON; each with the line. Never throws.
 fabric::Result<Json> parse_json(std::string_view text, std::string_view what, const JsonLimits& limits = {});
 
-// What is wrong with a text, for whoever says the place himself.
+// What is wrong with a text, for a caller that words the message itself.
 struct JsonFault {
   unsigned line = 0;  // 0: the text as a whole
   std::string message;
 };
-// As parse_json; nullopt: see fault.
+// As parse_json(); of nullopt `fault` says the reason.
 std::optional<Json> try_parse_json(std::string_view text, const JsonLimits& limits, JsonFault& fault);
 
 // What a message quotes of a text that may be hostile and megabytes long: one line, cut where it is long.

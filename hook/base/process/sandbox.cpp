@@ -65,12 +65,13 @@ Result<void> isolate() {
   clearenv();
   if (chdir("/") != 0) return sys_error(errno, "cannot change to `/`");
   umask(077);
-  TRY_VOID(open_standard_descriptors());
+  TRY_VOID(open_standard_descriptors());  // before anything else is opened, which would get their numbers
   close_from(kStandardDescriptors);
   raise_descriptor_limit();
   const rlimit none{0, 0};
   setrlimit(RLIMIT_CORE, &none);  // lowering is always allowed
   prctl(PR_SET_DUMPABLE, 0);
+  // Also what lets a process without CAP_SYS_ADMIN set a filter (seccomp(2)).
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return sys_error(errno, "cannot set no_new_privs");
   return {};
 }

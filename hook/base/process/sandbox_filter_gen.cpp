@@ -39,7 +39,7 @@ constexpr const char* kAlways[] = {
 };
 // clang-format on
 
-// Never done by any stage: whoever tries is not the hook any more.
+// Never done by any stage: a process that tries is not the hook any more.
 // clang-format off
 constexpr const char* kKilled[] = {
     "execve", "execveat", "ptrace", "process_vm_readv", "process_vm_writev", "init_module", "finit_module",
@@ -80,7 +80,8 @@ bool add_all(void* filter, std::uint32_t action, std::span<const char* const> na
   return true;
 }
 
-// Calls that are allowed with some arguments only.
+// Calls that are allowed with some arguments only: no executable memory, into which code could be put; no sockets but
+// to the kernel and to local peers; of namespaces only joining.
 bool add_bounded(void* filter) {
   const auto allow = [&](const char* name, scmp_arg_cmp argument) {
     return add(filter, SCMP_ACT_ALLOW, name, {argument});
