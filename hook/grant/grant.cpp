@@ -54,7 +54,7 @@ std::string some_names(const Plan& plan) {
   return fabric::join(names, ", ") + (more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
-// The log's line, and the outcome. The rails are those that the container finds, whoever of its pod brought them.
+// The log's line, and the outcome. The rails are those that the container finds, also of other containers of its pod.
 void note_grant(std::string_view event, const Asking& asking, const Owner& owner, const Plan& plan, Call& call) {
   const auto rails = plan.netdevs.empty() ? std::nullopt : read_rails_of(call.node.ledger, owner.key);
   const Granted granted{.container = call.container,

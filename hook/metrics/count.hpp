@@ -1,4 +1,5 @@
-// What a call did, in the counters that `rdma-hook metrics` prints. Counting is no reason to fail or to wait.
+// What a call did, in the counters that `rdma-hook metrics` prints. Counting fails no call, and delays none for long
+// (Counters::add()).
 #pragma once
 
 #include <string>

@@ -129,7 +129,7 @@ class FileLock {
 Result<std::vector<Record>> load(int fd) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) return sys_error(errno, "cannot read the counters");
-  const auto size = static_cast<std::size_t>(info.st_size) / sizeof(Record);  // a record that is cut is none
+  const auto size = static_cast<std::size_t>(info.st_size) / sizeof(Record);  // one that is cut off does not count
   std::vector<Record> records(std::min(size, kMostRecords));
   const ssize_t count = ::pread(fd, records.data(), records.size() * sizeof(Record), 0);
   if (count < 0) return sys_error(errno, "cannot read the counters");

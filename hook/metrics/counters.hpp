@@ -40,8 +40,8 @@ struct Increment {
 // made by fork() opens its own. What is counted goes with the directory, as a counter of Prometheus may.
 class Counters {
  public:
-  // The file is made if it is missing, the directory is not. Errors: the directory (ENOENT: there is none), or
-  // something that is not ours in the file's place.
+  // The file is made if it is missing, the directory is not. Errors: the directory cannot be opened (ENOENT: it does
+  // not exist), or something that is not ours is in the file's place.
   static fabric::Result<Counters> open(const std::string& directory);
 
   // Best effort: never fails, waits 10 ms at most for others. Not counted is what comes when they take longer, when 512

@@ -152,8 +152,7 @@ void append(std::vector<Sample>& samples, const Labels& labels, const Series& se
   samples.push_back(make_sample("_count", labels, total));
 }
 
-// Each container of each grant that is not vanished with each of its HCAs. A grant that nobody uses yet has no
-// container.
+// Each container of each grant that has not vanished, with each of its HCAs. A grant may have no container yet.
 struct Use {
   const Grant* grant;
   std::string container;

@@ -1,5 +1,5 @@
 // What the hook did and who holds what, as Prometheus reads it (text exposition format 0.0.4): for the textfile
-// collector of node_exporter, or anybody's scraper.
+// collector of node_exporter, or any other scraper.
 //
 // What happened is counted in DIR/metrics, because no process lives long enough to count; what is now is read when it
 // is asked for. Series:

@@ -41,20 +41,20 @@ Result<std::optional<Ledger>> existing_ledger(const std::string& path, std::shar
   return std::optional<Ledger>(TRY(Ledger::open(path, std::move(effects))));
 }
 
-// All grants. Nobody is returned by looking at them.
+// All grants, those included whose containers are gone: looking at them returns none.
 Result<std::vector<Grant>> list_grants(const std::string& path) {
   const auto ledger = TRY(existing_ledger(path, nullptr));
   return ledger ? ledger->list() : std::vector<Grant>();
 }
 
-// What a command returned besides, for nobody was left.
+// Logs and counts the grants that a command returned on its way, because they had no user left.
 void report(const Returns& returns, const Options& options, const Log& log) {
   Outcome outcome;
   returns.report(log, outcome);
   count_returns(options.node.ledger, outcome);
 }
 
-// What a look at who holds what would need somebody else's node for.
+// The node is a snapshot's, about whose grants this node's ledger says nothing.
 bool is_elsewhere(const NodeSettings& node) {
   return node.snapshot && node.ledger == kLedgerPath;
 }
@@ -81,7 +81,7 @@ Result<Plan> dry_run(const Options& options, const std::shared_ptr<const Returns
 }
 
 int run_plan(const Options& options, const Log& log) {
-  // Whoever looks for a free HCA may find a grant whose container is gone, and returns it with its rails.
+  // The search for a free HCA may meet a grant whose container is gone, and returns it with its rails.
   const auto returns = std::make_shared<Returns>(options.node.ledger, nullptr);
   const auto plan = dry_run(options, returns, log);
   report(*returns, options, log);
@@ -175,7 +175,9 @@ const char* stage_name(Command command) {
   return command == Command::kPoststop ? "poststop" : "createRuntime";
 }
 
-// The stages run with nothing of the caller's but three descriptors, and with the system calls they need.
+// The stages run with nothing of the caller's but three descriptors, and with the system calls they need. The
+// administrator's files are read before the filter, because they say whether plugins need a helper; what others wrote,
+// the state and the bundle, is read behind it.
 int run_stage(const Options& options) {
   if (auto isolated = isolate(); !isolated) return exit_code(isolated, Log());
   Log log = Log::with_syslog();

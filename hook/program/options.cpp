@@ -136,7 +136,7 @@ Result<Options> parse_options(std::span<char* const> arguments) {
   }
   const bool gives = options.command == Command::kCreateRuntime || options.command == Command::kVerify ||
                      options.command == Command::kCdiGenerate;
-  if (gives && !engine_given) options.node.engine = Engine::kPodman;  // nobody's annotations are the operator's
+  if (gives && !engine_given) options.node.engine = Engine::kPodman;  // whose annotations are not the operator's
   if (options.command == Command::kPlan && !options.bundle) return usage_error("plan needs --bundle DIR");
   return options;
 }

@@ -41,7 +41,8 @@ Result<void> apply_live(const Plan& plan, const ContainerSpec& spec, const LiveC
   return {};
 }
 
-// In a pod the grant is the namespace's. The bundle may be gone by now; then that is noticed when the namespace is.
+// Its own grant first, for which no bundle is needed. In a pod the grant is the namespace's, which the bundle names;
+// when that is gone by now, the grant goes when the namespace does.
 Result<void> leave(const Ledger& ledger, const OciState& state) {
   const Owner own = container_owner(state.id, state.bundle);
   TRY_VOID(ledger.leave(own, own.key));
@@ -71,6 +72,7 @@ Result<void> create_runtime(Call& call, const Result<Config>& config) {
   const Asking asking = TRY(understand_bundle(state, config, call.node.engine));
   call.log.warnings(asking.warnings);
   if (!asking.request) return {};
+  // Before anything is booked: the grant is this process's, whatever becomes of its number.
   const LiveContainer live = TRY(pin_container(state, asking.spec));
   const auto open = TRY(OpenLedger::open(call));
   const Owner own = container_owner(state.id, state.bundle);

@@ -29,7 +29,7 @@ struct DeviceChange {
   std::vector<std::string> warnings;
 };
 
-// Adds what is missing. Does nothing in the hierarchy's root, which restricts nobody. Errors: a group above does not
+// Adds what is missing. Does nothing in the hierarchy's root, which restricts nothing. Errors: a group above does not
 // allow the device.
 fabric::Result<DeviceChange> allow_devices_v1(const Cgroup& cgroup, std::span<const DeviceNumber> devices);
 
