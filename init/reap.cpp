@@ -175,8 +175,8 @@ class Reaper {
     stop_own_group();
     if (is_pending(SIGCONT)) return;  // continued by the shell: the loop passes it on
 
-    // The kernel dropped the stop because nobody above could continue us. Then nobody could continue the child either.
-    // One that wants the terminal (SIGTTIN, SIGTTOU) would only stop again unless it has the terminal now.
+    // The kernel dropped the stop because no process above could continue us. Then none could continue the child
+    // either. One that wants the terminal (SIGTTIN, SIGTTOU) would only stop again unless it has the terminal now.
     terminal_.pass(::getpgrp(), child_);
     if (signal == SIGTSTP || terminal_.has_in_foreground(child_)) forward(SIGCONT);
   }
