@@ -30,7 +30,7 @@ constexpr const char* kContainerStage = "nri-container";
 // First byte of a job: this, or the method (Event) of the request whose payload follows.
 constexpr char kRecover = 'R';
 
-// Namespaces are entered without a word of NRI's: the path is the runtime's own. Outside of pods there is none yet.
+// Where rails go: the path of the pod's namespace, which is the runtime's own word. Outside of pods there is none yet.
 hook::NetworkTarget target_of(const Grantee& who) {
   return {who.owner.netns ? who.owner.netns->path : "", true};
 }

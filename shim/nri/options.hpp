@@ -32,7 +32,7 @@ inline hook::Log plugin_log(const NriPluginOptions& options) {
   return options.to_syslog ? hook::Log::to_syslog("rdma-nri") : hook::Log::to_stderr("rdma-nri");
 }
 
-// variable: a variable of the environment, nullptr if it is not set. Errors: an unknown option, a value that is none.
+// variable: a variable of the environment, nullptr if it is not set. Errors: an unknown option, a malformed value.
 fabric::Result<NriPluginOptions> parse_nri_options(std::span<char* const> arguments,
                                                    const std::function<const char*(const char*)>& variable);
 

@@ -18,7 +18,7 @@ namespace {
 using fabric::Error;
 using fabric::Result;
 
-// An answer that comes late is none: the container is created without it.
+// Shares of the time that the runtime waits. A late answer counts as none: the container is created without it.
 constexpr double kContainerShare = 0.75;
 constexpr double kPodShare = 0.5;
 
@@ -49,6 +49,7 @@ Error in_pod(Error error, const NriPod& pod) {
 ConfiguredWorker::ConfiguredWorker(const NriPluginOptions& options, const hook::Log& log)
     : options_(options), log_(log), node_(options.node), worker_([this]() -> Result<Worker::Serve> {
         const auto& config = config_ ? *config_ : read_config();
+        // Before the filter, which lets no process execute programs: its IPAM helper has to.
         const auto giver = std::make_shared<Giver>(TRY(Giver::begin(node_, config, plugin_log(options_))));
         TRY_VOID(hook::restrict_syscalls());
         return Worker::Serve([giver](std::string_view job) { return giver->run(job); });

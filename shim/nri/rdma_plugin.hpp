@@ -30,7 +30,7 @@ class ConfiguredWorker {
   // Both must outlive it.
   ConfiguredWorker(const NriPluginOptions& options, const hook::Log& log);
 
-  // Whose annotations these are. Starts the worker, so that the first container need not wait for it.
+  // engine: tells whose annotations these are. Starts the worker, so that the first container need not wait for it.
   void set_engine(hook::Engine engine);
   hook::Engine engine() const { return node_.engine; }
   // config.json is parsed again when its text is another.
@@ -79,7 +79,7 @@ class RdmaPlugin : public NriHandler {
   bool synchronized_late() const { return synchronized_late_; }
   // What was found to lack its grant since the last call, told in the log.
   std::vector<Ungranted> take_ungranted() { return std::exchange(ungranted_, {}); }
-  // After Synchronize: what is nobody's any more is returned.
+  // After Synchronize: has the worker return what no container holds any more.
   void return_what_is_left();
 
  private:

@@ -121,6 +121,7 @@ void Worker::be_worker(pid_t parent, int socket) const {
   while (read_request(STDIN_FILENO, request)) {
     const Answer answer = answer_of(serve, request);
     if (!answer.result) {
+      // First: once the error is out, the plugin kills this process.
       if (answer.afterwards) answer.afterwards();
       (void)hook::write_all(STDIN_FILENO, framed(error_text(answer.result.error())));
       break;

@@ -37,7 +37,7 @@ class Worker {
   fabric::Result<void> start();
   // Has the process serve a request of at most 16 MiB and returns its answer of at most 4 MiB, or its error (message,
   // code, hint). At the deadline the process is killed (ETIMEDOUT): the work has to be of a kind that survives that.
-  // After an error, whoever's, the next request meets a new process. Also errors: one that ends without an answer.
+  // After any error the next request meets a new process. Also errors: a process that ends without an answer.
   fabric::Result<std::string> ask(std::string_view request, Clock::time_point deadline);
   // The next request meets a new process.
   void retire();

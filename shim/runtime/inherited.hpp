@@ -11,7 +11,7 @@
 
 namespace shim {
 
-// While it lives, a pipe that nobody reads and a file that becomes too large are errors of a write, not the end of the
+// While it lives, a pipe without a reader and a file that becomes too large are errors of a write, not the end of the
 // process. The dispositions come back afterwards: exec(2) passes on what is ignored.
 class IgnoredSignals {
  public:
@@ -29,8 +29,8 @@ class IgnoredSignals {
 // written to stderr. Until exec(2) they are /dev/null.
 std::vector<fabric::UniqueFd> hold_standard_descriptors();
 
-// Set for the runtime: "PID.STARTTIME" of this process. The runtime is the same process, so whoever finds its own there
-// was reached by its own exec(2).
+// Set for the runtime: "PID.STARTTIME" of this process. The runtime is the same process, so an rdma-runtime that finds
+// its own there was reached by its own exec(2).
 inline constexpr const char* kGuardVariable = "RDMA_RUNTIME_GUARD";
 // Error: the runtime that was called led back here.
 fabric::Result<void> refuse_loop(const hook::ProcessIdentity& self);

@@ -1,6 +1,6 @@
 // What rdma-runtime leaves in the bundle of a container that it edited: rdma-runtime.json says what was granted, for
 // `exec`; rdma-runtime.config.json is config.json as it was, for a bundle that is started again. An annotation would
-// not do: whoever writes the container's annotations could write it.
+// not do: a user who writes the container's annotations could write it, too.
 #pragma once
 
 #include <optional>
@@ -26,9 +26,9 @@ struct Marker {
 std::string marker_text(const Marker& marker);
 fabric::Result<Marker> parse_marker(std::string_view text);
 
-// nullopt: none. Errors: one that somebody else could have written, or that is damaged.
+// nullopt: there is no marker. Errors: one that another user could have written, or that is damaged.
 fabric::Result<std::optional<Marker>> read_marker(const std::string& bundle);
-// The config.json that was there before it was edited; nullopt: this one is not what was written, or there is none.
+// The config.json that was there before it was edited; nullopt: `config` is not what was written, or nothing was.
 fabric::Result<std::optional<std::string>> read_original(const std::string& bundle, const FileVersion& config);
 
 // Writes both, 0600.

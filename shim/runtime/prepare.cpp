@@ -109,7 +109,8 @@ class Start {
     TRY_VOID(add_hooks(command, config));
     TRY_VOID(look_at_seccomp(settings_, log_, config));
     auto edited = TRY(file_.rewrite(config.dump()));
-    // First what says which file it is: whoever is killed in between leaves a file that counts as the engine's.
+    // The marker first, which says which config.json is ours: if this is killed in between, the file that is there
+    // counts as the engine's.
     const Marker marker{invocation_.id, edited.version(), process_grant(plan)};
     TRY_VOID(leave_marker(invocation_.bundle, marker, text()));
     return edited.put_in_place();

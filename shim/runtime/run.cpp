@@ -57,6 +57,8 @@ Result<void> prepare(const Invocation& invocation, Dialect dialect, const Settin
 
 int run(char* const* argv, const Settings& settings, const GrantInSpec& grant) {
   const auto held = hold_standard_descriptors();
+  // The runtime comes first: its kind tells how to read the command line, and that tells where errors go. A loop is
+  // refused before anything is booked.
   const auto runtime = runtime_behind(settings);
   const Dialect dialect = runtime ? dialect_of(*runtime) : Dialect::kRunc;
   const Invocation invocation = parse_invocation(arguments_of(argv), dialect);

@@ -16,7 +16,7 @@ const std::string kPrefix = "rdma-runtime: ";
 
 void write_stderr(const std::string& text) {
   const std::string line = kPrefix + fabric::printable(text.substr(0, kLongestMessage)) + "\n";
-  // Nobody listens: no reason to fail.
+  // A stderr without a reader is no reason to fail.
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
@@ -56,7 +56,7 @@ void RuntimeLog::warning(std::string_view message) const {
 
 bool RuntimeLog::append(std::string_view level, std::string_view message) const {
   if (file_.empty()) return false;
-  // Non-blocking: a pipe that nobody reads must not keep the container from starting. The mode is runc's.
+  // Non-blocking: a pipe without a reader must not keep the container from starting. The mode is runc's.
   const fabric::UniqueFd fd(
       ::open(file_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644));
   if (!fd.ok()) return false;

@@ -28,8 +28,8 @@ struct SeccompContext {
 
 // Those of the needed calls that this linux.seccomp refuses: by its default, or by a rule without conditions on
 // arguments. Of rules with conditions an allowing one counts as allowing and a refusing one as nothing, so that what is
-// returned is refused for sure. SCMP_ACT_NOTIFY and SCMP_ACT_TRACE leave it to somebody else: not refused. What is no
-// profile refuses nothing.
+// returned is refused for sure. SCMP_ACT_NOTIFY and SCMP_ACT_TRACE leave it to another process: not refused. A value
+// that is no profile refuses nothing.
 std::vector<NeededCall> refused_calls(const hook::Json& seccomp, const SeccompContext& context);
 
 // "" for none. One line, with the remedy.

@@ -18,11 +18,11 @@ struct Settings : hook::RuntimeOptions {
   hook::NodeSettings node = {};
   fabric::Result<hook::Config> admin = hook::Config();  // what node.config says; its "runtime" is this
 };
-// "runtime" of config.json; as without it when that cannot be read: who asks for an HCA is told, nobody else is kept
-// from running, or from being ended.
+// "runtime" of config.json. When that cannot be read, everything is as without it: a container that asks for an HCA is
+// refused with the reason, and the others run and end as usual.
 Settings node_settings();
 
-// Which engine calls, by the --root that it gives its runtime: nothing that a container could say. What is not known is
+// Which engine calls, by the --root that it gives its runtime: nothing that a container could say. An unknown one is
 // taken for Podman, whose annotations are not the operator's.
 hook::Engine engine_of(const Settings& settings, const std::string& runtime_root);
 

@@ -34,7 +34,7 @@ Error write_error(int code, const std::string& name) {
   return error;
 }
 
-// Nobody shall be able to make the name first: the directory may be /tmp.
+// Random, so that no other user can make the name first: the directory may be /tmp.
 Result<std::string> temporary_name(const std::string& name) {
   std::uint64_t random = 0;
   if (::getrandom(&random, sizeof random, 0) != sizeof random) return sys_error(errno, "cannot read random bytes");

@@ -98,7 +98,7 @@ class Connection {
   std::uint32_t next_call_ = 1;     // stream of our next request
   std::optional<PendingCall> pending_;
   bool handling_ = false;
-  bool closed_ = false;                // nobody reads what we send
+  bool closed_ = false;                // the runtime has closed its end
   std::optional<fabric::Error> lost_;  // why the connection is of no use any more
   std::string data_;                   // of the message that is sent
   std::string out_;                    // its frames

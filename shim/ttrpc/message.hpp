@@ -22,8 +22,8 @@ inline constexpr std::uint8_t kFlagNoData = 0x4;
 inline constexpr std::size_t kMessageHeaderSize = 10;
 // What Go's receivers accept (ttrpc channel.go messageLengthMax).
 inline constexpr std::size_t kMaxSendData = std::size_t{4} << 20;
-// ttrpc before 1.2.6, which is part of containerd 1.7, sends more than it accepts: whoever refuses those messages loses
-// a large node's Synchronize. Its multiplexer frames end at this size.
+// ttrpc before 1.2.6, which is part of containerd 1.7, sends more than it accepts: a plugin that refuses those messages
+// loses a large node's Synchronize. Its multiplexer frames end at this size.
 inline constexpr std::size_t kMaxReceiveData = std::size_t{16} << 20;
 
 struct Message {
