@@ -88,7 +88,7 @@ class Socket {
 Result<void> dump(unsigned type, Bytes header, const std::function<void()>& restart,
                   const std::function<bool(const Message&)>& handler);
 
-// Of AF_INET or AF_INET6; nullopt: not as many bytes as the family has.
+// An address of AF_INET or AF_INET6; nullopt: not as many bytes as the family has.
 std::optional<Address> to_address(unsigned family, Bytes bytes);
 
 // The bytes of a plain struct.

@@ -18,7 +18,8 @@ bool is_hex(std::string_view text) {
 }
 
 // Classes of the PCI Code and ID Assignment Specification 1.15: 03 display, 12 processing accelerators. Board
-// management controllers (ASPEED, Matrox) are display devices too, hence the vendors.
+// management controllers (ASPEED, Matrox) are display devices too, hence the vendors. Intel's GPUs for servers are
+// 0380, its graphics for screens 0300.
 bool is_gpu(std::string_view pci_class, std::string_view vendor) {
   const bool accelerator = pci_class.starts_with("0x03") || pci_class.starts_with("0x12");
   return accelerator &&

@@ -25,7 +25,7 @@ struct Classes {
   // Opens infiniband alone: without it nothing else is looked at. sys: "/sys", or what another network namespace has.
   explicit Classes(std::string sys);
   void open_nodes(bool with_mad);
-  // Of HCAs, in natural order.
+  // The HCAs' names, in natural order.
   std::vector<std::string> names() const { return infiniband ? infiniband->list() : std::vector<std::string>(); }
 
   std::string sys;

@@ -26,7 +26,7 @@ struct NodeReadOptions {
 
 // The HCAs of these names that are in another network namespace, and their netdevs, for an exclusive RDMA subsystem: as
 // read_node() with details and without GIDs. sys: a mount of sysfs of that namespace. root: the node's own, for PCI.
-// Those that are not there are left out.
+// Names that are not there are left out.
 Inventory read_hcas_elsewhere(const std::string& root, const std::string& sys, const std::vector<std::string>& names);
 
 // Never fails: what cannot be read is a value in the inventory (rdma_error, net_error), as with read_inventory().

@@ -124,7 +124,7 @@ bool natural_less(std::string_view left, std::string_view right) {
     r = r_end;
   }
   if (left.size() - l != right.size() - r) return left.size() - l < right.size() - r;
-  return left < right;
+  return left < right;  // "a01" and "a1" count alike so far, and an order must tell them apart
 }
 
 std::string printable(std::string_view text) {
