@@ -124,6 +124,7 @@ class Decider {
       return setting ? std::string_view(setting->value) : std::string_view();
     };
     std::string_view family = value(kGidRuleNames[0]);
+    // export_nccl() will say so: left alone, NCCL looks for IPv4.
     if (family.empty() && choice_.rank && *choice_.rank != GidRank::kIpv4) family = "AF_INET6";
     nccl::GidRules rules = nccl::parse_gid_rules(family, value(kGidRuleNames[1]), value(kGidRuleNames[2]));
     rules.version = version();
@@ -247,7 +248,7 @@ class Decider {
   // Exports must be right for the NCCL that the image says it has, too.
   void check_versions() {
     const auto gids = wanted();
-    if (gids.empty() || plan_.index) return;
+    if (gids.empty() || plan_.index) return;  // every version takes a fixed index as it is
     warn_about_difference(gids);
     const auto image = image_version();
     if (!image) return;
@@ -324,6 +325,7 @@ class Decider {
     const bool software = std::any_of(choice_.ports.begin(), choice_.ports.end(),
                                       [&](std::size_t i) { return at(i).hca->is_software(); });
     if (software) decision_.warnings.push_back("software RDMA (rxe or siw) is used: functional, but slow");
+    // The older one takes fewer: 16 before NCCL 2.18.5.
     const nccl::Version oldest = std::min(version(), image_version().value_or(version()));
     const std::size_t limit = nccl::max_ports(oldest);
     if (kept_.writes_for("nccl") && choice_.ports.size() > limit) {

@@ -102,6 +102,7 @@ Variables library_variables(std::string_view library, const ExportInput& input) 
     if (known.name != library) continue;
     std::string value = known.value ? known.value(input) : "";
     if (!value.empty()) variables.emplace_back(known.list, std::move(value));
+    // Only when all ports agree: each of these is one number for all of them, too.
     if (input.index && !known.index.empty()) variables.emplace_back(known.index, std::to_string(*input.index));
     if (input.ipv6 && !known.family.empty()) variables.emplace_back(known.family, "AF_INET6");
   }

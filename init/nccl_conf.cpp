@@ -34,6 +34,7 @@ void add_conf(std::string_view text, const std::string& path, Settings& settings
     const std::size_t equals = line.find('=');
     if (line.starts_with('#') || equals == std::string_view::npos) continue;
     const std::string_view name = line.substr(0, equals);
+    // No other library reads these files.
     if (!name.starts_with("NCCL_") || settings.find(name) != settings.end()) continue;
     settings.emplace(name, Setting{std::string(line.substr(equals + 1)), path});
   }

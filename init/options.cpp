@@ -224,6 +224,7 @@ Result<Options> parse_options(int argc, char** argv, const char* const* environm
   const auto given = given_options(argc, argv);
   const bool about_itself = std::any_of(given.begin(), given.end(),
                                         [](std::string_view name) { return name == "help" || name == "version"; });
+  // --help has to work where a twin is wrong.
   if (!about_itself) TRY_VOID(apply_twins(options, environment, given));
   bool has_subcommand = false;
   for (int i = 1; i < argc; ++i) {
