@@ -143,6 +143,7 @@ Result<void> Giver::find_nodes() {
     const Rail& rail = placed.record->rail;
     if (!rail.move_rdma && !rail.recreate) continue;
     auto found = inside_.sysfs.ok() ? find_uverbs(inside_.sysfs.get(), rail.hca) : std::nullopt;
+    // Without a sysfs of the namespace's own (before Linux 5.2) the node's has to do.
     if (!found) found = find_uverbs(node_sysfs.get(), rail.hca);
     if (!found) return fabric::make_error("`{}` has no uverbs node in the container's network namespace", rail.hca);
     report_.nodes.push_back(std::move(*found));
@@ -223,7 +224,7 @@ Result<RailsReport> give_rails(RailsInput input, Timing& timing) {
   NetworkRecord record = TRY(store.read(input.owner.key))
                              .value_or(NetworkRecord{input.owner.key, input.netns, group_of(input.owner.key), {}});
   const Plan rest = without_given(input.plan, record);
-  if (rest.netdevs.empty()) return RailsReport{};
+  if (rest.netdevs.empty()) return RailsReport{};  // before a child is forked to enter the namespace
   auto inside = TRY(open_network_namespace(std::move(input.netns_fd), parts_for(input, rest)));
   auto node = TRY(open_node_sockets());
   timing.step("namespace");

@@ -58,6 +58,7 @@ Result<void> take_from_ranges(const Config& config, const std::string& ledger_di
   std::map<std::pair<std::string, unsigned>, unsigned> children;
   for (RailRecord& rail : record.rails) {
     const Network* network = find_network(config, rail.network);
+    // Rails with addresses count too: a child's number must not depend on which of them are new.
     const unsigned nth = children[{rail.network, rail.rail.rail}]++;
     if (!network || network->ranges.empty() || !rail.rail.addresses.empty()) continue;
     if (!pool) pool = TRY(AddressPool::open(ledger_directory));

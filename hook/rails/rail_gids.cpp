@@ -72,6 +72,7 @@ class LiveRails : public AlignLink {
                                     [&](const NetRecord& record) { return address_of(record) == own.address; });
     return *found;  // gid_address() took it from there
   }
+  // It takes a GID slot like any other address, and leaves nothing but a local route.
   NetRecord placeholder_record(std::size_t rail, unsigned number) const {
     AddressFlags flags;
     flags.no_prefix_route = true;

@@ -41,9 +41,9 @@ fabric::Result<void> recreate_inside(NodeSockets& node, NetworkNamespace& inside
 
 // Parts of both ways.
 bool is_ipoib(const HostNetdev& host);
-// By name, else by what it is. nullopt: none is it, or several may be.
+// The host's netdev among these links: by name, else by what it is. nullopt: none is, or several may be.
 std::optional<Link> find_netdev(const std::vector<Link>& links, const std::string& name, const HostNetdev& host);
-// Nothing to set: success. Errors: the physical function's netdev is gone, the driver's.
+// Sets the attributes; success when there are none. Errors: the physical function's netdev is gone, the driver's.
 fabric::Result<void> set_vf(NodeSockets& node, const HostNetdev& host, const VfAttributes& attributes);
 
 }  // namespace hook

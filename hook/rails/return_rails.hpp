@@ -34,7 +34,7 @@ class NodeRails : public GrantEffects {
   fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held) const override;
   // Rails whose grant is gone, and leases that could not be returned. Returns their keys.
   fabric::Result<std::vector<std::string>> recover(const Ledger& ledger) const;
-  // What was no reason to fail, since the last call.
+  // The warnings since the last call.
   std::vector<std::string> take_warnings() const;
 
  private:

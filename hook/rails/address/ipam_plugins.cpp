@@ -150,6 +150,7 @@ std::vector<std::string> environment_of(const IpamCall& call) {
       ::dup2(errors, STDERR_FILENO) >= 0) {
     ::execve(path.c_str(), arguments, pointers.data());
   }
+  // A plugin that starts closes this pipe by its execve (O_CLOEXEC): what comes through it is a failure's errno.
   const int code = errno;
   (void)!::write(started, &code, sizeof code);
   ::_exit(127);
@@ -271,6 +272,7 @@ void supervise(std::vector<Plugin>& plugins, int timeout_ms, int channel, int si
       signalfd_siginfo info{};
       (void)!::read(signals, &info, sizeof info);
     }
+    // Before lateness counts: a plugin that ended in time has ended, though we look late.
     read_ready(plugins, polled);
     finish_ended(plugins);
     for (Plugin& plugin : plugins) {

@@ -55,7 +55,7 @@ Result<void> RailMove::begin(unsigned fill) {
     return Error{.message = "the GID table is full of placeholders that another container left",
                  .hint = "run `rdma-hook recover`"};
   }
-  is_out_ = true;
+  is_out_ = true;  // first: a call that fails may have removed it all the same
   TRY_VOID(link_.remove_address(position_));
   return add(fill);
 }

@@ -130,7 +130,7 @@ Result<bool> Run::round(const Alignment& alignment) {
                        silent_[move.rail]);
   }
   auto reached = move_all(alignment, moves);
-  auto back = put_back(moves);
+  auto back = put_back(moves);  // also after success: no placeholder may stay
   for (std::size_t i = 0; i < moves.size(); ++i) {
     AlignMove& all = moved_.try_emplace(alignment.moves[i].rail, alignment.moves[i]).first->second;
     all = alignment.moves[i];
@@ -177,6 +177,7 @@ Error Run::failure(Error error) const {
   return error;
 }
 
+// Each round reads and plans anew: other containers change the same tables meanwhile.
 Result<AlignReport> Run::run() {
   for (;;) {
     auto plan = read_and_plan();

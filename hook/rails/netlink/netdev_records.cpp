@@ -266,6 +266,7 @@ Result<void> remove_record(Netlink& route, const NetRecord& record) {
                               fmt::format("remove {} `{}`", kind_of(record), to_string(record)));
   if (removed) return removed;
   const int code = removed.error().code;
+  // ENOENT: no such rule or neighbour, ESRCH: route, EADDRNOTAVAIL: address, ENODEV: netdev.
   const bool gone = code == ENOENT || code == ESRCH || code == EADDRNOTAVAIL || code == ENODEV;
   return gone ? Result<void>() : std::move(removed);
 }

@@ -33,7 +33,7 @@ unsigned table_of(const rtmsg& header, const fabric::netlink::Attributes& attrib
 // False: they are not well-formed. type: with its flags (NLA_F_NESTED).
 bool for_each_attribute(fabric::netlink::Bytes attributes,
                         const std::function<void(unsigned type, fabric::netlink::Bytes value)>& function);
-// Of a known type and family, with its header, its attributes well-formed to the last byte.
+// Whether the record is of a known type and family, has its header, and attributes well-formed to the last byte.
 bool is_well_formed(const NetRecord& record);
 
 void append_attribute(Payload& payload, unsigned type, fabric::netlink::Bytes value);

@@ -29,13 +29,13 @@ fabric::Result<VfAttributes> read_vf(Netlink& route, int pf_ifindex, unsigned vf
 fabric::Result<void> change_vf(Netlink& route, int pf_ifindex, unsigned vf, const VfAttributes& attributes);
 
 // Pure parts of the above.
-// Of an RTM_NEWLINK. nullopt: it has no such VF.
+// What an RTM_NEWLINK says of the VF. nullopt: the netdev has no such VF.
 std::optional<VfAttributes> vf_attributes(const nlmsghdr* link, unsigned vf);
 struct VfRequest {
   const char* what;  // "MAC", "VLAN"
   NetlinkMessage message;
 };
-// Of VLAN, QoS and protocol, and of the rates, all or none are set.
+// attributes: VLAN, QoS and protocol are all set or none is, and so are the two rates.
 std::vector<VfRequest> vf_requests(int pf_ifindex, unsigned vf, const VfAttributes& attributes);
 
 }  // namespace hook

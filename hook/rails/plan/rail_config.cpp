@@ -51,7 +51,7 @@ RailConfig configure_rail(const Rail& rail, int ifindex, unsigned rule_priority,
   }
   for (const RailAddress& address : rail.addresses) {
     AddressFlags flags;
-    flags.no_prefix_route = rail.table.has_value();
+    flags.no_prefix_route = rail.table.has_value();  // else the kernel adds the connected route to the main table
     config.addresses.push_back(address_record(ifindex, address.address, address.prefix, flags));
     if (rail.table) add_own_table(address, ifindex, *rail.table, rule_priority, config.routes);
   }

@@ -20,7 +20,7 @@ class NetworkRecordStore {
   static fabric::Result<NetworkRecordStore> open(const std::string& ledger_directory);
   // Whether there may be a record of this key; costs one system call.
   static bool has(const std::string& ledger_directory, const std::string& key);
-  // The same of any key; also where the records cannot be looked at.
+  // Whether there may be a record of any key; true also where the records cannot be looked at.
   static bool has_any(const std::string& ledger_directory);
   fabric::Result<std::optional<NetworkRecord>> read(const std::string& key) const;
   fabric::Result<void> write(const NetworkRecord& record) const;
