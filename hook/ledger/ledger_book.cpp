@@ -128,6 +128,7 @@ Result<void> LockedHcas::book(const Owner& owner, const std::vector<PlannedHca>&
   const KeyLock lock = TRY(KeyLock::take(*files_, {owner.key}));
   const auto before = TRY(refresh(*files_, owner.key, nullptr));
   StoredGrant grant = before ? *before : StoredGrant{owner, {}, {}, std::time(nullptr)};
+  // The noted path may be gone while the namespace lives on; this call's leads there.
   if (grant.owner.netns && !exists(*grant.owner.netns)) grant.owner = owner;
   if (owner.kind == Owner::Kind::kNetns) TRY_VOID(drop_dead_users(*files_, grant, user.key));
   add_steps(grant, user, hcas, files_->self);

@@ -171,7 +171,7 @@ Result<void> LedgerFiles::replace_file(const LedgerDirectory& directory, const s
   UniqueFd fd(
       ::openat(pending.fd.get(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!fd.ok()) return ledger_error(errno, "write", pending, temporary);
-  int failed = write_all(fd.get(), text);
+  int failed = write_all(fd.get(), text);  // no fsync(2): /run does not outlive the node's kernel
   fd.reset();
   if (failed == 0 && ::renameat(pending.fd.get(), temporary.c_str(), directory.fd.get(), name.c_str()) != 0) {
     failed = errno;

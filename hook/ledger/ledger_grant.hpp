@@ -32,9 +32,9 @@ struct StoredGrant {
   std::int64_t since = 0;
 };
 
-// What is held: the above and what the users' unfinished steps add; one entry an HCA.
+// What is held: grant.hcas and what the users' unfinished steps add; one entry an HCA.
 std::vector<PlannedHca> held_hcas(const StoredGrant& grant);
-// The same, but all entries that an HCA has: each may have left a trace in the index.
+// The same with every entry that an HCA has: each may have left a trace in the index.
 std::vector<PlannedHca> all_claims(const StoredGrant& grant);
 const PlannedHca* find_hca(const std::vector<PlannedHca>& hcas, std::string_view name);
 // One HCA held twice by the same owner is held once: the stronger mode, the larger number.

@@ -44,6 +44,7 @@ Result<bool> try_entry(const LedgerFiles& files, const std::string& path) {
 
 Result<void> add_entry(const LedgerFiles& files, const std::string& hca, const std::string& key, unsigned units) {
   const std::string path = entry_path(hca, key, units);
+  // The directories are mostly there: then this is one system call.
   if (TRY(try_entry(files, path))) return {};
   const auto directory = TRY(files.open_hca(hca, true));
   TRY(files.open_holders(directory));
@@ -64,6 +65,7 @@ Result<void> replace_exclusive(const LedgerFiles& files, const std::string& hca,
 Result<void> make_exclusive(const LedgerFiles& files, const std::string& hca, const std::string& key,
                             std::string_view replaces) {
   const std::string path = exclusive_path(hca);
+  // symlink(2) never replaces: of two processes one makes the link.
   const auto make = [&] { return ::symlinkat(key.c_str(), files.hca.fd.get(), path.c_str()) == 0; };
   if (make()) return {};
   if (errno == ENOENT) {

@@ -33,7 +33,7 @@ std::string index_entry_name(std::string_view key, unsigned units);
 fabric::Result<void> set_index(const LedgerFiles& files, const std::string& key, const std::vector<PlannedHca>& before,
                                const std::vector<PlannedHca>& after, std::string_view replaces = {});
 
-// Only the second half: entries of these claims go, unless `keep` has the same.
+// The second half of set_index(): removes the entries of these claims, unless `keep` has the same.
 fabric::Result<void> remove_index(const LedgerFiles& files, const std::string& key,
                                   const std::vector<PlannedHca>& claims, const std::vector<PlannedHca>& keep);
 

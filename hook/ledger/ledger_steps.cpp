@@ -97,7 +97,8 @@ bool holds(const LedgerFiles& files, const std::string& name, const std::vector<
   return !entries.empty();
 }
 
-// Puts a directory in the place of another, which is then gone.
+// Puts a directory in the place of another, which is then gone. rename(2) replaces only an empty one, so the old one is
+// moved aside first, and another call may come in between.
 Result<void> replace_view(const LedgerFiles& files, const LedgerDirectory& from, const std::string& name,
                           const std::string& to) {
   for (int attempt = 0; attempt < kViewAttempts; ++attempt) {
@@ -252,6 +253,7 @@ Result<void> move_view(const LedgerFiles& files, const std::string& from, const 
 
 Result<void> make_view(const LedgerFiles& files, const std::string& view, const std::vector<ViewEntry>& entries) {
   if (holds(files, view, entries)) return {};
+  // Filled beside, then renamed: no container can mount half a view.
   const std::string name = files.temporary_name();
   auto made = fill(files, name, entries);
   const bool first = made && ::renameat2(files.pending.fd.get(), name.c_str(), files.views.fd.get(), view.c_str(),

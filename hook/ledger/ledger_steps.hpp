@@ -26,7 +26,7 @@ struct PendingName {
 std::optional<PendingName> parse_pending_name(std::string_view name);
 std::string marker_name(std::string_view key, const ProcessIdentity& worker);
 
-// Of all grants, in no order.
+// The keys of all grants, in no order.
 fabric::Result<std::vector<std::string>> grant_keys(const LedgerFiles& files);
 fabric::Result<std::optional<StoredGrant>> read_grant(const LedgerFiles& files, const std::string& key);
 fabric::Result<void> write_grant(const LedgerFiles& files, const StoredGrant& grant);
