@@ -22,7 +22,7 @@ class Booking {
   Booking(const Booking&) = delete;
   Booking& operator=(const Booking&) = delete;
   ~Booking();
-  // What was booked is kept.
+  // Keeps what was booked, and settles it.
   fabric::Result<void> finish();
   // This container has been given this grant by an earlier call.
   bool had_before() const { return had_before_; }

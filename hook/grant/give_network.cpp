@@ -26,6 +26,7 @@ Result<bool> is_first(const Ledger& ledger, const Owner& owner, const std::strin
 Result<void> give(const Asking& asking, const Grantee& who, const NetworkTarget& target,
                   const fabric::Inventory& inventory, const Ledger& ledger, Call& call, Plan& plan) {
   const std::string& path = target.netns_path;
+  // Opened once: what is noted of it and what is entered are then the same, wherever the path leads later.
   fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status {};
   if (!fd.ok() || ::fstat(fd.get(), &status) != 0) {

@@ -28,6 +28,7 @@ Result<void> read_inside(const NetnsIdentity& netns, const std::string& root, co
   const std::string sys = fmt::format("/proc/self/fd/{}", inside.sysfs.get());
   auto found = fabric::read_hcas_elsewhere(root, sys, names);
   std::move(found.hcas.begin(), found.hcas.end(), std::back_inserter(inventory.hcas));
+  // The inventory's own order, by which `index:` counts.
   std::sort(inventory.hcas.begin(), inventory.hcas.end(),
             [](const Hca& left, const Hca& right) { return fabric::natural_less(left.name, right.name); });
   return {};

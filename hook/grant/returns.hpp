@@ -30,12 +30,13 @@ class Returns : public GrantEffects {
   // its own start: the start fails, and no grant was counted. Errors: NodeRails', about the network.
   fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held) const override;
 
-  // From here on the container's own poststop, whose steps are timed; then others' grants again.
+  // Between the two calls returns are of the container's own poststop, whose steps are timed.
   void begin_poststop(std::string_view container, Timing& timing);
   void end_poststop();
 
   const NodeRails& rails() const { return rails_; }
-  // What was noted since the last call, into the log: a line each, and the warnings of the rails; and into the outcome.
+  // Writes what was noted since the last call into the log, a line each, with the rails' warnings, and into the
+  // outcome.
   void report(const Log& log, Outcome& outcome) const;
 
  private:
