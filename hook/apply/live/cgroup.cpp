@@ -93,7 +93,8 @@ bool lists_process(const Cgroup& cgroup, pid_t pid) {
   return false;
 }
 
-// The usual places, in the order of their likelihood.
+// The usual places, in the order of their likelihood. A group that lists the process is its own, whatever the path was
+// relative to.
 std::optional<Cgroup> find_usual(CgroupKind kind, const std::string& path, pid_t pid) {
   static constexpr const char* kV2Points[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
   static constexpr const char* kV1Points[] = {"/sys/fs/cgroup/devices"};

@@ -69,7 +69,7 @@ std::vector<Cgroup> with_ancestors(const Cgroup& cgroup);
 // systemd made it: it, or the group around it (crun puts containers into UNIT.scope/container), is a scope or a
 // service.
 bool is_systemds(const Cgroup& cgroup);
-// It is such a unit itself.
+// It is a scope or service itself.
 bool is_unit(const Cgroup& cgroup);
 // Its parent is a unit of systemd, made for this container alone.
 bool is_inside_scope(const Cgroup& cgroup);

@@ -29,8 +29,8 @@ std::optional<Mounted> mounted(int fd);
 // Whether a mount on the mount with that id can appear in other mount namespaces. An id that is not listed, 0 among
 // them, counts as shared when any mount is.
 bool is_shared(std::string_view mountinfo, std::uint64_t id);
-// Of a path that config.json knows: the mount that holds it, by the longest destination above it or at it and of equals
-// the last, is a bind. Destinations are taken as they are written, below "/".
+// Whether the mount of config.json that holds this path is a bind: the one with the longest destination above the path
+// or at it, of equals the last. Destinations are taken as they are written, below "/".
 bool is_in_bind(const std::vector<SpecMount>& mounts, const std::string& path);
 
 // An error where a mount on fd, which is `path` in the container, would appear on the node too.

@@ -191,6 +191,7 @@ Result<void> ContainerRoot::make_node(const MakeNode& node) const {
   const UniqueFd parent = TRY(make_directories(directory));
   if (TRY(find_node(parent.get(), name, node)).ok()) return {};
   TRY_VOID(check_writable(parent.get(), directory));
+  // EEXIST: another call was faster. What has the name is looked at below, whoever's it is.
   if (mknodat(parent.get(), name.c_str(), S_IFCHR | (node.mode & 0777), makedev(node.major, node.minor)) != 0 &&
       errno != EEXIST) {
     return sys_error(errno, "cannot make the device node `{}` in the container", node.path);
@@ -211,6 +212,7 @@ Result<void> ContainerRoot::bind_node(const MakeNode& node, int tree, const Mapp
   const std::string name = name_of(node.path);
   UniqueFd file;
   {
+    // Only for the file: mounting takes the hook's own rights.
     const ActAs container(owner);
     const UniqueFd parent = TRY(make_directories(directory));
     file = find_placeholder(parent.get(), name, owner);
@@ -248,7 +250,7 @@ Result<void> ContainerRoot::bind_directory(const BindDirectory& bind, int tree) 
     if (errno == ENOENT) return {};
     return open_error(errno, bind.destination);
   }
-  if (file_id(destination.get()) == file_id(tree)) return {};
+  if (file_id(destination.get()) == file_id(tree)) return {};  // an earlier call has mounted it
   TRY_VOID(check_not_shared(destination.get(), mounts_.mountinfo, bind.destination));
   const bool sealed = seal_tree(tree, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
   if (move_mount(tree, "", destination.get(), "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0) {

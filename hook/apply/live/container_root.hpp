@@ -40,7 +40,7 @@ class ContainerRoot {
   // done its mounts.
   static fabric::Result<ContainerRoot> open(const std::string& path, const FileId& rootfs, const NodeFiles& node,
                                             ContainerMounts mounts);
-  // Of a directory.
+  // root: an open directory that stands for the container's "/".
   ContainerRoot(fabric::UniqueFd root, NodeFiles node, ContainerMounts mounts)
       : root_(std::move(root)), node_(std::move(node)), mounts_(std::move(mounts)) {}
 

@@ -182,6 +182,7 @@ Result<DeviceChange> allow_devices_v1(const Cgroup& cgroup, std::span<const Devi
   for (const DeviceNumber& device : devices) {
     const V1Grant grant = find_v1_grant(list, device);
     if (grant == V1Grant::kYes || (grant == V1Grant::kAll && cgroup.path == "/")) continue;
+    // kAll below the root: the exceptions are not shown, and allowing what is allowed does no harm.
     if (!allow.ok()) allow.reset(openat(directory.get(), "devices.allow", O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
     if (!allow.ok()) return sys_error(errno, "cannot open `{}/devices.allow`", cgroup.directory());
     // One rule per write: the kernel reads no more.

@@ -108,6 +108,7 @@ std::optional<MappedRoot> parse_mapped_root(std::string_view uid_map, std::strin
 
 Result<LiveContainer> pin_container(const OciState& state, const ContainerSpec& spec) {
   LiveContainer container;
+  // Before the pidfd and again at the end: the same start time both times means one process in between.
   const auto init = identify(state.pid);
   if (!init) return gone(state.pid);
   container.state = state;

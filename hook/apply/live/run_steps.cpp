@@ -66,6 +66,7 @@ Result<void> allow_in(const Cgroup& cgroup, const AllowDevices& step, Warnings& 
 
 Result<void> allow(const LiveContainer& container, const AllowDevices& step, Warnings& warnings) {
   const std::vector<Cgroup> cgroups = TRY(device_cgroups(container.init.pid));
+  // They were found by the number, which may be another process's by now. They are this one's if it still lives.
   if (!is_alive(container)) return gone(container);
   if (cgroups.empty()) {
     warnings.emplace_back("no cgroup decides about the container's devices: only the modes of device files do");
