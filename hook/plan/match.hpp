@@ -40,7 +40,7 @@ class Candidates {
   const Request& request;
   const Config& config;
   const NodeMap node;
-  // What the wish means; of a wish for none nothing. Errors are refusals: an HCA that does not exist, is in no pool or
+  // What the wish means; empty for a wish for none. Errors are refusals: an HCA that does not exist, is in no pool or
   // not in the network's, has no device node; a given node that belongs to none; `gpu` without a GPU; nothing left.
   const fabric::Result<Matched> matched;
   // The HCAs of given nodes; none when a node belongs to no HCA: whether that is a refusal, the wish decides.

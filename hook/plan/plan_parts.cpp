@@ -167,7 +167,7 @@ Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const
                       unit.terms.network->name));
       return std::vector<PlannedNetdev>();
     }
-    ++number;
+    ++number;  // also of one that has moved, so that the others keep their names
     if (!unit.node->netdev && has_moved(input, unit)) continue;
     const std::string name = fabric::printable(unit.node->name());
     if (!unit.node->netdev) {
