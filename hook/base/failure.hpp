@@ -35,7 +35,8 @@ fabric::Result<T> about(FailureReason reason, fabric::Result<T> result) {
   return result;
 }
 
-// By what the error says and its errno. Unsaid is about the state.
+// The reason to count an error by: what the error itself says, made more precise by its errno; kState when it says
+// none.
 FailureReason failure_reason(const fabric::Error& error);
 
 }  // namespace hook

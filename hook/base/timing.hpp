@@ -13,7 +13,7 @@ namespace hook {
 class Timing {
  public:
   Timing() : last_(std::chrono::steady_clock::now()), begin_(last_) {}
-  // What happened since the last call of this was that step. A step may come again: its times add up.
+  // Books the time since the last call to this step. A step may come again: its times add up.
   void step(std::string_view name) {
     const auto now = std::chrono::steady_clock::now();
     add(name, std::chrono::duration_cast<std::chrono::microseconds>(now - last_));

@@ -89,7 +89,7 @@ struct NodeOptions {
   friend bool operator==(const NodeOptions&, const NodeOptions&) = default;
 };
 
-// Of rdma-runtime.
+// "runtime": of rdma-runtime.
 struct RuntimeOptions {
   std::vector<std::string> runtimes = {"runc", "crun"};  // names or absolute paths; the first that is there
   std::string hook = {};                                 // absolute path of rdma-hook; empty: where it is installed
@@ -98,7 +98,7 @@ struct RuntimeOptions {
   friend bool operator==(const RuntimeOptions&, const RuntimeOptions&) = default;
 };
 
-// Of rdma-nri.
+// "nri": of rdma-nri.
 struct NriOptions {
   bool evict_ungranted = false;  // containers that were created while it was not connected, asked and got nothing
   friend bool operator==(const NriOptions&, const NriOptions&) = default;

@@ -57,7 +57,7 @@ class ConfigReader {
   // "$schema" and "$comment" are passed over.
   void members(const ConfigValue& object, const Readers& known);
   std::vector<ConfigValue> elements(const ConfigValue& list);
-  // Of an object whose names are free: name and value.
+  // Name and value of each member of an object whose names are free.
   std::vector<std::pair<std::string, ConfigValue>> entries(const ConfigValue& object);
   // nullopt: it is not there.
   static std::optional<ConfigValue> find(const ConfigValue& object, const char* name);

@@ -12,7 +12,7 @@ namespace hook {
 
 // At the end of a stage. stage: its label. A container that asked for nothing is not counted.
 void count_stage(std::string_view stage, const Call& call, const fabric::Result<void>& result);
-// Of what is no stage: only what was returned on the way.
+// For a call that is no stage: counts only what it returned on its way.
 void count_returns(const std::string& ledger, const Outcome& outcome);
 
 }  // namespace hook

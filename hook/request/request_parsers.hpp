@@ -23,7 +23,7 @@ struct SourcedText {
   std::string source;  // "annotation rdma-init.io/mode"
 };
 
-// What one vendor's annotations say. Empty in all members: nothing.
+// What one vendor's annotations say. All members are empty when they say nothing.
 struct Said {
   std::optional<Wish> wish;
   std::optional<SourcedText> mode;
