@@ -77,7 +77,7 @@ class RdmaPlugin : public NriHandler {
 
   // Synchronize took longer than the runtime waits: NRI 0.6.1 never asks this plugin again, and does not say so.
   bool synchronized_late() const { return synchronized_late_; }
-  // What was found to lack its grant since the last call, told in the log.
+  // The containers that were found to lack their grant since the last call; the log has a line for each.
   std::vector<Ungranted> take_ungranted() { return std::exchange(ungranted_, {}); }
   // After Synchronize: has the worker return what no container holds any more.
   void return_what_is_left();

@@ -20,7 +20,7 @@ hook::ContainerSpec spec_of(const NriPod& pod, const NriContainer& container, ho
 // The pod as a container that asks by the pod's annotations alone: for what is given before there is any.
 hook::ContainerSpec spec_of(const NriPod& pod, hook::Engine engine);
 
-// Of the container or pod that a request is about.
+// The container or pod that a request is about.
 hook::ContainerSpec spec_of(const NriRequest& request, hook::Engine engine);
 
 }  // namespace shim

@@ -11,7 +11,7 @@
 
 namespace shim {
 
-// What every process of a container may do that got RDMA.
+// What every process may do of a container that got RDMA.
 struct ProcessGrant {
   bool ipc_lock = false;                 // CAP_IPC_LOCK
   std::optional<std::uint64_t> memlock;  // RLIMIT_MEMLOCK in bytes; UINT64_MAX: unlimited; nullopt: left alone

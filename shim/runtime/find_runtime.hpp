@@ -17,7 +17,7 @@ struct ProgramId {
   std::uint64_t ino = 0;
   friend bool operator==(const ProgramId&, const ProgramId&) = default;
 };
-// Of the running program (/proc/self/exe).
+// The id of the running program (/proc/self/exe).
 fabric::Result<ProgramId> own_id();
 
 // The first of these that is there and executable. An absolute path is that file; a name is looked for in the

@@ -70,6 +70,7 @@ Result<NewFile> NewFile::write(int directory, const std::string& name, std::stri
   file.temporary_ = temporary;
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) return write_error(errno, name);
+  // Owner and mode before the text, and the mode last of the two, since chown(2) may clear some of its bits.
   const bool is_owners = status.st_uid == owner.uid && status.st_gid == owner.gid;
   if (!is_owners && ::fchown(fd.get(), owner.uid, owner.gid) != 0) return write_error(errno, name);
   if (::fchmod(fd.get(), owner.mode & 07777) != 0) return write_error(errno, name);

@@ -10,7 +10,7 @@
 
 namespace shim {
 
-// Of keys that come twice the last counts, as in any map of protobuf.
+// Where a key comes twice, the last one counts, as in any map of protobuf.
 fabric::Result<NriPod> parse_pod(std::string_view bytes);
 fabric::Result<NriContainer> parse_container(std::string_view bytes);
 fabric::Result<RuntimeInfo> parse_configure(std::string_view payload);

@@ -23,7 +23,7 @@ struct PluginIdentity {
   std::string index;  // two digits: plugins are asked in this order
 };
 
-// What the runtime would close the connection for.
+// Refuses a name or index for which the runtime would close the connection.
 fabric::Result<void> check_identity(const PluginIdentity& identity);
 
 class Plugin {
