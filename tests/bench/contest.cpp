@@ -1,6 +1,7 @@
 #include "contest.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -8,6 +9,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "fabric/text.hpp"
@@ -116,12 +120,25 @@ Result<std::string> output_of(const std::vector<std::string>& argv, const std::v
   return text;
 }
 
-std::optional<Figure> figure_of(std::vector<double> seconds) {
-  if (seconds.empty()) return std::nullopt;
-  std::sort(seconds.begin(), seconds.end());
-  const std::size_t middle = seconds.size() / 2;
-  const double median = seconds.size() % 2 ? seconds[middle] : (seconds[middle - 1] + seconds[middle]) / 2;
-  return Figure{median, seconds.front(), seconds.size()};
+std::string program(const std::string& name) {
+  for (const char* directory : {"/usr/sbin/", "/usr/bin/"}) {
+    if (::access((directory + name).c_str(), X_OK) == 0) return directory + name;
+  }
+  return "";
+}
+
+void print(const Measurement& measurement) {
+  if (measurement.seconds.empty()) return;
+  const auto rounded = [](double value, double scale) { return std::round(value * scale * 1e4) / 1e4; };
+  nlohmann::json line{{"scene", measurement.scene}, {"contestant", measurement.contestant}};
+  for (const double seconds : measurement.seconds)
+    line["ms"].push_back(rounded(seconds, 1e3));
+  for (const auto& [name, values] : measurement.more) {
+    for (const double value : values)
+      line["more"][name].push_back(rounded(value, 1));
+  }
+  fmt::print("{}\n", line.dump());
+  std::fflush(stdout);
 }
 
 }  // namespace bench

@@ -1,7 +1,8 @@
-// Programs that are started in turn and timed from the spawn to their end.
+// Programs that are started in turn and timed from the spawn to their end, and how every benchmark says what it
+// measured.
 #pragma once
 
-#include <optional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -24,12 +25,18 @@ fabric::Result<void> run_contest(std::vector<Contestant>& contestants, const std
 fabric::Result<std::string> output_of(const std::vector<std::string>& argv,
                                       const std::vector<std::string>& environment);
 
-struct Figure {
-  double median = 0;  // seconds
-  double minimum = 0;
-  std::size_t runs = 0;
+// Its path, where Debian installs programs; empty: it is not here.
+std::string program(const std::string& name);
+
+// One bar of a chart: in this scene, this contestant.
+struct Measurement {
+  std::string scene;
+  std::string contestant;
+  std::vector<double> seconds;
+  std::map<std::string, std::vector<double>> more = {};  // other figures, by name and unit
 };
-// nullopt: it has not run.
-std::optional<Figure> figure_of(std::vector<double> seconds);
+
+// A line of JSON on standard output, which report.py reads; nothing for who has not run.
+void print(const Measurement& measurement);
 
 }  // namespace bench

@@ -16,7 +16,6 @@
 
 #include "contest.hpp"
 #include "fabric/text.hpp"
-#include "fabric/unique_fd.hpp"
 #include "sandbox.hpp"
 #include "scene.hpp"
 
@@ -40,9 +39,6 @@ struct Plan {
   unsigned script_runs = 3;
   std::string shell;  // runs this in the scene instead of measuring
 };
-
-enum Column { kInit, kReader, kTini, kTrue, kScript, kColumns };
-using Figures = std::array<std::optional<bench::Figure>, kColumns>;
 
 std::vector<std::string> environment() {
   // Quiet, all of them: writing to a terminal is not what is compared.
@@ -70,17 +66,25 @@ Result<void> check(const Plan& plan, const Scene& scene) {
   return {};
 }
 
-Result<std::vector<Contestant>> measure(const Plan& plan, const Scene& scene) {
+Result<void> measure(const Plan& plan, const Scene& scene) {
   TRY_VOID(check(plan, scene));
-  std::vector<Contestant> all(kColumns);
-  all[kInit] = {{plan.rdma_init, "--", "true"}, plan.runs};
-  all[kReader] = {{plan.reader}, scene.hcas == 0 ? 0 : plan.runs};
-  all[kTini] = {{plan.tini, "--", "true"}, plan.tini.empty() ? 0 : plan.runs};
-  all[kTrue] = {{"/bin/true"}, plan.runs};
+  const unsigned with_hcas = scene.hcas == 0 ? 0 : plan.runs;
+  const std::array<std::string, 6> names = {"rdma-init -- true",     "rdma-init --reap -- true",
+                                            "tini-static -- true",   "true",
+                                            "read every slot, in C", "nccl_env.sh"};
   // Without an HCA the script fails, which is no figure to compare with.
-  all[kScript] = {{"/bin/bash", plan.script}, plan.script.empty() || scene.hcas == 0 ? 0 : plan.script_runs};
+  std::vector<Contestant> all = {
+      {{plan.rdma_init, "--", "true"}, plan.runs},
+      {{plan.rdma_init, "--reap", "--", "true"}, plan.runs},
+      {{plan.tini, "--", "true"}, plan.tini.empty() ? 0 : plan.runs},
+      {{"/bin/true"}, plan.runs},
+      {{plan.reader}, with_hcas},
+      {{"/bin/bash", plan.script}, plan.script.empty() || !with_hcas ? 0 : plan.script_runs}};
   TRY_VOID(bench::run_contest(all, environment()));
-  return all;
+  const std::string name = scene.hcas == 0 ? "no RDMA" : fmt::format("{} HCA{}", scene.hcas, scene.hcas > 1 ? "s" : "");
+  for (std::size_t i = 0; i < all.size(); ++i)
+    bench::print({name, names[i], all[i].seconds});
+  return {};
 }
 
 // Runs work in a child, because namespaces cannot be left; its exit code is what work returns.
@@ -98,68 +102,14 @@ int complain(const fabric::Error& error, int code) {
   return code;
 }
 
-// For a look at a program in a scene: strace, perf.
-int run_shell(const Plan& plan, const Scene& scene, const std::string& directory) {
+int run_scene(const Plan& plan, const Scene& scene, const std::string& directory) {
   return in_child([&] {
     if (const auto entered = bench::enter(scene, directory); !entered) return complain(entered.error(), kSkip);
-    return std::system(plan.shell.c_str()) == 0 ? 0 : 1;
+    // For a look at a program in a scene: strace, perf.
+    if (!plan.shell.empty()) return std::system(plan.shell.c_str()) == 0 ? 0 : 1;
+    const auto measured = measure(plan, scene);
+    return measured ? 0 : complain(measured.error(), 1);
   });
-}
-
-struct Outcome {
-  int code = 0;
-  Figures figures;
-};
-
-// The figures come back through a pipe.
-Outcome measure_in_child(const Plan& plan, const Scene& scene, const std::string& directory) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return {complain(fabric::sys_error(errno, "create a pipe"), 1), {}};
-  const fabric::UniqueFd read_end(ends[0]);
-  fabric::UniqueFd write_end(ends[1]);
-  Outcome outcome;
-  outcome.code = in_child([&] {
-    if (const auto entered = bench::enter(scene, directory); !entered) return complain(entered.error(), kSkip);
-    const auto all = measure(plan, scene);
-    if (!all) return complain(all.error(), 1);
-    Figures figures;
-    for (std::size_t i = 0; i < kColumns; ++i)
-      figures[i] = bench::figure_of((*all)[i].seconds);
-    return ::write(write_end.get(), &figures, sizeof figures) == static_cast<ssize_t>(sizeof figures) ? 0 : 1;
-  });
-  write_end.reset();
-  if (outcome.code == 0 && ::read(read_end.get(), &outcome.figures, sizeof outcome.figures) <= 0) outcome.code = 1;
-  return outcome;
-}
-
-std::string milliseconds(const std::optional<bench::Figure>& figure) {
-  if (!figure) return "-";
-  return fmt::format("{:.2f} ({:.2f})", figure->median * 1e3, figure->minimum * 1e3);
-}
-
-// How many times slower left is than right, by medians.
-std::string ratio(const std::optional<bench::Figure>& left, const std::optional<bench::Figure>& right) {
-  if (!left || !right) return "-";
-  const double value = left->median / right->median;
-  return value < 100 ? fmt::format("{:.2f}", value) : fmt::format("{:.0f}", value);
-}
-
-// One line of the table: its name, the programs in their order, the ratios.
-void print_line(const std::array<std::string, 9>& cells) {
-  fmt::print("{:>8}  {:>15}  {:>15}  {:>15}  {:>15}  {:>21}  {:>9}  {:>9}  {:>10}\n", cells[0], cells[1], cells[2],
-             cells[3], cells[4], cells[5], cells[6], cells[7], cells[8]);
-  std::fflush(stdout);
-}
-
-void print_header() {
-  print_line({"", "rdma-init", "read every", "tini-static", "", "", "script/", "reader/", "rdma-init/"});
-  print_line({"HCAs", "-- true", "slot, in C", "-- true", "true", "nccl_env.sh", "rdma-init", "rdma-init", "tini"});
-}
-
-void print_row(const Scene& scene, const Figures& f) {
-  print_line({scene.hcas == 0 ? "no RDMA" : std::to_string(scene.hcas), milliseconds(f[kInit]),
-              milliseconds(f[kReader]), milliseconds(f[kTini]), milliseconds(f[kTrue]), milliseconds(f[kScript]),
-              ratio(f[kScript], f[kInit]), ratio(f[kReader], f[kInit]), ratio(f[kInit], f[kTini])});
 }
 
 std::string first_existing(const std::vector<std::string>& paths) {
@@ -202,25 +152,11 @@ Result<Plan> parse(int argc, char** argv) {
       return make_error("unknown option `{}`", option);
     }
   }
-  plan.tini = first_existing({"/usr/bin/tini-static"});
+  plan.tini = bench::program("tini-static");
   const char* peers = std::getenv("RDMA_INIT_PEERS");
   const std::string directory = peers ? peers : BENCH_PEERS;
   plan.script = first_existing({directory + "/nccl_env_rooted.sh", directory + "/nccl_env.sh"});
   return plan;
-}
-
-int run_scenes(const Plan& plan, const std::string& directory) {
-  for (const unsigned hcas : plan.hcas) {
-    const Scene scene{hcas, plan.slots};
-    if (!plan.shell.empty()) {
-      if (const int code = run_shell(plan, scene, directory); code != 0) return code;
-      continue;
-    }
-    const auto outcome = measure_in_child(plan, scene, directory);
-    if (outcome.code != 0) return outcome.code;
-    print_row(scene, outcome.figures);
-  }
-  return 0;
 }
 
 int run(const Plan& plan) {
@@ -231,19 +167,15 @@ int run(const Plan& plan) {
     return 1;
   }
   if (plan.shell.empty()) {
-    fmt::print("milliseconds from spawn to end: median (minimum) of {} interleaved runs, {} GID slots per port\n",
-               plan.runs, plan.slots);
     if (plan.tini.empty()) fmt::print("tini-static is not here: install Debian's package tini\n");
     if (plan.script.empty()) fmt::print("nccl_env.sh is not here: RDMA_INIT_PEERS names its directory\n");
-    print_header();
+    std::fflush(stdout);
   }
-  const int code = run_scenes(plan, directory);
+  int code = 0;
+  for (const unsigned hcas : plan.hcas) {
+    if (code == 0) code = run_scene(plan, {hcas, plan.slots}, directory);
+  }
   ::rmdir(directory.c_str());
-  if (code == 0 && plan.shell.empty()) {
-    fmt::print(
-        "aims: script/rdma-init at least 1,000 at 8 HCAs; reader/rdma-init above 1; rdma-init/tini at most 1.2 without "
-        "RDMA\n");
-  }
   return code;
 }
 

@@ -1,10 +1,10 @@
 """Rails by rdma-hook and by a chain of CNI plugins, in turns, on a node of its own. docs: tests/bench/README.md"""
 import argparse
+import json
 import os
 import re
 import shlex
 import shutil
-import statistics
 import subprocess
 import sys
 
@@ -14,19 +14,13 @@ GRANTED = re.compile(r": granted container=.*")
 
 
 class Figures:
-    """Seconds by row and number of rails."""
+    """Milliseconds by row and number of rails."""
 
     def __init__(self):
-        self.seconds = {}
+        self.ms = {}
 
     def add(self, row, count, seconds):
-        self.seconds.setdefault((row, count), []).append(seconds)
-
-    def median(self, row, count):
-        return statistics.median(self.seconds[row, count])
-
-    def text(self, row, count):
-        return f"{self.median(row, count) * 1e3:8.2f} ({min(self.seconds[row, count]) * 1e3:.2f})"
+        self.ms.setdefault((row, count), []).append(round(seconds * 1e3, 4))
 
 
 class Round:
@@ -43,7 +37,7 @@ class Round:
         if not found:
             raise AssertionError(f"no steps in the log: {log}")
         for step, microseconds in re.findall(r" ([a-z]+)_us=(\d+)", found[0]):
-            self.steps.add(step, self.count, int(microseconds))
+            self.steps.add(step, self.count, int(microseconds) / 1e6)
 
     def in_namespace(self, function):
         namespace = Namespace("bench")
@@ -112,46 +106,23 @@ class Round:
             self.scene.recover()  # the grant of a pod that has ended
 
 
-ADD_ROWS = (("true", "spawn of `true`"), ("nodes", "createRuntime, device nodes only"),
-            ("pod", "createRuntime, rails into a pod"), ("own", "createRuntime, rails into its own namespace"),
-            ("tested", "the same, gateways tested"), ("chain", "CNI ADD, " + " + ".join(CHAIN)))
-DEL_ROWS = (("nodes poststop", "poststop, device nodes only"), ("poststop", "poststop, rails, namespace lives"),
-            ("bare", "bare: a message for each netdev"), ("bare group", "bare: one message for all"),
-            ("chain DEL", "CNI DEL, " + " + ".join(CHAIN[::-1])))
+ROWS = {"true": "spawn of `true`", "nodes": "createRuntime, device nodes only", "pod": "createRuntime, rails into a pod",
+        "own": "createRuntime, rails into its own namespace", "tested": "createRuntime, its own, gateways tested",
+        "chain": "CNI ADD, " + " + ".join(CHAIN), "nodes poststop": "poststop, device nodes only",
+        "poststop": "poststop, rails, namespace lives", "bare": "bare: a message for each netdev",
+        "bare group": "bare: one message for all", "chain DEL": "CNI DEL, " + " + ".join(CHAIN[::-1])}
 
 
-def table(title, rows, figures, counts):
-    print(f"{title:<46}" + "".join(f"{count:>18} rail{'s' if count > 1 else ' '}" for count in counts))
-    for row, text in rows:
-        print(f"{text:<46}" + "".join(f"{figures.text(row, count):>24}" for count in counts))
-
-
-def ratios(rows, figures, counts):
-    for text, over, under in rows:
-        print(f"{text:<46}" + "".join(f"{figures.median(over, count) / figures.median(under, count):>23.2f}x"
-                                      for count in counts))
-
-
-def report(figures, steps, counts, runs):
-    print(f"milliseconds: median (minimum) of {runs} interleaved runs, Linux {os.uname().release}")
-    table("giving", ADD_ROWS, figures, counts)
-    of_network = [figures.median("pod", count) - figures.median("nodes", count) for count in counts]
-    print(f"{'the network part: pod - device nodes only':<46}" +
-          "".join(f"{part * 1e3:>15.2f}{'':9}" for part in of_network))
-    ratios((("CNI / createRuntime, pod", "chain", "pod"), ("CNI / createRuntime, own namespace", "chain", "own")),
-           figures, counts)
-    print()
-    table("taking back", DEL_ROWS, figures, counts)
-    ratios((("poststop / bare, a message for each", "poststop", "bare"),
-            ("CNI / poststop", "chain DEL", "poststop")), figures, counts)
-    # The bare deletion is a message of a process that is there already; poststop is a process of its own, as the runtime wants it.
-    of_process = [figures.median("poststop", count) / (figures.median("bare", count) + figures.median("true", count))
-                  for count in counts]
-    print(f"{'poststop / (spawn of `true` + bare)':<46}" + "".join(f"{ratio:>23.2f}x" for ratio in of_process))
-    print("\nmicroseconds of the steps of createRuntime into a pod, medians")
-    for step in dict.fromkeys(step for step, _ in steps.seconds):
-        print(f"{step:<46}" + "".join(f"{steps.median(step, count):>15.0f}{'':9}" for count in counts))
-    print("aims: CNI at least 8 times createRuntime with 8 rails; poststop at most 1.1 times the bare deletion")
+def report(figures, steps, counts):
+    """As contest.cpp's print()."""
+    for count in counts:
+        scene = {"scene": f"{count} rail{'s' if count > 1 else ''}"}
+        for row, text in ROWS.items():
+            print(json.dumps({**scene, "contestant": text, "ms": figures.ms[row, count]}))
+        for (step, of), milliseconds in steps.ms.items():
+            if of == count:
+                print(json.dumps({**scene, "contestant": f"step of the grant into a pod: {step}", "ms": milliseconds,
+                                  "detail": True}))
 
 
 def show_under(scene, command, counts):
@@ -225,7 +196,7 @@ def main():
     finally:
         scene.end()
     if not parsed.under:
-        report(figures, steps, counts, parsed.runs)
+        report(figures, steps, counts)
 
 
 if __name__ == "__main__":

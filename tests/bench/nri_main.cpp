@@ -3,42 +3,44 @@
 // docs: tests/bench/README.md
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "bundles.hpp"
+#include "contest.hpp"
 #include "fabric/text.hpp"
+#include "fabric/unique_fd.hpp"
 #include "nri_requests.hpp"
 #include "nri_runtime.hpp"
-#include "support/inventories.hpp"
 #include "support/temp_dir.hpp"
-#include "support/tree.hpp"
 
 namespace {
 
 using fabric::make_error;
 using fabric::Result;
 using fabric::sys_error;
+using fabric::UniqueFd;
 using test_support::TempDir;
 
 constexpr int kSkip = 77;
-constexpr unsigned kRails = 8;
-// A table of every one of these would take minutes: this many lets the tables of allocators and runtimes settle.
+// So many that the tables of allocators and runtimes have settled.
 constexpr unsigned kWarmUp = 20;
 
 struct Settings {
   std::string plugin;
   std::string idle_plugin;  // empty: there is none
-  unsigned requests = 2000;
+  unsigned runs = 2000;
 };
 
 // Of a process and those of its children that it has waited for, so far.
@@ -135,28 +137,24 @@ class Process {
   pid_t pid_;
 };
 
-struct Times {
-  std::vector<double> seconds;
-  // Of this share of all requests none took longer.
-  double within(double share) {
-    std::sort(seconds.begin(), seconds.end());
-    const auto rank = static_cast<std::size_t>(share * static_cast<double>(seconds.size()));
-    return seconds[std::min(rank, seconds.size() - 1)];
-  }
+// What may make a difference to an answer.
+struct Scene {
+  bool pod_network = false;  // else the pod is in the node's network namespace
+  unsigned grants = 0;       // in the ledger, of other containers
 };
+constexpr Scene kScenes[] = {{false, 0}, {false, 1000}, {true, 0}, {true, 1000}};
 
 // One plugin with what it is asked for.
 struct Row {
   std::string name;
-  std::string devices;
+  bench::Pod pod;
   std::unique_ptr<TempDir> work = std::make_unique<TempDir>();
   std::unique_ptr<Process> process = {};
   std::unique_ptr<bench::NriRuntime> runtime = {};
   Resident before = {};
   double cpu_before = 0;
-  Times create = {};
-  Times stop = {};
-  std::size_t answer_size = 0;
+  std::vector<double> start = {};
+  std::vector<double> stop_ms = {};
   std::size_t nodes = 0;  // device nodes of the last answer
 };
 
@@ -167,25 +165,16 @@ std::size_t count(std::string_view text, std::string_view word) {
   return found;
 }
 
-std::string first_rails(unsigned number) {
-  std::string names;
-  for (unsigned i = 0; i < number; ++i)
-    names += fmt::format("{}mlx5_{}", i == 0 ? "" : ",", i);
-  return names;
-}
-
-Result<Row> start_row(std::string name, std::string devices, const Settings& settings, bool idle) {
-  Row row{.name = std::move(name), .devices = std::move(devices)};
+Result<Row> start_row(std::string name, bench::Pod pod, const Settings& settings, std::optional<unsigned> grants) {
+  Row row{.name = std::move(name), .pod = std::move(pod)};
   const TempDir& work = *row.work;
   auto runtime = TRY(bench::NriRuntime::listen(work / "nri.sock"));
   std::vector<std::string> argv{settings.idle_plugin, work / "nri.sock"};
-  if (!idle) {
-    auto node = test_support::rails(kRails, 4);
-    for (fabric::Hca& hca : node.hcas)
-      hca.uverbs_dev = fmt::format("231:{}", 192 + hca.name.back() - '0');
-    test_support::lay_out(node, work / "node");
+  if (grants) {
+    bench::lay_out_node(work / "node");
     test_support::write_file(work / "config.json", R"({"annotations_may_request": ["training"]})");
     ::chmod((work / "config.json").c_str(), 0644);
+    TRY_VOID(bench::fill_ledger(work / "ledger", *grants));
     argv = {settings.plugin, "--socket",    work / "nri.sock", "--config",     work / "config.json",
             "--root",        work / "node", "--ledger",        work / "ledger"};
   }
@@ -197,97 +186,95 @@ Result<Row> start_row(std::string name, std::string devices, const Settings& set
   return row;
 }
 
-// One container, and its end, so that the next one finds what it wants free.
+// One container, in a pod of its own if that has a network, and the end of both, so that the next one finds what it
+// wants free.
 Result<void> ask(Row& row, unsigned number) {
-  const std::string request = bench::container_request(number, row.devices);
+  const std::string pod = bench::pod_request(row.pod);
+  const std::string request = bench::container_request(number, row.pod);
+  const bool has_network = !row.pod.netns.empty();
+  double seconds = has_network ? TRY(row.runtime->ask("RunPodSandbox", pod)).seconds : 0;
   const auto created = TRY(row.runtime->ask("CreateContainer", request));
-  row.create.seconds.push_back(created.seconds);
-  row.answer_size = created.payload.size();
+  row.start.push_back(seconds + created.seconds);
   row.nodes = count(created.payload, "/dev/infiniband/uverbs");
-  if (row.devices.empty()) return {};
-  row.stop.seconds.push_back(TRY(row.runtime->ask("StopContainer", request)).seconds);
+  if (row.pod.devices.empty()) return {};
+  seconds = TRY(row.runtime->ask("StopContainer", request)).seconds;
+  if (has_network) seconds += TRY(row.runtime->ask("StopPodSandbox", pod)).seconds;
+  row.stop_ms.push_back(seconds * 1e3);
   return {};
 }
 
 // A fast plugin is one that does its work: what it answered is looked at.
 Result<void> check(const Row& row) {
-  const std::size_t asked = row.devices.empty() ? 0 : count(row.devices, "mlx5_");
+  const std::size_t asked = count(row.pod.devices, "mlx5_");
   if (row.nodes != asked) return make_error("{}: {} device nodes were given for {} HCAs", row.name, row.nodes, asked);
   return {};
 }
 
-void print_line(std::string_view name, std::string_view p50, std::string_view p99, std::string_view most,
-                std::string_view cpu, std::string_view answer, std::string_view before, std::string_view after,
-                std::string_view peak) {
-  fmt::print("{:<28}  {:>7}  {:>7}  {:>7}  {:>8}  {:>7}  {:>10}  {:>9}  {:>8}\n", name, p50, p99, most, cpu, answer,
-             before, after, peak);
-}
-
-std::string microseconds(double seconds) {
-  return fmt::format("{:.0f}", seconds * 1e6);
-}
-
-Result<void> print_row(Row& row) {
+Result<void> print(const std::string& scene, const Row& row) {
+  TRY_VOID(check(row));
   const Resident after = TRY(row.process->resident());
   const double cpu = TRY(row.process->cpu()) - row.cpu_before;
-  const auto kib = [](unsigned value) { return fmt::format("{}", value); };
-  print_line(row.name, microseconds(row.create.within(0.5)), microseconds(row.create.within(0.99)),
-             microseconds(row.create.within(1)),
-             microseconds(cpu / static_cast<double>(row.create.seconds.size() + kWarmUp)),
-             fmt::format("{}", row.answer_size), kib(row.before.now_kib), kib(after.now_kib), kib(after.peak_kib));
+  const auto mib = [](unsigned kib) { return std::vector<double>{kib / 1024.0}; };
+  bench::print({scene,
+                row.name,
+                row.start,
+                {{"CPU, ms", {cpu * 1e3 / static_cast<double>(row.start.size())}},
+                 {"stop, ms", row.stop_ms},
+                 {"MiB before", mib(row.before.now_kib)},
+                 {"MiB after", mib(after.now_kib)},
+                 {"MiB at most", mib(after.peak_kib)}}});
   return {};
 }
 
-Result<void> note_start(Row& row) {
-  row.before = TRY(row.process->resident());
-  row.cpu_before = TRY(row.process->cpu());
-  return {};
-}
-
-Result<std::vector<Row>> start_all(const Settings& settings) {
+Result<std::vector<Row>> start_all(const Settings& settings, const Scene& scene, const std::string& netns) {
   std::vector<Row> rows;
-  if (!settings.idle_plugin.empty()) rows.push_back(TRY(start_row("does nothing, on Go's stub", {}, settings, true)));
-  rows.push_back(TRY(start_row("rdma-nri, nothing is asked", {}, settings, false)));
-  for (const unsigned hcas : {1U, kRails}) {
-    rows.push_back(TRY(
-        start_row(fmt::format("rdma-nri, {} HCA{}", hcas, hcas > 1 ? "s" : ""), first_rails(hcas), settings, false)));
+  if (!settings.idle_plugin.empty())
+    rows.push_back(TRY(start_row("does nothing, on Go's stub", {{}, netns}, settings, std::nullopt)));
+  for (const unsigned hcas : {0U, 1U, bench::kRails}) {
+    const auto name =
+        hcas == 0 ? "rdma-nri, nothing is asked" : fmt::format("rdma-nri, {} HCA{}", hcas, hcas > 1 ? "s" : "");
+    rows.push_back(TRY(start_row(name, {bench::first_rails(hcas), netns}, settings, scene.grants)));
   }
   return rows;
 }
 
-Result<void> run(const Settings& settings) {
-  auto rows = TRY(start_all(settings));
-  for (Row& row : rows)
-    TRY_VOID(note_start(row));
-  for (unsigned number = 0; number < settings.requests + kWarmUp; ++number) {
+Result<void> measure(const Settings& settings, const Scene& scene, const std::string& netns) {
+  auto rows = TRY(start_all(settings, scene, scene.pod_network ? netns : ""));
+  for (unsigned number = 0; number < settings.runs + kWarmUp; ++number) {
     for (std::size_t i = 0; i < rows.size(); ++i) {
       // Each follows the others as often as they follow it.
       Row& row = rows[(i + number) % rows.size()];
       if (const auto asked = ask(row, number); !asked) return fabric::wrap(asked.error(), row.name);
-      if (number < kWarmUp) row.create.seconds.clear(), row.stop.seconds.clear();
+      if (number + 1 != kWarmUp) continue;
+      row.start.clear(), row.stop_ms.clear();
+      row.before = TRY(row.process->resident());
+      row.cpu_before = TRY(row.process->cpu());
     }
   }
+  const auto name = fmt::format("{} network, {} grants", scene.pod_network ? "pod" : "host", scene.grants);
   for (const Row& row : rows)
-    TRY_VOID(check(row));
-  fmt::print("CreateContainer of NRI, a request of {} bytes: microseconds to its answer over {} requests, in turns\n",
-             bench::container_request(1, first_rails(kRails)).size(), settings.requests);
-  print_line("", "", "", "", "CPU per", "answer,", "resident", "resident", "resident");
-  print_line("plugin", "p50", "p99", "max", "container", "bytes", "before KiB", "after KiB", "peak KiB");
-  for (Row& row : rows)
-    TRY_VOID(print_row(row));
-  for (Row& row : rows) {
-    if (!row.devices.empty()) {
-      fmt::print("{}, StopContainer: p50 {}, p99 {}\n", row.name, microseconds(row.stop.within(0.5)),
-                 microseconds(row.stop.within(0.99)));
-    }
-  }
-  fmt::print(
-      "aims: below the plugin that does nothing in p50 and p99, asked or not; resident at most 4096 KiB and flat\n");
+    TRY_VOID(print(name, row));
+  return {};
+}
+
+// A network namespace for pods, as a descriptor; this process stays in its own.
+Result<UniqueFd> make_netns() {
+  const UniqueFd own(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
+  if (::unshare(CLONE_NEWNET) != 0) return sys_error(errno, "make a network namespace");
+  UniqueFd made(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
+  if (::setns(own.get(), CLONE_NEWNET) != 0) return sys_error(errno, "return to the network namespace");
+  return made;
+}
+
+Result<void> run(const Settings& settings) {
+  const UniqueFd netns = TRY(make_netns());
+  for (const Scene& scene : kScenes)
+    TRY_VOID(measure(settings, scene, fmt::format("/proc/{}/fd/{}", ::getpid(), netns.get())));
   return {};
 }
 
 Result<Settings> parse(int argc, char** argv) {
-  if (argc < 2) return make_error("usage: bench_nri RDMA_NRI [--requests N] [--idle-plugin PROGRAM]");
+  if (argc < 2) return make_error("usage: bench_nri RDMA_NRI [--runs N] [--idle-plugin PROGRAM]");
   Settings settings;
   settings.plugin = argv[1];
   for (int i = 2; i < argc; i += 2) {
@@ -295,10 +282,10 @@ Result<Settings> parse(int argc, char** argv) {
     if (i + 1 == argc) return make_error("{}: a value is missing", option);
     if (option == "--idle-plugin") {
       settings.idle_plugin = argv[i + 1];
-    } else if (option == "--requests") {
+    } else if (option == "--runs") {
       const auto number = fabric::parse_number<unsigned>(argv[i + 1]);
       if (!number || *number == 0) return make_error("{}: expected a number", option);
-      settings.requests = *number;
+      settings.runs = *number;
     } else {
       return make_error("unknown option `{}`", option);
     }

@@ -47,7 +47,7 @@ void append_device(std::string& linux_part, const std::string& path, unsigned ma
 
 constexpr std::string_view kPodUid = "7f0f2c1e-9f0a-4a3e-8a57-4d0f6f1b2c3d";
 
-std::string sandbox(const std::string& devices) {
+std::string sandbox(const Pod& asking) {
   std::string pod;
   append_bytes_field(pod, 1, "5c1d64a0a5b1d64ff2a7cf4bf0bd4a3b7a3b0e6a0a4b9d6ef3f0a8f6f7b1c2d3");
   append_bytes_field(pod, 2, "llama-70b-worker-0");
@@ -61,11 +61,17 @@ std::string sandbox(const std::string& devices) {
   append_entry(pod, 6, "kubernetes.io/config.source", "api");
   append_entry(pod, 6, "kubernetes.io/config.seen", "2026-05-11T08:12:44.123456789Z");
   append_entry(pod, 6, "kubectl.kubernetes.io/last-applied-configuration", std::string(1800, 'x'));
-  if (!devices.empty()) append_entry(pod, 6, "rdma-init.io/devices", devices);
+  if (!asking.devices.empty()) append_entry(pod, 6, "rdma-init.io/devices", asking.devices);
   append_bytes_field(pod, 7, "nvidia");
-  std::string cgroup;
-  append_bytes_field(cgroup, 3, "/kubepods.slice/kubepods-pod7f0f2c1e_9f0a_4a3e_8a57_4d0f6f1b2c3d.slice");
-  append_bytes_field(pod, 8, cgroup);
+  std::string of_linux;
+  append_bytes_field(of_linux, 3, "/kubepods.slice/kubepods-pod7f0f2c1e_9f0a_4a3e_8a57_4d0f6f1b2c3d.slice");
+  if (!asking.netns.empty()) {
+    std::string space;
+    append_bytes_field(space, 1, "network");
+    append_bytes_field(space, 2, asking.netns);
+    append_bytes_field(of_linux, 5, space);
+  }
+  append_bytes_field(pod, 8, of_linux);
   return pod;
 }
 
@@ -142,9 +148,14 @@ std::string container(unsigned number) {
 
 }  // namespace
 
-std::string container_request(unsigned number, const std::string& devices) {
+std::string pod_request(const Pod& pod) {
   std::string request;
-  append_bytes_field(request, 1, sandbox(devices));
+  append_bytes_field(request, 1, sandbox(pod));
+  return request;
+}
+
+std::string container_request(unsigned number, const Pod& pod) {
+  std::string request = pod_request(pod);
   append_bytes_field(request, 2, container(number));
   return request;
 }

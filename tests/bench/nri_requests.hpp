@@ -5,8 +5,16 @@
 
 namespace bench {
 
-// The payload of CreateContainer, or of StopContainer, for the container of this number. devices: its wish, in an
-// annotation of the pod; empty: it asks for nothing. The pod is in the node's network namespace.
-std::string container_request(unsigned number, const std::string& devices);
+// devices: its wish, in an annotation; empty: it asks for nothing. netns: the path of its network namespace; empty: it
+// is in the node's.
+struct Pod {
+  std::string devices;
+  std::string netns;
+};
+
+// The payload of RunPodSandbox or StopPodSandbox.
+std::string pod_request(const Pod& pod);
+// The payload of CreateContainer, or of StopContainer, for the container of this number.
+std::string container_request(unsigned number, const Pod& pod);
 
 }  // namespace bench

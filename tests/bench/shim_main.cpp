@@ -6,22 +6,19 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "bundles.hpp"
 #include "contest.hpp"
 #include "fabric/text.hpp"
 #include "hook/ledger/ledger.hpp"
-#include "shim_bundles.hpp"
 #include "support/temp_dir.hpp"
 
 namespace {
@@ -33,7 +30,8 @@ using nlohmann::json;
 using test_support::TempDir;
 
 constexpr int kSkip = 77;
-constexpr std::array<unsigned, 3> kAsked = {0, 1, bench::kRails};  // HCAs that a container asks for
+constexpr unsigned kAsked[] = {0, 1, bench::kRails};  // HCAs that a container asks for
+constexpr std::size_t kBytes[] = {10000, 60000};      // of config.json
 
 struct Settings {
   std::string wrapper;    // rdma-runtime with the settings of a file
@@ -50,9 +48,11 @@ struct Way {
   std::string name;
   std::string program;
   unsigned hcas = 0;
+  const char* idle_hook = nullptr;  // the stage at which a hook does nothing
+  std::string config = {};
   std::vector<double> seconds = {};
   std::vector<double> cpu_seconds = {};  // of it and of the processes that it waits for
-  unsigned peak_kib = 0;
+  std::vector<double> peak_mib = {};
 };
 
 // Of all children that were waited for.
@@ -71,17 +71,20 @@ class Contest {
   Contest(const Settings& settings, std::string runtime, bool alone)
       : settings_(settings), runtime_(std::move(runtime)), alone_(alone) {}
 
-  Result<void> prepare() {
+  Result<void> prepare(std::vector<Way>& ways, std::size_t bytes) {
     bench::lay_out_node(work_ / "node");
-    // No memlock: a machine without CAP_SYS_RESOURCE would have a warning to print, others would not.
-    test_support::write_file(work_ / "config.json", R"({"memlock": null})");
-    ::chmod((work_ / "config.json").c_str(), 0644);
+    bench::write_config(work_ / "config.json");
     bench::make_rootfs(work_ / "bundle", settings_.busybox);
     const json wrapped{{"runtimes", {runtime_}}, {"engine", "runc"},       {"config", work_ / "config.json"},
                        {"hook", settings_.hook}, {"root", work_ / "node"}, {"ledger", work_ / "ledger"}};
     test_support::write_file(work_ / "settings.json", wrapped.dump());
     environment_ = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "RDMA_RUNTIME_SETTINGS=" + (work_ / "settings.json"),
                     "EXEC_ONLY_RUNTIME=" + runtime_};
+    for (Way& way : ways) {
+      json config = TRY(bench::config_of(work_ / "node", way.hcas, bytes));
+      if (way.idle_hook) bench::add_hook(config, way.idle_hook, {settings_.drain});
+      way.config = config.dump();
+    }
     return {};
   }
 
@@ -93,19 +96,19 @@ class Contest {
   }
 
   Result<void> measure_peak(Way& way) {
-    TRY_VOID(write_bundle(way));
+    write_bundle(way);
     auto command = arguments(way);
     command.insert(command.begin(), settings_.peak);
     const std::string text = TRY(bench::output_of(command, environment_));
     const auto kib = fabric::parse_number<unsigned>(text);
     if (!kib) return make_error("{}: `{}` is no number", settings_.peak, text);
-    way.peak_kib = *kib;
+    way.peak_mib.push_back(*kib / 1024.0);
     return clean_up(way);
   }
 
  private:
   Result<void> create(Way& way) {
-    TRY_VOID(write_bundle(way));
+    write_bundle(way);
     std::vector<bench::Contestant> one{{arguments(way), 1}};
     const double cpu_before = cpu_of_children();
     TRY_VOID(bench::run_contest(one, environment_));
@@ -125,11 +128,10 @@ class Contest {
   std::string id() const { return fmt::format("bench-shim-{}", ::getpid()); }
 
   // An engine writes it anew for every container.
-  Result<void> write_bundle(const Way& way) {
+  void write_bundle(const Way& way) const {
     for (const char* name : {"config.json", "rdma-runtime.json", "rdma-runtime.config.json"})
       std::filesystem::remove(work_ / "bundle" + "/" + name);
-    test_support::write_file(work_ / "bundle" + "/config.json", TRY(bench::config_text(work_ / "node", way.hcas)));
-    return {};
+    test_support::write_file(work_ / "bundle" + "/config.json", way.config);
   }
 
   // A fast wrapper is one that does its work.
@@ -165,23 +167,13 @@ class Contest {
   std::vector<std::string> environment_;
 };
 
-std::string milliseconds(const std::vector<double>& seconds) {
-  const auto figure = bench::figure_of(seconds);
-  return figure ? fmt::format("{:.2f} ({:.2f})", figure->median * 1e3, figure->minimum * 1e3) : "";
-}
-
-double median(const std::vector<double>& seconds) {
-  const auto figure = bench::figure_of(seconds);
-  return figure ? figure->median : 0;
-}
-
-std::string over(const std::vector<double>& seconds, const std::vector<double>& others) {
-  return fmt::format("{:+.2f}", (median(seconds) - median(others)) * 1e3);
-}
-
 std::vector<Way> ways_of(const Settings& settings, const std::string& runtime, bool alone) {
   std::vector<Way> ways;
-  if (!alone) ways.push_back({"directly", runtime});
+  if (!alone) {
+    ways.push_back({"directly", runtime});
+    ways.push_back({"directly, createRuntime hook that does nothing", runtime, 0, "createRuntime"});
+    ways.push_back({"directly, poststop hook only", runtime, 0, "poststop"});
+  }
   ways.push_back({"exec-only wrapper", settings.exec_only});
   for (const unsigned hcas : kAsked) {
     ways.push_back({hcas == 0 ? "rdma-runtime, nothing is asked"
@@ -191,44 +183,23 @@ std::vector<Way> ways_of(const Settings& settings, const std::string& runtime, b
   return ways;
 }
 
-void print_line(std::string_view name, std::string_view time, std::string_view more, std::string_view cpu,
-                std::string_view more_cpu, std::string_view last) {
-  fmt::print("{:<34}  {:>15}  {:>11}  {:>15}  {:>11}  {:>8}\n", name, time, more, cpu, more_cpu, last);
-}
-
-void print_way(const Way& way, const Way& exec_only, std::string_view last) {
-  print_line(way.name, milliseconds(way.seconds), over(way.seconds, exec_only.seconds), milliseconds(way.cpu_seconds),
-             over(way.cpu_seconds, exec_only.cpu_seconds), last);
-}
-
-Result<void> in_front_of(const Settings& settings, const std::string& runtime) {
-  Contest contest(settings, runtime, false);
-  TRY_VOID(contest.prepare());
-  auto ways = ways_of(settings, runtime, false);
-  for (unsigned number = 0; number < settings.runs; ++number)
-    TRY_VOID(contest.round(ways, number));
-  fmt::print("\nmilliseconds of `create` of {}: median (minimum) of {} runs, in turns\n", runtime, settings.runs);
-  print_line("", "create", "- exec-only", "CPU time", "- exec-only", "/ direct");
-  for (const Way& way : ways)
-    print_way(way, ways[1], fmt::format("{:.3f}", median(way.seconds) / median(ways[0].seconds)));
-  return {};
-}
-
-Result<void> alone(const Settings& settings) {
-  // Its name says how its command line is read.
-  const TempDir directory;
-  std::filesystem::copy_file(settings.drain, directory / "runc");
-  Contest contest(settings, directory / "runc", true);
-  TRY_VOID(contest.prepare());
-  auto ways = ways_of(settings, directory / "runc", true);
-  for (unsigned number = 0; number < settings.runs; ++number)
-    TRY_VOID(contest.round(ways, number));
-  for (Way& way : ways)
-    TRY_VOID(contest.measure_peak(way));
-  fmt::print("\nin front of a program that ends at once: milliseconds, and the largest resident set\n");
-  print_line("", "create", "- exec-only", "CPU time", "- exec-only", "peak KiB");
-  for (const Way& way : ways)
-    print_way(way, ways[0], fmt::format("{}", way.peak_kib));
+// alone: in front of a program that ends at once, with the largest resident set.
+Result<void> measure(const Settings& settings, const std::string& runtime, const std::string& name, bool alone) {
+  for (const std::size_t bytes : kBytes) {
+    auto ways = ways_of(settings, runtime, alone);
+    Contest contest(settings, runtime, alone);
+    TRY_VOID(contest.prepare(ways, bytes));
+    for (unsigned number = 0; number < settings.runs; ++number)
+      TRY_VOID(contest.round(ways, number));
+    for (Way& way : ways) {
+      if (alone) TRY_VOID(contest.measure_peak(way));
+      for (double& seconds : way.cpu_seconds)
+        seconds *= 1e3;
+      std::map<std::string, std::vector<double>> more{{"CPU, ms", way.cpu_seconds}};
+      if (alone) more["peak, MiB"] = way.peak_mib;
+      bench::print({fmt::format("{}, {} kB", name, bytes / 1000), way.name, way.seconds, std::move(more)});
+    }
+  }
   return {};
 }
 
@@ -244,24 +215,20 @@ Result<void> hide_empty_v2() {
 
 Result<void> run(const Settings& settings) {
   TRY_VOID(hide_empty_v2());
-  unsigned found = 0;
-  for (const char* runtime : {"/usr/sbin/runc", "/usr/bin/runc", "/usr/sbin/crun", "/usr/bin/crun"}) {
-    if (::access(runtime, X_OK) != 0 || std::filesystem::is_symlink(runtime)) continue;
-    TRY_VOID(in_front_of(settings, runtime));
-    ++found;
+  for (const std::string name : {"runc", "crun"}) {
+    const auto path = bench::program(name);
+    if (path.empty()) fmt::print("{} is not installed (Debian package of this name)\n", name);
+    if (!path.empty()) TRY_VOID(measure(settings, path, name + " create", false));
   }
-  if (found == 0) fmt::print("neither runc nor crun is installed (Debian packages of these names)\n");
-  TRY_VOID(alone(settings));
-  fmt::print("\naims: at most 2 ms over the exec-only wrapper; `create` at most 1.06 times as long as directly\n");
-  return {};
+  // Its name says how its command line is read.
+  const TempDir directory;
+  std::filesystem::copy_file(settings.drain, directory / "runc");
+  return measure(settings, directory / "runc", "alone", true);
 }
 
 Result<Settings> parse(int argc, char** argv) {
   if (argc < 6) return make_error("usage: bench_shim RDMA_RUNTIME RDMA_HOOK EXEC_ONLY DRAIN_STDIN PEAK [--runs N]");
-  Settings settings{argv[1], argv[2], argv[3], argv[4], argv[5], {}};
-  for (const char* path : {"/bin/busybox", "/usr/bin/busybox"}) {
-    if (settings.busybox.empty() && ::access(path, X_OK) == 0) settings.busybox = path;
-  }
+  Settings settings{argv[1], argv[2], argv[3], argv[4], argv[5], bench::program("busybox")};
   for (int i = 6; i < argc; i += 2) {
     if (std::string_view(argv[i]) != "--runs") return make_error("unknown option `{}`", argv[i]);
     settings.runs = i + 1 < argc ? fabric::parse_number<unsigned>(argv[i + 1]).value_or(0) : 0;

@@ -1,0 +1,129 @@
+"""Horizontal bars with their spread, as an SVG that needs no fonts or scripts of others. docs: tests/bench/README.md"""
+from xml.sax.saxutils import escape
+
+WIDTH, EDGE = 900, 16
+BAR, STEP, HEAD, AXIS = 14, 21, 26, 28
+VALUE = 165  # what stands behind a bar
+CUT = 12  # times the next shorter one: longer bars than that are cut
+OURS, OTHERS, INK, GREY, GRID = "#1f6fb2", "#a9b4c0", "#1b1f24", "#59636e", "#e3e7eb"
+
+
+def uncut(bars):
+    """The longest of those that are drawn to scale."""
+    medians = sorted(bar.median for bar in bars)
+    for shorter, longer in zip(medians, medians[1:]):
+        if longer > CUT * shorter:
+            return shorter
+    return medians[-1]
+
+
+def scale(bars):
+    """Where the axis ends: with the spread, unless that is of a few runs that waited for something else."""
+    longest = uncut(bars)
+    return max(min(bar.p90, 1.5 * longest) for bar in bars if bar.median <= longest) or 1e-3
+
+
+def ticks(end):
+    """Four to eight round numbers from 0 to the end."""
+    step = 1e-6
+    factors = (2, 2.5, 2)
+    for turn in range(100):
+        if end / step <= 8:
+            break
+        step *= factors[turn % 3]
+    return [step * number for number in range(int(end / step) + 1)]
+
+
+def number(value):
+    return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
+
+
+class Svg:
+    def __init__(self):
+        self.parts = []
+        self.y = 0
+
+    def text(self, x, y, words, size=12, colour=INK, anchor="start", weight="normal"):
+        self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}" text-anchor="{anchor}" '
+                          f'font-weight="{weight}">{escape(words)}</text>')
+
+    def line(self, x1, y1, x2, y2, colour=INK, width=1.0):
+        self.parts.append(f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" '
+                          f'stroke-width="{width}"/>')
+
+    def rect(self, x, y, width, height, colour):
+        self.parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width, 0.5):.1f}" height="{height}" fill="{colour}"/>')
+
+    def whole(self, title):
+        return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{self.y:.0f}" '
+                f'viewBox="0 0 {WIDTH} {self.y:.0f}" role="img" font-family="sans-serif">\n'
+                f'<title>{escape(title)}</title>\n<rect width="100%" height="100%" fill="#ffffff"/>\n' +
+                "\n".join(self.parts) + "\n</svg>\n")
+
+
+def draw_axis(svg, left, width, end, top):
+    """Below what has been drawn; its lines stand behind that."""
+    lines = Svg()
+    for tick in ticks(end):
+        x = left + width * tick / end
+        lines.line(x, top, x, svg.y, GRID)
+        svg.text(x, svg.y + 14, number(tick), 11, GREY, "middle")
+    svg.text(left + width + 14, svg.y + 14, "ms", 11, GREY)
+    svg.line(left, top, left, svg.y, GREY)
+    svg.y += AXIS
+    return lines.parts
+
+
+def draw_bar(svg, bar, left, width, end, colour):
+    top, middle = svg.y, svg.y + BAR / 2
+    svg.text(left - 8, middle + 4, bar.contestant, anchor="end")
+    words = f"{number(bar.median)} ms ({number(bar.p10)}–{number(bar.p90)})"
+    if bar.median > end:
+        svg.rect(left, top, width, BAR, colour)
+        for shift in (0, 6):
+            x = left + width - 24 + shift
+            svg.line(x, top + BAR + 1, x + 5, top - 1, "#ffffff", 2.5)
+        svg.text(left + width + 8, middle + 4, f"{number(bar.median)} ms, cut")
+    else:
+        svg.rect(left, top, width * bar.median / end, BAR, colour)
+        low, high = left + width * bar.p10 / end, left + width * min(bar.p90, end) / end
+        svg.line(low, middle, high, middle)
+        for x in (low, high) if bar.p90 <= end else (low,):
+            svg.line(x, middle - 4, x, middle + 4)
+        svg.text(max(high, left + width * bar.median / end) + 8, middle + 4, words)
+    svg.y += STEP
+
+
+def chart(title, subtitle, groups, is_ours):
+    """groups: (scene, bars); a bar has contestant, median, p10, p90 in milliseconds."""
+    everything = [bar for _, bars in groups for bar in bars]
+    ends = [scale(bars) for _, bars in groups]
+    shared = max(ends) <= 3 * min(ends)
+    left = EDGE + 8 + max(6.3 * len(bar.contestant) for bar in everything)
+    width = WIDTH - left - VALUE
+    svg = Svg()
+    svg.text(EDGE, 30, title, 17, weight="bold")
+    notes = ["Bars are medians, lines on them go from p10 to p90"]
+    if any(bar.median > end for (_, bars), end in zip(groups, ends) for bar in bars):
+        notes.append(f"bars more than {CUT} times as long as the next are cut")
+    if not shared:
+        notes.append("each scene has its own scale")
+    svg.text(EDGE, 50, subtitle, 12, GREY)
+    svg.text(EDGE, 67, "; ".join(notes) + ".", 12, GREY)
+    svg.y = 84
+    behind = []
+    first = svg.y
+    for (scene, bars), end in zip(groups, ends):
+        end = max(ends) if shared else end
+        svg.text(EDGE, svg.y + 16, scene, 13, weight="bold")
+        svg.y += HEAD
+        top = svg.y - 3
+        for bar in bars:
+            draw_bar(svg, bar, left, width, end, OURS if is_ours(bar.contestant) else OTHERS)
+        if not shared:
+            behind += draw_axis(svg, left, width, end, top)
+    if shared:
+        behind += draw_axis(svg, left, width, max(ends), first)
+    svg.y += 6
+    svg.parts = behind + svg.parts
+    return svg.whole(title)
