@@ -35,7 +35,8 @@ def ticks(end):
 
 
 def number(value):
-    return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
+    """Three digits or so."""
+    return f"{value:,.{3 if value < 0.1 else 2 if value < 10 else 1 if value < 100 else 0}f}"
 
 
 class Svg:
@@ -45,7 +46,7 @@ class Svg:
 
     def text(self, x, y, words, size=12, colour=INK, anchor="start", weight="normal"):
         self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}" text-anchor="{anchor}" '
-                          f'font-weight="{weight}">{escape(words)}</text>')
+                          f'font-weight="{weight}" paint-order="stroke" stroke="#ffffff" stroke-width="3">{escape(words)}</text>')
 
     def line(self, x1, y1, x2, y2, colour=INK, width=1.0):
         self.parts.append(f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" '
@@ -67,7 +68,7 @@ def draw_axis(svg, left, width, end, top):
     for tick in ticks(end):
         x = left + width * tick / end
         lines.line(x, top, x, svg.y, GRID)
-        svg.text(x, svg.y + 14, number(tick), 11, GREY, "middle")
+        svg.text(x, svg.y + 14, f"{tick:g}", 11, GREY, "middle")
     svg.text(left + width + 14, svg.y + 14, "ms", 11, GREY)
     svg.line(left, top, left, svg.y, GREY)
     svg.y += AXIS

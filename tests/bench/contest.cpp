@@ -130,7 +130,7 @@ std::string program(const std::string& name) {
 void print(const Measurement& measurement) {
   if (measurement.seconds.empty()) return;
   const auto rounded = [](double value, double scale) { return std::round(value * scale * 1e4) / 1e4; };
-  nlohmann::json line{{"scene", measurement.scene}, {"contestant", measurement.contestant}};
+  nlohmann::ordered_json line{{"scene", measurement.scene}, {"contestant", measurement.contestant}};
   for (const double seconds : measurement.seconds)
     line["ms"].push_back(rounded(seconds, 1e3));
   for (const auto& [name, values] : measurement.more) {

@@ -2,8 +2,8 @@
 // measured.
 #pragma once
 
-#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fabric/result.hpp"
@@ -33,7 +33,7 @@ struct Measurement {
   std::string scene;
   std::string contestant;
   std::vector<double> seconds;
-  std::map<std::string, std::vector<double>> more = {};  // other figures, by name and unit
+  std::vector<std::pair<std::string, std::vector<double>>> more = {};  // other figures, by name and unit
 };
 
 // A line of JSON on standard output, which report.py reads; nothing for who has not run.

@@ -106,7 +106,7 @@ class Round:
             self.scene.recover()  # the grant of a pod that has ended
 
 
-ROWS = {"true": "spawn of `true`", "nodes": "createRuntime, device nodes only", "pod": "createRuntime, rails into a pod",
+ROWS = {"true": "spawn of true", "nodes": "createRuntime, device nodes only", "pod": "createRuntime, rails into a pod",
         "own": "createRuntime, rails into its own namespace", "tested": "createRuntime, its own, gateways tested",
         "chain": "CNI ADD, " + " + ".join(CHAIN), "nodes poststop": "poststop, device nodes only",
         "poststop": "poststop, rails, namespace lives", "bare": "bare: a message for each netdev",

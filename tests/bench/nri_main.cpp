@@ -10,7 +10,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -32,16 +34,12 @@ using fabric::Result;
 using fabric::sys_error;
 using fabric::UniqueFd;
 using test_support::TempDir;
+using Clock = std::chrono::steady_clock;
 
 constexpr int kSkip = 77;
 // So many that the tables of allocators and runtimes have settled.
 constexpr unsigned kWarmUp = 20;
-
-struct Settings {
-  std::string plugin;
-  std::string idle_plugin;  // empty: there is none
-  unsigned runs = 2000;
-};
+constexpr std::chrono::seconds kLongest(60);  // of a scene: no further request then
 
 // Of a process and those of its children that it has waited for, so far.
 Result<double> cpu_seconds(pid_t pid) {
@@ -142,7 +140,14 @@ struct Scene {
   bool pod_network = false;  // else the pod is in the node's network namespace
   unsigned grants = 0;       // in the ledger, of other containers
 };
-constexpr Scene kScenes[] = {{false, 0}, {false, 1000}, {true, 0}, {true, 1000}};
+constexpr Scene kScenes[] = {{false, 0}, {true, 0}, {true, 1000}, {false, 1000}};
+
+struct Settings {
+  std::string plugin;
+  std::string idle_plugin;  // empty: there is none
+  unsigned runs = 2000;
+  std::size_t scenes = std::size(kScenes);
+};
 
 // One plugin with what it is asked for.
 struct Row {
@@ -189,17 +194,18 @@ Result<Row> start_row(std::string name, bench::Pod pod, const Settings& settings
 // One container, in a pod of its own if that has a network, and the end of both, so that the next one finds what it
 // wants free.
 Result<void> ask(Row& row, unsigned number) {
-  const std::string pod = bench::pod_request(row.pod);
+  const auto tell = [&](bench::PodEvent event) -> Result<double> {
+    if (row.pod.netns.empty()) return 0;
+    return TRY(row.runtime->ask("StateChange", bench::pod_change(event, row.pod))).seconds;
+  };
   const std::string request = bench::container_request(number, row.pod);
-  const bool has_network = !row.pod.netns.empty();
-  double seconds = has_network ? TRY(row.runtime->ask("RunPodSandbox", pod)).seconds : 0;
+  const double pod_seconds = TRY(tell(bench::PodEvent::kRun));
   const auto created = TRY(row.runtime->ask("CreateContainer", request));
-  row.start.push_back(seconds + created.seconds);
+  row.start.push_back(pod_seconds + created.seconds);
   row.nodes = count(created.payload, "/dev/infiniband/uverbs");
   if (row.pod.devices.empty()) return {};
-  seconds = TRY(row.runtime->ask("StopContainer", request)).seconds;
-  if (has_network) seconds += TRY(row.runtime->ask("StopPodSandbox", pod)).seconds;
-  row.stop_ms.push_back(seconds * 1e3);
+  const double stop_seconds = TRY(row.runtime->ask("StopContainer", request)).seconds;
+  row.stop_ms.push_back((stop_seconds + TRY(tell(bench::PodEvent::kStop))) * 1e3);
   return {};
 }
 
@@ -240,7 +246,9 @@ Result<std::vector<Row>> start_all(const Settings& settings, const Scene& scene,
 
 Result<void> measure(const Settings& settings, const Scene& scene, const std::string& netns) {
   auto rows = TRY(start_all(settings, scene, scene.pod_network ? netns : ""));
+  const auto end = Clock::now() + kLongest;
   for (unsigned number = 0; number < settings.runs + kWarmUp; ++number) {
+    if (number > kWarmUp && Clock::now() > end) break;
     for (std::size_t i = 0; i < rows.size(); ++i) {
       // Each follows the others as often as they follow it.
       Row& row = rows[(i + number) % rows.size()];
@@ -268,24 +276,26 @@ Result<UniqueFd> make_netns() {
 
 Result<void> run(const Settings& settings) {
   const UniqueFd netns = TRY(make_netns());
-  for (const Scene& scene : kScenes)
-    TRY_VOID(measure(settings, scene, fmt::format("/proc/{}/fd/{}", ::getpid(), netns.get())));
+  for (std::size_t i = 0; i < settings.scenes; ++i)
+    TRY_VOID(measure(settings, kScenes[i], fmt::format("/proc/{}/fd/{}", ::getpid(), netns.get())));
   return {};
 }
 
 Result<Settings> parse(int argc, char** argv) {
-  if (argc < 2) return make_error("usage: bench_nri RDMA_NRI [--runs N] [--idle-plugin PROGRAM]");
+  if (argc < 2) return make_error("usage: bench_nri RDMA_NRI [--runs N] [--scenes N] [--idle-plugin PROGRAM]");
   Settings settings;
   settings.plugin = argv[1];
   for (int i = 2; i < argc; i += 2) {
     const std::string_view option = argv[i];
-    if (i + 1 == argc) return make_error("{}: a value is missing", option);
-    if (option == "--idle-plugin") {
+    const auto number = i + 1 < argc ? fabric::parse_number<unsigned>(argv[i + 1]) : std::nullopt;
+    if (option == "--idle-plugin" && i + 1 < argc) {
       settings.idle_plugin = argv[i + 1];
+    } else if (!number || *number == 0) {
+      return make_error("{}: expected a number", option);
     } else if (option == "--runs") {
-      const auto number = fabric::parse_number<unsigned>(argv[i + 1]);
-      if (!number || *number == 0) return make_error("{}: expected a number", option);
       settings.runs = *number;
+    } else if (option == "--scenes") {
+      settings.scenes = std::min<std::size_t>(*number, std::size(kScenes));
     } else {
       return make_error("unknown option `{}`", option);
     }

@@ -148,14 +148,16 @@ std::string container(unsigned number) {
 
 }  // namespace
 
-std::string pod_request(const Pod& pod) {
-  std::string request;
-  append_bytes_field(request, 1, sandbox(pod));
-  return request;
+std::string pod_change(PodEvent event, const Pod& pod) {
+  std::string change;
+  append_varint_field(change, 1, static_cast<unsigned>(event));
+  append_bytes_field(change, 2, sandbox(pod));
+  return change;
 }
 
 std::string container_request(unsigned number, const Pod& pod) {
-  std::string request = pod_request(pod);
+  std::string request;
+  append_bytes_field(request, 1, sandbox(pod));
   append_bytes_field(request, 2, container(number));
   return request;
 }

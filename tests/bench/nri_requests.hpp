@@ -12,8 +12,9 @@ struct Pod {
   std::string netns;
 };
 
-// The payload of RunPodSandbox or StopPodSandbox.
-std::string pod_request(const Pod& pod);
+enum class PodEvent : unsigned { kRun = 1, kStop = 2 };
+// The payload of StateChange, by which runtimes before NRI 0.12.0 tell of pods.
+std::string pod_change(PodEvent event, const Pod& pod);
 // The payload of CreateContainer, or of StopContainer, for the container of this number.
 std::string container_request(unsigned number, const Pod& pod);
 

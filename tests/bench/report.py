@@ -75,7 +75,7 @@ SECTIONS = {
                                        "rdma-runtime, nothing is asked", "rdma-runtime, 1 HCA", "rdma-runtime, 8 HCAs")
          for against in (("-", "exec-only wrapper", "over exec-only"), ("/", "directly", "directly"))],
         ["tests/bench/bench_shim", "tests/shim/runtime-with-settings", "hook/rdma-hook", "tests/bench/shim_exec_only",
-         "tests/bench/drain_stdin", "tests/bench/shim_peak"], ["--runs", "2"], 6),
+         "tests/bench/drain_stdin", "tests/bench/shim_peak"], ["--runs", "1"], 6),
     "nri": Section(
         "rdma-nri's answer to a container's creation",
         "CreateContainer; in a pod with a network of its own RunPodSandbox and CreateContainer, added. Grants of others.",
@@ -84,7 +84,7 @@ SECTIONS = {
         [(f"rdma-nri, {asked}", "/", "does nothing, on Go's stub", "does nothing")
          for asked in ("nothing is asked", "1 HCA", "8 HCAs")],
         ["tests/bench/bench_nri", "shim/nri/rdma-nri", "--idle-plugin", "tests/shim/adaptation/idle-0.8.0"],
-        ["--runs", "20"], 3),
+        ["--runs", "20", "--scenes", "3"], 3),
     "network": Section(
         "Rails by rdma-hook and by a chain of CNI plugins",
         "From the spawn to the end of the programs that give rails or take them back.",
@@ -94,8 +94,8 @@ SECTIONS = {
          (NETWORK_ADD, "/", "createRuntime, rails into a pod", "createRuntime, pod"),
          (NETWORK_ADD, "/", "createRuntime, rails into its own namespace", "createRuntime, own"),
          ("poststop, rails, namespace lives", "/", "bare: a message for each netdev", "bare"),
-         ("poststop, rails, namespace lives", "/", ("bare: a message for each netdev", "spawn of `true`"),
-          "(bare + `true`)"),
+         ("poststop, rails, namespace lives", "/", ("bare: a message for each netdev", "spawn of true"),
+          "(bare + spawn)"),
          (NETWORK_DEL, "/", "poststop, rails, namespace lives", "poststop")],
         [sys.executable, os.path.dirname(os.path.abspath(__file__)) + "/network.py"], ["--runs", "1", "--rails", "1,8"], 3),
 }
@@ -175,8 +175,9 @@ def measure(section, build, options):
                           env=environment) as process:
         for text in process.stdout:
             if not text.startswith('{"'):
-                print(text, end="", flush=True)
-                notes += [text.strip()] if text.strip() and text.strip() not in notes else []
+                if text.strip() not in notes:
+                    print(text, end="", flush=True)
+                    notes += [text.strip()] if text.strip() else []
                 continue
             lines.append(json.loads(text))
             if lines[-1]["scene"] != shown:

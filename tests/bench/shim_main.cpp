@@ -195,9 +195,10 @@ Result<void> measure(const Settings& settings, const std::string& runtime, const
       if (alone) TRY_VOID(contest.measure_peak(way));
       for (double& seconds : way.cpu_seconds)
         seconds *= 1e3;
-      std::map<std::string, std::vector<double>> more{{"CPU, ms", way.cpu_seconds}};
-      if (alone) more["peak, MiB"] = way.peak_mib;
-      bench::print({fmt::format("{}, {} kB", name, bytes / 1000), way.name, way.seconds, std::move(more)});
+      bench::print({fmt::format("{}, {} kB", name, bytes / 1000),
+                    way.name,
+                    way.seconds,
+                    {{"CPU, ms", way.cpu_seconds}, {"MiB at most", way.peak_mib}}});
     }
   }
   return {};
