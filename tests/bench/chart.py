@@ -4,23 +4,16 @@ from xml.sax.saxutils import escape
 WIDTH, EDGE = 900, 16
 BAR, STEP, HEAD, AXIS = 14, 21, 26, 28
 VALUE = 165  # what stands behind a bar
-CUT = 12  # times the next shorter one: longer bars than that are cut
+CUT = 12  # times the longest of ours: others that are longer than that are cut
 OURS, OTHERS, INK, GREY, GRID = "#1f6fb2", "#a9b4c0", "#1b1f24", "#59636e", "#e3e7eb"
 
 
-def uncut(bars):
-    """The longest of those that are drawn to scale."""
-    medians = sorted(bar.median for bar in bars)
-    for shorter, longer in zip(medians, medians[1:]):
-        if longer > CUT * shorter:
-            return shorter
-    return medians[-1]
-
-
-def scale(bars):
+def scale(bars, is_ours):
     """Where the axis ends: with the spread, unless that is of a few runs that waited for something else."""
-    longest = uncut(bars)
-    return max(min(bar.p90, 1.5 * longest) for bar in bars if bar.median <= longest) or 1e-3
+    ours = max([bar.median for bar in bars if is_ours(bar.contestant)], default=float("inf"))
+    drawn = [bar for bar in bars if bar.median <= CUT * ours]
+    longest = max(bar.median for bar in drawn)
+    return max(longest, *(min(bar.p90, 1.5 * longest) for bar in drawn)) or 1e-3
 
 
 def ticks(end):
@@ -70,7 +63,7 @@ def draw_axis(svg, left, width, end, top):
         lines.line(x, top, x, svg.y, GRID)
         svg.text(x, svg.y + 14, f"{tick:g}", 11, GREY, "middle")
     svg.text(left + width + 14, svg.y + 14, "ms", 11, GREY)
-    svg.line(left, top, left, svg.y, GREY)
+    lines.line(left, top, left, svg.y, GREY)
     svg.y += AXIS
     return lines.parts
 
@@ -98,15 +91,15 @@ def draw_bar(svg, bar, left, width, end, colour):
 def chart(title, subtitle, groups, is_ours):
     """groups: (scene, bars); a bar has contestant, median, p10, p90 in milliseconds."""
     everything = [bar for _, bars in groups for bar in bars]
-    ends = [scale(bars) for _, bars in groups]
+    ends = [scale(bars, is_ours) for _, bars in groups]
     shared = max(ends) <= 3 * min(ends)
     left = EDGE + 8 + max(6.3 * len(bar.contestant) for bar in everything)
     width = WIDTH - left - VALUE
     svg = Svg()
     svg.text(EDGE, 30, title, 17, weight="bold")
-    notes = ["Bars are medians, lines on them go from p10 to p90"]
+    notes = ["Bars are medians, lines go from p10 to p90"]
     if any(bar.median > end for (_, bars), end in zip(groups, ends) for bar in bars):
-        notes.append(f"bars more than {CUT} times as long as the next are cut")
+        notes.append(f"bars over {CUT} x the longest blue one are cut")
     if not shared:
         notes.append("each scene has its own scale")
     svg.text(EDGE, 50, subtitle, 12, GREY)

@@ -287,15 +287,15 @@ Result<Settings> parse(int argc, char** argv) {
   settings.plugin = argv[1];
   for (int i = 2; i < argc; i += 2) {
     const std::string_view option = argv[i];
-    const auto number = i + 1 < argc ? fabric::parse_number<unsigned>(argv[i + 1]) : std::nullopt;
+    const unsigned number = i + 1 < argc ? fabric::parse_number<unsigned>(argv[i + 1]).value_or(0) : 0;
     if (option == "--idle-plugin" && i + 1 < argc) {
       settings.idle_plugin = argv[i + 1];
-    } else if (!number || *number == 0) {
+    } else if (number == 0) {
       return make_error("{}: expected a number", option);
     } else if (option == "--runs") {
-      settings.runs = *number;
+      settings.runs = number;
     } else if (option == "--scenes") {
-      settings.scenes = std::min<std::size_t>(*number, std::size(kScenes));
+      settings.scenes = std::min<std::size_t>(number, std::size(kScenes));
     } else {
       return make_error("unknown option `{}`", option);
     }

@@ -151,7 +151,8 @@ def section_text(section, bars, notes, picture):
     if not bars:
         return text + "\n\nNothing measured: " + " ".join(notes or ["see above"]) + "\n"
     runs = sorted({len(bar.ms) for bar in bars})
-    text += f" Milliseconds, median (p10–p90) of {' or '.join(map(str, runs))} runs in turns.\n\n"
+    runs = f"{runs[0]} to {runs[-1]}" if runs[1:] else runs[0]
+    text += f" Milliseconds, median (p10–p90) of {runs} runs in turns.\n\n"
     text += "".join(f"{note}\n\n" for note in notes)
     text += f"![{section.title}]({picture})\n\n" if picture else ""
     return text + markdown((wide_table if section.wide else long_table)(section, bars)) + f"\nAims: {section.aims}.\n"
