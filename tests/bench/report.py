@@ -146,14 +146,17 @@ def markdown(rows):
     return "".join("| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |\n" for row in rows)
 
 
-def section_text(section, bars, notes, picture):
+def section_text(section, bars, result, picture):
     text = f"## {section.title}\n\n{section.what}"
+    if result["code"] not in (0, SKIP):
+        text += f"\n\n**Not complete: the program failed with exit code {result['code']}.**"
+    notes = "".join(f"\n\n{note}" for note in result["notes"])
     if not bars:
-        return text + "\n\nNothing measured: " + " ".join(notes or ["see above"]) + "\n"
+        return f"{text}\n\nNothing was measured.{notes}\n"
     runs = sorted({len(bar.ms) for bar in bars})
     runs = f"{runs[0]} to {runs[-1]}" if runs[1:] else runs[0]
     text += f" Milliseconds, median (p10–p90) of {runs} runs in turns.\n\n"
-    text += "".join(f"{note}\n\n" for note in notes)
+    text += f"{notes.strip()}\n\n" if notes else ""
     text += f"![{section.title}]({picture})\n\n" if picture else ""
     return text + markdown((wide_table if section.wide else long_table)(section, bars)) + f"\nAims: {section.aims}.\n"
 
@@ -198,7 +201,7 @@ def write_report(results, out, where):
                       for scene, by_name in by_scene(bars).items()]
             picture = chart.chart(section.title.replace("`", ""), section.what.replace("`", ""), groups, section.is_ours)
             (out / f"{name}.svg").write_text(picture, encoding="utf-8")
-        text += "\n" + section_text(section, bars, result["notes"], f"{name}.svg" if bars else "")
+        text += "\n" + section_text(section, bars, result, f"{name}.svg" if bars else "")
     (out / "bench.md").write_text(text, encoding="utf-8")
     return text
 
