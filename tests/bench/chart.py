@@ -55,17 +55,21 @@ class Svg:
                 "\n".join(self.parts) + "\n</svg>\n")
 
 
-def draw_axis(svg, left, width, end, top):
-    """Below what has been drawn; its lines stand behind that."""
+def grid(svg, left, width, end, top):
+    """What stands behind a scene that has been drawn."""
     lines = Svg()
     for tick in ticks(end):
         x = left + width * tick / end
         lines.line(x, top, x, svg.y, GRID)
-        svg.text(x, svg.y + 14, f"{tick:g}", 11, GREY, "middle")
-    svg.text(left + width + 14, svg.y + 14, "ms", 11, GREY)
     lines.line(left, top, left, svg.y, GREY)
-    svg.y += AXIS
     return lines.parts
+
+
+def draw_axis(svg, left, width, end):
+    for tick in ticks(end):
+        svg.text(left + width * tick / end, svg.y + 14, f"{tick:g}", 11, GREY, "middle")
+    svg.text(left + width + 14, svg.y + 14, "ms", 11, GREY)
+    svg.y += AXIS
 
 
 def draw_bar(svg, bar, left, width, end, colour):
@@ -106,7 +110,6 @@ def chart(title, subtitle, groups, is_ours):
     svg.text(EDGE, 67, "; ".join(notes) + ".", 12, GREY)
     svg.y = 84
     behind = []
-    first = svg.y
     for (scene, bars), end in zip(groups, ends):
         end = max(ends) if shared else end
         svg.text(EDGE, svg.y + 16, scene, 13, weight="bold")
@@ -114,10 +117,9 @@ def chart(title, subtitle, groups, is_ours):
         top = svg.y - 3
         for bar in bars:
             draw_bar(svg, bar, left, width, end, OURS if is_ours(bar.contestant) else OTHERS)
-        if not shared:
-            behind += draw_axis(svg, left, width, end, top)
-    if shared:
-        behind += draw_axis(svg, left, width, max(ends), first)
+        behind += grid(svg, left, width, end, top)
+        if not shared or scene == groups[-1][0]:
+            draw_axis(svg, left, width, end)
     svg.y += 6
     svg.parts = behind + svg.parts
     return svg.whole(title)

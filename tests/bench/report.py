@@ -33,16 +33,22 @@ class Bar:
 
 
 class Section:
-    """compared: (left, operator, right, the same in words); right may be several contestants, which are added."""
+    """compared: (left, operator, right, the same in words); right may be several contestants, which are added.
+    minutes: what that many runs took on two cores."""
 
-    def __init__(self, title, what, aims, ours, compared, program, quick, minutes, wide=False):
+    def __init__(self, title, what, aims, ours, compared, program, quick, runs, minutes, wide=False):
         self.title, self.what, self.aims, self.ours, self.compared = title, what, aims, ours, compared
-        self.program, self.quick, self.minutes, self.wide = program, quick, minutes, wide
+        self.program, self.quick, self.runs, self.minutes, self.wide = program, quick, runs, minutes, wide
+
+    def duration(self, runs):
+        return f"{runs} runs, about {max(1, round(self.minutes * runs / self.runs))} min"
 
     def is_ours(self, contestant):
         return contestant.startswith(self.ours)
 
 
+ASKED = ("nothing is asked", "1 HCA", "8 HCAs")
+IDLE_HOOKS = ("createRuntime hook that does nothing", "poststop hook only")
 NETWORK_ADD = "CNI ADD, macvlan + tuning + sbr"
 NETWORK_DEL = "CNI DEL, sbr + tuning + macvlan"
 SECTIONS = {
@@ -55,7 +61,7 @@ SECTIONS = {
          ("read every slot, in C", "/", "rdma-init -- true", "reader / rdma-init"),
          ("nccl_env.sh", "/", "rdma-init -- true", "script / rdma-init")],
         ["tests/bench/bench_init", "init/rdma-init", "tests/bench/read_gid_slots"],
-        ["--runs", "2", "--script-runs", "0", "--hcas", "0,2,40"], 4, wide=True),
+        ["--runs", "2", "--script-runs", "0", "--hcas", "0,2,40"], 200, 5, wide=True),
     "hook": Section(
         "rdma-hook in `runc run` of `true`",
         "Hooks at createRuntime and poststop; HCAs asked for, size of config.json, VFs of the node, grants of others.",
@@ -64,27 +70,27 @@ SECTIONS = {
         [("C hook that drains stdin", "-", "no hook", "C hook - no hook"),
          ("rdma-hook", "-", "C hook that drains stdin", "rdma-hook - C hook"),
          ("rdma-hook", "/", "no hook", "rdma-hook / no hook")],
-        ["tests/bench/bench_hook", "hook/rdma-hook", "tests/bench/drain_stdin"], ["--runs", "2", "--scenes", "2"], 3,
+        ["tests/bench/bench_hook", "hook/rdma-hook", "tests/bench/drain_stdin"], ["--runs", "2", "--scenes", "2"], 60, 2,
         wide=True),
     "shim": Section(
         "rdma-runtime in `create`",
         "Size of config.json; alone: in front of a program that ends at once.",
         "at most 2 ms over the exec-only wrapper; `create` at most 1.06 x as long as directly",
         "rdma-runtime",
-        [(left, *against) for left in ("directly, createRuntime hook that does nothing", "directly, poststop hook only",
-                                       "rdma-runtime, nothing is asked", "rdma-runtime, 1 HCA", "rdma-runtime, 8 HCAs")
+        [(f"directly, {hook}", "-", "directly", "over directly") for hook in IDLE_HOOKS] +
+        [(f"rdma-runtime, {asked}", *against) for asked in ASKED
          for against in (("-", "exec-only wrapper", "over exec-only"), ("/", "directly", "directly"))],
         ["tests/bench/bench_shim", "tests/shim/runtime-with-settings", "hook/rdma-hook", "tests/bench/shim_exec_only",
-         "tests/bench/drain_stdin", "tests/bench/shim_peak"], ["--runs", "1"], 6),
+         "tests/bench/drain_stdin", "tests/bench/shim_peak"], ["--runs", "1"], 60, 3),
     "nri": Section(
         "rdma-nri's answer to a container's creation",
         "CreateContainer; in a pod with a network of its own RunPodSandbox and CreateContainer, added. Grants of others.",
         "below the plugin that does nothing in p50 and p99, asked or not; at most 4 MiB, the same before and after",
         "rdma-nri",
         [(f"rdma-nri, {asked}", "/", "does nothing, on Go's stub", "does nothing")
-         for asked in ("nothing is asked", "1 HCA", "8 HCAs")],
+         for asked in ASKED],
         ["tests/bench/bench_nri", "shim/nri/rdma-nri", "--idle-plugin", "tests/shim/adaptation/idle-0.8.0"],
-        ["--runs", "20", "--scenes", "3"], 3),
+        ["--runs", "20", "--scenes", "3"], 2000, 2),
     "network": Section(
         "Rails by rdma-hook and by a chain of CNI plugins",
         "From the spawn to the end of the programs that give rails or take them back.",
@@ -97,7 +103,7 @@ SECTIONS = {
          ("poststop, rails, namespace lives", "/", ("bare: a message for each netdev", "spawn of true"),
           "(bare + spawn)"),
          (NETWORK_DEL, "/", "poststop, rails, namespace lives", "poststop")],
-        [sys.executable, os.path.dirname(os.path.abspath(__file__)) + "/network.py"], ["--runs", "1", "--rails", "1,8"], 3),
+        [sys.executable, os.path.dirname(os.path.abspath(__file__)) + "/network.py"], ["--runs", "1", "--rails", "1,8"], 30, 2),
 }
 
 
@@ -171,7 +177,7 @@ def machine():
 def measure(section, build, options):
     """The lines that the section's program printed as JSON, what else it said, its exit code."""
     program = [word if word.startswith(("-", "/")) else f"{build}/{word}" for word in section.program]
-    arguments = section.quick if options.quick else ["--runs", str(options.runs)] if options.runs else []
+    arguments = section.quick if options.quick else ["--runs", str(options.runs or section.runs)]
     environment = {**os.environ, "TESTED_HOOK": f"{build}/hook/rdma-hook", "MAKE_TREE": f"{build}/tests/support/make-tree",
                    "PYTHONDONTWRITEBYTECODE": "1"}
     lines, notes, shown = [], [], ""
@@ -228,7 +234,7 @@ def main():
     else:
         where, results = machine(), {}
         for place, name in enumerate(options.sections, 1):
-            wait = "seconds" if options.quick or options.runs else f"about {SECTIONS[name].minutes} minutes"
+            wait = "a few runs" if options.quick else SECTIONS[name].duration(options.runs or SECTIONS[name].runs)
             print(f"{name} ({place} of {len(options.sections)}): {wait}", file=sys.stderr, flush=True)
             results[name] = measure(SECTIONS[name], options.build, options)
     codes = [result["code"] for result in results.values()]
