@@ -1,7 +1,6 @@
 #include "hook/grant/asking.hpp"
 
-#include <sys/stat.h>
-
+#include <cerrno>
 #include <utility>
 
 #include "hook/base/failure.hpp"
@@ -14,15 +13,19 @@ using fabric::Result;
 
 constexpr const char* kOwnNetns = "/proc/self/ns/net";
 
-std::optional<NetnsIdentity> identify_netns(const std::string& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return std::nullopt;
-  return NetnsIdentity{status.st_dev, status.st_ino, path};
+// nullopt: no namespace is joined by path, or nothing is there.
+Result<std::optional<NetnsIdentity>> joined_netns(const ContainerSpec& spec) {
+  if (!spec.netns_path) return std::optional<NetnsIdentity>();
+  auto netns = identify_netns(*spec.netns_path);
+  if (netns) return std::optional(std::move(*netns));
+  const int code = netns.error().code;
+  if (code == ENOENT || code == ENOTDIR) return std::optional<NetnsIdentity>();
+  return about(FailureReason::kState, std::move(netns)).error();
 }
 
-bool is_nodes_own(const NetnsIdentity& netns) {
-  const auto own = identify_netns(kOwnNetns);
-  return own && own->dev == netns.dev && own->ino == netns.ino;
+Result<bool> is_nodes_own(const NetnsIdentity& netns) {
+  const NetnsIdentity own = TRY(identify_netns(kOwnNetns));
+  return own.dev == netns.dev && own.ino == netns.ino;
 }
 
 // Whether a container asks under some configuration, other than by "default_devices".
@@ -68,15 +71,16 @@ Result<Asking> understand_spec(ContainerSpec spec, const Result<Config>& admin, 
   return asking;
 }
 
-Owner owner_of(const ContainerSpec& spec, Owner otherwise) {
-  const auto netns = spec.netns_path ? identify_netns(*spec.netns_path) : std::nullopt;
-  return netns && !is_nodes_own(*netns) ? netns_owner(*netns) : std::move(otherwise);
+Result<Owner> owner_of(const ContainerSpec& spec, Owner otherwise) {
+  const auto netns = TRY(joined_netns(spec));
+  if (!netns || TRY(is_nodes_own(*netns))) return otherwise;
+  return netns_owner(*netns);
 }
 
-bool uses_host_network(const ContainerSpec& spec) {
+Result<bool> uses_host_network(const ContainerSpec& spec) {
   if (!spec.has_netns) return true;
-  const auto netns = spec.netns_path ? identify_netns(*spec.netns_path) : std::nullopt;
-  return netns && is_nodes_own(*netns);
+  const auto netns = TRY(joined_netns(spec));
+  return netns ? is_nodes_own(*netns) : Result<bool>(false);
 }
 
 }  // namespace hook

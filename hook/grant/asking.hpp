@@ -32,9 +32,9 @@ fabric::Result<Asking> understand(const std::string& config_text, const fabric::
 fabric::Result<Asking> understand_spec(ContainerSpec spec, const fabric::Result<Config>& admin, Engine engine);
 
 // The owner of the container's grant: the pod, when the network namespace is joined by path and is not the node's own;
-// else `otherwise`.
-Owner owner_of(const ContainerSpec& spec, Owner otherwise);
-// No network namespace of its own, or the node's by path.
-bool uses_host_network(const ContainerSpec& spec);
+// else, and where nothing is at that path, `otherwise`. Errors: the path cannot be looked at.
+fabric::Result<Owner> owner_of(const ContainerSpec& spec, Owner otherwise);
+// No network namespace of its own, or the node's by path. Errors: as owner_of().
+fabric::Result<bool> uses_host_network(const ContainerSpec& spec);
 
 }  // namespace hook

@@ -1,7 +1,6 @@
 #include "hook/grant/give_network.hpp"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -28,10 +27,8 @@ Result<void> give(const Asking& asking, const Grantee& who, const NetworkTarget&
   const std::string& path = target.netns_path;
   // Opened once: what is noted of it and what is entered are then the same, wherever the path leads later.
   fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat status {};
-  if (!fd.ok() || ::fstat(fd.get(), &status) != 0) {
-    return fabric::sys_error(errno, "cannot open the container's network namespace `{}`", path);
-  }
+  if (!fd.ok()) return fabric::sys_error(errno, "cannot open the container's network namespace `{}`", path);
+  NetnsIdentity netns = TRY(identify_netns(path));
   const bool first = TRY(is_first(ledger, who.owner, who.user.key));
   RailsInput input{.plan = plan,
                    .config = asking.admin,
@@ -40,7 +37,7 @@ Result<void> give(const Asking& asking, const Grantee& who, const NetworkTarget&
                    .ledger_directory = call.node.ledger,
                    .sys = call.node.root + "/sys",
                    .owner = who.owner,
-                   .netns = {status.st_dev, status.st_ino, path},
+                   .netns = std::move(netns),
                    .netns_fd = std::move(fd),
                    .ipam = call.ipam,
                    .before_first_start = first,

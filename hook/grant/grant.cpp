@@ -117,7 +117,7 @@ Result<Grantee> new_grantee(const ContainerSpec& spec, std::string id,
                             const std::optional<ProcessIdentity>& requester) {
   std::string token = TRY(new_token());
   const Owner owner = token_owner(token);
-  return Grantee{owner_of(spec, owner), {owner.key, std::move(id), requester}, std::move(token)};
+  return Grantee{TRY(owner_of(spec, owner)), {owner.key, std::move(id), requester}, std::move(token)};
 }
 
 Result<void> grant(const OpenLedger& open, const Asking& asking, const Grantee& who, const Way& way, Call& call) {

@@ -41,10 +41,10 @@ bool was_given(const StoredGrant& grant) {
   return !grant.hcas.empty() || std::any_of(grant.users.begin(), grant.users.end(), settled);
 }
 
-// By this process, or by one that has not ended: a start that fails, or is under way.
+// By this process, or by one that may not have ended: a start that fails, or is under way.
 bool is_worked_on(const StoredGrant& grant) {
   return std::any_of(grant.users.begin(), grant.users.end(),
-                     [](const StoredUser& user) { return user.worker && is_alive(*user.worker); });
+                     [](const StoredUser& user) { return user.worker && !is_proven_gone(look_at(*user.worker)); });
 }
 
 std::vector<std::string> ids_of(const StoredGrant& grant) {
@@ -73,7 +73,7 @@ ReturnReason Returns::reason_of(const StoredGrant& grant) const {
   if (!was_given(grant)) return ReturnReason::kInterrupted;
   if (timing_) return ReturnReason::kPoststop;
   if (caller_ == Caller::kRecover) return ReturnReason::kRecover;
-  const bool gone = grant.owner.netns && !exists(*grant.owner.netns);
+  const bool gone = grant.owner.netns && is_proven_gone(look_at(*grant.owner.netns));
   return gone ? ReturnReason::kNamespaceGone : ReturnReason::kContainerGone;
 }
 

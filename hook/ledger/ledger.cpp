@@ -113,7 +113,7 @@ Result<void> repair_all(const LedgerFiles& files, const std::vector<std::string>
   std::optional<Error> first;
   for (const std::string& name : names) {
     const auto pending = parse_pending_name(name);
-    if (!pending || is_alive(pending->worker)) continue;
+    if (!pending || !is_proven_gone(look_at(pending->worker))) continue;
     const auto repaired = repair(files, name, *pending, timeout_ms, returned);
     if (!repaired && !first) first = repaired.error();
   }

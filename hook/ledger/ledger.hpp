@@ -2,6 +2,7 @@
 // a thousand. Crash-safe: a file is written beside and renamed; what a killed process left is found by the next call.
 //
 //   DIR/lock                          one byte per grant key is locked while that grant changes
+//   DIR/place -> PLACE                the namespaces in which processes are known by what is noted here
 //   DIR/hca/NAME/lock                 flock: held while that HCA is decided about, never longer
 //   DIR/hca/NAME/holders/KEY@UNITS    one holder; empty
 //   DIR/hca/NAME/exclusive -> KEY     the one holder, if exclusive
@@ -67,7 +68,7 @@ class LedgerFiles;
 class Ledger {
  public:
   // Makes the directories if they are missing. Errors: not root's, writable by others, a symlink, a read-only file
-  // system; each names the path and the remedy.
+  // system, this process is in other namespaces than the ledger is of; each names the path and the remedy.
   // effects: what grants have beyond the ledger; nullptr: nothing.
   static fabric::Result<Ledger> open(const std::string& path = kLedgerPath,
                                      std::shared_ptr<const GrantEffects> effects = nullptr);

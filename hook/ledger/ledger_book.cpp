@@ -44,11 +44,10 @@ Result<Holding> others_holding(const LedgerFiles& files, const std::string& hca,
 
 // Users of a pod whose container is gone without having left. The view of the one that joins now is made anew.
 Result<void> drop_dead_users(const LedgerFiles& files, StoredGrant& grant, const std::string& joining) {
-  const auto dead = [](const StoredUser& user) { return !is_user_alive(user); };
   for (const StoredUser& user : grant.users) {
-    if (dead(user) && user.user.key != joining) TRY_VOID(remove_tree(files.views, user.user.key));
+    if (is_user_gone(user) && user.user.key != joining) TRY_VOID(remove_tree(files.views, user.user.key));
   }
-  std::erase_if(grant.users, dead);
+  std::erase_if(grant.users, is_user_gone);
   return {};
 }
 
@@ -129,7 +128,7 @@ Result<void> LockedHcas::book(const Owner& owner, const std::vector<PlannedHca>&
   const auto before = TRY(refresh(*files_, owner.key, nullptr));
   StoredGrant grant = before ? *before : StoredGrant{owner, {}, {}, std::time(nullptr)};
   // The noted path may be gone while the namespace lives on; this call's leads there.
-  if (grant.owner.netns && !exists(*grant.owner.netns)) grant.owner = owner;
+  if (grant.owner.netns && is_proven_gone(look_at(*grant.owner.netns))) grant.owner = owner;
   if (owner.kind == Owner::Kind::kNetns) TRY_VOID(drop_dead_users(*files_, grant, user.key));
   add_steps(grant, user, hcas, files_->self);
   auto booked = write_booking(*files_, grant);

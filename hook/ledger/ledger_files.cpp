@@ -25,6 +25,7 @@ using fabric::Result;
 using fabric::sys_error;
 using fabric::UniqueFd;
 
+constexpr const char* kPlace = "place";
 constexpr int kDirectoryFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
 bool is_ours(const struct stat& info) {
@@ -61,6 +62,58 @@ Result<void> remove_below(const LedgerDirectory& directory, const std::string& n
     return path_error(errno, "remove", path);
   }
   return {};
+}
+
+// The namespaces in which a process has this number and this start time: "pid-4026531836.time-4026531834".
+Result<std::string> own_place() {
+  std::string place;
+  for (const char* name : {"pid", "time"}) {
+    struct stat info {};
+    const std::string path = fmt::format("/proc/self/ns/{}", name);
+    // Linux before 5.6 has no time namespaces.
+    if (::stat(path.c_str(), &info) != 0 && errno != ENOENT) return sys_error(errno, "cannot look at `{}`", path);
+    place += fmt::format("{}{}-{}", place.empty() ? "" : ".", name, info.st_ino);
+  }
+  return place;
+}
+
+// nullopt: nobody has noted it.
+Result<std::optional<std::string>> noted_place(const LedgerDirectory& root) {
+  char buffer[256];
+  const ssize_t length = ::readlinkat(root.fd.get(), kPlace, buffer, sizeof buffer);
+  if (length < 0 && errno == ENOENT) return std::optional<std::string>();
+  if (length < 0) return ledger_error(errno, "read", root, kPlace);
+  return std::optional(std::string(buffer, static_cast<std::size_t>(length)));
+}
+
+// A ledger without a grant and without anything under way has no facts: it may move to another place.
+Result<bool> has_facts(const LedgerFiles& files) {
+  for (const LedgerDirectory* directory : {&files.grants, &files.pending}) {
+    bool any = false;
+    const bool read = fabric::sysfs::each_name(directory->fd.get(), [&](std::string_view) { return !(any = true); });
+    if (!read) return sys_error(errno, "cannot list `{}`", directory->path);
+    if (any) return true;
+  }
+  return false;
+}
+
+Result<void> check_place(const LedgerFiles& files) {
+  const std::string own = TRY(own_place());
+  const auto noted = TRY(noted_place(files.root));
+  if (noted == own) return {};
+  if (noted && TRY(has_facts(files))) {
+    return Error{
+        .message = fmt::format("cannot use `{}` here: it is of the namespaces {}, this process is in {}",
+                               files.root.path, fabric::printable(*noted), own),
+        .code = EXDEV,
+        .hint =
+            "run it where containers are started: `hostPID: true` in Kubernetes, `--pid host`, or `nsenter -t 1 -a`"};
+  }
+  if (noted) TRY_VOID(remove_file(files.root, kPlace));
+  if (::symlinkat(own.c_str(), files.root.fd.get(), kPlace) == 0) return {};
+  // Another process may have been faster, from the same place or from another.
+  if (errno == EEXIST && TRY(noted_place(files.root)) == own) return {};
+  return ledger_error(errno, "write", files.root, kPlace);
 }
 
 constexpr long kFirstPause = 100'000;  // ns
@@ -139,15 +192,14 @@ Result<std::shared_ptr<const LedgerFiles>> LedgerFiles::open(const std::string& 
                                                              std::shared_ptr<const GrantEffects> effects) {
   auto files = std::make_shared<LedgerFiles>();
   files->effects_ = std::move(effects);
-  const auto self = identify(::getpid());
-  if (!self) return Error{.message = "cannot read `/proc/self/stat`", .hint = "mount procfs at /proc"};
-  files->self = *self;
+  files->self = TRY(identify(::getpid()));
   files->root = TRY(open_directory(AT_FDCWD, path, path, true));
   const std::pair<LedgerDirectory*, const char*> parts[] = {
       {&files->hca, "hca"}, {&files->grants, "grants"}, {&files->pending, "pending"}, {&files->views, "views"}};
   for (const auto& [part, name] : parts) {
     *part = TRY(open_directory(files->root.fd.get(), name, path + "/" + name, true));
   }
+  TRY_VOID(check_place(*files));
   return std::shared_ptr<const LedgerFiles>(std::move(files));
 }
 

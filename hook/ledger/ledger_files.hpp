@@ -37,6 +37,8 @@ fabric::Result<LedgerDirectory> open_directory(int parent, const std::string& na
 
 class LedgerFiles {
  public:
+  // Errors: as open_directory(); this process is in another PID or time namespace than those that the ledger's facts
+  // are of (DIR/place), where the number and the start time of a process mean another one or nothing.
   static fabric::Result<std::shared_ptr<const LedgerFiles>> open(const std::string& path,
                                                                  std::shared_ptr<const GrantEffects> effects = nullptr);
 

@@ -1,7 +1,5 @@
 #include "hook/ledger/ledger_grant.hpp"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <limits>
 
@@ -29,7 +27,7 @@ int strength(Mode mode) {
 }
 
 bool is_dead_token(const StoredUser& user, std::string_view binding) {
-  return user.user.key != binding && is_token_key(user.user.key) && !is_user_alive(user);
+  return user.user.key != binding && is_token_key(user.user.key) && is_user_gone(user);
 }
 
 constexpr int kDepth = 8;  // ours have 5
@@ -125,11 +123,7 @@ Result<Owner> parse_owner(const Json& entry, std::string_view key) {
   if (owner.key != key) return wrong_member("key");
   owner.label = TRY(text_at(entry, "label"));
   if (owner.kind != Owner::Kind::kNetns) return owner;
-  const Json* netns = member(entry, "netns");
-  if (!netns) return wrong_member("netns");
-  owner.netns = NetnsIdentity{.dev = TRY(number_at(*netns, "dev", UINT64_MAX)),
-                              .ino = TRY(number_at(*netns, "ino", UINT64_MAX)),
-                              .path = TRY(text_at(*netns, "path"))};
+  owner.netns = TRY(netns_at(entry, "netns"));
   return owner;
 }
 
@@ -206,7 +200,7 @@ void settle_users(StoredGrant& grant, const ProcessIdentity& worker) {
 bool drop_dead_steps(StoredGrant& grant) {
   bool any = false;
   for (StoredUser& user : grant.users) {
-    if (!user.worker || is_alive(*user.worker)) continue;
+    if (!user.worker || !is_proven_gone(look_at(*user.worker))) continue;
     user.worker.reset();
     user.hcas.clear();
     any = true;
@@ -216,14 +210,9 @@ bool drop_dead_steps(StoredGrant& grant) {
   return true;
 }
 
-bool exists(const NetnsIdentity& netns) {
-  struct stat info {};
-  return ::stat(netns.path.c_str(), &info) == 0 && info.st_dev == netns.dev && info.st_ino == netns.ino;
-}
-
-bool is_user_alive(const StoredUser& user) {
-  if (user.worker && is_alive(*user.worker)) return true;
-  return !user.user.process || is_alive(*user.user.process);
+bool is_user_gone(const StoredUser& user) {
+  if (user.worker && !is_proven_gone(look_at(*user.worker))) return false;
+  return user.user.process && is_proven_gone(look_at(*user.user.process));
 }
 
 bool drop_dead_tokens(StoredGrant& grant, std::string_view binding) {
@@ -233,17 +222,17 @@ bool drop_dead_tokens(StoredGrant& grant, std::string_view binding) {
 
 bool is_vanished(const StoredGrant& grant, std::string_view binding) {
   if (grant.owner.kind != Owner::Kind::kNetns) {
-    return std::none_of(grant.users.begin(), grant.users.end(), is_user_alive);
+    return std::all_of(grant.users.begin(), grant.users.end(), is_user_gone);
   }
   // No container has come, and none will: a namespace may outlive that for ever. Without any user it is another matter:
   // its containers are between two starts.
   const auto dead_token = [&](const StoredUser& user) { return is_dead_token(user, binding); };
   if (!grant.users.empty() && std::all_of(grant.users.begin(), grant.users.end(), dead_token)) return true;
-  if (grant.owner.netns && exists(*grant.owner.netns)) return false;
+  if (grant.owner.netns && !is_proven_gone(look_at(*grant.owner.netns))) return false;
   // The path is gone; the namespace may live on in the processes of its containers. A user without a process proves
   // nothing here.
   return std::none_of(grant.users.begin(), grant.users.end(),
-                      [](const StoredUser& user) { return (user.worker || user.user.process) && is_user_alive(user); });
+                      [](const StoredUser& user) { return (user.worker || user.user.process) && !is_user_gone(user); });
 }
 
 Grant to_grant(const StoredGrant& grant) {
@@ -258,10 +247,7 @@ Grant to_grant(const StoredGrant& grant) {
 
 std::string grant_text(const StoredGrant& grant) {
   Json owner{{"kind", kind_name(grant.owner.kind)}, {"key", grant.owner.key}, {"label", grant.owner.label}};
-  if (grant.owner.netns) {
-    const NetnsIdentity& netns = *grant.owner.netns;
-    owner["netns"] = Json{{"dev", netns.dev}, {"ino", netns.ino}, {"path", netns.path}};
-  }
+  if (grant.owner.netns) owner["netns"] = netns_json(*grant.owner.netns);
   Json users = Json::array();
   for (const StoredUser& user : grant.users)
     users.push_back(user_json(user));

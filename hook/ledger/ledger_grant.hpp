@@ -45,12 +45,11 @@ void add_steps(StoredGrant& grant, const GrantUser& user, const std::vector<Plan
                const ProcessIdentity& worker);
 // The steps of this worker are done.
 void settle_users(StoredGrant& grant, const ProcessIdentity& worker);
-// Undoes the steps whose worker is dead; whether there were any.
+// Undoes the steps whose worker is proven to be gone; whether there were any.
 bool drop_dead_steps(StoredGrant& grant);
-// Whether the namespace is still where it was seen.
-bool exists(const NetnsIdentity& netns);
-bool is_user_alive(const StoredUser& user);
-// Drops a pod's tokens whose requester is dead; whether there were any. What they brought stays: once settled, it is
+// Proven, of the process that works on its steps as well. A user without a process never is.
+bool is_user_gone(const StoredUser& user);
+// Drops a pod's tokens whose requester is gone; whether there were any. What they brought stays: once settled, it is
 // not recorded whose it was. `binding`: a token that stays, because its container has come.
 bool drop_dead_tokens(StoredGrant& grant, std::string_view binding);
 // As Grant::vanished says. A grant that the token `binding` uses has not vanished.

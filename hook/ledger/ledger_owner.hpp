@@ -2,22 +2,15 @@
 // is called.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "fabric/result.hpp"
 #include "hook/base/process/process_identity.hpp"
+#include "hook/ledger/netns_identity.hpp"
 
 namespace hook {
-
-struct NetnsIdentity {
-  std::uint64_t dev = 0;
-  std::uint64_t ino = 0;
-  std::string path;  // "/var/run/netns/cni-..." or "/proc/PID/ns/net": there with the same identity means alive
-  friend bool operator==(const NetnsIdentity&, const NetnsIdentity&) = default;
-};
 
 // The owner of a grant: the network namespace, if the container joins one by path (a pod's); else the container, or a
 // token before the container exists.

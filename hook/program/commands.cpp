@@ -66,7 +66,7 @@ Result<Plan> decide_unbooked(const Asking& asking, const Options& options,
   const Candidates among(inventory, *asking.request, asking.admin);
   const auto ledger = is_elsewhere(options.node) ? std::nullopt : TRY(existing_ledger(options.node.ledger, returns));
   if (!ledger) return decide(asking, among, {}, std::string(kLedgerPath) + "/views/" + kUser);
-  const Owner owner = owner_of(asking.spec, container_owner(kUser, *options.bundle));
+  const Owner owner = TRY(owner_of(asking.spec, container_owner(kUser, *options.bundle)));
   const auto held = TRY(lock_holdings(asking, among, *ledger, owner));
   return decide(asking, among, held.holdings, ledger->view_directory(kUser));
 }

@@ -49,12 +49,12 @@ Result<void> leave(const Ledger& ledger, const OciState& state) {
   const auto text = state.bundle.empty() ? Result<std::string>(fabric::Error{}) : read_bundle_config(state.bundle);
   const auto config = text ? parse_json(*text, "config.json") : Result<Json>(fabric::Error{});
   const auto spec = config ? read_container_spec(*config) : Result<ContainerSpec>(fabric::Error{});
-  return spec ? ledger.leave(owner_of(*spec, own), own.key) : Result<void>();
+  return spec ? ledger.leave(TRY(owner_of(*spec, own)), own.key) : Result<void>();
 }
 
 // The pod's grant, or its own: under the token with which it was booked, or bound by createRuntime since.
 Result<bool> has_grant(const Ledger& ledger, const ContainerSpec& spec, const OciState& state) {
-  std::vector<std::string> keys = {owner_of(spec, container_owner(state.id, state.bundle)).key};
+  std::vector<std::string> keys = {TRY(owner_of(spec, container_owner(state.id, state.bundle))).key};
   const auto token = spec.annotations.find(kGrantAnnotation);
   if (token != spec.annotations.end()) keys.push_back(token_owner(token->second).key);
   for (const std::string& key : keys) {
@@ -76,7 +76,7 @@ Result<void> create_runtime(Call& call, const Result<Config>& config) {
   const LiveContainer live = TRY(pin_container(state, asking.spec));
   const auto open = TRY(OpenLedger::open(call));
   const Owner own = container_owner(state.id, state.bundle);
-  const Grantee who{owner_of(asking.spec, own), {own.key, state.id, live.init}};
+  const Grantee who{TRY(owner_of(asking.spec, own)), {own.key, state.id, live.init}};
   const std::string netns = who.owner.netns ? who.owner.netns->path : fmt::format("/proc/{}/ns/net", live.init.pid);
   const Way way{.event = "granted", .network = {netns}, .binds_token = true, .apply = [&](const Plan& plan) {
                   return about(FailureReason::kDevices, apply_live(plan, asking.spec, live, call));

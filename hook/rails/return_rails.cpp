@@ -27,14 +27,21 @@ using fabric::Result;
 // Hardware of a namespace that has ended comes back within some hundred milliseconds, on a loaded node within seconds.
 constexpr int kComebackMs = 5000;
 
-// The namespace of the rails, if it is still there; it may be dying.
-std::optional<NetworkNamespace> reopen(const NetnsIdentity& netns) {
+// The namespace of the rails; nullopt: it is gone, or dying. One that cannot be entered for another reason is an error:
+// its rails are still in it.
+Result<std::optional<NetworkNamespace>> reopen(const NetnsIdentity& netns) {
+  using None = std::optional<NetworkNamespace>;
+  if (TRY(look_at(netns)) == Presence::kGone) return None();
   fabric::UniqueFd fd(::open(netns.path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status {};
-  if (!fd.ok() || ::fstat(fd.get(), &status) != 0) return std::nullopt;
-  if (status.st_dev != netns.dev || status.st_ino != netns.ino) return std::nullopt;
+  const int failed = fd.ok() && ::fstat(fd.get(), &status) == 0 ? 0 : errno;
+  if (failed != 0 && TRY(look_at(netns)) == Presence::kGone) return None();
+  if (failed != 0) return fabric::sys_error(failed, "cannot open the network namespace `{}`", netns.path);
+  if (status.st_dev != netns.dev || status.st_ino != netns.ino) return None();
   auto inside = open_network_namespace(std::move(fd), NetnsParts());
-  return inside ? std::optional(std::move(*inside)) : std::nullopt;
+  if (inside) return std::optional(std::move(*inside));
+  // It may have ended meanwhile.
+  return TRY(look_at(netns)) == Presence::kGone ? Result<None>(None()) : inside.error();
 }
 
 bool is_held(const RailRecord& rail, const std::vector<PlannedHca>& held) {
@@ -71,7 +78,7 @@ Result<void> remove_rules(NetworkNamespace* inside, const std::vector<RailRecord
 Result<void> put_back(const NetworkRecord& record, std::vector<RailRecord>& leaving,
                       std::vector<std::string>& warnings) {
   auto node = TRY(open_node_sockets());
-  auto inside = reopen(record.netns);
+  auto inside = TRY(reopen(record.netns));
   NetworkNamespace* const place = inside ? &*inside : nullptr;
   Result<void> first = remove_rules(place, leaving);
   note(first, remove_children(place, record, leaving));

@@ -38,7 +38,7 @@ Result<std::optional<Holder>> find_holder(const Ledger& ledger, const hook::Cont
                                           const std::string& id) {
   using Found = std::optional<Holder>;
   const Owner nobody = hook::container_owner(id, "");
-  const Owner owner = hook::owner_of(spec, nobody);
+  const Owner owner = TRY(hook::owner_of(spec, nobody));
   if (owner.kind == Owner::Kind::kNetns) {
     const auto grant = TRY(ledger.find(owner.key));
     const GrantUser* user = grant ? find_user(*grant, id) : nullptr;
@@ -54,7 +54,7 @@ Result<std::optional<Holder>> find_holder(const Ledger& ledger, const hook::Cont
 
 Result<std::optional<std::string>> find_pod_grant(const Ledger& ledger, const hook::ContainerSpec& spec,
                                                   const std::string& id) {
-  const Owner owner = hook::owner_of(spec, hook::container_owner(id, ""));
+  const Owner owner = TRY(hook::owner_of(spec, hook::container_owner(id, "")));
   if (owner.kind == Owner::Kind::kNetns)
     return TRY(ledger.find(owner.key)) ? std::optional(owner.key) : std::optional<std::string>();
   for (const hook::Grant& grant : TRY(ledger.list())) {

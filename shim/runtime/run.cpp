@@ -69,7 +69,7 @@ int run(char* const* argv, const Settings& settings, const GrantInSpec& grant) {
   };
   if (!runtime) return fail(runtime.error());
   const auto self = hook::identify(::getpid());
-  if (!self) return fail({"cannot read `/proc/self/stat`", 0, "mount procfs at /proc"});
+  if (!self) return fail(self.error());
   if (const auto no_loop = refuse_loop(*self); !no_loop) return fail(no_loop.error());
   const auto prepared = prepare(invocation, dialect, settings, grant, *self, log);
   if (!prepared) return fail(prepared.error());

@@ -469,7 +469,7 @@ TEST_F(LiveContainerTest, EndedProcessIsRefused) {
   const auto container = pin_container(state_, spec_);
   ASSERT_TRUE(container);
   sandbox_.reset();
-  EXPECT_FALSE(is_alive(*container));
+  EXPECT_EQ(check_alive(*container).error().code, ESRCH);
   EXPECT_EQ(refusal(container, {SetMemlock{1}}),
             fmt::format("cannot change the container: its process {} has ended", state_.pid));
   EXPECT_EQ(refusal(pin_container(state_, spec_)),

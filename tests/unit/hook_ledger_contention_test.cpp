@@ -61,8 +61,8 @@ class SharedBeliefs {
 };
 
 bool lives(pid_t pid) {
-  const auto identity = pid > 0 ? hook::identify(pid) : std::nullopt;
-  return identity && hook::is_alive(*identity);
+  const auto identity = hook::identify(pid);
+  return identity && !is_proven_gone(look_at(*identity));
 }
 
 // One container's life as a hook sees it: ask, take what is free, use it, leave.

@@ -1,6 +1,8 @@
 #include "unit/hook_ledger_scene.hpp"
 
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -10,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -23,6 +26,24 @@ hook::ProcessIdentity myself() {
 hook::ProcessIdentity dead_process() {
   Child child;
   return child.identity();
+}
+
+std::string sight(const fabric::Result<hook::Presence>& seen) {
+  if (!seen) return std::string("unknown: ") + strerrorname_np(seen.error().code);
+  return *seen == hook::Presence::kGone ? "gone" : "present";
+}
+
+int in_child(const std::function<int()>& body) {
+  const pid_t pid = fork();
+  if (pid == 0) _exit(body());
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+bool hide_proc() {
+  return unshare(CLONE_NEWNS) == 0 && mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+         mount("none", "/proc", "tmpfs", 0, nullptr) == 0;
 }
 
 Child::Child() {
@@ -56,9 +77,7 @@ fabric::Result<void> book(const hook::Ledger& ledger, const hook::Owner& owner,
 }
 
 hook::Owner LedgerScene::pod_of(const std::string& path) {
-  struct stat info {};
-  EXPECT_EQ(::stat(path.c_str(), &info), 0);
-  return hook::netns_owner({info.st_dev, info.st_ino, path});
+  return hook::netns_owner(hook::identify_netns(path).value());
 }
 
 std::string LedgerScene::give(const hook::Owner& owner, const std::vector<hook::PlannedHca>& hcas,

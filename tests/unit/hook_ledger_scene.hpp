@@ -22,6 +22,13 @@ hook::ProcessIdentity myself();
 // One that has ended.
 hook::ProcessIdentity dead_process();
 
+// "present", "gone", or "unknown: " and the errno's name.
+std::string sight(const fabric::Result<hook::Presence>& seen);
+// What body returns in a child of its own: 0 to 255.
+int in_child(const std::function<int()>& body);
+// In a child: /proc is an empty directory from here on. False: not possible here.
+bool hide_proc();
+
 // A process that waits until it is killed, at the latest when this is gone.
 class Child {
  public:

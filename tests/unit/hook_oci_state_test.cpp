@@ -3,20 +3,26 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstring>
 #include <thread>
 
 #include "fabric/unique_fd.hpp"
 #include "hook/base/process/process_identity.hpp"
+#include "unit/hook_ledger_scene.hpp"
 
 namespace {
 
 using hook::parse_oci_state;
 using hook::read_state_text;
+using test_support::hide_proc;
+using test_support::in_child;
+using test_support::sight;
 
 struct Pipe {
   Pipe() {
@@ -175,15 +181,16 @@ TEST(ProcessIdentity, LivesUntilItEnds) {
   }
   const auto identity = hook::identify(child);
   ASSERT_TRUE(identity);
-  EXPECT_TRUE(hook::is_alive(*identity));
-  EXPECT_FALSE(hook::is_alive({child, identity->start_time + 1})) << "another process with that number";
+  EXPECT_EQ(sight(hook::look_at(*identity)), "present");
+  EXPECT_EQ(sight(hook::look_at(hook::ProcessIdentity{child, identity->start_time + 1})), "gone")
+      << "another process with that number";
   kill(child, SIGKILL);
   siginfo_t info{};
   waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT);
-  EXPECT_FALSE(hook::is_alive(*identity)) << "a zombie";
+  EXPECT_EQ(sight(hook::look_at(*identity)), "gone") << "a zombie";
   waitpid(child, nullptr, 0);
-  EXPECT_FALSE(hook::is_alive(*identity));
-  EXPECT_FALSE(hook::identify(child));
+  EXPECT_EQ(sight(hook::look_at(*identity)), "gone");
+  EXPECT_EQ(hook::identify(child).error().code, ESRCH);
 }
 
 // A name chosen to look like the fields behind it.
@@ -200,7 +207,7 @@ TEST(ProcessIdentity, NameIsNotParsed) {
   ASSERT_EQ(read(ready.in.get(), &byte, 1), 1);
   const auto identity = hook::identify(child);
   ASSERT_TRUE(identity);
-  EXPECT_TRUE(hook::is_alive(*identity));
+  EXPECT_EQ(sight(hook::look_at(*identity)), "present");
   EXPECT_GE(identity->start_time, hook::identify(getpid())->start_time);
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
@@ -219,15 +226,28 @@ TEST(ProcessIdentity, FirstThreadEnds) {
   const auto identity = hook::identify(child);
   ASSERT_TRUE(identity);
   usleep(50000);
-  EXPECT_TRUE(hook::is_alive(*identity));
+  EXPECT_EQ(sight(hook::look_at(*identity)), "present");
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
-  EXPECT_FALSE(hook::is_alive(*identity));
+  EXPECT_EQ(sight(hook::look_at(*identity)), "gone");
 }
 
 TEST(ProcessIdentity, NoProcess) {
   for (const pid_t pid : {0, -1, 4194304})
-    EXPECT_FALSE(hook::identify(pid)) << pid;
+    EXPECT_EQ(hook::identify(pid).error().code, ESRCH) << pid;
+}
+
+// No descriptor is left, or /proc shows no processes: the process, which lives, is not taken for one that has ended.
+TEST(ProcessIdentity, WhatCannotBeSeenIsNotGone) {
+  const auto self = hook::identify(getpid());
+  ASSERT_TRUE(self);
+  const auto says = [&](const char* expected, bool (*arrange)()) {
+    return in_child([&] { return arrange() ? sight(hook::look_at(*self)) == expected : 2; });
+  };
+  EXPECT_EQ(says("unknown: EMFILE", [] { return setrlimit(RLIMIT_NOFILE, std::array<rlimit, 1>{}.data()) == 0; }), 1);
+  if (geteuid() == 0) {
+    EXPECT_EQ(says("unknown: ENODEV", hide_proc), 1);
+  }
 }
 
 }  // namespace

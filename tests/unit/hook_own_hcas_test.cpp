@@ -18,9 +18,7 @@ using hook::RailKind;
 using test_support::TempDir;
 
 hook::NetnsIdentity my_netns() {
-  struct stat info {};
-  EXPECT_EQ(stat("/proc/self/ns/net", &info), 0);
-  return {info.st_dev, info.st_ino, "/proc/self/ns/net"};
+  return hook::identify_netns("/proc/self/ns/net").value();
 }
 
 Inventory node_with(const std::string& hca, std::optional<std::string> netdev) {

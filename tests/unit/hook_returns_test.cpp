@@ -30,14 +30,10 @@ class ReturnsTest : public testing::Test {
 
   Owner make_pod() {
     const TempDir there;
-    struct stat info {};
-    EXPECT_EQ(stat(there.path().c_str(), &info), 0);
-    return netns_owner({info.st_dev, info.st_ino, there.path()});  // gone as soon as this returns
+    return netns_owner(identify_netns(there.path()).value());  // gone as soon as this returns
   }
   Owner living_pod() {
-    struct stat info {};
-    EXPECT_EQ(stat("/proc/self/ns/net", &info), 0);
-    return netns_owner({info.st_dev, info.st_ino, "/proc/self/ns/net"});
+    return netns_owner(identify_netns("/proc/self/ns/net").value());
   }
   void give(const Owner& owner, const PlannedHca& hca, const GrantUser& user) {
     ASSERT_TRUE(book(ledger_, owner, {hca}, user).has_value());

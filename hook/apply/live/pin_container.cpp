@@ -110,11 +110,12 @@ Result<LiveContainer> pin_container(const OciState& state, const ContainerSpec& 
   LiveContainer container;
   // Before the pidfd and again at the end: the same start time both times means one process in between.
   const auto init = identify(state.pid);
-  if (!init) return gone(state.pid);
+  if (!init) return init.error().code == ESRCH ? gone(state.pid) : init.error();
   container.state = state;
   container.init = *init;
   container.pidfd.reset(static_cast<int>(syscall(SYS_pidfd_open, state.pid, 0)));
-  if (!container.pidfd.ok() && errno != ENOSYS) return gone(state.pid);
+  if (!container.pidfd.ok() && errno == ESRCH) return gone(state.pid);
+  if (!container.pidfd.ok() && errno != ENOSYS) return sys_error(errno, "cannot open process {}", state.pid);
   const UniqueFd proc = TRY(open_proc());
   container.mount_namespace = TRY(open_other_namespace(proc.get(), state.pid));
   if (spec.has_userns) container.owner = TRY(read_mapped_root(proc.get(), state.pid));
@@ -124,14 +125,20 @@ Result<LiveContainer> pin_container(const OciState& state, const ContainerSpec& 
   container.mounts.spec = spec.mounts;
   container.mounts.mountinfo = TRY(read_text(proc.get(), fmt::format("{}/mountinfo", state.pid), kLongestMountinfo));
   // What was read by number was this process's if it still lives.
-  if (identify(state.pid) != init || !is_alive(container)) return gone(state.pid);
+  if (TRY(look_at(container.init)) == Presence::kGone) return gone(state.pid);
+  TRY_VOID(check_alive(container));
   return container;
 }
 
-bool is_alive(const LiveContainer& container) {
-  if (!container.pidfd.ok()) return is_alive(container.init);
+Result<void> check_alive(const LiveContainer& container) {
+  const pid_t pid = container.init.pid;
   pollfd ended{container.pidfd.get(), POLLIN, 0};
-  return poll(&ended, 1, 0) == 0;
+  const int count = container.pidfd.ok() ? poll(&ended, 1, 0) : 0;
+  if (count < 0) return sys_error(errno, "cannot look at process {}", pid);
+  const bool has_ended = container.pidfd.ok() ? count > 0 : TRY(look_at(container.init)) == Presence::kGone;
+  if (!has_ended) return {};
+  return Error{fmt::format("cannot change the container: its process {} has ended", pid), ESRCH,
+               "start the container again"};
 }
 
 }  // namespace hook

@@ -29,8 +29,8 @@ struct LiveContainer {
 // and its root file system there. Errors name the pid. /proc is believed only when it is one.
 fabric::Result<LiveContainer> pin_container(const OciState& state, const ContainerSpec& spec);
 
-// Still the process that was pinned, and alive.
-bool is_alive(const LiveContainer& container);
+// Errors: ESRCH, the process that was pinned has ended; others: it cannot be looked at.
+fabric::Result<void> check_alive(const LiveContainer& container);
 
 // The container's root in the terms of the reader's user namespace, of the texts of /proc/PID/uid_map and gid_map
 // (user_namespaces(7)); nullopt: uid 0 or gid 0 is not mapped.

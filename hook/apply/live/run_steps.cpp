@@ -29,11 +29,6 @@ using fabric::UniqueFd;
 
 using Warnings = std::vector<std::string>;
 
-Error gone(const LiveContainer& container) {
-  return Error{fmt::format("cannot change the container: its process {} has ended", container.init.pid), ESRCH,
-               "start the container again"};
-}
-
 // No root of the node: the node decides what it may, and has no device programs or lists of its own making.
 bool is_rootless() {
   if (geteuid() != 0) return true;
@@ -67,7 +62,7 @@ Result<void> allow_in(const Cgroup& cgroup, const AllowDevices& step, Warnings& 
 Result<void> allow(const LiveContainer& container, const AllowDevices& step, Warnings& warnings) {
   const std::vector<Cgroup> cgroups = TRY(device_cgroups(container.init.pid));
   // They were found by the number, which may be another process's by now. They are this one's if it still lives.
-  if (!is_alive(container)) return gone(container);
+  TRY_VOID(check_alive(container));
   if (cgroups.empty()) {
     warnings.emplace_back("no cgroup decides about the container's devices: only the modes of device files do");
   }
@@ -155,7 +150,7 @@ Result<void> change_files(const LiveContainer& container, const std::vector<Step
 }
 
 Result<void> set_memlock(const LiveContainer& container, const SetMemlock& step, Warnings& warnings) {
-  if (!is_alive(container)) return gone(container);
+  TRY_VOID(check_alive(container));
   auto warning = TRY(raise_memlock(container.init.pid, step.bytes));
   if (warning) {
     warnings.push_back(std::move(*warning));
@@ -190,7 +185,7 @@ Result<std::vector<std::string>> run_steps(const LiveContainer& container, const
       TRY_VOID(change_files(container, steps, warnings));
     }
   }
-  if (!is_alive(container)) return gone(container);
+  TRY_VOID(check_alive(container));
   return warnings;
 }
 

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -15,6 +17,9 @@
 
 namespace hook {
 namespace {
+
+using fabric::Error;
+using fabric::Result;
 
 // Fields of proc(5) /proc/PID/stat, counted from the state, which is field 3 and the first after the command's name.
 constexpr std::size_t kState = 0;
@@ -39,33 +44,47 @@ std::optional<Stat> parse_stat(std::string_view text) {
   return Stat{.state = fields[kState][0], .threads = *threads, .start_time = *start_time};
 }
 
-std::optional<Stat> read_stat(pid_t pid) {
-  if (pid <= 0) return std::nullopt;
-  const fabric::UniqueFd fd(::open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+Error no_procfs() {
+  return Error{
+      .message = "cannot look at processes: `/proc` is not procfs", .code = ENODEV, .hint = "mount procfs at /proc"};
+}
+
+// ESRCH: proven. That a file is missing proves it only in a procfs; whoever reads of a process that has ended meanwhile
+// gets ESRCH from the kernel (proc_single_show() of fs/proc/base.c).
+Result<Stat> read_stat(pid_t pid) {
+  const std::string path = fmt::format("/proc/{}/stat", pid);
+  const auto failed = [&](int code) { return fabric::sys_error(code, "cannot look at process {}", pid); };
+  if (pid <= 0) return failed(ESRCH);
+  const fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  const int opened = fd.ok() || errno == ENOENT ? 0 : errno;
+  if (opened != 0) return failed(opened);
   struct statfs system {};
-  if (!fd.ok() || ::fstatfs(fd.get(), &system) != 0 || system.f_type != PROC_SUPER_MAGIC) return std::nullopt;
+  if ((fd.ok() ? ::fstatfs(fd.get(), &system) : ::statfs("/proc", &system)) != 0) return failed(errno);
+  if (system.f_type != PROC_SUPER_MAGIC) return no_procfs();
+  if (!fd.ok()) return failed(ESRCH);
   char buffer[2048];
   ssize_t count = 0;
   do {
     count = ::read(fd.get(), buffer, sizeof buffer);
   } while (count < 0 && errno == EINTR);
-  if (count <= 0) return std::nullopt;
-  return parse_stat(std::string_view(buffer, static_cast<std::size_t>(count)));
+  if (count < 0) return failed(errno);
+  const auto stat = parse_stat(std::string_view(buffer, static_cast<std::size_t>(count)));
+  return stat ? Result<Stat>(*stat) : fabric::make_error("cannot read `{}`: that is no process", path);
 }
 
 }  // namespace
 
-std::optional<ProcessIdentity> identify(pid_t pid) {
-  const auto stat = read_stat(pid);
-  if (!stat) return std::nullopt;
-  return ProcessIdentity{.pid = pid, .start_time = stat->start_time};
+Result<ProcessIdentity> identify(pid_t pid) {
+  const Stat stat = TRY(read_stat(pid));
+  return ProcessIdentity{.pid = pid, .start_time = stat.start_time};
 }
 
-bool is_alive(const ProcessIdentity& process) {
+Result<Presence> look_at(const ProcessIdentity& process) {
   const auto stat = read_stat(process.pid);
-  if (!stat || stat->start_time != process.start_time) return false;
+  if (!stat) return stat.error().code == ESRCH ? Result<Presence>(Presence::kGone) : stat.error();
+  if (stat->start_time != process.start_time) return Presence::kGone;
   const bool ended = stat->state == 'Z' || stat->state == 'X' || stat->state == 'x';
-  return !ended || stat->threads > 1;
+  return ended && stat->threads <= 1 ? Presence::kGone : Presence::kPresent;
 }
 
 }  // namespace hook

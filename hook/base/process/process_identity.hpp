@@ -4,7 +4,9 @@
 #include <sys/types.h>
 
 #include <cstdint>
-#include <optional>
+
+#include "fabric/result.hpp"
+#include "hook/base/presence.hpp"
 
 namespace hook {
 
@@ -14,10 +16,10 @@ struct ProcessIdentity {
   friend bool operator==(const ProcessIdentity&, const ProcessIdentity&) = default;
 };
 
-// nullopt: there is no such process, or /proc is not procfs.
-std::optional<ProcessIdentity> identify(pid_t pid);
-// The same process still lives. A zombie does not, unless it is only the first thread that ended: a process whose other
-// threads go on holds its devices, and could feign death that way.
-bool is_alive(const ProcessIdentity& process);
+// Errors: ESRCH, there is no such process; others: it cannot be looked at (/proc is not procfs, no memory, no descriptor).
+fabric::Result<ProcessIdentity> identify(pid_t pid);
+// Present: the same process still lives. A zombie does not, unless it is only the first thread that ended: a process whose
+// other threads go on holds its devices, and could feign death that way. Errors: as identify(), without ESRCH.
+fabric::Result<Presence> look_at(const ProcessIdentity& process);
 
 }  // namespace hook

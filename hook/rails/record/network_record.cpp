@@ -199,12 +199,9 @@ Result<NetworkRecord> parse_document(const Json& document) {
   NetworkRecord record;
   TRY_VOID(number_at(document, "format", 1));
   record.key = TRY(text_at(document, "key"));
-  const Json* netns = member(document, "netns");
   const Json* rails = member(document, "rails");
-  if (!netns || !rails || !rails->is_array()) return wrong_member("rails");
-  record.netns = NetnsIdentity{.dev = TRY(number_at(*netns, "dev", UINT64_MAX)),
-                               .ino = TRY(number_at(*netns, "ino", UINT64_MAX)),
-                               .path = TRY(text_at(*netns, "path"))};
+  if (!rails || !rails->is_array()) return wrong_member("rails");
+  record.netns = TRY(netns_at(document, "netns"));
   record.group = static_cast<std::uint32_t>(TRY(number_at(document, "group", UINT32_MAX)));
   for (const Json& rail : *rails)
     record.rails.push_back(TRY(parse_rail_record(rail)));
@@ -220,7 +217,7 @@ std::string network_record_text(const NetworkRecord& record) {
   const Json document{
       {"format", 1},
       {"key", record.key},
-      {"netns", Json{{"dev", record.netns.dev}, {"ino", record.netns.ino}, {"path", record.netns.path}}},
+      {"netns", netns_json(record.netns)},
       {"group", record.group},
       {"rails", std::move(rails)}};
   return document.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
