@@ -13,6 +13,13 @@ Result<void> book(LockedHcas& locks, const Plan& plan, const Grantee& who) {
   return held.empty() ? Result<void>() : locks.book(who.owner, held, who.user);
 }
 
+Result<bool> was_given_before(const Ledger& ledger, const Grantee& who) {
+  const auto grant = TRY(ledger.find(who.owner.key));
+  if (!grant || grant->pending) return false;
+  return std::any_of(grant->users.begin(), grant->users.end(),
+                     [&](const GrantUser& user) { return user.key == who.user.key; });
+}
+
 Booking::~Booking() {
   if (finished_) return;
   try {
@@ -23,23 +30,20 @@ Booking::~Booking() {
 }
 
 void Booking::undo() const {
-  const auto left = had_before_ ? Result<void>() : ledger_.leave(who_.owner, who_.user.key);
-  if (!left) log_.error(fabric::wrap(left.error(), "undoing the start"));
-  // For a container that had its grant before: what this call added to it stays, as the container may be running.
-  (void)ledger_.settle(who_.owner.key).has_value();
+  const auto undone = had_before_ ? Result<void>() : ledger_.leave(who_.owner, who_.user.key);
+  if (undone) {
+    // For a container that had its grant before: what this call added to it stays, as the container may be running.
+    (void)ledger_.settle(who_.owner.key).has_value();
+  } else {
+    // Settled, it would be a valid grant, without whatever of its rails was taken back.
+    log_.error(fabric::wrap(undone.error(), "undoing the start"));
+  }
   log_.warnings(rails_.take_warnings());
 }
 
 Result<void> Booking::finish() {
   finished_ = true;
   return ledger_.settle(who_.owner.key);
-}
-
-bool Booking::has_settled() const {
-  const auto grant = ledger_.find(who_.owner.key);
-  if (!grant || !*grant || (*grant)->pending) return false;
-  const auto& users = (*grant)->users;
-  return std::any_of(users.begin(), users.end(), [&](const GrantUser& user) { return user.key == who_.user.key; });
 }
 
 }  // namespace hook

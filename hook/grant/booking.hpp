@@ -13,23 +13,24 @@ namespace hook {
 // Writes what the plan holds into the ledger, pending until it is settled. Nothing is held: nothing is written.
 fabric::Result<void> book(LockedHcas& locks, const Plan& plan, const Grantee& who);
 
+// This container has been given this grant by an earlier call. Errors: the ledger's.
+fabric::Result<bool> was_given_before(const Ledger& ledger, const Grantee& who);
+
 // Unless finished, what was booked is given back, but not from a container that had it before this call: that one may
-// be running. All arguments have to outlive it.
+// be running. What cannot be given back stays pending, and who comes after this process tries again. All arguments have
+// to outlive it.
 class Booking {
  public:
-  Booking(const Ledger& ledger, const Grantee& who, const NodeRails& rails, const Log& log)
-      : ledger_(ledger), who_(who), rails_(rails), log_(log), had_before_(has_settled()) {}
+  Booking(const Ledger& ledger, const Grantee& who, const NodeRails& rails, const Log& log, bool had_before)
+      : ledger_(ledger), who_(who), rails_(rails), log_(log), had_before_(had_before) {}
   Booking(const Booking&) = delete;
   Booking& operator=(const Booking&) = delete;
   ~Booking();
   // Keeps what was booked, and settles it.
   fabric::Result<void> finish();
-  // This container has been given this grant by an earlier call.
-  bool had_before() const { return had_before_; }
 
  private:
   void undo() const;
-  bool has_settled() const;
 
   const Ledger& ledger_;
   const Grantee& who_;

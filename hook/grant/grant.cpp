@@ -82,7 +82,8 @@ Result<void> carry_out(const OpenLedger& open, const Asking& asking, const Grant
   TRY_VOID(add_own_hcas(call.node.ledger, who.owner, call.node.root, inventory));
   call.timing.step("read");
 
-  Booking booking(ledger, who, open.returns->rails(), call.log);
+  const bool had_before = TRY(was_given_before(ledger, who));
+  Booking booking(ledger, who, open.returns->rails(), call.log, had_before);
   if (way.binds_token) TRY_VOID(bind_token(asking.spec, ledger, who));
   Plan plan = TRY(about(FailureReason::kRefused, decide_and_book(asking, inventory, ledger, who)));
   call.log.warnings(plan.warnings);
@@ -97,7 +98,7 @@ Result<void> carry_out(const OpenLedger& open, const Asking& asking, const Grant
   TRY_VOID(booking.finish());
   call.timing.step("ledger");
   // "kept": by a call that found everything there, as prestart and createRuntime both.
-  if (!plan.hcas.empty()) note_grant(booking.had_before() ? "kept" : way.event, asking, who.owner, plan, call);
+  if (!plan.hcas.empty()) note_grant(had_before ? "kept" : way.event, asking, who.owner, plan, call);
   return {};
 }
 

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -51,7 +54,7 @@ class GrantTest : public testing::Test {
 
   // One call of its own, as each stage is one. applied: what reached the way.
   Result<void> give(const std::string& id, const Asking& asking, Result<void> answer = {},
-                    std::string_view event = "granted") {
+                    std::string_view event = "granted", const std::function<Result<void>()>& meanwhile = {}) {
     applied_.clear();
     outcome_ = {};
     Log log;
@@ -65,7 +68,7 @@ class GrantTest : public testing::Test {
       const auto grant = open.ledger.find(owner.key);
       was_pending_ = grant && *grant && (*grant)->pending;
       has_view_ = ::access((open.ledger.view_directory(owner.key) + "/infiniband").c_str(), F_OK) == 0;
-      return answer;
+      return meanwhile ? meanwhile() : answer;
     };
     auto given = grant(open, asking, who, {.event = event, .apply = apply}, call);
     outcome_ = call.outcome;
@@ -116,6 +119,21 @@ TEST_F(GrantTest, ASecondCallKeepsWhatTheFirstGaveAlsoWhenItFails) {
   const auto grant = grant_of("web-1");
   ASSERT_TRUE(grant) << "the container may be running with it";
   EXPECT_FALSE(grant->pending);
+}
+
+// As long as it is pending, whoever comes after this process undoes it; settled, it would be a grant like any other.
+TEST_F(GrantTest, WhatCannotBeUndoneStaysPending) {
+  const std::string record = node_.ledger + "/network/" + container_owner("web-1", "/bundle").key + ".json";
+  const auto damage = [&]() -> Result<void> {
+    std::filesystem::create_directory(node_.ledger + "/network");
+    std::filesystem::permissions(node_.ledger + "/network", std::filesystem::perms::owner_all);
+    std::ofstream(record) << "no record";
+    return fabric::make_error("no room in the container");
+  };
+  ASSERT_FALSE(give("web-1", asking_for("all", Mode::kExclusive), {}, "granted", damage));
+  const auto grant = grant_of("web-1");
+  ASSERT_TRUE(grant);
+  EXPECT_TRUE(grant->pending);
 }
 
 TEST_F(GrantTest, WhatIsBookedBeforeTheContainerIsNotCountedYet) {
@@ -200,13 +218,14 @@ TEST_F(GrantTest, BookingIsUndoneUnlessItIsFinished) {
   Plan plan;
   plan.hcas = {{"mlx5_0", Mode::kExclusive, 1, std::nullopt}};
   const auto book_it = [&](bool finish) {
-    Booking booking(*ledger, who, rails, log);
+    const bool had_before = was_given_before(*ledger, who).value();
+    Booking booking(*ledger, who, rails, log, had_before);
     auto locks = ledger->lock({"mlx5_0"});
     EXPECT_TRUE(book(*locks, plan, who));
     if (finish) {
       EXPECT_TRUE(booking.finish());
     }
-    return booking.had_before();
+    return had_before;
   };
   EXPECT_FALSE(book_it(false));
   EXPECT_FALSE(grant_of("web-1"));

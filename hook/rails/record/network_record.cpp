@@ -214,12 +214,11 @@ std::string network_record_text(const NetworkRecord& record) {
   Json rails = Json::array();
   for (const RailRecord& rail : record.rails)
     rails.push_back(rail_record_json(rail));
-  const Json document{
-      {"format", 1},
-      {"key", record.key},
-      {"netns", netns_json(record.netns)},
-      {"group", record.group},
-      {"rails", std::move(rails)}};
+  const Json document{{"format", 1},
+                      {"key", record.key},
+                      {"netns", netns_json(record.netns)},
+                      {"group", record.group},
+                      {"rails", std::move(rails)}};
   return document.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
