@@ -128,7 +128,7 @@ std::string first_rails(unsigned number) {
 
 Result<void> fill_ledger(const std::string& path, unsigned grants) {
   auto ledger = TRY(hook::Ledger::open(path));
-  const auto process = hook::identify(::getpid());
+  const auto process = TRY(hook::identify(::getpid()));
   for (unsigned i = 0; i < grants; ++i) {
     const std::string name = fmt::format("mlx5_{}", i % kRails);
     const auto owner = hook::container_owner(fmt::format("other-{}", i), "/run/other");
