@@ -32,9 +32,7 @@ class ReturnsTest : public testing::Test {
     const TempDir there;
     return netns_owner(identify_netns(there.path()).value());  // gone as soon as this returns
   }
-  Owner living_pod() {
-    return netns_owner(identify_netns("/proc/self/ns/net").value());
-  }
+  Owner living_pod() { return netns_owner(identify_netns("/proc/self/ns/net").value()); }
   void give(const Owner& owner, const PlannedHca& hca, const GrantUser& user) {
     ASSERT_TRUE(book(ledger_, owner, {hca}, user).has_value());
     ASSERT_TRUE(ledger_.settle(owner.key).has_value());

@@ -16,10 +16,11 @@ struct ProcessIdentity {
   friend bool operator==(const ProcessIdentity&, const ProcessIdentity&) = default;
 };
 
-// Errors: ESRCH, there is no such process; others: it cannot be looked at (/proc is not procfs, no memory, no descriptor).
+// Errors: ESRCH, there is no such process; others: it cannot be looked at (/proc is not procfs, no memory, no
+// descriptor).
 fabric::Result<ProcessIdentity> identify(pid_t pid);
-// Present: the same process still lives. A zombie does not, unless it is only the first thread that ended: a process whose
-// other threads go on holds its devices, and could feign death that way. Errors: as identify(), without ESRCH.
+// Present: the same process still lives. A zombie does not, unless it is only the first thread that ended: a process
+// whose other threads go on holds its devices, and could feign death that way. Errors: as identify(), without ESRCH.
 fabric::Result<Presence> look_at(const ProcessIdentity& process);
 
 }  // namespace hook
