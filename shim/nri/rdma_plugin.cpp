@@ -163,7 +163,7 @@ Result<bool> RdmaPlugin::needs_worker(const NriRequest& request) {
     case Event::kCreateContainer: {
       const hook::Asking asking = TRY(understand(std::move(spec)));
       log_.warnings(asking.warnings);
-      return creates ? asking.request.has_value() : asks(asking) && !hook::uses_host_network(asking.spec);
+      return creates ? asking.request.has_value() : asks(asking) && !TRY(hook::uses_host_network(asking.spec));
     }
     case Event::kStopPodSandbox:
     case Event::kRemovePodSandbox: {

@@ -170,7 +170,7 @@ class Case(unittest.TestCase):
         for path, (kind, *_, content) in walk(self.ledger_directory).items():
             is_view = path.startswith("views/")
             name = os.path.basename(path)
-            if name not in ("lock", "metrics") and not name.startswith("last@") and (kind != stat.S_IFDIR or is_view):
+            if name not in ("lock", "metrics", "place") and not name.startswith("last@") and (kind != stat.S_IFDIR or is_view):
                 found[path] = (kind, content)
         return found
 
