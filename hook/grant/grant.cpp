@@ -128,7 +128,8 @@ Result<void> grant(const OpenLedger& open, const Asking& asking, const Grantee& 
 }
 
 Result<void> grant_in_spec(Asking& asking, const ProcessIdentity& requester, Call& call, const Publish& publish) {
-  const Grantee who = TRY(new_grantee(asking.spec, call.container, requester));
+  Grantee who = TRY(new_grantee(asking.spec, call.container, requester));
+  who.user.bundle = call.bundle;
   const auto open = TRY(OpenLedger::open(call));
   const auto write_down = [&](const Plan& plan) -> Result<void> {
     TRY_VOID(about(FailureReason::kInternal, edit_spec(plan, who.token, *asking.document)));

@@ -30,6 +30,7 @@ struct Call {
   IpamHelper* ipam = nullptr;  // nullptr: no network of the configuration has a CNI plugin
   Timing timing = {};
   std::string container = {};  // its id, once it is known
+  std::string bundle = {};     // of grant_in_spec(): absolute; empty: not known
   Outcome outcome = {};
 };
 

@@ -27,6 +27,7 @@
 #include "hook/ledger/ledger.hpp"
 
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,6 +35,9 @@
 #include <set>
 #include <utility>
 
+#include "fabric/text.hpp"
+#include "hook/base/failure.hpp"
+#include "hook/config/config.hpp"
 #include "hook/ledger/ledger_steps.hpp"
 
 namespace hook {
@@ -56,6 +60,30 @@ bool same_hcas(const std::vector<PlannedHca>& left, const std::vector<std::strin
   });
 }
 
+// One directory has several paths: a runtime resolves links in that of its working directory.
+bool is_same_directory(const std::string& left, const std::string& right) {
+  if (left == right) return true;
+  struct stat one {};
+  struct stat other {};
+  return ::stat(left.c_str(), &one) == 0 && ::stat(right.c_str(), &other) == 0 && one.st_dev == other.st_dev &&
+         one.st_ino == other.st_ino;
+}
+
+// Whoever can read a container's mounts knows its token, and may have written it into another's annotation.
+Result<void> check_token_user(const GrantUser& booked, const GrantUser& binding) {
+  const bool knows_bundles = !booked.bundle.empty() && !binding.bundle.empty();
+  if (booked.id == binding.id && (!knows_bundles || is_same_directory(booked.bundle, binding.bundle))) return {};
+  const auto named = [&](const GrantUser& user) {
+    return fmt::format("container `{}`{}", fabric::printable(user.id),
+                       knows_bundles ? fmt::format(" of bundle `{}`", fabric::printable(user.bundle)) : "");
+  };
+  return Error{.message = fmt::format("the annotation `{}` names a grant that was booked for {}, this is {}",
+                                      kGrantAnnotation, named(booked), named(binding)),
+               .code = EPERM,
+               .hint = "take the annotation out: only rdma-runtime and rdma-nri write it",
+               .reason = FailureReason::kRefused};
+}
+
 // The token is a user of the grant that the container will use: the HCAs stay where they are. While the view moves, the
 // grant lists both users, so that whichever has it is known.
 Result<std::optional<Grant>> bind_user(const LedgerFiles& files, const std::string& token_key, const Owner& owner,
@@ -63,7 +91,10 @@ Result<std::optional<Grant>> bind_user(const LedgerFiles& files, const std::stri
   const KeyLock lock = TRY(KeyLock::take(files, {owner.key}));
   auto grant = TRY(refresh(files, owner.key, nullptr, token_key));
   const auto is_token_user = [&](const StoredUser& other) { return other.user.key == token_key; };
-  if (!grant || std::none_of(grant->users.begin(), grant->users.end(), is_token_user)) return std::optional<Grant>();
+  if (!grant) return std::optional<Grant>();
+  const auto booked = std::find_if(grant->users.begin(), grant->users.end(), is_token_user);
+  if (booked == grant->users.end()) return std::optional<Grant>();
+  TRY_VOID(check_token_user(booked->user, user));
   add_steps(*grant, user, {}, files.self);
   TRY_VOID(make_empty_file(files.pending, marker_name(owner.key, files.self)));
   TRY_VOID(write_grant(files, *grant));
@@ -268,6 +299,8 @@ Result<std::optional<Grant>> Ledger::bind(std::string_view token, const Owner& o
     const KeyLock keys = TRY(KeyLock::take(*files_, {key, owner.key}));
     const auto source = TRY(read_grant(*files_, key));
     if (!source || !same_hcas(held_hcas(*source), names)) continue;
+    for (const StoredUser& booked : source->users)
+      TRY_VOID(check_token_user(booked.user, user));
     return std::optional(TRY(bind_grant(*files_, *source, owner, user)));
   }
   return Error{

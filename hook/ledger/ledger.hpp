@@ -95,7 +95,8 @@ class Ledger {
 
   // A token's grant becomes the container's (or its pod's; a token that is a user of the pod's grant becomes that
   // container), pending until settle(); nullopt: there is no such token (already bound, returned, or made up). The view
-  // that was mounted under the token's name moves to the container's user. Takes the locks of the token's HCAs.
+  // that was mounted under the token's name moves to the container's user. Takes the locks of the token's HCAs. Errors:
+  // it was booked for a container of another id or, where both are known, of another bundle; nothing is bound then.
   fabric::Result<std::optional<Grant>> bind(std::string_view token, const Owner& owner, const GrantUser& user) const;
 
   // What processes killed half-way left behind: looks at pending/ only, which is empty unless something is under way.

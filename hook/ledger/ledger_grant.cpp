@@ -48,6 +48,7 @@ Json hcas_json(const std::vector<PlannedHca>& hcas) {
 
 Json user_json(const StoredUser& user) {
   Json entry{{"key", user.user.key}, {"id", user.user.id}};
+  if (!user.user.bundle.empty()) entry["bundle"] = user.user.bundle;
   if (user.user.process) entry["process"] = process_json(*user.user.process);
   entry["settled"] = user.settled;
   if (user.worker) entry["worker"] = process_json(*user.worker);
@@ -105,6 +106,7 @@ Result<StoredUser> parse_user(const Json& entry) {
   StoredUser user;
   user.user.key = TRY(name_at(entry, "key", kLongestKey));
   user.user.id = TRY(text_at(entry, "id"));
+  if (member(entry, "bundle")) user.user.bundle = TRY(text_at(entry, "bundle"));
   user.user.process = TRY(process_at(entry, "process"));
   user.worker = TRY(process_at(entry, "worker"));
   user.hcas = TRY(hcas_at(entry, "hcas"));

@@ -2,7 +2,7 @@
 //
 // {"format": 1, "owner": {"kind", "key", "label", "netns": {"dev", "ino", "path"}}, "since",
 //  "hcas": [{"name", "mode", "units", "limit"}],
-//  "users": [{"key", "id", "process": {"pid", "start_time"}, "settled", "worker": {...}, "hcas": [...]}]}
+//  "users": [{"key", "id", "bundle", "process": {"pid", "start_time"}, "settled", "worker": {...}, "hcas": [...]}]}
 #pragma once
 
 #include <optional>

@@ -34,8 +34,9 @@ fabric::Result<std::string> new_token();
 // A container that uses a grant.
 struct GrantUser {
   std::string key;                         // that of container_owner(), or the token
-  std::string id;                          // the container's id, for people
+  std::string id;                          // the container's id
   std::optional<ProcessIdentity> process;  // its init; before it has one, the process that asks for it
+  std::string bundle = {};                 // absolute; empty: who booked does not know it
   friend bool operator==(const GrantUser&, const GrantUser&) = default;
 };
 

@@ -76,7 +76,7 @@ Result<void> create_runtime(Call& call, const Result<Config>& config) {
   const LiveContainer live = TRY(pin_container(state, asking.spec));
   const auto open = TRY(OpenLedger::open(call));
   const Owner own = container_owner(state.id, state.bundle);
-  const Grantee who{TRY(owner_of(asking.spec, own)), {own.key, state.id, live.init}};
+  const Grantee who{TRY(owner_of(asking.spec, own)), {own.key, state.id, live.init, state.bundle}};
   const std::string netns = who.owner.netns ? who.owner.netns->path : fmt::format("/proc/{}/ns/net", live.init.pid);
   const Way way{.event = "granted", .network = {netns}, .binds_token = true, .apply = [&](const Plan& plan) {
                   return about(FailureReason::kDevices, apply_live(plan, asking.spec, live, call));

@@ -1,6 +1,8 @@
 #include "shim/runtime/prepare.hpp"
 
+#include <filesystem>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "fabric/text.hpp"
@@ -40,6 +42,13 @@ Result<std::optional<SpecFile>> open_config(const Invocation& invocation, Dialec
   }
   const auto [directory, name] = split_path(path);
   return SpecFile::open(directory, name);
+}
+
+// "": not known.
+std::string absolute(const std::string& bundle) {
+  if (bundle.starts_with('/')) return bundle;
+  std::error_code failed;
+  return std::filesystem::absolute(bundle.empty() ? "." : bundle, failed).string();
 }
 
 SeccompContext seccomp_context(const Json& config) {
@@ -86,6 +95,7 @@ class Start {
     node.engine = engine;
     hook::Call call{node, hook_log};
     call.container = invocation_.id;
+    call.bundle = absolute(invocation_.bundle);
     return grant(asking, self, call, [&](const hook::Plan& plan, Json& config) {
       return plan.hcas.empty() ? keep_original() : edit(plan, command, config);
     });

@@ -224,7 +224,7 @@ TEST_F(LedgerTest, WhatAPodsContainerDidNotSettleGoesWithIt) {
 TEST_F(LedgerTest, ATokenBecomesTheContainers) {
   const std::string token = hook::new_token().value();
   const Owner booked = hook::token_owner(token);
-  ASSERT_EQ(give(booked, {kAlone}, dead_process()), "");
+  ASSERT_EQ(give(booked, {kAlone}, {booked.key, "web", dead_process()}), "");
   ASSERT_TRUE(ledger_.make_view(booked.key, {{"infiniband", "mlx5_0", "../../devices/x/infiniband/mlx5_0"}}));
   const auto bound = ledger_.bind(token, web_, {web_.key, "web", myself()});
   ASSERT_TRUE(bound) << bound.error().message;
@@ -244,7 +244,8 @@ TEST_F(LedgerTest, ATokenBecomesTheContainers) {
 TEST_F(LedgerTest, ATokenJoinsItsPod) {
   ASSERT_EQ(give(pod_, {kShared}, {"c-1", "c-1", myself()}), "");
   const std::string token = hook::new_token().value();
-  ASSERT_EQ(give(hook::token_owner(token), {kShared, {"mlx5_1", Mode::kExclusive, 1, std::nullopt}}, myself()), "");
+  const Owner booked = hook::token_owner(token);
+  ASSERT_EQ(give(booked, {kShared, {"mlx5_1", Mode::kExclusive, 1, std::nullopt}}, {booked.key, "c-2", myself()}), "");
   ASSERT_TRUE(ledger_.bind(token, pod_, {"c-2", "c-2", myself()}).value());
   ASSERT_TRUE(ledger_.settle(pod_.key));
   EXPECT_EQ(find(pod_)->hcas, (std::vector<PlannedHca>{kShared, {"mlx5_1", Mode::kExclusive, 1, std::nullopt}}));
@@ -264,6 +265,35 @@ TEST_F(LedgerTest, ATokenThatIsAUserOfThePodBecomesTheContainer) {
   EXPECT_EQ(find(pod_)->users, (std::vector<GrantUser>{{"c-1", "c-1", myself()}}));
   EXPECT_EQ(entries(path_ + "/views"), "c-1");
   EXPECT_FALSE(ledger_.bind(token, pod_, {"c-1", "c-1", myself()}).value());
+}
+
+// A container can read its token in its mounts, and write it into the annotations of another.
+TEST_F(LedgerTest, ATokenIsBoundByTheContainerThatItWasBookedForOnly) {
+  const std::string token = hook::new_token().value();
+  const Owner booked = hook::token_owner(token);
+  std::filesystem::create_directory(temp_ / "web");
+  std::filesystem::create_directory_symlink(temp_ / "web", temp_ / "link");
+  const GrantUser web{web_.key, "web", myself(), temp_ / "web"};
+  const GrantUser token_user{booked.key, "web", dead_process(), temp_ / "link"};
+  for (const Owner& owner : {booked, pod_}) {
+    ASSERT_EQ(give(owner, {kAlone}, token_user), "");
+    const auto refused = ledger_.bind(token, pod_, {db_.key, "db", myself(), temp_ / "web"});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().message, fmt::format("the annotation `rdma-init.io/grant` names a grant that was booked "
+                                                   "for container `web` of bundle `{0}/link`, this is container `db` "
+                                                   "of bundle `{0}/web`",
+                                                   temp_.path()));
+    EXPECT_FALSE(ledger_.bind(token, pod_, {web_.key, "web", myself(), temp_ / "missing"}));
+    EXPECT_FALSE(ledger_.bind(token, pod_, {db_.key, "db", myself()}));
+    EXPECT_EQ(find(owner)->users, (std::vector<GrantUser>{token_user}));
+    EXPECT_EQ(ledger_problems(path_), "");
+    ASSERT_TRUE(ledger_.bind(token, pod_, web).value());
+    ASSERT_TRUE(ledger_.give_back(pod_.key));
+  }
+  // Of a record without a bundle (rdma-nri) the id is what is known.
+  ASSERT_EQ(give(booked, {kAlone}, {booked.key, "web", myself()}), "");
+  EXPECT_FALSE(ledger_.bind(token, db_, {db_.key, "db", myself(), temp_ / "web"}));
+  EXPECT_TRUE(ledger_.bind(token, web_, web).value());
 }
 
 TEST_F(LedgerTest, MadeUpTokensBindNothing) {
