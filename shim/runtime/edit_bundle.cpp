@@ -1,6 +1,8 @@
 #include "shim/runtime/edit_bundle.hpp"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "hook/base/json/json.hpp"
@@ -28,14 +30,30 @@ Result<Json*> made(Json& parent, const char* name, Json::value_t type, const cha
   return &value;
 }
 
-bool has_hook(const Json& hooks, const char* stage, std::string_view name) {
-  const Json* entries = hook::member(hooks, stage);
-  if (!entries || !entries->is_array()) return false;
-  return std::any_of(entries->begin(), entries->end(), [&](const Json& entry) {
-    const Json* path = hook::member(entry, "path");
-    const auto* text = path ? path->get_ptr<const std::string*>() : nullptr;
-    return text && base_name(*text) == name;
-  });
+const std::string* text_of(const Json* value) {
+  return value ? value->get_ptr<const std::string*>() : nullptr;
+}
+
+bool is_same_program(const std::string& left, const std::string& right) {
+  std::error_code failed;
+  return left == right || std::filesystem::equivalent(left, right, failed);
+}
+
+// What the program does there is its first argument: `verify` gives nothing.
+bool does_stage(const HookCommand& command, std::string_view stage, const Json& entry) {
+  const auto* path = text_of(hook::member(entry, "path"));
+  const Json* arguments = hook::member(entry, "args");
+  if (!path || !arguments || !arguments->is_array() || arguments->size() < 2) return false;
+  const auto* does = text_of(&(*arguments)[1]);
+  const bool is_stage = does && (*does == stage || (*does == "prestart" && stage == "createRuntime"));
+  return is_stage && is_same_program(*path, command.path);
+}
+
+bool has_hook(const HookCommand& command, const Json& hooks, const char* list, std::string_view stage) {
+  const Json* entries = hook::member(hooks, list);
+  return entries && entries->is_array() && std::any_of(entries->begin(), entries->end(), [&](const Json& entry) {
+           return does_stage(command, stage, entry);
+         });
 }
 
 Result<void> add_hook(const HookCommand& command, const char* stage, Json& hooks) {
@@ -53,11 +71,11 @@ Result<void> add_hook(const HookCommand& command, const char* stage, Json& hooks
 Result<void> add_missing_hooks(const HookCommand& command, Json& config) {
   if (!config.is_object()) return make_error("config.json: expected an object");
   Json& hooks = *TRY(made(config, "hooks", Json::value_t::object, "hooks"));
-  const std::string_view name = base_name(command.path);
-  if (!has_hook(hooks, "createRuntime", name) && !has_hook(hooks, "prestart", name)) {
+  if (!has_hook(command, hooks, "createRuntime", "createRuntime") &&
+      !has_hook(command, hooks, "prestart", "createRuntime")) {
     TRY_VOID(add_hook(command, "createRuntime", hooks));
   }
-  return has_hook(hooks, "poststop", name) ? Result<void>() : add_hook(command, "poststop", hooks);
+  return has_hook(command, hooks, "poststop", "poststop") ? Result<void>() : add_hook(command, "poststop", hooks);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "shim/runtime/edit_bundle.hpp"
 #include "shim/runtime/exec_process.hpp"
+#include "unit/shim_runtime_scene.hpp"
 
 namespace {
 
@@ -36,11 +37,35 @@ TEST(AddHooks, TwiceIsOnce) {
 
 TEST(AddHooks, BehindOthersAndNotBesideItself) {
   const Json config = with_hooks(Json::parse(R"({"hooks": {
-    "prestart": [{"path": "/opt/rdma-hook"}], "poststop": [{"path": "/bin/other", "x": 1}], "startContainer": [1]}})"));
+    "prestart": [{"path": "/usr/bin/rdma-hook", "args": ["rdma-hook", "prestart"]}],
+    "poststop": [{"path": "/bin/other", "x": 1}], "startContainer": [1]}})"));
   EXPECT_FALSE(config["hooks"].contains("createRuntime"));
   ASSERT_EQ(config["hooks"]["poststop"].size(), 2U);
   EXPECT_EQ(config["hooks"]["poststop"][0].dump(), R"({"path":"/bin/other","x":1})");
   EXPECT_EQ(config["hooks"]["startContainer"].dump(), "[1]");
+}
+
+// As a base specification has it, in front of everything.
+TEST(AddHooks, AnotherProgramOrAnotherStageIsAnotherHook) {
+  const Json config = with_hooks(Json::parse(R"({"hooks": {
+    "createRuntime": [{"path": "/usr/bin/rdma-hook", "args": ["rdma-hook", "verify"]}],
+    "prestart": [{"path": "/usr/bin/rdma-hook"}, {"path": "/usr/bin/rdma-hook", "args": ["createRuntime"]},
+                 {"path": "/opt/rdma-hook", "args": ["rdma-hook", "createRuntime"]}],
+    "poststop": [{"path": "/usr/bin/rdma-hook", "args": ["rdma-hook", "createRuntime"]}]}})"));
+  ASSERT_EQ(config["hooks"]["createRuntime"].size(), 2U);
+  EXPECT_EQ(config["hooks"]["createRuntime"][1]["args"][1], "createRuntime");
+  ASSERT_EQ(config["hooks"]["poststop"].size(), 2U);
+  EXPECT_EQ(config["hooks"]["poststop"][1]["args"][1], "poststop");
+}
+
+TEST(AddHooks, OneProgramHasSeveralPaths) {
+  const test_support::TempDir directory;
+  const std::string program = shim_scene::program(directory / "rdma-hook");
+  ASSERT_EQ(::symlink(program.c_str(), (directory / "link").c_str()), 0);
+  Json config{{"hooks", {{"poststop", {{{"path", directory / "link"}, {"args", {"rdma-hook", "poststop"}}}}}}}};
+  ASSERT_TRUE(shim::add_hooks({program, hook::Engine::kContainerd, {}}, config));
+  EXPECT_EQ(config["hooks"]["poststop"].size(), 1U);
+  EXPECT_EQ(config["hooks"]["createRuntime"].size(), 1U);
 }
 
 TEST(AddHooks, WrongTypesAreRefusedAndNothingChanges) {
