@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 
 #include "hook/base/json/json.hpp"
 #include "shim/runtime/spec_file.hpp"
@@ -57,9 +59,20 @@ std::optional<std::string> bundle_of_crun_status(std::string_view text) {
   return status ? absolute(hook::member(*status, "bundle")) : std::nullopt;
 }
 
+std::string absolute_bundle(const Invocation& invocation) {
+  const std::string& bundle = invocation.bundle;
+  if (bundle.starts_with('/')) return bundle;
+  std::error_code failed;
+  return std::filesystem::absolute(bundle.empty() ? "." : bundle, failed).string();
+}
+
+std::string state_directory(const std::string& root, const std::string& id, Dialect dialect) {
+  return is_component(id) ? (root.empty() ? default_root(dialect) : root) + "/" + id : "";
+}
+
 std::optional<std::string> find_bundle(const std::string& root, const std::string& id, Dialect dialect) {
-  if (!is_component(id)) return std::nullopt;
-  const std::string directory = (root.empty() ? default_root(dialect) : root) + "/" + id;
+  const std::string directory = state_directory(root, id, dialect);
+  if (directory.empty()) return std::nullopt;
   const auto state = SpecFile::open(directory, "state.json", kStateLimits);
   if (state && *state) return bundle_of_runc_state((*state)->text());
   const auto status = SpecFile::open(directory, "status", kStateLimits);

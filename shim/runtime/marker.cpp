@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <utility>
 
@@ -21,7 +22,7 @@ constexpr std::size_t kLongestMarker = std::size_t{1} << 20;
 constexpr std::uint64_t kInt64Max = INT64_MAX;
 
 fabric::UniqueFd open_bundle(const std::string& bundle) {
-  return fabric::UniqueFd(::open(bundle.empty() ? "." : bundle.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  return fabric::UniqueFd(::open(bundle.empty() ? "." : bundle.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
 Result<std::optional<SpecFile>> open_own(const std::string& bundle, const char* name, const hook::JsonLimits& limits) {
@@ -86,21 +87,22 @@ Result<std::optional<std::string>> read_original(const std::string& bundle, cons
   return std::optional<std::string>(original->text());
 }
 
-Result<void> leave_marker(const std::string& bundle, const Marker& marker, std::string_view original) {
+Result<void> leave_marker(const std::string& bundle, const Marker& marker, std::string_view original,
+                          const hook::ProcessIdentity& writer) {
   const fabric::UniqueFd directory = open_bundle(bundle);
   if (!directory.ok()) return fabric::sys_error(errno, "open bundle `{}`", fabric::printable(bundle));
+  remove_leftovers(directory.get(), {});
   const FileOwner ours{::geteuid(), ::getegid(), 0600};
-  auto config = TRY(NewFile::write(directory.get(), kOriginalName, original, ours));
-  auto file = TRY(NewFile::write(directory.get(), kMarkerName, marker_text(marker), ours));
+  auto config = TRY(NewFile::write(directory.get(), kOriginalName, original, ours, writer));
+  auto file = TRY(NewFile::write(directory.get(), kMarkerName, marker_text(marker), ours, writer));
   TRY_VOID(config.put_in_place());
   return file.put_in_place();
 }
 
 void remove_marker(const std::string& bundle) {
   const fabric::UniqueFd directory = open_bundle(bundle);
-  if (!directory.ok()) return;
-  ::unlinkat(directory.get(), kMarkerName, 0);
-  ::unlinkat(directory.get(), kOriginalName, 0);
+  constexpr std::array<std::string_view, 2> kBoth = {kMarkerName, kOriginalName};
+  if (directory.ok()) remove_leftovers(directory.get(), kBoth);
 }
 
 }  // namespace shim

@@ -31,8 +31,10 @@ fabric::Result<std::optional<Marker>> read_marker(const std::string& bundle);
 // The config.json that was there before it was edited; nullopt: `config` is not what was written, or nothing was.
 fabric::Result<std::optional<std::string>> read_original(const std::string& bundle, const FileVersion& config);
 
-// Writes both, 0600.
-fabric::Result<void> leave_marker(const std::string& bundle, const Marker& marker, std::string_view original);
+// Writes both, 0600. Removes first what writers left that were killed. writer: this process.
+fabric::Result<void> leave_marker(const std::string& bundle, const Marker& marker, std::string_view original,
+                                  const hook::ProcessIdentity& writer);
+// Both, and what writers left.
 void remove_marker(const std::string& bundle);
 
 }  // namespace shim

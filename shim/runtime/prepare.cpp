@@ -1,8 +1,6 @@
 #include "shim/runtime/prepare.hpp"
 
-#include <filesystem>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "fabric/text.hpp"
@@ -44,13 +42,6 @@ Result<std::optional<SpecFile>> open_config(const Invocation& invocation, Dialec
   return SpecFile::open(directory, name);
 }
 
-// "": not known.
-std::string absolute(const std::string& bundle) {
-  if (bundle.starts_with('/')) return bundle;
-  std::error_code failed;
-  return std::filesystem::absolute(bundle.empty() ? "." : bundle, failed).string();
-}
-
 SeccompContext seccomp_context(const Json& config) {
   SeccompContext context{kArchitecture, {}};
   const Json* process = hook::member(config, "process");
@@ -76,13 +67,14 @@ Result<void> look_at_seccomp(const Settings& settings, const RuntimeLog& log, Js
 
 class Start {
  public:
-  Start(const Invocation& invocation, const Settings& settings, const RuntimeLog& log, const SpecFile& file)
-      : invocation_(invocation), settings_(settings), log_(log), file_(file) {
+  Start(const Invocation& invocation, const Settings& settings, const RuntimeLog& log, const SpecFile& file,
+        const hook::ProcessIdentity& self)
+      : invocation_(invocation), settings_(settings), log_(log), file_(file), self_(self) {
     auto original = read_original(invocation.bundle, file.version());
     if (original) original_ = *std::move(original);
   }
 
-  Result<void> run(const GrantInSpec& grant, const hook::ProcessIdentity& self) {
+  Result<void> run(const GrantInSpec& grant) {
     const hook::Engine engine = engine_of(settings_, invocation_.root);
     hook::Asking asking = TRY(hook::understand(text(), settings_.admin, engine));
     for (const std::string& warning : asking.warnings)
@@ -95,8 +87,8 @@ class Start {
     node.engine = engine;
     hook::Call call{node, hook_log};
     call.container = invocation_.id;
-    call.bundle = absolute(invocation_.bundle);
-    return grant(asking, self, call, [&](const hook::Plan& plan, Json& config) {
+    call.bundle = absolute_bundle(invocation_);
+    return grant(asking, self_, call, [&](const hook::Plan& plan, Json& config) {
       return plan.hcas.empty() ? keep_original() : edit(plan, command, config);
     });
   }
@@ -107,7 +99,7 @@ class Start {
 
   Result<void> keep_original() const {
     if (original_) {
-      auto restored = TRY(file_.rewrite(*original_));
+      auto restored = TRY(file_.rewrite(*original_, self_));
       TRY_VOID(restored.put_in_place());
     }
     remove_marker(invocation_.bundle);  // of an earlier container in this bundle
@@ -118,11 +110,11 @@ class Start {
   Result<void> edit(const hook::Plan& plan, const HookCommand& command, Json& config) const {
     TRY_VOID(add_hooks(command, config));
     TRY_VOID(look_at_seccomp(settings_, log_, config));
-    auto edited = TRY(file_.rewrite(config.dump()));
+    auto edited = TRY(file_.rewrite(config.dump(), self_));
     // The marker first, which says which config.json is ours: if this is killed in between, the file that is there
     // counts as the engine's.
     const Marker marker{invocation_.id, edited.version(), process_grant(plan)};
-    TRY_VOID(leave_marker(invocation_.bundle, marker, text()));
+    TRY_VOID(leave_marker(invocation_.bundle, marker, text(), self_));
     return edited.put_in_place();
   }
 
@@ -130,10 +122,11 @@ class Start {
   const Settings& settings_;
   const RuntimeLog& log_;
   const SpecFile& file_;
+  const hook::ProcessIdentity& self_;
   std::optional<std::string> original_;
 };
 
-Result<void> edit_exec(const Invocation& invocation, Dialect dialect) {
+Result<void> edit_exec(const Invocation& invocation, Dialect dialect, const hook::ProcessIdentity& self) {
   const auto bundle = find_bundle(invocation.root, invocation.id, dialect);
   if (!bundle) return {};
   const auto marker = TRY(read_marker(*bundle));
@@ -143,7 +136,7 @@ Result<void> edit_exec(const Invocation& invocation, Dialect dialect) {
   if (!file) return {};
   Json process = TRY(hook::parse_json(file->text(), "the process"));
   if (!TRY(edit_process(marker->process, process))) return {};
-  auto edited = TRY(file->rewrite(process.dump()));
+  auto edited = TRY(file->rewrite(process.dump(), self));
   return edited.put_in_place();
 }
 
@@ -153,12 +146,13 @@ Result<void> prepare_start(const Invocation& invocation, Dialect dialect, const 
                            const GrantInSpec& grant, const hook::ProcessIdentity& self, const RuntimeLog& log) {
   const auto file = TRY(open_config(invocation, dialect));
   if (!file) return {};
-  return Start(invocation, settings, log, *file).run(grant, self);
+  return Start(invocation, settings, log, *file, self).run(grant);
 }
 
-void prepare_exec(const Invocation& invocation, Dialect dialect, const RuntimeLog& log) {
+void prepare_exec(const Invocation& invocation, Dialect dialect, const hook::ProcessIdentity& self,
+                  const RuntimeLog& log) {
   if (invocation.process_file.empty()) return;
-  const auto edited = edit_exec(invocation, dialect);
+  const auto edited = edit_exec(invocation, dialect, self);
   if (edited) return;
   log.warning(fmt::format("exec in `{}` goes without CAP_IPC_LOCK and RLIMIT_MEMLOCK of its container: {}",
                           fabric::printable(invocation.id), edited.error().message));

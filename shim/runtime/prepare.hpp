@@ -17,6 +17,7 @@ fabric::Result<void> prepare_start(const Invocation& invocation, Dialect dialect
 
 // exec: edits the process of a container that was edited. What goes wrong is a warning: probes and shells of a running
 // container have to go on.
-void prepare_exec(const Invocation& invocation, Dialect dialect, const RuntimeLog& log);
+void prepare_exec(const Invocation& invocation, Dialect dialect, const hook::ProcessIdentity& self,
+                  const RuntimeLog& log);
 
 }  // namespace shim

@@ -45,7 +45,7 @@ Result<void> prepare(const Invocation& invocation, Dialect dialect, const Settin
                      const hook::ProcessIdentity& self, const RuntimeLog& log) try {
   const IgnoredSignals ignored;
   if (invocation.action == Action::kStart) return prepare_start(invocation, dialect, settings, grant, self, log);
-  if (invocation.action == Action::kExec) prepare_exec(invocation, dialect, log);
+  if (invocation.action == Action::kExec) prepare_exec(invocation, dialect, self, log);
   if (invocation.action == Action::kVersion) print(kVersionLine);
   if (invocation.action == Action::kHelp) print(kHelpLine);
   return {};

@@ -4,9 +4,12 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
+#include <vector>
 
+#include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/base/write_all.hpp"
@@ -20,6 +23,8 @@ using fabric::printable;
 using fabric::Result;
 using fabric::sys_error;
 using fabric::UniqueFd;
+
+constexpr std::string_view kTemporaryPrefix = ".rdma-runtime";
 
 FileVersion version_of(const struct stat& status) {
   return {status.st_dev, status.st_ino, std::int64_t{status.st_mtim.tv_sec} * 1000000000 + status.st_mtim.tv_nsec,
@@ -35,10 +40,22 @@ Error write_error(int code, const std::string& name) {
 }
 
 // Random, so that no other user can make the name first: the directory may be /tmp.
-Result<std::string> temporary_name(const std::string& name) {
+Result<std::string> temporary_name(const hook::ProcessIdentity& writer) {
   std::uint64_t random = 0;
   if (::getrandom(&random, sizeof random, 0) != sizeof random) return sys_error(errno, "cannot read random bytes");
-  return fmt::format(".{}.{:016x}", name.substr(0, 200), random);
+  return fmt::format("{}@{}.{}@{:016x}", kTemporaryPrefix, writer.pid, writer.start_time, random);
+}
+
+// Whose temporary file this is; nullopt: it is none.
+std::optional<hook::ProcessIdentity> temporary_writer(std::string_view name) {
+  const auto parts = fabric::split(name, '@');
+  if (parts.size() != 3 || parts[0] != kTemporaryPrefix || parts[2].size() != 16) return std::nullopt;
+  const auto process = fabric::split(parts[1], '.');
+  if (process.size() != 2) return std::nullopt;
+  const auto pid = fabric::parse_number<pid_t>(process[0]);
+  const auto start_time = fabric::parse_number<std::uint64_t>(process[1]);
+  if (!pid || !start_time || *pid <= 0) return std::nullopt;
+  return hook::ProcessIdentity{*pid, *start_time};
 }
 
 Error open_error(int code, const std::string& path) {
@@ -61,9 +78,10 @@ NewFile::~NewFile() {
   if (!temporary_.empty()) ::unlinkat(directory_, temporary_.c_str(), 0);
 }
 
-Result<NewFile> NewFile::write(int directory, const std::string& name, std::string_view text, const FileOwner& owner) {
+Result<NewFile> NewFile::write(int directory, const std::string& name, std::string_view text, const FileOwner& owner,
+                               const hook::ProcessIdentity& writer) {
   NewFile file(directory, name);
-  const std::string temporary = TRY(temporary_name(name));
+  const std::string temporary = TRY(temporary_name(writer));
   const UniqueFd fd(
       ::openat(directory, temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY, 0600));
   if (!fd.ok()) return write_error(errno, name);
@@ -107,8 +125,20 @@ Result<std::optional<SpecFile>> SpecFile::open(const std::string& directory, con
   return std::optional<SpecFile>(std::move(file));
 }
 
-Result<NewFile> SpecFile::rewrite(std::string_view text) const {
-  return NewFile::write(directory(), name_, text, owner_);
+Result<NewFile> SpecFile::rewrite(std::string_view text, const hook::ProcessIdentity& writer) const {
+  return NewFile::write(directory(), name_, text, owner_, writer);
+}
+
+void remove_leftovers(int directory, std::span<const std::string_view> also) {
+  std::vector<std::string> leftovers;
+  fabric::sysfs::each_name(directory, [&](std::string_view name) {
+    const auto writer = temporary_writer(name);
+    const bool is_dead = writer && hook::is_proven_gone(hook::look_at(*writer));
+    if (is_dead || std::find(also.begin(), also.end(), name) != also.end()) leftovers.emplace_back(name);
+    return true;
+  });
+  for (const std::string& name : leftovers)
+    ::unlinkat(directory, name.c_str(), 0);
 }
 
 PathParts split_path(const std::string& path) {

@@ -6,12 +6,14 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/base/json/json_fwd.hpp"
+#include "hook/base/process/process_identity.hpp"
 
 namespace shim {
 
@@ -33,9 +35,9 @@ struct FileOwner {
 // A file that is written but not yet where readers look. Removed unless put in place.
 class NewFile {
  public:
-  // In that directory; name: of the file that it will be, for messages and for its own name.
+  // In that directory, as .rdma-runtime@PID.START@RANDOM; name: of the file that it will be. writer: this process.
   static fabric::Result<NewFile> write(int directory, const std::string& name, std::string_view text,
-                                       const FileOwner& owner);
+                                       const FileOwner& owner, const hook::ProcessIdentity& writer);
   NewFile(NewFile&& other) noexcept;
   NewFile& operator=(NewFile&&) = delete;
   ~NewFile();
@@ -67,7 +69,7 @@ class SpecFile {
   const std::string& path() const { return path_; }
 
   // Another text for it, with its owner and mode.
-  fabric::Result<NewFile> rewrite(std::string_view text) const;
+  fabric::Result<NewFile> rewrite(std::string_view text, const hook::ProcessIdentity& writer) const;
 
  private:
   fabric::UniqueFd directory_;
@@ -77,6 +79,9 @@ class SpecFile {
   FileVersion version_;
   FileOwner owner_;
 };
+
+// Removes what writers of a NewFile left in this directory that were killed, and the files of these names. Best effort.
+void remove_leftovers(int directory, std::span<const std::string_view> also);
 
 // The directory and name of a path, as openat(2) takes them: "x.json" is in ".".
 struct PathParts {

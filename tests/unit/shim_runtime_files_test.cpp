@@ -22,6 +22,8 @@ using test_support::read_file;
 using test_support::TempDir;
 using test_support::write_file;
 
+const hook::ProcessIdentity kSelf = hook::identify(::getpid()).value();
+
 shim::ProgramId id_of(const std::string& path) {
   struct stat status {};
   EXPECT_EQ(::stat(path.c_str(), &status), 0);
@@ -73,11 +75,11 @@ TEST(SpecFile, IsReplacedWithItsOwnerAndMode) {
   ASSERT_TRUE(file && *file);
   EXPECT_EQ((*file)->text(), "old");
   {
-    const auto dropped = (*file)->rewrite("never");
+    const auto dropped = (*file)->rewrite("never", kSelf);
     ASSERT_TRUE(dropped);
   }
   EXPECT_EQ(read_file(path), "old");
-  auto edited = (*file)->rewrite("new");
+  auto edited = (*file)->rewrite("new", kSelf);
   ASSERT_TRUE(edited);
   EXPECT_NE(edited->version(), (*file)->version());
   ASSERT_TRUE(edited->put_in_place());
@@ -120,7 +122,7 @@ TEST(Marker, ThereAndBack) {
   const shim::Marker marker{"id", (*config)->version(), {true, UINT64_MAX}};
   EXPECT_FALSE(*shim::read_marker(directory.path()));
   EXPECT_FALSE(*shim::read_original(directory.path(), marker.edited));
-  ASSERT_TRUE(shim::leave_marker(directory.path(), marker, "original"));
+  ASSERT_TRUE(shim::leave_marker(directory.path(), marker, "original", kSelf));
   const auto read = shim::read_marker(directory.path());
   ASSERT_TRUE(read && *read);
   EXPECT_EQ((*read)->id, "id");

@@ -74,6 +74,29 @@ TEST_F(Prepare, AConfigurationThatTheEngineWroteAnewCounts) {
   EXPECT_NE(::access(marker_path().c_str(), F_OK), 0);  // or exec would give what the container has not
 }
 
+TEST_F(Prepare, WhatAKilledCallLeftIsSwept) {
+  const std::string dead = fmt::format(".rdma-runtime@{}.{}@0123456789abcdef", self_.pid, self_.start_time + 1);
+  const std::string live = fmt::format(".rdma-runtime@{}.{}@0123456789abcdef", self_.pid, self_.start_time);
+  // Names that nobody gave but others.
+  const std::vector<std::string> kept = {live,
+                                         dead + "0",
+                                         ".rdma-runtime@1.1@0123456789abcde",
+                                         ".rdma-runtime@-1.1@0123456789abcdef",
+                                         ".rdma-runtime@1@0123456789abcdef",
+                                         "rdma-runtime@1.1@0123456789abcdef",
+                                         ".config.json.0123456789abcdef"};
+  for (const char* config : {kAsking, kSilent}) {
+    for (const std::string& name : kept)
+      write_file(directory_ / ("bundle/" + name), "x");
+    write_file(directory_ / ("bundle/" + dead), "x");
+    write_config(config);
+    ASSERT_TRUE(start());
+    EXPECT_NE(::access((directory_ / ("bundle/" + dead)).c_str(), F_OK), 0);
+    for (const std::string& name : kept)
+      EXPECT_EQ(::access((directory_ / ("bundle/" + name)).c_str(), F_OK), 0) << name;
+  }
+}
+
 TEST_F(Prepare, WhatIsNoConfigurationIsTheRuntimesToRefuse) {
   ASSERT_TRUE(start());
   invocation_.bundle = directory_ / "missing";

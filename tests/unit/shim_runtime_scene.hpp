@@ -58,20 +58,20 @@ class Prepare : public testing::Test {
     const auto grant = [this](hook::Asking& asking, const hook::ProcessIdentity& requester, hook::Call& call,
                               const hook::Publish& publish) -> fabric::Result<void> {
       ++booked_;
-      EXPECT_EQ(requester.pid, 4711);
+      EXPECT_EQ(requester, self_);
       EXPECT_EQ(call.container, "ID");
       EXPECT_TRUE(asking.request);
       TRY_VOID(hook::edit_spec(answer_, token_, *asking.document));
       return publish(answer_, *asking.document);
     };
     const shim::RuntimeLog log(invocation_, shim::Dialect::kRunc);
-    return shim::prepare_start(invocation_, shim::Dialect::kRunc, settings_, grant, {4711, 1}, log);
+    return shim::prepare_start(invocation_, shim::Dialect::kRunc, settings_, grant, self_, log);
   }
 
   void exec(const std::string& file) {
     invocation_.process_file = file;
     invocation_.root = directory_ / "root";
-    shim::prepare_exec(invocation_, shim::Dialect::kRunc, shim::RuntimeLog(invocation_, shim::Dialect::kRunc));
+    shim::prepare_exec(invocation_, shim::Dialect::kRunc, self_, shim::RuntimeLog(invocation_, shim::Dialect::kRunc));
   }
 
   void write_state(const std::string& bundle) {
@@ -88,6 +88,7 @@ class Prepare : public testing::Test {
     return plan;
   }
 
+  const hook::ProcessIdentity self_ = hook::identify(::getpid()).value();
   test_support::TempDir directory_;
   shim::Settings settings_;
   shim::Invocation invocation_;
