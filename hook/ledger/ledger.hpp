@@ -10,6 +10,7 @@
 //   DIR/pending/                      what is under way, with pid and start time of who works on it
 //   DIR/views/CONTAINER/              the sources of its sysfs view
 //   DIR/network/, DIR/addresses/      rails and their addresses: hook/rails
+//   DIR/runtime/                      which runtime made which container: runtime_records.hpp
 //
 // DIR is /run/rdma-hook, 0700, root's; anything else there is refused, symlinks are not followed. The invariant that
 // makes it hold is at the top of ledger.cpp. A child made by fork() opens its own ledger, and as long as it lives it

@@ -12,6 +12,7 @@
 #include "hook/grant/decide.hpp"
 #include "hook/grant/node.hpp"
 #include "hook/grant/returns.hpp"
+#include "hook/ledger/runtime_records.hpp"
 #include "hook/metrics/count.hpp"
 #include "hook/metrics/metrics.hpp"
 #include "hook/program/devices.hpp"
@@ -119,6 +120,7 @@ Result<void> show_devices(const Options& options) {
 Result<Recovered> recover_all(const std::string& path, const std::shared_ptr<const Returns>& returns) {
   const auto ledger = TRY(existing_ledger(path, returns));
   if (!ledger) return Recovered();
+  sweep_runtimes(path, SweptRuntimes::kAll);
   Recovered recovered = TRY(ledger->recover());
   for (const std::string& key : TRY(returns->rails().recover(*ledger)))
     recovered.returned.push_back("rails of " + key);

@@ -92,6 +92,34 @@ constexpr std::array kExec = {
     OptionSpec{"usage", '?', Takes::kNothing, nullptr, &Wanted::help},
 };
 
+// Of the others that name a container. Options that are not here have a value.
+constexpr std::array kOther = {
+    OptionSpec{"all", 'a'},
+    OptionSpec{"force", 'f'},
+    OptionSpec{"stats"},
+    OptionSpec{"resources", 'r', kValue},
+    OptionSpec{"leave-running"},
+    OptionSpec{"tcp-established"},
+    OptionSpec{"ext-unix-sk"},
+    OptionSpec{"shell-job"},
+    OptionSpec{"file-locks"},
+    OptionSpec{"lazy-pages"},
+    OptionSpec{"pre-dump"},
+    OptionSpec{"auto-dedup"},
+    OptionSpec{"help", 'h', Takes::kNothing, nullptr, &Wanted::help},
+    OptionSpec{"usage", '?', Takes::kNothing, nullptr, &Wanted::help},
+};
+
+// Of `ps`, whose -f is another one.
+constexpr std::array kPs = {
+    OptionSpec{"format", 'f', kValue},
+    OptionSpec{"help", 'h', Takes::kNothing, nullptr, &Wanted::help},
+    OptionSpec{"usage", '?', Takes::kNothing, nullptr, &Wanted::help},
+};
+
+constexpr std::array<std::string_view, 10> kOfAContainer = {"checkpoint", "delete", "events", "kill",  "pause",
+                                                            "ps",         "resume", "start",  "state", "update"};
+
 constexpr std::array<std::string_view, 20> kCommands = {
     "checkpoint", "create", "delete",  "events", "exec", "features", "kill",  "list",   "mounts", "pause",
     "ps",         "resume", "restore", "run",    "spec", "start",    "state", "update", "help",   "init"};
@@ -142,9 +170,9 @@ class Reader {
     take_swallowed_id();
   }
 
-  // What follows the id is the container's own command line.
-  void read_exec() {
-    result_.id = next_operand(kExec, false).value_or("");
+  // What follows the id is the container's own command line, or a signal.
+  void read_id(Options options) {
+    result_.id = next_operand(options, false).value_or("");
     take_swallowed_id();
   }
 
@@ -244,9 +272,16 @@ Invocation parse_invocation(std::span<char* const> arguments, Dialect dialect) {
     reader.read_start();
     result.action = wanted.help ? Action::kPass : Action::kStart;
   } else if (command == "exec") {
-    reader.read_exec();
+    reader.read_id(kExec);
     result.action = wanted.help ? Action::kPass : Action::kExec;
+  } else if (command == "restore") {
+    reader.read_start();
+    result.action = wanted.help ? Action::kPass : Action::kRestore;
+  } else if (std::find(kOfAContainer.begin(), kOfAContainer.end(), command) != kOfAContainer.end()) {
+    reader.read_id(command == "ps" ? Options(kPs) : Options(kOther));
+    result.action = wanted.help || command != "delete" ? Action::kPass : Action::kDelete;
   }
+  result.is_create = result.action == Action::kStart && command == "create";
   result.json_log = result.log_format == "json";
   return result;
 }

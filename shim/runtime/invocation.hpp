@@ -18,7 +18,9 @@ Dialect dialect_of(std::string_view runtime);
 enum class Action {
   kPass,     // nothing of ours
   kStart,    // create and run
+  kRestore,  // restore, which makes a container too
   kExec,     // exec
+  kDelete,   // delete
   kVersion,  // --version in front of a command
   kHelp,     // --help in front of a command
 };
@@ -29,10 +31,11 @@ struct Invocation {
   std::string log;           // of --log, as written
   std::string log_format;    // of --log-format
   bool json_log = false;     // it is "json"
-  std::string bundle;        // kStart; empty: the current directory
+  std::string bundle;        // kStart, kRestore; empty: the current directory
   std::string config_file;   // kStart: --config; empty: config.json of the bundle
   std::string process_file;  // kExec: --process; empty: none
-  std::string id;            // kStart, kExec; empty: missing
+  std::string id;            // of the container; empty: missing, or the command has none
+  bool is_create = false;    // kStart: `create`, whose container stays until `delete`
 };
 
 // arguments: without the program's name. Of an option that is there twice the last one counts. Never fails: what a

@@ -2,11 +2,11 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
 #include <exception>
 #include <span>
+#include <utility>
 
-#include "shim/runtime/find_runtime.hpp"
+#include "shim/runtime/choose_runtime.hpp"
 #include "shim/runtime/inherited.hpp"
 #include "shim/runtime/invocation.hpp"
 #include "shim/runtime/prepare.hpp"
@@ -32,48 +32,84 @@ std::span<char* const> arguments_of(char* const* argv) {
   return {argv + (count > 0 ? 1 : 0), count > 0 ? count - 1 : 0};
 }
 
-Result<std::string> runtime_behind(const Settings& settings) {
-  const char* const path = std::getenv("PATH");
-  return find_runtime(settings.runtimes, path ? path : "", TRY(own_id()));
-}
-
 void print(std::string_view text) {
   [[maybe_unused]] const auto written = ::write(STDOUT_FILENO, text.data(), text.size());
 }
 
-Result<void> prepare(const Invocation& invocation, Dialect dialect, const Settings& settings, const GrantInSpec& grant,
-                     const hook::ProcessIdentity& self, const RuntimeLog& log) try {
-  const IgnoredSignals ignored;
-  if (invocation.action == Action::kStart) return prepare_start(invocation, dialect, settings, grant, self, log);
-  if (invocation.action == Action::kExec) prepare_exec(invocation, dialect, self, log);
-  if (invocation.action == Action::kVersion) print(kVersionLine);
-  if (invocation.action == Action::kHelp) print(kHelpLine);
+// For a container that is about to be made.
+Result<void> prepare_new(const Behind& behind, const Settings& settings, const GrantInSpec& grant,
+                         const hook::ProcessIdentity& self, const RuntimeLog& log) {
+  if (behind.invocation.action == Action::kStart) {
+    TRY_VOID(prepare_start(behind.invocation, behind.dialect, settings, grant, self, log));
+  }
+  if (const std::string warning = TRY(note_runtime(behind, settings, self)); !warning.empty()) log.warning(warning);
   return {};
-} catch (const std::exception& error) {  // nothing is thrown on purpose, but bad_alloc can be
+}
+
+Result<void> prepare(const Behind& behind, const std::string& ledger, const Settings& settings,
+                     const GrantInSpec& grant, const hook::ProcessIdentity& self, const RuntimeLog& log) try {
+  const IgnoredSignals ignored;
+  switch (behind.invocation.action) {
+    case Action::kPass:
+      break;
+    case Action::kStart:
+    case Action::kRestore:
+      return prepare_new(behind, settings, grant, self, log);
+    case Action::kExec:
+      prepare_exec(behind.invocation, behind.dialect, self, log);
+      break;
+    case Action::kDelete:
+      note_delete(behind.invocation, ledger);
+      break;
+    case Action::kVersion:
+      print(kVersionLine);
+      break;
+    case Action::kHelp:
+      print(kHelpLine);
+      break;
+  }
+  return {};
+} catch (const std::exception& error) {
+  // Nothing of ours is thrown on purpose, but bad_alloc can be
   return Error{error.what(), 0, {}};
 }
 
 }  // namespace
 
-int run(char* const* argv, const Settings& settings, const GrantInSpec& grant) {
+int run(char* const* argv, const std::string& ledger, const ReadSettings& read, const GrantInSpec& grant) {
   const auto held = hold_standard_descriptors();
   // The runtime comes first: its kind tells how to read the command line, and that tells where errors go. A loop is
   // refused before anything is booked.
-  const auto runtime = runtime_behind(settings);
-  const Dialect dialect = runtime ? dialect_of(*runtime) : Dialect::kRunc;
-  const Invocation invocation = parse_invocation(arguments_of(argv), dialect);
-  const RuntimeLog log(invocation, dialect);
+  const auto arguments = arguments_of(argv);
+  Settings settings;
+  Behind behind{{}, parse_invocation(arguments, Dialect::kRunc)};
   const auto fail = [&](const Error& error) {
-    log.error(error);
+    RuntimeLog(behind.invocation, behind.dialect).error(error);
     return kExitFailure;
   };
-  if (!runtime) return fail(runtime.error());
+  auto made = behind_container(arguments, ledger);
+  if (!made) return fail(made.error());
+  std::string warning;
+  if (*made) {
+    behind = **std::move(made);
+  } else {
+    settings = read();
+    auto configured = configured_runtime(settings);
+    if (!configured) return fail(configured.error());
+    const Dialect dialect = dialect_of(configured->runtime);
+    behind = {std::move(configured->runtime), parse_invocation(arguments, dialect), dialect};
+    warning = std::move(configured->warning);
+  }
+  const RuntimeLog log(behind.invocation, behind.dialect);
+  if (!warning.empty()) log.warning(warning);
   const auto self = hook::identify(::getpid());
   if (!self) return fail(self.error());
   if (const auto no_loop = refuse_loop(*self); !no_loop) return fail(no_loop.error());
-  const auto prepared = prepare(invocation, dialect, settings, grant, *self, log);
+  const auto prepared = prepare(behind, ledger, settings, grant, *self, log);
   if (!prepared) return fail(prepared.error());
-  return fail(become(*runtime, argv, *self));
+  const Error failed = become(behind.runtime, argv, *self);
+  forget_note(behind.invocation, ledger);
+  return fail(failed);
 }
 
 }  // namespace shim

@@ -18,9 +18,9 @@ struct Settings : hook::RuntimeOptions {
   hook::NodeSettings node = {};
   fabric::Result<hook::Config> admin = hook::Config();  // what node.config says; its "runtime" is this
 };
-// "runtime" of config.json. When that cannot be read, everything is as without it: a container that asks for an HCA is
-// refused with the reason, and the others run and end as usual.
+// "runtime" of config.json. When that cannot be read, `admin` says why, and the rest is as without it.
 Settings node_settings();
+using ReadSettings = std::function<Settings()>;
 
 // Which engine calls, by the --root that it gives its runtime: nothing that a container could say. An unknown one is
 // taken for Podman, whose annotations are not the operator's.

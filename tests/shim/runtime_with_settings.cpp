@@ -21,7 +21,6 @@ shim::Settings read_settings(const char* path) {
   take("hook", settings.hook);
   take("root", settings.node.root);
   take("ledger", settings.node.ledger);
-  settings.admin = hook::read_config(settings.node.config);
   return settings;
 }
 
@@ -29,5 +28,12 @@ shim::Settings read_settings(const char* path) {
 
 int main(int, char** argv) {
   const char* const path = std::getenv("RDMA_RUNTIME_SETTINGS");
-  return shim::run(argv, path ? read_settings(path) : shim::Settings(), hook::grant_in_spec);
+  shim::Settings settings = path ? read_settings(path) : shim::Settings();
+  const auto read = [&] {
+    settings.admin = hook::read_config(settings.node.config);
+    // As node_settings() does: what cannot be read names no runtime.
+    if (!settings.admin) static_cast<hook::RuntimeOptions&>(settings) = {};
+    return settings;
+  };
+  return shim::run(argv, settings.node.ledger, read, hook::grant_in_spec);
 }

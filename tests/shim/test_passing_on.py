@@ -136,6 +136,111 @@ class PassingOn(wrapper.Case):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertNotEqual(self.record()["env"][GUARD], "1.1")
 
+    # --- the runtime of a container
+
+    def bundle(self, **config):
+        wrapper.write(self.work + "/bundle/config.json", {"ociVersion": "1.0.2", **config})
+        return self.work + "/bundle"
+
+    def became(self, *command, root="/r"):
+        """The runtime that a command went to, and the warnings."""
+        log = self.work + "/log.json"
+        for path in (log, self.record_path):
+            if os.path.exists(path):
+                os.remove(path)
+        done = self.call("--root", root, "--log", log, "--log-format", "json", *command)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        warnings = [line["msg"] for line in wrapper.lines(log)] if os.path.exists(log) else []
+        return os.path.basename(self.record()["argv"][0]), " ".join(warnings)
+
+    def records(self, directory="containers"):
+        return os.listdir(f"{self.work}/ledger/runtime/{directory}")
+
+    def break_configuration(self):
+        self.settings["config"] = wrapper.write(self.work + "/etc/config.json", {"unknown": 1})
+
+    def test_a_container_keeps_the_runtime_that_made_it(self):
+        for first, second in (("first", "second"), ("crun", "runc"), ("runc", "crun")):
+            self.settings["runtimes"] = [self.fake(name=first)]
+            self.assertEqual(self.became("create", "--bundle", self.bundle(), "x" + first), (first, ""))
+            self.settings["runtimes"] = [self.fake(name=second)]
+            for command in (["state"], ["start"], ["exec"], ["kill", "--all"], ["ps", "-f", "json"]):
+                self.assertEqual(self.became(*command, "x" + first), (first, ""), command)
+            self.assertEqual(self.became("state", "y" + first), (second, ""))
+            self.assertEqual(self.became("state", "x" + first, root="/other"), (second, ""))
+            self.assertEqual(self.became("delete", "x" + first), (first, ""))
+            self.assertEqual(self.became("state", "x" + first), (first, ""), "the delete may have failed")
+            self.assertEqual(self.became("create", "--bundle", self.bundle(), "y" + first), (second, ""))
+
+    def test_an_id_that_another_runtime_has(self):
+        root = self.work + "/root"
+        os.makedirs(root + "/x")
+        self.settings["runtimes"] = [self.fake(name="runc")]
+        create = ["create", "--bundle", self.bundle(), "x"]
+        for _ in range(2):  # the runtime itself refuses what it has already
+            self.assertEqual(self.became(*create, root=root), ("runc", ""))
+        self.settings["runtimes"] = [self.fake(name="crun")]
+        done = self.call("--root", root, *create)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("bin/runc` made", done.stderr)
+        os.rmdir(root + "/x")
+        self.assertEqual(self.became(*create, root=root), ("crun", ""))
+        self.assertEqual(self.became("state", "x", root=root), ("crun", ""))
+
+    def test_records_go_with_their_containers(self):
+        root = self.work + "/root"
+        self.settings["runtimes"] = [self.fake(name="runc")]
+        self.became("delete", "--force", "never", root=root)
+        self.assertFalse(os.path.exists(self.work + "/ledger/runtime"))
+        for name in ("a", "b", "c"):
+            self.became("create", "--bundle", self.bundle(), name, root=root)
+            os.makedirs(f"{root}/{name}")
+        self.became("delete", "--force", "never", root=root)
+        self.assertEqual((len(self.records()), self.records("ending")), (3, []))
+        for name, left in (("a", 3), ("b", 2), ("c", 1)):
+            self.became("delete", name, root=root)
+            self.assertEqual((len(self.records()), len(self.records("ending"))), (left, 1))
+            os.rmdir(f"{root}/{name}")
+        # It ends without a delete.
+        self.became("run", "--bundle", self.bundle(), "d", root=root)
+        self.became("create", "--bundle", self.bundle(), "e", root=root)
+        self.became("delete", "e", root=root)
+        self.assertEqual((self.records(), self.records("ending")), ([], []))
+
+    def test_a_configuration_that_cannot_be_read(self):
+        """An unknown key must not turn crun into runc."""
+        self.settings["runtimes"] = [self.fake(name="crun")]
+        self.settings["engine"] = "runc"
+        create = ["create", "--bundle", self.bundle()]
+        self.assertEqual(self.became(*create, "x"), ("crun", ""))
+        self.break_configuration()
+        self.assertEqual(self.became("state", "x"), ("crun", ""))
+        for command in ([*create, "y"], ["list"], ["state", "z"]):
+            runtime, warnings = self.became(*command)
+            self.assertEqual(runtime, "crun")
+            self.assertIn(self.work + "/bin/crun", warnings)
+            self.assertIn("unknown", warnings)
+        os.remove(self.record_path)
+        self.bundle(annotations={"rdma-init.io/devices": "1"})
+        done = self.call(*create, "asks")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("unknown", done.stderr)
+        self.assertFalse(self.was_started())
+
+    def test_no_configuration_was_ever_read(self):
+        self.break_configuration()
+        done = self.call("create", "--bundle", self.bundle(), "x")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("unknown", done.stderr)
+        self.assertFalse(self.was_started())
+
+    def test_a_ledger_that_cannot_be_written(self):
+        self.settings["ledger"] = wrapper.write(self.work + "/file", "")
+        runtime, warning = self.became("create", "--bundle", self.bundle(), "x")
+        self.assertEqual(runtime, "fake-runtime")
+        self.assertIn(self.work + "/file", warning)
+        self.assertEqual(self.became("delete", "x"), ("fake-runtime", ""))
+
     # --- errors
 
     def test_errors_go_to_the_log_and_to_stderr(self):

@@ -105,6 +105,34 @@ class WrappedRuntime:
         self.assertEqual(self.runtime.call("start", "create").returncode, 0)
         self.assertEqual(os.stat("config.json").st_mtime_ns, before)
 
+    def test_a_hook_that_verifies_hides_none(self):
+        """As a base specification for rdma-nri has it."""
+        first, second = (self.bundle(name, asks="mlx5_1", annotations={"rdma-init.io/mode": "exclusive"},
+                                     args=("sleep", "1000")) for name in ("first", "second"))
+        for bundle in (first, second):
+            bundle.config["hooks"]["createRuntime"] = [self.entry("verify")]
+            bundle.write()
+        done = self.runtime.create(first)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.refused(self.runtime.create(second), "mlx5_1")
+
+    def test_a_container_is_its_makers_whatever_the_configuration_says(self):
+        bundle = self.started(asks="mlx5_1")
+        harness.write(self.config, '{"unknown": 1}')
+        self.assertEqual(self.runtime.state(bundle)["status"], "running")
+        self.refused(self.runtime.create(self.bundle("asks", asks="mlx5_0")), "unknown")
+        self.assertEqual(self.runtime.report(self.bundle("silent")).nodes, {})
+        settings = json.loads(harness.read(self.runtime.settings))
+        harness.write(self.runtime.settings, json.dumps({**settings, "runtimes": ["/bin/false"]}))
+        self.configure({})
+        self.assertIsNone(self.runtime.state(self.bundle("other")))
+        self.assertEqual(self.runtime.state(bundle)["status"], "running")
+        done = self.runtime.delete(bundle)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.recover()
+        for directory in ("containers", "ending"):
+            self.assertEqual(os.listdir(f"{self.ledger_directory}/runtime/{directory}"), [])
+
     # --- exec
 
     def started(self, **options):

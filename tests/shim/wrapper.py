@@ -59,12 +59,12 @@ class Case(unittest.TestCase):
         os.chmod(self.work, 0o755)
         self.addCleanup(shutil.rmtree, self.work, True)
         self.record_path = self.work + "/record"
-        self.settings = {}
+        self.settings = {"ledger": self.work + "/ledger"}
 
-    def fake(self, code=0):
+    def fake(self, code=0, name="fake-runtime"):
         """A runtime that writes itself down."""
         text = FAKE.format(python=sys.executable, record=self.record_path, code=code)
-        return write(self.work + "/bin/fake-runtime", text, 0o755)
+        return write(f"{self.work}/bin/{name}", text, 0o755)
 
     def command(self, *arguments):
         return [PROGRAM, *arguments]

@@ -129,12 +129,13 @@ TEST(Invocation, WhatIsNoCreate) {
       {"", Action::kPass},
       {"state create", Action::kPass},
       {"--root create state ID", Action::kPass},
-      {"--log create --log-format json delete --force create", Action::kPass},
+      {"--log create --log-format json delete --force create", Action::kDelete},
       {"start create", Action::kPass},
       {"kill ID create", Action::kPass},
       {"features", Action::kPass},
-      {"restore --bundle /b create", Action::kPass},
-      {"delete create --bundle /b", Action::kPass},
+      {"restore --bundle /b create", Action::kRestore},
+      {"delete create --bundle /b", Action::kDelete},
+      {"delete --help create", Action::kPass},
       {"create --help", Action::kPass},
       {"create -h", Action::kPass},
       {"help create", Action::kPass},
@@ -195,6 +196,41 @@ TEST(Invocation, Exec) {
     EXPECT_EQ(invocation.process_file, row.file);
     EXPECT_EQ(invocation.id, row.id);
   }
+}
+
+TEST(Invocation, TheContainerOfOtherCommands) {
+  for (const char* line : {"state ID",
+                           "--root /r --log /l --log-format json start ID",
+                           "kill ID KILL",
+                           "kill --all ID 9",
+                           "kill -a ID 9",
+                           "delete ID",
+                           "delete --force ID",
+                           "delete -f ID",
+                           "ps --format json ID",
+                           "ps -f json ID",
+                           "ps ID -ef",
+                           "pause ID",
+                           "resume ID",
+                           "update --resources - ID",
+                           "update -r - ID",
+                           "update --resources=- ID",
+                           "update --memory 4096 --cpu-quota -1 ID",
+                           "events --stats ID",
+                           "events --interval 5s ID",
+                           "checkpoint --image-path /i --leave-running ID",
+                           "checkpoint --tcp-established --work-path /w ID",
+                           "restore --image-path /i --bundle /b ID",
+                           "restore -d --shell-job --bundle /b ID",
+                           "delete -- ID"}) {
+    for (const Dialect dialect : {kRunc, kCrun}) {
+      EXPECT_EQ(parse(line, dialect).id, "ID") << line << (dialect == kRunc ? ", runc" : ", crun");
+    }
+  }
+  for (const char* line : {"list --format json", "features", "spec", "--version", "state", "help ID"})
+    EXPECT_EQ(parse(line, kRunc).id, "") << line;
+  EXPECT_TRUE(parse("create ID", kRunc).is_create);
+  EXPECT_FALSE(parse("run ID", kRunc).is_create);
 }
 
 TEST(Invocation, LogAndRoot) {

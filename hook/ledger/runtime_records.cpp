@@ -1,0 +1,178 @@
+#include "hook/ledger/runtime_records.hpp"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <vector>
+
+#include "fabric/sysfs.hpp"
+#include "fabric/text.hpp"
+#include "fabric/unique_fd.hpp"
+#include "hook/ledger/ledger_files.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::Result;
+using fabric::sys_error;
+using fabric::UniqueFd;
+
+constexpr const char* kNoEngine = "-";
+
+std::string runtime_path(const std::string& ledger, const char* name, const std::string& key = {}) {
+  return ledger + "/runtime/" + name + (key.empty() ? "" : "/" + key);
+}
+
+Result<void> make_directories(const std::string& ledger) {
+  const auto root = TRY(open_directory(AT_FDCWD, ledger, ledger, true));
+  const auto runtime = TRY(open_directory(root.fd.get(), "runtime", ledger + "/runtime", true));
+  for (const char* name : {"containers", "ending"})
+    TRY(open_directory(runtime.fd.get(), name, runtime_path(ledger, name), true));
+  return {};
+}
+
+// ENOENT, ENOTDIR: nothing was written. EACCES: the ledger is another user's.
+Result<std::optional<std::string>> read_link(const std::string& path) {
+  char target[PATH_MAX];
+  const ssize_t size = ::readlink(path.c_str(), target, sizeof target);
+  if (size >= 0) return std::optional(std::string(target, static_cast<std::size_t>(size)));
+  if (errno == ENOENT || errno == ENOTDIR || errno == EACCES) return std::optional<std::string>();
+  return sys_error(errno, "cannot read `{}`", path);
+}
+
+Error damaged(const std::string& path) {
+  return Error{fmt::format("cannot read `{}`: it was written by somebody else", path), EINVAL, "remove it"};
+}
+
+// Held by who removes or replaces a record: between the look at one and its end no other takes its place.
+UniqueFd lock_records(const std::string& ledger, int how) {
+  UniqueFd fd(::open(runtime_path(ledger, "ending").c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (fd.ok() && ::flock(fd.get(), how) != 0) fd.reset();
+  return fd;
+}
+
+// Where its parent is missing, too, this may be another mount namespace.
+bool is_witness_gone(const std::string& path) {
+  struct stat status {};
+  if (path.empty() || ::lstat(path.c_str(), &status) == 0 || errno != ENOENT) return false;
+  return ::stat(path.substr(0, path.rfind('/') + 1).c_str(), &status) == 0;
+}
+
+bool is_container_gone(const RuntimeRecord& record) {
+  return is_witness_gone(record.witness) && is_proven_gone(look_at(record.creator));
+}
+
+Result<void> write_link(const std::string& target, const std::string& path) {
+  if (::symlink(target.c_str(), path.c_str()) == 0) return {};
+  return sys_error(errno, "cannot write `{}`", path);
+}
+
+std::vector<std::string> names_in(int directory) {
+  std::vector<std::string> names;
+  fabric::sysfs::each_name(directory, [&](std::string_view name) {
+    names.emplace_back(name);
+    return true;
+  });
+  return names;
+}
+
+}  // namespace
+
+Result<void> remember_runtime(const std::string& ledger, const std::string& key, const RuntimeRecord& record) {
+  const std::string path = runtime_path(ledger, "containers", key);
+  const std::string target =
+      fmt::format("{}.{} {}\n{}", record.creator.pid, record.creator.start_time, record.runtime, record.witness);
+  auto written = write_link(target, path);
+  if (!written && written.error().code == ENOENT) {
+    TRY_VOID(make_directories(ledger));
+    written = write_link(target, path);
+  }
+  if (written || written.error().code != EEXIST) return written;
+  const UniqueFd lock = lock_records(ledger, LOCK_EX);
+  if (!lock.ok()) return sys_error(errno == EEXIST ? EIO : errno, "cannot lock `{}`", runtime_path(ledger, "ending"));
+  const auto old = TRY(recall_runtime(ledger, key));
+  if (old && old->runtime != record.runtime && !is_container_gone(*old)) {
+    return Error{fmt::format("a container of this id is there, which `{}` made", fabric::printable(old->runtime)),
+                 EEXIST, "delete it first"};
+  }
+  forget_runtime(ledger, key);
+  return write_link(target, path);
+}
+
+Result<std::optional<RuntimeRecord>> recall_runtime(const std::string& ledger, const std::string& key) {
+  const std::string path = runtime_path(ledger, "containers", key);
+  const auto text = TRY(read_link(path));
+  if (!text) return std::optional<RuntimeRecord>();
+  const std::size_t blank = text->find(' ');
+  const std::size_t end = text->find('\n');
+  if (blank == std::string::npos || end == std::string::npos || blank + 1 >= end) return damaged(path);
+  const auto numbers = fabric::split(std::string_view(*text).substr(0, blank), '.');
+  const auto pid = fabric::parse_number<pid_t>(numbers[0]);
+  const auto start_time = numbers.size() == 2 ? fabric::parse_number<std::uint64_t>(numbers[1]) : std::nullopt;
+  if (!pid || !start_time || (*text)[blank + 1] != '/') return damaged(path);
+  return std::optional(
+      RuntimeRecord{text->substr(blank + 1, end - blank - 1), {*pid, *start_time}, text->substr(end + 1)});
+}
+
+void forget_runtime(const std::string& ledger, const std::string& key) {
+  ::unlink(runtime_path(ledger, "containers", key).c_str());
+}
+
+void mark_ending(const std::string& ledger, const std::string& key) {
+  // Without a record there is nothing to link to: the `delete --force` of what never was leaves no trace.
+  (void)!::linkat(AT_FDCWD, runtime_path(ledger, "containers", key).c_str(), AT_FDCWD,
+                  runtime_path(ledger, "ending", key).c_str(), 0);
+}
+
+void sweep_runtimes(const std::string& ledger, SweptRuntimes which) {
+  const UniqueFd ending = lock_records(ledger, LOCK_EX | LOCK_NB);
+  if (!ending.ok()) return;
+  std::vector<std::string> keys = names_in(ending.get());
+  if (which == SweptRuntimes::kAll) {
+    const UniqueFd all(::open(runtime_path(ledger, "containers").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (all.ok()) {
+      for (std::string& key : names_in(all.get()))
+        keys.push_back(std::move(key));
+    }
+  }
+  for (const std::string& key : keys) {
+    const auto record = recall_runtime(ledger, key);
+    if (!record || (*record && !is_container_gone(**record))) continue;
+    forget_runtime(ledger, key);
+    ::unlinkat(ending.get(), key.c_str(), 0);
+  }
+}
+
+Result<void> keep_choice(const std::string& ledger, const RuntimeChoice& choice) {
+  if (const auto last = last_choice(ledger); last && *last == choice) return {};
+  const std::string path = runtime_path(ledger, "settings");
+  const std::string fresh = path + ".new";
+  TRY_VOID(make_directories(ledger));
+  const UniqueFd lock = lock_records(ledger, LOCK_EX);
+  if (!lock.ok()) return sys_error(errno, "cannot lock `{}`", runtime_path(ledger, "ending"));
+  ::unlink(fresh.c_str());
+  TRY_VOID(
+      write_link(fmt::format("{} {}", choice.engine ? to_string(*choice.engine) : kNoEngine, choice.runtime), fresh));
+  if (::rename(fresh.c_str(), path.c_str()) == 0) return {};
+  return sys_error(errno, "cannot write `{}`", path);
+}
+
+Result<std::optional<RuntimeChoice>> last_choice(const std::string& ledger) {
+  const std::string path = runtime_path(ledger, "settings");
+  const auto text = TRY(read_link(path));
+  if (!text) return std::optional<RuntimeChoice>();
+  const std::size_t blank = text->find(' ');
+  const auto engine = parse_engine(text->substr(0, blank));
+  if (blank == std::string::npos || (!engine && text->substr(0, blank) != kNoEngine) || (*text)[blank + 1] != '/') {
+    return damaged(path);
+  }
+  return std::optional(RuntimeChoice{engine, text->substr(blank + 1)});
+}
+
+}  // namespace hook

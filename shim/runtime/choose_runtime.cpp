@@ -1,0 +1,95 @@
+#include "shim/runtime/choose_runtime.hpp"
+
+#include <cerrno>
+#include <cstdlib>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "hook/ledger/ledger_owner.hpp"
+#include "hook/ledger/runtime_records.hpp"
+#include "shim/runtime/find_bundle.hpp"
+#include "shim/runtime/find_runtime.hpp"
+
+namespace shim {
+namespace {
+
+using fabric::Error;
+using fabric::printable;
+using fabric::Result;
+
+std::string record_key(const Invocation& invocation) {
+  return hook::container_owner(invocation.id, invocation.root).key;
+}
+
+bool makes_container(const Invocation& invocation) {
+  return invocation.action == Action::kStart || invocation.action == Action::kRestore;
+}
+
+// runc and crun have a directory for each container in their root. How others keep theirs is not known: their bundle is
+// there at least as long as the container.
+std::string witness_of(const Behind& behind) {
+  const Invocation& invocation = behind.invocation;
+  const bool is_known = behind.dialect == Dialect::kCrun || behind.runtime.ends_with("/runc");
+  const std::string state = is_known ? state_directory(invocation.root, invocation.id, behind.dialect) : "";
+  return state.starts_with('/') ? state : absolute_bundle(invocation);
+}
+
+}  // namespace
+
+Result<std::optional<Behind>> behind_container(std::span<char* const> arguments, const std::string& ledger) {
+  std::string asked;
+  for (const Dialect dialect : {Dialect::kRunc, Dialect::kCrun}) {
+    Behind behind{{}, parse_invocation(arguments, dialect), dialect};
+    if (behind.invocation.id.empty() || makes_container(behind.invocation)) continue;
+    const std::string key = record_key(behind.invocation);
+    if (key == asked) continue;
+    const auto record = TRY(hook::recall_runtime(ledger, key));
+    if (!record) {
+      asked = key;
+    } else if (dialect_of(record->runtime) == dialect) {
+      behind.runtime = record->runtime;
+      return std::optional(std::move(behind));
+    }
+  }
+  return std::optional<Behind>();
+}
+
+Result<Configured> configured_runtime(Settings& settings) {
+  if (settings.admin) {
+    const char* const path = std::getenv("PATH");
+    const ProgramId self = TRY(own_id());
+    return Configured{TRY(find_runtime(settings.runtimes, path ? path : "", self)), {}};
+  }
+  const auto last = TRY(hook::last_choice(settings.node.ledger));
+  if (!last) {
+    return fabric::wrap(settings.admin.error(),
+                        "no configuration was read since the node started that names a runtime");
+  }
+  settings.engine = last->engine;
+  return Configured{last->runtime,
+                    fmt::format("{}: becoming `{}`, which the last configuration named that could be read",
+                                settings.admin.error().message, printable(last->runtime))};
+}
+
+Result<std::string> note_runtime(const Behind& behind, const Settings& settings, const hook::ProcessIdentity& self) {
+  const std::string& ledger = settings.node.ledger;
+  const std::string key = record_key(behind.invocation);
+  auto noted = settings.admin ? hook::keep_choice(ledger, {settings.engine, behind.runtime}) : Result<void>();
+  if (noted) noted = hook::remember_runtime(ledger, key, {behind.runtime, self, witness_of(behind)});
+  if (noted && !behind.invocation.is_create) hook::mark_ending(ledger, key);
+  if (noted) return std::string();
+  if (noted.error().code == EEXIST) return noted.error();
+  return fmt::format("{}: commands for container `{}` will go to the runtime that config.json names then",
+                     noted.error().message, printable(behind.invocation.id));
+}
+
+void forget_note(const Invocation& invocation, const std::string& ledger) {
+  if (makes_container(invocation)) hook::forget_runtime(ledger, record_key(invocation));
+}
+
+void note_delete(const Invocation& invocation, const std::string& ledger) {
+  hook::mark_ending(ledger, record_key(invocation));
+  hook::sweep_runtimes(ledger, hook::SweptRuntimes::kEnding);
+}
+
+}  // namespace shim

@@ -1,0 +1,43 @@
+// Which runtime rdma-runtime becomes. For a container that exists: the one that made it, as the record beside the
+// ledger says, whatever the configuration says now. For all else: the one of the configuration; while that cannot be
+// read, the one of the last that could.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "fabric/result.hpp"
+#include "hook/base/process/process_identity.hpp"
+#include "shim/runtime/invocation.hpp"
+#include "shim/runtime/settings.hpp"
+
+namespace shim {
+
+struct Behind {
+  std::string runtime;  // absolute path
+  Invocation invocation;
+  Dialect dialect = Dialect::kRunc;
+};
+
+// The runtime that made the container which the command names. nullopt: it names none, or none that is on record.
+fabric::Result<std::optional<Behind>> behind_container(std::span<char* const> arguments, const std::string& ledger);
+
+struct Configured {
+  std::string runtime;
+  std::string warning;  // empty: the configuration was read
+};
+// settings.engine becomes the last that was known where the configuration cannot be read. Errors: as find_runtime(); no
+// configuration was ever read since the node started.
+fabric::Result<Configured> configured_runtime(Settings& settings);
+
+// For a container that is about to be made by this runtime. "", or a warning: the record cannot be written. Error:
+// another runtime has it.
+fabric::Result<std::string> note_runtime(const Behind& behind, const Settings& settings,
+                                         const hook::ProcessIdentity& self);
+// The runtime could not be started.
+void forget_note(const Invocation& invocation, const std::string& ledger);
+// Before `delete`: from here on its record is forgotten when the container is gone.
+void note_delete(const Invocation& invocation, const std::string& ledger);
+
+}  // namespace shim
