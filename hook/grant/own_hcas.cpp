@@ -57,7 +57,7 @@ void name_netdev(const RailRecord& rail, Inventory& inventory) {
 
 Result<void> add_own_hcas(const std::string& ledger_directory, const Owner& owner, const std::string& root,
                           Inventory& inventory) {
-  if (!owner.netns || !NetworkRecordStore::has(ledger_directory, owner.key)) return {};
+  if (!owner.netns || TRY(NetworkRecordStore::look_at(ledger_directory, owner.key)) == Presence::kGone) return {};
   const auto store = TRY(NetworkRecordStore::open(ledger_directory));
   auto record = TRY(store.read(owner.key));
   // The number of a namespace that ended is used again.

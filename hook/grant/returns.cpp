@@ -62,7 +62,7 @@ std::uint64_t microseconds_since(std::chrono::steady_clock::time_point begin) {
 }  // namespace
 
 std::optional<NetworkRecord> read_rails_of(const std::string& ledger_directory, const std::string& key) {
-  if (!NetworkRecordStore::has(ledger_directory, key)) return std::nullopt;
+  if (is_proven_gone(NetworkRecordStore::look_at(ledger_directory, key))) return std::nullopt;
   std::string path;
   const auto text = read_file_of(ledger_directory, "network", key, path);
   auto record = text ? parse_network_record(*text, path) : Result<NetworkRecord>(fabric::Error{});

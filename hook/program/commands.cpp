@@ -105,7 +105,7 @@ Result<void> show_devices(const Options& options) {
   const auto grants = is_elsewhere(options.node) ? std::vector<Grant>() : TRY(list_grants(options.node.ledger));
   NetworkRecords networks;
   for (const Grant& grant : grants) {
-    if (!NetworkRecordStore::has(options.node.ledger, grant.owner.key)) continue;
+    if (TRY(NetworkRecordStore::look_at(options.node.ledger, grant.owner.key)) == Presence::kGone) continue;
     const auto store = TRY(NetworkRecordStore::open(options.node.ledger));
     if (auto record = TRY(store.read(grant.owner.key))) networks.emplace(grant.owner.key, *std::move(record));
   }

@@ -103,10 +103,9 @@ Result<void> send_netdev(NodeSockets& node, NetworkNamespace& inside, const Rail
 }  // namespace
 
 Result<NodeSockets> open_node_sockets() {
-  NodeSockets node{TRY(Netlink::open(NETLINK_ROUTE)), std::nullopt,
+  NodeSockets node{TRY(Netlink::open(NETLINK_ROUTE)), TRY(Netlink::open_if_known(NETLINK_RDMA)),
                    fabric::UniqueFd(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC))};
   if (!node.netns.ok()) return fabric::sys_error(errno, "cannot open `/proc/self/ns/net`");
-  if (auto rdma = Netlink::open(NETLINK_RDMA)) node.rdma = std::move(*rdma);
   return node;
 }
 

@@ -260,7 +260,7 @@ NodeRails::NodeRails(std::string ledger_directory, IpamHelper* ipam)
     : directory_(std::move(ledger_directory)), ipam_(ipam) {}
 
 Result<void> NodeRails::undo_beyond(const std::string& key, const std::vector<PlannedHca>& held) const {
-  if (!NetworkRecordStore::has(directory_, key)) return {};
+  if (TRY(NetworkRecordStore::look_at(directory_, key)) == Presence::kGone) return {};
   const auto store = TRY(NetworkRecordStore::open(directory_));
   auto record = TRY(store.read(key));
   if (!record) return {};
@@ -287,7 +287,7 @@ Result<std::vector<std::string>> NodeRails::recover(const Ledger& ledger) const 
     if (TRY(ledger.find(key))) continue;
     const auto undone = undo_all(key);
     if (!undone) warnings_.push_back(undone.error().message);  // the others all the same
-    if (!NetworkRecordStore::has(directory_, key)) recovered.push_back(key);
+    if (is_proven_gone(NetworkRecordStore::look_at(directory_, key))) recovered.push_back(key);
   }
   return recovered;
 }

@@ -6,9 +6,13 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,6 +23,7 @@
 #include "hook/rails/return_rails.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"
+#include "unit/hook_ledger_scene.hpp"
 #include "unit/hook_network_scene.hpp"
 
 namespace hook {
@@ -68,6 +73,17 @@ class RailsScene {
                      .hurried = true};
     return give_rails(std::move(input), timing);
   }
+  // As a pod's container that has its grant.
+  Result<void> book() {
+    const auto ledger = TRY(Ledger::open(path_));
+    TRY_VOID(test_support::book(ledger, owner_, {test_support::kAlone}, {"c-1", "c-1", test_support::myself()}));
+    return ledger.settle(owner_.key);
+  }
+  Result<void> give_back() {
+    const auto ledger = TRY(Ledger::open(path_, std::make_shared<NodeRails>(path_, nullptr)));
+    return ledger.give_back(owner_.key);
+  }
+  bool has_grant() { return Ledger::open(path_)->find(owner_.key)->has_value(); }
   Result<void> take_back(const std::vector<PlannedHca>& held = {}) {
     const NodeRails rails(path_, nullptr);
     auto done = rails.undo_beyond(owner_.key, held);
@@ -90,10 +106,11 @@ class RailsScene {
   }
   std::string node() { return names(*route_); }
   std::string inside() { return names(*inside_route_); }
-  bool has_record() const { return NetworkRecordStore::has(path_, owner_.key); }
+  bool has_record() const { return *NetworkRecordStore::look_at(path_, owner_.key) == Presence::kPresent; }
   std::size_t addresses() const { return AddressPool::open(path_)->list()->size(); }
   const std::vector<std::string>& warnings() const { return warnings_; }
   Config& config() { return config_; }
+  const std::string& path() const { return path_; }
 
  private:
   test_support::TempDir directory_;
@@ -179,6 +196,54 @@ TEST(ReturnRails, ASoftwareNetdevDiesWithItsNamespaceAndThatIsSaid) {
     EXPECT_EQ(scene.warnings().size(), 1U);
     EXPECT_FALSE(scene.has_record());
     EXPECT_EQ(scene.addresses(), 0U);
+  });
+}
+
+// A look that fails proves nothing: the rails may still be in there.
+void expect_held_without(int call, int code, unsigned argument, std::uint32_t value) {
+  with_rails([&](RailsScene& scene) {
+    ASSERT_DONE(scene.book());
+    ASSERT_DONE(scene.give(1));
+    const auto try_it = [&] {
+      test_support::deny(call, code, argument, value);
+      const auto done = scene.give_back();
+      return done ? 1 : done.error().code == code ? 0 : 2;
+    };
+    EXPECT_EQ(test_support::in_child(try_it), 0);
+    EXPECT_TRUE(scene.has_grant());
+    EXPECT_TRUE(scene.has_record());
+    EXPECT_EQ(scene.addresses(), 1U);
+    EXPECT_EQ(scene.inside(), "net1");
+    ASSERT_DONE(scene.give_back());
+    EXPECT_FALSE(scene.has_grant());
+    EXPECT_FALSE(scene.has_record());
+    EXPECT_EQ(scene.addresses(), 0U);
+    EXPECT_EQ(scene.node(), "rail0 rail1");
+  });
+}
+
+TEST(ReturnRails, ANamespaceThatCannotBeEnteredIsHeld) {
+  expect_held_without(SYS_setns, ENOMEM, 1, CLONE_NEWNET);
+}
+
+TEST(ReturnRails, RdmaDevicesThatCannotBeAskedAboutAreHeld) {
+  expect_held_without(SYS_socket, ENOMEM, 2, NETLINK_RDMA);
+}
+
+TEST(ReturnRails, ARecordThatCannotBeSeenIsHeld) {
+  with_rails([](RailsScene& scene) {
+    ASSERT_DONE(scene.book());
+    ASSERT_DONE(scene.give(1));
+    const std::string records = scene.path() + "/network";
+    std::filesystem::rename(records, records + ".away");
+    ASSERT_EQ(::symlink("network", records.c_str()), 0);  // ELOOP
+    EXPECT_FALSE(scene.give_back());
+    EXPECT_TRUE(scene.has_grant());
+    EXPECT_EQ(scene.inside(), "net1");
+    std::filesystem::remove(records);
+    std::filesystem::rename(records + ".away", records);
+    ASSERT_DONE(scene.give_back());
+    EXPECT_EQ(scene.node(), "rail0 rail1");
   });
 }
 

@@ -234,10 +234,10 @@ class NetworkRecordStoreTest : public testing::Test {
 
 TEST_F(NetworkRecordStoreTest, KeepsWhatIsWritten) {
   NetworkRecord record = full();
-  EXPECT_FALSE(NetworkRecordStore::has(path_, record.key));
+  EXPECT_EQ(*NetworkRecordStore::look_at(path_, record.key), Presence::kGone);
   EXPECT_EQ(*store_.read(record.key), std::nullopt);
   ASSERT_TRUE(store_.write(record));
-  EXPECT_TRUE(NetworkRecordStore::has(path_, record.key));
+  EXPECT_EQ(*NetworkRecordStore::look_at(path_, record.key), Presence::kPresent);
   EXPECT_EQ(*store_.read(record.key), record);
   record.rails.pop_back();
   ASSERT_TRUE(store_.write(record));
@@ -246,7 +246,7 @@ TEST_F(NetworkRecordStoreTest, KeepsWhatIsWritten) {
   ASSERT_EQ(stat(file(record.key).c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 07777, 0600U);
   ASSERT_TRUE(store_.remove(record.key));
-  EXPECT_FALSE(NetworkRecordStore::has(path_, record.key));
+  EXPECT_EQ(*NetworkRecordStore::look_at(path_, record.key), Presence::kGone);
   EXPECT_EQ(*store_.read(record.key), std::nullopt);
   EXPECT_TRUE(store_.remove(record.key)) << "gone already";
 }

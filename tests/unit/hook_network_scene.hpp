@@ -1,13 +1,18 @@
-// Network namespaces of this kernel for tests, with veth pairs in them.
+// Network namespaces of this kernel for tests, with veth pairs in them; system calls that fail.
 #pragma once
 
 #include <gtest/gtest.h>
+#include <linux/filter.h>
 #include <linux/rtnetlink.h>
+#include <linux/seccomp.h>
 #include <linux/veth.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <functional>
 
@@ -40,6 +45,26 @@ inline void in_network_namespace(const std::function<void()>& body) {
   if (WEXITSTATUS(status) == kRefused) GTEST_SKIP() << "no network namespace of one's own here";
   if (WEXITSTATUS(status) == kNoMacvlan) GTEST_SKIP() << "this kernel has no macvlan";
   EXPECT_EQ(WEXITSTATUS(status), 0) << "see what it printed above";
+}
+
+// From here on this system call fails in this process and its children, if its argument of this number has this value.
+inline void deny(int call, int code, unsigned argument, std::uint32_t value) {
+  constexpr std::uint16_t kLoad = BPF_LD | BPF_W | BPF_ABS;
+  constexpr std::uint16_t kIsEqual = BPF_JMP | BPF_JEQ | BPF_K;
+  constexpr std::uint16_t kReturn = BPF_RET | BPF_K;
+  // The lower half of the argument, on machines with that in front.
+  const auto place = static_cast<std::uint32_t>(offsetof(seccomp_data, args) + argument * sizeof(std::uint64_t));
+  sock_filter filter[] = {
+      {kLoad, 0, 0, offsetof(seccomp_data, nr)},
+      {kIsEqual, 0, 3, static_cast<std::uint32_t>(call)},
+      {kLoad, 0, 0, place},
+      {kIsEqual, 0, 1, value},
+      {kReturn, 0, 0, SECCOMP_RET_ERRNO | static_cast<std::uint32_t>(code)},
+      {kReturn, 0, 0, SECCOMP_RET_ALLOW},
+  };
+  const sock_fprog program{std::size(filter), filter};
+  ASSERT_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  ASSERT_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
 }
 
 inline Netlink open_route() {

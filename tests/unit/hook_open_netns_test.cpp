@@ -10,14 +10,19 @@
 #include <linux/rtnetlink.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <string>
 #include <vector>
+
+#include "unit/hook_ledger_scene.hpp"
+#include "unit/hook_network_scene.hpp"
 
 namespace {
 
@@ -181,6 +186,21 @@ TEST_F(OpenNetns, RunsAFunctionInside) {
   const auto died = hook::run_in_network_namespace(netns.get(), []() -> fabric::Result<void> { _exit(7); });
   ASSERT_FALSE(died);
   EXPECT_NE(died.error().message.find("ended with wait status"), std::string::npos);
+}
+
+// What the kernel has, but does not give at the moment, is not missing.
+TEST_F(OpenNetns, WhatFailsIsNoMissingPart) {
+  const auto code_without = [&](int call, int code, unsigned argument, std::uint32_t value) {
+    return test_support::in_child([&] {
+      test_support::deny(call, code, argument, value);
+      const auto opened = open_network_namespace(open_path(path()), kAll);
+      return opened ? 0 : opened.error().code;
+    });
+  };
+  EXPECT_EQ(code_without(SYS_socket, ENOMEM, 2, NETLINK_RDMA), ENOMEM);
+  EXPECT_EQ(code_without(SYS_socket, EPROTONOSUPPORT, 2, NETLINK_RDMA), 0);
+  EXPECT_EQ(code_without(SYS_fsopen, ENOMEM, 1, FSOPEN_CLOEXEC), ENOMEM);
+  EXPECT_EQ(code_without(SYS_fsopen, ENOSYS, 1, FSOPEN_CLOEXEC), 0);
 }
 
 TEST(OpenNetnsRefusals, OtherDescriptors) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "fabric/inventory.hpp"
 #include "hook/rails/record/network_record_store.hpp"
@@ -80,6 +81,12 @@ TEST_F(OwnHcas, OtherGrantsSayNothing) {
   other.ino ^= 1;
   write(other);
   EXPECT_EQ(after(node_with("mlx5_0", std::nullopt)), "mlx5_0 -") << "a namespace that is gone";
+}
+
+TEST_F(OwnHcas, ARecordThatCannotBeSeenIsNoMissingOne) {
+  ASSERT_EQ(symlink("network", (ledger_ / "network").c_str()), 0);
+  EXPECT_EQ(after(node_with("mlx5_0", std::nullopt)), "cannot look at `" + ledger_.path() + "/network/" + owner_.key +
+                                                          ".json`: Too many levels of symbolic links");
 }
 
 // An RDMA device that is not in the namespace either (this one has none by that name) stays unknown.

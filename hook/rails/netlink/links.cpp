@@ -50,6 +50,7 @@ Result<std::optional<Link>> find(Netlink& route, RequestBuilder request, std::st
   std::optional<Link> link;
   auto asked = route.read(request.take(), what, [&](const nlmsghdr* answer) { link = parse_link(answer); });
   if (!asked && asked.error().code != ENODEV) return std::move(asked).error();
+  if (asked && !link) return fabric::make_error("cannot {}: the kernel's answer is not to be understood", what);
   return link;
 }
 

@@ -131,6 +131,12 @@ Result<Netlink> Netlink::open(int protocol) {
   return adopt(std::move(fd), protocol);
 }
 
+Result<std::optional<Netlink>> Netlink::open_if_known(int protocol) {
+  auto opened = open(protocol);
+  if (!opened && opened.error().code == EPROTONOSUPPORT) return std::optional<Netlink>();
+  return std::optional(TRY(std::move(opened)));
+}
+
 Result<Netlink> Netlink::adopt(UniqueFd fd, int protocol) {
   // libnl wants it bound; one that is already refuses and stays as it is.
   sockaddr_nl address{};

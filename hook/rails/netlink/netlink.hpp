@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -30,6 +31,8 @@ class Netlink {
 
   // protocol: NETLINK_ROUTE, NETLINK_RDMA. The socket belongs to the caller's network namespace for ever.
   static fabric::Result<Netlink> open(int protocol);
+  // As open(); nullopt: this kernel has none of that protocol.
+  static fabric::Result<std::optional<Netlink>> open_if_known(int protocol);
   // A socket that was made in another namespace (open_netns()).
   static fabric::Result<Netlink> adopt(fabric::UniqueFd fd, int protocol);
 

@@ -47,12 +47,16 @@ Result<void> join(int netns) {
   return error;
 }
 
-// -1: a kernel before 5.2, or one that keeps it from us.
-int open_sysfs() {
+// Empty: a kernel before 5.2, or one that keeps it from us.
+Result<UniqueFd> open_sysfs() {
   const UniqueFd context(fsopen("sysfs", FSOPEN_CLOEXEC));
-  if (!context.ok() || fsconfig(context.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) != 0) return -1;
-  return fsmount(context.get(), FSMOUNT_CLOEXEC,
-                 MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+  UniqueFd sysfs;
+  if (context.ok() && fsconfig(context.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) == 0) {
+    sysfs.reset(fsmount(context.get(), FSMOUNT_CLOEXEC,
+                        MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC));
+  }
+  if (sysfs.ok() || errno == ENOSYS || errno == EPERM || errno == EACCES) return sysfs;
+  return sys_error(errno, "cannot mount the sysfs of the container's namespace");
 }
 
 Result<void> open_all(int netns, const NetnsParts& parts, ChildFiles& opened) {
@@ -60,8 +64,10 @@ Result<void> open_all(int netns, const NetnsParts& parts, ChildFiles& opened) {
   opened[kRoute].reset(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
   if (!opened[kRoute].ok()) return sys_error(errno, "cannot open a netlink socket in the container's namespace");
   opened[kRdma].reset(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_RDMA));
+  if (!opened[kRdma].ok() && errno != EPROTONOSUPPORT)
+    return sys_error(errno, "cannot open an RDMA netlink socket in the container's namespace");
   if (parts.packet) opened[kPacket].reset(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
-  if (parts.sysfs) opened[kSysfs].reset(open_sysfs());
+  if (parts.sysfs) opened[kSysfs] = TRY(open_sysfs());
   return {};
 }
 

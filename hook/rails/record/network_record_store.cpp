@@ -48,8 +48,10 @@ Result<NetworkRecordStore> NetworkRecordStore::open(const std::string& ledger_di
   return NetworkRecordStore(std::move(files), std::move(records));
 }
 
-bool NetworkRecordStore::has(const std::string& ledger_directory, const std::string& key) {
-  return ::access((ledger_directory + "/network/" + file_of(key)).c_str(), F_OK) == 0;
+Result<Presence> NetworkRecordStore::look_at(const std::string& ledger_directory, const std::string& key) {
+  const std::string path = ledger_directory + "/network/" + file_of(key);
+  if (::access(path.c_str(), F_OK) == 0) return Presence::kPresent;
+  return errno == ENOENT ? Result<Presence>(Presence::kGone) : fabric::sys_error(errno, "cannot look at `{}`", path);
 }
 
 bool NetworkRecordStore::has_any(const std::string& ledger_directory) {

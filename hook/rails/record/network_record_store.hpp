@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "fabric/result.hpp"
+#include "hook/base/presence.hpp"
 #include "hook/rails/record/network_record.hpp"
 
 namespace hook {
@@ -18,8 +19,8 @@ struct LedgerDirectory;
 class NetworkRecordStore {
  public:
   static fabric::Result<NetworkRecordStore> open(const std::string& ledger_directory);
-  // Whether there may be a record of this key; costs one system call.
-  static bool has(const std::string& ledger_directory, const std::string& key);
+  // Whether there is a record of this key; costs one system call. Errors: that cannot be seen.
+  static fabric::Result<Presence> look_at(const std::string& ledger_directory, const std::string& key);
   // Whether there may be a record of any key; true also where the records cannot be looked at.
   static bool has_any(const std::string& ledger_directory);
   fabric::Result<std::optional<NetworkRecord>> read(const std::string& key) const;
