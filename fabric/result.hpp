@@ -86,6 +86,11 @@ inline Error wrap(Error error, std::string_view context) {
   return error;
 }
 
+// For work that goes on after an error: the first one stays.
+inline void keep_first(Result<void>& first, Result<void> next) {
+  if (first && !next) first = std::move(next);
+}
+
 }  // namespace fabric
 
 // Evaluates to the value of a Result, or returns its error from the calling function.

@@ -1,7 +1,9 @@
 // Addresses of ranges: who gets which, when a range is used up, 32 processes at once, SIGKILL at every system call.
 #include "hook/rails/address/address_pool.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -142,6 +144,22 @@ TEST_F(AddressPoolTest, GivesBackWhatAKeyHoldsAndNothingElse) {
   ASSERT_TRUE(pool_.give_back("a", {}));
   ASSERT_TRUE(pool_.give_back("a-b", {}));
   EXPECT_EQ(listed(pool_), "one/all/10.1.0.5=b one/all/10.1.0.6=b two/all/10.1.0.3=b ");
+}
+
+TEST_F(AddressPoolTest, WhatCannotBeGivenBackKeepsNothingElse) {
+  const std::vector<AddressRange> ranges = {range("10.1.0.0", 24, "10.1.0.1", "10.1.0.9", 0),
+                                            range("10.2.0.0", 24, "10.2.0.1", "10.2.0.9", 1)};
+  const AddressPool pool = *AddressPool::open(temp_.path(), 1);
+  for (const std::string locked : {"0", "1"}) {  // in whichever order they are listed
+    ASSERT_TRUE(pool.take("fabric", 0, 0, ranges, "a") && pool.take("fabric", 1, 0, ranges, "a"));
+    const std::string path = temp_ / "addresses/fabric/" + locked;
+    const fabric::UniqueFd place(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    ASSERT_EQ(flock(place.get(), LOCK_EX), 0);
+    const auto given_back = pool.give_back("a", {});
+    ASSERT_FALSE(given_back);
+    EXPECT_EQ(given_back.error().message, "cannot lock `" + path + "` within 1 ms: another process holds it");
+    ASSERT_EQ(pool.list()->size(), 1U) << listed(pool);
+  }
 }
 
 TEST_F(AddressPoolTest, RefusesNamesThatAreNone) {

@@ -19,7 +19,6 @@ using fabric::Error;
 using fabric::Result;
 using fabric::sys_error;
 
-constexpr int kLockTimeoutMs = 10000;
 constexpr long kLockPause = 200'000;  // ns: the lock is held for microseconds
 
 std::string to_text(const PoolClaim& claim) {
@@ -37,21 +36,23 @@ PoolClaim parse_claim(std::string_view text) {
   return {std::string(text), 0, 0};
 }
 
-// nullopt: no link of this name.
-std::optional<std::string> read_link(const LedgerDirectory& place, const std::string& name) {
+// nullopt: there is none of this name. Of what is no link: "".
+Result<std::optional<std::string>> read_link(const LedgerDirectory& place, const std::string& name) {
   char buffer[512];
   const ssize_t count = ::readlinkat(place.fd.get(), name.c_str(), buffer, sizeof buffer);
-  if (count < 0) return std::nullopt;
-  return std::string(buffer, static_cast<std::size_t>(count));
+  if (count >= 0) return std::optional(std::string(buffer, static_cast<std::size_t>(count)));
+  if (errno == ENOENT) return std::optional<std::string>();
+  if (errno == EINVAL) return std::optional(std::string());
+  return sys_error(errno, "cannot read `{}/{}`", place.path, name);
 }
 
 // A bounded wait, as in ledger_files.cpp; the lock goes with the descriptor.
-Result<void> lock_place(const LedgerDirectory& place) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kLockTimeoutMs);
+Result<void> lock_place(const LedgerDirectory& place, int timeout_ms) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
   while (::flock(place.fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) return sys_error(errno, "cannot lock `{}`", place.path);
     if (std::chrono::steady_clock::now() >= deadline) {
-      return Error{fmt::format("cannot lock `{}` within {} ms: another process holds it", place.path, kLockTimeoutMs),
+      return Error{fmt::format("cannot lock `{}` within {} ms: another process holds it", place.path, timeout_ms),
                    EAGAIN, "try again"};
     }
     const timespec wait{.tv_sec = 0, .tv_nsec = kLockPause};
@@ -77,8 +78,7 @@ Result<PoolClaims> read_claims(const LedgerDirectory& place) {
   for (const std::string& name : TRY(list_names(place))) {
     const auto address = fabric::parse_address(name);
     if (!address) continue;
-    const auto text = read_link(place, name);
-    claims[*address] = text ? parse_claim(*text) : PoolClaim{};
+    if (const auto text = TRY(read_link(place, name))) claims[*address] = parse_claim(*text);
   }
   return claims;
 }
@@ -101,8 +101,8 @@ std::pair<Address, Address> ends_of(const AddressRange& range) {
 AddressPlace::AddressPlace(LedgerDirectory directory, PoolClaims claims)
     : directory_(std::move(directory)), claims_(std::move(claims)) {}
 
-Result<AddressPlace> AddressPlace::open(LedgerDirectory directory) {
-  TRY_VOID(lock_place(directory));
+Result<AddressPlace> AddressPlace::open(LedgerDirectory directory, int timeout_ms) {
+  TRY_VOID(lock_place(directory, timeout_ms));
   auto claims = TRY(read_claims(directory));
   return AddressPlace(std::move(directory), std::move(claims));
 }
@@ -131,17 +131,18 @@ void AddressPlace::undo() {
 }
 
 Result<void> AddressPlace::remove(std::string_view key, const std::set<unsigned>* rails) {
+  Result<void> first;
   for (const auto& [address, claim] : claims_) {
     if (claim.key != key || (rails && !rails->contains(claim.rail))) continue;
-    TRY_VOID(remove_file(directory_, fabric::to_string(address)));
+    keep_first(first, remove_file(directory_, fabric::to_string(address)));
   }
-  return {};
+  return first;
 }
 
 // At most as many looks as addresses are in use or never given, whatever the size of the range.
 std::optional<Address> AddressPlace::find_free(const AddressRange& range, const std::set<Address>& never) const {
   const auto text = read_link(directory_, last_name(range));
-  const auto last = text ? fabric::parse_address(*text) : std::nullopt;
+  const auto last = text && *text ? fabric::parse_address(**text) : std::nullopt;
   const Address start = last && contains(range, *last) && *last != range.to ? next(*last) : range.from;
   Address address = start;
   do {

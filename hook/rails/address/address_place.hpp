@@ -35,8 +35,8 @@ std::pair<fabric::Address, fabric::Address> ends_of(const AddressRange& range);
 // The directory is locked (flock) as long as this is.
 class AddressPlace {
  public:
-  // Errors: the lock is not to be had within 10 s (EAGAIN).
-  static fabric::Result<AddressPlace> open(LedgerDirectory directory);
+  // Errors: the lock is not to be had in that time (EAGAIN), an address in use cannot be read.
+  static fabric::Result<AddressPlace> open(LedgerDirectory directory, int timeout_ms);
 
   // What the claim holds of this range already and is not in `given`, else the next free one that is not in `never`.
   // Errors: all are in use (EADDRNOTAVAIL), with their number and the remedy.
@@ -44,7 +44,7 @@ class AddressPlace {
                                        const PoolClaim& claim, const std::set<fabric::Address>& given);
   // Removes what take() added.
   void undo();
-  // Removes what this key holds for these rails; nullptr: for all rails.
+  // Removes what this key holds for these rails; nullptr: for all rails. What cannot be removed does not keep the rest.
   fabric::Result<void> remove(std::string_view key, const std::set<unsigned>* rails);
 
  private:

@@ -97,42 +97,47 @@ std::string place_of(const AddressRange& range) {
 // By name, which is the order of locking: a rail's place (digits) before that of every rail, so that no two calls wait
 // for each other.
 using Places = std::map<std::string, AddressPlace>;
-Result<Places> open_places(const LedgerDirectory& network, const std::vector<const AddressRange*>& ranges) {
+Result<Places> open_places(const LedgerDirectory& network, const std::vector<const AddressRange*>& ranges,
+                           int timeout_ms) {
   std::set<std::string> names;
   for (const AddressRange* range : ranges)
     names.insert(place_of(*range));
   Places places;
   for (const std::string& name : names) {
     auto directory = TRY(open_place(network, name, true));
-    places.emplace(name, TRY(AddressPlace::open(std::move(directory))));
+    places.emplace(name, TRY(AddressPlace::open(std::move(directory), timeout_ms)));
   }
   return places;
 }
 
 // Gives back in the places of a network that exist. rails: nullptr: of all rails.
 Result<void> give_back_in(const LedgerDirectory& root, const std::string& name, const std::set<unsigned>* rails,
-                          std::string_view key) {
+                          std::string_view key, int timeout_ms) {
   const auto network = open_network(root, name, false);
   if (!network) return network.error().code == ENOENT ? Result<void>() : network.error();
   const std::vector<std::string> there = TRY(list_names(*network));
+  Result<void> first;
   for (const std::string& place : there) {
     const auto rail = fabric::parse_number<unsigned>(place);
     if (rails && place != kEveryRail && !(rail && rails->contains(*rail))) continue;
-    auto directory = TRY(open_place(*network, place, false));
-    auto locked = TRY(AddressPlace::open(std::move(directory)));
-    TRY_VOID(locked.remove(key, rails));
+    const auto remove = [&]() -> Result<void> {
+      auto directory = TRY(open_place(*network, place, false));
+      return TRY(AddressPlace::open(std::move(directory), timeout_ms)).remove(key, rails);
+    };
+    keep_first(first, remove());
   }
-  return {};
+  return first;
 }
 
 }  // namespace
 
-AddressPool::AddressPool(std::shared_ptr<const LedgerDirectory> directory) : directory_(std::move(directory)) {}
+AddressPool::AddressPool(std::shared_ptr<const LedgerDirectory> directory, int timeout_ms)
+    : directory_(std::move(directory)), timeout_ms_(timeout_ms) {}
 
-Result<AddressPool> AddressPool::open(const std::string& ledger_directory) {
+Result<AddressPool> AddressPool::open(const std::string& ledger_directory, int timeout_ms) {
   const auto root = TRY(open_directory(AT_FDCWD, ledger_directory, ledger_directory, true));
   auto own = TRY(open_directory(root.fd.get(), "addresses", ledger_directory + "/addresses", true));
-  return AddressPool(std::make_shared<const LedgerDirectory>(std::move(own)));
+  return AddressPool(std::make_shared<const LedgerDirectory>(std::move(own)), timeout_ms);
 }
 
 Result<std::vector<RailAddress>> AddressPool::take(const std::string& network, unsigned rail, unsigned nth,
@@ -143,7 +148,7 @@ Result<std::vector<RailAddress>> AddressPool::take(const std::string& network, u
   std::vector<RailAddress> taken;
   if (ours.empty()) return taken;
   const auto directory = TRY(open_network(*directory_, network, true));
-  auto places = TRY(open_places(directory, ours));
+  auto places = TRY(open_places(directory, ours, timeout_ms_));
   const auto never = never_given(ours);
   std::set<Address> given;
   for (const AddressRange* range : ours) {
@@ -164,13 +169,14 @@ Result<void> AddressPool::give_back(std::string_view key, const std::vector<Plac
   std::map<std::string, std::set<unsigned>> rails;
   for (const Place& place : where)
     rails[place.network].insert(place.rail);
+  Result<void> first;
   for (const auto& [network, numbers] : rails)
-    TRY_VOID(give_back_in(*directory_, network, &numbers, key));
-  if (!where.empty()) return {};
+    keep_first(first, give_back_in(*directory_, network, &numbers, key, timeout_ms_));
+  if (!where.empty()) return first;
   const std::vector<std::string> networks = TRY(list_names(*directory_));
   for (const std::string& network : networks)
-    TRY_VOID(give_back_in(*directory_, network, nullptr, key));
-  return {};
+    keep_first(first, give_back_in(*directory_, network, nullptr, key, timeout_ms_));
+  return first;
 }
 
 Result<std::map<std::string, std::string>> AddressPool::list() const {

@@ -27,8 +27,8 @@ struct LedgerDirectory;
 
 class AddressPool {
  public:
-  // directory: the ledger's (0700, root's). Makes what is missing below it.
-  static fabric::Result<AddressPool> open(const std::string& ledger_directory);
+  // directory: the ledger's (0700, root's). Makes what is missing below it. timeout_ms: for the lock of each place.
+  static fabric::Result<AddressPool> open(const std::string& ledger_directory, int timeout_ms = 10000);
 
   // For this rail one address of each range that is for it, in their order; what this key holds there already is given
   // again. nth: the children of one rail in shared-multi count from 0. Never given: a range's gateway, the subnet's
@@ -38,7 +38,8 @@ class AddressPool {
   fabric::Result<std::vector<RailAddress>> take(const std::string& network, unsigned rail, unsigned nth,
                                                 const std::vector<AddressRange>& ranges, std::string_view key) const;
   // Gives back what this key holds for the rails of `where` (what take() was called with); empty: everything, in all
-  // networks. Success when it holds nothing. Costs in proportion to the addresses in use of these rails.
+  // networks. Success when it holds nothing; an error, the first, names what it still holds. Costs in proportion to the
+  // addresses in use of these rails.
   struct Place {
     std::string network;
     unsigned rail = 0;
@@ -48,8 +49,9 @@ class AddressPool {
   fabric::Result<std::map<std::string, std::string>> list() const;
 
  private:
-  explicit AddressPool(std::shared_ptr<const LedgerDirectory> directory);
+  AddressPool(std::shared_ptr<const LedgerDirectory> directory, int timeout_ms);
   std::shared_ptr<const LedgerDirectory> directory_;  // DIR/addresses
+  int timeout_ms_;
 };
 
 }  // namespace hook
