@@ -30,6 +30,8 @@ class Returns : public GrantEffects {
   // its own start: the start fails, and no grant was counted. Errors: NodeRails', about the network.
   fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held) const override;
 
+  void wait_until(Deadline deadline) const override { rails_.wait_until(deadline); }
+
   // Between the two calls returns are of the container's own poststop, whose steps are timed.
   void begin_poststop(std::string_view container, Timing& timing);
   void end_poststop();

@@ -32,6 +32,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -138,36 +140,44 @@ Result<void> repair(const LedgerFiles& files, const std::string& name, const Pen
   return remove_file(files.pending, name);
 }
 
-// The first leftover that could not be repaired is the error; the others are repaired all the same.
-Result<void> repair_all(const LedgerFiles& files, const std::vector<std::string>& names, int timeout_ms,
-                        std::vector<std::string>& returned) {
-  std::optional<Error> first;
+// What could not be returned, by the name of its grant or file, and why.
+using Stuck = std::map<std::string, Error>;
+
+void note_stuck(Stuck& stuck, const std::string& name, const Result<void>& done) {
+  if (!done) stuck.try_emplace(name, fabric::wrap(done.error(), fmt::format("`{}`", fabric::printable(name))));
+}
+
+// A leftover that cannot be repaired does not keep the others.
+void repair_all(const LedgerFiles& files, const std::vector<std::string>& names, Deadline deadline,
+                std::vector<std::string>& returned, Stuck& stuck) {
   for (const std::string& name : names) {
     const auto pending = parse_pending_name(name);
     if (!pending || !is_proven_gone(look_at(pending->worker))) continue;
-    const auto repaired = repair(files, name, *pending, timeout_ms, returned);
-    if (!repaired && !first) first = repaired.error();
+    const bool is_marker = pending->kind == PendingName::Kind::kMarker;
+    note_stuck(stuck, is_marker ? pending->key : name,
+               repair(files, name, *pending, ms_until(deadline, kKeyLockTimeoutMs), returned));
   }
-  return first ? Result<void>(*first) : Result<void>();
 }
 
-// A grant whose netdev has not come back yet does not keep the others from being returned.
-Result<void> recover_grants(const LedgerFiles& files, std::vector<std::string>& returned) {
-  std::optional<Error> first;
-  for (const std::string& key : TRY(grant_keys(files))) {
-    const KeyLock lock = TRY(KeyLock::take(files, {key}));
-    const auto refreshed = refresh(files, key, &returned);
-    if (!refreshed && !first) first = refreshed.error();
-  }
-  return first ? Result<void>(*first) : Result<void>();
+Result<void> recover_grant(const LedgerFiles& files, const std::string& key, Deadline deadline,
+                           std::vector<std::string>& returned) {
+  const KeyLock lock = TRY(KeyLock::take(files, {key}, ms_until(deadline, kKeyLockTimeoutMs)));
+  TRY(refresh(files, key, &returned));
+  return {};
 }
 
-Result<void> recover_index(const LedgerFiles& files, std::vector<std::string>& returned) {
-  for (const std::string& hca : TRY(list_names(files.hca))) {
-    if (!is_file_name(hca, kLongestHcaName)) continue;
-    if (const auto key = TRY(exclusive_key(files, hca))) TRY_VOID(check_exclusive(files, hca, *key, &returned));
-    for (const IndexEntry& entry : TRY(list_entries(files, hca)))
-      TRY_VOID(check_entry(files, hca, entry, &returned));
+Result<void> recover_hca(const LedgerFiles& files, const std::string& hca, Deadline deadline,
+                         std::vector<std::string>& returned, Stuck& stuck) {
+  const auto note = [&](const std::string& key, const auto& checked) {
+    note_stuck(stuck, key, checked ? Result<void>() : checked.error());
+  };
+  const auto key = TRY(exclusive_key(files, hca));
+  if (key && !stuck.contains(*key)) {
+    note(*key, check_exclusive(files, hca, *key, &returned, ms_until(deadline, kKeyLockTimeoutMs)));
+  }
+  for (const IndexEntry& entry : TRY(list_entries(files, hca))) {
+    if (stuck.contains(entry.key)) continue;
+    note(entry.key, check_entry(files, hca, entry, &returned, ms_until(deadline, kKeyLockTimeoutMs)));
   }
   return {};
 }
@@ -185,15 +195,61 @@ Result<std::set<std::string>> all_users(const LedgerFiles& files) {
 
 // The views are listed before the grants: who makes one has booked before, so its user is seen. bind() moves a view
 // from user to user, but holds the lock of the token, whose name the view had: hence the lock, and the second look.
-Result<void> recover_views(const LedgerFiles& files) {
+Result<void> recover_views(const LedgerFiles& files, Deadline deadline) {
   const auto views = TRY(list_names(files.views));
   const auto users = TRY(all_users(files));
   for (const std::string& view : views) {
     if (users.contains(view) || !is_file_name(view, kLongestKey)) continue;
-    const KeyLock lock = TRY(KeyLock::take(files, {view}));
+    const KeyLock lock = TRY(KeyLock::take(files, {view}, ms_until(deadline, kKeyLockTimeoutMs)));
     if (!TRY(all_users(files)).contains(view)) TRY_VOID(remove_tree(files.views, view));
   }
   return {};
+}
+
+// Grants before the index, whose entries go with their grant: what is stale afterwards belongs to none. A grant that is
+// stuck is tried once.
+Result<Stuck> recover_round(const LedgerFiles& files, Deadline deadline, std::vector<std::string>& returned) {
+  Stuck stuck;
+  repair_all(files, TRY(list_names(files.pending)), deadline, returned, stuck);
+  for (const std::string& key : TRY(grant_keys(files))) {
+    if (!stuck.contains(key)) note_stuck(stuck, key, recover_grant(files, key, deadline, returned));
+  }
+  for (const std::string& hca : TRY(list_names(files.hca))) {
+    if (is_file_name(hca, kLongestHcaName)) note_stuck(stuck, hca, recover_hca(files, hca, deadline, returned, stuck));
+  }
+  note_stuck(stuck, "views", recover_views(files, deadline));
+  return stuck;
+}
+
+// Code and hint are those of the first.
+Result<void> to_result(const Stuck& stuck) {
+  if (stuck.empty()) return {};
+  Error all = stuck.begin()->second;
+  for (auto more = std::next(stuck.begin()); more != stuck.end(); ++more)
+    all.message += "; " + more->second.message;
+  return all;
+}
+
+// As long as this is, undoing waits no longer than until the deadline.
+class Patience {
+ public:
+  Patience(const LedgerFiles& files, Deadline deadline) : files_(files) { files_.wait_until(deadline); }
+  Patience(const Patience&) = delete;
+  Patience& operator=(const Patience&) = delete;
+  ~Patience() { files_.wait_until(Deadline::max()); }
+
+ private:
+  const LedgerFiles& files_;
+};
+
+// By a process that may live, on steps of a grant that may be gone already.
+Result<bool> is_worked_on(const LedgerFiles& files, const std::string& key) {
+  const auto names = TRY(list_names(files.pending));
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    const auto pending = parse_pending_name(name);
+    return pending && pending->kind == PendingName::Kind::kMarker && pending->key == key &&
+           !is_proven_gone(look_at(pending->worker));
+  });
 }
 
 }  // namespace
@@ -309,23 +365,33 @@ Result<std::optional<Grant>> Ledger::bind(std::string_view token, const Owner& o
 
 Result<Recovered> Ledger::repair_pending() const {
   Recovered recovered;
+  Stuck ignored;
   const auto names = TRY(list_names(files_->pending));
-  (void)repair_all(*files_, names, 0, recovered.returned).has_value();
+  repair_all(*files_, names, Deadline(), recovered.returned, ignored);
   return recovered;
 }
 
-// Grants before the index, whose entries go with their grant: what is stale afterwards belongs to none. Errors of
-// single leftovers and grants wait until the rest was tried.
-Result<Recovered> Ledger::recover() const {
+Result<Recovered> Ledger::recover(Deadline deadline) const {
   Recovered recovered;
-  const auto names = TRY(list_names(files_->pending));
-  const auto repaired = repair_all(*files_, names, kKeyLockTimeoutMs, recovered.returned);
-  const auto grants = recover_grants(*files_, recovered.returned);
-  TRY_VOID(recover_index(*files_, recovered.returned));
-  TRY_VOID(recover_views(*files_));
-  TRY_VOID(repaired);
-  TRY_VOID(grants);
+  Stuck stuck;
+  for (const Deadline until : {Deadline(), deadline}) {
+    const Patience patience(*files_, until);
+    stuck = TRY(recover_round(*files_, until, recovered.returned));
+    if (stuck.empty()) break;
+  }
+  TRY_VOID(to_result(stuck));
   return recovered;
+}
+
+Result<bool> Ledger::release(const std::string& key, Deadline deadline,
+                             const std::function<Result<void>()>& rest) const {
+  if (!is_file_name(key, kLongestKey)) return false;
+  const Patience patience(*files_, deadline);
+  const KeyLock lock = TRY(KeyLock::take(*files_, {key}, ms_until(deadline, kKeyLockTimeoutMs)));
+  if (TRY(refresh(*files_, key, nullptr)) || TRY(is_worked_on(*files_, key))) return false;
+  TRY_VOID(files_->undo_all(key));
+  TRY_VOID(rest());
+  return true;
 }
 
 Result<void> Ledger::make_view(std::string_view user_key, const std::vector<ViewEntry>& entries) const {

@@ -17,7 +17,9 @@
 // keeps locks that its parent held.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +34,16 @@
 namespace hook {
 
 inline constexpr const char* kLedgerPath = "/run/rdma-hook";
+
+// Until when what has to be waited for is waited for; one that has passed, as Deadline() has: not at all.
+using Deadline = std::chrono::steady_clock::time_point;
+inline Deadline from_now(std::chrono::milliseconds time) {
+  return std::chrono::steady_clock::now() + time;
+}
+// Never negative, and at most `most`.
+int ms_until(Deadline deadline, int most);
+// What recover() gives all that is stuck together.
+inline constexpr std::chrono::seconds kRecoverPatience{20};
 
 struct Grant {
   Owner owner;
@@ -62,6 +74,8 @@ class GrantEffects {
   // called with the key's lock held, and must not ask for a lock of the ledger.
   virtual fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held) const = 0;
   fabric::Result<void> undo_all(const std::string& key) const { return undo_beyond(key, {}); }
+  // From here on undo_beyond() waits for hardware, locks and other programs until then, if it would wait longer.
+  virtual void wait_until(Deadline) const {}
 };
 
 class LedgerFiles;
@@ -104,9 +118,16 @@ class Ledger {
   // Best effort, for it stands before every hook's own work: never waits; what another process has locked or what
   // cannot be repaired is left for later. Errors: pending/ cannot be listed.
   fabric::Result<Recovered> repair_pending() const;
-  // Returns everything that is not held any more: vanished grants, holders without a grant, views without a user. Waits
-  // for locks. A leftover in pending/ that cannot be repaired does not stop it, but is the error at its end.
-  fabric::Result<Recovered> recover() const;
+  // Returns everything that is not held any more: vanished grants, holders without a grant, views without a user. First
+  // all of it without waiting, then what is stuck, until the deadline. What is stuck then keeps nothing else from being
+  // returned; the error names it, all of it.
+  fabric::Result<Recovered> recover(Deadline deadline = from_now(kRecoverPatience)) const;
+  // For what carries a key beyond the ledger's files. If no grant of this key is held, once it is refreshed, and no
+  // living process works on one, undoes its effects, calls `rest` with the key's lock held, and returns true. `rest`
+  // must not ask for a lock of the ledger; nor may the caller hold one. Errors: the lock is not to be had until then,
+  // something cannot be looked at or undone.
+  fabric::Result<bool> release(const std::string& key, Deadline deadline,
+                               const std::function<fabric::Result<void>()>& rest) const;
 
   // The directory of a user's sysfs view, filled with these links; replaces what was there. After book(): a view whose
   // user no grant knows is removed by recover().

@@ -156,6 +156,11 @@ off_t key_offset(std::string_view key) {
 
 }  // namespace
 
+int ms_until(Deadline deadline, int most) {
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, most));
+}
+
 bool is_file_name(std::string_view name, std::size_t longest) {
   const auto allowed = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||

@@ -55,6 +55,9 @@ class LedgerFiles {
     return effects_ ? effects_->undo_beyond(key, held) : fabric::Result<void>();
   }
   fabric::Result<void> undo_all(const std::string& key) const { return undo_beyond(key, {}); }
+  void wait_until(Deadline deadline) const {
+    if (effects_) effects_->wait_until(deadline);
+  }
 
   // The directory of one HCA, and its holders/.
   fabric::Result<LedgerDirectory> open_hca(const std::string& name, bool make) const;

@@ -226,8 +226,8 @@ Result<std::optional<StoredGrant>> refresh(const LedgerFiles& files, const std::
 }
 
 Result<bool> check_entry(const LedgerFiles& files, const std::string& hca, const IndexEntry& entry,
-                         std::vector<std::string>* returned) {
-  const KeyLock lock = TRY(KeyLock::take(files, {entry.key}));
+                         std::vector<std::string>* returned, int timeout_ms) {
+  const KeyLock lock = TRY(KeyLock::take(files, {entry.key}, timeout_ms));
   const auto grant = TRY(refresh(files, entry.key, returned));
   const auto held = grant ? held_hcas(*grant) : std::vector<PlannedHca>();
   const PlannedHca* found = find_hca(held, hca);
@@ -237,8 +237,9 @@ Result<bool> check_entry(const LedgerFiles& files, const std::string& hca, const
 }
 
 Result<std::optional<StoredGrant>> check_exclusive(const LedgerFiles& files, const std::string& hca,
-                                                   const std::string& key, std::vector<std::string>* returned) {
-  const KeyLock lock = TRY(KeyLock::take(files, {key}));
+                                                   const std::string& key, std::vector<std::string>* returned,
+                                                   int timeout_ms) {
+  const KeyLock lock = TRY(KeyLock::take(files, {key}, timeout_ms));
   auto grant = TRY(refresh(files, key, returned));
   const auto held = grant ? held_hcas(*grant) : std::vector<PlannedHca>();
   const PlannedHca* found = find_hca(held, hca);

@@ -58,9 +58,10 @@ fabric::Result<void> make_view(const LedgerFiles& files, const std::string& view
 // The caller holds no key's lock: these two take that of the key in question. False, and the entry is removed, if no
 // living grant holds that HCA so.
 fabric::Result<bool> check_entry(const LedgerFiles& files, const std::string& hca, const IndexEntry& entry,
-                                 std::vector<std::string>* returned);
+                                 std::vector<std::string>* returned, int timeout_ms = kKeyLockTimeoutMs);
 // The grant that the exclusive link of this HCA names; nullopt, and the link is removed, if none lives.
 fabric::Result<std::optional<StoredGrant>> check_exclusive(const LedgerFiles& files, const std::string& hca,
-                                                           const std::string& key, std::vector<std::string>* returned);
+                                                           const std::string& key, std::vector<std::string>* returned,
+                                                           int timeout_ms = kKeyLockTimeoutMs);
 
 }  // namespace hook

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <memory>
 #include <string>
 
@@ -121,9 +122,10 @@ Result<Recovered> recover_all(const std::string& path, const std::shared_ptr<con
   const auto ledger = TRY(existing_ledger(path, returns));
   if (!ledger) return Recovered();
   sweep_runtimes(path, SweptRuntimes::kAll);
-  Recovered recovered = TRY(ledger->recover());
-  for (const std::string& key : TRY(returns->rails().recover(*ledger)))
-    recovered.returned.push_back("rails of " + key);
+  const Deadline deadline = from_now(kRecoverPatience);
+  auto recovered = ledger->recover(deadline);
+  auto rails = TRY(returns->rails().recover(*ledger, deadline));  // whatever grant is stuck
+  if (recovered) std::move(rails.begin(), rails.end(), std::back_inserter(recovered->returned));
   return recovered;
 }
 

@@ -95,7 +95,7 @@ Result<void> Giver::address_rails() {
   note_leases(input_->config, record_);
   TRY_VOID(store_.write(record_));
   timing_->step("describe");
-  TRY_VOID(take_addresses(input_->config, input_->ledger_directory, input_->ipam, record_));
+  TRY_VOID(take_addresses(input_->config, input_->ledger, input_->ledger_directory, input_->ipam, record_));
   TRY_VOID(store_.write(record_));
   timing_->step("addresses");
   return {};

@@ -1,17 +1,20 @@
 #include "hook/rails/rail_addresses.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <map>
 #include <utility>
 
 #include "hook/rails/address/address_pool.hpp"
 #include "hook/rails/address/ipam.hpp"
+#include "hook/rails/record/network_record_store.hpp"
 
 namespace hook {
 namespace {
 
 using fabric::Error;
 using fabric::Result;
+using Keys = std::set<std::string>;
 
 IpamCall call_for(const RailRecord& rail, IpamCall::Command command, const std::string& key,
                   const NetnsIdentity& netns) {
@@ -53,7 +56,20 @@ Result<void> take_leases(IpamHelper* ipam, NetworkRecord& record) {
   return {};
 }
 
-Result<void> take_from_ranges(const Config& config, const std::string& ledger_directory, NetworkRecord& record) {
+// A lock is held for microseconds, and a plugin answers soon: so much is given to them when there is no time left.
+constexpr int kShortestMs = 1000;
+constexpr int kLongestMs = 10000;
+
+int patience_until(Deadline deadline) {
+  return std::max(ms_until(deadline, kLongestMs), kShortestMs);
+}
+
+bool is_used_up(const Result<std::vector<RailAddress>>& taken) {
+  return !taken && taken.error().code == EADDRNOTAVAIL;
+}
+
+Result<void> take_from_ranges(const Config& config, const Ledger& ledger, const std::string& ledger_directory,
+                              NetworkRecord& record) {
   std::optional<AddressPool> pool;
   std::map<std::pair<std::string, unsigned>, unsigned> children;
   for (RailRecord& rail : record.rails) {
@@ -62,7 +78,16 @@ Result<void> take_from_ranges(const Config& config, const std::string& ledger_di
     const unsigned nth = children[{rail.network, rail.rail.rail}]++;
     if (!network || network->ranges.empty() || !rail.rail.addresses.empty()) continue;
     if (!pool) pool = TRY(AddressPool::open(ledger_directory));
-    rail.rail.addresses = TRY(pool->take(rail.network, rail.rail.rail, nth, network->ranges, record.key));
+    const auto take = [&] { return pool->take(rail.network, rail.rail.rail, nth, network->ranges, record.key); };
+    auto taken = take();
+    const auto owners = is_used_up(taken) ? TRY(address_owners(ledger_directory, rail.network)) : Keys();
+    for (auto owner = owners.begin(); owner != owners.end() && is_used_up(taken); ++owner) {
+      // Not of this grant: it is under way. What cannot be looked at is held.
+      const auto released =
+          *owner != record.key ? release_addresses(ledger, ledger_directory, *owner, Deadline()) : Result<bool>(false);
+      if (released && *released) taken = take();
+    }
+    rail.rail.addresses = TRY(std::move(taken));
   }
   return {};
 }
@@ -82,14 +107,14 @@ void note_leases(const Config& config, NetworkRecord& record) {
   }
 }
 
-Result<void> take_addresses(const Config& config, const std::string& ledger_directory, IpamHelper* ipam,
-                            NetworkRecord& record) {
-  TRY_VOID(take_from_ranges(config, ledger_directory, record));
+Result<void> take_addresses(const Config& config, const Ledger& ledger, const std::string& ledger_directory,
+                            IpamHelper* ipam, NetworkRecord& record) {
+  TRY_VOID(take_from_ranges(config, ledger, ledger_directory, record));
   return take_leases(ipam, record);
 }
 
 Result<void> return_addresses(const std::string& ledger_directory, IpamHelper* ipam, const std::string& key,
-                              const NetnsIdentity& netns, std::vector<RailRecord>& rails) {
+                              const NetnsIdentity& netns, std::vector<RailRecord>& rails, Deadline deadline) {
   std::vector<AddressPool::Place> places;
   std::vector<RailRecord*> leased;
   std::vector<IpamCall> calls;
@@ -103,20 +128,43 @@ Result<void> return_addresses(const std::string& ledger_directory, IpamHelper* i
   }
   Result<void> first;
   if (!places.empty()) {
-    const auto pool = TRY(AddressPool::open(ledger_directory));
-    first = pool.give_back(key, places);
+    const auto pool = AddressPool::open(ledger_directory, patience_until(deadline));
+    first = pool ? pool->give_back(key, places) : pool.error();
   }
   if (calls.empty()) return first;
-  if (!ipam) return no_helper(calls.front().plugin);
-  const auto results = ipam->run(calls);
+  if (!ipam) {
+    keep_first(first, no_helper(calls.front().plugin));
+    return first;
+  }
+  const auto results = ipam->run(calls, patience_until(deadline));
   for (std::size_t i = 0; i < leased.size(); ++i) {
     if (results[i]) {
       leased[i]->lease.reset();
-    } else if (first) {
-      first = results[i].error();
+    } else {
+      keep_first(first, results[i].error());
     }
   }
   return first;
+}
+
+Result<Keys> address_owners(const std::string& ledger_directory, const std::string& network) {
+  const auto pool = TRY(AddressPool::open(ledger_directory));
+  Keys keys;
+  for (const auto& [where, key] : TRY(pool.list())) {
+    if (network.empty() || where.starts_with(network + "/")) keys.insert(key);
+  }
+  return keys;
+}
+
+Result<bool> release_addresses(const Ledger& ledger, const std::string& ledger_directory, const std::string& key,
+                               Deadline deadline) {
+  bool is_record_gone = false;
+  const auto give_back = [&]() -> Result<void> {
+    is_record_gone = TRY(NetworkRecordStore::look_at(ledger_directory, key)) == Presence::kGone;
+    if (!is_record_gone) return {};
+    return TRY(AddressPool::open(ledger_directory, patience_until(deadline))).give_back(key, {});
+  };
+  return TRY(ledger.release(key, deadline, give_back)) && is_record_gone;
 }
 
 }  // namespace hook

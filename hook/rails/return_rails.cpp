@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <functional>
+#include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "hook/rails/netlink/netdev_records.hpp"
@@ -48,10 +50,6 @@ bool is_held(const RailRecord& rail, const std::vector<PlannedHca>& held) {
   return std::any_of(held.begin(), held.end(), [&](const PlannedHca& hca) { return hca.name == rail.rail.hca; });
 }
 
-void note(Result<void>& first, Result<void> result) {
-  if (first && !result) first = std::move(result);
-}
-
 // All children at once: the kernel waits for its readers once per message, and that is what deleting a netdev costs.
 // Only when every rail leaves: the group is that of the whole grant.
 Result<void> remove_children(NetworkNamespace* inside, const NetworkRecord& record,
@@ -75,15 +73,15 @@ Result<void> remove_rules(NetworkNamespace* inside, const std::vector<RailRecord
 
 // Puts all of it back that can be; the error is the first. Rules and children go before the netdevs that they are
 // about.
-Result<void> put_back(const NetworkRecord& record, std::vector<RailRecord>& leaving,
+Result<void> put_back(const NetworkRecord& record, std::vector<RailRecord>& leaving, Deadline deadline,
                       std::vector<std::string>& warnings) {
   auto node = TRY(open_node_sockets());
   auto inside = TRY(reopen(record.netns));
   NetworkNamespace* const place = inside ? &*inside : nullptr;
   Result<void> first = remove_rules(place, leaving);
-  note(first, remove_children(place, record, leaving));
+  keep_first(first, remove_children(place, record, leaving));
   for (auto rail = leaving.rbegin(); rail != leaving.rend(); ++rail)
-    note(first, put_back_rail(node, place, *rail, kComebackMs, warnings, record.group));
+    keep_first(first, put_back_rail(node, place, *rail, ms_until(deadline, kComebackMs), warnings, record.group));
   return first;
 }
 
@@ -269,10 +267,12 @@ Result<void> NodeRails::undo_beyond(const std::string& key, const std::vector<Pl
   for (RailRecord& rail : record->rails)
     (is_held(rail, held) ? staying : leaving).push_back(rail);
   if (leaving.empty() && !staying.empty()) return {};  // a record without rails goes, too
-  TRY_VOID(put_back(*record, leaving, warnings_));
+  TRY_VOID(put_back(*record, leaving, deadline_, warnings_));
   // Addresses go last: no other container may get them while a netdev here still answers for them.
-  if (const auto returned = return_addresses(directory_, ipam_, key, record->netns, leaving); !returned) {
-    warnings_.push_back(returned.error().message);
+  // Those of ranges that cannot be returned are on nobody's record then: recover() finds them, and who is given none.
+  const auto returned = return_addresses(directory_, ipam_, key, record->netns, leaving, deadline_);
+  if (!returned) {
+    warnings_.push_back(returned.error().message + "; `rdma-hook recover` tries again");
     std::erase_if(leaving, [](const RailRecord& rail) { return !rail.lease; });
     staying.insert(staying.end(), leaving.begin(), leaving.end());
   }
@@ -280,15 +280,28 @@ Result<void> NodeRails::undo_beyond(const std::string& key, const std::vector<Pl
   return record->rails.empty() ? store.remove(key) : store.write(*record);
 }
 
-Result<std::vector<std::string>> NodeRails::recover(const Ledger& ledger) const {
-  std::vector<std::string> recovered;
+Result<std::vector<std::string>> NodeRails::recover(const Ledger& ledger, Deadline deadline) const {
+  std::map<std::string, const char*> left;  // by key
+  const auto addresses = address_owners(directory_);
+  if (!addresses) warnings_.push_back(addresses.error().message);
+  for (const std::string& key : addresses ? *addresses : std::set<std::string>())
+    left[key] = "addresses";
   const auto store = TRY(NetworkRecordStore::open(directory_));
-  for (const std::string& key : TRY(store.keys())) {
-    if (TRY(ledger.find(key))) continue;
-    const auto undone = undo_all(key);
-    if (!undone) warnings_.push_back(undone.error().message);  // the others all the same
-    if (is_proven_gone(NetworkRecordStore::look_at(directory_, key))) recovered.push_back(key);
+  for (const std::string& key : TRY(store.keys()))
+    left[key] = "rails";
+  std::vector<std::string> recovered;
+  std::vector<std::string> stuck;
+  for (const Deadline until : {Deadline(), deadline}) {
+    stuck.clear();
+    std::erase_if(left, [&](const auto& item) {
+      const auto released = release_addresses(ledger, directory_, item.first, until);
+      if (!released) stuck.push_back(fmt::format("{} of `{}`: {}", item.second, item.first, released.error().message));
+      if (released && *released) recovered.push_back(fmt::format("{} of {}", item.second, item.first));
+      return released.has_value();
+    });
+    if (stuck.empty()) break;
   }
+  warnings_.insert(warnings_.end(), stuck.begin(), stuck.end());
   return recovered;
 }
 

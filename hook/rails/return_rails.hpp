@@ -32,14 +32,18 @@ class NodeRails : public GrantEffects {
 
   // Errors: a netdev that has not come back to the node, or cannot be put right there. What could be undone is.
   fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held) const override;
-  // Rails whose grant is gone, and leases that could not be returned. Returns their keys.
-  fabric::Result<std::vector<std::string>> recover(const Ledger& ledger) const;
+  void wait_until(Deadline deadline) const override { deadline_ = deadline; }
+  // What is left of grants that are gone: rails, leases that could not be returned, addresses. As Ledger::recover()
+  // does: first all of it without waiting; what is stuck then is a warning. The ledger's effects are to be these.
+  // Returns what was taken back, in words.
+  fabric::Result<std::vector<std::string>> recover(const Ledger& ledger, Deadline deadline) const;
   // The warnings since the last call.
   std::vector<std::string> take_warnings() const;
 
  private:
   std::string directory_;
   IpamHelper* ipam_;
+  mutable Deadline deadline_ = Deadline::max();
   mutable std::vector<std::string> warnings_;
 };
 

@@ -45,7 +45,9 @@ class NotedEffects : public hook::GrantEffects {
     if (!fails) return {};
     return fabric::Error{.message = "netdev `eth0` has not come back", .code = EAGAIN, .hint = "wait"};
   }
+  void wait_until(hook::Deadline deadline) const override { deadlines.push_back(deadline); }
   mutable Strings calls;
+  mutable std::vector<hook::Deadline> deadlines;
   bool fails = false;
 };
 
@@ -192,7 +194,7 @@ TEST_F(LedgerEffects, WhatVanishedIsHeldToo) {
   EXPECT_EQ(give(db_, {kOther}), "") << "another HCA has nothing to do with it";
   const auto recovered = ledger_.recover();
   ASSERT_FALSE(recovered);
-  EXPECT_EQ(recovered.error().message, kFailure);
+  EXPECT_EQ(recovered.error().message, "`" + web_.key + "`: " + kFailure);
   EXPECT_EQ(recovered.error().code, EAGAIN);
   EXPECT_EQ(recovered.error().hint, "wait");
   EXPECT_EQ(held(web_), "mlx5_0");
@@ -200,6 +202,20 @@ TEST_F(LedgerEffects, WhatVanishedIsHeldToo) {
   EXPECT_EQ(ledger_.recover()->returned, Strings{web_.label});
   EXPECT_EQ(give(db_, {kAlone}), "");
   EXPECT_EQ(ledger_problems(path_), "");
+}
+
+// All without waiting, then what is stuck together.
+TEST_F(LedgerEffects, RecoverHasOneDeadlineForAll) {
+  ASSERT_EQ(give(web_, {kAlone}, {web_.key, "web", dead_process()}), "");
+  ASSERT_EQ(give(db_, {kOther}, {db_.key, "db", dead_process()}), "");
+  effects_->fails = true;
+  const auto deadline = hook::from_now(std::chrono::minutes(1));
+  const auto recovered = ledger_.recover(deadline);
+  ASSERT_FALSE(recovered);
+  EXPECT_EQ(recovered.error().message, "`" + db_.key + "`: " + kFailure + "; `" + web_.key + "`: " + kFailure);
+  const auto never = hook::Deadline::max();
+  EXPECT_EQ(effects_->deadlines, (std::vector<hook::Deadline>{hook::Deadline(), never, deadline, never}));
+  EXPECT_EQ(calls().size(), 4U) << "each is tried once a round";
 }
 
 // A request that names none of them can be met from the rest.
