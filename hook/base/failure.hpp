@@ -31,7 +31,7 @@ std::string_view to_string(FailureReason reason);
 // The result; its error is about this unless it says already what it is about.
 template <typename T>
 fabric::Result<T> about(FailureReason reason, fabric::Result<T> result) {
-  if (!result && result.error().reason == FailureReason::kUnsaid) result.error().reason = reason;
+  if (!result.has_value() && result.error().reason == FailureReason::kUnsaid) result.error().reason = reason;
   return result;
 }
 

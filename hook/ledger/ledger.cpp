@@ -169,7 +169,7 @@ Result<void> recover_grant(const LedgerFiles& files, const std::string& key, Dea
 Result<void> recover_hca(const LedgerFiles& files, const std::string& hca, Deadline deadline,
                          std::vector<std::string>& returned, Stuck& stuck) {
   const auto note = [&](const std::string& key, const auto& checked) {
-    note_stuck(stuck, key, checked ? Result<void>() : checked.error());
+    note_stuck(stuck, key, checked.has_value() ? Result<void>() : checked.error());
   };
   const auto key = TRY(exclusive_key(files, hca));
   if (key && !stuck.contains(*key)) {

@@ -85,7 +85,7 @@ Result<void> take_from_ranges(const Config& config, const Ledger& ledger, const 
       // Not of this grant: it is under way. What cannot be looked at is held.
       const auto released =
           *owner != record.key ? release_addresses(ledger, ledger_directory, *owner, Deadline()) : Result<bool>(false);
-      if (released && *released) taken = take();
+      if (released.has_value() && *released) taken = take();
     }
     rail.rail.addresses = TRY(std::move(taken));
   }

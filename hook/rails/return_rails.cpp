@@ -295,8 +295,9 @@ Result<std::vector<std::string>> NodeRails::recover(const Ledger& ledger, Deadli
     stuck.clear();
     std::erase_if(left, [&](const auto& item) {
       const auto released = release_addresses(ledger, directory_, item.first, until);
-      if (!released) stuck.push_back(fmt::format("{} of `{}`: {}", item.second, item.first, released.error().message));
-      if (released && *released) recovered.push_back(fmt::format("{} of {}", item.second, item.first));
+      if (!released.has_value())
+        stuck.push_back(fmt::format("{} of `{}`: {}", item.second, item.first, released.error().message));
+      if (released.has_value() && *released) recovered.push_back(fmt::format("{} of {}", item.second, item.first));
       return released.has_value();
     });
     if (stuck.empty()) break;

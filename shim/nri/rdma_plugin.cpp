@@ -116,7 +116,7 @@ void RdmaPlugin::found(const NriContainer& container) {
   const NriPod pod = known_pod == asking_pods_.end() ? NriPod() : known_pod->second;
   unnamed_.erase(container.id);
   const auto lacks = lacks_grant(pod, container);
-  if (!lacks || !*lacks) return;  // what is wrong with what it asks is no matter of a missing grant
+  if (!lacks.has_value() || !*lacks) return;  // what is wrong with what it asks is no matter of a missing grant
   ungranted_.push_back({container.id, label_of(pod, container), static_cast<pid_t>(container.pid)});
   log_.warning(
       fmt::format("container {} ({}) asked for RDMA devices and has no grant: it was created while rdma-nri "

@@ -136,7 +136,7 @@ TEST(ExecProcess, WrongTypesAreRefusedAndNothingChanges) {
                            R"({"capabilities": {}, "rlimits": {}})"}) {
     Json process = Json::parse(text);
     const Json before = process;
-    EXPECT_FALSE(shim::edit_process(kGrant, process)) << text;
+    EXPECT_FALSE(shim::edit_process(kGrant, process).has_value()) << text;
     EXPECT_EQ(process, before) << text;
   }
 }

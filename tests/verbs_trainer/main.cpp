@@ -152,7 +152,7 @@ int main_of(std::span<char*> arguments) {
     return 0;
   }
   const auto all = train(*options);
-  if (!all) {
+  if (!all.has_value()) {
     fmt::print(stderr, "verbs_trainer: error: {}\n", all.error().message);
     return 1;
   }

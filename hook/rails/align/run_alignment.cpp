@@ -92,7 +92,7 @@ Result<bool> Run::move_all(const Alignment& alignment, std::vector<RailMove>& mo
   }
   for (std::size_t i = 0; i < moves.size(); ++i) {
     const auto held = moves[i].hold_target(until);
-    if (!held) return named(held.error(), i);
+    if (!held.has_value()) return named(held.error(), i);
     if (!*held) return false;
   }
   for (std::size_t i = 0; i < moves.size(); ++i) {
@@ -101,7 +101,7 @@ Result<bool> Run::move_all(const Alignment& alignment, std::vector<RailMove>& mo
   bool all = true;
   for (std::size_t i = 0; i < moves.size(); ++i) {
     const auto landed = moves[i].landed(until);
-    if (!landed) return named(landed.error(), i);
+    if (!landed.has_value()) return named(landed.error(), i);
     all = all && *landed;
   }
   return all;
@@ -139,7 +139,7 @@ Result<bool> Run::round(const Alignment& alignment) {
   }
   if (back) return reached;
   Error error = std::move(back).error();
-  if (!reached) error.message = fmt::format("{}; {}", reached.error().message, error.message);
+  if (!reached.has_value()) error.message = fmt::format("{}; {}", reached.error().message, error.message);
   return error;
 }
 
@@ -194,7 +194,7 @@ Result<AlignReport> Run::run() {
            .hint = "other containers come and go on these HCAs: start this one again"});
     }
     ++report_.rounds;
-    if (auto reached = round(*plan); !reached) return failure(std::move(reached).error());
+    if (auto reached = round(*plan); !reached.has_value()) return failure(std::move(reached).error());
   }
 }
 
