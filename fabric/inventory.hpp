@@ -161,6 +161,22 @@ struct ClassDirectory {
   friend bool operator==(const ClassDirectory&, const ClassDirectory&) = default;
 };
 
+// What may be there though it could not be read: any failure but those of what is not there. read_node() notes them.
+struct Unread {
+  enum class Part : std::uint8_t {
+    kHcas,    // which HCAs there are, and which uverbs node is whose
+    kNodes,   // the number of a device node
+    kRdmaCm,  // whether there is /dev/infiniband/rdma_cm, and its number
+    kView,    // what a view of sysfs is made of
+    kDetail,  // what informs, and orders HCAs that are all allowed
+  };
+  Part part = Part::kDetail;
+  std::string path;
+  int code = 0;          // errno
+  std::string hca = {};  // empty: the node's
+  friend bool operator==(const Unread&, const Unread&) = default;
+};
+
 enum class NetnsMode { kShared, kExclusive };
 
 struct Inventory {
@@ -168,6 +184,7 @@ struct Inventory {
   std::optional<bool> rdma_cm;
   std::optional<std::string> rdma_cm_dev;         // "MAJ:MIN"; live nodes only
   std::vector<ClassDirectory> class_directories;  // live nodes only
+  std::vector<Unread> unread;                     // live nodes only
   std::vector<Hca> hcas;
   std::vector<Netdev> netdevs;
   std::optional<std::vector<Gpu>> gpus;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "fabric/gid_slots.hpp"
 #include "fabric/netdev_map.hpp"
@@ -23,6 +24,7 @@ struct VerbsNode {
   std::optional<std::string> dev;  // "MAJ:MIN"
 };
 
+constexpr const char* kInfinibandClass = "/class/infiniband";
 constexpr const char* kVerbsClass = "/class/infiniband_verbs";
 constexpr const char* kMadClass = "/class/infiniband_mad";
 
@@ -40,36 +42,70 @@ std::map<std::string, VerbsNode> read_verbs_nodes(const std::optional<Directory>
   return nodes;
 }
 
-// The entries of a class that belong to one HCA. Those of hardware are below its PCI function too, so that a node's 512
-// VFs need not be looked through; software devices have no parent, and there are few of them.
-std::vector<std::string> class_entries(const Directory& all, const char* class_path, const Directory& hca,
-                                       const std::string& name) {
-  std::vector<std::string> found;
-  const std::string_view class_name = std::string_view(class_path).substr(std::string_view(class_path).rfind('/') + 1);
-  const auto near = hca.open_at(("device/" + std::string(class_name)).c_str());
-  for (const std::string& entry : (near ? near->list() : all.list())) {
-    if (all.read_text((entry + "/ibdev").c_str()) == name) found.push_back(entry);
+// One class directory, as far as it is about one HCA; what of it cannot be read is noted.
+struct ClassOfHca {
+  const Scan& scan;
+  const Directory& all;
+  const char* path;  // kVerbsClass or kMadClass
+  const std::string& hca;
+  Unread::Part part;  // what depends on which entries there are
+
+  void note(Unread::Part what, const std::string& name, int code) const {
+    note_unread(scan.unread, {what, fmt::format("{}{}/{}", scan.classes.sys, path, name), code, hca});
   }
-  return found;
-}
+
+  std::optional<std::string> text(Unread::Part what, const std::string& name) const {
+    auto value = all.read(name.c_str());
+    auto* text = std::get_if<std::string>(&value);
+    if (!text) note(what, name, std::get<Unreadable>(value).code);
+    if (!text || text->empty()) return std::nullopt;
+    return std::move(*text);
+  }
+
+  // In a file tree the class may hold no links, but what they lead to.
+  std::optional<std::string> link(const std::string& entry) const {
+    auto target = all.read_link(entry.c_str());
+    if (!target && errno != EINVAL) note(Unread::Part::kView, entry, errno);
+    return target;
+  }
+
+  // Those of hardware are below its PCI function too, so that a node's 512 VFs need not be looked through; software
+  // devices have no parent, and there are few of them.
+  std::vector<std::string> entries(const Directory& hca_dir) const {
+    std::vector<std::string> found;
+    const std::string below = "device/" + std::string(std::string_view(path).substr(std::strlen("/class/")));
+    const auto near = hca_dir.open_at(below.c_str());
+    int error = 0;
+    for (const std::string& entry : (near ? *near : all).list(&error)) {
+      if (text(part, entry + "/ibdev") == hca) found.push_back(entry);
+    }
+    if (error == 0) return found;
+    const std::string listed = near ? fmt::format("/class/infiniband/{}/{}", hca, below) : path;
+    note_unread(scan.unread, {part, scan.classes.sys + listed, error, hca});
+    return found;
+  }
+};
 
 void read_hand_out_nodes(const Scan& scan, const Directory& dir, Hca& hca) {
-  if (const auto& verbs = scan.classes.verbs) {
-    for (const std::string& entry : class_entries(*verbs, kVerbsClass, dir, hca.name)) {
+  using Part = Unread::Part;
+  if (scan.classes.verbs) {
+    const ClassOfHca verbs{scan, *scan.classes.verbs, kVerbsClass, hca.name, Part::kHcas};
+    for (const std::string& entry : verbs.entries(dir)) {
       const auto number = uverbs_number(entry);
       if (!number) continue;
       hca.uverbs = number;
-      hca.uverbs_dev = verbs->read_text((entry + "/dev").c_str());
-      hca.verbs_link = verbs->read_link(entry.c_str());
+      hca.uverbs_dev = verbs.text(Part::kNodes, entry + "/dev");
+      hca.verbs_link = verbs.link(entry);
     }
   }
-  const auto& mad = scan.classes.mad;
-  if (!mad || !scan.mad_nodes) return;
-  for (const std::string& entry : class_entries(*mad, kMadClass, dir, hca.name)) {
-    const auto dev = mad->read_text((entry + "/dev").c_str());
-    const int port = mad->read_int((entry + "/port").c_str()).value_or(1);
+  if (!scan.classes.mad || !scan.mad_nodes) return;
+  const ClassOfHca mad{scan, *scan.classes.mad, kMadClass, hca.name, Part::kNodes};
+  for (const std::string& entry : mad.entries(dir)) {
+    const auto dev = mad.text(Part::kNodes, entry + "/dev");
+    const auto text = mad.text(Part::kNodes, entry + "/port");
+    const int port = (text ? parse_number<int>(*text) : std::nullopt).value_or(1);
     if (!dev || port < 1) continue;
-    hca.mad_nodes.push_back({entry, *dev, static_cast<unsigned>(port), mad->read_link(entry.c_str()).value_or("")});
+    hca.mad_nodes.push_back({entry, *dev, static_cast<unsigned>(port), mad.link(entry).value_or("")});
   }
 }
 
@@ -222,8 +258,14 @@ void read_ids(const Directory& dir, Hca& hca) {
 
 std::optional<Hca> read_hca(const Scan& scan, const std::string& name, const std::map<std::string, VerbsNode>& nodes) {
   const Directory& infiniband = *scan.classes.infiniband;
+  const auto path_of = [&](std::string_view entry) {
+    return fmt::format("{}/class/infiniband/{}{}", scan.classes.sys, name, entry);
+  };
   const auto dir = infiniband.open_at(name.c_str());
-  if (!dir) return std::nullopt;
+  if (!dir) {
+    if (const int error = errno; scan.unread) note_unread(scan.unread, {Unread::Part::kHcas, path_of(""), error, name});
+    return std::nullopt;
+  }
   Hca hca;
   hca.name = name;
   auto link = infiniband.read_link(name.c_str());
@@ -250,7 +292,11 @@ std::optional<Hca> read_hca(const Scan& scan, const std::string& name, const std
     hca.accessible = false;
   }
   const auto ports = dir->open_at("ports");
-  if (!ports) return hca;
+  if (!ports) {
+    if (const int error = errno; scan.unread)
+      note_unread(scan.unread, {Unread::Part::kDetail, path_of("/ports"), error, name});
+    return hca;
+  }
   for (const std::string& entry : ports->list()) {
     const auto number = parse_number<unsigned>(entry);
     const auto port_dir = number ? ports->open_at(entry.c_str()) : std::nullopt;
@@ -262,13 +308,31 @@ std::optional<Hca> read_hca(const Scan& scan, const std::string& name, const std
 }  // namespace
 
 Classes::Classes(std::string sys_path)
-    : sys(std::move(sys_path)), infiniband(Directory::open(sys + "/class/infiniband")), error(infiniband ? 0 : errno) {
+    : sys(std::move(sys_path)), infiniband(Directory::open(sys + kInfinibandClass)), error(infiniband ? 0 : errno) {
   if (error == ENOENT && !Directory::open(sys + "/class")) error = ENODEV;
 }
 
-void Classes::open_nodes(bool with_mad) {
-  verbs = Directory::open(sys + kVerbsClass);
-  if (with_mad) mad = Directory::open(sys + kMadClass);
+void Classes::open_nodes(std::optional<Unread::Part> mad_part, std::vector<Unread>* unread) {
+  const auto open = [&](const char* path, Unread::Part part) {
+    auto directory = Directory::open(sys + path);
+    if (const int code = errno; !directory) note_unread(unread, {part, sys + path, code});
+    return directory;
+  };
+  note_unread(unread, {Unread::Part::kHcas, sys + kInfinibandClass, error});
+  verbs = open(kVerbsClass, Unread::Part::kHcas);
+  if (mad_part) mad = open(kMadClass, *mad_part);
+}
+
+std::vector<std::string> Classes::names(std::vector<Unread>* unread) const {
+  int failed = 0;
+  auto names = infiniband ? infiniband->list(&failed) : std::vector<std::string>();
+  note_unread(unread, {Unread::Part::kHcas, sys + kInfinibandClass, failed});
+  return names;
+}
+
+void note_unread(std::vector<Unread>* unread, Unread unreadable) {
+  if (!unread || unreadable.code == 0 || unreadable.code == ENOENT || unreadable.code == ENODEV) return;
+  unread->push_back(std::move(unreadable));
 }
 
 bool is_representor(std::string_view phys_port_name) {

@@ -20,13 +20,18 @@ struct PortNetdevs {
   std::map<std::pair<std::string, unsigned>, std::string> netdevs;  // by HCA and port, only netdevs of this netns
 };
 
+// Appends it, unless code says that it is not there: ENOENT, and ENODEV, which an attribute gives whose device went
+// away (kernfs, and ibdev of uverbs_main.c; Linux 6.12). Nowhere to note it, or 0: nothing.
+void note_unread(std::vector<Unread>* unread, Unread unreadable);
+
 // The class directories of one sysfs, each opened once; nullopt: there is no such class, or it was not asked for.
 struct Classes {
   // Opens infiniband alone: without it nothing else is looked at. sys: "/sys", or what another network namespace has.
   explicit Classes(std::string sys);
-  void open_nodes(bool with_mad);
+  // mad: what depends on it; nullopt: it is not opened.
+  void open_nodes(std::optional<Unread::Part> mad_part, std::vector<Unread>* unread = nullptr);
   // The HCAs' names, in natural order.
-  std::vector<std::string> names() const { return infiniband ? infiniband->list() : std::vector<std::string>(); }
+  std::vector<std::string> names(std::vector<Unread>* unread = nullptr) const;
 
   std::string sys;
   std::optional<sysfs::Directory> infiniband;
@@ -46,10 +51,11 @@ struct Scan {
   // For handing HCAs out (read_node()): device numbers and links, each port's netdev as sysfs names it. No device node
   // is opened.
   bool hand_out = false;
-  bool details = true;     // with hand_out: PCI path, NUMA node, rate, what is shown to people
-  bool selectors = true;   // with hand_out: what pools select by: ids, driver, link layers, netdevs
-  bool gids = true;        // with hand_out: whole GID tables
-  bool mad_nodes = false;  // with hand_out: umad and issm
+  bool details = true;                    // with hand_out: PCI path, NUMA node, rate, what is shown to people
+  bool selectors = true;                  // with hand_out: what pools select by: ids, driver, link layers, netdevs
+  bool gids = true;                       // with hand_out: whole GID tables
+  bool mad_nodes = false;                 // with hand_out: umad and issm
+  std::vector<Unread>* unread = nullptr;  // with hand_out
 };
 
 // Whether a netdev stands for a VF or subfunction: in switchdev mode phys_port_name is "pf0vf3" or "pf0sf88", and "p0"

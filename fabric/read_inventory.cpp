@@ -113,7 +113,7 @@ Inventory read_inventory(const ReadOptions& options) {
     inventory.netdevs = read_tree_netdevs(options.root);
   }
   const auto answer = live && !names.empty() ? netlink::read_rdma(options.full) : std::nullopt;
-  classes.open_nodes(false);
+  classes.open_nodes(std::nullopt);
   const rdma_sysfs::Scan scan{.classes = classes,
                               .root = options.root,
                               .full = options.full,

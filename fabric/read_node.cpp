@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include <cerrno>
+
 #include "fabric/netlink.hpp"
 #include "fabric/pci_sysfs.hpp"
 #include "fabric/rdma_sysfs.hpp"
@@ -13,13 +15,19 @@
 namespace fabric {
 namespace {
 
+using Part = Unread::Part;
+
+constexpr std::size_t kLargestDev = 64;  // "MAJ:MIN"
+
 // The ports' own netdevs, by what sysfs says of them: asking netlink would list every netdev of the node.
 void read_port_netdevs(const std::string& sys, bool details, Inventory& inventory) {
   for (Hca& hca : inventory.hcas) {
     for (Port& port : hca.ports) {
       if (!port.netdev || find_netdev(inventory, *port.netdev)) continue;
-      const auto dir = sysfs::Directory::open(sys + "/class/net/" + *port.netdev);
-      if (!dir) {
+      const std::string path = sys + "/class/net/" + *port.netdev;
+      const auto dir = sysfs::Directory::open(path);
+      if (const int code = errno; !dir) {
+        rdma_sysfs::note_unread(&inventory.unread, {Part::kDetail, path, code, hca.name});
         port.netdev.reset();  // moved to another network namespace
         continue;
       }
@@ -41,14 +49,17 @@ void read_port_netdevs(const std::string& sys, bool details, Inventory& inventor
 
 // "Device Minor: 3" of /proc/driver/nvidia/gpus/ADDRESS/information is the N of /dev/nvidiaN (driver 550's README,
 // "The /proc Filesystem Interface"). DRM devices are named below the PCI function.
-void read_gpu_nodes(const std::string& root, Gpu& gpu) {
+void read_gpu_nodes(const std::string& root, Gpu& gpu, std::vector<Unread>& unread) {
   constexpr std::string_view kMinor = "Device Minor:";
   constexpr std::size_t kLimit = 4096;
-  const auto information = sysfs::read_file(root + "/proc/driver/nvidia/gpus/" + gpu.pci + "/information", kLimit);
+  const std::string path = root + "/proc/driver/nvidia/gpus/" + gpu.pci + "/information";
+  const auto information = sysfs::read_file(path, kLimit);
   if (const auto* text = std::get_if<std::string>(&information)) {
     for (const std::string_view line : split(*text, '\n')) {
       if (line.starts_with(kMinor)) gpu.nodes.push_back("nvidia" + std::string(trim(line.substr(kMinor.size()))));
     }
+  } else {
+    rdma_sysfs::note_unread(&unread, {Part::kDetail, path, std::get<Unreadable>(information).code});
   }
   if (const auto drm = sysfs::Directory::open(root + "/sys/bus/pci/devices/" + gpu.pci + "/drm")) {
     for (const std::string& name : drm->list())
@@ -57,11 +68,22 @@ void read_gpu_nodes(const std::string& root, Gpu& gpu) {
 }
 
 // rdma_cm is a misc device, whose minor is dynamic. A file tree may have no more than the node.
-std::optional<std::string> read_rdma_cm_dev(const std::string& root) {
-  if (const auto misc = sysfs::Directory::open(root + "/sys/class/misc/rdma_cm")) return misc->read_text("dev");
+std::optional<std::string> read_rdma_cm_dev(const std::string& root, std::vector<Unread>& unread) {
+  const auto unknown = [&](const std::string& path, int code) {
+    rdma_sysfs::note_unread(&unread, {Part::kRdmaCm, path, code});
+    return std::nullopt;
+  };
+  const std::string attribute = root + "/sys/class/misc/rdma_cm/dev";
+  const auto dev = sysfs::read_file(attribute, kLargestDev);
+  if (const auto* text = std::get_if<std::string>(&dev)) {
+    const auto number = trim(*text);
+    return number.empty() ? std::nullopt : std::optional<std::string>(number);
+  }
+  if (const int code = std::get<Unreadable>(dev).code; code != ENOENT) return unknown(attribute, code);
   struct stat status {};
   const std::string node = root + "/dev/infiniband/rdma_cm";
-  if (::stat(node.c_str(), &status) != 0 || !S_ISCHR(status.st_mode)) return std::nullopt;
+  if (::stat(node.c_str(), &status) != 0) return unknown(node, errno);
+  if (!S_ISCHR(status.st_mode)) return std::nullopt;
   return fmt::format("{}:{}", major(status.st_rdev), minor(status.st_rdev));
 }
 
@@ -70,7 +92,8 @@ std::optional<std::string> read_rdma_cm_dev(const std::string& root) {
 Inventory read_node(const NodeReadOptions& options) {
   Inventory inventory;
   rdma_sysfs::Classes classes(options.root + "/sys");
-  classes.open_nodes(true);
+  std::vector<Unread>& unread = inventory.unread;
+  classes.open_nodes(options.mad_nodes ? Part::kNodes : Part::kView, &unread);
   if (classes.error != 0) inventory.rdma_error = classes.error;
   const rdma_sysfs::Scan scan{.classes = classes,
                               .root = options.root,
@@ -80,32 +103,45 @@ Inventory read_node(const NodeReadOptions& options) {
                               .details = options.details,
                               .selectors = options.selectors,
                               .gids = options.gids,
-                              .mad_nodes = options.mad_nodes};
-  inventory.hcas = rdma_sysfs::read_hcas(scan, options.hcas ? *options.hcas : classes.names());
+                              .mad_nodes = options.mad_nodes,
+                              .unread = &unread};
+  inventory.hcas = rdma_sysfs::read_hcas(scan, options.hcas ? *options.hcas : classes.names(&unread));
   read_port_netdevs(options.root + "/sys", options.details, inventory);
 
   const auto add_class = [&](const char* name, const std::optional<sysfs::Directory>& directory) {
-    if (directory) inventory.class_directories.push_back({name, directory->read_text("abi_version")});
+    if (!directory) return;
+    auto& added = inventory.class_directories.emplace_back(ClassDirectory{name});
+    const auto version = directory->read("abi_version");
+    if (const auto* failed = std::get_if<Unreadable>(&version)) {
+      rdma_sysfs::note_unread(&unread,
+                              {Part::kView, fmt::format("{}/class/{}/abi_version", classes.sys, name), failed->code});
+    } else if (!std::get<std::string>(version).empty()) {
+      added.abi_version = std::get<std::string>(version);
+    }
   };
   add_class("infiniband", classes.infiniband);
   add_class("infiniband_verbs", classes.verbs);
   add_class("infiniband_mad", classes.mad);
-  inventory.rdma_cm_dev = read_rdma_cm_dev(options.root);
+  inventory.rdma_cm_dev = read_rdma_cm_dev(options.root, unread);
   inventory.rdma_cm = inventory.rdma_cm_dev.has_value();
   if (options.root.empty() && !inventory.hcas.empty()) inventory.netns_mode = netlink::read_netns_mode();
   if (!options.gpus) return inventory;
   inventory.gpus = pci::read_gpus(options.root);
   for (Gpu& gpu : *inventory.gpus)
-    read_gpu_nodes(options.root, gpu);
+    read_gpu_nodes(options.root, gpu, unread);
   return inventory;
 }
 
 Inventory read_hcas_elsewhere(const std::string& root, const std::string& sys, const std::vector<std::string>& names) {
   Inventory inventory;
   rdma_sysfs::Classes classes(sys);
-  classes.open_nodes(false);
-  const rdma_sysfs::Scan scan{
-      .classes = classes, .root = root, .netdevs = &inventory.netdevs, .hand_out = true, .gids = false};
+  classes.open_nodes(std::nullopt, &inventory.unread);
+  const rdma_sysfs::Scan scan{.classes = classes,
+                              .root = root,
+                              .netdevs = &inventory.netdevs,
+                              .hand_out = true,
+                              .gids = false,
+                              .unread = &inventory.unread};
   inventory.hcas = rdma_sysfs::read_hcas(scan, names);
   read_port_netdevs(sys, true, inventory);
   return inventory;

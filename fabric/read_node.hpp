@@ -26,10 +26,10 @@ struct NodeReadOptions {
 
 // The HCAs of these names that are in another network namespace, and their netdevs, for an exclusive RDMA subsystem: as
 // read_node() with details and without GIDs. sys: a mount of sysfs of that namespace. root: the node's own, for PCI.
-// Names that are not there are left out.
+// Names that are not there are left out; what cannot be read is in Inventory::unread.
 Inventory read_hcas_elsewhere(const std::string& root, const std::string& sys, const std::vector<std::string>& names);
 
-// Never fails: what cannot be read is a value in the inventory (rdma_error, net_error), as with read_inventory().
+// Never fails: what cannot be read is a value in the inventory (unread, rdma_error, net_error).
 Inventory read_node(const NodeReadOptions& options);
 
 // The HCA of /dev/infiniband/uverbsN; nullopt: there is none. One attribute is read.

@@ -80,12 +80,13 @@ bool Directory::contains(const char* name) const {
   return ::faccessat(fd_.get(), name, F_OK, 0) == 0;
 }
 
-std::vector<std::string> Directory::list() const {
+std::vector<std::string> Directory::list(int* error) const {
   std::vector<std::string> names;
-  each_name(fd_.get(), [&](std::string_view name) {
+  const bool whole = each_name(fd_.get(), [&](std::string_view name) {
     names.emplace_back(name);
     return true;
   });
+  if (!whole && error) *error = errno;
   std::sort(names.begin(), names.end(), natural_less);
   return names;
 }

@@ -51,13 +51,14 @@ class Directory {
   // read(), with an unreadable or empty attribute as nullopt.
   std::optional<std::string> read_text(const char* name) const;
   std::optional<int> read_int(const char* name) const;
-  // The target of a symbolic link, as stored.
+  // The target of a symbolic link, as stored; nullopt with errno set.
   std::optional<std::string> read_link(const char* name) const;
   // The last component of that target: the driver of .../driver, the PCI address of .../device.
   std::optional<std::string> read_link_name(const char* name) const;
   bool contains(const char* name) const;
   // Entries without "." and "..", in natural order ("mlx5_2" before "mlx5_10").
-  std::vector<std::string> list() const;
+  // error: takes the errno where the directory cannot be read whole, and is left alone otherwise.
+  std::vector<std::string> list(int* error = nullptr) const;
   int fd() const { return fd_.get(); }
 
  private:

@@ -61,8 +61,8 @@ struct Offered {
   std::vector<PlannedNode> nodes;  // without rdma_cm
 };
 
-std::vector<Offered> offered_hcas(const fabric::Inventory& inventory, const Config& config,
-                                  std::vector<std::string>& warnings) {
+Result<std::vector<Offered>> offered_hcas(const fabric::Inventory& inventory, const Config& config,
+                                          std::vector<std::string>& warnings) {
   const NodeMap node(inventory, config);
   NodeOptions own = config.nodes;
   own.rdma_cm = false;
@@ -75,7 +75,7 @@ std::vector<Offered> offered_hcas(const fabric::Inventory& inventory, const Conf
     } else if (!is_device_name(hca->name()) || hca->name() == kAll) {
       warnings.push_back(fmt::format("`{}` is no name that CDI allows: left out", name));
     } else {
-      offered.push_back({hca->name(), planned_nodes(own, inventory, {hca})});
+      offered.push_back({hca->name(), TRY(planned_nodes(own, inventory, {hca}))});
     }
   }
   return offered;
@@ -94,7 +94,8 @@ Result<void> check_cdi_kind(std::string_view kind) {
 Result<Json> cdi_spec(const fabric::Inventory& inventory, const Config& config, const CdiOptions& options,
                       std::vector<std::string>& warnings) {
   TRY_VOID(check_cdi_kind(options.kind));
-  const auto offered = offered_hcas(inventory, config, warnings);
+  TRY_VOID(was_read(inventory, fabric::Unread::Part::kHcas));
+  const auto offered = TRY(offered_hcas(inventory, config, warnings));
   if (offered.empty())
     return Error{"this node has no HCA to offer", 0, "`rdma-hook devices` shows what there is, and in which pool"};
   Json devices = Json::array();
@@ -107,7 +108,7 @@ Result<Json> cdi_spec(const fabric::Inventory& inventory, const Config& config, 
 
   Json edits = Json::object();
   // Once for each container, however many of the devices it gets.
-  if (const auto common = planned_nodes(config.nodes, inventory, {}); !common.empty())
+  if (const auto common = TRY(planned_nodes(config.nodes, inventory, {})); !common.empty())
     edits["deviceNodes"] = nodes_json(common);
   edits["hooks"] = Json::array({hook_json(options, "createRuntime"), hook_json(options, "poststop")});
   return Json{{"cdiVersion", kCdiVersion}, {"kind", options.kind}, {"devices", devices}, {"containerEdits", edits}};

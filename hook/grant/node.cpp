@@ -6,6 +6,7 @@
 
 #include "fabric/read_node.hpp"
 #include "fabric/snapshot.hpp"
+#include "hook/plan/plan_parts.hpp"
 
 namespace hook {
 namespace {
@@ -94,6 +95,7 @@ Result<fabric::Inventory> read_node_for(const Request& request, const Config& co
     read.details = read.selectors = true;
     inventory = fabric::read_node(read);
   }
+  TRY_VOID(was_read(inventory, fabric::Unread::Part::kHcas));
   return inventory;
 }
 

@@ -31,7 +31,8 @@ bool set_node_option(NodeSettings& node, std::string_view name, const std::strin
 // Whether some HCA would be held in that mode.
 bool may_be(Mode mode, const Request& request, const Config& config);
 
-// The node as far as this request depends on it. Errors: those of a snapshot.
+// The node as far as this request depends on it. Errors: those of a snapshot, and that it could not be read which HCAs
+// there are.
 fabric::Result<fabric::Inventory> read_node_for(const Request& request, const Config& config, const NodeSettings& node);
 
 // All of it, as `rdma-hook devices` shows it.

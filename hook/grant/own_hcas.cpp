@@ -9,6 +9,7 @@
 
 #include "fabric/read_node.hpp"
 #include "fabric/text.hpp"
+#include "hook/plan/plan_parts.hpp"
 #include "hook/rails/netlink/open_netns.hpp"
 #include "hook/rails/record/network_record_store.hpp"
 
@@ -27,6 +28,8 @@ Result<void> read_inside(const NetnsIdentity& netns, const std::string& root, co
   if (!inside.sysfs.ok()) return {};
   const std::string sys = fmt::format("/proc/self/fd/{}", inside.sysfs.get());
   auto found = fabric::read_hcas_elsewhere(root, sys, names);
+  TRY_VOID(was_read(found, fabric::Unread::Part::kHcas));
+  std::move(found.unread.begin(), found.unread.end(), std::back_inserter(inventory.unread));
   std::move(found.hcas.begin(), found.hcas.end(), std::back_inserter(inventory.hcas));
   // The inventory's own order, by which `index:` counts.
   std::sort(inventory.hcas.begin(), inventory.hcas.end(),

@@ -47,6 +47,13 @@ void require_active(const std::vector<const NodeHca*>& granted, Plan& plan) {
   }
 }
 
+void warn_of_unread(const fabric::Inventory& inventory, Plan& plan) {
+  for (const fabric::Unread& unread : inventory.unread) {
+    if (unread.part != fabric::Unread::Part::kDetail) continue;
+    plan.warnings.push_back(fabric::sys_error(unread.code, "cannot read `{}`", unread.path).message);
+  }
+}
+
 // A GPU has its data path to one netdev of an HCA; further children of it only share that, and its GID table.
 void advise(const PlanInput& input, const Chosen& chosen, Plan& plan) {
   const auto is_multi = [](const ChosenHca& unit) { return unit.terms.mode == Mode::kSharedMulti; };
@@ -86,12 +93,13 @@ Result<Plan> make_plan(const PlanInput& input) {
   // Before the return: a container that is granted nothing may still have nodes from elsewhere.
   TRY_VOID(hold_given(input, plan));
   if (granted.empty()) return plan;
-  plan.nodes = planned_nodes(input.among.config.nodes, input.among.inventory, granted);
+  plan.nodes = TRY(planned_nodes(input.among.config.nodes, input.among.inventory, granted));
   plan.memlock = input.among.config.memlock;
   if (input.among.config.ipc_lock) plan.capabilities.emplace_back("CAP_IPC_LOCK");
   plan.netdevs = TRY(planned_netdevs(input, chosen, plan.warnings));
   require_active(granted, plan);
-  plan_view(input, granted, plan);
+  TRY_VOID(plan_view(input, granted, plan));
+  warn_of_unread(input.among.inventory, plan);
   return plan;
 }
 

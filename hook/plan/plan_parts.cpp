@@ -5,12 +5,14 @@
 #include <utility>
 
 #include "fabric/text.hpp"
+#include "hook/base/failure.hpp"
 
 namespace hook {
 namespace {
 
 using fabric::make_error;
 using fabric::Result;
+using Part = fabric::Unread::Part;
 
 // include/rdma/ib_verbs.h and drivers/infiniband/core/uverbs_main.c (Linux 6.1): the first 32 nodes have fixed numbers,
 // further ones get a dynamic major. misc devices such as rdma_cm have major 10 and a dynamic minor.
@@ -137,17 +139,30 @@ std::map<std::string, Renumbered> new_names(const fabric::Inventory& inventory, 
 
 }  // namespace
 
-std::vector<PlannedNode> planned_nodes(const NodeOptions& options, const fabric::Inventory& inventory,
-                                       const std::vector<const NodeHca*>& granted) {
+Result<void> was_read(const fabric::Inventory& inventory, Part part, std::optional<std::string_view> hca) {
+  for (const fabric::Unread& unread : inventory.unread) {
+    if (unread.part != part || (hca && !unread.hca.empty() && unread.hca != *hca)) continue;
+    fabric::Error error = fabric::sys_error(unread.code, "cannot read `{}`", unread.path);
+    error.reason = FailureReason::kDevices;
+    return error;
+  }
+  return {};
+}
+
+Result<std::vector<PlannedNode>> planned_nodes(const NodeOptions& options, const fabric::Inventory& inventory,
+                                               const std::vector<const NodeHca*>& granted) {
   std::vector<PlannedNode> nodes;
   nodes.reserve(granted.size() + 1);
-  for (const NodeHca* node : granted)
+  for (const NodeHca* node : granted) {
+    TRY_VOID(was_read(inventory, Part::kNodes, node->name()));
     nodes.push_back(uverbs_node(options, *node->hca));
+  }
   for (const NodeHca* node : granted) {
     for (const fabric::MadNode& mad : node->hca->mad_nodes) {
       if (is_given(options, mad)) nodes.push_back(node_at(options, mad.name, mad.dev));
     }
   }
+  if (options.rdma_cm) TRY_VOID(was_read(inventory, Part::kRdmaCm));
   if (options.rdma_cm && has_rdma_cm(inventory)) {
     nodes.push_back(node_at(options, "rdma_cm", inventory.rdma_cm_dev));
     if (!nodes.back().major) nodes.back().major = kMiscMajor;
@@ -182,10 +197,12 @@ Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const
   return netdevs;
 }
 
-void plan_view(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan) {
+Result<void> plan_view(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan) {
   const fabric::Inventory& inventory = input.among.inventory;
-  if (!input.among.config.sysfs_view || inventory.netns_mode == fabric::NetnsMode::kExclusive) return;
-  if (is_whole_node(input, granted.size())) return;
+  if (!input.among.config.sysfs_view || inventory.netns_mode == fabric::NetnsMode::kExclusive) return {};
+  if (is_whole_node(input, granted.size())) return {};
+  for (const NodeHca* node : granted)
+    TRY_VOID(was_read(inventory, Part::kView, node->name()));
   std::vector<fabric::ClassDirectory> directories = inventory.class_directories;
   if (directories.empty()) directories = {{"infiniband"}, {"infiniband_verbs"}};  // a snapshot does not say
   for (const fabric::ClassDirectory& directory : directories) {
@@ -195,6 +212,7 @@ void plan_view(const PlanInput& input, const std::vector<const NodeHca*>& grante
                            {"bind", "ro", "nosuid", "nodev", "noexec"}});
     add_view_directory(input.among.config, granted, directory, plan.view);
   }
+  return {};
 }
 
 void renumber(const fabric::Inventory& inventory, const std::vector<NewNode>& nodes, Plan& plan) {

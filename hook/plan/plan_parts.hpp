@@ -1,7 +1,9 @@
 // What follows from the HCAs that were chosen: nodes, netdevs, the sysfs view. Internal to hook/.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "fabric/result.hpp"
@@ -10,9 +12,14 @@
 
 namespace hook {
 
-// uverbsN of each, umad and issm where config.json says so, rdma_cm.
-std::vector<PlannedNode> planned_nodes(const NodeOptions& options, const fabric::Inventory& inventory,
-                                       const std::vector<const NodeHca*>& granted);
+// Whether such parts of the node were read: its own, and those of that HCA; nullopt: of all HCAs. The error names the
+// path that was not.
+fabric::Result<void> was_read(const fabric::Inventory& inventory, fabric::Unread::Part part,
+                              std::optional<std::string_view> hca = std::nullopt);
+
+// uverbsN of each, umad and issm where config.json says so, rdma_cm. Errors: one of them could not be read.
+fabric::Result<std::vector<PlannedNode>> planned_nodes(const NodeOptions& options, const fabric::Inventory& inventory,
+                                                       const std::vector<const NodeHca*>& granted);
 
 // One per unit whose terms have a network and a mode other than hca. Errors: an HCA whose netdev is not known, or that
 // cannot have such a child.
@@ -20,7 +27,8 @@ fabric::Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& inpu
                                                            std::vector<std::string>& warnings);
 
 // plan.mounts and plan.view. Nothing when config.json turns the view off, when the kernel isolates RDMA devices by
-// itself (netns mode exclusive), or when the container gets all HCAs that there are.
-void plan_view(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan);
+// itself (netns mode exclusive), or when the container gets all HCAs that there are. Errors: what the view is made of
+// could not be read.
+fabric::Result<void> plan_view(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan);
 
 }  // namespace hook

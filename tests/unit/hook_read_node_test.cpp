@@ -1,6 +1,9 @@
 // What is read of a node depends on what decides.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
+#include "fabric/text.hpp"
 #include "hook/grant/node.hpp"
 #include "hook/plan/match.hpp"
 #include "support/inventories.hpp"
@@ -82,6 +85,74 @@ TEST(ReadNodeFor, GivenNodesKeepTheOrderOfTheirNetdevs) {
   const Candidates among(inventory, request, config);
   ASSERT_EQ(among.given.size(), 2U);
   EXPECT_EQ(among.given.front()->name(), "mlx5_2");
+}
+
+// A symbolic link to itself stands for whatever cannot be read though it is there: ELOOP.
+void make_unreadable(const std::string& path) {
+  std::filesystem::remove_all(path);
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+  std::filesystem::create_symlink(path, path);
+}
+
+std::string answer_for(const Node& node, const Request& request, const Config& config) {
+  const auto inventory = read_node_for(request, config, node.settings);
+  if (!inventory) return inventory.error().message;
+  const Candidates among(*inventory, request, config);
+  const auto plan = make_plan({among, {}, "/views/key", true});
+  return plan ? "given; " + fabric::join(plan->warnings, ", ") : plan.error().message;
+}
+
+TEST(ReadNodeFor, WhatCannotBeReadIsNotAbsent) {
+  const Config usual;
+  Config without_cm;
+  without_cm.nodes.rdma_cm = false;
+  Config without_view;
+  without_view.sysfs_view = false;
+  Config with_umad;
+  with_umad.nodes.umad = true;
+  const struct {
+    const char* path;
+    const Config& config;
+    bool refused;
+  } rows[] = {
+      {"/sys/class/misc/rdma_cm/dev", usual, true},
+      {"/sys/class/misc/rdma_cm/dev", without_cm, false},
+      {"/dev/infiniband/rdma_cm", usual, true},
+      {"/sys/class/infiniband", usual, true},
+      {"/sys/class/infiniband/mlx5_1", usual, true},
+      {"/sys/class/infiniband/mlx5_2", usual, false},  // not asked for, hence not read
+      {"/sys/class/infiniband_verbs", usual, true},
+      {"/sys/class/infiniband_verbs/uverbs1/ibdev", usual, true},
+      {"/sys/class/infiniband_verbs/uverbs1/dev", usual, true},
+      {"/sys/class/infiniband_verbs/abi_version", usual, true},
+      {"/sys/class/infiniband_verbs/abi_version", without_view, false},
+      {"/sys/class/infiniband_mad", usual, true},
+      {"/sys/class/infiniband_mad", without_view, false},
+      {"/sys/class/infiniband_mad", with_umad, true},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.path);
+    const Node node;
+    const std::string path = node.settings.root + row.path;
+    make_unreadable(path);
+    const std::string refusal = fmt::format("cannot read `{}`: Too many levels of symbolic links", path);
+    EXPECT_EQ(answer_for(node, naming("mlx5_1"), row.config), row.refused ? refusal : "given; ");
+  }
+}
+
+TEST(ReadNodeFor, WhatOnlyInformsIsAWarning) {
+  const Node node;
+  const std::string path = node.settings.root + "/sys/class/net/rail1";
+  make_unreadable(path);
+  EXPECT_EQ(answer_for(node, naming("2"), {}),
+            fmt::format("given; cannot read `{}`: Too many levels of symbolic links", path));
+}
+
+TEST(ReadNodeFor, WhatIsNotThereIsAbsent) {
+  const Node node;
+  for (const char* path : {"/sys/class/misc", "/dev/infiniband/rdma_cm", "/sys/class/infiniband_mad"})
+    std::filesystem::remove_all(node.settings.root + path);
+  EXPECT_EQ(answer_for(node, naming("mlx5_1"), {}), "given; ");
 }
 
 }  // namespace
