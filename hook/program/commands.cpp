@@ -182,7 +182,7 @@ const char* stage_name(Command command) {
 // The stages run with nothing of the caller's but three descriptors, and with the system calls they need. The
 // administrator's files are read before the filter, because they say whether plugins need a helper; what others wrote,
 // the state and the bundle, is read behind it.
-int run_stage(const Options& options) {
+int stage_code(const Options& options) {
   if (auto isolated = isolate(); !isolated) return exit_code(isolated, Log());
   Log log = Log::with_syslog();
   const Result<Config> config = config_for(options);
@@ -193,6 +193,11 @@ int run_stage(const Options& options) {
   const auto result = run(options.command, call, config);
   const int code = exit_code(result, log);
   count_stage(stage_name(options.command), call, result);
+  return code;
+}
+
+int run_stage(const Options& options) {
+  const int code = stage_code(options);
   // The container is gone whatever poststop says: an error would only keep the engine from cleaning up.
   return options.command == Command::kPoststop ? kExitDone : code;
 }

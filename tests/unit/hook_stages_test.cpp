@@ -2,6 +2,8 @@
 #include "hook/program/stages.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -10,6 +12,7 @@
 
 #include "hook/base/failure.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/program/commands.hpp"
 #include "hook_ledger_scene.hpp"
 #include "support/temp_dir.hpp"
 
@@ -119,6 +122,25 @@ TEST_F(StagesTest, PoststopReturnsAlsoWhenTheBundleIsGone) {
   EXPECT_FALSE(Ledger::open(node_.ledger)->find(own().key).value());
   EXPECT_TRUE(run(poststop, gone)) << "and once more";
   EXPECT_TRUE(outcome_.returned.empty());
+}
+
+// Without a descriptor to open, the stage cannot even close off what it inherited.
+TEST_F(StagesTest, OnlyPoststopEndsWellWhateverFails) {
+  for (const auto& [command, expected] : {std::pair(Command::kPoststop, 0), std::pair(Command::kCreateRuntime, 1)}) {
+    Options options;
+    options.command = command;
+    options.node = node_;
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const rlimit none{0, 0};
+      ::setrlimit(RLIMIT_NOFILE, &none);
+      ::_exit(run_command(options));
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), expected);
+  }
 }
 
 }  // namespace
