@@ -106,7 +106,7 @@ Result<void> carry_out(const OpenLedger& open, const Asking& asking, const Grant
 
 Result<OpenLedger> OpenLedger::open(Call& call, Returns::Caller caller) {
   auto returns = std::make_shared<Returns>(call.node.ledger, call.ipam, caller);
-  auto ledger = TRY(about(FailureReason::kLedger, Ledger::open(call.node.ledger, returns)));
+  auto ledger = TRY(about(FailureReason::kLedger, Ledger::open(call.node.ledger, returns, call.container)));
   return OpenLedger{std::move(returns), std::move(ledger)};
 }
 

@@ -256,8 +256,9 @@ Result<bool> is_worked_on(const LedgerFiles& files, const std::string& key) {
 
 Ledger::Ledger(std::shared_ptr<const LedgerFiles> files) : files_(std::move(files)) {}
 
-Result<Ledger> Ledger::open(const std::string& path, std::shared_ptr<const GrantEffects> effects) {
-  return Ledger(TRY(LedgerFiles::open(path, std::move(effects))));
+Result<Ledger> Ledger::open(const std::string& path, std::shared_ptr<const GrantEffects> effects,
+                            std::string container) {
+  return Ledger(TRY(LedgerFiles::open(path, std::move(effects), std::move(container))));
 }
 
 Result<LockedHcas> Ledger::lock(std::vector<std::string> hcas, int timeout_ms) const {

@@ -84,13 +84,14 @@ class Ledger {
  public:
   // Makes the directories if they are missing. Errors: not root's, writable by others, a symlink, a read-only file
   // system, this process is in other namespaces than the ledger is of; each names the path and the remedy.
-  // effects: what grants have beyond the ledger; nullptr: nothing.
+  // effects: what grants have beyond the ledger; nullptr: nothing. container: for whose sake, as who waits for a lock
+  // is told.
   static fabric::Result<Ledger> open(const std::string& path = kLedgerPath,
-                                     std::shared_ptr<const GrantEffects> effects = nullptr);
+                                     std::shared_ptr<const GrantEffects> effects = nullptr, std::string container = {});
 
   // Locks these HCAs in the order of their names (so that two calls cannot wait for each other), at most timeout_ms
-  // each. Names are checked: [A-Za-z0-9_.-]{1,63}. Errors: EAGAIN when the time is over, with the pid that the lock
-  // file names.
+  // each. Names are checked: [A-Za-z0-9_.-]{1,63}. Errors: EAGAIN when the time is over, with who holds it
+  // (lock_holder.hpp).
   fabric::Result<LockedHcas> lock(std::vector<std::string> hcas, int timeout_ms = 10000) const;
 
   // One grant; nullopt: there is no such grant. A file that does not parse is an error that names it.

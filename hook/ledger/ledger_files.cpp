@@ -16,6 +16,7 @@
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/write_all.hpp"
+#include "hook/ledger/lock_holder.hpp"
 
 namespace hook {
 namespace {
@@ -135,13 +136,8 @@ int acquire(const std::function<int()>& attempt, int timeout_ms) {
   }
 }
 
-// What the holder wrote into the lock file. It may be a moment old, so the message only quotes it.
-std::string written_holder(int fd) {
-  char buffer[32];
-  const ssize_t count = ::pread(fd, buffer, sizeof buffer, 0);
-  if (count <= 0) return {};
-  const auto text = fabric::trim(std::string_view(buffer, static_cast<std::size_t>(count)));
-  return fabric::parse_number<pid_t>(text) ? fmt::format("; its lock names process {}", text) : std::string();
+std::string duration(int ms) {
+  return ms % 1000 == 0 ? fmt::format("{} s", ms / 1000) : fmt::format("{} ms", ms);
 }
 
 // FNV-1a, 62 bits: an offset must not be negative, nor offset + 1 overflow.
@@ -194,9 +190,11 @@ Result<LedgerDirectory> open_directory(int parent, const std::string& name, std:
 }
 
 Result<std::shared_ptr<const LedgerFiles>> LedgerFiles::open(const std::string& path,
-                                                             std::shared_ptr<const GrantEffects> effects) {
+                                                             std::shared_ptr<const GrantEffects> effects,
+                                                             std::string container) {
   auto files = std::make_shared<LedgerFiles>();
   files->effects_ = std::move(effects);
+  files->container = std::move(container);
   files->self = TRY(identify(::getpid()));
   files->root = TRY(open_directory(AT_FDCWD, path, path, true));
   const std::pair<LedgerDirectory*, const char*> parts[] = {
@@ -285,14 +283,14 @@ Result<UniqueFd> lock_hca(const LedgerDirectory& hca, const std::string& name, c
   if (!fd.ok()) return sys_error(errno, "cannot open `{}/lock`", hca.path);
   const int failed = acquire([&] { return ::flock(fd.get(), LOCK_EX | LOCK_NB); }, timeout_ms);
   if (failed == EAGAIN) {
-    return Error{.message = fmt::format("cannot lock HCA `{}` within {} ms: another process holds it{}", name,
-                                        timeout_ms, written_holder(fd.get())),
+    return Error{.message = fmt::format("cannot lock HCA `{}` within {}: {}", name, duration(timeout_ms),
+                                        hca_lock_holder(fd.get())),
                  .code = EAGAIN,
                  .hint = "try again; if it stays so, look what that process waits for"};
   }
   if (failed != 0) return sys_error(failed, "cannot lock HCA `{}`", name);
-  // For that message alone, hence no error. Blanks wipe what is left of a longer number.
-  const std::string text = fmt::format("{:<11}\n", files.self.pid);
+  // For that message alone, hence no error.
+  const std::string text = lock_text(files.self, files.container);
   (void)!::pwrite(fd.get(), text.data(), text.size(), 0);
   return fd;
 }
@@ -315,10 +313,13 @@ Result<KeyLock> KeyLock::take(const LedgerFiles& files, const std::vector<std::s
     range.l_len = 1;
     const int failed = acquire([&] { return ::fcntl(fd.get(), F_OFD_SETLK, &range); }, timeout_ms);
     if (failed == EAGAIN) {
-      return Error{.message = fmt::format("cannot lock grant `{}` within {} ms: another process changes it",
-                                          fabric::printable(fabric::join(keys, "` or `")), timeout_ms),
-                   .code = EAGAIN,
-                   .hint = "try again"};
+      // Who does not wait leaves it to the other, and asks at every start.
+      const std::string holder = timeout_ms > 0 ? byte_lock_holder(fd.get(), offset) : "another process holds it";
+      return Error{
+          .message = fmt::format("cannot lock grant `{}` within {}: {}",
+                                 fabric::printable(fabric::join(keys, "` or `")), duration(timeout_ms), holder),
+          .code = EAGAIN,
+          .hint = "try again; if it stays so, look what that process waits for"};
     }
     if (failed != 0) return sys_error(failed, "cannot lock `{}/lock`", files.root.path);
   }

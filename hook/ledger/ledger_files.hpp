@@ -40,7 +40,11 @@ class LedgerFiles {
   // Errors: as open_directory(); this process is in another PID or time namespace than those that the ledger's facts
   // are of (DIR/place), where the number and the start time of a process mean another one or nothing.
   static fabric::Result<std::shared_ptr<const LedgerFiles>> open(const std::string& path,
-                                                                 std::shared_ptr<const GrantEffects> effects = nullptr);
+                                                                 std::shared_ptr<const GrantEffects> effects = nullptr,
+                                                                 std::string container = {});
+
+  // With root and grants alone, as they are: nothing is made or noted. nullptr: there is no ledger.
+  static fabric::Result<std::shared_ptr<const LedgerFiles>> open_to_list(const std::string& path);
 
   LedgerDirectory root;
   LedgerDirectory hca;
@@ -49,6 +53,7 @@ class LedgerFiles {
   LedgerDirectory views;
   // This process: written into the names of what is under way. A child made by fork() opens its own ledger.
   ProcessIdentity self;
+  std::string container;  // for whom: told to who waits for a lock; empty: for none
 
   // As GrantEffects has them; without any, there is nothing to undo.
   fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held) const {
@@ -85,7 +90,7 @@ fabric::Result<void> remove_tree(const LedgerDirectory& directory, const std::st
 // Without "." and "..", in no order.
 fabric::Result<std::vector<std::string>> list_names(const LedgerDirectory& directory);
 
-// flock on DIR/hca/NAME/lock, with the pid of the holder as its text. A child made by fork() shares it.
+// flock on DIR/hca/NAME/lock, whose text is lock_text(). A child made by fork() shares it.
 fabric::Result<fabric::UniqueFd> lock_hca(const LedgerDirectory& hca, const std::string& name, const LedgerFiles& files,
                                           int timeout_ms);
 

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "hook/ledger/ledger_files.hpp"
 #include "support/temp_dir.hpp"
 #include "unit/hook_ledger_scene.hpp"
 
@@ -18,7 +19,9 @@ namespace {
 
 using hook::Grant;
 using hook::GrantUser;
+using hook::KeyLock;
 using hook::Ledger;
+using hook::LedgerFiles;
 using hook::Mode;
 using hook::Owner;
 using hook::PlannedHca;
@@ -374,11 +377,45 @@ TEST_F(LedgerTest, ALockThatIsHeldNamesItsHolder) {
   ASSERT_TRUE(locked);
   const auto waited = ledger_.lock({"mlx5_0"}, 20);
   ASSERT_FALSE(waited);
-  EXPECT_EQ(waited.error().message,
-            "cannot lock HCA `mlx5_0` within 20 ms: another process holds it; its lock names process " +
-                std::to_string(getpid()));
+  EXPECT_EQ(
+      waited.error().message,
+      fmt::format("cannot lock HCA `mlx5_0` within 20 ms: process {} (hook_unit_tests, since 0 s) holds it", getpid()));
   EXPECT_EQ(waited.error().code, EAGAIN);
   EXPECT_TRUE(ledger_.lock({"mlx5_2"}, 20));
+}
+
+TEST_F(LedgerTest, ALockThatIsHeldSaysForWhomAndSinceWhen) {
+  const auto message = [&] { return ledger_.lock({"mlx5_0"}, 20).error().message; };
+  const auto other = Ledger::open(path_, nullptr, "web-\x1b");
+  const auto locked = other->lock({"mlx5_0"});
+  ASSERT_TRUE(locked);
+  const std::string lock = path_ + "/hca/mlx5_0/lock";
+  const timespec before{::time(nullptr) - 12, 0};
+  const timespec times[] = {before, before};
+  ASSERT_EQ(::utimensat(AT_FDCWD, lock.c_str(), times, 0), 0);
+  const std::string said = message();
+  const std::string holder =
+      fmt::format("process {} (hook_unit_tests, container `web-?`, since 1", getpid());  // 12 s, or 13
+  EXPECT_NE(said.find(holder), std::string::npos) << said;
+
+  // What no living process has written, or another version.
+  for (const char* text : {"", "4711\n", "x 1 web\n", "1 1 web\n"}) {
+    std::filesystem::resize_file(lock, 0);
+    test_support::write_file(lock, text);
+    EXPECT_EQ(message(), "cannot lock HCA `mlx5_0` within 20 ms: another process holds it") << text;
+  }
+}
+
+TEST_F(LedgerTest, AGrantThatIsLockedNamesItsHolder) {
+  const auto files = LedgerFiles::open(path_).value();
+  const auto lock = KeyLock::take(*files, {web_.key});
+  ASSERT_TRUE(lock);
+  const std::string begin = fmt::format("cannot lock grant `{}` within 20 ms: ", web_.key);
+  const std::string said = KeyLock::take(*files, {web_.key}, 20).error().message;
+  EXPECT_TRUE(said.starts_with(begin + fmt::format("process {} (hook_unit_tests, since ", getpid()))) << said;
+  EXPECT_TRUE(said.ends_with(" s) holds it")) << said;
+  EXPECT_EQ(KeyLock::take(*files, {web_.key}, 0).error().message,
+            fmt::format("cannot lock grant `{}` within 0 s: another process holds it", web_.key));
 }
 
 TEST_F(LedgerTest, RefusesNames) {
