@@ -17,6 +17,10 @@ int check_config(const ConfigPaths& paths, bool json);
 
 // `cdi generate`: prints the specification, or with --out writes it to that file: whole or not at all, and not touched
 // when it says the same already, since engines watch the directory. Errors: as cdi_spec(); the file cannot be written.
+// First sweeps the file's directory.
 fabric::Result<void> generate_cdi(const Options& options, const Log& log);
+
+// Removes from a directory of CDI files what killed processes were writing there; `recover` does so where engines read.
+void sweep_cdi(const std::string& path, const Log& log);
 
 }  // namespace hook

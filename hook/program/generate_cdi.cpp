@@ -11,8 +11,10 @@
 #include <filesystem>
 
 #include "fabric/sysfs.hpp"
+#include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/apply/cdi_spec.hpp"
+#include "hook/base/process/process_identity.hpp"
 #include "hook/base/write_all.hpp"
 #include "hook/grant/node.hpp"
 
@@ -25,6 +27,32 @@ using fabric::sys_error;
 
 constexpr std::size_t kLargestSpec = std::size_t{1} << 20;
 constexpr mode_t kFileMode = 0644;
+
+// A file that is being written: "rdma-init.json.rdma-hook-4026531836.123.4567.tmp" has the PID namespace and the
+// process that writes it. Engines read *.json and *.yaml, not this.
+constexpr std::string_view kMark = ".rdma-hook-";
+constexpr std::string_view kEnding = ".tmp";
+
+Result<ino_t> own_pid_namespace() {
+  constexpr const char* kPath = "/proc/self/ns/pid";
+  struct stat info {};
+  if (::stat(kPath, &info) != 0) return sys_error(errno, "cannot look at `{}`", kPath);
+  return info.st_ino;
+}
+
+// Whether it is a temporary of a process that ended; one of another PID namespace may still be written.
+bool is_left_over(std::string_view name, ino_t own) {
+  const std::size_t mark = name.rfind(kMark);
+  if (mark == std::string_view::npos || !name.ends_with(kEnding)) return false;
+  name.remove_prefix(mark + kMark.size());
+  if (name.size() < kEnding.size()) return false;
+  name.remove_suffix(kEnding.size());
+  const auto fields = fabric::split(name, '.');
+  if (fields.size() != 3 || fabric::parse_number<ino_t>(fields[0]) != own) return false;
+  const auto pid = fabric::parse_number<pid_t>(fields[1]);
+  const auto start_time = fabric::parse_number<std::uint64_t>(fields[2]);
+  return pid && start_time && is_proven_gone(look_at(ProcessIdentity{*pid, *start_time}));
+}
 
 // What engines will start as a hook: this program, where it is installed.
 Result<std::string> own_path() {
@@ -46,8 +74,9 @@ Result<void> fill(const std::string& path, std::string_view text) {
 Result<void> replace_file(const std::string& path, std::string_view text) {
   const auto before = fabric::sysfs::read_file(path, kLargestSpec);
   if (fabric::value_or(before, std::string()) == text) return {};
-  // Engines read *.json and *.yaml there, not this.
-  const std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
+  const ProcessIdentity self = TRY(identify(::getpid()));
+  const std::string temporary =
+      fmt::format("{}{}{}.{}.{}{}", path, kMark, TRY(own_pid_namespace()), self.pid, self.start_time, kEnding);
   auto written = fill(temporary, text);
   if (written && ::rename(temporary.c_str(), path.c_str()) != 0) written = sys_error(errno, "rename");
   if (written) return {};
@@ -58,6 +87,16 @@ Result<void> replace_file(const std::string& path, std::string_view text) {
 }
 
 }  // namespace
+
+void sweep_cdi(const std::string& path, const Log& log) {
+  const auto directory = fabric::sysfs::Directory::open(path);
+  const auto own = own_pid_namespace();
+  if (!directory || !own) return;
+  for (const std::string& name : directory->list()) {
+    if (!is_left_over(name, *own) || ::unlinkat(directory->fd(), name.c_str(), 0) == 0 || errno == ENOENT) continue;
+    log.warning(sys_error(errno, "cannot remove `{}/{}`", path, fabric::printable(name)).message);
+  }
+}
 
 Result<void> generate_cdi(const Options& options, const Log& log) {
   const Config config = TRY(read_config(options.node.config));
@@ -70,7 +109,11 @@ Result<void> generate_cdi(const Options& options, const Log& log) {
   const Json spec = TRY(cdi_spec(inventory, config, wanted, warnings));
   log.warnings(warnings);
   const std::string text = spec.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-  if (options.out) return replace_file(*options.out, text);
+  if (options.out) {
+    const std::string directory = std::filesystem::path(*options.out).parent_path();
+    sweep_cdi(directory.empty() ? "." : directory, log);
+    return replace_file(*options.out, text);
+  }
   std::fwrite(text.data(), 1, text.size(), stdout);
   return {};
 }

@@ -3,12 +3,17 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
 
 #include "fabric/snapshot.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/base/process/process_identity.hpp"
 #include "hook/program/commands.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"
+#include "support/tree.hpp"
 
 namespace hook {
 namespace {
@@ -149,6 +154,40 @@ TEST(GenerateCdi, WritesWholeAndOnlyWhatChanged) {
   const auto missing = generate_cdi(options, Log());
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().hint, "make its directory: engines read /etc/cdi and /var/run/cdi");
+}
+
+TEST(CdiFile, WhatAKilledProcessWasWritingIsSwept) {
+  const TempDir directory;
+  struct stat space {};
+  ASSERT_EQ(::stat("/proc/self/ns/pid", &space), 0);
+  const auto self = identify(::getpid()).value();
+  const auto other = identify(::getppid()).value();
+  const std::string dead = fmt::format("{}.{}.{}.tmp", space.st_ino, ::getpid(), self.start_time - 1);
+  const std::string left = "a.json.rdma-hook-" + dead;
+  const std::string kept[] = {
+      fmt::format("a.json.rdma-hook-{}.{}.{}.tmp", space.st_ino, other.pid, other.start_time),
+      fmt::format("a.json.rdma-hook-{}.{}.{}.tmp", space.st_ino + 1, self.pid, self.start_time - 1),
+      "a.json." + dead,
+      "a.json.rdma-hook-" + dead + "x",
+      "a.json.rdma-hook-.tmp",
+      "a.json.rdma-hook-1.tmp",
+      "a.json.123.tmp",
+  };
+  test_support::write_file(directory / left, "{");
+  for (const std::string& name : kept)
+    test_support::write_file(directory / name, "{");
+
+  Options options;
+  options.command = Command::kCdiGenerate;
+  test_support::lay_out(rails(1), directory / "node");
+  options.node.root = directory / "node";
+  options.node.config = {"", "", false};
+  options.out = directory / "a.json";
+  const auto generated = generate_cdi(options, Log());
+  ASSERT_TRUE(generated) << generated.error().message;
+  EXPECT_FALSE(std::filesystem::exists(directory / left));
+  for (const std::string& name : kept)
+    EXPECT_TRUE(std::filesystem::exists(directory / name)) << name;
 }
 
 }  // namespace
