@@ -279,6 +279,12 @@ Result<std::optional<Grant>> Ledger::find(std::string_view key) const {
   return grant ? std::optional(to_grant(*grant)) : std::nullopt;
 }
 
+Result<std::optional<std::vector<Grant>>> Ledger::list_at(const std::string& path) {
+  auto files = TRY(LedgerFiles::open_to_list(path));
+  if (!files) return std::optional<std::vector<Grant>>();
+  return std::optional(TRY(Ledger(std::move(files)).list()));
+}
+
 Result<std::vector<Grant>> Ledger::list() const {
   std::vector<Grant> grants;
   auto keys = TRY(grant_keys(*files_));

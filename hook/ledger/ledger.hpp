@@ -96,6 +96,8 @@ class Ledger {
 
   // One grant; nullopt: there is no such grant. A file that does not parse is an error that names it.
   fabric::Result<std::optional<Grant>> find(std::string_view key) const;
+  // list() of a ledger that may be read-only: nothing is made or written. nullopt: there is no ledger.
+  static fabric::Result<std::optional<std::vector<Grant>>> list_at(const std::string& path);
   // All of them, vanished ones too. Costs in proportion to their number: for people, recover() and conflicts.
   fabric::Result<std::vector<Grant>> list() const;
 

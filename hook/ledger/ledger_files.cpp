@@ -90,6 +90,7 @@ Result<std::optional<std::string>> noted_place(const LedgerDirectory& root) {
 // A ledger without a grant and without anything under way has no facts: it may move to another place.
 Result<bool> has_facts(const LedgerFiles& files) {
   for (const LedgerDirectory* directory : {&files.grants, &files.pending}) {
+    if (!directory->fd.ok()) continue;  // open_to_list()
     bool any = false;
     const bool read = fabric::sysfs::each_name(directory->fd.get(), [&](std::string_view) { return !(any = true); });
     if (!read) return sys_error(errno, "cannot list `{}`", directory->path);
@@ -98,7 +99,8 @@ Result<bool> has_facts(const LedgerFiles& files) {
   return false;
 }
 
-Result<void> check_place(const LedgerFiles& files) {
+// note: this place, where none is noted or it no longer matters.
+Result<void> check_place(const LedgerFiles& files, bool note) {
   const std::string own = TRY(own_place());
   const auto noted = TRY(noted_place(files.root));
   if (noted == own) return {};
@@ -110,6 +112,7 @@ Result<void> check_place(const LedgerFiles& files) {
         .hint =
             "run it where containers are started: `hostPID: true` in Kubernetes, `--pid host`, or `nsenter -t 1 -a`"};
   }
+  if (!note) return {};
   if (noted) TRY_VOID(remove_file(files.root, kPlace));
   if (::symlinkat(own.c_str(), files.root.fd.get(), kPlace) == 0) return {};
   // Another process may have been faster, from the same place or from another.
@@ -202,7 +205,19 @@ Result<std::shared_ptr<const LedgerFiles>> LedgerFiles::open(const std::string& 
   for (const auto& [part, name] : parts) {
     *part = TRY(open_directory(files->root.fd.get(), name, path + "/" + name, true));
   }
-  TRY_VOID(check_place(*files));
+  TRY_VOID(check_place(*files, true));
+  return std::shared_ptr<const LedgerFiles>(std::move(files));
+}
+
+Result<std::shared_ptr<const LedgerFiles>> LedgerFiles::open_to_list(const std::string& path) {
+  auto files = std::make_shared<LedgerFiles>();
+  auto root = open_directory(AT_FDCWD, path, path, false);
+  if (!root && root.error().code == ENOENT) return std::shared_ptr<const LedgerFiles>();
+  files->root = TRY(std::move(root));
+  auto grants = open_directory(files->root.fd.get(), "grants", path + "/grants", false);
+  if (!grants && grants.error().code == ENOENT) return std::shared_ptr<const LedgerFiles>();
+  files->grants = TRY(std::move(grants));
+  TRY_VOID(check_place(*files, false));
   return std::shared_ptr<const LedgerFiles>(std::move(files));
 }
 

@@ -174,11 +174,18 @@ void write(int fd, const std::vector<Record>& records, const Changed& changed) {
 }  // namespace
 
 Result<Counters> Counters::open(const std::string& directory) {
+  return open(directory, O_RDWR | O_CREAT);
+}
+
+Result<Counters> Counters::open_to_read(const std::string& directory) {
+  return open(directory, O_RDONLY);
+}
+
+Result<Counters> Counters::open(const std::string& directory, int flags) {
   const auto opened = TRY(open_directory(AT_FDCWD, directory, directory, false));
   const std::string path = directory + "/metrics";
   // O_NONBLOCK: a FIFO must not stop the start of a container.
-  UniqueFd fd(
-      ::openat(opened.fd.get(), "metrics", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600));
+  UniqueFd fd(::openat(opened.fd.get(), "metrics", flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600));
   struct stat info {};
   if (!fd.ok() || ::fstat(fd.get(), &info) != 0) return sys_error(errno, "cannot open `{}`", path);
   if (S_ISREG(info.st_mode) && (info.st_uid == 0 || info.st_uid == ::geteuid())) return Counters(std::move(fd));

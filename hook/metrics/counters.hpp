@@ -43,6 +43,8 @@ class Counters {
   // The file is made if it is missing, the directory is not. Errors: the directory cannot be opened (ENOENT: it does
   // not exist), or something that is not ours is in the file's place.
   static fabric::Result<Counters> open(const std::string& directory);
+  // For read() alone: on a file system that may be read-only. Errors: as open(); ENOENT also where nothing is counted.
+  static fabric::Result<Counters> open_to_read(const std::string& directory);
 
   // Best effort: never fails, waits 10 ms at most for others. Not counted is what comes when they take longer, when 512
   // series exist, or when a series' names and values are longer than 120 bytes together. In values, characters but
@@ -55,6 +57,7 @@ class Counters {
 
  private:
   explicit Counters(fabric::UniqueFd fd) : fd_(std::move(fd)) {}
+  static fabric::Result<Counters> open(const std::string& directory, int flags);
   fabric::UniqueFd fd_;
 };
 

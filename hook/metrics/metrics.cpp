@@ -259,7 +259,7 @@ std::vector<Sample> port_samples(const std::string& root, const std::vector<Gran
 Result<std::string> metrics_text(const std::string& ledger_directory, const std::vector<Grant>& grants,
                                  const std::string& root) {
   std::vector<Sample> samples;
-  if (const auto counters = Counters::open(ledger_directory)) {
+  if (const auto counters = Counters::open_to_read(ledger_directory)) {
     samples = with_histograms(TRY(counters.value().read()));
   } else if (counters.error().code != ENOENT) {
     return counters.error();

@@ -45,7 +45,7 @@ std::vector<Sample> grant_samples(const std::vector<Grant>& grants);
 // namespace (an HCA that was moved).
 std::vector<Sample> port_samples(const std::string& root, const std::vector<Grant>& grants);
 
-// All of it. No ledger directory: no counters. Errors: as Counters::open() and read().
+// All of it; writes nothing. Nothing counted: no counters. Errors: as Counters::open_to_read() and read().
 fabric::Result<std::string> metrics_text(const std::string& ledger_directory, const std::vector<Grant>& grants,
                                          const std::string& root);
 

@@ -3,11 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <iterator>
 #include <memory>
 #include <string>
 
+#include "fabric/inventory.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/base/process/sandbox.hpp"
 #include "hook/grant/decide.hpp"
@@ -39,14 +41,8 @@ void print(const Json& json) {
 
 // A ledger that exists already: looking must not make one.
 Result<std::optional<Ledger>> existing_ledger(const std::string& path, std::shared_ptr<const GrantEffects> effects) {
-  if (::access(path.c_str(), F_OK) != 0) return std::optional<Ledger>();
+  if (::access(path.c_str(), F_OK) != 0 && errno == ENOENT) return std::optional<Ledger>();
   return std::optional<Ledger>(TRY(Ledger::open(path, std::move(effects))));
-}
-
-// All grants, those included whose containers are gone: looking at them returns none.
-Result<std::vector<Grant>> list_grants(const std::string& path) {
-  const auto ledger = TRY(existing_ledger(path, nullptr));
-  return ledger ? ledger->list() : std::vector<Grant>();
 }
 
 // Logs and counts the grants that a command returned on its way, because they had no user left.
@@ -100,10 +96,14 @@ int run_plan(const Options& options, const Log& log) {
   return kExitDone;
 }
 
-Result<void> show_devices(const Options& options) {
+Result<void> show_devices(const Options& options, const Log& log) {
   const Config config = TRY(read_config(options.node.config));
   const auto inventory = TRY(read_whole_node(config, options.node));
-  const auto grants = is_elsewhere(options.node) ? std::vector<Grant>() : TRY(list_grants(options.node.ledger));
+  for (const fabric::Unread& unread : inventory.unread)
+    log.warning(fabric::sys_error(unread.code, "cannot read `{}`", unread.path).message);
+  // Those included whose containers are gone: looking at them returns none.
+  const auto listed = is_elsewhere(options.node) ? std::nullopt : TRY(Ledger::list_at(options.node.ledger));
+  const auto grants = listed.value_or(std::vector<Grant>());
   NetworkRecords networks;
   for (const Grant& grant : grants) {
     if (TRY(NetworkRecordStore::look_at(options.node.ledger, grant.owner.key)) == Presence::kGone) continue;
@@ -146,9 +146,10 @@ Result<void> recover(const Options& options, const Log& log) {
   return {};
 }
 
-Result<void> show_metrics(const Options& options) {
-  const auto grants = TRY(list_grants(options.node.ledger));
-  print(TRY(metrics_text(options.node.ledger, grants, options.node.root)));
+Result<void> show_metrics(const Options& options, const Log& log) {
+  const auto grants = TRY(Ledger::list_at(options.node.ledger));
+  if (!grants) log.info(fmt::format("there is no ledger `{}`: nothing was given here yet", options.node.ledger));
+  print(TRY(metrics_text(options.node.ledger, grants.value_or(std::vector<Grant>()), options.node.root)));
   return {};
 }
 
@@ -218,11 +219,11 @@ int run_command(const Options& options) {
     case Command::kPlan:
       return run_plan(options, log);
     case Command::kDevices:
-      return exit_code(show_devices(options), log);
+      return exit_code(show_devices(options, log), log);
     case Command::kRecover:
       return exit_code(recover(options, log), log);
     case Command::kMetrics:
-      return exit_code(show_metrics(options), log);
+      return exit_code(show_metrics(options, log), log);
     case Command::kCdiGenerate:
       return exit_code(generate_cdi(options, log), log);
     case Command::kCheckConfig:

@@ -2,18 +2,22 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/file.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "hook/base/failure.hpp"
+#include "hook/program/commands.hpp"
 #include "tests/support/temp_dir.hpp"
 
 namespace hook {
@@ -368,6 +372,59 @@ TEST(MetricsText, NoLedgerYet) {
   const auto text = metrics_text(root / "none", {}, root.path());
   ASSERT_TRUE(text.has_value());
   EXPECT_EQ(*text, "");
+}
+
+// In a mount namespace of its own: what the command makes there would have to be made on a read-only file system.
+int metrics_of_read_only(const std::string& ledger) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    constexpr int kCannot = 77;
+    const char* path = ledger.c_str();
+    if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount(path, path, nullptr, MS_BIND, nullptr) != 0 ||
+        ::mount(nullptr, path, nullptr, MS_BIND | MS_REMOUNT | MS_RDONLY, nullptr) != 0)
+      ::_exit(kCannot);
+    Options options;
+    options.command = Command::kMetrics;
+    options.node.ledger = ledger;
+    const int code = run_command(options);
+    std::fflush(stdout);
+    ::_exit(code);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(MetricsCommand, WorksOnALedgerThatIsReadOnly) {
+  const TempDir root;
+  const std::string path = root / "ledger";
+  ASSERT_TRUE(Ledger::open(path));
+  // As another version left it: without what this one has, and nothing counted.
+  std::filesystem::remove_all(path + "/views");
+  std::filesystem::remove(path + "/place");
+  testing::internal::CaptureStderr();
+  const int code = metrics_of_read_only(path);
+  const std::string said = testing::internal::GetCapturedStderr();
+  if (code == 77) GTEST_SKIP() << "cannot mount here";
+  EXPECT_EQ(code, 0);
+  EXPECT_EQ(said, "");
+}
+
+TEST(MetricsCommand, LeavesTheLedgerAsItIs) {
+  const TempDir root;
+  Options options;
+  options.command = Command::kMetrics;
+  options.node.ledger = root / "none";
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(run_command(options), 0);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "rdma-hook: there is no ledger `" + options.node.ledger + "`: nothing was given here yet\n");
+  EXPECT_FALSE(std::filesystem::exists(options.node.ledger));
+  std::filesystem::create_directory(options.node.ledger);
+  std::filesystem::permissions(options.node.ledger, std::filesystem::perms::owner_all);
+  EXPECT_EQ(run_command(options), 0);
+  EXPECT_TRUE(std::filesystem::is_empty(options.node.ledger));
 }
 
 }  // namespace
