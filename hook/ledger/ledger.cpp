@@ -86,6 +86,17 @@ Result<void> check_token_user(const GrantUser& booked, const GrantUser& binding)
                .reason = FailureReason::kRefused};
 }
 
+// The runtime's word that a container has ended does not end those of its processes that are seen to run.
+Result<void> check_empty(const StoredGrant& grant, const GrantUser& user) {
+  if (!user.cgroup) return {};
+  const auto seen = look_at(*user.cgroup);
+  if (!seen || *seen == Presence::kGone) return {};
+  return Error{.message = fmt::format("cannot return the grant of {}: processes of its cgroup `{}{}` still run",
+                                      grant.owner.label, user.cgroup->root, fabric::printable(user.cgroup->path)),
+               .code = EBUSY,
+               .hint = "it is returned when they have ended"};
+}
+
 // The token is a user of the grant that the container will use: the HCAs stay where they are. While the view moves, the
 // grant lists both users, so that whichever has it is known.
 Result<std::optional<Grant>> bind_user(const LedgerFiles& files, const std::string& token_key, const Owner& owner,
@@ -318,6 +329,8 @@ Result<void> Ledger::leave(const Owner& owner, std::string_view user_key) const 
   if (before) {
     const auto user = std::find_if(before->users.begin(), before->users.end(), leaves);
     if (user == before->users.end()) return {};
+    // A start that is undone leaves behind whom the runtime is about to end.
+    if (!user->worker) TRY_VOID(check_empty(*before, user->user));
     worker = user->worker;
     std::erase_if(grant->users, leaves);
   }

@@ -107,6 +107,7 @@ class Ledger {
 
   // A user leaves. A container's or token's grant is returned with it; a namespace's stays until that is gone, without
   // what a user brought whose steps were not settled. No grant, or no such user: success. Removes the user's view.
+  // Errors: EBUSY, a process is still in the cgroup of a user whose steps were settled.
   fabric::Result<void> leave(const Owner& owner, std::string_view user_key) const;
   // Returns the grant, whichever containers use it.
   fabric::Result<void> give_back(std::string_view key) const;

@@ -50,6 +50,7 @@ Json user_json(const StoredUser& user) {
   Json entry{{"key", user.user.key}, {"id", user.user.id}};
   if (!user.user.bundle.empty()) entry["bundle"] = user.user.bundle;
   if (user.user.process) entry["process"] = process_json(*user.user.process);
+  if (user.user.cgroup) entry["cgroup"] = cgroup_json(*user.user.cgroup);
   entry["settled"] = user.settled;
   if (user.worker) entry["worker"] = process_json(*user.worker);
   if (!user.hcas.empty()) entry["hcas"] = hcas_json(user.hcas);
@@ -108,6 +109,7 @@ Result<StoredUser> parse_user(const Json& entry) {
   user.user.id = TRY(text_at(entry, "id"));
   if (member(entry, "bundle")) user.user.bundle = TRY(text_at(entry, "bundle"));
   user.user.process = TRY(process_at(entry, "process"));
+  if (member(entry, "cgroup")) user.user.cgroup = TRY(cgroup_at(entry, "cgroup"));
   user.worker = TRY(process_at(entry, "worker"));
   user.hcas = TRY(hcas_at(entry, "hcas"));
   user.settled = TRY(truth_at(entry, "settled"));
@@ -214,7 +216,8 @@ bool drop_dead_steps(StoredGrant& grant) {
 
 bool is_user_gone(const StoredUser& user) {
   if (user.worker && !is_proven_gone(look_at(*user.worker))) return false;
-  return user.user.process && is_proven_gone(look_at(*user.user.process));
+  if (!user.user.process || !is_proven_gone(look_at(*user.user.process))) return false;
+  return !user.user.cgroup || is_proven_gone(look_at(*user.user.cgroup));
 }
 
 bool drop_dead_tokens(StoredGrant& grant, std::string_view binding) {

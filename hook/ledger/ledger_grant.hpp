@@ -2,7 +2,8 @@
 //
 // {"format": 1, "owner": {"kind", "key", "label", "netns": {"dev", "ino", "path"}}, "since",
 //  "hcas": [{"name", "mode", "units", "limit"}],
-//  "users": [{"key", "id", "bundle", "process": {"pid", "start_time"}, "settled", "worker": {...}, "hcas": [...]}]}
+//  "users": [{"key", "id", "bundle", "process": {"pid", "start_time"}, "cgroup": {...}, "settled", "worker": {...},
+//             "hcas": [...]}]}
 #pragma once
 
 #include <optional>
@@ -47,7 +48,7 @@ void add_steps(StoredGrant& grant, const GrantUser& user, const std::vector<Plan
 void settle_users(StoredGrant& grant, const ProcessIdentity& worker);
 // Undoes the steps whose worker is proven to be gone; whether there were any.
 bool drop_dead_steps(StoredGrant& grant);
-// Proven, of the process that works on its steps as well. A user without a process never is.
+// Proven, of the process that works on its steps and of its cgroup as well. A user without a process never is.
 bool is_user_gone(const StoredUser& user);
 // Drops a pod's tokens whose requester is gone; whether there were any. What they brought stays: once settled, it is
 // not recorded whose it was. `binding`: a token that stays, because its container has come.

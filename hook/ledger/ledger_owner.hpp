@@ -8,6 +8,7 @@
 
 #include "fabric/result.hpp"
 #include "hook/base/process/process_identity.hpp"
+#include "hook/ledger/cgroup_identity.hpp"
 #include "hook/ledger/netns_identity.hpp"
 
 namespace hook {
@@ -37,6 +38,8 @@ struct GrantUser {
   std::string id;                          // the container's id
   std::optional<ProcessIdentity> process;  // its init; before it has one, the process that asks for it
   std::string bundle = {};                 // absolute; empty: who booked does not know it
+  // The container's own, where the kernel does not end all its processes with init: who is in it uses the grant too.
+  std::optional<CgroupIdentity> cgroup = {};
   friend bool operator==(const GrantUser&, const GrantUser&) = default;
 };
 

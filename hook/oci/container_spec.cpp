@@ -124,6 +124,7 @@ Result<void> read_namespace(const Json& element, const std::string& at, Containe
   const std::string type = TRY(text(element, "type", at));
   const std::string path = TRY(text(element, "path", at));
   if (type == "user") spec.has_userns = true;
+  if (type == "pid" && path.empty()) spec.has_own_pidns = true;
   if (type != "network") return {};
   spec.has_netns = true;
   if (!path.empty()) spec.netns_path = path;
@@ -146,6 +147,7 @@ Result<void> read_mount(const Json& element, const std::string& at, ContainerSpe
 Result<void> read_linux(const Json& config, ContainerSpec& spec) {
   const Json* linux_member = TRY(find_object(config, "linux", "linux"));
   if (!linux_member) return {};
+  spec.cgroups_path = TRY(text(*linux_member, "cgroupsPath", "linux"));
   TRY_VOID(each_object(*linux_member, "devices", "linux.devices", spec, read_device));
   return each_object(*linux_member, "namespaces", "linux.namespaces", spec, read_namespace);
 }

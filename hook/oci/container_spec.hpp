@@ -44,6 +44,8 @@ struct ContainerSpec {
   bool has_netns = false;                 // its own or one by path; false: the node's
   std::optional<std::string> netns_path;  // joins this one: a pod
   bool has_userns = false;
+  bool has_own_pidns = false;     // its init is the first process of a PID namespace
+  std::string cgroups_path;       // linux.cgroupsPath, as written
   std::optional<Rlimit> memlock;  // RLIMIT_MEMLOCK, when listed
   std::uint32_t uid = 0;          // process.user.uid
 };

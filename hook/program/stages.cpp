@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "hook/apply/live/live_steps.hpp"
+#include "hook/apply/live/own_cgroup.hpp"
 #include "hook/apply/live/run_steps.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/base/json/json.hpp"
@@ -30,6 +31,14 @@ Result<OciState> read_state(Call& call) {
 Result<Asking> understand_bundle(const OciState& state, const Result<Config>& config, Engine engine) {
   const std::string text = TRY(read_bundle_config(state.bundle));
   return understand(text, config, engine);
+}
+
+// What is not found out costs no container its start: its grant then ends with its init.
+std::optional<CgroupIdentity> noted_cgroup(const ContainerSpec& spec, const Call& call, const LiveContainer& live) {
+  auto own = own_cgroup(spec, live.init.pid);
+  if (own) return *std::move(own);
+  call.log.warning(own.error().message);
+  return std::nullopt;
 }
 
 Result<void> apply_live(const Plan& plan, const ContainerSpec& spec, const LiveContainer& live, Call& call) {
@@ -76,7 +85,8 @@ Result<void> create_runtime(Call& call, const Result<Config>& config) {
   const LiveContainer live = TRY(pin_container(state, asking.spec));
   const auto open = TRY(OpenLedger::open(call));
   const Owner own = container_owner(state.id, state.bundle);
-  const Grantee who{TRY(owner_of(asking.spec, own)), {own.key, state.id, live.init, state.bundle}};
+  const Grantee who{TRY(owner_of(asking.spec, own)),
+                    {own.key, state.id, live.init, state.bundle, noted_cgroup(asking.spec, call, live)}};
   const std::string netns = who.owner.netns ? who.owner.netns->path : fmt::format("/proc/{}/ns/net", live.init.pid);
   const Way way{.event = "granted", .network = {netns}, .binds_token = true, .apply = [&](const Plan& plan) {
                   return about(FailureReason::kDevices, apply_live(plan, asking.spec, live, call));
