@@ -250,6 +250,23 @@ class Live:
         self.runtime.kill(first)
         self.assertEqual(self.runtime.report(second).nodes, self.node.expected("uverbs1"))
 
+    def test_a_child_that_outlives_init_holds_the_hca(self):
+        first = self.exclusive("first", args=("sh", "-c", "sleep 1000 & exec sleep 1000"))
+        first.config["linux"]["namespaces"] = [one for one in first.config["linux"]["namespaces"] if one["type"] != "pid"]
+        first.write()
+        second = self.exclusive("second")
+        self.given(self.runtime.create(first))
+        self.given(self.runtime.call("start", first.id))
+        processes = first.cgroup() + "/cgroup.procs"
+        harness.wait_for(lambda: len(harness.read(processes).split()) == 2, "the container's second process")
+        self.runtime.kill(first)
+        self.assertIn("container first", self.refusal(second))
+        self.assertEqual(self.recover(), [])
+        for pid in harness.read(processes).split():
+            os.kill(int(pid), 9)
+        harness.wait_for(lambda: not harness.read(processes), "the end of the container's last process")
+        self.assertEqual(self.runtime.report(second).nodes, self.node.expected("uverbs1"))
+
     def test_a_killed_container_is_returned_by_recover(self):
         bundle = self.exclusive("killed", args=("sleep", "1000"))
         self.given(self.runtime.create(bundle))
