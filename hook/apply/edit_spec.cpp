@@ -171,7 +171,7 @@ Result<void> add_mounts(const Plan& plan, Json& config) {
 }
 
 Result<void> edit(const Plan& plan, const std::string& token, Json& config) {
-  if (!config.is_object()) return make_error("config.json: expected an object");
+  if (!config.is_object()) return make_error("`config.json`: expected an object");
   TRY_VOID(add_nodes(plan, config));
   Json& process = *TRY(member(config, "process", Json::value_t::object, ""));
   TRY_VOID(add_capabilities(plan, process));

@@ -126,13 +126,13 @@ class FileLock {
 
 // The whole file, kFileKey first. Empty: there is nothing yet, or something else. Of the series only the first letter
 // is looked at, which is enough to find a file that is not one: more would cost more than all the rest. read() looks.
-Result<std::vector<Record>> load(int fd) {
+Result<std::vector<Record>> load(int fd, const std::string& path) {
   struct stat info {};
-  if (::fstat(fd, &info) != 0) return sys_error(errno, "cannot read the counters");
+  if (::fstat(fd, &info) != 0) return sys_error(errno, "cannot read `{}`", path);
   const auto size = static_cast<std::size_t>(info.st_size) / sizeof(Record);  // one that is cut off does not count
   std::vector<Record> records(std::min(size, kMostRecords));
   const ssize_t count = ::pread(fd, records.data(), records.size() * sizeof(Record), 0);
-  if (count < 0) return sys_error(errno, "cannot read the counters");
+  if (count < 0) return sys_error(errno, "cannot read `{}`", path);
   records.resize(static_cast<std::size_t>(count) / sizeof(Record));
   const auto good = [](const Record& record) { return is_name({record.key, 1}, true); };
   if (records.empty() || key_of(records.front()) != kFileKey || !std::all_of(records.begin(), records.end(), good)) {
@@ -188,7 +188,7 @@ Result<Counters> Counters::open(const std::string& directory, int flags) {
   UniqueFd fd(::openat(opened.fd.get(), "metrics", flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600));
   struct stat info {};
   if (!fd.ok() || ::fstat(fd.get(), &info) != 0) return sys_error(errno, "cannot open `{}`", path);
-  if (S_ISREG(info.st_mode) && (info.st_uid == 0 || info.st_uid == ::geteuid())) return Counters(std::move(fd));
+  if (S_ISREG(info.st_mode) && (info.st_uid == 0 || info.st_uid == ::geteuid())) return Counters(std::move(fd), path);
   return fabric::Error{.message = fmt::format("cannot use `{}`: it is not a file of root's", path),
                        .hint = "remove it"};
 }
@@ -197,7 +197,7 @@ void Counters::add(const std::vector<Increment>& increments) const {
   if (increments.empty()) return;
   const FileLock lock(fd_.get(), LOCK_EX);
   if (!lock.held()) return;
-  auto records = load(fd_.get());
+  auto records = load(fd_.get(), path_);
   if (!records) return;
   Changed changed;
   if (records->empty()) {
@@ -212,9 +212,9 @@ void Counters::add(const std::vector<Increment>& increments) const {
 
 Result<std::vector<Sample>> Counters::read() const {
   const FileLock lock(fd_.get(), LOCK_SH);
-  if (!lock.held()) return sys_error(EAGAIN, "cannot lock the counters");
+  if (!lock.held()) return sys_error(EAGAIN, "cannot lock `{}`", path_);
   std::vector<Sample> samples;
-  const auto records = TRY(load(fd_.get()));
+  const auto records = TRY(load(fd_.get(), path_));
   for (std::size_t i = 1; i < records.size(); ++i) {
     if (auto sample = decode(records[i])) samples.push_back(std::move(*sample));
   }

@@ -56,9 +56,10 @@ class Counters {
   fabric::Result<std::vector<Sample>> read() const;
 
  private:
-  explicit Counters(fabric::UniqueFd fd) : fd_(std::move(fd)) {}
+  Counters(fabric::UniqueFd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
   static fabric::Result<Counters> open(const std::string& directory, int flags);
   fabric::UniqueFd fd_;
+  std::string path_;  // for messages
 };
 
 }  // namespace hook

@@ -160,7 +160,7 @@ std::string annotation_or_empty(const ContainerSpec& spec, const char* key) {
 }  // namespace
 
 Result<ContainerSpec> read_container_spec(const Json& config) {
-  if (!config.is_object()) return make_error("config.json of the container: expected an object");
+  if (!config.is_object()) return make_error("`config.json` of the container: expected an object");
   ContainerSpec spec;
   if (const Json* root = TRY(find_object(config, "root", "root"))) spec.root_path = TRY(text(*root, "path", "root"));
   TRY_VOID(read_annotations(config, spec));

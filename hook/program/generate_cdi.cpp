@@ -58,7 +58,7 @@ bool is_left_over(std::string_view name, ino_t own) {
 Result<std::string> own_path() {
   std::error_code error;
   const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) return sys_error(error.value(), "cannot find out where rdma-hook is installed");
+  if (error) return sys_error(error.value(), "cannot read `/proc/self/exe`: where is rdma-hook installed");
   return path.string();
 }
 

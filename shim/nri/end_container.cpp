@@ -28,9 +28,9 @@ Result<void> end_container(const std::string& id, pid_t pid) {
   // This /proc, whatever --root says: the number is one of this PID namespace.
   const auto cgroups = fabric::sysfs::read_file(fmt::format("/proc/{}/cgroup", pid), std::size_t{64} << 10);
   if (fabric::value_or(cgroups, std::string()).find(id) == std::string::npos)
-    return make_error("process {} is not in a cgroup of the container", pid);
+    return make_error("process {} is not in a cgroup of the container `{}`", pid, id);
   if (::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0) != 0 && errno != ESRCH)
-    return sys_error(errno, "kill process {}", pid);
+    return sys_error(errno, "kill process {} of the container `{}`", pid, id);
   return {};
 }
 

@@ -69,7 +69,7 @@ Result<void> add_hook(const HookCommand& command, const char* stage, Json& hooks
 }
 
 Result<void> add_missing_hooks(const HookCommand& command, Json& config) {
-  if (!config.is_object()) return make_error("config.json: expected an object");
+  if (!config.is_object()) return make_error("`config.json`: expected an object");
   Json& hooks = *TRY(made(config, "hooks", Json::value_t::object, "hooks"));
   if (!has_hook(command, hooks, "createRuntime", "createRuntime") &&
       !has_hook(command, hooks, "prestart", "createRuntime")) {

@@ -55,7 +55,7 @@ TEST(ContainerSpec, namesTheMemberThatIsWrong) {
     const char* error;
   };
   const Row rows[] = {
-      {"[]", "config.json of the container: expected an object"},
+      {"[]", "`config.json` of the container: expected an object"},
       {R"({"annotations": []})", "`annotations`: expected an object"},
       {R"({"annotations": {"a": 1}})", "`annotations.a`: expected a string"},
       {R"({"root": {"path": 1}})", "`root.path`: expected a string"},

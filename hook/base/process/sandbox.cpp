@@ -72,7 +72,7 @@ Result<void> isolate() {
   setrlimit(RLIMIT_CORE, &none);  // lowering is always allowed
   prctl(PR_SET_DUMPABLE, 0);
   // Also what lets a process without CAP_SYS_ADMIN set a filter (seccomp(2)).
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return sys_error(errno, "cannot set no_new_privs");
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return sys_error(errno, "cannot set `no_new_privs`");
   return {};
 }
 
