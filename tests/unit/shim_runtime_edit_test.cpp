@@ -122,11 +122,11 @@ TEST(ExecProcess, GetsWhatTheContainerHas) {
     SCOPED_TRACE(row.name);
     Json process = Json::parse(row.before);
     const auto changed = shim::edit_process(row.grant, process);
-    ASSERT_TRUE(changed) << changed.error().message;
+    ASSERT_TRUE(changed.has_value()) << changed.error().message;
     EXPECT_EQ(*changed, row.after != nullptr);
     EXPECT_EQ(process.dump(), Json::parse(row.after ? row.after : row.before).dump());
     const auto again = shim::edit_process(row.grant, process);
-    ASSERT_TRUE(again);
+    ASSERT_TRUE(again.has_value());
     EXPECT_FALSE(*again);
   }
 }
