@@ -331,7 +331,8 @@ std::vector<std::string> Classes::names(std::vector<Unread>* unread) const {
 }
 
 void note_unread(std::vector<Unread>* unread, Unread unreadable) {
-  if (!unread || unreadable.code == 0 || unreadable.code == ENOENT || unreadable.code == ENODEV) return;
+  const int code = unreadable.code;
+  if (!unread || code == 0 || code == ENOENT || code == ENODEV || code == ENOTDIR) return;
   unread->push_back(std::move(unreadable));
 }
 

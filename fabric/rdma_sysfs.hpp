@@ -20,8 +20,9 @@ struct PortNetdevs {
   std::map<std::pair<std::string, unsigned>, std::string> netdevs;  // by HCA and port, only netdevs of this netns
 };
 
-// Appends it, unless code says that it is not there: ENOENT, and ENODEV, which an attribute gives whose device went
-// away (kernfs, and ibdev of uverbs_main.c; Linux 6.12). Nowhere to note it, or 0: nothing.
+// Appends it, unless code says that it is not there: ENOENT; ENODEV, which an attribute gives whose device went away
+// (kernfs, and ibdev of uverbs_main.c; Linux 6.12); ENOTDIR, below a file that stands among the devices, as
+// /sys/class/infiniband_verbs/abi_version does. Nowhere to note it, or 0: nothing.
 void note_unread(std::vector<Unread>* unread, Unread unreadable);
 
 // The class directories of one sysfs, each opened once; nullopt: there is no such class, or it was not asked for.

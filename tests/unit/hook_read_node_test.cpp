@@ -102,6 +102,16 @@ std::string answer_for(const Node& node, const Request& request, const Config& c
   return plan ? "given; " + fabric::join(plan->warnings, ", ") : plan.error().message;
 }
 
+// Without a PCI function below which its uverbs entry is, it is looked for among all of the class: the class' attribute
+// abi_version is no entry.
+TEST(ReadNodeFor, ASoftwareDeviceIsFoundBesideTheAttributesOfItsClass) {
+  const Node node;
+  const std::string link = node.settings.root + "/sys/class/infiniband/mlx5_1/device";
+  ASSERT_TRUE(std::filesystem::remove(link));
+  ASSERT_TRUE(std::filesystem::is_regular_file(node.settings.root + "/sys/class/infiniband_verbs/abi_version"));
+  EXPECT_EQ(answer_for(node, naming("mlx5_1"), {}), "given; ");
+}
+
 TEST(ReadNodeFor, WhatCannotBeReadIsNotAbsent) {
   const Config usual;
   Config without_cm;
