@@ -37,7 +37,7 @@ void require_kept(const Json& before, const Json& after, const std::string& path
 void edit_exec_checked(const shim::ProcessGrant& grant, const Json& process) {
   Json edited = process;
   const auto changed = shim::edit_process(grant, edited);
-  if (!changed) {
+  if (!changed.has_value()) {
     require(edited == process, "a refused edit changes nothing");
     return fuzz::require_one_line(changed.error().message, "the refusal of a process");
   }
