@@ -57,7 +57,7 @@ Result<bool> is_populated_v1(const Directory& group, const std::string& path, un
   for (const std::string& name : group.list(&error)) {
     const auto below = group.open_at(name.c_str());
     if (!below && errno == ENOTDIR) continue;
-    const std::string below_path = path + "/" + name;
+    const std::string below_path = fmt::format("{}/{}", path, name);
     if (!below && !is_removed(errno)) return cannot_look_at_cgroup(errno, below_path);
     if (below && TRY(is_populated_v1(*below, below_path, left))) return true;
   }

@@ -129,7 +129,10 @@ class Killed(harness.Case):
             argv = [*TRACER, str(number), runtime.program, runtime.program, "create", "--bundle", bundle.directory,
                     bundle.id]
             return harness.run(argv, env=runtime.env)
+        self.given(kill_at(0))  # the first call on a node makes directories
+        self.recover()
         stops = int(self.given(kill_at(0)).stderr.split()[-1])
+        self.recover()
         for part, number in enumerate(self.numbers(stops)):
             with self.subTest(stop=number, of=stops):
                 self.assert_killed(kill_at(number), number, stops)
