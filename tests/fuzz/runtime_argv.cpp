@@ -66,6 +66,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   parse_checked(words, Dialect::kRunc);
   parse_checked(words, Dialect::kCrun);
   parse_behind({"exec", "ID"}, words, Action::kExec, "ID");
-  parse_behind({"--root", "create", "state"}, words, Action::kPass, "");
+  parse_behind({"--root", "create", "state", "ID"}, words, Action::kPass, "ID");
   return 0;
 }
