@@ -2,6 +2,7 @@
 //
 // 1. The truth is DIR/grants/KEY.json: who is not there holds nothing. The index (holders/, exclusive) only says where
 //    to look. It may say too much (an entry without a grant is stale, and removed when it matters), never too little.
+//    So does the index of ids, whose entries are made before the grant and removed after it: no HCA's lock covers them.
 // 2. Whatever carries a key (its grant, index entries, markers, the views of its users) changes only under that key's
 //    lock. So between reading that an exclusive link names KEY and removing it, no process can put another in its
 //    place.
@@ -40,6 +41,7 @@
 #include "fabric/text.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/config/config.hpp"
+#include "hook/ledger/ledger_ids.hpp"
 #include "hook/ledger/ledger_steps.hpp"
 
 namespace hook {
@@ -97,6 +99,12 @@ Result<void> check_empty(const StoredGrant& grant, const GrantUser& user) {
                .hint = "it is returned when they have ended"};
 }
 
+// An engine's config.json need not name the pod; rdma-nri, whose token it is, was told.
+GrantUser of_pod(GrantUser user, const StoredUser& token) {
+  if (user.pod.empty()) user.pod = token.user.pod;
+  return user;
+}
+
 // The token is a user of the grant that the container will use: the HCAs stay where they are. While the view moves, the
 // grant lists both users, so that whichever has it is known.
 Result<std::optional<Grant>> bind_user(const LedgerFiles& files, const std::string& token_key, const Owner& owner,
@@ -105,24 +113,29 @@ Result<std::optional<Grant>> bind_user(const LedgerFiles& files, const std::stri
   auto grant = TRY(refresh(files, owner.key, nullptr, token_key));
   const auto is_token_user = [&](const StoredUser& other) { return other.user.key == token_key; };
   if (!grant) return std::optional<Grant>();
-  const auto booked = std::find_if(grant->users.begin(), grant->users.end(), is_token_user);
-  if (booked == grant->users.end()) return std::optional<Grant>();
+  const auto before = grant;
+  const auto booked = std::find_if(before->users.begin(), before->users.end(), is_token_user);
+  if (booked == before->users.end()) return std::optional<Grant>();
   TRY_VOID(check_token_user(booked->user, user));
-  add_steps(*grant, user, {}, files.self);
+  add_steps(*grant, of_pod(user, *booked), {}, files.self);
   TRY_VOID(make_empty_file(files.pending, marker_name(owner.key, files.self)));
+  TRY_VOID(add_ids(files, *grant, before));
   TRY_VOID(write_grant(files, *grant));
   TRY_VOID(move_view(files, token_key, user.key));
   std::erase_if(grant->users, is_token_user);
   TRY_VOID(write_grant(files, *grant));
+  TRY_VOID(remove_ids(files, *before, grant));
   return std::optional(to_grant(*grant));
 }
 
 // The grant that the token has for itself goes over. Under the locks of its HCAs and of both keys.
 Result<Grant> bind_grant(const LedgerFiles& files, const StoredGrant& source, const Owner& owner,
                          const GrantUser& user) {
-  auto grant = TRY(refresh(files, owner.key, nullptr)).value_or(StoredGrant{owner, {}, {}, source.since});
-  add_steps(grant, user, held_hcas(source), files.self);
+  const auto before = TRY(refresh(files, owner.key, nullptr));
+  auto grant = before.value_or(StoredGrant{owner, {}, {}, source.since});
+  add_steps(grant, source.users.empty() ? user : of_pod(user, source.users.front()), held_hcas(source), files.self);
   TRY_VOID(make_empty_file(files.pending, marker_name(owner.key, files.self)));
+  TRY_VOID(add_ids(files, grant, before));
   const std::string returned = TRY(begin_return(files, source));
   TRY_VOID(write_grant(files, grant));
   TRY_VOID(set_index(files, owner.key, all_claims(grant), held_hcas(grant), source.owner.key));
@@ -173,8 +186,9 @@ void repair_all(const LedgerFiles& files, const std::vector<std::string>& names,
 Result<void> recover_grant(const LedgerFiles& files, const std::string& key, Deadline deadline,
                            std::vector<std::string>& returned) {
   const KeyLock lock = TRY(KeyLock::take(files, {key}, ms_until(deadline, kKeyLockTimeoutMs)));
-  TRY(refresh(files, key, &returned));
-  return {};
+  const auto grant = TRY(refresh(files, key, &returned));
+  // A program that knew no ids may have written it.
+  return grant ? add_ids(files, *grant, std::nullopt) : Result<void>();
 }
 
 Result<void> recover_hca(const LedgerFiles& files, const std::string& hca, Deadline deadline,
@@ -228,6 +242,7 @@ Result<Stuck> recover_round(const LedgerFiles& files, Deadline deadline, std::ve
   for (const std::string& hca : TRY(list_names(files.hca))) {
     if (is_file_name(hca, kLongestHcaName)) note_stuck(stuck, hca, recover_hca(files, hca, deadline, returned, stuck));
   }
+  note_stuck(stuck, "ids", recover_ids(files, ms_until(deadline, kKeyLockTimeoutMs)));
   note_stuck(stuck, "views", recover_views(files, deadline));
   return stuck;
 }
@@ -296,6 +311,19 @@ Result<std::optional<std::vector<Grant>>> Ledger::list_at(const std::string& pat
   return std::optional(TRY(Ledger(std::move(files)).list()));
 }
 
+Result<std::vector<Grant>> Ledger::find_by_id(std::string_view id) const {
+  auto keys = TRY(keys_of_id(*files_, id));
+  if (!keys) keys = TRY(grant_keys(*files_));
+  std::vector<Grant> grants;
+  std::sort(keys->begin(), keys->end());
+  for (const std::string& key : *keys) {
+    auto grant = TRY(find(key));
+    const auto has = [&](const GrantUser& user) { return has_id(user, id); };
+    if (grant && std::any_of(grant->users.begin(), grant->users.end(), has)) grants.push_back(std::move(*grant));
+  }
+  return grants;
+}
+
 Result<std::vector<Grant>> Ledger::list() const {
   std::vector<Grant> grants;
   auto keys = TRY(grant_keys(*files_));
@@ -345,8 +373,25 @@ Result<void> Ledger::leave(const Owner& owner, std::string_view user_key) const 
     TRY_VOID(files_->undo_beyond(owner.key, held));
     TRY_VOID(set_index(*files_, owner.key, all_claims(*before), held));
     TRY_VOID(write_grant(*files_, *grant));
+    TRY_VOID(remove_ids(*files_, *before, grant));
   }
   return worker ? remove_marker(*files_, owner.key, *worker, grant) : Result<void>();
+}
+
+Result<void> Ledger::note_pod(std::string_view id, const std::string& pod) const {
+  for (const Grant& seen : TRY(find_by_id(id))) {
+    const KeyLock lock = TRY(KeyLock::take(*files_, {seen.owner.key}));
+    const auto before = TRY(read_grant(*files_, seen.owner.key));
+    auto grant = before;
+    if (!grant) continue;
+    for (StoredUser& user : grant->users) {
+      if (user.user.id == id && user.user.pod.empty()) user.user.pod = pod;
+    }
+    if (grant->users == before->users) continue;
+    TRY_VOID(add_ids(*files_, *grant, before));
+    TRY_VOID(write_grant(*files_, *grant));
+  }
+  return {};
 }
 
 Result<void> Ledger::give_back(std::string_view key) const {

@@ -8,6 +8,7 @@
 //   DIR/hca/NAME/exclusive -> KEY     the one holder, if exclusive
 //   DIR/grants/KEY.json               whose it is, since when, which HCAs, which containers
 //   DIR/pending/                      what is under way, with pid and start time of who works on it
+//   DIR/ids/DIGEST/KEY -> KEY        a grant that has to do with this container or pod: ledger_ids.hpp
 //   DIR/views/CONTAINER/              the sources of its sysfs view
 //   DIR/network/, DIR/addresses/      rails and their addresses: hook/rails
 //   DIR/runtime/                      which runtime made which container: runtime_records.hpp
@@ -98,6 +99,8 @@ class Ledger {
   fabric::Result<std::optional<Grant>> find(std::string_view key) const;
   // list() of a ledger that may be read-only: nothing is made or written. nullopt: there is no ledger.
   static fabric::Result<std::optional<std::vector<Grant>>> list_at(const std::string& path);
+  // Those with a user that is this container, or of the pod with this id. Costs nothing for others' grants.
+  fabric::Result<std::vector<Grant>> find_by_id(std::string_view id) const;
   // All of them, vanished ones too. Costs in proportion to their number: for people, recover() and conflicts.
   fabric::Result<std::vector<Grant>> list() const;
 
@@ -109,6 +112,8 @@ class Ledger {
   // what a user brought whose steps were not settled. No grant, or no such user: success. Removes the user's view.
   // Errors: EBUSY, a process is still in the cgroup of a user whose steps were settled.
   fabric::Result<void> leave(const Owner& owner, std::string_view user_key) const;
+  // Notes of which pod this container is, in grants that do not say so; none: success.
+  fabric::Result<void> note_pod(std::string_view id, const std::string& pod) const;
   // Returns the grant, whichever containers use it.
   fabric::Result<void> give_back(std::string_view key) const;
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "hook/base/failure.hpp"
+#include "hook/ledger/ledger_ids.hpp"
 #include "hook/ledger/ledger_steps.hpp"
 
 namespace hook {
@@ -51,10 +52,13 @@ Result<void> drop_dead_users(const LedgerFiles& files, StoredGrant& grant, const
   return {};
 }
 
-Result<void> write_booking(const LedgerFiles& files, const StoredGrant& grant) {
+Result<void> write_booking(const LedgerFiles& files, const StoredGrant& grant,
+                           const std::optional<StoredGrant>& before) {
   TRY_VOID(make_empty_file(files.pending, marker_name(grant.owner.key, files.self)));
+  TRY_VOID(add_ids(files, grant, before));
   TRY_VOID(write_grant(files, grant));
-  return set_index(files, grant.owner.key, all_claims(grant), held_hcas(grant));
+  TRY_VOID(set_index(files, grant.owner.key, all_claims(grant), held_hcas(grant)));
+  return before ? remove_ids(files, *before, grant) : Result<void>();
 }
 
 // As it was before; what fails here too is repaired when this process is gone.
@@ -62,7 +66,9 @@ Result<void> undo_booking(const LedgerFiles& files, const StoredGrant& grant,
                           const std::optional<StoredGrant>& before) {
   if (before) {
     TRY_VOID(remove_index(files, grant.owner.key, all_claims(grant), all_claims(*before)));
+    TRY_VOID(add_ids(files, *before, grant));
     TRY_VOID(write_grant(files, *before));
+    TRY_VOID(remove_ids(files, grant, before));
   } else {
     TRY_VOID(return_grant(files, grant));
   }
@@ -131,7 +137,7 @@ Result<void> LockedHcas::book(const Owner& owner, const std::vector<PlannedHca>&
   if (grant.owner.netns && is_proven_gone(look_at(*grant.owner.netns))) grant.owner = owner;
   if (owner.kind == Owner::Kind::kNetns) TRY_VOID(drop_dead_users(*files_, grant, user.key));
   add_steps(grant, user, hcas, files_->self);
-  auto booked = write_booking(*files_, grant);
+  auto booked = write_booking(*files_, grant, before);
   if (!booked) (void)undo_booking(*files_, grant, before).has_value();
   return booked;
 }

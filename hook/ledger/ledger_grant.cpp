@@ -49,6 +49,7 @@ Json hcas_json(const std::vector<PlannedHca>& hcas) {
 Json user_json(const StoredUser& user) {
   Json entry{{"key", user.user.key}, {"id", user.user.id}};
   if (!user.user.bundle.empty()) entry["bundle"] = user.user.bundle;
+  if (!user.user.pod.empty()) entry["pod"] = user.user.pod;
   if (user.user.process) entry["process"] = process_json(*user.user.process);
   if (user.user.cgroup) entry["cgroup"] = cgroup_json(*user.user.cgroup);
   entry["settled"] = user.settled;
@@ -108,6 +109,7 @@ Result<StoredUser> parse_user(const Json& entry) {
   user.user.key = TRY(name_at(entry, "key", kLongestKey));
   user.user.id = TRY(text_at(entry, "id"));
   if (member(entry, "bundle")) user.user.bundle = TRY(text_at(entry, "bundle"));
+  if (member(entry, "pod")) user.user.pod = TRY(text_at(entry, "pod"));
   user.user.process = TRY(process_at(entry, "process"));
   if (member(entry, "cgroup")) user.user.cgroup = TRY(cgroup_at(entry, "cgroup"));
   user.worker = TRY(process_at(entry, "worker"));

@@ -2,7 +2,8 @@
 //
 // {"format": 1, "owner": {"kind", "key", "label", "netns": {"dev", "ino", "path"}}, "since",
 //  "hcas": [{"name", "mode", "units", "limit"}],
-//  "users": [{"key", "id", "bundle", "process": {"pid", "start_time"}, "cgroup": {...}, "settled", "worker": {...},
+//  "users": [{"key", "id", "bundle", "pod", "process": {"pid", "start_time"}, "cgroup": {...}, "settled", "worker":
+//  {...},
 //             "hcas": [...]}]}
 #pragma once
 

@@ -53,9 +53,11 @@ void compress(Words& state, const char* block) {
     state[i] += s[i];
 }
 
+}  // namespace
+
 // SHA-256 (FIPS 180-4), the first half of it: two containers with one key would share a grant, and a user who chooses
 // the ids of containers must not be able to make that happen.
-std::string digest(std::string text) {
+std::string text_digest(std::string text) {
   const std::uint64_t bits = std::uint64_t{text.size()} * 8;
   text.push_back('\x80');
   while (text.size() % kBlock != kBlock - 8)
@@ -67,8 +69,6 @@ std::string digest(std::string text) {
     compress(state, text.data() + at);
   return fmt::format("{:08x}{:08x}{:08x}{:08x}", state[0], state[1], state[2], state[3]);
 }
-
-}  // namespace
 
 Owner netns_owner(const NetnsIdentity& netns) {
   return Owner{.kind = Owner::Kind::kNetns,
@@ -84,7 +84,7 @@ Owner container_owner(std::string_view id, std::string_view bundle) {
   // No id has a NUL, so the pair can be told from any other.
   const std::string pair = std::string(id) + '\0' + std::string(bundle);
   return Owner{.kind = Owner::Kind::kContainer,
-               .key = fmt::format("container-{}-{}", shown, digest(pair)),
+               .key = fmt::format("container-{}-{}", shown, text_digest(pair)),
                .label = "container " + fabric::printable(id),
                .netns = std::nullopt};
 }
@@ -98,6 +98,10 @@ Owner token_owner(std::string_view token) {
                .key = fmt::format("{}{}", kTokenPrefix, token),
                .label = "a container that is being created",
                .netns = std::nullopt};
+}
+
+bool has_id(const GrantUser& user, std::string_view id) {
+  return !id.empty() && (user.id == id || user.pod == id);
 }
 
 Result<std::string> new_token() {

@@ -29,6 +29,8 @@ Owner container_owner(std::string_view id, std::string_view bundle);
 Owner token_owner(std::string_view token);
 // The key is that of a token: as a grant's user, of one that no container is bound to yet.
 bool is_token_key(std::string_view key);
+// 32 hex digits, the same for no other text that anybody could find.
+std::string text_digest(std::string text);
 // 128 random bits as hex digits.
 fabric::Result<std::string> new_token();
 
@@ -40,7 +42,10 @@ struct GrantUser {
   std::string bundle = {};                 // absolute; empty: who booked does not know it
   // The container's own, where the kernel does not end all its processes with init: who is in it uses the grant too.
   std::optional<CgroupIdentity> cgroup = {};
+  std::string pod = {};  // the id of its pod's sandbox; empty: none, or not told
   friend bool operator==(const GrantUser&, const GrantUser&) = default;
 };
+// The user is this container, or of the pod with this id.
+bool has_id(const GrantUser& user, std::string_view id);
 
 }  // namespace hook

@@ -10,6 +10,7 @@
 #include <climits>
 
 #include "fabric/text.hpp"
+#include "hook/ledger/ledger_ids.hpp"
 
 namespace hook {
 namespace {
@@ -179,6 +180,7 @@ Result<void> finish_return(const LedgerFiles& files, const std::string& name, co
     if (current && std::any_of(current->users.begin(), current->users.end(), same)) continue;
     TRY_VOID(remove_tree(files.views, user.user.key));
   }
+  TRY_VOID(remove_ids(files, grant, current));
   return remove_file(files.pending, name);
 }
 
@@ -222,6 +224,7 @@ Result<std::optional<StoredGrant>> refresh(const LedgerFiles& files, const std::
     }
   }
   TRY_VOID(write_grant(files, *grant));
+  TRY_VOID(remove_ids(files, before, grant));
   return grant;
 }
 

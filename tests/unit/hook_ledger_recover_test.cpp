@@ -27,6 +27,16 @@ using test_support::myself;
 const PlannedHca kSecondShared{"mlx5_1", Mode::kShared, 1, std::nullopt};
 const std::string kOtherToken = "ffeeddccbbaa99887766554433221100";
 
+// "KEY ..." of the grants that an id leads to, or the error.
+std::string keys_by_id(const hook::Ledger& ledger, const std::string& id) {
+  const auto grants = ledger.find_by_id(id);
+  if (!grants) return grants.error().message;
+  std::string text;
+  for (const hook::Grant& grant : *grants)
+    text += (text.empty() ? "" : " ") + grant.owner.key;
+  return text;
+}
+
 class LedgerLeftovers : public test_support::LedgerScene {
  protected:
   static GrantUser token(const std::string& name, std::optional<hook::ProcessIdentity> requester) {
@@ -185,6 +195,57 @@ TEST_F(LedgerLeftovers, ALockedHcaCostsOneDescriptor) {
   const auto locked = ledger_.lock(hcas);
   ASSERT_TRUE(locked);
   EXPECT_EQ(open() - before, 20);
+}
+
+TEST_F(LedgerLeftovers, AnIdLeadsToTheGrantsOfContainerAndPod) {
+  EXPECT_EQ(keys_by_id(ledger_, "c-1"), "") << "without any grant";
+  ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", myself(), "sandbox"}), "");
+  ASSERT_EQ(give(web_, {kSecondShared}, {web_.key, "c-2", myself(), "sandbox"}), "");
+  EXPECT_EQ(keys_by_id(ledger_, "c-1"), pod_.key);
+  EXPECT_EQ(keys_by_id(ledger_, "c-2"), web_.key);
+  EXPECT_EQ(keys_by_id(ledger_, "sandbox"), web_.key + " " + pod_.key);
+  EXPECT_EQ(keys_by_id(ledger_, "c-3") + keys_by_id(ledger_, "") + keys_by_id(ledger_, "../grants"), "");
+  EXPECT_EQ(ledger_problems(path_), "");
+  ASSERT_TRUE(ledger_.leave(pod_, "c-1"));
+  EXPECT_EQ(keys_by_id(ledger_, "c-1"), "");
+  EXPECT_EQ(keys_by_id(ledger_, "sandbox"), web_.key);
+  ASSERT_TRUE(ledger_.give_back(web_.key));
+  EXPECT_EQ(entries(path_ + "/ids"), "") << "nothing stays";
+}
+
+TEST_F(LedgerLeftovers, ABoundTokenKeepsThePodItWasGivenIn) {
+  GrantUser user = token(kToken, std::nullopt);
+  user.pod = "sandbox";
+  ASSERT_EQ(give(hook::token_owner(kToken), {kAlone}, user), "");
+  ASSERT_TRUE(ledger_.bind(kToken, web_, {web_.key, "c-1", myself()}));
+  EXPECT_EQ(keys_by_id(ledger_, "sandbox"), web_.key);
+  EXPECT_EQ(keys_by_id(ledger_, "c-1"), web_.key);
+  EXPECT_EQ(ledger_problems(path_), "");
+}
+
+// As by a program that knew no index of ids.
+TEST_F(LedgerLeftovers, GrantsOlderThanTheIndexAreFoundAndPutIntoIt) {
+  ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
+  std::filesystem::remove_all(path_ + "/ids");
+  EXPECT_EQ(keys_by_id(ledger_, "c-1"), pod_.key);
+  ASSERT_EQ(give(web_, {kSecondShared}, {web_.key, "c-2", myself()}), "");
+  EXPECT_EQ(keys_by_id(ledger_, "c-1"), pod_.key);
+  EXPECT_EQ(ledger_problems(path_), "") << "the first entry brings those of all";
+}
+
+TEST_F(LedgerLeftovers, RecoverPutsTheIndexOfIdsRight) {
+  namespace fs = std::filesystem;
+  ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
+  const std::string own = path_ + "/ids/" + hook::text_digest("c-1");
+  const std::string stale = path_ + "/ids/" + hook::text_digest("c-9");
+  fs::remove_all(own);
+  fs::create_directory(stale);
+  fs::create_symlink(pod_.key, stale + "/" + pod_.key);
+  fs::create_directory(path_ + "/ids/" + hook::text_digest("c-8"));
+  EXPECT_EQ(keys_by_id(ledger_, "c-9"), "") << "the grant does not say so";
+  ASSERT_TRUE(ledger_.recover());
+  EXPECT_EQ(keys_by_id(ledger_, "c-1"), pod_.key);
+  EXPECT_EQ(entries(path_ + "/ids"), hook::text_digest("c-1"));
 }
 
 }  // namespace

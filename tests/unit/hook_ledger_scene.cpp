@@ -136,6 +136,14 @@ std::string ledger_problems(const std::string& path) {
   }
   for (const auto& [hca, keys] : holders)
     problems += hca + " has no entry of " + joined(keys) + "\n";
+  for (const hook::Grant& grant : *grants) {
+    for (const auto& user : grant.users) {
+      for (const std::string& id : {user.id, user.pod}) {
+        const auto found = path + "/ids/" + hook::text_digest(id) + "/" + grant.owner.key;
+        if (!id.empty() && !std::filesystem::is_symlink(found)) problems += id + " does not lead to " + found + "\n";
+      }
+    }
+  }
   for (const auto& entry : std::filesystem::directory_iterator(path + "/views")) {
     if (!users.contains(entry.path().filename())) problems += "view of nobody: " + entry.path().string() + "\n";
   }

@@ -1,0 +1,157 @@
+#include "hook/ledger/ledger_ids.hpp"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <set>
+
+#include "hook/ledger/ledger_steps.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::Result;
+using fabric::sys_error;
+using fabric::UniqueFd;
+
+constexpr const char* kIds = "ids";
+constexpr int kEntryAttempts = 8;
+
+std::string id_path(std::string_view id) {
+  return fmt::format("{}/{}", kIds, text_digest(std::string(id)));
+}
+
+Error ids_error(const LedgerFiles& files, const char* verb, const std::string& path) {
+  return sys_error(errno, "cannot {} `{}/{}`", verb, files.root.path, path);
+}
+
+std::set<std::string> ids_of(const std::optional<StoredGrant>& grant) {
+  std::set<std::string> ids;
+  if (!grant) return ids;
+  for (const StoredUser& user : grant->users) {
+    for (const std::string& id : {user.user.id, user.user.pod}) {
+      if (!id.empty()) ids.insert(id);
+    }
+  }
+  return ids;
+}
+
+// at: the directory in which the path begins. False: there is no directory for those of all ids.
+Result<bool> add_entry_at(const LedgerFiles& files, int at, const std::string& path, const std::string& key) {
+  const std::string entry = path + "/" + key;
+  for (int attempt = 0; attempt < kEntryAttempts; ++attempt) {
+    if (::mkdirat(at, path.c_str(), 0700) != 0 && errno != EEXIST) {
+      return errno == ENOENT ? Result<bool>(false) : ids_error(files, "make", path);
+    }
+    if (::symlinkat(key.c_str(), at, entry.c_str()) == 0 || errno == EEXIST) return true;
+    // Another key's last entry of this id has gone, and its directory with it.
+    if (errno != ENOENT) break;
+  }
+  return ids_error(files, "write", entry);
+}
+
+// Beside, then renamed: half an index says too little. Of two processes one is first; what the other one's grant needs,
+// it adds then.
+Result<void> build_ids(const LedgerFiles& files) {
+  const std::string name = files.temporary_name();
+  const int at = files.pending.fd.get();
+  if (::mkdirat(at, name.c_str(), 0700) != 0) return ids_error(files, "make", kIds);
+  for (const std::string& key : TRY(grant_keys(files))) {
+    const auto grant = read_grant(files, key);
+    if (!grant) continue;  // no list of grants has it either
+    for (const std::string& id : ids_of(*grant))
+      TRY_VOID(add_entry_at(files, at, name + "/" + text_digest(id), key));
+  }
+  if (::renameat2(at, name.c_str(), files.root.fd.get(), kIds, RENAME_NOREPLACE) == 0) return {};
+  if (errno != EEXIST) return ids_error(files, "make", kIds);
+  return remove_tree(files.pending, name);
+}
+
+Result<void> add_id(const LedgerFiles& files, const std::string& id, const std::string& key) {
+  const int root = files.root.fd.get();
+  const std::string path = id_path(id);
+  if (TRY(add_entry_at(files, root, path, key))) return {};
+  TRY_VOID(build_ids(files));
+  if (TRY(add_entry_at(files, root, path, key))) return {};
+  return ids_error(files, "write", path);
+}
+
+Result<void> remove_id(const LedgerFiles& files, const std::string& path, const std::string& key) {
+  const int root = files.root.fd.get();
+  const std::string entry = path + "/" + key;
+  if (::unlinkat(root, entry.c_str(), 0) != 0 && errno != ENOENT) return ids_error(files, "remove", entry);
+  // Stays while other keys are there.
+  if (::unlinkat(root, path.c_str(), AT_REMOVEDIR) == 0 || errno == ENOENT || errno == ENOTEMPTY || errno == EEXIST)
+    return {};
+  return ids_error(files, "remove", path);
+}
+
+// nullopt: there is no such directory.
+Result<std::optional<std::vector<std::string>>> names_at(const LedgerFiles& files, const std::string& path) {
+  using Names = std::optional<std::vector<std::string>>;
+  LedgerDirectory directory{
+      UniqueFd(::openat(files.root.fd.get(), path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)),
+      files.root.path + "/" + path};
+  if (!directory.fd.ok()) return errno == ENOENT ? Result<Names>(Names()) : ids_error(files, "list", path);
+  auto names = TRY(list_names(directory));
+  std::erase_if(names, [](const std::string& name) { return !is_file_name(name, kLongestKey); });
+  return Names(std::move(names));
+}
+
+Result<void> recover_entry(const LedgerFiles& files, const std::string& digest, const std::string& key,
+                           int timeout_ms) {
+  const KeyLock lock = TRY(KeyLock::take(files, {key}, timeout_ms));
+  const auto ids = ids_of(TRY(read_grant(files, key)));
+  const auto same = [&](const std::string& id) { return text_digest(id) == digest; };
+  if (std::any_of(ids.begin(), ids.end(), same)) return {};
+  return remove_id(files, fmt::format("{}/{}", kIds, digest), key);
+}
+
+}  // namespace
+
+Result<void> add_ids(const LedgerFiles& files, const StoredGrant& after, const std::optional<StoredGrant>& before) {
+  const auto had = ids_of(before);
+  for (const std::string& id : ids_of(after)) {
+    if (!had.contains(id)) TRY_VOID(add_id(files, id, after.owner.key));
+  }
+  return {};
+}
+
+Result<void> remove_ids(const LedgerFiles& files, const StoredGrant& before, const std::optional<StoredGrant>& after) {
+  const auto kept = ids_of(after);
+  for (const std::string& id : ids_of(before)) {
+    if (!kept.contains(id)) TRY_VOID(remove_id(files, id_path(id), before.owner.key));
+  }
+  return {};
+}
+
+Result<std::optional<std::vector<std::string>>> keys_of_id(const LedgerFiles& files, std::string_view id) {
+  auto keys = TRY(names_at(files, id_path(id)));
+  if (keys || ::faccessat(files.root.fd.get(), kIds, F_OK, AT_SYMLINK_NOFOLLOW) != 0) return keys;
+  return std::optional(std::vector<std::string>());
+}
+
+Result<void> recover_ids(const LedgerFiles& files, int timeout_ms) {
+  const auto digests = TRY(names_at(files, kIds));
+  if (!digests) return {};
+  for (const std::string& digest : *digests) {
+    const std::string path = fmt::format("{}/{}", kIds, digest);
+    const auto keys = TRY(names_at(files, path));
+    if (!keys) continue;
+    for (const std::string& key : *keys)
+      TRY_VOID(recover_entry(files, digest, key, timeout_ms));
+    // Of a process that was killed before it made the entry. Others' are not empty, or made again.
+    if (keys->empty() && ::unlinkat(files.root.fd.get(), path.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT &&
+        errno != ENOTEMPTY && errno != EEXIST) {
+      return ids_error(files, "remove", path);
+    }
+  }
+  return {};
+}
+
+}  // namespace hook
