@@ -29,6 +29,10 @@ constexpr const char* kPodStage = "nri-pod";
 constexpr const char* kContainerStage = "nri-container";
 // First byte of a job: this, or the method (Event) of the request whose payload follows.
 constexpr char kRecover = 'R';
+// Fields of what follows it.
+constexpr std::uint32_t kGone = 1;
+constexpr std::uint32_t kContainer = 2;
+constexpr std::uint32_t kPod = 3;
 
 // Where rails go: the path of the pod's namespace, which is the runtime's own word. Outside of pods there is none yet.
 hook::NetworkTarget target_of(const Grantee& who) {
@@ -45,7 +49,7 @@ Worker::Answer answer(const char* stage, std::shared_ptr<Call> call, Result<std:
 Result<std::string> give_to_pod(const NriRequest& request, const Asking& asking, Call& call) {
   const Owner own = hook::container_owner(request.pod.id, "");
   // The sandbox stands for itself: its part ends with it.
-  const Grantee who{TRY(hook::owner_of(asking.spec, own)), {own.key, request.pod.id, {}}};
+  const Grantee who{TRY(hook::owner_of(asking.spec, own)), {own.key, request.pod.id, {}, request.pod.id}};
   const auto open = TRY(OpenLedger::open(call));
   const auto nothing_more = [](const hook::Plan&) { return Result<void>(); };
   TRY_VOID(hook::grant(open, asking, who, {"granted", target_of(who), false, nothing_more}, call));
@@ -61,6 +65,7 @@ Result<std::string> give_to_container(const NriRequest& request, const Asking& a
   // Another instance of this plugin, or an earlier try, has booked for it.
   if (auto holder = TRY(about(FailureReason::kLedger, find_holder(open.ledger, asking.spec, id))))
     who = {std::move(holder->owner), std::move(holder->user)};
+  who.user.pod = request.pod.id;
   ContainerAdjustment adjustment;
   const auto write_down = [&](const hook::Plan& plan) -> Result<void> {
     adjustment = TRY(about(FailureReason::kState, nri_adjustment(plan, who.token, request.container)));
@@ -79,21 +84,44 @@ Result<void> leave(const NriRequest& request, hook::Engine engine, const Ledger&
   return holder ? ledger.leave(holder->owner, holder->user.key) : Result<void>();
 }
 
-Result<void> return_pod(const NriRequest& request, hook::Engine engine, const Ledger& ledger) {
-  const auto key = TRY(find_pod_grant(ledger, spec_of(request, engine), request.pod.id));
-  return key ? ledger.give_back(*key) : Result<void>();
+// In the node's network namespace, of each container. A process that is seen holds what it has, whatever the runtime
+// says.
+Result<void> end_pod_users(const hook::Grant& grant, const std::string& pod, const Ledger& ledger) {
+  for (const hook::GrantUser& user : grant.users) {
+    const bool ended = !user.process || hook::is_proven_gone(hook::look_at(*user.process));
+    if (ended && hook::has_id(user, pod)) TRY_VOID(ledger.leave(grant.owner, user.key));
+  }
+  return {};
 }
 
-// gone: recover_job()'s list.
-Result<void> recover(std::string_view gone, const Ledger& ledger) {
-  std::set<std::string> ids;
-  WireReader reader(gone);
-  while (const auto id = TRY(reader.next()))
-    ids.emplace(id->bytes);
-  for (const hook::Grant& grant : TRY(ledger.list())) {
+// One grant that cannot be returned yet does not keep the others.
+Result<void> return_pod(const NriRequest& request, hook::Engine engine, const Ledger& ledger) {
+  Result<void> all;
+  for (const hook::Grant& grant : TRY(find_pod_grants(ledger, spec_of(request, engine), request.pod.id))) {
+    auto done = grant.owner.kind == Owner::Kind::kNetns ? ledger.give_back(grant.owner.key)
+                                                        : end_pod_users(grant, request.pod.id, ledger);
+    if (all && !done) all = std::move(done);
+  }
+  return all;
+}
+
+Result<void> end_unbound(std::string_view id, const Ledger& ledger) {
+  for (const hook::Grant& grant : TRY(ledger.find_by_id(id))) {
     for (const hook::GrantUser& user : grant.users) {
-      if (is_unbound(grant, user) && ids.contains(user.id)) TRY_VOID(ledger.leave(grant.owner, user.key));
+      if (is_unbound(grant, user) && user.id == id) TRY_VOID(ledger.leave(grant.owner, user.key));
     }
+  }
+  return {};
+}
+
+// words: recover_job()'s, each id of a container that is gone or followed by its pod's.
+Result<void> recover(std::string_view words, const Ledger& ledger) {
+  WireReader reader(words);
+  std::string_view container;
+  while (const auto word = TRY(reader.next())) {
+    if (word->is_bytes(kGone)) TRY_VOID(end_unbound(word->bytes, ledger));
+    if (word->is_bytes(kContainer)) container = word->bytes;
+    if (word->is_bytes(kPod)) TRY_VOID(ledger.note_pod(container, std::string(word->bytes)));
   }
   (void)TRY(ledger.recover());
   return {};
@@ -105,10 +133,14 @@ std::string job_of(const NriRequest& request) {
   return static_cast<char>(request.method) + std::string(request.payload);
 }
 
-std::string recover_job(const std::set<std::string>& gone) {
+std::string recover_job(const std::set<std::string>& gone, const std::map<std::string, std::string>& pods) {
   std::string job(1, kRecover);
   for (const std::string& id : gone)
-    append_bytes_field(job, 1, id);
+    append_bytes_field(job, kGone, id);
+  for (const auto& [container, pod] : pods) {
+    append_bytes_field(job, kContainer, container);
+    append_bytes_field(job, kPod, pod);
+  }
   return job;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -20,7 +21,8 @@ namespace shim {
 
 // What the plugin has its worker do, as bytes: a request as it came, or what is left of containers that are gone.
 std::string job_of(const NriRequest& request);
-std::string recover_job(const std::set<std::string>& gone);
+// pods: of containers whose grant does not name theirs.
+std::string recover_job(const std::set<std::string>& gone, const std::map<std::string, std::string>& pods);
 
 class Giver {
  public:
@@ -32,7 +34,8 @@ class Giver {
   // RunPodSandbox: the pod's, rails included, without waiting for carrier, gateways or GIDs. At StopContainer and
   // RemoveContainer what a container held alone is returned, its part in a pod's grant ends; at StopPodSandbox and
   // RemovePodSandbox the pod's grant is returned. recover_job(): as `rdma-hook recover`, and the grants of these
-  // containers for which nothing but the runtime's word stands. Errors: as the hook's createRuntime, the ledger's.
+  // containers for which nothing but the runtime's word stands; pods are noted. Errors: as the hook's createRuntime,
+  // the ledger's.
   Worker::Answer run(std::string_view job);
 
  private:

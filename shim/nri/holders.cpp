@@ -1,6 +1,7 @@
 #include "shim/nri/holders.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "hook/grant/asking.hpp"
 
@@ -24,14 +25,15 @@ bool is_unbound(const hook::Grant& grant, const GrantUser& user) {
   return grant.owner.kind == Owner::Kind::kToken && !user.process;
 }
 
-Result<std::set<std::string>> unbound_containers(const Ledger& ledger) {
-  std::set<std::string> ids;
+Result<Doubtful> doubtful_containers(const Ledger& ledger) {
+  Doubtful found;
   for (const hook::Grant& grant : TRY(ledger.list())) {
     for (const GrantUser& user : grant.users) {
-      if (is_unbound(grant, user)) ids.insert(user.id);
+      if (is_unbound(grant, user)) found.unbound.insert(user.id);
+      if (user.pod.empty()) found.podless.insert(user.id);
     }
   }
-  return ids;
+  return found;
 }
 
 Result<std::optional<Holder>> find_holder(const Ledger& ledger, const hook::ContainerSpec& spec,
@@ -44,23 +46,22 @@ Result<std::optional<Holder>> find_holder(const Ledger& ledger, const hook::Cont
     const GrantUser* user = grant ? find_user(*grant, id) : nullptr;
     return user ? Found({owner, *user}) : Found();
   }
-  // In the node's network namespace: a token's grant, or the container's that createRuntime bound it to.
-  for (const hook::Grant& grant : TRY(ledger.list())) {
-    if (grant.owner.kind == Owner::Kind::kNetns) continue;
+  // In the node's network namespace: a token's grant, or the container's that createRuntime bound it to. Of a pod whose
+  // namespace is gone: the pod's.
+  for (const hook::Grant& grant : TRY(ledger.find_by_id(id))) {
     if (const GrantUser* user = find_user(grant, id)) return Found({grant.owner, *user});
   }
   return Found();
 }
 
-Result<std::optional<std::string>> find_pod_grant(const Ledger& ledger, const hook::ContainerSpec& spec,
-                                                  const std::string& id) {
+Result<std::vector<hook::Grant>> find_pod_grants(const Ledger& ledger, const hook::ContainerSpec& spec,
+                                                 const std::string& id) {
+  auto grants = TRY(ledger.find_by_id(id));
   const Owner owner = TRY(hook::owner_of(spec, hook::container_owner(id, "")));
-  if (owner.kind == Owner::Kind::kNetns)
-    return TRY(ledger.find(owner.key)) ? std::optional(owner.key) : std::optional<std::string>();
-  for (const hook::Grant& grant : TRY(ledger.list())) {
-    if (grant.owner.kind == Owner::Kind::kNetns && find_user(grant, id)) return std::optional(grant.owner.key);
-  }
-  return std::optional<std::string>();
+  const auto same = [&](const hook::Grant& grant) { return grant.owner.key == owner.key; };
+  if (owner.kind != Owner::Kind::kNetns || std::any_of(grants.begin(), grants.end(), same)) return grants;
+  if (auto grant = TRY(ledger.find(owner.key))) grants.push_back(std::move(*grant));
+  return grants;
 }
 
 }  // namespace shim

@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "fabric/result.hpp"
 #include "hook/ledger/ledger.hpp"
@@ -18,17 +19,24 @@ struct Holder {
 
 // A token without a process is one of rdma-nri's: the container's id stands for it.
 bool is_unbound(const hook::Grant& grant, const hook::GrantUser& user);
-// Ids of the containers for which nothing but the runtime's word stands: of the node's network namespace, and bound by
-// no hook. Errors: the ledger's.
-fabric::Result<std::set<std::string>> unbound_containers(const hook::Ledger& ledger);
+// Ids of containers that the runtime's word is needed of, by one look at all grants.
+struct Doubtful {
+  // For which nothing but that word stands: of the node's network namespace, and bound by no hook.
+  std::set<std::string> unbound;
+  // Whose grant does not say of which pod they are: given by a hook, or by an earlier version of this plugin.
+  std::set<std::string> podless;
+};
+// Errors: the ledger's.
+fabric::Result<Doubtful> doubtful_containers(const hook::Ledger& ledger);
 
 // The container's part in the pod's grant, or its own; nullopt: it has none. Errors: the ledger's.
 fabric::Result<std::optional<Holder>> find_holder(const hook::Ledger& ledger, const hook::ContainerSpec& spec,
                                                   const std::string& id);
 
-// The key of the pod's grant. containerd 1.7 tells of a pod's end when its network namespace is gone already (tried:
-// 1.7.24): then the grant of which the sandbox is a part.
-fabric::Result<std::optional<std::string>> find_pod_grant(const hook::Ledger& ledger, const hook::ContainerSpec& spec,
-                                                          const std::string& id);
+// The pod's grant, and those of its containers that have their own. CRI-O and containerd 1.7 tell of a pod's end when
+// its network namespace is gone already (recorded: CRI-O 1.37.0; tried: 1.7.24): then the pod's id leads to it. Errors:
+// the ledger's.
+fabric::Result<std::vector<hook::Grant>> find_pod_grants(const hook::Ledger& ledger, const hook::ContainerSpec& spec,
+                                                         const std::string& id);
 
 }  // namespace shim

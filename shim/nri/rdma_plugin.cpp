@@ -102,8 +102,9 @@ void RdmaPlugin::synchronize_begin() {
   asking_pods_.clear();
   ungranted_.clear();
   const auto ledger = worker_.open_ledger();
-  auto unbound = ledger ? unbound_containers(*ledger) : ledger.error();
-  unnamed_ = unbound ? std::move(unbound).value() : std::set<std::string>();
+  auto doubtful = ledger ? doubtful_containers(*ledger) : ledger.error();
+  doubtful_ = doubtful ? std::move(doubtful).value() : Doubtful();
+  pods_.clear();
 }
 
 void RdmaPlugin::found(const NriPod& pod) {
@@ -111,10 +112,11 @@ void RdmaPlugin::found(const NriPod& pod) {
 }
 
 void RdmaPlugin::found(const NriContainer& container) {
+  if (doubtful_.podless.contains(container.id)) pods_[container.id] = container.pod_id;
   if (container.stopped) return;
   const auto known_pod = asking_pods_.find(container.pod_id);
   const NriPod pod = known_pod == asking_pods_.end() ? NriPod() : known_pod->second;
-  unnamed_.erase(container.id);
+  doubtful_.unbound.erase(container.id);
   const auto lacks = lacks_grant(pod, container);
   if (!lacks.has_value() || !*lacks) return;  // what is wrong with what it asks is no matter of a missing grant
   ungranted_.push_back({container.id, label_of(pod, container), static_cast<pid_t>(container.pid)});
@@ -134,7 +136,8 @@ Result<void> RdmaPlugin::synchronize_end() {
 
 void RdmaPlugin::return_what_is_left() {
   if (!std::exchange(returns_due_, false)) return;
-  const auto done = worker_.ask(recover_job(std::exchange(unnamed_, {})), within(kPodShare));
+  const auto done =
+      worker_.ask(recover_job(std::exchange(doubtful_.unbound, {}), std::exchange(pods_, {})), within(kPodShare));
   if (!done) log_.warning(fabric::wrap(done.error(), "returning what is left").message);
 }
 
@@ -168,7 +171,7 @@ Result<bool> RdmaPlugin::needs_worker(const NriRequest& request) {
     case Event::kStopPodSandbox:
     case Event::kRemovePodSandbox: {
       const auto ledger = TRY(worker_.open_ledger());
-      return TRY(find_pod_grant(ledger, spec, request.pod.id)).has_value();
+      return !TRY(find_pod_grants(ledger, spec, request.pod.id)).empty();
     }
     case Event::kStopContainer:
     case Event::kRemoveContainer: {

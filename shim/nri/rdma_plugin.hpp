@@ -17,6 +17,7 @@
 #include "hook/config/config.hpp"
 #include "hook/grant/asking.hpp"
 #include "hook/grant/node.hpp"
+#include "shim/nri/holders.hpp"
 #include "shim/nri/options.hpp"
 #include "shim/nri/wire/handler.hpp"
 #include "shim/nri/worker.hpp"
@@ -100,10 +101,12 @@ class RdmaPlugin : public NriHandler {
   Clock::time_point synchronize_began_;
   bool synchronized_late_ = false;
   bool returns_due_ = false;
-  // Of Synchronize: pods whose annotations speak of RDMA, and the unbound_containers() of when it began that the
-  // runtime has not named since. Not what holds a grant now: another instance may have given it meanwhile.
+  // Of Synchronize: pods whose annotations speak of RDMA, and the doubtful_containers() of when it began, without the
+  // unbound ones that the runtime has named since. Not what holds a grant now: another instance may have given it
+  // meanwhile. Then the pods of those whose grant does not name theirs, by the container's id.
   std::map<std::string, NriPod> asking_pods_;
-  std::set<std::string> unnamed_;
+  Doubtful doubtful_;
+  std::map<std::string, std::string> pods_;
   std::vector<Ungranted> ungranted_;
 };
 

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <cerrno>
+#include <filesystem>
 
 #include "shim/nri/holders.hpp"
 #include "shim_nri_peer.hpp"
@@ -47,13 +50,25 @@ class GiverTest : public testing::Test {
     return run(job_of({.method = method, .payload = payload}));
   }
 
+  // What was recorded, of a pod whose network namespace is this file.
+  std::string recorded(const char* name) const {
+    static const std::string kNetns = "/var/run/netns/d6a8b847-b9cd-4c92-89f4-c751ba789d98";
+    std::string bytes = test_support::read_file(std::string(RECORDED) + "/" + name);
+    for (auto at = bytes.find(kNetns); at != std::string::npos; at = bytes.find(kNetns, at + 1))
+      bytes.replace(at, kNetns.size(), netns_);
+    return bytes;
+  }
+  std::size_t grants() const { return hook::Ledger::open(node_.ledger).value().list()->size(); }
+
   // Containers with a grant.
   Ids holders() {
-    auto ids = unbound_containers(hook::Ledger::open(node_.ledger).value());
-    return ids ? *ids : Ids{ids.error().message};
+    auto found = doubtful_containers(hook::Ledger::open(node_.ledger).value());
+    return found ? found->unbound : Ids{found.error().message};
   }
 
   test_support::TempDir directory_;
+  // As long as the recorded one: lengths around it stand in the message.
+  std::string netns_ = directory_ / std::string(51 - std::string(directory_ / "").size(), 'n');
   hook::NodeSettings node_;
 };
 
@@ -108,11 +123,70 @@ TEST_F(GiverTest, AContainerThatEndsLeaves) {
 TEST_F(GiverTest, RecoverReturnsWhatIsGone) {
   for (const char* id : {"c1", "c2", "c3"})
     ASSERT_TRUE(run(Event::kCreateContainer, request(id, "mlx5_0")));
-  const auto recovered = run(recover_job({"c1", "c3", "c9"}));
+  const auto recovered = run(recover_job({"c1", "c3", "c9"}, {}));
   ASSERT_TRUE(recovered) << recovered.error().message;
   EXPECT_EQ(holders(), Ids{"c2"});
-  ASSERT_TRUE(run(recover_job({})));
+  ASSERT_TRUE(run(recover_job({}, {})));
   EXPECT_EQ(holders(), Ids{"c2"});
+}
+
+// CRI-O says neither StopContainer nor RemoveContainer of a container that could not be created, and StopPodSandbox
+// when the namespace has gone.
+TEST_F(GiverTest, APodWhoseContainerBroughtTheRequestIsReturnedAtItsEnd) {
+  node_.engine = hook::Engine::kCrio;
+  test_support::write_file(netns_, "");
+  const auto given = run(Event::kCreateContainer, recorded("crio-create-container.bin"));
+  ASSERT_TRUE(given) << given.error().message;
+  const auto booked = hook::Ledger::open(node_.ledger).value().list();
+  ASSERT_EQ(booked->size(), 1U);
+  EXPECT_EQ(booked->at(0).owner.kind, hook::Owner::Kind::kNetns);
+  EXPECT_EQ(booked->at(0).users.at(0).pod, "b859c59372e4dd39dbbd0b77184f72ccf8cc7761d297496e23853f0d89db5fa1");
+  std::filesystem::remove(netns_);
+  const auto stopped = run(Event::kStopPodSandbox, recorded("crio-stop-pod-sandbox.bin"));
+  ASSERT_TRUE(stopped) << stopped.error().message;
+  EXPECT_EQ(grants(), 0U);
+}
+
+// In the node's network namespace nothing but the pod's end tells of such a container.
+TEST_F(GiverTest, ContainersOfAPodThatEndedReturnWhatTheyHadAlone) {
+  for (const char* id : {"c1", "c2"})
+    ASSERT_TRUE(run(Event::kCreateContainer, request(id, "mlx5_0")));
+  ASSERT_EQ(grants(), 2U);
+  ASSERT_TRUE(run(Event::kStopPodSandbox, text(1, text(1, "another"))));
+  EXPECT_EQ(grants(), 2U);
+  ASSERT_TRUE(run(Event::kStopPodSandbox, text(1, text(1, "pod"))));
+  EXPECT_EQ(grants(), 0U);
+}
+
+// Of a container whose process is still seen, the runtime's word is not enough.
+TEST_F(GiverTest, AContainerThatOutlivesItsPodKeepsWhatItHas) {
+  const auto ledger = hook::Ledger::open(node_.ledger).value();
+  const auto self = hook::identify(::getpid()).value();
+  const hook::Owner owner = hook::container_owner("c1", "/run/c1");
+  ASSERT_TRUE(
+      ledger.lock({"mlx5_0"})->book(owner, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, {owner.key, "c1", self, "pod"}));
+  ASSERT_TRUE(ledger.settle(owner.key));
+  ASSERT_TRUE(run(Event::kStopPodSandbox, text(1, text(1, "pod"))));
+  EXPECT_EQ(grants(), 1U);
+}
+
+// As rdma-hook gives while the plugin is away; the pod's namespace is gone at its end, its process is not seen any
+// more.
+TEST_F(GiverTest, RecoverNotesThePodsOfContainersThatOthersGaveTo) {
+  const auto ledger = hook::Ledger::open(node_.ledger).value();
+  test_support::write_file(netns_, "");
+  const hook::Owner owner = hook::netns_owner(hook::identify_netns(netns_).value());
+  ASSERT_TRUE(
+      ledger.lock({"mlx5_0"})
+          ->book(owner, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, {"c1", "c1", hook::identify(::getpid()).value()}));
+  ASSERT_TRUE(ledger.settle(owner.key));
+  EXPECT_EQ(doubtful_containers(ledger)->podless, Ids{"c1"});
+  const auto noted = run(recover_job({}, {{"c1", "pod"}, {"c9", "pod"}}));
+  ASSERT_TRUE(noted) << noted.error().message;
+  EXPECT_EQ(doubtful_containers(ledger)->podless, Ids{});
+  std::filesystem::remove(netns_);
+  ASSERT_TRUE(run(Event::kStopPodSandbox, text(1, text(1, "pod"))));
+  EXPECT_EQ(grants(), 0U);
 }
 
 }  // namespace
