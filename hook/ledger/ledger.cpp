@@ -145,6 +145,30 @@ Result<Grant> bind_grant(const LedgerFiles& files, const StoredGrant& source, co
   return to_grant(grant);
 }
 
+// Without `user`, which leaves: what is left of the grant is written or returned.
+Result<void> write_left(const LedgerFiles& files, const StoredGrant& before, std::string_view user,
+                        std::optional<StoredGrant>& grant) {
+  TRY_VOID(remove_tree(files.views, std::string(user)));
+  const auto held = held_hcas(*grant);
+  if (grant->users.empty() && (grant->owner.kind != Owner::Kind::kNetns || held.empty())) {
+    grant.reset();
+    return return_grant(files, before);
+  }
+  TRY_VOID(files.undo_beyond(before.owner.key, held));
+  TRY_VOID(set_index(files, before.owner.key, all_claims(before), held));
+  TRY_VOID(write_grant(files, *grant));
+  return remove_ids(files, before, grant);
+}
+
+// Of a grant that is being returned already there is nothing to note. That this fails too changes nothing.
+void note_end(const LedgerFiles& files, const std::string& key, std::string_view user_key) {
+  auto grant = read_grant(files, key);
+  if (!grant || !*grant) return;
+  for (StoredUser& user : (*grant)->users)
+    user.ended = user.ended || user.user.key == user_key;
+  (void)write_grant(files, **grant).has_value();
+}
+
 // What processes that were killed left behind (repair_pending), and what is not held any more (recover). Both take one
 // grant's lock at a time, so that hooks go on meanwhile, and look again once they have it. Left half-way is safe: see
 // the top; so one leftover that cannot be repaired is no reason to refuse a container.
@@ -351,31 +375,18 @@ Result<void> Ledger::leave(const Owner& owner, std::string_view user_key) const 
   if (!is_file_name(owner.key, kLongestKey) || !is_file_name(user_key, kLongestKey)) return {};
   const KeyLock lock = TRY(KeyLock::take(*files_, {owner.key}));
   const auto before = TRY(read_grant(*files_, owner.key));
+  if (!before) return remove_tree(files_->views, std::string(user_key));
   const auto leaves = [&](const StoredUser& user) { return user.user.key == user_key; };
-  std::optional<ProcessIdentity> worker;
+  const auto user = std::find_if(before->users.begin(), before->users.end(), leaves);
+  if (user == before->users.end()) return {};
   auto grant = before;
-  if (before) {
-    const auto user = std::find_if(before->users.begin(), before->users.end(), leaves);
-    if (user == before->users.end()) return {};
-    // A start that is undone leaves behind whom the runtime is about to end.
-    if (!user->worker) TRY_VOID(check_empty(*before, user->user));
-    worker = user->worker;
-    std::erase_if(grant->users, leaves);
-  }
-  TRY_VOID(remove_tree(files_->views, std::string(user_key)));
-  if (!grant) return {};
-  const auto held = held_hcas(*grant);
-  const bool pod = grant->owner.kind == Owner::Kind::kNetns;
-  if (grant->users.empty() && (!pod || held.empty())) {
-    TRY_VOID(return_grant(*files_, *before));
-    grant.reset();
-  } else {
-    TRY_VOID(files_->undo_beyond(owner.key, held));
-    TRY_VOID(set_index(*files_, owner.key, all_claims(*before), held));
-    TRY_VOID(write_grant(*files_, *grant));
-    TRY_VOID(remove_ids(*files_, *before, grant));
-  }
-  return worker ? remove_marker(*files_, owner.key, *worker, grant) : Result<void>();
+  // A start that is undone leaves behind whom the runtime is about to end.
+  if (!user->worker) TRY_VOID(check_empty(*before, user->user));
+  std::erase_if(grant->users, leaves);
+  auto left = write_left(*files_, *before, user_key, grant);
+  if (!left) note_end(*files_, owner.key, user_key);
+  if (!left || !user->worker) return left;
+  return remove_marker(*files_, owner.key, *user->worker, grant);
 }
 
 Result<void> Ledger::note_pod(std::string_view id, const std::string& pod) const {

@@ -53,6 +53,7 @@ Json user_json(const StoredUser& user) {
   if (user.user.process) entry["process"] = process_json(*user.user.process);
   if (user.user.cgroup) entry["cgroup"] = cgroup_json(*user.user.cgroup);
   entry["settled"] = user.settled;
+  if (user.ended) entry["ended"] = true;
   if (user.worker) entry["worker"] = process_json(*user.worker);
   if (!user.hcas.empty()) entry["hcas"] = hcas_json(user.hcas);
   return entry;
@@ -115,6 +116,7 @@ Result<StoredUser> parse_user(const Json& entry) {
   user.worker = TRY(process_at(entry, "worker"));
   user.hcas = TRY(hcas_at(entry, "hcas"));
   user.settled = TRY(truth_at(entry, "settled"));
+  if (member(entry, "ended")) user.ended = TRY(truth_at(entry, "ended"));
   return user;
 }
 
@@ -189,6 +191,7 @@ void add_steps(StoredGrant& grant, const GrantUser& user, const std::vector<Plan
   auto found = std::find_if(grant.users.begin(), grant.users.end(), same);
   if (found == grant.users.end()) found = grant.users.insert(found, StoredUser{});
   found->user = user;
+  found->ended = false;
   found->worker = worker;
   merge_hcas(found->hcas, hcas);
 }
@@ -218,8 +221,8 @@ bool drop_dead_steps(StoredGrant& grant) {
 
 bool is_user_gone(const StoredUser& user) {
   if (user.worker && !is_proven_gone(look_at(*user.worker))) return false;
-  if (!user.user.process || !is_proven_gone(look_at(*user.user.process))) return false;
-  return !user.user.cgroup || is_proven_gone(look_at(*user.user.cgroup));
+  const bool ended = user.ended || (user.user.process && is_proven_gone(look_at(*user.user.process)));
+  return ended && (!user.user.cgroup || is_proven_gone(look_at(*user.user.cgroup)));
 }
 
 bool drop_dead_tokens(StoredGrant& grant, std::string_view binding) {

@@ -2,9 +2,8 @@
 //
 // {"format": 1, "owner": {"kind", "key", "label", "netns": {"dev", "ino", "path"}}, "since",
 //  "hcas": [{"name", "mode", "units", "limit"}],
-//  "users": [{"key", "id", "bundle", "pod", "process": {"pid", "start_time"}, "cgroup": {...}, "settled", "worker":
-//  {...},
-//             "hcas": [...]}]}
+//  "users": [{"key", "id", "bundle", "pod", "process": {"pid", "start_time"}, "cgroup": {...}, "settled", "ended",
+//             "worker": {...}, "hcas": [...]}]}
 #pragma once
 
 #include <optional>
@@ -24,6 +23,8 @@ struct StoredUser {
   std::vector<PlannedHca> hcas;
   // It used the grant before these steps: when they are undone, it still does.
   bool settled = false;
+  // It left, but what it had could not be undone yet.
+  bool ended = false;
   friend bool operator==(const StoredUser&, const StoredUser&) = default;
 };
 
@@ -49,7 +50,8 @@ void add_steps(StoredGrant& grant, const GrantUser& user, const std::vector<Plan
 void settle_users(StoredGrant& grant, const ProcessIdentity& worker);
 // Undoes the steps whose worker is proven to be gone; whether there were any.
 bool drop_dead_steps(StoredGrant& grant);
-// Proven, of the process that works on its steps and of its cgroup as well. A user without a process never is.
+// Proven, of the process that works on its steps and of its cgroup as well. A user without a process never is, unless
+// it has ended.
 bool is_user_gone(const StoredUser& user);
 // Drops a pod's tokens whose requester is gone; whether there were any. What they brought stays: once settled, it is
 // not recorded whose it was. `binding`: a token that stays, because its container has come.

@@ -49,7 +49,8 @@ Worker::Answer answer(const char* stage, std::shared_ptr<Call> call, Result<std:
 Result<std::string> give_to_pod(const NriRequest& request, const Asking& asking, Call& call) {
   const Owner own = hook::container_owner(request.pod.id, "");
   // The sandbox stands for itself: its part ends with it.
-  const Grantee who{TRY(hook::owner_of(asking.spec, own)), {own.key, request.pod.id, {}, request.pod.id}};
+  Grantee who{TRY(hook::owner_of(asking.spec, own)), {own.key, request.pod.id, {}}};
+  who.user.pod = request.pod.id;
   const auto open = TRY(OpenLedger::open(call));
   const auto nothing_more = [](const hook::Plan&) { return Result<void>(); };
   TRY_VOID(hook::grant(open, asking, who, {"granted", target_of(who), false, nothing_more}, call));

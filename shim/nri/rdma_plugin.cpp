@@ -149,6 +149,12 @@ Result<std::string> RdmaPlugin::answer(const NriRequest& request) {
   auto answer = ask_worker(request);
   if (answer || request.event == Event::kCreateContainer) return answer;
   log_.error(in_pod(answer.error(), request.pod));
+  if (request.event == Event::kStopContainer) {
+    // The runtime may not speak of it again for long: tried once more when it does not wait.
+    doubtful_.unbound.insert(request.container.id);
+    returns_due_ = true;
+    work_is_due_();
+  }
   return std::string();
 }
 

@@ -262,4 +262,26 @@ TEST_F(LedgerEffects, AUserWhoseEffectsStayStays) {
   EXPECT_EQ(ledger_problems(path_), "");
 }
 
+// Its id stood for it, as rdma-nri books: no process will ever show that it has gone.
+TEST_F(LedgerEffects, WhoCouldNotLeaveIsReturnedByWhoAsks) {
+  const Owner token = hook::token_owner(kToken);
+  for (const bool recovers : {false, true}) {
+    ASSERT_EQ(give(token, {kAlone}, {token.key, "c", std::nullopt}), "");
+    EXPECT_TRUE(ledger_.recover());
+    EXPECT_EQ(held(token), "mlx5_0");
+    effects_->fails = true;
+    EXPECT_EQ(said(ledger_.leave(token, token.key)), kFailure);
+    EXPECT_EQ(held(token), "mlx5_0");
+    effects_->fails = false;
+    if (recovers) {
+      EXPECT_EQ(ledger_.recover()->returned, Strings{token.label});
+    } else {
+      EXPECT_EQ(give(db_, {kAlone}), "");
+      EXPECT_EQ(said(ledger_.give_back(db_.key)), "");
+    }
+    EXPECT_EQ(held(token), "no grant");
+  }
+  EXPECT_EQ(ledger_problems(path_), "");
+}
+
 }  // namespace

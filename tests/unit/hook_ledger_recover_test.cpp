@@ -199,8 +199,8 @@ TEST_F(LedgerLeftovers, ALockedHcaCostsOneDescriptor) {
 
 TEST_F(LedgerLeftovers, AnIdLeadsToTheGrantsOfContainerAndPod) {
   EXPECT_EQ(keys_by_id(ledger_, "c-1"), "") << "without any grant";
-  ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", myself(), "sandbox"}), "");
-  ASSERT_EQ(give(web_, {kSecondShared}, {web_.key, "c-2", myself(), "sandbox"}), "");
+  ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", myself(), "", {}, "sandbox"}), "");
+  ASSERT_EQ(give(web_, {kSecondShared}, {web_.key, "c-2", myself(), "", {}, "sandbox"}), "");
   EXPECT_EQ(keys_by_id(ledger_, "c-1"), pod_.key);
   EXPECT_EQ(keys_by_id(ledger_, "c-2"), web_.key);
   EXPECT_EQ(keys_by_id(ledger_, "sandbox"), web_.key + " " + pod_.key);

@@ -25,7 +25,7 @@ using Ids = std::set<std::string>;
 class GiverTest : public testing::Test {
  protected:
   GiverTest() {
-    test_support::lay_out(test_support::rails(2, 16), directory_ / "node");
+    test_support::lay_out(test_support::rails(3, 16), directory_ / "node");
     test_support::write_file(directory_ / "config.json", R"({"annotations_may_request": ["*"]})");
     node_.config = {directory_ / "config.json", "", true};
     node_.root = directory_ / "node";
@@ -163,8 +163,8 @@ TEST_F(GiverTest, AContainerThatOutlivesItsPodKeepsWhatItHas) {
   const auto ledger = hook::Ledger::open(node_.ledger).value();
   const auto self = hook::identify(::getpid()).value();
   const hook::Owner owner = hook::container_owner("c1", "/run/c1");
-  ASSERT_TRUE(
-      ledger.lock({"mlx5_0"})->book(owner, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, {owner.key, "c1", self, "pod"}));
+  ASSERT_TRUE(ledger.lock({"mlx5_0"})
+                  ->book(owner, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, {owner.key, "c1", self, "", {}, "pod"}));
   ASSERT_TRUE(ledger.settle(owner.key));
   ASSERT_TRUE(run(Event::kStopPodSandbox, text(1, text(1, "pod"))));
   EXPECT_EQ(grants(), 1U);

@@ -83,8 +83,21 @@ TEST_F(RdmaPluginTest, OnlyACreationCanFail) {
     ASSERT_TRUE(answer) << answer.error().message;
     EXPECT_EQ(*answer, "");
   }
+  EXPECT_EQ(due_, 0);
   request.event = Event::kCreateContainer;
   EXPECT_FALSE(plugin_.answer(request));
+}
+
+TEST_F(RdmaPluginTest, AnEndThatFailedIsTriedOnceMoreBetweenRequests) {
+  configure(1ms);
+  test_support::write_file(options_.node.ledger, "no directory");
+  NriRequest request{.event = Event::kStopContainer};
+  request.container.id = "c1";
+  EXPECT_TRUE(plugin_.answer(request));
+  EXPECT_EQ(due_, 1);
+  request.event = Event::kRemoveContainer;
+  EXPECT_TRUE(plugin_.answer(request));
+  EXPECT_EQ(due_, 1);
 }
 
 }  // namespace
