@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <set>
 
+#include "hook/base/text_digest.hpp"
 #include "hook/ledger/ledger_steps.hpp"
 
 namespace hook {

@@ -29,8 +29,6 @@ Owner container_owner(std::string_view id, std::string_view bundle);
 Owner token_owner(std::string_view token);
 // The key is that of a token: as a grant's user, of one that no container is bound to yet.
 bool is_token_key(std::string_view key);
-// 32 hex digits, the same for no other text that anybody could find.
-std::string text_digest(std::string text);
 // 128 random bits as hex digits.
 fabric::Result<std::string> new_token();
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "hook/base/text_digest.hpp"
 #include "hook/ledger/ledger_files.hpp"
 #include "support/temp_dir.hpp"
 #include "unit/hook_ledger_scene.hpp"

@@ -17,6 +17,8 @@
 #include <map>
 #include <set>
 
+#include "hook/base/text_digest.hpp"
+
 namespace test_support {
 
 hook::ProcessIdentity myself() {
