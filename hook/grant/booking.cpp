@@ -10,7 +10,10 @@ using fabric::Result;
 Result<void> book(LockedHcas& locks, const Plan& plan, const Grantee& who) {
   std::vector<PlannedHca> held = plan.hcas;
   held.insert(held.end(), plan.also_open.begin(), plan.also_open.end());
-  return held.empty() ? Result<void>() : locks.book(who.owner, held, who.user);
+  if (held.empty()) return {};
+  GrantUser user = who.user;
+  if (!plan.mounts.empty()) user.view = view_name(plan.view);
+  return locks.book(who.owner, held, user);
 }
 
 Result<bool> was_given_before(const Ledger& ledger, const Grantee& who) {

@@ -19,8 +19,8 @@ struct LockedHoldings {
 fabric::Result<LockedHoldings> lock_holdings(const Asking& asking, const Candidates& among, const Ledger& ledger,
                                              const Owner& owner);
 
-// view_directory: Ledger::view_directory() of the container's key as a user. asking.request: there is one. Of the live
-// system only namespaces are looked at. Errors: as make_plan().
+// view_directory: as PlanInput has it. asking.request: there is one. Of the live system only namespaces are looked at.
+// Errors: as make_plan().
 fabric::Result<Plan> decide(const Asking& asking, const Candidates& among, const Holdings& holdings,
                             const std::string& view_directory);
 

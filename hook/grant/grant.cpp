@@ -25,22 +25,23 @@ Result<void> bind_token(const ContainerSpec& spec, const Ledger& ledger, const G
   return {};
 }
 
-// The HCAs stay locked from the look at who holds them until what follows from it is on record.
-Result<Plan> decide_and_book(const Asking& asking, const fabric::Inventory& inventory, const Ledger& ledger,
-                             const Grantee& who) {
-  const Candidates among(inventory, *asking.request, asking.admin);
-  auto held = TRY(lock_holdings(asking, among, ledger, who.owner));
-  Plan plan = TRY(decide(asking, among, held.holdings, ledger.view_directory(who.user.key)));
-  TRY_VOID(book(held.locks, plan, who));
-  return plan;
-}
-
 // What the spec mounts already (rdma-runtime, the user) is left alone.
 void leave_out_mounted(const ContainerSpec& spec, Plan& plan) {
   std::erase_if(plan.mounts, [&](const PlannedMount& mount) {
     return std::any_of(spec.mounts.begin(), spec.mounts.end(),
                        [&](const SpecMount& mounted) { return mounted.destination == mount.destination; });
   });
+}
+
+// The HCAs stay locked from the look at who holds them until what follows from it is on record.
+Result<Plan> decide_and_book(const Asking& asking, const fabric::Inventory& inventory, const Ledger& ledger,
+                             const Grantee& who) {
+  const Candidates among(inventory, *asking.request, asking.admin);
+  auto held = TRY(lock_holdings(asking, among, ledger, who.owner));
+  Plan plan = TRY(decide(asking, among, held.holdings, ledger.view_directory()));
+  leave_out_mounted(asking.spec, plan);
+  TRY_VOID(book(held.locks, plan, who));
+  return plan;
 }
 
 // For people, in front of the line for programs; that has all of them.
@@ -89,10 +90,9 @@ Result<void> carry_out(const OpenLedger& open, const Asking& asking, const Grant
   call.log.warnings(plan.warnings);
   call.timing.step("decide");
 
-  leave_out_mounted(asking.spec, plan);
-  // Before the view and the nodes: an RDMA device that moves in may have other numbers there.
+  // Before the nodes: an RDMA device that moves in may have other numbers there.
   if (!way.network.netns_path.empty()) TRY_VOID(give_network(asking, who, way.network, inventory, ledger, call, plan));
-  if (!plan.mounts.empty()) TRY_VOID(ledger.make_view(who.user.key, plan.view));
+  if (!plan.mounts.empty()) call.log.warnings(TRY(ledger.make_view(plan.view)));
   call.timing.step("view");
   TRY_VOID(way.apply(plan));
   TRY_VOID(booking.finish());

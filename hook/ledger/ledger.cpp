@@ -3,13 +3,12 @@
 // 1. The truth is DIR/grants/KEY.json: who is not there holds nothing. The index (holders/, exclusive) only says where
 //    to look. It may say too much (an entry without a grant is stale, and removed when it matters), never too little.
 //    So does the index of ids, whose entries are made before the grant and removed after it: no HCA's lock covers them.
-// 2. Whatever carries a key (its grant, index entries, markers, the views of its users) changes only under that key's
-//    lock. So between reading that an exclusive link names KEY and removing it, no process can put another in its
-//    place.
+// 2. Whatever carries a key (its grant, index entries, markers) changes only under that key's lock. So between reading
+//    that an exclusive link names KEY and removing it, no process can put another in its place.
 // 3. What takes an HCA (an index entry where its owner had none) needs that HCA's lock as well; what frees one does
 //    not. A grant that vanished can therefore be returned by a process that holds the lock of any one of its HCAs.
-// 4. Locks are taken in this order: HCAs by name, then keys (all that are needed at once). Who holds a key's lock asks
-//    for no other.
+// 4. Locks are taken in this order: HCAs by name, then keys and names of views (all that are needed at once). Who holds
+//    a key's lock asks for no other.
 //
 // The order of writes, so that each prefix of it can be read:
 //   book    marker, grant with the new user's steps, index. Killed: repair drops the steps of a worker that is dead,
@@ -17,14 +16,13 @@
 //           between grant and index, and afterwards the dead worker's steps do not count: see refresh().
 //   settle  grant, marker. Killed in between: a marker without steps, removed.
 //   return  the grant moves to pending/ in one rename: from here on it is not held, and what is to be cleaned is
-//   written
-//           down; then index, views, that file. Removing index entries first would, when killed half-way, leave
-//           an owner that believes to hold an HCA that the index gives to the next.
+//           written down; then index, that file. Removing index entries first would, when killed half-way, leave an
+//           owner that believes to hold an HCA that the index gives to the next.
 //   return and leave undo what the grant has beyond the ledger (GrantEffects) before anything else: until that is done
 //           the grant is held.
-//   leave   view, grant without the user (or the return above).
+//   leave   grant without the user (or the return above).
 //   bind    marker of the new owner, return of the token's grant up to the rename, the new owner's grant with the
-//           steps, index (an exclusive link is replaced by rename), view, rest of the return. Killed: neither holds.
+//           steps, index (an exclusive link is replaced by rename), rest of the return. Killed: neither holds.
 #include "hook/ledger/ledger.hpp"
 
 #include <stdio.h>
@@ -35,7 +33,6 @@
 #include <cerrno>
 #include <iterator>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "fabric/text.hpp"
@@ -43,6 +40,7 @@
 #include "hook/config/config.hpp"
 #include "hook/ledger/ledger_ids.hpp"
 #include "hook/ledger/ledger_steps.hpp"
+#include "hook/ledger/ledger_views.hpp"
 
 namespace hook {
 namespace {
@@ -99,14 +97,15 @@ Result<void> check_empty(const StoredGrant& grant, const GrantUser& user) {
                .hint = "it is returned when they have ended"};
 }
 
-// An engine's config.json need not name the pod; rdma-nri, whose token it is, was told.
-GrantUser of_pod(GrantUser user, const StoredUser& token) {
-  if (user.pod.empty()) user.pod = token.user.pod;
+// With what the token's record knows: the view that config.json mounts, and the pod, which an engine's config.json need
+// not name; rdma-nri, whose token it is, was told.
+GrantUser after_token(GrantUser user, const GrantUser& token) {
+  if (user.pod.empty()) user.pod = token.pod;
+  user.view = token.view;
   return user;
 }
 
-// The token is a user of the grant that the container will use: the HCAs stay where they are. While the view moves, the
-// grant lists both users, so that whichever has it is known.
+// The token is a user of the grant that the container will use: the HCAs stay where they are.
 Result<std::optional<Grant>> bind_user(const LedgerFiles& files, const std::string& token_key, const Owner& owner,
                                        const GrantUser& user) {
   const KeyLock lock = TRY(KeyLock::take(files, {owner.key}));
@@ -117,12 +116,10 @@ Result<std::optional<Grant>> bind_user(const LedgerFiles& files, const std::stri
   const auto booked = std::find_if(before->users.begin(), before->users.end(), is_token_user);
   if (booked == before->users.end()) return std::optional<Grant>();
   TRY_VOID(check_token_user(booked->user, user));
-  add_steps(*grant, of_pod(user, *booked), {}, files.self);
+  add_steps(*grant, after_token(user, booked->user), {}, files.self);
+  std::erase_if(grant->users, is_token_user);
   TRY_VOID(make_empty_file(files.pending, marker_name(owner.key, files.self)));
   TRY_VOID(add_ids(files, *grant, before));
-  TRY_VOID(write_grant(files, *grant));
-  TRY_VOID(move_view(files, token_key, user.key));
-  std::erase_if(grant->users, is_token_user);
   TRY_VOID(write_grant(files, *grant));
   TRY_VOID(remove_ids(files, *before, grant));
   return std::optional(to_grant(*grant));
@@ -133,22 +130,19 @@ Result<Grant> bind_grant(const LedgerFiles& files, const StoredGrant& source, co
                          const GrantUser& user) {
   const auto before = TRY(refresh(files, owner.key, nullptr));
   auto grant = before.value_or(StoredGrant{owner, {}, {}, source.since});
-  add_steps(grant, source.users.empty() ? user : of_pod(user, source.users.front()), held_hcas(source), files.self);
+  add_steps(grant, source.users.empty() ? user : after_token(user, source.users.front().user), held_hcas(source),
+            files.self);
   TRY_VOID(make_empty_file(files.pending, marker_name(owner.key, files.self)));
   TRY_VOID(add_ids(files, grant, before));
   const std::string returned = TRY(begin_return(files, source));
   TRY_VOID(write_grant(files, grant));
   TRY_VOID(set_index(files, owner.key, all_claims(grant), held_hcas(grant), source.owner.key));
-  for (const StoredUser& from : source.users)
-    TRY_VOID(move_view(files, from.user.key, user.key));
   TRY_VOID(finish_return(files, returned, source));
   return to_grant(grant);
 }
 
-// Without `user`, which leaves: what is left of the grant is written or returned.
-Result<void> write_left(const LedgerFiles& files, const StoredGrant& before, std::string_view user,
-                        std::optional<StoredGrant>& grant) {
-  TRY_VOID(remove_tree(files.views, std::string(user)));
+// Without the user that leaves: what is left of the grant is written or returned.
+Result<void> write_left(const LedgerFiles& files, const StoredGrant& before, std::optional<StoredGrant>& grant) {
   const auto held = held_hcas(*grant);
   if (grant->users.empty() && (grant->owner.kind != Owner::Kind::kNetns || held.empty())) {
     grant.reset();
@@ -231,30 +225,6 @@ Result<void> recover_hca(const LedgerFiles& files, const std::string& hca, Deadl
   return {};
 }
 
-Result<std::set<std::string>> all_users(const LedgerFiles& files) {
-  std::set<std::string> users;
-  for (const std::string& key : TRY(grant_keys(files))) {
-    const auto grant = TRY(read_grant(files, key));
-    if (!grant) continue;
-    for (const StoredUser& user : grant->users)
-      users.insert(user.user.key);
-  }
-  return users;
-}
-
-// The views are listed before the grants: who makes one has booked before, so its user is seen. bind() moves a view
-// from user to user, but holds the lock of the token, whose name the view had: hence the lock, and the second look.
-Result<void> recover_views(const LedgerFiles& files, Deadline deadline) {
-  const auto views = TRY(list_names(files.views));
-  const auto users = TRY(all_users(files));
-  for (const std::string& view : views) {
-    if (users.contains(view) || !is_file_name(view, kLongestKey)) continue;
-    const KeyLock lock = TRY(KeyLock::take(files, {view}, ms_until(deadline, kKeyLockTimeoutMs)));
-    if (!TRY(all_users(files)).contains(view)) TRY_VOID(remove_tree(files.views, view));
-  }
-  return {};
-}
-
 // Grants before the index, whose entries go with their grant: what is stale afterwards belongs to none. A grant that is
 // stuck is tried once.
 Result<Stuck> recover_round(const LedgerFiles& files, Deadline deadline, std::vector<std::string>& returned) {
@@ -267,7 +237,6 @@ Result<Stuck> recover_round(const LedgerFiles& files, Deadline deadline, std::ve
     if (is_file_name(hca, kLongestHcaName)) note_stuck(stuck, hca, recover_hca(files, hca, deadline, returned, stuck));
   }
   note_stuck(stuck, "ids", recover_ids(files, ms_until(deadline, kKeyLockTimeoutMs)));
-  note_stuck(stuck, "views", recover_views(files, deadline));
   return stuck;
 }
 
@@ -375,7 +344,7 @@ Result<void> Ledger::leave(const Owner& owner, std::string_view user_key) const 
   if (!is_file_name(owner.key, kLongestKey) || !is_file_name(user_key, kLongestKey)) return {};
   const KeyLock lock = TRY(KeyLock::take(*files_, {owner.key}));
   const auto before = TRY(read_grant(*files_, owner.key));
-  if (!before) return remove_tree(files_->views, std::string(user_key));
+  if (!before) return {};
   const auto leaves = [&](const StoredUser& user) { return user.user.key == user_key; };
   const auto user = std::find_if(before->users.begin(), before->users.end(), leaves);
   if (user == before->users.end()) return {};
@@ -383,7 +352,7 @@ Result<void> Ledger::leave(const Owner& owner, std::string_view user_key) const 
   // A start that is undone leaves behind whom the runtime is about to end.
   if (!user->worker) TRY_VOID(check_empty(*before, user->user));
   std::erase_if(grant->users, leaves);
-  auto left = write_left(*files_, *before, user_key, grant);
+  auto left = write_left(*files_, *before, grant);
   if (!left) note_end(*files_, owner.key, user_key);
   if (!left || !user->worker) return left;
   return remove_marker(*files_, owner.key, *user->worker, grant);
@@ -428,7 +397,11 @@ Result<std::optional<Grant>> Ledger::bind(std::string_view token, const Owner& o
     for (const PlannedHca& hca : held_hcas(*seen))
       names.push_back(hca.name);
     const LockedHcas locked = TRY(lock(names));
-    const KeyLock keys = TRY(KeyLock::take(*files_, {key, owner.key}));
+    // No record names the view between the return of the token's grant and the new owner's.
+    std::vector<std::string> together = {key, owner.key};
+    for (const StoredUser& booked : seen->users)
+      if (!booked.user.view.empty()) together.push_back(booked.user.view);
+    const KeyLock keys = TRY(KeyLock::take(*files_, together));
     const auto source = TRY(read_grant(*files_, key));
     if (!source || !same_hcas(held_hcas(*source), names)) continue;
     for (const StoredUser& booked : source->users)
@@ -455,6 +428,8 @@ Result<Recovered> Ledger::recover(Deadline deadline) const {
     stuck = TRY(recover_round(*files_, until, recovered.returned));
     if (stuck.empty()) break;
   }
+  const auto views = recover_views(*files_, ms_until(deadline, kKeyLockTimeoutMs));
+  if (!views) recovered.warnings.push_back(views.error().message);
   TRY_VOID(to_result(stuck));
   return recovered;
 }
@@ -470,13 +445,12 @@ Result<bool> Ledger::release(const std::string& key, Deadline deadline,
   return true;
 }
 
-Result<void> Ledger::make_view(std::string_view user_key, const std::vector<ViewEntry>& entries) const {
-  if (!is_file_name(user_key, kLongestKey)) return make_error("cannot use container key `{}`", user_key);
-  return hook::make_view(*files_, std::string(user_key), entries);
+Result<std::vector<std::string>> Ledger::make_view(const std::vector<ViewEntry>& entries) const {
+  return hook::make_view(*files_, entries);
 }
 
-std::string Ledger::view_directory(std::string_view user_key) const {
-  return files_->views.path + "/" + std::string(user_key);
+std::string Ledger::view_directory() const {
+  return files_->views.path;
 }
 
 }  // namespace hook

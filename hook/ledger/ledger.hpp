@@ -9,7 +9,7 @@
 //   DIR/grants/KEY.json               whose it is, since when, which HCAs, which containers
 //   DIR/pending/                      what is under way, with pid and start time of who works on it
 //   DIR/ids/DIGEST/KEY -> KEY        a grant that has to do with this container or pod: ledger_ids.hpp
-//   DIR/views/CONTAINER/              the sources of its sysfs view
+//   DIR/views/SET/                    what containers with these HCAs see in /sys/class: ledger_views.hpp
 //   DIR/network/, DIR/addresses/      rails and their addresses: hook/rails
 //   DIR/runtime/                      which runtime made which container: runtime_records.hpp
 //
@@ -60,6 +60,7 @@ struct Grant {
 // What was found to have no user left, and was returned.
 struct Recovered {
   std::vector<std::string> returned;  // labels of the grants
+  std::vector<std::string> warnings;  // what stays that holds nothing
 };
 
 // What a grant has beyond the ledger's own files. The ledger undoes that first when it returns a grant, or drops what a
@@ -109,7 +110,7 @@ class Ledger {
   fabric::Result<void> settle(std::string_view key) const;
 
   // A user leaves. A container's or token's grant is returned with it; a namespace's stays until that is gone, without
-  // what a user brought whose steps were not settled. No grant, or no such user: success. Removes the user's view.
+  // what a user brought whose steps were not settled. No grant, or no such user: success.
   // Errors: EBUSY, a process is still in the cgroup of a user whose steps were settled.
   // Where another step fails, the grant says that the user has ended, so that it is held only until it can be returned:
   // by the next call that needs it, or by recover().
@@ -120,8 +121,8 @@ class Ledger {
   fabric::Result<void> give_back(std::string_view key) const;
 
   // A token's grant becomes the container's (or its pod's; a token that is a user of the pod's grant becomes that
-  // container), pending until settle(); nullopt: there is no such token (already bound, returned, or made up). The view
-  // that was mounted under the token's name moves to the container's user. Takes the locks of the token's HCAs. Errors:
+  // container), pending until settle(); nullopt: there is no such token (already bound, returned, or made up). The
+  // token's view becomes the container's. Takes the locks of the token's HCAs. Errors:
   // it was booked for a container of another id or, where both are known, of another bundle; nothing is bound then.
   fabric::Result<std::optional<Grant>> bind(std::string_view token, const Owner& owner, const GrantUser& user) const;
 
@@ -129,9 +130,9 @@ class Ledger {
   // Best effort, for it stands before every hook's own work: never waits; what another process has locked or what
   // cannot be repaired is left for later. Errors: pending/ cannot be listed.
   fabric::Result<Recovered> repair_pending() const;
-  // Returns everything that is not held any more: vanished grants, holders without a grant, views without a user. First
-  // all of it without waiting, then what is stuck, until the deadline. What is stuck then keeps nothing else from being
-  // returned; the error names it, all of it.
+  // Returns everything that is not held any more: vanished grants, holders without a grant, views that no user names.
+  // First all of it without waiting, then what is stuck, until the deadline. What is stuck then keeps nothing else from
+  // being returned; the error names it, all of it.
   fabric::Result<Recovered> recover(Deadline deadline = from_now(kRecoverPatience)) const;
   // For what carries a key beyond the ledger's files. If no grant of this key is held, once it is refreshed, and no
   // living process works on one, undoes its effects, calls `rest` with the key's lock held, and returns true. `rest`
@@ -140,10 +141,11 @@ class Ledger {
   fabric::Result<bool> release(const std::string& key, Deadline deadline,
                                const std::function<fabric::Result<void>()>& rest) const;
 
-  // The directory of a user's sysfs view, filled with these links; replaces what was there. After book(): a view whose
-  // user no grant knows is removed by recover().
-  fabric::Result<void> make_view(std::string_view user_key, const std::vector<ViewEntry>& entries) const;
-  std::string view_directory(std::string_view user_key) const;
+  // view_name() of these entries, in view_directory(). One that is there serves if it is as it was made; else it is
+  // replaced, with a warning, and who has it mounted keeps it. After book() with a user that names it: recover()
+  // removes the others. The caller holds no lock.
+  fabric::Result<std::vector<std::string>> make_view(const std::vector<ViewEntry>& entries) const;
+  std::string view_directory() const;
 
  private:
   explicit Ledger(std::shared_ptr<const LedgerFiles> files);

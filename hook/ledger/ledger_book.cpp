@@ -43,15 +43,6 @@ Result<Holding> others_holding(const LedgerFiles& files, const std::string& hca,
   return holding;
 }
 
-// Users of a pod whose container is gone without having left. The view of the one that joins now is made anew.
-Result<void> drop_dead_users(const LedgerFiles& files, StoredGrant& grant, const std::string& joining) {
-  for (const StoredUser& user : grant.users) {
-    if (is_user_gone(user) && user.user.key != joining) TRY_VOID(remove_tree(files.views, user.user.key));
-  }
-  std::erase_if(grant.users, is_user_gone);
-  return {};
-}
-
 Result<void> write_booking(const LedgerFiles& files, const StoredGrant& grant,
                            const std::optional<StoredGrant>& before) {
   TRY_VOID(make_empty_file(files.pending, marker_name(grant.owner.key, files.self)));
@@ -135,7 +126,8 @@ Result<void> LockedHcas::book(const Owner& owner, const std::vector<PlannedHca>&
   StoredGrant grant = before ? *before : StoredGrant{owner, {}, {}, std::time(nullptr)};
   // The noted path may be gone while the namespace lives on; this call's leads there.
   if (grant.owner.netns && is_proven_gone(look_at(*grant.owner.netns))) grant.owner = owner;
-  if (owner.kind == Owner::Kind::kNetns) TRY_VOID(drop_dead_users(*files_, grant, user.key));
+  // Of a pod: those whose container is gone without having left.
+  if (owner.kind == Owner::Kind::kNetns) std::erase_if(grant.users, is_user_gone);
   add_steps(grant, user, hcas, files_->self);
   auto booked = write_booking(*files_, grant, before);
   if (!booked) (void)undo_booking(*files_, grant, before).has_value();

@@ -27,11 +27,8 @@ using fabric::sys_error;
 using fabric::UniqueFd;
 
 constexpr const char* kPlace = "place";
+constexpr int kDeepest = 32;  // levels of directories: each is a call and a descriptor
 constexpr int kDirectoryFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-
-bool is_ours(const struct stat& info) {
-  return info.st_uid == 0 || info.st_uid == ::geteuid();
-}
 
 Error path_error(int code, const char* verb, const std::string& path) {
   Error error = sys_error(code, "cannot {} `{}`", verb, path);
@@ -57,6 +54,7 @@ Result<void> remove_below(const LedgerDirectory& directory, const std::string& n
   const std::string path = directory.path + "/" + name;
   const LedgerDirectory inner{UniqueFd(::openat(directory.fd.get(), name.c_str(), kDirectoryFlags)), path};
   if (!inner.fd.ok()) return errno == ENOENT ? Result<void>() : path_error(errno, "open", path);
+  (void)::fchmod(inner.fd.get(), 0700);  // a view is closed to writing: without root that keeps its owner out, too
   for (const std::string& entry : TRY(list_names(inner)))
     TRY_VOID(remove_below(inner, entry, levels - 1));
   if (::unlinkat(directory.fd.get(), name.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT) {
@@ -158,6 +156,10 @@ off_t key_offset(std::string_view key) {
 int ms_until(Deadline deadline, int most) {
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
   return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, most));
+}
+
+bool is_ours(const struct stat& info) {
+  return info.st_uid == 0 || info.st_uid == ::geteuid();
 }
 
 bool is_file_name(std::string_view name, std::size_t longest) {
@@ -279,7 +281,7 @@ Result<void> remove_file(const LedgerDirectory& directory, const std::string& na
 }
 
 Result<void> remove_tree(const LedgerDirectory& directory, const std::string& name) {
-  return remove_below(directory, name, 2);
+  return remove_below(directory, name, kDeepest);
 }
 
 Result<std::vector<std::string>> list_names(const LedgerDirectory& directory) {

@@ -1,6 +1,8 @@
 // The ledger's directory: descriptors that are opened and checked once, files that appear whole or not at all, locks.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -26,7 +28,10 @@ bool is_file_name(std::string_view name, std::size_t longest);
 // As is_file_name(); IB_DEVICE_NAME_MAX is 64 with the zero.
 fabric::Result<void> check_hca_name(const std::string& name);
 
-// A directory that is ours: root's or the calling user's, and closed to all others.
+// Root's or the calling user's.
+bool is_ours(const struct stat& info);
+
+// A directory that is ours, and closed to all others.
 struct LedgerDirectory {
   fabric::UniqueFd fd;
   std::string path;  // for messages only
@@ -84,8 +89,8 @@ fabric::Result<std::optional<std::string>> read_ledger_file(const LedgerDirector
 fabric::Result<void> make_empty_file(const LedgerDirectory& directory, const std::string& name);
 // Success when it is not there.
 fabric::Result<void> remove_file(const LedgerDirectory& directory, const std::string& name);
-// Removes a directory with what is in it, at most two levels of directories deep (a view), or a file; success when it
-// is not there.
+// Removes a directory with what is in it, also where others put more there (bounded), or a file; success when it is not
+// there.
 fabric::Result<void> remove_tree(const LedgerDirectory& directory, const std::string& name);
 // Without "." and "..", in no order.
 fabric::Result<std::vector<std::string>> list_names(const LedgerDirectory& directory);

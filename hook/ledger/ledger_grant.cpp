@@ -50,6 +50,7 @@ Json user_json(const StoredUser& user) {
   Json entry{{"key", user.user.key}, {"id", user.user.id}};
   if (!user.user.bundle.empty()) entry["bundle"] = user.user.bundle;
   if (!user.user.pod.empty()) entry["pod"] = user.user.pod;
+  if (!user.user.view.empty()) entry["view"] = user.user.view;
   if (user.user.process) entry["process"] = process_json(*user.user.process);
   if (user.user.cgroup) entry["cgroup"] = cgroup_json(*user.user.cgroup);
   entry["settled"] = user.settled;
@@ -111,6 +112,7 @@ Result<StoredUser> parse_user(const Json& entry) {
   user.user.id = TRY(text_at(entry, "id"));
   if (member(entry, "bundle")) user.user.bundle = TRY(text_at(entry, "bundle"));
   if (member(entry, "pod")) user.user.pod = TRY(text_at(entry, "pod"));
+  if (member(entry, "view")) user.user.view = TRY(name_at(entry, "view", kLongestKey));
   user.user.process = TRY(process_at(entry, "process"));
   if (member(entry, "cgroup")) user.user.cgroup = TRY(cgroup_at(entry, "cgroup"));
   user.worker = TRY(process_at(entry, "worker"));
@@ -190,7 +192,10 @@ void add_steps(StoredGrant& grant, const GrantUser& user, const std::vector<Plan
   const auto same = [&](const StoredUser& other) { return other.user.key == user.key; };
   auto found = std::find_if(grant.users.begin(), grant.users.end(), same);
   if (found == grant.users.end()) found = grant.users.insert(found, StoredUser{});
+  // Who joins again without a view has its mounts from before.
+  std::string view = user.view.empty() ? found->user.view : user.view;
   found->user = user;
+  found->user.view = std::move(view);
   found->ended = false;
   found->worker = worker;
   merge_hcas(found->hcas, hcas);

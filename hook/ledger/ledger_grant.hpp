@@ -2,7 +2,8 @@
 //
 // {"format": 1, "owner": {"kind", "key", "label", "netns": {"dev", "ino", "path"}}, "since",
 //  "hcas": [{"name", "mode", "units", "limit"}],
-//  "users": [{"key", "id", "bundle", "pod", "process": {"pid", "start_time"}, "cgroup": {...}, "settled", "ended",
+//  "users": [{"key", "id", "bundle", "pod", "view", "process": {"pid", "start_time"}, "cgroup": {...}, "settled",
+//  "ended",
 //             "worker": {...}, "hcas": [...]}]}
 #pragma once
 

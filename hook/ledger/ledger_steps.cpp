@@ -34,86 +34,6 @@ std::optional<ProcessIdentity> parse_worker(std::string_view text, std::size_t p
   return ProcessIdentity{.pid = *pid, .start_time = *start_time};
 }
 
-constexpr std::size_t kLongestLink = 255;
-constexpr int kViewAttempts = 3;
-
-// Any user of the container reads it; DIR above it keeps the node's own users out. fchmod, because the umask is the
-// engine's.
-Result<UniqueFd> make_public_directory(int parent, const std::string& name, const std::string& path) {
-  if (::mkdirat(parent, name.c_str(), 0755) != 0 && errno != EEXIST) return sys_error(errno, "cannot make `{}`", path);
-  UniqueFd fd(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!fd.ok() || ::fchmod(fd.get(), 0755) != 0) return sys_error(errno, "cannot make `{}`", path);
-  return fd;
-}
-
-Result<void> make_file(int directory, const ViewEntry& entry, const std::string& path) {
-  const UniqueFd file(
-      ::openat(directory, entry.name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0444));
-  const auto size = static_cast<ssize_t>(entry.text.size());
-  if (!file.ok() || ::write(file.get(), entry.text.data(), entry.text.size()) != size ||
-      ::fchmod(file.get(), 0444) != 0) {
-    return sys_error(errno, "cannot make `{}/{}/{}`", path, entry.directory, entry.name);
-  }
-  return {};
-}
-
-Result<void> fill(const LedgerFiles& files, const std::string& name, const std::vector<ViewEntry>& entries) {
-  const std::string path = files.pending.path + "/" + name;
-  const UniqueFd view = TRY(make_public_directory(files.pending.fd.get(), name, path));
-  std::string opened;
-  UniqueFd directory;
-  for (const ViewEntry& entry : entries) {
-    if (!is_file_name(entry.directory, kLongestLink) ||
-        (!entry.name.empty() && !is_file_name(entry.name, kLongestLink))) {
-      return make_error("cannot make a view of `{}/{}`: that is no name of a device",
-                        fabric::printable(entry.directory), fabric::printable(entry.name));
-    }
-    if (entry.directory != opened) {
-      directory = TRY(make_public_directory(view.get(), entry.directory, path + "/" + entry.directory));
-      opened = entry.directory;
-    }
-    if (entry.name.empty()) continue;
-    if (entry.target.empty()) {
-      TRY_VOID(make_file(directory.get(), entry, path));
-    } else if (::symlinkat(entry.target.c_str(), directory.get(), entry.name.c_str()) != 0) {
-      return sys_error(errno, "cannot make the link `{}/{}/{}`", path, entry.directory, entry.name);
-    }
-  }
-  return {};
-}
-
-// Whether a view holds these entries already: then it stays, because a container may have it mounted, and a removed
-// directory shows nothing there. Views are written by this file only, so what has the links has no others.
-bool holds(const LedgerFiles& files, const std::string& name, const std::vector<ViewEntry>& entries) {
-  for (const ViewEntry& entry : entries) {
-    const std::string path = name + "/" + entry.directory + (entry.name.empty() ? "" : "/" + entry.name);
-    if (entry.target.empty()) {
-      if (::faccessat(files.views.fd.get(), path.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) != 0) return false;
-      continue;
-    }
-    char target[PATH_MAX];
-    const ssize_t size = ::readlinkat(files.views.fd.get(), path.c_str(), target, sizeof target);
-    if (size < 0 || std::string_view(target, static_cast<std::size_t>(size)) != entry.target) return false;
-  }
-  return !entries.empty();
-}
-
-// Puts a directory in the place of another, which is then gone. rename(2) replaces only an empty one, so the old one is
-// moved aside first, and another call may come in between.
-Result<void> replace_view(const LedgerFiles& files, const LedgerDirectory& from, const std::string& name,
-                          const std::string& to) {
-  for (int attempt = 0; attempt < kViewAttempts; ++attempt) {
-    if (::renameat2(from.fd.get(), name.c_str(), files.views.fd.get(), to.c_str(), RENAME_NOREPLACE) == 0) return {};
-    if (errno == ENOENT) return {};
-    if (errno != EEXIST) break;
-    const std::string old = files.temporary_name();
-    if (::renameat(files.views.fd.get(), to.c_str(), files.pending.fd.get(), old.c_str()) != 0 && errno != ENOENT)
-      break;
-    TRY_VOID(remove_tree(files.pending, old));
-  }
-  return sys_error(errno, "cannot make `{}/{}`", files.views.path, to);
-}
-
 }  // namespace
 
 std::optional<PendingName> parse_pending_name(std::string_view name) {
@@ -171,15 +91,10 @@ Result<void> remove_marker(const LedgerFiles& files, const std::string& key, con
 }
 
 Result<void> finish_return(const LedgerFiles& files, const std::string& name, const StoredGrant& grant) {
-  // The owner may have been given a new grant meanwhile: what that says of the index and of views stays.
+  // The owner may have been given a new grant meanwhile: what that says of the index stays.
   const auto current = TRY(read_grant(files, grant.owner.key));
   TRY_VOID(remove_index(files, grant.owner.key, all_claims(grant),
                         current ? all_claims(*current) : std::vector<PlannedHca>()));
-  for (const StoredUser& user : grant.users) {
-    const auto same = [&](const StoredUser& other) { return other.user.key == user.user.key; };
-    if (current && std::any_of(current->users.begin(), current->users.end(), same)) continue;
-    TRY_VOID(remove_tree(files.views, user.user.key));
-  }
   TRY_VOID(remove_ids(files, grant, current));
   return remove_file(files.pending, name);
 }
@@ -217,12 +132,6 @@ Result<std::optional<StoredGrant>> refresh(const LedgerFiles& files, const std::
   TRY_VOID(files.undo_beyond(key, held_hcas(*grant)));
   // The index first: as long as the file lists the dead worker's steps, this is done again.
   TRY_VOID(set_index(files, key, all_claims(before), held_hcas(*grant)));
-  for (const StoredUser& user : before.users) {
-    const auto same = [&](const StoredUser& other) { return other.user.key == user.user.key; };
-    if (std::none_of(grant->users.begin(), grant->users.end(), same)) {
-      TRY_VOID(remove_tree(files.views, user.user.key));
-    }
-  }
   TRY_VOID(write_grant(files, *grant));
   TRY_VOID(remove_ids(files, before, grant));
   return grant;
@@ -249,24 +158,6 @@ Result<std::optional<StoredGrant>> check_exclusive(const LedgerFiles& files, con
   if (found && found->mode == Mode::kExclusive) return grant;
   TRY_VOID(remove_exclusive(files, hca, key));
   return std::optional<StoredGrant>();
-}
-
-Result<void> move_view(const LedgerFiles& files, const std::string& from, const std::string& to) {
-  return from == to ? Result<void>() : replace_view(files, files.views, from, to);
-}
-
-Result<void> make_view(const LedgerFiles& files, const std::string& view, const std::vector<ViewEntry>& entries) {
-  if (holds(files, view, entries)) return {};
-  // Filled beside, then renamed: no container can mount half a view.
-  const std::string name = files.temporary_name();
-  auto made = fill(files, name, entries);
-  const bool first = made && ::renameat2(files.pending.fd.get(), name.c_str(), files.views.fd.get(), view.c_str(),
-                                         RENAME_NOREPLACE) == 0;
-  if (first) return {};
-  // Another call for the same container may have been faster.
-  if (made && !holds(files, view, entries)) return replace_view(files, files.pending, name, view);
-  (void)remove_tree(files.pending, name).has_value();
-  return made;
 }
 
 }  // namespace hook

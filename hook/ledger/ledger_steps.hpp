@@ -16,7 +16,7 @@ namespace hook {
 // A name in pending/:
 //   @PID.START.N         being written
 //   KEY@PID.START        empty: that process works on the steps of this grant
-//   KEY@PID.START@N      a grant that was returned, until its index entries and views are gone too
+//   KEY@PID.START@N      a grant that was returned, until its index entries are gone too
 struct PendingName {
   enum class Kind { kTemporary, kMarker, kReturned };
   Kind kind = Kind::kTemporary;
@@ -46,14 +46,6 @@ fabric::Result<std::string> begin_return(const LedgerFiles& files, const StoredG
 fabric::Result<void> finish_return(const LedgerFiles& files, const std::string& name, const StoredGrant& grant);
 // Both, once what the grant has beyond the ledger is undone (GrantEffects).
 fabric::Result<void> return_grant(const LedgerFiles& files, const StoredGrant& grant);
-
-// DIR/views/: what stands in for /sys/class/infiniband* inside containers. The view of user `from` becomes that of
-// `to`, in place of one that `to` had; success when there is none. Mounts of it stay: they are of the directory, not of
-// its name.
-fabric::Result<void> move_view(const LedgerFiles& files, const std::string& from, const std::string& to);
-// As Ledger::make_view().
-fabric::Result<void> make_view(const LedgerFiles& files, const std::string& view,
-                               const std::vector<ViewEntry>& entries);
 
 // The caller holds no key's lock: these two take that of the key in question. False, and the entry is removed, if no
 // living grant holds that HCA so.

@@ -68,6 +68,10 @@ struct PlannedHca {
   friend bool operator==(const PlannedHca&, const PlannedHca&) = default;
 };
 
+// The name of the directory that holds a view of these entries, whatever their order: "set-", and digits that no other
+// view has.
+std::string view_name(const std::vector<ViewEntry>& view);
+
 struct Plan {
   std::vector<PlannedHca> hcas;  // empty: nothing is asked, nothing changes
   // HCAs that the container can open because linux.devices has their nodes, though it is narrowed to others: booked, so
@@ -95,9 +99,8 @@ using Holdings = std::map<std::string, Holding>;  // by HCA name; missing: not h
 struct PlanInput {
   const Candidates& among;  // of an inventory as fabric::read_node() gives it, or a snapshot
   const Holdings& holdings;
-  // Directory below which the sources of the sysfs view lie: "/run/rdma-hook/views/KEY".
-  std::string view_directory;
-  bool host_network = false;  // the container is in the node's network namespace: no netdevs
+  std::string view_directory;  // in which the views of sysfs lie: "/run/rdma-hook/views"
+  bool host_network = false;   // the container is in the node's network namespace: no netdevs
 };
 
 // Pure. Errors are refusals, with the remedy as hint: those of Candidates::matched, an HCA that another container
@@ -111,8 +114,8 @@ struct NewNode {
   unsigned uverbs = 0;  // N of uverbsN
   std::string dev;      // "MAJ:MIN"
 };
-// The plan's nodes and their entries in the sysfs view follow; all at once, because devices may have swapped numbers.
-// inventory: what the plan was made from.
+// The plan's nodes follow; all at once, because devices may have swapped numbers. The view need not: where RDMA devices
+// move there is none. inventory: what the plan was made from.
 void renumber(const fabric::Inventory& inventory, const std::vector<NewNode>& nodes, Plan& plan);
 
 // {"hcas", "nodes", "memlock", "capabilities", "netdevs", "env", "mounts", "warnings"}, as `rdma-hook plan` prints it.

@@ -6,6 +6,7 @@
 
 #include "fabric/text.hpp"
 #include "hook/base/failure.hpp"
+#include "hook/base/text_digest.hpp"
 
 namespace hook {
 namespace {
@@ -139,6 +140,18 @@ std::map<std::string, Renumbered> new_names(const fabric::Inventory& inventory, 
 
 }  // namespace
 
+std::string view_name(const std::vector<ViewEntry>& view) {
+  std::vector<std::string> lines;
+  for (const ViewEntry& entry : view) {
+    std::string line;
+    for (const std::string& part : {entry.directory, entry.name, entry.target, entry.text})
+      line += part + '\0';
+    lines.push_back(std::move(line));
+  }
+  std::sort(lines.begin(), lines.end());
+  return "set-" + text_digest(fabric::join(lines, ""));
+}
+
 Result<void> was_read(const fabric::Inventory& inventory, Part part, std::optional<std::string_view> hca) {
   for (const fabric::Unread& unread : inventory.unread) {
     if (unread.part != part || (hca && !unread.hca.empty() && unread.hca != *hca)) continue;
@@ -205,13 +218,14 @@ Result<void> plan_view(const PlanInput& input, const std::vector<const NodeHca*>
     TRY_VOID(was_read(inventory, Part::kView, node->name()));
   std::vector<fabric::ClassDirectory> directories = inventory.class_directories;
   if (directories.empty()) directories = {{"infiniband"}, {"infiniband_verbs"}};  // a snapshot does not say
-  for (const fabric::ClassDirectory& directory : directories) {
+  for (const fabric::ClassDirectory& directory : directories)
+    add_view_directory(input.among.config, granted, directory, plan.view);
+  const std::string view = view_name(plan.view);
+  for (const fabric::ClassDirectory& directory : directories)
     plan.mounts.push_back({"/sys/class/" + directory.name,
-                           input.view_directory + "/" + directory.name,
+                           fmt::format("{}/{}/{}", input.view_directory, view, directory.name),
                            "bind",
                            {"bind", "ro", "nosuid", "nodev", "noexec"}});
-    add_view_directory(input.among.config, granted, directory, plan.view);
-  }
   return {};
 }
 
@@ -225,14 +239,6 @@ void renumber(const fabric::Inventory& inventory, const std::vector<NewNode>& no
     planned.path = std::string(kDirectory) + found->second.name;
     planned.major = found->second.major;
     planned.minor = found->second.minor;
-  }
-  for (ViewEntry& entry : plan.view) {
-    const auto found = entry.directory == "infiniband_verbs" ? names.find(entry.name) : names.end();
-    if (found == names.end()) continue;
-    if (entry.target.ends_with("/" + entry.name)) {
-      entry.target.replace(entry.target.size() - entry.name.size(), entry.name.size(), found->second.name);
-    }
-    entry.name = found->second.name;
   }
 }
 

@@ -63,10 +63,10 @@ Result<Plan> decide_unbooked(const Asking& asking, const Options& options,
   const auto inventory = TRY(read_node_for(*asking.request, asking.admin, options.node));
   const Candidates among(inventory, *asking.request, asking.admin);
   const auto ledger = is_elsewhere(options.node) ? std::nullopt : TRY(existing_ledger(options.node.ledger, returns));
-  if (!ledger) return decide(asking, among, {}, std::string(kLedgerPath) + "/views/" + kUser);
+  if (!ledger) return decide(asking, among, {}, std::string(kLedgerPath) + "/views");
   const Owner owner = TRY(owner_of(asking.spec, container_owner(kUser, *options.bundle)));
   const auto held = TRY(lock_holdings(asking, among, *ledger, owner));
-  return decide(asking, among, held.holdings, ledger->view_directory(kUser));
+  return decide(asking, among, held.holdings, ledger->view_directory());
 }
 
 Result<Plan> dry_run(const Options& options, const std::shared_ptr<const Returns>& returns, const Log& log) {
@@ -137,6 +137,7 @@ Result<void> recover(const Options& options, const Log& log) {
   const auto recovered = recover_all(options.node.ledger, returns);
   report(*returns, options, log);
   if (!recovered) return recovered.error();
+  log.warnings(recovered->warnings);
   if (options.json) {
     print(Json{{"returned", recovered->returned}});
     return {};

@@ -116,7 +116,7 @@ Result<void> end_unbound(std::string_view id, const Ledger& ledger) {
 }
 
 // words: recover_job()'s, each id of a container that is gone or followed by its pod's.
-Result<void> recover(std::string_view words, const Ledger& ledger) {
+Result<void> recover(std::string_view words, const Ledger& ledger, const hook::Log& log) {
   WireReader reader(words);
   std::string_view container;
   while (const auto word = TRY(reader.next())) {
@@ -124,7 +124,7 @@ Result<void> recover(std::string_view words, const Ledger& ledger) {
     if (word->is_bytes(kContainer)) container = word->bytes;
     if (word->is_bytes(kPod)) TRY_VOID(ledger.note_pod(container, std::string(word->bytes)));
   }
-  (void)TRY(ledger.recover());
+  log.warnings(TRY(ledger.recover()).warnings);
   return {};
 }
 
@@ -155,7 +155,7 @@ Worker::Answer Giver::run(std::string_view job) {
   if (job.starts_with(kRecover)) {
     log_.set_container("");
     return take_back(hook::Returns::Caller::kRecover,
-                     [&](const Ledger& ledger) { return recover(job.substr(1), ledger); });
+                     [&](const Ledger& ledger) { return recover(job.substr(1), ledger, log_); });
   }
   const auto request = parse_nri_request(Event{job.front()}, job.substr(1));
   if (!request) return {request.error()};

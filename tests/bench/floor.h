@@ -6,6 +6,7 @@
 
 #define _GNU_SOURCE
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -140,9 +141,9 @@ static inline void write_record(const struct hca* hcas, unsigned count) {
   must(rename("floor.new", "floor.record"), "floor.record");
 }
 
-/* What a container sees of /sys/class: directories in the ledger with links to its HCAs alone. */
+/* What containers with these HCAs see of /sys/class: directories in the ledger with links to them alone, made once. */
 static inline void make_view(const struct hca* hcas, unsigned count) {
-  must(mkdir("floor.view", 0755), "floor.view");
+  if (mkdir("floor.view", 0755) != 0 && errno == EEXIST) return;
   must(mkdir("floor.view/infiniband", 0755), "floor.view/infiniband");
   must(mkdir("floor.view/infiniband_verbs", 0755), "floor.view/infiniband_verbs");
   must(mkdir("floor.view/infiniband_mad", 0755), "floor.view/infiniband_mad");
@@ -154,23 +155,4 @@ static inline void make_view(const struct hca* hcas, unsigned count) {
     path = path_of("floor.view/infiniband_verbs/%s", hcas[i].uverbs);
     must(symlink(hcas[i].verbs_link, path), path);
   }
-}
-
-static inline void remove_files(const char* directory) {
-  DIR* files = opendir(directory);
-  if (!files) must(-1, directory);
-  for (const struct dirent* entry = readdir(files); entry; entry = readdir(files)) {
-    if (entry->d_name[0] == '.') continue;
-    const char* path = path_of("%s/%.200s", directory, entry->d_name);
-    must(unlink(path), path);
-  }
-  closedir(files);
-  must(rmdir(directory), directory);
-}
-
-static inline void remove_view(void) {
-  remove_files("floor.view/infiniband");
-  remove_files("floor.view/infiniband_verbs");
-  remove_files("floor.view/infiniband_mad");
-  must(rmdir("floor.view"), "floor.view");
 }

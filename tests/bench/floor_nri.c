@@ -1,6 +1,6 @@
 /* The floor of rdma-nri's answer to CreateContainer and to StopContainer: reads the request, makes record and view, or
- * removes them, and writes an answer. Left out: every decision, waiting for the request, the worker that can be killed
- * in time, the configuration, other holders, log and counters.
+ * removes the record, and writes an answer. Left out: every decision, waiting for the request, the worker that can be
+ * killed in time, the configuration, other holders, log and counters.
  *
  * floor_nri LEDGER NODE HCAS CREATES STOPS < REQUEST > /dev/null   each create but the last is followed by a stop */
 #include "floor.h"
@@ -31,7 +31,6 @@ static void stop(const char* ledger, unsigned count) {
   if (count > 0) {
     const int lock = lock_ledger(ledger);
     must(unlink("floor.record"), "floor.record");
-    remove_view();
     close(lock);
   }
   answer();

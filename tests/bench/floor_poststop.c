@@ -1,4 +1,4 @@
-/* The floor of rdma-hook poststop: removes the record and the view that floor_create_runtime made, or nothing when it
+/* The floor of rdma-hook poststop: removes the record that floor_create_runtime made, or nothing when it
  * made none. Left out: whose the record is, the pod's grant, rails, the sandbox, log and counters.
  *
  * floor_poststop LEDGER < STATE */
@@ -15,6 +15,5 @@ int main(int argc, char** argv) {
   read_file(path_of("%s/config.json", bundle), text, sizeof text); /* was it in a pod? */
   lock_ledger(argv[1]);
   if (unlink("floor.record") != 0) return errno != ENOENT;
-  remove_view();
   return 0;
 }

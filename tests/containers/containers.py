@@ -8,7 +8,7 @@ import subprocess
 import harness
 from harness import BUSYBOX, CGROUPS, GROUP, HERE, PATH, PROGRAM, must, read, run, wait_for, write
 
-APPLETS = ("sh", "ls", "cat", "stat", "mknod", "sleep", "id", "true", "grep")
+APPLETS = ("sh", "ls", "cat", "stat", "mknod", "sleep", "id", "true", "grep", "mount", "mkdir", "rm")
 CAPABILITIES = ["CAP_MKNOD", "CAP_CHOWN", "CAP_DAC_OVERRIDE"]
 HOST_ROOT = 100000  # what a container's root is on the node, with a user namespace
 DENY_ALL = {"allow": False, "access": "rwm"}

@@ -166,18 +166,21 @@ class Case(unittest.TestCase):
 
     def ledger(self):
         """Who holds what: all files but locks, counters, the ledger's namespaces, where the next search for an address
-        begins, and rdma-runtime's records, which belong to no grant."""
+        begins, and rdma-runtime's records and views, which belong to no grant."""
         found = {}
         for path, (kind, *_, content) in walk(self.ledger_directory).items():
-            is_view = path.startswith("views/")
             name = os.path.basename(path)
-            is_other = name in ("lock", "metrics", "place") or name.startswith("last@") or path.startswith("runtime/")
-            if not is_other and (kind != stat.S_IFDIR or is_view):
+            is_other = name in ("lock", "metrics", "place") or name.startswith("last@") or path.startswith(("runtime/", "views/"))
+            if not is_other and kind != stat.S_IFDIR:
                 found[path] = (kind, content)
         return found
 
     def assert_ledger_empty(self):
+        """A view that nobody has stays until `recover`."""
         self.assertEqual(self.ledger(), {})
+        self.assertEqual(self.recover(), [])
+        views = self.ledger_directory + "/views"
+        self.assertEqual(set(os.listdir(views) if os.path.isdir(views) else ()) - {"none"}, set())
 
     def plant(self):
         """A directory of the node that hostile images aim at; /etc and /dev are watched as well."""

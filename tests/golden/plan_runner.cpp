@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using test_support::read_file;
 
-constexpr const char* kViewDirectory = "/run/rdma-hook/views/golden";
+constexpr const char* kViewDirectory = "/run/rdma-hook/views";
 
 struct Case {
   Json about;  // case.json

@@ -67,7 +67,8 @@ class GrantTest : public testing::Test {
       applied_.push_back(names(plan));
       const auto grant = open.ledger.find(owner.key);
       was_pending_ = grant && *grant && (*grant)->pending;
-      has_view_ = ::access((open.ledger.view_directory(owner.key) + "/infiniband").c_str(), F_OK) == 0;
+      has_view_ =
+          ::access((open.ledger.view_directory() + "/" + view_name(plan.view) + "/infiniband").c_str(), F_OK) == 0;
       return meanwhile ? meanwhile() : answer;
     };
     auto given = grant(open, asking, who, {.event = event, .apply = apply}, call);
@@ -97,6 +98,7 @@ TEST_F(GrantTest, IsBookedBeforeItIsAppliedAndSettledAfter) {
   ASSERT_TRUE(grant);
   EXPECT_FALSE(grant->pending);
   EXPECT_EQ(grant->users.at(0).id, "web-1");
+  EXPECT_EQ(grant->users.at(0).view.substr(0, 4), "set-");
   EXPECT_EQ(outcome_.granted_mode, "hca");
 }
 
@@ -202,7 +204,7 @@ TEST_F(GrantTest, DecidingWritesNothing) {
   {
     const auto held = lock_holdings(asking, among, *ledger, owner);
     ASSERT_TRUE(held);
-    EXPECT_EQ(names(*decide(asking, among, held->holdings, "/views/x")), "mlx5_0 mlx5_1");
+    EXPECT_EQ(names(*decide(asking, among, held->holdings, "/views")), "mlx5_0 mlx5_1");
   }
   EXPECT_TRUE(ledger->list()->empty());
   EXPECT_TRUE(give("web-1", asking)) << "and locks nothing any more";

@@ -24,6 +24,7 @@ using hook::PlannedHca;
 using test_support::book;
 using test_support::entries;
 using test_support::kToken;
+using test_support::kView;
 using test_support::ledger_problems;
 using test_support::myself;
 using test_support::run_traced;
@@ -256,12 +257,13 @@ class LedgerCrash : public testing::Test {
   const Owner pod_ = hook::netns_owner({1, 2, "/proc/self/ns/net"});
   const std::vector<PlannedHca> hcas_ = {{"mlx5_0", Mode::kExclusive, 1, std::nullopt},
                                          {"mlx5_1", Mode::kSharedMulti, 2, std::nullopt}};
-  const std::vector<hook::ViewEntry> view_ = {{"infiniband", "mlx5_0", "../x"}};
 
   fabric::Result<void> give(const Ledger& ledger, const Owner& owner, const std::string& user,
                             const std::vector<PlannedHca>& hcas) const {
-    TRY_VOID(book(ledger, owner, hcas, {user, "c", me_}));
-    TRY_VOID(ledger.make_view(user, view_));
+    GrantUser booked{user, "c", me_};
+    booked.view = hook::view_name(kView);
+    TRY_VOID(book(ledger, owner, hcas, booked));
+    (void)TRY(ledger.make_view(kView));
     return ledger.settle(owner.key);
   }
   fabric::Result<void> bind(const Ledger& ledger, const Owner& owner, const std::string& user) const {
@@ -334,7 +336,10 @@ TEST_F(LedgerCrash, BeforeEverySystemCall) {
       for (const std::string& key : {web_.key, token_.key, pod_.key, rival_.key}) {
         ASSERT_TRUE(ledger->give_back(key)) << where;
       }
-      ASSERT_EQ(entries(path + "/grants") + entries(path + "/views"), "") << where;
+      ASSERT_EQ(entries(path + "/grants"), "") << where;
+      const auto recovered = ledger->recover();
+      ASSERT_TRUE(recovered && recovered->warnings.empty()) << where;
+      ASSERT_EQ(entries(path + "/views"), "") << where;
       ASSERT_TRUE(crash.before(*ledger)) << where;
       ASSERT_EQ(ledger_problems(path), "") << where;
       if (!traced.killed) {

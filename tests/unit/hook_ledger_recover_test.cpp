@@ -22,6 +22,7 @@ using test_support::dead_process;
 using test_support::entries;
 using test_support::kAlone;
 using test_support::kToken;
+using test_support::kView;
 using test_support::ledger_problems;
 using test_support::myself;
 
@@ -46,8 +47,10 @@ class LedgerLeftovers : public test_support::LedgerScene {
   // Booked, with a view, and settled. "" or the error.
   std::string give(const Owner& owner, const std::vector<PlannedHca>& hcas, const GrantUser& user) {
     const auto given = [&]() -> fabric::Result<void> {
-      TRY_VOID(book(ledger_, owner, hcas, user));
-      TRY_VOID(ledger_.make_view(user.key, {{"infiniband", "mlx5_0", "../x"}}));
+      GrantUser booked = user;
+      booked.view = hook::view_name(kView);
+      TRY_VOID(book(ledger_, owner, hcas, booked));
+      (void)TRY(ledger_.make_view(kView));
       return ledger_.settle(owner.key);
     }();
     return given ? "" : given.error().message;
@@ -77,6 +80,7 @@ TEST_F(LedgerLeftovers, APodThatOnlyADeadTokenUsesIsReturnedByWhoAsks) {
   EXPECT_TRUE(ledger_.find(pod_.key).value()->vanished);
   EXPECT_EQ(holder(web_), "");
   EXPECT_EQ(users(pod_), "no grant");
+  EXPECT_TRUE(ledger_.recover());
   EXPECT_EQ(entries(path_ + "/views"), "");
   EXPECT_EQ(give(web_, {kAlone}, {web_.key, "web", myself()}), "");
   EXPECT_EQ(ledger_problems(path_), "");
@@ -89,7 +93,7 @@ TEST_F(LedgerLeftovers, APodThatOnlyDeadTokensUseIsRecovered) {
   second.kill();
   ASSERT_EQ(ledger_.recover()->returned, std::vector<std::string>{}) << "a requester lives";
   EXPECT_EQ(users(pod_), "token-" + kOtherToken);
-  EXPECT_EQ(entries(path_ + "/views"), "token-" + kOtherToken);
+  EXPECT_EQ(entries(path_ + "/views"), hook::view_name(kView));
   ASSERT_TRUE(ledger_.leave(pod_, "token-" + kOtherToken));
   ASSERT_TRUE(ledger_.recover()->returned.empty()) << "without any user it stays";
   EXPECT_EQ(users(pod_), "");
@@ -107,7 +111,7 @@ TEST_F(LedgerLeftovers, ADeadTokenIsDroppedWhereContainersAre) {
   requester.kill();
   EXPECT_EQ(holder(web_), pod_.label);
   EXPECT_EQ(users(pod_), "c-1");
-  EXPECT_EQ(entries(path_ + "/views"), "c-1");
+  EXPECT_EQ(entries(path_ + "/views"), hook::view_name(kView));
   container.kill();
   EXPECT_EQ(holder(web_), pod_.label) << "a container may come again";
   EXPECT_EQ(users(pod_), "c-1");
@@ -133,7 +137,7 @@ TEST_F(LedgerLeftovers, BindingKeepsItsOwnTokenOnly) {
   const auto bound = ledger_.bind(kToken, pod_, {"c-1", "c-1", myself()});
   ASSERT_TRUE(bound && *bound);
   EXPECT_EQ(users(pod_), "c-1");
-  EXPECT_EQ(entries(path_ + "/views"), "c-1");
+  EXPECT_EQ(entries(path_ + "/views"), hook::view_name(kView));
   EXPECT_EQ(holder(web_), pod_.label);
 }
 
@@ -143,7 +147,10 @@ TEST_F(LedgerLeftovers, GarbageStopsNoHook) {
   test_support::write_file(path_ + "/pending/" + marker("bad", dead), "");
   test_support::write_file(path_ + "/pending/" + marker("bad", dead) + "@7", "half a gr");
   test_support::write_file(path_ + "/pending/junk", "");
-  std::filesystem::create_directories(path_ + "/pending/@1.1.7/a/b/c/d");
+  std::string deep = path_ + "/pending/@1.1.7";
+  for (int i = 0; i < 40; ++i)
+    deep += "/d";
+  std::filesystem::create_directories(deep);
   for (int i = 0; i < 4; ++i) {
     test_support::write_file(path_ + "/pending/" + marker("gone-" + std::to_string(i), dead), "");
   }

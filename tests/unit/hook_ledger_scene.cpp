@@ -107,14 +107,14 @@ std::string ledger_problems(const std::string& path) {
   if (!grants) return grants.error().message;
   std::map<std::string, std::set<std::string>> holders;
   std::map<std::string, std::set<std::string>> alone;
-  std::set<std::string> users;
+  std::set<std::string> views;
   for (const hook::Grant& grant : *grants) {
     for (const auto& hca : grant.hcas) {
       holders[hca.name].insert(grant.owner.key + "@" + std::to_string(hca.units));
       if (hca.mode == hook::Mode::kExclusive) alone[hca.name].insert(grant.owner.key);
     }
     for (const auto& user : grant.users)
-      users.insert(user.key);
+      if (!user.view.empty() && !grant.pending) views.insert(user.view);
   }
   const auto joined = [](const std::set<std::string>& names) {
     std::string text;
@@ -146,9 +146,8 @@ std::string ledger_problems(const std::string& path) {
       }
     }
   }
-  for (const auto& entry : std::filesystem::directory_iterator(path + "/views")) {
-    if (!users.contains(entry.path().filename())) problems += "view of nobody: " + entry.path().string() + "\n";
-  }
+  for (const std::string& view : views)
+    if (!std::filesystem::is_directory(path + "/views/" + view)) problems += "missing: view " + view + "\n";
   return problems;
 }
 

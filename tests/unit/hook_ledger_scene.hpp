@@ -16,6 +16,7 @@
 namespace test_support {
 
 inline const hook::PlannedHca kAlone{"mlx5_0", hook::Mode::kExclusive, 1, std::nullopt};
+inline const std::vector<hook::ViewEntry> kView = {{"infiniband", "mlx5_0", "../x"}};
 inline const std::string kToken = "00112233445566778899aabbccddeeff";
 
 hook::ProcessIdentity myself();
@@ -69,7 +70,7 @@ class LedgerScene : public testing::Test {
 
 // The names in a directory, sorted, with blanks between.
 std::string entries(const std::string& directory);
-// Where index, views and grants contradict each other; "": nowhere.
+// Where index, views and grants contradict each other (a view that nobody names stays until recover()); "": nowhere.
 std::string ledger_problems(const std::string& path);
 
 // Runs body in a child and kills it (SIGKILL) before its system call of this number, counted from 1. Whether it was

@@ -30,6 +30,7 @@ using test_support::Child;
 using test_support::dead_process;
 using test_support::entries;
 using test_support::kAlone;
+using test_support::kView;
 using test_support::ledger_problems;
 using test_support::myself;
 using test_support::TempDir;
@@ -227,8 +228,10 @@ TEST_F(LedgerTest, WhatAPodsContainerDidNotSettleGoesWithIt) {
 TEST_F(LedgerTest, ATokenBecomesTheContainers) {
   const std::string token = hook::new_token().value();
   const Owner booked = hook::token_owner(token);
-  ASSERT_EQ(give(booked, {kAlone}, {booked.key, "web", dead_process()}), "");
-  ASSERT_TRUE(ledger_.make_view(booked.key, {{"infiniband", "mlx5_0", "../../devices/x/infiniband/mlx5_0"}}));
+  GrantUser requester{booked.key, "web", dead_process()};
+  requester.view = hook::view_name(kView);
+  ASSERT_EQ(give(booked, {kAlone}, requester), "");
+  ASSERT_TRUE(ledger_.make_view(kView));
   const auto bound = ledger_.bind(token, web_, {web_.key, "web", myself()});
   ASSERT_TRUE(bound) << bound.error().message;
   ASSERT_TRUE(*bound) << "though its requester is gone: nobody has returned it";
@@ -236,9 +239,10 @@ TEST_F(LedgerTest, ATokenBecomesTheContainers) {
   ASSERT_TRUE(ledger_.settle(web_.key));
   EXPECT_FALSE(find(booked));
   EXPECT_EQ(find(web_)->hcas, (std::vector<PlannedHca>{kAlone}));
-  EXPECT_EQ(find(web_)->users, (std::vector<GrantUser>{{web_.key, "web", myself()}}));
+  GrantUser container{web_.key, "web", myself()};
+  container.view = requester.view;
+  EXPECT_EQ(find(web_)->users, (std::vector<GrantUser>{container}));
   EXPECT_EQ(ask(db_, 1).exclusive_holder, "container web");
-  EXPECT_EQ(entries(path_ + "/views"), web_.key);
   EXPECT_EQ(ledger_problems(path_), "");
   // Once.
   EXPECT_FALSE(ledger_.bind(token, db_, {db_.key, "db", myself()}).value());
@@ -261,12 +265,15 @@ TEST_F(LedgerTest, ATokenJoinsItsPod) {
 TEST_F(LedgerTest, ATokenThatIsAUserOfThePodBecomesTheContainer) {
   const std::string token = hook::new_token().value();
   const std::string key = hook::token_owner(token).key;
-  ASSERT_EQ(give(pod_, {kAlone}, {key, "c-1", dead_process()}), "");
-  ASSERT_TRUE(ledger_.make_view(key, {{"infiniband", "mlx5_0", "../x"}}));
+  GrantUser requester{key, "c-1", dead_process()};
+  requester.view = hook::view_name(kView);
+  ASSERT_EQ(give(pod_, {kAlone}, requester), "");
+  ASSERT_TRUE(ledger_.make_view(kView));
   ASSERT_TRUE(ledger_.bind(token, pod_, {"c-1", "c-1", myself()}).value());
   ASSERT_TRUE(ledger_.settle(pod_.key));
-  EXPECT_EQ(find(pod_)->users, (std::vector<GrantUser>{{"c-1", "c-1", myself()}}));
-  EXPECT_EQ(entries(path_ + "/views"), "c-1");
+  GrantUser container{"c-1", "c-1", myself()};
+  container.view = requester.view;
+  EXPECT_EQ(find(pod_)->users, (std::vector<GrantUser>{container}));
   EXPECT_FALSE(ledger_.bind(token, pod_, {"c-1", "c-1", myself()}).value());
 }
 
@@ -318,54 +325,15 @@ TEST_F(LedgerTest, TeardownOfNothingIsSuccess) {
   EXPECT_TRUE(ledger_.recover()->returned.empty());
 }
 
-TEST_F(LedgerTest, AView) {
-  ASSERT_TRUE(book(ledger_, web_, {kShared}, {web_.key, "web", myself()}));
-  const std::string view = ledger_.view_directory(web_.key);
-  EXPECT_EQ(view, path_ + "/views/" + web_.key);
-  const mode_t before = umask(0077);
-  ASSERT_TRUE(ledger_.make_view(web_.key, {{"infiniband", "mlx5_9", "../old"}}));
-  ASSERT_TRUE(
-      ledger_.make_view(web_.key, {{"infiniband", "mlx5_0", "../../a"}, {"infiniband_verbs", "uverbs0", "../../b"}}));
-  umask(before);
-  EXPECT_EQ(entries(view), "infiniband infiniband_verbs");
-  const auto inode = [&] {
-    struct stat status {};
-    return stat(view.c_str(), &status) == 0 ? status.st_ino : 0;
-  };
-  const auto made = inode();
-  ASSERT_TRUE(
-      ledger_.make_view(web_.key, {{"infiniband", "mlx5_0", "../../a"}, {"infiniband_verbs", "uverbs0", "../../b"}}));
-  EXPECT_EQ(inode(), made) << "an equal view stays: the container has it mounted";
-  EXPECT_EQ(entries(view + "/infiniband"), "mlx5_0");
-  EXPECT_EQ(std::filesystem::read_symlink(view + "/infiniband_verbs/uverbs0"), "../../b");
-  struct stat info {};
-  ASSERT_EQ(stat((view + "/infiniband").c_str(), &info), 0);
-  EXPECT_EQ(info.st_mode & 07777, 0755U) << "whoever the container runs as reads it";
-  ASSERT_TRUE(ledger_.make_view(db_.key, {{"infiniband_mad", "", ""}, {"infiniband_mad", "abi_version", "", "5\n"}}));
-  EXPECT_EQ(test_support::read_file(ledger_.view_directory(db_.key) + "/infiniband_mad/abi_version"), "5\n");
-  ASSERT_TRUE(ledger_.leave(db_, db_.key));
-  const auto refused = ledger_.make_view(web_.key, {{"infiniband", "../x", "y"}});
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().message, "cannot make a view of `infiniband/../x`: that is no name of a device");
-  EXPECT_EQ(entries(view + "/infiniband"), "mlx5_0") << "unchanged";
-  ASSERT_TRUE(ledger_.leave(web_, web_.key));
-  EXPECT_EQ(entries(path_ + "/views"), "");
-  EXPECT_EQ(entries(path_ + "/pending"), "");
-}
-
 TEST_F(LedgerTest, RecoverReturnsWhatNobodyHolds) {
   ASSERT_EQ(give(web_, {kShared}, dead_process()), "");
   ASSERT_EQ(give(db_, {kShared}, myself()), "");
-  ASSERT_TRUE(ledger_.make_view(web_.key, {{"infiniband", "mlx5_0", "../x"}}));
-  ASSERT_TRUE(ledger_.make_view(db_.key, {{"infiniband", "mlx5_0", "../x"}}));
-  ASSERT_TRUE(ledger_.make_view("nobodys", {{"infiniband", "mlx5_0", "../x"}}));
   test_support::write_file(path_ + "/hca/mlx5_0/holders/nobodys@3", "");
   ASSERT_EQ(symlink("nobodys", (path_ + "/hca/mlx5_0/exclusive").c_str()), 0);
   test_support::write_file(path_ + "/pending/@1.1.7", "half a fi");
   const auto recovered = ledger_.recover();
   ASSERT_TRUE(recovered) << recovered.error().message;
   EXPECT_EQ(recovered->returned, (std::vector<std::string>{"container web"}));
-  EXPECT_EQ(entries(path_ + "/views"), db_.key);
   EXPECT_EQ(entries(path_ + "/hca/mlx5_0"), "holders lock");
   EXPECT_EQ(entries(path_ + "/hca/mlx5_0/holders"), db_.key + "@1");
   EXPECT_EQ(entries(path_ + "/pending"), "");

@@ -157,9 +157,11 @@ TEST(Plan, whatFollows) {
             R"({"hcas":["mlx5_2"],"nodes":[{"path":"/dev/infiniband/uverbs2","type":"c","major":231,"minor":194,)"
             R"("mode":"0666"},{"path":"/dev/infiniband/rdma_cm","type":"c","major":10,"minor":null,"mode":"0666"}],)"
             R"("memlock":"unlimited","capabilities":["CAP_IPC_LOCK"],"netdevs":[],"env":{"RDMA_INIT_REQUIRE":"1"},)"
-            R"("mounts":[{"destination":"/sys/class/infiniband","source":"/run/v/infiniband","type":"bind",)"
+            R"("mounts":[{"destination":"/sys/class/infiniband",)"
+            R"("source":"/run/v/set-8abd172978f489ed71d1a6bfdac81315/infiniband","type":"bind",)"
             R"("options":["bind","ro","nosuid","nodev","noexec"]},{"destination":"/sys/class/infiniband_verbs",)"
-            R"("source":"/run/v/infiniband_verbs","type":"bind","options":["bind","ro","nosuid","nodev","noexec"]}],)"
+            R"("source":"/run/v/set-8abd172978f489ed71d1a6bfdac81315/infiniband_verbs","type":"bind",)"
+            R"("options":["bind","ro","nosuid","nodev","noexec"]}],)"
             R"("warnings":[]})");
   EXPECT_EQ(plan_json(Plan{}).dump(), R"({"hcas":[],"nodes":[],"memlock":null,"capabilities":[],"netdevs":[],)"
                                       R"("env":{},"mounts":[],"warnings":[]})");
@@ -170,8 +172,9 @@ TEST(Plan, whatFollows) {
             "memlock     unlimited\n"
             "capability  CAP_IPC_LOCK\n"
             "env         RDMA_INIT_REQUIRE=1\n"
-            "mount       /sys/class/infiniband  from /run/v/infiniband\n"
-            "mount       /sys/class/infiniband_verbs  from /run/v/infiniband_verbs\n");
+            "mount       /sys/class/infiniband  from /run/v/set-8abd172978f489ed71d1a6bfdac81315/infiniband\n"
+            "mount       /sys/class/infiniband_verbs  from "
+            "/run/v/set-8abd172978f489ed71d1a6bfdac81315/infiniband_verbs\n");
 }
 
 TEST(Plan, nodes) {
@@ -524,7 +527,15 @@ TEST(Plan, sysfsView) {
                                                          {"infiniband_verbs", "uverbs0", *hca.verbs_link},
                                                          {"infiniband_mad", "", ""},
                                                          {"infiniband_mad", "abi_version", "", "5\n"}}));
+  // What is in it decides what it is called, whatever their order.
+  const auto plan = *decide(scene);
+  const std::string source = "/run/v/" + view_name(plan.view) + "/infiniband_verbs";
+  EXPECT_EQ(view_name(plan.view), "set-3304032ca10b18d1b35d2e9e94f12d74");
+  EXPECT_EQ(view_name({plan.view.rbegin(), plan.view.rend()}), view_name(plan.view));
+  EXPECT_EQ(plan.mounts[1],
+            (PlannedMount{"/sys/class/infiniband_verbs", source, "bind", {"bind", "ro", "nosuid", "nodev", "noexec"}}));
   scene.config.nodes.umad = true;
+  EXPECT_NE(view_name(decide(scene)->view), view_name(plan.view));
   EXPECT_EQ(decide(scene)->view.back(), (ViewEntry{"infiniband_mad", "umad0", "../../devices/a/infiniband_mad/umad0"}));
   scene.inventory.netns_mode = fabric::NetnsMode::kExclusive;
   EXPECT_EQ(decide(scene)->mounts.size() + decide(scene)->view.size(), 0U);

@@ -19,10 +19,6 @@ PlannedNode node(const std::string& path, unsigned minor) {
   return {.path = path, .major = 231, .minor = minor};
 }
 
-ViewEntry entry(const char* directory, const char* name, const char* target) {
-  return {.directory = directory, .name = name, .target = target};
-}
-
 // mlx5_0 and mlx5_1 with uverbs0 and uverbs1; rxe0 with uverbs10.
 fabric::Inventory inventory() {
   fabric::Inventory inventory = test_support::rails(2);
@@ -34,21 +30,15 @@ Plan plan() {
   Plan plan;
   plan.nodes = {node("/dev/infiniband/uverbs1", 193), node("/dev/infiniband/uverbs10", 202),
                 node("/dev/infiniband/rdma_cm", 58)};
-  plan.view = {entry("infiniband", "mlx5_1", "../../devices/a/infiniband/mlx5_1"),
-               entry("infiniband_verbs", "uverbs1", "../../devices/uverbs1/infiniband_verbs/uverbs1"),
-               entry("infiniband_verbs", "uverbs10", "../../devices/b/infiniband_verbs/uverbs10"),
-               entry("infiniband_mad", "uverbs1", "../../devices/a/infiniband_mad/uverbs1")};
   return plan;
 }
 
-TEST(Renumber, TheNodeAndItsViewFollow) {
+TEST(Renumber, TheNodeFollows) {
   Plan changed = plan();
   renumber(inventory(), {{"mlx5_1", 7, "231:199"}}, changed);
   Plan expected = plan();
   expected.nodes[0] = node("/dev/infiniband/uverbs7", 199);
-  expected.view[1] = entry("infiniband_verbs", "uverbs7", "../../devices/uverbs1/infiniband_verbs/uverbs7");
   EXPECT_EQ(changed.nodes, expected.nodes);
-  EXPECT_EQ(changed.view, expected.view);
 }
 
 TEST(Renumber, OtherNumbersOfTheSameName) {
@@ -64,7 +54,6 @@ TEST(Renumber, OtherNumbersOfTheSameName) {
   renumber(inventory(), {{"mlx5_1", 1, "509:3"}}, changed);
   EXPECT_EQ(changed.nodes[0].path, "/dev/infiniband/uverbs1");
   EXPECT_EQ(changed.nodes[0].major, 509U);
-  EXPECT_EQ(changed.view, plan().view);
 }
 
 TEST(Renumber, DevicesThatSwappedTheirNumbers) {
@@ -72,8 +61,6 @@ TEST(Renumber, DevicesThatSwappedTheirNumbers) {
   renumber(inventory(), {{"mlx5_1", 10, "231:202"}, {"rxe0", 1, "231:193"}}, changed);
   EXPECT_EQ(changed.nodes[0], node("/dev/infiniband/uverbs10", 202));
   EXPECT_EQ(changed.nodes[1], node("/dev/infiniband/uverbs1", 193));
-  EXPECT_EQ(changed.view[1].name, "uverbs10");
-  EXPECT_EQ(changed.view[2].name, "uverbs1");
 }
 
 TEST(Renumber, WhatIsNotThereChangesNothing) {
@@ -88,7 +75,6 @@ TEST(Renumber, WhatIsNotThereChangesNothing) {
     Plan changed = plan();
     renumber(from, {node}, changed);
     EXPECT_EQ(changed.nodes, plan().nodes) << node.hca << " " << node.dev;
-    EXPECT_EQ(changed.view, plan().view) << node.hca << " " << node.dev;
   }
 }
 

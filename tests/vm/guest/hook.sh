@@ -85,11 +85,14 @@ assert_sees_only() {
   assert_contains "sysfs shows its uverbs alone" "$1" "^sysfs infiniband_verbs (abi_version )?$(basename "$(node_of "$2")")\$"
 }
 
-# assert_nothing_left NAME: no holder, no grant, no unfinished step, no view, no mount, no cgroup. Locks and what is counted stay.
+# assert_nothing_left NAME: no holder, no grant, no unfinished step, no mount, no cgroup, and no view after `recover`. Locks and what is counted stay.
 assert_nothing_left() {
   local found
-  found=$({ find "$ledger" -type f ! -name lock ! -name metrics && find "$ledger/views" -mindepth 1; } 2> /dev/null || true)
+  found=$(find "$ledger" -path "$ledger/views" -prune -o -type f ! -name lock ! -name metrics -print 2> /dev/null || true)
   assert_equal "left in the ledger after $1" "" "$found"
+  "$hook" recover > /dev/null
+  found=$(find "$ledger/views" -mindepth 1 ! -name none 2> /dev/null || true)
+  assert_equal "views left after $1" "" "$found"
   assert_equal "mounts left after $1" "" "$(grep -E "rdma-hook|containers/$1/" /proc/self/mountinfo | grep -v "containers/$1/rootfs " || true)"
   [ ! -d "$(cgroup_of "$1")" ] || fail "the cgroup of $1 is still there: $(ls "$(cgroup_of "$1")")"
   echo "ok: nothing left of $1"

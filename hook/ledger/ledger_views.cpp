@@ -1,0 +1,201 @@
+#include "hook/ledger/ledger_views.hpp"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <iterator>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "fabric/sysfs.hpp"
+#include "fabric/text.hpp"
+#include "hook/ledger/ledger_steps.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::make_error;
+using fabric::Result;
+using fabric::sys_error;
+using fabric::UniqueFd;
+
+constexpr std::size_t kLongestEntry = 255;
+// Any user of a container reads them; DIR above them keeps the node's own users out.
+constexpr mode_t kViewMode = 0555;
+constexpr mode_t kViewFileMode = 0444;
+
+using DirectoryEntries = std::map<std::string, const ViewEntry*>;
+using Layout = std::map<std::string, DirectoryEntries>;
+
+Result<Layout> layout_of(const std::vector<ViewEntry>& entries) {
+  Layout layout;
+  for (const ViewEntry& entry : entries) {
+    if (!is_file_name(entry.directory, kLongestEntry) ||
+        (!entry.name.empty() && !is_file_name(entry.name, kLongestEntry))) {
+      return make_error("cannot make a view of `{}/{}`: that is no name of a device",
+                        fabric::printable(entry.directory), fabric::printable(entry.name));
+    }
+    DirectoryEntries& directory = layout[entry.directory];
+    if (!entry.name.empty()) directory[entry.name] = &entry;
+  }
+  return layout;
+}
+
+// The directory, if it is closed to writing and has these names and no others.
+template <typename Map>
+UniqueFd open_closed(int parent, const std::string& name, const Map& wanted) {
+  UniqueFd fd(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat info {};
+  if (!fd.ok() || ::fstat(fd.get(), &info) != 0 || !is_ours(info) || (info.st_mode & 07777) != kViewMode) return {};
+  std::size_t found = 0;
+  const bool read = fabric::sysfs::each_name(fd.get(), [&](std::string_view entry) {
+    const bool known = wanted.contains(std::string(entry));
+    found = known ? found + 1 : wanted.size() + 1;
+    return known;
+  });
+  return read && found == wanted.size() ? std::move(fd) : UniqueFd();
+}
+
+bool has_link(int directory, const ViewEntry& entry) {
+  char target[PATH_MAX];
+  const ssize_t size = ::readlinkat(directory, entry.name.c_str(), target, sizeof target);
+  return size >= 0 && std::string_view(target, static_cast<std::size_t>(size)) == entry.target;
+}
+
+bool has_file(int directory, const ViewEntry& entry) {
+  const UniqueFd fd(::openat(directory, entry.name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  struct stat info {};
+  if (!fd.ok() || ::fstat(fd.get(), &info) != 0 || !is_ours(info) || info.st_mode != (S_IFREG | kViewFileMode)) {
+    return false;
+  }
+  std::string text(entry.text.size() + 1, '\0');
+  const ssize_t size = ::pread(fd.get(), text.data(), text.size(), 0);
+  return size >= 0 && text.substr(0, static_cast<std::size_t>(size)) == entry.text;
+}
+
+// What cannot be looked at is not: it is made anew.
+bool is_as_made(const LedgerFiles& files, const std::string& name, const Layout& layout) {
+  const UniqueFd view = open_closed(files.views.fd.get(), name, layout);
+  return view.ok() && std::all_of(layout.begin(), layout.end(), [&](const auto& part) {
+           const UniqueFd directory = open_closed(view.get(), part.first, part.second);
+           return directory.ok() && std::all_of(part.second.begin(), part.second.end(), [&](const auto& entry) {
+                    const bool is_file = entry.second->target.empty();
+                    return is_file ? has_file(directory.get(), *entry.second)
+                                   : has_link(directory.get(), *entry.second);
+                  });
+         });
+}
+
+Result<UniqueFd> make_directory(int parent, const std::string& name, const std::string& path) {
+  if (::mkdirat(parent, name.c_str(), 0700) != 0) return sys_error(errno, "cannot make `{}`", path);
+  UniqueFd fd(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd.ok()) return sys_error(errno, "cannot open `{}`", path);
+  return fd;
+}
+
+// fchmod, because the umask is the engine's.
+Result<void> close_to_writing(const UniqueFd& fd, mode_t mode, const std::string& path) {
+  return ::fchmod(fd.get(), mode) == 0 ? Result<void>() : sys_error(errno, "cannot make `{}`", path);
+}
+
+Result<void> make_entry(int directory, const ViewEntry& entry, const std::string& path) {
+  if (!entry.target.empty()) {
+    if (::symlinkat(entry.target.c_str(), directory, entry.name.c_str()) == 0) return {};
+    return sys_error(errno, "cannot make the link `{}`", path);
+  }
+  const UniqueFd file(
+      ::openat(directory, entry.name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kViewFileMode));
+  const auto size = static_cast<ssize_t>(entry.text.size());
+  if (!file.ok() || ::write(file.get(), entry.text.data(), entry.text.size()) != size) {
+    return sys_error(errno, "cannot make `{}`", path);
+  }
+  return close_to_writing(file, kViewFileMode, path);
+}
+
+Result<void> fill(const LedgerFiles& files, const std::string& name, const Layout& layout) {
+  const std::string path = files.views.path + "/" + name;
+  const UniqueFd view = TRY(make_directory(files.views.fd.get(), name, path));
+  for (const auto& [directory_name, entries] : layout) {
+    const std::string below = path + "/" + directory_name;
+    const UniqueFd directory = TRY(make_directory(view.get(), directory_name, below));
+    for (const auto& [entry_name, entry] : entries)
+      TRY_VOID(make_entry(directory.get(), *entry, below + "/" + entry_name));
+    TRY_VOID(close_to_writing(directory, kViewMode, below));
+  }
+  return close_to_writing(view, kViewMode, path);
+}
+
+// Of a view the name under which it is locked, of one that was replaced that of its successor.
+std::string name_in_use(const std::string& name) {
+  return name.substr(0, name.find('@'));
+}
+
+// Being made, by a process that may live.
+bool is_being_made(const std::string& name) {
+  const auto pending = name.starts_with('@') ? parse_pending_name(name) : std::nullopt;
+  return pending && !is_proven_gone(look_at(pending->worker));
+}
+
+// Also of a grant that cannot be read: that is an error, because it may name any view.
+Result<std::set<std::string>> named_views(const LedgerFiles& files) {
+  std::set<std::string> named;
+  for (const std::string& key : TRY(grant_keys(files))) {
+    const auto grant = TRY(read_grant(files, key));
+    if (!grant) continue;
+    for (const StoredUser& user : grant->users)
+      named.insert({user.user.key, user.user.view.empty() ? user.user.key : user.user.view});
+  }
+  return named;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> make_view(const LedgerFiles& files, const std::vector<ViewEntry>& entries) {
+  const Layout layout = TRY(layout_of(entries));
+  const std::string name = view_name(entries);
+  const KeyLock lock = TRY(KeyLock::take(files, {name}));
+  std::vector<std::string> warnings;
+  if (is_as_made(files, name, layout)) return warnings;
+  // Filled beside, then renamed: no container can mount half a view.
+  const std::string made = files.temporary_name();
+  const int views = files.views.fd.get();
+  auto filled = fill(files, made, layout);
+  if (filled && ::renameat2(views, made.c_str(), views, name.c_str(), RENAME_NOREPLACE) == 0) return warnings;
+  if (filled && errno == EEXIST && ::renameat2(views, made.c_str(), views, name.c_str(), RENAME_EXCHANGE) == 0) {
+    // Containers have it mounted: it stays as long as a view of that name is in use.
+    (void)::renameat(views, made.c_str(), views, (name + made).c_str());
+    warnings.push_back(fmt::format("`{}/{}` was not as rdma-hook made it, and was made anew: somebody wrote there",
+                                   files.views.path, name));
+    return warnings;
+  }
+  if (filled) filled = sys_error(errno, "cannot make `{}/{}`", files.views.path, name);
+  (void)remove_tree(files.views, made).has_value();
+  return filled.error();
+}
+
+Result<void> recover_views(const LedgerFiles& files, int timeout_ms) {
+  // Before the grants: who makes a view has booked before, so that its user is seen.
+  auto views = TRY(list_names(files.views));
+  auto named = TRY(named_views(files));
+  std::erase_if(views,
+                [&](const std::string& view) { return named.contains(name_in_use(view)) || is_being_made(view); });
+  if (views.empty()) return {};
+  std::vector<std::string> locked;
+  std::transform(views.begin(), views.end(), std::back_inserter(locked), name_in_use);
+  const KeyLock lock = TRY(KeyLock::take(files, locked, timeout_ms));
+  named = TRY(named_views(files));
+  Result<void> all;
+  for (const std::string& view : views) {
+    auto removed = named.contains(name_in_use(view)) ? Result<void>() : remove_tree(files.views, view);
+    if (all && !removed) all = std::move(removed);
+  }
+  return all;
+}
+
+}  // namespace hook

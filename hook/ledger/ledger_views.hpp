@@ -1,0 +1,26 @@
+// What stands in for /sys/class/infiniband* inside containers: one directory for each set of HCAs, whoever has them.
+//
+//   DIR/views/set-DIGEST/infiniband/mlx5_0 -> ...   view_name(); closed to writing, and mounted read-only
+//   DIR/views/set-DIGEST@PID.START.N                what was not as it was made, and was replaced
+//   DIR/views/@PID.START.N                          being made by that process
+//
+// A grant's user names its view from its booking on. Making and removing a view take the lock of its name, for which a
+// maker holds no other lock, and bind() takes it with those of its keys: what is made was named before, and is not
+// removed. Which views are named costs a look at every grant, so that only recover() removes. A view holds no HCA.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "fabric/result.hpp"
+#include "hook/ledger/ledger_files.hpp"
+
+namespace hook {
+
+// As Ledger::make_view().
+fabric::Result<std::vector<std::string>> make_view(const LedgerFiles& files, const std::vector<ViewEntry>& entries);
+
+// Removes the views that no user names; programs that knew no sets named one after each user's key.
+fabric::Result<void> recover_views(const LedgerFiles& files, int timeout_ms);
+
+}  // namespace hook

@@ -1,0 +1,139 @@
+"""What containers see in /sys/class: one view for all that have the same HCAs, which none of them can change, under runc
+and under crun, from a hook at createRuntime and from rdma-runtime."""
+import os
+
+import harness
+from containers import Bundle, Runtime, Wrapped
+
+SLEEPS = ("sleep", "1000")
+CLASSES = ("infiniband", "infiniband_verbs")
+# Makes its view writable, as far as it can, and fills it.
+SPOILS = """
+for class in infiniband infiniband_verbs; do
+  at=/sys/class/$class
+  mount -o remount,bind,rw $at
+  mount -o remount,rw $at
+  true > $at/file
+  mkdir -p $at/full/of/files
+  true > $at/full/of/files/one
+  rm -f $at/mlx5_1 $at/uverbs1
+done 2> /dev/null
+[ ! -e /sys/class/infiniband/full ] || echo filled
+echo "seen: $(cd /sys/class/infiniband && echo *)"
+"""
+
+
+class Views:
+    runtime_name = ""
+    kind = Runtime
+    stages = ("createRuntime", "poststop")
+
+    def setUp(self):
+        super().setUp()
+        self.runtime = self.kind(self, self.runtime_name)
+        self.views = self.ledger_directory + "/views"
+
+    def tearDown(self):
+        self.runtime.delete_all()
+        self.assert_ledger_empty()
+        self.assert_node_unchanged()
+
+    def bundle(self, name, *, capability=None, **options):
+        bundle = Bundle(self, name, stages=self.stages, **options)
+        if capability:
+            for names in bundle.config["process"]["capabilities"].values():
+                names.append(capability)
+        return bundle.write()
+
+    def sees(self, bundle):
+        """Of each class the file system and the file that this container has there, the mount's options, and names."""
+        pid = self.runtime.state(bundle)["pid"]
+        mounts = {}
+        for line in harness.read(f"/proc/{pid}/mountinfo").splitlines():
+            fields = line.split()
+            mounts[fields[4]] = (fields[2], fields[3], fields[5])
+        found = {}
+        for name in CLASSES:
+            at = f"/proc/{pid}/root/sys/class/{name}"
+            found[name] = (*mounts[f"/sys/class/{name}"], os.stat(at).st_ino, sorted(os.listdir(at)))
+        return found
+
+    def content(self):
+        return {path: entry for path, entry in harness.walk(self.views).items() if not path.startswith("none")}
+
+    def test_containers_with_the_same_hcas_share_one(self):
+        first, second, other = (self.bundle(name, asks=asks, args=SLEEPS) for name, asks in
+                                (("first", "mlx5_1,mlx5_2"), ("second", "mlx5_2,mlx5_1"), ("other", "mlx5_1")))
+        for bundle in (first, second, other):
+            self.given(self.runtime.create(bundle))
+        self.assertEqual(self.sees(first), self.sees(second))
+        for name in CLASSES:
+            one, another = self.sees(first)[name], self.sees(other)[name]
+            self.assertNotEqual(one[:2], another[:2])
+            for flag in ("ro", "nosuid", "nodev", "noexec"):
+                self.assertIn(flag, one[2].split(","))
+        self.assertEqual(len(os.listdir(self.views)), 2)
+        # Who is left keeps it.
+        self.given(self.runtime.delete(first))
+        self.assertEqual(self.recover(), [])
+        self.assertEqual(self.sees(second)["infiniband"][-1], ["mlx5_1", "mlx5_2"])
+
+    def test_a_container_cannot_change_its_view(self):
+        beside = self.bundle("beside", asks="mlx5_1", args=SLEEPS)
+        self.given(self.runtime.create(beside))
+        before, content = self.sees(beside), self.content()
+        for name, options in (("ordinary", {}),
+                              ("user namespace", {"capability": "CAP_SYS_ADMIN", "userns": True})):
+            with self.subTest(name):
+                if options.get("userns") and Runtime(self, self.runtime_name).version().startswith("crun version 1.8."):
+                    continue  # as in test_both_ways.py
+                done = self.given(self.runtime.run(self.bundle(name.replace(" ", "-"), asks="mlx5_1",
+                                                               args=("sh", "-c", SPOILS), **options)))
+                self.assertNotIn("filled", done.stdout)
+                self.assertIn("seen: mlx5_1\n", done.stdout)
+                self.assertEqual(self.sees(beside), before)
+                self.assertEqual(self.content(), content)
+
+    def test_a_container_that_spoils_its_view_holds_nothing(self):
+        alone = {"asks": "mlx5_1", "annotations": {"rdma-init.io/mode": "exclusive"}}
+        spoiling = self.bundle("spoiling", capability="CAP_SYS_ADMIN", args=("sh", "-c", SPOILS), **alone)
+        self.given(self.runtime.run(spoiling))
+        self.assertEqual(self.holders(), {})
+        self.assertEqual(self.recover(), [])
+        for name in ("next", "next-but-one"):
+            report = self.runtime.report(self.bundle(name, **alone))
+            self.assertEqual(report.views["infiniband"], ["mlx5_1"])
+            self.assertEqual(report.facts["ibdev uverbs1"], "mlx5_1")
+
+    def test_what_somebody_wrote_on_the_node_is_replaced(self):
+        beside = self.bundle("beside", asks="mlx5_1", args=SLEEPS)
+        self.given(self.runtime.create(beside))
+        (view,) = os.listdir(self.views)
+        harness.write(f"{self.views}/{view}/infiniband/full/of/files/one", "")
+        report = self.runtime.report(self.bundle("next", asks="mlx5_1"))
+        self.assertEqual(report.views["infiniband"], ["mlx5_1"])
+        self.assertEqual(self.sees(beside)["infiniband"][-1], ["full", "mlx5_1"], "it keeps what it has mounted")
+        self.assertEqual(self.recover(), [])
+        self.assertEqual(self.sees(beside)["infiniband"][-1], ["full", "mlx5_1"])
+
+
+class Runc(Views, harness.Case):
+    runtime_name = "runc"
+
+
+class Crun(Views, harness.Case):
+    runtime_name = "crun"
+
+
+class WrappedRunc(Runc):
+    kind = Wrapped
+    stages = ()
+
+
+class WrappedCrun(Crun):
+    kind = Wrapped
+    stages = ()
+
+
+if __name__ == "__main__":
+    harness.main()
