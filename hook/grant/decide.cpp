@@ -38,7 +38,7 @@ Result<LockedHoldings> lock_holdings(const Asking& asking, const Candidates& amo
 
 Result<Plan> decide(const Asking& asking, const Candidates& among, const Holdings& holdings,
                     const std::string& view_directory) {
-  return make_plan({among, holdings, view_directory, TRY(uses_host_network(asking.spec))});
+  return make_plan({among, holdings, view_directory, TRY(uses_host_network(asking.spec)), asking.spec.may_remount});
 }
 
 }  // namespace hook

@@ -44,6 +44,14 @@ Result<Plan> decide_and_book(const Asking& asking, const fabric::Inventory& inve
   return plan;
 }
 
+// What the sources of the plan's mounts are.
+Result<void> make_views(const Plan& plan, const Ledger& ledger, const Log& log) {
+  if (plan.mounts.empty()) return {};
+  log.warnings(TRY(ledger.make_view(plan.view)));
+  if (plan.mounts.front().type == "overlay") log.warnings(TRY(ledger.make_view({})));
+  return {};
+}
+
 // For people, in front of the line for programs; that has all of them.
 std::string some_names(const Plan& plan) {
   constexpr std::size_t kShown = 3;
@@ -92,7 +100,7 @@ Result<void> carry_out(const OpenLedger& open, const Asking& asking, const Grant
 
   // Before the nodes: an RDMA device that moves in may have other numbers there.
   if (!way.network.netns_path.empty()) TRY_VOID(give_network(asking, who, way.network, inventory, ledger, call, plan));
-  if (!plan.mounts.empty()) call.log.warnings(TRY(ledger.make_view(plan.view)));
+  TRY_VOID(make_views(plan, ledger, call.log));
   call.timing.step("view");
   TRY_VOID(way.apply(plan));
   TRY_VOID(booking.finish());

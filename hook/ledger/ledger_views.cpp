@@ -144,7 +144,7 @@ bool is_being_made(const std::string& name) {
 
 // Also of a grant that cannot be read: that is an error, because it may name any view.
 Result<std::set<std::string>> named_views(const LedgerFiles& files) {
-  std::set<std::string> named;
+  std::set<std::string> named = {view_name({})};
   for (const std::string& key : TRY(grant_keys(files))) {
     const auto grant = TRY(read_grant(files, key));
     if (!grant) continue;

@@ -1,6 +1,7 @@
 // What stands in for /sys/class/infiniband* inside containers: one directory for each set of HCAs, whoever has them.
 //
 //   DIR/views/set-DIGEST/infiniband/mlx5_0 -> ...   view_name(); closed to writing, and mounted read-only
+//   DIR/views/none/                                 the lower half of overlays
 //   DIR/views/set-DIGEST@PID.START.N                what was not as it was made, and was replaced
 //   DIR/views/@PID.START.N                          being made by that process
 //

@@ -1,5 +1,8 @@
 #include "hook/oci/container_spec.hpp"
 
+#include <strings.h>
+
+#include <algorithm>
 #include <cstddef>
 
 #include "fabric/text.hpp"
@@ -92,6 +95,20 @@ Result<void> read_rlimit(const Json& element, const std::string& at, ContainerSp
   return {};
 }
 
+// In any set: a process can get it from the bounding set alone. crun reads names in any case.
+Result<void> read_capabilities(const Json& process, ContainerSpec& spec) {
+  const Json* sets = TRY(find_object(process, "capabilities", "process.capabilities"));
+  if (!sets) return {};
+  for (const auto& [set, names] : sets->items()) {
+    if (!names.is_array()) continue;  // what the runtime makes of it is an error there
+    spec.may_remount =
+        spec.may_remount || std::any_of(names.begin(), names.end(), [](const Json& name) {
+          return name.is_string() && ::strcasecmp(name.get_ref<const std::string&>().c_str(), "CAP_SYS_ADMIN") == 0;
+        });
+  }
+  return {};
+}
+
 Result<void> read_process(const Json& config, ContainerSpec& spec) {
   const Json* process = TRY(find_object(config, "process", "process"));
   if (!process) return {};
@@ -105,6 +122,7 @@ Result<void> read_process(const Json& config, ContainerSpec& spec) {
     if (uid > UINT32_MAX) return make_error("`process.user.uid`: {} is no user id", uid);
     spec.uid = static_cast<std::uint32_t>(uid);
   }
+  TRY_VOID(read_capabilities(*process, spec));
   return each_object(*process, "rlimits", "process.rlimits", spec, read_rlimit);
 }
 
@@ -166,6 +184,7 @@ Result<ContainerSpec> read_container_spec(const Json& config) {
   TRY_VOID(read_annotations(config, spec));
   TRY_VOID(read_process(config, spec));
   TRY_VOID(read_linux(config, spec));
+  spec.may_remount = spec.may_remount && !spec.has_userns;
   TRY_VOID(each_object(config, "mounts", "mounts", spec, read_mount));
   return spec;
 }

@@ -48,6 +48,8 @@ struct ContainerSpec {
   std::string cgroups_path;       // linux.cgroupsPath, as written
   std::optional<Rlimit> memlock;  // RLIMIT_MEMLOCK, when listed
   std::uint32_t uid = 0;          // process.user.uid
+  // It may have CAP_SYS_ADMIN in the node's user namespace, and remount what it was given read-only.
+  bool may_remount = false;
 };
 
 // Errors name the member ("linux.devices[2].major: expected a number"). What the specification makes optional may be

@@ -69,7 +69,7 @@ struct PlannedHca {
 };
 
 // The name of the directory that holds a view of these entries, whatever their order: "set-", and digits that no other
-// view has.
+// view has. Of a view of nothing "none".
 std::string view_name(const std::vector<ViewEntry>& view);
 
 struct Plan {
@@ -101,6 +101,7 @@ struct PlanInput {
   const Holdings& holdings;
   std::string view_directory;  // in which the views of sysfs lie: "/run/rdma-hook/views"
   bool host_network = false;   // the container is in the node's network namespace: no netdevs
+  bool may_remount = false;    // as ContainerSpec has it
 };
 
 // Pure. Errors are refusals, with the remedy as hint: those of Candidates::matched, an HCA that another container

@@ -112,6 +112,17 @@ void add_view_directory(const Config& config, const std::vector<const NodeHca*>&
   }
 }
 
+// A read-only bind mount keeps out who may not remount it. Who may cannot make an overlay without an upper directory
+// writable (overlayfs.rst, "Multiple lower layers"); that wants two lower ones, of which the second is empty.
+PlannedMount view_mount(const PlanInput& input, const std::string& view, const std::string& directory) {
+  const std::string source = fmt::format("{}/{}/{}", input.view_directory, view, directory);
+  const std::string layers = fmt::format("lowerdir={}:{}/{}", source, input.view_directory, view_name({}));
+  return {.destination = "/sys/class/" + directory,
+          .source = source,
+          .type = input.may_remount ? "overlay" : "bind",
+          .options = {input.may_remount ? layers : "bind", "ro", "nosuid", "nodev", "noexec"}};
+}
+
 bool is_whole_node(const PlanInput& input, std::size_t granted) {
   // The inventory of a request that names its HCAs holds no others, so that it does not say whether there are any.
   const bool partly_read = input.among.request.given_is_the_grant || named_hcas(input.among.request);
@@ -141,6 +152,7 @@ std::map<std::string, Renumbered> new_names(const fabric::Inventory& inventory, 
 }  // namespace
 
 std::string view_name(const std::vector<ViewEntry>& view) {
+  if (view.empty()) return "none";
   std::vector<std::string> lines;
   for (const ViewEntry& entry : view) {
     std::string line;
@@ -222,10 +234,7 @@ Result<void> plan_view(const PlanInput& input, const std::vector<const NodeHca*>
     add_view_directory(input.among.config, granted, directory, plan.view);
   const std::string view = view_name(plan.view);
   for (const fabric::ClassDirectory& directory : directories)
-    plan.mounts.push_back({"/sys/class/" + directory.name,
-                           fmt::format("{}/{}/{}", input.view_directory, view, directory.name),
-                           "bind",
-                           {"bind", "ro", "nosuid", "nodev", "noexec"}});
+    plan.mounts.push_back(view_mount(input, view, directory.name));
   return {};
 }
 

@@ -66,6 +66,7 @@ hook::ContainerSpec spec_of(const NriPod& pod, const NriContainer& container, ho
     if (network && !network->path.empty()) spec.netns_path = network->path;
   }
   spec.has_userns = find_namespace(container.namespaces, "user") != nullptr;
+  spec.may_remount = !spec.has_userns;  // NRI tells no capabilities
   for (const Rlimit& limit : container.rlimits) {
     if (limit.type == "RLIMIT_MEMLOCK") spec.memlock = hook::Rlimit{limit.soft, limit.hard};
   }

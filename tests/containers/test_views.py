@@ -82,7 +82,7 @@ class Views:
         beside = self.bundle("beside", asks="mlx5_1", args=SLEEPS)
         self.given(self.runtime.create(beside))
         before, content = self.sees(beside), self.content()
-        for name, options in (("ordinary", {}),
+        for name, options in (("ordinary", {}), ("remounting", {"capability": "CAP_SYS_ADMIN"}),
                               ("user namespace", {"capability": "CAP_SYS_ADMIN", "userns": True})):
             with self.subTest(name):
                 if options.get("userns") and Runtime(self, self.runtime_name).version().startswith("crun version 1.8."):

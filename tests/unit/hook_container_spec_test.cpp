@@ -37,6 +37,29 @@ TEST(ContainerSpec, readsWhatDecidingNeeds) {
   EXPECT_EQ(find_env(*spec, "C"), std::nullopt);
 }
 
+TEST(ContainerSpec, whoMayRemountWhatIsReadOnly) {
+  const struct {
+    const char* capabilities;
+    const char* namespaces;
+    bool may;
+  } rows[] = {
+      {R"({"bounding": ["CAP_CHOWN", "CAP_SYS_ADMIN"]})", R"([{"type": "mount"}])", true},
+      {R"({"bounding": [], "effective": ["cap_sys_admin"]})", "[]", true},
+      {R"({"ambient": ["CAP_SYS_ADMIN"], "bounding": null})", "[]", true},
+      {R"({"bounding": ["CAP_SYS_ADMIN"]})", R"([{"type": "user"}])", false},
+      {R"({"bounding": ["CAP_SYS_ADMINS", "CAP_SYS_CHROOT", 7]})", "[]", false},
+      {"null", "[]", false},
+  };
+  for (const auto& [capabilities, namespaces, may] : rows) {
+    Json config;
+    config["process"]["capabilities"] = json(capabilities);
+    config["linux"]["namespaces"] = json(namespaces);
+    const auto spec = read_container_spec(config);
+    ASSERT_TRUE(spec) << capabilities;
+    EXPECT_EQ(spec->may_remount, may) << capabilities << namespaces;
+  }
+}
+
 TEST(ContainerSpec, whatIsOptionalMayBeMissingOrNull) {
   for (const char* text :
        {"{}", R"({"root": null, "annotations": null, "process": null, "mounts": null, "linux": null})",

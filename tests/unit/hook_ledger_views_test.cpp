@@ -83,8 +83,10 @@ TEST_F(LedgerViews, OneServesAllWhoHaveTheSame) {
   EXPECT_EQ(make({kTwo.rbegin(), kTwo.rend()}), "") << "in any order";
   EXPECT_EQ(inode(directory(kTwo)), made) << "containers have it mounted";
   EXPECT_EQ(make(kView), "");
+  EXPECT_EQ(make({}), "");
+  EXPECT_EQ(entries(directory({})), "");
   const std::string made_now = views();
-  EXPECT_EQ(std::count(made_now.begin(), made_now.end(), ' '), 1) << made_now;
+  EXPECT_EQ(std::count(made_now.begin(), made_now.end(), ' '), 2) << made_now;
 }
 
 TEST_F(LedgerViews, WhatSomebodyChangedIsMadeAnewBesideTheOld) {
@@ -172,6 +174,7 @@ TEST_F(LedgerViews, RecoverKeepsWhatAGrantNames) {
   ASSERT_EQ(give_view(db_, kView, dead_process()), "");
   write_file(directory(kTwo) + "/infiniband/full/of/files", "x");
   EXPECT_NE(make(kTwo), "");
+  ASSERT_EQ(make({}), "");
   const auto me = myself();
   const std::string living = fmt::format("@{}.{}.9", me.pid, me.start_time);
   fs::create_directory(path_ + "/views/" + living);
@@ -180,15 +183,16 @@ TEST_F(LedgerViews, RecoverKeepsWhatAGrantNames) {
   fs::create_directories(path_ + "/views/container-gone/infiniband");
   ASSERT_TRUE(ledger_.recover()->warnings.empty());
   const std::string kept = views();
-  for (const std::string& name : {hook::view_name(kTwo), hook::view_name(kTwo) + "@", living, web_.key})
+  for (const std::string& name :
+       {hook::view_name(kTwo), hook::view_name(kTwo) + "@", living, web_.key, std::string("none")})
     EXPECT_NE(kept.find(name), std::string::npos) << name;
-  EXPECT_EQ(std::count(kept.begin(), kept.end(), ' '), 3) << kept;
+  EXPECT_EQ(std::count(kept.begin(), kept.end(), ' '), 4) << kept;
   EXPECT_TRUE(fs::is_symlink(directory(kTwo) + "/infiniband/mlx5_0"));
 
   ASSERT_TRUE(ledger_.leave(web_, web_.key));
   EXPECT_EQ(views(), kept) << "no look at all grants when one ends";
   ASSERT_TRUE(ledger_.recover()->warnings.empty());
-  EXPECT_EQ(views(), living);
+  EXPECT_EQ(views(), living + " none");
 }
 
 TEST_F(LedgerViews, OneThatCannotBeRemovedIsAWarning) {

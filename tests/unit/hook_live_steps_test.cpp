@@ -48,6 +48,14 @@ TEST(LiveSteps, UserNamespaceBindsTheNodesOfTheNode) {
               Step(MakeNode{"/dev/infiniband/uverbs0", 231, 192, 0660, 1, 2, true, "/tree/dev/infiniband/uverbs0"}));
 }
 
+TEST(LiveSteps, AnOverlayHasItsLayers) {
+  Plan plan = usual_plan();
+  plan.mounts = {
+      {"/sys/class/infiniband", "/v/set/infiniband", "overlay", {"lowerdir=/v/set/infiniband:/v/none", "ro"}}};
+  EXPECT_TRUE(live_steps(plan, {}, {}, "")->steps[2] ==
+              Step(BindDirectory{"/v/set/infiniband", "/sys/class/infiniband", "/v/set/infiniband:/v/none"}));
+}
+
 TEST(LiveSteps, NothingPlannedNothingDone) {
   const auto live = live_steps({}, {}, {}, "");
   ASSERT_TRUE(live);

@@ -24,6 +24,7 @@ struct PlanScene {
   Config config;
   Holdings holdings;
   bool host_network = false;
+  bool may_remount = false;
 };
 
 PlanScene asking(std::string_view wish) {
@@ -45,7 +46,7 @@ PlanScene given(std::initializer_list<unsigned> numbers) {
 
 fabric::Result<Plan> decide(const PlanScene& scene) {
   const Candidates among(scene.inventory, scene.request, scene.config);
-  return make_plan({among, scene.holdings, "/run/v", scene.host_network});
+  return make_plan({among, scene.holdings, "/run/v", scene.host_network, scene.may_remount});
 }
 
 // "mlx5_0 mlx5_1*2", or the error.
@@ -534,6 +535,12 @@ TEST(Plan, sysfsView) {
   EXPECT_EQ(view_name({plan.view.rbegin(), plan.view.rend()}), view_name(plan.view));
   EXPECT_EQ(plan.mounts[1],
             (PlannedMount{"/sys/class/infiniband_verbs", source, "bind", {"bind", "ro", "nosuid", "nodev", "noexec"}}));
+  scene.may_remount = true;
+  EXPECT_EQ(decide(scene)->mounts[1],
+            (PlannedMount{"/sys/class/infiniband_verbs",
+                          source,
+                          "overlay",
+                          {"lowerdir=" + source + ":/run/v/none", "ro", "nosuid", "nodev", "noexec"}}));
   scene.config.nodes.umad = true;
   EXPECT_NE(view_name(decide(scene)->view), view_name(plan.view));
   EXPECT_EQ(decide(scene)->view.back(), (ViewEntry{"infiniband_mad", "umad0", "../../devices/a/infiniband_mad/umad0"}));

@@ -85,6 +85,14 @@ TEST(NriSpec, TheNodesNetworkNamespace) {
   EXPECT_EQ(spec_of(pod, container, Engine::kContainerd).netns_path, "/proc/77/ns/net") << "a pod that says less";
 }
 
+// NRI does not say which capabilities a container has.
+TEST(NriSpec, WithoutAUserNamespaceAContainerMayRemount) {
+  NriContainer container = worker();
+  EXPECT_TRUE(spec_of(train_pod(), container, Engine::kContainerd).may_remount);
+  container.namespaces.push_back({"user", ""});
+  EXPECT_FALSE(spec_of(train_pod(), container, Engine::kContainerd).may_remount);
+}
+
 TEST(NriSpec, RuntimesAreEngines) {
   EXPECT_EQ(engine_of_runtime("containerd"), Engine::kContainerd);
   EXPECT_EQ(engine_of_runtime("cri-o"), Engine::kCrio);

@@ -50,8 +50,8 @@ class ContainerRoot {
   // tree: detached mount of the node's own device node, from open_tree(2). The file below it becomes the mapped root's.
   // Here and below: an error where the mount would appear on the node too.
   fabric::Result<void> bind_node(const MakeNode& node, int tree, const MappedRoot& owner) const;
-  // tree: detached mount of the source. Nothing happens where the destination does not exist. read-only, nosuid, nodev,
-  // noexec.
+  // tree: detached mount of the source, or overlay. Nothing happens where the destination does not exist. read-only,
+  // nosuid, nodev, noexec.
   fabric::Result<void> bind_directory(const BindDirectory& bind, int tree) const;
 
  private:

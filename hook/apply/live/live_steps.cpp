@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 namespace hook {
@@ -18,6 +19,14 @@ Result<MakeNode> node_step(const PlannedNode& node, bool bind, const std::string
   MakeNode step{node.path, *node.major, *node.minor, node.mode, node.uid, node.gid, bind, {}};
   if (bind) step.source = root + node.path;
   return step;
+}
+
+// Empty: it is no overlay.
+std::string layers_of(const PlannedMount& mount) {
+  constexpr std::string_view kOption = "lowerdir=";
+  const auto found = std::find_if(mount.options.begin(), mount.options.end(),
+                                  [&](const std::string& option) { return option.starts_with(kOption); });
+  return found == mount.options.end() ? std::string() : found->substr(kOption.size());
 }
 
 // runc sets the limits of config.json after the hooks, crun before them; what config.json does not list neither
@@ -84,9 +93,8 @@ Result<LivePlan> live_steps(const Plan& plan, const ContainerSpec& spec, const O
     nodes.emplace_back(std::move(step));
   }
   std::move(nodes.begin(), nodes.end(), std::back_inserter(live.steps));
-  for (const PlannedMount& mount : plan.mounts) {
-    if (mount.type == "bind") live.steps.emplace_back(BindDirectory{mount.source, mount.destination});
-  }
+  for (const PlannedMount& mount : plan.mounts)
+    live.steps.emplace_back(BindDirectory{mount.source, mount.destination, layers_of(mount)});
   // After the files: they are made only in the right container, and a wrong one must get no rights and no limit either.
   if (!allow.devices.empty()) live.steps.emplace_back(std::move(allow));
   if (plan.memlock) add_memlock(*plan.memlock, spec, state, live);

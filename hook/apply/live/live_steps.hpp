@@ -31,6 +31,8 @@ struct MakeNode {
 struct BindDirectory {
   std::string source;
   std::string destination;
+  // Not empty: an overlay of these directories instead, "SOURCE:ANOTHER", which nobody can make writable.
+  std::string layers = {};
   friend bool operator==(const BindDirectory&, const BindDirectory&) = default;
 };
 

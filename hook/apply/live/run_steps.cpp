@@ -83,6 +83,21 @@ Result<UniqueFd> open_detached(const std::string& path) {
   return tree;
 }
 
+Result<UniqueFd> open_overlay(const BindDirectory& bind) {
+  const UniqueFd context(fsopen("overlay", FSOPEN_CLOEXEC));
+  const auto set = [&](const char* name, const std::string& value) {
+    return fsconfig(context.get(), FSCONFIG_SET_STRING, name, value.c_str(), 0) == 0;
+  };
+  if (context.ok() && set("source", bind.source) && set("lowerdir", bind.layers) &&
+      fsconfig(context.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) == 0) {
+    UniqueFd tree(fsmount(context.get(), FSMOUNT_CLOEXEC, 0));
+    if (tree.ok()) return tree;
+  }
+  Error error = sys_error(errno, "cannot make an overlay of `{}`, for a container with CAP_SYS_ADMIN", bind.source);
+  error.hint = "load the kernel's module `overlay`, or set \"sysfs_view\": false";
+  return error;
+}
+
 Result<UniqueFd> open_source(const MakeNode& node, Warnings& warnings) {
   UniqueFd tree = TRY(open_detached(node.source));
   struct stat status {};
@@ -111,7 +126,7 @@ Result<std::vector<FileStep>> prepare(const std::vector<Step>& steps, bool bind_
       }
       if (node->bind) next.tree = TRY(open_source(*node, warnings));
     } else if (const auto* bind = std::get_if<BindDirectory>(&next.step)) {
-      next.tree = TRY(open_detached(bind->source));
+      next.tree = TRY(bind->layers.empty() ? open_detached(bind->source) : open_overlay(*bind));
     } else {
       continue;
     }
