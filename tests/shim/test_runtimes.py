@@ -84,7 +84,7 @@ class WrappedRuntime:
         edited = self.config_of(bundle)
         self.assertEqual(self.runtime.report(bundle).nodes, first.nodes)
         again = self.config_of(bundle)
-        # Each grant has a token of its own, and the view lies below it.
+        # Each grant has a token of its own.
         without_tokens = [re.sub(r"[0-9a-f]{32}", "TOKEN", json.dumps(config)) for config in (edited, again)]
         self.assertEqual(*without_tokens)
         self.assertEqual(len(again["linux"]["devices"]), 2)
