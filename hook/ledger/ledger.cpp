@@ -62,19 +62,11 @@ bool same_hcas(const std::vector<PlannedHca>& left, const std::vector<std::strin
   });
 }
 
-// One directory has several paths: a runtime resolves links in that of its working directory.
-bool is_same_directory(const std::string& left, const std::string& right) {
-  if (left == right) return true;
-  struct stat one {};
-  struct stat other {};
-  return ::stat(left.c_str(), &one) == 0 && ::stat(right.c_str(), &other) == 0 && one.st_dev == other.st_dev &&
-         one.st_ino == other.st_ino;
-}
-
 // Whoever can read a container's mounts knows its token, and may have written it into another's annotation.
 Result<void> check_token_user(const GrantUser& booked, const GrantUser& binding) {
   const bool knows_bundles = !booked.bundle.empty() && !binding.bundle.empty();
-  if (booked.id == binding.id && (!knows_bundles || is_same_directory(booked.bundle, binding.bundle))) return {};
+  const auto same = knows_bundles ? is_same_directory(booked.bundle, binding.bundle) : Result<bool>(true);
+  if (booked.id == binding.id && same.has_value() && *same) return {};
   const auto named = [&](const GrantUser& user) {
     return fmt::format("container `{}`{}", fabric::printable(user.id),
                        knows_bundles ? fmt::format(" of bundle `{}`", fabric::printable(user.bundle)) : "");

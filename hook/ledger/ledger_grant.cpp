@@ -26,6 +26,12 @@ int strength(Mode mode) {
   return 3;
 }
 
+// The process first: what it wrote is there before it ends.
+bool has_ended(const GrantUser& user) {
+  if (!user.process || !is_proven_gone(look_at(*user.process))) return false;
+  return !user.state || is_proven_gone(look_at(*user.state, user.id, user.bundle));
+}
+
 bool is_dead_token(const StoredUser& user, std::string_view binding) {
   return user.user.key != binding && is_token_key(user.user.key) && is_user_gone(user);
 }
@@ -53,6 +59,7 @@ Json user_json(const StoredUser& user) {
   if (!user.user.view.empty()) entry["view"] = user.user.view;
   if (user.user.process) entry["process"] = process_json(*user.user.process);
   if (user.user.cgroup) entry["cgroup"] = cgroup_json(*user.user.cgroup);
+  if (user.user.state) entry["state"] = runtime_state_json(*user.user.state);
   entry["settled"] = user.settled;
   if (user.ended) entry["ended"] = true;
   if (user.worker) entry["worker"] = process_json(*user.worker);
@@ -115,6 +122,7 @@ Result<StoredUser> parse_user(const Json& entry) {
   if (member(entry, "view")) user.user.view = TRY(name_at(entry, "view", kLongestKey));
   user.user.process = TRY(process_at(entry, "process"));
   if (member(entry, "cgroup")) user.user.cgroup = TRY(cgroup_at(entry, "cgroup"));
+  if (member(entry, "state")) user.user.state = TRY(runtime_state_at(entry, "state"));
   user.worker = TRY(process_at(entry, "worker"));
   user.hcas = TRY(hcas_at(entry, "hcas"));
   user.settled = TRY(truth_at(entry, "settled"));
@@ -226,8 +234,8 @@ bool drop_dead_steps(StoredGrant& grant) {
 
 bool is_user_gone(const StoredUser& user) {
   if (user.worker && !is_proven_gone(look_at(*user.worker))) return false;
-  const bool ended = user.ended || (user.user.process && is_proven_gone(look_at(*user.user.process)));
-  return ended && (!user.user.cgroup || is_proven_gone(look_at(*user.user.cgroup)));
+  if (!user.ended && !has_ended(user.user)) return false;
+  return !user.user.cgroup || is_proven_gone(look_at(*user.user.cgroup));
 }
 
 bool drop_dead_tokens(StoredGrant& grant, std::string_view binding) {

@@ -2,9 +2,8 @@
 //
 // {"format": 1, "owner": {"kind", "key", "label", "netns": {"dev", "ino", "path"}}, "since",
 //  "hcas": [{"name", "mode", "units", "limit"}],
-//  "users": [{"key", "id", "bundle", "pod", "view", "process": {"pid", "start_time"}, "cgroup": {...}, "settled",
-//  "ended",
-//             "worker": {...}, "hcas": [...]}]}
+//  "users": [{"key", "id", "bundle", "pod", "view", "process": {"pid", "start_time"}, "cgroup": {...}, "state": {...},
+//             "settled", "ended", "worker": {...}, "hcas": [...]}]}
 #pragma once
 
 #include <optional>
@@ -51,8 +50,8 @@ void add_steps(StoredGrant& grant, const GrantUser& user, const std::vector<Plan
 void settle_users(StoredGrant& grant, const ProcessIdentity& worker);
 // Undoes the steps whose worker is proven to be gone; whether there were any.
 bool drop_dead_steps(StoredGrant& grant);
-// Proven, of the process that works on its steps and of its cgroup as well. A user without a process never is, unless
-// it has ended.
+// Proven, of the process that works on its steps, of its runtime's state and of its cgroup as well. A user without a
+// process never is, unless it has ended.
 bool is_user_gone(const StoredUser& user);
 // Drops a pod's tokens whose requester is gone; whether there were any. What they brought stays: once settled, it is
 // not recorded whose it was. `binding`: a token that stays, because its container has come.

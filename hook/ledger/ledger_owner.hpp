@@ -10,6 +10,7 @@
 #include "hook/base/process/process_identity.hpp"
 #include "hook/ledger/cgroup_identity.hpp"
 #include "hook/ledger/netns_identity.hpp"
+#include "hook/ledger/runtime_state.hpp"
 
 namespace hook {
 
@@ -42,6 +43,8 @@ struct GrantUser {
   std::optional<CgroupIdentity> cgroup = {};
   std::string pod = {};   // the id of its pod's sandbox; empty: none, or not told
   std::string view = {};  // view_name() of what its mounts show; empty: none that the ledger keeps
+  // Where its runtime says that it lives, once `process` has ended, which became that runtime: no hook tells its init.
+  std::optional<RuntimeState> state = {};
   friend bool operator==(const GrantUser&, const GrantUser&) = default;
 };
 // The user is this container, or of the pod with this id.

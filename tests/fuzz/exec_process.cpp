@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <string>
 
+#include "hook/ledger/runtime_state.hpp"
 #include "require.hpp"
 #include "shim/runtime/edit_bundle.hpp"
-#include "shim/runtime/find_bundle.hpp"
 #include "shim/runtime/marker.hpp"
 #include "shim/runtime/runtime_log.hpp"
 #include "shim/runtime/seccomp.hpp"
@@ -76,8 +76,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   const std::string_view text(reinterpret_cast<const char*>(bytes + 1), size - 1);
   const std::string line = shim::log_line("error", text, 0, true);
   require(Json::accept(line) && line.find('\n') == line.size() - 1, "a line of the log is one JSON value");
-  for (const auto& bundle : {shim::bundle_of_runc_state(text), shim::bundle_of_crun_status(text)})
+  for (const auto kind : {hook::RuntimeState::Kind::kRunc, hook::RuntimeState::Kind::kCrun}) {
+    const auto bundle = hook::bundle_of_state(kind, text);
     require(!bundle || bundle->starts_with('/'), "a bundle is absolute");
+  }
   if (const auto marker = shim::parse_marker(text)) {
     const auto again = shim::parse_marker(shim::marker_text(*marker));
     require(again && again->id == marker->id && again->process == marker->process && again->edited == marker->edited,

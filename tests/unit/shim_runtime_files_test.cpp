@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <iterator>
 
+#include "hook/ledger/runtime_state.hpp"
 #include "shim/runtime/find_bundle.hpp"
 #include "shim/runtime/find_runtime.hpp"
 #include "shim/runtime/marker.hpp"
@@ -156,17 +157,18 @@ TEST(Marker, DamagedOnesAreRefused) {
 }
 
 TEST(FindBundle, InTheStateOfRuncAndCrun) {
-  EXPECT_EQ(shim::bundle_of_runc_state(R"({"config": {"labels": ["a=b", "bundle=/b"]}})"), "/b");
+  using Kind = hook::RuntimeState::Kind;
+  EXPECT_EQ(hook::bundle_of_state(Kind::kRunc, R"({"config": {"labels": ["a=b", "bundle=/b"]}})"), "/b");
   // An annotation of the name "bundle".
-  EXPECT_EQ(shim::bundle_of_runc_state(R"({"config": {"labels": ["bundle=/evil", "bundle=/b"]}})"), "/b");
+  EXPECT_EQ(hook::bundle_of_state(Kind::kRunc, R"({"config": {"labels": ["bundle=/evil", "bundle=/b"]}})"), "/b");
   for (const char* text : {"", "[]", "{}", R"({"config": {"labels": {}}})", R"({"config": {"labels": []}})",
                            R"({"config": {"labels": [7]}})", R"({"config": {"labels": ["bundle=b"]}})",
                            R"({"config": {"labels": ["bundle=/b", "a=b"]}})"}) {
-    EXPECT_FALSE(shim::bundle_of_runc_state(text)) << text;
+    EXPECT_FALSE(hook::bundle_of_state(Kind::kRunc, text)) << text;
   }
-  EXPECT_EQ(shim::bundle_of_crun_status(R"({"pid": 1, "bundle": "/b"})"), "/b");
-  EXPECT_FALSE(shim::bundle_of_crun_status(R"({"bundle": "b"})"));
-  EXPECT_FALSE(shim::bundle_of_crun_status(R"({"bundle": 7})"));
+  EXPECT_EQ(hook::bundle_of_state(Kind::kCrun, R"({"pid": 1, "bundle": "/b"})"), "/b");
+  EXPECT_FALSE(hook::bundle_of_state(Kind::kCrun, R"({"bundle": "b"})"));
+  EXPECT_FALSE(hook::bundle_of_state(Kind::kCrun, R"({"bundle": 7})"));
   const TempDir root;
   write_file(root / "one/state.json", R"({"config": {"labels": ["bundle=/one"]}})");
   write_file(root / "two/status", R"({"bundle": "/two"})");

@@ -1,0 +1,151 @@
+#include "hook/ledger/runtime_state.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <limits>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "fabric/unique_fd.hpp"
+#include "hook/base/json/json.hpp"
+#include "hook/base/process/process_identity.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::Result;
+using fabric::UniqueFd;
+using Kind = RuntimeState::Kind;
+
+// runc's state has all of config.json in it, which may have half of that.
+constexpr JsonLimits kStateLimits = {.bytes = std::size_t{32} << 20};
+
+const char* name_of(Kind kind) {
+  return kind == Kind::kRunc ? "runc" : "crun";
+}
+
+Error cannot_look_at_state(int code, const std::string& path) {
+  return fabric::sys_error(code, "cannot look at the runtime's state `{}`", fabric::printable(path));
+}
+
+std::optional<std::string> absolute_path(const Json* path) {
+  const auto* text = path ? path->get_ptr<const std::string*>() : nullptr;
+  if (!text || !text->starts_with('/')) return std::nullopt;
+  return *text;
+}
+
+// runc's labels are the annotations and then the bundle: an annotation of the name "bundle" comes before it
+// (libcontainer/specconv/spec_linux.go, CreateLibcontainerConfig).
+std::optional<std::string> bundle_of_labels(const Json& state) {
+  const Json* config = member(state, "config");
+  const Json* labels = config ? member(*config, "labels") : nullptr;
+  if (!labels || !labels->is_array() || labels->empty()) return std::nullopt;
+  constexpr std::string_view kBundle = "bundle=";
+  const auto* last = labels->back().get_ptr<const std::string*>();
+  if (!last || !last->starts_with(kBundle)) return std::nullopt;
+  const Json path = last->substr(kBundle.size());
+  return absolute_path(&path);
+}
+
+std::optional<std::string> bundle_of_document(Kind kind, const Json& document) {
+  return kind == Kind::kRunc ? bundle_of_labels(document) : absolute_path(member(document, "bundle"));
+}
+
+// crun writes a start time of 0 when it could not read it: that is nobody's.
+Result<ProcessIdentity> init_of(Kind kind, const Json& document) {
+  const bool is_runc = kind == Kind::kRunc;
+  const char* const start = is_runc ? "init_process_start" : "process-start-time";
+  ProcessIdentity init;
+  init.pid = static_cast<pid_t>(
+      TRY(number_at(document, is_runc ? "init_process_pid" : "pid", std::numeric_limits<pid_t>::max())));
+  init.start_time = TRY(number_at(document, start, UINT64_MAX));
+  if (init.pid == 0 || init.start_time == 0) return wrong_member(start);
+  return init;
+}
+
+Result<Presence> look_at_text(const std::string& text, Kind kind, const std::string& bundle) {
+  const Json document = TRY(parse_json(text, "the file", kStateLimits));
+  const auto named = bundle_of_document(kind, document);
+  if (!named) return wrong_member("bundle");
+  const ProcessIdentity init = TRY(init_of(kind, document));
+  if (!TRY(is_same_directory(*named, bundle))) return Presence::kGone;
+  return look_at(init);
+}
+
+// The root that was noted.
+Result<UniqueFd> open_root(const RuntimeState& state) {
+  UniqueFd root(::open(state.root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  struct stat status {};
+  if (!root.ok() || ::fstat(root.get(), &status) != 0) return cannot_look_at_state(errno, state.root);
+  if (status.st_dev == state.root_dev && status.st_ino == state.root_ino) return root;
+  Error error = cannot_look_at_state(ESTALE, state.root);
+  error.message += ": it is another directory here";
+  error.hint = "run it in the node's mount namespace";
+  return error;
+}
+
+}  // namespace
+
+Result<RuntimeState> identify_runtime_state(Kind kind, const std::string& root) {
+  struct stat status {};
+  if (::stat(root.c_str(), &status) != 0) return cannot_look_at_state(errno, root);
+  return RuntimeState{kind, root, status.st_dev, status.st_ino};
+}
+
+Result<Presence> look_at(const RuntimeState& state, const std::string& id, const std::string& bundle) {
+  const UniqueFd root = TRY(open_root(state));
+  const std::string name = id + (state.kind == Kind::kRunc ? "/state.json" : "/status");
+  const std::string path = state.root + "/" + name;
+  const UniqueFd file(::openat(root.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!file.ok() && errno != ENOENT) return cannot_look_at_state(errno, path);
+  if (file.ok()) {
+    const auto text = read_text_fd(file.get(), kStateLimits.bytes, -1, "the file");
+    auto seen = text ? look_at_text(*text, state.kind, bundle) : text.error();
+    const std::string context = fmt::format("cannot look at the runtime's state `{}`", fabric::printable(path));
+    return seen ? seen : fabric::wrap(std::move(seen).error(), context);
+  }
+  // runc lets nothing of the container run before its file is there (libcontainer/process_linux.go, procReady). crun
+  // does in `run`, and may do so in a child that outlives who called; but its directory is there before that child is.
+  struct stat status {};
+  if (state.kind == Kind::kRunc) return Presence::kGone;
+  if (::fstatat(root.get(), id.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0) return cannot_look_at_state(ENOENT, path);
+  return errno == ENOENT ? Result<Presence>(Presence::kGone) : cannot_look_at_state(errno, path);
+}
+
+Result<bool> is_same_directory(const std::string& left, const std::string& right) {
+  if (left == right) return true;
+  struct stat one {};
+  struct stat other {};
+  for (const auto& [path, status] : {std::pair(&left, &one), std::pair(&right, &other)}) {
+    if (::stat(path->c_str(), status) != 0) return fabric::sys_error(errno, "stat `{}`", fabric::printable(*path));
+  }
+  return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
+std::optional<std::string> bundle_of_state(Kind kind, std::string_view text) {
+  JsonFault fault;
+  const auto document = try_parse_json(text, kStateLimits, fault);
+  return document ? bundle_of_document(kind, *document) : std::nullopt;
+}
+
+Json runtime_state_json(const RuntimeState& state) {
+  return Json{{"runtime", name_of(state.kind)},
+              {"root", {{"path", state.root}, {"dev", state.root_dev}, {"ino", state.root_ino}}}};
+}
+
+Result<RuntimeState> runtime_state_at(const Json& object, const char* name) {
+  const Json* value = member(object, name);
+  const Json* root = value ? member(*value, "root") : nullptr;
+  if (!root) return wrong_member(name);
+  const std::string runtime = TRY(text_at(*value, "runtime"));
+  if (runtime != name_of(Kind::kRunc) && runtime != name_of(Kind::kCrun)) return wrong_member("runtime");
+  return RuntimeState{.kind = runtime == name_of(Kind::kRunc) ? Kind::kRunc : Kind::kCrun,
+                      .root = TRY(text_at(*root, "path")),
+                      .root_dev = TRY(number_at(*root, "dev", UINT64_MAX)),
+                      .root_ino = TRY(number_at(*root, "ino", UINT64_MAX))};
+}
+
+}  // namespace hook
