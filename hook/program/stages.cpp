@@ -50,28 +50,34 @@ Result<void> apply_live(const Plan& plan, const ContainerSpec& spec, const LiveC
   return {};
 }
 
-// Its own grant first, for which no bundle is needed. In a pod the grant is the namespace's, which the bundle names;
-// when that is gone by now, the grant goes when the namespace does.
+// Whether the user is this container. Who booked may have been told another path to its bundle.
+bool is_user(const GrantUser& user, const OciState& state) {
+  if (user.key == container_owner(state.id, state.bundle).key) return true;
+  if (user.id != state.id || user.bundle.empty()) return false;
+  const auto same = is_same_directory(user.bundle, state.bundle);
+  return same.has_value() && *same;
+}
+
+// Its own grant, and its part in its pod's. The view of a container that has neither goes as well.
 Result<void> leave(const Ledger& ledger, const OciState& state) {
   const Owner own = container_owner(state.id, state.bundle);
   TRY_VOID(ledger.leave(own, own.key));
-  const auto text = state.bundle.empty() ? Result<std::string>(fabric::Error{}) : read_bundle_config(state.bundle);
-  const auto config = text ? parse_json(*text, "config.json") : Result<Json>(fabric::Error{});
-  const auto spec = config ? read_container_spec(*config) : Result<ContainerSpec>(fabric::Error{});
-  return spec ? ledger.leave(TRY(owner_of(*spec, own)), own.key) : Result<void>();
+  for (const Grant& grant : TRY(ledger.find_by_id(state.id))) {
+    for (const GrantUser& user : grant.users) {
+      if (is_user(user, state)) TRY_VOID(ledger.leave(grant.owner, user.key));
+    }
+  }
+  return {};
 }
 
-// The pod's grant, or its own: under the token with which it was booked, or bound by createRuntime since.
-Result<bool> has_grant(const Ledger& ledger, const ContainerSpec& spec, const OciState& state) {
-  std::vector<std::string> keys = {TRY(owner_of(spec, container_owner(state.id, state.bundle))).key};
-  const auto token = spec.annotations.find(kGrantAnnotation);
-  if (token != spec.annotations.end()) keys.push_back(token_owner(token->second).key);
-  for (const std::string& key : keys) {
-    const auto grant = TRY(ledger.find(key));
-    const auto is_this = [&](const GrantUser& user) { return user.id == state.id; };
-    if (grant && std::any_of(grant->users.begin(), grant->users.end(), is_this)) return true;
-  }
-  return false;
+// Its own, its pod's, or one that is still its token's; rdma-nri, whose token it is, knows no bundle.
+Result<bool> has_grant(const Ledger& ledger, const OciState& state) {
+  const auto grants = TRY(ledger.find_by_id(state.id));
+  return std::any_of(grants.begin(), grants.end(), [&](const Grant& grant) {
+    return std::any_of(grant.users.begin(), grant.users.end(), [&](const GrantUser& user) {
+      return is_user(user, state) || (user.id == state.id && user.bundle.empty());
+    });
+  });
 }
 
 }  // namespace
@@ -99,7 +105,7 @@ Result<void> verify(Call& call, const Result<Config>& config) {
   const Asking asking = TRY(understand_bundle(state, config, call.node.engine));
   if (!asking.request || asking.request->wish.kind == Wish::Kind::kNone) return {};
   const auto open = TRY(OpenLedger::open(call));
-  if (TRY(about(FailureReason::kLedger, has_grant(open.ledger, asking.spec, state)))) return {};
+  if (TRY(about(FailureReason::kLedger, has_grant(open.ledger, state)))) return {};
   return fabric::Error{
       fmt::format("the container asked for RDMA devices ({}) and nothing was granted", asking.request->wish.source), 0,
       "rdma-nri did not take part: is it running and connected (`journalctl -t rdma-nri`)? Create the "

@@ -124,6 +124,33 @@ TEST_F(StagesTest, PoststopReturnsAlsoWhenTheBundleIsGone) {
   EXPECT_TRUE(outcome_.returned.empty());
 }
 
+// Who booked may have been told a link to the bundle; runtimes name the directory.
+TEST_F(StagesTest, TheSameContainerByAnotherPath) {
+  std::filesystem::create_directory_symlink(directory_ / "bundle", directory_ / "link");
+  std::filesystem::create_directory(directory_ / "other");
+  const Owner linked = container_owner("web-1", directory_ / "link");
+  const auto ledger = Ledger::open(node_.ledger);
+  const auto give_in = [&](const Owner& owner, const std::string& bundle) {
+    const GrantUser user{linked.key, "web-1", {}, directory_ / bundle};
+    ASSERT_TRUE(test_support::book(*ledger, owner, {test_support::kAlone}, user));
+    ASSERT_TRUE(ledger->settle(owner.key));
+  };
+  const NetnsIdentity netns = identify_netns("/proc/self/ns/net").value();
+  for (const Owner& owner : {linked, netns_owner(netns)}) {
+    give_in(owner, "other");
+    EXPECT_FALSE(verify_it());
+    EXPECT_TRUE(run(poststop, state(0)));
+    EXPECT_EQ(ledger->find(owner.key).value()->users.size(), 1U) << "another's of the same id";
+    ASSERT_TRUE(ledger->give_back(owner.key));
+    give_in(owner, "link");
+    EXPECT_TRUE(verify_it());
+    EXPECT_TRUE(run(poststop, state(0)));
+    const auto left = ledger->find(owner.key).value();
+    EXPECT_TRUE(!left || left->users.empty());
+    ASSERT_TRUE(ledger->give_back(owner.key));
+  }
+}
+
 // Without a descriptor to open, the stage cannot even close off what it inherited.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr bool kIsSanitized = true;
