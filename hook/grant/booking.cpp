@@ -18,7 +18,7 @@ Result<void> book(LockedHcas& locks, const Plan& plan, const Grantee& who) {
 
 Result<bool> was_given_before(const Ledger& ledger, const Grantee& who) {
   const auto grant = TRY(ledger.find(who.owner.key));
-  if (!grant || grant->pending) return false;
+  if (!grant || grant->pending || grant->vanished) return false;
   return std::any_of(grant->users.begin(), grant->users.end(),
                      [&](const GrantUser& user) { return user.key == who.user.key; });
 }

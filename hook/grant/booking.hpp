@@ -13,7 +13,7 @@ namespace hook {
 // Writes what the plan holds into the ledger, pending until it is settled. Nothing is held: nothing is written.
 fabric::Result<void> book(LockedHcas& locks, const Plan& plan, const Grantee& who);
 
-// This container has been given this grant by an earlier call. Errors: the ledger's.
+// This container has been given this grant by an earlier call, and may live. Errors: the ledger's.
 fabric::Result<bool> was_given_before(const Ledger& ledger, const Grantee& who);
 
 // Unless finished, what was booked is given back, but not from a container that had it before this call: that one may

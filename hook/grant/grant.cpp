@@ -110,6 +110,19 @@ Result<void> carry_out(const OpenLedger& open, const Asking& asking, const Grant
   return {};
 }
 
+Result<Grantee> grantee_in_spec(const ContainerSpec& spec, const ProcessIdentity& requester, const Call& call) {
+  Grantee who;
+  if (call.state) {
+    const Owner own = container_owner(call.container, call.bundle);
+    who = {TRY(owner_of(spec, own)), {own.key, call.container, requester}};
+    who.user.state = call.state;
+  } else {
+    who = TRY(new_grantee(spec, call.container, requester));
+  }
+  who.user.bundle = call.bundle;
+  return who;
+}
+
 }  // namespace
 
 Result<OpenLedger> OpenLedger::open(Call& call, Returns::Caller caller) {
@@ -136,8 +149,7 @@ Result<void> grant(const OpenLedger& open, const Asking& asking, const Grantee& 
 }
 
 Result<void> grant_in_spec(Asking& asking, const ProcessIdentity& requester, Call& call, const Publish& publish) {
-  Grantee who = TRY(new_grantee(asking.spec, call.container, requester));
-  who.user.bundle = call.bundle;
+  const Grantee who = TRY(grantee_in_spec(asking.spec, requester, call));
   const auto open = TRY(OpenLedger::open(call));
   const auto write_down = [&](const Plan& plan) -> Result<void> {
     TRY_VOID(about(FailureReason::kInternal, edit_spec(plan, who.token, *asking.document)));
@@ -145,7 +157,7 @@ Result<void> grant_in_spec(Asking& asking, const ProcessIdentity& requester, Cal
     call.timing.step("edit");
     return {};
   };
-  return grant(open, asking, who, {.event = "booked", .apply = write_down}, call);
+  return grant(open, asking, who, {.event = call.state ? "granted" : "booked", .apply = write_down}, call);
 }
 
 }  // namespace hook

@@ -31,6 +31,8 @@ struct Call {
   Timing timing = {};
   std::string container = {};  // its id, once it is known
   std::string bundle = {};     // of grant_in_spec(): absolute; empty: not known
+  // Of grant_in_spec(): where the container's runtime will tell that it lives; nullopt: createRuntime will.
+  std::optional<RuntimeState> state = {};
   Outcome outcome = {};
 };
 
@@ -79,8 +81,9 @@ fabric::Result<void> grant(const OpenLedger& open, const Asking& asking, const G
 // Puts the edited config.json where the runtime reads it.
 using Publish = std::function<fabric::Result<void>(const Plan& plan, Json& config)>;
 
-// grant() into asking.document (edit_spec()), which is then published. What is booked is the requester's until
-// createRuntime binds it, and free again when the requester is gone and nothing was bound.
+// grant() into asking.document (edit_spec()), which is then published. What is booked is the container's with
+// call.state, and free again when the requester, which becomes its runtime, and the container are gone. Without, it is
+// the requester's until createRuntime binds it, and free again when the requester is gone and nothing was bound.
 fabric::Result<void> grant_in_spec(Asking& asking, const ProcessIdentity& requester, Call& call,
                                    const Publish& publish);
 

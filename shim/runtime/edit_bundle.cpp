@@ -68,11 +68,10 @@ Result<void> add_hook(const HookCommand& command, const char* stage, Json& hooks
   return {};
 }
 
-Result<void> add_missing_hooks(const HookCommand& command, Json& config) {
+Result<void> add_missing_hooks(const HookCommand& command, HookStages stages, Json& config) {
   if (!config.is_object()) return make_error("`config.json`: expected an object");
   Json& hooks = *TRY(made(config, "hooks", Json::value_t::object, "hooks"));
-  if (!has_hook(command, hooks, "createRuntime", "createRuntime") &&
-      !has_hook(command, hooks, "prestart", "createRuntime")) {
+  if (stages == HookStages::kBoth && !has_create_hook(command, config)) {
     TRY_VOID(add_hook(command, "createRuntime", hooks));
   }
   return has_hook(command, hooks, "poststop", "poststop") ? Result<void>() : add_hook(command, "poststop", hooks);
@@ -80,9 +79,15 @@ Result<void> add_missing_hooks(const HookCommand& command, Json& config) {
 
 }  // namespace
 
-Result<void> add_hooks(const HookCommand& command, Json& config) {
+bool has_create_hook(const HookCommand& command, const Json& config) {
+  const Json* hooks = hook::member(config, "hooks");
+  return hooks && (has_hook(command, *hooks, "createRuntime", "createRuntime") ||
+                   has_hook(command, *hooks, "prestart", "createRuntime"));
+}
+
+Result<void> add_hooks(const HookCommand& command, HookStages stages, Json& config) {
   Json edited = config;
-  TRY_VOID(add_missing_hooks(command, edited));
+  TRY_VOID(add_missing_hooks(command, stages, edited));
   config = std::move(edited);
   return {};
 }

@@ -1,5 +1,5 @@
-// What rdma-runtime adds to config.json beyond hook::edit_spec(): the hooks that finish the job when the container's
-// namespaces exist.
+// What rdma-runtime adds to config.json beyond hook::edit_spec(): the hook that takes everything back, and where it is
+// needed (hook_need.hpp) the one that finishes the job when the container's namespaces exist.
 // No linux.netDevices (runc 1.4, crun 1.22), also where the runtime knows it: the runtime would move a netdev without
 // its routes, rules and RDMA device, and give nothing back; the createRuntime hook does all of that, from a record.
 #pragma once
@@ -21,8 +21,12 @@ struct HookCommand {
   std::vector<std::string> options;  // after --engine NAME
 };
 
-// Adds createRuntime and poststop, each behind what is there, unless the same file does that stage there already
-// (prestart counts for createRuntime). config is changed only on success; errors: `hooks` or a stage of a wrong type.
-fabric::Result<void> add_hooks(const HookCommand& command, hook::Json& config);
+// The same file is a hook at createRuntime there already; prestart counts for it.
+bool has_create_hook(const HookCommand& command, const hook::Json& config);
+
+enum class HookStages { kPoststop, kBoth };
+// Adds poststop, and createRuntime for both, each behind what is there, unless the same file does that stage there
+// already. config is changed only on success; errors: `hooks` or a stage of a wrong type.
+fabric::Result<void> add_hooks(const HookCommand& command, HookStages stages, hook::Json& config);
 
 }  // namespace shim

@@ -6,8 +6,10 @@
 #include "fabric/text.hpp"
 #include "hook/apply/edit_spec.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/metrics/count.hpp"
 #include "shim/runtime/exec_process.hpp"
 #include "shim/runtime/find_bundle.hpp"
+#include "shim/runtime/hook_need.hpp"
 #include "shim/runtime/marker.hpp"
 #include "shim/runtime/seccomp.hpp"
 #include "shim/runtime/spec_file.hpp"
@@ -67,10 +69,10 @@ Result<void> look_at_seccomp(const Settings& settings, const RuntimeLog& log, Js
 
 class Start {
  public:
-  Start(const Invocation& invocation, const Settings& settings, const RuntimeLog& log, const SpecFile& file,
+  Start(const Behind& behind, const Settings& settings, const RuntimeLog& log, const SpecFile& file,
         const hook::ProcessIdentity& self)
-      : invocation_(invocation), settings_(settings), log_(log), file_(file), self_(self) {
-    auto original = read_original(invocation.bundle, file.version());
+      : behind_(behind), invocation_(behind.invocation), settings_(settings), log_(log), file_(file), self_(self) {
+    auto original = read_original(invocation_.bundle, file.version());
     if (original) original_ = *std::move(original);
   }
 
@@ -88,9 +90,14 @@ class Start {
     hook::Call call{node, hook_log};
     call.container = invocation_.id;
     call.bundle = absolute_bundle(invocation_);
-    return grant(asking, self_, call, [&](const hook::Plan& plan, Json& config) {
-      return plan.hcas.empty() ? keep_original() : edit(plan, command, config);
+    if (hook_need(asking, command) == HookNeed::kNone) call.state = state_behind(behind_);
+    const HookStages stages = call.state ? HookStages::kPoststop : HookStages::kBoth;
+    const auto given = grant(asking, self_, call, [&](const hook::Plan& plan, Json& config) {
+      return plan.hcas.empty() ? keep_original() : edit(plan, command, stages, config);
     });
+    // Else createRuntime counts it.
+    if (call.state) hook::count_stage("create", call, given);
+    return given;
   }
 
  private:
@@ -107,8 +114,8 @@ class Start {
   }
 
   // config has the devices and limits already.
-  Result<void> edit(const hook::Plan& plan, const HookCommand& command, Json& config) const {
-    TRY_VOID(add_hooks(command, config));
+  Result<void> edit(const hook::Plan& plan, const HookCommand& command, HookStages stages, Json& config) const {
+    TRY_VOID(add_hooks(command, stages, config));
     TRY_VOID(look_at_seccomp(settings_, log_, config));
     auto edited = TRY(file_.rewrite(config.dump(), self_));
     // The marker first, which says which config.json is ours: if this is killed in between, the file that is there
@@ -118,6 +125,7 @@ class Start {
     return edited.put_in_place();
   }
 
+  const Behind& behind_;
   const Invocation& invocation_;
   const Settings& settings_;
   const RuntimeLog& log_;
@@ -142,11 +150,11 @@ Result<void> edit_exec(const Invocation& invocation, Dialect dialect, const hook
 
 }  // namespace
 
-Result<void> prepare_start(const Invocation& invocation, Dialect dialect, const Settings& settings,
-                           const GrantInSpec& grant, const hook::ProcessIdentity& self, const RuntimeLog& log) {
-  const auto file = TRY(open_config(invocation, dialect));
+Result<void> prepare_start(const Behind& behind, const Settings& settings, const GrantInSpec& grant,
+                           const hook::ProcessIdentity& self, const RuntimeLog& log) {
+  const auto file = TRY(open_config(behind.invocation, behind.dialect));
   if (!file) return {};
-  return Start(invocation, settings, log, *file, self).run(grant);
+  return Start(behind, settings, log, *file, self).run(grant);
 }
 
 void prepare_exec(const Invocation& invocation, Dialect dialect, const hook::ProcessIdentity& self,

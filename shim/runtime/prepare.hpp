@@ -3,6 +3,7 @@
 
 #include "fabric/result.hpp"
 #include "hook/base/process/process_identity.hpp"
+#include "shim/runtime/choose_runtime.hpp"
 #include "shim/runtime/invocation.hpp"
 #include "shim/runtime/runtime_log.hpp"
 #include "shim/runtime/settings.hpp"
@@ -12,8 +13,8 @@ namespace shim {
 // create and run: books for a container that asks, and edits its config.json. One that asks nothing keeps its file,
 // untouched; one that was edited before and asks nothing any more gets its own back. Errors: the container must not
 // start.
-fabric::Result<void> prepare_start(const Invocation& invocation, Dialect dialect, const Settings& settings,
-                                   const GrantInSpec& grant, const hook::ProcessIdentity& self, const RuntimeLog& log);
+fabric::Result<void> prepare_start(const Behind& behind, const Settings& settings, const GrantInSpec& grant,
+                                   const hook::ProcessIdentity& self, const RuntimeLog& log);
 
 // exec: edits the process of a container that was edited. What goes wrong is a warning: probes and shells of a running
 // container have to go on.

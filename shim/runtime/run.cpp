@@ -40,7 +40,7 @@ void print(std::string_view text) {
 Result<void> prepare_new(const Behind& behind, const Settings& settings, const GrantInSpec& grant,
                          const hook::ProcessIdentity& self, const RuntimeLog& log) {
   if (behind.invocation.action == Action::kStart) {
-    TRY_VOID(prepare_start(behind.invocation, behind.dialect, settings, grant, self, log));
+    TRY_VOID(prepare_start(behind, settings, grant, self, log));
   }
   if (const std::string warning = TRY(note_runtime(behind, settings, self)); !warning.empty()) log.warning(warning);
   return {};

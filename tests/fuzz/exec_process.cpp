@@ -50,12 +50,13 @@ void edit_exec_checked(const shim::ProcessGrant& grant, const Json& process) {
 
 void edit_config_checked(const Json& config) {
   Json edited = config;
-  if (!shim::add_hooks({"/usr/bin/rdma-hook", hook::Engine::kRunc, {}}, edited)) {
+  if (!shim::add_hooks({"/usr/bin/rdma-hook", hook::Engine::kRunc, {}}, shim::HookStages::kBoth, edited)) {
     require(edited == config, "refused hooks change nothing");
   } else {
     require_kept(config, edited, "");
     Json again = edited;
-    require(shim::add_hooks({"/usr/bin/rdma-hook", hook::Engine::kRunc, {}}, again) && again == edited,
+    require(shim::add_hooks({"/usr/bin/rdma-hook", hook::Engine::kRunc, {}}, shim::HookStages::kBoth, again) &&
+                again == edited,
             "hooks are added once");
   }
   const shim::SeccompContext context{"amd64", {}};

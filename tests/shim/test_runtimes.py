@@ -2,7 +2,6 @@
 `exec` gets. The node, the bundles and what watches over them are those of tests/containers."""
 import json
 import os
-import re
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "containers"))
@@ -20,6 +19,7 @@ class WrappedRuntime:
     def setUp(self):
         super().setUp()
         self.runtime = Wrapped(self, self.runtime_name)
+        os.mkdir(self.runtime.root)  # as after the first container
 
     def tearDown(self):
         self.runtime.delete_all()
@@ -49,7 +49,7 @@ class WrappedRuntime:
         for member in ("x-unknown", "root", "ociVersion"):
             self.assertEqual(config[member], bundle.config[member])
         self.assertIn(bundle.config["process"]["rlimits"][0], config["process"]["rlimits"])
-        self.assertEqual(set(config["hooks"]), {"createRuntime", "poststop"})
+        self.assertEqual(set(config["hooks"]), {"poststop"})
 
     def test_a_user_other_than_root_keeps_the_capability(self):
         report = self.runtime.report(self.bundle(asks="mlx5_1", uid=1000))
@@ -84,9 +84,7 @@ class WrappedRuntime:
         edited = self.config_of(bundle)
         self.assertEqual(self.runtime.report(bundle).nodes, first.nodes)
         again = self.config_of(bundle)
-        # Each grant has a token of its own.
-        without_tokens = [re.sub(r"[0-9a-f]{32}", "TOKEN", json.dumps(config)) for config in (edited, again)]
-        self.assertEqual(*without_tokens)
+        self.assertEqual(again, edited)
         self.assertEqual(len(again["linux"]["devices"]), 2)
 
     def test_the_bundle_is_the_current_directory(self):

@@ -194,6 +194,39 @@ TEST_F(GrantTest, InSpecTheTokenAndTheDevicesArePublished) {
   EXPECT_EQ(grant->users.at(0).process, test_support::myself());
 }
 
+// What is booked is the container's from the start: no token is left that anybody could show.
+TEST_F(GrantTest, InSpecWithoutAHookItIsTheContainers) {
+  Log log;
+  Call call{node_, log};
+  call.container = "web-1";
+  call.bundle = "/bundle";
+  call.state = identify_runtime_state(RuntimeState::Kind::kRunc, directory_.path()).value();
+  Asking asking = asking_for("mlx5_1");
+  asking.document = std::make_shared<Json>(Json::parse(R"({"ociVersion": "1.0.2", "process": {"args": ["true"]}})"));
+  const auto given = grant_in_spec(asking, test_support::myself(), call, [](const Plan&, Json& config) -> Result<void> {
+    EXPECT_FALSE(config.contains("annotations"));
+    return {};
+  });
+  ASSERT_TRUE(given) << given.error().message;
+  EXPECT_EQ(call.outcome.granted_mode, "hca") << "counted here, since no hook will";
+  const auto grant = grant_of("web-1");
+  ASSERT_TRUE(grant);
+  EXPECT_EQ(grant->users.at(0).process, test_support::myself());
+  EXPECT_EQ(grant->users.at(0).state, call.state);
+  EXPECT_EQ(grant->users.at(0).bundle, "/bundle");
+}
+
+TEST_F(GrantTest, AContainerThatHasEndedWasGivenNothing) {
+  const Owner owner = container_owner("web-1", "/bundle");
+  const Grantee who{owner, {owner.key, "web-1", test_support::dead_process()}};
+  ASSERT_TRUE(give("web-1", asking_for("mlx5_0")));
+  const auto ledger = Ledger::open(node_.ledger);
+  EXPECT_TRUE(was_given_before(*ledger, who).value());
+  ASSERT_TRUE(test_support::book(*ledger, owner, {{"mlx5_0", Mode::kHca, 1, std::nullopt}}, who.user));
+  ASSERT_TRUE(ledger->settle(owner.key));
+  EXPECT_FALSE(was_given_before(*ledger, who).value()) << "no poststop came";
+}
+
 TEST_F(GrantTest, DecidingWritesNothing) {
   const Asking asking = asking_for("all", Mode::kExclusive);
   const auto inventory = read_node_for(*asking.request, asking.admin, node_);

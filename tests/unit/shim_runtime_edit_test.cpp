@@ -8,12 +8,13 @@ namespace {
 
 using hook::Json;
 using shim::HookCommand;
+using shim::HookStages;
 using shim::ProcessGrant;
 
 const HookCommand kCommand{"/usr/bin/rdma-hook", hook::Engine::kContainerd, {"--ledger", "/l"}};
 
 Json with_hooks(Json config) {
-  const auto done = shim::add_hooks(kCommand, config);
+  const auto done = shim::add_hooks(kCommand, HookStages::kBoth, config);
   EXPECT_TRUE(done) << done.error().message;
   return config;
 }
@@ -28,6 +29,15 @@ TEST(AddHooks, ToASpecThatHasNone) {
       "args": ["rdma-hook", "poststop", "--engine", "containerd", "--ledger", "/l"],
       "env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"], "timeout": 60}]}})")
                                .dump());
+}
+
+TEST(AddHooks, PoststopAlone) {
+  Json config = Json::object();
+  ASSERT_TRUE(shim::add_hooks(kCommand, HookStages::kPoststop, config));
+  EXPECT_EQ(config["hooks"].size(), 1U);
+  EXPECT_EQ(config["hooks"]["poststop"][0]["args"][1], "poststop");
+  EXPECT_FALSE(shim::has_create_hook(kCommand, config));
+  EXPECT_TRUE(shim::has_create_hook(kCommand, with_hooks(config)));
 }
 
 TEST(AddHooks, TwiceIsOnce) {
@@ -63,7 +73,7 @@ TEST(AddHooks, OneProgramHasSeveralPaths) {
   const std::string program = shim_scene::program(directory / "rdma-hook");
   ASSERT_EQ(::symlink(program.c_str(), (directory / "link").c_str()), 0);
   Json config{{"hooks", {{"poststop", {{{"path", directory / "link"}, {"args", {"rdma-hook", "poststop"}}}}}}}};
-  ASSERT_TRUE(shim::add_hooks({program, hook::Engine::kContainerd, {}}, config));
+  ASSERT_TRUE(shim::add_hooks({program, hook::Engine::kContainerd, {}}, HookStages::kBoth, config));
   EXPECT_EQ(config["hooks"]["poststop"].size(), 1U);
   EXPECT_EQ(config["hooks"]["createRuntime"].size(), 1U);
 }
@@ -73,7 +83,7 @@ TEST(AddHooks, WrongTypesAreRefusedAndNothingChanges) {
                            R"({"hooks": {"createRuntime": [1, {"path": 7}], "poststop": "x"}})"}) {
     Json config = Json::parse(text);
     const Json before = config;
-    EXPECT_FALSE(shim::add_hooks(kCommand, config)) << text;
+    EXPECT_FALSE(shim::add_hooks(kCommand, HookStages::kBoth, config)) << text;
     EXPECT_EQ(config, before) << text;
   }
 }

@@ -27,6 +27,23 @@ TEST_F(Prepare, AContainerThatAsksIsEdited) {
   EXPECT_NE(::access((directory_ / "log").c_str(), F_OK), 0);  // nothing to say
 }
 
+TEST_F(Prepare, WhatRuncItselfTellsNeedsNoHook) {
+  Json asking = Json::parse(kAsking);
+  asking["linux"]["namespaces"] = {{{"type", "pid"}}, {{"type", "mount"}}};
+  runtime_ = "/usr/sbin/runc";
+  invocation_.root = directory_ / "bundle";
+  write_config(asking.dump());
+  ASSERT_TRUE(start());
+  EXPECT_TRUE(state_);
+  EXPECT_FALSE(config()["hooks"].contains("createRuntime"));
+  EXPECT_EQ(config()["hooks"]["poststop"][0]["args"][1], "poststop");
+  // The same bundle behind another runtime.
+  runtime_ = "/usr/bin/another-runtime";
+  ASSERT_TRUE(start());
+  EXPECT_FALSE(state_);
+  EXPECT_TRUE(config()["hooks"].contains("createRuntime"));
+}
+
 TEST_F(Prepare, AContainerThatAsksNothingIsNotTouched) {
   write_config(kSilent);
   const struct stat before = status_of(config_path());

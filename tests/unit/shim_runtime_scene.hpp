@@ -61,11 +61,12 @@ class Prepare : public testing::Test {
       EXPECT_EQ(requester, self_);
       EXPECT_EQ(call.container, "ID");
       EXPECT_TRUE(asking.request);
+      state_ = call.state;
       TRY_VOID(hook::edit_spec(answer_, token_, *asking.document));
       return publish(answer_, *asking.document);
     };
     const shim::RuntimeLog log(invocation_, shim::Dialect::kRunc);
-    return shim::prepare_start(invocation_, shim::Dialect::kRunc, settings_, grant, self_, log);
+    return shim::prepare_start({runtime_, invocation_, shim::Dialect::kRunc}, settings_, grant, self_, log);
   }
 
   void exec(const std::string& file) {
@@ -92,9 +93,11 @@ class Prepare : public testing::Test {
   test_support::TempDir directory_;
   shim::Settings settings_;
   shim::Invocation invocation_;
+  std::string runtime_ = "/usr/bin/another-runtime";
   hook::Plan answer_ = plan();
   std::string token_ = "0123456789abcdef0123456789abcdef";
   int booked_ = 0;
+  std::optional<hook::RuntimeState> state_;  // as the last grant had it
 };
 
 }  // namespace shim_scene

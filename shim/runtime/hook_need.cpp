@@ -1,0 +1,61 @@
+#include "shim/runtime/hook_need.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+#include "shim/runtime/find_bundle.hpp"
+
+namespace shim {
+namespace {
+
+using Kind = hook::RuntimeState::Kind;
+
+// A link of another name, as for alternatives, is not the program's.
+std::string program_name(const std::string& path) {
+  char target[PATH_MAX];
+  std::error_code failed;
+  const bool is_link = ::readlink(path.c_str(), target, sizeof target) >= 0;
+  const auto program = is_link ? std::filesystem::canonical(path, failed) : std::filesystem::path(path);
+  return failed ? "" : program.filename().string();
+}
+
+std::optional<Kind> kind_of(const std::string& runtime) {
+  const std::string name = program_name(runtime);
+  if (name == "runc") return Kind::kRunc;
+  return name == "crun" ? std::optional(Kind::kCrun) : std::nullopt;
+}
+
+// Which HCAs it will be, and so which pool's network counts, is not decided yet.
+bool may_get_rails(const hook::Asking& asking) {
+  const auto has_network = [](const hook::Pool& pool) { return pool.network.has_value(); };
+  const auto& pools = asking.admin.pools;
+  return asking.spec.has_netns && (asking.request->network || std::any_of(pools.begin(), pools.end(), has_network));
+}
+
+}  // namespace
+
+HookNeed hook_need(const hook::Asking& asking, const HookCommand& command) {
+  if (has_create_hook(command, *asking.document)) return HookNeed::kThereAlready;
+  if (may_get_rails(asking)) return HookNeed::kRails;
+  return asking.spec.has_own_pidns ? HookNeed::kNone : HookNeed::kSharedPids;
+}
+
+std::optional<hook::RuntimeState> state_behind(const Behind& behind) {
+  const auto kind = kind_of(behind.runtime);
+  const std::string& given = behind.invocation.root;
+  // Both have rules of their own for whose directory it is where this is set.
+  const bool is_default = given.empty() && !std::getenv("XDG_RUNTIME_DIR");
+  if (!kind || (kind == Kind::kCrun) != (behind.dialect == Dialect::kCrun)) return std::nullopt;
+  if (!given.starts_with('/') && !is_default) return std::nullopt;
+  if (state_directory(given, behind.invocation.id, behind.dialect).empty()) return std::nullopt;
+  auto state = hook::identify_runtime_state(*kind, is_default ? default_root(behind.dialect) : given);
+  return state ? std::optional(*std::move(state)) : std::nullopt;
+}
+
+}  // namespace shim

@@ -1,0 +1,241 @@
+"""A container that rdma-runtime gave everything has no createRuntime hook: what its runtime keeps of it tells whether it
+lives. Its HCA is held from before `create` returns until it has ended, and free then, whoever was killed on the way."""
+import itertools
+import json
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "containers"))
+import harness  # noqa: E402
+from containers import WRAPPER, Bundle, Pod, Runtime, Wrapped  # noqa: E402
+
+EXCLUSIVE = {"rdma-init.io/mode": "exclusive"}
+FOREVER = ("sleep", "1000")
+
+
+class Alive:
+    runtime_name = ""
+
+    def setUp(self):
+        super().setUp()
+        self.runtime = self.wrapped()
+        os.mkdir(self.runtime.root)  # as after the first container
+        self.others = itertools.count()
+
+    def wrapped(self, program=None, root=None):
+        runtime = Wrapped(self, program or self.runtime_name)
+        runtime.name = self.runtime_name
+        runtime.prefix = [] if self.runtime_name == "runc" else list(Runtime.HIDE_V2)
+        runtime.root = root or f"{self.work}/root"
+        return runtime
+
+    def tearDown(self):
+        self.runtime.delete_all()
+        self.assert_ledger_empty()
+        self.assert_node_unchanged()
+
+    def bundle(self, name="first", **options):
+        return Bundle(self, name, **{"stages": (), "asks": "mlx5_1", "annotations": EXCLUSIVE, "args": FOREVER, **options})
+
+    def created(self, bundle=None, runtime=None):
+        bundle = bundle or self.bundle()
+        self.given((runtime or self.runtime).create(bundle))
+        return bundle
+
+    def hooks(self, bundle):
+        return set(json.loads(harness.read(bundle.directory + "/config.json"))["hooks"])
+
+    def assert_held(self, why=None):
+        """By nobody's word but the runtime's: whoever asks next looks."""
+        self.assertEqual(self.recover(), [], why)
+        self.refused(self.runtime.create(self.bundle(f"other{next(self.others)}")), "mlx5_1")
+
+    def assert_free(self):
+        self.given(self.runtime.delete(self.created(self.bundle(f"other{next(self.others)}"))))
+
+    # --- which container has the hook
+
+    def test_nothing_needs_the_hook(self):
+        first = self.created()
+        self.assertEqual(self.hooks(first), {"poststop"})
+        self.assertNotIn("rdma-init.io/grant", harness.read(first.directory + "/config.json"))
+        self.assertEqual(self.holders(), {"mlx5_1": ["container first"]})
+
+    def test_the_first_container_of_a_root_has_the_hook(self):
+        os.rmdir(self.runtime.root)
+        first = self.created()
+        self.assertEqual(self.hooks(first), {"createRuntime", "poststop"})
+        self.assert_held()
+        self.given(self.runtime.delete(first))
+        self.assertEqual(self.hooks(self.created(self.bundle("second"))), {"poststop"})
+
+    def test_who_needs_the_hook_has_it(self):
+        shares = self.bundle("shares")
+        shares.config["linux"]["namespaces"] = [entry for entry in shares.config["linux"]["namespaces"]
+                                                if entry["type"] != "pid"]
+        has = self.bundle("has", stages=("createRuntime",))
+        for bundle in (shares.write(), has):
+            self.created(bundle)
+            self.assertEqual(self.hooks(bundle), {"createRuntime", "poststop"}, bundle.id)
+            self.assert_held()
+            self.given(self.runtime.delete(bundle))
+            self.assert_free()
+
+    def test_a_runtime_that_is_another_wrapper(self):
+        program = harness.write(self.work + "/bin/another-runtime",
+                                f'#!/bin/sh\nexec {self.runtime_name} "$@"\n', 0o755)
+        runtime = self.wrapped(program)
+        first = self.created(runtime=runtime)
+        self.assertEqual(self.hooks(first), {"createRuntime", "poststop"})
+        self.assert_held()
+        self.given(runtime.delete(first))
+
+    def test_a_runtime_behind_a_link_of_another_name(self):
+        link = self.work + "/runtime"
+        os.symlink(Runtime(self, self.runtime_name).program, link)
+        runtime = self.wrapped(link)
+        first = self.created(runtime=runtime)
+        # The command line is read as a Go program's, by that name: no crun's is.
+        self.assertEqual(self.hooks(first),
+                         {"poststop"} if self.runtime_name == "runc" else {"createRuntime", "poststop"})
+        self.assert_held()
+        self.given(runtime.delete(first))
+
+    # --- as long as it lives
+
+    def test_created_running_paused_and_its_end(self):
+        first = self.created()
+        self.assert_held("created")
+        self.given(self.runtime.call("start", first.id))
+        self.assert_held("running")
+        if self.runtime.call("pause", first.id).returncode == 0:
+            self.assert_held("paused")
+            self.given(self.runtime.call("resume", first.id))
+        else:
+            print(f"{self.id()}: nothing can be paused here", file=sys.stderr)
+        self.given(self.runtime.delete(first))
+        self.assert_ledger_empty()
+        self.assert_free()
+
+    def test_an_init_that_is_killed(self):
+        first = self.created()
+        self.given(self.runtime.call("start", first.id))
+        self.runtime.kill(first)
+        self.assertEqual(self.recover(), ["container first"])
+        self.assert_free()
+
+    def test_who_asks_next_finds_out(self):
+        first = self.created()
+        self.runtime.kill(first)
+        self.assert_free()
+
+    def test_the_same_container_again(self):
+        first = self.created()
+        again = self.runtime.create(first)
+        self.refused(again)
+        self.assertEqual(self.runtime.state(first)["status"], "created")
+        self.assert_held("a second create of the same id has failed")
+        self.given(self.runtime.delete(first))
+        self.created(first)
+        self.assert_held("and a third has not")
+
+    def test_the_same_id_in_another_root(self):
+        other = self.wrapped(root=self.work + "/other")
+        os.mkdir(other.root)
+        first = self.created()
+        elsewhere = self.bundle("elsewhere", asks="mlx5_2")
+        elsewhere.id = first.id
+        self.created(elsewhere, other)
+        self.assertEqual(self.hooks(elsewhere), {"poststop"})
+        self.given(self.runtime.delete(first))
+        self.assertEqual(list(self.holders()), ["mlx5_2"])
+        self.assertEqual(self.recover(), [])
+        self.given(other.delete(elsewhere))
+        self.assert_ledger_empty()
+
+    def test_a_bundle_behind_a_link(self):
+        """The runtime names the directory, and not the link that the engine named."""
+        first = self.bundle()
+        os.symlink(first.directory, self.work + "/link")
+        directory, first.directory = first.directory, self.work + "/link"
+        self.created(first)
+        first.directory = directory
+        self.assertEqual(self.hooks(first), {"poststop"})
+        self.assert_held()
+        self.given(self.runtime.delete(first))
+        self.assert_ledger_empty()
+
+    def test_in_a_pod(self):
+        pod = Pod(self)
+        first, beside = (self.created(self.bundle(name, netns=pod.path)) for name in ("first", "beside"))
+        for bundle in (first, beside):
+            self.assertEqual(self.hooks(bundle), {"poststop"})
+            self.assert_held()
+            self.given(self.runtime.delete(bundle))
+        self.assert_held("it is the pod's as long as its namespace is there")
+        pod.remove()
+        self.assert_free()
+
+    # --- a create that does not end well
+
+    def test_a_create_that_fails(self):
+        first = self.bundle()
+        first.config["mounts"].append({"destination": "/x", "type": "bind", "source": "/does/not/exist",
+                                       "options": ["bind"]})
+        self.refused(self.runtime.create(first.write()), "/does/not/exist")
+        self.assertFalse(self.runtime.exists(first))
+        self.assert_free()
+        self.recover()
+
+    def stopped_at(self, stage, command):
+        """The process of a `create` or `run` that stands still in a hook of somebody else."""
+        first = self.bundle()
+        mark = self.work + "/reached"
+        first.config["hooks"][stage] = [{"path": "/bin/sh", "args": ["sh", "-c", f"echo >{mark}; exec sleep 1000"]}]
+        first.write()
+        requester = subprocess.Popen(self.runtime.command(*command, "--bundle", first.directory, first.id),
+                                     env=self.runtime.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                     stderr=subprocess.DEVNULL)
+        self.addCleanup(requester.wait)
+        self.addCleanup(requester.kill)
+        harness.wait_for(lambda: os.path.exists(mark), f"the hook at {stage}")
+        return first, requester
+
+    def test_a_create_that_is_killed(self):
+        first, requester = self.stopped_at("createRuntime", ["create"])
+        self.assert_held("the runtime works on it")
+        requester.kill()
+        requester.wait()
+        harness.wait_for(lambda: harness.read(first.cgroup() + "/cgroup.procs") == "", "the end of its init")
+        if self.runtime_name == "runc":
+            self.assert_free()
+        else:
+            self.assert_held("whether another process of crun's goes on cannot be known")
+        self.runtime.delete(first)
+        self.assert_free()
+
+    def test_a_run_that_is_killed(self):
+        first, requester = self.stopped_at("poststart", ["run"])
+        self.assert_held("the runtime works on it")
+        requester.kill()
+        requester.wait()
+        self.assertIsNotNone(self.runtime.state(first))
+        self.assert_held("its init lives")
+        self.runtime.kill(first)
+        self.assert_free()
+        self.runtime.delete(first)
+
+
+class Runc(Alive, harness.Case):
+    runtime_name = "runc"
+
+
+class Crun(Alive, harness.Case):
+    runtime_name = "crun"
+
+
+if __name__ == "__main__":
+    if not os.access(WRAPPER, os.X_OK):
+        sys.exit("set TESTED_RUNTIME to the path of a program")
+    harness.main()
