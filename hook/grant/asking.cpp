@@ -1,5 +1,6 @@
 #include "hook/grant/asking.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -75,6 +76,12 @@ Result<Owner> owner_of(const ContainerSpec& spec, Owner otherwise) {
   const auto netns = TRY(joined_netns(spec));
   if (!netns || TRY(is_nodes_own(*netns))) return otherwise;
   return netns_owner(*netns);
+}
+
+bool may_get_rails(const Asking& asking) {
+  const auto has_network = [](const Pool& pool) { return pool.network.has_value(); };
+  const auto& pools = asking.admin.pools;
+  return asking.spec.has_netns && (asking.request->network || std::any_of(pools.begin(), pools.end(), has_network));
 }
 
 Result<bool> uses_host_network(const ContainerSpec& spec) {

@@ -34,6 +34,8 @@ fabric::Result<Asking> understand_spec(ContainerSpec spec, const fabric::Result<
 // The owner of the container's grant: the pod, when the network namespace is joined by path and is not the node's own;
 // else, and where nothing is at that path, `otherwise`. Errors: the path cannot be looked at.
 fabric::Result<Owner> owner_of(const ContainerSpec& spec, Owner otherwise);
+// Whether it may get netdevs. Which HCAs it will have, and so which pool's network counts, is not asked. Pure.
+bool may_get_rails(const Asking& asking);
 // No network namespace of its own, or the node's by path. Errors: as owner_of().
 fabric::Result<bool> uses_host_network(const ContainerSpec& spec);
 

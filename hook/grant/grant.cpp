@@ -17,12 +17,11 @@ namespace {
 
 using fabric::Result;
 
-// The grant that rdma-runtime or rdma-nri booked becomes this container's.
-Result<void> bind_token(const ContainerSpec& spec, const Ledger& ledger, const Grantee& who) {
+// The grant that rdma-runtime or rdma-nri booked becomes this container's. nullopt: none did.
+Result<std::optional<Grant>> bind_token(const ContainerSpec& spec, const Ledger& ledger, const Grantee& who) {
   const auto token = spec.annotations.find(kGrantAnnotation);
-  if (token == spec.annotations.end()) return {};
-  (void)TRY(ledger.bind(token->second, who.owner, who.user));  // none of ours: nothing to bind
-  return {};
+  if (token == spec.annotations.end()) return std::optional<Grant>();
+  return ledger.bind(token->second, who.owner, who.user);
 }
 
 // What the spec mounts already (rdma-runtime, the user) is left alone.
@@ -42,6 +41,42 @@ Result<Plan> decide_and_book(const Asking& asking, const fabric::Inventory& inve
   leave_out_mounted(asking.spec, plan);
   TRY_VOID(book(held.locks, plan, who));
   return plan;
+}
+
+bool has_all(const Grant& grant, const std::vector<PlannedHca>& hcas) {
+  return std::all_of(hcas.begin(), hcas.end(), [&](const PlannedHca& hca) {
+    return std::any_of(grant.hcas.begin(), grant.hcas.end(),
+                       [&](const PlannedHca& held) { return held.name == hca.name && held.units >= hca.units; });
+  });
+}
+
+// What was booked under the token is chosen again, as its own: nobody else is looked at, and nothing is locked.
+Result<Plan> decide_bound(const Asking& asking, const fabric::Inventory& inventory, const Ledger& ledger,
+                          const Grantee& who, const Grant& bound) {
+  Holdings holdings;
+  for (const PlannedHca& hca : bound.hcas)
+    holdings[hca.name] = {.own = true, .own_units = hca.units, .exclusive_holder = {}};
+  const Candidates among(inventory, *asking.request, asking.admin);
+  Plan plan = TRY(decide(asking, among, holdings, ledger.view_directory()));
+  leave_out_mounted(asking.spec, plan);
+  if (plan.mounts.empty() && has_all(bound, plan.hcas) && has_all(bound, plan.also_open)) return plan;
+  return decide_and_book(asking, inventory, ledger, who);  // something else may ask by now
+}
+
+bool has_limit(const ContainerSpec& spec, const std::optional<std::uint64_t>& memlock) {
+  return !memlock || (spec.memlock && std::min(spec.memlock->soft, spec.memlock->hard) >= *memlock);
+}
+
+// Its nodes have their numbers in the spec, and with them the rules of who booked: the runtime has made them. What
+// moved along with a rail has others.
+bool is_in_spec(const Plan& plan, const ContainerSpec& spec) {
+  const auto has_node = [&](const PlannedNode& node) {
+    return node.major && node.minor &&
+           std::find(spec.devices.begin(), spec.devices.end(), SpecDevice{node.path, 'c', *node.major, *node.minor}) !=
+               spec.devices.end();
+  };
+  return plan.mounts.empty() && has_limit(spec, plan.memlock) &&
+         std::all_of(plan.nodes.begin(), plan.nodes.end(), has_node);
 }
 
 // What the sources of the plan's mounts are.
@@ -78,23 +113,17 @@ void note_grant(std::string_view event, const Asking& asking, const Owner& owner
   if (event == "granted") call.outcome.granted_mode = mode_of(plan.hcas);
 }
 
-// The order: leftovers of killed calls are repaired before anything is decided, so that they count as held no longer.
-// The node is read before the locks are taken, which are held for deciding only. The booking is on record, pending,
-// before the network or the container is changed, and is settled after the last change: a crash in between is undone by
-// the next call, an error by ~Booking(). A token is bound inside the booking for the same reason.
-Result<void> carry_out(const OpenLedger& open, const Asking& asking, const Grantee& who, const Way& way, Call& call) {
+// What takes the node's inventory. The order: the node is read before the locks are taken, which are held for deciding
+// only. The booking is on record, pending, before the network or the container is changed.
+Result<Plan> decide_and_apply(const OpenLedger& open, const Asking& asking, const Grantee& who, const Way& way,
+                              const std::optional<Grant>& bound, Call& call) {
   const Ledger& ledger = open.ledger;
-  call.timing.step("read");
-  open.repair(call.log);
-  call.timing.step("repair");
   auto inventory = TRY(read_node_for(*asking.request, asking.admin, call.node));
   TRY_VOID(add_own_hcas(call.node.ledger, who.owner, call.node.root, inventory));
   call.timing.step("read");
-
-  const bool had_before = TRY(was_given_before(ledger, who));
-  Booking booking(ledger, who, open.returns->rails(), call.log, had_before);
-  if (way.binds_token) TRY_VOID(bind_token(asking.spec, ledger, who));
-  Plan plan = TRY(about(FailureReason::kRefused, decide_and_book(asking, inventory, ledger, who)));
+  auto decided =
+      bound ? decide_bound(asking, inventory, ledger, who, *bound) : decide_and_book(asking, inventory, ledger, who);
+  Plan plan = TRY(about(FailureReason::kRefused, std::move(decided)));
   call.log.warnings(plan.warnings);
   call.timing.step("decide");
 
@@ -102,7 +131,27 @@ Result<void> carry_out(const OpenLedger& open, const Asking& asking, const Grant
   if (!way.network.netns_path.empty()) TRY_VOID(give_network(asking, who, way.network, inventory, ledger, call, plan));
   TRY_VOID(make_views(plan, ledger, call.log));
   call.timing.step("view");
-  TRY_VOID(way.apply(plan));
+  if (!bound || !is_in_spec(plan, asking.spec)) TRY_VOID(way.apply(plan));
+  return plan;
+}
+
+// Leftovers of killed calls are repaired before anything is decided, so that they count as held no longer. What was
+// booked is settled after the last change: a crash in between is undone by the next call, an error by ~Booking(). A
+// token is bound inside the booking for the same reason; where it was booked for a container with all that it gets, in
+// its config.json, that is all.
+Result<void> carry_out(const OpenLedger& open, const Asking& asking, const Grantee& who, const Way& way, Call& call) {
+  call.timing.step("read");
+  open.repair(call.log);
+  call.timing.step("repair");
+  const bool had_before = TRY(was_given_before(open.ledger, who));
+  Booking booking(open.ledger, who, open.returns->rails(), call.log, had_before);
+  const auto bound = way.binds_token ? TRY(bind_token(asking.spec, open.ledger, who)) : std::nullopt;
+  Plan plan;
+  if (bound && !who.owner.netns && !may_get_rails(asking) && has_limit(asking.spec, asking.admin.memlock)) {
+    plan.hcas = bound->hcas;
+  } else {
+    plan = TRY(decide_and_apply(open, asking, who, way, bound, call));
+  }
   TRY_VOID(booking.finish());
   call.timing.step("ledger");
   // "kept": by a call that found everything there, as prestart and createRuntime both.

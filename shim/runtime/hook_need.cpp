@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <climits>
 #include <cstdlib>
 #include <filesystem>
@@ -31,18 +30,11 @@ std::optional<Kind> kind_of(const std::string& runtime) {
   return name == "crun" ? std::optional(Kind::kCrun) : std::nullopt;
 }
 
-// Which HCAs it will be, and so which pool's network counts, is not decided yet.
-bool may_get_rails(const hook::Asking& asking) {
-  const auto has_network = [](const hook::Pool& pool) { return pool.network.has_value(); };
-  const auto& pools = asking.admin.pools;
-  return asking.spec.has_netns && (asking.request->network || std::any_of(pools.begin(), pools.end(), has_network));
-}
-
 }  // namespace
 
 HookNeed hook_need(const hook::Asking& asking, const HookCommand& command) {
   if (has_create_hook(command, *asking.document)) return HookNeed::kThereAlready;
-  if (may_get_rails(asking)) return HookNeed::kRails;
+  if (hook::may_get_rails(asking)) return HookNeed::kRails;
   return asking.spec.has_own_pidns ? HookNeed::kNone : HookNeed::kSharedPids;
 }
 

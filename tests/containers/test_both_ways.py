@@ -180,6 +180,18 @@ class Booked(harness.Case):
         self.given(runtime.delete(bundle))
         self.assert_ledger_empty()
 
+    def test_binding_is_all_that_is_left_to_do(self):
+        """Not even a look at the node's HCAs, nor a node, a rule or a limit more."""
+        runtime = Runtime(self, "runc")
+        bundle = self.exclusive("bound", args=("sleep", "1000"))
+        self.book(bundle)
+        arguments = bundle.config["hooks"]["createRuntime"][0]["args"]
+        arguments[arguments.index("--root") + 1] = "/nowhere"
+        self.given(runtime.create(bundle.write()))
+        self.assertEqual(self.holders(), {"mlx5_1": ["container bound"]})
+        self.given(runtime.delete(bundle))
+        self.assert_ledger_empty()
+
     def test_the_view_outlives_the_token(self):
         """It is mounted under the token's name, and read when the container runs."""
         runtime = Runtime(self, "runc")
