@@ -157,6 +157,22 @@ Result<void> prepare_start(const Behind& behind, const Settings& settings, const
   return Start(behind, settings, log, *file, self).run(grant);
 }
 
+Result<void> prepare_restore(const Behind& behind, const Settings& settings, const hook::ProcessIdentity& self) {
+  const std::string& bundle = behind.invocation.bundle;
+  const auto file = TRY(open_config(behind.invocation, behind.dialect));
+  const auto original = file ? TRY(read_original(bundle, file->version())) : std::nullopt;
+  auto marker = original ? TRY(read_marker(bundle)) : std::nullopt;
+  if (!marker) return {};
+  const HookCommand command = TRY(hook_command(settings, engine_of(settings, behind.invocation.root)));
+  Json config = TRY(hook::parse_json(file->text(), "the container's config.json"));
+  if (has_create_hook(command, config)) return {};
+  TRY_VOID(add_hooks(command, HookStages::kBoth, config));
+  auto edited = TRY(file->rewrite(config.dump(), self));
+  marker->edited = edited.version();
+  TRY_VOID(leave_marker(bundle, *marker, *original, self));
+  return edited.put_in_place();
+}
+
 void prepare_exec(const Invocation& invocation, Dialect dialect, const hook::ProcessIdentity& self,
                   const RuntimeLog& log) {
   if (invocation.process_file.empty()) return;

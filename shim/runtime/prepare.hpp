@@ -16,6 +16,10 @@ namespace shim {
 fabric::Result<void> prepare_start(const Behind& behind, const Settings& settings, const GrantInSpec& grant,
                                    const hook::ProcessIdentity& self, const RuntimeLog& log);
 
+// restore: the grant of a container without a createRuntime hook ended with its checkpoint, and who comes back has all
+// that config.json says: the hook books it again. Errors: the container must not start.
+fabric::Result<void> prepare_restore(const Behind& behind, const Settings& settings, const hook::ProcessIdentity& self);
+
 // exec: edits the process of a container that was edited. What goes wrong is a warning: probes and shells of a running
 // container have to go on.
 void prepare_exec(const Invocation& invocation, Dialect dialect, const hook::ProcessIdentity& self,

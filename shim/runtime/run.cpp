@@ -41,6 +41,8 @@ Result<void> prepare_new(const Behind& behind, const Settings& settings, const G
                          const hook::ProcessIdentity& self, const RuntimeLog& log) {
   if (behind.invocation.action == Action::kStart) {
     TRY_VOID(prepare_start(behind, settings, grant, self, log));
+  } else {
+    TRY_VOID(prepare_restore(behind, settings, self));
   }
   if (const std::string warning = TRY(note_runtime(behind, settings, self)); !warning.empty()) log.warning(warning);
   return {};

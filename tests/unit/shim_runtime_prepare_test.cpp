@@ -44,6 +44,30 @@ TEST_F(Prepare, WhatRuncItselfTellsNeedsNoHook) {
   EXPECT_TRUE(config()["hooks"].contains("createRuntime"));
 }
 
+// What it had is booked for nobody after its checkpoint.
+TEST_F(Prepare, ARestoredContainerIsBookedByTheHook) {
+  Json asking = Json::parse(kAsking);
+  asking["linux"]["namespaces"] = {{{"type", "pid"}}};
+  runtime_ = "/usr/sbin/runc";
+  invocation_.root = directory_ / "bundle";
+  write_config(asking.dump());
+  const auto restore = [&] {
+    return shim::prepare_restore({runtime_, invocation_, shim::Dialect::kRunc}, settings_, self_);
+  };
+  ASSERT_TRUE(restore());
+  EXPECT_EQ(read_file(config_path()), asking.dump()) << "not ours to edit";
+  ASSERT_TRUE(start());
+  const Json given = config();
+  ASSERT_FALSE(given["hooks"].contains("createRuntime"));
+  for (int time = 0; time < 2; ++time) {
+    ASSERT_TRUE(restore());
+    EXPECT_EQ(config()["hooks"]["createRuntime"].size(), 1U);
+    EXPECT_EQ(config()["linux"], given["linux"]);
+  }
+  ASSERT_TRUE(start());
+  EXPECT_EQ(config()["hooks"], given["hooks"]) << "from what it was before all that";
+}
+
 TEST_F(Prepare, AContainerThatAsksNothingIsNotTouched) {
   write_config(kSilent);
   const struct stat before = status_of(config_path());
