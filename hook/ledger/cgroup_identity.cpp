@@ -106,6 +106,8 @@ Result<CgroupIdentity> cgroup_at(const Json& object, const char* name) {
   const Json* value = member(object, name);
   const Json* root = value ? member(*value, "root") : nullptr;
   if (!root) return wrong_member(name);
+  TRY_VOID(check_members(*value, {"root", "path", "dev", "ino"}));
+  TRY_VOID(check_members(*root, {"path", "dev", "ino"}));
   return CgroupIdentity{.root = TRY(text_at(*root, "path")),
                         .root_dev = TRY(number_at(*root, "dev", UINT64_MAX)),
                         .root_ino = TRY(number_at(*root, "ino", UINT64_MAX)),

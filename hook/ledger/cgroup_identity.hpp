@@ -28,7 +28,7 @@ fabric::Result<Presence> look_at(const CgroupIdentity& cgroup);
 
 // As grants keep it: {"root": {"path", "dev", "ino"}, "path", "dev", "ino"}.
 Json cgroup_json(const CgroupIdentity& cgroup);
-// Errors: a member is missing or of another type.
+// Errors: a member is missing, of another type or not known.
 fabric::Result<CgroupIdentity> cgroup_at(const Json& object, const char* name);
 
 }  // namespace hook

@@ -79,11 +79,13 @@ Json netns_json(const NetnsIdentity& netns) {
 Result<NetnsIdentity> netns_at(const Json& object, const char* name) {
   const Json* value = member(object, name);
   if (!value) return wrong_member(name);
+  TRY_VOID(check_members(*value, {"dev", "ino", "path", "directory"}));
   NetnsIdentity netns{.dev = TRY(number_at(*value, "dev", UINT64_MAX)),
                       .ino = TRY(number_at(*value, "ino", UINT64_MAX)),
                       .path = TRY(text_at(*value, "path"))};
   const Json* directory = member(*value, "directory");
   if (!directory) return netns;
+  TRY_VOID(check_members(*directory, {"dev", "ino"}));
   netns.directory_dev = TRY(number_at(*directory, "dev", UINT64_MAX));
   netns.directory_ino = TRY(number_at(*directory, "ino", UINT64_MAX));
   return netns;

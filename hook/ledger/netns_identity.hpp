@@ -29,7 +29,7 @@ fabric::Result<Presence> look_at(const NetnsIdentity& netns);
 
 // As grants and records of rails keep it: {"dev", "ino", "path", "directory": {"dev", "ino"}}.
 Json netns_json(const NetnsIdentity& netns);
-// Errors: a member is missing or of another type.
+// Errors: a member is missing, of another type or not known.
 fabric::Result<NetnsIdentity> netns_at(const Json& object, const char* name);
 
 }  // namespace hook

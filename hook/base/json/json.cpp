@@ -306,4 +306,14 @@ Result<bool> truth_at(const Json& object, const char* name) {
   return value->get<bool>();
 }
 
+Result<void> check_members(const Json& object, std::initializer_list<std::string_view> names) {
+  if (!object.is_object()) return {};
+  for (const auto& [name, value] : object.items()) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      return make_error("`{}` is not known", shown(name, kLongestShownKey));
+    }
+  }
+  return {};
+}
+
 }  // namespace hook

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -53,6 +54,8 @@ fabric::Error wrong_member(const char* name);
 fabric::Result<std::string> text_at(const Json& object, const char* name);
 fabric::Result<std::uint64_t> number_at(const Json& object, const char* name, std::uint64_t most);
 fabric::Result<bool> truth_at(const Json& object, const char* name);
+// Errors: a member that is none of these. Misspelt, it would read as one that is not there.
+fabric::Result<void> check_members(const Json& object, std::initializer_list<std::string_view> names);
 
 // An unsigned number that may be missing.
 template <typename Number>
