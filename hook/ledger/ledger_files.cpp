@@ -263,9 +263,17 @@ Result<std::optional<std::string>> read_ledger_file(const LedgerDirectory& direc
   const std::string path = directory.path + "/" + name;
   if (!S_ISREG(info.st_mode)) return untrusted(path, "it is not a file");
   if (!is_ours(info) || (info.st_mode & 022) != 0) return untrusted(path, "it is not root's alone");
-  auto text = fabric::sysfs::read_all(fd.get(), kLargestLedgerFile);
-  if (const auto* failed = std::get_if<fabric::Unreadable>(&text)) return path_error(failed->code, "read", path);
-  return std::optional<std::string>(std::get<std::string>(std::move(text)));
+  const auto size = static_cast<std::size_t>(info.st_size);
+  if (size > kLargestLedgerFile) return path_error(EFBIG, "read", path);
+  // As long as it was a moment ago: files here are replaced, not written again.
+  std::string text(size, '\0');
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t count = ::read(fd.get(), text.data() + done, text.size() - done);
+    if (count < 0 && errno != EINTR) return path_error(errno, "read", path);
+    if (count == 0) text.resize(done);
+    done += static_cast<std::size_t>(std::max<ssize_t>(count, 0));
+  }
+  return std::optional(std::move(text));
 }
 
 Result<void> make_empty_file(const LedgerDirectory& directory, const std::string& name) {
