@@ -17,25 +17,6 @@ namespace {
 
 using fabric::Result;
 
-// The text of DIR/SUBDIRECTORY/KEY.json, for the log; nullopt: it is not there, or cannot be read, which is said by the
-// steps that need it.
-std::optional<std::string> read_file_of(const std::string& ledger, const char* subdirectory, const std::string& key,
-                                        std::string& path) {
-  path = ledger + "/" + subdirectory;
-  const auto directory = open_directory(AT_FDCWD, path, path, false);
-  if (!directory) return std::nullopt;
-  auto text = read_ledger_file(*directory, key + ".json");
-  return text ? std::move(*text) : std::nullopt;
-}
-
-std::optional<StoredGrant> read_grant_of(const std::string& ledger, const std::string& key) {
-  std::string path;
-  const auto text = read_file_of(ledger, "grants", key, path);
-  if (!text) return std::nullopt;
-  auto grant = parse_grant(*text, path, key);
-  return grant ? std::optional(std::move(*grant)) : std::nullopt;
-}
-
 bool was_given(const StoredGrant& grant) {
   const auto settled = [](const StoredUser& user) { return user.settled; };
   return !grant.hcas.empty() || std::any_of(grant.users.begin(), grant.users.end(), settled);
@@ -43,8 +24,9 @@ bool was_given(const StoredGrant& grant) {
 
 // By this process, or by one that may not have ended: a start that fails, or is under way.
 bool is_worked_on(const StoredGrant& grant) {
-  return std::any_of(grant.users.begin(), grant.users.end(),
-                     [](const StoredUser& user) { return user.worker && !is_proven_gone(look_at(*user.worker)); });
+  return std::any_of(grant.users.begin(), grant.users.end(), [](const StoredUser& user) {
+    return user.worker && !is_proven_gone(look_at(user.worker->process));
+  });
 }
 
 std::vector<std::string> ids_of(const StoredGrant& grant) {
@@ -63,10 +45,11 @@ std::uint64_t microseconds_since(std::chrono::steady_clock::time_point begin) {
 
 std::optional<NetworkRecord> read_rails_of(const std::string& ledger_directory, const std::string& key) {
   if (is_proven_gone(NetworkRecordStore::look_at(ledger_directory, key))) return std::nullopt;
-  std::string path;
-  const auto text = read_file_of(ledger_directory, "network", key, path);
-  auto record = text ? parse_network_record(*text, path) : Result<NetworkRecord>(fabric::Error{});
-  return record ? std::optional(std::move(*record)) : std::nullopt;
+  const std::string path = ledger_directory + "/network";
+  const auto directory = open_directory(AT_FDCWD, path, path, false);
+  const auto text = directory ? read_ledger_file(*directory, key + ".json") : directory.error();
+  auto record = text && *text ? parse_network_record(**text, path) : Result<NetworkRecord>(fabric::Error{});
+  return record ? std::optional(std::move(*record)) : std::nullopt;  // why not is said by the steps that need it
 }
 
 ReturnReason Returns::reason_of(const StoredGrant& grant) const {
@@ -77,14 +60,14 @@ ReturnReason Returns::reason_of(const StoredGrant& grant) const {
   return gone ? ReturnReason::kNamespaceGone : ReturnReason::kContainerGone;
 }
 
-Result<void> Returns::undo_beyond(const std::string& key, const std::vector<PlannedHca>& held) const {
+Result<void> Returns::undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
+                                  const StoredGrant* grant) const {
   // A pod's grant that stays is of interest only when this is about one of its containers.
-  const bool wanted = held.empty() || timing_;
-  const auto grant = wanted ? read_grant_of(directory_, key) : std::nullopt;  // now: undoing removes the records
-  auto rails = grant ? read_rails_of(directory_, key) : std::nullopt;
+  if (!held.empty() && !timing_) grant = nullptr;
+  auto rails = grant ? read_rails_of(directory_, key) : std::nullopt;  // now: undoing removes the record
   if (timing_) timing_->step("return");
   const auto begin = std::chrono::steady_clock::now();
-  auto undone = about(FailureReason::kNetwork, rails_.undo_beyond(key, held));
+  auto undone = about(FailureReason::kNetwork, rails_.undo_beyond(key, held, grant));
   if (timing_) timing_->step("rails");
   if (!undone || !grant || (!was_given(*grant) && is_worked_on(*grant))) return undone;
   Returned returned{.owner = grant->owner, .containers = ids_of(*grant), .hcas = held_hcas(*grant), .rails = {}};

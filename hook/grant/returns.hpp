@@ -17,8 +17,6 @@
 
 namespace hook {
 
-struct StoredGrant;
-
 class Returns : public GrantEffects {
  public:
   enum class Caller { kRecover, kOther };
@@ -28,7 +26,8 @@ class Returns : public GrantEffects {
 
   // Takes the rails back, and notes the grant if that leaves it nothing. Not noted is what a living process undoes of
   // its own start: the start fails, and no grant was counted. Errors: NodeRails', about the network.
-  fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held) const override;
+  fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
+                                   const StoredGrant* grant) const override;
 
   void wait_until(Deadline deadline) const override { rails_.wait_until(deadline); }
 

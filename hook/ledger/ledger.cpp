@@ -4,17 +4,23 @@
 //    to look. It may say too much (an entry without a grant is stale, and removed when it matters), never too little.
 //    So does the index of ids, whose entries are made before the grant and removed after it: no HCA's lock covers them.
 // 2. Whatever carries a key (its grant, index entries, markers) changes only under that key's lock. So between reading
-//    that an exclusive link names KEY and removing it, no process can put another in its place.
+//    that an exclusive link names KEY and removing it, no process can put another in its place. One change needs no
+//    lock: whoever made a marker removes it when its steps are done, once and for all.
 // 3. What takes an HCA (an index entry where its owner had none) needs that HCA's lock as well; what frees one does
 //    not. A grant that vanished can therefore be returned by a process that holds the lock of any one of its HCAs.
 // 4. Locks are taken in this order: HCAs by name, then keys and names of views (all that are needed at once). Who holds
 //    a key's lock asks for no other.
+// 5. A grant that cannot be read, or whose marker cannot be looked at, holds whatever the index says that it does.
+//
+// One change is one write of the grant. Its steps run as long as their marker is there; read_grant() makes what is done
+// the grant's, and the next change writes it so.
 //
 // The order of writes, so that each prefix of it can be read:
 //   book    marker, grant with the new user's steps, index. Killed: repair drops the steps of a worker that is dead,
 //           first from the index, then from the grant, then the marker. Under the HCA's lock no process saw the gap
-//           between grant and index, and afterwards the dead worker's steps do not count: see refresh().
-//   settle  grant, marker. Killed in between: a marker without steps, removed.
+//           between grant and index, and afterwards the dead worker's steps do not count: see refresh(). The marker of
+//           steps that a grant lists is removed by nobody else: they would count as done.
+//   settle  the marker goes. Killed before: as above; after: the steps are done.
 //   return  the grant moves to pending/ in one rename: from here on it is not held, and what is to be cleaned is
 //           written down; then index, that file. Removing index entries first would, when killed half-way, leave an
 //           owner that believes to hold an HCA that the index gives to the next.
@@ -108,9 +114,9 @@ Result<std::optional<Grant>> bind_user(const LedgerFiles& files, const std::stri
   const auto booked = std::find_if(before->users.begin(), before->users.end(), is_token_user);
   if (booked == before->users.end()) return std::optional<Grant>();
   TRY_VOID(check_token_user(booked->user, user));
-  add_steps(*grant, after_token(user, booked->user), {}, files.self);
+  const auto worker = add_steps(*grant, after_token(user, booked->user), {}, new_worker(files));
   std::erase_if(grant->users, is_token_user);
-  TRY_VOID(make_empty_file(files.pending, marker_name(owner.key, files.self)));
+  if (worker) TRY_VOID(begin_change(files, owner.key, *worker));
   TRY_VOID(add_ids(files, *grant, before));
   TRY_VOID(write_grant(files, *grant));
   TRY_VOID(remove_ids(files, *before, grant));
@@ -122,9 +128,9 @@ Result<Grant> bind_grant(const LedgerFiles& files, const StoredGrant& source, co
                          const GrantUser& user) {
   const auto before = TRY(refresh(files, owner.key, nullptr));
   auto grant = before.value_or(StoredGrant{owner, {}, {}, source.since});
-  add_steps(grant, source.users.empty() ? user : after_token(user, source.users.front().user), held_hcas(source),
-            files.self);
-  TRY_VOID(make_empty_file(files.pending, marker_name(owner.key, files.self)));
+  const auto worker = add_steps(grant, source.users.empty() ? user : after_token(user, source.users.front().user),
+                                held_hcas(source), new_worker(files));
+  if (worker) TRY_VOID(begin_change(files, owner.key, *worker));
   TRY_VOID(add_ids(files, grant, before));
   const std::string returned = TRY(begin_return(files, source));
   TRY_VOID(write_grant(files, grant));
@@ -140,7 +146,7 @@ Result<void> write_left(const LedgerFiles& files, const StoredGrant& before, std
     grant.reset();
     return return_grant(files, before);
   }
-  TRY_VOID(files.undo_beyond(before.owner.key, held));
+  TRY_VOID(files.undo_beyond(before.owner.key, held, &before));
   TRY_VOID(set_index(files, before.owner.key, all_claims(before), held));
   TRY_VOID(write_grant(files, *grant));
   return remove_ids(files, before, grant);
@@ -170,8 +176,8 @@ Result<void> repair(const LedgerFiles& files, const std::string& name, const Pen
   if (pending.kind == PendingName::Kind::kTemporary) return remove_tree(files.pending, name);
   const KeyLock lock = TRY(KeyLock::take(files, {pending.key}, timeout_ms));
   if (pending.kind == PendingName::Kind::kReturned) return repair_returned(files, name, pending.key);
-  TRY_VOID(refresh(files, pending.key, &returned));
-  return remove_file(files.pending, name);
+  const auto grant = TRY(refresh(files, pending.key, &returned));
+  return remove_marker(files, pending.key, pending.worker, grant);
 }
 
 // What could not be returned, by the name of its grant or file, and why.
@@ -186,7 +192,7 @@ void repair_all(const LedgerFiles& files, const std::vector<std::string>& names,
                 std::vector<std::string>& returned, Stuck& stuck) {
   for (const std::string& name : names) {
     const auto pending = parse_pending_name(name);
-    if (!pending || !is_proven_gone(look_at(pending->worker))) continue;
+    if (!pending || !is_proven_gone(look_at(pending->worker.process))) continue;
     const bool is_marker = pending->kind == PendingName::Kind::kMarker;
     note_stuck(stuck, is_marker ? pending->key : name,
                repair(files, name, *pending, ms_until(deadline, kKeyLockTimeoutMs), returned));
@@ -259,8 +265,23 @@ Result<bool> is_worked_on(const LedgerFiles& files, const std::string& key) {
   return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
     const auto pending = parse_pending_name(name);
     return pending && pending->kind == PendingName::Kind::kMarker && pending->key == key &&
-           !is_proven_gone(look_at(pending->worker));
+           !is_proven_gone(look_at(pending->worker.process));
   });
+}
+
+Result<std::vector<Grant>> find_all(const Ledger& ledger, std::vector<std::string> keys, Ledger::Unread* unread) {
+  std::sort(keys.begin(), keys.end());
+  std::vector<Grant> grants;
+  for (const std::string& key : keys) {
+    auto grant = ledger.find(key);
+    if (!grant && !unread) return grant.error();
+    if (!grant) {
+      unread->push_back(grant.error());
+    } else if (*grant) {
+      grants.push_back(**std::move(grant));
+    }
+  }
+  return grants;
 }
 
 }  // namespace
@@ -290,46 +311,34 @@ Result<std::optional<Grant>> Ledger::find(std::string_view key) const {
   return grant ? std::optional(to_grant(*grant)) : std::nullopt;
 }
 
-Result<std::optional<std::vector<Grant>>> Ledger::list_at(const std::string& path) {
+Result<std::optional<std::vector<Grant>>> Ledger::list_at(const std::string& path, Unread* unread) {
   auto files = TRY(LedgerFiles::open_to_list(path));
   if (!files) return std::optional<std::vector<Grant>>();
-  return std::optional(TRY(Ledger(std::move(files)).list()));
+  return std::optional(TRY(Ledger(std::move(files)).list(unread)));
 }
 
-Result<std::vector<Grant>> Ledger::find_by_id(std::string_view id) const {
-  auto keys = TRY(keys_of_id(*files_, id));
-  if (!keys) keys = TRY(grant_keys(*files_));
-  std::vector<Grant> grants;
-  std::sort(keys->begin(), keys->end());
-  for (const std::string& key : *keys) {
-    auto grant = TRY(find(key));
-    const auto has = [&](const GrantUser& user) { return has_id(user, id); };
-    if (grant && std::any_of(grant->users.begin(), grant->users.end(), has)) grants.push_back(std::move(*grant));
-  }
+Result<std::vector<Grant>> Ledger::find_by_id(std::string_view id, Unread* unread) const {
+  const auto keys = TRY(keys_of_id(*files_, id));
+  Unread others;  // without an index nothing says whose they are
+  auto grants = TRY(keys ? find_all(*this, *keys, unread) : list(unread ? &others : nullptr));
+  std::erase_if(grants, [&](const Grant& grant) {
+    return std::none_of(grant.users.begin(), grant.users.end(),
+                        [&](const GrantUser& user) { return has_id(user, id); });
+  });
   return grants;
 }
 
-Result<std::vector<Grant>> Ledger::list() const {
-  std::vector<Grant> grants;
-  auto keys = TRY(grant_keys(*files_));
-  std::sort(keys.begin(), keys.end());
-  for (const std::string& key : keys) {
-    if (auto grant = TRY(find(key))) grants.push_back(std::move(*grant));
-  }
-  return grants;
+Result<std::vector<Grant>> Ledger::list(Unread* unread) const {
+  return find_all(*this, TRY(grant_keys(*files_)), unread);
 }
 
 Result<void> Ledger::settle(std::string_view key) const {
-  if (!is_file_name(key, kLongestKey)) return {};
-  const std::string name(key);
-  const KeyLock lock = TRY(KeyLock::take(*files_, {name}));
-  auto grant = TRY(read_grant(*files_, name));
-  if (grant) {
-    const auto before = grant->users;
-    settle_users(*grant, files_->self);
-    if (grant->users != before) TRY_VOID(write_grant(*files_, *grant));
-  }
-  return remove_marker(*files_, name, files_->self, grant);
+  const auto begun = files_->begun.find(std::string(key));
+  if (begun == files_->begun.end()) return {};
+  for (const std::string& marker : begun->second)
+    TRY_VOID(remove_file(files_->pending, marker));
+  files_->begun.erase(begun);
+  return {};
 }
 
 Result<void> Ledger::leave(const Owner& owner, std::string_view user_key) const {
@@ -351,7 +360,8 @@ Result<void> Ledger::leave(const Owner& owner, std::string_view user_key) const 
 }
 
 Result<void> Ledger::note_pod(std::string_view id, const std::string& pod) const {
-  for (const Grant& seen : TRY(find_by_id(id))) {
+  Unread unread;  // recover() names them
+  for (const Grant& seen : TRY(find_by_id(id, &unread))) {
     const KeyLock lock = TRY(KeyLock::take(*files_, {seen.owner.key}));
     const auto before = TRY(read_grant(*files_, seen.owner.key));
     auto grant = before;
@@ -371,8 +381,13 @@ Result<void> Ledger::give_back(std::string_view key) const {
   const std::string name(key);
   const KeyLock lock = TRY(KeyLock::take(*files_, {name}));
   const auto grant = TRY(read_grant(*files_, name));
-  if (grant) TRY_VOID(return_grant(*files_, *grant));
-  return remove_marker(*files_, name, files_->self, std::nullopt);
+  if (!grant) return settle(key);
+  TRY_VOID(return_grant(*files_, *grant));
+  for (const StoredUser& user : grant->users) {
+    const bool is_own = user.worker && user.worker->process == files_->self;
+    if (is_own) TRY_VOID(remove_marker(*files_, name, *user.worker, std::nullopt));
+  }
+  return settle(key);
 }
 
 Result<std::optional<Grant>> Ledger::bind(std::string_view token, const Owner& owner, const GrantUser& user) const {
@@ -432,7 +447,7 @@ Result<bool> Ledger::release(const std::string& key, Deadline deadline,
   const Patience patience(*files_, deadline);
   const KeyLock lock = TRY(KeyLock::take(*files_, {key}, ms_until(deadline, kKeyLockTimeoutMs)));
   if (TRY(refresh(*files_, key, nullptr)) || TRY(is_worked_on(*files_, key))) return false;
-  TRY_VOID(files_->undo_all(key));
+  TRY_VOID(files_->undo_beyond(key, {}, nullptr));
   TRY_VOID(rest());
   return true;
 }

@@ -6,8 +6,8 @@
 //   DIR/hca/NAME/lock                 flock: held while that HCA is decided about, never longer
 //   DIR/hca/NAME/holders/KEY@UNITS    one holder; empty
 //   DIR/hca/NAME/exclusive -> KEY     the one holder, if exclusive
-//   DIR/grants/KEY.json               whose it is, since when, which HCAs, which containers
-//   DIR/pending/                      what is under way, with pid and start time of who works on it
+//   DIR/grants/KEY.json               whose it is, since when, which HCAs, which containers; with a checksum
+//   DIR/pending/                      what is under way, with pid and start time of who works on it: ledger_steps.hpp
 //   DIR/ids/DIGEST/KEY -> KEY        a grant that has to do with this container or pod: ledger_ids.hpp
 //   DIR/views/SET/                    what containers with these HCAs see in /sys/class: ledger_views.hpp
 //   DIR/network/, DIR/addresses/      rails and their addresses: hook/rails
@@ -63,6 +63,8 @@ struct Recovered {
   std::vector<std::string> warnings;  // what stays that holds nothing
 };
 
+struct StoredGrant;
+
 // What a grant has beyond the ledger's own files. The ledger undoes that first when it returns a grant, or drops what a
 // dead process had booked. While it cannot be undone, the grant is held, so that no other container gets an HCA whose
 // netdev is still away.
@@ -73,9 +75,10 @@ class GrantEffects {
   GrantEffects& operator=(const GrantEffects&) = delete;
   virtual ~GrantEffects() = default;
   // Undoes what this grant has beyond these HCAs. Where there is nothing it succeeds, and must cost nothing. It is
-  // called with the key's lock held, and must not ask for a lock of the ledger.
-  virtual fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held) const = 0;
-  fabric::Result<void> undo_all(const std::string& key) const { return undo_beyond(key, {}); }
+  // called with the key's lock held, and must not ask for a lock of the ledger. grant: as it was until now; nullptr:
+  // there is none of this key.
+  virtual fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
+                                           const StoredGrant* grant) const = 0;
   // From here on undo_beyond() waits for hardware, locks and other programs until then, if it would wait longer.
   virtual void wait_until(Deadline) const {}
 };
@@ -98,15 +101,17 @@ class Ledger {
 
   // One grant; nullopt: there is no such grant. A file that does not parse is an error that names it.
   fabric::Result<std::optional<Grant>> find(std::string_view key) const;
+  // What cannot be read of several goes into `unread`, and the others are there; without `unread` it is an error.
+  using Unread = std::vector<fabric::Error>;
   // list() of a ledger that may be read-only: nothing is made or written. nullopt: there is no ledger.
-  static fabric::Result<std::optional<std::vector<Grant>>> list_at(const std::string& path);
+  static fabric::Result<std::optional<std::vector<Grant>>> list_at(const std::string& path, Unread* unread = nullptr);
   // Those with a user that is this container, or of the pod with this id. Costs nothing for others' grants.
-  fabric::Result<std::vector<Grant>> find_by_id(std::string_view id) const;
+  fabric::Result<std::vector<Grant>> find_by_id(std::string_view id, Unread* unread = nullptr) const;
   // All of them, vanished ones too. Costs in proportion to their number: for people, recover() and conflicts.
-  fabric::Result<std::vector<Grant>> list() const;
+  fabric::Result<std::vector<Grant>> list(Unread* unread = nullptr) const;
 
-  // The steps that this process booked or bound for this grant are done. Until then they are undone if it dies. No such
-  // steps, or no such grant: success, nothing to do.
+  // The steps that were booked or bound through this ledger for this grant are done. Until then they are undone if this
+  // process dies. No such steps, or no such grant: success, nothing to do.
   fabric::Result<void> settle(std::string_view key) const;
 
   // A user leaves. A container's or token's grant is returned with it; a namespace's stays until that is gone, without

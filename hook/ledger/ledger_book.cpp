@@ -21,31 +21,64 @@ Error held_alone(const std::string& hca, const std::string& label) {
                .reason = FailureReason::kBusy};
 }
 
+// Who holds an HCA, by the error of the look at its grant.
+std::string doubtful_holder(const Error& error) {
+  if (error.code != EBADMSG) return "a grant that cannot be returned: " + error.message;
+  // "cannot read grant `PATH`: WHY"
+  const std::size_t path = error.message.find('`');
+  const std::size_t why = error.message.find("`: ") + 1;
+  return fmt::format("the grant {}, which cannot be read{} ({})", error.message.substr(path, why - path),
+                     error.message.substr(why), error.hint);
+}
+
 // The exclusive grant that another key has of this HCA, if it still lives.
 Result<std::optional<StoredGrant>> others_exclusive(const LedgerFiles& files, const std::string& hca,
                                                     const std::string& key) {
   const auto holder = TRY(exclusive_key(files, hca));
   if (!holder || *holder == key) return std::optional<StoredGrant>();
-  return check_exclusive(files, hca, *holder, nullptr);
+  auto grant = TRY(check_exclusive(files, hca, *holder, nullptr));
+  if (grant) return grant;
+  // It named nobody: left behind by a process that was killed, or damaged. Then an entry knows better.
+  for (const IndexEntry& entry : TRY(list_entries(files, hca))) {
+    if (entry.key == key) continue;
+    grant = TRY(check_exclusive(files, hca, entry.key, nullptr));
+    if (!grant) continue;
+    TRY_VOID(restore_entry(files, hca, entry.key));
+    break;
+  }
+  return grant;
 }
 
-Result<unsigned> others_units(const LedgerFiles& files, const std::string& hca, const std::string& key, unsigned most) {
-  return count_others(files, hca, key, most,
-                      [&](const IndexEntry& entry) { return check_entry(files, hca, entry, nullptr); });
+// Those that cannot be looked at hold what their entries say; `doubt` gets the first of them.
+Result<unsigned> others_units(const LedgerFiles& files, const std::string& hca, const std::string& key, unsigned most,
+                              std::string& doubt) {
+  return count_others(files, hca, key, most, [&](const IndexEntry& entry) {
+    const auto checked = check_entry(files, hca, entry, nullptr);
+    if (checked.has_value()) return *checked;
+    if (doubt.empty()) doubt = doubtful_holder(checked.error());
+    return true;
+  });
 }
 
-// Others' share of one HCA.
-Result<Holding> others_holding(const LedgerFiles& files, const std::string& hca, const std::string& key,
-                               unsigned limit) {
+// Others' share of one HCA. A grant that cannot be looked at keeps this one from others and no more.
+Holding others_holding(const LedgerFiles& files, const std::string& hca, const std::string& key, unsigned limit) {
   Holding holding;
-  if (const auto other = TRY(others_exclusive(files, hca, key))) holding.exclusive_holder = other->owner.label;
-  if (limit > 0) holding.others = TRY(others_units(files, hca, key, limit));
+  const auto other = others_exclusive(files, hca, key);
+  if (!other) {
+    holding.exclusive_holder = doubtful_holder(other.error());
+    return holding;
+  }
+  if (*other) holding.exclusive_holder = (*other)->owner.label;
+  if (limit == 0) return holding;
+  const auto units = others_units(files, hca, key, limit, holding.doubtful);
+  if (!units) holding.exclusive_holder = doubtful_holder(units.error());
+  if (units) holding.others = *units;
   return holding;
 }
 
-Result<void> write_booking(const LedgerFiles& files, const StoredGrant& grant,
-                           const std::optional<StoredGrant>& before) {
-  TRY_VOID(make_empty_file(files.pending, marker_name(grant.owner.key, files.self)));
+Result<void> write_booking(const LedgerFiles& files, const StoredGrant& grant, const std::optional<StoredGrant>& before,
+                           const StepWorker& worker) {
+  TRY_VOID(begin_change(files, grant.owner.key, worker));
   TRY_VOID(add_ids(files, grant, before));
   TRY_VOID(write_grant(files, grant));
   TRY_VOID(set_index(files, grant.owner.key, all_claims(grant), held_hcas(grant)));
@@ -53,8 +86,8 @@ Result<void> write_booking(const LedgerFiles& files, const StoredGrant& grant,
 }
 
 // As it was before; what fails here too is repaired when this process is gone.
-Result<void> undo_booking(const LedgerFiles& files, const StoredGrant& grant,
-                          const std::optional<StoredGrant>& before) {
+Result<void> undo_booking(const LedgerFiles& files, const StoredGrant& grant, const std::optional<StoredGrant>& before,
+                          const StepWorker& worker) {
   if (before) {
     TRY_VOID(remove_index(files, grant.owner.key, all_claims(grant), all_claims(*before)));
     TRY_VOID(add_ids(files, *before, grant));
@@ -63,7 +96,7 @@ Result<void> undo_booking(const LedgerFiles& files, const StoredGrant& grant,
   } else {
     TRY_VOID(return_grant(files, grant));
   }
-  return remove_marker(files, grant.owner.key, files.self, before);
+  return remove_marker(files, grant.owner.key, worker, before);
 }
 
 }  // namespace
@@ -82,14 +115,7 @@ Result<Holdings> LockedHcas::holdings(const Owner& asking, const std::map<std::s
   Holdings holdings;
   for (const Locked& hca : hcas_) {
     const auto limit = limits.find(hca.name);
-    auto others = others_holding(*files_, hca.name, asking.key, limit == limits.end() ? 0 : limit->second);
-    Holding holding;
-    if (others) {
-      holding = std::move(others).value();
-    } else {
-      // A dead grant that cannot be returned, as its netdev is still away, keeps its own HCA from others and no more.
-      holding.exclusive_holder = "a grant that cannot be returned: " + others.error().message;
-    }
+    Holding holding = others_holding(*files_, hca.name, asking.key, limit == limits.end() ? 0 : limit->second);
     if (const PlannedHca* held = find_hca(own, hca.name)) {
       holding.own = true;
       holding.own_units = held->units;
@@ -107,8 +133,10 @@ Result<void> LockedHcas::check_free(const Owner& owner, const std::vector<Planne
     const auto other = TRY(others_exclusive(*files_, hca.name, owner.key));
     if (other) return held_alone(hca.name, other->owner.label);
     if (hca.mode != Mode::kExclusive) continue;
-    if (TRY(others_units(*files_, hca.name, owner.key, 1)) > 0) {
-      return Error{.message = fmt::format("cannot give `{}` to one alone: others hold it", hca.name),
+    std::string doubt;
+    if (TRY(others_units(*files_, hca.name, owner.key, 1, doubt)) > 0) {
+      return Error{.message = fmt::format("cannot give `{}` to one alone: {}", hca.name,
+                                          doubt.empty() ? "others hold it" : "it is held by " + doubt),
                    .hint = "wait until they are gone, or ask for another HCA",
                    .reason = FailureReason::kBusy};
     }
@@ -125,12 +153,18 @@ Result<void> LockedHcas::book(const Owner& owner, const std::vector<PlannedHca>&
   const auto before = TRY(refresh(*files_, owner.key, nullptr));
   StoredGrant grant = before ? *before : StoredGrant{owner, {}, {}, std::time(nullptr)};
   // The noted path may be gone while the namespace lives on; this call's leads there.
-  if (grant.owner.netns && is_proven_gone(look_at(*grant.owner.netns))) grant.owner = owner;
+  const bool moved = grant.owner.netns && is_proven_gone(look_at(*grant.owner.netns));
+  if (moved) grant.owner = owner;
   // Of a pod: those whose container is gone without having left.
-  if (owner.kind == Owner::Kind::kNetns) std::erase_if(grant.users, is_user_gone);
-  add_steps(grant, user, hcas, files_->self);
-  auto booked = write_booking(*files_, grant, before);
-  if (!booked) (void)undo_booking(*files_, grant, before).has_value();
+  const bool dropped = owner.kind == Owner::Kind::kNetns && std::erase_if(grant.users, is_user_gone) > 0;
+  const auto worker = add_steps(grant, user, hcas, new_worker(*files_));
+  if (!worker) {
+    if (!moved && !dropped) return {};  // as when bind() has brought all of it
+    TRY_VOID(write_grant(*files_, grant));
+    return remove_ids(*files_, *before, grant);
+  }
+  auto booked = write_booking(*files_, grant, before, *worker);
+  if (!booked) (void)undo_booking(*files_, grant, before, *worker).has_value();
   return booked;
 }
 

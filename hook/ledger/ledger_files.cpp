@@ -141,14 +141,9 @@ std::string duration(int ms) {
   return ms % 1000 == 0 ? fmt::format("{} s", ms / 1000) : fmt::format("{} ms", ms);
 }
 
-// FNV-1a, 62 bits: an offset must not be negative, nor offset + 1 overflow.
+// 62 bits: an offset must not be negative, nor offset + 1 overflow.
 off_t key_offset(std::string_view key) {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const char c : key) {
-    hash ^= static_cast<unsigned char>(c);
-    hash *= 0x100000001b3U;
-  }
-  return static_cast<off_t>(hash >> 2);
+  return static_cast<off_t>(checksum(key) >> 2);
 }
 
 }  // namespace
@@ -160,6 +155,16 @@ int ms_until(Deadline deadline, int most) {
 
 bool is_ours(const struct stat& info) {
   return info.st_uid == 0 || info.st_uid == ::geteuid();
+}
+
+// FNV-1a. Each step is one to one, so that two texts of one length that differ in one byte never have the same.
+std::uint64_t checksum(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (const char c : text) {
+    hash ^= static_cast<unsigned char>(c);
+    hash *= 0x100000001b3U;
+  }
+  return hash;
 }
 
 bool is_file_name(std::string_view name, std::size_t longest) {
@@ -219,6 +224,9 @@ Result<std::shared_ptr<const LedgerFiles>> LedgerFiles::open_to_list(const std::
   auto grants = open_directory(files->root.fd.get(), "grants", path + "/grants", false);
   if (!grants && grants.error().code == ENOENT) return std::shared_ptr<const LedgerFiles>();
   files->grants = TRY(std::move(grants));
+  auto pending = open_directory(files->root.fd.get(), "pending", path + "/pending", false);
+  if (!pending && pending.error().code != ENOENT) return pending.error();
+  if (pending) files->pending = std::move(*pending);
   TRY_VOID(check_place(*files, false));
   return std::shared_ptr<const LedgerFiles>(std::move(files));
 }

@@ -4,8 +4,11 @@
 #include <sys/stat.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +24,9 @@ inline constexpr std::size_t kLongestKey = 128;
 inline constexpr std::size_t kLongestHcaName = 63;
 inline constexpr std::size_t kLargestLedgerFile = std::size_t{1} << 20;
 inline constexpr int kKeyLockTimeoutMs = 10000;
+
+// Of what was written here, against damage: whoever means harm can write it, too.
+std::uint64_t checksum(std::string_view text);
 
 // [A-Za-z0-9_.-], neither "." nor "..".
 bool is_file_name(std::string_view name, std::size_t longest);
@@ -48,7 +54,7 @@ class LedgerFiles {
                                                                  std::shared_ptr<const GrantEffects> effects = nullptr,
                                                                  std::string container = {});
 
-  // With root and grants alone, as they are: nothing is made or noted. nullptr: there is no ledger.
+  // With root, grants and pending alone, as they are: nothing is made or noted. nullptr: there is no ledger.
   static fabric::Result<std::shared_ptr<const LedgerFiles>> open_to_list(const std::string& path);
 
   LedgerDirectory root;
@@ -59,12 +65,14 @@ class LedgerFiles {
   // This process: written into the names of what is under way. A child made by fork() opens its own ledger.
   ProcessIdentity self;
   std::string container;  // for whom: told to who waits for a lock; empty: for none
+  // The markers of what was booked or bound through this ledger and is not settled, by the grant's key.
+  mutable std::map<std::string, std::set<std::string>> begun;
 
   // As GrantEffects has them; without any, there is nothing to undo.
-  fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held) const {
-    return effects_ ? effects_->undo_beyond(key, held) : fabric::Result<void>();
+  fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
+                                   const StoredGrant* grant) const {
+    return effects_ ? effects_->undo_beyond(key, held, grant) : fabric::Result<void>();
   }
-  fabric::Result<void> undo_all(const std::string& key) const { return undo_beyond(key, {}); }
   void wait_until(Deadline deadline) const {
     if (effects_) effects_->wait_until(deadline);
   }

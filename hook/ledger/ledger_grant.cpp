@@ -1,6 +1,7 @@
 #include "hook/ledger/ledger_grant.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <limits>
 
 #include "hook/base/json/json.hpp"
@@ -10,6 +11,7 @@ namespace hook {
 namespace {
 
 using fabric::Error;
+using fabric::make_error;
 using fabric::Result;
 
 int strength(Mode mode) {
@@ -42,6 +44,12 @@ Json process_json(const ProcessIdentity& process) {
   return Json{{"pid", process.pid}, {"start_time", process.start_time}};
 }
 
+Json worker_json(const StepWorker& worker) {
+  Json json = process_json(worker.process);
+  put_optional(json, "change", worker.change);
+  return json;
+}
+
 Json hcas_json(const std::vector<PlannedHca>& hcas) {
   Json list = Json::array();
   for (const PlannedHca& hca : hcas) {
@@ -62,7 +70,7 @@ Json user_json(const StoredUser& user) {
   if (user.user.state) entry["state"] = runtime_state_json(*user.user.state);
   entry["settled"] = user.settled;
   if (user.ended) entry["ended"] = true;
-  if (user.worker) entry["worker"] = process_json(*user.worker);
+  if (user.worker) entry["worker"] = worker_json(*user.worker);
   if (!user.hcas.empty()) entry["hcas"] = hcas_json(user.hcas);
   return entry;
 }
@@ -85,52 +93,60 @@ Result<std::string> name_at(const Json& object, const char* name, std::size_t lo
   return text;
 }
 
-Result<std::optional<ProcessIdentity>> process_at(const Json& object, const char* name) {
-  const Json* value = member(object, name);
-  if (!value) return std::optional<ProcessIdentity>();
-  ProcessIdentity process;
-  process.pid = static_cast<pid_t>(TRY(number_at(*value, "pid", std::numeric_limits<pid_t>::max())));
-  process.start_time = TRY(number_at(*value, "start_time", UINT64_MAX));
-  return std::optional(process);
+Result<ProcessIdentity> parse_process(const Json& entry) {
+  return ProcessIdentity{.pid = static_cast<pid_t>(TRY(number_at(entry, "pid", std::numeric_limits<pid_t>::max()))),
+                         .start_time = TRY(number_at(entry, "start_time", UINT64_MAX))};
 }
 
-// Absent is empty.
+Result<StepWorker> parse_step_worker(const Json& entry) {
+  TRY_VOID(check_members(entry, {"pid", "start_time", "change"}));
+  StepWorker worker{TRY(parse_process(entry)), std::nullopt};
+  TRY_VOID(optional_number(entry, "change", worker.change));
+  return worker;
+}
+
 Result<std::vector<PlannedHca>> hcas_at(const Json& object, const char* name) {
   std::vector<PlannedHca> hcas;
   const Json* list = member(object, name);
-  if (!list) return hcas;
-  if (!list->is_array()) return wrong_member(name);
+  if (!list || !list->is_array()) return wrong_member(name);
   for (const Json& entry : *list) {
+    TRY_VOID(check_members(entry, {"name", "mode", "units", "limit"}));
     PlannedHca hca;
     hca.name = TRY(name_at(entry, "name", kLongestHcaName));
     const auto mode = parse_mode(TRY(text_at(entry, "mode")));
     if (!mode) return wrong_member("mode");
     hca.mode = *mode;
     hca.units = static_cast<unsigned>(TRY(number_at(entry, "units", UINT32_MAX)));
-    if (member(entry, "limit")) hca.limit = static_cast<unsigned>(TRY(number_at(entry, "limit", UINT32_MAX)));
+    TRY_VOID(optional_number(entry, "limit", hca.limit));
     hcas.push_back(std::move(hca));
   }
   return hcas;
 }
 
 Result<StoredUser> parse_user(const Json& entry) {
+  TRY_VOID(check_members(entry, {"key", "id", "bundle", "pod", "view", "process", "cgroup", "state", "settled", "ended",
+                                 "worker", "hcas"}));
   StoredUser user;
   user.user.key = TRY(name_at(entry, "key", kLongestKey));
   user.user.id = TRY(text_at(entry, "id"));
   if (member(entry, "bundle")) user.user.bundle = TRY(text_at(entry, "bundle"));
   if (member(entry, "pod")) user.user.pod = TRY(text_at(entry, "pod"));
   if (member(entry, "view")) user.user.view = TRY(name_at(entry, "view", kLongestKey));
-  user.user.process = TRY(process_at(entry, "process"));
+  if (const Json* process = member(entry, "process")) {
+    TRY_VOID(check_members(*process, {"pid", "start_time"}));
+    user.user.process = TRY(parse_process(*process));
+  }
   if (member(entry, "cgroup")) user.user.cgroup = TRY(cgroup_at(entry, "cgroup"));
   if (member(entry, "state")) user.user.state = TRY(runtime_state_at(entry, "state"));
-  user.worker = TRY(process_at(entry, "worker"));
-  user.hcas = TRY(hcas_at(entry, "hcas"));
+  if (const Json* worker = member(entry, "worker")) user.worker = TRY(parse_step_worker(*worker));
+  if (member(entry, "hcas")) user.hcas = TRY(hcas_at(entry, "hcas"));
   user.settled = TRY(truth_at(entry, "settled"));
   if (member(entry, "ended")) user.ended = TRY(truth_at(entry, "ended"));
   return user;
 }
 
 Result<Owner> parse_owner(const Json& entry, std::string_view key) {
+  TRY_VOID(check_members(entry, {"kind", "key", "label", "netns"}));
   Owner owner;
   const std::string kind = TRY(text_at(entry, "kind"));
   if (kind != "netns" && kind != "container" && kind != "token") return wrong_member("kind");
@@ -145,9 +161,10 @@ Result<Owner> parse_owner(const Json& entry, std::string_view key) {
   return owner;
 }
 
-Result<StoredGrant> parse_members(const Json& document, std::string_view key) {
+Result<StoredGrant> parse_members(const Json& document, std::uint64_t format, std::string_view key) {
   StoredGrant grant;
-  TRY_VOID(number_at(document, "format", 1));
+  if (TRY(number_at(document, "format", UINT64_MAX)) != format) return wrong_member("format");
+  TRY_VOID(check_members(document, {"format", "owner", "since", "hcas", "users"}));
   const Json* owner = member(document, "owner");
   if (!owner) return wrong_member("owner");
   grant.owner = TRY(parse_owner(*owner, key));
@@ -158,6 +175,28 @@ Result<StoredGrant> parse_members(const Json& document, std::string_view key) {
   for (const Json& user : *users)
     grant.users.push_back(TRY(parse_user(user)));
   return grant;
+}
+
+std::string checksum_line(std::string_view text) {
+  return fmt::format("{:016x}\n", checksum(text));
+}
+
+bool drop_dead_steps(StoredGrant& grant) {
+  bool any = false;
+  for (StoredUser& user : grant.users) {
+    if (!user.worker || !is_proven_gone(look_at(user.worker->process))) continue;
+    user.worker.reset();
+    user.hcas.clear();
+    any = true;
+  }
+  if (!any) return false;
+  std::erase_if(grant.users, [](const StoredUser& user) { return !user.worker && !user.settled; });
+  return true;
+}
+
+bool drop_dead_tokens(StoredGrant& grant, std::string_view binding) {
+  if (grant.owner.kind != Owner::Kind::kNetns) return false;
+  return std::erase_if(grant.users, [&](const StoredUser& user) { return is_dead_token(user, binding); }) > 0;
 }
 
 }  // namespace
@@ -195,52 +234,40 @@ std::vector<PlannedHca> all_claims(const StoredGrant& grant) {
   return claims;
 }
 
-void add_steps(StoredGrant& grant, const GrantUser& user, const std::vector<PlannedHca>& hcas,
-               const ProcessIdentity& worker) {
+std::optional<StepWorker> add_steps(StoredGrant& grant, GrantUser user, const std::vector<PlannedHca>& hcas,
+                                    const StepWorker& worker) {
   const auto same = [&](const StoredUser& other) { return other.user.key == user.key; };
   auto found = std::find_if(grant.users.begin(), grant.users.end(), same);
   if (found == grant.users.end()) found = grant.users.insert(found, StoredUser{});
+  if (user.pod.empty()) user.pod = found->user.pod;  // who gives it more need not know
   // Who joins again without a view has its mounts from before.
-  std::string view = user.view.empty() ? found->user.view : user.view;
-  found->user = user;
-  found->user.view = std::move(view);
+  if (user.view.empty()) user.view = found->user.view;
+  const bool is_own = found->worker && found->worker->process == worker.process && found->worker->change;
+  // Others' unfinished steps may be undone.
+  auto sure = grant.hcas;
+  merge_hcas(sure, found->hcas);
+  const auto before = sure;
+  merge_hcas(sure, hcas);
+  const bool goes_on = is_own || (!found->worker && found->settled);
+  if (goes_on && !found->ended && found->user == user && sure == before) return std::nullopt;
+  found->user = std::move(user);
   found->ended = false;
-  found->worker = worker;
+  if (!is_own) found->worker = worker;
   merge_hcas(found->hcas, hcas);
+  return found->worker;
 }
 
-void settle_users(StoredGrant& grant, const ProcessIdentity& worker) {
-  for (StoredUser& user : grant.users) {
-    if (user.worker != worker) continue;
-    merge_hcas(grant.hcas, user.hcas);
-    user.hcas.clear();
-    user.worker.reset();
-    user.settled = true;
-  }
-}
-
-bool drop_dead_steps(StoredGrant& grant) {
-  bool any = false;
-  for (StoredUser& user : grant.users) {
-    if (!user.worker || !is_proven_gone(look_at(*user.worker))) continue;
-    user.worker.reset();
-    user.hcas.clear();
-    any = true;
-  }
-  if (!any) return false;
-  std::erase_if(grant.users, [](const StoredUser& user) { return !user.worker && !user.settled; });
-  return true;
+void settle_user(StoredGrant& grant, StoredUser& user) {
+  merge_hcas(grant.hcas, user.hcas);
+  user.hcas.clear();
+  user.worker.reset();
+  user.settled = true;
 }
 
 bool is_user_gone(const StoredUser& user) {
-  if (user.worker && !is_proven_gone(look_at(*user.worker))) return false;
+  if (user.worker && !is_proven_gone(look_at(user.worker->process))) return false;
   if (!user.ended && !has_ended(user.user)) return false;
   return !user.user.cgroup || is_proven_gone(look_at(*user.user.cgroup));
-}
-
-bool drop_dead_tokens(StoredGrant& grant, std::string_view binding) {
-  if (grant.owner.kind != Owner::Kind::kNetns) return false;
-  return std::erase_if(grant.users, [&](const StoredUser& user) { return is_dead_token(user, binding); }) > 0;
 }
 
 bool is_vanished(const StoredGrant& grant, std::string_view binding) {
@@ -256,6 +283,13 @@ bool is_vanished(const StoredGrant& grant, std::string_view binding) {
   // nothing here.
   return std::none_of(grant.users.begin(), grant.users.end(),
                       [](const StoredUser& user) { return (user.worker || user.user.process) && !is_user_gone(user); });
+}
+
+Left drop_dead(StoredGrant& grant, std::string_view binding) {
+  const bool steps = drop_dead_steps(grant);
+  if ((grant.users.empty() && held_hcas(grant).empty()) || is_vanished(grant, binding)) return Left::kNothing;
+  const bool tokens = drop_dead_tokens(grant, binding);
+  return steps || tokens ? Left::kSome : Left::kAll;
 }
 
 Grant to_grant(const StoredGrant& grant) {
@@ -274,24 +308,31 @@ std::string grant_text(const StoredGrant& grant) {
   Json users = Json::array();
   for (const StoredUser& user : grant.users)
     users.push_back(user_json(user));
-  const Json document{{"format", 1},
+  const Json document{{"format", 2},
                       {"owner", std::move(owner)},
                       {"since", static_cast<std::uint64_t>(grant.since)},
                       {"hcas", hcas_json(grant.hcas)},
                       {"users", std::move(users)}};
   // replace: an id that is not UTF-8 must not throw.
-  return document.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  const std::string text = document.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return text + "\n" + checksum_line(text);
 }
 
 Result<StoredGrant> parse_grant(std::string_view text, const std::string& path, std::string_view key) {
+  const std::string what = fmt::format("cannot read grant `{}`", path);
   const auto complete = [](Error error) {
+    error.code = EBADMSG;
     error.hint = "if nothing uses that grant any more, remove the file and run `rdma-hook recover`";
     return error;
   };
-  auto document = parse_json(text, fmt::format("grant `{}`", path), {.bytes = kLargestLedgerFile, .depth = kDepth});
-  if (!document) return complete(std::move(document).error());
-  auto grant = parse_members(*document, key);
-  if (!grant) return complete(fabric::wrap(std::move(grant).error(), fmt::format("cannot read grant `{}`", path)));
+  const std::string_view line = text.substr(0, text.find('\n'));
+  const std::string_view rest = text.substr(std::min(line.size() + 1, text.size()));
+  if (!rest.empty() && rest != checksum_line(line)) return complete(make_error("{}: its checksum is wrong", what));
+  JsonFault fault;
+  const auto document = try_parse_json(line, {.bytes = kLargestLedgerFile, .depth = kDepth}, fault);
+  if (!document) return complete(make_error("{}: {}", what, fault.message));
+  auto grant = parse_members(*document, rest.empty() ? 1 : 2, key);
+  if (!grant) return complete(fabric::wrap(std::move(grant).error(), what));
   return grant;
 }
 

@@ -1,9 +1,13 @@
-// One grant as DIR/grants/KEY.json keeps it.
+// One grant as DIR/grants/KEY.json keeps it: a line of JSON, and one with its checksum() as 16 hex digits. Every member
+// that is not listed as optional is there, and no other.
 //
-// {"format": 1, "owner": {"kind", "key", "label", "netns": {"dev", "ino", "path"}}, "since",
+// {"format": 2, "owner": {"kind", "key", "label", "netns": {"dev", "ino", "path"}}, "since",
 //  "hcas": [{"name", "mode", "units", "limit"}],
 //  "users": [{"key", "id", "bundle", "pod", "view", "process": {"pid", "start_time"}, "cgroup": {...}, "state": {...},
-//             "settled", "ended", "worker": {...}, "hcas": [...]}]}
+//             "settled", "ended", "worker": {"pid", "start_time", "change"}, "hcas": [...]}]}
+// Optional: "netns", "directory" in it, "limit", and of a user all but "key", "id" and "settled".
+//
+// Format 1 had neither the second line nor "change", and is written no more.
 #pragma once
 
 #include <optional>
@@ -16,10 +20,18 @@
 
 namespace hook {
 
+// Who works on a user's steps, in which of its changes: the name of a marker in pending/. The steps run as long as that
+// is there. nullopt: of a record of format 1, as long as that says so.
+struct StepWorker {
+  ProcessIdentity process;
+  std::optional<std::uint64_t> change;
+  friend bool operator==(const StepWorker&, const StepWorker&) = default;
+};
+
 struct StoredUser {
   GrantUser user;
   // While its steps run: who works on them, and what they are to add to the grant. Both go when the steps are done.
-  std::optional<ProcessIdentity> worker;
+  std::optional<StepWorker> worker;
   std::vector<PlannedHca> hcas;
   // It used the grant before these steps: when they are undone, it still does.
   bool settled = false;
@@ -43,26 +55,28 @@ const PlannedHca* find_hca(const std::vector<PlannedHca>& hcas, std::string_view
 // One HCA held twice by the same owner is held once: the stronger mode, the larger number.
 void merge_hcas(std::vector<PlannedHca>& into, const std::vector<PlannedHca>& more);
 
-// A user joins with these HCAs, its steps in the hands of `worker`; one that is there already goes on with them.
-void add_steps(StoredGrant& grant, const GrantUser& user, const std::vector<PlannedHca>& hcas,
-               const ProcessIdentity& worker);
-// The steps of this worker are done.
-void settle_users(StoredGrant& grant, const ProcessIdentity& worker);
-// Undoes the steps whose worker is proven to be gone; whether there were any.
-bool drop_dead_steps(StoredGrant& grant);
+// A user joins with these HCAs, its steps in the hands of `worker`; one that is there already goes on with them, in the
+// change that its process has begun. The worker they are in the hands of; nullopt: the user has all of it already.
+std::optional<StepWorker> add_steps(StoredGrant& grant, GrantUser user, const std::vector<PlannedHca>& hcas,
+                                    const StepWorker& worker);
+// The user's steps are done: what they brought is the grant's.
+void settle_user(StoredGrant& grant, StoredUser& user);
 // Proven, of the process that works on its steps, of its runtime's state and of its cgroup as well. A user without a
 // process never is, unless it has ended.
 bool is_user_gone(const StoredUser& user);
-// Drops a pod's tokens whose requester is gone; whether there were any. What they brought stays: once settled, it is
-// not recorded whose it was. `binding`: a token that stays, because its container has come.
-bool drop_dead_tokens(StoredGrant& grant, std::string_view binding);
+// Drops the steps whose worker is proven to be gone, and a pod's tokens whose requester is. What those brought stays:
+// once settled, it is not recorded whose it was. kNothing: the grant has vanished, or nothing is left of it. `binding`:
+// a token that stays, because its container has come.
+enum class Left { kAll, kSome, kNothing };
+Left drop_dead(StoredGrant& grant, std::string_view binding);
 // As Grant::vanished says. A grant that the token `binding` uses has not vanished.
 bool is_vanished(const StoredGrant& grant, std::string_view binding = {});
 
 Grant to_grant(const StoredGrant& grant);
 
 std::string grant_text(const StoredGrant& grant);
-// path: for messages. Errors: JSON's, a member that is missing or of another type or range, a key that is not `key`.
+// path: for messages. Errors (EBADMSG): the checksum is another one; JSON's; a member that is missing, of another type
+// or range, or not known; a key that is not `key`. The hint is the remedy.
 fabric::Result<StoredGrant> parse_grant(std::string_view text, const std::string& path, std::string_view key);
 
 }  // namespace hook

@@ -35,9 +35,9 @@ Error index_error(const LedgerFiles& files, const char* verb, const std::string&
 }
 
 // False: there is no such directory.
-Result<bool> try_entry(const LedgerFiles& files, const std::string& path) {
+Result<bool> try_entry(const LedgerFiles& files, const std::string& path, int how = 0) {
   const UniqueFd fd(
-      ::openat(files.hca.fd.get(), path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600));
+      ::openat(files.hca.fd.get(), path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | how, 0600));
   if (fd.ok()) return true;
   return errno == ENOENT ? Result<bool>(false) : index_error(files, "write", path);
 }
@@ -129,6 +129,14 @@ Result<void> remove_entry(const LedgerFiles& files, const std::string& hca, std:
   return remove_path(files, entry_path(hca, key, units));
 }
 
+Result<bool> correct_entry(const LedgerFiles& files, const std::string& hca, std::string_view key, unsigned wrong,
+                           unsigned units) {
+  auto made = try_entry(files, entry_path(hca, key, units), O_EXCL);
+  if (!made.has_value() && made.error().code == EEXIST) made = false;
+  if (made.has_value()) TRY_VOID(remove_entry(files, hca, key, wrong));
+  return made;
+}
+
 Result<std::optional<std::string>> exclusive_key(const LedgerFiles& files, const std::string& hca) {
   const std::string path = exclusive_path(hca);
   char buffer[kLongestKey + 1];
@@ -175,22 +183,19 @@ Result<unsigned> count_others(const LedgerFiles& files, const std::string& hca, 
   std::uint64_t sure = 0;
   std::uint64_t unsure = 0;
   std::vector<IndexEntry> unread;
-  const auto look = [&]() -> Result<void> {
+  const auto look = [&] {
     for (const IndexEntry& doubtful : unread)
-      sure += TRY(is_valid(doubtful)) ? doubtful.units : 0;
+      sure += is_valid(doubtful) ? std::max(doubtful.units, 1U) : 0;
     unread.clear();
     unsure = 0;
-    return {};
   };
-  Result<void> looked;
   TRY_VOID(each_holder(files, hca, [&](IndexEntry entry) {
     if (entry.key == key) return true;
-    unsure += entry.units;
+    unsure += std::max(entry.units, 1U);  // a name that says none was damaged
     unread.push_back(std::move(entry));
-    if (sure + unsure >= most) looked = look();
-    return looked.has_value() && sure < most;
+    if (sure + unsure >= most) look();
+    return sure < most;
   }));
-  TRY_VOID(std::move(looked));
   return static_cast<unsigned>(std::min<std::uint64_t>(sure + unsure, std::numeric_limits<unsigned>::max()));
 }
 

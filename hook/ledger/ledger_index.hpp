@@ -41,6 +41,10 @@ fabric::Result<void> remove_index(const LedgerFiles& files, const std::string& k
 fabric::Result<void> remove_entry(const LedgerFiles& files, const std::string& hca, std::string_view key,
                                   unsigned units);
 
+// Puts the right entry in the place of a wrong one of the same grant; whether that was its only one.
+fabric::Result<bool> correct_entry(const LedgerFiles& files, const std::string& hca, std::string_view key,
+                                   unsigned wrong, unsigned units);
+
 // The key that the exclusive link names; nullopt: there is no link.
 fabric::Result<std::optional<std::string>> exclusive_key(const LedgerFiles& files, const std::string& hca);
 // Removes the link only if it names this key. The caller holds the key's lock, so that no process can put another in
@@ -49,7 +53,7 @@ fabric::Result<void> remove_exclusive(const LedgerFiles& files, const std::strin
 
 // Units that others than `key` hold, exact up to `most`: when the sum of the entries reaches it, each is asked for
 // with is_valid (which removes what is stale), until as many are sure or all are read.
-using IsValid = std::function<fabric::Result<bool>(const IndexEntry&)>;
+using IsValid = std::function<bool(const IndexEntry&)>;
 fabric::Result<unsigned> count_others(const LedgerFiles& files, const std::string& hca, std::string_view key,
                                       unsigned most, const IsValid& is_valid);
 // All of them, for recover().

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <climits>
 
 #include "fabric/text.hpp"
@@ -25,13 +26,22 @@ std::string grant_file(const std::string& key) {
 }
 
 // "PID.START" or "PID.START.N".
-std::optional<ProcessIdentity> parse_worker(std::string_view text, std::size_t parts) {
+std::optional<StepWorker> parse_worker(std::string_view text) {
   const auto fields = fabric::split(text, '.');
-  if (fields.size() != parts) return std::nullopt;
+  if (fields.size() < 2 || fields.size() > 3) return std::nullopt;
   const auto pid = fabric::parse_number<pid_t>(fields[0]);
   const auto start_time = fabric::parse_number<std::uint64_t>(fields[1]);
-  if (!pid || !start_time || *pid <= 0) return std::nullopt;
-  return ProcessIdentity{.pid = *pid, .start_time = *start_time};
+  const auto change = fields.size() == 3 ? fabric::parse_number<std::uint64_t>(fields[2]) : std::nullopt;
+  if (!pid || !start_time || *pid <= 0 || (fields.size() == 3 && !change)) return std::nullopt;
+  return StepWorker{{.pid = *pid, .start_time = *start_time}, change};
+}
+
+Result<bool> are_done(const LedgerFiles& files, const std::string& key, const StepWorker& worker) {
+  if (!worker.change) return false;
+  struct stat info {};
+  const std::string marker = marker_name(key, worker);
+  if (::fstatat(files.pending.fd.get(), marker.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) return false;
+  return errno == ENOENT ? Result<bool>(true) : sys_error(errno, "cannot look at `{}/{}`", files.pending.path, marker);
 }
 
 }  // namespace
@@ -47,15 +57,28 @@ std::optional<PendingName> parse_pending_name(std::string_view name) {
   }
   const bool temporary = result.kind == PendingName::Kind::kTemporary;
   if (!temporary && !is_file_name(parts[0], kLongestKey)) return std::nullopt;
-  const auto worker = parse_worker(parts[1], temporary ? 3 : 2);
-  if (!worker) return std::nullopt;
+  const auto worker = parse_worker(parts[1]);
+  if (!worker || (temporary && !worker->change)) return std::nullopt;
   result.key = parts[0];
   result.worker = *worker;
   return result;
 }
 
-std::string marker_name(std::string_view key, const ProcessIdentity& worker) {
-  return fmt::format("{}@{}.{}", key, worker.pid, worker.start_time);
+std::string marker_name(std::string_view key, const StepWorker& worker) {
+  const std::string name = fmt::format("{}@{}.{}", key, worker.process.pid, worker.process.start_time);
+  return worker.change ? fmt::format("{}.{}", name, *worker.change) : name;
+}
+
+// The time, because a program that this process executes later has its number and start time, too.
+StepWorker new_worker(const LedgerFiles& files) {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return {files.self, static_cast<std::uint64_t>(now / std::chrono::nanoseconds(1))};
+}
+
+Result<void> begin_change(const LedgerFiles& files, const std::string& key, const StepWorker& worker) {
+  const std::string marker = marker_name(key, worker);
+  // Goes on with a change of its own.
+  return files.begun[key].insert(marker).second ? make_empty_file(files.pending, marker) : Result<void>();
 }
 
 Result<std::vector<std::string>> grant_keys(const LedgerFiles& files) {
@@ -72,7 +95,11 @@ Result<std::vector<std::string>> grant_keys(const LedgerFiles& files) {
 Result<std::optional<StoredGrant>> read_grant(const LedgerFiles& files, const std::string& key) {
   const auto text = TRY(read_ledger_file(files.grants, grant_file(key)));
   if (!text) return std::optional<StoredGrant>();
-  return std::optional(TRY(parse_grant(*text, files.grants.path + "/" + grant_file(key), key)));
+  auto grant = TRY(parse_grant(*text, files.grants.path + "/" + grant_file(key), key));
+  for (StoredUser& user : grant.users) {
+    if (user.worker && TRY(are_done(files, key, *user.worker))) settle_user(grant, user);
+  }
+  return std::optional(std::move(grant));
 }
 
 Result<void> write_grant(const LedgerFiles& files, const StoredGrant& grant) {
@@ -83,7 +110,7 @@ Result<void> write_grant(const LedgerFiles& files, const StoredGrant& grant) {
   return files.replace_file(files.grants, grant_file(grant.owner.key), text);
 }
 
-Result<void> remove_marker(const LedgerFiles& files, const std::string& key, const ProcessIdentity& worker,
+Result<void> remove_marker(const LedgerFiles& files, const std::string& key, const StepWorker& worker,
                            const std::optional<StoredGrant>& grant) {
   const auto works = [&](const StoredUser& user) { return user.worker == worker; };
   if (grant && std::any_of(grant->users.begin(), grant->users.end(), works)) return {};
@@ -109,7 +136,7 @@ Result<std::string> begin_return(const LedgerFiles& files, const StoredGrant& gr
 }
 
 Result<void> return_grant(const LedgerFiles& files, const StoredGrant& grant) {
-  TRY_VOID(files.undo_all(grant.owner.key));
+  TRY_VOID(files.undo_beyond(grant.owner.key, {}, &grant));
   const auto name = begin_return(files, grant);
   if (!name) return name.error().code == ENOENT ? Result<void>() : name.error();
   return finish_return(files, *name, grant);
@@ -120,16 +147,14 @@ Result<std::optional<StoredGrant>> refresh(const LedgerFiles& files, const std::
   auto grant = TRY(read_grant(files, key));
   if (!grant) return grant;
   const StoredGrant before = *grant;
-  bool changed = drop_dead_steps(*grant);
-  const bool nothing = grant->users.empty() && held_hcas(*grant).empty();
-  if (nothing || is_vanished(*grant, binding)) {
+  const Left left = drop_dead(*grant, binding);
+  if (left == Left::kAll) return grant;
+  if (left == Left::kNothing) {
     TRY_VOID(return_grant(files, before));
     if (returned) returned->push_back(before.owner.label);
     return std::optional<StoredGrant>();
   }
-  changed = drop_dead_tokens(*grant, binding) || changed;
-  if (!changed) return grant;
-  TRY_VOID(files.undo_beyond(key, held_hcas(*grant)));
+  TRY_VOID(files.undo_beyond(key, held_hcas(*grant), &before));
   // The index first: as long as the file lists the dead worker's steps, this is done again.
   TRY_VOID(set_index(files, key, all_claims(before), held_hcas(*grant)));
   TRY_VOID(write_grant(files, *grant));
@@ -144,6 +169,7 @@ Result<bool> check_entry(const LedgerFiles& files, const std::string& hca, const
   const auto held = grant ? held_hcas(*grant) : std::vector<PlannedHca>();
   const PlannedHca* found = find_hca(held, hca);
   if (found && found->units == entry.units) return true;
+  if (found) return correct_entry(files, hca, entry.key, entry.units, found->units);
   TRY_VOID(remove_entry(files, hca, entry.key, entry.units));
   return false;
 }
@@ -158,6 +184,14 @@ Result<std::optional<StoredGrant>> check_exclusive(const LedgerFiles& files, con
   if (found && found->mode == Mode::kExclusive) return grant;
   TRY_VOID(remove_exclusive(files, hca, key));
   return std::optional<StoredGrant>();
+}
+
+Result<void> restore_entry(const LedgerFiles& files, const std::string& hca, const std::string& key, int timeout_ms) {
+  const KeyLock lock = TRY(KeyLock::take(files, {key}, timeout_ms));
+  const auto grant = TRY(read_grant(files, key));
+  const auto held = grant ? held_hcas(*grant) : std::vector<PlannedHca>();
+  const PlannedHca* found = find_hca(held, hca);
+  return found ? set_index(files, key, {}, {*found}) : Result<void>();
 }
 
 }  // namespace hook

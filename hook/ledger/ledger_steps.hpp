@@ -15,23 +15,30 @@ namespace hook {
 
 // A name in pending/:
 //   @PID.START.N         being written
-//   KEY@PID.START        empty: that process works on the steps of this grant
+//   KEY@PID.START.N      empty: that process works on the steps of this grant that it began with change N
+//   KEY@PID.START        the same of a record of format 1
 //   KEY@PID.START@N      a grant that was returned, until its index entries are gone too
 struct PendingName {
   enum class Kind { kTemporary, kMarker, kReturned };
   Kind kind = Kind::kTemporary;
   std::string key;
-  ProcessIdentity worker;
+  StepWorker worker;
 };
 std::optional<PendingName> parse_pending_name(std::string_view name);
-std::string marker_name(std::string_view key, const ProcessIdentity& worker);
+std::string marker_name(std::string_view key, const StepWorker& worker);
+// Of a change that this process begins now. It is begun by its marker, before the grant says so.
+StepWorker new_worker(const LedgerFiles& files);
+fabric::Result<void> begin_change(const LedgerFiles& files, const std::string& key, const StepWorker& worker);
 
 // The keys of all grants, in no order.
 fabric::Result<std::vector<std::string>> grant_keys(const LedgerFiles& files);
+// Without steps that are done: those of a worker whose marker is gone are the grant's. Without the key's lock, steps
+// that are just being undone may seem to be done. nullopt: there is no such grant. Errors: as read_ledger_file() and
+// parse_grant(); the marker cannot be looked at.
 fabric::Result<std::optional<StoredGrant>> read_grant(const LedgerFiles& files, const std::string& key);
 fabric::Result<void> write_grant(const LedgerFiles& files, const StoredGrant& grant);
 // Removes the marker of `worker`, unless the grant still has steps of it.
-fabric::Result<void> remove_marker(const LedgerFiles& files, const std::string& key, const ProcessIdentity& worker,
+fabric::Result<void> remove_marker(const LedgerFiles& files, const std::string& key, const StepWorker& worker,
                                    const std::optional<StoredGrant>& grant);
 
 // The grant as it is once the steps of dead workers are undone, a pod's dead tokens are dropped and, if it has
@@ -47,7 +54,7 @@ fabric::Result<void> finish_return(const LedgerFiles& files, const std::string& 
 // Both, once what the grant has beyond the ledger is undone (GrantEffects).
 fabric::Result<void> return_grant(const LedgerFiles& files, const StoredGrant& grant);
 
-// The caller holds no key's lock: these two take that of the key in question. False, and the entry is removed, if no
+// The caller holds no key's lock: these three take that of the key in question. False, and the entry is removed, if no
 // living grant holds that HCA so.
 fabric::Result<bool> check_entry(const LedgerFiles& files, const std::string& hca, const IndexEntry& entry,
                                  std::vector<std::string>* returned, int timeout_ms = kKeyLockTimeoutMs);
@@ -55,5 +62,8 @@ fabric::Result<bool> check_entry(const LedgerFiles& files, const std::string& hc
 fabric::Result<std::optional<StoredGrant>> check_exclusive(const LedgerFiles& files, const std::string& hca,
                                                            const std::string& key, std::vector<std::string>* returned,
                                                            int timeout_ms = kKeyLockTimeoutMs);
+// Makes the index say again that this grant holds this HCA, if it does. The caller holds the HCA's lock.
+fabric::Result<void> restore_entry(const LedgerFiles& files, const std::string& hca, const std::string& key,
+                                   int timeout_ms = kKeyLockTimeoutMs);
 
 }  // namespace hook

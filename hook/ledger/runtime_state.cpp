@@ -140,6 +140,8 @@ Result<RuntimeState> runtime_state_at(const Json& object, const char* name) {
   const Json* value = member(object, name);
   const Json* root = value ? member(*value, "root") : nullptr;
   if (!root) return wrong_member(name);
+  TRY_VOID(check_members(*value, {"runtime", "root"}));
+  TRY_VOID(check_members(*root, {"path", "dev", "ino"}));
   const std::string runtime = TRY(text_at(*value, "runtime"));
   if (runtime != name_of(Kind::kRunc) && runtime != name_of(Kind::kCrun)) return wrong_member("runtime");
   return RuntimeState{.kind = runtime == name_of(Kind::kRunc) ? Kind::kRunc : Kind::kCrun,

@@ -95,12 +95,15 @@ Room room_for(const NodeHca& node, const Terms& terms, const Holdings& holdings)
   const unsigned own = holding.own ? std::max(holding.own_units, 1U) : 0;
   Room room{multi ? kNoBound : 1, {}, false};
   if (holding.exclusive_holder) bound(room, 0, "is held by " + fabric::printable(*holding.exclusive_holder), true);
+  const std::string doubt =
+      holding.doubtful.empty() ? "" : fmt::format(", one by {}", fabric::printable(holding.doubtful));
   if (terms.mode == Mode::kExclusive && holding.others > 0) {
-    bound(room, 0, fmt::format("is shared by {} others", holding.others), true);
+    bound(room, 0, fmt::format("is shared by {} others{}", holding.others, doubt), true);
   }
   if (terms.limit) {
     bound(room, *terms.limit - std::min(*terms.limit, holding.others),
-          fmt::format("has {} of {} places taken in {}", holding.others, *terms.limit, to_string(terms.mode)), true);
+          fmt::format("has {} of {} places taken in {}{}", holding.others, *terms.limit, to_string(terms.mode), doubt),
+          true);
   }
   if (multi) {
     if (const auto space = gid_space(*node.hca)) {

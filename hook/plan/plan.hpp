@@ -93,6 +93,7 @@ struct Holding {
   unsigned own_units = 0;
   std::optional<std::string> exclusive_holder;  // another owner's label, for the message
   unsigned others = 0;                          // units held by others; exact only up to the limit
+  std::string doubtful = {};                    // one of those others that cannot be looked at, for the message
 };
 using Holdings = std::map<std::string, Holding>;  // by HCA name; missing: not held
 

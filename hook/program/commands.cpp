@@ -96,13 +96,22 @@ int run_plan(const Options& options, const Log& log) {
   return kExitDone;
 }
 
+// nullopt: there is no ledger.
+Result<std::optional<std::vector<Grant>>> list_grants(const Options& options, const Log& log) {
+  Ledger::Unread unread;
+  auto grants = Ledger::list_at(options.node.ledger, &unread);
+  for (const fabric::Error& error : unread)
+    log.error(error);
+  return grants;
+}
+
 Result<void> show_devices(const Options& options, const Log& log) {
   const Config config = TRY(read_config(options.node.config));
   const auto inventory = TRY(read_whole_node(config, options.node));
   for (const fabric::Unread& unread : inventory.unread)
     log.warning(fabric::sys_error(unread.code, "cannot read `{}`", unread.path).message);
   // Those included whose containers are gone: looking at them returns none.
-  const auto listed = is_elsewhere(options.node) ? std::nullopt : TRY(Ledger::list_at(options.node.ledger));
+  const auto listed = is_elsewhere(options.node) ? std::nullopt : TRY(list_grants(options, log));
   const auto grants = listed.value_or(std::vector<Grant>());
   NetworkRecords networks;
   for (const Grant& grant : grants) {
@@ -148,7 +157,7 @@ Result<void> recover(const Options& options, const Log& log) {
 }
 
 Result<void> show_metrics(const Options& options, const Log& log) {
-  const auto grants = TRY(Ledger::list_at(options.node.ledger));
+  const auto grants = TRY(list_grants(options, log));
   if (!grants) log.info(fmt::format("there is no ledger `{}`: nothing was given here yet", options.node.ledger));
   print(TRY(metrics_text(options.node.ledger, grants.value_or(std::vector<Grant>()), options.node.root)));
   return {};

@@ -257,7 +257,8 @@ Result<void> remove_child(NodeSockets& node, NetworkNamespace* inside, const Rai
 NodeRails::NodeRails(std::string ledger_directory, IpamHelper* ipam)
     : directory_(std::move(ledger_directory)), ipam_(ipam) {}
 
-Result<void> NodeRails::undo_beyond(const std::string& key, const std::vector<PlannedHca>& held) const {
+Result<void> NodeRails::undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
+                                    const StoredGrant*) const {
   if (TRY(NetworkRecordStore::look_at(directory_, key)) == Presence::kGone) return {};
   const auto store = TRY(NetworkRecordStore::open(directory_));
   auto record = TRY(store.read(key));

@@ -31,7 +31,8 @@ class NodeRails : public GrantEffects {
   NodeRails(std::string ledger_directory, IpamHelper* ipam);
 
   // Errors: a netdev that has not come back to the node, or cannot be put right there. What could be undone is.
-  fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held) const override;
+  fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
+                                   const StoredGrant*) const override;
   void wait_until(Deadline deadline) const override { deadline_ = deadline; }
   // What is left of grants that are gone: rails, leases that could not be returned, addresses. As Ledger::recover()
   // does: first all of it without waiting; what is stuck then is a warning. The ledger's effects are to be these.

@@ -98,16 +98,17 @@ Result<void> end_pod_users(const hook::Grant& grant, const std::string& pod, con
 // One grant that cannot be returned yet does not keep the others.
 Result<void> return_pod(const NriRequest& request, hook::Engine engine, const Ledger& ledger) {
   Result<void> all;
-  for (const hook::Grant& grant : TRY(find_pod_grants(ledger, spec_of(request, engine), request.pod.id))) {
-    auto done = grant.owner.kind == Owner::Kind::kNetns ? ledger.give_back(grant.owner.key)
-                                                        : end_pod_users(grant, request.pod.id, ledger);
-    if (all && !done) all = std::move(done);
+  Ledger::Unread unread;
+  for (const hook::Grant& grant : TRY(find_pod_grants(ledger, spec_of(request, engine), request.pod.id, unread))) {
+    keep_first(all, grant.owner.kind == Owner::Kind::kNetns ? ledger.give_back(grant.owner.key)
+                                                            : end_pod_users(grant, request.pod.id, ledger));
   }
-  return all;
+  return all && !unread.empty() ? unread.front() : all;
 }
 
 Result<void> end_unbound(std::string_view id, const Ledger& ledger) {
-  for (const hook::Grant& grant : TRY(ledger.find_by_id(id))) {
+  Ledger::Unread unread;  // recover() names them
+  for (const hook::Grant& grant : TRY(ledger.find_by_id(id, &unread))) {
     for (const hook::GrantUser& user : grant.users) {
       if (is_unbound(grant, user) && user.id == id) TRY_VOID(ledger.leave(grant.owner, user.key));
     }

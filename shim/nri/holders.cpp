@@ -27,7 +27,8 @@ bool is_unbound(const hook::Grant& grant, const GrantUser& user) {
 
 Result<Doubtful> doubtful_containers(const Ledger& ledger) {
   Doubtful found;
-  for (const hook::Grant& grant : TRY(ledger.list())) {
+  Ledger::Unread unread;  // recover() names them
+  for (const hook::Grant& grant : TRY(ledger.list(&unread))) {
     for (const GrantUser& user : grant.users) {
       if (is_unbound(grant, user)) found.unbound.insert(user.id);
       if (user.pod.empty()) found.podless.insert(user.id);
@@ -48,19 +49,25 @@ Result<std::optional<Holder>> find_holder(const Ledger& ledger, const hook::Cont
   }
   // In the node's network namespace: a token's grant, or the container's that createRuntime bound it to. Of a pod whose
   // namespace is gone: the pod's.
-  for (const hook::Grant& grant : TRY(ledger.find_by_id(id))) {
+  Ledger::Unread unread;
+  for (const hook::Grant& grant : TRY(ledger.find_by_id(id, &unread))) {
     if (const GrantUser* user = find_user(grant, id)) return Found({grant.owner, *user});
   }
-  return Found();
+  return unread.empty() ? Result<Found>(Found()) : unread.front();
 }
 
 Result<std::vector<hook::Grant>> find_pod_grants(const Ledger& ledger, const hook::ContainerSpec& spec,
-                                                 const std::string& id) {
-  auto grants = TRY(ledger.find_by_id(id));
+                                                 const std::string& id, Ledger::Unread& unread) {
+  auto grants = TRY(ledger.find_by_id(id, &unread));
   const Owner owner = TRY(hook::owner_of(spec, hook::container_owner(id, "")));
   const auto same = [&](const hook::Grant& grant) { return grant.owner.key == owner.key; };
   if (owner.kind != Owner::Kind::kNetns || std::any_of(grants.begin(), grants.end(), same)) return grants;
-  if (auto grant = TRY(ledger.find(owner.key))) grants.push_back(std::move(*grant));
+  auto grant = ledger.find(owner.key);
+  if (!grant) {
+    unread.push_back(grant.error());
+  } else if (*grant) {
+    grants.push_back(**std::move(grant));
+  }
   return grants;
 }
 

@@ -34,9 +34,9 @@ fabric::Result<std::optional<Holder>> find_holder(const hook::Ledger& ledger, co
                                                   const std::string& id);
 
 // The pod's grant, and those of its containers that have their own. CRI-O and containerd 1.7 tell of a pod's end when
-// its network namespace is gone already (recorded: CRI-O 1.37.0; tried: 1.7.24): then the pod's id leads to it. Errors:
-// the ledger's.
+// its network namespace is gone already (recorded: CRI-O 1.37.0; tried: 1.7.24): then the pod's id leads to it. What of
+// them cannot be read goes into `unread`. Errors: the ledger's.
 fabric::Result<std::vector<hook::Grant>> find_pod_grants(const hook::Ledger& ledger, const hook::ContainerSpec& spec,
-                                                         const std::string& id);
+                                                         const std::string& id, hook::Ledger::Unread& unread);
 
 }  // namespace shim

@@ -177,7 +177,8 @@ Result<bool> RdmaPlugin::needs_worker(const NriRequest& request) {
     case Event::kStopPodSandbox:
     case Event::kRemovePodSandbox: {
       const auto ledger = TRY(worker_.open_ledger());
-      return !TRY(find_pod_grants(ledger, spec, request.pod.id)).empty();
+      hook::Ledger::Unread unread;
+      return !TRY(find_pod_grants(ledger, spec, request.pod.id, unread)).empty() || !unread.empty();
     }
     case Event::kStopContainer:
     case Event::kRemoveContainer: {

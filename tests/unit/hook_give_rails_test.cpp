@@ -86,7 +86,7 @@ class RailsScene {
   bool has_grant() { return Ledger::open(path_)->find(owner_.key)->has_value(); }
   Result<void> take_back(const std::vector<PlannedHca>& held = {}) {
     const NodeRails rails(path_, nullptr);
-    auto done = rails.undo_beyond(owner_.key, held);
+    auto done = rails.undo_beyond(owner_.key, held, nullptr);
     warnings_ = rails.take_warnings();
     return done;
   }

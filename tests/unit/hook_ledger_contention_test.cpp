@@ -246,6 +246,7 @@ struct Crash {
   const char* name;
   std::function<fabric::Result<void>(const Ledger&)> before;
   std::function<fabric::Result<void>(const Ledger&)> body;
+  std::string holder = {};  // the key of the grant that stays when it is done
 };
 
 class LedgerCrash : public testing::Test {
@@ -268,6 +269,7 @@ class LedgerCrash : public testing::Test {
   }
   fabric::Result<void> bind(const Ledger& ledger, const Owner& owner, const std::string& user) const {
     TRY(ledger.bind(kToken, owner, {user, "c", me_}));
+    TRY_VOID(book(ledger, owner, hcas_, {user, "c", me_}));  // as createRuntime does
     return ledger.settle(owner.key);
   }
   std::vector<Crash> crashes() const {
@@ -278,21 +280,22 @@ class LedgerCrash : public testing::Test {
       return give(ledger, pod_, "c-1", {{"mlx5_1", Mode::kShared, 1, {}}});
     };
     return {
-        {"first container", nothing, container},
-        {"the same again", container, container},
-        {"second container of a pod", pod, [this](const Ledger& ledger) { return give(ledger, pod_, "c-2", hcas_); }},
+        {"first container", nothing, container, web_.key},
+        {"the same again", container, container, web_.key},
+        {"second container of a pod", pod, [this](const Ledger& ledger) { return give(ledger, pod_, "c-2", hcas_); },
+         pod_.key},
         {"leave", container, [this](const Ledger& ledger) { return ledger.leave(web_, web_.key); }},
         {"leave a pod", pod, [this](const Ledger& ledger) { return ledger.leave(pod_, "c-1"); }},
         {"give back", pod, [this](const Ledger& ledger) { return ledger.give_back(pod_.key); }},
-        {"bind", token, [this](const Ledger& ledger) { return bind(ledger, web_, web_.key); }},
+        {"bind", token, [this](const Ledger& ledger) { return bind(ledger, web_, web_.key); }, web_.key},
         {"bind to a pod",
          [=](const Ledger& ledger) -> fabric::Result<void> {
            TRY_VOID(pod(ledger));
            return token(ledger);
          },
-         [this](const Ledger& ledger) { return bind(ledger, pod_, "c-2"); }},
+         [this](const Ledger& ledger) { return bind(ledger, pod_, "c-2"); }, pod_.key},
         {"bind a user", [this](const Ledger& ledger) { return give(ledger, pod_, token_.key, hcas_); },
-         [this](const Ledger& ledger) { return bind(ledger, pod_, "c-2"); }},
+         [this](const Ledger& ledger) { return bind(ledger, pod_, "c-2"); }, pod_.key},
     };
   }
 
@@ -332,6 +335,12 @@ TEST_F(LedgerCrash, BeforeEverySystemCall) {
       ASSERT_TRUE(repaired) << where << ": " << repaired.error().message;
       ASSERT_EQ(ledger_problems(path), "") << where;
       ASSERT_EQ(entries(path + "/pending"), "") << where;
+      if (!traced.killed && !crash.holder.empty()) {
+        // Who worked on it has ended, and its steps were done.
+        const auto held = ledger->find(crash.holder);
+        ASSERT_TRUE(held && *held && !(*held)->pending) << where;
+        ASSERT_EQ((*held)->hcas.size(), hcas_.size()) << where;
+      }
       // Everything can be returned, and given again.
       for (const std::string& key : {web_.key, token_.key, pod_.key, rival_.key}) {
         ASSERT_TRUE(ledger->give_back(key)) << where;

@@ -34,7 +34,8 @@ const PlannedHca kThird{"mlx5_2", Mode::kShared, 1, std::nullopt};
 // "KEY: mlx5_0 mlx5_1" for each call.
 class NotedEffects : public hook::GrantEffects {
  public:
-  fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held) const override {
+  fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
+                                   const hook::StoredGrant*) const override {
     Strings names(held.size());
     std::transform(held.begin(), held.end(), names.begin(), [](const PlannedHca& hca) { return hca.name; });
     std::sort(names.begin(), names.end());

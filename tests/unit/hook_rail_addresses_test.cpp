@@ -132,12 +132,12 @@ TEST_F(RailAddresses, AreHeldWhileAProcessWorksOnTheirKey) {
     ASSERT_EQ(warnings.size(), 1U);
     EXPECT_TRUE(warnings[0].starts_with("addresses of `netns-4-7`: cannot lock grant `netns-4-7`")) << warnings[0];
   }
-  const std::string marker = marker_name("netns-4-7", test_support::myself());
+  const std::string marker = marker_name("netns-4-7", {test_support::myself(), 1});
   ASSERT_TRUE(make_empty_file(files->pending, marker));
   EXPECT_EQ(take("other"), kUsedUp);
   EXPECT_EQ(recover(), Strings());
   ASSERT_TRUE(remove_file(files->pending, marker));
-  ASSERT_TRUE(make_empty_file(files->pending, marker_name("netns-4-7", test_support::dead_process())));
+  ASSERT_TRUE(make_empty_file(files->pending, marker_name("netns-4-7", {test_support::dead_process(), 1})));
   EXPECT_EQ(take("other"), "10.9.0.5");
 }
 
