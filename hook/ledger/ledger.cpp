@@ -199,42 +199,86 @@ void repair_all(const LedgerFiles& files, const std::vector<std::string>& names,
   }
 }
 
+// The grant as it is afterwards; it is locked only if something of it does not count any more.
 Result<void> recover_grant(const LedgerFiles& files, const std::string& key, Deadline deadline,
-                           std::vector<std::string>& returned) {
+                           std::vector<std::string>& returned, std::optional<StoredGrant>& grant) {
+  auto seen = *grant;
+  if (drop_dead(seen, {}) == Left::kAll) return {};
   const KeyLock lock = TRY(KeyLock::take(files, {key}, ms_until(deadline, kKeyLockTimeoutMs)));
-  const auto grant = TRY(refresh(files, key, &returned));
-  // A program that knew no ids may have written it.
-  return grant ? add_ids(files, *grant, std::nullopt) : Result<void>();
+  grant = TRY(refresh(files, key, &returned));
+  return {};
 }
 
-Result<void> recover_hca(const LedgerFiles& files, const std::string& hca, Deadline deadline,
-                         std::vector<std::string>& returned, Stuck& stuck) {
+// Which grants hold an HCA, by their keys.
+using Claims = std::map<std::string, PlannedHca>;
+
+// An entry or link that its grant has lost.
+Result<void> restore_index(const LedgerFiles& files, const std::string& hca, const std::string& key,
+                           Deadline deadline) {
+  const auto directory = TRY(files.open_hca(hca, true));
+  const auto lock = TRY(lock_hca(directory, hca, files, ms_until(deadline, kKeyLockTimeoutMs)));
+  return restore_entry(files, hca, key, ms_until(deadline, kKeyLockTimeoutMs));
+}
+
+// Only what does not agree with the claims is looked at under a lock. What `unread` grants have stays.
+Result<void> recover_hca(const LedgerFiles& files, const std::string& hca, const Claims& claims,
+                         const std::set<std::string>& unread, Deadline deadline, std::vector<std::string>& returned,
+                         Stuck& stuck) {
   const auto note = [&](const std::string& key, const auto& checked) {
     note_stuck(stuck, key, checked.has_value() ? Result<void>() : checked.error());
   };
-  const auto key = TRY(exclusive_key(files, hca));
-  if (key && !stuck.contains(*key)) {
-    note(*key, check_exclusive(files, hca, *key, &returned, ms_until(deadline, kKeyLockTimeoutMs)));
+  const auto is_alone = [](const Claims::value_type& claim) { return claim.second.mode == Mode::kExclusive; };
+  auto missing = claims;
+  const auto alone = TRY(exclusive_key(files, hca));
+  const auto holder = std::find_if(claims.begin(), claims.end(), is_alone);
+  if (alone && (holder == claims.end() || holder->first != *alone) && !unread.contains(*alone)) {
+    note(*alone, check_exclusive(files, hca, *alone, &returned, ms_until(deadline, kKeyLockTimeoutMs)));
   }
   for (const IndexEntry& entry : TRY(list_entries(files, hca))) {
-    if (stuck.contains(entry.key)) continue;
-    note(entry.key, check_entry(files, hca, entry, &returned, ms_until(deadline, kKeyLockTimeoutMs)));
+    const auto claim = claims.find(entry.key);
+    if (claim != claims.end() && claim->second.units == entry.units) {
+      missing.erase(entry.key);
+    } else if (!unread.contains(entry.key)) {
+      note(entry.key, check_entry(files, hca, entry, &returned, ms_until(deadline, kKeyLockTimeoutMs)));
+    }
   }
+  if (holder != claims.end() && alone != holder->first) missing.insert(*holder);
+  for (const auto& [key, claim] : missing)
+    note(key, restore_index(files, hca, key, deadline));
   return {};
 }
 
 // Grants before the index, whose entries go with their grant: what is stale afterwards belongs to none. A grant that is
-// stuck is tried once.
-Result<Stuck> recover_round(const LedgerFiles& files, Deadline deadline, std::vector<std::string>& returned) {
+// stuck is tried once. views: those that users name are added.
+Result<Stuck> recover_round(const LedgerFiles& files, Deadline deadline, std::vector<std::string>& returned,
+                            std::set<std::string>& views) {
   Stuck stuck;
   repair_all(files, TRY(list_names(files.pending)), deadline, returned, stuck);
+  std::map<std::string, Claims> claims;  // by HCA
+  IdsOfKeys ids;
+  std::set<std::string> unread;
   for (const std::string& key : TRY(grant_keys(files))) {
-    if (!stuck.contains(key)) note_stuck(stuck, key, recover_grant(files, key, deadline, returned));
+    auto read = read_grant(files, key);
+    if (!read) {
+      note_stuck(stuck, key, read.error());
+      unread.insert(key);
+    }
+    if (!read || !*read) continue;
+    std::optional<StoredGrant>& grant = *read;
+    if (!stuck.contains(key)) note_stuck(stuck, key, recover_grant(files, key, deadline, returned, grant));
+    if (!grant) continue;
+    for (PlannedHca& hca : held_hcas(*grant))
+      claims[hca.name].emplace(key, hca);
+    add_views_of(*grant, views);
+    ids.emplace(key, ids_of(grant));
   }
-  for (const std::string& hca : TRY(list_names(files.hca))) {
-    if (is_file_name(hca, kLongestHcaName)) note_stuck(stuck, hca, recover_hca(files, hca, deadline, returned, stuck));
+  for (const std::string& hca : TRY(list_names(files.hca)))
+    claims.try_emplace(hca);
+  for (const auto& [hca, holders] : claims) {
+    if (!is_file_name(hca, kLongestHcaName)) continue;
+    note_stuck(stuck, hca, recover_hca(files, hca, holders, unread, deadline, returned, stuck));
   }
-  note_stuck(stuck, "ids", recover_ids(files, ms_until(deadline, kKeyLockTimeoutMs)));
+  note_stuck(stuck, "ids", recover_ids(files, ids, unread, ms_until(deadline, kKeyLockTimeoutMs)));
   return stuck;
 }
 
@@ -430,13 +474,17 @@ Result<Recovered> Ledger::repair_pending() const {
 Result<Recovered> Ledger::recover(Deadline deadline) const {
   Recovered recovered;
   Stuck stuck;
+  // Listed before the grants: who makes a view has booked before, so that its user is seen.
+  const auto views = list_names(files_->views);
+  std::set<std::string> named;
   for (const Deadline until : {Deadline(), deadline}) {
     const Patience patience(*files_, until);
-    stuck = TRY(recover_round(*files_, until, recovered.returned));
+    stuck = TRY(recover_round(*files_, until, recovered.returned, named));
     if (stuck.empty()) break;
   }
-  const auto views = recover_views(*files_, ms_until(deadline, kKeyLockTimeoutMs));
-  if (!views) recovered.warnings.push_back(views.error().message);
+  const auto left =
+      views ? recover_views(*files_, *views, named, ms_until(deadline, kKeyLockTimeoutMs)) : views.error();
+  if (!left) recovered.warnings.push_back(left.error().message);
   TRY_VOID(to_result(stuck));
   return recovered;
 }

@@ -107,7 +107,7 @@ class Ledger {
   static fabric::Result<std::optional<std::vector<Grant>>> list_at(const std::string& path, Unread* unread = nullptr);
   // Those with a user that is this container, or of the pod with this id. Costs nothing for others' grants.
   fabric::Result<std::vector<Grant>> find_by_id(std::string_view id, Unread* unread = nullptr) const;
-  // All of them, vanished ones too. Costs in proportion to their number: for people, recover() and conflicts.
+  // All of them, vanished ones too. Costs in proportion to their number: for people and conflicts.
   fabric::Result<std::vector<Grant>> list(Unread* unread = nullptr) const;
 
   // The steps that were booked or bound through this ledger for this grant are done. Until then they are undone if this
@@ -135,9 +135,10 @@ class Ledger {
   // Best effort, for it stands before every hook's own work: never waits; what another process has locked or what
   // cannot be repaired is left for later. Errors: pending/ cannot be listed.
   fabric::Result<Recovered> repair_pending() const;
-  // Returns everything that is not held any more: vanished grants, holders without a grant, views that no user names.
-  // First all of it without waiting, then what is stuck, until the deadline. What is stuck then keeps nothing else from
-  // being returned; the error names it, all of it.
+  // Returns everything that is not held any more: vanished grants, holders without a grant, views that no user names;
+  // and puts the indexes right. Each grant is read once, and locked only where something does not agree. First all of
+  // it without waiting, then what is stuck, until the deadline. What is stuck then, or cannot be read, keeps nothing
+  // else from being returned; the error names it, all of it.
   fabric::Result<Recovered> recover(Deadline deadline = from_now(kRecoverPatience)) const;
   // For what carries a key beyond the ledger's files. If no grant of this key is held, once it is refreshed, and no
   // living process works on one, undoes its effects, calls `rest` with the key's lock held, and returns true. `rest`

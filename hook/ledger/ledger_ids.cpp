@@ -31,17 +31,6 @@ Error ids_error(const LedgerFiles& files, const char* verb, const std::string& p
   return sys_error(errno, "cannot {} `{}/{}`", verb, files.root.path, path);
 }
 
-std::set<std::string> ids_of(const std::optional<StoredGrant>& grant) {
-  std::set<std::string> ids;
-  if (!grant) return ids;
-  for (const StoredUser& user : grant->users) {
-    for (const std::string& id : {user.user.id, user.user.pod}) {
-      if (!id.empty()) ids.insert(id);
-    }
-  }
-  return ids;
-}
-
 // at: the directory in which the path begins. False: there is no directory for those of all ids.
 Result<bool> add_entry_at(const LedgerFiles& files, int at, const std::string& path, const std::string& key) {
   const std::string entry = path + "/" + key;
@@ -104,16 +93,28 @@ Result<std::optional<std::vector<std::string>>> names_at(const LedgerFiles& file
   return Names(std::move(names));
 }
 
+// The entry of this id is there if, and only if, the grant has the id.
 Result<void> recover_entry(const LedgerFiles& files, const std::string& digest, const std::string& key,
                            int timeout_ms) {
   const KeyLock lock = TRY(KeyLock::take(files, {key}, timeout_ms));
-  const auto ids = ids_of(TRY(read_grant(files, key)));
-  const auto same = [&](const std::string& id) { return text_digest(id) == digest; };
-  if (std::any_of(ids.begin(), ids.end(), same)) return {};
+  for (const std::string& id : ids_of(TRY(read_grant(files, key)))) {
+    if (text_digest(id) == digest) return add_id(files, id, key);
+  }
   return remove_id(files, fmt::format("{}/{}", kIds, digest), key);
 }
 
 }  // namespace
+
+std::set<std::string> ids_of(const std::optional<StoredGrant>& grant) {
+  std::set<std::string> ids;
+  if (!grant) return ids;
+  for (const StoredUser& user : grant->users) {
+    for (const std::string& id : {user.user.id, user.user.pod}) {
+      if (!id.empty()) ids.insert(id);
+    }
+  }
+  return ids;
+}
 
 Result<void> add_ids(const LedgerFiles& files, const StoredGrant& after, const std::optional<StoredGrant>& before) {
   const auto had = ids_of(before);
@@ -137,22 +138,38 @@ Result<std::optional<std::vector<std::string>>> keys_of_id(const LedgerFiles& fi
   return std::optional(std::vector<std::string>());
 }
 
-Result<void> recover_ids(const LedgerFiles& files, int timeout_ms) {
-  const auto digests = TRY(names_at(files, kIds));
-  if (!digests) return {};
-  for (const std::string& digest : *digests) {
+Result<void> recover_ids(const LedgerFiles& files, const IdsOfKeys& grants, const std::set<std::string>& unread,
+                         int timeout_ms) {
+  std::map<std::string, std::set<std::string>> missing;
+  for (const auto& [key, ids] : grants) {
+    for (const std::string& id : ids)
+      missing[text_digest(id)].insert(key);
+  }
+  auto digests = TRY(names_at(files, kIds));
+  if (!digests && missing.empty()) return {};
+  if (!digests) TRY_VOID(build_ids(files));
+  if (!digests) digests = TRY(names_at(files, kIds));
+  Result<void> first;
+  for (const std::string& digest : digests.value_or(std::vector<std::string>())) {
     const std::string path = fmt::format("{}/{}", kIds, digest);
     const auto keys = TRY(names_at(files, path));
     if (!keys) continue;
-    for (const std::string& key : *keys)
-      TRY_VOID(recover_entry(files, digest, key, timeout_ms));
+    std::set<std::string>& expected = missing[digest];
+    for (const std::string& key : *keys) {
+      if (expected.erase(key) > 0 || unread.contains(key)) continue;
+      keep_first(first, recover_entry(files, digest, key, timeout_ms));
+    }
     // Of a process that was killed before it made the entry. Others' are not empty, or made again.
     if (keys->empty() && ::unlinkat(files.root.fd.get(), path.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT &&
         errno != ENOTEMPTY && errno != EEXIST) {
       return ids_error(files, "remove", path);
     }
   }
-  return {};
+  for (const auto& [digest, keys] : missing) {
+    for (const std::string& key : keys)
+      keep_first(first, recover_entry(files, digest, key, timeout_ms));
+  }
+  return first;
 }
 
 }  // namespace hook

@@ -6,7 +6,9 @@
 // with the entries of all grants that are there, so it holds for those of programs that knew no ids, too.
 #pragma once
 
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,7 +28,12 @@ fabric::Result<void> remove_ids(const LedgerFiles& files, const StoredGrant& bef
 // The keys that an id leads to; some may be stale. nullopt: there is no index yet, so every grant may have the id.
 fabric::Result<std::optional<std::vector<std::string>>> keys_of_id(const LedgerFiles& files, std::string_view id);
 
-// Removes the entries without a grant that has their id, taking the lock of one key at a time, within timeout_ms each.
-fabric::Result<void> recover_ids(const LedgerFiles& files, int timeout_ms);
+std::set<std::string> ids_of(const std::optional<StoredGrant>& grant);
+// What grants have, by their keys.
+using IdsOfKeys = std::map<std::string, std::set<std::string>>;
+// Makes the index say what all grants have. Only where it does not is the lock of a key taken, of one at a time, within
+// timeout_ms each. Those of `unread` stay. Errors: the first; the rest is put right.
+fabric::Result<void> recover_ids(const LedgerFiles& files, const IdsOfKeys& grants, const std::set<std::string>& unread,
+                                 int timeout_ms);
 
 }  // namespace hook

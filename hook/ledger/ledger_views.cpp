@@ -139,17 +139,14 @@ std::string name_in_use(const std::string& name) {
 // Being made, by a process that may live.
 bool is_being_made(const std::string& name) {
   const auto pending = name.starts_with('@') ? parse_pending_name(name) : std::nullopt;
-  return pending && !is_proven_gone(look_at(pending->worker));
+  return pending && !is_proven_gone(look_at(pending->worker.process));
 }
 
 // Also of a grant that cannot be read: that is an error, because it may name any view.
 Result<std::set<std::string>> named_views(const LedgerFiles& files) {
-  std::set<std::string> named = {view_name({})};
+  std::set<std::string> named;
   for (const std::string& key : TRY(grant_keys(files))) {
-    const auto grant = TRY(read_grant(files, key));
-    if (!grant) continue;
-    for (const StoredUser& user : grant->users)
-      named.insert({user.user.key, user.user.view.empty() ? user.user.key : user.user.view});
+    if (const auto grant = TRY(read_grant(files, key))) add_views_of(*grant, named);
   }
   return named;
 }
@@ -179,17 +176,22 @@ Result<std::vector<std::string>> make_view(const LedgerFiles& files, const std::
   return filled.error();
 }
 
-Result<void> recover_views(const LedgerFiles& files, int timeout_ms) {
-  // Before the grants: who makes a view has booked before, so that its user is seen.
-  auto views = TRY(list_names(files.views));
-  auto named = TRY(named_views(files));
+void add_views_of(const StoredGrant& grant, std::set<std::string>& named) {
+  for (const StoredUser& user : grant.users)
+    named.insert({user.user.key, user.user.view.empty() ? user.user.key : user.user.view});
+}
+
+Result<void> recover_views(const LedgerFiles& files, std::vector<std::string> views, std::set<std::string> named,
+                           int timeout_ms) {
+  named.insert(view_name({}));
   std::erase_if(views,
                 [&](const std::string& view) { return named.contains(name_in_use(view)) || is_being_made(view); });
   if (views.empty()) return {};
   std::vector<std::string> locked;
   std::transform(views.begin(), views.end(), std::back_inserter(locked), name_in_use);
   const KeyLock lock = TRY(KeyLock::take(files, locked, timeout_ms));
-  named = TRY(named_views(files));
+  // Some may have been made meanwhile, and of a grant that cannot be read the view is not known.
+  named.merge(TRY(named_views(files)));
   Result<void> all;
   for (const std::string& view : views) {
     auto removed = named.contains(name_in_use(view)) ? Result<void>() : remove_tree(files.views, view);

@@ -10,18 +10,24 @@
 // removed. Which views are named costs a look at every grant, so that only recover() removes. A view holds no HCA.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
 #include "fabric/result.hpp"
 #include "hook/ledger/ledger_files.hpp"
+#include "hook/ledger/ledger_grant.hpp"
 
 namespace hook {
 
 // As Ledger::make_view().
 fabric::Result<std::vector<std::string>> make_view(const LedgerFiles& files, const std::vector<ViewEntry>& entries);
 
-// Removes the views that no user names; programs that knew no sets named one after each user's key.
-fabric::Result<void> recover_views(const LedgerFiles& files, int timeout_ms);
+// Adds the views that its users name; programs that knew no sets named one after each user's key.
+void add_views_of(const StoredGrant& grant, std::set<std::string>& named);
+// Of these views, removes those that no user names. named: by grants that were read after the views were listed.
+// Errors: one cannot be removed, a grant cannot be read.
+fabric::Result<void> recover_views(const LedgerFiles& files, std::vector<std::string> views,
+                                   std::set<std::string> named, int timeout_ms);
 
 }  // namespace hook

@@ -391,4 +391,35 @@ TEST(LedgerCost, DoesNotGrowWithTheNumberOfGrants) {
   EXPECT_EQ(thousand.calls, one.calls);
 }
 
+// Each grant is read once, whatever it holds, and locked only if something of it does not agree.
+TEST(LedgerCost, OfRecoverIsAFewCallsAGrant) {
+  const auto calls_with = [](int grants) {
+    const TempDir temp;
+    const std::string path = temp / "ledger";
+    const auto ledger = Ledger::open(path);
+    const auto me = myself();
+    std::vector<PlannedHca> hcas;
+    for (int i = 0; i < 8; ++i)
+      hcas.push_back({"mlx5_" + std::to_string(i), Mode::kShared, 1, {}});
+    for (int i = 0; i < grants; ++i) {
+      const std::string id = "c" + std::to_string(i);
+      const Owner owner = hook::container_owner(id, "/");
+      EXPECT_TRUE(book(*ledger, owner, hcas, {owner.key, id, me}));
+      EXPECT_TRUE(ledger->settle(owner.key));
+    }
+    return run_traced(
+        [&] {
+          const auto own = Ledger::open(path);
+          return own && own->recover() ? 0 : 1;
+        },
+        -1);
+  };
+  const auto few = calls_with(20);
+  if (!few.possible) GTEST_SKIP() << "ptrace is not allowed here";
+  const auto many = calls_with(120);
+  EXPECT_EQ(few.exit_code, 0);
+  EXPECT_EQ(many.exit_code, 0);
+  EXPECT_LE(many.calls - few.calls, 100 * 15);
+}
+
 }  // namespace

@@ -146,6 +146,10 @@ TEST_F(LedgerRecord, NoDamagedLinkGivesAnHcaTwice) {
     ASSERT_TRUE(is_refused(db_, kAlone)) << key;
     ASSERT_TRUE(is_refused(db_, kShared)) << key;
   }
+  fs::remove(link);
+  fs::create_symlink("nobody", link);
+  ASSERT_TRUE(ledger_.recover());
+  EXPECT_EQ(ledger_problems(path_), "") << "recover() puts it right";
 }
 
 TEST_F(LedgerRecord, WrongUnitsInTheIndexGiveNoHcaTwice) {
@@ -158,6 +162,20 @@ TEST_F(LedgerRecord, WrongUnitsInTheIndexGiveNoHcaTwice) {
     ASSERT_TRUE(ledger_.recover());
     EXPECT_EQ(ledger_problems(path_), "");
   }
+}
+
+TEST_F(LedgerRecord, RecoverRestoresWhatTheIndexHasLost) {
+  ASSERT_EQ(give(web_, {kAlone}, {web_.key, "web", myself()}), "");
+  ASSERT_EQ(give(db_, {{"mlx5_1", Mode::kShared, 1, {}}}, {db_.key, "db", myself()}), "");
+  for (const char* lost : {"/hca/mlx5_0/exclusive", "/hca/mlx5_0/holders", "/hca"}) {
+    fs::remove_all(path_ + lost);
+    fs::create_directories(path_ + "/hca");
+    fs::permissions(path_ + "/hca", fs::perms::owner_all);
+    ledger_ = Ledger::open(path_).value();
+    ASSERT_TRUE(ledger_.recover()) << lost;
+    EXPECT_EQ(ledger_problems(path_), "") << lost;
+  }
+  ASSERT_TRUE(is_refused(db_, kAlone));
 }
 
 // One that is misnamed counts as done: then the HCA is held until its container has ended.
@@ -307,6 +325,26 @@ TEST_F(LedgerRecord, ThatIsBadIsNamedBesideTheOthers) {
     EXPECT_FALSE(all ? ledger_.list() : ledger_.find_by_id("sandbox"));
   }
   EXPECT_EQ(ledger_.find_by_id("db")->size(), 1U);
+}
+
+TEST_F(LedgerRecord, ThatIsBadIsNamedByRecoverWhichReturnsTheOthers) {
+  ASSERT_EQ(give(web_, {kAlone}, {web_.key, "web", dead_process()}), "");
+  ASSERT_EQ(give(db_, {kOther}, {db_.key, "db", dead_process()}), "");
+  damage(web_);
+  const std::string index = entries(path_ + "/hca/mlx5_0/holders") + entries(path_ + "/ids");
+  const auto recovered = ledger_.recover();
+  ASSERT_FALSE(recovered);
+  EXPECT_EQ(recovered.error().message,
+            "`" + web_.key + "`: cannot read grant `" + file(web_) + "`: its checksum is wrong");
+  EXPECT_EQ(recovered.error().hint, "if nothing uses that grant any more, remove the file and run `rdma-hook recover`");
+  EXPECT_FALSE(ledger_.find(db_.key).value());
+  EXPECT_TRUE(is_refused(db_, kAlone));
+  fs::remove(file(web_));
+  ASSERT_TRUE(ledger_.recover());
+  EXPECT_EQ(ledger_problems(path_), "");
+  EXPECT_EQ(entries(path_ + "/ids") + entries(path_ + "/hca/mlx5_0/holders") + entries(path_ + "/pending"), "")
+      << "of " << index;
+  EXPECT_EQ(give(db_, {kAlone}, {db_.key, "db", myself()}), "");
 }
 
 // createRuntime knows no pod, and books after it has bound.
