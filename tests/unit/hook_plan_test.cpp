@@ -305,6 +305,10 @@ TEST(Plan, limits) {
   EXPECT_EQ(decide(scene)->hcas[0], (PlannedHca{"mlx5_1", Mode::kShared, 1, 2}));
   scene.holdings["mlx5_1"].others = 2;
   EXPECT_EQ(hcas(scene), "annotation rdma-init.io/devices: `mlx5_1` has 2 of 2 places taken in shared");
+  scene.holdings["mlx5_1"].doubtful = "the grant `x`";
+  EXPECT_EQ(hcas(scene),
+            "annotation rdma-init.io/devices: `mlx5_1` has 2 of 2 places taken in shared, one by the grant `x`");
+  scene.holdings["mlx5_1"].doubtful.clear();
   scene.request.mode = Mode::kHca;
   EXPECT_EQ(hcas(scene), "mlx5_1");
   scene.request.mode = Mode::kExclusive;

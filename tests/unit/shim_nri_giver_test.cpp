@@ -158,6 +158,24 @@ TEST_F(GiverTest, ContainersOfAPodThatEndedReturnWhatTheyHadAlone) {
   EXPECT_EQ(grants(), 0U);
 }
 
+TEST_F(GiverTest, ARecordThatIsBadKeepsItsOwnOnly) {
+  for (const char* id : {"c1", "c2"})
+    ASSERT_TRUE(run(Event::kCreateContainer, request(id, "mlx5_0")));
+  const auto ledger = hook::Ledger::open(node_.ledger).value();
+  const std::string bad = ledger.find_by_id("c1")->front().owner.key;
+  test_support::write_file(node_.ledger + "/grants/" + bad + ".json", "{");
+  EXPECT_EQ(holders(), Ids{"c2"});
+  const auto stopped = run(Event::kStopPodSandbox, text(1, text(1, "pod")));
+  ASSERT_FALSE(stopped);
+  EXPECT_NE(stopped.error().message.find(bad), std::string::npos) << stopped.error().message;
+  EXPECT_EQ(holders(), Ids{});
+  EXPECT_FALSE(run(Event::kStopContainer, request("c1", "mlx5_0")));
+  EXPECT_TRUE(run(Event::kCreateContainer, request("c3", "mlx5_0"))) << "there is room";
+  std::filesystem::remove(node_.ledger + "/grants/" + bad + ".json");
+  EXPECT_TRUE(run(recover_job({}, {})));
+  EXPECT_EQ(holders(), Ids{"c3"});
+}
+
 // Of a container whose process is still seen, the runtime's word is not enough.
 TEST_F(GiverTest, AContainerThatOutlivesItsPodKeepsWhatItHas) {
   const auto ledger = hook::Ledger::open(node_.ledger).value();
