@@ -2,7 +2,7 @@
 //
 // 1. The truth is DIR/grants/KEY.json: who is not there holds nothing. The index (holders/, exclusive) only says where
 //    to look. It may say too much (an entry without a grant is stale, and removed when it matters), never too little.
-//    So does the index of ids, whose entries are made before the grant and removed after it: no HCA's lock covers them.
+//    So does the index of ids for steps that are done: its entries are made with the steps and removed after the grant.
 // 2. Whatever carries a key (its grant, index entries, markers) changes only under that key's lock. So between reading
 //    that an exclusive link names KEY and removing it, no process can put another in its place. One change needs no
 //    lock: whoever made a marker removes it when its steps are done, once and for all.
@@ -117,8 +117,8 @@ Result<std::optional<Grant>> bind_user(const LedgerFiles& files, const std::stri
   const auto worker = add_steps(*grant, after_token(user, booked->user), {}, new_worker(files));
   std::erase_if(grant->users, is_token_user);
   if (worker) TRY_VOID(begin_change(files, owner.key, *worker));
-  TRY_VOID(add_ids(files, *grant, before));
   TRY_VOID(write_grant(files, *grant));
+  TRY_VOID(add_ids(files, *grant, before));
   TRY_VOID(remove_ids(files, *before, grant));
   return std::optional(to_grant(*grant));
 }
@@ -131,9 +131,9 @@ Result<Grant> bind_grant(const LedgerFiles& files, const StoredGrant& source, co
   const auto worker = add_steps(grant, source.users.empty() ? user : after_token(user, source.users.front().user),
                                 held_hcas(source), new_worker(files));
   if (worker) TRY_VOID(begin_change(files, owner.key, *worker));
-  TRY_VOID(add_ids(files, grant, before));
   const std::string returned = TRY(begin_return(files, source));
   TRY_VOID(write_grant(files, grant));
+  TRY_VOID(add_ids(files, grant, before));
   TRY_VOID(set_index(files, owner.key, all_claims(grant), held_hcas(grant), source.owner.key));
   TRY_VOID(finish_return(files, returned, source));
   return to_grant(grant);

@@ -79,8 +79,8 @@ Holding others_holding(const LedgerFiles& files, const std::string& hca, const s
 Result<void> write_booking(const LedgerFiles& files, const StoredGrant& grant, const std::optional<StoredGrant>& before,
                            const StepWorker& worker) {
   TRY_VOID(begin_change(files, grant.owner.key, worker));
-  TRY_VOID(add_ids(files, grant, before));
   TRY_VOID(write_grant(files, grant));
+  TRY_VOID(add_ids(files, grant, before));
   TRY_VOID(set_index(files, grant.owner.key, all_claims(grant), held_hcas(grant)));
   return before ? remove_ids(files, *before, grant) : Result<void>();
 }

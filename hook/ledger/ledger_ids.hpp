@@ -2,8 +2,10 @@
 //
 //   DIR/ids/DIGEST/KEY      a link that is only ever a name
 //
-// An entry is made before the grant that has the id, and removed after the one that had it. DIR/ids as a whole appears
-// with the entries of all grants that are there, so it holds for those of programs that knew no ids, too.
+// An entry is made as one of the steps that bring the id, when the grant lists them, so that they are undone together;
+// and removed after the grant that had it: recover() removes what a process leaves that is killed in between. DIR/ids
+// as a whole appears with the entries of all grants that are there, so it holds for those of programs that knew no ids,
+// too.
 #pragma once
 
 #include <map>

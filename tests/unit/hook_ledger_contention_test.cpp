@@ -348,7 +348,7 @@ TEST_F(LedgerCrash, BeforeEverySystemCall) {
       ASSERT_EQ(entries(path + "/grants"), "") << where;
       const auto recovered = ledger->recover();
       ASSERT_TRUE(recovered && recovered->warnings.empty()) << where;
-      ASSERT_EQ(entries(path + "/views"), "") << where;
+      ASSERT_EQ(entries(path + "/views") + entries(path + "/ids"), "") << where;
       ASSERT_TRUE(crash.before(*ledger)) << where;
       ASSERT_EQ(ledger_problems(path), "") << where;
       if (!traced.killed) {
