@@ -41,10 +41,10 @@ struct GrantUser {
   std::string bundle = {};                 // absolute; empty: who booked does not know it
   // The container's own, where the kernel does not end all its processes with init: who is in it uses the grant too.
   std::optional<CgroupIdentity> cgroup = {};
-  std::string pod = {};   // the id of its pod's sandbox; empty: none, or not told
-  std::string view = {};  // view_name() of what its mounts show; empty: none that the ledger keeps
+  std::string pod = {};  // the id of its pod's sandbox; empty: none, or not told
   // Where its runtime says that it lives, once `process` has ended, which became that runtime: no hook tells its init.
   std::optional<RuntimeState> state = {};
+  std::string view = {};  // view_name() of what its mounts show; empty: none that the ledger keeps
   friend bool operator==(const GrantUser&, const GrantUser&) = default;
 };
 // The user is this container, or of the pod with this id.
