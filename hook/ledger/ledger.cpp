@@ -313,18 +313,28 @@ Result<bool> is_worked_on(const LedgerFiles& files, const std::string& key) {
   });
 }
 
-Result<std::vector<Grant>> find_all(const Ledger& ledger, std::vector<std::string> keys, Ledger::Unread* unread) {
+// By key. One that is returned meanwhile is left out.
+template <typename Use>
+Result<void> each_grant(const Ledger& ledger, std::vector<std::string> keys, Ledger::Unread* unread, const Use& use) {
   std::sort(keys.begin(), keys.end());
-  std::vector<Grant> grants;
   for (const std::string& key : keys) {
     auto grant = ledger.find(key);
     if (!grant && !unread) return grant.error();
     if (!grant) {
       unread->push_back(grant.error());
     } else if (*grant) {
-      grants.push_back(**std::move(grant));
+      TRY_VOID(use(**std::move(grant)));
     }
   }
+  return {};
+}
+
+Result<std::vector<Grant>> find_all(const Ledger& ledger, std::vector<std::string> keys, Ledger::Unread* unread) {
+  std::vector<Grant> grants;
+  TRY_VOID(each_grant(ledger, std::move(keys), unread, [&](Grant grant) -> Result<void> {
+    grants.push_back(std::move(grant));
+    return {};
+  }));
   return grants;
 }
 
@@ -355,10 +365,13 @@ Result<std::optional<Grant>> Ledger::find(std::string_view key) const {
   return grant ? std::optional(to_grant(*grant)) : std::nullopt;
 }
 
-Result<std::optional<std::vector<Grant>>> Ledger::list_at(const std::string& path, Unread* unread) {
+Result<bool> Ledger::for_each_at(const std::string& path, const std::function<Result<void>(const Grant&)>& use,
+                                 Unread* unread) {
   auto files = TRY(LedgerFiles::open_to_list(path));
-  if (!files) return std::optional<std::vector<Grant>>();
-  return std::optional(TRY(Ledger(std::move(files)).list(unread)));
+  if (!files) return false;
+  auto keys = TRY(grant_keys(*files));
+  TRY_VOID(each_grant(Ledger(std::move(files)), std::move(keys), unread, use));
+  return true;
 }
 
 Result<std::vector<Grant>> Ledger::find_by_id(std::string_view id, Unread* unread) const {

@@ -103,8 +103,11 @@ class Ledger {
   fabric::Result<std::optional<Grant>> find(std::string_view key) const;
   // What cannot be read of several goes into `unread`, and the others are there; without `unread` it is an error.
   using Unread = std::vector<fabric::Error>;
-  // list() of a ledger that may be read-only: nothing is made or written. nullopt: there is no ledger.
-  static fabric::Result<std::optional<std::vector<Grant>>> list_at(const std::string& path, Unread* unread = nullptr);
+  // Calls use(grant) with each grant of list(), one at a time, of a ledger that may be read-only: nothing is made or
+  // written. False: there is no ledger. Errors: as list(), and use's, which ends it.
+  static fabric::Result<bool> for_each_at(const std::string& path,
+                                          const std::function<fabric::Result<void>(const Grant&)>& use,
+                                          Unread* unread = nullptr);
   // Those with a user that is this container, or of the pod with this id. Costs nothing for others' grants.
   fabric::Result<std::vector<Grant>> find_by_id(std::string_view id, Unread* unread = nullptr) const;
   // All of them, vanished ones too. Costs in proportion to their number: for people and conflicts.

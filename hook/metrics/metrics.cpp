@@ -152,24 +152,12 @@ void append(std::vector<Sample>& samples, const Labels& labels, const Series& se
   samples.push_back(make_sample("_count", labels, total));
 }
 
-// Each container of each grant that has not vanished, with each of its HCAs. A grant may have no container yet.
-struct Use {
-  const Grant* grant;
-  std::string container;
-  std::string hca;
-};
+constexpr std::string_view kGrantInfo = "rdma_hook_grant_info";
+constexpr std::string_view kPortCounter = "rdma_port_counter";
 
-std::vector<Use> list_uses(const std::vector<Grant>& grants) {
-  std::vector<Use> uses;
-  for (const Grant& grant : grants) {
-    if (grant.vanished) continue;
-    for (const PlannedHca& hca : grant.hcas) {
-      if (grant.users.empty()) uses.push_back({&grant, "", hca.name});
-      for (const GrantUser& user : grant.users)
-        uses.push_back({&grant, user.id, hca.name});
-    }
-  }
-  return uses;
+std::string head_of(std::string_view metric, std::string_view help, std::string_view type) {
+  const std::string line = help.empty() ? "" : fmt::format("# HELP {} {}\n", metric, escape(help, false));
+  return line + fmt::format("# TYPE {} {}\n", metric, type);
 }
 
 }  // namespace
@@ -198,8 +186,7 @@ std::string prometheus_text(std::vector<Sample> samples) {
   std::string_view last;
   for (const Sample& sample : samples) {
     if (const auto metric = metric_of(sample); metric != last) {
-      if (!sample.help.empty()) text += fmt::format("# HELP {} {}\n", metric, escape(sample.help, false));
-      text += fmt::format("# TYPE {} {}\n", metric, to_string(sample.type));
+      text += head_of(metric, sample.help, to_string(sample.type));
       last = metric;
     }
     append_line(text, sample);
@@ -207,66 +194,99 @@ std::string prometheus_text(std::vector<Sample> samples) {
   return text;
 }
 
-std::vector<Sample> grant_samples(const std::vector<Grant>& grants) {
-  std::map<std::string, std::set<const Grant*>> holders;
-  std::vector<Sample> samples;
-  for (const Use& use : list_uses(grants)) {
-    holders[use.hca].insert(use.grant);
-    const Owner& owner = use.grant->owner;
-    samples.push_back({.name = "rdma_hook_grant_info",
-                       .labels = {{"container", use.container},
-                                  {"grant", owner.key},
-                                  {"hca", use.hca},
-                                  {"netns", owner.netns ? owner.netns->path : ""}},
-                       .help = "Who has which HCA.",
-                       .value = 1});
+void Held::add(const Grant& grant) {
+  if (grant.vanished) return;
+  for (const PlannedHca& hca : grant.hcas) {
+    Sum& sum = sums_[{hca.name, hca.mode}];
+    ++sum.holders;
+    sum.units += hca.units;
+    if (hca.limit && grant.since >= sum.limit_since) {
+      sum.limit = hca.limit;
+      sum.limit_since = grant.since;
+    }
   }
-  for (const auto& [hca, grants_of_it] : holders) {
-    samples.push_back({.name = "rdma_hook_holders",
-                       .labels = {{"hca", hca}},
-                       .help = "Grants that hold an HCA.",
-                       .value = grants_of_it.size()});
+}
+
+std::vector<Sample> Held::samples() const {
+  std::vector<Sample> samples;
+  for (const auto& [of, sum] : sums_) {
+    const auto add = [&](const char* name, const char* help, std::uint64_t value) {
+      const Labels labels{{"hca", of.first}, {"mode", std::string(to_string(of.second))}};
+      samples.push_back({.name = name, .labels = labels, .help = help, .value = value});
+    };
+    add("rdma_hook_holders", "Grants that hold an HCA.", sum.holders);
+    add("rdma_hook_units", "What they hold of it, as limits count.", sum.units);
+    if (sum.limit) add("rdma_hook_limit", "Most units of an HCA.", *sum.limit);
   }
   return samples;
 }
 
-std::vector<Sample> port_samples(const std::string& root, const std::vector<Grant>& grants) {
-  std::vector<Sample> samples;
-  const auto devices = Directory::open(root + "/sys/class/infiniband");
-  if (!devices) return samples;
-  std::map<std::string, std::vector<PortCounter>> read;
-  for (const Use& use : list_uses(grants)) {
-    const auto [found, fresh] = read.try_emplace(use.hca);
-    if (fresh) {
-      const auto hca = is_file_name(use.hca, kLongestHcaName) ? devices->open_at(use.hca.c_str()) : std::nullopt;
-      if (hca) found->second = read_port_counters(*hca);
+std::vector<std::string> Held::hcas() const {
+  std::vector<std::string> names;
+  for (const auto& [of, sum] : sums_) {
+    if (names.empty() || names.back() != of.first) names.push_back(of.first);
+  }
+  return names;
+}
+
+std::string grant_info_head() {
+  return head_of(kGrantInfo, "Who has which HCA.", to_string(Sample::Type::kGauge));
+}
+
+std::string grant_info(const Grant& grant) {
+  if (grant.vanished) return "";
+  std::set<std::string> ids;  // a container that is bound to its token is there twice
+  for (const GrantUser& user : grant.users)
+    ids.insert(user.id);
+  if (ids.empty()) ids.insert("");  // a pod between two containers
+  const Owner& owner = grant.owner;
+  std::string text;
+  for (const PlannedHca& hca : grant.hcas) {
+    for (const std::string& id : ids) {
+      append_line(text, {.name = std::string(kGrantInfo),
+                         .labels = {{"container", id},
+                                    {"grant", owner.key},
+                                    {"hca", hca.name},
+                                    {"netns", owner.netns ? owner.netns->path : ""}},
+                         .value = 1});
     }
-    for (const PortCounter& counter : found->second) {
-      samples.push_back({.name = "rdma_port_counter",
-                         .labels = {{"container", use.container},
-                                    {"counter", counter.name},
-                                    {"grant", use.grant->owner.key},
-                                    {"hca", use.hca},
-                                    {"port", counter.port}},
-                         .type = Sample::Type::kCounter,
-                         .help = "A counter of an HCA's port as the kernel has it; port_*_data counts 4 bytes.",
+  }
+  return text;
+}
+
+void write_port_counters(const std::string& root, const std::vector<std::string>& hcas, const Write& write) {
+  const auto devices = Directory::open(root + "/sys/class/infiniband");
+  if (!devices) return;
+  std::string head =
+      head_of(kPortCounter, "A counter of an HCA's port as the kernel has it; port_*_data counts 4 bytes.",
+              to_string(Sample::Type::kCounter));
+  for (const std::string& name : hcas) {
+    const auto hca = is_file_name(name, kLongestHcaName) ? devices->open_at(name.c_str()) : std::nullopt;
+    if (!hca) continue;
+    std::string text;
+    for (const PortCounter& counter : read_port_counters(*hca)) {
+      append_line(text, {.name = std::string(kPortCounter),
+                         .labels = {{"counter", counter.name}, {"hca", name}, {"port", counter.port}},
                          .value = counter.value});
     }
+    if (text.empty()) continue;
+    write(std::exchange(head, "") + text);
   }
-  return samples;
 }
 
-Result<std::string> metrics_text(const std::string& ledger_directory, const std::vector<Grant>& grants,
-                                 const std::string& root) {
+Result<void> write_metrics(const std::string& ledger_directory, const Held& held, const std::string& root,
+                           const Write& write) {
   std::vector<Sample> samples;
   if (const auto counters = Counters::open_to_read(ledger_directory)) {
     samples = with_histograms(TRY(counters.value().read()));
   } else if (counters.error().code != ENOENT) {
     return counters.error();
   }
-  for (auto& more : {grant_samples(grants), port_samples(root, grants)})
-    samples.insert(samples.end(), more.begin(), more.end());
-  return prometheus_text(std::move(samples));
+  for (Sample& sample : held.samples())
+    samples.push_back(std::move(sample));
+  write(prometheus_text(std::move(samples)));
+  write_port_counters(root, held.hcas(), write);
+  return {};
 }
 
 }  // namespace hook

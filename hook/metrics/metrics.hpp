@@ -10,14 +10,23 @@
 //   rdma_hook_duration_microseconds_total{stage,step}            counter; divided by the next: the mean
 //   rdma_hook_duration_count{stage,step}                         counter
 //   rdma_hook_stage_duration_microseconds{stage,result}          histogram; result: done, failed
-//   rdma_hook_holders{hca}                                       gauge: grants with it
+//   rdma_hook_holders{hca,mode}                                  gauge: grants with it
+//   rdma_hook_units{hca,mode}                                    gauge: what they hold of it, as limits count
+//   rdma_hook_limit{hca,mode}                                    gauge: most units, as the newest grant was told
 //   rdma_hook_grant_info{container,grant,hca,netns} 1            gauge; netns: its path, empty for a container's grant
-//   rdma_port_counter{hca,port,counter,container,grant}          counter: the port's, not the container's share of it
+//   rdma_port_counter{hca,port,counter}                          counter: the port's, whoever holds it
+//
+// Their number follows from that of the HCAs; only rdma_hook_grant_info is one for each container, and has to be asked
+// for.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "fabric/result.hpp"
@@ -36,17 +45,37 @@ std::vector<Sample> with_histograms(std::vector<Sample> counted);
 // Pure: HELP and TYPE once a name, names and label sets in order. Of samples with equal names and labels the first.
 std::string prometheus_text(std::vector<Sample> samples);
 
-// Pure: rdma_hook_holders and rdma_hook_grant_info. Vanished grants hold nothing.
-std::vector<Sample> grant_samples(const std::vector<Grant>& grants);
+// Who holds what, added up grant by grant. Vanished grants hold nothing.
+class Held {
+ public:
+  void add(const Grant& grant);
+  std::vector<Sample> samples() const;    // rdma_hook_holders, rdma_hook_units, rdma_hook_limit
+  std::vector<std::string> hcas() const;  // each once
 
-// rdma_port_counter of the HCAs that grants hold, from ports/N/counters/ and ports/N/hw_counters/ (kernel
-// Documentation/ABI/stable/sysfs-class-infiniband, 6.12); each HCA is read once, and listed for each container that has
-// it. root: in front of /sys. Left out is what cannot be read, is no number, or is not visible in this network
-// namespace (an HCA that was moved).
-std::vector<Sample> port_samples(const std::string& root, const std::vector<Grant>& grants);
+ private:
+  struct Sum {
+    std::uint64_t holders = 0;
+    std::uint64_t units = 0;
+    std::optional<unsigned> limit;
+    std::int64_t limit_since = 0;
+  };
+  std::map<std::pair<std::string, Mode>, Sum> sums_;
+};
 
-// All of it; writes nothing. Nothing counted: no counters. Errors: as Counters::open_to_read() and read().
-fabric::Result<std::string> metrics_text(const std::string& ledger_directory, const std::vector<Grant>& grants,
-                                         const std::string& root);
+// Pure: HELP and TYPE of rdma_hook_grant_info, and what one grant adds; nothing for a vanished one.
+std::string grant_info_head();
+std::string grant_info(const Grant& grant);
+
+using Write = std::function<void(const std::string& text)>;
+
+// rdma_port_counter of these HCAs, from ports/N/counters/ and ports/N/hw_counters/ (kernel
+// Documentation/ABI/stable/sysfs-class-infiniband, 6.12), HCA by HCA. root: in front of /sys. Left out is what cannot
+// be read, is no number, or is not visible in this network namespace (an HCA that was moved).
+void write_port_counters(const std::string& root, const std::vector<std::string>& hcas, const Write& write);
+
+// All but rdma_hook_grant_info; the ledger is only read. Nothing counted: no counters. Errors: as
+// Counters::open_to_read() and read().
+fabric::Result<void> write_metrics(const std::string& ledger_directory, const Held& held, const std::string& root,
+                                   const Write& write);
 
 }  // namespace hook

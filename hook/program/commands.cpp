@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <string>
@@ -96,13 +97,30 @@ int run_plan(const Options& options, const Log& log) {
   return kExitDone;
 }
 
-// nullopt: there is no ledger.
-Result<std::optional<std::vector<Grant>>> list_grants(const Options& options, const Log& log) {
+// Each grant of the ledger, those included whose containers are gone: looking at them returns none. False: there is no
+// ledger. One that cannot be read is named, and the others are there.
+Result<bool> each_grant(const Options& options, const Log& log, const std::function<Result<void>(const Grant&)>& use) {
   Ledger::Unread unread;
-  auto grants = Ledger::list_at(options.node.ledger, &unread);
+  auto done = Ledger::for_each_at(options.node.ledger, use, &unread);
   for (const fabric::Error& error : unread)
     log.error(error);
-  return grants;
+  return done;
+}
+
+Result<void> add_holders(const Options& options, const Log& log, DeviceHolders& holders) {
+  const std::string& ledger = options.node.ledger;
+  std::optional<NetworkRecordStore> records;
+  const auto add = [&](const Grant& grant) -> Result<void> {
+    std::optional<NetworkRecord> network;
+    if (holders.shows(grant) && TRY(NetworkRecordStore::look_at(ledger, grant.owner.key)) != Presence::kGone) {
+      if (!records) records = TRY(NetworkRecordStore::open(ledger));
+      network = TRY(records->read(grant.owner.key));
+    }
+    holders.add(grant, std::move(network));
+    return {};
+  };
+  TRY(each_grant(options, log, add));
+  return {};
 }
 
 Result<void> show_devices(const Options& options, const Log& log) {
@@ -110,19 +128,13 @@ Result<void> show_devices(const Options& options, const Log& log) {
   const auto inventory = TRY(read_whole_node(config, options.node));
   for (const fabric::Unread& unread : inventory.unread)
     log.warning(fabric::sys_error(unread.code, "cannot read `{}`", unread.path).message);
-  // Those included whose containers are gone: looking at them returns none.
-  const auto listed = is_elsewhere(options.node) ? std::nullopt : TRY(list_grants(options, log));
-  const auto grants = listed.value_or(std::vector<Grant>());
-  NetworkRecords networks;
-  for (const Grant& grant : grants) {
-    if (TRY(NetworkRecordStore::look_at(options.node.ledger, grant.owner.key)) == Presence::kGone) continue;
-    const auto store = TRY(NetworkRecordStore::open(options.node.ledger));
-    if (auto record = TRY(store.read(grant.owner.key))) networks.emplace(grant.owner.key, *std::move(record));
-  }
+  DeviceHolders holders(options.json);
+  if (!is_elsewhere(options.node)) TRY_VOID(add_holders(options, log, holders));
+  const auto write = [](const std::string& text) { print(text); };
   if (options.json) {
-    print(devices_json(inventory, config, grants, networks));
+    write_devices_json(inventory, config, holders, write);
   } else {
-    print(devices_text(inventory, config, grants, networks));
+    write_devices_text(inventory, config, holders, write);
   }
   return {};
 }
@@ -157,10 +169,18 @@ Result<void> recover(const Options& options, const Log& log) {
 }
 
 Result<void> show_metrics(const Options& options, const Log& log) {
-  const auto grants = TRY(list_grants(options, log));
-  if (!grants) log.info(fmt::format("there is no ledger `{}`: nothing was given here yet", options.node.ledger));
-  print(TRY(metrics_text(options.node.ledger, grants.value_or(std::vector<Grant>()), options.node.root)));
-  return {};
+  const std::string& ledger = options.node.ledger;
+  Held held;
+  std::string head = grant_info_head();
+  const auto add = [&](const Grant& grant) -> Result<void> {
+    held.add(grant);
+    const std::string info = options.grants ? grant_info(grant) : "";
+    if (!info.empty()) print(std::exchange(head, "") + info);
+    return {};
+  };
+  if (!TRY(each_grant(options, log, add)))
+    log.info(fmt::format("there is no ledger `{}`: nothing was given here yet", ledger));
+  return write_metrics(ledger, held, options.node.root, [](const std::string& text) { print(text); });
 }
 
 int exit_code(const Result<void>& result, const Log& log) {

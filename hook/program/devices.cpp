@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
-#include <iterator>
+#include <utility>
 
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
@@ -10,6 +10,15 @@
 
 namespace hook {
 namespace {
+
+using Holder = DeviceHolders::Holder;
+using Hold = DeviceHolders::Hold;
+using OfHca = DeviceHolders::OfHca;
+
+// So many holders of one HCA are for people to read.
+constexpr std::size_t kShownHolders = 8;
+
+constexpr const char* kReturns = "`rdma-hook recover` returns";
 
 std::string attribute(const fabric::Attr<std::string>& attr) {
   return fabric::value_or(attr, std::string("?"));
@@ -30,39 +39,11 @@ std::string time_text(std::int64_t since) {
   return text;
 }
 
-struct Held {
-  const Grant* grant = nullptr;
-  const PlannedHca* hca = nullptr;
-};
-
-std::vector<Held> holders_of(const std::string& name, const std::vector<Grant>& grants) {
-  std::vector<Held> holders;
-  for (const Grant& grant : grants) {
-    for (const PlannedHca& hca : grant.hcas) {
-      if (hca.name == name) holders.push_back({&grant, &hca});
-    }
-  }
-  return holders;
-}
-
-std::vector<std::string> containers_of(const Grant& grant) {
-  std::vector<std::string> ids;
-  std::transform(grant.users.begin(), grant.users.end(), std::back_inserter(ids),
-                 [](const GrantUser& user) { return user.id; });
-  return ids;
-}
-
-const NetworkRecord* find_record(const NetworkRecords& networks, const Held& held) {
-  const auto found = networks.find(held.grant->owner.key);
-  return found == networks.end() ? nullptr : &found->second;
-}
-
-std::vector<const RailRecord*> rails_of(const NetworkRecords& networks, const Held& held) {
+std::vector<const RailRecord*> rails_of(const Holder& holder, const std::string& hca) {
   std::vector<const RailRecord*> rails;
-  const NetworkRecord* record = find_record(networks, held);
-  if (!record) return rails;
-  for (const RailRecord& rail : record->rails) {
-    if (rail.rail.hca == held.hca->name) rails.push_back(&rail);
+  if (!holder.network) return rails;
+  for (const RailRecord& rail : holder.network->rails) {
+    if (rail.rail.hca == hca) rails.push_back(&rail);
   }
   return rails;
 }
@@ -79,27 +60,19 @@ Json rail_json(const RailRecord& rail) {
           {"host", rail.rail.host}, {"addresses", addresses_of(rail)}, {"gid_index", or_null(rail.gid_index)}};
 }
 
-Json holder_json(const Held& held, const NetworkRecords& networks) {
+Json holder_json(const Holder& holder, const Hold& hold, const std::string& hca) {
   Json rails = Json::array();
-  for (const RailRecord* rail : rails_of(networks, held))
+  for (const RailRecord* rail : rails_of(holder, hca))
     rails.push_back(rail_json(*rail));
-  const NetworkRecord* record = find_record(networks, held);
-  return {{"grant", held.grant->owner.key},
-          {"holder", held.grant->owner.label},
-          {"mode", to_string(held.hca->mode)},
-          {"units", held.hca->units},
-          {"containers", containers_of(*held.grant)},
-          {"since", time_text(held.grant->since)},
-          {"netns", record ? Json(record->netns.path) : Json()},
+  return {{"grant", holder.key},
+          {"holder", holder.label},
+          {"mode", to_string(hold.mode)},
+          {"units", hold.units},
+          {"containers", holder.containers},
+          {"since", time_text(holder.since)},
+          {"netns", holder.network ? Json(holder.network->netns.path) : Json()},
           {"rails", std::move(rails)},
-          {"gone", held.grant->vanished}};
-}
-
-Json holders_json(const std::string& name, const std::vector<Grant>& grants, const NetworkRecords& networks) {
-  Json holders = Json::array();
-  for (const Held& held : holders_of(name, grants))
-    holders.push_back(holder_json(held, networks));
-  return holders;
+          {"gone", holder.gone}};
 }
 
 Json ports_json(const fabric::Hca& hca) {
@@ -115,6 +88,21 @@ Json ports_json(const fabric::Hca& hca) {
 
 std::string device_node(const fabric::Hca& hca) {
   return hca.uverbs ? fmt::format("/dev/infiniband/uverbs{}", *hca.uverbs) : "no uverbs node";
+}
+
+Json hca_json(const NodeHca& node) {
+  const fabric::Hca& hca = *node.hca;
+  return {{"name", hca.name},
+          {"pool", node.pool ? Json(node.pool->name) : Json()},
+          {"rail", node.rail},
+          {"pci", or_null(hca.pci)},
+          {"numa_node", or_null(hca.numa_node)},
+          {"driver", or_null(hca.driver)},
+          {"physfn", or_null(hca.physfn)},
+          {"netdev", or_null(node.netdev)},
+          {"node", hca.uverbs ? Json(device_node(hca)) : Json()},
+          {"device", or_null(hca.uverbs_dev)},
+          {"ports", ports_json(hca)}};
 }
 
 std::string line_of(const NodeHca& node) {
@@ -136,78 +124,151 @@ std::string line_of(const RailRecord& rail) {
   return fabric::printable(line) + "\n";
 }
 
-std::string line_of(const Held& held) {
+std::string times(std::uint64_t units) {
+  return units > 1 ? fmt::format(" x{}", units) : "";
+}
+
+std::string line_of(const Holder& holder, const Hold& hold) {
+  const std::string gone = holder.gone ? fmt::format("; it is gone: {} it", kReturns) : "";
   return "  " +
-         fabric::printable(fmt::format("held by {} since {}, {}{}{}", held.grant->owner.label,
-                                       time_text(held.grant->since), to_string(held.hca->mode),
-                                       held.hca->units > 1 ? fmt::format(" x{}", held.hca->units) : "",
-                                       held.grant->vanished ? "; it is gone: `rdma-hook recover` returns it" : "")) +
+         fabric::printable(fmt::format("held by {} since {}, {}{}{}", holder.label, time_text(holder.since),
+                                       to_string(hold.mode), times(hold.units), gone)) +
          "\n";
 }
 
-std::string holders_text(const std::string& name, const std::vector<Grant>& grants, const NetworkRecords& networks) {
+std::string line_of_more(const OfHca& hca) {
+  std::vector<std::string> modes;
+  for (const auto& [mode, units] : hca.more_units)
+    modes.push_back(std::string(to_string(mode)) + times(units));
+  const std::string gone = hca.more_gone > 0 ? fmt::format("; {} are gone: {} them", hca.more_gone, kReturns) : "";
+  return fmt::format("  held by {} more, {}{}; --json lists them\n", hca.more, fabric::join(modes, ", "), gone);
+}
+
+std::string holders_text(const DeviceHolders& holders, const std::string& name) {
+  const auto found = holders.hcas().find(name);
   std::string text;
-  for (const Held& held : holders_of(name, grants)) {
-    text += line_of(held);
-    for (const RailRecord* rail : rails_of(networks, held))
+  if (found == holders.hcas().end()) return text;
+  for (const Hold& hold : found->second.shown) {
+    const Holder& holder = holders.holders()[hold.holder];
+    text += line_of(holder, hold);
+    for (const RailRecord* rail : rails_of(holder, name))
       text += line_of(*rail);
   }
-  return text;
+  return found->second.more > 0 ? text + line_of_more(found->second) : text;
 }
 
 // HCAs that are held and not on the node: with an exclusive RDMA subsystem they are where their netdevs are.
-std::vector<std::string> away(const NodeMap& map, const std::vector<Grant>& grants) {
+std::vector<std::string> away(const NodeMap& map, const DeviceHolders& holders) {
   std::vector<std::string> names;
-  for (const Grant& grant : grants) {
-    for (const PlannedHca& hca : grant.hcas) {
-      if (!map.find(hca.name) && std::find(names.begin(), names.end(), hca.name) == names.end()) {
-        names.push_back(hca.name);
-      }
-    }
+  for (const auto& [name, ignored] : holders.hcas()) {
+    if (!map.find(name)) names.push_back(name);
   }
   return names;
 }
 
-}  // namespace
-
-Json devices_json(const fabric::Inventory& inventory, const Config& config, const std::vector<Grant>& grants,
-                  const NetworkRecords& networks) {
-  const NodeMap map(inventory, config);
-  Json hcas = Json::array();
-  for (const NodeHca& node : map.hcas()) {
-    const fabric::Hca& hca = *node.hca;
-    hcas.push_back({{"name", hca.name},
-                    {"pool", node.pool ? Json(node.pool->name) : Json()},
-                    {"rail", node.rail},
-                    {"pci", or_null(hca.pci)},
-                    {"numa_node", or_null(hca.numa_node)},
-                    {"driver", or_null(hca.driver)},
-                    {"physfn", or_null(hca.physfn)},
-                    {"netdev", or_null(node.netdev)},
-                    {"node", hca.uverbs ? Json(device_node(hca)) : Json()},
-                    {"device", or_null(hca.uverbs_dev)},
-                    {"ports", ports_json(hca)},
-                    {"holders", holders_json(hca.name, grants, networks)}});
+// A list of a document, one entry at a time; the text is that of the whole document.
+class ListWriter {
+ public:
+  ListWriter(const WriteText& write, std::size_t indent) : write_(write), indent_(indent) {}
+  void add(const std::string& text) {
+    write_((std::exchange(any_, true) ? ",\n" : "\n") + std::string(indent_, ' ') + text);
   }
-  for (const std::string& name : away(map, grants))
-    hcas.push_back({{"name", name}, {"away", true}, {"holders", holders_json(name, grants, networks)}});
-  return {{"hcas", std::move(hcas)}, {"grants", grants.size()}};
+  void add(const Json& json) { add(text_of(json)); }
+  void end() { write_(any_ ? "\n" + std::string(indent_ - kIndent, ' ') + "]" : "]"); }
+  std::string text_of(const Json& json) const {
+    std::string text = json.dump(kIndent, ' ', false, Json::error_handler_t::replace);
+    for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += indent_ + 1)
+      text.insert(at + 1, indent_, ' ');
+    return text;
+  }
+
+ private:
+  static constexpr std::size_t kIndent = 2;
+  const WriteText& write_;
+  std::size_t indent_;
+  bool any_ = false;
+};
+
+// hca: its members but "holders", which comes last.
+void write_hca(ListWriter& hcas, const Json& hca, const DeviceHolders& holders, const WriteText& write) {
+  constexpr std::size_t kHolderIndent = 8;
+  std::string text = hcas.text_of(hca);
+  text.erase(text.rfind('\n'));
+  hcas.add(text + ",\n      \"holders\": [");
+  ListWriter list(write, kHolderIndent);
+  const auto name = hca["name"].get<std::string>();
+  if (const auto found = holders.hcas().find(name); found != holders.hcas().end()) {
+    for (const Hold& hold : found->second.shown)
+      list.add(holder_json(holders.holders()[hold.holder], hold, name));
+  }
+  list.end();
+  write("\n    }");
 }
 
-std::string devices_text(const fabric::Inventory& inventory, const Config& config, const std::vector<Grant>& grants,
-                         const NetworkRecords& networks) {
+}  // namespace
+
+bool DeviceHolders::has_room(const std::string& hca) const {
+  const auto found = hcas_.find(hca);
+  return all_ || found == hcas_.end() || found->second.shown.size() < kShownHolders;
+}
+
+bool DeviceHolders::shows(const Grant& grant) const {
+  return std::any_of(grant.hcas.begin(), grant.hcas.end(), [&](const PlannedHca& hca) { return has_room(hca.name); });
+}
+
+void DeviceHolders::add(const Grant& grant, std::optional<NetworkRecord> network) {
+  ++grants_;
+  if (shows(grant)) {
+    if (network) {
+      for (RailRecord& rail : network->rails)
+        rail.host = {};
+    }
+    Holder& holder = holders_.emplace_back(
+        Holder{grant.owner.key, grant.owner.label, grant.since, grant.vanished, {}, std::move(network)});
+    for (const GrantUser& user : grant.users)
+      holder.containers.push_back(user.id);
+  }
+  for (const PlannedHca& hca : grant.hcas) {
+    const bool shown = has_room(hca.name);
+    OfHca& of = hcas_[hca.name];
+    if (shown) {
+      of.shown.push_back({holders_.size() - 1, hca.mode, hca.units});
+    } else {
+      ++of.more;
+      of.more_gone += grant.vanished ? 1 : 0;
+      of.more_units[hca.mode] += hca.units;
+    }
+  }
+}
+
+void write_devices_json(const fabric::Inventory& inventory, const Config& config, const DeviceHolders& holders,
+                        const WriteText& write) {
+  constexpr std::size_t kHcaIndent = 4;
   const NodeMap map(inventory, config);
-  if (map.hcas().empty() && grants.empty()) return "no HCA on this node: no RDMA driver has found one\n";
-  std::string text = fmt::format("{:<12} {:<14} {:<12} {:<16} {}\n", "HCA", "PCI", "pool", "netdev", "ports");
-  for (const NodeHca* node : map.by_rail()) {
-    text += line_of(*node);
-    text += holders_text(node->name(), grants, networks);
+  write("{\n  \"hcas\": [");
+  ListWriter hcas(write, kHcaIndent);
+  for (const NodeHca& node : map.hcas())
+    write_hca(hcas, hca_json(node), holders, write);
+  for (const std::string& name : away(map, holders))
+    write_hca(hcas, Json{{"name", name}, {"away", true}}, holders, write);
+  hcas.end();
+  write(fmt::format(",\n  \"grants\": {}\n}}\n", holders.grants()));
+}
+
+void write_devices_text(const fabric::Inventory& inventory, const Config& config, const DeviceHolders& holders,
+                        const WriteText& write) {
+  const NodeMap map(inventory, config);
+  if (map.hcas().empty() && holders.grants() == 0) {
+    write("no HCA on this node: no RDMA driver has found one\n");
+    return;
   }
-  for (const std::string& name : away(map, grants)) {
-    text += fmt::format("{:<12} in a container's network namespace\n", fabric::printable(name));
-    text += holders_text(name, grants, networks);
+  write(fmt::format("{:<12} {:<14} {:<12} {:<16} {}\n", "HCA", "PCI", "pool", "netdev", "ports"));
+  for (const NodeHca* node : map.by_rail())
+    write(line_of(*node) + holders_text(holders, node->name()));
+  for (const std::string& name : away(map, holders)) {
+    write(fmt::format("{:<12} in a container's network namespace\n", fabric::printable(name)) +
+          holders_text(holders, name));
   }
-  return text;
 }
 
 }  // namespace hook

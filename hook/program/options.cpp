@@ -86,7 +86,7 @@ On the command line:
   rdma-hook plan --bundle DIR [--json]    what the container of this bundle would get, changing nothing
   rdma-hook devices [--json]              the node's HCAs and who holds them
   rdma-hook recover [--json]              returns what containers left that are gone
-  rdma-hook metrics                       Prometheus text: grants, failures, durations, port counters
+  rdma-hook metrics [--grants]            Prometheus text: holders, grants, failures, durations, port counters
   rdma-hook check-config [--json]         what is wrong in the configuration, with line and remedy
   rdma-hook cdi generate [--out FILE]     the HCAs as CDI devices, `rdma-init.io/hca=mlx5_0`, for /etc/cdi
 
@@ -102,6 +102,7 @@ Options:
   --kind KIND      cdi: in place of rdma-init.io/hca
   --hook PATH      cdi: where rdma-hook is on the node, in place of this program's own path
   --json           for machines
+  --grants         metrics: one more series for each container and HCA
   --help, --version
 
 Exit codes: 0 done, or nothing was asked; 1 refused or failed; 2 usage.
@@ -122,8 +123,8 @@ Result<Options> parse_options(std::span<char* const> arguments) {
   }
   for (std::size_t i = first; i < arguments.size(); ++i) {
     const std::string_view argument = arguments[i];
-    if (argument == "--json") {
-      options.json = true;
+    if (argument == "--json" || argument == "--grants") {
+      (argument == "--json" ? options.json : options.grants) = true;
       continue;
     }
     if (argument == "--help" || argument == "-h") {

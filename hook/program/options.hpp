@@ -33,6 +33,7 @@ struct Options {
   std::optional<std::string> kind;
   std::optional<std::string> hook;
   bool json = false;
+  bool grants = false;  // metrics: each grant, too
 };
 
 // Errors: an unknown command or option (code EINVAL), and for a stage of the runtime specification at which nothing can

@@ -288,7 +288,7 @@ class Live:
     def metrics(self):
         """Series -> value; the node is one whose HCA has a counter."""
         harness.write(self.work + "/node/sys/class/infiniband/mlx5_1/ports/1/counters/port_rcv_data", "4711\n")
-        text = harness.must([harness.PROGRAM, "metrics", "--root", self.work + "/node", "--ledger",
+        text = harness.must([harness.PROGRAM, "metrics", "--grants", "--root", self.work + "/node", "--ledger",
                              self.ledger_directory], env={})
         lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
         return {series.removeprefix("rdma_hook_"): int(value) for series, _, value in lines}
@@ -367,10 +367,8 @@ class Live:
         metrics = self.metrics()
         owner = next(series for series in metrics if series.startswith("grant_info"))
         self.assertRegex(owner, '^grant_info{container="first",grant="container-first-[0-9a-f]+",hca="mlx5_1",netns=""}$')
-        counter = owner.replace("grant_info{", "rdma_port_counter{").replace(
-            'grant=', 'counter="port_rcv_data",grant=').replace('netns=""', 'port="1"')
-        self.assertEqual(metrics.get(counter), 4711)
-        self.assertEqual(metrics.get('holders{hca="mlx5_1"}'), 1)
+        self.assertEqual(metrics.get('rdma_port_counter{counter="port_rcv_data",hca="mlx5_1",port="1"}'), 4711)
+        self.assertEqual(metrics.get('holders{hca="mlx5_1",mode="exclusive"}'), 1)
         self.given(self.runtime.delete(first))
         metrics = self.metrics()
         self.assertEqual({series: value for series, value in metrics.items() if "_total{" in series

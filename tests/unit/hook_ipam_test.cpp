@@ -124,7 +124,7 @@ class Ipam : public testing::Test {
   const TempDir temp_;
 };
 
-const std::string kFailed = "error: cannot get an address for `net1` by IPAM plugin `DIR/plugin`: ";
+const std::string kPluginFailed = "error: cannot get an address for `net1` by IPAM plugin `DIR/plugin`: ";
 
 class HostLocal : public Ipam {
  protected:
@@ -195,11 +195,11 @@ echo '{"ips":[{"address":"10.0.0.2/24"}]}')");
 
 TEST_F(Ipam, TellsWhatAPluginSaid) {
   EXPECT_EQ(run_script(R"(echo '{"code":7,"msg":"bad range","details":"x"}'; echo more >&2; exit 1)"),
-            kFailed + "bad range; x (CNI error 7); it wrote: more");
-  EXPECT_EQ(run_script("echo oops >&2; exit 3"), kFailed + "exit status 3; it wrote: oops");
-  EXPECT_EQ(run_script("echo half; exit 3"), kFailed + "exit status 3: half");
-  EXPECT_EQ(run_script("kill -SEGV $$"), kFailed + "signal 11");
-  EXPECT_EQ(run_script(R"(echo '{"code":7,"msg":"and yet 0"}')"), kFailed + "and yet 0 (CNI error 7)");
+            kPluginFailed + "bad range; x (CNI error 7); it wrote: more");
+  EXPECT_EQ(run_script("echo oops >&2; exit 3"), kPluginFailed + "exit status 3; it wrote: oops");
+  EXPECT_EQ(run_script("echo half; exit 3"), kPluginFailed + "exit status 3: half");
+  EXPECT_EQ(run_script("kill -SEGV $$"), kPluginFailed + "signal 11");
+  EXPECT_EQ(run_script(R"(echo '{"code":7,"msg":"and yet 0"}')"), kPluginFailed + "and yet 0 (CNI error 7)");
   IpamCall del = call(script("plugin", "exit 4"));
   del.command = IpamCall::Command::kDel;
   EXPECT_NE(run_one(del).find("cannot give an address back for `net1` by IPAM plugin"), std::string::npos);
@@ -207,16 +207,16 @@ TEST_F(Ipam, TellsWhatAPluginSaid) {
 
 TEST_F(Ipam, RefusesGarbage) {
   const std::string garbage = run_script(R"(printf 'not \377\001 json')");
-  EXPECT_EQ(garbage.rfind(kFailed + "its result, line 1: syntax error", 0), 0U) << garbage;
-  EXPECT_EQ(run_script("exit 0").rfind(kFailed + "its result, line 1: ", 0), 0U);
+  EXPECT_EQ(garbage.rfind(kPluginFailed + "its result, line 1: syntax error", 0), 0U) << garbage;
+  EXPECT_EQ(run_script("exit 0").rfind(kPluginFailed + "its result, line 1: ", 0), 0U);
   for (const char c : garbage)
     EXPECT_TRUE(c >= ' ' && c < 0x7f) << static_cast<int>(c);
 }
 
 TEST_F(Ipam, OutputIsBounded) {
-  EXPECT_EQ(run_script("head -c 10000000 /dev/zero; sleep 60"), kFailed + "it writes more than 1048576 bytes");
+  EXPECT_EQ(run_script("head -c 10000000 /dev/zero; sleep 60"), kPluginFailed + "it writes more than 1048576 bytes");
   // Under the limit, and each byte becomes six on the way.
-  EXPECT_EQ(run_script(R"(head -c 1048576 /dev/zero | tr '\0' '\1')").rfind(kFailed + "its result", 0), 0U);
+  EXPECT_EQ(run_script(R"(head -c 1048576 /dev/zero | tr '\0' '\1')").rfind(kPluginFailed + "its result", 0), 0U);
   // Of what it says on stderr the beginning.
   const std::string said = run_script("head -c 10000000 /dev/zero | tr '\\0' x >&2; exit 1");
   EXPECT_LT(said.size(), 1000U);
@@ -378,8 +378,8 @@ TEST_F(Ipam, InheritsNoDescriptor) {
   ASSERT_EQ(dup2(STDERR_FILENO, kLeaked), kLeaked);
   helper_ = IpamHelper::start().value();
   close(kLeaked);
-  EXPECT_EQ(run_script("[ -e /proc/$$/fd/77 ] && exit 1; exit 2"), kFailed + "exit status 2");
-  EXPECT_EQ(run_script("[ /proc/$PPID/fd/2 -ef /dev/null ] && exit 1; exit 2"), kFailed + "exit status 1");
+  EXPECT_EQ(run_script("[ -e /proc/$$/fd/77 ] && exit 1; exit 2"), kPluginFailed + "exit status 2");
+  EXPECT_EQ(run_script("[ /proc/$PPID/fd/2 -ef /dev/null ] && exit 1; exit 2"), kPluginFailed + "exit status 1");
 }
 
 // Killed by somebody: every call has an error, and none waits.

@@ -23,6 +23,7 @@
 namespace hook {
 namespace {
 
+using fabric::Result;
 using test_support::TempDir;
 using test_support::write_file;
 
@@ -295,25 +296,58 @@ Grant make_grant(const std::string& key, const std::vector<std::string>& hcas, c
   return grant;
 }
 
-TEST(GrantSamples, SaysWhoHasWhat) {
-  Grant pod = make_grant("pod", {"mlx5_0", "mlx5_1"}, {"one", "two"});
-  pod.owner.netns = NetnsIdentity{4, 17, "/var/run/netns/cni-1"};
-  Grant gone = make_grant("gone", {"mlx5_0"}, {"three"});
-  gone.vanished = true;
-  const auto samples =
-      grant_samples({pod, make_grant("web", {"mlx5_0"}, {"web-1"}), make_grant("new", {"mlx5_2"}, {}), gone});
-  EXPECT_EQ(lines_of(prometheus_text(samples)),
-            (Lines{R"(rdma_hook_grant_info{container="",grant="new",hca="mlx5_2",netns=""} 1)",
-                   R"(rdma_hook_grant_info{container="one",grant="pod",hca="mlx5_0",netns="/var/run/netns/cni-1"} 1)",
-                   R"(rdma_hook_grant_info{container="one",grant="pod",hca="mlx5_1",netns="/var/run/netns/cni-1"} 1)",
-                   R"(rdma_hook_grant_info{container="two",grant="pod",hca="mlx5_0",netns="/var/run/netns/cni-1"} 1)",
-                   R"(rdma_hook_grant_info{container="two",grant="pod",hca="mlx5_1",netns="/var/run/netns/cni-1"} 1)",
-                   R"(rdma_hook_grant_info{container="web-1",grant="web",hca="mlx5_0",netns=""} 1)",
-                   R"(rdma_hook_holders{hca="mlx5_0"} 2)", R"(rdma_hook_holders{hca="mlx5_1"} 1)",
-                   R"(rdma_hook_holders{hca="mlx5_2"} 1)"}));
+std::string port_counters(const std::string& root, const std::vector<std::string>& hcas) {
+  std::string all;
+  write_port_counters(root, hcas, [&](const std::string& text) { all += text; });
+  return all;
 }
 
-TEST(PortSamples, ReadsBothGroups) {
+Result<std::string> metrics_text(const std::string& ledger, const Held& held, const std::string& root) {
+  std::string all;
+  TRY_VOID(write_metrics(ledger, held, root, [&](const std::string& text) { all += text; }));
+  return all;
+}
+
+TEST(Held, AddsUpWhatIsHeldByHcaAndMode) {
+  Grant pod = make_grant("pod", {"mlx5_0", "mlx5_1"}, {"one", "two"});
+  pod.hcas[1] = {.name = "mlx5_1", .mode = Mode::kSharedMulti, .units = 3, .limit = 16};
+  pod.since = 2;
+  Grant older = make_grant("older", {}, {"three"});
+  older.hcas.push_back({.name = "mlx5_1", .mode = Mode::kSharedMulti, .units = 1, .limit = 8});
+  older.since = 1;
+  Grant gone = make_grant("gone", {"mlx5_0"}, {"four"});
+  gone.vanished = true;
+  Held held;
+  for (const Grant& grant :
+       {pod, make_grant("web", {"mlx5_0"}, {"web-1"}), make_grant("new", {"mlx5_2"}, {}), gone, older})
+    held.add(grant);
+  EXPECT_EQ(
+      lines_of(prometheus_text(held.samples())),
+      (Lines{
+          R"(rdma_hook_holders{hca="mlx5_0",mode="hca"} 2)", R"(rdma_hook_holders{hca="mlx5_1",mode="shared-multi"} 2)",
+          R"(rdma_hook_holders{hca="mlx5_2",mode="hca"} 1)", R"(rdma_hook_limit{hca="mlx5_1",mode="shared-multi"} 16)",
+          R"(rdma_hook_units{hca="mlx5_0",mode="hca"} 2)", R"(rdma_hook_units{hca="mlx5_1",mode="shared-multi"} 4)",
+          R"(rdma_hook_units{hca="mlx5_2",mode="hca"} 1)"}));
+  EXPECT_EQ(held.hcas(), (Lines{"mlx5_0", "mlx5_1", "mlx5_2"}));
+}
+
+TEST(GrantInfo, SaysWhoHasWhat) {
+  Grant pod = make_grant("pod", {"mlx5_0", "mlx5_1"}, {"one", "two", "one"});
+  pod.owner.netns = NetnsIdentity{4, 17, "/var/run/netns/cni-1"};
+  EXPECT_EQ(
+      lines_of(grant_info(pod)),
+      (Lines{R"(rdma_hook_grant_info{container="one",grant="pod",hca="mlx5_0",netns="/var/run/netns/cni-1"} 1)",
+             R"(rdma_hook_grant_info{container="two",grant="pod",hca="mlx5_0",netns="/var/run/netns/cni-1"} 1)",
+             R"(rdma_hook_grant_info{container="one",grant="pod",hca="mlx5_1",netns="/var/run/netns/cni-1"} 1)",
+             R"(rdma_hook_grant_info{container="two",grant="pod",hca="mlx5_1",netns="/var/run/netns/cni-1"} 1)"}));
+  EXPECT_EQ(grant_info(make_grant("new", {"mlx5_2"}, {})),
+            "rdma_hook_grant_info{container=\"\",grant=\"new\",hca=\"mlx5_2\",netns=\"\"} 1\n");
+  pod.vanished = true;
+  EXPECT_EQ(grant_info(pod), "");
+  EXPECT_EQ(grant_info_head(), "# HELP rdma_hook_grant_info Who has which HCA.\n# TYPE rdma_hook_grant_info gauge\n");
+}
+
+TEST(PortCounters, ReadsBothGroups) {
   const TempDir root;
   const std::string hca = "sys/class/infiniband/mlx5_0/";
   write_file(root / (hca + "ports/1/counters/port_xmit_data"), "123456789012345\n");
@@ -326,23 +360,15 @@ TEST(PortSamples, ReadsBothGroups) {
   write_file(root / (hca + "ports/2/counters/port_rcv_data"), "7\n");
   write_file(root / "sys/class/infiniband/mlx5_1/ports/1/counters/port_rcv_data", "8\n");
   write_file(root / "sys/class/ports/1/counters/outside", "9\n");
-  const auto samples =
-      port_samples(root.path(), {make_grant("web", {"mlx5_0", "mlx5_7", "..", "mlx5_0/ports"}, {"web-1"}),
-                                 make_grant("db", {"mlx5_0"}, {"db-1"})});
-  EXPECT_EQ(
-      lines_of(prometheus_text(samples)),
-      (Lines{
-          R"(rdma_port_counter{container="db-1",counter="out_of_sequence",grant="db",hca="mlx5_0",port="1"} 0)",
-          R"(rdma_port_counter{container="db-1",counter="port_rcv_data",grant="db",hca="mlx5_0",port="2"} 7)",
-          R"(rdma_port_counter{container="db-1",counter="port_xmit_data",grant="db",hca="mlx5_0",port="1"} 123456789012345)",
-          R"(rdma_port_counter{container="web-1",counter="out_of_sequence",grant="web",hca="mlx5_0",port="1"} 0)",
-          R"(rdma_port_counter{container="web-1",counter="port_rcv_data",grant="web",hca="mlx5_0",port="2"} 7)",
-          R"(rdma_port_counter{container="web-1",counter="port_xmit_data",grant="web",hca="mlx5_0",port="1"} 123456789012345)"}));
+  EXPECT_EQ(lines_of(port_counters(root.path(), {"mlx5_0", "mlx5_7", "..", "mlx5_0/ports"})),
+            (Lines{R"(rdma_port_counter{counter="port_xmit_data",hca="mlx5_0",port="1"} 123456789012345)",
+                   R"(rdma_port_counter{counter="out_of_sequence",hca="mlx5_0",port="1"} 0)",
+                   R"(rdma_port_counter{counter="port_rcv_data",hca="mlx5_0",port="2"} 7)"}));
 }
 
-TEST(PortSamples, NoRdma) {
+TEST(PortCounters, NoRdma) {
   const TempDir root;
-  EXPECT_TRUE(port_samples(root.path(), {make_grant("web", {"mlx5_0"}, {"web-1"})}).empty());
+  EXPECT_EQ(port_counters(root.path(), {"mlx5_0"}), "");
 }
 
 TEST(MetricsText, PutsAllTogether) {
@@ -351,20 +377,22 @@ TEST(MetricsText, PutsAllTogether) {
   const TempDir ledger;
   add_one(open_counters(ledger.path()), kFailuresTotal,
           {{"stage", "prestart"}, {"reason", std::string(to_string(FailureReason::kDevices))}});
-  const auto text = metrics_text(ledger.path(), {make_grant("web", {"mlx5_0"}, {"web-1"})}, root.path());
+  Held held;
+  held.add(make_grant("web", {"mlx5_0"}, {"web-1"}));
+  const auto text = metrics_text(ledger.path(), held, root.path());
   ASSERT_TRUE(text.has_value());
   EXPECT_EQ(
       *text,
       "# HELP rdma_hook_failures_total Stages that failed, by what it was about.\n# TYPE rdma_hook_failures_total "
       "counter\n"
       "rdma_hook_failures_total{reason=\"devices\",stage=\"prestart\"} 1\n"
-      "# HELP rdma_hook_grant_info Who has which HCA.\n# TYPE rdma_hook_grant_info gauge\n"
-      "rdma_hook_grant_info{container=\"web-1\",grant=\"web\",hca=\"mlx5_0\",netns=\"\"} 1\n"
       "# HELP rdma_hook_holders Grants that hold an HCA.\n# TYPE rdma_hook_holders gauge\n"
-      "rdma_hook_holders{hca=\"mlx5_0\"} 1\n"
+      "rdma_hook_holders{hca=\"mlx5_0\",mode=\"hca\"} 1\n"
+      "# HELP rdma_hook_units What they hold of it, as limits count.\n# TYPE rdma_hook_units gauge\n"
+      "rdma_hook_units{hca=\"mlx5_0\",mode=\"hca\"} 1\n"
       "# HELP rdma_port_counter A counter of an HCA's port as the kernel has it; port_*_data counts 4 bytes.\n"
       "# TYPE rdma_port_counter counter\n"
-      "rdma_port_counter{container=\"web-1\",counter=\"port_rcv_data\",grant=\"web\",hca=\"mlx5_0\",port=\"1\"} 8\n");
+      "rdma_port_counter{counter=\"port_rcv_data\",hca=\"mlx5_0\",port=\"1\"} 8\n");
 }
 
 TEST(MetricsText, NoLedgerYet) {
