@@ -168,6 +168,7 @@ struct Unread {
     kNodes,   // the number of a device node
     kRdmaCm,  // whether there is /dev/infiniband/rdma_cm, and its number
     kView,    // what a view of sysfs is made of
+    kPool,    // what pools select by: ids, driver, link layer, netdevs
     kDetail,  // what informs, and orders HCAs that are all allowed
   };
   Part part = Part::kDetail;

@@ -20,10 +20,20 @@ bool is_hex(std::string_view text) {
 // Classes of the PCI Code and ID Assignment Specification 1.15: 03 display, 12 processing accelerators. Board
 // management controllers (ASPEED, Matrox) are display devices too, hence the vendors. Intel's GPUs for servers are
 // 0380, its graphics for screens 0300.
-bool is_gpu(std::string_view pci_class, std::string_view vendor) {
-  const bool accelerator = pci_class.starts_with("0x03") || pci_class.starts_with("0x12");
-  return accelerator &&
-         (vendor == kNvidia || vendor == kAmd || (vendor == "0x8086" && pci_class.starts_with("0x0380")));
+bool is_accelerator(std::string_view pci_class) {
+  return pci_class.starts_with("0x03") || pci_class.starts_with("0x12");
+}
+
+bool is_gpu(std::string_view accelerator, std::string_view vendor) {
+  return vendor == kNvidia || vendor == kAmd || (vendor == "0x8086" && accelerator.starts_with("0x0380"));
+}
+
+std::optional<std::vector<std::string>> path_of(const sysfs::Directory& devices, const std::string& address) {
+  const auto link = devices.read_link(address.c_str());
+  if (!link) return std::nullopt;
+  auto path = addresses_in_path(*link);
+  if (!path.empty()) path.pop_back();  // the function itself
+  return path;
 }
 
 }  // namespace
@@ -52,12 +62,12 @@ std::vector<Gpu> read_gpus(const std::string& root) {
   const auto devices = sysfs::Directory::open(root + "/sys/bus/pci/devices");
   if (!devices) return gpus;
   for (const std::string& address : devices->list()) {
-    const auto device = devices->open_at(address.c_str());
-    if (!device) continue;
-    const auto pci_class = device->read_text("class");
-    const auto vendor = device->read_text("vendor");
-    if (!pci_class || !vendor || !is_gpu(*pci_class, *vendor)) continue;
-    gpus.push_back(Gpu{address, device->read_int("numa_node"), read_path(root, address)});
+    // One attribute of all, three of accelerators: VFs are PCI functions too, and there may be thousands.
+    const auto pci_class = devices->read_text((address + "/class").c_str());
+    if (!pci_class || !is_accelerator(*pci_class)) continue;
+    const auto vendor = devices->read_text((address + "/vendor").c_str());
+    if (!vendor || !is_gpu(*pci_class, *vendor)) continue;
+    gpus.push_back(Gpu{address, devices->read_int((address + "/numa_node").c_str()), path_of(*devices, address)});
   }
   // By address, which is hexadecimal: natural order would put 9d before 51.
   std::sort(gpus.begin(), gpus.end(), [](const Gpu& left, const Gpu& right) { return left.pci < right.pci; });
@@ -66,11 +76,7 @@ std::vector<Gpu> read_gpus(const std::string& root) {
 
 std::optional<std::vector<std::string>> read_path(const std::string& root, const std::string& address) {
   const auto devices = sysfs::Directory::open(root + "/sys/bus/pci/devices");
-  const auto link = devices ? devices->read_link(address.c_str()) : std::nullopt;
-  if (!link) return std::nullopt;
-  auto path = addresses_in_path(*link);
-  if (!path.empty()) path.pop_back();  // the function itself
-  return path;
+  return devices ? path_of(*devices, address) : std::nullopt;
 }
 
 }  // namespace fabric::pci

@@ -19,36 +19,27 @@ namespace {
 
 using sysfs::Directory;
 
-struct VerbsNode {
-  unsigned number = 0;
-  std::optional<std::string> dev;  // "MAJ:MIN"
-};
-
 constexpr const char* kInfinibandClass = "/class/infiniband";
 constexpr const char* kVerbsClass = "/class/infiniband_verbs";
 constexpr const char* kMadClass = "/class/infiniband_mad";
 
-// HCA name to its uverbs node. The kernel numbers them on its own: uverbs3 need not belong to mlx5_3.
-std::map<std::string, VerbsNode> read_verbs_nodes(const std::optional<Directory>& verbs, bool full) {
-  std::map<std::string, VerbsNode> nodes;
-  if (!verbs) return nodes;
-  for (const std::string& entry : verbs->list()) {
-    const auto number = uverbs_number(entry);
-    if (!number) continue;
-    const auto hca = verbs->read_text((entry + "/ibdev").c_str());
-    if (!hca) continue;
-    nodes[*hca] = VerbsNode{*number, full ? verbs->read_text((entry + "/dev").c_str()) : std::nullopt};
-  }
-  return nodes;
-}
+// The entries of a class directory by the HCA that each is of. The kernel numbers them on its own: uverbs3 need not
+// belong to mlx5_3.
+using ClassEntries = std::map<std::string, std::vector<std::string>>;
 
-// One class directory, as far as it is about one HCA; what of it cannot be read is noted.
-struct ClassOfHca {
+// What has been read of all HCAs at once, because all are wanted; nullopt: each is looked for.
+struct AllEntries {
+  std::optional<ClassEntries> verbs;
+  std::optional<ClassEntries> mad;
+};
+
+// One class directory; what of it cannot be read is noted.
+struct ClassReader {
   const Scan& scan;
   const Directory& all;
-  const char* path;  // kVerbsClass or kMadClass
-  const std::string& hca;
-  Unread::Part part;  // what depends on which entries there are
+  const char* path;      // kVerbsClass or kMadClass
+  Unread::Part part;     // what depends on which entries there are
+  std::string hca = {};  // empty: it is about all
 
   void note(Unread::Part what, const std::string& name, int code) const {
     note_unread(scan.unread, {what, fmt::format("{}{}/{}", scan.classes.sys, path, name), code, hca});
@@ -69,38 +60,60 @@ struct ClassOfHca {
     return target;
   }
 
-  // Those of hardware are below its PCI function too, so that a node's 512 VFs need not be looked through; software
+  // Those of hardware are below its PCI function too, so that a node's 2,048 VFs need not be looked through; software
   // devices have no parent, and there are few of them.
   std::vector<std::string> entries(const Directory& hca_dir) const {
-    std::vector<std::string> found;
     const std::string below = "device/" + std::string(std::string_view(path).substr(std::strlen("/class/")));
     const auto near = hca_dir.open_at(below.c_str());
-    int error = 0;
-    for (const std::string& entry : (near ? *near : all).list(&error)) {
-      if (text(part, entry + "/ibdev") == hca) found.push_back(entry);
-    }
-    if (error == 0) return found;
     const std::string listed = near ? fmt::format("/class/infiniband/{}/{}", hca, below) : path;
+    auto by_hca = read(near ? *near : all, listed);
+    return std::move(by_hca[hca]);
+  }
+
+  ClassEntries read(const Directory& directory, const std::string& listed) const {
+    ClassEntries by_hca;
+    int error = 0;
+    for (const std::string& entry : directory.list(&error)) {
+      if (path == kVerbsClass && !uverbs_number(entry)) continue;
+      if (const auto of = text(part, entry + "/ibdev")) by_hca[*of].push_back(entry);
+    }
     note_unread(scan.unread, {part, scan.classes.sys + listed, error, hca});
-    return found;
+    return by_hca;
   }
 };
 
-void read_hand_out_nodes(const Scan& scan, const Directory& dir, Hca& hca) {
+AllEntries read_all_entries(const Scan& scan) {
+  using Part = Unread::Part;
+  AllEntries entries;
+  if (scan.wanted) return entries;
+  if (scan.classes.verbs)
+    entries.verbs =
+        ClassReader{scan, *scan.classes.verbs, kVerbsClass, Part::kHcas}.read(*scan.classes.verbs, kVerbsClass);
+  if (scan.classes.mad && scan.mad_nodes)
+    entries.mad = ClassReader{scan, *scan.classes.mad, kMadClass, Part::kNodes}.read(*scan.classes.mad, kMadClass);
+  return entries;
+}
+
+std::vector<std::string> entries_of(const std::optional<ClassEntries>& known, const ClassReader& reader,
+                                    const Directory& hca_dir) {
+  if (!known) return reader.entries(hca_dir);
+  const auto found = known->find(reader.hca);
+  return found == known->end() ? std::vector<std::string>() : found->second;
+}
+
+void read_hand_out_nodes(const Scan& scan, const AllEntries& entries, const Directory& dir, Hca& hca) {
   using Part = Unread::Part;
   if (scan.classes.verbs) {
-    const ClassOfHca verbs{scan, *scan.classes.verbs, kVerbsClass, hca.name, Part::kHcas};
-    for (const std::string& entry : verbs.entries(dir)) {
-      const auto number = uverbs_number(entry);
-      if (!number) continue;
-      hca.uverbs = number;
+    const ClassReader verbs{scan, *scan.classes.verbs, kVerbsClass, Part::kHcas, hca.name};
+    for (const std::string& entry : entries_of(entries.verbs, verbs, dir)) {
+      hca.uverbs = uverbs_number(entry);
       hca.uverbs_dev = verbs.text(Part::kNodes, entry + "/dev");
       hca.verbs_link = verbs.link(entry);
     }
   }
   if (!scan.classes.mad || !scan.mad_nodes) return;
-  const ClassOfHca mad{scan, *scan.classes.mad, kMadClass, hca.name, Part::kNodes};
-  for (const std::string& entry : mad.entries(dir)) {
+  const ClassReader mad{scan, *scan.classes.mad, kMadClass, Part::kNodes, hca.name};
+  for (const std::string& entry : entries_of(entries.mad, mad, dir)) {
     const auto dev = mad.text(Part::kNodes, entry + "/dev");
     const auto text = mad.text(Part::kNodes, entry + "/port");
     const int port = (text ? parse_number<int>(*text) : std::nullopt).value_or(1);
@@ -116,46 +129,77 @@ int probe_node(const std::string& root, unsigned number) {
   return fd.ok() ? 0 : errno;
 }
 
+// For who uses the HCA rather than hands it out.
+void find_node(const Scan& scan, const AllEntries& entries, Hca& hca) {
+  const auto found = entries.verbs ? entries.verbs->find(hca.name) : ClassEntries::const_iterator();
+  if (!entries.verbs || found == entries.verbs->end()) {
+    hca.accessible = false;
+    return;
+  }
+  const std::string& entry = found->second.back();
+  hca.uverbs = uverbs_number(entry);
+  if (scan.full) hca.uverbs_dev = scan.classes.verbs->read_text((entry + "/dev").c_str());
+  const int error = probe_node(scan.root, *hca.uverbs);
+  hca.accessible = error == 0;
+  if (error != 0) hca.access_error = error;
+}
+
 // rxe has no device link but names its netdev in "parent" (drivers/infiniband/sw/rxe/rxe_verbs.c); siw has neither and
 // is an iWARP node.
-std::optional<std::string> software_driver(const Directory& hca) {
+std::optional<std::string> software_driver(const Directory& hca, std::string_view node_type) {
   if (hca.contains("parent")) return "rdma_rxe";
-  const auto node_type = hca.read_text("node_type");
-  if (node_type && node_type->starts_with("4:")) return "siw";
+  if (node_type.starts_with("4:")) return "siw";
   return std::nullopt;
 }
 
 // The netdev below HCA/device/net that belongs to the port: dev_port counts from 0 (mlx4 has both ports on one
 // function). In switchdev mode the representors of VFs are there too, told apart by phys_port_name.
-std::optional<std::string> hardware_netdev(const std::string& sys, const Directory& hca, unsigned port) {
-  const auto net = hca.open_at("device/net");
-  if (!net) return std::nullopt;
-  const auto names = net->list();
+std::optional<std::string> hardware_netdev(const Scan& scan, const Directory& dir, const Hca& hca, unsigned port) {
+  const auto note = [&](int code) {
+    const std::string path = fmt::format("{}/class/infiniband/{}/device/net", scan.classes.sys, hca.name);
+    note_unread(scan.unread, {Unread::Part::kPool, path, code, hca.name});
+  };
+  const auto net = dir.open_at("device/net");
+  if (!net) {
+    note(errno);
+    return std::nullopt;
+  }
+  int error = 0;
+  const auto names = net->list(&error);
+  note(error);
   // bnxt_en counts dev_port per card, though each port is a function with an HCA of its own.
   if (names.size() == 1 && port == 1) return names.front();
-  std::optional<std::string> chosen;
-  bool chosen_is_representor = false;
+  std::optional<std::string> representor;
   for (const std::string& name : names) {
-    const auto netdev = Directory::open(fmt::format("{}/class/net/{}", sys, name));
+    const auto netdev = Directory::open(fmt::format("{}/class/net/{}", scan.classes.sys, name));
     if (!netdev || static_cast<unsigned>(netdev->read_int("dev_port").value_or(0)) + 1 != port) continue;
-    const bool representor = is_representor(netdev->read_text("phys_port_name").value_or(""));
-    if (chosen && (representor || !chosen_is_representor)) continue;
-    chosen = name;
-    chosen_is_representor = representor;
+    if (!is_representor(netdev->read_text("phys_port_name").value_or(""))) return name;
+    if (!representor) representor = name;
   }
-  return chosen;
+  return representor;
 }
+
+// The attributes of one port, from the directory of all: one that is opened for itself costs two more system calls.
+struct PortReader {
+  const Directory& ports;
+  std::string name;
+
+  Attr<std::string> read(const char* attribute) const { return ports.read((name + "/" + attribute).c_str()); }
+  std::optional<std::string> text(const char* attribute) const {
+    return ports.read_text((name + "/" + attribute).c_str());
+  }
+};
 
 // rxe names its netdev in "parent"; of siw only the GIDs know it.
-std::optional<std::string> software_netdev(const Directory& hca, const Directory& port) {
+std::optional<std::string> software_netdev(const Directory& hca, const PortReader& port) {
   auto parent = hca.read_text("parent");
-  return parent ? parent : port.read_text("gid_attrs/ndevs/0");
+  return parent ? parent : port.text("gid_attrs/ndevs/0");
 }
 
-std::optional<std::string> port_netdev(const Scan& scan, const Directory& hca, const Directory& dir, const Hca& values,
-                                       const Port& port) {
+std::optional<std::string> port_netdev(const Scan& scan, const Directory& hca, const PortReader& reader,
+                                       const Hca& values, const Port& port) {
   if (scan.hand_out) {
-    return values.pci ? hardware_netdev(scan.classes.sys, hca, port.number) : software_netdev(hca, dir);
+    return values.pci ? hardware_netdev(scan, hca, values, port.number) : software_netdev(hca, reader);
   }
   // RDMA netlink names the netdev only if it is in this netns, which a name in sysfs cannot tell; it does not know the
   // IPoIB netdev of an InfiniBand port.
@@ -164,7 +208,7 @@ std::optional<std::string> port_netdev(const Scan& scan, const Directory& hca, c
     const auto found = netdevs.find({values.name, port.number});
     return found == netdevs.end() ? std::nullopt : std::optional(found->second);
   }
-  auto name = values.pci ? hardware_netdev(scan.classes.sys, hca, port.number) : software_netdev(hca, dir);
+  auto name = values.pci ? hardware_netdev(scan, hca, values, port.number) : software_netdev(hca, reader);
   const bool here = name && std::any_of(scan.netdevs->begin(), scan.netdevs->end(),
                                         [&](const Netdev& netdev) { return netdev.is_here() && netdev.name == *name; });
   return here ? name : std::nullopt;
@@ -172,8 +216,9 @@ std::optional<std::string> port_netdev(const Scan& scan, const Directory& hca, c
 
 // Reads the GID table slot by slot, with the type of every GID and in full mode its ndev, until the search is complete
 // or the table ends.
-void read_gids(const Scan& scan, const Directory& port_dir, Port& port) {
-  const auto slots = GidSlots::open(port_dir, scan.full);
+void read_gids(const Scan& scan, const PortReader& reader, Port& port) {
+  const auto directory = reader.ports.open_at(reader.name.c_str());
+  const auto slots = directory ? GidSlots::open(*directory, scan.full) : std::nullopt;
   if (!slots) {
     port.gids_error = errno;
     port.gids_complete = false;
@@ -212,96 +257,128 @@ void read_gids(const Scan& scan, const Directory& port_dir, Port& port) {
   }
 }
 
-Port read_port(const Scan& scan, const Directory& hca_dir, const Hca& hca, const Directory& dir, unsigned number) {
+// nullopt: no directory is there.
+std::optional<Port> read_port(const Scan& scan, const HcaFacts& facts, const Directory& hca_dir, const Hca& hca,
+                              const PortReader& reader, unsigned number) {
   Port port;
   port.number = number;
-  port.state = dir.read("state");
-  const bool selectors = !scan.hand_out || scan.selectors;
-  if (selectors) port.link_layer = dir.read("link_layer");
-  if (!scan.hand_out || scan.details) port.rate = dir.read("rate");
-  // Only explains why a port is not active.
-  if (scan.full || (!scan.hand_out && !port.is_active())) port.phys_state = dir.read("phys_state");
-  if (scan.full) {
-    port.lid = dir.read_text("lid");
-    port.sm_lid = dir.read_text("sm_lid");
+  if (facts.node) {
+    port.state = reader.read("state");
+    const auto* failed = std::get_if<Unreadable>(&port.state);
+    if (failed && failed->code == ENOTDIR) return std::nullopt;
   }
-  const bool wanted = scan.hand_out ? scan.gids : port.is_active() && port.is_ethernet() && hca.is_accessible();
-  if (scan.full || (scan.hand_out && scan.selectors) || (!scan.hand_out && port.is_active()))
-    port.netdev = port_netdev(scan, hca_dir, dir, hca, port);
-  if (scan.full || wanted) {
-    read_gids(scan, dir, port);
+  if (facts.link_layer) {
+    port.link_layer = reader.read("link_layer");
+    if (const auto* failed = std::get_if<Unreadable>(&port.link_layer); failed && scan.unread) {
+      const std::string path =
+          fmt::format("{}/class/infiniband/{}/ports/{}/link_layer", scan.classes.sys, hca.name, number);
+      note_unread(scan.unread, {Unread::Part::kPool, path, failed->code, hca.name});
+    }
+  }
+  if (facts.rate) port.rate = reader.read("rate");
+  // Only explains why a port is not active.
+  if (scan.full || (!scan.hand_out && !port.is_active())) port.phys_state = reader.read("phys_state");
+  if (scan.full) {
+    port.lid = reader.text("lid");
+    port.sm_lid = reader.text("sm_lid");
+  }
+  const bool in_use = !scan.hand_out && port.is_active();
+  if (scan.full || in_use || (scan.hand_out && facts.netdevs))
+    port.netdev = port_netdev(scan, hca_dir, reader, hca, port);
+  if (scan.full || (in_use && port.is_ethernet() && hca.is_accessible()) || (scan.hand_out && facts.gids)) {
+    read_gids(scan, reader, port);
   } else {
     port.gids_complete = false;
   }
   return port;
 }
 
-void read_details(const std::string& root, const Directory& dir, Hca& hca, std::vector<std::string> path) {
+void read_place(const std::string& root, const Directory& dir, Hca& hca, std::vector<std::string> path) {
   hca.numa_node = hca.pci ? dir.read_int("device/numa_node") : std::optional(-1);
-  hca.pci_class = dir.read_text("device/class");
-  hca.fw_ver = dir.read_text("fw_ver");
-  if (hca.pci) {
-    if (!path.empty()) path.pop_back();
-    hca.pci_path = path.empty() ? pci::read_path(root, *hca.pci) : std::optional(std::move(path));
-  }
+  if (!hca.pci) return;
+  if (!path.empty()) path.pop_back();
+  hca.pci_path = path.empty() ? pci::read_path(root, *hca.pci) : std::optional(std::move(path));
 }
 
-void read_ids(const Directory& dir, Hca& hca) {
-  hca.node_guid = dir.read_text("node_guid").value_or("");
+void read_ids(const Scan& scan, const HcaFacts& facts, const Directory& dir, Hca& hca) {
+  const auto note = [&](Unread::Part part, const char* attribute, int code) {
+    if (!scan.unread) return;
+    note_unread(scan.unread, {part, fmt::format("{}/class/infiniband/{}/{}", scan.classes.sys, hca.name, attribute),
+                              code, hca.name});
+  };
+  const auto text = [&](Unread::Part part, const char* attribute) {
+    auto value = dir.read(attribute);
+    if (const auto* failed = std::get_if<Unreadable>(&value)) note(part, attribute, failed->code);
+    auto* read = std::get_if<std::string>(&value);
+    return read && !read->empty() ? std::optional(std::move(*read)) : std::nullopt;
+  };
+  if (facts.guid) hca.node_guid = text(Unread::Part::kDetail, "node_guid").value_or("");
+  if (facts.vendor) hca.vendor = text(Unread::Part::kPool, "device/vendor");
+  if (facts.device_id) hca.device_id = text(Unread::Part::kPool, "device/device");
+  if (!facts.driver) return;
+  // To whom it is handed out it says what a software device is.
+  if (!scan.hand_out || !hca.pci) hca.node_type = text(Unread::Part::kDetail, "node_type").value_or("");
   hca.driver = dir.read_link_name("device/driver");
-  if (!hca.driver && !hca.pci) hca.driver = software_driver(dir);
-  hca.vendor = dir.read_text("device/vendor");
-  hca.device_id = dir.read_text("device/device");
-  hca.node_type = dir.read_text("node_type").value_or("");
+  if (const int code = errno; !hca.driver && code != EINVAL) note(Unread::Part::kPool, "device/driver", code);
+  if (!hca.driver && !hca.pci) hca.driver = software_driver(dir, hca.node_type);
   hca.physfn = dir.read_link_name("device/physfn");
 }
 
-std::optional<Hca> read_hca(const Scan& scan, const std::string& name, const std::map<std::string, VerbsNode>& nodes) {
-  const Directory& infiniband = *scan.classes.infiniband;
-  const auto path_of = [&](std::string_view entry) {
-    return fmt::format("{}/class/infiniband/{}{}", scan.classes.sys, name, entry);
-  };
-  const auto dir = infiniband.open_at(name.c_str());
-  if (!dir) {
-    if (const int error = errno; scan.unread) note_unread(scan.unread, {Unread::Part::kHcas, path_of(""), error, name});
-    return std::nullopt;
+void read_ports(const Scan& scan, const HcaFacts& facts, const Directory& dir, Hca& hca) {
+  const auto ports = dir.open_at("ports");
+  int error = ports ? 0 : errno;
+  const auto names = ports ? ports->list(&error) : std::vector<std::string>();
+  for (const std::string& name : names) {
+    const auto number = parse_number<unsigned>(name);
+    if (!number) continue;
+    if (auto port = read_port(scan, facts, dir, hca, {*ports, name}, *number)) hca.ports.push_back(std::move(*port));
   }
+  note_unread(scan.unread, {Unread::Part::kPool,
+                            fmt::format("{}/class/infiniband/{}/ports", scan.classes.sys, hca.name), error, hca.name});
+}
+
+std::optional<Hca> read_hca(const Scan& scan, const HcaFacts& facts, const std::string& name,
+                            const AllEntries& entries) {
+  const Directory& infiniband = *scan.classes.infiniband;
   Hca hca;
   hca.name = name;
+  if (!facts.pci) return hca;
+  const auto unread = [&](Unread::Part part, int code) {
+    if (!scan.unread) return;
+    note_unread(scan.unread, {part, fmt::format("{}/class/infiniband/{}", scan.classes.sys, name), code, name});
+  };
+  std::optional<Directory> dir;
+  if (facts.beyond_pci()) {
+    dir = infiniband.open_at(name.c_str());
+    if (!dir) {
+      unread(Unread::Part::kHcas, errno);
+      return std::nullopt;
+    }
+  }
+  // In a file tree the class may hold no links.
   auto link = infiniband.read_link(name.c_str());
+  if (const int code = errno; !link && code != EINVAL) unread(Unread::Part::kView, code);
   auto path = pci::addresses_in_path(link.value_or(""));
-  // The last is the HCA's own function, or that of the sub-function on whose auxiliary bus the HCA is. In a file tree
-  // the class may hold no links.
+  // The last is the HCA's own function, or that of the sub-function on whose auxiliary bus the HCA is.
   if (!path.empty()) {
     hca.pci = path.back();
-  } else if (const auto device = dir->read_link_name("device"); device && pci::is_address(*device)) {
+  } else if (const auto device = infiniband.read_link_name((name + "/device").c_str());
+             device && pci::is_address(*device)) {
     hca.pci = device;
   }
-  if (!scan.hand_out || scan.selectors) read_ids(*dir, hca);
-  if (scan.full || (scan.hand_out && scan.details)) read_details(scan.root, *dir, hca, std::move(path));
-  if (scan.hand_out) {
+  if (!dir) return hca;
+  read_ids(scan, facts, *dir, hca);
+  if (scan.full || (scan.hand_out && facts.place)) read_place(scan.root, *dir, hca, std::move(path));
+  if (scan.full) {
+    hca.pci_class = dir->read_text("device/class");
+    hca.fw_ver = dir->read_text("fw_ver");
+  }
+  if (scan.hand_out && facts.node) {
     hca.class_link = std::move(link);
-    read_hand_out_nodes(scan, *dir, hca);
-  } else if (const auto node = nodes.find(name); node != nodes.end()) {
-    hca.uverbs = node->second.number;
-    hca.uverbs_dev = node->second.dev;
-    const int error = probe_node(scan.root, node->second.number);
-    hca.accessible = error == 0;
-    if (error != 0) hca.access_error = error;
-  } else {
-    hca.accessible = false;
+    read_hand_out_nodes(scan, entries, *dir, hca);
   }
-  const auto ports = dir->open_at("ports");
-  if (!ports) {
-    if (const int error = errno; scan.unread)
-      note_unread(scan.unread, {Unread::Part::kDetail, path_of("/ports"), error, name});
-    return hca;
-  }
-  for (const std::string& entry : ports->list()) {
-    const auto number = parse_number<unsigned>(entry);
-    const auto port_dir = number ? ports->open_at(entry.c_str()) : std::nullopt;
-    if (port_dir) hca.ports.push_back(read_port(scan, *dir, hca, *port_dir, *number));
-  }
+  if (!scan.hand_out) find_node(scan, entries, hca);
+  if (facts.of_ports()) read_ports(scan, facts, *dir, hca);
   return hca;
 }
 
@@ -343,10 +420,11 @@ bool is_representor(std::string_view phys_port_name) {
 std::vector<Hca> read_hcas(const Scan& scan, const std::vector<std::string>& names) {
   std::vector<Hca> hcas;
   if (!scan.classes.infiniband) return hcas;
-  const auto nodes =
-      scan.hand_out ? std::map<std::string, VerbsNode>() : read_verbs_nodes(scan.classes.verbs, scan.full);
+  const AllEntries entries = read_all_entries(scan);
   for (const std::string& name : names) {
-    if (auto hca = read_hca(scan, name, nodes)) hcas.push_back(std::move(*hca));
+    const bool wanted = !scan.wanted || std::find(scan.wanted->begin(), scan.wanted->end(), name) != scan.wanted->end();
+    if (auto hca = read_hca(scan, wanted ? scan.facts : scan.other_facts, name, entries))
+      hcas.push_back(std::move(*hca));
   }
   return hcas;
 }

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "fabric/hca_facts.hpp"
 #include "fabric/inventory.hpp"
 #include "fabric/sysfs.hpp"
 
@@ -49,12 +50,12 @@ struct Scan {
   const std::vector<Netdev>* netdevs = nullptr;
   // What RDMA netlink said; nullptr: it could not be asked, sysfs has to do.
   const PortNetdevs* port_netdevs = nullptr;
+  HcaFacts facts = kUsualFacts;  // of netdevs and GIDs only with hand_out
   // For handing HCAs out (read_node()): device numbers and links, each port's netdev as sysfs names it. No device node
   // is opened.
   bool hand_out = false;
-  bool details = true;                    // with hand_out: PCI path, NUMA node, rate, what is shown to people
-  bool selectors = true;                  // with hand_out: what pools select by: ids, driver, link layers, netdevs
-  bool gids = true;                       // with hand_out: whole GID tables
+  const std::vector<std::string>* wanted = nullptr;  // with hand_out: of all other names only other_facts are read
+  HcaFacts other_facts = {};
   bool mad_nodes = false;                 // with hand_out: umad and issm
   std::vector<Unread>* unread = nullptr;  // with hand_out
 };

@@ -5,6 +5,7 @@
 #include <sys/sysmacros.h>
 
 #include <cerrno>
+#include <set>
 
 #include "fabric/netlink.hpp"
 #include "fabric/pci_sysfs.hpp"
@@ -20,28 +21,28 @@ using Part = Unread::Part;
 constexpr std::size_t kLargestDev = 64;  // "MAJ:MIN"
 
 // The ports' own netdevs, by what sysfs says of them: asking netlink would list every netdev of the node.
-void read_port_netdevs(const std::string& sys, bool details, Inventory& inventory) {
+void read_port_netdevs(const std::string& sys, Inventory& inventory) {
+  std::set<std::string> known;
   for (Hca& hca : inventory.hcas) {
     for (Port& port : hca.ports) {
-      if (!port.netdev || find_netdev(inventory, *port.netdev)) continue;
+      if (!port.netdev || known.contains(*port.netdev)) continue;
       const std::string path = sys + "/class/net/" + *port.netdev;
+      const auto note = [&](const std::string& what, int code) {
+        rdma_sysfs::note_unread(&inventory.unread, {Part::kPool, what, code, hca.name});
+      };
       const auto dir = sysfs::Directory::open(path);
       if (const int code = errno; !dir) {
-        rdma_sysfs::note_unread(&inventory.unread, {Part::kDetail, path, code, hca.name});
+        note(path, code);
         port.netdev.reset();  // moved to another network namespace
         continue;
       }
       Netdev netdev;
       netdev.name = *port.netdev;
-      if (details) {
-        netdev.mac = dir->read_text("address");
-        netdev.operstate = dir->read_text("operstate");
-        netdev.mtu = dir->read_int("mtu");
-        netdev.type = dir->read_int("type");
-      }
       netdev.pci = hca.pci;
       netdev.master = dir->read_link_name("master");
+      if (const int code = errno; !netdev.master) note(path + "/master", code);
       netdev.in_this_netns = true;
+      known.insert(netdev.name);
       inventory.netdevs.push_back(std::move(netdev));
     }
   }
@@ -99,14 +100,15 @@ Inventory read_node(const NodeReadOptions& options) {
                               .root = options.root,
                               .whole_tables = true,
                               .netdevs = &inventory.netdevs,
+                              .facts = options.facts,
                               .hand_out = true,
-                              .details = options.details,
-                              .selectors = options.selectors,
-                              .gids = options.gids,
+                              .wanted = options.hcas ? &*options.hcas : nullptr,
+                              .other_facts = options.others.value_or(HcaFacts{}),
                               .mad_nodes = options.mad_nodes,
                               .unread = &unread};
-  inventory.hcas = rdma_sysfs::read_hcas(scan, options.hcas ? *options.hcas : classes.names(&unread));
-  read_port_netdevs(options.root + "/sys", options.details, inventory);
+  const bool named = options.hcas && !options.others;
+  inventory.hcas = rdma_sysfs::read_hcas(scan, named ? *options.hcas : classes.names(&unread));
+  read_port_netdevs(options.root + "/sys", inventory);
 
   const auto add_class = [&](const char* name, const std::optional<sysfs::Directory>& directory) {
     if (!directory) return;
@@ -140,10 +142,10 @@ Inventory read_hcas_elsewhere(const std::string& root, const std::string& sys, c
                               .root = root,
                               .netdevs = &inventory.netdevs,
                               .hand_out = true,
-                              .gids = false,
+                              .wanted = &names,
                               .unread = &inventory.unread};
   inventory.hcas = rdma_sysfs::read_hcas(scan, names);
-  read_port_netdevs(sys, true, inventory);
+  read_port_netdevs(sys, inventory);
   return inventory;
 }
 

@@ -1,31 +1,29 @@
 // Reads what handing out a node's HCAs needs: names, device numbers, PCI place, netdevs, GPUs, and the links of the
-// class directories. Opens no device and reads no GID unless asked.
+// class directories. Opens no device.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "fabric/hca_facts.hpp"
 #include "fabric/inventory.hpp"
 
 namespace fabric {
 
 struct NodeReadOptions {
   std::string root;  // prefix of /sys, /dev and /proc, as in ReadOptions
-  // Only these HCAs: the cost is then theirs and not that of the node's 512 VFs. nullopt: all.
+  // Only these HCAs: the cost is then theirs and not that of the node's 2,048 VFs. nullopt: all.
   std::optional<std::vector<std::string>> hcas;
-  // What choosing among HCAs and showing them needs: PCI path, NUMA node, rate, the netdevs' attributes.
-  bool details = true;
-  // What pools select by and rails are made of: ids, driver, link layers, and the netdevs' names. Without these two:
-  // names, PCI addresses, device numbers, links, and the ports' states.
-  bool selectors = true;
-  bool gids = false;  // GID tables, for the capacity of shared-multi
+  HcaFacts facts;
+  // With hcas: the node's other HCAs are in the inventory as well, of which no more is read than this.
+  std::optional<HcaFacts> others;
   bool gpus = false;
   bool mad_nodes = false;  // umad and issm
 };
 
 // The HCAs of these names that are in another network namespace, and their netdevs, for an exclusive RDMA subsystem: as
-// read_node() with details and without GIDs. sys: a mount of sysfs of that namespace. root: the node's own, for PCI.
+// read_node() of kUsualFacts. sys: a mount of sysfs of that namespace. root: the node's own, for PCI.
 // Names that are not there are left out; what cannot be read is in Inventory::unread.
 Inventory read_hcas_elsewhere(const std::string& root, const std::string& sys, const std::vector<std::string>& names);
 

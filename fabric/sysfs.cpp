@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "fabric/text.hpp"
 
@@ -82,10 +83,12 @@ bool Directory::contains(const char* name) const {
 
 std::vector<std::string> Directory::list(int* error) const {
   std::vector<std::string> names;
-  const bool whole = each_name(fd_.get(), [&](std::string_view name) {
+  const auto add = [&](std::string_view name) {
     names.emplace_back(name);
     return true;
-  });
+  };
+  const bool again = std::exchange(listed_, true);
+  const bool whole = again ? each_name(fd_.get(), add) : next_names(fd_.get(), add);
   if (!whole && error) *error = errno;
   std::sort(names.begin(), names.end(), natural_less);
   return names;

@@ -17,12 +17,11 @@
 
 namespace fabric::sysfs {
 
-// Calls use(name) with each but "." and "..", from the first, until it returns false. Moves the descriptor's position.
+// Calls use(name) with each but "." and "..", from where the descriptor is, until it returns false. Moves its position.
 // False, and errno: the directory cannot be read. Not readdir(3), which wants a description and a stream of its own:
 // five more system calls, for directories of one or two entries of which a start reads dozens.
 template <typename Use>
-bool each_name(int directory, Use use) {
-  if (::lseek(directory, 0, SEEK_SET) != 0) return false;
+bool next_names(int directory, Use use) {
   alignas(dirent64) char buffer[8192];
   for (;;) {
     const ssize_t count = ::getdents64(directory, buffer, sizeof buffer);
@@ -34,6 +33,12 @@ bool each_name(int directory, Use use) {
       if (name != "." && name != ".." && !use(name)) return true;
     }
   }
+}
+
+// The same from the first.
+template <typename Use>
+bool each_name(int directory, Use use) {
+  return ::lseek(directory, 0, SEEK_SET) == 0 && next_names(directory, use);
 }
 
 class Directory {
@@ -64,6 +69,7 @@ class Directory {
  private:
   explicit Directory(UniqueFd fd) : fd_(std::move(fd)) {}
   UniqueFd fd_;
+  mutable bool listed_ = false;
 };
 
 // Everything that can be read from a descriptor, at most limit bytes; EFBIG beyond it.

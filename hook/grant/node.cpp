@@ -12,6 +12,7 @@ namespace hook {
 namespace {
 
 using fabric::Result;
+using fabric::Selector;
 
 // The HCAs of the uverbs nodes that the container has already; nullopt: one of them belongs to none.
 std::optional<std::vector<std::string>> hcas_of_given_nodes(const Request& request, const std::string& root) {
@@ -29,7 +30,7 @@ std::optional<std::vector<std::string>> hcas_of_given_nodes(const Request& reque
 std::optional<std::vector<std::string>> names_to_read(const Request& request, const std::string& root) {
   auto given = hcas_of_given_nodes(request, root);
   if (!given || request.given_is_the_grant || request.wish.kind == Wish::Kind::kNone) return given;
-  auto named = named_hcas(request);
+  auto named = named_hcas(request.wish);
   if (!named) return named;
   for (std::string& name : *given) {
     if (std::find(named->begin(), named->end(), name) == named->end()) named->push_back(std::move(name));
@@ -37,17 +38,64 @@ std::optional<std::vector<std::string>> names_to_read(const Request& request, co
   return named;
 }
 
-// Rails are numbered among all HCAs of the node, and a pool can be a matter of netdevs.
-bool needs_whole_node(const Request& request, const Config& config) {
-  const bool pool_network =
-      std::any_of(config.pools.begin(), config.pools.end(), [](const Pool& pool) { return pool.network.has_value(); });
-  return request.network || pool_network || !request.narrowed_by.empty();
+bool gives_network(const Request& request, const Config& config) {
+  return request.network || std::any_of(config.pools.begin(), config.pools.end(),
+                                        [](const Pool& pool) { return pool.network.has_value(); });
 }
 
-// Whether pools tell HCAs apart.
-bool pools_select(const Config& config) {
-  return std::any_of(config.pools.begin(), config.pools.end(),
-                     [](const Pool& pool) { return !(pool.selectors == PoolSelectors{}); });
+// Whether some list names HCAs in this way.
+bool selects_by(const Request& request, Selector::Kind kind) {
+  const auto is_of_kind = [&](const Selector& selector) { return selector.kind == kind; };
+  const auto names_so = [&](const Wish& wish) {
+    return std::any_of(wish.selectors.selectors.begin(), wish.selectors.selectors.end(), is_of_kind);
+  };
+  return names_so(request.wish) || std::any_of(request.narrowed_by.begin(), request.narrowed_by.end(), names_so);
+}
+
+// GPUs decide where they are asked for, and order what a count leaves open.
+bool prefers_near_gpus(const Request& request) {
+  if (request.gpu_nodes.empty() && !request.gpu_hint) return false;
+  const auto counts = [](const Wish& wish) { return wish.kind == Wish::Kind::kCount; };
+  return selects_by(request, Selector::Kind::kGpu) || counts(request.wish) ||
+         std::any_of(request.narrowed_by.begin(), request.narrowed_by.end(), counts);
+}
+
+// What pools tell HCAs apart by, and these.
+fabric::HcaFacts facts_of_pools(const Config& config, fabric::HcaFacts facts = {.node = false}) {
+  for (const Pool& pool : config.pools) {
+    facts.vendor |= !pool.selectors.vendors.empty();
+    facts.device_id |= !pool.selectors.device_ids.empty();
+    facts.driver |= !pool.selectors.drivers.empty();
+    facts.netdevs |= !pool.selectors.if_names.empty();
+    facts.link_layer |= !pool.selectors.link_types.empty();
+  }
+  return facts;
+}
+
+fabric::HcaFacts facts_for(const Request& request, const Config& config) {
+  fabric::HcaFacts facts = facts_of_pools(config, {});
+  const bool rails = gives_network(request, config);
+  facts.gids = may_be(Mode::kSharedMulti, request, config);  // which bounds the children of an HCA
+  facts.guid = selects_by(request, Selector::Kind::kGuid);
+  facts.driver |= rails;
+  facts.link_layer |= rails || facts.gids;
+  // A device plugin may name HCAs by their netdevs (match.cpp).
+  facts.netdevs |= rails || !request.order.empty() || selects_by(request, Selector::Kind::kNetdev);
+  facts.place = prefers_near_gpus(request);
+  return facts;
+}
+
+// What is needed of HCAs that the request is not about: rails are numbered among all of the node, and index: counts
+// them. Where config.json lists the rails, their number follows from which of these there are.
+std::optional<fabric::HcaFacts> facts_of_others(const Request& request, const Config& config,
+                                                const std::vector<std::string>& wanted) {
+  const bool rails = gives_network(request, config) || selects_by(request, Selector::Kind::kRail);
+  const bool listed = std::all_of(wanted.begin(), wanted.end(), [&](const std::string& name) {
+    return std::find(config.rails.begin(), config.rails.end(), name) != config.rails.end();
+  });
+  if (rails && !listed) return facts_of_pools(config);
+  if (rails || !request.narrowed_by.empty()) return fabric::kNameOnly;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -78,33 +126,28 @@ Result<fabric::Inventory> read_node_for(const Request& request, const Config& co
   fabric::NodeReadOptions read;
   read.root = node.root;
   read.mad_nodes = config.nodes.umad || config.nodes.issm;
-  read.gids = may_be(Mode::kSharedMulti, request, config);  // which bounds the children of an HCA
-  if (!needs_whole_node(request, config)) {
-    read.hcas = names_to_read(request, node.root);
-    read.details = !read.hcas;
-    // A device plugin may name HCAs by their netdevs (match.cpp).
-    read.selectors = read.details || read.gids || pools_select(config) || !request.order.empty();
-  }
-  // A request that names its HCAs gets these, near to its GPUs or not.
-  read.gpus = read.details && (!request.gpu_nodes.empty() || request.gpu_hint);
+  read.facts = facts_for(request, config);
+  read.gpus = read.facts.place;
+  read.hcas = names_to_read(request, node.root);
+  if (read.hcas) read.others = facts_of_others(request, config, *read.hcas);
   auto inventory = fabric::read_node(read);
   const auto known = [&](const std::string& name) { return find_hca(inventory, name) != nullptr; };
   // A name that does not exist: the refusal says what does.
   if (read.hcas && !std::all_of(read.hcas->begin(), read.hcas->end(), known)) {
     read.hcas.reset();
-    read.details = read.selectors = true;
     inventory = fabric::read_node(read);
   }
   TRY_VOID(was_read(inventory, fabric::Unread::Part::kHcas));
   return inventory;
 }
 
-Result<fabric::Inventory> read_whole_node(const Config& config, const NodeSettings& node) {
+Result<fabric::Inventory> read_whole_node(const Config& config, const NodeSettings& node,
+                                          const fabric::HcaFacts& facts) {
   if (node.snapshot) return fabric::read_snapshot(*node.snapshot);
   fabric::NodeReadOptions read;
   read.root = node.root;
+  read.facts = facts_of_pools(config, facts);
   read.mad_nodes = config.nodes.umad || config.nodes.issm;
-  read.gpus = true;
   return fabric::read_node(read);
 }
 

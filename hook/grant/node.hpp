@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "fabric/hca_facts.hpp"
 #include "fabric/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/ledger/ledger.hpp"
@@ -35,7 +36,8 @@ bool may_be(Mode mode, const Request& request, const Config& config);
 // there are.
 fabric::Result<fabric::Inventory> read_node_for(const Request& request, const Config& config, const NodeSettings& node);
 
-// All of it, as `rdma-hook devices` shows it.
-fabric::Result<fabric::Inventory> read_whole_node(const Config& config, const NodeSettings& node);
+// All of its HCAs: these facts and what pools select by.
+fabric::Result<fabric::Inventory> read_whole_node(const Config& config, const NodeSettings& node,
+                                                  const fabric::HcaFacts& facts = {});
 
 }  // namespace hook

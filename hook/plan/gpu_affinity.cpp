@@ -112,7 +112,7 @@ std::vector<const NodeHca*> nearest(const std::vector<const NodeHca*>& hcas, con
 
 std::vector<const NodeHca*> by_nearness(std::vector<const NodeHca*> hcas, const std::vector<const Gpu*>& gpus) {
   if (gpus.empty()) return hcas;
-  // One list per GPU, so that 512 VFs are compared once and not once for each that is taken.
+  // One list per GPU, so that 2,048 VFs are compared once and not once for each that is taken.
   std::vector<std::vector<std::size_t>> wishes;
   for (const Gpu* gpu : gpus) {
     std::vector<std::pair<Nearness, std::size_t>> near;

@@ -49,7 +49,7 @@ void require_active(const std::vector<const NodeHca*>& granted, Plan& plan) {
 
 void warn_of_unread(const fabric::Inventory& inventory, Plan& plan) {
   for (const fabric::Unread& unread : inventory.unread) {
-    if (unread.part != fabric::Unread::Part::kDetail) continue;
+    if (unread.part != fabric::Unread::Part::kDetail && unread.part != fabric::Unread::Part::kPool) continue;
     plan.warnings.push_back(fabric::sys_error(unread.code, "cannot read `{}`", unread.path).message);
   }
 }

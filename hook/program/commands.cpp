@@ -125,7 +125,9 @@ Result<void> add_holders(const Options& options, const Log& log, DeviceHolders& 
 
 Result<void> show_devices(const Options& options, const Log& log) {
   const Config config = TRY(read_config(options.node.config));
-  const auto inventory = TRY(read_whole_node(config, options.node));
+  const fabric::HcaFacts shown{
+      .driver = options.json, .link_layer = true, .netdevs = true, .place = options.json, .rate = true};
+  const auto inventory = TRY(read_whole_node(config, options.node, shown));
   for (const fabric::Unread& unread : inventory.unread)
     log.warning(fabric::sys_error(unread.code, "cannot read `{}`", unread.path).message);
   DeviceHolders holders(options.json);

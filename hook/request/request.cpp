@@ -166,9 +166,12 @@ Result<Asked> parse_request(const ContainerSpec& spec, const Config& config, Eng
 }
 
 std::optional<std::vector<std::string>> named_hcas(const Request& request) {
-  const Wish& wish = request.wish;
   // Leaving out by index needs the node's order as well.
-  if (wish.kind != Wish::Kind::kList || wish.selectors.exclude || !request.narrowed_by.empty()) return std::nullopt;
+  return request.narrowed_by.empty() ? named_hcas(request.wish) : std::nullopt;
+}
+
+std::optional<std::vector<std::string>> named_hcas(const Wish& wish) {
+  if (wish.kind != Wish::Kind::kList || wish.selectors.exclude) return std::nullopt;
   std::vector<std::string> names;
   for (const fabric::Selector& selector : wish.selectors.selectors) {
     if (selector.kind != fabric::Selector::Kind::kName || selector.pattern.find('*') != std::string::npos) {

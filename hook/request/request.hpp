@@ -49,5 +49,7 @@ fabric::Result<Asked> parse_request(const ContainerSpec& spec, const Config& con
 // The names of HCAs when the request can only be about these (exact names without globs): the inventory need not hold
 // others. nullopt: it can be about any.
 std::optional<std::vector<std::string>> named_hcas(const Request& request);
+// The same of the wish alone, whatever narrows it.
+std::optional<std::vector<std::string>> named_hcas(const Wish& wish);
 
 }  // namespace hook

@@ -60,8 +60,10 @@ TEST(ReadNodeFor, PoolsThatSelectSeeWhatTheySelectBy) {
   config.pools.front().selectors.if_names = {"rail*"};
   const auto inventory = node.read(naming("mlx5_1"), config);
   ASSERT_EQ(inventory.hcas.size(), 1U);
-  EXPECT_TRUE(inventory.hcas.front().vendor);
   EXPECT_EQ(inventory.hcas.front().ports.at(0).netdev, "rail1");
+  EXPECT_FALSE(inventory.hcas.front().vendor) << "nothing selects by it";
+  config.pools.front().selectors.vendors = {"15b3"};
+  EXPECT_TRUE(node.read(naming("mlx5_1"), config).hcas.at(0).vendor);
 }
 
 TEST(ReadNodeFor, AChoiceSeesAll) {
@@ -69,8 +71,14 @@ TEST(ReadNodeFor, AChoiceSeesAll) {
   for (const char* list : {"all", "2", "rail:1", "mlx5_*"}) {
     const auto inventory = node.read(naming(list), {});
     EXPECT_EQ(inventory.hcas.size(), 3U) << list;
-    EXPECT_EQ(inventory.netdevs.size(), 3U) << list;
+    EXPECT_TRUE(inventory.netdevs.empty()) << list << ": nothing depends on them";
   }
+  EXPECT_EQ(node.read(naming("netdev:rail1"), {}).netdevs.size(), 3U);
+  Config config;
+  config.networks["rails"].name = "rails";
+  Request with_rails = naming("all");
+  with_rails.network = "rails";
+  EXPECT_EQ(node.read(with_rails, config).netdevs.size(), 3U);
   EXPECT_EQ(node.read(naming("mlx5_7"), {}).hcas.size(), 3U) << "the refusal says what there is";
 }
 
@@ -154,7 +162,9 @@ TEST(ReadNodeFor, WhatOnlyInformsIsAWarning) {
   const Node node;
   const std::string path = node.settings.root + "/sys/class/net/rail1";
   make_unreadable(path);
-  EXPECT_EQ(answer_for(node, naming("2"), {}),
+  Request request = naming("2");
+  request.order = {"rail0"};
+  EXPECT_EQ(answer_for(node, request, {}),
             fmt::format("given; cannot read `{}`: Too many levels of symbolic links", path));
 }
 

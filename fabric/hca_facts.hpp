@@ -1,0 +1,37 @@
+// What is read of an HCA. A node may have thousands (VFs), each fact costs one to five system calls of each HCA, and a
+// request depends on few.
+#pragma once
+
+namespace fabric {
+
+// The name is always known.
+struct HcaFacts {
+  bool pci = true;         // its address, and the link in the class directory
+  bool node = true;        // device nodes and their links, the states of the ports
+  bool guid = false;       // node GUID
+  bool vendor = false;     // PCI ids
+  bool device_id = false;  //
+  bool driver = false;     // driver, physical function, of software devices the node type
+  bool link_layer = false;
+  bool netdevs = false;  // of the ports, and their masters
+  bool place = false;    // NUMA node, upstream PCI ports
+  bool rate = false;
+  bool gids = false;  // whole GID tables
+  friend bool operator==(const HcaFacts&, const HcaFacts&) = default;
+
+  bool of_ports() const { return node || link_layer || netdevs || rate || gids; }
+  bool beyond_pci() const { return of_ports() || guid || vendor || device_id || driver || place; }
+};
+
+inline constexpr HcaFacts kNameOnly{.pci = false, .node = false};
+// But GID tables.
+inline constexpr HcaFacts kUsualFacts{.guid = true,
+                                      .vendor = true,
+                                      .device_id = true,
+                                      .driver = true,
+                                      .link_layer = true,
+                                      .netdevs = true,
+                                      .place = true,
+                                      .rate = true};
+
+}  // namespace fabric
