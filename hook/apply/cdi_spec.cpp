@@ -69,8 +69,11 @@ Result<std::vector<Offered>> offered_hcas(const fabric::Inventory& inventory, co
   std::vector<Offered> offered;
   for (const NodeHca* hca : node.by_rail()) {
     const std::string name = fabric::printable(hca->name());
-    if (!hca->pool) continue;
-    if (!hca->hca->uverbs) {
+    if (hca->pool_unread) {
+      warnings.push_back(fmt::format("`{}`: {}: left out", name, unknown_pool(*hca).message));
+    } else if (!hca->pool) {
+      continue;
+    } else if (!hca->hca->uverbs) {
       warnings.push_back(fmt::format("`{}` has no uverbs node: left out", name));
     } else if (!is_device_name(hca->name()) || hca->name() == kAll) {
       warnings.push_back(fmt::format("`{}` is no name that CDI allows: left out", name));

@@ -80,6 +80,8 @@ fabric::Error no_such_hca(const Context& context, const Selector& selector, std:
 }
 
 fabric::Error not_allowed(const Context& context, const NodeHca& node, std::string_view source) {
+  if (node.pool_unread)
+    return fabric::wrap(unknown_pool(node), fmt::format("{}: `{}`", source, fabric::printable(node.name())));
   fabric::Error error = node.pool ? make_error("{}: `{}` is in pool `{}`, the network takes pool `{}`", source,
                                                fabric::printable(node.name()), node.pool->name, *context.pool)
                                   : make_error("{}: `{}` is in no pool", source, fabric::printable(node.name()));
@@ -93,16 +95,18 @@ fabric::Error no_node(const NodeHca& node, std::string_view source) {
   return error;
 }
 
-// The HCAs that containers may have and can open. One that is left out because it has no node is a warning.
+// The HCAs that containers may have and can open. One that is left out because it has no node, or because it is not
+// known whether they may, is a warning.
 Hcas usable(const Context& context, const Hcas& hcas, std::vector<std::string>& warnings) {
   Hcas usable;
   for (const NodeHca* node : hcas) {
-    if (!is_allowed(context, *node)) continue;
-    if (node->hca->uverbs) {
+    if (!node->pool_unread && !is_allowed(context, *node)) continue;
+    if (!node->pool_unread && node->hca->uverbs) {
       usable.push_back(node);
       continue;
     }
-    std::string warning = fmt::format("`{}` is left out: it has no uverbs node", fabric::printable(node->name()));
+    std::string warning = fmt::format("`{}` is left out: {}", fabric::printable(node->name()),
+                                      node->pool_unread ? unknown_pool(*node).message : "it has no uverbs node");
     if (std::find(warnings.begin(), warnings.end(), warning) == warnings.end()) warnings.push_back(std::move(warning));
   }
   return usable;
@@ -211,7 +215,8 @@ Result<void> match_wish(const Context& context, Matched& matched) {
   if (context.request.given_is_the_grant) {
     Hcas given = TRY(hcas_of_given(context.node, context.request));
     for (const NodeHca* node : given) {
-      if (node->pool && !is_allowed(context, *node)) return not_allowed(context, *node, wish.source);
+      if (node->pool_unread || (node->pool && !is_allowed(context, *node)))
+        return not_allowed(context, *node, wish.source);
       if (!node->pool) {
         matched.warnings.push_back(
             fmt::format("`{}` is in no pool: its node is left as it is", fabric::printable(node->name())));

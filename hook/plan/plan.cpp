@@ -67,7 +67,7 @@ Result<void> hold_given(const PlanInput& input, Plan& plan) {
   for (const NodeHca* given : input.among.given) {
     const std::string& name = given->name();
     const auto is_granted = [&](const PlannedHca& hca) { return hca.name == name; };
-    if (!given->pool || std::any_of(plan.hcas.begin(), plan.hcas.end(), is_granted)) continue;
+    if ((!given->pool && !given->pool_unread) || std::any_of(plan.hcas.begin(), plan.hcas.end(), is_granted)) continue;
     const auto holding = input.holdings.find(name);
     if (holding != input.holdings.end() && holding->second.exclusive_holder) {
       fabric::Error error = fabric::make_error("`{}` is held by {} alone, and the container has its node already",

@@ -82,6 +82,21 @@ Result<void> check_child(const NodeHca& node, const Terms& terms) {
   return error;
 }
 
+// HCAs of pools come before the others, unless config.json lists them.
+Result<void> check_rail(const PlanInput& input, const NodeHca& node) {
+  const auto& listed = input.among.config.rails;
+  if (std::find(listed.begin(), listed.end(), node.name()) != listed.end()) return {};
+  for (const NodeHca& other : input.among.node.hcas()) {
+    if (!other.pool_unread) continue;
+    fabric::Error error =
+        fabric::wrap(unknown_pool(other), fmt::format("the rail of `{}` is counted from `{}`",
+                                                      fabric::printable(node.name()), fabric::printable(other.name())));
+    error.hint = "name the HCAs in the order of their rails in \"rails\" of config.json";
+    return error;
+  }
+  return {};
+}
+
 std::string numbered(std::string pattern, unsigned number) {
   const std::size_t at = pattern.find("%d");
   return at == std::string::npos ? pattern : pattern.replace(at, 2, std::to_string(number));
@@ -216,6 +231,7 @@ Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const
       return error;
     }
     TRY_VOID(check_child(*unit.node, unit.terms));
+    TRY_VOID(check_rail(input, *unit.node));
     netdevs.push_back({*unit.node->netdev, numbered(input.among.config.netdev_names, number), unit.terms.mode,
                        unit.node->name(), unit.node->rail, unit.terms.network->name});
   }

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "fabric/text.hpp"
+#include "hook/base/failure.hpp"
 #include "hook/config/config_values.hpp"
 
 namespace hook {
@@ -81,14 +82,20 @@ void find_netdevs(const Inventory& inventory, NodeHca& node) {
   }
 }
 
-// An empty list takes all; what is not known is in no list.
+// In the order that "and" takes: the least of all.
+enum class Takes { kNo, kUnknown, kYes };
+
+// An empty list takes all; what an HCA does not have is in no list. What could not be read may be in any.
 template <typename Matches>
-bool takes(const std::vector<std::string>& list, Matches matches) {
-  return list.empty() || std::any_of(list.begin(), list.end(), matches);
+Takes takes(const std::vector<std::string>& list, Takes unless, Matches matches) {
+  if (list.empty() || std::any_of(list.begin(), list.end(), matches)) return Takes::kYes;
+  return unless;
 }
 
-bool takes(const PoolSelectors& selectors, const NodeHca& node) {
+// unread: of what pools select by, something of this HCA.
+Takes takes(const PoolSelectors& selectors, const NodeHca& node, bool unread) {
   const Hca& hca = *node.hca;
+  const auto unless = [&](bool known) { return known || !unread ? Takes::kNo : Takes::kUnknown; };
   const auto link_type = [&](const std::string& type) {
     return std::any_of(hca.ports.begin(), hca.ports.end(), [&](const Port& port) {
       return (type == "ether" && port.is_ethernet()) || (type == "infiniband" && port.is_infiniband());
@@ -98,10 +105,26 @@ bool takes(const PoolSelectors& selectors, const NodeHca& node) {
     return std::any_of(node.netdevs.begin(), node.netdevs.end(),
                        [&](const std::string& name) { return fabric::glob_match(glob, name); });
   };
-  return takes(selectors.vendors, [&](const auto& id) { return hca.vendor && pci_id(*hca.vendor) == id; }) &&
-         takes(selectors.device_ids, [&](const auto& id) { return hca.device_id && pci_id(*hca.device_id) == id; }) &&
-         takes(selectors.drivers, [&](const auto& name) { return hca.driver == name; }) &&
-         takes(selectors.if_names, netdev) && takes(selectors.link_types, link_type);
+  return std::min(
+      {takes(selectors.vendors, unless(hca.vendor.has_value()),
+             [&](const auto& id) { return hca.vendor && pci_id(*hca.vendor) == id; }),
+       takes(selectors.device_ids, unless(hca.device_id.has_value()),
+             [&](const auto& id) { return hca.device_id && pci_id(*hca.device_id) == id; }),
+       takes(selectors.drivers, unless(hca.driver.has_value()), [&](const auto& name) { return hca.driver == name; }),
+       takes(selectors.if_names, unless(false), netdev), takes(selectors.link_types, unless(false), link_type)});
+}
+
+void find_pool(const std::vector<Pool>& pools, const Inventory& inventory, NodeHca& node) {
+  const auto is_of_it = [&](const fabric::Unread& unread) {
+    return unread.part == fabric::Unread::Part::kPool && unread.hca == node.name();
+  };
+  const auto unread = std::find_if(inventory.unread.begin(), inventory.unread.end(), is_of_it);
+  for (const Pool& pool : pools) {
+    const Takes taken = takes(pool.selectors, node, unread != inventory.unread.end());
+    if (taken == Takes::kYes) node.pool = &pool;
+    if (taken == Takes::kUnknown) node.pool_unread = &*unread;
+    if (taken != Takes::kNo) return;
+  }
 }
 
 std::size_t place_in(const std::vector<std::string>& rails, const std::string& name) {
@@ -151,9 +174,7 @@ NodeMap::NodeMap(const Inventory& inventory, const Config& config) : pools_(effe
     node.hca = &hca;
     node.index = hcas_.size() - 1;
     find_netdevs(inventory, node);
-    const auto pool =
-        std::find_if(pools_.begin(), pools_.end(), [&](const Pool& one) { return takes(one.selectors, node); });
-    if (pool != pools_.end()) node.pool = &*pool;
+    find_pool(pools_, inventory, node);
   }
   std::vector<NodeHca*> order;
   for (NodeHca& node : hcas_)
@@ -175,6 +196,13 @@ std::vector<std::string> NodeMap::names() const {
   for (const NodeHca& node : hcas_)
     names.push_back(node.name());
   return names;
+}
+
+fabric::Error unknown_pool(const NodeHca& node) {
+  fabric::Error error = fabric::sys_error(node.pool_unread->code, "its pool is not known: cannot read `{}`",
+                                          fabric::printable(node.pool_unread->path));
+  error.reason = FailureReason::kDevices;
+  return error;
 }
 
 std::vector<std::string> names_of(const std::vector<const NodeHca*>& hcas) {

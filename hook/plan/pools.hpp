@@ -7,13 +7,17 @@
 #include <vector>
 
 #include "fabric/inventory.hpp"
+#include "fabric/result.hpp"
 #include "hook/config/config.hpp"
 
 namespace hook {
 
 struct NodeHca {
   const fabric::Hca* hca = nullptr;
-  const Pool* pool = nullptr;        // the first whose selectors take it; nullptr: none does
+  const Pool* pool = nullptr;  // the first whose selectors take it; nullptr: none does, or it is not known
+  // Why it is not known which pool takes it. Containers may not have it then, and what has its node counts as holding
+  // it.
+  const fabric::Unread* pool_unread = nullptr;
   std::size_t index = 0;             // among the node's HCAs, in the order of the inventory
   unsigned rail = 0;                 // in the order of config.rails, then by PCI address, then by name; pools' first
   std::vector<std::string> netdevs;  // every name that may be meant by "netdev:": its ports' own and their bonds'
@@ -44,6 +48,9 @@ class NodeMap {
   std::vector<NodeHca> hcas_;
   std::vector<const NodeHca*> by_rail_;
 };
+
+// "its pool is not known: cannot read `PATH`: ...". pool_unread: not nullptr.
+fabric::Error unknown_pool(const NodeHca& node);
 
 std::vector<std::string> names_of(const std::vector<const NodeHca*>& hcas);
 

@@ -108,7 +108,10 @@ Json hca_json(const NodeHca& node) {
 std::string line_of(const NodeHca& node) {
   const fabric::Hca& hca = *node.hca;
   std::string line = fmt::format("{:<12} {:<14} {:<12} {:<16}", hca.name, hca.pci.value_or("-"),
-                                 node.pool ? node.pool->name : "no pool", node.netdev.value_or("-"));
+                                 node.pool          ? node.pool->name
+                                 : node.pool_unread ? "not known"
+                                                    : "no pool",
+                                 node.netdev.value_or("-"));
   for (const fabric::Port& port : hca.ports) {
     line +=
         fmt::format(" {}:{} {} {}", port.number, state_word(port), attribute(port.link_layer), attribute(port.rate));

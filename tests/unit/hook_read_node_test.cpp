@@ -168,6 +168,73 @@ TEST(ReadNodeFor, WhatOnlyInformsIsAWarning) {
             fmt::format("given; cannot read `{}`: Too many levels of symbolic links", path));
 }
 
+// What a pool selects by may take the HCA elsewhere than what is seen says: into a pool with other limits, or into
+// none.
+TEST(ReadNodeFor, WhatPoolsSelectByIsNotAbsentEither) {
+  const auto pools = [](auto select) {
+    Config config;
+    config.pools.push_back({"selected", {}, {Mode::kHca}, {}, std::nullopt});
+    select(config.pools.front().selectors);
+    config.pools.push_back({"others", {}, {Mode::kHca}, {}, std::nullopt});
+    return config;
+  };
+  const struct {
+    const char* path;
+    Config config;
+  } rows[] = {
+      {"/sys/class/infiniband/mlx5_1/device/vendor", pools([](auto& by) { by.vendors = {"1234"}; })},
+      {"/sys/class/infiniband/mlx5_1/device/device", pools([](auto& by) { by.device_ids = {"1234"}; })},
+      {"/sys/class/infiniband/mlx5_1/device/net", pools([](auto& by) { by.if_names = {"no*"}; })},
+      {"/sys/class/net/rail1", pools([](auto& by) { by.if_names = {"no*"}; })},
+      {"/sys/class/infiniband/mlx5_1/ports", pools([](auto& by) { by.link_types = {"infiniband"}; })},
+      {"/sys/class/infiniband/mlx5_1/ports/1/link_layer", pools([](auto& by) { by.link_types = {"infiniband"}; })},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.path);
+    const Node node;
+    EXPECT_EQ(answer_for(node, naming("mlx5_1"), row.config), "given; ");
+    const std::string path = node.settings.root + row.path;
+    make_unreadable(path);
+    const std::string unknown =
+        fmt::format("its pool is not known: cannot read `{}`: Too many levels of symbolic links", path);
+    EXPECT_EQ(answer_for(node, naming("mlx5_1"), row.config), "a test: `mlx5_1`: " + unknown);
+    const std::string left_out = "`mlx5_1` is left out: " + unknown;
+    EXPECT_TRUE(answer_for(node, naming("all"), row.config).starts_with("given; " + left_out));
+    EXPECT_EQ(answer_for(node, naming("3"), row.config).find("asks for 3 HCAs, 2 are free"), 8U);
+    Config first = row.config;
+    std::swap(first.pools[0], first.pools[1]);
+    EXPECT_TRUE(answer_for(node, naming("mlx5_1"), first).starts_with("given; ")) << "whatever it is, this pool has it";
+    Request given = naming("all");
+    given.given_is_the_grant = true;
+    given.given = {{"/dev/infiniband/uverbs1", 'c', 231, 193}};
+    EXPECT_EQ(answer_for(node, given, row.config), "a test: `mlx5_1`: " + unknown);
+  }
+}
+
+TEST(ReadNodeFor, ARailCountsFromPoolsThatAreKnown) {
+  const Node node;
+  Config config;
+  config.networks["rails"].name = "rails";
+  config.pools.push_back({"rails", {}, {Mode::kShared}, {}, "rails"});
+  config.pools.front().selectors.vendors = {"15b3"};
+  const auto answer = [&] {
+    const Request request = naming("mlx5_2");
+    const auto inventory = read_node_for(request, config, node.settings);
+    if (!inventory) return inventory.error().message;
+    const Candidates among(*inventory, request, config);
+    const auto plan = make_plan({among, {}, "/views/key", false});
+    return plan ? fmt::format("rail {}", plan->netdevs.at(0).rail) : plan.error().message;
+  };
+  EXPECT_EQ(answer(), "rail 2");
+  const std::string path = node.settings.root + "/sys/class/infiniband/mlx5_1/device/vendor";
+  make_unreadable(path);
+  EXPECT_EQ(answer(), fmt::format("the rail of `mlx5_2` is counted from `mlx5_1`: its pool is not known: cannot read "
+                                  "`{}`: Too many levels of symbolic links",
+                                  path));
+  config.rails = {"mlx5_0", "mlx5_7", "mlx5_1", "mlx5_2"};
+  EXPECT_EQ(answer(), "rail 2") << "config.json says";
+}
+
 TEST(ReadNodeFor, WhatIsNotThereIsAbsent) {
   const Node node;
   for (const char* path : {"/sys/class/misc", "/dev/infiniband/rdma_cm", "/sys/class/infiniband_mad"})
