@@ -58,8 +58,10 @@ bool is_left_over(std::string_view name, ino_t own) {
 Result<std::string> own_path() {
   std::error_code error;
   const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) return sys_error(error.value(), "cannot read `/proc/self/exe`: where is rdma-hook installed");
-  return path.string();
+  if (!error) return path.string();
+  Error unknown = sys_error(error.value(), "cannot find out where rdma-hook is installed: read `/proc/self/exe`");
+  unknown.hint = "say it with --hook PATH";
+  return unknown;
 }
 
 Result<void> fill(const std::string& path, std::string_view text) {
