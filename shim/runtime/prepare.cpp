@@ -2,6 +2,7 @@
 
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "fabric/text.hpp"
 #include "hook/apply/edit_spec.hpp"
@@ -79,7 +80,8 @@ class Start {
   Result<void> run(const GrantInSpec& grant) {
     const hook::Engine engine = engine_of(settings_, invocation_.root);
     hook::Asking asking = TRY(hook::understand(text(), settings_.admin, engine));
-    for (const std::string& warning : asking.warnings)
+    // Without a configuration there is one warning, which came with the choice of the runtime (run.cpp).
+    for (const std::string& warning : settings_.admin ? asking.warnings : std::vector<std::string>())
       log_.warning(warning);
     if (!asking.request) return keep_original();
     const HookCommand command = TRY(hook_command(settings_, engine));

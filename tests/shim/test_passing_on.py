@@ -220,6 +220,7 @@ class PassingOn(wrapper.Case):
             self.assertEqual(runtime, "crun")
             self.assertIn(self.work + "/bin/crun", warnings)
             self.assertIn("unknown", warnings)
+            self.assertEqual(warnings.count("/etc/config.json"), 1, warnings)
         os.remove(self.record_path)
         self.bundle(annotations={"rdma-init.io/devices": "1"})
         done = self.call(*create, "asks")
@@ -231,7 +232,8 @@ class PassingOn(wrapper.Case):
         self.break_configuration()
         done = self.call("create", "--bundle", self.bundle(), "x")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("unknown", done.stderr)
+        self.assertRegex(done.stderr, r"^rdma-runtime: error: no configuration was read since the node started that names a "
+                         r"runtime: .*/etc/config.json:1: `unknown`: unknown key; remedy: .+\n$")
         self.assertFalse(self.was_started())
 
     def test_a_ledger_that_cannot_be_written(self):
