@@ -1,0 +1,218 @@
+"""Lets each system call of a command fail once, with each errno that is likely, and kills it once before and after, and looks
+whether node and ledger are then as without that. docs: tests/faults/README.md"""
+import argparse
+import errno
+import fnmatch
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import traceback
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+# What neither changes nor looks at anything outside of the process, and the end of what was opened, which is no failure.
+QUIET = set("""brk mmap munmap mprotect mremap madvise futex rt_sigaction rt_sigprocmask rt_sigreturn sigaltstack getpid getppid
+    gettid getuid geteuid getgid getegid clock_gettime clock_nanosleep nanosleep gettimeofday arch_prctl set_tid_address
+    set_robust_list rseq exit exit_group close close_range uname sysinfo getrandom sched_yield umask lseek poll ppoll
+    restart_syscall epoll_wait epoll_pwait getsockname getsockopt shutdown""".split())
+LOOK = "EIO EACCES ENOMEM"
+MAKE = "ENOSPC EROFS EACCES EDQUOT"
+# No ENOENT, ESRCH or ENODEV: a kernel that says so of what is there lies, and absence is what a look proves by them.
+ERRNOS = {
+    "openat": "EIO EACCES EMFILE ENFILE ENOMEM", "read": "EIO EINTR", "pread64": "EIO EINTR", "getdents64": "EIO ENOMEM",
+    "write": "ENOSPC EIO EINTR", "pwrite64": "ENOSPC EIO", "writev": "ENOSPC EIO", "sendto": "EAGAIN ENOBUFS EINTR",
+    "sendmsg": "EAGAIN ENOBUFS EINTR ENOMEM", "recvmsg": "EINTR ENOMEM ENOBUFS", "recvfrom": "EINTR ENOMEM ENOBUFS",
+    "mkdirat": MAKE, "mkdir": MAKE, "symlinkat": MAKE, "symlink": MAKE, "linkat": MAKE, "link": MAKE, "mknodat": MAKE,
+    "renameat": "EBUSY " + MAKE, "renameat2": "EBUSY " + MAKE, "rename": "EBUSY " + MAKE,
+    "unlinkat": "EBUSY EROFS EIO EACCES", "unlink": "EBUSY EROFS EIO EACCES", "rmdir": "EBUSY EROFS EIO EACCES",
+    "fchmod": "EROFS EPERM", "fchown": "EROFS EPERM", "fchmodat": "EROFS EPERM", "fchownat": "EROFS EPERM",
+    "utimensat": "EROFS EPERM", "ftruncate": "EIO ENOSPC", "fsync": "EIO ENOSPC", "flock": "ENOLCK EINTR",
+    "fcntl": "ENOLCK EMFILE", "clone": "EAGAIN ENOMEM", "clone3": "EAGAIN ENOMEM", "fork": "EAGAIN ENOMEM",
+    "vfork": "EAGAIN ENOMEM", "pipe2": "EMFILE ENFILE", "socketpair": "EMFILE ENFILE", "socket": "EMFILE ENOBUFS",
+    "dup": "EMFILE", "dup2": "EMFILE", "dup3": "EMFILE", "pidfd_open": "EMFILE ENOMEM", "eventfd2": "EMFILE", "signalfd4": "EMFILE",
+    "epoll_create1": "EMFILE", "epoll_ctl": "ENOMEM", "connect": "EAGAIN EACCES ECONNREFUSED", "bind": "ENOMEM EADDRINUSE",
+    "setsockopt": "ENOMEM ENOBUFS", "setns": "ENOMEM EPERM", "unshare": "ENOMEM EPERM", "chdir": "EACCES EIO",
+    "fchdir": "EACCES EIO", "mount": "EBUSY ENOMEM EPERM", "umount2": "EBUSY EPERM", "open_tree": "ENOMEM EMFILE EPERM",
+    "move_mount": "EBUSY ENOMEM EPERM", "mount_setattr": "EBUSY ENOMEM EPERM", "fsopen": "EMFILE EPERM", "fsconfig": "ENOMEM EPERM",
+    "fsmount": "ENOMEM EPERM", "bpf": "EPERM ENOMEM", "prlimit64": "EPERM", "setfsuid": "", "setfsgid": "", "prctl": "EINVAL",
+    "seccomp": "ENOMEM EINVAL", "execve": "ENOMEM EIO EACCES", "wait4": "EINTR", "kill": "EPERM", "ioctl": "EIO", "personality": "",
+}
+CREATES = 0o100
+TOLD = 40  # failures of a scene
+ROOM = 16  # files or pages: no call makes more
+
+# Points that are not reached, and why that is so: scene, point, reason.
+REASONS = (
+    ("nri .*", r"0:(read|write|recvmsg|openat|newfstatat|fstat|wait4|kill):.*",
+     "what rdma-nri does at its end depends on whether SIGTERM, the runtime's last word or its worker's end comes first"),
+)
+
+
+class Point:
+    """A call, as inject names it, and what is done there."""
+
+    def __init__(self, process, call, number, deed, arguments):
+        self.process, self.call, self.number, self.deed, self.arguments = process, call, number, deed, arguments
+
+    @property
+    def how(self):
+        deed = str(getattr(errno, self.deed)) if self.deed.startswith("E") else self.deed
+        return [f"{self.process}:{self.call}:{self.number}", deed]
+
+    @property
+    def speaks(self):
+        """It may keep what is said from being heard."""
+        return self.call in ("write", "writev", "sendto") and self.arguments[0] in ("1", "2")
+
+    def __str__(self):
+        return f"{self.process}:{self.call}:{self.number} {self.deed} ({self.arguments[-1]})"
+
+
+class Harm:
+    """Other than to a call: the ledger's file system lacks room, a record is damaged."""
+    speaks = False
+
+    def __init__(self, *how):
+        self.how = [str(word) for word in how]
+
+    def __str__(self):
+        return " ".join(self.how)
+
+
+def deeds(process, call, arguments, first):
+    names = ERRNOS.get(call, LOOK)
+    if call == "openat" and int(arguments[2], 16) & CREATES:
+        names += " ENOSPC EROFS EDQUOT"
+    yield from names.split()
+    if first:  # before a call is after the one in front of it
+        yield "before"
+    if call != "execve":  # what comes after is another program's
+        yield "after"
+    if process != "0":
+        yield "root"
+
+
+def points_of(calls):
+    points, seen = [], set()
+    for process, call, number, *arguments in calls:
+        if call in QUIET:
+            continue
+        points += [Point(process, call, number, deed, arguments) for deed in deeds(process, call, arguments, process not in seen)]
+        seen.add(process)
+    return points + [Harm(what, left) for what in ("inodes", "pages") for left in range(ROOM)] + [Harm("read-only", 0)]
+
+
+def sample(points, most):
+    """The same ones each time, from all parts of a scene."""
+    return sorted(points, key=lambda point: hashlib.sha256(str(point.how).encode()).digest())[:most] if most else points
+
+
+def reason(scene, point):
+    return next((why for name, where, why in REASONS if re.fullmatch(name, scene) and re.match(where, str(point))), None)
+
+
+class Row:
+    """What a scene's points gave."""
+
+    def __init__(self, name, calls, points):
+        self.name, self.calls, self.points = name, calls, points
+        self.tried = self.reached = 0
+        self.excused, self.unreached, self.failed = [], [], []
+        self.began, self.took = time.monotonic(), 0.0
+
+    def cells(self):
+        return (self.name, self.calls, self.points, self.tried, self.reached, len(self.excused), len(self.unreached),
+                len(self.failed), f"{self.took:.0f} s")
+
+
+HEAD = ("scene", "calls", "points", "tried", "reached", "excused", "unreached", "failed", "took")
+
+
+def progress(row, last=False):
+    """One line, which a terminal shows anew after each point, and a file has when the scene is through."""
+    if sys.stderr.isatty() or last:
+        print(f"{row.name}: {row.tried} tried, {row.reached} reached, {len(row.failed)} failed", end="\n" if last else "\r",
+              file=sys.stderr, flush=True)
+
+
+def told(error):
+    """Where in the scene, and what; of a long difference the lines that differ."""
+    place = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith("scenes.py")][-1]
+    lines = str(error).splitlines()
+    different = [line for line in lines if re.match(r"[-+] ", line)]
+    return f"{place.name}:{place.lineno}: " + "\n    ".join([line[:300] for line in lines[:1] + different[:12]])
+
+
+def disturb(make, most, only, row_of):
+    scene = make()
+    calls = [] if hasattr(scene, "damages") else scene.calls()
+    points = points_of(calls) if calls else [Harm(*how) for how in scene.damages()]
+    row = row_of(Row(scene.label, len([call for call in calls if call[1] not in QUIET]), len(points)))
+    for point in [point for point in points if str(point).startswith(only)] if only else sample(points, most):
+        row.tried += 1
+        try:
+            outcome = scene.run_turn(point.how, quiet=point.speaks)
+            reached = isinstance(point, Harm) or outcome.reached
+            row.reached += reached
+            if not reached:
+                (row.excused if reason(row.name, point) else row.unreached).append(point)
+        except (AssertionError, OSError, EOFError, ValueError, subprocess.SubprocessError) as error:
+            row.failed.append(point)
+            if len(row.failed) <= TOLD:
+                print(f"FAILED {row.name}, {point}: {told(error)}", flush=True)
+            scene.put_right()
+            scene = make()
+        progress(row)
+    scene.end()
+    row.took = time.monotonic() - row.began
+    progress(row, True)
+    return row
+
+
+def show(rows):
+    cells = [HEAD, *([str(cell) for cell in row.cells()] for row in rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(HEAD))]
+    for line in cells:
+        print("  ".join(cell.ljust(width) if i == 0 else cell.rjust(width) for i, (cell, width) in enumerate(zip(line, widths))))
+
+
+def options():
+    parser = argparse.ArgumentParser(prog="tests/faults/run", description=__doc__.split(". docs")[0] + ".")
+    many = parser.add_mutually_exclusive_group()
+    many.add_argument("--quick", action="store_true", help="a sample of the points, the same ones each time")
+    many.add_argument("--sample", metavar="N", type=int, help="a sample of N points of each scene")
+    parser.add_argument("--scene", metavar="PATTERN", action="append", default=[], help="only scenes of this name, with *; --list")
+    parser.add_argument("--point", metavar="POINT", help="only points that begin so, as a failure names them")
+    parser.add_argument("--list", action="store_true", help="the names of all scenes")
+    return parser.parse_args()
+
+
+def main():
+    parsed = options()
+    import scenes
+    chosen = [scene for scene in scenes.all_scenes()
+              if not parsed.scene or any(fnmatch.fnmatchcase(scene[0], pattern) for pattern in parsed.scene)]
+    if parsed.list:
+        print("\n".join(name for name, *_ in chosen))
+        return 0
+    if not chosen:
+        sys.exit("no scene has that name: --list")
+    scenes.enter_own_machine()
+    rows = []
+    for name, make, quick in chosen:
+        disturb(make, quick if parsed.quick else parsed.sample, parsed.point, lambda row: rows.append(row) or row)
+    show(rows)
+    for row in rows:
+        for point in row.unreached:
+            print(f"UNREACHED {row.name}, {point}")
+        for point in row.excused:
+            print(f"excused {row.name}, {point}: {reason(row.name, point)}")
+    return 1 if any(row.failed or row.unreached for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

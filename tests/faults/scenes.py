@@ -1,0 +1,804 @@
+"""The calls that are disturbed, each in a scene: what stands before it, and what has to be true after it. Beside them a
+container that wants the same HCA for itself alone, and gets it when the first one is gone, not before.
+
+docs: tests/faults/README.md"""
+import contextlib
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE + "/../containers", HERE + "/../shim"]
+import harness  # noqa: E402
+import nri_runtime as nri  # noqa: E402
+import test_network  # noqa: E402
+from containers import Bundle, FakeContainer, stopped  # noqa: E402
+from harness import PATH, must, read, write  # noqa: E402
+from node import walk  # noqa: E402
+
+HCA = "mlx5_1"
+RAIL = 1
+ROOMY = "size=64m,nr_inodes=100k"  # the kernel takes limits only where there were some
+PROGRAMS = {name: os.environ.get(name, "") for name in ("TESTED_HOOK", "TESTED_RUNTIME", "TESTED_NRI", "INJECT")}
+EXCLUSIVE, SHARED = ({"rdma-init.io/mode": mode} for mode in ("exclusive", "shared"))
+# Locks that were tried while another had them wait up to 10 s: nothing takes longer.
+LIMIT = 60
+
+
+class Outcome:
+    """Of a call: its exit code, None when a signal ended it, and whether that was ours."""
+
+    def __init__(self, result, errors):
+        self.reached = "\nreached\n" in "\n" + result
+        ended = re.findall(r"^ended (code|signal) (\d+)$", result, re.M)
+        self.code = int(ended[0][1]) if ended and ended[0][0] == "code" else None
+        self.signal = int(ended[0][1]) if ended and ended[0][0] == "signal" else None
+        self.errors = errors
+
+
+class Scene(harness.Case):
+    """held: another container has the HCA. quiet: that nothing is said may be the disturbance's own work."""
+    name = ""
+    mode = next_mode = EXCLUSIVE
+    always_succeeds = False
+    holds = (False, True)  # without another one that holds the HCA, and with
+    quick = 60
+    not_ours = "^$"  # what of calls is about this is no part of the product
+    takes_back = False  # holder and disturbed container share the HCA, or there would be nothing to take back
+
+    def __init__(self, held=False):
+        super().__init__("run")
+        self.setUpClass()
+        self.held = held
+        self.setUp()
+        os.mkdir(self.ledger_directory, 0o700)
+        must(["mount", "-t", "tmpfs", "-o", "mode=0700," + ROOMY, "tmpfs", self.ledger_directory])
+        self.addCleanup(must, ["umount", "-l", self.ledger_directory])
+        self.result = self.work + "/result"
+        self.killing = self.quiet = False
+        self.turn = 0
+        if held and self.takes_back:
+            self.mode = SHARED
+        self.prepare()
+        self.bundle, self.next_bundle = self.asking("web", self.mode), self.asking("next", self.next_mode)
+        self.next = None
+        self.begin()
+        self.expected = self.holders()
+        if not self.busy:
+            self.take_turns()
+        self.recover()
+        self.empty, self.tree = self.ledger(), self.names()
+
+    @property
+    def busy(self):
+        """The next one is refused as long as the holder is there."""
+        return self.held and self.next_mode == EXCLUSIVE
+
+    def prepare(self):
+        self.configure({"annotations_may_request": ["*"], "pools": [{"name": "all", "modes": ["exclusive", "shared"]}]})
+
+    def begin(self):
+        self.holder = None
+        if self.held:
+            self.holder = self.container(self.asking("holder", self.mode))
+            self.given(self.create(self.holder))
+
+    def end(self):
+        """The last word: once the holder is gone as well, the next one gets the HCA."""
+        if self.held:
+            self.expected = {}
+            self.give_back(self.holder)
+        self.take_turns()
+        if self.next:
+            self.next.end()
+        self.doCleanups()
+
+    # --- what scenes are made of
+
+    def asking(self, name, mode, hca=HCA, **options):
+        return Bundle(self, name, asks=hca, stages=(), annotations=mode, **options)
+
+    def container(self, bundle):
+        return FakeContainer(bundle)
+
+    def create(self, container):
+        return self.hook("createRuntime", container.state())
+
+    def give_back(self, container):
+        """The end of a container that lives."""
+        container.end()
+        self.poststop(container.bundle)
+
+    def poststop(self, bundle):
+        return self.given(self.hook("poststop", stopped(bundle)))
+
+    def inject(self, how, argv, env=None, text=""):
+        """how: `all`, a point and a deed, or what the ledger's file system lacks."""
+        with self.injection(how) as words:
+            done = harness.run([*words, *argv], env=env or {}, input=text.encode())
+        return Outcome(read(self.result), done.stderr)
+
+    @contextlib.contextmanager
+    def injection(self, how):
+        """What to put before a program and its arguments."""
+        if os.path.exists(self.result):
+            os.unlink(self.result)
+        self.killing = how[-1] in ("before", "after", "root")
+        lacks = how[0] in ("inodes", "pages", "read-only")
+        if lacks:
+            self.limit(*how)
+        try:
+            yield [PROGRAMS["INJECT"], self.result, *(["all"] if lacks else how)]
+        finally:
+            if lacks:
+                self.remount("bind,rw" if how[0] == "read-only" else ROOMY)
+
+    def limit(self, what, left):
+        """The ledger's file system has room for that many more."""
+        status = os.statvfs(self.ledger_directory)
+        if what == "inodes":
+            self.remount(f"nr_inodes={status.f_files - status.f_ffree + int(left)}")
+        elif what == "pages":
+            self.remount(f"size={(status.f_blocks - status.f_bfree + int(left)) * status.f_frsize or 1}")
+        else:
+            self.remount("bind,ro")
+
+    def remount(self, options):
+        must(["mount", "-o", "remount," + options, self.ledger_directory])
+
+    def disturb_hook(self, how, stage, state):
+        return self.inject(how, [PROGRAMS["TESTED_HOOK"], *self.arguments(stage)], text=json.dumps(state))
+
+    def names(self):
+        """The ledger's files and directories, whatever they are about."""
+        return sorted(path for path in walk(self.ledger_directory)
+                      if not re.search(r"^(metrics|views|runtime)|(^|/)last@|^addresses/.", path))
+
+    # --- what has to be true
+
+    def assert_told(self, outcome):
+        """It ended by itself, unless we killed it, and said why when it failed."""
+        if not self.killing:
+            self.assertIsNone(outcome.signal, f"ended by signal: {outcome.errors}")
+        if self.always_succeeds and outcome.signal is None:
+            self.assertEqual(outcome.code, 0, outcome.errors)
+        if outcome.code and not self.quiet:
+            self.assertIn("error: ", outcome.errors, "failed without a word")
+
+    def assert_given(self, container):
+        self.assertIn("uverbs1", container.nodes(), "success without the node")
+        self.assertTrue(any(rule.startswith("c 231:193 ") for rule in container.rules()), "success without the rule")
+
+    @staticmethod
+    def owner(name):
+        return f"container {name}"
+
+    def assert_held_by(self, name):
+        self.assertEqual(self.holders(), {HCA: sorted([*self.expected.get(HCA, []), self.owner(name)])})
+
+    def assert_next_refused(self):
+        self.refused(self.create(self.next_container()), HCA)
+
+    def next_container(self):
+        """Used again, for a container's mounts are not what this is about."""
+        self.turn += 1
+        if self.turn % 16 == 0 and self.next:
+            self.next.end()
+            self.next = None
+        if not self.next:
+            self.next = self.container(self.next_bundle)
+        return self.next
+
+    def take_turns(self):
+        """The next one gets the HCA, and gives it back."""
+        container = self.next_container()
+        self.given(self.create(container))
+        self.assert_held_by("next")
+        self.return_next()
+
+    def return_next(self):
+        self.poststop(self.next_bundle)
+
+    def assert_clean(self):
+        """After recover the ledger is as if nothing had been, and the next one gets the HCA, or still not."""
+        self.recover()
+        self.assertEqual(self.ledger(), self.empty)
+        self.assertEqual(self.holders(), self.expected)
+        if self.busy:
+            self.assert_next_refused()
+        else:
+            self.take_turns()
+        self.recover()
+        self.assertEqual(self.names(), self.tree)
+
+    # --- one turn
+
+    def enter(self):
+        pass
+
+    def run_turn(self, how, quiet=False):
+        self.quiet = quiet
+        self.enter()
+        outcome = self.disturb(how)
+        self.leave(outcome)
+        return outcome
+
+    def calls(self):
+        """Of an undisturbed turn, as inject writes them down. Of the second, when the ledger's directories are there."""
+        for _ in range(2):
+            self.run_turn(["all"])
+        calls = [line.split()[1:] for line in read(self.result).splitlines() if line.startswith("call ")]
+        return [call for call in calls if not re.match(self.not_ours, call[-1])]
+
+    def put_right(self):
+        """After a turn that failed: the next one begins anew."""
+        for container in (getattr(self, "web", None), self.next):
+            if container:
+                container.end()
+        self.next = None
+        self.doCleanups()
+
+
+class CreateRuntime(Scene):
+    name = "createRuntime"
+
+    def enter(self):
+        self.web = self.container(self.bundle)
+
+    def disturb(self, how):
+        return self.disturb_hook(how, "createRuntime", self.web.state())
+
+    def leave(self, outcome):
+        self.assert_told(outcome)
+        if self.busy:
+            self.assertNotEqual(outcome.code, 0, "two have the HCA for themselves alone")
+            self.assertEqual(self.holders(), self.expected)
+        elif outcome.code == 0:
+            self.assert_given(self.web)
+            self.assert_held_by("web")
+            if self.next_mode == EXCLUSIVE:
+                self.assert_next_refused()
+        if outcome.code == 0 or self.killed_after_all():
+            self.give_back(self.web)
+        else:
+            self.web.end()
+        self.assert_clean()
+
+    def killed_after_all(self):
+        """It was killed when its work was done, and its grant stays, whatever its caller makes of that."""
+        return False
+
+
+class FirstCreateRuntime(CreateRuntime):
+    """On a node that has no ledger yet."""
+    name = "first createRuntime of a node"
+    holds = (False,)
+
+    def enter(self):
+        shutil.rmtree(self.ledger_directory, True)
+        super().enter()
+
+
+class Poststop(Scene):
+    name = "poststop"
+    always_succeeds = takes_back = True
+
+    def enter(self):
+        self.web = self.container(self.bundle)
+        self.given(self.create(self.web))
+        self.web.end()
+
+    def disturb(self, how):
+        return self.disturb_hook(how, "poststop", stopped(self.bundle))
+
+    def leave(self, outcome):
+        self.assert_told(outcome)
+        self.assert_clean()
+
+
+class Recover(Poststop):
+    name = "recover"
+    always_succeeds = False
+
+    def disturb(self, how):
+        return self.inject(how, [PROGRAMS["TESTED_HOOK"], "rdma-hook", "recover", "--ledger", self.ledger_directory])
+
+
+class GenerateCdi(Scene):
+    name = "cdi generate"
+    holds = (False,)
+
+    def begin(self):
+        super().begin()
+        self.out = self.work + "/cdi/rdma-init.json"
+        os.mkdir(self.work + "/cdi")
+        self.argv = [PROGRAMS["TESTED_HOOK"], "rdma-hook", "cdi", "generate", "--root", self.node.tree, "--config",
+                     self.config, "--out", self.out]
+        must([self.argv[0], *self.argv[2:]])
+        self.wanted = read(self.out)
+
+    def enter(self):
+        write(self.out, "{}")
+
+    def disturb(self, how):
+        return self.inject(how, self.argv)
+
+    def leave(self, outcome):
+        self.assert_told(outcome)
+        self.assertIn(read(self.out), [self.wanted] if outcome.code == 0 else [self.wanted, "{}"])
+        must([self.argv[0], *self.argv[2:]])
+        self.assertEqual(read(self.out), self.wanted)
+        self.assertEqual(os.listdir(self.work + "/cdi"), ["rdma-init.json"])
+
+
+class RuntimeScene(Scene):
+    not_ours = ".*/runtime/settings.json"  # of runtime-with-settings
+
+    def begin(self):
+        super().begin()
+        os.makedirs(self.work + "/runtime/state")
+        # By its name it is taken for runc. It makes no container: whoever asked is gone as well, unless it is to stay.
+        self.stays = self.work + "/runtime/stays"
+        self.runtime = write(self.work + "/runtime/runc", f"#!/bin/sh\n[ ! -e {self.stays} ] || exec sleep 1000\n", 0o755)
+        self.settings = write(self.work + "/runtime/settings.json", json.dumps({
+            "runtimes": [self.runtime], "engine": "runc", "config": self.config, "hook": PROGRAMS["TESTED_HOOK"],
+            "root": self.node.tree, "ledger": self.ledger_directory}))
+
+    def words(self, *command):
+        return [PROGRAMS["TESTED_RUNTIME"], "--root", self.work + "/runtime/state", *command]
+
+    def create_words(self):
+        return self.words("create", "--bundle", self.bundle.directory, self.bundle.id)
+
+    @property
+    def env(self):
+        return {"PATH": PATH, "RDMA_RUNTIME_SETTINGS": self.settings}
+
+    def call(self, words):
+        return harness.run(words, env=self.env)
+
+    def disturb_runtime(self, how, words):
+        return self.inject(how, [words[0], *words], env=self.env)
+
+    def bundle_files(self):
+        return sorted(name for name in os.listdir(self.bundle.directory) if name.startswith("."))
+
+    def records(self):
+        return [path for path in walk(self.ledger_directory + "/runtime") if re.match("(containers|ending)/", path)]
+
+    def assert_clean(self):
+        """Of files as well: the bundle's are swept by the next call, the records by recover."""
+        super().assert_clean()
+        self.assertEqual(self.records(), [])
+        self.bundle.write()
+        done = self.call(self.create_words())
+        self.assertEqual(done.returncode, 1 if self.refuses else 0, done.stderr)
+        self.assertEqual([name for name in self.bundle_files() if "@" in name], [])
+        self.recover()
+        self.assertEqual(self.ledger(), self.empty)
+
+    @property
+    def refuses(self):
+        return self.held and self.mode == EXCLUSIVE
+
+
+class RuntimeCreate(RuntimeScene):
+    name = "rdma-runtime create"
+
+    def enter(self):
+        self.bundle.write()
+
+    def disturb(self, how):
+        return self.disturb_runtime(how, self.create_words())
+
+    def leave(self, outcome):
+        self.assert_told(outcome)
+        edited = "uverbs1" in read(self.bundle.directory + "/config.json")
+        if self.held:
+            self.assertNotEqual(outcome.code, 0, "two have the HCA for themselves alone")
+            self.assertFalse(edited)
+            self.assertEqual(self.holders(), self.expected)
+        elif outcome.code == 0:
+            self.assertTrue(edited, "success without the node")
+        self.assert_clean()
+
+
+class RuntimeDelete(RuntimeScene):
+    name = "rdma-runtime delete"
+    takes_back = True
+
+    def enter(self):
+        self.bundle.write()
+        self.given(self.call(self.create_words()))
+
+    def disturb(self, how):
+        return self.disturb_runtime(how, self.words("delete", self.bundle.id))
+
+    def leave(self, outcome):
+        self.assert_told(outcome)
+        self.assert_clean()
+
+
+class Nri(Scene):
+    """A plugin's life: a pod, a container of it, their end. The container is of the node's network namespace, so that it has
+    a grant of its own."""
+    name = "nri create and stop"
+    netns = None
+
+    def begin(self):
+        super().begin()
+        self.socket = nri.Runtime(self.work + "/nri.sock")
+
+    def plugin_words(self):
+        return [PROGRAMS["TESTED_NRI"], "--socket", self.socket.path, "--config", self.config, "--root", self.node.tree,
+                "--ledger", self.ledger_directory]
+
+    def sandbox(self):
+        return nri.pod("pod1", {"rdma-init.io/devices": HCA, **self.mode}, self.netns)
+
+    def member(self):
+        return nri.container("c1", "pod1", network=self.netns is not None)
+
+    def start_plugin(self, words):
+        with open(self.work + "/plugin.log", "wb") as log:
+            return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, env={"PATH": PATH})
+
+    def disturb(self, how):
+        words = self.plugin_words()
+        self.got, self.errors = None, []
+        with self.injection(how) as before:
+            process = self.start_plugin([*before, words[0], *words])
+            try:
+                self.live(process)
+            except (EOFError, OSError):
+                pass  # it was killed, or does not even begin
+            self.stop(process)
+        return Outcome(read(self.result) if os.path.exists(self.result) else "", read(self.work + "/plugin.log"))
+
+    def live(self, process):
+        connection = self.accept(process)
+        try:
+            connection.introduce()
+            connection.event("RunPodSandbox", self.sandbox())
+            try:
+                self.got = connection.create(self.sandbox(), self.member())["devices"]
+            except nri.StatusError as error:
+                self.errors.append(str(error))
+            self.while_it_runs()
+            self.end_pod_by(connection)
+        finally:
+            connection.close()
+
+    def end_pod_by(self, connection):
+        connection.event("StopContainer", self.sandbox(), self.member())
+        for event in ("StopPodSandbox", "RemovePodSandbox"):
+            connection.event(event, self.sandbox())
+
+    def accept(self, process):
+        """The plugin's connection; EOFError when it has ended instead."""
+        self.socket.listening.settimeout(0.05)
+        for _ in range(200):
+            try:
+                return nri.Connection(self.socket.listening.accept()[0])
+            except TimeoutError:
+                if process.poll() is not None:
+                    raise EOFError from None
+        raise TimeoutError
+
+    def while_it_runs(self):
+        if self.got is None:
+            return
+        self.assertFalse(self.busy, "two have the HCA for themselves alone")
+        self.assertIn("/dev/infiniband/uverbs1", self.got, "success without the node")
+        self.assert_held_by("c1")
+        if self.next_mode == EXCLUSIVE:
+            self.assert_next_refused()
+
+    def stop(self, process):
+        """The plugin, by SIGTERM, as systemd does; inject ends with it."""
+        for child in children(process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, 15)
+        try:
+            process.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise AssertionError("rdma-nri does not end") from None
+
+    def leave(self, outcome):
+        if not self.killing:
+            self.assertIsNone(outcome.signal, f"ended by signal: {outcome.errors}")
+        self.assertTrue(all(self.errors), "failed without a word")
+        self.put_back()
+        self.assert_clean()
+
+    def grants(self):
+        """Addresses that could not be returned are left to recover."""
+        return sorted(path for path in self.ledger() if path.startswith("grants/"))
+
+    def put_back(self):
+        """The plugin's next instance is told that neither pod nor container are there any more."""
+        before = [path for path in self.empty if path.startswith("grants/")]
+        words = self.plugin_words()
+        process = self.start_plugin(words)
+        connection = self.accept(process)
+        try:
+            connection.introduce()
+            self.end_pod_by(connection)
+            harness.wait_for(lambda: self.grants() == before, "the plugin's next instance returns what is left")
+        finally:
+            connection.close()
+            process.terminate()
+            process.wait()
+
+
+class Rails(test_network.Rails):
+    """The HCA comes with its netdev: a child of it in a network namespace of the container's own, or the netdev itself in a
+    pod's. The network namespace of all this stands for the node's."""
+    quick = 30
+
+    def prepare(self):
+        for family in ("all", "default"):  # or each of the node's netdevs is tested for a second by the kernel
+            with open(f"/proc/sys/net/ipv6/conf/{family}/accept_dad", "w", encoding="ascii") as file:
+                file.write("0")
+        self.use("exclusive" if self.mode == EXCLUSIVE else "shared", addresses=self.mode == SHARED)
+
+    def begin(self):
+        super().begin()
+        self.before = self.node_state()
+
+    def pod_of(self, bundle):
+        pod = "pod-" + bundle.id
+        if pod not in self.pods:
+            self.pod(pod)
+        return pod
+
+    def asking(self, name, mode, hca=HCA):
+        return super().asking(name, mode, hca, netns=True if mode == SHARED else f"/run/netns/pod-{name}")
+
+    def container(self, bundle):
+        if self.mode == SHARED:
+            return FakeContainer(bundle, within=["unshare", "--net"])
+        return FakeContainer(bundle, within=["nsenter", f"--net=/run/netns/{self.pod_of(bundle)}"])
+
+    def owner(self, name):
+        return f"container {name}" if self.mode == SHARED else f"pod namespace /run/netns/pod-{name}"
+
+    def assert_given(self, container):
+        super().assert_given(container)
+        must(["nsenter", f"--net=/proc/{container.pid}/ns/net", "ip", "link", "show", "net1"])
+
+    def give_back(self, container):
+        super().give_back(container)
+        if self.mode == EXCLUSIVE:
+            self.end_of_pod(self.pod_of(container.bundle))
+
+    def return_next(self):
+        super().return_next()
+        if self.mode == EXCLUSIVE:
+            self.next.end()
+            self.next = None
+            self.end_of_pod("pod-next")
+
+    def end_of_pod(self, pod):
+        """A netdev of hardware comes back from a namespace that ends; ours is made anew."""
+        harness.run(["ip", "-n", pod, "link", "del", "net1"])
+        self.end_pod(pod)
+        self.make_rail(RAIL)
+        self.recover()
+
+    def assert_clean(self):
+        self.recover()
+        self.assert_state(self.before)
+        if self.mode == EXCLUSIVE:
+            self.assertEqual([link["ifname"] for link in test_network.ip_json("link", pod=self.pod_of(self.bundle))], ["lo"])
+        super().assert_clean()
+
+
+class SharedRails(Rails, CreateRuntime):
+    name = "createRuntime, rails shared"
+    mode = next_mode = SHARED
+
+
+class ExclusiveRails(Rails, CreateRuntime):
+    name = "createRuntime, rails exclusive"
+
+
+    def killed_after_all(self):
+        if not self.killing or self.busy:
+            return False
+        self.recover()
+        if self.owner("web") not in self.holders().get(HCA, []):
+            return False
+        self.assert_given(self.web)
+        return True
+
+
+class SharedPoststop(Rails, Poststop):
+    name = "poststop, rails shared"
+    mode = next_mode = SHARED
+
+
+class NriRails(Rails, Nri):
+    """The rails come with the pod, which stays: it is the runtime that ends it. Its container shares its namespace."""
+    name = "nri pod run and stop, rails exclusive"
+
+    @property
+    def netns(self):
+        return f"/run/netns/{self.pod_of(self.bundle)}"
+
+    def owner(self, name):
+        return f"pod namespace {self.netns}" if name == "c1" else super().owner(name)
+
+
+class NriSharedRails(NriRails):
+    name = "nri pod run and stop, rails shared"
+    mode = next_mode = SHARED
+
+
+class Damage(RuntimeScene):
+    """Bits and ends of the ledger's records, while one holds the HCA, another one was killed while it was given another HCA,
+    and rdma-runtime has made a container that has none. Nobody else gets the HCA, whatever a record says, and nothing ends by
+    a signal."""
+    name = "damaged records"
+    holds = (True,)
+
+    def begin(self):
+        super().begin()
+        self.given(self.call(self.words("create", "--bundle", Bundle(self, "plain", stages=()).directory, "plain")))
+        other = self.container(self.asking("other", EXCLUSIVE, "mlx5_2"))
+        self.disturb_hook(["0:renameat:1", "after"], "createRuntime", other.state())
+        other.end()
+        self.assertTrue(self.records() and os.listdir(self.ledger_directory + "/pending"), "less records than wanted")
+        self.whole = shutil.copytree(self.ledger_directory, self.work + "/whole", symlinks=True, ignore=shutil.ignore_patterns("views"))
+        found = [(os.path.dirname(path), written, path) for path, (kind, *_, written, _) in walk(self.whole).items()
+                 if kind != stat.S_IFDIR and os.path.basename(path) not in ("lock", "metrics")]
+        self.paths = [path for *_, path in sorted(found)]  # their names are others in another scene, their order is not
+
+    def damages(self):
+        """(what, which file, which bit or where it ends, the file's name)."""
+        for file, path in enumerate(self.paths):
+            if not path.startswith("grants/"):  # a grant whose file has another name is none: nothing else tells that it was there
+                yield from (("name", file, bit, path) for bit in range(8 * len(os.path.basename(path))))
+            text = self.content(path)
+            yield from (("bit", file, bit, path) for bit in range(8 * len(text)))
+            yield from (("cut", file, size, path) for size in range(len(text)))
+
+    def content(self, path):
+        path = f"{self.whole}/{path}"
+        if os.path.islink(path):
+            return os.readlink(path).encode()
+        with open(path, "rb") as file:
+            return file.read()
+
+    def damage(self, what, file, place, _):
+        """False: there is no such text for a name or a link."""
+        path = self.paths[int(file)]
+        directory, name = os.path.split(f"{self.ledger_directory}/{path}")
+        text = bytearray(name.encode() if what == "name" else self.content(path))
+        whole = f"{directory}/{name}"
+        try:
+            if what == "cut":
+                del text[int(place):]
+            else:
+                text[int(place) // 8] ^= 1 << int(place) % 8
+            if what == "name":
+                os.rename(whole.encode(), os.path.join(directory.encode(), bytes(text)))
+            elif os.path.islink(whole):
+                os.unlink(whole)
+                os.symlink(bytes(text), whole.encode())
+            else:
+                with open(whole, "wb") as file:
+                    file.write(text)
+        except (ValueError, OSError, IndexError):  # NUL, a slash, nothing; a number with less digits than in another scene
+            return False
+        return True
+
+    def run_turn(self, how, quiet=False):
+        for name in os.listdir(self.ledger_directory):
+            if name != "views":
+                path = f"{self.ledger_directory}/{name}"
+                (shutil.rmtree if os.path.isdir(path) else os.unlink)(path)
+        shutil.copytree(self.whole, self.ledger_directory, symlinks=True, dirs_exist_ok=True)
+        if self.damage(*how):
+            self.assert_next_refused()
+            recovered = harness.run([PROGRAMS["TESTED_HOOK"], "recover", "--ledger", self.ledger_directory], env={})
+            self.assertGreaterEqual(recovered.returncode, 0, f"recover ended by signal {-recovered.returncode}")
+            self.assert_next_refused()
+            self.assert_holder_has_all()
+
+    def assert_next_refused(self):
+        self.refused(self.create(self.next_container()), "error: ")
+
+    def assert_holder_has_all(self):
+        pass
+
+    def end(self):
+        self.doCleanups()
+
+
+class DamageOfRails(Rails, Damage):
+    """The holder is a pod, which has its netdev and an address."""
+    name = "damaged records of rails"
+
+    def prepare(self):
+        super().prepare()
+        self.use("exclusive")
+
+    def assert_holder_has_all(self):
+        test_network.ip("link", "show", "net1", pod="pod-holder")
+
+
+class Bind(Rails, RuntimeScene, CreateRuntime):
+    """What rdma-runtime booked becomes the container's, which gets its rails."""
+    name = "createRuntime behind rdma-runtime"
+    mode = next_mode = SHARED
+
+    def enter(self):
+        self.bundle.write()
+        write(self.stays, "")
+        self.process = subprocess.Popen(self.create_words(), env=self.env, stdin=subprocess.DEVNULL)
+        self.addCleanup(self.end_runtime)
+        harness.wait_for(lambda: read(f"/proc/{self.process.pid}/comm") == "sleep\n", "rdma-runtime becomes the runtime")
+        super().enter()
+
+    def leave(self, outcome):
+        self.end_runtime()
+        super().leave(outcome)
+
+    def end_runtime(self):
+        self.process.kill()
+        self.process.wait()
+        if os.path.exists(self.stays):
+            os.unlink(self.stays)
+
+
+def children(pid):
+    try:
+        return [int(child) for child in read(f"/proc/{pid}/task/{pid}/children").split()]
+    except OSError:
+        return []
+
+
+ALL = [CreateRuntime, FirstCreateRuntime, Poststop, Recover, RuntimeCreate, RuntimeDelete, Nri, GenerateCdi, SharedRails,
+       ExclusiveRails, SharedPoststop, NriRails, NriSharedRails,
+       Bind, Damage, DamageOfRails]
+
+
+def all_scenes():
+    """(name, how to make it, how many points are enough for a quick run)."""
+    for scene in ALL:
+        for held in scene.holds:
+            name = scene.name + (", held by another" if held and False in scene.holds else "")
+            yield name, lambda scene=scene, held=held, name=name: made(scene, held, name), scene.quick
+
+
+def made(scene, held, name):
+    result = scene(held)
+    result.label = name
+    return result
+
+
+def enter_own_machine():
+    """Returns in a process that has a machine of its own, as tests/containers has it; 77 where that cannot be."""
+    for name, path in PROGRAMS.items():
+        if not os.access(path, os.X_OK):
+            sys.exit(f"set {name} to the path of a program; ctest does")
+    if not harness.GROUP:
+        reason = harness.requirement()
+        if reason:
+            print("skipped:", reason)
+            sys.exit(harness.SKIP)
+        group = f"rdma-hook-faults-{os.getpid()}"
+        inside = ["unshare", "--net", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc",
+                  sys.executable, *sys.argv]
+        code = subprocess.run(inside, env={**os.environ, "RDMA_HOOK_TEST_GROUP": group}, check=False).returncode
+        harness.remove_groups(group)
+        sys.exit(code)
+    harness.first_process()
+    harness.hide_the_machine()
