@@ -192,13 +192,14 @@ class FakeContainer:
               'busybox umount -l .old; busybox rmdir .old; }; '
               'echo made; exec cat')
 
-    def __init__(self, bundle, pivoted=False):
+    def __init__(self, bundle, pivoted=False, within=()):
+        """within: what to start it by, such as `unshare --net`."""
         self.bundle = bundle
         self.group = bundle.cgroup()
         self.root = "" if pivoted else bundle.rootfs
         destinations = [mount["destination"] for mount in bundle.config["mounts"]]
         self.process = subprocess.Popen(
-            ["unshare", "--mount", "--propagation", "private", "sh", "-c", self.SCRIPT, "-", bundle.rootfs,
+            [*within, "unshare", "--mount", "--propagation", "private", "sh", "-c", self.SCRIPT, "-", bundle.rootfs,
              "tmpfs" if "/dev" in destinations else "none",
              bundle.case.node.tree + "/sys" if "/sys" in destinations else "", "pivoted" if pivoted else "before"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
