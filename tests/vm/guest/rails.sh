@@ -121,7 +121,8 @@ gid_indices() {
 # How many different words a line has.
 different() { tr ' ' '\n' | sort -u | grep -c .; }
 
-# node_state: what must be as it was once all containers are gone. Numbers that the kernel counts up are left out.
+# node_state: what must be as it was once all containers are gone. Numbers that the kernel counts up are left out, and views, which
+# stay for the next container with the same HCAs until `rdma-hook recover`.
 node_state() {
   local tidy='walk(if type == "object" then with_entries(select(.key | test("^(ifindex|link_index|netdev_index|stats.*|.*timer|parentdev|fdb_n_learned)$") | not)) else . end)'
   echo "links" && ip -json -details link show | jq --compact-output --sort-keys "sort_by(.ifname)[] | $tidy"
@@ -132,7 +133,7 @@ node_state() {
   echo "GIDs" && grep -rv '^0000:0000:0000:0000:0000:0000:0000:0000$' /sys/class/infiniband/*/ports/1/gids | sort -V
   echo "namespaces" && ip -json netns list | jq --raw-output '.[]?.name' | sort
   echo "mounts of rdma-hook" && awk '/rdma-hook/ { print $5 }' /proc/self/mountinfo
-  echo "ledger" && { find "$ledger" -type f ! -name lock ! -name metrics 2> /dev/null | sort; }
+  echo "ledger" && { find "$ledger" -path "$ledger/views" -prune -o -type f ! -name lock ! -name metrics -print 2> /dev/null | sort; }
 }
 
 # assert_node_as_before FILE: FILE has the node_state of then. Namespaces end in the background, so this waits a while.
