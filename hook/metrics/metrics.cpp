@@ -210,8 +210,8 @@ void Held::add(const Grant& grant) {
 std::vector<Sample> Held::samples() const {
   std::vector<Sample> samples;
   for (const auto& [of, sum] : sums_) {
+    const Labels labels{{"hca", of.first}, {"mode", std::string(to_string(of.second))}};
     const auto add = [&](const char* name, const char* help, std::uint64_t value) {
-      const Labels labels{{"hca", of.first}, {"mode", std::string(to_string(of.second))}};
       samples.push_back({.name = name, .labels = labels, .help = help, .value = value});
     };
     add("rdma_hook_holders", "Grants that hold an HCA.", sum.holders);
