@@ -122,10 +122,10 @@ Result<void> fill(const LedgerFiles& files, const std::string& name, const Layou
   const std::string path = files.views.path + "/" + name;
   const UniqueFd view = TRY(make_directory(files.views.fd.get(), name, path));
   for (const auto& [directory_name, entries] : layout) {
-    const std::string below = path + "/" + directory_name;
+    const std::string below = fmt::format("{}/{}", path, directory_name);
     const UniqueFd directory = TRY(make_directory(view.get(), directory_name, below));
     for (const auto& [entry_name, entry] : entries)
-      TRY_VOID(make_entry(directory.get(), *entry, below + "/" + entry_name));
+      TRY_VOID(make_entry(directory.get(), *entry, fmt::format("{}/{}", below, entry_name)));
     TRY_VOID(close_to_writing(directory, kViewMode, below));
   }
   return close_to_writing(view, kViewMode, path);
