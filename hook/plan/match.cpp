@@ -118,7 +118,7 @@ Result<const NodeHca*> hca_of(const NodeMap& node, const SpecDevice& device) {
                                   [&](const NodeHca& one) { return number && one.hca->uverbs == number; });
   if (found == node.hcas().end()) {
     fabric::Error error = make_error("`{}` in linux.devices belongs to no HCA of this node", device.path);
-    error.hint = "rdma-hook devices lists the nodes; one that was given before a driver reload is stale";
+    error.hint = "`rdma-hook devices` lists the nodes; one that was given before a driver reload is stale";
     return error;
   }
   const std::string dev = fmt::format("{}:{}", device.major, device.minor);

@@ -177,7 +177,7 @@ TEST_F(AddressPoolTest, RefusesRangesThatAreNone) {
       range("10.1.0.0", 24, "10.1.0.9", "10.1.0.8"), range("10.1.0.0", 24, "10.1.0.9", "10.1.1.8"),
       range("10.1.0.0", 33, "10.1.0.1", "10.1.0.2"), range("10.1.0.0", 24, "fd00::1", "fd00::2")};
   for (const AddressRange& one : wrong)
-    EXPECT_NE(take("a", {one}).find("that is no range of 10.1.0.0/"), std::string::npos);
+    EXPECT_NE(take("a", {one}).find("that is no range of `10.1.0.0/"), std::string::npos);
   EXPECT_EQ(take("a", {small_[0], range("10.1.0.0", 24, "10.1.0.12", "10.1.0.13", 0)}),
             "cannot give addresses of 10.1.0.12-10.1.0.13: rail 0 shares some with 10.1.0.10-10.1.0.12 of every rail");
   EXPECT_EQ(listed(pool_), "");

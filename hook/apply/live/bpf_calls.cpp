@@ -89,7 +89,7 @@ Result<UniqueFd> open_program(std::uint32_t id) {
   bpf_attr attr = zeroed();
   attr.prog_id = id;
   UniqueFd fd(call_bpf(BPF_PROG_GET_FD_BY_ID, attr));  // always close-on-exec
-  if (!fd.ok()) return sys_error(errno, "cannot open the BPF program {}", id);
+  if (!fd.ok()) return sys_error(errno, "cannot open the BPF program `{}`", id);
   return fd;
 }
 

@@ -115,7 +115,7 @@ Result<LiveContainer> pin_container(const OciState& state, const ContainerSpec& 
   container.init = *init;
   container.pidfd.reset(static_cast<int>(syscall(SYS_pidfd_open, state.pid, 0)));
   if (!container.pidfd.ok() && errno == ESRCH) return gone(state.pid);
-  if (!container.pidfd.ok() && errno != ENOSYS) return sys_error(errno, "cannot open process {}", state.pid);
+  if (!container.pidfd.ok() && errno != ENOSYS) return sys_error(errno, "cannot open process `{}`", state.pid);
   const UniqueFd proc = TRY(open_proc());
   container.mount_namespace = TRY(open_other_namespace(proc.get(), state.pid));
   if (spec.has_userns) container.owner = TRY(read_mapped_root(proc.get(), state.pid));
@@ -134,7 +134,7 @@ Result<void> check_alive(const LiveContainer& container) {
   const pid_t pid = container.init.pid;
   pollfd ended{container.pidfd.get(), POLLIN, 0};
   const int count = container.pidfd.ok() ? poll(&ended, 1, 0) : 0;
-  if (count < 0) return sys_error(errno, "cannot look at process {}", pid);
+  if (count < 0) return sys_error(errno, "cannot look at process `{}`", pid);
   const bool has_ended = container.pidfd.ok() ? count > 0 : TRY(look_at(container.init)) == Presence::kGone;
   if (!has_ended) return {};
   return Error{fmt::format("cannot change the container: its process {} has ended", pid), ESRCH,

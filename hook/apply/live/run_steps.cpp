@@ -207,7 +207,7 @@ Result<std::vector<std::string>> run_steps(const LiveContainer& container, const
 fabric::Result<std::optional<std::string>> raise_memlock(pid_t pid, std::uint64_t bytes) {
   rlimit now{};
   if (prlimit(pid, RLIMIT_MEMLOCK, nullptr, &now) != 0) {
-    if (errno != EPERM) return sys_error(errno, "cannot read RLIMIT_MEMLOCK of the process {}", pid);
+    if (errno != EPERM) return sys_error(errno, "cannot read RLIMIT_MEMLOCK of the process `{}`", pid);
     return std::optional<std::string>(
         fmt::format("cannot read or set RLIMIT_MEMLOCK of the container without CAP_SYS_RESOURCE: {}", kRemedy));
   }
@@ -215,7 +215,7 @@ fabric::Result<std::optional<std::string>> raise_memlock(pid_t pid, std::uint64_
   const rlimit wanted{std::max<rlim_t>(now.rlim_cur, bytes), std::max<rlim_t>(now.rlim_max, bytes)};
   if (prlimit(pid, RLIMIT_MEMLOCK, &wanted, nullptr) == 0) return std::optional<std::string>();
   if (errno != EPERM) {
-    return sys_error(errno, "cannot set RLIMIT_MEMLOCK of the process {} to {}", pid, memlock_text(bytes));
+    return sys_error(errno, "cannot set RLIMIT_MEMLOCK of the process `{}` to {}", pid, memlock_text(bytes));
   }
   const rlimit most{std::min<rlim_t>(wanted.rlim_cur, now.rlim_max), now.rlim_max};
   const bool raised = prlimit(pid, RLIMIT_MEMLOCK, &most, nullptr) == 0;

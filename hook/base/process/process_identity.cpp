@@ -53,7 +53,7 @@ Error no_procfs() {
 // gets ESRCH from the kernel (proc_single_show() of fs/proc/base.c).
 Result<Stat> read_stat(pid_t pid) {
   const std::string path = fmt::format("/proc/{}/stat", pid);
-  const auto failed = [&](int code) { return fabric::sys_error(code, "cannot look at process {}", pid); };
+  const auto failed = [&](int code) { return fabric::sys_error(code, "cannot look at process `{}`", pid); };
   if (pid <= 0) return failed(ESRCH);
   const fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   const int opened = fd.ok() || errno == ENOENT ? 0 : errno;

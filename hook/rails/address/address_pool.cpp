@@ -49,7 +49,7 @@ Result<void> check_range(const AddressRange& range) {
     const auto [first, last] = ends_of(range);
     if (first <= range.from && range.to <= last) return {};
   }
-  return make_error("cannot give addresses of {}: that is no range of {}/{}", to_string(range),
+  return make_error("cannot give addresses of `{}`: that is no range of `{}/{}`", to_string(range),
                     fabric::to_string(range.subnet), range.prefix);
 }
 
