@@ -168,7 +168,8 @@ void AddressPlace::note_last(const AddressRange& range, const std::string& addre
   constexpr const char* kTemporary = "next";
   ::unlinkat(directory_.fd.get(), kTemporary, 0);  // of a process that was killed here
   if (::symlinkat(address.c_str(), directory_.fd.get(), kTemporary) != 0) return;
-  (void)::renameat(directory_.fd.get(), kTemporary, directory_.fd.get(), last_name(range).c_str());
+  if (::renameat(directory_.fd.get(), kTemporary, directory_.fd.get(), last_name(range).c_str()) == 0) return;
+  ::unlinkat(directory_.fd.get(), kTemporary, 0);
 }
 
 }  // namespace hook
