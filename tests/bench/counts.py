@@ -144,12 +144,7 @@ def enter_own_machine():
     if reason:
         print("nothing counted:", reason)
         sys.exit(harness.SKIP)
-    group = f"rdma-hook-bench-{os.getpid()}"
-    inside = ["unshare", "--net", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc",
-              sys.executable, *sys.argv]
-    code = subprocess.run(inside, env={**os.environ, "RDMA_HOOK_TEST_GROUP": group}, check=False).returncode
-    harness.remove_groups(group)
-    sys.exit(code)
+    harness.run_inside("rdma-hook-bench", network=True)
 
 
 def options():

@@ -281,6 +281,16 @@ def first_process():
             os._exit(os.waitstatus_to_exitcode(status) & 0xff)
 
 
+def run_inside(name, network):
+    """Runs this program once more, in namespaces and control groups of its own, and ends as that one does."""
+    group = f"{name}-{os.getpid()}"
+    inside = ["unshare", *(["--net"] if network else []), "--mount", "--propagation", "private", "--pid", "--fork",
+              "--kill-child", "--mount-proc", sys.executable, *sys.argv]
+    code = subprocess.run(inside, env={**os.environ, "RDMA_HOOK_TEST_GROUP": group}, check=False).returncode
+    remove_groups(group)
+    sys.exit(code)
+
+
 def main(network=False):
     """Runs the tests of the calling file. 77 when every one of them was skipped. network: in a network namespace of
     their own, which stands for the node's."""
@@ -292,12 +302,7 @@ def main(network=False):
         if reason:
             print("skipped:", reason)
             sys.exit(SKIP)
-        group = f"rdma-hook-test-{os.getpid()}"
-        inside = ["unshare", *(["--net"] if network else []), "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc",
-                  sys.executable, *sys.argv]
-        code = subprocess.run(inside, env={**os.environ, "RDMA_HOOK_TEST_GROUP": group}, check=False).returncode
-        remove_groups(group)
-        sys.exit(code)
+        run_inside("rdma-hook-test", network)
     first_process()
     hide_the_machine()
     program = unittest.main(module="__main__", verbosity=2, exit=False)

@@ -811,11 +811,6 @@ def enter_own_machine():
         if reason:
             print("skipped:", reason)
             sys.exit(harness.SKIP)
-        group = f"rdma-hook-faults-{os.getpid()}"
-        inside = ["unshare", "--net", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc",
-                  sys.executable, *sys.argv]
-        code = subprocess.run(inside, env={**os.environ, "RDMA_HOOK_TEST_GROUP": group}, check=False).returncode
-        harness.remove_groups(group)
-        sys.exit(code)
+        harness.run_inside("rdma-hook-faults", network=True)
     harness.first_process()
     harness.hide_the_machine()
