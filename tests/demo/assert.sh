@@ -28,6 +28,12 @@ assert_lines() {
   echo "ok: $1 x $2"
 }
 
+# own_machine COMMAND...: this test again, where `traces` sees what it does and nothing of the tests beside it.
+own_machine() {
+  [ -n "${WORK:-}" ] || WORK=$work exec unshare --mount --net --propagation private "$@"
+  mount -t tmpfs tmpfs /run
+}
+
 needs_root() { [ "$(id -u)" = 0 ] || skip "needs root, for mounts and namespaces"; }
 
 # needs PROGRAM PACKAGE
@@ -35,7 +41,7 @@ needs() { command -v "$1" > /dev/null || skip "no $1 (Debian package $2)"; }
 
 # What a run could leave behind on the machine: mounts, named network namespaces, netdevs, cgroups, containers.
 traces() {
-  # A test beside this one may have its own mounts and cgroups: only what bears our names counts.
+  # Mounts and cgroups are not only ours, in a machine of our own either: what bears our names counts.
   grep -E "rdma-init-demo|$work|/netns" /proc/self/mountinfo | cut -d ' ' -f 5 | sort
   find /sys/fs/cgroup -type d -name '*rdma-init-demo*' 2> /dev/null | sort
   ls /run/netns 2> /dev/null || true
