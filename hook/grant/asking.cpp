@@ -49,26 +49,32 @@ Result<std::string> read_bundle_config(const std::string& bundle) {
   return error;
 }
 
-Result<Asking> understand(const std::string& config_text, const Result<Config>& admin, Engine engine) {
+Result<Asking> understand(const std::string& config_text, const Result<Config>& admin, const Caller& caller) {
   Json document = TRY(about(FailureReason::kRefused, parse_json(config_text, "the container's config.json")));
   ContainerSpec spec = TRY(about(FailureReason::kRefused, read_container_spec(document)));
-  Asking asking = TRY(understand_spec(std::move(spec), admin, engine));
+  Recognised recognised = recognise(caller, spec.cgroups_path);
+  Asking asking = TRY(understand_spec(std::move(spec), admin, std::move(recognised)));
   asking.document = std::make_shared<Json>(std::move(document));
   return asking;
 }
 
-Result<Asking> understand_spec(ContainerSpec spec, const Result<Config>& admin, Engine engine) {
+Result<Asking> understand_spec(ContainerSpec spec, const Result<Config>& admin, Recognised caller) {
   Asking asking;
+  asking.caller = std::move(caller);
   asking.spec = std::move(spec);
-  if (!admin && !could_ask(asking.spec, engine)) {
+  if (!admin && !could_ask(asking.spec, asking.caller.engine)) {
     // A slip in config.json must not stop the containers that have nothing to do with it.
     asking.warnings.push_back(admin.error().message);
     return asking;
   }
   asking.admin = TRY(about(FailureReason::kConfig, admin));
-  Asked asked = TRY(about(FailureReason::kRefused, parse_request(asking.spec, asking.admin, engine)));
+  Asked asked = TRY(about(FailureReason::kRefused, parse_request(asking.spec, asking.admin, asking.caller.engine)));
   asking.request = std::move(asked.request);
   asking.warnings = std::move(asked.warnings);
+  if (asking.caller.is_doubted && !asking.warnings.empty()) {
+    asking.warnings.insert(asking.warnings.begin(),
+                           fmt::format("annotations count as with podman: {}", asking.caller.by));
+  }
   return asking;
 }
 

@@ -10,6 +10,7 @@
 #include "hook/base/json/json_fwd.hpp"
 #include "hook/config/config.hpp"
 #include "hook/ledger/ledger.hpp"
+#include "hook/oci/caller.hpp"
 #include "hook/oci/container_spec.hpp"
 #include "hook/request/request.hpp"
 
@@ -19,6 +20,7 @@ struct Asking {
   std::shared_ptr<Json> document = {};  // its config.json; null where something else describes it (NRI)
   ContainerSpec spec;
   Config admin;
+  Recognised caller = {};             // whose word its annotations are
   std::optional<Request> request;     // nullopt: nothing is asked, or what asks may not
   std::vector<std::string> warnings;  // e.g. that an annotation asked and was not heard
 };
@@ -28,8 +30,9 @@ fabric::Result<std::string> read_bundle_config(const std::string& bundle);
 
 // admin: the administrator's configuration. That it cannot be read is an error for a container that asks, and a warning
 // for one that does not. Errors: about the configuration, or refusals.
-fabric::Result<Asking> understand(const std::string& config_text, const fabric::Result<Config>& admin, Engine engine);
-fabric::Result<Asking> understand_spec(ContainerSpec spec, const fabric::Result<Config>& admin, Engine engine);
+fabric::Result<Asking> understand(const std::string& config_text, const fabric::Result<Config>& admin,
+                                  const Caller& caller);
+fabric::Result<Asking> understand_spec(ContainerSpec spec, const fabric::Result<Config>& admin, Recognised caller);
 
 // The owner of the container's grant: the pod, when the network namespace is joined by path and is not the node's own;
 // else, and where nothing is at that path, `otherwise`. Errors: the path cannot be looked at.

@@ -42,6 +42,7 @@ std::string_view to_string(ReturnReason reason);
 // What a call has done, to be counted when it has ended.
 struct Outcome {
   std::optional<std::string> granted_mode;  // mode_of() of what a container was granted
+  Engine engine = Engine::kPodman;          // whose container that is
   std::vector<ReturnReason> returned;       // grants
 };
 

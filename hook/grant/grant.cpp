@@ -103,14 +103,16 @@ void note_grant(std::string_view event, const Asking& asking, const Owner& owner
   const auto rails = plan.netdevs.empty() ? std::nullopt : read_rails_of(call.node.ledger, owner.key);
   const Granted granted{.container = call.container,
                         .owner = owner,
-                        .engine = call.node.engine,
+                        .engine = asking.caller.engine,
                         .hcas = plan.hcas,
                         .source = asking.request->wish.source,
                         .rails = rails,
                         .timing = call.timing};
   call.log.info(
       fmt::format("{} {}: {}", event == "booked" ? event : "given", some_names(plan), granted_line(event, granted)));
-  if (event == "granted") call.outcome.granted_mode = mode_of(plan.hcas);
+  if (event != "granted") return;
+  call.outcome.granted_mode = mode_of(plan.hcas);
+  call.outcome.engine = asking.caller.engine;
 }
 
 // What takes the node's inventory. The order: the node is read before the locks are taken, which are held for deciding

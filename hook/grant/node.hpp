@@ -24,6 +24,7 @@ struct NodeSettings {
   std::optional<std::string> snapshot;  // in place of the live node
   std::string ledger = kLedgerPath;
   Engine engine = Engine::kRunc;  // who calls
+  bool engine_is_named = true;    // false: `engine` where the container itself tells none (hook/oci/caller.hpp)
 };
 
 // --config, --root and --ledger of the programs; false: another option.

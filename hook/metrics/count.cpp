@@ -27,7 +27,7 @@ void count_stage(std::string_view stage, const Call& call, const fabric::Result<
   const std::string label(stage);
   std::vector<Increment> counts = returns_of(call.outcome);
   if (const auto& mode = call.outcome.granted_mode)
-    counts.push_back({kGrantsTotal, {{"engine", std::string(to_string(call.node.engine))}, {"mode", *mode}}});
+    counts.push_back({kGrantsTotal, {{"engine", std::string(to_string(call.outcome.engine))}, {"mode", *mode}}});
   if (!result) {
     const std::string reason(to_string(failure_reason(result.error())));
     counts.push_back({kFailuresTotal, {{"stage", label}, {"reason", reason}}});

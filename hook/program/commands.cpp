@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <iterator>
 #include <memory>
@@ -70,29 +71,40 @@ Result<Plan> decide_unbooked(const Asking& asking, const Options& options,
   return decide(asking, among, held.holdings, ledger->view_directory());
 }
 
-Result<Plan> dry_run(const Options& options, const std::shared_ptr<const Returns>& returns, const Log& log) {
+struct DryRun {
+  Plan plan;
+  Recognised caller;
+};
+
+Result<DryRun> dry_run(const Options& options, const std::shared_ptr<const Returns>& returns, const Log& log) {
   const std::string text = TRY(read_bundle_config(*options.bundle));
-  const Asking asking = TRY(understand(text, read_config(options.node.config), options.node.engine));
+  const NodeSettings& node = options.node;
+  std::error_code failed;  // then its place tells nothing
+  const std::string bundle = std::filesystem::canonical(*options.bundle, failed).string();
+  const Asking asking = TRY(understand(text, read_config(node.config), {node.engine, node.engine_is_named, bundle}));
   Plan plan = asking.request ? TRY(decide_unbooked(asking, options, returns)) : Plan();
   plan.warnings.insert(plan.warnings.begin(), asking.warnings.begin(), asking.warnings.end());
   if (!options.json) log.warnings(plan.warnings);
-  return plan;
+  return DryRun{std::move(plan), asking.caller};
 }
 
 int run_plan(const Options& options, const Log& log) {
   // The search for a free HCA may meet a grant whose container is gone, and returns it with its rails.
   const auto returns = std::make_shared<Returns>(options.node.ledger, nullptr);
-  const auto plan = dry_run(options, returns, log);
+  const auto done = dry_run(options, returns, log);
   report(*returns, options, log);
-  if (!plan) {
-    log.error(plan.error());
-    if (options.json) print(Json{{"error", plan.error().message}, {"hint", plan.error().hint}});
+  if (!done) {
+    log.error(done.error());
+    if (options.json) print(Json{{"error", done.error().message}, {"hint", done.error().hint}});
     return kExitFailure;
   }
+  const std::string engine(to_string(done->caller.engine));
   if (options.json) {
-    print(plan_json(*plan));
+    Json json = plan_json(done->plan);
+    json["engine"] = {{"name", engine}, {"by", done->caller.by}};
+    print(json);
   } else {
-    print(plan_text(*plan));
+    print(fmt::format("{:<11} {}  {}\n", "engine", engine, done->caller.by) + plan_text(done->plan));
   }
   return kExitDone;
 }

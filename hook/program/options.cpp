@@ -91,8 +91,9 @@ On the command line:
   rdma-hook cdi generate [--out FILE]     the HCAs as CDI devices, `rdma-init.io/hca=mlx5_0`, for /etc/cdi
 
 Options:
-  --engine NAME    runc, docker, podman, crio, containerd: whose annotations may ask (rdma-hook(8)). Default: runc for
-                   plan and devices; as podman, whose annotations only narrow, for createRuntime, verify and cdi
+  --engine NAME    runc, docker, podman, crio, containerd: whose annotations may ask (rdma-hook(8)). Default: told by
+                   the bundle; where that tells nothing, runc for plan, and podman, whose annotations only narrow, for
+                   createRuntime and verify; podman for cdi
   --config FILE    in place of /etc/rdma-init/config.json and /etc/rdma-init/conf.d/*.json
   --snapshot FILE  the node, as `rdma-init snapshot` prints one
   --root DIR       the node's /sys, /dev and /proc are below DIR
@@ -137,6 +138,7 @@ Result<Options> parse_options(std::span<char* const> arguments) {
   }
   const bool gives = options.command == Command::kCreateRuntime || options.command == Command::kVerify ||
                      options.command == Command::kCdiGenerate;
+  options.node.engine_is_named = engine_given;
   if (gives && !engine_given) options.node.engine = Engine::kPodman;  // whose annotations are not the operator's
   if (options.command == Command::kPlan && !options.bundle) return usage_error("plan needs --bundle DIR");
   return options;

@@ -28,9 +28,9 @@ Result<OciState> read_state(Call& call) {
   return state;
 }
 
-Result<Asking> understand_bundle(const OciState& state, const Result<Config>& config, Engine engine) {
+Result<Asking> understand_bundle(const OciState& state, const Result<Config>& config, const NodeSettings& node) {
   const std::string text = TRY(read_bundle_config(state.bundle));
-  return understand(text, config, engine);
+  return understand(text, config, {node.engine, node.engine_is_named, state.bundle});
 }
 
 // What is not found out costs no container its start: its grant then ends with its init.
@@ -84,7 +84,7 @@ Result<bool> has_grant(const Ledger& ledger, const OciState& state) {
 
 Result<void> create_runtime(Call& call, const Result<Config>& config) {
   const OciState state = TRY(read_state(call));
-  const Asking asking = TRY(understand_bundle(state, config, call.node.engine));
+  const Asking asking = TRY(understand_bundle(state, config, call.node));
   call.log.warnings(asking.warnings);
   if (!asking.request) return {};
   // Before anything is booked: the grant is this process's, whatever becomes of its number.
@@ -102,7 +102,7 @@ Result<void> create_runtime(Call& call, const Result<Config>& config) {
 
 Result<void> verify(Call& call, const Result<Config>& config) {
   const OciState state = TRY(read_state(call));
-  const Asking asking = TRY(understand_bundle(state, config, call.node.engine));
+  const Asking asking = TRY(understand_bundle(state, config, call.node));
   if (!asking.request || asking.request->wish.kind == Wish::Kind::kNone) return {};
   const auto open = TRY(OpenLedger::open(call));
   if (TRY(about(FailureReason::kLedger, has_grant(open.ledger, state)))) return {};

@@ -68,6 +68,11 @@ Result<void> look_at_seccomp(const Settings& settings, const RuntimeLog& log, Js
   return {};
 }
 
+hook::Caller caller_of(const Settings& settings, const Invocation& invocation) {
+  return {settings.engine.value_or(hook::Engine::kPodman), settings.engine.has_value(), absolute_bundle(invocation),
+          invocation.root};
+}
+
 class Start {
  public:
   Start(const Behind& behind, const Settings& settings, const RuntimeLog& log, const SpecFile& file,
@@ -78,18 +83,15 @@ class Start {
   }
 
   Result<void> run(const GrantInSpec& grant) {
-    const hook::Engine engine = engine_of(settings_, invocation_.root);
-    hook::Asking asking = TRY(hook::understand(text(), settings_.admin, engine));
+    hook::Asking asking = TRY(hook::understand(text(), settings_.admin, caller_of(settings_, invocation_)));
     // Without a configuration there is one warning, which came with the choice of the runtime (run.cpp).
     for (const std::string& warning : settings_.admin ? asking.warnings : std::vector<std::string>())
       log_.warning(warning);
     if (!asking.request) return keep_original();
-    const HookCommand command = TRY(hook_command(settings_, engine));
+    const HookCommand command = TRY(hook_command(settings_, asking.caller.engine));
     hook::Log hook_log = hook::Log::to_syslog("rdma-runtime");
     hook_log.set_container(invocation_.id);
-    hook::NodeSettings node = settings_.node;
-    node.engine = engine;
-    hook::Call call{node, hook_log};
+    hook::Call call{settings_.node, hook_log};
     call.container = invocation_.id;
     call.bundle = absolute_bundle(invocation_);
     if (hook_need(asking, command) == HookNeed::kNone) call.state = state_behind(behind_);
@@ -165,8 +167,10 @@ Result<void> prepare_restore(const Behind& behind, const Settings& settings, con
   const auto original = file ? TRY(read_original(bundle, file->version())) : std::nullopt;
   auto marker = original ? TRY(read_marker(bundle)) : std::nullopt;
   if (!marker) return {};
-  const HookCommand command = TRY(hook_command(settings, engine_of(settings, behind.invocation.root)));
   Json config = TRY(hook::parse_json(file->text(), "the container's config.json"));
+  const auto spec = TRY(hook::read_container_spec(config));
+  const auto caller = hook::recognise(caller_of(settings, behind.invocation), spec.cgroups_path);
+  const HookCommand command = TRY(hook_command(settings, caller.engine));
   if (has_create_hook(command, config)) return {};
   TRY_VOID(add_hooks(command, HookStages::kBoth, config));
   auto edited = TRY(file->rewrite(config.dump(), self));

@@ -35,15 +35,6 @@ Settings node_settings() {
   return settings;
 }
 
-hook::Engine engine_of(const Settings& settings, const std::string& runtime_root) {
-  if (settings.engine) return *settings.engine;
-  // The shim appends containerd's namespace: Docker's is "moby". Its own roots are /run/docker/runtime-NAME.
-  const std::string_view root = runtime_root;
-  if (root.find("/docker/runtime-") != std::string_view::npos) return hook::Engine::kDocker;
-  if (root.find("/run/containerd/") == std::string_view::npos) return hook::Engine::kPodman;
-  return root.ends_with("/moby") ? hook::Engine::kDocker : hook::Engine::kContainerd;
-}
-
 fabric::Result<HookCommand> hook_command(const Settings& settings, hook::Engine engine) {
   HookCommand command{settings.hook, engine, {}};
   if (command.path.empty()) command.path = hook_beside_us();

@@ -22,10 +22,6 @@ struct Settings : hook::RuntimeOptions {
 Settings node_settings();
 using ReadSettings = std::function<Settings()>;
 
-// Which engine calls, by the --root that it gives its runtime: nothing that a container could say. An unknown one is
-// taken for Podman, whose annotations are not the operator's.
-hook::Engine engine_of(const Settings& settings, const std::string& runtime_root);
-
 // rdma-hook of the settings, else the one beside this program, else /usr/local/bin/rdma-hook; with the options that
 // make it see what rdma-runtime saw. Error: it is not there.
 fabric::Result<HookCommand> hook_command(const Settings& settings, hook::Engine engine);

@@ -49,7 +49,6 @@ class GrantTest : public testing::Test {
     test_support::lay_out(inventory, directory_ / "node");
     node_.root = directory_ / "node";
     node_.ledger = directory_ / "ledger";
-    node_.engine = Engine::kRunc;
   }
 
   // One call of its own, as each stage is one. applied: what reached the way.
@@ -90,7 +89,9 @@ class GrantTest : public testing::Test {
 };
 
 TEST_F(GrantTest, IsBookedBeforeItIsAppliedAndSettledAfter) {
-  const auto given = give("web-1", asking_for("mlx5_0"));
+  Asking asking = asking_for("mlx5_0");
+  asking.caller.engine = Engine::kCrio;
+  const auto given = give("web-1", asking);
   ASSERT_TRUE(given) << given.error().message;
   EXPECT_EQ(applied_, std::vector<std::string>{"mlx5_0"});
   EXPECT_TRUE(was_pending_ && has_view_);
@@ -100,6 +101,7 @@ TEST_F(GrantTest, IsBookedBeforeItIsAppliedAndSettledAfter) {
   EXPECT_EQ(grant->users.at(0).id, "web-1");
   EXPECT_EQ(grant->users.at(0).view.substr(0, 4), "set-");
   EXPECT_EQ(outcome_.granted_mode, "hca");
+  EXPECT_EQ(outcome_.engine, Engine::kCrio);
 }
 
 TEST_F(GrantTest, WhatCannotBeAppliedIsFreeAgain) {

@@ -42,6 +42,7 @@ TEST(HookOptions, ValuesBothWays) {
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_EQ(options->bundle, "/b");
   EXPECT_EQ(options->node.engine, hook::Engine::kCrio);
+  EXPECT_TRUE(options->node.engine_is_named);
   EXPECT_EQ(options->node.config.file, "/c.json");
   EXPECT_TRUE(options->node.config.file_must_exist);
   EXPECT_EQ(options->node.config.drop_ins, "");
@@ -57,6 +58,7 @@ TEST(HookOptions, Defaults) {
   EXPECT_EQ(options->node.engine, hook::Engine::kPodman)
       << "annotations only narrow unless the entry says whose they are";
   EXPECT_EQ(parse({"plan", "--bundle", "b"})->node.engine, hook::Engine::kRunc);
+  EXPECT_FALSE(options->node.engine_is_named);
   EXPECT_EQ(options->node.config.file, "/etc/rdma-init/config.json");
   EXPECT_EQ(options->node.ledger, "/run/rdma-hook");
   EXPECT_FALSE(options->node.snapshot);

@@ -44,6 +44,28 @@ TEST_F(Prepare, WhatRuncItselfTellsNeedsNoHook) {
   EXPECT_TRUE(config()["hooks"].contains("createRuntime"));
 }
 
+// The configuration names no engine, and CRI-O's annotation was not heard then.
+TEST_F(Prepare, ACrioPodIsHeardWithoutAnEngineInTheConfiguration) {
+  const Json asking = Json::parse(read_file(std::string(RECORDED) + "/crio-annotation.config.json"));
+  const auto id = asking["annotations"]["io.kubernetes.cri-o.ContainerID"].get<std::string>();
+  settings_.engine.reset();
+  invocation_.root = "/run/runc";
+  invocation_.bundle = directory_ / "overlay-containers" + ("/" + id) + "/userdata";
+  const std::string config = invocation_.bundle + "/config.json";
+  write_file(directory_ / "admin.json", R"({"annotations_may_request": ["team-a"]})");
+  write_file(config, asking.dump());
+  const auto started = start();
+  ASSERT_TRUE(started) << started.error().message;
+  EXPECT_EQ(booked_, 1);
+  EXPECT_EQ(Json::parse(read_file(config))["hooks"]["poststop"][0]["args"][3], "crio");
+  // The same annotations, by an image that Podman runs.
+  Json forged = asking;
+  forged["linux"]["cgroupsPath"] = "/libpod_parent/libpod-" + id;
+  write_file(config, forged.dump());
+  ASSERT_TRUE(start());
+  EXPECT_EQ(booked_, 1);
+}
+
 // What it had is booked for nobody after its checkpoint.
 TEST_F(Prepare, ARestoredContainerIsBookedByTheHook) {
   Json asking = Json::parse(kAsking);

@@ -51,20 +51,6 @@ TEST(RuntimeLog, IsAppendedTo) {
   EXPECT_EQ(error["msg"], "rdma-runtime: second; remedy: third");
 }
 
-TEST(Settings, TheEngineIsThatOfTheRuntimesRoot) {
-  const shim::Settings settings;
-  const auto engine = [&](const char* root) { return hook::to_string(shim::engine_of(settings, root)); };
-  EXPECT_EQ(engine("/run/containerd/runc/k8s.io"), "containerd");
-  EXPECT_EQ(engine("/var/run/docker/runtime-runc/moby"), "docker");
-  EXPECT_EQ(engine("/run/user/1000/docker/runtime-rdma/moby"), "docker");
-  EXPECT_EQ(engine("/run/containerd/runc/moby"), "docker");
-  EXPECT_EQ(engine("/run/runc"), "podman");
-  EXPECT_EQ(engine(""), "podman");
-  shim::Settings set;
-  set.engine = hook::Engine::kCrio;
-  EXPECT_EQ(hook::to_string(shim::engine_of(set, "/run/containerd/runc/k8s.io")), "crio");
-}
-
 TEST(Settings, TheHookSeesWhatTheRuntimeSaw) {
   const TempDir directory;
   shim::Settings settings;

@@ -1,0 +1,62 @@
+#include "hook/oci/caller.hpp"
+
+#include <optional>
+#include <vector>
+
+#include "fabric/result.hpp"
+#include "fabric/text.hpp"
+
+namespace hook {
+namespace {
+
+// Its own control group, of the cgroupfs or the systemd driver, is called after CRI-O.
+bool is_crios(std::string_view cgroups_path, std::string_view id) {
+  return cgroups_path.ends_with(fmt::format("/crio-{}", id)) || cgroups_path.ends_with(fmt::format(":crio:{}", id));
+}
+
+// containerd's CRI plugin has a namespace of its own, and Docker by default. Who uses another is not known.
+std::optional<Engine> of_namespace(std::string_view name) {
+  if (name == "k8s.io") return Engine::kContainerd;
+  if (name == "moby") return Engine::kDocker;
+  return std::nullopt;
+}
+
+std::optional<Engine> told_by_bundle(std::string_view bundle, std::string_view cgroups_path) {
+  std::vector<std::string_view> parts = fabric::split(bundle, '/');
+  std::erase(parts, std::string_view());
+  if (parts.size() < 3) return std::nullopt;
+  const std::string_view* const last = &parts.back();
+  if (last[-2].starts_with("io.containerd.runtime.")) return of_namespace(last[-1]);
+  if (!last[-2].ends_with("-containers") || *last != "userdata") return std::nullopt;
+  return is_crios(cgroups_path, last[-1]) ? Engine::kCrio : Engine::kPodman;
+}
+
+// The shim appends containerd's namespace. Docker's own roots are /run/docker/runtime-NAME.
+std::optional<Engine> told_by_root(std::string_view root) {
+  if (root.find("/docker/runtime-") != std::string_view::npos) return Engine::kDocker;
+  if (root.find("/run/containerd/") == std::string_view::npos) return std::nullopt;
+  return of_namespace(root.substr(root.rfind('/') + 1));
+}
+
+Recognised doubted(std::string_view who, Engine said, Engine told) {
+  return {Engine::kPodman, fmt::format("{} says {}, and the bundle is {}'s", who, to_string(said), to_string(told)),
+          true};
+}
+
+}  // namespace
+
+Recognised recognise(const Caller& caller, std::string_view cgroups_path) {
+  const auto told = told_by_bundle(caller.bundle, cgroups_path);
+  if (caller.is_named) {
+    const bool is_rule = caller.engine == Engine::kRunc || caller.engine == Engine::kPodman;
+    if (told && *told != caller.engine && !is_rule) return doubted("the administrator", caller.engine, *told);
+    return {caller.engine, "named by the administrator"};
+  }
+  const auto by_root = told_by_root(caller.runtime_root);
+  if (told && by_root && *told != *by_root) return doubted("the runtime's root", *by_root, *told);
+  if (told) return {*told, *told == Engine::kCrio ? "told by its bundle and cgroupsPath" : "told by its bundle"};
+  if (by_root) return {*by_root, "told by the runtime's root"};
+  return {caller.engine, "nothing tells the engine"};
+}
+
+}  // namespace hook

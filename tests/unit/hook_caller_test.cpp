@@ -1,0 +1,205 @@
+// Which engine calls, and what its containers gain when their annotations say another.
+#include "hook/oci/caller.hpp"
+
+#include <gtest/gtest.h>
+
+#include "hook/base/json/json.hpp"
+#include "hook/grant/asking.hpp"
+#include "hook/program/commands.hpp"
+#include "support/temp_dir.hpp"
+
+namespace hook {
+namespace {
+
+const std::string kId = "5694a587a2df7e4289a0e902d46de297b807effa92f14d90d66560cdc0d94198";  // crio-annotation.*
+const std::string kCrios = "/run/containers/storage/overlay-containers/" + kId + "/userdata";
+const std::string kPodmans = "/var/lib/containers/storage/vfs-containers/" + kId + "/userdata";
+const std::string kKubernetes = "/run/containerd/io.containerd.runtime.v2.task/k8s.io/" + kId;
+const std::string kDockers = "/var/run/docker/containerd/daemon/io.containerd.runtime.v2.task/moby/" + kId;
+
+TEST(Caller, IsToldByBundleAndCgroupsPath) {
+  struct Row {
+    std::string bundle;
+    std::string cgroups_path;
+    std::string_view engine;
+  };
+  const Row rows[] = {
+      {kCrios, "/kubepods/besteffort/pod3b8f2c62/crio-" + kId, "crio"},
+      {kCrios + "/", "kubepods-besteffort-pod3b8f2c62.slice:crio:" + kId, "crio"},
+      {"/run/user/1000/containers/vfs-containers/" + kId + "//userdata", "/crio/crio-" + kId, "crio"},
+      {kPodmans, "/libpod_parent/libpod-" + kId, "podman"},
+      {kPodmans, "machine.slice:libpod:" + kId, "podman"},
+      {kPodmans, "", "podman"},
+      {kPodmans, "/user.slice/libpod-payload-" + kId, "podman"},
+      // CRI-O's storage, or a parent of that name, and no control group of CRI-O's.
+      {kCrios, "/kubepods/besteffort/pod3b8f2c62/" + kId, "podman"},
+      {kPodmans, "/crio-" + kId + "/libpod-" + kId, "podman"},
+      {kPodmans, "a:crio:b.slice:libpod:" + kId, "podman"},
+      {kPodmans, "/x/crio-another", "podman"},
+      {kPodmans, "/x/not-crio-" + kId, "podman"},
+      {kKubernetes, "/kubepods/besteffort/pod3b8f2c62/" + kId, "containerd"},
+      {kKubernetes, "kubepods-pod3b8f2c62.slice:cri-containerd:" + kId, "containerd"},
+      {"/run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io/" + kId, "", "containerd"},
+      {"/run/containerd/io.containerd.runtime.v1.linux/k8s.io/" + kId, "", "containerd"},
+      {kKubernetes, "/x/crio-" + kId, "containerd"},
+      {kDockers, "/docker/" + kId, "docker"},
+      {"/run/containerd/io.containerd.runtime.v2.task/moby/" + kId, "system.slice:docker:" + kId, "docker"},
+      // Others' bundles, and paths that only look alike: the rule that no other is looser than.
+      {"/run/containerd/io.containerd.runtime.v2.task/default/" + kId, "/default/" + kId, "podman"},
+      {"/run/containerd/io.containerd.runtime.v2.task/moby", "", "podman"},
+      {"/moby/k8s.io/" + kId, "/docker/" + kId, "podman"},
+      {"/srv/web", "/x/crio-web", "podman"},
+      {"/userdata", "/x/crio-" + kId, "podman"},
+      {"", "", "podman"},
+  };
+  for (const Row& row : rows) {
+    const auto told = recognise({.bundle = row.bundle}, row.cgroups_path);
+    EXPECT_EQ(to_string(told.engine), row.engine) << row.bundle << " " << row.cgroups_path;
+    EXPECT_FALSE(told.is_doubted);
+  }
+  EXPECT_EQ(recognise({.bundle = kCrios}, "a:crio:" + kId).by, "told by its bundle and cgroupsPath");
+  EXPECT_EQ(recognise({.bundle = kDockers}, "").by, "told by its bundle");
+  EXPECT_EQ(recognise({.engine = Engine::kRunc, .bundle = "/srv/web"}, "").by, "nothing tells the engine");
+  EXPECT_EQ(recognise({.engine = Engine::kRunc, .bundle = "/srv/web"}, "").engine, Engine::kRunc);
+}
+
+TEST(Caller, IsToldByTheRuntimesRoot) {
+  const auto engine = [](const char* root) { return to_string(recognise({.runtime_root = root}, "").engine); };
+  EXPECT_EQ(engine("/run/containerd/runc/k8s.io"), "containerd");
+  EXPECT_EQ(engine("/var/run/docker/runtime-runc/moby"), "docker");
+  EXPECT_EQ(engine("/run/user/1000/docker/runtime-rdma/moby"), "docker");
+  EXPECT_EQ(engine("/run/containerd/runc/moby"), "docker");
+  EXPECT_EQ(engine("/run/containerd/runc/default"), "podman");
+  EXPECT_EQ(engine("/run/runc"), "podman");
+  EXPECT_EQ(engine(""), "podman");
+  EXPECT_EQ(recognise({.runtime_root = "/run/containerd/runc/moby"}, "").by, "told by the runtime's root");
+  // CRI-O's and Podman's runtimes share one.
+  EXPECT_EQ(recognise({.bundle = kCrios, .runtime_root = "/run/runc"}, "/x/crio-" + kId).engine, Engine::kCrio);
+  const auto both = recognise({.bundle = kKubernetes, .runtime_root = "/run/docker/runtime-runc/moby"}, "");
+  EXPECT_EQ(both.engine, Engine::kPodman);
+  EXPECT_EQ(both.by, "the runtime's root says docker, and the bundle is containerd's");
+}
+
+TEST(Caller, IsTheOneNamedUnlessTheBundleIsAnothers) {
+  const auto named = [](Engine engine, const std::string& bundle) {
+    return recognise({.engine = engine, .is_named = true, .bundle = bundle}, "/libpod_parent/libpod-" + kId);
+  };
+  for (const Engine engine : {Engine::kCrio, Engine::kContainerd, Engine::kDocker}) {
+    EXPECT_EQ(named(engine, "/srv/web").engine, engine);
+    EXPECT_EQ(named(engine, "/run/containerd/io.containerd.runtime.v2.task/mine/" + kId).engine, engine);
+    const auto doubted = named(engine, kPodmans);
+    EXPECT_EQ(doubted.engine, Engine::kPodman);
+    EXPECT_TRUE(doubted.is_doubted);
+  }
+  EXPECT_EQ(named(Engine::kCrio, kPodmans).by, "the administrator says crio, and the bundle is podman's");
+  EXPECT_EQ(named(Engine::kCrio, kKubernetes).engine, Engine::kPodman);
+  EXPECT_EQ(named(Engine::kContainerd, kKubernetes).engine, Engine::kContainerd);
+  EXPECT_EQ(named(Engine::kDocker, kKubernetes).engine, Engine::kPodman);
+  EXPECT_EQ(named(Engine::kRunc, kPodmans).engine, Engine::kRunc) << "a rule, and no engine";
+  EXPECT_EQ(named(Engine::kPodman, kDockers).engine, Engine::kPodman);
+  EXPECT_EQ(
+      recognise({.engine = Engine::kCrio, .is_named = true, .runtime_root = "/run/containerd/runc/k8s.io"}, "").engine,
+      Engine::kCrio);
+}
+
+// --- what a container gains by it
+
+Config trusting_team_a() {
+  Config config;
+  config.annotations_may_request = {"team-a"};
+  return config;
+}
+
+Json recorded(const std::string& name) {
+  return Json::parse(test_support::read_file(std::string(RECORDED) + "/" + name));
+}
+
+Asking asking(const Json& config, const Caller& caller) {
+  auto asking = understand(config.dump(), trusting_team_a(), caller);
+  EXPECT_TRUE(asking) << asking.error().message;
+  return asking.value();
+}
+
+// rdma-runtime and hook of a node whose configuration names no engine.
+TEST(Caller, ACrioPodOfANamespaceThatMayAskIsHeard) {
+  Json config = recorded("crio-annotation.config.json");
+  const Caller caller{.bundle = kCrios, .runtime_root = "/run/runc"};
+  const Asking heard = asking(config, caller);
+  EXPECT_EQ(heard.caller.engine, Engine::kCrio);
+  ASSERT_TRUE(heard.request);
+  EXPECT_EQ(heard.request->wish.count, 2U);
+  config["linux"]["cgroupsPath"] = "kubepods-besteffort-pod3b8f2c62.slice:crio:" + kId;
+  EXPECT_TRUE(asking(config, caller).request);
+  // Of another namespace, which its author cannot choose; what other engines would write tells nothing.
+  Json& annotations = config["annotations"];
+  annotations["io.kubernetes.pod.namespace"] = "team-b";
+  annotations["io.kubernetes.cri.sandbox-namespace"] = "team-a";
+  EXPECT_FALSE(asking(config, caller).request);
+  for (const Engine other : {Engine::kContainerd, Engine::kDocker}) {
+    const Asking forged = asking(config, {.engine = other, .is_named = true, .bundle = kCrios});
+    EXPECT_FALSE(forged.request) << to_string(other);
+    EXPECT_TRUE(forged.caller.is_doubted);
+  }
+}
+
+// An image's manifest with all that CRI-O and containerd write.
+TEST(Caller, APodmanImageGainsNothingByForgedAnnotations) {
+  Json config = recorded("crio-annotation.config.json");
+  config["annotations"]["io.kubernetes.cri.sandbox-namespace"] = "team-a";
+  for (const std::string& path : {"/libpod_parent/libpod-" + kId, "machine.slice:libpod:" + kId,
+                                  "/user.slice/libpod-payload-" + kId, std::string()}) {
+    config["linux"]["cgroupsPath"] = path;
+    const Asking told = asking(config, {.bundle = kPodmans, .runtime_root = "/run/runc"});
+    EXPECT_FALSE(told.request) << path;
+    ASSERT_EQ(told.warnings.size(), 1U);
+    // By CRI-O's files of hooks.d in a directory that both read, or a CDI file.
+    for (const Engine named : {Engine::kCrio, Engine::kContainerd, Engine::kDocker}) {
+      const Asking doubted = asking(config, {.engine = named, .is_named = true, .bundle = kPodmans});
+      EXPECT_FALSE(doubted.request) << path << " " << to_string(named);
+      ASSERT_EQ(doubted.warnings.size(), 2U);
+      EXPECT_EQ(doubted.warnings[0], fmt::format("annotations count as with podman: the administrator says {}, and the "
+                                                 "bundle is podman's",
+                                                 to_string(named)));
+    }
+  }
+}
+
+TEST(Caller, AContainerdPodGainsNothingByCriosAnnotations) {
+  Json config = recorded("crio-annotation.config.json");
+  config["annotations"]["io.kubernetes.cri.sandbox-namespace"] = "team-b";
+  EXPECT_FALSE(asking(config, {.bundle = kKubernetes, .runtime_root = "/run/containerd/runc/k8s.io"}).request);
+  EXPECT_FALSE(asking(config, {.engine = Engine::kCrio, .is_named = true, .bundle = kKubernetes}).request);
+}
+
+TEST(Caller, WhoAsksNothingIsNotWarned) {
+  Json config = recorded("crio-annotation.config.json");
+  config["annotations"].erase("rdma-init.io/devices");
+  EXPECT_TRUE(asking(config, {.engine = Engine::kCrio, .is_named = true, .bundle = kPodmans}).warnings.empty());
+}
+
+TEST(Caller, IsShownByPlan) {
+  const test_support::TempDir directory;
+  Json config = recorded("crio-annotation.config.json");
+  config["annotations"].erase("rdma-init.io/devices");
+  const std::string bundle = directory / "overlay-containers" + ("/" + kId) + "/userdata";
+  test_support::write_file(bundle + "/config.json", config.dump());
+  test_support::write_file(directory / "admin.json", "{}");
+  const auto shown = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--config", directory / "admin.json", "--ledger", directory / "ledger"});
+    std::vector<char*> pointers;
+    for (std::string& argument : arguments)
+      pointers.push_back(argument.data());
+    testing::internal::CaptureStdout();
+    EXPECT_EQ(run_command(parse_options(pointers).value()), 0);
+    return testing::internal::GetCapturedStdout();
+  };
+  EXPECT_EQ(shown({"plan", "--bundle", bundle}),
+            "engine      crio  told by its bundle and cgroupsPath\nHCAs        none\n");
+  EXPECT_EQ(Json::parse(shown({"plan", "--json", "--bundle", bundle + "/../userdata/"}))["engine"]["name"], "crio");
+  EXPECT_EQ(Json::parse(shown({"plan", "--json", "--bundle", bundle, "--engine", "docker"}))["engine"],
+            (Json{{"name", "podman"}, {"by", "the administrator says docker, and the bundle is crio's"}}));
+  EXPECT_EQ(shown({"plan", "--bundle", bundle, "--engine", "runc"}).substr(0, 16), "engine      runc");
+}
+
+}  // namespace
+}  // namespace hook
