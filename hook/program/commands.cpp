@@ -235,7 +235,7 @@ int stage_code(const Options& options) {
   const Result<Config> config = config_for(options);
   auto ipam = start_ipam_helper(config);
   if (!ipam) return exit_code(ipam.error(), log);
-  if (auto restricted = restrict_syscalls(); !restricted) return exit_code(restricted, log);
+  if (auto restricted = restrict_process(); !restricted) return exit_code(restricted, log);
   Call call{options.node, log, *ipam ? &**ipam : nullptr};
   const auto result = run(options.command, call, config);
   const int code = exit_code(result, log);

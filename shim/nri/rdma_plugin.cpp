@@ -51,7 +51,7 @@ ConfiguredWorker::ConfiguredWorker(const NriPluginOptions& options, const hook::
         const auto& config = config_ ? *config_ : read_config();
         // Before the filter, which lets no process execute programs: its IPAM helper has to.
         const auto giver = std::make_shared<Giver>(TRY(Giver::begin(node_, config, plugin_log(options_))));
-        TRY_VOID(hook::restrict_syscalls());
+        TRY_VOID(hook::restrict_process());
         return Worker::Serve([giver](std::string_view job) { return giver->run(job); });
       }) {}
 

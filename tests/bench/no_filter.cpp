@@ -3,7 +3,7 @@
 
 namespace bench {
 
-fabric::Result<void> no_filter() asm("__wrap__ZN4hook17restrict_syscallsEv");
+fabric::Result<void> no_filter() asm("__wrap__ZN4hook16restrict_processEv");
 
 fabric::Result<void> no_filter() {
   return {};

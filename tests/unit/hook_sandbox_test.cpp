@@ -2,23 +2,31 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/capability.h>
+#include <linux/if_ether.h>
+#include <linux/netlink.h>
 #include <linux/nsfs.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <string>
+#include <string_view>
 
 namespace hook {
 namespace {
@@ -40,7 +48,7 @@ int error_of(long result) {
 
 int after_filter(const std::function<int()>& function) {
   return outcome([&] {
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || !restrict_syscalls()) return 250;
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || !restrict_process()) return 250;
     return function();
   });
 }
@@ -67,6 +75,18 @@ TEST(Isolate, LeavesNothingOfTheCallers) {
             }),
             0);
 }
+
+int pair_of(int type) {
+  int ends[2];
+  return error_of(socketpair(AF_UNIX, type, 0, ends));
+}
+
+int getrlimit_of(__rlimit_resource resource) {
+  rlimit now{};
+  return prlimit(0, resource, nullptr, &now);
+}
+
+const int kNotFoundOrNotRoot = geteuid() == 0 ? ENOENT : EPERM;
 
 struct FilterRow {
   const char* name;
@@ -96,19 +116,112 @@ const FilterRow kFilterRows[] = {
      },
      EPERM},
     {"a TCP socket", [] { return error_of(socket(AF_INET, SOCK_STREAM, 0)); }, EPERM},
-    {"a netlink socket", [] { return error_of(socket(AF_NETLINK, SOCK_RAW, 0)); }, 0},
+    {"a netlink socket", [] { return error_of(socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE)); }, 0},
+    {"a netlink socket of audit", [] { return error_of(socket(AF_NETLINK, SOCK_RAW, NETLINK_AUDIT)); }, EPERM},
     {"a packet socket", [] { return error_of(socket(AF_PACKET, -1, 0)); }, EINVAL},
-    {"a local socket", [] { return error_of(socket(AF_UNIX, SOCK_DGRAM, 0)); }, 0},
+    {"a packet socket that receives", [] { return error_of(socket(AF_PACKET, -1, ETH_P_ALL)); }, EPERM},
+    {"a local socket", [] { return error_of(socket(AF_UNIX, SOCK_DGRAM, 0)); }, EPERM},
+    {"connect", [] { return error_of(connect(-1, nullptr, 0)); }, EPERM},
+    {"a pair of sockets for descriptors", [] { return pair_of(SOCK_SEQPACKET | SOCK_CLOEXEC); }, 0},
+    {"a pair of sockets that send to paths", [] { return pair_of(SOCK_DGRAM); }, EPERM},
+    {"a character device", [] { return error_of(mknodat(-1, "x", S_IFCHR | 0666, makedev(1, 3))); }, EBADF},
+    {"a block device", [] { return error_of(mknodat(-1, "x", S_IFBLK | 0666, makedev(8, 0))); }, EPERM},
+    {"a FIFO", [] { return error_of(mknodat(-1, "x", S_IFIFO, 0)); }, EPERM},
+    {"a file by mknod", [] { return error_of(mknodat(-1, "x", 0, 0)); }, EPERM},
+    {"mount of a device", [] { return error_of(mount("/dev/x", "/none", "ext4", 0, nullptr)); }, EPERM},
+    {"bind mount by paths", [] { return error_of(mount("/", "/none", nullptr, MS_BIND, nullptr)); }, EPERM},
+    {"remount that writes", [] { return error_of(mount(nullptr, "/none", nullptr, MS_REMOUNT, nullptr)); }, EPERM},
+    {"remount that does not",
+     [] {
+       const unsigned long flags = MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
+       return error_of(mount(nullptr, "/proc/none", nullptr, flags, nullptr));
+     },
+     kNotFoundOrNotRoot},
+    {"umount", [] { return error_of(umount2("/proc/none", 0)); }, EPERM},
+    {"umount by force", [] { return error_of(umount2("/proc/none", MNT_FORCE)); }, EPERM},
+    {"umount of what is in use", [] { return error_of(umount2("/proc/none", MNT_DETACH)); }, kNotFoundOrNotRoot},
+    {"a tree of mounts", [] { return error_of(open_tree(-1, "x", OPEN_TREE_CLONE | AT_RECURSIVE)); }, EPERM},
+    {"move_mount by paths", [] { return error_of(move_mount(-1, "x", -1, "y", 0)); }, EPERM},
+    {"a file system opened again",
+     [] { return error_of(syscall(SYS_fsconfig, -1, FSCONFIG_CMD_RECONFIGURE, nullptr, nullptr, 0)); }, EPERM},
+    {"a limit", [] { return error_of(getrlimit_of(RLIMIT_MEMLOCK)); }, 0},
+    {"a limit of another kind", [] { return error_of(getrlimit_of(RLIMIT_CORE)); }, EPERM},
     {"a file", [] { return error_of(open("/proc/self/stat", O_RDONLY | O_CLOEXEC)); }, 0},
     {"openat2", [] { return error_of(syscall(SYS_openat2, -1, "x", nullptr, 0)); }, EINVAL},
     {"ioctl", [] { return error_of(syscall(SYS_ioctl, 0, 0, 0)); }, EPERM},
     {"ioctl of a namespace", [] { return error_of(syscall(SYS_ioctl, -1, NS_GET_NSTYPE)); }, EBADF},
 };
 
-TEST(RestrictSyscalls, AllowsWhatTheHookDoes) {
+TEST(RestrictProcess, AllowsWhatTheHookDoes) {
   for (const FilterRow& row : kFilterRows) {
     EXPECT_EQ(after_filter(row.call), row.outcome) << row.name;
   }
+}
+
+constexpr const char* kSets[] = {"CapInh:", "CapPrm:", "CapEff:", "CapAmb:"};
+
+// Of /proc/self/status, where no system call is needed that the filter has not.
+std::uint64_t capabilities(std::string_view set) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(set)) return std::stoull(line.substr(set.size()), nullptr, 16);
+  }
+  return UINT64_MAX;
+}
+
+constexpr std::uint64_t bit(int capability) {
+  return std::uint64_t{1} << capability;
+}
+
+constexpr std::uint64_t kKept = bit(CAP_SYS_ADMIN) | bit(CAP_SYS_CHROOT) | bit(CAP_SYS_PTRACE) | bit(CAP_SYS_RESOURCE) |
+                                bit(CAP_SYSLOG) | bit(CAP_NET_ADMIN) | bit(CAP_NET_RAW) | bit(CAP_MKNOD) |
+                                bit(CAP_CHOWN) | bit(CAP_DAC_OVERRIDE) | bit(CAP_SETUID) | bit(CAP_SETGID);
+
+// Which of the sets is not what it should be after the filter, for who has these capabilities; 0: none.
+int wrong_set(std::uint64_t permitted) {
+  for (int set = 0; set < 4; ++set) {
+    const bool kept = set == 1 || set == 2;
+    if (capabilities(kSets[set]) != (kept ? permitted & kKept : 0)) return set + 1;
+  }
+  return 0;
+}
+
+int set_capabilities(std::uint64_t permitted) {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2] = {};
+  for (const int word : {0, 1})
+    data[word].effective = data[word].permitted = static_cast<std::uint32_t>(permitted >> (32 * word));
+  return static_cast<int>(syscall(SYS_capset, &header, data));
+}
+
+TEST(RestrictProcess, LeavesTheCapabilitiesOfTheSteps) {
+  const std::uint64_t all = capabilities("CapPrm:");
+  EXPECT_EQ(after_filter([&] { return wrong_set(all); }), 0) << std::hex << all;
+}
+
+TEST(RestrictProcess, MissesNoCapability) {
+  const std::uint64_t all = capabilities("CapPrm:");
+  for (const std::uint64_t few : {std::uint64_t{0}, all & bit(CAP_KILL), all & (bit(CAP_KILL) | bit(CAP_CHOWN)),
+                                  all & ~bit(CAP_SYSLOG), all & ~bit(CAP_KILL)}) {
+    EXPECT_EQ(outcome([&] {
+                if (set_capabilities(few) != 0) return 249;
+                if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || !restrict_process()) return 250;
+                return wrong_set(few);
+              }),
+              0)
+        << std::hex << few;
+  }
+}
+
+TEST(RestrictProcess, WorksInAUserNamespace) {
+  const int ended = outcome([] {
+    if (unshare(CLONE_NEWUSER) != 0) return 77;
+    const std::uint64_t all = capabilities("CapPrm:");
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || !restrict_process()) return 250;
+    return wrong_set(all);
+  });
+  if (ended == 77) GTEST_SKIP() << "this machine makes no user namespace";
+  EXPECT_EQ(ended, 0);
 }
 
 }  // namespace

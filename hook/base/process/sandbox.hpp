@@ -10,11 +10,13 @@ namespace hook {
 // opened before are lost. Errors: 0 to 2 cannot be had.
 fabric::Result<void> isolate();
 
-// A seccomp filter for the rest of the process and its children, made by libseccomp when this program was built
-// (sandbox_filter_gen.cpp): at run time libseccomp needs 0.35 ms to make it, the kernel 0.1 ms to take it. What is not
-// allowed fails with EPERM and is logged by the kernel where audit is on; what no hook ever does (execve, ptrace,
-// kernel modules, kexec, unshare, chroot, ...) kills the process. Errors: a kernel without seccomp filters.
-fabric::Result<void> restrict_syscalls();
+// For the rest of the process and its children. First the capabilities: what no step needs is dropped (sandbox.cpp has
+// the list), nothing is inheritable; none has to be there. Then a seccomp filter, made by libseccomp when this program
+// was built (sandbox_filter_gen.cpp): at run time libseccomp needs 0.35 ms to make it, the kernel 0.1 ms to take it.
+// What is not allowed fails with EPERM and is logged by the kernel where audit is on; what no hook ever does (execve,
+// ptrace, kernel modules, kexec, unshare, chroot, ...) kills the process. The log has to be open before: there are no
+// sockets but to the kernel. Errors: a kernel without seccomp filters.
+fabric::Result<void> restrict_process();
 
 // Closes every descriptor from this one on, one by one before Linux 5.9, which has no close_range(2).
 void close_from(int first);

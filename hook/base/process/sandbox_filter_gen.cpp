@@ -1,13 +1,18 @@
 // Build-time program: writes the seccomp filter of sandbox.cpp as a C++ array to stdout. Run on the machine that
 // builds, for the architecture it builds for; calls that an architecture lacks are left out.
+#include <fcntl.h>
 #include <linux/bpf.h>
 #include <linux/filter.h>
+#include <linux/netlink.h>
 #include <linux/nsfs.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -31,11 +36,10 @@ constexpr const char* kAlways[] = {
     "faccessat2", "readlink", "readlinkat", "getdents64", "getcwd", "chdir", "fchdir", "umask", "mkdir", "mkdirat",
     "rmdir", "unlink", "unlinkat", "rename", "renameat", "renameat2", "link", "linkat", "symlink", "symlinkat",
     "ftruncate", "fsync", "fdatasync", "flock", "fchmod", "fchmodat", "fchown", "fchownat", "utimensat", "pipe2",
-    "poll", "ppoll", "connect", "bind", "send", "sendto", "sendmsg", "recvfrom", "recvmsg", "getsockname",
+    "poll", "ppoll", "bind", "send", "sendto", "sendmsg", "recvfrom", "recvmsg", "getsockname",
     "setsockopt", "getsockopt", "shutdown", "pidfd_open",
     // What is done to a live container, and in the children that join its namespaces.
-    "wait4", "mount", "open_tree", "move_mount", "mount_setattr", "umount2", "mknodat", "setfsuid", "setfsgid",
-    "prlimit64", "setrlimit", "fsopen", "fsconfig", "fsmount",
+    "wait4", "setfsuid", "setfsgid",
 };
 // clang-format on
 
@@ -67,7 +71,7 @@ int number(const char* name) {
 }
 
 // False: an error other than that the architecture lacks the call.
-bool add(void* filter, std::uint32_t action, const char* name, std::vector<scmp_arg_cmp> arguments = {}) {
+bool add(void* filter, std::uint32_t action, const char* name, const std::vector<scmp_arg_cmp>& arguments = {}) {
   const int call = number(name);
   if (call < 0) return true;
   return seccomp_rule_add_array(filter, action, call, static_cast<unsigned>(arguments.size()), arguments.data()) == 0;
@@ -80,27 +84,69 @@ bool add_all(void* filter, std::uint32_t action, std::span<const char* const> na
   return true;
 }
 
+// Arguments are 32 bits wide, unless they are addresses: of the upper half the kernel takes no notice.
+constexpr std::uint64_t kInt = UINT32_MAX;
+
+scmp_arg_cmp exactly(unsigned index, std::uint64_t value) {
+  return {index, SCMP_CMP_MASKED_EQ, kInt, value};
+}
+scmp_arg_cmp masked(unsigned index, std::uint64_t bits, std::uint64_t value) {
+  return {index, SCMP_CMP_MASKED_EQ, bits, value};
+}
+scmp_arg_cmp null(unsigned index) {
+  return {index, SCMP_CMP_EQ, 0, 0};
+}
+
+struct Bounded {
+  const char* name;
+  std::vector<scmp_arg_cmp> arguments;  // all of them hold
+};
+
 // Calls that are allowed with some arguments only: no executable memory, into which code could be put; no sockets but
-// to the kernel and to local peers; of namespaces only joining.
-bool add_bounded(void* filter) {
-  const auto allow = [&](const char* name, scmp_arg_cmp argument) {
-    return add(filter, SCMP_ACT_ALLOW, name, {argument});
+// to the kernel, the log being open already; of namespaces only joining; of device nodes only character devices. The
+// mounts are those of container_root.cpp, run_steps.cpp and open_netns.cpp.
+std::vector<Bounded> bounded() {
+  constexpr std::uint64_t kReadOnly = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+  std::vector<Bounded> calls = {
+      {"mmap", {masked(2, PROT_EXEC, 0)}},
+      {"mprotect", {masked(2, PROT_EXEC, 0)}},
+      {"socket", {exactly(0, AF_NETLINK), exactly(2, NETLINK_ROUTE)}},
+      {"socket", {exactly(0, AF_NETLINK), exactly(2, NETLINK_RDMA)}},
+      {"socket", {exactly(0, AF_PACKET), exactly(2, 0)}},
+      // For descriptors. What sends to a path would be a datagram.
+      {"socketpair", {exactly(0, AF_UNIX), exactly(1, SOCK_SEQPACKET | SOCK_CLOEXEC)}},
+      {"ioctl", {exactly(1, NS_GET_NSTYPE)}},
+      {"clone", {masked(0, kNamespaceFlags, 0)}},
+      {"prctl", {exactly(0, PR_SET_PDEATHSIG)}},
+      {"setns", {exactly(1, CLONE_NEWNS)}},
+      {"setns", {exactly(1, CLONE_NEWNET)}},
+      {"setrlimit", {exactly(0, RLIMIT_MEMLOCK)}},
+      {"prlimit64", {exactly(1, RLIMIT_MEMLOCK)}},
+      {"mknodat", {masked(2, S_IFMT, S_IFCHR)}},
+      {"open_tree", {exactly(2, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW)}},
+      {"move_mount", {exactly(4, MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH)}},
+      {"mount_setattr", {exactly(2, AT_EMPTY_PATH)}},
+      {"fsopen", {exactly(1, FSOPEN_CLOEXEC)}},
+      {"fsconfig", {exactly(1, FSCONFIG_SET_STRING)}},
+      {"fsconfig", {exactly(1, FSCONFIG_CMD_CREATE)}},
+      {"fsmount", {exactly(1, FSMOUNT_CLOEXEC), exactly(2, 0)}},
+      {"fsmount", {exactly(1, FSMOUNT_CLOEXEC), exactly(2, kReadOnly)}},
+      {"umount2", {exactly(1, MNT_DETACH)}},
   };
-  const auto without = [](unsigned index, std::uint64_t bits) {
-    return scmp_arg_cmp{index, SCMP_CMP_MASKED_EQ, bits, 0};
-  };
-  const auto exactly = [](unsigned index, std::uint64_t value) { return scmp_arg_cmp{index, SCMP_CMP_EQ, value, 0}; };
-  bool good = allow("mmap", without(2, PROT_EXEC)) && allow("mprotect", without(2, PROT_EXEC)) &&
-              allow("socket", exactly(0, AF_NETLINK)) && allow("socket", exactly(0, AF_UNIX)) &&
-              allow("socket", exactly(0, AF_PACKET)) && allow("socketpair", exactly(0, AF_UNIX)) &&
-              allow("ioctl", exactly(1, NS_GET_NSTYPE)) &&
-              // glibc's fallback for it is clone(2), whose flags can be seen.
-              add(filter, SCMP_ACT_ERRNO(ENOSYS), "clone3");
-  good = good && allow("clone", without(0, kNamespaceFlags)) && allow("prctl", exactly(0, PR_SET_PDEATHSIG)) &&
-         allow("setns", exactly(1, CLONE_NEWNS)) && allow("setns", exactly(1, CLONE_NEWNET));
+  for (const std::uint64_t flags :
+       {std::uint64_t{MS_PRIVATE}, std::uint64_t{MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC}})
+    calls.push_back({"mount", {null(0), null(2), exactly(3, flags), null(4)}});
   for (const bpf_cmd command : kBpfCommands)
-    good = good && allow("bpf", exactly(0, command));
-  return good;
+    calls.push_back({"bpf", {exactly(0, command)}});
+  return calls;
+}
+
+bool add_bounded(void* filter) {
+  for (const Bounded& call : bounded()) {
+    if (!add(filter, SCMP_ACT_ALLOW, call.name, call.arguments)) return false;
+  }
+  // glibc's fallback for it is clone(2), whose flags can be seen.
+  return add(filter, SCMP_ACT_ERRNO(ENOSYS), "clone3");
 }
 
 Filter make_filter() {

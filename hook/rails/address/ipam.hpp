@@ -49,7 +49,7 @@ std::string ipam_config(const IpamCall& call);
 // parent dies, and its plugins with it.
 class IpamHelper {
  public:
-  // After isolate(), which would close its channel, and before restrict_syscalls().
+  // After isolate(), which would close its channel, and before restrict_process().
   static fabric::Result<IpamHelper> start();
   // All calls at once; their results in order (kDel: empty). Each plugin has timeout_ms, 1 MiB of output, an
   // environment of CNI_* and PATH only. Errors of one call do not stop the others; they name the plugin and what it
