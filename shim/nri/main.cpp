@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <exception>
 
+#include "hook/base/process/sandbox.hpp"
 #include "shim/nri/options.hpp"
 #include "shim/nri/run.hpp"
 
@@ -27,7 +28,8 @@ int run(int argc, char** argv) {
     return 0;
   }
   const hook::Log log = shim::plugin_log(*options);
-  const auto done = shim::run_plugin(*options, log);
+  auto done = hook::restrict_with_children();
+  if (done) done = shim::run_plugin(*options, log);
   if (done) return 0;
   log.error(done.error());
   return kExitFailure;

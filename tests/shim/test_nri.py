@@ -245,6 +245,12 @@ class Life(NriCase):
         self.addCleanup(connection.close)
         connection.introduce()
 
+    def test_no_new_privileges_and_a_filter_of_its_own(self):
+        self.connect()
+        status = wrapper.read(f"/proc/{self.plugins[-1].pid}/status")
+        self.assertIn("NoNewPrivs:\t1\n", status)
+        self.assertIn("Seccomp:\t2\n", status)
+
     def test_ends_at_sigterm(self):
         self.connect()
         self.plugins[-1].send_signal(signal.SIGTERM)

@@ -158,6 +158,23 @@ TEST(RestrictProcess, AllowsWhatTheHookDoes) {
   }
 }
 
+TEST(RestrictProcess, ChildrenMayExecuteAndConnect) {
+  const FilterRow rows[] = {
+      {"execve", [] { return error_of(execl("/bin/true", "true", nullptr)); }, 0},
+      {"a local socket", [] { return error_of(socket(AF_UNIX, SOCK_DGRAM, 0)); }, 0},
+      {"a TCP socket", [] { return error_of(socket(AF_INET, SOCK_STREAM, 0)); }, 0},
+      {"ptrace", [] { return error_of(ptrace(PTRACE_TRACEME, 0, nullptr, nullptr)); }, EPERM},
+      {"finit_module", [] { return error_of(syscall(SYS_finit_module, -1, "", 0)); }, EPERM},
+      {"io_uring", [] { return error_of(syscall(SYS_io_uring_setup, 0, nullptr)); }, EPERM},
+      {"no new privileges", [] { return 1 - prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); }, 0},
+      {"the worker's filter", [] { return restrict_process() ? error_of(execl("/bin/true", "true", nullptr)) : 250; },
+       kKilled},
+  };
+  for (const FilterRow& row : rows) {
+    EXPECT_EQ(outcome([&] { return restrict_with_children() ? row.call() : 250; }), row.outcome) << row.name;
+  }
+}
+
 constexpr const char* kSets[] = {"CapInh:", "CapPrm:", "CapEff:", "CapAmb:"};
 
 // Of /proc/self/status, where no system call is needed that the filter has not.

@@ -24,7 +24,7 @@ using fabric::Error;
 using fabric::Result;
 using fabric::sys_error;
 
-// The array kFilter of sock_filter, written by sandbox_filter_gen.
+// The arrays kFilter and kFilterForChildren of sock_filter, written by sandbox_filter_gen.
 #include "sandbox_filter.inc"
 
 constexpr int kStandardDescriptors = 3;
@@ -89,6 +89,20 @@ Result<void> drop_capabilities() {
   return done ? Result<void>() : sys_error(errno, "cannot drop the hook's capabilities");
 }
 
+// Also what lets a process without CAP_SYS_ADMIN set a filter (seccomp(2)).
+Result<void> forbid_new_privileges() {
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return sys_error(errno, "cannot set `no_new_privs`");
+  return {};
+}
+
+Result<void> set_filter(std::span<const sock_filter> filter) {
+  // The kernel only reads it, but its structure does not say so.
+  const sock_fprog program{static_cast<unsigned short>(filter.size()), const_cast<sock_filter*>(filter.data())};
+  if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_LOG, &program) == 0) return {};
+  return Error{fmt::format("cannot restrict the process's system calls: {}", std::strerror(errno)), errno,
+               "run a kernel with CONFIG_SECCOMP_FILTER"};
+}
+
 }  // namespace
 
 void close_from(int first) {
@@ -110,19 +124,17 @@ Result<void> isolate() {
   const rlimit none{0, 0};
   setrlimit(RLIMIT_CORE, &none);  // lowering is always allowed
   prctl(PR_SET_DUMPABLE, 0);
-  // Also what lets a process without CAP_SYS_ADMIN set a filter (seccomp(2)).
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return sys_error(errno, "cannot set `no_new_privs`");
-  return {};
+  return forbid_new_privileges();
 }
 
 Result<void> restrict_process() {
   TRY_VOID(drop_capabilities());  // the filter has no capset(2)
-  const std::span<const sock_filter> filter(kFilter);
-  // The kernel only reads it, but its structure does not say so.
-  const sock_fprog program{static_cast<unsigned short>(filter.size()), const_cast<sock_filter*>(filter.data())};
-  if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_LOG, &program) == 0) return {};
-  return Error{fmt::format("cannot restrict the hook's system calls: {}", std::strerror(errno)), errno,
-               "run a kernel with CONFIG_SECCOMP_FILTER"};
+  return set_filter(kFilter);
+}
+
+Result<void> restrict_with_children() {
+  TRY_VOID(forbid_new_privileges());
+  return set_filter(kFilterForChildren);
 }
 
 }  // namespace hook

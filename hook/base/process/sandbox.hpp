@@ -18,6 +18,10 @@ fabric::Result<void> isolate();
 // sockets but to the kernel. Errors: a kernel without seccomp filters.
 fabric::Result<void> restrict_process();
 
+// For a process whose children are restricted more, or execute IPAM plugins: no new privileges, and a filter of what no
+// such program does (ptrace, kernel modules, kexec, io_uring, ...), which fails with EPERM. Errors: as above.
+fabric::Result<void> restrict_with_children();
+
 // Closes every descriptor from this one on, one by one before Linux 5.9, which has no close_range(2).
 void close_from(int first);
 

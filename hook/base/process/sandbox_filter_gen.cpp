@@ -43,14 +43,18 @@ constexpr const char* kAlways[] = {
 };
 // clang-format on
 
-// Never done by any stage: a process that tries is not the hook any more.
+// Never done by any program of ours, nor by an IPAM plugin.
 // clang-format off
-constexpr const char* kKilled[] = {
-    "execve", "execveat", "ptrace", "process_vm_readv", "process_vm_writev", "init_module", "finit_module",
-    "delete_module", "kexec_load", "kexec_file_load", "reboot", "swapon", "swapoff", "pivot_root", "chroot",
-    "unshare", "open_by_handle_at", "userfaultfd", "perf_event_open", "io_uring_setup", "add_key", "request_key",
-    "keyctl", "iopl", "ioperm", "acct", "quotactl", "settimeofday", "clock_settime", "clock_adjtime", "adjtimex",
-    "sethostname", "setdomainname", "syslog", "vhangup", "personality", "modify_ldt", "setuid", "setgid",
+constexpr const char* kNever[] = {
+    "ptrace", "process_vm_readv", "process_vm_writev", "init_module", "finit_module", "delete_module", "kexec_load",
+    "kexec_file_load", "reboot", "swapon", "swapoff", "pivot_root", "open_by_handle_at", "userfaultfd",
+    "perf_event_open", "io_uring_setup", "add_key", "request_key", "keyctl", "iopl", "ioperm", "acct", "quotactl",
+    "settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "vhangup", "personality", "modify_ldt",
+};
+
+// Nor by any stage: a process that tries is not the hook any more.
+constexpr const char* kNotInStages[] = {
+    "execve", "execveat", "chroot", "unshare", "sethostname", "setdomainname", "syslog", "setuid", "setgid",
     "setresuid", "setresgid", "setreuid", "setregid", "setgroups", "capset",
 };
 // clang-format on
@@ -149,14 +153,26 @@ bool add_bounded(void* filter) {
   return add(filter, SCMP_ACT_ERRNO(ENOSYS), "clone3");
 }
 
-Filter make_filter() {
-  Filter filter(seccomp_init(SCMP_ACT_ERRNO(EPERM)));
+// What no rule is about has this end.
+Filter start_filter(std::uint32_t otherwise) {
+  Filter filter(seccomp_init(otherwise));
   const bool good = filter && seccomp_attr_set(filter.get(), SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS) == 0 &&
                     // A binary tree: the kernel tries every call once when it takes the filter.
-                    seccomp_attr_set(filter.get(), SCMP_FLTATR_CTL_OPTIMIZE, 2) == 0 &&
-                    add_all(filter.get(), SCMP_ACT_ALLOW, kAlways) && add_bounded(filter.get()) &&
-                    add_all(filter.get(), SCMP_ACT_KILL_PROCESS, kKilled);
+                    seccomp_attr_set(filter.get(), SCMP_FLTATR_CTL_OPTIMIZE, 2) == 0;
   return good ? std::move(filter) : nullptr;
+}
+
+Filter make_filter() {
+  Filter filter = start_filter(SCMP_ACT_ERRNO(EPERM));
+  const bool good = filter && add_all(filter.get(), SCMP_ACT_ALLOW, kAlways) && add_bounded(filter.get()) &&
+                    add_all(filter.get(), SCMP_ACT_KILL_PROCESS, kNever) &&
+                    add_all(filter.get(), SCMP_ACT_KILL_PROCESS, kNotInStages);
+  return good ? std::move(filter) : nullptr;
+}
+
+Filter make_filter_for_children() {
+  Filter filter = start_filter(SCMP_ACT_ALLOW);
+  return filter && add_all(filter.get(), SCMP_ACT_ERRNO(EPERM), kNever) ? std::move(filter) : nullptr;
 }
 
 // libseccomp writes to a descriptor only.
@@ -171,8 +187,7 @@ std::vector<sock_filter> instructions(void* filter) {
   return result;
 }
 
-bool print(const char* name) {
-  const Filter filter = make_filter();
+bool print(const char* name, const Filter& filter) {
   if (!filter) return false;
   const auto program = instructions(filter.get());
   std::printf("constexpr sock_filter %s[] = {\n", name);
@@ -186,7 +201,9 @@ bool print(const char* name) {
 }  // namespace
 
 int main() {
-  if (print("kFilter") && std::fflush(stdout) == 0) return 0;
+  if (print("kFilter", make_filter()) && print("kFilterForChildren", make_filter_for_children()) &&
+      std::fflush(stdout) == 0)
+    return 0;
   std::fprintf(stderr, "sandbox_filter_gen: libseccomp refused the filter\n");
   return 1;
 }
