@@ -148,10 +148,12 @@ Result<HostNetdev> describe_host(NodeSockets& node, const Rail& rail, const fabr
                   .tx_queue_length = link->tx_queue_length,
                   .up = link->up,
                   .records = {},
+                  .settings = {},
                   .pf = {},
                   .vf = 0,
                   .vf_attributes = {}};
   if (rail.kind != RailKind::kMove) return host;
+  host.settings = link->settings;
   auto configured = TRY(read_records(node.route, link->ifindex, link->name));
   host.records = std::move(configured.records);
   for (const std::string& route : configured.skipped)

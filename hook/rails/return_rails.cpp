@@ -120,9 +120,22 @@ std::optional<std::vector<std::uint8_t>> mac_to_restore(const Link& link, const 
   return mac == link.mac ? std::nullopt : std::optional(mac);
 }
 
+void append(std::vector<std::string>& to, std::vector<std::string> more) {
+  std::move(more.begin(), more.end(), std::back_inserter(to));
+}
+
 // Name, MAC, MTU and what was configured. What is right already is not touched: a netdev that never left keeps its
 // connections.
-Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetdev& host) {
+Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetdev& host,
+                             std::vector<std::string>& warnings) {
+  const auto whole = TRY(find_link(node.route, link.ifindex));
+  const auto undo = [&](decltype(link_removals)& repairs) {
+    if (!host.settings || !whole) return;
+    append(warnings,
+           repair_link(node.route, host.name, repairs(link.ifindex, host.name, *host.settings, whole->settings)));
+  };
+  // A name that a container gave it may be the one that it gets, and an XDP program may not take the MTU.
+  undo(link_removals);
   LinkChange change;
   if (link.name != host.name) change.name = host.name;
   change.mac = mac_to_restore(link, host);
@@ -136,6 +149,8 @@ Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetd
   }
   const bool is_changed = change.name || change.mac || change.mtu || change.tx_queue_length;
   if (is_changed) TRY_VOID(change_link(node.route, link.ifindex, change));
+  undo(link_repairs);
+  if (host.settings && whole) append(warnings, lost_programs(host.name, *host.settings, whole->settings));
   LinkChange state;
   state.up = host.up;
   TRY_VOID(change_link(node.route, link.ifindex, state));
@@ -151,15 +166,23 @@ Result<void> send_netdev_home(NodeSockets& node, NetworkNamespace& inside, const
   const auto links = TRY(all_links(inside.route));
   const auto link = find_netdev(links, rail.rail.name, rail.host);
   if (!link) return {};
+  // The kernel refuses the move when an alternative name is taken on the node (Linux 6.6). What is refused here is
+  // tried again there.
+  const auto whole = TRY(find_link(inside.route, link->ifindex));
+  if (!whole) return {};
+  const LinkSettings before = rail.host.settings.value_or(whole->settings);
+  repair_link(inside.route, link->name, link_removals(link->ifindex, link->name, before, whole->settings));
   LinkChange home;
   home.up = false;
   home.netns = node.netns.get();
   home.name = rail.host.name;
   auto moved = change_link(inside.route, link->ifindex, home);
   if (moved || moved.error().code != EEXIST) return moved;
-  // Its name is taken there. The kernel moves before it renames: mostly it went, under the name that it had inside.
+  // One of its names is taken there. The kernel moves before it renames: mostly it went, under the name that it had
+  // inside. Else without alternative names, and under a name that nobody has: what it is called is put right there.
   if (!TRY(find_link(inside.route, link->ifindex))) return {};
-  home.name.reset();
+  repair_link(inside.route, link->name, link_removals(link->ifindex, link->name, {}, whole->settings));
+  home.name = fmt::format("rail{:x}", link->ifindex);
   return change_link(inside.route, link->ifindex, home);
 }
 
@@ -203,7 +226,7 @@ Result<void> settle_on_node(NodeSockets& node, const RailRecord& rail, int wait_
     return Error{fmt::format("netdev `{}` ({}) has not come back to the node", host.name, host.bus_address), EAGAIN,
                  "`rdma-hook recover` puts it right once its network namespace is gone"};
   }
-  TRY_VOID(restore_on_node(node, *link, host));
+  TRY_VOID(restore_on_node(node, *link, host, warnings));
   TRY_VOID(return_software_device(node, rail.rail));
   return is_ipoib(host) ? Result<void>() : set_vf(node, host, host.vf_attributes);
 }

@@ -4,6 +4,9 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/bpf.h>
+#include <linux/if.h>
+#include <linux/if_link.h>
 #include <sched.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -106,6 +109,8 @@ class RailsScene {
   }
   std::string node() { return names(*route_); }
   std::string inside() { return names(*inside_route_); }
+  Netlink& route() { return *route_; }
+  Netlink& inside_route() { return *inside_route_; }
   bool has_record() const { return *NetworkRecordStore::look_at(path_, owner_.key) == Presence::kPresent; }
   std::size_t addresses() const { return AddressPool::open(path_)->list()->size(); }
   const std::vector<std::string>& warnings() const { return warnings_; }
@@ -196,6 +201,150 @@ TEST(ReturnRails, ASoftwareNetdevDiesWithItsNamespaceAndThatIsSaid) {
     EXPECT_EQ(scene.warnings().size(), 1U);
     EXPECT_FALSE(scene.has_record());
     EXPECT_EQ(scene.addresses(), 0U);
+  });
+}
+
+// What a tenant can do with `ip`: each is a request of its own.
+void set_alias(Netlink& route, int ifindex, std::string_view alias) {
+  RequestBuilder request(RTM_SETLINK, 0, link_header(ifindex));
+  request.put(IFLA_IFALIAS, alias);
+  ASSERT_DONE(route.change(request.take(), "set alias"));
+}
+
+void change_name(Netlink& route, int type, int ifindex, std::string_view name) {
+  RequestBuilder request(type, type == RTM_NEWLINKPROP ? NLM_F_CREATE | NLM_F_EXCL : 0, link_header(ifindex));
+  nlattr* list = request.begin(IFLA_PROP_LIST | NLA_F_NESTED);
+  request.put(IFLA_ALT_IFNAME, name);
+  request.end(list);
+  ASSERT_DONE(route.change(request.take(), "change alternative name"));
+}
+
+void set_flags(Netlink& route, int ifindex, unsigned flags) {
+  ifinfomsg header = link_header(ifindex);
+  header.ifi_change = header.ifi_flags = flags;
+  ASSERT_DONE(route.change(RequestBuilder(RTM_SETLINK, 0, header).take(), "set flags"));
+}
+
+void set_number(Netlink& route, int ifindex, int attribute, std::uint32_t value) {
+  RequestBuilder request(RTM_SETLINK, 0, link_header(ifindex));
+  request.put(attribute, value);
+  ASSERT_DONE(route.change(request.take(), "set number"));
+}
+
+// A program that passes everything. -1: none can be loaded here.
+int load_xdp() {
+  constexpr std::uint8_t kMove = BPF_ALU64 | BPF_MOV | BPF_K;
+  constexpr std::uint8_t kExit = BPF_JMP | BPF_EXIT;
+  const bpf_insn program[] = {{kMove, 0, 0, 0, XDP_PASS}, {kExit, 0, 0, 0, 0}};
+  bpf_attr attr{};
+  attr.prog_type = BPF_PROG_TYPE_XDP;
+  attr.insns = reinterpret_cast<std::uint64_t>(program);
+  attr.insn_cnt = std::size(program);
+  attr.license = reinterpret_cast<std::uint64_t>("GPL");
+  return static_cast<int>(::syscall(SYS_bpf, BPF_PROG_LOAD, &attr, sizeof attr));
+}
+
+void attach_xdp(Netlink& route, int ifindex, std::uint32_t flags) {
+  const UniqueFd program(load_xdp());
+  if (!program.ok()) return;
+  RequestBuilder request(RTM_SETLINK, 0, link_header(ifindex));
+  nlattr* xdp = request.begin(IFLA_XDP | NLA_F_NESTED);
+  request.put(IFLA_XDP_FD, program.get());
+  request.put(IFLA_XDP_FLAGS, flags);
+  request.end(xdp);
+  ASSERT_DONE(route.change(request.take(), "attach XDP program"));
+}
+
+LinkSettings settings_of(Netlink& route, const char* name) {
+  const auto link = find_link(route, name);
+  EXPECT_TRUE(link && *link) << name;
+  return link && *link ? (*link)->settings : LinkSettings();
+}
+
+int index_of(Netlink& route, const char* name) {
+  const auto link = find_link(route, name);
+  return link && *link ? (*link)->ifindex : 0;
+}
+
+void mistreat(Netlink& route, int ifindex) {
+  set_alias(route, ifindex, "\x1b[2J owned");
+  set_flags(route, ifindex, IFF_PROMISC | IFF_ALLMULTI | IFF_NOARP);
+  set_number(route, ifindex, IFLA_GSO_MAX_SIZE, 4000);
+  set_number(route, ifindex, IFLA_GSO_MAX_SEGS, 2);
+  set_number(route, ifindex, IFLA_GROUP, 77);
+  change_name(route, RTM_DELLINKPROP, ifindex, "enp1");
+  change_name(route, RTM_NEWLINKPROP, ifindex, "mine");
+  attach_xdp(route, ifindex, XDP_FLAGS_SKB_MODE);
+}
+
+TEST(ReturnRails, WhatTheTenantSetIsUndone) {
+  with_rails([](RailsScene& scene) {
+    const int rail = index_of(scene.route(), "rail0");
+    set_alias(scene.route(), rail, "rack 7");
+    change_name(scene.route(), RTM_NEWLINKPROP, rail, "enp1");
+    const LinkSettings before = settings_of(scene.route(), "rail0");
+    ASSERT_DONE(scene.give(1));
+    mistreat(scene.inside_route(), index_of(scene.inside_route(), "net1"));
+    EXPECT_NE(settings_of(scene.inside_route(), "net1"), before);
+    ASSERT_DONE(scene.take_back());
+    EXPECT_EQ(settings_of(scene.route(), "rail0"), before);
+    EXPECT_TRUE(scene.warnings().empty()) << scene.warnings().front();
+  });
+}
+
+TEST(ReturnRails, AnXdpProgramOfTheDriversModeIsDetached) {
+  with_rails([](RailsScene& scene) {
+    ASSERT_DONE(scene.give(1));
+    attach_xdp(scene.inside_route(), index_of(scene.inside_route(), "net1"), XDP_FLAGS_DRV_MODE);
+    ASSERT_DONE(scene.take_back());
+    EXPECT_EQ(settings_of(scene.route(), "rail0").xdp, LinkSettings().xdp);
+  });
+}
+
+TEST(ReturnRails, TheNodesOwnXdpProgramStaysAndItsLossIsSaid) {
+  if (!UniqueFd(load_xdp()).ok()) GTEST_SKIP() << "no XDP program can be loaded here";
+  with_rails([](RailsScene& scene) {
+    attach_xdp(scene.route(), index_of(scene.route(), "rail0"), XDP_FLAGS_SKB_MODE);
+    const auto before = settings_of(scene.route(), "rail0").xdp;
+    ASSERT_DONE(scene.give(1));
+    ASSERT_DONE(scene.take_back());
+    EXPECT_EQ(settings_of(scene.route(), "rail0").xdp, before);
+    EXPECT_TRUE(scene.warnings().empty());
+    ASSERT_DONE(scene.give(1));
+    attach_xdp(scene.inside_route(), index_of(scene.inside_route(), "net1"), XDP_FLAGS_SKB_MODE);
+    ASSERT_DONE(scene.take_back());
+    EXPECT_EQ(settings_of(scene.route(), "rail0").xdp, LinkSettings().xdp);
+    ASSERT_EQ(scene.warnings().size(), 1U);
+    EXPECT_EQ(scene.warnings()[0], "`rail0` has come back without the xdpgeneric program that it had: attach it again");
+  });
+}
+
+// The kernel refuses to move a netdev while one of its names is taken where it goes.
+TEST(ReturnRails, ATenantsNameForANetdevOfTheNodeKeepsNothingInThePod) {
+  for (const char* name : {"rail1", "rail0"}) {
+    with_rails([name](RailsScene& scene) {
+      ASSERT_DONE(scene.give(1));
+      change_name(scene.inside_route(), RTM_NEWLINKPROP, index_of(scene.inside_route(), "net1"), name);
+      ASSERT_DONE(scene.take_back());
+      EXPECT_EQ(scene.node(), "rail0 rail1");
+      EXPECT_EQ(settings_of(scene.route(), "rail0").other_names, std::vector<std::string>());
+    });
+  }
+}
+
+TEST(ReturnRails, ANetdevWhoseNameIsTakenOnTheNodeComesHomeAllTheSame) {
+  with_rails([](RailsScene& scene) {
+    ASSERT_DONE(scene.give(1));
+    change_name(scene.route(), RTM_NEWLINKPROP, index_of(scene.route(), "rail1"), "rail0");
+    LinkChange rename;
+    rename.name = "rail1";
+    ASSERT_DONE(change_link(scene.inside_route(), index_of(scene.inside_route(), "net1"), rename));
+    EXPECT_FALSE(scene.take_back()) << "its name is another netdev's";
+    EXPECT_EQ(scene.inside(), "");
+    EXPECT_TRUE(scene.has_record());
+    change_name(scene.route(), RTM_DELLINKPROP, index_of(scene.route(), "rail1"), "rail0");
+    ASSERT_DONE(scene.take_back());
+    EXPECT_EQ(scene.node(), "rail0 rail1");
   });
 }
 

@@ -21,7 +21,7 @@ using fabric::Result;
 using fabric::netlink::Attributes;
 using fabric::netlink::Bytes;
 
-std::optional<Link> parse_link(const nlmsghdr* answer) {
+std::optional<Link> parse_link(const nlmsghdr* answer, bool whole) {
   const auto message = to_message(answer);
   const auto* header = message.header<ifinfomsg>();
   if (answer->nlmsg_type != RTM_NEWLINK || header == nullptr) return std::nullopt;
@@ -41,14 +41,16 @@ std::optional<Link> parse_link(const nlmsghdr* answer) {
   link.master_ifindex = static_cast<int>(attributes.u32(IFLA_MASTER).value_or(0));
   link.group = attributes.u32(IFLA_GROUP).value_or(0);
   link.bus_address = attributes.text(IFLA_PARENT_DEV_NAME).value_or("");
+  if (!whole) return link;
   link.vfs = attributes.u32(IFLA_NUM_VF).value_or(0);
+  link.settings = link_settings(header->ifi_flags, attributes);
   return link;
 }
 
 Result<std::optional<Link>> find(Netlink& route, RequestBuilder request, std::string_view what) {
   request.put(IFLA_EXT_MASK, std::uint32_t{RTEXT_FILTER_VF | RTEXT_FILTER_SKIP_STATS});
   std::optional<Link> link;
-  auto asked = route.read(request.take(), what, [&](const nlmsghdr* answer) { link = parse_link(answer); });
+  auto asked = route.read(request.take(), what, [&](const nlmsghdr* answer) { link = parse_link(answer, true); });
   if (!asked && asked.error().code != ENODEV) return std::move(asked).error();
   if (asked && !link) return fabric::make_error("cannot {}: the kernel's answer is not to be understood", what);
   return link;
@@ -174,7 +176,7 @@ Result<std::vector<Link>> all_links(Netlink& route) {
   TRY_VOID(route.dump(
       request, "list netdevs", [&] { links.clear(); },
       [&](const nlmsghdr* answer) {
-        if (auto link = parse_link(answer)) links.push_back(*std::move(link));
+        if (auto link = parse_link(answer, false)) links.push_back(*std::move(link));
       }));
   return links;
 }

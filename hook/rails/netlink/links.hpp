@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fabric/result.hpp"
+#include "hook/rails/netlink/link_settings.hpp"
 #include "hook/rails/netlink/netlink.hpp"
 #include "hook/rails/plan/rail.hpp"
 
@@ -29,7 +30,9 @@ struct Link {
   int master_ifindex = 0;
   unsigned group = 0;
   std::string bus_address;  // IFLA_PARENT_DEV_NAME (Linux 5.14): "0000:1a:00.0"; empty: none, or an older kernel
-  unsigned vfs = 0;         // IFLA_NUM_VF; of all_links() always 0: a driver that is asked for it reports on every VF
+  // Only of find_link():
+  unsigned vfs = 0;  // IFLA_NUM_VF: a driver that is asked for it reports on every VF
+  LinkSettings settings;
 };
 
 // nullopt: there is no such netdev.

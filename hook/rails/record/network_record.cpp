@@ -110,22 +110,57 @@ Result<Rail> parse_rail(const Json& entry) {
   return rail;
 }
 
+Json settings_json(const LinkSettings& settings) {
+  Json numbers = Json::object();
+  for (std::size_t i = 0; i < kLinkNumbers.size(); ++i)
+    put_optional(numbers, kLinkNumbers[i].name, settings.numbers[i]);
+  Json xdp = Json::object();
+  for (std::size_t i = 0; i < kXdpModes.size(); ++i)
+    xdp[kXdpModes[i].name] = settings.xdp[i];
+  return {{"flags", settings.flags},
+          {"alias", settings.alias},
+          {"other_names", settings.other_names},
+          {"numbers", std::move(numbers)},
+          {"xdp", std::move(xdp)}};
+}
+
+Result<LinkSettings> parse_settings(const Json& entry) {
+  LinkSettings settings;
+  const Json* names = member(entry, "other_names");
+  const Json* numbers = member(entry, "numbers");
+  const Json* xdp = member(entry, "xdp");
+  if (!names || !names->is_array() || !numbers || !numbers->is_object() || !xdp) return wrong_member("settings");
+  settings.flags = static_cast<unsigned>(TRY(number_at(entry, "flags", UINT32_MAX)));
+  settings.alias = TRY(text_at(entry, "alias"));
+  for (const Json& name : *names) {
+    if (!name.is_string()) return wrong_member("other_names");
+    settings.other_names.push_back(name.get<std::string>());
+  }
+  for (std::size_t i = 0; i < kLinkNumbers.size(); ++i)
+    TRY_VOID(optional_number(*numbers, kLinkNumbers[i].name, settings.numbers[i]));
+  for (std::size_t i = 0; i < kXdpModes.size(); ++i)
+    settings.xdp[i] = static_cast<std::uint32_t>(TRY(number_at(*xdp, kXdpModes[i].name, UINT32_MAX)));
+  return settings;
+}
+
 Json host_json(const HostNetdev& host) {
   Json records = Json::array();
   for (const NetRecord& record : host.records)
     records.push_back(Json{{"type", record.type}, {"what", to_string(record)}, {"message", to_hex(record)}});
-  return {{"ifindex", host.ifindex},
-          {"name", host.name},
-          {"kind", host.kind},
-          {"bus_address", host.bus_address},
-          {"mac", to_hex(host.mac)},
-          {"mtu", host.mtu},
-          {"tx_queue_length", host.tx_queue_length},
-          {"up", host.up},
-          {"records", std::move(records)},
-          {"pf", host.pf},
-          {"vf", host.vf},
-          {"vf_attributes", vf_json(host.vf_attributes)}};
+  Json entry{{"ifindex", host.ifindex},
+             {"name", host.name},
+             {"kind", host.kind},
+             {"bus_address", host.bus_address},
+             {"mac", to_hex(host.mac)},
+             {"mtu", host.mtu},
+             {"tx_queue_length", host.tx_queue_length},
+             {"up", host.up},
+             {"records", std::move(records)},
+             {"pf", host.pf},
+             {"vf", host.vf},
+             {"vf_attributes", vf_json(host.vf_attributes)}};
+  if (host.settings) entry["settings"] = settings_json(*host.settings);
+  return entry;
 }
 
 Result<NetRecord> parse_record(const Json& entry) {
@@ -155,6 +190,7 @@ Result<HostNetdev> parse_host(const Json& entry) {
   host.pf = TRY(text_at(entry, "pf"));
   host.vf = static_cast<unsigned>(TRY(number_at(entry, "vf", UINT32_MAX)));
   host.vf_attributes = TRY(parse_vf(*vf));
+  if (const Json* settings = member(entry, "settings")) host.settings = TRY(parse_settings(*settings));
   return host;
 }
 

@@ -11,6 +11,7 @@
 
 #include "fabric/result.hpp"
 #include "hook/ledger/ledger.hpp"
+#include "hook/rails/netlink/link_settings.hpp"
 #include "hook/rails/netlink/records.hpp"
 #include "hook/rails/plan/rail.hpp"
 
@@ -26,7 +27,8 @@ struct HostNetdev {
   unsigned mtu = 0;
   unsigned tx_queue_length = 0;
   bool up = false;
-  std::vector<NetRecord> records;  // what was configured on it; only of one that moves
+  std::vector<NetRecord> records;        // what was configured on it; only of one that moves
+  std::optional<LinkSettings> settings;  // nullopt: it does not move, or the record is of an older release
   // Of a VF: its physical function's netdev, its number, and the attributes that are changed.
   std::string pf;
   unsigned vf = 0;
