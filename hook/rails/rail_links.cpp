@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
 #include <iterator>
 
 #include "fabric/inventory.hpp"
@@ -117,12 +118,25 @@ std::optional<Link> find_netdev(const std::vector<Link>& links, const std::strin
   std::vector<Link> same;
   std::copy_if(links.begin(), links.end(), std::back_inserter(same),
                [&](const Link& link) { return is_same_netdev(link, host); });
+  // Two of one function. A driver that is bound anew may give it another one: then the rest counts.
+  const auto is_permanent = [&](const Link& link) {
+    return !host.permanent_mac.empty() && link.permanent_mac == host.permanent_mac;
+  };
+  if (std::any_of(same.begin(), same.end(), is_permanent)) std::erase_if(same, std::not_fn(is_permanent));
   for (const Link& link : same) {
     if (link.name == name) return link;
   }
   const auto by_mac = std::find_if(same.begin(), same.end(), [&](const Link& link) { return has_mac(link, host); });
   if (by_mac != same.end()) return *by_mac;
   return same.size() == 1 ? std::optional(same.front()) : std::nullopt;
+}
+
+Result<std::optional<Link>> find_given(Netlink& route, const fabric::UniqueFd& sysfs, const std::string& name,
+                                       const HostNetdev& host) {
+  if (host.identity == 0) return find_netdev(TRY(all_links(route)), name, host);
+  if (sysfs.ok()) return find_by_identity(route, sysfs.get(), host.kind, host.identity);
+  return Error{fmt::format("cannot tell `{}` from netdevs that its container made: no sysfs can be mounted", host.name),
+               EPERM, "`rdma-hook recover` as root of the node tries again"};
 }
 
 Result<void> set_vf(NodeSockets& node, const HostNetdev& host, const VfAttributes& attributes) {
@@ -144,6 +158,8 @@ Result<HostNetdev> describe_host(NodeSockets& node, const Rail& rail, const fabr
                   .kind = link->kind,
                   .bus_address = link->bus_address,
                   .mac = link->mac,
+                  .permanent_mac = link->permanent_mac,
+                  .identity = 0,
                   .mtu = link->mtu,
                   .tx_queue_length = link->tx_queue_length,
                   .up = link->up,
@@ -154,6 +170,10 @@ Result<HostNetdev> describe_host(NodeSockets& node, const Rail& rail, const fabr
                   .vf_attributes = {}};
   if (rail.kind != RailKind::kMove) return host;
   host.settings = link->settings;
+  if (host.bus_address.empty() && !is_ipoib(host)) {
+    if (!node.sysfs.ok()) node.sysfs = TRY(open_sysfs());
+    if (node.sysfs.ok()) host.identity = TRY(netdev_identity(node.sysfs.get(), *link));
+  }
   auto configured = TRY(read_records(node.route, link->ifindex, link->name));
   host.records = std::move(configured.records);
   for (const std::string& route : configured.skipped)

@@ -22,6 +22,7 @@ struct NodeSockets {
   Netlink route;
   std::optional<Netlink> rdma;  // nullopt: the kernel has none
   fabric::UniqueFd netns;
+  fabric::UniqueFd sysfs{};  // as open_sysfs(), only where a rail has or gets an identity
 };
 fabric::Result<NodeSockets> open_node_sockets();
 
@@ -41,7 +42,10 @@ fabric::Result<void> recreate_inside(NodeSockets& node, NetworkNamespace& inside
 
 // Parts of both ways.
 bool is_ipoib(const HostNetdev& host);
-// The host's netdev among these links: by name, else by what it is. nullopt: none is, or several may be.
+// The host's netdev in that namespace: by its identity if that is known, and then sysfs must be there; else by what it
+// is, its name first where several may be. nullopt: none is, or several may be.
+fabric::Result<std::optional<Link>> find_given(Netlink& route, const fabric::UniqueFd& sysfs, const std::string& name,
+                                               const HostNetdev& host);
 std::optional<Link> find_netdev(const std::vector<Link>& links, const std::string& name, const HostNetdev& host);
 // Sets the attributes; success when there are none. Errors: the physical function's netdev is gone, the driver's.
 fabric::Result<void> set_vf(NodeSockets& node, const HostNetdev& host, const VfAttributes& attributes);

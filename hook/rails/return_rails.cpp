@@ -31,7 +31,7 @@ constexpr int kComebackMs = 5000;
 
 // The namespace of the rails; nullopt: it is gone, or dying. One that cannot be entered for another reason is an error:
 // its rails are still in it.
-Result<std::optional<NetworkNamespace>> reopen(const NetnsIdentity& netns) {
+Result<std::optional<NetworkNamespace>> reopen(const NetnsIdentity& netns, const NetnsParts& parts) {
   using None = std::optional<NetworkNamespace>;
   if (TRY(look_at(netns)) == Presence::kGone) return None();
   fabric::UniqueFd fd(::open(netns.path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -40,7 +40,7 @@ Result<std::optional<NetworkNamespace>> reopen(const NetnsIdentity& netns) {
   if (failed != 0 && TRY(look_at(netns)) == Presence::kGone) return None();
   if (failed != 0) return fabric::sys_error(failed, "cannot open the network namespace `{}`", netns.path);
   if (status.st_dev != netns.dev || status.st_ino != netns.ino) return None();
-  auto inside = open_network_namespace(std::move(fd), NetnsParts());
+  auto inside = open_network_namespace(std::move(fd), parts);
   if (inside) return std::optional(std::move(*inside));
   // It may have ended meanwhile.
   return TRY(look_at(netns)) == Presence::kGone ? Result<None>(None()) : inside.error();
@@ -76,7 +76,11 @@ Result<void> remove_rules(NetworkNamespace* inside, const std::vector<RailRecord
 Result<void> put_back(const NetworkRecord& record, std::vector<RailRecord>& leaving, Deadline deadline,
                       std::vector<std::string>& warnings) {
   auto node = TRY(open_node_sockets());
-  auto inside = TRY(reopen(record.netns));
+  NetnsParts parts;
+  parts.sysfs =
+      std::any_of(leaving.begin(), leaving.end(), [](const RailRecord& rail) { return rail.host.identity != 0; });
+  if (parts.sysfs) node.sysfs = TRY(open_sysfs());
+  auto inside = TRY(reopen(record.netns, parts));
   NetworkNamespace* const place = inside ? &*inside : nullptr;
   Result<void> first = remove_rules(place, leaving);
   keep_first(first, remove_children(place, record, leaving));
@@ -97,11 +101,10 @@ Result<bool> await(int wait_ms, const std::function<Result<bool>()>& is_there) {
   }
 }
 
-Result<MaybeLink> await_link(NodeSockets& node, int wait_ms,
-                             const std::function<MaybeLink(const std::vector<Link>&)>& find) {
+Result<MaybeLink> await_link(int wait_ms, const std::function<Result<MaybeLink>()>& find) {
   MaybeLink link;
   const auto is_there = [&]() -> Result<bool> {
-    link = find(TRY(all_links(node.route)));
+    link = TRY(find());
     return link.has_value();
   };
   TRY(await(wait_ms, is_there));
@@ -163,8 +166,7 @@ Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetd
 
 // The netdev of a living namespace goes home. Not inside: it never came, or went already.
 Result<void> send_netdev_home(NodeSockets& node, NetworkNamespace& inside, const RailRecord& rail) {
-  const auto links = TRY(all_links(inside.route));
-  const auto link = find_netdev(links, rail.rail.name, rail.host);
+  const auto link = TRY(find_given(inside.route, inside.sysfs, rail.rail.name, rail.host));
   if (!link) return {};
   // The kernel refuses the move when an alternative name is taken on the node (Linux 6.6). What is refused here is
   // tried again there.
@@ -205,8 +207,7 @@ Result<void> return_software_device(NodeSockets& node, const Rail& rail) {
 Result<void> delete_software_device(NetworkNamespace& inside, const RailRecord& rail) {
   if (!rail.rail.recreate || !inside.rdma) return {};
   // In shared mode the node's socket sees it too, and it is the node's own as long as the netdev never left.
-  const auto links = TRY(all_links(inside.route));
-  if (!find_netdev(links, rail.rail.name, rail.host)) return {};
+  if (!TRY(find_given(inside.route, inside.sysfs, rail.rail.name, rail.host))) return {};
   return delete_rdma_link(*inside.rdma, rail.rail.hca);
 }
 
@@ -215,11 +216,12 @@ Result<void> settle_on_node(NodeSockets& node, const RailRecord& rail, int wait_
                             std::vector<std::string>& warnings) {
   const HostNetdev& host = rail.host;
   const bool is_software = host.bus_address.empty();
-  const auto link = TRY(
-      await_link(node, wait_ms, [&](const std::vector<Link>& links) { return find_netdev(links, host.name, host); }));
+  const auto link = TRY(await_link(wait_ms, [&] { return find_given(node.route, node.sysfs, host.name, host); }));
   if (!link && is_software) {
     warnings.push_back(
-        fmt::format("netdev `{}` ended with the container's network namespace, as software netdevs do", host.name));
+        fmt::format("netdev `{}` is gone: software netdevs end with the container's network namespace, and a container "
+                    "can delete them",
+                    host.name));
     return {};
   }
   if (!link) {
@@ -257,19 +259,26 @@ bool is_stray_child(const Link& link, const RailRecord& rail, std::uint32_t grou
 // Made on the node and then moved, an ipoib child is still there if the hook was killed in between; and it comes back
 // when its namespace ends (netns_refund, drivers/infiniband/ulp/ipoib/ipoib_netlink.c). Other children end with it.
 Result<void> remove_stray_child(NodeSockets& node, const RailRecord& rail, int wait_ms, std::uint32_t group) {
-  const auto link = TRY(await_link(node, wait_ms, [&](const std::vector<Link>& links) {
+  const auto find = [&]() -> Result<MaybeLink> {
+    const auto links = TRY(all_links(node.route));
     const auto found =
         std::find_if(links.begin(), links.end(), [&](const Link& each) { return is_stray_child(each, rail, group); });
-    return found == links.end() ? std::nullopt : MaybeLink(*found);
-  }));
+    return found == links.end() ? MaybeLink() : MaybeLink(*found);
+  };
+  const auto link = TRY(await_link(wait_ms, find));
   return link ? delete_link(node.route, link->ifindex) : Result<void>();
 }
 
 Result<void> remove_child(NodeSockets& node, NetworkNamespace* inside, const RailRecord& rail, int wait_ms,
                           std::uint32_t group) {
   if (inside) {
-    const auto link = TRY(find_link(inside->route, rail.rail.name));
-    if (link) return delete_link(inside->route, link->ifindex);
+    // Not by its name alone: that may be another netdev's now.
+    const auto links = TRY(all_links(inside->route));
+    const auto child = std::find_if(links.begin(), links.end(), [&](const Link& link) {
+      return link.kind == to_string(rail.rail.kind) && link.lower_ifindex == rail.host.ifindex &&
+             (link.name == rail.rail.name || (group != 0 && link.group == group));
+    });
+    if (child != links.end()) return delete_link(inside->route, child->ifindex);
   }
   if (rail.rail.kind != RailKind::kIpoib) return {};
   return remove_stray_child(node, rail, inside ? 0 : wait_ms, group);

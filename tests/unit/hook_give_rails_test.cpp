@@ -8,6 +8,7 @@
 #include <linux/if.h>
 #include <linux/if_link.h>
 #include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -348,6 +349,57 @@ TEST(ReturnRails, ANetdevWhoseNameIsTakenOnTheNodeComesHomeAllTheSame) {
   });
 }
 
+// An equal of this netdev in all that can be chosen: kind, MAC, index and name.
+void make_decoy(Netlink& route, const Link& of, const char* name) {
+  RequestBuilder request(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, link_header(of.ifindex));
+  request.put(IFLA_IFNAME, std::string_view(name));
+  request.put(IFLA_ADDRESS, fabric::netlink::Bytes(of.mac));
+  nlattr* info = request.begin(IFLA_LINKINFO);
+  request.put(IFLA_INFO_KIND, std::string_view("veth"));
+  request.end(info);
+  ASSERT_DONE(route.change(request.take(), "make veth"));
+}
+
+TEST(ReturnRails, ADecoyStaysAndTheNetdevThatWasGivenComesHome) {
+  with_rails([](RailsScene& scene) {
+    const int peer = index_of(scene.route(), "peer0");
+    ASSERT_DONE(scene.give(1));
+    Netlink& pod = scene.inside_route();
+    const Link given = **find_link(pod, "net1");
+    LinkChange hidden;
+    hidden.name = "hidden";
+    hidden.mac = std::vector<std::uint8_t>{2, 0, 0, 0, 0, 9};
+    hidden.up = false;
+    ASSERT_DONE(change_link(pod, given.ifindex, hidden));
+    Link decoy = given;
+    decoy.ifindex = 0;
+    make_decoy(pod, decoy, "net1");
+    ASSERT_DONE(scene.take_back());
+    EXPECT_EQ(scene.node(), "rail0 rail1");
+    EXPECT_NE(index_of(pod, "net1"), 0);
+    EXPECT_EQ(index_of(pod, "hidden"), 0);
+    const auto home = find_link(scene.route(), "rail0");
+    EXPECT_EQ((*home)->lower_ifindex, peer);
+    EXPECT_EQ((*home)->mac, given.mac);
+  });
+}
+
+TEST(ReturnRails, ADecoyOfANetdevThatWasDeletedStays) {
+  with_rails([](RailsScene& scene) {
+    ASSERT_DONE(scene.give(1));
+    Netlink& pod = scene.inside_route();
+    const Link given = **find_link(pod, "net1");
+    ASSERT_DONE(delete_link(pod, given.ifindex));
+    make_decoy(pod, given, "net1");
+    ASSERT_DONE(scene.take_back());
+    EXPECT_EQ(scene.node(), "rail1");
+    EXPECT_NE(index_of(pod, "net1"), 0);
+    ASSERT_EQ(scene.warnings().size(), 1U);
+    EXPECT_TRUE(scene.warnings()[0].starts_with("netdev `rail0` is gone: ")) << scene.warnings()[0];
+    EXPECT_FALSE(scene.has_record());
+  });
+}
+
 // A look that fails proves nothing: the rails may still be in there.
 void expect_held_without(int call, int code, unsigned argument, std::uint32_t value) {
   with_rails([&](RailsScene& scene) {
@@ -373,6 +425,10 @@ void expect_held_without(int call, int code, unsigned argument, std::uint32_t va
 
 TEST(ReturnRails, ANamespaceThatCannotBeEnteredIsHeld) {
   expect_held_without(SYS_setns, ENOMEM, 1, CLONE_NEWNET);
+}
+
+TEST(ReturnRails, ANetdevThatCannotBeToldFromADecoyIsHeld) {
+  expect_held_without(SYS_fsopen, EPERM, 1, FSOPEN_CLOEXEC);
 }
 
 TEST(ReturnRails, RdmaDevicesThatCannotBeAskedAboutAreHeld) {

@@ -62,6 +62,8 @@ RailRecord full_rail() {
                  .kind = "",
                  .bus_address = "0000:1a:00.2",
                  .mac = {0, 0x0a, 0xff, 0x80, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9},
+                 .permanent_mac = {2, 0, 0, 0, 0, 1},
+                 .identity = UINT64_MAX,
                  .mtu = 4294967295U,
                  .tx_queue_length = 1000,
                  .up = true,
@@ -142,8 +144,8 @@ std::vector<std::string> all_members() {
 }
 
 bool may_be_missing(const std::string& member) {
-  static const std::set<std::string> kOptional = {"gateway",  "gid_index", "lease", "mtu", "pkey",
-                                                  "recreate", "settings",  "table", "what"};
+  static const std::set<std::string> kOptional = {"gateway",  "gid_index",     "lease",    "mtu",   "pkey", "recreate",
+                                                  "identity", "permanent_mac", "settings", "table", "what"};
   const std::string name = member.substr(member.rfind('/') + 1);
   const bool of_vf = member.find("/vf/") != std::string::npos || member.find("/vf_attributes/") != std::string::npos;
   const bool of_numbers = member.find("/numbers/") != std::string::npos;

@@ -1,17 +1,22 @@
 #include "hook/rails/netlink/links.hpp"
 
+#include <fcntl.h>
 #include <linux/if.h>
 #include <linux/if_link.h>
 #include <linux/ip.h>
 #include <linux/rtnetlink.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <utility>
 
 #include "fabric/text.hpp"
+#include "fabric/unique_fd.hpp"
 
 namespace hook {
 namespace {
@@ -32,6 +37,8 @@ std::optional<Link> parse_link(const nlmsghdr* answer, bool whole) {
   link.kind = Attributes(attributes.get(IFLA_LINKINFO)).text(IFLA_INFO_KIND).value_or("");
   const Bytes mac = attributes.get(IFLA_ADDRESS);
   link.mac.assign(mac.begin(), mac.end());
+  const Bytes permanent = attributes.get(IFLA_PERM_ADDRESS);
+  link.permanent_mac.assign(permanent.begin(), permanent.end());
   link.mtu = attributes.u32(IFLA_MTU).value_or(0);
   link.tx_queue_length = attributes.u32(IFLA_TXQLEN).value_or(0);
   link.up = (header->ifi_flags & IFF_UP) != 0;
@@ -179,6 +186,35 @@ Result<std::vector<Link>> all_links(Netlink& route) {
         if (auto link = parse_link(answer, false)) links.push_back(*std::move(link));
       }));
   return links;
+}
+
+Result<std::uint64_t> netdev_identity(int sysfs, const Link& link) {
+  if (!is_netdev_name(link.name)) return std::uint64_t{0};
+  const fabric::UniqueFd directory(
+      ::openat(sysfs, fmt::format("class/net/{}", link.name).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const fabric::UniqueFd index(directory.ok() ? ::openat(directory.get(), "ifindex", O_RDONLY | O_CLOEXEC) : -1);
+  struct stat status {};
+  char text[16] = {};
+  if (index.ok() && ::fstat(directory.get(), &status) == 0 && ::read(index.get(), text, sizeof text - 1) > 0)
+    return std::atoi(text) == link.ifindex ? std::uint64_t{status.st_ino} : std::uint64_t{0};
+  if (errno == ENOENT || errno == ENODEV) return std::uint64_t{0};
+  return fabric::sys_error(errno, "cannot look at netdev `{}` in sysfs", fabric::printable(link.name));
+}
+
+Result<std::optional<Link>> find_by_identity(Netlink& route, int sysfs, const std::string& kind,
+                                             std::uint64_t identity) {
+  constexpr int kTries = 10;
+  for (int attempt = 0; attempt < kTries; ++attempt) {
+    bool is_steady = true;
+    for (const Link& link : TRY(all_links(route))) {
+      if (link.kind != kind) continue;
+      const std::uint64_t found = TRY(netdev_identity(sysfs, link));
+      if (found == identity) return std::optional(link);
+      is_steady &= found != 0;
+    }
+    if (is_steady) return std::optional<Link>();
+  }
+  return Error{fmt::format("netdevs of kind `{}` change while they are looked at", kind), EAGAIN};
 }
 
 NetlinkMessage child_request(const NewChild& child, int ifindex) {

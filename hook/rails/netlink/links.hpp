@@ -19,8 +19,9 @@ namespace hook {
 struct Link {
   int ifindex = 0;
   std::string name;
-  std::string kind;               // IFLA_INFO_KIND; empty: hardware
-  std::vector<std::uint8_t> mac;  // 6 bytes for Ethernet, 20 for IPoIB
+  std::string kind;                         // IFLA_INFO_KIND; empty: hardware
+  std::vector<std::uint8_t> mac;            // 6 bytes for Ethernet, 20 for IPoIB
+  std::vector<std::uint8_t> permanent_mac;  // nobody can set it (Linux 5.6); empty: none, as of most software netdevs
   unsigned mtu = 0;
   unsigned tx_queue_length = 0;
   bool up = false;                  // IFF_UP
@@ -39,6 +40,15 @@ struct Link {
 fabric::Result<std::optional<Link>> find_link(Netlink& route, std::string_view name);
 fabric::Result<std::optional<Link>> find_link(Netlink& route, int ifindex);
 fabric::Result<std::vector<Link>> all_links(Netlink& route);
+
+// What tells a netdev from every other one since the node's start, whatever namespace it is in and whatever is set on
+// it: the inode number of its directory in sysfs, which the kernel gives once and moves along (kernfs_new_node(),
+// kernfs_rename_ns(), fs/kernfs/dir.c, Linux 6.12). sysfs: of the netdev's namespace. 0: it is not under this name (any
+// more).
+fabric::Result<std::uint64_t> netdev_identity(int sysfs, const Link& link);
+// nullopt: no netdev of this kind there is it. Errors: they change while they are looked at (EAGAIN).
+fabric::Result<std::optional<Link>> find_by_identity(Netlink& route, int sysfs, const std::string& kind,
+                                                     std::uint64_t identity);
 
 struct NewChild {
   RailKind kind = RailKind::kMacvlan;

@@ -47,18 +47,6 @@ Result<void> join(int netns) {
   return error;
 }
 
-// Empty: a kernel before 5.2, or one that keeps it from us.
-Result<UniqueFd> open_sysfs() {
-  const UniqueFd context(fsopen("sysfs", FSOPEN_CLOEXEC));
-  UniqueFd sysfs;
-  if (context.ok() && fsconfig(context.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) == 0) {
-    sysfs.reset(fsmount(context.get(), FSMOUNT_CLOEXEC,
-                        MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC));
-  }
-  if (sysfs.ok() || errno == ENOSYS || errno == EPERM || errno == EACCES) return sysfs;
-  return sys_error(errno, "cannot mount the sysfs of the container's namespace");
-}
-
 Result<void> open_all(int netns, const NetnsParts& parts, ChildFiles& opened) {
   TRY_VOID(join(netns));
   opened[kRoute].reset(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
@@ -72,6 +60,17 @@ Result<void> open_all(int netns, const NetnsParts& parts, ChildFiles& opened) {
 }
 
 }  // namespace
+
+Result<UniqueFd> open_sysfs() {
+  const UniqueFd context(fsopen("sysfs", FSOPEN_CLOEXEC));
+  UniqueFd sysfs;
+  if (context.ok() && fsconfig(context.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) == 0) {
+    sysfs.reset(fsmount(context.get(), FSMOUNT_CLOEXEC,
+                        MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC));
+  }
+  if (sysfs.ok() || errno == ENOSYS || errno == EPERM || errno == EACCES) return sysfs;
+  return sys_error(errno, "cannot mount the sysfs of a network namespace");
+}
 
 Result<NetworkNamespace> open_network_namespace(UniqueFd netns, const NetnsParts& parts) {
   TRY_VOID(check_is_network_namespace(netns.get()));

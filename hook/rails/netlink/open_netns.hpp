@@ -27,6 +27,10 @@ struct NetnsParts {
   bool sysfs = false;
 };
 
+// A detached, read-only mount of sysfs as the process's network namespace sees it. Empty: a kernel before 5.2, or one
+// that keeps it from us.
+fabric::Result<fabric::UniqueFd> open_sysfs();
+
 // setns(2) happens in one forked child only, which opens all of it and hands it back. Errors: no network
 // namespace, or it is gone.
 fabric::Result<NetworkNamespace> open_network_namespace(fabric::UniqueFd netns, const NetnsParts& parts);

@@ -159,6 +159,8 @@ Json host_json(const HostNetdev& host) {
              {"pf", host.pf},
              {"vf", host.vf},
              {"vf_attributes", vf_json(host.vf_attributes)}};
+  if (!host.permanent_mac.empty()) entry["permanent_mac"] = to_hex(host.permanent_mac);
+  if (host.identity != 0) entry["identity"] = host.identity;
   if (host.settings) entry["settings"] = settings_json(*host.settings);
   return entry;
 }
@@ -179,6 +181,12 @@ Result<HostNetdev> parse_host(const Json& entry) {
   auto mac = bytes_from_hex(TRY(text_at(entry, "mac")));
   if (!mac) return wrong_member("mac");
   host.mac = *std::move(mac);
+  if (member(entry, "permanent_mac")) {
+    auto permanent = bytes_from_hex(TRY(text_at(entry, "permanent_mac")));
+    if (!permanent) return wrong_member("permanent_mac");
+    host.permanent_mac = *std::move(permanent);
+  }
+  if (member(entry, "identity")) host.identity = TRY(number_at(entry, "identity", UINT64_MAX));
   host.mtu = static_cast<unsigned>(TRY(number_at(entry, "mtu", UINT32_MAX)));
   host.tx_queue_length = static_cast<unsigned>(TRY(number_at(entry, "tx_queue_length", UINT32_MAX)));
   host.up = TRY(truth_at(entry, "up"));

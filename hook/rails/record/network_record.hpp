@@ -24,6 +24,10 @@ struct HostNetdev {
   std::string kind;         // as Link has it
   std::string bus_address;  // by which a netdev is known again that came back under another name; empty: none
   std::vector<std::uint8_t> mac;
+  std::vector<std::uint8_t> permanent_mac;
+  // As netdev_identity(); of one without bus address that moves, which a container could make an equal of. 0: not
+  // known, as in records of older releases.
+  std::uint64_t identity = 0;
   unsigned mtu = 0;
   unsigned tx_queue_length = 0;
   bool up = false;
