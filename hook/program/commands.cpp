@@ -23,6 +23,7 @@
 #include "hook/program/devices.hpp"
 #include "hook/program/stages.hpp"
 #include "hook/rails/address/ipam.hpp"
+#include "hook/rails/rail_addresses.hpp"
 #include "hook/rails/record/network_record_store.hpp"
 
 namespace hook {
@@ -167,7 +168,7 @@ Result<Recovered> recover_all(const std::string& path, const std::shared_ptr<con
 Result<void> recover(const Options& options, const Log& log) {
   for (const char* directory : {"/etc/cdi", "/var/run/cdi"})
     sweep_cdi(directory, log);
-  auto ipam = TRY(IpamHelper::start());
+  auto ipam = TRY(IpamHelper::start(ipam_programs(nullptr, options.node.ledger)));
   const auto returns = std::make_shared<Returns>(options.node.ledger, &ipam, Returns::Caller::kRecover);
   const auto recovered = recover_all(options.node.ledger, returns);
   report(*returns, options, log);
@@ -211,9 +212,9 @@ Result<Config> config_for(const Options& options) {
 
 // Plugins run in a helper, which has to be there before this process may execute nothing any more; also for a
 // configuration that cannot be read, since leases are on record.
-Result<std::optional<IpamHelper>> start_ipam_helper(const Result<Config>& config) {
+Result<std::optional<IpamHelper>> start_ipam_helper(const Result<Config>& config, const std::string& ledger) {
   if (config && !runs_ipam_plugins(*config)) return std::optional<IpamHelper>();
-  return std::optional<IpamHelper>(TRY(IpamHelper::start()));
+  return std::optional<IpamHelper>(TRY(IpamHelper::start(ipam_programs(config ? &*config : nullptr, ledger))));
 }
 
 Result<void> run(Command command, Call& call, const Result<Config>& config) {
@@ -233,7 +234,7 @@ int stage_code(const Options& options) {
   if (auto isolated = isolate(); !isolated) return exit_code(isolated, Log());
   Log log = Log::with_syslog();
   const Result<Config> config = config_for(options);
-  auto ipam = start_ipam_helper(config);
+  auto ipam = start_ipam_helper(config, options.node.ledger);
   if (!ipam) return exit_code(ipam.error(), log);
   if (auto restricted = restrict_process(); !restricted) return exit_code(restricted, log);
   Call call{options.node, log, *ipam ? &**ipam : nullptr};

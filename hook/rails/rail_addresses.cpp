@@ -30,6 +30,15 @@ IpamCall call_for(const RailRecord& rail, IpamCall::Command command, const std::
   return call;
 }
 
+void add_program(std::vector<IpamProgram>& programs, const IpamLease& lease, bool may_give) {
+  auto ipam = parse_json(lease.ipam, "ipam");
+  if (ipam) programs.push_back({lease.plugin, lease.network, *std::move(ipam), may_give});
+}
+
+IpamLease lease_of(const Network& network, const std::string& ifname) {
+  return {network.ipam_plugin, network.name, *network.ipam, ifname};
+}
+
 Error no_helper(const std::string& plugin) {
   return Error{fmt::format("cannot run the IPAM plugin `{}` here", plugin), 0, "`rdma-hook recover` can"};
 }
@@ -99,11 +108,29 @@ const Network* find_network(const Config& config, const std::string& name) {
   return found == config.networks.end() ? nullptr : &found->second;
 }
 
+std::vector<IpamProgram> ipam_programs(const Config* config, const std::string& ledger_directory) {
+  std::vector<IpamProgram> programs;
+  for (const auto& entry : config ? config->networks : decltype(config->networks)()) {
+    if (entry.second.ipam) add_program(programs, lease_of(entry.second, ""), true);
+  }
+  if (!NetworkRecordStore::has_any(ledger_directory)) return programs;
+  const auto store = NetworkRecordStore::open(ledger_directory);
+  const auto keys = store ? store->keys() : Result<std::vector<std::string>>(store.error());
+  for (const std::string& key : keys ? *keys : std::vector<std::string>()) {
+    const auto record = store->read(key);
+    if (!record || !*record) continue;
+    for (const RailRecord& rail : (*record)->rails) {
+      if (rail.lease) add_program(programs, *rail.lease, false);
+    }
+  }
+  return programs;
+}
+
 void note_leases(const Config& config, NetworkRecord& record) {
   for (RailRecord& rail : record.rails) {
     const Network* network = find_network(config, rail.network);
     if (!network || !network->ipam || rail.lease || !rail.rail.addresses.empty()) continue;
-    rail.lease = IpamLease{network->ipam_plugin, network->name, *network->ipam, rail.rail.name};
+    rail.lease = lease_of(*network, rail.rail.name);
   }
 }
 

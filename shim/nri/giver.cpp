@@ -6,6 +6,7 @@
 #include "hook/base/failure.hpp"
 #include "hook/grant/grant.hpp"
 #include "hook/metrics/count.hpp"
+#include "hook/rails/rail_addresses.hpp"
 #include "shim/nri/adjustment.hpp"
 #include "shim/nri/holders.hpp"
 #include "shim/nri/spec_of.hpp"
@@ -148,7 +149,8 @@ std::string recover_job(const std::set<std::string>& gone, const std::map<std::s
 
 Result<Giver> Giver::begin(hook::NodeSettings node, Result<hook::Config> config, hook::Log log) {
   Giver giver(std::move(node), std::move(config), std::move(log));
-  if (giver.config_ && hook::runs_ipam_plugins(*giver.config_)) giver.ipam_ = TRY(hook::IpamHelper::start());
+  if (giver.config_ && hook::runs_ipam_plugins(*giver.config_))
+    giver.ipam_ = TRY(hook::IpamHelper::start(hook::ipam_programs(&*giver.config_, giver.node_.ledger)));
   return giver;
 }
 

@@ -22,6 +22,7 @@ namespace {
 
 using hook::IpamCall;
 using hook::IpamHelper;
+using hook::IpamProgram;
 using hook::IpamResult;
 using hook::Json;
 using test_support::TempDir;
@@ -100,6 +101,13 @@ TEST(IpamConfig, HasWhatTheSpecificationAsksFor) {
             R"({"cniVersion":"1.0.0","name":"fabric","type":"rdma-hook","ipam":{"type":"host-local","ranges":[]}})");
 }
 
+std::vector<IpamProgram> programs_of(const std::vector<IpamCall>& calls) {
+  std::vector<IpamProgram> programs;
+  for (const IpamCall& one : calls)
+    programs.push_back({one.plugin, one.network, one.ipam, true});
+  return programs;
+}
+
 // Plugins are shell scripts: their start costs nothing that matters here.
 class Ipam : public testing::Test {
  protected:
@@ -109,8 +117,12 @@ class Ipam : public testing::Test {
     EXPECT_EQ(chmod(path.c_str(), 0755), 0);
     return path;
   }
+  std::vector<fabric::Result<IpamResult>> run(const std::vector<IpamCall>& calls, int timeout_ms = 10000) {
+    if (restarts_) helper_ = IpamHelper::start(programs_of(calls)).value();
+    return helper_.run(calls, timeout_ms);
+  }
   std::string run_one(const IpamCall& one, int timeout_ms = 10000) {
-    const auto results = helper_.run({one}, timeout_ms);
+    const auto results = run({one}, timeout_ms);
     return results.size() == 1 ? shown(results[0]) : "not one result";
   }
   // Without the temporary directory's name.
@@ -120,7 +132,8 @@ class Ipam : public testing::Test {
     return at == std::string::npos ? text : text.replace(at, temp_.path().size(), "DIR");
   }
   // As a hook does it: the helper comes first.
-  IpamHelper helper_ = IpamHelper::start().value();
+  IpamHelper helper_ = IpamHelper::start({}).value();
+  bool restarts_ = true;  // the helper, with what is called as its programs
   const TempDir temp_;
 };
 
@@ -146,7 +159,7 @@ class HostLocal : public Ipam {
 
 TEST_F(HostLocal, GivesEightAndTakesThemBack) {
   std::set<std::string> addresses;
-  for (const auto& result : helper_.run(calls(8, IpamCall::Command::kAdd))) {
+  for (const auto& result : run(calls(8, IpamCall::Command::kAdd))) {
     ASSERT_TRUE(result) << result.error().message;
     ASSERT_EQ(result->addresses.size(), 1U);
     EXPECT_EQ(result->addresses[0].prefix, 24U);
@@ -158,7 +171,7 @@ TEST_F(HostLocal, GivesEightAndTakesThemBack) {
   for (const std::string& address : addresses)
     EXPECT_TRUE(std::filesystem::exists(temp_ / ("data/fabric/" + address))) << address;
   for (int round = 0; round < 2; ++round) {  // what is gone already is success
-    for (const auto& result : helper_.run(calls(8, IpamCall::Command::kDel)))
+    for (const auto& result : run(calls(8, IpamCall::Command::kDel)))
       EXPECT_EQ(shown(result), "");
   }
   for (const std::string& address : addresses)
@@ -166,7 +179,7 @@ TEST_F(HostLocal, GivesEightAndTakesThemBack) {
 }
 
 TEST_F(HostLocal, OneErrorDoesNotStopTheOthers) {
-  const auto results = helper_.run(calls(3, IpamCall::Command::kAdd, "10.7.0.0/30"));
+  const auto results = run(calls(3, IpamCall::Command::kAdd, "10.7.0.0/30"));
   ASSERT_EQ(results.size(), 3U);
   std::size_t failed = 0;
   for (const auto& result : results) {
@@ -251,7 +264,7 @@ TEST_F(Ipam, WhatHangsIsKilledWithItsChildrenAndDoesNotStopTheOthers) {
   const std::string later = script("later", ": > " + met + "; " + answer);
   const std::string deaf = script("deaf", "exec >&- 2>&-; trap '' TERM INT; sleep 1000");
   const std::string loud = script("loud", "while :; do echo x >&2; done");
-  const auto results = helper_.run({call(hanging), call(good), call(deaf), call(later), call(loud)}, 700);
+  const auto results = run({call(hanging), call(good), call(deaf), call(later), call(loud)}, 700);
   ASSERT_EQ(results.size(), 5U);
   EXPECT_EQ(shown(results[1]), "10.0.0.2/24; ");
   EXPECT_EQ(shown(results[3]), "10.0.0.2/24; ");
@@ -264,6 +277,7 @@ TEST_F(Ipam, WhatHangsIsKilledWithItsChildrenAndDoesNotStopTheOthers) {
   ASSERT_EQ(lines.size(), 2U);
   for (const auto line : lines)
     EXPECT_TRUE(ends(std::string(line))) << line;
+  restarts_ = false;
   EXPECT_EQ(run_one(call(good)), "10.0.0.2/24; ");  // the helper goes on
 }
 
@@ -286,13 +300,13 @@ echo "{\"ips\":[{\"address\":\"10.0.0.${CNI_IFNAME#net}/24\"}]}")");
     calls.push_back(call(meet));
     calls.back().ifname = "net" + std::to_string(i);
   }
-  const auto results = helper_.run(calls, 9000);
+  const auto results = run(calls, 9000);
   for (std::size_t i = 0; i < results.size(); ++i)
     EXPECT_EQ(shown(results[i]), fmt::format("10.0.0.{}/24; ", i + 1));
 }
 
 TEST_F(Ipam, MissingPluginNamesPathAndPackage) {
-  const auto results = helper_.run({call("/nonexistent/host-local")});
+  const auto results = run({call("/nonexistent/host-local")});
   ASSERT_FALSE(results.at(0));
   EXPECT_EQ(results[0].error().message,
             "cannot get an address for `net1` by IPAM plugin `/nonexistent/host-local`: No such file or directory");
@@ -332,7 +346,7 @@ TEST_F(Ipam, RefusesWordsThatWouldBeSomethingElse) {
   EXPECT_NE(with([](IpamCall& one) { one.netns = ""; }).find("path of a network namespace"), std::string::npos);
   EXPECT_NE(with([](IpamCall& one) { one.netns = "/a\nB=1"; }).find("path of a network namespace"), std::string::npos);
   EXPECT_NE(with([](IpamCall& one) { one.ipam = Json::array(); }).find("`ipam` object"), std::string::npos);
-  EXPECT_TRUE(helper_.run({}).empty());
+  EXPECT_TRUE(run({}).empty());
 }
 
 // The helper of a process that is killed goes with it, and its plugins too.
@@ -342,7 +356,7 @@ TEST_F(Ipam, NothingOutlivesTheParent) {
                                                  ".new " + pids + "; exec sleep 1000");
   const pid_t parent = fork();
   if (parent == 0) {
-    auto helper = IpamHelper::start();
+    auto helper = IpamHelper::start(programs_of({call(hanging)}));
     if (helper) (void)helper->run({call(hanging)}, 60000);
     _exit(0);
   }
@@ -364,7 +378,7 @@ std::string children() {
 TEST(IpamHelperLife, EndsWithItsObject) {
   const std::string before = children();
   {
-    auto helper = IpamHelper::start();
+    auto helper = IpamHelper::start({});
     ASSERT_TRUE(helper);
     IpamHelper moved = std::move(helper).value();
     EXPECT_EQ(moved.run({call("/nonexistent")}).size(), 1U);
@@ -372,19 +386,43 @@ TEST(IpamHelperLife, EndsWithItsObject) {
   EXPECT_EQ(children(), before);
 }
 
+// Whoever gets hold of the parent behind its filter can have nothing else run.
+TEST_F(Ipam, RunsNothingButWhatWasKnownWhenItWasForked) {
+  restarts_ = false;
+  const std::string trace = temp_ / "ran";
+  const std::string good = script("good", "echo >> " + trace + "; exit 1");
+  helper_ =
+      IpamHelper::start({{good, "fabric", {{"type", "test"}}, true}, {good, "old", {{"type", "test"}}, false}}).value();
+  const auto refused = [&](const IpamCall& one) {
+    const auto results = helper_.run({one});
+    return !results[0] && results[0].error().code == EPERM;
+  };
+  IpamCall old = call(good);
+  old.network = "old";
+  EXPECT_TRUE(refused(call(script("other", "echo >> " + trace))));
+  EXPECT_TRUE(refused(call(good, {{"type", "test"}, {"dataDir", "/etc"}})));
+  EXPECT_TRUE(refused(old));
+  EXPECT_NE(access(trace.c_str(), F_OK), 0) << "one of them ran";
+  EXPECT_FALSE(refused(call(good)));
+  old.command = IpamCall::Command::kDel;
+  EXPECT_FALSE(refused(old));
+  EXPECT_EQ(test_support::read_file(trace), "\n\n");
+}
+
 // What a runtime left open in the hook is not the plugin's.
 TEST_F(Ipam, InheritsNoDescriptor) {
   constexpr int kLeaked = 77;
   ASSERT_EQ(dup2(STDERR_FILENO, kLeaked), kLeaked);
-  helper_ = IpamHelper::start().value();
+  helper_ = IpamHelper::start(programs_of({call(temp_ / "plugin")})).value();
   close(kLeaked);
+  restarts_ = false;
   EXPECT_EQ(run_script("[ -e /proc/$$/fd/77 ] && exit 1; exit 2"), kPluginFailed + "exit status 2");
   EXPECT_EQ(run_script("[ /proc/$PPID/fd/2 -ef /dev/null ] && exit 1; exit 2"), kPluginFailed + "exit status 1");
 }
 
 // Killed by somebody: every call has an error, and none waits.
 TEST(IpamHelperLife, ADeadHelperIsAnError) {
-  auto helper = IpamHelper::start();
+  auto helper = IpamHelper::start({});
   ASSERT_TRUE(helper);
   siginfo_t info{};
   const std::string now = children();

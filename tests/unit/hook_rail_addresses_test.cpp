@@ -13,6 +13,7 @@
 #include "hook/ledger/ledger_files.hpp"
 #include "hook/ledger/ledger_steps.hpp"
 #include "hook/rails/address/address_pool.hpp"
+#include "hook/rails/address/ipam.hpp"
 #include "hook/rails/record/network_record_store.hpp"
 #include "hook/rails/return_rails.hpp"
 #include "support/inventories.hpp"
@@ -94,6 +95,23 @@ TEST_F(RailAddresses, OfAPodThatIsGoneGoToWhoAsks) {
   EXPECT_EQ(take("other"), "10.9.0.5");
   EXPECT_EQ(grants(), "") << "with all that it had";
   EXPECT_EQ(take("third"), "10.9.0.5") << "nobody has a grant or record for the other";
+}
+
+// What a helper may run: leases of an older configuration are given back, and only that.
+TEST_F(RailAddresses, PluginsAreThoseOfTheConfigurationAndOfRecords) {
+  config_.networks["cni"].name = "cni";
+  config_.networks["cni"].ipam = R"({"type":"now"})";
+  config_.networks["cni"].ipam_plugin = "/opt/now";
+  NetworkRecord record = record_of("netns-4-7");
+  record.rails[0].lease = IpamLease{"/opt/then", "cni", R"({"type":"then"})", "net1"};
+  write(record);
+  const auto programs = ipam_programs(&config_, path_);
+  ASSERT_EQ(programs.size(), 2U);
+  EXPECT_EQ(programs[0].plugin + programs[0].network + programs[0].ipam.dump(), R"(/opt/nowcni{"type":"now"})");
+  EXPECT_TRUE(programs[0].may_give);
+  EXPECT_EQ(programs[1].plugin + programs[1].network + programs[1].ipam.dump(), R"(/opt/thencni{"type":"then"})");
+  EXPECT_FALSE(programs[1].may_give);
+  EXPECT_EQ(ipam_programs(nullptr, path_).size(), 1U);
 }
 
 TEST_F(RailAddresses, OfNobodyAreRecovered) {

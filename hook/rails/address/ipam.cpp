@@ -166,7 +166,7 @@ IpamHelper::~IpamHelper() {
   }
 }
 
-Result<IpamHelper> IpamHelper::start() {
+Result<IpamHelper> IpamHelper::start(const std::vector<IpamProgram>& programs) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     return sys_error(errno, "cannot make a pair of sockets");
@@ -176,7 +176,7 @@ Result<IpamHelper> IpamHelper::start() {
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
   if (child < 0) return sys_error(errno, "cannot fork the helper for IPAM plugins");
-  if (child == 0) serve_ipam(theirs.get(), parent);
+  if (child == 0) serve_ipam(theirs.get(), parent, programs);
   return IpamHelper(child, std::move(ours));
 }
 

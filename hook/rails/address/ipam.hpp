@@ -45,16 +45,25 @@ fabric::Result<IpamResult> parse_ipam_result(std::string_view text);
 // Pure: what goes to the plugin's stdin.
 std::string ipam_config(const IpamCall& call);
 
+// What a helper may run. NOLINTNEXTLINE(bugprone-exception-escape): as IpamCall
+struct IpamProgram {
+  std::string plugin;
+  std::string network;
+  Json ipam;
+  bool may_give = false;  // the configuration has it; what only a record has may take back
+};
+
 // The helper. Forked by start() in a process that still has one thread and may execve; ends when this goes, or when its
-// parent dies, and its plugins with it.
+// parent dies, and its plugins with it. It is outside of the filter, so what it may run is fixed when it is forked,
+// whatever its parent asks for later.
 class IpamHelper {
  public:
   // After isolate(), which would close its channel, and before restrict_process().
-  static fabric::Result<IpamHelper> start();
+  static fabric::Result<IpamHelper> start(const std::vector<IpamProgram>& programs);
   // All calls at once; their results in order (kDel: empty). Each plugin has timeout_ms, 1 MiB of output, an
   // environment of CNI_* and PATH only. Errors of one call do not stop the others; they name the plugin and what it
-  // wrote to stderr. Whether an address was taken by a kAdd that failed is the plugin's secret: follow it by kDel,
-  // which may be repeated.
+  // wrote to stderr; EPERM: it is none of the programs. Whether an address was taken by a kAdd that failed is the
+  // plugin's secret: follow it by kDel, which may be repeated.
   std::vector<fabric::Result<IpamResult>> run(const std::vector<IpamCall>& calls, int timeout_ms = 10000);
 
   IpamHelper(IpamHelper&& other) noexcept;

@@ -55,7 +55,7 @@ bool close_all_but(int channel) {
   return true;
 }
 
-void serve_one(int channel) {
+void serve_one(int channel, const std::vector<IpamProgram>& programs) {
   const auto text = receive_frame(channel, -1);
   if (!text) ::_exit(0);
   const auto request = parse_json(*text, "request", {.bytes = kLargestFrame});
@@ -63,7 +63,7 @@ void serve_one(int channel) {
   std::vector<IpamCall> calls;
   for (const Json& call : request->at("calls"))
     calls.push_back(call_from_json(call));
-  for (const PluginEnd& end : run_plugins(calls, request->at("timeout_ms").get<int>(), channel)) {
+  for (const PluginEnd& end : run_plugins(calls, programs, request->at("timeout_ms").get<int>(), channel)) {
     const std::string answer = to_json(end).dump(-1, ' ', false, Json::error_handler_t::replace);
     if (!send_frame(channel, answer)) ::_exit(0);
   }
@@ -130,7 +130,7 @@ PluginEnd end_from_json(const Json& json) {
           json.at("status").get<int>(),          json.at("out").get<std::string>(),  json.at("err").get<std::string>()};
 }
 
-void serve_ipam(int channel, pid_t parent) {
+void serve_ipam(int channel, pid_t parent, const std::vector<IpamProgram>& programs) {
   // The question comes second: no signal is sent for a parent that died before the call.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent || !close_all_but(channel)) ::_exit(1);
@@ -142,7 +142,7 @@ void serve_ipam(int channel, pid_t parent) {
   ::sigprocmask(SIG_BLOCK, &child, nullptr);
   try {
     for (;;)
-      serve_one(kChannel);
+      serve_one(kChannel, programs);
   } catch (const std::exception&) {  // bad_alloc, or a malformed request
     ::_exit(1);
   }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "fabric/result.hpp"
 #include "hook/rails/address/ipam.hpp"
@@ -26,6 +27,6 @@ Json to_json(const PluginEnd& end);
 PluginEnd end_from_json(const Json& json);
 
 // The helper's whole life.
-[[noreturn]] void serve_ipam(int channel, pid_t parent);
+[[noreturn]] void serve_ipam(int channel, pid_t parent, const std::vector<IpamProgram>& programs);
 
 }  // namespace hook

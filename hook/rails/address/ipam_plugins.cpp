@@ -82,6 +82,16 @@ Result<void> check_call(const IpamCall& call) {
   return bad("`ipam` object with a type", call.ipam.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
+Result<void> check_is_known(const IpamCall& call, const std::vector<IpamProgram>& programs) {
+  const bool known = std::any_of(programs.begin(), programs.end(), [&](const IpamProgram& program) {
+    return program.plugin == call.plugin && program.network == call.network && program.ipam == call.ipam &&
+           (program.may_give || call.command == IpamCall::Command::kDel);
+  });
+  if (known) return {};
+  return Error{"neither the configuration nor a record had it with this `ipam` object when this process started", EPERM,
+               "`rdma-hook recover` gives back what is on record"};
+}
+
 struct Pipe {
   UniqueFd in;
   UniqueFd out;
@@ -156,8 +166,9 @@ std::vector<std::string> environment_of(const IpamCall& call) {
   ::_exit(127);
 }
 
-Result<void> start(const IpamCall& call, Plugin& plugin) {
+Result<void> start(const IpamCall& call, const std::vector<IpamProgram>& programs, Plugin& plugin) {
   TRY_VOID(check_call(call));
+  TRY_VOID(check_is_known(call, programs));
   TRY_VOID(check_program(call.plugin));
   const UniqueFd input = TRY(make_input(ipam_config(call)));
   std::array<Pipe, Plugin::kStreams> pipes;
@@ -292,7 +303,8 @@ long monotonic_ms() {
   return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-std::vector<PluginEnd> run_plugins(const std::vector<IpamCall>& calls, int timeout_ms, int channel) {
+std::vector<PluginEnd> run_plugins(const std::vector<IpamCall>& calls, const std::vector<IpamProgram>& programs,
+                                   int timeout_ms, int channel) {
   while (::waitpid(-1, nullptr, WNOHANG) > 0) {  // those killed in an earlier run
   }
   sigset_t child;
@@ -302,7 +314,7 @@ std::vector<PluginEnd> run_plugins(const std::vector<IpamCall>& calls, int timeo
   if (!signals.ok()) ::_exit(1);
   std::vector<Plugin> plugins(calls.size());
   for (std::size_t i = 0; i < calls.size(); ++i) {
-    if (auto started = start(calls[i], plugins[i]); !started) refuse(plugins[i], std::move(started).error());
+    if (auto started = start(calls[i], programs, plugins[i]); !started) refuse(plugins[i], std::move(started).error());
   }
   supervise(plugins, timeout_ms, channel, signals.get());
   std::vector<PluginEnd> ends;

@@ -22,7 +22,8 @@ struct PluginEnd {
 };
 
 // All at once. Ends the process if the channel does. SIGCHLD has to be blocked and at its default.
-std::vector<PluginEnd> run_plugins(const std::vector<IpamCall>& calls, int timeout_ms, int channel);
+std::vector<PluginEnd> run_plugins(const std::vector<IpamCall>& calls, const std::vector<IpamProgram>& programs,
+                                   int timeout_ms, int channel);
 // Milliseconds of CLOCK_MONOTONIC.
 long monotonic_ms();
 
