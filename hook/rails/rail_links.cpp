@@ -9,6 +9,8 @@
 #include <iterator>
 
 #include "fabric/inventory.hpp"
+#include "fabric/text.hpp"
+#include "hook/rails/netlink/netdev_programs.hpp"
 #include "hook/rails/netlink/netdev_records.hpp"
 #include "hook/rails/netlink/rdma_devices.hpp"
 #include "hook/rails/netlink/vf.hpp"
@@ -52,6 +54,13 @@ bool has_mac(const Link& link, const HostNetdev& host) {
   constexpr std::ptrdiff_t kGuid = 8;
   if (!is_ipoib(host) || link.mac.size() < kGuid || host.mac.size() < kGuid) return link.mac == host.mac;
   return std::equal(link.mac.end() - kGuid, link.mac.end(), host.mac.end() - kGuid, host.mac.end());
+}
+
+// Not one of those that the kernel gives by itself (net.core.default_qdisc). It takes every qdisc down when a netdev
+// moves (dev_shutdown() in __dev_change_net_namespace(), Linux 6.12).
+bool is_set_qdisc(const std::string& kind) {
+  constexpr std::string_view kDefault[] = {"", "noop", "noqueue", "mq", "pfifo_fast", "fq_codel", "fq", "pfifo", "sfq"};
+  return std::find(std::begin(kDefault), std::end(kDefault), kind) == std::end(kDefault);
 }
 
 bool is_same_netdev(const Link& link, const HostNetdev& host) {
@@ -165,11 +174,19 @@ Result<HostNetdev> describe_host(NodeSockets& node, const Rail& rail, const fabr
                   .up = link->up,
                   .records = {},
                   .settings = {},
+                  .tcx = {},
                   .pf = {},
                   .vf = 0,
                   .vf_attributes = {}};
   if (rail.kind != RailKind::kMove) return host;
   host.settings = link->settings;
+  host.tcx = tcx_programs(link->ifindex);
+  if (is_set_qdisc(link->qdisc)) {
+    warnings.push_back(
+        fmt::format("`{0}` loses its qdisc `{1}`, which no move keeps: set it again when it is back; "
+                    "`tc qdisc show dev {0}`",
+                    rail.host, fabric::printable(link->qdisc)));
+  }
   if (host.bus_address.empty() && !is_ipoib(host)) {
     if (!node.sysfs.ok()) node.sysfs = TRY(open_sysfs());
     if (node.sysfs.ok()) host.identity = TRY(netdev_identity(node.sysfs.get(), *link));

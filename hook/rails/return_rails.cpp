@@ -13,6 +13,7 @@
 #include <set>
 #include <utility>
 
+#include "hook/rails/netlink/netdev_programs.hpp"
 #include "hook/rails/netlink/netdev_records.hpp"
 #include "hook/rails/netlink/rdma_devices.hpp"
 #include "hook/rails/plan/rail_config.hpp"
@@ -138,6 +139,8 @@ Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetd
            repair_link(node.route, host.name, repairs(link.ifindex, host.name, *host.settings, whole->settings)));
   };
   // A name that a container gave it may be the one that it gets, and an XDP program may not take the MTU.
+  if (host.settings && whole) detach_xdp_links(link.ifindex, *host.settings, whole->settings);
+  if (host.tcx) append(warnings, detach_tcx(link.ifindex, host.name, *host.tcx));
   undo(link_removals);
   LinkChange change;
   if (link.name != host.name) change.name = host.name;

@@ -7,13 +7,16 @@
 #include <linux/bpf.h>
 #include <linux/if.h>
 #include <linux/if_link.h>
+#include <linux/pkt_sched.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -23,6 +26,7 @@
 
 #include "hook/rails/address/address_pool.hpp"
 #include "hook/rails/netlink/links.hpp"
+#include "hook/rails/netlink/netdev_programs.hpp"
 #include "hook/rails/record/network_record_store.hpp"
 #include "hook/rails/return_rails.hpp"
 #include "support/inventories.hpp"
@@ -111,6 +115,7 @@ class RailsScene {
   std::string node() { return names(*route_); }
   std::string inside() { return names(*inside_route_); }
   Netlink& route() { return *route_; }
+  void join() { ASSERT_EQ(::setns(inside_.get(), CLONE_NEWNET), 0); }
   Netlink& inside_route() { return *inside_route_; }
   bool has_record() const { return *NetworkRecordStore::look_at(path_, owner_.key) == Presence::kPresent; }
   std::size_t addresses() const { return AddressPool::open(path_)->list()->size(); }
@@ -233,16 +238,20 @@ void set_number(Netlink& route, int ifindex, int attribute, std::uint32_t value)
 }
 
 // A program that passes everything. -1: none can be loaded here.
-int load_xdp() {
+int load_program(bpf_prog_type type) {
   constexpr std::uint8_t kMove = BPF_ALU64 | BPF_MOV | BPF_K;
   constexpr std::uint8_t kExit = BPF_JMP | BPF_EXIT;
   const bpf_insn program[] = {{kMove, 0, 0, 0, XDP_PASS}, {kExit, 0, 0, 0, 0}};
   bpf_attr attr{};
-  attr.prog_type = BPF_PROG_TYPE_XDP;
+  attr.prog_type = type;
   attr.insns = reinterpret_cast<std::uint64_t>(program);
   attr.insn_cnt = std::size(program);
   attr.license = reinterpret_cast<std::uint64_t>("GPL");
   return static_cast<int>(::syscall(SYS_bpf, BPF_PROG_LOAD, &attr, sizeof attr));
+}
+
+int load_xdp() {
+  return load_program(BPF_PROG_TYPE_XDP);
 }
 
 void attach_xdp(Netlink& route, int ifindex, std::uint32_t flags) {
@@ -317,6 +326,81 @@ TEST(ReturnRails, TheNodesOwnXdpProgramStaysAndItsLossIsSaid) {
     EXPECT_EQ(settings_of(scene.route(), "rail0").xdp, LinkSettings().xdp);
     ASSERT_EQ(scene.warnings().size(), 1U);
     EXPECT_EQ(scene.warnings()[0], "`rail0` has come back without the xdpgeneric program that it had: attach it again");
+  });
+}
+
+// A link of bpf(2), which outlives who made it as long as somebody has it open or it is pinned. Empty: not here.
+UniqueFd link_program(int ifindex, std::uint32_t type, bpf_prog_type program_type) {
+  const UniqueFd program(load_program(program_type));
+  std::array<std::uint64_t, 32> attr{};
+  const std::uint32_t create[] = {static_cast<std::uint32_t>(program.get()), static_cast<std::uint32_t>(ifindex), type};
+  std::memcpy(attr.data(), create, sizeof create);
+  return UniqueFd(static_cast<int>(::syscall(SYS_bpf, BPF_LINK_CREATE, attr.data(), sizeof attr)));
+}
+
+// In the pod, where the netdev is: by a child that joins it.
+void expect_link_is_detached(std::uint32_t type, bpf_prog_type program_type) {
+  with_rails([=](RailsScene& scene) {
+    ASSERT_DONE(scene.give(1));
+    const int ifindex = index_of(scene.inside_route(), "net1");
+    const UniqueFd home(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
+    scene.join();
+    const UniqueFd link = link_program(ifindex, type, program_type);
+    const int code = errno;
+    ASSERT_EQ(::setns(home.get(), CLONE_NEWNET), 0);
+    ASSERT_TRUE(link.ok()) << std::strerror(code);
+    ASSERT_DONE(scene.take_back());
+    EXPECT_TRUE(scene.warnings().empty()) << scene.warnings().front();
+    EXPECT_EQ(settings_of(scene.route(), "rail0").xdp, LinkSettings().xdp);
+    EXPECT_EQ(tcx_programs(index_of(scene.route(), "rail0")), std::vector<std::uint32_t>());
+  });
+}
+
+constexpr std::uint32_t kTcxIngress = 46;  // Linux 6.6
+
+TEST(ReturnRails, AnXdpProgramThatALinkHoldsIsDetached) {
+  expect_link_is_detached(BPF_XDP, BPF_PROG_TYPE_XDP);
+}
+
+TEST(ReturnRails, ATcxProgramIsDetached) {
+  expect_link_is_detached(kTcxIngress, BPF_PROG_TYPE_SCHED_CLS);
+}
+
+TEST(ReturnRails, ATcxProgramOfTheNodesOwnStays) {
+  with_rails([](RailsScene& scene) {
+    const int rail = index_of(scene.route(), "rail0");
+    const UniqueFd link = link_program(rail, kTcxIngress, BPF_PROG_TYPE_SCHED_CLS);
+    ASSERT_TRUE(link.ok()) << std::strerror(errno);
+    const auto before = tcx_programs(rail);
+    ASSERT_EQ(before->size(), 1U);
+    ASSERT_DONE(scene.give(1));
+    ASSERT_DONE(scene.take_back());
+    EXPECT_EQ(tcx_programs(index_of(scene.route(), "rail0")), before);
+  });
+}
+
+TEST(GiveRails, ANetdevWithAQdiscOfItsOwnIsWarnedOf) {
+  with_rails([](RailsScene& scene) {
+    tcmsg header{};
+    header.tcm_ifindex = index_of(scene.route(), "rail0");
+    header.tcm_parent = TC_H_ROOT;
+    header.tcm_handle = 0x10000;
+    RequestBuilder request(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, header);
+    request.put(TCA_KIND, std::string_view("htb"));
+    nlattr* options = request.begin(TCA_OPTIONS);
+    tc_htb_glob htb{};
+    htb.version = 3;
+    htb.rate2quantum = 10;
+    request.put(TCA_HTB_INIT, htb);
+    request.end(options);
+    const auto made = scene.route().change(request.take(), "make qdisc");
+    ASSERT_TRUE(made) << made.error().message;
+    const auto given = scene.give(1);
+    ASSERT_TRUE(given) << given.error().message;
+    ASSERT_FALSE(given->warnings.empty());
+    EXPECT_TRUE(given->warnings[0].starts_with("`rail0` loses its qdisc `htb`")) << given->warnings[0];
+    ASSERT_DONE(scene.take_back());
+    EXPECT_NE((*find_link(scene.route(), "rail0"))->qdisc, "htb") << "the kernel kept it: there is nothing to warn of";
   });
 }
 

@@ -73,6 +73,7 @@ RailRecord full_rail() {
                                           .other_names = {"enp26s0f1", "rail7"},
                                           .numbers = {1, 0, 1, 65535, 65536, 65536, 65536, UINT32_MAX},
                                           .xdp = {7, 0, UINT32_MAX}},
+                 .tcx = std::vector<std::uint32_t>{1, UINT32_MAX},
                  .pf = "eth0",
                  .vf = 5,
                  .vf_attributes = all_attributes()};
@@ -144,8 +145,8 @@ std::vector<std::string> all_members() {
 }
 
 bool may_be_missing(const std::string& member) {
-  static const std::set<std::string> kOptional = {"gateway",  "gid_index",     "lease",    "mtu",   "pkey", "recreate",
-                                                  "identity", "permanent_mac", "settings", "table", "what"};
+  static const std::set<std::string> kOptional = {"gateway",  "gid_index",     "lease", "mtu",      "pkey",  "recreate",
+                                                  "identity", "permanent_mac", "tcx",   "settings", "table", "what"};
   const std::string name = member.substr(member.rfind('/') + 1);
   const bool of_vf = member.find("/vf/") != std::string::npos || member.find("/vf_attributes/") != std::string::npos;
   const bool of_numbers = member.find("/numbers/") != std::string::npos;

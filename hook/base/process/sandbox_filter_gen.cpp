@@ -62,8 +62,10 @@ constexpr const char* kNotInStages[] = {
 constexpr std::uint64_t kNamespaceFlags =
     CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
 
-constexpr bpf_cmd kBpfCommands[] = {BPF_PROG_QUERY, BPF_PROG_GET_FD_BY_ID, BPF_OBJ_GET_INFO_BY_FD,
-                                    BPF_PROG_LOAD,  BPF_PROG_ATTACH,       BPF_PROG_DETACH};
+// Programs of device cgroups; the last three: links of a netdev that comes home.
+constexpr bpf_cmd kBpfCommands[] = {BPF_PROG_QUERY,       BPF_PROG_GET_FD_BY_ID, BPF_OBJ_GET_INFO_BY_FD,
+                                    BPF_PROG_LOAD,        BPF_PROG_ATTACH,       BPF_PROG_DETACH,
+                                    BPF_LINK_GET_NEXT_ID, BPF_LINK_GET_FD_BY_ID, BPF_LINK_DETACH};
 
 struct ReleaseFilter {
   void operator()(void* filter) const { seccomp_release(filter); }

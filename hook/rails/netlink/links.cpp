@@ -51,6 +51,7 @@ std::optional<Link> parse_link(const nlmsghdr* answer, bool whole) {
   if (!whole) return link;
   link.vfs = attributes.u32(IFLA_NUM_VF).value_or(0);
   link.settings = link_settings(header->ifi_flags, attributes);
+  link.qdisc = attributes.text(IFLA_QDISC).value_or("");
   return link;
 }
 

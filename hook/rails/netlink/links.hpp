@@ -34,6 +34,7 @@ struct Link {
   // Only of find_link():
   unsigned vfs = 0;  // IFLA_NUM_VF: a driver that is asked for it reports on every VF
   LinkSettings settings;
+  std::string qdisc;  // kind of the root one
 };
 
 // nullopt: there is no such netdev.

@@ -161,6 +161,7 @@ Json host_json(const HostNetdev& host) {
              {"vf_attributes", vf_json(host.vf_attributes)}};
   if (!host.permanent_mac.empty()) entry["permanent_mac"] = to_hex(host.permanent_mac);
   if (host.identity != 0) entry["identity"] = host.identity;
+  if (host.tcx) entry["tcx"] = *host.tcx;
   if (host.settings) entry["settings"] = settings_json(*host.settings);
   return entry;
 }
@@ -198,6 +199,14 @@ Result<HostNetdev> parse_host(const Json& entry) {
   host.pf = TRY(text_at(entry, "pf"));
   host.vf = static_cast<unsigned>(TRY(number_at(entry, "vf", UINT32_MAX)));
   host.vf_attributes = TRY(parse_vf(*vf));
+  if (const Json* tcx = member(entry, "tcx")) {
+    if (!tcx->is_array()) return wrong_member("tcx");
+    host.tcx.emplace();
+    for (const Json& program : *tcx) {
+      if (!program.is_number_unsigned() || program.get<std::uint64_t>() > UINT32_MAX) return wrong_member("tcx");
+      host.tcx->push_back(program.get<std::uint32_t>());
+    }
+  }
   if (const Json* settings = member(entry, "settings")) host.settings = TRY(parse_settings(*settings));
   return host;
 }

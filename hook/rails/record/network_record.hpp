@@ -33,6 +33,8 @@ struct HostNetdev {
   bool up = false;
   std::vector<NetRecord> records;        // what was configured on it; only of one that moves
   std::optional<LinkSettings> settings;  // nullopt: it does not move, or the record is of an older release
+  // IDs of its tcx programs. nullopt: not known, as in records of older releases.
+  std::optional<std::vector<std::uint32_t>> tcx;
   // Of a VF: its physical function's netdev, its number, and the attributes that are changed.
   std::string pf;
   unsigned vf = 0;

@@ -1,0 +1,152 @@
+#include "hook/rails/netlink/netdev_programs.hpp"
+
+#include <fmt/format.h>
+#include <linux/bpf.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "fabric/unique_fd.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::UniqueFd;
+using Ids = std::vector<std::uint32_t>;
+
+// Not in the headers of Linux 6.1.
+constexpr std::uint32_t kTcxIngress = 46;
+constexpr std::uint32_t kTcxEgress = 47;
+constexpr std::size_t kMostPrograms = 64;  // BPF_MPROG_MAX
+constexpr int kMostLinks = 100000;
+
+// The part of union bpf_attr that BPF_PROG_QUERY has since Linux 6.6.
+struct TcxQuery {
+  std::uint32_t ifindex;
+  std::uint32_t attach_type;
+  std::uint32_t query_flags;
+  std::uint32_t attach_flags;
+  std::uint64_t programs;
+  std::uint32_t count;
+  std::uint32_t unused;
+  std::uint64_t program_flags;
+  std::uint64_t links;
+};
+
+template <typename Part>
+int call(int command, Part& part) {
+  // Whole and zeroed: Linux 6.17 to 7.1 write behind a shorter one.
+  union {
+    bpf_attr known;
+    std::array<char, 256> room;
+  } attr{};
+  attr.room = {};
+  static_assert(sizeof part <= sizeof attr);
+  std::memcpy(&attr, &part, sizeof part);
+  const long result = ::syscall(SYS_bpf, command, &attr, sizeof attr);
+  const int code = errno;
+  std::memcpy(&part, &attr, sizeof part);
+  errno = code;
+  return static_cast<int>(result);
+}
+
+UniqueFd open_by_id(int command, std::uint32_t id) {
+  return UniqueFd(call(command, id));
+}
+
+bool detach_link(std::uint32_t id) {
+  const UniqueFd link = open_by_id(BPF_LINK_GET_FD_BY_ID, id);
+  auto fd = static_cast<std::uint32_t>(link.get());
+  return link.ok() && call(BPF_LINK_DETACH, fd) == 0;
+}
+
+bool detach_program(std::uint32_t ifindex, std::uint32_t attach_type, std::uint32_t id) {
+  const UniqueFd program = open_by_id(BPF_PROG_GET_FD_BY_ID, id);
+  std::array<std::uint32_t, 3> detach{ifindex, static_cast<std::uint32_t>(program.get()), attach_type};
+  return program.ok() && call(BPF_PROG_DETACH, detach) == 0;
+}
+
+struct TcxProgram {
+  std::uint32_t attach_type;
+  std::uint32_t program;
+  std::uint32_t link;  // 0: none holds it
+};
+
+// False: it cannot be asked.
+bool query_tcx(int ifindex, std::uint32_t attach_type, std::vector<TcxProgram>& found) {
+  std::array<std::uint32_t, kMostPrograms> programs{};
+  std::array<std::uint32_t, kMostPrograms> links{};
+  TcxQuery query{};
+  query.ifindex = static_cast<std::uint32_t>(ifindex);
+  query.attach_type = attach_type;
+  query.programs = reinterpret_cast<std::uint64_t>(programs.data());
+  query.links = reinterpret_cast<std::uint64_t>(links.data());
+  query.count = kMostPrograms;
+  // EINVAL: a kernel without tcx. ENOENT: none was ever attached. ENODEV: it is gone, with all that was.
+  if (call(BPF_PROG_QUERY, query) != 0) return errno == EINVAL || errno == ENOENT || errno == ENODEV;
+  for (std::size_t i = 0; i < std::min<std::size_t>(query.count, kMostPrograms); ++i)
+    found.push_back({attach_type, programs[i], links[i]});
+  return true;
+}
+
+// Of an XDP link with this index and program.
+Ids find_xdp_links(int ifindex, std::uint32_t program) {
+  Ids found;
+  std::array<std::uint32_t, 2> next{};  // start_id, next_id
+  for (int i = 0; i < kMostLinks && call(BPF_LINK_GET_NEXT_ID, next) == 0; ++i) {
+    next[0] = next[1];
+    const UniqueFd link = open_by_id(BPF_LINK_GET_FD_BY_ID, next[1]);
+    bpf_link_info info{};
+    bpf_attr attr{};
+    attr.info.bpf_fd = static_cast<std::uint32_t>(link.get());
+    attr.info.info_len = sizeof info;
+    attr.info.info = reinterpret_cast<std::uint64_t>(&info);
+    if (!link.ok() || call(BPF_OBJ_GET_INFO_BY_FD, attr) != 0) continue;
+    if (info.type == BPF_LINK_TYPE_XDP && info.prog_id == program && info.xdp.ifindex == static_cast<unsigned>(ifindex))
+      found.push_back(next[1]);
+  }
+  return found;
+}
+
+}  // namespace
+
+std::optional<Ids> tcx_programs(int ifindex) {
+  std::vector<TcxProgram> found;
+  if (!query_tcx(ifindex, kTcxIngress, found) || !query_tcx(ifindex, kTcxEgress, found)) return std::nullopt;
+  Ids ids;
+  for (const TcxProgram& one : found)
+    ids.push_back(one.program);
+  return ids;
+}
+
+std::vector<std::string> detach_tcx(int ifindex, const std::string& name, const Ids& keep) {
+  std::vector<std::string> refused;
+  std::vector<TcxProgram> found;
+  if (!query_tcx(ifindex, kTcxIngress, found) || !query_tcx(ifindex, kTcxEgress, found)) {
+    refused.push_back(fmt::format("cannot ask for the tcx programs of `{}`: {}; `bpftool net show dev {}`", name,
+                                  std::strerror(errno), name));
+  }
+  for (const TcxProgram& one : found) {
+    if (std::find(keep.begin(), keep.end(), one.program) != keep.end()) continue;
+    const bool done = one.link != 0 ? detach_link(one.link)
+                                    : detach_program(static_cast<std::uint32_t>(ifindex), one.attach_type, one.program);
+    if (done || errno == ENOENT) continue;
+    refused.push_back(fmt::format("cannot detach a container's tcx program from `{}`: {}; `bpftool net show dev {}`",
+                                  name, std::strerror(errno), name));
+  }
+  return refused;
+}
+
+void detach_xdp_links(int ifindex, const LinkSettings& before, const LinkSettings& now) {
+  for (std::size_t i = 0; i < kXdpModes.size(); ++i) {
+    if (now.xdp[i] == 0 || now.xdp[i] == before.xdp[i]) continue;
+    const Ids links = find_xdp_links(ifindex, now.xdp[i]);
+    if (links.size() == 1) detach_link(links.front());
+  }
+}
+
+}  // namespace hook
