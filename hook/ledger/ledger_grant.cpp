@@ -28,12 +28,6 @@ int strength(Mode mode) {
   return 3;
 }
 
-// The process first: what it wrote is there before it ends.
-bool has_ended(const GrantUser& user) {
-  if (!user.process || !is_proven_gone(look_at(*user.process))) return false;
-  return !user.state || is_proven_gone(look_at(*user.state, user.id, user.bundle));
-}
-
 bool is_dead_token(const StoredUser& user, std::string_view binding) {
   return user.user.key != binding && is_token_key(user.user.key) && is_user_gone(user);
 }
@@ -262,6 +256,12 @@ void settle_user(StoredGrant& grant, StoredUser& user) {
   user.hcas.clear();
   user.worker.reset();
   user.settled = true;
+}
+
+// The process first: what it wrote is there before it ends.
+bool has_ended(const GrantUser& user) {
+  if (!user.process || !is_proven_gone(look_at(*user.process))) return false;
+  return !user.state || is_proven_gone(look_at(*user.state, user.id, user.bundle));
 }
 
 bool is_user_gone(const StoredUser& user) {

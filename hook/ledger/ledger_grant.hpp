@@ -61,6 +61,8 @@ std::optional<StepWorker> add_steps(StoredGrant& grant, GrantUser user, const st
                                     const StepWorker& worker);
 // The user's steps are done: what they brought is the grant's.
 void settle_user(StoredGrant& grant, StoredUser& user);
+// Proven, of its process and of its runtime's state: what cannot be seen is held. Without a process nothing is proven.
+bool has_ended(const GrantUser& user);
 // Proven, of the process that works on its steps, of its runtime's state and of its cgroup as well. A user without a
 // process never is, unless it has ended.
 bool is_user_gone(const StoredUser& user);

@@ -5,6 +5,7 @@
 
 #include "hook/base/failure.hpp"
 #include "hook/grant/grant.hpp"
+#include "hook/ledger/ledger_grant.hpp"
 #include "hook/metrics/count.hpp"
 #include "hook/rails/rail_addresses.hpp"
 #include "shim/nri/adjustment.hpp"
@@ -86,12 +87,12 @@ Result<void> leave(const NriRequest& request, hook::Engine engine, const Ledger&
   return holder ? ledger.leave(holder->owner, holder->user.key) : Result<void>();
 }
 
-// In the node's network namespace, of each container. A process that is seen holds what it has, whatever the runtime
-// says.
+// In the node's network namespace, of each container. One that is seen, or cannot be looked at, holds what it has,
+// whatever the runtime says.
 Result<void> end_pod_users(const hook::Grant& grant, const std::string& pod, const Ledger& ledger) {
   for (const hook::GrantUser& user : grant.users) {
-    const bool ended = !user.process || hook::is_proven_gone(hook::look_at(*user.process));
-    if (ended && hook::has_id(user, pod)) TRY_VOID(ledger.leave(grant.owner, user.key));
+    const bool holds = user.process && !hook::has_ended(user);
+    if (!holds && hook::has_id(user, pod)) TRY_VOID(ledger.leave(grant.owner, user.key));
   }
   return {};
 }

@@ -188,6 +188,30 @@ TEST_F(GiverTest, AContainerThatOutlivesItsPodKeepsWhatItHas) {
   EXPECT_EQ(grants(), 1U);
 }
 
+// rdma-runtime gave it without a hook: the process that asked became `runc create` and has ended.
+TEST_F(GiverTest, AContainerWhoseRuntimeSaysThatItLivesKeepsWhatItHas) {
+  const auto ledger = hook::Ledger::open(node_.ledger).value();
+  const auto init = hook::identify(::getpid()).value();
+  const std::string state = directory_ / "runc/c1/state.json";
+  const auto write_state = [&](std::uint64_t start_time) {
+    test_support::write_file(state, fmt::format(R"({{"init_process_pid": {}, "init_process_start": {},
+      "config": {{"labels": ["bundle={}"]}}}})",
+                                                init.pid, start_time, directory_.path()));
+  };
+  write_state(init.start_time);
+  hook::GrantUser user{"c1", "c1", hook::ProcessIdentity{init.pid, init.start_time + 1}, directory_.path(), {}, "pod"};
+  user.state = hook::identify_runtime_state(hook::RuntimeState::Kind::kRunc, directory_ / "runc").value();
+  const hook::Owner owner = hook::container_owner("c1", directory_.path());
+  ASSERT_TRUE(ledger.lock({"mlx5_0"})->book(owner, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, user));
+  ASSERT_TRUE(ledger.settle(owner.key));
+  const auto end_pod = [&] { return run(Event::kStopPodSandbox, text(1, text(1, "pod"))).has_value() ? grants() : 99; };
+  EXPECT_EQ(end_pod(), 1U);
+  test_support::write_file(state, "{");
+  EXPECT_EQ(end_pod(), 1U) << "what cannot be read is held";
+  write_state(init.start_time + 1);
+  EXPECT_EQ(end_pod(), 0U);
+}
+
 // As rdma-hook gives while the plugin is away; the pod's namespace is gone at its end, its process is not seen any
 // more.
 TEST_F(GiverTest, RecoverNotesThePodsOfContainersThatOthersGaveTo) {
