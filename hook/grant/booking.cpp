@@ -7,12 +7,12 @@ namespace hook {
 
 using fabric::Result;
 
-Result<void> book(LockedHcas& locks, const Plan& plan, const Grantee& who) {
+Result<void> book(LockedHcas& locks, const Plan& plan, const Grantee& who, const std::string& view) {
   std::vector<PlannedHca> held = plan.hcas;
   held.insert(held.end(), plan.also_open.begin(), plan.also_open.end());
   if (held.empty()) return {};
   GrantUser user = who.user;
-  if (!plan.mounts.empty()) user.view = view_name(plan.view);
+  user.view = view;
   return locks.book(who.owner, held, user);
 }
 

@@ -10,8 +10,9 @@
 
 namespace hook {
 
-// Writes what the plan holds into the ledger, pending until it is settled. Nothing is held: nothing is written.
-fabric::Result<void> book(LockedHcas& locks, const Plan& plan, const Grantee& who);
+// Writes what the plan holds into the ledger, pending until it is settled. Nothing is held: nothing is written. view:
+// as GrantUser has it.
+fabric::Result<void> book(LockedHcas& locks, const Plan& plan, const Grantee& who, const std::string& view);
 
 // This container has been given this grant by an earlier call, and may live. Errors: the ledger's.
 fabric::Result<bool> was_given_before(const Ledger& ledger, const Grantee& who);

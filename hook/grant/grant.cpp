@@ -11,6 +11,7 @@
 #include "hook/grant/decide.hpp"
 #include "hook/grant/give_network.hpp"
 #include "hook/grant/own_hcas.hpp"
+#include "hook/ledger/ledger_files.hpp"
 
 namespace hook {
 namespace {
@@ -32,6 +33,17 @@ void leave_out_mounted(const ContainerSpec& spec, Plan& plan) {
   });
 }
 
+// The view that the spec mounts already: who booked for it put that there, maybe before a checkpoint. Empty: none.
+std::string mounted_view(const ContainerSpec& spec, const std::string& views) {
+  const std::string above = views + "/";
+  for (const SpecMount& mount : spec.mounts) {
+    if (!mount.source.starts_with(above)) continue;
+    std::string name = mount.source.substr(above.size(), mount.source.find('/', above.size()) - above.size());
+    if (is_file_name(name, kLongestKey)) return name;
+  }
+  return {};
+}
+
 // The HCAs stay locked from the look at who holds them until what follows from it is on record.
 Result<Plan> decide_and_book(const Asking& asking, const fabric::Inventory& inventory, const Ledger& ledger,
                              const Grantee& who) {
@@ -39,7 +51,9 @@ Result<Plan> decide_and_book(const Asking& asking, const fabric::Inventory& inve
   auto held = TRY(lock_holdings(asking, among, ledger, who.owner));
   Plan plan = TRY(decide(asking, among, held.holdings, ledger.view_directory()));
   leave_out_mounted(asking.spec, plan);
-  TRY_VOID(book(held.locks, plan, who));
+  const std::string view =
+      plan.mounts.empty() ? mounted_view(asking.spec, ledger.view_directory()) : view_name(plan.view);
+  TRY_VOID(book(held.locks, plan, who, view));
   return plan;
 }
 
@@ -79,11 +93,12 @@ bool is_in_spec(const Plan& plan, const ContainerSpec& spec) {
          std::all_of(plan.nodes.begin(), plan.nodes.end(), has_node);
 }
 
-// What the sources of the plan's mounts are.
-Result<void> make_views(const Plan& plan, const Ledger& ledger, const Log& log) {
-  if (plan.mounts.empty()) return {};
+// What the sources of the mounts are, of the plan's and of those that stand in the spec: recover() may have removed
+// them while nobody named them.
+Result<void> make_views(const Plan& plan, const ContainerSpec& spec, const Ledger& ledger, const Log& log) {
+  if (plan.mounts.empty() && mounted_view(spec, ledger.view_directory()) != view_name(plan.view)) return {};
   log.warnings(TRY(ledger.make_view(plan.view)));
-  if (plan.mounts.front().type == "overlay") log.warnings(TRY(ledger.make_view({})));
+  if (spec.may_remount) log.warnings(TRY(ledger.make_view({})));
   return {};
 }
 
@@ -131,7 +146,7 @@ Result<Plan> decide_and_apply(const OpenLedger& open, const Asking& asking, cons
 
   // Before the nodes: an RDMA device that moves in may have other numbers there.
   if (!way.network.netns_path.empty()) TRY_VOID(give_network(asking, who, way.network, inventory, ledger, call, plan));
-  TRY_VOID(make_views(plan, ledger, call.log));
+  if (!bound || !plan.mounts.empty()) TRY_VOID(make_views(plan, asking.spec, ledger, call.log));
   call.timing.step("view");
   if (!bound || !is_in_spec(plan, asking.spec)) TRY_VOID(way.apply(plan));
   return plan;

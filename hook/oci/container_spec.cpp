@@ -149,15 +149,21 @@ Result<void> read_namespace(const Json& element, const std::string& at, Containe
   return {};
 }
 
+constexpr std::string_view kLower = "lowerdir=";
+
 Result<void> read_mount(const Json& element, const std::string& at, ContainerSpec& spec) {
   SpecMount mount{TRY(text(element, "destination", at)), false};
   mount.is_bind = TRY(text(element, "type", at)) == "bind";
+  std::string source = TRY(text(element, "source", at));
   const Json* options = TRY(find_array(element, "options", at + ".options"));
   for (std::size_t i = 0; options && i < options->size(); ++i) {
     const Json& option = (*options)[i];
     if (!option.is_string()) return make_error("`{}.options[{}]`: expected a string", at, i);
     if (option == "bind" || option == "rbind") mount.is_bind = true;
+    const auto& words = option.get_ref<const std::string&>();
+    if (words.starts_with(kLower)) source = words.substr(kLower.size(), words.find(':') - kLower.size());
   }
+  if (source.starts_with('/')) mount.source = std::move(source);
   spec.mounts.push_back(std::move(mount));
   return {};
 }

@@ -26,6 +26,7 @@ struct SpecDevice {
 struct SpecMount {
   std::string destination;  // as written
   bool is_bind = false;     // of something that exists on the node
+  std::string source = {};  // absolute; of an overlay its first lower directory; empty: it has none, or none is told
   friend bool operator==(const SpecMount&, const SpecMount&) = default;
 };
 

@@ -175,6 +175,32 @@ TEST_F(GrantTest, MountsOfTheSpecStayTheContainers) {
   EXPECT_FALSE(has_view_);
 }
 
+// At restore config.json has the mounts already, and nobody named their source since the checkpoint.
+TEST_F(GrantTest, AViewThatTheSpecMountsIsMadeAgainAndKept) {
+  for (const bool is_overlay : {false, true}) {
+    ASSERT_TRUE(give("web-1", asking_for("mlx5_0")));
+    const std::string view = grant_of("web-1")->users.at(0).view;
+    const auto ledger = Ledger::open(node_.ledger);
+    const std::string path = ledger->view_directory() + "/" + view;
+    const Owner owner = container_owner("web-1", "/bundle");
+    ASSERT_TRUE(ledger->leave(owner, owner.key) && ledger->recover());
+    ASSERT_NE(::access(path.c_str(), F_OK), 0);
+
+    Json config = Json::parse(R"({"mounts": [{"destination": "/sys/class/infiniband", "options": ["ro"]},
+                                             {"destination": "/sys/class/infiniband_verbs", "type": "bind"}]})");
+    config["mounts"][0]["source"] = is_overlay ? "overlay" : path + "/infiniband";
+    if (is_overlay) config["mounts"][0]["options"].push_back("lowerdir=" + path + "/infiniband:/none");
+    Asking asking = asking_for("mlx5_0");
+    asking.spec = read_container_spec(config).value();
+    const auto given = give("web-1", asking);
+    ASSERT_TRUE(given) << given.error().message;
+    EXPECT_TRUE(has_view_);
+    EXPECT_EQ(grant_of("web-1")->users.at(0).view, view);
+    ASSERT_TRUE(ledger->recover());
+    EXPECT_EQ(::access(path.c_str(), F_OK), 0);
+  }
+}
+
 TEST_F(GrantTest, InSpecTheTokenAndTheDevicesArePublished) {
   Log log;
   Call call{node_, log};
@@ -258,7 +284,7 @@ TEST_F(GrantTest, BookingIsUndoneUnlessItIsFinished) {
     const bool had_before = was_given_before(*ledger, who).value();
     Booking booking(*ledger, who, rails, log, had_before);
     auto locks = ledger->lock({"mlx5_0"});
-    EXPECT_TRUE(book(*locks, plan, who));
+    EXPECT_TRUE(book(*locks, plan, who, ""));
     if (finish) {
       EXPECT_TRUE(booking.finish());
     }
