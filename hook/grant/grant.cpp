@@ -59,8 +59,9 @@ Result<Plan> decide_and_book(const Asking& asking, const fabric::Inventory& inve
 
 bool has_all(const Grant& grant, const std::vector<PlannedHca>& hcas) {
   return std::all_of(hcas.begin(), hcas.end(), [&](const PlannedHca& hca) {
-    return std::any_of(grant.hcas.begin(), grant.hcas.end(),
-                       [&](const PlannedHca& held) { return held.name == hca.name && held.units >= hca.units; });
+    return std::any_of(grant.hcas.begin(), grant.hcas.end(), [&](const PlannedHca& held) {
+      return held.name == hca.name && held.mode == hca.mode && held.units >= hca.units;
+    });
   });
 }
 
@@ -152,10 +153,16 @@ Result<Plan> decide_and_apply(const OpenLedger& open, const Asking& asking, cons
   return plan;
 }
 
+// It was booked with all that the container gets, in its spec. An HCA has one uverbs node there, so that where there
+// are more nodes somebody has added others'.
+bool is_all_bound(const Asking& asking, const Grantee& who, const Grant& bound) {
+  return !who.owner.netns && !may_get_rails(asking) && has_limit(asking.spec, asking.admin.memlock) &&
+         asking.request->given.size() <= bound.hcas.size();
+}
+
 // Leftovers of killed calls are repaired before anything is decided, so that they count as held no longer. What was
 // booked is settled after the last change: a crash in between is undone by the next call, an error by ~Booking(). A
-// token is bound inside the booking for the same reason; where it was booked for a container with all that it gets, in
-// its config.json, that is all.
+// token is bound inside the booking for the same reason.
 Result<void> carry_out(const OpenLedger& open, const Asking& asking, const Grantee& who, const Way& way, Call& call) {
   call.timing.step("read");
   open.repair(call.log);
@@ -164,7 +171,7 @@ Result<void> carry_out(const OpenLedger& open, const Asking& asking, const Grant
   Booking booking(open.ledger, who, open.returns->rails(), call.log, had_before);
   const auto bound = way.binds_token ? TRY(bind_token(asking.spec, open.ledger, who)) : std::nullopt;
   Plan plan;
-  if (bound && !who.owner.netns && !may_get_rails(asking) && has_limit(asking.spec, asking.admin.memlock)) {
+  if (bound && is_all_bound(asking, who, *bound)) {
     plan.hcas = bound->hcas;
   } else {
     plan = TRY(decide_and_apply(open, asking, who, way, bound, call));

@@ -201,6 +201,42 @@ TEST_F(GrantTest, AViewThatTheSpecMountsIsMadeAgainAndKept) {
   }
 }
 
+// Another NRI plugin added a node behind rdma-nri, or the HCA's terms are others by now.
+TEST_F(GrantTest, WhatIsBoundIsNotAllWhereThereIsMore) {
+  const Owner owner = container_owner("web-1", "/bundle");
+  const auto leave = [&] { return Ledger::open(node_.ledger)->leave(owner, owner.key).has_value(); };
+  const auto bind = [&](bool with_another, Mode mode) {
+    Log log;
+    Call call{node_, log};
+    call.container = "web-1";
+    Asking asking = asking_for("mlx5_0", Mode::kShared);
+    // Its spec lacks that limit, so that all is decided again.
+    asking.admin.memlock = with_another ? std::nullopt : std::optional(UINT64_MAX);
+    const Grantee booked = new_grantee(asking.spec, "web-1", test_support::myself()).value();
+    const auto nothing = [](const Plan&) { return Result<void>(); };
+    const auto open = OpenLedger::open(call);
+    const auto given = grant(*open, asking, booked, {.event = "booked", .apply = nothing}, call);
+    if (!given) return given;
+    asking.spec.annotations[kGrantAnnotation] = booked.token;
+    asking.request->given = {{"/dev/infiniband/uverbs0", 'c', 231, 192}};
+    if (with_another) asking.request->given.push_back({"/dev/infiniband/uverbs1", 'c', 231, 193});
+    asking.request->mode = mode;
+    const Grantee who{owner, {owner.key, "web-1", test_support::myself()}};
+    return grant(*open, asking, who, {.event = "granted", .binds_token = true, .apply = nothing}, call);
+  };
+  ASSERT_TRUE(bind(false, Mode::kExclusive));
+  ASSERT_EQ(grant_of("web-1")->hcas.size(), 1U);
+  EXPECT_EQ(grant_of("web-1")->hcas.at(0).mode, Mode::kExclusive);
+  ASSERT_TRUE(leave());
+  ASSERT_TRUE(bind(true, Mode::kShared));
+  EXPECT_EQ(grant_of("web-1")->hcas.size(), 2U);
+  ASSERT_TRUE(leave());
+  ASSERT_TRUE(give("web-2", asking_for("mlx5_1", Mode::kExclusive)));
+  const auto refused = bind(true, Mode::kShared);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(failure_reason(refused.error()), FailureReason::kBusy) << refused.error().message;
+}
+
 TEST_F(GrantTest, InSpecTheTokenAndTheDevicesArePublished) {
   Log log;
   Call call{node_, log};
