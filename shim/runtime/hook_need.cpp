@@ -41,8 +41,10 @@ HookNeed hook_need(const hook::Asking& asking, const HookCommand& command) {
 std::optional<hook::RuntimeState> state_behind(const Behind& behind) {
   const auto kind = kind_of(behind.runtime);
   const std::string& given = behind.invocation.root;
-  // Both have rules of their own for whose directory it is where this is set.
-  const bool is_default = given.empty() && !std::getenv("XDG_RUNTIME_DIR");
+  // Both have rules of their own for whose directory it is where this is set. Empty, as Podman sets it for root, it is
+  // none for either (tried: runc 1.1.5, crun 1.8.1).
+  const char* const own = std::getenv("XDG_RUNTIME_DIR");
+  const bool is_default = given.empty() && (!own || *own == '\0');
   if (!kind || (kind == Kind::kCrun) != (behind.dialect == Dialect::kCrun)) return std::nullopt;
   if (!given.starts_with('/') && !is_default) return std::nullopt;
   if (state_directory(given, behind.invocation.id, behind.dialect).empty()) return std::nullopt;

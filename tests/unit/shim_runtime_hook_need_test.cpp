@@ -101,6 +101,8 @@ TEST_F(StateBehind, TheRootHasToBeThereAndKnown) {
   ::setenv("XDG_RUNTIME_DIR", directory_.path().c_str(), 1);
   std::filesystem::create_directory(directory_ / "runc");
   EXPECT_FALSE(of("/usr/sbin/runc"));
+  ::setenv("XDG_RUNTIME_DIR", "", 1);
+  EXPECT_EQ(of("/usr/sbin/runc").has_value(), std::filesystem::exists("/run/runc")) << "as Podman sets it";
   ::unsetenv("XDG_RUNTIME_DIR");
   EXPECT_EQ(of("/usr/sbin/runc").has_value(), std::filesystem::exists("/run/runc"));
   behind_.invocation.root = directory_.path();
