@@ -74,7 +74,7 @@ Result<void> add_missing_hooks(const HookCommand& command, HookStages stages, Js
   if (stages == HookStages::kBoth && !has_create_hook(command, config)) {
     TRY_VOID(add_hook(command, "createRuntime", hooks));
   }
-  return has_hook(command, hooks, "poststop", "poststop") ? Result<void>() : add_hook(command, "poststop", hooks);
+  return has_return_hook(command, config) ? Result<void>() : add_hook(command, "poststop", hooks);
 }
 
 }  // namespace
@@ -83,6 +83,11 @@ bool has_create_hook(const HookCommand& command, const Json& config) {
   const Json* hooks = hook::member(config, "hooks");
   return hooks && (has_hook(command, *hooks, "createRuntime", "createRuntime") ||
                    has_hook(command, *hooks, "prestart", "createRuntime"));
+}
+
+bool has_return_hook(const HookCommand& command, const Json& config) {
+  const Json* hooks = hook::member(config, "hooks");
+  return hooks && has_hook(command, *hooks, "poststop", "poststop");
 }
 
 Result<void> add_hooks(const HookCommand& command, HookStages stages, Json& config) {

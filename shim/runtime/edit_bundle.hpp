@@ -23,6 +23,8 @@ struct HookCommand {
 
 // The same file is a hook at createRuntime there already; prestart counts for it.
 bool has_create_hook(const HookCommand& command, const hook::Json& config);
+// And at poststop.
+bool has_return_hook(const HookCommand& command, const hook::Json& config);
 
 enum class HookStages { kPoststop, kBoth };
 // Adds poststop, and createRuntime for both, each behind what is there, unless the same file does that stage there

@@ -89,22 +89,55 @@ class Start {
       log_.warning(warning);
     if (!asking.request) return keep_original();
     const HookCommand command = TRY(hook_command(settings_, asking.caller.engine));
+    auto state = hook_need(asking, command) == HookNeed::kNone ? state_behind(behind_) : std::nullopt;
+    const HookStages stages = state ? HookStages::kPoststop : HookStages::kBoth;
+    return book(grant, asking, std::move(state), [&](const hook::Plan& plan, Json& config) {
+      return plan.hcas.empty() ? keep_original() : edit(plan, command, stages, config);
+    });
+  }
+
+  // What it was given is in its config.json, also where the engine has written that anew since the checkpoint, as
+  // Podman does (libpod/container_internal_linux.go, restore()).
+  Result<void> run_again(const GrantInSpec& grant) {
+    hook::Asking asking = TRY(hook::understand(file_.text(), settings_.admin, caller_of(settings_, invocation_)));
+    if (!asking.request) return {};
+    const HookCommand command = TRY(hook_command(settings_, asking.caller.engine));
+    if (!has_return_hook(command, *asking.document)) return {};
+    if (behind_.dialect == Dialect::kCrun) return run_again_without_hook(grant, asking);
+    return book(grant, asking, {}, [&](const hook::Plan& plan, Json& config) {
+      return plan.hcas.empty() ? Result<void>() : edit(plan, command, HookStages::kBoth, config);
+    });
+  }
+
+ private:
+  Result<void> book(const GrantInSpec& grant, hook::Asking& asking, std::optional<hook::RuntimeState> state,
+                    const hook::Publish& publish) const {
     hook::Log hook_log = hook::Log::to_syslog("rdma-runtime");
     hook_log.set_container(invocation_.id);
     hook::Call call{settings_.node, hook_log};
     call.container = invocation_.id;
     call.bundle = absolute_bundle(invocation_);
-    if (hook_need(asking, command) == HookNeed::kNone) call.state = state_behind(behind_);
-    const HookStages stages = call.state ? HookStages::kPoststop : HookStages::kBoth;
-    const auto given = grant(asking, self_, call, [&](const hook::Plan& plan, Json& config) {
-      return plan.hcas.empty() ? keep_original() : edit(plan, command, stages, config);
-    });
+    call.state = std::move(state);
+    const auto given = grant(asking, self_, call, publish);
     // Else createRuntime counts it.
     if (call.state) hook::count_stage("create", call, given);
     return given;
   }
 
- private:
+  // crun runs no hooks at restore (src/libcrun/container.c, libcrun_container_restore(); 1.29), runc does
+  // (libcontainer/criu_linux.go, criuNotifications()).
+  Result<void> run_again_without_hook(const GrantInSpec& grant, hook::Asking& asking) const {
+    auto state = state_behind(behind_);
+    if (!state) {
+      return fabric::Error{
+          "cannot restore the container: crun runs no hooks then, and where it keeps its state is not known", 0,
+          "set its `--root`, or start the container anew"};
+    }
+    if (hook::may_get_rails(asking))
+      log_.warning("the container comes back without rails: crun runs no hooks at restore");
+    return book(grant, asking, std::move(state), [](const hook::Plan&, const Json&) { return Result<void>(); });
+  }
+
   // As it was before rdma-runtime edited it, if it did.
   const std::string& text() const { return original_ ? *original_ : file_.text(); }
 
@@ -161,22 +194,11 @@ Result<void> prepare_start(const Behind& behind, const Settings& settings, const
   return Start(behind, settings, log, *file, self).run(grant);
 }
 
-Result<void> prepare_restore(const Behind& behind, const Settings& settings, const hook::ProcessIdentity& self) {
-  const std::string& bundle = behind.invocation.bundle;
+Result<void> prepare_restore(const Behind& behind, const Settings& settings, const GrantInSpec& grant,
+                             const hook::ProcessIdentity& self, const RuntimeLog& log) {
   const auto file = TRY(open_config(behind.invocation, behind.dialect));
-  const auto original = file ? TRY(read_original(bundle, file->version())) : std::nullopt;
-  auto marker = original ? TRY(read_marker(bundle)) : std::nullopt;
-  if (!marker) return {};
-  Json config = TRY(hook::parse_json(file->text(), "the container's config.json"));
-  const auto spec = TRY(hook::read_container_spec(config));
-  const auto caller = hook::recognise(caller_of(settings, behind.invocation), spec.cgroups_path);
-  const HookCommand command = TRY(hook_command(settings, caller.engine));
-  if (has_create_hook(command, config)) return {};
-  TRY_VOID(add_hooks(command, HookStages::kBoth, config));
-  auto edited = TRY(file->rewrite(config.dump(), self));
-  marker->edited = edited.version();
-  TRY_VOID(leave_marker(bundle, *marker, *original, self));
-  return edited.put_in_place();
+  if (!file) return {};
+  return Start(behind, settings, log, *file, self).run_again(grant);
 }
 
 void prepare_exec(const Invocation& invocation, Dialect dialect, const hook::ProcessIdentity& self,

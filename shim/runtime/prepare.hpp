@@ -16,9 +16,12 @@ namespace shim {
 fabric::Result<void> prepare_start(const Behind& behind, const Settings& settings, const GrantInSpec& grant,
                                    const hook::ProcessIdentity& self, const RuntimeLog& log);
 
-// restore: the grant of a container without a createRuntime hook ended with its checkpoint, and who comes back has all
-// that config.json says: the hook books it again. Errors: the container must not start.
-fabric::Result<void> prepare_restore(const Behind& behind, const Settings& settings, const hook::ProcessIdentity& self);
+// restore: the grant of a container ended with its checkpoint, and who comes back has all that config.json says: what a
+// container was given, which our hook at poststop tells, is booked again, and its view made. Behind crun, which runs no
+// hooks then, config.json stays as it is; else the hook at createRuntime binds what was booked. Errors: the container
+// must not start.
+fabric::Result<void> prepare_restore(const Behind& behind, const Settings& settings, const GrantInSpec& grant,
+                                     const hook::ProcessIdentity& self, const RuntimeLog& log);
 
 // exec: edits the process of a container that was edited. What goes wrong is a warning: probes and shells of a running
 // container have to go on.

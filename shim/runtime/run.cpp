@@ -42,7 +42,7 @@ Result<void> prepare_new(const Behind& behind, const Settings& settings, const G
   if (behind.invocation.action == Action::kStart) {
     TRY_VOID(prepare_start(behind, settings, grant, self, log));
   } else {
-    TRY_VOID(prepare_restore(behind, settings, self));
+    TRY_VOID(prepare_restore(behind, settings, grant, self, log));
   }
   if (const std::string warning = TRY(note_runtime(behind, settings, self)); !warning.empty()) log.warning(warning);
   return {};

@@ -1,3 +1,4 @@
+#include "shim/runtime/marker.hpp"
 #include "shim_runtime_scene.hpp"
 
 namespace {
@@ -73,9 +74,6 @@ TEST_F(Prepare, ARestoredContainerIsBookedByTheHook) {
   runtime_ = "/usr/sbin/runc";
   invocation_.root = directory_ / "bundle";
   write_config(asking.dump());
-  const auto restore = [&] {
-    return shim::prepare_restore({runtime_, invocation_, shim::Dialect::kRunc}, settings_, self_);
-  };
   ASSERT_TRUE(restore());
   EXPECT_EQ(read_file(config_path()), asking.dump()) << "not ours to edit";
   ASSERT_TRUE(start());
@@ -88,6 +86,53 @@ TEST_F(Prepare, ARestoredContainerIsBookedByTheHook) {
   }
   ASSERT_TRUE(start());
   EXPECT_EQ(config()["hooks"], given["hooks"]) << "from what it was before all that";
+}
+
+// `podman container restore` writes the edited config.json anew; with --import there is no marker beside it.
+TEST_F(Prepare, ARestoredContainerIsBookedWhoeverWroteItsConfig) {
+  Json asking = Json::parse(kAsking);
+  asking["linux"]["namespaces"] = {{{"type", "pid"}}};
+  runtime_ = "/usr/sbin/runc";
+  invocation_.root = directory_ / "bundle";
+  for (const bool is_imported : {false, true}) {
+    write_config(asking.dump());
+    ASSERT_TRUE(start());
+    ASSERT_FALSE(config()["hooks"].contains("createRuntime"));
+    write_config(config().dump(1));
+    if (is_imported) shim::remove_marker(invocation_.bundle);
+    booked_ = 0;
+    token_ = "another";
+    const auto restored = restore();
+    ASSERT_TRUE(restored) << restored.error().message;
+    EXPECT_EQ(booked_, 1);
+    EXPECT_FALSE(state_) << "the hook binds it";
+    EXPECT_EQ(config()["hooks"]["createRuntime"].size(), 1U);
+    EXPECT_EQ(config()["annotations"]["rdma-init.io/grant"], "another");
+  }
+}
+
+// It runs no hook at restore, also where there is one.
+TEST_F(Prepare, BehindCrunARestoredContainerIsBookedWithoutAHook) {
+  invocation_.root = directory_ / "bundle";
+  for (const char* asking : {R"({"linux": {"namespaces": [{"type": "pid"}]}})", "{}"}) {
+    Json document = Json::parse(kAsking);
+    document.update(Json::parse(asking));
+    write_config(document.dump());
+    runtime_ = "/usr/sbin/runc";
+    ASSERT_TRUE(start());
+    runtime_ = "/usr/bin/crun";
+    const std::string before = read_file(config_path());
+    booked_ = 0;
+    const auto restored = restore(shim::Dialect::kCrun);
+    ASSERT_TRUE(restored) << restored.error().message;
+    EXPECT_EQ(booked_, 1);
+    ASSERT_TRUE(state_);
+    EXPECT_EQ(state_->kind, hook::RuntimeState::Kind::kCrun);
+    EXPECT_EQ(read_file(config_path()), before);
+  }
+  invocation_.root = "relative";
+  EXPECT_FALSE(restore(shim::Dialect::kCrun)) << "nothing would tell whether it lives";
+  EXPECT_EQ(booked_, 1);
 }
 
 TEST_F(Prepare, AContainerThatAsksNothingIsNotTouched) {

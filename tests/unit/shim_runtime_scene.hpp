@@ -53,20 +53,33 @@ class Prepare : public testing::Test {
   hook::Json config() const { return hook::Json::parse(test_support::read_file(config_path())); }
   std::string marker_path() const { return directory_ / "bundle/rdma-runtime.json"; }
 
+  // Stands for hook::grant_in_spec().
+  fabric::Result<void> grant(hook::Asking& asking, const hook::ProcessIdentity& requester, hook::Call& call,
+                             const hook::Publish& publish) {
+    ++booked_;
+    EXPECT_EQ(requester, self_);
+    EXPECT_EQ(call.container, "ID");
+    EXPECT_TRUE(asking.request);
+    state_ = call.state;
+    TRY_VOID(hook::edit_spec(answer_, token_, *asking.document));
+    return publish(answer_, *asking.document);
+  }
+  shim::GrantInSpec granting() {
+    return [this](auto& asking, const auto& requester, auto& call, const auto& publish) {
+      return grant(asking, requester, call, publish);
+    };
+  }
+
   fabric::Result<void> start() {
     settings_.admin = hook::read_config(settings_.node.config);
-    const auto grant = [this](hook::Asking& asking, const hook::ProcessIdentity& requester, hook::Call& call,
-                              const hook::Publish& publish) -> fabric::Result<void> {
-      ++booked_;
-      EXPECT_EQ(requester, self_);
-      EXPECT_EQ(call.container, "ID");
-      EXPECT_TRUE(asking.request);
-      state_ = call.state;
-      TRY_VOID(hook::edit_spec(answer_, token_, *asking.document));
-      return publish(answer_, *asking.document);
-    };
     const shim::RuntimeLog log(invocation_, shim::Dialect::kRunc);
-    return shim::prepare_start({runtime_, invocation_, shim::Dialect::kRunc}, settings_, grant, self_, log);
+    return shim::prepare_start({runtime_, invocation_, shim::Dialect::kRunc}, settings_, granting(), self_, log);
+  }
+
+  fabric::Result<void> restore(shim::Dialect dialect = shim::Dialect::kRunc) {
+    settings_.admin = hook::read_config(settings_.node.config);
+    const shim::RuntimeLog log(invocation_, dialect);
+    return shim::prepare_restore({runtime_, invocation_, dialect}, settings_, granting(), self_, log);
   }
 
   void exec(const std::string& file) {
