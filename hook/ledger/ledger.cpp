@@ -31,14 +31,8 @@
 //           steps, index (an exclusive link is replaced by rename), rest of the return. Killed: neither holds.
 #include "hook/ledger/ledger.hpp"
 
-#include <stdio.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
-#include <iterator>
-#include <map>
 #include <utility>
 
 #include "fabric/text.hpp"
@@ -159,158 +153,6 @@ void note_end(const LedgerFiles& files, const std::string& key, std::string_view
   for (StoredUser& user : (*grant)->users)
     user.ended = user.ended || user.user.key == user_key;
   (void)write_grant(files, **grant).has_value();
-}
-
-// What processes that were killed left behind (repair_pending), and what is not held any more (recover). Both take one
-// grant's lock at a time, so that hooks go on meanwhile, and look again once they have it. Left half-way is safe: see
-// the top; so one leftover that cannot be repaired is no reason to refuse a container.
-
-Result<void> repair_returned(const LedgerFiles& files, const std::string& name, const std::string& key) {
-  const auto text = TRY(read_ledger_file(files.pending, name));
-  if (!text) return {};  // another call was first
-  return finish_return(files, name, TRY(parse_grant(*text, files.pending.path + "/" + name, key)));
-}
-
-Result<void> repair(const LedgerFiles& files, const std::string& name, const PendingName& pending, int timeout_ms,
-                    std::vector<std::string>& returned) {
-  if (pending.kind == PendingName::Kind::kTemporary) return remove_tree(files.pending, name);
-  const KeyLock lock = TRY(KeyLock::take(files, {pending.key}, timeout_ms));
-  if (pending.kind == PendingName::Kind::kReturned) return repair_returned(files, name, pending.key);
-  const auto grant = TRY(refresh(files, pending.key, &returned));
-  return remove_marker(files, pending.key, pending.worker, grant);
-}
-
-// What could not be returned, by the name of its grant or file, and why.
-using Stuck = std::map<std::string, Error>;
-
-void note_stuck(Stuck& stuck, const std::string& name, const Result<void>& done) {
-  if (!done) stuck.try_emplace(name, fabric::wrap(done.error(), fmt::format("`{}`", fabric::printable(name))));
-}
-
-// A leftover that cannot be repaired does not keep the others.
-void repair_all(const LedgerFiles& files, const std::vector<std::string>& names, Deadline deadline,
-                std::vector<std::string>& returned, Stuck& stuck) {
-  for (const std::string& name : names) {
-    const auto pending = parse_pending_name(name);
-    if (!pending || !is_proven_gone(look_at(pending->worker.process))) continue;
-    const bool is_marker = pending->kind == PendingName::Kind::kMarker;
-    note_stuck(stuck, is_marker ? pending->key : name,
-               repair(files, name, *pending, ms_until(deadline, kKeyLockTimeoutMs), returned));
-  }
-}
-
-// The grant as it is afterwards; it is locked only if something of it does not count any more.
-Result<void> recover_grant(const LedgerFiles& files, const std::string& key, Deadline deadline,
-                           std::vector<std::string>& returned, std::optional<StoredGrant>& grant) {
-  auto seen = *grant;
-  if (drop_dead(seen, {}) == Left::kAll) return {};
-  const KeyLock lock = TRY(KeyLock::take(files, {key}, ms_until(deadline, kKeyLockTimeoutMs)));
-  grant = TRY(refresh(files, key, &returned));
-  return {};
-}
-
-// Which grants hold an HCA, by their keys.
-using Claims = std::map<std::string, PlannedHca>;
-
-// An entry or link that its grant has lost.
-Result<void> restore_index(const LedgerFiles& files, const std::string& hca, const std::string& key,
-                           Deadline deadline) {
-  const auto directory = TRY(files.open_hca(hca, true));
-  const auto lock = TRY(lock_hca(directory, hca, files, ms_until(deadline, kKeyLockTimeoutMs)));
-  return restore_entry(files, hca, key, ms_until(deadline, kKeyLockTimeoutMs));
-}
-
-// Only what does not agree with the claims is looked at under a lock. What `unread` grants have stays.
-Result<void> recover_hca(const LedgerFiles& files, const std::string& hca, const Claims& claims,
-                         const std::set<std::string>& unread, Deadline deadline, std::vector<std::string>& returned,
-                         Stuck& stuck) {
-  const auto note = [&](const std::string& key, const auto& checked) {
-    note_stuck(stuck, key, checked.has_value() ? Result<void>() : checked.error());
-  };
-  const auto is_alone = [](const Claims::value_type& claim) { return claim.second.mode == Mode::kExclusive; };
-  auto missing = claims;
-  const auto alone = TRY(exclusive_key(files, hca));
-  const auto holder = std::find_if(claims.begin(), claims.end(), is_alone);
-  if (alone && (holder == claims.end() || holder->first != *alone) && !unread.contains(*alone)) {
-    note(*alone, check_exclusive(files, hca, *alone, &returned, ms_until(deadline, kKeyLockTimeoutMs)));
-  }
-  for (const IndexEntry& entry : TRY(list_entries(files, hca))) {
-    const auto claim = claims.find(entry.key);
-    if (claim != claims.end() && claim->second.units == entry.units) {
-      missing.erase(entry.key);
-    } else if (!unread.contains(entry.key)) {
-      note(entry.key, check_entry(files, hca, entry, &returned, ms_until(deadline, kKeyLockTimeoutMs)));
-    }
-  }
-  if (holder != claims.end() && alone != holder->first) missing.insert(*holder);
-  for (const auto& [key, claim] : missing)
-    note(key, restore_index(files, hca, key, deadline));
-  return {};
-}
-
-// Grants before the index, whose entries go with their grant: what is stale afterwards belongs to none. A grant that is
-// stuck is tried once. views: those that users name are added.
-Result<Stuck> recover_round(const LedgerFiles& files, Deadline deadline, std::vector<std::string>& returned,
-                            std::set<std::string>& views) {
-  Stuck stuck;
-  repair_all(files, TRY(list_names(files.pending)), deadline, returned, stuck);
-  std::map<std::string, Claims> claims;  // by HCA
-  IdsOfKeys ids;
-  std::set<std::string> unread;
-  for (const std::string& key : TRY(grant_keys(files))) {
-    auto read = read_grant(files, key);
-    if (!read) {
-      note_stuck(stuck, key, read.error());
-      unread.insert(key);
-    }
-    if (!read || !*read) continue;
-    std::optional<StoredGrant>& grant = *read;
-    if (!stuck.contains(key)) note_stuck(stuck, key, recover_grant(files, key, deadline, returned, grant));
-    if (!grant) continue;
-    for (PlannedHca& hca : held_hcas(*grant))
-      claims[hca.name].emplace(key, hca);
-    add_views_of(*grant, views);
-    ids.emplace(key, ids_of(grant));
-  }
-  for (const std::string& hca : TRY(list_names(files.hca)))
-    claims.try_emplace(hca);
-  for (const auto& [hca, holders] : claims) {
-    if (!is_file_name(hca, kLongestHcaName)) continue;
-    note_stuck(stuck, hca, recover_hca(files, hca, holders, unread, deadline, returned, stuck));
-  }
-  note_stuck(stuck, "ids", recover_ids(files, ids, unread, ms_until(deadline, kKeyLockTimeoutMs)));
-  return stuck;
-}
-
-// Code and hint are those of the first.
-Result<void> to_result(const Stuck& stuck) {
-  if (stuck.empty()) return {};
-  Error all = stuck.begin()->second;
-  for (auto more = std::next(stuck.begin()); more != stuck.end(); ++more)
-    all.message += "; " + more->second.message;
-  return all;
-}
-
-// As long as this is, undoing waits no longer than until the deadline.
-class Patience {
- public:
-  Patience(const LedgerFiles& files, Deadline deadline) : files_(files) { files_.wait_until(deadline); }
-  Patience(const Patience&) = delete;
-  Patience& operator=(const Patience&) = delete;
-  ~Patience() { files_.wait_until(Deadline::max()); }
-
- private:
-  const LedgerFiles& files_;
-};
-
-// By a process that may live, on steps of a grant that may be gone already.
-Result<bool> is_worked_on(const LedgerFiles& files, const std::string& key) {
-  const auto names = TRY(list_names(files.pending));
-  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-    const auto pending = parse_pending_name(name);
-    return pending && pending->kind == PendingName::Kind::kMarker && pending->key == key &&
-           !is_proven_gone(look_at(pending->worker.process));
-  });
 }
 
 // By key. One that is returned meanwhile is left out.
@@ -474,43 +316,6 @@ Result<std::optional<Grant>> Ledger::bind(std::string_view token, const Owner& o
   }
   return Error{
       .message = "cannot bind the container's token: its grant keeps changing", .code = EAGAIN, .hint = "try again"};
-}
-
-Result<Recovered> Ledger::repair_pending() const {
-  Recovered recovered;
-  Stuck ignored;
-  const auto names = TRY(list_names(files_->pending));
-  repair_all(*files_, names, Deadline(), recovered.returned, ignored);
-  return recovered;
-}
-
-Result<Recovered> Ledger::recover(Deadline deadline) const {
-  Recovered recovered;
-  Stuck stuck;
-  // Listed before the grants: who makes a view has booked before, so that its user is seen.
-  const auto views = list_names(files_->views);
-  std::set<std::string> named;
-  for (const Deadline until : {Deadline(), deadline}) {
-    const Patience patience(*files_, until);
-    stuck = TRY(recover_round(*files_, until, recovered.returned, named));
-    if (stuck.empty()) break;
-  }
-  const auto left =
-      views ? recover_views(*files_, *views, named, ms_until(deadline, kKeyLockTimeoutMs)) : views.error();
-  if (!left) recovered.warnings.push_back(left.error().message);
-  TRY_VOID(to_result(stuck));
-  return recovered;
-}
-
-Result<bool> Ledger::release(const std::string& key, Deadline deadline,
-                             const std::function<Result<void>()>& rest) const {
-  if (!is_file_name(key, kLongestKey)) return false;
-  const Patience patience(*files_, deadline);
-  const KeyLock lock = TRY(KeyLock::take(*files_, {key}, ms_until(deadline, kKeyLockTimeoutMs)));
-  if (TRY(refresh(*files_, key, nullptr)) || TRY(is_worked_on(*files_, key))) return false;
-  TRY_VOID(files_->undo_beyond(key, {}, nullptr));
-  TRY_VOID(rest());
-  return true;
 }
 
 Result<std::vector<std::string>> Ledger::make_view(const std::vector<ViewEntry>& entries) const {
