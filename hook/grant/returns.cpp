@@ -24,9 +24,8 @@ bool was_given(const StoredGrant& grant) {
 
 // By this process, or by one that may not have ended: a start that fails, or is under way.
 bool is_worked_on(const StoredGrant& grant) {
-  return std::any_of(grant.users.begin(), grant.users.end(), [](const StoredUser& user) {
-    return user.worker && !is_proven_gone(look_at(user.worker->process));
-  });
+  return std::any_of(grant.users.begin(), grant.users.end(),
+                     [](const StoredUser& user) { return user.worker && !user.worker_gone; });
 }
 
 std::vector<std::string> ids_of(const StoredGrant& grant) {

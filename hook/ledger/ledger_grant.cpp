@@ -178,8 +178,9 @@ std::string checksum_line(std::string_view text) {
 bool drop_dead_steps(StoredGrant& grant) {
   bool any = false;
   for (StoredUser& user : grant.users) {
-    if (!user.worker || !is_proven_gone(look_at(user.worker->process))) continue;
+    if (!user.worker_gone) continue;
     user.worker.reset();
+    user.worker_gone = false;
     user.hcas.clear();
     any = true;
   }
@@ -255,6 +256,7 @@ void settle_user(StoredGrant& grant, StoredUser& user) {
   merge_hcas(grant.hcas, user.hcas);
   user.hcas.clear();
   user.worker.reset();
+  user.worker_gone = false;
   user.settled = true;
 }
 
@@ -265,7 +267,7 @@ bool has_ended(const GrantUser& user) {
 }
 
 bool is_user_gone(const StoredUser& user) {
-  if (user.worker && !is_proven_gone(look_at(user.worker->process))) return false;
+  if (user.worker && !user.worker_gone) return false;
   if (!user.ended && !has_ended(user.user)) return false;
   return !user.user.cgroup || is_proven_gone(look_at(*user.user.cgroup));
 }

@@ -33,6 +33,7 @@ struct StoredUser {
   // While its steps run: who works on them, and what they are to add to the grant. Both go when the steps are done.
   std::optional<StepWorker> worker;
   std::vector<PlannedHca> hcas;
+  bool worker_gone = false;  // proven, while its marker was there: read_grant() has looked, and nobody looks again
   // It used the grant before these steps: when they are undone, it still does.
   bool settled = false;
   // It left, but what it had could not be undone yet.
@@ -66,7 +67,7 @@ bool has_ended(const GrantUser& user);
 // Proven, of the process that works on its steps, of its runtime's state and of its cgroup as well. A user without a
 // process never is, unless it has ended.
 bool is_user_gone(const StoredUser& user);
-// Drops the steps whose worker is proven to be gone, and a pod's tokens whose requester is. What those brought stays:
+// Drops the steps whose worker is gone, and a pod's tokens whose requester is. What those brought stays:
 // once settled, it is not recorded whose it was. kNothing: the grant has vanished, or nothing is left of it. `binding`:
 // a token that stays, because its container has come.
 enum class Left { kAll, kSome, kNothing };

@@ -44,6 +44,17 @@ Result<bool> are_done(const LedgerFiles& files, const std::string& key, const St
   return errno == ENOENT ? Result<bool>(true) : sys_error(errno, "cannot look at `{}/{}`", files.pending.path, marker);
 }
 
+// The process before the marker: whoever settles and then ends is done. The look before both spares that at a process
+// for steps that have long been done.
+Result<void> look_at_steps(const LedgerFiles& files, StoredGrant& grant, StoredUser& user) {
+  const StepWorker& worker = *user.worker;
+  bool done = TRY(are_done(files, grant.owner.key, worker));
+  if (!done) user.worker_gone = is_proven_gone(look_at(worker.process));
+  if (user.worker_gone) done = TRY(are_done(files, grant.owner.key, worker));
+  if (done) settle_user(grant, user);
+  return {};
+}
+
 }  // namespace
 
 std::optional<PendingName> parse_pending_name(std::string_view name) {
@@ -97,7 +108,7 @@ Result<std::optional<StoredGrant>> read_grant(const LedgerFiles& files, const st
   if (!text) return std::optional<StoredGrant>();
   auto grant = TRY(parse_grant(*text, files.grants.path + "/" + grant_file(key), key));
   for (StoredUser& user : grant.users) {
-    if (user.worker && TRY(are_done(files, key, *user.worker))) settle_user(grant, user);
+    if (user.worker) TRY_VOID(look_at_steps(files, grant, user));
   }
   return std::optional(std::move(grant));
 }

@@ -335,7 +335,7 @@ TEST_F(LedgerCrash, BeforeEverySystemCall) {
       ASSERT_TRUE(repaired) << where << ": " << repaired.error().message;
       ASSERT_EQ(ledger_problems(path), "") << where;
       ASSERT_EQ(entries(path + "/pending"), "") << where;
-      if (!traced.killed && !crash.holder.empty()) {
+      if (!traced.stopped && !crash.holder.empty()) {
         // Who worked on it has ended, and its steps were done.
         const auto held = ledger->find(crash.holder);
         ASSERT_TRUE(held && *held && !(*held)->pending) << where;
@@ -351,7 +351,7 @@ TEST_F(LedgerCrash, BeforeEverySystemCall) {
       ASSERT_EQ(entries(path + "/views") + entries(path + "/ids"), "") << where;
       ASSERT_TRUE(crash.before(*ledger)) << where;
       ASSERT_EQ(ledger_problems(path), "") << where;
-      if (!traced.killed) {
+      if (!traced.stopped) {
         ASSERT_EQ(traced.exit_code, 0) << where;
         ASSERT_GT(call, 20) << where;
         break;

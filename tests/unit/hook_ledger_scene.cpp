@@ -48,12 +48,21 @@ bool hide_proc() {
          mount("none", "/proc", "tmpfs", 0, nullptr) == 0;
 }
 
-Child::Child() {
+Child::Child(const std::function<void()>& first) {
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
   const pid_t pid = fork();
   if (pid == 0) {
+    if (first) first();
+    close(ends[0]);
+    close(ends[1]);
     for (;;)
       pause();
   }
+  close(ends[1]);
+  char end = 0;
+  EXPECT_EQ(read(ends[0], &end, 1), 0);
+  close(ends[0]);
   identity_ = hook::identify(pid).value();
 }
 
@@ -163,7 +172,7 @@ bool is_about_memory(pid_t pid) {
 
 }  // namespace
 
-Traced run_traced(const std::function<int()>& body, long kill_before) {
+Traced run_traced(const std::function<int()>& body, long stop_before, const std::function<void()>& meanwhile) {
   const pid_t pid = fork();
   if (pid == 0) {
     if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(125);
@@ -180,12 +189,16 @@ Traced run_traced(const std::function<int()>& body, long kill_before) {
   long entered = 0;
   while (ptrace(PTRACE_SYSCALL, pid, nullptr, nullptr) == 0 && waitpid(pid, &status, 0) == pid && WIFSTOPPED(status)) {
     if (WSTOPSIG(status) != (SIGTRAP | 0x80)) continue;
-    // A fatal signal at the entry: the call is not made.
-    if (entering && ++entered == kill_before) {
-      kill(pid, SIGKILL);
-      waitpid(pid, &status, 0);
-      result.killed = true;
-      return result;
+    if (entering && ++entered == stop_before) {
+      result.stopped = true;
+      if (meanwhile) {
+        meanwhile();
+      } else {
+        // A fatal signal at the entry: the call is not made.
+        kill(pid, SIGKILL);
+        waitpid(pid, &status, 0);
+        return result;
+      }
     }
     if (entering && !is_about_memory(pid)) ++result.calls;
     entering = !entering;

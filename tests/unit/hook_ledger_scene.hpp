@@ -30,10 +30,11 @@ int in_child(const std::function<int()>& body);
 // In a child: /proc is an empty directory from here on. False: not possible here.
 bool hide_proc();
 
-// A process that waits until it is killed, at the latest when this is gone.
+// A process that waits until it is killed, at the latest when this is gone. first: what it does before, which is done
+// when this is made.
 class Child {
  public:
-  Child();
+  explicit Child(const std::function<void()>& first = {});
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
@@ -73,14 +74,14 @@ std::string entries(const std::string& directory);
 // Where index, views and grants contradict each other (a view that nobody names stays until recover()); "": nowhere.
 std::string ledger_problems(const std::string& path);
 
-// Runs body in a child and kills it (SIGKILL) before its system call of this number, counted from 1. Whether it was
-// killed; false: it ended before. -1 never kills.
+// Runs body in a child and stops it before its system call of this number, counted from 1, for as long as `meanwhile`
+// takes; without one it is killed there (SIGKILL). -1 never stops it.
 struct Traced {
   bool possible = true;  // false: ptrace is not allowed here
-  bool killed = false;
+  bool stopped = false;  // false: it ended before
   int exit_code = -1;
   long calls = 0;  // without those for memory: how many an allocator makes is its own affair, and a sanitizer's
 };
-Traced run_traced(const std::function<int()>& body, long kill_before);
+Traced run_traced(const std::function<int()>& body, long stop_before, const std::function<void()>& meanwhile = {});
 
 }  // namespace test_support

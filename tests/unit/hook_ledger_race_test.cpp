@@ -1,0 +1,77 @@
+// What happens between two looks: others are stopped before each of their system calls, and meanwhile the container
+// goes on.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "unit/hook_ledger_scene.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+using fabric::Result;
+using hook::GrantUser;
+using hook::Ledger;
+using test_support::book;
+using test_support::Child;
+using test_support::entries;
+using test_support::kAlone;
+using test_support::ledger_problems;
+using test_support::myself;
+using test_support::run_traced;
+
+class LedgerRace : public test_support::LedgerScene {
+ protected:
+  bool is_held(const Ledger& ledger) const {
+    const auto locked = ledger.lock({kAlone.name});
+    const auto holdings = locked ? locked->holdings(db_, {{kAlone.name, 1}}) : locked.error();
+    return !holdings || holdings->at(kAlone.name).exclusive_holder;
+  }
+  // As a hook asks, and as recover() does. 1: it would be given the HCA.
+  int ask() const {
+    const auto ledger = Ledger::open(path_);
+    if (!ledger || !ledger->repair_pending()) return 2;
+    return is_held(*ledger) ? 0 : 1;
+  }
+  int recover() const {
+    const auto ledger = Ledger::open(path_);
+    const auto recovered = ledger ? ledger->recover() : ledger.error();
+    if (!recovered) return 2;
+    return recovered->returned.empty() ? 0 : 1;
+  }
+};
+
+// Booked by a process that waits then.
+class Starter : public Child {
+ public:
+  Starter(const std::string& path, const hook::Owner& owner, const GrantUser& user)
+      : Child([&] {
+          const auto ledger = Ledger::open(path);
+          EXPECT_TRUE(ledger && book(*ledger, owner, {kAlone}, user));
+        }) {}
+};
+
+TEST_F(LedgerRace, AStartThatIsSettledAndEndsMeanwhileIsNotUndone) {
+  for (const bool all : {false, true}) {
+    for (long call = 1;; ++call) {
+      Starter starter(path_, web_, {web_.key, "web", myself()});
+      const std::string marker = path_ + "/pending/" + entries(path_ + "/pending");
+      const auto settle_and_end = [&] {
+        fs::remove(marker);
+        starter.kill();
+      };
+      const auto traced = run_traced([&] { return all ? recover() : ask(); }, call, settle_and_end);
+      if (!traced.possible) GTEST_SKIP() << "ptrace is not allowed here";
+      ASSERT_EQ(traced.exit_code, 0) << "before system call " << call;
+      if (!traced.stopped) break;
+      ASSERT_TRUE(ledger_.find(web_.key).value()) << "before system call " << call;
+      ASSERT_EQ(ledger_problems(path_), "") << "before system call " << call;
+      ASSERT_TRUE(ledger_.give_back(web_.key));
+    }
+    ASSERT_TRUE(ledger_.repair_pending());
+    ASSERT_EQ(entries(path_ + "/grants") + entries(path_ + "/pending"), "") << "not settled";
+  }
+}
+
+}  // namespace
