@@ -89,6 +89,14 @@ Result<void> check_empty(const StoredGrant& grant, const GrantUser& user) {
                .hint = "it is returned when they have ended"};
 }
 
+// Whoever ends a container in this user's name means one before it, which had that name: this one lives. Its own
+// runtime is above who ends it, where that is `run`, or `create` that fails.
+bool is_another_ones_end(const LedgerFiles& files, const StoredUser& user) {
+  const bool is_own = user.worker && user.worker->process == files.self;
+  if (is_own || user.ended || !user.user.process) return false;
+  return !has_ended(user.user) && !is_above_me(*user.user.process);
+}
+
 // With what the token's record knows: the view that config.json mounts, and the pod, which an engine's config.json need
 // not name; rdma-nri, whose token it is, was told.
 GrantUser after_token(GrantUser user, const GrantUser& token) {
@@ -247,7 +255,7 @@ Result<void> Ledger::leave(const Owner& owner, std::string_view user_key) const 
   if (!before) return {};
   const auto leaves = [&](const StoredUser& user) { return user.user.key == user_key; };
   const auto user = std::find_if(before->users.begin(), before->users.end(), leaves);
-  if (user == before->users.end()) return {};
+  if (user == before->users.end() || is_another_ones_end(*files_, *user)) return {};
   auto grant = before;
   // A start that is undone leaves behind whom the runtime is about to end.
   if (!user->worker) TRY_VOID(check_empty(*before, user->user));

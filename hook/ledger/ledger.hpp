@@ -118,7 +118,8 @@ class Ledger {
   fabric::Result<void> settle(std::string_view key) const;
 
   // A user leaves. A container's or token's grant is returned with it; a namespace's stays until that is gone, without
-  // what a user brought whose steps were not settled. No grant, or no such user: success.
+  // what a user brought whose steps were not settled. No grant, or no such user: success; so is a user that has not
+  // ended, unless its process is this one or above it: a late poststop speaks of a container before it of that name.
   // Errors: EBUSY, a process is still in the cgroup of a user whose steps were settled.
   // Where another step fails, the grant says that the user has ended, so that it is held only until it can be returned:
   // by the next call that needs it, or by recover().

@@ -183,6 +183,26 @@ TEST_P(RuntimeStates, NobodyTakesTheHcaOfOneThatLives) {
   EXPECT_FALSE(is_held()) << "its init has ended";
 }
 
+// Of a `delete` that was killed, when the next container of that id and bundle is there.
+TEST_P(RuntimeStates, ALatePoststopEndsNoContainerThatLives) {
+  Child requester;
+  Child init;
+  ASSERT_EQ(give(web_, {kAlone}, {"c", "c", requester.identity(), bundle_, {}, {}, state_}), "");
+  const auto leaves = [&] {
+    EXPECT_TRUE(ledger_.leave(web_, "c"));
+    return !ledger_.find(web_.key).value();
+  };
+  EXPECT_FALSE(leaves()) << "its runtime is about to make it";
+  write(init.identity(), bundle_);
+  requester.kill();
+  EXPECT_FALSE(leaves()) << "it runs";
+  write("{");
+  EXPECT_FALSE(leaves()) << "that is not known";
+  write(init.identity(), bundle_);
+  init.kill();
+  EXPECT_TRUE(leaves()) << "crun's state is there as long as its poststop";
+}
+
 TEST_P(RuntimeStates, AStartThatFailsLeavesNothing) {
   Child requester;
   ASSERT_EQ(give(web_, {kAlone}, {"c", "c", requester.identity(), bundle_, {}, {}, state_}), "");

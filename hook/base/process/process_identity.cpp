@@ -23,11 +23,13 @@ using fabric::Result;
 
 // Fields of proc(5) /proc/PID/stat, counted from the state, which is field 3 and the first after the command's name.
 constexpr std::size_t kState = 0;
+constexpr std::size_t kParent = 1;
 constexpr std::size_t kThreads = 17;
 constexpr std::size_t kStartTime = 19;
 
 struct Stat {
   char state = '?';
+  pid_t parent = 0;
   long threads = 0;
   std::uint64_t start_time = 0;
 };
@@ -38,10 +40,11 @@ std::optional<Stat> parse_stat(std::string_view text) {
   if (end == std::string_view::npos) return std::nullopt;
   const auto fields = fabric::split(fabric::trim(text.substr(end + 1)), ' ');
   if (fields.size() <= kStartTime || fields[kState].size() != 1) return std::nullopt;
+  const auto parent = fabric::parse_number<pid_t>(fields[kParent]);
   const auto threads = fabric::parse_number<long>(fields[kThreads]);
   const auto start_time = fabric::parse_number<std::uint64_t>(fields[kStartTime]);
-  if (!threads || !start_time) return std::nullopt;
-  return Stat{.state = fields[kState][0], .threads = *threads, .start_time = *start_time};
+  if (!parent || !threads || !start_time) return std::nullopt;
+  return Stat{.state = fields[kState][0], .parent = *parent, .threads = *threads, .start_time = *start_time};
 }
 
 Error no_procfs() {
@@ -77,6 +80,14 @@ Result<Stat> read_stat(pid_t pid) {
 Result<ProcessIdentity> identify(pid_t pid) {
   const Stat stat = TRY(read_stat(pid));
   return ProcessIdentity{.pid = pid, .start_time = stat.start_time};
+}
+
+bool is_above_me(const ProcessIdentity& process) {
+  for (pid_t pid = ::getpid();;) {
+    const auto stat = read_stat(pid);
+    if (!stat || pid == process.pid) return stat && stat->start_time == process.start_time;
+    pid = stat->parent;
+  }
 }
 
 Result<Presence> look_at(const ProcessIdentity& process) {
