@@ -166,8 +166,11 @@ Result<StoredGrant> parse_members(const Json& document, std::uint64_t format, st
   grant.hcas = TRY(hcas_at(document, "hcas"));
   const Json* users = member(document, "users");
   if (!users || !users->is_array()) return wrong_member("users");
-  for (const Json& user : *users)
+  for (const Json& user : *users) {
     grant.users.push_back(TRY(parse_user(user)));
+    GrantUser& parsed = grant.users.back().user;
+    if (format == 1 && parsed.view.empty()) parsed.view = parsed.key;
+  }
   return grant;
 }
 

@@ -7,7 +7,8 @@
 //             "settled", "ended", "worker": {"pid", "start_time", "change"}, "hcas": [...]}]}
 // Optional: "netns", "directory" in it, "limit", and of a user all but "key", "id" and "settled".
 //
-// Format 1 had neither the second line nor "change", and is written no more.
+// Format 1 had neither the second line nor "change", nor at first "view", which was the user's key. It is written no
+// more.
 #pragma once
 
 #include <optional>

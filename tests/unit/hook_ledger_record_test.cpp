@@ -235,6 +235,18 @@ TEST_F(LedgerRecord, OfFormat1IsRewrittenByTheNextChange) {
   EXPECT_EQ(ledger_.find(pod_.key).value()->hcas, (std::vector<PlannedHca>{kAlone, kOther}));
 }
 
+// Views had the keys of their users as names: that of a token is its container's, under whatever key.
+TEST_F(LedgerRecord, OfFormat1KeepsTheViewOfATokenThatIsBound) {
+  const Owner token = token_owner(kToken);
+  ASSERT_EQ(give(token, {kAlone}, {token.key, "web", myself()}), "");
+  write_file(file(token), in_format_1(grant_text(parse_grant(read_file(file(token)), "p", token.key).value())));
+  fs::create_directory(path_ + "/views/" + token.key);
+  ASSERT_TRUE(ledger_.bind(kToken, web_, {web_.key, "web", myself()}).value());
+  ASSERT_TRUE(ledger_.settle(web_.key));
+  ASSERT_TRUE(ledger_.recover());
+  EXPECT_EQ(entries(path_ + "/views"), token.key);
+}
+
 // Of a process of that program: its steps are unfinished as long as the record says so.
 TEST_F(LedgerRecord, StepsOfFormat1AreDroppedWithTheirWorker) {
   for (const bool lives : {true, false}) {
