@@ -68,9 +68,9 @@ bool has_ended(const GrantUser& user);
 // Proven, of the process that works on its steps, of its runtime's state and of its cgroup as well. A user without a
 // process never is, unless it has ended.
 bool is_user_gone(const StoredUser& user);
-// Drops the steps whose worker is gone, and a pod's tokens whose requester is. What those brought stays:
-// once settled, it is not recorded whose it was. kNothing: the grant has vanished, or nothing is left of it. `binding`:
-// a token that stays, because its container has come.
+// Drops the steps whose worker is gone, and a pod's tokens whose requester is. What those brought stays: once settled,
+// it is not recorded whose it was. kNothing: the grant has vanished, or nothing is left of it. `binding`: a token that
+// stays, because its container has come.
 enum class Left { kAll, kSome, kNothing };
 Left drop_dead(StoredGrant& grant, std::string_view binding);
 // As Grant::vanished says. A grant that the token `binding` uses has not vanished.

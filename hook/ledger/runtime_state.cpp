@@ -87,6 +87,12 @@ Result<UniqueFd> open_root(const RuntimeState& state) {
   return error;
 }
 
+Result<Presence> look_below(const UniqueFd& root, const RuntimeState& state, const std::string& id) {
+  struct stat status {};
+  if (::fstatat(root.get(), id.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0) return Presence::kPresent;
+  return errno == ENOENT ? Result<Presence>(Presence::kGone) : cannot_look_at_state(errno, state.root + "/" + id);
+}
+
 }  // namespace
 
 Result<RuntimeState> identify_runtime_state(Kind kind, const std::string& root) {
@@ -109,10 +115,12 @@ Result<Presence> look_at(const RuntimeState& state, const std::string& id, const
   }
   // runc lets nothing of the container run before its file is there (libcontainer/process_linux.go, procReady). crun
   // does in `run`, and may do so in a child that outlives who called; but its directory is there before that child is.
-  struct stat status {};
-  if (state.kind == Kind::kRunc) return Presence::kGone;
-  if (::fstatat(root.get(), id.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0) return cannot_look_at_state(ENOENT, path);
-  return errno == ENOENT ? Result<Presence>(Presence::kGone) : cannot_look_at_state(errno, path);
+  if (state.kind == Kind::kRunc || TRY(look_below(root, state, id)) == Presence::kGone) return Presence::kGone;
+  return cannot_look_at_state(ENOENT, path);
+}
+
+Result<Presence> look_at_trace(const RuntimeState& state, const std::string& id) {
+  return look_below(TRY(open_root(state)), state, id);
 }
 
 Result<bool> is_same_directory(const std::string& left, const std::string& right) {

@@ -203,6 +203,27 @@ TEST_P(RuntimeStates, ALatePoststopEndsNoContainerThatLives) {
   EXPECT_TRUE(leaves()) << "crun's state is there as long as its poststop";
 }
 
+// A pod's grant stays between two of its containers. Where none has come, its namespace may be there for ever.
+TEST_P(RuntimeStates, APodWhoseOnlyContainerNeverCameIsReturned) {
+  Child requester;
+  Child init;
+  const auto returned = [&] { return ledger_.recover()->returned.size(); };
+  ASSERT_EQ(give(pod_, {kAlone}, {"c", "c", requester.identity(), bundle_, {}, {}, state_}), "");
+  EXPECT_EQ(returned(), 0U);
+  write(init.identity(), bundle_);
+  requester.kill();
+  EXPECT_EQ(returned(), 0U);
+  init.kill();
+  EXPECT_EQ(returned(), 0U) << "it has come, and has not been deleted yet";
+  ASSERT_TRUE(ledger_.leave(pod_, "c"));
+  fs::remove_all(root_ + "/c");
+  EXPECT_EQ(returned(), 0U) << "without any user it stays";
+  ASSERT_EQ(give(pod_, {kAlone}, {"c", "c", dead_process(), bundle_, {}, {}, state_}), "");
+  EXPECT_EQ(returned(), 1U);
+  EXPECT_FALSE(ledger_.find(pod_.key).value());
+  EXPECT_EQ(test_support::ledger_problems(path_), "");
+}
+
 TEST_P(RuntimeStates, AStartThatFailsLeavesNothing) {
   Child requester;
   ASSERT_EQ(give(web_, {kAlone}, {"c", "c", requester.identity(), bundle_, {}, {}, state_}), "");
