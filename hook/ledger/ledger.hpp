@@ -61,7 +61,7 @@ struct Grant {
 // What was found to have no user left, and was returned.
 struct Recovered {
   std::vector<std::string> returned;  // labels of the grants
-  std::vector<std::string> warnings;  // what stays that holds nothing
+  std::vector<std::string> warnings;  // what stays that holds nothing, or that cannot be seen to have ended
 };
 
 struct StoredGrant;

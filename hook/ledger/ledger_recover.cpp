@@ -65,6 +65,21 @@ Result<void> recover_grant(const LedgerFiles& files, const std::string& key, Dea
   return {};
 }
 
+// A runtime's root that was made anew, as by who empties /run, tells nothing of the containers before, ever.
+void warn_of_unseen(const LedgerFiles& files, const StoredGrant& grant, std::vector<std::string>& warnings) {
+  for (const StoredUser& user : grant.users) {
+    const GrantUser& unseen = user.user;
+    if (!unseen.state || !unseen.process || user.ended || !is_proven_gone(look_at(*unseen.process))) continue;
+    const auto seen = look_at(*unseen.state, unseen.id, unseen.bundle);
+    if (seen) continue;
+    warnings.push_back(fmt::format(
+        "the grant of {} is held for container `{}`: {}; {}if no container that uses it runs, remove `{}` and call "
+        "`rdma-hook recover` again",
+        grant.owner.label, fabric::printable(unseen.id), seen.error().message,
+        seen.error().hint.empty() ? "" : seen.error().hint + "; or, ", grant_path(files, grant.owner.key)));
+  }
+}
+
 // Which grants hold an HCA, by their keys.
 using Claims = std::map<std::string, PlannedHca>;
 
@@ -106,9 +121,11 @@ Result<void> recover_hca(const LedgerFiles& files, const std::string& hca, const
 
 // Grants before the index, whose entries go with their grant: what is stale afterwards belongs to none. A grant that is
 // stuck is tried once. views: those that users name are added.
-Result<Stuck> recover_round(const LedgerFiles& files, Deadline deadline, std::vector<std::string>& returned,
+Result<Stuck> recover_round(const LedgerFiles& files, Deadline deadline, Recovered& recovered,
                             std::set<std::string>& views) {
   Stuck stuck;
+  std::vector<std::string>& returned = recovered.returned;
+  recovered.warnings.clear();
   repair_all(files, TRY(list_names(files.pending)), deadline, returned, stuck);
   std::map<std::string, Claims> claims;  // by HCA
   IdsOfKeys ids;
@@ -126,6 +143,7 @@ Result<Stuck> recover_round(const LedgerFiles& files, Deadline deadline, std::ve
     for (PlannedHca& hca : held_hcas(*grant))
       claims[hca.name].emplace(key, hca);
     add_views_of(*grant, views);
+    warn_of_unseen(files, *grant, recovered.warnings);
     ids.emplace(key, ids_of(grant));
   }
   for (const std::string& hca : TRY(list_names(files.hca)))
@@ -187,7 +205,7 @@ Result<Recovered> Ledger::recover(Deadline deadline) const {
   std::set<std::string> named;
   for (const Deadline until : {Deadline(), deadline}) {
     const Patience patience(*files_, until);
-    stuck = TRY(recover_round(*files_, until, recovered.returned, named));
+    stuck = TRY(recover_round(*files_, until, recovered, named));
     if (stuck.empty()) break;
   }
   const auto left =

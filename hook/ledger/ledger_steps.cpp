@@ -92,6 +92,10 @@ Result<void> begin_change(const LedgerFiles& files, const std::string& key, cons
   return files.begun[key].insert(marker).second ? make_empty_file(files.pending, marker) : Result<void>();
 }
 
+std::string grant_path(const LedgerFiles& files, const std::string& key) {
+  return files.grants.path + "/" + grant_file(key);
+}
+
 Result<std::vector<std::string>> grant_keys(const LedgerFiles& files) {
   constexpr std::string_view kEnding = ".json";
   std::vector<std::string> keys;
@@ -106,7 +110,7 @@ Result<std::vector<std::string>> grant_keys(const LedgerFiles& files) {
 Result<std::optional<StoredGrant>> read_grant(const LedgerFiles& files, const std::string& key) {
   const auto text = TRY(read_ledger_file(files.grants, grant_file(key)));
   if (!text) return std::optional<StoredGrant>();
-  auto grant = TRY(parse_grant(*text, files.grants.path + "/" + grant_file(key), key));
+  auto grant = TRY(parse_grant(*text, grant_path(files, key), key));
   for (StoredUser& user : grant.users) {
     if (user.worker) TRY_VOID(look_at_steps(files, grant, user));
   }

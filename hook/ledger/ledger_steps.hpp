@@ -30,6 +30,7 @@ std::string marker_name(std::string_view key, const StepWorker& worker);
 StepWorker new_worker(const LedgerFiles& files);
 fabric::Result<void> begin_change(const LedgerFiles& files, const std::string& key, const StepWorker& worker);
 
+std::string grant_path(const LedgerFiles& files, const std::string& key);
 // The keys of all grants, in no order.
 fabric::Result<std::vector<std::string>> grant_keys(const LedgerFiles& files);
 // Without steps that are done: those of a worker whose marker is gone are the grant's. Without the key's lock, steps

@@ -106,6 +106,26 @@ TEST_P(RuntimeStates, AnotherRootProvesNothing) {
   });
 }
 
+TEST_P(RuntimeStates, ARootThatWasMadeAnewIsNamedWithTheRemedy) {
+  Child requester;
+  ASSERT_EQ(give(web_, {kAlone}, {"c", "c", requester.identity(), bundle_, {}, {}, state_}), "");
+  fs::rename(root_, temp_ / "away");
+  fs::create_directory(root_);
+  EXPECT_EQ(ledger_.recover()->warnings, std::vector<std::string>{}) << "it is being made";
+  requester.kill();
+  const std::string file = path_ + "/grants/" + web_.key + ".json";
+  EXPECT_EQ(ledger_.recover()->warnings,
+            std::vector<std::string>{
+                "the grant of container web is held for container `c`: cannot look at the runtime's state `" + root_ +
+                "`: Stale file handle: it is another directory here; run it in the node's mount "
+                "namespace; or, if no container that uses it runs, remove `" +
+                file + "` and call `rdma-hook recover` again"});
+  fs::remove(file);
+  ASSERT_TRUE(ledger_.recover());
+  EXPECT_EQ(test_support::ledger_problems(path_), "");
+  EXPECT_EQ(give(db_, {kAlone}, {db_.key, "db", myself()}), "");
+}
+
 TEST_P(RuntimeStates, WhatCannotBeReadIsUnknown) {
   const std::string whole = document(dead_process(), bundle_).dump();
   for (std::size_t length = 0; length < whole.size(); ++length) {
