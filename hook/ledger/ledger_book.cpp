@@ -21,26 +21,28 @@ Error held_alone(const std::string& hca, const std::string& label) {
                .reason = FailureReason::kBusy};
 }
 
-// Who holds an HCA, by the error of the look at its grant.
-std::string doubtful_holder(const Error& error) {
-  if (error.code != EBADMSG) return "a grant that cannot be returned: " + error.message;
-  // "cannot read grant `PATH`: WHY"
-  const std::size_t path = error.message.find('`');
-  const std::size_t why = error.message.find("`: ") + 1;
-  return fmt::format("the grant {}, which cannot be read{} ({})", error.message.substr(path, why - path),
-                     error.message.substr(why), error.hint);
+// Who holds an HCA, by the error of the look at the grant of this key.
+std::string doubtful_holder(const LedgerFiles& files, const std::string& key, const Error& error) {
+  const std::string path = grant_path(files, key);
+  const std::string unread = unread_grant(path);
+  if (!error.message.starts_with(unread)) return "a grant that cannot be returned: " + error.message;
+  return fmt::format("the grant `{}`, which cannot be read{} ({})", path, error.message.substr(unread.size()),
+                     error.hint);
 }
 
-// The exclusive grant that another key has of this HCA, if it still lives.
+// The exclusive grant that another key has of this HCA, if it still lives. looked_at: the key of the last look, also
+// where that fails.
 Result<std::optional<StoredGrant>> others_exclusive(const LedgerFiles& files, const std::string& hca,
-                                                    const std::string& key) {
+                                                    const std::string& key, std::string& looked_at) {
   const auto holder = TRY(exclusive_key(files, hca));
   if (!holder || *holder == key) return std::optional<StoredGrant>();
+  looked_at = *holder;
   auto grant = TRY(check_exclusive(files, hca, *holder, nullptr));
   if (grant) return grant;
   // It named nobody: left behind by a process that was killed, or damaged. Then an entry knows better.
   for (const IndexEntry& entry : TRY(list_entries(files, hca))) {
     if (entry.key == key) continue;
+    looked_at = entry.key;
     grant = TRY(check_exclusive(files, hca, entry.key, nullptr));
     if (!grant) continue;
     TRY_VOID(restore_entry(files, hca, entry.key));
@@ -55,7 +57,7 @@ Result<unsigned> others_units(const LedgerFiles& files, const std::string& hca, 
   return count_others(files, hca, key, most, [&](const IndexEntry& entry) {
     const auto checked = check_entry(files, hca, entry, nullptr);
     if (checked.has_value()) return *checked;
-    if (doubt.empty()) doubt = doubtful_holder(checked.error());
+    if (doubt.empty()) doubt = doubtful_holder(files, entry.key, checked.error());
     return true;
   });
 }
@@ -63,15 +65,16 @@ Result<unsigned> others_units(const LedgerFiles& files, const std::string& hca, 
 // Others' share of one HCA. A grant that cannot be looked at keeps this one from others and no more.
 Holding others_holding(const LedgerFiles& files, const std::string& hca, const std::string& key, unsigned limit) {
   Holding holding;
-  const auto other = others_exclusive(files, hca, key);
+  std::string looked_at;
+  const auto other = others_exclusive(files, hca, key, looked_at);
   if (!other) {
-    holding.exclusive_holder = doubtful_holder(other.error());
+    holding.exclusive_holder = doubtful_holder(files, looked_at, other.error());
     return holding;
   }
   if (*other) holding.exclusive_holder = (*other)->owner.label;
   if (limit == 0) return holding;
   const auto units = others_units(files, hca, key, limit, holding.doubtful);
-  if (!units) holding.exclusive_holder = doubtful_holder(units.error());
+  if (!units) holding.exclusive_holder = doubtful_holder(files, "", units.error());
   if (units) holding.others = *units;
   return holding;
 }
@@ -130,7 +133,8 @@ Result<void> LockedHcas::check_free(const Owner& owner, const std::vector<Planne
     const auto locked =
         std::find_if(hcas_.begin(), hcas_.end(), [&](const Locked& one) { return one.name == hca.name; });
     if (locked == hcas_.end()) return make_error("cannot book `{}`: it is not locked", hca.name);
-    const auto other = TRY(others_exclusive(*files_, hca.name, owner.key));
+    std::string looked_at;
+    const auto other = TRY(others_exclusive(*files_, hca.name, owner.key, looked_at));
     if (other) return held_alone(hca.name, other->owner.label);
     if (hca.mode != Mode::kExclusive) continue;
     std::string doubt;

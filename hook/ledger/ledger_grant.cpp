@@ -331,8 +331,12 @@ std::string grant_text(const StoredGrant& grant) {
   return text + "\n" + checksum_line(text);
 }
 
+std::string unread_grant(const std::string& path) {
+  return fmt::format("cannot read grant `{}`", path);
+}
+
 Result<StoredGrant> parse_grant(std::string_view text, const std::string& path, std::string_view key) {
-  const std::string what = fmt::format("cannot read grant `{}`", path);
+  const std::string what = unread_grant(path);
   const auto complete = [](Error error) {
     error.code = EBADMSG;
     error.hint = "if nothing uses that grant any more, remove the file and run `rdma-hook recover`";

@@ -79,6 +79,8 @@ bool is_vanished(const StoredGrant& grant, std::string_view binding = {});
 Grant to_grant(const StoredGrant& grant);
 
 std::string grant_text(const StoredGrant& grant);
+// What parse_grant()'s errors begin with.
+std::string unread_grant(const std::string& path);
 // path: for messages. Errors (EBADMSG): the checksum is another one; JSON's; a member that is missing, of another type
 // or range, or not known; a key that is not `key`. The hint is the remedy.
 fabric::Result<StoredGrant> parse_grant(std::string_view text, const std::string& path, std::string_view key);
