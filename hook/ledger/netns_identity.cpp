@@ -1,12 +1,15 @@
 #include "hook/ledger/netns_identity.hpp"
 
+#include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
 #include <cerrno>
+#include <utility>
 
 #include "fabric/text.hpp"
+#include "fabric/unique_fd.hpp"
 #include "hook/base/json/json.hpp"
 
 namespace hook {
@@ -15,6 +18,7 @@ namespace {
 using fabric::Error;
 using fabric::Result;
 using fabric::sys_error;
+using fabric::UniqueFd;
 
 constexpr std::string_view kProc = "/proc/";
 
@@ -30,18 +34,21 @@ Error cannot_look(int code, const std::string& path) {
   return sys_error(code, "cannot look at the network namespace `{}`", fabric::printable(path));
 }
 
-// Whether this is where the namespace was seen. The ledger is used in one PID namespace only (LedgerFiles::open()):
-// there any procfs has its processes.
-Result<void> check_directory(const NetnsIdentity& netns) {
-  if (netns.path.starts_with(kProc)) {
-    struct statfs system {};
-    if (::statfs("/proc", &system) != 0) return cannot_look(errno, netns.path);
-    return system.f_type == PROC_SUPER_MAGIC ? Result<void>() : cannot_look(ENODEV, netns.path);
-  }
+// The directory where the namespace was seen. The ledger is used in one PID namespace only (LedgerFiles::open()): there
+// any procfs has its processes.
+Result<UniqueFd> open_noted_directory(const NetnsIdentity& netns) {
+  const bool in_proc = netns.path.starts_with(kProc);
+  const std::string directory = in_proc ? std::string(kProc) : directory_of(netns.path);
+  UniqueFd fd(::open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.ok()) return cannot_look(errno, netns.path);
+  struct statfs system {};
+  if (in_proc && ::fstatfs(fd.get(), &system) != 0) return cannot_look(errno, netns.path);
+  if (in_proc)
+    return system.f_type == PROC_SUPER_MAGIC ? Result<UniqueFd>(std::move(fd)) : cannot_look(ENODEV, netns.path);
   struct stat status {};
-  if (::stat(directory_of(netns.path).c_str(), &status) != 0) return cannot_look(errno, netns.path);
+  if (::fstat(fd.get(), &status) != 0) return cannot_look(errno, netns.path);
   const bool noted = netns.directory_dev != 0 || netns.directory_ino != 0;
-  if (!noted || (status.st_dev == netns.directory_dev && status.st_ino == netns.directory_ino)) return {};
+  if (!noted || (status.st_dev == netns.directory_dev && status.st_ino == netns.directory_ino)) return fd;
   Error error = cannot_look(ESTALE, netns.path);
   error.message += ": its directory is another one here";
   error.hint = "run it in the node's mount namespace, or with the node's directory mounted";
@@ -63,11 +70,15 @@ Result<NetnsIdentity> identify_netns(const std::string& path) {
 
 Result<Presence> look_at(const NetnsIdentity& netns) {
   struct stat status {};
-  const bool there = ::stat(netns.path.c_str(), &status) == 0;
-  if (!there && !is_missing(errno)) return cannot_look(errno, netns.path);
-  if (there && status.st_dev == netns.dev && status.st_ino == netns.ino) return Presence::kPresent;
-  TRY_VOID(check_directory(netns));
-  return Presence::kGone;
+  const auto is_it = [&] { return status.st_dev == netns.dev && status.st_ino == netns.ino; };
+  if (::stat(netns.path.c_str(), &status) == 0 && is_it()) return Presence::kPresent;
+  // Below one descriptor: a directory that comes back between two looks has it.
+  const UniqueFd directory = TRY(open_noted_directory(netns));
+  const std::size_t above = netns.path.starts_with(kProc) ? kProc.size() : directory_of(netns.path).size();
+  if (::fstatat(directory.get(), netns.path.c_str() + above, &status, 0) == 0) {
+    return is_it() ? Presence::kPresent : Presence::kGone;
+  }
+  return is_missing(errno) ? Result<Presence>(Presence::kGone) : cannot_look(errno, netns.path);
 }
 
 Json netns_json(const NetnsIdentity& netns) {

@@ -74,6 +74,26 @@ TEST_F(LedgerRace, AStartThatIsSettledAndEndsMeanwhileIsNotUndone) {
   }
 }
 
+// As /var/run/netns, which another mount namespace gets while somebody looks for a namespace there.
+TEST_F(LedgerRace, ADirectoryThatComesBackMeanwhileHasItsNamespace) {
+  const std::string directory = temp_ / "netns";
+  const std::string away = temp_ / "away";
+  test_support::write_file(directory + "/cni-1", "");
+  ASSERT_EQ(give(pod_of(directory + "/cni-1"), {kAlone}, {"c", "c", test_support::dead_process()}), "");
+  for (long call = 1;; ++call) {
+    fs::rename(directory, away);
+    fs::create_directory(directory);
+    const auto come_back = [&] {
+      fs::remove(directory);
+      fs::rename(away, directory);
+    };
+    const auto traced = run_traced([&] { return ask(); }, call, come_back);
+    if (!traced.possible) GTEST_SKIP() << "ptrace is not allowed here";
+    ASSERT_EQ(traced.exit_code, 0) << "before system call " << call;
+    if (!traced.stopped) break;
+  }
+}
+
 // A poststop of a killed `delete`: meanwhile there is another container of that id and bundle.
 TEST_F(LedgerRace, ALatePoststopDoesNotEndTheNextContainer) {
   Child next;
