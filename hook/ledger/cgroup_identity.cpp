@@ -77,7 +77,8 @@ Result<CgroupIdentity> identify_cgroup(const std::string& root, const std::strin
 
 Result<Presence> look_at(const CgroupIdentity& cgroup) {
   struct stat status {};
-  if (::stat(cgroup.root.c_str(), &status) != 0) return cannot_look_at_cgroup(errno, cgroup.root);
+  const auto root = Directory::open(cgroup.root);
+  if (!root || ::fstat(root->fd(), &status) != 0) return cannot_look_at_cgroup(errno, cgroup.root);
   if (status.st_dev != cgroup.root_dev || status.st_ino != cgroup.root_ino) {
     Error error = cannot_look_at_cgroup(ESTALE, cgroup.root);
     error.message += ": it is another hierarchy here";
@@ -85,7 +86,8 @@ Result<Presence> look_at(const CgroupIdentity& cgroup) {
     return error;
   }
   const std::string path = cgroup.root + cgroup.path;
-  const auto group = Directory::open(path);
+  const std::size_t name = cgroup.path.find_first_not_of('/');
+  const auto group = root->open_at(name == std::string::npos ? "." : cgroup.path.c_str() + name);
   if (!group && is_removed(errno)) return Presence::kGone;
   if (!group || ::fstat(group->fd(), &status) != 0) return cannot_look_at_cgroup(errno, path);
   if (status.st_dev != cgroup.dev || status.st_ino != cgroup.ino) return Presence::kGone;

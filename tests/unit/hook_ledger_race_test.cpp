@@ -94,6 +94,27 @@ TEST_F(LedgerRace, ADirectoryThatComesBackMeanwhileHasItsNamespace) {
   }
 }
 
+TEST_F(LedgerRace, ACgroupIsMissedInItsOwnHierarchyOnly) {
+  const std::string root = temp_ / "cgroup";
+  const std::string away = temp_ / "away";
+  test_support::write_file(root + "/c/cgroup.events", "populated 1\n");
+  GrantUser user{web_.key, "web", test_support::dead_process()};
+  user.cgroup = hook::identify_cgroup(root, "/c").value();
+  ASSERT_EQ(give(web_, {kAlone}, user), "");
+  for (long call = 1;; ++call) {
+    const auto hide = [&] {
+      fs::rename(root, away);
+      fs::create_directory(root);
+    };
+    const auto traced = run_traced([&] { return ask(); }, call, hide);
+    if (!traced.possible) GTEST_SKIP() << "ptrace is not allowed here";
+    ASSERT_EQ(traced.exit_code, 0) << "before system call " << call;
+    if (!traced.stopped) break;
+    fs::remove(root);
+    fs::rename(away, root);
+  }
+}
+
 // A poststop of a killed `delete`: meanwhile there is another container of that id and bundle.
 TEST_F(LedgerRace, ALatePoststopDoesNotEndTheNextContainer) {
   Child next;
