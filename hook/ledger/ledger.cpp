@@ -93,7 +93,7 @@ Result<void> check_empty(const StoredGrant& grant, const GrantUser& user) {
 // runtime is above who ends it, where that is `run`, or `create` that fails.
 bool is_another_ones_end(const LedgerFiles& files, const StoredUser& user) {
   const bool is_own = user.worker && user.worker->process == files.self;
-  if (is_own || user.ended || !user.user.process) return false;
+  if (is_own || user.ended || !user.user.state || !user.user.process) return false;
   return !has_ended(user.user) && !is_above_me(*user.user.process);
 }
 

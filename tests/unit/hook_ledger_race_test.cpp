@@ -115,25 +115,11 @@ TEST_F(LedgerRace, ACgroupIsMissedInItsOwnHierarchyOnly) {
   }
 }
 
-// A poststop of a killed `delete`: meanwhile there is another container of that id and bundle.
-TEST_F(LedgerRace, ALatePoststopDoesNotEndTheNextContainer) {
-  Child next;
-  const hook::Owner token = hook::token_owner(test_support::kToken);
-  for (const hook::Owner& owner : {web_, pod_, token}) {
-    ASSERT_EQ(give(owner, {kAlone}, {owner.key, "web", next.identity(), "/run/web"}), "");
-    ASSERT_TRUE(ledger_.leave(owner, owner.key));
-    EXPECT_EQ(ledger_.find(owner.key).value()->users.size(), 1U);
-    EXPECT_TRUE(is_held(ledger_));
-    ASSERT_TRUE(ledger_.give_back(owner.key));
-  }
-  Starter starter(path_, web_, {web_.key, "web", next.identity()});
-  ASSERT_TRUE(ledger_.leave(web_, web_.key));
-  EXPECT_TRUE(ledger_.find(web_.key).value()) << "whose createRuntime is at work";
-}
-
 // The runtime of `run` calls poststop itself.
 TEST_F(LedgerRace, WhoseOwnProcessEndsItIsNotLate) {
-  ASSERT_EQ(give(web_, {kAlone}, {web_.key, "web", myself()}), "");
+  GrantUser user{web_.key, "web", myself(), temp_.path()};
+  user.state = hook::identify_runtime_state(hook::RuntimeState::Kind::kRunc, temp_.path()).value();
+  ASSERT_EQ(give(web_, {kAlone}, user), "");
   const auto leave = [&] { return Ledger::open(path_)->leave(web_, web_.key) ? 0 : 1; };
   EXPECT_EQ(test_support::in_child([&] { return test_support::in_child(leave); }), 0);
   EXPECT_FALSE(ledger_.find(web_.key).value());
