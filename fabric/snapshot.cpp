@@ -420,7 +420,7 @@ Result<Inventory> parse_snapshot(std::string_view text) {
   try {
     json = Json::parse(text);
   } catch (const nlohmann::json::exception& error) {
-    return make_error("not valid JSON: {}", printable(error.what()));
+    return make_error("not valid JSON: {}", fabric::one_line(error.what()));
   }
   if (!json.is_object()) return make_error("expected a JSON object");
   Members members(&json);

@@ -127,7 +127,7 @@ bool natural_less(std::string_view left, std::string_view right) {
   return left < right;  // "a01" and "a1" count alike so far, and an order must tell them apart
 }
 
-std::string printable(std::string_view text) {
+std::string one_line(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
@@ -143,6 +143,17 @@ std::string printable(std::string_view text) {
     }
     text.remove_prefix(length == 0 ? 1 : length);
   }
+  return out;
+}
+
+bool is_obeyed_by_shell(char c) {
+  return std::string_view("`$;|&<>()'\"").find(c) != std::string_view::npos;
+}
+
+std::string printable(std::string_view text) {
+  std::string out;
+  for (const char c : one_line(text))
+    out += is_obeyed_by_shell(c) ? fmt::format("\\x{:02x}", c) : std::string(1, c);
   return out;
 }
 

@@ -32,8 +32,11 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 bool glob_match(std::string_view pattern, std::string_view text);
 // Orders "mlx5_2" before "mlx5_10".
 bool natural_less(std::string_view left, std::string_view right);
-// What a terminal or a log line may show of a name that an image or a device chose: control characters and invalid
-// UTF-8 become '?'.
+// A line for a terminal or a log: control characters and invalid UTF-8 become '?'.
+std::string one_line(std::string_view text);
+bool is_obeyed_by_shell(char c);
+// What such a line may quote of a text that an image, a pod's author or a device chose: as one_line(), and what a shell
+// would obey becomes "\x24" and the like, for a line may end up in a file that a shell reads.
 std::string printable(std::string_view text);
 
 // "EINVAL" for 22; "E999" for numbers glibc does not know.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
 
 namespace hook {
@@ -12,14 +13,17 @@ namespace {
 constexpr std::size_t kLongestValue = 128;
 constexpr std::size_t kLongestList = 512;
 
-// Nothing that ends a value, begins another one, or that a reader could take for an escape.
+// Nothing that ends a value, begins another one, or that a reader could take for an escape or a shell obeys.
 bool is_plain(char c) {
-  return c > ' ' && c < 0x7f && c != '"' && c != '=' && c != '\\';
+  return c > ' ' && c < 0x7f && c != '=' && c != '\\' && !fabric::is_obeyed_by_shell(c);
 }
 
 std::string quoted_if_needed(std::string_view value) {
   if (!value.empty() && std::all_of(value.begin(), value.end(), is_plain)) return std::string(value);
-  return Json(std::string(value)).dump(-1, ' ', true, Json::error_handler_t::replace);
+  std::string quoted;
+  for (const char c : Json(std::string(value)).dump(-1, ' ', true, Json::error_handler_t::replace))
+    quoted += c != '"' && fabric::is_obeyed_by_shell(c) ? fmt::format("\\u{:04x}", c) : std::string(1, c);
+  return quoted;
 }
 
 }  // namespace

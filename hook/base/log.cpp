@@ -65,7 +65,7 @@ void Log::info(std::string_view message) const {
 void Log::write(Severity severity, std::string_view message) const {
   std::string text = severity == Severity::kError ? "error: " : severity == Severity::kWarning ? "warning: " : "";
   if (!container_.empty()) text += "container `" + container_ + "`: ";
-  text += fabric::printable(message.substr(0, kLongestLine));
+  text += fabric::one_line(message.substr(0, kLongestLine));
   if (to_stderr_) {
     const std::string line = program_ + ": " + text + "\n";
     // A runtime that closed its end, or a full pipe, must not keep the container from starting.

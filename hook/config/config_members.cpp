@@ -1,5 +1,6 @@
 #include "hook/config/config_reader.hpp"
 
+#include "fabric/text.hpp"
 #include "hook/config/config_values.hpp"
 #include "hook/config/wish.hpp"
 
@@ -70,7 +71,7 @@ void read_memlock(ConfigReader& reader, const ConfigValue& value, std::optional<
   } else if (const auto bytes = json.is_string() ? bytes_of(json.get_ref<const std::string&>()) : std::nullopt) {
     memlock = bytes;
   } else {
-    reader.error(value, fmt::format("`{}` is no limit", shown(json.dump(-1, ' ', true))),
+    reader.error(value, fmt::format("`{}` is no limit", fabric::one_line(json.dump(-1, ' ', true)).substr(0, 64)),
                  "write \"unlimited\", bytes (67108864 or \"64MiB\"), or null to leave the container's limit alone");
   }
 }
@@ -93,7 +94,9 @@ void read_default_devices(ConfigReader& reader, const ConfigValue& value, std::o
   if (wish) {
     devices = *text;
   } else {
-    reader.error(value, shown(wish.error().message, kLongestMessage), wish.error().hint);
+    const std::string& message = wish.error().message;
+    reader.error(value, message.substr(0, kLongestMessage) + (message.size() > kLongestMessage ? "..." : ""),
+                 wish.error().hint);
   }
 }
 

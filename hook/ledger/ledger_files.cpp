@@ -348,11 +348,10 @@ Result<KeyLock> KeyLock::take(const LedgerFiles& files, const std::vector<std::s
     if (failed == EAGAIN) {
       // Who does not wait leaves it to the other, and asks at every start.
       const std::string holder = timeout_ms > 0 ? byte_lock_holder(fd.get(), offset) : "another process holds it";
-      return Error{
-          .message = fmt::format("cannot lock grant `{}` within {}: {}",
-                                 fabric::printable(fabric::join(keys, "` or `")), duration(timeout_ms), holder),
-          .code = EAGAIN,
-          .hint = "try again; if it stays so, look what that process waits for"};
+      return Error{.message = fmt::format("cannot lock grant `{}` within {}: {}",
+                                          fabric::one_line(fabric::join(keys, "` or `")), duration(timeout_ms), holder),
+                   .code = EAGAIN,
+                   .hint = "try again; if it stays so, look what that process waits for"};
     }
     if (failed != 0) return sys_error(failed, "cannot lock `{}/lock`", files.root.path);
   }

@@ -20,10 +20,9 @@ constexpr const char* kSomebody = "another process holds it";
 std::string holder_sentence(const ProcessIdentity& holder, std::string_view container, std::int64_t seconds) {
   constexpr std::size_t kLongestComm = 64;
   const auto comm = fabric::sysfs::read_file(fmt::format("/proc/{}/comm", holder.pid), kLongestComm);
-  std::string who(fabric::trim(fabric::value_or(comm, std::string("?"))));
-  if (!container.empty()) who += fmt::format(", container `{}`", container);
-  return fmt::format("process {} ({}, since {} s) holds it", holder.pid, fabric::printable(who),
-                     std::max<std::int64_t>(seconds, 0));
+  std::string who = fabric::printable(fabric::trim(fabric::value_or(comm, std::string("?"))));
+  if (!container.empty()) who += fmt::format(", container `{}`", fabric::printable(container));
+  return fmt::format("process {} ({}, since {} s) holds it", holder.pid, who, std::max<std::int64_t>(seconds, 0));
 }
 
 // How long it runs. Start times count in clock ticks from boot (proc(5)), suspension included.

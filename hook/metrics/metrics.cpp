@@ -26,7 +26,7 @@ std::string escape(std::string_view text, bool in_quotes) {
     if (c == '\\' || (in_quotes && c == '"')) escaped += '\\';
     escaped += c == '\n' ? "\\n" : std::string_view(&c, 1);
   }
-  return fabric::printable(escaped);
+  return fabric::one_line(escaped);
 }
 
 void append_line(std::string& text, const Sample& sample) {

@@ -94,9 +94,8 @@ Room room_for(const NodeHca& node, const Terms& terms, const Holdings& holdings)
   const bool multi = terms.mode == Mode::kSharedMulti;
   const unsigned own = holding.own ? std::max(holding.own_units, 1U) : 0;
   Room room{multi ? kNoBound : 1, {}, false};
-  if (holding.exclusive_holder) bound(room, 0, "is held by " + fabric::printable(*holding.exclusive_holder), true);
-  const std::string doubt =
-      holding.doubtful.empty() ? "" : fmt::format(", one by {}", fabric::printable(holding.doubtful));
+  if (holding.exclusive_holder) bound(room, 0, "is held by " + *holding.exclusive_holder, true);
+  const std::string doubt = holding.doubtful.empty() ? "" : ", one by " + holding.doubtful;
   if (terms.mode == Mode::kExclusive && holding.others > 0) {
     bound(room, 0, fmt::format("is shared by {} others{}", holding.others, doubt), true);
   }

@@ -78,7 +78,7 @@ std::string memlock_text(std::uint64_t bytes) {
 std::string plan_text(const Plan& plan) {
   std::string text;
   const auto line = [&](std::string_view what, std::string_view value) {
-    text += fmt::format("{:<11} {}\n", what, fabric::printable(value));
+    text += fmt::format("{:<11} {}\n", what, fabric::one_line(value));
   };
   if (plan.hcas.empty()) line("HCAs", "none");
   for (const PlannedHca& hca : plan.hcas) {

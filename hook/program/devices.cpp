@@ -116,15 +116,16 @@ std::string line_of(const NodeHca& node) {
     line +=
         fmt::format(" {}:{} {} {}", port.number, state_word(port), attribute(port.link_layer), attribute(port.rate));
   }
-  return fabric::printable(line) + "\n";
+  return fabric::one_line(line) + "\n";
 }
 
 std::string line_of(const RailRecord& rail) {
-  std::string line = fmt::format("    {} ({} of {})", rail.rail.name, to_string(rail.rail.kind), rail.rail.host);
+  std::string line = fmt::format("    {} ({} of {})", fabric::printable(rail.rail.name), to_string(rail.rail.kind),
+                                 fabric::printable(rail.rail.host));
   for (const std::string& address : addresses_of(rail))
     line += " " + address;
   if (rail.gid_index) line += fmt::format(" at GID index {}", *rail.gid_index);
-  return fabric::printable(line) + "\n";
+  return fabric::one_line(line) + "\n";
 }
 
 std::string times(std::uint64_t units) {
@@ -134,8 +135,8 @@ std::string times(std::uint64_t units) {
 std::string line_of(const Holder& holder, const Hold& hold) {
   const std::string gone = holder.gone ? fmt::format("; it is gone: {} it", kReturns) : "";
   return "  " +
-         fabric::printable(fmt::format("held by {} since {}, {}{}{}", holder.label, time_text(holder.since),
-                                       to_string(hold.mode), times(hold.units), gone)) +
+         fabric::one_line(fmt::format("held by {} since {}, {}{}{}", holder.label, time_text(holder.since),
+                                      to_string(hold.mode), times(hold.units), gone)) +
          "\n";
 }
 

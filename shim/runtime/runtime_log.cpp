@@ -15,7 +15,7 @@ constexpr std::size_t kLongestMessage = 2000;
 const std::string kPrefix = "rdma-runtime: ";
 
 void write_stderr(const std::string& text) {
-  const std::string line = kPrefix + fabric::printable(text.substr(0, kLongestMessage)) + "\n";
+  const std::string line = kPrefix + fabric::one_line(text.substr(0, kLongestMessage)) + "\n";
   // A stderr without a reader is no reason to fail.
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
 }
@@ -30,7 +30,7 @@ std::string time_text(std::time_t time) {
 }  // namespace
 
 std::string log_line(std::string_view level, std::string_view message, std::time_t time, bool json) {
-  const hook::Json text = fabric::printable(message.substr(0, kLongestMessage));
+  const hook::Json text = fabric::one_line(message.substr(0, kLongestMessage));
   if (!json) return fmt::format("time=\"{}\" level={} msg={}\n", time_text(time), level, text.dump());
   return hook::Json{{"level", level}, {"msg", text}, {"time", time_text(time)}}.dump() + "\n";
 }

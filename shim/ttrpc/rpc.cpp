@@ -91,10 +91,10 @@ int errno_of_status(StatusCode code) {
 std::string status_message(const Error& error) {
   std::string text = error.message;
   if (!error.hint.empty()) text += " (" + error.hint + ")";
-  text = fabric::printable(text);
+  text = fabric::one_line(text);
   if (text.size() <= kMaxStatusMessage) return text;
   text.resize(kMaxStatusMessage);
-  return fabric::printable(text) + "...";  // may have been cut within a character
+  return fabric::one_line(text) + "...";  // may have been cut within a character
 }
 
 }  // namespace shim

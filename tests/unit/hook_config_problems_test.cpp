@@ -56,7 +56,8 @@ TEST(HookConfigProblems, UnknownKeys) {
       {R"({"nodes":{"x":1}})", "`nodes.x`: unknown key; known here: rdma_cm, umad, issm, mode, uid, gid"},
       {"{\"\x1b[2J\":1, \"$comment\":1}",
        "no JSON that can be read: syntax error while parsing object key - invalid string: control character U+001B "
-       "(ESC) must be escaped to \\u001B; last read: '\"<U+001B>'; expected string literal; JSON has no comments, no "
+       "(ESC) must be escaped to \\u001B; last read: '\\x22\\x3cU+001B\\x3e'; expected string literal; JSON has no "
+       "comments, no "
        "trailing commas and each key once; an empty configuration is {}"},
       {R"({"nodes":{"\u001b":1}})", "`nodes.?`: unknown key; known here: rdma_cm, umad, issm, mode, uid, gid"},
       {R"({"pools":[{"name":"p","vendors":["15b3"]}]})",

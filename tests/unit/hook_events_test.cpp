@@ -42,6 +42,7 @@ TEST(EventLine, QuotesWhatWouldSplit) {
       {"writing to the left", "\xe2\x80\xae", R"("\u202e")"},
       {"C1 control", "\xc2\x9b", R"("\u009b")"},
       {"no UTF-8", "a\xff\xc3", R"("a\ufffd\ufffd")"},
+      {"a shell's business", "`$;|&<>()'", R"("\u0060\u0024\u003b\u007c\u0026\u003c\u003e\u0028\u0029\u0027")"},
       {"closes its quotes", "\" x=\"", R"("\" x=\"")"},
   };
   for (const Row& row : rows)

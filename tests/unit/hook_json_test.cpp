@@ -67,7 +67,12 @@ TEST(HookJson, RefusalsNameTheLine) {
       {"twice, no terminal's business", "{\"\\u001b[2J\":1,\"\\u001b[2J\":2}", "it, line 1: `?[2J` is there twice"},
       {"comment", "{\n// no\n}",
        "it, line 2: syntax error while parsing object key - invalid literal; last read: "
-       "'{<U+000A>/'; expected string literal"},
+       "'{\\x3cU+000A\\x3e/'; expected string literal"},
+      {"a shell's business",
+       R"(["'; expected $(id))"
+       "\x01",
+       "it, line 1: syntax error while parsing value - invalid string: control character U+0001 (SOH) must be escaped "
+       "to \\u0001; last read: '\\x22\\x27\\x3b expected \\x24\\x28id\\x29\\x3cU+0001\\x3e'"},
       {"two documents", "{}\n{}",
        "it, line 2: syntax error while parsing value - unexpected '{'; expected end of input"},
       {"behind a NUL byte", std::string("{}\n\0{\"a\":1}", 11), "it, line 2: a NUL byte"},

@@ -122,7 +122,7 @@ TEST(NaturalLess, IsAStrictWeakOrder) {
   }
 }
 
-TEST(Printable, LetsNothingThroughThatATerminalObeys) {
+TEST(OneLine, LetsNothingThroughThatATerminalObeys) {
   struct Row {
     const char* name;
     std::string_view text;
@@ -150,10 +150,10 @@ TEST(Printable, LetsNothingThroughThatATerminalObeys) {
       {"invalid lead", "\xff\xfe", "??"},
   };
   for (const Row& row : rows)
-    EXPECT_EQ(fabric::printable(row.text), row.expected) << row.name;
+    EXPECT_EQ(fabric::one_line(row.text), row.expected) << row.name;
 }
 
-TEST(Printable, RefusesWhatOnlyLooksLikeUtf8) {
+TEST(OneLine, RefusesWhatOnlyLooksLikeUtf8) {
   struct Row {
     const char* name;
     std::string_view text;
@@ -164,7 +164,15 @@ TEST(Printable, RefusesWhatOnlyLooksLikeUtf8) {
       {"beyond U+10FFFF", "\xf4\x90\x80\x80"},
   };
   for (const Row& row : rows)
-    EXPECT_EQ(fabric::printable(row.text), std::string(row.text.size(), '?')) << row.name;
+    EXPECT_EQ(fabric::one_line(row.text), std::string(row.text.size(), '?')) << row.name;
+}
+
+TEST(Printable, LetsNothingThroughThatAShellObeys) {
+  EXPECT_EQ(fabric::printable("mlx5_0, /run/netns/cni-1:a=b#[x]{y}*?!~%@\\"),
+            "mlx5_0, /run/netns/cni-1:a=b#[x]{y}*?!~%@\\");
+  EXPECT_EQ(fabric::printable("x:$(`a`);|&<>'\"\n"),
+            "x:\\x24\\x28\\x60a\\x60\\x29\\x3b\\x7c\\x26\\x3c\\x3e\\x27\\x22?");
+  EXPECT_EQ(fabric::printable(fabric::printable("$x")), "\\x24x");
 }
 
 TEST(ErrnoNames, GoBothWays) {

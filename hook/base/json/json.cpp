@@ -27,7 +27,7 @@ namespace {
 using fabric::make_error;
 using fabric::Result;
 
-constexpr std::size_t kLongestCause = 200;
+constexpr std::size_t kLongestToken = 100;
 constexpr std::size_t kLongestShownKey = 64;
 
 struct Position {
@@ -104,7 +104,7 @@ class Builder : public nlohmann::json_sax<Json> {
     key_ = std::move(name);
     return true;
   }
-  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& error) override {
+  bool parse_error(std::size_t, const std::string& token, const nlohmann::detail::exception& error) override {
     // "[json.exception.parse_error.101] parse error at line 2, column 7: syntax error while ...", or without a place
     // "[json.exception.out_of_range.406] number overflow ...": what comes after both.
     std::string_view text = error.what();
@@ -114,7 +114,11 @@ class Builder : public nlohmann::json_sax<Json> {
     };
     skip("[json.exception", "] ");
     skip("parse error at", ": ");
-    return fail(shown(text, kLongestCause));
+    // Of these words the token alone is the document's.
+    const std::size_t at = std::min(text.find("'" + token + "'"), text.size() - 1) + 1;
+    const bool is_quoted = at < text.size();
+    return fail(fabric::one_line(text.substr(0, at)) + (is_quoted ? shown(token, kLongestToken) : "") +
+                fabric::one_line(text.substr(is_quoted ? at + token.size() : at)));
   }
 
  private:
