@@ -1,4 +1,5 @@
 // What the hook says: one line per message, on stderr and to syslog, because crun and NRI throw a hook's stderr away.
+// Neither waits for its reader: a line that a full pipe or socket does not take is lost there.
 #pragma once
 
 #include <string>
@@ -14,8 +15,10 @@ class Log {
  public:
   // On stderr only.
   Log() = default;
-  // With syslog's socket /dev/log, if there is one. Opened before the sandbox is entered, whose root may not have it.
-  static Log with_syslog();
+  // Of a hook stage: with syslog's socket /dev/log, if there is one, and on a stderr that is a pipe, a socket or a
+  // terminal. A file it is not: crun opens the one that an image names in `run.oci.hooks.stderr`, as root.
+  // Opened before the sandbox is entered, whose root may not have the socket.
+  static Log of_stage();
   // In syslog alone, under this name: of a program whose stderr is the container's.
   static Log to_syslog(std::string_view program);
   // On stderr alone, under this name.
@@ -28,9 +31,11 @@ class Log {
   void warning(std::string_view message) const;
   void warnings(const std::vector<std::string>& messages) const;
   void info(std::string_view message) const;
+  // In syslog alone; nothing of an empty message.
+  void debug(std::string_view message) const;
 
  private:
-  enum class Severity { kError = 3, kWarning = 4, kInfo = 6 };  // RFC 5424, table 2
+  enum class Severity { kError = 3, kWarning = 4, kInfo = 6, kDebug = 7 };  // RFC 5424, table 2
   void write(Severity severity, std::string_view message) const;
   fabric::UniqueFd syslog_;
   std::string program_ = "rdma-hook";

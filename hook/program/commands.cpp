@@ -231,8 +231,8 @@ const char* stage_name(Command command) {
 // administrator's files are read before the filter, because they say whether plugins need a helper; what others wrote,
 // the state and the bundle, is read behind it.
 int stage_code(const Options& options) {
-  if (auto isolated = isolate(); !isolated) return exit_code(isolated, Log());
-  Log log = Log::with_syslog();
+  if (auto isolated = isolate(); !isolated) return exit_code(isolated, Log::of_stage());
+  Log log = Log::of_stage();
   const Result<Config> config = config_for(options);
   auto ipam = start_ipam_helper(config, options.node.ledger);
   if (!ipam) return exit_code(ipam.error(), log);

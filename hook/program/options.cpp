@@ -74,6 +74,12 @@ Result<void> set_value(Options& options, std::string_view name, std::string valu
 
 }  // namespace
 
+bool is_stage(std::string_view command) {
+  constexpr std::array kStages = {Command::kCreateRuntime, Command::kVerify, Command::kPoststop};
+  const auto known = parse_command(command);
+  return known ? std::find(kStages.begin(), kStages.end(), *known) != kStages.end() : known.error().code == ENOTSUP;
+}
+
 const char* const kHelp =
     R"(rdma-hook: gives containers their RDMA devices, and takes them back.
 
