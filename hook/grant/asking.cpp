@@ -75,6 +75,7 @@ Result<Asking> understand_spec(ContainerSpec spec, const Result<Config>& admin, 
     asking.warnings.insert(asking.warnings.begin(),
                            fmt::format("annotations count as with podman: {}", asking.caller.by));
   }
+  asking.note = std::move(asked.note);
   return asking;
 }
 

@@ -168,11 +168,23 @@ Result<void> read_mount(const Json& element, const std::string& at, ContainerSpe
   return {};
 }
 
+Result<void> read_device_rule(const Json& element, const std::string& at, ContainerSpec& spec) {
+  const std::string type = TRY(text(element, "type", at));
+  if (!is_of_all_devices(type, find(element, "major"), find(element, "minor"))) return {};
+  const Json* allow = find(element, "allow");
+  if (allow && !allow->is_boolean()) return make_error("`{}.allow`: expected true or false", at);
+  spec.may_use_all_devices = allow && allow->get<bool>();
+  return {};
+}
+
 Result<void> read_linux(const Json& config, ContainerSpec& spec) {
   const Json* linux_member = TRY(find_object(config, "linux", "linux"));
   if (!linux_member) return {};
   spec.cgroups_path = TRY(text(*linux_member, "cgroupsPath", "linux"));
   TRY_VOID(each_object(*linux_member, "devices", "linux.devices", spec, read_device));
+  if (const Json* resources = TRY(find_object(*linux_member, "resources", "linux.resources"))) {
+    TRY_VOID(each_object(*resources, "devices", "linux.resources.devices", spec, read_device_rule));
+  }
   return each_object(*linux_member, "namespaces", "linux.namespaces", spec, read_namespace);
 }
 
@@ -193,6 +205,10 @@ Result<ContainerSpec> read_container_spec(const Json& config) {
   spec.may_remount = spec.may_remount && !spec.has_userns;
   TRY_VOID(each_object(config, "mounts", "mounts", spec, read_mount));
   return spec;
+}
+
+bool is_of_all_devices(std::string_view type, bool has_major, bool has_minor) {
+  return (type.empty() || type == "a") && !has_major && !has_minor;
 }
 
 std::optional<std::string> find_env(const ContainerSpec& spec, std::string_view name) {

@@ -41,6 +41,8 @@ struct ContainerSpec {
   std::map<std::string, std::string> annotations;
   std::vector<std::string> env;  // "NAME=value"; an image can set it
   std::vector<SpecDevice> devices;
+  // linux.resources.devices lets it use every device: a privileged container, to which engines give the node's /dev.
+  bool may_use_all_devices = false;
   std::vector<SpecMount> mounts;
   bool has_netns = false;                 // its own or one by path; false: the node's
   std::optional<std::string> netns_path;  // joins this one: a pod
@@ -52,6 +54,9 @@ struct ContainerSpec {
   // It may have CAP_SYS_ADMIN in the node's user namespace, and remount what it was given read-only.
   bool may_remount = false;
 };
+
+// A rule of the device cgroup is about every device, so that the last such rule decides may_use_all_devices.
+bool is_of_all_devices(std::string_view type, bool has_major, bool has_minor);
 
 // Errors name the member ("linux.devices[2].major: expected a number"). What the specification makes optional may be
 // missing.

@@ -133,6 +133,11 @@ Result<Asked> parse_request(const ContainerSpec& spec, const Config& config, Eng
 
   Request request;
   request.given = given_uverbs_nodes(spec);
+  if (spec.may_use_all_devices && !request.given.empty()) {
+    asked.note =
+        fmt::format("the container may use all devices: its {} uverbs nodes are no request", request.given.size());
+    request.given.clear();
+  }
   const bool trusted = may_request(config, engine, pod);
   Said said = TRY(first_that_asks(spec, config, pod));
   asked.warnings = std::move(said.warnings);

@@ -27,7 +27,9 @@ struct Request {
   // All of `given` when these are the request. kNone only beside given nodes: nothing is added, but what the container
   // can open counts as held.
   Wish wish;
-  std::vector<SpecDevice> given;    // the uverbs nodes that linux.devices has already
+  // The uverbs nodes that linux.devices has already; none of a container that may use all devices, which has them
+  // because somebody made it privileged, not for RDMA.
+  std::vector<SpecDevice> given;
   bool given_is_the_grant = false;  // the HCAs of `given` bound the wish: they are the request, or it narrows them
   std::vector<Wish> narrowed_by;    // each leaves out what it does not take
   std::vector<std::string> order;   // PCI addresses or netdev names of PCIDEVICE_*, for the order of HCAs
@@ -41,6 +43,7 @@ struct Request {
 struct Asked {
   std::optional<Request> request;     // nullopt: nothing is asked, or what asks may not
   std::vector<std::string> warnings;  // e.g. that an annotation asked and was not heard
+  std::string note = {};              // what is no fault, for who looks why nothing was given
 };
 
 // Pure. Errors are refusals: a malformed value, one over 64 KiB, a count that contradicts the given nodes.

@@ -60,6 +60,25 @@ TEST(ContainerSpec, whoMayRemountWhatIsReadOnly) {
   }
 }
 
+TEST(ContainerSpec, theLastRuleOfAllDevicesDecides) {
+  const std::pair<const char*, bool> rows[] = {
+      {R"([])", false},
+      {R"([{"allow": true, "access": "rwm"}])", true},
+      {R"([{"allow": true, "type": "a", "access": "rwm"}])", true},
+      {R"([{"allow": false, "access": "rwm"}, {"allow": true, "type": "c", "major": 231, "minor": 192}])", false},
+      {R"([{"allow": false, "access": "rwm"}, {"allow": true, "type": "c", "access": "m"}])", false},
+      {R"([{"allow": false, "access": "rwm"}, {"allow": true, "type": "a", "major": 231}])", false},
+      {R"([{"allow": true, "access": "rwm"}, {"allow": false, "access": "rwm"}])", false},
+      {R"([{"allow": false, "access": "rwm"}, {"allow": true, "access": "rwm"}, {"allow": false, "type": "b"}])", true},
+  };
+  for (const auto& [rules, expected] : rows) {
+    const auto spec =
+        read_container_spec(json(fmt::format(R"({{"linux": {{"resources": {{"devices": {}}}}}}})", rules).c_str()));
+    ASSERT_TRUE(spec) << spec.error().message;
+    EXPECT_EQ(spec->may_use_all_devices, expected) << rules;
+  }
+}
+
 TEST(ContainerSpec, whatIsOptionalMayBeMissingOrNull) {
   for (const char* text :
        {"{}", R"({"root": null, "annotations": null, "process": null, "mounts": null, "linux": null})",

@@ -324,6 +324,24 @@ TEST(Request, nodesAndOrder) {
   EXPECT_EQ(parse_request(spec, config, Engine::kContainerd)->request->gpu_hint, "0");
 }
 
+// Engines give a privileged container the node's whole /dev.
+TEST(Request, nodesOfAContainerThatMayUseAllDevicesAreNone) {
+  ContainerSpec spec;
+  spec.devices = {{"/dev/infiniband/uverbs0", 'c', 231, 192}, {"/dev/infiniband/uverbs1", 'c', 231, 193}};
+  EXPECT_EQ(parse_request(spec, {}, Engine::kRunc)->request->given.size(), 2U);
+  spec.may_use_all_devices = true;
+  const auto privileged = parse_request(spec, {}, Engine::kRunc);
+  ASSERT_TRUE(privileged);
+  EXPECT_FALSE(privileged->request);
+  EXPECT_TRUE(privileged->warnings.empty());
+  EXPECT_EQ(privileged->note, "the container may use all devices: its 2 uverbs nodes are no request");
+  spec.annotations = {{"rdma-init.io/devices", "mlx5_1"}};
+  const auto asking = parse_request(spec, {}, Engine::kRunc);
+  ASSERT_TRUE(asking && asking->request);
+  EXPECT_EQ(shown(asking->request->wish), "mlx5_1");
+  EXPECT_TRUE(asking->request->given.empty());
+}
+
 TEST(Request, namesThatBoundWhatHasToBeRead) {
   struct Names {
     const char* wish;

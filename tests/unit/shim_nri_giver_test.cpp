@@ -8,7 +8,10 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "hook/grant/asking.hpp"
 #include "shim/nri/holders.hpp"
+#include "shim/nri/spec_of.hpp"
+#include "shim/nri/wire/messages.hpp"
 #include "shim_nri_peer.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"
@@ -145,6 +148,17 @@ TEST_F(GiverTest, APodWhoseContainerBroughtTheRequestIsReturnedAtItsEnd) {
   const auto stopped = run(Event::kStopPodSandbox, recorded("crio-stop-pod-sandbox.bin"));
   ASSERT_TRUE(stopped) << stopped.error().message;
   EXPECT_EQ(grants(), 0U);
+}
+
+// It has the node's whole /dev, as CRI-O 1.37 gives it.
+TEST_F(GiverTest, APrivilegedContainerAsksForNothing) {
+  const auto request = parse_nri_request(Event::kCreateContainer, recorded("crio-create-privileged.bin"));
+  ASSERT_TRUE(request) << request.error().message;
+  const auto asking =
+      hook::understand_spec(spec_of(*request, hook::Engine::kCrio), hook::Config(), {hook::Engine::kCrio});
+  ASSERT_TRUE(asking) << asking.error().message;
+  EXPECT_FALSE(asking->request);
+  EXPECT_TRUE(asking->note.starts_with("the container may use all devices: its ")) << asking->note;
 }
 
 // In the node's network namespace nothing but the pod's end tells of such a container.

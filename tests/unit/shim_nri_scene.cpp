@@ -18,6 +18,11 @@ std::string device() {
          text(5, number(1, 0666)) + text(6, "");
 }
 
+// LinuxDeviceCgroup{1 allow, 2 type, 3 major{1}, 5 access}
+std::string device_rule() {
+  return number(1, 1) + text(2, "c") + text(3, number(1, 231)) + text(5, "rwm");
+}
+
 }  // namespace
 
 std::string pod_message(std::string_view id) {
@@ -31,7 +36,7 @@ std::string pod_message(std::string_view id) {
 
 std::string container_message(std::string_view id) {
   const std::string mount = text(1, "/data") + text(2, "bind") + text(3, "/srv") + text(4, "rbind") + text(4, "ro");
-  const std::string part = text(1, text(1, "pid")) + text(2, device()) + text(3, resources()) +
+  const std::string part = text(1, text(1, "pid")) + text(2, device()) + text(3, resources() + text(7, device_rule())) +
                            text(4, number(1, 999)) + text(5, "/kubepods/c") + entry(9, "net.ipv4.x", "1");
   return text(1, id) + text(2, "pod") + text(3, "main") + number(4, 1) + entry(5, "l", "v") + entry(6, "k", "v") +
          text(7, "python") + text(8, "A=1") + text(8, "B=") + text(9, mount) + text(10, text(1, text(1, "/hook"))) +
@@ -61,6 +66,7 @@ shim::NriContainer container_value(std::string_view id) {
           .env = {"A=1", "B="},
           .mounts = {{"/data", "bind", {}, {}}},
           .devices = {{"/dev/infiniband/uverbs0", "c", 231, 192, {}, {}, {}}},
+          .device_rules = {{"c", true, false, true}},
           .rlimits = {{"RLIMIT_MEMLOCK", shim::kUnlimited, 65536}},
           .namespaces = {{"pid", ""}},
           .pid = 4712};

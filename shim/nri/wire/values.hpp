@@ -45,6 +45,15 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
+// Of the device cgroup.
+struct DeviceRule {
+  std::string type;  // "c", "b", "a" or empty: all
+  bool has_major = false;
+  bool has_minor = false;
+  bool allow = false;
+  friend bool operator==(const DeviceRule&, const DeviceRule&) = default;
+};
+
 inline constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
 
 struct Rlimit {
@@ -63,6 +72,7 @@ struct NriContainer {
   std::vector<std::string> env;  // NAME=value
   std::vector<Mount> mounts;
   std::vector<Device> devices;  // those of earlier plugins included
+  std::vector<DeviceRule> device_rules;
   std::vector<Rlimit> rlimits;  // always empty before containerd 2.3 and CRI-O 1.36
   std::vector<LinuxNamespace> namespaces;
   std::uint32_t pid = 0;  // 0: not started
