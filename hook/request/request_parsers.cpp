@@ -2,6 +2,8 @@
 #include "hook/request/request_parsers.hpp"
 
 #include <algorithm>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "fabric/inventory.hpp"
@@ -186,9 +188,10 @@ bool is_numbered(std::string_view path, std::string_view prefix) {
 
 std::vector<SpecDevice> given_uverbs_nodes(const ContainerSpec& spec) {
   std::vector<SpecDevice> given;
+  std::set<std::tuple<std::string, std::int64_t, std::int64_t>> seen;
   for (const SpecDevice& device : spec.devices) {
     if (device.type != 'c' || !device.path.starts_with('/') || !fabric::uverbs_number(device.path)) continue;
-    if (std::find(given.begin(), given.end(), device) == given.end()) given.push_back(device);
+    if (seen.emplace(device.path, device.major, device.minor).second) given.push_back(device);
   }
   return given;
 }
