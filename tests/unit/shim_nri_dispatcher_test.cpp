@@ -149,6 +149,11 @@ TEST_F(DispatcherTest, WhatIsNotProtobuf) {
   EXPECT_TRUE(ask("CreateContainer", text(2, text(1, "\xff"))).starts_with("EINVAL ")) << "not UTF-8";
   EXPECT_EQ(ask("CreateContainer", std::string((4 << 20) + 1, '\0')),
             "EMSGSIZE CreateContainerRequest of 4194305 bytes: the limit is 4194304");
+  std::string mounts;
+  for (int i = 0; i < (1 << 16) + 1; ++i)
+    mounts += text(9, "");
+  EXPECT_EQ(ask("CreateContainer", text(2, mounts)),
+            "EMSGSIZE CreateContainerRequest with a list of 65537 entries: the limit is 65536");
   EXPECT_EQ(recorder_.told, Told{});
 }
 

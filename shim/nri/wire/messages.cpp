@@ -1,11 +1,13 @@
 #include "shim/nri/wire/messages.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <iterator>
 #include <type_traits>
 #include <utility>
 
 #include "shim/nri/wire/nri.pb.h"
+#include "shim/ttrpc/wire_fields.hpp"
 
 namespace shim {
 namespace {
@@ -15,15 +17,38 @@ using fabric::Error;
 using fabric::Result;
 using google::protobuf::RepeatedPtrField;
 
-// Of a pod with its container. Arguments and environment are at most 2 MiB (execve), Kubernetes' annotations 256 KiB;
-// in memory a list of empty elements is up to fifty times as long.
+// Of a pod with its container. Arguments and environment are at most 2 MiB (execve), Kubernetes' annotations 256 KiB.
 constexpr std::size_t kMaxMessage = std::size_t{4} << 20;
+// Of one message: an empty element of a list is two bytes there and some two hundred in memory.
+constexpr std::size_t kMaxFields = std::size_t{1} << 16;
 constexpr std::int32_t kStopped = 4;  // of enum ContainerState
 
+// Numbers of the fields that hold messages with lists: pod and container in a request, `linux` in these, `resources` in
+// that of a container. A variable of a container, which has the number of a pod's `linux`, is looked into as well: of
+// at most 128 KiB (execve), it is never too long.
+constexpr std::uint32_t kNested[][3] = {{1, 2, 3}, {8, 11, 11}, {3, 3, 3}};
+
+// What is no message has as many as could be read: parsing says what is wrong with it.
+std::size_t most_fields(std::string_view message, std::size_t level) {
+  std::size_t own = 0;
+  std::size_t most = 0;
+  WireReader reader(message);
+  for (auto field = reader.next(); field && *field; field = reader.next()) {
+    ++own;
+    const auto inside = [&](std::uint32_t number) { return (*field)->is_bytes(number); };
+    if (level < std::size(kNested) && std::any_of(std::begin(kNested[level]), std::end(kNested[level]), inside))
+      most = std::max(most, most_fields((*field)->bytes, level + 1));
+  }
+  return std::max(own, most);
+}
+
+// level: of the message in a request.
 template <typename T>
-Result<void> parse(T& message, std::string_view bytes, std::string_view what) {
+Result<void> parse(T& message, std::string_view bytes, std::string_view what, std::size_t level = 0) {
   if (bytes.size() > kMaxMessage)
     return Error{fmt::format("{} of {} bytes: the limit is {}", what, bytes.size(), kMaxMessage), EMSGSIZE};
+  if (const std::size_t fields = most_fields(bytes, level); fields > kMaxFields)
+    return Error{fmt::format("{} with a list of {} entries: the limit is {}", what, fields, kMaxFields), EMSGSIZE};
   if (message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return {};
   return Error{fmt::format("{} of {} bytes is not valid protobuf", what, bytes.size()), EINVAL};
 }
@@ -129,13 +154,13 @@ void add_rlimit(wire::POSIXRlimit& to, const Rlimit& limit) {
 
 Result<NriPod> parse_pod(std::string_view bytes) {
   wire::PodSandbox pod;
-  TRY_VOID(parse(pod, bytes, "PodSandbox"));
+  TRY_VOID(parse(pod, bytes, "PodSandbox", 1));
   return take_pod(pod);
 }
 
 Result<NriContainer> parse_container(std::string_view bytes) {
   wire::Container container;
-  TRY_VOID(parse(container, bytes, "Container"));
+  TRY_VOID(parse(container, bytes, "Container", 1));
   return take_container(container);
 }
 
