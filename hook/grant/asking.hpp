@@ -26,7 +26,7 @@ struct Asking {
   std::string note = {};              // as Asked::note
 };
 
-// The bundle's config.json of at most 16 MiB. Errors name it.
+// The bundle's config.json of at most 16 MiB, and 262,144 values. Errors name it.
 fabric::Result<std::string> read_bundle_config(const std::string& bundle);
 
 // admin: the administrator's configuration. That it cannot be read is an error for a container that asks, and a warning

@@ -12,6 +12,14 @@ using hook::Json;
 using hook::JsonLimits;
 using hook::parse_json;
 
+// The list itself included.
+std::string many_values(int count) {
+  std::string text = "[0";
+  for (int i = 2; i < count; ++i)
+    text += ",0";
+  return text + "]";
+}
+
 std::string nested(int levels, const char* open, const char* close) {
   std::string text;
   for (int i = 0; i < levels; ++i)
@@ -77,6 +85,7 @@ TEST(HookJson, RefusalsNameTheLine) {
        "it, line 2: syntax error while parsing value - unexpected '{'; expected end of input"},
       {"behind a NUL byte", std::string("{}\n\0{\"a\":1}", 11), "it, line 2: a NUL byte"},
       {"overflow", "[1,\n1e999\n]", "it, line 2: number overflow parsing '1e999'"},
+      {"too many values", many_values((1 << 18) + 1), "it, line 1: more than 262144 values"},
       {"too deep", nested(65, "[\n", "]"), "it, line 65: nested deeper than 64 levels"},
       {"too deep, objects", nested(65, "{\"a\":\n", "}"), "it, line 65: nested deeper than 64 levels"},
   };

@@ -72,8 +72,8 @@ class CountingIterator {
 // readers of one text could disagree about which of them counts.
 class Builder : public nlohmann::json_sax<Json> {
  public:
-  Builder(const Position& position, std::size_t depth, JsonLines* lines)
-      : position_(position), depth_(depth), lines_(lines) {}
+  Builder(const Position& position, const JsonLimits& limits, JsonLines* lines)
+      : position_(position), limits_(limits), lines_(lines) {}
 
   Json& root() { return root_; }
   // Empty message: none.
@@ -135,6 +135,7 @@ class Builder : public nlohmann::json_sax<Json> {
     if (fault_.message.empty()) fault_ = {position_.line(), std::move(problem)};
     return false;
   }
+  bool count() { return ++values_ <= limits_.values || fail(fmt::format("more than {} values", limits_.values)); }
   // The pointer of the value that comes now, whose line is noted. Empty when no lines are wanted.
   std::string note() {
     if (!lines_) return {};
@@ -165,12 +166,14 @@ class Builder : public nlohmann::json_sax<Json> {
   }
   template <typename T>
   bool put(T&& value) {
+    if (!count()) return false;
     note();
     place(std::forward<T>(value));
     return true;
   }
   bool open(Json empty) {
-    if (open_.size() >= depth_) return fail(fmt::format("nested deeper than {} levels", depth_));
+    if (open_.size() >= limits_.depth) return fail(fmt::format("nested deeper than {} levels", limits_.depth));
+    if (!count()) return false;
     std::string pointer = note();
     open_.push_back({place(std::move(empty)), std::move(pointer)});
     return true;
@@ -181,7 +184,8 @@ class Builder : public nlohmann::json_sax<Json> {
   }
 
   const Position& position_;
-  const std::size_t depth_;
+  const JsonLimits limits_;
+  std::size_t values_ = 0;
   JsonLines* const lines_;
   Json root_;
   JsonFault fault_;
@@ -202,7 +206,7 @@ std::optional<Json> parse(std::string_view text, const JsonLimits& limits, JsonF
     return std::nullopt;
   }
   Position position;
-  Builder builder(position, limits.depth, lines);
+  Builder builder(position, limits, lines);
   try {
     const CountingIterator begin(text.data(), &position);
     const CountingIterator end(text.data() + text.size(), &position);
