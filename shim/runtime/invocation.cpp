@@ -30,6 +30,12 @@ struct OptionSpec {
 };
 using Options = std::span<const OptionSpec>;
 
+// Go's strconv.ParseBool, which reads `--help=false`; crun takes no value there and refuses the command.
+bool is_false(std::string_view value) {
+  constexpr std::array<std::string_view, 6> kWords = {"0", "f", "F", "false", "False", "FALSE"};
+  return std::find(kWords.begin(), kWords.end(), value) != kWords.end();
+}
+
 // The options of the OCI runtimes that rdma-runtime stands in front of: runc 1.1 to 1.4 and its development branch
 // (urfave/cli), crun 1.8 to 1.29 (argp). One table for both, because they agree wherever both have an option.
 constexpr Takes kValue = Takes::kValue;
@@ -234,7 +240,7 @@ class Reader {
     if (spec.takes == Takes::kValue && !value && at_ < arguments_.size()) value = arguments_[at_++];
     if (ambiguous) return;
     if (spec.value) result_.*spec.value = value.value_or("");
-    if (spec.flag) wanted_.*spec.flag = true;
+    if (spec.flag) wanted_.*spec.flag = !value || !is_false(*value);
   }
 
   void skip_value_of_unknown(bool is_global) {
