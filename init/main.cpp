@@ -1,4 +1,5 @@
 // rdma-init: ENTRYPOINT ["rdma-init", "--"] of training images.
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -24,6 +25,11 @@ void __verbose_terminate_handler() {
 int main(int argc, char** argv) {
   init::guard_standard_descriptors();  // first: from here on descriptors are opened
   const init::Log log(init::LogLevel::kInfo);
+  // With rights that its caller lacks, every variable that it reads would be the caller's way to them.
+  if (::getauxval(AT_SECURE) != 0) {
+    log.error("does not run set-user-ID, set-group-ID or with file capabilities", "chmod u-s,g-s; setcap -r");
+    return init::kExitFailure;
+  }
   try {
     const auto options = init::parse_options(argc, argv, environ);
     if (!options) {

@@ -2,6 +2,7 @@
 import os
 import resource
 import signal
+import subprocess
 
 import harness
 
@@ -41,6 +42,17 @@ class ExitCodes(harness.Case):
         self.check_error([""], 127, "``", "not found")
         self.check_error(["x" * 5000], 127, "not found")
         self.check_error(["two\nlines"], 127, "two?lines")
+
+    def test_set_user_id(self):
+        with open(harness.PROGRAM, "rb") as file:
+            program = self.write_program("rdma-init", file.read())
+        if os.geteuid() != 0 or os.statvfs(program).f_flag & os.ST_NOSUID:
+            self.skipTest("needs root, and a temporary directory without nosuid")
+        os.chown(program, 65534, 65534)
+        os.chmod(program, 0o4755)
+        result = subprocess.run([program, "--", "true"], capture_output=True, check=False)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(b"set-user-ID", result.stderr)
 
     def test_not_executable(self):
         self.check_error([self.write_program("plain", b"#!/bin/sh\n", 0o644)], 126, "plain", "chmod")
