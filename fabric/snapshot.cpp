@@ -1,6 +1,7 @@
 #include "fabric/snapshot.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMaxSnapshotSize = 64 << 20;
+constexpr int kSnapshotTimeoutMs = 5000;
 constexpr std::int64_t kSchema = 1;
 // What is far beyond any machine is refused, since deciding compares GIDs with addresses and HCAs with netdevs.
 constexpr std::size_t kMaxDevices = 1024;
@@ -438,9 +440,15 @@ Result<Inventory> parse_snapshot(std::string_view text) {
 }
 
 Result<Inventory> read_snapshot(const std::string& path) {
-  // Blocking: it may be a pipe whose writer is slow.
-  const UniqueFd fd(path == "-" ? ::dup(STDIN_FILENO) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const UniqueFd fd(path == "-" ? ::dup(STDIN_FILENO) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.ok()) return sys_error(errno, "open snapshot `{}`", printable(path));
+  if (path != "-") {
+    // It may be a pipe whose writer is slow, or has not come.
+    pollfd written{fd.get(), POLLIN, 0};
+    if (::poll(&written, 1, kSnapshotTimeoutMs) == 0)
+      return sys_error(ETIMEDOUT, "read snapshot `{}`", printable(path));
+    ::fcntl(fd.get(), F_SETFL, 0);
+  }
   const auto text = sysfs::read_all(fd.get(), kMaxSnapshotSize);
   if (const auto* failed = std::get_if<Unreadable>(&text)) {
     return sys_error(failed->code, "read snapshot `{}`", printable(path));

@@ -276,4 +276,12 @@ TEST(SnapshotFile, ASlowPipeIsReadToItsEnd) {
   EXPECT_EQ(inventory->hcas.size(), 64U);
 }
 
+TEST(SnapshotFile, APipeWithoutWriterIsNotWaitedForForever) {
+  const TempDir dir;
+  ASSERT_EQ(mkfifo((dir / "pipe").c_str(), 0600), 0);
+  ::alarm(60);  // instead of hanging
+  EXPECT_EQ(fabric::read_snapshot(dir / "pipe").error().code, ETIMEDOUT);
+  ::alarm(0);
+}
+
 }  // namespace
