@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <filesystem>
 
 #include "hook/apply/live/run_steps.hpp"
@@ -141,6 +143,17 @@ TEST_F(ContainerRootTest, SymlinkedDirectoriesAreErrors) {
   std::filesystem::create_symlink(outside_ / "victim", inside_ / "dev/infiniband");
   EXPECT_EQ(message(), "cannot use `/dev/infiniband` in the container: it, or a directory above it, is a symlink");
   expect_nothing_outside();
+}
+
+// The kernel forgets that at a change of the user.
+TEST_F(ContainerRootTest, ActingAsTheContainersRootTheChildStillEndsWithItsParent) {
+  if (geteuid() != 0) GTEST_SKIP() << "setfsuid(2) needs CAP_SETUID";
+  ASSERT_EQ(prctl(PR_SET_PDEATHSIG, SIGKILL), 0);
+  EXPECT_FALSE(root().bind_node(kNode, -1, {65534, 65534}));
+  int signal = 0;
+  EXPECT_EQ(prctl(PR_GET_PDEATHSIG, &signal), 0);
+  EXPECT_EQ(signal, SIGKILL);
+  prctl(PR_SET_PDEATHSIG, 0);
 }
 
 TEST_F(ContainerRootTest, MissingDestinationOfABindIsNoError) {

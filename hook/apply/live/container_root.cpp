@@ -4,6 +4,7 @@
 #include <linux/magic.h>
 #include <sys/fsuid.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
@@ -11,6 +12,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 
 namespace hook {
 namespace {
@@ -61,19 +63,30 @@ std::string name_of(const std::string& path) {
 }
 
 // Creates files as the container's root: a file system of a user namespace takes no owner that is not mapped there
-// (EOVERFLOW).
+// (EOVERFLOW). In a child of run_in_child() only.
 class ActAs {
  public:
   explicit ActAs(const MappedRoot& owner)
-      : gid_(static_cast<gid_t>(setfsgid(owner.gid))), uid_(static_cast<uid_t>(setfsuid(owner.uid))) {}
+      : parent_(getppid()),
+        gid_(static_cast<gid_t>(setfsgid(owner.gid))),
+        uid_(static_cast<uid_t>(setfsuid(owner.uid))) {
+    die_with_parent();
+  }
   ~ActAs() {
     setfsuid(uid_);
     setfsgid(gid_);
+    die_with_parent();
   }
   ActAs(const ActAs&) = delete;
   ActAs& operator=(const ActAs&) = delete;
 
  private:
+  // The kernel forgets that at every change of the user (prctl(2), PR_SET_PDEATHSIG).
+  void die_with_parent() const {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent_) _exit(1);
+  }
+  pid_t parent_;
   gid_t gid_;
   uid_t uid_;
 };
