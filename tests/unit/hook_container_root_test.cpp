@@ -351,6 +351,32 @@ TEST_F(LiveContainerTest, WhatIsMountedFromTheNodeIsLeftAlone) {
   EXPECT_TRUE(std::filesystem::is_empty(shared.path()));
 }
 
+// An image's link /lnk -> dev takes a volume of the pod at /lnk/infiniband to /dev/infiniband: a tmpfs of the node's.
+TEST_F(LiveContainerTest, VolumeBelowDevIsLeftAlone) {
+  spec_.mounts.push_back({"/lnk/infiniband", true});
+  const auto container = pin_container(state_, spec_);
+  ASSERT_TRUE(container);
+  ASSERT_TRUE(run_in_mount_namespace(container->mount_namespace.get(), [&]() -> fabric::Result<void> {
+    const std::string target = rootfs_ / "dev/infiniband";
+    if (mkdir(target.c_str(), 0755) == 0 && mount("tmpfs", target.c_str(), "tmpfs", 0, "mode=755") == 0) return {};
+    return fabric::sys_error(errno, "mount");
+  }));
+  EXPECT_EQ(refusal(pin_container(state_, spec_)),
+            "cannot create anything in `/dev/infiniband` of the container: it is mounted from the node");
+  EXPECT_TRUE(std::filesystem::is_empty(inside("/dev/infiniband")));
+}
+
+// Likewise /lnk -> / and a volume at /lnk/dev, which lies on the runtime's own tmpfs.
+TEST_F(LiveContainerTest, VolumeOnDevIsLeftAlone) {
+  const auto before = pin_container(state_, spec_);
+  ASSERT_TRUE(before);
+  ASSERT_TRUE(run_in_mount_namespace(before->mount_namespace.get(), [&]() -> fabric::Result<void> {
+    if (mount("tmpfs", (rootfs_ / "dev").c_str(), "tmpfs", 0, "mode=755") == 0) return {};
+    return fabric::sys_error(errno, "mount");
+  }));
+  EXPECT_EQ(refusal(pin_container(state_, spec_)), kMountedFromTheNode);
+}
+
 TEST_F(LiveContainerTest, TmpfsThatIsABindIsLeftAlone) {
   spec_.mounts[1].is_bind = true;
   EXPECT_EQ(refusal(pin_container(state_, spec_)), kMountedFromTheNode);

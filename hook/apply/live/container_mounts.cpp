@@ -17,14 +17,16 @@ namespace {
 // Of a line of mountinfo: "36 35 98:0 /root /point rw,noatime shared:1 master:2 - ext3 /dev/sda rw".
 struct MountLine {
   std::uint64_t id = 0;
+  std::uint64_t parent = 0;
   bool shared = false;
 };
 std::optional<MountLine> parse_line(std::string_view line) {
   constexpr std::size_t kFirstOptional = 6;
   const std::vector<std::string_view> fields = fabric::split(line, ' ');
   const auto id = fields.empty() ? std::nullopt : fabric::parse_number<std::uint64_t>(fields[0]);
-  if (!id) return std::nullopt;
-  MountLine result{*id, false};
+  const auto parent = fields.size() < 2 ? std::nullopt : fabric::parse_number<std::uint64_t>(fields[1]);
+  if (!id || !parent) return std::nullopt;
+  MountLine result{*id, *parent, false};
   for (std::size_t i = kFirstOptional; i < fields.size() && fields[i] != "-"; ++i) {
     if (fields[i].starts_with("shared:")) result.shared = true;
   }
@@ -65,6 +67,19 @@ bool is_shared(std::string_view mountinfo, std::uint64_t id) {
     any = any || line->shared;
   }
   return any;
+}
+
+bool lies_on(std::string_view mountinfo, std::uint64_t id, std::uint64_t below) {
+  const auto lines = fabric::split(mountinfo, '\n');
+  return std::any_of(lines.begin(), lines.end(), [&](std::string_view text) {
+    const auto line = parse_line(text);
+    return line && line->id == id && line->parent == below;
+  });
+}
+
+bool has_own_dev(const std::vector<SpecMount>& mounts) {
+  return std::any_of(mounts.begin(), mounts.end(),
+                     [](const SpecMount& mount) { return !mount.is_bind && normal(mount.destination) == "/dev"; });
 }
 
 bool is_in_bind(const std::vector<SpecMount>& mounts, const std::string& path) {

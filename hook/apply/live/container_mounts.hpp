@@ -29,6 +29,10 @@ std::optional<Mounted> mounted(int fd);
 // Whether a mount on the mount with that id can appear in other mount namespaces. An id that is not listed, 0 among
 // them, counts as shared when any mount is.
 bool is_shared(std::string_view mountinfo, std::uint64_t id);
+// Whether the mount with that id lies on the mount with the other id; false where it is not listed.
+bool lies_on(std::string_view mountinfo, std::uint64_t id, std::uint64_t below);
+// Whether config.json mounts a file system of the container's own at /dev.
+bool has_own_dev(const std::vector<SpecMount>& mounts);
 // Whether the mount of config.json that holds this path is a bind: the one with the longest destination above the path
 // or at it, of equals the last. Destinations are taken as they are written, below "/".
 bool is_in_bind(const std::vector<SpecMount>& mounts, const std::string& path);

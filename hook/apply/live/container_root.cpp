@@ -169,16 +169,25 @@ Result<ContainerRoot> ContainerRoot::open(const std::string& path, const FileId&
   return ContainerRoot(std::move(root), node, std::move(mounts));
 }
 
+// The container's own root file system where nothing is mounted at /dev, else the tmpfs that the runtime made there. A
+// link of the image may lead to a volume in its place, which can be a tmpfs as well: it then lies on the runtime's or
+// below it, not between that and the root.
 Result<void> ContainerRoot::check_writable(int directory, const std::string& path) const {
+  const UniqueFd dev_directory = open_in_root(root_.get(), "/dev", O_PATH | O_DIRECTORY);
+  if (!dev_directory.ok() && errno != ENOENT) return open_error(errno, "/dev");
   const auto own = mounted(root_.get());
+  const auto dev = dev_directory.ok() ? mounted(dev_directory.get()) : own;
   const auto here = mounted(directory);
   struct statfs status {};
-  if (!own || !here || fstatfs(directory, &status) != 0) return sys_error(errno, "cannot examine `{}`", path);
-  // The container's own root file system, or a tmpfs made for it; a tmpfs of the node's can look the same.
+  if (!own || !dev || !here || fstatfs(directory, &status) != 0) return sys_error(errno, "cannot examine `{}`", path);
+  const auto same = [](const Mounted& left, const Mounted& right) {
+    return left.id != 0 ? left.id == right.id : left.dev == right.dev;
+  };
   const bool nodes_own =
       std::find(node_.file_systems.begin(), node_.file_systems.end(), here->dev) != node_.file_systems.end();
-  const bool is_root = own->id != 0 ? own->id == here->id : own->dev == here->dev;
-  if (!is_in_bind(mounts_.spec, path) && (is_root || (status.f_type == TMPFS_MAGIC && !nodes_own))) return {};
+  const bool runtimes_own = has_own_dev(mounts_.spec) && status.f_type == TMPFS_MAGIC && !nodes_own &&
+                            (own->id == 0 || lies_on(mounts_.mountinfo, here->id, own->id));
+  if (!is_in_bind(mounts_.spec, path) && same(*here, *dev) && (same(*here, *own) || runtimes_own)) return {};
   return Error{fmt::format("cannot create anything in `{}` of the container: it is mounted from the node", path), EROFS,
                "mount a tmpfs there, or make the node's own directory have the device nodes"};
 }
