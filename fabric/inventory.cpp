@@ -35,6 +35,22 @@ double Port::rate_gbps() const {
   return parse_decimal(std::string_view(*text).substr(0, text->find(' '))).value_or(0);
 }
 
+PortObstacle Port::obstacle() const {
+  if (!is_active()) return PortObstacle::kNotActive;
+  return is_infiniband() || is_ethernet() ? PortObstacle::kNone : PortObstacle::kLinkLayer;
+}
+
+LinkLayers link_layers_of(const std::vector<const Port*>& ports) {
+  LinkLayers layers;
+  std::size_t infiniband = 0;
+  for (const Port* port : ports) {
+    (port->is_infiniband() ? layers.infiniband : layers.ethernet) += port->rate_gbps();
+    infiniband += port->is_infiniband() ? 1 : 0;
+  }
+  layers.mixed = infiniband != 0 && infiniband != ports.size();
+  return layers;
+}
+
 bool Hca::is_efa() const {
   return driver == "efa" || (vendor == "0x1d0f" && !driver);  // Amazon's; a snapshot need not name the driver
 }

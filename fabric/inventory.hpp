@@ -26,6 +26,9 @@ struct GidEntry {
   friend bool operator==(const GidEntry&, const GidEntry&) = default;
 };
 
+// kLinkLayer: neither InfiniBand nor Ethernet (EFA, OPA, unknown), which no NCCL_IB_* drives.
+enum class PortObstacle : std::uint8_t { kNone, kNotActive, kLinkLayer };
+
 struct Port {
   unsigned number = 1;  // counts from 1
   Attr<std::string> state;
@@ -45,6 +48,8 @@ struct Port {
   bool is_ethernet() const;
   // Gb/s; 0 when the attribute is unreadable or not a number. Decimal: "2.5 Gb/sec (1X SDR)".
   double rate_gbps() const;
+  // What keeps it from being used wherever it is.
+  PortObstacle obstacle() const;
   friend bool operator==(const Port&, const Port&) = default;
 };
 
@@ -203,6 +208,17 @@ struct Inventory {
 
   friend bool operator==(const Inventory&, const Inventory&) = default;
 };
+
+// NCCL cannot mix link layers: whether these ports are of both, and which of them a trainer takes.
+struct LinkLayers {
+  bool mixed = false;
+  double infiniband = 0;  // Gb/s, total
+  double ethernet = 0;
+  // The higher total rate; InfiniBand on a tie.
+  bool takes(const Port& port) const { return !mixed || port.is_infiniband() == (infiniband >= ethernet); }
+};
+// ports: each without an obstacle.
+LinkLayers link_layers_of(const std::vector<const Port*>& ports);
 
 // N of "uverbsN" or "/dev/infiniband/uverbsN", of nine digits at most; nullopt: it is neither.
 std::optional<unsigned> uverbs_number(std::string_view path_or_name);

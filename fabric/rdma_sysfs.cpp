@@ -267,12 +267,13 @@ std::optional<Port> read_port(const Scan& scan, const HcaFacts& facts, const Dir
     const auto* failed = std::get_if<Unreadable>(&port.state);
     if (failed && failed->code == ENOTDIR) return std::nullopt;
   }
-  if (facts.link_layer) {
+  if (facts.link_layer || (facts.use && port.is_active())) {
     port.link_layer = reader.read("link_layer");
     if (const auto* failed = std::get_if<Unreadable>(&port.link_layer); failed && scan.unread) {
       const std::string path =
           fmt::format("{}/class/infiniband/{}/ports/{}/link_layer", scan.classes.sys, hca.name, number);
-      note_unread(scan.unread, {Unread::Part::kPool, path, failed->code, hca.name});
+      const auto part = facts.link_layer ? Unread::Part::kPool : Unread::Part::kDetail;
+      note_unread(scan.unread, {part, path, failed->code, hca.name});
     }
   }
   if (facts.rate) port.rate = reader.read("rate");

@@ -48,6 +48,27 @@ void read_port_netdevs(const std::string& sys, Inventory& inventory) {
   }
 }
 
+// The rates decide between link layers, and only between them.
+void read_rates_if_mixed(const std::string& sys, Inventory& inventory) {
+  std::vector<std::pair<const Hca*, Port*>> usable;
+  std::vector<const Port*> ports;
+  for (Hca& hca : inventory.hcas) {
+    for (Port& port : hca.ports) {
+      if (port.obstacle() != PortObstacle::kNone) continue;
+      usable.emplace_back(&hca, &port);
+      ports.push_back(&port);
+    }
+  }
+  if (!link_layers_of(ports).mixed) return;
+  constexpr std::size_t kLargestRate = 64;  // "400 Gb/sec (4X NDR)"
+  for (const auto& [hca, port] : usable) {
+    const std::string path = fmt::format("{}/class/infiniband/{}/ports/{}/rate", sys, hca->name, port->number);
+    port->rate = sysfs::read_file(path, kLargestRate);
+    const auto* failed = std::get_if<Unreadable>(&port->rate);
+    if (failed) rdma_sysfs::note_unread(&inventory.unread, {Part::kDetail, path, failed->code, hca->name});
+  }
+}
+
 // "Device Minor: 3" of /proc/driver/nvidia/gpus/ADDRESS/information is the N of /dev/nvidiaN (driver 550's README,
 // "The /proc Filesystem Interface"). DRM devices are named below the PCI function.
 void read_gpu_nodes(const std::string& root, Gpu& gpu, std::vector<Unread>& unread) {
@@ -109,6 +130,7 @@ Inventory read_node(const NodeReadOptions& options) {
   const bool named = options.hcas && !options.others;
   inventory.hcas = rdma_sysfs::read_hcas(scan, named ? *options.hcas : classes.names(&unread));
   read_port_netdevs(options.root + "/sys", inventory);
+  if (options.facts.use) read_rates_if_mixed(options.root + "/sys", inventory);
 
   const auto add_class = [&](const char* name, const std::optional<sysfs::Directory>& directory) {
     if (!directory) return;

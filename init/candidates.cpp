@@ -65,14 +65,16 @@ void check_node(const Hca& hca, Candidate& candidate) {
 }
 
 void check_port(const Port& port, Candidate& candidate) {
-  if (!port.is_active()) {
-    return block(candidate, Obstacle::kNotActive,
-                 fmt::format("port state {} (physical state {})", text_of(port.state), text_of(port.phys_state)),
-                 "check cable, switch port, subnet manager (InfiniBand) or `ip link set NETDEV up` (RoCE)");
-  }
-  if (!port.is_infiniband() && !port.is_ethernet()) {
-    block(candidate, Obstacle::kLinkLayer,
-          fmt::format("link layer {}: neither InfiniBand nor Ethernet", text_of(port.link_layer)));
+  switch (port.obstacle()) {
+    case fabric::PortObstacle::kNone:
+      return;
+    case fabric::PortObstacle::kNotActive:
+      return block(candidate, Obstacle::kNotActive,
+                   fmt::format("port state {} (physical state {})", text_of(port.state), text_of(port.phys_state)),
+                   "check cable, switch port, subnet manager (InfiniBand) or `ip link set NETDEV up` (RoCE)");
+    case fabric::PortObstacle::kLinkLayer:
+      return block(candidate, Obstacle::kLinkLayer,
+                   fmt::format("link layer {}: neither InfiniBand nor Ethernet", text_of(port.link_layer)));
   }
 }
 

@@ -154,19 +154,15 @@ class Chooser {
   }
 
   void choose_link_layer() {
-    double infiniband = 0;
-    double ethernet = 0;
-    std::size_t infiniband_ports = 0;
-    for (const std::size_t i : choice_.ports) {
-      (at(i).port->is_infiniband() ? infiniband : ethernet) += at(i).rate();
-      infiniband_ports += at(i).port->is_infiniband() ? 1 : 0;
-    }
-    if (infiniband_ports == 0 || infiniband_ports == choice_.ports.size()) return;
-    const bool take_infiniband = infiniband >= ethernet;
-    keep([&](const Candidate& c) { return c.port->is_infiniband() == take_infiniband; },
+    std::vector<const fabric::Port*> ports;
+    for (const std::size_t i : choice_.ports)
+      ports.push_back(at(i).port);
+    const fabric::LinkLayers layers = fabric::link_layers_of(ports);
+    if (!layers.mixed) return;
+    keep([&](const Candidate& c) { return layers.takes(*c.port); },
          fmt::format("NCCL cannot mix link layers, and {} has the higher total rate ({} to {} Gb/s)",
-                     take_infiniband ? "InfiniBand" : "Ethernet", std::max(infiniband, ethernet),
-                     std::min(infiniband, ethernet)));
+                     layers.infiniband >= layers.ethernet ? "InfiniBand" : "Ethernet",
+                     std::max(layers.infiniband, layers.ethernet), std::min(layers.infiniband, layers.ethernet)));
   }
 
   void choose_rate() {

@@ -37,8 +37,13 @@ Result<LockedHoldings> lock_holdings(const Asking& asking, const Candidates& amo
 }
 
 Result<Plan> decide(const Asking& asking, const Candidates& among, const Holdings& holdings,
-                    const std::string& view_directory) {
-  return make_plan({among, holdings, view_directory, TRY(uses_host_network(asking.spec)), asking.spec.may_remount});
+                    const std::string& view_directory, bool variables) {
+  return make_plan({.among = among,
+                    .holdings = holdings,
+                    .view_directory = view_directory,
+                    .host_network = TRY(uses_host_network(asking.spec)),
+                    .may_remount = asking.spec.may_remount,
+                    .variables = variables});
 }
 
 }  // namespace hook

@@ -19,9 +19,9 @@ struct LockedHoldings {
 fabric::Result<LockedHoldings> lock_holdings(const Asking& asking, const Candidates& among, const Ledger& ledger,
                                              const Owner& owner);
 
-// view_directory: as PlanInput has it. asking.request: there is one. Of the live system only namespaces are looked at.
-// Errors: as make_plan().
+// view_directory, variables: as PlanInput has them. asking.request: there is one. Of the live system only namespaces
+// are looked at. Errors: as make_plan().
 fabric::Result<Plan> decide(const Asking& asking, const Candidates& among, const Holdings& holdings,
-                            const std::string& view_directory);
+                            const std::string& view_directory, bool variables);
 
 }  // namespace hook

@@ -46,10 +46,10 @@ std::string mounted_view(const ContainerSpec& spec, const std::string& views) {
 
 // The HCAs stay locked from the look at who holds them until what follows from it is on record.
 Result<Plan> decide_and_book(const Asking& asking, const fabric::Inventory& inventory, const Ledger& ledger,
-                             const Grantee& who) {
+                             const Grantee& who, bool variables) {
   const Candidates among(inventory, *asking.request, asking.admin);
   auto held = TRY(lock_holdings(asking, among, ledger, who.owner));
-  Plan plan = TRY(decide(asking, among, held.holdings, ledger.view_directory()));
+  Plan plan = TRY(decide(asking, among, held.holdings, ledger.view_directory(), variables));
   leave_out_mounted(asking.spec, plan);
   const std::string view =
       plan.mounts.empty() ? mounted_view(asking.spec, ledger.view_directory()) : view_name(plan.view);
@@ -67,15 +67,15 @@ bool has_all(const Grant& grant, const std::vector<PlannedHca>& hcas) {
 
 // What was booked under the token is chosen again, as its own: nobody else is looked at, and nothing is locked.
 Result<Plan> decide_bound(const Asking& asking, const fabric::Inventory& inventory, const Ledger& ledger,
-                          const Grantee& who, const Grant& bound) {
+                          const Grantee& who, const Grant& bound, bool variables) {
   Holdings holdings;
   for (const PlannedHca& hca : bound.hcas)
     holdings[hca.name] = {.own = true, .own_units = hca.units, .exclusive_holder = {}};
   const Candidates among(inventory, *asking.request, asking.admin);
-  Plan plan = TRY(decide(asking, among, holdings, ledger.view_directory()));
+  Plan plan = TRY(decide(asking, among, holdings, ledger.view_directory(), variables));
   leave_out_mounted(asking.spec, plan);
   if (plan.mounts.empty() && has_all(bound, plan.hcas) && has_all(bound, plan.also_open)) return plan;
-  return decide_and_book(asking, inventory, ledger, who);  // something else may ask by now
+  return decide_and_book(asking, inventory, ledger, who, variables);  // something else may ask by now
 }
 
 bool has_limit(const ContainerSpec& spec, const std::optional<std::uint64_t>& memlock) {
@@ -136,11 +136,11 @@ void note_grant(std::string_view event, const Asking& asking, const Owner& owner
 Result<Plan> decide_and_apply(const OpenLedger& open, const Asking& asking, const Grantee& who, const Way& way,
                               const std::optional<Grant>& bound, Call& call) {
   const Ledger& ledger = open.ledger;
-  auto inventory = TRY(read_node_for(*asking.request, asking.admin, call.node));
+  auto inventory = TRY(read_node_for(asking, call.node, way.variables));
   TRY_VOID(add_own_hcas(call.node.ledger, who.owner, call.node.root, inventory));
   call.timing.step("read");
-  auto decided =
-      bound ? decide_bound(asking, inventory, ledger, who, *bound) : decide_and_book(asking, inventory, ledger, who);
+  auto decided = bound ? decide_bound(asking, inventory, ledger, who, *bound, way.variables)
+                       : decide_and_book(asking, inventory, ledger, who, way.variables);
   Plan plan = TRY(about(FailureReason::kRefused, std::move(decided)));
   call.log.warnings(plan.warnings);
   call.timing.step("decide");
@@ -230,7 +230,8 @@ Result<void> grant_in_spec(Asking& asking, const ProcessIdentity& requester, Cal
     call.timing.step("edit");
     return {};
   };
-  return grant(open, asking, who, {.event = call.state ? "granted" : "booked", .apply = write_down}, call);
+  return grant(open, asking, who, {.event = call.state ? "granted" : "booked", .variables = true, .apply = write_down},
+               call);
 }
 
 }  // namespace hook

@@ -69,6 +69,7 @@ struct Way {
   NetworkTarget network = {};
   // A token of the container's annotation becomes the grantee's grant first.
   bool binds_token = false;
+  bool variables = false;  // apply sets the container's
   // Puts the plan, with its rails given and its view made, where the container finds it; also a plan of nothing.
   std::function<fabric::Result<void>(const Plan& plan)> apply;
 };

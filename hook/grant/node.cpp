@@ -121,12 +121,17 @@ bool may_be(Mode mode, const Request& request, const Config& config) {
          std::any_of(config.pools.begin(), config.pools.end(), pool_is);
 }
 
-Result<fabric::Inventory> read_node_for(const Request& request, const Config& config, const NodeSettings& node) {
+Result<fabric::Inventory> read_node_for(const Asking& asking, const NodeSettings& node, bool variables) {
+  const Request& request = *asking.request;
+  const Config& config = asking.admin;
   if (node.snapshot) return fabric::read_snapshot(*node.snapshot);
   fabric::NodeReadOptions read;
   read.root = node.root;
   read.mad_nodes = config.nodes.umad || config.nodes.issm;
   read.facts = facts_for(request, config);
+  read.facts.use = variables;
+  // In its own namespace a RoCE port needs a rail. In the node's, a netdev that is there.
+  read.facts.netdevs |= variables && TRY(uses_host_network(asking.spec));
   read.gpus = read.facts.place;
   read.hcas = names_to_read(request, node.root);
   if (read.hcas) read.others = facts_of_others(request, config, *read.hcas);

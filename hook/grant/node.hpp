@@ -8,9 +8,9 @@
 #include "fabric/hca_facts.hpp"
 #include "fabric/result.hpp"
 #include "hook/config/config.hpp"
+#include "hook/grant/asking.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/oci/engine.hpp"
-#include "hook/request/request.hpp"
 
 namespace fabric {
 struct Inventory;
@@ -33,9 +33,10 @@ bool set_node_option(NodeSettings& node, std::string_view name, const std::strin
 // Whether some HCA would be held in that mode.
 bool may_be(Mode mode, const Request& request, const Config& config);
 
-// The node as far as this request depends on it. Errors: those of a snapshot, and that it could not be read which HCAs
-// there are.
-fabric::Result<fabric::Inventory> read_node_for(const Request& request, const Config& config, const NodeSettings& node);
+// The node as far as the request, which is there, depends on it. variables: the container's can still be given, so it
+// counts which ports it can use. Errors: those of a snapshot, that it could not be read which HCAs there are, and those
+// of uses_host_network().
+fabric::Result<fabric::Inventory> read_node_for(const Asking& asking, const NodeSettings& node, bool variables);
 
 // All of its HCAs: these facts and what pools select by.
 fabric::Result<fabric::Inventory> read_whole_node(const Config& config, const NodeSettings& node,

@@ -2,11 +2,11 @@
 // administrator names, where the engine put the bundle, how it calls the container's control group, and the root that
 // it gives its runtime. Annotations tell nothing: those of Podman's images and of pods can say everything.
 //
-//   bundle                                        linux.cgroupsPath                            engine
-//   ROOT/DRIVER-containers/ID/userdata            PARENT/crio-ID or SLICE:crio:ID              CRI-O (1.37.0)
-//   ROOT/DRIVER-containers/ID/userdata            another: PARENT/libpod-ID, SLICE:libpod:ID   Podman (4.3.1)
-//   STATE/io.containerd.runtime.*/k8s.io/ID       any                                          containerd, for
-//   Kubernetes STATE/io.containerd.runtime.*/moby/ID         any                                          Docker
+//   bundle                                     linux.cgroupsPath                   engine
+//   ROOT/DRIVER-containers/ID/userdata         PARENT/crio-ID or SLICE:crio:ID     CRI-O (1.37.0)
+//   ROOT/DRIVER-containers/ID/userdata         another (libpod-ID)                 Podman (4.3.1)
+//   STATE/io.containerd.runtime.*/k8s.io/ID    any                                 containerd, for Kubernetes
+//   STATE/io.containerd.runtime.*/moby/ID      any                                 Docker
 #pragma once
 
 #include <string>

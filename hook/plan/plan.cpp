@@ -36,17 +36,6 @@ std::vector<const NodeHca*> each_once(const Chosen& chosen) {
   return hcas;
 }
 
-// rdma-init then waits for so many, and fails when it does not get them.
-void require_active(const std::vector<const NodeHca*>& granted, Plan& plan) {
-  const auto active =
-      std::count_if(granted.begin(), granted.end(), [](const NodeHca* node) { return node->is_active(); });
-  if (active > 0) plan.env["RDMA_INIT_REQUIRE"] = std::to_string(active);
-  for (const NodeHca* node : granted) {
-    if (node->is_active()) continue;
-    plan.warnings.push_back(fmt::format("`{}` has no ACTIVE port", fabric::printable(node->name())));
-  }
-}
-
 void warn_of_unread(const fabric::Inventory& inventory, Plan& plan) {
   for (const fabric::Unread& unread : inventory.unread) {
     if (unread.part != fabric::Unread::Part::kDetail && unread.part != fabric::Unread::Part::kPool) continue;
@@ -97,7 +86,11 @@ Result<Plan> make_plan(const PlanInput& input) {
   plan.memlock = input.among.config.memlock;
   if (input.among.config.ipc_lock) plan.capabilities.emplace_back("CAP_IPC_LOCK");
   plan.netdevs = TRY(planned_netdevs(input, chosen, plan.warnings));
-  require_active(granted, plan);
+  for (const NodeHca* node : granted) {
+    if (node->is_active()) continue;
+    plan.warnings.push_back(fmt::format("`{}` has no ACTIVE port", fabric::printable(node->name())));
+  }
+  if (input.variables) require_usable(input, chosen, plan);
   TRY_VOID(plan_view(input, granted, plan));
   warn_of_unread(input.among.inventory, plan);
   return plan;

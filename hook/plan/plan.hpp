@@ -103,6 +103,7 @@ struct PlanInput {
   std::string view_directory;  // in which the views of sysfs lie: "/run/rdma-hook/views"
   bool host_network = false;   // the container is in the node's network namespace: no netdevs
   bool may_remount = false;    // as ContainerSpec has it
+  bool variables = false;      // the container's can still be given
 };
 
 // Pure. Errors are refusals, with the remedy as hint: those of Candidates::matched, an HCA that another container

@@ -26,6 +26,10 @@ fabric::Result<std::vector<PlannedNode>> planned_nodes(const NodeOptions& option
 fabric::Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const Chosen& chosen,
                                                            std::vector<std::string>& warnings);
 
+// RDMA_INIT_REQUIRE: rdma-init waits for so many HCAs, and ends the trainer when they do not become usable. So it
+// counts those that the container can use where it will be; when it can use none it is not set, and a warning says why.
+void require_usable(const PlanInput& input, const Chosen& chosen, Plan& plan);
+
 // plan.mounts and plan.view. Nothing when config.json turns the view off, when the kernel isolates RDMA devices by
 // itself (netns mode exclusive), or when the container gets all HCAs that there are. Errors: what the view is made of
 // could not be read.

@@ -63,13 +63,13 @@ bool is_elsewhere(const NodeSettings& node) {
 Result<Plan> decide_unbooked(const Asking& asking, const Options& options,
                              const std::shared_ptr<const Returns>& returns) {
   constexpr const char* kUser = "plan";
-  const auto inventory = TRY(read_node_for(*asking.request, asking.admin, options.node));
+  const auto inventory = TRY(read_node_for(asking, options.node, true));
   const Candidates among(inventory, *asking.request, asking.admin);
   const auto ledger = is_elsewhere(options.node) ? std::nullopt : TRY(existing_ledger(options.node.ledger, returns));
-  if (!ledger) return decide(asking, among, {}, std::string(kLedgerPath) + "/views");
+  if (!ledger) return decide(asking, among, {}, std::string(kLedgerPath) + "/views", true);
   const Owner owner = TRY(owner_of(asking.spec, container_owner(kUser, *options.bundle)));
   const auto held = TRY(lock_holdings(asking, among, *ledger, owner));
-  return decide(asking, among, held.holdings, ledger->view_directory());
+  return decide(asking, among, held.holdings, ledger->view_directory(), true);
 }
 
 struct DryRun {

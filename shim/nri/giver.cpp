@@ -55,7 +55,8 @@ Result<std::string> give_to_pod(const NriRequest& request, const Asking& asking,
   who.user.pod = request.pod.id;
   const auto open = TRY(OpenLedger::open(call));
   const auto nothing_more = [](const hook::Plan&) { return Result<void>(); };
-  TRY_VOID(hook::grant(open, asking, who, {"granted", target_of(who), false, nothing_more}, call));
+  TRY_VOID(
+      hook::grant(open, asking, who, {.event = "granted", .network = target_of(who), .apply = nothing_more}, call));
   return std::string();
 }
 
@@ -78,7 +79,8 @@ Result<std::string> give_to_container(const NriRequest& request, const Asking& a
     call.timing.step("edit");
     return {};
   };
-  TRY_VOID(hook::grant(open, asking, who, {"granted", target_of(who), false, write_down}, call));
+  TRY_VOID(hook::grant(open, asking, who,
+                       {.event = "granted", .network = target_of(who), .variables = true, .apply = write_down}, call));
   return create_response(adjustment);
 }
 

@@ -72,7 +72,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
 
   const fabric::Inventory node = fuzz::small_node();
   const hook::Candidates among(node, *asked->request, config);
-  const auto plan = hook::make_plan({among, {}, "/run/rdma-hook/views/x", !spec.has_netns});
+  const auto plan = hook::make_plan({.among = among,
+                                     .holdings = {},
+                                     .view_directory = "/run/rdma-hook/views/x",
+                                     .host_network = !spec.has_netns,
+                                     .variables = true});
   if (!plan) {
     fuzz::require_one_line(plan.error().message, "the refusal of a plan");
     return 0;

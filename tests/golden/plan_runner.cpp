@@ -79,7 +79,7 @@ fabric::Result<Plan> decide(const Case& one) {
   Plan plan;
   if (asked.request) {
     const Candidates among(one.inventory, *asked.request, one.config);
-    plan = TRY(make_plan({among, one.holdings, kViewDirectory, !one.spec.has_netns, one.spec.may_remount}));
+    plan = TRY(make_plan({among, one.holdings, kViewDirectory, !one.spec.has_netns, one.spec.may_remount, true}));
     // Nothing is decided about an HCA that was not locked.
     const auto locked = among.names();
     for (const PlannedHca& hca : plan.hcas)

@@ -293,7 +293,7 @@ TEST_F(GrantTest, AContainerThatHasEndedWasGivenNothing) {
 
 TEST_F(GrantTest, DecidingWritesNothing) {
   const Asking asking = asking_for("all", Mode::kExclusive);
-  const auto inventory = read_node_for(*asking.request, asking.admin, node_);
+  const auto inventory = read_node_for(asking, node_, false);
   const auto ledger = Ledger::open(node_.ledger);
   ASSERT_TRUE(inventory && ledger);
   const Candidates among(*inventory, *asking.request, asking.admin);
@@ -301,7 +301,7 @@ TEST_F(GrantTest, DecidingWritesNothing) {
   {
     const auto held = lock_holdings(asking, among, *ledger, owner);
     ASSERT_TRUE(held);
-    EXPECT_EQ(names(*decide(asking, among, held->holdings, "/views")), "mlx5_0 mlx5_1");
+    EXPECT_EQ(names(*decide(asking, among, held->holdings, "/views", false)), "mlx5_0 mlx5_1");
   }
   EXPECT_TRUE(ledger->list()->empty());
   EXPECT_TRUE(give("web-1", asking)) << "and locks nothing any more";

@@ -25,6 +25,7 @@ struct PlanScene {
   Holdings holdings;
   bool host_network = false;
   bool may_remount = false;
+  bool variables = false;
 };
 
 PlanScene asking(std::string_view wish) {
@@ -46,7 +47,7 @@ PlanScene given(std::initializer_list<unsigned> numbers) {
 
 fabric::Result<Plan> decide(const PlanScene& scene) {
   const Candidates among(scene.inventory, scene.request, scene.config);
-  return make_plan({among, scene.holdings, "/run/v", scene.host_network, scene.may_remount});
+  return make_plan({among, scene.holdings, "/run/v", scene.host_network, scene.may_remount, scene.variables});
 }
 
 // "mlx5_0 mlx5_1*2", or the error.
@@ -152,6 +153,8 @@ TEST(Plan, noHcaAtAll) {
 
 TEST(Plan, whatFollows) {
   PlanScene scene = asking("mlx5_2");
+  scene.host_network = true;
+  scene.variables = true;
   const auto plan = decide(scene);
   ASSERT_TRUE(plan);
   EXPECT_EQ(plan_json(*plan).dump(),
@@ -215,6 +218,8 @@ TEST(Plan, withoutNodeOrLink) {
   PlanScene scene = asking("all");
   scene.inventory.hcas[1].uverbs.reset();
   scene.inventory.hcas[2].ports[0].state = "1: DOWN";
+  scene.host_network = true;
+  scene.variables = true;
   const auto plan = decide(scene);
   ASSERT_TRUE(plan);
   EXPECT_EQ(hcas(scene), "mlx5_0 mlx5_2 mlx5_3");

@@ -28,7 +28,7 @@ struct Node {
   }
 
   fabric::Inventory read(const Request& request, const Config& config) const {
-    const auto inventory = read_node_for(request, config, settings);
+    const auto inventory = read_node_for({.admin = config, .request = request}, settings, false);
     return inventory ? *inventory : fabric::Inventory{};
   }
 };
@@ -103,7 +103,7 @@ void make_unreadable(const std::string& path) {
 }
 
 std::string answer_for(const Node& node, const Request& request, const Config& config) {
-  const auto inventory = read_node_for(request, config, node.settings);
+  const auto inventory = read_node_for({.admin = config, .request = request}, node.settings, false);
   if (!inventory) return inventory.error().message;
   const Candidates among(*inventory, request, config);
   const auto plan = make_plan({among, {}, "/views/key", true});
@@ -219,7 +219,7 @@ TEST(ReadNodeFor, ARailCountsFromPoolsThatAreKnown) {
   config.pools.front().selectors.vendors = {"15b3"};
   const auto answer = [&] {
     const Request request = naming("mlx5_2");
-    const auto inventory = read_node_for(request, config, node.settings);
+    const auto inventory = read_node_for({.admin = config, .request = request}, node.settings, false);
     if (!inventory) return inventory.error().message;
     const Candidates among(*inventory, request, config);
     const auto plan = make_plan({among, {}, "/views/key", false});

@@ -33,7 +33,7 @@ long calls_to_decide(const std::string& root, const Request& request, const Conf
   settings.root = root;
   const auto counted = run_traced(
       [&] {
-        const auto inventory = read_node_for(request, config, settings);
+        const auto inventory = read_node_for({.admin = config, .request = request}, settings, false);
         if (!inventory) return 1;
         const Candidates among(*inventory, request, config);
         return make_plan({among, {}, "/views/key", false}) ? 0 : 1;

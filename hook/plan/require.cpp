@@ -1,0 +1,100 @@
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "fabric/text.hpp"
+#include "hook/plan/plan_parts.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Port;
+using fabric::PortObstacle;
+
+// In the order in which they are said: the last one that some port meets has come furthest.
+enum class Lack { kActivePort, kLinkLayer, kNetdev, kRail, kRdmaDevice, kNothing };
+
+class Use {
+ public:
+  Use(const PlanInput& input, const Chosen& chosen) : input_(input) {
+    for (const ChosenHca& unit : chosen.units) {
+      hcas_.emplace(unit.node->hca, unit.node);
+      if (!input.host_network && unit.terms.network && unit.terms.mode != Mode::kHca) with_rail_.insert(unit.node->hca);
+    }
+  }
+
+  // What keeps the port from being used in the container, which has its device node. The GIDs of a RoCE port belong to
+  // the node's network namespace; those of a rail are made in the container's. An exclusive RDMA subsystem shows a
+  // namespace its own devices only, and a rail brings them.
+  Lack lack_of(const NodeHca& node, const Port& port) const {
+    switch (port.obstacle()) {
+      case PortObstacle::kNotActive:
+        return Lack::kActivePort;
+      case PortObstacle::kLinkLayer:
+        return Lack::kLinkLayer;
+      case PortObstacle::kNone:
+        break;
+    }
+    if (with_rail_.contains(node.hca)) return Lack::kNothing;
+    if (input_.host_network) return port.is_infiniband() || node.netdev ? Lack::kNothing : Lack::kNetdev;
+    if (input_.among.inventory.netns_mode == fabric::NetnsMode::kExclusive) return Lack::kRdmaDevice;
+    return port.is_infiniband() ? Lack::kNothing : Lack::kRail;
+  }
+
+  // The HCAs that rdma-init will use; furthest: what is least to be done for one.
+  std::size_t count(Lack& furthest) const {
+    std::vector<const Port*> usable;
+    for (const auto& [hca, node] : hcas_) {
+      for (const Port& port : hca->ports) {
+        const Lack lack = lack_of(*node, port);
+        furthest = std::max(furthest, lack);
+        if (lack == Lack::kNothing) usable.push_back(&port);
+      }
+    }
+    const fabric::LinkLayers layers = fabric::link_layers_of(usable);
+    const auto is_used = [&](const Port& port) {
+      return layers.takes(port) && std::find(usable.begin(), usable.end(), &port) != usable.end();
+    };
+    return static_cast<std::size_t>(std::count_if(hcas_.begin(), hcas_.end(), [&](const auto& hca) {
+      return std::any_of(hca.first->ports.begin(), hca.first->ports.end(), is_used);
+    }));
+  }
+
+ private:
+  const PlanInput& input_;
+  std::map<const fabric::Hca*, const NodeHca*> hcas_;
+  std::set<const fabric::Hca*> with_rail_;
+};
+
+const char* words_for(Lack lack) {
+  switch (lack) {
+    case Lack::kLinkLayer:
+      return "no ACTIVE port is InfiniBand or Ethernet, so NCCL does not drive them itself (EFA: aws-ofi-nccl does)";
+    case Lack::kNetdev:
+      return "no netdev of a RoCE port is in the node's network namespace, which the container shares";
+    case Lack::kRail:
+      return "the container has a network namespace of its own, in which a RoCE port has no GID without a rail; "
+             "\"networks\" in config.json gives rails, or another network (macvlan, SR-IOV) its netdevs";
+    case Lack::kRdmaDevice:
+      return "the RDMA subsystem is exclusive, and a network namespace of the container's own has an RDMA device only "
+             "with a rail of mode exclusive";
+    case Lack::kActivePort:
+    case Lack::kNothing:
+      break;
+  }
+  return "no port is ACTIVE";
+}
+
+}  // namespace
+
+void require_usable(const PlanInput& input, const Chosen& chosen, Plan& plan) {
+  Lack furthest = Lack::kActivePort;
+  const std::size_t usable = Use(input, chosen).count(furthest);
+  if (usable > 0) {
+    plan.env["RDMA_INIT_REQUIRE"] = std::to_string(usable);
+  } else {
+    plan.warnings.push_back(fmt::format("RDMA_INIT_REQUIRE is not set: {}", words_for(furthest)));
+  }
+}
+
+}  // namespace hook
