@@ -33,28 +33,62 @@ SEED = int(os.environ.get("RDMA_HOOK_TEST_SEED", "0")) or random.SystemRandom().
 
 
 def run(argv, **settings):
-    """Runs to the end; output as text. The outputs are files: a grandchild that keeps a pipe open must not hang us.
-    So is the input: crun gives its standard streams to the container's user, and /dev/null is watched."""
-    with memory_file() as out, memory_file() as err, memory_file() as empty:
+    """Runs to the end; output as text. What a grandchild that keeps the pipes open writes afterwards is not waited for.
+    The outputs are pipes, because a hook writes into no file. The input is a file: crun gives its standard streams to the
+    container's user, and /dev/null is watched."""
+    with memory_file() as empty:
         text = settings.pop("input", None)
         settings.setdefault("stdin", empty if text is None else subprocess.PIPE)
         settings.setdefault("env", {"PATH": PATH, "LANG": "C"})
-        with subprocess.Popen(argv, stdout=out, stderr=err, **settings) as process:
-            end = os.pidfd_open(process.pid)
-            try:
-                if text is not None:
-                    give(process.stdin, text)
-                # Not wait(timeout), which looks, and sleeps, and looks.
-                if not select.select([end], [], [], DEADLINE)[0]:
-                    process.kill()
-                    raise subprocess.TimeoutExpired(argv, DEADLINE)
-            finally:
+        outputs = [os.pipe() for _ in range(2)]
+        try:
+            with subprocess.Popen(argv, stdout=outputs[0][1], stderr=outputs[1][1], **settings) as process:
+                end = os.pidfd_open(process.pid)
+                try:
+                    if text is not None:
+                        give(process.stdin, text)
+                    texts = read_until(end, [reader for reader, _ in outputs])
+                    if texts is None:
+                        process.kill()
+                        raise subprocess.TimeoutExpired(argv, DEADLINE)
+                finally:
+                    os.close(end)
+        finally:
+            for end in (end for pipe in outputs for end in pipe):
                 os.close(end)
-        texts = []
-        for file in (out, err):
-            file.seek(0)
-            texts.append(file.read().decode(errors="replace"))
     return subprocess.CompletedProcess(argv, process.returncode, *texts)
+
+
+def read_until(end, pipes):
+    """What the pipes have until the process of the pidfd is gone; None: it is not within the deadline."""
+    texts = {pipe: b"" for pipe in pipes}
+    deadline = time.monotonic() + DEADLINE
+    while True:
+        # Its writing ends are ours too, so that none of them ends before we have seen the process end.
+        ready = select.select([end, *pipes], [], [], max(0, deadline - time.monotonic()))[0]
+        if not ready:
+            return None
+        for pipe in pipes:
+            if pipe in ready:
+                texts[pipe] += os.read(pipe, 1 << 16)
+        if ready == [end]:
+            return [text.decode(errors="replace") for text in texts.values()]
+
+
+class Listener:
+    """What is written into a pipe of that name, since a hook writes into no file."""
+
+    def __init__(self, path):
+        self.path = path
+        self.text = ""
+        if not os.path.exists(path):
+            os.mkfifo(path)
+        self.pipe = open(os.open(path, os.O_RDWR | os.O_NONBLOCK), "rb", buffering=0)
+
+    def heard(self):
+        while part := self.pipe.read(1 << 16):
+            self.text += part.decode(errors="replace")
+        return self.text
 
 
 def memory_file():

@@ -21,11 +21,11 @@ def events(log):
     return found
 
 
-def keep_log(bundle, path):
-    """What this bundle's hooks say from now on is in that file, whichever the runtime."""
+def keep_log(bundle, listener):
+    """What this bundle's hooks say from now on is heard there, whichever the runtime."""
     for entries in bundle.config["hooks"].values():
         for entry in entries:
-            entry["args"] = ["sh", "-c", f'exec "$0" "$@" 2>> {path}', entry["path"], *entry["args"][1:]]
+            entry["args"] = ["sh", "-c", f'exec "$0" "$@" 2>> {listener.path}', entry["path"], *entry["args"][1:]]
             entry["path"] = "/bin/sh"
     return bundle.write()
 
@@ -44,14 +44,16 @@ class Live:
 
     def refusal(self, bundle):
         """The hook's message. crun throws it away unless it is told where to."""
-        errors = self.work + "/errors"
-        bundle.config["annotations"]["run.oci.hooks.stderr"] = errors
+        errors = harness.Listener(self.work + "/errors")
+        bundle.config["annotations"]["run.oci.hooks.stderr"] = errors.path
         bundle.write()
         done = self.runtime.run(bundle)
         self.refused(done)
         self.assertNotIn("node|", done.stdout)
         self.assertFalse(self.runtime.exists(bundle))
-        return done.stderr + (harness.read(errors) if os.path.exists(errors) else "")
+        del bundle.config["annotations"]["run.oci.hooks.stderr"]
+        bundle.write()
+        return done.stderr + errors.heard()
 
     # --- what was asked for
 
@@ -187,8 +189,7 @@ class Live:
         for stage in ("createContainer", "startContainer"):
             with self.subTest(stage):
                 bundle.config["hooks"] = {stage: [self.entry(stage)]}
-                errors = self.work + "/errors"
-                bundle.config["annotations"]["run.oci.hooks.stderr"] = errors
+                bundle.config["annotations"]["run.oci.hooks.stderr"] = self.work + "/errors"
                 bundle.write()
                 done = self.runtime.run(bundle)
                 # startContainer's path is the container's: there it does not even exist.
@@ -278,12 +279,11 @@ class Live:
     # --- what is said and counted
 
     def logged(self, bundle):
-        self.log = self.work + "/log"
-        harness.write(self.log, "")
+        self.log = harness.Listener(self.work + "/log")
         return keep_log(bundle, self.log)
 
     def said(self):
-        return events(harness.read(self.log))
+        return events(self.log.heard())
 
     def metrics(self):
         """Series -> value; the node is one whose HCA has a counter."""

@@ -288,12 +288,12 @@ class Rails(harness.Case):
 
     def test_lines_have_the_rails(self):
         self.use()
-        log = harness.write(self.work + "/log", "")
+        log = harness.Listener(self.work + "/log")
         pod = self.pod()
         web = keep_log(self.bundle(pod=pod, asks="mlx5_0,mlx5_1"), log)
         self.start(web)
         self.runtime.delete(web)
-        granted, left = events(harness.read(log))
+        granted, left = events(log.heard())
         self.assertEqual((granted["event"], left["event"]), ("granted", "left"))
         self.assertEqual(granted["netns"], f"/run/netns/{pod}")
         self.assertRegex(granted["rails"], r"^net1:mlx5_0:10\.0\.1\.1/16:(-|gid\d+),net2:mlx5_1:10\.1\.1\.1/16:(-|gid\d+)$")
@@ -309,9 +309,9 @@ class Rails(harness.Case):
     def test_a_start_that_fails_is_no_return(self):
         self.use(gateway_test="fail", test_retries=1, test_interval_ms=20)
         ip("addr", "del", "10.3.0.1/16", "dev", "wire3", pod="wire")
-        log = harness.write(self.work + "/log", "")
+        log = harness.Listener(self.work + "/log")
         self.assertNotEqual(self.runtime.create(keep_log(self.bundle(), log)).returncode, 0)
-        self.assertEqual(events(harness.read(log)), [])
+        self.assertEqual(events(log.heard()), [])
         text = must([harness.PROGRAM, "metrics", "--ledger", self.ledger_directory], env={})
         self.assertIn('rdma_hook_failures_total{reason="unreachable",stage="createRuntime"} 1\n', text)
         self.assertNotIn("returns_total", text)

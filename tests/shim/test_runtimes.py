@@ -35,7 +35,7 @@ class WrappedRuntime:
     # --- create and run
 
     def test_run_gives_what_was_asked_for(self):
-        bundle = self.bundle(asks="mlx5_0,mlx5_1")
+        bundle = self.bundle(asks="mlx5_0,mlx5_1", netns=False)
         bundle.config["x-unknown"] = {"big": 18446744073709551615, "negative": -9223372036854775808, "deep": [[[{}]]]}
         bundle.config["process"]["rlimits"] = [{"type": "RLIMIT_CORE", "soft": 18446744073709551615,
                                                 "hard": 18446744073709551615}]
