@@ -93,7 +93,13 @@ Result<void> check_empty(const StoredGrant& grant, const GrantUser& user) {
 // runtime is above who ends it, where that is `run`, or `create` that fails.
 bool is_another_ones_end(const LedgerFiles& files, const StoredUser& user) {
   const bool is_own = user.worker && user.worker->process == files.self;
-  if (is_own || user.ended || !user.user.state || !user.user.process) return false;
+  if (is_own || user.ended) return false;
+  if (user.worker && !user.worker_gone) return true;  // its createRuntime is at work
+  if (!user.user.process) return false;
+  // A runtime waits for its poststop, and says nothing of the container while another has its name. One that was killed
+  // may have left this poststop behind.
+  const bool is_left_behind = ::getppid() != files.parent;
+  if (!is_left_behind && !user.user.state && !is_token_key(user.user.key)) return false;
   return !has_ended(user.user) && !is_above_me(*user.user.process);
 }
 

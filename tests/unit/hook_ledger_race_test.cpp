@@ -1,5 +1,6 @@
 // What happens between two looks: others are stopped before each of their system calls, and meanwhile the container
 // goes on.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -113,6 +114,55 @@ TEST_F(LedgerRace, ACgroupIsMissedInItsOwnHierarchyOnly) {
     fs::remove(root);
     fs::rename(away, root);
   }
+}
+
+// A poststop of a killed `delete`: meanwhile another container of that id and bundle is on its way.
+TEST_F(LedgerRace, ALatePoststopDoesNotEndAStartThatIsAtWork) {
+  const Child next;
+  const Starter starter(path_, web_, {web_.key, "web", next.identity()});
+  ASSERT_TRUE(ledger_.leave(web_, web_.key));
+  EXPECT_TRUE(ledger_.find(web_.key).value());
+}
+
+TEST_F(LedgerRace, ALatePoststopDoesNotEndTheTokenOfTheNextContainer) {
+  const Child next;
+  const hook::Owner token = hook::token_owner(test_support::kToken);
+  ASSERT_EQ(give(token, {kAlone}, {token.key, "web", next.identity(), "/run/web"}), "");
+  ASSERT_TRUE(ledger_.leave(token, token.key));
+  EXPECT_TRUE(is_held(ledger_));
+}
+
+// ... or is there. A poststop that lost its runtime may be late.
+TEST_F(LedgerRace, APoststopWhoseRuntimeWasKilledDoesNotEndTheNextContainer) {
+  const Child next;
+  ASSERT_EQ(give(web_, {kAlone}, {web_.key, "web", next.identity(), "/run/web"}), "");
+  int end[2];
+  ASSERT_EQ(::pipe2(end, O_CLOEXEC), 0);
+  const auto be_runtime = [&] {
+    int begun[2];
+    if (::pipe2(begun, O_CLOEXEC) != 0) return 1;
+    const pid_t runtime = ::getpid();
+    if (::fork() == 0) {
+      const auto ledger = Ledger::open(path_);
+      ::close(begun[1]);
+      while (::getppid() == runtime)
+        ::usleep(1000);
+      const bool left = ledger && ledger->leave(web_, web_.key);
+      ::_exit(::write(end[1], left ? "0" : "1", 1) == 1 ? 0 : 1);
+    }
+    ::close(begun[1]);
+    char none = 0;
+    return ::read(begun[0], &none, 1) == 0 ? 0 : 1;  // it has opened the ledger
+  };
+  ASSERT_EQ(test_support::in_child(be_runtime), 0);
+  ::close(end[1]);
+  char left = 0;
+  ASSERT_EQ(::read(end[0], &left, 1), 1);
+  ::close(end[0]);
+  EXPECT_EQ(left, '0');
+  EXPECT_TRUE(is_held(ledger_));
+  ASSERT_TRUE(ledger_.leave(web_, web_.key)) << "whose runtime waits for it";
+  EXPECT_FALSE(is_held(ledger_));
 }
 
 // The runtime of `run` calls poststop itself.
