@@ -1,5 +1,6 @@
 #include "shim/runtime/hook_need.hpp"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <climits>
@@ -38,7 +39,7 @@ HookNeed hook_need(const hook::Asking& asking, const HookCommand& command) {
   return asking.spec.has_own_pidns ? HookNeed::kNone : HookNeed::kSharedPids;
 }
 
-std::optional<hook::RuntimeState> state_behind(const Behind& behind) {
+std::optional<hook::RuntimeState> state_behind(const Behind& behind, bool make_root) {
   const auto kind = kind_of(behind.runtime);
   const std::string& given = behind.invocation.root;
   // Both have rules of their own for whose directory it is where this is set. Empty, as Podman sets it for root, it is
@@ -48,7 +49,9 @@ std::optional<hook::RuntimeState> state_behind(const Behind& behind) {
   if (!kind || (kind == Kind::kCrun) != (behind.dialect == Dialect::kCrun)) return std::nullopt;
   if (!given.starts_with('/') && !is_default) return std::nullopt;
   if (state_directory(given, behind.invocation.id, behind.dialect).empty()) return std::nullopt;
-  auto state = hook::identify_runtime_state(*kind, is_default ? default_root(behind.dialect) : given);
+  const std::string root = is_default ? default_root(behind.dialect) : given;
+  if (make_root) ::mkdir(root.c_str(), S_IRWXU);  // that there is none, the next call says
+  auto state = hook::identify_runtime_state(*kind, root);
   return state ? std::optional(*std::move(state)) : std::nullopt;
 }
 

@@ -23,7 +23,8 @@ enum class HookNeed {
 HookNeed hook_need(const hook::Asking& asking, const HookCommand& command);
 
 // Where the runtime behind will tell whether the container lives. nullopt, and the container needs the hook: it is
-// neither runc nor crun by the name of its program, its root is not known for sure, or not there yet.
-std::optional<hook::RuntimeState> state_behind(const Behind& behind);
+// neither runc nor crun by the name of its program, its root is not known for sure, or not there yet. make_root: it is
+// made then, as the runtime would.
+std::optional<hook::RuntimeState> state_behind(const Behind& behind, bool make_root = false);
 
 }  // namespace shim

@@ -127,7 +127,12 @@ class Start {
   // crun runs no hooks at restore (src/libcrun/container.c, libcrun_container_restore(); 1.29), runc does
   // (libcontainer/criu_linux.go, criuNotifications()).
   Result<void> run_again_without_hook(const GrantInSpec& grant, hook::Asking& asking) const {
-    auto state = state_behind(behind_);
+    if (!asking.spec.has_own_pidns) {
+      return fabric::Error{
+          "cannot restore the container: its processes may outlive its first one, which crun tells nobody", 0,
+          "start the container anew, with a PID namespace of its own"};
+    }
+    auto state = state_behind(behind_, true);  // it may be the first container since the node started
     if (!state) {
       return fabric::Error{
           "cannot restore the container: crun runs no hooks then, and where it keeps its state is not known", 0,

@@ -114,7 +114,8 @@ TEST_F(Prepare, ARestoredContainerIsBookedWhoeverWroteItsConfig) {
 // It runs no hook at restore, also where there is one.
 TEST_F(Prepare, BehindCrunARestoredContainerIsBookedWithoutAHook) {
   invocation_.root = directory_ / "bundle";
-  for (const char* asking : {R"({"linux": {"namespaces": [{"type": "pid"}]}})", "{}"}) {
+  for (const bool is_pod_shared : {false, true}) {
+    const char* const asking = is_pod_shared ? "{}" : R"({"linux": {"namespaces": [{"type": "pid"}]}})";
     Json document = Json::parse(kAsking);
     document.update(Json::parse(asking));
     write_config(document.dump());
@@ -124,12 +125,25 @@ TEST_F(Prepare, BehindCrunARestoredContainerIsBookedWithoutAHook) {
     const std::string before = read_file(config_path());
     booked_ = 0;
     const auto restored = restore(shim::Dialect::kCrun);
-    ASSERT_TRUE(restored) << restored.error().message;
+    ASSERT_EQ(!restored, is_pod_shared) << "its init says nothing of its other processes";
+    if (is_pod_shared) continue;
     EXPECT_EQ(booked_, 1);
     ASSERT_TRUE(state_);
     EXPECT_EQ(state_->kind, hook::RuntimeState::Kind::kCrun);
     EXPECT_EQ(read_file(config_path()), before);
   }
+  Json document = Json::parse(kAsking);
+  document["linux"]["namespaces"] = {{{"type", "pid"}}};
+  write_config(document.dump());
+  runtime_ = "/usr/sbin/runc";
+  ASSERT_TRUE(start());
+  runtime_ = "/usr/bin/crun";
+  booked_ = 0;
+  // As after a boot.
+  invocation_.root = directory_ / "root";
+  EXPECT_TRUE(restore(shim::Dialect::kCrun));
+  EXPECT_TRUE(std::filesystem::is_directory(invocation_.root));
+  EXPECT_EQ(booked_, 1);
   invocation_.root = "relative";
   EXPECT_FALSE(restore(shim::Dialect::kCrun)) << "nothing would tell whether it lives";
   EXPECT_EQ(booked_, 1);
