@@ -1,8 +1,11 @@
 #include "shim/nri/giver.hpp"
 
+#include <algorithm>
+#include <cerrno>
 #include <memory>
 #include <utility>
 
+#include "fabric/text.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/grant/grant.hpp"
 #include "hook/ledger/ledger_grant.hpp"
@@ -89,14 +92,26 @@ Result<void> leave(const NriRequest& request, hook::Engine engine, const Ledger&
   return holder ? ledger.leave(holder->owner, holder->user.key) : Result<void>();
 }
 
-// In the node's network namespace, of each container. One that is seen, or cannot be looked at, holds what it has,
-// whatever the runtime says.
+// One that is seen, or cannot be looked at, holds what it has, whatever the runtime says.
+bool holds(const hook::GrantUser& user) {
+  return user.process && !hook::has_ended(user);
+}
+
+// In the node's network namespace, of each container.
 Result<void> end_pod_users(const hook::Grant& grant, const std::string& pod, const Ledger& ledger) {
   for (const hook::GrantUser& user : grant.users) {
-    const bool holds = user.process && !hook::has_ended(user);
-    if (!holds && hook::has_id(user, pod)) TRY_VOID(ledger.leave(grant.owner, user.key));
+    if (!holds(user) && hook::has_id(user, pod)) TRY_VOID(ledger.leave(grant.owner, user.key));
   }
   return {};
+}
+
+// In its own.
+Result<void> end_pod(const hook::Grant& grant, const Ledger& ledger) {
+  const auto user = std::find_if(grant.users.begin(), grant.users.end(), holds);
+  if (user == grant.users.end()) return ledger.give_back(grant.owner.key);
+  return fabric::Error{fmt::format("cannot return the grant of {}: container `{}` still runs", grant.owner.label,
+                                   fabric::printable(user->id)),
+                       EBUSY, "it is returned when that has ended"};
 }
 
 // One grant that cannot be returned yet does not keep the others.
@@ -104,8 +119,8 @@ Result<void> return_pod(const NriRequest& request, hook::Engine engine, const Le
   Result<void> all;
   Ledger::Unread unread;
   for (const hook::Grant& grant : TRY(find_pod_grants(ledger, spec_of(request, engine), request.pod.id, unread))) {
-    keep_first(all, grant.owner.kind == Owner::Kind::kNetns ? ledger.give_back(grant.owner.key)
-                                                            : end_pod_users(grant, request.pod.id, ledger));
+    const bool is_pods = grant.owner.kind == Owner::Kind::kNetns;
+    keep_first(all, is_pods ? end_pod(grant, ledger) : end_pod_users(grant, request.pod.id, ledger));
   }
   return all && !unread.empty() ? unread.front() : all;
 }

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <filesystem>
 
 #include "hook/grant/asking.hpp"
@@ -226,21 +228,30 @@ TEST_F(GiverTest, AContainerWhoseRuntimeSaysThatItLivesKeepsWhatItHas) {
   EXPECT_EQ(end_pod(), 0U);
 }
 
-// As rdma-hook gives while the plugin is away; the pod's namespace is gone at its end, its process is not seen any
-// more.
+// As rdma-hook gives while the plugin is away; the pod's namespace is gone at its end, and returned with the
+// container's last process.
 TEST_F(GiverTest, RecoverNotesThePodsOfContainersThatOthersGaveTo) {
   const auto ledger = hook::Ledger::open(node_.ledger).value();
   test_support::write_file(netns_, "");
+  const pid_t container = ::fork();
+  if (container == 0) {
+    ::pause();
+    ::_exit(0);
+  }
   const hook::Owner owner = hook::netns_owner(hook::identify_netns(netns_).value());
   ASSERT_TRUE(
       ledger.lock({"mlx5_0"})
-          ->book(owner, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, {"c1", "c1", hook::identify(::getpid()).value()}));
+          ->book(owner, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, {"c1", "c1", hook::identify(container).value()}));
   ASSERT_TRUE(ledger.settle(owner.key));
   EXPECT_EQ(doubtful_containers(ledger)->podless, Ids{"c1"});
   const auto noted = run(recover_job({}, {{"c1", "pod"}, {"c9", "pod"}}));
   ASSERT_TRUE(noted) << noted.error().message;
   EXPECT_EQ(doubtful_containers(ledger)->podless, Ids{});
   std::filesystem::remove(netns_);
+  EXPECT_FALSE(run(Event::kStopPodSandbox, text(1, text(1, "pod")))) << "its process runs on";
+  EXPECT_EQ(grants(), 1U);
+  ::kill(container, SIGKILL);
+  ::waitpid(container, nullptr, 0);
   ASSERT_TRUE(run(Event::kStopPodSandbox, text(1, text(1, "pod"))));
   EXPECT_EQ(grants(), 0U);
 }
