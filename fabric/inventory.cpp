@@ -74,6 +74,13 @@ std::optional<unsigned> uverbs_number(std::string_view path_or_name) {
   return parse_number<unsigned>(path_or_name.substr(kPrefix.size()));
 }
 
+std::optional<unsigned> uverbs_of_number(std::int64_t major, std::int64_t minor) {
+  if (major != kUverbsMajor || minor < kUverbsFirstMinor || minor >= kUverbsFirstMinor + kUverbsFixed) {
+    return std::nullopt;
+  }
+  return static_cast<unsigned>(minor - kUverbsFirstMinor);
+}
+
 bool Route::is_default() const {
   return table == kMainTable && (dst == "default" || dst == "0.0.0.0/0" || dst == "::/0");
 }

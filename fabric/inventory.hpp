@@ -223,6 +223,14 @@ LinkLayers link_layers_of(const std::vector<const Port*>& ports);
 // N of "uverbsN" or "/dev/infiniband/uverbsN", of nine digits at most; nullopt: it is neither.
 std::optional<unsigned> uverbs_number(std::string_view path_or_name);
 
+// include/rdma/ib_verbs.h and drivers/infiniband/core/uverbs_main.c (Linux 6.1): the first 32 nodes have fixed numbers,
+// further ones get a dynamic major.
+inline constexpr std::uint32_t kUverbsMajor = 231;
+inline constexpr std::uint32_t kUverbsFirstMinor = 192;
+inline constexpr unsigned kUverbsFixed = 32;
+// N of the uverbsN that has this device number; nullopt: it is not of the fixed ones.
+std::optional<unsigned> uverbs_of_number(std::int64_t major, std::int64_t minor);
+
 // The netdev of that name in this netns; nullptr if there is none.
 const Netdev* find_netdev(const Inventory& inventory, std::string_view name);
 const Hca* find_hca(const Inventory& inventory, std::string_view name);

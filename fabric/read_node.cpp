@@ -1,10 +1,13 @@
 #include "fabric/read_node.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <set>
 
 #include "fabric/netlink.hpp"
@@ -174,6 +177,27 @@ Inventory read_hcas_elsewhere(const std::string& root, const std::string& sys, c
 std::optional<std::string> hca_of_uverbs(const std::string& root, unsigned number) {
   const auto node = sysfs::Directory::open(fmt::format("{}/sys/class/infiniband_verbs/uverbs{}", root, number));
   return node ? node->read_text("ibdev") : std::nullopt;
+}
+
+Result<std::optional<unsigned>> uverbs_of_dynamic_number(const std::string& root, std::int64_t major,
+                                                         std::int64_t minor) {
+  // Linux 6.12, include/linux/fs.h: CHRDEV_MAJOR_DYN_END to 254, and CHRDEV_MAJOR_DYN_EXT_END to _START.
+  const bool is_dynamic = (major >= 234 && major <= 254) || (major >= 384 && major <= 511);
+  if (!is_dynamic) return std::optional<unsigned>();
+  const std::string path = fmt::format("{}/sys/dev/char/{}:{}", root, major, minor);
+  char target[PATH_MAX];
+  const ssize_t length = ::readlinkat(AT_FDCWD, path.c_str(), target, sizeof target);
+  if (length < 0) {
+    if (errno == ENOENT || errno == ENOTDIR) return std::optional<unsigned>();
+    return sys_error(errno, "read the link `{}`", path);
+  }
+  // ".../infiniband_verbs/uverbs32"
+  const std::string_view device(target, static_cast<std::size_t>(length));
+  const std::size_t slash = device.rfind('/');
+  if (slash == std::string_view::npos || !device.substr(0, slash).ends_with("/infiniband_verbs")) {
+    return std::optional<unsigned>();
+  }
+  return uverbs_number(device.substr(slash + 1));
 }
 
 }  // namespace fabric

@@ -2,12 +2,14 @@
 // class directories. Opens no device.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "fabric/hca_facts.hpp"
 #include "fabric/inventory.hpp"
+#include "fabric/result.hpp"
 
 namespace fabric {
 
@@ -32,5 +34,10 @@ Inventory read_node(const NodeReadOptions& options);
 
 // The HCA of /dev/infiniband/uverbsN; nullopt: there is none. One attribute is read.
 std::optional<std::string> hca_of_uverbs(const std::string& root, unsigned number);
+
+// N of the uverbsN that has a device number of those that the kernel hands out as they come; nullopt: it is another
+// device's. One link is read, and none for any other number. Errors: it could not be looked at.
+Result<std::optional<unsigned>> uverbs_of_dynamic_number(const std::string& root, std::int64_t major,
+                                                         std::int64_t minor);
 
 }  // namespace fabric

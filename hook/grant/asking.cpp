@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "fabric/read_node.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/base/json/json.hpp"
 
@@ -29,6 +30,16 @@ Result<bool> is_nodes_own(const NetnsIdentity& netns) {
   return own.dev == netns.dev && own.ino == netns.ino;
 }
 
+// A container that may use all devices has the node's /dev, whose nodes are no request.
+Result<void> look_up_dynamic(ContainerSpec& spec, const std::string& root) {
+  if (spec.may_use_all_devices) return {};
+  for (SpecDevice& device : spec.devices) {
+    if (device.type != 'c') continue;
+    device.dynamic_uverbs = TRY(fabric::uverbs_of_dynamic_number(root, device.major, device.minor));
+  }
+  return {};
+}
+
 // Whether a container asks under some configuration, other than by "default_devices".
 bool could_ask(const ContainerSpec& spec, Engine engine) {
   Config trusting;
@@ -49,19 +60,22 @@ Result<std::string> read_bundle_config(const std::string& bundle) {
   return error;
 }
 
-Result<Asking> understand(const std::string& config_text, const Result<Config>& admin, const Caller& caller) {
+Result<Asking> understand(const std::string& config_text, const Result<Config>& admin, const Caller& caller,
+                          const std::optional<std::string>& root) {
   Json document = TRY(about(FailureReason::kRefused, parse_json(config_text, "the container's config.json")));
   ContainerSpec spec = TRY(about(FailureReason::kRefused, read_container_spec(document)));
   Recognised recognised = recognise(caller, spec.cgroups_path);
-  Asking asking = TRY(understand_spec(std::move(spec), admin, std::move(recognised)));
+  Asking asking = TRY(understand_spec(std::move(spec), admin, std::move(recognised), root));
   asking.document = std::make_shared<Json>(std::move(document));
   return asking;
 }
 
-Result<Asking> understand_spec(ContainerSpec spec, const Result<Config>& admin, Recognised caller) {
+Result<Asking> understand_spec(ContainerSpec spec, const Result<Config>& admin, Recognised caller,
+                               const std::optional<std::string>& root) {
   Asking asking;
   asking.caller = std::move(caller);
   asking.spec = std::move(spec);
+  if (root) TRY_VOID(about(FailureReason::kDevices, look_up_dynamic(asking.spec, *root)));
   if (!admin && !could_ask(asking.spec, asking.caller.engine)) {
     // A slip in config.json must not stop the containers that have nothing to do with it.
     asking.warnings.push_back(admin.error().message);

@@ -30,10 +30,12 @@ struct Asking {
 fabric::Result<std::string> read_bundle_config(const std::string& bundle);
 
 // admin: the administrator's configuration. That it cannot be read is an error for a container that asks, and a warning
-// for one that does not. Errors: about the configuration, or refusals.
+// for one that does not. root: prefix of the /sys that says which of the dynamic device numbers in linux.devices are
+// uverbs nodes; nullopt: none says it. Errors: about the configuration, that /sys could not be looked at, or refusals.
 fabric::Result<Asking> understand(const std::string& config_text, const fabric::Result<Config>& admin,
-                                  const Caller& caller);
-fabric::Result<Asking> understand_spec(ContainerSpec spec, const fabric::Result<Config>& admin, Recognised caller);
+                                  const Caller& caller, const std::optional<std::string>& root = "");
+fabric::Result<Asking> understand_spec(ContainerSpec spec, const fabric::Result<Config>& admin, Recognised caller,
+                                       const std::optional<std::string>& root = "");
 
 // The owner of the container's grant: the pod, when the network namespace is joined by path and is not the node's own;
 // else, and where nothing is at that path, `otherwise`. Errors: the path cannot be looked at.

@@ -18,7 +18,9 @@ using fabric::Selector;
 std::optional<std::vector<std::string>> hcas_of_given_nodes(const Request& request, const std::string& root) {
   std::vector<std::string> names;
   for (const SpecDevice& device : request.given) {
-    const auto number = fabric::uverbs_number(device.path);
+    const auto named = fabric::uverbs_number(device.path);
+    const auto number = device.uverbs() ? device.uverbs() : named;
+    if (named && number != named) return std::nullopt;
     const auto name = number ? fabric::hca_of_uverbs(root, *number) : std::nullopt;
     if (!name) return std::nullopt;  // make_plan() says what is wrong with it, once it knows the node
     names.push_back(*name);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "fabric/inventory.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
 
@@ -131,7 +132,7 @@ Result<void> read_device(const Json& element, const std::string& at, ContainerSp
   device.path = TRY(text(element, "path", at));
   const std::string type = TRY(text(element, "type", at));
   if (type.size() != 1) return make_error("`{}.type`: expected one letter", at);
-  device.type = type[0];
+  device.type = type == "u" ? 'c' : type[0];  // to mknod() both are character devices
   device.major = TRY(signed_number(element, "major", at));
   device.minor = TRY(signed_number(element, "minor", at));
   spec.devices.push_back(std::move(device));
@@ -205,6 +206,11 @@ Result<ContainerSpec> read_container_spec(const Json& config) {
   spec.may_remount = spec.may_remount && !spec.has_userns;
   TRY_VOID(each_object(config, "mounts", "mounts", spec, read_mount));
   return spec;
+}
+
+std::optional<unsigned> SpecDevice::uverbs() const {
+  if (type != 'c') return std::nullopt;
+  return dynamic_uverbs ? dynamic_uverbs : fabric::uverbs_of_number(major, minor);
 }
 
 bool is_of_all_devices(std::string_view type, bool has_major, bool has_minor) {

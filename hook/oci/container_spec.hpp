@@ -20,6 +20,9 @@ struct SpecDevice {
   char type = 'c';
   std::int64_t major = 0;
   std::int64_t minor = 0;
+  std::optional<unsigned> dynamic_uverbs = {};  // N, where the node was asked whose this dynamic number is
+  // N of the uverbsN that it is by its number, whatever its path; nullopt: none, or not known.
+  std::optional<unsigned> uverbs() const;
   friend bool operator==(const SpecDevice&, const SpecDevice&) = default;
 };
 

@@ -139,10 +139,7 @@ std::string obstacles(const Hcas& hcas, const Offers& offers) {
 int tier(const NodeHca& node, const PlanInput& input) {
   const auto holding = input.holdings.find(node.name());
   if (holding != input.holdings.end() && holding->second.own) return 0;
-  const std::string path = fmt::format("/dev/infiniband/uverbs{}", *node.hca->uverbs);
-  const bool given = std::any_of(input.among.request.given.begin(), input.among.request.given.end(),
-                                 [&](const SpecDevice& device) { return device.path == path; });
-  if (given) return 1;
+  if (std::find(input.among.given.begin(), input.among.given.end(), &node) != input.among.given.end()) return 1;
   return node.is_active() ? 2 : 3;
 }
 

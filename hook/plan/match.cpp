@@ -112,23 +112,52 @@ Hcas usable(const Context& context, const Hcas& hcas, std::vector<std::string>& 
   return usable;
 }
 
-Result<const NodeHca*> hca_of(const NodeMap& node, const SpecDevice& device) {
-  const auto number = fabric::uverbs_number(device.path);
+std::string dev_of(const SpecDevice& device) {
+  return fmt::format("{}:{}", device.major, device.minor);
+}
+
+// nullopt: it has no node, or a snapshot does not say and the number is not fixed.
+std::optional<std::string> dev_of(const fabric::Hca& hca) {
+  if (!hca.uverbs || hca.uverbs_dev || *hca.uverbs >= fabric::kUverbsFixed) return hca.uverbs_dev;
+  return fmt::format("{}:{}", fabric::kUverbsMajor, fabric::kUverbsFirstMinor + *hca.uverbs);
+}
+
+// The one whose node this name is; nullptr: none.
+const NodeHca* hca_named(const NodeMap& node, const SpecDevice& device) {
+  const auto named = fabric::uverbs_number(device.path);
   const auto found = std::find_if(node.hcas().begin(), node.hcas().end(),
-                                  [&](const NodeHca& one) { return number && one.hca->uverbs == number; });
-  if (found == node.hcas().end()) {
-    fabric::Error error = make_error("`{}` in linux.devices belongs to no HCA of this node", device.path);
+                                  [&](const NodeHca& one) { return named && one.hca->uverbs == named; });
+  return found == node.hcas().end() ? nullptr : &*found;
+}
+
+// The one whose node this is: by its number, whatever its name, and by the name where the HCA's number is not known.
+// nullptr: none.
+const NodeHca* hca_opened_by(const NodeMap& node, const SpecDevice& device) {
+  const std::string dev = dev_of(device);
+  const NodeHca* named = hca_named(node, device);
+  if (named && dev_of(*named->hca).value_or(dev) == dev) return named;
+  const auto found = std::find_if(node.hcas().begin(), node.hcas().end(), [&](const NodeHca& one) {
+    const auto own = dev_of(*one.hca);
+    return own ? *own == dev : device.uverbs() && one.hca->uverbs == device.uverbs();
+  });
+  return found == node.hcas().end() ? nullptr : &*found;
+}
+
+// A uverbs node's name has to be its own: programs find the HCA by it.
+Result<const NodeHca*> hca_of(const NodeMap& node, const SpecDevice& device) {
+  const NodeHca* opened = hca_opened_by(node, device);
+  const NodeHca* named = hca_named(node, device);
+  if (opened && (opened == named || !fabric::uverbs_number(device.path))) return opened;
+  const std::string path = fabric::printable(device.path);
+  if (!named) {
+    fabric::Error error = make_error("`{}` in linux.devices belongs to no HCA of this node", path);
     error.hint = "`rdma-hook devices` lists the nodes; one that was given before a driver reload is stale";
     return error;
   }
-  const std::string dev = fmt::format("{}:{}", device.major, device.minor);
-  if (found->hca->uverbs_dev && *found->hca->uverbs_dev != dev) {
-    fabric::Error error =
-        make_error("`{}` in linux.devices is {}, on this node it is {}", device.path, dev, *found->hca->uverbs_dev);
-    error.hint = "give the node under its own name";
-    return error;
-  }
-  return &*found;
+  fabric::Error error = make_error("`{}` in linux.devices is {}, on this node it is {}", path, dev_of(device),
+                                   dev_of(*named->hca).value_or("another"));
+  error.hint = "give the node under its own name";
+  return error;
 }
 
 // Where PCIDEVICE_* names the HCA: by PCI address, netdev or name.
@@ -140,20 +169,25 @@ std::size_t place_in_order(const NodeHca& node, const std::vector<std::string>& 
   return static_cast<std::size_t>(found - order.begin());
 }
 
-// In the order that PCIDEVICE_* names, then by rail. Errors: a node that belongs to no HCA, or has another number than
-// the node's own.
-Result<Hcas> hcas_of_given(const NodeMap& node, const Request& request) {
+// Each once, in the order that PCIDEVICE_* names, then by rail.
+Hcas in_order(const Hcas& found, const Request& request) {
   std::vector<std::pair<std::pair<std::size_t, unsigned>, const NodeHca*>> placed;
-  for (const SpecDevice& device : request.given) {
-    const NodeHca* hca = TRY(hca_of(node, device));
+  for (const NodeHca* hca : found)
     placed.push_back({{place_in_order(*hca, request.order), hca->rail}, hca});
-  }
   std::sort(placed.begin(), placed.end(), [](const auto& left, const auto& right) { return left.first < right.first; });
   Hcas hcas;
   for (const auto& [ignored, hca] : placed) {
     if (std::find(hcas.begin(), hcas.end(), hca) == hcas.end()) hcas.push_back(hca);
   }
   return hcas;
+}
+
+// Errors: a node that belongs to no HCA, or has another number than the node's own.
+Result<Hcas> hcas_of_given(const NodeMap& node, const Request& request) {
+  Hcas found;
+  for (const SpecDevice& device : request.given)
+    found.push_back(TRY(hca_of(node, device)));
+  return in_order(found, request);
 }
 
 Result<Hcas> near_gpus(const Context& context, const Hcas& hcas, std::string_view source,
@@ -283,9 +317,13 @@ Result<Matched> match(const fabric::Inventory& inventory, const NodeMap& node, c
   return matched;
 }
 
+// What the container can open, also beside a node that belongs to none.
 Hcas given_hcas(const NodeMap& node, const Request& request) {
-  auto given = hcas_of_given(node, request);
-  return given ? *std::move(given) : Hcas();
+  Hcas found;
+  for (const SpecDevice& device : request.given) {
+    if (const NodeHca* hca = hca_opened_by(node, device)) found.push_back(hca);
+  }
+  return in_order(found, request);
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ class Candidates {
   // What the wish means; empty for a wish for none. Errors are refusals: an HCA that does not exist, is in no pool or
   // not in the network's, has no device node; a given node that belongs to none; `gpu` without a GPU; nothing left.
   const fabric::Result<Matched> matched;
-  // The HCAs of given nodes; none when a node belongs to no HCA: whether that is a refusal, the wish decides.
+  // The HCAs of given nodes, by device number. Whether a node of none is a refusal, the wish decides.
   const std::vector<const NodeHca*> given;
 };
 

@@ -15,12 +15,7 @@ using fabric::make_error;
 using fabric::Result;
 using Part = fabric::Unread::Part;
 
-// include/rdma/ib_verbs.h and drivers/infiniband/core/uverbs_main.c (Linux 6.1): the first 32 nodes have fixed numbers,
-// further ones get a dynamic major. misc devices such as rdma_cm have major 10 and a dynamic minor.
-constexpr std::uint32_t kUverbsMajor = 231;
-constexpr std::uint32_t kUverbsFirstMinor = 192;
-constexpr unsigned kUverbsFixed = 32;
-constexpr std::uint32_t kMiscMajor = 10;
+constexpr std::uint32_t kMiscMajor = 10;  // of devices such as rdma_cm, whose minor is dynamic
 
 // "231:192"; nullopt for anything else.
 std::optional<std::pair<std::uint32_t, std::uint32_t>> device_number(std::string_view text) {
@@ -47,9 +42,9 @@ PlannedNode node_at(const NodeOptions& options, std::string_view name, const std
 
 PlannedNode uverbs_node(const NodeOptions& options, const fabric::Hca& hca) {
   PlannedNode node = node_at(options, fmt::format("uverbs{}", *hca.uverbs), hca.uverbs_dev);
-  if (!node.major && *hca.uverbs < kUverbsFixed) {
-    node.major = kUverbsMajor;
-    node.minor = kUverbsFirstMinor + *hca.uverbs;
+  if (!node.major && *hca.uverbs < fabric::kUverbsFixed) {
+    node.major = fabric::kUverbsMajor;
+    node.minor = fabric::kUverbsFirstMinor + *hca.uverbs;
   }
   return node;
 }

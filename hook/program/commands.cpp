@@ -82,7 +82,9 @@ Result<DryRun> dry_run(const Options& options, const std::shared_ptr<const Retur
   const NodeSettings& node = options.node;
   std::error_code failed;  // then its place tells nothing
   const std::string bundle = std::filesystem::canonical(*options.bundle, failed).string();
-  const Asking asking = TRY(understand(text, read_config(node.config), {node.engine, node.engine_is_named, bundle}));
+  const auto root = node.snapshot ? std::nullopt : std::optional(node.root);
+  const Asking asking =
+      TRY(understand(text, read_config(node.config), {node.engine, node.engine_is_named, bundle}, root));
   Plan plan = asking.request ? TRY(decide_unbooked(asking, options, returns)) : Plan();
   plan.warnings.insert(plan.warnings.begin(), asking.warnings.begin(), asking.warnings.end());
   if (!options.json) log.warnings(plan.warnings);

@@ -30,7 +30,7 @@ Result<OciState> read_state(Call& call) {
 
 Result<Asking> understand_bundle(const OciState& state, const Result<Config>& config, const NodeSettings& node) {
   const std::string text = TRY(read_bundle_config(state.bundle));
-  return understand(text, config, {node.engine, node.engine_is_named, state.bundle});
+  return understand(text, config, {node.engine, node.engine_is_named, state.bundle}, node.root);
 }
 
 // What is not found out costs no container its start: its grant then ends with its init.

@@ -1,7 +1,7 @@
 // What a container asks for, and whose word it is. In this order, the first that speaks wins:
 //   1. annotations rdma-init.io/devices[.CONTAINER], /mode, /network
 //   2. k8s.volcengine.com/pod-networks, else cni.spidernet.io/rdma-resource-inject, /network-resource-inject
-//   3. /dev/infiniband/uverbs* in linux.devices, as a device plugin, --device or CDI leave them
+//   3. uverbs nodes in linux.devices under whatever path, as a device plugin, --device or CDI leave them
 //   4. a network that 1 or 2 names without HCAs: all of them
 //   5. "default_devices" of config.json
 //   6. RDMA_VISIBLE_DEVICES, MELLANOX_VISIBLE_DEVICES

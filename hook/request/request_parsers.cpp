@@ -189,9 +189,20 @@ bool is_numbered(std::string_view path, std::string_view prefix) {
 std::vector<SpecDevice> given_uverbs_nodes(const ContainerSpec& spec) {
   std::vector<SpecDevice> given;
   std::set<std::tuple<std::string, std::int64_t, std::int64_t>> seen;
+  std::set<std::pair<std::int64_t, std::int64_t>> numbers;
+  std::vector<const SpecDevice*> elsewhere;
   for (const SpecDevice& device : spec.devices) {
-    if (device.type != 'c' || !device.path.starts_with('/') || !fabric::uverbs_number(device.path)) continue;
-    if (seen.emplace(device.path, device.major, device.minor).second) given.push_back(device);
+    if (device.type != 'c') continue;
+    if (!device.path.starts_with('/') || !fabric::uverbs_number(device.path)) {
+      if (device.uverbs()) elsewhere.push_back(&device);
+      continue;
+    }
+    if (!seen.emplace(device.path, device.major, device.minor).second) continue;
+    numbers.emplace(device.major, device.minor);
+    given.push_back(device);
+  }
+  for (const SpecDevice* device : elsewhere) {
+    if (numbers.emplace(device->major, device->minor).second) given.push_back(*device);
   }
   return given;
 }

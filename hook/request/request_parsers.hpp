@@ -49,7 +49,8 @@ fabric::Result<Said> volcengine_annotation(const ContainerSpec& spec, const Conf
 fabric::Result<Said> spiderpool_annotations(const ContainerSpec& spec, const Config& config,
                                             std::string_view pod_namespace);
 
-// The uverbs nodes that linux.devices has, and the GPU nodes ("/dev/nvidia0", "/dev/dri/renderD128").
+// The uverbs nodes that linux.devices has: those called so, and those that are one by number and that no other path
+// here has already. And the GPU nodes ("/dev/nvidia0", "/dev/dri/renderD128").
 std::vector<SpecDevice> given_uverbs_nodes(const ContainerSpec& spec);
 std::vector<std::string> given_gpu_nodes(const ContainerSpec& spec);
 // PCI addresses or netdev names of PCIDEVICE_* (without _INFO, which is JSON about the same), in their order.

@@ -192,7 +192,7 @@ Worker::Answer Giver::give(const NriRequest& request) {
   const bool pod = request.of_pod();
   auto call = std::make_shared<Call>(Call{node_, log_, helper()});
   call->container = pod ? request.pod.id : request.container.id;
-  const auto asking = hook::understand_spec(spec_of(request, node_.engine), config_, {node_.engine});
+  const auto asking = hook::understand_spec(spec_of(request, node_.engine), config_, {node_.engine}, node_.root);
   const auto steps = pod ? give_to_pod : give_to_container;
   auto done = asking ? steps(request, *asking, *call) : Result<std::string>(asking.error());
   return answer(pod ? kPodStage : kContainerStage, std::move(call), std::move(done));

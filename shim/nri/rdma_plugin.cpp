@@ -199,7 +199,7 @@ Result<bool> RdmaPlugin::lacks_grant(const NriPod& pod, const NriContainer& cont
 }
 
 Result<hook::Asking> RdmaPlugin::understand(hook::ContainerSpec spec) {
-  return hook::understand_spec(std::move(spec), worker_.read_config(), {worker_.engine()});
+  return hook::understand_spec(std::move(spec), worker_.read_config(), {worker_.engine()}, worker_.root());
 }
 
 }  // namespace shim

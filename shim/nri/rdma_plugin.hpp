@@ -34,6 +34,7 @@ class ConfiguredWorker {
   // engine: tells whose annotations these are. Starts the worker, so that the first container need not wait for it.
   void set_engine(hook::Engine engine);
   hook::Engine engine() const { return node_.engine; }
+  const std::string& root() const { return node_.root; }
   // config.json is parsed again when its text is another.
   const fabric::Result<hook::Config>& read_config();
   fabric::Result<hook::Ledger> open_ledger() const { return hook::Ledger::open(node_.ledger); }

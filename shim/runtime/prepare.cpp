@@ -83,7 +83,8 @@ class Start {
   }
 
   Result<void> run(const GrantInSpec& grant) {
-    hook::Asking asking = TRY(hook::understand(text(), settings_.admin, caller_of(settings_, invocation_)));
+    hook::Asking asking =
+        TRY(hook::understand(text(), settings_.admin, caller_of(settings_, invocation_), settings_.node.root));
     // Without a configuration there is one warning, which came with the choice of the runtime (run.cpp).
     for (const std::string& warning : settings_.admin ? asking.warnings : std::vector<std::string>())
       log_.warning(warning);
@@ -99,7 +100,8 @@ class Start {
   // What it was given is in its config.json, also where the engine has written that anew since the checkpoint, as
   // Podman does (libpod/container_internal_linux.go, restore()).
   Result<void> run_again(const GrantInSpec& grant) {
-    hook::Asking asking = TRY(hook::understand(file_.text(), settings_.admin, caller_of(settings_, invocation_)));
+    hook::Asking asking =
+        TRY(hook::understand(file_.text(), settings_.admin, caller_of(settings_, invocation_), settings_.node.root));
     if (!asking.request) return {};
     const HookCommand command = TRY(hook_command(settings_, asking.caller.engine));
     if (!has_return_hook(command, *asking.document)) return {};

@@ -20,7 +20,8 @@ TEST(ContainerSpec, readsWhatDecidingNeeds) {
                 "rlimits": [{"type": "RLIMIT_NOFILE", "soft": 1, "hard": 2},
                             {"type": "RLIMIT_MEMLOCK", "soft": 65536, "hard": 18446744073709551615}]},
     "mounts": [{"destination": "/sys", "type": "sysfs"}],
-    "linux": {"devices": [{"path": "/dev/infiniband/uverbs0", "type": "c", "major": 231, "minor": 192}],
+    "linux": {"devices": [{"path": "/dev/infiniband/uverbs0", "type": "c", "major": 231, "minor": 192},
+                          {"path": "/dev/x", "type": "u", "major": 231, "minor": 193}],
               "namespaces": [{"type": "network", "path": "/var/run/netns/cni-1"}, {"type": "user"}]}})"));
   ASSERT_TRUE(spec);
   EXPECT_EQ(spec->root_path, "rootfs");
@@ -28,7 +29,8 @@ TEST(ContainerSpec, readsWhatDecidingNeeds) {
   EXPECT_EQ(spec->uid, 1000U);
   EXPECT_EQ(spec->memlock, (Rlimit{65536, UINT64_MAX}));
   EXPECT_EQ(spec->mounts, std::vector<SpecMount>{{"/sys"}});
-  EXPECT_EQ(spec->devices, (std::vector<SpecDevice>{{"/dev/infiniband/uverbs0", 'c', 231, 192}}));
+  EXPECT_EQ(spec->devices,
+            (std::vector<SpecDevice>{{"/dev/infiniband/uverbs0", 'c', 231, 192}, {"/dev/x", 'c', 231, 193}}));
   EXPECT_TRUE(spec->has_netns);
   EXPECT_EQ(spec->netns_path, "/var/run/netns/cni-1");
   EXPECT_TRUE(spec->has_userns);

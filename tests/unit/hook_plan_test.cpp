@@ -257,6 +257,40 @@ TEST(Plan, givenNodes) {
   EXPECT_EQ(hcas(other), "`/dev/infiniband/uverbs0` in linux.devices is 231:192, on this node it is 231:193");
 }
 
+TEST(Plan, givenNodesUnderAnyPath) {
+  PlanScene scene = given({});
+  const auto with = [&](std::vector<SpecDevice> devices) {
+    scene.request.given = std::move(devices);
+    return hcas(scene);
+  };
+  const SpecDevice foreign{"/dev/infiniband/../infiniband/uverbs1", 'c', 231, 193};
+  EXPECT_EQ(with({foreign}), "mlx5_1");
+  EXPECT_EQ(with({foreign, {"/dev/infiniband/uverbs1", 'c', 231, 193}}), "mlx5_1");
+  EXPECT_EQ(with({{"/dev/\n", 'c', 231, 200}}), "`/dev/?` in linux.devices belongs to no HCA of this node");
+  EXPECT_EQ(with({{"/dev/infiniband/uverbs0", 'c', 231, 193}}),
+            "`/dev/infiniband/uverbs0` in linux.devices is 231:193, on this node it is 231:192");
+  scene.inventory.hcas[2].uverbs = 40;
+  EXPECT_EQ(with({{"/dev/x", 'c', 511, 8, 40}}), "mlx5_2") << "the snapshot does not say its number";
+  scene.inventory.hcas[2].uverbs_dev = "511:8";
+  EXPECT_EQ(with({{"/dev/x", 'c', 511, 8, 40}}), "mlx5_2");
+}
+
+// One that is stale, or under another's name, says nothing of the others.
+TEST(Plan, givenNodesAreHeldWhateverTheirNames) {
+  PlanScene scene = asking("mlx5_3");
+  scene.request.given = {{"/dev/x", 'c', 231, 192},
+                         {"/dev/infiniband/uverbs0", 'c', 231, 193},
+                         {"/dev/infiniband/uverbs9", 'c', 231, 194},
+                         {"/dev/infiniband/uverbs7", 'c', 231, 199}};
+  std::vector<std::string> held;
+  const auto plan = decide(scene);
+  for (const PlannedHca& hca : plan->also_open)
+    held.push_back(hca.name);
+  EXPECT_EQ(fabric::join(held, " "), "mlx5_0 mlx5_1 mlx5_2");
+  EXPECT_EQ(fabric::join(Candidates(scene.inventory, scene.request, scene.config).names(), " "),
+            "mlx5_3 mlx5_0 mlx5_1 mlx5_2");
+}
+
 TEST(Plan, variablesNarrowACount) {
   PlanScene scene = asking("2");
   scene.request.narrowed_by = {*parse_wish("index:3,index:9", "variable RDMA_VISIBLE_DEVICES")};

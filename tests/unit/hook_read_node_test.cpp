@@ -95,6 +95,36 @@ TEST(ReadNodeFor, GivenNodesKeepTheOrderOfTheirNetdevs) {
   EXPECT_EQ(among.given.front()->name(), "mlx5_2");
 }
 
+TEST(ReadNodeFor, GivenNodesAreFoundByNumber) {
+  const Node node;
+  Request request = naming("mlx5_0");
+  request.given = {{"/dev/x", 'c', 231, 194}};
+  const auto inventory = node.read(request, {});
+  ASSERT_EQ(inventory.hcas.size(), 2U) << "what it names and what it has";
+  EXPECT_EQ(inventory.hcas.back().name, "mlx5_2");
+}
+
+TEST(ReadNodeFor, TheNodeSaysWhoseADynamicNumberIs) {
+  const Node node;
+  const std::string links = node.settings.root + "/sys/dev/char";
+  std::filesystem::create_directories(links);
+  std::filesystem::create_symlink("../../devices/x/infiniband_verbs/uverbs40", links + "/511:8");
+  std::filesystem::create_symlink("../../devices/virtual/nvidia-uvm/uverbs41", links + "/511:9");
+  const auto given = [&](std::int64_t major, std::int64_t minor) {
+    ContainerSpec spec;
+    spec.devices = {{"/dev/x", 'c', major, minor}};
+    const auto asking = understand_spec(spec, Config(), {Engine::kRunc}, node.settings.root);
+    if (!asking) return asking.error().message;
+    return asking->request ? fmt::format("uverbs{}", asking->request->given.at(0).uverbs().value()) : "nothing";
+  };
+  EXPECT_EQ(given(511, 8), "uverbs40");
+  EXPECT_EQ(given(511, 9), "nothing");
+  EXPECT_EQ(given(511, 10), "nothing");
+  std::filesystem::remove(links + "/511:9");
+  std::filesystem::create_directory(links + "/511:9");
+  EXPECT_EQ(given(511, 9), fmt::format("read the link `{}/511:9`: Invalid argument", links));
+}
+
 // A symbolic link to itself stands for whatever cannot be read though it is there: ELOOP.
 void make_unreadable(const std::string& path) {
   std::filesystem::remove_all(path);

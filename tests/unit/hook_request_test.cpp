@@ -324,6 +324,32 @@ TEST(Request, nodesAndOrder) {
   EXPECT_EQ(parse_request(spec, config, Engine::kContainerd)->request->gpu_hint, "0");
 }
 
+// A path can be anything that leads to /dev, so that the number says what a node is.
+TEST(Request, uverbsNodesUnderAnyPath) {
+  const std::vector<SpecDevice> others = {{"/dev/null", 'c', 1, 3},  {"/dev/a", 'c', 231, 191},
+                                          {"/dev/b", 'c', 231, 224}, {"/dev/c", 'b', 231, 193},
+                                          {"/dev/d", 'c', 230, 193}, {"/dev/e", 'c', 511, 8},
+                                          {"/dev/f", 'c', 231, -1},  {"/dev/infiniband/umad0", 'c', 231, 0}};
+  const auto given = [&](std::vector<SpecDevice> devices) {
+    ContainerSpec spec;
+    spec.devices = std::move(devices);
+    spec.devices.insert(spec.devices.end(), others.begin(), others.end());
+    const auto asked = parse_request(spec, {}, Engine::kRunc);
+    return asked && asked->request ? asked->request->given : std::vector<SpecDevice>();
+  };
+  EXPECT_TRUE(given({}).empty());
+  for (const char* path : {"/dev/infiniband/../infiniband/uverbs1", "/dev/infiniband//uverbs1", "/dev/foo", "foo"}) {
+    const std::vector<SpecDevice> one = {{path, 'c', 231, 193}};
+    EXPECT_EQ(given(one), one) << path;
+  }
+  const std::vector<SpecDevice> ends = {{"/dev/x", 'c', 231, 192}, {"/dev/y", 'c', 231, 223}};
+  EXPECT_EQ(given(ends), ends);
+  const std::vector<SpecDevice> dynamic = {{"/dev/x", 'c', 511, 9, 41}};
+  EXPECT_EQ(given(dynamic), dynamic) << "which the node said";
+  const SpecDevice named{"/dev/infiniband/uverbs1", 'c', 231, 193};
+  EXPECT_EQ(given({{"/dev/x", 'c', 231, 193}, named}), std::vector<SpecDevice>{named}) << "one node, counted once";
+}
+
 // Engines give a privileged container the node's whole /dev.
 TEST(Request, nodesOfAContainerThatMayUseAllDevicesAreNone) {
   ContainerSpec spec;
