@@ -48,8 +48,8 @@ Recognised doubted(std::string_view who, Engine said, Engine told) {
 Recognised recognise(const Caller& caller, std::string_view cgroups_path) {
   const auto told = told_by_bundle(caller.bundle, cgroups_path);
   if (caller.is_named) {
-    const bool is_rule = caller.engine == Engine::kRunc || caller.engine == Engine::kPodman;
-    if (told && *told != caller.engine && !is_rule) return doubted("the administrator", caller.engine, *told);
+    if (told && *told != caller.engine && caller.engine != Engine::kPodman)
+      return doubted("the administrator", caller.engine, *told);
     return {caller.engine, "named by the administrator"};
   }
   const auto by_root = told_by_root(caller.runtime_root);

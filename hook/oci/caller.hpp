@@ -29,8 +29,8 @@ struct Recognised {
   bool is_doubted = false;  // two say different engines; `engine` is Podman, whose annotations nobody vouches for
 };
 
-// runc and podman name a rule and stand; another engine that is named is believed unless the bundle is one of an engine
-// that is not it: hooks.d and CDI files are read by several. cgroups_path: linux.cgroupsPath. Pure.
+// podman stands; another engine that is named, and runc, is believed unless the bundle is one of an engine that is not
+// it: hooks.d and CDI files are read by several. cgroups_path: linux.cgroupsPath. Pure.
 Recognised recognise(const Caller& caller, std::string_view cgroups_path);
 
 }  // namespace hook

@@ -99,6 +99,8 @@ Wish all_hcas(std::string source) {
 // variable is the wish, so that it does not narrow itself.
 Result<bool> settle_wish(const Said& said, bool trusted, const ContainerSpec& spec, const Config& config,
                          Request& request, bool& uses_env) {
+  // A privileged container that asks for nothing: kube-proxy, or a CNI agent.
+  const bool has_all = spec.may_use_all_devices && !given_uverbs_nodes(spec).empty();
   if (trusted && said.wish && (!said.nics || request.given.empty())) {
     request.wish = *said.wish;
   } else if (!request.given.empty()) {
@@ -106,6 +108,8 @@ Result<bool> settle_wish(const Said& said, bool trusted, const ContainerSpec& sp
     request.given_is_the_grant = true;
   } else if (trusted && said.network) {
     request.wish = all_hcas(said.network->source);
+  } else if (has_all) {
+    return false;
   } else if (config.default_devices) {
     request.wish = TRY(parse_wish(*config.default_devices, "default_devices of config.json"));
   } else if (config.env_may_request) {

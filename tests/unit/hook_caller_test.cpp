@@ -95,7 +95,8 @@ TEST(Caller, IsTheOneNamedUnlessTheBundleIsAnothers) {
   EXPECT_EQ(named(Engine::kCrio, kKubernetes).engine, Engine::kPodman);
   EXPECT_EQ(named(Engine::kContainerd, kKubernetes).engine, Engine::kContainerd);
   EXPECT_EQ(named(Engine::kDocker, kKubernetes).engine, Engine::kPodman);
-  EXPECT_EQ(named(Engine::kRunc, kPodmans).engine, Engine::kRunc) << "a rule, and no engine";
+  EXPECT_EQ(named(Engine::kRunc, kPodmans).engine, Engine::kPodman) << "an image wrote its annotations";
+  EXPECT_EQ(named(Engine::kRunc, "/srv/web").engine, Engine::kRunc);
   EXPECT_EQ(named(Engine::kPodman, kDockers).engine, Engine::kPodman);
   EXPECT_EQ(
       recognise({.engine = Engine::kCrio, .is_named = true, .runtime_root = "/run/containerd/runc/k8s.io"}, "").engine,
@@ -198,7 +199,8 @@ TEST(Caller, IsShownByPlan) {
   EXPECT_EQ(Json::parse(shown({"plan", "--json", "--bundle", bundle + "/../userdata/"}))["engine"]["name"], "crio");
   EXPECT_EQ(Json::parse(shown({"plan", "--json", "--bundle", bundle, "--engine", "docker"}))["engine"],
             (Json{{"name", "podman"}, {"by", "the administrator says docker, and the bundle is crio's"}}));
-  EXPECT_EQ(shown({"plan", "--bundle", bundle, "--engine", "runc"}).substr(0, 16), "engine      runc");
+  EXPECT_EQ(shown({"plan", "--bundle", bundle, "--engine", "podman"}),
+            "engine      podman  named by the administrator\nHCAs        none\n");
 }
 
 }  // namespace

@@ -361,6 +361,14 @@ TEST(Request, nodesOfAContainerThatMayUseAllDevicesAreNone) {
   EXPECT_FALSE(privileged->request);
   EXPECT_TRUE(privileged->warnings.empty());
   EXPECT_EQ(privileged->note, "the container may use all devices: its 2 uverbs nodes are no request");
+  Config generous;
+  generous.default_devices = "all";
+  EXPECT_FALSE(parse_request(spec, generous, Engine::kRunc)->request) << "it has them without";
+  generous = {};
+  generous.env_may_request = true;
+  spec.env = {"MELLANOX_VISIBLE_DEVICES=all"};
+  EXPECT_FALSE(parse_request(spec, generous, Engine::kRunc)->request) << "an image's word";
+  spec.env.clear();
   spec.annotations = {{"rdma-init.io/devices", "mlx5_1"}};
   const auto asking = parse_request(spec, {}, Engine::kRunc);
   ASSERT_TRUE(asking && asking->request);

@@ -150,10 +150,10 @@ TEST_F(DispatcherTest, WhatIsNotProtobuf) {
   EXPECT_EQ(ask("CreateContainer", std::string((4 << 20) + 1, '\0')),
             "EMSGSIZE CreateContainerRequest of 4194305 bytes: the limit is 4194304");
   std::string mounts;
-  for (int i = 0; i < (1 << 16) + 1; ++i)
+  for (int i = 0; i < (1 << 18) + 1; ++i)
     mounts += text(9, "");
   EXPECT_EQ(ask("CreateContainer", text(2, mounts)),
-            "EMSGSIZE CreateContainerRequest with a list of 65537 entries: the limit is 65536");
+            "EMSGSIZE CreateContainerRequest with a list of 262145 entries: the limit is 262144");
   EXPECT_EQ(recorder_.told, Told{});
 }
 

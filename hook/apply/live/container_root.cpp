@@ -189,7 +189,7 @@ Result<void> ContainerRoot::check_writable(int directory, const std::string& pat
                             (own->id == 0 || lies_on(mounts_.mountinfo, here->id, own->id));
   if (!is_in_bind(mounts_.spec, path) && same(*here, *dev) && (same(*here, *own) || runtimes_own)) return {};
   return Error{fmt::format("cannot create anything in `{}` of the container: it is mounted from the node", path), EROFS,
-               "mount a tmpfs there, or make the node's own directory have the device nodes"};
+               "take that mount away: nodes are made on the container's own /dev alone"};
 }
 
 Result<UniqueFd> ContainerRoot::make_directories(const std::string& path) const {

@@ -74,7 +74,8 @@ LinkSettings link_settings(unsigned ifi_flags, const Attributes& attributes) {
   settings.alias = attributes.text(IFLA_IFALIAS).value_or("");
   for_each_attribute(attributes.get(IFLA_PROP_LIST), [&](unsigned type, Bytes value) {
     const std::string_view text(reinterpret_cast<const char*>(value.data()), value.size());
-    if ((type & NLA_TYPE_MASK) == IFLA_ALT_IFNAME) settings.other_names.emplace_back(text.substr(0, text.find('\0')));
+    if ((type & static_cast<unsigned>(NLA_TYPE_MASK)) == IFLA_ALT_IFNAME)
+      settings.other_names.emplace_back(text.substr(0, text.find('\0')));
   });
   for (std::size_t i = 0; i < kLinkNumbers.size(); ++i) {
     const auto type = static_cast<unsigned>(kLinkNumbers[i].attribute);

@@ -190,7 +190,9 @@ Result<std::vector<Link>> all_links(Netlink& route) {
 }
 
 Result<std::uint64_t> netdev_identity(int sysfs, const Link& link) {
-  if (!is_netdev_name(link.name)) return std::uint64_t{0};
+  // The kernel's own rule (dev_valid_name(), Linux 6.12) lets control characters pass.
+  if (link.name.empty() || link.name == "." || link.name == ".." || link.name.find('/') != std::string::npos)
+    return std::uint64_t{0};
   const fabric::UniqueFd directory(
       ::openat(sysfs, fmt::format("class/net/{}", link.name).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   const fabric::UniqueFd index(directory.ok() ? ::openat(directory.get(), "ifindex", O_RDONLY | O_CLOEXEC) : -1);

@@ -19,8 +19,9 @@ using google::protobuf::RepeatedPtrField;
 
 // Of a pod with its container. Arguments and environment are at most 2 MiB (execve), Kubernetes' annotations 256 KiB.
 constexpr std::size_t kMaxMessage = std::size_t{4} << 20;
-// Of one message: an empty element of a list is two bytes there and some two hundred in memory.
-constexpr std::size_t kMaxFields = std::size_t{1} << 16;
+// Of one message: an empty element of a list is two bytes there and some two hundred in memory. More than annotations,
+// arguments and environment that Kubernetes and execve take can have: no author of a pod reaches it.
+constexpr std::size_t kMaxFields = std::size_t{1} << 18;
 constexpr std::int32_t kStopped = 4;  // of enum ContainerState
 
 // Numbers of the fields that hold messages with lists: pod and container in a request, `linux` in these, `resources` in
