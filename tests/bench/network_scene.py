@@ -37,13 +37,14 @@ def timed(argv, text, environment, work):
     """Seconds from the spawn to the end of a program with this standard input, and what it wrote to each stream."""
     paths = [f"{work}/{name}" for name in ("stdin", "stdout", "stderr")]
     write(paths[0], text)
+    said = harness.Listener(paths[2])
     flags = (os.O_RDONLY, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     actions = [(os.POSIX_SPAWN_OPEN, fd, paths[fd], flags[fd], 0o644) for fd in range(3)]
     begin = time.perf_counter()
     pid = os.posix_spawn(argv[0], argv, environment, file_actions=actions)
     _, status = os.waitpid(pid, 0)
     seconds = time.perf_counter() - begin
-    out, err = harness.read(paths[1]), harness.read(paths[2])
+    out, err = harness.read(paths[1]), said.heard()
     if status != 0:
         raise AssertionError(f"{argv}: {environment}: wait status {status}: {err}{out}")
     return seconds, out, err
