@@ -61,9 +61,10 @@ void decide_checked(const hook::ContainerSpec& spec, const Json& config, Engine 
       const auto found =
           std::find_if(node.hcas.begin(), node.hcas.end(), [&](const auto& h) { return h.name == hca.name; });
       require(found != node.hcas.end(), "an HCA of the node is granted", hca.name);
-      const std::string path = "/dev/infiniband/uverbs" + std::to_string(found->uverbs.value_or(9999));
-      const bool given = std::any_of(spec.devices.begin(), spec.devices.end(),
-                                     [&](const hook::SpecDevice& device) { return device.path == path; });
+      // Whatever its path, it is the number that opens the HCA.
+      const bool given = std::any_of(spec.devices.begin(), spec.devices.end(), [&](const hook::SpecDevice& device) {
+        return found->uverbs && fabric::uverbs_of_number(device.major, device.minor) == found->uverbs;
+      });
       require(given, "nothing is added to what the device plugin gave", hca.name);
     }
   }
