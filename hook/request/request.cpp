@@ -108,11 +108,9 @@ Result<bool> settle_wish(const Said& said, bool trusted, const ContainerSpec& sp
     request.given_is_the_grant = true;
   } else if (trusted && said.network) {
     request.wish = all_hcas(said.network->source);
-  } else if (has_all) {
-    return false;
-  } else if (config.default_devices) {
+  } else if (config.default_devices && !has_all) {
     request.wish = TRY(parse_wish(*config.default_devices, "default_devices of config.json"));
-  } else if (config.env_may_request) {
+  } else if (config.env_may_request && !has_all) {
     auto visible = TRY(visible_devices(spec));
     if (!visible) return false;
     request.wish = *std::move(visible);
