@@ -96,11 +96,10 @@ Wish all_hcas(std::string source) {
 }
 
 // Sets the wish of the first source, in the order of the header, that may ask and does; false: none does. uses_env: the
-// variable is the wish, so that it does not narrow itself.
-Result<bool> settle_wish(const Said& said, bool trusted, const ContainerSpec& spec, const Config& config,
+// variable is the wish, so that it does not narrow itself. has_all: of a privileged container, which has the nodes
+// without asking, as kube-proxy and CNI agents.
+Result<bool> settle_wish(const Said& said, bool trusted, bool has_all, const ContainerSpec& spec, const Config& config,
                          Request& request, bool& uses_env) {
-  // A privileged container that asks for nothing: kube-proxy, or a CNI agent.
-  const bool has_all = spec.may_use_all_devices && !given_uverbs_nodes(spec).empty();
   if (trusted && said.wish && (!said.nics || request.given.empty())) {
     request.wish = *said.wish;
   } else if (!request.given.empty()) {
@@ -135,7 +134,8 @@ Result<Asked> parse_request(const ContainerSpec& spec, const Config& config, Eng
 
   Request request;
   request.given = given_uverbs_nodes(spec);
-  if (spec.may_use_all_devices && !request.given.empty()) {
+  const bool has_all = spec.may_use_all_devices && !request.given.empty();
+  if (has_all) {
     asked.note =
         fmt::format("the container may use all devices: its {} uverbs nodes are no request", request.given.size());
     request.given.clear();
@@ -147,7 +147,7 @@ Result<Asked> parse_request(const ContainerSpec& spec, const Config& config, Eng
   if (trusted) TRY_VOID(set_mode_and_network(said, config, request));
 
   bool uses_env = false;
-  const bool granted = TRY(settle_wish(said, trusted, spec, config, request, uses_env));
+  const bool granted = TRY(settle_wish(said, trusted, has_all, spec, config, request, uses_env));
   if (!trusted) warn_of_unheard(said, granted, engine, pod, asked.warnings);
   if (!granted) return asked;
 
