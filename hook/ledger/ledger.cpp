@@ -89,11 +89,14 @@ Result<void> check_empty(const StoredGrant& grant, const GrantUser& user) {
                .hint = "it is returned when they have ended"};
 }
 
+bool is_worked_on_here(const LedgerFiles& files, const StoredUser& user) {
+  return user.worker && user.worker->process == files.self;
+}
+
 // Whoever ends a container in this user's name means one before it, which had that name: this one lives. Its own
 // runtime is above who ends it, where that is `run`, or `create` that fails.
 bool is_another_ones_end(const LedgerFiles& files, const StoredUser& user) {
-  const bool is_own = user.worker && user.worker->process == files.self;
-  if (is_own || user.ended) return false;
+  if (user.ended || is_worked_on_here(files, user)) return false;
   if (user.worker && !user.worker_gone) return true;  // its createRuntime is at work
   if (!user.user.process) return false;
   // A runtime waits for its poststop, and says nothing of the container while another has its name. One that was killed
@@ -297,8 +300,7 @@ Result<void> Ledger::give_back(std::string_view key) const {
   if (!grant) return settle(key);
   TRY_VOID(return_grant(*files_, *grant));
   for (const StoredUser& user : grant->users) {
-    const bool is_own = user.worker && user.worker->process == files_->self;
-    if (is_own) TRY_VOID(remove_marker(*files_, name, *user.worker, std::nullopt));
+    if (is_worked_on_here(*files_, user)) TRY_VOID(remove_marker(*files_, name, *user.worker, std::nullopt));
   }
   return settle(key);
 }
