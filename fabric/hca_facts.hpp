@@ -17,12 +17,13 @@ struct HcaFacts {
   bool place = false;    // NUMA node, upstream PCI ports
   bool rate = false;
   bool gids = false;  // whole GID tables
+  bool vfs = false;   // the HCAs of its virtual functions
   // Of ACTIVE ports the link layer; where the HCAs' differ, the rates too. For what a trainer could use.
   bool use = false;
   friend bool operator==(const HcaFacts&, const HcaFacts&) = default;
 
   bool of_ports() const { return node || link_layer || netdevs || rate || gids || use; }
-  bool beyond_pci() const { return of_ports() || guid || vendor || device_id || driver || place; }
+  bool beyond_pci() const { return of_ports() || guid || vendor || device_id || driver || place || vfs; }
 };
 
 inline constexpr HcaFacts kNameOnly{.pci = false, .node = false};

@@ -86,6 +86,8 @@ struct Hca {
   std::optional<std::string> class_link;  // of /sys/class/infiniband/NAME
   std::optional<std::string> verbs_link;  // of /sys/class/infiniband_verbs/uverbsN
   std::vector<MadNode> mad_nodes;
+  std::vector<std::string> vfs;          // names of the HCAs of its virtual functions
+  std::optional<std::string> hidden_vf;  // "virtfn3": one whose HCA is in another network namespace
 
   bool has_node() const { return uverbs || uverbs_unknown; }
   bool is_accessible() const { return has_node() && accessible.value_or(true); }

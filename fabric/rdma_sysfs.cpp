@@ -301,6 +301,29 @@ void read_place(const std::string& root, const Directory& dir, Hca& hca, std::ve
   hca.pci_path = path.empty() ? pci::read_path(root, *hca.pci) : std::optional(std::move(path));
 }
 
+// A VF without a driver, or whose driver has made no HCA, has no such directory. Of one whose HCA is in another network
+// namespace it is empty (Linux 6.12 drivers/base/core.c, class_dir_child_ns_type()).
+template <typename Note>
+void read_vfs(const Directory& dir, Hca& hca, const Note& note) {
+  constexpr const char* kCount = "device/sriov_numvfs";
+  const auto text = dir.read(kCount);
+  if (const auto* failed = std::get_if<Unreadable>(&text)) return note(kCount, failed->code);
+  const auto count = parse_number<unsigned>(std::get<std::string>(text));
+  if (!count) return note(kCount, EINVAL);
+  for (unsigned i = 0; i < *count; ++i) {
+    const std::string path = fmt::format("device/virtfn{}/infiniband", i);
+    const auto vf = dir.open_at(path.c_str());
+    int error = vf ? 0 : errno;
+    const auto names = vf ? vf->list(&error) : std::vector<std::string>();
+    hca.vfs.insert(hca.vfs.end(), names.begin(), names.end());
+    if (error != 0) {
+      note(path.c_str(), error);
+    } else if (names.empty()) {
+      hca.hidden_vf = fmt::format("virtfn{}", i);
+    }
+  }
+}
+
 void read_ids(const Scan& scan, const HcaFacts& facts, const Directory& dir, Hca& hca) {
   const auto note = [&](Unread::Part part, const char* attribute, int code) {
     if (!scan.unread) return;
@@ -314,6 +337,8 @@ void read_ids(const Scan& scan, const HcaFacts& facts, const Directory& dir, Hca
     return read && !read->empty() ? std::optional(std::move(*read)) : std::nullopt;
   };
   if (facts.guid) hca.node_guid = text(Unread::Part::kDetail, "node_guid").value_or("");
+  if (facts.vfs)
+    read_vfs(dir, hca, [&](const char* attribute, int code) { note(Unread::Part::kHcas, attribute, code); });
   if (facts.vendor) hca.vendor = text(Unread::Part::kPool, "device/vendor");
   if (facts.device_id) hca.device_id = text(Unread::Part::kPool, "device/device");
   if (!facts.driver) return;

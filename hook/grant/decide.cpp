@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "hook/grant/node.hpp"
+#include "hook/plan/match.hpp"
 
 namespace hook {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "fabric/read_node.hpp"
 #include "fabric/snapshot.hpp"
+#include "hook/plan/match.hpp"
 #include "hook/plan/plan_parts.hpp"
 
 namespace hook {
@@ -78,6 +79,7 @@ fabric::HcaFacts facts_for(const Request& request, const Config& config) {
   fabric::HcaFacts facts = facts_of_pools(config, {});
   const bool rails = gives_network(request, config);
   facts.gids = may_be(Mode::kSharedMulti, request, config);  // which bounds the children of an HCA
+  facts.vfs = may_be(Mode::kExclusive, request, config);
   facts.guid = selects_by(request, Selector::Kind::kGuid);
   facts.driver |= rails;
   facts.link_layer |= rails || facts.gids;
@@ -113,14 +115,6 @@ bool set_node_option(NodeSettings& node, std::string_view name, const std::strin
     return false;
   }
   return true;
-}
-
-bool may_be(Mode mode, const Request& request, const Config& config) {
-  if (request.mode) return request.mode == mode;
-  const auto network_is = [&](const auto& entry) { return entry.second.mode == mode; };
-  const auto pool_is = [&](const Pool& pool) { return !pool.modes.empty() && pool.modes.front() == mode; };
-  return std::any_of(config.networks.begin(), config.networks.end(), network_is) ||
-         std::any_of(config.pools.begin(), config.pools.end(), pool_is);
 }
 
 Result<fabric::Inventory> read_node_for(const Asking& asking, const NodeSettings& node, bool variables) {

@@ -30,9 +30,6 @@ struct NodeSettings {
 // --config, --root and --ledger of the programs; false: another option.
 bool set_node_option(NodeSettings& node, std::string_view name, const std::string& value);
 
-// Whether some HCA would be held in that mode.
-bool may_be(Mode mode, const Request& request, const Config& config);
-
 // The node as far as the request, which is there, depends on it. variables: the container's can still be given, so it
 // counts which ports it can use. Errors: those of a snapshot, that it could not be read which HCAs there are, and those
 // of uses_host_network().

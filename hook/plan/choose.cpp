@@ -86,18 +86,39 @@ Result<Terms> terms_for(const NodeHca& node, const Request& request, const Confi
   return terms;
 }
 
+Holding holding_of(const std::string& hca, const Holdings& holdings) {
+  const auto found = holdings.find(hca);
+  return found == holdings.end() ? Holding{} : found->second;
+}
+
+std::string doubt_of(const Holding& holding) {
+  return holding.doubtful.empty() ? "" : ", one by " + holding.doubtful;
+}
+
+// Why others keep the HCA from being held in this mode at all; "": they do not.
+std::string held_against(Mode mode, const Holding& holding) {
+  if (holding.exclusive_holder) return "is held by " + *holding.exclusive_holder;
+  if (mode != Mode::kExclusive || holding.others == 0) return "";
+  return fmt::format("is shared by {} others{}", holding.others, doubt_of(holding));
+}
+
 // In shared-multi the GID table of a RoCE port bounds the children: each takes two slots, its link-local and its IPv4
 // address (Linux 6.1 drivers/infiniband/core/roce_gid_mgmt.c), and two more where the port has RoCE v1 entries as well.
-Room room_for(const NodeHca& node, const Terms& terms, const Holdings& holdings) {
-  const auto found = holdings.find(node.name());
-  const Holding holding = found == holdings.end() ? Holding{} : found->second;
+Room room_for(const NodeHca& node, const Terms& terms, const PlanInput& input) {
+  const Holding holding = holding_of(node.name(), input.holdings);
   const bool multi = terms.mode == Mode::kSharedMulti;
   const unsigned own = holding.own ? std::max(holding.own_units, 1U) : 0;
   Room room{multi ? kNoBound : 1, {}, false};
-  if (holding.exclusive_holder) bound(room, 0, "is held by " + *holding.exclusive_holder, true);
-  const std::string doubt = holding.doubtful.empty() ? "" : ", one by " + holding.doubtful;
-  if (terms.mode == Mode::kExclusive && holding.others > 0) {
-    bound(room, 0, fmt::format("is shared by {} others{}", holding.others, doubt), true);
+  const std::string doubt = doubt_of(holding);
+  if (const std::string held = held_against(terms.mode, holding); !held.empty()) bound(room, 0, held, true);
+  if (terms.mode == Mode::kExclusive) {
+    for (const std::string& vf : vfs_of(node, input.among.inventory)) {
+      const std::string held = held_against(terms.mode, holding_of(vf, input.holdings));
+      if (!held.empty()) bound(room, 0, fmt::format("has the VF {}, which {}", fabric::printable(vf), held), true);
+    }
+    if (const auto& hidden = node.hca->hidden_vf) {
+      bound(room, 0, fmt::format("has the VF {}, whose HCA is in another network namespace", *hidden), true);
+    }
   }
   if (terms.limit) {
     bound(room, *terms.limit - std::min(*terms.limit, holding.others),
@@ -236,7 +257,7 @@ Result<Offers> offers_for(const Matched& matched, Hcas& hcas, const PlanInput& i
       if (!refused) refused = fabric::wrap(std::move(terms).error(), input.among.request.wish.source);
       continue;
     }
-    const Room room = room_for(*node, *terms, input.holdings);
+    const Room room = room_for(*node, *terms, input);
     offers.emplace(node, Offer{*std::move(terms), room});
     allowed.push_back(node);
   }

@@ -339,6 +339,23 @@ std::vector<const NodeHca*> Matched::hcas() const {
   return all;
 }
 
+bool may_be(Mode mode, const Request& request, const Config& config) {
+  if (request.mode) return request.mode == mode;
+  const auto network_is = [&](const auto& entry) { return entry.second.mode == mode; };
+  const auto pool_is = [&](const Pool& pool) { return !pool.modes.empty() && pool.modes.front() == mode; };
+  return std::any_of(config.networks.begin(), config.networks.end(), network_is) ||
+         std::any_of(config.pools.begin(), config.pools.end(), pool_is);
+}
+
+std::vector<std::string> vfs_of(const NodeHca& node, const fabric::Inventory& inventory) {
+  std::vector<std::string> names = node.hca->vfs;
+  for (const fabric::Hca& other : inventory.hcas) {
+    const bool is_vf = node.hca->pci && other.physfn == node.hca->pci;
+    if (is_vf && std::find(names.begin(), names.end(), other.name) == names.end()) names.push_back(other.name);
+  }
+  return names;
+}
+
 Candidates::Candidates(const fabric::Inventory& all, const Request& asked, const Config& admin)
     : inventory(all),
       request(asked),
@@ -349,9 +366,18 @@ Candidates::Candidates(const fabric::Inventory& all, const Request& asked, const
 
 std::vector<std::string> Candidates::names() const {
   if (!matched) return {};
-  std::vector<std::string> names = names_of(matched->hcas());
-  for (const NodeHca* hca : given) {
-    if (std::find(names.begin(), names.end(), hca->name()) == names.end()) names.push_back(hca->name());
+  const Hcas hcas = matched->hcas();
+  std::vector<std::string> names = names_of(hcas);
+  std::set<std::string> seen(names.begin(), names.end());
+  const auto add = [&](const std::string& name) {
+    if (seen.insert(name).second) names.push_back(name);
+  };
+  for (const NodeHca* hca : given)
+    add(hca->name());
+  if (!may_be(Mode::kExclusive, request, config)) return names;
+  for (const NodeHca* hca : hcas) {
+    for (const std::string& vf : vfs_of(*hca, inventory))
+      add(vf);
   }
   return names;
 }

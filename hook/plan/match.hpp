@@ -28,6 +28,11 @@ struct Matched {
   std::vector<const NodeHca*> hcas() const;  // of all groups, each once
 };
 
+// Whether some HCA would be held in that mode.
+bool may_be(Mode mode, const Request& request, const Config& config);
+// The names of the HCAs of its virtual functions: who has it alone has these too.
+std::vector<std::string> vfs_of(const NodeHca& node, const fabric::Inventory& inventory);
+
 // Found once: a plan is made from the same after the HCAs have been locked. All three arguments have to outlive it.
 class Candidates {
  public:

@@ -70,6 +70,26 @@ Result<void> hold_given(const PlanInput& input, Plan& plan) {
   return {};
 }
 
+// Who has a physical function alone can do what it likes with its virtual ones.
+void hold_vfs(const PlanInput& input, const Chosen& chosen, Plan& plan) {
+  const auto hold = [&](const std::string& name) {
+    const auto is_it = [&](const PlannedHca& hca) { return hca.name == name; };
+    const auto granted = std::find_if(plan.hcas.begin(), plan.hcas.end(), is_it);
+    if (granted != plan.hcas.end()) {
+      granted->mode = Mode::kExclusive;
+      granted->limit.reset();
+      return;
+    }
+    std::erase_if(plan.also_open, is_it);
+    plan.also_open.push_back({name, Mode::kExclusive, 1, std::nullopt});
+  };
+  for (const ChosenHca& unit : chosen.units) {
+    if (unit.terms.mode != Mode::kExclusive) continue;
+    for (const std::string& vf : vfs_of(*unit.node, input.among.inventory))
+      hold(vf);
+  }
+}
+
 }  // namespace
 
 Result<Plan> make_plan(const PlanInput& input) {
@@ -81,6 +101,7 @@ Result<Plan> make_plan(const PlanInput& input) {
   advise(input, chosen, plan);
   // Before the return: a container that is granted nothing may still have nodes from elsewhere.
   TRY_VOID(hold_given(input, plan));
+  hold_vfs(input, chosen, plan);
   if (granted.empty()) return plan;
   plan.nodes = TRY(planned_nodes(input.among.config.nodes, input.among.inventory, granted));
   plan.memlock = input.among.config.memlock;

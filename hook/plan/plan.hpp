@@ -75,7 +75,8 @@ std::string view_name(const std::vector<ViewEntry>& view);
 struct Plan {
   std::vector<PlannedHca> hcas;  // empty: nothing is asked, nothing changes
   // HCAs that the container can open because linux.devices has their nodes, though it is narrowed to others: booked, so
-  // that no other container gets one of them alone, and nothing else.
+  // that no other container gets one of them alone, and nothing else. Likewise, in mode exclusive, the virtual
+  // functions of what it has in this mode, which no other container gets at all.
   std::vector<PlannedHca> also_open;
   std::vector<PlannedNode> nodes;
   std::optional<std::uint64_t> memlock;  // bytes; UINT64_MAX: unlimited; nullopt: leave it

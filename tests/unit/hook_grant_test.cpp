@@ -168,6 +168,47 @@ TEST_F(GrantTest, ErrorsSayWhatTheyAreAbout) {
   EXPECT_EQ(failure_reason(said.error()), FailureReason::kDevices);
 }
 
+TEST_F(GrantTest, APhysicalFunctionAloneExcludesWhoHasItsVirtualOnes) {
+  namespace fs = std::filesystem;
+  const std::string sys = directory_ / "node/sys";
+  const fs::path pf = fs::canonical(sys + "/class/infiniband/mlx5_0/device");
+  const fs::path vf = fs::canonical(sys + "/class/infiniband/mlx5_1/device");
+  fs::create_directory_symlink(vf, pf / "virtfn0");
+  test_support::write_file((pf / "sriov_numvfs").string(), "1\n");
+  const auto refusal = [&](const char* wish, Mode mode) {
+    const auto given = give("web-2", asking_for(wish, mode));
+    return given ? "" : given.error().message;
+  };
+  // The physical function first.
+  ASSERT_TRUE(give("web-1", asking_for("mlx5_0", Mode::kExclusive)));
+  EXPECT_EQ(grant_of("web-1")->hcas.size(), 2U);
+  for (const Mode mode : {Mode::kExclusive, Mode::kShared, Mode::kHca})
+    EXPECT_NE(refusal("mlx5_1", mode).find("`mlx5_1` is held by container web-1"), std::string::npos)
+        << refusal("mlx5_1", mode);
+  // A further call of who has both.
+  EXPECT_TRUE(give("web-1", asking_for("mlx5_0", Mode::kExclusive)));
+  const Owner owner = container_owner("web-1", "/bundle");
+  ASSERT_TRUE(Ledger::open(node_.ledger)->leave(owner, owner.key));
+  // The virtual one first.
+  for (const Mode mode : {Mode::kExclusive, Mode::kShared, Mode::kHca}) {
+    ASSERT_TRUE(give("web-1", asking_for("mlx5_1", mode)));
+    EXPECT_NE(refusal("mlx5_0", Mode::kExclusive).find("`mlx5_0` has the VF mlx5_1, which is "), std::string::npos)
+        << refusal("mlx5_0", Mode::kExclusive);
+    EXPECT_FALSE(grant_of("web-2"));
+    EXPECT_TRUE(give("web-3", asking_for("mlx5_0", Mode::kShared))) << "each is a function of its own";
+    const Owner third = container_owner("web-3", "/bundle");
+    ASSERT_TRUE(Ledger::open(node_.ledger)->leave(third, third.key));
+    ASSERT_TRUE(Ledger::open(node_.ledger)->leave(owner, owner.key));
+  }
+  // It is in another network namespace, whoever has it there; or nobody knows.
+  fs::remove_all(vf / "infiniband" / "mlx5_1");
+  EXPECT_NE(refusal("mlx5_0", Mode::kExclusive).find("VF virtfn0, whose HCA is in another"), std::string::npos)
+      << refusal("mlx5_0", Mode::kExclusive);
+  test_support::write_file((pf / "sriov_numvfs").string(), "?\n");
+  EXPECT_NE(refusal("mlx5_0", Mode::kExclusive).find("sriov_numvfs"), std::string::npos);
+  EXPECT_EQ(refusal("mlx5_0", Mode::kShared), "");
+}
+
 TEST_F(GrantTest, MountsOfTheSpecStayTheContainers) {
   Asking asking = asking_for("mlx5_0");
   asking.spec.mounts = {{"/sys/class/infiniband"}, {"/sys/class/infiniband_verbs"}};

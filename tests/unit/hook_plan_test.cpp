@@ -425,6 +425,61 @@ TEST(Plan, givenNodesAreHeldThoughNarrowedAway) {
   EXPECT_TRUE(decide(scene)->nodes.empty());
 }
 
+// Who has a physical function alone has its virtual ones too, whatever the mode in which others want or hold these.
+TEST(Plan, aPhysicalFunctionAloneIsHeldWithItsVirtualOnes) {
+  for (const bool is_live : {false, true}) {
+    PlanScene scene = asking("mlx5_0");
+    if (is_live) {
+      scene.inventory.hcas[0].vfs = {"mlx5_2"};  // itself not looked at
+      scene.inventory.hcas.resize(2);
+    } else {
+      scene.inventory.hcas[2].physfn = scene.inventory.hcas[0].pci;
+    }
+    const auto names = [&] { return Candidates(scene.inventory, scene.request, scene.config).names(); };
+    scene.holdings["mlx5_2"].others = 1;
+    EXPECT_EQ(hcas(scene), "mlx5_0");
+    EXPECT_EQ(decide(scene)->also_open.size(), 0U);
+    EXPECT_EQ(names(), (std::vector<std::string>{"mlx5_0"}));
+    scene.request.mode = Mode::kExclusive;
+    EXPECT_EQ(names(), (std::vector<std::string>{"mlx5_0", "mlx5_2"}));
+    EXPECT_EQ(hcas(scene), "annotation rdma-init.io/devices: `mlx5_0` has the VF mlx5_2, which is shared by 1 others");
+    scene.holdings["mlx5_2"] = held_by("container web");
+    EXPECT_EQ(hcas(scene),
+              "annotation rdma-init.io/devices: `mlx5_0` has the VF mlx5_2, which is held by container web");
+    scene.holdings["mlx5_2"] = {};
+    scene.inventory.hcas[0].hidden_vf = "virtfn3";
+    EXPECT_EQ(
+        hcas(scene),
+        "annotation rdma-init.io/devices: `mlx5_0` has the VF virtfn3, whose HCA is in another network namespace");
+    scene.inventory.hcas[0].hidden_vf.reset();
+    scene.holdings["mlx5_2"] = own();
+    EXPECT_EQ(hcas(scene), "mlx5_0");
+    EXPECT_EQ(decide(scene)->also_open, (std::vector<PlannedHca>{{"mlx5_2", Mode::kExclusive, 1, std::nullopt}}));
+    if (is_live) continue;
+    scene.request.wish = *parse_wish("mlx5_2,mlx5_0", "x");
+    EXPECT_EQ(hcas(scene), "mlx5_2 mlx5_0");
+    EXPECT_EQ(decide(scene)->also_open.size(), 0U);
+    // Also where its own pool says shared.
+    PlanScene mixed = scene;
+    mixed.request.mode.reset();
+    mixed.holdings.clear();
+    mixed.inventory.hcas[2].device_id = "0x101e";
+    mixed.config.pools = {{"virtual", {}, {Mode::kShared}, {}, std::nullopt},
+                          {"physical", {}, {Mode::kExclusive}, {}, std::nullopt}};
+    mixed.config.pools[0].selectors.device_ids = {"101e"};
+    const auto both = decide(mixed);
+    ASSERT_TRUE(both) << both.error().message;
+    EXPECT_EQ(both->hcas, (std::vector<PlannedHca>{{"mlx5_2", Mode::kExclusive, 1, std::nullopt},
+                                                   {"mlx5_0", Mode::kExclusive, 1, std::nullopt}}));
+    // A VF is a function of its own, beside a PF that others share.
+    scene.request.wish = *parse_wish("mlx5_2", "x");
+    scene.holdings.clear();
+    scene.holdings["mlx5_0"].others = 1;
+    EXPECT_EQ(hcas(scene), "mlx5_2");
+    EXPECT_EQ(decide(scene)->also_open.size(), 0U);
+  }
+}
+
 TEST(Plan, railOrder) {
   Config config;
   fabric::Inventory inventory = rails(4);
