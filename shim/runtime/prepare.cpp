@@ -88,6 +88,11 @@ class Start {
     // Without a configuration there is one warning, which came with the choice of the runtime (run.cpp).
     for (const std::string& warning : settings_.admin ? asking.warnings : std::vector<std::string>())
       log_.warning(warning);
+    if (!asking.note.empty()) {
+      hook::Log hook_log = hook::Log::to_syslog("rdma-runtime");
+      hook_log.set_container(invocation_.id);
+      hook_log.debug(asking.note);
+    }
     if (!asking.request) return keep_original();
     const HookCommand command = TRY(hook_command(settings_, asking.caller.engine));
     auto state = hook_need(asking, command) == HookNeed::kNone ? state_behind(behind_) : std::nullopt;
