@@ -174,12 +174,20 @@ Result<HostNetdev> describe_host(NodeSockets& node, const Rail& rail, const fabr
                   .up = link->up,
                   .records = {},
                   .settings = {},
+                  .features = {},
                   .tcx = {},
                   .pf = {},
                   .vf = 0,
                   .vf_attributes = {}};
   if (rail.kind != RailKind::kMove) return host;
   host.settings = link->settings;
+  auto features = node.ethtool.features(link->ifindex, link->name);
+  if (features) {
+    host.features = *std::move(features);
+  } else {
+    warnings.push_back(fmt::format("{}: what a container changes of the features of `{}` stays",
+                                   features.error().message, link->name));
+  }
   host.tcx = tcx_programs(link->ifindex);
   if (is_set_qdisc(link->qdisc)) {
     warnings.push_back(

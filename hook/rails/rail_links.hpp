@@ -8,6 +8,7 @@
 
 #include "fabric/result.hpp"
 #include "hook/rails/netlink/links.hpp"
+#include "hook/rails/netlink/netdev_features.hpp"
 #include "hook/rails/netlink/open_netns.hpp"
 #include "hook/rails/record/network_record.hpp"
 
@@ -23,11 +24,12 @@ struct NodeSockets {
   std::optional<Netlink> rdma;  // nullopt: the kernel has none
   fabric::UniqueFd netns;
   fabric::UniqueFd sysfs{};  // as open_sysfs(), only where a rail has or gets an identity
+  Ethtool ethtool{};         // opened where a netdev moves
 };
 fabric::Result<NodeSockets> open_node_sockets();
 
-// What the rail's netdev on the node is like now; nothing is changed. sys: "/sys", or a file tree's. warnings: routes
-// that cannot be carried along. Errors: there is no such netdev.
+// What the rail's netdev on the node is like now; nothing is changed. sys: "/sys", or a file tree's. warnings: what
+// of it will not be put back. Errors: there is no such netdev.
 fabric::Result<HostNetdev> describe_host(NodeSockets& node, const Rail& rail, const fabric::Hca* hca,
                                          const std::string& sys, std::vector<std::string>& warnings);
 

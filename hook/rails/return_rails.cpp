@@ -156,6 +156,10 @@ Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetd
   const bool is_changed = change.name || change.mac || change.mtu || change.tx_queue_length;
   if (is_changed) TRY_VOID(change_link(node.route, link.ifindex, change));
   undo(link_repairs);
+  if (host.features) {
+    const auto done = node.ethtool.put_back(link.ifindex, host.name, *host.features);
+    if (!done) warnings.push_back(fmt::format("{0}; `ethtool -K {1} FEATURE on|off`", done.error().message, host.name));
+  }
   if (host.settings && whole) append(warnings, lost_programs(host.name, *host.settings, whole->settings));
   LinkChange state;
   state.up = host.up;

@@ -26,6 +26,7 @@
 
 #include "hook/rails/address/address_pool.hpp"
 #include "hook/rails/netlink/links.hpp"
+#include "hook/rails/netlink/netdev_features.hpp"
 #include "hook/rails/netlink/netdev_programs.hpp"
 #include "hook/rails/record/network_record_store.hpp"
 #include "hook/rails/return_rails.hpp"
@@ -116,6 +117,13 @@ class RailsScene {
   std::string inside() { return names(*inside_route_); }
   Netlink& route() { return *route_; }
   void join() { ASSERT_EQ(::setns(inside_.get(), CLONE_NEWNET), 0); }
+  // As a process of the container.
+  void do_inside(const std::function<void()>& what) {
+    const UniqueFd home(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
+    join();
+    what();
+    ASSERT_EQ(::setns(home.get(), CLONE_NEWNET), 0);
+  }
   Netlink& inside_route() { return *inside_route_; }
   bool has_record() const { return *NetworkRecordStore::look_at(path_, owner_.key) == Presence::kPresent; }
   std::size_t addresses() const { return AddressPool::open(path_)->list()->size(); }
@@ -302,6 +310,60 @@ TEST(ReturnRails, WhatTheTenantSetIsUndone) {
   });
 }
 
+NetdevFeatures features_of(Ethtool& ethtool, int ifindex) {
+  const auto features = ethtool.features(ifindex, "rail");
+  EXPECT_TRUE(features) << features.error().message;
+  return features && *features ? **features : NetdevFeatures();
+}
+
+// Everything that can be turned on and off; what depends on another is not turned on.
+void turn_features(int ifindex) {
+  Ethtool ethtool;
+  NetdevFeatures other = features_of(ethtool, ifindex);
+  for (std::uint32_t& word : other.wanted)
+    word = ~word;
+  static_cast<void>(ethtool.put_back(ifindex, "net1", other));
+}
+
+TEST(ReturnRails, FeaturesThatTheTenantTurnedAreTurnedBack) {
+  with_rails([](RailsScene& scene) {
+    Ethtool ethtool;
+    const int rail = index_of(scene.route(), "rail0");
+    NetdevFeatures before = features_of(ethtool, rail);
+    if (before.changeable.empty()) _exit(test_support::kNoFeatures);
+    before.wanted[0] &= ~(before.changeable[0] & 1U);  // scatter-gather: another than the driver's choice
+    ASSERT_DONE(ethtool.put_back(rail, "rail0", before));
+    before = features_of(ethtool, rail);
+    ASSERT_DONE(scene.give(1));
+    const int inside = index_of(scene.inside_route(), "net1");
+    scene.do_inside([&] {
+      turn_features(inside);
+      Ethtool theirs;
+      EXPECT_NE(features_of(theirs, inside), before);
+    });
+    ASSERT_DONE(scene.take_back());
+    EXPECT_EQ(features_of(ethtool, index_of(scene.route(), "rail0")), before);
+    EXPECT_TRUE(scene.warnings().empty()) << scene.warnings().front();
+  });
+}
+
+// A kernel without ethtool netlink is no error, and nothing is known then; another refusal is said.
+TEST(GiveRails, FeaturesThatCannotBeAskedFor) {
+  for (const int code : {EPROTONOSUPPORT, EACCES}) {
+    with_rails([code](RailsScene& scene) {
+      test_support::deny(SYS_socket, code, 2, NETLINK_GENERIC);
+      const auto given = scene.give(1);
+      ASSERT_DONE(given);
+      const bool is_said = given->warnings[0] ==
+                           "cannot open a netlink socket (protocol 16): Permission denied: what a container changes of "
+                           "the features of `rail0` stays";
+      EXPECT_EQ(is_said, code == EACCES) << given->warnings[0];
+      ASSERT_DONE(scene.take_back());
+      EXPECT_TRUE(scene.warnings().empty());
+    });
+  }
+}
+
 TEST(ReturnRails, AnXdpProgramOfTheDriversModeIsDetached) {
   with_rails([](RailsScene& scene) {
     ASSERT_DONE(scene.give(1));
@@ -343,12 +405,11 @@ void expect_link_is_detached(std::uint32_t type, bpf_prog_type program_type) {
   with_rails([=](RailsScene& scene) {
     ASSERT_DONE(scene.give(1));
     const int ifindex = index_of(scene.inside_route(), "net1");
-    const UniqueFd home(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
-    scene.join();
-    const UniqueFd link = link_program(ifindex, type, program_type);
-    const int code = errno;
-    ASSERT_EQ(::setns(home.get(), CLONE_NEWNET), 0);
-    ASSERT_TRUE(link.ok()) << std::strerror(code);
+    UniqueFd link;
+    scene.do_inside([&] {
+      link = link_program(ifindex, type, program_type);
+      ASSERT_TRUE(link.ok()) << std::strerror(errno);
+    });
     ASSERT_DONE(scene.take_back());
     EXPECT_TRUE(scene.warnings().empty()) << scene.warnings().front();
     EXPECT_EQ(settings_of(scene.route(), "rail0").xdp, LinkSettings().xdp);

@@ -73,6 +73,7 @@ RailRecord full_rail() {
                                           .other_names = {"enp26s0f1", "rail7"},
                                           .numbers = {1, 0, 1, 65535, 65536, 65536, 65536, UINT32_MAX},
                                           .xdp = {7, 0, UINT32_MAX}},
+                 .features = NetdevFeatures{{UINT32_MAX, 3}, {0, 1}, {7}},
                  .tcx = std::vector<std::uint32_t>{1, UINT32_MAX},
                  .pf = "eth0",
                  .vf = 5,
@@ -145,8 +146,9 @@ std::vector<std::string> all_members() {
 }
 
 bool may_be_missing(const std::string& member) {
-  static const std::set<std::string> kOptional = {"gateway",  "gid_index",     "lease", "mtu",      "pkey",  "recreate",
-                                                  "identity", "permanent_mac", "tcx",   "settings", "table", "what"};
+  static const std::set<std::string> kOptional = {"gateway",  "gid_index", "lease",         "mtu", "pkey",
+                                                  "recreate", "identity",  "permanent_mac", "tcx", "settings",
+                                                  "features", "table",     "what"};
   const std::string name = member.substr(member.rfind('/') + 1);
   const bool of_vf = member.find("/vf/") != std::string::npos || member.find("/vf_attributes/") != std::string::npos;
   const bool of_numbers = member.find("/numbers/") != std::string::npos;
@@ -203,6 +205,8 @@ TEST(NetworkRecord, ValuesThatCannotBe) {
       {"/rails/0/host/mac", "0", "mac"},
       {"/rails/0/host/mac", "0g", "mac"},
       {"/rails/0/host/mac", "0A", "mac"},
+      {"/rails/0/host/features/wanted", Json::array({4294967296}), "wanted"},
+      {"/rails/0/host/features/changeable", Json::array({-1}), "changeable"},
       {"/rails/0/host/records/0/type", 65536, "type"},
       {"/rails/0/host/records/0/type", RTM_NEWLINK, "message"},
       {"/rails/0/host/records/0/message", "", "message"},

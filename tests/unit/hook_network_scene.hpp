@@ -27,6 +27,7 @@ using hook::to_message;
 
 inline constexpr int kRefused = 77;
 inline constexpr int kNoMacvlan = 78;
+inline constexpr int kNoFeatures = 79;
 
 // The body runs in a child with a network namespace of its own; its expectations count.
 inline void in_network_namespace(const std::function<void()>& body) {
@@ -44,6 +45,7 @@ inline void in_network_namespace(const std::function<void()>& body) {
   ASSERT_TRUE(WIFEXITED(status)) << "ended by signal " << WTERMSIG(status);
   if (WEXITSTATUS(status) == kRefused) GTEST_SKIP() << "no network namespace of one's own here";
   if (WEXITSTATUS(status) == kNoMacvlan) GTEST_SKIP() << "this kernel has no macvlan";
+  if (WEXITSTATUS(status) == kNoFeatures) GTEST_SKIP() << "this kernel does not say a netdev's features";
   EXPECT_EQ(WEXITSTATUS(status), 0) << "see what it printed above";
 }
 

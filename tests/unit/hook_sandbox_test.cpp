@@ -117,6 +117,7 @@ const FilterRow kFilterRows[] = {
      EPERM},
     {"a TCP socket", [] { return error_of(socket(AF_INET, SOCK_STREAM, 0)); }, EPERM},
     {"a netlink socket", [] { return error_of(socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE)); }, 0},
+    {"a netlink socket for features", [] { return error_of(socket(AF_NETLINK, SOCK_RAW, NETLINK_GENERIC)); }, 0},
     {"a netlink socket of audit", [] { return error_of(socket(AF_NETLINK, SOCK_RAW, NETLINK_AUDIT)); }, EPERM},
     {"a packet socket", [] { return error_of(socket(AF_PACKET, -1, 0)); }, EINVAL},
     {"a packet socket that receives", [] { return error_of(socket(AF_PACKET, -1, ETH_P_ALL)); }, EPERM},

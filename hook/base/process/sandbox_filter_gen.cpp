@@ -118,6 +118,7 @@ std::vector<Bounded> bounded() {
       {"mprotect", {masked(2, PROT_EXEC, 0)}},
       {"socket", {exactly(0, AF_NETLINK), exactly(2, NETLINK_ROUTE)}},
       {"socket", {exactly(0, AF_NETLINK), exactly(2, NETLINK_RDMA)}},
+      {"socket", {exactly(0, AF_NETLINK), exactly(2, NETLINK_GENERIC)}},
       {"socket", {exactly(0, AF_PACKET), exactly(2, 0)}},
       // For descriptors. What sends to a path would be a datagram.
       {"socketpair", {exactly(0, AF_UNIX), exactly(1, SOCK_SEQPACKET | SOCK_CLOEXEC)}},

@@ -143,6 +143,17 @@ Result<LinkSettings> parse_settings(const Json& entry) {
   return settings;
 }
 
+Result<std::vector<std::uint32_t>> numbers_at(const Json& object, const char* name) {
+  const Json* list = member(object, name);
+  if (!list || !list->is_array()) return wrong_member(name);
+  std::vector<std::uint32_t> numbers;
+  for (const Json& number : *list) {
+    if (!number.is_number_unsigned() || number.get<std::uint64_t>() > UINT32_MAX) return wrong_member(name);
+    numbers.push_back(number.get<std::uint32_t>());
+  }
+  return numbers;
+}
+
 Json host_json(const HostNetdev& host) {
   Json records = Json::array();
   for (const NetRecord& record : host.records)
@@ -163,6 +174,11 @@ Json host_json(const HostNetdev& host) {
   if (host.identity != 0) entry["identity"] = host.identity;
   if (host.tcx) entry["tcx"] = *host.tcx;
   if (host.settings) entry["settings"] = settings_json(*host.settings);
+  if (host.features) {
+    entry["features"] = Json{{"changeable", host.features->changeable},
+                             {"wanted", host.features->wanted},
+                             {"active", host.features->active}};
+  }
   return entry;
 }
 
@@ -199,15 +215,14 @@ Result<HostNetdev> parse_host(const Json& entry) {
   host.pf = TRY(text_at(entry, "pf"));
   host.vf = static_cast<unsigned>(TRY(number_at(entry, "vf", UINT32_MAX)));
   host.vf_attributes = TRY(parse_vf(*vf));
-  if (const Json* tcx = member(entry, "tcx")) {
-    if (!tcx->is_array()) return wrong_member("tcx");
-    host.tcx.emplace();
-    for (const Json& program : *tcx) {
-      if (!program.is_number_unsigned() || program.get<std::uint64_t>() > UINT32_MAX) return wrong_member("tcx");
-      host.tcx->push_back(program.get<std::uint32_t>());
-    }
-  }
+  if (member(entry, "tcx")) host.tcx = TRY(numbers_at(entry, "tcx"));
   if (const Json* settings = member(entry, "settings")) host.settings = TRY(parse_settings(*settings));
+  if (const Json* features = member(entry, "features")) {
+    host.features.emplace();
+    host.features->changeable = TRY(numbers_at(*features, "changeable"));
+    host.features->wanted = TRY(numbers_at(*features, "wanted"));
+    host.features->active = TRY(numbers_at(*features, "active"));
+  }
   return host;
 }
 

@@ -12,6 +12,7 @@
 #include "fabric/result.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/rails/netlink/link_settings.hpp"
+#include "hook/rails/netlink/netdev_features.hpp"
 #include "hook/rails/netlink/records.hpp"
 #include "hook/rails/plan/rail.hpp"
 
@@ -31,8 +32,9 @@ struct HostNetdev {
   unsigned mtu = 0;
   unsigned tx_queue_length = 0;
   bool up = false;
-  std::vector<NetRecord> records;        // what was configured on it; only of one that moves
-  std::optional<LinkSettings> settings;  // nullopt: it does not move, or the record is of an older release
+  std::vector<NetRecord> records;          // what was configured on it; only of one that moves
+  std::optional<LinkSettings> settings;    // nullopt: it does not move, or the record is of an older release
+  std::optional<NetdevFeatures> features;  // nullopt: as settings, or the kernel does not say
   // IDs of its tcx programs. nullopt: not known, as in records of older releases.
   std::optional<std::vector<std::uint32_t>> tcx;
   // Of a VF: its physical function's netdev, its number, and the attributes that are changed.
