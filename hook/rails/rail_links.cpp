@@ -188,7 +188,18 @@ Result<HostNetdev> describe_host(NodeSockets& node, const Rail& rail, const fabr
     warnings.push_back(fmt::format("{}: what a container changes of the features of `{}` stays",
                                    features.error().message, link->name));
   }
-  host.tcx = tcx_programs(link->ifindex);
+  auto programs = tcx_programs(link->ifindex, link->name);
+  if (!programs) {
+    warnings.push_back(programs.error().message + ": those that a container attaches stay");
+  } else {
+    if (!programs->empty()) {
+      warnings.push_back(
+          fmt::format("`{0}` takes {1} of the node's tcx programs along, and whoever gets it can detach "
+                      "them; `bpftool net show dev {0}`",
+                      rail.host, programs->size()));
+    }
+    host.tcx = *std::move(programs);
+  }
   if (is_set_qdisc(link->qdisc)) {
     warnings.push_back(
         fmt::format("`{0}` loses its qdisc `{1}`, which no move keeps: set it again when it is back; "

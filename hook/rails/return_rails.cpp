@@ -140,7 +140,7 @@ Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetd
   };
   // A name that a container gave it may be the one that it gets, and an XDP program may not take the MTU.
   if (host.settings && whole) detach_xdp_links(link.ifindex, *host.settings, whole->settings);
-  if (host.tcx) append(warnings, detach_tcx(link.ifindex, host.name, *host.tcx));
+  if (host.tcx) append(warnings, restore_tcx(link.ifindex, host.name, *host.tcx));
   undo(link_removals);
   LinkChange change;
   if (link.name != host.name) change.name = host.name;

@@ -413,7 +413,7 @@ void expect_link_is_detached(std::uint32_t type, bpf_prog_type program_type) {
     ASSERT_DONE(scene.take_back());
     EXPECT_TRUE(scene.warnings().empty()) << scene.warnings().front();
     EXPECT_EQ(settings_of(scene.route(), "rail0").xdp, LinkSettings().xdp);
-    EXPECT_EQ(tcx_programs(index_of(scene.route(), "rail0")), std::vector<std::uint32_t>());
+    EXPECT_EQ(*tcx_programs(index_of(scene.route(), "rail0"), "rail0"), std::vector<std::uint32_t>());
   });
 }
 
@@ -427,16 +427,43 @@ TEST(ReturnRails, ATcxProgramIsDetached) {
   expect_link_is_detached(kTcxIngress, BPF_PROG_TYPE_SCHED_CLS);
 }
 
-TEST(ReturnRails, ATcxProgramOfTheNodesOwnStays) {
+std::vector<std::uint32_t> tcx_of(RailsScene& scene) {
+  return *tcx_programs(index_of(scene.route(), "rail0"), "rail0");
+}
+
+TEST(ReturnRails, ATcxProgramOfTheNodesOwnStaysAndIsSaid) {
   with_rails([](RailsScene& scene) {
     const int rail = index_of(scene.route(), "rail0");
-    const UniqueFd link = link_program(rail, kTcxIngress, BPF_PROG_TYPE_SCHED_CLS);
+    UniqueFd link = link_program(rail, kTcxIngress, BPF_PROG_TYPE_SCHED_CLS);
     ASSERT_TRUE(link.ok()) << std::strerror(errno);
-    const auto before = tcx_programs(rail);
-    ASSERT_EQ(before->size(), 1U);
-    ASSERT_DONE(scene.give(1));
+    const auto before = tcx_of(scene);
+    ASSERT_EQ(before.size(), 1U);
+    const auto given = scene.give(1);
+    ASSERT_DONE(given);
+    EXPECT_EQ(given->warnings[0],
+              "`rail0` takes 1 of the node's tcx programs along, and whoever gets it can detach them; `bpftool net "
+              "show dev rail0`");
     ASSERT_DONE(scene.take_back());
-    EXPECT_EQ(tcx_programs(index_of(scene.route(), "rail0")), before);
+    EXPECT_TRUE(scene.warnings().empty()) << scene.warnings().front();
+    EXPECT_EQ(tcx_of(scene), before);
+    ASSERT_DONE(scene.give(1));
+    link.reset();
+    ASSERT_DONE(scene.take_back());
+    ASSERT_EQ(scene.warnings().size(), 1U);
+    EXPECT_EQ(scene.warnings()[0], "`rail0` has come back without tcx programs that it had: attach them again");
+  });
+}
+
+TEST(GiveRails, TcxProgramsThatCannotBeAskedForAreLeftAndThatIsSaid) {
+  with_rails([](RailsScene& scene) {
+    test_support::deny(SYS_bpf, EPERM, 0, BPF_PROG_QUERY);
+    const auto given = scene.give(1);
+    ASSERT_DONE(given);
+    EXPECT_EQ(given->warnings[0],
+              "cannot ask for the tcx programs of `rail0`: Operation not permitted: those that a container attaches "
+              "stay");
+    ASSERT_DONE(scene.take_back());
+    EXPECT_TRUE(scene.warnings().empty());
   });
 }
 

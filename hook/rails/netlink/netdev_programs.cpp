@@ -15,6 +15,7 @@
 namespace hook {
 namespace {
 
+using fabric::Result;
 using fabric::UniqueFd;
 using Ids = std::vector<std::uint32_t>;
 
@@ -76,8 +77,8 @@ struct TcxProgram {
   std::uint32_t link;  // 0: none holds it
 };
 
-// False: it cannot be asked.
-bool query_tcx(int ifindex, std::uint32_t attach_type, std::vector<TcxProgram>& found) {
+Result<void> query_tcx(int ifindex, const std::string& name, std::uint32_t attach_type,
+                       std::vector<TcxProgram>& found) {
   std::array<std::uint32_t, kMostPrograms> programs{};
   std::array<std::uint32_t, kMostPrograms> links{};
   TcxQuery query{};
@@ -87,10 +88,20 @@ bool query_tcx(int ifindex, std::uint32_t attach_type, std::vector<TcxProgram>& 
   query.links = reinterpret_cast<std::uint64_t>(links.data());
   query.count = kMostPrograms;
   // EINVAL: a kernel without tcx. ENOENT: none was ever attached. ENODEV: it is gone, with all that was.
-  if (call(BPF_PROG_QUERY, query) != 0) return errno == EINVAL || errno == ENOENT || errno == ENODEV;
+  if (call(BPF_PROG_QUERY, query) != 0) {
+    if (errno == EINVAL || errno == ENOENT || errno == ENODEV) return {};
+    return fabric::sys_error(errno, "cannot ask for the tcx programs of `{}`", name);
+  }
   for (std::size_t i = 0; i < std::min<std::size_t>(query.count, kMostPrograms); ++i)
     found.push_back({attach_type, programs[i], links[i]});
-  return true;
+  return {};
+}
+
+Result<std::vector<TcxProgram>> all_tcx(int ifindex, const std::string& name) {
+  std::vector<TcxProgram> found;
+  TRY_VOID(query_tcx(ifindex, name, kTcxIngress, found));
+  TRY_VOID(query_tcx(ifindex, name, kTcxEgress, found));
+  return found;
 }
 
 // Of an XDP link with this index and program.
@@ -114,31 +125,34 @@ Ids find_xdp_links(int ifindex, std::uint32_t program) {
 
 }  // namespace
 
-std::optional<Ids> tcx_programs(int ifindex) {
-  std::vector<TcxProgram> found;
-  if (!query_tcx(ifindex, kTcxIngress, found) || !query_tcx(ifindex, kTcxEgress, found)) return std::nullopt;
+Result<Ids> tcx_programs(int ifindex, const std::string& name) {
   Ids ids;
-  for (const TcxProgram& one : found)
+  for (const TcxProgram& one : TRY(all_tcx(ifindex, name)))
     ids.push_back(one.program);
   return ids;
 }
 
-std::vector<std::string> detach_tcx(int ifindex, const std::string& name, const Ids& keep) {
-  std::vector<std::string> refused;
-  std::vector<TcxProgram> found;
-  if (!query_tcx(ifindex, kTcxIngress, found) || !query_tcx(ifindex, kTcxEgress, found)) {
-    refused.push_back(fmt::format("cannot ask for the tcx programs of `{}`: {}; `bpftool net show dev {}`", name,
-                                  std::strerror(errno), name));
-  }
-  for (const TcxProgram& one : found) {
-    if (std::find(keep.begin(), keep.end(), one.program) != keep.end()) continue;
+std::vector<std::string> restore_tcx(int ifindex, const std::string& name, const Ids& before) {
+  const auto found = all_tcx(ifindex, name);
+  if (!found) return {fmt::format("{}; `bpftool net show dev {}`", found.error().message, name)};
+  std::vector<std::string> said;
+  Ids lost = before;
+  for (const TcxProgram& one : *found) {
+    const auto own = std::find(lost.begin(), lost.end(), one.program);
+    if (own != lost.end()) {
+      lost.erase(own);
+      continue;
+    }
     const bool done = one.link != 0 ? detach_link(one.link)
                                     : detach_program(static_cast<std::uint32_t>(ifindex), one.attach_type, one.program);
     if (done || errno == ENOENT) continue;
-    refused.push_back(fmt::format("cannot detach a container's tcx program from `{}`: {}; `bpftool net show dev {}`",
-                                  name, std::strerror(errno), name));
+    said.push_back(fmt::format("cannot detach a container's tcx program from `{}`: {}; `bpftool net show dev {}`", name,
+                               std::strerror(errno), name));
   }
-  return refused;
+  if (!lost.empty()) {
+    said.push_back(fmt::format("`{}` has come back without tcx programs that it had: attach them again", name));
+  }
+  return said;
 }
 
 void detach_xdp_links(int ifindex, const LinkSettings& before, const LinkSettings& now) {

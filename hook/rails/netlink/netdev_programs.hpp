@@ -4,18 +4,19 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "fabric/result.hpp"
 #include "hook/rails/netlink/link_settings.hpp"
 
 namespace hook {
 
-// IDs of all programs of tcx, both directions. Empty: none, or an older kernel. nullopt: it cannot be asked.
-std::optional<std::vector<std::uint32_t>> tcx_programs(int ifindex);
-// Detaches the programs of tcx but these. Returns what was refused, for people.
-std::vector<std::string> detach_tcx(int ifindex, const std::string& name, const std::vector<std::uint32_t>& keep);
+// IDs of all programs of tcx, both directions, one that is attached twice twice. Empty: none, or an older kernel.
+fabric::Result<std::vector<std::uint32_t>> tcx_programs(int ifindex, const std::string& name);
+// Detaches the programs of tcx that were not there before. Returns what was refused, and that some of before are not
+// there any more, for people.
+std::vector<std::string> restore_tcx(int ifindex, const std::string& name, const std::vector<std::uint32_t>& before);
 // Detaches the XDP programs that were not there before, if a link holds them: rtnetlink refuses that. Links of other
 // namespaces may have the same index and program: then none is detached.
 void detach_xdp_links(int ifindex, const LinkSettings& before, const LinkSettings& now);
