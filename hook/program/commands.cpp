@@ -206,17 +206,13 @@ int exit_code(const Result<void>& result, const Log& log) {
   return kExitFailure;
 }
 
-// poststop needs it only for the plugins to which it gives leases back.
-Result<Config> config_for(const Options& options) {
-  if (options.command == Command::kPoststop && !NetworkRecordStore::has_any(options.node.ledger)) return Config();
-  return read_config(options.node.config);
-}
-
-// Plugins run in a helper, which has to be there before this process may execute nothing any more; also for a
-// configuration that cannot be read, since leases are on record.
-Result<std::optional<IpamHelper>> start_ipam_helper(const Result<Config>& config, const std::string& ledger) {
-  if (config && !runs_ipam_plugins(*config)) return std::optional<IpamHelper>();
-  return std::optional<IpamHelper>(TRY(IpamHelper::start(ipam_programs(config ? &*config : nullptr, ledger))));
+// Plugins run in a helper, which has to be there before this process may execute nothing any more. Leases on record may
+// be of plugins that the configuration does not name any more, or cannot be read. has_rails: some are on record, which
+// only poststop looks for: at each start it would cost those without rails, too.
+Result<std::optional<IpamHelper>> start_ipam_helper(const Result<Config>& config, const std::string& ledger,
+                                                    bool has_rails) {
+  if (config && !runs_ipam_plugins(*config) && !has_rails) return std::optional<IpamHelper>();
+  return IpamHelper::start_if_any(ipam_programs(config ? &*config : nullptr, ledger));
 }
 
 Result<void> run(Command command, Call& call, const Result<Config>& config) {
@@ -235,8 +231,11 @@ const char* stage_name(Command command) {
 int stage_code(const Options& options) {
   if (auto isolated = isolate(); !isolated) return exit_code(isolated, Log::of_stage());
   Log log = Log::of_stage();
-  const Result<Config> config = config_for(options);
-  auto ipam = start_ipam_helper(config, options.node.ledger);
+  // poststop needs a configuration only for the plugins to which it gives leases back.
+  const bool is_end = options.command == Command::kPoststop;
+  const bool has_rails = is_end && NetworkRecordStore::has_any(options.node.ledger);
+  const Result<Config> config = is_end && !has_rails ? Config() : read_config(options.node.config);
+  auto ipam = start_ipam_helper(config, options.node.ledger, has_rails);
   if (!ipam) return exit_code(ipam.error(), log);
   if (auto restricted = restrict_process(); !restricted) return exit_code(restricted, log);
   Call call{options.node, log, *ipam ? &**ipam : nullptr};

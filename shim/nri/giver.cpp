@@ -167,8 +167,8 @@ std::string recover_job(const std::set<std::string>& gone, const std::map<std::s
 
 Result<Giver> Giver::begin(hook::NodeSettings node, Result<hook::Config> config, hook::Log log) {
   Giver giver(std::move(node), std::move(config), std::move(log));
-  if (giver.config_ && hook::runs_ipam_plugins(*giver.config_))
-    giver.ipam_ = TRY(hook::IpamHelper::start(hook::ipam_programs(&*giver.config_, giver.node_.ledger)));
+  const hook::Config* const known = giver.config_ ? &*giver.config_ : nullptr;
+  giver.ipam_ = TRY(hook::IpamHelper::start_if_any(hook::ipam_programs(known, giver.node_.ledger)));
   return giver;
 }
 

@@ -268,7 +268,7 @@ class Rails(harness.Case):
 
     # --- an existing IPAM plugin
 
-    def test_host_local(self):
+    def start_with_host_local(self):
         if not os.access("/usr/lib/cni/host-local", os.X_OK):
             self.skipTest("no host-local (Debian package containernetworking-plugins)")
         store = self.work + "/leases"
@@ -277,11 +277,23 @@ class Rails(harness.Case):
                  ipam_dir="/usr/lib/cni")
         web = self.bundle(asks="mlx5_0")
         self.start(web)
+        return web, store
+
+    def test_host_local(self):
+        web, store = self.start_with_host_local()
         self.assertIn("10.0.0.2/16", self.inside(web, "addr", "show", "net1"))
         self.assertIn("default via 10.0.0.1 dev net1", self.inside(web, "route", "show", "table", "100"))
         self.assertIn("10.0.0.2", os.listdir(store + "/rails"))
         self.runtime.delete(web)
         self.assertNotIn("10.0.0.2", os.listdir(store + "/rails"))
+        self.assert_as_before()
+
+    def test_a_lease_of_a_plugin_that_is_configured_no_more_is_returned(self):
+        web, store = self.start_with_host_local()
+        self.use()
+        self.runtime.delete(web)
+        self.assertNotIn("10.0.0.2", os.listdir(store + "/rails"))
+        self.assertEqual(self.record(), [])
         self.assert_as_before()
 
     # --- the log

@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "hook/grant/asking.hpp"
+#include "hook/rails/record/network_record_store.hpp"
 #include "shim/nri/holders.hpp"
 #include "shim/nri/spec_of.hpp"
 #include "shim/nri/wire/messages.hpp"
@@ -254,6 +255,27 @@ TEST_F(GiverTest, RecoverNotesThePodsOfContainersThatOthersGaveTo) {
   ::waitpid(container, nullptr, 0);
   ASSERT_TRUE(run(Event::kStopPodSandbox, text(1, text(1, "pod"))));
   EXPECT_EQ(grants(), 0U);
+}
+
+TEST_F(GiverTest, ALeaseOfAPluginThatIsConfiguredNoMoreIsReturned) {
+  const auto ledger = hook::Ledger::open(node_.ledger).value();
+  test_support::write_file(netns_, "");
+  const hook::Owner owner = hook::netns_owner(hook::identify_netns(netns_).value());
+  ASSERT_TRUE(ledger.lock({"mlx5_0"})->book(owner, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, {owner.key, "pod", {}}));
+  ASSERT_TRUE(ledger.settle(owner.key));
+  const std::string plugin = directory_ / "then";
+  test_support::write_file(plugin, "#!/bin/sh\necho $CNI_COMMAND >> " + (directory_ / "called"));
+  std::filesystem::permissions(plugin, std::filesystem::perms::owner_all);
+  hook::RailRecord rail;
+  rail.rail.kind = hook::RailKind::kMacvlan;
+  rail.lease = hook::IpamLease{plugin, "lab", R"({"type": "then"})", "net1"};
+  const auto records = hook::NetworkRecordStore::open(node_.ledger);
+  ASSERT_TRUE(records && records->write({owner.key, *owner.netns, 1, {rail}}));
+  std::filesystem::remove(netns_);
+  const auto recovered = run(recover_job({}, {}));
+  ASSERT_TRUE(recovered) << recovered.error().message;
+  EXPECT_EQ(test_support::read_file(directory_ / "called"), "DEL\n");
+  EXPECT_EQ(*records->keys(), std::vector<std::string>());
 }
 
 }  // namespace

@@ -180,6 +180,11 @@ Result<IpamHelper> IpamHelper::start(const std::vector<IpamProgram>& programs) {
   return IpamHelper(child, std::move(ours));
 }
 
+Result<std::optional<IpamHelper>> IpamHelper::start_if_any(const std::vector<IpamProgram>& programs) {
+  if (programs.empty()) return std::optional<IpamHelper>();
+  return std::optional<IpamHelper>(TRY(start(programs)));
+}
+
 std::vector<Result<IpamResult>> IpamHelper::run(const std::vector<IpamCall>& calls, int timeout_ms) {
   std::vector<Result<IpamResult>> results;
   if (calls.empty()) return results;

@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,6 +61,8 @@ class IpamHelper {
  public:
   // After isolate(), which would close its channel, and before restrict_process().
   static fabric::Result<IpamHelper> start(const std::vector<IpamProgram>& programs);
+  // nullopt: there is nothing that it may run.
+  static fabric::Result<std::optional<IpamHelper>> start_if_any(const std::vector<IpamProgram>& programs);
   // All calls at once; their results in order (kDel: empty). Each plugin has timeout_ms, 1 MiB of output, an
   // environment of CNI_* and PATH only. Errors of one call do not stop the others; they name the plugin and what it
   // wrote to stderr; EPERM: it is none of the programs. Whether an address was taken by a kAdd that failed is the
