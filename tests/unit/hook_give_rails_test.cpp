@@ -284,7 +284,15 @@ int index_of(Netlink& route, const char* name) {
   return link && *link ? (*link)->ifindex : 0;
 }
 
+// With another one ARP is heard by nobody.
+void set_broadcast(Netlink& route, int ifindex) {
+  RequestBuilder request(RTM_SETLINK, 0, link_header(ifindex));
+  request.put(IFLA_BROADCAST, MacAddress{0xff, 0xff, 0xff, 0xff, 0xff, 0xfe});
+  ASSERT_DONE(route.change(request.take(), "set broadcast address"));
+}
+
 void mistreat(Netlink& route, int ifindex) {
+  set_broadcast(route, ifindex);
   set_alias(route, ifindex, "\x1b[2J owned");
   set_flags(route, ifindex, IFF_PROMISC | IFF_ALLMULTI | IFF_NOARP);
   set_number(route, ifindex, IFLA_GSO_MAX_SIZE, 4000);

@@ -70,6 +70,7 @@ RailRecord full_rail() {
                  .records = {address_record(3, address("10.1.7.2"), 24), rule_record(address("fd00::7"), 1, 2)},
                  .settings = LinkSettings{.flags = 0x1100,
                                           .alias = "rack 7, \"left\"\n",
+                                          .broadcast = {255, 255, 255, 255, 255, 255},
                                           .other_names = {"enp26s0f1", "rail7"},
                                           .numbers = {1, 0, 1, 65535, 65536, 65536, 65536, UINT32_MAX},
                                           .xdp = {7, 0, UINT32_MAX}},
@@ -148,7 +149,7 @@ std::vector<std::string> all_members() {
 bool may_be_missing(const std::string& member) {
   static const std::set<std::string> kOptional = {"gateway",  "gid_index", "lease",         "mtu", "pkey",
                                                   "recreate", "identity",  "permanent_mac", "tcx", "settings",
-                                                  "features", "table",     "what"};
+                                                  "features", "broadcast", "table",         "what"};
   const std::string name = member.substr(member.rfind('/') + 1);
   const bool of_vf = member.find("/vf/") != std::string::npos || member.find("/vf_attributes/") != std::string::npos;
   const bool of_numbers = member.find("/numbers/") != std::string::npos;
@@ -207,6 +208,7 @@ TEST(NetworkRecord, ValuesThatCannotBe) {
       {"/rails/0/host/mac", "0A", "mac"},
       {"/rails/0/host/features/wanted", Json::array({4294967296}), "wanted"},
       {"/rails/0/host/features/changeable", Json::array({-1}), "changeable"},
+      {"/rails/0/host/settings/broadcast", "0g", "broadcast"},
       {"/rails/0/host/records/0/type", 65536, "type"},
       {"/rails/0/host/records/0/type", RTM_NEWLINK, "message"},
       {"/rails/0/host/records/0/message", "", "message"},

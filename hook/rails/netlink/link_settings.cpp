@@ -51,9 +51,9 @@ NetlinkMessage flags_request(int ifindex, unsigned change, unsigned flags) {
   return RequestBuilder(RTM_SETLINK, 0, header).take();
 }
 
-NetlinkMessage alias_request(int ifindex, const std::string& alias) {
+NetlinkMessage bytes_request(int ifindex, int attribute, Bytes bytes) {
   RequestBuilder request(RTM_SETLINK, 0, link_header(ifindex));
-  request.put(IFLA_IFALIAS, Bytes(reinterpret_cast<const std::uint8_t*>(alias.data()), alias.size()));
+  request.put(attribute, bytes);
   return request.take();
 }
 
@@ -72,6 +72,8 @@ LinkSettings link_settings(unsigned ifi_flags, const Attributes& attributes) {
   LinkSettings settings;
   settings.flags = ifi_flags & kSettableFlags;
   settings.alias = attributes.text(IFLA_IFALIAS).value_or("");
+  const Bytes broadcast = attributes.get(IFLA_BROADCAST);
+  settings.broadcast.assign(broadcast.begin(), broadcast.end());
   for_each_attribute(attributes.get(IFLA_PROP_LIST), [&](unsigned type, Bytes value) {
     const std::string_view text(reinterpret_cast<const char*>(value.data()), value.size());
     if ((type & static_cast<unsigned>(NLA_TYPE_MASK)) == IFLA_ALT_IFNAME)
@@ -117,8 +119,14 @@ std::vector<LinkRepair> link_repairs(int ifindex, const std::string& name, const
                        flags_request(ifindex, changed, before.flags)});
   }
   if (before.alias != now.alias) {
-    repairs.push_back({"put back the alias of", fmt::format("link set dev {} alias TEXT", name),
-                       alias_request(ifindex, before.alias)});
+    repairs.push_back(
+        {"put back the alias of", fmt::format("link set dev {} alias TEXT", name),
+         bytes_request(ifindex, IFLA_IFALIAS,
+                       {reinterpret_cast<const std::uint8_t*>(before.alias.data()), before.alias.size()})});
+  }
+  if (!before.broadcast.empty() && before.broadcast != now.broadcast) {
+    repairs.push_back({"put back the broadcast address of", fmt::format("link set dev {} broadcast ADDRESS", name),
+                       bytes_request(ifindex, IFLA_BROADCAST, before.broadcast)});
   }
   const auto is_changed = [&](std::size_t i) { return before.numbers[i] && before.numbers[i] != now.numbers[i]; };
   bool is_size_changed = false;

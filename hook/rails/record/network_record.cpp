@@ -110,6 +110,12 @@ Result<Rail> parse_rail(const Json& entry) {
   return rail;
 }
 
+Result<std::vector<std::uint8_t>> bytes_at(const Json& entry, const char* name) {
+  auto bytes = bytes_from_hex(TRY(text_at(entry, name)));
+  if (!bytes) return wrong_member(name);
+  return *std::move(bytes);
+}
+
 Json settings_json(const LinkSettings& settings) {
   Json numbers = Json::object();
   for (std::size_t i = 0; i < kLinkNumbers.size(); ++i)
@@ -117,11 +123,13 @@ Json settings_json(const LinkSettings& settings) {
   Json xdp = Json::object();
   for (std::size_t i = 0; i < kXdpModes.size(); ++i)
     xdp[kXdpModes[i].name] = settings.xdp[i];
-  return {{"flags", settings.flags},
-          {"alias", settings.alias},
-          {"other_names", settings.other_names},
-          {"numbers", std::move(numbers)},
-          {"xdp", std::move(xdp)}};
+  Json entry{{"flags", settings.flags},
+             {"alias", settings.alias},
+             {"other_names", settings.other_names},
+             {"numbers", std::move(numbers)},
+             {"xdp", std::move(xdp)}};
+  if (!settings.broadcast.empty()) entry["broadcast"] = to_hex(settings.broadcast);
+  return entry;
 }
 
 Result<LinkSettings> parse_settings(const Json& entry) {
@@ -132,6 +140,7 @@ Result<LinkSettings> parse_settings(const Json& entry) {
   if (!names || !names->is_array() || !numbers || !numbers->is_object() || !xdp) return wrong_member("settings");
   settings.flags = static_cast<unsigned>(TRY(number_at(entry, "flags", UINT32_MAX)));
   settings.alias = TRY(text_at(entry, "alias"));
+  if (member(entry, "broadcast")) settings.broadcast = TRY(bytes_at(entry, "broadcast"));
   for (const Json& name : *names) {
     if (!name.is_string()) return wrong_member("other_names");
     settings.other_names.push_back(name.get<std::string>());
@@ -195,14 +204,8 @@ Result<HostNetdev> parse_host(const Json& entry) {
   host.name = TRY(text_at(entry, "name"));
   host.kind = TRY(text_at(entry, "kind"));
   host.bus_address = TRY(text_at(entry, "bus_address"));
-  auto mac = bytes_from_hex(TRY(text_at(entry, "mac")));
-  if (!mac) return wrong_member("mac");
-  host.mac = *std::move(mac);
-  if (member(entry, "permanent_mac")) {
-    auto permanent = bytes_from_hex(TRY(text_at(entry, "permanent_mac")));
-    if (!permanent) return wrong_member("permanent_mac");
-    host.permanent_mac = *std::move(permanent);
-  }
+  host.mac = TRY(bytes_at(entry, "mac"));
+  if (member(entry, "permanent_mac")) host.permanent_mac = TRY(bytes_at(entry, "permanent_mac"));
   if (member(entry, "identity")) host.identity = TRY(number_at(entry, "identity", UINT64_MAX));
   host.mtu = static_cast<unsigned>(TRY(number_at(entry, "mtu", UINT32_MAX)));
   host.tx_queue_length = static_cast<unsigned>(TRY(number_at(entry, "tx_queue_length", UINT32_MAX)));
