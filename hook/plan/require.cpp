@@ -74,7 +74,8 @@ const char* words_for(Lack lack) {
       return "no netdev of a RoCE port is in the node's network namespace, which the container shares";
     case Lack::kRail:
       return "the container has a network namespace of its own, in which a RoCE port has no GID without a rail; "
-             "\"networks\" in config.json gives rails, or another network (macvlan, SR-IOV) its netdevs";
+             "\"networks\" in config.json gives rails; where another network (macvlan, SR-IOV) brings netdevs, set "
+             "RDMA_INIT_REQUIRE in the pod";
     case Lack::kRdmaDevice:
       return "the RDMA subsystem is exclusive, and a network namespace of the container's own has an RDMA device only "
              "with a rail of mode exclusive";
