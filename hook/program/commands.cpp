@@ -21,8 +21,10 @@
 #include "hook/metrics/count.hpp"
 #include "hook/metrics/metrics.hpp"
 #include "hook/program/devices.hpp"
+#include "hook/program/foreseen.hpp"
 #include "hook/program/stages.hpp"
 #include "hook/rails/address/ipam.hpp"
+#include "hook/rails/foresee_rails.hpp"
 #include "hook/rails/rail_addresses.hpp"
 #include "hook/rails/record/network_record_store.hpp"
 
@@ -60,22 +62,36 @@ bool is_elsewhere(const NodeSettings& node) {
   return node.snapshot && node.ledger == kLedgerPath;
 }
 
-Result<Plan> decide_unbooked(const Asking& asking, const Options& options,
-                             const std::shared_ptr<const Returns>& returns) {
+struct DryRun {
+  Plan plan;
+  std::vector<ForeseenRail> rails = {};
+  Recognised caller = {};
+};
+
+// What createRuntime would decide, and would check before its first change.
+Result<DryRun> decide_unbooked(const Asking& asking, const Options& options,
+                               const std::shared_ptr<const Returns>& returns) {
   constexpr const char* kUser = "plan";
   const auto inventory = TRY(read_node_for(asking, options.node, true));
   const Candidates among(inventory, *asking.request, asking.admin);
   const auto ledger = is_elsewhere(options.node) ? std::nullopt : TRY(existing_ledger(options.node.ledger, returns));
-  if (!ledger) return decide(asking, among, {}, std::string(kLedgerPath) + "/views", true);
   const Owner owner = TRY(owner_of(asking.spec, container_owner(kUser, *options.bundle)));
-  const auto held = TRY(lock_holdings(asking, among, *ledger, owner));
-  return decide(asking, among, held.holdings, ledger->view_directory(), true);
+  const auto decided = [&]() -> Result<Plan> {
+    if (!ledger) return decide(asking, among, {}, std::string(kLedgerPath) + "/views", true);
+    const auto held = TRY(lock_holdings(asking, among, *ledger, owner));
+    return decide(asking, among, held.holdings, ledger->view_directory(), true);
+  };
+  Plan plan = TRY(decided());
+  auto foreseen = TRY(foresee_rails({.plan = plan,
+                                     .config = asking.admin,
+                                     .inventory = inventory,
+                                     .is_snapshot = options.node.snapshot.has_value(),
+                                     .ledger = ledger ? &*ledger : nullptr,
+                                     .ledger_directory = options.node.ledger,
+                                     .key = owner.key}));
+  plan.warnings.insert(plan.warnings.end(), foreseen.warnings.begin(), foreseen.warnings.end());
+  return DryRun{.plan = std::move(plan), .rails = std::move(foreseen.rails)};
 }
-
-struct DryRun {
-  Plan plan;
-  Recognised caller;
-};
 
 Result<DryRun> dry_run(const Options& options, const std::shared_ptr<const Returns>& returns, const Log& log) {
   const std::string text = TRY(read_bundle_config(*options.bundle));
@@ -85,10 +101,12 @@ Result<DryRun> dry_run(const Options& options, const std::shared_ptr<const Retur
   const auto root = node.snapshot ? std::nullopt : std::optional(node.root);
   const Asking asking =
       TRY(understand(text, read_config(node.config), {node.engine, node.engine_is_named, bundle}, root));
-  Plan plan = asking.request ? TRY(decide_unbooked(asking, options, returns)) : Plan();
-  plan.warnings.insert(plan.warnings.begin(), asking.warnings.begin(), asking.warnings.end());
-  if (!options.json) log.warnings(plan.warnings);
-  return DryRun{std::move(plan), asking.caller};
+  DryRun done = asking.request ? TRY(decide_unbooked(asking, options, returns)) : DryRun();
+  std::vector<std::string>& warnings = done.plan.warnings;
+  warnings.insert(warnings.begin(), asking.warnings.begin(), asking.warnings.end());
+  if (!options.json) log.warnings(warnings);
+  done.caller = asking.caller;
+  return done;
 }
 
 int run_plan(const Options& options, const Log& log) {
@@ -104,10 +122,12 @@ int run_plan(const Options& options, const Log& log) {
   const std::string engine(to_string(done->caller.engine));
   if (options.json) {
     Json json = plan_json(done->plan);
+    json["rails"] = foreseen_json(done->rails);
     json["engine"] = {{"name", engine}, {"by", done->caller.by}};
     print(json);
   } else {
-    print(fmt::format("{:<11} {}  {}\n", "engine", engine, done->caller.by) + plan_text(done->plan));
+    print(fmt::format("{:<11} {}  {}\n", "engine", engine, done->caller.by) + plan_text(done->plan) +
+          foreseen_text(done->rails));
   }
   return kExitDone;
 }

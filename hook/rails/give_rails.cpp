@@ -194,16 +194,6 @@ Result<RailsReport> Giver::give(NetworkRecord record, const Plan& plan) {
   return std::move(report_);
 }
 
-// The plan without the rails that the grant has.
-Plan without_given(const Plan& plan, const NetworkRecord& record) {
-  Plan rest = plan;
-  std::erase_if(rest.netdevs, [&](const PlannedNetdev& netdev) {
-    return std::any_of(record.rails.begin(), record.rails.end(),
-                       [&](const RailRecord& rail) { return rail.rail.hca == netdev.hca; });
-  });
-  return rest;
-}
-
 NetnsParts parts_for(const RailsInput& input, const Plan& plan) {
   NetnsParts parts;
   for (const PlannedNetdev& netdev : plan.netdevs) {
@@ -218,6 +208,15 @@ NetnsParts parts_for(const RailsInput& input, const Plan& plan) {
 }
 
 }  // namespace
+
+Plan without_given(const Plan& plan, const NetworkRecord& record) {
+  Plan rest = plan;
+  std::erase_if(rest.netdevs, [&](const PlannedNetdev& netdev) {
+    return std::any_of(record.rails.begin(), record.rails.end(),
+                       [&](const RailRecord& rail) { return rail.rail.hca == netdev.hca; });
+  });
+  return rest;
+}
 
 Result<RailsReport> give_rails(RailsInput input, Timing& timing) {
   auto store = TRY(NetworkRecordStore::open(input.ledger_directory));

@@ -11,6 +11,7 @@
 #include "hook/config/config.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/plan/plan.hpp"
+#include "hook/rails/record/network_record.hpp"
 
 namespace fabric {
 struct Inventory;
@@ -42,6 +43,9 @@ struct RailsReport {
   std::string alignment;       // "aligned rails at GID index 7: rail1 5->7"; empty: nothing moved
   std::vector<NewNode> nodes;  // of RDMA devices that went inside: their numbers may be others now
 };
+
+// The plan without the rails that the grant has.
+Plan without_given(const Plan& plan, const NetworkRecord& record);
 
 // Rails that the grant has already are left as they are. What is about to be changed is in their record before it is;
 // the caller undoes a failure by letting the ledger drop what the user booked (GrantEffects).

@@ -12,6 +12,7 @@
 #include "hook/config/config.hpp"
 #include "hook/plan/match.hpp"
 #include "hook/plan/plan.hpp"
+#include "hook/program/foreseen.hpp"
 #include "support/temp_dir.hpp"
 
 namespace hook {
@@ -66,6 +67,10 @@ fabric::Result<Case> read_case(const std::string& folder) {
     if (!parsed.problems.empty()) return fabric::make_error("{}", to_string(parsed.problems.front()));
     one.config = parsed.config;
   }
+  if (one.about.contains("sample")) {
+    const std::string name = one.about["sample"].get<std::string>();
+    one.config = TRY(valid_config({{name, read_file(std::string(SAMPLES) + "/" + name + ".json")}}));
+  }
   const auto engine = parse_engine(one.about.value("engine", "runc"));
   if (!engine) return fabric::make_error("case.json: unknown engine");
   one.engine = *engine;
@@ -74,9 +79,10 @@ fabric::Result<Case> read_case(const std::string& folder) {
 }
 
 // What `rdma-hook plan --json` prints.
-fabric::Result<Plan> decide(const Case& one) {
+fabric::Result<Json> decide(const Case& one) {
   Asked asked = TRY(parse_request(one.spec, one.config, one.engine));
   Plan plan;
+  Json rails = Json::array();
   if (asked.request) {
     const Candidates among(one.inventory, *asked.request, one.config);
     plan = TRY(make_plan({among, one.holdings, kViewDirectory, !one.spec.has_netns, one.spec.may_remount, true}));
@@ -84,9 +90,19 @@ fabric::Result<Plan> decide(const Case& one) {
     const auto locked = among.names();
     for (const PlannedHca& hca : plan.hcas)
       EXPECT_NE(std::find(locked.begin(), locked.end(), hca.name), locked.end()) << hca.name;
+    const auto foreseen = TRY(foresee_rails({.plan = plan,
+                                             .config = one.config,
+                                             .inventory = one.inventory,
+                                             .is_snapshot = true,
+                                             .ledger_directory = "",
+                                             .key = "plan"}));
+    plan.warnings.insert(plan.warnings.end(), foreseen.warnings.begin(), foreseen.warnings.end());
+    rails = foreseen_json(foreseen.rails);
   }
   plan.warnings.insert(plan.warnings.begin(), asked.warnings.begin(), asked.warnings.end());
-  return plan;
+  Json json = plan_json(plan);
+  if (!rails.empty()) json["rails"] = std::move(rails);
+  return json;
 }
 
 std::vector<std::string> cases() {
@@ -108,7 +124,7 @@ TEST_P(GoldenPlan, isDecidedAsWritten) {
   const bool refusal = fs::exists(folder + "/refusal.json");
   ASSERT_NE(refusal, fs::exists(folder + "/plan.json")) << "a case has a plan.json or a refusal.json";
   const Json expected = Json::parse(read_file(folder + (refusal ? "/refusal.json" : "/plan.json")));
-  const Json answer = plan ? plan_json(*plan) : Json{{"error", plan.error().message}, {"hint", plan.error().hint}};
+  const Json answer = plan ? *plan : Json{{"error", plan.error().message}, {"hint", plan.error().hint}};
   EXPECT_EQ(answer.dump(1), expected.dump(1));
 }
 

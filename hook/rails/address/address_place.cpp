@@ -98,13 +98,23 @@ std::pair<Address, Address> ends_of(const AddressRange& range) {
   return {fabric::masked(range.subnet, range.prefix), last};
 }
 
-AddressPlace::AddressPlace(LedgerDirectory directory, PoolClaims claims)
-    : directory_(std::move(directory)), claims_(std::move(claims)) {}
+AddressPlace::AddressPlace(LedgerDirectory directory, PoolClaims claims, bool writes)
+    : directory_(std::move(directory)), claims_(std::move(claims)), writes_(writes) {}
 
 Result<AddressPlace> AddressPlace::open(LedgerDirectory directory, int timeout_ms) {
   TRY_VOID(lock_place(directory, timeout_ms));
   auto claims = TRY(read_claims(directory));
-  return AddressPlace(std::move(directory), std::move(claims));
+  return AddressPlace(std::move(directory), std::move(claims), true);
+}
+
+Result<AddressPlace> AddressPlace::look(LedgerDirectory directory) {
+  PoolClaims claims;
+  if (directory.fd.ok()) claims = TRY(read_claims(directory));
+  return AddressPlace(std::move(directory), std::move(claims), false);
+}
+
+void AddressPlace::free_all_but(const std::function<bool(const std::string& key)>& holds) {
+  std::erase_if(claims_, [&](const auto& claim) { return !holds(claim.second.key); });
 }
 
 Result<Address> AddressPlace::take(const AddressRange& range, const std::set<Address>& never, const PoolClaim& claim,
@@ -114,6 +124,11 @@ Result<Address> AddressPlace::take(const AddressRange& range, const std::set<Add
   }
   const auto free = find_free(range, never);
   if (!free) return used_up(range, claim.rail);
+  if (!writes_) {
+    claims_[*free] = claim;
+    looked_last_[last_name(range)] = *free;
+    return *free;
+  }
   const std::string name = fabric::to_string(*free);
   if (::symlinkat(to_text(claim).c_str(), directory_.fd.get(), name.c_str()) != 0) {
     return sys_error(errno, "cannot make `{}/{}`", directory_.path, name);
@@ -141,8 +156,12 @@ Result<void> AddressPlace::remove(std::string_view key, const std::set<unsigned>
 
 // At most as many looks as addresses are in use or never given, whatever the size of the range.
 std::optional<Address> AddressPlace::find_free(const AddressRange& range, const std::set<Address>& never) const {
-  const auto text = read_link(directory_, last_name(range));
-  const auto last = text && *text ? fabric::parse_address(**text) : std::nullopt;
+  const auto looked = looked_last_.find(last_name(range));
+  auto last = looked != looked_last_.end() ? std::optional(looked->second) : std::nullopt;
+  if (!last && directory_.fd.ok()) {
+    const auto text = read_link(directory_, last_name(range));
+    if (text && *text) last = fabric::parse_address(**text);
+  }
   const Address start = last && contains(range, *last) && *last != range.to ? next(*last) : range.from;
   Address address = start;
   do {

@@ -1,6 +1,7 @@
-// One directory of addresses in use: DIR/addresses/NETWORK/PLACE. Internal to address_pool.cpp.
+// One directory of addresses in use: DIR/addresses/NETWORK/PLACE. Internal to address_pool.hpp.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -38,6 +39,12 @@ class AddressPlace {
   // Errors: the lock is not to be had in that time (EAGAIN), an address in use cannot be read.
   static fabric::Result<AddressPlace> open(LedgerDirectory directory, int timeout_ms);
 
+  // One that take() does not write to, and that nobody else waits for. Of no directory: nothing is in use. Errors: an
+  // address in use cannot be read.
+  static fabric::Result<AddressPlace> look(LedgerDirectory directory);
+  // Those of keys that `holds` says no to are free. Of one that is looked at.
+  void free_all_but(const std::function<bool(const std::string& key)>& holds);
+
   // What the claim holds of this range already and is not in `given`, else the next free one that is not in `never`.
   // Errors: all are in use (EADDRNOTAVAIL), with their number and the remedy.
   fabric::Result<fabric::Address> take(const AddressRange& range, const std::set<fabric::Address>& never,
@@ -48,14 +55,16 @@ class AddressPlace {
   fabric::Result<void> remove(std::string_view key, const std::set<unsigned>* rails);
 
  private:
-  AddressPlace(LedgerDirectory directory, PoolClaims claims);
+  AddressPlace(LedgerDirectory directory, PoolClaims claims, bool writes);
   std::optional<fabric::Address> find_free(const AddressRange& range, const std::set<fabric::Address>& never) const;
   fabric::Error used_up(const AddressRange& range, unsigned rail) const;
   void note_last(const AddressRange& range, const std::string& address) const;
 
   LedgerDirectory directory_;
   PoolClaims claims_;
-  std::vector<std::string> added_;
+  bool writes_ = true;
+  std::map<std::string, fabric::Address> looked_last_ = {};  // what note_last() would have written
+  std::vector<std::string> added_ = {};
 };
 
 }  // namespace hook

@@ -110,6 +110,22 @@ Result<Places> open_places(const LedgerDirectory& network, const std::vector<con
   return places;
 }
 
+// take: answers for one range, of the addresses never given and those that this call has given.
+template <typename Take>
+Result<std::vector<RailAddress>> take_each(const std::vector<const AddressRange*>& ranges, const std::string& network,
+                                           Take take) {
+  const auto never = never_given(ranges);
+  std::vector<RailAddress> taken;
+  std::set<Address> given;
+  for (const AddressRange* range : ranges) {
+    const Result<Address> address = take(*range, never, given);
+    if (!address) return fabric::wrap(address.error(), fmt::format("network `{}`", network));
+    given.insert(*address);
+    taken.push_back({*address, range->prefix, range->gateway});
+  }
+  return taken;
+}
+
 // Gives back in the places of a network that exist. rails: nullptr: of all rails.
 Result<void> give_back_in(const LedgerDirectory& root, const std::string& name, const std::set<unsigned>* rails,
                           std::string_view key, int timeout_ms) {
@@ -145,22 +161,15 @@ Result<std::vector<RailAddress>> AddressPool::take(const std::string& network, u
                                                    std::string_view key) const {
   TRY_VOID(check_key(key));
   const auto ours = TRY(ranges_of(rail, ranges));
-  std::vector<RailAddress> taken;
-  if (ours.empty()) return taken;
+  if (ours.empty()) return std::vector<RailAddress>();
   const auto directory = TRY(open_network(*directory_, network, true));
   auto places = TRY(open_places(directory, ours, timeout_ms_));
-  const auto never = never_given(ours);
-  std::set<Address> given;
-  for (const AddressRange* range : ours) {
-    auto address = places.at(place_of(*range)).take(*range, never, {std::string(key), rail, nth}, given);
-    if (!address) {
-      for (auto& [name, place] : places)
-        place.undo();
-      return fabric::wrap(std::move(address).error(), fmt::format("network `{}`", network));
-    }
-    given.insert(*address);
-    taken.push_back({*address, range->prefix, range->gateway});
-  }
+  auto taken = take_each(ours, network, [&](const AddressRange& range, const auto& never, const auto& given) {
+    return places.at(place_of(range)).take(range, never, {std::string(key), rail, nth}, given);
+  });
+  if (taken) return taken;
+  for (auto& [name, place] : places)
+    place.undo();
   return taken;
 }
 
@@ -193,6 +202,36 @@ Result<std::map<std::string, std::string>> AddressPool::list() const {
     }
   }
   return holders;
+}
+
+AddressForesight::AddressForesight(std::string ledger_directory, std::function<bool(const std::string& key)> holds)
+    : ledger_directory_(std::move(ledger_directory)), holds_(std::move(holds)) {}
+
+Result<AddressPlace*> AddressForesight::place(const std::string& network, const std::string& name) {
+  const std::string key = fmt::format("{}/{}", network, name);
+  if (const auto known = places_.find(key); known != places_.end()) return &known->second;
+  const std::string path = fmt::format("{}/addresses/{}", ledger_directory_, key);
+  auto directory = ledger_directory_.empty() ? Result<LedgerDirectory>(LedgerDirectory{})
+                                             : open_directory(AT_FDCWD, path, path, false);
+  if (!directory && directory.error().code == ENOENT) directory = LedgerDirectory{};
+  if (!directory) return directory.error();
+  auto seen = TRY(AddressPlace::look(std::move(*directory)));
+  return &places_.emplace(key, std::move(seen)).first->second;
+}
+
+Result<std::vector<RailAddress>> AddressForesight::take(const std::string& network, unsigned rail, unsigned nth,
+                                                        const std::vector<AddressRange>& ranges, std::string_view key) {
+  const auto ours = TRY(ranges_of(rail, ranges));
+  return take_each(
+      ours, network, [&](const AddressRange& range, const auto& never, const auto& given) -> Result<Address> {
+        AddressPlace& place_of_range = *TRY(place(network, place_of(range)));
+        const PoolClaim claim{std::string(key), rail, nth};
+        auto address = place_of_range.take(range, never, claim, given);
+        if (address || address.error().code != EADDRNOTAVAIL) return address;
+        // take_addresses() returns first what such grants have.
+        place_of_range.free_all_but([&](const std::string& holder) { return holder == key || holds_(holder); });
+        return place_of_range.take(range, never, claim, given);
+      });
 }
 
 }  // namespace hook

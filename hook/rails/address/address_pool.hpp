@@ -10,6 +10,7 @@
 // giving back hold flock on DIR/addresses/NETWORK/PLACE, so that a look and what follows from it are one step.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -19,6 +20,7 @@
 #include "fabric/address.hpp"
 #include "fabric/result.hpp"
 #include "hook/config/address_range.hpp"
+#include "hook/rails/address/address_place.hpp"
 #include "hook/rails/plan/rail.hpp"
 
 namespace hook {
@@ -52,6 +54,21 @@ class AddressPool {
   AddressPool(std::shared_ptr<const LedgerDirectory> directory, int timeout_ms);
   std::shared_ptr<const LedgerDirectory> directory_;  // DIR/addresses
   int timeout_ms_;
+};
+
+// What AddressPool::take() would answer, call after call, while nothing is locked, made or taken.
+class AddressForesight {
+ public:
+  // ledger_directory: empty: no address is in use. holds: whether a grant does; asked when a range is used up.
+  AddressForesight(std::string ledger_directory, std::function<bool(const std::string& key)> holds);
+  fabric::Result<std::vector<RailAddress>> take(const std::string& network, unsigned rail, unsigned nth,
+                                                const std::vector<AddressRange>& ranges, std::string_view key);
+
+ private:
+  fabric::Result<AddressPlace*> place(const std::string& network, const std::string& name);
+  std::string ledger_directory_;
+  std::function<bool(const std::string& key)> holds_;
+  std::map<std::string, AddressPlace> places_;  // by "NETWORK/PLACE"
 };
 
 }  // namespace hook

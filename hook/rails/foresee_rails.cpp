@@ -1,0 +1,117 @@
+#include "hook/rails/foresee_rails.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "hook/rails/address/address_pool.hpp"
+#include "hook/rails/give_rails.hpp"
+#include "hook/rails/plan/node_network.hpp"
+#include "hook/rails/plan/plan_rails.hpp"
+#include "hook/rails/rail_addresses.hpp"
+#include "hook/rails/record/network_record_store.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Result;
+
+bool moves_any(const Plan& plan) {
+  return std::any_of(plan.netdevs.begin(), plan.netdevs.end(),
+                     [](const PlannedNetdev& netdev) { return netdev.mode == Mode::kExclusive; });
+}
+
+// nullopt: the snapshot does not say what decides.
+Result<std::optional<NodeNetwork>> seen_network(const ForesightInput& input, bool moves,
+                                                std::vector<std::string>& warnings) {
+  if (!input.is_snapshot) return std::optional(TRY(read_node_network(moves)));
+  const fabric::Inventory& snapshot = input.inventory;
+  if (snapshot.netdevs.empty() || (moves && !snapshot.routes)) {
+    warnings.push_back(fmt::format("the rails were not checked: the snapshot has no {}",
+                                   snapshot.netdevs.empty() ? "netdevs" : "routes"));
+    return std::optional<NodeNetwork>();
+  }
+  if (moves) {
+    warnings.emplace_back(
+        "not checked: a snapshot does not tell by which addresses kubelet and sshd are reached, whose netdevs stay");
+  }
+  return std::optional(NodeNetwork{snapshot.netdevs, snapshot.routes.value_or(std::vector<fabric::Route>()), {}});
+}
+
+// What the grant has already; nullopt: nothing.
+Result<std::optional<NetworkRecord>> record_of(const ForesightInput& input) {
+  if (!input.ledger || TRY(NetworkRecordStore::look_at(input.ledger_directory, input.key)) == Presence::kGone) {
+    return std::optional<NetworkRecord>();
+  }
+  return TRY(NetworkRecordStore::open(input.ledger_directory)).read(input.key);
+}
+
+std::vector<RailAddress> own_addresses(const NodeNetwork& node, const std::string& name) {
+  std::vector<RailAddress> addresses;
+  for (const fabric::Netdev& netdev : node.netdevs) {
+    if (!netdev.is_here() || netdev.name != name) continue;
+    for (const fabric::InterfaceAddress& own : netdev.addresses) {
+      if (own.address.is_link_local()) continue;
+      addresses.push_back({own.address, own.prefix.value_or(own.address.is_ipv4() ? 32 : 128), std::nullopt});
+    }
+  }
+  return addresses;
+}
+
+std::string file_name(const std::string& path) {
+  return path.substr(path.rfind('/') + 1);
+}
+
+// As take_addresses() has it, the ranges first.
+Result<void> address(const ForesightInput& input, const NodeNetwork& node, std::vector<ForeseenRail>& rails) {
+  const auto holds = [&](const std::string& key) {
+    const auto grant = input.ledger->find(key);
+    return !grant || (*grant && !(*grant)->vanished);
+  };
+  AddressForesight pool(input.ledger ? input.ledger_directory : "", holds);
+  std::map<std::pair<std::string, unsigned>, unsigned> children;
+  for (ForeseenRail& one : rails) {
+    const Network* network = find_network(input.config, one.network);
+    const unsigned nth = children[{one.network, one.rail.rail}]++;
+    if (!network || !one.addresses_by.empty()) continue;
+    one.rail.addresses = TRY(pool.take(network->name, one.rail.rail, nth, network->ranges, input.key));
+    if (!one.rail.addresses.empty()) {
+      one.addresses_by = "config.json";
+    } else if (network->ipam) {
+      one.addresses_by = file_name(network->ipam_plugin);
+    } else if (one.rail.kind == RailKind::kMove) {
+      one.rail.addresses = own_addresses(node, one.rail.host);
+      one.addresses_by = "netdev";
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Foreseen> foresee_rails(const ForesightInput& input) {
+  Foreseen foreseen;
+  Plan rest = input.plan;
+  if (const auto record = TRY(record_of(input))) {
+    rest = without_given(input.plan, *record);
+    for (const RailRecord& given : record->rails) {
+      const std::string carried = given.rail.addresses.empty() ? "netdev" : "config.json";
+      foreseen.rails.push_back({given.rail, given.network, given.lease ? file_name(given.lease->plugin) : carried});
+    }
+  }
+  if (rest.netdevs.empty()) return foreseen;
+  const auto node = TRY(seen_network(input, moves_any(rest), foreseen.warnings));
+  if (!node) {
+    foreseen.rails.clear();
+    return foreseen;
+  }
+  auto rails = TRY(plan_rails(rest, input.config, input.inventory, *node, foreseen.rails.size()));
+  for (std::size_t i = 0; i < rails.size(); ++i)
+    foreseen.rails.push_back({std::move(rails[i]), rest.netdevs[i].network, ""});
+  TRY_VOID(address(input, *node, foreseen.rails));
+  return foreseen;
+}
+
+}  // namespace hook

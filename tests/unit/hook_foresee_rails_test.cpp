@@ -1,0 +1,167 @@
+// A plan tells which rails, addresses and refusals createRuntime would come to, and leaves everything as it is.
+#include "hook/rails/foresee_rails.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "hook/rails/address/address_pool.hpp"
+#include "support/inventories.hpp"
+#include "support/temp_dir.hpp"
+
+namespace hook {
+namespace {
+
+using test_support::address;
+
+// Two RoCE rails of a snapshot, with a child of each in network n.
+struct ForesightScene {
+  Plan plan;
+  Config config;
+  fabric::Inventory inventory = test_support::rails(2);
+  test_support::TempDir directory;
+  std::string ledger_directory = directory / "ledger";
+  std::string key = "container-a";
+  std::optional<Ledger> ledger = {};
+
+  explicit ForesightScene(Mode mode) {
+    Network network;
+    network.name = "n";
+    for (unsigned i = 0; i < 2; ++i) {
+      network.ranges.push_back({.rail = i,
+                                .subnet = address(fmt::format("10.{}.0.0", i)),
+                                .prefix = 16,
+                                .from = address(fmt::format("10.{}.0.1", i)),
+                                .to = address(fmt::format("10.{}.0.3", i)),
+                                .gateway = address(fmt::format("10.{}.0.1", i))});
+      plan.netdevs.push_back(
+          {fmt::format("rail{}", i), fmt::format("net{}", i + 1), mode, fmt::format("mlx5_{}", i), i, "n"});
+    }
+    config.networks["n"] = network;
+    inventory.netdevs.clear();
+    for (unsigned i = 0; i < 2; ++i)
+      inventory.netdevs.push_back(test_support::netdev(fmt::format("rail{}", i), {fmt::format("192.168.{}.1", i)}));
+    inventory.routes = std::vector<fabric::Route>{{"default", "eth0"}};
+  }
+
+  Network& network() { return config.networks.at("n"); }
+  // Addresses of the ranges in use by these keys, in turn.
+  void use(unsigned rail, const std::vector<std::string>& keys) {
+    if (!ledger) ledger = *Ledger::open(ledger_directory);
+    const auto pool = AddressPool::open(ledger_directory);
+    for (const std::string& one : keys)
+      EXPECT_TRUE(pool->take("n", rail, 0, network().ranges, one)) << one;
+  }
+  fabric::Result<Foreseen> foresee() const {
+    return foresee_rails({.plan = plan,
+                          .config = config,
+                          .inventory = inventory,
+                          .is_snapshot = true,
+                          .ledger = ledger ? &*ledger : nullptr,
+                          .ledger_directory = ledger_directory,
+                          .key = key});
+  }
+};
+
+// "net1 macvlan 10.0.0.2/16 by 10.0.0.1 table 100", a line each; warnings behind "!"; or the error.
+std::string shown(const ForesightScene& scene) {
+  const auto foreseen = scene.foresee();
+  if (!foreseen) return foreseen.error().message;
+  std::string text;
+  for (const ForeseenRail& one : foreseen->rails) {
+    text += fmt::format("{} {}", one.rail.name, to_string(one.rail.kind));
+    for (const RailAddress& own : one.rail.addresses) {
+      text += fmt::format(" {}/{}", fabric::to_string(own.address), own.prefix);
+      if (own.gateway) text += " by " + fabric::to_string(*own.gateway);
+    }
+    if (one.addresses_by != "config.json") text += " of " + one.addresses_by;
+    text += one.rail.table ? fmt::format(" table {}\n", *one.rail.table) : "\n";
+  }
+  for (const std::string& warning : foreseen->warnings)
+    text += "! " + warning + "\n";
+  return text;
+}
+
+TEST(ForeseeRails, AddressTableAndGatewayOfEach) {
+  const ForesightScene scene(Mode::kShared);
+  EXPECT_EQ(shown(scene),
+            "net1 macvlan 10.0.0.2/16 by 10.0.0.1 table 100\n"
+            "net2 macvlan 10.1.0.2/16 by 10.1.0.1 table 101\n");
+  EXPECT_FALSE(std::filesystem::exists(scene.ledger_directory)) << "a look makes nothing";
+}
+
+TEST(ForeseeRails, WhatIsInUseIsPassedOver) {
+  ForesightScene scene(Mode::kShared);
+  scene.use(0, {"container-other"});
+  EXPECT_EQ(shown(scene),
+            "net1 macvlan 10.0.0.3/16 by 10.0.0.1 table 100\n"
+            "net2 macvlan 10.1.0.2/16 by 10.1.0.1 table 101\n");
+  EXPECT_EQ(AddressPool::open(scene.ledger_directory)->list()->size(), 1U) << "a look takes nothing";
+  // Of a key without a grant: createRuntime would take it back.
+  scene.use(0, {"container-third"});
+  EXPECT_EQ(shown(scene),
+            "net1 macvlan 10.0.0.2/16 by 10.0.0.1 table 100\n"
+            "net2 macvlan 10.1.0.2/16 by 10.1.0.1 table 101\n");
+  // What it holds itself already it keeps.
+  ForesightScene own(Mode::kShared);
+  own.use(0, {"container-other", own.key});
+  EXPECT_EQ(shown(own),
+            "net1 macvlan 10.0.0.3/16 by 10.0.0.1 table 100\n"
+            "net2 macvlan 10.1.0.2/16 by 10.1.0.1 table 101\n");
+}
+
+TEST(ForeseeRails, ChildrenOfOneRailFollowEachOther) {
+  ForesightScene scene(Mode::kSharedMulti);
+  scene.network().ranges[0].gateway.reset();
+  scene.plan.netdevs[1] = scene.plan.netdevs[0];
+  scene.plan.netdevs[1].name = "net2";
+  EXPECT_EQ(shown(scene), "net1 macvlan 10.0.0.1/16 table 100\nnet2 macvlan 10.0.0.2/16 table 101\n");
+}
+
+TEST(ForeseeRails, RefusesWhatCreateRuntimeRefuses) {
+  ForesightScene without_range(Mode::kShared);
+  without_range.network().ranges.pop_back();
+  EXPECT_EQ(shown(without_range), "`mlx5_1`: network `n` has addresses, and none for rail 1");
+  ForesightScene vf_of_pf(Mode::kExclusive);
+  vf_of_pf.network().vf.vlan = 5;
+  EXPECT_EQ(shown(vf_of_pf), "`mlx5_0` is no virtual function, and \"vf\" of network `n` is for such");
+  ForesightScene default_route(Mode::kExclusive);
+  default_route.inventory.routes = std::vector<fabric::Route>{{"default", "rail1"}};
+  EXPECT_EQ(shown(default_route), "`mlx5_1`: its netdev `rail1` carries the node's default route");
+  ForesightScene used_up(Mode::kShared);
+  used_up.network().ranges[1].to = used_up.network().ranges[1].from;
+  EXPECT_EQ(shown(used_up),
+            "network `n`: cannot give rail 1 an address of 10.1.0.1-10.1.0.1: all that may be given are in use (0)");
+}
+
+TEST(ForeseeRails, WhoElseGivesAddresses) {
+  ForesightScene carried(Mode::kExclusive);
+  carried.network().ranges.clear();
+  EXPECT_EQ(shown(carried),
+            "net1 move 192.168.0.1/32 of netdev table 100\nnet2 move 192.168.1.1/32 of netdev table 101\n"
+            "! not checked: a snapshot does not tell by which addresses kubelet and sshd are reached, whose netdevs "
+            "stay\n");
+  ForesightScene plugin(Mode::kShared);
+  plugin.network().ranges.clear();
+  plugin.network().ipam = "{}";
+  plugin.network().ipam_plugin = "/opt/cni/bin/host-local";
+  EXPECT_EQ(shown(plugin), "net1 macvlan of host-local table 100\nnet2 macvlan of host-local table 101\n");
+  ForesightScene nobody(Mode::kShared);
+  nobody.network().ranges.clear();
+  nobody.network().first_table.reset();
+  EXPECT_EQ(shown(nobody), "net1 macvlan of \nnet2 macvlan of \n");
+}
+
+TEST(ForeseeRails, ASnapshotWithoutTheFactsIsNotChecked) {
+  ForesightScene scene(Mode::kShared);
+  scene.inventory.routes.reset();
+  EXPECT_EQ(scene.foresee()->rails.size(), 2U) << "a child needs no routes";
+  scene.inventory.netdevs.clear();
+  EXPECT_EQ(shown(scene), "! the rails were not checked: the snapshot has no netdevs\n");
+  ForesightScene moved(Mode::kExclusive);
+  moved.inventory.routes.reset();
+  EXPECT_EQ(shown(moved), "! the rails were not checked: the snapshot has no routes\n");
+}
+
+}  // namespace
+}  // namespace hook
