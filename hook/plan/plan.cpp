@@ -51,6 +51,19 @@ void advise(const PlanInput& input, const Chosen& chosen, Plan& plan) {
   plan.warnings.push_back("mode shared-multi is not advised for containers with GPUs; mode shared gives each HCA once");
 }
 
+// A rail was asked for, of a network that only the HCA's pool can name.
+void warn_of_no_network(const PlanInput& input, const Chosen& chosen, Plan& plan) {
+  const std::string& source = input.among.request.network_of_pool;
+  if (source.empty() || input.host_network) return;
+  const auto unit = std::find_if(chosen.units.begin(), chosen.units.end(),
+                                 [](const ChosenHca& one) { return one.terms.network == nullptr; });
+  if (unit == chosen.units.end()) return;
+  plan.warnings.push_back(fmt::format(
+      "{}: `{}` gets no rail: its pool `{}` has no network, and the annotation names none of the {} of "
+      "config.json; \"network\" in the pool says which",
+      source, fabric::printable(unit->node->name()), unit->node->pool->name, input.among.config.networks.size()));
+}
+
 // What the container can open without having been granted it.
 Result<void> hold_given(const PlanInput& input, Plan& plan) {
   for (const NodeHca* given : input.among.given) {
@@ -99,6 +112,7 @@ Result<Plan> make_plan(const PlanInput& input) {
   plan.hcas = booked(chosen);
   plan.warnings = std::move(chosen.warnings);
   advise(input, chosen, plan);
+  warn_of_no_network(input, chosen, plan);
   // Before the return: a container that is granted nothing may still have nodes from elsewhere.
   TRY_VOID(hold_given(input, plan));
   hold_vfs(input, chosen, plan);

@@ -35,7 +35,10 @@ Result<Said> first_that_asks(const ContainerSpec& spec, const Config& config, co
   }
   own.wish = std::move(other.wish);
   own.nics = other.nics;
-  if (!own.network) own.network = std::move(other.network);
+  if (!own.network) {
+    own.network = std::move(other.network);
+    own.network_of_pool = std::move(other.network_of_pool);
+  }
   own.warnings.insert(own.warnings.end(), other.warnings.begin(), other.warnings.end());
   return own;
 }
@@ -60,6 +63,7 @@ Result<void> set_mode_and_network(const Said& said, const Config& config, Reques
       return error;
     }
   }
+  request.network_of_pool = said.network_of_pool;
   if (!said.network) return {};
   request.network = fabric::trim(said.network->text);
   if (config.networks.contains(*request.network)) return {};

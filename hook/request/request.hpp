@@ -35,9 +35,14 @@ struct Request {
   std::vector<std::string> order;   // PCI addresses or netdev names of PCIDEVICE_*, for the order of HCAs
   std::optional<Mode> mode;
   std::optional<std::string> network;
+  // What asks for rails without naming a network: the pools say which. Empty: nothing does.
+  std::string network_of_pool;
   // PCI-less names of the GPU nodes of linux.devices ("/dev/nvidia0", "/dev/dri/renderD128"), for the selector `gpu`.
   std::vector<std::string> gpu_nodes;
-  std::optional<std::string> gpu_hint;  // NVIDIA_VISIBLE_DEVICES
+  // Of NVIDIA_VISIBLE_DEVICES, which an image can set: UUIDs (fabric::gpu_uuid()), which no image knows, always; all of
+  // it where variables may ask.
+  std::vector<std::string> gpu_uuids;
+  std::optional<std::string> gpu_hint;
 };
 
 struct Asked {

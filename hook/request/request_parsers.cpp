@@ -93,8 +93,17 @@ std::optional<std::string> cni_name(const Json& entry) {
   return name->get<std::string>();
 }
 
-bool is_rdma(const std::string& name, const Config& config) {
-  return config.networks.empty() ? name == "rdma" : config.networks.contains(name);
+constexpr const char* kVolcengineRdma = "rdma";
+
+// `rdma` of a configuration that has no network of this name.
+void set_unnamed_network(const std::string& source, const Config& config, Said& said) {
+  const bool pools_say =
+      std::any_of(config.pools.begin(), config.pools.end(), [](const Pool& pool) { return pool.network.has_value(); });
+  if (!pools_say && config.networks.size() == 1) {
+    said.network = SourcedText{config.networks.begin()->first, source};
+  } else if (!config.networks.empty()) {
+    said.network_of_pool = source;
+  }
 }
 
 fabric::Error malformed(std::string_view source, std::string_view what) {
@@ -120,9 +129,10 @@ Result<Said> volcengine_annotation(const ContainerSpec& spec, const Config& conf
     if (!entry.is_object()) return malformed(found->source, "expected objects in the list");
     // Other names are the pod's other NICs, which are not ours to give.
     const auto name = cni_name(entry);
-    if (!name || !is_rdma(*name, config)) continue;
+    const bool is_network = name && config.networks.contains(*name);
+    if (!is_network && name != kVolcengineRdma) continue;
     ++count;
-    if (config.networks.empty()) continue;
+    if (!is_network) continue;
     if (said.network && said.network->text != *name) {
       return make_error("{}: names the networks `{}` and `{}`, a container gets one", found->source,
                         fabric::printable(said.network->text), fabric::printable(*name));
@@ -131,6 +141,7 @@ Result<Said> volcengine_annotation(const ContainerSpec& spec, const Config& conf
   }
   if (count == 0) return said;
   if (count > kMaxCount) return make_error("{}: asks for {} NICs, at most {}", found->source, count, kMaxCount);
+  if (!said.network) set_unnamed_network(found->source, config, said);
   said.wish = Wish{.kind = Wish::Kind::kCount, .count = count, .source = found->source};
   said.nics = count;
   return said;

@@ -28,6 +28,7 @@ struct Said {
   std::optional<Wish> wish;
   std::optional<SourcedText> mode;
   std::optional<SourcedText> network;
+  std::string network_of_pool;  // as Request has it
   // One NIC per entry was asked of a device plugin as well (k8s.volcengine.com): its nodes, when there are any, are the
   // answer, and their number has to be this.
   std::optional<unsigned> nics;
@@ -43,7 +44,8 @@ std::string some_of(const std::vector<std::string>& names);
 
 // rdma-init.io/devices[.CONTAINER], /mode, /network.
 fabric::Result<Said> own_annotations(const ContainerSpec& spec, std::string_view container_name);
-// k8s.volcengine.com/pod-networks: entries that name a network of config.json, or "rdma" when that has none.
+// k8s.volcengine.com/pod-networks: entries that name a network of config.json, or "rdma". Without a network of that
+// name this is the network that another entry names, else the pools', else the only one there is.
 fabric::Result<Said> volcengine_annotation(const ContainerSpec& spec, const Config& config);
 // cni.spidernet.io/rdma-resource-inject, else /network-resource-inject: the name of a network.
 fabric::Result<Said> spiderpool_annotations(const ContainerSpec& spec, const Config& config,

@@ -39,6 +39,7 @@ std::string shown(const Asked& asked) {
     text += " & " + shown(by);
   if (request.mode) text += " mode " + std::string(to_string(*request.mode));
   if (request.network) text += " network " + *request.network;
+  if (!request.network_of_pool.empty()) text += " network of pool";
   if (!asked.warnings.empty()) text += " !";
   return text;
 }
@@ -216,7 +217,16 @@ TEST(Request, volcengine) {
            Engine::kRunc,
            {{kVolcengine, R"([{"cniConf":{"name":"fabric"}}])"}},
            "1 network fabric"},
-          {"\"rdma\" is none of these", Engine::kRunc, two_nics, "nothing"},
+          {"\"rdma\" is a network of the pool's", Engine::kRunc, two_nics, "2 network of pool"},
+          {"\"rdma\" is the network that another entry names",
+           Engine::kRunc,
+           {{kVolcengine, R"([{"cniConf":{"name":"rdma"}},{"cniConf":{"name":"storage"}}])"}},
+           "2 network storage"},
+          {"the own annotation's network",
+           Engine::kRunc,
+           {{kVolcengine, kTwoNics}, {"rdma-init.io/network", "storage"}},
+           "2 network storage"},
+          {"nobody may choose by it", Engine::kPodman, two_nics, "given", 2},
           {"two networks",
            Engine::kRunc,
            {{kVolcengine, R"([{"cniConf":{"name":"fabric"}},{"cniConf":{"name":"storage"}}])"}},
@@ -224,6 +234,13 @@ TEST(Request, volcengine) {
            "one"},
       },
       config);
+  config.networks.erase("storage");
+  check({{"\"rdma\" is the only network", Engine::kRunc, two_nics, "2 network fabric"},
+         {"nobody may choose it", Engine::kPodman, two_nics, "given !", 2}},
+        config);
+  config.pools = {Pool{}};
+  config.pools.front().network = "fabric";
+  check({{"\"rdma\" is the pool's network", Engine::kRunc, two_nics, "2 network of pool"}}, config);
 }
 
 TEST(Request, networks) {
