@@ -116,4 +116,16 @@ const Netdev* default_route_netdev(const Inventory& inventory) {
   return chosen ? find_netdev(inventory, chosen->dev) : nullptr;
 }
 
+std::optional<std::string> gpu_uuid(std::string_view text) {
+  constexpr std::string_view kForm = "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
+  if (text.size() != kForm.size()) return std::nullopt;
+  std::string uuid(text);
+  for (std::size_t i = 0; i < uuid.size(); ++i) {
+    if (kForm[i] == 'x' && uuid[i] >= 'A' && uuid[i] <= 'F') uuid[i] = static_cast<char>(uuid[i] - 'A' + 'a');
+    const bool is_hex = (uuid[i] >= '0' && uuid[i] <= '9') || (uuid[i] >= 'a' && uuid[i] <= 'f');
+    if (kForm[i] == 'x' ? !is_hex : uuid[i] != kForm[i]) return std::nullopt;
+  }
+  return uuid;
+}
+
 }  // namespace fabric

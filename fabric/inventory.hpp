@@ -136,10 +136,15 @@ struct Gpu {
   std::string pci;
   std::optional<int> numa_node;
   std::optional<std::vector<std::string>> pci_path;
+  std::optional<std::string> uuid = {};  // as gpu_uuid() has it; nullopt: not known
   // Its device nodes below /dev: "nvidia0", "dri/card1", "dri/renderD128". Live nodes only.
   std::vector<std::string> nodes = {};
   friend bool operator==(const Gpu&, const Gpu&) = default;
 };
+
+// "GPU-" and the UUID in small letters, as nvidia-smi prints it; nullopt: it is none. Of a GPU that nobody uses the
+// driver may know none, and says "GPU-" and question marks.
+std::optional<std::string> gpu_uuid(std::string_view text);
 
 struct Route {
   std::string dst;  // "default" or a CIDR

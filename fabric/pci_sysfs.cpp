@@ -74,6 +74,22 @@ std::vector<Gpu> read_gpus(const std::string& root) {
   return gpus;
 }
 
+// "Device Minor: 3" of /proc/driver/nvidia/gpus/ADDRESS/information is the N of /dev/nvidiaN (driver 550's README,
+// "The /proc Filesystem Interface"); "GPU UUID:" stands before it (open-gpu-kernel-modules 550,
+// kernel-open/nvidia/nv-procfs.c, nv_procfs_read_gpu_info()).
+int read_driver_facts(const std::string& root, Gpu& gpu) {
+  constexpr std::string_view kMinor = "Device Minor:";
+  constexpr std::string_view kUuid = "GPU UUID:";
+  constexpr std::size_t kLimit = 4096;
+  const auto information = sysfs::read_file(root + "/proc/driver/nvidia/gpus/" + gpu.pci + "/information", kLimit);
+  if (const auto* failed = std::get_if<Unreadable>(&information)) return failed->code;
+  for (const std::string_view line : split(std::get<std::string>(information), '\n')) {
+    if (line.starts_with(kMinor)) gpu.nodes.push_back("nvidia" + std::string(trim(line.substr(kMinor.size()))));
+    if (line.starts_with(kUuid)) gpu.uuid = gpu_uuid(trim(line.substr(kUuid.size())));
+  }
+  return 0;
+}
+
 std::optional<std::vector<std::string>> read_path(const std::string& root, const std::string& address) {
   const auto devices = sysfs::Directory::open(root + "/sys/bus/pci/devices");
   return devices ? path_of(*devices, address) : std::nullopt;

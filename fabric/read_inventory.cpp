@@ -130,6 +130,8 @@ Inventory read_inventory(const ReadOptions& options) {
     inventory.rdma_cm = false;
   }
   inventory.gpus = pci::read_gpus(options.root);
+  for (Gpu& gpu : *inventory.gpus)
+    pci::read_driver_facts(options.root, gpu);
   return inventory;
 }
 

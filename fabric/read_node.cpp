@@ -72,19 +72,11 @@ void read_rates_if_mixed(const std::string& sys, Inventory& inventory) {
   }
 }
 
-// "Device Minor: 3" of /proc/driver/nvidia/gpus/ADDRESS/information is the N of /dev/nvidiaN (driver 550's README,
-// "The /proc Filesystem Interface"). DRM devices are named below the PCI function.
+// DRM devices are named below the PCI function.
 void read_gpu_nodes(const std::string& root, Gpu& gpu, std::vector<Unread>& unread) {
-  constexpr std::string_view kMinor = "Device Minor:";
-  constexpr std::size_t kLimit = 4096;
-  const std::string path = root + "/proc/driver/nvidia/gpus/" + gpu.pci + "/information";
-  const auto information = sysfs::read_file(path, kLimit);
-  if (const auto* text = std::get_if<std::string>(&information)) {
-    for (const std::string_view line : split(*text, '\n')) {
-      if (line.starts_with(kMinor)) gpu.nodes.push_back("nvidia" + std::string(trim(line.substr(kMinor.size()))));
-    }
-  } else {
-    rdma_sysfs::note_unread(&unread, {Part::kDetail, path, std::get<Unreadable>(information).code});
+  if (const int code = pci::read_driver_facts(root, gpu); code != 0) {
+    rdma_sysfs::note_unread(&unread,
+                            {Part::kDetail, root + "/proc/driver/nvidia/gpus/" + gpu.pci + "/information", code});
   }
   if (const auto drm = sysfs::Directory::open(root + "/sys/bus/pci/devices/" + gpu.pci + "/drm")) {
     for (const std::string& name : drm->list())

@@ -235,6 +235,7 @@ void describe(Members& members, Gpu& gpu) {
   members("pci", gpu.pci);
   members("numa_node", gpu.numa_node);
   members("pci_path", gpu.pci_path);
+  members("uuid", gpu.uuid);
 }
 
 void describe(Members& members, Route& route) {

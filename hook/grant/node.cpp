@@ -57,7 +57,7 @@ bool selects_by(const Request& request, Selector::Kind kind) {
 
 // GPUs decide where they are asked for, and order what a count leaves open.
 bool prefers_near_gpus(const Request& request) {
-  if (request.gpu_nodes.empty() && !request.gpu_hint) return false;
+  if (request.gpu_nodes.empty() && request.gpu_uuids.empty() && !request.gpu_hint) return false;
   const auto counts = [](const Wish& wish) { return wish.kind == Wish::Kind::kCount; };
   return selects_by(request, Selector::Kind::kGpu) || counts(request.wish) ||
          std::any_of(request.narrowed_by.begin(), request.narrowed_by.end(), counts);

@@ -167,7 +167,7 @@ int tier(const NodeHca& node, const PlanInput& input) {
 // By tier, then nearest to the GPUs, then in the order given.
 Hcas by_preference(const Hcas& hcas, const PlanInput& input) {
   std::vector<const fabric::Gpu*> gpus;
-  if (!input.among.request.gpu_nodes.empty()) {
+  if (!input.among.request.gpu_nodes.empty() || !input.among.request.gpu_uuids.empty()) {
     if (auto found = container_gpus(input.among.inventory, input.among.request)) gpus = *std::move(found);
   }
   std::map<int, Hcas> tiers;

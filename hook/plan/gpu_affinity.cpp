@@ -53,6 +53,22 @@ std::vector<const Gpu*> gpus_of_nodes(const std::vector<const Gpu*>& all, const 
   return gpus;
 }
 
+std::vector<const Gpu*> gpus_of_uuids(const std::vector<const Gpu*>& all, const std::vector<std::string>& uuids) {
+  std::vector<const Gpu*> gpus;
+  for (const Gpu* gpu : all) {
+    if (gpu->uuid && std::find(uuids.begin(), uuids.end(), *gpu->uuid) != uuids.end()) gpus.push_back(gpu);
+  }
+  return gpus;
+}
+
+// Those of `gpus` that are among `named`; all where none is.
+std::vector<const Gpu*> narrowed(const std::vector<const Gpu*>& gpus, const std::vector<const Gpu*>& named) {
+  std::vector<const Gpu*> left;
+  std::copy_if(gpus.begin(), gpus.end(), std::back_inserter(left),
+               [&](const Gpu* gpu) { return std::find(named.begin(), named.end(), gpu) != named.end(); });
+  return left.empty() ? gpus : left;
+}
+
 // Indices only; nvidiaN of index N, as nvidia-smi and the driver count by PCI address.
 std::vector<const Gpu*> gpus_of_hint(const std::vector<const Gpu*>& all, std::string_view hint) {
   std::vector<const Gpu*> gpus;
@@ -86,12 +102,18 @@ Nearness nearness(const fabric::Hca& hca, const Gpu& gpu) {
 
 Result<std::vector<const Gpu*>> container_gpus(const Inventory& inventory, const Request& request) {
   const std::vector<const Gpu*> all = by_pci(inventory);
-  std::vector<const Gpu*> gpus = gpus_of_nodes(all, request.gpu_nodes);
-  if (request.gpu_nodes.empty() && request.gpu_hint) gpus = gpus_of_hint(all, *request.gpu_hint);
+  const std::vector<const Gpu*> named = gpus_of_uuids(all, request.gpu_uuids);
+  std::vector<const Gpu*> gpus = named;
+  if (!request.gpu_nodes.empty()) {
+    gpus = narrowed(gpus_of_nodes(all, request.gpu_nodes), named);
+  } else if (request.gpu_uuids.empty() && request.gpu_hint) {
+    gpus = gpus_of_hint(all, *request.gpu_hint);
+  }
   if (!gpus.empty()) return gpus;
-  fabric::Error error = request.gpu_nodes.empty() ? make_error("the container has no GPU")
-                                                  : make_error("none of the node's {} GPUs is `{}`", all.size(),
-                                                               fabric::printable(request.gpu_nodes.front()));
+  const auto& asked = request.gpu_nodes.empty() ? request.gpu_uuids : request.gpu_nodes;
+  fabric::Error error =
+      asked.empty() ? make_error("the container has no GPU")
+                    : make_error("none of the node's {} GPUs is `{}`", all.size(), fabric::printable(asked.front()));
   error.hint = "give it GPUs as device nodes (--device, CDI, a device plugin), or name HCAs";
   return error;
 }

@@ -12,9 +12,9 @@
 namespace hook {
 
 // The GPUs of a container. Errors: it has none, or none that the inventory knows. Its GPUs are the device nodes in
-// linux.devices; without any, the indices of NVIDIA_VISIBLE_DEVICES say which are meant. `all` there says nothing:
-// images carry it. In an inventory without GPU nodes (a snapshot) nvidiaN and renderD(128+N) are the N-th GPU by PCI
-// address.
+// linux.devices, of which the UUIDs of NVIDIA_VISIBLE_DEVICES leave those that they name, if any; without nodes the
+// UUIDs, else its indices, say which are meant. `all` there says nothing: images carry it. In an inventory without GPU
+// nodes (a snapshot) nvidiaN and renderD(128+N) are the N-th GPU by PCI address.
 fabric::Result<std::vector<const fabric::Gpu*>> container_gpus(const fabric::Inventory& inventory,
                                                                const Request& request);
 

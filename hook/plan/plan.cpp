@@ -46,7 +46,8 @@ void warn_of_unread(const fabric::Inventory& inventory, Plan& plan) {
 // A GPU has its data path to one netdev of an HCA; further children of it only share that, and its GID table.
 void advise(const PlanInput& input, const Chosen& chosen, Plan& plan) {
   const auto is_multi = [](const ChosenHca& unit) { return unit.terms.mode == Mode::kSharedMulti; };
-  const bool has_gpus = !input.among.request.gpu_nodes.empty() || input.among.request.gpu_hint;
+  const bool has_gpus =
+      !input.among.request.gpu_nodes.empty() || !input.among.request.gpu_uuids.empty() || input.among.request.gpu_hint;
   if (!has_gpus || std::none_of(chosen.units.begin(), chosen.units.end(), is_multi)) return;
   plan.warnings.push_back("mode shared-multi is not advised for containers with GPUs; mode shared gives each HCA once");
 }

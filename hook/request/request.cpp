@@ -124,6 +124,22 @@ Result<bool> settle_wish(const Said& said, bool trusted, bool has_all, const Con
   return true;
 }
 
+// An image can set it, so that it must not choose HCAs unless variables may ask, and must not stop the container.
+Result<void> read_gpu_variable(const ContainerSpec& spec, const Config& config, Request& request,
+                               std::vector<std::string>& warnings) {
+  auto value = find_env(spec, "NVIDIA_VISIBLE_DEVICES");
+  if (!value) return {};
+  auto fits = check_size(*value, "variable NVIDIA_VISIBLE_DEVICES");
+  if (!fits && config.env_may_request) return fits;
+  if (fits) {
+    request.gpu_uuids = gpu_uuids(*value);
+  } else {
+    warnings.push_back(fmt::format("{}, and is not heard", fits.error().message));
+  }
+  if (config.env_may_request) request.gpu_hint = std::move(value);
+  return {};
+}
+
 bool is_none(const Wish& wish) {
   return wish.kind == Wish::Kind::kNone;
 }
@@ -169,9 +185,7 @@ Result<Asked> parse_request(const ContainerSpec& spec, const Config& config, Eng
 
   request.order = TRY(pcidevice_order(spec));
   request.gpu_nodes = given_gpu_nodes(spec);
-  // An image can set it, so that it must not choose HCAs unless variables may ask.
-  if (config.env_may_request) request.gpu_hint = find_env(spec, "NVIDIA_VISIBLE_DEVICES");
-  if (request.gpu_hint) TRY_VOID(check_size(*request.gpu_hint, "variable NVIDIA_VISIBLE_DEVICES"));
+  TRY_VOID(read_gpu_variable(spec, config, request, asked.warnings));
   asked.request = std::move(request);
   return asked;
 }

@@ -229,6 +229,18 @@ std::vector<std::string> given_gpu_nodes(const ContainerSpec& spec) {
   return nodes;
 }
 
+std::vector<std::string> gpu_uuids(std::string_view value) {
+  std::vector<std::string> uuids;
+  std::set<std::string> seen;
+  for (const std::string_view entry : fabric::split(value, ',')) {
+    std::string_view gpu = fabric::trim(entry);
+    if (gpu.starts_with("MIG-GPU-")) gpu.remove_prefix(std::string_view("MIG-").size());
+    auto uuid = fabric::gpu_uuid(gpu.substr(0, gpu.find('/')));
+    if (uuid && seen.insert(*uuid).second) uuids.push_back(*std::move(uuid));
+  }
+  return uuids;
+}
+
 Result<std::vector<std::string>> pcidevice_order(const ContainerSpec& spec) {
   std::vector<std::string> order;
   for (const std::string& entry : spec.env) {

@@ -55,6 +55,9 @@ fabric::Result<Said> spiderpool_annotations(const ContainerSpec& spec, const Con
 // here has already. And the GPU nodes ("/dev/nvidia0", "/dev/dri/renderD128").
 std::vector<SpecDevice> given_uverbs_nodes(const ContainerSpec& spec);
 std::vector<std::string> given_gpu_nodes(const ContainerSpec& spec);
+// The GPUs' UUIDs in a value of NVIDIA_VISIBLE_DEVICES, each once: "GPU-UUID", and of the older form of MIG devices,
+// "MIG-GPU-UUID/GI/CI", whose GPU it is. The newer, "MIG-UUID", does not tell its GPU.
+std::vector<std::string> gpu_uuids(std::string_view value);
 // PCI addresses or netdev names of PCIDEVICE_* (without _INFO, which is JSON about the same), in their order.
 fabric::Result<std::vector<std::string>> pcidevice_order(const ContainerSpec& spec);
 

@@ -242,6 +242,13 @@ void add_gpu(Tree& tree, std::set<std::string>& known, const Gpu& gpu) {
   if (!is_function(gpu.pci)) return;
   add_pci_function(tree, known,
                    {gpu.pci, gpu.pci_path, gpu.numa_node.value_or(-1), "0x10de", "0x2330", "0x030200", "nvidia"});
+  if (!gpu.uuid) return;
+  // As nv_procfs_read_gpu_info() of driver 550 prints it (kernel-open/nvidia/nv-procfs.c).
+  tree.write("proc/driver/nvidia/gpus/" + gpu.pci + "/information",
+             fmt::format("Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 18\nGPU UUID: \t {}\n"
+                         "Video BIOS: \t 96.00.89.00.01\nBus Type: \t PCIe\nDMA Size: \t 52 bits\n"
+                         "DMA Mask: \t 0xfffffffffffff\nBus Location: \t {}\nGPU Excluded:\t No\n",
+                         *gpu.uuid, gpu.pci));
 }
 
 // The lines of /proc/net/if_inet6 (net/ipv6/addrconf.c, if6_seq_show()).

@@ -595,6 +595,35 @@ TEST(Plan, gpus) {
   EXPECT_EQ(hcas(scene), "annotation rdma-init.io/devices: `mlx5_0` is held by container a");
 }
 
+std::string uuid_of_gpu(std::size_t number) {
+  return fmt::format("GPU-00000000-0000-0000-0000-{:012x}", number);
+}
+
+// An image can set the variable, and must not have more by it than its device nodes give.
+TEST(Plan, uuidsOfGpusNarrow) {
+  PlanScene scene = asking("gpu");
+  add_gpus(scene.inventory);
+  for (std::size_t i = 0; i < scene.inventory.gpus->size(); ++i)
+    (*scene.inventory.gpus)[i].uuid = uuid_of_gpu(i);
+  scene.request.gpu_uuids = {uuid_of_gpu(7), uuid_of_gpu(0), uuid_of_gpu(99)};
+  EXPECT_EQ(hcas(scene), "mlx5_0 mlx5_3") << "no nodes, as with NVIDIA's runtime";
+  scene.request.gpu_hint = "2,3";
+  EXPECT_EQ(hcas(scene), "mlx5_0 mlx5_3") << "the rest of that list does not count";
+  scene.request.gpu_hint.reset();
+  scene.request.gpu_nodes = {"/dev/nvidia0", "/dev/nvidia2"};
+  EXPECT_EQ(hcas(scene), "mlx5_0") << "of the nodes those that it names";
+  scene.request.gpu_uuids = {uuid_of_gpu(7)};
+  EXPECT_EQ(hcas(scene), "mlx5_0 mlx5_1") << "none of the nodes': it says nothing";
+  scene.request.gpu_nodes = {"/dev/nvidia8"};
+  EXPECT_EQ(hcas(scene), "annotation rdma-init.io/devices: none of the node's 8 GPUs is `/dev/nvidia8`");
+  scene.request.gpu_nodes.clear();
+  scene.request.gpu_uuids = {uuid_of_gpu(99)};
+  EXPECT_EQ(hcas(scene), "annotation rdma-init.io/devices: none of the node's 8 GPUs is `" + uuid_of_gpu(99) + "`");
+  scene.request.wish = *parse_wish("2", "x");
+  scene.request.gpu_uuids = {uuid_of_gpu(2), uuid_of_gpu(6)};
+  EXPECT_EQ(hcas(scene), "mlx5_1 mlx5_3") << "a count";
+}
+
 TEST(Plan, aCountIsNearTheGpus) {
   PlanScene scene = asking("2");
   add_gpus(scene.inventory);

@@ -52,6 +52,32 @@ TEST(ReadNodeFor, WhoNamesHcasCostsTheseAlone) {
   EXPECT_TRUE(inventory.netdevs.empty());
 }
 
+// NVIDIA's device plugin and runtime name GPUs in a variable and write no device nodes.
+TEST(ReadNodeFor, GpusByTheUuidsOfTheDriver) {
+  const std::string uuid = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6";
+  auto inventory = test_support::rails(2);
+  for (std::size_t i = 0; i < 2; ++i)
+    inventory.hcas[i].pci_path = {{fmt::format("0000:0{}:00.0", i)}};
+  inventory.gpus = {{.pci = "0000:81:00.0", .numa_node = 0, .pci_path = {{"0000:00:00.0"}}, .uuid = std::nullopt},
+                    {.pci = "0000:82:00.0", .numa_node = 0, .pci_path = {{"0000:01:00.0"}}, .uuid = uuid}};
+  const TempDir directory;
+  test_support::lay_out(inventory, directory / "node");
+  Request request = naming("gpu");
+  request.gpu_uuids = {uuid};
+  NodeSettings settings;
+  settings.root = directory / "node";
+  const auto live = read_node_for({.request = request}, settings, false);
+  ASSERT_TRUE(live && live->gpus) << live.error().message;
+  ASSERT_EQ(live->gpus->size(), 2U);
+  EXPECT_EQ(live->gpus->at(0).uuid, std::nullopt);
+  EXPECT_EQ(live->gpus->at(1).uuid, uuid);
+  const auto plan = make_plan({Candidates(*live, request, {}), {}, "/views"});
+  ASSERT_TRUE(plan) << plan.error().message;
+  ASSERT_EQ(plan->hcas.size(), 1U);
+  EXPECT_EQ(plan->hcas.front().name, "mlx5_1");
+  EXPECT_EQ(test_support::read_tree(directory / "node", true).gpus->at(1).uuid, uuid) << "for snapshots";
+}
+
 TEST(ReadNodeFor, PoolsThatSelectSeeWhatTheySelectBy) {
   const Node node;
   Config config;

@@ -341,6 +341,46 @@ TEST(Request, nodesAndOrder) {
   EXPECT_EQ(parse_request(spec, config, Engine::kContainerd)->request->gpu_hint, "0");
 }
 
+TEST(Request, uuidsOfGpus) {
+  const std::string one = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6";
+  const std::string two = "GPU-00000000-0000-0000-0000-000000000002";
+  const std::string unknown = std::string(8, '?') + "-0000-0000-0000-" + std::string(12, '?');
+  const std::vector<std::pair<std::string, std::vector<std::string>>> rows = {
+      {one, {one}},
+      {" " + two + " ,0,all," + one + "," + two, {two, one}},
+      {"GPU-8932F937-D72C-4106-C12F-20BD9FAED9F6", {one}},
+      {"MIG-" + one + "/3/0," + two + "/1/0", {one, two}},
+      {"MIG-8932f937-d72c-4106-c12f-20bd9faed9f6", {}},
+      {"GPU-8932f937,GPU-" + unknown + ",gpu-,GPU-,MIG-,MIG-GPU-,/,,", {}},
+      {"all", {}},
+      {"none", {}},
+      {"0,1", {}}};
+  for (const auto& [value, expected] : rows) {
+    ContainerSpec spec;
+    spec.annotations[kOwnDevices] = "gpu";
+    spec.env = {"NVIDIA_VISIBLE_DEVICES=" + value};
+    const auto asked = parse_request(spec, {}, Engine::kRunc);
+    ASSERT_TRUE(asked && asked->request) << value;
+    EXPECT_EQ(asked->request->gpu_uuids, expected) << value;
+    EXPECT_FALSE(asked->request->gpu_hint) << value;
+  }
+}
+
+// The variable is the image's: however long, it costs no container its start.
+TEST(Request, aMillionGpusAreNotHeard) {
+  ContainerSpec spec;
+  spec.annotations[kOwnDevices] = "gpu";
+  std::string many = "NVIDIA_VISIBLE_DEVICES=";
+  for (unsigned i = 0; i < 1000000; ++i)
+    many += "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6,";
+  spec.env = {many};
+  const auto asked = parse_request(spec, {}, Engine::kRunc);
+  ASSERT_TRUE(asked && asked->request);
+  EXPECT_TRUE(asked->request->gpu_uuids.empty());
+  ASSERT_EQ(asked->warnings.size(), 1U);
+  EXPECT_TRUE(asked->warnings.front().ends_with("and is not heard")) << asked->warnings.front();
+}
+
 // A path can be anything that leads to /dev, so that the number says what a node is.
 TEST(Request, uverbsNodesUnderAnyPath) {
   const std::vector<SpecDevice> others = {{"/dev/null", 'c', 1, 3},  {"/dev/a", 'c', 231, 191},
