@@ -292,6 +292,8 @@ int run_command(const Options& options) {
       return exit_code(show_metrics(options, log), log);
     case Command::kCdiGenerate:
       return exit_code(generate_cdi(options, log), log);
+    case Command::kBaseSpec:
+      return exit_code(print_base_spec(options), log);
     case Command::kCheckConfig:
       return check_config(options.node.config, options.json);
     default:

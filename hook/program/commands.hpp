@@ -20,6 +20,9 @@ int check_config(const ConfigPaths& paths, bool json);
 // First sweeps the file's directory.
 fabric::Result<void> generate_cdi(const Options& options, const Log& log);
 
+// `base-spec`: reads what `ctr oci spec` prints on stdin, and prints it with rdma-hook in it (edit_base_spec()).
+fabric::Result<void> print_base_spec(const Options& options);
+
 // Removes from a directory of CDI files what killed processes were writing there; `recover` does so where engines read.
 void sweep_cdi(const std::string& path, const Log& log);
 

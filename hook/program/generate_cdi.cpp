@@ -13,6 +13,7 @@
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
+#include "hook/apply/base_spec.hpp"
 #include "hook/apply/cdi_spec.hpp"
 #include "hook/base/process/process_identity.hpp"
 #include "hook/base/write_all.hpp"
@@ -98,6 +99,21 @@ void sweep_cdi(const std::string& path, const Log& log) {
     if (!is_left_over(name, *own) || ::unlinkat(directory->fd(), name.c_str(), 0) == 0 || errno == ENOENT) continue;
     log.warning(sys_error(errno, "cannot remove `{}/{}`", path, fabric::printable(name)).message);
   }
+}
+
+Result<void> print_base_spec(const Options& options) {
+  const std::string text = TRY(read_text_fd(STDIN_FILENO, JsonLimits().bytes, -1, "the specification on stdin"));
+  auto spec = parse_json(text, "the specification on stdin");
+  if (!spec) {
+    Error error = std::move(spec).error();
+    error.hint = "`ctr oci spec | rdma-hook base-spec` is how it is meant";
+    return error;
+  }
+  const std::string hook = options.hook ? *options.hook : TRY(own_path());
+  TRY_VOID(edit_base_spec(hook, options.verify, *spec));
+  const std::string edited = spec->dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  std::fwrite(edited.data(), 1, edited.size(), stdout);
+  return {};
 }
 
 Result<void> generate_cdi(const Options& options, const Log& log) {

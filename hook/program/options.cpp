@@ -27,6 +27,7 @@ constexpr Word<Command> kCommands[] = {
     {"metrics", Command::kMetrics},
     {"check-config", Command::kCheckConfig},
     {"cdi", Command::kCdiGenerate},
+    {"base-spec", Command::kBaseSpec},
     {"help", Command::kHelp},
     {"--help", Command::kHelp},
     {"-h", Command::kHelp},
@@ -35,6 +36,9 @@ constexpr Word<Command> kCommands[] = {
 
 constexpr Word<std::optional<std::string> Options::*> kTexts[] = {
     {"--bundle", &Options::bundle}, {"--out", &Options::out}, {"--kind", &Options::kind}, {"--hook", &Options::hook}};
+
+constexpr Word<bool Options::*> kFlags[] = {
+    {"--json", &Options::json}, {"--grants", &Options::grants}, {"--verify", &Options::verify}};
 
 // Stages that run inside the container's namespaces or when its program runs already (runtime-spec 1.3.0).
 constexpr std::array<std::string_view, 3> kUselessStages = {"createContainer", "startContainer", "poststart"};
@@ -95,6 +99,7 @@ On the command line:
   rdma-hook metrics [--grants]            Prometheus text: holders, grants, failures, durations, port counters
   rdma-hook check-config [--json]         what is wrong in the configuration, with line and remedy
   rdma-hook cdi generate [--out FILE]     the HCAs as CDI devices, `rdma-init.io/hca=mlx5_0`, for /etc/cdi
+  rdma-hook base-spec [--verify] < SPEC   what `ctr oci spec` prints, with this hook and RLIMIT_MEMLOCK, for containerd
 
 Options:
   --engine NAME    runc, docker, podman, crio, containerd: whose annotations may ask (rdma-hook(8)). Default: told by
@@ -107,8 +112,9 @@ Options:
   --bundle DIR     the container's bundle
   --out FILE       cdi: written there, whole or not at all, in place of standard output
   --kind KIND      cdi: in place of rdma-init.io/hca
-  --hook PATH      cdi: where rdma-hook is on the node, in place of this program's own path
+  --hook PATH      cdi, base-spec: where rdma-hook is on the node, in place of this program's own path
   --json           for machines
+  --verify         base-spec: `rdma-hook verify` alone, beside rdma-nri
   --grants         metrics: one more series for each container and HCA
   --help, --version
 
@@ -130,8 +136,8 @@ Result<Options> parse_options(std::span<char* const> arguments) {
   }
   for (std::size_t i = first; i < arguments.size(); ++i) {
     const std::string_view argument = arguments[i];
-    if (argument == "--json" || argument == "--grants") {
-      (argument == "--json" ? options.json : options.grants) = true;
+    if (const auto flag = from_word(kFlags, argument)) {
+      options.*(*flag) = true;
       continue;
     }
     if (argument == "--help" || argument == "-h") {

@@ -21,6 +21,7 @@ enum class Command {
   kMetrics,
   kCheckConfig,
   kCdiGenerate,
+  kBaseSpec,
   kHelp,
   kVersion,
 };
@@ -29,12 +30,13 @@ struct Options {
   Command command = Command::kHelp;
   NodeSettings node;
   std::optional<std::string> bundle;
-  // cdi generate; nullopt: standard output, the default kind, this program.
+  // cdi generate, and base-spec the last; nullopt: standard output, the default kind, this program.
   std::optional<std::string> out;
   std::optional<std::string> kind;
   std::optional<std::string> hook;
   bool json = false;
   bool grants = false;  // metrics: each grant, too
+  bool verify = false;  // base-spec: rdma-hook verify in place of the hooks that give
 };
 
 // Errors: an unknown command or option (code EINVAL), and for a stage of the runtime specification at which nothing can

@@ -27,6 +27,7 @@ TEST(HookOptions, CommandsAndTheirOlderNames) {
                                          {"devices", Command::kDevices},
                                          {"recover", Command::kRecover},
                                          {"check-config", Command::kCheckConfig},
+                                         {"base-spec", Command::kBaseSpec},
                                          {"--version", Command::kVersion},
                                          {"--help", Command::kHelp}}) {
     SCOPED_TRACE(row.text);
@@ -50,6 +51,13 @@ TEST(HookOptions, ValuesBothWays) {
   EXPECT_EQ(options->node.root, "/r");
   EXPECT_EQ(options->node.ledger, "/l");
   EXPECT_TRUE(options->json);
+}
+
+TEST(HookOptions, BaseSpec) {
+  const auto options = parse({"base-spec", "--verify", "--hook", "/usr/local/bin/rdma-hook"});
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_TRUE(options->verify);
+  EXPECT_EQ(options->hook, "/usr/local/bin/rdma-hook");
 }
 
 TEST(HookOptions, Defaults) {

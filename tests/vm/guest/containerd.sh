@@ -113,10 +113,11 @@ END
   fi
 }
 
-# base_spec VERSION FILTER FILE: FILE made with this version's ctr and the project's FILTER, as config/README.md says.
+# base_spec VERSION FILE [OPTION]: FILE made with this version's ctr, as config/containerd/README.md says.
 base_spec() {
-  mkdir -p "$(dirname "$3")"
-  "/opt/runtimes/containerd-$1/ctr" oci spec | jq --from-file "$samples/$2" > "$3"
+  mkdir -p "$(dirname "$2")"
+  "/opt/runtimes/containerd-$1/ctr" oci spec |
+    /run/lab/bin/rdma-hook base-spec --hook /usr/local/bin/rdma-hook "${@:3}" > "$2"
 }
 
 # containerd_image NAME ENTRYPOINT HOME: lab.local/NAME:1, an image without programs of its own but busybox: containers mount the

@@ -1,0 +1,18 @@
+// containerd's base specification, its template of every container's config.json, with rdma-hook in it.
+#pragma once
+
+#include <string>
+
+#include "fabric/result.hpp"
+#include "hook/base/json/json_fwd.hpp"
+
+namespace hook {
+
+// Adds to what `ctr oci spec` prints the hooks that a container begins with, createRuntime and poststop, and an
+// unlimited RLIMIT_MEMLOCK; verify: rdma-hook verify alone, because rdma-nri gives the limit. Other limits go: that of
+// `ctr oci spec` is 1024 open files, which containerd takes out of its own base only. hook: rdma-hook's path.
+// Idempotent. Pure; spec is changed only on success. Errors: members that are missing or of a wrong type, with the
+// remedy.
+fabric::Result<void> edit_base_spec(const std::string& hook, bool verify, Json& spec);
+
+}  // namespace hook
