@@ -1,0 +1,133 @@
+"""Each sample of config/samples, as it is shipped: check-config, plan, and one container of runc that gets what the plan
+says. The nodes are file trees with the HCAs that the sample is for; netdevs, addresses and routes are the kernel's.
+
+Not here: the pool `rail-vfs` of 8-rail-roce, which takes virtual functions that these netdevs do not have."""
+import json
+import os
+
+import harness
+from containers import Bundle, Runtime
+from harness import MEMLOCK, PROGRAM, must, run, write
+from node import Node
+from test_network import ip
+
+SAMPLES = os.path.normpath(f"{harness.HERE}/../../config/samples")
+
+
+class SampleNode(Node):
+    """A node with these HCAs: name, device ID, link layer; each Ethernet port with a netdev of the HCA's name."""
+
+    def __init__(self, directory, hcas):
+        self.HCAS = len(hcas)
+        snapshot = {"schema": 1, "rdma_cm": True, "devices": [], "netdevs": []}
+        for number, (name, device_id, link_layer) in enumerate(hcas):
+            pci = f"0000:{0x18 + number:02x}:00.0"
+            port = {"port": 1, "state": "4: ACTIVE", "phys_state": "5: LinkUp", "link_layer": link_layer,
+                    "rate": "400 Gb/sec (4X NDR)", "lid": "0x1", "sm_lid": "0x1", "gid_tbl_len": 16, "gids": []}
+            snapshot["devices"].append({
+                "name": name, "node_guid": f"a088:c203:0010:{number:04x}", "node_type": "1: CA", "pci": pci, "numa_node": 0,
+                "driver": "mlx5_core", "vendor": "0x15b3", "device_id": device_id, "uverbs": number,
+                "uverbs_dev": f"231:{192 + number}", "accessible": True, "ports": [port]})
+            if link_layer == "Ethernet":
+                snapshot["netdevs"].append({"name": f"{name}n", "mac": f"02:00:00:00:01:{number:02x}", "carrier": 1, "dev_id": "0x0",
+                                            "dev_port": 0, "mtu": 1400, "type": 1, "addresses": [], "pci": pci})
+        text = write(directory + ".json", json.dumps(snapshot))
+        must([os.environ["MAKE_TREE"], text, directory, "--full"])
+        super().__init__(directory)
+
+
+class Samples(harness.Case):
+    def setUp(self):
+        self.addCleanup(run, ["ip", "netns", "del", "wire"])
+
+    def make(self, sample, hcas):
+        """The node; the sample, which is checked as it is; and a runtime."""
+        # pylint: disable=attribute-defined-outside-init
+        self.node = SampleNode(f"/run/{sample}", hcas)
+        super().setUp()
+        shipped = f"{SAMPLES}/{sample}.json"
+        with open(shipped, encoding="utf-8") as file:
+            text = file.read()
+        # The source tree may be somebody's whose configuration the hook would not read.
+        write(self.config, text)
+        checked = run([PROGRAM, "check-config", "--config", self.config])
+        self.assertEqual((checked.returncode, checked.stderr), (0, ""), checked.stdout)
+        self.assertTrue(checked.stdout.startswith("ok: "), checked.stdout)
+        # A limit that this machine can give.
+        write(self.config, json.dumps({**json.loads(text), "memlock": MEMLOCK}))
+        self.runtime = Runtime(self, "runc")
+
+    def make_rail(self, name, number):
+        """A netdev and, on the other end of its wire, the rail's gateway."""
+        if not os.path.exists("/run/netns/wire"):
+            ip("netns", "add", "wire")
+        peer = f"wire{number}"
+        ip("link", "add", f"{name}n", "address", f"02:00:00:00:01:{number:02x}", "type", "veth", "peer", "name", peer, "netns", "wire")
+        self.addCleanup(run, ["ip", "link", "del", f"{name}n"])
+        ip("addr", "add", f"10.1{number}.0.1/16", "dev", peer, pod="wire")
+        ip("link", "set", peer, "up", pod="wire")
+        ip("link", "set", f"{name}n", "mtu", "1400", "up")
+
+    def plan(self, bundle):
+        done = run([PROGRAM, "plan", "--json", "--bundle", bundle.directory, *self.arguments("plan", bundle.engine)[2:]])
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return json.loads(done.stdout)
+
+    def run_one(self, engine="runc", **settings):
+        """A container that asks for all; what was planned, and what it saw."""
+        bundle = Bundle(self, asks="all", engine=engine, **settings)
+        bundle.engine = engine
+        plan = self.plan(bundle)
+        self.assertEqual(self.ledger(), {}, "a plan books nothing")
+        bundle.config["process"]["args"] = ["/bin/sh", "-c", "/probe; ls /sys/class/infiniband"]
+        report = self.runtime.report(bundle.write())
+        nodes = [node["path"] for node in plan["nodes"]]
+        self.assertEqual(sorted(report.nodes), sorted(nodes))
+        self.assertEqual(report.views["infiniband"], sorted(plan["hcas"]))
+        self.assertEqual(report.facts["hard memlock"], str(MEMLOCK))
+        self.assert_ledger_empty()
+        return plan
+
+    def test_8_rail_roce(self):
+        hcas = [(f"mlx5_{number}", "0x1021", "Ethernet") for number in range(8)] + [("mlx5_8", "0x101d", "Ethernet")]
+        self.make("8-rail-roce", hcas)
+        for number in range(8):
+            self.make_rail(f"mlx5_{number}", number)
+        plan = self.run_one()
+        self.assertEqual([rail["addresses"] for rail in plan["rails"]],
+                         [[{"address": f"10.1{number}.12.10/16", "gateway": f"10.1{number}.0.1"}] for number in range(8)])
+        self.assertEqual([rail["table"] for rail in plan["rails"]], list(range(100, 108)))
+        # The addresses that were foreseen are those that it gets; each start takes later ones.
+        bundle = Bundle(self, "web", asks="all", args=("/bin/sleep", "1000"))
+        bundle.engine = "runc"
+        plan = self.plan(bundle)
+        self.given(self.runtime.create(bundle))
+        pid = self.runtime.state(bundle)["pid"]
+        for rail in plan["rails"]:
+            (address,) = rail["addresses"]
+            inside = ["nsenter", f"--net=/proc/{pid}/ns/net", "ip"]
+            self.assertIn(address["address"], must([*inside, "addr", "show", rail["name"]]))
+            self.assertIn(f"default via {address['gateway']} dev {rail['name']}",
+                          must([*inside, "route", "show", "table", str(rail["table"])]))
+        self.runtime.delete_all()
+        self.assert_ledger_empty()
+
+    def test_infiniband(self):
+        hcas = [(f"mlx5_{number}", "0x1021", "Ethernet" if number in (1, 2, 7, 8) else "InfiniBand") for number in range(12)]
+        self.make("infiniband", hcas)
+        plan = self.run_one()
+        self.assertEqual(sorted(plan["hcas"]), sorted(f"mlx5_{number}" for number in (0, 3, 4, 5, 6, 9, 10, 11)))
+        self.assertEqual((plan["rails"], plan["netdevs"]), ([], []))
+
+    def test_single_nic(self):
+        self.make("single-nic", [("mlx5_0", "0x101d", "Ethernet"), ("mlx5_1", "0x1017", "Ethernet")])
+        plan = self.run_one()
+        self.assertEqual((plan["hcas"], plan["rails"]), (["mlx5_0"], []))
+        self.assertIn("set RDMA_INIT_REQUIRE in the pod", " ".join(plan["warnings"]))
+
+    def test_every_sample_is_here(self):
+        self.assertEqual(sorted(os.listdir(SAMPLES)), ["8-rail-roce.json", "infiniband.json", "single-nic.json"])
+
+
+if __name__ == "__main__":
+    harness.main(network=True)
