@@ -16,6 +16,7 @@
 #include "hook/base/process/sandbox.hpp"
 #include "hook/grant/decide.hpp"
 #include "hook/grant/node.hpp"
+#include "hook/grant/own_hcas.hpp"
 #include "hook/grant/returns.hpp"
 #include "hook/ledger/runtime_records.hpp"
 #include "hook/metrics/count.hpp"
@@ -72,10 +73,11 @@ struct DryRun {
 Result<DryRun> decide_unbooked(const Asking& asking, const Options& options,
                                const std::shared_ptr<const Returns>& returns) {
   constexpr const char* kUser = "plan";
-  const auto inventory = TRY(read_node_for(asking, options.node, true));
-  const Candidates among(inventory, *asking.request, asking.admin);
+  auto inventory = TRY(read_node_for(asking, options.node, true));
   const auto ledger = is_elsewhere(options.node) ? std::nullopt : TRY(existing_ledger(options.node.ledger, returns));
   const Owner owner = TRY(owner_of(asking.spec, container_owner(kUser, *options.bundle)));
+  if (ledger) TRY_VOID(add_own_hcas(options.node.ledger, owner, options.node.root, inventory));
+  const Candidates among(inventory, *asking.request, asking.admin);
   const auto decided = [&]() -> Result<Plan> {
     if (!ledger) return decide(asking, among, {}, std::string(kLedgerPath) + "/views", true);
     const auto held = TRY(lock_holdings(asking, among, *ledger, owner));

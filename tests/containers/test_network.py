@@ -163,6 +163,48 @@ class Rails(harness.Case):
         self.assert_as_before()
         self.assertEqual(self.record(), [])
 
+    def test_a_plan_refuses_what_a_start_refuses(self):
+        self.use()
+        one_range = json.loads(harness.read(self.config))
+        one_range["networks"]["rails"]["addresses"] = one_range["networks"]["rails"]["addresses"][:1]
+        self.use("exclusive", addresses=False, vf={"vlan": 5})
+        vf_of_pf = json.loads(harness.read(self.config))
+        self.use("exclusive", addresses=False)
+        ip("route", "add", "default", "dev", "rail2")
+        self.addCleanup(run, ["ip", "route", "del", "default"])
+        node_route = json.loads(harness.read(self.config))
+        self.before = self.node_state()
+        for config, words in ((one_range, "network `rails` has addresses, and none for rail 1"),
+                              (vf_of_pf, "is no virtual function"),
+                              (node_route, "its netdev `rail2` carries the node's default route")):
+            self.configure(config)
+            web = self.bundle()
+            done = run([harness.PROGRAM, "plan", "--json", "--bundle", web.directory, *self.arguments("plan")[2:]])
+            self.assertEqual(done.returncode, 1, done.stdout)
+            error = json.loads(done.stdout)["error"]
+            self.assertIn(words, error)
+            done = self.refused(self.runtime.create(web))
+            if self.runtime.name == "runc":  # crun does not pass on what a hook says
+                self.assertIn(error, done.stderr.replace('\\"', '"'))
+            self.runtime.delete_all()
+            must(["rm", "-r", web.directory])
+        self.assert_as_before()
+
+    def test_a_plan_has_the_addresses_that_a_start_gives(self):
+        self.use()
+        web = self.bundle("a")
+        self.start(self.bundle("b"))
+        plan = json.loads(must([harness.PROGRAM, "plan", "--json", "--bundle", web.directory, *self.arguments("plan")[2:]]))
+        text = must([harness.PROGRAM, "plan", "--bundle", web.directory, *self.arguments("plan")[2:]])
+        self.start(web)
+        for number, rail in enumerate(plan["rails"]):
+            self.assertEqual(rail["addresses"], [{"address": f"10.{number}.1.2/16", "gateway": f"10.{number}.0.1"}])
+            self.assertIn(f"rail        net{number + 1}  macvlan of rail{number}, network rails, 10.{number}.1.2/16 by gateway "
+                          f"10.{number}.0.1, table {100 + number}", text)
+            self.assertIn(f"10.{number}.1.2/16", self.inside(web, "addr", "show", rail["name"]))
+        self.runtime.delete_all()
+        self.assert_as_before()
+
     def test_two_containers_share_parents_and_no_address(self):
         self.use()
         first, second = self.bundle("a"), self.bundle("b")
