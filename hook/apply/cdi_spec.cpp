@@ -16,8 +16,7 @@ using fabric::Result;
 
 constexpr const char* kCdiVersion = "0.3.0";
 constexpr const char* kAll = "all";
-// Read and write would do, but crun with the systemd cgroup driver makes nodes from inside the cgroup (tried: 1.21).
-constexpr const char* kPermissions = "rwm";
+constexpr const char* kPermissions = "rw";  // the runtime makes the node
 
 bool is_letter(char c) {
   return std::isalpha(static_cast<unsigned char>(c)) != 0;

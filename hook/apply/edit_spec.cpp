@@ -94,10 +94,9 @@ Result<void> add_nodes(const Plan& plan, Json& config) {
     if (!node.major || !node.minor) return make_error("the device number of `{}` is not known", node.path);
     TRY_VOID(add_device(node, devices));
     if (rules_allow(rules, node)) continue;
-    // m too: crun with the systemd driver makes the nodes from inside the cgroup (tried: 1.21). It gives nothing more,
-    // because runc and crun allow mknod(2) of every device (their defaults: `c *:* m`).
+    // Not m: a runtime that makes the node inside the cgroup has rules of its own for that (runc, crun: `c *:* m`).
     rules.push_back(
-        Json{{"allow", true}, {"type", "c"}, {"major", *node.major}, {"minor", *node.minor}, {"access", "rwm"}});
+        Json{{"allow", true}, {"type", "c"}, {"major", *node.major}, {"minor", *node.minor}, {"access", "rw"}});
   }
   return {};
 }

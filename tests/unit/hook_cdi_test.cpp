@@ -60,7 +60,7 @@ TEST(CdiSpec, OneDeviceForEachHcaAndOneForAll) {
             "mlx5_1: /dev/infiniband/uverbs1\n"
             "all: /dev/infiniband/uverbs0 /dev/infiniband/uverbs1\n");
   EXPECT_EQ(spec["devices"][0]["containerEdits"]["deviceNodes"][0].dump(),
-            R"({"path":"/dev/infiniband/uverbs0","type":"c","fileMode":438,"permissions":"rwm","uid":0,"gid":0})");
+            R"({"path":"/dev/infiniband/uverbs0","type":"c","fileMode":438,"permissions":"rw","uid":0,"gid":0})");
   const Json& common = spec["containerEdits"];
   ASSERT_EQ(common["deviceNodes"].size(), 1U);
   EXPECT_EQ(common["deviceNodes"][0]["path"], "/dev/infiniband/rdma_cm");

@@ -66,19 +66,29 @@ class DeviceCgroupTest : public testing::Test {
     return true;
   }
 
-  // The errno of opening a node for reading and writing in a group.
-  int open_in(const Cgroup& cgroup, const std::string& node) const {
+  // The errno of what a process does in a group.
+  template <typename Action>
+  static int errno_in(const Cgroup& cgroup, const Action& succeeds) {
     const std::string procs = cgroup.directory() + "/cgroup.procs";
-    const std::string path = nodes_ / node;
     const pid_t child = fork();
     if (child == 0) {
       const UniqueFd fd(open(procs.c_str(), O_WRONLY | O_CLOEXEC));
       if (write(fd.get(), "0", 1) != 1) _exit(255);
-      _exit(open(path.c_str(), O_RDWR | O_CLOEXEC) >= 0 ? 0 : errno);
+      _exit(succeeds() ? 0 : errno);
     }
     int status = 0;
     waitpid(child, &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  // Opening a node for reading and writing.
+  int open_in(const Cgroup& cgroup, const std::string& node) const {
+    const std::string path = nodes_ / node;
+    return errno_in(cgroup, [&] { return open(path.c_str(), O_RDWR | O_CLOEXEC) >= 0; });
+  }
+  // Making another node of `null`.
+  int make_null_in(const Cgroup& cgroup) const {
+    const std::string path = nodes_ / "another";
+    return errno_in(cgroup, [&] { return mknod(path.c_str(), S_IFCHR | 0600, makedev(1, 3)) == 0; });
   }
 
   Cgroup base_;
@@ -121,6 +131,7 @@ TEST_F(DeviceCgroupV2Test, ADenyingProgramIsReplaced) {
   EXPECT_EQ(open_in(base_, "null"), EPERM);
   EXPECT_TRUE(allow(base_, {kNull}));
   EXPECT_EQ(open_in(base_, "null"), 0);
+  EXPECT_EQ(make_null_in(base_), EPERM);
   EXPECT_EQ(open_in(base_, "zero"), EPERM);
 
   const auto once = ids(base_);
@@ -225,6 +236,7 @@ TEST_F(DeviceCgroupV1Test, RulesAreAddedOnce) {
   ASSERT_TRUE(first) << first.error().message;
   EXPECT_TRUE(first->changed);
   EXPECT_EQ(open_in(base_, "null"), 0);
+  EXPECT_EQ(make_null_in(base_), EPERM);
   EXPECT_EQ(open_in(base_, "zero"), EPERM);
   EXPECT_EQ(test_support::read_file(base_.directory() + "/devices.list"), "c 1:3 rw\n");
   const auto second = allow_devices_v1(base_, std::vector{kNull});

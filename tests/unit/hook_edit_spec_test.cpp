@@ -51,8 +51,8 @@ TEST(EditSpec, AddsEverythingToASpecThatHasNothing) {
         {"path": "/dev/infiniband/uverbs0", "type": "c", "major": 231, "minor": 192, "fileMode": 438, "uid": 0, "gid": 0},
         {"path": "/dev/infiniband/rdma_cm", "type": "c", "major": 10, "minor": 58, "fileMode": 438, "uid": 0, "gid": 0}],
       "resources": {"devices": [
-        {"allow": true, "type": "c", "major": 231, "minor": 192, "access": "rwm"},
-        {"allow": true, "type": "c", "major": 10, "minor": 58, "access": "rwm"}]}},
+        {"allow": true, "type": "c", "major": 231, "minor": 192, "access": "rw"},
+        {"allow": true, "type": "c", "major": 10, "minor": 58, "access": "rw"}]}},
     "annotations": {"rdma-init.io/grant": "00112233445566778899aabbccddeeff"}})")
                                .dump());
 }

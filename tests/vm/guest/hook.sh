@@ -126,9 +126,10 @@ install_hooks_d() {
   done
 }
 
-# podman with storage of its own, on a file system that may lie over the disk, and with the runtime PODMAN_RUNTIME (a path).
+# podman with storage of its own, on a file system that may lie over the disk, with the runtime PODMAN_RUNTIME (a path) and the
+# cgroup manager PODMAN_CGROUPS.
 in_podman() {
-  podman ${PODMAN_RUNTIME:+--runtime "$PODMAN_RUNTIME"} --root /run/lab/podman/root --runroot /run/lab/podman/run --storage-driver vfs --cgroup-manager cgroupfs --events-backend none \
+  podman ${PODMAN_RUNTIME:+--runtime "$PODMAN_RUNTIME"} --root /run/lab/podman/root --runroot /run/lab/podman/run --storage-driver vfs --cgroup-manager "${PODMAN_CGROUPS:-cgroupfs}" --events-backend none \
     ${hooks_d:+--hooks-dir "$hooks_d"} "$@"
 }
 
