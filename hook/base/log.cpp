@@ -1,11 +1,14 @@
 #include "hook/base/log.hpp"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <climits>
 #include <cstring>
 
 #include "fabric/text.hpp"
@@ -16,11 +19,19 @@ namespace {
 constexpr int kDaemonFacility = 3 << 3;
 constexpr std::size_t kLongestLine = 2000;  // a state or an image may have put anything into a message
 
-// Whether someone reads what is written there, at once.
-bool has_reader(int fd) {
-  struct stat info {};
-  if (::fstat(fd, &info) != 0) return false;
-  return S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode) || ::isatty(fd) == 1;
+// A pipe or terminal, where someone reads at once. Not what crun opened at the path that an annotation of an image
+// names, be it a FIFO, a terminal or another process's pipe: crun appends (1.21, open_hooks_output()), as nobody does
+// who makes a pipe or takes a terminal.
+bool has_reader(int fd, mode_t mode) {
+  const int flags = ::fcntl(fd, F_GETFL);
+  return (S_ISFIFO(mode) || ::isatty(fd) == 1) && (flags < 0 || (flags & O_APPEND) == 0);
+}
+
+// Opened anew, because the flag that keeps a write from waiting is shared by all who have the same open file. Empty: it
+// is another user's.
+fabric::UniqueFd open_without_waiting(int fd) {
+  const std::string path = fmt::format("/proc/self/fd/{}", fd);
+  return fabric::UniqueFd(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
 }
 
 fabric::UniqueFd connect_syslog() {
@@ -33,11 +44,11 @@ fabric::UniqueFd connect_syslog() {
   return socket;
 }
 
-// A pipe that poll(2) calls writable takes PIPE_BUF bytes at once (pipe(7)), and a line is shorter.
+// A pipe that poll(2) calls writable takes PIPE_BUF bytes at once (pipe(7)).
 void write_at_once(int fd, std::string_view line) {
   pollfd ready{fd, POLLOUT, 0};
   if (::poll(&ready, 1, 0) != 1 || (ready.revents & POLLOUT) == 0) return;
-  [[maybe_unused]] const auto written = ::write(fd, line.data(), line.size());
+  [[maybe_unused]] const auto written = ::write(fd, line.data(), std::min<std::size_t>(line.size(), PIPE_BUF));
 }
 
 }  // namespace
@@ -45,7 +56,13 @@ void write_at_once(int fd, std::string_view line) {
 Log Log::of_stage() {
   Log log;
   log.syslog_ = connect_syslog();
-  log.to_stderr_ = has_reader(STDERR_FILENO);
+  struct stat info {};
+  log.stderr_ = Stderr::kNone;
+  if (::fstat(STDERR_FILENO, &info) != 0) return log;
+  if (S_ISSOCK(info.st_mode)) log.stderr_ = Stderr::kSocket;
+  if (!has_reader(STDERR_FILENO, info.st_mode)) return log;
+  log.own_ = open_without_waiting(STDERR_FILENO);
+  log.stderr_ = log.own_.ok() ? Stderr::kOwn : Stderr::kPolled;
   return log;
 }
 
@@ -53,7 +70,7 @@ Log Log::to_syslog(std::string_view program) {
   Log log;
   log.syslog_ = connect_syslog();
   log.program_ = program;
-  log.to_stderr_ = false;
+  log.stderr_ = Stderr::kNone;
   return log;
 }
 
@@ -88,14 +105,29 @@ void Log::debug(std::string_view message) const {
   if (!message.empty()) write(Severity::kDebug, message);
 }
 
+// A runtime that closed its end, or who does not read, must not keep the container from starting.
+void Log::say(std::string_view line) const {
+  switch (stderr_) {
+    case Stderr::kNone:
+      return;
+    case Stderr::kPolled:
+      return write_at_once(STDERR_FILENO, line);
+    case Stderr::kOwn: {
+      [[maybe_unused]] const auto written = ::write(own_.get(), line.data(), line.size());
+      return;
+    }
+    case Stderr::kSocket: {
+      [[maybe_unused]] const auto sent = ::send(STDERR_FILENO, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      return;
+    }
+  }
+}
+
 void Log::write(Severity severity, std::string_view message) const {
   std::string text = severity == Severity::kError ? "error: " : severity == Severity::kWarning ? "warning: " : "";
   if (!container_.empty()) text += "container `" + container_ + "`: ";
   text += fabric::one_line(message.substr(0, kLongestLine));
-  if (to_stderr_ && severity != Severity::kDebug) {
-    // A runtime that closed its end, or a full pipe, must not keep the container from starting.
-    write_at_once(STDERR_FILENO, program_ + ": " + text + "\n");
-  }
+  if (severity != Severity::kDebug) say(program_ + ": " + text + "\n");
   if (!syslog_.ok()) return;
   const std::string record =
       fmt::format("<{}>{}[{}]: {}", kDaemonFacility | static_cast<int>(severity), program_, ::getpid(), text);

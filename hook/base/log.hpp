@@ -16,8 +16,8 @@ class Log {
   // On stderr only.
   Log() = default;
   // Of a hook stage: with syslog's socket /dev/log, if there is one, and on a stderr that is a pipe, a socket or a
-  // terminal. A file it is not: crun opens the one that an image names in `run.oci.hooks.stderr`, as root.
-  // Opened before the sandbox is entered, whose root may not have the socket.
+  // terminal, unless crun opened it at the path that an image names in `run.oci.hooks.stderr`, as root. No line waits
+  // for room. Opened after isolate(), which closes descriptors, and before the sandbox, which lets no socket be opened.
   static Log of_stage();
   // In syslog alone, under this name: of a program whose stderr is the container's.
   static Log to_syslog(std::string_view program);
@@ -36,10 +36,13 @@ class Log {
 
  private:
   enum class Severity { kError = 3, kWarning = 4, kInfo = 6, kDebug = 7 };  // RFC 5424, table 2
+  enum class Stderr { kNone, kPolled, kOwn, kSocket };
   void write(Severity severity, std::string_view message) const;
+  void say(std::string_view line) const;
   fabric::UniqueFd syslog_;
   std::string program_ = "rdma-hook";
-  bool to_stderr_ = true;
+  Stderr stderr_ = Stderr::kPolled;
+  fabric::UniqueFd own_;  // of kOwn: never waits
   std::string container_;
 };
 

@@ -200,19 +200,26 @@ class Hooks(BothWays, harness.Case):
         self.assertEqual(self.podman.report("given", *self.ask()).nodes, self.node.expected("uverbs1"))
         self.assert_ledger_empty()
 
-    def test_an_image_writes_no_file_of_the_node_through_the_hook(self):
+    def tell_image(self, path):
         """crun opens, as root, what an image names as the hooks' standard error output."""
         self.podman.runtime = Runtime(self, "crun").program
-        script = self.work + "/profile.sh"
-        image = self.make_image({"rdma-init.io/devices": "x:$(id)", "run.oci.hooks.stderr": script,
-                                 "run.oci.hooks.stdout": script}, [])
+        image = self.make_image({"rdma-init.io/devices": "x:$(id)", "run.oci.hooks.stderr": path,
+                                 "run.oci.hooks.stdout": path}, [])
         self.podman.run("unheard", image=image)
-        self.assertEqual(harness.read(script), "")
         self.configure(TRUSTING)
         done = self.refused(self.podman.run("heard", image=image))
-        self.assertEqual(harness.read(script), "")
         self.assertNotIn("$(id)", done.stdout + done.stderr)
         self.assert_ledger_empty()
+
+    def test_an_image_writes_no_file_of_the_node_through_the_hook(self):
+        script = self.work + "/profile.sh"
+        self.tell_image(script)
+        self.assertEqual(harness.read(script), "")
+
+    def test_an_image_writes_into_no_pipe_of_the_node_through_the_hook(self):
+        pipe = harness.Listener(self.work + "/somebody's")
+        self.tell_image(pipe.path)
+        self.assertEqual(pipe.heard(), "")
 
 
 class RdmaRuntime(BothWays, harness.Case):
