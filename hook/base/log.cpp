@@ -101,8 +101,8 @@ void Log::info(std::string_view message) const {
   write(Severity::kInfo, message);
 }
 
-void Log::debug(std::string_view message) const {
-  if (!message.empty()) write(Severity::kDebug, message);
+void Log::note(const Note& note) const {
+  if (!note.text.empty()) write(note.for_all ? Severity::kInfo : Severity::kDebug, note.text);
 }
 
 // A runtime that closed its end, or who does not read, must not keep the container from starting.

@@ -11,6 +11,12 @@
 
 namespace hook {
 
+// What is no fault, for who looks why nothing was given. An empty text: nothing.
+struct Note {
+  std::string text = {};
+  bool for_all = false;  // else in syslog alone, for debugging
+};
+
 class Log {
  public:
   // On stderr only.
@@ -31,8 +37,7 @@ class Log {
   void warning(std::string_view message) const;
   void warnings(const std::vector<std::string>& messages) const;
   void info(std::string_view message) const;
-  // In syslog alone; nothing of an empty message.
-  void debug(std::string_view message) const;
+  void note(const Note& note) const;
 
  private:
   enum class Severity { kError = 3, kWarning = 4, kInfo = 6, kDebug = 7 };  // RFC 5424, table 2

@@ -23,7 +23,7 @@ struct Asking {
   Recognised caller = {};                  // whose word its annotations are
   std::optional<Request> request = {};     // nullopt: nothing is asked, or what asks may not
   std::vector<std::string> warnings = {};  // e.g. that an annotation asked and was not heard
-  std::string note = {};                   // as Asked::note
+  Note note = {};                          // as Asked::note
 };
 
 // The bundle's config.json of at most 16 MiB, and 262,144 values. Errors name it.

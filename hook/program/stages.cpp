@@ -86,7 +86,7 @@ Result<void> create_runtime(Call& call, const Result<Config>& config) {
   const OciState state = TRY(read_state(call));
   const Asking asking = TRY(understand_bundle(state, config, call.node));
   call.log.warnings(asking.warnings);
-  call.log.debug(asking.note);
+  call.log.note(asking.note);
   if (!asking.request) return {};
   // Before anything is booked: the grant is this process's, whatever becomes of its number.
   const LiveContainer live = TRY(pin_container(state, asking.spec));

@@ -99,6 +99,18 @@ Wish all_hcas(std::string source) {
   return {.kind = Wish::Kind::kAll, .source = std::move(source)};
 }
 
+// For all where a device plugin gave some of them: whom Kubernetes has them for, the ledger does not know.
+Note note_of_all_devices(std::size_t given, const ContainerSpec& spec) {
+  Note note{fmt::format("the container may use all devices: its {} uverbs nodes are no request", given)};
+  const auto is_plugins = [](const std::string& entry) { return entry.starts_with("PCIDEVICE_"); };
+  const auto variable = std::find_if(spec.env.begin(), spec.env.end(), is_plugins);
+  if (variable == spec.env.end()) return note;
+  note.for_all = true;
+  const std::string name = fabric::printable(std::string_view(*variable).substr(0, 128).substr(0, variable->find('=')));
+  note.text += fmt::format(", those of {} neither: nothing keeps them from others; an annotation would ask", name);
+  return note;
+}
+
 // Sets the wish of the first source, in the order of the header, that may ask and does; false: none does. uses_env: the
 // variable is the wish, so that it does not narrow itself. has_all: of a privileged container, which has the nodes
 // without asking, as kube-proxy and CNI agents.
@@ -156,8 +168,7 @@ Result<Asked> parse_request(const ContainerSpec& spec, const Config& config, Eng
   request.given = given_uverbs_nodes(spec);
   const bool has_all = spec.may_use_all_devices && !request.given.empty();
   if (has_all) {
-    asked.note =
-        fmt::format("the container may use all devices: its {} uverbs nodes are no request", request.given.size());
+    asked.note = note_of_all_devices(request.given.size(), spec);
     request.given.clear();
   }
   const bool trusted = may_request(config, engine, pod);

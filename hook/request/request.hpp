@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "fabric/result.hpp"
+#include "hook/base/log.hpp"
 #include "hook/config/config.hpp"
 #include "hook/config/mode.hpp"
 #include "hook/config/wish.hpp"
@@ -48,7 +49,7 @@ struct Request {
 struct Asked {
   std::optional<Request> request;     // nullopt: nothing is asked, or what asks may not
   std::vector<std::string> warnings;  // e.g. that an annotation asked and was not heard
-  std::string note = {};              // what is no fault, for who looks why nothing was given
+  Note note = {};                     // that a privileged container's nodes are no request
 };
 
 // Pure. Errors are refusals: a malformed value, one over 64 KiB, a count that contradicts the given nodes.

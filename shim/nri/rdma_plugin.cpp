@@ -172,7 +172,7 @@ Result<bool> RdmaPlugin::needs_worker(const NriRequest& request) {
     case Event::kCreateContainer: {
       const hook::Asking asking = TRY(understand(std::move(spec)));
       log_.warnings(asking.warnings);
-      log_.debug(asking.note);
+      log_.note(asking.note);
       return creates ? asking.request.has_value() : asks(asking) && !TRY(hook::uses_host_network(asking.spec));
     }
     case Event::kStopPodSandbox:

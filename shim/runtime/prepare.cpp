@@ -88,10 +88,10 @@ class Start {
     // Without a configuration there is one warning, which came with the choice of the runtime (run.cpp).
     for (const std::string& warning : settings_.admin ? asking.warnings : std::vector<std::string>())
       log_.warning(warning);
-    if (!asking.note.empty()) {
+    if (!asking.note.text.empty()) {
       hook::Log hook_log = hook::Log::to_syslog("rdma-runtime");
       hook_log.set_container(invocation_.id);
-      hook_log.debug(asking.note);
+      hook_log.note(asking.note);
     }
     if (!asking.request) return keep_original();
     const HookCommand command = TRY(hook_command(settings_, asking.caller.engine));

@@ -417,7 +417,16 @@ TEST(Request, nodesOfAContainerThatMayUseAllDevicesAreNone) {
   ASSERT_TRUE(privileged);
   EXPECT_FALSE(privileged->request);
   EXPECT_TRUE(privileged->warnings.empty());
-  EXPECT_EQ(privileged->note, "the container may use all devices: its 2 uverbs nodes are no request");
+  EXPECT_EQ(privileged->note.text, "the container may use all devices: its 2 uverbs nodes are no request");
+  EXPECT_FALSE(privileged->note.for_all);
+  spec.env = {"PATH=/bin", "PCIDEVICE_NVIDIA_COM_RDMA=0000:1a:00.0"};
+  const auto by_plugin = parse_request(spec, {}, Engine::kRunc);
+  ASSERT_TRUE(by_plugin);
+  EXPECT_FALSE(by_plugin->request);
+  EXPECT_TRUE(by_plugin->note.for_all);
+  EXPECT_EQ(by_plugin->note.text,
+            "the container may use all devices: its 2 uverbs nodes are no request, those of "
+            "PCIDEVICE_NVIDIA_COM_RDMA neither: nothing keeps them from others; an annotation would ask");
   Config generous;
   generous.default_devices = "all";
   EXPECT_FALSE(parse_request(spec, generous, Engine::kRunc)->request) << "it has them without";

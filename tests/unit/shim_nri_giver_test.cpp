@@ -161,7 +161,7 @@ TEST_F(GiverTest, APrivilegedContainerAsksForNothing) {
       hook::understand_spec(spec_of(*request, hook::Engine::kCrio), hook::Config(), {hook::Engine::kCrio});
   ASSERT_TRUE(asking) << asking.error().message;
   EXPECT_FALSE(asking->request);
-  EXPECT_TRUE(asking->note.starts_with("the container may use all devices: its ")) << asking->note;
+  EXPECT_TRUE(asking->note.text.starts_with("the container may use all devices: its ")) << asking->note.text;
 }
 
 // In the node's network namespace nothing but the pod's end tells of such a container.
