@@ -42,16 +42,26 @@ std::string log_file(const std::string& log, Dialect dialect) {
 }
 
 RuntimeLog::RuntimeLog(const Invocation& invocation, Dialect dialect)
-    : file_(log_file(invocation.log, dialect)), json_(invocation.json_log) {}
+    : file_(log_file(invocation.log, dialect)), json_(invocation.json_log), container_(invocation.id) {}
 
 void RuntimeLog::error(const fabric::Error& error) const {
   const std::string text = error.hint.empty() ? error.message : error.message + "; remedy: " + error.hint;
   append("error", kPrefix + text);
   write_stderr("error: " + text);
+  syslog().error(error);
 }
 
 void RuntimeLog::warning(std::string_view message) const {
-  if (!append("warning", kPrefix + std::string(message))) write_stderr("warning: " + std::string(message));
+  const bool shown = append("warning", kPrefix + std::string(message));
+  if (!shown && ::isatty(STDERR_FILENO) == 1) write_stderr("warning: " + std::string(message));
+  syslog().warning(message);
+}
+
+// Opened when there is something to say, which is seldom.
+hook::Log RuntimeLog::syslog() const {
+  hook::Log log = hook::Log::to_syslog("rdma-runtime");
+  log.set_container(container_);
+  return log;
 }
 
 bool RuntimeLog::append(std::string_view level, std::string_view message) const {

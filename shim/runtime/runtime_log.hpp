@@ -1,6 +1,6 @@
-// What rdma-runtime says goes where the engine reads what its runtime says: the file of --log, in the format of
-// --log-format. containerd and Podman show the last line of level "error" of a JSON log, and one line that is no JSON
-// hides all others.
+// What rdma-runtime says goes to syslog, and where the engine reads what its runtime says: the file of --log, in the
+// format of --log-format. containerd and Podman show the last line of level "error" of a JSON log, and one line that is
+// no JSON hides all others.
 #pragma once
 
 #include <ctime>
@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "fabric/result.hpp"
+#include "hook/base/log.hpp"
 #include "shim/runtime/invocation.hpp"
 
 namespace shim {
@@ -22,19 +23,20 @@ std::string log_file(const std::string& log, Dialect dialect);
 
 class RuntimeLog {
  public:
-  // On stderr only.
-  RuntimeLog() = default;
   RuntimeLog(const Invocation& invocation, Dialect dialect);
 
   // To the file, and to stderr: CRI-O shows that one.
   void error(const fabric::Error& error) const;
-  // To the file; to stderr only without one, because stderr may already be the container's.
+  // To the file. Without one, as by CRI-O, stderr is the log of the container, which is no place for the node's words:
+  // a terminal alone has them.
   void warning(std::string_view message) const;
 
  private:
   bool append(std::string_view level, std::string_view message) const;
+  hook::Log syslog() const;
   std::string file_;
   bool json_ = false;
+  std::string container_;
 };
 
 }  // namespace shim

@@ -160,6 +160,21 @@ class ByRuntime(CrioCase):
         self.assertEqual(self.nodes(config), self.nodes(container.config))
         self.assertEqual(list(self.holders()), ["mlx5_1", "mlx5_2"])
 
+    def test_what_is_wrong_is_in_the_nodes_log_alone(self):
+        self.configure({})
+        container = self.container("annotation")
+        self.assertEqual(self.create(container), container.config)
+        self.assertEqual(self.container_log, OF_THE_RUNTIME)
+        self.assertRegex(self.said(), rf"^<28>rdma-runtime\[\d+\]: warning: container `{container.id}`: .*not heard")
+
+    def test_a_refusal_is_said_to_conmon_and_in_the_nodes_log(self):
+        container = self.container("annotation", {"rdma-init.io/devices": "mlx5_9"})
+        call = container.recorded["calls"]["create"]
+        done = self.refused(harness.run([WRAPPER, *call["argv"][1:]], cwd=call["cwd"],
+                                        env={**call["env"], "RDMA_RUNTIME_SETTINGS": self.settings}), "mlx5_9")
+        self.assertRegex(self.said(), rf"<27>rdma-runtime\[\d+\]: error: container `{container.id}`: .*mlx5_9")
+        self.assertEqual(done.stderr.count("\n"), 1)
+
     def test_the_pause_container_gets_nothing(self):
         """Its pod's annotations are its own."""
         self.configure({**TRUSTING, "default_devices": "all"})
