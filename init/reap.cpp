@@ -57,12 +57,18 @@ bool is_pending(int signal) {
 // background would stop us.
 class Terminal {
  public:
-  // The standard descriptors first: an image need not have /dev/tty.
+  // /dev/tty first: ENXIO settles that there is none. An image need not have it, or need not be allowed it: then a
+  // standard descriptor may be the terminal.
   Terminal() {
+    fabric::UniqueFd named(::open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY));
+    if (!named.ok() && errno == ENXIO) return;
+    if (named.ok() && ::tcgetpgrp(named.get()) != -1) {
+      fd_ = std::move(named);
+      return;
+    }
     for (int fd = 0; fd <= 2 && !fd_.ok(); ++fd) {
       if (::tcgetpgrp(fd) != -1) fd_.reset(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
     }
-    if (!fd_.ok()) fd_.reset(::open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY));
   }
 
   int fd() const { return fd_.get(); }
@@ -106,9 +112,10 @@ void restore_parent_death_signal(int signal, pid_t parent) {
 [[noreturn]] void become_command(const Inherited& inherited, const Terminal& terminal, pid_t parent, pid_t parent_group,
                                  char* const argv[], char* const envp[]) {
   ::setpgid(0, 0);
-  terminal.pass(parent_group, ::getpid());
+  if (terminal.exists()) terminal.pass(parent_group, ::getpid());
   restore_parent_death_signal(inherited.parent_death_signal, parent);
-  ::sigaction(SIGCHLD, &inherited.on_child, nullptr);
+  // exec(2) resets all others to the default.
+  if (inherited.on_child.sa_handler == SIG_IGN) ::sigaction(SIGCHLD, &inherited.on_child, nullptr);
   set_mask(inherited.mask);
   ::_exit(exec_command(argv, envp));
 }
@@ -133,7 +140,7 @@ class Reaper {
       if (signal != SIGCHLD) {
         handle(signal);
       } else if (const std::optional<int> status = reap()) {
-        terminal_.pass(child_, ::getpgrp());
+        if (terminal_.exists()) terminal_.pass(child_, ::getpgrp());
         return WIFSIGNALED(*status) ? 128 + WTERMSIG(*status) : WEXITSTATUS(*status);
       }
     }
@@ -203,11 +210,10 @@ class Reaper {
 }  // namespace
 
 int run_reaping(char* const argv[], char* const envp[]) {
-  guard_standard_descriptors();
   const Inherited inherited = take_signals();
   const Terminal terminal;
   const pid_t self = ::getpid();
-  const pid_t group = ::getpgrp();
+  const pid_t group = terminal.exists() ? ::getpgrp() : 0;
   if (self != 1) ::prctl(PR_SET_CHILD_SUBREAPER, 1);
 
   const pid_t child = ::fork();
@@ -220,7 +226,8 @@ int run_reaping(char* const argv[], char* const envp[]) {
   }
   if (child == 0) become_command(inherited, terminal, self, group, argv, envp);
 
-  ::setpgid(child, child);  // here too: the group must exist before the first signal is forwarded
+  // Here too: the group must exist before the first signal is forwarded.
+  ::setpgid(child, child);
   close_inherited_descriptors(terminal.fd());
   return Reaper(child, terminal).run();
 }
