@@ -12,6 +12,7 @@
 #include "init/doctor.hpp"
 #include "init/exec.hpp"
 #include "init/format_env.hpp"
+#include "init/image.hpp"
 #include "init/reap.hpp"
 #include "init/resolve.hpp"
 #include "init/topo.hpp"
@@ -72,7 +73,13 @@ int run_env(const Options& options, const Log& log, const Decision& decision) {
 }
 
 int run_doctor(const Options& options, const Log& log, const Resolved& resolved) {
-  const auto checks = check_up(resolved.inventory, resolved.settings, resolved.decision);
+  auto checks = check_up(resolved.inventory, resolved.settings, resolved.decision);
+  // A snapshot says nothing of the image.
+  if (!options.snapshot) {
+    const Image image = read_image(options.root, resolved.decision.efa);
+    for (Check& check : check_image(resolved.inventory, resolved.decision, image))
+      checks.push_back(std::move(check));
+  }
   const bool written =
       print(log, options.json ? doctor_json(resolved.decision, checks) : doctor_text(resolved.decision, checks));
   return written && is_fit(checks) ? 0 : kExitFailure;

@@ -1,0 +1,208 @@
+#include "init/image.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "fabric/text.hpp"
+
+namespace init {
+namespace {
+
+using fabric::printable;
+
+// The provider of a kernel driver, where the names differ (rdma-core 59, providers/).
+std::string provider_of(const fabric::Hca& hca) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 20> kNames = {
+      {{"mlx5_core", "mlx5"}, {"mlx4_core", "mlx4"},    {"bnxt_en", "bnxt_re"}, {"ice", "irdma"},
+       {"i40e", "irdma"},     {"idpf", "irdma"},        {"qede", "qedr"},       {"hns3", "hns"},
+       {"hfi1", "hfi1verbs"}, {"ib_qib", "ipathverbs"}, {"ib_mthca", "mthca"},  {"be2net", "ocrdma"},
+       {"rdma_rxe", "rxe"},   {"cxgb4", "cxgb4"},       {"efa", "efa"},         {"siw", "siw"},
+       {"mana", "mana"},      {"erdma", "erdma"},       {"ionic", "ionic"},     {"vmw_pvrdma", "vmw_pvrdma"}}};
+  if (hca.is_efa()) return "efa";
+  for (const auto& [driver, provider] : kNames) {
+    if (hca.driver == driver) return std::string(provider);
+  }
+  return {};
+}
+
+struct Packages {
+  std::string_view distribution;  // of os-release
+  std::string_view install;
+};
+
+constexpr std::array<Packages, 6> kPackages = {{{"debian", "apt-get install libibverbs1 ibverbs-providers"},
+                                                {"ubuntu", "apt-get install libibverbs1 ibverbs-providers"},
+                                                {"rhel", "dnf install libibverbs"},
+                                                {"fedora", "dnf install libibverbs"},
+                                                {"suse", "zypper install libibverbs1 libibverbs"},
+                                                {"alpine", "apk add rdma-core"}}};
+
+std::string how_to_install(const Image& image) {
+  if (image.ngc) {
+    return "the image is made from NVIDIA's: install both packages from one source (apt-get install --reinstall "
+           "libibverbs1 "
+           "ibverbs-providers), or start from an image that has them";
+  }
+  for (const std::string& id : image.distributions) {
+    for (const Packages& known : kPackages) {
+      if (id == known.distribution) return fmt::format("add to the image: {}", known.install);
+    }
+  }
+  return "add libibverbs and its providers to the image: libibverbs1 and ibverbs-providers (Debian, Ubuntu), "
+         "libibverbs (RHEL)";
+}
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// The HCAs of one provider.
+struct Need {
+  std::string provider;
+  std::vector<std::string> hcas;
+  bool used = false;  // by the choice, or as EFA
+};
+
+std::vector<Need> needs_of(const fabric::Inventory& inventory, const Decision& decision) {
+  std::vector<Need> needs;
+  for (const fabric::Hca& hca : inventory.hcas) {
+    if (!hca.is_accessible()) continue;
+    const std::string provider = provider_of(hca);
+    auto need = std::find_if(needs.begin(), needs.end(), [&](const Need& one) { return one.provider == provider; });
+    if (need == needs.end()) need = needs.insert(needs.end(), Need{provider, {}});
+    need->hcas.push_back(hca.name);
+    need->used |= (decision.efa && hca.is_efa()) ||
+                  std::any_of(decision.ports.begin(), decision.ports.end(),
+                              [&](const PortReport& port) { return port.used && port.device == hca.name; });
+  }
+  return needs;
+}
+
+std::optional<Check> check_provider(const Need& need, const Image& image) {
+  const std::string hcas = printable(fabric::join(need.hcas, ", "));
+  const auto finding = [&](std::string message, std::string remedy) {
+    return Check{"provider", need.used ? Verdict::kBad : Verdict::kNote,
+                 fmt::format("{}: libibverbs will not find {}", message, hcas), std::move(remedy)};
+  };
+  const Provider* other = nullptr;
+  for (const Provider& provider : image.providers) {
+    if (provider.driver != need.provider) continue;
+    if (provider.abi != image.abi) {
+      other = &provider;
+      continue;
+    }
+    if (!provider.file.problem.empty())
+      return finding(fmt::format("{} {}", printable(provider.file.path), provider.file.problem), how_to_install(image));
+    if (contains(image.drivers, need.provider)) return std::nullopt;
+    if (!image.unread.empty()) break;
+    return finding(fmt::format("{} is there, and no file of /etc/libibverbs.d says `driver {}`",
+                               printable(provider.file.path), need.provider),
+                   how_to_install(image));
+  }
+  if (!image.unread.empty()) {
+    return Check{"provider",
+                 Verdict::kNote,
+                 fmt::format("whether libibverbs has the provider {} of {} is not known: {}", need.provider, hcas,
+                             printable(image.unread)),
+                 {}};
+  }
+  if (other) {
+    return finding(fmt::format("{} has the private ABI {}, and {} looks for {}", printable(other->file.path),
+                               other->abi, printable(image.verbs.path), *image.abi),
+                   "take both from one source; " + how_to_install(image));
+  }
+  return finding(fmt::format("the image has no lib{}-rdmav{}.so", need.provider, *image.abi), how_to_install(image));
+}
+
+std::vector<Check> check_verbs(const std::vector<Need>& needs, const Image& image) {
+  std::vector<Check> checks;
+  const bool used = std::any_of(needs.begin(), needs.end(), [](const Need& need) { return need.used; });
+  const Verdict missing = used ? Verdict::kBad : Verdict::kNote;
+  if (image.verbs.path.empty() || !image.verbs.problem.empty()) {
+    // A place that cannot be looked into may have it.
+    const bool unknown = image.verbs.path.empty() && !image.verbs.problem.empty();
+    if (!unknown && image.is_static) {
+      return {
+          {"libibverbs", Verdict::kNote, "the image has no libibverbs.so.1, and no C library that could load it", ""}};
+    }
+    return {{"libibverbs", unknown ? Verdict::kNote : missing,
+             unknown
+                 ? fmt::format("whether the image has libibverbs.so.1 is not known: {}", printable(image.verbs.problem))
+             : image.verbs.path.empty() ? "the image has no libibverbs.so.1: NCCL, UCX and MPI will find no HCA"
+                                        : fmt::format("{} {}: NCCL, UCX and MPI will find no HCA",
+                                                      printable(image.verbs.path), image.verbs.problem),
+             unknown ? "" : how_to_install(image)}};
+  }
+  if (!image.abi) {
+    return {{"libibverbs",
+             Verdict::kNote,
+             fmt::format("{} does not say which private ABI its providers need", printable(image.verbs.path)),
+             {}}};
+  }
+  if (!image.abi_version) {
+    checks.push_back({"abi_version", missing,
+                      "/sys/class/infiniband_verbs/abi_version is missing: libibverbs finds no device without it",
+                      "give the container the whole of /sys/class/infiniband_verbs (rdma-hook's view has the file)"});
+  }
+  std::vector<std::string> found;
+  for (const Need& need : needs) {
+    if (need.provider.empty()) continue;
+    if (auto check = check_provider(need, image)) {
+      checks.push_back(std::move(*check));
+    } else {
+      found.push_back(need.provider);
+    }
+  }
+  if (!found.empty()) {
+    checks.push_back({"provider",
+                      Verdict::kGood,
+                      fmt::format("{} has the provider{} {} (private ABI {})", printable(image.verbs.path),
+                                  found.size() == 1 ? "" : "s", fabric::join(found, ", "), *image.abi),
+                      {}});
+  }
+  return checks;
+}
+
+std::vector<Check> check_efa(const Image& image) {
+  std::vector<Check> checks;
+  const auto look = [&](const char* name, const ImageFile& file, const char* what) {
+    if (!file.path.empty() && file.problem.empty()) return;
+    const bool unknown = file.path.empty() && !file.problem.empty();
+    checks.push_back({"efa", unknown ? Verdict::kNote : Verdict::kBad,
+                      unknown ? fmt::format("whether the image has {} is not known: {}", name, printable(file.problem))
+                      : file.path.empty()
+                          ? fmt::format("the image has no {} ({}): NCCL cannot use EFA and takes TCP", name, what)
+                          : fmt::format("{} {}: NCCL cannot use EFA and takes TCP", printable(file.path), file.problem),
+                      unknown ? ""
+                              : "add AWS' EFA installer to the image (it has libfabric and aws-ofi-nccl), with its "
+                                "libraries in the library path"});
+  };
+  look("libfabric.so.1", image.fabric, "libfabric");
+  look("libnccl-net.so", image.nccl_plugin, "aws-ofi-nccl");
+  if (checks.empty()) {
+    checks.push_back({"efa",
+                      Verdict::kGood,
+                      fmt::format("{} and {} are there: NCCL can use EFA", printable(image.fabric.path),
+                                  printable(image.nccl_plugin.path)),
+                      {}});
+  }
+  return checks;
+}
+
+}  // namespace
+
+std::vector<Check> check_image(const fabric::Inventory& inventory, const Decision& decision, const Image& image) {
+  const auto needs = needs_of(inventory, decision);
+  if (needs.empty()) return {};
+  auto checks = check_verbs(needs, image);
+  if (decision.efa) {
+    for (Check& check : check_efa(image))
+      checks.push_back(std::move(check));
+  }
+  return checks;
+}
+
+}  // namespace init

@@ -1,0 +1,62 @@
+#include "init/rooted.hpp"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "fabric/sysfs.hpp"
+
+namespace init {
+namespace {
+
+constexpr std::size_t kMostEntries = 1 << 16;
+constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+
+}  // namespace
+
+fabric::UniqueFd Rooted::open_as(const std::string& path, int flags) const {
+  if (root_.empty()) return fabric::UniqueFd(::open(path.c_str(), flags));
+  const fabric::UniqueFd root(::open(root_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!root.ok()) return {};
+  open_how how{};
+  how.flags = static_cast<std::uint64_t>(flags);
+  how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
+  return fabric::UniqueFd(static_cast<int>(::syscall(SYS_openat2, root.get(), path.c_str(), &how, sizeof how)));
+}
+
+fabric::Attr<fabric::UniqueFd> Rooted::open(const std::string& path) const {
+  const fabric::UniqueFd seen = open_as(path, O_PATH | O_CLOEXEC);
+  struct stat info {};
+  if (!seen.ok() || ::fstat(seen.get(), &info) != 0) return fabric::Unreadable{errno};
+  if (!S_ISREG(info.st_mode)) return fabric::Unreadable{EINVAL};
+  fabric::UniqueFd file = open_as(path, kFlags);
+  if (!file.ok()) return fabric::Unreadable{errno};
+  return file;
+}
+
+fabric::Attr<std::string> Rooted::read(const std::string& path, std::size_t limit) const {
+  auto file = open(path);
+  if (const auto* failed = std::get_if<fabric::Unreadable>(&file)) return *failed;
+  return fabric::sysfs::read_all(std::get<fabric::UniqueFd>(file).get(), limit);
+}
+
+int Rooted::each_name(const std::string& path, const std::function<void(std::string_view)>& use) const {
+  const fabric::UniqueFd directory = open_as(path, kFlags | O_DIRECTORY);
+  if (!directory.ok()) return errno;
+  std::size_t count = 0;
+  const bool read = fabric::sysfs::next_names(directory.get(), [&](std::string_view name) {
+    if (++count <= kMostEntries) use(name);
+    return count <= kMostEntries;
+  });
+  return !read ? errno : count > kMostEntries ? EFBIG : 0;
+}
+
+bool is_gone(int code) {
+  return code == ENOENT || code == ENOTDIR;
+}
+
+}  // namespace init

@@ -1,0 +1,34 @@
+// Files of an image, below a root: whoever wrote the image chose what lies there.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "fabric/attr.hpp"
+#include "fabric/unique_fd.hpp"
+
+namespace init {
+
+class Rooted {
+ public:
+  // root: empty for this machine. Links are followed below it, never out of it.
+  explicit Rooted(std::string root) : root_(std::move(root)) {}
+
+  // A regular file; else the errno: EINVAL for what is none, whose open might wait or do something.
+  fabric::Attr<fabric::UniqueFd> open(const std::string& path) const;
+  // Its text; EFBIG beyond limit.
+  fabric::Attr<std::string> read(const std::string& path, std::size_t limit) const;
+  // Calls use(name) with each entry of a directory, 65,536 at most. 0, or the errno: EFBIG beyond that.
+  int each_name(const std::string& path, const std::function<void(std::string_view)>& use) const;
+
+ private:
+  fabric::UniqueFd open_as(const std::string& path, int flags) const;
+  std::string root_;
+};
+
+// Not there, as opposed to a look that failed.
+bool is_gone(int code);
+
+}  // namespace init
