@@ -15,6 +15,7 @@
 #include "init/image.hpp"
 #include "init/reap.hpp"
 #include "init/resolve.hpp"
+#include "init/surroundings.hpp"
 #include "init/topo.hpp"
 
 namespace init {
@@ -74,10 +75,13 @@ int run_env(const Options& options, const Log& log, const Decision& decision) {
 
 int run_doctor(const Options& options, const Log& log, const Resolved& resolved) {
   auto checks = check_up(resolved.inventory, resolved.settings, resolved.decision);
-  // A snapshot says nothing of the image.
+  // A snapshot says nothing of the image and of what surrounds it.
   if (!options.snapshot) {
     const Image image = read_image(options.root, resolved.decision.efa);
     for (Check& check : check_image(resolved.inventory, resolved.decision, image))
+      checks.push_back(std::move(check));
+    const Surroundings around = read_surroundings(options.root);
+    for (Check& check : check_surroundings(resolved.inventory, resolved.decision, around))
       checks.push_back(std::move(check));
   }
   const bool written =

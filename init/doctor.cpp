@@ -36,6 +36,7 @@ Check check_ports(const Decision& decision) {
 
 // ib_umem_get() refuses to pin more than RLIMIT_MEMLOCK unless the process has CAP_IPC_LOCK effective.
 Check check_memlock(const fabric::Limits& limits) {
+  if (!limits.memlock_hard && !limits.cap_eff) return {"memlock", Verdict::kNote, "memlock not known", {}};
   const bool capable =
       limits.cap_eff && (*limits.cap_eff >> kIpcLockBit & 1) != 0 && limits.initial_userns.value_or(true);
   const std::uint64_t limit = limits.memlock_hard.value_or(kUnlimited);  // raise_memlock() raises the soft one to it
@@ -184,7 +185,7 @@ std::vector<Check> check_up(const Inventory& inventory, const Settings& settings
   }
   for (const std::string& remark : decision.remarks)
     checks.push_back({"remark", Verdict::kNote, remark, {}});
-  if (inventory.limits) checks.push_back(check_memlock(*inventory.limits));
+  checks.push_back(check_memlock(inventory.limits.value_or(fabric::Limits{})));
   checks.push_back(check_bootstrap(inventory, settings));
   if (auto check = check_rdma_cm(inventory, decision)) checks.push_back(std::move(*check));
   if (auto check = check_lag(settings, decision)) checks.push_back(std::move(*check));

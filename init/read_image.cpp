@@ -18,7 +18,6 @@ namespace {
 
 using fabric::Unreadable;
 
-constexpr std::size_t kMostText = 64 << 10;
 constexpr std::size_t kMostLibrary = 16 << 20;
 constexpr std::size_t kMostPlaces = 128;  // directories of the library path, files of a .d
 constexpr std::string_view kProviderName = "lib%s-rdmav";

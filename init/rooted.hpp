@@ -11,6 +11,8 @@
 
 namespace init {
 
+inline constexpr std::size_t kMostText = 64 << 10;  // of a file of settings
+
 class Rooted {
  public:
   // root: empty for this machine. Links are followed below it, never out of it.

@@ -1,0 +1,132 @@
+#include "init/surroundings.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "fabric/text.hpp"
+
+namespace init {
+namespace {
+
+using fabric::printable;
+
+constexpr std::uint64_t kEnoughMemory = 1ULL << 30;
+constexpr std::uint64_t kEnoughFiles = 4096;  // NCCL opens a handful for each peer, channel and GPU
+
+std::optional<Check> check_shared_memory(const fabric::Inventory& inventory, const Surroundings& around) {
+  const bool several = inventory.gpus && inventory.gpus->size() > 1;
+  if (!several || !around.shared_memory || *around.shared_memory == 0 || *around.shared_memory >= kEnoughMemory)
+    return std::nullopt;
+  return Check{"shm", Verdict::kNote,
+               fmt::format("/dev/shm has {} MiB beside {} GPUs: NCCL and data loaders fail or hang when it is full",
+                           *around.shared_memory >> 20, inventory.gpus->size()),
+               "`--shm-size 16g` or `--ipc host` (Docker, Podman); an emptyDir with `medium: Memory` at /dev/shm "
+               "(Kubernetes)"};
+}
+
+std::optional<Check> check_open_files(const Surroundings& around) {
+  if (!around.open_files || *around.open_files >= kEnoughFiles) return std::nullopt;
+  const bool raisable = around.open_files_hard && *around.open_files_hard >= kEnoughFiles;
+  return Check{
+      "nofile", Verdict::kNote,
+      fmt::format(
+          "RLIMIT_NOFILE is {}: NCCL opens files for each peer and channel, and large jobs end with \"Too many open "
+          "files\"",
+          *around.open_files),
+      raisable ? fmt::format("`ulimit -n {}` before the trainer, or `--ulimit nofile=1048576` (Docker, Podman)",
+                             *around.open_files_hard)
+               : "`--ulimit nofile=1048576` (Docker, Podman), or LimitNOFILE in the unit of containerd or CRI-O"};
+}
+
+// uverbs charges a handle for each open of a device, and an object for each PD, MR, CQ and QP (Linux 6.1,
+// drivers/infiniband/core/cgroup.c). A trainer has thousands of these.
+void check_rdma_limits(const Decision& decision, const Surroundings& around, std::vector<Check>& checks) {
+  constexpr std::uint64_t kFewObjects = 1024;
+  std::string last;
+  for (const PortReport& port : decision.ports) {
+    const auto found = around.rdma_limits.find(port.device);
+    if (!port.used || port.device == last || found == around.rdma_limits.end()) continue;
+    last = port.device;
+    const RdmaLimit& limit = found->second;
+    const bool none = limit.handles == 0U || limit.objects == 0U;
+    if (!none && limit.objects.value_or(kFewObjects) >= kFewObjects) continue;
+    const auto text = [](std::optional<std::uint64_t> value) { return value ? std::to_string(*value) : "max"; };
+    checks.push_back({"rdma.max", none ? Verdict::kBad : Verdict::kNote,
+                      fmt::format("the RDMA cgroup gives {} hca_handle={} hca_object={}: {}", printable(port.device),
+                                  text(limit.handles), text(limit.objects),
+                                  none ? "it cannot be opened" : "memory regions and queue pairs may run out"),
+                      "raise or remove the limit (linux.resources.rdma of the container, rdma.max of its cgroup)"});
+  }
+}
+
+std::optional<Check> check_seccomp(const Surroundings& around) {
+  if (around.refused.empty()) return std::nullopt;
+  return Check{"seccomp", Verdict::kBad,
+               fmt::format("the container's seccomp profile refuses {}, which verbs need",
+                           fabric::join(around.refused, " and ")),
+               "allow it in the profile, or use the engine's own (`--security-opt seccomp=unconfined` to try)"};
+}
+
+// 5.12: DMA-BUF of RDMA came then (ib_umem_dmabuf_get).
+bool has_dma_buf(std::string_view kernel) {
+  const auto parts = fabric::split(kernel, '.');
+  const auto number = [&](std::size_t i) {
+    if (i >= parts.size()) return 0U;
+    return fabric::parse_number<unsigned>(parts[i].substr(0, parts[i].find_first_not_of("0123456789"))).value_or(0);
+  };
+  return std::pair(number(0), number(1)) >= std::pair(5U, 12U);
+}
+
+std::optional<Check> check_gpudirect(const Decision& decision, const Surroundings& around) {
+  if (!around.nvidia || (decision.status == Status::kNone && !decision.efa)) return std::nullopt;
+  if (around.peer_memory) return Check{"gpudirect", Verdict::kGood, "GPUDirect RDMA: nvidia_peermem is loaded", {}};
+  if (around.open_module && has_dma_buf(around.kernel)) {
+    return Check{"gpudirect",
+                 Verdict::kGood,
+                 fmt::format("GPUDirect RDMA: by DMA-BUF (Linux {}, NVIDIA's open kernel module; NCCL 2.14 or later)",
+                             printable(around.kernel)),
+                 {}};
+  }
+  return Check{
+      "gpudirect", Verdict::kNote, "no GPUDirect RDMA is seen: data of the GPUs goes through the memory of the host",
+      "load nvidia_peermem on the node (modprobe nvidia-peermem), or use NVIDIA's open kernel module with Linux 5.12 "
+      "or later"};
+}
+
+std::optional<std::uint64_t> lower(std::optional<std::uint64_t> left, std::optional<std::uint64_t> right) {
+  return !left ? right : !right ? left : std::min(*left, *right);
+}
+
+}  // namespace
+
+void add_rdma_max(std::string_view text, std::map<std::string, RdmaLimit>& limits) {
+  for (const std::string_view line : fabric::split(text, '\n')) {
+    const auto words = fabric::split(fabric::trim(line), ' ');
+    if (words.size() < 2) continue;
+    RdmaLimit& limit = limits[std::string(words[0])];
+    for (const std::string_view word : words) {
+      const std::size_t equals = std::min(word.find('='), word.size());
+      const auto value = fabric::parse_number<std::uint64_t>(word.substr(std::min(equals + 1, word.size())));
+      if (word.substr(0, equals) == "hca_handle") limit.handles = lower(limit.handles, value);
+      if (word.substr(0, equals) == "hca_object") limit.objects = lower(limit.objects, value);
+    }
+  }
+}
+
+std::vector<Check> check_surroundings(const fabric::Inventory& inventory, const Decision& decision,
+                                      const Surroundings& surroundings) {
+  std::vector<Check> checks;
+  const auto add = [&](std::optional<Check> check) {
+    if (check) checks.push_back(std::move(*check));
+  };
+  check_rdma_limits(decision, surroundings, checks);
+  add(check_seccomp(surroundings));
+  add(check_shared_memory(inventory, surroundings));
+  add(check_open_files(surroundings));
+  add(check_gpudirect(decision, surroundings));
+  return checks;
+}
+
+}  // namespace init
