@@ -176,11 +176,17 @@ Result<HostNetdev> describe_host(NodeSockets& node, const Rail& rail, const fabr
                   .settings = {},
                   .features = {},
                   .tcx = {},
+                  .vfs = {},
                   .pf = {},
                   .vf = 0,
                   .vf_attributes = {}};
   if (rail.kind != RailKind::kMove) return host;
   host.settings = link->settings;
+  if (link->vfs > 0) {
+    for (auto& [number, vf] : TRY(read_vfs(node.route, link->ifindex))) {
+      if (number == host.vfs.size()) host.vfs.push_back(vf);
+    }
+  }
   auto features = node.ethtool.features(link->ifindex, link->name);
   if (features) {
     host.features = *std::move(features);

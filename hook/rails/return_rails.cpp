@@ -16,6 +16,7 @@
 #include "hook/rails/netlink/netdev_programs.hpp"
 #include "hook/rails/netlink/netdev_records.hpp"
 #include "hook/rails/netlink/rdma_devices.hpp"
+#include "hook/rails/netlink/vf.hpp"
 #include "hook/rails/plan/rail_config.hpp"
 #include "hook/rails/rail_addresses.hpp"
 #include "hook/rails/rail_links.hpp"
@@ -128,6 +129,16 @@ void append(std::vector<std::string>& to, std::vector<std::string> more) {
   std::move(more.begin(), more.end(), std::back_inserter(to));
 }
 
+// Whoever has a physical function has its VFs, which may be others' next.
+Result<void> restore_vfs(NodeSockets& node, int pf_ifindex, const std::vector<VfAttributes>& before) {
+  Result<void> first;
+  for (const auto& [number, now] : TRY(read_vfs(node.route, pf_ifindex))) {
+    if (number >= before.size()) continue;
+    keep_first(first, change_vf(node.route, pf_ifindex, number, changed_vf(before[number], now)));
+  }
+  return first;
+}
+
 // Name, MAC, MTU and what was configured. What is right already is not touched: a netdev that never left keeps its
 // connections.
 Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetdev& host,
@@ -156,6 +167,10 @@ Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetd
   const bool is_changed = change.name || change.mac || change.mtu || change.tx_queue_length;
   if (is_changed) TRY_VOID(change_link(node.route, link.ifindex, change));
   undo(link_repairs);
+  if (!host.vfs.empty()) {
+    const auto done = restore_vfs(node, link.ifindex, host.vfs);
+    if (!done) warnings.push_back(done.error().message);
+  }
   if (host.features) {
     const auto done = node.ethtool.put_back(link.ifindex, host.name, *host.features);
     if (!done) warnings.push_back(fmt::format("{0}; `ethtool -K {1} FEATURE on|off`", done.error().message, host.name));

@@ -458,12 +458,24 @@ TEST(Vfs, AreReadAsTheDriverReportsThem) {
   second.link_state = IFLA_VF_LINK_STATE_ENABLE;
   second.min_tx_rate = 10;
   second.max_tx_rate = 1000;
-  EXPECT_EQ(vf_attributes(nlmsg_hdr(link.get()), 1), second);
-  const auto first = vf_attributes(nlmsg_hdr(link.get()), 0);
-  ASSERT_TRUE(first);
-  EXPECT_FALSE(first->trust) << "-1 is not reported";
-  EXPECT_FALSE(first->spoofchk);
-  EXPECT_FALSE(vf_attributes(nlmsg_hdr(link.get()), 2));
+  const auto vfs = vf_attributes(nlmsg_hdr(link.get()));
+  ASSERT_EQ(vfs.size(), 2U);
+  EXPECT_EQ(vfs.at(1), second);
+  EXPECT_FALSE(vfs.at(0).trust) << "-1 is not reported";
+  EXPECT_FALSE(vfs.at(0).spoofchk);
+}
+
+TEST(Vfs, OnlyWhatIsOtherThanBeforeIsSet) {
+  const auto vfs = vf_attributes(nlmsg_hdr(link_with_vfs(ARPHRD_ETHER).get()));
+  EXPECT_TRUE(changed_vf(vfs.at(1), vfs.at(1)).empty());
+  VfAttributes now = vfs.at(1);
+  now.vlan = 7;
+  now.mac = MacAddress{6};
+  VfAttributes changed;
+  changed.vlan = 100;
+  changed.mac = MacAddress{2, 0, 0, 0, 0, 1};
+  EXPECT_EQ(changed_vf(vfs.at(1), now), changed);
+  EXPECT_TRUE(changed_vf({}, vfs.at(1)).empty()) << "what was not known is left alone";
 }
 
 TEST(Vfs, OfInfiniBandHaveGuids) {
@@ -472,12 +484,12 @@ TEST(Vfs, OfInfiniBandHaveGuids) {
   second.link_state = IFLA_VF_LINK_STATE_ENABLE;
   second.node_guid = 0x1122334455667788;
   second.port_guid = 0x1122334455667789;
-  EXPECT_EQ(vf_attributes(nlmsg_hdr(link.get()), 1), second);
+  EXPECT_EQ(vf_attributes(nlmsg_hdr(link.get())).at(1), second);
 }
 
 TEST(Vfs, AreChangedByOneMessageForEach) {
   const NetlinkMessage link = link_with_vfs(ARPHRD_ETHER);
-  const VfAttributes wanted = *vf_attributes(nlmsg_hdr(link.get()), 1);
+  const VfAttributes wanted = vf_attributes(nlmsg_hdr(link.get())).at(1);
   std::string what;
   for (const VfRequest& request : vf_requests(9, 1, wanted)) {
     what += fmt::format("{},", request.what);

@@ -76,6 +76,7 @@ RailRecord full_rail() {
                                           .xdp = {7, 0, UINT32_MAX}},
                  .features = NetdevFeatures{{UINT32_MAX, 3}, {0, 1}, {7}},
                  .tcx = std::vector<std::uint32_t>{1, UINT32_MAX},
+                 .vfs = {all_attributes(), {}},
                  .pf = "eth0",
                  .vf = 5,
                  .vf_attributes = all_attributes()};
@@ -147,11 +148,12 @@ std::vector<std::string> all_members() {
 }
 
 bool may_be_missing(const std::string& member) {
-  static const std::set<std::string> kOptional = {"gateway",  "gid_index", "lease",         "mtu", "pkey",
-                                                  "recreate", "identity",  "permanent_mac", "tcx", "settings",
-                                                  "features", "broadcast", "table",         "what"};
+  static const std::set<std::string> kOptional = {"gateway",  "gid_index", "lease",         "mtu",   "pkey",
+                                                  "recreate", "identity",  "permanent_mac", "tcx",   "settings",
+                                                  "features", "broadcast", "vfs",           "table", "what"};
   const std::string name = member.substr(member.rfind('/') + 1);
-  const bool of_vf = member.find("/vf/") != std::string::npos || member.find("/vf_attributes/") != std::string::npos;
+  const bool of_vf = member.find("/vfs/") != std::string::npos || member.find("/vf/") != std::string::npos ||
+                     member.find("/vf_attributes/") != std::string::npos;
   const bool of_numbers = member.find("/numbers/") != std::string::npos;
   return of_vf || of_numbers || (kOptional.contains(name) && member != "/rails/0/host/mtu");
 }

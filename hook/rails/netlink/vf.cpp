@@ -147,31 +147,45 @@ std::optional<VfPlace> find_vf_place(const std::string& sys, const std::string& 
   return vf && !pf.empty() ? std::optional(VfPlace{std::move(pf), *vf}) : std::nullopt;
 }
 
-std::optional<VfAttributes> vf_attributes(const nlmsghdr* link, unsigned vf) {
+std::map<unsigned, VfAttributes> vf_attributes(const nlmsghdr* link) {
+  std::map<unsigned, VfAttributes> vfs;
   const auto message = to_message(link);
   const auto* header = message.header<ifinfomsg>();
-  if (link->nlmsg_type != RTM_NEWLINK || header == nullptr) return std::nullopt;
+  if (link->nlmsg_type != RTM_NEWLINK || header == nullptr) return vfs;
   const Attributes attributes = message.attributes(sizeof *header);
   const Bytes list = attributes.get(IFLA_VFINFO_LIST);
-  std::optional<VfAttributes> found;
   int rest = static_cast<int>(list.size());
   for (const auto* entry = reinterpret_cast<const nlattr*>(list.data()); nla_ok(entry, rest);
        entry = nla_next(entry, &rest)) {
     const Attributes info(
         Bytes(static_cast<const std::uint8_t*>(nla_data(entry)), static_cast<std::size_t>(nla_len(entry))));
     const auto mac = value_of<ifla_vf_mac>(info.get(IFLA_VF_MAC));  // every VF has one, with its number
-    if (mac && mac->vf == vf) found = parse_vf(info, header->ifi_type == ARPHRD_INFINIBAND);
+    if (mac) vfs[mac->vf] = parse_vf(info, header->ifi_type == ARPHRD_INFINIBAND);
   }
-  return found;
+  return vfs;
+}
+
+VfAttributes changed_vf(const VfAttributes& before, const VfAttributes& now) {
+  VfAttributes changed;
+  if (before.mac != now.mac) changed.mac = before.mac;
+  each_vf_attribute([&](const char*, auto attribute) {
+    if (before.*attribute != now.*attribute) changed.*attribute = before.*attribute;
+  });
+  return changed;
+}
+
+Result<std::map<unsigned, VfAttributes>> read_vfs(Netlink& route, int pf_ifindex) {
+  RequestBuilder request(RTM_GETLINK, 0, link_header(pf_ifindex));
+  request.put(IFLA_EXT_MASK, std::uint32_t{RTEXT_FILTER_VF | RTEXT_FILTER_SKIP_STATS});
+  std::map<unsigned, VfAttributes> vfs;
+  TRY_VOID(route.read(request.take(), fmt::format("read the VFs of netdev {}", pf_ifindex),
+                      [&](const nlmsghdr* answer) { vfs = vf_attributes(answer); }));
+  return vfs;
 }
 
 Result<VfAttributes> read_vf(Netlink& route, int pf_ifindex, unsigned vf) {
-  RequestBuilder request(RTM_GETLINK, 0, link_header(pf_ifindex));
-  request.put(IFLA_EXT_MASK, std::uint32_t{RTEXT_FILTER_VF | RTEXT_FILTER_SKIP_STATS});
-  std::optional<VfAttributes> found;
-  TRY_VOID(route.read(request.take(), fmt::format("read VF {} of netdev {}", vf, pf_ifindex),
-                      [&](const nlmsghdr* answer) { found = vf_attributes(answer, vf); }));
-  if (found) return *found;
+  const auto vfs = TRY(read_vfs(route, pf_ifindex));
+  if (const auto found = vfs.find(vf); found != vfs.end()) return found->second;
   return Error{fmt::format("cannot read VF {} of {}: it has no such VF", vf, shown_link(route, pf_ifindex)), ENODEV,
                "its sysfs attribute `sriov_numvfs` says how many there are"};
 }

@@ -1,6 +1,7 @@
 // SR-IOV virtual functions, which are configured through the netdev of their physical function, by number.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,13 +25,17 @@ std::optional<VfPlace> find_vf_place(const std::string& sys, const std::string& 
 // The attributes of VF number vf of this physical function as they are; members that the driver does not report are
 // nullopt. Errors: it has no such VF (ENODEV).
 fabric::Result<VfAttributes> read_vf(Netlink& route, int pf_ifindex, unsigned vf);
+// Of all its VFs, by number.
+fabric::Result<std::map<unsigned, VfAttributes>> read_vfs(Netlink& route, int pf_ifindex);
 // One message for each, so that an error names what the driver refuses; those before it are changed then. What the
 // kernel only takes together (VLAN, QoS and protocol; both rates) is completed by what read_vf() says.
 fabric::Result<void> change_vf(Netlink& route, int pf_ifindex, unsigned vf, const VfAttributes& attributes);
 
 // Pure parts of the above.
-// What an RTM_NEWLINK says of the VF. nullopt: the netdev has no such VF.
-std::optional<VfAttributes> vf_attributes(const nlmsghdr* link, unsigned vf);
+// What an RTM_NEWLINK says of its VFs, by number.
+std::map<unsigned, VfAttributes> vf_attributes(const nlmsghdr* link);
+// What of a VF is to be set for it to be as before.
+VfAttributes changed_vf(const VfAttributes& before, const VfAttributes& now);
 struct VfRequest {
   const char* what;  // "MAC", "VLAN"
   NetlinkMessage message;

@@ -181,6 +181,8 @@ Json host_json(const HostNetdev& host) {
              {"vf_attributes", vf_json(host.vf_attributes)}};
   if (!host.permanent_mac.empty()) entry["permanent_mac"] = to_hex(host.permanent_mac);
   if (host.identity != 0) entry["identity"] = host.identity;
+  for (const VfAttributes& vf : host.vfs)
+    entry["vfs"].push_back(vf_json(vf));
   if (host.tcx) entry["tcx"] = *host.tcx;
   if (host.settings) entry["settings"] = settings_json(*host.settings);
   if (host.features) {
@@ -218,6 +220,11 @@ Result<HostNetdev> parse_host(const Json& entry) {
   host.pf = TRY(text_at(entry, "pf"));
   host.vf = static_cast<unsigned>(TRY(number_at(entry, "vf", UINT32_MAX)));
   host.vf_attributes = TRY(parse_vf(*vf));
+  if (const Json* vfs = member(entry, "vfs")) {
+    if (!vfs->is_array()) return wrong_member("vfs");
+    for (const Json& each : *vfs)
+      host.vfs.push_back(TRY(parse_vf(each)));
+  }
   if (member(entry, "tcx")) host.tcx = TRY(numbers_at(entry, "tcx"));
   if (const Json* settings = member(entry, "settings")) host.settings = TRY(parse_settings(*settings));
   if (const Json* features = member(entry, "features")) {

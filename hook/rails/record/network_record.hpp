@@ -37,6 +37,7 @@ struct HostNetdev {
   std::optional<NetdevFeatures> features;  // nullopt: as settings, or the kernel does not say
   // IDs of its tcx programs. nullopt: not known, as in records of older releases.
   std::optional<std::vector<std::uint32_t>> tcx;
+  std::vector<VfAttributes> vfs;  // of a physical function, by number; empty: also in records of older releases
   // Of a VF: its physical function's netdev, its number, and the attributes that are changed.
   std::string pf;
   unsigned vf = 0;
