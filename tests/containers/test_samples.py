@@ -125,6 +125,31 @@ class Samples(harness.Case):
         self.assertEqual((plan["hcas"], plan["rails"]), (["mlx5_0"], []))
         self.assertIn("set RDMA_INIT_REQUIRE in the pod", " ".join(plan["warnings"]))
 
+    def base_spec(self, text, *options):
+        return run([PROGRAM, "base-spec", *options], input=text.encode())
+
+    def test_base_specification(self):
+        """What the samples of containerd name; `ctr oci spec` prints such limits."""
+        text = '{"process": {"rlimits": [{"type": "RLIMIT_NOFILE"}]}, "linux": {"limit": 18446744073709551615}}'
+        for options, stages in (((), {"createRuntime": ["createRuntime"], "poststop": ["poststop"]}),
+                                (("--verify",), {"createRuntime": ["verify"]})):
+            done = self.base_spec(text, *options)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertIn('"limit": 18446744073709551615', done.stdout)
+            spec = json.loads(done.stdout)
+            self.assertEqual({stage: [entry["args"][1] for entry in entries] for stage, entries in spec["hooks"].items()}, stages)
+            self.assertEqual({entry["path"] for entries in spec["hooks"].values() for entry in entries},
+                             {os.path.realpath(PROGRAM)})
+            self.assertEqual("rlimits" in spec["process"], not options)
+        self.assertIn('"path": "/opt/rdma-hook"', self.base_spec(text, "--hook", "/opt/rdma-hook").stdout)
+        for wrong, words in (("", "the specification on stdin"), ("{", "the specification on stdin"), ("[]", "no JSON object"),
+                             ("{}", "no object `process`"), ('{"process": {}, "hooks": 1}', "`hooks` is no object")):
+            done = self.base_spec(wrong)
+            self.assertEqual((done.returncode, done.stdout), (1, ""), wrong)
+            self.assertIn(words, done.stderr)
+            self.assertIn("ctr oci spec | rdma-hook base-spec", done.stderr)
+        self.assertEqual(run([PROGRAM, "base-spec", "--verfy"]).returncode, 2)
+
     def test_every_sample_is_here(self):
         self.assertEqual(sorted(os.listdir(SAMPLES)), ["8-rail-roce.json", "infiniband.json", "single-nic.json"])
 
