@@ -14,7 +14,7 @@ using fabric::Result;
 constexpr int kTimeout = 60;  // seconds
 
 fabric::Error no_spec(const std::string& what) {
-  return {"the specification: " + what, 0, "`ctr oci spec | rdma-hook base-spec` is how it is meant"};
+  return {"the specification: " + what, 0, kBaseSpecRemedy};
 }
 
 // The member, made where it is not there.

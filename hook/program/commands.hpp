@@ -20,6 +20,9 @@ int check_config(const ConfigPaths& paths, bool json);
 // First sweeps the file's directory.
 fabric::Result<void> generate_cdi(const Options& options, const Log& log);
 
+// What engines will start as a hook: --hook, else this program, where it is. Errors: that cannot be found out.
+fabric::Result<std::string> hook_path(const Options& options);
+
 // `base-spec`: reads what `ctr oci spec` prints on stdin, and prints it with rdma-hook in it (edit_base_spec()).
 fabric::Result<void> print_base_spec(const Options& options);
 

@@ -13,7 +13,6 @@
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
-#include "hook/apply/base_spec.hpp"
 #include "hook/apply/cdi_spec.hpp"
 #include "hook/base/process/process_identity.hpp"
 #include "hook/base/write_all.hpp"
@@ -55,16 +54,6 @@ bool is_left_over(std::string_view name, ino_t own) {
   return pid && start_time && is_proven_gone(look_at(ProcessIdentity{*pid, *start_time}));
 }
 
-// What engines will start as a hook: this program, where it is installed.
-Result<std::string> own_path() {
-  std::error_code error;
-  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (!error) return path.string();
-  Error unknown = sys_error(error.value(), "cannot find out where rdma-hook is installed: read `/proc/self/exe`");
-  unknown.hint = "say it with --hook PATH";
-  return unknown;
-}
-
 Result<void> fill(const std::string& path, std::string_view text) {
   fabric::UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kFileMode));
   if (!fd.ok()) return sys_error(errno, "create");
@@ -101,27 +90,12 @@ void sweep_cdi(const std::string& path, const Log& log) {
   }
 }
 
-Result<void> print_base_spec(const Options& options) {
-  const std::string text = TRY(read_text_fd(STDIN_FILENO, JsonLimits().bytes, -1, "the specification on stdin"));
-  auto spec = parse_json(text, "the specification on stdin");
-  if (!spec) {
-    Error error = std::move(spec).error();
-    error.hint = "`ctr oci spec | rdma-hook base-spec` is how it is meant";
-    return error;
-  }
-  const std::string hook = options.hook ? *options.hook : TRY(own_path());
-  TRY_VOID(edit_base_spec(hook, options.verify, *spec));
-  const std::string edited = spec->dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-  std::fwrite(edited.data(), 1, edited.size(), stdout);
-  return {};
-}
-
 Result<void> generate_cdi(const Options& options, const Log& log) {
   const Config config = TRY(read_config(options.node.config));
   const auto inventory = TRY(read_whole_node(config, options.node));
   CdiOptions wanted;
   wanted.kind = options.kind.value_or(kCdiKind);
-  wanted.hook = options.hook ? *options.hook : TRY(own_path());
+  wanted.hook = TRY(hook_path(options));
   wanted.engine = options.node.engine;
   std::vector<std::string> warnings;
   const Json spec = TRY(cdi_spec(inventory, config, wanted, warnings));

@@ -1,0 +1,42 @@
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "hook/apply/base_spec.hpp"
+#include "hook/base/json/json.hpp"
+#include "hook/program/commands.hpp"
+
+namespace hook {
+
+using fabric::Error;
+using fabric::Result;
+
+Result<std::string> hook_path(const Options& options) {
+  if (options.hook) return *options.hook;
+  std::error_code error;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (!error) return path.string();
+  Error unknown =
+      fabric::sys_error(error.value(), "cannot find out where rdma-hook is installed: read `/proc/self/exe`");
+  unknown.hint = "say it with --hook PATH";
+  return unknown;
+}
+
+Result<void> print_base_spec(const Options& options) {
+  constexpr const char* kWhat = "the specification on stdin";
+  const std::string text = TRY(read_text_fd(STDIN_FILENO, JsonLimits().bytes, -1, kWhat));
+  auto spec = parse_json(text, kWhat);
+  if (!spec) {
+    Error error = std::move(spec).error();
+    error.hint = kBaseSpecRemedy;
+    return error;
+  }
+  const std::string hook = TRY(hook_path(options));
+  TRY_VOID(edit_base_spec(hook, options.verify, *spec));
+  const std::string edited = spec->dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  std::fwrite(edited.data(), 1, edited.size(), stdout);
+  return {};
+}
+
+}  // namespace hook
