@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "hook/apply/memlock.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/config/config.hpp"
 
@@ -120,20 +121,23 @@ Result<void> add_capabilities(const Plan& plan, Json& process) {
 }
 
 // A duplicate is an error for the runtimes, and a limit that is higher already stays.
-Result<void> raise_memlock(const Plan& plan, Json& process) {
+Result<void> raise_memlock(const Plan& plan, const std::optional<Rlimit>& inherited, Json& process) {
   if (!plan.memlock) return {};
   Json& rlimits = *TRY(member(process, "rlimits", Json::value_t::array, "process"));
   for (Json& limit : rlimits) {
     if (!limit.is_object() || text_or(limit, "type", "") != kMemlock) continue;
     for (const char* name : {"soft", "hard"}) {
       const auto found = limit.find(name);
-      const bool higher = found != limit.end() && found->is_number_integer() && *found >= 0 &&
-                          found->get<std::uint64_t>() >= *plan.memlock;
+      // What a program made is signed, unless it needs all 64 bits.
+      const bool is_limit = found != limit.end() && found->is_number_integer() &&
+                            (found->is_number_unsigned() || found->get<std::int64_t>() >= 0);
+      const bool higher = is_limit && found->get<std::uint64_t>() >= *plan.memlock;
       if (!higher) limit[name] = *plan.memlock;
     }
     return {};
   }
-  rlimits.push_back(Json{{"type", kMemlock}, {"hard", *plan.memlock}, {"soft", *plan.memlock}});
+  const Rlimit raised = raised_memlock(*plan.memlock, inherited);
+  rlimits.push_back(Json{{"type", kMemlock}, {"hard", raised.hard}, {"soft", raised.soft}});
   return {};
 }
 
@@ -170,12 +174,12 @@ Result<void> add_mounts(const Plan& plan, Json& config) {
   return {};
 }
 
-Result<void> edit(const Plan& plan, const std::string& token, Json& config) {
+Result<void> edit(const Plan& plan, const std::string& token, const std::optional<Rlimit>& inherited, Json& config) {
   if (!config.is_object()) return make_error("`config.json`: expected an object");
   TRY_VOID(add_nodes(plan, config));
   Json& process = *TRY(member(config, "process", Json::value_t::object, ""));
   TRY_VOID(add_capabilities(plan, process));
-  TRY_VOID(raise_memlock(plan, process));
+  TRY_VOID(raise_memlock(plan, inherited, process));
   TRY_VOID(add_environment(plan, process));
   TRY_VOID(add_mounts(plan, config));
   if (token.empty()) return {};
@@ -185,10 +189,11 @@ Result<void> edit(const Plan& plan, const std::string& token, Json& config) {
 
 }  // namespace
 
-Result<void> edit_spec(const Plan& plan, const std::string& token, Json& config) {
+Result<void> edit_spec(const Plan& plan, const std::string& token, Json& config,
+                       const std::optional<Rlimit>& inherited) {
   if (plan.hcas.empty()) return {};
   Json edited = config;
-  TRY_VOID(edit(plan, token, edited));
+  TRY_VOID(edit(plan, token, inherited, edited));
   config = std::move(edited);
   return {};
 }

@@ -6,6 +6,7 @@
 
 #include "fabric/text.hpp"
 #include "hook/apply/edit_spec.hpp"
+#include "hook/apply/memlock.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/grant/booking.hpp"
 #include "hook/grant/decide.hpp"
@@ -79,7 +80,7 @@ Result<Plan> decide_bound(const Asking& asking, const fabric::Inventory& invento
 }
 
 bool has_limit(const ContainerSpec& spec, const std::optional<std::uint64_t>& memlock) {
-  return !memlock || (spec.memlock && std::min(spec.memlock->soft, spec.memlock->hard) >= *memlock);
+  return !memlock || (spec.memlock && usable(*spec.memlock) >= *memlock);
 }
 
 // Its nodes have their numbers in the spec, and with them the rules of who booked: the runtime has made them. What
@@ -225,7 +226,7 @@ Result<void> grant_in_spec(Asking& asking, const ProcessIdentity& requester, Cal
   const Grantee who = TRY(grantee_in_spec(asking.spec, requester, call));
   const auto open = TRY(OpenLedger::open(call));
   const auto write_down = [&](const Plan& plan) -> Result<void> {
-    TRY_VOID(about(FailureReason::kInternal, edit_spec(plan, who.token, *asking.document)));
+    TRY_VOID(about(FailureReason::kInternal, edit_spec(plan, who.token, *asking.document, memlock_of(0))));
     TRY_VOID(about(FailureReason::kState, publish(plan, *asking.document)));
     call.timing.step("edit");
     return {};

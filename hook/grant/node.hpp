@@ -23,8 +23,9 @@ struct NodeSettings {
   std::string root;                     // prefix of the node's /sys, /dev and /proc
   std::optional<std::string> snapshot;  // in place of the live node
   std::string ledger = kLedgerPath;
-  Engine engine = Engine::kRunc;  // who calls
-  bool engine_is_named = true;    // false: `engine` where the container itself tells none (hook/oci/caller.hpp)
+  Engine engine = Engine::kRunc;         // who calls
+  bool engine_is_named = true;           // false: `engine` where the container itself tells none (hook/oci/caller.hpp)
+  std::optional<Rlimit> engine_memlock;  // RLIMIT_MEMLOCK of the engine, which containers inherit; nullopt: not known
 };
 
 // --config, --root and --ledger of the programs; false: another option.

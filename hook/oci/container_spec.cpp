@@ -96,16 +96,22 @@ Result<void> read_rlimit(const Json& element, const std::string& at, ContainerSp
   return {};
 }
 
-// In any set: a process can get it from the bounding set alone. crun reads names in any case.
+// crun reads names in any case.
+bool has_capability(const Json& names, const char* wanted) {
+  return std::any_of(names.begin(), names.end(), [&](const Json& name) {
+    return name.is_string() && ::strcasecmp(name.get_ref<const std::string&>().c_str(), wanted) == 0;
+  });
+}
+
+// CAP_SYS_ADMIN in any set: a process can get it from the bounding set alone. Of effective capabilities those of a user
+// other than root end with execve(2), but for the ambient ones.
 Result<void> read_capabilities(const Json& process, ContainerSpec& spec) {
   const Json* sets = TRY(find_object(process, "capabilities", "process.capabilities"));
   if (!sets) return {};
   for (const auto& [set, names] : sets->items()) {
     if (!names.is_array()) continue;  // what the runtime makes of it is an error there
-    spec.may_remount =
-        spec.may_remount || std::any_of(names.begin(), names.end(), [](const Json& name) {
-          return name.is_string() && ::strcasecmp(name.get_ref<const std::string&>().c_str(), "CAP_SYS_ADMIN") == 0;
-        });
+    spec.may_remount = spec.may_remount || has_capability(names, "CAP_SYS_ADMIN");
+    if (set == (spec.uid == 0 ? "effective" : "ambient")) spec.has_ipc_lock = has_capability(names, "CAP_IPC_LOCK");
   }
   return {};
 }

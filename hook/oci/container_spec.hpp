@@ -54,6 +54,8 @@ struct ContainerSpec {
   std::string cgroups_path;       // linux.cgroupsPath, as written
   std::optional<Rlimit> memlock;  // RLIMIT_MEMLOCK, when listed
   std::uint32_t uid = 0;          // process.user.uid
+  // Its first program has CAP_IPC_LOCK. In a user namespace that is no use: the kernel asks the node's.
+  bool has_ipc_lock = false;
   // It may have CAP_SYS_ADMIN in the node's user namespace, and remount what it was given read-only.
   bool may_remount = false;
 };

@@ -8,6 +8,7 @@
 #include "hook/apply/live/live_steps.hpp"
 #include "hook/apply/live/own_cgroup.hpp"
 #include "hook/apply/live/run_steps.hpp"
+#include "hook/apply/memlock.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/oci/oci_state.hpp"
@@ -41,9 +42,10 @@ std::optional<CgroupIdentity> noted_cgroup(const ContainerSpec& spec, const Call
   return std::nullopt;
 }
 
-Result<void> apply_live(const Plan& plan, const ContainerSpec& spec, const LiveContainer& live, Call& call) {
+Result<void> apply_live(const Plan& plan, const Asking& asking, const LiveContainer& live, Call& call) {
   if (plan.hcas.empty()) return {};
-  const LivePlan steps = TRY(live_steps(plan, spec, live.state, call.node.root));
+  const LiveNode around{call.node.root, asking.caller.engine, memlock_of(live.init.pid)};
+  const LivePlan steps = TRY(live_steps(plan, asking.spec, live.state, around));
   call.log.warnings(steps.warnings);
   call.log.warnings(TRY(run_steps(live, steps.steps)));
   call.timing.step("container");
@@ -96,7 +98,7 @@ Result<void> create_runtime(Call& call, const Result<Config>& config) {
                     {own.key, state.id, live.init, state.bundle, noted_cgroup(asking.spec, call, live)}};
   const std::string netns = who.owner.netns ? who.owner.netns->path : fmt::format("/proc/{}/ns/net", live.init.pid);
   const Way way{.event = "granted", .network = {netns}, .binds_token = true, .apply = [&](const Plan& plan) {
-                  return about(FailureReason::kDevices, apply_live(plan, asking.spec, live, call));
+                  return about(FailureReason::kDevices, apply_live(plan, asking, live, call));
                 }};
   return grant(open, asking, who, way, call);
 }

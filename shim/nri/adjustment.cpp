@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "hook/apply/edit_spec.hpp"
+#include "hook/apply/memlock.hpp"
 #include "hook/config/config.hpp"
 
 namespace shim {
@@ -29,13 +29,12 @@ Result<void> add_device(const hook::PlannedNode& node, const NriContainer& conta
 }
 
 // Rlimits of the container are told from NRI 0.11 on (containerd 2.3, CRI-O 1.36); where a runtime sets one twice, the
-// later one holds, which is this.
-void raise_memlock(const hook::Plan& plan, const NriContainer& container, ContainerAdjustment& adjustment) {
-  if (!plan.memlock) return;
-  for (const Rlimit& limit : container.rlimits) {
-    if (limit.type == kMemlock && limit.soft >= *plan.memlock && limit.hard >= *plan.memlock) return;
-  }
-  adjustment.rlimits.push_back({kMemlock, *plan.memlock, *plan.memlock});
+// later one holds, which is this. A limit below all that is possible might lower one that cannot be seen.
+void raise_memlock(const hook::Plan& plan, const std::optional<hook::Rlimit>& now, ContainerAdjustment& adjustment) {
+  if (!plan.memlock || (!now && *plan.memlock != UINT64_MAX)) return;
+  if (now && hook::usable(*now) >= *plan.memlock) return;
+  const hook::Rlimit raised = hook::raised_memlock(*plan.memlock, now);
+  adjustment.rlimits.push_back({kMemlock, raised.hard, raised.soft});
 }
 
 void add_environment(const hook::Plan& plan, const NriContainer& container, ContainerAdjustment& adjustment) {
@@ -62,13 +61,22 @@ void add_mounts(const hook::Plan& plan, const NriContainer& container, Container
 
 }  // namespace
 
+std::optional<hook::Rlimit> memlock_before(const NriContainer& container,
+                                           const std::optional<hook::Rlimit>& inherited) {
+  for (const Rlimit& limit : container.rlimits) {
+    if (limit.type == kMemlock) return hook::Rlimit{limit.soft, limit.hard};
+  }
+  return inherited;
+}
+
 Result<ContainerAdjustment> nri_adjustment(const hook::Plan& plan, const std::string& token,
-                                           const NriContainer& container) {
+                                           const NriContainer& container,
+                                           const std::optional<hook::Rlimit>& inherited) {
   ContainerAdjustment adjustment;
   if (plan.hcas.empty()) return adjustment;
   for (const hook::PlannedNode& node : plan.nodes)
     TRY_VOID(add_device(node, container, adjustment));
-  raise_memlock(plan, container, adjustment);
+  raise_memlock(plan, memlock_before(container, inherited), adjustment);
   add_environment(plan, container, adjustment);
   add_mounts(plan, container, adjustment);
   if (!token.empty()) adjustment.annotations[hook::kGrantAnnotation] = token;

@@ -1,9 +1,11 @@
 // A plan as a ContainerAdjustment. Pure.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "fabric/result.hpp"
+#include "hook/oci/container_spec.hpp"
 #include "hook/plan/plan.hpp"
 #include "shim/nri/wire/values.hpp"
 
@@ -13,7 +15,12 @@ namespace shim {
 // left out, because a runtime refuses a container when two set the same. token: becomes the annotation by which
 // createRuntime finds what was booked; empty: none. IPC_LOCK is not part of it: NRI has no capabilities (0.12.2).
 // Errors: a device at one of our paths with another number; a node whose number is not known.
+// inherited: RLIMIT_MEMLOCK of the runtime; nullopt: not known.
 fabric::Result<ContainerAdjustment> nri_adjustment(const hook::Plan& plan, const std::string& token,
-                                                   const NriContainer& container);
+                                                   const NriContainer& container,
+                                                   const std::optional<hook::Rlimit>& inherited = std::nullopt);
+
+// What the container has without an adjustment; nullopt: not known.
+std::optional<hook::Rlimit> memlock_before(const NriContainer& container, const std::optional<hook::Rlimit>& inherited);
 
 }  // namespace shim

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "fabric/text.hpp"
+#include "hook/apply/memlock.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/grant/grant.hpp"
 #include "hook/ledger/ledger_grant.hpp"
@@ -63,6 +64,30 @@ Result<std::string> give_to_pod(const NriRequest& request, const Asking& asking,
   return std::string();
 }
 
+// NRI says nothing of the capabilities that the container has.
+void say_what_may_be_locked(const hook::Plan& plan, const Asking& asking, const std::optional<hook::Rlimit>& before,
+                            const ContainerAdjustment& adjustment, const hook::Log& log) {
+  const bool is_set = !adjustment.rlimits.empty();
+  if (plan.memlock && !before && !is_set) {
+    log.warning(fmt::format(
+        "RLIMIT_MEMLOCK is left alone: it is only raised, and what {} gives cannot be seen from another PID "
+        "namespace (hostPID: true)",
+        to_string(asking.caller.engine)));
+  }
+  if (plan.capabilities.empty()) return;
+  std::optional<std::uint64_t> limit;
+  if (is_set) limit = std::min(adjustment.rlimits[0].soft, adjustment.rlimits[0].hard);
+  if (!is_set && before) limit = hook::usable(*before);
+  if (limit != UINT64_MAX) {
+    log.warning(
+        fmt::format("NRI cannot add CAP_IPC_LOCK; RLIMIT_MEMLOCK is {}, and beyond it ibv_reg_mr fails in a "
+                    "container without: use rdma-runtime, or {}",
+                    hook::limit_text(limit), hook::where_to_add_ipc_lock(asking.caller.engine)));
+  } else if (is_set) {
+    log.info("NRI cannot add CAP_IPC_LOCK: RLIMIT_MEMLOCK is unlimited instead, which is enough for ibv_reg_mr");
+  }
+}
+
 Result<std::string> give_to_container(const NriRequest& request, const Asking& asking, Call& call) {
   const std::string& id = request.container.id;
   Grantee who = TRY(hook::new_grantee(asking.spec, id, {}));
@@ -75,10 +100,9 @@ Result<std::string> give_to_container(const NriRequest& request, const Asking& a
   who.user.pod = request.pod.id;
   ContainerAdjustment adjustment;
   const auto write_down = [&](const hook::Plan& plan) -> Result<void> {
-    adjustment = TRY(about(FailureReason::kState, nri_adjustment(plan, who.token, request.container)));
-    if (!plan.capabilities.empty() && !adjustment.rlimits.empty()) {
-      call.log.info("NRI cannot add CAP_IPC_LOCK: RLIMIT_MEMLOCK is raised instead, which is enough for ibv_reg_mr");
-    }
+    const auto& inherited = call.node.engine_memlock;
+    adjustment = TRY(about(FailureReason::kState, nri_adjustment(plan, who.token, request.container, inherited)));
+    say_what_may_be_locked(plan, asking, memlock_before(request.container, inherited), adjustment, call.log);
     call.timing.step("edit");
     return {};
   };

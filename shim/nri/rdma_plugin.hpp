@@ -34,6 +34,8 @@ class ConfiguredWorker {
   // engine: tells whose annotations these are. Starts the worker, so that the first container need not wait for it.
   void set_engine(hook::Engine engine);
   hook::Engine engine() const { return node_.engine; }
+  // Before set_engine(): the worker begins with it.
+  void set_engine_memlock(const std::optional<hook::Rlimit>& limit) { node_.engine_memlock = limit; }
   const std::string& root() const { return node_.root; }
   // config.json is parsed again when its text is another.
   const fabric::Result<hook::Config>& read_config();

@@ -5,15 +5,18 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
+#include "hook/apply/memlock.hpp"
 #include "shim/nri/end_container.hpp"
 #include "shim/nri/rdma_plugin.hpp"
 #include "shim/ttrpc/sockets.hpp"
@@ -79,6 +82,14 @@ class Wake {
   UniqueFd either_;
 };
 
+// Of the runtime, which made the other end. None of one in another PID namespace.
+std::optional<hook::Rlimit> memlock_of_peer(const UniqueFd& socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0) return std::nullopt;
+  return hook::memlock_of(peer.pid);
+}
+
 class Loop {
  public:
   Loop(const NriPluginOptions& options, const hook::Log& log, const Wake& wake)
@@ -107,6 +118,7 @@ class Loop {
  private:
   // One connection, to its end.
   Result<Connection::Ended> serve(UniqueFd socket) {
+    worker_.set_engine_memlock(memlock_of_peer(socket));
     RdmaPlugin handler(worker_, log_, options_.engine, [this] { wake_.note_work(); });
     const auto plugin = TRY(Plugin::open(std::move(socket), handler));
     TRY_VOID(plugin->register_as(options_.identity));

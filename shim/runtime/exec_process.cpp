@@ -27,7 +27,7 @@ ProcessGrant process_grant(const hook::Plan& plan) {
   return {std::find(granted.begin(), granted.end(), kIpcLock) != granted.end(), plan.memlock};
 }
 
-Result<bool> edit_process(const ProcessGrant& grant, Json& process) {
+Result<bool> edit_process(const ProcessGrant& grant, Json& process, const std::optional<hook::Rlimit>& inherited) {
   if (!process.is_object()) return fabric::make_error("the process: expected an object");
   // As the process of a config.json that asks for nothing else.
   hook::Plan plan;
@@ -35,7 +35,7 @@ Result<bool> edit_process(const ProcessGrant& grant, Json& process) {
   if (grant.ipc_lock && has(process, "capabilities")) plan.capabilities = {kIpcLock};
   plan.memlock = grant.memlock;
   Json config{{"process", process}};
-  TRY_VOID(hook::edit_spec(plan, "", config));
+  TRY_VOID(hook::edit_spec(plan, "", config, inherited));
   if (config["process"] == process) return false;
   process = std::move(config["process"]);
   return true;

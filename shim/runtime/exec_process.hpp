@@ -7,6 +7,7 @@
 
 #include "fabric/result.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/oci/container_spec.hpp"
 #include "hook/plan/plan.hpp"
 
 namespace shim {
@@ -24,6 +25,8 @@ ProcessGrant process_grant(const hook::Plan& plan);
 // container's, which have it (tried: runc 1.1.5, crun 1.8.1; a limit that is not listed they take from the engine).
 // Unknown members and 64-bit integers are kept, and an edited process stays as it is. Errors: no object, a member of a
 // wrong type; nothing is changed then.
-fabric::Result<bool> edit_process(const ProcessGrant& grant, hook::Json& process);
+// inherited: as edit_spec()'s.
+fabric::Result<bool> edit_process(const ProcessGrant& grant, hook::Json& process,
+                                  const std::optional<hook::Rlimit>& inherited = std::nullopt);
 
 }  // namespace shim

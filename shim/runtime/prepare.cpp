@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "fabric/text.hpp"
-#include "hook/apply/edit_spec.hpp"
+#include "hook/apply/memlock.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/metrics/count.hpp"
 #include "shim/runtime/exec_process.hpp"
@@ -192,7 +192,7 @@ Result<void> edit_exec(const Invocation& invocation, Dialect dialect, const hook
   const auto file = TRY(SpecFile::open(directory, name));
   if (!file) return {};
   Json process = TRY(hook::parse_json(file->text(), "the process"));
-  if (!TRY(edit_process(marker->process, process))) return {};
+  if (!TRY(edit_process(marker->process, process, hook::memlock_of(0)))) return {};
   auto edited = TRY(file->rewrite(process.dump(), self));
   return edited.put_in_place();
 }

@@ -4,6 +4,7 @@ rdma-nri. What is checked is what CRI-O, the node's log and the tenant's contain
 import contextlib
 import json
 import os
+import resource
 import socket
 import struct
 import subprocess
@@ -23,6 +24,7 @@ OF_THE_RUNTIME = "errors of the runtime\n"
 TRUSTING = {"annotations_may_request": ["team-a"]}
 FINITE = 6 << 20
 MEMLOCK = "RLIMIT_MEMLOCK"
+UNLIMITED = (1 << 64) - 1
 
 
 class Syslog:
@@ -132,12 +134,15 @@ class ByRuntime(CrioCase):
         self.container_log = done.stderr
         return json.loads(harness.read(container.directory + "/config.json"))
 
-    def exec(self, container, **process):
+    def exec(self, container, prefix=()):
         """The process that the runtime behind finds."""
-        text = {**container.config["process"], "args": container.recorded["exec args"], **process}
+        # As runc at `create`: where the bundle is.
+        state = {"config": {"labels": [f"bundle={container.directory}"]}}
+        harness.write(f"/run/runc/{container.id}/state.json", json.dumps(state))
+        text = {**container.config["process"], "args": container.recorded["exec args"]}
         path = harness.write(self.work + "/exec-process", json.dumps(text))
         recorded = container.recorded["calls"]["exec"]["argv"]
-        self.call(container, "exec", {recorded[recorded.index("--process") + 1]: path})
+        self.call(container, "exec", {recorded[recorded.index("--process") + 1]: path}, prefix)
         return json.loads(harness.read(path))
 
     @staticmethod
@@ -175,6 +180,28 @@ class ByRuntime(CrioCase):
         self.assertRegex(self.said(), rf"<27>rdma-runtime\[\d+\]: error: container `{container.id}`: .*mlx5_9")
         self.assertEqual(done.stderr.count("\n"), 1)
 
+    def limits(self, process):
+        return [(limit["soft"], limit["hard"]) for limit in process.get("rlimits", []) if limit["type"] == MEMLOCK]
+
+    def test_the_limit_is_raised_never_lowered(self):
+        """Of a container that lists none it is what CRI-O has, and so conmon and its runtime."""
+        container = self.container("annotation")
+        for wanted, soft, hard in ((FINITE, FINITE, harness.MEMLOCK), (2 << 10, 64 << 10, harness.MEMLOCK)):
+            self.configure({**TRUSTING, "memlock": wanted})
+            container.write()
+            prefix = ["prlimit", f"--memlock={64 << 10}:{harness.MEMLOCK}"]
+            self.assertEqual(self.limits(self.create(container, prefix)["process"]), [(soft, hard)])
+            self.assertEqual(self.limits(self.exec(container, prefix)), [(soft, hard)])
+            self.call(container, "delete")
+
+    def test_of_a_container_that_has_all_nothing_is_said(self):
+        """IPC_LOCK by its pod, default_ulimits in crio.conf."""
+        container = self.container("ipc-lock", {"rdma-init.io/devices": "2"})
+        config = self.create(container)
+        for member in ("capabilities", "rlimits"):
+            self.assertEqual(config["process"][member], container.config["process"][member])
+        self.assertNotIn("LOCK", self.said())
+
     def test_the_pause_container_gets_nothing(self):
         """Its pod's annotations are its own."""
         self.configure({**TRUSTING, "default_devices": "all"})
@@ -189,13 +216,13 @@ class ByHook(CrioCase):
         """With the arguments of the container's config.json, and what says where this test's node is."""
         recorded = container.recorded["hooks"][stage]
         text = {**container.recorded["state"], "annotations": container.config["annotations"], **state}
-        arguments = container.config["hooks"][stage][0]["args"]
-        self.assertEqual(arguments, self.arguments(stage, "crio")[:len(arguments)])
-        return self.hook(stage, text, "crio", cwd=recorded["cwd"], env=recorded["env"])
+        arguments = container.config["hooks"][stage][0]["args"] + self.arguments(stage)[4:]
+        return harness.run([harness.PROGRAM, *arguments[1:]], input=json.dumps(text).encode(), cwd=recorded["cwd"],
+                           env=recorded["env"])
 
-    def created(self, container):
+    def created(self, container, limit=harness.MEMLOCK):
         """By a hook that ended well, of which CRI-O keeps no word. What the node's log has."""
-        self.process = FakeContainer(container)
+        self.process = FakeContainer(container, within=["prlimit", f"--memlock={limit}:{harness.MEMLOCK}"])
         self.given(self.call(container, "createRuntime", pid=self.process.pid))
         return self.said()
 
@@ -207,6 +234,26 @@ class ByHook(CrioCase):
         self.process.end()
         self.given(self.call(container, "poststop", status="stopped"))
         self.assertEqual(list(self.holders()), ["mlx5_0", "mlx5_1"], "they are the pod's")
+
+    def test_what_is_said_of_locked_memory_is_true(self):
+        self.configure({**TRUSTING, "memlock": FINITE})
+        said = self.created(Recorded(self, "annotation"))
+        self.assertIn("cannot add CAP_IPC_LOCK at createRuntime; RLIMIT_MEMLOCK is 8388608 bytes", said)
+        self.assertIn("IPC_LOCK in capabilities.add of the container's securityContext", said)
+        self.assertNotIn("exec", said)
+
+    def test_a_limit_that_is_raised_is_said_in_the_words_of_cri_o(self):
+        self.configure({**TRUSTING, "memlock": FINITE})
+        said = self.created(Recorded(self, "annotation"), 64 << 10)
+        self.assertIn("RLIMIT_MEMLOCK is 6291456 bytes", said)
+        self.assertIn('default_ulimits = ["memlock=-1:-1"] in crio.conf', said)
+        self.assertNotIn("--ulimit", said)
+        limits = harness.read(f"/proc/{self.process.pid}/limits").split("Max locked memory")[1].split()
+        self.assertEqual(limits[:2], [str(FINITE), str(harness.MEMLOCK)])
+
+    def test_a_container_that_has_the_capability(self):
+        said = self.created(Recorded(self, "ipc-lock", {"rdma-init.io/devices": "2"}))
+        self.assertNotIn("LOCK", said)
 
 
 class Recording(nri.Connection):
@@ -255,7 +302,6 @@ class ByNri(CrioCase):
     def replay(self, prefix=()):
         """Adjustment of the container that asks for two HCAs, and the log of the plugin."""
         runtime = nri.Runtime(self.work + "/nri.sock")
-        self.addCleanup(runtime.stop)
         log = self.work + "/plugin.log"
         with open(log, "ab") as file:
             plugin = subprocess.Popen([*prefix, NRI, "--socket", runtime.path, "--config", self.config, "--root",
@@ -265,11 +311,13 @@ class ByNri(CrioCase):
         self.addCleanup(plugin.kill)
         connection = Recording(runtime.listening.accept()[0])
         self.addCleanup(connection.close)
+        runtime.stop()
         with open(RECORDED + "/crio-annotation.nri", "rb") as file:
             answers = connection.replay(file.read())
         return nri.adjustment(nri.first(answers["CreateContainer"], 1)), harness.read(log)
 
     def test_an_annotation_and_the_end_of_its_pod(self):
+        self.configure({**TRUSTING, "memlock": "unlimited"})
         got, log = self.replay()
         self.assertEqual(sorted(got["devices"]), ["/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs0",
                                                   "/dev/infiniband/uverbs1"])
@@ -277,6 +325,23 @@ class ByNri(CrioCase):
                                                  "/sys/class/infiniband_verbs"])
         self.assertIn("engine=crio", log)
         self.assertEqual(self.holders(), {}, "StopPodSandbox came")
+        self.assertEqual(got["rlimits"], {MEMLOCK: (UNLIMITED, UNLIMITED)})
+        self.assertIn("RLIMIT_MEMLOCK is unlimited instead, which is enough", log)
+
+    def test_what_is_said_of_locked_memory_is_true(self):
+        """The runtime is this process."""
+        self.configure({**TRUSTING, "memlock": FINITE})
+        before = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_MEMLOCK, before)
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (harness.MEMLOCK, before[1]))
+        got, log = self.replay()
+        self.assertEqual(got["rlimits"], {})
+        self.assertIn("NRI cannot add CAP_IPC_LOCK; RLIMIT_MEMLOCK is 8388608 bytes, and beyond it ibv_reg_mr fails", log)
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (64 << 10, before[1]))
+        got, log = self.replay()
+        self.assertEqual(got["rlimits"], {MEMLOCK: (before[1], FINITE)})
+        self.assertIn("RLIMIT_MEMLOCK is 6291456 bytes", log)
+        self.assertNotIn("is enough", log)
 
 
 if __name__ == "__main__":

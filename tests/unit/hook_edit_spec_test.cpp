@@ -92,6 +92,21 @@ TEST(EditSpec, ALimitIsRaisedNeverLoweredNorDoubled) {
             R"([{"type":"RLIMIT_NOFILE","hard":1024,"soft":1024},{"type":"RLIMIT_MEMLOCK","hard":4096,"soft":1024}])");
   plan.memlock.reset();
   EXPECT_EQ(edited(config, plan)["process"]["rlimits"], config["process"]["rlimits"]);
+  plan.memlock = 1024;
+  config["process"]["rlimits"] = {{{"type", "RLIMIT_MEMLOCK"}, {"hard", UINT64_MAX}, {"soft", UINT64_MAX}}};
+  EXPECT_EQ(edited(config, plan)["process"]["rlimits"], config["process"]["rlimits"]);
+}
+
+// What a container without a limit of its own inherits.
+TEST(EditSpec, AnInheritedLimitIsRaisedNeverLowered) {
+  Plan plan = one_hca();
+  plan.memlock = 1024;
+  Json config = minimal();
+  ASSERT_TRUE(edit_spec(plan, "", config, hook::Rlimit{512, 4096}));
+  EXPECT_EQ(config["process"]["rlimits"].dump(), R"([{"type":"RLIMIT_MEMLOCK","hard":4096,"soft":1024}])");
+  ASSERT_TRUE(edit_spec(plan, "", config, hook::Rlimit{1 << 20, 1 << 20}));
+  EXPECT_EQ(config["process"]["rlimits"].dump(), R"([{"type":"RLIMIT_MEMLOCK","hard":4096,"soft":1024}])")
+      << "its own counts";
 }
 
 TEST(EditSpec, ADeviceThatIsThereIsLeftAsItIs) {

@@ -143,6 +143,23 @@ TEST(NriAdjustment, ALimitThatIsTooLowIsRaised) {
   EXPECT_EQ(nri_adjustment(two_rails(), "", container)->rlimits.size(), 1U);
 }
 
+TEST(NriAdjustment, ALimitIsNeverLowered) {
+  hook::Plan plan = two_rails();
+  plan.memlock = 4096;
+  const auto limits = [&](std::optional<hook::Rlimit> inherited, std::vector<Rlimit> own = {}) {
+    NriContainer container = worker();
+    container.rlimits = std::move(own);
+    return nri_adjustment(plan, "", container, inherited)->rlimits;
+  };
+  const std::vector<Rlimit> none;
+  EXPECT_EQ(limits(hook::Rlimit{64, 8192}), (std::vector<Rlimit>{{"RLIMIT_MEMLOCK", 8192, 4096}}));
+  EXPECT_EQ(limits(hook::Rlimit{8192, 8192}), none);
+  EXPECT_EQ(limits(std::nullopt), none) << "the runtime's is not seen";
+  EXPECT_EQ(limits(hook::Rlimit{8192, 8192}, {{"RLIMIT_MEMLOCK", 64, 64}}),
+            (std::vector<Rlimit>{{"RLIMIT_MEMLOCK", 4096, 4096}}))
+      << "its own counts";
+}
+
 TEST(NriAdjustment, AnotherDeviceAtThePathIsAnError) {
   NriContainer container = worker();
   container.devices[0].minor_number = 200;

@@ -141,6 +141,12 @@ TEST(ExecProcess, GetsWhatTheContainerHas) {
   }
 }
 
+TEST(ExecProcess, AnInheritedLimitIsNotLowered) {
+  Json process = Json::parse(R"({"args": ["sh"]})");
+  ASSERT_TRUE(*shim::edit_process({false, 4096}, process, hook::Rlimit{8192, 8192}));
+  EXPECT_EQ(process["rlimits"].dump(), R"([{"type":"RLIMIT_MEMLOCK","hard":8192,"soft":8192}])");
+}
+
 TEST(ExecProcess, WrongTypesAreRefusedAndNothingChanges) {
   for (const char* text : {"[]", "7", R"({"capabilities": []})", R"({"capabilities": {"bounding": "x"}})",
                            R"({"capabilities": {}, "rlimits": {}})"}) {

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "hook/oci/container_spec.hpp"
+#include "hook/oci/engine.hpp"
 #include "hook/oci/oci_state.hpp"
 #include "hook/plan/plan.hpp"
 
@@ -61,9 +63,14 @@ struct LivePlan {
   std::vector<std::string> warnings;  // what this way cannot give, and the way that can
 };
 
-// Pure. root: prefix of the node's /dev for bind sources (a file tree in tests; else empty). Errors: a node whose
-// number is not known.
+struct LiveNode {
+  std::string root = {};               // prefix of the node's /dev for bind sources (a file tree in tests; else empty)
+  Engine engine = Engine::kRunc;       // in whose words remedies are
+  std::optional<Rlimit> memlock = {};  // RLIMIT_MEMLOCK of the container's first process now; nullopt: not known
+};
+
+// Pure. Errors: a node whose number is not known.
 fabric::Result<LivePlan> live_steps(const Plan& plan, const ContainerSpec& spec, const OciState& state,
-                                    const std::string& root);
+                                    const LiveNode& around);
 
 }  // namespace hook

@@ -179,8 +179,6 @@ bool is_file_step(const Step& step) {
   return std::holds_alternative<MakeNode>(step) || std::holds_alternative<BindDirectory>(step);
 }
 
-static_assert(RLIM_INFINITY == UINT64_MAX);
-
 constexpr const char* kRemedy =
     "set LimitMEMLOCK=infinity for the engine's service, or raise the limit in the engine's options";
 

@@ -1,0 +1,57 @@
+#include "hook/apply/memlock.hpp"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+
+#include "hook/plan/plan.hpp"
+
+namespace hook {
+
+static_assert(RLIM_INFINITY == UINT64_MAX);
+
+Rlimit raised_memlock(std::uint64_t wanted, const std::optional<Rlimit>& now) {
+  if (!now) return {wanted, wanted};
+  return {std::max(now->soft, wanted), std::max(now->hard, wanted)};
+}
+
+std::optional<Rlimit> memlock_of(int pid) {
+  rlimit now{};
+  if (::prlimit(pid, RLIMIT_MEMLOCK, nullptr, &now) != 0) return std::nullopt;
+  return Rlimit{now.rlim_cur, now.rlim_max};
+}
+
+std::string limit_text(const std::optional<std::uint64_t>& bytes) {
+  return bytes ? memlock_text(*bytes) : "left as the engine sets it";
+}
+
+std::string_view where_to_set_memlock(Engine engine) {
+  switch (engine) {
+    case Engine::kCrio:
+      return "default_ulimits = [\"memlock=-1:-1\"] in crio.conf";
+    case Engine::kContainerd:
+      return "process.rlimits of its base_runtime_spec";
+    case Engine::kDocker:
+    case Engine::kPodman:
+      return "--ulimit memlock=-1:-1";
+    case Engine::kRunc:
+      break;
+  }
+  return "process.rlimits of config.json";
+}
+
+std::string_view where_to_add_ipc_lock(Engine engine) {
+  switch (engine) {
+    case Engine::kCrio:
+    case Engine::kContainerd:
+      return "IPC_LOCK in capabilities.add of the container's securityContext";
+    case Engine::kDocker:
+    case Engine::kPodman:
+      return "--cap-add IPC_LOCK";
+    case Engine::kRunc:
+      break;
+  }
+  return "CAP_IPC_LOCK in process.capabilities of config.json";
+}
+
+}  // namespace hook
