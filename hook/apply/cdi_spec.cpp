@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <utility>
 
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
@@ -50,9 +51,12 @@ Json nodes_json(const std::vector<PlannedNode>& nodes) {
 }
 
 Json hook_json(const CdiOptions& options, const char* stage) {
-  return Json{{"hookName", stage},
-              {"path", options.hook},
-              {"args", {"rdma-hook", stage, "--engine", std::string(to_string(options.engine))}}};
+  Json arguments = {"rdma-hook", stage};
+  if (options.engine) {
+    arguments.push_back("--engine");
+    arguments.push_back(to_string(*options.engine));
+  }
+  return Json{{"hookName", stage}, {"path", options.hook}, {"args", std::move(arguments)}};
 }
 
 struct Offered {

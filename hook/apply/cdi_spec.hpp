@@ -2,6 +2,7 @@
 // `podman --device`, `docker --device` and containerd's CRI put into a container's config.json.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,9 +21,9 @@ namespace hook {
 inline constexpr const char* kCdiKind = "rdma-init.io/hca";
 
 struct CdiOptions {
-  std::string kind = kCdiKind;  // "VENDOR/CLASS"
-  std::string hook;             // absolute path of rdma-hook on the node
-  Engine engine = Engine::kPodman;
+  std::string kind = kCdiKind;        // "VENDOR/CLASS"
+  std::string hook;                   // absolute path of rdma-hook on the node
+  std::optional<Engine> engine = {};  // nullopt: the hook tells it by each container's bundle
 };
 
 // One device per HCA that is in a pool and has a device node, by the HCA's name, and "all". A device has its uverbs

@@ -96,7 +96,7 @@ Result<void> generate_cdi(const Options& options, const Log& log) {
   CdiOptions wanted;
   wanted.kind = options.kind.value_or(kCdiKind);
   wanted.hook = TRY(hook_path(options));
-  wanted.engine = options.node.engine;
+  if (options.node.engine_is_named) wanted.engine = options.node.engine;
   std::vector<std::string> warnings;
   const Json spec = TRY(cdi_spec(inventory, config, wanted, warnings));
   log.warnings(warnings);

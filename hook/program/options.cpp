@@ -104,7 +104,7 @@ On the command line:
 Options:
   --engine NAME    runc, docker, podman, crio, containerd: whose annotations may ask (rdma-hook(8)). Default: told by
                    the bundle; where that tells nothing, runc for plan, and podman, whose annotations only narrow, for
-                   createRuntime and verify; podman for cdi
+                   createRuntime and verify
   --config FILE    in place of /etc/rdma-init/config.json and /etc/rdma-init/conf.d/*.json
   --snapshot FILE  the node, as `rdma-init snapshot` prints one
   --root DIR       the node's /sys, /dev and /proc are below DIR

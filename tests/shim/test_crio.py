@@ -251,6 +251,18 @@ class ByHook(CrioCase):
         limits = harness.read(f"/proc/{self.process.pid}/limits").split("Max locked memory")[1].split()
         self.assertEqual(limits[:2], [str(FINITE), str(harness.MEMLOCK)])
 
+    def test_a_trusted_pods_mode_is_heard_with_cdi(self):
+        """The kubelet's device, by a file that was generated without --engine."""
+        self.configure({**TRUSTING, "pools": [{"name": "rails", "modes": ["hca", "exclusive"]}]})
+        container = Recorded(self, "device-plugin", {"rdma-init.io/mode": "exclusive"})
+        spec = json.loads(harness.must([harness.PROGRAM, "cdi", "generate", "--root", self.node.tree], env={}))
+        container.config["hooks"] = {hook["hookName"]: [hook] for hook in spec["containerEdits"]["hooks"]}
+        container.write()
+        said = self.created(container)
+        self.assertIn("engine=crio", said)
+        self.assertIn("mode=exclusive", said)
+        self.assertNotIn("not heard", said)
+
     def test_a_container_that_has_the_capability(self):
         said = self.created(Recorded(self, "ipc-lock", {"rdma-init.io/devices": "2"}))
         self.assertNotIn("LOCK", said)
