@@ -4,11 +4,13 @@ rdma-nri. What is checked is what CRI-O, the node's log and the tenant's contain
 import contextlib
 import json
 import os
+import re
 import resource
 import socket
 import struct
 import subprocess
 import sys
+import tomllib
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, os.pardir, "containers")]
@@ -18,6 +20,7 @@ import wrapper  # noqa: E402
 from containers import WRAPPER, FakeContainer, make_rootfs  # noqa: E402
 
 NRI = os.environ.get("TESTED_NRI", "")
+CONFIG = os.path.join(HERE, os.pardir, os.pardir, "config")
 RECORDED = os.path.join(HERE, "recorded")
 # The runtime behind rdma-runtime says this itself, which conmon puts into the container's log.
 OF_THE_RUNTIME = "errors of the runtime\n"
@@ -266,6 +269,39 @@ class ByHook(CrioCase):
     def test_a_container_that_has_the_capability(self):
         said = self.created(Recorded(self, "ipc-lock", {"rdma-init.io/devices": "2"}))
         self.assertNotIn("LOCK", said)
+
+
+class Samples(CrioCase):
+    def test_crio_conf(self):
+        """Of drop-ins CRI-O passes over keys that it does not know."""
+        text = harness.read(CONFIG + "/crio/rdma-runtime.conf")
+        handler = tomllib.loads(text)["crio"]["runtime"]["runtimes"]["rdma"]
+        self.assertEqual(handler, {"runtime_path": "/usr/local/bin/rdma-runtime", "runtime_type": "oci",
+                                   "runtime_root": "/run/crun"})
+        text = harness.read(CONFIG + "/crio/rdma-nri.conf")
+        sample = tomllib.loads(text)["crio"]["nri"]
+        self.assertEqual(sample, {"enable_nri": True, "nri_plugin_request_timeout": "2s"})
+        whole = tomllib.loads(re.sub(r"(?m)^#(?=\[|nri_)", "", text))["crio"]["nri"]
+        self.assertEqual(whole, {**sample, "default_validator": {"nri_enable_default_validator": True,
+                                                                 "nri_validator_required_plugins": ["rdma"]}})
+
+    def test_verify_as_a_file_of_hooks_d(self):
+        verify, gives = (json.loads(harness.read(f"{CONFIG}/hooks.d/rdma-hook-crio-{name}-createRuntime.json"))
+                         for name in ("verify", "annotations"))
+        self.assertEqual(verify.pop("hook"), {**gives["hook"], "args": ["rdma-hook", "verify", "--engine", "crio"]})
+        gives.pop("hook")
+        self.assertEqual(verify, gives)
+        container = Recorded(self, "annotation")
+        state = {**container.recorded["state"], "pid": os.getpid()}
+        self.refused(self.hook("verify", state, "crio"), "nothing was granted")
+        self.assertIn("nothing was granted", self.said())
+
+    def test_what_crun_hides_is_said_with_where_it_is_found(self):
+        for page in ("README.md", "config/README.md", "hook/rdma-hook.8"):
+            text = harness.read(f"{CONFIG}/../{page}")
+            self.assertRegex(text, "(?s)crun.{,200}exit code: 1.{,200}journalctl -t rdma-hook", page)
+        for page in ("README.md", "config/README.md", "config/containerd/README.md", "shim/nri/rdma-nri.8"):
+            self.assertIn("rdma-recover.timer", harness.read(f"{CONFIG}/../{page}"))
 
 
 class Recording(nri.Connection):
