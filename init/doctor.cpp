@@ -60,15 +60,72 @@ Check check_memlock(const fabric::Limits& limits) {
       "unit of containerd or CRI-O"};
 }
 
-bool can_bootstrap(const Netdev& netdev) {
-  return netdev.is_here() && netdev.is_up() &&
+bool has_address(const Netdev& netdev) {
+  return netdev.is_here() &&
          std::any_of(netdev.addresses.begin(), netdev.addresses.end(), [](const fabric::InterfaceAddress& own) {
            return own.address.is_ipv4() || !own.address.is_loopback();
          });
 }
 
-Check check_bootstrap(const Inventory& inventory, const Settings& settings) {
-  const auto netdev = bootstrap_netdev(inventory, settings);
+// The address of NCCL_COMM_ID: "10.0.0.1:5000" or "[fd00::1]:5000"; a name would have to be resolved.
+std::optional<fabric::Address> root_address(const Settings& settings) {
+  const Setting* root = find_setting(settings, "NCCL_COMM_ID");
+  if (!root) return std::nullopt;
+  std::string_view text = root->value;
+  if (text.starts_with('[')) return fabric::parse_address(text.substr(1, text.find_first_of("]%") - 1));
+  return fabric::parse_address(text.substr(0, text.rfind(':')));
+}
+
+bool reaches(const Netdev& netdev, const fabric::Address& address) {
+  return std::any_of(netdev.addresses.begin(), netdev.addresses.end(), [&](const fabric::InterfaceAddress& own) {
+    return own.prefix && own.address.family() == address.family() &&
+           masked(own.address, *own.prefix) == masked(address, *own.prefix);
+  });
+}
+
+// NCCL's order (src/misc/socket.cc, 2.30.7) over the netdevs that it sees.
+const Netdev* pick_bootstrap(const std::vector<const Netdev*>& seen, const Settings& settings) {
+  const auto first = [&](std::string_view rule) -> const Netdev* {
+    const auto list = nccl::parse_hca_list(rule);
+    const auto found =
+        std::find_if(seen.begin(), seen.end(), [&](const Netdev* netdev) { return list.matches(netdev->name, 0); });
+    return found == seen.end() ? nullptr : *found;
+  };
+  // Values of one character are ignored.
+  const Setting* fixed = find_setting(settings, "NCCL_SOCKET_IFNAME");
+  if (fixed && fixed->value.size() > 1) return first(fixed->value);
+  if (const Netdev* netdev = first("ib")) return netdev;
+  if (const auto root = root_address(settings)) {
+    const auto found =
+        std::find_if(seen.begin(), seen.end(), [&](const Netdev* netdev) { return reaches(*netdev, *root); });
+    if (found != seen.end()) return *found;
+  }
+  for (const std::string_view rule : {"^docker,lo,virbr", "docker", "lo", "virbr"}) {
+    if (const Netdev* netdev = first(rule)) return netdev;
+  }
+  return nullptr;
+}
+
+const Netdev* find_bootstrap(const Inventory& inventory, const Settings& settings, bool only_up) {
+  std::vector<const Netdev*> seen;
+  for (const Netdev& netdev : inventory.netdevs) {
+    if (has_address(netdev) && (!only_up || netdev.is_up())) seen.push_back(&netdev);
+  }
+  return pick_bootstrap(seen, settings);
+}
+
+bool is_rail(const Inventory& inventory, const Decision& decision, const Netdev& netdev) {
+  const auto candidates = find_candidates(inventory, {});
+  return std::any_of(candidates.begin(), candidates.end(), [&](const Candidate& candidate) {
+    return std::find(candidate.netdevs.begin(), candidate.netdevs.end(), netdev.name) != candidate.netdevs.end() &&
+           std::any_of(decision.ports.begin(), decision.ports.end(), [&](const PortReport& port) {
+             return port.used && port.device == candidate.hca->name && port.port == candidate.port->number;
+           });
+  });
+}
+
+Check check_bootstrap(const Inventory& inventory, const Settings& settings, const Decision& decision) {
+  const Netdev* netdev = find_bootstrap(inventory, settings, true);
   const bool fixed = find_setting(settings, "NCCL_SOCKET_IFNAME") != nullptr;
   if (!netdev) {
     return {"bootstrap", Verdict::kBad,
@@ -76,9 +133,23 @@ Check check_bootstrap(const Inventory& inventory, const Settings& settings) {
                   : "no netdev with an address is up: NCCL ends with \"No socket interface found\"",
             fixed ? "correct or unset NCCL_SOCKET_IFNAME" : "give the container a network"};
   }
+  const Netdev* route = fabric::default_route_netdev(inventory);
+  if (!fixed && route && has_address(*route) && route->is_up()) {
+    // An older NCCL does not ask whether a netdev runs.
+    const Netdev* down = find_bootstrap(inventory, settings, false);
+    const bool takes_down = down && !down->is_up();
+    const Netdev* taken = takes_down ? down : netdev;
+    if (taken != route && (takes_down || is_rail(inventory, decision, *taken))) {
+      return {"bootstrap", Verdict::kNote,
+              fmt::format("NCCL {} {}, {}, for its bootstrap, and the default route is by {}",
+                          takes_down ? "may take" : "will take", printable(taken->name),
+                          takes_down ? "which is down" : "a rail", printable(route->name)),
+              fmt::format("set NCCL_SOCKET_IFNAME to ={} (--export bootstrap does)", printable(route->name))};
+    }
+  }
   return {"bootstrap",
           Verdict::kGood,
-          fmt::format("NCCL will take {} for its bootstrap ({})", printable(*netdev),
+          fmt::format("NCCL will take {} for its bootstrap ({})", printable(netdev->name),
                       fixed ? "NCCL_SOCKET_IFNAME" : "its own rule; NCCL_SOCKET_IFNAME is not set"),
           {}};
 }
@@ -155,24 +226,8 @@ std::string ports_text(const Decision& decision) {
 }  // namespace
 
 std::optional<std::string> bootstrap_netdev(const Inventory& inventory, const Settings& settings) {
-  std::vector<std::string> names;
-  for (const Netdev& netdev : inventory.netdevs) {
-    if (can_bootstrap(netdev)) names.push_back(netdev.name);
-  }
-  const auto first = [&](std::string_view rule) -> std::optional<std::string> {
-    const auto list = nccl::parse_hca_list(rule);
-    const auto found =
-        std::find_if(names.begin(), names.end(), [&](const std::string& name) { return list.matches(name, 0); });
-    return found == names.end() ? std::nullopt : std::optional(*found);
-  };
-  // Values of one character are ignored.
-  const Setting* fixed = find_setting(settings, "NCCL_SOCKET_IFNAME");
-  if (fixed && fixed->value.size() > 1) return first(fixed->value);
-  // NCCL's order, without its second step: a netdev in the subnet of NCCL_COMM_ID, where that is set.
-  for (const std::string_view rule : {"ib", "^docker,lo,virbr", "docker", "lo", "virbr"}) {
-    if (auto netdev = first(rule)) return netdev;
-  }
-  return std::nullopt;
+  const Netdev* netdev = find_bootstrap(inventory, settings, true);
+  return netdev ? std::optional(netdev->name) : std::nullopt;
 }
 
 std::vector<Check> check_up(const Inventory& inventory, const Settings& settings, const Decision& decision) {
@@ -186,7 +241,7 @@ std::vector<Check> check_up(const Inventory& inventory, const Settings& settings
   for (const std::string& remark : decision.remarks)
     checks.push_back({"remark", Verdict::kNote, remark, {}});
   checks.push_back(check_memlock(inventory.limits.value_or(fabric::Limits{})));
-  checks.push_back(check_bootstrap(inventory, settings));
+  checks.push_back(check_bootstrap(inventory, settings, decision));
   if (auto check = check_rdma_cm(inventory, decision)) checks.push_back(std::move(*check));
   if (auto check = check_lag(settings, decision)) checks.push_back(std::move(*check));
   return checks;

@@ -56,7 +56,7 @@ struct Library {
   std::string_view family = {};
 };
 
-constexpr std::array<Library, 9> kLibraries = {{
+constexpr std::array<Library, 10> kLibraries = {{
     {"nccl"},  // which the decision writes itself
     {"ucx", "UCX_NET_DEVICES", ports_and_netdevs, "UCX_IB_GID_INDEX"},
     {"nvshmem", "NVSHMEM_HCA_LIST", port_list, "NVSHMEM_IB_GID_INDEX", "NVSHMEM_IB_ADDR_FAMILY"},
@@ -66,6 +66,8 @@ constexpr std::array<Library, 9> kLibraries = {{
     {"mooncake", "MC_TE_FILTERS", device_list, "MC_GID_INDEX"},
     {"openmpi", "OMPI_MCA_btl_openib_if_include", port_list, "OMPI_MCA_btl_openib_gid_index"},
     {"libfabric", {}, nullptr, "FI_VERBS_GID_IDX"},
+    {"bootstrap", "NCCL_SOCKET_IFNAME",
+     [](const ExportInput& input) { return input.default_netdev.empty() ? "" : "=" + input.default_netdev; }},
 }};
 
 }  // namespace

@@ -37,6 +37,7 @@ TEST_F(Exports, EachLibraryHasItsOwnSyntax) {
       {"nvshmem", {{"NVSHMEM_HCA_LIST", "mlx5_0:1,mlx5_1:1"}, {"NVSHMEM_IB_GID_INDEX", "3"}}},
       {"mscclpp", {{"MSCCLPP_HCA_DEVICES", "mlx5_1,mlx5_0"}, {"MSCCLPP_IB_GID_INDEX", "3"}}},
       {"gloo", {{"GLOO_SOCKET_IFNAME", "eth0"}}},
+      {"bootstrap", {{"NCCL_SOCKET_IFNAME", "=eth0"}}},
       {"uccl", {{"UCCL_IB_HCA", "=mlx5_0:1,mlx5_1:1"}, {"UCCL_IB_GID_INDEX", "3"}}},
       {"mooncake", {{"MC_TE_FILTERS", "mlx5_0,mlx5_1"}, {"MC_GID_INDEX", "3"}}},
       {"openmpi", {{"OMPI_MCA_btl_openib_if_include", "mlx5_0:1,mlx5_1:1"}, {"OMPI_MCA_btl_openib_gid_index", "3"}}},
@@ -67,6 +68,7 @@ TEST_F(Exports, NeverAnEmptyValue) {
   }
   EXPECT_EQ(library_variables("ucx", input_), (Variables{{"UCX_NET_DEVICES", "mlx5_0:1,mlx5_1:1"}}));
   EXPECT_TRUE(library_variables("gloo", input_).empty());
+  EXPECT_TRUE(library_variables("bootstrap", input_).empty());
 }
 
 TEST_F(Exports, UcxNamesANetdevOnce) {
@@ -85,7 +87,7 @@ TEST(ParseExports, KnowsTheLibraries) {
   using Libraries = std::vector<std::string>;
   EXPECT_EQ(*init::parse_exports("nccl, gloo"), (Libraries{"nccl", "gloo"}));
   EXPECT_EQ(*init::parse_exports("none"), Libraries{});
-  const std::string known = "nccl, ucx, nvshmem, mscclpp, gloo, uccl, mooncake, openmpi, libfabric or none";
+  const std::string known = "nccl, ucx, nvshmem, mscclpp, gloo, uccl, mooncake, openmpi, libfabric, bootstrap or none";
   EXPECT_EQ(init::parse_exports("nccl,rccl").error().message, "`rccl` is no library that --export knows: " + known);
   EXPECT_EQ(init::parse_exports("").error().message, "`` is no library that --export knows: " + known);
   EXPECT_FALSE(init::parse_exports("nccl,none"));

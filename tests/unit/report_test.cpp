@@ -1,6 +1,7 @@
 // The reports for people: doctor's checks, the doctor's text and JSON, the drawing.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -112,6 +113,49 @@ TEST(Bootstrap, FollowsNcclsRule) {
   EXPECT_EQ(init::bootstrap_netdev(node, {}), "eth2") << "up and with an address";
   node.netdevs[2].in_this_netns = false;
   EXPECT_FALSE(init::bootstrap_netdev(node, {})) << "::1 is no address to NCCL";
+}
+
+TEST(Bootstrap, KnowsTheRootsSubnet) {
+  Inventory node;
+  node.netdevs = {netdev("eth0", {"10.0.0.1"}), netdev("eth1", {"10.1.0.1", "fd00::1"})};
+  node.netdevs[0].addresses[0].prefix = node.netdevs[1].addresses[0].prefix = 24;
+  node.netdevs[1].addresses[1].prefix = 64;
+  const auto with = [&](const char* root) {
+    return init::bootstrap_netdev(node, {{"NCCL_COMM_ID", {root, "environment"}}}).value_or("none");
+  };
+  EXPECT_EQ(with("10.1.0.7:5000"), "eth1");
+  EXPECT_EQ(with("[fd00::7]:5000"), "eth1");
+  EXPECT_EQ(with("10.9.0.7:5000"), "eth0") << "in no subnet of ours";
+  for (const char* odd : {"trainer-0:5000", "[", "]", ":", "[%", "10.1.0.7"})
+    EXPECT_FALSE(with(odd).empty()) << odd;
+  node.netdevs.push_back(netdev("ib0", {"10.2.0.1"}));
+  EXPECT_EQ(with("10.1.0.7:5000"), "ib0") << "NCCL asks for these first";
+}
+
+TEST(Bootstrap, NamesARailAndANetdevThatIsDown) {
+  Inventory node = rails(2);
+  std::stable_sort(node.netdevs.begin(), node.netdevs.end(),
+                   [](const auto& left, const auto& right) { return left.name > right.name; });
+  node.routes = std::vector{fabric::Route{"default", "eth0"}};
+  auto checks = check_up(node);
+  const Check* check = find(checks, "bootstrap");
+  EXPECT_EQ(check->verdict, Verdict::kNote);
+  EXPECT_NE(check->message.find("a rail, for its bootstrap, and the default route is by eth0"), std::string::npos)
+      << check->message;
+  EXPECT_EQ(check->remedy, "set NCCL_SOCKET_IFNAME to =eth0 (--export bootstrap does)");
+
+  checks = check_up(node, {{"NCCL_SOCKET_IFNAME", {"=eth0", "environment"}}});
+  EXPECT_EQ(find(checks, "bootstrap")->verdict, Verdict::kGood);
+
+  Inventory two;
+  two.netdevs = {netdev("ens1", {"10.0.0.1"}), netdev("eth0", {"10.0.1.1"})};
+  two.netdevs[0].carrier = 0;
+  two.routes = std::vector{fabric::Route{"default", "eth0"}};
+  checks = check_up(two);
+  EXPECT_NE(find(checks, "bootstrap")->message.find("may take ens1, which is down"), std::string::npos);
+  two.routes = std::vector{fabric::Route{"default", "ens1"}};
+  checks = check_up(two);
+  EXPECT_EQ(find(checks, "bootstrap")->verdict, Verdict::kGood) << "no better one is known";
 }
 
 TEST(Checkup, SaysWhatElseMatters) {
