@@ -128,6 +128,8 @@ constexpr std::array kOptions = {
     Option{"no-link-local", "", true,
            [](Options& o, std::string_view t) { return set_switch(o.policy.gids.link_local, t, false); },
            "never take a link-local GID"},
+    Option{"env-file", "FILE", true, [](Options& o, std::string_view t) { return store(o.env_file, t); },
+           "set the libraries' variables of this file where they are unset (/etc/rdma-init/env.d/*.conf)"},
     Option{"reap", "", true, [](Options& o, std::string_view t) { return set_switch(o.reap, t); },
            "stay as init: forward signals, reap zombies"},
     Option{"log", "LEVEL", true, apply_log, "quiet, info, debug or json, on stderr (info)"},

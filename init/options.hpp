@@ -23,6 +23,7 @@ struct Options {
   EnvFormat format = EnvFormat::kSh;
   bool json = false;                    // doctor --json
   std::optional<std::string> snapshot;  // --snapshot FILE
+  std::string env_file;                 // --env-file FILE; empty: /etc/rdma-init/env.d
   std::string root;                     // --root DIR, for file trees
   char** program = nullptr;             // argv of the trainer, kExec only
 };

@@ -15,6 +15,7 @@
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "init/pending.hpp"
+#include "init/site_policy.hpp"
 
 namespace init {
 namespace {
@@ -166,6 +167,19 @@ void wait_for_pending(const Options& options, bool full, const Log& log, Resolve
   log.info(fmt::format("waited {:.2f} s", now_seconds() - start));
 }
 
+// What the decision replaced (--override) is exported already.
+void export_policy(const SitePolicy& site, const Settings& applied, Decision& decision) {
+  for (const auto& [name, setting] : applied) {
+    if (std::any_of(decision.env.begin(), decision.env.end(), [&](const auto& own) { return own.first == name; }))
+      continue;
+    decision.env.emplace_back(name, setting.value);
+    decision.kept.try_emplace(name, KeptValue{setting.value, setting.source, std::nullopt});
+  }
+  auto& warnings = decision.status == Status::kNone ? decision.asides : decision.warnings;
+  warnings.insert(warnings.end(), site.problems.begin(), site.problems.end());
+  if (decision.status == Status::kOk && !warnings.empty()) decision.status = Status::kOkWarn;
+}
+
 }  // namespace
 
 fabric::Result<Resolved> resolve(const Options& options, const char* const* environment, const Log& log, bool full) {
@@ -177,12 +191,15 @@ fabric::Result<Resolved> resolve(const Options& options, const char* const* envi
     return resolved;
   }
   add_environment(environment, resolved.settings);
+  const SitePolicy site = read_site_policy(Rooted(options.root), options.env_file, options.root.empty());
+  const Settings from_site = apply_policy(site, resolved.settings);
   const char* home = getenv("HOME");
   const auto paths = conf_paths(resolved.settings, home ? home : "");
   auto files = read_conf_files(paths, options.root);
   add_conf_files(files, paths, resolved.settings);  // after the environment, which beats them
   read_and_decide(options, full, resolved);
   wait_for_pending(options, full, log, resolved);
+  export_policy(site, from_site, resolved.decision);
   if (full) {
     resolved.inventory.limits = read_limits();
     resolved.inventory.conf = std::move(files);

@@ -1,0 +1,34 @@
+// Variables that a site or an image sets for all its trainers: RDMA_INIT_ENV_FILE, else /etc/rdma-init/env.d/*.conf in
+// order of their names. NAME=value lines, '#' lines and empty ones apart; nothing is quoted, and only a CR at the end
+// is dropped. They count where the environment has no value, before NCCL's configuration files, and are checked like
+// all that is kept.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "init/nccl_conf.hpp"
+#include "init/rooted.hpp"
+
+namespace init {
+
+struct SitePolicy {
+  Settings settings;                  // the first file that sets a variable wins
+  std::vector<std::string> problems;  // lines and files that were not taken, one line each
+};
+
+// Of the libraries: NCCL_*, UCX_*, ... Never RDMA_INIT_*, PATH or LD_*.
+bool is_policy_variable(std::string_view name);
+
+// One file's lines.
+void add_policy(std::string_view text, const std::string& path, SitePolicy& policy);
+
+// file: RDMA_INIT_ENV_FILE, empty if unset. roots_only: of env.d nothing counts that another than root could have
+// written.
+SitePolicy read_site_policy(const Rooted& files, const std::string& file, bool roots_only);
+
+// What of it counts beside the settings, which then have it too.
+Settings apply_policy(const SitePolicy& policy, Settings& settings);
+
+}  // namespace init

@@ -1,0 +1,79 @@
+// Variables that a site sets: which lines and files count.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "init/site_policy.hpp"
+#include "support/temp_dir.hpp"
+
+namespace {
+
+using init::Rooted;
+using init::Settings;
+using init::SitePolicy;
+using test_support::write_file;
+
+std::string values(const Settings& settings) {
+  std::string text;
+  for (const auto& [name, setting] : settings)
+    text += name + "=" + setting.value + ";";
+  return text;
+}
+
+TEST(SitePolicy, Lines) {
+  SitePolicy policy;
+  init::add_policy(
+      "# comment\n\nNCCL_IB_TC=106\r\nUCX_TLS=rc,self\nNCCL_IB_HCA==mlx5_0\nNCCL_IB_TC=1\nPATH=/x\nLD_PRELOAD=x\n"
+      "RDMA_INIT_LOG=quiet\nwords\nNCCL_A B=1\n=x\nFI_PROVIDER=efa\n",
+      "/f", policy);
+  EXPECT_EQ(values(policy.settings), "FI_PROVIDER=efa;NCCL_IB_HCA==mlx5_0;NCCL_IB_TC=106;UCX_TLS=rc,self;");
+  ASSERT_EQ(policy.problems.size(), 6U);
+  EXPECT_EQ(policy.problems[0], "/f:7: `PATH=/x` is no variable of a library that a policy may set; not set");
+  EXPECT_EQ(policy.problems[3], "/f:10: `words` is no NAME=value; not set");
+  SitePolicy with_null;
+  init::add_policy(std::string_view("NCCL_X=a\0b", 10), "/f", with_null);
+  EXPECT_TRUE(with_null.settings.empty());
+}
+
+TEST(SitePolicy, CountsWhereNothingIsSet) {
+  SitePolicy policy;
+  init::add_policy("NCCL_A=1\nNCCL_B=2\nNCCL_C=3\n", "/f", policy);
+  Settings settings = {{"NCCL_A", {"x", "environment"}}, {"NCCL_B", {"", "environment"}}};
+  EXPECT_EQ(values(init::apply_policy(policy, settings)), "NCCL_B=2;NCCL_C=3;");
+  EXPECT_EQ(values(settings), "NCCL_A=x;NCCL_B=2;NCCL_C=3;");
+  EXPECT_EQ(settings["NCCL_C"].source, "/f");
+}
+
+TEST(SitePolicy, Files) {
+  const test_support::TempDir root;
+  const Rooted files(root.path());
+  EXPECT_TRUE(init::read_site_policy(files, "", true).problems.empty()) << "no folder";
+  write_file(root / "etc/rdma-init/env.d/20-b.conf", "NCCL_A=b\nNCCL_B=b\n");
+  write_file(root / "etc/rdma-init/env.d/10-a.conf", "NCCL_A=a\n");
+  write_file(root / "etc/rdma-init/env.d/README", "NCCL_Z=1\n");
+  auto policy = init::read_site_policy(files, "", false);
+  EXPECT_EQ(values(policy.settings), "NCCL_A=a;NCCL_B=b;");
+  EXPECT_TRUE(policy.problems.empty());
+
+  ASSERT_EQ(::mkfifo((root / "etc/rdma-init/env.d/30.conf").c_str(), 0644), 0);
+  ASSERT_EQ(::mkdir((root / "etc/rdma-init/env.d/40.conf").c_str(), 0755), 0);
+  write_file(root / "etc/rdma-init/env.d/50.conf", std::string((64 << 10) + 1, '#'));
+  policy = init::read_site_policy(files, "", false);
+  EXPECT_EQ(values(policy.settings), "NCCL_A=a;NCCL_B=b;");
+  ASSERT_EQ(policy.problems.size(), 3U);
+  EXPECT_EQ(policy.problems[0], "/etc/rdma-init/env.d/30.conf is no regular file: nothing of it is set");
+  EXPECT_NE(policy.problems[1].find("40.conf is no regular file"), std::string::npos);
+  EXPECT_NE(policy.problems[2].find("has more than 64 KiB"), std::string::npos);
+
+  ASSERT_EQ(::chmod((root / "etc/rdma-init/env.d/10-a.conf").c_str(), 0666), 0);
+  policy = init::read_site_policy(files, "", true);
+  EXPECT_NE(policy.problems[0].find("10-a.conf is not root's alone to write"), std::string::npos) << policy.problems[0];
+
+  write_file(root / "mine", "NCCL_MINE=1\n");
+  policy = init::read_site_policy(files, "/mine", true);
+  EXPECT_EQ(values(policy.settings), "NCCL_MINE=1;") << "named by the user, who may set variables anyway";
+  policy = init::read_site_policy(files, "/none", true);
+  EXPECT_EQ(policy.problems.size(), 1U);
+}
+
+}  // namespace
