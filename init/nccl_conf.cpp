@@ -1,10 +1,14 @@
 #include "init/nccl_conf.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 
 #include "fabric/sysfs.hpp"
+#include "fabric/text.hpp"
 
 namespace init {
 namespace {
@@ -61,11 +65,23 @@ std::vector<std::string> conf_paths(const Settings& settings, std::string_view h
   return paths;
 }
 
-std::map<std::string, std::string> read_conf_files(const std::vector<std::string>& paths, const std::string& root) {
+std::map<std::string, std::string> read_conf_files(const Settings& settings, const std::vector<std::string>& paths,
+                                                   const std::string& root, std::vector<std::string>& problems) {
+  const auto named = settings.find("NCCL_CONF_FILE");
   std::map<std::string, std::string> files;
   for (const std::string& path : paths) {
     auto text = fabric::sysfs::read_file(root + path, kMaxConfSize);
-    if (auto* content = std::get_if<std::string>(&text)) files.emplace(path, std::move(*content));
+    if (auto* content = std::get_if<std::string>(&text)) {
+      files.emplace(path, std::move(*content));
+      continue;
+    }
+    const int code = std::get<fabric::Unreadable>(text).code;
+    const bool asked = named != settings.end() && named->second.value == path;
+    // What we may not read, NCCL may not either.
+    if (!asked && (code == ENOENT || code == ENOTDIR || code == EACCES)) continue;
+    problems.push_back(fmt::format("{}{}: {}; nothing of it is known", asked ? "NCCL_CONF_FILE=" : "",
+                                   fabric::printable(path),
+                                   code == EFBIG ? "has more than 64 MiB" : std::strerror(code)));
   }
   return files;
 }

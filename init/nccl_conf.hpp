@@ -31,7 +31,9 @@ void add_environment(const char* const* environment, Settings& settings);
 // Paths of the configuration files in NCCL's order for these settings; home: $HOME.
 std::vector<std::string> conf_paths(const Settings& settings, std::string_view home);
 
-// path to text of those files that exist; each at most 64 MiB, the rest is not read.
-std::map<std::string, std::string> read_conf_files(const std::vector<std::string>& paths, const std::string& root);
+// path to text of those files that can be read; problems: takes a line for each other one that is there, or that
+// NCCL_CONF_FILE names. A file of more than 64 MiB is not read.
+std::map<std::string, std::string> read_conf_files(const Settings& settings, const std::vector<std::string>& paths,
+                                                   const std::string& root, std::vector<std::string>& problems);
 
 }  // namespace init

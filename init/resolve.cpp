@@ -168,7 +168,7 @@ void wait_for_pending(const Options& options, bool full, const Log& log, Resolve
 }
 
 // What the decision replaced (--override) is exported already.
-void export_policy(const SitePolicy& site, const Settings& applied, Decision& decision) {
+void export_policy(const Settings& applied, const std::vector<std::string>& problems, Decision& decision) {
   for (const auto& [name, setting] : applied) {
     if (std::any_of(decision.env.begin(), decision.env.end(), [&](const auto& own) { return own.first == name; }))
       continue;
@@ -176,7 +176,7 @@ void export_policy(const SitePolicy& site, const Settings& applied, Decision& de
     decision.kept.try_emplace(name, KeptValue{setting.value, setting.source, std::nullopt});
   }
   auto& warnings = decision.status == Status::kNone ? decision.asides : decision.warnings;
-  warnings.insert(warnings.end(), site.problems.begin(), site.problems.end());
+  warnings.insert(warnings.end(), problems.begin(), problems.end());
   if (decision.status == Status::kOk && !warnings.empty()) decision.status = Status::kOkWarn;
 }
 
@@ -195,11 +195,12 @@ fabric::Result<Resolved> resolve(const Options& options, const char* const* envi
   const Settings from_site = apply_policy(site, resolved.settings);
   const char* home = getenv("HOME");
   const auto paths = conf_paths(resolved.settings, home ? home : "");
-  auto files = read_conf_files(paths, options.root);
+  std::vector<std::string> problems = site.problems;
+  auto files = read_conf_files(resolved.settings, paths, options.root, problems);
   add_conf_files(files, paths, resolved.settings);  // after the environment, which beats them
   read_and_decide(options, full, resolved);
   wait_for_pending(options, full, log, resolved);
-  export_policy(site, from_site, resolved.decision);
+  export_policy(from_site, problems, resolved.decision);
   if (full) {
     resolved.inventory.limits = read_limits();
     resolved.inventory.conf = std::move(files);

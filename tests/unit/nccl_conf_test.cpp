@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "support/temp_dir.hpp"
 
@@ -112,10 +113,27 @@ TEST(ReadConfFiles, SkipsWhatIsNotThere) {
   const TempDir root;
   write_file(root / "etc/nccl.conf", "NCCL_A=1\n");
   ASSERT_EQ(mkfifo((root / "fifo.conf").c_str(), 0600), 0);
-  const auto files = init::read_conf_files({"/root/.nccl.conf", "/etc", "/fifo.conf", "/etc/nccl.conf"}, root.path());
+  std::vector<std::string> problems;
+  const auto files =
+      init::read_conf_files({}, {"/root/.nccl.conf", "/etc", "/fifo.conf", "/etc/nccl.conf"}, root.path(), problems);
   EXPECT_EQ(files.at("/etc/nccl.conf"), "NCCL_A=1\n");
   EXPECT_FALSE(files.contains("/root/.nccl.conf"));
   EXPECT_FALSE(files.contains("/etc"));
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_EQ(problems[0], "/etc: Is a directory; nothing of it is known");
+}
+
+TEST(ReadConfFiles, SaysWhatOfTheNamedFileIsNotRead) {
+  const TempDir root;
+  std::vector<std::string> problems;
+  const Settings settings = {{"NCCL_CONF_FILE", {"/none.conf", "environment"}}};
+  init::read_conf_files(settings, init::conf_paths(settings, ""), root.path(), problems);
+  ASSERT_EQ(problems.size(), 1U) << "/etc/nccl.conf need not be there";
+  EXPECT_EQ(problems[0], "NCCL_CONF_FILE=/none.conf: No such file or directory; nothing of it is known");
+  write_file(root / "none.conf", "");
+  ASSERT_EQ(::truncate((root / "none.conf").c_str(), (64 << 20) + 1), 0);
+  init::read_conf_files(settings, {"/none.conf"}, root.path(), problems);
+  EXPECT_NE(problems.back().find("has more than 64 MiB"), std::string::npos) << problems.back();
 }
 
 }  // namespace
