@@ -13,6 +13,7 @@
 #include "init/exec.hpp"
 #include "init/format_env.hpp"
 #include "init/image.hpp"
+#include "init/other_values.hpp"
 #include "init/reap.hpp"
 #include "init/resolve.hpp"
 #include "init/surroundings.hpp"
@@ -75,6 +76,8 @@ int run_env(const Options& options, const Log& log, const Decision& decision) {
 
 int run_doctor(const Options& options, const Log& log, const Resolved& resolved) {
   auto checks = check_up(resolved.inventory, resolved.settings, resolved.decision);
+  for (Check& check : check_other_values(resolved.inventory, resolved.settings, options.policy, resolved.decision))
+    checks.push_back(std::move(check));
   // A snapshot says nothing of the image and of what surrounds it.
   if (!options.snapshot) {
     const Image image = read_image(options.root, resolved.decision.efa);

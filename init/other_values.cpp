@@ -1,0 +1,119 @@
+#include "init/other_values.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "fabric/text.hpp"
+#include "init/candidates.hpp"
+#include "init/kept.hpp"
+
+namespace init {
+namespace {
+
+using fabric::printable;
+using Problem = std::optional<std::string>;
+
+// How a library writes its list of devices.
+struct DeviceList {
+  std::string_view variable;
+  bool ports;     // NAME:PORT; else bare names
+  bool netdevs;   // may name netdevs too, and then a device has to have its port
+  bool excludes;  // a leading '^'
+  bool trimmed;
+};
+
+constexpr std::array<DeviceList, 4> kLists = {{{"UCX_NET_DEVICES", true, true, true, false},
+                                               {"NVSHMEM_HCA_LIST", true, false, true, false},
+                                               {"MSCCLPP_HCA_DEVICES", false, false, false, false},
+                                               {"MC_TE_FILTERS", false, false, false, true}}};
+
+constexpr std::array<std::string_view, 6> kIndices = {"MSCCLPP_IB_GID_INDEX",    "UCCL_IB_GID_INDEX",
+                                                      "UCCL_P2P_RDMA_GID_INDEX", "MC_GID_INDEX",
+                                                      "FI_VERBS_GID_IDX",        "OMPI_MCA_btl_openib_gid_index"};
+
+class OtherValues {
+ public:
+  OtherValues(const fabric::Inventory& inventory, const Policy& policy, const Decision& decision)
+      : inventory_(inventory), candidates_(find_candidates(inventory, policy.gids)) {
+    for (const Candidate& candidate : candidates_) {
+      const bool used = std::any_of(decision.ports.begin(), decision.ports.end(), [&](const PortReport& port) {
+        return port.used && port.device == candidate.hca->name && port.port == candidate.port->number;
+      });
+      if (used) used_.push_back(&candidate);
+    }
+  }
+
+  Problem wrong_index(std::string_view value) const {
+    const auto index = fabric::parse_number<long>(value);
+    bool unknown = false;
+    return index && *index >= 0 ? check_gid_index(*index, used_, unknown) : std::nullopt;
+  }
+
+  Problem wrong_hca_list(std::string_view value) const { return check_hca_list(value, candidates_, nccl::kNewest); }
+
+  Problem wrong_list(const DeviceList& list, std::string_view value) const {
+    const bool exclude = list.excludes && value.starts_with('^');
+    if (exclude) value.remove_prefix(1);
+    if (value == "all") return std::nullopt;
+    for (std::string_view entry : fabric::split(value, ',')) {
+      if (list.trimmed) entry = fabric::trim(entry);
+      if (entry.empty() || entry.find_first_of("[*?") != std::string_view::npos) continue;
+      if (list.netdevs && fabric::find_netdev(inventory_, entry)) continue;
+      if (auto problem = wrong_entry(list, entry, exclude)) return problem;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  Problem wrong_entry(const DeviceList& list, std::string_view entry, bool exclude) const {
+    const std::size_t colon = list.ports ? entry.find(':') : std::string_view::npos;
+    const std::string_view name = entry.substr(0, colon);
+    const Candidate* named = nullptr;
+    for (const Candidate& candidate : candidates_) {
+      if (candidate.hca->name != name) continue;
+      if (colon == std::string_view::npos && list.netdevs)
+        return fmt::format("names {} without its port (`{}`), which matches nothing", printable(name),
+                           printable(candidate.name()));
+      if (colon != std::string_view::npos && std::to_string(candidate.port->number) != entry.substr(colon + 1))
+        continue;
+      if (exclude || candidate.usable()) return std::nullopt;
+      named = &candidate;
+    }
+    if (exclude) return std::nullopt;  // what is not here is left out
+    if (named) return fmt::format("names {}, which cannot be used: {}", printable(named->name()), named->reason);
+    return fmt::format("names {}, which is not in this container", printable(entry));
+  }
+
+  const fabric::Inventory& inventory_;
+  std::vector<Candidate> candidates_;
+  std::vector<const Candidate*> used_;
+};
+
+}  // namespace
+
+std::vector<Check> check_other_values(const fabric::Inventory& inventory, const Settings& settings,
+                                      const Policy& policy, const Decision& decision) {
+  std::vector<Check> checks;
+  if (decision.efa || inventory.hcas.empty()) return checks;
+  const OtherValues values(inventory, policy, decision);
+  const auto check = [&](std::string_view name, auto problem_of) {
+    const Setting* setting = find_setting(settings, name);
+    if (!setting) return;
+    if (const Problem problem = problem_of(setting->value)) {
+      checks.push_back(
+          {"kept", Verdict::kNote,
+           fmt::format("{}={} ({}): {}", name, printable(setting->value), printable(setting->source), *problem),
+           fmt::format("correct or unset {}", name)});
+    }
+  };
+  for (const std::string_view name : kIndices)
+    check(name, [&](std::string_view value) { return values.wrong_index(value); });
+  check("UCCL_IB_HCA", [&](std::string_view value) { return values.wrong_hca_list(value); });
+  for (const DeviceList& list : kLists)
+    check(list.variable, [&](std::string_view value) { return values.wrong_list(list, value); });
+  return checks;
+}
+
+}  // namespace init
