@@ -365,6 +365,7 @@ class Decider {
       decision_.remedy = std::move(cause.remedy);
       decision_.asides = std::exchange(decision_.warnings, {});
       decision_.env.clear();  // also what was put before the last port was dropped
+      if (choice_.efa && kept_.writes_for("libfabric")) put("FI_PROVIDER", "efa", "the fabric of this machine");
     } else {
       decision_.status = decision_.warnings.empty() ? Status::kOk : Status::kOkWarn;
       summarize();

@@ -48,7 +48,8 @@ void check_status(const Decision& decision, const init::Policy& policy) {
   require((decision.status == init::Status::kOkWarn) == !decision.warnings.empty(), "ok_warn exactly with warnings");
   require((decision.status == init::Status::kNone) == !any_used, "status none exactly when no port is used");
   if (decision.status == init::Status::kNone) {
-    require(decision.env.empty(), "status none exports nothing");
+    const std::size_t of_efa = decision.efa && find_value(decision, "FI_PROVIDER") ? 1 : 0;
+    require(decision.env.size() == of_efa, "status none exports nothing, but for EFA libfabric's provider");
     require(!decision.summary.empty(), "status none has its reason");
   }
   if (decision.usable_hcas < policy.require) require(decision.refusal.has_value(), "--require unmet is refused");
