@@ -38,7 +38,8 @@ class Chooser {
   // The order is that of the table in README.md, and each rule sees only what the ones before it left. EFA first: NCCL
   // does not drive it through NCCL_IB_*, whatever other HCAs there are. Management functions are counted before any
   // list narrows the ports, and set aside before link layers are compared, to whose total rate they would add. The
-  // default route comes last: it only hints at a front-end NIC, and drops nothing that is all there is.
+  // default route only hints at a front-end NIC, and drops nothing that is all there is; it goes before address
+  // families are counted, or one front-end NIC with an IPv4 address outweighs rails that have link-local ones.
   Choice run(const ChoiceRules& rules) {
     if (has_efa()) return std::move(choice_);
     take_usable();
@@ -57,9 +58,9 @@ class Chooser {
     if (!listed) {
       choose_rate();
       prefer_hardware();
+      leave_default_route();
     }
     choose_family();
-    if (!listed) leave_default_route();
     warn_about_management();
     return std::move(choice_);
   }

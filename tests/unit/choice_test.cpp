@@ -244,7 +244,7 @@ TEST(Choice, AListNeverMakesAPortUsable) {
   EXPECT_EQ(choose(node, nullptr, "=mlx5_0").reasons[1], "mlx5_1:1: NCCL_IB_HCA, which is already set, leaves it out");
 }
 
-// Usability, management, link layer, rate, software, family, default route: what a step leaves out has no say later.
+// Usability, management, link layer, rate, software, default route, family: what a step leaves out has no say later.
 TEST(Choice, StepsComeInTheirOrder) {
   // The fast management functions do not decide the link layer.
   Inventory node = rails(8);
@@ -273,10 +273,10 @@ TEST(Choice, StepsComeInTheirOrder) {
   set_rate(node, 2, "100 Gb/sec (4X EDR)");
   EXPECT_EQ(choose(node).choice.rank, GidRank::kIpv4);
 
-  // The default route's NIC is dropped only if others remain after the family.
+  // The family is counted without the default route's NIC.
   node = with_addresses({{"10.0.0.1", "10.0.0.9"}, {"fd00::2"}});
   node.routes = {{"default", "rail0", 254}};
-  EXPECT_EQ(choose(node).ports, Names{"mlx5_0:1"});
+  EXPECT_EQ(choose(node).ports, Names{"mlx5_1:1"});
 }
 
 }  // namespace
