@@ -169,25 +169,34 @@ Result<ContainerRoot> ContainerRoot::open(const std::string& path, const FileId&
   return ContainerRoot(std::move(root), node, std::move(mounts));
 }
 
+bool is_same_mount(const Mounted& left, const Mounted& right) {
+  return left.id != 0 ? left.id == right.id : left.dev == right.dev;
+}
+
 // The container's own root file system where nothing is mounted at /dev, else the tmpfs that the runtime made there. A
 // link of the image may lead to a volume in its place, which can be a tmpfs as well: it then lies on the runtime's or
 // below it, not between that and the root.
-Result<void> ContainerRoot::check_writable(int directory, const std::string& path) const {
-  const UniqueFd dev_directory = open_in_root(root_.get(), "/dev", O_PATH | O_DIRECTORY);
-  if (!dev_directory.ok() && errno != ENOENT) return open_error(errno, "/dev");
+Result<const ContainerRoot::Place*> ContainerRoot::place() const {
+  if (place_) return &*place_;
+  UniqueFd dev = open_in_root(root_.get(), "/dev", O_PATH | O_DIRECTORY);
+  if (!dev.ok() && errno != ENOENT) return open_error(errno, "/dev");
   const auto own = mounted(root_.get());
-  const auto dev = dev_directory.ok() ? mounted(dev_directory.get()) : own;
-  const auto here = mounted(directory);
+  const auto here = dev.ok() ? mounted(dev.get()) : own;
   struct statfs status {};
-  if (!own || !dev || !here || fstatfs(directory, &status) != 0) return sys_error(errno, "cannot examine `{}`", path);
-  const auto same = [](const Mounted& left, const Mounted& right) {
-    return left.id != 0 ? left.id == right.id : left.dev == right.dev;
-  };
+  if (!own || !here || (dev.ok() && fstatfs(dev.get(), &status) != 0)) return sys_error(errno, "cannot examine `/dev`");
   const bool nodes_own =
       std::find(node_.file_systems.begin(), node_.file_systems.end(), here->dev) != node_.file_systems.end();
   const bool runtimes_own = has_own_dev(mounts_.spec) && status.f_type == TMPFS_MAGIC && !nodes_own &&
                             (own->id == 0 || lies_on(mounts_.mountinfo, here->id, own->id));
-  if (!is_in_bind(mounts_.spec, path) && same(*here, *dev) && (same(*here, *own) || runtimes_own)) return {};
+  place_ = Place{std::move(dev), *here, is_same_mount(*here, *own) || runtimes_own};
+  return &*place_;
+}
+
+Result<void> ContainerRoot::check_writable(int directory, const std::string& path) const {
+  const Place& own = *TRY(place());
+  const auto here = mounted(directory);
+  if (!here) return sys_error(errno, "cannot examine `{}`", path);
+  if (!is_in_bind(mounts_.spec, path) && own.is_own && is_same_mount(*here, own.mount)) return {};
   return Error{fmt::format("cannot create anything in `{}` of the container: it is mounted from the node", path), EROFS,
                "take that mount away: nodes are made on the container's own /dev alone"};
 }
