@@ -20,6 +20,7 @@ struct HcaFacts {
   bool vfs = false;   // the HCAs of its virtual functions
   // Of ACTIVE ports the link layer; where the HCAs' differ, the rates too. For what a trainer could use.
   bool use = false;
+  bool use_by_netdev = false;  // with `use`: of ACTIVE RoCE ports the netdevs too
   friend bool operator==(const HcaFacts&, const HcaFacts&) = default;
 
   bool of_ports() const { return node || link_layer || netdevs || rate || gids || use; }

@@ -284,7 +284,8 @@ std::optional<Port> read_port(const Scan& scan, const HcaFacts& facts, const Dir
     port.sm_lid = reader.text("sm_lid");
   }
   const bool in_use = !scan.hand_out && port.is_active();
-  if (scan.full || in_use || (scan.hand_out && facts.netdevs))
+  const bool used_by_netdev = facts.use && facts.use_by_netdev && port.is_active() && port.is_ethernet();
+  if (scan.full || in_use || (scan.hand_out && (facts.netdevs || used_by_netdev)))
     port.netdev = port_netdev(scan, hca_dir, reader, hca, port);
   if (scan.full || (in_use && port.is_ethernet() && hca.is_accessible()) || (scan.hand_out && facts.gids)) {
     read_gids(scan, reader, port);
