@@ -99,6 +99,21 @@ Wish all_hcas(std::string source) {
   return {.kind = Wish::Kind::kAll, .source = std::move(source)};
 }
 
+// Of more the kernel takes the lowest bits (new_decode_dev(), Linux 6.12): mknod(2) of 4327:192 makes 231:192, which no
+// look at the number would find.
+Result<void> check_numbers(const std::vector<SpecDevice>& devices) {
+  constexpr std::int64_t kMajors = std::int64_t{1} << 12;
+  constexpr std::int64_t kMinors = std::int64_t{1} << 20;
+  for (const SpecDevice& device : devices) {
+    if (device.type == 'p' ||
+        (device.major >= 0 && device.major < kMajors && device.minor >= 0 && device.minor < kMinors))
+      continue;
+    return make_error("linux.devices: `{}` has {}:{}, which is no device number", fabric::printable(device.path),
+                      device.major, device.minor);
+  }
+  return {};
+}
+
 // For all where a device plugin gave some of them: whom Kubernetes has them for, the ledger does not know.
 Note note_of_all_devices(std::size_t given, const ContainerSpec& spec) {
   Note note{fmt::format("the container may use all devices: its {} uverbs nodes are no request", given)};
@@ -164,6 +179,7 @@ Result<Asked> parse_request(const ContainerSpec& spec, const Config& config, Eng
   // containerd copies the pod's annotations to the sandbox as well, which runs nothing but pause.
   if (pod.is_sandbox) return asked;
 
+  TRY_VOID(check_numbers(spec.devices));
   Request request;
   request.given = given_uverbs_nodes(spec);
   const bool has_all = spec.may_use_all_devices && !request.given.empty();

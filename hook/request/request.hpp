@@ -52,7 +52,8 @@ struct Asked {
   Note note = {};                     // that a privileged container's nodes are no request
 };
 
-// Pure. Errors are refusals: a malformed value, one over 64 KiB, a count that contradicts the given nodes.
+// Pure. Errors are refusals: a malformed value, one over 64 KiB, a count that contradicts the given nodes,
+// a device number that the kernel would cut.
 fabric::Result<Asked> parse_request(const ContainerSpec& spec, const Config& config, Engine engine);
 
 // The names of HCAs when the request can only be about these (exact names without globs): the inventory need not hold

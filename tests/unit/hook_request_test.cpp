@@ -386,7 +386,7 @@ TEST(Request, uverbsNodesUnderAnyPath) {
   const std::vector<SpecDevice> others = {{"/dev/null", 'c', 1, 3},  {"/dev/a", 'c', 231, 191},
                                           {"/dev/b", 'c', 231, 224}, {"/dev/c", 'b', 231, 193},
                                           {"/dev/d", 'c', 230, 193}, {"/dev/e", 'c', 511, 8},
-                                          {"/dev/f", 'c', 231, -1},  {"/dev/infiniband/umad0", 'c', 231, 0}};
+                                          {"/dev/f", 'c', 231, 0},   {"/dev/infiniband/umad0", 'c', 231, 0}};
   const auto given = [&](std::vector<SpecDevice> devices) {
     ContainerSpec spec;
     spec.devices = std::move(devices);
@@ -405,6 +405,25 @@ TEST(Request, uverbsNodesUnderAnyPath) {
   EXPECT_EQ(given(dynamic), dynamic) << "which the node said";
   const SpecDevice named{"/dev/infiniband/uverbs1", 'c', 231, 193};
   EXPECT_EQ(given({{"/dev/x", 'c', 231, 193}, named}), std::vector<SpecDevice>{named}) << "one node, counted once";
+}
+
+// mknod(2) cuts them to 231:192.
+TEST(Request, deviceNumbersThatTheKernelCutsAreRefused) {
+  const std::pair<std::int64_t, std::int64_t> rows[] = {
+      {4096 + 231, 192}, {231 - 4096, 192}, {231, (1 << 20) + 192}, {231, -1}};
+  for (const auto& [major, minor] : rows) {
+    ContainerSpec spec;
+    spec.devices = {{"/dev/x", 'c', major, minor}};
+    const auto asked = parse_request(spec, {}, Engine::kRunc);
+    ASSERT_FALSE(asked) << major << ":" << minor;
+    EXPECT_EQ(asked.error().message,
+              fmt::format("linux.devices: `/dev/x` has {}:{}, which is no device number", major, minor));
+    spec.devices[0].type = 'p';
+    EXPECT_TRUE(parse_request(spec, {}, Engine::kRunc)) << "a FIFO has none";
+  }
+  ContainerSpec last;
+  last.devices = {{"/dev/x", 'c', 4095, (1 << 20) - 1}};
+  EXPECT_TRUE(parse_request(last, {}, Engine::kRunc));
 }
 
 // Engines give a privileged container the node's whole /dev.
