@@ -154,6 +154,12 @@ TEST_F(DispatcherTest, WhatIsNotProtobuf) {
     mounts += text(9, "");
   EXPECT_EQ(ask("CreateContainer", text(2, mounts)),
             "EMSGSIZE CreateContainerRequest with a list of 262145 entries: the limit is 262144");
+  std::string options;
+  for (int i = 0; i < (1 << 17) + 1; ++i)
+    options += text(4, "");
+  EXPECT_EQ(ask("CreateContainer", text(2, text(9, options) + text(9, options))),
+            "EMSGSIZE CreateContainerRequest with a list of 262146 entries: the limit is 262144")
+      << "of all mounts together";
   EXPECT_EQ(recorder_.told, Told{});
 }
 

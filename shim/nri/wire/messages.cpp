@@ -29,18 +29,32 @@ constexpr std::int32_t kStopped = 4;  // of enum ContainerState
 // at most 128 KiB (execve), it is never too long.
 constexpr std::uint32_t kNested[][3] = {{1, 2, 3}, {8, 11, 11}, {3, 3, 3}};
 
+constexpr std::size_t kContainerLevel = 1;
+constexpr std::uint32_t kMounts = 9;
+constexpr std::uint32_t kOptions = 4;  // of a mount; those of all mounts count as one list
+
+std::size_t count_fields(std::string_view message, std::uint32_t number) {
+  std::size_t count = 0;
+  WireReader reader(message);
+  for (auto field = reader.next(); field && *field; field = reader.next())
+    count += (*field)->is_bytes(number) ? 1 : 0;
+  return count;
+}
+
 // What is no message has as many as could be read: parsing says what is wrong with it.
 std::size_t most_fields(std::string_view message, std::size_t level) {
   std::size_t own = 0;
   std::size_t most = 0;
+  std::size_t options = 0;
   WireReader reader(message);
   for (auto field = reader.next(); field && *field; field = reader.next()) {
     ++own;
     const auto inside = [&](std::uint32_t number) { return (*field)->is_bytes(number); };
     if (level < std::size(kNested) && std::any_of(std::begin(kNested[level]), std::end(kNested[level]), inside))
       most = std::max(most, most_fields((*field)->bytes, level + 1));
+    if (level == kContainerLevel && (*field)->is_bytes(kMounts)) options += count_fields((*field)->bytes, kOptions);
   }
-  return std::max(own, most);
+  return std::max({own, most, options});
 }
 
 // level: of the message in a request.

@@ -1,5 +1,6 @@
 // NRI's messages as values. Errors of all that parse: EINVAL for bytes that are not such a message; EMSGSIZE for a pod
-// and container beyond 4 MiB, which no kernel could start, or with more than 262,144 fields in one message.
+// and container beyond 4 MiB, which no kernel could start, or with more than 262,144 fields in one message or options
+// of mounts.
 #pragma once
 
 #include <string>
