@@ -143,6 +143,27 @@ TEST(Caller, ACrioPodOfANamespaceThatMayAskIsHeard) {
   }
 }
 
+// It has all nodes of the node; an annotation that may ask is heard, one that may not is not.
+TEST(Caller, APrivilegedCrioPodAsksByItsAnnotationAlone) {
+  Json config = recorded("crio-privileged.config.json");
+  ASSERT_EQ(config["annotations"]["io.kubernetes.pod.namespace"], "kube-system");
+  const auto id = config["annotations"]["io.kubernetes.cri-o.ContainerID"].get<std::string>();
+  const Caller caller{.bundle = "/run/containers/storage/overlay-containers/" + id + "/userdata",
+                      .runtime_root = "/run/runc"};
+  const Asking silent = asking(config, caller);
+  EXPECT_EQ(silent.caller.engine, Engine::kCrio);
+  EXPECT_FALSE(silent.request);
+  EXPECT_TRUE(silent.warnings.empty());
+  EXPECT_EQ(silent.note.text, "the container may use all devices: its 10 uverbs nodes are no request");
+  config["annotations"]["rdma-init.io/devices"] = "2";
+  EXPECT_FALSE(asking(config, caller).request);
+  config["annotations"]["io.kubernetes.pod.namespace"] = "team-a";
+  const Asking heard = asking(config, caller);
+  ASSERT_TRUE(heard.request);
+  EXPECT_EQ(heard.request->wish.count, 2U);
+  EXPECT_TRUE(heard.request->given.empty());
+}
+
 // An image's manifest with all that CRI-O and containerd write.
 TEST(Caller, APodmanImageGainsNothingByForgedAnnotations) {
   Json config = recorded("crio-annotation.config.json");
