@@ -2,6 +2,8 @@
 container or of the ledger changes otherwise."""
 import json
 import os
+import re
+import shutil
 import subprocess
 
 import harness
@@ -168,6 +170,24 @@ class HostileInput(HostileCase):
                     continue
                 os.rmdir(path)
                 harness.write(path, "")
+
+    def test_many_uverbs_nodes_are_sorted_out_in_one_pass(self):
+        """For four times as many, four times the instructions and no more: a look at all others for each would be sixteen."""
+        valgrind = shutil.which("valgrind")
+        if not valgrind:
+            self.skipTest("valgrind is not installed")
+
+        def instructions(many):
+            devices = [{"path": f"/dev/infiniband/uverbs{number}", "type": "c", "major": 231, "minor": 192 + number % 4}
+                       for number in range(many)]
+            bundle = Bundle(self, f"many{many}", devices=devices)
+            done = harness.run([valgrind, "--tool=callgrind", "--callgrind-out-file=/dev/null", harness.PROGRAM, "plan",
+                                "--bundle", bundle.directory, "--root", self.node.tree, "--config", self.config,
+                                "--ledger", self.ledger_directory])
+            self.assertIn("linux.devices", done.stderr)
+            return int(re.search(r"Collected : (\d+)", done.stderr).group(1))
+        least, few, many = (instructions(count) for count in (4, 504, 2004))
+        self.assertLess(many - least, 5 * (few - least))
 
     def test_foreign_annotations_of_a_megabyte(self):
         self.bundle.config["annotations"]["example.org/notes"] = "z" * MEGABYTE
