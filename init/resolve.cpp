@@ -169,9 +169,12 @@ void wait_for_pending(const Options& options, bool full, const Log& log, Resolve
 
 // What the decision replaced (--override) is exported already.
 void export_policy(const Settings& applied, const std::vector<std::string>& problems, Decision& decision) {
-  for (const auto& [name, setting] : applied) {
-    if (std::any_of(decision.env.begin(), decision.env.end(), [&](const auto& own) { return own.first == name; }))
+  for (const auto& variable : applied) {
+    const auto& [name, setting] = variable;
+    if (std::any_of(decision.env.begin(), decision.env.end(),
+                    [&](const auto& own) { return own.first == variable.first; })) {
       continue;
+    }
     decision.env.emplace_back(name, setting.value);
     decision.kept.try_emplace(name, KeptValue{setting.value, setting.source, std::nullopt});
   }
