@@ -52,6 +52,20 @@ TEST(ReadNodeFor, WhoNamesHcasCostsTheseAlone) {
   EXPECT_TRUE(inventory.netdevs.empty());
 }
 
+// What RDMA_INIT_REQUIRE counts: in the node's network a RoCE port needs its netdev, an InfiniBand port none.
+TEST(ReadNodeFor, NetdevsOfRoceAlone) {
+  auto inventory = test_support::rails(2);
+  inventory.hcas[1].ports.at(0).link_layer = "InfiniBand";
+  const TempDir directory;
+  test_support::lay_out(inventory, directory / "node");
+  NodeSettings settings;
+  settings.root = directory / "node";
+  const auto live = read_node_for({.request = naming("mlx5_0,mlx5_1")}, settings, true);
+  ASSERT_TRUE(live) << live.error().message;
+  EXPECT_TRUE(live->hcas.at(0).ports.at(0).netdev);
+  EXPECT_FALSE(live->hcas.at(1).ports.at(0).netdev);
+}
+
 // NVIDIA's device plugin and runtime name GPUs in a variable and write no device nodes.
 TEST(ReadNodeFor, GpusByTheUuidsOfTheDriver) {
   const std::string uuid = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6";
