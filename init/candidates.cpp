@@ -202,6 +202,7 @@ std::string describe(const GidFilter& filter) {
   std::vector<std::string> parts;
   for (const fabric::Cidr& cidr : filter.cidrs)
     parts.push_back(to_string(cidr));
+  if (filter.range) parts.push_back(to_string(*filter.range));
   if (filter.family) parts.emplace_back(*filter.family == fabric::Family::kIpv4 ? "IPv4" : "IPv6");
   if (!filter.link_local) parts.emplace_back("not link-local");
   return fabric::join(parts, ", ");
@@ -219,7 +220,7 @@ void check_gids(const Inventory& inventory, const OwnAddresses& own, const GidFi
   block(candidate, Obstacle::kFiltered,
         fmt::format("no GID that the options allow ({}): it has {}", describe(filter),
                     to_string(survey.usable.back().gid)),
-        "change --cidr, --family or --no-link-local, or the address");
+        "change --cidr, --family, --no-link-local or NCCL_IB_ADDR_*, or the address");
 }
 
 // A snapshot does not say which netdev is a port's own, but both name their PCI function.
@@ -252,6 +253,7 @@ void add_netdev_names(const Inventory& inventory, const Hca& hca, const Port& po
 bool GidFilter::allows(const fabric::Address& gid) const {
   if (!link_local && gid.is_link_local()) return false;
   if (family && gid.family() != *family) return false;
+  if (range && !range->contains(gid)) return false;
   return cidrs.empty() ||
          std::any_of(cidrs.begin(), cidrs.end(), [&](const fabric::Cidr& cidr) { return cidr.contains(gid); });
 }

@@ -9,11 +9,12 @@
 
 namespace init {
 
-// What the operator allows of a port's GIDs: --cidr, --family, --no-link-local.
+// What the operator allows of a port's GIDs: --cidr, --family, --no-link-local, and what is set of NCCL_IB_ADDR_*.
 struct GidFilter {
   std::vector<fabric::Cidr> cidrs;  // any match; empty: all
   std::optional<fabric::Family> family;
   bool link_local = true;
+  std::optional<fabric::Cidr> range = {};  // NCCL_IB_ADDR_RANGE, beside cidrs
 
   bool narrows() const { return !cidrs.empty() || family; }
   bool allows(const fabric::Address& gid) const;

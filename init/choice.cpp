@@ -60,7 +60,7 @@ class Chooser {
       prefer_hardware();
       leave_default_route();
     }
-    choose_family();
+    choose_family(rules.kept_index);
     warn_about_management();
     return std::move(choice_);
   }
@@ -183,7 +183,7 @@ class Chooser {
   }
 
   // IPv4 on a tie: NCCL's default, so that nothing has to be exported for it.
-  void choose_family() {
+  void choose_family(const std::optional<unsigned>& kept_index) {
     std::size_t ipv4 = 0;
     std::size_t ipv6 = 0;
     std::size_t roce = 0;
@@ -192,6 +192,11 @@ class Chooser {
       ++roce;
       ipv4 += at(i).best(GidRank::kIpv4) ? 1 : 0;
       ipv6 += at(i).best(GidRank::kIpv6) ? 1 : 0;
+      for (const UsableGid& gid : at(i).gids) {
+        if (gid.index != kept_index) continue;
+        // More than all the others can say.
+        (gid.rank == GidRank::kIpv4 ? ipv4 : ipv6) += gid.rank == GidRank::kLinkLocal ? 0 : choice_.ports.size() + 1;
+      }
     }
     if (roce == 0) return;
     const GidRank rank = ipv4 == 0 && ipv6 == 0 ? GidRank::kLinkLocal : ipv4 >= ipv6 ? GidRank::kIpv4 : GidRank::kIpv6;

@@ -15,6 +15,7 @@ namespace init {
 struct ChoiceRules {
   std::optional<fabric::SelectorList> hcas;  // --hca
   std::optional<nccl::HcaList> kept_hcas;    // NCCL_IB_HCA that the user set: it defines the ports
+  std::optional<unsigned> kept_index;        // NCCL_IB_GID_INDEX that the user set: its GIDs define the family
 };
 
 struct Choice {

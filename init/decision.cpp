@@ -34,10 +34,12 @@ class Decider {
   // the other libraries' name the ports that are left. Defaults for wrong values come after all exports, which may have
   // replaced them; keep_the_rest() tells replaced from kept by what was exported, so it comes behind both.
   Decision run() {
-    decision_.usable_hcas = count_usable_hcas(candidates_);
     if (const Setting* off = kept_.find("NCCL_IB_DISABLE"); off && nccl::parse_param(off->value, 0) != 0) {
       decision_.remarks.push_back(fmt::format("NCCL_IB_DISABLE={} ({}): NCCL will not use RDMA", printable(off->value),
                                               printable(off->source)));
+    }
+    if (const Setting* index = kept_.find(kIndexNames[0]); !index || nccl::parse_index(index->value) < 0) {
+      filter_addresses();
     }
     if (const Setting* list = kept_.find("NCCL_IB_HCA")) {
       kept_.keep("NCCL_IB_HCA", check_hca_list(list->value, candidates_, version()));
@@ -45,7 +47,13 @@ class Decider {
     choose();
     if (!choice_.ports.empty()) {
       keep_gid_indices();
+      if (kept_.find(kIndexNames[0]) && !kept_.in_effect(kIndexNames[0])) {
+        // It gave way, so what is said of addresses counts again.
+        filter_addresses();
+        choose();
+      }
       plan_gids();
+      leave_what_nccl_ignores();
       export_nccl();
       export_others();
       neutralize_wrong_values();
@@ -73,8 +81,46 @@ class Decider {
     decision_.env.emplace_back(name, std::move(value));
   }
 
+  // What is set of the family and the network of addresses is a filter like the options, unless it leaves nothing. A
+  // fixed index voids it.
+  void filter_addresses() {
+    GidFilter filter = policy_.gids;
+    const Setting* family = kept_.find(kGidRuleNames[0]);
+    if (family && (family->value == "AF_INET" || family->value == "AF_INET6")) {
+      filter.family = family->value == "AF_INET" ? fabric::Family::kIpv4 : fabric::Family::kIpv6;
+      if (!narrow(kGidRuleNames[0], filter, !policy_.gids.family || policy_.gids.family == filter.family)) {
+        filter.family = policy_.gids.family;
+        family = nullptr;
+      }
+    }
+    const Setting* range = kept_.find(kGidRuleNames[1]);
+    if (!range) return;
+    // Without a family it is that of the range: where IPv6 is chosen, AF_INET6 is exported.
+    const bool ipv6 = range->value.find(':') < range->value.find('/');
+    const auto rules = nccl::parse_gid_rules(family ? family->value : ipv6 ? "AF_INET6" : "", range->value, "");
+    kept_.keep(kGidRuleNames[1], check_range(range->value, rules));
+    if (!rules.range || rules.range->base.family() != rules.family || !kept_.in_effect(kGidRuleNames[1])) return;
+    filter.range = rules.range;
+    narrow(kGidRuleNames[1], filter, true);
+  }
+
+  // Takes the ports that the filter leaves. False: it would leave no address where there is one.
+  bool narrow(std::string_view name, const GidFilter& filter, bool possible) {
+    const auto with_address = [](const Candidate& c) { return c.best(GidRank::kIpv4) || c.best(GidRank::kIpv6); };
+    auto narrowed = find_candidates(inventory_, filter);
+    const auto had = std::find_if(candidates_.begin(), candidates_.end(), with_address);
+    if (had != candidates_.end() && (!possible || std::none_of(narrowed.begin(), narrowed.end(), with_address))) {
+      kept_.keep(name, fmt::format("allows no GID of this container: {} has {}", printable(had->name()),
+                                   to_string(had->best()->gid)));
+      return false;
+    }
+    candidates_ = std::move(narrowed);
+    return true;
+  }
+
   void choose() {
     ChoiceRules rules;
+    rules.kept_index = kept_.fixed_index();
     rules.hcas = policy_.hcas;
     if (const Setting* setting = kept_.in_effect("NCCL_IB_HCA")) {
       rules.kept_hcas = nccl::parse_hca_list(setting->value, version());
@@ -113,7 +159,9 @@ class Decider {
       const Setting* setting = kept_.find(name);
       if (!setting) continue;
       const bool ucx_auto = name.starts_with("UCX_") && setting->value == "auto";
-      const long index = ucx_auto ? -1 : nccl::parse_param(setting->value, -1);
+      const long index = ucx_auto                    ? -1
+                         : name.starts_with("NCCL_") ? nccl::parse_index(setting->value)
+                                                     : nccl::parse_param(setting->value, -1);
       kept_.keep(name, index < 0 ? std::nullopt : check_gid_index(index, chosen, decision_.needs_full));
     }
   }
@@ -160,7 +208,7 @@ class Decider {
   void check_gid_rules(const std::vector<WantedGid>& gids) {
     bool any = false;
     for (const std::string_view name : kGidRuleNames) {
-      kept_.keep(name, std::nullopt);
+      if (!kept_.values().contains(name)) kept_.keep(name, std::nullopt);
       any |= kept_.find(name) != nullptr;
     }
     if (!any || kept_.fixed_index()) return;
@@ -171,7 +219,7 @@ class Decider {
     // What goes wrong without them too is not their fault.
     if (wrong.size() <= wrong_ports(gids, effective_rules(false)).size()) return;
     for (const std::string_view name : kGidRuleNames) {
-      if (!kept_.find(name)) continue;
+      if (!kept_.find(name) || kept_.values().find(name)->second.problem) continue;
       kept_.keep(name, fmt::format("leads NCCL to a wrong GID on {}", list_ports(candidates_, wrong)));
     }
   }
@@ -198,6 +246,21 @@ class Decider {
       choice_.drop_reasons[i] = why;
       std::erase(choice_.ports, i);
     }
+  }
+
+  void leave_what_nccl_ignores() {
+    // The older one takes fewer: 16 before NCCL 2.18.5.
+    const nccl::Version oldest = std::min(version(), image_version().value_or(version()));
+    const std::size_t limit = nccl::max_ports(oldest);
+    if (!kept_.writes_for("nccl") || choice_.ports.size() <= limit) return;
+    decision_.warnings.push_back(
+        fmt::format("{} ports, but NCCL {} takes {} at most and ignores the rest; choose with --hca",
+                    choice_.ports.size(), nccl::to_string(oldest), limit));
+    for (std::size_t i = limit; i < choice_.ports.size(); ++i) {
+      choice_.drop_reasons[choice_.ports[i]] =
+          fmt::format("NCCL {} takes {} ports at most; --hca chooses others", nccl::to_string(oldest), limit);
+    }
+    choice_.ports.resize(limit);
   }
 
   std::vector<ChosenPort> chosen_ports() const {
@@ -325,14 +388,6 @@ class Decider {
     const bool software = std::any_of(choice_.ports.begin(), choice_.ports.end(),
                                       [&](std::size_t i) { return at(i).hca->is_software(); });
     if (software) decision_.warnings.push_back("software RDMA (rxe or siw) is used: functional, but slow");
-    // The older one takes fewer: 16 before NCCL 2.18.5.
-    const nccl::Version oldest = std::min(version(), image_version().value_or(version()));
-    const std::size_t limit = nccl::max_ports(oldest);
-    if (kept_.writes_for("nccl") && choice_.ports.size() > limit) {
-      decision_.warnings.push_back(
-          fmt::format("{} ports, but NCCL {} takes {} at most and ignores the rest; choose with --hca",
-                      choice_.ports.size(), nccl::to_string(oldest), limit));
-    }
   }
 
   void keep_the_rest() {
@@ -356,6 +411,7 @@ class Decider {
   }
 
   void finish() {
+    decision_.usable_hcas = count_usable_hcas(candidates_);
     report_ports();
     if (choice_.ports.empty()) {
       decision_.status = Status::kNone;

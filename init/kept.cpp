@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <utility>
 
 #include "fabric/text.hpp"
@@ -129,6 +128,26 @@ std::optional<std::string> check_gid_index(long index, const std::vector<const C
   return std::nullopt;
 }
 
+std::optional<std::string> check_range(std::string_view value, const nccl::GidRules& rules) {
+  const std::size_t slash = value.find('/');
+  if (slash == std::string_view::npos) return "has no `/`: NCCL ignores it, and 2.21.5 and 2.22.3 crash";
+  if (rules.nothing_in_range) return "has a negative length: NCCL finds no GID in it";
+  if (!rules.range) {
+    return fmt::format("is no network of {}, so NCCL ignores it",
+                       rules.family == fabric::Family::kIpv4 ? "AF_INET" : "AF_INET6");
+  }
+  if (rules.family == fabric::Family::kIpv6 && rules.range->base.is_ipv4()) {
+    return "is an IPv4 network in IPv6 form, and no GID of AF_INET6 is in it; write it as IPv4, for AF_INET";
+  }
+  const std::string_view length = fabric::trim(value.substr(slash + 1));
+  const std::size_t end = length.find_first_not_of("0123456789");
+  if (length.empty() || end != std::string_view::npos) {
+    return fmt::format("is {} to NCCL, which takes one network and passes over `{}`", to_string(*rules.range),
+                       fabric::printable(length.substr(std::min(end, length.size()))));
+  }
+  return std::nullopt;
+}
+
 std::string neutral_value(std::string_view name, bool ipv6) {
   if (name == "NCCL_IB_GID_INDEX" || name == "NVSHMEM_IB_GID_INDEX") return "-1";
   if (name == "UCX_IB_GID_INDEX") return "auto";
@@ -167,9 +186,8 @@ const Setting* Kept::in_effect(std::string_view name) const {
 
 std::optional<unsigned> Kept::fixed_index() const {
   const Setting* setting = in_effect("NCCL_IB_GID_INDEX");
-  const long index = setting ? nccl::parse_param(setting->value, -1) : -1;
-  if (index < 0) return std::nullopt;
-  return static_cast<unsigned>(std::min<long>(index, std::numeric_limits<unsigned>::max()));
+  const int index = setting ? nccl::parse_index(setting->value) : -1;
+  return index < 0 ? std::nullopt : std::optional(static_cast<unsigned>(index));
 }
 
 }  // namespace init

@@ -37,6 +37,9 @@ std::optional<std::string> check_hca_list(std::string_view value, const std::vec
 // unknown is set when a table was not read far enough to tell.
 std::optional<std::string> check_gid_index(long index, const std::vector<const Candidate*>& ports, bool& unknown);
 
+// What is wrong with a value of NCCL_IB_ADDR_RANGE, which NCCL reads as these rules: it is not what was meant.
+std::optional<std::string> check_range(std::string_view value, const nccl::GidRules& rules);
+
 // What a wrong value becomes under --override when nothing better is exported in its place: the library's default. To
 // unset the variable would not do, because NCCL would then take the value of its configuration files. Empty for names
 // without such a default.

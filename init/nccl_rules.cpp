@@ -15,7 +15,8 @@ namespace {
 using fabric::Address;
 using fabric::Family;
 
-constexpr std::size_t kNameLength = 63;  // longer names are cut since 2.30.7 and overflow a buffer before
+constexpr std::size_t kRangeLength = 127;  // of its buffer
+constexpr std::size_t kNameLength = 63;    // longer names are cut since 2.30.7 and overflow a buffer before
 
 HcaList::Entry parse_entry(std::string_view text, const Version& version) {
   HcaList::Entry entry;
@@ -100,17 +101,25 @@ long parse_param(std::string_view value, long fallback) {
   return errno == ERANGE ? fallback : number;
 }
 
+int parse_index(std::string_view value) {
+  return static_cast<int>(parse_param(value, -1));
+}
+
 GidRules parse_gid_rules(std::string_view family, std::string_view range, std::string_view roce_version) {
   GidRules rules;
   if (family == "AF_INET6") rules.family = Family::kIpv6;
   // Without "/" the range is ignored since 2.23 (and is undefined behaviour before).
-  const std::size_t slash = range.find('/');
-  if (slash != std::string_view::npos) {
-    // A negative length is no bad mask to NCCL, it matches nothing.
-    const auto base = fabric::parse_address(range.substr(0, slash));
-    rules.nothing_in_range = base && base->family() == rules.family && range.substr(slash + 1).starts_with('-');
-    auto cidr = fabric::parse_cidr(range);
-    if (cidr && cidr->base.family() == rules.family) rules.range = cidr;
+  const std::string text(range.substr(0, kRangeLength));
+  const std::size_t slash = text.find('/');
+  const auto base = slash == std::string::npos ? std::nullopt : fabric::parse_address(text.substr(0, slash));
+  // inet_pton() of the family: IPv4 in IPv6 form is an address of AF_INET6, and has none of its GIDs in it.
+  const bool ipv4 = text.find(':') >= slash;
+  if (base && ipv4 == (rules.family == Family::kIpv4)) {
+    // What follows the number is passed over, no number is 0, and a negative one is no bad mask: it matches nothing.
+    const int length = static_cast<int>(std::strtol(text.c_str() + slash + 1, nullptr, 10));
+    const int offset = ipv4 ? 96 : 0;
+    rules.nothing_in_range = length < 0;
+    if (length >= 0 && length <= 128 - offset) rules.range = {*base, static_cast<unsigned>(length + offset)};
   }
   rules.roce_version = parse_param(roce_version, 2);
   return rules;

@@ -53,6 +53,9 @@ HcaList parse_hca_list(std::string_view value, const Version& version = kNewest)
 // empty string are the default.
 long parse_param(std::string_view value, long fallback);
 
+// A fixed GID index, which NCCL keeps as an int: -4294967293 is 3. Negative: NCCL chooses.
+int parse_index(std::string_view value);
+
 // What decides NCCL's choice when NCCL_IB_GID_INDEX is not set.
 struct GidRules {
   fabric::Family family = fabric::Family::kIpv4;  // NCCL_IB_ADDR_FAMILY
@@ -62,7 +65,8 @@ struct GidRules {
   Version version = kNewest;
 };
 
-// The values as NCCL reads them: an unknown family is AF_INET, a range that is not one of that family is ignored.
+// The values as NCCL reads them: an unknown family is AF_INET, a range that is not one of that family is ignored,
+// and so is what follows the number of its length.
 GidRules parse_gid_rules(std::string_view family, std::string_view range, std::string_view roce_version);
 
 struct GidChoice {

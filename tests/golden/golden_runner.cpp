@@ -67,6 +67,40 @@ class Runner {
     if (answer.is_discarded()) return fail(where, "stdout is not one JSON object:\n" + outcome.out + outcome.err);
     for (const std::string& difference : differences(*case_.expected, answer, source))
       fail(where, difference);
+    if (source == Source::kSnapshot) check_second_run(answer);
+  }
+
+  // Its own exports, fed back as a nested entrypoint sees them, are kept, right, and lead to the same choice.
+  void check_second_run(const Json& first) {
+    if (case_.exit_code != 0) return;
+    for (const bool replace : {false, true}) {
+      const std::string where = replace ? "second run, --override" : "second run";
+      Json snapshot = case_.snapshot;
+      for (const auto& [name, value] : first["env"].items())
+        snapshot["env"][name] = value;
+      const TempDir dir;
+      test_support::write_file(dir / "snapshot.json", snapshot.dump(1));
+      auto arguments = arguments_with({"--snapshot", dir / "snapshot.json"});
+      if (replace) arguments.emplace_back("--override");
+      const Json second = Json::parse(start(arguments, {}).out, nullptr, false);
+      if (second.is_discarded()) return fail(where, "stdout is not one JSON object");
+      for (const auto& [name, value] : first["env"].items()) {
+        const bool wrong = second["kept"].contains(name) && !second["kept"][name]["problem"].is_null();
+        if (wrong || second["env"].contains(name))
+          fail(where, fmt::format("{}={} is not kept as right: {}", name, value.dump(), second["kept"].dump()));
+      }
+      // Of what the user had set and was wrong, --override may replace more than the first run did.
+      if (replace && case_.snapshot.contains("env")) continue;
+      for (std::size_t i = 0; i < first["ports"].size(); ++i) {
+        for (const char* key : {"used", "gid_index"}) {
+          const bool told = key[0] == 'u' || first["ports"][i]["used"] == true;
+          if (told && first["ports"][i][key] != second["ports"][i][key])
+            fail(where, fmt::format("{}: {} and then {}", key, first["ports"][i].dump(), second["ports"][i].dump()));
+        }
+      }
+      if (!replace && second["warnings"].size() > first["warnings"].size())
+        fail(where, "warns of more: " + second["warnings"].dump());
+    }
   }
 
   std::vector<std::string> arguments_with(std::initializer_list<std::string> more) const {

@@ -130,6 +130,19 @@ TEST(ParseGidRules, ReadsTheVariablesAsNcclDoes) {
   EXPECT_TRUE(parse_gid_rules("AF_INET6", "fd00::/8", "").range);
   for (const char* ignored : {"", "10.0.0.0", "x/8", "10.0.0.0/33", "fd00::/8"})
     EXPECT_FALSE(parse_gid_rules("", ignored, "").range) << ignored;
+  for (const char* cut : {"10.1.0.0/16,10.2.0.0/16", "10.1.0.0/16 ", "10.1.0.0/16\t", "10.1.0.0/16x", "10.1.0.0/16;",
+                          "10.1.0.0/16/8", "10.1.0.0/ 16"})
+    EXPECT_EQ(parse_gid_rules("", cut, "").range, fabric::parse_cidr("10.1.0.0/16")) << cut;
+  EXPECT_EQ(parse_gid_rules("", "10.1.0.0/x", "").range, fabric::parse_cidr("10.1.0.0/0"));
+  EXPECT_FALSE(parse_gid_rules("", "::ffff:10.1.0.0/112", "").range);
+  EXPECT_FALSE(parse_gid_rules("AF_INET6", "10.1.0.0/16", "").range);
+  EXPECT_TRUE(parse_gid_rules("AF_INET6", "::ffff:10.1.0.0/112", "").range) << "though no GID of AF_INET6 is in it";
+}
+
+TEST(NcclRules, FixedIndexIsAnInt) {
+  EXPECT_EQ(init::nccl::parse_index("-4294967293"), 3);
+  EXPECT_EQ(init::nccl::parse_index("4294967295"), -1);
+  EXPECT_EQ(init::nccl::parse_index(""), -1);
 }
 
 // Tables. Own addresses are 10.x, those of the host or of other containers 192.168.x.
