@@ -126,11 +126,12 @@ Note note_of_all_devices(std::size_t given, const ContainerSpec& spec) {
   return note;
 }
 
-// Sets the wish of the first source, in the order of the header, that may ask and does; false: none does. uses_env: the
-// variable is the wish, so that it does not narrow itself. has_all: of a privileged container, which has the nodes
-// without asking, as kube-proxy and CNI agents.
+enum class AskedBy { kContainer, kDefault, kVariable };
+
+// Sets the wish of the first source, in the order of the header, that may ask and does; false: none does. has_all: of a
+// privileged container, which has the nodes without asking, as kube-proxy and CNI agents.
 Result<bool> settle_wish(const Said& said, bool trusted, bool has_all, const ContainerSpec& spec, const Config& config,
-                         Request& request, bool& uses_env) {
+                         Request& request, AskedBy& by) {
   if (trusted && said.wish && (!said.nics || request.given.empty())) {
     request.wish = *said.wish;
   } else if (!request.given.empty()) {
@@ -140,20 +141,23 @@ Result<bool> settle_wish(const Said& said, bool trusted, bool has_all, const Con
     request.wish = all_hcas(said.network->source);
   } else if (config.default_devices && !has_all) {
     request.wish = TRY(parse_wish(*config.default_devices, "default_devices of config.json"));
+    by = AskedBy::kDefault;
   } else if (config.env_may_request && !has_all) {
     auto visible = TRY(visible_devices(spec));
     if (!visible) return false;
     request.wish = *std::move(visible);
-    uses_env = true;
+    by = AskedBy::kVariable;
   } else {
     return false;
   }
   return true;
 }
 
-// An image can set it, so that it must not choose HCAs unless variables may ask, and must not stop the container.
-Result<void> read_gpu_variable(const ContainerSpec& spec, const Config& config, Request& request,
+// An image can set it, so that it must not choose HCAs unless variables may ask, and must not stop the container. UUIDs
+// narrow the GPUs of device nodes, and what somebody asked for who may; who did not ask is given nothing by them.
+Result<void> read_gpu_variable(const ContainerSpec& spec, const Config& config, AskedBy by, Request& request,
                                std::vector<std::string>& warnings) {
+  if (by == AskedBy::kDefault && request.gpu_nodes.empty() && !config.env_may_request) return {};
   auto value = find_env(spec, "NVIDIA_VISIBLE_DEVICES");
   if (!value) return {};
   auto fits = check_size(*value, "variable NVIDIA_VISIBLE_DEVICES");
@@ -193,14 +197,14 @@ Result<Asked> parse_request(const ContainerSpec& spec, const Config& config, Eng
   TRY_VOID(check_nics(said, request.given.size()));
   if (trusted) TRY_VOID(set_mode_and_network(said, config, request));
 
-  bool uses_env = false;
-  const bool granted = TRY(settle_wish(said, trusted, has_all, spec, config, request, uses_env));
+  AskedBy by = AskedBy::kContainer;
+  const bool granted = TRY(settle_wish(said, trusted, has_all, spec, config, request, by));
   if (!trusted) warn_of_unheard(said, granted, engine, pod, asked.warnings);
   if (!granted) return asked;
 
   // A count of NICs that the given nodes match already narrows nothing.
   if (!trusted && said.wish && (!said.nics || request.given.empty())) request.narrowed_by.push_back(*said.wish);
-  if (!uses_env) {
+  if (by != AskedBy::kVariable) {  // which does not narrow itself
     if (auto visible = TRY(visible_devices(spec))) request.narrowed_by.push_back(*std::move(visible));
   }
   if (std::any_of(request.narrowed_by.begin(), request.narrowed_by.end(), is_none)) {
@@ -212,7 +216,7 @@ Result<Asked> parse_request(const ContainerSpec& spec, const Config& config, Eng
 
   request.order = TRY(pcidevice_order(spec));
   request.gpu_nodes = given_gpu_nodes(spec);
-  TRY_VOID(read_gpu_variable(spec, config, request, asked.warnings));
+  TRY_VOID(read_gpu_variable(spec, config, by, request, asked.warnings));
   asked.request = std::move(request);
   return asked;
 }

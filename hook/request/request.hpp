@@ -40,8 +40,8 @@ struct Request {
   std::string network_of_pool;
   // PCI-less names of the GPU nodes of linux.devices ("/dev/nvidia0", "/dev/dri/renderD128"), for the selector `gpu`.
   std::vector<std::string> gpu_nodes;
-  // Of NVIDIA_VISIBLE_DEVICES, which an image can set: UUIDs (fabric::gpu_uuid()), which no image knows, always; all of
-  // it where variables may ask.
+  // Of NVIDIA_VISIBLE_DEVICES, which an image or a pod's author can set: UUIDs (fabric::gpu_uuid()), but none for
+  // "default_devices" without GPU nodes; all of it where variables may ask.
   std::vector<std::string> gpu_uuids;
   std::optional<std::string> gpu_hint;
 };

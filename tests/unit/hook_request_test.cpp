@@ -366,6 +366,21 @@ TEST(Request, uuidsOfGpus) {
   }
 }
 
+// A pod's author can read UUIDs in an earlier pod: who did not ask gets no HCA by them.
+TEST(Request, uuidsAloneGiveNoDefault) {
+  const std::string uuid = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6";
+  Config config;
+  config.default_devices = "gpu";
+  ContainerSpec spec;
+  spec.env = {"NVIDIA_VISIBLE_DEVICES=" + uuid};
+  EXPECT_TRUE(parse_request(spec, config, Engine::kPodman)->request->gpu_uuids.empty());
+  config.env_may_request = true;
+  EXPECT_EQ(parse_request(spec, config, Engine::kPodman)->request->gpu_uuids, std::vector<std::string>{uuid});
+  config.env_may_request = false;
+  spec.devices.emplace_back().path = "/dev/nvidia0";
+  EXPECT_EQ(parse_request(spec, config, Engine::kPodman)->request->gpu_uuids, std::vector<std::string>{uuid});
+}
+
 // The variable is the image's: however long, it costs no container its start.
 TEST(Request, aMillionGpusAreNotHeard) {
   ContainerSpec spec;
