@@ -25,14 +25,35 @@ Result<Json*> made_member(Json& object, const char* name, const Json& empty) {
   return no_spec(fmt::format("`{}` is no {}", name, empty.is_array() ? "list" : "object"));
 }
 
-Result<void> add_hook(const std::string& path, const char* stage, const char* command, Json& spec) {
+// In place of ours that was there, which may lie elsewhere.
+Result<void> set_hook(const std::string& path, const char* stage, const char* command, Json& spec) {
   Json& hooks = *TRY(made_member(spec, "hooks", Json::object()));
   Json& list = *TRY(made_member(hooks, stage, Json::array()));
-  Json hook = {{"path", path},
-               {"args", {"rdma-hook", command, "--engine", "containerd"}},
-               {"env", {"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}},
-               {"timeout", kTimeout}};
-  if (std::find(list.begin(), list.end(), hook) == list.end()) list.push_back(std::move(hook));
+  const Json args = {"rdma-hook", command, "--engine", "containerd"};
+  const auto is_ours = [&](const Json& hook) { return hook.is_object() && hook.value("args", Json()) == args; };
+  list.erase(std::remove_if(list.begin(), list.end(), is_ours), list.end());
+  list.push_back(
+      {{"path", path}, {"args", args}, {"env", {"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}}, {"timeout", kTimeout}});
+  return {};
+}
+
+bool is(const Json& limit, const char* type) {
+  return limit.is_object() && limit.value("type", Json()) == type;
+}
+
+// That of `ctr oci spec` (containerd 2.1.9), which containerd takes out of its own base only.
+bool is_default_nofile(const Json& limit) {
+  return is(limit, "RLIMIT_NOFILE") && limit.value("soft", Json()) == 1024 && limit.value("hard", Json()) == 1024;
+}
+
+Result<void> edit_limits(bool verify, Json& process) {
+  Json& limits = *TRY(made_member(process, "rlimits", Json::array()));
+  const auto goes = [&](const Json& limit) {
+    return is_default_nofile(limit) || (!verify && is(limit, "RLIMIT_MEMLOCK"));
+  };
+  limits.erase(std::remove_if(limits.begin(), limits.end(), goes), limits.end());
+  if (!verify) limits.push_back({{"type", "RLIMIT_MEMLOCK"}, {"soft", UINT64_MAX}, {"hard", UINT64_MAX}});
+  if (limits.empty()) process.erase("rlimits");
   return {};
 }
 
@@ -43,13 +64,12 @@ Result<void> edit_base_spec(const std::string& hook, bool verify, Json& spec) {
   Json edited = spec;
   const auto process = edited.find("process");
   if (process == edited.end() || !process->is_object()) return no_spec("it has no object `process`");
-  process->erase("rlimits");
+  TRY_VOID(edit_limits(verify, *process));
   if (verify) {
-    TRY_VOID(add_hook(hook, "createRuntime", "verify", edited));
+    TRY_VOID(set_hook(hook, "createRuntime", "verify", edited));
   } else {
-    (*process)["rlimits"] = {{{"type", "RLIMIT_MEMLOCK"}, {"soft", UINT64_MAX}, {"hard", UINT64_MAX}}};
-    TRY_VOID(add_hook(hook, "createRuntime", "createRuntime", edited));
-    TRY_VOID(add_hook(hook, "poststop", "poststop", edited));
+    TRY_VOID(set_hook(hook, "createRuntime", "createRuntime", edited));
+    TRY_VOID(set_hook(hook, "poststop", "poststop", edited));
   }
   spec = std::move(edited);
   return {};

@@ -13,7 +13,12 @@ using fabric::Error;
 using fabric::Result;
 
 Result<std::string> hook_path(const Options& options) {
-  if (options.hook) return *options.hook;
+  if (options.hook) {
+    if (options.hook->starts_with('/')) return *options.hook;
+    Error relative = fabric::make_error("--hook `{}`: it is not absolute", fabric::printable(*options.hook));
+    relative.hint = "runtimes start hooks in no directory that is known";
+    return relative;
+  }
   std::error_code error;
   const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
   if (!error) return path.string();

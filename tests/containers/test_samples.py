@@ -130,7 +130,7 @@ class Samples(harness.Case):
 
     def test_base_specification(self):
         """What the samples of containerd name; `ctr oci spec` prints such limits."""
-        text = '{"process": {"rlimits": [{"type": "RLIMIT_NOFILE"}]}, "linux": {"limit": 18446744073709551615}}'
+        text = '{"process": {"rlimits": [{"type": "RLIMIT_NOFILE", "soft": 1024, "hard": 1024}]}, "linux": {"limit": 18446744073709551615}}'
         for options, stages in (((), {"createRuntime": ["createRuntime"], "poststop": ["poststop"]}),
                                 (("--verify",), {"createRuntime": ["verify"]})):
             done = self.base_spec(text, *options)
@@ -149,6 +149,7 @@ class Samples(harness.Case):
             self.assertIn(words, done.stderr)
             self.assertIn("ctr oci spec | rdma-hook base-spec", done.stderr)
         self.assertEqual(run([PROGRAM, "base-spec", "--verfy"]).returncode, 2)
+        self.assertIn("not absolute", self.base_spec(text, "--hook", "rdma-hook").stderr)
 
     def test_every_sample_is_here(self):
         self.assertEqual(sorted(os.listdir(SAMPLES)), ["8-rail-roce.json", "infiniband.json", "single-nic.json"])

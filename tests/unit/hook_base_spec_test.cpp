@@ -47,12 +47,26 @@ TEST(BaseSpec, VerifyAloneAndNoLimits) {
             R"("containerd"],"env":["PATH=/usr/sbin:/usr/bin:/sbin:/bin"],"timeout":60}]})");
 }
 
+TEST(BaseSpec, OthersLimitsStay) {
+  const char* const text =
+      R"({"process": {"rlimits": [{"type": "RLIMIT_MEMLOCK", "soft": 1, "hard": 18446744073709551615},)"
+      R"({"type": "RLIMIT_NOFILE", "soft": 1024, "hard": 4096}, 7]}})";
+  EXPECT_EQ(edited(text, false)["process"]["rlimits"].dump(),
+            R"([{"type":"RLIMIT_NOFILE","soft":1024,"hard":4096},7,)"
+            R"({"type":"RLIMIT_MEMLOCK","soft":18446744073709551615,"hard":18446744073709551615}])");
+  EXPECT_EQ(edited(text, true)["process"], (*parse_json(text, "x"))["process"]);
+}
+
 TEST(BaseSpec, OthersHooksStayAndOursComeOnce) {
   const char* const text = R"({"process": {}, "hooks": {"createRuntime": [{"path": "/x"}], "poststop": null}})";
   const Json once = edited(text, false);
   EXPECT_EQ(once["hooks"]["createRuntime"].size(), 2U);
   EXPECT_EQ(once["hooks"]["createRuntime"][0]["path"], "/x");
   EXPECT_EQ(edited(once.dump().c_str(), false), once);
+  Json moved = once;
+  ASSERT_TRUE(edit_base_spec("/opt/rdma-hook", false, moved));
+  EXPECT_EQ(moved["hooks"]["createRuntime"].size(), 2U);
+  EXPECT_EQ(moved["hooks"]["createRuntime"][1]["path"], "/opt/rdma-hook");
 }
 
 TEST(BaseSpec, WhatIsNoSpecification) {
@@ -60,6 +74,7 @@ TEST(BaseSpec, WhatIsNoSpecification) {
       {"[]", "the specification: it is no JSON object"},
       {"{}", "the specification: it has no object `process`"},
       {R"({"process": []})", "the specification: it has no object `process`"},
+      {R"({"process": {"rlimits": {}}})", "the specification: `rlimits` is no list"},
       {R"({"process": {}, "hooks": []})", "the specification: `hooks` is no object"},
       {R"({"process": {}, "hooks": {"poststop": {}}})", "the specification: `poststop` is no list"}};
   for (const auto& [text, expected] : rows) {
