@@ -54,10 +54,9 @@ Check check_memlock(const fabric::Limits& limits) {
   } else if (limits.uid.value_or(0) != 0) {
     why += "; adding IPC_LOCK does not help a user other than root, whose effective set is empty";
   }
-  return {
-      "memlock", Verdict::kBad, why,
-      "raise the limit: rdma-hook does, as do `--ulimit memlock=-1` (Docker, Podman) and LimitMEMLOCK=infinity in the "
-      "unit of containerd or CRI-O"};
+  return {"memlock", Verdict::kBad, why,
+          "raise the limit: rdma-hook does, as do `--ulimit memlock=-1` (Docker, Podman), default_ulimits in crio.conf "
+          "(CRI-O) and LimitMEMLOCK=infinity in containerd's unit"};
 }
 
 bool has_address(const Netdev& netdev) {

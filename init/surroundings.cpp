@@ -37,7 +37,9 @@ std::optional<Check> check_open_files(const Surroundings& around) {
           *around.open_files),
       raisable ? fmt::format("`ulimit -n {}` before the trainer, or `--ulimit nofile=1048576` (Docker, Podman)",
                              *around.open_files_hard)
-               : "`--ulimit nofile=1048576` (Docker, Podman), or LimitNOFILE in the unit of containerd or CRI-O"};
+               : "`--ulimit nofile=1048576` (Docker, Podman), default_ulimits in crio.conf (CRI-O), or LimitNOFILE in "
+                 "containerd's "
+                 "unit"};
 }
 
 // uverbs charges a handle for each open of a device, and an object for each PD, MR, CQ and QP (Linux 6.1,

@@ -47,7 +47,7 @@ Result<void> apply_live(const Plan& plan, const Asking& asking, const LiveContai
   const LiveNode around{call.node.root, asking.caller.engine, memlock_of(live.init.pid)};
   const LivePlan steps = TRY(live_steps(plan, asking.spec, live.state, around));
   call.log.warnings(steps.warnings);
-  call.log.warnings(TRY(run_steps(live, steps.steps)));
+  call.log.warnings(TRY(run_steps(live, steps.steps, asking.caller.engine)));
   call.timing.step("container");
   return {};
 }

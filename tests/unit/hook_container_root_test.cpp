@@ -284,7 +284,7 @@ class LiveContainerTest : public testing::Test {
   }
   // Why the steps are not taken; "": they are.
   static std::string refusal(const fabric::Result<LiveContainer>& container, const std::vector<Step>& steps = {kNode}) {
-    const auto done = container ? run_steps(*container, steps) : container.error();
+    const auto done = container ? run_steps(*container, steps, Engine::kRunc) : container.error();
     return done ? "" : done.error().message;
   }
 
@@ -301,7 +301,7 @@ TEST_F(LiveContainerTest, NodesAndBindsAppearInThereOnly) {
   ASSERT_TRUE(container) << container.error().message;
   const std::vector<Step> steps = {kNode, BindDirectory{view.path(), "/sys/class/infiniband"}};
   for (int i = 0; i < 2; ++i) {
-    const auto done = run_steps(*container, steps);
+    const auto done = run_steps(*container, steps, Engine::kRunc);
     ASSERT_TRUE(done) << done.error().message;
     EXPECT_TRUE(done->empty());
   }
@@ -325,7 +325,7 @@ TEST_F(LiveContainerTest, BindsTheNodesOfTheNode) {
   MakeNode node = kNode;
   node.bind = true;
   node.source = "/dev/null";
-  ASSERT_TRUE(run_steps(*container, {node}));
+  ASSERT_TRUE(run_steps(*container, {node}, Engine::kRunc));
   struct stat here {};
   struct stat there {};
   ASSERT_EQ(lstat("/dev/null", &here), 0);
@@ -418,7 +418,8 @@ TEST_F(LiveContainerTest, WhatIsBoundIsPrivate) {
   ASSERT_EQ(mount("tmpfs", peer.path().c_str(), "tmpfs", 0, "size=1m"), 0);
   EXPECT_EQ(mount(nullptr, peer.path().c_str(), nullptr, MS_SHARED, nullptr), 0);
   const auto container = pin_container(state_, spec_);
-  const bool done = container && run_steps(*container, {BindDirectory{peer.path(), "/sys/class/infiniband"}});
+  const bool done =
+      container && run_steps(*container, {BindDirectory{peer.path(), "/sys/class/infiniband"}}, Engine::kRunc);
   const std::string mountinfo = test_support::read_file(fmt::format("/proc/{}/mountinfo", state_.pid));
   EXPECT_EQ(umount2(peer.path().c_str(), MNT_DETACH), 0);
   ASSERT_TRUE(done);

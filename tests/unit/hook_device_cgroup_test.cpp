@@ -281,24 +281,25 @@ TEST(Memlock, IsRaisedToWhatTheHardLimitAllows) {
     prlimit(child, RLIMIT_MEMLOCK, nullptr, &now);
     return std::pair(now.rlim_cur, now.rlim_max);
   };
-  EXPECT_EQ(raise_memlock(child, 2048).value(), std::nullopt);
+  EXPECT_EQ(raise_memlock(child, 2048, Engine::kCrio).value(), std::nullopt);
   EXPECT_EQ(limits(), std::pair(rlim_t{4096}, rlim_t{8192}));
-  EXPECT_EQ(raise_memlock(child, 6000).value(), std::nullopt);
+  EXPECT_EQ(raise_memlock(child, 6000, Engine::kCrio).value(), std::nullopt);
   EXPECT_EQ(limits(), std::pair(rlim_t{6000}, rlim_t{8192}));
   // With CAP_SYS_RESOURCE all of it is possible, without it the soft limit alone.
-  const auto warning = raise_memlock(child, UINT64_MAX).value();
+  const auto warning = raise_memlock(child, UINT64_MAX, Engine::kCrio).value();
   if (warning) {
     EXPECT_EQ(
         *warning,
         "cannot raise RLIMIT_MEMLOCK of the container to unlimited without CAP_SYS_RESOURCE, it is 8192 bytes: set "
-        "LimitMEMLOCK=infinity for the engine's service, or raise the limit in the engine's options");
+        "LimitMEMLOCK=infinity for the engine's service, or raise the limit (default_ulimits = "
+        "[\"memlock=-1:-1\"] in crio.conf)");
     EXPECT_EQ(limits(), std::pair(rlim_t{8192}, rlim_t{8192}));
   } else {
     EXPECT_EQ(limits(), std::pair(rlim_t{RLIM_INFINITY}, rlim_t{RLIM_INFINITY}));
   }
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
-  EXPECT_EQ(raise_memlock(child, 1).error().code, ESRCH);
+  EXPECT_EQ(raise_memlock(child, 1, Engine::kCrio).error().code, ESRCH);
 }
 
 }  // namespace

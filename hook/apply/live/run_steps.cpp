@@ -16,6 +16,7 @@
 #include "fabric/text.hpp"
 #include "hook/apply/live/cgroup.hpp"
 #include "hook/apply/live/device_cgroup.hpp"
+#include "hook/apply/memlock.hpp"
 #include "hook/base/process/run_in_child.hpp"
 #include "hook/plan/plan.hpp"
 
@@ -164,9 +165,9 @@ Result<void> change_files(const LiveContainer& container, const std::vector<Step
   return {};
 }
 
-Result<void> set_memlock(const LiveContainer& container, const SetMemlock& step, Warnings& warnings) {
+Result<void> set_memlock(const LiveContainer& container, const SetMemlock& step, Engine engine, Warnings& warnings) {
   TRY_VOID(check_alive(container));
-  auto warning = TRY(raise_memlock(container.init.pid, step.bytes));
+  auto warning = TRY(raise_memlock(container.init.pid, step.bytes, engine));
   if (warning) {
     warnings.push_back(std::move(*warning));
   } else if (!step.note.empty()) {
@@ -179,19 +180,22 @@ bool is_file_step(const Step& step) {
   return std::holds_alternative<MakeNode>(step) || std::holds_alternative<BindDirectory>(step);
 }
 
-constexpr const char* kRemedy =
-    "set LimitMEMLOCK=infinity for the engine's service, or raise the limit in the engine's options";
+std::string remedy(Engine engine) {
+  return fmt::format("set LimitMEMLOCK=infinity for the engine's service, or raise the limit ({})",
+                     where_to_set_memlock(engine));
+}
 
 }  // namespace
 
-Result<std::vector<std::string>> run_steps(const LiveContainer& container, const std::vector<Step>& steps) {
+Result<std::vector<std::string>> run_steps(const LiveContainer& container, const std::vector<Step>& steps,
+                                           Engine engine) {
   Warnings warnings;
   bool files_done = false;
   for (const Step& step : steps) {
     if (const auto* devices = std::get_if<AllowDevices>(&step)) {
       TRY_VOID(allow(container, *devices, warnings));
     } else if (const auto* memlock = std::get_if<SetMemlock>(&step)) {
-      TRY_VOID(set_memlock(container, *memlock, warnings));
+      TRY_VOID(set_memlock(container, *memlock, engine, warnings));
     } else if (is_file_step(step) && !files_done) {
       // All of them in one child: a fork costs more than what it does here.
       files_done = true;
@@ -202,12 +206,12 @@ Result<std::vector<std::string>> run_steps(const LiveContainer& container, const
   return warnings;
 }
 
-fabric::Result<std::optional<std::string>> raise_memlock(pid_t pid, std::uint64_t bytes) {
+fabric::Result<std::optional<std::string>> raise_memlock(pid_t pid, std::uint64_t bytes, Engine engine) {
   rlimit now{};
   if (prlimit(pid, RLIMIT_MEMLOCK, nullptr, &now) != 0) {
     if (errno != EPERM) return sys_error(errno, "cannot read RLIMIT_MEMLOCK of the process `{}`", pid);
     return std::optional<std::string>(
-        fmt::format("cannot read or set RLIMIT_MEMLOCK of the container without CAP_SYS_RESOURCE: {}", kRemedy));
+        fmt::format("cannot read or set RLIMIT_MEMLOCK of the container without CAP_SYS_RESOURCE: {}", remedy(engine)));
   }
   if (now.rlim_cur >= bytes && now.rlim_max >= bytes) return std::optional<std::string>();
   const rlimit wanted{std::max<rlim_t>(now.rlim_cur, bytes), std::max<rlim_t>(now.rlim_max, bytes)};
@@ -219,7 +223,7 @@ fabric::Result<std::optional<std::string>> raise_memlock(pid_t pid, std::uint64_
   const bool raised = prlimit(pid, RLIMIT_MEMLOCK, &most, nullptr) == 0;
   return std::optional<std::string>(
       fmt::format("cannot raise RLIMIT_MEMLOCK of the container to {} without CAP_SYS_RESOURCE, it is {}: {}",
-                  memlock_text(bytes), memlock_text(raised ? most.rlim_cur : now.rlim_cur), kRemedy));
+                  memlock_text(bytes), memlock_text(raised ? most.rlim_cur : now.rlim_cur), remedy(engine)));
 }
 
 Result<void> run_in_mount_namespace(int mount_namespace, const std::function<Result<void>()>& function) {

@@ -15,6 +15,7 @@
 #include "fabric/result.hpp"
 #include "hook/apply/live/live_steps.hpp"
 #include "hook/apply/live/pin_container.hpp"
+#include "hook/oci/engine.hpp"
 
 namespace hook {
 
@@ -22,13 +23,14 @@ namespace hook {
 // of this bundle. Each step is idempotent. The first error ends it: the caller fails the start, and runtime and kernel
 // throw away the container's mounts, cgroup and process. Returns warnings: what could not be done, without failing the
 // container.
-fabric::Result<std::vector<std::string>> run_steps(const LiveContainer& container, const std::vector<Step>& steps);
+fabric::Result<std::vector<std::string>> run_steps(const LiveContainer& container, const std::vector<Step>& steps,
+                                                   Engine engine);
 
 // RLIMIT_MEMLOCK of a process that already runs: the first one of a container, before it becomes the workload. Raises
 // soft and hard limit to bytes (UINT64_MAX: unlimited); never lowers them. Without CAP_SYS_RESOURCE the hard
 // limit stays and the soft one is raised to it: the returned warning says what the container has then. Errors: there is
 // no such process.
-fabric::Result<std::optional<std::string>> raise_memlock(pid_t pid, std::uint64_t bytes);
+fabric::Result<std::optional<std::string>> raise_memlock(pid_t pid, std::uint64_t bytes, Engine engine);
 
 // Runs a function in a child (run_in_child()) that has joined another mount namespace: setns(2) changes the root and
 // the working directory of the whole process, so it never happens in the hook itself.
