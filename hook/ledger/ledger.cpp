@@ -257,14 +257,18 @@ Result<void> Ledger::settle(std::string_view key) const {
   return {};
 }
 
-Result<void> Ledger::leave(const Owner& owner, std::string_view user_key) const {
+Result<void> Ledger::leave(const Owner& owner, std::string_view user_key, bool* passed_over) const {
   if (!is_file_name(owner.key, kLongestKey) || !is_file_name(user_key, kLongestKey)) return {};
   const KeyLock lock = TRY(KeyLock::take(*files_, {owner.key}));
   const auto before = TRY(read_grant(*files_, owner.key));
   if (!before) return {};
   const auto leaves = [&](const StoredUser& user) { return user.user.key == user_key; };
   const auto user = std::find_if(before->users.begin(), before->users.end(), leaves);
-  if (user == before->users.end() || is_another_ones_end(*files_, *user)) return {};
+  if (user == before->users.end()) return {};
+  if (is_another_ones_end(*files_, *user)) {
+    if (passed_over) *passed_over = true;
+    return {};
+  }
   auto grant = before;
   // A start that is undone leaves behind whom the runtime is about to end.
   if (!user->worker) TRY_VOID(check_empty(*before, user->user));

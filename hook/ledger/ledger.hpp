@@ -126,7 +126,8 @@ class Ledger {
   // Errors: EBUSY, a process is still in the cgroup of a user whose steps were settled. Where another step fails, the
   // grant says that the user has ended, so that it is held only until it can be returned: by the next call that needs
   // it, or by recover().
-  fabric::Result<void> leave(const Owner& owner, std::string_view user_key) const;
+  // passed_over: set where there is such a user, of whom this does not speak.
+  fabric::Result<void> leave(const Owner& owner, std::string_view user_key, bool* passed_over = nullptr) const;
   // Notes of which pod this container is, in grants that do not say so; none: success.
   fabric::Result<void> note_pod(std::string_view id, const std::string& pod) const;
   // Returns the grant, whichever containers use it.

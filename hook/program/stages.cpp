@@ -61,13 +61,19 @@ bool is_user(const GrantUser& user, const OciState& state) {
 }
 
 // Its own grant, and its part in its pod's. The view of a container that has neither goes as well.
-Result<void> leave(const Ledger& ledger, const OciState& state) {
+Result<void> leave(const Ledger& ledger, const OciState& state, const Log& log) {
   const Owner own = container_owner(state.id, state.bundle);
-  TRY_VOID(ledger.leave(own, own.key));
+  bool passed_over = false;
+  TRY_VOID(ledger.leave(own, own.key, &passed_over));
   for (const Grant& grant : TRY(ledger.find_by_id(state.id))) {
     for (const GrantUser& user : grant.users) {
-      if (is_user(user, state)) TRY_VOID(ledger.leave(grant.owner, user.key));
+      if (is_user(user, state)) TRY_VOID(ledger.leave(grant.owner, user.key, &passed_over));
     }
+  }
+  if (passed_over) {
+    log.info(
+        "it has not ended, and keeps its HCAs: this poststop is of another of its name, or of a runtime that was "
+        "killed; `rdma-hook recover` takes them back when it has ended");
   }
   return {};
 }
@@ -121,7 +127,7 @@ Result<void> poststop(Call& call) {
   const auto open = TRY(OpenLedger::open(call));
   call.timing.step("read");
   open.returns->begin_poststop(state.id, call.timing);
-  auto left = about(FailureReason::kLedger, leave(open.ledger, state));
+  auto left = about(FailureReason::kLedger, leave(open.ledger, state, call.log));
   open.returns->end_poststop();
   if (left) open.repair(call.log);
   open.returns->report(call.log, call.outcome);
