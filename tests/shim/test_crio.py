@@ -69,12 +69,14 @@ class Recorded:
         self.config["linux"]["cgroupsPath"] = f"/{harness.GROUP}/crio-{self.id}"
         self.config["annotations"].update(annotations)
         for device in self.config["linux"].get("devices", []):  # that of rdma_cm is another here
-            device["major"], device["minor"] = case.node.numbers[os.path.basename(device["path"])]
-        case.make_netns(self.netns())
+            numbers = case.node.numbers.get(os.path.basename(device["path"]), (device["major"], device["minor"]))
+            device["major"], device["minor"] = numbers
+        self.remove_netns = case.make_netns(self.netns()) if self.netns() else None
         self.write()
 
     def netns(self):
-        return next(space["path"] for space in self.config["linux"]["namespaces"] if space["type"] == "network")
+        """Of the pod; nothing: it is in the node's."""
+        return next((space["path"] for space in self.config["linux"]["namespaces"] if space["type"] == "network"), None)
 
     def write(self):
         harness.write(self.directory + "/config.json", json.dumps(self.config))
@@ -94,9 +96,12 @@ class CrioCase(harness.Case):
         harness.must(["unshare", f"--net={path}", "true"])
 
         def remove():
-            harness.must(["umount", path])
-            os.unlink(path)
+            with contextlib.suppress(FileNotFoundError):
+                os.stat(path)
+                harness.must(["umount", path])
+                os.unlink(path)
         self.addCleanup(remove)
+        return remove
 
     def said(self):
         """The node's log of the last call."""
@@ -168,6 +173,24 @@ class ByRuntime(CrioCase):
         self.assertEqual(self.nodes(config), self.nodes(container.config))
         self.assertEqual(list(self.holders()), ["mlx5_1", "mlx5_2"])
 
+    def test_who_asks_for_nothing_gets_nothing(self):
+        """A privileged one has all nodes of the node's /dev."""
+        for name in ("plain", "privileged", "host-network"):
+            container = self.container(name)
+            self.assertEqual(self.create(container), container.config, name)
+            self.assertEqual(self.holders(), {}, name)
+            said = [line.partition("]: ")[2].partition("`: ")[2] for line in self.syslog.lines()]
+            self.assertEqual(said, ["the container may use all devices: its 10 uverbs nodes are no request"] *
+                             (name == "privileged"), name)
+
+    def test_in_the_nodes_network(self):
+        self.configure({"annotations_may_request": ["monitoring"], "networks": {"fabric": {"mode": "shared"}}, "pools": [{"name": "rails", "network": "fabric"}]})
+        container = self.container("host-network", {"rdma-init.io/devices": "2"})
+        config = self.create(container)
+        self.assertEqual(len(self.nodes(config)), 3)
+        self.assertEqual(list(self.holders()), ["mlx5_0", "mlx5_1"])
+        self.assertIn("the container is in the node's network namespace, it gets device nodes only", self.said())
+
     def test_what_is_wrong_is_in_the_nodes_log_alone(self):
         self.configure({})
         container = self.container("annotation")
@@ -237,6 +260,17 @@ class ByHook(CrioCase):
         self.process.end()
         self.given(self.call(container, "poststop", status="stopped"))
         self.assertEqual(list(self.holders()), ["mlx5_0", "mlx5_1"], "they are the pod's")
+
+    def test_a_pod_that_is_stopped_first(self):
+        """Of a kubelet's StopPodSandbox its network namespace is gone before the container's poststop."""
+        container = Recorded(self, "device-plugin")
+        self.created(container)
+        self.assertEqual(list(self.holders()), ["mlx5_1", "mlx5_2"])
+        self.process.end()
+        container.remove_netns()
+        self.given(self.call(container, "poststop", status="stopped"))
+        self.recover()
+        self.assertEqual(self.holders(), {})
 
     def test_what_is_said_of_locked_memory_is_true(self):
         self.configure({**TRUSTING, "memlock": FINITE})
