@@ -116,14 +116,20 @@ std::string some_names(const Plan& plan) {
 }
 
 // The log's line, and the outcome. The rails are those that the container finds, also of other containers of its pod.
-void note_grant(std::string_view event, const Asking& asking, const Owner& owner, const Plan& plan, Call& call) {
+void note_grant(std::string_view event, const Asking& asking, const Owner& owner, const Plan& plan, bool variables,
+                Call& call) {
   const auto rails = plan.netdevs.empty() ? std::nullopt : read_rails_of(call.node.ledger, owner.key);
+  std::optional<std::string> require;
+  if (const auto set = plan.env.find("RDMA_INIT_REQUIRE"); variables)
+    require = set == plan.env.end() ? "" : set->second;
   const Granted granted{.container = call.container,
                         .owner = owner,
                         .engine = asking.caller.engine,
                         .hcas = plan.hcas,
                         .source = asking.request->wish.source,
                         .rails = rails,
+                        .no_rail = plan.no_rail,
+                        .require = std::move(require),
                         .timing = call.timing};
   call.log.info(
       fmt::format("{} {}: {}", event == "booked" ? event : "given", some_names(plan), granted_line(event, granted)));
@@ -180,7 +186,7 @@ Result<void> carry_out(const OpenLedger& open, const Asking& asking, const Grant
   TRY_VOID(booking.finish());
   call.timing.step("ledger");
   // "kept": by a call that found everything there, as prestart and createRuntime both.
-  if (!plan.hcas.empty()) note_grant(had_before ? "kept" : way.event, asking, who.owner, plan, call);
+  if (!plan.hcas.empty()) note_grant(had_before ? "kept" : way.event, asking, who.owner, plan, way.variables, call);
   return {};
 }
 

@@ -55,14 +55,21 @@ void advise(const PlanInput& input, const Chosen& chosen, Plan& plan) {
 // A rail was asked for, of a network that only the HCA's pool can name.
 void warn_of_no_network(const PlanInput& input, const Chosen& chosen, Plan& plan) {
   const std::string& source = input.among.request.network_of_pool;
-  if (source.empty() || input.host_network) return;
-  const auto unit = std::find_if(chosen.units.begin(), chosen.units.end(),
-                                 [](const ChosenHca& one) { return one.terms.network == nullptr; });
-  if (unit == chosen.units.end()) return;
-  plan.warnings.push_back(fmt::format(
-      "{}: `{}` gets no rail: its pool `{}` has no network, and the annotation names none of the {} of "
-      "config.json; \"network\" in the pool says which",
-      source, fabric::printable(unit->node->name()), unit->node->pool->name, input.among.config.networks.size()));
+  if (source.empty() || input.host_network || input.among.request.mode == Mode::kHca) return;
+  for (const ChosenHca& unit : chosen.units) {
+    if (unit.terms.network) continue;
+    plan.no_rail.push_back(unit.node->name());
+    if (plan.no_rail.size() > 1) continue;
+    const std::size_t networks = input.among.config.networks.size();
+    const std::string why = networks == 0
+                                ? "config.json has no \"networks\""
+                                : fmt::format(
+                                      "its pool `{}` has no network, and the annotation names none of the {} of "
+                                      "config.json; \"network\" in the pool says which",
+                                      unit.node->pool->name, networks);
+    plan.warnings.push_back(
+        fmt::format("{}: `{}` gets no rail: {}", source, fabric::printable(unit.node->name()), why));
+  }
 }
 
 // What the container can open without having been granted it.

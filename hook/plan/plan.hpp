@@ -82,6 +82,7 @@ struct Plan {
   std::optional<std::uint64_t> memlock;  // bytes; UINT64_MAX: unlimited; nullopt: leave it
   std::vector<std::string> capabilities;
   std::vector<PlannedNetdev> netdevs;
+  std::vector<std::string> no_rail;  // HCAs for which one was asked that no network of config.json is for
   std::map<std::string, std::string> env;
   std::vector<PlannedMount> mounts;
   std::vector<ViewEntry> view;  // what the sources of the mounts hold

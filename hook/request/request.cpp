@@ -23,23 +23,28 @@ bool is_read(const Config& config, std::string_view prefix) {
          config.trusted_annotations.end();
 }
 
-// The first vendor whose annotations ask. What the own ones say of mode and network holds beside another's wish.
+// The first vendor whose annotations ask. What they say of mode and network holds beside another's wish.
 Result<Said> first_that_asks(const ContainerSpec& spec, const Config& config, const PodIdentity& pod) {
   Said own;
   if (is_read(config, kOwnAnnotations)) own = TRY(own_annotations(spec, pod.container_name));
-  if (own.wish) return own;
+  if (own.wish && (own.network || own.wish->kind == Wish::Kind::kNone || config.networks.empty())) return own;
   Said other;
   if (is_read(config, kVolcengineAnnotations)) other = TRY(volcengine_annotation(spec, config));
   if (!other.asks() && is_read(config, kSpiderpoolAnnotations)) {
     other = TRY(spiderpool_annotations(spec, config, pod.pod_namespace));
   }
-  own.wish = std::move(other.wish);
-  own.nics = other.nics;
+  if (!own.wish) {
+    own.wish = std::move(other.wish);
+    own.nics = other.nics;
+  } else if (other.network && !config.networks.contains(other.network->text)) {
+    own.warnings.push_back(fmt::format("{} is not heard: config.json has no network `{}`", other.network->source,
+                                       fabric::printable(std::string_view(other.network->text).substr(0, 128))));
+    other.network.reset();
+  }
   if (!own.network) {
     own.network = std::move(other.network);
     own.network_of_pool = std::move(other.network_of_pool);
   }
-  own.warnings.insert(own.warnings.end(), other.warnings.begin(), other.warnings.end());
   return own;
 }
 
@@ -84,7 +89,8 @@ void warn_of_unheard(const Said& said, bool granted, Engine engine, const PodIde
     return;
   }
   if (said.mode) warnings.push_back(unheard(said.mode->source, "choose a mode", engine, pod));
-  if (said.network) warnings.push_back(unheard(said.network->source, "choose a network", engine, pod));
+  const std::string& network = said.network ? said.network->source : said.network_of_pool;
+  if (!network.empty()) warnings.push_back(unheard(network, "choose a network", engine, pod));
 }
 
 Result<void> check_nics(const Said& said, std::size_t given) {
@@ -194,6 +200,8 @@ Result<Asked> parse_request(const ContainerSpec& spec, const Config& config, Eng
   const bool trusted = may_request(config, engine, pod);
   Said said = TRY(first_that_asks(spec, config, pod));
   asked.warnings = std::move(said.warnings);
+  // Where this configuration has no network, who gave the nodes gives the netdevs.
+  if (config.networks.empty() && !request.given.empty()) said.network_of_pool.clear();
   TRY_VOID(check_nics(said, request.given.size()));
   if (trusted) TRY_VOID(set_mode_and_network(said, config, request));
 

@@ -101,7 +101,7 @@ void set_unnamed_network(const std::string& source, const Config& config, Said& 
       std::any_of(config.pools.begin(), config.pools.end(), [](const Pool& pool) { return pool.network.has_value(); });
   if (!pools_say && config.networks.size() == 1) {
     said.network = SourcedText{config.networks.begin()->first, source};
-  } else if (!config.networks.empty()) {
+  } else {
     said.network_of_pool = source;
   }
 }
@@ -177,9 +177,7 @@ Result<Said> spiderpool_annotations(const ContainerSpec& spec, const Config& con
       said.network = *std::move(found);
       return said;
     }
-    said.warnings.push_back(fmt::format("{} names the network `{}`, but config.json has no networks: device nodes only",
-                                        found->source,
-                                        fabric::printable(std::string_view(found->text).substr(0, 128))));
+    said.network_of_pool = found->source;
     said.wish = Wish{.kind = Wish::Kind::kAll, .source = found->source};
     return said;
   }

@@ -126,12 +126,15 @@ std::vector<PlannedHca> hcas(const std::vector<std::string>& names, Mode mode = 
 
 Granted granted(const Owner& owner, const std::vector<PlannedHca>& given, const std::optional<NetworkRecord>& rails,
                 const Timing& timing) {
+  static const std::vector<std::string> no_rail = {"mlx5_1"};
   return {.container = "web-1",
           .owner = owner,
           .engine = Engine::kCrio,
           .hcas = given,
           .source = "annotation rdma-init.io/devices",
           .rails = rails,
+          .no_rail = no_rail,
+          .require = "",
           .timing = timing};
 }
 
@@ -157,6 +160,8 @@ TEST(GrantedLine, HasEveryField) {
                         {"mode", "shared"},
                         {"aligned", "5"},
                         {"rails", "net1:mlx5_0:10.0.0.5/24+[fd00::5]/24:gid5,net2:mlx5_1:-:gid5"},
+                        {"require", "-"},
+                        {"no_rail", "mlx5_1"},
                         {"source", "annotation rdma-init.io/devices"}}));
 }
 

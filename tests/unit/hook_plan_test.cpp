@@ -526,6 +526,15 @@ TEST(Plan, networks) {
   EXPECT_EQ(netdevs(scene), "annotation rdma-init.io/devices: `mlx5_3` is in pool `q`, the network takes pool `p`");
   scene.request.network.reset();  // the pool's own network
   EXPECT_EQ(netdevs(scene), "rdma1=shared:rail3@3");
+  scene.request.network_of_pool = "annotation a";
+  EXPECT_EQ(decide(scene)->no_rail, std::vector<std::string>{"mlx5_1"});
+  scene.config.networks.clear();
+  scene.config.pools.clear();
+  EXPECT_EQ(decide(scene)->no_rail, (std::vector<std::string>{"mlx5_3", "mlx5_1"}));
+  EXPECT_EQ(decide(scene)->warnings,
+            std::vector<std::string>{"annotation a: `mlx5_3` gets no rail: config.json has no \"networks\""});
+  scene.request.mode = Mode::kHca;
+  EXPECT_EQ(decide(scene)->warnings, std::vector<std::string>{});
 }
 
 TEST(Plan, netdevOfAnHca) {

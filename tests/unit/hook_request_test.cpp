@@ -112,8 +112,8 @@ TEST(Request, orderOfThoseWhoAsk) {
   const Annotations last_two = {{kVolcengine, kTwoNics}, {kSpiderpool, "n"}};
   check({
       {"own first", Engine::kRunc, all_three, "mlx5_1"},
-      {"volcengine next", Engine::kRunc, last_two, "2"},
-      {"spiderpool next", Engine::kRunc, {{kSpiderpool, "n"}}, "all !"},
+      {"volcengine next", Engine::kRunc, last_two, "2 network of pool"},
+      {"spiderpool next", Engine::kRunc, {{kSpiderpool, "n"}}, "all network of pool"},
       {"given nodes", Engine::kContainerd, {}, "given", 2},
       {"nothing", Engine::kRunc, {}, "nothing"},
       {"mode alone asks nothing", Engine::kRunc, {{"rdma-init.io/mode", "shared"}}, "nothing"},
@@ -136,7 +136,7 @@ TEST(Request, orderOfThoseWhoAsk) {
       config);
   config.default_devices.reset();
   config.trusted_annotations = {"k8s.volcengine.com"};
-  check({{"own are not read", Engine::kRunc, all_three, "2"}}, config);
+  check({{"own are not read", Engine::kRunc, all_three, "2 network of pool"}}, config);
 }
 
 TEST(Request, aSandboxAsksNothing) {
@@ -226,7 +226,20 @@ TEST(Request, volcengine) {
            Engine::kRunc,
            {{kVolcengine, kTwoNics}, {"rdma-init.io/network", "storage"}},
            "2 network storage"},
-          {"nobody may choose by it", Engine::kPodman, two_nics, "given", 2},
+          {"nobody may choose by it", Engine::kPodman, two_nics, "given !", 2},
+          {"beside the own annotation's HCAs",
+           Engine::kRunc,
+           {{kVolcengine, R"([{"cniConf":{"name":"fabric"}}])"}, {kOwnDevices, "1"}},
+           "1 network fabric"},
+          {"\"rdma\" beside the own annotation's HCAs",
+           Engine::kRunc,
+           {{kVolcengine, kTwoNics}, {kOwnDevices, "1"}},
+           "1 network of pool"},
+          {"nothing beside none", Engine::kRunc, {{kVolcengine, kTwoNics}, {kOwnDevices, "none"}}, "nothing"},
+          {"spiderpool's unknown network beside the own annotation's HCAs",
+           Engine::kRunc,
+           {{kSpiderpool, "x"}, {kOwnDevices, "1"}},
+           "1 !"},
           {"two networks",
            Engine::kRunc,
            {{kVolcengine, R"([{"cniConf":{"name":"fabric"}},{"cniConf":{"name":"storage"}}])"}},
