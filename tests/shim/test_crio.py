@@ -191,6 +191,17 @@ class ByRuntime(CrioCase):
         self.assertEqual(list(self.holders()), ["mlx5_0", "mlx5_1"])
         self.assertIn("the container is in the node's network namespace, it gets device nodes only", self.said())
 
+    def test_what_a_trainer_does_not_get_is_in_the_log(self):
+        """In a network namespace of its own, by the word of VKE, which no pool has a network for."""
+        self.configure({**TRUSTING, "networks": {"a": {"mode": "shared"}, "b": {"mode": "shared"}}})
+        container = self.container("plain", {"k8s.volcengine.com/pod-networks": '[{"cniConf": {"name": "rdma"}}]',
+                                             "io.kubernetes.pod.namespace": "team-a"})
+        self.create(container)
+        said = self.said()
+        self.assertIn("annotation k8s.volcengine.com/pod-networks: `mlx5_0` gets no rail", said)
+        self.assertIn("RDMA_INIT_REQUIRE is not set: ", said)
+        self.assertRegex(said, "granted .* require=- no_rail=mlx5_0 ")
+
     def test_what_is_wrong_is_in_the_nodes_log_alone(self):
         self.configure({})
         container = self.container("annotation")
@@ -334,7 +345,8 @@ class Samples(CrioCase):
         for page in ("README.md", "config/README.md", "hook/rdma-hook.8"):
             text = harness.read(f"{CONFIG}/../{page}")
             self.assertRegex(text, "(?s)crun.{,200}exit code: 1.{,200}journalctl -t rdma-hook", page)
-        for page in ("README.md", "config/README.md", "config/containerd/README.md", "shim/nri/rdma-nri.8"):
+        for page in ("README.md", "config/README.md", "config/containerd/README.md", "hook/rdma-hook.8",
+                     "shim/nri/rdma-nri.8", "shim/runtime/rdma-runtime.8"):
             self.assertIn("rdma-recover.timer", harness.read(f"{CONFIG}/../{page}"))
 
 
