@@ -139,24 +139,36 @@ Result<void> restore_vfs(NodeSockets& node, int pf_ifindex, const std::vector<Vf
   return first;
 }
 
+// Without the XDP programs of a container that links hold. It may give a link another program between two looks
+// (BPF_LINK_UPDATE).
+Result<MaybeLink> free_of_xdp_links(NodeSockets& node, int ifindex, const HostNetdev& host) {
+  constexpr int kMostLooks = 64;
+  constexpr int kMostMisses = 3;
+  auto whole = TRY(find_link(node.route, ifindex));
+  for (int looks = 0, misses = 0; looks < kMostLooks && misses < kMostMisses; ++looks) {
+    if (!whole || !host.settings || !has_new_xdp(*host.settings, whole->settings)) break;
+    if (!detach_xdp_link(ifindex, *host.settings, whole->settings)) ++misses;
+    whole = TRY(find_link(node.route, ifindex));
+  }
+  return whole;
+}
+
 // Name, MAC, MTU and what was configured. What is right already is not touched: a netdev that never left keeps its
 // connections.
 Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetdev& host,
                              std::vector<std::string>& warnings) {
-  const auto whole = TRY(find_link(node.route, link.ifindex));
+  // A name that a container gave it may be the one that it gets, and an XDP program may not take the MTU.
+  const auto whole = TRY(free_of_xdp_links(node, link.ifindex, host));
   const auto undo = [&](decltype(link_removals)& repairs) {
     if (!host.settings || !whole) return;
     append(warnings,
            repair_link(node.route, host.name, repairs(link.ifindex, host.name, *host.settings, whole->settings)));
   };
-  // A name that a container gave it may be the one that it gets, and an XDP program may not take the MTU.
-  if (host.settings && whole) detach_xdp_links(link.ifindex, *host.settings, whole->settings);
   if (host.tcx) append(warnings, restore_tcx(link.ifindex, host.name, *host.tcx));
   undo(link_removals);
   LinkChange change;
   if (link.name != host.name) change.name = host.name;
   change.mac = mac_to_restore(link, host);
-  if (link.mtu != host.mtu) change.mtu = host.mtu;
   if (link.tx_queue_length != host.tx_queue_length) change.tx_queue_length = host.tx_queue_length;
   // Kernels before 6.2 rename only a netdev that is down, and drivers without IFF_LIVE_ADDR_CHANGE want that for a MAC.
   if (change.name || change.mac) {
@@ -164,8 +176,12 @@ Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetd
     down.up = false;
     TRY_VOID(change_link(node.route, link.ifindex, down));
   }
-  const bool is_changed = change.name || change.mac || change.mtu || change.tx_queue_length;
+  const bool is_changed = change.name || change.mac || change.tx_queue_length;
   if (is_changed) TRY_VOID(change_link(node.route, link.ifindex, change));
+  LinkChange mtu;
+  mtu.mtu = host.mtu;
+  // What else is restored does not wait for it: a driver may refuse one, and has reasons of its own.
+  auto first = link.mtu == host.mtu ? Result<void>() : change_link(node.route, link.ifindex, mtu);
   undo(link_repairs);
   if (!host.vfs.empty()) {
     const auto done = restore_vfs(node, link.ifindex, host.vfs);
@@ -183,7 +199,8 @@ Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetd
   std::vector<NetRecord> records;
   for (const NetRecord& record : host.records)
     records.push_back(for_netdev(record, link.ifindex, host.name));
-  return add_records(node.route, records);
+  keep_first(first, add_records(node.route, records));
+  return first;
 }
 
 // The netdev of a living namespace goes home. Not inside: it never came, or went already.
@@ -250,9 +267,10 @@ Result<void> settle_on_node(NodeSockets& node, const RailRecord& rail, int wait_
     return Error{fmt::format("netdev `{}` ({}) has not come back to the node", host.name, host.bus_address), EAGAIN,
                  "`rdma-hook recover` puts it right once its network namespace is gone"};
   }
-  TRY_VOID(restore_on_node(node, *link, host, warnings));
-  TRY_VOID(return_software_device(node, rail.rail));
-  return is_ipoib(host) ? Result<void>() : set_vf(node, host, host.vf_attributes);
+  auto first = restore_on_node(node, *link, host, warnings);
+  keep_first(first, return_software_device(node, rail.rail));
+  if (!is_ipoib(host)) keep_first(first, set_vf(node, host, host.vf_attributes));
+  return first;
 }
 
 Result<void> put_back_moved(NodeSockets& node, NetworkNamespace* inside, const RailRecord& rail, int wait_ms,

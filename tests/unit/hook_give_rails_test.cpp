@@ -400,8 +400,7 @@ TEST(ReturnRails, TheNodesOwnXdpProgramStaysAndItsLossIsSaid) {
 }
 
 // A link of bpf(2), which outlives who made it as long as somebody has it open or it is pinned. Empty: not here.
-UniqueFd link_program(int ifindex, std::uint32_t type, bpf_prog_type program_type) {
-  const UniqueFd program(load_program(program_type));
+UniqueFd link_program(const UniqueFd& program, int ifindex, std::uint32_t type) {
   std::array<std::uint64_t, 32> attr{};
   const std::uint32_t create[] = {static_cast<std::uint32_t>(program.get()), static_cast<std::uint32_t>(ifindex), type};
   std::memcpy(attr.data(), create, sizeof create);
@@ -415,7 +414,7 @@ void expect_link_is_detached(std::uint32_t type, bpf_prog_type program_type) {
     const int ifindex = index_of(scene.inside_route(), "net1");
     UniqueFd link;
     scene.do_inside([&] {
-      link = link_program(ifindex, type, program_type);
+      link = link_program(UniqueFd(load_program(program_type)), ifindex, type);
       ASSERT_TRUE(link.ok()) << std::strerror(errno);
     });
     ASSERT_DONE(scene.take_back());
@@ -431,6 +430,52 @@ TEST(ReturnRails, AnXdpProgramThatALinkHoldsIsDetached) {
   expect_link_is_detached(BPF_XDP, BPF_PROG_TYPE_XDP);
 }
 
+// The same program on a netdev of the same index in a namespace that stays.
+TEST(ReturnRails, AnXdpProgramWithADecoyIsDetached) {
+  with_rails([](RailsScene& scene) {
+    ASSERT_DONE(scene.give(1));
+    const int ifindex = index_of(scene.inside_route(), "net1");
+    UniqueFd elsewhere;
+    std::vector<UniqueFd> links;
+    scene.do_inside([&] {
+      const UniqueFd program(load_xdp());
+      const UniqueFd inside(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
+      ASSERT_EQ(::unshare(CLONE_NEWNET), 0);
+      elsewhere = UniqueFd(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
+      ASSERT_EQ(std::system(fmt::format("ip link add name a index {} type veth peer name b", ifindex).c_str()), 0);
+      links.push_back(link_program(program, ifindex, BPF_XDP));
+      ASSERT_EQ(::setns(inside.get(), CLONE_NEWNET), 0);
+      links.push_back(link_program(program, ifindex, BPF_XDP));
+      ASSERT_TRUE(links[0].ok() && links[1].ok()) << std::strerror(errno);
+    });
+    ASSERT_DONE(scene.take_back());
+    EXPECT_TRUE(scene.warnings().empty()) << scene.warnings().front();
+    EXPECT_EQ(settings_of(scene.route(), "rail0").xdp, LinkSettings().xdp);
+  });
+}
+
+// A program of the driver's mode at a veth's peer bounds the MTU, as drivers do.
+TEST(ReturnRails, AnMtuThatIsRefusedKeepsNothingElse) {
+  with_rails([](RailsScene& scene) {
+    const int peer = index_of(scene.route(), "peer0");
+    LinkChange size;
+    size.mtu = 9000;
+    ASSERT_DONE(change_link(scene.route(), index_of(scene.route(), "rail0"), size));
+    const LinkSettings before = settings_of(scene.route(), "rail0");
+    ASSERT_DONE(scene.give(1));
+    const int ifindex = index_of(scene.inside_route(), "net1");
+    size.mtu = 1500;
+    ASSERT_DONE(change_link(scene.inside_route(), ifindex, size));
+    set_flags(scene.inside_route(), ifindex, IFF_PROMISC);
+    set_alias(scene.inside_route(), ifindex, "owned");
+    attach_xdp(scene.route(), peer, XDP_FLAGS_DRV_MODE);
+    EXPECT_FALSE(scene.take_back()) << "the MTU is not what it was";
+    EXPECT_TRUE(scene.has_record());
+    EXPECT_EQ(settings_of(scene.route(), "rail0"), before);
+    ASSERT_DONE(delete_link(scene.route(), peer));
+  });
+}
+
 TEST(ReturnRails, ATcxProgramIsDetached) {
   expect_link_is_detached(kTcxIngress, BPF_PROG_TYPE_SCHED_CLS);
 }
@@ -442,7 +487,7 @@ std::vector<std::uint32_t> tcx_of(RailsScene& scene) {
 TEST(ReturnRails, ATcxProgramOfTheNodesOwnStaysAndIsSaid) {
   with_rails([](RailsScene& scene) {
     const int rail = index_of(scene.route(), "rail0");
-    UniqueFd link = link_program(rail, kTcxIngress, BPF_PROG_TYPE_SCHED_CLS);
+    UniqueFd link = link_program(UniqueFd(load_program(BPF_PROG_TYPE_SCHED_CLS)), rail, kTcxIngress);
     ASSERT_TRUE(link.ok()) << std::strerror(errno);
     const auto before = tcx_of(scene);
     ASSERT_EQ(before.size(), 1U);

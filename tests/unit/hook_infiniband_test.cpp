@@ -151,7 +151,8 @@ const Steps kVfOut = {
     "node: ibp0: VF 3 node GUID 0x0002c90000aa0004",
     "node: ibp0: VF 3 port GUID 0x0002c90000bb0004",
     "container: mlx5_4 -> node; ibp0v3 ends; ib0 begins (node)",
-    "node: ib0, mtu 2044 as ibp0v3",
+    "node: ib0 as ibp0v3",
+    "node: ibp0v3, mtu 2044",
     "node: ibp0v3, up",
 };
 
@@ -201,7 +202,7 @@ TEST(Infiniband, ANetdevWithoutVfAttributes) {
   EXPECT_DONE(place(rail));
   EXPECT_EQ(scene.kernel.take_steps(), (Steps{kVfIn[2], kVfIn[3]}));
   scene.expect_undone(rail);
-  EXPECT_EQ(scene.kernel.take_steps(), (Steps{kVfOut[0], kVfOut[3], kVfOut[4], kVfOut[5]}));
+  EXPECT_EQ(scene.kernel.take_steps(), (Steps{kVfOut[0], kVfOut[3], kVfOut[4], kVfOut[5], kVfOut[6]}));
 }
 
 // Of a physical function's hardware address that somebody had set, the GUID alone can be set again.

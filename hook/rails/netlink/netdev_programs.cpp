@@ -104,9 +104,12 @@ Result<std::vector<TcxProgram>> all_tcx(int ifindex, const std::string& name) {
   return found;
 }
 
-// Of an XDP link with this index and program.
-Ids find_xdp_links(int ifindex, std::uint32_t program) {
-  Ids found;
+bool is_new_xdp(const LinkSettings& before, const LinkSettings& now, std::size_t mode) {
+  return now.xdp[mode] != 0 && now.xdp[mode] != before.xdp[mode];
+}
+
+// Of an XDP link with this index and program; 0: there is none.
+std::uint32_t find_xdp_link(int ifindex, std::uint32_t program) {
   std::array<std::uint32_t, 2> next{};  // start_id, next_id
   for (int i = 0; i < kMostLinks && call(BPF_LINK_GET_NEXT_ID, next) == 0; ++i) {
     next[0] = next[1];
@@ -118,9 +121,9 @@ Ids find_xdp_links(int ifindex, std::uint32_t program) {
     attr.info.info = reinterpret_cast<std::uint64_t>(&info);
     if (!link.ok() || call(BPF_OBJ_GET_INFO_BY_FD, attr) != 0) continue;
     if (info.type == BPF_LINK_TYPE_XDP && info.prog_id == program && info.xdp.ifindex == static_cast<unsigned>(ifindex))
-      found.push_back(next[1]);
+      return next[1];
   }
-  return found;
+  return 0;
 }
 
 }  // namespace
@@ -155,12 +158,20 @@ std::vector<std::string> restore_tcx(int ifindex, const std::string& name, const
   return said;
 }
 
-void detach_xdp_links(int ifindex, const LinkSettings& before, const LinkSettings& now) {
-  for (std::size_t i = 0; i < kXdpModes.size(); ++i) {
-    if (now.xdp[i] == 0 || now.xdp[i] == before.xdp[i]) continue;
-    const Ids links = find_xdp_links(ifindex, now.xdp[i]);
-    if (links.size() == 1) detach_link(links.front());
+bool has_new_xdp(const LinkSettings& before, const LinkSettings& now) {
+  bool found = false;
+  for (std::size_t mode = 0; mode < kXdpModes.size(); ++mode)
+    found = found || is_new_xdp(before, now, mode);
+  return found;
+}
+
+bool detach_xdp_link(int ifindex, const LinkSettings& before, const LinkSettings& now) {
+  for (std::size_t mode = 0; mode < kXdpModes.size(); ++mode) {
+    if (!is_new_xdp(before, now, mode)) continue;
+    const std::uint32_t link = find_xdp_link(ifindex, now.xdp[mode]);
+    if (link != 0 && detach_link(link)) return true;
   }
+  return false;
 }
 
 }  // namespace hook

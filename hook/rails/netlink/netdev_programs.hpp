@@ -17,8 +17,10 @@ fabric::Result<std::vector<std::uint32_t>> tcx_programs(int ifindex, const std::
 // Detaches the programs of tcx that were not there before. Returns what was refused, and that some of before are not
 // there any more, for people.
 std::vector<std::string> restore_tcx(int ifindex, const std::string& name, const std::vector<std::uint32_t>& before);
-// Detaches the XDP programs that were not there before, if a link holds them: rtnetlink refuses that. Links of other
-// namespaces may have the same index and program: then none is detached.
-void detach_xdp_links(int ifindex, const LinkSettings& before, const LinkSettings& now);
+// Whether `now` has XDP programs that were not there before.
+bool has_new_xdp(const LinkSettings& before, const LinkSettings& now);
+// Detaches one of these if a link holds it: rtnetlink refuses that. A link of another namespace may have the same index
+// and program, so that the next call may find one more. False: none was detached.
+bool detach_xdp_link(int ifindex, const LinkSettings& before, const LinkSettings& now);
 
 }  // namespace hook
