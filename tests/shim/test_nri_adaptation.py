@@ -1,6 +1,7 @@
 """rdma-nri in front of runtimes that NRI's own Go package makes, in the versions that Debian has (adaptation/), and in front
 of ours with what came after those: what each side of the protocol may do to the other."""
 import base64
+import fcntl
 import glob
 import json
 import os
@@ -123,11 +124,10 @@ class AdaptationCase(test_nri.NriCase):
     def hold(self, hca="mlx5_0"):
         """Somebody has the HCA's lock; the answer is a function that gives it back."""
         self.go.create(pod(wish=hca), container("c0"))
-        holder = subprocess.Popen(["flock", f"{self.ledger}/hca/{hca}/lock", "cat"], stdin=subprocess.PIPE)
-        self.addCleanup(holder.wait)
-        self.addCleanup(holder.stdin.close)
-        time.sleep(0.3)
-        return holder.stdin.close
+        lock = open(f"{self.ledger}/hca/{hca}/lock", "rb")
+        self.addCleanup(lock.close)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return lock.close
 
 
 class Conformance:
