@@ -177,10 +177,13 @@ Result<void> read_mount(const Json& element, const std::string& at, ContainerSpe
 
 Result<void> read_device_rule(const Json& element, const std::string& at, ContainerSpec& spec) {
   const std::string type = TRY(text(element, "type", at));
-  if (!is_of_all_devices(type, find(element, "major"), find(element, "minor"))) return {};
+  const std::string access = TRY(text(element, "access", at));
   const Json* allow = find(element, "allow");
   if (allow && !allow->is_boolean()) return make_error("`{}.allow`: expected true or false", at);
-  spec.may_use_all_devices = allow && allow->get<bool>();
+  const bool allows = allow && allow->get<bool>();
+  if (is_of_all_devices(type, find(element, "major"), find(element, "minor"), access, allows)) {
+    spec.may_use_all_devices = allows;
+  }
   return {};
 }
 
@@ -219,8 +222,11 @@ std::optional<unsigned> SpecDevice::uverbs() const {
   return dynamic_uverbs ? dynamic_uverbs : fabric::uverbs_of_number(major, minor);
 }
 
-bool is_of_all_devices(std::string_view type, bool has_major, bool has_minor) {
-  return (type.empty() || type == "a") && !has_major && !has_minor;
+bool is_of_all_devices(std::string_view type, bool has_major, bool has_minor, std::string_view access, bool allow) {
+  if ((!type.empty() && type != "a") || has_major || has_minor) return false;
+  const bool reads = access.find('r') != std::string_view::npos;
+  const bool writes = access.find('w') != std::string_view::npos;
+  return allow ? reads && writes : reads || writes || access.empty();
 }
 
 std::optional<std::string> find_env(const ContainerSpec& spec, std::string_view name) {

@@ -60,8 +60,9 @@ struct ContainerSpec {
   bool may_remount = false;
 };
 
-// A rule of the device cgroup is about every device, so that the last such rule decides may_use_all_devices.
-bool is_of_all_devices(std::string_view type, bool has_major, bool has_minor);
+// A rule of the device cgroup is about reading and writing every device, so that the last such rule decides
+// may_use_all_devices. To deny one of the two is enough.
+bool is_of_all_devices(std::string_view type, bool has_major, bool has_minor, std::string_view access, bool allow);
 
 // Errors name the member ("linux.devices[2].major: expected a number"). What the specification makes optional may be
 // missing.

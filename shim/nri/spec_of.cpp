@@ -59,7 +59,9 @@ hook::ContainerSpec spec_of(const NriPod& pod, const NriContainer& container, ho
   for (const Device& device : container.devices)
     spec.devices.push_back({device.path, device.type == "b" ? 'b' : 'c', device.major_number, device.minor_number});
   for (const DeviceRule& rule : container.device_rules) {
-    if (hook::is_of_all_devices(rule.type, rule.has_major, rule.has_minor)) spec.may_use_all_devices = rule.allow;
+    if (hook::is_of_all_devices(rule.type, rule.has_major, rule.has_minor, rule.access, rule.allow)) {
+      spec.may_use_all_devices = rule.allow;
+    }
   }
   for (const Mount& mount : container.mounts)
     spec.mounts.push_back({mount.destination, mount.type == "bind"});

@@ -71,6 +71,13 @@ TEST(ContainerSpec, theLastRuleOfAllDevicesDecides) {
       {R"([{"allow": false, "access": "rwm"}, {"allow": true, "type": "c", "access": "m"}])", false},
       {R"([{"allow": false, "access": "rwm"}, {"allow": true, "type": "a", "major": 231}])", false},
       {R"([{"allow": true, "access": "rwm"}, {"allow": false, "access": "rwm"}])", false},
+      {R"([{"allow": true, "access": "rw"}])", true},
+      {R"([{"allow": true, "access": "m"}])", false},
+      {R"([{"allow": true, "access": "rm"}])", false},
+      {R"([{"allow": true}])", false},
+      {R"([{"allow": true, "access": "rwm"}, {"allow": false, "access": "m"}])", true},
+      {R"([{"allow": true, "access": "rwm"}, {"allow": false, "access": "w"}])", false},
+      {R"([{"allow": true, "access": "rwm"}, {"allow": false}])", false},
       {R"([{"allow": false, "access": "rwm"}, {"allow": true, "access": "rwm"}, {"allow": false, "type": "b"}])", true},
   };
   for (const auto& [rules, expected] : rows) {

@@ -162,6 +162,10 @@ TEST_F(GiverTest, APrivilegedContainerAsksForNothing) {
   ASSERT_TRUE(asking) << asking.error().message;
   EXPECT_FALSE(asking->request);
   EXPECT_TRUE(asking->note.text.starts_with("the container may use all devices: its ")) << asking->note.text;
+  NriRequest unprivileged = *request;
+  for (DeviceRule& rule : unprivileged.container.device_rules)
+    rule.access = "m";
+  EXPECT_FALSE(spec_of(unprivileged, hook::Engine::kCrio).may_use_all_devices) << "it may make nodes, and use none";
 }
 
 // In the node's network namespace nothing but the pod's end tells of such a container.

@@ -66,7 +66,7 @@ shim::NriContainer container_value(std::string_view id) {
           .env = {"A=1", "B="},
           .mounts = {{"/data", "bind", {}, {}}},
           .devices = {{"/dev/infiniband/uverbs0", "c", 231, 192, {}, {}, {}}},
-          .device_rules = {{"c", true, false, true}},
+          .device_rules = {{"c", true, false, true, "rwm"}},
           .rlimits = {{"RLIMIT_MEMLOCK", shim::kUnlimited, 65536}},
           .namespaces = {{"pid", ""}},
           .pid = 4712};

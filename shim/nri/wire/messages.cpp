@@ -117,8 +117,8 @@ NriContainer take_container(wire::Container& container) {
                              {},
                              {}});
   for (auto& rule : *part.mutable_resources()->mutable_devices())
-    value.device_rules.push_back(
-        {std::move(*rule.mutable_type()), rule.has_major_number(), rule.has_minor_number(), rule.allow()});
+    value.device_rules.push_back({std::move(*rule.mutable_type()), rule.has_major_number(), rule.has_minor_number(),
+                                  rule.allow(), std::move(*rule.mutable_access())});
   return value;
 }
 

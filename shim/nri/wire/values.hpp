@@ -51,6 +51,7 @@ struct DeviceRule {
   bool has_major = false;
   bool has_minor = false;
   bool allow = false;
+  std::string access = {};  // of "rwm"
   friend bool operator==(const DeviceRule&, const DeviceRule&) = default;
 };
 
