@@ -18,13 +18,14 @@ struct HcaFacts {
   bool rate = false;
   bool gids = false;  // whole GID tables
   bool vfs = false;   // the HCAs of its virtual functions
+  bool pfs = false;   // the HCAs of its physical function
   // Of ACTIVE ports the link layer; where the HCAs' differ, the rates too. For what a trainer could use.
   bool use = false;
   bool use_by_netdev = false;  // with `use`: of ACTIVE RoCE ports the netdevs too
   friend bool operator==(const HcaFacts&, const HcaFacts&) = default;
 
   bool of_ports() const { return node || link_layer || netdevs || rate || gids || use; }
-  bool beyond_pci() const { return of_ports() || guid || vendor || device_id || driver || place || vfs; }
+  bool beyond_pci() const { return of_ports() || guid || vendor || device_id || driver || place || vfs || pfs; }
 };
 
 inline constexpr HcaFacts kNameOnly{.pci = false, .node = false};

@@ -86,8 +86,11 @@ struct Hca {
   std::optional<std::string> class_link;  // of /sys/class/infiniband/NAME
   std::optional<std::string> verbs_link;  // of /sys/class/infiniband_verbs/uverbsN
   std::vector<MadNode> mad_nodes;
-  std::vector<std::string> vfs;          // names of the HCAs of its virtual functions
-  std::optional<std::string> hidden_vf;  // "virtfn3": one whose HCA is in another network namespace
+  bool is_pf = false;                    // it can have virtual functions
+  std::vector<std::string> vfs;          // names of their HCAs
+  std::optional<std::string> unseen_vf;  // one that somebody may use unseen: "virtfn3, whose HCA is in ..."
+  std::vector<std::string> pfs;          // names of the HCAs of its physical function
+  bool is_pf_hidden = false;             // one of these is in another network namespace
 
   bool has_node() const { return uverbs || uverbs_unknown; }
   bool is_accessible() const { return has_node() && accessible.value_or(true); }

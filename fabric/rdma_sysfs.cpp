@@ -302,8 +302,19 @@ void read_place(const std::string& root, const Directory& dir, Hca& hca, std::ve
   hca.pci_path = path.empty() ? pci::read_path(root, *hca.pci) : std::optional(std::move(path));
 }
 
-// A VF without a driver, or whose driver has made no HCA, has no such directory. Of one whose HCA is in another network
-// namespace it is empty (Linux 6.12 drivers/base/core.c, class_dir_child_ns_type()).
+// A function whose driver has made no HCA has no such directory. Of one whose HCA is in another network namespace it is
+// empty (Linux 6.12 drivers/base/core.c, class_dir_child_ns_type()).
+template <typename Note>
+std::optional<std::vector<std::string>> read_hcas_of(const Directory& dir, const std::string& path, const Note& note) {
+  const auto hcas = dir.open_at(path.c_str());
+  int error = hcas ? 0 : errno;
+  auto names = hcas ? hcas->list(&error) : std::vector<std::string>();
+  if (error == 0) return names;
+  note(path.c_str(), error);
+  return std::nullopt;
+}
+
+// A VF may be a virtual machine's (vfio-pci), or its netdev a container's.
 template <typename Note>
 void read_vfs(const Directory& dir, Hca& hca, const Note& note) {
   constexpr const char* kCount = "device/sriov_numvfs";
@@ -311,18 +322,28 @@ void read_vfs(const Directory& dir, Hca& hca, const Note& note) {
   if (const auto* failed = std::get_if<Unreadable>(&text)) return note(kCount, failed->code);
   const auto count = parse_number<unsigned>(std::get<std::string>(text));
   if (!count) return note(kCount, EINVAL);
+  hca.is_pf = true;
   for (unsigned i = 0; i < *count; ++i) {
-    const std::string path = fmt::format("device/virtfn{}/infiniband", i);
-    const auto vf = dir.open_at(path.c_str());
-    int error = vf ? 0 : errno;
-    const auto names = vf ? vf->list(&error) : std::vector<std::string>();
-    hca.vfs.insert(hca.vfs.end(), names.begin(), names.end());
-    if (error != 0) {
-      note(path.c_str(), error);
-    } else if (names.empty()) {
-      hca.hidden_vf = fmt::format("virtfn{}", i);
+    const std::string function = fmt::format("device/virtfn{}", i);
+    if (const auto names = read_hcas_of(dir, function + "/infiniband", note)) {
+      hca.vfs.insert(hca.vfs.end(), names->begin(), names->end());
+      if (names->empty()) hca.unseen_vf = fmt::format("virtfn{}, whose HCA is in another network namespace", i);
+      continue;
     }
+    const std::string link = function + "/driver";
+    const auto driver = dir.read_link_name(link.c_str());
+    if (const int code = errno; !driver) note(link.c_str(), code);
+    if (driver) hca.unseen_vf = fmt::format("virtfn{}, of which `{}` has made no HCA", i, printable(*driver));
   }
+}
+
+template <typename Note>
+void read_pfs(const Directory& dir, Hca& hca, const Note& note) {
+  auto names = read_hcas_of(dir, "device/physfn/infiniband", note);
+  if (!names) return;
+  hca.physfn = dir.read_link_name("device/physfn");
+  hca.is_pf_hidden = names->empty();
+  hca.pfs = std::move(*names);
 }
 
 void read_ids(const Scan& scan, const HcaFacts& facts, const Directory& dir, Hca& hca) {
@@ -338,8 +359,9 @@ void read_ids(const Scan& scan, const HcaFacts& facts, const Directory& dir, Hca
     return read && !read->empty() ? std::optional(std::move(*read)) : std::nullopt;
   };
   if (facts.guid) hca.node_guid = text(Unread::Part::kDetail, "node_guid").value_or("");
-  if (facts.vfs)
-    read_vfs(dir, hca, [&](const char* attribute, int code) { note(Unread::Part::kHcas, attribute, code); });
+  const auto note_function = [&](const char* attribute, int code) { note(Unread::Part::kHcas, attribute, code); };
+  if (facts.vfs) read_vfs(dir, hca, note_function);
+  if (facts.pfs) read_pfs(dir, hca, note_function);
   if (facts.vendor) hca.vendor = text(Unread::Part::kPool, "device/vendor");
   if (facts.device_id) hca.device_id = text(Unread::Part::kPool, "device/device");
   if (!facts.driver) return;

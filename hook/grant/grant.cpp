@@ -71,7 +71,7 @@ Result<Plan> decide_bound(const Asking& asking, const fabric::Inventory& invento
                           const Grantee& who, const Grant& bound, bool variables) {
   Holdings holdings;
   for (const PlannedHca& hca : bound.hcas)
-    holdings[hca.name] = {.own = true, .own_units = hca.units, .exclusive_holder = {}};
+    holdings[hca.name] = {.own = true, .own_units = hca.held_only ? 0 : hca.units, .exclusive_holder = {}};
   const Candidates among(inventory, *asking.request, asking.admin);
   Plan plan = TRY(decide(asking, among, holdings, ledger.view_directory(), variables));
   leave_out_mounted(asking.spec, plan);
@@ -143,7 +143,7 @@ void note_grant(std::string_view event, const Asking& asking, const Owner& owner
 Result<Plan> decide_and_apply(const OpenLedger& open, const Asking& asking, const Grantee& who, const Way& way,
                               const std::optional<Grant>& bound, Call& call) {
   const Ledger& ledger = open.ledger;
-  auto inventory = TRY(read_node_for(asking, call.node, way.variables));
+  auto inventory = TRY(read_node_for(asking, call.node, way.variables, ledger.had_pf_alone()));
   TRY_VOID(add_own_hcas(call.node.ledger, who.owner, call.node.root, inventory));
   call.timing.step("read");
   auto decided = bound ? decide_bound(asking, inventory, ledger, who, *bound, way.variables)
@@ -160,11 +160,13 @@ Result<Plan> decide_and_apply(const OpenLedger& open, const Asking& asking, cons
   return plan;
 }
 
-// It was booked with all that the container gets, in its spec. An HCA has one uverbs node there, so that where there
-// are more nodes somebody has added others'.
+// It was booked with all that the container gets, in its spec. An HCA has one uverbs node there, but for virtual
+// functions that are held with their physical one, so that where there are more nodes somebody has added others'.
 bool is_all_bound(const Asking& asking, const Grantee& who, const Grant& bound) {
+  const auto has_node = [](const PlannedHca& hca) { return !hca.held_only || hca.mode == Mode::kHca; };
+  const auto nodes = static_cast<std::size_t>(std::count_if(bound.hcas.begin(), bound.hcas.end(), has_node));
   return !who.owner.netns && !may_get_rails(asking) && has_limit(asking.spec, asking.admin.memlock) &&
-         asking.request->given.size() <= bound.hcas.size();
+         asking.request->given.size() <= nodes;
 }
 
 // Leftovers of killed calls are repaired before anything is decided, so that they count as held no longer. What was
@@ -180,6 +182,7 @@ Result<void> carry_out(const OpenLedger& open, const Asking& asking, const Grant
   Plan plan;
   if (bound && is_all_bound(asking, who, *bound)) {
     plan.hcas = bound->hcas;
+    std::erase_if(plan.hcas, [](const PlannedHca& hca) { return hca.held_only; });
   } else {
     plan = TRY(decide_and_apply(open, asking, who, way, bound, call));
   }

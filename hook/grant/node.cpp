@@ -117,7 +117,7 @@ bool set_node_option(NodeSettings& node, std::string_view name, const std::strin
   return true;
 }
 
-Result<fabric::Inventory> read_node_for(const Asking& asking, const NodeSettings& node, bool variables) {
+Result<fabric::Inventory> read_node_for(const Asking& asking, const NodeSettings& node, bool variables, bool pfs) {
   const Request& request = *asking.request;
   const Config& config = asking.admin;
   if (node.snapshot) return fabric::read_snapshot(*node.snapshot);
@@ -125,6 +125,7 @@ Result<fabric::Inventory> read_node_for(const Asking& asking, const NodeSettings
   read.root = node.root;
   read.mad_nodes = config.nodes.umad || config.nodes.issm;
   read.facts = facts_for(request, config);
+  read.facts.pfs = pfs;
   read.facts.use = variables;
   // In its own namespace a RoCE port needs a rail. In the node's, a netdev that is there.
   read.facts.use_by_netdev = variables && TRY(uses_host_network(asking.spec));

@@ -218,6 +218,10 @@ Result<LockedHcas> Ledger::lock(std::vector<std::string> hcas, int timeout_ms) c
   return LockedHcas(files_, std::move(locked));
 }
 
+bool Ledger::had_pf_alone() const {
+  return files_->hca.is_marked;
+}
+
 Result<std::optional<Grant>> Ledger::find(std::string_view key) const {
   if (!is_file_name(key, kLongestKey)) return std::optional<Grant>();
   const auto grant = TRY(read_grant(*files_, std::string(key)));

@@ -3,6 +3,7 @@
 //
 //   DIR/lock                          one byte per grant key is locked while that grant changes
 //   DIR/place -> PLACE                the namespaces in which processes are known by what is noted here
+//   DIR/hca/                           sticky: a physical function has been held alone since the node started
 //   DIR/hca/NAME/lock                 flock: held while that HCA is decided about, never longer
 //   DIR/hca/NAME/holders/KEY@UNITS    one holder; empty
 //   DIR/hca/NAME/exclusive -> KEY     the one holder, if exclusive
@@ -99,6 +100,9 @@ class Ledger {
   // each. Names are checked: [A-Za-z0-9_.-]{1,63}. Errors: EAGAIN when the time is over, with who holds it
   // (lock_holder.hpp).
   fabric::Result<LockedHcas> lock(std::vector<std::string> hcas, int timeout_ms = 10000) const;
+
+  // Since this ledger was made, so that an HCA may be a virtual function of what another has. Costs nothing.
+  bool had_pf_alone() const;
 
   // One grant; nullopt: there is no such grant. A file that does not parse is an error that names it.
   fabric::Result<std::optional<Grant>> find(std::string_view key) const;

@@ -1,6 +1,9 @@
 #include "hook/ledger/ledger_book.hpp"
 
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <ctime>
 #include <utility>
 
@@ -121,7 +124,7 @@ Result<Holdings> LockedHcas::holdings(const Owner& asking, const std::map<std::s
     Holding holding = others_holding(*files_, hca.name, asking.key, limit == limits.end() ? 0 : limit->second);
     if (const PlannedHca* held = find_hca(own, hca.name)) {
       holding.own = true;
-      holding.own_units = held->units;
+      holding.own_units = held->held_only ? 0 : held->units;
     }
     holdings.emplace(hca.name, std::move(holding));
   }
@@ -146,6 +149,12 @@ Result<void> LockedHcas::check_free(const Owner& owner, const std::vector<Planne
     }
   }
   return {};
+}
+
+Result<void> LockedHcas::note_pf_alone() const {
+  const LedgerDirectory& all = files_->hca;
+  if (all.is_marked || ::fchmod(all.fd.get(), S_IRWXU | S_ISVTX) == 0) return {};
+  return fabric::sys_error(errno, "cannot mark `{}`", all.path);
 }
 
 Result<void> LockedHcas::book(const Owner& owner, const std::vector<PlannedHca>& hcas, const GrantUser& user) {

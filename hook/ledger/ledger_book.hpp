@@ -25,6 +25,8 @@ class LockedHcas {
   // stronger mode and the larger number of units). Marked pending until settle(). Limits are the plan's; refused here
   // is only what must never be: an HCA that is not locked, and an exclusive one that another owner holds.
   fabric::Result<void> book(const Owner& owner, const std::vector<PlannedHca>& hcas, const GrantUser& user);
+  // Before book() of a physical function in mode exclusive: Ledger::had_pf_alone() from here on.
+  fabric::Result<void> note_pf_alone() const;
 
  private:
   friend class Ledger;

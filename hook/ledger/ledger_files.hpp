@@ -40,7 +40,8 @@ bool is_ours(const struct stat& info);
 // A directory that is ours, and closed to all others.
 struct LedgerDirectory {
   fabric::UniqueFd fd;
-  std::string path;  // for messages only
+  std::string path;        // for messages only
+  bool is_marked = false;  // S_ISVTX, which means nothing of its own below a directory that is closed to others
 };
 
 // make: if it is missing. Errors: a symlink, another file, not ours, open to others, a read-only file system.

@@ -55,6 +55,7 @@ Json hcas_json(const std::vector<PlannedHca>& hcas) {
   for (const PlannedHca& hca : hcas) {
     Json entry{{"name", hca.name}, {"mode", to_string(hca.mode)}, {"units", hca.units}};
     if (hca.limit) entry["limit"] = *hca.limit;
+    if (hca.held_only) entry["held_only"] = true;
     list.push_back(std::move(entry));
   }
   return list;
@@ -110,7 +111,7 @@ Result<std::vector<PlannedHca>> hcas_at(const Json& object, const char* name) {
   const Json* list = member(object, name);
   if (!list || !list->is_array()) return wrong_member(name);
   for (const Json& entry : *list) {
-    TRY_VOID(check_members(entry, {"name", "mode", "units", "limit"}));
+    TRY_VOID(check_members(entry, {"name", "mode", "units", "limit", "held_only"}));
     PlannedHca hca;
     hca.name = TRY(name_at(entry, "name", kLongestHcaName));
     const auto mode = parse_mode(TRY(text_at(entry, "mode")));
@@ -118,6 +119,7 @@ Result<std::vector<PlannedHca>> hcas_at(const Json& object, const char* name) {
     hca.mode = *mode;
     hca.units = static_cast<unsigned>(TRY(number_at(entry, "units", UINT32_MAX)));
     TRY_VOID(optional_number(entry, "limit", hca.limit));
+    if (member(entry, "held_only")) hca.held_only = TRY(truth_at(entry, "held_only"));
     hcas.push_back(std::move(hca));
   }
   return hcas;
@@ -220,6 +222,7 @@ void merge_hcas(std::vector<PlannedHca>& into, const std::vector<PlannedHca>& mo
     if (strength(hca.mode) > strength(found->mode)) found->mode = hca.mode;
     found->units = std::max(found->units, hca.units);
     if (hca.limit) found->limit = hca.limit;
+    found->held_only = found->held_only && hca.held_only;
   }
 }
 

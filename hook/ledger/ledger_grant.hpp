@@ -2,7 +2,7 @@
 // that is not listed as optional is there, and no other.
 //
 // {"format": 2, "owner": {"kind", "key", "label", "netns": {"dev", "ino", "path"}}, "since",
-//  "hcas": [{"name", "mode", "units", "limit"}],
+//  "hcas": [{"name", "mode", "units", "limit", "held_only"}],
 //  "users": [{"key", "id", "bundle", "pod", "view", "process": {"pid", "start_time"}, "cgroup": {...}, "state": {...},
 //             "settled", "ended", "worker": {"pid", "start_time", "change"}, "hcas": [...]}]}
 // Optional: "netns", "directory" in it, "limit", and of a user all but "key", "id" and "settled".

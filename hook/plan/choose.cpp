@@ -111,14 +111,13 @@ Room room_for(const NodeHca& node, const Terms& terms, const PlanInput& input) {
   Room room{multi ? kNoBound : 1, {}, false};
   const std::string doubt = doubt_of(holding);
   if (const std::string held = held_against(terms.mode, holding); !held.empty()) bound(room, 0, held, true);
+  if (const std::string held = held_with_pf(node, input); !held.empty()) bound(room, 0, held, true);
   if (terms.mode == Mode::kExclusive) {
     for (const std::string& vf : vfs_of(node, input.among.inventory)) {
       const std::string held = held_against(terms.mode, holding_of(vf, input.holdings));
       if (!held.empty()) bound(room, 0, fmt::format("has the VF {}, which {}", fabric::printable(vf), held), true);
     }
-    if (const auto& hidden = node.hca->hidden_vf) {
-      bound(room, 0, fmt::format("has the VF {}, whose HCA is in another network namespace", *hidden), true);
-    }
+    if (const auto& unseen = node.hca->unseen_vf) bound(room, 0, fmt::format("has the VF {}", *unseen), true);
   }
   if (terms.limit) {
     bound(room, *terms.limit - std::min(*terms.limit, holding.others),
@@ -159,7 +158,7 @@ std::string obstacles(const Hcas& hcas, const Offers& offers) {
 // What is preferred, best first: the lower number.
 int tier(const NodeHca& node, const PlanInput& input) {
   const auto holding = input.holdings.find(node.name());
-  if (holding != input.holdings.end() && holding->second.own) return 0;
+  if (holding != input.holdings.end() && holding->second.own_units > 0) return 0;
   if (std::find(input.among.given.begin(), input.among.given.end(), &node) != input.among.given.end()) return 1;
   return node.is_active() ? 2 : 3;
 }
@@ -272,6 +271,20 @@ bool has_multi(const Offers& offers) {
 }
 
 }  // namespace
+
+// VFs may have been made, bound or renamed since their physical function was booked with those of then.
+std::string held_with_pf(const NodeHca& node, const PlanInput& input) {
+  bool own = false;
+  for (const std::string& pf : pfs_of(node, input.among.inventory)) {
+    const Holding holding = holding_of(pf, input.holdings);
+    own = own || holding.own;
+    if (!holding.exclusive_holder) continue;
+    return fmt::format("is a VF of {}, which is held by {}", fabric::printable(pf), *holding.exclusive_holder);
+  }
+  if (!node.hca->is_pf_hidden || own) return "";
+  return fmt::format("is a VF of {}, whose HCA is in another network namespace",
+                     fabric::printable(node.hca->physfn.value_or("a function")));
+}
 
 Result<Chosen> choose(const PlanInput& input) {
   if (!input.among.matched) return input.among.matched.error();

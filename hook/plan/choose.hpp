@@ -29,6 +29,10 @@ struct Chosen {
   std::vector<std::string> warnings;
 };
 
+// Why who has its physical function alone keeps it from others: "is a VF of mlx5_0, which is held by container web-1".
+// "": it is no VF, or nobody else has.
+std::string held_with_pf(const NodeHca& node, const PlanInput& input);
+
 // A list gives its HCAs in its order; "all" and a count in rail order. A count takes first what the container, or its
 // pod, holds, then HCAs whose nodes it was given, then those with an ACTIVE port, and among equals those nearest to its
 // GPUs. Errors are refusals: those of the candidates, a mode that the pool does not allow, and HCAs that have no room.

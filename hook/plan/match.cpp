@@ -356,6 +356,15 @@ std::vector<std::string> vfs_of(const NodeHca& node, const fabric::Inventory& in
   return names;
 }
 
+std::vector<std::string> pfs_of(const NodeHca& node, const fabric::Inventory& inventory) {
+  if (!node.hca->is_pf_hidden) return node.hca->pfs;
+  std::vector<std::string> names;  // the asking container may have it
+  for (const fabric::Hca& other : inventory.hcas) {
+    if (node.hca->physfn && other.pci == node.hca->physfn) names.push_back(other.name);
+  }
+  return names;
+}
+
 Candidates::Candidates(const fabric::Inventory& all, const Request& asked, const Config& admin)
     : inventory(all),
       request(asked),
@@ -374,6 +383,12 @@ std::vector<std::string> Candidates::names() const {
   };
   for (const NodeHca* hca : given)
     add(hca->name());
+  for (const Hcas& all : {hcas, given}) {
+    for (const NodeHca* hca : all) {
+      for (const std::string& pf : pfs_of(*hca, inventory))
+        add(pf);
+    }
+  }
   if (!may_be(Mode::kExclusive, request, config)) return names;
   for (const NodeHca* hca : hcas) {
     for (const std::string& vf : vfs_of(*hca, inventory))

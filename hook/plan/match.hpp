@@ -32,6 +32,8 @@ struct Matched {
 bool may_be(Mode mode, const Request& request, const Config& config);
 // The names of the HCAs of its virtual functions: who has it alone has these too.
 std::vector<std::string> vfs_of(const NodeHca& node, const fabric::Inventory& inventory);
+// The names of the HCAs of the physical function whose virtual one it is.
+std::vector<std::string> pfs_of(const NodeHca& node, const fabric::Inventory& inventory);
 
 // Found once: a plan is made from the same after the HCAs have been locked. All three arguments have to outlive it.
 class Candidates {

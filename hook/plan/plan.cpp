@@ -79,14 +79,17 @@ Result<void> hold_given(const PlanInput& input, Plan& plan) {
     const auto is_granted = [&](const PlannedHca& hca) { return hca.name == name; };
     if ((!given->pool && !given->pool_unread) || std::any_of(plan.hcas.begin(), plan.hcas.end(), is_granted)) continue;
     const auto holding = input.holdings.find(name);
-    if (holding != input.holdings.end() && holding->second.exclusive_holder) {
-      fabric::Error error = fabric::make_error("`{}` is held by {} alone, and the container has its node already",
-                                               fabric::printable(name), *holding->second.exclusive_holder);
+    const bool is_held = holding != input.holdings.end() && holding->second.exclusive_holder;
+    const std::string held =
+        is_held ? fmt::format("is held by {} alone", *holding->second.exclusive_holder) : held_with_pf(*given, input);
+    if (!held.empty()) {
+      fabric::Error error =
+          fabric::make_error("`{}` {}, and the container has its node already", fabric::printable(name), held);
       error.hint = "take the node out of the container's devices";
       error.reason = FailureReason::kBusy;
       return error;
     }
-    plan.also_open.push_back({name, Mode::kHca, 1, std::nullopt});
+    plan.also_open.push_back({name, Mode::kHca, 1, std::nullopt, true});
   }
   return {};
 }
@@ -102,10 +105,11 @@ void hold_vfs(const PlanInput& input, const Chosen& chosen, Plan& plan) {
       return;
     }
     std::erase_if(plan.also_open, is_it);
-    plan.also_open.push_back({name, Mode::kExclusive, 1, std::nullopt});
+    plan.also_open.push_back({name, Mode::kExclusive, 1, std::nullopt, true});
   };
   for (const ChosenHca& unit : chosen.units) {
     if (unit.terms.mode != Mode::kExclusive) continue;
+    plan.has_pf_alone = plan.has_pf_alone || unit.node->hca->is_pf;
     for (const std::string& vf : vfs_of(*unit.node, input.among.inventory))
       hold(vf);
   }

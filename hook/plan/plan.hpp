@@ -65,6 +65,7 @@ struct PlannedHca {
   Mode mode = Mode::kHca;
   unsigned units = 1;  // child netdevs in shared-multi, else 1
   std::optional<unsigned> limit;
+  bool held_only = false;  // kept from others, as Plan::also_open, and not granted
   friend bool operator==(const PlannedHca&, const PlannedHca&) = default;
 };
 
@@ -78,6 +79,7 @@ struct Plan {
   // that no other container gets one of them alone, and nothing else. Likewise, in mode exclusive, the virtual
   // functions of what it has in this mode, which no other container gets at all.
   std::vector<PlannedHca> also_open;
+  bool has_pf_alone = false;  // a physical function in mode exclusive: virtual ones may come later
   std::vector<PlannedNode> nodes;
   std::optional<std::uint64_t> memlock;  // bytes; UINT64_MAX: unlimited; nullopt: leave it
   std::vector<std::string> capabilities;
@@ -91,8 +93,8 @@ struct Plan {
 
 // Who holds an HCA now, as far as the decision depends on it.
 struct Holding {
-  bool own = false;  // the asking container, or its pod, holds it already
-  unsigned own_units = 0;
+  bool own = false;                             // the asking container, or its pod, holds it already
+  unsigned own_units = 0;                       // of what it was granted; 0: none, it only keeps others from it
   std::optional<std::string> exclusive_holder;  // another owner's label, for the message
   unsigned others = 0;                          // units held by others; exact only up to the limit
   std::string doubtful = {};                    // one of those others that cannot be looked at, for the message

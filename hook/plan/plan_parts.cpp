@@ -100,7 +100,7 @@ std::string numbered(std::string pattern, unsigned number) {
 // Its netdev moved when the container, or its pod, got it; it is not on the node any more.
 bool has_moved(const PlanInput& input, const ChosenHca& unit) {
   const auto holding = input.holdings.find(unit.node->name());
-  return unit.terms.mode == Mode::kExclusive && holding != input.holdings.end() && holding->second.own;
+  return unit.terms.mode == Mode::kExclusive && holding != input.holdings.end() && holding->second.own_units > 0;
 }
 
 // The entries of one directory of the view: its links, and what libibverbs asks of the class itself.

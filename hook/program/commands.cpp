@@ -73,8 +73,8 @@ struct DryRun {
 Result<DryRun> decide_unbooked(const Asking& asking, const Options& options,
                                const std::shared_ptr<const Returns>& returns) {
   constexpr const char* kUser = "plan";
-  auto inventory = TRY(read_node_for(asking, options.node, true));
   const auto ledger = is_elsewhere(options.node) ? std::nullopt : TRY(existing_ledger(options.node.ledger, returns));
+  auto inventory = TRY(read_node_for(asking, options.node, true, ledger && ledger->had_pf_alone()));
   const Owner owner = TRY(owner_of(asking.spec, container_owner(kUser, *options.bundle)));
   if (ledger) TRY_VOID(add_own_hcas(options.node.ledger, owner, options.node.root, inventory));
   const Candidates among(inventory, *asking.request, asking.admin);

@@ -209,6 +209,127 @@ TEST_F(GrantTest, APhysicalFunctionAloneExcludesWhoHasItsVirtualOnes) {
   EXPECT_EQ(refusal("mlx5_0", Mode::kShared), "");
 }
 
+// As a device plugin gives them, under a rule of each: their number makes no container a privileged one.
+TEST_F(GrantTest, EightOfEightGivenNodesAreBooked) {
+  test_support::lay_out(test_support::rails(8, 4), directory_ / "eight");
+  node_.root = directory_ / "eight";
+  Json config = Json::parse(R"({"linux": {"resources": {"devices": [{"allow": false, "access": "rwm"}]}}})");
+  for (unsigned i = 0; i < 8; ++i) {
+    const std::string path = fmt::format("/dev/infiniband/uverbs{}", i);
+    config["linux"]["devices"].push_back({{"path", path}, {"type", "c"}, {"major", 231}, {"minor", 192 + i}});
+    config["linux"]["resources"]["devices"].push_back(
+        {{"allow", true}, {"type", "c"}, {"major", 231}, {"minor", 192 + i}, {"access", "rw"}});
+  }
+  const auto ask = [&] {
+    return understand_spec(read_container_spec(config).value(), Config(), {Engine::kRunc}).value();
+  };
+  const auto given = give("web-1", ask());
+  ASSERT_TRUE(given) << given.error().message;
+  EXPECT_EQ(grant_of("web-1")->hcas.size(), 8U);
+  // Of one that may use all devices they are the engine's.
+  config["linux"]["resources"]["devices"] = Json::parse(R"([{"allow": true, "access": "rwm"}])");
+  EXPECT_FALSE(ask().request);
+}
+
+// One of its VFs was made, bound or renamed after the physical function was booked.
+TEST_F(GrantTest, AVirtualFunctionThatComesLaterIsNobodyElses) {
+  namespace fs = std::filesystem;
+  const std::string sys = directory_ / "node/sys";
+  const fs::path pf = fs::canonical(sys + "/class/infiniband/mlx5_0/device");
+  const fs::path vf = fs::canonical(sys + "/class/infiniband/mlx5_1/device");
+  const auto had_pf_alone = [&] { return Ledger::open(node_.ledger)->had_pf_alone(); };
+  const auto message = [&](const Asking& asking) {
+    const auto given = give("web-2", asking);
+    return given ? "" : given.error().message;
+  };
+  Asking with_node = asking_for("none");
+  with_node.request->mode.reset();
+  with_node.request->given = {{"/dev/infiniband/uverbs1", 'c', 231, 193}};
+  ASSERT_TRUE(give("web-3", asking_for("mlx5_1", Mode::kExclusive)));
+  const Owner third = container_owner("web-3", "/bundle");
+  ASSERT_TRUE(Ledger::open(node_.ledger)->leave(third, third.key));
+  EXPECT_FALSE(had_pf_alone()) << "it can have no VFs: nobody looks for any";
+  test_support::write_file((pf / "sriov_numvfs").string(), "0\n");
+  ASSERT_TRUE(give("web-1", asking_for("mlx5_0", Mode::kExclusive)));
+  EXPECT_TRUE(had_pf_alone());
+  fs::create_directory_symlink(vf, pf / "virtfn0");
+  fs::create_directory_symlink(pf, vf / "physfn");
+  const std::string held = "`mlx5_1` is a VF of mlx5_0, which is held by container web-1";
+  for (const Mode mode : {Mode::kExclusive, Mode::kShared, Mode::kHca})
+    EXPECT_EQ(message(asking_for("mlx5_1", mode)), "annotation rdma-init.io/devices: " + held);
+  EXPECT_EQ(message(with_node), held + ", and the container has its node already");
+  EXPECT_FALSE(grant_of("web-2"));
+  EXPECT_TRUE(give("web-1", asking_for("mlx5_1"))) << "its own";
+  // With the RDMA subsystem exclusive it is where its netdev is.
+  fs::rename(pf / "infiniband/mlx5_0", pf / "away");
+  const std::string hidden =
+      "`mlx5_1` is a VF of " + pf.filename().string() + ", whose HCA is in another network namespace";
+  const Owner owner = container_owner("web-1", "/bundle");
+  ASSERT_TRUE(Ledger::open(node_.ledger)->leave(owner, owner.key));
+  EXPECT_TRUE(had_pf_alone());
+  EXPECT_EQ(message(asking_for("mlx5_1")), "annotation rdma-init.io/devices: " + hidden);
+  fs::rename(pf / "away", pf / "infiniband/mlx5_0");
+  EXPECT_EQ(message(asking_for("mlx5_1")), "");
+}
+
+// A virtual machine's, or the netdev of a container that has no HCA.
+TEST_F(GrantTest, APhysicalFunctionIsNobodysAloneWhileAnotherDriverHasAVirtualOne) {
+  namespace fs = std::filesystem;
+  const fs::path pf = fs::canonical(directory_ / "node/sys/class/infiniband/mlx5_0/device");
+  test_support::write_file((pf / "sriov_numvfs").string(), "1\n");
+  fs::create_directory(pf / "virtfn0");
+  fs::create_directory_symlink("../../../../bus/pci/drivers/vfio-pci", pf / "virtfn0/driver");
+  const auto given = give("web-1", asking_for("mlx5_0", Mode::kExclusive));
+  ASSERT_FALSE(given);
+  EXPECT_EQ(given.error().message,
+            "annotation rdma-init.io/devices: `mlx5_0` has the VF virtfn0, of which `vfio-pci` has made no HCA");
+  fs::remove(pf / "virtfn0/driver");
+  EXPECT_TRUE(give("web-1", asking_for("mlx5_0", Mode::kExclusive)));
+}
+
+// What is held with a physical function is neither a reason to give it nor among what the log says was given.
+TEST_F(GrantTest, ASecondCallTakesNoHeldVirtualFunctionForAGrantedOne) {
+  namespace fs = std::filesystem;
+  const std::string sys = directory_ / "node/sys";
+  const fs::path pf = fs::canonical(sys + "/class/infiniband/mlx5_1/device");
+  const fs::path vf = fs::canonical(sys + "/class/infiniband/mlx5_0/device");
+  test_support::write_file((pf / "sriov_numvfs").string(), "1\n");
+  fs::create_directory_symlink(vf, pf / "virtfn0");
+  fs::create_directory_symlink(pf, vf / "physfn");
+  test_support::write_file((vf / "infiniband/mlx5_0/ports/1/state").string(), "1: DOWN\n");
+  for (const char* call : {"prestart", "createRuntime"}) {
+    const auto given = give("web-1", asking_for("1", Mode::kExclusive));
+    ASSERT_TRUE(given) << call << given.error().message;
+    EXPECT_EQ(applied_, std::vector<std::string>{"mlx5_1"}) << call;
+  }
+  const auto grant = grant_of("web-1");
+  ASSERT_TRUE(grant);
+  EXPECT_EQ(grant->hcas, (std::vector<PlannedHca>{{"mlx5_1", Mode::kExclusive, 1, std::nullopt},
+                                                  {"mlx5_0", Mode::kExclusive, 1, std::nullopt, true}}));
+  const Owner owner = container_owner("web-1", "/bundle");
+  ASSERT_TRUE(Ledger::open(node_.ledger)->leave(owner, owner.key));
+  // Bound to what was booked before the container, which needs no second look at the node.
+  Log log;
+  Call call{node_, log};
+  call.container = "web-1";
+  Asking asking = asking_for("1", Mode::kExclusive);
+  asking.admin.memlock.reset();
+  const Grantee booked = new_grantee(asking.spec, "web-1", test_support::myself()).value();
+  const auto nothing = [](const Plan&) { return Result<void>(); };
+  const auto open = OpenLedger::open(call);
+  ASSERT_TRUE(hook::grant(*open, asking, booked, {.event = "booked", .apply = nothing}, call));
+  asking.spec.annotations[kGrantAnnotation] = booked.token;
+  asking.request->given = {{"/dev/infiniband/uverbs1", 'c', 231, 193}};
+  testing::internal::CaptureStderr();
+  const Grantee who{owner, {owner.key, "web-1", test_support::myself()}};
+  const auto bound = hook::grant(*open, asking, who, {.event = "granted", .binds_token = true, .apply = nothing}, call);
+  const std::string said = testing::internal::GetCapturedStderr();
+  ASSERT_TRUE(bound) << bound.error().message;
+  EXPECT_NE(said.find("given mlx5_1: "), std::string::npos) << said;
+  EXPECT_NE(said.find(" hcas=mlx5_1 "), std::string::npos) << said;
+  EXPECT_EQ(grant_of("web-1")->hcas.size(), 2U);
+}
+
 TEST_F(GrantTest, MountsOfTheSpecStayTheContainers) {
   Asking asking = asking_for("mlx5_0");
   asking.spec.mounts = {{"/sys/class/infiniband"}, {"/sys/class/infiniband_verbs"}};

@@ -414,7 +414,7 @@ TEST(Plan, givenNodesAreHeldThoughNarrowedAway) {
   PlanScene scene = given({1, 2});
   scene.request.narrowed_by.push_back(*parse_wish("mlx5_2", "x"));
   EXPECT_EQ(hcas(scene), "mlx5_2");
-  EXPECT_EQ(decide(scene)->also_open, (std::vector<PlannedHca>{{"mlx5_1", Mode::kHca, 1, std::nullopt}}));
+  EXPECT_EQ(decide(scene)->also_open, (std::vector<PlannedHca>{{"mlx5_1", Mode::kHca, 1, std::nullopt, true}}));
   scene.holdings["mlx5_1"].exclusive_holder = "container web";
   EXPECT_EQ(hcas(scene), "`mlx5_1` is held by container web alone, and the container has its node already");
   scene.request.wish.kind = Wish::Kind::kNone;
@@ -447,14 +447,14 @@ TEST(Plan, aPhysicalFunctionAloneIsHeldWithItsVirtualOnes) {
     EXPECT_EQ(hcas(scene),
               "annotation rdma-init.io/devices: `mlx5_0` has the VF mlx5_2, which is held by container web");
     scene.holdings["mlx5_2"] = {};
-    scene.inventory.hcas[0].hidden_vf = "virtfn3";
+    scene.inventory.hcas[0].unseen_vf = "virtfn3, whose HCA is in another network namespace";
     EXPECT_EQ(
         hcas(scene),
         "annotation rdma-init.io/devices: `mlx5_0` has the VF virtfn3, whose HCA is in another network namespace");
-    scene.inventory.hcas[0].hidden_vf.reset();
+    scene.inventory.hcas[0].unseen_vf.reset();
     scene.holdings["mlx5_2"] = own();
     EXPECT_EQ(hcas(scene), "mlx5_0");
-    EXPECT_EQ(decide(scene)->also_open, (std::vector<PlannedHca>{{"mlx5_2", Mode::kExclusive, 1, std::nullopt}}));
+    EXPECT_EQ(decide(scene)->also_open, (std::vector<PlannedHca>{{"mlx5_2", Mode::kExclusive, 1, std::nullopt, true}}));
     if (is_live) continue;
     scene.request.wish = *parse_wish("mlx5_2,mlx5_0", "x");
     EXPECT_EQ(hcas(scene), "mlx5_2 mlx5_0");
@@ -471,6 +471,25 @@ TEST(Plan, aPhysicalFunctionAloneIsHeldWithItsVirtualOnes) {
     ASSERT_TRUE(both) << both.error().message;
     EXPECT_EQ(both->hcas, (std::vector<PlannedHca>{{"mlx5_2", Mode::kExclusive, 1, std::nullopt},
                                                    {"mlx5_0", Mode::kExclusive, 1, std::nullopt}}));
+    PlanScene later = asking("1");
+    later.inventory = scene.inventory;
+    later.request.mode = Mode::kExclusive;
+    later.holdings["mlx5_2"] = own(0);
+    later.holdings["mlx5_0"] = own();
+    EXPECT_EQ(hcas(later), "mlx5_0") << "not what is only held with it";
+    later.inventory.hcas[2].pfs = {"mlx5_0"};
+    later.holdings["mlx5_0"] = held_by("container web");
+    later.holdings.erase("mlx5_2");
+    later.request.wish = *parse_wish("mlx5_2", "x");
+    later.request.mode = Mode::kShared;
+    EXPECT_EQ(hcas(later), "x: `mlx5_2` is a VF of mlx5_0, which is held by container web") << "made later";
+    later.holdings["mlx5_0"] = own();
+    EXPECT_EQ(hcas(later), "mlx5_2");
+    later.inventory.hcas[2].pfs.clear();
+    later.inventory.hcas[2].is_pf_hidden = true;
+    EXPECT_EQ(hcas(later), "mlx5_2") << "it is with the container's netdev";
+    later.holdings.erase("mlx5_0");
+    EXPECT_NE(hcas(later).find("whose HCA is in another network namespace"), std::string::npos);
     // A VF is a function of its own, beside a PF that others share.
     scene.request.wish = *parse_wish("mlx5_2", "x");
     scene.holdings.clear();
