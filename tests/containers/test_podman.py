@@ -1,9 +1,11 @@
 """Podman with nothing but files in a hooks directory, and with nothing but rdma-runtime. Its containers' annotations,
 labels and environment may come from the image, and so ask for nothing."""
+import contextlib
 import hashlib
 import json
 import os
 import resource
+import socket
 import tarfile
 
 import harness
@@ -12,6 +14,8 @@ from containers import WRAPPER, Report, Runtime, Wrapped, make_rootfs
 TRUSTING = {"annotations_may_request": ["*"]}
 SAMPLE = os.path.join(harness.HERE, "../../config/podman/rdma-runtime.conf")
 INSTALLED = "/etc/containers/containers.conf.d/rdma-runtime.conf"
+HOOKS = os.path.join(harness.HERE, "../../config/hooks.d")
+INSTALLED_HOOK = "/usr/local/bin/rdma-hook"  # as those files have it
 
 
 class Podman:
@@ -25,8 +29,8 @@ class Podman:
         os.makedirs(self.hooks)
         self.rootfs = make_rootfs(case.work + "/rootfs")
 
-    def add_hook(self, stage):
-        document = {"version": "1.0.0", "hook": self.case.entry(stage, "podman"), "when": {"always": True},
+    def add_hook(self, stage, engine="podman"):
+        document = {"version": "1.0.0", "hook": self.case.entry(stage, engine), "when": {"always": True},
                     "stages": [stage]}
         harness.write(f"{self.hooks}/50-{stage}.json", json.dumps(document))
 
@@ -200,15 +204,48 @@ class Hooks(BothWays, harness.Case):
         self.assertEqual(self.podman.report("given", *self.ask()).nodes, self.node.expected("uverbs1"))
         self.assert_ledger_empty()
 
-    def tell_image(self, path):
-        """crun opens, as root, what an image names as the hooks' standard error output."""
+    def test_an_image_gets_nothing_where_the_hook_is_told_that_the_engine_is_crio(self):
+        for stage in ("createRuntime", "poststop"):
+            self.podman.add_hook(stage, "crio")
+        self.test_an_image_gets_nothing_by_annotations_labels_and_environment()
+
+
+class Shipped(harness.Case):
+    """The files of config/hooks.d and the program as they are installed, nothing configured, and crun: as root it opens what an
+    image names as the hooks' outputs."""
+    make_image = BothWays.make_image
+
+    def setUp(self):
+        super().setUp()
+        self.podman = Podman(self)
+        self.ledger_directory = "/run/rdma-hook"
         self.podman.runtime = Runtime(self, "crun").program
-        image = self.make_image({"rdma-init.io/devices": "x:$(id)", "run.oci.hooks.stderr": path,
+        harness.must(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", os.path.dirname(INSTALLED_HOOK)])
+        self.addCleanup(harness.must, ["umount", os.path.dirname(INSTALLED_HOOK)])
+        harness.shutil.copy(harness.PROGRAM, INSTALLED_HOOK)
+        for stage in ("createRuntime", "poststop"):
+            harness.shutil.copy(f"{HOOKS}/rdma-hook-podman-annotations-{stage}.json", self.podman.hooks)
+        self.syslog = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self.addCleanup(self.syslog.close)
+        if os.path.lexists("/dev/log"):
+            os.unlink("/dev/log")
+        self.syslog.bind("/dev/log")
+
+    def heard_by_syslog(self):
+        lines = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                lines.append(self.syslog.recv(1 << 16).decode())
+        return "".join(lines)
+
+    def tell_image(self, path):
+        image = self.make_image({"rdma-init.io/devices": "x:$(cmd)", "run.oci.hooks.stderr": path,
                                  "run.oci.hooks.stdout": path}, [])
-        self.podman.run("unheard", image=image)
-        self.configure(TRUSTING)
         done = self.refused(self.podman.run("heard", image=image))
-        self.assertNotIn("$(id)", done.stdout + done.stderr)
+        self.assertNotIn("x:", done.stdout + done.stderr)
+        lines = self.heard_by_syslog()
+        self.assertIn(r"x:\x24\x28cmd\x29", lines)
+        self.assertNotIn("$(cmd)", lines)
         self.assert_ledger_empty()
 
     def test_an_image_writes_no_file_of_the_node_through_the_hook(self):
