@@ -156,6 +156,27 @@ class HostileInput(HostileCase):
         self.refused(done, "config.json")
         self.assert_untouched()
 
+    def test_a_config_of_16_megabytes_takes_little_memory(self):
+        """Of as many values as it can have, which are too many, and of as many as it may have, which are heard."""
+        path = self.bundle.directory + "/config.json"
+        whole = harness.read(path)
+        longest, most = 16 * MEGABYTE, 1 << 18
+        values = most - 1000
+        for name, count, value in (("zeros", 8 * MEGABYTE - 4096, "0"), ("empty objects", 5 * MEGABYTE, "{}"),
+                                   ("texts", values, json.dumps("x" * ((longest - 8192) // values - 3)))):
+            with self.subTest(name):
+                text = f'{whole[:-1]},"x":[{",".join([value] * count)}]}}'
+                self.assertLess(len(text), longest)
+                self.assertGreater(len(text), longest - 2 * MEGABYTE)
+                harness.write(path, text)
+                done = self.create_limited(address_space=192 * MEGABYTE)
+                if count > most:
+                    self.refused(done, f"more than {most} values")
+                    self.assert_untouched()
+                else:
+                    self.given(done)
+                    self.assert_given()
+
     def test_configs_that_are_no_files(self):
         path = self.bundle.directory + "/config.json"
         rows = (("a directory", os.mkdir), ("a FIFO that nobody writes to", os.mkfifo),
