@@ -1,9 +1,13 @@
 // The Plugin service: bytes of requests by NRI's field numbers, bytes of answers.
 #include "shim/nri/wire/dispatcher.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
 
 #include "fabric/text.hpp"
 #include "shim_nri_scene.hpp"
@@ -161,6 +165,55 @@ TEST_F(DispatcherTest, WhatIsNotProtobuf) {
             "EMSGSIZE CreateContainerRequest with a list of 262146 entries: the limit is 262144")
       << "of all mounts together";
   EXPECT_EQ(recorder_.told, Told{});
+}
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kHasShadow = true;
+#elif defined(__has_feature)
+constexpr bool kHasShadow = __has_feature(address_sanitizer);
+#else
+constexpr bool kHasShadow = false;
+#endif
+
+// VmHWM of this process.
+long peak_kib() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    long kib = 0;
+    if (word == "VmHWM:" && status >> kib) return kib;
+  }
+  return -1;
+}
+
+// Mounts of two bytes each, which were 400 bytes each in memory.
+TEST_F(DispatcherTest, TwoMillionMountsTakeLittleMemory) {
+  if (kHasShadow) GTEST_SKIP() << "memory cannot be measured under the address sanitizer";
+  constexpr int kMounts = 2'000'000;
+  constexpr long kMostKib = 64 << 10;
+  configure();
+  std::string mounts;
+  for (int i = 0; i < kMounts; ++i)
+    mounts += text(9, "");
+  const std::string container = text(2, mounts);
+  for (const char* method : {"CreateContainer", "Synchronize", "StopContainer", "StateChange"}) {
+    int ends[2];
+    ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      std::ofstream("/proc/self/clear_refs") << 5;  // the peak is what it is now
+      const long before = peak_kib();
+      (void)ask(method, container);
+      const long grown = peak_kib() - before;
+      ::_exit(::write(ends[1], &grown, sizeof grown) == sizeof grown ? 0 : 1);
+    }
+    ::close(ends[1]);
+    long grown = -1;
+    EXPECT_EQ(::read(ends[0], &grown, sizeof grown), static_cast<ssize_t>(sizeof grown));
+    ::close(ends[0]);
+    ::waitpid(child, nullptr, 0);
+    EXPECT_GE(grown, 0) << method;
+    EXPECT_LT(grown, kMostKib) << method;
+  }
 }
 
 struct EventCase {
