@@ -27,6 +27,7 @@ inline constexpr const char* kGrantAnnotation = "rdma-init.io/grant";
 
 inline constexpr const char* kConfigPath = "/etc/rdma-init/config.json";
 inline constexpr const char* kConfigDropIns = "/etc/rdma-init/conf.d";
+inline constexpr const char* kIpamDirectory = "/opt/cni/bin";
 
 // Which HCAs belong to a pool, in the words of k8s-rdma-shared-dev-plugin. A list that is empty takes all; the lists
 // are ANDed, the values within one ORed.
@@ -64,7 +65,8 @@ struct Network {
   VfAttributes vf = {};                    // for exclusive VFs
   std::vector<AddressRange> ranges = {};   // "addresses": addresses of our own; none overlap
   std::optional<std::string> ipam = {};    // "ipam": the JSON text of a CNI plugin's "ipam" object, "type" included
-  std::string ipam_plugin = {};            // absolute path of that plugin; empty without ipam
+  std::string ipam_plugin = {};            // file name of that plugin; empty without ipam
+  std::string ipam_dir = kIpamDirectory;   // where it is, and where plugins of leases on record are looked for
   // "routing": each rail of a container has its own table, this number for the first, and the rule `from ADDRESS lookup
   // TABLE`; null: the main table as it comes.
   std::optional<unsigned> first_table = 100;

@@ -16,7 +16,6 @@ constexpr unsigned kFirstReserved = 253;
 constexpr unsigned kLastReserved = 255;
 constexpr unsigned kUsualRails = 16;
 constexpr unsigned kLastPriority = 32765;  // 32766 is the main table's (net/ipv4/fib_rules.c)
-constexpr const char* kIpamDirectory = "/opt/cni/bin";
 
 constexpr Word<RailTest> kTests[] = {{"off", RailTest::kOff}, {"warn", RailTest::kWarn}, {"fail", RailTest::kFail}};
 constexpr Word<bool> kMacvlanModes[] = {{"bridge", false}, {"private", true}};
@@ -104,23 +103,23 @@ void read_routing(ConfigReader& reader, const ConfigValue& value, Network& netwo
 }
 
 // Only "type" is ours: the rest is the plugin's, which checks it.
-std::optional<std::string> read_ipam(ConfigReader& reader, const ConfigValue& value, Network& network) {
+void read_ipam(ConfigReader& reader, const ConfigValue& value, Network& network) {
   std::optional<std::string> plugin;
   for (const auto& [name, member] : reader.entries(value)) {
     if (name != "type") continue;
     plugin = reader.parsed(member, if_is(is_config_name), "is no name of a CNI plugin",
                            "write the plugin's file name without its directory: \"host-local\"");
-    if (!plugin) return std::nullopt;
+    if (!plugin) return;
   }
-  if (!value.json().is_object()) return std::nullopt;
+  if (!value.json().is_object()) return;
   if (!plugin) reader.error(value, "has no type", "add the plugin's file name: \"type\": \"host-local\"");
   network.ipam = value.json().dump(-1, ' ', false, Json::error_handler_t::replace);
-  return plugin;
+  network.ipam_plugin = plugin.value_or("");
 }
 
 std::optional<std::string> ipam_directory(std::string text) {
   if (!is_absolute_path(text)) return std::nullopt;
-  while (text.ends_with('/'))
+  while (text.size() > 1 && text.ends_with('/'))
     text.pop_back();
   return text;
 }
@@ -152,7 +151,7 @@ void check_addresses(ConfigReader& reader, const ConfigValue& value, const Netwo
     reader.error(*ipam, "\"addresses\" gives addresses already", "remove one of the two");
   }
   if (directory && !ipam) {
-    reader.warning(*directory, "is not used without \"ipam\"", "remove it");
+    reader.warning(*directory, "serves only leases that are left without \"ipam\"", "remove it when they are returned");
   }
   const bool ipv6 = std::any_of(network.ranges.begin(), network.ranges.end(), [](const AddressRange& range) {
     return range.subnet.family() == fabric::Family::kIpv6;
@@ -168,8 +167,6 @@ Network read_network(ConfigReader& reader, const ConfigValue& value) {
   constexpr unsigned kLeastMtu = 68;  // RFC 791; ETH_MIN_MTU
   constexpr unsigned kMostMtu = 65535;
   Network network;
-  std::optional<std::string> plugin;
-  std::string directory = kIpamDirectory;
   const auto child = [&](const ConfigValue& v) {
     if (auto word = reader.word(v, {"macvlan", "ipvlan", "ipoib"})) network.child = *std::move(word);
   };
@@ -183,8 +180,8 @@ Network read_network(ConfigReader& reader, const ConfigValue& value) {
                   {"mtu", reader.number_into(network.mtu, kLeastMtu, kMostMtu)},
                   {"vf", reader.into(network.vf, read_vf)},
                   {"addresses", reader.into(network.ranges, read_addresses)},
-                  {"ipam", [&](const ConfigValue& v) { plugin = read_ipam(reader, v, network); }},
-                  {"ipam_dir", reader.text_into(directory, ipam_directory, "is no absolute path",
+                  {"ipam", [&](const ConfigValue& v) { read_ipam(reader, v, network); }},
+                  {"ipam_dir", reader.text_into(network.ipam_dir, ipam_directory, "is no absolute path",
                                                 "write the directory of the CNI plugins: \"/opt/cni/bin\", in Debian "
                                                 "\"/usr/lib/cni\"")},
                   {"routing", reader.into(network, read_routing)},
@@ -195,7 +192,6 @@ Network read_network(ConfigReader& reader, const ConfigValue& value) {
                   {"align_gids", reader.flag_into(network.align_gids)},
                   {"gid_wait_ms", reader.number_into(network.gid_wait_ms, 0, 30000)},
                   {"take_node_netdevs", reader.flag_into(network.take_node_netdevs)}});
-  if (plugin) network.ipam_plugin = directory + "/" + *plugin;
   check_child(reader, value, network);
   check_addresses(reader, value, network);
   return network;

@@ -192,7 +192,8 @@ Result<Recovered> recover_all(const std::string& path, const std::shared_ptr<con
 Result<void> recover(const Options& options, const Log& log) {
   for (const char* directory : {"/etc/cdi", "/var/run/cdi"})
     sweep_cdi(directory, log);
-  auto ipam = TRY(IpamHelper::start(ipam_programs(nullptr, options.node.ledger)));
+  const auto config = read_config(options.node.config);
+  auto ipam = TRY(IpamHelper::start(ipam_programs(config ? &*config : nullptr, options.node.ledger)));
   const auto returns = std::make_shared<Returns>(options.node.ledger, &ipam, Returns::Caller::kRecover);
   const auto recovered = recover_all(options.node.ledger, returns);
   report(*returns, options, log);

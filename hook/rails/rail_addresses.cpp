@@ -30,9 +30,30 @@ IpamCall call_for(const RailRecord& rail, IpamCall::Command command, const std::
   return call;
 }
 
-void add_program(std::vector<IpamProgram>& programs, const IpamLease& lease, bool may_give) {
+using Directories = std::vector<std::string>;
+
+constexpr const char* kDebiansPlugins = "/usr/lib/cni";
+
+void add_program(std::vector<IpamProgram>& programs, const IpamLease& lease, const Directories& directories,
+                 bool may_give) {
   auto ipam = parse_json(lease.ipam, "ipam");
-  if (ipam) programs.push_back({lease.plugin, lease.network, *std::move(ipam), may_give});
+  if (ipam) programs.push_back({lease.plugin, lease.network, *std::move(ipam), directories, may_give});
+}
+
+// Where the plugin of a lease on record may be: no record says it, since a stage can write one. Those of the lease's
+// own network come first.
+Directories plugin_directories(const Config* config, const std::string& network) {
+  Directories directories;
+  const auto add = [&](const std::string& directory) {
+    if (std::find(directories.begin(), directories.end(), directory) == directories.end())
+      directories.push_back(directory);
+  };
+  if (const Network* const own = config ? find_network(*config, network) : nullptr) add(own->ipam_dir);
+  for (const auto& entry : config ? config->networks : decltype(config->networks)())
+    add(entry.second.ipam_dir);
+  add(kIpamDirectory);
+  add(kDebiansPlugins);
+  return directories;
 }
 
 IpamLease lease_of(const Network& network, const std::string& ifname) {
@@ -111,7 +132,7 @@ const Network* find_network(const Config& config, const std::string& name) {
 std::vector<IpamProgram> ipam_programs(const Config* config, const std::string& ledger_directory) {
   std::vector<IpamProgram> programs;
   for (const auto& entry : config ? config->networks : decltype(config->networks)()) {
-    if (entry.second.ipam) add_program(programs, lease_of(entry.second, ""), true);
+    if (entry.second.ipam) add_program(programs, lease_of(entry.second, ""), {entry.second.ipam_dir}, true);
   }
   if (!NetworkRecordStore::has_any(ledger_directory)) return programs;
   const auto store = NetworkRecordStore::open(ledger_directory);
@@ -120,7 +141,7 @@ std::vector<IpamProgram> ipam_programs(const Config* config, const std::string& 
     const auto record = store->read(key);
     if (!record || !*record) continue;
     for (const RailRecord& rail : (*record)->rails) {
-      if (rail.lease) add_program(programs, *rail.lease, false);
+      if (rail.lease) add_program(programs, *rail.lease, plugin_directories(config, rail.lease->network), false);
     }
   }
   return programs;

@@ -19,7 +19,8 @@ struct IpamProgram;
 const Network* find_network(const Config& config, const std::string& name);
 
 // For IpamHelper::start(): the plugins of the configuration, and those of leases on record, which may be an older
-// one's. config: nullptr: none can be read. The leases of a record that cannot be read stay.
+// one's: looked for in the directories of the configuration and in those of CNI and of Debian. config: nullptr: none
+// can be read. The leases of a record that cannot be read stay.
 std::vector<IpamProgram> ipam_programs(const Config* config, const std::string& ledger_directory);
 // Notes in the record from which plugin a rail will have its lease, so that it is known before the plugin is asked.
 void note_leases(const Config& config, NetworkRecord& record);

@@ -88,8 +88,9 @@ TEST(HookConfigNetworks, Ipam) {
   const Network debian = network(R"("ipam":{"type":"host-local","ranges":[[{"subnet":"10.0.0.0/8"}]],"x":"\u00e9"},
                                     "ipam_dir":"/usr/lib/cni/")");
   EXPECT_EQ(debian.ipam, "{\"type\":\"host-local\",\"ranges\":[[{\"subnet\":\"10.0.0.0/8\"}]],\"x\":\"\u00e9\"}");
-  EXPECT_EQ(debian.ipam_plugin, "/usr/lib/cni/host-local");
-  EXPECT_EQ(network(R"("ipam":{"type":"whereabouts"})").ipam_plugin, "/opt/cni/bin/whereabouts");
+  EXPECT_EQ(debian.ipam_dir + " " + debian.ipam_plugin, "/usr/lib/cni host-local");
+  const Network usual = network(R"("ipam":{"type":"whereabouts"})");
+  EXPECT_EQ(usual.ipam_dir + " " + usual.ipam_plugin, "/opt/cni/bin whereabouts");
 }
 
 // "FROM-TO" of the one range.
@@ -320,7 +321,8 @@ TEST(HookConfigNetworks, WrongIpam) {
 TEST(HookConfigNetworks, Warnings) {
   expect_problems(
       {
-          {R"("ipam_dir":"/usr/lib/cni")", "ipam_dir`: is not used without \"ipam\"; remove it"},
+          {R"("ipam_dir":"/usr/lib/cni")",
+           "ipam_dir`: serves only leases that are left without \"ipam\"; remove it when they are returned"},
           {R"("routing":{"first_table":250})",
            "routing.first_table`: leaves tables for 3 rails, 253 to 255 are the kernel's own; begin at 237 or below"},
           {R"("routing":{"first_table":238})",

@@ -81,7 +81,7 @@ RailRecord full_rail() {
                  .vf = 5,
                  .vf_attributes = all_attributes()};
   record.rule_priority = 31999;
-  record.lease = IpamLease{"/opt/cni/bin/host-local", "storage", R"({"type":"host-local","x":[1,{"y":null}]})", "net8"};
+  record.lease = IpamLease{"host-local", "storage", R"({"type":"host-local","x":[1,{"y":null}]})", "net8"};
   record.gid_index = 3;
   return record;
 }
@@ -115,6 +115,13 @@ TEST(NetworkRecord, KindsOfRails) {
     record.rails[0].rail.kind = kind;
     EXPECT_EQ(parse_network_record(network_record_text(record), kPath)->rails[0].rail.kind, kind) << to_string(kind);
   }
+}
+
+// As older releases wrote it; which directory it is in is not a record's to say.
+TEST(NetworkRecord, OfAPluginsPathTheNameIsRead) {
+  Json document = Json::parse(network_record_text(full()));
+  document[Pointer("/rails/0/lease/plugin")] = "/opt/cni/bin/host-local";
+  EXPECT_EQ(*parse_network_record(document.dump(), kPath), full());
 }
 
 TEST(NetworkRecord, SaysWhatRecordsAreForPeople) {

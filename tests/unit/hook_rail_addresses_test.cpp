@@ -101,17 +101,23 @@ TEST_F(RailAddresses, OfAPodThatIsGoneGoToWhoAsks) {
 TEST_F(RailAddresses, PluginsAreThoseOfTheConfigurationAndOfRecords) {
   config_.networks["cni"].name = "cni";
   config_.networks["cni"].ipam = R"({"type":"now"})";
-  config_.networks["cni"].ipam_plugin = "/opt/now";
+  config_.networks["cni"].ipam_plugin = "now";
+  config_.networks["cni"].ipam_dir = "/opt/now";
+  config_.networks["lab"].ipam_dir = "/opt/lab";
   NetworkRecord record = record_of("netns-4-7");
-  record.rails[0].lease = IpamLease{"/opt/then", "cni", R"({"type":"then"})", "net1"};
+  record.rails[0].lease = IpamLease{"then", "lab", R"({"type":"then"})", "net1"};
   write(record);
   const auto programs = ipam_programs(&config_, path_);
   ASSERT_EQ(programs.size(), 2U);
-  EXPECT_EQ(programs[0].plugin + programs[0].network + programs[0].ipam.dump(), R"(/opt/nowcni{"type":"now"})");
+  EXPECT_EQ(programs[0].plugin + programs[0].network + programs[0].ipam.dump(), R"(nowcni{"type":"now"})");
   EXPECT_TRUE(programs[0].may_give);
-  EXPECT_EQ(programs[1].plugin + programs[1].network + programs[1].ipam.dump(), R"(/opt/thencni{"type":"then"})");
+  EXPECT_EQ(programs[1].plugin + programs[1].network + programs[1].ipam.dump(), R"(thenlab{"type":"then"})");
   EXPECT_FALSE(programs[1].may_give);
-  EXPECT_EQ(ipam_programs(nullptr, path_).size(), 1U);
+  EXPECT_EQ(programs[0].directories, Strings{"/opt/now"});
+  EXPECT_EQ(programs[1].directories, (Strings{"/opt/lab", "/opt/now", "/opt/cni/bin", "/usr/lib/cni"}));
+  const auto without = ipam_programs(nullptr, path_);
+  ASSERT_EQ(without.size(), 1U);
+  EXPECT_EQ(without[0].directories, (Strings{"/opt/cni/bin", "/usr/lib/cni"})) << "none of a record's";
 }
 
 TEST_F(RailAddresses, OfNobodyAreRecovered) {

@@ -267,12 +267,14 @@ TEST_F(GiverTest, ALeaseOfAPluginThatIsConfiguredNoMoreIsReturned) {
   const hook::Owner owner = hook::netns_owner(hook::identify_netns(netns_).value());
   ASSERT_TRUE(ledger.lock({"mlx5_0"})->book(owner, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, {owner.key, "pod", {}}));
   ASSERT_TRUE(ledger.settle(owner.key));
+  test_support::write_file(directory_ / "config.json",
+                           R"({"networks": {"now": {"ipam_dir": ")" + directory_.path() + R"("}}})");
   const std::string plugin = directory_ / "then";
   test_support::write_file(plugin, "#!/bin/sh\necho $CNI_COMMAND >> " + (directory_ / "called"));
   std::filesystem::permissions(plugin, std::filesystem::perms::owner_all);
   hook::RailRecord rail;
   rail.rail.kind = hook::RailKind::kMacvlan;
-  rail.lease = hook::IpamLease{plugin, "lab", R"({"type": "then"})", "net1"};
+  rail.lease = hook::IpamLease{"then", "lab", R"({"type": "then"})", "net1"};
   const auto records = hook::NetworkRecordStore::open(node_.ledger);
   ASSERT_TRUE(records && records->write({owner.key, *owner.netns, 1, {rail}}));
   std::filesystem::remove(netns_);

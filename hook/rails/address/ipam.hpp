@@ -21,7 +21,7 @@ namespace hook {
 struct IpamCall {
   enum class Command { kAdd, kDel };
   Command command = Command::kAdd;
-  std::string plugin;        // absolute path, from config.json only
+  std::string plugin;        // its file name
   std::string network;       // "name" of the network configuration
   Json ipam;                 // the "ipam" object, "type" included
   std::string container_id;  // CNI_CONTAINERID: the grant's key; [A-Za-z0-9_.-]
@@ -51,7 +51,8 @@ struct IpamProgram {
   std::string plugin;
   std::string network;
   Json ipam;
-  bool may_give = false;  // the configuration has it; what only a record has may take back
+  std::vector<std::string> directories;  // where it is looked for, in this order; of the configuration only
+  bool may_give = false;                 // the configuration has it; what only a record has may take back
 };
 
 // The helper. Forked by start() in a process that still has one thread and may execve; ends when this goes, or when its
@@ -65,8 +66,8 @@ class IpamHelper {
   static fabric::Result<std::optional<IpamHelper>> start_if_any(const std::vector<IpamProgram>& programs);
   // All calls at once; their results in order (kDel: empty). Each plugin has timeout_ms, 1 MiB of output, an
   // environment of CNI_* and PATH only. Errors of one call do not stop the others; they name the plugin and what it
-  // wrote to stderr; EPERM: it is none of the programs. Whether an address was taken by a kAdd that failed is the
-  // plugin's secret: follow it by kDel, which may be repeated.
+  // wrote to stderr; EPERM: it is none of the programs, or others than root may change it. Whether an address was taken
+  // by a kAdd that failed is the plugin's secret: follow it by kDel, which may be repeated.
   std::vector<fabric::Result<IpamResult>> run(const std::vector<IpamCall>& calls, int timeout_ms = 10000);
 
   IpamHelper(IpamHelper&& other) noexcept;

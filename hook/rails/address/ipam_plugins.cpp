@@ -22,6 +22,7 @@
 #include "fabric/unique_fd.hpp"
 #include "hook/base/write_all.hpp"
 #include "hook/ledger/ledger_files.hpp"
+#include "hook/rails/address/open_program.hpp"
 
 namespace hook {
 namespace {
@@ -36,7 +37,7 @@ constexpr std::size_t kMostOfErrors = 4096;
 constexpr int kReadsOfFullPipe = 20;  // /proc/sys/fs/pipe-max-size, 1 MiB, in 64 KiB
 
 constexpr const char* kInstallHint =
-    "install the Debian package containernetworking-plugins, or correct the network's `ipam` in config.json";
+    "install the Debian package containernetworking-plugins, or name the plugin's directory as a network's `ipam_dir`";
 
 // [A-Za-z0-9][A-Za-z0-9_.-]*: the specification's alphabet of names and container ids.
 bool is_cni_name(std::string_view text) {
@@ -54,26 +55,13 @@ bool is_ifname(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 0x7f; });
 }
 
-// config.json is root's alone; what it has run as root should be as well.
-Result<void> check_program(const std::string& path) {
-  struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) {
-    Error error{std::strerror(errno), errno};
-    if (errno == ENOENT) error.hint = kInstallHint;
-    return error;
-  }
-  if (!S_ISREG(info.st_mode)) return Error{"it is no file", EACCES, kInstallHint};
-  if ((info.st_uid == 0 || info.st_uid == ::geteuid()) && (info.st_mode & 022) == 0) return {};
-  return Error{"others than root may change it", EPERM, fmt::format("chown root {0}; chmod 0755 {0}", path)};
-}
-
 // What the environment and the file system would make of a call's words.
 Result<void> check_call(const IpamCall& call) {
   const auto bad = [](std::string_view what, std::string_view value) {
     return Error{fmt::format("`{}` is no {}", fabric::printable(value.substr(0, kLongestId)), what), EINVAL, {}};
   };
   const bool add = call.command == IpamCall::Command::kAdd;
-  if (!is_path(call.plugin)) return bad("absolute path of a plugin", call.plugin);
+  if (!is_file_name(call.plugin, kLongestId)) return bad("name of a plugin", call.plugin);
   if (!is_cni_name(call.network)) return bad("name of a network", call.network);
   if (!is_cni_name(call.container_id)) return bad("container id", call.container_id);
   if (!is_ifname(call.ifname)) return bad("name of a netdev", call.ifname);
@@ -82,14 +70,31 @@ Result<void> check_call(const IpamCall& call) {
   return bad("`ipam` object with a type", call.ipam.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
-Result<void> check_is_known(const IpamCall& call, const std::vector<IpamProgram>& programs) {
-  const bool known = std::any_of(programs.begin(), programs.end(), [&](const IpamProgram& program) {
+Result<const IpamProgram*> known_program(const IpamCall& call, const std::vector<IpamProgram>& programs) {
+  const auto known = std::find_if(programs.begin(), programs.end(), [&](const IpamProgram& program) {
     return program.plugin == call.plugin && program.network == call.network && program.ipam == call.ipam &&
            (program.may_give || call.command == IpamCall::Command::kDel);
   });
-  if (known) return {};
+  if (known != programs.end()) return &*known;
   return Error{"neither the configuration nor a record had it with this `ipam` object when this process started", EPERM,
                "`rdma-hook recover` gives back what is on record"};
+}
+
+struct FoundProgram {
+  UniqueFd fd;
+  std::string directory;
+};
+
+// config.json is root's alone; what it has run as root is so, too.
+Result<FoundProgram> find_program(const IpamProgram& program) {
+  std::string tried;
+  for (const std::string& directory : program.directories) {
+    auto fd = open_program(fmt::format("{}/{}", directory, program.plugin));
+    if (fd) return FoundProgram{std::move(fd).value(), directory};
+    if (fd.error().code != ENOENT) return std::move(fd).error();
+    tried += (tried.empty() ? "`" : ", `") + fabric::printable(directory) + "`";
+  }
+  return Error{fmt::format("it is not in {}", tried), ENOENT, kInstallHint};
 }
 
 struct Pipe {
@@ -128,17 +133,18 @@ Result<UniqueFd> make_input(const std::string& text) {
   return fd;
 }
 
-std::vector<std::string> environment_of(const IpamCall& call) {
+std::vector<std::string> environment_of(const IpamCall& call, const std::string& directory) {
   return {call.command == IpamCall::Command::kAdd ? "CNI_COMMAND=ADD" : "CNI_COMMAND=DEL",
           "CNI_CONTAINERID=" + call.container_id,
           "CNI_NETNS=" + call.netns,
           "CNI_IFNAME=" + call.ifname,
-          "CNI_PATH=" + call.plugin.substr(0, std::max<std::size_t>(1, call.plugin.rfind('/'))),
+          "CNI_PATH=" + directory,
           "PATH=/usr/sbin:/usr/bin:/sbin:/bin"};
 }
 
 // In the child.
-[[noreturn]] void become(const IpamCall& call, pid_t parent, int input, int output, int errors, int started) {
+[[noreturn]] void become(const IpamCall& call, const FoundProgram& program, pid_t parent, int input, int output,
+                         int errors, int started) {
   ::setpgid(0, 0);  // so that what the plugin starts can be killed with it
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);
@@ -148,17 +154,20 @@ std::vector<std::string> environment_of(const IpamCall& call) {
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::umask(022);
-  std::vector<std::string> environment = environment_of(call);
+  std::vector<std::string> environment = environment_of(call, program.directory);
   std::vector<char*> pointers;
   pointers.reserve(environment.size() + 1);
   for (std::string& variable : environment)
     pointers.push_back(variable.data());
   pointers.push_back(nullptr);
-  std::string path = call.plugin;
+  std::string path = fmt::format("{}/{}", program.directory, call.plugin);
   char* arguments[] = {path.data(), nullptr};
   if (::chdir("/") == 0 && ::dup2(input, STDIN_FILENO) >= 0 && ::dup2(output, STDOUT_FILENO) >= 0 &&
       ::dup2(errors, STDERR_FILENO) >= 0) {
-    ::execve(path.c_str(), arguments, pointers.data());
+    ::fexecve(program.fd.get(), arguments, pointers.data());
+    // A script is opened again by its interpreter, as /dev/fd/N: that descriptor has to stay.
+    if (errno == ENOENT && ::fcntl(program.fd.get(), F_SETFD, 0) == 0)
+      ::fexecve(program.fd.get(), arguments, pointers.data());
   }
   // A plugin that starts closes this pipe by its execve (O_CLOEXEC): what comes through it is a failure's errno.
   const int code = errno;
@@ -168,8 +177,8 @@ std::vector<std::string> environment_of(const IpamCall& call) {
 
 Result<void> start(const IpamCall& call, const std::vector<IpamProgram>& programs, Plugin& plugin) {
   TRY_VOID(check_call(call));
-  TRY_VOID(check_is_known(call, programs));
-  TRY_VOID(check_program(call.plugin));
+  const IpamProgram* const known = TRY(known_program(call, programs));
+  const FoundProgram program = TRY(find_program(*known));
   const UniqueFd input = TRY(make_input(ipam_config(call)));
   std::array<Pipe, Plugin::kStreams> pipes;
   for (Pipe& pipe : pipes)
@@ -178,7 +187,7 @@ Result<void> start(const IpamCall& call, const std::vector<IpamProgram>& program
   plugin.pid = ::fork();
   if (plugin.pid < 0) return sys_error(errno, "cannot fork");
   if (plugin.pid == 0) {
-    become(call, parent, input.get(), pipes[Plugin::kOut].out.get(), pipes[Plugin::kErr].out.get(),
+    become(call, program, parent, input.get(), pipes[Plugin::kOut].out.get(), pipes[Plugin::kErr].out.get(),
            pipes[Plugin::kStarted].out.get());
   }
   for (std::size_t i = 0; i < Plugin::kStreams; ++i)

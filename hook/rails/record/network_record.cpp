@@ -240,6 +240,7 @@ Result<HostNetdev> parse_host(const Json& entry) {
 Result<IpamLease> parse_lease(const Json& entry) {
   IpamLease lease;
   lease.plugin = TRY(text_at(entry, "plugin"));
+  lease.plugin.erase(0, lease.plugin.rfind('/') + 1);
   lease.network = TRY(text_at(entry, "network"));
   lease.ipam = TRY(text_at(entry, "ipam"));
   lease.ifname = TRY(text_at(entry, "ifname"));

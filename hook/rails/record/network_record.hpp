@@ -47,7 +47,7 @@ struct HostNetdev {
 
 // Addresses that a CNI plugin gave.
 struct IpamLease {
-  std::string plugin;
+  std::string plugin;  // its file name; records of older releases have a path, of which this is read
   std::string network;
   std::string ipam;  // JSON text of the plugin's "ipam" object
   std::string ifname;

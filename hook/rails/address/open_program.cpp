@@ -1,0 +1,85 @@
+#include "hook/rails/address/open_program.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <vector>
+
+#include "fabric/text.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::Result;
+using fabric::UniqueFd;
+
+constexpr int kMostLinks = 40;  // MAXSYMLINKS, as the kernel has it
+
+Error errno_error(int code) {
+  return Error{std::strerror(code), code};
+}
+
+// The mode of a link means nothing.
+bool is_roots(const struct stat& status) {
+  if (status.st_uid != 0 && status.st_uid != ::geteuid()) return false;
+  const bool sticky = S_ISDIR(status.st_mode) && (status.st_mode & S_ISVTX) != 0;
+  return S_ISLNK(status.st_mode) || sticky || (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+// One step of the way: what is called so in this directory, a link itself.
+Result<UniqueFd> open_step(const UniqueFd& directory, const std::string& name, const std::string& shown,
+                           struct stat& status) {
+  UniqueFd fd(::openat(directory.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd.ok() || ::fstat(fd.get(), &status) != 0) return errno_error(errno);
+  if (is_roots(status)) return fd;
+  const std::string path = fabric::printable(shown);
+  return Error{fmt::format("others than root may change `{}`", path), EPERM,
+               fmt::format("chown -h root {0}; chmod go-w {0}", path)};
+}
+
+// In reverse: the next step is the last.
+void put_before(std::vector<std::string>& steps, std::string_view path) {
+  const auto parts = fabric::split(path, '/');
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+    if (!part->empty() && *part != ".") steps.emplace_back(*part);
+  }
+}
+
+}  // namespace
+
+Result<UniqueFd> open_program(std::string_view path) {
+  std::vector<std::string> steps;
+  put_before(steps, path);
+  struct stat status {};
+  const UniqueFd none;
+  UniqueFd here = TRY(open_step(none, "/", "/", status));
+  std::string shown;
+  for (int links = 0; !steps.empty();) {
+    const std::string name = std::move(steps.back());
+    steps.pop_back();
+    const std::string at = name == ".." ? shown.substr(0, shown.rfind('/')) : fmt::format("{}/{}", shown, name);
+    UniqueFd next = TRY(open_step(here, name, at, status));
+    if (S_ISLNK(status.st_mode)) {
+      char target[PATH_MAX];
+      const ssize_t size = ::readlinkat(next.get(), "", target, sizeof target);
+      if (size <= 0 || ++links > kMostLinks) return errno_error(size < 0 ? errno : ELOOP);
+      const std::string_view leads(target, static_cast<std::size_t>(size));
+      put_before(steps, leads);
+      if (!leads.starts_with('/')) continue;
+      here = TRY(open_step(none, "/", "/", status));
+      shown.clear();
+    } else {
+      here = std::move(next);
+      shown = at;
+    }
+  }
+  if (!S_ISREG(status.st_mode)) return Error{"it is no file", EACCES};
+  return here;
+}
+
+}  // namespace hook
