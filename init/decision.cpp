@@ -60,6 +60,7 @@ class Decider {
       warn_about_ports();
     }
     keep_the_rest();
+    if (kept_.writes_for("nccl")) warn_of_older_versions();
     finish();
     return std::move(decision_);
   }
@@ -325,6 +326,59 @@ class Decider {
                                                    : "does not get over the unreadable GID types (2.26 and later do)";
     decision_.warnings.push_back(fmt::format("NCCL {} (NCCL_VERSION) {}: {} will not connect", nccl::to_string(*image),
                                              cause, list_ports(candidates_, wrong)));
+  }
+
+  // What is set is checked as the newest NCCL reads it. Which one there is, is often not known.
+  void warn_of_older_versions() {
+    const auto image = image_version();
+    const auto known = policy_.nccl_version ? policy_.nccl_version : image;
+    const auto may_be_before = [&](const nccl::Version& version) { return !known || *known < version; };
+    const auto warn = [&](std::string_view name, std::string_view what) {
+      decision_.warnings.push_back(fmt::format("{}={}: {}", name, printable(kept_.find(name)->value), what));
+    };
+    const Setting* list = kept_.in_effect("NCCL_IB_HCA");
+    if (list && may_be_before(nccl::kEmptyPortIsAny) && nccl::has_empty_port(list->value)) {
+      warn("NCCL_IB_HCA", "NCCL before 2.30.5 reads an empty port as 0, which no HCA has");
+    }
+    if (kept_.in_effect(kIndexNames[0])) warn_of_older_index(may_be_before, warn);
+    if (kept_.find("NCCL_CONF_FILE") && may_be_before(nccl::kConfFile)) {
+      warn("NCCL_CONF_FILE", "NCCL before 2.23 does not know it, and reads ~/.nccl.conf");
+    }
+    const auto with_cr = kept_.find_cr();
+    if (!with_cr.empty() && may_be_before(nccl::kTrimsCr)) {
+      decision_.warnings.push_back(
+          fmt::format("{} ({}): the line ends with CR LF, and NCCL before 2.30 takes the CR for a "
+                      "part of the value; `sed -i 's/\\r$//'` removes it",
+                      printable(with_cr), printable(kept_.find(with_cr)->source)));
+    }
+  }
+
+  template <typename MayBeBefore, typename Warn>
+  void warn_of_older_index(const MayBeBefore& may_be_before, const Warn& warn) {
+    const auto index = kept_.fixed_index();
+    if (!index) {
+      if (!agreed_index()) return;  // warn_about_difference() says it
+      std::vector<const Candidate*> chosen;
+      for (const WantedGid& one : wanted())
+        chosen.push_back(one.candidate);
+      const auto wrong = check_gid_index(0, chosen, decision_.needs_full);
+      if (wrong && may_be_before(nccl::kChoosesGid)) {
+        warn(kIndexNames[0], fmt::format("NCCL before 2.21 takes index 0, and {}", *wrong));
+      }
+      return;
+    }
+    if (!may_be_before(nccl::kIgnoresIndexOnInfiniband)) return;
+    for (const std::size_t i : choice_.ports) {
+      if (!at(i).port->is_infiniband()) continue;
+      const auto length = at(i).port->gid_tbl_len;
+      decision_.needs_full |= !length;
+      if (!length || *index < *length) continue;
+      warn(kIndexNames[0],
+           fmt::format("{} has {} GIDs, and NCCL before 2.22 does not connect over an InfiniBand port that "
+                       "does not have this one",
+                       printable(at(i).name()), *length));
+      return;
+    }
   }
 
   void warn_about_difference(const std::vector<WantedGid>& gids) {

@@ -184,6 +184,12 @@ const Setting* Kept::in_effect(std::string_view name) const {
   return find(name);
 }
 
+std::string Kept::find_cr() const {
+  const auto found = std::find_if(settings_.begin(), settings_.end(),
+                                  [](const auto& entry) { return entry.second.had_cr && !entry.second.value.empty(); });
+  return found == settings_.end() ? "" : found->first;
+}
+
 std::optional<unsigned> Kept::fixed_index() const {
   const Setting* setting = in_effect("NCCL_IB_GID_INDEX");
   const int index = setting ? nccl::parse_index(setting->value) : -1;

@@ -63,6 +63,8 @@ class Kept {
   bool may_replace(std::string_view name) const;
   // The value that will be in effect because it was set before us; nullptr if the variable is ours to set.
   const Setting* in_effect(std::string_view name) const;
+  // The name of a variable whose line in a file ends with CR LF; "": there is none.
+  std::string find_cr() const;
   // The index that NCCL_IB_GID_INDEX fixes; nullopt when NCCL chooses.
   std::optional<unsigned> fixed_index() const;
   const KeptValues& values() const { return values_; }

@@ -34,13 +34,14 @@ void add_conf(std::string_view text, const std::string& path, Settings& settings
     const std::size_t end = std::min(text.find('\n'), text.size());
     std::string_view line = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
-    if (line.ends_with('\r')) line.remove_suffix(1);
+    const bool has_cr = line.ends_with('\r');
+    if (has_cr) line.remove_suffix(1);
     const std::size_t equals = line.find('=');
     if (line.starts_with('#') || equals == std::string_view::npos) continue;
     const std::string_view name = line.substr(0, equals);
     // No other library reads these files.
     if (!name.starts_with("NCCL_") || settings.find(name) != settings.end()) continue;
-    settings.emplace(name, Setting{std::string(line.substr(equals + 1)), path});
+    settings.emplace(name, Setting{std::string(line.substr(equals + 1)), path, has_cr});
   }
 }
 
@@ -49,7 +50,7 @@ void add_environment(const char* const* environment, Settings& settings) {
     const std::string_view entry = *environment;
     const std::size_t equals = entry.find('=');
     if (equals == std::string_view::npos || !is_library_variable(entry.substr(0, equals))) continue;
-    settings.emplace(entry.substr(0, equals), Setting{std::string(entry.substr(equals + 1)), "environment"});
+    settings.emplace(entry.substr(0, equals), Setting{std::string(entry.substr(equals + 1)), "environment", false});
   }
 }
 

@@ -12,7 +12,8 @@ namespace init {
 
 struct Setting {
   std::string value;
-  std::string source;  // "environment" or the path of a file
+  std::string source;   // "environment" or the path of a file
+  bool had_cr = false;  // its line in that file ends with CR LF
 };
 
 // NAME to value; only names of the libraries that rdma-init writes for.

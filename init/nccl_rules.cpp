@@ -83,6 +83,14 @@ HcaList parse_hca_list(std::string_view value, const Version& version) {
   return list;
 }
 
+bool has_empty_port(std::string_view value) {
+  const auto entries = fabric::split(value, ',');
+  return std::any_of(entries.begin(), entries.end(), [](std::string_view entry) {
+    const std::size_t colon = entry.find(':');
+    return colon != std::string_view::npos && (colon + 1 == entry.size() || entry[colon + 1] == ':');
+  });
+}
+
 bool HcaList::matches(std::string_view hca, unsigned port) const {
   // "" and "=" take everything, "^" and "^=" nothing: the exclusion of an empty list, which takes everything.
   if (entries.empty()) return !exclude;

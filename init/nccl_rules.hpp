@@ -23,8 +23,11 @@ inline constexpr Version kNewest{2, 30, 7};
 inline constexpr Version kChoosesGid{2, 21, 0};           // before, an unset index is index 0
 inline constexpr Version kToleratesUnreadable{2, 26, 0};  // before, an unreadable type aborts the connection
 inline constexpr Version kEmptyPortIsAny{2, 30, 5};
-inline constexpr Version kThirtyTwoPorts{2, 18, 5};  // 16 before
-inline constexpr std::size_t kMaxPorts = 32;         // MAX_IB_DEVS and the length of the parsed list
+inline constexpr Version kIgnoresIndexOnInfiniband{2, 22, 0};  // before, accept() queries it on every port
+inline constexpr Version kConfFile{2, 23, 0};                  // NCCL_CONF_FILE
+inline constexpr Version kTrimsCr{2, 30, 0};                   // at the end of a line of nccl.conf
+inline constexpr Version kThirtyTwoPorts{2, 18, 5};            // 16 before
+inline constexpr std::size_t kMaxPorts = 32;                   // MAX_IB_DEVS and the length of the parsed list
 
 // "2.21.5", "2.21.5-1", "2.21"; nullopt for anything else.
 std::optional<Version> parse_version(std::string_view text);
@@ -48,6 +51,8 @@ struct HcaList {
   bool matches(std::string_view hca, unsigned port) const;
 };
 HcaList parse_hca_list(std::string_view value, const Version& version = kNewest);
+// Whether an entry leaves its port empty, as mlx5_0::0 (device, port, rail).
+bool has_empty_port(std::string_view value);
 
 // What NCCL makes of a numeric variable: strtoll with base 0, garbage is the leading number or 0, overflow and the
 // empty string are the default.

@@ -72,7 +72,7 @@ void add_policy(std::string_view text, const std::string& path, SitePolicy& poli
                       whole ? "is no variable of a library that a policy may set" : "is no NAME=value"));
       continue;
     }
-    policy.settings.emplace(name, Setting{std::string(line.substr(equals + 1)), path});
+    policy.settings.emplace(name, Setting{std::string(line.substr(equals + 1)), path, false});
   }
 }
 
