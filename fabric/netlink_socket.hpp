@@ -43,6 +43,7 @@ class Attributes {
   bool has(unsigned type) const { return get(type).data() != nullptr; }
   // The host-order integer of an attribute of at least that size.
   std::optional<std::uint32_t> u32(unsigned type) const { return value_of<std::uint32_t>(get(type)); }
+  std::optional<std::uint64_t> u64(unsigned type) const { return value_of<std::uint64_t>(get(type)); }
   std::optional<std::uint8_t> u8(unsigned type) const { return value_of<std::uint8_t>(get(type)); }
   // Without the terminating zero.
   std::optional<std::string> text(unsigned type) const;

@@ -176,11 +176,13 @@ Result<HostNetdev> describe_host(NodeSockets& node, const Rail& rail, const fabr
                   .settings = {},
                   .features = {},
                   .tcx = {},
+                  .rdma = {},
                   .vfs = {},
                   .pf = {},
                   .vf = 0,
                   .vf_attributes = {}};
   if (rail.kind != RailKind::kMove) return host;
+  if (rail.move_rdma && node.rdma) host.rdma = TRY(describe_rdma_device(*node.rdma, rail.hca));
   host.settings = link->settings;
   if (link->vfs > 0) {
     for (auto& [number, vf] : TRY(read_vfs(node.route, link->ifindex))) {

@@ -227,13 +227,48 @@ Result<void> send_netdev_home(NodeSockets& node, NetworkNamespace& inside, const
   return change_link(inside.route, link->ifindex, home);
 }
 
+// What a container with CAP_NET_ADMIN renamed has its own name again, and what took that gets one that nobody can have
+// foreseen: names are unique among all namespaces.
+Result<void> rename_back(Netlink& rdma, Netlink* elsewhere, const RdmaDevice& device, const std::string& name,
+                         std::vector<std::string>& warnings) {
+  if (device.name == name) return {};
+  auto renamed = rename_rdma_device(rdma, device.index, name);
+  if (renamed || renamed.error().code != EEXIST) return renamed;
+  for (Netlink* const place : {&rdma, elsewhere}) {
+    const auto other = place ? TRY(find_rdma_device(*place, name)) : std::nullopt;
+    if (!other) continue;
+    const std::string aside = fmt::format("rdma{}-{:x}", other->index, ::getpid());
+    TRY_VOID(rename_rdma_device(*place, other->index, aside));
+    warnings.push_back(fmt::format("another RDMA device was named `{}` meanwhile, and is `{}` now", name, aside));
+    return rename_rdma_device(rdma, device.index, name);
+  }
+  return renamed;
+}
+
+Result<std::optional<RdmaDevice>> find_moved(Netlink& rdma, const RailRecord& rail) {
+  return rail.host.rdma ? find_rdma_device(rdma, *rail.host.rdma) : find_rdma_device(rdma, rail.rail.hca);
+}
+
 // With IPoIB the netdev is made anew when the device comes: what is put right before is lost.
-Result<void> bring_rdma_device_home(NodeSockets& node, NetworkNamespace* inside, const Rail& rail, int wait_ms) {
-  if (!rail.move_rdma || !node.rdma) return {};
-  const auto is_home = [&]() -> Result<bool> { return TRY(find_rdma_device(*node.rdma, rail.hca)).has_value(); };
-  if (TRY(await(inside ? 0 : wait_ms, is_home))) return {};
-  if (inside) return move_rdma_device_from(inside->netns.get(), rail.hca, node.netns.get());
-  return Error{fmt::format("RDMA device `{}` has not come back to the node", rail.hca), EAGAIN,
+Result<void> bring_rdma_device_home(NodeSockets& node, NetworkNamespace* inside, const RailRecord& rail, int wait_ms,
+                                    std::vector<std::string>& warnings) {
+  const std::string& name = rail.rail.hca;
+  if (!rail.rail.move_rdma || !node.rdma) return {};
+  std::optional<RdmaDevice> device;
+  const auto is_home = [&]() -> Result<bool> {
+    device = TRY(find_moved(*node.rdma, rail));
+    return device.has_value();
+  };
+  Netlink* const there = inside && inside->rdma ? &*inside->rdma : nullptr;
+  if (!TRY(await(inside ? 0 : wait_ms, is_home)) && there) {
+    if (const auto moved = TRY(find_moved(*there, rail))) {
+      TRY_VOID(move_rdma_device_from(inside->netns.get(), moved->index, node.netns.get()));
+      device = TRY(find_moved(*node.rdma, rail));
+    }
+  }
+  // Once it is where its container cannot rename it again.
+  if (device) return rename_back(*node.rdma, there, *device, name, warnings);
+  return Error{fmt::format("RDMA device `{}` has not come back to the node", name), EAGAIN,
                "`rdma-hook recover` puts it right once its network namespace is gone"};
 }
 
@@ -281,10 +316,13 @@ Result<void> put_back_moved(NodeSockets& node, NetworkNamespace* inside, const R
   }
   Result<void> guids;  // an error of these waits: netdev and RDMA device have to come home all the same
   if (is_ipoib(rail.host)) guids = set_vf(node, rail.host, rail.host.vf_attributes);
-  TRY_VOID(bring_rdma_device_home(node, inside, rail.rail, wait_ms));
+  auto done = bring_rdma_device_home(node, inside, rail, wait_ms, warnings);
   const bool is_software = rail.host.bus_address.empty();
-  TRY_VOID(settle_on_node(node, rail, is_software && !inside ? 0 : wait_ms, warnings));
-  return guids;
+  // What the kernel had not brought by then keeps nobody waiting twice.
+  const bool waits = done && (!is_software || inside);
+  keep_first(done, settle_on_node(node, rail, waits ? wait_ms : 0, warnings));
+  keep_first(done, std::move(guids));
+  return done;
 }
 
 // A child of this rail's on the node: its name when that was free, else one of its index (make_and_move(), and

@@ -34,10 +34,6 @@ constexpr unsigned rdma_type(unsigned command) {
   return RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command);
 }
 
-std::string rdma_name(std::size_t function) {
-  return fmt::format("mlx5_{}", function);
-}
-
 // A byte of flags, three of the queue pair's number, a GID.
 HardwareAddress address_of(const IbLink& link) {
   HardwareAddress address{0, 0, 0, 0, 0xfe, 0x80};
@@ -76,11 +72,24 @@ InfinibandNode::InfinibandNode() {
   if (memory == MAP_FAILED) std::abort();
   state_ = new (memory) IbState;
   for (std::uint64_t i = 0; i < state_->functions.size(); ++i) {
-    state_->functions.at(i) = {kNodeNetns, 0x0002c90000aa0000 + i, 0x0002c90000bb0000 + i};
+    state_->functions.at(i) = {
+        kNodeNetns, 0x0002c90000aa0000 + i, 0x0002c90000bb0000 + i, static_cast<std::uint32_t>(i), {}};
+    rename_rdma(i, fmt::format("mlx5_{}", i));
     IbLink& link = add_link(kNodeNetns, i == 0 ? "ibp0" : fmt::format("ibp0v{}", i - 1), static_cast<int>(i));
     link.mtu = 2044;
     link.up = true;
   }
+}
+
+int InfinibandNode::rename_rdma(std::size_t function, std::string_view name) {
+  for (const IbFunction& other : state_->functions) {
+    if (other.name.data() == name) return EEXIST;
+  }
+  auto& kept = state_->functions.at(function).name;
+  if (name.size() >= kept.size()) std::abort();
+  kept = {};
+  std::copy(name.begin(), name.end(), kept.begin());
+  return 0;
 }
 
 IbLink& InfinibandNode::add_link(int netns, std::string_view name, int function, int ifindex) {
@@ -140,10 +149,9 @@ std::string InfinibandNode::picture() const {
     lines.push_back(fmt::format("{}: {}, {}, mtu {}, GUID {:#018x}, pkey {:#06x}", shown(link.netns), link.name.data(),
                                 link.up ? "up" : "down", link.mtu, link.guid, link.pkey));
   }
-  for (std::size_t i = 0; i < state_->functions.size(); ++i) {
-    const IbFunction& function = state_->functions.at(i);
-    lines.push_back(fmt::format("{}: {}, node GUID {:#018x}, port GUID {:#018x}", shown(function.netns), rdma_name(i),
-                                function.node_guid, function.port_guid));
+  for (const IbFunction& function : state_->functions) {
+    lines.push_back(fmt::format("{}: {}, node GUID {:#018x}, port GUID {:#018x}", shown(function.netns),
+                                function.name.data(), function.node_guid, function.port_guid));
   }
   std::sort(lines.begin(), lines.end());
   return fmt::format("{}\n", fmt::join(lines, "\n"));
@@ -360,16 +368,28 @@ NodeReply InfinibandNode::answer_route(const NodeRequest& request) {
 }
 
 // nldev_set_doit(), ib_device_set_netns_put(), rdma_dev_change_netns() of drivers/infiniband/core
-NodeReply InfinibandNode::move_rdma(const NodeRequest& request) {
+NodeReply InfinibandNode::set_rdma(const NodeRequest& request) {
   const Attributes wanted = request.message.attributes(0);
-  const auto number = wanted.u32(RDMA_NLDEV_ATTR_DEV_INDEX).value();
+  const auto index = wanted.u32(RDMA_NLDEV_ATTR_DEV_INDEX).value();
+  const auto found = std::find_if(state_->functions.begin(), state_->functions.end(),
+                                  [&](const IbFunction& function) { return function.index == index; });
+  if (found == state_->functions.end()) return {ENODEV};
+  IbFunction& function = *found;
+  const auto number = static_cast<std::size_t>(found - state_->functions.begin());
+  // ib_device_get_by_index(): of the socket's namespace.
+  if (!state_->is_shared && function.netns != request.socket_netns) return {ENODEV};
+  if (const auto name = wanted.text(RDMA_NLDEV_ATTR_DEV_NAME)) {
+    const std::string before = function.name.data();
+    const int code = rename_rdma(number, *name);
+    if (code == 0) note(fmt::format("{}: {} is {}", shown(function.netns), before, *name));
+    return {code};
+  }
   const int target = netns_of(value_of<int>(wanted, RDMA_NLDEV_NET_NS_FD));
-  IbFunction& function = state_->functions.at(number);
   if (state_->is_shared) return {EOPNOTSUPP};
   if (state_->rdma_move_refusal != 0) return {state_->rdma_move_refusal};
   // The namespace of the process, not of its socket.
   if (function.netns != request.process_netns) return {ENODEV};
-  std::string line = fmt::format("{}: {} -> {}", shown(function.netns), rdma_name(number), shown(target));
+  std::string line = fmt::format("{}: {} -> {}", shown(function.netns), function.name.data(), shown(target));
   function.netns = target;
   make_netdev_anew(static_cast<int>(number), line);
   note(line);
@@ -379,18 +399,19 @@ NodeReply InfinibandNode::move_rdma(const NodeRequest& request) {
 // nldev_get_dumpit(), nldev_sys_get_doit()
 NodeReply InfinibandNode::answer_rdma(const NodeRequest& request) {
   const auto type = request.message.type;
-  if (type == rdma_type(RDMA_NLDEV_CMD_SET)) return move_rdma(request);
+  if (type == rdma_type(RDMA_NLDEV_CMD_SET)) return set_rdma(request);
   NodeReply reply;
   if (type == rdma_type(RDMA_NLDEV_CMD_SYS_GET)) {
     RequestBuilder mode(static_cast<int>(type), 0, Bytes());
     mode.put(RDMA_NLDEV_SYS_ATTR_NETNS_MODE, static_cast<std::uint8_t>(state_->is_shared));
     reply.messages.push_back(mode.take());
   }
-  for (std::uint32_t i = 0; request.is_dump && i < state_->functions.size(); ++i) {
-    if (!state_->is_shared && state_->functions.at(i).netns != request.socket_netns) continue;
+  for (const IbFunction& function : state_->functions) {
+    if (!request.is_dump || (!state_->is_shared && function.netns != request.socket_netns)) continue;
     RequestBuilder device(static_cast<int>(type), 0, Bytes());
-    device.put(RDMA_NLDEV_ATTR_DEV_INDEX, i);
-    device.put(RDMA_NLDEV_ATTR_DEV_NAME, std::string_view(rdma_name(i)));
+    device.put(RDMA_NLDEV_ATTR_DEV_INDEX, function.index);
+    device.put(RDMA_NLDEV_ATTR_DEV_NAME, std::string_view(function.name.data()));
+    device.put(RDMA_NLDEV_ATTR_NODE_GUID, function.node_guid);
     reply.messages.push_back(device.take());
   }
   return reply;

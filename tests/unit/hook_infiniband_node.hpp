@@ -22,6 +22,8 @@ struct IbFunction {
   int netns = kNodeNetns;  // of its RDMA device
   std::uint64_t node_guid = 0;
   std::uint64_t port_guid = 0;
+  std::uint32_t index = 0;
+  std::array<char, 64> name = {};
 };
 
 struct IbLink {
@@ -91,6 +93,8 @@ class InfinibandNode {
 
   IbState& state() { return *state_; }
   IbLink& link(int netns, std::string_view name);  // aborts when there is none
+  // ib_device_rename(): names are unique among all namespaces. 0, or an errno.
+  int rename_rdma(std::size_t function, std::string_view name);
   void add_ethernet(int netns, std::string_view name) { add_link(netns, name, -1); }
   // The container's namespace ends, and the kernel takes care of what is in it.
   void end_container();
@@ -112,7 +116,7 @@ class InfinibandNode {
   void set_vf_guids(const fabric::netlink::Attributes& info, std::string& line);
   NodeReply new_link(const NodeRequest& request);
   NodeReply answer_rdma(const NodeRequest& request);
-  NodeReply move_rdma(const NodeRequest& request);
+  NodeReply set_rdma(const NodeRequest& request);
   void make_netdev_anew(int function, std::string& line);
   IbLink& add_link(int netns, std::string_view name, int function, int ifindex = 0);
   IbLink* find_link(int netns, int ifindex);

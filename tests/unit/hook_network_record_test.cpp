@@ -76,6 +76,7 @@ RailRecord full_rail() {
                                           .xdp = {7, 0, UINT32_MAX}},
                  .features = NetdevFeatures{{UINT32_MAX, 3}, {0, 1}, {7}},
                  .tcx = std::vector<std::uint32_t>{1, UINT32_MAX},
+                 .rdma = RdmaDevice{UINT32_MAX, "mlx5_7", UINT64_MAX},
                  .vfs = {all_attributes(), {}},
                  .pf = "eth0",
                  .vf = 5,
@@ -155,9 +156,9 @@ std::vector<std::string> all_members() {
 }
 
 bool may_be_missing(const std::string& member) {
-  static const std::set<std::string> kOptional = {"gateway",  "gid_index", "lease",         "mtu",   "pkey",
-                                                  "recreate", "identity",  "permanent_mac", "tcx",   "settings",
-                                                  "features", "broadcast", "vfs",           "table", "what"};
+  static const std::set<std::string> kOptional = {
+      "gateway", "gid_index", "lease",    "mtu",       "pkey", "recreate", "identity", "permanent_mac",
+      "tcx",     "settings",  "features", "broadcast", "vfs",  "table",    "what",     "rdma"};
   const std::string name = member.substr(member.rfind('/') + 1);
   const bool of_vf = member.find("/vfs/") != std::string::npos || member.find("/vf/") != std::string::npos ||
                      member.find("/vf_attributes/") != std::string::npos;
@@ -218,6 +219,7 @@ TEST(NetworkRecord, ValuesThatCannotBe) {
       {"/rails/0/host/features/wanted", Json::array({4294967296}), "wanted"},
       {"/rails/0/host/features/changeable", Json::array({-1}), "changeable"},
       {"/rails/0/host/settings/broadcast", "0g", "broadcast"},
+      {"/rails/0/host/rdma/index", 4294967296, "index"},
       {"/rails/0/host/records/0/type", 65536, "type"},
       {"/rails/0/host/records/0/type", RTM_NEWLINK, "message"},
       {"/rails/0/host/records/0/message", "", "message"},

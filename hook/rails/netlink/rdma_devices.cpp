@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
 #include <utility>
 
 #include "fabric/inventory.hpp"
@@ -123,7 +124,8 @@ Result<std::vector<RdmaDevice>> rdma_devices(Netlink& rdma) {
                        const auto attributes = to_message(header).attributes(0);
                        const auto index = attributes.u32(RDMA_NLDEV_ATTR_DEV_INDEX);
                        auto name = attributes.text(RDMA_NLDEV_ATTR_DEV_NAME);
-                       if (index && name) devices.push_back({*index, *std::move(name)});
+                       const auto guid = attributes.u64(RDMA_NLDEV_ATTR_NODE_GUID);
+                       if (index && name) devices.push_back({*index, *std::move(name), guid.value_or(0)});
                      }));
   return devices;
 }
@@ -135,6 +137,29 @@ Result<std::optional<RdmaDevice>> find_rdma_device(Netlink& rdma, std::string_vi
   return std::optional<RdmaDevice>();
 }
 
+Result<std::optional<RdmaDevice>> describe_rdma_device(Netlink& rdma, std::string_view name) {
+  std::optional<RdmaDevice> found;
+  std::map<std::uint64_t, int> guids;
+  for (RdmaDevice& device : TRY(rdma_devices(rdma))) {
+    ++guids[device.node_guid];
+    if (device.name == name) found = std::move(device);
+  }
+  if (!found) return found;
+  // Of rxe and siw, on a netdev with any MAC (addrconf_addr_eui48()), and of some hardware.
+  const bool is_of_mac = (found->node_guid >> 24 & 0xffff) == 0xfffe;
+  if (is_of_mac || guids[found->node_guid] > 1) found->node_guid = 0;
+  return found;
+}
+
+Result<std::optional<RdmaDevice>> find_rdma_device(Netlink& rdma, const RdmaDevice& known) {
+  std::vector<RdmaDevice> anew;
+  for (RdmaDevice& device : TRY(rdma_devices(rdma))) {
+    if (device.index == known.index) return std::optional(std::move(device));
+    if (known.node_guid != 0 && device.node_guid == known.node_guid) anew.push_back(std::move(device));
+  }
+  return anew.size() == 1 ? std::optional(std::move(anew.front())) : std::nullopt;
+}
+
 Result<void> move_rdma_device(Netlink& rdma, std::uint32_t index, int netns) {
   auto moved = rdma.change(rdma_move_request(index, netns), fmt::format("move RDMA device {}", index));
   if (moved) return {};
@@ -142,14 +167,10 @@ Result<void> move_rdma_device(Netlink& rdma, std::uint32_t index, int netns) {
   return explain_rdma_move(std::move(moved).error(), ask ? is_shared_mode(rdma) : std::nullopt);
 }
 
-Result<void> move_rdma_device_from(int from, std::string_view name, int to) {
+Result<void> move_rdma_device_from(int from, std::uint32_t index, int to) {
   return run_in_network_namespace(from, [&]() -> Result<void> {
     auto rdma = TRY(Netlink::open(NETLINK_RDMA));
-    const auto device = TRY(find_rdma_device(rdma, name));
-    if (device) return move_rdma_device(rdma, device->index, to);
-    return Error{
-        fmt::format("cannot move RDMA device `{}`: the namespace has none of this name", fabric::printable(name)),
-        ENODEV};
+    return move_rdma_device(rdma, index, to);
   });
 }
 

@@ -15,22 +15,30 @@
 namespace hook {
 
 struct RdmaDevice {
+  // Stays at moves and renames, and is not used again: xa_alloc_cyclic() in assign_name(), drivers/infiniband/core/
+  // device.c. Only a driver that is bound anew registers another one.
   std::uint32_t index = 0;
   std::string name;
+  std::uint64_t node_guid = 0;  // 0: none, or it says nothing
+  friend bool operator==(const RdmaDevice&, const RdmaDevice&) = default;
 };
 
 // The devices that the socket's namespace sees: its own, or in shared mode all of the node.
 fabric::Result<std::vector<RdmaDevice>> rdma_devices(Netlink& rdma);
 fabric::Result<std::optional<RdmaDevice>> find_rdma_device(Netlink& rdma, std::string_view name);
+// The same, to be found again by the function below: with a node GUID only if no other device has it, nor can a
+// software one that a container makes.
+fabric::Result<std::optional<RdmaDevice>> describe_rdma_device(Netlink& rdma, std::string_view name);
+// What that described, whatever it is called now: by its index, else by its node GUID.
+fabric::Result<std::optional<RdmaDevice>> find_rdma_device(Netlink& rdma, const RdmaDevice& known);
 // Moves it into the namespace that the descriptor is of; needs exclusive mode and a driver that can let go of its
 // users. The calling process has to be in the device's namespace itself, a socket of there is not enough: the kernel
 // compares with current->nsproxy (ib_device_set_netns_put(), and ENODEV of rdma_dev_change_netns()). Errors with
 // remedy: EOPNOTSUPP (shared mode, or a software device: make it anew inside), EBUSY, EPERM, EEXIST (its name is taken
 // there).
 fabric::Result<void> move_rdma_device(Netlink& rdma, std::uint32_t index, int netns);
-// The way back: a child joins `from`, finds the device there by its name and moves it to `to`. Errors: as
-// move_rdma_device(); ENODEV when it is not there.
-fabric::Result<void> move_rdma_device_from(int from, std::string_view name, int to);
+// The way back, by a child that joins `from`. Errors: as move_rdma_device().
+fabric::Result<void> move_rdma_device_from(int from, std::uint32_t index, int to);
 fabric::Result<void> rename_rdma_device(Netlink& rdma, std::uint32_t index, std::string_view name);
 // type: "rxe", "siw". netdev: in the socket's namespace. Errors with remedy: EINVAL (the kernel has no such type),
 // ENODEV (no such netdev), EEXIST (the name is taken, or the netdev has one already).

@@ -184,6 +184,8 @@ Json host_json(const HostNetdev& host) {
   for (const VfAttributes& vf : host.vfs)
     entry["vfs"].push_back(vf_json(vf));
   if (host.tcx) entry["tcx"] = *host.tcx;
+  if (const auto& rdma = host.rdma)
+    entry["rdma"] = Json{{"index", rdma->index}, {"device", rdma->name}, {"node_guid", rdma->node_guid}};
   if (host.settings) entry["settings"] = settings_json(*host.settings);
   if (host.features) {
     entry["features"] = Json{{"changeable", host.features->changeable},
@@ -224,6 +226,12 @@ Result<HostNetdev> parse_host(const Json& entry) {
     if (!vfs->is_array()) return wrong_member("vfs");
     for (const Json& each : *vfs)
       host.vfs.push_back(TRY(parse_vf(each)));
+  }
+  if (const Json* rdma = member(entry, "rdma")) {
+    host.rdma.emplace();
+    host.rdma->index = static_cast<std::uint32_t>(TRY(number_at(*rdma, "index", UINT32_MAX)));
+    host.rdma->name = TRY(text_at(*rdma, "device"));
+    host.rdma->node_guid = TRY(number_at(*rdma, "node_guid", UINT64_MAX));
   }
   if (member(entry, "tcx")) host.tcx = TRY(numbers_at(entry, "tcx"));
   if (const Json* settings = member(entry, "settings")) host.settings = TRY(parse_settings(*settings));

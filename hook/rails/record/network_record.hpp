@@ -13,6 +13,7 @@
 #include "hook/ledger/ledger.hpp"
 #include "hook/rails/netlink/link_settings.hpp"
 #include "hook/rails/netlink/netdev_features.hpp"
+#include "hook/rails/netlink/rdma_devices.hpp"
 #include "hook/rails/netlink/records.hpp"
 #include "hook/rails/plan/rail.hpp"
 
@@ -37,7 +38,8 @@ struct HostNetdev {
   std::optional<NetdevFeatures> features;  // nullopt: as settings, or the kernel does not say
   // IDs of its tcx programs. nullopt: not known, as in records of older releases.
   std::optional<std::vector<std::uint32_t>> tcx;
-  std::vector<VfAttributes> vfs;  // of a physical function, by number; empty: also in records of older releases
+  std::optional<RdmaDevice> rdma;  // that moves along; nullopt: none, or the record is of an older release
+  std::vector<VfAttributes> vfs;   // of a physical function, by number; empty: also in records of older releases
   // Of a VF: its physical function's netdev, its number, and the attributes that are changed.
   std::string pf;
   unsigned vf = 0;
