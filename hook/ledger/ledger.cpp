@@ -27,6 +27,10 @@
 //   return and leave undo what the grant has beyond the ledger (GrantEffects) before anything else: until that is done
 //           the grant is held.
 //   leave   grant without the user (or the return above).
+//
+// Who has CAP_NET_ADMIN may rename an HCA at any time, and locks and index go by its name. So devices/DIGEST says as
+// which it is booked, is written before the grant under another name, and read again after it: of two that book one
+// device under two names at least one sees the other.
 //   bind    marker of the new owner, return of the token's grant up to the rename, the new owner's grant with the
 //           steps, index (an exclusive link is replaced by rename), rest of the return. Killed: neither holds.
 #include "hook/ledger/ledger.hpp"
@@ -206,14 +210,18 @@ Result<Ledger> Ledger::open(const std::string& path, std::shared_ptr<const Grant
   return Ledger(TRY(LedgerFiles::open(path, std::move(effects), std::move(container))));
 }
 
-Result<LockedHcas> Ledger::lock(std::vector<std::string> hcas, int timeout_ms) const {
+Result<LockedHcas> Ledger::lock(std::vector<std::string> hcas, int timeout_ms, const HcaDevices& devices) const {
   std::sort(hcas.begin(), hcas.end());
   hcas.erase(std::unique(hcas.begin(), hcas.end()), hcas.end());
   std::vector<LockedHcas::Locked> locked;
   for (const std::string& name : hcas) {
-    const auto directory = TRY(files_->open_hca(name, true));
-    auto lock = TRY(lock_hca(directory, name, *files_, timeout_ms));
-    locked.push_back({name, std::move(lock)});
+    auto lock = TRY(lock_hca(*files_, name, timeout_ms));  // a return out of the braces would leak the name
+    LockedHcas::Locked hca{name, std::move(lock), {}, {}};
+    if (const auto device = devices.find(name); device != devices.end() && !device->second.empty()) {
+      hca.device = fmt::format("{:016x}", checksum(device->second));
+      hca.booked_as = TRY(booked_name(*files_, hca.device));
+    }
+    locked.push_back(std::move(hca));
   }
   return LockedHcas(files_, std::move(locked));
 }

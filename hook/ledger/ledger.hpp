@@ -7,6 +7,7 @@
 //   DIR/hca/NAME/lock                 flock: held while that HCA is decided about, never longer
 //   DIR/hca/NAME/holders/KEY@UNITS    one holder; empty
 //   DIR/hca/NAME/exclusive -> KEY     the one holder, if exclusive
+//   DIR/devices/DIGEST -> NAME        as which a device is booked, whatever it is called by then
 //   DIR/grants/KEY.json               whose it is, since when, which HCAs, which containers; with a checksum
 //   DIR/pending/                      what is under way, with pid and start time of who works on it: ledger_steps.hpp
 //   DIR/ids/DIGEST/KEY -> KEY        a grant that has to do with this container or pod: ledger_ids.hpp
@@ -36,6 +37,7 @@
 namespace hook {
 
 inline constexpr const char* kLedgerPath = "/run/rdma-hook";
+inline constexpr int kHcaLockTimeoutMs = 10000;
 
 // Until when what has to be waited for is waited for; one that has passed, as Deadline() has: not at all.
 using Deadline = std::chrono::steady_clock::time_point;
@@ -98,8 +100,9 @@ class Ledger {
 
   // Locks these HCAs in the order of their names (so that two calls cannot wait for each other), at most timeout_ms
   // each. Names are checked: [A-Za-z0-9_.-]{1,63}. Errors: EAGAIN when the time is over, with who holds it
-  // (lock_holder.hpp).
-  fabric::Result<LockedHcas> lock(std::vector<std::string> hcas, int timeout_ms = 10000) const;
+  // (lock_holder.hpp). devices: what the HCAs are known by when they are renamed.
+  fabric::Result<LockedHcas> lock(std::vector<std::string> hcas, int timeout_ms = kHcaLockTimeoutMs,
+                                  const HcaDevices& devices = {}) const;
 
   // Since this ledger was made, so that an HCA may be a virtual function of what another has. Costs nothing.
   bool had_pf_alone() const;

@@ -82,6 +82,19 @@ Holding others_holding(const LedgerFiles& files, const std::string& hca, const s
   return holding;
 }
 
+// Who else holds a device under the name that it had, in words; nullopt: nobody.
+std::optional<std::string> holder_as(const LedgerFiles& files, const std::string& former, const std::string& key) {
+  const Holding holding = others_holding(files, former, key, 1);
+  if (!holding.exclusive_holder && holding.others == 0) return std::nullopt;
+  return fmt::format("{} (as `{}`, before it was renamed)", holding.exclusive_holder.value_or("others"), former);
+}
+
+bool is_held_by(const LedgerFiles& files, const std::string& hca, const std::string& key) {
+  const auto entries = list_entries(files, hca);
+  const auto is_its = [&](const IndexEntry& entry) { return entry.key == key; };
+  return entries && std::any_of(entries->begin(), entries->end(), is_its);
+}
+
 Result<void> write_booking(const LedgerFiles& files, const StoredGrant& grant, const std::optional<StoredGrant>& before,
                            const StepWorker& worker) {
   TRY_VOID(begin_change(files, grant.owner.key, worker));
@@ -122,9 +135,15 @@ Result<Holdings> LockedHcas::holdings(const Owner& asking, const std::map<std::s
   for (const Locked& hca : hcas_) {
     const auto limit = limits.find(hca.name);
     Holding holding = others_holding(*files_, hca.name, asking.key, limit == limits.end() ? 0 : limit->second);
-    if (const PlannedHca* held = find_hca(own, hca.name)) {
+    const bool is_renamed = hca.booked_as && *hca.booked_as != hca.name;
+    const PlannedHca* held = find_hca(own, hca.name);
+    if (!held && is_renamed) held = find_hca(own, *hca.booked_as);
+    if (held) {
       holding.own = true;
       holding.own_units = held->held_only ? 0 : held->units;
+    }
+    if (is_renamed && !holding.exclusive_holder) {
+      holding.exclusive_holder = holder_as(*files_, *hca.booked_as, asking.key);
     }
     holdings.emplace(hca.name, std::move(holding));
   }
@@ -157,11 +176,47 @@ Result<void> LockedHcas::note_pf_alone() const {
   return fabric::sys_error(errno, "cannot mark `{}`", all.path);
 }
 
+// As which each is booked, before its grant is: where that was another name, it is free.
+Result<void> LockedHcas::note_devices(const Owner& owner, const std::vector<PlannedHca>& hcas) {
+  for (Locked& hca : hcas_) {
+    if (hca.device.empty() || hca.booked_as == hca.name || !find_hca(hcas, hca.name)) continue;
+    if (!hca.booked_as) {
+      auto noted = set_booked_name(*files_, hca.device, hca.name, std::nullopt);
+      if (!noted && noted.error().code != EEXIST) return noted;
+      hca.booked_as = noted ? hca.name : TRY(booked_name(*files_, hca.device)).value_or(hca.name);
+    }
+    const std::string former = *hca.booked_as;
+    if (former == hca.name) continue;
+    if (is_held_by(*files_, former, owner.key)) continue;  // stays known by the name that was booked first
+    TRY_VOID(set_booked_name(*files_, hca.device, hca.name, former));
+    hca.booked_as = hca.name;
+    const auto holder = holder_as(*files_, former, owner.key);
+    if (!holder) continue;
+    TRY_VOID(set_booked_name(*files_, hca.device, former, hca.name));
+    hca.booked_as = former;
+    return held_alone(hca.name, *holder);
+  }
+  return {};
+}
+
+Result<void> LockedHcas::check_devices(const std::vector<PlannedHca>& hcas) const {
+  for (const Locked& hca : hcas_) {
+    if (hca.device.empty() || !find_hca(hcas, hca.name)) continue;
+    if (TRY(booked_name(*files_, hca.device)) == hca.booked_as) continue;
+    return Error{.message = fmt::format("cannot book `{}`: it was renamed meanwhile", hca.name),
+                 .code = EAGAIN,
+                 .hint = "try again",
+                 .reason = FailureReason::kBusy};
+  }
+  return {};
+}
+
 Result<void> LockedHcas::book(const Owner& owner, const std::vector<PlannedHca>& hcas, const GrantUser& user) {
   if (!is_file_name(owner.key, kLongestKey)) return make_error("cannot use grant key `{}`", owner.key);
   if (!is_file_name(user.key, kLongestKey)) return make_error("cannot use container key `{}`", user.key);
   // Before this owner's lock: it looks at the grants of others.
   TRY_VOID(check_free(owner, hcas));
+  TRY_VOID(note_devices(owner, hcas));
   const KeyLock lock = TRY(KeyLock::take(*files_, {owner.key}));
   const auto before = TRY(refresh(*files_, owner.key, nullptr));
   StoredGrant grant = before ? *before : StoredGrant{owner, {}, {}, std::time(nullptr)};
@@ -177,6 +232,7 @@ Result<void> LockedHcas::book(const Owner& owner, const std::vector<PlannedHca>&
     return remove_ids(*files_, *before, grant);
   }
   auto booked = write_booking(*files_, grant, before, *worker);
+  if (booked) booked = check_devices(hcas);
   if (!booked) (void)undo_booking(*files_, grant, before, *worker).has_value();
   return booked;
 }

@@ -311,10 +311,16 @@ Result<std::vector<std::string>> list_names(const LedgerDirectory& directory) {
   return names;
 }
 
-Result<UniqueFd> lock_hca(const LedgerDirectory& hca, const std::string& name, const LedgerFiles& files,
-                          int timeout_ms) {
-  UniqueFd fd(::openat(hca.fd.get(), "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600));
-  if (!fd.ok()) return sys_error(errno, "cannot open `{}/lock`", hca.path);
+Result<UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int timeout_ms) {
+  TRY_VOID(check_hca_name(name));
+  // It is mostly there: then this is one system call, as in ledger_index.hpp.
+  constexpr int kFlags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
+  UniqueFd fd(::openat(files.hca.fd.get(), (name + "/lock").c_str(), kFlags));
+  if (!fd.ok()) {
+    const auto hca = TRY(files.open_hca(name, true));
+    fd.reset(::openat(hca.fd.get(), "lock", kFlags | O_CREAT, 0600));
+    if (!fd.ok()) return sys_error(errno, "cannot open `{}/lock`", hca.path);
+  }
   const int failed = acquire([&] { return ::flock(fd.get(), LOCK_EX | LOCK_NB); }, timeout_ms);
   if (failed == EAGAIN) {
     return Error{.message = fmt::format("cannot lock HCA `{}` within {}: {}", name, duration(timeout_ms),

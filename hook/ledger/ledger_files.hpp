@@ -105,9 +105,9 @@ fabric::Result<void> remove_tree(const LedgerDirectory& directory, const std::st
 // Without "." and "..", in no order.
 fabric::Result<std::vector<std::string>> list_names(const LedgerDirectory& directory);
 
-// flock on DIR/hca/NAME/lock, whose text is lock_text(). A child made by fork() shares it.
-fabric::Result<fabric::UniqueFd> lock_hca(const LedgerDirectory& hca, const std::string& name, const LedgerFiles& files,
-                                          int timeout_ms);
+// flock on DIR/hca/NAME/lock, whose text is lock_text(). A child made by fork() shares it. Errors: as
+// check_hca_name(), open_directory(); EAGAIN.
+fabric::Result<fabric::UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int timeout_ms);
 
 // Locks on keys of grants: one byte each of DIR/lock, at an offset that the key gives, so that there are no lock files
 // to clean up. Two keys may share a byte: they then wait for each other, no more. A caller takes all its keys at once,

@@ -178,6 +178,28 @@ Result<void> remove_index(const LedgerFiles& files, const std::string& key, cons
   return {};
 }
 
+Result<std::optional<std::string>> booked_name(const LedgerFiles& files, const std::string& device) {
+  const std::string path = "devices/" + device;
+  char buffer[kLongestHcaName + 1];
+  const ssize_t length = ::readlinkat(files.root.fd.get(), path.c_str(), buffer, sizeof buffer);
+  if (length < 0 && errno == ENOENT) return std::optional<std::string>();
+  std::string name(buffer, static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
+  if (is_file_name(name, kLongestHcaName)) return std::optional(std::move(name));
+  return Error{.message = fmt::format("cannot read `{}/{}`: it names no HCA", files.root.path, path),
+               .hint = "remove it while no container uses that HCA"};
+}
+
+Result<void> set_booked_name(const LedgerFiles& files, const std::string& device, const std::string& name,
+                             const std::optional<std::string>& former) {
+  const auto devices = TRY(open_directory(files.root.fd.get(), "devices", files.root.path + "/devices", true));
+  const std::string temporary = files.temporary_name();
+  const bool made =
+      former ? ::symlinkat(name.c_str(), files.pending.fd.get(), temporary.c_str()) == 0 &&
+                   ::renameat(files.pending.fd.get(), temporary.c_str(), devices.fd.get(), device.c_str()) == 0
+             : ::symlinkat(name.c_str(), devices.fd.get(), device.c_str()) == 0;
+  return made ? Result<void>() : sys_error(errno, "cannot write `{}/{}`", devices.path, device);
+}
+
 Result<unsigned> count_others(const LedgerFiles& files, const std::string& hca, std::string_view key, unsigned most,
                               const IsValid& is_valid) {
   std::uint64_t sure = 0;

@@ -3,8 +3,9 @@
 //
 //   DIR/hca/NAME/holders/KEY@UNITS
 //   DIR/hca/NAME/exclusive -> KEY       a link that is only ever read: made atomically, and never over another one
+//   DIR/devices/DIGEST -> NAME          as which the device is booked, or was last
 //
-// Both are reached by path from DIR/hca: only root can write below DIR, and could write the names as well.
+// All are reached by path from DIR/hca: only root can write below DIR, and could write the names as well.
 #pragma once
 
 #include <functional>
@@ -50,6 +51,13 @@ fabric::Result<std::optional<std::string>> exclusive_key(const LedgerFiles& file
 // Removes the link only if it names this key. The caller holds the key's lock, so that no process can put another in
 // its place in between.
 fabric::Result<void> remove_exclusive(const LedgerFiles& files, const std::string& hca, std::string_view key);
+
+// nullopt: the device was never booked.
+fabric::Result<std::optional<std::string>> booked_name(const LedgerFiles& files, const std::string& device);
+// From now on it is booked under this name. former: as booked_name() said; nullopt, and another process was faster:
+// EEXIST.
+fabric::Result<void> set_booked_name(const LedgerFiles& files, const std::string& device, const std::string& name,
+                                     const std::optional<std::string>& former);
 
 // Units that others than `key` hold, exact up to `most`: when the sum of the entries reaches it, each is asked for
 // with is_valid (which removes what is stale), until as many are sure or all are read.

@@ -86,8 +86,7 @@ using Claims = std::map<std::string, PlannedHca>;
 // An entry or link that its grant has lost.
 Result<void> restore_index(const LedgerFiles& files, const std::string& hca, const std::string& key,
                            Deadline deadline) {
-  const auto directory = TRY(files.open_hca(hca, true));
-  const auto lock = TRY(lock_hca(directory, hca, files, ms_until(deadline, kKeyLockTimeoutMs)));
+  const auto lock = TRY(lock_hca(files, hca, ms_until(deadline, kKeyLockTimeoutMs)));
   return restore_entry(files, hca, key, ms_until(deadline, kKeyLockTimeoutMs));
 }
 

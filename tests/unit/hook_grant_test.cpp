@@ -330,6 +330,67 @@ TEST_F(GrantTest, ASecondCallTakesNoHeldVirtualFunctionForAGrantedOne) {
   EXPECT_EQ(grant_of("web-1")->hcas.size(), 2U);
 }
 
+// `rdma dev set`, by any container with CAP_NET_ADMIN where the RDMA subsystem is shared.
+void rename_hca(const std::string& sys, const std::string& from, const std::string& to) {
+  namespace fs = std::filesystem;
+  const fs::path device = fs::canonical(sys + "/class/infiniband/" + from + "/device");
+  fs::rename(device / "infiniband" / from, device / "infiniband" / to);
+  fs::remove(sys + "/class/infiniband/" + from);
+  fs::create_directory_symlink(fs::relative(device / "infiniband" / to, fs::canonical(sys + "/class/infiniband")),
+                               sys + "/class/infiniband/" + to);
+  for (const auto& verbs : fs::directory_iterator(sys + "/class/infiniband_verbs")) {
+    const std::string ibdev = verbs.path() / "ibdev";
+    if (fs::exists(ibdev) && test_support::read_file(ibdev) == from + "\n") test_support::write_file(ibdev, to + "\n");
+  }
+}
+
+TEST_F(GrantTest, AnHcaThatWasRenamedIsStillItsHolders) {
+  const std::string sys = directory_ / "node/sys";
+  const auto refusal = [&](const char* wish, Mode mode) {
+    const auto given = give("web-2", asking_for(wish, mode));
+    return given ? "" : given.error().message;
+  };
+  const auto expect_held = [&](const char* wish, Mode mode) {
+    const std::string said = refusal(wish, mode);
+    EXPECT_NE(said.find("is held by container web-1 (as `mlx5_1`, before it was renamed)"), std::string::npos) << said;
+  };
+  const Owner owner = container_owner("web-1", "/bundle");
+  const Owner other = container_owner("web-2", "/bundle");
+  ASSERT_TRUE(give("web-1", asking_for("mlx5_1", Mode::kExclusive)));
+  rename_hca(sys, "mlx5_1", "mlx5_9");
+  for (const Mode mode : {Mode::kExclusive, Mode::kShared, Mode::kHca}) {
+    expect_held("mlx5_9", mode);
+    expect_held("all", mode);
+  }
+  // A count finds another one.
+  ASSERT_EQ(refusal("1", Mode::kExclusive), "");
+  EXPECT_EQ(applied_, std::vector<std::string>{"mlx5_0"});
+  ASSERT_TRUE(Ledger::open(node_.ledger)->leave(other, other.key));
+  // A further call of who has it, after which it is renamed again.
+  ASSERT_TRUE(give("web-1", asking_for("1", Mode::kExclusive)));
+  EXPECT_EQ(applied_, std::vector<std::string>{"mlx5_9"});
+  rename_hca(sys, "mlx5_9", "mlx5_8");
+  expect_held("mlx5_8", Mode::kExclusive);
+  // Two that swapped names: one is held by what it is, the other by what it is called.
+  rename_hca(sys, "mlx5_0", "x");
+  rename_hca(sys, "mlx5_8", "mlx5_0");
+  rename_hca(sys, "x", "mlx5_1");
+  expect_held("mlx5_0", Mode::kExclusive);
+  EXPECT_NE(refusal("mlx5_1", Mode::kExclusive).find("is held by container web-1"), std::string::npos);
+  // Its holder gone, it is as free as any.
+  ASSERT_TRUE(Ledger::open(node_.ledger)->leave(owner, owner.key));
+  EXPECT_EQ(refusal("mlx5_0", Mode::kExclusive), "");
+  EXPECT_EQ(test_support::ledger_problems(node_.ledger), "");
+}
+
+TEST_F(GrantTest, AnHcaThatIsSharedIsNoOnesAloneUnderAnotherName) {
+  ASSERT_TRUE(give("web-1", asking_for("mlx5_1", Mode::kShared)));
+  rename_hca(directory_ / "node/sys", "mlx5_1", "mlx5_9");
+  const auto given = give("web-2", asking_for("mlx5_9", Mode::kExclusive));
+  ASSERT_FALSE(given);
+  EXPECT_NE(given.error().message.find("is held by others (as `mlx5_1`"), std::string::npos) << given.error().message;
+}
+
 TEST_F(GrantTest, MountsOfTheSpecStayTheContainers) {
   Asking asking = asking_for("mlx5_0");
   asking.spec.mounts = {{"/sys/class/infiniband"}, {"/sys/class/infiniband_verbs"}};
