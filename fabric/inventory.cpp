@@ -59,6 +59,10 @@ bool Hca::is_software() const {
   return driver == "rdma_rxe" || driver == "siw" || (!driver && !pci);
 }
 
+bool Hca::is_iwarp() const {
+  return node_type.starts_with("4:");  // "4: RNIC"
+}
+
 bool Netdev::is_up() const {
   if (const int* value = std::get_if<int>(&carrier)) return *value != 0;
   // Reading carrier answers EINVAL while the interface is administratively down (net/core/net-sysfs.c, 6.12).

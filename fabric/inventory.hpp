@@ -26,8 +26,9 @@ struct GidEntry {
   friend bool operator==(const GidEntry&, const GidEntry&) = default;
 };
 
-// kLinkLayer: neither InfiniBand nor Ethernet (EFA, OPA, unknown), which no NCCL_IB_* drives.
-enum class PortObstacle : std::uint8_t { kNone, kNotActive, kLinkLayer };
+// kLinkLayer: neither InfiniBand nor Ethernet (EFA, OPA, unknown), which no NCCL_IB_* drives. kNoOwnGid: RoCE without a
+// GID of this netns, of RoCE v2 type and an up netdev; OwnAddresses (port_use.hpp) says so.
+enum class PortObstacle : std::uint8_t { kNone, kNotActive, kLinkLayer, kNoOwnGid };
 
 struct Port {
   unsigned number = 1;  // counts from 1
@@ -48,7 +49,7 @@ struct Port {
   bool is_ethernet() const;
   // Gb/s; 0 when the attribute is unreadable or not a number. Decimal: "2.5 Gb/sec (1X SDR)".
   double rate_gbps() const;
-  // What keeps it from being used wherever it is.
+  // What keeps it from being used wherever it is: never kNoOwnGid.
   PortObstacle obstacle() const;
   friend bool operator==(const Port&, const Port&) = default;
 };
@@ -96,6 +97,7 @@ struct Hca {
   bool is_accessible() const { return has_node() && accessible.value_or(true); }
   bool is_efa() const;
   bool is_software() const;  // rxe, siw
+  bool is_iwarp() const;     // its GIDs are no IP addresses; false where the node type was not read
   friend bool operator==(const Hca&, const Hca&) = default;
 };
 

@@ -27,7 +27,7 @@ Carries carries(const std::vector<Netdev>& netdevs, const std::optional<std::str
                 const Netdev& netdev);
 
 // Follows the scan of one port's GID table and says when every GID that this netns can own there has been seen, so that
-// the remaining slots need not be read. Not init's OwnAddresses (candidates.cpp), which has all GIDs that were read and
+// the remaining slots need not be read. Not OwnAddresses (port_use.hpp), which has all GIDs that were read and
 // tells whose each is: this one knows no slot ahead, and leaves out netdevs that are down, which bring no more GIDs.
 class GidSearch {
  public:

@@ -5,20 +5,19 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <map>
 #include <set>
 
-#include "fabric/netdev_map.hpp"
+#include "fabric/port_use.hpp"
 #include "fabric/text.hpp"
 
 namespace init {
 namespace {
 
-using fabric::GidEntry;
 using fabric::Hca;
 using fabric::Inventory;
 using fabric::Netdev;
 using fabric::Port;
+using fabric::PortUse;
 using fabric::printable;
 
 constexpr std::string_view kNodeRemedy =
@@ -64,99 +63,22 @@ void check_node(const Hca& hca, Candidate& candidate) {
   block(candidate, Obstacle::kRefused, fmt::format("{}: {}", node, std::strerror(error)), kNodeRemedy);
 }
 
-void check_port(const Port& port, Candidate& candidate) {
-  switch (port.obstacle()) {
-    case fabric::PortObstacle::kNone:
-      return;
-    case fabric::PortObstacle::kNotActive:
-      return block(candidate, Obstacle::kNotActive,
-                   fmt::format("port state {} (physical state {})", text_of(port.state), text_of(port.phys_state)),
-                   "check cable, switch port, subnet manager (InfiniBand) or `ip link set NETDEV up` (RoCE)");
-    case fabric::PortObstacle::kLinkLayer:
-      return block(candidate, Obstacle::kLinkLayer,
-                   fmt::format("link layer {}: neither InfiniBand nor Ethernet", text_of(port.link_layer)));
-  }
-}
-
-// The GIDs of this netns, and one example of each thing that keeps others from being usable.
-struct GidSurvey {
-  std::vector<UsableGid> usable;
-  const GidEntry* foreign = nullptr;
-  const GidEntry* on_down_netdev = nullptr;
-  std::string down_netdev;
-  const GidEntry* unreadable = nullptr;
-  const GidEntry* v1 = nullptr;
-};
-
-// The addresses of this netns, for looking up GIDs. Not fabric's GidSearch, which only says when a table need not be
-// read further: this one also answers for tables that came whole (a snapshot), and knows the netdevs that are down,
-// which explain why a port is not used.
-class OwnAddresses {
- public:
-  explicit OwnAddresses(const Inventory& inventory) : inventory_(inventory) {
-    for (const Netdev& netdev : inventory.netdevs) {
-      if (!netdev.is_here()) continue;
-      for (const auto& own : netdev.addresses)
-        owners_.emplace(own.address, &netdev);
-    }
-  }
-
-  // The netdev that the GID is of, one that is up if there is a choice; nullptr if it is another netns'. The same
-  // address may be there by chance, on a bridge for one, which no GID of this port can be of.
-  const Netdev* find_owner(const Port& port, const fabric::Address& gid) const {
-    const Netdev* owner = nullptr;
-    for (auto [entry, end] = owners_.equal_range(gid); entry != end; ++entry) {
-      const Netdev& netdev = *entry->second;
-      if (fabric::carries(inventory_.netdevs, port.netdev, netdev) == fabric::Carries::kNo) continue;
-      if (netdev.is_up()) return &netdev;
-      owner = &netdev;
-    }
-    return owner;
-  }
-
- private:
-  const Inventory& inventory_;
-  std::multimap<fabric::Address, const Netdev*> owners_;
-};
-
-GidSurvey survey_gids(const OwnAddresses& own, const Port& port) {
-  GidSurvey survey;
-  for (const GidEntry& entry : port.gids) {
-    if (entry.gid.is_zero()) continue;
-    const Netdev* owner = own.find_owner(port, entry.gid);
-    if (!owner) {
-      // A link-local GID says least about whose table it is.
-      if (!survey.foreign || survey.foreign->gid.is_link_local()) survey.foreign = &entry;
-    } else if (!owner->is_up()) {
-      survey.on_down_netdev = &entry;
-      survey.down_netdev = owner->name;
-    } else if (entry.is_v2()) {
-      survey.usable.push_back({entry.index, entry.gid, rank_of(entry.gid), owner->name});
-    } else if (!entry.type || std::holds_alternative<fabric::Unreadable>(*entry.type)) {
-      survey.unreadable = &entry;
-    } else {
-      survey.v1 = &entry;
-    }
-  }
-  return survey;
-}
-
 // Names one cause, the first that applies; a cause stands in front of those that it brings along. Without the netns'
 // addresses nothing can be called ours. A netdev that is down keeps its GIDs from being used, whatever else the table
 // has. A v1 or unreadable GID is one of ours, so it says more than a table of which a part could not be read. Foreign
 // GIDs come late: upstream kernels show those of every network namespace (MLNX_OFED's do not), so they are there beside
 // each of the other causes.
-void explain_no_gid(const Inventory& inventory, const Port& port, const GidSurvey& survey, Candidate& candidate) {
+void explain_no_gid(const Inventory& inventory, const Port& port, const PortUse& use, Candidate& candidate) {
   if (inventory.net_error) {
     return block(candidate, Obstacle::kAddressesUnknown,
                  fmt::format("addresses of this network namespace are unknown: {}", *inventory.net_error),
                  "allow AF_NETLINK sockets in the seccomp profile");
   }
-  if (survey.on_down_netdev) {
+  if (const auto [gid, netdev] = use.on_down_netdev; gid) {
     return block(candidate, Obstacle::kNetdevDown,
-                 fmt::format("GID {} is {} of {}, which is down or has no carrier", survey.on_down_netdev->index,
-                             to_string(survey.on_down_netdev->gid), printable(survey.down_netdev)),
-                 fmt::format("ip link set {} up", printable(survey.down_netdev)));
+                 fmt::format("GID {} is {} of {}, which is down or has no carrier", gid->index, to_string(gid->gid),
+                             printable(netdev->name)),
+                 fmt::format("ip link set {} up", printable(netdev->name)));
   }
   // The scan does not look for GIDs of a netdev that is down.
   const Netdev* own = port.netdev ? fabric::find_netdev(inventory, *port.netdev) : nullptr;
@@ -165,29 +87,29 @@ void explain_no_gid(const Inventory& inventory, const Port& port, const GidSurve
                  fmt::format("its netdev {} is down or has no carrier", printable(own->name)),
                  fmt::format("ip link set {} up", printable(own->name)));
   }
-  if (survey.v1) {
+  if (use.v1) {
     return block(candidate, Obstacle::kOnlyV1,
-                 fmt::format("only RoCE v1 (or iWARP) GIDs, e.g. index {}", survey.v1->index),
+                 fmt::format("only RoCE v1 (or iWARP) GIDs, e.g. index {}", use.v1->index),
                  "switch the HCA to RoCE v2");
   }
-  if (survey.unreadable) {
+  if (use.unreadable) {
     return block(
         candidate, Obstacle::kTypeUnreadable,
-        fmt::format("type of GID {} ({}) cannot be read", survey.unreadable->index, to_string(survey.unreadable->gid)));
+        fmt::format("type of GID {} ({}) cannot be read", use.unreadable->index, to_string(use.unreadable->gid)));
   }
   if (port.gids_error) {
     return block(candidate, Obstacle::kTableUnreadable,
                  fmt::format("GID table cannot be read: {}", std::strerror(*port.gids_error)));
   }
   // Before the foreign ones, among which the survey counts this GID because it is no IP address.
-  if (candidate.hca->node_type.starts_with("4:")) {
+  if (candidate.hca->is_iwarp()) {
     return block(candidate, Obstacle::kOnlyV1, "iWARP device: its GID is no IP address, and NCCL needs RoCE v2",
                  "switch the HCA to RoCE v2, if its driver can (irdma: roce_ena)");
   }
-  if (survey.foreign) {
+  if (use.foreign) {
     return block(candidate, Obstacle::kForeign,
                  fmt::format("no GID of this network namespace: index {} is {}, an address of another one",
-                             survey.foreign->index, to_string(survey.foreign->gid)),
+                             use.foreign->index, to_string(use.foreign->gid)),
                  kNetdevRemedy);
   }
   if (port.netdev) {
@@ -208,18 +130,32 @@ std::string describe(const GidFilter& filter) {
   return fabric::join(parts, ", ");
 }
 
-void check_gids(const Inventory& inventory, const OwnAddresses& own, const GidFilter& filter, const Port& port,
+void check_port(const Inventory& inventory, const fabric::OwnAddresses& own, const GidFilter& filter, const Port& port,
                 Candidate& candidate) {
-  GidSurvey survey = survey_gids(own, port);
-  for (const UsableGid& gid : survey.usable) {
-    candidate.netdevs.push_back(gid.netdev);
-    if (filter.allows(gid.gid)) candidate.gids.push_back(gid);
+  const PortUse use = own.use_of(port);
+  switch (use.obstacle) {
+    case fabric::PortObstacle::kNone:
+      break;
+    case fabric::PortObstacle::kNotActive:
+      return block(candidate, Obstacle::kNotActive,
+                   fmt::format("port state {} (physical state {})", text_of(port.state), text_of(port.phys_state)),
+                   "check cable, switch port, subnet manager (InfiniBand) or `ip link set NETDEV up` (RoCE)");
+    case fabric::PortObstacle::kLinkLayer:
+      return block(candidate, Obstacle::kLinkLayer,
+                   fmt::format("link layer {}: neither InfiniBand nor Ethernet", text_of(port.link_layer)));
+    case fabric::PortObstacle::kNoOwnGid:
+      return explain_no_gid(inventory, port, use, candidate);
   }
-  if (!candidate.gids.empty()) return;
-  if (survey.usable.empty()) return explain_no_gid(inventory, port, survey, candidate);
+  for (const auto& [entry, owner] : use.gids) {
+    candidate.netdevs.push_back(owner->name);
+    if (filter.allows(entry->gid)) {
+      candidate.gids.push_back({entry->index, entry->gid, rank_of(entry->gid), owner->name});
+    }
+  }
+  if (use.gids.empty() || !candidate.gids.empty()) return;
   block(candidate, Obstacle::kFiltered,
         fmt::format("no GID that the options allow ({}): it has {}", describe(filter),
-                    to_string(survey.usable.back().gid)),
+                    to_string(use.gids.back().entry->gid)),
         "change --cidr, --family, --no-link-local or NCCL_IB_ADDR_*, or the address");
 }
 
@@ -276,15 +212,14 @@ const UsableGid* Candidate::best() const {
 
 std::vector<Candidate> find_candidates(const Inventory& inventory, const GidFilter& filter) {
   std::vector<Candidate> candidates;
-  const OwnAddresses own(inventory);
+  const fabric::OwnAddresses own(inventory);
   for (const Hca& hca : inventory.hcas) {
     for (const Port& port : hca.ports) {
       Candidate candidate;
       candidate.hca = &hca;
       candidate.port = &port;
       check_node(hca, candidate);
-      if (candidate.usable()) check_port(port, candidate);
-      if (candidate.usable() && port.is_ethernet()) check_gids(inventory, own, filter, port, candidate);
+      if (candidate.usable()) check_port(inventory, own, filter, port, candidate);
       add_netdev_names(inventory, hca, port, candidate);
       candidates.push_back(std::move(candidate));
     }

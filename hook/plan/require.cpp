@@ -32,6 +32,7 @@ class Use {
         return Lack::kActivePort;
       case PortObstacle::kLinkLayer:
         return Lack::kLinkLayer;
+      case PortObstacle::kNoOwnGid:  // of OwnAddresses alone
       case PortObstacle::kNone:
         break;
     }
