@@ -21,7 +21,9 @@ struct HcaFacts {
   bool pfs = false;   // the HCAs of its physical function
   // Of ACTIVE ports the link layer; where the HCAs' differ, the rates too. For what a trainer could use.
   bool use = false;
-  bool use_by_netdev = false;  // with `use`: of ACTIVE RoCE ports the netdevs too
+  // With `use`, of ACTIVE RoCE ports: the netdev, and whether a GID is of an address of this netns. Where there is such
+  // a port, the inventory has all netdevs of this netns with their addresses.
+  bool own_gids = false;
   friend bool operator==(const HcaFacts&, const HcaFacts&) = default;
 
   bool of_ports() const { return node || link_layer || netdevs || rate || gids || use; }

@@ -109,6 +109,11 @@ void GidSearch::found_v2(const Address& gid) {
   if (!group_ && group && !ambiguous) group_ = group;
 }
 
+bool GidSearch::any() const {
+  return std::any_of(candidates_.begin(), candidates_.end(),
+                     [](const Candidate& candidate) { return candidate.found; });
+}
+
 bool GidSearch::complete() const {
   // No group is decided while nothing was found: any of them may still turn up, unless there is no candidate at all.
   if (!group_) return candidates_.empty();

@@ -37,6 +37,8 @@ class GidSearch {
   // A slot with this GID and RoCE v2 type was read.
   void found_v2(const Address& gid);
   bool complete() const;
+  // Whether one was: the port can be used here.
+  bool any() const;
 
  private:
   struct Candidate {

@@ -153,24 +153,31 @@ std::optional<NetnsMode> ask_netns_mode(Socket& socket) {
 // Links first, because addresses and routes name a netdev by its index only; masters last, because a slave may be
 // listed before its master. The dumps are not one snapshot: what belongs to a netdev that came between two of them is
 // left out.
-Result<Network> read_network(bool all_routes) {
-  Network network;
+Result<std::vector<Netdev>> read_netdevs() {
+  std::vector<Netdev> netdevs;
   TRY_VOID(dump(
-      RTM_GETLINK, bytes_of(ifinfomsg{}), [&] { network.netdevs.clear(); },
+      RTM_GETLINK, bytes_of(ifinfomsg{}), [&] { netdevs.clear(); },
       [&](const Message& message) {
-        if (auto netdev = parse_link(message)) network.netdevs.push_back(std::move(*netdev));
+        if (auto netdev = parse_link(message)) netdevs.push_back(std::move(*netdev));
         return true;
       }));
   TRY_VOID(dump(
       RTM_GETADDR, bytes_of(ifaddrmsg{}),
       [&] {
-        for (Netdev& netdev : network.netdevs)
+        for (Netdev& netdev : netdevs)
           netdev.addresses.clear();
       },
       [&](const Message& message) {
-        add_address(network.netdevs, message);
+        add_address(netdevs, message);
         return true;
       }));
+  fill_masters(netdevs);
+  return netdevs;
+}
+
+Result<Network> read_network(bool all_routes) {
+  Network network;
+  network.netdevs = TRY(read_netdevs());
   for (const int family : {AF_INET, AF_INET6}) {
     rtmsg header{};
     header.rtm_family = static_cast<unsigned char>(family);
@@ -179,7 +186,6 @@ Result<Network> read_network(bool all_routes) {
         RTM_GETROUTE, bytes_of(header), [&] { network.routes.resize(before); },
         [&](const Message& message) { return add_route(network.netdevs, all_routes, network.routes, message); }));
   }
-  fill_masters(network.netdevs);
   return network;
 }
 

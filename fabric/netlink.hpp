@@ -19,6 +19,8 @@ struct Network {
 
 // Errors: no netlink socket (seccomp, gVisor), a dump that failed.
 Result<Network> read_network(bool all_routes);
+// The same without routes.
+Result<std::vector<Netdev>> read_netdevs();
 
 struct RdmaAnswer {
   rdma_sysfs::PortNetdevs port_netdevs;

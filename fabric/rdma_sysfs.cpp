@@ -229,7 +229,7 @@ void read_gids(const Scan& scan, const PortReader& reader, Port& port) {
   // nothing until the listing says so.
   std::optional<unsigned> listed;
   for (unsigned index = 0;; ++index) {
-    if (!scan.whole_tables && search.complete()) {
+    if (!scan.whole_tables && (search.complete() || (scan.hand_out && search.any()))) {
       port.gids_complete = false;
       return;
     }
@@ -284,8 +284,8 @@ std::optional<Port> read_port(const Scan& scan, const HcaFacts& facts, const Dir
     port.sm_lid = reader.text("sm_lid");
   }
   const bool in_use = !scan.hand_out && port.is_active();
-  const bool used_by_netdev = facts.use && facts.use_by_netdev && port.is_active() && port.is_ethernet();
-  if (scan.full || in_use || (scan.hand_out && (facts.netdevs || used_by_netdev)))
+  const bool own_gids = facts.use && facts.own_gids && port.is_active() && port.is_ethernet();
+  if (scan.full || in_use || (scan.hand_out && (facts.netdevs || own_gids)))
     port.netdev = port_netdev(scan, hca_dir, reader, hca, port);
   if (scan.full || (in_use && port.is_ethernet() && hca.is_accessible()) || (scan.hand_out && facts.gids)) {
     read_gids(scan, reader, port);
@@ -464,6 +464,10 @@ void note_unread(std::vector<Unread>* unread, Unread unreadable) {
 
 bool is_representor(std::string_view phys_port_name) {
   return phys_port_name.find("vf") != std::string_view::npos || phys_port_name.find("sf") != std::string_view::npos;
+}
+
+void read_own_gids(const Scan& scan, const std::string& hca, Port& port) {
+  read_gids(scan, {*scan.classes.infiniband, fmt::format("{}/ports/{}", hca, port.number)}, port);
 }
 
 std::vector<Hca> read_hcas(const Scan& scan, const std::vector<std::string>& names) {

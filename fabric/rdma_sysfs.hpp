@@ -46,7 +46,7 @@ struct Scan {
   const Classes& classes;
   std::string root;
   bool full = false;
-  bool whole_tables = false;
+  bool whole_tables = false;  // of GIDs; false: until those of this netns were met, with hand_out one of them
   const std::vector<Netdev>* netdevs = nullptr;
   // What RDMA netlink said; nullptr: it could not be asked, sysfs has to do.
   const PortNetdevs* port_netdevs = nullptr;
@@ -63,6 +63,9 @@ struct Scan {
 // Whether a netdev stands for a VF or subfunction: in switchdev mode phys_port_name is "pf0vf3" or "pf0sf88", and "p0"
 // for a function's own (devlink, Linux 6.12); unreadable, so "", outside of that mode.
 bool is_representor(std::string_view phys_port_name);
+
+// The GIDs of a port of the HCA, until one is met that makes it usable in the netns of scan.netdevs, or none can be.
+void read_own_gids(const Scan& scan, const std::string& hca, Port& port);
 
 // The named HCAs, as far as they are still there.
 std::vector<Hca> read_hcas(const Scan& scan, const std::vector<std::string>& names);

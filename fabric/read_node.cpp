@@ -6,13 +6,15 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
-#include <set>
+#include <map>
 
 #include "fabric/netlink.hpp"
 #include "fabric/pci_sysfs.hpp"
 #include "fabric/rdma_sysfs.hpp"
+#include "fabric/read_inventory.hpp"
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 
@@ -23,12 +25,34 @@ using Part = Unread::Part;
 
 constexpr std::size_t kLargestDev = 64;  // "MAJ:MIN"
 
-// The ports' own netdevs, by what sysfs says of them: asking netlink would list every netdev of the node.
+bool has_roce(const Inventory& inventory) {
+  const auto is_roce = [](const Port& port) { return port.is_active() && port.is_ethernet(); };
+  return std::any_of(inventory.hcas.begin(), inventory.hcas.end(),
+                     [&](const Hca& hca) { return std::any_of(hca.ports.begin(), hca.ports.end(), is_roce); });
+}
+
+void read_netdevs(const std::string& root, Inventory& inventory) {
+  auto netdevs = root.empty() ? netlink::read_netdevs() : Result<std::vector<Netdev>>(read_tree_netdevs(root));
+  if (netdevs) {
+    inventory.netdevs = *std::move(netdevs);
+  } else {
+    inventory.net_error = netdevs.error().message;
+  }
+}
+
+// The ports' own netdevs, by what sysfs says of them where netlink was not asked, which lists every netdev of the node.
 void read_port_netdevs(const std::string& sys, Inventory& inventory) {
-  std::set<std::string> known;
+  std::map<std::string, std::size_t> known;
+  for (std::size_t i = 0; i < inventory.netdevs.size(); ++i)
+    known.emplace(inventory.netdevs[i].name, i);
   for (Hca& hca : inventory.hcas) {
     for (Port& port : hca.ports) {
-      if (!port.netdev || known.contains(*port.netdev)) continue;
+      if (!port.netdev) continue;
+      if (const auto found = known.find(*port.netdev); found != known.end()) {
+        auto& pci = inventory.netdevs[found->second].pci;
+        if (!pci) pci = hca.pci;
+        continue;
+      }
       const std::string path = sys + "/class/net/" + *port.netdev;
       const auto note = [&](const std::string& what, int code) {
         rdma_sysfs::note_unread(&inventory.unread, {Part::kPool, what, code, hca.name});
@@ -45,8 +69,17 @@ void read_port_netdevs(const std::string& sys, Inventory& inventory) {
       netdev.master = dir->read_link_name("master");
       if (const int code = errno; !netdev.master) note(path + "/master", code);
       netdev.in_this_netns = true;
-      known.insert(netdev.name);
+      known.emplace(netdev.name, inventory.netdevs.size());
       inventory.netdevs.push_back(std::move(netdev));
+    }
+  }
+}
+
+void read_own_gids(rdma_sysfs::Scan scan, Inventory& inventory) {
+  scan.whole_tables = false;
+  for (Hca& hca : inventory.hcas) {
+    for (Port& port : hca.ports) {
+      if (port.is_active() && port.is_ethernet()) rdma_sysfs::read_own_gids(scan, hca.name, port);
     }
   }
 }
@@ -124,7 +157,10 @@ Inventory read_node(const NodeReadOptions& options) {
                               .unread = &unread};
   const bool named = options.hcas && !options.others;
   inventory.hcas = rdma_sysfs::read_hcas(scan, named ? *options.hcas : classes.names(&unread));
+  const bool own_gids = options.facts.use && options.facts.own_gids && has_roce(inventory);
+  if (own_gids) read_netdevs(options.root, inventory);
   read_port_netdevs(options.root + "/sys", inventory);
+  if (own_gids && !options.facts.gids) read_own_gids(scan, inventory);
   if (options.facts.use) read_rates_if_mixed(options.root + "/sys", inventory);
 
   const auto add_class = [&](const char* name, const std::optional<sysfs::Directory>& directory) {

@@ -127,8 +127,8 @@ Result<fabric::Inventory> read_node_for(const Asking& asking, const NodeSettings
   read.facts = facts_for(request, config);
   read.facts.pfs = pfs;
   read.facts.use = variables;
-  // In its own namespace a RoCE port needs a rail. In the node's, a netdev that is there.
-  read.facts.use_by_netdev = variables && TRY(uses_host_network(asking.spec));
+  // In its own namespace a RoCE port needs a rail. In the node's, a GID of an address that is there.
+  read.facts.own_gids = variables && TRY(uses_host_network(asking.spec));
   read.gpus = read.facts.place;
   read.hcas = names_to_read(request, node.root);
   if (read.hcas) read.others = facts_of_others(request, config, *read.hcas);

@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <map>
 #include <set>
 
+#include "fabric/port_use.hpp"
 #include "fabric/text.hpp"
 #include "hook/plan/plan_parts.hpp"
 
@@ -12,32 +12,34 @@ using fabric::Port;
 using fabric::PortObstacle;
 
 // In the order in which they are said: the last one that some port meets has come furthest.
-enum class Lack { kActivePort, kLinkLayer, kNetdev, kRail, kRdmaDevice, kNothing };
+enum class Lack { kActivePort, kLinkLayer, kAddresses, kGid, kRail, kRdmaDevice, kNothing };
 
 class Use {
  public:
-  Use(const PlanInput& input, const Chosen& chosen) : input_(input) {
+  Use(const PlanInput& input, const Chosen& chosen) : input_(input), on_node_(input.among.inventory) {
     for (const ChosenHca& unit : chosen.units) {
-      hcas_.emplace(unit.node->hca, unit.node);
+      hcas_.insert(unit.node->hca);
       if (!input.host_network && unit.terms.network && unit.terms.mode != Mode::kHca) with_rail_.insert(unit.node->hca);
     }
   }
 
-  // What keeps the port from being used in the container, which has its device node. The GIDs of a RoCE port belong to
-  // the node's network namespace; those of a rail are made in the container's. An exclusive RDMA subsystem shows a
-  // namespace its own devices only, and a rail brings them.
-  Lack lack_of(const NodeHca& node, const Port& port) const {
-    switch (port.obstacle()) {
+  // What keeps the port from being used in the container, which has its device node. In the node's network namespace it
+  // is what keeps everybody there. In the container's own the GIDs are those of a rail, and an exclusive RDMA subsystem
+  // shows a namespace its own devices only, which a rail brings.
+  Lack lack_of(const fabric::Hca& hca, const Port& port) const {
+    switch (input_.host_network ? on_node_.use_of(port).obstacle : port.obstacle()) {
       case PortObstacle::kNotActive:
         return Lack::kActivePort;
       case PortObstacle::kLinkLayer:
         return Lack::kLinkLayer;
-      case PortObstacle::kNoOwnGid:  // of OwnAddresses alone
+      case PortObstacle::kNoOwnGid:
+        return input_.among.inventory.net_error ? Lack::kAddresses : Lack::kGid;
       case PortObstacle::kNone:
         break;
     }
-    if (with_rail_.contains(node.hca)) return Lack::kNothing;
-    if (input_.host_network) return port.is_infiniband() || node.netdev ? Lack::kNothing : Lack::kNetdev;
+    if (input_.host_network) return Lack::kNothing;
+    if (port.is_ethernet() && hca.is_iwarp()) return Lack::kGid;
+    if (with_rail_.contains(&hca)) return Lack::kNothing;
     if (input_.among.inventory.netns_mode == fabric::NetnsMode::kExclusive) return Lack::kRdmaDevice;
     return port.is_infiniband() ? Lack::kNothing : Lack::kRail;
   }
@@ -45,9 +47,9 @@ class Use {
   // The HCAs that rdma-init will use; furthest: what is least to be done for one.
   std::size_t count(Lack& furthest) const {
     std::vector<const Port*> usable;
-    for (const auto& [hca, node] : hcas_) {
+    for (const fabric::Hca* hca : hcas_) {
       for (const Port& port : hca->ports) {
-        const Lack lack = lack_of(*node, port);
+        const Lack lack = lack_of(*hca, port);
         furthest = std::max(furthest, lack);
         if (lack == Lack::kNothing) usable.push_back(&port);
       }
@@ -56,14 +58,15 @@ class Use {
     const auto is_used = [&](const Port& port) {
       return layers.takes(port) && std::find(usable.begin(), usable.end(), &port) != usable.end();
     };
-    return static_cast<std::size_t>(std::count_if(hcas_.begin(), hcas_.end(), [&](const auto& hca) {
-      return std::any_of(hca.first->ports.begin(), hca.first->ports.end(), is_used);
+    return static_cast<std::size_t>(std::count_if(hcas_.begin(), hcas_.end(), [&](const fabric::Hca* hca) {
+      return std::any_of(hca->ports.begin(), hca->ports.end(), is_used);
     }));
   }
 
  private:
   const PlanInput& input_;
-  std::map<const fabric::Hca*, const NodeHca*> hcas_;
+  fabric::OwnAddresses on_node_;
+  std::set<const fabric::Hca*> hcas_;
   std::set<const fabric::Hca*> with_rail_;
 };
 
@@ -71,8 +74,10 @@ const char* words_for(Lack lack) {
   switch (lack) {
     case Lack::kLinkLayer:
       return "no ACTIVE port is InfiniBand or Ethernet, so NCCL does not drive them itself (EFA: aws-ofi-nccl does)";
-    case Lack::kNetdev:
-      return "no netdev of a RoCE port is in the node's network namespace, which the container shares";
+    case Lack::kAddresses:
+      return "the addresses in the node's network namespace, which the container shares, are unknown";
+    case Lack::kGid:
+      return "no RoCE port has a GID of RoCE v2 and an address in the network namespace of the container";
     case Lack::kRail:
       return "the container has a network namespace of its own, in which a RoCE port has no GID without a rail; "
              "\"networks\" in config.json gives rails; where another network (macvlan, SR-IOV) brings netdevs, set "

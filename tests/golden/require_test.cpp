@@ -1,9 +1,12 @@
-// RDMA_INIT_REQUIRE of a plan, and rdma-init where it is set: on each node of fixtures/, with each engine, mode and
-// network, it is met by what the plan gives, or it is not set and a warning of the plan says so.
+// RDMA_INIT_REQUIRE of a plan, and rdma-init where it is set: on each node of fixtures/ and what may become of it, with
+// each engine, mode and network, it is met by what the plan gives, or it is not set and a warning of the plan says so.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
+#include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -11,10 +14,14 @@
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/config/config.hpp"
+#include "hook/grant/decide.hpp"
+#include "hook/grant/node.hpp"
 #include "hook/plan/match.hpp"
 #include "hook/plan/plan.hpp"
+#include "hook/rails/foresee_rails.hpp"
 #include "init/decision.hpp"
 #include "support/temp_dir.hpp"
+#include "support/tree.hpp"
 
 namespace {
 
@@ -25,131 +32,265 @@ struct Setting {
   const char* engine = "";
   const char* mode = "";  // of the pool's network; "hca": none
   const char* child = "macvlan";
+  bool addresses = true;  // the network has some
   bool host_network = false;
 };
 
-// What a device plugin makes of all of the node's HCAs.
+using Change = std::function<void(fabric::Inventory&)>;
+
+bool is_roce(const fabric::Hca& hca) {
+  return std::any_of(hca.ports.begin(), hca.ports.end(),
+                     [](const fabric::Port& port) { return port.is_active() && port.is_ethernet(); });
+}
+
+void each_netdev_of(const fabric::Hca& hca, fabric::Inventory& node, const std::function<void(fabric::Netdev&)>& use) {
+  const auto is_named = [](const fabric::Port& port, const std::string& name) {
+    return std::any_of(port.gids.begin(), port.gids.end(),
+                       [&](const fabric::GidEntry& gid) { return gid.ndev == fabric::Attr<std::string>(name); });
+  };
+  for (fabric::Netdev& netdev : node.netdevs) {
+    const bool of_gids = std::any_of(hca.ports.begin(), hca.ports.end(),
+                                     [&](const fabric::Port& port) { return is_named(port, netdev.name); });
+    if (of_gids || (hca.pci && netdev.pci == hca.pci)) use(netdev);
+  }
+}
+
+void drop_addresses(fabric::Netdev& netdev) {
+  netdev.addresses.clear();
+}
+
+// Of the first RoCE HCA, or of all.
+Change netdevs(bool all, const std::function<void(fabric::Netdev&)>& change) {
+  return [=](fabric::Inventory& node) {
+    for (const fabric::Hca& hca : node.hcas) {
+      if (!is_roce(hca)) continue;
+      each_netdev_of(hca, node, change);
+      if (!all) return;
+    }
+  };
+}
+
+Change without(fabric::Family family) {
+  return [=](fabric::Inventory& node) {
+    for (fabric::Netdev& netdev : node.netdevs)
+      std::erase_if(netdev.addresses, [&](const auto& own) { return own.address.family() == family; });
+    for (fabric::Hca& hca : node.hcas) {
+      for (fabric::Port& port : hca.ports) {
+        if (port.is_ethernet())
+          std::erase_if(port.gids, [&](const auto& entry) { return entry.gid.family() == family; });
+      }
+    }
+  };
+}
+
+void miss_device_nodes(fabric::Inventory& node) {
+  for (fabric::Hca& hca : node.hcas) {
+    hca.accessible = false;
+    hca.access_error = ENOENT;
+  }
+}
+
+void miss_first_uverbs(fabric::Inventory& node) {
+  node.hcas.front().uverbs.reset();
+  node.hcas.front().accessible = false;
+}
+
+void make_iwarp(fabric::Inventory& node) {
+  for (fabric::Hca& hca : node.hcas) {
+    if (!is_roce(hca)) continue;
+    hca.node_type = "4: RNIC";
+    for (fabric::Port& port : hca.ports)
+      port.gids = {{0, *fabric::parse_address("a288:c203:10::"), "IB/RoCE v1", {}}};
+  }
+}
+
+// What may become of a node.
+const std::vector<std::pair<const char*, Change>>& changes() {
+  static const std::vector<std::pair<const char*, Change>> all = {
+      {"as it is", [](fabric::Inventory&) {}},
+      {"no addresses on one HCA", netdevs(false, drop_addresses)},
+      {"no addresses on the HCAs", netdevs(true, drop_addresses)},
+      {"one netdev down", netdevs(false, [](fabric::Netdev& netdev) { netdev.carrier = 0; })},
+      {"no IPv6", without(fabric::Family::kIpv6)},
+      {"no IPv4", without(fabric::Family::kIpv4)},
+      {"no device nodes", miss_device_nodes},
+      {"no uverbs of the first", miss_first_uverbs},
+      {"iWARP", make_iwarp},
+      {"exclusive RDMA", [](fabric::Inventory& node) { node.netns_mode = fabric::NetnsMode::kExclusive; }},
+  };
+  return all;
+}
+
+// What a device plugin makes of all of the node's HCAs. A snapshot does not say the numbers from 32 on; a file tree has
+// these.
 Json devices_of(const fabric::Inventory& node) {
   Json devices = Json::array();
   for (const fabric::Hca& hca : node.hcas) {
-    if (!hca.uverbs || !hca.is_accessible()) continue;
+    if (!hca.uverbs) continue;
+    const bool is_fixed = *hca.uverbs < fabric::kUverbsFixed;
     devices.push_back({{"path", "/dev/infiniband/uverbs" + std::to_string(*hca.uverbs)},
                        {"type", "c"},
-                       {"major", 231},
-                       {"minor", 192 + *hca.uverbs}});
+                       {"major", is_fixed ? fabric::kUverbsMajor : 509},
+                       {"minor", is_fixed ? fabric::kUverbsFirstMinor + *hca.uverbs : *hca.uverbs - 32}});
   }
   return devices;
 }
 
+// A network for the HCAs that its children are for; device nodes of the others.
 Json config_of(const Setting& setting) {
-  Json pool = {{"name", "all"}, {"selectors", Json::object()}, {"modes", {setting.mode}}};
-  Json config = {{"pools", {pool}}};
-  if (setting.mode != std::string_view("hca")) {
-    config["pools"][0]["network"] = "rdma";
-    config["networks"] = {{"rdma", {{"child", setting.child}, {"mode", setting.mode}}}};
+  Json all = {{"name", "all"}, {"modes", {"hca"}}};
+  if (setting.mode == std::string_view("hca")) return {{"pools", {all}}};
+  Json pool = {{"name", "rdma"}, {"modes", {setting.mode}}, {"network", "rdma"}};
+  if (setting.mode != std::string_view("exclusive")) {
+    pool["selectors"]["linkTypes"] = {setting.child == std::string_view("ipoib") ? "infiniband" : "ether"};
   }
-  return config;
+  Json network = {{"child", setting.child}, {"mode", setting.mode}};
+  if (setting.addresses) network["addresses"] = {{{"subnet", "10.99.0.0/16"}}};
+  return {{"pools", {pool, all}}, {"networks", {{"rdma", network}}}};
 }
 
-fabric::Result<hook::Plan> plan_of(const fabric::Inventory& node, const Setting& setting) {
+fabric::Result<hook::Asking> asking_of(const fabric::Inventory& node, const Setting& setting) {
   Json container = {{"process", {{"args", {"rdma-init"}}}}, {"root", {{"path", "rootfs"}}}};
   container["linux"] = {{"devices", devices_of(node)}, {"namespaces", {{{"type", "mount"}}}}};
   if (!setting.host_network) container["linux"]["namespaces"].push_back({{"type", "network"}});
-  const auto spec = TRY(hook::read_container_spec(container));
-  const auto config = hook::parse_config({{"config.json", config_of(setting).dump()}});
+  hook::Asking asking;
+  asking.spec = TRY(hook::read_container_spec(container));
+  auto config = hook::parse_config({{"config.json", config_of(setting).dump()}});
   if (!config.problems.empty()) return fabric::make_error("{}", to_string(config.problems.front()));
-  const auto asked = TRY(hook::parse_request(spec, config.config, *hook::parse_engine(setting.engine)));
-  if (!asked.request) return hook::Plan();
-  const hook::Candidates among(node, *asked.request, config.config);
-  return hook::make_plan({.among = among,
-                          .holdings = {},
-                          .view_directory = "/views",
-                          .host_network = setting.host_network,
-                          .variables = true});
+  asking.admin = std::move(config.config);
+  asking.request = TRY(hook::parse_request(asking.spec, asking.admin, *hook::parse_engine(setting.engine))).request;
+  return asking;
 }
 
-// The rail's address, as a GID of the HCA's first port.
-void add_rail(const hook::PlannedNetdev& rail, fabric::Inventory& container) {
+struct Given {
+  hook::Plan plan;
+  std::vector<hook::ForeseenRail> rails;
+};
+
+// As `rdma-hook plan` does it.
+fabric::Result<Given> plan_of(const fabric::Inventory& node, const hook::Asking& asking) {
+  if (!asking.request) return Given();
+  const hook::Candidates among(node, *asking.request, asking.admin);
+  hook::Plan plan = TRY(hook::decide(asking, among, {}, "/views", true));
+  auto foreseen = TRY(hook::foresee_rails({.plan = plan,
+                                           .config = asking.admin,
+                                           .inventory = node,
+                                           .is_snapshot = true,
+                                           .ledger_directory = "",
+                                           .key = "plan"}));
+  return Given{std::move(plan), std::move(foreseen.rails)};
+}
+
+fabric::Result<Given> plan_of(const fabric::Inventory& node, const Setting& setting) {
+  return plan_of(node, TRY(asking_of(node, setting)));
+}
+
+// With the addresses that the plan foresees, as GIDs of the HCA's first port that is up.
+void add_rail(const hook::Rail& rail, fabric::Inventory& container) {
   fabric::Netdev netdev;
   netdev.name = rail.name;
   netdev.carrier = 1;
   netdev.in_this_netns = true;
-  const auto address = *fabric::parse_address(fmt::format("10.99.{}.7", rail.rail));
-  netdev.addresses.push_back({address, 24, ""});
+  for (const hook::RailAddress& own : rail.addresses)
+    netdev.addresses.push_back({own.address, own.prefix, ""});
   container.netdevs.push_back(netdev);
   fabric::Hca& hca = *find_hca(container, rail.hca);
   const auto port =
       std::find_if(hca.ports.begin(), hca.ports.end(), [](const fabric::Port& one) { return one.is_active(); });
-  if (port == hca.ports.end() || !port->is_ethernet()) return;
-  const unsigned index = port->gids.empty() ? 0 : port->gids.back().index + 1;
-  port->gids.push_back({index, address, "RoCE v2", rail.name});
+  if (port == hca.ports.end() || !port->is_ethernet() || hca.is_iwarp()) return;
+  for (const hook::RailAddress& own : rail.addresses) {
+    const unsigned index = port->gids.empty() ? 0 : port->gids.back().index + 1;
+    port->gids.push_back({index, own.address, "RoCE v2", rail.name});
+  }
 }
 
 // What rdma-init finds in a container that was given the plan.
-fabric::Inventory container_of(fabric::Inventory node, const hook::Plan& plan, const Setting& setting) {
+fabric::Inventory container_of(fabric::Inventory node, const Given& given, const Setting& setting) {
+  const auto has = [](const auto& list, const auto& is_it) { return std::any_of(list.begin(), list.end(), is_it); };
   std::erase_if(node.hcas, [&](const fabric::Hca& hca) {
-    return std::none_of(plan.hcas.begin(), plan.hcas.end(),
-                        [&](const hook::PlannedHca& given) { return given.name == hca.name; });
+    const bool is_given = has(given.plan.hcas, [&](const hook::PlannedHca& one) { return one.name == hca.name; });
+    const bool is_inside = has(given.rails, [&](const hook::ForeseenRail& one) {
+      return one.rail.hca == hca.name && one.rail.kind == hook::RailKind::kMove;
+    });
+    const bool is_hidden = node.netns_mode == fabric::NetnsMode::kExclusive && !setting.host_network && !is_inside;
+    return !is_given || is_hidden;
   });
+  for (fabric::Hca& hca : node.hcas) {
+    hca.accessible = hca.uverbs && has(given.plan.nodes, [&](const hook::PlannedNode& one) {
+                       return one.path == fmt::format("/dev/infiniband/uverbs{}", *hca.uverbs);
+                     });
+    hca.access_error.reset();
+  }
   node.env.reset();
   node.conf.reset();
   if (setting.host_network) return node;
   node.netdevs.clear();
   node.routes.reset();
-  for (const hook::PlannedNetdev& rail : plan.netdevs)
-    add_rail(rail, node);
+  for (const hook::ForeseenRail& one : given.rails)
+    add_rail(one.rail, node);
   return node;
 }
 
-std::vector<Setting> settings() {
+// own_addresses: netdevs that move have some.
+std::vector<Setting> settings(bool own_addresses) {
   std::vector<Setting> all;
   for (const char* engine : {"runc", "docker", "podman", "crio", "containerd"}) {
     for (const bool host_network : {false, true}) {
-      all.push_back({engine, "hca", "macvlan", host_network});
-      for (const char* child : {"macvlan", "ipoib"})
-        all.push_back({engine, "shared", child, host_network});
-      all.push_back({engine, "exclusive", "macvlan", host_network});
+      all.push_back({engine, "hca", "macvlan", true, host_network});
+      for (const char* mode : {"shared", "shared-multi"}) {
+        for (const char* child : {"macvlan", "ipvlan", "ipoib"})
+          all.push_back({engine, mode, child, true, host_network});
+      }
+      all.push_back({engine, "exclusive", "macvlan", true, host_network});
+      if (own_addresses) all.push_back({engine, "exclusive", "macvlan", false, host_network});
     }
   }
   return all;
 }
 
-bool has_use(const fabric::Inventory& node) {
-  return std::any_of(node.hcas.begin(), node.hcas.end(), [](const fabric::Hca& hca) {
-    return std::any_of(hca.ports.begin(), hca.ports.end(),
-                       [](const fabric::Port& port) { return port.obstacle() == fabric::PortObstacle::kNone; });
-  });
+fabric::Inventory read_fixture(const std::string& name) {
+  auto node = fabric::parse_snapshot(test_support::read_file(FIXTURES "/" + name + ".json"));
+  if (!node) {
+    ADD_FAILURE() << node.error().message;
+    return {};
+  }
+  if (!node->routes) node->routes.emplace();  // without them no netdev that moves is looked at
+  return *std::move(node);
 }
 
 class Require : public testing::TestWithParam<std::string> {};
 
+// Also that it is not set without need.
 TEST_P(Require, isMetOrNotSetWithAReason) {
-  const auto node = fabric::parse_snapshot(test_support::read_file(FIXTURES "/" + GetParam() + ".json"));
-  ASSERT_TRUE(node) << node.error().message;
-  const std::size_t usable_hcas = init::decide(*node, {}, {}).usable_hcas;
-  std::size_t plans = 0;
-  for (const Setting& setting : settings()) {
-    SCOPED_TRACE(fmt::format("{} {} {} {}", setting.engine, setting.mode, setting.child,
-                             setting.host_network ? "host network" : "own network"));
-    const auto plan = plan_of(*node, setting);
-    if (!plan || plan->hcas.empty()) continue;                                 // refused, or nothing to give
-    if (setting.host_network && usable_hcas == 0 && has_use(*node)) continue;  // a pod's view of a node: not the node's
-    ++plans;
-    const auto required = plan->env.find("RDMA_INIT_REQUIRE");
-    if (required == plan->env.end()) {
-      EXPECT_TRUE(std::any_of(plan->warnings.begin(), plan->warnings.end(), [](const std::string& warning) {
+  const fabric::Inventory fixture = read_fixture(GetParam());
+  for (const auto& [name, change] : changes()) {
+    fabric::Inventory node = fixture;
+    change(node);
+    for (const Setting& setting : settings(name == changes().front().first)) {
+      SCOPED_TRACE(fmt::format("{}: {} {} {}{}{}", name, setting.engine, setting.mode, setting.child,
+                               setting.addresses ? "" : " without addresses",
+                               setting.host_network ? ", host network" : ""));
+      const auto given = plan_of(node, setting);
+      if (!given) {
+        EXPECT_NE(given.error().message, "");
+        continue;
+      }
+      const hook::Plan& plan = given->plan;
+      EXPECT_EQ(plan.hcas.empty(), devices_of(node).empty());
+      const auto required = plan.env.find("RDMA_INIT_REQUIRE");
+      const bool is_set = required != plan.env.end();
+      const bool is_said = std::any_of(plan.warnings.begin(), plan.warnings.end(), [](const std::string& warning) {
         return warning.starts_with("RDMA_INIT_REQUIRE is not set: ");
-      }));
-      continue;
+      });
+      EXPECT_EQ(is_said, !is_set && !plan.hcas.empty());
+      init::Policy policy;
+      if (is_set) policy.require = *fabric::parse_number<unsigned>(required->second);
+      EXPECT_EQ(is_set, policy.require > 0);
+      const init::Decision decision = init::decide(container_of(node, *given, setting), {}, policy);
+      EXPECT_FALSE(decision.refusal) << *decision.refusal;
+      EXPECT_EQ(is_set, decision.usable_hcas > 0);
     }
-    init::Policy policy;
-    policy.require = *fabric::parse_number<unsigned>(required->second);
-    EXPECT_GT(policy.require, 0U);
-    const init::Decision decision = init::decide(container_of(*node, *plan, setting), {}, policy);
-    EXPECT_FALSE(decision.refusal) << *decision.refusal;
   }
-  const bool has_nodes = !devices_of(*node).empty();
-  EXPECT_EQ(plans > 0, has_nodes) << plans;
 }
 
 std::vector<std::string> nodes() {
@@ -160,6 +301,49 @@ std::vector<std::string> nodes() {
   }
   std::sort(names.begin(), names.end());
   return names;
+}
+
+// What rdma-nri and rdma-runtime read of a node is enough.
+TEST_P(Require, isTheSameFromAFileTree) {
+  const fabric::Inventory fixture = read_fixture(GetParam());
+  const Setting setting{.engine = "containerd", .mode = "hca", .host_network = true};
+  for (const auto& [name, change] : changes()) {
+    SCOPED_TRACE(name);
+    fabric::Inventory node = fixture;
+    change(node);
+    const auto asking = asking_of(node, setting);
+    ASSERT_TRUE(asking) << asking.error().message;
+    if (!asking->request) continue;
+    const test_support::TempDir directory;
+    test_support::lay_out(node, directory.path());
+    hook::NodeSettings settings;
+    settings.root = directory.path();
+    const auto read = hook::read_node_for(*asking, settings, true);
+    ASSERT_TRUE(read) << read.error().message;
+    const auto live = plan_of(*read, *asking);
+    const auto foretold = plan_of(node, *asking);
+    ASSERT_TRUE(live) << live.error().message;
+    ASSERT_TRUE(foretold) << foretold.error().message;
+    EXPECT_EQ(live->plan.env, foretold->plan.env);
+    EXPECT_EQ(live->plan.warnings, foretold->plan.warnings);
+  }
+}
+
+// Or nothing was shown of it.
+TEST(RequireOfAll, isSetWithEachEngineAndMode) {
+  std::set<std::pair<std::string, std::string>> all;
+  std::set<std::pair<std::string, std::string>> reached;
+  for (const Setting& setting : settings(true)) {
+    const auto what = std::pair<std::string, std::string>(
+        setting.engine, setting.host_network ? "host network" : fmt::format("{} {}", setting.mode, setting.child));
+    all.insert(what);
+    for (const std::string& name : nodes()) {
+      if (reached.contains(what)) break;
+      const auto given = plan_of(read_fixture(name), setting);
+      if (given && given->plan.env.contains("RDMA_INIT_REQUIRE")) reached.insert(what);
+    }
+  }
+  EXPECT_EQ(reached, all);
 }
 
 std::string test_name(const testing::TestParamInfo<std::string>& node) {

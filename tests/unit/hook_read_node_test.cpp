@@ -52,18 +52,40 @@ TEST(ReadNodeFor, WhoNamesHcasCostsTheseAlone) {
   EXPECT_TRUE(inventory.netdevs.empty());
 }
 
-// What RDMA_INIT_REQUIRE counts: in the node's network a RoCE port needs its netdev, an InfiniBand port none.
-TEST(ReadNodeFor, NetdevsOfRoceAlone) {
-  auto inventory = test_support::rails(2);
+// What RDMA_INIT_REQUIRE counts: in the node's network a RoCE port needs a GID of an address there, an InfiniBand port
+// none.
+TEST(ReadNodeFor, OneOwnGidOfRoceAlone) {
+  auto inventory = test_support::rails(3);
   inventory.hcas[1].ports.at(0).link_layer = "InfiniBand";
+  inventory.netdevs.at(3).addresses.clear();
   const TempDir directory;
   test_support::lay_out(inventory, directory / "node");
   NodeSettings settings;
   settings.root = directory / "node";
-  const auto live = read_node_for({.request = naming("mlx5_0,mlx5_1")}, settings, true);
+  Asking asking{.request = naming("mlx5_0,mlx5_1,mlx5_2")};
+  auto live = read_node_for(asking, settings, true);
   ASSERT_TRUE(live) << live.error().message;
-  EXPECT_TRUE(live->hcas.at(0).ports.at(0).netdev);
-  EXPECT_FALSE(live->hcas.at(1).ports.at(0).netdev);
+  const auto port = [&](std::size_t hca) { return live->hcas.at(hca).ports.at(0); };
+  EXPECT_EQ(port(0).netdev, "rail0");
+  EXPECT_EQ(port(0).gids.size(), 2U) << "the first of RoCE v2 will do";
+  EXPECT_FALSE(port(1).netdev);
+  EXPECT_TRUE(port(1).gids.empty());
+  EXPECT_TRUE(port(2).gids.empty()) << "rail2 has no address that one could be of";
+  EXPECT_EQ(live->netdevs.size(), 4U);
+  const auto plan = make_plan({.among = Candidates(*live, *asking.request, {}),
+                               .holdings = {},
+                               .view_directory = "/views",
+                               .host_network = true,
+                               .variables = true});
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->env.at("RDMA_INIT_REQUIRE"), "1") << "of one link layer";
+
+  asking.spec.has_netns = true;
+  live = read_node_for(asking, settings, true);
+  ASSERT_TRUE(live) << live.error().message;
+  EXPECT_TRUE(live->netdevs.empty());
+  EXPECT_FALSE(port(0).netdev);
+  EXPECT_TRUE(port(0).gids.empty());
 }
 
 // NVIDIA's device plugin and runtime name GPUs in a variable and write no device nodes.

@@ -73,7 +73,9 @@ TEST(GidSearch, EndsWithTheAddressesOfThePortsOwnNetdev) {
                            over(of_kind("rail0.5", "vlan", 4, {"10.5.0.1"}), 3)};
   GidSearch search(netdevs, "rail0");
   EXPECT_FALSE(search.complete());
+  EXPECT_FALSE(search.any());
   search.found_v2(address("fe80::1"));
+  EXPECT_TRUE(search.any());
   search.found_v2(address("10.0.0.1"));
   EXPECT_FALSE(search.complete()) << "the vlan's address is to come";
   search.found_v2(address("10.5.0.1"));
@@ -85,6 +87,7 @@ TEST(GidSearch, AForeignGidIsNoneOfOurs) {
   GidSearch search(netdevs, "rail0");
   search.found_v2(address("10.0.0.2"));
   EXPECT_FALSE(search.complete());
+  EXPECT_FALSE(search.any());
 }
 
 TEST(GidSearch, AddressesOfOtherNetnssAndOfDownNetdevsAreNotAwaited) {
