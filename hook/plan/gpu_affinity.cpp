@@ -112,9 +112,11 @@ Result<std::vector<const Gpu*>> container_gpus(const Inventory& inventory, const
   if (!gpus.empty()) return gpus;
   const auto& asked = request.gpu_nodes.empty() ? request.gpu_uuids : request.gpu_nodes;
   fabric::Error error =
-      asked.empty() ? make_error("the container has no GPU")
+      asked.empty() ? make_error("no GPU of the container is known")
                     : make_error("none of the node's {} GPUs is `{}`", all.size(), fabric::printable(asked.front()));
-  error.hint = "give it GPUs as device nodes (--device, CDI, a device plugin), or name HCAs";
+  error.hint =
+      "give it GPUs as device nodes (--device, CDI, a device plugin), or name HCAs; of NVIDIA_VISIBLE_DEVICES indices, "
+      "and UUIDs for \"default_devices\", count with \"env_may_request\" only, `all` and a MIG device's own UUID never";
   return error;
 }
 

@@ -132,7 +132,7 @@ TEST(Plan, wishes) {
       {"rail:4", "annotation rdma-init.io/devices: no HCA is `rail:4`"},
       {"index:9", "annotation rdma-init.io/devices: no HCA is `index:9`"},
       {"^mlx5_*", "annotation rdma-init.io/devices: the node has no HCA that containers may have"},
-      {"gpu", "annotation rdma-init.io/devices: the container has no GPU"},
+      {"gpu", "annotation rdma-init.io/devices: no GPU of the container is known"},
   };
   for (const Row& row : rows)
     EXPECT_EQ(hcas(asking(row.wish)), row.expected) << row.wish;
@@ -610,7 +610,7 @@ TEST(Plan, gpus) {
   EXPECT_EQ(hcas(scene), "mlx5_1");
   for (const char* hint : {"all", "GPU-5", "", "none", "99"}) {
     scene.request.gpu_hint = hint;
-    EXPECT_EQ(hcas(scene), "annotation rdma-init.io/devices: the container has no GPU") << hint;
+    EXPECT_EQ(hcas(scene), "annotation rdma-init.io/devices: no GPU of the container is known") << hint;
   }
   // Without paths: the socket's, and of these the free ones.
   for (fabric::Hca& hca : scene.inventory.hcas)
