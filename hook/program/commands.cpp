@@ -10,6 +10,7 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "fabric/inventory.hpp"
 #include "hook/base/json/json.hpp"
@@ -64,14 +65,18 @@ bool is_elsewhere(const NodeSettings& node) {
 }
 
 struct DryRun {
-  Plan plan;
+  Plan plan = {};  // its warnings are those of the request, too, and as many as there are before a refusal
   std::vector<ForeseenRail> rails = {};
   Recognised caller = {};
 };
 
+void append(std::vector<std::string> more, std::vector<std::string>& warnings) {
+  std::move(more.begin(), more.end(), std::back_inserter(warnings));
+}
+
 // What createRuntime would decide, and would check before its first change.
-Result<DryRun> decide_unbooked(const Asking& asking, const Options& options,
-                               const std::shared_ptr<const Returns>& returns) {
+Result<void> decide_unbooked(const Asking& asking, const Options& options,
+                             const std::shared_ptr<const Returns>& returns, DryRun& done) {
   constexpr const char* kUser = "plan";
   const auto ledger = is_elsewhere(options.node) ? std::nullopt : TRY(existing_ledger(options.node.ledger, returns));
   auto inventory = TRY(read_node_for(asking, options.node, true, ledger && ledger->had_pf_alone()));
@@ -84,18 +89,21 @@ Result<DryRun> decide_unbooked(const Asking& asking, const Options& options,
     return decide(asking, among, held.holdings, ledger->view_directory(), true);
   };
   Plan plan = TRY(decided());
-  auto foreseen = TRY(foresee_rails({.plan = plan,
+  append(std::exchange(plan.warnings, std::move(done.plan.warnings)), plan.warnings);
+  done.plan = std::move(plan);
+  auto foreseen = TRY(foresee_rails({.plan = done.plan,
                                      .config = asking.admin,
                                      .inventory = inventory,
                                      .is_snapshot = options.node.snapshot.has_value(),
                                      .ledger = ledger ? &*ledger : nullptr,
                                      .ledger_directory = options.node.ledger,
                                      .key = owner.key}));
-  plan.warnings.insert(plan.warnings.end(), foreseen.warnings.begin(), foreseen.warnings.end());
-  return DryRun{.plan = std::move(plan), .rails = std::move(foreseen.rails)};
+  append(std::move(foreseen.warnings), done.plan.warnings);
+  done.rails = std::move(foreseen.rails);
+  return {};
 }
 
-Result<DryRun> dry_run(const Options& options, const std::shared_ptr<const Returns>& returns, const Log& log) {
+Result<void> dry_run(const Options& options, const std::shared_ptr<const Returns>& returns, DryRun& done) {
   const std::string text = TRY(read_bundle_config(*options.bundle));
   const NodeSettings& node = options.node;
   std::error_code failed;  // then its place tells nothing
@@ -103,33 +111,33 @@ Result<DryRun> dry_run(const Options& options, const std::shared_ptr<const Retur
   const auto root = node.snapshot ? std::nullopt : std::optional(node.root);
   const Asking asking =
       TRY(understand(text, read_config(node.config), {node.engine, node.engine_is_named, bundle}, root));
-  DryRun done = asking.request ? TRY(decide_unbooked(asking, options, returns)) : DryRun();
-  std::vector<std::string>& warnings = done.plan.warnings;
-  warnings.insert(warnings.begin(), asking.warnings.begin(), asking.warnings.end());
-  if (!options.json) log.warnings(warnings);
+  done.plan.warnings = asking.warnings;
   done.caller = asking.caller;
-  return done;
+  return asking.request ? decide_unbooked(asking, options, returns, done) : Result<void>();
 }
 
 int run_plan(const Options& options, const Log& log) {
   // The search for a free HCA may meet a grant whose container is gone, and returns it with its rails.
   const auto returns = std::make_shared<Returns>(options.node.ledger, nullptr);
-  const auto done = dry_run(options, returns, log);
+  DryRun done;
+  const auto decided = dry_run(options, returns, done);
+  if (!options.json) log.warnings(done.plan.warnings);
   report(*returns, options, log);
-  if (!done) {
-    log.error(done.error());
-    if (options.json) print(Json{{"error", done.error().message}, {"hint", done.error().hint}});
+  if (!decided) {
+    const fabric::Error& error = decided.error();
+    log.error(error);
+    if (options.json) print(Json{{"error", error.message}, {"hint", error.hint}, {"warnings", done.plan.warnings}});
     return kExitFailure;
   }
-  const std::string engine(to_string(done->caller.engine));
+  const std::string engine(to_string(done.caller.engine));
   if (options.json) {
-    Json json = plan_json(done->plan);
-    json["rails"] = foreseen_json(done->rails);
-    json["engine"] = {{"name", engine}, {"by", done->caller.by}};
+    Json json = plan_json(done.plan);
+    json["rails"] = foreseen_json(done.rails);
+    json["engine"] = {{"name", engine}, {"by", done.caller.by}};
     print(json);
   } else {
-    print(fmt::format("{:<11} {}  {}\n", "engine", engine, done->caller.by) + plan_text(done->plan) +
-          foreseen_text(done->rails));
+    print(fmt::format("{:<11} {}  {}\n", "engine", engine, done.caller.by) + plan_text(done.plan) +
+          foreseen_text(done.rails));
   }
   return kExitDone;
 }
