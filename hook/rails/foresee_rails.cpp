@@ -23,15 +23,17 @@ bool moves_any(const Plan& plan) {
                      [](const PlannedNetdev& netdev) { return netdev.mode == Mode::kExclusive; });
 }
 
-// nullopt: the snapshot does not say what decides.
+// nullopt: a snapshot without netdevs.
 Result<std::optional<NodeNetwork>> seen_network(const ForesightInput& input, bool moves,
                                                 std::vector<std::string>& warnings) {
   if (!input.is_snapshot) return std::optional(TRY(read_node_network(moves)));
   const fabric::Inventory& snapshot = input.inventory;
-  if (snapshot.netdevs.empty() || (moves && !snapshot.routes)) {
-    warnings.push_back(fmt::format("the rails were not checked: the snapshot has no {}",
-                                   snapshot.netdevs.empty() ? "netdevs" : "routes"));
+  if (snapshot.netdevs.empty()) {
+    warnings.emplace_back("the rails were not checked: the snapshot has no netdevs");
     return std::optional<NodeNetwork>();
+  }
+  if (moves && !snapshot.routes) {
+    warnings.emplace_back("not checked: the snapshot has no routes, and a netdev with the node's default route stays");
   }
   if (moves) {
     warnings.emplace_back(

@@ -40,8 +40,9 @@ struct ForesightInput {
 };
 
 // Errors are what give_rails() would refuse before its first change: those of plan_rails(), and a range that is used up
-// by grants that are held. A snapshot without netdevs, or without routes where netdevs move, is not checked: a warning
-// says so, and there are no rails.
+// by grants that are held. A snapshot without netdevs is not checked: a warning says so, and there are no rails. Nor what
+// a snapshot does not tell of netdevs that move: of which services they have the addresses, and without routes whether
+// they have the default route.
 fabric::Result<Foreseen> foresee_rails(const ForesightInput& input);
 
 }  // namespace hook

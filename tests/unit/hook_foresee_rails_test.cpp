@@ -158,9 +158,25 @@ TEST(ForeseeRails, ASnapshotWithoutTheFactsIsNotChecked) {
   EXPECT_EQ(scene.foresee()->rails.size(), 2U) << "a child needs no routes";
   scene.inventory.netdevs.clear();
   EXPECT_EQ(shown(scene), "! the rails were not checked: the snapshot has no netdevs\n");
+}
+
+TEST(ForeseeRails, WithoutRoutesTheRestIsChecked) {
   ForesightScene moved(Mode::kExclusive);
   moved.inventory.routes.reset();
-  EXPECT_EQ(shown(moved), "! the rails were not checked: the snapshot has no routes\n");
+  EXPECT_EQ(shown(moved),
+            "net1 move 10.0.0.2/16 by 10.0.0.1 table 100\n"
+            "net2 move 10.1.0.2/16 by 10.1.0.1 table 101\n"
+            "! not checked: the snapshot has no routes, and a netdev with the node's default route stays\n"
+            "! not checked: a snapshot does not tell by which addresses kubelet and sshd are reached, whose netdevs "
+            "stay\n");
+  moved.network().vf.vlan = 5;
+  EXPECT_EQ(shown(moved), "`mlx5_0` is no virtual function, and \"vf\" of network `n` is for such");
+  ForesightScene child(Mode::kShared);
+  child.inventory.routes.reset();
+  child.inventory.netdevs[1].mtu = 1500;
+  child.network().mtu = 9000;
+  EXPECT_EQ(shown(child),
+            "`mlx5_1`: the MTU 9000 of network `n` is above the 1500 of `rail1`, whose children it is for");
 }
 
 }  // namespace
