@@ -32,7 +32,7 @@ struct PlannedNode {
 };
 
 struct PlannedNetdev {
-  std::string host;  // the netdev on the node that moves or gets a child
+  std::string host;  // the netdev on the node that moves or gets a child; empty: a snapshot does not say
   std::string name;  // inside
   Mode mode = Mode::kShared;
   std::string hca;

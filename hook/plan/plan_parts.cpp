@@ -103,6 +103,11 @@ bool has_moved(const PlanInput& input, const ChosenHca& unit) {
   return unit.terms.mode == Mode::kExclusive && holding != input.holdings.end() && holding->second.own_units > 0;
 }
 
+// A live node says which class directories it has.
+bool is_without_netdevs(const fabric::Inventory& inventory) {
+  return inventory.netdevs.empty() && inventory.class_directories.empty();
+}
+
 // The entries of one directory of the view: its links, and what libibverbs asks of the class itself.
 void add_view_directory(const Config& config, const std::vector<const NodeHca*>& granted,
                         const fabric::ClassDirectory& directory, std::vector<ViewEntry>& view) {
@@ -220,14 +225,14 @@ Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const
     ++number;  // also of one that has moved, so that the others keep their names
     if (!unit.node->netdev && has_moved(input, unit)) continue;
     const std::string name = fabric::printable(unit.node->name());
-    if (!unit.node->netdev) {
+    if (!unit.node->netdev && !is_without_netdevs(input.among.inventory)) {
       fabric::Error error = make_error("`{}`: its netdev is not in the node's network namespace", name);
       error.hint = "mode hca needs none; or give the netdev back to the node";
       return error;
     }
     TRY_VOID(check_child(*unit.node, unit.terms));
     TRY_VOID(check_rail(input, *unit.node));
-    netdevs.push_back({*unit.node->netdev, numbered(input.among.config.netdev_names, number), unit.terms.mode,
+    netdevs.push_back({unit.node->netdev.value_or(""), numbered(input.among.config.netdev_names, number), unit.terms.mode,
                        unit.node->name(), unit.node->rail, unit.terms.network->name});
   }
   return netdevs;

@@ -28,7 +28,7 @@ Json node_json(const PlannedNode& node) {
 }
 
 Json netdev_json(const PlannedNetdev& netdev) {
-  return {{"host", netdev.host},
+  return {{"host", netdev.host.empty() ? Json() : Json(netdev.host)},
           {"name", netdev.name},
           {"mode", to_string(netdev.mode)},
           {"hca", netdev.hca},
@@ -88,8 +88,8 @@ std::string plan_text(const Plan& plan) {
   for (const PlannedNode& node : plan.nodes)
     line("node", fmt::format("{}  c {}  {}", node.path, number_text(node), octal(node.mode)));
   for (const PlannedNetdev& netdev : plan.netdevs) {
-    line("netdev", fmt::format("{}  {} of {} ({}, rail {})", netdev.name, to_string(netdev.mode), netdev.host,
-                               netdev.hca, netdev.rail));
+    line("netdev", fmt::format("{}  {} of {} ({}, rail {})", netdev.name, to_string(netdev.mode),
+                               netdev.host.empty() ? "?" : netdev.host, netdev.hca, netdev.rail));
   }
   if (plan.memlock) line("memlock", memlock_text(*plan.memlock));
   for (const std::string& capability : plan.capabilities)

@@ -54,5 +54,17 @@ TEST(PlanCommand, ARefusalComesWithTheWarnings) {
   EXPECT_LT(command.said.find("warning: " + warning), command.said.find("error: ")) << command.said;
 }
 
+TEST(PlanCommand, ASnapshotWithoutNetdevsIsNotChecked) {
+  PlanCommand command;
+  command.node.netdevs.clear();
+  command.config = {{"networks", {{"a", {{"mode", "shared"}}}}},
+                    {"pools", {{{"name", "p"}, {"modes", {"shared"}}, {"network", "a"}}}}};
+  const Json plan = command.json();
+  EXPECT_EQ(plan["warnings"], Json::array({"the rails were not checked: the snapshot has no netdevs"}));
+  EXPECT_EQ(plan["netdevs"], Json::parse(R"([{"host":null,"name":"net1","mode":"shared","hca":"mlx5_0","rail":0}])"));
+  EXPECT_EQ(plan["rails"], Json::array());
+  EXPECT_NE(command.run(0).find("netdev      net1  shared of ? (mlx5_0, rail 0)\n"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace hook
