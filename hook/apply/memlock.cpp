@@ -15,6 +15,21 @@ Rlimit raised_memlock(std::uint64_t wanted, const std::optional<Rlimit>& now) {
   return {std::max(now->soft, wanted), std::max(now->hard, wanted)};
 }
 
+std::string memlock_stays(std::uint64_t wanted, std::uint64_t listed, Engine engine) {
+  return fmt::format(
+      "cannot set RLIMIT_MEMLOCK to {} at createRuntime: the runtime sets the {} of config.json after this "
+      "hook; take the limit out of the engine's options, raise it there ({}), or use rdma-runtime",
+      memlock_text(wanted), memlock_text(listed), where_to_set_memlock(engine));
+}
+
+void foresee_memlock(const ContainerSpec& spec, Engine engine, Plan& plan) {
+  if (!plan.memlock || !spec.memlock) return;
+  const std::uint64_t listed = usable(*spec.memlock);
+  if (listed < *plan.memlock)
+    plan.warnings.push_back("unless the runtime is crun: " + memlock_stays(*plan.memlock, listed, engine));
+  plan.memlock = usable(raised_memlock(*plan.memlock, spec.memlock));
+}
+
 std::optional<Rlimit> memlock_of(int pid) {
   rlimit now{};
   if (::prlimit(pid, RLIMIT_MEMLOCK, nullptr, &now) != 0) return std::nullopt;

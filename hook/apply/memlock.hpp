@@ -12,12 +12,20 @@
 
 namespace hook {
 
+struct Plan;
+
 // now: what the container has otherwise; nullopt: not known. Both limits are at least `wanted`.
 Rlimit raised_memlock(std::uint64_t wanted, const std::optional<Rlimit>& now);
 // Of what it registers no more can be locked.
 inline std::uint64_t usable(const Rlimit& limit) {
   return limit.soft < limit.hard ? limit.soft : limit.hard;
 }
+
+// Why createRuntime cannot raise it: what config.json lists, runc sets after the hooks. listed: below `wanted`.
+std::string memlock_stays(std::uint64_t wanted, std::uint64_t listed, Engine engine);
+// plan.memlock becomes what the container has afterwards where its config.json lists a limit; a warning of the plan
+// says where createRuntime alone does not do it.
+void foresee_memlock(const ContainerSpec& spec, Engine engine, Plan& plan);
 
 // Of a process, and so of what it starts; nullopt: it cannot be read. pid: 0: of this one.
 std::optional<Rlimit> memlock_of(int pid);

@@ -59,7 +59,8 @@ Result<Plan> decide(const Asking& asking, const Candidates& among, const Holding
                     .view_directory = view_directory,
                     .host_network = TRY(uses_host_network(asking.spec)),
                     .may_remount = asking.spec.may_remount,
-                    .variables = variables});
+                    .variables = variables,
+                    .require = find_env(asking.spec, "RDMA_INIT_REQUIRE")});
 }
 
 }  // namespace hook

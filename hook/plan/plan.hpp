@@ -108,6 +108,7 @@ struct PlanInput {
   bool host_network = false;   // the container is in the node's network namespace: no netdevs
   bool may_remount = false;    // as ContainerSpec has it
   bool variables = false;      // the container's can still be given
+  std::optional<std::string> require = {};  // RDMA_INIT_REQUIRE that it has already, which stays
 };
 
 // Pure. Errors are refusals, with the remedy as hint: those of Candidates::matched, an HCA that another container

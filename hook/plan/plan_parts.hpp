@@ -28,6 +28,7 @@ fabric::Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& inpu
 
 // RDMA_INIT_REQUIRE: rdma-init waits for so many HCAs, and ends the trainer when they do not become usable. So it
 // counts those that the container can use where it will be; when it can use none it is not set, and a warning says why.
+// What the container says itself stays.
 void require_usable(const PlanInput& input, const Chosen& chosen, Plan& plan);
 
 // plan.mounts and plan.view. Nothing when config.json turns the view off, when the kernel isolates RDMA devices by

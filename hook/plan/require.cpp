@@ -95,6 +95,10 @@ const char* words_for(Lack lack) {
 }  // namespace
 
 void require_usable(const PlanInput& input, const Chosen& chosen, Plan& plan) {
+  if (input.require) {
+    if (fabric::parse_number<unsigned>(*input.require)) plan.env["RDMA_INIT_REQUIRE"] = *input.require;
+    return;
+  }
   Lack furthest = Lack::kActivePort;
   const std::size_t usable = Use(input, chosen).count(furthest);
   if (usable > 0) {

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "fabric/inventory.hpp"
+#include "hook/apply/memlock.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/base/process/sandbox.hpp"
 #include "hook/grant/decide.hpp"
@@ -89,6 +90,7 @@ Result<void> decide_unbooked(const Asking& asking, const Options& options,
     return decide(asking, among, held.holdings, ledger->view_directory(), true);
   };
   Plan plan = TRY(decided());
+  foresee_memlock(asking.spec, asking.caller.engine, plan);
   append(std::exchange(plan.warnings, std::move(done.plan.warnings)), plan.warnings);
   done.plan = std::move(plan);
   auto foreseen = TRY(foresee_rails({.plan = done.plan,

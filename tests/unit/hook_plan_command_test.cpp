@@ -66,5 +66,52 @@ TEST(PlanCommand, ASnapshotWithoutNetdevsIsNotChecked) {
   EXPECT_NE(command.run(0).find("netdev      net1  shared of ? (mlx5_0, rail 0)\n"), std::string::npos);
 }
 
+TEST(PlanCommand, TheLimitIsTheOneThatIsThereAfterwards) {
+  struct Row {
+    const char* name;
+    Json wanted;
+    std::uint64_t soft;
+    std::uint64_t hard;
+    Json expected;
+    bool warns;
+  };
+  constexpr std::uint64_t kMiB = 1 << 20;
+  const Row rows[] = {
+      {"unlimited is listed", kMiB, UINT64_MAX, UINT64_MAX, "unlimited", false},
+      {"more is listed", kMiB, 8 * kMiB, 8 * kMiB, 8 * kMiB, false},
+      {"the hard limit is higher", kMiB, 65536, 8 * kMiB, kMiB, true},
+      {"less is listed", "unlimited", 65536, 65536, "unlimited", true},
+  };
+  PlanCommand command;
+  command.container["process"]["env"] = {"RDMA_INIT_REQUIRE=1"};
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.name);
+    command.config["memlock"] = row.wanted;
+    command.container["process"]["rlimits"] = {
+        Json{{"type", "RLIMIT_MEMLOCK"}, {"soft", row.soft}, {"hard", row.hard}}};
+    const Json plan = command.json();
+    EXPECT_EQ(plan["memlock"], row.expected);
+    EXPECT_EQ(plan["warnings"].size(), row.warns ? 1U : 0U) << plan["warnings"];
+  }
+  EXPECT_EQ(command.json()["warnings"][0],
+            "unless the runtime is crun: cannot set RLIMIT_MEMLOCK to unlimited at createRuntime: the runtime sets the "
+            "65536 bytes of config.json after this hook; take the limit out of the engine's options, raise it there "
+            "(process.rlimits of config.json), or use rdma-runtime");
+}
+
+TEST(PlanCommand, WhatTheContainerSetsItselfStays) {
+  PlanCommand command;
+  command.container["annotations"]["rdma-init.io/devices"] = "all";
+  command.container["process"]["env"] = {"RDMA_INIT_REQUIRE=8"};
+  Json plan = command.json();
+  EXPECT_EQ(plan["env"], (Json{{"RDMA_INIT_REQUIRE", "8"}}));
+  EXPECT_EQ(plan["warnings"], Json::array()) << "nobody has to set it";
+  command.container["linux"]["namespaces"] = Json::array();
+  plan = command.json();
+  EXPECT_EQ(plan["env"], (Json{{"RDMA_INIT_REQUIRE", "8"}}));
+  command.container["process"]["env"] = {"RDMA_INIT_REQUIRE="};
+  EXPECT_EQ(command.json()["env"], Json::object());
+}
+
 }  // namespace
 }  // namespace hook

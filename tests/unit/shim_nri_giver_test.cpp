@@ -40,9 +40,9 @@ class GiverTest : public testing::Test {
   }
 
   // In the node's network namespace.
-  static std::string request(std::string_view id, std::string_view devices) {
+  static std::string request(std::string_view id, std::string_view devices, const std::string& more = {}) {
     const std::string pod = text(1, "pod") + text(4, "team-a") + entry(6, "rdma-init.io/devices", devices);
-    return text(1, pod) + text(2, text(1, id) + text(2, "pod") + text(3, "main"));
+    return text(1, pod) + text(2, text(1, id) + text(2, "pod") + text(3, "main") + more);
   }
 
   fabric::Result<std::string> run(const std::string& job) {
@@ -91,6 +91,19 @@ TEST_F(GiverTest, AContainerThatAsksIsGivenAndBooked) {
   ASSERT_EQ(grants->at(0).hcas.size(), 1U);
   EXPECT_EQ(grants->at(0).hcas[0].name, "mlx5_1");
   EXPECT_EQ(holders(), Ids{"c1"});
+}
+
+TEST_F(GiverTest, WhatTheContainerSetsIsNotAskedOfIt) {
+  const std::string own_network = text(11, text(1, text(1, "network")));
+  const auto log_of = [&](const std::string& id, const std::string& more) {
+    testing::internal::CaptureStderr();
+    EXPECT_TRUE(run(Event::kCreateContainer, request(id, "mlx5_1", own_network + more)));
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_NE(log_of("c1", "").find("set RDMA_INIT_REQUIRE in the pod"), std::string::npos);
+  const std::string said = log_of("c2", text(8, "RDMA_INIT_REQUIRE=3"));
+  EXPECT_EQ(said.find("RDMA_INIT_REQUIRE"), std::string::npos) << said;
+  EXPECT_NE(said.find(" require=3 "), std::string::npos) << said;
 }
 
 // As after an answer that the runtime did not wait for.

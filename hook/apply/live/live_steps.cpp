@@ -50,10 +50,7 @@ void add_memlock(std::uint64_t wanted, const ContainerSpec& spec, const OciState
   }
   const std::uint64_t listed = usable(*spec.memlock);
   if (listed >= wanted) return;
-  live.warnings.push_back(
-      fmt::format("cannot set RLIMIT_MEMLOCK to {} at createRuntime: the runtime sets the {} of config.json after this "
-                  "hook; take the limit out of the engine's options, raise it there ({}), or use rdma-runtime",
-                  memlock_text(wanted), memlock_text(listed), where_to_set_memlock(node.engine)));
+  live.warnings.push_back(memlock_stays(wanted, listed, node.engine));
 }
 
 // The limit that the container's first process will have; nullopt: whatever the engine gives it.
