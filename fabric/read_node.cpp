@@ -31,13 +31,11 @@ bool has_roce(const Inventory& inventory) {
                      [&](const Hca& hca) { return std::any_of(hca.ports.begin(), hca.ports.end(), is_roce); });
 }
 
-void read_netdevs(const std::string& root, Inventory& inventory) {
+std::vector<Netdev> read_netdevs(const std::string& root, Inventory& inventory) {
   auto netdevs = root.empty() ? netlink::read_netdevs() : Result<std::vector<Netdev>>(read_tree_netdevs(root));
-  if (netdevs) {
-    inventory.netdevs = *std::move(netdevs);
-  } else {
-    inventory.net_error = netdevs.error().message;
-  }
+  if (netdevs) return *std::move(netdevs);
+  inventory.net_error = netdevs.error().message;
+  return {};
 }
 
 // The ports' own netdevs, by what sysfs says of them where netlink was not asked, which lists every netdev of the node.
@@ -72,6 +70,15 @@ void read_port_netdevs(const std::string& sys, Inventory& inventory) {
       known.emplace(netdev.name, inventory.netdevs.size());
       inventory.netdevs.push_back(std::move(netdev));
     }
+  }
+}
+
+// Of the netdevs that are known.
+void read_addresses(const std::string& root, Inventory& inventory) {
+  for (Netdev& netdev : read_netdevs(root, inventory)) {
+    const auto known = std::find_if(inventory.netdevs.begin(), inventory.netdevs.end(),
+                                    [&](const Netdev& one) { return one.name == netdev.name; });
+    if (known != inventory.netdevs.end()) known->addresses = std::move(netdev.addresses);
   }
 }
 
@@ -158,8 +165,9 @@ Inventory read_node(const NodeReadOptions& options) {
   const bool named = options.hcas && !options.others;
   inventory.hcas = rdma_sysfs::read_hcas(scan, named ? *options.hcas : classes.names(&unread));
   const bool own_gids = options.facts.use && options.facts.own_gids && has_roce(inventory);
-  if (own_gids) read_netdevs(options.root, inventory);
+  if (own_gids) inventory.netdevs = read_netdevs(options.root, inventory);
   read_port_netdevs(options.root + "/sys", inventory);
+  if (options.facts.addresses && !own_gids && has_roce(inventory)) read_addresses(options.root, inventory);
   if (own_gids && !options.facts.gids) read_own_gids(scan, inventory);
   if (options.facts.use) read_rates_if_mixed(options.root + "/sys", inventory);
 

@@ -15,6 +15,7 @@ struct AddressRange {
   fabric::Address from;  // the first that may be given; default: the first of the subnet that is not the gateway
   fabric::Address to;
   std::optional<fabric::Address> gateway;
+  bool is_for(unsigned which) const { return !rail || *rail == which; }
   friend bool operator==(const AddressRange&, const AddressRange&) = default;
 };
 

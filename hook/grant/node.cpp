@@ -46,6 +46,13 @@ bool gives_network(const Request& request, const Config& config) {
                                         [](const Pool& pool) { return pool.network.has_value(); });
 }
 
+// Netdevs that move keep their addresses where the network has none.
+bool may_bring_addresses(const Request& request, const Config& config) {
+  return gives_network(request, config) && may_be(Mode::kExclusive, request, config) &&
+         std::any_of(config.networks.begin(), config.networks.end(),
+                     [](const auto& entry) { return entry.second.ranges.empty() && !entry.second.ipam; });
+}
+
 // Whether some list names HCAs in this way.
 bool selects_by(const Request& request, Selector::Kind kind) {
   const auto is_of_kind = [&](const Selector& selector) { return selector.kind == kind; };
@@ -127,8 +134,10 @@ Result<fabric::Inventory> read_node_for(const Asking& asking, const NodeSettings
   read.facts = facts_for(request, config);
   read.facts.pfs = pfs;
   read.facts.use = variables;
-  // In its own namespace a RoCE port needs a rail. In the node's, a GID of an address that is there.
-  read.facts.own_gids = variables && TRY(uses_host_network(asking.spec));
+  // In its own namespace a RoCE port needs a rail with an address. In the node's, a GID of an address that is there.
+  const bool in_nodes = variables && TRY(uses_host_network(asking.spec));
+  read.facts.own_gids = in_nodes;
+  read.facts.addresses = variables && !in_nodes && may_bring_addresses(request, config);
   read.gpus = read.facts.place;
   read.hcas = names_to_read(request, node.root);
   if (read.hcas) read.others = facts_of_others(request, config, *read.hcas);

@@ -11,6 +11,7 @@
 #include "fabric/text.hpp"
 #include "hook/plan/plan_parts.hpp"
 #include "hook/rails/netlink/open_netns.hpp"
+#include "hook/rails/plan/rail_config.hpp"
 #include "hook/rails/record/network_record_store.hpp"
 
 namespace hook {
@@ -53,6 +54,8 @@ void name_netdev(const RailRecord& rail, Inventory& inventory) {
   netdev.mac = fmt::format("{:02x}", fmt::join(rail.host.mac, ":"));
   netdev.pci = hca->pci;
   netdev.in_this_netns = false;
+  for (const RailAddress& own : addresses_in(rail.host.records))
+    netdev.addresses.push_back({own.address, own.prefix, {}});
   inventory.netdevs.push_back(std::move(netdev));
 }
 

@@ -15,8 +15,8 @@ namespace hook {
 
 // Adds to the node's inventory the HCAs that the owner's rails took along, read in its network namespace (a kernel
 // before 5.2 cannot: they stay unknown), and gives their ports, and those of HCAs whose netdev alone moved, the names
-// that the netdevs had on the node, by which config.json's pools may choose. No rails: nothing, for one system call.
-// Errors: the record cannot be read, the namespace is gone.
+// that the netdevs had on the node, by which config.json's pools may choose, and the addresses that these brought
+// along. No rails: nothing, for one system call. Errors: the record cannot be read, the namespace is gone.
 fabric::Result<void> add_own_hcas(const std::string& ledger_directory, const Owner& owner, const std::string& root,
                                   fabric::Inventory& inventory);
 

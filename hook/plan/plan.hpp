@@ -104,10 +104,10 @@ using Holdings = std::map<std::string, Holding>;  // by HCA name; missing: not h
 struct PlanInput {
   const Candidates& among;  // of an inventory as fabric::read_node() gives it, or a snapshot
   const Holdings& holdings;
-  std::string view_directory;  // in which the views of sysfs lie: "/run/rdma-hook/views"
-  bool host_network = false;   // the container is in the node's network namespace: no netdevs
-  bool may_remount = false;    // as ContainerSpec has it
-  bool variables = false;      // the container's can still be given
+  std::string view_directory;               // in which the views of sysfs lie: "/run/rdma-hook/views"
+  bool host_network = false;                // the container is in the node's network namespace: no netdevs
+  bool may_remount = false;                 // as ContainerSpec has it
+  bool variables = false;                   // the container's can still be given
   std::optional<std::string> require = {};  // RDMA_INIT_REQUIRE that it has already, which stays
 };
 

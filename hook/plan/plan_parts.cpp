@@ -232,10 +232,26 @@ Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const
     }
     TRY_VOID(check_child(*unit.node, unit.terms));
     TRY_VOID(check_rail(input, *unit.node));
-    netdevs.push_back({unit.node->netdev.value_or(""), numbered(input.among.config.netdev_names, number), unit.terms.mode,
-                       unit.node->name(), unit.node->rail, unit.terms.network->name});
+    netdevs.push_back({unit.node->netdev.value_or(""), numbered(input.among.config.netdev_names, number),
+                       unit.terms.mode, unit.node->name(), unit.node->rail, unit.terms.network->name});
   }
   return netdevs;
+}
+
+// Where a network has addresses, but for other rails only, what the netdev has is not asked: read_node_for() reads it
+// for networks that have none.
+bool has_address(const PlanInput& input, const ChosenHca& unit) {
+  const Network& network = *unit.terms.network;
+  const auto is_for = [&](const AddressRange& range) { return range.is_for(unit.node->rail); };
+  if (network.ipam || std::any_of(network.ranges.begin(), network.ranges.end(), is_for)) return true;
+  if (!network.ranges.empty() || unit.terms.mode != Mode::kExclusive) return false;
+  if (is_without_netdevs(input.among.inventory)) return true;
+  const auto& netdevs = input.among.inventory.netdevs;
+  return std::any_of(netdevs.begin(), netdevs.end(), [&](const fabric::Netdev& netdev) {
+    return netdev.name == unit.node->netdev &&
+           std::any_of(netdev.addresses.begin(), netdev.addresses.end(),
+                       [](const fabric::InterfaceAddress& own) { return !own.address.is_link_local(); });
+  });
 }
 
 Result<void> plan_view(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan) {

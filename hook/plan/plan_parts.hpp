@@ -26,6 +26,10 @@ fabric::Result<std::vector<PlannedNode>> planned_nodes(const NodeOptions& option
 fabric::Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const Chosen& chosen,
                                                            std::vector<std::string>& warnings);
 
+// Whether its rail, which it has, will have an address beside those that the kernel gives every netdev: one of the
+// network, or in mode exclusive those of the netdev, which a snapshot without netdevs does not deny.
+bool has_address(const PlanInput& input, const ChosenHca& unit);
+
 // RDMA_INIT_REQUIRE: rdma-init waits for so many HCAs, and ends the trainer when they do not become usable. So it
 // counts those that the container can use where it will be; when it can use none it is not set, and a warning says why.
 // What the container says itself stays.

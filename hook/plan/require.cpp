@@ -12,14 +12,16 @@ using fabric::Port;
 using fabric::PortObstacle;
 
 // In the order in which they are said: the last one that some port meets has come furthest.
-enum class Lack { kActivePort, kLinkLayer, kAddresses, kGid, kRail, kRdmaDevice, kNothing };
+enum class Lack { kActivePort, kLinkLayer, kAddresses, kGid, kRail, kRailAddress, kRdmaDevice, kNothing };
 
 class Use {
  public:
   Use(const PlanInput& input, const Chosen& chosen) : input_(input), on_node_(input.among.inventory) {
     for (const ChosenHca& unit : chosen.units) {
       hcas_.insert(unit.node->hca);
-      if (!input.host_network && unit.terms.network && unit.terms.mode != Mode::kHca) with_rail_.insert(unit.node->hca);
+      if (input.host_network || !unit.terms.network || unit.terms.mode == Mode::kHca) continue;
+      with_rail_.insert(unit.node->hca);
+      if (has_address(input, unit)) with_address_.insert(unit.node->hca);
     }
   }
 
@@ -39,7 +41,8 @@ class Use {
     }
     if (input_.host_network) return Lack::kNothing;
     if (port.is_ethernet() && hca.is_iwarp()) return Lack::kGid;
-    if (with_rail_.contains(&hca)) return Lack::kNothing;
+    if (with_rail_.contains(&hca))
+      return port.is_infiniband() || with_address_.contains(&hca) ? Lack::kNothing : Lack::kRailAddress;
     if (input_.among.inventory.netns_mode == fabric::NetnsMode::kExclusive) return Lack::kRdmaDevice;
     return port.is_infiniband() ? Lack::kNothing : Lack::kRail;
   }
@@ -68,6 +71,7 @@ class Use {
   fabric::OwnAddresses on_node_;
   std::set<const fabric::Hca*> hcas_;
   std::set<const fabric::Hca*> with_rail_;
+  std::set<const fabric::Hca*> with_address_;
 };
 
 const char* words_for(Lack lack) {
@@ -82,6 +86,8 @@ const char* words_for(Lack lack) {
       return "the container has a network namespace of its own, in which a RoCE port has no GID without a rail; "
              "\"networks\" in config.json gives rails; where another network (macvlan, SR-IOV) brings netdevs, set "
              "RDMA_INIT_REQUIRE in the pod";
+    case Lack::kRailAddress:
+      return "no rail of a RoCE port has an address: none of its network in config.json, nor of a netdev that moves";
     case Lack::kRdmaDevice:
       return "the RDMA subsystem is exclusive, and a network namespace of the container's own has an RDMA device only "
              "with a rail of mode exclusive";

@@ -10,6 +10,7 @@
 #include "hook/rails/give_rails.hpp"
 #include "hook/rails/plan/node_network.hpp"
 #include "hook/rails/plan/plan_rails.hpp"
+#include "hook/rails/plan/rail_config.hpp"
 #include "hook/rails/rail_addresses.hpp"
 #include "hook/rails/record/network_record_store.hpp"
 
@@ -66,18 +67,20 @@ std::string file_name(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
 }
 
-// As take_addresses() has it, the ranges first.
-Result<void> address(const ForesightInput& input, const NodeNetwork& node, std::vector<ForeseenRail>& rails) {
+// As take_addresses() has it, the ranges first. Before `first` are those that the grant has already.
+Result<void> address(const ForesightInput& input, const NodeNetwork& node, std::size_t first,
+                     std::vector<ForeseenRail>& rails) {
   const auto holds = [&](const std::string& key) {
     const auto grant = input.ledger->find(key);
     return !grant || (*grant && !(*grant)->vanished);
   };
   AddressForesight pool(input.ledger ? input.ledger_directory : "", holds);
   std::map<std::pair<std::string, unsigned>, unsigned> children;
-  for (ForeseenRail& one : rails) {
+  for (std::size_t i = 0; i < rails.size(); ++i) {
+    ForeseenRail& one = rails[i];
     const Network* network = find_network(input.config, one.network);
     const unsigned nth = children[{one.network, one.rail.rail}]++;
-    if (!network || !one.addresses_by.empty()) continue;
+    if (!network || i < first) continue;
     one.rail.addresses = TRY(pool.take(network->name, one.rail.rail, nth, network->ranges, input.key));
     if (!one.rail.addresses.empty()) {
       one.addresses_by = "config.json";
@@ -85,10 +88,30 @@ Result<void> address(const ForesightInput& input, const NodeNetwork& node, std::
       one.addresses_by = file_name(network->ipam_plugin);
     } else if (one.rail.kind == RailKind::kMove) {
       one.rail.addresses = own_addresses(node, one.rail.host);
-      one.addresses_by = "netdev";
+      if (!one.rail.addresses.empty()) one.addresses_by = "netdev";
     }
   }
   return {};
+}
+
+ForeseenRail rail_on_record(const RailRecord& given) {
+  ForeseenRail one{given.rail, given.network, ""};
+  if (given.lease) {
+    one.addresses_by = file_name(given.lease->plugin);
+  } else if (!one.rail.addresses.empty()) {
+    one.addresses_by = "config.json";
+  } else if (one.rail.addresses = addresses_in(given.host.records); !one.rail.addresses.empty()) {
+    one.addresses_by = "netdev";
+  }
+  return one;
+}
+
+void warn_of_nobody(const ForesightInput& input, Foreseen& foreseen) {
+  std::vector<const Rail*> without;
+  for (const ForeseenRail& one : foreseen.rails) {
+    if (one.addresses_by.empty()) without.push_back(&one.rail);
+  }
+  warn_of_no_address(without, input.inventory, foreseen.warnings);
 }
 
 }  // namespace
@@ -98,10 +121,8 @@ Result<Foreseen> foresee_rails(const ForesightInput& input) {
   Plan rest = input.plan;
   if (const auto record = TRY(record_of(input))) {
     rest = without_given(input.plan, *record);
-    for (const RailRecord& given : record->rails) {
-      const std::string carried = given.rail.addresses.empty() ? "netdev" : "config.json";
-      foreseen.rails.push_back({given.rail, given.network, given.lease ? file_name(given.lease->plugin) : carried});
-    }
+    for (const RailRecord& given : record->rails)
+      foreseen.rails.push_back(rail_on_record(given));
   }
   if (rest.netdevs.empty()) return foreseen;
   const auto node = TRY(seen_network(input, moves_any(rest), foreseen.warnings));
@@ -109,10 +130,12 @@ Result<Foreseen> foresee_rails(const ForesightInput& input) {
     foreseen.rails.clear();
     return foreseen;
   }
-  auto rails = TRY(plan_rails(rest, input.config, input.inventory, *node, foreseen.rails.size()));
+  const std::size_t first = foreseen.rails.size();
+  auto rails = TRY(plan_rails(rest, input.config, input.inventory, *node, first));
   for (std::size_t i = 0; i < rails.size(); ++i)
     foreseen.rails.push_back({std::move(rails[i]), rest.netdevs[i].network, ""});
-  TRY_VOID(address(input, *node, foreseen.rails));
+  TRY_VOID(address(input, *node, first, foreseen.rails));
+  warn_of_nobody(input, foreseen);
   return foreseen;
 }
 

@@ -17,7 +17,7 @@ struct Inventory;
 namespace hook {
 
 struct ForeseenRail {
-  Rail rail;  // with its addresses, as far as they are known before they are taken
+  Rail rail;  // with its addresses, as far as they are known before they are taken; those that come along, too
   std::string network;
   // Who gives the addresses: "config.json", a CNI plugin, which is not asked, or "netdev" where they come along with
   // it. Empty: nobody.
@@ -26,7 +26,7 @@ struct ForeseenRail {
 
 struct Foreseen {
   std::vector<ForeseenRail> rails;    // those that the grant has already come first
-  std::vector<std::string> warnings;  // what could not be checked
+  std::vector<std::string> warnings;  // what could not be checked; rails without an address
 };
 
 struct ForesightInput {
@@ -40,9 +40,9 @@ struct ForesightInput {
 };
 
 // Errors are what give_rails() would refuse before its first change: those of plan_rails(), and a range that is used up
-// by grants that are held. A snapshot without netdevs is not checked: a warning says so, and there are no rails. Nor what
-// a snapshot does not tell of netdevs that move: of which services they have the addresses, and without routes whether
-// they have the default route.
+// by grants that are held. A snapshot without netdevs is not checked: a warning says so, and there are no rails. Nor
+// what a snapshot does not tell of netdevs that move: of which services they have the addresses, and without routes
+// whether they have the default route.
 fabric::Result<Foreseen> foresee_rails(const ForesightInput& input);
 
 }  // namespace hook

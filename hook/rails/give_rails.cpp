@@ -126,12 +126,15 @@ Result<void> Giver::place() {
 }
 
 Result<void> Giver::configure() {
+  std::vector<const Rail*> without;
   for (const PlacedRail& rail : placed_) {
     configs_.push_back(
         configure_rail(rail.record->rail, rail.ifindex, rail.record->rule_priority, rail.record->host.records));
     TRY_VOID(add_records(inside_.route, configs_.back().addresses));
     TRY_VOID(add_records(inside_.route, configs_.back().routes));
+    if (addresses_in(configs_.back().addresses).empty()) without.push_back(&rail.record->rail);
   }
+  warn_of_no_address(without, input_->inventory, report_.warnings);
   timing_->step("configure");
   return {};
 }

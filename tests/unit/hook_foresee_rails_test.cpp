@@ -149,7 +149,19 @@ TEST(ForeseeRails, WhoElseGivesAddresses) {
   ForesightScene nobody(Mode::kShared);
   nobody.network().ranges.clear();
   nobody.network().first_table.reset();
-  EXPECT_EQ(shown(nobody), "net1 macvlan of \nnet2 macvlan of \n");
+  const std::string remedy =
+      "RoCE works there by IPv6 link-local addresses at most; \"addresses\" for the rail, or \"ipam\", in its network "
+      "gives it one\n";
+  EXPECT_EQ(shown(nobody),
+            "net1 macvlan of \nnet2 macvlan of \n! no address for net1 (mlx5_0), net2 (mlx5_1): " + remedy);
+  nobody.inventory.hcas[0].ports = {test_support::infiniband_port()};
+  EXPECT_EQ(shown(nobody), "net1 macvlan of \nnet2 macvlan of \n! no address for net2 (mlx5_1): " + remedy);
+  ForesightScene moved(Mode::kExclusive);
+  moved.network().ranges.pop_back();
+  moved.inventory.netdevs[1].addresses.clear();
+  moved.inventory.routes.reset();
+  EXPECT_NE(shown(moved).find("net2 move of  table 101\n"), std::string::npos) << shown(moved);
+  EXPECT_NE(shown(moved).find("! no address for net2 (mlx5_1): " + remedy), std::string::npos) << shown(moved);
 }
 
 TEST(ForeseeRails, ASnapshotWithoutTheFactsIsNotChecked) {

@@ -28,6 +28,7 @@
 #include "hook/rails/netlink/links.hpp"
 #include "hook/rails/netlink/netdev_features.hpp"
 #include "hook/rails/netlink/netdev_programs.hpp"
+#include "hook/rails/netlink/netdev_records.hpp"
 #include "hook/rails/record/network_record_store.hpp"
 #include "hook/rails/return_rails.hpp"
 #include "support/inventories.hpp"
@@ -180,6 +181,19 @@ TEST(GiveRails, WhatTheGrantHasIsLeftAsItIs) {
     ASSERT_DONE(scene.give(2));
     EXPECT_EQ(scene.inside(), "net1 net2");
     EXPECT_EQ(scene.addresses(), 2U);
+  });
+}
+
+TEST(GiveRails, ARailWithoutAddressIsWarnedOf) {
+  with_rails([](RailsScene& scene) {
+    scene.config().networks["lab"].ranges.clear();
+    const auto rail = find_link(scene.route(), "rail1");
+    ASSERT_TRUE(rail && *rail);
+    ASSERT_DONE(add_records(scene.route(), {address_record((*rail)->ifindex, test_support::address("10.9.0.1"), 24)}));
+    const auto given = scene.give(2);
+    ASSERT_TRUE(given) << given.error().message;
+    ASSERT_FALSE(given->warnings.empty());
+    EXPECT_TRUE(given->warnings[0].starts_with("no address for net1 (mlx5_0): ")) << given->warnings[0];
   });
 }
 

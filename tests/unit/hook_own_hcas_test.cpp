@@ -46,6 +46,8 @@ class OwnHcas : public testing::Test {
     rail.network = "rails";
     rail.host.name = "eth7";
     rail.host.mac = {2, 0, 0, 0, 0, 0xab};
+    for (const char* own : {"10.1.0.7", "fe80::7"})
+      rail.host.records.push_back(hook::address_record(7, *fabric::parse_address(own), 24));
     record.rails.push_back(rail);
     const auto store = hook::NetworkRecordStore::open(ledger_.path());
     ASSERT_TRUE(store && store->write(record));
@@ -57,8 +59,11 @@ class OwnHcas : public testing::Test {
     std::string text;
     for (const fabric::Hca& hca : inventory.hcas)
       text += hca.name + " " + hca.ports.at(0).netdev.value_or("-");
-    for (const fabric::Netdev& netdev : inventory.netdevs)
+    for (const fabric::Netdev& netdev : inventory.netdevs) {
       text += " " + netdev.name + " " + netdev.mac.value_or("?") + (netdev.is_here() ? " here" : "");
+      for (const fabric::InterfaceAddress& own : netdev.addresses)
+        text += fmt::format(" {}/{}", to_string(own.address), own.prefix.value_or(0));
+    }
     return text;
   }
 
@@ -69,8 +74,8 @@ class OwnHcas : public testing::Test {
 TEST_F(OwnHcas, ANetdevThatMovedHasItsNameOnTheNode) {
   EXPECT_EQ(after(node_with("mlx5_0", std::nullopt)), "mlx5_0 -") << "no record";
   write(my_netns());
-  EXPECT_EQ(after(node_with("mlx5_0", std::nullopt)), "mlx5_0 eth7 eth7 02:00:00:00:00:ab");
-  EXPECT_EQ(after(node_with("mlx5_0", "net1")), "mlx5_0 eth7 eth7 02:00:00:00:00:ab") << "read inside";
+  EXPECT_EQ(after(node_with("mlx5_0", std::nullopt)), "mlx5_0 eth7 eth7 02:00:00:00:00:ab 10.1.0.7/24");
+  EXPECT_EQ(after(node_with("mlx5_0", "net1")), "mlx5_0 eth7 eth7 02:00:00:00:00:ab 10.1.0.7/24") << "read inside";
   EXPECT_EQ(after(node_with("mlx5_0", "eth8")), "mlx5_0 eth8") << "it came back, and is another one's";
 }
 

@@ -57,13 +57,16 @@ TEST(PlanCommand, ARefusalComesWithTheWarnings) {
 TEST(PlanCommand, ASnapshotWithoutNetdevsIsNotChecked) {
   PlanCommand command;
   command.node.netdevs.clear();
-  command.config = {{"networks", {{"a", {{"mode", "shared"}}}}},
+  command.config = {{"networks", {{"a", {{"mode", "shared"}, {"addresses", {{{"subnet", "10.9.0.0/16"}}}}}}}},
                     {"pools", {{{"name", "p"}, {"modes", {"shared"}}, {"network", "a"}}}}};
   const Json plan = command.json();
   EXPECT_EQ(plan["warnings"], Json::array({"the rails were not checked: the snapshot has no netdevs"}));
   EXPECT_EQ(plan["netdevs"], Json::parse(R"([{"host":null,"name":"net1","mode":"shared","hca":"mlx5_0","rail":0}])"));
   EXPECT_EQ(plan["rails"], Json::array());
-  EXPECT_NE(command.run(0).find("netdev      net1  shared of ? (mlx5_0, rail 0)\n"), std::string::npos);
+  command.config["pools"][0]["modes"] = {"exclusive"};
+  command.config["networks"]["a"] = {{"mode", "exclusive"}};
+  EXPECT_EQ(command.json()["env"], (Json{{"RDMA_INIT_REQUIRE", "1"}}));
+  EXPECT_NE(command.run(0).find("netdev      net1  exclusive of ? (mlx5_0, rail 0)\n"), std::string::npos);
 }
 
 TEST(PlanCommand, TheLimitIsTheOneThatIsThereAfterwards) {
@@ -87,8 +90,8 @@ TEST(PlanCommand, TheLimitIsTheOneThatIsThereAfterwards) {
   for (const Row& row : rows) {
     SCOPED_TRACE(row.name);
     command.config["memlock"] = row.wanted;
-    command.container["process"]["rlimits"] = {
-        Json{{"type", "RLIMIT_MEMLOCK"}, {"soft", row.soft}, {"hard", row.hard}}};
+    command.container["process"]["rlimits"] =
+        Json::array({Json{{"type", "RLIMIT_MEMLOCK"}, {"soft", row.soft}, {"hard", row.hard}}});
     const Json plan = command.json();
     EXPECT_EQ(plan["memlock"], row.expected);
     EXPECT_EQ(plan["warnings"].size(), row.warns ? 1U : 0U) << plan["warnings"];

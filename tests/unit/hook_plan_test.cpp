@@ -556,6 +556,47 @@ TEST(Plan, networks) {
   EXPECT_EQ(decide(scene)->warnings, std::vector<std::string>{});
 }
 
+// rdma-init needs a GID, and the kernel makes those of RoCE of addresses.
+TEST(Plan, aRailWithoutAddressIsNotCounted) {
+  PlanScene scene = asking("all");
+  scene.variables = true;
+  scene.request.network = "fabric";
+  scene.config = with_network(Mode::kExclusive);
+  Network& network = scene.config.networks["fabric"];
+  const auto required = [&] {
+    const auto plan = decide(scene);
+    if (!plan) return plan.error().message;
+    if (plan->env.contains("RDMA_INIT_REQUIRE")) return plan->env.at("RDMA_INIT_REQUIRE");
+    return fabric::join(plan->warnings, "; ");
+  };
+  const std::string none =
+      "RDMA_INIT_REQUIRE is not set: no rail of a RoCE port has an address: none of its network in config.json, nor of "
+      "a "
+      "netdev that moves";
+  EXPECT_EQ(required(), "4") << "the netdevs bring theirs";
+  scene.inventory.netdevs[2].addresses = test_support::netdev("", {"fe80::1"}).addresses;
+  EXPECT_EQ(required(), "3");
+  for (fabric::Netdev& netdev : scene.inventory.netdevs)
+    netdev.addresses.clear();
+  EXPECT_EQ(required(), none);
+  network.ranges.resize(2);
+  network.ranges[0].rail = 0;
+  network.ranges[1].rail = 7;
+  EXPECT_EQ(required(), "1");
+  network.mode = Mode::kShared;
+  network.ranges[1].rail.reset();
+  EXPECT_EQ(required(), "4");
+  network.ranges.clear();
+  EXPECT_EQ(required(), none);
+  network.ipam = "{}";
+  EXPECT_EQ(required(), "4");
+  network.ipam.reset();
+  network.child = "ipoib";
+  for (fabric::Hca& hca : scene.inventory.hcas)
+    hca.ports = {test_support::infiniband_port()};
+  EXPECT_EQ(required(), "4") << "InfiniBand needs none";
+}
+
 TEST(Plan, netdevOfAnHca) {
   PlanScene scene = asking("mlx5_0");
   scene.config = with_network(Mode::kShared);

@@ -88,6 +88,32 @@ TEST(ReadNodeFor, OneOwnGidOfRoceAlone) {
   EXPECT_TRUE(port(0).gids.empty());
 }
 
+// Of netdevs that move, where the network has none.
+TEST(ReadNodeFor, AddressesThatRailsBringAlong) {
+  const TempDir directory;
+  test_support::lay_out(test_support::rails(2), directory / "node");
+  NodeSettings settings;
+  settings.root = directory / "node";
+  Asking asking{.request = naming("mlx5_0,mlx5_1")};
+  asking.spec.has_netns = true;
+  asking.request->network = "fabric";
+  Network& network = asking.admin.networks["fabric"];
+  network.mode = Mode::kExclusive;
+  const auto addresses = [&](bool variables) {
+    const auto live = read_node_for(asking, settings, variables);
+    std::size_t count = 0;
+    for (const fabric::Netdev& netdev : live->netdevs)
+      count += netdev.addresses.size();
+    EXPECT_EQ(live->netdevs.size(), 2U) << "no other netdevs";
+    EXPECT_TRUE(live->hcas.at(0).ports.at(0).gids.empty());
+    return count;
+  };
+  EXPECT_EQ(addresses(true), 4U);
+  EXPECT_EQ(addresses(false), 0U);
+  network.ranges.resize(1);
+  EXPECT_EQ(addresses(true), 0U);
+}
+
 // NVIDIA's device plugin and runtime name GPUs in a variable and write no device nodes.
 TEST(ReadNodeFor, GpusByTheUuidsOfTheDriver) {
   const std::string uuid = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6";

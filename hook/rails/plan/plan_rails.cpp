@@ -107,7 +107,7 @@ Result<void> check_child(const Subject& subject, const fabric::Inventory& invent
                     subject.netdev_name(), subject.is_infiniband() ? "IPoIB" : "Ethernet", to_string(subject.kind)),
         fmt::format("\"child\": \"{}\" in network `{}`", subject.is_infiniband() ? "ipoib" : "macvlan", network));
   }
-  const auto is_for = [&](const AddressRange& range) { return !range.rail || *range.rail == subject.planned.rail; };
+  const auto is_for = [&](const AddressRange& range) { return range.is_for(subject.planned.rail); };
   const auto& ranges = subject.network.ranges;
   if (!ranges.empty() && std::none_of(ranges.begin(), ranges.end(), is_for)) {
     return refusal(fmt::format("`{}`: network `{}` has addresses, and none for rail {}", subject.hca_name(), network,

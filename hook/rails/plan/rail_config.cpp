@@ -4,6 +4,9 @@
 
 #include <algorithm>
 
+#include "fabric/inventory.hpp"
+#include "fabric/text.hpp"
+
 namespace hook {
 namespace {
 
@@ -56,6 +59,32 @@ RailConfig configure_rail(const Rail& rail, int ifindex, unsigned rule_priority,
     if (rail.table) add_own_table(address, ifindex, *rail.table, rule_priority, config.routes);
   }
   return config;
+}
+
+std::vector<RailAddress> addresses_in(const std::vector<NetRecord>& records) {
+  std::vector<RailAddress> addresses;
+  for (const NetRecord& record : records) {
+    const auto address = address_of(record);
+    const auto prefix = prefix_of(record);
+    if (address && prefix && !address->is_link_local()) addresses.push_back({*address, *prefix, std::nullopt});
+  }
+  return addresses;
+}
+
+void warn_of_no_address(const std::vector<const Rail*>& rails, const fabric::Inventory& inventory,
+                        std::vector<std::string>& warnings) {
+  std::vector<std::string> names;
+  for (const Rail* rail : rails) {
+    const fabric::Hca* hca = fabric::find_hca(inventory, rail->hca);
+    const bool is_roce = hca && std::any_of(hca->ports.begin(), hca->ports.end(),
+                                            [](const fabric::Port& port) { return port.is_ethernet(); });
+    if (is_roce) names.push_back(fmt::format("{} ({})", fabric::printable(rail->name), fabric::printable(rail->hca)));
+  }
+  if (names.empty()) return;
+  warnings.push_back(
+      fmt::format("no address for {}: RoCE works there by IPv6 link-local addresses at most; \"addresses\" for "
+                  "the rail, or \"ipam\", in its network gives it one",
+                  fabric::join(names, ", ")));
 }
 
 std::optional<fabric::Address> gid_address(const RailConfig& config) {

@@ -1,11 +1,17 @@
 // What is configured on a rail once its netdev is inside: addresses, its own routing table, the rule that leads there.
 #pragma once
 
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "fabric/address.hpp"
 #include "hook/rails/netlink/records.hpp"
 #include "hook/rails/plan/rail.hpp"
+
+namespace fabric {
+struct Inventory;
+}
 
 namespace hook {
 
@@ -22,5 +28,12 @@ RailConfig configure_rail(const Rail& rail, int ifindex, unsigned rule_priority,
 
 // The address whose GID NCCL is to use: IPv4 before IPv6, never fe80::/10; nullopt: none.
 std::optional<fabric::Address> gid_address(const RailConfig& config);
+
+// Of these records the addresses beside those that the kernel gives every netdev.
+std::vector<RailAddress> addresses_in(const std::vector<NetRecord>& records);
+
+// rails: without such addresses. Over InfiniBand they need none.
+void warn_of_no_address(const std::vector<const Rail*>& rails, const fabric::Inventory& inventory,
+                        std::vector<std::string>& warnings);
 
 }  // namespace hook
