@@ -41,6 +41,13 @@ class Killed(harness.Case):
     def take_back(self, bundle):
         self.given(self.hook("poststop", stopped(bundle)))
 
+    def come_and_go(self, bundle):
+        """The first call on a node makes directories."""
+        container = FakeContainer(bundle)
+        self.give(container)
+        container.end()
+        self.take_back(bundle)
+
     def assert_next_call_repairs(self, other, part):
         """By a container that wants the same HCA, or by `recover`."""
         if part % 2:
@@ -56,6 +63,7 @@ class Killed(harness.Case):
 
     def test_create_runtime(self):
         bundle, other = (Bundle(self, name, asks="mlx5_1", stages=()) for name in ("killed", "other"))
+        self.come_and_go(bundle)
         with_all = FakeContainer(bundle)
         stops = self.stops("createRuntime", with_all.state())
         with_all.end()
@@ -70,6 +78,7 @@ class Killed(harness.Case):
 
     def test_create_runtime_again_for_the_same_container(self):
         bundle = Bundle(self, "killed", asks="mlx5_1", stages=())
+        self.come_and_go(bundle)
         container = FakeContainer(bundle)
         stops = self.stops("createRuntime", container.state())
         container.end()
