@@ -139,6 +139,12 @@ TEST(Request, orderOfThoseWhoAsk) {
   check({{"own are not read", Engine::kRunc, all_three, "2 network of pool"}}, config);
 }
 
+TEST(Request, umadNodesAskForNothing) {
+  ContainerSpec spec;
+  spec.devices = {{"/dev/infiniband/umad0", 'c', 231, 0}, {"/dev/infiniband/issm0", 'c', 231, 64}};
+  EXPECT_EQ(shown(*parse_request(spec, Config(), Engine::kRunc)), "nothing");
+}
+
 TEST(Request, aSandboxAsksNothing) {
   ContainerSpec spec;
   spec.annotations = {{kOwnDevices, "all"}, {"io.kubernetes.cri.container-type", "sandbox"}};
