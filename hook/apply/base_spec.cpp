@@ -25,13 +25,24 @@ Result<Json*> made_member(Json& object, const char* name, const Json& empty) {
   return no_spec(fmt::format("`{}` is no {}", name, empty.is_array() ? "list" : "object"));
 }
 
-// In place of ours that was there, which may lie elsewhere.
-Result<void> set_hook(const std::string& path, const char* stage, const char* command, Json& spec) {
+// Of either form, wherever it lies.
+bool is_ours(const Json& hook) {
+  const Json args = hook.is_object() ? hook.value("args", Json()) : Json();
+  return args.is_array() && !args.empty() && args.front() == "rdma-hook";
+}
+
+void remove_ours(Json& spec) {
+  const auto hooks = spec.find("hooks");
+  if (hooks == spec.end() || !hooks->is_object()) return;
+  for (Json& list : *hooks) {
+    if (list.is_array()) list.erase(std::remove_if(list.begin(), list.end(), is_ours), list.end());
+  }
+}
+
+Result<void> add_hook(const std::string& path, const char* stage, const char* command, Json& spec) {
   Json& hooks = *TRY(made_member(spec, "hooks", Json::object()));
   Json& list = *TRY(made_member(hooks, stage, Json::array()));
   const Json args = {"rdma-hook", command, "--engine", "containerd"};
-  const auto is_ours = [&](const Json& hook) { return hook.is_object() && hook.value("args", Json()) == args; };
-  list.erase(std::remove_if(list.begin(), list.end(), is_ours), list.end());
   list.push_back(
       {{"path", path}, {"args", args}, {"env", {"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}}, {"timeout", kTimeout}});
   return {};
@@ -65,11 +76,12 @@ Result<void> edit_base_spec(const std::string& hook, bool verify, Json& spec) {
   const auto process = edited.find("process");
   if (process == edited.end() || !process->is_object()) return no_spec("it has no object `process`");
   TRY_VOID(edit_limits(verify, *process));
+  remove_ours(edited);
   if (verify) {
-    TRY_VOID(set_hook(hook, "createRuntime", "verify", edited));
+    TRY_VOID(add_hook(hook, "createRuntime", "verify", edited));
   } else {
-    TRY_VOID(set_hook(hook, "createRuntime", "createRuntime", edited));
-    TRY_VOID(set_hook(hook, "poststop", "poststop", edited));
+    TRY_VOID(add_hook(hook, "createRuntime", "createRuntime", edited));
+    TRY_VOID(add_hook(hook, "poststop", "poststop", edited));
   }
   spec = std::move(edited);
   return {};

@@ -63,6 +63,10 @@ TEST(BaseSpec, OthersHooksStayAndOursComeOnce) {
   EXPECT_EQ(once["hooks"]["createRuntime"].size(), 2U);
   EXPECT_EQ(once["hooks"]["createRuntime"][0]["path"], "/x");
   EXPECT_EQ(edited(once.dump().c_str(), false), once);
+  const Json verified = edited(once.dump().c_str(), true);
+  EXPECT_EQ(verified["hooks"]["createRuntime"].size(), 2U) << "the other form goes";
+  EXPECT_EQ(verified["hooks"]["createRuntime"][1]["args"][1], "verify");
+  EXPECT_TRUE(verified["hooks"]["poststop"].empty());
   Json moved = once;
   ASSERT_TRUE(edit_base_spec("/opt/rdma-hook", false, moved));
   EXPECT_EQ(moved["hooks"]["createRuntime"].size(), 2U);
