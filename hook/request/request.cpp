@@ -23,27 +23,38 @@ bool is_read(const Config& config, std::string_view prefix) {
          config.trusted_annotations.end();
 }
 
+Result<Said> other_vendors(const ContainerSpec& spec, const Config& config, const PodIdentity& pod) {
+  Said said;
+  if (is_read(config, kVolcengineAnnotations)) said = TRY(volcengine_annotation(spec, config));
+  if (!said.asks() && is_read(config, kSpiderpoolAnnotations)) {
+    said = TRY(spiderpool_annotations(spec, config, pod.pod_namespace));
+  }
+  return said;
+}
+
 // The first vendor whose annotations ask. What they say of mode and network holds beside another's wish.
-Result<Said> first_that_asks(const ContainerSpec& spec, const Config& config, const PodIdentity& pod) {
+Result<Said> first_that_asks(const ContainerSpec& spec, const Config& config, const PodIdentity& pod, bool trusted) {
   Said own;
   if (is_read(config, kOwnAnnotations)) own = TRY(own_annotations(spec, pod.container_name));
-  if (own.wish && (own.network || own.wish->kind == Wish::Kind::kNone || config.networks.empty())) return own;
-  Said other;
-  if (is_read(config, kVolcengineAnnotations)) other = TRY(volcengine_annotation(spec, config));
-  if (!other.asks() && is_read(config, kSpiderpoolAnnotations)) {
-    other = TRY(spiderpool_annotations(spec, config, pod.pod_namespace));
+  if (own.wish && (own.network || own.wish->kind == Wish::Kind::kNone)) return own;
+  auto other = other_vendors(spec, config, pod);
+  if (!other) {
+    if (trusted && !own.wish) return other;
+    // Another controller may read it all the same: it stops no pod that asks by other words, or may not ask.
+    own.warnings.push_back(fmt::format("{}; it is not heard", other.error().message));
+    return own;
   }
   if (!own.wish) {
-    own.wish = std::move(other.wish);
-    own.nics = other.nics;
-  } else if (other.network && !config.networks.contains(other.network->text)) {
-    own.warnings.push_back(fmt::format("{} is not heard: config.json has no network `{}`", other.network->source,
-                                       fabric::printable(std::string_view(other.network->text).substr(0, 128))));
-    other.network.reset();
+    own.wish = std::move(other->wish);
+    own.nics = other->nics;
+  } else if (other->network && !config.networks.contains(other->network->text)) {
+    own.warnings.push_back(fmt::format("{} is not heard: config.json has no network `{}`", other->network->source,
+                                       fabric::printable(std::string_view(other->network->text).substr(0, 128))));
+    other->network.reset();
   }
   if (!own.network) {
-    own.network = std::move(other.network);
-    own.network_of_pool = std::move(other.network_of_pool);
+    own.network = std::move(other->network);
+    own.network_of_pool = std::move(other->network_of_pool);
   }
   return own;
 }
@@ -198,7 +209,7 @@ Result<Asked> parse_request(const ContainerSpec& spec, const Config& config, Eng
     request.given.clear();
   }
   const bool trusted = may_request(config, engine, pod);
-  Said said = TRY(first_that_asks(spec, config, pod));
+  Said said = TRY(first_that_asks(spec, config, pod, trusted));
   asked.warnings = std::move(said.warnings);
   // Where this configuration has no network, who gave the nodes gives the netdevs.
   if (config.networks.empty() && !request.given.empty()) said.network_of_pool.clear();

@@ -111,7 +111,7 @@ TEST(Request, orderOfThoseWhoAsk) {
   const Annotations for_other = {{kOwnDevices, "8"}, {"rdma-init.io/devices.other", "2"}};
   const Annotations last_two = {{kVolcengine, kTwoNics}, {kSpiderpool, "n"}};
   check({
-      {"own first", Engine::kRunc, all_three, "mlx5_1"},
+      {"own first", Engine::kRunc, all_three, "mlx5_1 network of pool"},
       {"volcengine next", Engine::kRunc, last_two, "2 network of pool"},
       {"spiderpool next", Engine::kRunc, {{kSpiderpool, "n"}}, "all network of pool"},
       {"given nodes", Engine::kContainerd, {}, "given", 2},
@@ -241,6 +241,13 @@ TEST(Request, volcengine) {
            Engine::kRunc,
            {{kVolcengine, kTwoNics}, {kOwnDevices, "1"}},
            "1 network of pool"},
+          {"no JSON beside the own annotation's HCAs", Engine::kRunc, {{kVolcengine, "{"}, {kOwnDevices, "1"}}, "1 !"},
+          {"two networks beside the own annotation's HCAs",
+           Engine::kRunc,
+           {{kVolcengine, R"([{"cniConf":{"name":"fabric"}},{"cniConf":{"name":"storage"}}])"}, {kOwnDevices, "1"}},
+           "1 !"},
+          {"no JSON of whom nobody hears", Engine::kPodman, {{kVolcengine, "{"}}, "unheard"},
+          {"no JSON of whom nobody hears, with nodes", Engine::kPodman, {{kVolcengine, "{"}}, "given !", 2},
           {"nothing beside none", Engine::kRunc, {{kVolcengine, kTwoNics}, {kOwnDevices, "none"}}, "nothing"},
           {"spiderpool's unknown network beside the own annotation's HCAs",
            Engine::kRunc,
