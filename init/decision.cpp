@@ -330,8 +330,7 @@ class Decider {
 
   // What is set is checked as the newest NCCL reads it. Which one there is, is often not known.
   void warn_of_older_versions() {
-    const auto image = image_version();
-    const auto known = policy_.nccl_version ? policy_.nccl_version : image;
+    const auto known = policy_.nccl_version ? policy_.nccl_version : image_version();
     const auto may_be_before = [&](const nccl::Version& version) { return !known || *known < version; };
     const auto warn = [&](std::string_view name, std::string_view what) {
       decision_.warnings.push_back(fmt::format("{}={}: {}", name, printable(kept_.find(name)->value), what));

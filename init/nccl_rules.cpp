@@ -18,14 +18,19 @@ using fabric::Family;
 constexpr std::size_t kRangeLength = 127;  // of its buffer
 constexpr std::size_t kNameLength = 63;    // longer names are cut since 2.30.7 and overflow a buffer before
 
+// "mlx5_0:", "mlx5_0::0"
+bool leaves_port_empty(std::string_view entry) {
+  const std::size_t colon = entry.find(':');
+  return colon != std::string_view::npos && (colon + 1 == entry.size() || entry[colon + 1] == ':');
+}
+
 HcaList::Entry parse_entry(std::string_view text, const Version& version) {
   HcaList::Entry entry;
   const std::size_t colon = text.find(':');
   entry.name = text.substr(0, std::min(colon, kNameLength));
   if (colon == std::string_view::npos) return entry;
   const std::string port(text.substr(colon + 1));
-  const bool empty = port.empty() || port[0] == ':';
-  if (empty && version >= kEmptyPortIsAny) return entry;
+  if (leaves_port_empty(text) && version >= kEmptyPortIsAny) return entry;
   entry.port = std::strtol(port.c_str(), nullptr, 10);  // atoi(): ":x" is port 0, which no port has
   return entry;
 }
@@ -85,10 +90,7 @@ HcaList parse_hca_list(std::string_view value, const Version& version) {
 
 bool has_empty_port(std::string_view value) {
   const auto entries = fabric::split(value, ',');
-  return std::any_of(entries.begin(), entries.end(), [](std::string_view entry) {
-    const std::size_t colon = entry.find(':');
-    return colon != std::string_view::npos && (colon + 1 == entry.size() || entry[colon + 1] == ':');
-  });
+  return std::any_of(entries.begin(), entries.end(), leaves_port_empty);
 }
 
 bool HcaList::matches(std::string_view hca, unsigned port) const {
