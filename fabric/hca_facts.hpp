@@ -24,6 +24,7 @@ struct HcaFacts {
   // With `use`, of ACTIVE RoCE ports: the netdev, and whether a GID is of an address of this netns. Where there is such
   // a port, the inventory has all netdevs of this netns with their addresses.
   bool own_gids = false;
+  bool gid_types = false;  // else, with `use`, of ACTIVE RoCE ports: their GIDs until one is of RoCE v2
   bool addresses = false;  // of the ports' netdevs, where there is an ACTIVE RoCE port
   friend bool operator==(const HcaFacts&, const HcaFacts&) = default;
 

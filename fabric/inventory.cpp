@@ -17,6 +17,10 @@ bool GidEntry::is_v2() const {
   return text && *text == "RoCE v2";  // kernel drivers/infiniband/core/cache.c, gid_type_str
 }
 
+bool GidEntry::is_v1() const {
+  return type && !std::holds_alternative<Unreadable>(*type) && !is_v2();
+}
+
 bool Port::is_active() const {
   return value_or(state, std::string()).starts_with("4:");  // "4: ACTIVE": the number is verbs', the word only text
 }

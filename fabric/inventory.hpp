@@ -23,6 +23,7 @@ struct GidEntry {
   std::optional<Attr<std::string>> ndev;  // name in the netns of that netdev, maybe not ours; nullopt: not read or none
 
   bool is_v2() const;
+  bool is_v1() const;  // or iWARP's: the type was read, and is not RoCE v2
   friend bool operator==(const GidEntry&, const GidEntry&) = default;
 };
 
@@ -75,6 +76,7 @@ struct Hca {
   std::optional<std::string> pci_class;
   std::optional<std::string> physfn;  // PCI address of the PF; set for VFs only
   std::optional<std::string> fw_ver;
+  std::optional<std::string> parent;      // of rxe: its netdev, as that is called in its own netns
   std::optional<unsigned> uverbs;         // N of uverbsN
   bool uverbs_unknown = false;            // a snapshot that does not say: accessible decides
   std::optional<std::string> uverbs_dev;  // "MAJ:MIN" from sysfs, never computed: uverbs32 and up are dynamic

@@ -1,5 +1,7 @@
 #include "fabric/port_use.hpp"
 
+#include <algorithm>
+
 #include "fabric/netdev_map.hpp"
 
 namespace fabric {
@@ -36,10 +38,10 @@ void OwnAddresses::survey_gids(const Port& port, PortUse& use) const {
       use.on_down_netdev = {&entry, owner};
     } else if (entry.is_v2()) {
       use.gids.push_back({&entry, owner});
-    } else if (!entry.type || std::holds_alternative<Unreadable>(*entry.type)) {
-      use.unreadable = &entry;
-    } else {
+    } else if (entry.is_v1()) {
       use.v1 = &entry;
+    } else {
+      use.unreadable = &entry;
     }
   }
 }
@@ -51,6 +53,16 @@ PortUse OwnAddresses::use_of(const Port& port) const {
   survey_gids(port, use);
   if (use.gids.empty()) use.obstacle = PortObstacle::kNoOwnGid;
   return use;
+}
+
+PortObstacle obstacle_of_rail(const Hca& hca, const Port& port) {
+  if (const PortObstacle obstacle = port.obstacle(); obstacle != PortObstacle::kNone) return obstacle;
+  if (!port.is_ethernet()) return PortObstacle::kNone;
+  const auto has = [&](bool (GidEntry::*is_it)() const) {
+    return std::any_of(port.gids.begin(), port.gids.end(), [&](const GidEntry& gid) { return (gid.*is_it)(); });
+  };
+  const bool is_v1 = has(&GidEntry::is_v1) && !has(&GidEntry::is_v2);
+  return is_v1 || hca.is_iwarp() ? PortObstacle::kNoOwnGid : PortObstacle::kNone;
 }
 
 }  // namespace fabric

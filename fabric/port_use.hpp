@@ -45,4 +45,8 @@ class OwnAddresses {
   std::multimap<Address, const Netdev*> owners_;
 };
 
+// Of a port in a network namespace that gets a netdev of it with an address, whose GIDs are yet to come: they are of
+// the types that its table has by now, of whichever namespace. What is not known of them stands in nobody's way.
+PortObstacle obstacle_of_rail(const Hca& hca, const Port& port);
+
 }  // namespace fabric

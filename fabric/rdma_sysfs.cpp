@@ -214,11 +214,11 @@ std::optional<std::string> port_netdev(const Scan& scan, const Directory& hca, c
   return here ? name : std::nullopt;
 }
 
-// Reads the GID table slot by slot, with the type of every GID and in full mode its ndev, until the search is complete
-// or the table ends.
+// Reads the GID table slot by slot, with the type of every GID and in whole tables for a container its ndev, until the
+// search is complete or the table ends.
 void read_gids(const Scan& scan, const PortReader& reader, Port& port) {
   const auto directory = reader.ports.open_at(reader.name.c_str());
-  const auto slots = directory ? GidSlots::open(*directory, scan.full) : std::nullopt;
+  const auto slots = directory ? GidSlots::open(*directory, scan.whole_tables && !scan.hand_out) : std::nullopt;
   if (!slots) {
     port.gids_error = errno;
     port.gids_complete = false;
@@ -229,7 +229,9 @@ void read_gids(const Scan& scan, const PortReader& reader, Port& port) {
   // nothing until the listing says so.
   std::optional<unsigned> listed;
   for (unsigned index = 0;; ++index) {
-    if (!scan.whole_tables && (search.complete() || (scan.hand_out && search.any()))) {
+    const bool is_enough = scan.first_v2 ? !port.gids.empty() && port.gids.back().is_v2()
+                                         : search.complete() || (scan.hand_out && search.any());
+    if (!scan.whole_tables && is_enough) {
       port.gids_complete = false;
       return;
     }
@@ -427,6 +429,7 @@ std::optional<Hca> read_hca(const Scan& scan, const HcaFacts& facts, const std::
     read_hand_out_nodes(scan, entries, *dir, hca);
   }
   if (!scan.hand_out) find_node(scan, entries, hca);
+  if (!hca.pci && scan.whole_tables && !scan.hand_out) hca.parent = dir->read_text("parent");
   if (facts.of_ports()) read_ports(scan, facts, *dir, hca);
   return hca;
 }
@@ -466,7 +469,7 @@ bool is_representor(std::string_view phys_port_name) {
   return phys_port_name.find("vf") != std::string_view::npos || phys_port_name.find("sf") != std::string_view::npos;
 }
 
-void read_own_gids(const Scan& scan, const std::string& hca, Port& port) {
+void read_some_gids(const Scan& scan, const std::string& hca, Port& port) {
   read_gids(scan, {*scan.classes.infiniband, fmt::format("{}/ports/{}", hca, port.number)}, port);
 }
 

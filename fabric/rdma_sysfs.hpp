@@ -47,6 +47,7 @@ struct Scan {
   std::string root;
   bool full = false;
   bool whole_tables = false;  // of GIDs; false: until those of this netns were met, with hand_out one of them
+  bool first_v2 = false;      // of GIDs, until one is of RoCE v2, whosever
   const std::vector<Netdev>* netdevs = nullptr;
   // What RDMA netlink said; nullptr: it could not be asked, sysfs has to do.
   const PortNetdevs* port_netdevs = nullptr;
@@ -64,8 +65,9 @@ struct Scan {
 // for a function's own (devlink, Linux 6.12); unreadable, so "", outside of that mode.
 bool is_representor(std::string_view phys_port_name);
 
-// The GIDs of a port of the HCA, until one is met that makes it usable in the netns of scan.netdevs, or none can be.
-void read_own_gids(const Scan& scan, const std::string& hca, Port& port);
+// The GIDs of a port of the HCA, until one is met that makes it usable in the netns of scan.netdevs, or none can be; or
+// as scan.first_v2 has it.
+void read_some_gids(const Scan& scan, const std::string& hca, Port& port);
 
 // The named HCAs, as far as they are still there.
 std::vector<Hca> read_hcas(const Scan& scan, const std::vector<std::string>& names);

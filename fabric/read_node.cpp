@@ -73,20 +73,26 @@ void read_port_netdevs(const std::string& sys, Inventory& inventory) {
   }
 }
 
-// Of the netdevs that are known.
+// Of the netdevs that are known, and of bonds that have one of them.
 void read_addresses(const std::string& root, Inventory& inventory) {
+  const std::size_t count = inventory.netdevs.size();
   for (Netdev& netdev : read_netdevs(root, inventory)) {
-    const auto known = std::find_if(inventory.netdevs.begin(), inventory.netdevs.end(),
-                                    [&](const Netdev& one) { return one.name == netdev.name; });
-    if (known != inventory.netdevs.end()) known->addresses = std::move(netdev.addresses);
+    bool is_master = false;
+    Netdev* known = nullptr;
+    for (std::size_t i = 0; i < count; ++i) {
+      is_master |= inventory.netdevs[i].master == netdev.name;
+      if (inventory.netdevs[i].name == netdev.name) known = &inventory.netdevs[i];
+    }
+    if (known) known->addresses = std::move(netdev.addresses);
+    if (!known && is_master) inventory.netdevs.push_back(std::move(netdev));
   }
 }
 
-void read_own_gids(rdma_sysfs::Scan scan, Inventory& inventory) {
+void read_some_gids(rdma_sysfs::Scan scan, Inventory& inventory) {
   scan.whole_tables = false;
   for (Hca& hca : inventory.hcas) {
     for (Port& port : hca.ports) {
-      if (port.is_active() && port.is_ethernet()) rdma_sysfs::read_own_gids(scan, hca.name, port);
+      if (port.is_active() && port.is_ethernet()) rdma_sysfs::read_some_gids(scan, hca.name, port);
     }
   }
 }
@@ -155,6 +161,7 @@ Inventory read_node(const NodeReadOptions& options) {
   const rdma_sysfs::Scan scan{.classes = classes,
                               .root = options.root,
                               .whole_tables = true,
+                              .first_v2 = !options.facts.own_gids,
                               .netdevs = &inventory.netdevs,
                               .facts = options.facts,
                               .hand_out = true,
@@ -168,7 +175,8 @@ Inventory read_node(const NodeReadOptions& options) {
   if (own_gids) inventory.netdevs = read_netdevs(options.root, inventory);
   read_port_netdevs(options.root + "/sys", inventory);
   if (options.facts.addresses && !own_gids && has_roce(inventory)) read_addresses(options.root, inventory);
-  if (own_gids && !options.facts.gids) read_own_gids(scan, inventory);
+  const bool some_gids = own_gids || (options.facts.use && options.facts.gid_types);
+  if (some_gids && !options.facts.gids) read_some_gids(scan, inventory);
   if (options.facts.use) read_rates_if_mixed(options.root + "/sys", inventory);
 
   const auto add_class = [&](const char* name, const std::optional<sysfs::Directory>& directory) {

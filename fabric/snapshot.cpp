@@ -205,6 +205,7 @@ void describe(Members& members, Hca& hca) {
   members("pci_class", hca.pci_class);
   members("physfn", hca.physfn);
   members("fw_ver", hca.fw_ver);
+  members("parent", hca.parent);
   members.missing("uverbs", hca.uverbs_unknown);
   if (!hca.uverbs_unknown) members.or_null("uverbs", hca.uverbs);
   members("uverbs_dev", hca.uverbs_dev);

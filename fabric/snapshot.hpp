@@ -1,5 +1,5 @@
 // The snapshot format, schema 1: an Inventory as JSON, for bug reports and for deciding about another machine.
-// docs: README.md, "Snapshots".
+// docs: docs/rdma-init.md, "Snapshots".
 #pragma once
 
 #include <string>

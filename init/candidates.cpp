@@ -130,6 +130,12 @@ std::string describe(const GidFilter& filter) {
   return fabric::join(parts, ", ");
 }
 
+void block_filtered(const GidFilter& filter, const fabric::GidEntry& entry, Candidate& candidate) {
+  block(candidate, Obstacle::kFiltered,
+        fmt::format("no GID that the options allow ({}): it has {}", describe(filter), to_string(entry.gid)),
+        "change --cidr, --family, --no-link-local or NCCL_IB_ADDR_*, or the address");
+}
+
 void check_port(const Inventory& inventory, const fabric::OwnAddresses& own, const GidFilter& filter, const Port& port,
                 Candidate& candidate) {
   const PortUse use = own.use_of(port);
@@ -152,11 +158,29 @@ void check_port(const Inventory& inventory, const fabric::OwnAddresses& own, con
       candidate.gids.push_back({entry->index, entry->gid, rank_of(entry->gid), owner->name});
     }
   }
-  if (use.gids.empty() || !candidate.gids.empty()) return;
-  block(candidate, Obstacle::kFiltered,
-        fmt::format("no GID that the options allow ({}): it has {}", describe(filter),
-                    to_string(use.gids.back().entry->gid)),
-        "change --cidr, --family, --no-link-local or NCCL_IB_ADDR_*, or the address");
+  if (!use.gids.empty() && candidate.gids.empty()) block_filtered(filter, *use.gids.back().entry, candidate);
+}
+
+// A port that can be used, or could be if what this netns has of it were put right.
+bool is_this_netns(const Candidate& candidate) {
+  if (candidate.obstacle == Obstacle::kNone || candidate.obstacle == Obstacle::kAddressesUnknown) return true;
+  return candidate.obstacle >= Obstacle::kNetdevDown && !candidate.hca->is_iwarp();
+}
+
+void use_node_gids(const GidFilter& filter, Candidate& candidate) {
+  if (candidate.obstacle != Obstacle::kNoNetdev && candidate.obstacle != Obstacle::kForeign) return;
+  if (candidate.port->netdev) return;  // it is here, and has no address
+  const NodeGids node = find_node_gids(*candidate.hca, *candidate.port, filter.node_addresses);
+  candidate.needs_table = node.needs_table;
+  if (!node.reason.empty()) candidate.reason = node.reason;
+  if (node.gids.empty()) return;
+  for (const fabric::GidEntry* entry : node.gids) {
+    if (filter.allows(entry->gid)) candidate.gids.push_back({entry->index, entry->gid, rank_of(entry->gid), {}});
+  }
+  candidate.obstacle = Obstacle::kNone;
+  candidate.reason.clear();
+  candidate.remedy.clear();
+  if (candidate.gids.empty()) block_filtered(filter, *node.gids.back(), candidate);
 }
 
 // A snapshot does not say which netdev is a port's own, but both name their PCI function.
@@ -223,6 +247,10 @@ std::vector<Candidate> find_candidates(const Inventory& inventory, const GidFilt
       add_netdev_names(inventory, hca, port, candidate);
       candidates.push_back(std::move(candidate));
     }
+  }
+  if (filter.node_gids && std::none_of(candidates.begin(), candidates.end(), is_this_netns)) {
+    for (Candidate& candidate : candidates)
+      use_node_gids(filter, candidate);
   }
   return candidates;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fabric/inventory.hpp"
+#include "init/node_gids.hpp"
 
 namespace init {
 
@@ -15,6 +16,9 @@ struct GidFilter {
   std::optional<fabric::Family> family;
   bool link_local = true;
   std::optional<fabric::Cidr> range = {};  // NCCL_IB_ADDR_RANGE, beside cidrs
+  // Where no port has a GID of this netns: whether the node's will do, and what the node said of them.
+  bool node_gids = true;
+  std::optional<NodeAddresses> node_addresses = {};
 
   bool narrows() const { return !cidrs.empty() || family; }
   bool allows(const fabric::Address& gid) const;
@@ -23,12 +27,12 @@ struct GidFilter {
 // Best first.
 enum class GidRank { kIpv4, kIpv6, kLinkLocal };
 
-// A GID whose address is on an up netdev of this netns, of RoCE v2 type.
+// A GID whose address is on an up netdev of this netns, or of the node's, of RoCE v2 type.
 struct UsableGid {
   unsigned index = 0;
   fabric::Address gid;
   GidRank rank = GidRank::kIpv4;
-  std::string netdev;  // the one that has the address
+  std::string netdev;  // of this netns, that has the address; empty: the node has it
 };
 
 // What stands between a port and its use.
@@ -56,6 +60,7 @@ struct Candidate {
   std::string remedy;                // what would help, maybe empty
   std::vector<UsableGid> gids;       // RoCE, ascending index; what the filter allows
   std::vector<std::string> netdevs;  // names its netdev goes by in this netns, own first
+  bool needs_table = false;          // whole, to tell which GIDs are the node's
 
   bool usable() const { return obstacle == Obstacle::kNone; }
   double rate() const { return port->rate_gbps(); }

@@ -35,11 +35,11 @@ class Chooser {
     choice_.drop_reasons.resize(candidates.size());
   }
 
-  // The order is that of the table in README.md, and each rule sees only what the ones before it left. EFA first: NCCL
-  // does not drive it through NCCL_IB_*, whatever other HCAs there are. Management functions are counted before any
-  // list narrows the ports, and set aside before link layers are compared, to whose total rate they would add. The
-  // default route only hints at a front-end NIC, and drops nothing that is all there is; it goes before address
-  // families are counted, or one front-end NIC with an IPv4 address outweighs rails that have link-local ones.
+  // The order is that of the table in docs/rdma-init.md, and each rule sees only what the ones before it left. EFA
+  // first: NCCL does not drive it through NCCL_IB_*, whatever other HCAs there are. Management functions are counted
+  // before any list narrows the ports, and set aside before link layers are compared, to whose total rate they would
+  // add. The default route only hints at a front-end NIC, and drops nothing that is all there is; it goes before
+  // address families are counted, or one front-end NIC with an IPv4 address outweighs rails that have link-local ones.
   Choice run(const ChoiceRules& rules) {
     if (has_efa()) return std::move(choice_);
     take_usable();

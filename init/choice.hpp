@@ -1,5 +1,5 @@
 // Which of the usable ports the trainer should use: the rules and the few heuristics, in order, each drop with its
-// reason. Pure. The table in README.md ("Which ports, and why") says the same with the override for each.
+// reason. Pure. The table in docs/rdma-init.md ("Which ports, and why") says the same with the override for each.
 #pragma once
 
 #include <optional>

@@ -17,6 +17,7 @@ namespace {
 using fabric::Inventory;
 using fabric::printable;
 
+constexpr unsigned kIpv4Bits = 96;  // in front of an IPv4 address, as Cidr::prefix counts
 constexpr std::array<std::string_view, 3> kIndexNames = {"NCCL_IB_GID_INDEX", "UCX_IB_GID_INDEX",
                                                          "NVSHMEM_IB_GID_INDEX"};
 
@@ -45,6 +46,8 @@ class Decider {
       kept_.keep("NCCL_IB_HCA", check_hca_list(list->value, candidates_, version()));
     }
     choose();
+    for (const Candidate& candidate : candidates_)
+      decision_.needs_full |= candidate.needs_table;
     if (!choice_.ports.empty()) {
       keep_gid_indices();
       if (kept_.find(kIndexNames[0]) && !kept_.in_effect(kIndexNames[0])) {
@@ -82,13 +85,19 @@ class Decider {
     decision_.env.emplace_back(name, std::move(value));
   }
 
+  std::optional<fabric::Family> kept_family() const {
+    const Setting* family = kept_.find(kGidRuleNames[0]);
+    if (!family || (family->value != "AF_INET" && family->value != "AF_INET6")) return std::nullopt;
+    return family->value == "AF_INET" ? fabric::Family::kIpv4 : fabric::Family::kIpv6;
+  }
+
   // What is set of the family and the network of addresses is a filter like the options, unless it leaves nothing. A
   // fixed index voids it.
   void filter_addresses() {
     GidFilter filter = policy_.gids;
     const Setting* family = kept_.find(kGidRuleNames[0]);
-    if (family && (family->value == "AF_INET" || family->value == "AF_INET6")) {
-      filter.family = family->value == "AF_INET" ? fabric::Family::kIpv4 : fabric::Family::kIpv6;
+    if (const auto wanted_family = kept_family()) {
+      filter.family = wanted_family;
       if (!narrow(kGidRuleNames[0], filter, !policy_.gids.family || policy_.gids.family == filter.family)) {
         filter.family = policy_.gids.family;
         family = nullptr;
@@ -99,23 +108,47 @@ class Decider {
     // Without a family it is that of the range: where IPv6 is chosen, AF_INET6 is exported.
     const bool ipv6 = range->value.find(':') < range->value.find('/');
     const auto rules = nccl::parse_gid_rules(family ? family->value : ipv6 ? "AF_INET6" : "", range->value, "");
-    kept_.keep(kGidRuleNames[1], check_range(range->value, rules));
+    const bool roce = std::any_of(candidates_.begin(), candidates_.end(), [](const Candidate& candidate) {
+      return candidate.port->is_ethernet() && candidate.port->is_active();
+    });
+    kept_.keep(kGidRuleNames[1], check_range(range->value, rules, roce));
     if (!rules.range || rules.range->base.family() != rules.family || !kept_.in_effect(kGidRuleNames[1])) return;
+    // All of a family: where the other is chosen NCCL ignores it.
+    if (rules.range->prefix == (rules.family == fabric::Family::kIpv4 ? kIpv4Bits : 0U)) return;
     filter.range = rules.range;
-    narrow(kGidRuleNames[1], filter, true);
+    narrow(kGidRuleNames[1], filter, true, &rules);
   }
 
-  // Takes the ports that the filter leaves. False: it would leave no address where there is one.
-  bool narrow(std::string_view name, const GidFilter& filter, bool possible) {
+  // NCCL stays at index 0 where nothing is in the range, and where a GID of the family and of RoCE v2 is there; that
+  // may be the port's own.
+  void keep_what_nccl_takes(const nccl::GidRules& rules, std::vector<Candidate>& narrowed) {
+    for (std::size_t i = 0; i < narrowed.size(); ++i) {
+      if (!at(i).usable() || !at(i).port->is_ethernet()) continue;
+      const nccl::GidChoice choice = nccl::choose_gid(*at(i).port, rules);
+      decision_.needs_full |= !at(i).port->gids_complete;
+      const auto is_taken = [&](const UsableGid& gid) {
+        return gid.index == choice.index && !choice.uncertain && gid.rank != GidRank::kLinkLocal;
+      };
+      const auto own = std::find_if(at(i).gids.begin(), at(i).gids.end(), is_taken);
+      if (own == at(i).gids.end() || rules.range->contains(own->gid)) continue;
+      narrowed[i] = at(i);
+      narrowed[i].gids = {*own};
+    }
+  }
+
+  // Takes the ports that the filter leaves. False: it would leave no address where there is one. rules: with a range.
+  bool narrow(std::string_view name, const GidFilter& filter, bool possible, const nccl::GidRules* rules = nullptr) {
     const auto with_address = [](const Candidate& c) { return c.best(GidRank::kIpv4) || c.best(GidRank::kIpv6); };
     auto narrowed = find_candidates(inventory_, filter);
+    if (rules) keep_what_nccl_takes(*rules, narrowed);
     const auto had = std::find_if(candidates_.begin(), candidates_.end(), with_address);
     if (had != candidates_.end() && (!possible || std::none_of(narrowed.begin(), narrowed.end(), with_address))) {
       kept_.keep(name, fmt::format("allows no GID of this container: {} has {}", printable(had->name()),
                                    to_string(had->best()->gid)));
       return false;
     }
-    candidates_ = std::move(narrowed);
+    std::swap(candidates_, narrowed);
+    if (all_.empty()) all_ = std::move(narrowed);
     return true;
   }
 
@@ -146,16 +179,17 @@ class Decider {
   std::vector<WantedGid> wanted() const {
     std::vector<WantedGid> gids;
     for (const std::size_t i : choice_.ports) {
-      const UsableGid* best = choice_.rank && !at(i).port->is_infiniband() ? at(i).best(*choice_.rank) : nullptr;
+      const UsableGid* best = choice_.rank && !at(i).port->is_infiniband() ? effective_gid(i) : nullptr;
       if (best) gids.push_back({i, &at(i), *best});
     }
     return gids;
   }
 
   void keep_gid_indices() {
+    // What is set of addresses for NCCL narrows no other library's.
     std::vector<const Candidate*> chosen;
     for (const std::size_t i : choice_.ports)
-      chosen.push_back(&at(i));
+      chosen.push_back(all_.empty() ? &at(i) : &all_[i]);
     for (const std::string_view name : kIndexNames) {
       const Setting* setting = kept_.find(name);
       if (!setting) continue;
@@ -163,7 +197,7 @@ class Decider {
       const long index = ucx_auto                    ? -1
                          : name.starts_with("NCCL_") ? nccl::parse_index(setting->value)
                                                      : nccl::parse_param(setting->value, -1);
-      kept_.keep(name, index < 0 ? std::nullopt : check_gid_index(index, chosen, decision_.needs_full));
+      kept_.keep(name, index < 0 ? std::nullopt : check_gid_index(index, chosen, decision_.needs_full, kept_family()));
     }
   }
 
@@ -283,10 +317,12 @@ class Decider {
   // The GID a chosen port will use: at the one index for all if there is one, kept or planned, else the best.
   const UsableGid* effective_gid(std::size_t i) const {
     if (at(i).port->is_infiniband() || !choice_.rank) return nullptr;
-    if (plan_.index) {
+    const auto moved = plan_.moved.find(i);
+    if (plan_.index || moved != plan_.moved.end()) {
+      const unsigned index = plan_.index ? *plan_.index : moved->second;
       const auto& gids = at(i).gids;
       const auto found =
-          std::find_if(gids.begin(), gids.end(), [&](const UsableGid& gid) { return gid.index == *plan_.index; });
+          std::find_if(gids.begin(), gids.end(), [&](const UsableGid& gid) { return gid.index == index; });
       if (found != gids.end()) return &*found;
     }
     return at(i).best(*choice_.rank);
@@ -414,7 +450,8 @@ class Decider {
   void neutralize_wrong_values() {
     for (const auto& [name, kept] : kept_.values()) {
       if (!kept.problem || !kept_.may_replace(name) || is_exported(name)) continue;
-      std::string value = neutral_value(name, is_ipv6());
+      const Setting* family = name == kGidRuleNames[0] ? nullptr : kept_.in_effect(kGidRuleNames[0]);
+      std::string value = neutral_value(name, is_ipv6() || (family && family->value == "AF_INET6"));
       if (!value.empty()) put(name, std::move(value), "the default instead of a wrong value");
     }
   }
@@ -438,9 +475,27 @@ class Decider {
       decision_.warnings.push_back(
           "only link-local GIDs: works inside one subnet at best; give the ports IPv4 or global IPv6 addresses");
     }
+    warn_about_node_gids();
     const bool software = std::any_of(choice_.ports.begin(), choice_.ports.end(),
                                       [&](std::size_t i) { return at(i).hca->is_software(); });
     if (software) decision_.warnings.push_back("software RDMA (rxe or siw) is used: functional, but slow");
+  }
+
+  void warn_about_node_gids() {
+    constexpr std::size_t kShown = 3;
+    std::vector<std::string> uses;
+    for (const std::size_t i : choice_.ports) {
+      const UsableGid* gid = effective_gid(i);
+      if (gid && gid->netdev.empty()) uses.push_back(fmt::format("{} (index {})", to_string(gid->gid), gid->index));
+    }
+    if (uses.empty()) return;
+    if (uses.size() > kShown) {
+      uses[kShown] = fmt::format("and {} more", uses.size() - kShown);
+      uses.resize(kShown + 1);
+    }
+    decision_.warnings.push_back(
+        fmt::format("uses the node's address{} {}: RDMA_CM does not work here, all containers of this node share {}",
+                    uses.size() == 1 ? "" : "es", fabric::join(uses, ", "), uses.size() == 1 ? "it" : "them"));
   }
 
   void keep_the_rest() {
@@ -525,6 +580,7 @@ class Decider {
   const Policy& policy_;
   Kept kept_;
   std::vector<Candidate> candidates_;
+  std::vector<Candidate> all_;  // before these were narrowed by what is set; empty: they were not
   Choice choice_;
   IndexPlan plan_;
   Decision decision_;

@@ -171,31 +171,38 @@ int report_not_in_path(std::string_view command, const char* path) {
   return 127;
 }
 
-// Files that cannot be executed are passed over, as execvp does; if nothing else is found, the first of them is
-// reported. Each candidate is looked at before execve is tried: before Linux 6.9 a failing execve copies the whole
-// environment before it opens the file.
-int exec_in_path(char* const argv[], char* const envp[]) {
-  const std::string_view command = argv[0];
-  const char* const path = find_variable(envp, "PATH");
+// Calls use(path) with each file of this name in PATH, in order, until it returns false.
+template <typename Use>
+void each_in_path(std::string_view command, const char* path, const Use& use) {
   std::string_view rest = path == nullptr ? kDefaultPath : std::string_view(path);
-  std::string candidate, failed;
-  int failure = 0;
+  std::string candidate;
   for (bool more = !command.empty(); more;) {
     const std::size_t colon = rest.find(':');
     const std::string_view directory = rest.substr(0, colon);
     more = colon != std::string_view::npos;
     if (more) rest.remove_prefix(colon + 1);
-
     candidate.assign(directory.empty() ? "." : directory).append("/").append(command);
-    if (!is_file(candidate.c_str())) continue;
+    if (is_file(candidate.c_str()) && !use(candidate)) return;
+  }
+}
+
+// Files that cannot be executed are passed over, as execvp does; if nothing else is found, the first of them is
+// reported. Each candidate is looked at before execve is tried: before Linux 6.9 a failing execve copies the whole
+// environment before it opens the file.
+int exec_in_path(char* const argv[], char* const envp[]) {
+  const char* const path = find_variable(envp, "PATH");
+  std::string failed;
+  int failure = 0;
+  each_in_path(argv[0], path, [&](const std::string& candidate) {
     const int error = try_file(candidate.c_str(), argv, envp);
-    if (error != EACCES && error != ENOENT) return report(candidate.c_str(), error, argv, envp);
-    if (failure == 0) {
+    const bool is_last = error != EACCES && error != ENOENT;
+    if (is_last || failure == 0) {
       failure = error;
       failed = candidate;
     }
-  }
-  return failure != 0 ? report(failed.c_str(), failure, argv, envp) : report_not_in_path(command, path);
+    return !is_last;
+  });
+  return failure != 0 ? report(failed.c_str(), failure, argv, envp) : report_not_in_path(argv[0], path);
 }
 
 }  // namespace
@@ -249,6 +256,16 @@ void raise_memlock() {
   if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_MEMLOCK, &limit);
+}
+
+std::string find_command(char* const argv[], char* const envp[]) {
+  if (std::strchr(argv[0], '/') != nullptr) return argv[0];
+  std::string found;
+  each_in_path(argv[0], find_variable(envp, "PATH"), [&](const std::string& candidate) {
+    found = candidate;
+    return false;
+  });
+  return found;
 }
 
 int exec_command(char* const argv[], char* const envp[]) {

@@ -41,6 +41,9 @@ void write_message(std::string_view line);
 // Raises the soft RLIMIT_MEMLOCK to the hard one: what the command may pin for ibv_reg_mr. Failure is left to doctor.
 void raise_memlock();
 
+// The file that exec_command() would try first; empty: there is none. Nothing is executed.
+std::string find_command(char* const argv[], char* const envp[]);
+
 // Replaces this process by argv[0], found as a shell finds it with the PATH of envp; a text file without "#!" is run
 // by /bin/sh. Descriptors, signal mask and dispositions are passed on untouched.
 //

@@ -54,7 +54,7 @@ PortReport report_used(const Candidate& candidate, const UsableGid* gid) {
   PortReport report = describe(candidate, gid);
   report.used = true;
   report.reason = gid ? fmt::format("GID {} is RoCE v2 {} {} of {}", gid->index, rank_name(gid->rank),
-                                    to_string(gid->gid), printable(gid->netdev))
+                                    to_string(gid->gid), gid->netdev.empty() ? "the node" : printable(gid->netdev))
                       : "InfiniBand, active; no GID index needed";
   return report;
 }

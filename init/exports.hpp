@@ -1,4 +1,5 @@
-// The same choice in the syntax of each communication library. Pure. Facts per library: README.md, "What is exported".
+// The same choice in the syntax of each communication library. Pure. Facts per library: docs/rdma-init.md, "What is
+// exported".
 #pragma once
 
 #include <optional>

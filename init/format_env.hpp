@@ -17,7 +17,7 @@ std::string shell_quote(std::string_view text);
 std::string format_sh(const Decision& decision);
 // NAME=value lines for --env-file and dotenv readers. Error: a value with a line break, which the format cannot hold.
 fabric::Result<std::string> format_dotenv(const Decision& decision);
-// One JSON object: status, env, kept, ports, warnings (README.md, "Output for machines").
+// One JSON object: status, env, kept, ports, warnings (docs/rdma-init.md, "Output for machines").
 std::string format_json(const Decision& decision);
 
 nlohmann::ordered_json decision_json(const Decision& decision);

@@ -1,7 +1,9 @@
 #include "init/gid_index.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <set>
 
 namespace init {
 namespace {
@@ -39,6 +41,58 @@ unsigned commonest_index(const std::vector<WantedGid>& wanted, const Range& rang
       ->first;
 }
 
+// What counts as right: NCCL's ending at the wanted GID, or at any of the port's own that will do as well.
+enum class Aim { kWanted, kAnyOwn };
+
+struct Attempt {
+  Range range;
+  std::vector<std::size_t> wrong;
+  std::map<std::size_t, unsigned> moved;
+};
+
+Attempt simulate(const std::vector<WantedGid>& wanted, const nccl::GidRules& rules, Aim aim) {
+  Attempt attempt{rules.range, {}, {}};
+  for (const WantedGid& one : wanted) {
+    const nccl::GidChoice choice = nccl::choose_gid(*one.candidate->port, rules);
+    const bool is_wanted = choice.index == one.gid.index;
+    const bool is_own = is_wanted || (aim == Aim::kAnyOwn && choice.index && has_own_at(one, *choice.index, {}));
+    if (choice.uncertain || !is_own) {
+      attempt.wrong.push_back(one.port);
+    } else if (!is_wanted) {
+      attempt.moved.emplace(one.port, *choice.index);
+    }
+  }
+  return attempt;
+}
+
+// The narrowest that holds all wanted addresses, which keeps the most others out; then what some of the ports' own
+// addresses have in common: those of neighbours, in their order, which are all that can be, and each alone. One that
+// holds no address of a port leaves it at index 0.
+void add_ranges(const std::vector<WantedGid>& wanted, std::vector<Range>& ranges) {
+  std::vector<fabric::Address> all;
+  std::set<fabric::Address> own;
+  for (const WantedGid& one : wanted) {
+    all.push_back(one.gid.gid);
+    own.insert(one.gid.gid);
+    for (const UsableGid& gid : one.candidate->gids)
+      if (gid.rank == one.gid.rank) own.insert(gid.gid);
+  }
+  const auto add = [&](const std::vector<fabric::Address>& addresses) {
+    if (const Range range = fabric::common_prefix(addresses)) ranges.push_back(range);
+  };
+  add(all);
+  for (auto address = own.begin(); address != own.end(); ++address) {
+    if (const auto next = std::next(address); next != own.end()) add({*address, *next});
+  }
+  for (const fabric::Address& address : own)
+    add({address});
+}
+
+bool is_any_incomplete(const std::vector<WantedGid>& wanted) {
+  return std::any_of(wanted.begin(), wanted.end(),
+                     [](const WantedGid& one) { return !one.candidate->port->gids_complete; });
+}
+
 }  // namespace
 
 bool needs_whole_tables(const std::vector<WantedGid>& wanted, const nccl::Version& version) {
@@ -51,31 +105,28 @@ bool needs_whole_tables(const std::vector<WantedGid>& wanted, const nccl::Versio
 }
 
 std::vector<std::size_t> wrong_ports(const std::vector<WantedGid>& wanted, const nccl::GidRules& rules) {
-  std::vector<std::size_t> wrong;
-  for (const WantedGid& one : wanted) {
-    const nccl::GidChoice choice = nccl::choose_gid(*one.candidate->port, rules);
-    if (choice.index != one.gid.index || choice.uncertain) wrong.push_back(one.port);
-  }
-  return wrong;
+  return simulate(wanted, rules, Aim::kWanted).wrong;
 }
 
 IndexPlan plan_nccl_choice(const std::vector<WantedGid>& wanted, const nccl::GidRules& rules, bool may_set_range) {
-  IndexPlan plan;
-  plan.needs_tables = needs_whole_tables(wanted, rules.version);
-  plan.wrong = wrong_ports(wanted, rules);
-  if (plan.wrong.empty() || !may_set_range) return plan;
-  // The narrowest range that holds all wanted addresses keeps the most others out.
-  std::vector<fabric::Address> addresses;
-  addresses.reserve(wanted.size());
-  for (const WantedGid& one : wanted)
-    addresses.push_back(one.gid.gid);
-  nccl::GidRules ranged = rules;
-  ranged.range = fabric::common_prefix(addresses);
-  auto wrong = wrong_ports(wanted, ranged);
-  if (ranged.range && wrong.size() < plan.wrong.size()) {
-    plan.wrong = std::move(wrong);
-    plan.range = ranged.range;
+  Attempt best = simulate(wanted, rules, Aim::kWanted);
+  const bool is_right = best.wrong.empty();
+  std::vector<Range> ranges = {rules.range};
+  if (!is_right && may_set_range) add_ranges(wanted, ranges);
+  for (const Aim aim : {Aim::kWanted, Aim::kAnyOwn}) {
+    for (const Range& range : ranges) {
+      if (best.wrong.empty()) break;
+      nccl::GidRules tried = rules;
+      tried.range = range;
+      Attempt attempt = simulate(wanted, tried, aim);
+      if (attempt.wrong.size() < best.wrong.size()) best = std::move(attempt);
+    }
   }
+  IndexPlan plan;
+  plan.needs_tables = needs_whole_tables(wanted, rules.version) || (!is_right && is_any_incomplete(wanted));
+  if (best.range != rules.range) plan.range = best.range;
+  plan.wrong = std::move(best.wrong);
+  plan.moved = std::move(best.moved);
   return plan;
 }
 
@@ -101,6 +152,7 @@ IndexPlan plan_index(const std::vector<WantedGid>& wanted, const nccl::GidRules&
   }
   plan.index = shared.index;
   plan.range.reset();
+  plan.moved.clear();
   plan.wrong = std::move(shared.others);
   return plan;
 }

@@ -1,6 +1,7 @@
 // One GID index for all ports, or none: what to export so that NCCL ends at the wanted GID on every port. Pure.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -29,8 +30,10 @@ SharedIndex share_index(const std::vector<WantedGid>& wanted, const std::optiona
 struct IndexPlan {
   std::optional<unsigned> index;      // NCCL_IB_GID_INDEX; nullopt: leave it unset
   std::optional<fabric::Cidr> range;  // NCCL_IB_ADDR_RANGE that makes NCCL's own choice right
-  std::vector<std::size_t> wrong;     // ports for which NCCL cannot be made right
-  bool needs_tables = false;          // the tables were not read far enough to simulate NCCL
+  // Ports at which NCCL's own choice ends at another GID of the port's own than the wanted one, with its index.
+  std::map<std::size_t, unsigned> moved;
+  std::vector<std::size_t> wrong;  // ports for which NCCL cannot be made right
+  bool needs_tables = false;       // the tables were not read far enough to simulate NCCL
 };
 
 // An index that serves every port is always taken. rules: NCCL's rules for choosing by itself, kept values included.

@@ -5,6 +5,7 @@
 // /etc/libibverbs.d is loaded as libNAME-rdmavNN.so from its own directory, else from the library paths. NN is the
 // private ABI, which must be its own; a provider of another NN is not even looked at, and the HCA is missing without a
 // word.
+// A library is known by its file's name, by which the loader and dlopen(3) look for it, and not by the SONAME in it.
 #pragma once
 
 #include <optional>

@@ -106,13 +106,15 @@ std::optional<std::string> check_hca_list(std::string_view value, const std::vec
   return std::nullopt;
 }
 
-std::optional<std::string> check_gid_index(long index, const std::vector<const Candidate*>& ports, bool& unknown) {
+std::optional<std::string> check_gid_index(long index, const std::vector<const Candidate*>& ports, bool& unknown,
+                                           std::optional<fabric::Family> family) {
   for (const Candidate* candidate : ports) {
     if (candidate->port->is_infiniband()) continue;
     const auto right = std::find_if(candidate->gids.begin(), candidate->gids.end(),
                                     [&](const UsableGid& gid) { return static_cast<long>(gid.index) == index; });
     if (right != candidate->gids.end()) {
       const UsableGid* best = candidate->best();
+      if (family == fabric::Family::kIpv6 && candidate->best(GidRank::kIpv6) == nullptr) continue;
       if (right->rank != GidRank::kLinkLocal || best->rank == GidRank::kLinkLocal) continue;
       return fmt::format("GID {} of {} is link-local, though it has {} at {}", index,
                          fabric::printable(candidate->name()), to_string(best->gid), best->index);
@@ -128,9 +130,12 @@ std::optional<std::string> check_gid_index(long index, const std::vector<const C
   return std::nullopt;
 }
 
-std::optional<std::string> check_range(std::string_view value, const nccl::GidRules& rules) {
+std::optional<std::string> check_range(std::string_view value, const nccl::GidRules& rules, bool roce) {
   const std::size_t slash = value.find('/');
-  if (slash == std::string_view::npos) return "has no `/`: NCCL ignores it, and 2.21.5 and 2.22.3 crash";
+  if (slash == std::string_view::npos) {
+    return roce ? "has no `/`: NCCL ignores it, and 2.21.5 and 2.22.3 crash"
+                : "has no `/`: NCCL ignores it, and 2.21.5 crashes, also over InfiniBand";
+  }
   if (rules.nothing_in_range) return "has a negative length: NCCL finds no GID in it";
   if (!rules.range) {
     return fmt::format("is no network of {}, so NCCL ignores it",

@@ -34,11 +34,14 @@ std::optional<std::string> check_hca_list(std::string_view value, const std::vec
                                           const nccl::Version& version);
 
 // What is wrong with a fixed GID index on the chosen RoCE ports: empty, v1, of another netns, or not there.
-// unknown is set when a table was not read far enough to tell.
-std::optional<std::string> check_gid_index(long index, const std::vector<const Candidate*>& ports, bool& unknown);
+// unknown is set when a table was not read far enough to tell. family: what the operator wants, so that of another one
+// no address is better than a link-local one.
+std::optional<std::string> check_gid_index(long index, const std::vector<const Candidate*>& ports, bool& unknown,
+                                           std::optional<fabric::Family> family = {});
 
-// What is wrong with a value of NCCL_IB_ADDR_RANGE, which NCCL reads as these rules: it is not what was meant.
-std::optional<std::string> check_range(std::string_view value, const nccl::GidRules& rules);
+// What is wrong with a value of NCCL_IB_ADDR_RANGE, which NCCL reads as these rules: it is not what was meant. roce: of
+// which 2.22.3 parses it, unlike of InfiniBand.
+std::optional<std::string> check_range(std::string_view value, const nccl::GidRules& rules, bool roce);
 
 // What a wrong value becomes under --override when nothing better is exported in its place: the library's default. To
 // unset the variable would not do, because NCCL would then take the value of its configuration files. Empty for names

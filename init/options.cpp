@@ -128,6 +128,15 @@ constexpr std::array kOptions = {
     Option{"no-link-local", "", true,
            [](Options& o, std::string_view t) { return set_switch(o.policy.gids.link_local, t, false); },
            "never take a link-local GID"},
+    Option{"no-node-gids", "", true,
+           [](Options& o, std::string_view t) { return set_switch(o.policy.gids.node_gids, t, false); },
+           "never take a GID of the node's address where the container has no netdev of an HCA"},
+    Option{"node-addresses", "LIST", true,
+           [](Options& o, std::string_view t) -> Result<void> {
+             o.policy.gids.node_addresses = TRY(parse_node_addresses(t));
+             return {};
+           },
+           "which addresses those are, as HCA:PORT=ADDRESS; rdma-runtime and rdma-nri set it"},
     Option{"env-file", "FILE", true, [](Options& o, std::string_view t) { return store(o.env_file, t); },
            "set the libraries' variables of this file where they are unset (/etc/rdma-init/env.d/*.conf)"},
     Option{"reap", "", true, [](Options& o, std::string_view t) { return set_switch(o.reap, t); },

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <string>
 
 #include "fabric/unique_fd.hpp"
 #include "init/exec.hpp"
@@ -109,14 +110,43 @@ void restore_parent_death_signal(int signal, pid_t parent) {
   if (::getppid() != parent) ::kill(::getpid(), signal);
 }
 
-[[noreturn]] void become_command(const Inherited& inherited, const Terminal& terminal, pid_t parent, pid_t parent_group,
-                                 char* const argv[], char* const envp[]) {
+// In the child.
+void prepare_for_exec(const Inherited& inherited, const Terminal& terminal, pid_t parent, pid_t parent_group) {
   ::setpgid(0, 0);
   if (terminal.exists()) terminal.pass(parent_group, ::getpid());
   restore_parent_death_signal(inherited.parent_death_signal, parent);
   // exec(2) resets all others to the default.
   if (inherited.on_child.sa_handler == SIG_IGN) ::sigaction(SIGCHLD, &inherited.on_child, nullptr);
   set_mask(inherited.mask);
+}
+
+// The command's process. The first try costs no copy of this one's page tables: its child has this memory, so that it
+// makes system calls and nothing else, and where its file is none that execve takes as it is, it ends, and a child that
+// may allocate finds out why, or what else there is. -1, with errno: no process could be started.
+pid_t start_command(const Inherited& inherited, const Terminal& terminal, char* const argv[], char* const envp[]) {
+  const pid_t self = ::getpid();
+  const pid_t group = terminal.exists() ? ::getpgrp() : 0;
+  const std::string file = find_command(argv, envp);
+  const char* const path = file.c_str();
+  volatile bool failed = file.empty();
+  if (!failed) {
+    const pid_t child = ::vfork();  // NOLINT(clang-analyzer-security.insecureAPI.vfork): see above
+    if (child == 0) {
+      prepare_for_exec(inherited, terminal, self, group);
+      ::execve(path, argv, envp);
+      failed = true;
+      ::_exit(0);
+    }
+    if (child > 0 && !failed) return child;
+    if (child > 0) {
+      while (::waitpid(child, nullptr, 0) == -1 && errno == EINTR) {
+      }
+      if (terminal.exists()) terminal.pass(child, group);
+    }
+  }
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  prepare_for_exec(inherited, terminal, self, group);
   ::_exit(exec_command(argv, envp));
 }
 
@@ -212,11 +242,9 @@ class Reaper {
 int run_reaping(char* const argv[], char* const envp[]) {
   const Inherited inherited = take_signals();
   const Terminal terminal;
-  const pid_t self = ::getpid();
-  const pid_t group = terminal.exists() ? ::getpgrp() : 0;
-  if (self != 1) ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  if (::getpid() != 1) ::prctl(PR_SET_CHILD_SUBREAPER, 1);
 
-  const pid_t child = ::fork();
+  const pid_t child = start_command(inherited, terminal, argv, envp);
   if (child == -1) {
     write_message(
         fmt::format("rdma-init: error: start a process for `{}`: {}; raise the limit of processes "
@@ -224,7 +252,6 @@ int run_reaping(char* const argv[], char* const envp[]) {
                     argv[0], std::strerror(errno)));
     return 125;
   }
-  if (child == 0) become_command(inherited, terminal, self, group, argv, envp);
 
   // Here too: the group must exist before the first signal is forwarded.
   ::setpgid(child, child);

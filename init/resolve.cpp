@@ -138,7 +138,7 @@ bool only_link_local(const Decision& decision) {
 
 void wait_for_pending(const Options& options, bool full, const Log& log, Resolved& resolved) {
   // Nothing pending: not one system call more. Signals stay as they are until there is something to wait for.
-  auto pending = find_pending(resolved.inventory, options.policy);
+  auto pending = find_pending(resolved.inventory, resolved.settings, options.policy);
   if (!pending || options.wait_seconds <= 0) return;
   const double start = now_seconds();
   const StopSignals signals;
@@ -155,7 +155,7 @@ void wait_for_pending(const Options& options, bool full, const Log& log, Resolve
       return log.warning(fmt::format("signal {} while waiting for {}", *resolved.stopped_by, *pending));
     }
     read_and_decide(options, full, resolved);
-    pending = find_pending(resolved.inventory, options.policy);
+    pending = find_pending(resolved.inventory, resolved.settings, options.policy);
     if (pending) {
       settled_since = 0;
       continue;

@@ -19,6 +19,7 @@
 #include "hook/plan/match.hpp"
 #include "hook/plan/plan.hpp"
 #include "hook/rails/foresee_rails.hpp"
+#include "init/candidates.hpp"
 #include "init/decision.hpp"
 #include "support/temp_dir.hpp"
 #include "support/tree.hpp"
@@ -32,7 +33,7 @@ struct Setting {
   const char* engine = "";
   const char* mode = "";  // of the pool's network; "hca": none
   const char* child = "macvlan";
-  bool addresses = true;  // the network has some
+  const char* addresses = "all";  // rails for which the network has some; "others": those of another node
   bool host_network = false;
 };
 
@@ -104,6 +105,42 @@ void make_iwarp(fabric::Inventory& node) {
   }
 }
 
+// As an adapter that is not switched to RoCE v2.
+Change make_v1(bool all) {
+  return [=](fabric::Inventory& node) {
+    for (fabric::Hca& hca : node.hcas) {
+      if (!is_roce(hca)) continue;
+      for (fabric::Port& port : hca.ports) {
+        for (fabric::GidEntry& gid : port.gids)
+          gid.type = "IB/RoCE v1";
+      }
+      if (!all) return;
+    }
+  };
+}
+
+// Beside what it has: of a lower total rate than one rail, or of a higher one.
+Change add_infiniband(const char* rate) {
+  return [=](fabric::Inventory& node) {
+    fabric::Hca hca = node.hcas.front();
+    hca.name = "ib0";
+    hca.uverbs = 31;
+    hca.uverbs_dev = "231:223";
+    hca.pci = "00ff:01:00.0";
+    hca.pci_path.reset();
+    hca.driver = "mlx5_core";
+    hca.vendor = "0x15b3";
+    hca.node_type = "1: CA";
+    fabric::Port port = hca.ports.front();
+    port.state = "4: ACTIVE";
+    port.link_layer = "InfiniBand";
+    port.rate = rate;
+    port.gids.clear();
+    hca.ports = {port};
+    node.hcas.push_back(hca);
+  };
+}
+
 // What may become of a node.
 const std::vector<std::pair<const char*, Change>>& changes() {
   static const std::vector<std::pair<const char*, Change>> all = {
@@ -116,6 +153,10 @@ const std::vector<std::pair<const char*, Change>>& changes() {
       {"no device nodes", miss_device_nodes},
       {"no uverbs of the first", miss_first_uverbs},
       {"iWARP", make_iwarp},
+      {"RoCE v1", make_v1(true)},
+      {"one HCA of RoCE v1", make_v1(false)},
+      {"a slow InfiniBand HCA more", add_infiniband("10 Gb/sec (1X SDR)")},
+      {"a fast InfiniBand HCA more", add_infiniband("6400 Gb/sec (8X XDR)")},
       {"exclusive RDMA", [](fabric::Inventory& node) { node.netns_mode = fabric::NetnsMode::kExclusive; }},
   };
   return all;
@@ -145,7 +186,9 @@ Json config_of(const Setting& setting) {
     pool["selectors"]["linkTypes"] = {setting.child == std::string_view("ipoib") ? "infiniband" : "ether"};
   }
   Json network = {{"child", setting.child}, {"mode", setting.mode}};
-  if (setting.addresses) network["addresses"] = {{{"subnet", "10.99.0.0/16"}}};
+  const std::string_view addresses = setting.addresses;
+  if (addresses != "none") network["addresses"] = {{{"subnet", "10.99.0.0/16"}}};
+  if (addresses == "others") network["addresses"][0]["rail"] = 99;
   return {{"pools", {pool, all}}, {"networks", {{"rdma", network}}}};
 }
 
@@ -198,9 +241,13 @@ void add_rail(const hook::Rail& rail, fabric::Inventory& container) {
   const auto port =
       std::find_if(hca.ports.begin(), hca.ports.end(), [](const fabric::Port& one) { return one.is_active(); });
   if (port == hca.ports.end() || !port->is_ethernet() || hca.is_iwarp()) return;
+  // The kernel makes them of the types that the adapter has.
+  std::optional<fabric::Attr<std::string>> type = "RoCE v2";
+  const auto is_v2 = [](const fabric::GidEntry& gid) { return gid.type == fabric::Attr<std::string>("RoCE v2"); };
+  if (!port->gids.empty() && std::none_of(port->gids.begin(), port->gids.end(), is_v2)) type = port->gids.front().type;
   for (const hook::RailAddress& own : rail.addresses) {
     const unsigned index = port->gids.empty() ? 0 : port->gids.back().index + 1;
-    port->gids.push_back({index, own.address, "RoCE v2", rail.name});
+    port->gids.push_back({index, own.address, type, rail.name});
   }
 }
 
@@ -235,12 +282,13 @@ std::vector<Setting> settings() {
   std::vector<Setting> all;
   for (const char* engine : {"runc", "docker", "podman", "crio", "containerd"}) {
     for (const bool host_network : {false, true}) {
-      all.push_back({engine, "hca", "macvlan", true, host_network});
+      all.push_back({engine, "hca", "macvlan", "all", host_network});
       for (const char* mode : {"shared", "shared-multi"}) {
         for (const char* child : {"macvlan", "ipvlan", "ipoib"})
-          all.push_back({engine, mode, child, true, host_network});
+          all.push_back({engine, mode, child, "all", host_network});
       }
-      for (const bool addresses : {true, false})
+      all.push_back({engine, "shared", "macvlan", "none", host_network});
+      for (const char* addresses : {"all", "none", "others"})
         all.push_back({engine, "exclusive", "macvlan", addresses, host_network});
     }
   }
@@ -256,6 +304,42 @@ fabric::Inventory read_fixture(const std::string& name) {
   return *std::move(node);
 }
 
+// Told which addresses are the node's, rdma-init takes GIDs of these alone.
+void expect_told_gids(const fabric::Inventory& container, const hook::Plan& plan) {
+  const auto told = plan.env.find("RDMA_INIT_NODE_ADDRESSES");
+  if (told == plan.env.end()) return;
+  const auto addresses = init::parse_node_addresses(told->second);
+  ASSERT_TRUE(addresses) << addresses.error().message;
+  init::Policy policy;
+  policy.gids.node_addresses = *addresses;
+  for (const init::PortReport& port : init::decide(container, {}, policy).ports) {
+    if (!port.used || !port.gid) continue;
+    const auto own = addresses->find({port.device, port.port});
+    ASSERT_NE(own, addresses->end()) << port.device;
+    EXPECT_NE(std::find(own->second.begin(), own->second.end(), *port.gid), own->second.end()) << port.device;
+  }
+}
+
+// Those with a port that rdma-init could use, of the link layer that it takes; nullopt: it takes none.
+std::optional<std::size_t> hcas_of_layer(const fabric::Inventory& container, const init::Decision& decision) {
+  const auto used = std::find_if(decision.ports.begin(), decision.ports.end(),
+                                 [](const init::PortReport& port) { return port.used; });
+  if (used == decision.ports.end()) return std::nullopt;
+  std::set<const fabric::Hca*> hcas;
+  init::GidFilter own;
+  own.node_gids = false;
+  for (const init::Candidate& candidate : init::find_candidates(container, own)) {
+    if (candidate.usable() && candidate.port->link_layer == fabric::Attr<std::string>(used->link_layer))
+      hcas.insert(candidate.hca);
+  }
+  return hcas.size();
+}
+
+std::string text_of(const char* change, const Setting& setting) {
+  return fmt::format("{}: {} {} {}, addresses for {}{}", change, setting.engine, setting.mode, setting.child,
+                     setting.addresses, setting.host_network ? ", host network" : "");
+}
+
 class Require : public testing::TestWithParam<std::string> {};
 
 // Also that it is not set without need.
@@ -265,9 +349,7 @@ TEST_P(Require, isMetOrNotSetWithAReason) {
     fabric::Inventory node = fixture;
     change(node);
     for (const Setting& setting : settings()) {
-      SCOPED_TRACE(fmt::format("{}: {} {} {}{}{}", name, setting.engine, setting.mode, setting.child,
-                               setting.addresses ? "" : " without addresses",
-                               setting.host_network ? ", host network" : ""));
+      SCOPED_TRACE(text_of(name, setting));
       const auto given = plan_of(node, setting);
       if (!given) {
         EXPECT_NE(given.error().message, "");
@@ -284,9 +366,69 @@ TEST_P(Require, isMetOrNotSetWithAReason) {
       init::Policy policy;
       if (is_set) policy.require = *fabric::parse_number<unsigned>(required->second);
       EXPECT_EQ(is_set, policy.require > 0);
-      const init::Decision decision = init::decide(container_of(node, *given, setting), {}, policy);
+      const fabric::Inventory container = container_of(node, *given, setting);
+      EXPECT_FALSE(init::decide(container, {}, policy).refusal);
+      // Whether the node's addresses will be used is not known: another network may bring netdevs.
+      policy.gids.node_gids = false;
+      const init::Decision decision = init::decide(container, {}, policy);
       EXPECT_FALSE(decision.refusal) << *decision.refusal;
       EXPECT_EQ(is_set, decision.usable_hcas > 0);
+      expect_told_gids(container, plan);
+      EXPECT_EQ(policy.require, hcas_of_layer(container, decision).value_or(policy.require));
+    }
+  }
+}
+
+// With what its author may know of: netdevs of another network for the RoCE HCAs that get none of ours, and the
+// link-local addresses of those that get no other.
+fabric::Inventory largest_container(const fabric::Inventory& node, Given given, const Setting& setting) {
+  unsigned number = 0;
+  for (hook::ForeseenRail& one : given.rails) {
+    if (!one.rail.addresses.empty()) continue;
+    one.rail.addresses = {{*fabric::parse_address(fmt::format("fe80::{}", ++number)), 64, std::nullopt}};
+  }
+  fabric::Inventory container = container_of(node, given, setting);
+  if (setting.host_network) return container;
+  for (fabric::Hca& hca : container.hcas) {
+    const auto is_its = [&](const hook::PlannedNetdev& netdev) { return netdev.hca == hca.name; };
+    if (!is_roce(hca) || std::any_of(given.plan.netdevs.begin(), given.plan.netdevs.end(), is_its)) continue;
+    hook::Rail rail;
+    rail.name = fmt::format("other{}", ++number);
+    rail.hca = hca.name;
+    rail.addresses = {{*fabric::parse_address(fmt::format("10.98.0.{}", number)), 16, std::nullopt}};
+    add_rail(rail, container);
+  }
+  return container;
+}
+
+TEST_P(Require, ofTheContainersOwnIsMetOrWarnedOf) {
+  const fabric::Inventory fixture = read_fixture(GetParam());
+  for (const auto& [name, change] : changes()) {
+    fabric::Inventory node = fixture;
+    change(node);
+    for (const Setting& setting : settings()) {
+      if (setting.engine != std::string_view("crio")) continue;
+      auto asking = asking_of(node, setting);
+      ASSERT_TRUE(asking) << asking.error().message;
+      for (const char* own : {"1", "4", "100", "many", ""}) {
+        SCOPED_TRACE(text_of(name, setting) + ", RDMA_INIT_REQUIRE=" + own);
+        asking->spec.env = {"PATH=/bin", std::string("RDMA_INIT_REQUIRE=") + own};
+        const auto given = plan_of(node, *asking);
+        if (!given || given->plan.hcas.empty()) continue;
+        const hook::Plan& plan = given->plan;
+        EXPECT_EQ(plan.env.at("RDMA_INIT_REQUIRE"), own);
+        const bool is_warned = std::any_of(plan.warnings.begin(), plan.warnings.end(), [](const std::string& warning) {
+          return warning.starts_with("the container's own RDMA_INIT_REQUIRE ");
+        });
+        const auto number = fabric::parse_number<unsigned>(own);
+        EXPECT_EQ(plan.no_require.empty(), number.has_value());
+        init::Policy policy;
+        policy.require = number.value_or(0);
+        policy.gids.node_gids = false;
+        const fabric::Inventory container = largest_container(node, *given, setting);
+        const bool is_started = (number || !*own) && !init::decide(container, {}, policy).refusal;
+        EXPECT_EQ(is_warned, !is_started);
+      }
     }
   }
 }
@@ -304,26 +446,31 @@ std::vector<std::string> nodes() {
 // What rdma-nri and rdma-runtime read of a node is enough.
 TEST_P(Require, isTheSameFromAFileTree) {
   const fabric::Inventory fixture = read_fixture(GetParam());
-  const Setting setting{.engine = "containerd", .mode = "hca", .host_network = true};
+  const Setting host{.engine = "containerd", .mode = "hca", .host_network = true};
+  const Setting rails{.engine = "containerd", .mode = "shared"};
   for (const auto& [name, change] : changes()) {
-    SCOPED_TRACE(name);
-    fabric::Inventory node = fixture;
-    change(node);
-    const auto asking = asking_of(node, setting);
-    ASSERT_TRUE(asking) << asking.error().message;
-    if (!asking->request) continue;
-    const test_support::TempDir directory;
-    test_support::lay_out(node, directory.path());
-    hook::NodeSettings settings;
-    settings.root = directory.path();
-    const auto read = hook::read_node_for(*asking, settings, true);
-    ASSERT_TRUE(read) << read.error().message;
-    const auto live = plan_of(*read, *asking);
-    const auto foretold = plan_of(node, *asking);
-    ASSERT_TRUE(live) << live.error().message;
-    ASSERT_TRUE(foretold) << foretold.error().message;
-    EXPECT_EQ(live->plan.env, foretold->plan.env);
-    EXPECT_EQ(live->plan.warnings, foretold->plan.warnings);
+    for (const Setting& setting : {host, rails}) {
+      SCOPED_TRACE(text_of(name, setting));
+      fabric::Inventory node = fixture;
+      change(node);
+      const auto asking = asking_of(node, setting);
+      ASSERT_TRUE(asking) << asking.error().message;
+      if (!asking->request) continue;
+      const test_support::TempDir directory;
+      test_support::lay_out(node, directory.path());
+      hook::NodeSettings settings;
+      settings.root = directory.path();
+      auto read = hook::read_node_for(*asking, settings, true);
+      ASSERT_TRUE(read) << read.error().message;
+      read->netns_mode = node.netns_mode;  // which no tree says
+      const auto live = plan_of(*read, *asking);
+      const auto foretold = plan_of(node, *asking);
+      if (!setting.host_network && !(live && foretold)) continue;  // its rails are refused
+      ASSERT_TRUE(live) << live.error().message;
+      ASSERT_TRUE(foretold) << foretold.error().message;
+      EXPECT_EQ(live->plan.env, foretold->plan.env);
+      EXPECT_EQ(live->plan.warnings, foretold->plan.warnings);
+    }
   }
 }
 

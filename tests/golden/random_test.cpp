@@ -1,0 +1,238 @@
+// Made-up nodes and values that are set already, against what NCCL does with them: the ports that are said to be used
+// are those that NCCL takes, each at a GID of this network namespace; neither the order of the devices nor a port that
+// is down nor a second run on the first one's exports changes anything. RDMA_INIT_RANDOM_SEED names the first seed,
+// RDMA_INIT_RANDOM_NODES how many follow.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <random>
+#include <set>
+#include <string>
+
+#include "fabric/text.hpp"
+#include "init/decision.hpp"
+#include "support/inventories.hpp"
+
+namespace {
+
+using fabric::GidEntry;
+using fabric::Inventory;
+using init::Decision;
+using init::PortReport;
+using init::Settings;
+using test_support::v1;
+using test_support::v2;
+
+class Random {
+ public:
+  explicit Random(unsigned seed) : engine_(seed) {}
+  unsigned below(unsigned end) { return static_cast<unsigned>(engine_() % end); }
+  bool one_in(unsigned n) { return below(n) == 0; }
+  template <typename T>
+  const T& of(const std::vector<T>& choices) {
+    return choices[below(static_cast<unsigned>(choices.size()))];
+  }
+  template <typename T>
+  void shuffle(std::vector<T>& list) {
+    for (std::size_t i = list.size(); i > 1; --i)
+      std::swap(list[i - 1], list[below(static_cast<unsigned>(i))]);
+  }
+
+ private:
+  std::mt19937 engine_;  // the same everywhere, which std::shuffle and the distributions are not
+};
+
+// As a rail has them: of its own one to three addresses, others' before and between.
+std::vector<GidEntry> random_table(Random& random, unsigned rail, std::vector<std::string>& own) {
+  const bool ipv4 = !random.one_in(6);
+  const bool ipv6 = !ipv4 || random.one_in(4);
+  if (ipv4) own.push_back(fmt::format("10.1.{}.1", rail));
+  if (ipv4 && random.one_in(5)) own.push_back(fmt::format("10.2.{}.1", rail));
+  if (ipv6) own.push_back(fmt::format("fd00:1:{:x}::1", rail));
+  own.push_back(fmt::format("fe80::a:{:x}", rail));
+  std::vector<std::string> all = own;
+  for (unsigned left = random.below(4); left > 0; --left) {
+    all.push_back(random.of<std::string>({fmt::format("10.1.{}.{}", rail, 20 + left), fmt::format("10.9.0.{}", left),
+                                          fmt::format("fd00:9::{:x}", left), fmt::format("fe80::b:{:x}", left)}));
+  }
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  if (random.one_in(2)) random.shuffle(all);
+  std::vector<GidEntry> table;
+  unsigned index = 0;
+  for (const std::string& address : all) {
+    index += random.one_in(6) ? random.below(3) : 0;
+    if (!random.one_in(4)) table.push_back(v1(index++, address.c_str()));
+    table.push_back(v2(index++, address.c_str()));
+  }
+  return table;
+}
+
+Inventory random_node(Random& random) {
+  Inventory node;
+  node.netdevs.push_back(test_support::netdev("eth0", {"192.168.0.7/24"}));
+  const unsigned count = 1 + random.below(random.one_in(20) ? 40 : 8);
+  const bool infiniband = random.one_in(8);
+  for (unsigned i = 0; i < count; ++i) {
+    const std::string name = fmt::format("mlx5_{}", i);
+    fabric::Port port;
+    std::vector<std::string> own;
+    if (infiniband || random.one_in(20)) {
+      port = test_support::infiniband_port();
+    } else {
+      port = test_support::ethernet_port(random_table(random, i, own));
+    }
+    if (random.one_in(10)) port.state = "1: DOWN";
+    if (random.one_in(8)) port.rate = "100 Gb/sec (4X EDR)";
+    port.gid_tbl_len = 256;
+    node.hcas.push_back(test_support::hca(name, i, {port}));
+    if (random.one_in(30)) node.hcas.back().accessible = false;
+    fabric::Netdev netdev = test_support::netdev(fmt::format("rail{}", i), {});
+    for (const std::string& address : own)
+      netdev.addresses.push_back({*fabric::parse_address(address), 24, address});
+    if (random.one_in(12)) netdev.carrier = 0;
+    if (random.one_in(12)) netdev.addresses.clear();
+    node.netdevs.push_back(std::move(netdev));
+  }
+  return node;
+}
+
+Settings random_settings(Random& random) {
+  const std::vector<std::pair<std::string, std::vector<std::string>>> known = {
+      {"NCCL_IB_HCA",
+       {"mlx5", "=mlx5_0", "mlx5_1", "^mlx5_0", "=mlx5_0:1,mlx5_1:1", "^=mlx5_2", "rxe", "mlx5_0:1,", ""}},
+      {"NCCL_IB_GID_INDEX", {"3", "1", "0", "-1", "300", "-4294967293", "x", ""}},
+      {"NCCL_IB_ADDR_FAMILY", {"AF_INET", "AF_INET6", "inet6", ""}},
+      {"NCCL_IB_ADDR_RANGE",
+       {"10.1.0.0/16", "10.2.0.0/16", "10.0.0.0/8", "fd00::/8", "10.1.0.0", "10.1.0.0/16,10.2.0.0/16", "10.1.0.0/16 ",
+        "::ffff:10.1.0.0/112", "10.1.0.0/-1", "/16x"}},
+      {"NCCL_IB_ROCE_VERSION_NUM", {"1", "2", "7"}},
+      {"NCCL_IB_DISABLE", {"0", "1"}},
+      {"UCX_NET_DEVICES", {"all", "mlx5_0:1", "mlx5_9:1"}},
+      {"UCX_IB_GID_INDEX", {"auto", "3"}},
+      {"NVSHMEM_IB_GID_INDEX", {"3", "-1"}},
+      {"NCCL_VERSION", {"2.20.5-1", "2.21.5", "2.25.1", "2.30.7"}}};
+  Settings settings;
+  for (const auto& [name, values] : known) {
+    if (random.one_in(6)) settings[name] = {random.of(values), "environment"};
+  }
+  return settings;
+}
+
+// What a used port and its GID are.
+std::set<std::string> used(const Decision& decision) {
+  std::set<std::string> ports;
+  for (const PortReport& port : decision.ports) {
+    if (port.used)
+      ports.insert(fmt::format("{}:{} {}", port.device, port.port, port.gid_index ? int(*port.gid_index) : -1));
+  }
+  return ports;
+}
+
+std::string value_of(const Decision& decision, const Settings& settings, const std::string& name) {
+  for (const auto& [key, value] : decision.env)
+    if (key == name) return value;
+  const init::Setting* kept = init::find_setting(settings, name);
+  return kept ? kept->value : "";
+}
+
+void expect_own_gids(const Inventory& node, const Decision& decision) {
+  for (const PortReport& port : decision.ports) {
+    if (!port.used || !port.gid) continue;
+    const bool own = std::any_of(node.netdevs.begin(), node.netdevs.end(), [&](const fabric::Netdev& netdev) {
+      return netdev.is_up() && std::any_of(netdev.addresses.begin(), netdev.addresses.end(),
+                                           [&](const auto& address) { return address.address == *port.gid; });
+    });
+    EXPECT_TRUE(own) << port.device << " at " << *port.gid_index;
+  }
+}
+
+// Where nothing that is set was found wrong: there the warnings speak.
+void expect_what_nccl_takes(const Inventory& node, const Settings& settings, const Decision& decision) {
+  if (decision.status == init::Status::kNone) return;
+  for (const auto& [name, kept] : decision.kept)
+    if (kept.problem) return;
+  const auto list = init::nccl::parse_hca_list(value_of(decision, settings, "NCCL_IB_HCA"));
+  const long index = init::nccl::parse_index(value_of(decision, settings, "NCCL_IB_GID_INDEX"));
+  const auto rules = init::nccl::parse_gid_rules(value_of(decision, settings, "NCCL_IB_ADDR_FAMILY"),
+                                                 value_of(decision, settings, "NCCL_IB_ADDR_RANGE"),
+                                                 value_of(decision, settings, "NCCL_IB_ROCE_VERSION_NUM"));
+  std::size_t number = 0;
+  for (const fabric::Hca& hca : node.hcas) {
+    for (const fabric::Port& port : hca.ports) {
+      const PortReport& report = decision.ports.at(number++);
+      const bool takes = port.is_active() && hca.is_accessible() && list.matches(hca.name, port.number);
+      if (number <= init::nccl::kMaxPorts) {
+        EXPECT_EQ(report.used, takes) << report.device << ": " << report.reason;
+      }
+      if (!report.used || port.is_infiniband()) continue;
+      const auto choice =
+          index >= 0 ? init::nccl::GidChoice{static_cast<unsigned>(index)} : init::nccl::choose_gid(port, rules);
+      EXPECT_EQ(choice.index, report.gid_index) << report.device;
+      EXPECT_FALSE(choice.uncertain) << report.device;
+    }
+  }
+}
+
+Settings with_exports(Settings settings, const Decision& decision) {
+  for (const auto& [name, value] : decision.env)
+    settings[name] = {value, "environment"};
+  return settings;
+}
+
+std::string text_of(const Settings& settings) {
+  std::string text;
+  for (const auto& [name, setting] : settings)
+    text += fmt::format("{}={} ", name, setting.value);
+  return text;
+}
+
+unsigned number_of(const char* variable, unsigned otherwise) {
+  const char* text = std::getenv(variable);
+  return text ? fabric::parse_number<unsigned>(text).value_or(otherwise) : otherwise;
+}
+
+TEST(RandomNodes, WhatIsSaidIsWhatNcclDoes) {
+  const unsigned first = number_of("RDMA_INIT_RANDOM_SEED", 1);
+  const unsigned count = number_of("RDMA_INIT_RANDOM_NODES", 2000);
+  std::printf("seeds %u to %u\n", first, first + count - 1);
+  for (unsigned seed = first; seed < first + count; ++seed) {
+    Random random(seed);
+    const Inventory node = random_node(random);
+    const Settings settings = random.one_in(3) ? Settings() : random_settings(random);
+    SCOPED_TRACE(fmt::format("RDMA_INIT_RANDOM_SEED={} RDMA_INIT_RANDOM_NODES=1, set is: {}", seed, text_of(settings)));
+    init::Policy policy;
+    policy.override_wrong = random.one_in(4);
+    const Decision decision = init::decide(node, settings, policy);
+    expect_own_gids(node, decision);
+    expect_what_nccl_takes(node, settings, decision);
+
+    Inventory other = node;
+    random.shuffle(other.hcas);
+    if (node.hcas.size() <= init::nccl::kMaxPorts) {
+      EXPECT_EQ(used(init::decide(other, settings, policy)), used(decision)) << "in another order";
+    }
+    other = node;
+    fabric::Port down = test_support::ethernet_port({});
+    down.state = "1: DOWN";
+    other.hcas.push_back(test_support::hca("mlx5_99", 99, {down}));
+    const Decision with_down = init::decide(other, settings, policy);
+    EXPECT_EQ(with_down.env, decision.env) << "beside a port that is down";
+
+    const bool any_problem = std::any_of(decision.kept.begin(), decision.kept.end(),
+                                         [](const auto& kept) { return kept.second.problem.has_value(); });
+    if (any_problem) continue;  // what follows from it is exported, and found as wrong
+    const Decision again = init::decide(node, with_exports(settings, decision), policy);
+    EXPECT_EQ(used(again), used(decision)) << "a second run; the first: " << fabric::join(decision.warnings, "; ");
+    EXPECT_EQ(again.env, init::Variables())
+        << "a second run exports nothing else; the first: " << testing::PrintToString(decision.env);
+    EXPECT_LE(again.warnings.size(), decision.warnings.size())
+        << "a second run warns of no more: " << fabric::join(again.warnings, "; ")
+        << "\nthe first: " << fabric::join(decision.warnings, "; ");
+    if (HasFailure()) return;
+  }
+}
+
+}  // namespace
