@@ -17,6 +17,14 @@ fabric::Error no_spec(const std::string& what) {
   return {"the specification: " + what, 0, kBaseSpecRemedy};
 }
 
+// Of a list, of which each entry has to be one.
+Result<void> check_objects(const std::string& name, const Json& list) {
+  for (std::size_t i = 0; list.is_array() && i < list.size(); ++i) {
+    if (!list[i].is_object()) return no_spec(fmt::format("`{}[{}]` is no object", name, i));
+  }
+  return {};
+}
+
 // The member, made where it is not there.
 Result<Json*> made_member(Json& object, const char* name, const Json& empty) {
   Json& value = object[name];
@@ -27,16 +35,18 @@ Result<Json*> made_member(Json& object, const char* name, const Json& empty) {
 
 // Of either form, wherever it lies.
 bool is_ours(const Json& hook) {
-  const Json args = hook.is_object() ? hook.value("args", Json()) : Json();
+  const Json args = hook.value("args", Json());
   return args.is_array() && !args.empty() && args.front() == "rdma-hook";
 }
 
-void remove_ours(Json& spec) {
+Result<void> remove_ours(Json& spec) {
   const auto hooks = spec.find("hooks");
-  if (hooks == spec.end() || !hooks->is_object()) return;
-  for (Json& list : *hooks) {
+  if (hooks == spec.end() || !hooks->is_object()) return {};
+  for (const auto& [stage, list] : hooks->items()) {
+    TRY_VOID(check_objects(fmt::format("hooks.{}", stage), list));
     if (list.is_array()) list.erase(std::remove_if(list.begin(), list.end(), is_ours), list.end());
   }
+  return {};
 }
 
 Result<void> add_hook(const std::string& path, const char* stage, const char* command, Json& spec) {
@@ -49,7 +59,7 @@ Result<void> add_hook(const std::string& path, const char* stage, const char* co
 }
 
 bool is(const Json& limit, const char* type) {
-  return limit.is_object() && limit.value("type", Json()) == type;
+  return limit.value("type", Json()) == type;
 }
 
 // That of `ctr oci spec` (containerd 2.1.9), which containerd takes out of its own base only.
@@ -59,6 +69,7 @@ bool is_default_nofile(const Json& limit) {
 
 Result<void> edit_limits(bool verify, Json& process) {
   Json& limits = *TRY(made_member(process, "rlimits", Json::array()));
+  TRY_VOID(check_objects("process.rlimits", limits));
   const auto goes = [&](const Json& limit) {
     return is_default_nofile(limit) || (!verify && is(limit, "RLIMIT_MEMLOCK"));
   };
@@ -76,7 +87,7 @@ Result<void> edit_base_spec(const std::string& hook, bool verify, Json& spec) {
   const auto process = edited.find("process");
   if (process == edited.end() || !process->is_object()) return no_spec("it has no object `process`");
   TRY_VOID(edit_limits(verify, *process));
-  remove_ours(edited);
+  TRY_VOID(remove_ours(edited));
   if (verify) {
     TRY_VOID(add_hook(hook, "createRuntime", "verify", edited));
   } else {

@@ -25,9 +25,11 @@ std::string memlock_stays(std::uint64_t wanted, std::uint64_t listed, Engine eng
 void foresee_memlock(const ContainerSpec& spec, Engine engine, Plan& plan) {
   if (!plan.memlock || !spec.memlock) return;
   const std::uint64_t listed = usable(*spec.memlock);
-  if (listed < *plan.memlock)
-    plan.warnings.push_back("unless the runtime is crun: " + memlock_stays(*plan.memlock, listed, engine));
-  plan.memlock = usable(raised_memlock(*plan.memlock, spec.memlock));
+  if (listed < *plan.memlock) {
+    plan.warnings.push_back(fmt::format("with crun, rdma-runtime or rdma-nri RLIMIT_MEMLOCK is {}; else: {}",
+                                        memlock_text(*plan.memlock), memlock_stays(*plan.memlock, listed, engine)));
+  }
+  plan.memlock = listed;
 }
 
 std::optional<Rlimit> memlock_of(int pid) {

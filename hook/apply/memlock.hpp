@@ -23,8 +23,8 @@ inline std::uint64_t usable(const Rlimit& limit) {
 
 // Why createRuntime cannot raise it: what config.json lists, runc sets after the hooks. listed: below `wanted`.
 std::string memlock_stays(std::uint64_t wanted, std::uint64_t listed, Engine engine);
-// plan.memlock becomes what the container has afterwards where its config.json lists a limit; a warning of the plan
-// says where createRuntime alone does not do it.
+// plan.memlock becomes what the container has by each way where its config.json lists a limit: that one. A warning of
+// the plan says by which ways it is raised.
 void foresee_memlock(const ContainerSpec& spec, Engine engine, Plan& plan);
 
 // Of a process, and so of what it starts; nullopt: it cannot be read. pid: 0: of this one.

@@ -11,7 +11,6 @@ Result<void> book(LockedHcas& locks, const Plan& plan, const Grantee& who, const
   std::vector<PlannedHca> held = plan.hcas;
   held.insert(held.end(), plan.also_open.begin(), plan.also_open.end());
   if (held.empty()) return {};
-  if (plan.has_pf_alone) TRY_VOID(locks.note_pf_alone());
   GrantUser user = who.user;
   user.view = view;
   return locks.book(who.owner, held, user);

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "hook/grant/node.hpp"
+#include "hook/grant/hca_devices.hpp"
 #include "hook/plan/match.hpp"
 
 namespace hook {
@@ -27,28 +27,16 @@ std::map<std::string, unsigned> largest_limits(const std::vector<std::string>& n
   return limits;
 }
 
-// The function or auxiliary device that the HCA is of, and the node that makes it another one than its siblings. Both
-// stay when it is renamed, and are other ones only after it was registered anew. Empty: of a file tree without links.
-HcaDevices devices_of(const std::vector<std::string>& names, const fabric::Inventory& inventory) {
-  HcaDevices devices;
-  for (const std::string& name : names) {
-    const fabric::Hca* hca = find_hca(inventory, name);
-    if (!hca || !hca->class_link || !hca->uverbs_dev) continue;
-    const std::string& link = *hca->class_link;
-    const auto begin = link.find("/devices/");
-    const auto end = link.rfind('/');
-    if (begin < end) devices[name] = link.substr(begin, end - begin) + " " + *hca->uverbs_dev;
-  }
-  return devices;
-}
-
 }  // namespace
 
 Result<LockedHoldings> lock_holdings(const Asking& asking, const Candidates& among, const Ledger& ledger,
-                                     const Owner& owner) {
+                                     const Owner& owner, const std::string& root) {
   const auto names = among.names();
-  auto locks = TRY(ledger.lock(names, kHcaLockTimeoutMs, devices_of(names, among.inventory)));
+  const KnownDevices known = devices_of(names, among.inventory, root);
+  auto locks = TRY(ledger.lock(names, kHcaLockTimeoutMs, known.devices));
   Holdings holdings = TRY(locks.holdings(owner, largest_limits(names, *asking.request, asking.admin)));
+  for (const auto& [name, why] : known.unknown)
+    holdings[name].exclusive_holder = fmt::format("somebody unknown ({})", why);
   return LockedHoldings{std::move(locks), std::move(holdings)};
 }
 

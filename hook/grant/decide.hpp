@@ -15,9 +15,9 @@ struct LockedHoldings {
   LockedHcas locks;
   Holdings holdings;
 };
-// Errors: the ledger's; EAGAIN where another process keeps a lock.
+// root: prefix of the node's /sys. Errors: the ledger's; EAGAIN where another process keeps a lock.
 fabric::Result<LockedHoldings> lock_holdings(const Asking& asking, const Candidates& among, const Ledger& ledger,
-                                             const Owner& owner);
+                                             const Owner& owner, const std::string& root);
 
 // view_directory, variables: as PlanInput has them. asking.request: there is one. Of the live system only namespaces
 // are looked at. Errors: as make_plan().

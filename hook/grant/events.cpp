@@ -80,7 +80,7 @@ std::string granted_line(std::string_view event, const Granted& granted) {
   line.add("mode", mode_of(granted.hcas));
   add_steps(line, granted.timing);
   add_rails(line, granted.rails);
-  if (granted.require) line.add("require", granted.require->empty() ? "-" : *granted.require);
+  if (granted.require) line.add("require", *granted.require);
   line.add("no_rail", granted.no_rail);
   return line.add("source", granted.source).text();
 }

@@ -23,7 +23,7 @@ struct Granted {
   std::string_view source;                    // which annotation, or what else, asked
   const std::optional<NetworkRecord>& rails;  // nullopt: none
   const std::vector<std::string>& no_rail;    // as Plan has it
-  std::optional<std::string> require;         // what RDMA_INIT_REQUIRE is set to; "": to nothing; nullopt: not asked
+  std::optional<std::string> require;         // a number, or why there is none: "-:no-rail"; nullopt: not asked
   const Timing& timing;
 };
 // "granted container=web-1 key=container-web-1-2f... engine=runc hcas=mlx5_0 mode=shared total_us=2310 read_us=410 ...

@@ -11,6 +11,7 @@
 #include "hook/grant/booking.hpp"
 #include "hook/grant/decide.hpp"
 #include "hook/grant/give_network.hpp"
+#include "hook/grant/hca_devices.hpp"
 #include "hook/grant/own_hcas.hpp"
 #include "hook/ledger/ledger_files.hpp"
 
@@ -47,10 +48,10 @@ std::string mounted_view(const ContainerSpec& spec, const std::string& views) {
 
 // The HCAs stay locked from the look at who holds them until what follows from it is on record.
 Result<Plan> decide_and_book(const Asking& asking, const fabric::Inventory& inventory, const Ledger& ledger,
-                             const Grantee& who, bool variables) {
+                             const Grantee& who, const Way& way, const std::string& root) {
   const Candidates among(inventory, *asking.request, asking.admin);
-  auto held = TRY(lock_holdings(asking, among, ledger, who.owner));
-  Plan plan = TRY(decide(asking, among, held.holdings, ledger.view_directory(), variables));
+  auto held = TRY(lock_holdings(asking, among, ledger, who.owner, root));
+  Plan plan = TRY(decide(asking, among, held.holdings, ledger.view_directory(), way.variables));
   leave_out_mounted(asking.spec, plan);
   const std::string view =
       plan.mounts.empty() ? mounted_view(asking.spec, ledger.view_directory()) : view_name(plan.view);
@@ -58,9 +59,27 @@ Result<Plan> decide_and_book(const Asking& asking, const fabric::Inventory& inve
   return plan;
 }
 
-bool has_all(const Grant& grant, const std::vector<PlannedHca>& hcas) {
+// What was booked, as it is called by now.
+std::vector<PlannedHca> named_by_now(const std::vector<PlannedHca>& booked, const Candidates& among,
+                                     const std::string& root) {
+  const auto names = among.names();
+  const HcaDevices devices = devices_of(names, among.inventory, root).devices;
+  std::vector<PlannedHca> hcas;
+  for (const std::string& name : names) {
+    const auto device = devices.find(name);
+    const std::string& key = device == devices.end() ? name : device->second;
+    for (const PlannedHca& hca : booked) {
+      if (booked_as(hca) != key) continue;
+      hcas.push_back(hca);
+      hcas.back().name = name;
+    }
+  }
+  return hcas;
+}
+
+bool has_all(const std::vector<PlannedHca>& bound, const std::vector<PlannedHca>& hcas) {
   return std::all_of(hcas.begin(), hcas.end(), [&](const PlannedHca& hca) {
-    return std::any_of(grant.hcas.begin(), grant.hcas.end(), [&](const PlannedHca& held) {
+    return std::any_of(bound.begin(), bound.end(), [&](const PlannedHca& held) {
       return held.name == hca.name && held.mode == hca.mode && held.units >= hca.units;
     });
   });
@@ -68,15 +87,16 @@ bool has_all(const Grant& grant, const std::vector<PlannedHca>& hcas) {
 
 // What was booked under the token is chosen again, as its own: nobody else is looked at, and nothing is locked.
 Result<Plan> decide_bound(const Asking& asking, const fabric::Inventory& inventory, const Ledger& ledger,
-                          const Grantee& who, const Grant& bound, bool variables) {
-  Holdings holdings;
-  for (const PlannedHca& hca : bound.hcas)
-    holdings[hca.name] = {.own = true, .own_units = hca.held_only ? 0 : hca.units, .exclusive_holder = {}};
+                          const Grantee& who, const Grant& bound, const Way& way, const std::string& root) {
   const Candidates among(inventory, *asking.request, asking.admin);
-  Plan plan = TRY(decide(asking, among, holdings, ledger.view_directory(), variables));
+  const auto own = named_by_now(bound.hcas, among, root);
+  Holdings holdings;
+  for (const PlannedHca& hca : own)
+    holdings[hca.name] = {.own = true, .own_units = hca.held_only ? 0 : hca.units, .exclusive_holder = {}};
+  Plan plan = TRY(decide(asking, among, holdings, ledger.view_directory(), way.variables));
   leave_out_mounted(asking.spec, plan);
-  if (plan.mounts.empty() && has_all(bound, plan.hcas) && has_all(bound, plan.also_open)) return plan;
-  return decide_and_book(asking, inventory, ledger, who, variables);  // something else may ask by now
+  if (plan.mounts.empty() && has_all(own, plan.hcas) && has_all(own, plan.also_open)) return plan;
+  return decide_and_book(asking, inventory, ledger, who, way, root);  // something else may ask by now
 }
 
 bool has_limit(const ContainerSpec& spec, const std::optional<std::uint64_t>& memlock) {
@@ -121,7 +141,7 @@ void note_grant(std::string_view event, const Asking& asking, const Owner& owner
   const auto rails = plan.netdevs.empty() ? std::nullopt : read_rails_of(call.node.ledger, owner.key);
   std::optional<std::string> require;
   if (const auto set = plan.env.find("RDMA_INIT_REQUIRE"); variables)
-    require = set == plan.env.end() ? "" : set->second;
+    require = plan.no_require.empty() && set != plan.env.end() ? set->second : "-:" + plan.no_require;
   const Granted granted{.container = call.container,
                         .owner = owner,
                         .engine = asking.caller.engine,
@@ -143,11 +163,11 @@ void note_grant(std::string_view event, const Asking& asking, const Owner& owner
 Result<Plan> decide_and_apply(const OpenLedger& open, const Asking& asking, const Grantee& who, const Way& way,
                               const std::optional<Grant>& bound, Call& call) {
   const Ledger& ledger = open.ledger;
-  auto inventory = TRY(read_node_for(asking, call.node, way.variables, ledger.had_pf_alone()));
+  auto inventory = TRY(read_node_for(asking, call.node, way.variables));
   TRY_VOID(add_own_hcas(call.node.ledger, who.owner, call.node.root, inventory));
   call.timing.step("read");
-  auto decided = bound ? decide_bound(asking, inventory, ledger, who, *bound, way.variables)
-                       : decide_and_book(asking, inventory, ledger, who, way.variables);
+  auto decided = bound ? decide_bound(asking, inventory, ledger, who, *bound, way, call.node.root)
+                       : decide_and_book(asking, inventory, ledger, who, way, call.node.root);
   Plan plan = TRY(about(FailureReason::kRefused, std::move(decided)));
   call.log.warnings(plan.warnings);
   call.timing.step("decide");

@@ -46,11 +46,20 @@ bool gives_network(const Request& request, const Config& config) {
                                         [](const Pool& pool) { return pool.network.has_value(); });
 }
 
-// Netdevs that move keep their addresses where the network has none.
+bool gives_rails(const Request& request, const Config& config) {
+  return gives_network(request, config) &&
+         (may_be(Mode::kShared, request, config) || may_be(Mode::kSharedMulti, request, config) ||
+          may_be(Mode::kExclusive, request, config));
+}
+
+// Netdevs that move keep their addresses where the network has none for their rail.
 bool may_bring_addresses(const Request& request, const Config& config) {
+  const auto is_for_all = [](const AddressRange& range) { return !range.rail; };
+  const auto leaves_some = [&](const auto& entry) {
+    return !entry.second.ipam && std::none_of(entry.second.ranges.begin(), entry.second.ranges.end(), is_for_all);
+  };
   return gives_network(request, config) && may_be(Mode::kExclusive, request, config) &&
-         std::any_of(config.networks.begin(), config.networks.end(),
-                     [](const auto& entry) { return entry.second.ranges.empty() && !entry.second.ipam; });
+         std::any_of(config.networks.begin(), config.networks.end(), leaves_some);
 }
 
 // Whether some list names HCAs in this way.
@@ -124,7 +133,7 @@ bool set_node_option(NodeSettings& node, std::string_view name, const std::strin
   return true;
 }
 
-Result<fabric::Inventory> read_node_for(const Asking& asking, const NodeSettings& node, bool variables, bool pfs) {
+Result<fabric::Inventory> read_node_for(const Asking& asking, const NodeSettings& node, bool variables) {
   const Request& request = *asking.request;
   const Config& config = asking.admin;
   if (node.snapshot) return fabric::read_snapshot(*node.snapshot);
@@ -132,12 +141,17 @@ Result<fabric::Inventory> read_node_for(const Asking& asking, const NodeSettings
   read.root = node.root;
   read.mad_nodes = config.nodes.umad || config.nodes.issm;
   read.facts = facts_for(request, config);
-  read.facts.pfs = pfs;
+  read.facts.pfs = true;  // others may hold them
   read.facts.use = variables;
-  // In its own namespace a RoCE port needs a rail with an address. In the node's, a GID of an address that is there.
+  // In its own namespace a RoCE port needs a rail with an address, and GIDs of RoCE v2. In the node's, a GID of an
+  // address that is there.
   const bool in_nodes = variables && TRY(uses_host_network(asking.spec));
   read.facts.own_gids = in_nodes;
-  read.facts.addresses = variables && !in_nodes && may_bring_addresses(request, config);
+  read.facts.gid_types = variables && !in_nodes && gives_rails(request, config);
+  // Without rails it may take the node's GIDs, which their addresses tell from others'.
+  const bool tells_addresses = variables && !in_nodes && !gives_rails(request, config);
+  read.facts.netdevs |= tells_addresses;
+  read.facts.addresses = tells_addresses || (variables && !in_nodes && may_bring_addresses(request, config));
   read.gpus = read.facts.place;
   read.hcas = names_to_read(request, node.root);
   if (read.hcas) read.others = facts_of_others(request, config, *read.hcas);

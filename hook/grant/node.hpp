@@ -32,10 +32,9 @@ struct NodeSettings {
 bool set_node_option(NodeSettings& node, std::string_view name, const std::string& value);
 
 // The node as far as the request, which is there, depends on it. variables: the container's can still be given, so it
-// counts which ports it can use. pfs: others may hold physical functions, of whose virtual ones some may be asked for.
+// counts which ports it can use.
 // Errors: those of a snapshot, that it could not be read which HCAs there are, and those of uses_host_network().
-fabric::Result<fabric::Inventory> read_node_for(const Asking& asking, const NodeSettings& node, bool variables,
-                                                bool pfs = false);
+fabric::Result<fabric::Inventory> read_node_for(const Asking& asking, const NodeSettings& node, bool variables);
 
 // All of its HCAs: these facts and what pools select by.
 fabric::Result<fabric::Inventory> read_whole_node(const Config& config, const NodeSettings& node,

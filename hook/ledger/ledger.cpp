@@ -8,7 +8,8 @@
 //    lock: whoever made a marker removes it when its steps are done, once and for all.
 // 3. What takes an HCA (an index entry where its owner had none) needs that HCA's lock as well; what frees one does
 //    not. A grant that vanished can therefore be returned by a process that holds the lock of any one of its HCAs.
-// 4. Locks are taken in this order: HCAs by name, then keys and names of views (all that are needed at once). Who holds
+// 4. Locks are taken in this order: HCAs by device, then keys and names of views (all that are needed at once). Who
+// holds
 //    a key's lock asks for no other.
 // 5. A grant that cannot be read, or whose marker cannot be looked at, holds whatever the index says that it does.
 //
@@ -27,16 +28,16 @@
 //   return and leave undo what the grant has beyond the ledger (GrantEffects) before anything else: until that is done
 //           the grant is held.
 //   leave   grant without the user (or the return above).
-//
-// Who has CAP_NET_ADMIN may rename an HCA at any time, and locks and index go by its name. So devices/DIGEST says as
-// which it is booked, is written before the grant under another name, and read again after it: of two that book one
-// device under two names at least one sees the other.
 //   bind    marker of the new owner, return of the token's grant up to the rename, the new owner's grant with the
 //           steps, index (an exclusive link is replaced by rename), rest of the return. Killed: neither holds.
+//
+// Who has CAP_NET_ADMIN may rename an HCA at any time. So locks, grants and index know it by its device (HcaDevices),
+// and names are for people.
 #include "hook/ledger/ledger.hpp"
 
 #include <algorithm>
 #include <cerrno>
+#include <set>
 #include <utility>
 
 #include "fabric/text.hpp"
@@ -62,7 +63,7 @@ bool is_token(std::string_view token) {
 
 bool same_hcas(const std::vector<PlannedHca>& left, const std::vector<std::string>& names) {
   return std::all_of(left.begin(), left.end(), [&](const PlannedHca& hca) {
-    return std::find(names.begin(), names.end(), hca.name) != names.end();
+    return std::find(names.begin(), names.end(), booked_as(hca)) != names.end();
   });
 }
 
@@ -210,24 +211,22 @@ Result<Ledger> Ledger::open(const std::string& path, std::shared_ptr<const Grant
   return Ledger(TRY(LedgerFiles::open(path, std::move(effects), std::move(container))));
 }
 
-Result<LockedHcas> Ledger::lock(std::vector<std::string> hcas, int timeout_ms, const HcaDevices& devices) const {
-  std::sort(hcas.begin(), hcas.end());
-  hcas.erase(std::unique(hcas.begin(), hcas.end()), hcas.end());
-  std::vector<LockedHcas::Locked> locked;
+Result<LockedHcas> Ledger::lock(const std::vector<std::string>& hcas, int timeout_ms, const HcaDevices& devices) const {
+  std::set<std::pair<std::string, std::string>> names;  // by what each is booked as
   for (const std::string& name : hcas) {
-    auto lock = TRY(lock_hca(*files_, name, timeout_ms));  // a return out of the braces would leak the name
-    LockedHcas::Locked hca{name, std::move(lock), {}, {}};
-    if (const auto device = devices.find(name); device != devices.end() && !device->second.empty()) {
-      hca.device = fmt::format("{:016x}", checksum(device->second));
-      hca.booked_as = TRY(booked_name(*files_, hca.device));
-    }
-    locked.push_back(std::move(hca));
+    TRY_VOID(check_hca_name(name));
+    const auto device = devices.find(name);
+    names.emplace(device == devices.end() ? name : device->second, name);
+  }
+  std::vector<LockedHcas::Locked> locked;
+  for (const auto& [key, name] : names) {
+    // Two may be of one device: before Linux 5.11 rxe is of the function of its netdev.
+    const bool is_locked = !locked.empty() && locked.back().key == key;
+    auto lock = is_locked ? fabric::UniqueFd() : TRY(lock_hca(*files_, key, timeout_ms));
+    const bool by_name = key != name && TRY(has_holders(*files_, name));
+    locked.push_back({name, key, by_name, std::move(lock)});
   }
   return LockedHcas(files_, std::move(locked));
-}
-
-bool Ledger::had_pf_alone() const {
-  return files_->hca.is_marked;
 }
 
 Result<std::optional<Grant>> Ledger::find(std::string_view key) const {
@@ -333,7 +332,7 @@ Result<std::optional<Grant>> Ledger::bind(std::string_view token, const Owner& o
     if (!seen) return bind_user(*files_, key, owner, user);
     std::vector<std::string> names;
     for (const PlannedHca& hca : held_hcas(*seen))
-      names.push_back(hca.name);
+      names.push_back(booked_as(hca));
     const LockedHcas locked = TRY(lock(names));
     // No record names the view between the return of the token's grant and the new owner's.
     std::vector<std::string> together = {key, owner.key};

@@ -3,11 +3,9 @@
 //
 //   DIR/lock                          one byte per grant key is locked while that grant changes
 //   DIR/place -> PLACE                the namespaces in which processes are known by what is noted here
-//   DIR/hca/                           sticky: a physical function has been held alone since the node started
-//   DIR/hca/NAME/lock                 flock: held while that HCA is decided about, never longer
-//   DIR/hca/NAME/holders/KEY@UNITS    one holder; empty
-//   DIR/hca/NAME/exclusive -> KEY     the one holder, if exclusive
-//   DIR/devices/DIGEST -> NAME        as which a device is booked, whatever it is called by then
+//   DIR/hca/DEVICE/lock               flock: held while that HCA is decided about, never longer
+//   DIR/hca/DEVICE/holders/KEY@UNITS  one holder; empty
+//   DIR/hca/DEVICE/exclusive -> KEY   the one holder, if exclusive
 //   DIR/grants/KEY.json               whose it is, since when, which HCAs, which containers; with a checksum
 //   DIR/pending/                      what is under way, with pid and start time of who works on it: ledger_steps.hpp
 //   DIR/ids/DIGEST/KEY -> KEY        a grant that has to do with this container or pod: ledger_ids.hpp
@@ -98,14 +96,11 @@ class Ledger {
   static fabric::Result<Ledger> open(const std::string& path = kLedgerPath,
                                      std::shared_ptr<const GrantEffects> effects = nullptr, std::string container = {});
 
-  // Locks these HCAs in the order of their names (so that two calls cannot wait for each other), at most timeout_ms
-  // each. Names are checked: [A-Za-z0-9_.-]{1,63}. Errors: EAGAIN when the time is over, with who holds it
-  // (lock_holder.hpp). devices: what the HCAs are known by when they are renamed.
-  fabric::Result<LockedHcas> lock(std::vector<std::string> hcas, int timeout_ms = kHcaLockTimeoutMs,
+  // Locks these HCAs in the order of what they are booked as (so that two calls cannot wait for each other), at most
+  // timeout_ms each. Both names are checked: [A-Za-z0-9_.-]{1,63}. Errors: EAGAIN when the time is over, with who holds
+  // it (lock_holder.hpp).
+  fabric::Result<LockedHcas> lock(const std::vector<std::string>& hcas, int timeout_ms = kHcaLockTimeoutMs,
                                   const HcaDevices& devices = {}) const;
-
-  // Since this ledger was made, so that an HCA may be a virtual function of what another has. Costs nothing.
-  bool had_pf_alone() const;
 
   // One grant; nullopt: there is no such grant. A file that does not parse is an error that names it.
   fabric::Result<std::optional<Grant>> find(std::string_view key) const;

@@ -82,17 +82,11 @@ Holding others_holding(const LedgerFiles& files, const std::string& hca, const s
   return holding;
 }
 
-// Who else holds a device under the name that it had, in words; nullopt: nobody.
-std::optional<std::string> holder_as(const LedgerFiles& files, const std::string& former, const std::string& key) {
-  const Holding holding = others_holding(files, former, key, 1);
-  if (!holding.exclusive_holder && holding.others == 0) return std::nullopt;
-  return fmt::format("{} (as `{}`, before it was renamed)", holding.exclusive_holder.value_or("others"), former);
-}
-
-bool is_held_by(const LedgerFiles& files, const std::string& hca, const std::string& key) {
-  const auto entries = list_entries(files, hca);
-  const auto is_its = [&](const IndexEntry& entry) { return entry.key == key; };
-  return entries && std::any_of(entries->begin(), entries->end(), is_its);
+// The index of a former release goes by names. Who holds the HCA there has it alone, in whatever mode.
+std::optional<std::string> holder_by_name(const LedgerFiles& files, const std::string& hca, const std::string& key) {
+  const Holding holding = others_holding(files, hca, key, 1);
+  if (holding.exclusive_holder || holding.others == 0) return holding.exclusive_holder;
+  return "others, since before an upgrade,";
 }
 
 Result<void> write_booking(const LedgerFiles& files, const StoredGrant& grant, const std::optional<StoredGrant>& before,
@@ -134,33 +128,37 @@ Result<Holdings> LockedHcas::holdings(const Owner& asking, const std::map<std::s
   Holdings holdings;
   for (const Locked& hca : hcas_) {
     const auto limit = limits.find(hca.name);
-    Holding holding = others_holding(*files_, hca.name, asking.key, limit == limits.end() ? 0 : limit->second);
-    const bool is_renamed = hca.booked_as && *hca.booked_as != hca.name;
-    const PlannedHca* held = find_hca(own, hca.name);
-    if (!held && is_renamed) held = find_hca(own, *hca.booked_as);
+    Holding holding = others_holding(*files_, hca.key, asking.key, limit == limits.end() ? 0 : limit->second);
+    const PlannedHca* held = find_hca(own, hca.key);
+    if (hca.by_name) {
+      if (!held) held = find_hca(own, hca.name);
+      if (!holding.exclusive_holder) holding.exclusive_holder = holder_by_name(*files_, hca.name, asking.key);
+    }
     if (held) {
       holding.own = true;
       holding.own_units = held->held_only ? 0 : held->units;
-    }
-    if (is_renamed && !holding.exclusive_holder) {
-      holding.exclusive_holder = holder_as(*files_, *hca.booked_as, asking.key);
     }
     holdings.emplace(hca.name, std::move(holding));
   }
   return holdings;
 }
 
-Result<void> LockedHcas::check_free(const Owner& owner, const std::vector<PlannedHca>& hcas) const {
-  for (const PlannedHca& hca : hcas) {
+Result<void> LockedHcas::check_free(const Owner& owner, std::vector<PlannedHca>& hcas) const {
+  for (PlannedHca& hca : hcas) {
     const auto locked =
         std::find_if(hcas_.begin(), hcas_.end(), [&](const Locked& one) { return one.name == hca.name; });
     if (locked == hcas_.end()) return make_error("cannot book `{}`: it is not locked", hca.name);
+    const std::string& key = locked->key;
+    if (key != hca.name) hca.device = key;
     std::string looked_at;
-    const auto other = TRY(others_exclusive(*files_, hca.name, owner.key, looked_at));
+    const auto other = TRY(others_exclusive(*files_, key, owner.key, looked_at));
     if (other) return held_alone(hca.name, other->owner.label);
+    if (locked->by_name) {
+      if (const auto holder = holder_by_name(*files_, hca.name, owner.key)) return held_alone(hca.name, *holder);
+    }
     if (hca.mode != Mode::kExclusive) continue;
     std::string doubt;
-    if (TRY(others_units(*files_, hca.name, owner.key, 1, doubt)) > 0) {
+    if (TRY(others_units(*files_, key, owner.key, 1, doubt)) > 0) {
       return Error{.message = fmt::format("cannot give `{}` to one alone: {}", hca.name,
                                           doubt.empty() ? "others hold it" : "it is held by " + doubt),
                    .hint = "wait until they are gone, or ask for another HCA",
@@ -170,53 +168,11 @@ Result<void> LockedHcas::check_free(const Owner& owner, const std::vector<Planne
   return {};
 }
 
-Result<void> LockedHcas::note_pf_alone() const {
-  const LedgerDirectory& all = files_->hca;
-  if (all.is_marked || ::fchmod(all.fd.get(), S_IRWXU | S_ISVTX) == 0) return {};
-  return fabric::sys_error(errno, "cannot mark `{}`", all.path);
-}
-
-// As which each is booked, before its grant is: where that was another name, it is free.
-Result<void> LockedHcas::note_devices(const Owner& owner, const std::vector<PlannedHca>& hcas) {
-  for (Locked& hca : hcas_) {
-    if (hca.device.empty() || hca.booked_as == hca.name || !find_hca(hcas, hca.name)) continue;
-    if (!hca.booked_as) {
-      auto noted = set_booked_name(*files_, hca.device, hca.name, std::nullopt);
-      if (!noted && noted.error().code != EEXIST) return noted;
-      hca.booked_as = noted ? hca.name : TRY(booked_name(*files_, hca.device)).value_or(hca.name);
-    }
-    const std::string former = *hca.booked_as;
-    if (former == hca.name) continue;
-    if (is_held_by(*files_, former, owner.key)) continue;  // stays known by the name that was booked first
-    TRY_VOID(set_booked_name(*files_, hca.device, hca.name, former));
-    hca.booked_as = hca.name;
-    const auto holder = holder_as(*files_, former, owner.key);
-    if (!holder) continue;
-    TRY_VOID(set_booked_name(*files_, hca.device, former, hca.name));
-    hca.booked_as = former;
-    return held_alone(hca.name, *holder);
-  }
-  return {};
-}
-
-Result<void> LockedHcas::check_devices(const std::vector<PlannedHca>& hcas) const {
-  for (const Locked& hca : hcas_) {
-    if (hca.device.empty() || !find_hca(hcas, hca.name)) continue;
-    if (TRY(booked_name(*files_, hca.device)) == hca.booked_as) continue;
-    return Error{.message = fmt::format("cannot book `{}`: it was renamed meanwhile", hca.name),
-                 .code = EAGAIN,
-                 .hint = "try again",
-                 .reason = FailureReason::kBusy};
-  }
-  return {};
-}
-
-Result<void> LockedHcas::book(const Owner& owner, const std::vector<PlannedHca>& hcas, const GrantUser& user) {
+Result<void> LockedHcas::book(const Owner& owner, std::vector<PlannedHca> hcas, const GrantUser& user) {
   if (!is_file_name(owner.key, kLongestKey)) return make_error("cannot use grant key `{}`", owner.key);
   if (!is_file_name(user.key, kLongestKey)) return make_error("cannot use container key `{}`", user.key);
   // Before this owner's lock: it looks at the grants of others.
   TRY_VOID(check_free(owner, hcas));
-  TRY_VOID(note_devices(owner, hcas));
   const KeyLock lock = TRY(KeyLock::take(*files_, {owner.key}));
   const auto before = TRY(refresh(*files_, owner.key, nullptr));
   StoredGrant grant = before ? *before : StoredGrant{owner, {}, {}, std::time(nullptr)};
@@ -231,8 +187,7 @@ Result<void> LockedHcas::book(const Owner& owner, const std::vector<PlannedHca>&
     TRY_VOID(write_grant(*files_, grant));
     return remove_ids(*files_, *before, grant);
   }
-  auto booked = write_booking(*files_, grant, before, *worker);
-  if (booked) booked = check_devices(hcas);
+  const auto booked = write_booking(*files_, grant, before, *worker);
   if (!booked) (void)undo_booking(*files_, grant, before, *worker).has_value();
   return booked;
 }

@@ -16,23 +16,20 @@ namespace hook {
 
 class LedgerFiles;
 
-// By the HCA's name: where the device is and what its node's number is, in a text. Empty: not known.
+// By the HCA's name what its device is booked as, a file's name, which stays when the HCA is renamed. HCAs of one
+// device are held as one. Of a name that is not there: the name.
 using HcaDevices = std::map<std::string, std::string>;
 
 // HCAs that are locked as long as this lives.
 class LockedHcas {
  public:
   // Who holds the locked HCAs, as make_plan() wants it. Vanished holders are returned on the way, where they matter: an
-  // exclusive holder, or a limit that is reached. limits: by HCA, the largest number that matters. Who holds the device
-  // under the name that it had before has it alone, in whatever mode.
+  // exclusive holder, or a limit that is reached. limits: by HCA, the largest number that matters.
   fabric::Result<Holdings> holdings(const Owner& asking, const std::map<std::string, unsigned>& limits) const;
   // Books the HCAs for the owner and adds the user; joins what the owner holds already (of an HCA held twice, the
   // stronger mode and the larger number of units). Marked pending until settle(). Limits are the plan's; refused here
-  // is only what must never be: an HCA that is not locked, an exclusive one that another owner holds, and a device that
-  // is held under another name.
-  fabric::Result<void> book(const Owner& owner, const std::vector<PlannedHca>& hcas, const GrantUser& user);
-  // Before book() of a physical function in mode exclusive: Ledger::had_pf_alone() from here on.
-  fabric::Result<void> note_pf_alone() const;
+  // is only what must never be: an HCA that is not locked, and an exclusive one that another owner holds.
+  fabric::Result<void> book(const Owner& owner, std::vector<PlannedHca> hcas, const GrantUser& user);
 
  private:
   friend class Ledger;
@@ -40,14 +37,13 @@ class LockedHcas {
   // opened again where it is read.
   struct Locked {
     std::string name;
+    std::string key;  // what it is booked as
+    bool by_name;     // a former release may have booked it by its name
     fabric::UniqueFd lock;
-    std::string device;                    // as devices/ names it; empty: not known
-    std::optional<std::string> booked_as;  // its name there
   };
   LockedHcas(std::shared_ptr<const LedgerFiles> files, std::vector<Locked> hcas);
-  fabric::Result<void> check_free(const Owner& owner, const std::vector<PlannedHca>& hcas) const;
-  fabric::Result<void> note_devices(const Owner& owner, const std::vector<PlannedHca>& hcas);
-  fabric::Result<void> check_devices(const std::vector<PlannedHca>& hcas) const;
+  // Notes of each what it is booked as.
+  fabric::Result<void> check_free(const Owner& owner, std::vector<PlannedHca>& hcas) const;
   std::shared_ptr<const LedgerFiles> files_;
   std::vector<Locked> hcas_;
 };

@@ -196,7 +196,7 @@ Result<LedgerDirectory> open_directory(int parent, const std::string& name, std:
     error.hint = fmt::format("chmod 0700 {}", path);
     return error;
   }
-  return LedgerDirectory{std::move(fd), std::move(path), (info.st_mode & S_ISVTX) != 0};
+  return LedgerDirectory{std::move(fd), std::move(path)};
 }
 
 Result<std::shared_ptr<const LedgerFiles>> LedgerFiles::open(const std::string& path,

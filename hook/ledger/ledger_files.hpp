@@ -40,8 +40,7 @@ bool is_ours(const struct stat& info);
 // A directory that is ours, and closed to all others.
 struct LedgerDirectory {
   fabric::UniqueFd fd;
-  std::string path;        // for messages only
-  bool is_marked = false;  // S_ISVTX, which means nothing of its own below a directory that is closed to others
+  std::string path;  // for messages only
 };
 
 // make: if it is missing. Errors: a symlink, another file, not ours, open to others, a read-only file system.
@@ -79,7 +78,7 @@ class LedgerFiles {
     if (effects_) effects_->wait_until(deadline);
   }
 
-  // The directory of one HCA, and its holders/.
+  // The directory of one HCA (booked_as()), and its holders/.
   fabric::Result<LedgerDirectory> open_hca(const std::string& name, bool make) const;
   fabric::Result<LedgerDirectory> open_holders(const LedgerDirectory& hca) const;
 
@@ -105,7 +104,7 @@ fabric::Result<void> remove_tree(const LedgerDirectory& directory, const std::st
 // Without "." and "..", in no order.
 fabric::Result<std::vector<std::string>> list_names(const LedgerDirectory& directory);
 
-// flock on DIR/hca/NAME/lock, whose text is lock_text(). A child made by fork() shares it. Errors: as
+// flock on DIR/hca/DEVICE/lock, whose text is lock_text(). A child made by fork() shares it. Errors: as
 // check_hca_name(), open_directory(); EAGAIN.
 fabric::Result<fabric::UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int timeout_ms);
 

@@ -56,6 +56,7 @@ Json hcas_json(const std::vector<PlannedHca>& hcas) {
     Json entry{{"name", hca.name}, {"mode", to_string(hca.mode)}, {"units", hca.units}};
     if (hca.limit) entry["limit"] = *hca.limit;
     if (hca.held_only) entry["held_only"] = true;
+    if (!hca.device.empty()) entry["device"] = hca.device;
     list.push_back(std::move(entry));
   }
   return list;
@@ -111,7 +112,7 @@ Result<std::vector<PlannedHca>> hcas_at(const Json& object, const char* name) {
   const Json* list = member(object, name);
   if (!list || !list->is_array()) return wrong_member(name);
   for (const Json& entry : *list) {
-    TRY_VOID(check_members(entry, {"name", "mode", "units", "limit", "held_only"}));
+    TRY_VOID(check_members(entry, {"name", "mode", "units", "limit", "held_only", "device"}));
     PlannedHca hca;
     hca.name = TRY(name_at(entry, "name", kLongestHcaName));
     const auto mode = parse_mode(TRY(text_at(entry, "mode")));
@@ -120,6 +121,7 @@ Result<std::vector<PlannedHca>> hcas_at(const Json& object, const char* name) {
     hca.units = static_cast<unsigned>(TRY(number_at(entry, "units", UINT32_MAX)));
     TRY_VOID(optional_number(entry, "limit", hca.limit));
     if (member(entry, "held_only")) hca.held_only = TRY(truth_at(entry, "held_only"));
+    if (member(entry, "device")) hca.device = TRY(name_at(entry, "device", kLongestHcaName));
     hcas.push_back(std::move(hca));
   }
   return hcas;
@@ -207,14 +209,16 @@ bool drop_dead_tokens(StoredGrant& grant, std::string_view binding) {
 
 }  // namespace
 
-const PlannedHca* find_hca(const std::vector<PlannedHca>& hcas, std::string_view name) {
-  const auto found = std::find_if(hcas.begin(), hcas.end(), [&](const PlannedHca& hca) { return hca.name == name; });
+const PlannedHca* find_hca(const std::vector<PlannedHca>& hcas, std::string_view booked) {
+  const auto found =
+      std::find_if(hcas.begin(), hcas.end(), [&](const PlannedHca& hca) { return booked_as(hca) == booked; });
   return found == hcas.end() ? nullptr : &*found;
 }
 
 void merge_hcas(std::vector<PlannedHca>& into, const std::vector<PlannedHca>& more) {
   for (const PlannedHca& hca : more) {
-    const auto found = std::find_if(into.begin(), into.end(), [&](const auto& held) { return held.name == hca.name; });
+    const auto found =
+        std::find_if(into.begin(), into.end(), [&](const auto& held) { return booked_as(held) == booked_as(hca); });
     if (found == into.end()) {
       into.push_back(hca);
       continue;

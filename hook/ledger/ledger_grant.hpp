@@ -53,7 +53,8 @@ struct StoredGrant {
 std::vector<PlannedHca> held_hcas(const StoredGrant& grant);
 // The same with every entry that an HCA has: each may have left a trace in the index.
 std::vector<PlannedHca> all_claims(const StoredGrant& grant);
-const PlannedHca* find_hca(const std::vector<PlannedHca>& hcas, std::string_view name);
+// nullptr: none is booked as this.
+const PlannedHca* find_hca(const std::vector<PlannedHca>& hcas, std::string_view booked);
 // One HCA held twice by the same owner is held once: the stronger mode, the larger number.
 void merge_hcas(std::vector<PlannedHca>& into, const std::vector<PlannedHca>& more);
 

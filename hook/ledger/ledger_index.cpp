@@ -86,9 +86,10 @@ Result<void> make_exclusive(const LedgerFiles& files, const std::string& hca, co
 Result<void> add_entries(const LedgerFiles& files, const std::string& key, const std::vector<PlannedHca>& after,
                          std::string_view replaces) {
   for (const PlannedHca& hca : after) {
-    TRY_VOID(check_hca_name(hca.name));
-    if (hca.mode == Mode::kExclusive) TRY_VOID(make_exclusive(files, hca.name, key, replaces));
-    TRY_VOID(add_entry(files, hca.name, key, hca.units));
+    const std::string& name = booked_as(hca);
+    TRY_VOID(check_hca_name(name));
+    if (hca.mode == Mode::kExclusive) TRY_VOID(make_exclusive(files, name, key, replaces));
+    TRY_VOID(add_entry(files, name, key, hca.units));
   }
   return {};
 }
@@ -164,40 +165,19 @@ Result<void> remove_index(const LedgerFiles& files, const std::string& key, cons
                           const std::vector<PlannedHca>& keep) {
   const auto kept = [&](const PlannedHca& claim, auto same) {
     return std::any_of(keep.begin(), keep.end(),
-                       [&](const auto& other) { return other.name == claim.name && same(other); });
+                       [&](const auto& other) { return booked_as(other) == booked_as(claim) && same(other); });
   };
   for (const PlannedHca& claim : claims) {
     const bool entry = !kept(claim, [&](const PlannedHca& other) { return other.units == claim.units; });
     const bool link = claim.mode == Mode::kExclusive &&
                       !kept(claim, [](const PlannedHca& other) { return other.mode == Mode::kExclusive; });
     if (!entry && !link) continue;
-    TRY_VOID(check_hca_name(claim.name));
-    if (entry) TRY_VOID(remove_entry(files, claim.name, key, claim.units));
-    if (link) TRY_VOID(remove_exclusive(files, claim.name, key));
+    const std::string& name = booked_as(claim);
+    TRY_VOID(check_hca_name(name));
+    if (entry) TRY_VOID(remove_entry(files, name, key, claim.units));
+    if (link) TRY_VOID(remove_exclusive(files, name, key));
   }
   return {};
-}
-
-Result<std::optional<std::string>> booked_name(const LedgerFiles& files, const std::string& device) {
-  const std::string path = "devices/" + device;
-  char buffer[kLongestHcaName + 1];
-  const ssize_t length = ::readlinkat(files.root.fd.get(), path.c_str(), buffer, sizeof buffer);
-  if (length < 0 && errno == ENOENT) return std::optional<std::string>();
-  std::string name(buffer, static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
-  if (is_file_name(name, kLongestHcaName)) return std::optional(std::move(name));
-  return Error{.message = fmt::format("cannot read `{}/{}`: it names no HCA", files.root.path, path),
-               .hint = "remove it while no container uses that HCA"};
-}
-
-Result<void> set_booked_name(const LedgerFiles& files, const std::string& device, const std::string& name,
-                             const std::optional<std::string>& former) {
-  const auto devices = TRY(open_directory(files.root.fd.get(), "devices", files.root.path + "/devices", true));
-  const std::string temporary = files.temporary_name();
-  const bool made =
-      former ? ::symlinkat(name.c_str(), files.pending.fd.get(), temporary.c_str()) == 0 &&
-                   ::renameat(files.pending.fd.get(), temporary.c_str(), devices.fd.get(), device.c_str()) == 0
-             : ::symlinkat(name.c_str(), devices.fd.get(), device.c_str()) == 0;
-  return made ? Result<void>() : sys_error(errno, "cannot write `{}/{}`", devices.path, device);
 }
 
 Result<unsigned> count_others(const LedgerFiles& files, const std::string& hca, std::string_view key, unsigned most,
@@ -219,6 +199,12 @@ Result<unsigned> count_others(const LedgerFiles& files, const std::string& hca, 
     return sure < most;
   }));
   return static_cast<unsigned>(std::min<std::uint64_t>(sure + unsure, std::numeric_limits<unsigned>::max()));
+}
+
+Result<bool> has_holders(const LedgerFiles& files, const std::string& hca) {
+  const std::string path = holders_path(hca);
+  if (::faccessat(files.hca.fd.get(), path.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0) return true;
+  return errno == ENOENT ? Result<bool>(false) : index_error(files, "look at", path);
 }
 
 Result<std::vector<IndexEntry>> list_entries(const LedgerFiles& files, const std::string& hca) {

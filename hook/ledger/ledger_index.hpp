@@ -1,10 +1,10 @@
 // The ledger's index: for each HCA, who holds it, as names of empty files and one link, so that a question about an HCA
 // costs one system call or one directory, and no grant is read unless the answer depends on it.
 //
-//   DIR/hca/NAME/holders/KEY@UNITS
-//   DIR/hca/NAME/exclusive -> KEY       a link that is only ever read: made atomically, and never over another one
-//   DIR/devices/DIGEST -> NAME          as which the device is booked, or was last
+//   DIR/hca/DEVICE/holders/KEY@UNITS
+//   DIR/hca/DEVICE/exclusive -> KEY     a link that is only ever read: made atomically, and never over another one
 //
+// DEVICE is booked_as(), which every `hca` here is.
 // All are reached by path from DIR/hca: only root can write below DIR, and could write the names as well.
 #pragma once
 
@@ -52,18 +52,13 @@ fabric::Result<std::optional<std::string>> exclusive_key(const LedgerFiles& file
 // its place in between.
 fabric::Result<void> remove_exclusive(const LedgerFiles& files, const std::string& hca, std::string_view key);
 
-// nullopt: the device was never booked.
-fabric::Result<std::optional<std::string>> booked_name(const LedgerFiles& files, const std::string& device);
-// From now on it is booked under this name. former: as booked_name() said; nullopt, and another process was faster:
-// EEXIST.
-fabric::Result<void> set_booked_name(const LedgerFiles& files, const std::string& device, const std::string& name,
-                                     const std::optional<std::string>& former);
-
 // Units that others than `key` hold, exact up to `most`: when the sum of the entries reaches it, each is asked for
 // with is_valid (which removes what is stale), until as many are sure or all are read.
 using IsValid = std::function<bool(const IndexEntry&)>;
 fabric::Result<unsigned> count_others(const LedgerFiles& files, const std::string& hca, std::string_view key,
                                       unsigned most, const IsValid& is_valid);
+// Whether it was ever held since the ledger was made.
+fabric::Result<bool> has_holders(const LedgerFiles& files, const std::string& hca);
 // All of them, for recover().
 fabric::Result<std::vector<IndexEntry>> list_entries(const LedgerFiles& files, const std::string& hca);
 

@@ -126,7 +126,7 @@ Result<Stuck> recover_round(const LedgerFiles& files, Deadline deadline, Recover
   std::vector<std::string>& returned = recovered.returned;
   recovered.warnings.clear();
   repair_all(files, TRY(list_names(files.pending)), deadline, returned, stuck);
-  std::map<std::string, Claims> claims;  // by HCA
+  std::map<std::string, Claims> claims;  // by what the HCA is booked as
   IdsOfKeys ids;
   std::set<std::string> unread;
   for (const std::string& key : TRY(grant_keys(files))) {
@@ -140,7 +140,7 @@ Result<Stuck> recover_round(const LedgerFiles& files, Deadline deadline, Recover
     if (!stuck.contains(key)) note_stuck(stuck, key, recover_grant(files, key, deadline, returned, grant));
     if (!grant) continue;
     for (PlannedHca& hca : held_hcas(*grant))
-      claims[hca.name].emplace(key, hca);
+      claims[booked_as(hca)].emplace(key, hca);
     add_views_of(*grant, views);
     warn_of_unseen(files, *grant, recovered.warnings);
     ids.emplace(key, ids_of(grant));

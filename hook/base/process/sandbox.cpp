@@ -15,6 +15,7 @@
 #include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <span>
 
 namespace hook {
@@ -115,7 +116,10 @@ void close_from(int first) {
 }
 
 Result<void> isolate() {
+  const char* node = std::getenv(kNodeName);
+  const std::optional<std::string> name = node ? std::optional<std::string>(node) : std::nullopt;
   clearenv();
+  if (name && setenv(kNodeName, name->c_str(), 1) != 0) return sys_error(errno, "cannot keep `{}`", kNodeName);
   if (chdir("/") != 0) return sys_error(errno, "cannot change to `/`");
   umask(077);
   TRY_VOID(open_standard_descriptors());  // before anything else is opened, which would get their numbers

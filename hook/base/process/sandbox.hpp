@@ -5,7 +5,10 @@
 
 namespace hook {
 
-// First thing in a stage: an empty environment, "/" as working directory, umask 077, no descriptors but 0 to 2 (those
+// The one variable that a stage keeps: the administrator, who writes the entry of the hook, tells it the node's name.
+inline constexpr const char* kNodeName = "NODE_NAME";
+
+// First thing in a stage: no other environment, "/" as working directory, umask 077, no descriptors but 0 to 2 (those
 // that are closed become /dev/null), no core dump, not to be traced (PR_SET_DUMPABLE), no new privileges. Descriptors
 // opened before are lost. Errors: 0 to 2 cannot be had.
 fabric::Result<void> isolate();
