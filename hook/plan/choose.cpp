@@ -15,75 +15,12 @@ namespace {
 using fabric::make_error;
 using fabric::Result;
 
-// How many units the container may have, those it has already included, and what bounds them.
-struct Room {
-  unsigned units = 0;
-  std::string why;    // what the HCA is or has: "is held by container web-1"; empty: nothing bounds them
-  bool held = false;  // it is others that bound them
-};
-
 // No container has a use for more.
 constexpr unsigned kNoBound = kMaxCount;
-
-struct GidSpace {
-  unsigned slots = 0;
-  unsigned used = 0;
-  unsigned per_child = 2;
-};
-
-// nullopt: not known, or no RoCE port. The fullest of several ports counts: a child may be of either.
-std::optional<GidSpace> gid_space(const fabric::Hca& hca) {
-  std::optional<GidSpace> least;
-  for (const fabric::Port& port : hca.ports) {
-    if (!port.is_ethernet() || !port.gid_tbl_len || !port.gids_complete || port.gids_error) continue;
-    GidSpace space{*port.gid_tbl_len, std::min(static_cast<unsigned>(port.gids.size()), *port.gid_tbl_len), 2};
-    const auto has_type = [](const fabric::GidEntry& gid) {
-      return gid.type && std::holds_alternative<std::string>(*gid.type) && !gid.is_v2();
-    };
-    if (std::any_of(port.gids.begin(), port.gids.end(), has_type)) space.per_child = 4;
-    if (!least || (space.slots - space.used) / space.per_child < (least->slots - least->used) / least->per_child) {
-      least = space;
-    }
-  }
-  return least;
-}
 
 // The tighter bound stays, with its reason.
 void bound(Room& room, unsigned units, std::string why, bool held) {
   if (units < room.units) room = {units, std::move(why), held};
-}
-
-// node.pool must not be null. Mode: the request's, else the network's, else the pool's first. Errors: the pool does not
-// allow it, or config.json has no such network.
-Result<Terms> terms_for(const NodeHca& node, const Request& request, const Config& config) {
-  Terms terms;
-  const auto& network = request.network ? request.network : node.pool->network;
-  if (network) {
-    const auto found = config.networks.find(*network);
-    if (found == config.networks.end()) {
-      fabric::Error error = make_error("config.json has no network `{}`", fabric::printable(*network));
-      error.hint = "add it to \"networks\"";
-      return error;
-    }
-    terms.network = &found->second;
-  }
-  const auto& modes = node.pool->modes;
-  terms.mode = request.mode                           ? *request.mode
-               : terms.network && terms.network->mode ? *terms.network->mode
-                                                      : modes.front();
-  if (std::find(modes.begin(), modes.end(), terms.mode) == modes.end()) {
-    std::vector<std::string> allowed;
-    allowed.reserve(modes.size());
-    for (const Mode mode : modes)
-      allowed.emplace_back(to_string(mode));
-    fabric::Error error = make_error("`{}`: pool `{}` does not allow {}", fabric::printable(node.name()),
-                                     node.pool->name, to_string(terms.mode));
-    error.hint = "it allows " + fabric::join(allowed, ", ");
-    return error;
-  }
-  const auto limit = node.pool->limits.find(terms.mode);
-  if (limit != node.pool->limits.end()) terms.limit = limit->second;
-  return terms;
 }
 
 Holding holding_of(const std::string& hca, const Holdings& holdings) {
@@ -102,40 +39,6 @@ std::string held_against(Mode mode, const Holding& holding) {
   return fmt::format("is shared by {} others{}", holding.others, doubt_of(holding));
 }
 
-// In shared-multi the GID table of a RoCE port bounds the children: each takes two slots, its link-local and its IPv4
-// address (Linux 6.1 drivers/infiniband/core/roce_gid_mgmt.c), and two more where the port has RoCE v1 entries as well.
-Room room_for(const NodeHca& node, const Terms& terms, const PlanInput& input) {
-  const Holding holding = holding_of(node.name(), input.holdings);
-  const bool multi = terms.mode == Mode::kSharedMulti;
-  const unsigned own = holding.own ? std::max(holding.own_units, 1U) : 0;
-  Room room{multi ? kNoBound : 1, {}, false};
-  const std::string doubt = doubt_of(holding);
-  if (const std::string held = held_against(terms.mode, holding); !held.empty()) bound(room, 0, held, true);
-  if (const std::string held = held_with_pf(node, input); !held.empty()) bound(room, 0, held, true);
-  if (terms.mode == Mode::kExclusive) {
-    for (const std::string& vf : vfs_of(node, input.among.inventory)) {
-      const std::string held = held_against(terms.mode, holding_of(vf, input.holdings));
-      if (!held.empty()) bound(room, 0, fmt::format("has the VF {}, which {}", fabric::printable(vf), held), true);
-    }
-    if (const auto& unseen = node.hca->unseen_vf) bound(room, 0, fmt::format("has the VF {}", *unseen), true);
-  }
-  if (terms.limit) {
-    bound(room, *terms.limit - std::min(*terms.limit, holding.others),
-          fmt::format("has {} of {} places taken in {}{}", holding.others, *terms.limit, to_string(terms.mode), doubt),
-          true);
-  }
-  if (multi) {
-    if (const auto space = gid_space(*node.hca)) {
-      const unsigned free = space->slots - space->used;
-      bound(room, own + free / space->per_child,
-            fmt::format("has {} of {} GID slots free, a child netdev takes {}", free, space->slots, space->per_child),
-            false);
-    }
-  }
-  // What the container, or its pod, has already it keeps.
-  if (room.units < own) room = {own, room.why, room.held};
-  return room;
-}
 using Hcas = std::vector<const NodeHca*>;
 
 // An HCA as far as this container may have it.
@@ -271,6 +174,81 @@ bool has_multi(const Offers& offers) {
 }
 
 }  // namespace
+
+std::string GidSpace::text() const {
+  return fmt::format("has {} of {} GID slots free, a child netdev takes {}", slots - used, slots, per_child);
+}
+
+std::optional<GidSpace> gid_space(const fabric::Hca& hca) {
+  std::optional<GidSpace> least;
+  for (const fabric::Port& port : hca.ports) {
+    if (!port.is_ethernet() || !port.gid_tbl_len || !port.gids_complete || port.gids_error) continue;
+    GidSpace space{*port.gid_tbl_len, std::min(static_cast<unsigned>(port.gids.size()), *port.gid_tbl_len), 2};
+    const auto has_type = [](const fabric::GidEntry& gid) {
+      return gid.type && std::holds_alternative<std::string>(*gid.type) && !gid.is_v2();
+    };
+    if (std::any_of(port.gids.begin(), port.gids.end(), has_type)) space.per_child = 4;
+    if (!least || space.children() < least->children()) least = space;
+  }
+  return least;
+}
+
+Result<Terms> terms_for(const NodeHca& node, const Request& request, const Config& config) {
+  Terms terms;
+  const auto& network = request.network ? request.network : node.pool->network;
+  if (network) {
+    const auto found = config.networks.find(*network);
+    if (found == config.networks.end()) {
+      fabric::Error error = make_error("config.json has no network `{}`", fabric::printable(*network));
+      error.hint = "add it to \"networks\"";
+      return error;
+    }
+    terms.network = &found->second;
+  }
+  const auto& modes = node.pool->modes;
+  terms.mode = request.mode.value_or(default_mode(*node.pool, terms.network));
+  if (std::find(modes.begin(), modes.end(), terms.mode) == modes.end()) {
+    std::vector<std::string> allowed;
+    allowed.reserve(modes.size());
+    for (const Mode mode : modes)
+      allowed.emplace_back(to_string(mode));
+    fabric::Error error = make_error("`{}`: pool `{}` does not allow {}", fabric::printable(node.name()),
+                                     node.pool->name, to_string(terms.mode));
+    error.hint = "it allows " + fabric::join(allowed, ", ");
+    return error;
+  }
+  const auto limit = node.pool->limits.find(terms.mode);
+  if (limit != node.pool->limits.end()) terms.limit = limit->second;
+  return terms;
+}
+
+Room room_for(const NodeHca& node, const Terms& terms, const PlanInput& input) {
+  const Holding holding = holding_of(node.name(), input.holdings);
+  const bool multi = terms.mode == Mode::kSharedMulti;
+  const unsigned own = holding.own ? std::max(holding.own_units, 1U) : 0;
+  Room room{multi ? kNoBound : 1, {}, false};
+  const std::string doubt = doubt_of(holding);
+  if (const std::string held = held_against(terms.mode, holding); !held.empty()) bound(room, 0, held, true);
+  if (const std::string held = held_with_pf(node, input); !held.empty()) bound(room, 0, held, true);
+  if (terms.mode == Mode::kExclusive) {
+    for (const std::string& vf : vfs_of(node, input.among.inventory)) {
+      const std::string held = held_against(terms.mode, holding_of(vf, input.holdings));
+      if (!held.empty()) bound(room, 0, fmt::format("has the VF {}, which {}", fabric::printable(vf), held), true);
+    }
+    if (const auto& unseen = node.hca->unseen_vf) bound(room, 0, fmt::format("has the VF {}", *unseen), true);
+  }
+  if (terms.limit) {
+    bound(room, *terms.limit - std::min(*terms.limit, holding.others),
+          fmt::format("has {} of {} places taken in {}{}", holding.others, *terms.limit, to_string(terms.mode), doubt),
+          true);
+  }
+  if (multi) {
+    if (const auto space = gid_space(*node.hca)) bound(room, own + space->children(), space->text(), false);
+  }
+  // What the container, or its pod, has already it keeps.
+  if (room.units < own) room = {own, room.why, room.held};
+  return room;
+}
 
 // VFs may have been made, bound or renamed since their physical function was booked with those of then.
 std::string held_with_pf(const NodeHca& node, const PlanInput& input) {

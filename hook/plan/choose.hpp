@@ -18,6 +18,30 @@ struct Terms {
   std::optional<unsigned> limit;     // most units of one HCA that all holders together may have
 };
 
+// node.pool must not be null. Mode: the request's, else the network's, else the pool's first. Errors: the pool does not
+// allow it, or config.json has no such network.
+fabric::Result<Terms> terms_for(const NodeHca& node, const Request& request, const Config& config);
+
+// The GID table of a RoCE port, which bounds child netdevs: each takes two slots, its link-local and its IPv4 address
+// (Linux 6.1 drivers/infiniband/core/roce_gid_mgmt.c), and two more where the port has RoCE v1 entries as well.
+struct GidSpace {
+  unsigned slots = 0;
+  unsigned used = 0;
+  unsigned per_child = 2;
+  unsigned children() const { return (slots - used) / per_child; }  // more than there are
+  std::string text() const;                                         // "has 3 of 16 GID slots free, ..."
+};
+// nullopt: not known, or no RoCE port. The fullest of several ports counts: a child may be of either.
+std::optional<GidSpace> gid_space(const fabric::Hca& hca);
+
+// How many units the container may have, those it has already included, and what bounds them.
+struct Room {
+  unsigned units = 0;
+  std::string why;    // what the HCA is or has: "is held by container web-1"; empty: nothing bounds them
+  bool held = false;  // it is others that bound them
+};
+Room room_for(const NodeHca& node, const Terms& terms, const PlanInput& input);
+
 struct ChosenHca {
   const NodeHca* node = nullptr;
   Terms terms;

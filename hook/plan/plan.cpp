@@ -109,7 +109,6 @@ void hold_vfs(const PlanInput& input, const Chosen& chosen, Plan& plan) {
   };
   for (const ChosenHca& unit : chosen.units) {
     if (unit.terms.mode != Mode::kExclusive) continue;
-    plan.has_pf_alone = plan.has_pf_alone || unit.node->hca->is_pf;
     for (const std::string& vf : vfs_of(*unit.node, input.among.inventory))
       hold(vf);
   }
@@ -138,6 +137,7 @@ Result<Plan> make_plan(const PlanInput& input) {
     plan.warnings.push_back(fmt::format("`{}` has no ACTIVE port", fabric::printable(node->name())));
   }
   if (input.variables) require_usable(input, chosen, plan);
+  if (input.variables) tell_node_addresses(input, granted, plan);
   TRY_VOID(plan_view(input, granted, plan));
   warn_of_unread(input.among.inventory, plan);
   return plan;

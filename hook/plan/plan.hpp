@@ -66,8 +66,14 @@ struct PlannedHca {
   unsigned units = 1;  // child netdevs in shared-multi, else 1
   std::optional<unsigned> limit;
   bool held_only = false;  // kept from others, as Plan::also_open, and not granted
+  // As the ledger knows it, whatever it is called by then; empty: by its name. The ledger sets it when it books.
+  std::string device = {};
   friend bool operator==(const PlannedHca&, const PlannedHca&) = default;
 };
+
+inline const std::string& booked_as(const PlannedHca& hca) {
+  return hca.device.empty() ? hca.name : hca.device;
+}
 
 // The name of the directory that holds a view of these entries, whatever their order: "set-", and digits that no other
 // view has. Of a view of nothing "none".
@@ -79,13 +85,13 @@ struct Plan {
   // that no other container gets one of them alone, and nothing else. Likewise, in mode exclusive, the virtual
   // functions of what it has in this mode, which no other container gets at all.
   std::vector<PlannedHca> also_open;
-  bool has_pf_alone = false;  // a physical function in mode exclusive: virtual ones may come later
   std::vector<PlannedNode> nodes;
   std::optional<std::uint64_t> memlock;  // bytes; UINT64_MAX: unlimited; nullopt: leave it
   std::vector<std::string> capabilities;
   std::vector<PlannedNetdev> netdevs;
   std::vector<std::string> no_rail;  // HCAs for which one was asked that no network of config.json is for
   std::map<std::string, std::string> env;
+  std::string no_require;  // why RDMA_INIT_REQUIRE demands nothing, as a word of the log's line; empty: it does
   std::vector<PlannedMount> mounts;
   std::vector<ViewEntry> view;  // what the sources of the mounts hold
   std::vector<std::string> warnings;

@@ -238,13 +238,11 @@ Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const
   return netdevs;
 }
 
-// Where a network has addresses, but for other rails only, what the netdev has is not asked: read_node_for() reads it
-// for networks that have none.
 bool has_address(const PlanInput& input, const ChosenHca& unit) {
   const Network& network = *unit.terms.network;
   const auto is_for = [&](const AddressRange& range) { return range.is_for(unit.node->rail); };
   if (network.ipam || std::any_of(network.ranges.begin(), network.ranges.end(), is_for)) return true;
-  if (!network.ranges.empty() || unit.terms.mode != Mode::kExclusive) return false;
+  if (unit.terms.mode != Mode::kExclusive) return false;
   if (is_without_netdevs(input.among.inventory)) return true;
   const auto& netdevs = input.among.inventory.netdevs;
   return std::any_of(netdevs.begin(), netdevs.end(), [&](const fabric::Netdev& netdev) {

@@ -32,8 +32,11 @@ bool has_address(const PlanInput& input, const ChosenHca& unit);
 
 // RDMA_INIT_REQUIRE: rdma-init waits for so many HCAs, and ends the trainer when they do not become usable. So it
 // counts those that the container can use where it will be; when it can use none it is not set, and a warning says why.
-// What the container says itself stays.
+// What the container says itself stays; a warning says when rdma-init cannot read it, or will not find so many.
 void require_usable(const PlanInput& input, const Chosen& chosen, Plan& plan);
+// Sets RDMA_INIT_NODE_ADDRESSES of a container with a network namespace of its own and no rails: the addresses that the
+// node's netdevs of these HCAs have, whose GIDs rdma-init may take. Nothing in an exclusive RDMA subsystem.
+void tell_node_addresses(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan);
 
 // plan.mounts and plan.view. Nothing when config.json turns the view off, when the kernel isolates RDMA devices by
 // itself (netns mode exclusive), or when the container gets all HCAs that there are. Errors: what the view is made of

@@ -14,6 +14,17 @@ using fabric::PortObstacle;
 // In the order in which they are said: the last one that some port meets has come furthest.
 enum class Lack { kActivePort, kLinkLayer, kAddresses, kGid, kRail, kRailAddress, kRdmaDevice, kNothing };
 
+constexpr const char* kRequire = "RDMA_INIT_REQUIRE";
+
+struct Count {
+  std::size_t hcas = 0;           // that rdma-init will use
+  Lack lack = Lack::kActivePort;  // the least that is to be done for one of the others
+  // What it may find beside, of all link layers: netdevs of another network, and link-local addresses, which the kernel
+  // gives a rail.
+  std::size_t at_most = 0;
+  Lack hindrance = Lack::kActivePort;  // as lack, of those that it cannot find
+};
+
 class Use {
  public:
   Use(const PlanInput& input, const Chosen& chosen) : input_(input), on_node_(input.among.inventory) {
@@ -29,41 +40,49 @@ class Use {
   // is what keeps everybody there. In the container's own the GIDs are those of a rail, and an exclusive RDMA subsystem
   // shows a namespace its own devices only, which a rail brings.
   Lack lack_of(const fabric::Hca& hca, const Port& port) const {
-    switch (input_.host_network ? on_node_.use_of(port).obstacle : port.obstacle()) {
+    switch (input_.host_network ? on_node_.use_of(port).obstacle : obstacle_of_rail(hca, port)) {
       case PortObstacle::kNotActive:
         return Lack::kActivePort;
       case PortObstacle::kLinkLayer:
         return Lack::kLinkLayer;
       case PortObstacle::kNoOwnGid:
-        return input_.among.inventory.net_error ? Lack::kAddresses : Lack::kGid;
+        return input_.host_network && input_.among.inventory.net_error ? Lack::kAddresses : Lack::kGid;
       case PortObstacle::kNone:
         break;
     }
     if (input_.host_network) return Lack::kNothing;
-    if (port.is_ethernet() && hca.is_iwarp()) return Lack::kGid;
     if (with_rail_.contains(&hca))
       return port.is_infiniband() || with_address_.contains(&hca) ? Lack::kNothing : Lack::kRailAddress;
     if (input_.among.inventory.netns_mode == fabric::NetnsMode::kExclusive) return Lack::kRdmaDevice;
     return port.is_infiniband() ? Lack::kNothing : Lack::kRail;
   }
 
-  // The HCAs that rdma-init will use; furthest: what is least to be done for one.
-  std::size_t count(Lack& furthest) const {
+  Count count() const {
+    Count count;
     std::vector<const Port*> usable;
     for (const fabric::Hca* hca : hcas_) {
+      Lack least = Lack::kActivePort;
       for (const Port& port : hca->ports) {
         const Lack lack = lack_of(*hca, port);
-        furthest = std::max(furthest, lack);
+        least = std::max(least, lack);
         if (lack == Lack::kNothing) usable.push_back(&port);
+      }
+      if (least != Lack::kNothing) count.lack = std::max(count.lack, least);
+      if (least == Lack::kNothing || least == Lack::kRail || least == Lack::kRailAddress) {
+        ++count.at_most;
+      } else {
+        count.hindrance = std::max(count.hindrance, least);
       }
     }
     const fabric::LinkLayers layers = fabric::link_layers_of(usable);
     const auto is_used = [&](const Port& port) {
       return layers.takes(port) && std::find(usable.begin(), usable.end(), &port) != usable.end();
     };
-    return static_cast<std::size_t>(std::count_if(hcas_.begin(), hcas_.end(), [&](const fabric::Hca* hca) {
+    const auto is_hca_used = [&](const fabric::Hca* hca) {
       return std::any_of(hca->ports.begin(), hca->ports.end(), is_used);
-    }));
+    };
+    count.hcas = static_cast<std::size_t>(std::count_if(hcas_.begin(), hcas_.end(), is_hca_used));
+    return count;
   }
 
  private:
@@ -74,44 +93,74 @@ class Use {
   std::set<const fabric::Hca*> with_address_;
 };
 
-const char* words_for(Lack lack) {
+struct Words {
+  const char* token;  // of the log's line
+  const char* text;
+};
+
+Words words_for(Lack lack) {
   switch (lack) {
     case Lack::kLinkLayer:
-      return "no ACTIVE port is InfiniBand or Ethernet, so NCCL does not drive them itself (EFA: aws-ofi-nccl does)";
+      return {"no-link-layer",
+              "no ACTIVE port is InfiniBand or Ethernet, so NCCL does not drive them itself (EFA: aws-ofi-nccl does)"};
     case Lack::kAddresses:
-      return "the addresses in the node's network namespace, which the container shares, are unknown";
+      return {"unknown-addresses",
+              "the addresses in the node's network namespace, which the container shares, are unknown"};
     case Lack::kGid:
-      return "no RoCE port has a GID of RoCE v2 and an address in the network namespace of the container";
+      return {"no-gid", "no RoCE port has a GID of RoCE v2 and an address in the network namespace of the container"};
     case Lack::kRail:
-      return "the container has a network namespace of its own, in which a RoCE port has no GID without a rail; "
-             "\"networks\" in config.json gives rails; where another network (macvlan, SR-IOV) brings netdevs, set "
-             "RDMA_INIT_REQUIRE in the pod";
+      return {"no-rail",
+              "the container has a network namespace of its own, in which a RoCE port has no GID without a rail; "
+              "\"networks\" in config.json gives rails; where another network (macvlan, SR-IOV) brings netdevs, set "
+              "RDMA_INIT_REQUIRE in the pod"};
     case Lack::kRailAddress:
-      return "no rail of a RoCE port has an address: none of its network in config.json, nor of a netdev that moves";
+      return {"no-rail-address",
+              "no rail of a RoCE port has an address: none of its network in config.json, nor of a netdev that moves"};
     case Lack::kRdmaDevice:
-      return "the RDMA subsystem is exclusive, and a network namespace of the container's own has an RDMA device only "
-             "with a rail of mode exclusive";
+      return {"no-rdma-device",
+              "the RDMA subsystem is exclusive, and a network namespace of the container's own has an RDMA device only "
+              "with a rail of mode exclusive"};
     case Lack::kActivePort:
     case Lack::kNothing:
       break;
   }
-  return "no port is ACTIVE";
+  return {"no-active-port", "no port is ACTIVE"};
+}
+
+void require_own(const std::string& own, const Count& count, std::size_t given, Plan& plan) {
+  plan.env[kRequire] = own;
+  const auto number = fabric::parse_number<unsigned>(own);
+  if (own.empty()) {
+    plan.no_require = "empty";
+  } else if (!number) {
+    plan.no_require = "no-number";
+    plan.warnings.push_back(fmt::format(
+        "the container's own {} `{}` is no number of HCAs, and rdma-init will not start the trainer: make it one "
+        "in the pod, or take it out",
+        kRequire, fabric::printable(own)));
+  } else if (*number > count.at_most) {
+    const std::string others =
+        count.at_most == given ? "" : fmt::format(" (of others {})", words_for(count.hindrance).text);
+    plan.warnings.push_back(
+        fmt::format("the container's own {} {} is above the {} HCA{} that it can use, and rdma-init will not start the "
+                    "trainer: lower "
+                    "it in the pod, or ask for more HCAs{}",
+                    kRequire, own, count.at_most, count.at_most == 1 ? "" : "s", others));
+  }
 }
 
 }  // namespace
 
 void require_usable(const PlanInput& input, const Chosen& chosen, Plan& plan) {
-  if (input.require) {
-    if (fabric::parse_number<unsigned>(*input.require)) plan.env["RDMA_INIT_REQUIRE"] = *input.require;
+  const Count count = Use(input, chosen).count();
+  if (input.require) return require_own(*input.require, count, plan.hcas.size(), plan);
+  if (count.hcas > 0) {
+    plan.env[kRequire] = std::to_string(count.hcas);
     return;
   }
-  Lack furthest = Lack::kActivePort;
-  const std::size_t usable = Use(input, chosen).count(furthest);
-  if (usable > 0) {
-    plan.env["RDMA_INIT_REQUIRE"] = std::to_string(usable);
-  } else {
-    plan.warnings.push_back(fmt::format("RDMA_INIT_REQUIRE is not set: {}", words_for(furthest)));
-  }
+  const Words words = words_for(count.lack);
+  plan.no_require = words.token;
+  plan.warnings.push_back(fmt::format("{} is not set: {}", kRequire, words.text));
 }
 
 }  // namespace hook
