@@ -23,6 +23,20 @@ ConfigProblem problem_at(const std::vector<ConfigReader>& readers, const std::st
   return problem;
 }
 
+// Kubernetes counts what it can hand out: of a shared HCA so many.
+void check_resource(const std::vector<ConfigReader>& readers, const Config& config, std::size_t index,
+                    Problems& problems) {
+  const Pool& pool = config.pools[index];
+  const auto network = pool.network ? config.networks.find(*pool.network) : config.networks.end();
+  const Mode mode = default_mode(pool, network == config.networks.end() ? nullptr : &network->second);
+  if (!pool.resource || mode == Mode::kExclusive || pool.limits.contains(mode)) return;
+  problems.push_back(problem_at(
+      readers, fmt::format("/pools/{}/resource", index),
+      fmt::format("`pools[{}].resource`: nothing says how many containers may share an HCA in mode {}", index,
+                  to_string(mode)),
+      fmt::format("write \"limits\": {{\"{}\": ...}} beside it, or \"modes\": [\"exclusive\"]", to_string(mode))));
+}
+
 bool allows(const Pool& pool, Mode mode) {
   return std::find(pool.modes.begin(), pool.modes.end(), mode) != pool.modes.end();
 }
@@ -61,6 +75,7 @@ std::optional<std::pair<std::string, std::string>> misfit(const Pool& pool, cons
 void check_pools(const std::vector<ConfigReader>& readers, const Config& config, Problems& problems) {
   for (std::size_t i = 0; i < config.pools.size(); ++i) {
     const Pool& pool = config.pools[i];
+    check_resource(readers, config, i, problems);
     if (!pool.network) continue;
     const std::string pointer = fmt::format("/pools/{}/network", i);
     const auto network = config.networks.find(*pool.network);
@@ -71,7 +86,7 @@ void check_pools(const std::vector<ConfigReader>& readers, const Config& config,
     } else if (auto why = misfit(pool, network->second)) {
       problems.push_back(
           problem_at(readers, pointer, fmt::format("`pools[{}].network`: {}", i, why->first), std::move(why->second)));
-    } else if (network->second.mode.value_or(pool.modes.front()) == Mode::kHca) {
+    } else if (default_mode(pool, &network->second) == Mode::kHca) {
       // Not wrong, a container may ask for another mode; but an administrator who names a network mostly wants its
       // netdevs.
       problems.push_back(problem_at(
@@ -101,7 +116,25 @@ void check_networks(const std::vector<ConfigReader>& readers, const Config& conf
   }
 }
 
+void check_slices(const std::vector<ConfigReader>& readers, const Config& config, Problems& problems) {
+  if (config.node_index) return;
+  for (const auto& [name, network] : config.networks) {
+    for (std::size_t i = 0; i < network.ranges.size(); ++i) {
+      if (!network.ranges[i].per_node) continue;
+      problems.push_back(problem_at(
+          readers, fmt::format("/networks/{}/addresses/{}/per_node", name, i),
+          fmt::format("`networks.{}.addresses[{}].per_node`: which slice is this node's is not said", name, i),
+          "add \"node_index\": \"address\", or another way to tell it"));
+      return;
+    }
+  }
+}
+
 }  // namespace
+
+Mode default_mode(const Pool& pool, const Network* network) {
+  return network && network->mode ? *network->mode : pool.modes.front();
+}
 
 bool runs_ipam_plugins(const Config& config) {
   return std::any_of(config.networks.begin(), config.networks.end(),
@@ -123,6 +156,7 @@ ParsedConfig parse_config(const std::vector<ConfigText>& texts) {
   if (readers.empty() || !parsed.ok()) return parsed;
   check_pools(readers, parsed.config, parsed.problems);
   check_networks(readers, parsed.config, parsed.problems);
+  check_slices(readers, parsed.config, parsed.problems);
   return parsed;
 }
 

@@ -13,6 +13,7 @@
 #include "fabric/result.hpp"
 #include "hook/config/address_range.hpp"
 #include "hook/config/mode.hpp"
+#include "hook/config/node_slice.hpp"
 #include "hook/config/vf_attributes.hpp"
 #include "hook/oci/engine.hpp"
 
@@ -43,9 +44,10 @@ struct PoolSelectors {
 struct Pool {
   std::string name;
   PoolSelectors selectors;
-  std::vector<Mode> modes;             // what may be asked for; the first is the default
-  std::map<Mode, unsigned> limits;     // most holders of one HCA, by mode; missing: no limit
-  std::optional<std::string> network;  // which network its HCAs get unless the container names another
+  std::vector<Mode> modes;                   // what may be asked for; the first is the default
+  std::map<Mode, unsigned> limits;           // most holders of one HCA, by mode; missing: no limit
+  std::optional<std::string> network;        // which network its HCAs get unless the container names another
+  std::optional<std::string> resource = {};  // as which Kubernetes counts its HCAs: "rdma-init.io/rails"
   friend bool operator==(const Pool&, const Pool&) = default;
 };
 
@@ -106,13 +108,22 @@ struct NriOptions {
   friend bool operator==(const NriOptions&, const NriOptions&) = default;
 };
 
+// "device_plugin": of rdma-device-plugin.
+struct DevicePluginOptions {
+  bool cdi = false;           // names CDI devices instead of device nodes
+  unsigned poll_seconds = 5;  // what the kernel sends no event of is looked at so often
+  friend bool operator==(const DevicePluginOptions&, const DevicePluginOptions&) = default;
+};
+
 struct Config {
   std::vector<Pool> pools;  // empty: one pool of all HCAs, all modes, no limits
   std::map<std::string, Network> networks;
-  std::vector<std::string> rails;  // HCA names in rail order; the others follow in PCI order
+  std::optional<NodeIndex> node_index;  // for ranges with "per_node"; config.json has it where there are such
+  std::vector<std::string> rails;       // HCA names in rail order; the others follow in PCI order
   NodeOptions nodes;
   RuntimeOptions runtime;
   NriOptions nri;
+  DevicePluginOptions device_plugin;
   // RLIMIT_MEMLOCK in bytes; UINT64_MAX: unlimited; nullopt: left alone ("memlock": null).
   std::optional<std::uint64_t> memlock = UINT64_MAX;
   bool ipc_lock = true;    // CAP_IPC_LOCK where a way can add it
@@ -129,6 +140,8 @@ struct Config {
   friend bool operator==(const Config&, const Config&) = default;
 };
 
+// Of a container that names none, on this network; nullptr: on none. The pool has modes.
+Mode default_mode(const Pool& pool, const Network* network);
 // Whether addresses come from programs, CNI's IPAM plugins.
 bool runs_ipam_plugins(const Config& config);
 
@@ -154,7 +167,7 @@ struct ParsedConfig {
 };
 
 // Pure. Later texts override earlier ones: lists and scalars are replaced, networks one by one, and so are the members
-// of "nodes", "runtime" and "nri". What a problem quotes is printable and short.
+// of "nodes", "runtime", "nri" and "device_plugin". What a problem quotes is printable and short.
 ParsedConfig parse_config(const std::vector<ConfigText>& texts);
 
 // "FILE:LINE: error: MESSAGE; REMEDY".

@@ -63,6 +63,7 @@ struct Entry {
   std::optional<Named> from;
   std::optional<Named> to;
   std::optional<Named> gateway;
+  std::optional<unsigned> per_node;
   bool wrong = false;  // a problem is noted: what follows from it is not looked at
 };
 
@@ -83,7 +84,8 @@ class RangeReader {
                               {"subnet", [&](const auto& v) { read_subnet(v); }},
                               {"from", into(entry_.from)},
                               {"to", into(entry_.to)},
-                              {"gateway", into(entry_.gateway)}});
+                              {"gateway", into(entry_.gateway)},
+                              {"per_node", [&](const auto& v) { read_per_node(v); }}});
     if (entry_.wrong || !value_.json().is_object()) return std::nullopt;
     if (!entry_.subnet) {
       refuse(value_, "has no subnet", "add \"subnet\": \"10.1.0.0/16\"");
@@ -126,6 +128,28 @@ class RangeReader {
     entry_.subnet = subnet;
   }
 
+  void read_per_node(const ConfigValue& value) {
+    constexpr std::uint64_t kLongest = 128;
+    reader_->number_into(entry_.per_node, 1, kLongest)(value);
+    entry_.wrong |= !entry_.per_node;
+    const auto of_place = reader_->find(value_, "from") ? "from" : reader_->find(value_, "to") ? "to" : nullptr;
+    if (of_place)
+      refuse(value, fmt::format("a node's slice has no `{}` of its own", of_place), "leave `from` and `to` out");
+  }
+
+  // Room for a host beside the two edges of a subnet, since the first and last slice have one each.
+  void check_per_node(AddressRange& range) {
+    const unsigned longest = (range.subnet.is_ipv4() ? 32 : 128) - 2;
+    if (*entry_.per_node > range.prefix && *entry_.per_node <= longest) {
+      range.per_node = entry_.per_node;
+      return;
+    }
+    refuse(value_,
+           fmt::format("a slice of /{} is no part of {} with addresses for containers", *entry_.per_node,
+                       to_string(*entry_.subnet)),
+           fmt::format("write \"per_node\" from {} to {}", range.prefix + 1, longest));
+  }
+
   bool is_inside(const Address& address) const {
     return address.family() == entry_.subnet->base.family() && entry_.subnet->contains(address);
   }
@@ -158,6 +182,7 @@ class RangeReader {
       if (!entry_.to && range.to == *range.gateway) range.to = previous(range.to);
     }
     check_order(range);
+    if (entry_.per_node) check_per_node(range);
     if (entry_.wrong) return std::nullopt;
     return range;
   }

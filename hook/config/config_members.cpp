@@ -60,6 +60,30 @@ void read_nri(ConfigReader& reader, const ConfigValue& value, NriOptions& nri) {
   reader.members(value, {{"evict_ungranted", reader.flag_into(nri.evict_ungranted)}});
 }
 
+void read_node_index(ConfigReader& reader, const ConfigValue& value, std::optional<NodeIndex>& index) {
+  constexpr std::uint64_t kMost = UINT32_MAX;
+  if (value.json().is_number()) {
+    if (const auto number = reader.number(value, 0, kMost)) index = NodeIndex{NodeIndex::By::kNumber, *number};
+    return;
+  }
+  const auto parse = [](const std::string& text) -> std::optional<NodeIndex> {
+    if (text == "address") return NodeIndex{NodeIndex::By::kAddress};
+    if (text == "NODE_NAME") return NodeIndex{NodeIndex::By::kName};
+    if (text.starts_with('/') && text.size() > 1) return NodeIndex{NodeIndex::By::kFile, 0, text};
+    return std::nullopt;
+  };
+  const auto parsed =
+      reader.parsed(value, parse, "tells no number of the node",
+                    "write a number, \"address\", \"NODE_NAME\", or the absolute path of a file that has it");
+  if (parsed) index = parsed;
+}
+
+void read_device_plugin(ConfigReader& reader, const ConfigValue& value, DevicePluginOptions& plugin) {
+  constexpr std::uint64_t kHour = 3600;
+  reader.members(value, {{"cdi", reader.flag_into(plugin.cdi)},
+                         {"poll_seconds", reader.number_into(plugin.poll_seconds, 1, kHour)}});
+}
+
 void read_memlock(ConfigReader& reader, const ConfigValue& value, std::optional<std::uint64_t>& memlock) {
   const Json& json = value.json();
   if (json.is_null()) {
@@ -113,9 +137,11 @@ void read_config_members(ConfigReader& reader, Config& config) {
                   {"networks", reader.into(config.networks, read_networks)},
                   {"rails", reader.texts_into(config.rails, if_is(is_config_name), "is no name of an HCA",
                                               "write names as `rdma link` shows them, e.g. \"mlx5_0\"")},
+                  {"node_index", reader.into(config.node_index, read_node_index)},
                   {"nodes", reader.into(config.nodes, read_nodes)},
                   {"runtime", reader.into(config.runtime, read_runtime)},
                   {"nri", reader.into(config.nri, read_nri)},
+                  {"device_plugin", reader.into(config.device_plugin, read_device_plugin)},
                   {"memlock", reader.into(config.memlock, read_memlock)},
                   {"ipc_lock", reader.flag_into(config.ipc_lock)},
                   {"sysfs_view", reader.flag_into(config.sysfs_view)},

@@ -96,6 +96,8 @@ Pool read_pool(ConfigReader& reader, const ConfigValue& value) {
                             limits.push_back([&, v] { read_limit(reader, v, Mode::kShared, pool); });
                           }},
                          {"network", reader.text_into(pool.network, if_is(is_config_name), kNoName, kNameRemedy)},
+                         {"resource", reader.text_into(pool.resource, if_is(is_resource_name), "is no resource",
+                                                       "write a domain and a name, e.g. \"rdma-init.io/rails\"")},
                          {"vendors", misplaced, false},
                          {"deviceIDs", misplaced, false},
                          {"drivers", misplaced, false},

@@ -50,6 +50,24 @@ bool is_namespace_glob(std::string_view text) {
   return is_made_of(text, [](char c) { return is_digit(c) || is_lower(c) || c == '-' || c == '*'; });
 }
 
+bool is_resource_name(std::string_view text) {
+  constexpr std::size_t kLongestDomain = 253;
+  const auto is_outer = [](char c) { return is_digit(c) || is_lower(c); };
+  const auto is_label = [&](std::string_view label) {
+    return is_made_of(label, [&](char c) { return is_outer(c) || c == '-'; }) && is_outer(label.front()) &&
+           is_outer(label.back());
+  };
+  const auto slash = text.find('/');
+  if (slash == std::string_view::npos || slash > kLongestDomain) return false;
+  const std::string_view domain = text.substr(0, slash);
+  const std::string_view name = text.substr(slash + 1);
+  if (domain == "kubernetes.io" || domain.ends_with(".kubernetes.io") || domain.starts_with("requests.")) return false;
+  const auto labels = fabric::split(domain, '.');
+  const auto is_end = [&](char c) { return is_outer(c) || (c >= 'A' && c <= 'Z'); };
+  return std::all_of(labels.begin(), labels.end(), is_label) && is_config_name(name) && is_end(name.front()) &&
+         is_end(name.back());
+}
+
 std::optional<std::string> pci_id(std::string_view text) {
   constexpr std::size_t kDigits = 4;
   if (text.starts_with("0x") || text.starts_with("0X")) text.remove_prefix(2);

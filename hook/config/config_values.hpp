@@ -15,6 +15,10 @@ bool is_config_name(std::string_view text);
 bool is_netdev_glob(std::string_view text);
 // A Kubernetes namespace (RFC 1123 label), or a glob of such.
 bool is_namespace_glob(std::string_view text);
+// An extended resource of Kubernetes, "rdma-init.io/rails": a DNS name of at most 253 characters that is not
+// kubernetes.io and not below it, and a name of at most 63 (k8s.io/kubernetes, pkg/apis/core/helper,
+// IsExtendedResourceName, 1.34).
+bool is_resource_name(std::string_view text);
 // "0x15B3" and "15b3" are "15b3"; nullopt: not four hexadecimal digits.
 std::optional<std::string> pci_id(std::string_view text);
 // "0x8001": an InfiniBand partition key with "0x"; nullopt: anything else, or partition 0, which no IPoIB child may

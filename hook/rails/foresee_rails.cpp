@@ -7,6 +7,7 @@
 
 #include "fabric/text.hpp"
 #include "hook/rails/address/address_pool.hpp"
+#include "hook/rails/address/node_ranges.hpp"
 #include "hook/rails/give_rails.hpp"
 #include "hook/rails/plan/node_network.hpp"
 #include "hook/rails/plan/plan_rails.hpp"
@@ -81,7 +82,14 @@ Result<void> address(const ForesightInput& input, const NodeNetwork& node, std::
     const Network* network = find_network(input.config, one.network);
     const unsigned nth = children[{one.network, one.rail.rail}]++;
     if (!network || i < first) continue;
-    one.rail.addresses = TRY(pool.take(network->name, one.rail.rail, nth, network->ranges, input.key));
+    const auto own = [&]() -> Result<std::vector<fabric::Address>> {
+      std::vector<fabric::Address> addresses;
+      for (const RailAddress& address : own_addresses(node, one.rail.host))
+        addresses.push_back(address.address);
+      return addresses;
+    };
+    const auto ranges = TRY(node_ranges(input.config, *network, one.rail.rail, own));
+    one.rail.addresses = TRY(pool.take(network->name, one.rail.rail, nth, ranges, input.key));
     if (!one.rail.addresses.empty()) {
       one.addresses_by = "config.json";
     } else if (network->ipam) {

@@ -7,6 +7,7 @@
 
 #include "hook/rails/address/address_pool.hpp"
 #include "hook/rails/address/ipam.hpp"
+#include "hook/rails/address/node_ranges.hpp"
 #include "hook/rails/record/network_record_store.hpp"
 
 namespace hook {
@@ -108,7 +109,9 @@ Result<void> take_from_ranges(const Config& config, const Ledger& ledger, const 
     const unsigned nth = children[{rail.network, rail.rail.rail}]++;
     if (!network || network->ranges.empty() || !rail.rail.addresses.empty()) continue;
     if (!pool) pool = TRY(AddressPool::open(ledger_directory));
-    const auto take = [&] { return pool->take(rail.network, rail.rail.rail, nth, network->ranges, record.key); };
+    const auto ranges =
+        TRY(node_ranges(config, *network, rail.rail.rail, [&] { return addresses_of_netdev(rail.rail.host); }));
+    const auto take = [&] { return pool->take(rail.network, rail.rail.rail, nth, ranges, record.key); };
     auto taken = take();
     const auto owners = is_used_up(taken) ? TRY(address_owners(ledger_directory, rail.network)) : Keys();
     for (auto owner = owners.begin(); owner != owners.end() && is_used_up(taken); ++owner) {

@@ -242,7 +242,9 @@ Result<void> rename_back(Netlink& rdma, Netlink* elsewhere, const RdmaDevice& de
     warnings.push_back(fmt::format("another RDMA device was named `{}` meanwhile, and is `{}` now", name, aside));
     return rename_rdma_device(rdma, device.index, name);
   }
-  return renamed;
+  return Error{fmt::format("RDMA device `{0}` came back as `{1}`: one that another container has is called `{0}`", name,
+                           device.name),
+               EEXIST, "`rdma-hook recover` renames it once that container is gone"};
 }
 
 Result<std::optional<RdmaDevice>> find_moved(Netlink& rdma, const RailRecord& rail) {

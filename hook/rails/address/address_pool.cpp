@@ -44,7 +44,7 @@ Result<void> check_key(std::string_view key) {
 Result<void> check_range(const AddressRange& range) {
   const bool ipv4 = range.subnet.is_ipv4();
   const bool sound = range.from.is_ipv4() == ipv4 && range.to.is_ipv4() == ipv4 && range.from <= range.to &&
-                     range.prefix <= (ipv4 ? 32 : 128);
+                     range.prefix <= (ipv4 ? 32 : 128) && !range.per_node;
   if (sound) {
     const auto [first, last] = ends_of(range);
     if (first <= range.from && range.to <= last) return {};
@@ -79,6 +79,7 @@ std::set<Address> never_given(const std::vector<const AddressRange*>& ranges) {
   std::set<Address> never;
   for (const AddressRange* range : ranges) {
     if (range->gateway) never.insert(*range->gateway);
+    never.insert(range->own.begin(), range->own.end());
     // Subnets of one or two addresses have neither (RFC 3021, RFC 6164). The first of IPv6 is the routers' anycast
     // address (RFC 4291, 2.6.1).
     const bool ipv4 = range->subnet.is_ipv4();

@@ -1,0 +1,121 @@
+#include "hook/config/node_slice.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "fabric/text.hpp"
+#include "hook/base/json/json.hpp"
+#include "hook/config/config.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Address;
+
+constexpr unsigned kAddressBits = 128;
+constexpr unsigned kNumberBits = 64;
+
+unsigned offset_of(const AddressRange& range) {
+  return range.subnet.is_ipv4() ? kAddressBits - 32 : 0;
+}
+
+// Bits of the number of a slice.
+unsigned index_bits(const AddressRange& range) {
+  return *range.per_node - range.prefix;
+}
+
+// The bit of an address that is `from_last` bits in front of the last bit of a slice's number.
+std::uint8_t mask_of(const AddressRange& range, unsigned from_last, std::size_t& byte) {
+  const unsigned bit = offset_of(range) + *range.per_node - 1 - from_last;
+  byte = bit / 8;
+  return static_cast<std::uint8_t>(0x80U >> (bit % 8));
+}
+
+Address last_of(Address address, unsigned first_bit) {
+  for (unsigned bit = first_bit; bit < kAddressBits; ++bit)
+    address.bytes[bit / 8] |= static_cast<std::uint8_t>(0x80U >> (bit % 8));
+  return address;
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> trailing_number(std::string_view name) {
+  const std::size_t digits = name.find_last_not_of("0123456789");
+  return fabric::parse_number<std::uint64_t>(name.substr(digits + 1));
+}
+
+std::uint64_t slice_count(const AddressRange& range) {
+  return index_bits(range) >= kNumberBits ? UINT64_MAX : std::uint64_t{1} << index_bits(range);
+}
+
+std::optional<std::uint64_t> slice_with(const AddressRange& range, const Address& address) {
+  if (address.family() != range.subnet.family() || fabric::masked(address, range.prefix) != range.subnet)
+    return std::nullopt;
+  std::uint64_t index = 0;
+  for (unsigned i = 0; i < index_bits(range); ++i) {
+    std::size_t byte = 0;
+    const std::uint8_t mask = mask_of(range, i, byte);
+    if ((address.bytes[byte] & mask) == 0) continue;
+    if (i >= kNumberBits) return std::nullopt;
+    index |= std::uint64_t{1} << i;
+  }
+  return index;
+}
+
+fabric::Result<AddressRange> slice_of(const AddressRange& range, std::uint64_t index) {
+  const std::uint64_t count = slice_count(range);
+  if (index >= count && index_bits(range) < kNumberBits) {
+    return fabric::Error{fmt::format("this node's index {} does not fit subnet {}/{}: it has {} slices of /{}", index,
+                                     to_string(range.subnet), range.prefix, count, *range.per_node),
+                         ERANGE,
+                         "correct `node_index`, which counts from 0, or take a larger subnet or smaller slices"};
+  }
+  AddressRange slice = range;
+  slice.per_node.reset();
+  Address first = range.subnet;
+  for (unsigned i = 0; i < std::min(index_bits(range), kNumberBits); ++i) {
+    std::size_t byte = 0;
+    const std::uint8_t mask = mask_of(range, i, byte);
+    if ((index >> i & 1) != 0) first.bytes[byte] |= mask;
+  }
+  slice.from = std::max(first, range.from);
+  slice.to = std::min(last_of(first, offset_of(range) + *range.per_node), range.to);
+  return slice;
+}
+
+std::vector<std::string> check_nodes(std::string_view list, const std::map<std::string, Network>& networks) {
+  constexpr std::size_t kShown = 64;
+  std::vector<std::string> problems;
+  std::map<std::uint64_t, std::string> seen;
+  unsigned number = 0;
+  const auto note = [&](const std::string& what) { problems.push_back(fmt::format("line {}: {}", number, what)); };
+  for (const std::string_view line : fabric::split(list, '\n')) {
+    ++number;
+    std::string text(line.substr(0, line.find('#')));
+    std::replace(text.begin(), text.end(), '\t', ' ');
+    std::vector<std::string_view> words = fabric::split(fabric::trim(text), ' ');
+    std::erase(words, std::string_view());
+    if (words.empty()) continue;
+    const std::string name = shown(words[0], kShown);
+    const auto index = words.size() == 1   ? trailing_number(words[0])
+                       : words.size() == 2 ? fabric::parse_number<std::uint64_t>(words[1])
+                                           : std::nullopt;
+    if (!index) {
+      note(fmt::format("`{}` has no index: write a name and a number from 0", name));
+      continue;
+    }
+    if (const auto [other, is_new] = seen.emplace(*index, name); !is_new)
+      note(fmt::format("`{}` and `{}` both have the index {}: they would give the same addresses", other->second, name,
+                       *index));
+    for (const auto& [network, of] : networks) {
+      for (const AddressRange& range : of.ranges) {
+        if (!range.per_node || *index < slice_count(range)) continue;
+        note(fmt::format("`{}`: network `{}`: {}/{} has {} slices of /{}, and none with the index {}", name, network,
+                         to_string(range.subnet), range.prefix, slice_count(range), *range.per_node, *index));
+      }
+    }
+  }
+  return problems;
+}
+
+}  // namespace hook

@@ -1,0 +1,52 @@
+// Which part of a subnet is this node's, when one configuration is for all nodes. Pure.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fabric/result.hpp"
+#include "hook/config/address_range.hpp"
+
+namespace hook {
+
+// "node_index": how a node knows its number.
+struct NodeIndex {
+  enum class By {
+    kNumber,   // 7
+    kFile,     // "/etc/rdma-init/node_index", which has it
+    kAddress,  // "address": the slice that has the node's own address on that rail
+    kName,     // "NODE_NAME": the number at the end of that variable
+  };
+  By by = By::kNumber;
+  std::uint64_t number = 0;
+  std::string file = {};
+  friend bool operator==(const NodeIndex&, const NodeIndex&) = default;
+};
+
+// 17 of "gpu-node-17"; nullopt: it ends with no digit, or has more than a number holds.
+std::optional<std::uint64_t> trailing_number(std::string_view name);
+
+// range.per_node is set, here and below; the slices of a subnet count from 0.
+//
+// How many there are; UINT64_MAX: that many or more.
+std::uint64_t slice_count(const AddressRange& range);
+// The slice that has this address; nullopt: it is not in the subnet, or the number is too large.
+std::optional<std::uint64_t> slice_with(const AddressRange& range, const fabric::Address& address);
+// The part of the range that is in this slice: `from` and `to` are its ends, without the subnet's own and its broadcast
+// address, and per_node is not set any more. Errors (ERANGE): the subnet has no such slice.
+fabric::Result<AddressRange> slice_of(const AddressRange& range, std::uint64_t index);
+
+struct Network;
+
+// A list of nodes, as check-config takes it: a line each of name and index, blanks between, # begins a remark. Without
+// an index it is the number at the end of the name.
+//
+// What is wrong with it for these networks, as "line 7: ...": a line that is none, an index that two nodes have, one
+// that a subnet has no slice for.
+std::vector<std::string> check_nodes(std::string_view list, const std::map<std::string, Network>& networks);
+
+}  // namespace hook

@@ -1,0 +1,22 @@
+// The ranges of which this node gives addresses: those of config.json, cut to the node's slices.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "fabric/address.hpp"
+#include "fabric/result.hpp"
+#include "hook/config/config.hpp"
+
+namespace hook {
+
+// own: the node's addresses on the rail's netdev, which are in its slice and never given; asked only where there is
+// one. Errors: the node's number cannot be told, or its slice is not there; never another node's.
+using OwnAddresses = std::function<fabric::Result<std::vector<fabric::Address>>()>;
+fabric::Result<std::vector<AddressRange>> node_ranges(const Config& config, const Network& network, unsigned rail,
+                                                      const OwnAddresses& own);
+
+// Of a netdev of this network namespace, by rtnetlink. Errors: that cannot be asked.
+fabric::Result<std::vector<fabric::Address>> addresses_of_netdev(const std::string& name);
+
+}  // namespace hook
