@@ -1,0 +1,322 @@
+#include "hook/install/install.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "fabric/unique_fd.hpp"
+#include "hook/apply/base_spec.hpp"
+#include "hook/base/json/json.hpp"
+#include "hook/config/config.hpp"
+#include "hook/install/choose_engine.hpp"
+#include "hook/install/node_files.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::make_error;
+using fabric::Result;
+using fabric::UniqueFd;
+
+constexpr const char* kCheckFile = "/var/lib/rdma-init/check.toml";
+
+// What `ctr` of the same containerd prints, with our hook.
+Result<std::string> make_base_spec(const std::string& root, const FoundEngine& engine, bool verify,
+                                   const std::string& programs) {
+  const std::string ctr = engine.program.substr(0, engine.program.rfind('/')) + "/ctr";
+  if (::access((root + ctr).c_str(), X_OK) != 0) {
+    if (verify) return std::string();
+    return make_error("`{}` is not there, which makes the base specification", ctr);
+  }
+  const Answer answer = TRY(ask_program(root, {ctr, "oci", "spec"}));
+  if (!answer.done) return make_error("`{} oci spec`: {}", ctr, shown(answer.messages, 400));
+  Json spec = TRY(parse_json(answer.text, "what `ctr oci spec` prints"));
+  TRY_VOID(edit_base_spec(programs + "/rdma-hook", verify, spec));
+  return spec.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Result<EngineFacts> gather_facts(const InstallOptions& options, const Choice& choice) {
+  const std::string& root = options.root;
+  const auto config = read_config({.file = root + kConfigPath, .drop_ins = root + kConfigDropIns});
+  if (!config) return fabric::wrap(config.error(), "the configuration of rdma-init");
+  EngineFacts facts;
+  facts.engine = choice.engine;
+  facts.way = choice.way;
+  facts.programs = options.programs;
+  facts.runtimes_are_said = config->runtime.runtimes != RuntimeOptions().runtimes;
+  auto printed = check_engine_config(root, facts.engine,
+                                     fmt::format("`{}` refuses its configuration as it is", facts.engine.program));
+  if (!printed) {
+    Error error = std::move(printed).error();
+    if (error.hint.empty()) error.hint = "mend that first; nothing was changed";
+    return error;
+  }
+  facts.settings = parse_engine_settings(*printed, facts.engine.engine == Engine::kCrio);
+  const bool has_spec = facts.way == InstallWay::kNri || facts.way == InstallWay::kHook;
+  if (facts.engine.engine == Engine::kContainerd && has_spec)
+    facts.base_spec = TRY(make_base_spec(root, facts.engine, facts.way == InstallWay::kNri, facts.programs));
+  return facts;
+}
+
+Result<void> check_printed(const EngineFacts& facts, const InstallPlan& plan, const std::string& printed) {
+  const EngineSettings after = parse_engine_settings(printed);
+  if (const auto lost = lost_setting(facts.settings, after, plan.meant))
+    return make_error("`{}` would lose {}", facts.engine.program, *lost);
+  if (const auto missing = missing_setting(after, plan.meant))
+    return make_error("`{}` would not take {}", facts.engine.program, *missing);
+  return {};
+}
+
+// The engine reads the temporaries. containerd 2 reads the drop-in by its import only when it is there under its name:
+// here a file imports both.
+Result<void> check_plan(const std::string& root, const EngineFacts& facts, const InstallPlan& plan) {
+  const bool containerd = facts.engine.engine == Engine::kContainerd;
+  if (containerd && facts.engine.major >= 2) {
+    if (plan.drop_in.empty()) return {};
+    const bool edited = std::any_of(plan.edits.begin(), plan.edits.end(),
+                                    [](const FileEdit& edit) { return edit.path == kContainerdConfig; });
+    const bool there = TRY(read_node_file(root, kContainerdConfig)).has_value();
+    const std::string config = fmt::format("\"{}{}\", ", kContainerdConfig, edited ? kCandidate : "");
+    TRY_VOID(write_node_file(root, kCheckFile,
+                             fmt::format("version = {}\nimports = [{}\"{}{}\"]\n", facts.other_form ? 2 : 3,
+                                         edited || there ? config : "", plan.drop_in, kCandidate)));
+    const auto printed = check_engine_candidate(root, facts.engine, kCheckFile);
+    TRY_VOID(remove_node_file(root, kCheckFile));
+    return check_printed(facts, plan, TRY(printed));
+  }
+  for (const FileEdit& edit : plan.edits) {
+    const std::string& path = edit.path;
+    if (path.starts_with("/etc/rdma-init/") || path.ends_with(".json") != (facts.engine.engine == Engine::kDocker))
+      continue;
+    const auto printed = TRY(check_engine_candidate(root, facts.engine, path + kCandidate));
+    if (containerd) TRY_VOID(check_printed(facts, plan, printed));
+  }
+  return {};
+}
+
+Result<void> remove_temporaries(const std::string& root, const InstallRecord& record) {
+  Result<void> all = remove_node_file(root, kCheckFile);
+  keep_first(all, remove_node_file(root, std::string(kCheckFile) + kCandidate));
+  for (const FileEdit& edit : record.edits)
+    keep_first(all, remove_node_file(root, edit.path + kCandidate));
+  return all;
+}
+
+// Each file as it was. What somebody changed since is kept, and stays on record; its path is added to `kept`.
+Result<void> take_back(const std::string& root, InstallRecord record, std::vector<std::string>& kept,
+                       std::string& said) {
+  TRY_VOID(remove_temporaries(root, record));
+  std::vector<FileEdit> left;
+  for (auto edit = record.edits.rbegin(); edit != record.edits.rend(); ++edit) {
+    const EditState state = TRY(state_of_edit(root, *edit));
+    if (state == EditState::kChanged) {
+      kept.push_back("`" + edit->path + "`");
+      left.push_back(*edit);
+    }
+    if (state != EditState::kInstalled) continue;
+    TRY_VOID(edit->before ? write_node_file(root, edit->path, *edit->before) : remove_node_file(root, edit->path));
+    said += fmt::format("{} `{}`\n", edit->before ? "restored" : "removed", edit->path);
+  }
+  remove_empty_directories(root, record.directories);
+  if (left.empty()) return remove_install_record(root, record);
+  record.edits.assign(left.rbegin(), left.rend());
+  return write_install_record(root, record);
+}
+
+Error changed_since(const std::vector<std::string>& kept) {
+  return {fmt::format("kept, because somebody changed it since: {}", fabric::join(kept, ", ")), EEXIST,
+          fmt::format("take our part out of it by hand, then remove `{}`", kInstallRecord)};
+}
+
+// The files of a plan, checked by the engine before the first one is replaced.
+Result<void> write_plan(const std::string& root, const EngineFacts& facts, const InstallPlan& plan,
+                        const InstallRecord& record) {
+  TRY_VOID(write_install_record(root, record));
+  for (const FileEdit& edit : plan.edits)
+    TRY_VOID(prepare_node_file(root, edit.path, edit.after));
+  TRY_VOID(check_plan(root, facts, plan));
+  for (const FileEdit& edit : plan.edits)
+    TRY_VOID(commit_node_file(root, edit.path));
+  if (plan.drop_in.empty()) return {};
+  return check_printed(facts, plan, TRY(check_engine_config(root, facts.engine, "afterwards")));
+}
+
+InstallRecord record_of(const std::string& root, const EngineFacts& facts, const InstallPlan& plan) {
+  InstallRecord record{std::string(to_string(facts.engine.engine)),
+                       std::string(to_word(kInstallWays, facts.way)),
+                       facts.programs,
+                       RDMA_INIT_VERSION,
+                       plan.edits,
+                       missing_directories(root, kInstallRecord)};
+  for (const FileEdit& edit : plan.edits)
+    for (std::string& directory : missing_directories(root, edit.path))
+      if (std::find(record.directories.begin(), record.directories.end(), directory) == record.directories.end())
+        record.directories.push_back(std::move(directory));
+  return record;
+}
+
+// The plan in the form that the engine takes, written unless this is a dry run.
+Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& facts) {
+  const std::string& root = options.root;
+  const auto read = [&](const std::string& path) { return read_node_file(root, path); };
+  const bool containerd = facts.engine.engine == Engine::kContainerd;
+  if (containerd) facts.other_form = guess_other_form(facts, TRY(read(kContainerdConfig)).value_or(""));
+  std::optional<Error> first;
+  for (int form = 0; form < (containerd ? 2 : 1); ++form) {
+    InstallPlan plan = TRY(plan_install(facts, read));
+    if (options.dry_run || plan.edits.empty()) return plan;
+    const InstallRecord record = record_of(root, facts, plan);
+    auto written = write_plan(root, facts, plan, record);
+    if (written) return plan;
+    std::vector<std::string> kept;
+    std::string said;
+    TRY_VOID(take_back(root, record, kept, said));
+    Error error = std::move(written).error();
+    if (error.hint.empty()) error.hint = "nothing was changed; merge by hand what `rdma-hook install --dry-run` prints";
+    if (!first) first = std::move(error);
+    facts.other_form = !facts.other_form;
+  }
+  return std::move(*first);
+}
+
+// What to do next, done with --restart.
+Result<std::string> say_restart(const InstallOptions& options, Engine engine, InstallWay way) {
+  const auto command = restart_command(engine, way);
+  if (command.empty()) return std::string();
+  const std::string line = fabric::join(command, " ");
+  if (!options.restart) return fmt::format("now run: {}\n", line);
+  auto found = command;
+  found[0] = find_program(options.root, command[0]).value_or("/usr/bin/systemctl");
+  const Answer answer = TRY(ask_program(options.root, found));
+  if (!answer.done) return make_error("`{}`: {}", line, shown(answer.messages, 400));
+  return fmt::format("done: {}\n", line);
+}
+
+std::string say_service(const EngineFacts& facts) {
+  if (facts.way == InstallWay::kNri)
+    return fmt::format("and have {}/rdma-nri run: systemctl enable --now rdma-nri rdma-recover.timer\n",
+                       facts.programs);
+  if (facts.way == InstallWay::kCdi)
+    return fmt::format("and write the devices: {}/rdma-hook cdi generate --engine {} --out /etc/cdi/rdma-init.json\n",
+                       facts.programs, to_string(facts.engine.engine));
+  return {};
+}
+
+// What is there already: empty, if it is complete and what is asked for; what is left of another try is taken back.
+// Errors: another engine or way; a file that somebody changed since.
+Result<bool> is_installed(const InstallOptions& options, const InstallRecord& record) {
+  const std::string& root = options.root;
+  if ((options.engine && to_string(*options.engine) != record.engine) ||
+      (options.way && to_word(kInstallWays, *options.way) != record.way))
+    return Error{fmt::format("`{}`, way {}, is installed", record.engine, record.way), EEXIST,
+                 "`rdma-hook install --uninstall` first"};
+  bool complete = record.programs == options.programs && record.version == RDMA_INIT_VERSION;
+  std::vector<std::string> kept;
+  for (const FileEdit& edit : record.edits) {
+    const EditState state = TRY(state_of_edit(root, edit));
+    complete = complete && state == EditState::kInstalled;
+    if (state == EditState::kChanged) kept.push_back("`" + edit.path + "`");
+  }
+  if (!kept.empty()) return changed_since(kept);
+  if (complete || options.dry_run) return complete;
+  std::string said;
+  TRY_VOID(take_back(root, record, kept, said));
+  return false;
+}
+
+// Held until it is closed.
+Result<UniqueFd> lock_out_others(const std::string& root) {
+  UniqueFd lock(::open((root + "/etc").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!lock.ok()) return fabric::sys_error(errno, "open `{}/etc`", root);
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return make_error("another `rdma-hook install` is at work");
+  return lock;
+}
+
+}  // namespace
+
+Result<std::string> install(const InstallOptions& asked) {
+  const UniqueFd lock = TRY(lock_out_others(asked.root));
+  InstallOptions options = asked;
+  const std::string& root = options.root;
+  const auto record = TRY(read_install_record(root));
+  if (record) {
+    if (TRY(is_installed(options, *record))) {
+      if (!options.dry_run) TRY_VOID(remove_temporaries(root, *record));
+      return fmt::format("{}, way {}: installed, nothing to change\n", record->engine, record->way);
+    }
+    if (options.dry_run) return std::string("would complete what was installed in part\n");
+    // What an earlier try chose stays chosen.
+    options.engine = parse_engine(record->engine);
+    options.way = from_word(kInstallWays, record->way);
+  } else if (!options.engine) {
+    if (const auto text = template_of_distribution(root, options.programs)) return *text;
+  }
+  const Choice choice = TRY(choose_engine(root, options.engine, options.way));
+  EngineFacts facts = TRY(gather_facts(options, choice));
+  const InstallPlan plan = TRY(plan_and_write(options, facts));
+  std::string said;
+  for (const auto& lines : {choice.said, plan.said})
+    for (const std::string& line : lines)
+      said += line + "\n";
+  for (const FileEdit& edit : plan.edits)
+    said += options.dry_run
+                ? fmt::format("would write `{}`:\n{}{}", edit.path, edit.after, edit.after.ends_with('\n') ? "" : "\n")
+                : fmt::format("wrote `{}`\n", edit.path);
+  if (plan.edits.empty()) said += "nothing to write\n";
+  for (const char* program : {"/rdma-hook", "/rdma-runtime"})
+    if (::access((root + facts.programs + program).c_str(), X_OK) != 0)
+      said += fmt::format("`{}{}` is not there yet\n", facts.programs, program);
+  if (options.dry_run) return said;
+  if (!plan.edits.empty()) said += TRY(say_restart(options, facts.engine.engine, facts.way));
+  return said + say_service(facts);
+}
+
+Result<std::string> uninstall(const InstallOptions& options) {
+  const UniqueFd lock = TRY(lock_out_others(options.root));
+  const auto record = TRY(read_install_record(options.root));
+  if (!record) {
+    TRY_VOID(remove_install_record(options.root, {}));
+    return std::string("nothing is installed\n");
+  }
+  std::string said;
+  if (options.dry_run) {
+    for (const FileEdit& edit : record->edits)
+      said += fmt::format("would {} `{}`\n", edit.before ? "restore" : "remove", edit.path);
+    return said;
+  }
+  std::vector<std::string> kept;
+  TRY_VOID(take_back(options.root, *record, kept, said));
+  if (!kept.empty()) return changed_since(kept);
+  const auto engine = parse_engine(record->engine);
+  const auto way = from_word(kInstallWays, record->way);
+  if (said.empty() || !engine || !way) return said + "nothing was left to restore\n";
+  return said + TRY(say_restart(options, *engine, *way));
+}
+
+Result<std::string> install_status(const std::string& root, bool json) {
+  constexpr std::array kStates = {"installed", "not written", "changed since"};
+  const auto record = TRY(read_install_record(root));
+  if (!record) return std::string(json ? "{\"installed\": false}\n" : "nothing is installed\n");
+  Json files = Json::array();
+  std::string text = fmt::format("{}, way {}, by rdma-hook {}, programs in {}\n", record->engine, record->way,
+                                 record->version, record->programs);
+  for (const FileEdit& edit : record->edits) {
+    const char* state = kStates.at(static_cast<std::size_t>(TRY(state_of_edit(root, edit))));
+    files.push_back({{"path", edit.path}, {"state", state}});
+    text += fmt::format("{:<14} {}\n", state, edit.path);
+  }
+  if (!json) return text;
+  return Json{{"installed", true},          {"engine", record->engine},     {"way", record->way},
+              {"version", record->version}, {"programs", record->programs}, {"files", std::move(files)}}
+             .dump(2) +
+         "\n";
+}
+
+}  // namespace hook

@@ -1,0 +1,39 @@
+// Files of the node that install writes and uninstall restores, below a root. Each is replaced whole or not at all,
+// from a temporary beside it, which the engine can read before it becomes the file.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fabric/result.hpp"
+
+namespace hook {
+
+// What is appended to a path for its temporary. No engine reads a name that ends so, but CRI-O.
+inline constexpr const char* kCandidate = ".rdma-init";
+
+// root: "" is the node itself; below another one a link among the directories is refused, since it leads out of it.
+//
+// The text of a file, nullopt where there is none. Errors: a link or anything else that is no regular file; more than
+// 16 MiB; a text that is no UTF-8, which the record could not give back byte for byte.
+fabric::Result<std::optional<std::string>> read_node_file(const std::string& root, const std::string& path);
+
+// Writes path's temporary, to disk, with the mode and owner of path where that is there, else root's and 0644. Makes
+// the directories that are missing.
+fabric::Result<void> prepare_node_file(const std::string& root, const std::string& path, std::string_view text);
+// The temporary becomes the file.
+fabric::Result<void> commit_node_file(const std::string& root, const std::string& path);
+// Both.
+fabric::Result<void> write_node_file(const std::string& root, const std::string& path, std::string_view text);
+
+// Also of a file that is not there.
+fabric::Result<void> remove_node_file(const std::string& root, const std::string& path);
+
+// The directories above path that are not there, the outermost first.
+std::vector<std::string> missing_directories(const std::string& root, const std::string& path);
+// Removes those that are empty, the last one first.
+void remove_empty_directories(const std::string& root, const std::vector<std::string>& directories);
+
+}  // namespace hook

@@ -1,0 +1,224 @@
+#include "hook/install/plan_install.hpp"
+
+#include <cerrno>
+
+#include "fabric/text.hpp"
+#include "hook/base/json/json.hpp"
+#include "hook/install/plan_parts.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::make_error;
+using fabric::Result;
+
+constexpr const char* kHooksDir = "/usr/share/containers/oci/hooks.d/";
+constexpr const char* kDockerConfig = "/etc/docker/daemon.json";
+constexpr const char* kPodmanConfig = "/etc/containers/containers.conf";
+constexpr const char* kOwnConfig = "/etc/rdma-init/conf.d/90-engine.json";
+
+// The files of config/hooks.d, as they are there.
+struct HooksFile {
+  std::string_view name;
+  std::string_view text;
+};
+constexpr HooksFile kHooksFiles[] = {
+#include "hooks_files.inc"
+};
+// Where they have the programs.
+constexpr std::string_view kUsualPrograms = "/usr/local/bin/";
+
+// begin: "rdma-hook-crio-verify".
+Result<void> add_hooks_files(InstallPlan& plan, const EngineFacts& facts, const ReadNodeFile& read,
+                             std::string_view begin) {
+  for (const auto& [name, sample] : kHooksFiles) {
+    if (!name.starts_with(begin)) continue;
+    std::string text(sample);
+    const auto at = text.find(kUsualPrograms);
+    if (at != std::string::npos) text.replace(at, kUsualPrograms.size(), facts.programs + "/");
+    TRY_VOID(add_own_file(plan, read, fmt::format("{}{}", kHooksDir, name), text));
+  }
+  return {};
+}
+
+Result<Json> object_of(const std::optional<std::string>& text, const char* path) {
+  Json json = text ? TRY(parse_json(*text, path)) : Json(Json::object());
+  if (!json.is_object()) return make_error("`{}` is no JSON object", path);
+  return json;
+}
+
+// The member `name`, an object, made if it is not there.
+Result<Json*> object_in(Json& json, const char* name) {
+  if (!json.contains(name)) json[name] = Json::object();
+  if (!json[name].is_object()) return make_error("`{}`: `{}` is no object", kDockerConfig, name);
+  return &json[name];
+}
+
+// The indentation of a text's first member, so that the others keep theirs.
+int indentation_of(const std::string& text) {
+  const auto line = text.find('\n');
+  if (line == std::string::npos) return text.empty() ? 2 : -1;
+  const auto end = text.find_first_not_of(' ', line + 1);
+  return end == std::string::npos || end == line + 1 ? 2 : static_cast<int>(end - line - 1);
+}
+
+std::string docker_runtime_behind(const Json& json, const Json& runtimes) {
+  std::string found;
+  const auto usual = json.find("default-runtime");
+  for (const auto& [name, runtime] : runtimes.items()) {
+    const auto path = runtime.is_object() ? runtime.find("path") : runtime.end();
+    if (!runtime.is_object() || path == runtime.end() || !path->is_string()) continue;
+    const auto program = path->get<std::string>();
+    const bool is_usual = usual != json.end() && usual->is_string() && usual->get<std::string>() == name;
+    if (is_nvidia_runtime(program) && (found.empty() || is_usual)) found = program;
+  }
+  return found;
+}
+
+Result<void> plan_docker(InstallPlan& plan, const EngineFacts& facts, const ReadNodeFile& read) {
+  const auto before = TRY(read(kDockerConfig));
+  const Json old = TRY(object_of(before, kDockerConfig));
+  Json json = old;
+  std::string behind;
+  if (facts.way == InstallWay::kRuntime) {
+    const Json entry = {{"path", facts.programs + "/rdma-runtime"}};
+    Json& runtimes = *TRY(object_in(json, "runtimes"));
+    behind = docker_runtime_behind(json, runtimes);
+    if (runtimes.contains("rdma") && runtimes["rdma"] != entry)
+      return Error{fmt::format("`{}` has a runtime `rdma` already", kDockerConfig), EEXIST,
+                   "merge by hand: \"rdma\": " + entry.dump()};
+    runtimes["rdma"] = entry;
+  } else if (facts.way == InstallWay::kCdi) {
+    (*TRY(object_in(json, "features")))["cdi"] = true;
+  } else {
+    return make_error("Docker has no `--way {}`: take runtime or cdi", to_word(kInstallWays, facts.way));
+  }
+  if (json != old) {
+    std::string text = json.dump(indentation_of(before.value_or("")));
+    if (!before || before->ends_with('\n')) text += '\n';
+    plan.edits.push_back({kDockerConfig, before, std::move(text)});
+  }
+  return behind.empty() ? Result<void>() : put_behind(plan, facts, read, behind);
+}
+
+Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts, const ReadNodeFile& read) {
+  constexpr const char* kDropIn = "/etc/crio/crio.conf.d/90-rdma-init.conf";
+  if (facts.way == InstallWay::kHook) return add_hooks_files(plan, facts, read, "rdma-hook-crio-annotations-");
+  if (facts.way == InstallWay::kCdi) return {};
+  if (facts.way == InstallWay::kNri) {
+    TRY_VOID(add_hooks_files(plan, facts, read, "rdma-hook-crio-verify-"));
+    return add_own_file(plan, read, kDropIn, fmt::format("{}[crio.nri]\nenable_nri = true\n", kOurs));
+  }
+  const std::string usual = setting_text(facts.settings, "crio.runtime", "default_runtime");
+  const std::string table = "crio.runtime.runtimes." + usual;
+  std::string behind = setting_text(facts.settings, table, "runtime_path");
+  for (const auto& [setting, value] : facts.settings)
+    if (setting.second == "runtime_path" && !is_nvidia_runtime(behind) && is_nvidia_runtime(value))
+      behind = setting_text(facts.settings, setting.first, setting.second);
+  // State of a container is where its runtime has it: crun's in /run/crun.
+  const std::string state = setting_text(facts.settings, table, "runtime_root");
+  TRY_VOID(add_own_file(
+      plan, read, kDropIn,
+      fmt::format("{}[crio.runtime.runtimes.rdma]\nruntime_path = \"{}/rdma-runtime\"\nruntime_type = \"oci\"\n{}",
+                  kOurs, facts.programs, state.empty() ? "" : fmt::format("runtime_root = \"{}\"\n", state))));
+  return behind.empty() ? Result<void>() : put_behind(plan, facts, read, behind);
+}
+
+// The path between quotes whose program is NVIDIA's; empty: none.
+std::string quoted_nvidia_runtime(std::string_view text) {
+  for (const std::string_view part : fabric::split(text, '"'))
+    if (part.starts_with('/') && is_nvidia_runtime(part)) return std::string(part);
+  return {};
+}
+
+Result<void> plan_podman(InstallPlan& plan, const EngineFacts& facts, const ReadNodeFile& read) {
+  if (facts.way == InstallWay::kNri) return make_error("Podman has no NRI: take `--way runtime`, hook or cdi");
+  if (facts.way == InstallWay::kHook) return add_hooks_files(plan, facts, read, "rdma-hook-podman-annotations-");
+  if (facts.way == InstallWay::kCdi) return {};
+  const auto theirs = TRY(read(kPodmanConfig));
+  TRY_VOID(add_own_file(plan, read, "/etc/containers/containers.conf.d/90-rdma-init.conf",
+                        fmt::format("{}[engine.runtimes]\nrdma = [\"{}/rdma-runtime\"]\n", kOurs, facts.programs)));
+  const std::string behind = quoted_nvidia_runtime(theirs.value_or(""));
+  return behind.empty() ? Result<void>() : put_behind(plan, facts, read, behind);
+}
+
+// NVIDIA's runtime among the handlers of containerd, the default one first; empty: none.
+std::string containerd_runtime_behind(const EngineFacts& facts) {
+  std::string found;
+  std::string usual;
+  for (const auto& [setting, value] : facts.settings) {
+    if (setting.second == "default_runtime_name") usual = setting_text(facts.settings, setting.first, setting.second);
+    if (setting.second != "BinaryName" || !is_nvidia_runtime(value)) continue;
+    if (found.empty() || setting.first.ends_with(".runtimes." + usual + ".options"))
+      found = setting_text(facts.settings, setting.first, setting.second);
+  }
+  return found;
+}
+
+}  // namespace
+
+bool is_nvidia_runtime(std::string_view program) {
+  const auto slash = program.rfind('/');
+  if (slash != std::string_view::npos) program.remove_prefix(slash + 1);
+  return program.starts_with("nvidia-container-runtime");
+}
+
+Result<void> add_own_file(InstallPlan& plan, const ReadNodeFile& read, const std::string& path,
+                          const std::string& text) {
+  const auto there = TRY(read(path));
+  if (there == text) return {};
+  if (there) return Error{fmt::format("`{}` is there already", path), EEXIST, "move it away"};
+  plan.edits.push_back({path, there, text});
+  return {};
+}
+
+Result<void> put_behind(InstallPlan& plan, const EngineFacts& facts, const ReadNodeFile& read,
+                        const std::string& program) {
+  if (facts.runtimes_are_said) {
+    plan.said.push_back(fmt::format(
+        "`runtime` is in the configuration of rdma-init already: see that its `runtimes` begin with `{}`", program));
+    return {};
+  }
+  Json runtimes = Json::array({program});
+  if (program != "runc") runtimes.push_back("runc");
+  const Json json = {{"runtime", {{"runtimes", std::move(runtimes)}}}};
+  TRY_VOID(add_own_file(plan, read, kOwnConfig, json.dump() + "\n"));
+  plan.said.push_back(fmt::format("`{}` stays, behind rdma-runtime, by `{}`", program, kOwnConfig));
+  return {};
+}
+
+Result<InstallPlan> plan_install(const EngineFacts& facts, const ReadNodeFile& read) {
+  InstallPlan plan;
+  switch (facts.engine.engine) {
+    case Engine::kContainerd: {
+      if (facts.way == InstallWay::kCdi) {
+        if (facts.engine.major == 1) return make_error("containerd 1 has CDI off: take another way");
+        break;
+      }
+      TRY_VOID(plan_containerd(plan, facts, read));
+      const std::string behind = containerd_runtime_behind(facts);
+      if (behind.empty()) break;
+      if (facts.way == InstallWay::kRuntime) {
+        TRY_VOID(put_behind(plan, facts, read, behind));
+      } else {
+        plan.said.push_back(fmt::format("`{}` stays as it is: no runtime of ours is in front of it", behind));
+      }
+      break;
+    }
+    case Engine::kCrio:
+      TRY_VOID(plan_crio(plan, facts, read));
+      break;
+    case Engine::kDocker:
+      TRY_VOID(plan_docker(plan, facts, read));
+      break;
+    case Engine::kPodman:
+      TRY_VOID(plan_podman(plan, facts, read));
+      break;
+    default:
+      return make_error("`{}` has no configuration to write", to_string(facts.engine.engine));
+  }
+  return plan;
+}
+
+}  // namespace hook
