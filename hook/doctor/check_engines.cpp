@@ -1,0 +1,208 @@
+#include <algorithm>
+#include <ctime>
+
+#include "fabric/text.hpp"
+#include "hook/apply/memlock.hpp"
+#include "hook/doctor/node_engines.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::printable;
+
+constexpr const char* kInstall = "rdma-hook install";
+
+// The oldest that were tried.
+struct Tried {
+  Engine engine;
+  int major;
+  int minor;
+};
+constexpr Tried kOldestTried[] = {
+    {Engine::kContainerd, 1, 6}, {Engine::kCrio, 1, 34}, {Engine::kDocker, 20, 10}, {Engine::kPodman, 4, 3}};
+
+const char* process_of(Engine engine) {
+  switch (engine) {
+    case Engine::kContainerd:
+      return "containerd";
+    case Engine::kCrio:
+      return "crio";
+    case Engine::kDocker:
+      return "dockerd";
+    default:
+      return "";
+  }
+}
+
+const RunningProcess* find_process(const NodeEngines& engines, std::string_view name) {
+  const auto found = std::find_if(engines.processes.begin(), engines.processes.end(),
+                                  [&](const RunningProcess& process) { return process.name == name; });
+  return found == engines.processes.end() ? nullptr : &*found;
+}
+
+std::string clock_text(std::int64_t seconds) {
+  const std::time_t time = seconds;
+  std::tm parts{};
+  char text[32] = "";
+  ::localtime_r(&time, &parts);
+  std::strftime(text, sizeof text, "%F %T", &parts);
+  return text;
+}
+
+void check_found(const NodeEngines& engines, Check& check) {
+  if (!engines.found) {
+    check.findings.push_back({Grade::kWarning, "engines", engines.found.error().message, engines.found.error().hint});
+    return;
+  }
+  if (engines.found->empty()) {
+    check.findings.push_back({Grade::kBroken, "engines", "none is on this node",
+                              "install containerd, CRI-O, Docker or Podman; images need no more than rdma-init"});
+  }
+  for (const FoundEngine& engine : *engines.found) {
+    for (const auto& [of, major, minor] : kOldestTried) {
+      if (engine.engine != of || !engine.trouble.empty()) continue;
+      if (std::pair(engine.major, engine.minor) >= std::pair(major, minor)) continue;
+      check.findings.push_back(
+          {Grade::kNote,
+           engine.program,
+           fmt::format("is {}.{}, and {}.{} is the oldest that was tried", engine.major, engine.minor, major, minor),
+           {}});
+    }
+  }
+  for (const auto& [program, why] : engines.refused)
+    check.findings.push_back({Grade::kBroken, program, printable(why), "mend it before it is restarted"});
+}
+
+void check_record(const NodeEngines& engines, Check& check) {
+  if (!engines.record) {
+    check.findings.push_back(
+        {Grade::kBroken, kInstallRecord, engines.record.error().message, engines.record.error().hint});
+    return;
+  }
+  for (const auto& [path, state] : engines.changed) {
+    const bool missing = state == EditState::kNotWritten;
+    check.findings.push_back(
+        {missing ? Grade::kBroken : Grade::kWarning, path,
+         missing ? "is not as install wrote it, but as it was before" : "somebody changed it since install wrote it",
+         missing ? kInstall : "look at `rdma-hook install --status`; merge by hand"});
+  }
+}
+
+// Whether something brings us into containers.
+bool is_set_up(const NodeEngines& engines) {
+  return (engines.record && *engines.record) || !engines.files.empty() || find_process(engines, "rdma-nri");
+}
+
+// The engine does not know what its files say.
+void check_restarts(const NodeEngines& engines, Check& check) {
+  for (const RunningProcess& process : engines.processes) {
+    // It would not come back.
+    const auto is_it = [&](const auto& refused) { return refused.first.ends_with("/" + process.name); };
+    if (std::any_of(engines.refused.begin(), engines.refused.end(), is_it)) continue;
+    const EngineFile* newest = nullptr;
+    for (const EngineFile& file : engines.files) {
+      if (!file.read_at_start || process.name != process_of(file.engine)) continue;
+      if (!newest || file.changed > newest->changed) newest = &file;
+    }
+    // A second is what the kernel's times are rounded to.
+    if (!newest || !process.started || newest->changed <= *process.started + 1) continue;
+    check.findings.push_back(
+        {Grade::kBroken, process.name,
+         fmt::format("runs since {} (pid {}), and `{}` is of {}: it has not read it", clock_text(*process.started),
+                     process.pid, newest->path, clock_text(newest->changed)),
+         fmt::format("systemctl restart {}", process.name)});
+  }
+  if (engines.docker_has_runtime == false)
+    check.findings.push_back(
+        {Grade::kBroken, "dockerd", "does not know the runtime that its daemon.json names", "systemctl reload docker"});
+}
+
+void check_plugin(const NodeEngines& engines, Check& check) {
+  const bool by_nri = engines.record && *engines.record && (*engines.record)->way == "nri";
+  const bool started_by_engine = std::any_of(engines.files.begin(), engines.files.end(), [](const EngineFile& file) {
+    return file.path.starts_with("/opt/nri/plugins/");
+  });
+  if (!by_nri || started_by_engine || find_process(engines, "rdma-nri")) return;
+  check.findings.push_back({Grade::kBroken, "rdma-nri", "does not run: a container that asks for HCAs is refused",
+                            "systemctl enable --now rdma-nri"});
+}
+
+Check check_engine(const NodeEngines& engines) {
+  Check check{"engine", {}, {}};
+  check_found(engines, check);
+  check_record(engines, check);
+  for (const std::string& message : engines.unread)
+    check.findings.push_back({Grade::kWarning, "file", message, "call doctor as root"});
+  if (!is_set_up(engines) && engines.record && check.findings.empty())
+    check.findings.push_back({Grade::kBroken, "engine", "none is set up: no container gets an HCA", kInstall});
+  check_restarts(engines, check);
+  check_plugin(engines, check);
+  std::vector<std::string> names;
+  if (engines.found)
+    for (const FoundEngine& engine : *engines.found)
+      names.push_back(fmt::format("{} {}.{}", to_string(engine.engine), engine.major, engine.minor));
+  check.summary = fabric::join(names, ", ");
+  if (engines.record && *engines.record)
+    check.summary += fmt::format("; {} set up, way {}", (*engines.record)->engine, (*engines.record)->way);
+  return check;
+}
+
+Check check_programs(const NodeEngines& engines) {
+  Check check{"programs", {}, {}};
+  std::vector<std::string> names;
+  for (const OurProgram& program : engines.programs) {
+    names.push_back(printable(program.path));
+    const std::string name = program.path.substr(program.path.rfind('/') + 1);
+    if (program.error != 0) {
+      check.findings.push_back(
+          {Grade::kBroken, printable(program.path),
+           fmt::format("`{}` names it, and it {}", program.named_in,
+                       program.error == ENOENT ? "is not there"
+                                               : fmt::format("cannot be executed: {}", std::strerror(program.error))),
+           "install the programs there again, or `rdma-hook install` for where they are now"});
+    } else if (!program.version.ends_with(" " RDMA_INIT_VERSION)) {
+      check.findings.push_back(
+          {Grade::kWarning, printable(program.path),
+           fmt::format("is {}, and this is {}",
+                       program.version.empty() ? "of a version that it does not tell" : printable(program.version),
+                       RDMA_INIT_VERSION),
+           "install the programs together"});
+    }
+  }
+  check.summary = names.empty() ? "no engine names one" : fabric::join(names, ", ");
+  return check;
+}
+
+Check check_memlock(const NodeEngines& engines) {
+  constexpr std::uint64_t kUsual = 8 << 20;  // systemd's default since 250, on which rdma-hook's ways build
+  Check check{"memlock", {}, {}};
+  std::vector<std::string> seen;
+  for (const Engine engine : {Engine::kContainerd, Engine::kCrio, Engine::kDocker}) {
+    const std::string process = process_of(engine);
+    const std::string unit = std::string(to_string(engine)) + ".service";
+    const RunningProcess* running = find_process(engines, process);
+    const auto of_unit = std::find_if(engines.units.begin(), engines.units.end(),
+                                      [&](const EngineLimit& limit) { return limit.unit == unit; });
+    std::optional<std::uint64_t> limit = running ? running->memlock : std::nullopt;
+    const bool by_unit = of_unit != engines.units.end() && of_unit->memlock < limit.value_or(UINT64_MAX);
+    if (by_unit) limit = of_unit->memlock;
+    if (!limit) continue;
+    seen.push_back(fmt::format("{} {}", process, limit_text(limit)));
+    if (*limit >= kUsual) continue;
+    check.findings.push_back(
+        {Grade::kWarning, unit,
+         fmt::format("{} {}: what a container is not given has no more",
+                     by_unit ? "sets RLIMIT_MEMLOCK to" : "runs with RLIMIT_MEMLOCK of", limit_text(limit)),
+         fmt::format("`systemctl edit {0}`: [Service] LimitMEMLOCK=infinity; then restart it", unit)});
+  }
+  check.summary = seen.empty() ? "no engine that stays running" : fabric::join(seen, ", ");
+  return check;
+}
+
+}  // namespace
+
+std::vector<Check> check_engines(const NodeEngines& engines) {
+  return {check_engine(engines), check_programs(engines), check_memlock(engines)};
+}
+
+}  // namespace hook

@@ -1,0 +1,348 @@
+#include "hook/doctor/check_rails.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <set>
+
+#include "fabric/text.hpp"
+#include "hook/plan/pools.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Inventory;
+using fabric::Netdev;
+using fabric::Port;
+using fabric::printable;
+
+// The HCAs that containers may have, by rail.
+std::vector<const NodeHca*> pool_hcas(const NodeMap& map) {
+  std::vector<const NodeHca*> hcas;
+  std::copy_if(map.by_rail().begin(), map.by_rail().end(), std::back_inserter(hcas),
+               [](const NodeHca* node) { return node->pool != nullptr; });
+  return hcas;
+}
+
+std::string name_of(const NodeHca& node, const Port& port) {
+  return fmt::format("{}:{}", printable(node.name()), port.number);
+}
+
+// Each with its port, of the pools.
+using UsePort = std::function<void(const NodeHca&, const Port&)>;
+void each_port(const std::vector<const NodeHca*>& hcas, const UsePort& use) {
+  for (const NodeHca* node : hcas)
+    for (const Port& port : node->hca->ports)
+      use(*node, port);
+}
+
+bool makes_children(Mode mode) {
+  return mode == Mode::kShared || mode == Mode::kSharedMulti;
+}
+
+Check check_netns(const Inventory& inventory, const Config& config) {
+  Check check{"netns", {}, {}};
+  if (!inventory.netns_mode) {
+    check.looked = false;
+    check.summary = "the kernel does not say whether network namespaces share RDMA devices";
+    return check;
+  }
+  const bool exclusive = *inventory.netns_mode == fabric::NetnsMode::kExclusive;
+  check.summary = exclusive ? "an RDMA device is in one network namespace" : "network namespaces share RDMA devices";
+  for (const Pool& pool : config.pools) {
+    if (!exclusive || !pool.network) continue;
+    const bool may = std::any_of(pool.modes.begin(), pool.modes.end(), makes_children);
+    if (!may) continue;
+    const bool always = makes_children(pool.modes.front());
+    check.findings.push_back(
+        {always ? Grade::kBroken : Grade::kWarning, fmt::format("pool {}", printable(pool.name)),
+         fmt::format("mode `{}` is refused while an RDMA device is in one network namespace",
+                     to_string(*std::find_if(pool.modes.begin(), pool.modes.end(), makes_children))),
+         "`options ib_core netns_mode=1` in /etc/modprobe.d and a reboot; or mode `exclusive` alone "
+         "in the pool"});
+  }
+  return check;
+}
+
+Check check_pools(const NodeMap& map, const Config& config) {
+  Check check{"pools", {}, {}};
+  std::vector<std::string> summaries;
+  for (const NodeHca& node : map.hcas()) {
+    if (!node.pool_unread) continue;
+    const fabric::Error error = unknown_pool(node);
+    check.findings.push_back({Grade::kWarning, printable(node.name()), error.message, error.hint});
+  }
+  for (const Pool& pool : config.pools) {
+    const auto count = std::count_if(map.hcas().begin(), map.hcas().end(),
+                                     [&](const NodeHca& node) { return node.pool && node.pool->name == pool.name; });
+    summaries.push_back(fmt::format("{} {}", count, printable(pool.name)));
+    if (count != 0 || map.hcas().empty()) continue;
+    check.findings.push_back({Grade::kWarning, fmt::format("pool {}", printable(pool.name)),
+                              "none of the node's HCAs is in it",
+                              "`rdma-hook devices` says what the HCAs are; compare with the pool's selectors"});
+  }
+  for (const std::string& rail : config.rails) {
+    if (map.hcas().empty() || map.find(rail)) continue;
+    check.findings.push_back({Grade::kWarning, printable(rail), "is in `rails`, and not on this node",
+                              "it may be in a container's namespace (`rdma-hook devices`); else mend `rails`"});
+  }
+  check.summary = summaries.empty() ? "all HCAs are in one pool" : fabric::join(summaries, ", ");
+  return check;
+}
+
+Check check_gid_tables(const std::vector<const NodeHca*>& hcas) {
+  constexpr std::size_t kFullPercent = 75;
+  Check check{"gids", {}, {}};
+  std::size_t most = 0;
+  each_port(hcas, [&](const NodeHca& node, const Port& port) {
+    if (port.gids_error) {
+      check.findings.push_back({Grade::kWarning, name_of(node, port),
+                                fmt::format("its GID table cannot be read: {}", std::strerror(*port.gids_error)),
+                                "call doctor as root on the node itself"});
+    }
+    if (!port.is_ethernet() || !port.gid_tbl_len || *port.gid_tbl_len == 0) return;
+    const std::size_t used = port.gids.size();
+    const std::size_t percent = used * 100 / *port.gid_tbl_len;
+    most = std::max(most, percent);
+    if (percent <= kFullPercent) return;
+    const bool full = used >= *port.gid_tbl_len;
+    check.findings.push_back({full ? Grade::kBroken : Grade::kWarning, name_of(node, port),
+                              fmt::format("{} of {} GIDs are taken{}", used, *port.gid_tbl_len,
+                                          full ? ": a further container gets none" : ""),
+                              "`rdma-hook recover` returns what containers left; each address of the netdev, of its "
+                              "VLANs and children takes "
+                              "one or two: remove some, or lower the pool's limits"});
+  });
+  check.summary = fmt::format("at most {} % of a table is taken", most);
+  return check;
+}
+
+std::string remedy_of_port(const NodeHca& node, const Port& port) {
+  const std::string phys = fabric::value_or(port.phys_state, std::string());
+  const std::string state = fabric::value_or(port.state, std::string());
+  const bool infiniband = port.is_infiniband();
+  if (infiniband && state.ends_with("INIT")) return "no subnet manager answers: see to opensm, or the switch's";
+  if (phys.ends_with("Polling")) return "no link: look at cable, transceiver and the switch's port";
+  const std::string netdev = node.netdev.value_or("NETDEV");
+  if (!infiniband) return fmt::format("`ip link set {0} up`; then cable and the switch's port (`ethtool {0}`)", netdev);
+  return "look at cable and the switch's port (`ibstat`)";
+}
+
+Check check_ports(const std::vector<const NodeHca*>& hcas) {
+  Check check{"ports", {}, {}};
+  std::size_t active = 0;
+  each_port(hcas, [&](const NodeHca&, const Port& port) { active += port.is_active() ? 1 : 0; });
+  each_port(hcas, [&](const NodeHca& node, const Port& port) {
+    if (port.is_active()) return;
+    const auto* state = std::get_if<std::string>(&port.state);
+    const std::string phys = fabric::value_or(port.phys_state, std::string());
+    check.findings.push_back(
+        {active == 0 ? Grade::kBroken : Grade::kWarning, name_of(node, port),
+         state ? fmt::format("is {}, not ACTIVE{}", printable(state->substr(state->find(' ') + 1)),
+                             phys.empty() ? "" : fmt::format(" ({})", printable(phys.substr(phys.find(' ') + 1))))
+               : "its state cannot be read",
+         remedy_of_port(node, port)});
+  });
+  check.summary = fmt::format("{} of the pools ACTIVE", active);
+  return check;
+}
+
+// Ports that are meant to be alike: of one pool, link layer and model.
+struct Kin {
+  const Pool* pool = nullptr;
+  std::string link_layer;
+  std::string model;
+  friend bool operator<(const Kin& left, const Kin& right) {
+    return std::tie(left.pool, left.link_layer, left.model) < std::tie(right.pool, right.link_layer, right.model);
+  }
+};
+
+Kin kin_of(const NodeHca& node, const Port& port) {
+  return {node.pool, fabric::value_or(port.link_layer, std::string()),
+          node.hca->device_id.value_or("") + node.hca->vendor.value_or("") + (node.hca->physfn ? " VF" : "")};
+}
+
+Check check_rates(const std::vector<const NodeHca*>& hcas) {
+  Check check{"rates", {}, {}};
+  std::map<Kin, double> best;
+  std::set<std::string> rates;
+  each_port(hcas, [&](const NodeHca& node, const Port& port) {
+    if (!port.is_active()) return;
+    double& most = best[kin_of(node, port)];
+    most = std::max(most, port.rate_gbps());
+    rates.insert(fmt::format("{:g}", port.rate_gbps()));
+  });
+  each_port(hcas, [&](const NodeHca& node, const Port& port) {
+    const double rate = port.rate_gbps();
+    if (!port.is_active() || rate <= 0 || rate >= best[kin_of(node, port)]) return;
+    check.findings.push_back(
+        {Grade::kWarning, name_of(node, port),
+         fmt::format("has {:g} Gb/s, and others of its model {:g}", rate, best[kin_of(node, port)]),
+         "look at cable, transceiver, the switch's port and the PCIe width (`lspci -vv`: LnkSta); if it is meant "
+         "so, a pool of its own"});
+  });
+  check.summary = fabric::join({rates.begin(), rates.end()}, ", ") + " Gb/s";
+  return check;
+}
+
+const Netdev* netdev_of(const Inventory& inventory, const NodeHca& node) {
+  return node.netdev ? fabric::find_netdev(inventory, *node.netdev) : nullptr;
+}
+
+std::optional<Finding> check_active_mtu(const NodeHca& node, const Port& port, int mtu, const ActiveMtus& active) {
+  const auto found = active.find({node.name(), port.number});
+  if (found == active.end() || found->second == roce_mtu(mtu)) return std::nullopt;
+  const bool low = found->second < roce_mtu(mtu);
+  return Finding{Grade::kWarning, name_of(node, port),
+                 fmt::format("active_mtu is {}, and the MTU of {}, {}, {} {}", found->second,
+                             printable(node.netdev.value_or("")), mtu, low ? "allows" : "carries only", roce_mtu(mtu)),
+                 low ? "set the netdev's MTU again while no job runs; what stays low is the firmware's limit"
+                     : "raise the netdev's MTU: larger packets are lost"};
+}
+
+Check check_mtus(const std::vector<const NodeHca*>& hcas, const Inventory& inventory, const Config& config,
+                 const ActiveMtus& active) {
+  Check check{"mtu", {}, {}};
+  std::map<Kin, int> best;
+  std::set<std::string> mtus;
+  const auto each_rail = [&](const std::function<void(const NodeHca&, const Port&, int mtu)>& use) {
+    each_port(hcas, [&](const NodeHca& node, const Port& port) {
+      const Netdev* netdev = netdev_of(inventory, node);
+      if (port.is_active() && port.is_ethernet() && netdev && netdev->mtu) use(node, port, *netdev->mtu);
+    });
+  };
+  each_rail([&](const NodeHca& node, const Port& port, int mtu) {
+    int& most = best[kin_of(node, port)];
+    most = std::max(most, mtu);
+    mtus.insert(std::to_string(mtu));
+  });
+  each_rail([&](const NodeHca& node, const Port& port, int mtu) {
+    const int most = best[kin_of(node, port)];
+    const auto network = node.pool->network ? config.networks.find(*node.pool->network) : config.networks.end();
+    if (mtu < most) {
+      check.findings.push_back({Grade::kWarning, name_of(node, port),
+                                fmt::format("{} has MTU {} (RDMA {}), and other rails {} (RDMA {})",
+                                            printable(*node.netdev), mtu, roce_mtu(mtu), most, roce_mtu(most)),
+                                fmt::format("`ip link set {} mtu {}`, and where the node's network is configured; if "
+                                            "it is meant so, a pool of its own",
+                                            printable(*node.netdev), most)});
+    } else if (network != config.networks.end() && network->second.mtu.value_or(0) > static_cast<unsigned>(mtu)) {
+      check.findings.push_back({Grade::kBroken, name_of(node, port),
+                                fmt::format("{} has MTU {}, and network `{}` wants {}", printable(*node.netdev), mtu,
+                                            printable(network->first), *network->second.mtu),
+                                "raise the netdev's, or lower the network's `mtu`: containers are refused"});
+    } else if (auto finding = check_active_mtu(node, port, mtu, active)) {
+      check.findings.push_back(std::move(*finding));
+    }
+  });
+  check.summary = mtus.empty()
+                      ? "no RoCE rail with a netdev"
+                      : fmt::format("{}; active_mtu {}", fabric::join({mtus.begin(), mtus.end()}, ", "),
+                                    active.empty() ? "not known (`ibv_devinfo` of ibverbs-utils tells)" : "fits");
+  return check;
+}
+
+bool may_be_exclusive(const Pool& pool) {
+  return pool.modes.empty() || std::find(pool.modes.begin(), pool.modes.end(), Mode::kExclusive) != pool.modes.end();
+}
+
+Check check_routes(const std::vector<const NodeHca*>& hcas, const Inventory& inventory) {
+  Check check{"routes", {}, {}};
+  if (!inventory.routes) {
+    check.looked = false;
+    check.summary = "the node's routes are not known";
+    return check;
+  }
+  const Netdev* route = fabric::default_route_netdev(inventory);
+  check.summary = route ? fmt::format("the default route is by {}", printable(route->name)) : "no default route";
+  for (const NodeHca* node : hcas) {
+    const auto& names = node->netdevs;
+    if (!route || std::find(names.begin(), names.end(), route->name) == names.end()) continue;
+    const auto in_pool =
+        std::count_if(hcas.begin(), hcas.end(), [&](const NodeHca* other) { return other->pool == node->pool; });
+    const bool moves = node->pool->network && may_be_exclusive(*node->pool);
+    if (in_pool < 2 && !moves) continue;  // the node's only one
+    check.findings.push_back(
+        {Grade::kWarning, printable(node->name()),
+         fmt::format("the node's default route is by {}: its traffic shares the rail with the jobs'{}",
+                     printable(route->name), moves ? ", and mode `exclusive` is refused" : ""),
+         "keep it out of the pool (`ifNames`, `deviceIDs`), or give the node its default route elsewhere"});
+  }
+  return check;
+}
+
+Check check_addresses(const std::vector<const NodeHca*>& hcas, const Inventory& inventory) {
+  Check check{"addresses", {}, {}};
+  std::set<std::string> rails;
+  for (const NodeHca* node : hcas)
+    rails.insert(node->netdevs.begin(), node->netdevs.end());
+  std::map<std::string, std::vector<std::string>> holders;
+  for (const Netdev& netdev : inventory.netdevs) {
+    if (!netdev.is_here()) continue;
+    for (const fabric::InterfaceAddress& own : netdev.addresses) {
+      const fabric::Address& address = own.address;
+      if (address.is_loopback() || address.is_link_local()) continue;
+      auto& names = holders[fabric::to_string(address)];
+      if (std::find(names.begin(), names.end(), netdev.name) == names.end()) names.push_back(netdev.name);
+    }
+  }
+  std::size_t on_rails = 0;
+  for (const auto& [address, names] : holders) {
+    const bool of_rail =
+        std::any_of(names.begin(), names.end(), [&](const auto& name) { return rails.contains(name); });
+    on_rails += of_rail ? 1 : 0;
+    if (!of_rail || names.size() < 2) continue;
+    check.findings.push_back({Grade::kWarning, address,
+                              fmt::format("is on {}", printable(fabric::join(names, " and "))),
+                              "take it off one: the GIDs of both are the same, and answers go by either"});
+  }
+  check.summary = fmt::format("{} on the rails, each once", on_rails);
+  return check;
+}
+
+}  // namespace
+
+ActiveMtus parse_ibv_devinfo(std::string_view text) {
+  ActiveMtus mtus;
+  std::string hca;
+  unsigned port = 0;  // none
+  for (const std::string_view line : fabric::split(text, '\n')) {
+    const std::string_view trimmed = fabric::trim(line);
+    const std::size_t colon = trimmed.find(':');
+    if (colon == std::string_view::npos) continue;
+    const std::string_view key = trimmed.substr(0, colon);
+    const std::string_view value = fabric::trim(trimmed.substr(colon + 1));
+    if (key == "hca_id") {
+      hca = value;
+      port = 0;
+    } else if (key == "port") {
+      port = fabric::parse_number<unsigned>(value).value_or(0);
+    } else if (key == "active_mtu" && port != 0 && !hca.empty()) {  // "1024 (3)"
+      if (const auto bytes = fabric::parse_number<unsigned>(value.substr(0, value.find(' '))))
+        mtus[{hca, port}] = *bytes;
+    }
+  }
+  return mtus;
+}
+
+unsigned roce_mtu(int netdev_mtu) {
+  constexpr int kHeaders = 40 + 8 + 12 + 4 + 28 + 4;  // GRH, UDP, BTH, XRC, AtomicETH, ICRC
+  for (const int mtu : {4096, 2048, 1024, 512, 256})
+    if (netdev_mtu - kHeaders >= mtu) return static_cast<unsigned>(mtu);
+  return 0;
+}
+
+std::vector<Check> check_rails(const Inventory& inventory, const Config& config, const ActiveMtus& active_mtus) {
+  const NodeMap map(inventory, config);
+  const auto hcas = pool_hcas(map);
+  return {check_netns(inventory, config),
+          check_pools(map, config),
+          check_gid_tables(hcas),
+          check_ports(hcas),
+          check_rates(hcas),
+          check_mtus(hcas, inventory, config, active_mtus),
+          check_routes(hcas, inventory),
+          check_addresses(hcas, inventory)};
+}
+
+}  // namespace hook

@@ -1,0 +1,221 @@
+#include "hook/doctor/doctor.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "fabric/read_inventory.hpp"
+#include "fabric/snapshot.hpp"
+#include "fabric/text.hpp"
+#include "hook/base/json/json.hpp"
+#include "hook/doctor/check_rails.hpp"
+#include "hook/doctor/gpu_facts.hpp"
+#include "hook/doctor/kernel_facts.hpp"
+#include "hook/doctor/ledger_facts.hpp"
+#include "hook/doctor/node_engines.hpp"
+#include "hook/doctor/qos_facts.hpp"
+#include "hook/install/ask_engine.hpp"
+#include "hook/plan/pools.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Inventory;
+
+void append(std::vector<Check> more, std::vector<Check>& checks) {
+  std::move(more.begin(), more.end(), std::back_inserter(checks));
+}
+
+// The configuration as far as it can be read, and what is wrong with it.
+Check check_config(const NodeSettings& node, Config& config) {
+  ConfigPaths paths = node.config;
+  if (!paths.file_must_exist && !node.root.empty()) paths = {node.root + kConfigPath, node.root + kConfigDropIns};
+  const ConfigFiles files = read_config_files(paths);
+  ParsedConfig parsed;
+  parsed.problems = files.problems;
+  if (files.problems.empty()) parsed = parse_config(files.texts);
+  config = std::move(parsed.config);
+  Check check{"config",
+              files.texts.empty() ? "none: one pool of all HCAs"
+                                  : fmt::format("{} file{}", files.texts.size(), files.texts.size() == 1 ? "" : "s"),
+              {}};
+  for (const ConfigProblem& problem : parsed.problems) {
+    check.findings.push_back({problem.is_error ? Grade::kBroken : Grade::kWarning,
+                              problem.line == 0 ? problem.file : fmt::format("{}:{}", problem.file, problem.line),
+                              problem.message, problem.remedy});
+  }
+  return check;
+}
+
+Check not_looked_at(const char* name, std::string why) {
+  return {name, std::move(why), {}, false};
+}
+
+std::vector<std::string> roce_netdevs(const Inventory& inventory, const Config& config) {
+  std::vector<std::string> netdevs;
+  const NodeMap map(inventory, config);
+  for (const NodeHca* node : map.by_rail())
+    if (node->pool && node->netdev && node->is_active() && !node->is_infiniband() && !node->hca->is_software())
+      netdevs.push_back(*node->netdev);
+  return netdevs;
+}
+
+ActiveMtus ask_active_mtus(const NodeSettings& node, const Inventory& inventory) {
+  const auto program = node.snapshot || inventory.hcas.empty() ? std::nullopt : find_program(node.root, "ibv_devinfo");
+  if (!program) return {};
+  const auto answer = ask_program(node.root, {*program});
+  return answer ? parse_ibv_devinfo(answer->text) : ActiveMtus();
+}
+
+// In one line of the terminal: at a blank, or where there is none.
+void wrap(std::string_view text, std::size_t first, std::size_t indent, std::string& out) {
+  constexpr std::size_t kColumns = 80;
+  std::size_t column = first;
+  bool begins = true;
+  for (const std::string_view word : fabric::split(text, ' ')) {
+    if (!begins && column + 1 + word.size() > kColumns) {
+      out += "\n" + std::string(indent, ' ');
+      column = indent;
+      begins = true;
+    }
+    if (!begins) {
+      out += ' ';
+      ++column;
+    }
+    out += word;
+    column += word.size();
+    begins = false;
+  }
+  out += '\n';
+}
+
+const char* mark(Grade grade) {
+  return grade == Grade::kNote ? "note" : grade == Grade::kWarning ? "warning" : "BROKEN";
+}
+
+constexpr std::size_t kIndent = 21;
+
+void add_line(std::string_view what, std::string_view name, std::string_view text, std::string& out) {
+  out += fmt::format("  {:<7}  {:<9} ", what, name);
+  wrap(text, kIndent, kIndent, out);
+}
+
+std::size_t count(const std::vector<Check>& checks, Grade grade) {
+  std::size_t number = 0;
+  for (const Check& check : checks)
+    number += static_cast<std::size_t>(std::count_if(check.findings.begin(), check.findings.end(),
+                                                     [&](const Finding& one) { return one.grade == grade; }));
+  return number;
+}
+
+// One line for all that has the same wrong with it.
+std::vector<Finding> merge_alike(const std::vector<Finding>& findings) {
+  std::vector<Finding> merged;
+  for (const Finding& finding : findings) {
+    const auto same = std::find_if(merged.begin(), merged.end(), [&](const Finding& one) {
+      return one.grade == finding.grade && one.message == finding.message && one.remedy == finding.remedy;
+    });
+    if (same == merged.end()) {
+      merged.push_back(finding);
+    } else {
+      same->object += ", " + finding.object;
+    }
+  }
+  return merged;
+}
+
+}  // namespace
+
+std::vector<Check> examine_node(const NodeSettings& node) {
+  const bool files = !node.snapshot || !node.root.empty();
+  std::vector<Check> checks;
+  Config config;
+  Check of_config = check_config(node, config);
+  auto read = node.snapshot ? fabric::read_snapshot(*node.snapshot)
+                            : fabric::Result<Inventory>(fabric::read_inventory({.root = node.root, .full = true}));
+  if (!read) {
+    checks.push_back({"snapshot", {}, {{Grade::kBroken, *node.snapshot, read.error().message, read.error().hint}}});
+    return checks;
+  }
+  Inventory& inventory = *read;
+  if (!node.snapshot && !node.root.empty()) inventory.routes.reset();
+  if (files) {
+    append(check_kernel(read_kernel_facts(node.root, inventory), inventory, config), checks);
+  } else {
+    checks.push_back(not_looked_at("modules", "a snapshot does not tell modules and modes of nodes"));
+  }
+  if (!inventory.hcas.empty()) append(check_rails(inventory, config, ask_active_mtus(node, inventory)), checks);
+  if (files) {
+    checks.push_back(check_qos(read_qos(node.root, roce_netdevs(inventory, config))));
+    append(check_gpus(read_gpu_facts(node.root, inventory), inventory), checks);
+    append(check_engines(read_node_engines(node.root)), checks);
+  } else {
+    checks.push_back(not_looked_at("engine", "a snapshot does not tell engines, GPU drivers and bridges"));
+  }
+  checks.push_back(std::move(of_config));
+  const bool own_ledger = node.ledger == kLedgerPath;
+  if (files || !own_ledger) {
+    checks.push_back(check_ledger(read_ledger_facts(own_ledger ? node.root + node.ledger : node.ledger)));
+  } else {
+    checks.push_back(not_looked_at("ledger", "this node's is not the snapshot's"));
+  }
+  return checks;
+}
+
+std::optional<Grade> worst(const std::vector<Check>& checks) {
+  std::optional<Grade> worst;
+  for (const Check& check : checks)
+    for (const Finding& finding : check.findings)
+      if (finding.grade != Grade::kNote) worst = std::max(worst.value_or(Grade::kNote), finding.grade);
+  return worst;
+}
+
+std::string findings_text(const std::vector<Check>& checks, bool quiet) {
+  constexpr std::size_t kMostShown = 8;  // a node may have thousands of VFs
+  std::string lines;
+  for (const Check& check : checks) {
+    std::size_t shown = 0;
+    if (check.findings.empty() && !quiet) add_line(check.looked ? "ok" : "-", check.name, check.summary, lines);
+    for (const Finding& finding : merge_alike(check.findings)) {
+      if ((quiet && finding.grade == Grade::kNote) || ++shown > kMostShown) continue;
+      add_line(mark(finding.grade), check.name, fmt::format("{}: {}", finding.object, finding.message), lines);
+      if (finding.remedy.empty()) continue;
+      lines += std::string(kIndent, ' ');
+      wrap("remedy: " + finding.remedy, kIndent, kIndent + 2, lines);
+    }
+    if (shown > kMostShown) add_line("", "", fmt::format("and {} more; --json has all", shown - kMostShown), lines);
+  }
+  if (quiet) return lines;
+  const std::size_t broken = count(checks, Grade::kBroken);
+  const std::size_t warnings = count(checks, Grade::kWarning);
+  const std::string verdict = broken + warnings == 0
+                                  ? "nothing is wrong with this node"
+                                  : fmt::format("{} broken, {} warning{}", broken, warnings, warnings == 1 ? "" : "s");
+  return fmt::format("rdma-hook {}: {}\n\n{}", RDMA_INIT_VERSION, verdict, lines);
+}
+
+std::string findings_json(const std::vector<Check>& checks) {
+  constexpr const char* kGrades[] = {"note", "warning", "broken"};
+  const auto grade = worst(checks);
+  Json list = Json::array();
+  for (const Check& check : checks) {
+    Json findings = Json::array();
+    for (const Finding& finding : check.findings) {
+      findings.push_back({{"grade", kGrades[static_cast<std::size_t>(finding.grade)]},
+                          {"object", finding.object},
+                          {"message", finding.message},
+                          {"remedy", finding.remedy}});
+    }
+    list.push_back({{"name", check.name},
+                    {"looked", check.looked},
+                    {"summary", check.summary},
+                    {"findings", std::move(findings)}});
+  }
+  const Json json{{"verdict", !grade                     ? "ok"
+                              : *grade == Grade::kBroken ? "broken"
+                                                         : "warnings"},
+                  {"version", RDMA_INIT_VERSION},
+                  {"checks", std::move(list)}};
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace hook

@@ -1,0 +1,180 @@
+#include "hook/doctor/kernel_facts.hpp"
+
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "fabric/sysfs.hpp"
+#include "fabric/text.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Attr;
+using fabric::Inventory;
+using fabric::Unreadable;
+namespace sysfs = fabric::sysfs;
+
+struct DriverHalf {
+  const char* driver;
+  const char* module;
+  bool always;  // each of its functions has RDMA
+};
+// drivers/infiniband/hw of Linux 6.12: the module that makes HCAs of what the network driver has found.
+constexpr DriverHalf kDriverHalves[] = {
+    {"mlx5_core", "mlx5_ib", true},    {"mlx4_core", "mlx4_ib", true}, {"bnxt_en", "bnxt_re", false},
+    {"ice", "irdma", false},           {"i40e", "irdma", false},       {"idpf", "irdma", false},
+    {"hns3", "hns_roce_hw_v2", false}, {"qede", "qedr", false},        {"cxgb4", "iw_cxgb4", false},
+    {"mana", "mana_ib", true},         {"ionic", "ionic_rdma", false}};
+
+constexpr std::string_view kMellanox = "0x15b3";
+
+Attr<SeenNode> look_at_node(const std::string& path) {
+  struct stat seen {};
+  if (::stat(path.c_str(), &seen) != 0) return Unreadable{errno};
+  return SeenNode{S_ISCHR(seen.st_mode), fmt::format("{}:{}", major(seen.st_rdev), minor(seen.st_rdev)),
+                  seen.st_mode & 0777U};
+}
+
+bool is_hca_of(const Inventory& inventory, const std::string& pci) {
+  return std::any_of(inventory.hcas.begin(), inventory.hcas.end(),
+                     [&](const fabric::Hca& hca) { return hca.pci == pci; });
+}
+
+std::vector<HalfDriven> read_half_driven(const std::string& root, const Inventory& inventory) {
+  std::vector<HalfDriven> found;
+  const auto devices = sysfs::Directory::open(root + "/sys/bus/pci/devices");
+  if (!devices) return found;
+  for (const std::string& pci : devices->list()) {
+    const auto read = [&](const char* name) { return devices->read_text((pci + name).c_str()).value_or(""); };
+    if (!read("/class").starts_with("0x02") || is_hca_of(inventory, pci)) continue;
+    // Virtual functions may wait for a container or a virtual machine.
+    if (devices->contains((pci + "/physfn").c_str())) continue;
+    const auto driver = devices->read_link_name((pci + "/driver").c_str());
+    if (!driver) {
+      if (errno == ENOENT && read("/vendor") == kMellanox) found.push_back({pci, "", "mlx5_core"});
+      continue;
+    }
+    for (const DriverHalf& half : kDriverHalves) {
+      if (*driver != half.driver || (!half.always && !inventory.hcas.empty())) continue;
+      found.push_back({pci, *driver, half.module, is_path_there(root + "/sys/module/" + half.module)});
+    }
+  }
+  return found;
+}
+
+Finding unseen(std::string object, int code) {
+  return {Grade::kWarning, std::move(object), fmt::format("cannot be seen: {}", std::strerror(code)),
+          "call doctor as root on the node itself"};
+}
+
+// Adds what is wrong when `there` is no.
+void need(const Attr<bool>& there, const std::string& object, const Finding& missing, std::vector<Finding>& findings) {
+  if (const auto* failed = std::get_if<Unreadable>(&there)) {
+    findings.push_back(unseen(object, failed->code));
+  } else if (!std::get<bool>(there)) {
+    findings.push_back(missing);
+  }
+}
+
+Finding without_hca(const HalfDriven& function) {
+  if (function.driver.empty()) {
+    return {Grade::kWarning, function.pci, "no driver has taken this Mellanox NIC",
+            fmt::format("modprobe {}", function.module)};
+  }
+  return {Grade::kBroken, function.module,
+          fmt::format("not loaded: {} ({}) has no HCA", function.pci, fabric::printable(function.driver)),
+          fmt::format("modprobe {0}, and its name into /etc/modules-load.d/rdma.conf", function.module)};
+}
+
+Check check_modules(const KernelFacts& facts, const Inventory& inventory, const Config& config) {
+  Check check{"modules", {}, {}};
+  for (const HalfDriven& function : facts.half_driven) {
+    if (const bool* loaded = std::get_if<bool>(&function.loaded); loaded && *loaded) continue;
+    const auto same = [&](const Finding& one) { return !function.driver.empty() && one.object == function.module; };
+    if (std::none_of(check.findings.begin(), check.findings.end(), same))
+      check.findings.push_back(without_hca(function));
+  }
+  if (inventory.hcas.empty()) {
+    if (inventory.rdma_error && *inventory.rdma_error != ENOENT && *inventory.rdma_error != ENODEV) {
+      check.findings.push_back(unseen("/sys/class/infiniband", *inventory.rdma_error));
+    } else if (check.findings.empty()) {
+      check.findings.push_back({Grade::kBroken, "HCA", "this node has none, or no driver has found it",
+                                "look for the NIC with `lspci`, load its RDMA driver; without RDMA hardware `rdma link "
+                                "add rxe0 type rxe netdev NETDEV` makes a soft one"});
+    }
+    return check;
+  }
+  need(facts.uverbs, "ib_uverbs",
+       {Grade::kBroken, "ib_uverbs", "not loaded: no HCA has a device node", "modprobe ib_uverbs"}, check.findings);
+  if (config.nodes.rdma_cm)
+    need(facts.rdma_cm, "rdma_ucm",
+         {Grade::kWarning, "rdma_ucm", "not loaded: programs that connect by RDMA_CM fail; NCCL does not need it",
+          "modprobe rdma_ucm"},
+         check.findings);
+  check.summary =
+      fmt::format("{} HCA{}, ib_uverbs, rdma_ucm", inventory.hcas.size(), inventory.hcas.size() == 1 ? "" : "s");
+  return check;
+}
+
+// What is wrong with a node; nullopt: nothing.
+std::optional<Finding> check_node(const ExpectedNode& node) {
+  constexpr unsigned kForAll = 0666;
+  if (const auto* failed = std::get_if<Unreadable>(&node.seen)) {
+    if (failed->code != ENOENT) return unseen(node.path, failed->code);
+    return Finding{Grade::kBroken, node.path, "not there, though the kernel has the device",
+                   "udevadm trigger --subsystem-match=infiniband_verbs --subsystem-match=misc; is udev running?"};
+  }
+  const SeenNode& seen = std::get<SeenNode>(node.seen);
+  if (!seen.is_device || (!node.number.empty() && seen.number != node.number)) {
+    return Finding{
+        Grade::kBroken, node.path,
+        fmt::format("is {}, and the kernel's is {}", seen.is_device ? seen.number : "no device", node.number),
+        "remove it, then `udevadm trigger --subsystem-match=infiniband_verbs`"};
+  }
+  if ((seen.mode & kForAll) == kForAll) return std::nullopt;
+  return Finding{Grade::kWarning, node.path, fmt::format("has mode {:04o}: who is not root cannot open it", seen.mode),
+                 fmt::format("chmod 0666 {}, and find the udev rule that sets it (rdma-core's gives 0666)", node.path)};
+}
+
+}  // namespace
+
+Attr<bool> is_path_there(const std::string& path) {
+  struct stat seen {};
+  if (::stat(path.c_str(), &seen) == 0) return true;
+  if (errno == ENOENT || errno == ENOTDIR) return false;
+  return Unreadable{errno};
+}
+
+KernelFacts read_kernel_facts(const std::string& root, const Inventory& inventory) {
+  KernelFacts facts;
+  facts.uverbs = is_path_there(root + "/sys/class/infiniband_verbs");
+  facts.rdma_cm = is_path_there(root + "/sys/class/misc/rdma_cm");
+  facts.half_driven = read_half_driven(root, inventory);
+  const auto add = [&](const std::string& path, const std::string& number) {
+    facts.nodes.push_back({path, number, look_at_node(root + path)});
+  };
+  for (const fabric::Hca& hca : inventory.hcas) {
+    if (!hca.uverbs) continue;
+    const std::string name = fmt::format("uverbs{}", *hca.uverbs);
+    const auto verbs = sysfs::Directory::open(fmt::format("{}/sys/class/infiniband_verbs/{}", root, name));
+    add("/dev/infiniband/" + name, verbs ? verbs->read_text("dev").value_or("") : "");
+  }
+  if (facts.rdma_cm == Attr<bool>(true)) {
+    const auto misc = sysfs::Directory::open(root + "/sys/class/misc/rdma_cm");
+    add("/dev/infiniband/rdma_cm", misc ? misc->read_text("dev").value_or("") : "");
+  }
+  return facts;
+}
+
+std::vector<Check> check_kernel(const KernelFacts& facts, const Inventory& inventory, const Config& config) {
+  Check nodes{"nodes", fmt::format("{} in /dev/infiniband", facts.nodes.size()), {}};
+  for (const ExpectedNode& node : facts.nodes)
+    if (auto finding = check_node(node)) nodes.findings.push_back(std::move(*finding));
+  return {check_modules(facts, inventory, config), std::move(nodes)};
+}
+
+}  // namespace hook

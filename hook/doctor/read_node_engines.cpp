@@ -1,0 +1,277 @@
+#include <dirent.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <set>
+
+#include "fabric/sysfs.hpp"
+#include "fabric/text.hpp"
+#include "hook/base/json/json.hpp"
+#include "hook/doctor/node_engines.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Attr;
+namespace sysfs = fabric::sysfs;
+
+constexpr std::size_t kLongestFile = 4 << 20;
+
+struct EnginePlace {
+  Engine engine;
+  const char* path;    // a file, or a directory
+  const char* suffix;  // of the files in the directory; nullptr: it is a file
+  bool read_at_start;
+};
+constexpr EnginePlace kPlaces[] = {
+    {Engine::kContainerd, "/etc/containerd/config.toml", nullptr, true},
+    {Engine::kContainerd, "/etc/containerd/conf.d", ".toml", true},
+    {Engine::kContainerd, "/etc/containerd", ".json", true},  // base specifications
+    {Engine::kCrio, "/etc/crio/crio.conf", nullptr, true},
+    {Engine::kCrio, "/etc/crio/crio.conf.d", ".conf", true},
+    {Engine::kDocker, "/etc/docker/daemon.json", nullptr, false},  // SIGHUP has it read again
+    {Engine::kPodman, "/etc/containers/containers.conf", nullptr, false},
+    {Engine::kPodman, "/etc/containers/containers.conf.d", ".conf", false},
+    {Engine::kPodman, "/etc/containers/oci/hooks.d", ".json", false},
+    {Engine::kPodman, "/usr/share/containers/oci/hooks.d", ".json", false},
+    {Engine::kPodman, "/etc/cdi", ".json", false},
+    {Engine::kPodman, "/var/run/cdi", ".json", false}};
+
+constexpr const char* kProcesses[] = {"containerd", "crio", "dockerd", "rdma-nri"};
+constexpr const char* kPlugins = "/opt/nri/plugins";
+
+std::vector<std::string> names_in(const std::string& directory) {
+  const auto open = sysfs::Directory::open(directory);
+  return open ? open->list() : std::vector<std::string>();
+}
+
+std::optional<std::string> read_text(const std::string& path, std::vector<std::string>* unread = nullptr) {
+  auto text = sysfs::read_file(path, kLongestFile);
+  if (auto* found = std::get_if<std::string>(&text)) return std::move(*found);
+  const int code = std::get<fabric::Unreadable>(text).code;
+  if (unread && code != ENOENT && code != ENOTDIR)
+    unread->push_back(fabric::sys_error(code, "cannot read `{}`", path).message);
+  return std::nullopt;
+}
+
+// always: install wrote it.
+void add_file(const std::string& root, const EnginePlace& place, const std::string& path, bool always,
+              NodeEngines& engines) {
+  const auto is_it = [&](const EngineFile& file) { return file.path == path; };
+  if (std::any_of(engines.files.begin(), engines.files.end(), is_it)) return;
+  const auto text = read_text(root + path, &engines.unread);
+  struct stat seen {};
+  if (!text || ::stat((root + path).c_str(), &seen) != 0) return;
+  EngineFile file{path, place.engine, place.read_at_start, seen.st_mtime, our_programs_in(*text)};
+  if (always || !file.programs.empty()) engines.files.push_back(std::move(file));
+}
+
+void read_files(const std::string& root, NodeEngines& engines) {
+  std::set<std::string> installed;
+  if (engines.record && *engines.record)
+    for (const FileEdit& edit : (*engines.record)->edits)
+      installed.insert(edit.path);
+  for (const EnginePlace& place : kPlaces) {
+    const std::string path = place.path;
+    if (!place.suffix) {
+      add_file(root, place, path, installed.contains(path), engines);
+      continue;
+    }
+    for (const std::string& name : names_in(root + path)) {
+      const std::string file = fmt::format("{}/{}", path, name);
+      if (name.ends_with(place.suffix)) add_file(root, place, file, installed.contains(file), engines);
+    }
+  }
+  // The NRI plugin is a program, or a link to it, by its name.
+  for (const std::string& name : names_in(root + kPlugins)) {
+    if (!name.ends_with("-rdma") && !name.ends_with("-rdma-nri")) continue;
+    const std::string path = std::string(kPlugins) + "/" + name;
+    engines.files.push_back({path, Engine::kContainerd, false, 0, {path}});
+  }
+}
+
+std::string version_of(const std::string& root, const std::string& program) {
+  const auto answer = ask_program(root, {program, "--version"});
+  return answer && answer->done ? std::string(fabric::trim(answer->text)) : std::string();
+}
+
+void read_programs(const std::string& root, NodeEngines& engines) {
+  for (const EngineFile& file : engines.files) {
+    for (const std::string& path : file.programs) {
+      const auto is_it = [&](const OurProgram& program) { return program.path == path; };
+      if (std::any_of(engines.programs.begin(), engines.programs.end(), is_it)) continue;
+      OurProgram program{path, file.path, 0, {}};
+      struct stat seen {};
+      if (::stat((root + path).c_str(), &seen) != 0) {
+        program.error = errno;
+      } else if (!S_ISREG(seen.st_mode) || ::access((root + path).c_str(), X_OK) != 0) {
+        program.error = EACCES;
+      } else {
+        program.version = version_of(root, path);
+      }
+      engines.programs.push_back(std::move(program));
+    }
+  }
+}
+
+// Seconds since the epoch at which the node started; nullopt: not known.
+std::optional<std::int64_t> boot_time(const std::string& root) {
+  const auto text = read_text(root + "/proc/stat");
+  if (!text) return std::nullopt;
+  for (const std::string_view line : fabric::split(*text, '\n'))
+    if (line.starts_with("btime ")) return fabric::parse_number<std::int64_t>(fabric::trim(line.substr(6)));
+  return std::nullopt;
+}
+
+// Field 22 of /proc/PID/stat, in ticks since the boot; the second may have blanks in it.
+std::optional<std::int64_t> start_ticks(std::string_view stat) {
+  constexpr std::size_t kAfterName = 20;
+  const auto fields = fabric::split(fabric::trim(stat.substr(std::min(stat.size(), stat.rfind(')') + 1))), ' ');
+  return fields.size() < kAfterName ? std::nullopt : fabric::parse_number<std::int64_t>(fields[kAfterName - 1]);
+}
+
+// "Max locked memory       8388608              8388608              bytes": the second.
+std::optional<std::uint64_t> hard_memlock(std::string_view limits) {
+  constexpr std::string_view kName = "Max locked memory";
+  for (const std::string_view line : fabric::split(limits, '\n')) {
+    if (!line.starts_with(kName)) continue;
+    std::string_view rest = fabric::trim(line.substr(kName.size()));
+    rest = fabric::trim(rest.substr(std::min(rest.size(), rest.find(' '))));
+    rest = rest.substr(0, rest.find(' '));
+    return rest == "unlimited" ? std::optional(UINT64_MAX) : fabric::parse_number<std::uint64_t>(rest);
+  }
+  return std::nullopt;
+}
+
+void read_processes(const std::string& root, NodeEngines& engines) {
+  const auto boot = boot_time(root);
+  for (const std::string& pid : names_in(root + "/proc")) {
+    const auto number = fabric::parse_number<int>(pid);
+    if (!number) continue;
+    const std::string directory = fmt::format("{}/proc/{}", root, pid);
+    const auto name = read_text(directory + "/comm");
+    if (!name) continue;
+    const auto is_it = [&](const char* one) { return fabric::trim(*name) == one; };
+    if (std::none_of(std::begin(kProcesses), std::end(kProcesses), is_it)) continue;
+    RunningProcess process{std::string(fabric::trim(*name)), *number, {}, {}};
+    if (const auto limits = read_text(directory + "/limits")) process.memlock = hard_memlock(*limits);
+    if (const auto stat = read_text(directory + "/stat"); stat && boot)
+      if (const auto ticks = start_ticks(*stat)) process.started = *boot + *ticks / ::sysconf(_SC_CLK_TCK);
+    engines.processes.push_back(std::move(process));
+  }
+}
+
+// The unit and its drop-ins, as systemd puts them together (systemd.unit(5)).
+std::optional<std::uint64_t> read_unit(const std::string& root, const std::string& unit) {
+  constexpr const char* kDirectories[] = {"/etc/systemd/system/", "/run/systemd/system/", "/usr/lib/systemd/system/",
+                                          "/lib/systemd/system/"};
+  std::string text;
+  for (const char* directory : kDirectories) {
+    const auto found = read_text(fmt::format("{}{}{}", root, directory, unit));
+    if (!found) continue;
+    text = *found;
+    break;
+  }
+  std::map<std::string, std::string> drop_ins;  // by name: the first directory's counts
+  for (const char* directory : kDirectories) {
+    const std::string of_unit = fmt::format("{}{}{}.d", root, directory, unit);
+    for (const std::string& name : names_in(of_unit))
+      if (name.ends_with(".conf")) drop_ins.emplace(name, fmt::format("{}/{}", of_unit, name));
+  }
+  for (const auto& [name, path] : drop_ins)
+    text += "\n" + read_text(path).value_or("");
+  return unit_memlock(text);
+}
+
+bool runs(const NodeEngines& engines, std::string_view name) {
+  return std::any_of(engines.processes.begin(), engines.processes.end(),
+                     [&](const RunningProcess& process) { return process.name == name; });
+}
+
+// What dockerd has in force, which its file does not tell.
+std::optional<bool> ask_docker(const std::string& root, const NodeEngines& engines) {
+  const auto names_us = [](const EngineFile& file) { return file.engine == Engine::kDocker && !file.programs.empty(); };
+  const auto file = std::find_if(engines.files.begin(), engines.files.end(), names_us);
+  const auto docker = find_program(root, "docker");
+  if (file == engines.files.end() || !docker || !runs(engines, "dockerd")) return std::nullopt;
+  const auto answer = ask_program(root, {*docker, "info", "--format", "{{json .Runtimes}}"});
+  if (!answer || !answer->done) return std::nullopt;
+  return answer->text.find(file->programs.front()) != std::string::npos;
+}
+
+}  // namespace
+
+std::vector<std::string> our_programs_in(std::string_view text) {
+  constexpr std::string_view kNames[] = {"rdma-hook", "rdma-runtime", "rdma-nri"};
+  constexpr std::string_view kEnds = "\"' \t=,[]{}()";
+  std::vector<std::string> programs;
+  for (const std::string_view line : fabric::split(text, '\n')) {
+    if (fabric::trim(line).starts_with('#')) continue;
+    for (std::size_t at = 0; (at = line.find('/', at)) != std::string_view::npos;) {
+      const std::size_t end = std::min(line.find_first_of(kEnds, at), line.size());
+      const std::string_view path = line.substr(at, end - at);
+      const bool begins = at == 0 || kEnds.find(line[at - 1]) != std::string_view::npos;
+      const std::string_view name = path.substr(path.rfind('/') + 1);
+      const bool ours = std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+      if (begins && ours && std::find(programs.begin(), programs.end(), path) == programs.end())
+        programs.emplace_back(path);
+      at = end;
+    }
+  }
+  return programs;
+}
+
+std::optional<std::uint64_t> unit_memlock(std::string_view text) {
+  constexpr std::string_view kKey = "LimitMEMLOCK=";
+  constexpr std::string_view kUnits = "KMGT";
+  std::optional<std::uint64_t> limit;
+  for (std::string_view line : fabric::split(text, '\n')) {
+    line = fabric::trim(line);
+    if (!line.starts_with(kKey)) continue;
+    std::string_view value = line.substr(kKey.size());
+    value = value.substr(value.find(':') + 1);  // the hard one, if there are two
+    if (value == "infinity") {
+      limit = UINT64_MAX;
+      continue;
+    }
+    const std::size_t unit = value.empty() ? std::string_view::npos : kUnits.find(value.back());
+    if (unit != std::string_view::npos) value.remove_suffix(1);
+    limit = fabric::parse_number<std::uint64_t>(value);
+    if (limit && unit != std::string_view::npos) *limit <<= 10 * (unit + 1);
+  }
+  return limit;
+}
+
+NodeEngines read_node_engines(const std::string& root) {
+  NodeEngines engines;
+  engines.found = find_engines(root);
+  if (engines.found) {
+    for (const FoundEngine& engine : *engines.found) {
+      if (!engine.trouble.empty()) {
+        engines.refused.emplace_back(engine.program, shown(engine.trouble, 200));
+      } else if (const auto read = check_engine_config(root, engine, "it refuses its configuration"); !read) {
+        engines.refused.emplace_back(engine.program, read.error().message);
+      }
+    }
+  }
+  engines.record = read_install_record(root);
+  if (engines.record && *engines.record) {
+    for (const FileEdit& edit : (*engines.record)->edits) {
+      const auto state = state_of_edit(root, edit);
+      if (!state) engines.unread.push_back(state.error().message);
+      if (state && *state != EditState::kInstalled) engines.changed.emplace_back(edit.path, *state);
+    }
+  }
+  read_files(root, engines);
+  read_programs(root, engines);
+  read_processes(root, engines);
+  for (const char* unit : {"containerd.service", "crio.service", "docker.service"})
+    if (const auto limit = read_unit(root, unit)) engines.units.push_back({unit, *limit});
+  engines.docker_has_runtime = ask_docker(root, engines);
+  return engines;
+}
+
+}  // namespace hook
