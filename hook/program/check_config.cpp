@@ -36,14 +36,28 @@ Json problem_json(const ConfigProblem& problem) {
           {"remedy", problem.remedy}};
 }
 
+// As problems of the file that lists the nodes.
+void check_node_list(const std::string& path, ParsedConfig& parsed) {
+  constexpr std::size_t kLongest = 16 << 20;
+  const auto text = read_text_file(path, {.bytes = kLongest});
+  if (!text) {
+    parsed.problems.push_back({path, 0, text.error().message, "name the file of the nodes by --nodes"});
+    return;
+  }
+  for (std::string& problem : check_nodes(*text, parsed.config.networks))
+    parsed.problems.push_back(
+        {path, 0, std::move(problem), "correct the list, or the network's `subnet` and `per_node`"});
+}
+
 }  // namespace
 
-int check_config(const ConfigPaths& paths, bool json) {
+int check_config(const ConfigPaths& paths, bool json, const std::optional<std::string>& nodes) {
   const ConfigFiles files = read_config_files(paths);
   ParsedConfig parsed;
   parsed.problems = files.problems;
   // Without all files, names that lead nowhere would be the files' fault.
   if (files.problems.empty()) parsed = parse_config(files.texts);
+  if (nodes && parsed.ok()) check_node_list(*nodes, parsed);
   const std::string fine = parsed.ok() ? summary(files.texts, parsed.config) : "";
   std::string out;
   if (json) {

@@ -16,10 +16,12 @@
 #include "hook/apply/memlock.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/base/process/sandbox.hpp"
+#include "hook/doctor/doctor.hpp"
 #include "hook/grant/decide.hpp"
 #include "hook/grant/node.hpp"
 #include "hook/grant/own_hcas.hpp"
 #include "hook/grant/returns.hpp"
+#include "hook/install/install.hpp"
 #include "hook/ledger/runtime_records.hpp"
 #include "hook/metrics/count.hpp"
 #include "hook/metrics/metrics.hpp"
@@ -38,6 +40,7 @@ using fabric::Result;
 
 constexpr int kExitDone = 0;
 constexpr int kExitFailure = 1;
+constexpr int kExitBroken = 2;  // of doctor, whose warnings are 1
 
 void print(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
@@ -80,13 +83,13 @@ Result<void> decide_unbooked(const Asking& asking, const Options& options,
                              const std::shared_ptr<const Returns>& returns, DryRun& done) {
   constexpr const char* kUser = "plan";
   const auto ledger = is_elsewhere(options.node) ? std::nullopt : TRY(existing_ledger(options.node.ledger, returns));
-  auto inventory = TRY(read_node_for(asking, options.node, true, ledger && ledger->had_pf_alone()));
+  auto inventory = TRY(read_node_for(asking, options.node, true));
   const Owner owner = TRY(owner_of(asking.spec, container_owner(kUser, *options.bundle)));
   if (ledger) TRY_VOID(add_own_hcas(options.node.ledger, owner, options.node.root, inventory));
   const Candidates among(inventory, *asking.request, asking.admin);
   const auto decided = [&]() -> Result<Plan> {
     if (!ledger) return decide(asking, among, {}, std::string(kLedgerPath) + "/views", true);
-    const auto held = TRY(lock_holdings(asking, among, *ledger, owner));
+    const auto held = TRY(lock_holdings(asking, among, *ledger, owner, options.node.root));
     return decide(asking, among, held.holdings, ledger->view_directory(), true);
   };
   Plan plan = TRY(decided());
@@ -233,6 +236,36 @@ Result<void> show_metrics(const Options& options, const Log& log) {
   return write_metrics(ledger, held, options.node.root, [](const std::string& text) { print(text); });
 }
 
+// Where rdma-hook and rdma-runtime are on the node: as --hook says, together with this program, or where they are below
+// the root.
+Result<std::string> programs_directory(const Options& options) {
+  const std::string own = TRY(hook_path(options));
+  const std::string directory = own.substr(0, own.rfind('/'));
+  if (options.hook) return directory;
+  const std::string& root = options.install.root;
+  const auto has_both = [&](const std::string& at) {
+    return ::access((root + at + "/rdma-runtime").c_str(), X_OK) == 0;
+  };
+  if (root.empty() && has_both(directory)) return directory;
+  return std::string(has_both("/usr/bin") ? "/usr/bin" : "/usr/local/bin");
+}
+
+Result<void> run_install(const Options& options) {
+  InstallOptions install_options = options.install;
+  install_options.programs = TRY(programs_directory(options));
+  print(TRY(options.uninstall ? uninstall(install_options)
+            : options.status  ? install_status(install_options.root, options.json)
+                              : install(install_options)));
+  return {};
+}
+
+int run_doctor(const Options& options) {
+  const auto checks = examine_node(options.node);
+  print(options.json ? findings_json(checks) : findings_text(checks, options.quiet));
+  const auto grade = worst(checks);
+  return !grade ? kExitDone : *grade == Grade::kBroken ? kExitBroken : kExitFailure;
+}
+
 int exit_code(const Result<void>& result, const Log& log) {
   if (result) return kExitDone;
   log.error(result.error());
@@ -307,8 +340,12 @@ int run_command(const Options& options) {
       return exit_code(generate_cdi(options, log), log);
     case Command::kBaseSpec:
       return exit_code(print_base_spec(options), log);
+    case Command::kDoctor:
+      return run_doctor(options);
+    case Command::kInstall:
+      return exit_code(run_install(options), log);
     case Command::kCheckConfig:
-      return check_config(options.node.config, options.json);
+      return check_config(options.node.config, options.json, options.nodes);
     default:
       return run_stage(options);
   }

@@ -13,7 +13,7 @@ int run_command(const Options& options);
 
 // `check-config`: prints every problem with its place and remedy, or what is configured, on stdout. Answers with the
 // exit code: 0, also with warnings; 1 with errors or files that cannot be read.
-int check_config(const ConfigPaths& paths, bool json);
+int check_config(const ConfigPaths& paths, bool json, const std::optional<std::string>& nodes = std::nullopt);
 
 // `cdi generate`: prints the specification, or with --out writes it to that file: whole or not at all, and not touched
 // when it says the same already, since engines watch the directory. Errors: as cdi_spec(); the file cannot be written.

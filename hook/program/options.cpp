@@ -28,17 +28,31 @@ constexpr Word<Command> kCommands[] = {
     {"check-config", Command::kCheckConfig},
     {"cdi", Command::kCdiGenerate},
     {"base-spec", Command::kBaseSpec},
+    {"doctor", Command::kDoctor},
+    {"install", Command::kInstall},
     {"help", Command::kHelp},
     {"--help", Command::kHelp},
     {"-h", Command::kHelp},
     {"--version", Command::kVersion},
 };
 
-constexpr Word<std::optional<std::string> Options::*> kTexts[] = {
-    {"--bundle", &Options::bundle}, {"--out", &Options::out}, {"--kind", &Options::kind}, {"--hook", &Options::hook}};
+constexpr Word<std::optional<std::string> Options::*> kTexts[] = {{"--bundle", &Options::bundle},
+                                                                  {"--out", &Options::out},
+                                                                  {"--kind", &Options::kind},
+                                                                  {"--hook", &Options::hook},
+                                                                  {"--nodes", &Options::nodes}};
 
-constexpr Word<bool Options::*> kFlags[] = {
-    {"--json", &Options::json}, {"--grants", &Options::grants}, {"--verify", &Options::verify}};
+constexpr Word<bool Options::*> kFlags[] = {{"--json", &Options::json},
+                                            {"--grants", &Options::grants},
+                                            {"--quiet", &Options::quiet},
+                                            {"--verify", &Options::verify}};
+
+// Of install alone.
+constexpr Word<bool& (*)(Options&)> kInstallFlags[] = {
+    {"--dry-run", [](Options& options) -> bool& { return options.install.dry_run; }},
+    {"--restart", [](Options& options) -> bool& { return options.install.restart; }},
+    {"--uninstall", [](Options& options) -> bool& { return options.uninstall; }},
+    {"--status", [](Options& options) -> bool& { return options.status; }}};
 
 // Stages that run inside the container's namespaces or when its program runs already (runtime-spec 1.3.0).
 constexpr std::array<std::string_view, 3> kUselessStages = {"createContainer", "startContainer", "poststart"};
@@ -68,6 +82,10 @@ Result<void> set_value(Options& options, std::string_view name, std::string valu
     options.node.engine = *engine;
   } else if (name == "--snapshot") {
     options.node.snapshot = std::move(value);
+  } else if (name == "--way") {
+    options.install.way = from_word(kInstallWays, value);
+    if (!options.install.way)
+      return usage_error(fmt::format("--way `{}`: expected nri, runtime, hook or cdi", printable(value)));
   } else if (const auto text = from_word(kTexts, name)) {
     options.*(*text) = std::move(value);
   } else {
@@ -100,6 +118,10 @@ On the command line:
   rdma-hook check-config [--json]         what is wrong in the configuration, with line and remedy
   rdma-hook cdi generate [--out FILE]     the HCAs as CDI devices, `rdma-init.io/hca=mlx5_0`, for /etc/cdi
   rdma-hook base-spec [--verify] < SPEC   what `ctr oci spec` prints, with this hook and RLIMIT_MEMLOCK, for containerd
+  rdma-hook doctor [--json|--quiet]       what works on this node from kernel to engine, what does not, and the remedy
+  rdma-hook install [--way NAME]          sets containerd, CRI-O, Docker or Podman up
+  rdma-hook install --uninstall           takes that back: the engine's files are as they were
+  rdma-hook install --status [--json]     what it wrote, and whether somebody changed it since
 
 Options:
   --engine NAME    runc, docker, podman, crio, containerd: whose annotations may ask (rdma-hook(8)). Default: told by
@@ -113,12 +135,19 @@ Options:
   --out FILE       cdi: written there, whole or not at all, in place of standard output
   --kind KIND      cdi: in place of rdma-init.io/hca
   --hook PATH      cdi, base-spec: where rdma-hook is on the node, in place of this program's own path
+  --nodes FILE     check-config: the nodes that have this configuration, a line each of name and index: are their
+                   slices of its subnets there, and apart?
+  --way NAME       install: nri, runtime, hook or cdi, in place of the one that fits the engine best
+  --dry-run        install: says what would be written, and changes nothing
+  --restart        install: restarts the engine, or has it read its configuration again
   --json           for machines
   --verify         base-spec: `rdma-hook verify` alone, beside rdma-nri
+  --quiet          doctor: only what is wrong
   --grants         metrics: one more series for each container and HCA
   --help, --version
 
-Exit codes: 0 done, or nothing was asked; 1 refused or failed; 2 usage.
+Exit codes: 0 done, or nothing was asked; 1 refused or failed; 2 usage. doctor: 0 nothing is wrong, 1 warnings,
+2 something is broken.
 )";
 
 Result<Options> parse_options(std::span<char* const> arguments) {
@@ -140,6 +169,10 @@ Result<Options> parse_options(std::span<char* const> arguments) {
       options.*(*flag) = true;
       continue;
     }
+    if (const auto flag = from_word(kInstallFlags, argument); flag && options.command == Command::kInstall) {
+      (*flag)(options) = true;
+      continue;
+    }
     if (argument == "--help" || argument == "-h") {
       options.command = Command::kHelp;
       continue;
@@ -151,6 +184,10 @@ Result<Options> parse_options(std::span<char* const> arguments) {
   const bool gives = options.command == Command::kCreateRuntime || options.command == Command::kVerify ||
                      options.command == Command::kCdiGenerate;
   options.node.engine_is_named = engine_given;
+  if (engine_given) options.install.engine = options.node.engine;
+  options.install.root = options.node.root;
+  if (options.install.restart && !options.install.root.empty())
+    return usage_error("--restart is for this node, not for one below --root");
   if (gives && !engine_given) options.node.engine = Engine::kPodman;  // whose annotations are not the operator's
   if (options.command == Command::kPlan && !options.bundle) return usage_error("plan needs --bundle DIR");
   return options;

@@ -8,6 +8,7 @@
 
 #include "fabric/result.hpp"
 #include "hook/grant/node.hpp"
+#include "hook/install/install.hpp"
 
 namespace hook {
 
@@ -22,6 +23,8 @@ enum class Command {
   kCheckConfig,
   kCdiGenerate,
   kBaseSpec,
+  kDoctor,
+  kInstall,
   kHelp,
   kVersion,
 };
@@ -34,8 +37,13 @@ struct Options {
   std::optional<std::string> out;
   std::optional<std::string> kind;
   std::optional<std::string> hook;
+  std::optional<std::string> nodes;  // check-config: the file that lists them
+  InstallOptions install;            // install; its engine and root are made of those above
+  bool uninstall = false;
+  bool status = false;
   bool json = false;
   bool grants = false;  // metrics: each grant, too
+  bool quiet = false;   // doctor: what is wrong alone
   bool verify = false;  // base-spec: rdma-hook verify in place of the hooks that give
 };
 
