@@ -1,0 +1,132 @@
+#include "shim/device_plugin/holders.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "fabric/sysfs.hpp"
+#include "hook/grant/hca_devices.hpp"
+#include "hook/rails/record/network_record_store.hpp"
+
+namespace shim {
+namespace {
+
+using fabric::Result;
+using hook::Grant;
+
+// The kubelet puts its pods' containers below it, with whichever cgroup driver (pkg/kubelet/cm, Kubernetes 1.34:
+// "kubepods.slice", "/kubepods"; kind: "kubelet-kubepods.slice").
+constexpr std::string_view kPodsGroup = "kubepods";
+
+bool is_in_pods_group(const hook::GrantUser& user) {
+  constexpr std::size_t kLongest = 65536;
+  if (user.cgroup && user.cgroup->path.find(kPodsGroup) != std::string::npos) return true;
+  if (!user.process) return false;
+  const auto groups = fabric::sysfs::read_file(fmt::format("/proc/{}/cgroup", user.process->pid), kLongest);
+  const auto* text = std::get_if<std::string>(&groups);
+  if (!text || text->find(kPodsGroup) == std::string::npos) return false;
+  const auto same = hook::look_at(*user.process);  // after, for the number may be another's by now
+  return same && *same == hook::Presence::kPresent;
+}
+
+std::vector<std::int64_t> stamp_of(const std::string& directory) {
+  struct stat status {};
+  if (::stat(directory.c_str(), &status) != 0) return {errno};
+  return {static_cast<std::int64_t>(status.st_ino), status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
+}
+
+Result<void> add_gids(const std::string& ledger, const Grant& grant, std::vector<PlacedGid>& gids) {
+  if (grant.vanished || TRY(hook::NetworkRecordStore::look_at(ledger, grant.owner.key)) == hook::Presence::kGone)
+    return {};
+  const auto records = TRY(hook::NetworkRecordStore::open(ledger));
+  const auto record = TRY(records.read(grant.owner.key));
+  if (!record) return {};
+  for (const hook::RailRecord& rail : record->rails) {
+    if (!rail.gid_index || rail.rail.addresses.empty()) continue;
+    PlacedGid placed{grant.owner.key, grant.owner.label, rail.rail.hca, {}, *rail.gid_index};
+    for (const hook::RailAddress& address : rail.rail.addresses)
+      placed.addresses.push_back(address.address);
+    gids.push_back(std::move(placed));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<MovedGid> moved_gids(const std::vector<PlacedGid>& placed, const fabric::Inventory& inventory) {
+  std::vector<MovedGid> moved;
+  for (const PlacedGid& one : placed) {
+    const fabric::Hca* hca = fabric::find_hca(inventory, one.hca);
+    if (!hca) continue;
+    std::optional<unsigned> now;
+    bool stays = false;
+    bool is_known = false;
+    for (const fabric::Port& port : hca->ports) {
+      is_known = is_known || (port.gids_complete && !port.gids_error && !port.gids.empty());
+      for (const fabric::GidEntry& gid : port.gids) {
+        if (std::find(one.addresses.begin(), one.addresses.end(), gid.gid) == one.addresses.end()) continue;
+        stays = stays || gid.index == one.index;
+        if (gid.is_v2() && !now) now = gid.index;
+      }
+    }
+    if (is_known && !stays) moved.push_back({one, now});
+  }
+  return moved;
+}
+
+void add_grant(const Grant& grant, bool foreign, HcaHolds& holds) {
+  if (grant.vanished) return;
+  for (const hook::PlannedHca& hca : grant.hcas) {
+    HcaHold& hold = holds[hook::booked_as(hca)];
+    if (!hca.held_only) hold.units += hca.units;
+    if (!foreign) continue;
+    hold.foreign.others += hca.units;
+    if (hca.mode == hook::Mode::kExclusive) hold.foreign.exclusive_holder = grant.owner.label;
+  }
+}
+
+// One that was a pod's stays so, while its containers end and start again.
+bool Holders::is_of_kubelet(const Grant& grant) {
+  const auto is_pods = [](const hook::GrantUser& user) { return !user.pod.empty() || is_in_pods_group(user); };
+  if (std::any_of(grant.users.begin(), grant.users.end(), is_pods)) known_pods_.insert(grant.owner.key);
+  return known_pods_.contains(grant.owner.key);
+}
+
+Result<void> Holders::read(std::vector<fabric::Error>& unread) {
+  auto stamp = stamp_of(ledger_ + "/grants");
+  if (stamp == stamp_ && !has_foreign_) return {};
+  HcaHolds holds;
+  std::vector<PlacedGid> gids;
+  std::set<std::string> keys;
+  bool has_foreign = false;
+  const auto use = [&](const Grant& grant) -> Result<void> {
+    const bool foreign = !is_of_kubelet(grant);
+    has_foreign = has_foreign || foreign;
+    keys.insert(grant.owner.key);
+    add_grant(grant, foreign, holds);
+    if (auto added = add_gids(ledger_, grant, gids); !added) unread.push_back(added.error());
+    return {};
+  };
+  TRY(hook::Ledger::for_each_at(ledger_, use, &unread));
+  std::erase_if(known_pods_, [&](const std::string& key) { return !keys.contains(key); });
+  stamp_ = std::move(stamp);
+  has_foreign_ = has_foreign;
+  holds_ = std::move(holds);
+  gids_ = std::move(gids);
+  return {};
+}
+
+HcaHolds Holders::of(const fabric::Inventory& inventory, const std::string& root) const {
+  std::vector<std::string> names;
+  for (const fabric::Hca& hca : inventory.hcas)
+    names.push_back(hca.name);
+  const hook::KnownDevices known = hook::devices_of(names, inventory, root);
+  HcaHolds holds = holds_;  // also by what is away, and by what an older release booked by name
+  for (const auto& [name, device] : known.devices) {
+    if (const auto held = holds_.find(device); held != holds_.end()) holds[name] = held->second;
+  }
+  return holds;
+}
+
+}  // namespace shim

@@ -1,0 +1,61 @@
+// Who holds what, as the ledger has it: for the kubelet's own pods nothing changes, what others hold it cannot give.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fabric/inventory.hpp"
+#include "fabric/result.hpp"
+#include "hook/ledger/ledger.hpp"
+#include "shim/device_plugin/resources.hpp"
+
+namespace shim {
+
+// Where the GID of a container's rail was when the container started.
+struct PlacedGid {
+  std::string grant;  // its key
+  std::string holder;
+  std::string hca;
+  std::vector<fabric::Address> addresses;
+  unsigned index = 0;
+};
+
+struct MovedGid {
+  PlacedGid placed;
+  std::optional<unsigned> index;  // where it is now; nullopt: nowhere
+};
+
+// Pure: those whose place another GID has, or none, of HCAs whose tables were read.
+std::vector<MovedGid> moved_gids(const std::vector<PlacedGid>& placed, const fabric::Inventory& inventory);
+
+// Pure: what a grant adds. By what its HCAs are booked as. A vanished one adds nothing.
+void add_grant(const hook::Grant& grant, bool foreign, HcaHolds& holds);
+
+// Reads the ledger, and again only when it has changed, or when somebody holds HCAs who may end without a word of it:
+// not the kubelet's pods, whose grants are returned by their runtime.
+class Holders {
+ public:
+  explicit Holders(std::string ledger) : ledger_(std::move(ledger)) {}
+  // What cannot be read of one grant goes into `unread`, once. No ledger: nobody holds anything. Errors: the ledger's;
+  // then what was read last stays.
+  fabric::Result<void> read(std::vector<fabric::Error>& unread);
+  // By the names that HCAs have now.
+  HcaHolds of(const fabric::Inventory& inventory, const std::string& root) const;
+  const std::vector<PlacedGid>& gids() const { return gids_; }
+
+ private:
+  bool is_of_kubelet(const hook::Grant& grant);
+  std::string ledger_;
+  std::vector<std::int64_t> stamp_;  // of the directory of grants
+  bool has_foreign_ = false;
+  HcaHolds holds_;
+  std::vector<PlacedGid> gids_;
+  std::set<std::string> known_pods_;  // keys of grants that a pod was seen to have
+};
+
+}  // namespace shim

@@ -1,0 +1,37 @@
+// The directory in which the kubelet and its plugins have their sockets. A kubelet that starts removes the sockets that
+// lie there and makes its own anew.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fabric/result.hpp"
+#include "fabric/unique_fd.hpp"
+
+namespace shim {
+
+// Which file has a name now: device, inode, time of the last change. Empty: none, or it cannot be seen.
+using FileIdentity = std::vector<std::int64_t>;
+FileIdentity file_identity(const std::string& path);
+
+class KubeletDirectory {
+ public:
+  // Watched and locked: one plugin of ours at a time. Errors: it is not there; EWOULDBLOCK, another one has it.
+  static fabric::Result<KubeletDirectory> open(const std::string& path);
+  // Readable: a file came or went.
+  int fd() const { return watch_.get(); }
+  // Takes what is there to be read.
+  void take() const;
+  // False: the directory itself is gone, or another one has its name. No event says so while the lock keeps it.
+  bool is_there() const;
+
+ private:
+  std::string path_;
+  FileIdentity identity_;
+  fabric::UniqueFd lock_;
+  fabric::UniqueFd watch_;
+};
+
+}  // namespace shim

@@ -1,0 +1,139 @@
+#include "shim/device_plugin/node_reader.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "hook/base/event_line.hpp"
+#include "hook/metrics/counters.hpp"
+#include "hook/metrics/metrics.hpp"
+
+namespace shim {
+namespace {
+
+using fabric::Error;
+
+bool has_children(const hook::Config& config) {
+  return std::any_of(config.pools.begin(), config.pools.end(),
+                     [](const hook::Pool& pool) { return pool.resource && pool.network; });
+}
+
+bool may_be_exclusive(const hook::Config& config) {
+  return std::any_of(config.pools.begin(), config.pools.end(), [](const hook::Pool& pool) {
+    return pool.resource && std::find(pool.modes.begin(), pool.modes.end(), hook::Mode::kExclusive) != pool.modes.end();
+  });
+}
+
+std::map<std::string, std::string> problems_of(const std::vector<Resource>& resources) {
+  std::map<std::string, std::string> problems;
+  for (const Resource& resource : resources) {
+    for (const CountedDevice& device : resource.devices)
+      problems.emplace(resource.name + " " + device.id, device.problem);
+  }
+  return problems;
+}
+
+// What it is, whatever else was read: which HCAs there are.
+const fabric::Unread* unread_hcas(const fabric::Inventory& inventory) {
+  const auto found = std::find_if(inventory.unread.begin(), inventory.unread.end(), [](const fabric::Unread& unread) {
+    return unread.part == fabric::Unread::Part::kHcas;
+  });
+  return found == inventory.unread.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+void NodeReader::say_once(const std::string& about, const std::string& what) {
+  if (std::exchange(said_[about], what) != what && !what.empty()) log_.warning(what);
+}
+
+void NodeReader::read_config() {
+  auto texts = hook::read_config_texts(node_.config);
+  if (texts && config_ && *texts == texts_) return say_once("config", "");
+  const auto config = texts ? hook::valid_config(*texts) : fabric::Result<hook::Config>(texts.error());
+  if (!config) {
+    const std::string& hint = config.error().hint;
+    return say_once("config", config.error().message + (hint.empty() ? "" : "; " + hint) +
+                                  (config_ ? "; the configuration before it stays" : ""));
+  }
+  say_once("config", "");
+  texts_ = std::move(*texts);
+  config_ = *config;
+  const bool counts = std::any_of(config_->pools.begin(), config_->pools.end(),
+                                  [](const hook::Pool& pool) { return pool.resource.has_value(); });
+  if (!counts) log_.warning("no pool of config.json has a \"resource\": nothing to announce");
+}
+
+fabric::HcaFacts NodeReader::facts() const {
+  const bool children = has_children(*config_);
+  return {.driver = true,
+          .link_layer = children,
+          .place = true,
+          .gids = children,
+          .vfs = may_be_exclusive(*config_),
+          .pfs = true};
+}
+
+void NodeReader::say_moved(const fabric::Inventory& inventory) {
+  std::map<std::string, std::optional<unsigned>> moved;
+  for (const MovedGid& gid : moved_gids(holders_.gids(), inventory)) {
+    const std::string place = fmt::format("{} {} {}", gid.placed.grant, gid.placed.hca, gid.placed.index);
+    moved.emplace(place, gid.index);
+    const auto before = moved_.find(place);
+    if (before != moved_.end() && before->second == gid.index) continue;
+    hook::EventLine line("gid_moved");
+    line.add("holder", gid.placed.holder).add("key", gid.placed.grant).add("hca", gid.placed.hca);
+    line.add("gid", to_string(gid.placed.addresses.front())).add("from", gid.placed.index);
+    line.add("to", gid.index ? fmt::format("{}", *gid.index) : std::string("-"));
+    log_.warning(line.text());
+    if (const auto counters = hook::Counters::open(node_.ledger))
+      counters->add({{hook::kGidMovesTotal, {{"hca", gid.placed.hca}}}});
+  }
+  moved_ = std::move(moved);
+}
+
+// One line for each HCA would be enough, but who reads the kubelet's numbers knows IDs.
+void NodeReader::say_changes(const std::vector<Resource>& now) const {
+  const auto before = problems_of(resources_);
+  for (const auto& [device, problem] : problems_of(now)) {
+    const auto old = before.find(device);
+    const bool was_healthy = old == before.end() || old->second.empty();
+    if (!problem.empty() && (old == before.end() || old->second != problem)) {
+      log_.warning(fmt::format("{} is not healthy: {}", device, fabric::printable(problem)));
+    } else if (problem.empty() && !was_healthy) {
+      log_.info(fmt::format("{} is healthy again", device));
+    }
+  }
+  for (const Resource& resource : now) {
+    const auto same = std::find_if(resources_.begin(), resources_.end(),
+                                   [&](const Resource& old) { return old.name == resource.name; });
+    if (same == resources_.end() || same->devices.size() != resource.devices.size())
+      log_.info(fmt::format("{}: {} devices of {} HCAs", resource.name, resource.devices.size(), resource.hcas.size()));
+  }
+}
+
+bool NodeReader::read() {
+  read_config();
+  if (!config_) return false;
+  std::vector<Error> unread;
+  const auto held = holders_.read(unread);
+  say_once("ledger", held ? "" : held.error().message + "; who held HCAs before counts as holding them");
+  say_once("grants", unread.empty() ? "" : unread.front().message);
+  const auto inventory = hook::read_whole_node(*config_, node_, facts());
+  if (!inventory) {
+    say_once("node", inventory.error().message);
+    return true;
+  }
+  if (const fabric::Unread* hidden = unread_hcas(*inventory)) {
+    say_once("node", fabric::sys_error(hidden->code, "cannot read `{}`", fabric::printable(hidden->path)).message);
+    return true;
+  }
+  say_once("node", "");
+  auto now = count_resources(*inventory, *config_, holders_.of(*inventory, node_.root), resources_);
+  say_changes(now);
+  resources_ = std::move(now);
+  say_moved(*inventory);
+  return true;
+}
+
+}  // namespace shim

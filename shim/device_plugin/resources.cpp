@@ -1,0 +1,298 @@
+#include "shim/device_plugin/resources.hpp"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "hook/base/text_digest.hpp"
+#include "hook/plan/choose.hpp"
+#include "hook/plan/plan_parts.hpp"
+
+namespace shim {
+namespace {
+
+using fabric::Result;
+using hook::NodeHca;
+
+struct Counting {
+  const hook::PlanInput& input;
+  const HcaHolds& holds;
+};
+
+HcaHold hold_of(const HcaHolds& holds, const std::string& hca) {
+  const auto found = holds.find(hca);
+  return found == holds.end() ? HcaHold() : found->second;
+}
+
+// "port 1 is DOWN": of "1: DOWN".
+std::string ports_text(const fabric::Hca& hca) {
+  std::vector<std::string> ports;
+  for (const fabric::Port& port : hca.ports) {
+    const std::string state = fabric::value_or(port.state, std::string("not readable"));
+    ports.push_back(fmt::format("port {} is {}", port.number,
+                                fabric::printable(fabric::trim(std::string_view(state).substr(state.rfind(':') + 1)))));
+  }
+  return fabric::join(ports, ", ");
+}
+
+// Of all devices of an HCA.
+std::string problem_of(const NodeHca& node, const hook::Terms& terms,
+                       const Result<std::vector<hook::PlannedNode>>& nodes, const Counting& counting) {
+  const hook::Room room = hook::room_for(node, terms, counting.input);
+  if (room.held && room.units == 0) return room.why;
+  if (!nodes) return nodes.error().message;
+  return node.is_active() ? "" : "has no active port: " + ports_text(*node.hca);
+}
+
+// Children take GIDs, in whichever mode they are made.
+std::optional<hook::GidSpace> gids_of_children(const NodeHca& node, const hook::Terms& terms) {
+  const bool makes_children = terms.mode == hook::Mode::kShared || terms.mode == hook::Mode::kSharedMulti;
+  return makes_children && terms.network ? hook::gid_space(*node.hca) : std::nullopt;
+}
+
+CountedHca counted(const NodeHca& node, const Result<std::vector<hook::PlannedNode>>& nodes) {
+  CountedHca hca{
+      node.name(), node.hca->numa_node, node.hca->pci_path.value_or(std::vector<std::string>()), node.hca->uverbs, {}};
+  if (hca.numa_node && *hca.numa_node < 0) hca.numa_node.reset();
+  if (!nodes) return hca;
+  for (const hook::PlannedNode& planned : *nodes)
+    hca.nodes.push_back(planned.path);
+  return hca;
+}
+
+void add_devices(const NodeHca& node, const Counting& counting, Resource& resource) {
+  const hook::Config& config = counting.input.among.config;
+  const fabric::Inventory& inventory = counting.input.among.inventory;
+  const auto nodes =
+      node.hca->uverbs ? hook::planned_nodes(config.nodes, inventory, {&node}) : fabric::Error{"has no device node"};
+  const auto terms = hook::terms_for(node, counting.input.among.request, config);
+  resource.hcas.push_back(counted(node, nodes));
+  const auto add = [&](std::string id, const std::string& problem) {
+    resource.devices.push_back({std::move(id), resource.hcas.size() - 1,
+                                problem.empty() ? "" : fabric::printable(node.name()) + " " + problem});
+  };
+  const std::string problem = terms ? problem_of(node, *terms, nodes, counting) : terms.error().message;
+  if (!terms || terms->mode == hook::Mode::kExclusive) return add(node.name(), problem);
+  const HcaHold hold = hold_of(counting.holds, node.name());
+  const unsigned limit = terms->limit.value_or(1);
+  const auto gids = gids_of_children(node, *terms);
+  const unsigned count = gids ? std::min(limit, gids->slots / gids->per_child) : limit;
+  const unsigned free = limit - std::min(limit, hold.foreign.others);
+  for (unsigned number = 1; number <= count; ++number) {
+    const bool is_full = gids && number > hold.units + gids->children();
+    add(fmt::format("{}#{}", node.name(), number),
+        !problem.empty() ? problem
+        : number > free  ? fmt::format("has {} of {} places taken outside of Kubernetes", hold.foreign.others, limit)
+        : is_full        ? gids->text()
+                         : "");
+  }
+}
+
+// Of an HCA that is not on the node, or of which it is not known whether it still is of the pool.
+std::string problem_of_missing(const std::string& name, const hook::NodeMap& node, const HcaHolds& holds) {
+  if (const NodeHca* there = node.find(name)) return hook::unknown_pool(*there).message;
+  const HcaHold hold = hold_of(holds, name);
+  if (hold.foreign.exclusive_holder) return "is held by " + *hold.foreign.exclusive_holder;
+  return hold.units > 0 ? "" : "is not on the node any more";
+}
+
+void keep_missing(const Resource& before, const hook::NodeMap& node, const HcaHolds& holds, Resource& resource) {
+  for (std::size_t at = 0; at < before.hcas.size(); ++at) {
+    const CountedHca& hca = before.hcas[at];
+    const NodeHca* there = node.find(hca.name);
+    if (there && !there->pool_unread) continue;
+    const std::string problem = problem_of_missing(hca.name, node, holds);
+    resource.hcas.push_back(hca);
+    for (const CountedDevice& device : before.devices) {
+      if (device.hca != at) continue;
+      resource.devices.push_back(
+          {device.id, resource.hcas.size() - 1, problem.empty() ? "" : fabric::printable(hca.name) + " " + problem});
+    }
+  }
+}
+
+// The HCAs that containers of nobody here hold, as the decision wants it.
+hook::Holdings foreign_holdings(const HcaHolds& holds) {
+  hook::Holdings foreign;
+  for (const auto& [name, hold] : holds)
+    foreign.emplace(name, hold.foreign);
+  return foreign;
+}
+
+// Which HCAs are near, as small numbers: their common upstream ports, else whether they share a NUMA node.
+class Nearness {
+ public:
+  explicit Nearness(const std::vector<CountedHca>& hcas) : hcas_(hcas) {}
+  unsigned of(std::size_t left, std::size_t right) const {
+    constexpr unsigned kSameNode = 1;
+    const CountedHca& one = hcas_[left];
+    const CountedHca& other = hcas_[right];
+    const auto [end, ignored] =
+        std::mismatch(one.pci_path.begin(), one.pci_path.end(), other.pci_path.begin(), other.pci_path.end());
+    const auto shared = static_cast<unsigned>(end - one.pci_path.begin());
+    if (shared > 0) return kSameNode + shared;
+    return one.numa_node && one.numa_node == other.numa_node ? kSameNode : 0;
+  }
+
+ private:
+  const std::vector<CountedHca>& hcas_;
+};
+
+// The available IDs of each HCA of which one is, by its place among the resource's.
+using IdsOfHcas = std::map<std::size_t, std::vector<std::string>>;
+
+// So many HCAs more, each next nearest to those that are chosen. The sum of their nearness, and they.
+std::pair<unsigned, std::vector<std::size_t>> nearest(std::vector<std::size_t> chosen, std::size_t count,
+                                                      const IdsOfHcas& free, const Nearness& near) {
+  unsigned sum = 0;
+  std::map<std::size_t, unsigned> others;
+  for (const auto& [hca, ids] : free) {
+    if (std::find(chosen.begin(), chosen.end(), hca) != chosen.end()) continue;
+    for (const std::size_t one : chosen)
+      others[hca] += near.of(hca, one);
+    others.try_emplace(hca, 0);
+  }
+  for (; count > 0 && !others.empty(); --count) {
+    const auto best = std::max_element(others.begin(), others.end(), [&](const auto& left, const auto& right) {
+      return std::pair(left.second, free.at(left.first).size()) < std::pair(right.second, free.at(right.first).size());
+    });
+    sum += best->second;
+    const std::size_t hca = best->first;
+    chosen.push_back(hca);
+    others.erase(best);
+    for (auto& [other, nearness] : others)
+      nearness += near.of(other, hca);
+  }
+  return {sum, std::move(chosen)};
+}
+
+// Begun at each HCA, because the nearest set need not have the first; at so many, because a node may have thousands.
+std::vector<std::size_t> nearest_set(std::vector<std::size_t> chosen, std::size_t count, const IdsOfHcas& free,
+                                     const Nearness& near) {
+  constexpr std::size_t kMostBeginnings = 32;
+  if (count <= chosen.size()) return chosen;
+  count -= chosen.size();
+  if (!chosen.empty() || count == 1) return nearest(std::move(chosen), count, free, near).second;
+  std::optional<std::pair<unsigned, std::vector<std::size_t>>> best;
+  std::size_t begun = 0;
+  for (const auto& [hca, ids] : free) {
+    auto set = nearest({hca}, count - 1, free, near);
+    if (!best || set.first > best->first) best = std::move(set);
+    if (++begun == kMostBeginnings) break;
+  }
+  return best ? std::move(best->second) : std::vector<std::size_t>();
+}
+
+}  // namespace
+
+const CountedDevice* Resource::find(std::string_view id) const {
+  const auto found =
+      std::find_if(devices.begin(), devices.end(), [&](const CountedDevice& one) { return one.id == id; });
+  return found == devices.end() ? nullptr : &*found;
+}
+
+std::vector<Resource> count_resources(const fabric::Inventory& inventory, const hook::Config& config,
+                                      const HcaHolds& holds, const std::vector<Resource>& before) {
+  std::map<std::string, Resource> resources;
+  for (const hook::Pool& pool : config.pools) {
+    if (pool.resource) resources[*pool.resource].name = *pool.resource;
+  }
+  const hook::Request nothing;
+  const hook::Candidates among(inventory, nothing, config);
+  const hook::Holdings foreign = foreign_holdings(holds);
+  const hook::PlanInput input{.among = among, .holdings = foreign, .view_directory = {}};
+  for (const NodeHca* node : among.node.by_rail()) {
+    if (node->pool && node->pool->resource) add_devices(*node, {input, holds}, resources.at(*node->pool->resource));
+  }
+  for (const Resource& old : before) {
+    if (const auto same = resources.find(old.name); same != resources.end())
+      keep_missing(old, among.node, holds, same->second);
+  }
+  std::vector<Resource> all;
+  all.reserve(resources.size());
+  for (auto& [name, resource] : resources)
+    all.push_back(std::move(resource));
+  return all;
+}
+
+Result<std::vector<std::string>> preferred_ids(const Resource& resource, std::span<const std::string> available,
+                                               std::span<const std::string> must_include, std::size_t size) {
+  const std::set<std::string> all(available.begin(), available.end());
+  const std::set<std::string> must(must_include.begin(), must_include.end());
+  if (size > all.size()) return fabric::make_error("{} devices are asked for, {} are available", size, all.size());
+  if (size < must.size())
+    return fabric::make_error("{} devices are asked for, {} must be among them", size, must.size());
+  IdsOfHcas free;
+  std::vector<std::string> unknown;
+  std::vector<std::size_t> chosen;
+  std::vector<std::string> ids;
+  for (const CountedDevice& device : resource.devices) {
+    if (must.contains(device.id)) {
+      ids.push_back(device.id);
+      if (std::find(chosen.begin(), chosen.end(), device.hca) == chosen.end()) chosen.push_back(device.hca);
+    } else if (all.contains(device.id)) {
+      free[device.hca].push_back(device.id);
+    }
+  }
+  for (const std::string& id : must) {
+    if (!all.contains(id)) return fabric::make_error("device `{}` is not available", fabric::printable(id));
+    if (!resource.find(id)) ids.push_back(id);
+  }
+  // HCAs of which one must be there have theirs already.
+  const std::size_t distinct = chosen.size() + (size - ids.size());
+  std::vector<std::size_t> order = nearest_set(chosen, distinct, free, Nearness(resource.hcas));
+  const std::size_t had = chosen.size();
+  for (std::size_t at = had; at < order.size() && ids.size() < size; ++at) {
+    ids.push_back(free.at(order[at]).front());
+    free.at(order[at]).erase(free.at(order[at]).begin());
+  }
+  // No further HCA is left: theirs again.
+  for (std::size_t before = 0; before != ids.size();) {
+    before = ids.size();
+    for (auto& [hca, left] : free) {
+      if (left.empty() || ids.size() == size) continue;
+      ids.push_back(left.front());
+      left.erase(left.begin());
+    }
+  }
+  for (const std::string& id : all) {
+    if (ids.size() < size && !resource.find(id) && !must.contains(id)) ids.push_back(id);
+  }
+  return ids;
+}
+
+Result<std::vector<const CountedHca*>> hcas_of(const Resource& resource, std::span<const std::string> ids) {
+  std::set<std::size_t> places;
+  for (const std::string& id : ids) {
+    const CountedDevice* device = resource.find(id);
+    if (!device) return fabric::make_error("{} has no device `{}`", resource.name, fabric::printable(id));
+    if (!device->problem.empty()) return fabric::Error{device->problem};
+    places.insert(device->hca);
+  }
+  std::vector<const CountedHca*> hcas;
+  hcas.reserve(places.size());
+  for (const std::size_t place : places)
+    hcas.push_back(&resource.hcas[place]);
+  return hcas;
+}
+
+std::vector<std::string> nodes_of(const std::vector<const CountedHca*>& hcas) {
+  std::vector<std::string> nodes;
+  for (const CountedHca* hca : hcas) {
+    for (const std::string& node : hca->nodes) {
+      if (std::find(nodes.begin(), nodes.end(), node) == nodes.end()) nodes.push_back(node);
+    }
+  }
+  return nodes;
+}
+
+std::string socket_name(std::string_view resource) {
+  constexpr std::size_t kLongest = 48;  // sun_path has 108 bytes, /var/lib/kubelet/device-plugins/ takes 32
+  std::string name(resource);
+  if (name.size() > kLongest) name = hook::text_digest(name);
+  std::replace(name.begin(), name.end(), '/', '_');
+  return "rdma-init-" + name + ".sock";
+}
+
+}  // namespace shim

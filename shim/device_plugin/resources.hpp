@@ -1,0 +1,71 @@
+// What the plugin announces: the HCAs of pools that have a resource, as devices that Kubernetes counts. Pure.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fabric/inventory.hpp"
+#include "fabric/result.hpp"
+#include "hook/config/config.hpp"
+#include "hook/plan/plan.hpp"
+
+namespace shim {
+
+struct CountedHca {
+  std::string name;
+  std::optional<int> numa_node;       // nullopt: none, or not known
+  std::vector<std::string> pci_path;  // upstream ports, root first
+  std::optional<unsigned> uverbs;     // N of its uverbsN
+  std::vector<std::string> nodes;     // paths, on the node and in containers: "/dev/infiniband/uverbs0", rdma_cm's too
+  friend bool operator==(const CountedHca&, const CountedHca&) = default;
+};
+
+struct CountedDevice {
+  std::string id;       // "mlx5_0" of an exclusive HCA, "mlx5_0#2" of a shared one
+  std::size_t hca = 0;  // in Resource::hcas
+  std::string problem;  // why it is not healthy: "mlx5_0 is held by container web-1"; empty: it is
+  friend bool operator==(const CountedDevice&, const CountedDevice&) = default;
+};
+
+// Of one name, of however many pools.
+struct Resource {
+  std::string name;
+  std::vector<CountedHca> hcas;        // in rail order
+  std::vector<CountedDevice> devices;  // in that order too
+  const CountedDevice* find(std::string_view id) const;
+  friend bool operator==(const Resource&, const Resource&) = default;
+};
+
+// Of the ledger, by the HCA's name.
+struct HcaHold {
+  hook::Holding foreign;  // by whom the kubelet does not know: Podman's and Docker's containers
+  unsigned units = 0;     // of everybody
+};
+using HcaHolds = std::map<std::string, HcaHold>;
+
+// In the order of their names. before: what was announced last. An HCA of it that is not on the node any more stays: in
+// a pod's network namespace it is healthy, elsewhere it is not. inventory: that which HCAs there are was read.
+std::vector<Resource> count_resources(const fabric::Inventory& inventory, const hook::Config& config,
+                                      const HcaHolds& holds, const std::vector<Resource>& before);
+
+// What GetPreferredAllocation answers: `size` of the available IDs, with those that must be among them. Distinct HCAs
+// as far as they go, nearest to each other by their PCI path, then by NUMA node; of equals those with most IDs
+// available, then in rail order. IDs that are not known come last. Errors: there are not so many, more must be among
+// them, one of these is not available.
+fabric::Result<std::vector<std::string>> preferred_ids(const Resource& resource, std::span<const std::string> available,
+                                                       std::span<const std::string> must_include, std::size_t size);
+
+// The HCAs of these IDs, each once, in rail order. Errors: there is no such device, one of them is not healthy.
+fabric::Result<std::vector<const CountedHca*>> hcas_of(const Resource& resource, std::span<const std::string> ids);
+// Their nodes, each once.
+std::vector<std::string> nodes_of(const std::vector<const CountedHca*>& hcas);
+
+// Of the endpoint's socket beside the kubelet's, which has to be short: "rdma-init-vke.volcengine.com_rdma.sock".
+std::string socket_name(std::string_view resource);
+
+}  // namespace shim

@@ -1,0 +1,305 @@
+#include "shim/device_plugin/run.hpp"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "fabric/read_node.hpp"
+#include "fabric/text.hpp"
+#include "fabric/unique_fd.hpp"
+#include "hook/base/event_line.hpp"
+#include "shim/device_plugin/kernel_events.hpp"
+#include "shim/device_plugin/kubelet_directory.hpp"
+#include "shim/device_plugin/node_reader.hpp"
+#include "shim/device_plugin/wire/kubelet.hpp"
+
+namespace shim {
+namespace {
+
+using fabric::Result;
+using fabric::UniqueFd;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds kFirstTry{100};
+constexpr milliseconds kLongestTry{1000};  // a kubelet's socket that is made anew is known within two seconds
+// Events come in bursts, and looking costs as much for one as for a hundred.
+constexpr milliseconds kBurst{100};
+constexpr milliseconds kBetweenLooks{500};
+// A kubelet that has registered a plugin watches it at once; without the watch it knows no devices.
+constexpr seconds kUntilWatched{10};
+
+// Ends poll(2) from another thread, which may come later than the end of who waits.
+class WakeUp {
+ public:
+  static Result<WakeUp> make() {
+    WakeUp wake;
+    wake.fd_ = std::make_shared<UniqueFd>(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!wake.fd_->ok()) return fabric::sys_error(errno, "cannot make an eventfd");
+    return wake;
+  }
+  int fd() const { return fd_->get(); }
+  std::function<void()> call() const {
+    return [fd = fd_] { (void)::eventfd_write(fd->get(), 1); };
+  }
+  void take() const {
+    eventfd_t count = 0;
+    (void)::eventfd_read(fd_->get(), &count);
+  }
+
+ private:
+  std::shared_ptr<UniqueFd> fd_;
+};
+
+Result<UniqueFd> stopping_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  // Before there are threads, which inherit it.
+  if (::sigprocmask(SIG_BLOCK, &signals, nullptr) != 0) return fabric::sys_error(errno, "cannot block signals");
+  UniqueFd fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd.ok()) return fabric::sys_error(errno, "cannot wait for signals");
+  return fd;
+}
+
+// A resource at its socket, and whether the kubelet knows it.
+class Endpoint {
+ public:
+  Endpoint(const DevicePluginSettings& settings, const hook::Log& log, const WakeUp& wake, std::string resource)
+      : settings_(settings), log_(log), wake_(wake), resource_(std::move(resource)) {}
+
+  // What there is to do now, and when there may be more. kubelet: who its socket is; empty: it has none.
+  Clock::time_point tend(const Resource& resource, bool cdi, const FileIdentity& kubelet) {
+    const auto now = Clock::now();
+    if (server_ && (cdi != cdi_ || file_identity(path()) != socket_)) end();
+    if (!server_) {
+      if (now < next_try_) return next_try_;
+      if (!serve(resource, cdi)) return next_try_;
+    } else if (resource != published_) {
+      published_ = resource;
+      server_->publish(resource);
+    }
+    take_answer(now);
+    if (kubelet.empty() || registration_) return now + seconds(1);
+    if (kubelet != registered_with_) return register_or_wait(now, kubelet);
+    return see_watch(now);
+  }
+
+ private:
+  std::string path() const { return settings_.directory + "/" + socket_name(resource_); }
+
+  void end() {
+    server_.reset();
+    registered_with_.clear();
+  }
+
+  bool serve(const Resource& resource, bool cdi) {
+    DeviceServer::Settings server{.socket = path(), .cdi = cdi, .check = {}, .allocated = {}, .wake = wake_.call()};
+    server.check = [root = settings_.node.root](const CountedHca& hca) -> Result<void> {
+      const auto named = hca.uverbs ? fabric::hca_of_uverbs(root, *hca.uverbs) : std::nullopt;
+      if (named == hca.name) return {};
+      return fabric::make_error("{} is not at its node any more; try again", fabric::printable(hca.name));
+    };
+    server.allocated = [this](const std::vector<const CountedHca*>& hcas, const Result<void>& done) {
+      std::vector<std::string> names;
+      names.reserve(hcas.size());
+      for (const CountedHca* hca : hcas)
+        names.push_back(hca->name);
+      hook::EventLine line(done ? "allocated" : "refused");
+      line.add("resource", resource_).add("hcas", names);
+      if (!done) line.add("because", done.error().message);
+      done ? log_.info(line.text()) : log_.warning(line.text());
+    };
+    auto started = DeviceServer::start(std::move(server), resource);
+    if (!started) {
+      fail(started.error().message);
+      return false;
+    }
+    server_ = std::move(started).value();
+    cdi_ = cdi;
+    published_ = resource;
+    socket_ = file_identity(path());
+    registered_with_.clear();
+    next_try_ = {};
+    return true;
+  }
+
+  Clock::time_point register_or_wait(Clock::time_point now, const FileIdentity& kubelet) {
+    if (now < next_try_) return next_try_;
+    asked_ = kubelet;
+    registration_ =
+        Registration::begin({settings_.directory + "/kubelet.sock", socket_name(resource_), resource_}, wake_.call());
+    return now + seconds(1);
+  }
+
+  void take_answer(Clock::time_point now) {
+    const Result<void>* const result = registration_ ? registration_->result() : nullptr;
+    if (!result) return;
+    if (*result) {
+      registered_with_ = asked_;
+      registered_at_ = now;
+      was_watched_ = false;
+      pause_ = kFirstTry;
+      said_.clear();
+      log_.info(fmt::format("{} is registered with the kubelet", resource_));
+    } else {
+      fail(fmt::format("cannot register {}: {}", resource_, result->error().message));
+    }
+    registration_.reset();
+  }
+
+  // A kubelet that does not watch has forgotten the resource.
+  Clock::time_point see_watch(Clock::time_point now) {
+    if (server_->watchers() > 0) {
+      was_watched_ = true;
+      return now + seconds(1);
+    }
+    const auto patience = was_watched_ ? seconds(1) : kUntilWatched;
+    if (was_watched_ && !unwatched_since_) unwatched_since_ = now;
+    const auto until = (unwatched_since_ ? *unwatched_since_ : registered_at_) + patience;
+    if (now < until) return until;
+    unwatched_since_.reset();
+    registered_with_.clear();
+    fail(fmt::format("the kubelet does not watch {}", resource_));
+    return next_try_;
+  }
+
+  // A kubelet that is down for an hour is one line.
+  void fail(const std::string& what) {
+    next_try_ = Clock::now() + pause_;
+    pause_ = std::min(pause_ * 2, kLongestTry);
+    if (std::exchange(said_, what) != what) log_.warning(what + "; trying again");
+  }
+
+  const DevicePluginSettings& settings_;
+  const hook::Log& log_;
+  const WakeUp& wake_;
+  const std::string resource_;
+  std::unique_ptr<DeviceServer> server_;
+  bool cdi_ = false;
+  Resource published_;
+  FileIdentity socket_;  // ours
+  std::unique_ptr<Registration> registration_;
+  FileIdentity asked_;            // by registration_
+  FileIdentity registered_with_;  // empty: with nobody
+  Clock::time_point registered_at_;
+  bool was_watched_ = false;
+  std::optional<Clock::time_point> unwatched_since_;
+  Clock::time_point next_try_;
+  milliseconds pause_ = kFirstTry;
+  std::string said_;
+};
+
+class Plugin {
+ public:
+  Plugin(const DevicePluginSettings& settings, const hook::Log& log, WakeUp wake, UniqueFd signals)
+      : settings_(settings),
+        log_(log),
+        wake_(std::move(wake)),
+        signals_(std::move(signals)),
+        kernel_(KernelEvents::open()),
+        reader_(settings.node, log) {}
+
+  Result<void> run() {
+    for (;;) {
+      auto next = look();
+      next = std::min(next, tend());
+      if (TRY(wait_until(next))) return {};
+    }
+  }
+
+ private:
+  // Reads the node when something has changed or it is time to.
+  Clock::time_point look() {
+    const auto now = Clock::now();
+    if (now < next_look_) return next_look_;
+    has_config_ = reader_.read();
+    looked_at_ = Clock::now();
+    next_look_ = looked_at_ + seconds(has_config_ ? reader_.options().poll_seconds : 1);
+    return next_look_;
+  }
+
+  Clock::time_point tend() {
+    const auto later = Clock::now() + seconds(1);
+    if (!has_config_) return later;
+    if (directory_ && !directory_->is_there()) {
+      endpoints_.clear();
+      directory_.reset();
+    }
+    if (!directory_ && !open_directory()) return later;
+    const FileIdentity kubelet = file_identity(settings_.directory + "/kubelet.sock");
+    std::map<std::string, std::unique_ptr<Endpoint>> gone;
+    gone.swap(endpoints_);
+    auto next = later;
+    for (const Resource& resource : reader_.resources()) {
+      auto& endpoint = endpoints_[resource.name];
+      if (const auto had = gone.find(resource.name); had != gone.end()) endpoint = std::move(had->second);
+      if (!endpoint) endpoint = std::make_unique<Endpoint>(settings_, log_, wake_, resource.name);
+      next = std::min(next, endpoint->tend(resource, reader_.options().cdi, kubelet));
+    }
+    return next;
+  }
+
+  bool open_directory() {
+    auto opened = KubeletDirectory::open(settings_.directory);
+    if (opened) {
+      directory_ = std::move(opened).value();
+      said_.clear();
+      return true;
+    }
+    if (std::exchange(said_, opened.error().message) != opened.error().message)
+      log_.warning(opened.error().message + "; trying again");
+    return false;
+  }
+
+  // True: a signal came.
+  Result<bool> wait_until(Clock::time_point time) {
+    std::vector<pollfd> fds{{signals_.get(), POLLIN, 0}, {wake_.fd(), POLLIN, 0}};
+    fds.push_back({directory_ ? directory_->fd() : -1, POLLIN, 0});
+    for (const UniqueFd& socket : kernel_.sockets())
+      fds.push_back({socket.get(), POLLIN, 0});
+    const auto pause = std::chrono::ceil<milliseconds>(time - Clock::now());
+    const int ready = ::poll(fds.data(), fds.size(), static_cast<int>(std::max(pause, milliseconds(0)).count()));
+    if (ready < 0 && errno != EINTR) return fabric::sys_error(errno, "cannot wait");
+    if (ready <= 0) return false;
+    if (fds[0].revents != 0) return true;
+    wake_.take();
+    if (directory_) directory_->take();
+    if (kernel_.take()) next_look_ = std::min(next_look_, std::max(Clock::now() + kBurst, looked_at_ + kBetweenLooks));
+    return false;
+  }
+
+  const DevicePluginSettings& settings_;
+  const hook::Log& log_;
+  WakeUp wake_;
+  UniqueFd signals_;
+  KernelEvents kernel_;
+  NodeReader reader_;
+  bool has_config_ = false;
+  Clock::time_point looked_at_;
+  Clock::time_point next_look_;
+  std::optional<KubeletDirectory> directory_;
+  std::map<std::string, std::unique_ptr<Endpoint>> endpoints_;
+  std::string said_;
+};
+
+}  // namespace
+
+Result<void> run_device_plugin(const DevicePluginSettings& settings, const hook::Log& log) {
+  UniqueFd signals = TRY(stopping_signals());
+  return Plugin(settings, log, TRY(WakeUp::make()), std::move(signals)).run();
+}
+
+}  // namespace shim

@@ -1,0 +1,278 @@
+#include "shim/device_plugin/wire/kubelet.hpp"
+
+#include <grpc/support/log.h>
+#include <grpcpp/grpcpp.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "fabric/unique_fd.hpp"
+#include "shim/device_plugin/wire/device_plugin.grpc.pb.h"
+#include "shim/device_plugin/wire/messages.hpp"
+
+namespace shim {
+namespace {
+
+using fabric::Result;
+using Snapshot = std::shared_ptr<const Resource>;
+
+constexpr const char* kVersion = "v1beta1";
+constexpr std::chrono::seconds kPatience{5};
+
+// gRPC does not say why it cannot.
+int why_not_listen(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  const fabric::UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket.ok() || ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    return errno;
+  ::unlink(path.c_str());
+  return EAGAIN;
+}
+
+grpc::Status status_of(grpc::StatusCode code, const Result<void>& result) {
+  return result ? grpc::Status::OK : grpc::Status(code, result.error().message);
+}
+
+}  // namespace
+
+void silence_grpc() {
+  gpr_set_log_function([](gpr_log_func_args*) {});
+}
+
+class DeviceServer::Service final : public v1beta1::DevicePlugin::CallbackService {
+ public:
+  Service(Settings settings, Resource resource)
+      : settings_(std::move(settings)), resource_(std::make_shared<const Resource>(std::move(resource))) {}
+
+  Result<void> listen() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("unix:" + settings_.socket, grpc::InsecureServerCredentials());
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+    if (!server_) return fabric::sys_error(why_not_listen(settings_.socket), "cannot listen at `{}`", settings_.socket);
+    return {};
+  }
+
+  void publish(Resource resource) {
+    const std::lock_guard lock(mutex_);
+    resource_ = std::make_shared<const Resource>(std::move(resource));
+    ++version_;
+    for (Watch* watch : watches_)
+      watch->go_on();
+  }
+
+  void end() {
+    {
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+      for (Watch* watch : watches_)
+        watch->go_on();
+    }
+    if (!server_) return;
+    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
+    server_->Wait();
+    server_.reset();
+  }
+
+  std::size_t watchers() const {
+    const std::lock_guard lock(mutex_);
+    return watches_.size();
+  }
+
+ private:
+  // One ListAndWatch. Of lists that come while one is being written only the last is sent: a slow kubelet costs
+  // nothing. All under the service's mutex, but for what gRPC calls.
+  class Watch final : public grpc::ServerWriteReactor<v1beta1::ListAndWatchResponse> {
+   public:
+    explicit Watch(Service& service) : service_(service) {}
+
+    void go_on() {
+      if (is_writing_ || is_finished_) return;
+      if (service_.ended_ || is_over_) {
+        is_finished_ = true;
+        Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the plugin ends"));
+      } else if (sent_ != service_.version_) {
+        sent_ = service_.version_;
+        is_writing_ = true;
+        response_.Clear();
+        list_devices(*service_.resource_, response_);
+        StartWrite(&response_);
+      }
+    }
+
+    void OnWriteDone(bool ok) override {
+      const std::lock_guard lock(service_.mutex_);
+      is_writing_ = false;
+      is_over_ = is_over_ || !ok;
+      go_on();
+    }
+    void OnCancel() override {
+      const std::lock_guard lock(service_.mutex_);
+      is_over_ = true;
+      go_on();
+    }
+    void OnDone() override {
+      {
+        const std::lock_guard lock(service_.mutex_);
+        std::erase(service_.watches_, this);
+      }
+      service_.settings_.wake();
+      delete this;
+    }
+
+   private:
+    Service& service_;
+    v1beta1::ListAndWatchResponse response_;
+    std::uint64_t sent_ = 0;
+    bool is_writing_ = false;
+    bool is_over_ = false;
+    bool is_finished_ = false;
+  };
+
+  Snapshot snapshot() const {
+    const std::lock_guard lock(mutex_);
+    return resource_;
+  }
+
+  static grpc::ServerUnaryReactor* answer(grpc::CallbackServerContext* context, const grpc::Status& status) {
+    auto* reactor = context->DefaultReactor();
+    reactor->Finish(status);
+    return reactor;
+  }
+
+  grpc::ServerUnaryReactor* GetDevicePluginOptions(grpc::CallbackServerContext* context, const v1beta1::Empty*,
+                                                   v1beta1::DevicePluginOptions* options) override {
+    options->set_get_preferred_allocation_available(true);
+    return answer(context, grpc::Status::OK);
+  }
+
+  grpc::ServerWriteReactor<v1beta1::ListAndWatchResponse>* ListAndWatch(grpc::CallbackServerContext*,
+                                                                        const v1beta1::Empty*) override {
+    auto* watch = new Watch(*this);
+    const std::lock_guard lock(mutex_);
+    watches_.push_back(watch);
+    watch->go_on();
+    settings_.wake();
+    return watch;
+  }
+
+  grpc::ServerUnaryReactor* GetPreferredAllocation(grpc::CallbackServerContext* context,
+                                                   const v1beta1::PreferredAllocationRequest* request,
+                                                   v1beta1::PreferredAllocationResponse* response) override {
+    const auto done = prefer_devices(*snapshot(), *request, *response);
+    return answer(context, status_of(grpc::StatusCode::INVALID_ARGUMENT, done));
+  }
+
+  grpc::ServerUnaryReactor* Allocate(grpc::CallbackServerContext* context, const v1beta1::AllocateRequest* request,
+                                     v1beta1::AllocateResponse* response) override {
+    const Snapshot resource = snapshot();
+    std::vector<std::vector<const CountedHca*>> containers;
+    auto done = allocate_devices(*resource, settings_.cdi, *request, *response, containers);
+    for (const auto& hcas : containers) {
+      for (const CountedHca* hca : hcas)
+        fabric::keep_first(done, settings_.check(*hca));
+    }
+    for (const auto& hcas : containers)
+      settings_.allocated(hcas, done);
+    if (!done && containers.empty()) settings_.allocated({}, done);
+    return answer(context, status_of(grpc::StatusCode::FAILED_PRECONDITION, done));
+  }
+
+  grpc::ServerUnaryReactor* PreStartContainer(grpc::CallbackServerContext* context,
+                                              const v1beta1::PreStartContainerRequest*,
+                                              v1beta1::PreStartContainerResponse*) override {
+    return answer(context, grpc::Status::OK);
+  }
+
+  const Settings settings_;
+  mutable std::mutex mutex_;
+  Snapshot resource_;
+  std::uint64_t version_ = 1;
+  bool ended_ = false;
+  std::vector<Watch*> watches_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+DeviceServer::DeviceServer(std::unique_ptr<Service> service) : service_(std::move(service)) {}
+
+DeviceServer::~DeviceServer() {
+  service_->end();
+}
+
+Result<std::unique_ptr<DeviceServer>> DeviceServer::start(Settings settings, Resource resource) {
+  auto service = std::make_unique<Service>(std::move(settings), std::move(resource));
+  TRY_VOID(service->listen());
+  return std::unique_ptr<DeviceServer>(new DeviceServer(std::move(service)));
+}
+
+void DeviceServer::publish(Resource resource) {
+  service_->publish(std::move(resource));
+}
+
+std::size_t DeviceServer::watchers() const {
+  return service_->watchers();
+}
+
+struct Registration::Call {
+  grpc::ClientContext context;
+  v1beta1::RegisterRequest request;
+  v1beta1::Empty response;
+  std::unique_ptr<v1beta1::Registration::Stub> stub;
+  std::function<void()> wake;
+  std::mutex mutex;
+  std::condition_variable ended;
+  std::optional<Result<void>> result;
+};
+
+Registration::Registration() : call_(std::make_unique<Call>()) {}
+
+std::unique_ptr<Registration> Registration::begin(const Request& request, std::function<void()> wake) {
+  std::unique_ptr<Registration> registration(new Registration());
+  Call& call = *registration->call_;
+  call.wake = std::move(wake);
+  call.request.set_version(kVersion);
+  call.request.set_endpoint(request.endpoint);
+  call.request.set_resource_name(request.resource);
+  call.request.mutable_options()->set_get_preferred_allocation_available(true);
+  // A connection of its own: one that is shared with the last try also waits as long as gRPC makes that wait.
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  call.stub = v1beta1::Registration::NewStub(
+      grpc::CreateCustomChannel("unix:" + request.kubelet, grpc::InsecureChannelCredentials(), arguments));
+  call.context.set_deadline(std::chrono::system_clock::now() + kPatience);
+  call.stub->async()->Register(&call.context, &call.request, &call.response, [&call](const grpc::Status& status) {
+    const auto wake_up = call.wake;
+    {
+      const std::lock_guard lock(call.mutex);
+      call.result = status.ok() ? Result<void>() : fabric::Error{fabric::printable(status.error_message())};
+      call.ended.notify_all();  // before the lock is gone: the call may go with it
+    }
+    wake_up();
+  });
+  return registration;
+}
+
+Registration::~Registration() {
+  call_->context.TryCancel();
+  std::unique_lock lock(call_->mutex);
+  call_->ended.wait(lock, [&] { return call_->result.has_value(); });
+}
+
+const Result<void>* Registration::result() const {
+  const std::lock_guard lock(call_->mutex);
+  return call_->result ? &*call_->result : nullptr;
+}
+
+}  // namespace shim

@@ -1,0 +1,65 @@
+// gRPC over unix sockets: what the kubelet calls, and what it is told. The only part that knows gRPC.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fabric/result.hpp"
+#include "shim/device_plugin/resources.hpp"
+
+namespace shim {
+
+// gRPC writes nothing to stderr: what fails is told by results. Once, before all else.
+void silence_grpc();
+
+// The service of one resource at a socket of its own. Its calls come in threads of gRPC's.
+class DeviceServer {
+ public:
+  struct Settings {
+    std::string socket;  // path
+    bool cdi = false;
+    // Whether the HCA is what it was when it was announced: before a container gets its nodes.
+    std::function<fabric::Result<void>(const CountedHca&)> check;
+    // What the kubelet was given, or why not. From any thread.
+    std::function<void(const std::vector<const CountedHca*>& hcas, const fabric::Result<void>& allocated)> allocated;
+    std::function<void()> wake;  // a watch has begun or ended. From any thread
+  };
+  // A socket that lies there is removed. Errors: nobody can listen there.
+  static fabric::Result<std::unique_ptr<DeviceServer>> start(Settings settings, Resource resource);
+  ~DeviceServer();  // ends all calls and removes the socket
+
+  // To all who watch.
+  void publish(Resource resource);
+  // Calls of ListAndWatch that have not ended.
+  std::size_t watchers() const;
+
+ private:
+  class Service;
+  explicit DeviceServer(std::unique_ptr<Service> service);
+  std::unique_ptr<Service> service_;
+};
+
+// Register, which does not wait.
+class Registration {
+ public:
+  struct Request {
+    std::string kubelet;   // path of its socket
+    std::string endpoint;  // file name of ours
+    std::string resource;
+  };
+  // wake: it has ended. From another thread.
+  static std::unique_ptr<Registration> begin(const Request& request, std::function<void()> wake);
+  ~Registration();  // waits until it has ended
+  // nullptr: it has not.
+  const fabric::Result<void>* result() const;
+
+ private:
+  struct Call;
+  Registration();
+  std::unique_ptr<Call> call_;
+};
+
+}  // namespace shim

@@ -1,0 +1,60 @@
+#include "shim/device_plugin/wire/messages.hpp"
+
+#include <utility>
+
+#include "hook/apply/cdi_spec.hpp"
+
+namespace shim {
+namespace {
+
+using fabric::Result;
+
+std::vector<std::string> texts_of(const google::protobuf::RepeatedPtrField<std::string>& field) {
+  return {field.begin(), field.end()};
+}
+
+}  // namespace
+
+void list_devices(const Resource& resource, v1beta1::ListAndWatchResponse& response) {
+  for (const CountedDevice& device : resource.devices) {
+    v1beta1::Device& listed = *response.add_devices();
+    listed.set_id(device.id);
+    listed.set_health(device.problem.empty() ? "Healthy" : "Unhealthy");
+    if (const auto node = resource.hcas[device.hca].numa_node) listed.mutable_topology()->add_nodes()->set_id(*node);
+  }
+}
+
+Result<void> prefer_devices(const Resource& resource, const v1beta1::PreferredAllocationRequest& request,
+                            v1beta1::PreferredAllocationResponse& response) {
+  for (const auto& container : request.container_requests()) {
+    if (container.allocation_size() < 0)
+      return fabric::make_error("{} devices are asked for", container.allocation_size());
+    const auto ids = TRY(preferred_ids(resource, texts_of(container.available_device_ids()),
+                                       texts_of(container.must_include_device_ids()),
+                                       static_cast<std::size_t>(container.allocation_size())));
+    auto& preferred = *response.add_container_responses();
+    for (const std::string& id : ids)
+      preferred.add_device_ids(id);
+  }
+  return {};
+}
+
+Result<void> allocate_devices(const Resource& resource, bool cdi, const v1beta1::AllocateRequest& request,
+                              v1beta1::AllocateResponse& response, std::vector<std::vector<const CountedHca*>>& hcas) {
+  for (const auto& container : request.container_requests()) {
+    hcas.push_back(TRY(hcas_of(resource, texts_of(container.device_ids()))));
+    auto& allocated = *response.add_container_responses();
+    for (const CountedHca* hca : hcas.back()) {
+      if (cdi) allocated.add_cdi_devices()->set_name(std::string(hook::kCdiKind) + "=" + hca->name);
+    }
+    for (const std::string& path : cdi ? std::vector<std::string>() : nodes_of(hcas.back())) {
+      auto& node = *allocated.add_devices();
+      node.set_container_path(path);
+      node.set_host_path(path);
+      node.set_permissions("rw");
+    }
+  }
+  return {};
+}
+
+}  // namespace shim

@@ -1,0 +1,22 @@
+// The kubelet's requests and our answers, as messages of the device plugin API. Pure.
+#pragma once
+
+#include "fabric/result.hpp"
+#include "shim/device_plugin/resources.hpp"
+#include "shim/device_plugin/wire/device_plugin.pb.h"
+
+namespace shim {
+
+void list_devices(const Resource& resource, v1beta1::ListAndWatchResponse& response);
+
+// For each container what preferred_ids() says. Errors: as that; a negative size.
+fabric::Result<void> prefer_devices(const Resource& resource, const v1beta1::PreferredAllocationRequest& request,
+                                    v1beta1::PreferredAllocationResponse& response);
+
+// For each container the nodes of its HCAs, or with cdi their names as CDI devices, and nothing else: the rest is given
+// by who starts the container. hcas: those of all containers, in the same order. Errors: as hcas_of().
+fabric::Result<void> allocate_devices(const Resource& resource, bool cdi, const v1beta1::AllocateRequest& request,
+                                      v1beta1::AllocateResponse& response,
+                                      std::vector<std::vector<const CountedHca*>>& hcas);
+
+}  // namespace shim
