@@ -1,0 +1,13 @@
+# Before CPack makes its packages of what was installed: what is theirs alone.
+foreach(component init node)
+  set(root ${CPACK_TEMPORARY_DIRECTORY}/${component})
+  set(package rdma-init)
+  if(component STREQUAL node)
+    set(package rdma-hook)
+    file(MAKE_DIRECTORY ${root}/etc/rdma-init)
+  endif()
+  if(CPACK_GENERATOR STREQUAL DEB)
+    execute_process(COMMAND ${CPACK_PROJECT_SOURCE}/config/packages/deb/documents ${package} ${CPACK_PACKAGE_VERSION} ${CPACK_PROJECT_SOURCE} ${root} ${CPACK_PACKAGE_CONTACT}
+      COMMAND_ERROR_IS_FATAL ANY)
+  endif()
+endforeach()
