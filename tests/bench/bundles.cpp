@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <memory>
 
+#include "fabric/read_node.hpp"
+#include "hook/grant/hca_devices.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"
@@ -126,13 +128,15 @@ std::string first_rails(unsigned number) {
   return names;
 }
 
-Result<void> fill_ledger(const std::string& path, unsigned grants) {
+Result<void> fill_ledger(const std::string& node, const std::string& path, unsigned grants) {
   auto ledger = TRY(hook::Ledger::open(path));
   const auto process = TRY(hook::identify(::getpid()));
+  const auto inventory = fabric::read_node({.root = node, .hcas = {}, .facts = {}, .others = {}});
   for (unsigned i = 0; i < grants; ++i) {
     const std::string name = fmt::format("mlx5_{}", i % kRails);
+    const auto known = hook::devices_of({name}, inventory, node);
     const auto owner = hook::container_owner(fmt::format("other-{}", i), "/run/other");
-    auto locked = TRY(ledger.lock({name}));
+    auto locked = TRY(ledger.lock({name}, hook::kHcaLockTimeoutMs, known.devices));
     TRY_VOID(locked.book(owner, {{name, hook::Mode::kHca, 1, std::nullopt}}, {owner.key, owner.label, process}));
     TRY_VOID(ledger.settle(owner.key));
   }

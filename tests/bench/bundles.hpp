@@ -31,6 +31,7 @@ void write_config(const std::string& path);
 std::string first_rails(unsigned number);
 
 // Grants of a process that lives as long as the benchmark, on HCAs that nobody else asks for and on those that are.
-fabric::Result<void> fill_ledger(const std::string& path, unsigned grants);
+// node: its file tree. path: the ledger's.
+fabric::Result<void> fill_ledger(const std::string& node, const std::string& path, unsigned grants);
 
 }  // namespace bench

@@ -98,7 +98,7 @@ Result<void> measure(const Settings& settings, const Scene& scene) {
   const TempDir work;
   bench::lay_out_node(work / "node", scene.vfs);
   bench::write_config(work / "config.json");
-  TRY_VOID(bench::fill_ledger(work / "ledger", scene.grants));
+  TRY_VOID(bench::fill_ledger(work / "node", work / "ledger", scene.grants));
   TRY_VOID(make_bundles(settings.programs, scene, work));
   TRY_VOID(check(settings.programs, scene, work));
   std::vector<bench::Contestant> all;

@@ -179,7 +179,7 @@ Result<Row> start_row(std::string name, bench::Pod pod, const Settings& settings
     bench::lay_out_node(work / "node");
     test_support::write_file(work / "config.json", R"({"annotations_may_request": ["training"]})");
     ::chmod((work / "config.json").c_str(), 0644);
-    TRY_VOID(bench::fill_ledger(work / "ledger", *grants));
+    TRY_VOID(bench::fill_ledger(work / "node", work / "ledger", *grants));
     argv = {settings.plugin, "--socket",    work / "nri.sock", "--config",     work / "config.json",
             "--root",        work / "node", "--ledger",        work / "ledger"};
   }

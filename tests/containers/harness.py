@@ -223,11 +223,11 @@ class Case(unittest.TestCase):
 
     def ledger(self):
         """Who holds what: all files but locks, counters, the ledger's namespaces, where the next search for an address
-        begins, as what devices were booked last, and rdma-runtime's records and views, which belong to no grant."""
+        begins, and rdma-runtime's records and views, which belong to no grant."""
         found = {}
         for path, (kind, *_, content) in walk(self.ledger_directory).items():
             name = os.path.basename(path)
-            is_other = name in ("lock", "metrics", "place") or name.startswith("last@") or path.startswith(("devices/", "runtime/", "views/"))
+            is_other = name in ("lock", "metrics", "place") or name.startswith("last@") or path.startswith(("runtime/", "views/"))
             if not is_other and kind != stat.S_IFDIR:
                 found[path] = (kind, content)
         return found

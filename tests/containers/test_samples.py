@@ -1,16 +1,23 @@
-"""Each sample of config/samples, as it is shipped: check-config, plan, and one container of runc that gets what the plan
-says. The nodes are file trees with the HCAs that the sample is for; netdevs, addresses and routes are the kernel's.
+"""Each sample of config/samples, as it is shipped: check-config, plan, and containers that get what the plan says: of runc
+and crun, by the hook and by rdma-runtime, and by rdma-nri in front of a runtime of ours. The nodes are file trees with the
+HCAs that the sample is for; netdevs, addresses and routes are the kernel's.
 
 Not here: the pool `rail-vfs` of 8-rail-roce, which takes virtual functions that these netdevs do not have."""
 import json
 import os
+import subprocess
+import sys
 
 import harness
-from containers import Bundle, Runtime
+from containers import Bundle, Pod, Runtime, Wrapped
 from harness import MEMLOCK, PROGRAM, must, run, write
 from node import Node
 from test_network import ip
 
+sys.path.append(os.path.join(harness.HERE, os.pardir, "shim"))
+import nri_runtime as nri  # noqa: E402
+
+NRI = os.environ.get("TESTED_NRI", "")
 SAMPLES = os.path.normpath(f"{harness.HERE}/../../config/samples")
 
 
@@ -54,7 +61,7 @@ class Samples(harness.Case):
         self.assertEqual((checked.returncode, checked.stderr), (0, ""), checked.stdout)
         self.assertTrue(checked.stdout.startswith("ok: "), checked.stdout)
         # A limit that this machine can give.
-        write(self.config, json.dumps({**json.loads(text), "memlock": MEMLOCK}))
+        self.configure(json.loads(text))
         self.runtime = Runtime(self, "runc")
 
     def make_rail(self, name, number):
@@ -73,20 +80,57 @@ class Samples(harness.Case):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return json.loads(done.stdout)
 
-    def run_one(self, engine="runc", **settings):
-        """A container that asks for all; what was planned, and what it saw."""
-        bundle = Bundle(self, asks="all", engine=engine, **settings)
-        bundle.engine = engine
-        plan = self.plan(bundle)
-        self.assertEqual(self.ledger(), {}, "a plan books nothing")
-        bundle.config["process"]["args"] = ["/bin/sh", "-c", "/probe; ls /sys/class/infiniband"]
-        report = self.runtime.report(bundle.write())
-        nodes = [node["path"] for node in plan["nodes"]]
-        self.assertEqual(sorted(report.nodes), sorted(nodes))
-        self.assertEqual(report.views["infiniband"], sorted(plan["hcas"]))
-        self.assertEqual(report.facts["hard memlock"], str(MEMLOCK))
+    def configure(self, members):
+        super().configure({**members, "memlock": MEMLOCK})
+
+    def run_one(self):
+        """A container that asks for all, by each way; what was planned, and what each saw."""
+        plans = []
+        for way in (self.runtime, Runtime(self, "crun"), Wrapped(self, "runc"), Wrapped(self, "crun")):
+            name = f"{type(way).__name__}-{way.name}".lower()
+            with self.subTest(name):
+                bundle = Bundle(self, name, asks="all", **({"stages": ()} if isinstance(way, Wrapped) else {}))
+                bundle.engine = "runc"
+                plan = self.plan(bundle)
+                plans.append(plan)
+                self.assertEqual(self.ledger(), {}, "a plan books nothing")
+                bundle.config["process"]["args"] = ["/bin/sh", "-c", "/probe; ls /sys/class/infiniband"]
+                report = way.report(bundle.write())
+                self.assertEqual(sorted(report.nodes), sorted(node["path"] for node in plan["nodes"]))
+                self.assertEqual(report.views["infiniband"], sorted(plan["hcas"]))
+                self.assertEqual(report.facts["hard memlock"], str(MEMLOCK))
+                required = plan["env"].get("RDMA_INIT_REQUIRE", "") if isinstance(way, Wrapped) else ""
+                self.assertEqual(report.facts["require"], required)
+                self.assert_ledger_empty()
+        with self.subTest("rdma-nri"):
+            self.check_nri(plans[0])
+        return plans[0]
+
+    def check_nri(self, plan):
+        """A pod of a runtime that speaks NRI is given the same."""
+        self.configure({**json.loads(harness.read(self.config)), "annotations_may_request": ["team-a"]})
+        runtime = nri.Runtime(self.work + "/nri.sock")
+        self.addCleanup(runtime.stop)
+        with open(self.work + "/plugin.log", "wb") as log:
+            plugin = subprocess.Popen([NRI, "--socket", runtime.path, *self.arguments("")[4:]], stdin=subprocess.DEVNULL,
+                                      stdout=subprocess.DEVNULL, stderr=log)
+        self.addCleanup(plugin.wait)
+        self.addCleanup(plugin.kill)
+        connection = runtime.accept()
+        self.addCleanup(connection.close)
+        connection.introduce()
+        pod = Pod(self)
+        sandbox = nri.pod("pod1", {"rdma-init.io/devices": "all"}, pod.path)
+        connection.event("RunPodSandbox", sandbox)
+        links = json.loads(must(["nsenter", f"--net={pod.path}", "ip", "-j", "link"]))
+        self.assertEqual([link["ifname"] for link in links if link["ifname"] != "lo"], [rail["name"] for rail in plan["rails"]])
+        got = connection.create(sandbox, nri.container("c1", "pod1"))
+        self.assertEqual(sorted(got["devices"]), sorted(node["path"] for node in plan["nodes"]))
+        self.assertEqual(sorted(got["mounts"]), sorted(mount["destination"] for mount in plan["mounts"]))
+        self.assertEqual(got["env"], plan["env"])
+        connection.event("StopPodSandbox", sandbox)
+        pod.remove()
         self.assert_ledger_empty()
-        return plan
 
     def test_8_rail_roce(self):
         hcas = [(f"mlx5_{number}", "0x1021", "Ethernet") for number in range(8)] + [("mlx5_8", "0x101d", "Ethernet")]

@@ -183,6 +183,9 @@ init::Policy arbitrary_policy(FuzzedDataProvider& data) {
     policy.gids.family = data.ConsumeBool() ? fabric::Family::kIpv4 : fabric::Family::kIpv6;
   }
   policy.gids.link_local = data.ConsumeIntegralInRange(0, 3) != 0;
+  policy.gids.node_gids = data.ConsumeIntegralInRange(0, 3) != 0;
+  if (data.ConsumeIntegralInRange(0, 3) == 0)
+    policy.gids.node_addresses = {{{pick(data, kHcas), 1}, {arbitrary_address(data), arbitrary_address(data)}}};
   if (data.ConsumeBool()) {
     policy.exports.clear();
     for (const std::string_view name : init::export_names()) {

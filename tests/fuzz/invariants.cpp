@@ -90,8 +90,9 @@ void check_text(const Decision& decision) {
   if (decision.refusal) require_one_line(*decision.refusal, "the refusal");
 }
 
-// The used GID is RoCE v2 and its address is on an up netdev of this netns.
-void check_used_gid(const Inventory& inventory, const fabric::Port& port, const PortReport& report) {
+// The used GID is RoCE v2 and its address is on an up netdev of this netns, or on the node's netdev of the port.
+void check_used_gid(const Inventory& inventory, const init::Policy& policy, const fabric::Hca& hca,
+                    const fabric::Port& port, const PortReport& report) {
   require(report.gid_index && report.gid, "a used RoCE port has a GID");
   const bool right = std::any_of(port.gids.begin(), port.gids.end(), [&](const fabric::GidEntry& entry) {
     return entry.index == *report.gid_index && entry.gid == *report.gid && entry.is_v2();
@@ -102,7 +103,11 @@ void check_used_gid(const Inventory& inventory, const fabric::Port& port, const 
            std::any_of(netdev.addresses.begin(), netdev.addresses.end(),
                        [&](const fabric::InterfaceAddress& address) { return address.address == *report.gid; });
   });
-  require(own, "the used GID is an address of this netns, on a netdev that is up");
+  if (own) return;
+  const auto node = init::find_node_gids(hca, port, policy.gids.node_addresses);
+  const bool nodes = std::any_of(node.gids.begin(), node.gids.end(),
+                                 [&](const fabric::GidEntry* entry) { return entry->index == *report.gid_index; });
+  require(policy.gids.node_gids && nodes, "the used GID is an address of this netns, on a netdev that is up");
 }
 
 // Whether names and numbers of the ports can be told apart in NCCL_IB_HCA at all.
@@ -191,7 +196,8 @@ void check_output(const Inventory& inventory, const Settings& settings, const in
     for (const std::string_view line : fabric::split(text, '\n'))
       require_one_line(line, "a line of doctor or topo");
   }
-  if (const auto pending = init::find_pending(inventory, policy)) require_one_line(*pending, "what is pending");
+  if (const auto pending = init::find_pending(inventory, settings, policy))
+    require_one_line(*pending, "what is pending");
 }
 
 }  // namespace
@@ -208,7 +214,7 @@ Decision decide_checked(const Inventory& inventory, const Settings& settings, co
     require(hca.is_accessible() && port.is_active(), "a used port is active and its node opens");
     require(port.is_infiniband() || port.is_ethernet(), "a used port is InfiniBand or Ethernet");
     if (port.is_infiniband()) return;
-    check_used_gid(inventory, port, report);
+    check_used_gid(inventory, policy, hca, port, report);
     if (index && !index->starts_with('-'))
       require(std::to_string(*report.gid_index) == *index, "NCCL_IB_GID_INDEX is right on every port");
   });

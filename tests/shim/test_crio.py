@@ -200,7 +200,7 @@ class ByRuntime(CrioCase):
         said = self.said()
         self.assertIn("annotation k8s.volcengine.com/pod-networks: `mlx5_0` gets no rail", said)
         self.assertIn("RDMA_INIT_REQUIRE is not set: ", said)
-        self.assertRegex(said, "granted .* require=- no_rail=mlx5_0 ")
+        self.assertRegex(said, "granted .* require=-:no-rail no_rail=mlx5_0 ")
 
     def test_what_is_wrong_is_in_the_nodes_log_alone(self):
         self.configure({})
@@ -341,11 +341,16 @@ class Samples(CrioCase):
         self.refused(self.hook("verify", state, "crio"), "nothing was granted")
         self.assertIn("nothing was granted", self.said())
 
+    def test_a_hook_that_is_not_there_is_said_to_be_left_out(self):
+        """By CRI-O as by Podman."""
+        self.assertRegex(harness.read(CONFIG + "/README.md"), "(?s)CRI-O leave\\s+out, without a word, a file whose `hook.path`")
+        self.assertRegex(harness.read(CONFIG + "/../docs/which-way.md"), "(?s)CRI-O.{,500}`hook.path` does not exist is left out without a word")
+
     def test_what_crun_hides_is_said_with_where_it_is_found(self):
-        for page in ("README.md", "config/README.md", "hook/rdma-hook.8"):
+        for page in ("README.md", "docs/which-way.md", "config/README.md", "hook/rdma-hook.8"):
             text = harness.read(f"{CONFIG}/../{page}")
             self.assertRegex(text, "(?s)crun.{,200}exit code: 1.{,200}journalctl -t rdma-hook", page)
-        for page in ("README.md", "config/README.md", "config/containerd/README.md", "hook/rdma-hook.8",
+        for page in ("README.md", "docs/which-way.md", "config/README.md", "config/containerd/README.md", "hook/rdma-hook.8",
                      "shim/nri/rdma-nri.8", "shim/runtime/rdma-runtime.8"):
             self.assertIn("rdma-recover.timer", harness.read(f"{CONFIG}/../{page}"))
 
@@ -392,13 +397,18 @@ def messages(frames):
             yield raws.pop(connection), connection, struct.unpack(">I", header[4:8])[0], streams.pop(connection)[10:]
 
 
+def rdma_cm(minor):
+    """The device in a container's message. Its number is another here, of as many bytes."""
+    return nri.text(1, "/dev/infiniband/rdma_cm") + nri.text(2, "c") + nri.number(3, 10) + nri.number(4, minor)
+
+
 class ByNri(CrioCase):
-    def replay(self, prefix=()):
-        """Adjustment of the container that asks for two HCAs, and the log of the plugin."""
+    def replay(self, recording="annotation"):
+        """Adjustment of the container that gets two HCAs, and the log of the plugin."""
         runtime = nri.Runtime(self.work + "/nri.sock")
         log = self.work + "/plugin.log"
         with open(log, "ab") as file:
-            plugin = subprocess.Popen([*prefix, NRI, "--socket", runtime.path, "--config", self.config, "--root",
+            plugin = subprocess.Popen([NRI, "--socket", runtime.path, "--config", self.config, "--root",
                                        self.node.tree, "--ledger", self.ledger_directory], stderr=file,
                                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         self.addCleanup(plugin.wait)
@@ -406,8 +416,8 @@ class ByNri(CrioCase):
         connection = Recording(runtime.listening.accept()[0])
         self.addCleanup(connection.close)
         runtime.stop()
-        with open(RECORDED + "/crio-annotation.nri", "rb") as file:
-            answers = connection.replay(file.read())
+        with open(f"{RECORDED}/crio-{recording}.nri", "rb") as file:
+            answers = connection.replay(file.read().replace(rdma_cm(234), rdma_cm(self.node.numbers["rdma_cm"][1])))
         return nri.adjustment(nri.first(answers["CreateContainer"], 1)), harness.read(log)
 
     def test_an_annotation_and_the_end_of_its_pod(self):
@@ -436,6 +446,20 @@ class ByNri(CrioCase):
         self.assertEqual(got["rlimits"], {MEMLOCK: (before[1], FINITE)})
         self.assertIn("RLIMIT_MEMLOCK is 6291456 bytes", log)
         self.assertNotIn("is enough", log)
+        # CRI-O had written the limit of such an answer into the file of `exec --process`.
+        with open(RECORDED + "/crio.json", encoding="utf-8") as file:
+            (limit,) = json.load(file)["annotation"]["exec rlimits with NRI"]
+        self.assertEqual((limit["type"], limit["soft"]), (MEMLOCK, got["rlimits"][MEMLOCK][1]))
+
+    def test_a_container_that_could_not_be_created(self):
+        """CRI-O says nothing more of it, but StopPodSandbox when the network namespace is gone."""
+        if self.node.numbers["rdma_cm"][1] < 128:
+            self.skipTest("no /dev/loop-control, whose number stands in for that of rdma_cm")
+        got, log = self.replay("create-failed")
+        self.assertIn("/sys/class/infiniband", got["mounts"], "which is what runc could not mount")
+        self.assertRegex(log, "granted .* hcas=mlx5_1,mlx5_2 ")
+        self.assertRegex(log, "returned .* hcas=mlx5_1,mlx5_2 ")
+        self.assertEqual(self.holders(), {})
 
 
 if __name__ == "__main__":

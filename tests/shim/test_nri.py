@@ -186,7 +186,7 @@ class Time(NriCase):
         """Somebody has the HCA's lock and does not give it back."""
         connection = self.connect(timeout_ms=1000)
         connection.create(self.asking("mlx5_0"), self.member("c0"))
-        holder = subprocess.Popen(["flock", f"{self.ledger}/hca/mlx5_0/lock", "sleep", "60"])
+        holder = subprocess.Popen(["flock", wrapper.hca_lock(self.ledger, "mlx5_0"), "sleep", "60"])
         self.addCleanup(holder.wait)
         self.addCleanup(holder.kill)
         time.sleep(0.3)
@@ -202,7 +202,7 @@ class Time(NriCase):
     def test_killed_in_a_request(self):
         connection = self.connect()
         connection.create(self.asking("mlx5_0"), self.member("c0"))
-        holder = subprocess.Popen(["flock", f"{self.ledger}/hca/mlx5_0/lock", "sleep", "60"])
+        holder = subprocess.Popen(["flock", wrapper.hca_lock(self.ledger, "mlx5_0"), "sleep", "60"])
         self.addCleanup(holder.wait)
         self.addCleanup(holder.kill)
         time.sleep(0.3)

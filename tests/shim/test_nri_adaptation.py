@@ -124,7 +124,7 @@ class AdaptationCase(test_nri.NriCase):
     def hold(self, hca="mlx5_0"):
         """Somebody has the HCA's lock; the answer is a function that gives it back."""
         self.go.create(pod(wish=hca), container("c0"))
-        lock = open(f"{self.ledger}/hca/{hca}/lock", "rb")
+        lock = open(wrapper.hca_lock(self.ledger, hca), "rb")
         self.addCleanup(lock.close)
         fcntl.flock(lock, fcntl.LOCK_EX)
         return lock.close

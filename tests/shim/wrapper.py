@@ -46,6 +46,16 @@ def read_json(path):
     return json.loads(read(path))
 
 
+def hca_lock(ledger, hca):
+    """The lock of an HCA that is held: the ledger has it by its device, which the grant names."""
+    for file in os.listdir(ledger + "/grants"):
+        grant = json.loads(read(f"{ledger}/grants/{file}").splitlines()[0])
+        for held in grant["hcas"] + [one for user in grant["users"] for one in user.get("hcas", ())]:
+            if held["name"] == hca:
+                return f"{ledger}/hca/{held.get('device', hca)}/lock"
+    raise LookupError(hca)
+
+
 def lines(path):
     """The JSON lines of a log."""
     return [json.loads(line) for line in read(path).splitlines()]

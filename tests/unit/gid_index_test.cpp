@@ -17,12 +17,17 @@ using test_support::v2;
 // Ports with a table each, and the index that is wanted on each.
 class WantedPorts {
  public:
-  WantedPorts& add(std::vector<GidEntry> gids, unsigned wanted) {
+  // also: indices of further GIDs of the port's own.
+  WantedPorts& add(std::vector<GidEntry> gids, unsigned wanted, const std::vector<unsigned>& also = {}) {
     const auto entry = std::find_if(gids.begin(), gids.end(), [&](const GidEntry& one) { return one.index == wanted; });
     const fabric::Address gid = entry->gid;
     const GidRank rank = gid.is_ipv4() ? GidRank::kIpv4 : gid.is_link_local() ? GidRank::kLinkLocal : GidRank::kIpv6;
-    hcas_.push_back(test_support::hca("mlx5_0", 0, {test_support::ethernet_port(std::move(gids))}));
     init::Candidate candidate;
+    for (const GidEntry& one : gids) {
+      const bool is_own = one.index == wanted || std::find(also.begin(), also.end(), one.index) != also.end();
+      if (is_own) candidate.gids.push_back({one.index, one.gid, rank, "net"});
+    }
+    hcas_.push_back(test_support::hca("mlx5_0", 0, {test_support::ethernet_port(std::move(gids))}));
     candidate.hca = &hcas_.back();
     candidate.port = &hcas_.back().ports[0];
     candidates_.push_back(candidate);
@@ -103,6 +108,37 @@ TEST(PlanIndex, NoRangeTellsThemApart) {
   EXPECT_EQ(plan.index, 4U) << "what most of them need";
   EXPECT_FALSE(plan.range);
   EXPECT_EQ(plan.wrong, Wrong{0});
+}
+
+// The range of all would hold the foreign address, too. NCCL stays at index 0 where nothing is in the range.
+TEST(PlanIndex, AnOwnGidAtIndexZeroNeedsNoRange) {
+  const auto plan = init::plan_index(
+      WantedPorts().add({v2(0, "10.1.0.1")}, 0).add(behind("10.1.5.5", 3, "10.2.0.1"), 3).wanted(), {}, true);
+  EXPECT_FALSE(plan.index);
+  EXPECT_TRUE(plan.wrong.empty());
+  EXPECT_TRUE(plan.moved.empty());
+  EXPECT_EQ(plan.range, fabric::parse_cidr("10.2.0.1/32"));
+}
+
+TEST(PlanIndex, ARangeOfSomeAddressesMayServeAll) {
+  WantedPorts ports;
+  ports.add({v2(0, "10.1.0.1")}, 0).add(behind("10.1.9.9", 3, "10.2.0.1"), 3).add(behind("10.3.0.9", 4, "10.2.0.2"), 4);
+  const auto plan = init::plan_index(ports.wanted(), {}, true);
+  EXPECT_TRUE(plan.wrong.empty());
+  EXPECT_EQ(plan.range, fabric::parse_cidr("10.2.0.0/30"));
+}
+
+// By which of its own addresses a port is used does not matter, as with one index for all.
+TEST(PlanIndex, ASecondOwnAddressWillDoWhereItHelps) {
+  WantedPorts ports;
+  ports.add({v2(0, "fe80::1"), v2(1, "10.1.0.1"), v2(5, "10.2.0.1")}, 1, {5})
+      .add({v2(0, "fe80::1"), v2(1, "10.1.0.9"), v2(3, "10.2.0.2")}, 3);
+  const auto plan = init::plan_index(ports.wanted(), {}, true);
+  EXPECT_FALSE(plan.index);
+  EXPECT_TRUE(plan.wrong.empty());
+  EXPECT_EQ(plan.range, fabric::parse_cidr("10.2.0.0/30"));
+  EXPECT_EQ(plan.moved, (std::map<std::size_t, unsigned>{{0, 5}}));
+  EXPECT_EQ(init::plan_index(ports.wanted(), {}, false).wrong.size(), 1U) << "a range that is kept";
 }
 
 TEST(PlanIndex, ATieTakesTheLowerIndex) {

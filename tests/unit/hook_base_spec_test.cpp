@@ -50,9 +50,9 @@ TEST(BaseSpec, VerifyAloneAndNoLimits) {
 TEST(BaseSpec, OthersLimitsStay) {
   const char* const text =
       R"({"process": {"rlimits": [{"type": "RLIMIT_MEMLOCK", "soft": 1, "hard": 18446744073709551615},)"
-      R"({"type": "RLIMIT_NOFILE", "soft": 1024, "hard": 4096}, 7]}})";
+      R"({"type": "RLIMIT_NOFILE", "soft": 1024, "hard": 4096}]}})";
   EXPECT_EQ(edited(text, false)["process"]["rlimits"].dump(),
-            R"([{"type":"RLIMIT_NOFILE","soft":1024,"hard":4096},7,)"
+            R"([{"type":"RLIMIT_NOFILE","soft":1024,"hard":4096},)"
             R"({"type":"RLIMIT_MEMLOCK","soft":18446744073709551615,"hard":18446744073709551615}])");
   EXPECT_EQ(edited(text, true)["process"], (*parse_json(text, "x"))["process"]);
 }
@@ -80,7 +80,12 @@ TEST(BaseSpec, WhatIsNoSpecification) {
       {R"({"process": []})", "the specification: it has no object `process`"},
       {R"({"process": {"rlimits": {}}})", "the specification: `rlimits` is no list"},
       {R"({"process": {}, "hooks": []})", "the specification: `hooks` is no object"},
-      {R"({"process": {}, "hooks": {"poststop": {}}})", "the specification: `poststop` is no list"}};
+      {R"({"process": {}, "hooks": {"poststop": {}}})", "the specification: `poststop` is no list"},
+      {R"({"process": {"rlimits": [{"type": "RLIMIT_NOFILE"}, 5]}})",
+       "the specification: `process.rlimits[1]` is no object"},
+      {R"({"process": {}, "hooks": {"prestart": [null]}})", "the specification: `hooks.prestart[0]` is no object"},
+      {R"({"process": {}, "hooks": {"poststop": [{"path": "/x"}, "y"]}})",
+       "the specification: `hooks.poststop[1]` is no object"}};
   for (const auto& [text, expected] : rows) {
     const Json answer = edited(text, false);
     EXPECT_EQ(answer["error"], expected) << text;

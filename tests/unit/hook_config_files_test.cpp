@@ -181,8 +181,8 @@ TEST(HookConfigFiles, SchemaAndParserKnowTheSameKeys) {
   for (const auto& [name, value] : schema->at("$defs").items()) {
     if (value.contains("properties")) objects.insert(name);
   }
-  EXPECT_EQ(objects, (std::set<std::string>{"addresses", "limits", "network", "nodes", "nri", "pool", "routing",
-                                            "runtime", "selectors", "vf"}));
+  EXPECT_EQ(objects, (std::set<std::string>{"addresses", "devicePlugin", "limits", "network", "nodes", "nri", "pool",
+                                            "routing", "runtime", "selectors", "vf"}));
   for (const Row& row : std::vector<Row>{
            {"", "{", "}"},
            {"/$defs/pool", "{\"pools\":[{\"name\":\"p\",", "}]}"},
@@ -194,7 +194,8 @@ TEST(HookConfigFiles, SchemaAndParserKnowTheSameKeys) {
            {"/$defs/vf", "{\"networks\":{\"n\":{\"vf\":{", "}}}}"},
            {"/$defs/nodes", "{\"nodes\":{", "}}"},
            {"/$defs/runtime", "{\"runtime\":{", "}}"},
-           {"/$defs/nri", "{\"nri\":{", "}}"}}) {
+           {"/$defs/nri", "{\"nri\":{", "}}"},
+           {"/$defs/devicePlugin", "{\"device_plugin\":{", "}}"}}) {
     SCOPED_TRACE(row.pointer);
     const Json& object = schema->at(Json::json_pointer(row.pointer));
     EXPECT_EQ(object.at("additionalProperties"), false);

@@ -47,7 +47,8 @@ TEST(HookConfigProblems, Json) {
 TEST(HookConfigProblems, UnknownKeys) {
   expect_errors({
       {R"({"":1})",
-       "`\"\"`: unknown key; known here: pools, networks, rails, nodes, runtime, nri, memlock, ipc_lock, sysfs_view, "
+       "`\"\"`: unknown key; known here: pools, networks, rails, node_index, nodes, runtime, nri, device_plugin, "
+       "memlock, ipc_lock, sysfs_view, "
        "netdev_names, "
        "annotations_may_request, env_may_request, trusted_annotations, default_devices, namespacesInclude, "
        "namespacesExclude"},
@@ -137,6 +138,31 @@ TEST(HookConfigProblems, Pools) {
        "`pools[0].selectors.ifNames[0]`: `a/b` is no name of a netdev; write a name as `ip link` shows it, or a glob: "
        "\"ens*f0np0\""},
   });
+}
+
+TEST(HookConfigProblems, Resources) {
+  const auto pool = [](const std::string& members) { return R"({"pools":[{"name":"p",)" + members + "}]}"; };
+  const std::string uncounted = "`pools[0].resource`: nothing says how many containers may share an HCA in mode ";
+  std::vector<ProblemRow> rows = {
+      {pool(R"("resource":"a.io/b")"),
+       uncounted + R"(hca; write "limits": {"hca": ...} beside it, or "modes": ["exclusive"])"},
+      {pool(R"("resource":"a.io/b","modes":["shared","hca"],"limits":{"hca":4})"),
+       uncounted + R"(shared; write "limits": {"shared": ...} beside it, or "modes": ["exclusive"])"},
+  };
+  for (const char* name : {"rails", "/rails", "a.io/", "a.io/b/c", "A.io/b", "a..io/b", "-a.io/b", "a.io/-b", "a.io/b.",
+                           "kubernetes.io/b", "x.kubernetes.io/b", "requests.a.io/b", "a_b.io/b", "a/b c"}) {
+    rows.push_back({pool(R"("modes":["exclusive"],"resource":")" + std::string(name) + "\""),
+                    "`pools[0].resource`: `" + std::string(name) +
+                        "` is no resource; write a domain and a name, e.g. " + "\"rdma-init.io/rails\""});
+  }
+  expect_errors(rows);
+  for (const char* name :
+       {"a/b", "vke.volcengine.com/rdma", "spidernet.io/shared_cx5_gpu1", "rdma/hca", "a-b.c/D.e_f"}) {
+    const auto parsed =
+        hook::parse_config({{"c", pool(R"("modes":["exclusive"],"resource":")" + std::string(name) + "\"")}});
+    EXPECT_TRUE(parsed.problems.empty()) << name;
+    EXPECT_EQ(parsed.config.pools[0].resource, name);
+  }
 }
 
 TEST(HookConfigProblems, PoolsAndNetworksThatDoNotFit) {

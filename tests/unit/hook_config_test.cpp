@@ -22,10 +22,11 @@ TEST(HookConfig, EveryMember) {
                "selectors": {"vendors": ["0x15B3"], "deviceIDs": ["101E", "1021"], "drivers": ["mlx5_core"],
                              "ifNames": ["ens*"], "linkTypes": ["ether"]},
                "modes": ["shared", "shared-multi", "host", "shared"], "limits": {"shared-multi": 63, "hca": 2},
-               "rdmaHcaMax": 100, "network": "rails"}],
+               "rdmaHcaMax": 100, "network": "rails", "resource": "rdma-init.io/rails"}],
     "networks": {"$comment": "n", "rails": {"mode": "shared", "child": "ipvlan", "pool": "roce"}, "bare": {}},
     "rails": ["mlx5_1", "mlx5_0"],
     "nodes": {"rdma_cm": false, "mode": "0660", "uid": 1000, "gid": 4294967294},
+    "device_plugin": {"cdi": true, "poll_seconds": 60},
     "memlock": "64MiB", "ipc_lock": false, "sysfs_view": false, "netdev_names": "rdma%d",
     "annotations_may_request": ["team-a", "train-*"], "env_may_request": true,
     "trusted_annotations": ["rdma-init.io"], "default_devices": "rail:0,gpu",
@@ -36,11 +37,13 @@ TEST(HookConfig, EveryMember) {
                      {{"15b3"}, {"101e", "1021"}, {"mlx5_core"}, {"ens*"}, {"ether"}},
                      {Mode::kShared, Mode::kSharedMulti, Mode::kHca},
                      {{Mode::kShared, 100}, {Mode::kSharedMulti, 63}, {Mode::kHca, 2}},
-                     "rails"}};
+                     "rails",
+                     "rdma-init.io/rails"}};
   expected.networks = {{"rails", {"rails", Mode::kShared, "ipvlan", "roce"}},
                        {"bare", {"bare", std::nullopt, "macvlan", std::nullopt}}};
   expected.rails = {"mlx5_1", "mlx5_0"};
   expected.nodes = {.rdma_cm = false, .umad = false, .issm = false, .mode = 0660, .uid = 1000, .gid = 4294967294};
+  expected.device_plugin = {.cdi = true, .poll_seconds = 60};
   expected.memlock = std::uint64_t{64} << 20;
   expected.ipc_lock = false;
   expected.sysfs_view = false;

@@ -134,7 +134,7 @@ Granted granted(const Owner& owner, const std::vector<PlannedHca>& given, const 
           .source = "annotation rdma-init.io/devices",
           .rails = rails,
           .no_rail = no_rail,
-          .require = "",
+          .require = "-:no-rail",
           .timing = timing};
 }
 
@@ -160,7 +160,7 @@ TEST(GrantedLine, HasEveryField) {
                         {"mode", "shared"},
                         {"aligned", "5"},
                         {"rails", "net1:mlx5_0:10.0.0.5/24+[fd00::5]/24:gid5,net2:mlx5_1:-:gid5"},
-                        {"require", "-"},
+                        {"require", "-:no-rail"},
                         {"no_rail", "mlx5_1"},
                         {"source", "annotation rdma-init.io/devices"}}));
 }

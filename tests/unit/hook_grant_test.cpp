@@ -40,6 +40,15 @@ std::string names(const Plan& plan) {
   return text;
 }
 
+void make_vf(const std::string& sys, const char* of, const char* name) {
+  namespace fs = std::filesystem;
+  const fs::path pf = fs::canonical(sys + "/class/infiniband/" + of + "/device");
+  const fs::path vf = fs::canonical(sys + "/class/infiniband/" + name + "/device");
+  test_support::write_file((pf / "sriov_numvfs").string(), "1\n");
+  fs::create_directory_symlink(vf, pf / "virtfn0");
+  fs::create_directory_symlink(pf, vf / "physfn");
+}
+
 class GrantTest : public testing::Test {
  protected:
   GrantTest() {
@@ -237,7 +246,6 @@ TEST_F(GrantTest, AVirtualFunctionThatComesLaterIsNobodyElses) {
   const std::string sys = directory_ / "node/sys";
   const fs::path pf = fs::canonical(sys + "/class/infiniband/mlx5_0/device");
   const fs::path vf = fs::canonical(sys + "/class/infiniband/mlx5_1/device");
-  const auto had_pf_alone = [&] { return Ledger::open(node_.ledger)->had_pf_alone(); };
   const auto message = [&](const Asking& asking) {
     const auto given = give("web-2", asking);
     return given ? "" : given.error().message;
@@ -248,10 +256,8 @@ TEST_F(GrantTest, AVirtualFunctionThatComesLaterIsNobodyElses) {
   ASSERT_TRUE(give("web-3", asking_for("mlx5_1", Mode::kExclusive)));
   const Owner third = container_owner("web-3", "/bundle");
   ASSERT_TRUE(Ledger::open(node_.ledger)->leave(third, third.key));
-  EXPECT_FALSE(had_pf_alone()) << "it can have no VFs: nobody looks for any";
   test_support::write_file((pf / "sriov_numvfs").string(), "0\n");
   ASSERT_TRUE(give("web-1", asking_for("mlx5_0", Mode::kExclusive)));
-  EXPECT_TRUE(had_pf_alone());
   fs::create_directory_symlink(vf, pf / "virtfn0");
   fs::create_directory_symlink(pf, vf / "physfn");
   const std::string held = "`mlx5_1` is a VF of mlx5_0, which is held by container web-1";
@@ -266,7 +272,6 @@ TEST_F(GrantTest, AVirtualFunctionThatComesLaterIsNobodyElses) {
       "`mlx5_1` is a VF of " + pf.filename().string() + ", whose HCA is in another network namespace";
   const Owner owner = container_owner("web-1", "/bundle");
   ASSERT_TRUE(Ledger::open(node_.ledger)->leave(owner, owner.key));
-  EXPECT_TRUE(had_pf_alone());
   EXPECT_EQ(message(asking_for("mlx5_1")), "annotation rdma-init.io/devices: " + hidden);
   fs::rename(pf / "away", pf / "infiniband/mlx5_0");
   EXPECT_EQ(message(asking_for("mlx5_1")), "");
@@ -289,14 +294,9 @@ TEST_F(GrantTest, APhysicalFunctionIsNobodysAloneWhileAnotherDriverHasAVirtualOn
 
 // What is held with a physical function is neither a reason to give it nor among what the log says was given.
 TEST_F(GrantTest, ASecondCallTakesNoHeldVirtualFunctionForAGrantedOne) {
-  namespace fs = std::filesystem;
   const std::string sys = directory_ / "node/sys";
-  const fs::path pf = fs::canonical(sys + "/class/infiniband/mlx5_1/device");
-  const fs::path vf = fs::canonical(sys + "/class/infiniband/mlx5_0/device");
-  test_support::write_file((pf / "sriov_numvfs").string(), "1\n");
-  fs::create_directory_symlink(vf, pf / "virtfn0");
-  fs::create_directory_symlink(pf, vf / "physfn");
-  test_support::write_file((vf / "infiniband/mlx5_0/ports/1/state").string(), "1: DOWN\n");
+  make_vf(sys, "mlx5_1", "mlx5_0");
+  test_support::write_file(sys + "/class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n");
   for (const char* call : {"prestart", "createRuntime"}) {
     const auto given = give("web-1", asking_for("1", Mode::kExclusive));
     ASSERT_TRUE(given) << call << given.error().message;
@@ -304,8 +304,9 @@ TEST_F(GrantTest, ASecondCallTakesNoHeldVirtualFunctionForAGrantedOne) {
   }
   const auto grant = grant_of("web-1");
   ASSERT_TRUE(grant);
-  EXPECT_EQ(grant->hcas, (std::vector<PlannedHca>{{"mlx5_1", Mode::kExclusive, 1, std::nullopt},
-                                                  {"mlx5_0", Mode::kExclusive, 1, std::nullopt, true}}));
+  EXPECT_EQ(grant->hcas,
+            (std::vector<PlannedHca>{{"mlx5_1", Mode::kExclusive, 1, std::nullopt, false, "0000.11.00.0"},
+                                     {"mlx5_0", Mode::kExclusive, 1, std::nullopt, true, "0000.10.00.0"}}));
   const Owner owner = container_owner("web-1", "/bundle");
   ASSERT_TRUE(Ledger::open(node_.ledger)->leave(owner, owner.key));
   // Bound to what was booked before the container, which needs no second look at the node.
@@ -344,6 +345,12 @@ void rename_hca(const std::string& sys, const std::string& from, const std::stri
   }
 }
 
+void swap_hcas(const std::string& sys, const std::string& one, const std::string& other) {
+  rename_hca(sys, one, "x");
+  rename_hca(sys, other, one);
+  rename_hca(sys, "x", other);
+}
+
 TEST_F(GrantTest, AnHcaThatWasRenamedIsStillItsHolders) {
   const std::string sys = directory_ / "node/sys";
   const auto refusal = [&](const char* wish, Mode mode) {
@@ -352,7 +359,7 @@ TEST_F(GrantTest, AnHcaThatWasRenamedIsStillItsHolders) {
   };
   const auto expect_held = [&](const char* wish, Mode mode) {
     const std::string said = refusal(wish, mode);
-    EXPECT_NE(said.find("is held by container web-1 (as `mlx5_1`, before it was renamed)"), std::string::npos) << said;
+    EXPECT_NE(said.find("is held by container web-1"), std::string::npos) << wish << ": " << said;
   };
   const Owner owner = container_owner("web-1", "/bundle");
   const Owner other = container_owner("web-2", "/bundle");
@@ -369,26 +376,111 @@ TEST_F(GrantTest, AnHcaThatWasRenamedIsStillItsHolders) {
   // A further call of who has it, after which it is renamed again.
   ASSERT_TRUE(give("web-1", asking_for("1", Mode::kExclusive)));
   EXPECT_EQ(applied_, std::vector<std::string>{"mlx5_9"});
+  EXPECT_EQ(grant_of("web-1")->hcas.size(), 1U);
   rename_hca(sys, "mlx5_9", "mlx5_8");
   expect_held("mlx5_8", Mode::kExclusive);
-  // Two that swapped names: one is held by what it is, the other by what it is called.
-  rename_hca(sys, "mlx5_0", "x");
-  rename_hca(sys, "mlx5_8", "mlx5_0");
-  rename_hca(sys, "x", "mlx5_1");
+  // Two that swapped names are held by what they are.
+  swap_hcas(sys, "mlx5_0", "mlx5_8");
   expect_held("mlx5_0", Mode::kExclusive);
-  EXPECT_NE(refusal("mlx5_1", Mode::kExclusive).find("is held by container web-1"), std::string::npos);
-  // Its holder gone, it is as free as any.
+  EXPECT_EQ(refusal("mlx5_8", Mode::kExclusive), "");
+  ASSERT_TRUE(Ledger::open(node_.ledger)->leave(other, other.key));
   ASSERT_TRUE(Ledger::open(node_.ledger)->leave(owner, owner.key));
   EXPECT_EQ(refusal("mlx5_0", Mode::kExclusive), "");
   EXPECT_EQ(test_support::ledger_problems(node_.ledger), "");
 }
 
-TEST_F(GrantTest, AnHcaThatIsSharedIsNoOnesAloneUnderAnotherName) {
+TEST_F(GrantTest, AnHcaThatIsSharedIsSharedUnderAnotherName) {
   ASSERT_TRUE(give("web-1", asking_for("mlx5_1", Mode::kShared)));
   rename_hca(directory_ / "node/sys", "mlx5_1", "mlx5_9");
-  const auto given = give("web-2", asking_for("mlx5_9", Mode::kExclusive));
-  ASSERT_FALSE(given);
-  EXPECT_NE(given.error().message.find("is held by others (as `mlx5_1`"), std::string::npos) << given.error().message;
+  const auto alone = give("web-2", asking_for("mlx5_9", Mode::kExclusive));
+  ASSERT_FALSE(alone);
+  EXPECT_NE(alone.error().message.find("`mlx5_9` is shared by 1 others"), std::string::npos) << alone.error().message;
+  EXPECT_TRUE(give("web-2", asking_for("mlx5_9", Mode::kShared)));
+}
+
+// Whichever of the two is asked for by name, so that the other is not read for its own sake.
+TEST_F(GrantTest, AFunctionThatWasRenamedKeepsItsPhysicalOneOrItsVirtualOnes) {
+  const std::string sys = directory_ / "node/sys";
+  make_vf(sys, "mlx5_1", "mlx5_0");
+  const Owner owner = container_owner("web-1", "/bundle");
+  ASSERT_TRUE(give("web-1", asking_for("mlx5_0", Mode::kExclusive)));
+  rename_hca(sys, "mlx5_0", "v9");
+  EXPECT_FALSE(give("web-2", asking_for("mlx5_1", Mode::kExclusive)));
+  EXPECT_FALSE(give("web-2", asking_for("1", Mode::kExclusive)));
+  ASSERT_TRUE(Ledger::open(node_.ledger)->leave(owner, owner.key));
+  ASSERT_TRUE(give("web-1", asking_for("mlx5_1", Mode::kExclusive)));
+  rename_hca(sys, "mlx5_1", "rail1");
+  rename_hca(sys, "v9", "v8");
+  EXPECT_FALSE(give("web-2", asking_for("v8", Mode::kExclusive)));
+  EXPECT_FALSE(give("web-2", asking_for("1", Mode::kHca)));
+}
+
+// Between rdma-runtime or rdma-nri and createRuntime.
+TEST_F(GrantTest, WhatWasBookedIsAppliedUnderTheNameThatItHasByThen) {
+  const std::string sys = directory_ / "node/sys";
+  ASSERT_TRUE(give("web-2", asking_for("mlx5_1", Mode::kExclusive)));
+  Log log;
+  Call call{node_, log};
+  call.container = "web-1";
+  const auto open = OpenLedger::open(call);
+  std::string nodes;
+  const auto apply = [&](const Plan& plan) {
+    for (const PlannedNode& node : plan.nodes)
+      nodes += fmt::format("{}:{} ", node.major.value_or(0), node.minor.value_or(0));
+    return Result<void>();
+  };
+  for (const char* wish : {"1", "mlx5_0"}) {
+    Asking asking = asking_for(wish, Mode::kShared);
+    asking.admin.sysfs_view = false;
+    const Grantee booked = new_grantee(asking.spec, "web-1", test_support::myself()).value();
+    ASSERT_TRUE(hook::grant(*open, asking, booked, {.event = "booked", .apply = apply}, call));
+    asking.spec.annotations[kGrantAnnotation] = booked.token;
+    nodes.clear();
+    swap_hcas(sys, "mlx5_0", "mlx5_1");
+    const Owner owner = container_owner("web-1", "/bundle");
+    const Grantee who{owner, {owner.key, "web-1", test_support::myself()}};
+    const auto bound = hook::grant(*open, asking, who, {.event = "granted", .binds_token = true, .apply = apply}, call);
+    // The other one's name is another's HCA by now.
+    EXPECT_EQ(bound.has_value(), wish == std::string_view("1")) << (bound ? "" : bound.error().message);
+    EXPECT_EQ(nodes.find("231:193"), std::string::npos) << nodes;
+    EXPECT_EQ(nodes.empty(), !bound) << nodes;
+    (void)Ledger::open(node_.ledger)->leave(owner, owner.key).has_value();
+    swap_hcas(sys, "mlx5_0", "mlx5_1");
+  }
+  EXPECT_EQ(test_support::ledger_problems(node_.ledger), "");
+}
+
+// Its driver was bound anew, or it is back from a pod's network namespace whose return is still under way.
+TEST_F(GrantTest, AnHcaWhoseNodeHasAnotherNumberIsStillItsHolders) {
+  ASSERT_TRUE(give("web-1", asking_for("mlx5_1", Mode::kExclusive)));
+  test_support::write_file(directory_ / "node/sys/class/infiniband_verbs/uverbs1/dev", "231:199\n");
+  EXPECT_FALSE(give("web-2", asking_for("mlx5_1", Mode::kExclusive)));
+  ASSERT_TRUE(give("web-1", asking_for("1", Mode::kExclusive)));
+  EXPECT_EQ(applied_, std::vector<std::string>{"mlx5_1"});
+}
+
+// The index of a release before this one went by names.
+TEST_F(GrantTest, WhatAFormerReleaseBookedIsHeld) {
+  node_.root = directory_ / "names";
+  test_support::lay_out(test_support::rails(2, 4), node_.root);
+  const std::string infiniband = node_.root + "/sys/class/infiniband/";
+  const std::filesystem::path link = std::filesystem::read_symlink(infiniband + "mlx5_1");
+  std::filesystem::remove(infiniband + "mlx5_1");
+  std::filesystem::rename(std::filesystem::path(infiniband) / link, infiniband + "mlx5_1");
+  ASSERT_TRUE(give("web-1", asking_for("mlx5_1", Mode::kExclusive)));
+  ASSERT_TRUE(std::filesystem::exists(node_.ledger + "/hca/mlx5_1/holders"));
+  node_.root = directory_ / "node";
+  for (const Mode mode : {Mode::kExclusive, Mode::kShared, Mode::kHca}) {
+    const auto given = give("web-2", asking_for("mlx5_1", mode));
+    ASSERT_FALSE(given);
+    EXPECT_NE(given.error().message.find("`mlx5_1` is held by container web-1"), std::string::npos)
+        << given.error().message;
+  }
+  ASSERT_TRUE(give("web-1", asking_for("mlx5_1", Mode::kExclusive))) << "its own";
+  const Owner owner = container_owner("web-1", "/bundle");
+  ASSERT_TRUE(Ledger::open(node_.ledger)->leave(owner, owner.key));
+  EXPECT_TRUE(give("web-2", asking_for("mlx5_1", Mode::kExclusive)));
+  EXPECT_EQ(test_support::ledger_problems(node_.ledger), "");
 }
 
 TEST_F(GrantTest, MountsOfTheSpecStayTheContainers) {
@@ -522,7 +614,7 @@ TEST_F(GrantTest, DecidingWritesNothing) {
   const Candidates among(*inventory, *asking.request, asking.admin);
   const Owner owner = container_owner("plan", "/bundle");
   {
-    const auto held = lock_holdings(asking, among, *ledger, owner);
+    const auto held = lock_holdings(asking, among, *ledger, owner, node_.root);
     ASSERT_TRUE(held);
     EXPECT_EQ(names(*decide(asking, among, held->holdings, "/views", false)), "mlx5_0 mlx5_1");
   }

@@ -291,6 +291,24 @@ TEST(Infiniband, TwoDevicesThatSwappedNamesComeHomeAsThemselves) {
   }
 }
 
+// Names are unique among all namespaces, and a third one is not looked into.
+TEST(Infiniband, ANameThatAnotherContainersDeviceHasIsHadLater) {
+  constexpr int kThirdNetns = 77;
+  Scene scene;
+  const RailRecord rail = described(moving("mlx5_4", "ibp0v3"));
+  EXPECT_DONE(place(rail));
+  ASSERT_EQ(scene.kernel.rename_rdma(4, "x"), 0);
+  ASSERT_EQ(scene.kernel.rename_rdma(3, "mlx5_4"), 0);
+  scene.kernel.state().functions[3].netns = kThirdNetns;
+  const auto done = put_back(rail);
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().message,
+            "RDMA device `mlx5_4` came back as `x`: one that another container has is called `mlx5_4`");
+  ASSERT_EQ(scene.kernel.rename_rdma(3, "mlx5_3"), 0);
+  EXPECT_DONE(put_back(rail));
+  EXPECT_STREQ(scene.kernel.state().functions[4].name.data(), "mlx5_4");
+}
+
 // A driver that is bound anew registers another device, on the node, under a name that the kernel chooses.
 TEST(Infiniband, ADeviceThatWasRegisteredAnewIsKnownByItsNodeGuid) {
   Scene scene;

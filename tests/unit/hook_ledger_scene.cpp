@@ -119,8 +119,8 @@ std::string ledger_problems(const std::string& path) {
   std::set<std::string> views;
   for (const hook::Grant& grant : *grants) {
     for (const auto& hca : grant.hcas) {
-      holders[hca.name].insert(grant.owner.key + "@" + std::to_string(hca.units));
-      if (hca.mode == hook::Mode::kExclusive) alone[hca.name].insert(grant.owner.key);
+      holders[booked_as(hca)].insert(grant.owner.key + "@" + std::to_string(hca.units));
+      if (hca.mode == hook::Mode::kExclusive) alone[booked_as(hca)].insert(grant.owner.key);
     }
     for (const auto& user : grant.users)
       if (!user.view.empty() && !grant.pending) views.insert(user.view);

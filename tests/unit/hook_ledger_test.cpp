@@ -401,32 +401,21 @@ TEST_F(LedgerTest, RefusesNames) {
   EXPECT_FALSE(locked->book(web_, {kShared}, {"../c", "c", myself()}));
 }
 
-// Locks go by name: two that saw one device under two names hold both.
-TEST_F(LedgerTest, OfTwoThatBookOneDeviceUnderTwoNamesOneIsRefused) {
-  const hook::HcaDevices devices = {{kAlone.name, "0000:1a:00.0 231:192"}, {"mlx5_9", "0000:1a:00.0 231:192"}};
-  const PlannedHca renamed{"mlx5_9", Mode::kExclusive, 1, std::nullopt};
-  const GrantUser web{web_.key, "web", myself()};
-  const GrantUser db{db_.key, "db", myself()};
-  {
-    auto one = ledger_.lock({kAlone.name}, 20, devices);
-    auto two = ledger_.lock({renamed.name}, 20, devices);
-    ASSERT_TRUE(one && two);
-    ASSERT_TRUE(one->book(web_, {kAlone}, web));
-    const auto refused = two->book(db_, {renamed}, db);
-    ASSERT_FALSE(refused);
-    EXPECT_NE(refused.error().message.find("(as `mlx5_0`, before it was renamed) holds it alone"), std::string::npos)
-        << refused.error().message;
-    EXPECT_FALSE(*ledger_.find(db_.key));
-  }
-  ASSERT_TRUE(ledger_.give_back(web_.key));
+TEST_F(LedgerTest, OneDeviceHasOneLockWhateverItIsCalled) {
+  const hook::HcaDevices devices = {{kAlone.name, "0000.1a.00.0"}, {"mlx5_9", "0000.1a.00.0"}};
   auto one = ledger_.lock({kAlone.name}, 20, devices);
-  auto two = ledger_.lock({renamed.name}, 20, devices);
-  ASSERT_TRUE(two->book(db_, {renamed}, db));
-  const auto late = one->book(web_, {kAlone}, web);
-  ASSERT_FALSE(late);
-  EXPECT_EQ(late.error().message, "cannot book `mlx5_0`: it was renamed meanwhile");
-  EXPECT_FALSE(*ledger_.find(web_.key));
-  EXPECT_TRUE(*ledger_.find(db_.key));
+  ASSERT_TRUE(one);
+  EXPECT_EQ(ledger_.lock({"mlx5_9"}, 20, devices).error().code, EAGAIN);
+  ASSERT_TRUE(one->book(web_, {kAlone}, {web_.key, "web", myself()}));
+  one = fabric::make_error("unlocked");
+  auto two = ledger_.lock({"mlx5_9"}, 20, devices);
+  ASSERT_TRUE(two);
+  const auto refused = two->book(db_, {{"mlx5_9", Mode::kExclusive, 1, std::nullopt}}, {db_.key, "db", myself()});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "cannot give `mlx5_9`: " + web_.label + " holds it alone");
+  ASSERT_TRUE(ledger_.give_back(web_.key));
+  EXPECT_TRUE(two->book(db_, {{"mlx5_9", Mode::kExclusive, 1, std::nullopt}}, {db_.key, "db", myself()}));
+  EXPECT_EQ(ledger_.find(db_.key).value()->hcas.front().device, "0000.1a.00.0");
 }
 
 TEST_F(LedgerTest, AGrantThatDoesNotParseIsNamed) {

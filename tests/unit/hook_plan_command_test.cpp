@@ -82,8 +82,8 @@ TEST(PlanCommand, TheLimitIsTheOneThatIsThereAfterwards) {
   const Row rows[] = {
       {"unlimited is listed", kMiB, UINT64_MAX, UINT64_MAX, "unlimited", false},
       {"more is listed", kMiB, 8 * kMiB, 8 * kMiB, 8 * kMiB, false},
-      {"the hard limit is higher", kMiB, 65536, 8 * kMiB, kMiB, true},
-      {"less is listed", "unlimited", 65536, 65536, "unlimited", true},
+      {"the hard limit is higher", kMiB, 65536, 8 * kMiB, 65536, true},
+      {"less is listed", "unlimited", 65536, 65536, 65536, true},
   };
   PlanCommand command;
   command.container["process"]["env"] = {"RDMA_INIT_REQUIRE=1"};
@@ -96,24 +96,41 @@ TEST(PlanCommand, TheLimitIsTheOneThatIsThereAfterwards) {
     EXPECT_EQ(plan["memlock"], row.expected);
     EXPECT_EQ(plan["warnings"].size(), row.warns ? 1U : 0U) << plan["warnings"];
   }
-  EXPECT_EQ(command.json()["warnings"][0],
-            "unless the runtime is crun: cannot set RLIMIT_MEMLOCK to unlimited at createRuntime: the runtime sets the "
-            "65536 bytes of config.json after this hook; take the limit out of the engine's options, raise it there "
-            "(process.rlimits of config.json), or use rdma-runtime");
+  EXPECT_EQ(
+      command.json()["warnings"][0],
+      "with crun, rdma-runtime or rdma-nri RLIMIT_MEMLOCK is unlimited; else: cannot set RLIMIT_MEMLOCK to unlimited "
+      "at createRuntime: the runtime sets the 65536 bytes of config.json after this hook; take the limit out of the "
+      "engine's options, raise it there (process.rlimits of config.json), or use rdma-runtime");
 }
 
 TEST(PlanCommand, WhatTheContainerSetsItselfStays) {
   PlanCommand command;
   command.container["annotations"]["rdma-init.io/devices"] = "all";
-  command.container["process"]["env"] = {"RDMA_INIT_REQUIRE=8"};
-  Json plan = command.json();
-  EXPECT_EQ(plan["env"], (Json{{"RDMA_INIT_REQUIRE", "8"}}));
-  EXPECT_EQ(plan["warnings"], Json::array()) << "nobody has to set it";
-  command.container["linux"]["namespaces"] = Json::array();
-  plan = command.json();
-  EXPECT_EQ(plan["env"], (Json{{"RDMA_INIT_REQUIRE", "8"}}));
-  command.container["process"]["env"] = {"RDMA_INIT_REQUIRE="};
-  EXPECT_EQ(command.json()["env"], Json::object());
+  const auto warnings_of = [&](const std::string& own) {
+    command.container["process"]["env"] = {"RDMA_INIT_REQUIRE=" + own};
+    const Json plan = command.json();
+    EXPECT_EQ(plan["env"], (Json{{"RDMA_INIT_REQUIRE", own}}));
+    return plan["warnings"];
+  };
+  for (const bool host_network : {false, true}) {
+    SCOPED_TRACE(host_network);
+    if (host_network) command.container["linux"]["namespaces"] = Json::array();
+    for (const char* own : {"2", "0", "02", ""})
+      EXPECT_EQ(warnings_of(own), Json::array()) << own << ": nobody has to set it";
+    for (const char* own : {"abc", "8 ", "-1", "99999999999"}) {
+      EXPECT_EQ(
+          warnings_of(own),
+          Json::array({fmt::format("the container's own RDMA_INIT_REQUIRE `{}` is no number of HCAs, and rdma-init "
+                                   "will not start the trainer: make it one in the pod, or take it out",
+                                   own)}));
+    }
+  }
+  const std::string start = "the container's own RDMA_INIT_REQUIRE 3 is above the ";
+  const std::string rest =
+      " that it can use, and rdma-init will not start the trainer: lower it in the pod, or ask for more HCAs";
+  EXPECT_EQ(warnings_of("3"), Json::array({start + "2 HCAs" + rest}));
+  command.node.hcas[0].ports[0].state = "1: DOWN";
+  EXPECT_EQ(warnings_of("3").back(), start + "1 HCA" + rest + " (of others no port is ACTIVE)");
 }
 
 }  // namespace

@@ -583,6 +583,8 @@ TEST(Plan, aRailWithoutAddressIsNotCounted) {
   network.ranges[0].rail = 0;
   network.ranges[1].rail = 7;
   EXPECT_EQ(required(), "1");
+  scene.inventory.netdevs[2].addresses = test_support::netdev("", {"10.9.0.1"}).addresses;
+  EXPECT_EQ(required(), "2") << "of a rail that no range is for, the netdev brings its own";
   network.mode = Mode::kShared;
   network.ranges[1].rail.reset();
   EXPECT_EQ(required(), "4");
@@ -749,6 +751,39 @@ TEST(Plan, sysfsView) {
   PlanScene named = asking("mlx5_0");
   named.inventory = rails(1);
   EXPECT_EQ(decide(named)->mounts.size(), 2U);
+}
+
+// For rdma-init, which may take GIDs of these alone.
+TEST(Plan, theNodesAddressesWhereThereIsNoRail) {
+  PlanScene scene = asking("mlx5_0,mlx5_1");
+  fabric::Inventory& inventory = scene.inventory;
+  scene.variables = true;
+  for (const std::size_t i : {0U, 1U, 2U})
+    inventory.hcas[i].ports[0].netdev = fmt::format("rail{}", i);
+  inventory.netdevs[2].addresses.clear();
+  inventory.netdevs[2].master = "bond0";
+  fabric::Netdev bond;
+  bond.name = "bond0";
+  for (const char* address : {"fe80::1", "10.7.0.1", "fd00::7"})
+    bond.addresses.push_back({*fabric::parse_address(address), 64, {}});
+  inventory.netdevs.push_back(bond);
+  const auto told = [&]() -> std::string {
+    const auto plan = decide(scene);
+    const auto set = plan->env.find("RDMA_INIT_NODE_ADDRESSES");
+    return set == plan->env.end() ? "" : set->second;
+  };
+  EXPECT_EQ(told(), "mlx5_0:1=10.1.0.1,mlx5_1:1=10.7.0.1,mlx5_1:1=fd00::7");
+  scene.host_network = true;
+  EXPECT_EQ(told(), "");
+  scene.host_network = false;
+  inventory.netns_mode = fabric::NetnsMode::kExclusive;
+  EXPECT_EQ(told(), "");
+  inventory.netns_mode = fabric::NetnsMode::kShared;
+  scene.variables = false;
+  EXPECT_EQ(told(), "");
+  scene.variables = true;
+  inventory.hcas[0].ports[0].state = "1: DOWN";
+  EXPECT_EQ(told(), "mlx5_1:1=10.7.0.1,mlx5_1:1=fd00::7");
 }
 
 TEST(Plan, candidatesAreWhatIsLocked) {

@@ -83,8 +83,8 @@ TEST(ReadNodeFor, OneOwnGidOfRoceAlone) {
   asking.spec.has_netns = true;
   live = read_node_for(asking, settings, true);
   ASSERT_TRUE(live) << live.error().message;
-  EXPECT_TRUE(live->netdevs.empty());
-  EXPECT_FALSE(port(0).netdev);
+  EXPECT_EQ(port(0).netdev, "rail0");
+  EXPECT_EQ(live->netdevs.at(0).addresses.size(), 2U) << "which rdma-init is told";
   EXPECT_TRUE(port(0).gids.empty());
 }
 
@@ -105,13 +105,16 @@ TEST(ReadNodeFor, AddressesThatRailsBringAlong) {
     for (const fabric::Netdev& netdev : live->netdevs)
       count += netdev.addresses.size();
     EXPECT_EQ(live->netdevs.size(), 2U) << "no other netdevs";
-    EXPECT_TRUE(live->hcas.at(0).ports.at(0).gids.empty());
+    // The first is of RoCE v1, the second says what the adapter can.
+    EXPECT_EQ(live->hcas.at(0).ports.at(0).gids.size(), variables ? 2U : 0U);
     return count;
   };
   EXPECT_EQ(addresses(true), 4U);
   EXPECT_EQ(addresses(false), 0U);
   network.ranges.resize(1);
   EXPECT_EQ(addresses(true), 0U);
+  network.ranges[0].rail = 0;
+  EXPECT_EQ(addresses(true), 4U) << "there may be other rails";
 }
 
 // NVIDIA's device plugin and runtime name GPUs in a variable and write no device nodes.

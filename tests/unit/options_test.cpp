@@ -49,6 +49,8 @@ TEST(Options, EveryOneOnTheCommandLine) {
                               "nccl,gloo",
                               "--nccl-version=2.21.5",
                               "--no-link-local",
+                              "--no-node-gids",
+                              "--node-addresses=mlx5_0:1=10.5.0.1,mlx5_0:1=fd00::1,mlx5_1:2=10.5.1.1",
                               "--reap",
                               "--log",
                               "json",
@@ -65,7 +67,11 @@ TEST(Options, EveryOneOnTheCommandLine) {
   EXPECT_EQ(options->policy.hcas->text, "mlx5_0:1");
   EXPECT_EQ(options->policy.gids.cidrs.size(), 2U);
   EXPECT_EQ(options->policy.gids.family, fabric::Family::kIpv6);
-  EXPECT_FALSE(options->policy.gids.link_local);
+  EXPECT_FALSE(options->policy.gids.link_local || options->policy.gids.node_gids);
+  const auto addresses = options->policy.gids.node_addresses.value();
+  EXPECT_EQ(addresses.size(), 2U);
+  EXPECT_EQ(addresses.at({"mlx5_0", 1U}).size(), 2U);
+  EXPECT_EQ(to_string(addresses.at({"mlx5_1", 2U}).front()), "10.5.1.1");
   EXPECT_EQ(options->policy.exports, (std::vector<std::string>{"nccl", "gloo"}));
   EXPECT_EQ(options->policy.nccl_version, (init::nccl::Version{2, 21, 5}));
   EXPECT_EQ(options->log, init::LogLevel::kJson);
@@ -180,6 +186,13 @@ TEST(Options, ErrorsNameTheArgumentOrTheVariable) {
       {{"env", "--require=1.5"}, {}, "--require: expected a number of HCAs, got `1.5`"},
       {{"env", "--hca="}, {}, "--hca: `` names nothing"},
       {{"env", "--cidr=10.0.0.0/99"}, {}, "--cidr: expected ADDRESS/PREFIX, got `10.0.0.0/99`"},
+      {{"env", "--node-addresses=mlx5_0=10.5.0.1"},
+       {},
+       "--node-addresses: expected HCA:PORT=ADDRESS, got `mlx5_0=10.5.0.1`"},
+      {{"env", "--node-addresses=:1=10.5.0.1"}, {}, "--node-addresses: expected HCA:PORT=ADDRESS, got `:1=10.5.0.1`"},
+      {{"env"},
+       {"RDMA_INIT_NODE_ADDRESSES=mlx5_0:1=10.5.0.1,mlx5_1:1=x"},
+       "RDMA_INIT_NODE_ADDRESSES: expected HCA:PORT=ADDRESS, got `mlx5_1:1=x`"},
       {{"env", "--cidr=10.0.0.0/8,"}, {}, "--cidr: expected ADDRESS/PREFIX, got ``"},
       {{"env", "--family=5"}, {}, "--family: expected 4 or 6, got `5`"},
       {{"env", "--nccl-version=new"}, {}, "--nccl-version: expected X.Y.Z, got `new`"},
@@ -205,9 +218,10 @@ TEST(Options, ErrorsNameTheArgumentOrTheVariable) {
 
 TEST(HelpText, NamesEveryOption) {
   const std::string help = init::help_text();
-  for (const char* option :
-       {"--wait", "--require", "--strict", "--override", "--hca", "--cidr", "--family", "--export", "--nccl-version",
-        "--no-link-local", "--reap", "--log", "--format", "--json", "--snapshot", "--root", "--help", "--version"})
+  for (const char* option : {"--wait",         "--require",        "--strict", "--override",     "--hca",
+                             "--cidr",         "--family",         "--export", "--nccl-version", "--no-link-local",
+                             "--no-node-gids", "--node-addresses", "--reap",   "--log",          "--format",
+                             "--json",         "--snapshot",       "--root",   "--help",         "--version"})
     EXPECT_NE(help.find(std::string("\n  ") + option), std::string::npos) << option;
 }
 

@@ -37,8 +37,8 @@ Inventory pod(std::vector<Netdev> netdevs) {
   return node;
 }
 
-std::string pending(const Inventory& node, const Policy& policy = {}) {
-  return find_pending(node, policy).value_or("nothing");
+std::string pending(const Inventory& node, const Policy& policy = {}, const init::Settings& settings = {}) {
+  return find_pending(node, settings, policy).value_or("nothing");
 }
 
 TEST(Pending, NothingIsAwaitedOnAReadyNode) {
@@ -54,6 +54,22 @@ TEST(Pending, AGidForAnAddressOfAMacvlan) {
     other.kind = kind;
     EXPECT_EQ(pending(pod({other})), "a GID for 10.0.0.1 on mlx5_0:1") << kind;
   }
+}
+
+// The IPv4 address is not what will be used.
+TEST(Pending, AGidOfTheFamilyThatIsSet) {
+  Inventory node = rails(1);
+  node.netdevs[1].addresses.push_back({*fabric::parse_address("fd00::1"), 64, {}});
+  node.hcas[0].ports[0].netdev = "rail0";
+  node.netdevs[1].ifindex = 3;
+  node.netdevs[1].kind = "vlan";
+  init::Settings settings = {{"NCCL_IB_ADDR_FAMILY", {"AF_INET6", "environment"}}};
+  EXPECT_EQ(pending(node), "nothing");
+  EXPECT_EQ(pending(node, {}, settings), "a GID for fd00::1 on mlx5_0:1");
+  settings["NCCL_IB_GID_INDEX"] = {"3", "environment"};
+  EXPECT_EQ(pending(node, {}, settings), "nothing") << "it voids the family";
+  node.netdevs[1].addresses.pop_back();
+  EXPECT_EQ(pending(node, {}, {{"NCCL_IB_ADDR_FAMILY", {"AF_INET6", "environment"}}}), "nothing") << "none can come";
 }
 
 TEST(Pending, WhatCannotBeOverThePortIsNotAwaited) {

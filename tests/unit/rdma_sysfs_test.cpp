@@ -186,10 +186,9 @@ TEST(RdmaSysfs, RdmaNetlinkBeatsTheNamesInSysfs) {
   fabric::rdma_sysfs::PortNetdevs answer{{"mlx5_0", "mlx5_1"}, {{{"mlx5_0", 1}, "renamed"}}};
   const auto netdev_of = [&](const char* name) {
     const fabric::rdma_sysfs::Classes classes(root / "sys");
-    return fabric::rdma_sysfs::read_hcas({classes, root.path(), false, false, &tree.netdevs, &answer}, {name})
-        .at(0)
-        .ports.at(0)
-        .netdev;
+    const fabric::rdma_sysfs::Scan scan{
+        .classes = classes, .root = root.path(), .netdevs = &tree.netdevs, .port_netdevs = &answer};
+    return fabric::rdma_sysfs::read_hcas(scan, {name}).at(0).ports.at(0).netdev;
   };
   EXPECT_EQ(netdev_of("mlx5_0"), "renamed");
   EXPECT_FALSE(netdev_of("mlx5_1")) << "no answer: it is in another netns, whatever sysfs shows";

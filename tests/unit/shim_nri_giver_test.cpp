@@ -100,10 +100,18 @@ TEST_F(GiverTest, WhatTheContainerSetsIsNotAskedOfIt) {
     EXPECT_TRUE(run(Event::kCreateContainer, request(id, "mlx5_1", own_network + more)));
     return testing::internal::GetCapturedStderr();
   };
-  EXPECT_NE(log_of("c1", "").find("set RDMA_INIT_REQUIRE in the pod"), std::string::npos);
-  const std::string said = log_of("c2", text(8, "RDMA_INIT_REQUIRE=3"));
+  const std::string asked = log_of("c1", "");
+  EXPECT_NE(asked.find("set RDMA_INIT_REQUIRE in the pod"), std::string::npos) << asked;
+  EXPECT_NE(asked.find(" require=-:no-rail "), std::string::npos) << asked;
+  std::string said = log_of("c2", text(8, "RDMA_INIT_REQUIRE=1"));
   EXPECT_EQ(said.find("RDMA_INIT_REQUIRE"), std::string::npos) << said;
+  EXPECT_NE(said.find(" require=1 "), std::string::npos) << said;
+  said = log_of("c3", text(8, "RDMA_INIT_REQUIRE=3"));
+  EXPECT_NE(said.find("own RDMA_INIT_REQUIRE 3 is above the 1 HCA that it can use"), std::string::npos) << said;
   EXPECT_NE(said.find(" require=3 "), std::string::npos) << said;
+  said = log_of("c4", text(8, "RDMA_INIT_REQUIRE=8 of them"));
+  EXPECT_NE(said.find("own RDMA_INIT_REQUIRE `8 of them` is no number of HCAs"), std::string::npos) << said;
+  EXPECT_NE(said.find(" require=-:no-number "), std::string::npos) << said;
 }
 
 // As after an answer that the runtime did not wait for.

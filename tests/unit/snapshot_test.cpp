@@ -28,7 +28,7 @@ constexpr const char* kEveryKey = R"json({
  "schema": 1, "about": {"z": 1, "a": [1.5, "\u00e4"]}, "rdma_cm": false, "unknown": {"ignored": true},
  "devices": [{"name": "mlx5_0", "node_guid": "a088:c203:0010:f0a0", "node_type": "1: CA", "pci": "0000:0c:00.0",
   "numa_node": 1, "driver": "mlx5_core", "vendor": "0x15b3", "device_id": "0x1021", "pci_class": "0x020700",
-  "physfn": "0000:0c:00.1", "fw_ver": "28.39.1002", "uverbs": 33, "uverbs_dev": "511:1", "accessible": false,
+  "physfn": "0000:0c:00.1", "fw_ver": "28.39.1002", "parent": "bond0", "uverbs": 33, "uverbs_dev": "511:1", "accessible": false,
   "access_error": "EPERM", "pci_path": ["0000:00:01.0", "0000:01:00.0"],
   "ports": [{"port": 2, "state": "1: DOWN", "phys_state": "3: Disabled", "link_layer": "InfiniBand",
    "rate": "2.5 Gb/sec (1X SDR)", "lid": "0x12", "sm_lid": "0x1", "gid_tbl_len": 128,

@@ -62,8 +62,8 @@ TEST(Unplug, ANameThatWasListedMayBeGone) {
   lay_out(rails(1), root.path());
   const std::vector<fabric::Netdev> netdevs;
   const fabric::rdma_sysfs::Classes classes(root / "sys");
-  EXPECT_TRUE(
-      fabric::rdma_sysfs::read_hcas({classes, root.path(), false, false, &netdevs, nullptr}, {"mlx5_7"}).empty());
+  const fabric::rdma_sysfs::Scan scan{.classes = classes, .root = root.path(), .netdevs = &netdevs};
+  EXPECT_TRUE(fabric::rdma_sysfs::read_hcas(scan, {"mlx5_7"}).empty());
 }
 
 // Another process takes the HCA away and brings it back for as long as this one reads. Renaming moves the whole

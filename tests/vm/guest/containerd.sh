@@ -32,19 +32,32 @@ sample_of() {
 # start_containerd VERSION [KIND...]: with the project's samples of these kinds, and what a lab needs: a bridge for eth0, local
 # images, handler `plain`. Its log is $containerd_home/log. Starts again what stop_containerd left.
 start_containerd() {
-  local version=$1 home=/opt/runtimes/containerd-$1
+  prepare_containerd "$@"
+  run_containerd "$1"
+}
+# install_containerd VERSION WAY [HANDLER]: the same, set up by `rdma-hook install`. HANDLER: the program of the node's own handler.
+install_containerd() {
+  prepare_containerd "$1" "own=${3:-}" "${2/nri/plugins}"
+  PATH=/opt/runtimes/containerd-$1:$PATH install_engine containerd "$2"
+  run_containerd "$1"
+}
+prepare_containerd() {
+  local version=$1
   shift
-  [ -x "$home/containerd" ] || fail "the image has no containerd $version"
-  mkdir -p "$containerd_home" /run/lab/cni /usr/local/bin
+  [ -x "/opt/runtimes/containerd-$version/containerd" ] || fail "the image has no containerd $version"
+  mkdir -p "$containerd_home" /run/lab/cni /usr/local/bin /etc/containerd
   # Where the samples have them.
   cp /run/lab/bin/rdma-{hook,runtime} /usr/local/bin/
   cat > /run/lab/cni/10-lab.conflist << 'END'
 {"cniVersion": "1.0.0", "name": "cluster", "plugins": [{"type": "bridge", "bridge": "cni0", "isDefaultGateway": true,
  "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.244.1.0/24"}]]}}]}
 END
-  containerd_config "$version" "$@" > "$containerd_home/config.toml"
-  PATH=$home:$PATH setpriv --pdeathsig KILL "$home/containerd" --config "$containerd_home/config.toml" \
-    --address "$cri_socket" --root "$containerd_home/root" --state /run/containerd >> "$containerd_home/log" 2>&1 &
+  containerd_config "$version" "$@" > /etc/containerd/config.toml
+}
+run_containerd() {
+  local version=$1 home=/opt/runtimes/containerd-$1
+  PATH=$home:$PATH setpriv --pdeathsig KILL "$home/containerd" --address "$cri_socket" --root "$containerd_home/root" \
+    --state /run/containerd >> "$containerd_home/log" 2>&1 &
   containerd_pid=$!
   start_cri
   (wait_until "containerd $version answers" 120 cri_answers) || show_containerd_errors
@@ -69,6 +82,7 @@ stop_containerd() {
 remove_containerd() {
   local mounted
   stop_containerd
+  [ ! -e /var/lib/rdma-init/install.json ] || /usr/local/bin/rdma-hook install --uninstall
   kill "$cri_pid"
   grep -o ' /run/containerd/[^ ]*' /proc/self/mountinfo | sort -ru | while read -r mounted; do umount "$mounted"; done
   rm -rf "$containerd_home" /run/containerd /run/lab/cri /run/lab/cri.socket /var/log/pods /etc/containerd
@@ -94,6 +108,12 @@ containerd_config() {
       ;;
   esac
   for kind in "$@"; do
+    case $kind in
+      own=) [[ $version = 1.* && $* = *plugins* ]] || handler runc "" ;;
+      own=*) handler nvidia "${kind#own=}" ;;
+      plugins) printf '[plugins."io.containerd.nri.v1.nri"]\n  disable = false\n  plugin_request_timeout = "6s"\n' ;;
+    esac
+    [ -r "$(sample_of "$version" "$kind")" ] || continue
     sed -e '/^version = /d' -e 's/SystemdCgroup = true/SystemdCgroup = false/' -e 's/plugin_request_timeout = "2s"/plugin_request_timeout = "6s"/' \
       "$(sample_of "$version" "$kind")"
   done
@@ -107,10 +127,35 @@ $pause = "lab.local/pause:1"
   pod_annotations = ["rdma-init.io/*"]
 END
   # The usual handler is there in a node's configuration; with any other and without it there is no CRI.
-  if [[ " $* " != *" nri "* ]]; then
-    echo "[$cri.containerd.runtimes.runc]
+  if [[ " $* " != *" nri "* && "$*" != *own=* ]]; then handler runc ""; fi
+}
+# handler NAME PROGRAM: the node's default one.
+handler() {
+  echo "[$cri.containerd]
+  default_runtime_name = \"$1\"
+[$cri.containerd.runtimes.$1]
   runtime_type = \"io.containerd.runc.v2\""
-  fi
+  [ -z "$2" ] || echo "[$cri.containerd.runtimes.$1.options]
+  BinaryName = \"$2\""
+}
+
+# nvidia_stand_in FILE: a runtime that does to a container what NVIDIA's does: it adds something, and becomes runc.
+nvidia_stand_in() {
+  cat > "$1" << 'END'
+#!/bin/sh
+bundle=. last=
+for word; do
+  [ "$last" != --bundle ] || bundle=$word
+  last=$word
+done
+case " $* " in
+  *" create "*)
+    jq '.process.env += ["NVIDIA_STAND_IN=yes"]' "$bundle/config.json" > "$bundle/new.json" && cat "$bundle/new.json" > "$bundle/config.json"
+    ;;
+esac
+exec runc "$@"
+END
+  chmod 755 "$1"
 }
 
 # base_spec VERSION FILE [OPTION]: FILE made with this version's ctr, as config/containerd/README.md says.
@@ -142,12 +187,12 @@ containerd_image() {
   "$3/ctr" --address "$cri_socket" --namespace k8s.io images import "$work/image.tar" > /dev/null
 }
 
-# pod_json NAME [ANNOTATION=VALUE...]: of the namespace team-a.
+# pod_json NAME [ANNOTATION=VALUE...]: of the namespace team-a. POD_EDIT is a filter of jq for it.
 pod_json() {
   local name=$1
   shift
   jq --null-input --compact-output --arg name "$name" '{$name, namespace: "team-a",
-    annotations: ($ARGS.positional | map(capture("(?<key>[^=]*)=(?<value>.*)")) | from_entries)}' --args -- "$@"
+    annotations: ($ARGS.positional | map(capture("(?<key>[^=]*)=(?<value>.*)")) | from_entries)}'" | ${POD_EDIT:-.}" --args -- "$@"
 }
 
 # container_json NAME COMMAND...: COMMAND follows the image's entrypoint, rdma-init. CONTAINER_EDIT is a filter of jq for it.

@@ -38,7 +38,8 @@ def namespaces(pod):
 def pod_config(pod):
     metadata = text(1, pod["name"]) + text(2, "uid-" + pod["name"]) + text(3, pod["namespace"])
     linux = text(1, "/lab/pods") + text(2, text(1, namespaces(pod)))
-    return (text(1, metadata) + text(2, pod["name"]) + text(3, f"/var/log/pods/{pod['name']}") +
+    hostname = b"" if pod.get("host_network") else text(2, pod["name"])  # there it is the node's
+    return (text(1, metadata) + hostname + text(3, f"/var/log/pods/{pod['name']}") +
             texts(7, pod.get("annotations", {})) + text(8, linux))
 
 

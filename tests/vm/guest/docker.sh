@@ -1,16 +1,29 @@
 # shellcheck shell=bash
-# dockerd with the project's own daemon.json, and one image: the build's programs on the guest's /usr.
+# dockerd, set up by `rdma-hook install`, and one image: the build's programs on the guest's /usr.
 
 readonly docker_home=/run/lab/docker
 readonly docker_image=lab.local/workload
 
-# start_docker: dockerd, with containers that have no network but what a case makes. Its log is $docker_home/log.
+# start_docker: dockerd, set up by `rdma-hook install`, with containers that have no network but what a case makes. Its log is
+# $docker_home/log. start_plain_docker: as it is before that.
 start_docker() {
+  prepare_docker
+  install_engine docker runtime
+  run_docker
+}
+start_plain_docker() {
+  prepare_docker
+  run_docker
+}
+prepare_docker() {
   command -v dockerd > /dev/null || fail "the image has no docker.io"
   mkdir -p "$docker_home" /etc/docker
-  cp /run/lab/out/in/config/docker/daemon.json /etc/docker/daemon.json
-  install -D -m 755 /run/lab/bin/rdma-runtime "$(jq --raw-output '.runtimes[].path' /etc/docker/daemon.json)"
+  # CDI is off in this version, and the other way of these cases.
+  echo '{"features": {"cdi": true}}' > /etc/docker/daemon.json
+  install -D -m 755 /run/lab/bin/rdma-runtime /usr/local/bin/rdma-runtime
   install -D -m 755 "$hook" /usr/local/bin/rdma-hook
+}
+run_docker() {
   start_docker_containerd
   setpriv --pdeathsig KILL dockerd --containerd "$docker_home/containerd.sock" --bridge none --iptables=false --ip6tables=false \
     >> "$docker_home/log" 2>&1 &
@@ -37,7 +50,7 @@ stop_docker() {
   wait "$docker_containerd_pid" || true
 }
 
-# An image as the README has it made, with a root of links into /usr, which containers mount.
+# An image with our entrypoint, with a root of links into /usr, which containers mount.
 make_docker_image() {
   local root=$docker_home/root link
   mkdir -p "$root"/{usr,tmp,proc,sys,dev,run/lab/bin,var/tmp}

@@ -111,26 +111,10 @@ make_root() {
   echo "$at/merged"
 }
 
-# install_hooks_d FILE...: the project's own hooks.d files (names below config), and the program at the path that they name.
-# The directory is then in hooks_d.
-install_hooks_d() {
-  local file path
-  hooks_d=/run/lab/podman/hooks.d
-  rm -rf "$hooks_d"
-  mkdir -p "$hooks_d"
-  for file in "$@"; do
-    [ -r "/run/lab/out/in/config/$file" ] || fail "the project has no config/$file"
-    cp "/run/lab/out/in/config/$file" "$hooks_d/"
-    path=$(jq --raw-output .hook.path "$hooks_d/$(basename "$file")")
-    install -D -m 755 "$hook" "$path"
-  done
-}
-
-# podman with storage of its own, on a file system that may lie over the disk, with the runtime PODMAN_RUNTIME (a path) and the
+# podman with storage of its own, on a file system that may lie over the disk, with the runtime PODMAN_RUNTIME and the
 # cgroup manager PODMAN_CGROUPS.
 in_podman() {
-  podman ${PODMAN_RUNTIME:+--runtime "$PODMAN_RUNTIME"} --root /run/lab/podman/root --runroot /run/lab/podman/run --storage-driver vfs --cgroup-manager "${PODMAN_CGROUPS:-cgroupfs}" --events-backend none \
-    ${hooks_d:+--hooks-dir "$hooks_d"} "$@"
+  command podman ${PODMAN_RUNTIME:+--runtime "$PODMAN_RUNTIME"} --root /run/lab/podman/root --runroot /run/lab/podman/run --storage-driver vfs --cgroup-manager "${PODMAN_CGROUPS:-cgroupfs}" --events-backend none "$@"
 }
 
 # start_podman NAME POD ARG...: a container of the root of make_root, in POD, in the background, as `start_container` does:

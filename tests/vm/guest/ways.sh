@@ -2,26 +2,42 @@
 # The ways in which a container of an engine comes to its HCAs, held against each other: the same containers, and the same
 # assertions, whatever gives them their HCAs.
 
+# install_engine ENGINE WAY: `rdma-hook install`, which takes everything back and does nothing a second time.
+install_engine() {
+  local before installed
+  before=$(engine_files)
+  install_it "$@"
+  installed=$(engine_files)
+  install_it "$@"
+  assert_equal "what installing twice changes" "" "$(diff <(echo "$installed") <(engine_files) || true)"
+  /usr/local/bin/rdma-hook install --uninstall
+  assert_equal "what uninstalling leaves" "" "$(diff <(echo "$before") <(engine_files) || true)"
+  install_it "$@"
+}
+install_it() { /usr/local/bin/rdma-hook install --engine "$1" --way "$2"; }
+engine_files() { find /etc /usr/share/containers -type f -exec sha256sum {} + | sort -k 2; }
+
 # use_way ENGINE WAY: what start_in_engine starts from now on. WAY: createRuntime (hooks.d files), rdma-runtime, cdi.
 # WAY of containerd: nri, rdma-runtime, base-spec, cdi; sets `handler`, the runtime handler for pods, which ask by cri_asks_for.
 use_way() {
-  local files=(hooks.d/rdma-hook-podman-annotations-{createRuntime,poststop}.json)
   engine=$1 way=$2
-  hooks_d="" PODMAN_RUNTIME="" cri_asks=annotations
+  PODMAN_RUNTIME="" cri_asks=annotations
   rm -f /etc/cdi/rdma-init.json
   # It is asked about the pods of all handlers.
   if [ -n "$nri_runs" ]; then end_nri; fi
   nri_runs=""
   install -D -m 755 "$hook" /usr/local/bin/rdma-hook
+  [ "$engine" != podman ] || /usr/local/bin/rdma-hook install --uninstall
   case $engine-$way in
     *-cdi)
       mkdir -p /etc/cdi && /usr/local/bin/rdma-hook cdi generate --engine "$engine" --out /etc/cdi/rdma-init.json
       cri_asks=cdi handler=plain
       ;;
-    podman-createRuntime) install_hooks_d "${files[@]}" ;;
+    podman-createRuntime) install_engine podman hook ;;
     podman-rdma-runtime)
-      PODMAN_RUNTIME=/usr/local/bin/rdma-runtime
-      install -m 755 /run/lab/bin/rdma-runtime "$PODMAN_RUNTIME"
+      PODMAN_RUNTIME=rdma
+      install -m 755 /run/lab/bin/rdma-runtime /usr/local/bin/
+      install_engine podman runtime
       ;;
     docker-rdma-runtime) ;;
     containerd-nri)
@@ -185,7 +201,7 @@ rails_for_the_matrix() {
   network_config rails "$(rails_network 2 1 '.gateway_test = "off"')" > /dev/null
 }
 
-# given COLUMN: what the current way can give, as the README's table has it.
+# given COLUMN: what the current way can give, as the table of docs/which-way.md has it.
 given() {
   case $1-$way in
     capabilities-rdma-runtime | exec-capabilities-rdma-runtime) echo IPC_LOCK ;;
@@ -204,8 +220,8 @@ given_rails() {
     exclusive) echo net1,veth ;;
   esac
 }
-# given_by_init MODE: what rdma-init exports as NCCL_IB_HCA; `-`: it starts the program without. Mode hca leaves an HCA's address
-# on the node: in a network namespace of the container's own rdma-init finds none, and is not told to require any.
+# given_by_init MODE: what rdma-init exports as NCCL_IB_HCA; `-`: it starts the program without. Of make_rails' netdevs the
+# node has no address, so that in mode hca there is none that a container could use.
 given_by_init() { if [ "$1" = hca ]; then echo -; else echo "=rxe0:1"; fi; }
 given_environment() { if [ "$1" = hca ]; then echo -; else given environment; fi; }
 # In what container-probe printed: whether locked memory is unlimited; IPC_LOCK (14) or -.

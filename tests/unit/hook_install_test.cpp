@@ -1,0 +1,136 @@
+// What `rdma-hook install` reads of an engine, and writes for it.
+#include <gtest/gtest.h>
+
+#include "hook/install/engine_settings.hpp"
+#include "hook/install/plan_install.hpp"
+
+namespace hook {
+namespace {
+
+// Parts of what `containerd config dump` prints, of 1.7.24 and 2.1.9.
+constexpr const char* kOne = R"(version = 2
+[plugins]
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+      default_runtime_name = "nvidia"
+        [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]
+          base_runtime_spec = ""
+          pod_annotations = ["a/*", "rdma-init.io/*"]
+          runtime_type = "io.containerd.runc.v2"
+          [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia.options]
+            BinaryName = "/usr/bin/nvidia-container-runtime"
+            SystemdCgroup = true
+  [plugins."io.containerd.nri.v1.nri"]
+    disable = true
+)";
+constexpr const char* kTwo = R"(version = 3
+imports = ['conf.d/*.toml']
+[plugins]
+  [plugins.'io.containerd.cri.v1.runtime']
+    [plugins.'io.containerd.cri.v1.runtime'.containerd]
+      default_runtime_name = 'runc'
+        [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+          runtime_type = 'io.containerd.runc.v2'
+          pod_annotations = []
+  [plugins.'io.containerd.nri.v1.nri']
+    disable = false
+)";
+
+EngineFacts facts_of(int major, const char* printed, InstallWay way) {
+  EngineFacts facts;
+  facts.engine = {Engine::kContainerd, "/usr/bin/containerd", major, 0, {}};
+  facts.settings = parse_engine_settings(printed);
+  facts.way = way;
+  facts.programs = "/opt/bin";
+  facts.base_spec = way == InstallWay::kRuntime ? "" : "{}\n";
+  return facts;
+}
+
+fabric::Result<std::optional<std::string>> nothing(const std::string&) {
+  return std::optional<std::string>();
+}
+
+TEST(EngineSettings, TablesKeysAndQuotes) {
+  const EngineSettings settings = parse_engine_settings(kOne);
+  EXPECT_EQ(setting_text(settings, "plugins.'io.containerd.grpc.v1.cri'.containerd", "default_runtime_name"), "nvidia");
+  EXPECT_EQ(setting_text(settings, "", "version"), "");
+  EXPECT_EQ(settings.at({"plugins.'io.containerd.nri.v1.nri'", "disable"}), "true");
+}
+
+TEST(EngineSettings, WhatIsLostAndWhatIsMissing) {
+  const EngineSettings before{
+      {{"t", "kept"}, "'a'"}, {{"t", "none"}, "[]"}, {{"", "version"}, "2"}, {{"t", "set"}, "1"}};
+  const EngineSettings meant{{{"t", "set"}, "2"}};
+  EXPECT_EQ(lost_setting(before, {{{"t", "kept"}, "'a'"}}, meant), std::nullopt);
+  EXPECT_EQ(lost_setting(before, {{{"t", "kept"}, "'b'"}}, meant), "[t]: kept");
+  EXPECT_EQ(lost_setting(before, {}, meant), "[t]: kept");
+  EXPECT_EQ(missing_setting({{{"t", "set"}, "2"}}, meant), std::nullopt);
+  EXPECT_EQ(missing_setting(before, meant), "[t]: set");
+}
+
+// Its own handler is written whole, because a first table of handlers replaces it; annotations are added to its own.
+TEST(InstallPlan, ABlockForContainerd1) {
+  const auto plan = plan_install(facts_of(1, kOne, InstallWay::kNri), nothing);
+  ASSERT_TRUE(plan) << plan.error().message;
+  ASSERT_EQ(plan->edits.size(), 2U);
+  EXPECT_EQ(plan->edits[0].path, "/etc/containerd/rdma-verify.json");
+  EXPECT_EQ(plan->edits[1].after, R"(version = 2
+
+# Written by `rdma-hook install`; `rdma-hook install --uninstall` takes it away.
+[plugins."io.containerd.nri.v1.nri"]
+  disable = false
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]
+  base_runtime_spec = "/etc/containerd/rdma-verify.json"
+  pod_annotations = ["a/*", "rdma-init.io/*", "k8s.volcengine.com/*", "cni.spidernet.io/*"]
+  runtime_type = "io.containerd.runc.v2"
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia.options]
+  BinaryName = "/usr/bin/nvidia-container-runtime"
+  SystemdCgroup = true
+)");
+}
+
+TEST(InstallPlan, ADropInWhereContainerd2ReadsThem) {
+  const auto plan = plan_install(facts_of(2, kTwo, InstallWay::kRuntime), nothing);
+  ASSERT_TRUE(plan) << plan.error().message;
+  ASSERT_EQ(plan->edits.size(), 1U);
+  EXPECT_EQ(plan->edits[0].path, "/etc/containerd/conf.d/rdma-init.toml");
+  EXPECT_EQ(plan->edits[0].after, R"(# Written by `rdma-hook install`; `rdma-hook install --uninstall` takes it away.
+version = 3
+
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.rdma]
+  runtime_type = "io.containerd.runc.v2"
+  pod_annotations = ["rdma-init.io/*", "k8s.volcengine.com/*", "cni.spidernet.io/*"]
+
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.rdma.options]
+  BinaryName = "/opt/bin/rdma-runtime"
+  SystemdCgroup = false
+)");
+}
+
+// A pod names NVIDIA's handler, and is not to start while rdma-nri is away either.
+TEST(InstallPlan, EveryHandlerOfRuncVerifies) {
+  EngineFacts facts = facts_of(2, kTwo, InstallWay::kNri);
+  const std::string runtimes = "plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.";
+  facts.settings[{runtimes + "nvidia", "runtime_type"}] = "'io.containerd.runc.v2'";
+  facts.settings[{runtimes + "kata", "runtime_type"}] = "'io.containerd.kata.v2'";
+  facts.settings[{runtimes + "own", "runtime_type"}] = "'io.containerd.runc.v2'";
+  facts.settings[{runtimes + "own", "base_runtime_spec"}] = "'/etc/own.json'";
+  const auto plan = plan_install(facts, nothing);
+  ASSERT_TRUE(plan) << plan.error().message;
+  for (const char* handler : {"nvidia", "runc"})
+    EXPECT_EQ(plan->meant.at({runtimes + handler, "base_runtime_spec"}), "'/etc/containerd/rdma-verify.json'");
+  for (const char* handler : {"kata", "own"})
+    EXPECT_FALSE(plan->meant.contains({runtimes + handler, "base_runtime_spec"}));
+  ASSERT_FALSE(plan->said.empty());
+  EXPECT_NE(plan->said.back().find("handler `own` has `/etc/own.json`"), std::string::npos);
+}
+
+TEST(InstallPlan, TheVersionThatConfigTomlHas) {
+  EXPECT_TRUE(guess_other_form(facts_of(2, kTwo, InstallWay::kNri), "# x\nversion = 2\n[a]\n"));
+  EXPECT_FALSE(guess_other_form(facts_of(2, kTwo, InstallWay::kNri), "version = 3\n[a]\nversion = 2\n"));
+  EXPECT_FALSE(guess_other_form(facts_of(2, kTwo, InstallWay::kNri), ""));
+}
+
+}  // namespace
+}  // namespace hook

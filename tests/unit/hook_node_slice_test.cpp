@@ -1,0 +1,162 @@
+// A node's slice of a subnet, and how it knows which.
+#include "hook/config/node_slice.hpp"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "hook/config/config.hpp"
+#include "hook/rails/address/address_pool.hpp"
+#include "hook/rails/address/node_ranges.hpp"
+#include "support/inventories.hpp"
+#include "support/temp_dir.hpp"
+
+namespace {
+
+using namespace hook;
+using fabric::Address;
+using fabric::to_string;
+using test_support::address;
+
+constexpr const char* kNetwork = R"({"node_index": %, "networks": {"n": {"addresses": [
+  {"rail": 0, "subnet": "10.100.0.0/16", "per_node": 24, "gateway": "10.100.0.1"}]}}})";
+
+Config config_with(const std::string& index) {
+  std::string text = kNetwork;
+  text.replace(text.find('%'), 1, index);
+  const auto parsed = parse_config({{"c", text}});
+  EXPECT_TRUE(parsed.ok()) << to_string(parsed.problems.front());
+  return parsed.config;
+}
+
+// "10.100.7.0-10.100.7.255", or the error.
+std::string slice_here(const Config& config, const std::vector<Address>& own = {}) {
+  const auto ranges = node_ranges(config, config.networks.at("n"), 0, [&] { return own; });
+  if (!ranges) return ranges.error().message;
+  return to_string(ranges->at(0).from) + "-" + to_string(ranges->at(0).to);
+}
+
+TEST(NodeSlice, EachWayToTellIt) {
+  EXPECT_EQ(slice_here(config_with("7")), "10.100.7.0-10.100.7.255");
+  EXPECT_EQ(slice_here(config_with("0")), "10.100.0.2-10.100.0.255");  // behind network and gateway
+  EXPECT_EQ(slice_here(config_with("255")), "10.100.255.0-10.100.255.254");
+  EXPECT_EQ(slice_here(config_with("256")),
+            "network `n`: this node's index 256 does not fit subnet 10.100.0.0/16: it has 256 slices of /24");
+  EXPECT_EQ(slice_here(config_with("\"address\""), {address("192.0.2.1"), address("10.100.9.1")}),
+            "10.100.9.0-10.100.9.255");
+  EXPECT_EQ(slice_here(config_with("\"address\""), {address("192.0.2.1")}),
+            "the node has no address of 10.100.0.0/16 on rail 0, which would tell its slice");
+  ::setenv("NODE_NAME", "gpu-node-017", 1);
+  EXPECT_EQ(slice_here(config_with("\"NODE_NAME\"")), "10.100.17.0-10.100.17.255");
+  ::setenv("NODE_NAME", "gpu-node", 1);
+  EXPECT_NE(slice_here(config_with("\"NODE_NAME\"")).find("ends with no number"), std::string::npos);
+  ::unsetenv("NODE_NAME");
+  EXPECT_NE(slice_here(config_with("\"NODE_NAME\"")).find("is not set here"), std::string::npos);
+}
+
+TEST(NodeSlice, AFileThatHasIt) {
+  const test_support::TempDir temp;
+  const std::string file = temp / "index";
+  const Config config = config_with("\"" + file + "\"");
+  EXPECT_NE(slice_here(config).find("No such file"), std::string::npos);
+  test_support::write_file(file, "12\n");
+  ::chmod(file.c_str(), 0644);
+  if (::geteuid() == 0) {
+    EXPECT_EQ(slice_here(config), "10.100.12.0-10.100.12.255");
+  }
+  ::chmod(file.c_str(), 0666);
+  EXPECT_NE(slice_here(config).find("can be written by others than root"), std::string::npos);
+  ::chmod(file.c_str(), 0644);
+  test_support::write_file(file, "twelve\n");
+  if (::geteuid() == 0) {
+    EXPECT_NE(slice_here(config).find("has no number in it"), std::string::npos);
+  }
+}
+
+TEST(NodeSlice, WhatTheNodeHasItselfIsNotGiven) {
+  const test_support::TempDir temp;
+  const Config config = config_with("\"address\"");
+  const auto ranges = node_ranges(config, config.networks.at("n"), 0, [] {
+    return std::vector<Address>{address("10.100.9.0"), address("10.100.9.2")};
+  });
+  ASSERT_TRUE(ranges);
+  ::chmod(std::string(temp.path()).c_str(), 0700);
+  const auto pool = AddressPool::open(temp / ".");
+  if (!pool) GTEST_SKIP() << pool.error().message;
+  std::string given;
+  for (const char* key : {"a", "b"}) {
+    const auto taken = pool->take("n", 0, 0, *ranges, key);
+    ASSERT_TRUE(taken) << taken.error().message;
+    given += to_string(taken->at(0).address) + "/" + std::to_string(taken->at(0).prefix) + " ";
+  }
+  EXPECT_EQ(given, "10.100.9.1/16 10.100.9.3/16 ");
+}
+
+// Slices lie in the subnet, apart from each other, without its edges; the address of one tells its number.
+TEST(NodeSlice, SlicesAreApart) {
+  std::mt19937_64 random(1);
+  const auto below = [&](std::uint64_t most) {
+    return std::uniform_int_distribution<std::uint64_t>(0, most - 1)(random);
+  };
+  for (int round = 0; round < 20'000; ++round) {
+    const bool ipv4 = below(2) == 0;
+    AddressRange range;
+    range.prefix = static_cast<unsigned>(8 + below(ipv4 ? 18 : 100));
+    range.per_node = static_cast<unsigned>(range.prefix + 1 + below((ipv4 ? 30U : 126U) - range.prefix));
+    Address base = address(ipv4 ? "10.0.0.0" : "fd00::");
+    for (std::size_t byte = ipv4 ? 13 : 1; byte < 16; ++byte)
+      base.bytes[byte] = static_cast<std::uint8_t>(below(256));
+    range.subnet = fabric::masked(base, range.prefix);
+    range.from = range.subnet;
+    ++range.from.bytes[15];
+    range.to = range.subnet;
+    for (unsigned bit = range.prefix + (ipv4 ? 96 : 0); bit < 128; ++bit)
+      range.to.bytes[bit / 8] |= static_cast<std::uint8_t>(0x80U >> (bit % 8));
+    if (ipv4) --range.to.bytes[15];
+    const std::uint64_t count = slice_count(range);
+    const std::uint64_t left = below(count);
+    const std::uint64_t right = below(count);
+    const auto one = slice_of(range, left);
+    const auto other = slice_of(range, right);
+    ASSERT_TRUE(one && other);
+    EXPECT_LE(one->from, one->to);
+    EXPECT_TRUE(range.from <= one->from && one->to <= range.to);
+    EXPECT_EQ(slice_with(range, one->from), left);
+    EXPECT_EQ(slice_with(range, one->to), left);
+    EXPECT_EQ(left != right, one->to < other->from || other->to < one->from);
+    if (count != UINT64_MAX) {
+      EXPECT_FALSE(slice_of(range, count));
+    }
+  }
+}
+
+TEST(NodeSlice, AListOfNodes) {
+  const Config config = config_with("\"NODE_NAME\"");
+  EXPECT_EQ(check_nodes("# nodes\ngpu-1\ngpu-2 2\n\nother\t255 # the last\n", config.networks),
+            std::vector<std::string>());
+  EXPECT_EQ(check_nodes("gpu-1\ngpu-2 1\ngpu\na b c\nx 300\n", config.networks),
+            (std::vector<std::string>{
+                "line 2: `gpu-1` and `gpu-2` both have the index 1: they would give the same addresses",
+                "line 3: `gpu` has no index: write a name and a number from 0",
+                "line 4: `a` has no index: write a name and a number from 0",
+                "line 5: `x`: network `n`: 10.100.0.0/16 has 256 slices of /24, and none with the index 300"}));
+}
+
+TEST(NodeSlice, WhatIsRefused) {
+  const auto problem = [](const std::string& index, const std::string& range) {
+    const auto parsed = parse_config(
+        {{"c", "{" + index + R"("networks": {"n": {"addresses": [{"subnet": "10.1.0.0/16", )" + range + "}]}}}"}});
+    return parsed.ok() ? std::string() : parsed.problems.front().message;
+  };
+  EXPECT_NE(problem("", R"("per_node": 24)").find("which slice is this node's is not said"), std::string::npos);
+  const std::string index = R"("node_index": 1, )";
+  EXPECT_EQ(problem(index, R"("per_node": 24)"), "");
+  EXPECT_NE(problem(index, R"("per_node": 16)").find("is no part of 10.1.0.0/16"), std::string::npos);
+  EXPECT_NE(problem(index, R"("per_node": 31)").find("is no part of 10.1.0.0/16"), std::string::npos);
+  EXPECT_NE(problem(index, R"("per_node": 24, "from": "10.1.0.9")").find("has no `from` of its own"),
+            std::string::npos);
+  EXPECT_NE(problem(R"("node_index": "seven", )", R"("per_node": 24)").find("tells no number"), std::string::npos);
+  EXPECT_NE(problem(R"("node_index": -1, )", R"("per_node": 24)"), "");
+}
+
+}  // namespace

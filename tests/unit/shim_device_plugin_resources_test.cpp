@@ -1,0 +1,272 @@
+// What Kubernetes counts: the devices of a node, why one is not healthy, and which of them are preferred.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "fabric/snapshot.hpp"
+#include "fabric/text.hpp"
+#include "shim/device_plugin/resources.hpp"
+#include "support/inventories.hpp"
+
+namespace shim {
+namespace {
+
+using hook::Mode;
+
+constexpr const char* kRails = "rdma-init.io/rails";
+
+hook::Config config_of(Mode mode, unsigned limit = 0, bool with_network = false) {
+  hook::Config config;
+  hook::Pool pool{.name = "p", .selectors = {}, .modes = {mode}, .limits = {}, .network = std::nullopt};
+  if (limit > 0) pool.limits = {{mode, limit}};
+  if (with_network) {
+    config.networks = {{"n", {"n", std::nullopt, "macvlan", std::nullopt}}};
+    pool.network = "n";
+  }
+  pool.resource = kRails;
+  config.pools = {pool};
+  return config;
+}
+
+HcaHold foreign_hold(std::string holder, unsigned units = 1, bool exclusive = false) {
+  HcaHold hold;
+  if (exclusive) hold.foreign.exclusive_holder = std::move(holder);
+  hold.foreign.others = units;
+  hold.units = units;
+  return hold;
+}
+
+// "mlx5_0 mlx5_1(problem)".
+std::string shown(const Resource& resource) {
+  std::vector<std::string> parts;
+  for (const CountedDevice& device : resource.devices)
+    parts.push_back(device.id + (device.problem.empty() ? "" : "(" + device.problem + ")"));
+  return fabric::join(parts, " ");
+}
+
+std::string counted(const fabric::Inventory& inventory, const hook::Config& config, const HcaHolds& holds = {},
+                    const std::vector<Resource>& before = {}) {
+  const auto resources = count_resources(inventory, config, holds, before);
+  return resources.size() == 1 ? shown(resources.front()) : fmt::format("{} resources", resources.size());
+}
+
+Resource resource_of(const fabric::Inventory& inventory, const hook::Config& config) {
+  return count_resources(inventory, config, {}, {}).at(0);
+}
+
+TEST(DevicePlugin, AnExclusiveHcaIsOneDevice) {
+  EXPECT_EQ(counted(test_support::rails(2), config_of(Mode::kExclusive)), "mlx5_0 mlx5_1");
+}
+
+TEST(DevicePlugin, ASharedHcaIsAsManyAsItsLimit) {
+  EXPECT_EQ(counted(test_support::rails(1), config_of(Mode::kHca, 3)), "mlx5_0#1 mlx5_0#2 mlx5_0#3");
+  EXPECT_EQ(counted(test_support::rails(1, 4), config_of(Mode::kShared, 2)), "mlx5_0#1 mlx5_0#2") << "no children";
+}
+
+TEST(DevicePlugin, ChildrenAreBoundedByTheGidTable) {
+  // Four GIDs are the node's, a child takes four.
+  EXPECT_EQ(counted(test_support::rails(1, 16), config_of(Mode::kShared, 100, true)),
+            "mlx5_0#1 mlx5_0#2 mlx5_0#3 mlx5_0#4(mlx5_0 has 12 of 16 GID slots free, a child netdev takes 4)");
+  // What is held has its GIDs in the table.
+  fabric::Inventory node = test_support::rails(1, 16);
+  for (unsigned index = 4; index < 12; ++index)
+    node.hcas[0].ports[0].gids.push_back(test_support::v2(index, fmt::format("10.9.0.{}", index)));
+  HcaHold held;
+  held.units = 2;
+  EXPECT_EQ(counted(node, config_of(Mode::kShared, 3, true), {{"mlx5_0", held}}), "mlx5_0#1 mlx5_0#2 mlx5_0#3");
+  // And what nobody holds takes places.
+  const std::string full = "(mlx5_0 has 4 of 16 GID slots free, a child netdev takes 4)";
+  EXPECT_EQ(counted(node, config_of(Mode::kShared, 3, true)), "mlx5_0#1 mlx5_0#2" + full + " mlx5_0#3" + full);
+}
+
+TEST(DevicePlugin, PoolsHaveTheirResources) {
+  hook::Config config = config_of(Mode::kExclusive);
+  config.pools[0].selectors.if_names = {"rail0"};
+  config.pools.push_back(config.pools[0]);
+  config.pools[1].selectors.if_names = {"rail1"};
+  EXPECT_EQ(counted(test_support::rails(3), config), "mlx5_0 mlx5_1") << "several pools of one";
+  config.pools[1].resource = "a.io/b";
+  const auto resources = count_resources(test_support::rails(3), config, {}, {});
+  ASSERT_EQ(resources.size(), 2U);
+  EXPECT_EQ(resources[0].name + ": " + shown(resources[0]), "a.io/b: mlx5_1");
+  EXPECT_EQ(resources[1].name + ": " + shown(resources[1]), "rdma-init.io/rails: mlx5_0");
+  config.pools[0].resource.reset();
+  config.pools[1].resource.reset();
+  EXPECT_EQ(counted(test_support::rails(3), config), "0 resources");
+}
+
+TEST(DevicePlugin, AResourceWithoutHcasIsThere) {
+  EXPECT_EQ(counted({}, config_of(Mode::kExclusive)), "");
+}
+
+TEST(DevicePlugin, WhatIsNotHealthySaysWhy) {
+  fabric::Inventory node = test_support::rails(3);
+  node.hcas[0].ports[0].state = "1: DOWN";
+  node.hcas[1].uverbs.reset();
+  node.unread.push_back({fabric::Unread::Part::kNodes, "/sys/x", EACCES, "mlx5_2"});
+  EXPECT_EQ(counted(node, config_of(Mode::kExclusive)),
+            "mlx5_0(mlx5_0 has no active port: port 1 is DOWN) mlx5_1(mlx5_1 has no device node) "
+            "mlx5_2(mlx5_2 cannot read `/sys/x`: Permission denied)");
+  node = test_support::rails(1);
+  node.hcas[0].ports.push_back(node.hcas[0].ports[0]);
+  node.hcas[0].ports[0].state = "1: DOWN";
+  EXPECT_EQ(counted(node, config_of(Mode::kExclusive)), "mlx5_0") << "its other port will do";
+}
+
+TEST(DevicePlugin, OthersHoldWhatKubernetesCannotGive) {
+  const fabric::Inventory node = test_support::rails(1);
+  EXPECT_EQ(counted(node, config_of(Mode::kExclusive), {{"mlx5_0", foreign_hold("container web-1", 1, true)}}),
+            "mlx5_0(mlx5_0 is held by container web-1)");
+  EXPECT_EQ(counted(node, config_of(Mode::kExclusive), {{"mlx5_0", foreign_hold("", 2)}}),
+            "mlx5_0(mlx5_0 is shared by 2 others)");
+  EXPECT_EQ(counted(node, config_of(Mode::kShared, 2), {{"mlx5_0", foreign_hold("container w", 1, true)}}),
+            "mlx5_0#1(mlx5_0 is held by container w) mlx5_0#2(mlx5_0 is held by container w)");
+  EXPECT_EQ(counted(node, config_of(Mode::kShared, 3), {{"mlx5_0", foreign_hold("", 1)}}),
+            "mlx5_0#1 mlx5_0#2 mlx5_0#3(mlx5_0 has 1 of 3 places taken outside of Kubernetes)");
+  HcaHold pods;
+  pods.units = 1;
+  EXPECT_EQ(counted(node, config_of(Mode::kExclusive), {{"mlx5_0", pods}}), "mlx5_0") << "its own pod's";
+}
+
+TEST(DevicePlugin, AVfOfWhatAnotherHasAloneIsHeldToo) {
+  fabric::Inventory node = test_support::rails(2);
+  node.hcas[1].physfn = node.hcas[0].pci;
+  node.hcas[1].pfs = {"mlx5_0"};
+  EXPECT_EQ(counted(node, config_of(Mode::kExclusive), {{"mlx5_0", foreign_hold("container w", 1, true)}}),
+            "mlx5_0(mlx5_0 is held by container w) mlx5_1(mlx5_1 is a VF of mlx5_0, which is held by container w)");
+}
+
+TEST(DevicePlugin, AnHcaThatIsAwayStaysKnown) {
+  const hook::Config config = config_of(Mode::kExclusive);
+  const auto before = count_resources(test_support::rails(2), config, {}, {});
+  const fabric::Inventory left = test_support::rails(1);
+  EXPECT_EQ(counted(left, config, {}, before), "mlx5_0 mlx5_1(mlx5_1 is not on the node any more)");
+  HcaHold pods;
+  pods.units = 1;
+  EXPECT_EQ(counted(left, config, {{"mlx5_1", pods}}, before), "mlx5_0 mlx5_1") << "in a pod";
+  EXPECT_EQ(counted(left, config, {{"mlx5_1", foreign_hold("container w", 1, true)}}, before),
+            "mlx5_0 mlx5_1(mlx5_1 is held by container w)");
+  const auto away = count_resources(left, config, {}, before);
+  EXPECT_EQ(counted(test_support::rails(2), config, {}, away), "mlx5_0 mlx5_1") << "it came back";
+  hook::Config none = config;
+  none.pools[0].resource.reset();
+  EXPECT_EQ(counted(left, none, {}, before), "0 resources");
+}
+
+TEST(DevicePlugin, AnHcaWhosePoolIsUnknownIsHeld) {
+  hook::Config config = config_of(Mode::kExclusive);
+  config.pools[0].selectors.vendors = {"15b3"};
+  fabric::Inventory node = test_support::rails(1);
+  node.hcas[0].vendor = "0x15b3";
+  const auto before = count_resources(node, config, {}, {});
+  ASSERT_EQ(shown(before.at(0)), "mlx5_0");
+  node.hcas[0].vendor.reset();
+  node.unread.push_back({fabric::Unread::Part::kPool, "/sys/v", EIO, "mlx5_0"});
+  EXPECT_EQ(counted(node, config, {}, before),
+            "mlx5_0(mlx5_0 its pool is not known: cannot read `/sys/v`: Input/output error)");
+  EXPECT_EQ(counted(node, config), "");
+}
+
+TEST(DevicePlugin, TopologyAndNodes) {
+  fabric::Inventory node = test_support::rails(2);
+  node.hcas[1].numa_node = -1;
+  const Resource resource = resource_of(node, config_of(Mode::kHca, 2));
+  EXPECT_EQ(resource.hcas[0].numa_node, 0);
+  EXPECT_EQ(resource.hcas[1].numa_node, std::nullopt);
+  const auto hcas = hcas_of(resource, std::vector<std::string>{"mlx5_1#2", "mlx5_1#1", "mlx5_0#1"});
+  ASSERT_TRUE(hcas);
+  EXPECT_EQ(fabric::join(nodes_of(*hcas), " "),
+            "/dev/infiniband/uverbs0 /dev/infiniband/rdma_cm /dev/infiniband/uverbs1")
+      << "several IDs of one HCA are one node";
+}
+
+TEST(DevicePlugin, WhatCannotBeAllocated) {
+  fabric::Inventory node = test_support::rails(1);
+  node.hcas[0].ports[0].state = "1: DOWN";
+  const Resource resource = resource_of(node, config_of(Mode::kExclusive));
+  const auto unknown = hcas_of(resource, std::vector<std::string>{"mlx5_\n9"});
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().message, "rdma-init.io/rails has no device `mlx5_?9`");
+  const auto down = hcas_of(resource, std::vector<std::string>{"mlx5_0"});
+  ASSERT_FALSE(down);
+  EXPECT_EQ(down.error().message, "mlx5_0 has no active port: port 1 is DOWN");
+}
+
+std::vector<std::string> ids_of(const Resource& resource) {
+  std::vector<std::string> ids;
+  for (const CountedDevice& device : resource.devices)
+    ids.push_back(device.id);
+  return ids;
+}
+
+std::string preferred(const Resource& resource, const std::vector<std::string>& available,
+                      const std::vector<std::string>& must, std::size_t size) {
+  const auto ids = preferred_ids(resource, available, must, size);
+  return ids ? fabric::join(*ids, " ") : ids.error().message;
+}
+
+TEST(DevicePlugin, PreferredAreDistinctHcas) {
+  const Resource resource = resource_of(test_support::rails(3), config_of(Mode::kHca, 2));
+  const auto all = ids_of(resource);
+  EXPECT_EQ(preferred(resource, all, {}, 0), "");
+  EXPECT_EQ(preferred(resource, all, {}, 3), "mlx5_0#1 mlx5_1#1 mlx5_2#1");
+  EXPECT_EQ(preferred(resource, all, {}, 5), "mlx5_0#1 mlx5_1#1 mlx5_2#1 mlx5_0#2 mlx5_1#2");
+  EXPECT_EQ(preferred(resource, all, {"mlx5_1#2"}, 2), "mlx5_1#2 mlx5_0#1");
+  EXPECT_EQ(preferred(resource, all, {"mlx5_1#1", "mlx5_1#2"}, 3), "mlx5_1#1 mlx5_1#2 mlx5_0#1");
+  EXPECT_EQ(preferred(resource, {"mlx5_0#2", "mlx5_1#1", "mlx5_1#2"}, {}, 1), "mlx5_1#1") << "the emptier one";
+}
+
+TEST(DevicePlugin, PreferredAreNear) {
+  fabric::Inventory node = test_support::rails(6);
+  const char* roots[] = {"0000:00:01.0", "0000:00:01.0", "0000:40:01.0",
+                         "0000:40:01.0", "0000:40:01.0", "0000:80:01.0"};
+  for (unsigned i = 0; i < 6; ++i) {
+    node.hcas[i].pci_path = std::vector<std::string>{roots[i]};
+    node.hcas[i].numa_node = i < 2 ? 0 : 1;
+  }
+  const Resource resource = resource_of(node, config_of(Mode::kExclusive));
+  const auto all = ids_of(resource);
+  EXPECT_EQ(preferred(resource, all, {}, 1), "mlx5_0");
+  EXPECT_EQ(preferred(resource, all, {}, 2), "mlx5_0 mlx5_1");
+  EXPECT_EQ(preferred(resource, all, {}, 3), "mlx5_2 mlx5_3 mlx5_4");
+  EXPECT_EQ(preferred(resource, all, {}, 4), "mlx5_2 mlx5_3 mlx5_4 mlx5_5") << "then of the same NUMA node";
+  EXPECT_EQ(preferred(resource, all, {"mlx5_5"}, 2), "mlx5_5 mlx5_2");
+  EXPECT_EQ(preferred(resource, {"mlx5_0", "mlx5_3", "mlx5_4"}, {}, 2), "mlx5_3 mlx5_4");
+}
+
+TEST(DevicePlugin, PreferredOfWhatMakesNoSense) {
+  const Resource resource = resource_of(test_support::rails(2), config_of(Mode::kExclusive));
+  EXPECT_EQ(preferred(resource, {"mlx5_0"}, {}, 2), "2 devices are asked for, 1 are available");
+  EXPECT_EQ(preferred(resource, {"mlx5_0", "mlx5_0"}, {}, 2), "2 devices are asked for, 1 are available");
+  EXPECT_EQ(preferred(resource, {"mlx5_0", "mlx5_1"}, {"mlx5_0", "mlx5_1"}, 1),
+            "1 devices are asked for, 2 must be among them");
+  EXPECT_EQ(preferred(resource, {"mlx5_0"}, {"mlx5_1"}, 1), "device `mlx5_1` is not available");
+  EXPECT_EQ(preferred(resource, {"x", "y", "mlx5_1"}, {"y"}, 3), "y mlx5_1 x") << "of a list that we have left behind";
+}
+
+TEST(DevicePlugin, SocketNamesAreShort) {
+  EXPECT_EQ(socket_name("vke.volcengine.com/rdma"), "rdma-init-vke.volcengine.com_rdma.sock");
+  EXPECT_EQ(socket_name(std::string(60, 'a') + ".io/b").size(), std::string("rdma-init-.sock").size() + 32);
+}
+
+// Published nodes: as many as they have HCAs that can be counted, and the healthy ones.
+TEST(DevicePlugin, PublishedNodes) {
+  struct Row {
+    const char* file;
+    std::size_t devices;
+    std::size_t healthy;
+  };
+  for (const Row& row :
+       {Row{"14-h100-ib-half-down", 14, 5}, Row{"20-hgx-rails-plus-bond0", 12, 10}, Row{"10-azure-ndv5-host", 9, 9}}) {
+    const auto node = fabric::read_snapshot(fmt::format("{}/{}.json", FIXTURES, row.file));
+    ASSERT_TRUE(node) << row.file;
+    const Resource resource = resource_of(*node, config_of(Mode::kExclusive));
+    std::size_t healthy = 0;
+    for (const CountedDevice& device : resource.devices)
+      healthy += device.problem.empty() ? 1 : 0;
+    EXPECT_EQ(resource.devices.size(), row.devices) << row.file << ": " << shown(resource);
+    EXPECT_EQ(healthy, row.healthy) << row.file;
+  }
+}
+
+}  // namespace
+}  // namespace shim

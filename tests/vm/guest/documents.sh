@@ -1,0 +1,47 @@
+# shellcheck shell=bash
+# Blocks of README.md and docs/, run as they stand there (tests/docs/README.md): what a reader's node has and the lab has not,
+# `systemctl` above all, is a function of the case.
+
+readonly documents=/run/lab/out/in
+readonly reader=/run/lab/reader
+
+# document_block NAME: the text of the block that names this case and NAME.
+document_block() {
+  awk -v mark="<!-- test: lab $(basename "$case_file") $1 -->" '
+    $0 == mark { found = 1; next }
+    found && /^    / { sub(/^    /, ""); print; next }
+    found && /^./ { exit }
+    found { print }' "$documents/README.md" "$documents"/docs/*.md > /run/lab/block
+  [ -s /run/lab/block ] || fail "no document has a block \`$1\` for this case"
+  cat /run/lab/block
+}
+
+# run_block NAME [FROM=TO]: in a directory that has what a built source tree has. Its output is then in $said.
+run_block() {
+  local commands
+  step "block \`$1\`"
+  said=$containers/block-$1/output
+  mkdir -p "$reader/build/init" "${said%/*}"
+  cp --recursive "$documents/config" "$documents/images" "$reader"
+  cp /run/lab/bin/rdma-init "$reader/build/init"
+  install -D -m 755 --target-directory /usr/local/bin /run/lab/bin/rdma-{hook,runtime,nri}
+  install -D -m 644 --target-directory /usr/local/lib/systemd/system "$documents"/config/systemd/*
+  commands=$(document_block "$1")
+  [ $# = 1 ] || commands=${commands//"${2%%=*}"/"${2#*=}"}
+  tee /run/lab/commands <<< "$commands"
+  cd "$reader" || return
+  # shellcheck source=/dev/null
+  PATH=/usr/local/bin:$PATH . /run/lab/commands > "$said" 2>&1
+  cd /
+  sed -e "s/^/[$1] /" "$said"
+}
+
+# make_readers_hca: rxe0, with an address in the node's own network.
+make_readers_hca() {
+  make_host_rail v0 rxe0
+  ip addr add 10.1.0.1/24 dev v0
+  wait_for_gid rxe0 10.1.0.1
+}
+
+# assert_is_fit FILE: what the image says without a command.
+assert_is_fit() { assert_contains "the container" "$1" '^rdma-init .*: this container is fit for RDMA$'; }
