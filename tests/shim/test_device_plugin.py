@@ -92,11 +92,14 @@ class DevicePluginCase(wrapper.Case):
         watch.wait_for(lambda devices: True)
         return kubelet, process, endpoint, watch
 
-    def said(self, words, times=1, seconds=30):
+    def until(self, holds, seconds=30):
         end = time.monotonic() + seconds
-        while wrapper.read(self.log).count(words) < times:
+        while not holds():
             self.assertLess(time.monotonic(), end, wrapper.read(self.log))
             time.sleep(0.01)
+
+    def said(self, words, times=1, seconds=30):
+        self.until(lambda: wrapper.read(self.log).count(words) >= times, seconds)
 
     def port(self, number, state):
         wrapper.write(f"{self.tree}/sys/class/infiniband/mlx5_{number}/ports/1/state", state + "\n")
@@ -153,7 +156,7 @@ class WhatItAnnounces(DevicePluginCase):
         self.assertEqual(list(self.endpoint("rdma-init-a.io_b.sock").watch().wait_for(bool)), ["mlx5_0"])
         self.configure({**EXCLUSIVE, "pools": two[1:]})
         watch.wait_for(lambda devices: len(devices) == 4)
-        self.assertEqual(sorted(os.listdir(self.directory)), ["kubelet.sock", SOCKET])
+        self.until(lambda: sorted(os.listdir(self.directory)) == ["kubelet.sock", SOCKET])
 
     def test_a_port_that_goes_down_and_up(self):
         _, _, _, watch = self.begin()
