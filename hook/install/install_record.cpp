@@ -80,9 +80,8 @@ Result<void> remove_install_record(const std::string& root, const InstallRecord&
 }
 
 Result<EditState> state_of_edit(const std::string& root, const FileEdit& edit) {
-  const auto now = TRY(read_node_file(root, edit.path));
-  if (now == edit.after) return EditState::kInstalled;
-  return now == edit.before ? EditState::kNotWritten : EditState::kChanged;
+  if (TRY(has_node_file(root, edit.path, edit.after))) return EditState::kInstalled;
+  return TRY(has_node_file(root, edit.path, edit.before)) ? EditState::kNotWritten : EditState::kChanged;
 }
 
 }  // namespace hook

@@ -79,6 +79,17 @@ Result<std::optional<std::string>> read_node_file(const std::string& root, const
   return std::optional(std::move(text));
 }
 
+Result<bool> has_node_file(const std::string& root, const std::string& path, const std::optional<std::string>& text) {
+  TRY_VOID(check_directories(root, path));
+  struct stat seen {};
+  if (::lstat((root + path).c_str(), &seen) != 0) {
+    if (errno == ENOENT || errno == ENOTDIR) return !text;
+    return sys_error(errno, "look at `{}`", path);
+  }
+  if (!text || !S_ISREG(seen.st_mode) || static_cast<std::size_t>(seen.st_size) != text->size()) return false;
+  return TRY(read_text_file(root + path, kNodeFileLimits)) == *text;
+}
+
 Result<void> prepare_node_file(const std::string& root, const std::string& path, std::string_view text) {
   struct stat old {};
   const bool there = TRY(is_there(root, path, old));

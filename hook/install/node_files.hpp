@@ -20,6 +20,11 @@ inline constexpr const char* kCandidate = ".rdma-init";
 // 16 MiB; a text that is no UTF-8, which the record could not give back byte for byte.
 fabric::Result<std::optional<std::string>> read_node_file(const std::string& root, const std::string& path);
 
+// Whether the file has this text; nullopt: whether nothing is there. No link, directory or the like has a text. Errors:
+// it cannot be seen, or a link leads out of root.
+fabric::Result<bool> has_node_file(const std::string& root, const std::string& path,
+                                   const std::optional<std::string>& text);
+
 // Writes path's temporary, to disk, with the mode and owner of path where that is there, else root's and 0644. Makes
 // the directories that are missing.
 fabric::Result<void> prepare_node_file(const std::string& root, const std::string& path, std::string_view text);
