@@ -42,8 +42,9 @@ Result<void> add_hooks_files(InstallPlan& plan, const EngineFacts& facts, const 
   return {};
 }
 
-Result<Json> object_of(const std::optional<std::string>& text, const char* path) {
-  Json json = text ? TRY(parse_json(*text, path)) : Json(Json::object());
+// dockerd takes an empty file for an empty object.
+Result<Json> object_of(const std::string& text, const char* path) {
+  Json json = fabric::trim(text).empty() ? Json(Json::object()) : TRY(parse_json(text, path));
   if (!json.is_object()) return make_error("`{}` is no JSON object", path);
   return json;
 }
@@ -57,8 +58,9 @@ Result<Json*> object_in(Json& json, const char* name) {
 
 // The indentation of a text's first member, so that the others keep theirs.
 int indentation_of(const std::string& text) {
+  if (fabric::trim(text).empty()) return 2;
   const auto line = text.find('\n');
-  if (line == std::string::npos) return text.empty() ? 2 : -1;
+  if (line == std::string::npos) return -1;
   const auto end = text.find_first_not_of(' ', line + 1);
   return end == std::string::npos || end == line + 1 ? 2 : static_cast<int>(end - line - 1);
 }
@@ -78,7 +80,7 @@ std::string docker_runtime_behind(const Json& json, const Json& runtimes) {
 
 Result<void> plan_docker(InstallPlan& plan, const EngineFacts& facts, const ReadNodeFile& read) {
   const auto before = TRY(read(kDockerConfig));
-  const Json old = TRY(object_of(before, kDockerConfig));
+  const Json old = TRY(object_of(before.value_or(""), kDockerConfig));
   Json json = old;
   std::string behind;
   if (facts.way == InstallWay::kRuntime) {
