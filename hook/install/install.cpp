@@ -177,8 +177,13 @@ Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& f
     if (written) return plan;
     std::vector<std::string> kept;
     std::string said;
-    TRY_VOID(take_back(root, record, kept, said));
+    const auto taken = take_back(root, record, kept, said);
     Error error = std::move(written).error();
+    if (!taken) {
+      error.message += fmt::format("; then: {}", taken.error().message);
+      error.hint = "`rdma-hook install --uninstall` when that is mended";
+      return error;
+    }
     if (error.hint.empty()) error.hint = "nothing was changed; merge by hand what `rdma-hook install --dry-run` prints";
     if (!first) first = std::move(error);
     facts.other_form = !facts.other_form;

@@ -123,8 +123,13 @@ Result<void> write_node_file(const std::string& root, const std::string& path, s
 
 Result<void> remove_node_file(const std::string& root, const std::string& path) {
   TRY_VOID(check_directories(root, path));
-  if (::unlink((root + path).c_str()) == 0 || errno == ENOENT || errno == ENOTDIR) return {};
-  return sys_error(errno, "remove `{}`", path);
+  const std::string file = root + path;
+  if (::unlink(file.c_str()) == 0 || errno == ENOENT || errno == ENOTDIR) return {};
+  const int code = errno;
+  // A file system that is read-only says so first, whatever there is.
+  struct stat seen {};
+  if (::lstat(file.c_str(), &seen) != 0 && errno == ENOENT) return {};
+  return sys_error(code, "remove `{}`", path);
 }
 
 std::vector<std::string> missing_directories(const std::string& root, const std::string& path) {
