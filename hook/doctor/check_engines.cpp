@@ -140,7 +140,9 @@ Check check_engine(const NodeEngines& engines) {
   std::vector<std::string> names;
   if (engines.found)
     for (const FoundEngine& engine : *engines.found)
-      names.push_back(fmt::format("{} {}.{}", to_string(engine.engine), engine.major, engine.minor));
+      names.push_back(engine.trouble.empty()
+                          ? fmt::format("{} {}.{}", to_string(engine.engine), engine.major, engine.minor)
+                          : std::string(to_string(engine.engine)));
   check.summary = fabric::join(names, ", ");
   if (engines.record && *engines.record)
     check.summary += fmt::format("; {} set up, way {}", (*engines.record)->engine, (*engines.record)->way);

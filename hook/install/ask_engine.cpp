@@ -153,9 +153,15 @@ Result<std::vector<FoundEngine>> find_engines(const std::string& root) {
     FoundEngine one;
     one.engine = engine;
     one.program = *program;
-    const Answer answer = TRY(ask_program(root, {one.program, "--version"}));
-    if (!answer.done || !parse_version(answer.text, one.major, one.minor))
-      one.trouble = std::string(last_line(answer.messages));
+    const auto answer = ask_program(root, {one.program, "--version"});
+    if (!answer && answer.error().code == EPERM) return answer.error();
+    // What is left of one says nothing against the others.
+    if (!answer) {
+      one.trouble = answer.error().message;
+    } else if (!answer->done || !parse_version(answer->text, one.major, one.minor)) {
+      one.trouble = last_line(answer->messages);
+      if (one.trouble.empty()) one.trouble = fmt::format("`{} --version` says nothing", one.program);
+    }
     found.push_back(std::move(one));
   }
   return found;

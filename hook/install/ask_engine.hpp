@@ -30,10 +30,10 @@ struct FoundEngine {
   std::string program;
   int major = 0;
   int minor = 0;
-  std::string trouble;  // why it does not tell its version: Podman does not where its configuration is wrong
+  std::string trouble;  // why it does not tell its version, as Podman where its configuration is wrong; empty: it does
 };
 
-// containerd, CRI-O, Docker and Podman, those of them that are there. Errors: one that cannot be run.
+// containerd, CRI-O, Docker and Podman, those of them that are there. Errors: root cannot be entered.
 fabric::Result<std::vector<FoundEngine>> find_engines(const std::string& root);
 
 // Has the engine read its own configuration as it is; of containerd and CRI-O the result is what they print of it.

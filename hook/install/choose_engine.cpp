@@ -27,7 +27,8 @@ bool is_link(const std::string& root, const char* path) {
 std::string names_of(const std::vector<FoundEngine>& engines) {
   std::string names;
   for (const FoundEngine& one : engines)
-    names += fmt::format("{}{} {}.{}", names.empty() ? "" : ", ", to_string(one.engine), one.major, one.minor);
+    names += fmt::format("{}{}{}", names.empty() ? "" : ", ", to_string(one.engine),
+                         one.trouble.empty() ? fmt::format(" {}.{}", one.major, one.minor) : " (tells no version)");
   return names;
 }
 
@@ -61,7 +62,7 @@ Result<Choice> choose_engine(const std::string& root, std::optional<Engine> engi
   const auto found = TRY(find_engines(root));
   Choice choice{TRY(pick(root, found, engine)), InstallWay::kRuntime, {}};
   if (!choice.engine.trouble.empty())
-    return Error{fmt::format("`{}` refuses its configuration as it is: {}", choice.engine.program,
+    return Error{fmt::format("`{}` does not tell its version: {}", choice.engine.program,
                              fabric::printable(choice.engine.trouble)),
                  EINVAL, "mend that first; nothing was changed"};
   choice.said.push_back(fmt::format("found: {}", names_of(found)));
