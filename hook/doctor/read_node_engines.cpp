@@ -146,6 +146,15 @@ std::optional<std::uint64_t> hard_memlock(std::string_view limits) {
   return std::nullopt;
 }
 
+// proc_pid_status(5): a process of a container's has a number in each PID namespace that it is in.
+bool is_in_container(std::string_view status) {
+  constexpr std::string_view kName = "NSpid:";
+  for (const std::string_view line : fabric::split(status, '\n'))
+    if (line.starts_with(kName))
+      return fabric::trim(line.substr(kName.size())).find_first_of(" \t") != std::string_view::npos;
+  return false;
+}
+
 void read_processes(const std::string& root, NodeEngines& engines) {
   const auto boot = boot_time(root);
   for (const std::string& pid : names_in(root + "/proc")) {
@@ -156,6 +165,9 @@ void read_processes(const std::string& root, NodeEngines& engines) {
     if (!name) continue;
     const auto is_it = [&](const char* one) { return fabric::trim(*name) == one; };
     if (std::none_of(std::begin(kProcesses), std::end(kProcesses), is_it)) continue;
+    // Of Docker in Docker, say. The plugin may well be a pod.
+    const bool is_engine = fabric::trim(*name) != "rdma-nri";
+    if (is_engine && is_in_container(read_text(directory + "/status").value_or(""))) continue;
     RunningProcess process{std::string(fabric::trim(*name)), *number, {}, {}};
     if (const auto limits = read_text(directory + "/limits")) process.memlock = hard_memlock(*limits);
     if (const auto stat = read_text(directory + "/stat"); stat && boot)
