@@ -186,10 +186,47 @@ std::string with_import(const std::string& text, const char* version) {
     std::string line(fabric::trim(std::string_view(text).substr(at, end - at)));
     if (line.starts_with('[')) break;
     std::erase(line, ' ');
-    if (line == "imports=[]") return text.substr(0, at) + import + text.substr(std::min(end + 1, text.size()));
+    if (line.substr(0, line.find('#')) == "imports=[]")
+      return text.substr(0, at) + import + text.substr(std::min(end + 1, text.size()));
     at = end + 1;
   }
   return import + text;
+}
+
+// Without them nothing asks us, whatever else is written.
+Result<void> check_plugins_are_on(const EngineFacts& facts) {
+  const auto found = facts.settings.find({"", "disabled_plugins"});
+  if (found == facts.settings.end()) return {};
+  for (const char* name :
+       {"cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime", "io.containerd.nri.v1.nri"}) {
+    const bool is_nri = name == std::string_view("io.containerd.nri.v1.nri");
+    if ((is_nri && facts.way != InstallWay::kNri) || found->second.find(toml_string(name)) == std::string::npos)
+      continue;
+    return Error{fmt::format("`disabled_plugins` of {} has `{}`", kContainerdConfig, name), EINVAL,
+                 is_nri ? "take it out of that list, or take `--way runtime`"
+                        : "take it out of that list: pods need it (Docker does not: `--engine docker`)"};
+  }
+  return {};
+}
+
+// A handler of the name that ours would have may be somebody else's: a drop-in would change it. That it has more
+// annotations, or leaves something open, is no other handler.
+Result<void> check_handler_is_ours(const EngineFacts& facts, const std::vector<TomlTable>& tables) {
+  if (facts.way == InstallWay::kNri) return {};
+  const char* name = facts.way == InstallWay::kRuntime ? "rdma" : "rdma-hook";
+  const std::string own = handler_table(facts, name);
+  for (const TomlTable& table : tables) {
+    if (table.name != own && table.name != own + ".options") continue;
+    for (const auto& [key, value] : table.members) {
+      const auto found = facts.settings.find({table.name, key});
+      if (found == facts.settings.end() || found->second == value || is_empty_setting(found->second) ||
+          key == "pod_annotations")
+        continue;
+      return Error{fmt::format("a handler `{}` is there already: its {} is {}", name, key, found->second), EEXIST,
+                   fmt::format("take it away, or merge by hand: {} = {}", key, value)};
+    }
+  }
+  return {};
 }
 
 void say_what_is_not_verified(const EngineFacts& facts, InstallPlan& plan) {
@@ -229,7 +266,9 @@ bool guess_other_form(const EngineFacts& facts, std::string_view config) {
 }
 
 Result<void> plan_containerd(InstallPlan& plan, const EngineFacts& facts, const ReadNodeFile& read) {
+  TRY_VOID(check_plugins_are_on(facts));
   const std::vector<TomlTable> tables = tables_of(facts);
+  TRY_VOID(check_handler_is_ours(facts, tables));
   const std::string text = print_tables(facts, tables);
   for (const TomlTable& table : tables)
     for (const auto& [key, value] : table.members)

@@ -78,6 +78,11 @@ std::string docker_runtime_behind(const Json& json, const Json& runtimes) {
   return found;
 }
 
+Error runtime_of_others(std::string_view place, std::string_view ours) {
+  return {fmt::format("{} has a runtime `rdma` already", place), EEXIST,
+          fmt::format("take it away, or merge by hand: {}", ours)};
+}
+
 Result<void> plan_docker(InstallPlan& plan, const EngineFacts& facts, const ReadNodeFile& read) {
   const auto before = TRY(read(kDockerConfig));
   const Json old = TRY(object_of(before.value_or(""), kDockerConfig));
@@ -88,8 +93,7 @@ Result<void> plan_docker(InstallPlan& plan, const EngineFacts& facts, const Read
     Json& runtimes = *TRY(object_in(json, "runtimes"));
     behind = docker_runtime_behind(json, runtimes);
     if (runtimes.contains("rdma") && runtimes["rdma"] != entry)
-      return Error{fmt::format("`{}` has a runtime `rdma` already", kDockerConfig), EEXIST,
-                   "merge by hand: \"rdma\": " + entry.dump()};
+      return runtime_of_others(fmt::format("`{}`", kDockerConfig), "\"rdma\": " + entry.dump());
     runtimes["rdma"] = entry;
   } else if (facts.way == InstallWay::kCdi) {
     (*TRY(object_in(json, "features")))["cdi"] = true;
@@ -112,6 +116,10 @@ Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts, const ReadNo
     TRY_VOID(add_hooks_files(plan, facts, read, "rdma-hook-crio-verify-"));
     return add_own_file(plan, read, kDropIn, fmt::format("{}[crio.nri]\nenable_nri = true\n", kOurs));
   }
+  const std::string program = facts.programs + "/rdma-runtime";
+  const std::string theirs = setting_text(facts.settings, "crio.runtime.runtimes.rdma", "runtime_path");
+  if (!theirs.empty() && theirs != program)
+    return runtime_of_others("CRI-O's configuration", fmt::format("runtime_path = \"{}\"", program));
   const std::string usual = setting_text(facts.settings, "crio.runtime", "default_runtime");
   const std::string table = "crio.runtime.runtimes." + usual;
   std::string behind = setting_text(facts.settings, table, "runtime_path");
@@ -120,10 +128,10 @@ Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts, const ReadNo
       behind = setting_text(facts.settings, setting.first, setting.second);
   // State of a container is where its runtime has it: crun's in /run/crun.
   const std::string state = setting_text(facts.settings, table, "runtime_root");
-  TRY_VOID(add_own_file(
-      plan, read, kDropIn,
-      fmt::format("{}[crio.runtime.runtimes.rdma]\nruntime_path = \"{}/rdma-runtime\"\nruntime_type = \"oci\"\n{}",
-                  kOurs, facts.programs, state.empty() ? "" : fmt::format("runtime_root = \"{}\"\n", state))));
+  TRY_VOID(
+      add_own_file(plan, read, kDropIn,
+                   fmt::format("{}[crio.runtime.runtimes.rdma]\nruntime_path = \"{}\"\nruntime_type = \"oci\"\n{}",
+                               kOurs, program, state.empty() ? "" : fmt::format("runtime_root = \"{}\"\n", state))));
   return behind.empty() ? Result<void>() : put_behind(plan, facts, read, behind);
 }
 
@@ -134,13 +142,24 @@ std::string quoted_nvidia_runtime(std::string_view text) {
   return {};
 }
 
+// A line `rdma = ...` that is not this one.
+bool has_other_rdma(std::string_view text, std::string_view entry) {
+  for (const std::string_view line : fabric::split(text, '\n')) {
+    const std::string_view bare = fabric::trim(line);
+    if (bare.starts_with("rdma") && fabric::trim(bare.substr(4)).starts_with('=') && bare != entry) return true;
+  }
+  return false;
+}
+
 Result<void> plan_podman(InstallPlan& plan, const EngineFacts& facts, const ReadNodeFile& read) {
   if (facts.way == InstallWay::kNri) return make_error("Podman has no NRI: take `--way runtime`, hook or cdi");
   if (facts.way == InstallWay::kHook) return add_hooks_files(plan, facts, read, "rdma-hook-podman-annotations-");
   if (facts.way == InstallWay::kCdi) return {};
   const auto theirs = TRY(read(kPodmanConfig));
+  const std::string entry = fmt::format("rdma = [\"{}/rdma-runtime\"]", facts.programs);
+  if (has_other_rdma(theirs.value_or(""), entry)) return runtime_of_others(fmt::format("`{}`", kPodmanConfig), entry);
   TRY_VOID(add_own_file(plan, read, "/etc/containers/containers.conf.d/90-rdma-init.conf",
-                        fmt::format("{}[engine.runtimes]\nrdma = [\"{}/rdma-runtime\"]\n", kOurs, facts.programs)));
+                        fmt::format("{}[engine.runtimes]\n{}\n", kOurs, entry)));
   const std::string behind = quoted_nvidia_runtime(theirs.value_or(""));
   return behind.empty() ? Result<void>() : put_behind(plan, facts, read, behind);
 }
