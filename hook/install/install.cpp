@@ -214,8 +214,8 @@ std::string say_service(const EngineFacts& facts) {
   return {};
 }
 
-// What is there already: empty, if it is complete and what is asked for; what is left of another try is taken back.
-// Errors: another engine or way; a file that somebody changed since.
+// Whether all of it is there, as this version would write it. Errors: another engine or way; a file that somebody
+// changed since.
 Result<bool> is_installed(const InstallOptions& options, const InstallRecord& record) {
   const std::string& root = options.root;
   if ((options.engine && to_string(*options.engine) != record.engine) ||
@@ -230,10 +230,7 @@ Result<bool> is_installed(const InstallOptions& options, const InstallRecord& re
     if (state == EditState::kChanged) kept.push_back("`" + edit.path + "`");
   }
   if (!kept.empty()) return changed_since(kept);
-  if (complete || options.dry_run) return complete;
-  std::string said;
-  TRY_VOID(take_back(root, record, kept, said));
-  return false;
+  return complete;
 }
 
 // Held until it is closed.
@@ -244,25 +241,8 @@ Result<UniqueFd> lock_out_others(const std::string& root) {
   return lock;
 }
 
-}  // namespace
-
-Result<std::string> install(const InstallOptions& asked) {
-  const UniqueFd lock = TRY(lock_out_others(asked.root));
-  InstallOptions options = asked;
+Result<std::string> install_anew(const InstallOptions& options) {
   const std::string& root = options.root;
-  const auto record = TRY(read_install_record(root));
-  if (record) {
-    if (TRY(is_installed(options, *record))) {
-      if (!options.dry_run) TRY_VOID(remove_temporaries(root, *record));
-      return fmt::format("{}, way {}: installed, nothing to change\n", record->engine, record->way);
-    }
-    if (options.dry_run) return std::string("would complete what was installed in part\n");
-    // What an earlier try chose stays chosen.
-    options.engine = parse_engine(record->engine);
-    options.way = from_word(kInstallWays, record->way);
-  } else if (!options.engine) {
-    if (const auto text = template_of_distribution(root, options.programs)) return *text;
-  }
   const Choice choice = TRY(choose_engine(root, options.engine, options.way));
   EngineFacts facts = TRY(gather_facts(options, choice));
   const InstallPlan plan = TRY(plan_and_write(options, facts));
@@ -281,6 +261,51 @@ Result<std::string> install(const InstallOptions& asked) {
   if (options.dry_run) return said;
   if (!plan.edits.empty()) said += TRY(say_restart(options, facts.engine.engine, facts.way));
   return said + say_service(facts);
+}
+
+// What another version wrote, or another try in part, is taken back first. It is there again if nothing can take its
+// place.
+Result<std::string> install_again(const InstallOptions& options, const InstallRecord& record) {
+  const std::string& root = options.root;
+  std::vector<FileEdit> written;
+  for (const FileEdit& edit : record.edits)
+    if (TRY(state_of_edit(root, edit)) == EditState::kInstalled) written.push_back(edit);
+  std::vector<std::string> kept;
+  std::string said;
+  TRY_VOID(take_back(root, record, kept, said));
+  auto done = install_anew(options);
+  if (done || written.empty()) return done;
+  Result<void> back = write_install_record(root, record);
+  for (const FileEdit& edit : written)
+    if (back) back = write_node_file(root, edit.path, edit.after);
+  if (back) return done;
+  Error error = std::move(done).error();
+  error.message += fmt::format("; then: {}", back.error().message);
+  error.hint = "`rdma-hook install` when that is mended";
+  return error;
+}
+
+}  // namespace
+
+Result<std::string> install(const InstallOptions& asked) {
+  const UniqueFd lock = TRY(lock_out_others(asked.root));
+  const std::string& root = asked.root;
+  const auto record = TRY(read_install_record(root));
+  if (!record) {
+    if (!asked.engine)
+      if (const auto text = template_of_distribution(root, asked.programs)) return *text;
+    return install_anew(asked);
+  }
+  if (TRY(is_installed(asked, *record))) {
+    if (!asked.dry_run) TRY_VOID(remove_temporaries(root, *record));
+    return fmt::format("{}, way {}: installed, nothing to change\n", record->engine, record->way);
+  }
+  if (asked.dry_run) return std::string("would complete what was installed in part\n");
+  // What an earlier try chose stays chosen.
+  InstallOptions options = asked;
+  options.engine = parse_engine(record->engine);
+  options.way = from_word(kInstallWays, record->way);
+  return install_again(options, *record);
 }
 
 Result<std::string> uninstall(const InstallOptions& options) {
