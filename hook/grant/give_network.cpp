@@ -40,6 +40,7 @@ Result<void> give(const Asking& asking, const Grantee& who, const NetworkTarget&
                    .netns = std::move(netns),
                    .netns_fd = std::move(fd),
                    .ipam = call.ipam,
+                   .pod = pod_identity(asking.spec, asking.caller.engine),
                    .before_first_start = first,
                    .hurried = target.hurried};
   const auto report = TRY(give_rails(std::move(input), call.timing));

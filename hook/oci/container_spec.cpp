@@ -246,11 +246,17 @@ PodIdentity pod_identity(const ContainerSpec& spec, Engine engine) {
     case Engine::kContainerd:
       return {annotation_or_empty(spec, "io.kubernetes.cri.sandbox-namespace"),
               annotation_or_empty(spec, "io.kubernetes.cri.container-name"),
-              annotation_or_empty(spec, "io.kubernetes.cri.container-type") == "sandbox"};
+              annotation_or_empty(spec, "io.kubernetes.cri.container-type") == "sandbox",
+              annotation_or_empty(spec, "io.kubernetes.cri.sandbox-name"),
+              annotation_or_empty(spec, "io.kubernetes.cri.sandbox-uid"),
+              annotation_or_empty(spec, "io.kubernetes.cri.sandbox-id")};
     case Engine::kCrio:
       return {annotation_or_empty(spec, "io.kubernetes.pod.namespace"),
               annotation_or_empty(spec, "io.kubernetes.container.name"),
-              annotation_or_empty(spec, "io.kubernetes.cri-o.ContainerType") == "sandbox"};
+              annotation_or_empty(spec, "io.kubernetes.cri-o.ContainerType") == "sandbox",
+              annotation_or_empty(spec, "io.kubernetes.pod.name"),
+              annotation_or_empty(spec, "io.kubernetes.pod.uid"),
+              annotation_or_empty(spec, "io.kubernetes.cri-o.SandboxID")};
     case Engine::kRunc:
     case Engine::kDocker:
     case Engine::kPodman:

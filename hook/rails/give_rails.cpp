@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "hook/rails/address/cni_args.hpp"
 #include "hook/rails/netlink/netdev_records.hpp"
 #include "hook/rails/netlink/open_netns.hpp"
 #include "hook/rails/netlink/rdma_devices.hpp"
@@ -92,7 +93,7 @@ Result<void> Giver::add_rails(const Plan& plan) {
 
 // The record is written before anything is taken, and again before anything is changed with what was taken.
 Result<void> Giver::address_rails() {
-  note_leases(input_->config, record_);
+  note_leases(input_->config, cni_args(input_->pod), record_);
   TRY_VOID(store_.write(record_));
   timing_->step("describe");
   TRY_VOID(take_addresses(input_->config, input_->ledger, input_->ledger_directory, input_->ipam, record_));

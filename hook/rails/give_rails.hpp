@@ -10,6 +10,7 @@
 #include "hook/base/timing.hpp"
 #include "hook/config/config.hpp"
 #include "hook/ledger/ledger.hpp"
+#include "hook/oci/container_spec.hpp"
 #include "hook/plan/plan.hpp"
 #include "hook/rails/record/network_record.hpp"
 
@@ -32,6 +33,7 @@ struct RailsInput {
   NetnsIdentity netns;  // of the container: path is how to find it again
   fabric::UniqueFd netns_fd;
   IpamHelper* ipam = nullptr;  // nullptr: no plugin can be run here
+  PodIdentity pod = {};        // which plugins are told
   // No container of this grant has started yet: addresses may still move to other GID indices.
   bool before_first_start = false;
   // The runtime waits two seconds and no longer (NRI): no tests, no waiting for GIDs; rdma-init waits instead.

@@ -28,6 +28,7 @@ IpamCall call_for(const RailRecord& rail, IpamCall::Command command, const std::
   call.container_id = key;
   call.netns = netns.path;
   call.ifname = rail.lease->ifname;
+  call.args = rail.lease->args;
   return call;
 }
 
@@ -57,8 +58,8 @@ Directories plugin_directories(const Config* config, const std::string& network)
   return directories;
 }
 
-IpamLease lease_of(const Network& network, const std::string& ifname) {
-  return {network.ipam_plugin, network.name, *network.ipam, ifname};
+IpamLease lease_of(const Network& network, const std::string& ifname = {}, const std::string& args = {}) {
+  return {network.ipam_plugin, network.name, *network.ipam, ifname, args};
 }
 
 Error no_helper(const std::string& plugin) {
@@ -135,7 +136,7 @@ const Network* find_network(const Config& config, const std::string& name) {
 std::vector<IpamProgram> ipam_programs(const Config* config, const std::string& ledger_directory) {
   std::vector<IpamProgram> programs;
   for (const auto& entry : config ? config->networks : decltype(config->networks)()) {
-    if (entry.second.ipam) add_program(programs, lease_of(entry.second, ""), {entry.second.ipam_dir}, true);
+    if (entry.second.ipam) add_program(programs, lease_of(entry.second), {entry.second.ipam_dir}, true);
   }
   if (!NetworkRecordStore::has_any(ledger_directory)) return programs;
   const auto store = NetworkRecordStore::open(ledger_directory);
@@ -150,11 +151,11 @@ std::vector<IpamProgram> ipam_programs(const Config* config, const std::string& 
   return programs;
 }
 
-void note_leases(const Config& config, NetworkRecord& record) {
+void note_leases(const Config& config, const std::string& args, NetworkRecord& record) {
   for (RailRecord& rail : record.rails) {
     const Network* network = find_network(config, rail.network);
     if (!network || !network->ipam || rail.lease || !rail.rail.addresses.empty()) continue;
-    rail.lease = lease_of(*network, rail.rail.name);
+    rail.lease = lease_of(*network, rail.rail.name, args);
   }
 }
 

@@ -22,8 +22,9 @@ const Network* find_network(const Config& config, const std::string& name);
 // one's: looked for in the directories of the configuration and in those of CNI and of Debian. config: nullptr: none
 // can be read. The leases of a record that cannot be read stay.
 std::vector<IpamProgram> ipam_programs(const Config* config, const std::string& ledger_directory);
-// Notes in the record from which plugin a rail will have its lease, so that it is known before the plugin is asked.
-void note_leases(const Config& config, NetworkRecord& record);
+// Notes in the record from which plugin a rail will have its lease, and with which CNI_ARGS, so that it is known before
+// the plugin is asked, and to whoever gives it back. args: cni_args().
+void note_leases(const Config& config, const std::string& args, NetworkRecord& record);
 
 // Fills the addresses of rails that have none yet. When a range is used up, what grants have of it that are gone is
 // taken back first, as release_addresses() does, one grant after the other until that is enough. The caller holds no

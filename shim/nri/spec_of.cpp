@@ -18,10 +18,16 @@ void set_identity(const NriPod& pod, const std::string& container, hook::Engine 
     spec.annotations["io.kubernetes.pod.namespace"] = pod.pod_namespace;
     spec.annotations["io.kubernetes.container.name"] = container;
     spec.annotations["io.kubernetes.cri-o.ContainerType"] = "container";
+    spec.annotations["io.kubernetes.pod.name"] = pod.name;
+    spec.annotations["io.kubernetes.pod.uid"] = pod.uid;
+    spec.annotations["io.kubernetes.cri-o.SandboxID"] = pod.id;
   } else {
     spec.annotations["io.kubernetes.cri.sandbox-namespace"] = pod.pod_namespace;
     spec.annotations["io.kubernetes.cri.container-name"] = container;
     spec.annotations["io.kubernetes.cri.container-type"] = "container";
+    spec.annotations["io.kubernetes.cri.sandbox-name"] = pod.name;
+    spec.annotations["io.kubernetes.cri.sandbox-uid"] = pod.uid;
+    spec.annotations["io.kubernetes.cri.sandbox-id"] = pod.id;
   }
 }
 

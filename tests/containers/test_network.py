@@ -2,6 +2,7 @@
 left when those end. RDMA devices are a file tree here, netdevs, addresses, routes and rules are the kernel's."""
 import json
 import os
+import shutil
 import time
 
 import harness
@@ -328,6 +329,29 @@ class Rails(harness.Case):
         self.assertIn("10.0.0.2", os.listdir(store + "/rails"))
         self.runtime.delete(web)
         self.assertNotIn("10.0.0.2", os.listdir(store + "/rails"))
+        self.assert_as_before()
+
+    def test_a_plugin_that_wants_to_know_the_pod(self):
+        """The engine's annotations name it, and nobody else's; poststop says the same."""
+        directory, leases = self.work + "/cni", self.work + "/leases"
+        os.mkdir(directory, 0o755)
+        os.mkdir(leases)
+        shutil.copy(os.path.join(harness.HERE, os.pardir, "vm", "guest", "ipam-for-pods"), directory)
+        self.use(addresses=False, ipam={"type": "ipam-for-pods", "dataDir": leases, "second": -1}, ipam_dir=directory)
+        of_pod = {"io.kubernetes.cri.sandbox-namespace": "team-a", "io.kubernetes.cri.sandbox-name": "train",
+                  "io.kubernetes.cri.sandbox-uid": "1;K8S_POD_NAME=other", "io.kubernetes.cri.sandbox-id": "5a"}
+        web = self.bundle("web", asks="mlx5_0", engine="containerd", annotations=of_pod)
+        self.start(web)
+        self.assertIn("10.0.7.1/16", self.inside(web, "addr", "show", "net1"))
+        self.assertEqual(harness.read(leases + "/team-a.train.net1"),
+                         "IgnoreUnknown=1;K8S_POD_NAMESPACE=team-a;K8S_POD_NAME=train;K8S_POD_INFRA_CONTAINER_ID=5a\n")
+        self.runtime.delete(web)
+        self.assertEqual(os.listdir(leases), [])
+        image = self.bundle("image", asks="mlx5_0", engine="podman", annotations=of_pod)
+        done = self.runtime.create(image)
+        self.assertNotEqual(done.returncode, 0)
+        if self.runtime_name == "runc":
+            self.assertIn("ADD: CNI_ARGS name no pod", done.stderr)
         self.assert_as_before()
 
     def test_a_lease_of_a_plugin_that_is_configured_no_more_is_returned(self):

@@ -1,6 +1,7 @@
 """rdma-nri and the rails of pods: netdevs in a pod's network namespace when it starts, and back when it stops. RDMA devices
 are a file tree here, netdevs, addresses, routes and rules are the kernel's."""
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -165,6 +166,44 @@ class Pods(test_network.Rails):
             self.end_pod(pod)
             self.recover()
             self.assert_as_before()
+
+    def use_ipam_for_pods(self):
+        """A plugin that refuses without CNI_ARGS, in a directory that is root's alone; returns that of its leases."""
+        directory, leases = self.work + "/cni", self.work + "/leases"
+        os.mkdir(directory, 0o755)
+        os.mkdir(leases)
+        shutil.copy(os.path.join(HERE, os.pardir, "vm", "guest", "ipam-for-pods"), directory)
+        self.use(addresses=False, ipam_dir=directory,
+                 ipam={"type": "ipam-for-pods", "dataDir": leases, "second": -1})
+        return leases
+
+    def test_an_ipam_plugin_is_told_the_pod(self):
+        leases = self.use_ipam_for_pods()
+        runtime = self.start_plugin()
+        pod = self.pod()
+        hostile = {"io.kubernetes.cri.sandbox-name": "other", "rdma-init.io/devices": "2"}
+        sandbox = nri.pod("id-pod", hostile, f"/run/netns/{pod}", name=pod)
+        runtime.event("RunPodSandbox", sandbox)
+        self.assertEqual(self.rails_in(pod), {"net1": ["10.0.7.1/16"], "net2": ["10.1.7.1/16"]})
+        self.assertEqual(harness.read(leases + "/team-a.pod.net1"),
+                         "IgnoreUnknown=1;K8S_POD_NAMESPACE=team-a;K8S_POD_NAME=pod;K8S_POD_INFRA_CONTAINER_ID=id-pod;"
+                         "K8S_POD_UID=uid-id-pod\n")
+        runtime.event("StopPodSandbox", sandbox)
+        self.assertEqual(os.listdir(leases), [])
+        self.assert_as_before()
+
+    def test_an_ipam_plugin_is_told_the_pod_by_whoever_takes_it_back(self):
+        leases = self.use_ipam_for_pods()
+        runtime = self.start_plugin()
+        pod = self.pod()
+        runtime.event("RunPodSandbox", self.sandbox(pod, "2"))
+        self.assertEqual(len(os.listdir(leases)), 2)
+        self.kill()
+        runtime.close()
+        self.end_pod(pod)
+        harness.must([harness.PROGRAM, "recover", "--config", self.config, "--ledger", self.ledger_directory], env={})
+        self.assertEqual(os.listdir(leases), [])
+        self.assert_as_before()
 
     def test_a_pod_that_ends_while_the_plugin_is_away(self):
         self.use()

@@ -136,24 +136,35 @@ TEST(ContainerSpec, namesTheMemberThatIsWrong) {
 
 TEST(ContainerSpec, believesAPodsIdentityOfKubernetesEnginesOnly) {
   ContainerSpec spec;
-  spec.annotations = {
-      {"io.kubernetes.cri.sandbox-namespace", "team-a"}, {"io.kubernetes.cri.container-name", "trainer"},
-      {"io.kubernetes.cri.container-type", "sandbox"},   {"io.kubernetes.pod.namespace", "team-b"},
-      {"io.kubernetes.container.name", "sidecar"},       {"io.kubernetes.cri-o.ContainerType", "container"}};
+  spec.annotations = {{"io.kubernetes.cri.sandbox-namespace", "team-a"},
+                      {"io.kubernetes.cri.container-name", "trainer"},
+                      {"io.kubernetes.cri.container-type", "sandbox"},
+                      {"io.kubernetes.pod.namespace", "team-b"},
+                      {"io.kubernetes.container.name", "sidecar"},
+                      {"io.kubernetes.cri-o.ContainerType", "container"},
+                      {"io.kubernetes.cri.sandbox-name", "train-0"},
+                      {"io.kubernetes.pod.name", "train-1"},
+                      {"io.kubernetes.cri.sandbox-uid", "u0"},
+                      {"io.kubernetes.pod.uid", "u1"},
+                      {"io.kubernetes.cri.sandbox-id", "s0"},
+                      {"io.kubernetes.cri-o.SandboxID", "s1"}};
   const PodIdentity containerd = pod_identity(spec, Engine::kContainerd);
   EXPECT_EQ(containerd.pod_namespace, "team-a");
   EXPECT_EQ(containerd.container_name, "trainer");
   EXPECT_TRUE(containerd.is_sandbox);
+  EXPECT_EQ(containerd.pod_name + containerd.pod_uid + containerd.sandbox_id, "train-0u0s0");
   const PodIdentity crio = pod_identity(spec, Engine::kCrio);
   EXPECT_EQ(crio.pod_namespace, "team-b");
   EXPECT_EQ(crio.container_name, "sidecar");
   EXPECT_FALSE(crio.is_sandbox);
+  EXPECT_EQ(crio.pod_name + crio.pod_uid + crio.sandbox_id, "train-1u1s1");
   // An image's manifest can carry every one of these under Podman.
   for (const Engine engine : {Engine::kPodman, Engine::kRunc, Engine::kDocker}) {
     const PodIdentity none = pod_identity(spec, engine);
     EXPECT_EQ(none.pod_namespace, "");
     EXPECT_EQ(none.container_name, "");
     EXPECT_FALSE(none.is_sandbox);
+    EXPECT_EQ(none.pod_name + none.pod_uid + none.sandbox_id, "");
   }
 }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "fabric/text.hpp"
+#include "hook/rails/address/cni_args.hpp"
 #include "support/temp_dir.hpp"
 
 namespace {
@@ -207,6 +208,43 @@ echo '{"ips":[{"address":"10.0.0.2/24"}]}')");
                 temp_.path() + "\nPATH=/usr/sbin:/usr/bin:/sbin:/bin\nPWD=/\n/\n");
   EXPECT_NE(text.find(R"({"cniVersion":"1.0.0","name":"fabric","type":"rdma-hook","ipam":{"type":"test"}})"),
             std::string::npos);
+}
+
+TEST(CniArgs, NameThePodAndNothingElse) {
+  using Pod = hook::PodIdentity;
+  const auto args = [](auto change) {
+    Pod pod{"team-a", "main", false, "train-0", "8304765e-fd7e-4968-9144-c42c53be04f4", "3a6a58"};
+    change(pod);
+    const std::string text = hook::cni_args(pod);
+    EXPECT_TRUE(text.empty() || hook::is_cni_args(text)) << text;
+    return text;
+  };
+  const std::string id = ";K8S_POD_INFRA_CONTAINER_ID=3a6a58";
+  const std::string uid = ";K8S_POD_UID=8304765e-fd7e-4968-9144-c42c53be04f4";
+  const std::string names = "IgnoreUnknown=1;K8S_POD_NAMESPACE=team-a;K8S_POD_NAME=train-0";
+  EXPECT_EQ(args([](Pod&) {}), names + id + uid);
+  EXPECT_EQ(args([](Pod& pod) { pod.pod_uid.clear(); }), names + id);
+  EXPECT_EQ(args([](Pod& pod) { pod = Pod{}; }), "");
+  for (const char* bad : {"a;K8S_POD_NAMESPACE=kube-system", "a=b", "a b", "a\nb", "-a", ".a", "a/b", "\xc3\xa9"}) {
+    EXPECT_EQ(args([&](Pod& pod) { pod.sandbox_id = bad; }), names + uid) << bad;
+    EXPECT_FALSE(hook::is_cni_args(std::string("IgnoreUnknown=1;K8S_POD_UID=") + bad)) << bad;
+  }
+  EXPECT_EQ(args([](Pod& pod) { pod.pod_uid = std::string(253, 'u'); }),
+            names + id + ";K8S_POD_UID=" + std::string(253, 'u'));
+  EXPECT_EQ(args([](Pod& pod) { pod.pod_uid = std::string(254, 'u'); }), names + id);
+  for (const char* bad :
+       {"", "IgnoreUnknown=1", "K8S_POD_NAME=a", "IgnoreUnknown=1;K8S_POD_NAME=", "IgnoreUnknown=1;IP=a",
+        "IgnoreUnknown=1;K8S_POD_NAME", "IgnoreUnknown=1;K8S_POD_NAME=a;K8S_POD_NAME=b"})
+    EXPECT_FALSE(hook::is_cni_args(bad)) << bad;
+}
+
+TEST_F(Ipam, HasTheArgumentsOfTheCall) {
+  IpamCall one = call(script("plugin", R"(echo "$CNI_ARGS" >&2; exit 1)"));
+  EXPECT_EQ(run_one(one), kPluginFailed + "exit status 1") << "none";
+  one.args = "IgnoreUnknown=1;K8S_POD_NAME=a";
+  EXPECT_EQ(run_one(one), kPluginFailed + "exit status 1; it wrote: IgnoreUnknown=1\\x3bK8S_POD_NAME=a");
+  one.args = "IgnoreUnknown=1;K8S_POD_NAME=a\nLD_PRELOAD=b";
+  EXPECT_NE(run_one(one).find("is no CNI_ARGS of a pod"), std::string::npos);
 }
 
 TEST_F(Ipam, TellsWhatAPluginSaid) {

@@ -82,7 +82,8 @@ RailRecord full_rail() {
                  .vf = 5,
                  .vf_attributes = all_attributes()};
   record.rule_priority = 31999;
-  record.lease = IpamLease{"host-local", "storage", R"({"type":"host-local","x":[1,{"y":null}]})", "net8"};
+  record.lease = IpamLease{"host-local", "storage", R"({"type":"host-local","x":[1,{"y":null}]})", "net8",
+                           "IgnoreUnknown=1;K8S_POD_NAME=a"};
   record.gid_index = 3;
   return record;
 }
@@ -157,8 +158,8 @@ std::vector<std::string> all_members() {
 
 bool may_be_missing(const std::string& member) {
   static const std::set<std::string> kOptional = {
-      "gateway", "gid_index", "lease",    "mtu",       "pkey", "recreate", "identity", "permanent_mac",
-      "tcx",     "settings",  "features", "broadcast", "vfs",  "table",    "what",     "rdma"};
+      "gateway",  "gid_index", "lease",     "mtu", "pkey",  "recreate", "identity", "permanent_mac", "tcx",
+      "settings", "features",  "broadcast", "vfs", "table", "what",     "rdma",     "args"};
   const std::string name = member.substr(member.rfind('/') + 1);
   const bool of_vf = member.find("/vfs/") != std::string::npos || member.find("/vf/") != std::string::npos ||
                      member.find("/vf_attributes/") != std::string::npos;

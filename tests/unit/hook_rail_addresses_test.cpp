@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 
 #include "hook/ledger/ledger_files.hpp"
@@ -118,6 +119,40 @@ TEST_F(RailAddresses, PluginsAreThoseOfTheConfigurationAndOfRecords) {
   const auto without = ipam_programs(nullptr, path_);
   ASSERT_EQ(without.size(), 1U);
   EXPECT_EQ(without[0].directories, (Strings{"/opt/cni/bin", "/usr/lib/cni"})) << "none of a record's";
+}
+
+// A plugin for a whole cluster: who gives back is another process, and knows the pod by the record alone.
+TEST_F(RailAddresses, APluginIsToldThePodWhenItGivesAndWhenItTakesBack) {
+  const std::string leases = temp_ / "leases";
+  std::filesystem::create_directory(leases);
+  Network& lab = config_.networks["lab"];
+  lab.ranges.clear();
+  lab.ipam = fmt::format(R"({{"type":"ipam-for-pods","dataDir":"{}","second":6}})", leases);
+  lab.ipam_plugin = "ipam-for-pods";
+  lab.ipam_dir = temp_ / "plugins";
+  std::filesystem::create_directory(lab.ipam_dir);
+  std::filesystem::copy(LAB_GUEST "/ipam-for-pods", lab.ipam_dir);
+  std::filesystem::permissions(lab.ipam_dir + "/ipam-for-pods", std::filesystem::perms(0755));
+  const auto take = [&](const std::string& args) {
+    NetworkRecord record = record_of(pod_.key);
+    note_leases(config_, args, record);
+    write(record);
+    auto helper = IpamHelper::start(ipam_programs(&config_, path_)).value();
+    const auto taken = take_addresses(config_, ledger_, path_, &helper, record);
+    return taken ? to_string(record.rails[0].rail.addresses.at(0).address) : taken.error().message;
+  };
+  const std::string refused =
+      "cannot get an address for `net1` by IPAM plugin `ipam-for-pods`: ADD: CNI_ARGS name no pod (CNI error 100)";
+  EXPECT_EQ(take(""), refused);
+  const std::string args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=team-a;K8S_POD_NAME=train;K8S_POD_UID=u-1";
+  EXPECT_EQ(take(args), "10.7.7.1");
+  EXPECT_EQ(test_support::entries(leases), "team-a.train.net1");
+  config_.networks["lab"].ipam.reset();
+  NetworkRecord record = NetworkRecordStore::open(path_)->read(pod_.key)->value();
+  auto helper = IpamHelper::start(ipam_programs(&config_, path_)).value();
+  const auto given = return_addresses(path_, &helper, pod_.key, *pod_.netns, record.rails, Deadline::max());
+  EXPECT_TRUE(given) << given.error().message;
+  EXPECT_EQ(test_support::entries(leases), "");
 }
 
 TEST_F(RailAddresses, OfNobodyAreRecovered) {

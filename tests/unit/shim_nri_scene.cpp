@@ -53,6 +53,7 @@ std::string create_message() {
 shim::NriPod pod_value(std::string_view id) {
   return {.id = std::string(id),
           .name = "trainer-0",
+          .uid = "uid-1",
           .pod_namespace = "team-a",
           .annotations = {{"rdma-init.io/devices", "all"}, {"empty", ""}},
           .namespaces = {{"network", "/run/netns/cni-1"}, {"ipc", ""}}};

@@ -16,6 +16,7 @@ NriPod train_pod() {
   NriPod pod;
   pod.id = "p1";
   pod.name = "train-0";
+  pod.uid = "u-1";
   pod.pod_namespace = "team-a";
   pod.annotations = {{"rdma-init.io/devices", "all"}};
   pod.namespaces = {{"network", "/var/run/netns/cni-1"}, {"pid", ""}};
@@ -64,13 +65,18 @@ TEST(NriSpec, AnnotationsDoNotSayWhoAsks) {
   for (const Engine engine : {Engine::kContainerd, Engine::kCrio}) {
     NriPod pod = train_pod();
     NriContainer container = worker();
-    for (const char* name : {"io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace"})
+    for (const char* name : {"io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace",
+                             "io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name", "io.kubernetes.cri.sandbox-id",
+                             "io.kubernetes.cri.sandbox-uid", "io.kubernetes.pod.uid", "io.kubernetes.cri-o.SandboxID"})
       pod.annotations[name] = container.annotations[name] = "trusted";
     for (const char* name : {"io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType"})
       container.annotations[name] = "sandbox";
     const auto identity = hook::pod_identity(spec_of(pod, container, engine), engine);
     EXPECT_EQ(identity.pod_namespace, "team-a");
     EXPECT_FALSE(identity.is_sandbox);
+    EXPECT_EQ(identity.pod_name, "train-0");
+    EXPECT_EQ(identity.pod_uid, "u-1");
+    EXPECT_EQ(identity.sandbox_id, "p1");
   }
 }
 

@@ -27,6 +27,7 @@ struct IpamCall {
   std::string container_id;  // CNI_CONTAINERID: the grant's key; [A-Za-z0-9_.-]
   std::string netns;         // CNI_NETNS: a path, may be empty for kDel
   std::string ifname;        // CNI_IFNAME
+  std::string args = {};     // CNI_ARGS, of cni_args(); empty: not set
 };
 
 struct IpamResult {

@@ -105,7 +105,8 @@ Json to_json(const IpamCall& call) {
           {"ipam", call.ipam},
           {"container_id", call.container_id},
           {"netns", call.netns},
-          {"ifname", call.ifname}};
+          {"ifname", call.ifname},
+          {"args", call.args}};
 }
 
 IpamCall call_from_json(const Json& json) {
@@ -117,6 +118,7 @@ IpamCall call_from_json(const Json& json) {
   call.container_id = json.at("container_id").get<std::string>();
   call.netns = json.at("netns").get<std::string>();
   call.ifname = json.at("ifname").get<std::string>();
+  call.args = json.at("args").get<std::string>();
   return call;
 }
 

@@ -22,6 +22,7 @@
 #include "fabric/unique_fd.hpp"
 #include "hook/base/write_all.hpp"
 #include "hook/ledger/ledger_files.hpp"
+#include "hook/rails/address/cni_args.hpp"
 #include "hook/rails/address/open_program.hpp"
 
 namespace hook {
@@ -66,6 +67,7 @@ Result<void> check_call(const IpamCall& call) {
   if (!is_cni_name(call.container_id)) return bad("container id", call.container_id);
   if (!is_ifname(call.ifname)) return bad("name of a netdev", call.ifname);
   if ((add || !call.netns.empty()) && !is_path(call.netns)) return bad("path of a network namespace", call.netns);
+  if (!call.args.empty() && !is_cni_args(call.args)) return bad("CNI_ARGS of a pod", call.args);
   if (call.ipam.is_object() && call.ipam.contains("type")) return {};
   return bad("`ipam` object with a type", call.ipam.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
@@ -134,12 +136,15 @@ Result<UniqueFd> make_input(const std::string& text) {
 }
 
 std::vector<std::string> environment_of(const IpamCall& call, const std::string& directory) {
-  return {call.command == IpamCall::Command::kAdd ? "CNI_COMMAND=ADD" : "CNI_COMMAND=DEL",
-          "CNI_CONTAINERID=" + call.container_id,
-          "CNI_NETNS=" + call.netns,
-          "CNI_IFNAME=" + call.ifname,
-          "CNI_PATH=" + directory,
-          "PATH=/usr/sbin:/usr/bin:/sbin:/bin"};
+  std::vector<std::string> environment = {
+      call.command == IpamCall::Command::kAdd ? "CNI_COMMAND=ADD" : "CNI_COMMAND=DEL",
+      "CNI_CONTAINERID=" + call.container_id,
+      "CNI_NETNS=" + call.netns,
+      "CNI_IFNAME=" + call.ifname,
+      "CNI_PATH=" + directory,
+      "PATH=/usr/sbin:/usr/bin:/sbin:/bin"};
+  if (!call.args.empty()) environment.push_back("CNI_ARGS=" + call.args);
+  return environment;
 }
 
 // In the child.

@@ -252,6 +252,7 @@ Result<IpamLease> parse_lease(const Json& entry) {
   lease.network = TRY(text_at(entry, "network"));
   lease.ipam = TRY(text_at(entry, "ipam"));
   lease.ifname = TRY(text_at(entry, "ifname"));
+  if (member(entry, "args")) lease.args = TRY(text_at(entry, "args"));
   return lease;
 }
 
@@ -278,6 +279,7 @@ Json rail_record_json(const RailRecord& record) {
                           {"network", record.lease->network},
                           {"ipam", record.lease->ipam},
                           {"ifname", record.lease->ifname}};
+    if (!record.lease->args.empty()) entry["lease"]["args"] = record.lease->args;
   }
   return entry;
 }

@@ -53,6 +53,7 @@ struct IpamLease {
   std::string network;
   std::string ipam;  // JSON text of the plugin's "ipam" object
   std::string ifname;
+  std::string args = {};  // CNI_ARGS with which it was asked for; empty: none, also in records of older releases
   friend bool operator==(const IpamLease&, const IpamLease&) = default;
 };
 

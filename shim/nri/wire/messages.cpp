@@ -87,6 +87,7 @@ std::vector<LinuxNamespace> take_namespaces(RepeatedPtrField<wire::LinuxNamespac
 NriPod take_pod(wire::PodSandbox& pod) {
   return {.id = std::move(*pod.mutable_id()),
           .name = std::move(*pod.mutable_name()),
+          .uid = std::move(*pod.mutable_uid()),
           .pod_namespace = std::move(*pod.mutable_pod_namespace()),
           .annotations = take_map(*pod.mutable_annotations()),
           .namespaces = take_namespaces(*pod.mutable_linux_pod()->mutable_namespaces())};

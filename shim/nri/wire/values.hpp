@@ -19,6 +19,7 @@ struct LinuxNamespace {
 struct NriPod {
   std::string id;
   std::string name;
+  std::string uid;            // of Kubernetes
   std::string pod_namespace;  // of Kubernetes
   std::map<std::string, std::string> annotations;
   std::vector<LinuxNamespace> namespaces;
