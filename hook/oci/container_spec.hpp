@@ -71,8 +71,8 @@ fabric::Result<ContainerSpec> read_container_spec(const Json& config);
 // The first value of a variable in env; nullopt: not set.
 std::optional<std::string> find_env(const ContainerSpec& spec, std::string_view name);
 
-// What the engine itself wrote about the pod; empty: nothing. Podman, Docker and runc have none, whatever the annotations
-// say, because an image could have written them.
+// What the engine itself wrote about the pod; empty: nothing. Podman, Docker and runc have none, whatever the
+// annotations say, because an image could have written them.
 struct PodIdentity {
   std::string pod_namespace;
   std::string container_name;
