@@ -1,12 +1,15 @@
 #include "hook/doctor/doctor.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "fabric/read_inventory.hpp"
 #include "fabric/snapshot.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/base/process/sandbox.hpp"
+#include "hook/doctor/check_node_index.hpp"
 #include "hook/doctor/check_rails.hpp"
 #include "hook/doctor/gpu_facts.hpp"
 #include "hook/doctor/kernel_facts.hpp"
@@ -44,6 +47,15 @@ Check check_config(const NodeSettings& node, Config& config) {
                               problem.message, problem.remedy});
   }
   return check;
+}
+
+// Of the live node netlink tells the addresses, of a file tree nothing does.
+NodeIndexSources index_sources(const NodeSettings& node) {
+  NodeIndexSources sources;
+  if (!node.snapshot || !node.root.empty()) sources.root = node.root;
+  sources.knows_addresses = node.snapshot || node.root.empty();
+  if (const char* name = std::getenv(kNodeName); name && sources.knows_addresses && !node.snapshot) sources.name = name;
+  return sources;
 }
 
 Check not_looked_at(const char* name, std::string why) {
@@ -151,6 +163,8 @@ std::vector<Check> examine_node(const NodeSettings& node) {
   } else {
     checks.push_back(not_looked_at("engine", "a snapshot does not tell engines, GPU drivers and bridges"));
   }
+  auto of_index = check_node_index(inventory, config, index_sources(node));
+  std::move(of_index.begin(), of_index.end(), std::back_inserter(of_config.findings));
   checks.push_back(std::move(of_config));
   const bool own_ledger = node.ledger == kLedgerPath;
   if (files || !own_ledger) {

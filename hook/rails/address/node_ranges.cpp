@@ -19,12 +19,17 @@ using fabric::Address;
 using fabric::Error;
 using fabric::Result;
 
+constexpr const char* kWriteIt = "write the number alone into it, from 0";
+
 Result<std::uint64_t> index_in_file(const std::string& path) {
   constexpr std::size_t kLongest = 64;
   const fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat seen {};
-  if (!fd.ok() || ::fstat(fd.get(), &seen) != 0)
-    return fabric::sys_error(errno, "read this node's index in `{}`", path);
+  if (!fd.ok() || ::fstat(fd.get(), &seen) != 0) {
+    Error error = fabric::sys_error(errno, "cannot read this node's index in `{}`", path);
+    error.hint = kWriteIt;
+    return error;
+  }
   if (!S_ISREG(seen.st_mode) || seen.st_uid != 0 || (seen.st_mode & 022) != 0) {
     return Error{fmt::format("`{}`, which has this node's index, can be written by others than root", path), EPERM,
                  fmt::format("chown root:root {0} && chmod 644 {0}", path)};
@@ -33,8 +38,7 @@ Result<std::uint64_t> index_in_file(const std::string& path) {
   const auto* text = std::get_if<std::string>(&read);
   const auto number = text ? fabric::parse_number<std::uint64_t>(fabric::trim(*text)) : std::nullopt;
   if (number) return *number;
-  return Error{fmt::format("`{}` has no number in it, which is to be this node's index", path), EINVAL,
-               fmt::format("write the number alone into it, from 0")};
+  return Error{fmt::format("`{}` has no number in it, which is to be this node's index", path), EINVAL, kWriteIt};
 }
 
 Result<std::uint64_t> index_in_name() {

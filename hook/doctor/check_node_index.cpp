@@ -1,0 +1,89 @@
+#include "hook/doctor/check_node_index.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "hook/plan/pools.hpp"
+#include "hook/rails/address/node_ranges.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Address;
+
+constexpr const char* kObject = "node_index";
+
+Finding broken(std::string object, const fabric::Error& error) {
+  return {Grade::kBroken, std::move(object), error.message, error.hint};
+}
+
+fabric::Result<std::vector<Address>> no_addresses() {
+  return std::vector<Address>();
+}
+
+std::vector<Address> addresses_on(const fabric::Inventory& inventory, const std::string& name) {
+  std::vector<Address> addresses;
+  for (const fabric::Netdev& netdev : inventory.netdevs) {
+    if (netdev.name != name) continue;
+    for (const fabric::InterfaceAddress& own : netdev.addresses)
+      addresses.push_back(own.address);
+  }
+  return addresses;
+}
+
+// Of the rails that its pools give it.
+std::vector<Finding> check_by_address(const fabric::Inventory& inventory, const Config& config,
+                                      const Network& network) {
+  std::vector<Finding> findings;
+  const NodeMap map(inventory, config);
+  for (const NodeHca* node : map.by_rail()) {
+    if (!node->pool || node->pool->network != network.name || !node->netdev) continue;
+    const auto ranges =
+        node_ranges(config, network, node->rail, [&] { return addresses_on(inventory, *node->netdev); });
+    if (!ranges) findings.push_back(broken(fmt::format("{} ({})", *node->netdev, node->name()), ranges.error()));
+  }
+  return findings;
+}
+
+// The same on all rails.
+std::optional<Finding> check_number(const Config& config, const Network& network) {
+  for (const AddressRange& range : network.ranges) {
+    if (!range.per_node) continue;
+    const auto ranges = node_ranges(config, network, range.rail.value_or(0), no_addresses);
+    if (!ranges) return broken(kObject, ranges.error());
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<Finding> check_node_index(const fabric::Inventory& inventory, Config config, const NodeIndexSources& from) {
+  std::vector<Finding> findings;
+  const auto is_cut = [](const auto& network) {
+    return std::any_of(network.second.ranges.begin(), network.second.ranges.end(),
+                       [](const AddressRange& range) { return range.per_node.has_value(); });
+  };
+  if (!config.node_index || std::none_of(config.networks.begin(), config.networks.end(), is_cut)) return findings;
+  const NodeIndex::By by = config.node_index->by;
+  const auto unknown = [&](const char* why) {
+    return std::vector<Finding>{
+        {Grade::kNote, kObject, fmt::format("this node's index cannot be told here: {}", why), ""}};
+  };
+  if (by == NodeIndex::By::kFile) {
+    if (!from.root) return unknown("a snapshot does not have the file");
+    config.node_index->file = *from.root + config.node_index->file;
+  }
+  if (by == NodeIndex::By::kName && !from.name) return unknown("NODE_NAME is not set, as it is for the programs");
+  if (by == NodeIndex::By::kAddress && !from.knows_addresses) return unknown("the node's addresses are in no file");
+  for (const auto& entry : config.networks) {
+    auto of_network =
+        by == NodeIndex::By::kAddress ? check_by_address(inventory, config, entry.second) : decltype(findings)();
+    if (auto wrong = by == NodeIndex::By::kAddress ? std::nullopt : check_number(config, entry.second))
+      of_network.push_back(std::move(*wrong));
+    std::move(of_network.begin(), of_network.end(), std::back_inserter(findings));
+  }
+  return findings;
+}
+
+}  // namespace hook
