@@ -166,4 +166,23 @@ std::string to_string(const ConfigProblem& problem) {
                      problem.message, problem.remedy);
 }
 
+std::string config_summary(const std::vector<ConfigText>& texts, const Config& config) {
+  if (texts.empty()) {
+    return "no configuration: one pool of all HCAs, device nodes only, annotations may ask with runc and Docker";
+  }
+  std::vector<std::string> pools;
+  for (const Pool& pool : config.pools) {
+    std::vector<std::string> modes;
+    for (const Mode mode : pool.modes)
+      modes.emplace_back(to_string(mode));
+    pools.push_back(fmt::format("{} ({})", fabric::printable(pool.name), fabric::join(modes, ", ")));
+  }
+  return fmt::format("{} file{}; pools: {}; {} network{}; annotations may ask in: {}", texts.size(),
+                     texts.size() == 1 ? "" : "s", pools.empty() ? "all HCAs" : fabric::join(pools, ", "),
+                     config.networks.size(), config.networks.size() == 1 ? "" : "s",
+                     config.annotations_may_request.empty()
+                         ? "no namespace (runc and Docker always)"
+                         : fabric::printable(fabric::join(config.annotations_may_request, ", ")));
+}
+
 }  // namespace hook

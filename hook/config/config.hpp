@@ -173,6 +173,9 @@ ParsedConfig parse_config(const std::vector<ConfigText>& texts);
 // "FILE:LINE: error: MESSAGE; REMEDY".
 std::string to_string(const ConfigProblem& problem);
 
+// What is configured, in a line for people. Pure.
+std::string config_summary(const std::vector<ConfigText>& texts, const Config& config);
+
 struct ConfigPaths {
   std::string file = kConfigPath;
   std::string drop_ins = kConfigDropIns;  // empty: none
@@ -183,6 +186,8 @@ struct ConfigPaths {
 // a symlink at the file itself, a file over 1 MiB. A sticky directory of root's that others can write, such as /tmp,
 // will do for a file that must exist. A missing default file is no error.
 fabric::Result<std::vector<ConfigText>> read_config_texts(const ConfigPaths& paths);
+// The same of its directories alone, for a file that is not there yet.
+fabric::Result<void> check_config_directories(const ConfigPaths& paths);
 // The same, but goes on after an error.
 struct ConfigFiles {
   std::vector<ConfigText> texts;        // of the files that may be used

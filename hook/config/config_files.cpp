@@ -143,6 +143,10 @@ ConfigFiles read_config_files(const ConfigPaths& paths) {
   return files;
 }
 
+Result<void> check_config_directories(const ConfigPaths& paths) {
+  return check_directories(paths.file, paths.file_must_exist);
+}
+
 Result<std::vector<ConfigText>> read_config_texts(const ConfigPaths& paths) {
   ConfigFiles files = read_config_files(paths);
   if (files.problems.empty()) return std::move(files.texts);

@@ -344,6 +344,8 @@ int run_command(const Options& options) {
       return run_doctor(options);
     case Command::kInstall:
       return exit_code(run_install(options), log);
+    case Command::kConfigApply:
+      return apply_config(options, log);
     case Command::kCheckConfig:
       return check_config(options.node.config, options.json, options.nodes);
     default:

@@ -26,6 +26,7 @@ constexpr Word<Command> kCommands[] = {
     {"recover", Command::kRecover},
     {"metrics", Command::kMetrics},
     {"check-config", Command::kCheckConfig},
+    {"config", Command::kConfigApply},
     {"cdi", Command::kCdiGenerate},
     {"base-spec", Command::kBaseSpec},
     {"doctor", Command::kDoctor},
@@ -45,6 +46,7 @@ constexpr Word<std::optional<std::string> Options::*> kTexts[] = {{"--bundle", &
 constexpr Word<bool Options::*> kFlags[] = {{"--json", &Options::json},
                                             {"--grants", &Options::grants},
                                             {"--quiet", &Options::quiet},
+                                            {"--watch", &Options::watch},
                                             {"--verify", &Options::verify}};
 
 // Of install alone.
@@ -94,6 +96,20 @@ Result<void> set_value(Options& options, std::string_view name, std::string valu
   return {};
 }
 
+// Which file it is about: --config's, else the node's, below --root.
+Result<void> check_apply(Options& options) {
+  ConfigPaths& paths = options.node.config;
+  if (options.source.empty()) return usage_error("config apply needs the directory that has config.json");
+  if (options.watch && options.json) return usage_error("--json is for one application, not for --watch");
+  if (!paths.file_must_exist) {
+    paths.file = options.node.root + paths.file;
+    paths.drop_ins = options.node.root + paths.drop_ins;
+  }
+  paths.file_must_exist = false;
+  if (!paths.file.starts_with('/')) return usage_error("config apply needs an absolute path behind --config or --root");
+  return {};
+}
+
 }  // namespace
 
 bool is_stage(std::string_view command) {
@@ -116,6 +132,7 @@ On the command line:
   rdma-hook recover [--json]              returns what containers left that are gone
   rdma-hook metrics [--grants]            Prometheus text: holders, grants, failures, durations, port counters
   rdma-hook check-config [--json]         what is wrong in the configuration, with line and remedy
+  rdma-hook config apply DIR [--watch]    DIR/config.json of a mounted ConfigMap becomes this node's, if it is good
   rdma-hook cdi generate [--out FILE]     the HCAs as CDI devices, `rdma-init.io/hca=mlx5_0`, for /etc/cdi
   rdma-hook base-spec [--verify] < SPEC   what `ctr oci spec` prints, with this hook and RLIMIT_MEMLOCK, for containerd
   rdma-hook doctor [--json|--quiet]       what works on this node from kernel to engine, what does not, and the remedy
@@ -137,6 +154,7 @@ Options:
   --hook PATH      cdi, base-spec: where rdma-hook is on the node, in place of this program's own path
   --nodes FILE     check-config: the nodes that have this configuration, a line each of name and index: are their
                    slices of its subnets there, and apart?
+  --watch          config apply: goes on, and applies what comes into DIR, until SIGTERM
   --way NAME       install: nri, runtime, hook or cdi, in place of the one that fits the engine best
   --dry-run        install: says what would be written, and changes nothing
   --restart        install: restarts the engine, or has it read its configuration again
@@ -156,11 +174,15 @@ Result<Options> parse_options(std::span<char* const> arguments) {
   options.command = TRY(parse_command(arguments.front()));
   bool engine_given = false;
   std::size_t first = 1;
-  if (options.command == Command::kCdiGenerate) {
-    const bool help =
-        arguments.size() > 1 && (std::string_view(arguments[1]) == "--help" || std::string_view(arguments[1]) == "-h");
-    if (!help && (arguments.size() < 2 || std::string_view(arguments[1]) != "generate"))
-      return usage_error("`cdi` needs what to do: `cdi generate`");
+  // "cdi generate" and "config apply": the word is there for those that may follow.
+  const char* const second = options.command == Command::kCdiGenerate   ? "generate"
+                             : options.command == Command::kConfigApply ? "apply"
+                                                                        : nullptr;
+  if (second) {
+    const std::string_view word = arguments.size() > 1 ? arguments[1] : "";
+    const bool help = word == "--help" || word == "-h";
+    if (!help && word != second)
+      return usage_error(fmt::format("`{0}` needs what to do: `{0} {1}`", arguments.front(), second));
     if (!help) first = 2;
   }
   for (std::size_t i = first; i < arguments.size(); ++i) {
@@ -177,6 +199,10 @@ Result<Options> parse_options(std::span<char* const> arguments) {
       options.command = Command::kHelp;
       continue;
     }
+    if (options.command == Command::kConfigApply && options.source.empty() && !argument.starts_with('-')) {
+      options.source = argument;
+      continue;
+    }
     auto option = TRY(take_option(arguments, i, usage_error));
     engine_given = engine_given || option.name == "--engine";
     TRY_VOID(set_value(options, option.name, std::move(option.value)));
@@ -189,6 +215,7 @@ Result<Options> parse_options(std::span<char* const> arguments) {
   if (options.install.restart && !options.install.root.empty())
     return usage_error("--restart is for this node, not for one below --root");
   if (gives && !engine_given) options.node.engine = Engine::kPodman;  // whose annotations are not the operator's
+  if (options.command == Command::kConfigApply) TRY_VOID(check_apply(options));
   if (options.command == Command::kPlan && !options.bundle) return usage_error("plan needs --bundle DIR");
   return options;
 }

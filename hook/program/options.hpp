@@ -21,6 +21,7 @@ enum class Command {
   kRecover,
   kMetrics,
   kCheckConfig,
+  kConfigApply,
   kCdiGenerate,
   kBaseSpec,
   kDoctor,
@@ -38,12 +39,14 @@ struct Options {
   std::optional<std::string> kind;
   std::optional<std::string> hook;
   std::optional<std::string> nodes;  // check-config: the file that lists them
+  std::string source;                // config apply: the directory that has config.json
   InstallOptions install;            // install; its engine and root are made of those above
   bool uninstall = false;
   bool status = false;
   bool json = false;
   bool grants = false;  // metrics: each grant, too
   bool quiet = false;   // doctor: what is wrong alone
+  bool watch = false;   // config apply: whenever the directory changes
   bool verify = false;  // base-spec: rdma-hook verify in place of the hooks that give
 };
 

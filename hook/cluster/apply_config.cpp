@@ -1,0 +1,219 @@
+#include "hook/cluster/apply_config.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include "fabric/inventory.hpp"
+#include "fabric/netlink.hpp"
+#include "fabric/text.hpp"
+#include "fabric/unique_fd.hpp"
+#include "hook/base/json/json.hpp"
+#include "hook/base/text_digest.hpp"
+#include "hook/cluster/config_source.hpp"
+#include "hook/cluster/node_keys.hpp"
+#include "hook/install/node_files.hpp"
+#include "hook/plan/pools.hpp"
+#include "hook/rails/address/node_ranges.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Address;
+using fabric::Error;
+using fabric::Result;
+using fabric::UniqueFd;
+using Problems = std::vector<ConfigProblem>;
+
+constexpr int kLockTries = 100;
+constexpr timespec kLockPause{.tv_sec = 0, .tv_nsec = 100'000'000};
+
+bool has_error(const Problems& problems) {
+  return std::any_of(problems.begin(), problems.end(), [](const ConfigProblem& problem) { return problem.is_error; });
+}
+
+ConfigProblem problem_of(const std::string& file, const Error& error, const char* remedy) {
+  return {file, 0, error.message, error.hint.empty() ? remedy : error.hint};
+}
+
+// The cluster's text in the place of config.json, below the drop-ins.
+std::vector<ConfigText> together(ConfigText text, const std::vector<ConfigText>& present, const std::string& file) {
+  std::vector<ConfigText> texts;
+  texts.reserve(present.size() + 1);
+  texts.push_back(std::move(text));
+  std::copy_if(present.begin(), present.end(), std::back_inserter(texts),
+               [&](const ConfigText& one) { return one.file != file; });
+  return texts;
+}
+
+// Two programs that write at once would share the temporary.
+Result<UniqueFd> lock_directory(const std::string& directory) {
+  UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.ok()) {
+    Error error = fabric::sys_error(errno, "open `{}`", fabric::printable(directory));
+    error.hint = fmt::format("make it, root's and of mode 755: install -d -m 755 {}", fabric::printable(directory));
+    return error;
+  }
+  for (int left = kLockTries; ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0; --left) {
+    if (errno != EWOULDBLOCK && errno != EINTR)
+      return fabric::sys_error(errno, "lock `{}`", fabric::printable(directory));
+    if (left == 0) return fabric::make_error("another `config apply` is at work in `{}`", fabric::printable(directory));
+    ::nanosleep(&kLockPause, nullptr);
+  }
+  return fd;
+}
+
+bool is_on(const Network& network, const Pool& pool) {
+  return network.pool ? *network.pool == pool.name : pool.network == network.name;
+}
+
+// The rails of the network whose netdevs are to be seen, with their addresses; without HCAs to be seen none.
+Result<std::vector<std::pair<unsigned, std::vector<Address>>>> seen_rails(const Config& config, const Network& network,
+                                                                          const NodeSettings& node) {
+  const auto inventory = TRY(read_whole_node(config, node, {.link_layer = true, .netdevs = true}));
+  const auto netdevs = TRY(fabric::netlink::read_netdevs());
+  const NodeMap map(inventory, config);
+  std::vector<std::pair<unsigned, std::vector<Address>>> rails;
+  for (const NodeHca* hca : map.by_rail()) {
+    if (!hca->pool || !hca->netdev || !is_on(network, *hca->pool)) continue;
+    for (const fabric::Netdev& netdev : netdevs) {
+      if (netdev.name != *hca->netdev) continue;
+      std::vector<Address> addresses;
+      addresses.reserve(netdev.addresses.size());
+      for (const fabric::InterfaceAddress& own : netdev.addresses)
+        addresses.push_back(own.address);
+      rails.emplace_back(hca->rail, std::move(addresses));
+    }
+  }
+  return rails;
+}
+
+Result<void> resolve_slices(const Config& config, const Network& network, const NodeSettings& node) {
+  const auto none = []() -> Result<std::vector<Address>> { return std::vector<Address>(); };
+  if (config.node_index.value_or(NodeIndex()).by == NodeIndex::By::kAddress) {
+    for (const auto& rail : TRY(seen_rails(config, network, node)))
+      TRY(node_ranges(config, network, rail.first, [&]() -> Result<std::vector<Address>> { return rail.second; }));
+    return {};
+  }
+  std::set<unsigned> rails;
+  for (const AddressRange& range : network.ranges)
+    if (range.per_node) rails.insert(range.rail.value_or(0));
+  for (const unsigned rail : rails)
+    TRY(node_ranges(config, network, rail, none));
+  return {};
+}
+
+// Of what is not JSON it cannot be said what is the node's own.
+Result<Json> own_document(const std::vector<ConfigText>& present, const std::string& file) {
+  const auto own =
+      std::find_if(present.begin(), present.end(), [&](const ConfigText& one) { return one.file == file; });
+  if (own == present.end()) return Json::object();
+  auto document = parse_json(own->text, "`" + fabric::printable(file) + "`");
+  if (document && document->is_object()) return document;
+  const std::string why =
+      document ? fmt::format("`{}` is no JSON object", fabric::printable(file)) : std::move(document).error().message;
+  return Error{why + ", so that what of it is the node's own is not known", EINVAL,
+               "correct it, or move it away if nothing of it is to stay"};
+}
+
+}  // namespace
+
+ConsideredConfig consider_config(const ConfigText& cluster, const std::vector<ConfigText>& present,
+                                 const std::string& file) {
+  ConsideredConfig considered;
+  // As it was written, for the sake of its lines.
+  auto parsed = parse_config(together(cluster, present, file));
+  const auto document = parse_json(cluster.text, cluster.file);
+  auto keys = node_keys_in(cluster);
+  if (!document || !document->is_object() || !keys.empty()) {
+    considered.problems = std::move(parsed.problems);
+    std::move(keys.begin(), keys.end(), std::back_inserter(considered.problems));
+    return considered;
+  }
+  const auto own = own_document(present, file);
+  if (!own) {
+    considered.problems.push_back(problem_of(file, own.error(), ""));
+    return considered;
+  }
+  const Json merged = with_node_keys(*document, *own);
+  considered.text = merged.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (merged != *document) {
+    auto whole = parse_config(together({cluster.file, considered.text}, present, file));
+    // What the cluster's lacks, the node's own may have. Where both are wrong, the lines of the former are of use.
+    if (whole.ok() || parsed.ok()) {
+      parsed = std::move(whole);
+      for (ConfigProblem& problem : parsed.problems)
+        if (problem.file == cluster.file) problem.line = 0;
+    }
+  }
+  considered.problems = std::move(parsed.problems);
+  considered.config = std::move(parsed.config);
+  return considered;
+}
+
+std::vector<ConfigProblem> slice_problems(const Config& config, const NodeSettings& node, const std::string& file) {
+  Problems problems;
+  for (const auto& [name, network] : config.networks) {
+    if (std::none_of(network.ranges.begin(), network.ranges.end(),
+                     [](const AddressRange& range) { return range.per_node.has_value(); }))
+      continue;
+    const auto resolved = resolve_slices(config, network, node);
+    if (resolved) continue;
+    problems.push_back(problem_of(file, resolved.error(), "correct `node_index`, or the network's `addresses`"));
+    problems.back().message = fmt::format("`networks.{}.addresses`: {}", name, resolved.error().message);
+  }
+  return problems;
+}
+
+AppliedConfig apply_cluster_config(const std::string& directory, const NodeSettings& node) {
+  const std::string& file = node.config.file;
+  const std::string source = directory + "/config.json";
+  AppliedConfig applied;
+  const auto fail = [&](const std::string& about, const Error& error, const char* remedy) {
+    applied.problems.push_back(problem_of(about, error, remedy));
+    return applied;
+  };
+  const auto lock = lock_directory(file.substr(0, std::max<std::size_t>(file.rfind('/'), 1)));
+  ConfigFiles present = read_config_files(node.config);
+  if (const auto safe = check_config_directories(node.config); lock && !safe && present.problems.empty())
+    present.problems.push_back(problem_of(file, safe.error(), "make it root's alone"));
+  if (present.problems.empty() && !present.texts.empty()) {
+    const auto now = parse_config(present.texts);
+    applied.has = now.ok() ? config_summary(present.texts, now.config)
+                           : "a configuration with errors, with which no container that asks starts";
+  } else {
+    applied.has = present.problems.empty() ? config_summary({}, Config()) : "files that are refused";
+  }
+  auto text = read_cluster_config(directory);
+  if (text) applied.digest = text_digest(*text);
+  if (!lock) return fail(file, lock.error(), "");
+  if (!text) return fail(source, text.error(), "mount a ConfigMap that has the key config.json");
+  // A file that must not be used is no base, and what it has of the node's own is not known.
+  if (!present.problems.empty()) {
+    applied.problems = present.problems;
+    return applied;
+  }
+  ConsideredConfig considered = consider_config({source, *std::move(text)}, present.texts, file);
+  applied.problems = std::move(considered.problems);
+  if (has_error(applied.problems)) return applied;
+  for (ConfigProblem& problem : slice_problems(considered.config, node, source))
+    applied.problems.push_back(std::move(problem));
+  if (has_error(applied.problems)) return applied;
+  const auto is_there = [&](const ConfigText& one) { return one.file == file && one.text == considered.text; };
+  if (std::any_of(present.texts.begin(), present.texts.end(), is_there)) {
+    applied.outcome = AppliedConfig::Outcome::kSame;
+    return applied;
+  }
+  if (auto written = write_node_file("", file, considered.text); !written) return fail(file, written.error(), "");
+  applied.outcome = AppliedConfig::Outcome::kWritten;
+  applied.has = config_summary(together({file, considered.text}, present.texts, file), considered.config);
+  return applied;
+}
+
+}  // namespace hook

@@ -1,0 +1,132 @@
+#include "hook/cluster/apply_config.hpp"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <utility>
+
+#include "fabric/unique_fd.hpp"
+#include "hook/base/event_line.hpp"
+#include "hook/base/json/json.hpp"
+#include "hook/base/process/sandbox.hpp"
+#include "hook/base/text_digest.hpp"
+#include "hook/cluster/config_source.hpp"
+#include "hook/program/commands.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Result;
+using fabric::UniqueFd;
+using Outcome = AppliedConfig::Outcome;
+
+constexpr int kBurstMs = 100;  // a change of a directory is several events
+// What sends no event: the node's own files, a directory that came back, a file system that tells of no changes.
+constexpr int kPollMs = 10'000;
+
+const char* word_of(Outcome outcome) {
+  if (outcome == Outcome::kRefused) return "refused";
+  return outcome == Outcome::kSame ? "unchanged" : "written";
+}
+
+std::string text_of(const Options& options, const AppliedConfig& applied) {
+  std::string text;
+  for (const ConfigProblem& problem : applied.problems)
+    text += to_string(problem) + "\n";
+  const bool refused = applied.outcome == Outcome::kRefused;
+  return text + fmt::format("{}: {}: {}\n", word_of(applied.outcome),
+                            refused ? "the node keeps what it has" : options.node.config.file, applied.has);
+}
+
+void print_whole(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+void log_event(const Options& options, const AppliedConfig& applied, const Log& log) {
+  const bool refused = applied.outcome == Outcome::kRefused;
+  EventLine line(fmt::format("config_{}", word_of(applied.outcome)));
+  line.add("file", options.node.config.file).add("from", options.source);
+  line.add("digest", applied.digest.empty() ? "-" : applied.digest);
+  const auto error = std::find_if(applied.problems.begin(), applied.problems.end(),
+                                  [](const ConfigProblem& problem) { return problem.is_error; });
+  if (refused && error != applied.problems.end()) line.add("because", error->message);
+  refused ? log.warning(line.text()) : log.info(line.text());
+}
+
+int apply_once(const Options& options, const Log& log) {
+  const AppliedConfig applied = apply_cluster_config(options.source, options.node);
+  const bool ok = applied.outcome != Outcome::kRefused;
+  if (options.json) {
+    const Json whole{{"ok", ok},
+                     {"outcome", word_of(applied.outcome)},
+                     {"file", options.node.config.file},
+                     {"problems", problems_json(applied.problems)},
+                     {"summary", applied.has}};
+    print_whole(whole.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  } else {
+    print_whole(text_of(options, applied));
+  }
+  log_event(options, applied, log);
+  return ok ? 0 : 1;
+}
+
+Result<UniqueFd> ending_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  if (::sigprocmask(SIG_BLOCK, &signals, nullptr) != 0) return fabric::sys_error(errno, "cannot block signals");
+  UniqueFd fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd.ok()) return fabric::sys_error(errno, "cannot wait for signals");
+  return fd;
+}
+
+// True: a signal came.
+bool wait_for_change(const UniqueFd& signals, const ConfigWatch& watch) {
+  std::array<pollfd, 2> fds{{{signals.get(), POLLIN, 0}, {watch.fd(), POLLIN, 0}}};
+  const bool changed = ::poll(fds.data(), fds.size(), kPollMs) > 0 && fds[0].revents == 0;
+  if (changed && ::poll(fds.data(), 1, kBurstMs) > 0) return true;
+  return fds[0].revents != 0;
+}
+
+Result<void> apply_on_change(const Options& options, const Log& log) {
+  const UniqueFd signals = TRY(ending_signals());
+  ConfigWatch watch(options.source);
+  std::string said;  // its digest: what stays bad is said once
+  std::string unwatched;
+  do {
+    // Watched before it is read: what changes from then on is an event.
+    const auto watched = watch.renew();
+    if (watched) watch.take();
+    const std::string why = watched ? "" : watched.error().message;
+    const AppliedConfig applied = apply_cluster_config(options.source, options.node);
+    // A directory that is not there is a problem of what was applied already.
+    if (std::exchange(unwatched, why) != why && !watched && applied.outcome != Outcome::kRefused)
+      log.warning(why + fmt::format("; it is looked at every {} s", kPollMs / 1000));
+    const std::string text = text_of(options, applied);
+    const std::string now = text_digest(applied.digest + "\n" + text);
+    if (std::exchange(said, now) == now && applied.outcome != Outcome::kWritten) continue;
+    print_whole(text);
+    log_event(options, applied, log);
+  } while (!wait_for_change(signals, watch));
+  return {};
+}
+
+}  // namespace
+
+int apply_config(const Options& options, const Log& log) {
+  auto done = restrict_with_children();
+  if (done && !options.watch) return apply_once(options, log);
+  if (done) done = apply_on_change(options, log);
+  if (done) return 0;
+  log.error(done.error());
+  return 1;
+}
+
+}  // namespace hook

@@ -1,0 +1,347 @@
+"""`rdma-hook config apply` before a directory as the kubelet mounts a ConfigMap, and before hostile ones: what is good becomes the
+node's file, whole; whatever else is there or happens, the last good one stays. Runs in a mount namespace of its own, in which
+/etc/rdma-init's stand-in has directories of root's alone above it."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+HOOK = os.environ.get("TESTED_HOOK", "")
+PLACE = "/mnt"
+SKIP = 77
+WAIT = 60  # seconds until something that has to happen has not
+
+
+def write(path, text):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text if isinstance(text, str) else json.dumps(text))
+    return path
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+class ConfigMap:
+    """A directory that is changed as the kubelet does it: a new one, a link to it, and a rename of that."""
+
+    def __init__(self, path):
+        self.path = path
+        self.version = 0
+        os.mkdir(path)
+        os.chmod(path, 0o777)
+        os.symlink("..data/config.json", path + "/config.json")
+
+    def put(self, text):
+        self.version += 1
+        name = f"..{self.version}"
+        write(f"{self.path}/{name}/config.json", text)
+        before = os.path.join(self.path, os.readlink(self.path + "/..data")) if self.version > 1 else None
+        os.symlink(name, self.path + "/..data_tmp")
+        os.rename(self.path + "/..data_tmp", self.path + "/..data")
+        if before:
+            shutil.rmtree(before)
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.root = f"{PLACE}/{self.id().rsplit('.', 1)[-1]}"
+        os.makedirs(self.root + "/etc/rdma-init", 0o755)
+        self.file = self.root + "/etc/rdma-init/config.json"
+        self.map = ConfigMap(self.root + "/config")
+        self.children = []
+        self.addCleanup(self.end)
+
+    def end(self):
+        for child in self.children:
+            if child.poll() is None:
+                child.kill()
+            child.wait()
+
+    def command(self, *options):
+        return [HOOK, "config", "apply", self.map.path, "--root", self.root, *options]
+
+    def apply(self, *options, **more):
+        return subprocess.run(self.command(*options), capture_output=True, text=True, timeout=WAIT, check=False, **more)
+
+    def watch(self, *before):
+        self.log = self.root + "/log"
+        with open(self.log, "w", encoding="utf-8") as log:
+            child = subprocess.Popen([*before, *self.command("--watch")], stdout=log, stderr=log, env={"NODE_NAME": "n-7"})
+        self.children.append(child)
+        return child
+
+    def until(self, what, happened):
+        end = time.monotonic() + WAIT
+        while not happened():
+            if time.monotonic() > end:
+                self.fail(f"{what} did not happen; the log:\n{read(self.log)}")
+            time.sleep(0.02)
+
+    def has(self):
+        return json.loads(read(self.file)) if os.path.exists(self.file) else None
+
+
+class Once(Case):
+    def test_good(self):
+        self.map.put({"rails": ["a"], "$comment": "of the cluster"})
+        done = self.apply()
+        self.assertEqual((done.returncode, self.has()), (0, {"rails": ["a"], "$comment": "of the cluster"}), done)
+        status = os.stat(self.file)
+        self.assertEqual((status.st_mode & 0o7777, status.st_uid, status.st_gid), (0o644, 0, 0))
+        self.assertIn("config_written", done.stderr)
+        again = self.apply()
+        self.assertEqual((again.returncode, os.stat(self.file).st_ino), (0, status.st_ino), again)
+        self.assertIn("unchanged", again.stdout)
+        self.assertEqual(os.listdir(self.root + "/etc/rdma-init"), ["config.json"])
+
+    def test_json(self):
+        self.map.put({"rails": "a"})
+        said = json.loads(self.apply("--json").stdout)
+        self.assertEqual((said["ok"], said["outcome"], said["problems"][0]["line"]), (False, "refused", 1))
+        self.map.put({"rails": ["a"]})
+        said = json.loads(self.apply("--json").stdout)
+        self.assertEqual((said["ok"], said["outcome"], said["problems"]), (True, "written", []))
+
+    def test_without_a_last_good_one(self):
+        self.map.put("{")
+        done = self.apply()
+        self.assertEqual((done.returncode, self.has()), (1, None))
+        self.assertIn("the node keeps what it has: no configuration: one pool of all HCAs", done.stdout)
+
+    def test_bad_ones(self):
+        write(self.file, {"rails": ["good"]})
+        before = read(self.file)
+        bad = {
+            "half written": '{"rails": ["a", "b',
+            "empty": "",
+            "no object": "[]",
+            "a key that is none": {"rials": []},
+            "a key twice": '{"rails": [], "rails": []}',
+            "a pool that is not there": {"networks": {"n": {"pool": "p"}}},
+            "no UTF-8": None,
+            "deep": "[" * 100000,
+            "programs": {"runtime": {"runtimes": ["/tmp/evil"]}},
+            "programs behind": '{"rails": [], "\\u0072untime": {"hook": "/tmp/evil"}}',
+            "a plugin": {"networks": {"n": {"ipam": {"type": "host-local", "dataDir": "/etc/cron.d"}}}},
+            "a directory of plugins": {"networks": {"n": {"ipam_dir": "/tmp"}}},
+            "a device": {"node_index": "/dev/watchdog"},
+            "an index for all": {"node_index": 1},
+            "an index that is nowhere": {"node_index": "/etc/rdma-init/no-such-file", "networks": {
+                "n": {"addresses": [{"rail": 0, "subnet": "10.0.0.0/16", "per_node": 24}]}}},
+            "a slice that is not there": {"node_index": "NODE_NAME", "networks": {
+                "n": {"addresses": [{"rail": 0, "subnet": "10.0.0.0/24", "per_node": 26}]}}},
+        }
+        for what, text in bad.items():
+            with self.subTest(what):
+                self.map.put(text if text is not None else "")
+                if text is None:
+                    with open(self.map.path + "/config.json", "wb") as file:
+                        file.write(b'{"rails": ["\xff"]}')
+                done = self.apply(env={"NODE_NAME": "node-4"})
+                self.assertEqual((done.returncode, read(self.file)), (1, before), done)
+                self.assertIn("error: ", done.stdout)
+                self.assertIn("config_refused", done.stderr)
+                self.assertEqual(os.listdir(self.root + "/etc/rdma-init"), ["config.json"])
+
+    def test_the_nodes_own_keys_stay(self):
+        own = {"runtime": {"hook": "/usr/bin/rdma-hook"}, "node_index": 3,
+               "networks": {"n": {"ipam": {"type": "static"}, "ipam_dir": "/opt/cni/bin"}}, "rails": ["old"]}
+        write(self.file, own)
+        self.map.put({"rails": ["new"], "networks": {"n": {"mtu": 9000}, "m": {}}})
+        self.assertEqual(self.apply().returncode, 0)
+        for _ in range(2):
+            self.assertEqual(self.has(), {"rails": ["new"], "runtime": own["runtime"], "node_index": 3, "networks": {
+                "n": {"mtu": 9000, **own["networks"]["n"]}, "m": {}}})
+            self.assertEqual(self.apply().returncode, 0)
+        self.map.put({"runtime": {"hook": "/tmp/evil"}})
+        refused = self.apply()
+        self.assertEqual((refused.returncode, self.has()["runtime"]), (1, own["runtime"]))
+        self.assertIn("conf.d", refused.stdout)
+
+    def test_what_stands_over_it_is_read(self):
+        write(self.root + "/etc/rdma-init/conf.d/10-node.json", {"networks": {"n": {"mode": "shared"}}})
+        self.map.put({"pools": [{"name": "p", "network": "n"}]})
+        self.assertEqual(self.apply().returncode, 0, "the network is in conf.d")
+
+    def test_hostile_directories(self):
+        write(self.file, {"rails": ["good"]})
+        before = read(self.file)
+        config = self.map.path + "/config.json"
+
+        def large():
+            with open(config, "wb") as file:
+                file.truncate(100 << 20)
+
+        def circle():
+            os.symlink("..data", self.map.path + "/..data")
+            os.symlink("..data/config.json", config)
+
+        make = {
+            "nothing": lambda: None,
+            "FIFO": lambda: os.mkfifo(config, 0o666),
+            "directory": lambda: os.mkdir(config),
+            "100 MB": large,
+            "circle of links": circle,
+            "link to itself": lambda: os.symlink("config.json", config),
+            "link that leads out": lambda: os.symlink("/etc/hostname", config),
+            "link to another's secret": lambda: os.symlink("../etc/rdma-init/config.json", config),
+            "link to a device": lambda: os.symlink("/dev/zero", config),
+            "link to nothing": lambda: os.symlink("..data/config.json", config),
+            "FIFO behind links": lambda: (os.mkdir(self.map.path + "/d"), os.mkfifo(self.map.path + "/d/config.json"),
+                                          os.symlink("d/config.json", config)),
+        }
+        for what, how in make.items():
+            with self.subTest(what):
+                shutil.rmtree(self.map.path)
+                os.mkdir(self.map.path, 0o777)
+                how()
+                done = self.apply()
+                self.assertEqual((done.returncode, read(self.file)), (1, before), done)
+        shutil.rmtree(self.map.path)
+        self.assertEqual((self.apply().returncode, read(self.file)), (1, before))
+
+    def test_ownership_rules_hold(self):
+        self.map.put({"rails": ["a"]})
+        os.chmod(self.root + "/etc/rdma-init", 0o777)
+        done = self.apply()
+        self.assertEqual((done.returncode, self.has()), (1, None))
+        self.assertIn("can be written by others than root", done.stdout)
+        os.chmod(self.root + "/etc/rdma-init", 0o755)
+        write(self.file, {"rails": ["old"]})
+        os.chown(self.file, 1000, 1000)
+        done = self.apply()
+        self.assertEqual((done.returncode, self.has()), (1, {"rails": ["old"]}))
+        self.assertIn("belongs to user 1000", done.stdout)
+
+    def test_killed_at_any_call(self):
+        if not shutil.which("strace"):
+            self.skipTest("strace is not installed")
+        old = {"rails": ["old"]}
+        for call in ("fsync:when=1", "rename:when=1", "fchmod:when=1", "fsync:when=2"):
+            with self.subTest(call):
+                write(self.file, old)
+                self.map.put({"rails": ["new"]})
+                name, when = call.split(":")
+                killed = subprocess.run(["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={name}",
+                                         "-e", f"inject={name}:signal=SIGKILL:{when}", *self.command()],
+                                        capture_output=True, timeout=WAIT, check=False)
+                self.assertNotEqual(killed.returncode, 0)
+                self.assertIn(self.has(), (old, {"rails": ["new"]}), "neither the old one nor the new one")
+                self.assertEqual((self.apply().returncode, self.has()), (0, {"rails": ["new"]}))
+                self.assertEqual(os.listdir(self.root + "/etc/rdma-init"), ["config.json"], "something is left")
+
+    def test_full_disk(self):
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=755", "none", self.root + "/etc/rdma-init"], check=True)
+        write(self.file, {"rails": ["old"]})
+        full = os.open(self.root + "/etc/rdma-init/full", os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            while True:
+                os.write(full, b"x" * 4096)
+        except OSError:
+            os.close(full)
+        self.map.put({"rails": ["new"], "$comment": "x" * 30000})
+        done = self.apply()
+        self.assertEqual((done.returncode, self.has()), (1, {"rails": ["old"]}))
+        self.assertIn("No space left on device", done.stdout)
+
+    def test_many_at_once(self):
+        self.map.put({"rails": ["a"], "$comment": "x" * 100000})
+        for _ in range(5):
+            write(self.file, {})
+            children = [subprocess.Popen(self.command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(6)]
+            self.assertEqual([child.wait(WAIT) for child in children], [0] * 6)
+            self.assertEqual(self.has()["rails"], ["a"])
+
+
+class Watch(Case):
+    def test_changes_come_at_once_and_a_bad_one_is_said_once(self):
+        self.map.put({"rails": ["1"]})
+        child = self.watch()
+        self.until("the first", lambda: self.has() == {"rails": ["1"]})
+        for number in range(2, 6):
+            before = time.monotonic()
+            self.map.put({"rails": [str(number)]})
+            self.until("a change", lambda n=number: self.has() == {"rails": [str(n)]})
+            self.assertLess(time.monotonic() - before, 8, "it waited for its poll")
+        self.map.put({"runtime": {}})
+        self.until("the refusal", lambda: "config_refused" in read(self.log))
+        for _ in range(3):  # the same, as events
+            write(self.map.path + "/other", "x")
+            time.sleep(0.3)
+        self.assertEqual(read(self.log).count("config_refused"), 1, read(self.log))
+        self.assertEqual(self.has(), {"rails": ["5"]})
+        self.map.put({"node_index": 4})
+        self.until("another refusal", lambda: read(self.log).count("config_refused") == 2)
+        self.map.put({"rails": ["5"]})
+        self.until("what is good again", lambda: "config_unchanged" in read(self.log))
+        child.send_signal(signal.SIGTERM)
+        self.assertEqual(child.wait(WAIT), 0)
+
+    def test_a_directory_that_goes_and_comes(self):
+        self.map.put({"rails": ["1"]})
+        child = self.watch()
+        self.until("the first", lambda: self.has() == {"rails": ["1"]})
+        os.rename(self.map.path + "/..data", self.map.path + "/..gone")
+        self.until("the refusal", lambda: "config_refused" in read(self.log))
+        shutil.rmtree(self.map.path)
+        time.sleep(0.5)
+        self.map = ConfigMap(self.map.path)
+        self.map.put({"rails": ["2"]})
+        self.until("the new directory's", lambda: self.has() == {"rails": ["2"]})
+        self.map.put({"rails": ["3"]})
+        self.until("its change", lambda: self.has() == {"rails": ["3"]})
+        child.terminate()
+        self.assertEqual(child.wait(WAIT), 0)
+
+    def test_a_thousand_changes(self):
+        self.map.put({"rails": ["0"]})
+        child = self.watch()
+        self.until("the first", lambda: self.has() == {"rails": ["0"]})
+
+        def resident():
+            lines = read(f"/proc/{child.pid}/status").splitlines()
+            return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
+
+        def descriptors():
+            return len(os.listdir(f"/proc/{child.pid}/fd"))
+
+        before = descriptors()
+        for number in range(1, 1001):
+            self.map.put({"rails": [str(number)], "$comment": "x" * (number % 7 * 1000)} if number % 3 else "{ bad" + str(number))
+        self.map.put({"rails": ["last"]})
+        self.until("the last", lambda: self.has() == {"rails": ["last"]})
+        self.assertLessEqual(descriptors(), before)
+        self.assertLess(resident(), 16 * 1024)
+
+    def test_without_capabilities(self):
+        if not shutil.which("setpriv"):
+            self.skipTest("setpriv is not installed")
+        self.map.put({"rails": ["1"]})
+        self.watch("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
+        self.until("the first", lambda: self.has() == {"rails": ["1"]})
+
+
+def main():
+    if os.getuid() != 0:
+        print("needs root, whose file it is: nothing checked")
+        return SKIP
+    if os.environ.get("IN_OWN_NAMESPACE") != "1":
+        if subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode != 0:
+            print("no mount namespace can be had: nothing checked")
+            return SKIP
+        os.environ["IN_OWN_NAMESPACE"] = "1"
+        os.execvp("unshare", ["unshare", "--mount", "--propagation", "private", sys.executable, *sys.argv])
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "none", PLACE], check=True)
+    unittest.main(verbosity=1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

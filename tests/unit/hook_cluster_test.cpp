@@ -1,0 +1,214 @@
+// What a cluster may say of a node's configuration, and what of the node's own stays.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <regex>
+#include <set>
+
+#include "fabric/text.hpp"
+#include "hook/base/json/json.hpp"
+#include "hook/cluster/apply_config.hpp"
+#include "hook/cluster/config_source.hpp"
+#include "hook/cluster/node_keys.hpp"
+#include "support/temp_dir.hpp"
+
+namespace {
+
+using hook::ConfigText;
+using hook::Json;
+using test_support::read_file;
+using test_support::TempDir;
+using test_support::write_file;
+
+constexpr const char* kFile = "/etc/rdma-init/config.json";
+
+std::vector<std::string> said(const std::vector<hook::ConfigProblem>& problems) {
+  std::vector<std::string> lines;
+  for (const auto& problem : problems)
+    lines.push_back(fmt::format("{}:{}", problem.line, problem.message.substr(0, problem.message.find(' '))));
+  return lines;
+}
+
+std::vector<std::string> keys_in(const std::string& text) {
+  return said(hook::node_keys_in({"cm", text}));
+}
+
+TEST(HookCluster, KeysThatAClusterMayNotSay) {
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(keys_in("{\"runtime\": {}}"), Lines{"1:`runtime`"});
+  EXPECT_EQ(keys_in("{\"rails\": [],\n\"runtime\": null}"), Lines{"2:`runtime`"});
+  EXPECT_EQ(keys_in("{\"networks\": {\"a/b\":\n {\"ipam\": {\"type\": \"x\"},\n\"ipam_dir\": \"/opt\"}}}"),
+            (Lines{"2:`networks.a/b.ipam`", "3:`networks.a/b.ipam_dir`"}));
+  for (const char* fine :
+       {"{}", "[]", "no JSON", "{\"networks\": []}", "{\"networks\": {\"a\": 1}}", "{\"networks\": {\"ipam\": {}}}",
+        "{\"rails\": [\"runtime\"]}", "{\"node_index\": \"address\"}", "{\"node_index\": \"NODE_NAME\"}",
+        "{\"node_index\": \"/etc/rdma-init/node_index\"}"}) {
+    EXPECT_EQ(keys_in(fine), Lines()) << fine;
+  }
+  for (const char* own : {"{\"node_index\": 0}", "{\"node_index\": 7}", "{\"node_index\": \"/dev/watchdog\"}",
+                          "{\"node_index\": \"/etc/rdma-init/\"}", "{\"node_index\": \"/etc/rdma-init/..\"}",
+                          "{\"node_index\": \"/etc/rdma-init/../../dev/watchdog\"}",
+                          "{\"node_index\": \"/etc/rdma-init/conf.d/x\"}", "{\"node_index\": {}}"}) {
+    EXPECT_EQ(keys_in(own), Lines{"1:`node_index`"}) << own;
+  }
+}
+
+// The texts of the schema that can begin with a slash, or say anything at all.
+void find_paths(const Json& schema, const std::string& at, std::set<std::string>& found) {
+  if (!schema.is_object()) return;
+  const bool is_text = schema.value("type", Json()) == "string" && !schema.contains("enum");
+  const std::string pattern = schema.value("pattern", "");
+  if (is_text && (pattern.empty() || std::regex_search("/dev/sda", std::regex(pattern)))) found.insert(at);
+  // An object of any members is a program's own.
+  if (schema.value("type", Json()) == "object" && schema.contains("properties") &&
+      !schema.contains("additionalProperties"))
+    found.insert(at);
+  for (const char* list : {"anyOf", "allOf", "oneOf"}) {
+    for (const Json& part : schema.value(list, Json::array()))
+      find_paths(part, at, found);
+  }
+  for (const char* one : {"items", "additionalProperties"}) {
+    if (schema.contains(one)) find_paths(schema[one], at + "[]", found);
+  }
+  for (const char* group : {"properties", "$defs"}) {
+    if (!schema.contains(group)) continue;
+    for (const auto& [name, member] : schema[group].items())
+      if (name != "$schema" && name != "$comment") find_paths(member, at + "/" + name, found);
+  }
+}
+
+// A key of config.json that is new and can hold a path is noticed here: whether a cluster may say it is to be decided.
+TEST(HookCluster, EveryKeyThatCanHoldAPathIsDecided) {
+  const Json schema = Json::parse(read_file(CONFIG_DIR "/config.schema.json"));
+  std::set<std::string> found;
+  find_paths(schema, "", found);
+  // Read as names, globs or selectors, never opened.
+  for (const char* harmless : {"/comment", "/comment[]", "/selectors/ifNames[]", "/default_devices"})
+    EXPECT_EQ(found.erase(harmless), 1U) << harmless;
+  const std::set<std::string> refused = {"/network/ipam", "/network/ipam_dir", "/runtime/hook", "/runtime/runtimes[]",
+                                         "/node_index"};
+  EXPECT_EQ(found, refused);
+}
+
+TEST(HookCluster, WhatTheNodesOwnFileHasStays) {
+  const Json own = Json::parse(R"({"runtime": {"hook": "/h"}, "node_index": 7, "rails": ["old"], "memlock": null,
+    "networks": {"a": {"ipam": {"type": "t"}, "mtu": 1}, "b": {"ipam_dir": "/d"}, "c": {"mtu": 2}}})");
+  const Json cluster = Json::parse(R"({"rails": ["new"], "node_index": "address", "networks": {"a": {"mtu": 9000}}})");
+  EXPECT_EQ(hook::with_node_keys(cluster, own), Json::parse(R"({"rails": ["new"], "node_index": 7,
+    "networks": {"a": {"mtu": 9000, "ipam": {"type": "t"}}, "b": {"ipam_dir": "/d"}}, "runtime": {"hook": "/h"}})"));
+  // What a cluster may say is the cluster's.
+  EXPECT_EQ(hook::with_node_keys(Json::object(), Json::parse(R"({"node_index": "address", "rails": ["x"]})")),
+            Json::object());
+  EXPECT_EQ(hook::with_node_keys(cluster, Json::object()), cluster);
+  EXPECT_EQ(hook::with_node_keys(Json::parse(R"({"networks": 1})"), own)["networks"], 1);
+}
+
+TEST(HookCluster, ProblemsHaveTheLinesOfTheClustersText) {
+  const auto considered =
+      hook::consider_config({"cm", "{\n\"pools\": [{\"name\": \"p\",\n\"network\": \"n\"}]}"}, {}, kFile);
+  EXPECT_EQ(said(considered.problems), std::vector<std::string>{"3:`pools[0].network`:"});
+  // With the network that the node has of its own it is fine, but for a hint.
+  const ConfigText own{kFile, R"({"networks": {"n": {"mode": "shared", "ipam": {"type": "t"}}}})"};
+  const auto merged =
+      hook::consider_config({"cm", "{\n\"pools\": [{\"name\": \"p\",\n\"network\": \"n\"}]}"}, {own}, kFile);
+  EXPECT_EQ(said(merged.problems), std::vector<std::string>());
+  EXPECT_EQ(merged.config.networks.at("n").ipam_plugin, "t");
+  // A drop-in stands over both.
+  const auto over = hook::consider_config(
+      {"cm", R"({"rails": ["a"]})"}, {{kFile, "{}"}, {"/etc/rdma-init/conf.d/1.json", R"({"rails": ["b"]})"}}, kFile);
+  EXPECT_EQ(over.config.rails, std::vector<std::string>{"b"});
+  EXPECT_EQ(Json::parse(over.text), Json::parse(R"({"rails": ["a"]})"));
+}
+
+TEST(HookCluster, OfANodesFileThatIsNoJsonNothingIsReplaced) {
+  const auto considered = hook::consider_config({"cm", "{}"}, {{kFile, "{\"runtime\""}}, kFile);
+  ASSERT_EQ(considered.problems.size(), 1U);
+  EXPECT_TRUE(considered.problems.front().is_error);
+  EXPECT_NE(considered.problems.front().message.find("what of it is the node's own is not known"), std::string::npos);
+  EXPECT_EQ(considered.text, "");
+}
+
+TEST(HookCluster, SlicesOfThisNode) {
+  const auto problems_of = [](const std::string& index) {
+    const auto parsed = hook::parse_config(
+        {{"cm", R"({"networks": {"n": {"addresses": [{"rail": 3, "subnet": "10.1.0.0/16", "per_node": 24}]}},
+                    "node_index": )" +
+                    index + "}"}});
+    EXPECT_TRUE(parsed.ok()) << index;
+    const TempDir root;
+    std::string text;
+    hook::NodeSettings node;
+    node.root = root.path();
+    for (const auto& problem : hook::slice_problems(parsed.config, node, "cm"))
+      text += problem.message + "\n";
+    return text;
+  };
+  EXPECT_EQ(problems_of("255"), "");
+  EXPECT_NE(problems_of("256").find("`networks.n.addresses`: network `n`: this node's index 256 does not fit"),
+            std::string::npos);
+  EXPECT_NE(problems_of("\"/etc/rdma-init/no-such-index\"").find("No such file"), std::string::npos);
+  // Without HCAs to be seen nothing is missed.
+  EXPECT_EQ(problems_of("\"address\""), "");
+}
+
+class HookClusterSource : public testing::Test {
+ protected:
+  std::string error() {
+    const auto text = hook::read_cluster_config(dir_.path());
+    return text ? "" : text.error().message;
+  }
+  void link(const std::string& target, const std::string& name) {
+    ASSERT_EQ(::symlink(target.c_str(), (dir_ / name).c_str()), 0);
+  }
+  TempDir dir_;
+};
+
+TEST_F(HookClusterSource, AConfigMapAsTheKubeletMountsIt) {
+  write_file(dir_ / "..2026_11_23/config.json", "{\"a\": 1}");
+  link("..2026_11_23", "..data");
+  link("..data/config.json", "config.json");
+  const auto text = hook::read_cluster_config(dir_.path());
+  ASSERT_TRUE(text) << text.error().message;
+  EXPECT_EQ(*text, "{\"a\": 1}");
+}
+
+TEST_F(HookClusterSource, LinksDoNotLeadOut) {
+  const TempDir other;
+  write_file(other / "config.json", "secret");
+  const std::string out = "leads out of its directory";
+  link(other / "config.json", "config.json");
+  EXPECT_NE(error().find(out), std::string::npos);
+  ::unlink((dir_ / "config.json").c_str());
+  link("../" + other.path().substr(other.path().rfind('/') + 1) + "/config.json", "config.json");
+  EXPECT_NE(error().find(out), std::string::npos);
+  ::unlink((dir_ / "config.json").c_str());
+  link("config.json", "config.json");
+  EXPECT_NE(error().find("or in a circle"), std::string::npos);
+  ::unlink((dir_ / "config.json").c_str());
+  link(other.path(), "..data");
+  link("..data/config.json", "config.json");
+  EXPECT_NE(error().find(out), std::string::npos);
+  ::unlink((dir_ / "config.json").c_str());
+  link(".", "config.json");
+  EXPECT_NE(error(), "");
+}
+
+TEST_F(HookClusterSource, WhatIsNoFileIsNotOpened) {
+  EXPECT_NE(error().find("No such file"), std::string::npos);
+  ASSERT_EQ(::mkfifo((dir_ / "config.json").c_str(), 0666), 0);
+  EXPECT_NE(error().find("is no regular file"), std::string::npos);
+  ::unlink((dir_ / "config.json").c_str());
+  ASSERT_EQ(::mkdir((dir_ / "config.json").c_str(), 0777), 0);
+  EXPECT_NE(error().find("is no regular file"), std::string::npos);
+}
+
+TEST_F(HookClusterSource, LargerThanAConfigurationMayBe) {
+  write_file(dir_ / "config.json", std::string(hook::kLongestClusterConfig, ' '));
+  EXPECT_EQ(error(), "");
+  write_file(dir_ / "config.json", std::string(hook::kLongestClusterConfig + 1, ' '));
+  EXPECT_NE(error(), "");
+}
+
+}  // namespace
