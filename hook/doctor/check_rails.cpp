@@ -123,7 +123,7 @@ std::string remedy_of_port(const NodeHca& node, const Port& port) {
   const bool infiniband = port.is_infiniband();
   if (infiniband && state.ends_with("INIT")) return "no subnet manager answers: see to opensm, or the switch's";
   if (phys.ends_with("Polling")) return "no link: look at cable, transceiver and the switch's port";
-  const std::string netdev = node.netdev.value_or("NETDEV");
+  const std::string netdev = printable(node.netdev.value_or("NETDEV"));
   if (!infiniband) return fmt::format("`ip link set {0} up`; then cable and the switch's port (`ethtool {0}`)", netdev);
   return "look at cable and the switch's port (`ibstat`)";
 }

@@ -191,10 +191,12 @@ std::string findings_text(const std::vector<Check>& checks, bool quiet) {
     if (check.findings.empty() && !quiet) add_line(check.looked ? "ok" : "-", check.name, check.summary, lines);
     for (const Finding& finding : merge_alike(check.findings)) {
       if ((quiet && finding.grade == Grade::kNote) || ++shown > kMostShown) continue;
-      add_line(mark(finding.grade), check.name, fmt::format("{}: {}", finding.object, finding.message), lines);
+      // What devices, files and engines say is quoted in it.
+      const std::string what = fabric::one_line(fmt::format("{}: {}", finding.object, finding.message));
+      add_line(mark(finding.grade), check.name, what, lines);
       if (finding.remedy.empty()) continue;
       lines += std::string(kIndent, ' ');
-      wrap("remedy: " + finding.remedy, kIndent, kIndent + 2, lines);
+      wrap("remedy: " + fabric::one_line(finding.remedy), kIndent, kIndent + 2, lines);
     }
     if (shown > kMostShown) add_line("", "", fmt::format("and {} more; --json has all", shown - kMostShown), lines);
   }

@@ -130,10 +130,10 @@ std::optional<Finding> check_node(const ExpectedNode& node) {
   }
   const SeenNode& seen = std::get<SeenNode>(node.seen);
   if (!seen.is_device || (!node.number.empty() && seen.number != node.number)) {
-    return Finding{
-        Grade::kBroken, node.path,
-        fmt::format("is {}, and the kernel's is {}", seen.is_device ? seen.number : "no device", node.number),
-        "remove it, then `udevadm trigger --subsystem-match=infiniband_verbs`"};
+    return Finding{Grade::kBroken, node.path,
+                   fmt::format("is {}, and the kernel's is {}", seen.is_device ? seen.number : "no device",
+                               fabric::printable(node.number)),
+                   "remove it, then `udevadm trigger --subsystem-match=infiniband_verbs`"};
   }
   if ((seen.mode & kForAll) == kForAll) return std::nullopt;
   return Finding{Grade::kWarning, node.path, fmt::format("has mode {:04o}: who is not root cannot open it", seen.mode),
