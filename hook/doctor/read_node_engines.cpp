@@ -237,13 +237,13 @@ std::vector<std::string> our_programs_in(std::string_view text) {
 }
 
 std::optional<std::uint64_t> unit_memlock(std::string_view text) {
-  constexpr std::string_view kKey = "LimitMEMLOCK=";
+  constexpr std::string_view kKey = "LimitMEMLOCK";
   constexpr std::string_view kUnits = "KMGT";
   std::optional<std::uint64_t> limit;
   for (std::string_view line : fabric::split(text, '\n')) {
-    line = fabric::trim(line);
-    if (!line.starts_with(kKey)) continue;
-    std::string_view value = line.substr(kKey.size());
+    const std::size_t equals = line.find('=');
+    if (equals == std::string_view::npos || fabric::trim(line.substr(0, equals)) != kKey) continue;
+    std::string_view value = fabric::trim(line.substr(equals + 1));
     value = value.substr(value.find(':') + 1);  // the hard one, if there are two
     if (value == "infinity") {
       limit = UINT64_MAX;
