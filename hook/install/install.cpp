@@ -200,7 +200,9 @@ Result<std::string> say_restart(const InstallOptions& options, Engine engine, In
   auto found = command;
   found[0] = find_program(options.root, command[0]).value_or("/usr/bin/systemctl");
   const Answer answer = TRY(ask_program(options.root, found));
-  if (!answer.done) return make_error("`{}`: {}", line, shown(answer.messages, 400));
+  if (!answer.done)
+    return Error{fmt::format("`{}`: {}", line, shown(fabric::trim(answer.messages), 400)), EIO,
+                 fmt::format("the files are done: run `{}` when that is mended", line)};
   return fmt::format("done: {}\n", line);
 }
 
