@@ -14,6 +14,7 @@
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/install/node_files.hpp"
 
 namespace hook {
 namespace {
@@ -25,7 +26,6 @@ using fabric::sys_error;
 using fabric::UniqueFd;
 
 constexpr std::size_t kLongestAnswer = 16 << 20;
-constexpr int kPatienceMs = 30'000;
 constexpr std::size_t kShownOfEngine = 400;
 
 [[noreturn]] void become(const std::string& root, std::vector<char*>& argv, const std::string& variable, int out,
@@ -39,12 +39,12 @@ constexpr std::size_t kShownOfEngine = 400;
 }
 
 // Its wait status. A child that takes too long is killed.
-Result<int> wait_for(pid_t child, const std::string& name) {
+Result<int> wait_for(pid_t child, const std::string& name, int patience_ms) {
   const UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
   struct pollfd watched {
     fd.get(), POLLIN, 0
   };
-  const bool late = fd.ok() && ::poll(&watched, 1, kPatienceMs) == 0;
+  const bool late = fd.ok() && ::poll(&watched, 1, patience_ms) == 0;
   if (late) ::kill(child, SIGKILL);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0)
@@ -113,7 +113,7 @@ Result<std::string> read_config_by(const std::string& root, const FoundEngine& e
 }  // namespace
 
 Result<Answer> ask_program(const std::string& root, const std::vector<std::string>& arguments,
-                           const std::string& variable) {
+                           const std::string& variable, int patience_ms) {
   const std::string& name = arguments[0];
   const UniqueFd out(::memfd_create("answer", MFD_CLOEXEC));
   const UniqueFd err(::memfd_create("messages", MFD_CLOEXEC));
@@ -125,7 +125,7 @@ Result<Answer> ask_program(const std::string& root, const std::vector<std::strin
   const pid_t child = ::fork();
   if (child < 0) return sys_error(errno, "fork");
   if (child == 0) become(root, argv, variable, out.get(), err.get());
-  const int status = TRY(wait_for(child, name));
+  const int status = TRY(wait_for(child, name, patience_ms));
   if (WIFEXITED(status) && WEXITSTATUS(status) == 126)
     return Error{fmt::format("cannot run `{}` in `{}`", name, root), EPERM, "call it as root"};
   if (WIFEXITED(status) && WEXITSTATUS(status) == 127) return make_error("cannot run `{}`", name);
@@ -140,7 +140,7 @@ std::optional<std::string> find_program(const std::string& root, const std::stri
   if (path) directories = std::string(path) + ":" + directories;
   for (const std::string_view directory : fabric::split(directories, ':')) {
     std::string program = fmt::format("{}/{}", directory, name);
-    if (directory.starts_with('/') && ::access((root + program).c_str(), X_OK) == 0) return program;
+    if (directory.starts_with('/') && node_has(root, program, X_OK)) return program;
   }
   return std::nullopt;
 }
@@ -172,7 +172,7 @@ Result<std::string> check_engine_config(const std::string& root, const FoundEngi
   const auto ask = [&](const std::vector<std::string>& arguments) {
     return read_config_by(root, engine, arguments, {}, why_refused);
   };
-  const auto has_file = [&](const char* path) { return ::access((root + path).c_str(), F_OK) == 0; };
+  const auto has_file = [&](const char* path) { return node_has(root, path, F_OK); };
   switch (engine.engine) {
     case Engine::kContainerd:  // dump of 1.7 wants a file
       return ask({"config", has_file("/etc/containerd/config.toml") ? "dump" : "default"});

@@ -17,10 +17,12 @@ struct Answer {
   std::string messages;  // its standard error, else its standard output
 };
 
-// variable: NAME=VALUE for it, or empty. Errors: it cannot be started, gives more than 16 MiB, or takes more than 30
-// seconds.
+inline constexpr int kPatienceMs = 30'000;
+
+// variable: NAME=VALUE for it, or empty. Errors: it cannot be started, gives more than 16 MiB, or takes longer than
+// that.
 fabric::Result<Answer> ask_program(const std::string& root, const std::vector<std::string>& arguments,
-                                   const std::string& variable = {});
+                                   const std::string& variable = {}, int patience_ms = kPatienceMs);
 
 // Where a program is in the node: by PATH if the node is this one, then where programs are. nullopt: nowhere.
 std::optional<std::string> find_program(const std::string& root, const std::string& name);

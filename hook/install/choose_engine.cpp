@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "fabric/text.hpp"
+#include "hook/install/node_files.hpp"
 
 namespace hook {
 namespace {
@@ -16,7 +17,7 @@ using fabric::make_error;
 using fabric::Result;
 
 bool exists(const std::string& root, const char* path) {
-  return ::access((root + path).c_str(), F_OK) == 0;
+  return node_has(root, path, F_OK);
 }
 
 bool is_link(const std::string& root, const char* path) {

@@ -16,6 +16,7 @@
 #include "hook/config/config.hpp"
 #include "hook/install/choose_engine.hpp"
 #include "hook/install/node_files.hpp"
+#include "hook/install/put_programs.hpp"
 
 namespace hook {
 namespace {
@@ -25,13 +26,15 @@ using fabric::make_error;
 using fabric::Result;
 using fabric::UniqueFd;
 
+// systemd waits 90 seconds for a service to stop.
+constexpr int kRestartPatienceMs = 120'000;
 constexpr const char* kCheckFile = "/var/lib/rdma-init/check.toml";
 
 // What `ctr` of the same containerd prints, with our hook.
 Result<std::string> make_base_spec(const std::string& root, const FoundEngine& engine, bool verify,
                                    const std::string& programs) {
   const std::string ctr = engine.program.substr(0, engine.program.rfind('/')) + "/ctr";
-  if (::access((root + ctr).c_str(), X_OK) != 0) {
+  if (!node_has(root, ctr, X_OK)) {
     if (verify) return std::string();
     return make_error("`{}` is not there, which makes the base specification", ctr);
   }
@@ -109,10 +112,15 @@ Result<void> remove_temporaries(const std::string& root, const InstallRecord& re
   return all;
 }
 
-// Each file as it was. What somebody changed since is kept, and stays on record; its path is added to `kept`.
+// Each file as it was; programs that were put stay, and the record of them. What somebody changed since is kept, and
+// stays on record; its path is added to `kept`.
 Result<void> take_back(const std::string& root, InstallRecord record, std::vector<std::string>& kept,
                        std::string& said) {
   TRY_VOID(remove_temporaries(root, record));
+  if (!record.put.empty() && !record.taken_back && !record.unread) {
+    record.unread = true;
+    TRY_VOID(write_install_record(root, record));
+  }
   std::vector<FileEdit> left;
   for (auto edit = record.edits.rbegin(); edit != record.edits.rend(); ++edit) {
     const EditState state = TRY(state_of_edit(root, *edit));
@@ -125,7 +133,8 @@ Result<void> take_back(const std::string& root, InstallRecord record, std::vecto
     said += fmt::format("{} `{}`\n", edit->before ? "restored" : "removed", edit->path);
   }
   remove_empty_directories(root, record.directories);
-  if (left.empty()) return remove_install_record(root, record);
+  if (left.empty() && record.put.empty()) return remove_install_record(root, record);
+  record.taken_back = left.empty();
   record.edits.assign(left.rbegin(), left.rend());
   return write_install_record(root, record);
 }
@@ -136,9 +145,11 @@ Error changed_since(const std::vector<std::string>& kept) {
 }
 
 // The files of a plan, checked by the engine before the first one is replaced.
-Result<void> write_plan(const std::string& root, const EngineFacts& facts, const InstallPlan& plan,
+Result<void> write_plan(const InstallOptions& options, const EngineFacts& facts, const InstallPlan& plan,
                         const InstallRecord& record) {
+  const std::string& root = options.root;
   TRY_VOID(write_install_record(root, record));
+  TRY_VOID(put_programs(root, options.put_from, record.put));
   for (const FileEdit& edit : plan.edits)
     TRY_VOID(prepare_node_file(root, edit.path, edit.after));
   TRY_VOID(check_plan(root, facts, plan));
@@ -148,33 +159,67 @@ Result<void> write_plan(const std::string& root, const EngineFacts& facts, const
   return check_printed(facts, plan, TRY(check_engine_config(root, facts.engine, "afterwards")));
 }
 
-InstallRecord record_of(const std::string& root, const EngineFacts& facts, const InstallPlan& plan) {
+// The programs and the record of them, which is all that is left of it.
+Result<void> remove_what_was_put(const std::string& root) {
+  const auto record = TRY(read_install_record(root));
+  if (!record) return {};
+  TRY_VOID(remove_programs(root, record->put));
+  return remove_install_record(root, *record);
+}
+
+// directories: that an earlier install made, and which are still there.
+InstallRecord record_of(const InstallOptions& options, const EngineFacts& facts, const InstallPlan& plan,
+                        std::vector<std::string> directories) {
+  const std::string& root = options.root;
   InstallRecord record{std::string(to_string(facts.engine.engine)),
                        std::string(to_word(kInstallWays, facts.way)),
                        facts.programs,
                        RDMA_INIT_VERSION,
                        plan.edits,
-                       missing_directories(root, kInstallRecord)};
+                       std::move(directories),
+                       options.put,
+                       true,
+                       false};
+  std::vector<std::string> paths{kInstallRecord};
   for (const FileEdit& edit : plan.edits)
-    for (std::string& directory : missing_directories(root, edit.path))
+    paths.push_back(edit.path);
+  paths.insert(paths.end(), options.put.begin(), options.put.end());
+  for (const std::string& path : paths)
+    for (std::string& directory : missing_directories(root, path))
       if (std::find(record.directories.begin(), record.directories.end(), directory) == record.directories.end())
         record.directories.push_back(std::move(directory));
   return record;
 }
 
-// The plan in the form that the engine takes, written unless this is a dry run.
-Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& facts) {
+bool write_the_same(const InstallRecord& one, const InstallRecord& other) {
+  return std::equal(
+      one.edits.begin(), one.edits.end(), other.edits.begin(), other.edits.end(),
+      [](const FileEdit& left, const FileEdit& right) { return left.path == right.path && left.after == right.after; });
+}
+
+// The plan in the form that the engine takes, written unless this is a dry run. before: what an earlier install wrote,
+// which was taken back for this one.
+Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& facts,
+                                   const std::optional<InstallRecord>& before) {
   const std::string& root = options.root;
   const auto read = [&](const std::string& path) { return read_node_file(root, path); };
   const bool containerd = facts.engine.engine == Engine::kContainerd;
   if (containerd) facts.other_form = guess_other_form(facts, TRY(read(kContainerdConfig)).value_or(""));
+  std::vector<std::string> directories = before ? before->directories : std::vector<std::string>();
   std::optional<Error> first;
   for (int form = 0; form < (containerd ? 2 : 1); ++form) {
     InstallPlan plan = TRY(plan_install(facts, read));
-    if (options.dry_run || plan.edits.empty()) return plan;
-    const InstallRecord record = record_of(root, facts, plan);
-    auto written = write_plan(root, facts, plan, record);
-    if (written) return plan;
+    if (options.dry_run || (plan.edits.empty() && options.put.empty())) return plan;
+    InstallRecord record = record_of(options, facts, plan, directories);
+    directories = record.directories;
+    auto written = write_plan(options, facts, plan, record);
+    if (written) {
+      // An upgrade that writes what was there needs no restart.
+      record.unread = !restart_command(facts.engine.engine, facts.way).empty() && !plan.edits.empty() &&
+                      (!before || before->unread || !write_the_same(*before, record));
+      TRY_VOID(write_install_record(root, record));
+      return plan;
+    }
     std::vector<std::string> kept;
     std::string said;
     const auto taken = take_back(root, record, kept, said);
@@ -188,10 +233,11 @@ Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& f
     if (!first) first = std::move(error);
     facts.other_form = !facts.other_form;
   }
+  if (!before && !options.put.empty()) TRY_VOID(remove_what_was_put(root));
   return std::move(*first);
 }
 
-// What to do next, done with --restart.
+// What to do next, done with --restart, and on record then.
 Result<std::string> say_restart(const InstallOptions& options, Engine engine, InstallWay way) {
   const auto command = restart_command(engine, way);
   if (command.empty()) return std::string();
@@ -199,15 +245,21 @@ Result<std::string> say_restart(const InstallOptions& options, Engine engine, In
   if (!options.restart) return fmt::format("now run: {}\n", line);
   auto found = command;
   found[0] = find_program(options.root, command[0]).value_or("/usr/bin/systemctl");
-  const Answer answer = TRY(ask_program(options.root, found));
+  // systemctl says done to a process of another root, and does nothing: `SYSTEMD_IGNORE_CHROOT` of its manual page.
+  const Answer answer =
+      TRY(ask_program(options.root, found, options.root.empty() ? "" : "SYSTEMD_IGNORE_CHROOT=1", kRestartPatienceMs));
   if (!answer.done)
     return Error{fmt::format("`{}`: {}", line, shown(fabric::trim(answer.messages), 400)), EIO,
                  fmt::format("the files are done: run `{}` when that is mended", line)};
+  if (auto record = TRY(read_install_record(options.root)); record && record->unread) {
+    record->unread = false;
+    TRY_VOID(write_install_record(options.root, *record));
+  }
   return fmt::format("done: {}\n", line);
 }
 
-std::string say_service(const EngineFacts& facts) {
-  if (facts.way == InstallWay::kNri)
+std::string say_service(const EngineFacts& facts, bool is_put) {
+  if (facts.way == InstallWay::kNri && !is_put)
     return fmt::format("and have {}/rdma-nri run: systemctl enable --now rdma-nri rdma-recover.timer\n",
                        facts.programs);
   if (facts.way == InstallWay::kCdi)
@@ -224,7 +276,8 @@ Result<bool> is_installed(const InstallOptions& options, const InstallRecord& re
       (options.way && to_word(kInstallWays, *options.way) != record.way))
     return Error{fmt::format("`{}`, way {}, is installed", record.engine, record.way), EEXIST,
                  "`rdma-hook install --uninstall` first"};
-  bool complete = record.programs == options.programs && record.version == RDMA_INIT_VERSION;
+  bool complete = record.programs == options.programs && record.version == RDMA_INIT_VERSION && !record.taken_back &&
+                  record.put == options.put;
   std::vector<std::string> kept;
   for (const FileEdit& edit : record.edits) {
     const EditState state = TRY(state_of_edit(root, edit));
@@ -235,6 +288,14 @@ Result<bool> is_installed(const InstallOptions& options, const InstallRecord& re
   return complete;
 }
 
+// The programs as they are in the image, before anything names them.
+Result<std::string> say_put(const InstallOptions& options) {
+  std::string said;
+  for (const std::string& program : TRY(put_programs(options.root, options.put_from, options.put)))
+    said += fmt::format("put `{}`\n", program);
+  return said;
+}
+
 // Held until it is closed.
 Result<UniqueFd> lock_out_others(const std::string& root) {
   UniqueFd lock(::open((root + "/etc").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -243,11 +304,12 @@ Result<UniqueFd> lock_out_others(const std::string& root) {
   return lock;
 }
 
-Result<std::string> install_anew(const InstallOptions& options) {
+// before: what an earlier install wrote, which was taken back for this one.
+Result<std::string> install_anew(const InstallOptions& options, const std::optional<InstallRecord>& before) {
   const std::string& root = options.root;
   const Choice choice = TRY(choose_engine(root, options.engine, options.way));
   EngineFacts facts = TRY(gather_facts(options, choice));
-  const InstallPlan plan = TRY(plan_and_write(options, facts));
+  const InstallPlan plan = TRY(plan_and_write(options, facts, before));
   std::string said;
   for (const auto& lines : {choice.said, plan.said})
     for (const std::string& line : lines)
@@ -257,12 +319,15 @@ Result<std::string> install_anew(const InstallOptions& options) {
                 ? fmt::format("would write `{}`:\n{}{}", edit.path, edit.after, edit.after.ends_with('\n') ? "" : "\n")
                 : fmt::format("wrote `{}`\n", edit.path);
   if (plan.edits.empty()) said += "nothing to write\n";
+  for (const std::string& program : options.put)
+    said += fmt::format("{} `{}`\n", options.dry_run ? "would put" : "put", program);
   for (const char* program : {"/rdma-hook", "/rdma-runtime"})
-    if (::access((root + facts.programs + program).c_str(), X_OK) != 0)
+    if (options.put.empty() && !node_has(root, facts.programs + program, X_OK))
       said += fmt::format("`{}{}` is not there yet\n", facts.programs, program);
   if (options.dry_run) return said;
-  if (!plan.edits.empty()) said += TRY(say_restart(options, facts.engine.engine, facts.way));
-  return said + say_service(facts);
+  if (const auto now = TRY(read_install_record(root)); now && now->unread)
+    said += TRY(say_restart(options, facts.engine.engine, facts.way));
+  return said + say_service(facts, !options.put.empty());
 }
 
 // What another version wrote, or another try in part, is taken back first. It is there again if nothing can take its
@@ -275,7 +340,7 @@ Result<std::string> install_again(const InstallOptions& options, const InstallRe
   std::vector<std::string> kept;
   std::string said;
   TRY_VOID(take_back(root, record, kept, said));
-  auto done = install_anew(options);
+  auto done = install_anew(options, record);
   if (done || written.empty()) return done;
   Result<void> back = write_install_record(root, record);
   for (const FileEdit& edit : written)
@@ -287,27 +352,59 @@ Result<std::string> install_again(const InstallOptions& options, const InstallRe
   return error;
 }
 
+// The rest of an uninstall, once the engine's files are as they were.
+Result<std::string> take_away_programs(const InstallOptions& options, std::optional<Engine> engine,
+                                       std::optional<InstallWay> way) {
+  const auto record = TRY(read_install_record(options.root));
+  if (!record) return std::string();
+  std::string said;
+  if (record->unread && engine && way && !restart_command(*engine, *way).empty()) {
+    if (!options.restart)
+      return Error{fmt::format("the files are as they were; the programs in `{}` stay until the engine has read them",
+                               record->programs),
+                   EBUSY, "call it with --restart, which restarts the engine, then removes them"};
+    said = TRY(say_restart(options, *engine, *way));
+  }
+  const std::size_t needed = options.needed_by ? TRY(options.needed_by()) : 0;
+  if (needed != 0)
+    return Error{fmt::format("the engine's files are as they were; {} containers or pods have RDMA devices, and need "
+                             "the programs in `{}` for their end",
+                             needed, record->programs),
+                 EBUSY, "end them, as `kubectl drain` does (`rdma-hook devices` names them), then call this again"};
+  TRY_VOID(remove_what_was_put(options.root));
+  for (const std::string& program : record->put)
+    said += fmt::format("removed `{}`\n", program);
+  return said;
+}
+
 }  // namespace
 
 Result<std::string> install(const InstallOptions& asked) {
   const UniqueFd lock = TRY(lock_out_others(asked.root));
   const std::string& root = asked.root;
   const auto record = TRY(read_install_record(root));
+  if (!asked.dry_run && !root.empty()) TRY_VOID(make_ledger_directory(root));
   if (!record) {
     if (!asked.engine)
       if (const auto text = template_of_distribution(root, asked.programs)) return *text;
-    return install_anew(asked);
+    return install_anew(asked, {});
   }
-  if (TRY(is_installed(asked, *record))) {
-    if (!asked.dry_run) TRY_VOID(remove_temporaries(root, *record));
-    return fmt::format("{}, way {}: installed, nothing to change\n", record->engine, record->way);
-  }
-  if (asked.dry_run) return std::string("would complete what was installed in part\n");
-  // What an earlier try chose stays chosen.
+  std::string said;
+  if (!asked.dry_run && record->put == asked.put) said = TRY(say_put(asked));
   InstallOptions options = asked;
+  // What an earlier try chose stays chosen.
   options.engine = parse_engine(record->engine);
   options.way = from_word(kInstallWays, record->way);
-  return install_again(options, *record);
+  if (TRY(is_installed(asked, *record))) {
+    said += fmt::format("{}, way {}: installed, nothing to change\n", record->engine, record->way);
+    if (asked.dry_run) return said;
+    TRY_VOID(remove_temporaries(root, *record));
+    if (asked.restart && record->unread && options.engine && options.way)
+      said += TRY(say_restart(options, *options.engine, *options.way));
+    return said;
+  }
+  if (asked.dry_run) return std::string("would complete what was installed in part\n");
+  return said + TRY(install_again(options, *record));
 }
 
 Result<std::string> uninstall(const InstallOptions& options) {
@@ -321,6 +418,8 @@ Result<std::string> uninstall(const InstallOptions& options) {
   if (options.dry_run) {
     for (const FileEdit& edit : record->edits)
       said += fmt::format("would {} `{}`\n", edit.before ? "restore" : "remove", edit.path);
+    for (const std::string& program : record->put)
+      said += fmt::format("would remove `{}`\n", program);
     return said;
   }
   std::vector<std::string> kept;
@@ -328,6 +427,7 @@ Result<std::string> uninstall(const InstallOptions& options) {
   if (!kept.empty()) return changed_since(kept);
   const auto engine = parse_engine(record->engine);
   const auto way = from_word(kInstallWays, record->way);
+  if (!record->put.empty()) return said + TRY(take_away_programs(options, engine, way));
   if (said.empty() || !engine || !way) return said + "nothing was left to restore\n";
   return said + TRY(say_restart(options, *engine, *way));
 }
@@ -339,6 +439,9 @@ Result<std::string> install_status(const std::string& root, bool json) {
   Json files = Json::array();
   std::string text = fmt::format("{}, way {}, by rdma-hook {}, programs in {}\n", record->engine, record->way,
                                  record->version, record->programs);
+  for (const std::string& program : record->put)
+    text += fmt::format("{:<14} {}\n", node_has(root, program, X_OK) ? "put" : "not there", program);
+  if (record->unread) text += "the engine has not been restarted by install since\n";
   for (const FileEdit& edit : record->edits) {
     const char* state = kStates.at(static_cast<std::size_t>(TRY(state_of_edit(root, edit))));
     files.push_back({{"path", edit.path}, {"state", state}});
@@ -346,7 +449,8 @@ Result<std::string> install_status(const std::string& root, bool json) {
   }
   if (!json) return text;
   return Json{{"installed", true},          {"engine", record->engine},     {"way", record->way},
-              {"version", record->version}, {"programs", record->programs}, {"files", std::move(files)}}
+              {"version", record->version}, {"programs", record->programs}, {"files", std::move(files)},
+              {"put", record->put},         {"unread", record->unread},     {"taken_back", record->taken_back}}
              .dump(2) +
          "\n";
 }

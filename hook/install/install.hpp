@@ -1,8 +1,10 @@
 // `rdma-hook install`: sets an engine of the node up for RDMA, and takes that back.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "fabric/result.hpp"
 #include "hook/install/plan_install.hpp"
@@ -14,6 +16,11 @@ struct InstallOptions {
   std::optional<Engine> engine;  // nullopt: the only one found
   std::optional<InstallWay> way;
   std::string programs;  // directory of rdma-runtime and rdma-hook
+  // Of an image: which programs are put there, by path on the node, and the directory that they come from.
+  std::vector<std::string> put;
+  std::string put_from;
+  // How many containers and pods need what was put, for their end. Empty: nobody does.
+  std::function<fabric::Result<std::size_t>()> needed_by;
   bool dry_run = false;
   bool restart = false;
 };
@@ -23,8 +30,12 @@ struct InstallOptions {
 //
 // Errors of install(): no engine or several; what plan_install() says; the engine refuses its configuration as it is or
 // as it would be. Nothing is changed then.
+// With `restart` the engine is restarted if it may not have read what is written now: it is called at each start of an
+// image's pod.
 fabric::Result<std::string> install(const InstallOptions& options);
-// A file that somebody changed since is kept, and the error names it; the others are restored.
+// A file that somebody changed since is kept, and the error names it; the others are restored. Programs that were put
+// go last, when the engine was restarted, which would start no container without them, and nobody needs them any more:
+// until then that is an error, and calling it again completes it.
 fabric::Result<std::string> uninstall(const InstallOptions& options);
 fabric::Result<std::string> install_status(const std::string& root, bool json);
 

@@ -21,6 +21,21 @@ Result<std::string> digested_text_at(const Json& entry, const char* text, const 
   return found;
 }
 
+Result<void> take_paths(const Json& list, const char* name, std::vector<std::string>& paths) {
+  if (!list.is_array()) return wrong_member(name);
+  for (const Json& path : list) {
+    if (!path.is_string()) return wrong_member(name);
+    paths.push_back(path.get<std::string>());
+  }
+  return {};
+}
+
+// Before there was such a member: false.
+bool is_said(const Json& json, const char* name) {
+  const Json* said = member(json, name);
+  return said && said->is_boolean() && said->get<bool>();
+}
+
 Result<InstallRecord> parse_install_record(const std::string& text) {
   const Json json = TRY(parse_json(text, kInstallRecord, kRecordLimits));
   InstallRecord record{TRY(text_at(json, "engine")),
@@ -28,7 +43,10 @@ Result<InstallRecord> parse_install_record(const std::string& text) {
                        TRY(text_at(json, "programs")),
                        TRY(text_at(json, "version")),
                        {},
-                       {}};
+                       {},
+                       {},
+                       false,
+                       false};
   const Json* files = member(json, "files");
   const Json* directories = member(json, "directories");
   if (!files || !files->is_array()) return wrong_member("files");
@@ -38,10 +56,10 @@ Result<InstallRecord> parse_install_record(const std::string& text) {
     if (member(entry, "before")) edit.before = TRY(digested_text_at(entry, "before", "before_hash"));
     record.edits.push_back(std::move(edit));
   }
-  for (const Json& directory : *directories) {
-    if (!directory.is_string()) return wrong_member("directories");
-    record.directories.push_back(directory.get<std::string>());
-  }
+  TRY_VOID(take_paths(*directories, "directories", record.directories));
+  if (const Json* put = member(json, "put")) TRY_VOID(take_paths(*put, "put", record.put));
+  record.unread = is_said(json, "unread");
+  record.taken_back = is_said(json, "taken_back");
   return record;
 }
 
@@ -68,7 +86,8 @@ Result<void> write_install_record(const std::string& root, const InstallRecord& 
     files.push_back(std::move(entry));
   }
   const Json json = {{"engine", record.engine},   {"way", record.way},         {"programs", record.programs},
-                     {"version", record.version}, {"files", std::move(files)}, {"directories", record.directories}};
+                     {"version", record.version}, {"files", std::move(files)}, {"directories", record.directories},
+                     {"put", record.put},         {"unread", record.unread},   {"taken_back", record.taken_back}};
   return write_node_file(root, kInstallRecord, json.dump(2) + "\n");
 }
 

@@ -26,6 +26,9 @@ struct InstallRecord {
   std::string version;   // of the rdma-hook that wrote it
   std::vector<FileEdit> edits;
   std::vector<std::string> directories;  // that were not there, the outermost first
+  std::vector<std::string> put;          // programs that were put on the node, by path
+  bool unread = false;                   // the engine may not have read these files yet
+  bool taken_back = false;               // of what was written the programs alone are left
 };
 
 enum class EditState { kInstalled, kNotWritten, kChanged };

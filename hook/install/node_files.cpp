@@ -1,7 +1,9 @@
 #include "hook/install/node_files.hpp"
 
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -41,19 +43,24 @@ Error link_in_the_way(const std::string& path) {
           "somebody else manages it: merge what `--dry-run` prints by hand, or put a file in its place"};
 }
 
-Result<void> check_directories(const std::string& root, const std::string& path) {
-  if (root.empty()) return {};
-  for (const std::string& directory : directories_above(path)) {
-    struct stat seen {};
-    if (::lstat((root + directory).c_str(), &seen) == 0 && S_ISLNK(seen.st_mode)) return link_in_the_way(directory);
-  }
-  return {};
+// A path as the node itself would follow it; -1 and errno: it does not.
+UniqueFd open_below(const std::string& root, const std::string& path) {
+  const UniqueFd base(::open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!base.ok()) return {};
+  struct open_how how {};
+  how.flags = O_PATH | O_CLOEXEC;
+  how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
+  return UniqueFd(static_cast<int>(::syscall(SYS_openat2, base.get(), path.c_str(), &how, sizeof how)));
+}
+
+std::string name_of_fd(int fd) {
+  return fmt::format("/proc/self/fd/{}", fd);
 }
 
 // Whether there is a regular file. Errors: anything else is there, or it cannot be seen.
 Result<bool> is_there(const std::string& root, const std::string& path, struct stat& seen) {
-  TRY_VOID(check_directories(root, path));
-  if (::lstat((root + path).c_str(), &seen) != 0) {
+  const std::string file = TRY(node_path(root, path));
+  if (::lstat(file.c_str(), &seen) != 0) {
     if (errno == ENOENT) return false;
     return sys_error(errno, "look at `{}`", path);
   }
@@ -70,33 +77,62 @@ void sync_directory(const std::string& directory) {
 
 }  // namespace
 
+Result<std::string> node_path(const std::string& root, const std::string& path) {
+  if (root.empty()) return path;
+  // The innermost directory that is there, with all links behind it.
+  std::string above = directory_of(path);
+  for (; !above.empty(); above = directory_of(above)) {
+    const UniqueFd fd = open_below(root, above);
+    std::error_code failed;
+    if (fd.ok()) {
+      const auto real = std::filesystem::read_symlink(name_of_fd(fd.get()), failed);
+      if (failed) return sys_error(failed.value(), "look at `{}`", above);
+      return real.string() + path.substr(above.size());
+    }
+    if (errno != ENOENT && errno != ENOTDIR) return sys_error(errno, "look at `{}`", above);
+    const std::string parent = TRY(node_path(root, above));
+    struct stat seen {};
+    if (::lstat(parent.c_str(), &seen) == 0)
+      return Error{fmt::format("`{}` is a link that leads nowhere", above), ELOOP, "mend or remove it"};
+  }
+  return root + path;
+}
+
+bool node_has(const std::string& root, const std::string& path, int mode) {
+  if (root.empty()) return ::access(path.c_str(), mode) == 0;
+  const UniqueFd fd = open_below(root, path);
+  return fd.ok() && ::access(name_of_fd(fd.get()).c_str(), mode) == 0;
+}
+
 Result<std::optional<std::string>> read_node_file(const std::string& root, const std::string& path) {
   struct stat seen {};
   if (!TRY(is_there(root, path, seen))) return std::optional<std::string>();
-  std::string text = TRY(read_text_file(root + path, kNodeFileLimits));
+  const std::string file = TRY(node_path(root, path));
+  std::string text = TRY(read_text_file(file, kNodeFileLimits));
   const std::string replaced = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
   if (Json::parse(replaced, nullptr, false) != Json(text)) return make_error("`{}` is no UTF-8", path);
   return std::optional(std::move(text));
 }
 
 Result<bool> has_node_file(const std::string& root, const std::string& path, const std::optional<std::string>& text) {
-  TRY_VOID(check_directories(root, path));
+  const std::string file = TRY(node_path(root, path));
   struct stat seen {};
-  if (::lstat((root + path).c_str(), &seen) != 0) {
+  if (::lstat(file.c_str(), &seen) != 0) {
     if (errno == ENOENT || errno == ENOTDIR) return !text;
     return sys_error(errno, "look at `{}`", path);
   }
   if (!text || !S_ISREG(seen.st_mode) || static_cast<std::size_t>(seen.st_size) != text->size()) return false;
-  return TRY(read_text_file(root + path, kNodeFileLimits)) == *text;
+  return TRY(read_text_file(file, kNodeFileLimits)) == *text;
 }
 
 Result<void> prepare_node_file(const std::string& root, const std::string& path, std::string_view text) {
   struct stat old {};
   const bool there = TRY(is_there(root, path, old));
+  const std::string file = TRY(node_path(root, path));
   std::error_code failed;
-  std::filesystem::create_directories(directory_of(root + path), failed);
+  std::filesystem::create_directories(directory_of(file), failed);
   if (failed) return sys_error(failed.value(), "make the directory of `{}`", path);
-  const std::string temporary = root + path + kCandidate;
+  const std::string temporary = file + kCandidate;
   ::unlink(temporary.c_str());  // of an install that was killed
   const UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!fd.ok()) return sys_error(errno, "open `{}{}`", path, kCandidate);
@@ -110,7 +146,7 @@ Result<void> prepare_node_file(const std::string& root, const std::string& path,
 }
 
 Result<void> commit_node_file(const std::string& root, const std::string& path) {
-  const std::string file = root + path;
+  const std::string file = TRY(node_path(root, path));
   if (::rename((file + kCandidate).c_str(), file.c_str()) != 0) return sys_error(errno, "replace `{}`", path);
   sync_directory(directory_of(file));
   return {};
@@ -122,8 +158,7 @@ Result<void> write_node_file(const std::string& root, const std::string& path, s
 }
 
 Result<void> remove_node_file(const std::string& root, const std::string& path) {
-  TRY_VOID(check_directories(root, path));
-  const std::string file = root + path;
+  const std::string file = TRY(node_path(root, path));
   if (::unlink(file.c_str()) == 0 || errno == ENOENT || errno == ENOTDIR) return {};
   const int code = errno;
   // A file system that is read-only says so first, whatever there is.
@@ -135,13 +170,13 @@ Result<void> remove_node_file(const std::string& root, const std::string& path) 
 std::vector<std::string> missing_directories(const std::string& root, const std::string& path) {
   std::vector<std::string> missing;
   for (const std::string& directory : directories_above(path))
-    if (::access((root + directory).c_str(), F_OK) != 0 && errno == ENOENT) missing.push_back(directory);
+    if (!node_has(root, directory, F_OK) && errno == ENOENT) missing.push_back(directory);
   return missing;
 }
 
 void remove_empty_directories(const std::string& root, const std::vector<std::string>& directories) {
   for (auto directory = directories.rbegin(); directory != directories.rend(); ++directory)
-    ::rmdir((root + *directory).c_str());
+    if (const auto place = node_path(root, *directory)) ::rmdir(place->c_str());
 }
 
 }  // namespace hook

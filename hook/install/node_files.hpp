@@ -14,7 +14,8 @@ namespace hook {
 // What is appended to a path for its temporary. No engine reads a name that ends so, but CRI-O.
 inline constexpr const char* kCandidate = ".rdma-init";
 
-// root: "" is the node itself; below another one a link among the directories is refused, since it leads out of it.
+// root: "" is the node itself; below another one links among the directories lead where the node itself would follow
+// them, below that root: of an image /host/opt may be a link to /var/opt.
 //
 // The text of a file, nullopt where there is none. Errors: a link or anything else that is no regular file; more than
 // 16 MiB; a text that is no UTF-8, which the record could not give back byte for byte.
@@ -32,6 +33,12 @@ fabric::Result<void> prepare_node_file(const std::string& root, const std::strin
 fabric::Result<void> commit_node_file(const std::string& root, const std::string& path);
 // Both.
 fabric::Result<void> write_node_file(const std::string& root, const std::string& path, std::string_view text);
+
+// Where a path of the node is for this process: links in the directories above it are followed, the last part is as it
+// is. Errors: a link that leads nowhere.
+fabric::Result<std::string> node_path(const std::string& root, const std::string& path);
+// Whether the node has this, a link at its end followed too, and it may be used so (access(2)).
+bool node_has(const std::string& root, const std::string& path, int mode);
 
 // Also of a file that is not there.
 fabric::Result<void> remove_node_file(const std::string& root, const std::string& path);

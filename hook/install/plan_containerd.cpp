@@ -110,6 +110,30 @@ void add_default_handler(std::vector<TomlTable>& tables, const EngineFacts& fact
   if (!options.members.empty()) tables.push_back(std::move(options));
 }
 
+// The handler `rdma` beside rdma-nri, all that the default one is: so that a pod that names the RuntimeClass `rdma`
+// starts on each node that is set up, whichever its way, and on no other.
+void add_copy_of_default(std::vector<TomlTable>& tables, const EngineFacts& facts) {
+  const std::string from = handler_table(facts, default_handler(facts));
+  const std::string theirs = base_spec_of(facts, default_handler(facts));
+  TomlTable handler{handler_table(facts, "rdma"), {}};
+  // Somebody else's: pods may be named after it.
+  if (facts.settings.contains({handler.name, "runtime_type"})) return;
+  TomlTable options{handler.name + ".options", {}};
+  for (const auto& [setting, value] : facts.settings) {
+    const auto& [table, key] = setting;
+    if (is_empty_setting(value) || key == "base_runtime_spec" || key == "pod_annotations") continue;
+    if (table == from) handler.members.emplace_back(key, value);
+    if (table == from + ".options") options.members.emplace_back(key, value);
+  }
+  if (!facts.settings.contains({from, "runtime_type"}))
+    handler.members.emplace_back("runtime_type", toml_string(kRunc));
+  if (!theirs.empty() || !facts.base_spec.empty())
+    handler.members.emplace_back("base_runtime_spec", toml_string(theirs.empty() ? kVerifySpec : theirs));
+  handler.members.emplace_back("pod_annotations", annotations_of(facts, from));
+  tables.push_back(std::move(handler));
+  if (!options.members.empty()) tables.push_back(std::move(options));
+}
+
 std::vector<TomlTable> tables_of(const EngineFacts& facts) {
   std::vector<TomlTable> tables;
   std::vector<std::pair<std::string, std::string>> of_default;
@@ -129,12 +153,13 @@ std::vector<TomlTable> tables_of(const EngineFacts& facts) {
         tables.push_back({handler_table(facts, name), std::move(members)});
       }
     }
+    add_copy_of_default(tables, facts);
   } else if (facts.way == InstallWay::kRuntime) {
     add_handler(tables, facts, "rdma", {ours("rdma")}, facts.programs + "/rdma-runtime");
   } else {
     add_handler(tables, facts, "rdma-hook", {{"base_runtime_spec", toml_string(kHookSpec)}, ours("rdma-hook")}, {});
   }
-  const bool replaced = facts.engine.major == 1 && facts.other_form && facts.way != InstallWay::kNri;
+  const bool replaced = facts.engine.major == 1 && facts.other_form;
   if (!of_default.empty() || replaced) add_default_handler(tables, facts, std::move(of_default));
   return tables;
 }
@@ -277,7 +302,7 @@ Result<void> plan_containerd(InstallPlan& plan, const EngineFacts& facts, const 
   const bool is_named =
       facts.way != InstallWay::kNri || std::any_of(tables.begin(), tables.end(), [](const TomlTable& table) {
         return std::any_of(table.members.begin(), table.members.end(),
-                           [](const auto& member) { return member.first == "base_runtime_spec"; });
+                           [](const auto& member) { return member.second == toml_string(kVerifySpec); });
       });
   if (!facts.base_spec.empty() && is_named && facts.way != InstallWay::kRuntime)
     TRY_VOID(add_own_file(plan, read, facts.way == InstallWay::kNri ? kVerifySpec : kHookSpec, facts.base_spec));

@@ -1,5 +1,6 @@
 #include "hook/install/plan_install.hpp"
 
+#include <algorithm>
 #include <cerrno>
 
 #include "fabric/text.hpp"
@@ -108,20 +109,42 @@ Result<void> plan_docker(InstallPlan& plan, const EngineFacts& facts, const Read
   return behind.empty() ? Result<void>() : put_behind(plan, facts, read, behind);
 }
 
+std::string crio_default(const EngineFacts& facts) {
+  return "crio.runtime.runtimes." + setting_text(facts.settings, "crio.runtime", "default_runtime");
+}
+
+// The handler `rdma`, as add_copy_of_default() of containerd. Without a path CRI-O would look for a program of its
+// name.
+std::string crio_copy(const EngineFacts& facts) {
+  constexpr const char* kTable = "crio.runtime.runtimes.rdma";
+  const std::string table = crio_default(facts);
+  if (setting_text(facts.settings, table, "runtime_path").empty() || facts.settings.contains({kTable, "runtime_path"}))
+    return {};
+  std::string text = fmt::format("\n[{}]\n", kTable);
+  for (const auto& [setting, value] : facts.settings) {
+    // It prints a list over several lines.
+    if (setting.first != table || is_empty_setting(value) || value.starts_with('[')) continue;
+    std::string line = fmt::format("{} = {}\n", setting.second, value);
+    std::replace(line.begin(), line.end(), '\'', '"');
+    text += line;
+  }
+  return text;
+}
+
 Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts, const ReadNodeFile& read) {
   constexpr const char* kDropIn = "/etc/crio/crio.conf.d/90-rdma-init.conf";
   if (facts.way == InstallWay::kHook) return add_hooks_files(plan, facts, read, "rdma-hook-crio-annotations-");
   if (facts.way == InstallWay::kCdi) return {};
   if (facts.way == InstallWay::kNri) {
     TRY_VOID(add_hooks_files(plan, facts, read, "rdma-hook-crio-verify-"));
-    return add_own_file(plan, read, kDropIn, fmt::format("{}[crio.nri]\nenable_nri = true\n", kOurs));
+    return add_own_file(plan, read, kDropIn,
+                        fmt::format("{}[crio.nri]\nenable_nri = true\n{}", kOurs, crio_copy(facts)));
   }
   const std::string program = facts.programs + "/rdma-runtime";
   const std::string theirs = setting_text(facts.settings, "crio.runtime.runtimes.rdma", "runtime_path");
   if (!theirs.empty() && theirs != program)
     return runtime_of_others("CRI-O's configuration", fmt::format("runtime_path = \"{}\"", program));
-  const std::string usual = setting_text(facts.settings, "crio.runtime", "default_runtime");
-  const std::string table = "crio.runtime.runtimes." + usual;
+  const std::string table = crio_default(facts);
   std::string behind = setting_text(facts.settings, table, "runtime_path");
   for (const auto& [setting, value] : facts.settings)
     if (setting.second == "runtime_path" && !is_nvidia_runtime(behind) && is_nvidia_runtime(value))

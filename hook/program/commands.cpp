@@ -22,6 +22,8 @@
 #include "hook/grant/own_hcas.hpp"
 #include "hook/grant/returns.hpp"
 #include "hook/install/install.hpp"
+#include "hook/install/node_files.hpp"
+#include "hook/install/put_programs.hpp"
 #include "hook/ledger/runtime_records.hpp"
 #include "hook/metrics/count.hpp"
 #include "hook/metrics/metrics.hpp"
@@ -237,22 +239,42 @@ Result<void> show_metrics(const Options& options, const Log& log) {
 }
 
 // Where rdma-hook and rdma-runtime are on the node: as --hook says, together with this program, or where they are below
-// the root.
-Result<std::string> programs_directory(const Options& options) {
+// the root; on the node of an image that has them they are put where they are not yet.
+Result<void> find_programs(const Options& options, InstallOptions& found) {
   const std::string own = TRY(hook_path(options));
   const std::string directory = own.substr(0, own.rfind('/'));
-  if (options.hook) return directory;
-  const std::string& root = options.install.root;
-  const auto has_both = [&](const std::string& at) {
-    return ::access((root + at + "/rdma-runtime").c_str(), X_OK) == 0;
-  };
-  if (root.empty() && has_both(directory)) return directory;
-  return std::string(has_both("/usr/bin") ? "/usr/bin" : "/usr/local/bin");
+  const std::string& root = found.root;
+  found.programs = directory;
+  const auto has_both = [&](const std::string& at) { return node_has(root, at + "/rdma-runtime", X_OK); };
+  if (options.hook || (root.empty() && has_both(directory))) return {};
+  const bool in_bin = has_both("/usr/bin");
+  found.programs = in_bin ? "/usr/bin" : "/usr/local/bin";
+  if (root.empty() || ((in_bin || has_both("/usr/local/bin")) && !options.programs)) return {};
+  found.programs = options.programs.value_or(kPutDirectory);
+  found.put_from = directory;
+  found.put = programs_to_put(directory, found.programs);
+  return {};
+}
+
+// Grants that somebody has, once those of who is gone are returned.
+Result<std::size_t> count_grants(const std::string& ledger) {
+  auto ipam = TRY(IpamHelper::start(ipam_programs(nullptr, ledger)));
+  const auto returns = std::make_shared<Returns>(ledger, &ipam, Returns::Caller::kRecover);
+  TRY_VOID(recover_all(ledger, returns));
+  std::size_t count = 0;
+  TRY_VOID(Ledger::for_each_at(ledger, [&](const Grant&) -> Result<void> {
+    ++count;
+    return {};
+  }));
+  return count;
 }
 
 Result<void> run_install(const Options& options) {
   InstallOptions install_options = options.install;
-  install_options.programs = TRY(programs_directory(options));
+  TRY_VOID(find_programs(options, install_options));
+  const std::string& asked = options.node.ledger;
+  const std::string ledger = asked == kLedgerPath ? install_options.root + asked : asked;
+  install_options.needed_by = [&ledger] { return count_grants(ledger); };
   print(TRY(options.uninstall ? uninstall(install_options)
             : options.status  ? install_status(install_options.root, options.json)
                               : install(install_options)));

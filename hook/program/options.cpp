@@ -37,11 +37,9 @@ constexpr Word<Command> kCommands[] = {
     {"--version", Command::kVersion},
 };
 
-constexpr Word<std::optional<std::string> Options::*> kTexts[] = {{"--bundle", &Options::bundle},
-                                                                  {"--out", &Options::out},
-                                                                  {"--kind", &Options::kind},
-                                                                  {"--hook", &Options::hook},
-                                                                  {"--nodes", &Options::nodes}};
+constexpr Word<std::optional<std::string> Options::*> kTexts[] = {
+    {"--bundle", &Options::bundle}, {"--out", &Options::out},     {"--kind", &Options::kind},
+    {"--hook", &Options::hook},     {"--nodes", &Options::nodes}, {"--programs", &Options::programs}};
 
 constexpr Word<bool Options::*> kFlags[] = {{"--json", &Options::json},
                                             {"--grants", &Options::grants},
@@ -157,7 +155,10 @@ Options:
   --watch          config apply: goes on, and applies what comes into DIR, until SIGTERM
   --way NAME       install: nri, runtime, hook or cdi, in place of the one that fits the engine best
   --dry-run        install: says what would be written, and changes nothing
-  --restart        install: restarts the engine, or has it read its configuration again
+  --restart        install: restarts the engine, or has it read its configuration again, if it may not have read what
+                   is written now; below --root by the systemctl that is there
+  --programs DIR   install, of an image: where rdma-hook and rdma-runtime are put on the node of --root, if they are
+                   neither in its /usr/bin nor in its /usr/local/bin. Default: /opt/rdma-init/bin
   --json           for machines
   --verify         base-spec: `rdma-hook verify` alone, beside rdma-nri
   --quiet          doctor: only what is wrong
@@ -212,8 +213,8 @@ Result<Options> parse_options(std::span<char* const> arguments) {
   options.node.engine_is_named = engine_given;
   if (engine_given) options.install.engine = options.node.engine;
   options.install.root = options.node.root;
-  if (options.install.restart && !options.install.root.empty())
-    return usage_error("--restart is for this node, not for one below --root");
+  if (options.programs && (!options.programs->starts_with('/') || options.hook))
+    return usage_error("--programs takes an absolute path on the node, without --hook");
   if (gives && !engine_given) options.node.engine = Engine::kPodman;  // whose annotations are not the operator's
   if (options.command == Command::kConfigApply) TRY_VOID(check_apply(options));
   if (options.command == Command::kPlan && !options.bundle) return usage_error("plan needs --bundle DIR");
