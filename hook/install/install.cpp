@@ -77,6 +77,18 @@ Result<void> check_printed(const EngineFacts& facts, const InstallPlan& plan, co
   return {};
 }
 
+// CRI-O reads its drop-ins by name, and what it prints of a default is not sure.
+Result<void> check_overridden(const InstallPlan& plan, const std::string& printed) {
+  const EngineSettings after = parse_engine_settings(printed, true);
+  for (const auto& [setting, value] : plan.meant) {
+    const auto found = after.find(setting);
+    if (found != after.end() && found->second != value)
+      return Error{fmt::format("another file of CRI-O's has {} = {} behind ours", setting.second, found->second),
+                   EEXIST, fmt::format("take it out there, or make it {}", value)};
+  }
+  return {};
+}
+
 // The engine reads the temporaries. containerd 2 reads the drop-in by its import only when it is there under its name:
 // here a file imports both.
 Result<void> check_plan(const std::string& root, const EngineFacts& facts, const InstallPlan& plan) {
@@ -155,8 +167,10 @@ Result<void> write_plan(const InstallOptions& options, const EngineFacts& facts,
   TRY_VOID(check_plan(root, facts, plan));
   for (const FileEdit& edit : plan.edits)
     TRY_VOID(commit_node_file(root, edit.path));
-  if (plan.drop_in.empty()) return {};
-  return check_printed(facts, plan, TRY(check_engine_config(root, facts.engine, "afterwards")));
+  const bool crio = facts.engine.engine == Engine::kCrio;
+  if (crio ? plan.meant.empty() : plan.drop_in.empty()) return {};
+  const std::string printed = TRY(check_engine_config(root, facts.engine, "afterwards"));
+  return crio ? check_overridden(plan, printed) : check_printed(facts, plan, printed);
 }
 
 // The programs and the record of them, which is all that is left of it.

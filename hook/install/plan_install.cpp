@@ -137,6 +137,7 @@ Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts, const ReadNo
   if (facts.way == InstallWay::kCdi) return {};
   if (facts.way == InstallWay::kNri) {
     TRY_VOID(add_hooks_files(plan, facts, read, "rdma-hook-crio-verify-"));
+    plan.meant[{"crio.nri", "enable_nri"}] = "true";
     return add_own_file(plan, read, kDropIn,
                         fmt::format("{}[crio.nri]\nenable_nri = true\n{}", kOurs, crio_copy(facts)));
   }
@@ -144,6 +145,7 @@ Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts, const ReadNo
   const std::string theirs = setting_text(facts.settings, "crio.runtime.runtimes.rdma", "runtime_path");
   if (!theirs.empty() && theirs != program)
     return runtime_of_others("CRI-O's configuration", fmt::format("runtime_path = \"{}\"", program));
+  plan.meant[{"crio.runtime.runtimes.rdma", "runtime_path"}] = fmt::format("'{}'", program);
   const std::string table = crio_default(facts);
   std::string behind = setting_text(facts.settings, table, "runtime_path");
   for (const auto& [setting, value] : facts.settings)

@@ -37,7 +37,7 @@ struct EngineFacts {
 struct InstallPlan {
   std::vector<FileEdit> edits;    // in the order of writing; none that changes nothing
   std::vector<std::string> said;  // what the administrator should know
-  EngineSettings meant;           // what the engine must print then, of containerd
+  EngineSettings meant;           // what the engine must print then; CRI-O: what it may not print otherwise
   std::string drop_in;            // of containerd 2
 };
 
