@@ -336,7 +336,7 @@ class Rails(harness.Case):
         directory, leases = self.work + "/cni", self.work + "/leases"
         os.mkdir(directory, 0o755)
         os.mkdir(leases)
-        shutil.copy(os.path.join(harness.HERE, os.pardir, "vm", "guest", "ipam-for-pods"), directory)
+        shutil.copy(os.path.join(harness.HERE, os.pardir, "support", "ipam-for-pods"), directory)
         self.use(addresses=False, ipam={"type": "ipam-for-pods", "dataDir": leases, "second": -1}, ipam_dir=directory)
         of_pod = {"io.kubernetes.cri.sandbox-namespace": "team-a", "io.kubernetes.cri.sandbox-name": "train",
                   "io.kubernetes.cri.sandbox-uid": "1;K8S_POD_NAME=other", "io.kubernetes.cri.sandbox-id": "5a"}

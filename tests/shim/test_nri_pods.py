@@ -172,7 +172,7 @@ class Pods(test_network.Rails):
         directory, leases = self.work + "/cni", self.work + "/leases"
         os.mkdir(directory, 0o755)
         os.mkdir(leases)
-        shutil.copy(os.path.join(HERE, os.pardir, "vm", "guest", "ipam-for-pods"), directory)
+        shutil.copy(os.path.join(HERE, os.pardir, "support", "ipam-for-pods"), directory)
         self.use(addresses=False, ipam_dir=directory,
                  ipam={"type": "ipam-for-pods", "dataDir": leases, "second": -1})
         return leases

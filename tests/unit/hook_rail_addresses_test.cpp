@@ -131,7 +131,7 @@ TEST_F(RailAddresses, APluginIsToldThePodWhenItGivesAndWhenItTakesBack) {
   lab.ipam_plugin = "ipam-for-pods";
   lab.ipam_dir = temp_ / "plugins";
   std::filesystem::create_directory(lab.ipam_dir);
-  std::filesystem::copy(LAB_GUEST "/ipam-for-pods", lab.ipam_dir);
+  std::filesystem::copy(SUPPORT "/ipam-for-pods", lab.ipam_dir);
   std::filesystem::permissions(lab.ipam_dir + "/ipam-for-pods", std::filesystem::perms(0755));
   const auto take = [&](const std::string& args) {
     NetworkRecord record = record_of(pod_.key);
