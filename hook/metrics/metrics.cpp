@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <map>
 #include <optional>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -233,22 +232,25 @@ std::string grant_info_head() {
   return head_of(kGrantInfo, "Who has which HCA.", to_string(Sample::Type::kGauge));
 }
 
-std::string grant_info(const Grant& grant) {
+std::string grant_info(const Grant& grant, const NamesOf& names) {
   if (grant.vanished) return "";
-  std::set<std::string> ids;  // a container that is bound to its token is there twice
-  for (const GrantUser& user : grant.users)
-    ids.insert(user.id);
-  if (ids.empty()) ids.insert("");  // a pod between two containers
+  std::map<std::string, PodNames> ids;  // a container that is bound to its token is there twice
+  for (const GrantUser& user : grant.users) {
+    PodNames& known = ids[user.id];
+    if (names && known == PodNames()) known = names(user);
+  }
+  if (ids.empty()) ids[""];  // a pod between two containers
   const Owner& owner = grant.owner;
   std::string text;
   for (const PlannedHca& hca : grant.hcas) {
-    for (const std::string& id : ids) {
-      append_line(text, {.name = std::string(kGrantInfo),
-                         .labels = {{"container", id},
-                                    {"grant", owner.key},
-                                    {"hca", hca.name},
-                                    {"netns", owner.netns ? owner.netns->path : ""}},
-                         .value = 1});
+    for (const auto& [id, pod] : ids) {
+      Labels labels{
+          {"container", id}, {"grant", owner.key}, {"hca", hca.name}, {"netns", owner.netns ? owner.netns->path : ""}};
+      for (const auto& [label, value] : {std::pair<const char*, const std::string&>("namespace", pod.pod_namespace),
+                                         {"pod", pod.pod},
+                                         {"container_name", pod.container}})
+        if (!value.empty()) labels.emplace(label, value);
+      append_line(text, {.name = std::string(kGrantInfo), .labels = std::move(labels), .value = 1});
     }
   }
   return text;

@@ -14,7 +14,8 @@
 //   rdma_hook_holders{hca,mode}                                  gauge: grants with it
 //   rdma_hook_units{hca,mode}                                    gauge: what they hold of it, as limits count
 //   rdma_hook_limit{hca,mode}                                    gauge: most units, as the newest grant was told
-//   rdma_hook_grant_info{container,grant,hca,netns} 1            gauge; netns: its path, empty for a container's grant
+//   rdma_hook_grant_info{container,grant,hca,netns} 1            gauge; netns: its path, empty for a container's grant;
+//                                                                a pod's has namespace, pod, container_name too
 //   rdma_port_counter{hca,port,counter}                          counter: the port's, whoever holds it
 //
 // Their number follows from that of the HCAs; only rdma_hook_grant_info is one for each container, and has to be asked
@@ -33,6 +34,7 @@
 #include "fabric/result.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/metrics/counters.hpp"
+#include "hook/metrics/grant_names.hpp"
 
 namespace hook {
 
@@ -65,7 +67,9 @@ class Held {
 
 // Pure: HELP and TYPE of rdma_hook_grant_info, and what one grant adds; nothing for a vanished one.
 std::string grant_info_head();
-std::string grant_info(const Grant& grant);
+// names: of a user's container; not called where it is not asked for.
+using NamesOf = std::function<PodNames(const GrantUser& user)>;
+std::string grant_info(const Grant& grant, const NamesOf& names = {});
 
 using Write = std::function<void(const std::string& text)>;
 

@@ -26,7 +26,10 @@
 #include "hook/install/put_programs.hpp"
 #include "hook/ledger/runtime_records.hpp"
 #include "hook/metrics/count.hpp"
+#include "hook/metrics/grant_names.hpp"
+#include "hook/metrics/listen_address.hpp"
 #include "hook/metrics/metrics.hpp"
+#include "hook/metrics/serve_metrics.hpp"
 #include "hook/program/devices.hpp"
 #include "hook/program/foreseen.hpp"
 #include "hook/program/stages.hpp"
@@ -223,19 +226,62 @@ Result<void> recover(const Options& options, const Log& log) {
   return {};
 }
 
-Result<void> show_metrics(const Options& options, const Log& log) {
+int exit_code(const Result<void>& result, const Log& log) {
+  if (result) return kExitDone;
+  log.error(result.error());
+  return kExitFailure;
+}
+
+// names: of containers; nullptr: no series for each.
+Result<void> collect_metrics(const Options& options, GrantNames* names, const Write& write, Ledger::Unread& unread) {
   const std::string& ledger = options.node.ledger;
   Held held;
   std::string head = grant_info_head();
   const auto add = [&](const Grant& grant) -> Result<void> {
     held.add(grant);
-    const std::string info = options.grants ? grant_info(grant) : "";
-    if (!info.empty()) print(std::exchange(head, "") + info);
+    if (!names) return {};
+    const std::string info = grant_info(grant, [&](const GrantUser& user) { return names->of(user); });
+    if (!info.empty()) write(std::exchange(head, "") + info);
     return {};
   };
-  if (!TRY(each_grant(options, log, add)))
-    log.info(fmt::format("there is no ledger `{}`: nothing was given here yet", ledger));
-  return write_metrics(ledger, held, options.node.root, [](const std::string& text) { print(text); });
+  TRY(Ledger::for_each_at(ledger, add, &unread));
+  return write_metrics(ledger, held, options.node.root, write);
+}
+
+Result<void> show_metrics(const Options& options, const Log& log) {
+  GrantNames names(options.node.root);
+  Ledger::Unread unread;
+  if (::access(options.node.ledger.c_str(), F_OK) != 0 && errno == ENOENT)
+    log.info(fmt::format("there is no ledger `{}`: nothing was given here yet", options.node.ledger));
+  auto done = collect_metrics(
+      options, options.grants ? &names : nullptr, [](const std::string& text) { print(text); }, unread);
+  for (const fabric::Error& error : unread)
+    log.error(error);
+  return done;
+}
+
+Result<void> listen_for_metrics(const Options& options) {
+  const ListenAddress address = TRY(parse_listen_address(*options.listen));
+  TRY_VOID(isolate());
+  const Log log;
+  GrantNames names(options.node.root);
+  std::string said;  // of grants that cannot be read: once
+  const auto read = [&]() -> Result<std::string> {
+    std::string text;
+    Ledger::Unread unread;
+    auto done = collect_metrics(
+        options, &names, [&](const std::string& part) { text += part; }, unread);
+    names.forget_others();
+    const std::string first = unread.empty() ? "" : unread.front().message;
+    if (std::exchange(said, first) != first && !unread.empty()) log.error(unread.front());
+    if (!done) return std::move(done).error();
+    return text;
+  };
+  return serve_metrics(address, read, log);
+}
+
+int run_metrics(const Options& options, const Log& log) {
+  return exit_code(options.listen ? listen_for_metrics(options) : show_metrics(options, log), log);
 }
 
 // Where rdma-hook and rdma-runtime are on the node: as --hook says, together with this program, or where they are below
@@ -286,12 +332,6 @@ int run_doctor(const Options& options) {
   print(options.json ? findings_json(checks) : findings_text(checks, options.quiet));
   const auto grade = worst(checks);
   return !grade ? kExitDone : *grade == Grade::kBroken ? kExitBroken : kExitFailure;
-}
-
-int exit_code(const Result<void>& result, const Log& log) {
-  if (result) return kExitDone;
-  log.error(result.error());
-  return kExitFailure;
 }
 
 // Plugins run in a helper, which has to be there before this process may execute nothing any more. Leases on record may
@@ -357,7 +397,7 @@ int run_command(const Options& options) {
     case Command::kRecover:
       return exit_code(recover(options, log), log);
     case Command::kMetrics:
-      return exit_code(show_metrics(options, log), log);
+      return run_metrics(options, log);
     case Command::kCdiGenerate:
       return exit_code(generate_cdi(options, log), log);
     case Command::kBaseSpec:

@@ -39,7 +39,8 @@ constexpr Word<Command> kCommands[] = {
 
 constexpr Word<std::optional<std::string> Options::*> kTexts[] = {
     {"--bundle", &Options::bundle}, {"--out", &Options::out},     {"--kind", &Options::kind},
-    {"--hook", &Options::hook},     {"--nodes", &Options::nodes}, {"--programs", &Options::programs}};
+    {"--hook", &Options::hook},     {"--nodes", &Options::nodes}, {"--programs", &Options::programs},
+    {"--listen", &Options::listen}};
 
 constexpr Word<bool Options::*> kFlags[] = {{"--json", &Options::json},
                                             {"--grants", &Options::grants},
@@ -129,6 +130,7 @@ On the command line:
   rdma-hook devices [--json]              the node's HCAs and who holds them
   rdma-hook recover [--json]              returns what containers left that are gone
   rdma-hook metrics [--grants]            Prometheus text: holders, grants, failures, durations, port counters
+  rdma-hook metrics --listen WHERE        the same with --grants over HTTP, until SIGTERM: unix:PATH or ADDRESS:PORT
   rdma-hook check-config [--json]         what is wrong in the configuration, with line and remedy
   rdma-hook config apply DIR [--watch]    DIR/config.json of a mounted ConfigMap becomes this node's, if it is good
   rdma-hook cdi generate [--out FILE]     the HCAs as CDI devices, `rdma-init.io/hca=mlx5_0`, for /etc/cdi
@@ -152,6 +154,7 @@ Options:
   --hook PATH      cdi, base-spec: where rdma-hook is on the node, in place of this program's own path
   --nodes FILE     check-config: the nodes that have this configuration, a line each of name and index: are their
                    slices of its subnets there, and apart?
+  --listen WHERE   metrics: unix:PATH, unix: for /run/rdma-init/metrics.sock, 127.0.0.1:9100 or [::1]:9100
   --watch          config apply: goes on, and applies what comes into DIR, until SIGTERM
   --way NAME       install: nri, runtime, hook or cdi, in place of the one that fits the engine best
   --dry-run        install: says what would be written, and changes nothing
@@ -217,6 +220,9 @@ Result<Options> parse_options(std::span<char* const> arguments) {
     return usage_error("--programs takes an absolute path on the node, without --hook");
   if (gives && !engine_given) options.node.engine = Engine::kPodman;  // whose annotations are not the operator's
   if (options.command == Command::kConfigApply) TRY_VOID(check_apply(options));
+  const auto is_relative = [](const std::string& path) { return !path.empty() && !path.starts_with('/'); };
+  if (options.listen && (is_relative(options.node.ledger) || is_relative(options.node.root)))
+    return usage_error("--listen needs absolute paths behind --ledger and --root");
   if (options.command == Command::kPlan && !options.bundle) return usage_error("plan needs --bundle DIR");
   return options;
 }

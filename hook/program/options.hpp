@@ -39,6 +39,7 @@ struct Options {
   std::optional<std::string> kind;
   std::optional<std::string> hook;
   std::optional<std::string> nodes;     // check-config: the file that lists them
+  std::optional<std::string> listen;    // metrics: served there
   std::string source;                   // config apply: the directory that has config.json
   InstallOptions install;               // install; its engine and root are made of those above
   std::optional<std::string> programs;  // install: where an image's programs are put

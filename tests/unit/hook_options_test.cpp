@@ -26,6 +26,7 @@ TEST(HookOptions, CommandsAndTheirOlderNames) {
                                          {"poststop", Command::kPoststop},
                                          {"devices", Command::kDevices},
                                          {"recover", Command::kRecover},
+                                         {"metrics", Command::kMetrics},
                                          {"check-config", Command::kCheckConfig},
                                          {"base-spec", Command::kBaseSpec},
                                          {"--version", Command::kVersion},

@@ -1,0 +1,256 @@
+#include "hook/metrics/http_server.hpp"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "hook/metrics/http_request.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Result;
+using fabric::UniqueFd;
+using Clock = std::chrono::steady_clock;
+using Text = std::shared_ptr<const std::string>;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr seconds kForRequest{5};
+constexpr seconds kForText{30};
+constexpr seconds kForAnswer{10};
+constexpr seconds kForEnd{1};
+// However many clients there are, root reads the ledger once a second.
+constexpr seconds kTextLives{1};
+constexpr milliseconds kBetweenAccepts{100};  // when there is no memory for one more
+
+struct Client {
+  enum class State {
+    kAsks,
+    kWaits,  // for the text that was asked for, or that is asked for next
+    kTakes,
+    kEnds,  // has all of it; what it sent beyond its request is read, or the kernel would reset the connection
+  };
+  UniqueFd fd;
+  Clock::time_point until;
+  State state = State::kAsks;
+  std::string request = {};
+  bool is_asked_for = false;
+  std::string head = {};
+  Text body = {};
+  std::size_t sent = 0;
+};
+
+Text text_of(std::string text) {
+  return std::make_shared<const std::string>(std::move(text));
+}
+
+void answer(Client& client, int status, Text body) {
+  client.head = http_head(status, body->size());
+  client.body = std::move(body);
+  client.state = Client::State::kTakes;
+  client.until = Clock::now() + kForAnswer;
+}
+
+void refuse(Client& client, int status) {
+  answer(client, status, text_of(http_body(status)));
+}
+
+class HttpServer {
+ public:
+  HttpServer(const UniqueFd& listener, const UniqueFd& channel) : listener_(listener), channel_(channel) {}
+
+  Result<void> run() {
+    while (!is_over_) {
+      ask();
+      TRY_VOID(wait());
+      clients_.remove_if([](const Client& client) { return !client.fd.ok(); });
+    }
+    return {};
+  }
+
+ private:
+  // Asks for the text where somebody waits for one, and nobody has asked yet.
+  void ask() {
+    for (Client& client : clients_) {
+      if (client.state != Client::State::kWaits) continue;
+      if (text_ && Clock::now() - text_at_ < kTextLives) {
+        answer(client, 200, text_);
+        continue;
+      }
+      if (is_asking_ && !client.is_asked_for) continue;  // of a text that was begun before it came
+      if (!is_asking_) {
+        const char byte = 'm';
+        if (::send(channel_.get(), &byte, 1, MSG_NOSIGNAL) != 1) is_over_ = true;
+        is_asking_ = true;
+        for (Client& other : clients_)
+          other.is_asked_for = other.state == Client::State::kWaits;
+      }
+    }
+  }
+
+  Result<void> wait() {
+    std::vector<pollfd> fds{{channel_.get(), POLLIN, 0}};
+    const auto now = Clock::now();
+    fds.push_back({now >= accept_from_ ? listener_.get() : -1, POLLIN, 0});
+    auto next = std::max(accept_from_, now + seconds(1));
+    if (now < accept_from_) next = accept_from_;
+    for (const Client& client : clients_) {
+      const bool takes = client.state == Client::State::kTakes;
+      const bool waits = client.state == Client::State::kWaits;
+      fds.push_back({client.fd.get(), static_cast<short>(takes ? POLLOUT : waits ? 0 : POLLIN), 0});
+      next = std::min(next, client.until);
+    }
+    const auto pause = std::chrono::ceil<milliseconds>(next - now);
+    const int ready = ::poll(fds.data(), fds.size(), static_cast<int>(std::max(pause, milliseconds(0)).count()));
+    if (ready < 0 && errno != EINTR) return fabric::sys_error(errno, "cannot wait");
+    if (ready < 0) return {};
+    std::size_t at = 2;
+    for (Client& client : clients_)
+      tend(client, fds[at++].revents);
+    if (fds[0].revents != 0) take_text();
+    if (fds[1].revents != 0) accept_clients();
+    return {};
+  }
+
+  void tend(Client& client, short events) const {
+    const bool late = Clock::now() >= client.until;
+    switch (client.state) {
+      case Client::State::kAsks:
+        if (events != 0) return read_request(client);
+        if (late) refuse(client, 408);
+        return;
+      case Client::State::kWaits:
+        if ((events & (POLLERR | POLLHUP)) != 0) return client.fd.reset();
+        if (late) refuse(client, 503);
+        return;
+      case Client::State::kTakes:
+        if (events != 0) write_answer(client);
+        if (client.fd.ok() && late && client.state == Client::State::kTakes) client.fd.reset();
+        return;
+      case Client::State::kEnds:
+        if (late || (events != 0 && !drain(client.fd.get()))) client.fd.reset();
+        return;
+    }
+  }
+
+  static void read_request(Client& client) {
+    std::array<char, kLongestHttpHead> bytes;
+    const ssize_t count = ::recv(client.fd.get(), bytes.data(), kLongestHttpHead - client.request.size(), 0);
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (count <= 0) return client.fd.reset();
+    client.request.append(bytes.data(), static_cast<std::size_t>(count));
+    const auto request = read_http_request(client.request);
+    if (!request) return;
+    if (request->status != 200) return refuse(client, request->status);
+    if (request->target == HttpTarget::kHealth) return answer(client, 200, text_of("ok\n"));
+    if (request->target == HttpTarget::kIndex) return answer(client, 200, text_of("rdma-hook: /metrics, /healthz\n"));
+    client.state = Client::State::kWaits;
+    client.until = Clock::now() + kForText;
+  }
+
+  static void write_answer(Client& client) {
+    const std::size_t whole = client.head.size() + client.body->size();
+    while (client.sent < whole) {
+      const bool in_head = client.sent < client.head.size();
+      const std::string& part = in_head ? client.head : *client.body;
+      const std::size_t from = in_head ? client.sent : client.sent - client.head.size();
+      const ssize_t count = ::send(client.fd.get(), part.data() + from, part.size() - from, MSG_NOSIGNAL);
+      if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+      if (count <= 0) return client.fd.reset();
+      client.sent += static_cast<std::size_t>(count);
+    }
+    client.body.reset();
+    ::shutdown(client.fd.get(), SHUT_WR);
+    client.state = Client::State::kEnds;
+    client.until = Clock::now() + kForEnd;
+  }
+
+  // False: the client has closed its end, too.
+  static bool drain(int fd) {
+    std::array<char, 4096> bytes;
+    const ssize_t count = ::recv(fd, bytes.data(), bytes.size(), 0);
+    return count > 0 || (count < 0 && (errno == EAGAIN || errno == EINTR));
+  }
+
+  void accept_clients() {
+    constexpr int kMostAtOnce = 64;
+    for (int i = 0; i < kMostAtOnce; ++i) {
+      UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (!fd.ok()) {
+        const bool later = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+        if (later) accept_from_ = Clock::now() + kBetweenAccepts;
+        return;
+      }
+      // Who has its answer already does not count: it is gone within a second.
+      const auto busy = std::count_if(clients_.begin(), clients_.end(), [](const Client& client) {
+        return client.fd.ok() && client.state != Client::State::kEnds;
+      });
+      if (static_cast<std::size_t>(busy) < kMostClients && clients_.size() < 2 * kMostClients) {
+        clients_.push_back({std::move(fd), Clock::now() + kForRequest});
+        continue;
+      }
+      const std::string body = http_body(503);
+      const std::string whole = http_head(503, body.size()) + body;
+      drain(fd.get());
+      (void)!::send(fd.get(), whole.data(), whole.size(), MSG_NOSIGNAL);
+      ::shutdown(fd.get(), SHUT_WR);
+    }
+  }
+
+  void take_text() {
+    std::array<char, 65536> bytes;
+    const ssize_t count = ::recv(channel_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (count <= 0) {
+      is_over_ = true;
+      return;
+    }
+    incoming_.append(bytes.data(), static_cast<std::size_t>(count));
+    TextHead head;
+    if (incoming_.size() < sizeof head) return;
+    std::memcpy(&head, incoming_.data(), sizeof head);
+    if (head.size > kLargestText) {
+      is_over_ = true;
+      return;
+    }
+    if (incoming_.size() < sizeof head + head.size) return;
+    incoming_.erase(0, sizeof head);
+    text_ = head.ok != 0 ? text_of(std::move(incoming_)) : nullptr;
+    text_at_ = Clock::now();
+    incoming_ = {};
+    is_asking_ = false;
+    for (Client& client : clients_) {
+      if (!client.is_asked_for || client.state != Client::State::kWaits) continue;
+      text_ ? answer(client, 200, text_) : refuse(client, 503);
+    }
+  }
+
+  const UniqueFd& listener_;
+  const UniqueFd& channel_;
+  std::list<Client> clients_;
+  bool is_asking_ = false;
+  bool is_over_ = false;
+  std::string incoming_;
+  Text text_;
+  Clock::time_point text_at_;
+  Clock::time_point accept_from_;
+};
+
+}  // namespace
+
+Result<void> serve_http(const UniqueFd& listener, const UniqueFd& channel) {
+  return HttpServer(listener, channel).run();
+}
+
+}  // namespace hook

@@ -1,0 +1,145 @@
+#include "hook/metrics/serve_metrics.hpp"
+
+#include <grp.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "hook/base/process/sandbox.hpp"
+#include "hook/base/write_all.hpp"
+#include "hook/metrics/http_server.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::Result;
+using fabric::sys_error;
+using fabric::UniqueFd;
+
+constexpr id_t kNobody = 65534;
+constexpr char kReady = 'r';
+
+// A root that keeps a way back would be root to whoever takes the process over.
+Result<void> become_nobody() {
+  if (::geteuid() != 0 && ::getuid() != 0) return {};
+  if (::setgroups(0, nullptr) != 0 || ::setresgid(kNobody, kNobody, kNobody) != 0 ||
+      ::setresuid(kNobody, kNobody, kNobody) != 0) {
+    return Error{fmt::format("cannot become user {}, and root does not serve: {}", kNobody, std::strerror(errno)),
+                 errno, "start it with the capabilities SETUID and SETGID"};
+  }
+  if (::setresuid(0, 0, 0) == 0 || ::geteuid() != kNobody || ::getegid() != kNobody)
+    return fabric::make_error("it is still root, who does not serve");
+  return {};
+}
+
+Result<void> bound_server() {
+  constexpr rlim_t kFiles = 64;
+  const rlimit none{0, 0};
+  const rlimit files{kFiles, kFiles};
+  if (::setrlimit(RLIMIT_NOFILE, &files) != 0 || ::setrlimit(RLIMIT_FSIZE, &none) != 0 ||
+      ::setrlimit(RLIMIT_NPROC, &none) != 0)
+    return sys_error(errno, "cannot set limits");
+  // Behind the change of user, which forgets it.
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::prctl(PR_SET_DUMPABLE, 0) != 0)
+    return sys_error(errno, "cannot tie the server to its reader");
+  return restrict_with_children();
+}
+
+[[noreturn]] void run_server(const UniqueFd& listener, const UniqueFd& channel, pid_t parent) {
+  auto ready = become_nobody();
+  if (ready) ready = bound_server();
+  if (ready && ::getppid() != parent) ready = sys_error(ESRCH, "its reader is gone");
+  const std::string said = ready ? std::string(1, kReady) : ready.error().message + "\n" + ready.error().hint;
+  if (write_all(channel.get(), said) != 0 || !ready) ::_exit(1);
+  ::_exit(serve_http(listener, channel) ? 0 : 1);
+}
+
+Result<void> wait_for_server(const UniqueFd& channel) {
+  std::array<char, 1024> said{};
+  const ssize_t count = ::read(channel.get(), said.data(), said.size());
+  if (count == 1 && said[0] == kReady) return {};
+  const std::string text(said.data(), count > 0 ? static_cast<std::size_t>(count) : 0);
+  const std::size_t end = text.find('\n');
+  if (end == std::string::npos) return fabric::make_error("the process that serves has ended");
+  return Error{text.substr(0, end), EPERM, text.substr(end + 1)};
+}
+
+// False: the server is gone.
+bool send_text(const UniqueFd& channel, const Result<std::string>& text) {
+  const bool ok = text.has_value() && text->size() <= kLargestText;
+  const TextHead head{ok ? text->size() : 0, ok ? 1U : 0U};
+  const std::string_view bytes(reinterpret_cast<const char*>(&head), sizeof head);
+  return write_all(channel.get(), bytes) == 0 && (!ok || write_all(channel.get(), *text) == 0);
+}
+
+Result<void> read_for_server(const UniqueFd& channel, const UniqueFd& signals, const ReadMetrics& read,
+                             const Log& log) {
+  std::string said;  // what stays wrong is said once
+  for (;;) {
+    std::array<pollfd, 2> fds{{{signals.get(), POLLIN, 0}, {channel.get(), POLLIN, 0}}};
+    if (::poll(fds.data(), fds.size(), -1) < 0 && errno != EINTR) return sys_error(errno, "cannot wait");
+    if (fds[0].revents != 0) return {};
+    if (fds[1].revents == 0) continue;
+    char byte = 0;
+    if (::read(channel.get(), &byte, 1) != 1) return fabric::make_error("the process that serves has ended");
+    const auto text = read();
+    const std::string wrong = text ? "" : text.error().message;
+    if (std::exchange(said, wrong) != wrong && !text) log.error(text.error());
+    if (!send_text(channel, text)) return fabric::make_error("the process that serves has ended");
+  }
+}
+
+Result<UniqueFd> signals_that_end() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  if (::sigprocmask(SIG_BLOCK, &signals, nullptr) != 0) return sys_error(errno, "cannot block signals");
+  UniqueFd fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd.ok()) return sys_error(errno, "cannot wait for signals");
+  return fd;
+}
+
+}  // namespace
+
+Result<void> serve_metrics(const ListenAddress& address, const ReadMetrics& read, const Log& log) {
+  UniqueFd listener = TRY(listen_at(address));
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
+    return sys_error(errno, "cannot make a pair of sockets");
+  UniqueFd own(ends[0]);
+  UniqueFd theirs(ends[1]);
+  const pid_t parent = ::getpid();
+  const pid_t child = ::fork();
+  if (child < 0) return sys_error(errno, "cannot start the process that serves");
+  if (child == 0) {
+    own.reset();
+    run_server(listener, theirs, parent);
+  }
+  theirs.reset();
+  listener.reset();
+  auto done = wait_for_server(own);
+  if (done) {
+    // Not before: a signal then ends both, and nobody is served.
+    const UniqueFd signals = TRY(signals_that_end());
+    done = restrict_process();
+    if (done) log.info(fmt::format("serving at {}", address.text));
+    if (done) done = read_for_server(own, signals, read, log);
+  }
+  own.reset();  // which ends the server
+  ::waitpid(child, nullptr, 0);
+  if (!address.path.empty()) ::unlink(address.path.c_str());
+  return done;
+}
+
+}  // namespace hook

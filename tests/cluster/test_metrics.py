@@ -1,0 +1,349 @@
+"""`rdma-hook metrics --listen` before curl, Prometheus and hostile clients: who serves is nobody, the text is that of the ledger with the
+names of pods, and many or slow clients keep nobody else from it for long."""
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import urllib.request
+
+HOOK = os.environ.get("TESTED_HOOK", "")
+SKIP = 77
+WAIT = 60
+NOBODY = 65534
+HOSTILE = 'a"b\\c\nd\x1b{}=,#'
+
+
+def own_start_time():
+    with open("/proc/self/stat", encoding="ascii") as file:
+        return int(file.read().rsplit(")", 1)[1].split()[19])
+
+
+def status(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        return {line.split(":")[0]: line.split(":")[1].split() for line in file}
+
+
+def free_port(family, host):
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.bind((host, 0))
+        return probe.getsockname()[1]
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.work = tempfile.mkdtemp(prefix="rdma-metrics-test.")
+        self.addCleanup(shutil.rmtree, self.work, True)
+        os.chmod(self.work, 0o755)
+        self.ledger = self.work + "/ledger"
+        os.makedirs(self.ledger + "/grants", 0o700)
+        os.chmod(self.ledger, 0o700)
+        self.socket = self.work + "/s/metrics.sock"
+        self.children = []
+        self.addCleanup(self.end)
+        self.grant("k1", "c1", {"io.kubernetes.cri.sandbox-namespace": "team-a", "io.kubernetes.cri.sandbox-name": "train-0",
+                                "io.kubernetes.cri.container-name": HOSTILE})
+
+    def end(self):
+        for child in self.children:
+            if child.poll() is None:
+                child.kill()
+            child.wait()
+
+    def grant(self, key, container, annotations):
+        """Of the format that the first release wrote, which is read still: it has no checksum."""
+        bundle = f"/run/containerd/io.containerd.runtime.v2.task/k8s.io/{container}"
+        os.makedirs(self.work + bundle)
+        with open(self.work + bundle + "/config.json", "w", encoding="utf-8") as file:
+            json.dump({"annotations": annotations, "linux": {}}, file)
+        record = {"format": 1, "owner": {"kind": "container", "key": key, "label": "container " + container}, "since": 1,
+                  "hcas": [{"name": "mlx5_0", "mode": "shared", "units": 1, "held_only": False}],
+                  "users": [{"key": key, "id": container, "bundle": bundle, "settled": True,
+                             "process": {"pid": os.getpid(), "start_time": own_start_time()}}]}
+        with open(f"{self.ledger}/grants/{key}.json", "w", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def command(self, where):
+        return [HOOK, "metrics", "--listen", where, "--ledger", self.ledger, "--root", self.work]
+
+    def serve(self, where=None):
+        log = self.work + "/log"
+        with open(log, "w", encoding="utf-8") as file:
+            child = subprocess.Popen(self.command(where or "unix:" + self.socket), stdout=file, stderr=file)
+        self.children.append(child)
+        end = time.monotonic() + WAIT
+        while True:
+            with open(log, encoding="utf-8") as file:
+                said = file.read()
+            if "serving at" in said:
+                return child
+            if child.poll() is not None or time.monotonic() > end:
+                self.fail(f"it does not serve: {said}")
+            time.sleep(0.02)
+
+    def connect(self):
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        client.settimeout(WAIT)
+        client.connect(self.socket)
+        self.addCleanup(client.close)
+        return client
+
+    def ask(self, request=b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"):
+        with self.connect() as client:
+            return self.answer_of(client, request)
+
+    @staticmethod
+    def answer_of(client, request):
+        if request:
+            client.sendall(request)
+        answer = b""
+        while True:
+            try:
+                part = client.recv(65536)
+            except ConnectionResetError:
+                part = b""
+            if not part:
+                return answer.decode()
+            answer += part
+
+    def code(self, request):
+        answer = self.ask(request)
+        return int(answer.split(" ")[1]) if answer else None
+
+
+class Serving(Case):
+    def test_the_text_with_the_names_of_pods(self):
+        self.serve()
+        answer = self.ask()
+        self.assertTrue(answer.startswith("HTTP/1.1 200 OK\r\n"), answer)
+        body = answer.split("\r\n\r\n", 1)[1]
+        self.assertIn(f"Content-Length: {len(body.encode())}\r\n", answer)
+        self.assertIn("Connection: close\r\n", answer)
+        name = next(line for line in body.splitlines() if line.startswith("rdma_hook_grant_info"))
+        self.assertIn('namespace="team-a"', name)
+        self.assertIn('pod="train-0"', name)
+        self.assertIn('container="c1"', name)
+        self.assertIn('container_name="a\\"b\\\\c\\nd', name)
+        self.assertNotIn("\x1b", body)
+        said = subprocess.run([HOOK, "metrics", "--grants", "--ledger", self.ledger, "--root", self.work], text=True,
+                              capture_output=True, check=True).stdout
+        self.assertEqual(body, said)
+
+    def test_a_grant_that_comes_is_there_within_a_second(self):
+        self.serve()
+        self.assertIn('rdma_hook_holders{hca="mlx5_0",mode="shared"} 1\n', self.ask())
+        self.grant("k2", "c2", {})
+        time.sleep(1.1)
+        self.assertIn('rdma_hook_holders{hca="mlx5_0",mode="shared"} 2\n', self.ask())
+
+    def test_answers(self):
+        self.serve()
+        for request, code in ((b"GET / HTTP/1.1\r\n\r\n", 200), (b"GET /healthz HTTP/1.0\r\n\r\n", 200),
+                              (b"GET /other HTTP/1.1\r\n\r\n", 404), (b"PUT /metrics HTTP/1.1\r\n\r\n", 405),
+                              (b"rubbish\r\n\r\n", 400), (b"GET /metrics HTTP/3\r\n\r\n", 505),
+                              (b"GET /metrics HTTP/1.1\r\nA: " + b"x" * 9000 + b"\r\n\r\n", 431),
+                              (b"POST /metrics HTTP/1.1\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100000, 405),
+                              (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),
+                              (b"GET /metrics HTTP/1.1\r\n\r\nGET /metrics HTTP/1.1\r\n\r\n", 200)):
+            self.assertEqual(self.code(request), code, request[:60])
+
+    def test_an_unreadable_ledger_is_an_error_and_no_empty_text(self):
+        self.serve()
+        shutil.rmtree(self.ledger + "/grants")
+        with open(self.ledger + "/grants", "w", encoding="utf-8"):
+            pass
+        self.assertEqual(self.code(b"GET /metrics HTTP/1.1\r\n\r\n"), 503)
+        self.assertEqual(self.code(b"GET /healthz HTTP/1.1\r\n\r\n"), 200)
+        os.unlink(self.ledger + "/grants")
+        os.mkdir(self.ledger + "/grants", 0o700)
+        self.assertEqual(self.code(b"GET /metrics HTTP/1.1\r\n\r\n"), 200)
+
+    def test_root_does_not_serve(self):
+        reader = self.serve()
+        if os.getuid() != 0:
+            self.skipTest("it is not root's")
+        with open(f"/proc/{reader.pid}/task/{reader.pid}/children", encoding="ascii") as file:
+            server = int(file.read())
+        seen = status(server)
+        self.assertEqual((seen["Uid"], seen["Gid"], seen["Groups"]), ([str(NOBODY)] * 4, [str(NOBODY)] * 4, []))
+        self.assertEqual((int(seen["CapPrm"][0], 16), int(seen["CapEff"][0], 16), int(seen["CapAmb"][0], 16)), (0, 0, 0))
+        self.assertEqual((seen["NoNewPrivs"], seen["Seccomp"]), (["1"], ["2"]))
+        # Root has no connection of anybody's, and no socket to take one from.
+        sockets = [os.readlink(f"/proc/{reader.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{reader.pid}/fd")]
+        self.assertEqual(sum(name.startswith("socket:") for name in sockets), 1, sockets)
+
+    def test_root_that_may_not_change_is_refused(self):
+        if os.getuid() != 0 or not shutil.which("setpriv"):
+            self.skipTest("needs root and setpriv")
+        done = subprocess.run(["setpriv", "--bounding-set=-setuid,-setgid", "--inh-caps=-all",
+                               *self.command("unix:" + self.socket)], capture_output=True, text=True, timeout=WAIT, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("root does not serve", done.stderr)
+        self.assertIn("SETUID", done.stderr)
+
+    def test_ends(self):
+        child = self.serve()
+        self.assertEqual(os.stat(self.socket).st_mode & 0o7777, 0o660)
+        child.send_signal(signal.SIGTERM)
+        self.assertEqual(child.wait(WAIT), 0)
+        self.assertFalse(os.path.exists(self.socket))
+        # What a killed one left is replaced, and its server goes with it.
+        child = self.serve()
+        with open(f"/proc/{child.pid}/task/{child.pid}/children", encoding="ascii") as file:
+            server = int(file.read())
+        child.kill()
+        child.wait()
+        end = time.monotonic() + WAIT
+        while os.path.exists(f"/proc/{server}") and status(server)["State"][0] != "Z":
+            self.assertLess(time.monotonic(), end, "the server outlives its reader")
+            time.sleep(0.05)
+        self.assertTrue(os.path.exists(self.socket))
+        self.serve()
+        self.assertIn("200 OK", self.ask())
+        # A second one at the same socket, and what is no socket.
+        done = subprocess.run(self.command("unix:" + self.socket), capture_output=True, text=True, timeout=WAIT, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("somebody listens", done.stderr)
+        with open(self.work + "/file", "w", encoding="utf-8") as file:
+            file.write("precious")
+        done = subprocess.run(self.command(f"unix:{self.work}/file"), capture_output=True, text=True, timeout=WAIT, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("no socket", done.stderr)
+
+    def test_tcp(self):
+        for family, host, text in ((socket.AF_INET, "127.0.0.1", "127.0.0.1"), (socket.AF_INET6, "::1", "[::1]")):
+            try:
+                port = free_port(family, host)
+            except OSError:
+                continue  # no IPv6 here
+            self.serve(f"{text}:{port}")
+            with urllib.request.urlopen(f"http://{text}:{port}/metrics", timeout=WAIT) as answer:
+                self.assertIn(b"rdma_hook_grant_info", answer.read())
+
+
+class Load(Case):
+    def test_slow_clients(self):
+        self.serve()
+        slow = [self.connect() for _ in range(16)]
+        began = time.monotonic()
+        for client in slow:
+            client.sendall(b"GET /metrics HT")
+        time.sleep(0.5)
+        self.assertIn("503", self.ask().split("\r\n")[0], "one more than it has room for is told so at once")
+        # A byte now and then does not make the time longer.
+        while time.monotonic() - began < 4:
+            for client in slow:
+                client.sendall(b"x")
+            time.sleep(0.5)
+        for client in slow:
+            self.assertIn("408", self.answer_of(client, b"").split("\r\n")[0])
+        self.assertIn("200 OK", self.ask())
+
+    def test_sixty_four_at_once(self):
+        self.serve()
+        clients = [self.connect() for _ in range(64)]
+        time.sleep(0.5)
+        codes = []
+        for client in clients:
+            try:
+                client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+            except BrokenPipeError:
+                pass  # it has its answer
+            codes.append(self.answer_of(client, b"").split(" ")[1])
+        self.assertEqual((codes.count("200"), codes.count("503")), (16, 48))
+        self.assertIn("200 OK", self.ask())
+
+    def test_a_client_that_takes_nothing(self):
+        for number in range(2, 400):
+            self.grant(f"k{number}", f"c{number}", {})
+        self.serve()
+        lazy = [self.connect() for _ in range(8)]
+        for client in lazy:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+            client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        for _ in range(5):
+            self.assertEqual(self.ask().count("rdma_hook_grant_info{"), 399)
+
+    def test_a_thousand_requests_cost_no_memory(self):
+        child = self.serve()
+        with open(f"/proc/{child.pid}/task/{child.pid}/children", encoding="ascii") as file:
+            server = int(file.read())
+        for _ in range(50):
+            self.ask()
+        before = [int(status(pid)["VmRSS"][0]) for pid in (child.pid, server)]
+        for number in range(1000):
+            if number % 10 == 0:
+                self.connect().close()
+            self.ask(b"GET /healthz HTTP/1.1\r\n\r\n" if number % 2 else b"GET /metrics HTTP/1.1\r\n\r\n")
+        after = [int(status(pid)["VmRSS"][0]) for pid in (child.pid, server)]
+        for old, new in zip(before, after):
+            self.assertLess(new, old + 512, "kB")
+        self.assertLess(max(after), 16 * 1024)
+        self.assertLess(len(os.listdir(f"/proc/{server}/fd")), 16)
+
+
+class Scrapers(Case):
+    def test_curl(self):
+        if not shutil.which("curl"):
+            self.skipTest("curl is not installed")
+        self.serve()
+        done = subprocess.run(["curl", "-sS", "--fail", "--unix-socket", self.socket, "http://node/metrics"],
+                              capture_output=True, text=True, timeout=WAIT, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn('pod="train-0"', done.stdout)
+        many = subprocess.run(["curl", "-sS", "--fail", "--parallel", "--unix-socket", self.socket, "http://node/metrics?[1-12]"],
+                              capture_output=True, text=True, timeout=WAIT, check=False)
+        self.assertEqual((many.returncode, many.stdout.count("rdma_hook_grant_info{")), (0, 12), many.stderr)
+
+    def test_promtool(self):
+        if not shutil.which("promtool"):
+            self.skipTest("promtool (Debian's prometheus) is not installed")
+        self.serve()
+        body = self.ask().split("\r\n\r\n", 1)[1]
+        done = subprocess.run(["promtool", "check", "metrics"], input=body, capture_output=True, text=True, timeout=WAIT,
+                              check=False)
+        # It would have other names for units; what it cannot read is another exit code.
+        self.assertIn(done.returncode, (0, 3), done.stderr)
+
+    def test_prometheus(self):
+        if not shutil.which("prometheus"):
+            self.skipTest("prometheus is not installed")
+        port = free_port(socket.AF_INET, "127.0.0.1")
+        self.serve(f"127.0.0.1:{port}")
+        own = free_port(socket.AF_INET, "127.0.0.1")
+        config = self.work + "/prometheus.yml"
+        with open(config, "w", encoding="utf-8") as file:
+            file.write("global: {scrape_interval: 1s, scrape_timeout: 1s}\nscrape_configs:\n- job_name: rdma\n"
+                       f"  static_configs: [{{targets: ['127.0.0.1:{port}']}}]\n")
+        with open(self.work + "/prometheus.log", "w", encoding="utf-8") as log:
+            child = subprocess.Popen(["prometheus", "--config.file=" + config, "--storage.tsdb.path=" + self.work + "/data",
+                                      f"--web.listen-address=127.0.0.1:{own}"], stdout=log, stderr=log)
+        self.children.append(child)
+        end = time.monotonic() + WAIT
+        while True:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{own}/api/v1/query?query=rdma_hook_grant_info", timeout=5) as answer:
+                    found = json.load(answer)["data"]["result"]
+            except OSError:
+                found = []
+            if found:
+                break
+            if time.monotonic() > end:
+                with open(self.work + "/prometheus.log", encoding="utf-8") as log:
+                    self.fail("Prometheus has nothing:\n" + log.read()[-2000:])
+            time.sleep(0.2)
+        labels = found[0]["metric"]
+        self.assertEqual((labels["namespace"], labels["pod"], labels["container"], labels["hca"]), ("team-a", "train-0", "c1", "mlx5_0"))
+        self.assertTrue(labels["container_name"].startswith('a"b\\c\nd'), labels)
+
+
+if __name__ == "__main__":
+    if os.getuid() != 0:
+        print("needs root, whose ledger it is: nothing checked")
+        sys.exit(SKIP)
+    unittest.main(verbosity=1)

@@ -1,0 +1,131 @@
+// What `rdma-hook metrics --listen` is asked and answers, and by which names it calls containers.
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+
+#include "hook/metrics/grant_names.hpp"
+#include "hook/metrics/http_request.hpp"
+#include "hook/metrics/listen_address.hpp"
+#include "hook/metrics/metrics.hpp"
+#include "support/temp_dir.hpp"
+
+namespace {
+
+using hook::HttpTarget;
+using hook::PodNames;
+using hook::read_http_request;
+using test_support::TempDir;
+using test_support::write_file;
+
+int status_of(const std::string& head) {
+  const auto request = read_http_request(head + "\r\n\r\n");
+  return request ? request->status : 0;
+}
+
+TEST(HookServeMetrics, Requests) {
+  EXPECT_EQ(status_of("GET /metrics HTTP/1.1\r\nHost: a"), 200);
+  EXPECT_EQ(status_of("GET /metrics?x=1 HTTP/1.0"), 200);
+  EXPECT_EQ(status_of("GET /metric HTTP/1.1"), 404);
+  EXPECT_EQ(status_of("GET /metrics/ HTTP/1.1"), 404);
+  EXPECT_EQ(status_of("GET http://a/metrics HTTP/1.1"), 404);
+  EXPECT_EQ(status_of("GET /../etc/passwd HTTP/1.1"), 404);
+  EXPECT_EQ(status_of("HEAD /metrics HTTP/1.1"), 405);
+  EXPECT_EQ(status_of("POST /metrics HTTP/1.1\r\nContent-Length: 5"), 405);
+  EXPECT_EQ(status_of("get /metrics HTTP/1.1"), 405);
+  EXPECT_EQ(status_of("GET /metrics HTTP/2.0"), 505);
+  for (const char* bad :
+       {"", "GET", "GET /metrics", "GET  /metrics HTTP/1.1", "GET /metrics HTTP/1.1 x", " GET / HTTP/1.1",
+        "GET /met\trics HTTP/1.1", "GET /metrics SPDY/1", "\x16\x03\x01", "GET /\xff HTTP/1.1"})
+    EXPECT_EQ(status_of(bad), 400) << bad;
+  EXPECT_EQ(status_of(std::string("GET /\0 HTTP/1.1", 15)), 400);
+  EXPECT_EQ(read_http_request("GET / HTTP/1.1\r\n\r\n")->target, HttpTarget::kIndex);
+  EXPECT_EQ(read_http_request("GET /healthz HTTP/1.1\r\n\r\n")->target, HttpTarget::kHealth);
+}
+
+TEST(HookServeMetrics, HeadsThatHaveNotEnded) {
+  EXPECT_FALSE(read_http_request(""));
+  EXPECT_FALSE(read_http_request("GET /metrics HTTP/1.1\r\nA: b\r\n"));
+  EXPECT_FALSE(read_http_request("GET /metrics HTTP/1.1\n\n"));
+  const std::string line = "GET /metrics HTTP/1.1\r\nA: ";
+  const auto padded = [&](std::size_t size) { return line + std::string(size - line.size(), 'x'); };
+  EXPECT_FALSE(read_http_request(padded(hook::kLongestHttpHead - 1)));
+  EXPECT_EQ(read_http_request(padded(hook::kLongestHttpHead))->status, 431);
+  EXPECT_EQ(read_http_request(padded(hook::kLongestHttpHead - 4) + "\r\n\r\n")->status, 200);
+  EXPECT_EQ(read_http_request(padded(hook::kLongestHttpHead - 3) + "\r\n\r\n")->status, 431);
+  // What comes behind the head is nobody's.
+  EXPECT_EQ(read_http_request("GET / HTTP/1.1\r\n\r\nGET /x HTTP/1.1\r\n\r\n")->status, 200);
+}
+
+TEST(HookServeMetrics, Answers) {
+  EXPECT_EQ(hook::http_head(200, 7),
+            "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: 7\r\n"
+            "Cache-Control: no-store\r\nConnection: close\r\n\r\n");
+  EXPECT_NE(hook::http_head(405, 0).find("\r\nAllow: GET\r\n"), std::string::npos);
+  EXPECT_EQ(hook::http_body(503), "503 Service Unavailable\n");
+}
+
+TEST(HookServeMetrics, Addresses) {
+  const auto unix_path = [](const char* text) { return hook::parse_listen_address(text)->path; };
+  EXPECT_EQ(unix_path("unix:/run/x.sock"), "/run/x.sock");
+  EXPECT_EQ(unix_path("unix:"), "/run/rdma-init/metrics.sock");
+  const auto four = hook::parse_listen_address("127.0.0.1:9100");
+  ASSERT_TRUE(four);
+  EXPECT_EQ(four->address.ss_family, AF_INET);
+  EXPECT_EQ(four->length, sizeof(sockaddr_in));
+  EXPECT_EQ(ntohs(reinterpret_cast<const sockaddr_in*>(&four->address)->sin_port), 9100);
+  const auto six = hook::parse_listen_address("[::1]:9100");
+  ASSERT_TRUE(six);
+  EXPECT_EQ(six->address.ss_family, AF_INET6);
+  for (const char* bad :
+       {"", "unix", "unix:relative", "unix:/a/", "9100", ":9100", "localhost:9100", "127.0.0.1",
+        "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", "::1:9100", "[::1]", "[127.0.0.1]:1", "127.0.0.1:9100x"})
+    EXPECT_FALSE(hook::parse_listen_address(bad)) << bad;
+  EXPECT_FALSE(hook::parse_listen_address("unix:/" + std::string(200, 'a')));
+}
+
+constexpr const char* kPodConfig = R"({"annotations": {
+  "io.kubernetes.cri.sandbox-namespace": "team-a", "io.kubernetes.cri.sandbox-name": "train-0",
+  "io.kubernetes.cri.container-name": "trainer"}, "linux": {}})";
+
+TEST(HookServeMetrics, NamesOfAPodsContainer) {
+  const TempDir root;
+  const std::string bundle = "/run/containerd/io.containerd.runtime.v2.task/k8s.io/abc";
+  write_file(root / (bundle.substr(1) + "/config.json"), kPodConfig);
+  write_file(root / "var/lib/mine/config.json", kPodConfig);
+  hook::GrantNames names(root.path());
+  const PodNames expected{"team-a", "train-0", "trainer"};
+  hook::GrantUser user;
+  user.id = "abc";
+  EXPECT_EQ(names.of(user), expected) << "rdma-nri knows no bundle";
+  user.bundle = bundle;
+  EXPECT_EQ(names.of(user), expected);
+  // An image could have written these: nothing says that containerd made it.
+  user.bundle = "/var/lib/mine";
+  EXPECT_EQ(names.of(user), PodNames());
+  user.bundle = "";
+  user.id = "../../../../../var/lib/mine";
+  EXPECT_EQ(names.of(user), PodNames());
+  names.forget_others();
+  names.forget_others();
+  write_file(root / (bundle.substr(1) + "/config.json"), "{");
+  user.id = "abc";
+  EXPECT_EQ(names.of(user), PodNames()) << "it was forgotten, and cannot be read any more";
+}
+
+TEST(HookServeMetrics, LabelsOfAPod) {
+  hook::Grant grant;
+  grant.owner.key = "k";
+  grant.hcas.resize(1);
+  grant.hcas.front().name = "mlx5_0";
+  grant.users.resize(1);
+  grant.users.front().id = "id";
+  EXPECT_EQ(hook::grant_info(grant,
+                             [](const hook::GrantUser&) {
+                               return PodNames{"team-a", "train-0", "a\"b\\c\nd"};
+                             }),
+            "rdma_hook_grant_info{container=\"id\",container_name=\"a\\\"b\\\\c\\nd\",grant=\"k\",hca=\"mlx5_0\","
+            "namespace=\"team-a\",netns=\"\",pod=\"train-0\"} 1\n");
+  // A container of no pod has no such label.
+  EXPECT_EQ(hook::grant_info(grant, [](const hook::GrantUser&) { return PodNames(); }), hook::grant_info(grant));
+}
+
+}  // namespace
