@@ -1,7 +1,13 @@
 // What `rdma-hook install` reads of an engine, and writes for it.
 #include <gtest/gtest.h>
 
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+
 #include "hook/install/engine_settings.hpp"
+#include "hook/install/install.hpp"
+#include "hook/install/install_record.hpp"
 #include "hook/install/plan_install.hpp"
 
 namespace hook {
@@ -79,6 +85,15 @@ TEST(InstallPlan, ABlockForContainerd1) {
 [plugins."io.containerd.nri.v1.nri"]
   disable = false
 
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.rdma]
+  runtime_type = "io.containerd.runc.v2"
+  base_runtime_spec = "/etc/containerd/rdma-verify.json"
+  pod_annotations = ["a/*", "rdma-init.io/*", "k8s.volcengine.com/*", "cni.spidernet.io/*"]
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.rdma.options]
+  BinaryName = "/usr/bin/nvidia-container-runtime"
+  SystemdCgroup = true
+
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]
   base_runtime_spec = "/etc/containerd/rdma-verify.json"
   pod_annotations = ["a/*", "rdma-init.io/*", "k8s.volcengine.com/*", "cni.spidernet.io/*"]
@@ -106,6 +121,58 @@ version = 3
   BinaryName = "/opt/bin/rdma-runtime"
   SystemdCgroup = false
 )");
+}
+
+// Programs that were put on a node are there for the end of who has HCAs; who cannot be counted may have some.
+TEST(Uninstall, ProgramsStayAsLongAsTheyAreNeeded) {
+  char directory[] = "/tmp/uninstall-XXXXXX";
+  InstallOptions options;
+  options.root = ::mkdtemp(directory);
+  const std::string program = options.root + "/opt/rdma-init/bin/rdma-hook";
+  std::filesystem::create_directories(options.root + "/opt/rdma-init/bin");
+  std::filesystem::create_directories(options.root + "/etc");
+  std::ofstream(program) << "program";
+  const InstallRecord record{"podman",
+                             "hook",
+                             "/opt/rdma-init/bin",
+                             "0.1.0",
+                             {},
+                             {"/opt/rdma-init", "/opt/rdma-init/bin"},
+                             {"/opt/rdma-init/bin/rdma-hook"},
+                             false,
+                             false};
+  ASSERT_TRUE(write_install_record(options.root, record));
+  fabric::Result<std::size_t> needed = std::size_t{2};
+  options.needed_by = [&needed] { return needed; };
+  const auto refused = uninstall(options);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, EBUSY);
+  EXPECT_NE(refused.error().message.find("2 containers or pods"), std::string::npos);
+  EXPECT_TRUE(std::filesystem::exists(program));
+  needed = fabric::make_error("cannot look");
+  EXPECT_FALSE(uninstall(options));
+  EXPECT_TRUE(std::filesystem::exists(program));
+  needed = std::size_t{0};
+  const auto done = uninstall(options);
+  ASSERT_TRUE(done) << done.error().message;
+  EXPECT_FALSE(std::filesystem::exists(options.root + "/opt/rdma-init"));
+  EXPECT_FALSE(std::filesystem::exists(options.root + kInstallRecord));
+  std::filesystem::remove_all(options.root);
+}
+
+// Of the RuntimeClass `rdma`: as the default handler, its base specification too, and never in place of somebody's.
+TEST(InstallPlan, TheDefaultHandlerAsRdma) {
+  const std::string runtimes = "plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.";
+  EngineFacts facts = facts_of(2, kTwo, InstallWay::kNri);
+  facts.settings[{runtimes + "runc", "base_runtime_spec"}] = "'/etc/own.json'";
+  auto plan = plan_install(facts, nothing);
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->meant.at({runtimes + "rdma", "base_runtime_spec"}), "'/etc/own.json'");
+  EXPECT_EQ(plan->edits.front().path, "/etc/containerd/conf.d/rdma-init.toml");
+  facts.settings[{runtimes + "rdma", "runtime_type"}] = "'io.containerd.kata.v2'";
+  plan = plan_install(facts, nothing);
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_FALSE(plan->meant.contains({runtimes + "rdma", "base_runtime_spec"}));
 }
 
 // A pod names NVIDIA's handler, and is not to start while rdma-nri is away either.
