@@ -116,6 +116,36 @@ void check_networks(const std::vector<ConfigReader>& readers, const Config& conf
   }
 }
 
+// "macs" and "guids": no subnet says by an address which slice is a node's; and two ranges that share some would give
+// them twice, to functions of two nodes.
+void check_vf_ranges(const std::vector<ConfigReader>& readers, const Config& config, Problems& problems) {
+  std::vector<std::pair<std::string, const VfRange*>> before;
+  for (const auto& [name, network] : config.networks) {
+    for (const auto* range : {&network.vf_macs, &network.vf_guids}) {
+      if (!*range) continue;
+      const char* member = (*range)->kind == VfRange::Kind::kMac ? "macs" : "guids";
+      const std::string pointer = fmt::format("/networks/{}/vf/{}", name, member);
+      const std::string place = fmt::format("`networks.{}.vf.{}`: ", name, member);
+      if ((*range)->per_node && !config.node_index) {
+        problems.push_back(problem_at(readers, pointer, place + "which slice is this node's is not said",
+                                      "add \"node_index\": \"NODE_NAME\", or another way to tell it"));
+      } else if ((*range)->per_node && config.node_index->by == NodeIndex::By::kAddress) {
+        problems.push_back(problem_at(readers, pointer, place + "a node's address does not tell which slice is its own",
+                                      "write \"node_index\" as a number, a file or \"NODE_NAME\""));
+      }
+      for (const auto& [other, earlier] : before) {
+        const bool shares =
+            earlier->kind == (*range)->kind && earlier->from <= (*range)->to && (*range)->from <= earlier->to;
+        if (!shares || *earlier == **range) continue;
+        problems.push_back(problem_at(
+            readers, pointer, place + fmt::format("shares values with {} of network `{}`", to_string(*earlier), other),
+            "write the same range in both networks, or ranges apart"));
+      }
+      before.emplace_back(name, &**range);
+    }
+  }
+}
+
 void check_slices(const std::vector<ConfigReader>& readers, const Config& config, Problems& problems) {
   if (config.node_index) return;
   for (const auto& [name, network] : config.networks) {
@@ -134,6 +164,13 @@ void check_slices(const std::vector<ConfigReader>& readers, const Config& config
 
 Mode default_mode(const Pool& pool, const Network* network) {
   return network && network->mode ? *network->mode : pool.modes.front();
+}
+
+VfAttributes set_attributes(const Network& network) {
+  VfAttributes attributes = network.vf;
+  if (network.vf_macs) attributes.mac = MacAddress{};
+  if (network.vf_guids) attributes.node_guid = attributes.port_guid = 0;
+  return attributes;
 }
 
 bool runs_ipam_plugins(const Config& config) {
@@ -157,6 +194,7 @@ ParsedConfig parse_config(const std::vector<ConfigText>& texts) {
   check_pools(readers, parsed.config, parsed.problems);
   check_networks(readers, parsed.config, parsed.problems);
   check_slices(readers, parsed.config, parsed.problems);
+  check_vf_ranges(readers, parsed.config, parsed.problems);
   return parsed;
 }
 

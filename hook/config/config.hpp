@@ -65,6 +65,8 @@ struct Network {
   std::optional<std::uint16_t> pkey = {};  // of ipoib children; the kernel sets the bit of full members, 0x8000
   std::optional<unsigned> mtu = {};        // bytes; nullopt: the node's netdev's
   VfAttributes vf = {};                    // for exclusive VFs
+  std::optional<VfRange> vf_macs = {};     // of which each of them gets its MAC address
+  std::optional<VfRange> vf_guids = {};    // and its GUID, of node and port
   std::vector<AddressRange> ranges = {};   // "addresses": addresses of our own; none overlap
   std::optional<std::string> ipam = {};    // "ipam": the JSON text of a CNI plugin's "ipam" object, "type" included
   std::string ipam_plugin = {};            // file name of that plugin; empty without ipam
@@ -82,6 +84,9 @@ struct Network {
   bool take_node_netdevs = false;  // exclusive: also a netdev with the default route, or kubelet's or sshd's address
   friend bool operator==(const Network&, const Network&) = default;
 };
+
+// The attributes that its functions get: of those that come from a range a 0 stands for what is not known yet.
+VfAttributes set_attributes(const Network& network);
 
 struct NodeOptions {
   bool rdma_cm = true;

@@ -1,7 +1,4 @@
 // "networks" of config.json.
-#include <linux/if_ether.h>
-#include <linux/if_link.h>
-
 #include <algorithm>
 
 #include "fabric/text.hpp"
@@ -19,59 +16,6 @@ constexpr unsigned kLastPriority = 32765;  // 32766 is the main table's (net/ipv
 
 constexpr Word<RailTest> kTests[] = {{"off", RailTest::kOff}, {"warn", RailTest::kWarn}, {"fail", RailTest::kFail}};
 constexpr Word<bool> kMacvlanModes[] = {{"bridge", false}, {"private", true}};
-constexpr Word<unsigned> kLinkStates[] = {
-    {"auto", IFLA_VF_LINK_STATE_AUTO}, {"enable", IFLA_VF_LINK_STATE_ENABLE}, {"disable", IFLA_VF_LINK_STATE_DISABLE}};
-constexpr Word<std::uint16_t> kVlanProtocols[] = {{"802.1q", ETH_P_8021Q}, {"802.1ad", ETH_P_8021AD}};
-
-// What `ip link set PF vf N mac` takes for a netdev that is to work.
-void read_mac(ConfigReader& reader, const ConfigValue& value, std::optional<MacAddress>& target) {
-  constexpr std::uint8_t kGroup = 1;
-  const auto text = reader.text(value);
-  if (!text) return;
-  const auto mac = parse_mac(*text);
-  if (!mac) {
-    reader.error(value, fmt::format("`{}` is no MAC address", shown(*text)), "write it as \"02:00:00:00:00:01\"");
-  } else if (((*mac)[0] & kGroup) != 0 || *mac == MacAddress{}) {
-    reader.error(value, fmt::format("`{}` is no address of one netdev", shown(*text)),
-                 "the first byte is even, 02 for addresses of one's own: \"02:00:00:00:00:01\"");
-  } else {
-    target = mac;
-  }
-}
-
-std::optional<std::uint64_t> some_guid(std::string_view text) {
-  const auto guid = parse_guid(text);
-  return guid == std::uint64_t{0} ? std::nullopt : guid;
-}
-
-// Attributes of SR-IOV virtual functions.
-void read_vf(ConfigReader& reader, const ConfigValue& value, VfAttributes& vf) {
-  constexpr unsigned kMostVlan = 4094;
-  constexpr unsigned kMostQos = 7;
-  vf = {};
-  const auto guid = [&](std::optional<std::uint64_t>& target) {
-    return reader.text_into(target, some_guid, "is no GUID",
-                            "write eight bytes, not all zero: \"00:11:22:33:44:55:66:77\"");
-  };
-  reader.members(value, {{"mac", reader.into(vf.mac, read_mac)},
-                         {"vlan", reader.number_into(vf.vlan, 0, kMostVlan)},
-                         {"qos", reader.number_into(vf.qos, 0, kMostQos)},
-                         {"vlan_protocol", reader.word_into(vf.vlan_protocol, kVlanProtocols)},
-                         {"trust", reader.flag_into(vf.trust)},
-                         {"spoofchk", reader.flag_into(vf.spoofchk)},
-                         {"link_state", reader.word_into(vf.link_state, kLinkStates)},
-                         {"min_tx_rate", reader.number_into(vf.min_tx_rate, 0, UINT32_MAX)},
-                         {"max_tx_rate", reader.number_into(vf.max_tx_rate, 0, UINT32_MAX)},
-                         {"node_guid", guid(vf.node_guid)},
-                         {"port_guid", guid(vf.port_guid)}});
-  if ((vf.qos || vf.vlan_protocol) && !ConfigReader::find(value, "vlan")) {
-    reader.error(value, "\"qos\" and \"vlan_protocol\" are of a VLAN, and there is none", "add \"vlan\"");
-  }
-  if (vf.min_tx_rate && vf.max_tx_rate && *vf.max_tx_rate != 0 && *vf.min_tx_rate > *vf.max_tx_rate) {
-    reader.error(value, fmt::format("min_tx_rate {} is above max_tx_rate {}", *vf.min_tx_rate, *vf.max_tx_rate),
-                 "write a lower min_tx_rate, or max_tx_rate 0 for none");
-  }
-}
 
 void read_first_table(ConfigReader& reader, const ConfigValue& value, std::optional<unsigned>& table) {
   const auto number = reader.number(value, 1, UINT32_MAX);
@@ -135,7 +79,7 @@ void check_child(ConfigReader& reader, const ConfigValue& value, const Network& 
   only_for("macvlan_mode", "macvlan");
   only_for("pkey", "ipoib");
   const auto vf = ConfigReader::find(value, "vf");
-  if (vf && !network.vf.empty() && network.mode && *network.mode != Mode::kExclusive) {
+  if (vf && !set_attributes(network).empty() && network.mode && *network.mode != Mode::kExclusive) {
     reader.error(
         *vf,
         fmt::format("is set on functions that a container holds alone, and the mode is {}", to_string(*network.mode)),
@@ -178,7 +122,7 @@ Network read_network(ConfigReader& reader, const ConfigValue& value) {
                   {"pkey", reader.text_into(network.pkey, partition_key, "is no partition key",
                                             "write it as \"0x8001\", from 0x0001 to 0xffff without 0x8000")},
                   {"mtu", reader.number_into(network.mtu, kLeastMtu, kMostMtu)},
-                  {"vf", reader.into(network.vf, read_vf)},
+                  {"vf", reader.into(network, read_vf)},
                   {"addresses", reader.into(network.ranges, read_addresses)},
                   {"ipam", [&](const ConfigValue& v) { read_ipam(reader, v, network); }},
                   {"ipam_dir", reader.text_into(network.ipam_dir, ipam_directory, "is no absolute path",

@@ -149,6 +149,8 @@ void read_config_members(ConfigReader& reader, Config& config);
 // Readers of members, each with a source file of its own. ranges are of one network.
 void read_pools(ConfigReader& reader, const ConfigValue& value, std::vector<Pool>& pools);
 void read_networks(ConfigReader& reader, const ConfigValue& value, std::map<std::string, Network>& networks);
+// "vf" of a network.
+void read_vf(ConfigReader& reader, const ConfigValue& value, Network& network);
 void read_addresses(ConfigReader& reader, const ConfigValue& value, std::vector<AddressRange>& ranges);
 
 // The problem and the remedy of a pool's or network's name that is_config_name() refuses.

@@ -83,6 +83,27 @@ fabric::Result<AddressRange> slice_of(const AddressRange& range, std::uint64_t i
   return slice;
 }
 
+std::uint64_t slice_count(const VfRange& range) {
+  const std::uint64_t span = range.to - range.from;  // one less than there are, which 64 bits may not hold
+  const std::uint64_t whole = span / *range.per_node;
+  const bool is_last_whole = span % *range.per_node == *range.per_node - 1 && whole < UINT64_MAX;
+  return is_last_whole ? whole + 1 : whole;
+}
+
+fabric::Result<VfRange> slice_of(const VfRange& range, std::uint64_t index) {
+  const std::uint64_t count = slice_count(range);
+  if (index >= count) {
+    return fabric::Error{fmt::format("this node's index {} does not fit {}: it has {} slices of {}", index,
+                                     to_string(range), count, *range.per_node),
+                         ERANGE, "correct `node_index`, which counts from 0, or take a larger range or smaller slices"};
+  }
+  VfRange slice = range;
+  slice.per_node.reset();
+  slice.from = range.from + index * *range.per_node;
+  slice.to = slice.from + (*range.per_node - 1);
+  return slice;
+}
+
 std::vector<std::string> check_nodes(std::string_view list, const std::map<std::string, Network>& networks) {
   constexpr std::size_t kShown = 64;
   std::vector<std::string> problems;
@@ -113,6 +134,18 @@ std::vector<std::string> check_nodes(std::string_view list, const std::map<std::
         note(fmt::format("`{}`: network `{}`: {}/{} has {} slices of /{}, and none with the index {}", name, network,
                          to_string(range.subnet), range.prefix, slice_count(range), *range.per_node, *index));
       }
+      for (const auto* range : {&of.vf_macs, &of.vf_guids}) {
+        if (!*range || !(*range)->per_node || *index < slice_count(**range)) continue;
+        note(fmt::format("`{}`: network `{}`: {} has {} slices of {}, and none with the index {}", name, network,
+                         to_string(**range), slice_count(**range), *(*range)->per_node, *index));
+      }
+    }
+  }
+  for (const auto& [network, of] : networks) {
+    for (const auto* range : {&of.vf_macs, &of.vf_guids}) {
+      if (!*range || (*range)->per_node || seen.size() < 2) continue;
+      problems.push_back(
+          fmt::format("network `{}`: {} has no `per_node`: each node gives all of it", network, to_string(**range)));
     }
   }
   return problems;

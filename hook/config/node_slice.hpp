@@ -10,6 +10,7 @@
 
 #include "fabric/result.hpp"
 #include "hook/config/address_range.hpp"
+#include "hook/config/vf_attributes.hpp"
 
 namespace hook {
 
@@ -40,13 +41,17 @@ std::optional<std::uint64_t> slice_with(const AddressRange& range, const fabric:
 // address, and per_node is not set any more. Errors (ERANGE): the subnet has no such slice.
 fabric::Result<AddressRange> slice_of(const AddressRange& range, std::uint64_t index);
 
+// The same of a range of MAC addresses or GUIDs. A last slice that is not whole is none.
+std::uint64_t slice_count(const VfRange& range);
+fabric::Result<VfRange> slice_of(const VfRange& range, std::uint64_t index);
+
 struct Network;
 
 // A list of nodes, as check-config takes it: a line each of name and index, blanks between, # begins a remark. Without
 // an index it is the number at the end of the name.
 //
 // What is wrong with it for these networks, as "line 7: ...": a line that is none, an index that two nodes have, one
-// that a subnet has no slice for.
+// that a subnet or range has no slice for, and a range of MAC addresses or GUIDs that each node gives all of.
 std::vector<std::string> check_nodes(std::string_view list, const std::map<std::string, Network>& networks);
 
 }  // namespace hook

@@ -43,4 +43,30 @@ std::optional<std::uint64_t> parse_guid(std::string_view text) {
   return guid;
 }
 
+std::string to_string(VfRange::Kind kind, std::uint64_t value) {
+  if (kind == VfRange::Kind::kMac) return to_string(to_mac(value));
+  std::array<std::uint8_t, sizeof value> bytes{};
+  for (auto byte = bytes.rbegin(); byte != bytes.rend(); ++byte, value >>= 8)
+    *byte = static_cast<std::uint8_t>(value);
+  return fmt::format("{:02x}", fmt::join(bytes, ":"));
+}
+
+std::string to_string(const VfRange& range) {
+  return fmt::format("{}-{}", to_string(range.kind, range.from), to_string(range.kind, range.to));
+}
+
+std::uint64_t to_number(const MacAddress& mac) {
+  std::uint64_t value = 0;
+  for (const std::uint8_t byte : mac)
+    value = value << 8 | byte;
+  return value;
+}
+
+MacAddress to_mac(std::uint64_t value) {
+  MacAddress mac{};
+  for (auto byte = mac.rbegin(); byte != mac.rend(); ++byte, value >>= 8)
+    *byte = static_cast<std::uint8_t>(value);
+  return mac;
+}
+
 }  // namespace hook

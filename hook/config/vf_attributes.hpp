@@ -17,6 +17,23 @@ std::string to_string(const MacAddress& mac);
 // are not there.
 std::optional<std::uint64_t> parse_guid(std::string_view text);
 
+// "macs" and "guids": values from..to, both included, of which each function gets its own. As numbers: a MAC address in
+// the low 48 bits.
+struct VfRange {
+  enum class Kind { kMac, kGuid };
+  Kind kind = Kind::kMac;
+  std::uint64_t from = 0;
+  std::uint64_t to = 0;
+  std::optional<unsigned> per_node =
+      {};  // so many from `from` on are node 0's, the next node 1's; nullopt: all this node's
+  friend bool operator==(const VfRange&, const VfRange&) = default;
+};
+// "02:00:00:00:00:01", "00:11:22:33:44:55:66:77".
+std::string to_string(VfRange::Kind kind, std::uint64_t value);
+std::string to_string(const VfRange& range);  // "FROM-TO"
+std::uint64_t to_number(const MacAddress& mac);
+MacAddress to_mac(std::uint64_t value);
+
 // Attributes of an SR-IOV virtual function, set through its physical function (IFLA_VF_*, Linux 6.12
 // include/uapi/linux/if_link.h). nullopt: left as it is.
 struct VfAttributes {

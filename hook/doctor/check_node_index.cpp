@@ -53,15 +53,43 @@ std::optional<Finding> check_number(const Config& config, const Network& network
     const auto ranges = node_ranges(config, network, range.rail.value_or(0), no_addresses);
     if (!ranges) return broken(kObject, ranges.error());
   }
+  for (const auto* range : {&network.vf_macs, &network.vf_guids}) {
+    if (!*range || !(*range)->per_node) continue;
+    const auto index = node_number(config);
+    if (!index) return broken(kObject, index.error());
+    if (const auto slice = slice_of(**range, *index); !slice) return broken(kObject, slice.error());
+  }
   return std::nullopt;
 }
 
 }  // namespace
 
+std::vector<Finding> check_vf_ranges(const fabric::Inventory& inventory, const Config& config) {
+  std::vector<Finding> findings;
+  const NodeMap map(inventory, config);
+  for (const auto& [name, network] : config.networks) {
+    const auto functions =
+        std::count_if(map.hcas().begin(), map.hcas().end(), [&, &wanted = name](const NodeHca& node) {
+          return node.hca->physfn && node.pool && node.pool->network == wanted;
+        });
+    for (const auto* range : {&network.vf_macs, &network.vf_guids}) {
+      if (!*range || functions == 0) continue;
+      const std::uint64_t last = (*range)->per_node ? *(*range)->per_node - 1 : (*range)->to - (*range)->from;
+      if (last >= static_cast<std::uint64_t>(functions) - 1) continue;
+      findings.push_back({Grade::kWarning, fmt::format("network {}", name),
+                          fmt::format("{} has {} for a node's {} functions", to_string(**range), last + 1, functions),
+                          (*range)->per_node ? "write a higher \"per_node\"" : "widen the range"});
+    }
+  }
+  return findings;
+}
+
 std::vector<Finding> check_node_index(const fabric::Inventory& inventory, Config config, const NodeIndexSources& from) {
   std::vector<Finding> findings;
   const auto is_cut = [](const auto& network) {
-    return std::any_of(network.second.ranges.begin(), network.second.ranges.end(),
+    const auto is_sliced = [](const auto& range) { return range && range->per_node; };
+    return is_sliced(network.second.vf_macs) || is_sliced(network.second.vf_guids) ||
+           std::any_of(network.second.ranges.begin(), network.second.ranges.end(),
                        [](const AddressRange& range) { return range.per_node.has_value(); });
   };
   if (!config.node_index || std::none_of(config.networks.begin(), config.networks.end(), is_cut)) return findings;

@@ -20,4 +20,7 @@ struct NodeIndexSources {
 // What a container would be refused for. Nothing where it cannot be told from here: a note.
 std::vector<Finding> check_node_index(const fabric::Inventory& inventory, Config config, const NodeIndexSources& from);
 
+// Ranges of MAC addresses and GUIDs that are smaller than the functions are many whose pool gives them this network.
+std::vector<Finding> check_vf_ranges(const fabric::Inventory& inventory, const Config& config);
+
 }  // namespace hook

@@ -165,6 +165,8 @@ std::vector<Check> examine_node(const NodeSettings& node) {
   }
   auto of_index = check_node_index(inventory, config, index_sources(node));
   std::move(of_index.begin(), of_index.end(), std::back_inserter(of_config.findings));
+  auto of_ranges = check_vf_ranges(inventory, config);
+  std::move(of_ranges.begin(), of_ranges.end(), std::back_inserter(of_config.findings));
   checks.push_back(std::move(of_config));
   const bool own_ledger = node.ledger == kLedgerPath;
   if (files || !own_ledger) {

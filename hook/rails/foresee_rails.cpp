@@ -8,6 +8,7 @@
 #include "fabric/text.hpp"
 #include "hook/rails/address/address_pool.hpp"
 #include "hook/rails/address/node_ranges.hpp"
+#include "hook/rails/address/vf_ranges.hpp"
 #include "hook/rails/give_rails.hpp"
 #include "hook/rails/plan/node_network.hpp"
 #include "hook/rails/plan/plan_rails.hpp"
@@ -82,6 +83,10 @@ Result<void> address(const ForesightInput& input, const NodeNetwork& node, std::
     const Network* network = find_network(input.config, one.network);
     const unsigned nth = children[{one.network, one.rail.rail}]++;
     if (!network || i < first) continue;
+    const auto of_stock = [&](const std::vector<AddressRange>& stock) {
+      return pool.take(kStockOfAll, one.rail.rail, 0, stock, input.key);
+    };
+    TRY_VOID(take_vf_values(input.config, *network, of_stock, one.rail));
     const auto own = [&]() -> Result<std::vector<fabric::Address>> {
       std::vector<fabric::Address> addresses;
       for (const RailAddress& address : own_addresses(node, one.rail.host))

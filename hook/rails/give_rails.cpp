@@ -81,11 +81,14 @@ Result<void> Giver::add_rails(const Plan& plan) {
   for (std::size_t i = 0; i < rails.size(); ++i) {
     RailRecord record;
     record.network = plan.netdevs[i].network;
+    const Network* const options = find_network(input_->config, record.network);
+    // What an attribute is now goes on record before its value is taken.
+    Rail described = rails[i];
+    if (options && described.kind == RailKind::kMove) described.vf = set_attributes(*options);
     record.host =
-        TRY(describe_host(node_, rails[i], find_hca(input_->inventory, rails[i].hca), input_->sys, report_.warnings));
+        TRY(describe_host(node_, described, find_hca(input_->inventory, described.hca), input_->sys, report_.warnings));
     record.rail = std::move(rails[i]);
-    if (const Network* network_options = find_network(input_->config, record.network))
-      record.rule_priority = network_options->rule_priority;
+    if (options) record.rule_priority = options->rule_priority;
     record_.rails.push_back(std::move(record));
   }
   return {};

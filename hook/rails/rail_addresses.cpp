@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
 #include <map>
 #include <utility>
 
 #include "hook/rails/address/address_pool.hpp"
 #include "hook/rails/address/ipam.hpp"
 #include "hook/rails/address/node_ranges.hpp"
+#include "hook/rails/address/vf_ranges.hpp"
 #include "hook/rails/record/network_record_store.hpp"
 
 namespace hook {
@@ -96,8 +98,41 @@ int patience_until(Deadline deadline) {
   return std::max(ms_until(deadline, kLongestMs), kShortestMs);
 }
 
-bool is_used_up(const Result<std::vector<RailAddress>>& taken) {
+using Taken = Result<std::vector<RailAddress>>;
+
+bool is_used_up(const Taken& taken) {
   return !taken && taken.error().code == EADDRNOTAVAIL;
+}
+
+// What grants have of the network that are gone is taken back until there is some.
+Taken take_or_release(const std::function<Taken()>& take, const std::string& network, const std::string& key,
+                      const Ledger& ledger, const std::string& ledger_directory) {
+  auto taken = take();
+  const auto owners = is_used_up(taken) ? TRY(address_owners(ledger_directory, network)) : Keys();
+  for (auto owner = owners.begin(); owner != owners.end() && is_used_up(taken); ++owner) {
+    // Not of this grant: it is under way. What cannot be looked at is held.
+    const auto released =
+        *owner != key ? release_addresses(ledger, ledger_directory, *owner, Deadline()) : Result<bool>(false);
+    if (released.has_value() && *released) taken = take();
+  }
+  return taken;
+}
+
+Result<void> take_for_functions(const Config& config, const Ledger& ledger, const std::string& ledger_directory,
+                                NetworkRecord& record) {
+  std::optional<AddressPool> pool;
+  for (RailRecord& rail : record.rails) {
+    const Network* network = find_network(config, rail.network);
+    // Of one on record that may be placed already nothing is changed.
+    if (!network || (!network->vf_macs && !network->vf_guids) || rail.host.pf.empty()) continue;
+    if (!pool) pool = TRY(AddressPool::open(ledger_directory));
+    const auto take = [&](const std::vector<AddressRange>& ranges) {
+      const auto once = [&] { return pool->take(kStockOfAll, rail.rail.rail, 0, ranges, record.key); };
+      return take_or_release(once, kStockOfAll, record.key, ledger, ledger_directory);
+    };
+    TRY_VOID(take_vf_values(config, *network, take, rail.rail));
+  }
+  return {};
 }
 
 Result<void> take_from_ranges(const Config& config, const Ledger& ledger, const std::string& ledger_directory,
@@ -113,15 +148,7 @@ Result<void> take_from_ranges(const Config& config, const Ledger& ledger, const 
     const auto ranges =
         TRY(node_ranges(config, *network, rail.rail.rail, [&] { return addresses_of_netdev(rail.rail.host); }));
     const auto take = [&] { return pool->take(rail.network, rail.rail.rail, nth, ranges, record.key); };
-    auto taken = take();
-    const auto owners = is_used_up(taken) ? TRY(address_owners(ledger_directory, rail.network)) : Keys();
-    for (auto owner = owners.begin(); owner != owners.end() && is_used_up(taken); ++owner) {
-      // Not of this grant: it is under way. What cannot be looked at is held.
-      const auto released =
-          *owner != record.key ? release_addresses(ledger, ledger_directory, *owner, Deadline()) : Result<bool>(false);
-      if (released.has_value() && *released) taken = take();
-    }
-    rail.rail.addresses = TRY(std::move(taken));
+    rail.rail.addresses = TRY(take_or_release(take, rail.network, record.key, ledger, ledger_directory));
   }
   return {};
 }
@@ -161,6 +188,7 @@ void note_leases(const Config& config, const std::string& args, NetworkRecord& r
 
 Result<void> take_addresses(const Config& config, const Ledger& ledger, const std::string& ledger_directory,
                             IpamHelper* ipam, NetworkRecord& record) {
+  TRY_VOID(take_for_functions(config, ledger, ledger_directory, record));
   TRY_VOID(take_from_ranges(config, ledger, ledger_directory, record));
   return take_leases(ipam, record);
 }
@@ -171,6 +199,7 @@ Result<void> return_addresses(const std::string& ledger_directory, IpamHelper* i
   std::vector<RailRecord*> leased;
   std::vector<IpamCall> calls;
   for (RailRecord& rail : rails) {
+    if (!rail.host.pf.empty()) places.push_back({kStockOfAll, rail.rail.rail});
     if (!rail.lease) {
       places.push_back({rail.network, rail.rail.rail});
       continue;

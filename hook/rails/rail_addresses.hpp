@@ -26,9 +26,9 @@ std::vector<IpamProgram> ipam_programs(const Config* config, const std::string& 
 // the plugin is asked, and to whoever gives it back. args: cni_args().
 void note_leases(const Config& config, const std::string& args, NetworkRecord& record);
 
-// Fills the addresses of rails that have none yet. When a range is used up, what grants have of it that are gone is
-// taken back first, as release_addresses() does, one grant after the other until that is enough. The caller holds no
-// lock of the ledger. Errors: a range that is used up, what a plugin says.
+// Fills the addresses of rails that have none yet, and what their functions get of ranges. When a range is used up,
+// what grants have of it that are gone is taken back first, as release_addresses() does, one grant after the other
+// until that is enough. The caller holds no lock of the ledger. Errors: a range that is used up, what a plugin says.
 fabric::Result<void> take_addresses(const Config& config, const Ledger& ledger, const std::string& ledger_directory,
                                     IpamHelper* ipam, NetworkRecord& record);
 // Gives back what these rails have of ranges and plugins, until the deadline or a second longer. Leases that could not

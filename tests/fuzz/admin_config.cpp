@@ -2,7 +2,32 @@
 #include <cstdint>
 
 #include "hook/config/config.hpp"
+#include "hook/config/node_slice.hpp"
 #include "require.hpp"
+
+namespace {
+
+// Slices of two nodes have nothing in common, and lie in what they are cut of.
+template <typename Range>
+void check_slices(const Range& range, const std::string& text) {
+  const std::uint64_t count = hook::slice_count(range);
+  const std::uint64_t indices[] = {0, 1, count / 2, count - 1};
+  for (const std::uint64_t index : indices) {
+    const auto slice = hook::slice_of(range, index);
+    fuzz::require(slice.has_value(), "there is a slice of each index below their number", text);
+    fuzz::require(range.from <= slice->from && slice->to <= range.to, "a slice lies in its range", text);
+    for (const std::uint64_t other : indices) {
+      if (other >= count || index >= count || other == index) continue;
+      const auto another = hook::slice_of(range, other);
+      fuzz::require(another.has_value() && (another->to < slice->from || slice->to < another->from),
+                    "two nodes' slices have nothing in common", text);
+    }
+    if (count == 1) break;
+  }
+  fuzz::require(count == UINT64_MAX || !hook::slice_of(range, count), "there is no slice beyond", text);
+}
+
+}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
   const std::string text(reinterpret_cast<const char*>(bytes), size);
@@ -17,6 +42,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
     for (const auto& [mode, limit] : pool.limits)
       fuzz::require(limit > 0, "a limit lets somebody in", pool.name);
     fuzz::require(!pool.network || parsed.config.networks.contains(*pool.network), "a pool's network exists", text);
+  }
+  for (const auto& [name, network] : parsed.config.networks) {
+    for (const auto& range : network.ranges)
+      if (range.per_node) check_slices(range, text);
+    for (const auto* range : {&network.vf_macs, &network.vf_guids})
+      if (*range && (*range)->per_node) check_slices(**range, text);
   }
   fuzz::require(parsed.config.nodes.mode <= 0777, "a node's mode is permissions only", text);
   const auto twice = hook::parse_config({{"config.json", text}, {"again.json", text}});

@@ -144,7 +144,7 @@ TEST(HookConfigFiles, CheckConfig) {
 }
 
 TEST(HookConfigFiles, SamplesAreFine) {
-  for (const char* name : {"8-rail-roce", "infiniband", "single-nic"}) {
+  for (const char* name : {"8-rail-roce", "infiniband", "ib-sriov", "single-nic"}) {
     SCOPED_TRACE(name);
     const std::string path = std::string(CONFIG_DIR "/samples/") + name + ".json";
     const auto parsed = hook::parse_config({{path, read_file(path)}});
@@ -182,7 +182,7 @@ TEST(HookConfigFiles, SchemaAndParserKnowTheSameKeys) {
     if (value.contains("properties")) objects.insert(name);
   }
   EXPECT_EQ(objects, (std::set<std::string>{"addresses", "devicePlugin", "limits", "network", "nodes", "nri", "pool",
-                                            "routing", "runtime", "selectors", "vf"}));
+                                            "routing", "runtime", "selectors", "vf", "vfRange"}));
   for (const Row& row : std::vector<Row>{
            {"", "{", "}"},
            {"/$defs/pool", "{\"pools\":[{\"name\":\"p\",", "}]}"},
@@ -192,6 +192,9 @@ TEST(HookConfigFiles, SchemaAndParserKnowTheSameKeys) {
            {"/$defs/addresses", "{\"networks\":{\"n\":{\"addresses\":[{\"subnet\":\"10.0.0.0/8\",", "}]}}}"},
            {"/$defs/routing", "{\"networks\":{\"n\":{\"routing\":{", "}}}}"},
            {"/$defs/vf", "{\"networks\":{\"n\":{\"vf\":{", "}}}}"},
+           {"/$defs/vfRange",
+            "{\"networks\":{\"n\":{\"vf\":{\"macs\":{\"from\":\"02:00:00:00:00:00\",\"to\":\"02:00:00:00:00:01\",",
+            "}}}}}"},
            {"/$defs/nodes", "{\"nodes\":{", "}}"},
            {"/$defs/runtime", "{\"runtime\":{", "}}"},
            {"/$defs/nri", "{\"nri\":{", "}}"},

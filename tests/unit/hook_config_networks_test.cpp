@@ -208,7 +208,7 @@ TEST(HookConfigNetworks, WrongVfs) {
            "\"00:11:22:33:44:55:66:77\""},
           {R"("vf":{"spoof":true})",
            "vf.spoof`: unknown key; known here: mac, vlan, qos, vlan_protocol, trust, spoofchk, link_state, "
-           "min_tx_rate, max_tx_rate, node_guid, port_guid"},
+           "min_tx_rate, max_tx_rate, node_guid, port_guid, macs, guids"},
           {R"("mode":"shared","vf":{"vlan":7})",
            "vf`: is set on functions that a container holds alone, and the mode is shared; remove it, or write "
            "\"mode\": \"exclusive\""},

@@ -272,9 +272,10 @@ TEST(PlanRails, AttributesOfFunctions) {
   one.inventory.hcas[0].physfn = one.inventory.hcas[1].physfn = "0000:10:00.0";
   EXPECT_EQ(planned(one)[0].vf.vlan, 7U);
   one.network().vf.node_guid = 1;
-  EXPECT_EQ(refused(one),
-            "`mlx5_0`: \"vf\" of network `n` has GUIDs, which only InfiniBand functions take; remove node_guid and "
-            "port_guid");
+  EXPECT_EQ(
+      refused(one),
+      "`mlx5_0`: \"vf\" of network `n` has GUIDs, which only InfiniBand functions take; remove guids, node_guid and "
+      "port_guid");
   one.network().vf = {};
   one.network().vf.mac = MacAddress{2, 0, 0, 0, 0, 1};
   EXPECT_EQ(refused(one),
@@ -296,9 +297,10 @@ TEST(PlanRails, AttributesOfInfinibandFunctions) {
   one.network().vf.link_state = 0;
   EXPECT_EQ(refused(one), "");
   one.network().vf.trust = false;
-  EXPECT_EQ(refused(one),
-            "`mlx5_0`: \"vf\" of network `n` has attributes that InfiniBand functions do not have; only node_guid, "
-            "port_guid and link_state");
+  EXPECT_EQ(
+      refused(one),
+      "`mlx5_0`: \"vf\" of network `n` has attributes that InfiniBand functions do not have; only guids, node_guid, "
+      "port_guid and link_state");
 }
 
 TEST(PlanRails, Tables) {

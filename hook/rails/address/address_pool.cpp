@@ -24,7 +24,7 @@ constexpr const char* kEveryRail = "all";
 constexpr std::size_t kLongestNetwork = 63;
 
 Result<LedgerDirectory> open_network(const LedgerDirectory& root, const std::string& network, bool make) {
-  if (!is_file_name(network, kLongestNetwork)) {
+  if (network != kStockOfAll && !is_file_name(network, kLongestNetwork)) {
     return make_error("cannot use network `{}`: that is no name of a network",
                       fabric::printable(network.substr(0, kLongestNetwork)));
   }

@@ -27,6 +27,9 @@ namespace hook {
 
 struct LedgerDirectory;
 
+// Stands for a network's name, and is none: what all networks give of one stock (vf_ranges.hpp).
+inline constexpr const char* kStockOfAll = "@vf";
+
 class AddressPool {
  public:
   // directory: the ledger's (0700, root's). Makes what is missing below it. timeout_ms: for the lock of each place.

@@ -96,6 +96,10 @@ Result<std::vector<AddressRange>> node_ranges(const Config& config, const Networ
   return ranges;
 }
 
+Result<std::uint64_t> node_number(const Config& config) {
+  return index_for(config.node_index.value_or(NodeIndex()), AddressRange{}, 0, {});
+}
+
 Result<std::vector<Address>> addresses_of_netdev(const std::string& name) {
   std::vector<Address> addresses;
   for (const fabric::Netdev& netdev : TRY(fabric::netlink::read_netdevs())) {

@@ -16,6 +16,9 @@ using OwnAddresses = std::function<fabric::Result<std::vector<fabric::Address>>(
 fabric::Result<std::vector<AddressRange>> node_ranges(const Config& config, const Network& network, unsigned rail,
                                                       const OwnAddresses& own);
 
+// This node's index where no address tells it. Errors: as node_ranges().
+fabric::Result<std::uint64_t> node_number(const Config& config);
+
 // Of a netdev of this network namespace, by rtnetlink. Errors: that cannot be asked.
 fabric::Result<std::vector<fabric::Address>> addresses_of_netdev(const std::string& name);
 

@@ -126,7 +126,7 @@ Result<void> check_child(const Subject& subject, const fabric::Inventory& invent
 // Only mlx5's Ethernet functions have ndo_set_vf_mac and the like, only IPoIB's ndo_set_vf_guid (Linux 6.12
 // drivers/infiniband/ulp/ipoib/ipoib_main.c, ipoib_netdev_ops_pf).
 Result<void> check_vf_attributes(const Subject& subject) {
-  const VfAttributes& vf = subject.network.vf;
+  const VfAttributes vf = set_attributes(subject.network);
   if (vf.empty()) return {};
   const std::string where = fmt::format("\"vf\" of network `{}`", subject.network.name);
   if (!subject.moves()) {
@@ -144,11 +144,11 @@ Result<void> check_vf_attributes(const Subject& subject) {
   if (subject.is_infiniband() && !other.empty()) {
     return refusal(
         fmt::format("`{}`: {} has attributes that InfiniBand functions do not have", subject.hca_name(), where),
-        "only node_guid, port_guid and link_state");
+        "only guids, node_guid, port_guid and link_state");
   }
   if (!subject.is_infiniband() && (vf.node_guid || vf.port_guid)) {
     return refusal(fmt::format("`{}`: {} has GUIDs, which only InfiniBand functions take", subject.hca_name(), where),
-                   "remove node_guid and port_guid");
+                   "remove guids, node_guid and port_guid");
   }
   return {};
 }
