@@ -1,0 +1,50 @@
+# shellcheck shell=bash disable=SC2154
+# The lab's node: a guest that is booted, asked and rebooted. Whoever reads this file has set what `boot_node` uses.
+
+on_node() { "$here/on-node" <<< "set -e
+$*"; }
+
+# boot_node: the disk is made at the first boot and stays.
+boot_node() {
+  local command
+  if [ ! -e "$out/disk.img" ]; then
+    cp --sparse=always "$image/disk.img" "$out/disk.img"
+    truncate --size 4G "$out/disk.img"
+    resize2fs "$out/disk.img" > "$state/resize2fs.log" 2>&1 || fail "the disk: $(cat "$state/resize2fs.log")"
+  fi
+  rm -f "$out/booted"
+  mapfile -t command < <("$here/qemu-command" --image "$image" --qemu "$qemu" --disk "$out/disk.img" --build "$build" --out "$out" \
+    --kubernetes "$kubernetes" --kernel "$kernel")
+  started qemu "${command[@]}"
+  wait_until "the node's first program of ours runs" 600 node_booted
+  echo "the node booted: kernel $(< "$out/booted")"
+}
+node_booted() {
+  still_runs qemu
+  [ -e "$out/booted" ] && on_node true > /dev/null 2>&1
+}
+
+# reboot_node: as an administrator does, with what runs there.
+reboot_node() {
+  local qemu_pid
+  qemu_pid=$(< "$state/qemu.pid")
+  on_node 'sync; systemd-run --no-block sh -c "sleep 1; systemctl reboot --force"' > /dev/null
+  wait_until "the node is down" 300 has_ended "$qemu_pid"
+  cp "$out/console.log" "$out/console-$(date +%s).log"
+  boot_node
+}
+has_ended() { [ ! -d "/proc/$1" ] || grep -q '^State:.Z' "/proc/$1/status"; }
+
+node_is_ready() { [ "$(kubectl get node lab -o 'jsonpath={.status.conditions[?(@.type=="Ready")].status}' 2> /dev/null)" = True ]; }
+
+containerd_answers() { on_node '/opt/runtimes/containerd-1.7.24/ctr version' > /dev/null 2>&1; }
+
+# import_image FILE: an archive of an image, below $out, into what the kubelet sees.
+import_image() {
+  local started=$SECONDS
+  on_node "/opt/runtimes/containerd-1.7.24/ctr -n k8s.io images import '/run/lab/out/$1'" > "$state/import.log" || {
+    cat "$state/import.log"
+    fail "$1 could not be imported"
+  }
+  echo "imported $1 in $((SECONDS - started)) s"
+}

@@ -1,0 +1,342 @@
+# shellcheck shell=bash disable=SC2154
+# The steps of the case, in their order, and what they are about.
+
+readonly resource=rdma-init.io/rails
+readonly namespace=team-a
+# Of config/kubernetes/base.
+readonly system=rdma-init system_label=app.kubernetes.io/name=rdma-init daemonset=rdma-init plugin_container=rdma-device-plugin
+
+make_images() {
+  "$here/make-images" --build "$build" "$out/images"
+  # In a storage of its own: the machine's may not be able to hold layers, and is none of the lab's business.
+  "$project/images/node/build" --build "$build" --out "$out/images/node.tar" -- --storage-driver vfs --root "$out/images/storage" \
+    --runroot "$out/images/run" > "$state/node-image.log" 2>&1 || {
+    cat "$state/node-image.log"
+    fail "images/node/build failed"
+  }
+  rm -rf "$out/images/storage" "$out/images/run"
+}
+
+# Of the cluster.
+
+# trainer NAME COUNT COMMAND...: a pod that asks for COUNT HCAs; COMMAND follows the image's entrypoint, rdma-init. POD_EDIT is a
+# filter of jq for it.
+trainer() {
+  local name=$1 count=$2
+  shift 2
+  jq --null-input --arg name "$name" --arg count "$count" --arg resource "$resource" '{apiVersion: "v1", kind: "Pod", metadata: {$name},
+    spec: {automountServiceAccountToken: false, dnsPolicy: "Default", terminationGracePeriodSeconds: 1, containers: [{name: "trainer",
+      image: "lab.local/trainer:1", imagePullPolicy: "Never", args: $ARGS.positional,
+      resources: {limits: (if $count == "0" then {} else {($resource): $count} end)}}]}}'" | ${POD_EDIT:-.}" --args -- "$@"
+}
+create() { kubectl -n "$namespace" create -f - > /dev/null; }
+pod_field() { kubectl -n "$namespace" get pod "$1" -o "jsonpath={$2}" 2> /dev/null; }
+pod_is() { [ "$(pod_field "$1" .status.phase)" = "$2" ]; }
+wait_for_pod() { wait_until "pod $1 is $2" "${3:-600}" pod_is "$1" "$2"; }
+is_gone() { ! kubectl -n "$namespace" get pod "$1" > /dev/null 2>&1; }
+# end_pod NAME [OPTION...]
+end_pod() {
+  kubectl -n "$namespace" delete pod --wait=false "$@" > /dev/null 2>&1
+  wait_until "pod $1 is gone" 600 is_gone "$1"
+}
+# said NAME REGEX: what a pod has written has a line that matches; the pod's log is then in $state/NAME.said.
+said() {
+  kubectl -n "$namespace" logs "$1" > "$state/$1.said" 2> /dev/null && grep -Eq -- "$2" "$state/$1.said"
+}
+allocatable() { kubectl get node lab -o "jsonpath={.status.allocatable.${resource/./\\.}}"; }
+allocatable_is() { [ "$(allocatable)" = "$1" ]; }
+events_of() { kubectl -n "$namespace" get events --field-selector "involvedObject.name=$1" -o 'jsonpath={range .items[*]}{.reason}: {.message}{"\n"}{end}'; }
+
+# What a trainer finds, before it trains.
+# shellcheck disable=SC2016 # the container's shell
+readonly look_around='env | grep -e ^NCCL -e ^RDMA; echo nodes $(ls /dev/infiniband); echo hcas $(ls /sys/class/infiniband)
+  echo memlock $(ulimit -l); echo ready; exec sleep 1000000'
+
+bring_up() {
+  step "the control plane beside the node"
+  start_apiserver
+  start_scheduler_and_controllers
+  echo "ok: $(kubectl version 2> /dev/null | grep 'Server Version')"
+  kubectl create namespace "$namespace" > /dev/null
+  step "the node"
+  boot_node
+  wait_until "containerd answers" 600 containerd_answers
+  import_image images/pause.tar
+  import_image images/trainer.tar
+  import_image images/node.tar
+  wait_until "the node is Ready" 900 node_is_ready
+  kubectl get nodes -o wide
+}
+
+# The administrator's overlay of base for this node: an HCA is a pod's alone, its netdev moves into the pod and gets an address.
+write_overlay() {
+  mkdir -p "$out/lab"
+  jq --null-input '{rails: ["rxe0", "rxe1", "rxe2", "rxe3"],
+    pools: [{name: "rails", modes: ["exclusive"], resource: "rdma-init.io/rails", network: "rails"}],
+    networks: {rails: {mode: "exclusive", routing: {first_table: 100},
+      addresses: [range(4) | {rail: ., subnet: "10.100.0.0/16", from: "10.100.\(. + 1).1", to: "10.100.\(. + 1).250", gateway: "10.100.0.1"}]}}
+    }' > "$out/lab/config.json"
+  cat > "$out/lab/kustomization.yaml" << END
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+namespace: rdma-init
+resources:
+  - $(realpath --relative-to="$out/lab" "$project/config/kubernetes/base")
+configMapGenerator:
+  - name: rdma-init
+    behavior: replace
+    files: [config.json]
+generatorOptions:
+  disableNameSuffixHash: true
+END
+  if [ "$("$build/hook/rdma-hook" --help | grep -c -- --listen)" = 0 ]; then
+    echo "left out: container metrics, because this rdma-hook has no --listen"
+    cat >> "$out/lab/kustomization.yaml" << END
+patches:
+  - patch: |-
+      apiVersion: apps/v1
+      kind: DaemonSet
+      metadata: {name: rdma-init}
+      spec: {template: {spec: {containers: [{name: metrics, \$patch: delete}]}}}
+END
+  fi
+}
+
+step_deploy() {
+  step "1. kubectl apply --dry-run=server of every overlay, kubectl apply -k"
+  local overlay
+  kubectl create namespace "$system" --dry-run=client -o yaml | kubectl apply -f - > /dev/null
+  for overlay in "$project"/config/kubernetes/base "$project"/config/kubernetes/overlays/*; do
+    [ -e "$overlay/kustomization.yaml" ] || continue
+    kubectl kustomize "$overlay" > "$state/objects.yaml"
+    kubectl apply --dry-run=server -f "$state/objects.yaml" > "$state/dry-run" 2>&1 || {
+      cat "$state/dry-run"
+      fail "the apiserver refuses $overlay"
+    }
+    echo "ok: $(basename "$overlay"): $(grep -c 'server dry run' "$state/dry-run") objects taken by a server-side dry run"
+  done
+  kubectl delete namespace "$system" > /dev/null
+  for overlay in "$project"/config/kubernetes/overlays/*/pod.yaml; do
+    # Dynamic resource allocation came after this Kubernetes.
+    ! grep -q 'claims:' "$overlay" || continue
+    kubectl apply --dry-run=server -f "$overlay" > "$state/dry-run" 2>&1 || {
+      cat "$state/dry-run"
+      fail "the apiserver refuses $overlay"
+    }
+    echo "ok: $(basename "$(dirname "$overlay")"): $(< "$state/dry-run")"
+  done
+  write_overlay
+  kubectl apply -k "$out/lab"
+  wait_until "the DaemonSet is ready" 1200 daemonset_is_ready
+  wait_until "four are allocatable" 600 allocatable_is 4
+  kubectl -n "$system" get pods -o wide
+  show_nodes
+}
+daemonset_is_ready() { [ "$(kubectl -n "$system" get daemonset "$daemonset" -o 'jsonpath={.status.numberReady}')" = 1 ]; }
+
+# Of the node.
+
+# ledger: what rdma-hook has booked there; views, the lock and counters are no bookings.
+held() { on_node 'find /run/rdma-hook -path /run/rdma-hook/views -prune -o -type f ! -name lock ! -name "metrics*" -print 2> /dev/null | sort; true'; }
+nothing_is_held() { [ -z "$(held)" ]; }
+# node_state FILE: network, RDMA and /etc of the node, without the bridge and the veths of eth0, which are the CNI plugin's.
+node_state() {
+  on_node '. /run/lab/lab/guest/assert.sh; . /run/lab/lab/guest/rails.sh; ledger=/run/rdma-hook
+node_state | grep -v -e cni0 -e \"veth -e /run/netns -e "^cni-"
+find /etc /usr/local -type f -exec sha256sum {} + | sort -k 2' > "$1"
+}
+node_is_as_before() { node_state "$1.now" && cmp --quiet "$1" "$1.now"; }
+assert_node_as_before() {
+  if ! (wait_until "the node is as before" 120 node_is_as_before "$1") > /dev/null; then
+    diff --unified=0 "$1" "$1.now" | cut -c 1-300 || true
+    fail "the node is not as it was: the lines above differ (- before, + now)"
+  fi
+  echo "ok: the node is as before: $(wc -l < "$1") lines of links, addresses, routes, rules, RDMA links, GIDs, and of files in /etc and /usr/local"
+}
+
+plugin_log() { kubectl -n "$system" logs "$(system_pod)" -c "$plugin_container" 2> /dev/null; }
+system_pod() { kubectl -n "$system" get pods -l "$system_label" --field-selector=status.phase=Running -o 'jsonpath={.items[0].metadata.name}'; }
+registrations() { plugin_log | grep -c "registered with the kubelet" || true; }
+registered_after() { [ "$(registrations)" -gt "$1" ]; }
+# What must not change when something below the pods is restarted.
+running_pods() { kubectl -n "$namespace" get pods -o 'jsonpath={range .items[*]}{.metadata.name} {.status.phase} {.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount}{"\n"}{end}'; }
+assert_pods_untouched() {
+  assert_equal "$1: the pods and their containers" "$pods_before" "$(running_pods)"
+  assert_equal "$1: what is held" "$held_before" "$(held)"
+}
+
+show_nodes() { kubectl get nodes -o custom-columns="NAME:.metadata.name,KUBELET:.status.nodeInfo.kubeletVersion,RAILS:.status.allocatable.${resource/./\\.},CAPACITY:.status.capacity.${resource/./\\.}"; }
+
+# Two pods that ask for one HCA each move bytes over what rdma-init exported.
+step_two_pods_move_bytes() {
+  step "2. two pods move bytes with ib_write_bw"
+  trainer server 1 perftest-by-nccl-env ib_write_bw -s 65536 -n 50 -F | create
+  wait_for_pod server Running
+  wait_until "the server listens" 300 said server 'Waiting for client|waiting for client'
+  trainer client 1 perftest-by-nccl-env ib_write_bw -s 65536 -n 50 -F "$(pod_field server .status.podIP)" |
+    jq '.spec.restartPolicy = "Never"' | create
+  wait_for_pod client Succeeded
+  said client '^ *65536 +50 ' || { cat "$state/client.said"; fail "no data moved"; }
+  sed 's/^/[client] /' "$state/client.said" | grep -e by -e 65536
+  echo "ok: bytes moved between two pods"
+  end_pod client
+  end_pod server
+}
+
+# A training job's two workers find each other by the index and move bytes over two HCAs each.
+step_job() {
+  step "2. a Job with parallelism 2"
+  # shellcheck disable=SC2016 # the container's shell
+  trainer worker 2 sh -c 'if mkdir /rendezvous/first 2> /dev/null; then hostname -i > /rendezvous/address
+      exec perftest-by-nccl-env ib_write_bw -s 65536 -n 50 -F; fi
+    until [ -s /rendezvous/address ]; do sleep 1; done; sleep 15; exec perftest-by-nccl-env ib_write_bw -s 65536 -n 50 -F "$(cat /rendezvous/address)"' |
+    jq '{apiVersion: "batch/v1", kind: "Job", metadata: {name: "training"}, spec: {parallelism: 2, completions: 2, backoffLimit: 0,
+      template: {spec: (.spec | .restartPolicy = "Never" | .volumes = [{name: "r", hostPath: {path: "/run/lab-rendezvous", type: "DirectoryOrCreate"}}]
+        | .containers[0].volumeMounts = [{name: "r", mountPath: "/rendezvous"}])}}}' | create
+  wait_until "the job is done" 900 job_is_done
+  kubectl -n "$namespace" logs -l job-name=training --prefix | grep -e 'by NCCL' -e ' 65536 ' || fail "no data moved"
+  kubectl -n "$namespace" get job training
+  kubectl -n "$namespace" delete job training > /dev/null
+}
+job_is_done() { [ "$(kubectl -n "$namespace" get job training -o 'jsonpath={.status.succeeded}')" = 2 ]; }
+
+step_fifth_pod() {
+  step "3. the fifth pod waits"
+  local name
+  for name in one two three four five; do trainer "$name" 1 sh -c "$look_around" | create; done
+  for name in one two three four; do
+    wait_for_pod "$name" Running
+    wait_until "$name says ready" 300 said "$name" ready
+    echo "ok: $name: $(paste -sd ' ' "$state/$name.said")"
+  done
+  assert_equal "different HCAs" 4 "$(grep -h '^NCCL_IB_HCA=' "$state"/{one,two,three,four}.said | sort -u | grep -c .)"
+  wait_until "five is not scheduled" 120 is_not_scheduled
+  echo "ok: five is Pending: $(pod_field five '.status.conditions[?(@.type=="PodScheduled")].message')"
+  kubectl -n "$namespace" get pods
+  end_pod two
+  wait_for_pod five Running
+  wait_until "five says ready" 300 said five ready
+  echo "ok: two was deleted, five runs: $(paste -sd ' ' "$state/five.said")"
+}
+is_not_scheduled() { pod_field five '.status.conditions[?(@.type=="PodScheduled")].message' | grep -q "Insufficient $resource"; }
+
+step_exec_and_others() {
+  step "4. exec has the memlock; who asks for nothing is untouched"
+  assert_equal "memlock of kubectl exec" unlimited "$(kubectl -n "$namespace" exec one -- sh -c 'ulimit -l')"
+  trainer plain 0 sh -c "$look_around" | create
+  POD_EDIT='.spec.containers[0].env = [{name: "NVIDIA_VISIBLE_DEVICES", value: "all"}] | .metadata.annotations = {"nvidia.com/gpu": "0"}
+    | .spec.volumes = [{name: "gpu", hostPath: {path: "/dev/null"}}]
+    | .spec.containers[0].volumeMounts = [{name: "gpu", mountPath: "/dev/nvidia0"}]' trainer gpu 0 sh -c "$look_around" | create
+  trainer agent 0 sh -c "$look_around" | jq '{apiVersion: "apps/v1", kind: "DaemonSet", metadata: {name: "agent"}, spec: {
+    selector: {matchLabels: {app: "agent"}}, template: {metadata: {labels: {app: "agent"}}, spec:
+      (.spec | .hostNetwork = true | .containers[0].securityContext = {privileged: true})}}}' | create
+  wait_until "the privileged DaemonSet runs" 600 agent_is_ready
+  wait_for_pod plain Running
+  wait_for_pod gpu Running
+  local name
+  for name in plain gpu "$(kubectl -n "$namespace" get pods -l app=agent -o 'jsonpath={.items[0].metadata.name}')"; do
+    assert_untouched "$name"
+  done
+  kubectl -n "$namespace" delete daemonset agent > /dev/null
+  end_pod plain
+  end_pod gpu
+}
+agent_is_ready() { [ "$(kubectl -n "$namespace" get daemonset agent -o 'jsonpath={.status.numberReady}')" = 1 ]; }
+# assert_untouched POD: what containerd made of it has nothing of ours.
+assert_untouched() {
+  local id
+  id=$(pod_field "$1" '.status.containerStatuses[0].containerID')
+  assert_equal "$1: what its config.json has of ours" "" "$(on_node "jq -c '[.mounts[] | select(.source | test(\"rdma\"))], [.process.env[] | select(test(\"^(RDMA_INIT|NCCL)\"))], [.process.rlimits[]? | select(.type == \"RLIMIT_MEMLOCK\")], [.hooks // {} | .. | .path? // empty | select(test(\"rdma-hook\"))] | select(. != [] and . != [\"/usr/local/bin/rdma-hook\"])' /run/containerd/io.containerd.runtime.v2.task/k8s.io/${id#containerd://}/config.json")"
+}
+
+step_restarts() {
+  local before
+  step "5. the kubelet is restarted"
+  pods_before=$(running_pods)
+  held_before=$(held)
+  before=$(registrations)
+  on_node 'systemctl restart kubelet'
+  wait_until "the plugin has registered again" 600 registered_after "$before"
+  echo "ok: the plugin: $(plugin_log | grep "registered with the kubelet" | tail -n 1)"
+  wait_until "four are allocatable again" 600 allocatable_is 4
+  wait_until "the node is Ready" 600 node_is_ready
+  assert_pods_untouched "after the kubelet's restart"
+
+  step "5. containerd is restarted"
+  on_node 'systemctl restart containerd'
+  wait_until "containerd answers" 600 containerd_answers
+  sleep 30
+  wait_until "the node is Ready" 600 node_is_ready
+  wait_until "four are allocatable" 600 allocatable_is 4
+  assert_pods_untouched "after containerd's restart"
+
+  step "5. the DaemonSet is rolled"
+  kubectl -n "$system" rollout restart "daemonset/$daemonset"
+  kubectl -n "$system" rollout status "daemonset/$daemonset" --timeout=900s
+  wait_until "the new plugin has registered" 600 registered_after 0
+  wait_until "four are allocatable" 600 allocatable_is 4
+  assert_pods_untouched "after the rollout"
+}
+
+step_link_down() {
+  step "5. a link goes down, and up"
+  local free
+  end_pod five
+  wait_until "an HCA is free" 600 one_is_free
+  free=$(on_node 'ls /sys/class/net | grep -E "^v[0-3]$" | head -n 1')
+  on_node "ip -n switch link set p${free#v} down"
+  wait_until "three are allocatable" 600 allocatable_is 3
+  echo "ok: $free is down: $(show_nodes | tail -n 1)"
+  echo "ok: the plugin: $(plugin_log | grep 'not healthy' | tail -n 1)"
+  on_node "ip -n switch link set p${free#v} up"
+  wait_until "four are allocatable" 600 allocatable_is 4
+  echo "ok: $free is up: $(show_nodes | tail -n 1)"
+}
+one_is_free() { [ -n "$(on_node 'ls /sys/class/net | grep -E "^v[0-3]$" || true')" ]; }
+
+step_force_and_reboot() {
+  step "6. a pod is deleted by force"
+  end_pod three --force --grace-period=0
+  wait_until "two are held" 600 holders_are 2
+  echo "ok: what is held: $(held | paste -sd ' ')"
+  step "6. the node is rebooted"
+  reboot_node
+  wait_until "the node is Ready" 900 node_is_ready
+  wait_until "four are allocatable" 900 allocatable_is 4
+  wait_until "one runs again" 900 has_restarted one
+  wait_until "one says ready" 600 said one ready
+  echo "ok: after the reboot: $(paste -sd ' ' "$state/one.said")"
+  end_pod one
+  end_pod four
+  wait_until "nothing is held" 300 nothing_is_held
+  echo "ok: nothing is held; netdevs: $(on_node 'ls /sys/class/net | paste -sd " "')"
+}
+has_restarted() { [ "$(pod_field "$1" '.status.containerStatuses[0].restartCount')" -ge 1 ] && [ -n "$(pod_field "$1" '.status.containerStatuses[0].state.running.startedAt')" ]; }
+holders_are() { [ "$(on_node 'ls /sys/class/net | grep -c -E "^v[0-3]$" || true')" = $((4 - $1)) ]; }
+
+step_removal() {
+  step "7. the DaemonSet is deleted, and what the installer wrote"
+  kubectl delete -k "$out/lab" > /dev/null
+  "${uninstall[@]}"
+  assert_node_as_before "$state/before"
+}
+uninstall=(on_node 'rdma-hook install --uninstall --restart; rm -rf /etc/rdma-init')
+
+all_steps() {
+  bring_up
+  # From here on the bridge of eth0 is there.
+  trainer first 0 true | create
+  wait_until "a pod has started" 600 said first '.*'
+  end_pod first
+  node_state "$state/before"
+  step_deploy
+  step_two_pods_move_bytes
+  step_job
+  step_fifth_pod
+  step_exec_and_others
+  step_restarts
+  step_link_down
+  step_force_and_reboot
+  step_removal
+  echo "passed"
+}
