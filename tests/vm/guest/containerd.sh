@@ -310,12 +310,17 @@ end_nri() {
 }
 
 # cri_asks_for HCA [KEY=VALUE...]: a pod's annotations with which it asks, in the array pod_asks, with more rdma-init.io/KEY; and a
-# filter of jq for its container, in container_asks. With `cri_asks=cdi` it is the container that asks, for CDI devices.
+# filter of jq for its container, in container_asks. With `cri_asks=cdi` it is the container that asks, for CDI devices; with a path, of
+# a device plugin's socket, it has what that allocates, as a kubelet says it.
 cri_asks_for() {
   local annotation
   pod_asks=() container_asks=.
   case ${cri_asks:-annotations} in
     cdi) container_asks=".cdi = [\"rdma-init.io/hca=$1\"]" ;;
+    /*)
+      container_asks=".devices = $(cri allocate "$cri_asks" "$1" | jq --raw-input . | jq --slurp --compact-output .)"
+      return
+      ;;
     *) pod_asks+=("rdma-init.io/devices=$1") ;;
   esac
   shift

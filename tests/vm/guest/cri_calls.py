@@ -20,14 +20,18 @@ class Refused(Exception):
     pass
 
 
-def runtime(method, request):
+def call(path, service, method, request):
     options = [("grpc.default_authority", "localhost"), ("grpc.max_receive_message_length", 16 << 20)]
-    with grpc.insecure_channel("unix://" + SOCKET, options=options) as channel:
-        ask = channel.unary_unary(f"/runtime.v1.RuntimeService/{method}", request_serializer=None, response_deserializer=None)
+    with grpc.insecure_channel("unix://" + path, options=options) as channel:
+        ask = channel.unary_unary(f"/{service}/{method}", request_serializer=None, response_deserializer=None)
         try:
             return ask(request, timeout=240)
         except grpc.RpcError as error:
             raise Refused(f"cri: {method}: {error.code().name}: {error.details()}") from error
+
+
+def runtime(method, request):
+    return call(SOCKET, "runtime.v1.RuntimeService", method, request)
 
 
 def namespaces(pod):
@@ -108,15 +112,21 @@ def list_all():
     return "\n".join(f"{kind} {first(item, 1).decode()}" for kind, method in kinds for item in every(runtime(method, b""), 1))
 
 
+def allocate(path, *ids):
+    answer = call(path, "v1beta1.DevicePlugin", "Allocate", text(1, b"".join(text(1, id) for id in ids)))
+    return "\n".join(first(node, 2).decode() for node in every(first(answer, 1), 3))
+
+
 def with_id(method, more=b""):
-    def call(id):
+    def by_id(id):
         runtime(method, text(1, id) + more)
 
-    return call
+    return by_id
 
 
 COMMANDS = {
     "version": version,
+    "allocate": allocate,
     "run-pod": run_pod,
     "create": create,
     "start": with_id("StartContainer"),
