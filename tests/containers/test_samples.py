@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 
 import harness
 from containers import Bundle, Pod, Runtime, Wrapped
@@ -195,8 +196,15 @@ class Samples(harness.Case):
         self.assertEqual(run([PROGRAM, "base-spec", "--verfy"]).returncode, 2)
         self.assertIn("not absolute", self.base_spec(text, "--hook", "rdma-hook").stderr)
 
+    def test_ib_sriov(self):
+        """No software makes functions of InfiniBand: only what the sample would be read as."""
+        with tempfile.TemporaryDirectory(dir="/run") as directory, open(f"{SAMPLES}/ib-sriov.json", encoding="utf-8") as file:
+            checked = run([PROGRAM, "check-config", "--config", write(f"{directory}/config.json", file.read())])
+        self.assertEqual((checked.returncode, checked.stderr), (0, ""), checked.stdout)
+        self.assertTrue(checked.stdout.startswith("ok: "), checked.stdout)
+
     def test_every_sample_is_here(self):
-        self.assertEqual(sorted(os.listdir(SAMPLES)), ["8-rail-roce.json", "infiniband.json", "single-nic.json"])
+        self.assertEqual(sorted(os.listdir(SAMPLES)), ["8-rail-roce.json", "ib-sriov.json", "infiniband.json", "single-nic.json"])
 
 
 if __name__ == "__main__":
