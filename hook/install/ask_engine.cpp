@@ -119,6 +119,7 @@ Result<Answer> ask_program(const std::string& root, const std::vector<std::strin
   const UniqueFd err(::memfd_create("messages", MFD_CLOEXEC));
   if (!out.ok() || !err.ok()) return sys_error(errno, "make room for the answer of `{}`", name);
   std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
   for (const std::string& argument : arguments)
     argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);

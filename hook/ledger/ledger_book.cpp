@@ -187,7 +187,7 @@ Result<void> LockedHcas::book(const Owner& owner, std::vector<PlannedHca> hcas, 
     TRY_VOID(write_grant(*files_, grant));
     return remove_ids(*files_, *before, grant);
   }
-  const auto booked = write_booking(*files_, grant, before, *worker);
+  auto booked = write_booking(*files_, grant, before, *worker);
   if (!booked) (void)undo_booking(*files_, grant, before, *worker).has_value();
   return booked;
 }

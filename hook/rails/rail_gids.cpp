@@ -155,7 +155,7 @@ Result<void> align(const Ledger& ledger, LiveRails& live, const std::vector<GidR
     wanted.push_back({own.rail, fmt::format("rail{}", own.rail), rail.address, {}});
     hcas.push_back(own.hca);
   }
-  const auto locked = TRY(ledger.lock(std::move(hcas), kLockTimeoutMs));
+  const auto locked = TRY(ledger.lock(hcas, kLockTimeoutMs));
   const auto report = run_alignment(std::move(wanted), live);
   if (!report) {
     settled.warnings.push_back(fmt::format("GID indices differ ({}), and NCCL_IB_GID_INDEX can only be one: {}",
