@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "hook/base/process/ending_signals.hpp"
 #include "hook/base/process/sandbox.hpp"
 #include "hook/base/write_all.hpp"
 #include "hook/metrics/http_server.hpp"
@@ -99,17 +99,6 @@ Result<void> read_for_server(const UniqueFd& channel, const UniqueFd& signals, c
   }
 }
 
-Result<UniqueFd> signals_that_end() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  if (::sigprocmask(SIG_BLOCK, &signals, nullptr) != 0) return sys_error(errno, "cannot block signals");
-  UniqueFd fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!fd.ok()) return sys_error(errno, "cannot wait for signals");
-  return fd;
-}
-
 }  // namespace
 
 Result<void> serve_metrics(const ListenAddress& address, const ReadMetrics& read, const Log& log) {
@@ -131,7 +120,7 @@ Result<void> serve_metrics(const ListenAddress& address, const ReadMetrics& read
   auto done = wait_for_server(own);
   if (done) {
     // Not before: a signal then ends both, and nobody is served.
-    const UniqueFd signals = TRY(signals_that_end());
+    const UniqueFd signals = TRY(ending_signals());
     done = restrict_process();
     if (done) log.info(fmt::format("serving at {}", address.text));
     if (done) done = read_for_server(own, signals, read, log);

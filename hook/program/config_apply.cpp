@@ -1,8 +1,6 @@
 #include "hook/cluster/apply_config.hpp"
 
 #include <poll.h>
-#include <signal.h>
-#include <sys/signalfd.h>
 
 #include <algorithm>
 #include <array>
@@ -13,6 +11,7 @@
 #include "fabric/unique_fd.hpp"
 #include "hook/base/event_line.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/base/process/ending_signals.hpp"
 #include "hook/base/process/sandbox.hpp"
 #include "hook/base/text_digest.hpp"
 #include "hook/cluster/config_source.hpp"
@@ -74,17 +73,6 @@ int apply_once(const Options& options, const Log& log) {
   }
   log_event(options, applied, log);
   return ok ? 0 : 1;
-}
-
-Result<UniqueFd> ending_signals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  if (::sigprocmask(SIG_BLOCK, &signals, nullptr) != 0) return fabric::sys_error(errno, "cannot block signals");
-  UniqueFd fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!fd.ok()) return fabric::sys_error(errno, "cannot wait for signals");
-  return fd;
 }
 
 // True: a signal came.

@@ -1,9 +1,7 @@
 #include "shim/device_plugin/run.hpp"
 
 #include <poll.h>
-#include <signal.h>
 #include <sys/eventfd.h>
-#include <sys/signalfd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -18,6 +16,7 @@
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/base/event_line.hpp"
+#include "hook/base/process/ending_signals.hpp"
 #include "shim/device_plugin/kernel_events.hpp"
 #include "shim/device_plugin/kubelet_directory.hpp"
 #include "shim/device_plugin/node_reader.hpp"
@@ -61,18 +60,6 @@ class WakeUp {
  private:
   std::shared_ptr<UniqueFd> fd_;
 };
-
-Result<UniqueFd> stopping_signals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  // Before there are threads, which inherit it.
-  if (::sigprocmask(SIG_BLOCK, &signals, nullptr) != 0) return fabric::sys_error(errno, "cannot block signals");
-  UniqueFd fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!fd.ok()) return fabric::sys_error(errno, "cannot wait for signals");
-  return fd;
-}
 
 // A resource at its socket, and whether the kubelet knows it.
 class Endpoint {
@@ -298,7 +285,7 @@ class Plugin {
 }  // namespace
 
 Result<void> run_device_plugin(const DevicePluginSettings& settings, const hook::Log& log) {
-  UniqueFd signals = TRY(stopping_signals());
+  UniqueFd signals = TRY(hook::ending_signals());
   return Plugin(settings, log, TRY(WakeUp::make()), std::move(signals)).run();
 }
 

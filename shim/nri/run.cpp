@@ -1,10 +1,8 @@
 #include "shim/nri/run.hpp"
 
 #include <poll.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -17,6 +15,7 @@
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/apply/memlock.hpp"
+#include "hook/base/process/ending_signals.hpp"
 #include "shim/nri/end_container.hpp"
 #include "shim/nri/rdma_plugin.hpp"
 #include "shim/ttrpc/sockets.hpp"
@@ -36,23 +35,12 @@ constexpr milliseconds kLongestPause{5000};
 constexpr std::chrono::seconds kGoodConnection{10};
 constexpr const char* kEvictionReason = "asked for RDMA devices and got none: created while rdma-nri was not connected";
 
-Result<UniqueFd> ending_signals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  if (::sigprocmask(SIG_BLOCK, &signals, nullptr) != 0) return fabric::sys_error(errno, "cannot block signals");
-  UniqueFd fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!fd.ok()) return fabric::sys_error(errno, "cannot wait for signals");
-  return fd;
-}
-
 // What ends Connection::serve() besides the runtime: a signal, and work of our own.
 class Wake {
  public:
   static Result<Wake> make() {
     Wake wake;
-    wake.signals_ = TRY(ending_signals());
+    wake.signals_ = TRY(hook::ending_signals());
     wake.work_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     wake.either_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
     for (const UniqueFd* fd : {&wake.signals_, &wake.work_}) {
