@@ -168,6 +168,18 @@ Result<void> write_left(const LedgerFiles& files, const StoredGrant& before, std
   return remove_ids(files, before, grant);
 }
 
+// A pod's end may be told by its id alone: containerd 1.7 names no namespace in StopPodSandbox, because the task that knew
+// it has ended. So where the last container of a pod leaves, the pod stays as the user.
+void keep_pod(StoredGrant& grant, const GrantUser& left) {
+  const auto is_known = [&](const StoredUser& user) { return has_id(user.user, left.pod); };
+  if (left.pod.empty() || left.id == left.pod || std::any_of(grant.users.begin(), grant.users.end(), is_known)) return;
+  StoredUser pod;
+  pod.user = {container_owner(left.pod, "").key, left.pod, {}};
+  pod.user.pod = left.pod;
+  pod.settled = true;
+  grant.users.push_back(std::move(pod));
+}
+
 // Of a grant that is being returned already there is nothing to note. That this fails too changes nothing.
 void note_end(const LedgerFiles& files, const std::string& key, std::string_view user_key) {
   auto grant = read_grant(files, key);
@@ -284,6 +296,7 @@ Result<void> Ledger::leave(const Owner& owner, std::string_view user_key, bool* 
   // A start that is undone leaves behind whom the runtime is about to end.
   if (!user->worker) TRY_VOID(check_empty(*before, user->user));
   std::erase_if(grant->users, leaves);
+  if (owner.kind == Owner::Kind::kNetns && !held_hcas(*grant).empty()) keep_pod(*grant, user->user);
   auto left = write_left(*files_, *before, grant);
   if (!left) note_end(*files_, owner.key, user_key);
   if (!left || !user->worker) return left;

@@ -121,7 +121,7 @@ class Ledger {
   fabric::Result<void> settle(std::string_view key) const;
 
   // A user leaves. A container's or token's grant is returned with it; a namespace's stays until that is gone, without
-  // what a user brought whose steps were not settled. No grant, or no such user: success. So is one of whom this does
+  // what a user brought whose steps were not settled, and with the pod as its user if the user said of which it is. No grant, or no such user: success. So is one of whom this does
   // not speak, because a late poststop speaks of a container before it of that name: a start that is at work in
   // another process; and a user that has not ended, if it has a runtime's state, is a token or the caller's parent
   // ended since the ledger was opened, unless its process is this one or above it.
