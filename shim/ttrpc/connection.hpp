@@ -28,11 +28,10 @@ class Connection {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Answers a request of the runtime: the payload of the response, at most 4 MiB. The views live until it returns. An
+  // Answers a request of the runtime: the payload of the response, at most 4 MiB. Its views live until it returns. An
   // error is sent as a status (status_of_errno() of its code, status_message()), which makes a container's creation
   // fail; the connection goes on. It must not call() or serve().
-  using Handler = std::function<fabric::Result<std::string>(std::string_view service, std::string_view method,
-                                                            std::string_view payload)>;
+  using Handler = std::function<fabric::Result<std::string>(const Request& request)>;
 
   enum class Ended {
     kPeer,      // the runtime closed the connection between two messages

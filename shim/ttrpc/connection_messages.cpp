@@ -65,7 +65,7 @@ Result<std::string> Connection::handle(const Message& message) {
   const auto request = parse_request(message.data);
   if (!request) return Error{request.error().message, EINVAL};
   try {
-    return handler_(request->service, request->method, request->payload);
+    return handler_(*request);
   } catch (const std::exception& problem) {
     // A crash would have the container created without its devices; an error does not.
     return Error{fmt::format("unexpected: {}", problem.what()), ENOMEM};

@@ -72,13 +72,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   FuzzedDataProvider data(bytes, size);
   Mirror mirror;
   shim::NriDispatcher dispatcher(mirror);
-  if (data.ConsumeBool()) check_answer(dispatcher.dispatch(shim::kPluginService, "Configure", ""));
+  if (data.ConsumeBool()) check_answer(dispatcher.dispatch({shim::kPluginService, "Configure", ""}));
   for (int i = 0; i < 8 && data.remaining_bytes() > 0; ++i) {
     mirror.refuses = data.ConsumeIntegralInRange(0, 7) == 0;
     const char* method = data.PickValueInArray(kMethods);
     const bool last = data.ConsumeBool();
     const std::string payload = last ? data.ConsumeRemainingBytesAsString() : data.ConsumeRandomLengthString(200);
-    check_answer(dispatcher.dispatch(shim::kPluginService, method, payload));
+    check_answer(dispatcher.dispatch({shim::kPluginService, method, payload}));
   }
   require(mirror.ended <= mirror.begun, "every end has a beginning");
   return 0;

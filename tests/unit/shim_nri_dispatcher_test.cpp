@@ -23,8 +23,8 @@ using Told = std::vector<std::string>;
 class DispatcherTest : public testing::Test {
  protected:
   // The answer's bytes, or "ERRNO MESSAGE".
-  std::string ask(std::string_view method, std::string_view payload) {
-    auto answer = dispatcher_.dispatch(kPluginService, method, payload);
+  std::string ask(std::string_view method, std::string_view payload, std::int64_t timeout_ns = 0) {
+    auto answer = dispatcher_.dispatch({kPluginService, method, payload, timeout_ns});
     if (!answer) return fabric::errno_name(answer.error().code) + " " + answer.error().message;
     return *answer;
   }
@@ -49,6 +49,10 @@ TEST_F(DispatcherTest, ConfigureOfOldRuntimes) {
   ask("Configure", text(2, "containerd") + text(3, "1.7.24"));
   const RuntimeInfo runtime{"containerd", "1.7.24", "", 0};
   EXPECT_EQ(recorder_.runtime, runtime);
+  ask("Configure", "", 19'999'900'000);
+  EXPECT_EQ(recorder_.runtime.request_timeout_ms, 20'000) << "the request itself says it";
+  ask("Configure", number(5, 3000), 19'999'900'000);
+  EXPECT_EQ(recorder_.runtime.request_timeout_ms, 3000);
 }
 
 TEST_F(DispatcherTest, NoEventIsNotAllEvents) {
@@ -70,7 +74,7 @@ TEST_F(DispatcherTest, UnknownServicesAndMethods) {
   EXPECT_EQ(ask("ValidateContainerAdjustment", ""), "ENOSYS method ValidateContainerAdjustment");
   EXPECT_EQ(ask("UpdatePodSandbox", ""), "ENOSYS method UpdatePodSandbox");
   EXPECT_EQ(ask("a\nb", ""), "ENOSYS method a?b");
-  EXPECT_EQ(dispatcher_.dispatch(kRuntimeService, "Configure", "").error().message,
+  EXPECT_EQ(dispatcher_.dispatch({kRuntimeService, "Configure", ""}).error().message,
             "service nri.pkg.api.v1alpha1.Runtime");
 }
 

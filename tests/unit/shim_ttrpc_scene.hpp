@@ -16,7 +16,8 @@ namespace shim {
 class ConnectionTest : public testing::Test {
  protected:
   // Answers by what it was asked for: "METHOD(PAYLOAD)".
-  fabric::Result<std::string> handle(std::string_view service, std::string_view method, std::string_view payload) {
+  fabric::Result<std::string> handle(const Request& request) {
+    const auto& [service, method, payload, timeout] = request;
     asked_.emplace_back(method);
     if (method == "Fail") return fabric::Error{"pool `a` is empty", 0, "add HCAs"};
     if (method == "Throw") throw std::runtime_error("no memory");
@@ -52,7 +53,7 @@ class ConnectionTest : public testing::Test {
 
   shim_peer::Peer peer_;
   std::unique_ptr<Connection> connection_ =
-      Connection::open(peer_.take_plugin_end(), [this](auto... parts) { return handle(parts...); }).value();
+      Connection::open(peer_.take_plugin_end(), [this](const Request& request) { return handle(request); }).value();
   std::vector<std::string> asked_;
   std::string error_;
 };

@@ -1,6 +1,7 @@
 #include "shim/nri/wire/dispatcher.hpp"
 
 #include <cerrno>
+#include <chrono>
 
 #include "fabric/text.hpp"
 #include "shim/nri/wire/messages.hpp"
@@ -27,7 +28,7 @@ bool is_change(Event event) {
 
 struct NriDispatcher::Method {
   std::string_view name;
-  Result<std::string> (NriDispatcher::*handle)(std::string_view payload) = nullptr;
+  Result<std::string> (NriDispatcher::*handle)(const Request& request) = nullptr;
   Event event = Event::kStateChange;  // of those without handle, which are the handler's to answer
 };
 
@@ -50,20 +51,24 @@ const NriDispatcher::Method NriDispatcher::kMethods[] = {
     {"RemoveContainer", nullptr, Event::kRemoveContainer},
 };
 
-Result<std::string> NriDispatcher::dispatch(std::string_view service, std::string_view method,
-                                            std::string_view payload) {
-  if (service != kPluginService) return Error{fmt::format("service {}", fabric::printable(service)), ENOSYS};
+Result<std::string> NriDispatcher::dispatch(const Request& request) {
+  const std::string_view method = request.method;
+  if (request.service != kPluginService)
+    return Error{fmt::format("service {}", fabric::printable(request.service)), ENOSYS};
   for (const Method& known : kMethods) {
     if (known.name != method) continue;
     if (!configured_ && known.handle != &NriDispatcher::configure)
       return Error{fmt::format("{} before Configure", method), EAGAIN};
-    return known.handle != nullptr ? (this->*known.handle)(payload) : answer(known.event, payload);
+    return known.handle != nullptr ? (this->*known.handle)(request) : answer(known.event, request.payload);
   }
   return Error{fmt::format("method {}", fabric::printable(method)), ENOSYS};
 }
 
-Result<std::string> NriDispatcher::configure(std::string_view payload) {
-  const RuntimeInfo runtime = TRY(parse_configure(payload));
+// NRI before 0.7.0 says nothing of its timeout, but Configure has the same as every request.
+Result<std::string> NriDispatcher::configure(const Request& request) {
+  RuntimeInfo runtime = TRY(parse_configure(request.payload));
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::chrono::nanoseconds(request.timeout_ns));
+  if (runtime.request_timeout_ms == 0) runtime.request_timeout_ms = left.count();
   std::uint32_t events = 0;
   for (const Event event : TRY(handler_.configure(runtime)))
     events |= event_bit(event);
@@ -76,10 +81,10 @@ Result<std::string> NriDispatcher::configure(std::string_view payload) {
 }
 
 // The runtime closes the connection when `more` is not answered by the same.
-Result<std::string> NriDispatcher::synchronize(std::string_view payload) {
+Result<std::string> NriDispatcher::synchronize(const Request& request) {
   if (!synchronizing_) handler_.synchronize_begin();
   synchronizing_ = false;  // what comes after a failure begins anew
-  const bool more = TRY(take_found(payload));
+  const bool more = TRY(take_found(request.payload));
   synchronizing_ = more;
   if (!more) TRY_VOID(handler_.synchronize_end());
   std::string response;
@@ -105,7 +110,7 @@ Result<bool> NriDispatcher::take_found(std::string_view payload) {
   }
 }
 
-Result<std::string> NriDispatcher::shutdown(std::string_view /*payload*/) {
+Result<std::string> NriDispatcher::shutdown(const Request& /*request*/) {
   return std::string();  // no runtime is known to send it
 }
 

@@ -7,6 +7,7 @@
 
 #include "fabric/result.hpp"
 #include "shim/nri/wire/handler.hpp"
+#include "shim/ttrpc/rpc.hpp"
 
 namespace shim {
 
@@ -21,15 +22,15 @@ class NriDispatcher {
   // Errors: those of the handler; ENOSYS for a service or method that is not here (NRI 0.12 then uses StateChange);
   // EINVAL for bytes that are not such a message; EAGAIN before Configure; EMSGSIZE for a pod and container
   // beyond 4 MiB, which no kernel could start.
-  fabric::Result<std::string> dispatch(std::string_view service, std::string_view method, std::string_view payload);
+  fabric::Result<std::string> dispatch(const Request& request);
 
  private:
   struct Method;
   static const Method kMethods[];
 
-  fabric::Result<std::string> configure(std::string_view payload);
-  fabric::Result<std::string> synchronize(std::string_view payload);
-  fabric::Result<std::string> shutdown(std::string_view payload);
+  fabric::Result<std::string> configure(const Request& request);
+  fabric::Result<std::string> synchronize(const Request& request);
+  fabric::Result<std::string> shutdown(const Request& request);
   fabric::Result<bool> take_found(std::string_view payload);
   fabric::Result<std::string> answer(Event method, std::string_view payload);
 

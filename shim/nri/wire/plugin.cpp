@@ -37,10 +37,9 @@ Result<void> check_identity(const PluginIdentity& identity) {
 
 Result<std::unique_ptr<Plugin>> Plugin::open(UniqueFd socket, NriHandler& handler) {
   std::unique_ptr<Plugin> plugin(new Plugin(handler));
-  plugin->connection_ = TRY(
-      Connection::open(std::move(socket), [dispatcher = &plugin->dispatcher_](auto service, auto method, auto payload) {
-        return dispatcher->dispatch(service, method, payload);
-      }));
+  plugin->connection_ = TRY(Connection::open(
+      std::move(socket),
+      [dispatcher = &plugin->dispatcher_](const Request& request) { return dispatcher->dispatch(request); }));
   return plugin;
 }
 

@@ -98,7 +98,7 @@ struct RuntimeInfo {
   std::string name;
   std::string version;
   std::string nri_version;              // empty before NRI 0.12.0
-  std::int64_t request_timeout_ms = 0;  // 0 where the runtime does not say (before NRI 0.7.0: 2 s unless configured)
+  std::int64_t request_timeout_ms = 0;  // 0: not said
   friend bool operator==(const RuntimeInfo&, const RuntimeInfo&) = default;
 };
 
