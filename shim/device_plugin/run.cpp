@@ -36,6 +36,7 @@ constexpr milliseconds kLongestTry{1000};  // a kubelet's socket that is made an
 // Events come in bursts, and looking costs as much for one as for a hundred.
 constexpr milliseconds kBurst{100};
 constexpr milliseconds kBetweenLooks{500};
+constexpr milliseconds kRetry{200};  // of an Allocate that waits
 // A kubelet that has registered a plugin watches it at once; without the watch it knows no devices.
 constexpr seconds kUntilWatched{10};
 
@@ -79,12 +80,17 @@ class Endpoint {
       server_->publish(resource);
     }
     take_answer(now);
+    const auto next = tend_registration(now, kubelet);
+    return server_->retry() ? std::min(next, now + kRetry) : next;
+  }
+
+ private:
+  Clock::time_point tend_registration(Clock::time_point now, const FileIdentity& kubelet) {
     if (kubelet.empty() || registration_) return now + seconds(1);
     if (kubelet != registered_with_) return register_or_wait(now, kubelet);
     return see_watch(now);
   }
 
- private:
   std::string path() const { return settings_.directory + "/" + socket_name(resource_); }
 
   void end() {

@@ -24,10 +24,12 @@ namespace shim {
 namespace {
 
 using fabric::Result;
+using Clock = std::chrono::steady_clock;
 using Snapshot = std::shared_ptr<const Resource>;
 
 constexpr const char* kVersion = "v1beta1";
 constexpr std::chrono::seconds kPatience{5};
+constexpr std::chrono::seconds kUntilHome{10};
 
 // gRPC does not say why it cannot.
 int why_not_listen(const std::string& path) {
@@ -80,6 +82,8 @@ class DeviceServer::Service final : public v1beta1::DevicePlugin::CallbackServic
       for (Watch* watch : watches_)
         watch->go_on();
     }
+    for (const Asked& asked : take_waiting())
+      allocate(asked, false);
     if (!server_) return;
     server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
     server_->Wait();
@@ -89,6 +93,15 @@ class DeviceServer::Service final : public v1beta1::DevicePlugin::CallbackServic
   std::size_t watchers() const {
     const std::lock_guard lock(mutex_);
     return watches_.size();
+  }
+
+  bool retry() {
+    auto asked = take_waiting();
+    const auto now = Clock::now();
+    std::erase_if(asked, [&](const Asked& one) { return allocate(one, now < one.until); });
+    const std::lock_guard lock(mutex_);
+    waiting_.insert(waiting_.end(), asked.begin(), asked.end());
+    return !waiting_.empty();
   }
 
  private:
@@ -141,6 +154,51 @@ class DeviceServer::Service final : public v1beta1::DevicePlugin::CallbackServic
     bool is_finished_ = false;
   };
 
+  struct Asked {
+    grpc::ServerUnaryReactor* reactor = nullptr;
+    const v1beta1::AllocateRequest* request = nullptr;
+    v1beta1::AllocateResponse* response = nullptr;
+    Clock::time_point until;
+    bool waits = false;
+  };
+
+  // Answers; false: it waits for an HCA that is not at its node, or was not and is not healthy yet.
+  bool allocate(const Asked& asked, bool may_wait) const {
+    const Snapshot resource = snapshot();
+    std::vector<std::vector<const CountedHca*>> containers;
+    asked.response->Clear();
+    auto done = allocate_devices(*resource, settings_.cdi, *asked.request, *asked.response, containers);
+    const bool is_known = done.has_value();
+    for (const auto& hcas : containers) {
+      for (const CountedHca* hca : hcas)
+        fabric::keep_first(done, settings_.check(*hca));
+    }
+    if (!done && may_wait && (is_known || asked.waits)) return false;
+    for (const auto& hcas : containers)
+      settings_.allocated(hcas, done);
+    if (!done && containers.empty()) settings_.allocated({}, done);
+    asked.reactor->Finish(status_of(grpc::StatusCode::FAILED_PRECONDITION, done));
+    return true;
+  }
+
+  std::vector<Asked> take_waiting() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(waiting_, {});
+  }
+
+  void wait(Asked asked) {
+    asked.waits = true;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!ended_) {
+        waiting_.push_back(asked);
+        settings_.wake();
+        return;
+      }
+    }
+    allocate(asked, false);
+  }
+
   Snapshot snapshot() const {
     const std::lock_guard lock(mutex_);
     return resource_;
@@ -177,17 +235,9 @@ class DeviceServer::Service final : public v1beta1::DevicePlugin::CallbackServic
 
   grpc::ServerUnaryReactor* Allocate(grpc::CallbackServerContext* context, const v1beta1::AllocateRequest* request,
                                      v1beta1::AllocateResponse* response) override {
-    const Snapshot resource = snapshot();
-    std::vector<std::vector<const CountedHca*>> containers;
-    auto done = allocate_devices(*resource, settings_.cdi, *request, *response, containers);
-    for (const auto& hcas : containers) {
-      for (const CountedHca* hca : hcas)
-        fabric::keep_first(done, settings_.check(*hca));
-    }
-    for (const auto& hcas : containers)
-      settings_.allocated(hcas, done);
-    if (!done && containers.empty()) settings_.allocated({}, done);
-    return answer(context, status_of(grpc::StatusCode::FAILED_PRECONDITION, done));
+    const Asked asked{context->DefaultReactor(), request, response, Clock::now() + kUntilHome};
+    if (!allocate(asked, true)) wait(asked);
+    return asked.reactor;
   }
 
   grpc::ServerUnaryReactor* PreStartContainer(grpc::CallbackServerContext* context,
@@ -202,6 +252,7 @@ class DeviceServer::Service final : public v1beta1::DevicePlugin::CallbackServic
   std::uint64_t version_ = 1;
   bool ended_ = false;
   std::vector<Watch*> watches_;
+  std::vector<Asked> waiting_;
   std::unique_ptr<grpc::Server> server_;
 };
 
@@ -219,6 +270,10 @@ Result<std::unique_ptr<DeviceServer>> DeviceServer::start(Settings settings, Res
 
 void DeviceServer::publish(Resource resource) {
   service_->publish(std::move(resource));
+}
+
+bool DeviceServer::retry() {
+  return service_->retry();
 }
 
 std::size_t DeviceServer::watchers() const {
