@@ -56,7 +56,8 @@ struct Decision {
   std::size_t usable_hcas = 0;        // what --require counts
   std::string refusal_remedy;
   std::optional<std::string> refusal;  // --require unmet or --strict violated: leave with 78
-  bool needs_full = false;             // decide again on an inventory whose GID tables were read to the end
+  // Decide again on an inventory whose GID tables were read to the end; then this says that part of one cannot be.
+  bool needs_full = false;
 };
 
 Decision decide(const fabric::Inventory& inventory, const Settings& settings, const Policy& policy);
