@@ -289,7 +289,8 @@ std::optional<Port> read_port(const Scan& scan, const HcaFacts& facts, const Dir
   const bool own_gids = facts.use && facts.own_gids && port.is_active() && port.is_ethernet();
   if (scan.full || in_use || (scan.hand_out && (facts.netdevs || own_gids)))
     port.netdev = port_netdev(scan, hca_dir, reader, hca, port);
-  if (scan.full || (in_use && port.is_ethernet() && hca.is_accessible()) || (scan.hand_out && facts.gids)) {
+  const bool is_wanted = in_use && (port.is_ethernet() || scan.whole_tables) && hca.is_accessible();
+  if (scan.full || is_wanted || (scan.hand_out && facts.gids)) {
     read_gids(scan, reader, port);
   } else {
     port.gids_complete = false;
