@@ -19,12 +19,14 @@ struct Holder {
 
 // A token without a process is one of rdma-nri's: the container's id stands for it.
 bool is_unbound(const hook::Grant& grant, const hook::GrantUser& user);
-// Ids of containers that the runtime's word is needed of, by one look at all grants.
+// What is to be heard or seen of containers and pods, by one look at all grants.
 struct Doubtful {
   // For which nothing but that word stands: of the node's network namespace, and bound by no hook.
   std::set<std::string> unbound;
   // Whose grant does not say of which pod they are: given by a hook, or by an earlier version of this plugin.
   std::set<std::string> podless;
+  // Paths of the network namespaces that hold grants.
+  std::set<std::string> namespaces;
 };
 // Errors: the ledger's.
 fabric::Result<Doubtful> doubtful_containers(const hook::Ledger& ledger);

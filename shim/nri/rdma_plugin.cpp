@@ -104,7 +104,13 @@ void RdmaPlugin::synchronize_begin() {
   const auto ledger = worker_.open_ledger();
   auto doubtful = ledger ? doubtful_containers(*ledger) : ledger.error();
   doubtful_ = doubtful ? std::move(doubtful).value() : Doubtful();
+  for (const std::string& netns : doubtful_.namespaces)
+    watch(netns);
   pods_.clear();
+}
+
+void RdmaPlugin::watch(const std::string& netns) {
+  if (const auto watched = ends_.watch(netns); !watched) log_.warning(watched.error().message);
 }
 
 void RdmaPlugin::found(const NriPod& pod) {
@@ -135,7 +141,8 @@ Result<void> RdmaPlugin::synchronize_end() {
 }
 
 void RdmaPlugin::return_what_is_left() {
-  if (!std::exchange(returns_due_, false)) return;
+  const bool ended = ends_.take();
+  if (!std::exchange(returns_due_, false) && !ended) return;
   const auto done =
       worker_.ask(recover_job(std::exchange(doubtful_.unbound, {}), std::exchange(pods_, {})), within(kPodShare));
   if (!done) log_.warning(fabric::wrap(done.error(), "returning what is left").message);
@@ -173,7 +180,10 @@ Result<bool> RdmaPlugin::needs_worker(const NriRequest& request) {
       const hook::Asking asking = TRY(understand(std::move(spec)));
       log_.warnings(asking.warnings);
       log_.note(asking.note);
-      return creates ? asking.request.has_value() : asks(asking) && !TRY(hook::uses_host_network(asking.spec));
+      const bool gives =
+          creates ? asking.request.has_value() : asks(asking) && !TRY(hook::uses_host_network(asking.spec));
+      if (gives && asking.spec.netns_path) watch(*asking.spec.netns_path);
+      return gives;
     }
     case Event::kStopPodSandbox:
     case Event::kRemovePodSandbox: {

@@ -18,6 +18,7 @@
 #include "hook/grant/asking.hpp"
 #include "hook/grant/node.hpp"
 #include "shim/nri/holders.hpp"
+#include "shim/nri/namespace_ends.hpp"
 #include "shim/nri/options.hpp"
 #include "shim/nri/wire/handler.hpp"
 #include "shim/nri/worker.hpp"
@@ -66,10 +67,10 @@ class RdmaPlugin : public NriHandler {
   using Clock = Worker::Clock;
 
   // engine: nullopt: told by the runtime's name. work_is_due: called when there is something to do between two
-  // requests, when the runtime does not wait for an answer. Both references must outlive it.
-  RdmaPlugin(ConfiguredWorker& worker, const hook::Log& log, std::optional<hook::Engine> engine,
+  // requests, when the runtime does not wait for an answer. All references must outlive it.
+  RdmaPlugin(ConfiguredWorker& worker, const hook::Log& log, NamespaceEnds& ends, std::optional<hook::Engine> engine,
              std::function<void()> work_is_due)
-      : worker_(worker), log_(log), engine_(engine), work_is_due_(std::move(work_is_due)) {}
+      : worker_(worker), log_(log), ends_(ends), engine_(engine), work_is_due_(std::move(work_is_due)) {}
 
   fabric::Result<std::vector<Event>> configure(const RuntimeInfo& runtime) override;
   void synchronize_begin() override;
@@ -83,7 +84,7 @@ class RdmaPlugin : public NriHandler {
   bool synchronized_late() const { return synchronized_late_; }
   // The containers that were found to lack their grant since the last call; the log has a line for each.
   std::vector<Ungranted> take_ungranted() { return std::exchange(ungranted_, {}); }
-  // After Synchronize: has the worker return what no container holds any more.
+  // After Synchronize, or the end of a namespace: has the worker return what no container holds any more.
   void return_what_is_left();
 
  private:
@@ -92,11 +93,13 @@ class RdmaPlugin : public NriHandler {
   fabric::Result<bool> needs_worker(const NriRequest& request);
   fabric::Result<bool> lacks_grant(const NriPod& pod, const NriContainer& container);
   fabric::Result<hook::Asking> understand(hook::ContainerSpec spec);
+  void watch(const std::string& netns);
   // Part of the time that the runtime waits, from now on.
   Clock::time_point within(double share) const;
 
   ConfiguredWorker& worker_;
   const hook::Log& log_;
+  NamespaceEnds& ends_;
   std::optional<hook::Engine> engine_;
   std::function<void()> work_is_due_;
   std::chrono::milliseconds request_timeout_{2000};

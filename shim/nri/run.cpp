@@ -38,25 +38,25 @@ constexpr const char* kEvictionReason = "asked for RDMA devices and got none: cr
 // What ends Connection::serve() besides the runtime: a signal, and work of our own.
 class Wake {
  public:
-  static Result<Wake> make() {
+  // more: a descriptor that is readable when there is work, or -1.
+  static Result<Wake> make(int more) {
     Wake wake;
     wake.signals_ = TRY(hook::ending_signals());
     wake.work_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    wake.either_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
-    for (const UniqueFd* fd : {&wake.signals_, &wake.work_}) {
+    wake.any_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+    for (const int fd : {wake.signals_.get(), wake.work_.get(), more}) {
       epoll_event event{EPOLLIN, {}};
-      if (::epoll_ctl(wake.either_.get(), EPOLL_CTL_ADD, fd->get(), &event) != 0)
+      if (fd >= 0 && ::epoll_ctl(wake.any_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
         return fabric::sys_error(errno, "cannot wait for signals");
     }
     return wake;
   }
 
-  int fd() const { return either_.get(); }
+  int fd() const { return any_.get(); }
   void note_work() const { (void)::eventfd_write(work_.get(), 1); }
-  // Whether there was any since the last call.
-  bool take_work() const {
+  void take_work() const {
     eventfd_t count = 0;
-    return ::eventfd_read(work_.get(), &count) == 0;
+    (void)::eventfd_read(work_.get(), &count);
   }
   // True: a signal came.
   bool wait_for_signal(milliseconds pause) const {
@@ -67,7 +67,7 @@ class Wake {
  private:
   UniqueFd signals_;
   UniqueFd work_;
-  UniqueFd either_;
+  UniqueFd any_;
 };
 
 // Of the runtime, which made the other end. None of one in another PID namespace.
@@ -80,8 +80,8 @@ std::optional<hook::Rlimit> memlock_of_peer(const UniqueFd& socket) {
 
 class Loop {
  public:
-  Loop(const NriPluginOptions& options, const hook::Log& log, const Wake& wake)
-      : options_(options), log_(log), wake_(wake), worker_(options, log) {}
+  Loop(const NriPluginOptions& options, const hook::Log& log, const Wake& wake, NamespaceEnds& ends)
+      : options_(options), log_(log), wake_(wake), ends_(ends), worker_(options, log) {}
 
   Result<void> run_launched() {
     auto ended = serve(TRY(launched_socket(*options_.launched_socket)));
@@ -107,14 +107,15 @@ class Loop {
   // One connection, to its end.
   Result<Connection::Ended> serve(UniqueFd socket) {
     worker_.set_engine_memlock(memlock_of_peer(socket));
-    RdmaPlugin handler(worker_, log_, options_.engine, [this] { wake_.note_work(); });
+    RdmaPlugin handler(worker_, log_, ends_, options_.engine, [this] { wake_.note_work(); });
     const auto plugin = TRY(Plugin::open(std::move(socket), handler));
     TRY_VOID(plugin->register_as(options_.identity));
     said_.clear();
     log_.info(fmt::format("registered as {}-{}", options_.identity.index, options_.identity.name));
     for (;;) {
       const auto ended = TRY(plugin->serve(wake_.fd()));
-      if (ended != Connection::Ended::kStopped || !wake_.take_work()) return ended;
+      if (ended != Connection::Ended::kStopped || wake_.wait_for_signal(milliseconds(0))) return ended;
+      wake_.take_work();
       if (handler.synchronized_late()) return Error{"Synchronize took longer than the runtime waits: connecting anew"};
       handler.return_what_is_left();
       evict(*plugin, handler.take_ungranted());
@@ -149,6 +150,7 @@ class Loop {
   const NriPluginOptions& options_;
   const hook::Log& log_;
   const Wake& wake_;
+  NamespaceEnds& ends_;
   ConfiguredWorker worker_;
   std::string said_;
 };
@@ -156,8 +158,11 @@ class Loop {
 }  // namespace
 
 Result<void> run_plugin(const NriPluginOptions& options, const hook::Log& log) {
-  const Wake wake = TRY(Wake::make());
-  Loop loop(options, log, wake);
+  auto opened = NamespaceEnds::open();
+  if (!opened) log.warning(opened.error().message);
+  NamespaceEnds ends = opened ? std::move(*opened) : NamespaceEnds();
+  const Wake wake = TRY(Wake::make(ends.fd()));
+  Loop loop(options, log, wake, ends);
   return options.launched_socket ? loop.run_launched() : loop.run_connecting();
 }
 

@@ -41,6 +41,12 @@ class Pods(test_network.Rails):
             self.plugin.wait()
             self.plugin = None
 
+    def wait_for_records(self, number):
+        end = time.monotonic() + 30
+        while len(self.record()) != number:
+            self.assertLess(time.monotonic(), end, self.record())
+            time.sleep(0.01)
+
     def sandbox(self, pod, asks="all"):
         return nri.pod("id-" + pod, {"rdma-init.io/devices": asks} if asks else {}, f"/run/netns/{pod}", name=pod)
 
@@ -81,6 +87,24 @@ class Pods(test_network.Rails):
         self.end_pod(pod)
         runtime.event("StopPodSandbox", self.sandbox(pod))
         self.assertEqual(self.record(), [])
+        self.assert_as_before()
+
+    def test_a_pod_whose_end_the_runtime_does_not_tell(self):
+        """As containerd that was started anew since the pod was; and a plugin that was."""
+        self.use()
+        runtime = self.start_plugin()
+        first, second = self.pod("first"), self.pod("second")
+        for pod in (first, second):
+            runtime.event("RunPodSandbox", self.sandbox(pod, "2"))
+            runtime.create(self.sandbox(pod, "2"), self.member(pod, "c" + pod))
+            runtime.event("StopContainer", self.sandbox(pod, "2"), self.member(pod, "c" + pod))
+        self.assertEqual(len(self.record()), 2)
+        self.end_pod(first)
+        self.wait_for_records(1)
+        self.kill()
+        self.start_plugin()
+        self.end_pod(second)
+        self.wait_for_records(0)
         self.assert_as_before()
 
     def test_events_of_runtimes_before_0_12(self):

@@ -36,7 +36,8 @@ class RdmaPluginTest : public testing::Test {
   hook::Log log_ = plugin_log(options_);
   ConfiguredWorker worker_{options_, log_};
   int due_ = 0;
-  RdmaPlugin plugin_{worker_, log_, std::nullopt, [this] { ++due_; }};
+  NamespaceEnds ends_ = NamespaceEnds::open().value();
+  RdmaPlugin plugin_{worker_, log_, ends_, std::nullopt, [this] { ++due_; }};
 };
 
 TEST_F(RdmaPluginTest, ASynchronizeThatTookTooLongIsKnown) {
