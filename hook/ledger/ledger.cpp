@@ -168,8 +168,8 @@ Result<void> write_left(const LedgerFiles& files, const StoredGrant& before, std
   return remove_ids(files, before, grant);
 }
 
-// A pod's end may be told by its id alone: containerd 1.7 names no namespace in StopPodSandbox, because the task that knew
-// it has ended. So where the last container of a pod leaves, the pod stays as the user.
+// A pod's end may be told by its id alone: containerd 1.7 names no namespace in StopPodSandbox, because the task that
+// knew it has ended. So where the last container of a pod leaves, the pod stays as the user.
 void keep_pod(StoredGrant& grant, const GrantUser& left) {
   const auto is_known = [&](const StoredUser& user) { return has_id(user.user, left.pod); };
   if (left.pod.empty() || left.id == left.pod || std::any_of(grant.users.begin(), grant.users.end(), is_known)) return;

@@ -84,7 +84,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   if (little.needs_full) {
     some = fabric::read_inventory({tree, false, true});
     little = fuzz::decide_checked(some, settings, policy);
-    fuzz::require(!little.needs_full || has_closed_table(some), "whole tables are enough", fabric::write_snapshot(some));
+    fuzz::require(!little.needs_full || has_closed_table(some), "whole tables are enough",
+                  fabric::write_snapshot(some));
   }
   const fabric::Inventory all = fabric::read_inventory({tree, true, false});
   const init::Decision much = fuzz::decide_checked(all, settings, policy);

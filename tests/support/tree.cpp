@@ -136,7 +136,8 @@ void add_gids(Tree& tree, const std::string& dir, const Port& port, bool full) {
     if (entry.type) tree.write_readable(dir + "/gid_attrs/types" + slot, *entry.type);
     if (entry.ndev) tree.write_readable(dir + "/gid_attrs/ndevs" + slot, *entry.ndev);
   }
-  // An index beyond the end of an InfiniBand port's table is no use to old versions of NCCL: its length has to be right.
+  // An index beyond the end of an InfiniBand port's table is no use to old versions of NCCL: its length has to be
+  // right.
   if (!full && !port.is_infiniband()) return;
   for (unsigned index = 0; index < port.gid_tbl_len.value_or(256); ++index) {
     if (!filled.contains(index)) tree.write_empty_slot(fmt::format("{}/gids/{}", dir, index));

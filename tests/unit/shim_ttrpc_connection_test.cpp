@@ -43,8 +43,9 @@ TEST_F(ConnectionTest, EverySplitOfTheStream) {
   const std::string bytes = frame(1, inner.substr(0, 4)) + frame(1, inner.substr(4, 20)) + frame(1, inner.substr(24));
   for (std::size_t cut = 0; cut <= bytes.size(); ++cut) {
     shim_peer::Peer peer;
-    const auto connection =
-        Connection::open(peer.take_plugin_end(), [](const Request& request) { return std::string(request.payload); }).value();
+    const auto connection = Connection::open(peer.take_plugin_end(), [](const Request& request) {
+                              return std::string(request.payload);
+                            }).value();
     peer.send(std::string_view(bytes).substr(0, cut));
     for (int i = 0; i < 2; ++i)
       ASSERT_TRUE(connection->serve(-1, Clock::now())) << cut;
@@ -128,7 +129,8 @@ TEST_F(ConnectionTest, ARuntimeThatDiesInTheMiddle) {
   const std::string split = frame(1, bytes.substr(8, 15));
   for (const std::string& part : {bytes.substr(0, 3), bytes.substr(0, 30), split}) {
     shim_peer::Peer peer;
-    const auto connection = Connection::open(peer.take_plugin_end(), [](const Request&) { return std::string("?"); }).value();
+    const auto connection =
+        Connection::open(peer.take_plugin_end(), [](const Request&) { return std::string("?"); }).value();
     peer.send(part);
     peer.close();
     EXPECT_EQ(connection->serve().error().message, "the runtime closed the connection in the middle of a message");

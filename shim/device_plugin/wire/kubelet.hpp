@@ -21,9 +21,9 @@ class DeviceServer {
   struct Settings {
     std::string socket;  // path
     bool cdi = false;
-    // Whether the HCA is what it was when it was announced: before a container gets its nodes. One that is not may be on
-    // its way home from a pod that has ended: the scheduler hears of that before the sandbox is taken down. So Allocate
-    // waits for it, ten seconds at most.
+    // Whether the HCA is what it was when it was announced: before a container gets its nodes. One that is not may be
+    // on its way home from a pod that has ended: the scheduler hears of that before the sandbox is taken down. So
+    // Allocate waits for it, ten seconds at most.
     std::function<fabric::Result<void>(const CountedHca&)> check;
     // What the kubelet was given, or why not. From any thread.
     std::function<void(const std::vector<const CountedHca*>& hcas, const fabric::Result<void>& allocated)> allocated;

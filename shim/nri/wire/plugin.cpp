@@ -37,9 +37,10 @@ Result<void> check_identity(const PluginIdentity& identity) {
 
 Result<std::unique_ptr<Plugin>> Plugin::open(UniqueFd socket, NriHandler& handler) {
   std::unique_ptr<Plugin> plugin(new Plugin(handler));
-  plugin->connection_ = TRY(Connection::open(
-      std::move(socket),
-      [dispatcher = &plugin->dispatcher_](const Request& request) { return dispatcher->dispatch(request); }));
+  plugin->connection_ =
+      TRY(Connection::open(std::move(socket), [dispatcher = &plugin->dispatcher_](const Request& request) {
+        return dispatcher->dispatch(request);
+      }));
   return plugin;
 }
 
