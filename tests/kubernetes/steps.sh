@@ -172,7 +172,7 @@ step_two_pods_move_bytes() {
   step "2. two pods move bytes with ib_write_bw"
   trainer server 1 perftest-by-nccl-env ib_write_bw -s 65536 -n 50 -F | create
   wait_for_pod server Running
-  wait_until "the server listens" 300 said server 'Waiting for client|waiting for client'
+  wait_until "the server listens" 300 listens server
   trainer client 1 perftest-by-nccl-env ib_write_bw -s 65536 -n 50 -F "$(pod_field server .status.podIP)" |
     jq '.spec.restartPolicy = "Never"' | create
   wait_for_pod client Succeeded
@@ -182,6 +182,9 @@ step_two_pods_move_bytes() {
   end_pod client
   end_pod server
 }
+
+# listens POD: at the port of perftest, 18515, which says so only once a client was there where it does not write to a terminal.
+listens() { kubectl -n "$namespace" exec "$1" -- grep -q ':4853 .* 0A ' /proc/net/tcp /proc/net/tcp6; }
 
 # A training job's two workers find each other by the index and move bytes over two HCAs each.
 step_job() {
@@ -194,7 +197,7 @@ step_job() {
       template: {spec: (.spec | .restartPolicy = "Never" | .volumes = [{name: "r", hostPath: {path: "/run/lab-rendezvous", type: "DirectoryOrCreate"}}]
         | .containers[0].volumeMounts = [{name: "r", mountPath: "/rendezvous"}])}}}' | create
   wait_until "the job is done" 900 job_is_done
-  kubectl -n "$namespace" logs -l job-name=training --prefix | grep -e 'by NCCL' -e ' 65536 ' || fail "no data moved"
+  kubectl -n "$namespace" logs -l job-name=training --prefix --tail=-1 | grep -e 'by NCCL' -e ' 65536 ' || fail "no data moved"
   kubectl -n "$namespace" get job training
   kubectl -n "$namespace" delete job training > /dev/null
 }
@@ -242,11 +245,14 @@ step_exec_and_others() {
   end_pod gpu
 }
 agent_is_ready() { [ "$(kubectl -n "$namespace" get daemonset agent -o 'jsonpath={.status.numberReady}')" = 1 ]; }
-# assert_untouched POD: what containerd made of it has nothing of ours.
+# assert_untouched POD: what containerd made of it has nothing of ours but the look whether it should have, which every container has.
 assert_untouched() {
   local id
   id=$(pod_field "$1" '.status.containerStatuses[0].containerID')
-  assert_equal "$1: what its config.json has of ours" "" "$(on_node "jq -c '[.mounts[] | select(.source | test(\"rdma\"))], [.process.env[] | select(test(\"^(RDMA_INIT|NCCL)\"))], [.process.rlimits[]? | select(.type == \"RLIMIT_MEMLOCK\")], [.hooks // {} | .. | .path? // empty | select(test(\"rdma-hook\"))] | select(. != [] and . != [\"/usr/local/bin/rdma-hook\"])' /run/containerd/io.containerd.runtime.v2.task/k8s.io/${id#containerd://}/config.json")"
+  assert_equal "$1: what its config.json has of ours" "" "$(on_node "jq -c '[.mounts[] | select(.source | test(\"rdma\"))],
+    [.process.env[] | select(test(\"^(RDMA_INIT|NCCL)\"))], [.process.rlimits[]? | select(.type == \"RLIMIT_MEMLOCK\")],
+    [.hooks // {} | .[][] | select(.args[1] != \"verify\")] | select(. != [])' \
+    /run/containerd/io.containerd.runtime.v2.task/k8s.io/${id#containerd://}/config.json")"
 }
 
 step_restarts() {
@@ -278,11 +284,21 @@ step_restarts() {
   assert_pods_untouched "after the rollout"
 }
 
+# plug_in LEFT: once pods have LEFT HCAs. containerd that was started anew tells nobody of the end of pods from before: rdma-nri sees it,
+# and returns what they had. A NIC comes home with the namespace; a software netdev has ended.
+plug_in() {
+  wait_until "rdma-nri has returned what no pod has" 300 records_are "$1"
+  on_node '/run/lab/vm/guest/plug-in'
+}
+records_are() { [ "$(on_node 'ls /run/rdma-hook/network | wc -l')" = "$1" ]; }
+
 step_link_down() {
   step "5. a link goes down, and up"
   local free
   end_pod five
+  plug_in 3
   wait_until "an HCA is free" 600 one_is_free
+  wait_until "four are allocatable" 600 allocatable_is 4
   free=$(on_node 'ls /sys/class/net | grep -E "^v[0-3]$" | head -n 1')
   on_node "ip -n switch link set p${free#v} down"
   wait_until "three are allocatable" 600 allocatable_is 3
@@ -297,6 +313,7 @@ one_is_free() { [ -n "$(on_node 'ls /sys/class/net | grep -E "^v[0-3]$" || true'
 step_force_and_reboot() {
   step "6. a pod is deleted by force"
   end_pod three --force --grace-period=0
+  plug_in 2
   wait_until "two are held" 600 holders_are 2
   echo "ok: what is held: $(held | paste -sd ' ')"
   step "6. the node is rebooted"
@@ -314,13 +331,16 @@ step_force_and_reboot() {
 has_restarted() { [ "$(pod_field "$1" '.status.containerStatuses[0].restartCount')" -ge 1 ] && [ -n "$(pod_field "$1" '.status.containerStatuses[0].state.running.startedAt')" ]; }
 holders_are() { [ "$(on_node 'ls /sys/class/net | grep -c -E "^v[0-3]$" || true')" = $((4 - $1)) ]; }
 
+# By the command of docs/kubernetes.md. What the administrator put there stays.
 step_removal() {
-  step "7. the DaemonSet is deleted, and what the installer wrote"
-  kubectl delete -k "$out/lab" > /dev/null
-  "${uninstall[@]}"
+  step "7. removal"
+  kubectl apply -k "$project/config/kubernetes/remove" > /dev/null
+  kubectl -n "$system" rollout status "daemonset/$daemonset" --timeout=900s
+  kubectl -n "$system" logs "daemonset/$daemonset" -c install
+  kubectl delete -k "$project/config/kubernetes/base" > /dev/null
+  on_node 'rm -r /etc/rdma-init'
   assert_node_as_before "$state/before"
 }
-uninstall=(on_node 'rdma-hook install --uninstall --restart; rm -rf /etc/rdma-init')
 
 all_steps() {
   bring_up
