@@ -216,8 +216,10 @@ TEST_F(LedgerLeftovers, AnIdLeadsToTheGrantsOfContainerAndPod) {
   EXPECT_EQ(ledger_problems(path_), "");
   ASSERT_TRUE(ledger_.leave(pod_, "c-1"));
   EXPECT_EQ(keys_by_id(ledger_, "c-1"), "");
-  EXPECT_EQ(keys_by_id(ledger_, "sandbox"), web_.key);
+  EXPECT_EQ(keys_by_id(ledger_, "sandbox"), web_.key + " " + pod_.key) << "the pod stays as the user";
+  EXPECT_EQ(ledger_problems(path_), "");
   ASSERT_TRUE(ledger_.give_back(web_.key));
+  ASSERT_TRUE(ledger_.give_back(pod_.key));
   EXPECT_EQ(entries(path_ + "/ids"), "") << "nothing stays";
 }
 

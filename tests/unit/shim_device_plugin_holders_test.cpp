@@ -92,9 +92,15 @@ TEST_F(DevicePluginHolders, APodsStaysOne) {
   EXPECT_EQ(held(holders_), "0 of 1");
   ASSERT_EQ(give(pod_, {test_support::kAlone}, {"other", "c2", myself()}), "");
   ASSERT_TRUE(ledger_.leave(pod_, user.key));
-  EXPECT_EQ(held(holders_), "0 of 1") << "also while no user says so";
+  EXPECT_EQ(held(holders_), "0 of 1");
   Holders another(path_);
-  EXPECT_EQ(held(another), "1 of 1 " + pod_.label) << "what cannot be seen to be a pod is held";
+  EXPECT_EQ(held(another), "0 of 1") << "the pod stays as the user";
+  ASSERT_TRUE(ledger_.leave(pod_, hook::container_owner("sandbox", "").key));
+  ASSERT_TRUE(ledger_.leave(pod_, "other"));
+  ASSERT_EQ(give(pod_, {test_support::kAlone}, {"another", "c3", myself()}), "");
+  EXPECT_EQ(held(holders_), "0 of 1") << "also while no user says so";
+  Holders third(path_);
+  EXPECT_EQ(held(third), "1 of 1 " + pod_.label) << "what cannot be seen to be a pod is held";
 }
 
 TEST_F(DevicePluginHolders, ADamagedGrantIsSaid) {
