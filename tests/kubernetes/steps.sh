@@ -106,7 +106,7 @@ step_deploy() {
   step "1. kubectl apply --dry-run=server of every overlay, kubectl apply -k"
   local overlay
   kubectl create namespace "$system" --dry-run=client -o yaml | kubectl apply -f - > /dev/null
-  for overlay in "$project"/config/kubernetes/base "$project"/config/kubernetes/overlays/*; do
+  for overlay in "$project"/config/kubernetes/base "$project"/config/kubernetes/remove "$project"/config/kubernetes/overlays/*; do
     [ -e "$overlay/kustomization.yaml" ] || continue
     kubectl kustomize "$overlay" > "$state/objects.yaml"
     kubectl apply --dry-run=server -f "$state/objects.yaml" > "$state/dry-run" 2>&1 || {
