@@ -311,6 +311,12 @@ TEST_F(NetworkRecordStoreTest, WhatIsNoRecordIsNamed) {
   auto read = store_.read("k");
   ASSERT_FALSE(read);
   EXPECT_EQ(read.error().message, "cannot read `" + file("k") + "`: `key` is missing or wrong");
+  // Under another name it would be undone as that one's, whoever lives in the namespace that it tells of.
+  test_support::write_file(file("k"), network_record_text(full()));
+  read = store_.read("k");
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().message, "cannot read `" + file("k") + "`: it is the record of `" + full().key + "`");
+  EXPECT_FALSE(read.error().hint.empty());
   ASSERT_EQ(unlink(file("k").c_str()), 0);
   ASSERT_EQ(symlink("/etc/hostname", file("k").c_str()), 0);
   read = store_.read("k");

@@ -311,7 +311,7 @@ std::string network_record_text(const NetworkRecord& record) {
   return document.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-Result<NetworkRecord> parse_network_record(std::string_view text, const std::string& path) {
+Result<NetworkRecord> parse_network_record(std::string_view text, const std::string& path, std::string_view key) {
   const auto complete = [](Error error) {
     error.hint = "put the netdevs right by hand, remove the file and run `rdma-hook recover`";
     return error;
@@ -320,6 +320,8 @@ Result<NetworkRecord> parse_network_record(std::string_view text, const std::str
       parse_json(text, fmt::format("record `{}`", path), {.bytes = kLargestLedgerFile, .depth = kDepth});
   if (!document) return complete(document.error());
   auto record = parse_document(*document);
+  if (record && !key.empty() && record->key != key)
+    record = fabric::make_error("it is the record of `{}`", fabric::printable(record->key));
   if (!record) return complete(fabric::wrap(std::move(record).error(), fmt::format("cannot read `{}`", path)));
   return record;
 }

@@ -76,7 +76,9 @@ struct NetworkRecord {
 };
 
 std::string network_record_text(const NetworkRecord& record);
-// path: for messages. Errors: JSON's, a member that is missing or wrong, with the remedy.
-fabric::Result<NetworkRecord> parse_network_record(std::string_view text, const std::string& path);
+// path: for messages. key: whose it has to be; empty: anybody's. Errors: JSON's, a member that is missing or wrong,
+// with the remedy.
+fabric::Result<NetworkRecord> parse_network_record(std::string_view text, const std::string& path,
+                                                   std::string_view key = {});
 
 }  // namespace hook

@@ -64,7 +64,7 @@ Result<std::optional<NetworkRecord>> NetworkRecordStore::read(const std::string&
   if (!is_file_name(key, kLongestKey)) return std::optional<NetworkRecord>();
   const auto text = TRY(read_ledger_file(*records_, file_of(key)));
   if (!text) return std::optional<NetworkRecord>();
-  return std::optional(TRY(parse_network_record(*text, records_->path + "/" + file_of(key))));
+  return std::optional(TRY(parse_network_record(*text, records_->path + "/" + file_of(key), key)));
 }
 
 Result<void> NetworkRecordStore::write(const NetworkRecord& record) const {
