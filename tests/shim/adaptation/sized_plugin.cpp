@@ -6,6 +6,7 @@
 // Exit code 3: the runtime has closed the connection.
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <string_view>
 #include <utility>
@@ -80,7 +81,10 @@ Result<shim::Connection::Ended> run(int argc, char** argv) {
   Sized handler(TRY(parse_events(argc - 2, argv + 2)));
   auto socket = TRY(shim::connect_socket(argv[1]));
   const auto plugin = TRY(shim::Plugin::open(std::move(socket), handler));
-  TRY_VOID(plugin->register_as({"sized", "30"}));
+  const auto registered = plugin->register_as({"sized", "30"});
+  // A runtime that refuses the events closes after Configure, which may come before the answer to the registration.
+  if (!registered && registered.error().code == ECONNRESET) return shim::Connection::Ended::kPeer;
+  TRY_VOID(registered);
   return plugin->serve();
 }
 
