@@ -1,6 +1,9 @@
 # shellcheck shell=bash disable=SC2154
 # The lab's node: a guest that is booted, asked and rebooted. Whoever reads this file has set what `boot_node` uses.
 
+# Of guest/kubelet.service. The number chooses its slice of the addresses where a configuration says `node_index: NODE_NAME`.
+readonly node=worker1
+
 on_node() { "$here/on-node" <<< "set -e
 $*"; }
 
@@ -35,7 +38,7 @@ reboot_node() {
 }
 has_ended() { [ ! -d "/proc/$1" ] || grep -q '^State:.Z' "/proc/$1/status"; }
 
-node_is_ready() { [ "$(kubectl get node lab -o 'jsonpath={.status.conditions[?(@.type=="Ready")].status}' 2> /dev/null)" = True ]; }
+node_is_ready() { [ "$(kubectl get node "$node" -o 'jsonpath={.status.conditions[?(@.type=="Ready")].status}' 2> /dev/null)" = True ]; }
 
 containerd_answers() { on_node '/opt/runtimes/containerd-1.7.24/ctr version' > /dev/null 2>&1; }
 

@@ -8,13 +8,17 @@ readonly system=rdma-init system_label=app.kubernetes.io/name=rdma-init daemonse
 
 make_images() {
   "$here/make-images" --build "$build" "$out/images"
-  # In a storage of its own: the machine's may not be able to hold layers, and is none of the lab's business.
-  "$project/images/node/build" --build "$build" --out "$out/images/node.tar" -- --storage-driver vfs --root "$out/images/storage" \
-    --runroot "$out/images/run" > "$state/node-image.log" 2>&1 || {
+  make_node_image "$build" latest node
+  make_node_image "$older" older older
+  rm -rf "$out/images/storage" "$out/images/run"
+}
+# make_node_image BUILD TAG NAME: in a storage of its own, since the machine's may not be able to hold layers.
+make_node_image() {
+  "$project/images/node/build" --build "$1" --tag "localhost/rdma-init-node:$2" --out "$out/images/$3.tar" -- --storage-driver vfs \
+    --root "$out/images/storage" --runroot "$out/images/run" > "$state/node-image.log" 2>&1 || {
     cat "$state/node-image.log"
     fail "images/node/build failed"
   }
-  rm -rf "$out/images/storage" "$out/images/run"
 }
 
 # Of the cluster.
@@ -43,8 +47,11 @@ end_pod() {
 said() {
   kubectl -n "$namespace" logs "$1" > "$state/$1.said" 2> /dev/null && grep -Eq -- "$2" "$state/$1.said"
 }
-allocatable() { kubectl get node lab -o "jsonpath={.status.allocatable.${resource/./\\.}}"; }
-allocatable_is() { [ "$(allocatable)" = "$1" ]; }
+# allocatable_is COUNT [RESOURCE]
+allocatable_is() {
+  local name=${2:-$resource}
+  [ "$(kubectl get node "$node" -o "jsonpath={.status.allocatable.${name//./\\.}}")" = "$1" ]
+}
 events_of() { kubectl -n "$namespace" get events --field-selector "involvedObject.name=$1" -o 'jsonpath={range .items[*]}{.reason}: {.message}{"\n"}{end}'; }
 
 # What a trainer finds, before it trains.
@@ -64,6 +71,7 @@ bring_up() {
   import_image images/pause.tar
   import_image images/trainer.tar
   import_image images/node.tar
+  import_image images/older.tar
   wait_until "the node is Ready" 900 node_is_ready
   kubectl get nodes -o wide
 }
@@ -125,13 +133,58 @@ step_deploy() {
     }
     echo "ok: $(basename "$(dirname "$overlay")"): $(< "$state/dry-run")"
   done
+  run_overlays
   write_overlay
   kubectl apply -k "$out/lab"
+  kubectl -n "$system" rollout status "daemonset/$daemonset" --timeout=900s
   wait_until "the DaemonSet is ready" 1200 daemonset_is_ready
   wait_until "four are allocatable" 600 allocatable_is 4
   kubectl -n "$system" get pods -o wide
   show_nodes
 }
+
+# The overlays whose nodes this one can be, one after the other, as they are in the tree. Of vke and ack an HCA's netdev has an address.
+run_overlays() {
+  local rail
+  step "2. the pods of the overlays"
+  kubectl label node "$node" vke.node.rdma.mode=shared > /dev/null
+  on_node 'for rail in 0 1 2 3; do ip address add "10.10$rail.7.1/16" dev "v$rail"; done'
+  run_overlay vke vke.volcengine.com/rdma 4 2
+  kubectl label node "$node" vke.node.rdma.mode- aliyun.accelerator/rdma=true > /dev/null
+  run_overlay ack rdma/hca 256 1
+  on_node 'for rail in 0 1 2 3; do ip address del "10.10$rail.7.1/16" dev "v$rail"; done'
+
+  kubectl label node "$node" aliyun.accelerator/rdma- nvidia.com/gpu.present=true > /dev/null
+  kubectl patch node "$node" --subresource=status --type=merge -p '{"status": {"capacity": {"nvidia.com/gpu": "8"}}}' > /dev/null
+  on_node 'for slot in 11 12 13 14 15 16 17 18; do
+    ip link add "enp${slot}s0f0np0" type veth peer name "q$slot" netns switch
+    ip -n switch link set "q$slot" up
+    ip link set "enp${slot}s0f0np0" up
+    rdma link add "rxe$slot" type rxe netdev "enp${slot}s0f0np0"
+  done'
+  run_overlay spiderpool rdma-init.io/rails 112 8
+  on_node 'for slot in 11 12 13 14 15 16 17 18; do ip link del "enp${slot}s0f0np0"; done'
+  kubectl label node "$node" nvidia.com/gpu.present- > /dev/null
+  echo "not run: ib-sriov and nvidia, whose HCAs are InfiniBand; beside-dranet, whose claims came after this Kubernetes"
+}
+
+# run_overlay NAME RESOURCE ALLOCATABLE HCAS: its pod, but for image and command, starts and exports as many HCAs as it asks for.
+run_overlay() {
+  local overlay=$project/config/kubernetes/overlays/$1 pod
+  kubectl apply -k "$overlay" > /dev/null
+  kubectl -n "$system" rollout status "daemonset/$daemonset" --timeout=900s > /dev/null
+  wait_until "$3 of $2 are allocatable" 600 allocatable_is "$3" "$2"
+  pod=$(kubectl create --dry-run=client -f "$overlay/pod.yaml" -o 'jsonpath={.metadata.name}')
+  kubectl create --dry-run=client -f "$overlay/pod.yaml" -o json |
+    jq --arg command "$look_around" 'del(.metadata.namespace) | .spec.containers[0] += {image: "lab.local/trainer:1", args: ["sh", "-c", $command]}' | create
+  wait_for_pod "$pod" Running
+  wait_until "$pod says ready" 300 said "$pod" ready
+  echo "ok: $1: $(paste -sd ' ' "$state/$pod.said")"
+  assert_equal "HCAs that the pod of $1 exports" "$4" "$(sed -n -e 's/^NCCL_IB_HCA==\?//p' "$state/$pod.said" | tr , '\n' | grep -c .)"
+  end_pod "$pod" --grace-period=1
+  wait_until "nothing is held" 300 nothing_is_held
+}
+
 daemonset_is_ready() { [ "$(kubectl -n "$system" get daemonset "$daemonset" -o 'jsonpath={.status.numberReady}')" = 1 ]; }
 
 # Of the node.
@@ -331,6 +384,62 @@ step_force_and_reboot() {
 has_restarted() { [ "$(pod_field "$1" '.status.containerStatuses[0].restartCount')" -ge 1 ] && [ -n "$(pod_field "$1" '.status.containerStatuses[0].state.running.startedAt')" ]; }
 holders_are() { [ "$(on_node 'ls /sys/class/net | grep -c -E "^v[0-3]$" || true')" = $((4 - $1)) ]; }
 
+step_drain_and_downgrade() {
+  local name
+  step "6. the node is drained"
+  plug_in 0
+  trainer drained 1 sh -c "$look_around" | create
+  wait_until "drained says ready" 600 said drained ready
+  kubectl drain "$node" --ignore-daemonsets --force --timeout=600s
+  is_gone drained || fail "the pod is there after the drain"
+  wait_until "nothing is held" 300 nothing_is_held
+  wait_until "the DaemonSet is ready" 60 daemonset_is_ready
+  kubectl get nodes
+  kubectl -n "$system" get pods
+
+  step "6. an older version"
+  mkdir -p "$out/older"
+  cat > "$out/older/kustomization.yaml" << END
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [../lab]
+images: [{name: localhost/rdma-init-node, newTag: older}]
+END
+  roll apply -k "$out/older"
+  assert_programs_of "$older"
+  kubectl uncordon "$node"
+  plug_in 0
+  wait_until "four are allocatable" 600 allocatable_is 4
+  for name in stays ends; do
+    trainer "$name" 1 sh -c "$look_around" | create
+    wait_until "$name says ready" 600 said "$name" ready
+    echo "ok: $name: $(paste -sd ' ' "$state/$name.said")"
+  done
+
+  step "6. and the newer one again"
+  pods_before=$(running_pods)
+  held_before=$(held)
+  roll -n "$system" rollout undo "daemonset/$daemonset"
+  assert_programs_of "$build"
+  wait_until "four are allocatable" 600 allocatable_is 4
+  assert_pods_untouched "after the upgrade"
+  assert_equal "memlock of kubectl exec" unlimited "$(kubectl -n "$namespace" exec stays -- sh -c 'ulimit -l')"
+  end_pod ends
+  wait_until "what ended has been returned" 300 records_are 1
+  end_pod stays
+  wait_until "nothing is held" 300 nothing_is_held
+}
+# roll ARGUMENT...: kubectl with ARGUMENTS, which change the DaemonSet, until that is so on the node.
+roll() {
+  kubectl "$@"
+  kubectl -n "$system" rollout status "daemonset/$daemonset" --timeout=900s
+}
+# assert_programs_of BUILD: those that the installer has put on the node.
+assert_programs_of() {
+  strip -o "$state/rdma-hook" "$1/hook/rdma-hook"
+  assert_equal "/opt/rdma-init/bin/rdma-hook" "$(sha256sum < "$state/rdma-hook")" "$(on_node 'sha256sum < /opt/rdma-init/bin/rdma-hook')"
+}
+
 # By the command of docs/kubernetes.md. What the administrator put there stays.
 step_removal() {
   step "7. removal"
@@ -357,6 +466,7 @@ all_steps() {
   step_restarts
   step_link_down
   step_force_and_reboot
+  step_drain_and_downgrade
   step_removal
   echo "passed"
 }
