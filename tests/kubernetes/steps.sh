@@ -135,8 +135,7 @@ step_deploy() {
   done
   run_overlays
   write_overlay
-  kubectl apply -k "$out/lab"
-  kubectl -n "$system" rollout status "daemonset/$daemonset" --timeout=900s
+  roll apply -k "$out/lab"
   wait_until "the DaemonSet is ready" 1200 daemonset_is_ready
   wait_until "four are allocatable" 600 allocatable_is 4
   kubectl -n "$system" get pods -o wide
@@ -144,8 +143,8 @@ step_deploy() {
 }
 
 # The overlays whose nodes this one can be, one after the other, as they are in the tree. Of vke and ack an HCA's netdev has an address.
+# shellcheck disable=SC2016 # the node's shell
 run_overlays() {
-  local rail
   step "2. the pods of the overlays"
   kubectl label node "$node" vke.node.rdma.mode=shared > /dev/null
   on_node 'for rail in 0 1 2 3; do ip address add "10.10$rail.7.1/16" dev "v$rail"; done'
@@ -171,8 +170,7 @@ run_overlays() {
 # run_overlay NAME RESOURCE ALLOCATABLE HCAS: its pod, but for image and command, starts and exports as many HCAs as it asks for.
 run_overlay() {
   local overlay=$project/config/kubernetes/overlays/$1 pod
-  kubectl apply -k "$overlay" > /dev/null
-  kubectl -n "$system" rollout status "daemonset/$daemonset" --timeout=900s > /dev/null
+  roll apply -k "$overlay" > /dev/null
   wait_until "$3 of $2 are allocatable" 600 allocatable_is "$3" "$2"
   pod=$(kubectl create --dry-run=client -f "$overlay/pod.yaml" -o 'jsonpath={.metadata.name}')
   kubectl create --dry-run=client -f "$overlay/pod.yaml" -o json |
@@ -216,6 +214,12 @@ running_pods() { kubectl -n "$namespace" get pods -o 'jsonpath={range .items[*]}
 assert_pods_untouched() {
   assert_equal "$1: the pods and their containers" "$pods_before" "$(running_pods)"
   assert_equal "$1: what is held" "$held_before" "$(held)"
+}
+
+# roll ARGUMENT...: kubectl with ARGUMENTS, which change the DaemonSet, until that is so on the node.
+roll() {
+  kubectl "$@"
+  kubectl -n "$system" rollout status "daemonset/$daemonset" --timeout=900s
 }
 
 show_nodes() { kubectl get nodes -o custom-columns="NAME:.metadata.name,KUBELET:.status.nodeInfo.kubeletVersion,RAILS:.status.allocatable.${resource/./\\.},CAPACITY:.status.capacity.${resource/./\\.}"; }
@@ -330,8 +334,7 @@ step_restarts() {
   assert_pods_untouched "after containerd's restart"
 
   step "5. the DaemonSet is rolled"
-  kubectl -n "$system" rollout restart "daemonset/$daemonset"
-  kubectl -n "$system" rollout status "daemonset/$daemonset" --timeout=900s
+  roll -n "$system" rollout restart "daemonset/$daemonset"
   wait_until "the new plugin has registered" 600 registered_after 0
   wait_until "four are allocatable" 600 allocatable_is 4
   assert_pods_untouched "after the rollout"
@@ -429,11 +432,6 @@ END
   end_pod stays
   wait_until "nothing is held" 300 nothing_is_held
 }
-# roll ARGUMENT...: kubectl with ARGUMENTS, which change the DaemonSet, until that is so on the node.
-roll() {
-  kubectl "$@"
-  kubectl -n "$system" rollout status "daemonset/$daemonset" --timeout=900s
-}
 # assert_programs_of BUILD: those that the installer has put on the node.
 assert_programs_of() {
   strip -o "$state/rdma-hook" "$1/hook/rdma-hook"
@@ -443,8 +441,7 @@ assert_programs_of() {
 # By the command of docs/kubernetes.md. What the administrator put there stays.
 step_removal() {
   step "7. removal"
-  kubectl apply -k "$project/config/kubernetes/remove" > /dev/null
-  kubectl -n "$system" rollout status "daemonset/$daemonset" --timeout=900s
+  roll apply -k "$project/config/kubernetes/remove"
   kubectl -n "$system" logs "daemonset/$daemonset" -c install
   kubectl delete -k "$project/config/kubernetes/base" > /dev/null
   on_node 'rm -r /etc/rdma-init'
