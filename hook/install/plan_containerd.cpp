@@ -1,5 +1,5 @@
-// containerd: of version 2 a drop-in, which it merges key by key; of version 1 a block at the end of config.toml, since
-// there an import replaces a plugin's whole table.
+// containerd: of version 2 a drop-in, which it merges key by key; of version 1 lines in the tables that config.toml
+// has, and a block of the others at its end, since there an import replaces a plugin's whole table.
 #include <algorithm>
 #include <cerrno>
 
@@ -149,7 +149,7 @@ std::vector<TomlTable> tables_of(const EngineFacts& facts) {
                                                                ours(name)};
       if (name == default_handler(facts)) {
         of_default = std::move(members);
-      } else if (facts.engine.major >= 2) {  // containerd 1.7 takes no second table of a handler
+      } else {
         tables.push_back({handler_table(facts, name), std::move(members)});
       }
     }
@@ -178,6 +178,52 @@ std::string print_tables(const EngineFacts& facts, const std::vector<TomlTable>&
     for (std::size_t at; (at = text.find(printed)) != std::string::npos;)
       text.replace(at, printed.size(), "io.containerd.grpc.v1.cri");
   return text;
+}
+
+// Without what TOML has several ways to write.
+std::string bare(std::string_view text) {
+  std::string result(text);
+  std::erase_if(result, [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '"' || c == '\''; });
+  return result;
+}
+
+bool is_header(std::string_view line) {
+  return fabric::trim(line).starts_with('[');
+}
+
+// Puts a member into the table whose header is the line at `header`: in place of the one of that name, or first.
+void put_member(std::vector<std::string>& lines, std::size_t header, const std::string& key, std::string value) {
+  std::replace(value.begin(), value.end(), '\'', '"');
+  std::string indentation = lines[header].substr(0, lines[header].find('['));
+  const std::string member = fmt::format("{} = {}  # rdma-hook install", key, value);
+  for (std::size_t i = header + 1; i < lines.size() && !is_header(lines[i]); ++i) {
+    if (!bare(lines[i]).starts_with(key + "=")) continue;
+    lines[i] = lines[i].substr(0, lines[i].find_first_not_of(" \t")) + member;
+    return;
+  }
+  lines.insert(lines.begin() + static_cast<std::ptrdiff_t>(header) + 1, indentation + "  " + member);
+}
+
+// The file with the members of those tables that it has, of which containerd 1 takes no second one; the others are left
+// in `tables`. Read by lines: what is written otherwise the engine refuses or has lost, and then nothing is changed.
+std::string with_members(std::string_view text, std::vector<TomlTable>& tables, const EngineSettings& settings) {
+  std::vector<std::string> lines;
+  for (const std::string_view line : fabric::split(text, '\n'))
+    lines.emplace_back(line);
+  std::erase_if(tables, [&](const TomlTable& table) {
+    const auto is_its_header = [&](const std::string& line) {
+      return is_header(line) && bare(line.substr(0, line.find('#'))) == bare(fmt::format("[{}]", table.name));
+    };
+    const auto found = std::find_if(lines.begin(), lines.end(), is_its_header);
+    if (found == lines.end()) return false;
+    const auto header = static_cast<std::size_t>(found - lines.begin());
+    for (const auto& [key, value] : table.members) {
+      const auto there = settings.find({table.name, key});
+      if (there == settings.end() || there->second != value) put_member(lines, header, key, value);
+    }
+    return true;
+  });
+  return fabric::join(lines, "\n");
 }
 
 // Where a drop-in is read, by an import that is there; empty: nothing is imported. Errors: what is imported is no
@@ -264,11 +310,6 @@ void say_what_is_not_verified(const EngineFacts& facts, InstallPlan& plan) {
     if (!theirs.empty()) {
       plan.said.push_back(fmt::format("handler `{}` has `{}`: add verify to it, `rdma-hook base-spec --verify < {}`",
                                       name, theirs, theirs));
-    } else if (name != default_handler(facts) && facts.engine.major == 1) {
-      plan.said.push_back(
-          fmt::format("handler `{}` has a table already: add `base_runtime_spec = \"{}\"` and "
-                      "`pod_annotations = {}` to it by hand",
-                      name, kVerifySpec, annotations_of(facts, handler_table(facts, name))));
     }
   }
 }
@@ -292,9 +333,8 @@ bool guess_other_form(const EngineFacts& facts, std::string_view config) {
 
 Result<void> plan_containerd(InstallPlan& plan, const EngineFacts& facts, const ReadNodeFile& read) {
   TRY_VOID(check_plugins_are_on(facts));
-  const std::vector<TomlTable> tables = tables_of(facts);
+  std::vector<TomlTable> tables = tables_of(facts);
   TRY_VOID(check_handler_is_ours(facts, tables));
-  const std::string text = print_tables(facts, tables);
   for (const TomlTable& table : tables)
     for (const auto& [key, value] : table.members)
       plan.meant[{table.name, key}] = value;
@@ -309,16 +349,17 @@ Result<void> plan_containerd(InstallPlan& plan, const EngineFacts& facts, const 
   if (tables.empty()) return {};
   const auto config = TRY(read(kContainerdConfig));
   if (facts.engine.major == 1) {
-    // Its first line stays the file's last where that has no newline.
-    const std::string head = config && !config->empty() ? *config + (config->ends_with('\n') ? "\n" : "\n\n")
-                                                        : std::string("version = 2\n\n");
-    plan.edits.push_back({kContainerdConfig, config, head + kOurs + text});
+    std::string text = with_members(config && !config->empty() ? *config : "version = 2\n", tables, facts.settings);
+    // The last line may have no newline.
+    if (!tables.empty()) text += (text.ends_with('\n') ? "\n" : "\n\n") + (kOurs + print_tables(facts, tables));
+    plan.edits.push_back({kContainerdConfig, config, std::move(text)});
     return {};
   }
   const std::string directory = TRY(imported_directory(facts));
   const char* version = facts.other_form ? "2" : "3";
   plan.drop_in = (directory.empty() ? std::string("/etc/containerd/conf.d") : directory) + kOwnDropIn;
-  TRY_VOID(add_own_file(plan, read, plan.drop_in, fmt::format("{}version = {}\n\n{}", kOurs, version, text)));
+  TRY_VOID(add_own_file(plan, read, plan.drop_in,
+                        fmt::format("{}version = {}\n\n{}", kOurs, version, print_tables(facts, tables))));
   if (directory.empty()) plan.edits.push_back({kContainerdConfig, config, with_import(config.value_or(""), version)});
   return {};
 }

@@ -105,6 +105,48 @@ TEST(InstallPlan, ABlockForContainerd1) {
 )");
 }
 
+// However its header and members are written. A value that is there already is no change.
+TEST(InstallPlan, LinesInTheTablesOfContainerd1) {
+  const auto read = [](const std::string& path) -> fabric::Result<std::optional<std::string>> {
+    if (path != kContainerdConfig) return std::optional<std::string>();
+    return std::optional<std::string>(R"(version = 2
+[ "plugins".'io.containerd.grpc.v1.cri'.containerd.runtimes."nvidia" ] # of GPUs
+    runtime_type = 'io.containerd.runc.v2'
+  pod_annotations=["a/*", "rdma-init.io/*"]
+  # base_runtime_spec = ""
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia.options]
+BinaryName = "/usr/bin/nvidia-container-runtime"
+[plugins."io.containerd.nri.v1.nri"]
+disable = true # not yet
+[debug])");
+  };
+  const auto plan = plan_install(facts_of(1, kOne, InstallWay::kNri), read);
+  ASSERT_TRUE(plan) << plan.error().message;
+  ASSERT_EQ(plan->edits.size(), 2U);
+  EXPECT_EQ(plan->edits[1].after, R"(version = 2
+[ "plugins".'io.containerd.grpc.v1.cri'.containerd.runtimes."nvidia" ] # of GPUs
+  base_runtime_spec = "/etc/containerd/rdma-verify.json"  # rdma-hook install
+    runtime_type = 'io.containerd.runc.v2'
+  pod_annotations = ["a/*", "rdma-init.io/*", "k8s.volcengine.com/*", "cni.spidernet.io/*"]  # rdma-hook install
+  # base_runtime_spec = ""
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia.options]
+BinaryName = "/usr/bin/nvidia-container-runtime"
+[plugins."io.containerd.nri.v1.nri"]
+disable = false  # rdma-hook install
+[debug]
+
+# Written by `rdma-hook install`; `rdma-hook install --uninstall` takes it away.
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.rdma]
+  runtime_type = "io.containerd.runc.v2"
+  base_runtime_spec = "/etc/containerd/rdma-verify.json"
+  pod_annotations = ["a/*", "rdma-init.io/*", "k8s.volcengine.com/*", "cni.spidernet.io/*"]
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.rdma.options]
+  BinaryName = "/usr/bin/nvidia-container-runtime"
+  SystemdCgroup = true
+)");
+}
+
 TEST(InstallPlan, ADropInWhereContainerd2ReadsThem) {
   const auto plan = plan_install(facts_of(2, kTwo, InstallWay::kRuntime), nothing);
   ASSERT_TRUE(plan) << plan.error().message;
