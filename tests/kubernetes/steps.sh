@@ -300,7 +300,9 @@ step_exec_and_others() {
   kubectl -n "$namespace" delete daemonset agent > /dev/null
   end_pod plain
   end_pod gpu
+  wait_until "the DaemonSet's pod is gone" 600 agent_is_gone
 }
+agent_is_gone() { [ -z "$(kubectl -n "$namespace" get pods -l app=agent -o name)" ]; }
 agent_is_ready() { [ "$(kubectl -n "$namespace" get daemonset agent -o 'jsonpath={.status.numberReady}')" = 1 ]; }
 # assert_untouched POD: what containerd made of it has nothing of ours but the look whether it should have, which every container has.
 assert_untouched() {
