@@ -1,5 +1,7 @@
 #include "hook/base/text_digest.hpp"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <bit>
 #include <cstddef>
