@@ -92,11 +92,16 @@ std::string too_big(char* const argv[], char* const envp[]) {
   const std::size_t one_string = 32 * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));  // MAX_ARG_STRLEN
   std::size_t total = 0;
   for (char* const* list : {argv, envp}) {
-    for (; *list != nullptr; ++list) {
-      const std::string_view text(*list);
+    for (char* const* each = list; *each != nullptr; ++each) {
+      const std::string_view text(*each);
       if (text.size() >= one_string) {
-        return fmt::format("`{}` has {} bytes and the kernel allows {} for one string; shorten it or pass it in a file",
-                           shown(text.substr(0, 40)), text.size(), one_string - 1);
+        // An argument or a value may be a secret, and so may what has no name.
+        const std::size_t equals = list == envp ? text.find('=') : std::string_view::npos;
+        const std::string which = equals != std::string_view::npos ? fmt::format("`{}`", shown(text.substr(0, equals)))
+                                  : list == envp                   ? "a variable without a name"
+                                                                   : fmt::format("argument {}", each - list);
+        return fmt::format("{} has {} bytes and the kernel allows {} for one string; shorten it or pass it in a file",
+                           which, text.size(), one_string - 1);
       }
       total += text.size() + 1 + sizeof(char*);
     }

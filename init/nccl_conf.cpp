@@ -21,6 +21,11 @@ constexpr std::array<std::string_view, 9> kVariableNames = {"MC_GID_INDEX",  "MC
                                                             "MC_IB_PORT",    "MC_IB_TC",      "MC_IB_SL",
                                                             "MC_PKEY_INDEX", "MC_MTU",        "FI_PROVIDER"};
 
+// No other library reads these files.
+bool is_conf_line(std::string_view line) {
+  return line.starts_with("NCCL_") && line.find('=') != std::string_view::npos;
+}
+
 }  // namespace
 
 bool is_library_variable(std::string_view name) {
@@ -36,13 +41,20 @@ void add_conf(std::string_view text, const std::string& path, Settings& settings
     text.remove_prefix(std::min(end + 1, text.size()));
     const bool has_cr = line.ends_with('\r');
     if (has_cr) line.remove_suffix(1);
+    if (!is_conf_line(line)) continue;
     const std::size_t equals = line.find('=');
-    if (line.starts_with('#') || equals == std::string_view::npos) continue;
     const std::string_view name = line.substr(0, equals);
-    // No other library reads these files.
-    if (!name.starts_with("NCCL_") || settings.find(name) != settings.end()) continue;
+    if (settings.find(name) != settings.end()) continue;
     settings.emplace(name, Setting{std::string(line.substr(equals + 1)), path, has_cr});
   }
+}
+
+std::string conf_lines(std::string_view text) {
+  std::string lines;
+  for (const std::string_view line : fabric::split(text, '\n')) {
+    if (is_conf_line(line)) lines.append(line).append("\n");
+  }
+  return lines;
 }
 
 void add_environment(const char* const* environment, Settings& settings) {

@@ -26,6 +26,9 @@ bool is_library_variable(std::string_view name);
 // trimmed but a final CR, lines that begin with '#' skipped, no quotes.
 void add_conf(std::string_view text, const std::string& path, Settings& settings);
 
+// The lines of a file that add_conf() reads, as they are. NCCL_CONF_FILE can name a file that holds secrets, too.
+std::string conf_lines(std::string_view text);
+
 // Adds the variables of an environment (the process's "environ").
 void add_environment(const char* const* environment, Settings& settings);
 

@@ -200,7 +200,7 @@ Result<void> apply_argument(Options& options, int argc, char** argv, int& index)
   const std::size_t equals = argument.find('=');
   const std::string_view name = argument.substr(2, equals == std::string_view::npos ? equals : equals - 2);
   const Option* option = find_named(kOptions, name);
-  if (!option) return make_error("unknown option `{}`; see rdma-init --help", printable(argument));
+  if (!option) return make_error("unknown option `--{}`; see rdma-init --help", printable(name));
   std::string_view value = "1";
   if (equals != std::string_view::npos) {
     if (option->argument.empty()) return make_error("`--{}` takes no value", name);

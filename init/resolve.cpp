@@ -206,6 +206,8 @@ fabric::Result<Resolved> resolve(const Options& options, const char* const* envi
   export_policy(from_site, problems, resolved.decision);
   if (full) {
     resolved.inventory.limits = read_limits();
+    for (auto& [path, text] : files)
+      text = conf_lines(text);
     resolved.inventory.conf = std::move(files);
     resolved.inventory.env.emplace();
     for (const auto& [name, setting] : resolved.settings) {

@@ -28,12 +28,12 @@ fabric::UniqueFd Rooted::open_as(const std::string& path, int flags) const {
   return fabric::UniqueFd(static_cast<int>(::syscall(SYS_openat2, root.get(), path.c_str(), &how, sizeof how)));
 }
 
-fabric::Attr<fabric::UniqueFd> Rooted::open(const std::string& path) const {
-  const fabric::UniqueFd seen = open_as(path, O_PATH | O_CLOEXEC);
+fabric::Attr<fabric::UniqueFd> Rooted::open(const std::string& path, int flags) const {
+  const fabric::UniqueFd seen = open_as(path, O_PATH | O_CLOEXEC | flags);
   struct stat info {};
   if (!seen.ok() || ::fstat(seen.get(), &info) != 0) return fabric::Unreadable{errno};
-  if (!S_ISREG(info.st_mode)) return fabric::Unreadable{EINVAL};
-  fabric::UniqueFd file = open_as(path, kFlags);
+  if (!S_ISREG(info.st_mode)) return fabric::Unreadable{S_ISLNK(info.st_mode) ? ELOOP : EINVAL};
+  fabric::UniqueFd file = open_as(path, kFlags | flags);
   if (!file.ok()) return fabric::Unreadable{errno};
   return file;
 }
@@ -44,9 +44,11 @@ fabric::Attr<std::string> Rooted::read(const std::string& path, std::size_t limi
   return fabric::sysfs::read_all(std::get<fabric::UniqueFd>(file).get(), limit);
 }
 
-int Rooted::each_name(const std::string& path, const std::function<void(std::string_view)>& use) const {
+int Rooted::each_name(const std::string& path, const std::function<void(std::string_view)>& use,
+                      const std::function<bool(int)>& trusted) const {
   const fabric::UniqueFd directory = open_as(path, kFlags | O_DIRECTORY);
   if (!directory.ok()) return errno;
+  if (trusted && !trusted(directory.get())) return EPERM;
   std::size_t count = 0;
   const bool read = fabric::sysfs::next_names(directory.get(), [&](std::string_view name) {
     if (++count <= kMostEntries) use(name);

@@ -18,12 +18,15 @@ class Rooted {
   // root: empty for this machine. Links are followed below it, never out of it.
   explicit Rooted(std::string root) : root_(std::move(root)) {}
 
-  // A regular file; else the errno: EINVAL for what is none, whose open might wait or do something.
-  fabric::Attr<fabric::UniqueFd> open(const std::string& path) const;
+  // A regular file; else the errno: EINVAL for what is none, whose open might wait or do something. flags: O_NOFOLLOW
+  // refuses a symbolic link as the last component with ELOOP.
+  fabric::Attr<fabric::UniqueFd> open(const std::string& path, int flags = 0) const;
   // Its text; EFBIG beyond limit.
   fabric::Attr<std::string> read(const std::string& path, std::size_t limit) const;
-  // Calls use(name) with each entry of a directory, 65,536 at most. 0, or the errno: EFBIG beyond that.
-  int each_name(const std::string& path, const std::function<void(std::string_view)>& use) const;
+  // Calls use(name) with each entry of a directory, 65,536 at most. 0, or the errno: EFBIG beyond that, EPERM if
+  // trusted(directory) is false.
+  int each_name(const std::string& path, const std::function<void(std::string_view)>& use,
+                const std::function<bool(int)>& trusted = {}) const;
 
  private:
   fabric::UniqueFd open_as(const std::string& path, int flags) const;

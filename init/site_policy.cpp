@@ -1,7 +1,9 @@
 #include "init/site_policy.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -18,7 +20,7 @@ using fabric::printable;
 
 constexpr std::string_view kPolicyFolder = "/etc/rdma-init/env.d";
 constexpr std::size_t kMostFiles = 128;
-constexpr std::size_t kShown = 60;  // of a bad line
+constexpr std::size_t kLongestShown = 64;  // of a variable's name
 
 bool is_name(std::string_view name) {
   return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
@@ -26,21 +28,33 @@ bool is_name(std::string_view name) {
   });
 }
 
-bool others_may_write(int file) {
-  struct stat info {};
-  return ::fstat(file, &info) != 0 || info.st_uid != 0 || (info.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+// A line of a file of keys can look like NAME=: base64 and base32 pad with '='. So only upper case with a value counts.
+bool may_show(std::string_view name, std::string_view value) {
+  return is_name(name) && name.size() <= kLongestShown && !(name[0] >= '0' && name[0] <= '9') &&
+         std::none_of(name.begin(), name.end(), [](char c) { return c >= 'a' && c <= 'z'; }) &&
+         value.find_first_not_of('=') != std::string_view::npos;
 }
 
-void read_policy_file(const Rooted& files, const std::string& path, bool roots_only, SitePolicy& policy) {
+bool is_trusted(int file) {
+  struct stat info {};
+  return ::fstat(file, &info) == 0 && (info.st_uid == 0 || info.st_uid == ::geteuid()) &&
+         (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+constexpr const char* kUntrusted = "can be written by others than root and this user";
+
+void read_policy_file(const Rooted& files, const std::string& path, int flags, bool only_trusted, SitePolicy& policy) {
   const auto refuse = [&](std::string_view why) {
     policy.problems.push_back(fmt::format("{} {}: nothing of it is set", printable(path), why));
   };
-  const auto file = files.open(path);
+  const auto file = files.open(path, flags);
   if (const auto* failed = std::get_if<fabric::Unreadable>(&file)) {
-    return refuse(failed->code == EINVAL ? "is no regular file" : std::strerror(failed->code));
+    return refuse(failed->code == EINVAL  ? "is no regular file"
+                  : failed->code == ELOOP ? "is a symbolic link"
+                                          : std::strerror(failed->code));
   }
   const int fd = std::get<fabric::UniqueFd>(file).get();
-  if (roots_only && others_may_write(fd)) return refuse("is not root's alone to write");
+  if (only_trusted && !is_trusted(fd)) return refuse(kUntrusted);
   const auto text = fabric::sysfs::read_all(fd, kMostText);
   if (const auto* failed = std::get_if<fabric::Unreadable>(&text)) {
     return refuse(failed->code == EFBIG ? "has more than 64 KiB" : std::strerror(failed->code));
@@ -65,28 +79,36 @@ void add_policy(std::string_view text, const std::string& path, SitePolicy& poli
     if (fabric::trim(line).empty() || line.starts_with('#')) continue;
     const std::size_t equals = line.find('=');
     const std::string_view name = line.substr(0, equals);
+    const std::string_view value = line.substr(std::min(name.size() + 1, line.size()));
     const bool whole = equals != std::string_view::npos && line.find('\0') == std::string_view::npos;
     if (!whole || !is_policy_variable(name)) {
-      policy.problems.push_back(
-          fmt::format("{}:{}: `{}` {}; not set", printable(path), number, printable(line.substr(0, kShown)),
-                      whole ? "is no variable of a library that a policy may set" : "is no NAME=value"));
+      policy.problems.push_back(fmt::format(
+          "{}:{}: {}; not set", printable(path), number,
+          whole && may_show(name, value) ? fmt::format("{} is no variable of a library that a policy may set", name)
+                                         : "no NAME=value line of a library's variable"));
       continue;
     }
-    policy.settings.emplace(name, Setting{std::string(line.substr(equals + 1)), path, false});
+    policy.settings.emplace(name, Setting{std::string(value), path, false});
   }
 }
 
-SitePolicy read_site_policy(const Rooted& files, const std::string& file, bool roots_only) {
+SitePolicy read_site_policy(const Rooted& files, const std::string& file, bool only_trusted) {
   SitePolicy policy;
   if (!file.empty()) {
-    read_policy_file(files, file, false, policy);
+    read_policy_file(files, file, 0, false, policy);
     return policy;
   }
   std::vector<std::string> names;
-  const int code = files.each_name(std::string(kPolicyFolder), [&](std::string_view name) {
+  const auto add = [&](std::string_view name) {
     if (name.ends_with(".conf") && !name.starts_with('.')) names.emplace_back(name);
-  });
-  if (code != 0 && !is_gone(code)) policy.problems.push_back(fmt::format("{}: {}", kPolicyFolder, std::strerror(code)));
+  };
+  const int code = files.each_name(std::string(kPolicyFolder), add,
+                                   [&](int directory) { return !only_trusted || is_trusted(directory); });
+  if (code == EPERM) {
+    policy.problems.push_back(fmt::format("{} {}: nothing of it is set", kPolicyFolder, kUntrusted));
+  } else if (code != 0 && !is_gone(code)) {
+    policy.problems.push_back(fmt::format("{}: {}", kPolicyFolder, std::strerror(code)));
+  }
   std::sort(names.begin(), names.end());
   if (names.size() > kMostFiles) {
     policy.problems.push_back(
@@ -94,7 +116,7 @@ SitePolicy read_site_policy(const Rooted& files, const std::string& file, bool r
     names.resize(kMostFiles);
   }
   for (const std::string& name : names)
-    read_policy_file(files, fmt::format("{}/{}", kPolicyFolder, name), roots_only, policy);
+    read_policy_file(files, fmt::format("{}/{}", kPolicyFolder, name), O_NOFOLLOW, only_trusted, policy);
   return policy;
 }
 

@@ -2,6 +2,8 @@
 // order of their names. NAME=value lines, '#' lines and empty ones apart; nothing is quoted, and only a CR at the end
 // is dropped. They count where the environment has no value, before NCCL's configuration files, and are checked like
 // all that is kept.
+//
+// Such a file can be one that holds secrets, so no problem quotes a line or a value of it.
 #pragma once
 
 #include <string>
@@ -21,12 +23,13 @@ struct SitePolicy {
 // Of the libraries: NCCL_*, UCX_*, ... Never RDMA_INIT_*, PATH or LD_*.
 bool is_policy_variable(std::string_view name);
 
-// One file's lines.
+// One file's lines. A problem names the file, the line number and, of a well-formed line, the variable.
 void add_policy(std::string_view text, const std::string& path, SitePolicy& policy);
 
-// file: RDMA_INIT_ENV_FILE, empty if unset. roots_only: of env.d nothing counts that another than root could have
-// written.
-SitePolicy read_site_policy(const Rooted& files, const std::string& file, bool roots_only);
+// file: RDMA_INIT_ENV_FILE, empty if unset; it may be a symbolic link, as each file of a mounted ConfigMap is. No link
+// of env.d is followed. only_trusted: env.d and a file in it count only if root or this user owns them and nobody else
+// can write to them.
+SitePolicy read_site_policy(const Rooted& files, const std::string& file, bool only_trusted);
 
 // What of it counts beside the settings, which then have it too.
 Settings apply_policy(const SitePolicy& policy, Settings& settings);

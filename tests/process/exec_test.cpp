@@ -136,8 +136,12 @@ TEST(ExecCommand, NamesTheStringThatIsTooLong) {
   EXPECT_EQ(exec_in_child({"true"}, {"PATH=/bin", longest}).code, 0);
   const Ended ended = exec_in_child({"true"}, {"PATH=/bin", longest + "x"});
   EXPECT_EQ(ended.code, 126);
-  EXPECT_NE(ended.message.find("`LONG=xxx"), std::string::npos) << ended.message;
+  EXPECT_NE(ended.message.find("`LONG` has"), std::string::npos) << ended.message;
+  EXPECT_EQ(ended.message.find("xxx"), std::string::npos) << "the value may be a secret";
   EXPECT_NE(ended.message.find(std::to_string(32 * page)), std::string::npos) << ended.message;
+  const Ended by_argument = exec_in_child({"true", "--token=" + std::string(32 * page, 'x')}, {"PATH=/bin"});
+  EXPECT_NE(by_argument.message.find(": argument 1 has"), std::string::npos) << by_argument.message;
+  EXPECT_EQ(by_argument.message.find("token"), std::string::npos) << by_argument.message;
 }
 
 }  // namespace

@@ -55,6 +55,12 @@ TEST(NcclConf, ReadsLinesAsNcclDoes) {
   }
 }
 
+TEST(NcclConf, ConfLinesKeepsOnlyWhatAddConfReads) {
+  EXPECT_EQ(init::conf_lines("HF_TOKEN=secret\n#NCCL_A=1\nNCCL_B=2\r\n words\nNCCL_C\nNCCL_D==x"),
+            "NCCL_B=2\r\nNCCL_D==x\n");
+  EXPECT_EQ(init::conf_lines(""), "");
+}
+
 TEST(NcclConf, EnvironmentBeatsTheFirstFileBeatsTheSecond) {
   Settings settings = from_environment({"NCCL_A=env"});
   add_conf("NCCL_A=user\nNCCL_B=user\n", "/root/.nccl.conf", settings);

@@ -173,7 +173,7 @@ TEST(Options, ErrorsNameTheArgumentOrTheVariable) {
       {{"env", "doctor"}, {}, "unexpected argument `doctor`; a command to run goes after `--`"},
       {{"-x"}, {}, "unexpected argument `-x`; a command to run goes after `--`"},
       {{"--nope"}, {}, "unknown option `--nope`; see rdma-init --help"},
-      {{"--nope=1", "env"}, {}, "unknown option `--nope=1`; see rdma-init --help"},
+      {{"--hf-token=secret", "env"}, {}, "unknown option `--hf-token`; see rdma-init --help"},
       {{"--stric", "env"}, {}, "unknown option `--stric`; see rdma-init --help"},
       {{"--\x1b[2J", "env"}, {}, "unknown option `--?[2J`; see rdma-init --help"},
       {{"env", "--wait"}, {}, "`--wait` needs a value: SECONDS"},
