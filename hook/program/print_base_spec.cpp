@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "fabric/text.hpp"
 #include "hook/apply/base_spec.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/program/commands.hpp"
