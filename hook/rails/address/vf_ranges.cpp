@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstddef>
 
+#include "fabric/text.hpp"
 #include "hook/rails/address/node_ranges.hpp"
 
 namespace hook {
