@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "hook/base/event_line.hpp"
+#include "hook/ledger/shown_key.hpp"
 
 namespace hook {
 namespace {
@@ -59,7 +60,7 @@ void add_steps(EventLine& line, const Timing& timing) {
 
 // A pod's path tells its grant from others for people, and for tools that join these lines with the engine's.
 void add_owner(EventLine& line, const Owner& owner) {
-  line.add("key", owner.key);
+  line.add("key", shown_key(owner.key));
   if (owner.netns) line.add("netns", owner.netns->path);
 }
 

@@ -11,6 +11,7 @@
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "hook/ledger/ledger_files.hpp"
+#include "hook/ledger/shown_key.hpp"
 
 namespace hook {
 namespace {
@@ -244,8 +245,10 @@ std::string grant_info(const Grant& grant, const NamesOf& names) {
   std::string text;
   for (const PlannedHca& hca : grant.hcas) {
     for (const auto& [id, pod] : ids) {
-      Labels labels{
-          {"container", id}, {"grant", owner.key}, {"hca", hca.name}, {"netns", owner.netns ? owner.netns->path : ""}};
+      Labels labels{{"container", id},
+                    {"grant", shown_key(owner.key)},
+                    {"hca", hca.name},
+                    {"netns", owner.netns ? owner.netns->path : ""}};
       for (const auto& [label, value] : {std::pair<const char*, const std::string&>("namespace", pod.pod_namespace),
                                          {"pod", pod.pod},
                                          {"container_name", pod.container}})

@@ -6,6 +6,7 @@
 
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/ledger/shown_key.hpp"
 #include "hook/plan/pools.hpp"
 
 namespace hook {
@@ -64,7 +65,7 @@ Json holder_json(const Holder& holder, const Hold& hold, const std::string& hca)
   Json rails = Json::array();
   for (const RailRecord* rail : rails_of(holder, hca))
     rails.push_back(rail_json(*rail));
-  return {{"grant", holder.key},
+  return {{"grant", shown_key(holder.key)},
           {"holder", holder.label},
           {"mode", to_string(hold.mode)},
           {"units", hold.units},

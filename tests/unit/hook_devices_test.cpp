@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "hook/base/json/json.hpp"
+#include "hook/ledger/shown_key.hpp"
 #include "support/inventories.hpp"
 
 namespace hook {
@@ -73,6 +74,19 @@ TEST(Devices, AHolderIsDescribed) {
     "gone": false})"));
   EXPECT_EQ(document["hcas"][1]["away"], true);
   EXPECT_EQ(document["hcas"][1]["holders"][0]["rails"], Json::array());
+}
+
+TEST(Devices, MasksTheTokenOfAGrant) {
+  const std::string token(32, 'a');
+  for (const bool all : {false, true}) {
+    DeviceHolders holders(all);
+    Grant grant = grant_of(0, {"mlx5_0"});
+    grant.owner = token_owner(token);
+    holders.add(grant, std::nullopt);
+    EXPECT_EQ((all ? json_of(holders, 1) : text_of(holders)).find(token), std::string::npos);
+    if (!all) continue;
+    EXPECT_EQ(Json::parse(json_of(holders, 1))["hcas"][0]["holders"][0]["grant"], shown_key("token-" + token));
+  }
 }
 
 TEST(Devices, ManyHoldersAreSums) {

@@ -9,6 +9,7 @@
 #include "hook/base/event_line.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/ledger/shown_key.hpp"
 
 namespace hook {
 namespace {
@@ -136,6 +137,20 @@ Granted granted(const Owner& owner, const std::vector<PlannedHca>& given, const 
           .no_rail = no_rail,
           .require = "-:no-rail",
           .timing = timing};
+}
+
+TEST(GrantedLine, MasksTheTokenOfAGrant) {
+  const std::string token(32, 'a');
+  const Owner owner = token_owner(token);
+  const auto given = hcas({"mlx5_0"});
+  const std::string line = granted_line("booked", granted(owner, given, {}, {}));
+  EXPECT_EQ(line.find(token), std::string::npos) << line;
+  EXPECT_EQ(parse_line(line)["key"], shown_key(owner.key));
+  Returned returned;
+  returned.owner = owner;
+  const std::string end = returned_line(returned, nullptr);
+  EXPECT_EQ(end.find(token), std::string::npos) << end;
+  EXPECT_EQ(parse_line(end)["key"], shown_key(owner.key));
 }
 
 TEST(GrantedLine, HasEveryField) {
