@@ -251,6 +251,7 @@ Result<bool> Ledger::for_each_at(const std::string& path, const std::function<Re
                                  Unread* unread) {
   auto files = TRY(LedgerFiles::open_to_list(path));
   if (!files) return false;
+  TRY_VOID(check_place(*files, false));
   auto keys = TRY(grant_keys(*files));
   TRY_VOID(each_grant(Ledger(std::move(files)), std::move(keys), unread, use));
   return true;

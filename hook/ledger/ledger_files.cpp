@@ -97,27 +97,6 @@ Result<bool> has_facts(const LedgerFiles& files) {
   return false;
 }
 
-// note: this place, where none is noted or it no longer matters.
-Result<void> check_place(const LedgerFiles& files, bool note) {
-  const std::string own = TRY(own_place());
-  const auto noted = TRY(noted_place(files.root));
-  if (noted == own) return {};
-  if (noted && TRY(has_facts(files))) {
-    return Error{
-        .message = fmt::format("cannot use `{}` here: it is of the namespaces {}, this process is in {}",
-                               files.root.path, fabric::printable(*noted), own),
-        .code = EXDEV,
-        .hint =
-            "run it where containers are started: `hostPID: true` in Kubernetes, `--pid host`, or `nsenter -t 1 -a`"};
-  }
-  if (!note) return {};
-  if (noted) TRY_VOID(remove_file(files.root, kPlace));
-  if (::symlinkat(own.c_str(), files.root.fd.get(), kPlace) == 0) return {};
-  // Another process may have been faster, from the same place or from another.
-  if (errno == EEXIST && TRY(noted_place(files.root)) == own) return {};
-  return ledger_error(errno, "write", files.root, kPlace);
-}
-
 constexpr long kFirstPause = 100'000;  // ns
 constexpr long kLongestPause = 4'000'000;
 
@@ -181,6 +160,26 @@ Result<void> check_hca_name(const std::string& name) {
   return fabric::make_error("cannot use HCA `{}`: that is no name of a device", fabric::printable(name));
 }
 
+Result<void> check_place(const LedgerFiles& files, bool note) {
+  const std::string own = TRY(own_place());
+  const auto noted = TRY(noted_place(files.root));
+  if (noted == own) return {};
+  if (noted && TRY(has_facts(files))) {
+    return Error{
+        .message = fmt::format("cannot use `{}` here: it is of the namespaces {}, this process is in {}",
+                               files.root.path, fabric::printable(*noted), own),
+        .code = EXDEV,
+        .hint =
+            "run it where containers are started: `hostPID: true` in Kubernetes, `--pid host`, or `nsenter -t 1 -a`"};
+  }
+  if (!note) return {};
+  if (noted) TRY_VOID(remove_file(files.root, kPlace));
+  if (::symlinkat(own.c_str(), files.root.fd.get(), kPlace) == 0) return {};
+  // Another process may have been faster, from the same place or from another.
+  if (errno == EEXIST && TRY(noted_place(files.root)) == own) return {};
+  return ledger_error(errno, "write", files.root, kPlace);
+}
+
 Result<LedgerDirectory> open_directory(int parent, const std::string& name, std::string path, bool make) {
   UniqueFd fd(::openat(parent, name.c_str(), kDirectoryFlags));
   if (!fd.ok() && errno == ENOENT && make) {
@@ -228,7 +227,6 @@ Result<std::shared_ptr<const LedgerFiles>> LedgerFiles::open_to_list(const std::
   auto pending = open_directory(files->root.fd.get(), "pending", path + "/pending", false);
   if (!pending && pending.error().code != ENOENT) return pending.error();
   if (pending) files->pending = std::move(*pending);
-  TRY_VOID(check_place(*files, false));
   return std::shared_ptr<const LedgerFiles>(std::move(files));
 }
 

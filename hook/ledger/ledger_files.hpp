@@ -54,7 +54,8 @@ class LedgerFiles {
                                                                  std::shared_ptr<const GrantEffects> effects = nullptr,
                                                                  std::string container = {});
 
-  // With root, grants and pending alone, as they are: nothing is made or noted. nullptr: there is no ledger.
+  // With root, grants and pending alone, as they are: nothing is made or noted, and DIR/place is not looked at.
+  // nullptr: there is no ledger.
   static fabric::Result<std::shared_ptr<const LedgerFiles>> open_to_list(const std::string& path);
 
   LedgerDirectory root;
@@ -91,6 +92,10 @@ class LedgerFiles {
  private:
   std::shared_ptr<const GrantEffects> effects_;
 };
+
+// Whether this process is where the ledger's facts are of. note: this place, where none is noted or it no longer
+// matters. Errors: as LedgerFiles::open() (EXDEV).
+fabric::Result<void> check_place(const LedgerFiles& files, bool note);
 
 // nullopt: there is no such file. Errors: a symlink, not ours, writable by others, over kLargestLedgerFile.
 fabric::Result<std::optional<std::string>> read_ledger_file(const LedgerDirectory& directory, const std::string& name);

@@ -312,12 +312,17 @@ Left drop_dead(StoredGrant& grant, std::string_view binding) {
   return steps || tokens ? Left::kSome : Left::kAll;
 }
 
-Grant to_grant(const StoredGrant& grant) {
+Grant recorded_grant(const StoredGrant& grant) {
   Grant result{.owner = grant.owner, .hcas = held_hcas(grant), .users = {}, .since = grant.since};
   for (const StoredUser& user : grant.users) {
     result.users.push_back(user.user);
     result.pending = result.pending || user.worker.has_value();
   }
+  return result;
+}
+
+Grant to_grant(const StoredGrant& grant) {
+  Grant result = recorded_grant(grant);
   result.vanished = is_vanished(grant);
   return result;
 }

@@ -77,6 +77,9 @@ Left drop_dead(StoredGrant& grant, std::string_view binding);
 // As Grant::vanished says. A grant that the token `binding` uses has not vanished.
 bool is_vanished(const StoredGrant& grant, std::string_view binding = {});
 
+// As its record says; `vanished` is false.
+Grant recorded_grant(const StoredGrant& grant);
+// The same, with a look at its owner and users.
 Grant to_grant(const StoredGrant& grant);
 
 std::string grant_text(const StoredGrant& grant);

@@ -107,14 +107,19 @@ Result<std::vector<std::string>> grant_keys(const LedgerFiles& files) {
   return keys;
 }
 
-Result<std::optional<StoredGrant>> read_grant(const LedgerFiles& files, const std::string& key) {
+Result<std::optional<StoredGrant>> read_record(const LedgerFiles& files, const std::string& key) {
   const auto text = TRY(read_ledger_file(files.grants, grant_file(key)));
   if (!text) return std::optional<StoredGrant>();
-  auto grant = TRY(parse_grant(*text, grant_path(files, key), key));
-  for (StoredUser& user : grant.users) {
-    if (user.worker) TRY_VOID(look_at_steps(files, grant, user));
+  return std::optional(TRY(parse_grant(*text, grant_path(files, key), key)));
+}
+
+Result<std::optional<StoredGrant>> read_grant(const LedgerFiles& files, const std::string& key) {
+  auto grant = TRY(read_record(files, key));
+  if (!grant) return grant;
+  for (StoredUser& user : grant->users) {
+    if (user.worker) TRY_VOID(look_at_steps(files, *grant, user));
   }
-  return std::optional(std::move(grant));
+  return grant;
 }
 
 Result<void> write_grant(const LedgerFiles& files, const StoredGrant& grant) {

@@ -33,9 +33,11 @@ fabric::Result<void> begin_change(const LedgerFiles& files, const std::string& k
 std::string grant_path(const LedgerFiles& files, const std::string& key);
 // The keys of all grants, in no order.
 fabric::Result<std::vector<std::string>> grant_keys(const LedgerFiles& files);
+// As it was written: no process and no marker is looked at. nullopt: there is no such grant. Errors: as
+// read_ledger_file() and parse_grant().
+fabric::Result<std::optional<StoredGrant>> read_record(const LedgerFiles& files, const std::string& key);
 // Without steps that are done: those of a worker whose marker is gone are the grant's. Without the key's lock, steps
-// that are just being undone may seem to be done. nullopt: there is no such grant. Errors: as read_ledger_file() and
-// parse_grant(); the marker cannot be looked at.
+// that are just being undone may seem to be done. nullopt and errors: as read_record(); the marker cannot be looked at.
 fabric::Result<std::optional<StoredGrant>> read_grant(const LedgerFiles& files, const std::string& key);
 fabric::Result<void> write_grant(const LedgerFiles& files, const StoredGrant& grant);
 // Removes the marker of `worker`, unless the grant still has steps of it.

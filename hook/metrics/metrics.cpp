@@ -195,7 +195,6 @@ std::string prometheus_text(std::vector<Sample> samples) {
 }
 
 void Held::add(const Grant& grant) {
-  if (grant.vanished) return;
   for (const PlannedHca& hca : grant.hcas) {
     Sum& sum = sums_[{hca.name, hca.mode}];
     ++sum.holders;
@@ -234,7 +233,6 @@ std::string grant_info_head() {
 }
 
 std::string grant_info(const Grant& grant, const NamesOf& names) {
-  if (grant.vanished) return "";
   std::map<std::string, PodNames> ids;  // a container that is bound to its token is there twice
   for (const GrantUser& user : grant.users) {
     PodNames& known = ids[user.id];

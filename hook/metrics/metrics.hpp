@@ -1,8 +1,8 @@
 // What the hook did and who holds what, as Prometheus reads it (text exposition format 0.0.4): for the textfile
 // collector of node_exporter, or any other scraper.
 //
-// What happened is counted in DIR/metrics, because no process lives long enough to count; what is now is read when it
-// is asked for. Series:
+// What happened is counted in DIR/metrics, because no process lives long enough to count; grants are read when they are
+// asked for, as the ledger records them: no owner is judged gone (recorded_grants.hpp). Series:
 //
 //   rdma_hook_grants_total{engine,mode}                          counter: containers, once each; mode: mode_of()
 //   rdma_hook_returns_total{reason}                              counter: grants, a pod's once; reason: ReturnReason
@@ -14,8 +14,9 @@
 //   rdma_hook_holders{hca,mode}                                  gauge: grants with it
 //   rdma_hook_units{hca,mode}                                    gauge: what they hold of it, as limits count
 //   rdma_hook_limit{hca,mode}                                    gauge: most units, as the newest grant was told
-//   rdma_hook_grant_info{container,grant,hca,netns} 1            gauge; netns: its path, empty for a container's grant;
-//                                                                a pod's has namespace, pod, container_name too
+//   rdma_hook_grant_info{container,grant,hca,netns} 1            gauge; grant: shown_key(), as the log's `key`; netns:
+//                                                                its path, empty for a container's grant; a pod's
+//                                                                has namespace, pod, container_name too
 //   rdma_port_counter{hca,port,counter}                          counter: the port's, whoever holds it
 //
 // Their number follows from that of the HCAs; only rdma_hook_grant_info is one for each container, and has to be asked
@@ -48,7 +49,7 @@ std::vector<Sample> with_histograms(std::vector<Sample> counted);
 // Pure: HELP and TYPE once a name, names and label sets in order. Of samples with equal names and labels the first.
 std::string prometheus_text(std::vector<Sample> samples);
 
-// Who holds what, added up grant by grant. Vanished grants hold nothing.
+// The HCAs that grants hold, added up grant by grant.
 class Held {
  public:
   void add(const Grant& grant);
@@ -65,7 +66,7 @@ class Held {
   std::map<std::pair<std::string, Mode>, Sum> sums_;
 };
 
-// Pure: HELP and TYPE of rdma_hook_grant_info, and what one grant adds; nothing for a vanished one.
+// Pure: HELP and TYPE of rdma_hook_grant_info, and what one grant adds.
 std::string grant_info_head();
 // names: of a user's container; not called where it is not asked for.
 using NamesOf = std::function<PodNames(const GrantUser& user)>;

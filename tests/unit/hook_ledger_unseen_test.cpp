@@ -10,10 +10,13 @@
 #include <filesystem>
 #include <fstream>
 
+#include "hook/ledger/recorded_grants.hpp"
 #include "unit/hook_ledger_scene.hpp"
 
 namespace {
 
+using hook::for_each_recorded_grant;
+using hook::Grant;
 using hook::Ledger;
 using hook::Owner;
 using test_support::Child;
@@ -71,6 +74,28 @@ TEST_F(LedgerUnseen, AnotherPidNamespaceIsRefused) {
   };
   EXPECT_EQ(in_child(open_elsewhere), EXDEV);
   EXPECT_EQ(look(ledger_, db_), kHeld);
+}
+
+// Metrics come from a container of its own PID namespace, in which no owner of a grant is a process.
+TEST_F(LedgerUnseen, RecordsAreListedInAnotherPidNamespace) {
+  ASSERT_EQ(give(web_, {kAlone}, {"c", "web", test_support::myself()}), "");
+  const hook::PlannedHca other{"mlx5_1", hook::Mode::kExclusive, 1, std::nullopt};
+  ASSERT_EQ(give(db_, {other}, {"d", "db", test_support::dead_process()}), "");
+  const auto list_elsewhere = [&] {
+    if (unshare(CLONE_NEWPID | CLONE_NEWNS) != 0) return static_cast<int>(kNotPossible);
+    return in_child([&] {
+      mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
+      if (mount("proc", "/proc", "proc", 0, nullptr) != 0) return static_cast<int>(kNotPossible);
+      int seen = 0;
+      const auto listed = for_each_recorded_grant(path_, [&](const Grant& grant) -> fabric::Result<void> {
+        seen += !grant.vanished && grant.hcas.size() == 1 ? 1 : 0;
+        return {};
+      });
+      return listed.has_value() && listed.value() ? 100 + seen : static_cast<int>(kFailed);
+    });
+  };
+  EXPECT_EQ(in_child(list_elsewhere), 102);
+  EXPECT_FALSE(for_each_recorded_grant(path_ + "/none", [](const Grant&) { return fabric::Result<void>(); }).value());
 }
 
 TEST_F(LedgerUnseen, ALedgerWithoutFactsMoves) {

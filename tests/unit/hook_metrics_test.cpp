@@ -17,6 +17,8 @@
 #include <vector>
 
 #include "hook/base/failure.hpp"
+#include "hook/base/text_digest.hpp"
+#include "hook/ledger/shown_key.hpp"
 #include "hook/program/commands.hpp"
 #include "tests/support/temp_dir.hpp"
 
@@ -315,11 +317,8 @@ TEST(Held, AddsUpWhatIsHeldByHcaAndMode) {
   Grant older = make_grant("older", {}, {"three"});
   older.hcas.push_back({.name = "mlx5_1", .mode = Mode::kSharedMulti, .units = 1, .limit = 8});
   older.since = 1;
-  Grant gone = make_grant("gone", {"mlx5_0"}, {"four"});
-  gone.vanished = true;
   Held held;
-  for (const Grant& grant :
-       {pod, make_grant("web", {"mlx5_0"}, {"web-1"}), make_grant("new", {"mlx5_2"}, {}), gone, older})
+  for (const Grant& grant : {pod, make_grant("web", {"mlx5_0"}, {"web-1"}), make_grant("new", {"mlx5_2"}, {}), older})
     held.add(grant);
   EXPECT_EQ(
       lines_of(prometheus_text(held.samples())),
@@ -342,9 +341,23 @@ TEST(GrantInfo, SaysWhoHasWhat) {
              R"(rdma_hook_grant_info{container="two",grant="pod",hca="mlx5_1",netns="/var/run/netns/cni-1"} 1)"}));
   EXPECT_EQ(grant_info(make_grant("new", {"mlx5_2"}, {})),
             "rdma_hook_grant_info{container=\"\",grant=\"new\",hca=\"mlx5_2\",netns=\"\"} 1\n");
-  pod.vanished = true;
-  EXPECT_EQ(grant_info(pod), "");
   EXPECT_EQ(grant_info_head(), "# HELP rdma_hook_grant_info Who has which HCA.\n# TYPE rdma_hook_grant_info gauge\n");
+}
+
+TEST(GrantInfo, MasksTheTokenOfAGrant) {
+  const std::string token(32, 'a');
+  Grant grant = make_grant(token_owner(token).key, {"mlx5_0"}, {"one"});
+  const std::string info = grant_info(grant);
+  EXPECT_EQ(info.find(token), std::string::npos) << info;
+  EXPECT_NE(info.find("grant=\"" + shown_key(grant.owner.key) + "\""), std::string::npos) << info;
+}
+
+TEST(ShownKey, IsADigestForATokenOnly) {
+  const std::string shown = shown_key("token-0123456789abcdef0123456789abcdef");
+  EXPECT_EQ(shown, "token-" + text_digest("token-0123456789abcdef0123456789abcdef"));
+  EXPECT_NE(shown, shown_key("token-0123456789abcdef0123456789abcdee"));
+  EXPECT_EQ(shown_key("netns-4-17"), "netns-4-17");
+  EXPECT_EQ(shown_key("container-token-1-00"), "container-token-1-00");
 }
 
 TEST(PortCounters, ReadsBothGroups) {
