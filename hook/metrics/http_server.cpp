@@ -9,11 +9,13 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <list>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "hook/metrics/client_room.hpp"
 #include "hook/metrics/http_request.hpp"
 
 namespace hook {
@@ -35,15 +37,10 @@ constexpr seconds kTextLives{1};
 constexpr milliseconds kBetweenAccepts{100};  // when there is no memory for one more
 
 struct Client {
-  enum class State {
-    kAsks,
-    kWaits,  // for the text that was asked for, or that is asked for next
-    kTakes,
-    kEnds,  // has all of it; what it sent beyond its request is read, or the kernel would reset the connection
-  };
   UniqueFd fd;
+  std::string peer;
   Clock::time_point until;
-  State state = State::kAsks;
+  ClientState state = ClientState::kAsks;
   std::string request = {};
   bool is_asked_for = false;
   std::string head = {};
@@ -58,7 +55,7 @@ Text text_of(std::string text) {
 void answer(Client& client, int status, Text body) {
   client.head = http_head(status, body->size());
   client.body = std::move(body);
-  client.state = Client::State::kTakes;
+  client.state = ClientState::kTakes;
   client.until = Clock::now() + kForAnswer;
 }
 
@@ -74,7 +71,7 @@ class HttpServer {
     while (!is_over_) {
       ask();
       TRY_VOID(wait());
-      clients_.remove_if([](const Client& client) { return !client.fd.ok(); });
+      std::erase_if(clients_, [](const Client& client) { return !client.fd.ok(); });
     }
     return {};
   }
@@ -83,7 +80,7 @@ class HttpServer {
   // Asks for the text where somebody waits for one, and nobody has asked yet.
   void ask() {
     for (Client& client : clients_) {
-      if (client.state != Client::State::kWaits) continue;
+      if (client.state != ClientState::kWaits) continue;
       if (text_ && Clock::now() - text_at_ < kTextLives) {
         answer(client, 200, text_);
         continue;
@@ -94,7 +91,7 @@ class HttpServer {
         if (::send(channel_.get(), &byte, 1, MSG_NOSIGNAL) != 1) is_over_ = true;
         is_asking_ = true;
         for (Client& other : clients_)
-          other.is_asked_for = other.state == Client::State::kWaits;
+          other.is_asked_for = other.state == ClientState::kWaits;
       }
     }
   }
@@ -106,8 +103,8 @@ class HttpServer {
     auto next = std::max(accept_from_, now + seconds(1));
     if (now < accept_from_) next = accept_from_;
     for (const Client& client : clients_) {
-      const bool takes = client.state == Client::State::kTakes;
-      const bool waits = client.state == Client::State::kWaits;
+      const bool takes = client.state == ClientState::kTakes;
+      const bool waits = client.state == ClientState::kWaits;
       fds.push_back({client.fd.get(), static_cast<short>(takes ? POLLOUT : waits ? 0 : POLLIN), 0});
       next = std::min(next, client.until);
     }
@@ -126,19 +123,19 @@ class HttpServer {
   void tend(Client& client, short events) const {
     const bool late = Clock::now() >= client.until;
     switch (client.state) {
-      case Client::State::kAsks:
+      case ClientState::kAsks:
         if (events != 0) return read_request(client);
         if (late) refuse(client, 408);
         return;
-      case Client::State::kWaits:
+      case ClientState::kWaits:
         if ((events & (POLLERR | POLLHUP)) != 0) return client.fd.reset();
         if (late) refuse(client, 503);
         return;
-      case Client::State::kTakes:
+      case ClientState::kTakes:
         if (events != 0) write_answer(client);
-        if (client.fd.ok() && late && client.state == Client::State::kTakes) client.fd.reset();
+        if (client.fd.ok() && late && client.state == ClientState::kTakes) client.fd.reset();
         return;
-      case Client::State::kEnds:
+      case ClientState::kEnds:
         if (late || (events != 0 && !drain(client.fd.get()))) client.fd.reset();
         return;
     }
@@ -155,7 +152,7 @@ class HttpServer {
     if (request->status != 200) return refuse(client, request->status);
     if (request->target == HttpTarget::kHealth) return answer(client, 200, text_of("ok\n"));
     if (request->target == HttpTarget::kIndex) return answer(client, 200, text_of("rdma-hook: /metrics, /healthz\n"));
-    client.state = Client::State::kWaits;
+    client.state = ClientState::kWaits;
     client.until = Clock::now() + kForText;
   }
 
@@ -172,7 +169,7 @@ class HttpServer {
     }
     client.body.reset();
     ::shutdown(client.fd.get(), SHUT_WR);
-    client.state = Client::State::kEnds;
+    client.state = ClientState::kEnds;
     client.until = Clock::now() + kForEnd;
   }
 
@@ -186,26 +183,47 @@ class HttpServer {
   void accept_clients() {
     constexpr int kMostAtOnce = 64;
     for (int i = 0; i < kMostAtOnce; ++i) {
-      UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      sockaddr_storage address{};
+      socklen_t length = sizeof address;
+      UniqueFd fd(
+          ::accept4(listener_.get(), reinterpret_cast<sockaddr*>(&address), &length, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!fd.ok()) {
         const bool later = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
         if (later) accept_from_ = Clock::now() + kBetweenAccepts;
         return;
       }
-      // Who has its answer already does not count: it is gone within a second.
-      const auto busy = std::count_if(clients_.begin(), clients_.end(), [](const Client& client) {
-        return client.fd.ok() && client.state != Client::State::kEnds;
-      });
-      if (static_cast<std::size_t>(busy) < kMostClients && clients_.size() < 2 * kMostClients) {
-        clients_.push_back({std::move(fd), Clock::now() + kForRequest});
+      const std::string peer = peer_of(address);
+      if (!make_room(peer)) {
+        turn_away(fd);
         continue;
       }
-      const std::string body = http_body(503);
-      const std::string whole = http_head(503, body.size()) + body;
-      drain(fd.get());
-      (void)!::send(fd.get(), whole.data(), whole.size(), MSG_NOSIGNAL);
-      ::shutdown(fd.get(), SHUT_WR);
+      // A request that is there already is read before another client can ask for this one's place.
+      read_request(clients_.emplace_back(Client{std::move(fd), peer, Clock::now() + kForRequest}));
     }
+  }
+
+  // False: none gives way.
+  bool make_room(const std::string& peer) {
+    std::erase_if(clients_, [](const Client& client) { return !client.fd.ok(); });
+    std::vector<ServedClient> served;
+    served.reserve(clients_.size());
+    for (const Client& client : clients_)
+      served.push_back({client.peer, client.state});
+    const Admission admission = admit(served, peer);
+    if (admission.closes) {
+      const auto closed = std::next(clients_.begin(), static_cast<std::ptrdiff_t>(*admission.closes));
+      if (closed->state == ClientState::kAsks) turn_away(closed->fd);
+      clients_.erase(closed);
+    }
+    return admission.admitted;
+  }
+
+  static void turn_away(const UniqueFd& fd) {
+    const std::string body = http_body(503);
+    const std::string whole = http_head(503, body.size()) + body;
+    drain(fd.get());
+    (void)!::send(fd.get(), whole.data(), whole.size(), MSG_NOSIGNAL);
+    ::shutdown(fd.get(), SHUT_WR);
   }
 
   void take_text() {
@@ -231,7 +249,7 @@ class HttpServer {
     incoming_ = {};
     is_asking_ = false;
     for (Client& client : clients_) {
-      if (!client.is_asked_for || client.state != Client::State::kWaits) continue;
+      if (!client.is_asked_for || client.state != ClientState::kWaits) continue;
       text_ ? answer(client, 200, text_) : refuse(client, 503);
     }
   }

@@ -6,10 +6,9 @@
 
 namespace hook {
 
-// At most so many clients at a time; one more is told 503 at once. A client has 5 s for its request, 30 s pass at most
-// until the text is there, and it has 10 s to take it.
-inline constexpr std::size_t kMostClients = 16;
-
+// A client has 5 s for its request, 30 s pass at most until the text is there, and it has 10 s to take it. Which of
+// them gives way when there are too many is in client_room.hpp; that one is told 503.
+//
 // Asks for the text by one byte on the channel, which answers with TextHead and the text; one that is younger than
 // kTextLives serves further clients too. Returns when the channel's other end is closed. Errors: it cannot wait.
 struct TextHead {

@@ -21,11 +21,20 @@ using fabric::Result;
 using fabric::sys_error;
 using fabric::UniqueFd;
 
-constexpr int kBacklog = 64;
+constexpr int kBacklog = 1024;  // a client of a unix socket that does not wait fails when it is full
 
 Error no_address(std::string_view text) {
   return {fmt::format("`{}` is no address to listen at", printable(text)), EINVAL,
           "write unix:/PATH, 127.0.0.1:9100 or [::1]:9100"};
+}
+
+Error cannot_listen(int code, std::string_view text) {
+  Error error = sys_error(code, "cannot listen at `{}`", printable(text));
+  if (code == EADDRNOTAVAIL)
+    error.hint = "name an address that this network namespace has, or 127.0.0.1 with a port; `ip address` lists them";
+  if (code == EADDRINUSE) error.hint = "stop the program that listens there, or name another port";
+  if (code == EACCES) error.hint = "name a port above 1023, or a directory that this user may write to";
+  return error;
 }
 
 Result<ListenAddress> unix_address(std::string_view text, std::string path) {
@@ -113,7 +122,7 @@ Result<UniqueFd> listen_at(const ListenAddress& listen) {
   // Nobody can connect before listen(2), so that the mode is in time.
   if (::bind(fd.get(), address, listen.length) != 0 || (is_unix && ::chmod(listen.path.c_str(), kSocketMode) != 0) ||
       ::listen(fd.get(), kBacklog) != 0)
-    return sys_error(errno, "listen at `{}`", printable(listen.text));
+    return cannot_listen(errno, listen.text);
   return fd;
 }
 

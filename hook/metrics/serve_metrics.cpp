@@ -1,6 +1,5 @@
 #include "hook/metrics/serve_metrics.hpp"
 
-#include <grp.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -16,7 +15,9 @@
 #include "hook/base/process/ending_signals.hpp"
 #include "hook/base/process/sandbox.hpp"
 #include "hook/base/write_all.hpp"
+#include "hook/metrics/client_room.hpp"
 #include "hook/metrics/http_server.hpp"
+#include "hook/metrics/serving_user.hpp"
 
 namespace hook {
 namespace {
@@ -26,24 +27,10 @@ using fabric::Result;
 using fabric::sys_error;
 using fabric::UniqueFd;
 
-constexpr id_t kNobody = 65534;
 constexpr char kReady = 'r';
 
-// A root that keeps a way back would be root to whoever takes the process over.
-Result<void> become_nobody() {
-  if (::geteuid() != 0 && ::getuid() != 0) return {};
-  if (::setgroups(0, nullptr) != 0 || ::setresgid(kNobody, kNobody, kNobody) != 0 ||
-      ::setresuid(kNobody, kNobody, kNobody) != 0) {
-    return Error{fmt::format("cannot become user {}, and root does not serve: {}", kNobody, std::strerror(errno)),
-                 errno, "start it with the capabilities SETUID and SETGID"};
-  }
-  if (::setresuid(0, 0, 0) == 0 || ::geteuid() != kNobody || ::getegid() != kNobody)
-    return fabric::make_error("it is still root, who does not serve");
-  return {};
-}
-
 Result<void> bound_server() {
-  constexpr rlim_t kFiles = 64;
+  constexpr rlim_t kFiles = 2 * kMostClients;
   const rlimit none{0, 0};
   const rlimit files{kFiles, kFiles};
   if (::setrlimit(RLIMIT_NOFILE, &files) != 0 || ::setrlimit(RLIMIT_FSIZE, &none) != 0 ||
@@ -52,15 +39,20 @@ Result<void> bound_server() {
   // Behind the change of user, which forgets it.
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::prctl(PR_SET_DUMPABLE, 0) != 0)
     return sys_error(errno, "cannot tie the server to its reader");
-  return restrict_with_children();
+  return {};
 }
 
 [[noreturn]] void run_server(const UniqueFd& listener, const UniqueFd& channel, pid_t parent) {
-  auto ready = become_nobody();
+  auto ready = become_serving_user();
   if (ready) ready = bound_server();
   if (ready && ::getppid() != parent) ready = sys_error(ESRCH, "its reader is gone");
-  const std::string said = ready ? std::string(1, kReady) : ready.error().message + "\n" + ready.error().hint;
-  if (write_all(channel.get(), said) != 0 || !ready) ::_exit(1);
+  if (ready) ready = restrict_to_serving();
+  if (!ready) {
+    (void)write_all(channel.get(), ready.error().message + "\n" + ready.error().hint);
+    ::_exit(1);
+  }
+  // From here on write(2) would kill.
+  if (::send(channel.get(), &kReady, 1, MSG_NOSIGNAL) != 1) ::_exit(1);
   ::_exit(serve_http(listener, channel) ? 0 : 1);
 }
 

@@ -83,8 +83,7 @@ bool wait_for_change(const UniqueFd& signals, const ConfigWatch& watch) {
   return fds[0].revents != 0;
 }
 
-Result<void> apply_on_change(const Options& options, const Log& log) {
-  const UniqueFd signals = TRY(ending_signals());
+Result<void> apply_on_change(const Options& options, const Log& log, const UniqueFd& signals) {
   ConfigWatch watch(options.source);
   std::string said;  // its digest: what stays bad is said once
   std::string unwatched;
@@ -109,10 +108,14 @@ Result<void> apply_on_change(const Options& options, const Log& log) {
 }  // namespace
 
 int apply_config(const Options& options, const Log& log) {
-  auto done = restrict_with_children();
-  if (done && !options.watch) return apply_once(options, log);
-  if (done) done = apply_on_change(options, log);
-  if (done) return 0;
+  const auto done = [&]() -> Result<int> {
+    const UniqueFd signals = options.watch ? TRY(ending_signals()) : UniqueFd();
+    TRY_VOID(restrict_to_config());
+    if (!options.watch) return apply_once(options, log);
+    TRY_VOID(apply_on_change(options, log, signals));
+    return 0;
+  }();
+  if (done) return *done;
   log.error(done.error());
   return 1;
 }

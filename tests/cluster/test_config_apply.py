@@ -327,6 +327,15 @@ class Watch(Case):
         self.watch("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
         self.until("the first", lambda: self.has() == {"rails": ["1"]})
 
+    def test_a_filter_and_two_capabilities_of_its_own(self):
+        self.map.put({"rails": ["1"]})
+        child = self.watch()
+        self.until("the first", lambda: self.has() == {"rails": ["1"]})
+        with open(f"/proc/{child.pid}/status", encoding="ascii") as file:
+            seen = {line.split(":")[0]: line.split()[1] for line in file if len(line.split()) > 1}
+        self.assertEqual((seen["Seccomp"], seen["NoNewPrivs"]), ("2", "1"))
+        self.assertEqual(int(seen["CapPrm"], 16) & ~(1 << 0 | 1 << 1), 0, "CAP_CHOWN and CAP_DAC_OVERRIDE")
+
 
 def main():
     if os.getuid() != 0:

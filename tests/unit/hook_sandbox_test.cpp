@@ -176,6 +176,64 @@ TEST(RestrictProcess, ChildrenMayExecuteAndConnect) {
   }
 }
 
+// What a process that is restricted otherwise must not do either.
+const FilterRow kForbiddenRows[] = {
+    {"execve", [] { return error_of(execl("/bin/true", "true", nullptr)); }, kKilled},
+    {"io_uring", [] { return error_of(syscall(SYS_io_uring_setup, 0, nullptr)); }, kKilled},
+    {"ptrace", [] { return error_of(ptrace(PTRACE_TRACEME, 0, nullptr, nullptr)); }, kKilled},
+    {"unshare", [] { return error_of(unshare(CLONE_NEWUSER)); }, kKilled},
+    {"setuid", [] { return error_of(syscall(SYS_setuid, 0)); }, kKilled},
+    {"a TCP socket", [] { return error_of(socket(AF_INET, SOCK_STREAM, 0)); }, EPERM},
+    {"a local socket", [] { return error_of(socket(AF_UNIX, SOCK_DGRAM, 0)); }, EPERM},
+    {"a packet socket", [] { return error_of(socket(AF_PACKET, -1, 0)); }, EPERM},
+    {"connect", [] { return error_of(connect(-1, nullptr, 0)); }, EPERM},
+    {"fsopen", [] { return error_of(syscall(SYS_fsopen, "proc", FSOPEN_CLOEXEC)); }, EPERM},
+    {"mount", [] { return error_of(mount("/", "/none", nullptr, MS_BIND, nullptr)); }, EPERM},
+    {"setns", [] { return error_of(setns(-1, CLONE_NEWNS)); }, EPERM},
+    {"bpf", [] { return error_of(syscall(SYS_bpf, 0, nullptr, 0)); }, EPERM},
+    {"a character device", [] { return error_of(mknodat(-1, "x", S_IFCHR | 0666, makedev(1, 3))); }, EPERM},
+    {"fork", [] { return error_of(fork()); }, EPERM},
+    {"executable memory",
+     [] {
+       void* memory = mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+       return memory == MAP_FAILED ? errno : 0;
+     },
+     EPERM},
+};
+
+TEST(RestrictProcess, ConfigReadsAndReplacesFilesOnly) {
+  const auto restricted = [](const FilterRow& row) {
+    return outcome([&] { return restrict_to_config() ? row.call() : 250; });
+  };
+  for (const FilterRow& row : kForbiddenRows)
+    EXPECT_EQ(restricted(row), row.outcome) << row.name;
+  const FilterRow rows[] = {
+      {"a file", [] { return error_of(open("/proc/self/stat", O_RDONLY | O_CLOEXEC)); }, 0},
+      {"a netlink socket", [] { return error_of(socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE)); }, 0},
+      {"a netlink socket of audit", [] { return error_of(socket(AF_NETLINK, SOCK_RAW, NETLINK_AUDIT)); }, EPERM},
+      {"rename", [] { return error_of(rename("/proc/none", "/proc/none2")); }, ENOENT},
+      {"a pipe", [] { return error_of(syscall(SYS_pipe2, nullptr, 0)); }, EPERM},
+  };
+  for (const FilterRow& row : rows)
+    EXPECT_EQ(restricted(row), row.outcome) << row.name;
+}
+
+TEST(RestrictProcess, ServingIsAllThatTheServerMayDo) {
+  const auto restricted = [](const std::function<int()>& call) {
+    return outcome([&] { return restrict_to_serving() ? call() : 250; });
+  };
+  for (const FilterRow& row : kForbiddenRows)
+    EXPECT_EQ(restricted(row.call), kKilled) << row.name;
+  EXPECT_EQ(restricted([] { return error_of(open("/", O_RDONLY | O_CLOEXEC)); }), kKilled);
+  EXPECT_EQ(restricted([] { return error_of(write(1, "", 0)); }), kKilled);
+  EXPECT_EQ(restricted([] { return error_of(kill(0, 0)); }), kKilled);
+  EXPECT_EQ(restricted([] { return error_of(dup(0)); }), kKilled);
+  EXPECT_EQ(restricted([] { return error_of(sendto(-1, "", 0, 0, reinterpret_cast<sockaddr*>(1), 1)); }), kKilled);
+  EXPECT_EQ(restricted([] { return error_of(send(-1, "", 0, MSG_NOSIGNAL)); }), EBADF);
+  EXPECT_EQ(restricted([] { return error_of(recv(-1, nullptr, 0, 0)); }), EBADF);
+  EXPECT_EQ(restricted([] { return error_of(accept4(-1, nullptr, nullptr, SOCK_CLOEXEC)); }), EBADF);
+}
+
 constexpr const char* kSets[] = {"CapInh:", "CapPrm:", "CapEff:", "CapAmb:"};
 
 // Of /proc/self/status, where no system call is needed that the filter has not.

@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 
+#include "hook/metrics/client_room.hpp"
 #include "hook/metrics/grant_names.hpp"
 #include "hook/metrics/http_request.hpp"
 #include "hook/metrics/listen_address.hpp"
 #include "hook/metrics/metrics.hpp"
+#include "hook/metrics/serving_user.hpp"
 #include "support/temp_dir.hpp"
 
 namespace {
@@ -61,6 +63,60 @@ TEST(HookServeMetrics, Answers) {
             "Cache-Control: no-store\r\nConnection: close\r\n\r\n");
   EXPECT_NE(hook::http_head(405, 0).find("\r\nAllow: GET\r\n"), std::string::npos);
   EXPECT_EQ(hook::http_body(503), "503 Service Unavailable\n");
+}
+
+std::vector<hook::ServedClient> clients_of(const std::string& peer, std::size_t count, hook::ClientState state) {
+  return std::vector<hook::ServedClient>(count, {peer, state});
+}
+
+TEST(HookServeMetrics, AFullServerClosesTheOldestIdleClient) {
+  using hook::ClientState;
+  std::vector<hook::ServedClient> clients;
+  for (std::size_t i = 0; i < hook::kMostClients; ++i) {
+    EXPECT_FALSE(hook::admit(clients, "new").closes);
+    clients.push_back({std::to_string(i), ClientState::kWaits});
+  }
+  EXPECT_FALSE(hook::admit(clients, "new").admitted) << "all of them wait for the text";
+  const auto closes = [&](std::size_t client, ClientState state) {
+    clients[client].state = state;
+    const auto admission = hook::admit(clients, "new");
+    EXPECT_TRUE(admission.admitted);
+    return admission.closes.value_or(SIZE_MAX);
+  };
+  EXPECT_EQ(closes(9, ClientState::kTakes), 9U);
+  EXPECT_EQ(closes(7, ClientState::kTakes), 7U) << "the older one";
+  EXPECT_EQ(closes(8, ClientState::kAsks), 8U) << "silent ones before those that take an answer";
+  EXPECT_EQ(closes(5, ClientState::kAsks), 5U);
+  EXPECT_EQ(closes(30, ClientState::kEnds), 30U) << "before all others those that have their answer";
+}
+
+TEST(HookServeMetrics, APeerWithItsShareReplacesOneOfItsOwn) {
+  using hook::ClientState;
+  auto clients = clients_of("other", 3, ClientState::kAsks);
+  for (const auto& own : clients_of("flood", hook::kMostOfOnePeer, ClientState::kAsks))
+    clients.push_back(own);
+  EXPECT_EQ(hook::admit(clients, "flood").closes, 3U);
+  EXPECT_FALSE(hook::admit(clients, "new").closes);
+  for (auto& client : clients)
+    if (client.peer == "flood") client.state = ClientState::kWaits;
+  EXPECT_FALSE(hook::admit(clients, "flood").admitted);
+}
+
+TEST(HookServeMetrics, PeersAreAddressesAndNetworksOf64Bits) {
+  const auto peer = [](const char* text) { return hook::peer_of(hook::parse_listen_address(text)->address); };
+  EXPECT_NE(peer("192.0.2.1:1"), peer("192.0.2.2:1"));
+  EXPECT_EQ(peer("192.0.2.1:1"), peer("192.0.2.1:2"));
+  EXPECT_EQ(peer("[2001:db8::1]:1"), peer("[2001:db8::ffff:1]:1"));
+  EXPECT_NE(peer("[2001:db8::1]:1"), peer("[2001:db8:0:1::1]:1"));
+  EXPECT_EQ(peer("unix:/a"), peer("unix:/b"));
+}
+
+TEST(HookServeMetrics, TheServingUserHasNoName) {
+  const std::string text = "root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:\n#:x\nbad\n:::\n";
+  EXPECT_FALSE(hook::name_of_id(text, hook::kServingUser));
+  EXPECT_FALSE(hook::name_of_id("", hook::kServingUser));
+  EXPECT_EQ(hook::name_of_id(text, 65534), "nobody");
+  EXPECT_EQ(hook::name_of_id(text + "metrics:x:65526:", hook::kServingUser), "metrics");
 }
 
 TEST(HookServeMetrics, Addresses) {

@@ -25,7 +25,8 @@ using fabric::Error;
 using fabric::Result;
 using fabric::sys_error;
 
-// The arrays kFilter and kFilterForChildren of sock_filter, written by sandbox_filter_gen.
+// The arrays of sock_filter kFilter, kFilterForChildren, kFilterForConfig and kFilterForServing, written by
+// sandbox_filter_gen.
 #include "sandbox_filter.inc"
 
 constexpr int kStandardDescriptors = 3;
@@ -69,25 +70,28 @@ constexpr int kKeptCapabilities[] = {
     CAP_SETGID,        // setfsgid(2)
 };
 
-constexpr std::uint32_t kept_in(int word) {
+// config.json and its temporary keep the owner and group that they had; a mounted directory may be another user's.
+constexpr int kConfigCapabilities[] = {CAP_CHOWN, CAP_DAC_OVERRIDE};
+
+std::uint32_t kept_in(int word, std::span<const int> kept) {
   std::uint32_t mask = 0;
-  for (const int capability : kKeptCapabilities)
+  for (const int capability : kept)
     mask |= CAP_TO_INDEX(capability) == word ? std::uint32_t{CAP_TO_MASK(capability)} : 0;
   return mask;
 }
 
 // The bounding set is left: nothing is executed behind the filter. Neither glibc nor its headers have these two calls.
-Result<void> drop_capabilities() {
+Result<void> drop_capabilities(std::span<const int> kept) {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct words[_LINUX_CAPABILITY_U32S_3] = {};
   bool done = syscall(SYS_capget, &header, words) == 0;
   for (int word = 0; word < _LINUX_CAPABILITY_U32S_3; ++word) {
-    words[word].permitted &= kept_in(word);
-    words[word].effective &= kept_in(word);
+    words[word].permitted &= kept_in(word, kept);
+    words[word].effective &= kept_in(word, kept);
     words[word].inheritable = 0;
   }
   done = done && syscall(SYS_capset, &header, words) == 0;
-  return done ? Result<void>() : sys_error(errno, "cannot drop the hook's capabilities");
+  return done ? Result<void>() : sys_error(errno, "cannot drop capabilities");
 }
 
 // Also what lets a process without CAP_SYS_ADMIN set a filter (seccomp(2)).
@@ -132,13 +136,25 @@ Result<void> isolate() {
 }
 
 Result<void> restrict_process() {
-  TRY_VOID(drop_capabilities());  // the filter has no capset(2)
+  TRY_VOID(drop_capabilities(kKeptCapabilities));  // the filter has no capset(2)
   return set_filter(kFilter);
 }
 
 Result<void> restrict_with_children() {
   TRY_VOID(forbid_new_privileges());
   return set_filter(kFilterForChildren);
+}
+
+Result<void> restrict_to_config() {
+  TRY_VOID(drop_capabilities(kConfigCapabilities));
+  TRY_VOID(forbid_new_privileges());
+  return set_filter(kFilterForConfig);
+}
+
+Result<void> restrict_to_serving() {
+  TRY_VOID(drop_capabilities({}));
+  TRY_VOID(forbid_new_privileges());
+  return set_filter(kFilterForServing);
 }
 
 }  // namespace hook

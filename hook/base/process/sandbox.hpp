@@ -25,6 +25,15 @@ fabric::Result<void> restrict_process();
 // such program does (ptrace, kernel modules, kexec, io_uring, ...), which fails with EPERM. Errors: as above.
 fabric::Result<void> restrict_with_children();
 
+// For `config apply`: no capability but CAP_CHOWN and CAP_DAC_OVERRIDE, and a filter of reading files, replacing one,
+// inotify, and netlink sockets for links and RDMA devices. Any other call fails with EPERM; what restrict_process()
+// kills for kills here, too. Signals to be waited for are blocked before. Errors: as above.
+fabric::Result<void> restrict_to_config();
+
+// For the process that serves HTTP: no capability, and a filter of what it does with the sockets that it has, and of
+// memory. Any other call kills the process. Errors: as above.
+fabric::Result<void> restrict_to_serving();
+
 // Closes every descriptor from this one on, one by one before Linux 5.9, which has no close_range(2).
 void close_from(int first);
 

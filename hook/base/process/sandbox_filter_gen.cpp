@@ -1,4 +1,4 @@
-// Build-time program: writes the seccomp filter of sandbox.cpp as a C++ array to stdout. Run on the machine that
+// Build-time program: writes the seccomp filters of sandbox.cpp as C++ arrays to stdout. Run on the machine that
 // builds, for the architecture it builds for; calls that an architecture lacks are left out.
 #include <fcntl.h>
 #include <linux/bpf.h>
@@ -7,6 +7,7 @@
 #include <linux/nsfs.h>
 #include <sched.h>
 #include <seccomp.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -15,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -40,6 +42,23 @@ constexpr const char* kAlways[] = {
     "setsockopt", "getsockopt", "shutdown", "pidfd_open",
     // What is done to a live container, and in the children that join its namespaces.
     "wait4", "setfsuid", "setfsgid",
+};
+// clang-format on
+
+// What `config apply` does: reads the node's files and the cluster's, replaces one, waits for changes of a directory.
+// clang-format off
+constexpr const char* kOfConfig[] = {
+    "brk", "munmap", "mremap", "clock_gettime", "clock_nanosleep", "restart_syscall", "exit_group", "getpid", "geteuid",
+    "read", "pread64", "write", "lseek", "open", "openat", "close", "fcntl", "stat", "lstat", "fstat", "newfstatat",
+    "statx", "fstatfs", "access", "faccessat", "faccessat2", "readlink", "readlinkat", "getdents64", "flock", "fsync",
+    "fchmod", "fchown", "rename", "renameat", "renameat2", "unlink", "unlinkat", "inotify_init1", "inotify_add_watch",
+    "poll", "ppoll", "bind", "getsockname", "setsockopt", "sendto", "sendmsg", "recvfrom", "recvmsg",
+};
+
+// What the process that serves does with the sockets that it has.
+constexpr const char* kOfServing[] = {
+    "brk", "munmap", "mremap", "clock_gettime", "restart_syscall", "exit_group", "poll", "ppoll", "accept4", "recvfrom",
+    "shutdown", "close",
 };
 // clang-format on
 
@@ -148,12 +167,27 @@ std::vector<Bounded> bounded() {
   return calls;
 }
 
-bool add_bounded(void* filter) {
-  for (const Bounded& call : bounded()) {
-    if (!add(filter, SCMP_ACT_ALLOW, call.name, call.arguments)) return false;
-  }
-  // glibc's fallback for it is clone(2), whose flags can be seen.
-  return add(filter, SCMP_ACT_ERRNO(ENOSYS), "clone3");
+// Memory of a program that loads no code and maps no file.
+Bounded own_memory() {
+  return {"mmap", {masked(2, PROT_EXEC, 0), masked(3, MAP_ANONYMOUS, MAP_ANONYMOUS)}};
+}
+
+std::vector<Bounded> bounded_of_config() {
+  return {
+      own_memory(),
+      {"socket", {exactly(0, AF_NETLINK), exactly(2, NETLINK_ROUTE)}},
+      {"socket", {exactly(0, AF_NETLINK), exactly(2, NETLINK_RDMA)}},
+      {"ioctl", {exactly(1, TCGETS)}},  // stdio asks whether its output is a terminal
+  };
+}
+
+std::vector<Bounded> bounded_of_serving() {
+  return {own_memory(), {"sendto", {null(4)}}};
+}
+
+bool add_bounded(void* filter, const std::vector<Bounded>& calls) {
+  return std::all_of(calls.begin(), calls.end(),
+                     [&](const Bounded& call) { return add(filter, SCMP_ACT_ALLOW, call.name, call.arguments); });
 }
 
 // What no rule is about has this end.
@@ -165,12 +199,20 @@ Filter start_filter(std::uint32_t otherwise) {
   return good ? std::move(filter) : nullptr;
 }
 
-Filter make_filter() {
-  Filter filter = start_filter(SCMP_ACT_ERRNO(EPERM));
-  const bool good = filter && add_all(filter.get(), SCMP_ACT_ALLOW, kAlways) && add_bounded(filter.get()) &&
-                    add_all(filter.get(), SCMP_ACT_KILL_PROCESS, kNever) &&
-                    add_all(filter.get(), SCMP_ACT_KILL_PROCESS, kNotInStages);
+// Of these calls alone; what no program of ours does kills.
+Filter make_filter(std::uint32_t otherwise, std::span<const char* const> always, const std::vector<Bounded>& bounded) {
+  Filter filter = start_filter(otherwise);
+  const bool good =
+      filter && add_all(filter.get(), SCMP_ACT_ALLOW, always) && add_bounded(filter.get(), bounded) &&
+      (otherwise == SCMP_ACT_KILL_PROCESS || (add_all(filter.get(), SCMP_ACT_KILL_PROCESS, kNever) &&
+                                              add_all(filter.get(), SCMP_ACT_KILL_PROCESS, kNotInStages)));
   return good ? std::move(filter) : nullptr;
+}
+
+Filter make_filter_for_stages() {
+  Filter filter = make_filter(SCMP_ACT_ERRNO(EPERM), kAlways, bounded());
+  // glibc's fallback for it is clone(2), whose flags can be seen.
+  return filter && add(filter.get(), SCMP_ACT_ERRNO(ENOSYS), "clone3") ? std::move(filter) : nullptr;
 }
 
 Filter make_filter_for_children() {
@@ -204,7 +246,9 @@ bool print(const char* name, const Filter& filter) {
 }  // namespace
 
 int main() {
-  if (print("kFilter", make_filter()) && print("kFilterForChildren", make_filter_for_children()) &&
+  if (print("kFilter", make_filter_for_stages()) && print("kFilterForChildren", make_filter_for_children()) &&
+      print("kFilterForConfig", make_filter(SCMP_ACT_ERRNO(EPERM), kOfConfig, bounded_of_config())) &&
+      print("kFilterForServing", make_filter(SCMP_ACT_KILL_PROCESS, kOfServing, bounded_of_serving())) &&
       std::fflush(stdout) == 0)
     return 0;
   std::fprintf(stderr, "sandbox_filter_gen: libseccomp refused the filter\n");
