@@ -138,6 +138,8 @@ bool ask_rdma(Socket& socket, unsigned command, unsigned flags, Bytes payload,
   return done.has_value();
 }
 
+constexpr unsigned kPrivilegedQkeyMode = 96;  // RDMA_NLDEV_SYS_ATTR_PRIVILEGED_QKEY_MODE, Linux 6.7
+
 std::optional<NetnsMode> ask_netns_mode(Socket& socket) {
   std::optional<NetnsMode> answer;
   ask_rdma(socket, RDMA_NLDEV_CMD_SYS_GET, 0, {}, [&](const Attributes& attributes) {
@@ -220,6 +222,20 @@ std::optional<RdmaAnswer> read_rdma(bool with_netns_mode) {
 std::optional<NetnsMode> read_netns_mode() {
   auto socket = Socket::open(NETLINK_RDMA);
   return socket ? ask_netns_mode(*socket) : std::nullopt;
+}
+
+std::optional<bool> read_privileged_qkey() {
+  auto socket = Socket::open(NETLINK_RDMA);
+  std::optional<bool> on;
+  if (!socket) return on;
+  ask_rdma(*socket, RDMA_NLDEV_CMD_SYS_GET, 0, {},
+           [&](const Attributes& attributes) { on = privileged_qkey_of(attributes); });
+  return on;
+}
+
+std::optional<bool> privileged_qkey_of(const Attributes& answer) {
+  const auto mode = answer.u8(kPrivilegedQkeyMode);
+  return mode ? std::optional(*mode != 0) : std::nullopt;
 }
 
 }  // namespace fabric::netlink

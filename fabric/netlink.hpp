@@ -12,6 +12,8 @@
 
 namespace fabric::netlink {
 
+class Attributes;
+
 struct Network {
   std::vector<Netdev> netdevs;  // every netdev of this netns, ascending ifindex
   std::vector<Route> routes;    // default routes of the main table; with all_routes every route of every table
@@ -32,5 +34,11 @@ std::optional<RdmaAnswer> read_rdma(bool with_netns_mode);
 
 // Only whether RDMA devices are shared between network namespaces; nullopt as above, or before kernel 5.2.
 std::optional<NetnsMode> read_netns_mode();
+
+// Whether processes without CAP_NET_RAW may use controlled QKEYs (`rdma system set privileged-qkey`). nullopt as above,
+// or before kernel 6.7.
+std::optional<bool> read_privileged_qkey();
+// The same of an answer to RDMA_NLDEV_CMD_SYS_GET.
+std::optional<bool> privileged_qkey_of(const Attributes& answer);
 
 }  // namespace fabric::netlink

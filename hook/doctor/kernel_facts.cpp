@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "fabric/netlink.hpp"
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 
@@ -140,6 +141,20 @@ std::optional<Finding> check_node(const ExpectedNode& node) {
                  fmt::format("chmod 0666 {}, and find the udev rule that sets it (rdma-core's gives 0666)", node.path)};
 }
 
+Check check_qkey(const KernelFacts& facts) {
+  Check check{"qkey", "controlled QKEYs are for privileged processes", {}, facts.privileged_qkey.has_value()};
+  if (!check.looked) check.summary = "the kernel does not say whether controlled QKEYs are for privileged processes";
+  if (!facts.privileged_qkey.value_or(false)) return check;
+  check.findings.push_back(
+      {Grade::kWarning, "privileged-qkey",
+       "is on: every process with an HCA may use controlled QKEYs (0x80000000 and above), and so send datagrams to "
+       "management queue pairs and to UD queue pairs that such a QKEY protects; NCCL uses RC queue pairs, which have "
+       "no "
+       "QKEY, and does not need it; a container with CAP_NET_ADMIN can turn it on for the whole node",
+       "rdma system set privileged-qkey off"});
+  return check;
+}
+
 }  // namespace
 
 Attr<bool> is_path_there(const std::string& path) {
@@ -167,6 +182,7 @@ KernelFacts read_kernel_facts(const std::string& root, const Inventory& inventor
     const auto misc = sysfs::Directory::open(root + "/sys/class/misc/rdma_cm");
     add("/dev/infiniband/rdma_cm", misc ? misc->read_text("dev").value_or("") : "");
   }
+  if (root.empty()) facts.privileged_qkey = fabric::netlink::read_privileged_qkey();
   return facts;
 }
 
@@ -174,7 +190,7 @@ std::vector<Check> check_kernel(const KernelFacts& facts, const Inventory& inven
   Check nodes{"nodes", fmt::format("{} in /dev/infiniband", facts.nodes.size()), {}};
   for (const ExpectedNode& node : facts.nodes)
     if (auto finding = check_node(node)) nodes.findings.push_back(std::move(*finding));
-  return {check_modules(facts, inventory, config), std::move(nodes)};
+  return {check_modules(facts, inventory, config), std::move(nodes), check_qkey(facts)};
 }
 
 }  // namespace hook

@@ -37,6 +37,7 @@ struct KernelFacts {
   fabric::Attr<bool> rdma_cm{};  // rdma_ucm is there
   std::vector<HalfDriven> half_driven;
   std::vector<ExpectedNode> nodes;
+  std::optional<bool> privileged_qkey;  // nullopt: the kernel does not say, or this is no live node
 };
 
 // Whether a path is there. Unreadable: it cannot be told.
@@ -45,7 +46,7 @@ fabric::Attr<bool> is_path_there(const std::string& path);
 // root: in front of /sys and /dev.
 KernelFacts read_kernel_facts(const std::string& root, const fabric::Inventory& inventory);
 
-// Pure: "modules", "nodes".
+// Pure: "modules", "nodes", "qkey".
 std::vector<Check> check_kernel(const KernelFacts& facts, const fabric::Inventory& inventory, const Config& config);
 
 }  // namespace hook

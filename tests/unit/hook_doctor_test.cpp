@@ -6,6 +6,7 @@
 #include "hook/doctor/check_rails.hpp"
 #include "hook/doctor/doctor.hpp"
 #include "hook/doctor/gpu_facts.hpp"
+#include "hook/doctor/kernel_facts.hpp"
 #include "hook/doctor/ledger_facts.hpp"
 #include "hook/doctor/node_engines.hpp"
 #include "hook/doctor/qos_facts.hpp"
@@ -122,6 +123,23 @@ TEST_F(DoctorLedger, ADiskThatIsFull) {
   facts = {};
   facts.read_only = true;
   EXPECT_EQ(worst({check_ledger(facts)}), Grade::kBroken);
+}
+
+TEST(Doctor, ReportsPrivilegedQkeys) {
+  const auto check_of = [](std::optional<bool> mode) {
+    KernelFacts facts;
+    facts.privileged_qkey = mode;
+    for (Check& check : check_kernel(facts, {}, {}))
+      if (check.name == "qkey") return check;
+    return Check();
+  };
+  const Check on = check_of(true);
+  ASSERT_EQ(on.findings.size(), 1U);
+  EXPECT_EQ(on.findings[0].grade, Grade::kWarning);
+  EXPECT_EQ(on.findings[0].remedy, "rdma system set privileged-qkey off");
+  EXPECT_TRUE(check_of(false).findings.empty());
+  EXPECT_TRUE(check_of(false).looked);
+  EXPECT_FALSE(check_of(std::nullopt).looked);
 }
 
 TEST(Doctor, AlikeFindingsAreOneLine) {

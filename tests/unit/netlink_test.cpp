@@ -51,6 +51,17 @@ TEST(Attributes, AreFoundByType) {
   EXPECT_FALSE(attributes.u32(3)) << "too short for the asked size";
 }
 
+TEST(Netlink, PrivilegedQkeyModeOfAnAnswer) {
+  constexpr unsigned kMode = 96;  // Linux 6.7, include/uapi/rdma/rdma_netlink.h
+  for (const std::uint8_t mode : {0, 1}) {
+    Buffer answer;
+    add(answer, 66, {1});  // RDMA_NLDEV_SYS_ATTR_NETNS_MODE
+    EXPECT_EQ(fabric::netlink::privileged_qkey_of(Attributes{Bytes(answer)}), std::nullopt);
+    add(answer, kMode, {mode});
+    EXPECT_EQ(fabric::netlink::privileged_qkey_of(Attributes{Bytes(answer)}), mode != 0);
+  }
+}
+
 TEST(Attributes, TextWithoutItsZeroEndsWithTheAttribute) {
   Buffer buffer;
   add(buffer, 1, {'a', 'b', 'c', 'd'});
