@@ -11,6 +11,7 @@
 #include "fabric/gid_slots.hpp"
 #include "fabric/netdev_map.hpp"
 #include "fabric/pci_sysfs.hpp"
+#include "fabric/read_node.hpp"
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 
@@ -349,7 +350,7 @@ void read_pfs(const Directory& dir, Hca& hca, const Note& note) {
   hca.pfs = std::move(*names);
 }
 
-void read_ids(const Scan& scan, const HcaFacts& facts, const Directory& dir, Hca& hca) {
+void read_ids(const Scan& scan, const HcaFacts& facts, bool guid, const Directory& dir, Hca& hca) {
   const auto note = [&](Unread::Part part, const char* attribute, int code) {
     if (!scan.unread) return;
     note_unread(scan.unread, {part, fmt::format("{}/class/infiniband/{}/{}", scan.classes.sys, hca.name, attribute),
@@ -361,7 +362,7 @@ void read_ids(const Scan& scan, const HcaFacts& facts, const Directory& dir, Hca
     auto* read = std::get_if<std::string>(&value);
     return read && !read->empty() ? std::optional(std::move(*read)) : std::nullopt;
   };
-  if (facts.guid) hca.node_guid = text(Unread::Part::kDetail, "node_guid").value_or("");
+  if (guid) hca.node_guid = text(Unread::Part::kDetail, "node_guid").value_or("");
   const auto note_function = [&](const char* attribute, int code) { note(Unread::Part::kHcas, attribute, code); };
   if (facts.vfs) read_vfs(dir, hca, note_function);
   if (facts.pfs) read_pfs(dir, hca, note_function);
@@ -387,6 +388,15 @@ void read_ports(const Scan& scan, const HcaFacts& facts, const Directory& dir, H
   }
   note_unread(scan.unread, {Unread::Part::kPool,
                             fmt::format("{}/class/infiniband/{}/ports", scan.classes.sys, hca.name), error, hca.name});
+}
+
+// A container can rename HCAs while they are read, and their uverbs nodes are found by name.
+bool was_renamed(const Directory& infiniband, const Hca& hca) {
+  const std::string_view device = device_in_link(*hca.class_link);
+  if (hca.verbs_link && device_in_link(*hca.verbs_link) != device) return true;
+  // Links do not tell software HCAs apart.
+  if (device != kNoDevice || hca.node_guid.empty()) return false;
+  return infiniband.read_text((hca.name + "/node_guid").c_str()) != hca.node_guid;
 }
 
 std::optional<Hca> read_hca(const Scan& scan, const HcaFacts& facts, const std::string& name,
@@ -419,15 +429,22 @@ std::optional<Hca> read_hca(const Scan& scan, const HcaFacts& facts, const std::
     hca.pci = device;
   }
   if (!dir) return hca;
-  read_ids(scan, facts, *dir, hca);
+  const bool hands_out = scan.hand_out && facts.node;
+  // The ledger knows software HCAs by their node GUIDs.
+  const bool is_virtual = hands_out && link && device_in_link(*link) == kNoDevice;
+  read_ids(scan, facts, facts.guid || is_virtual, *dir, hca);
   if (scan.full || (scan.hand_out && facts.place)) read_place(scan.root, *dir, hca, std::move(path));
   if (scan.full) {
     hca.pci_class = dir->read_text("device/class");
     hca.fw_ver = dir->read_text("fw_ver");
   }
-  if (scan.hand_out && facts.node) {
+  if (hands_out) {
     hca.class_link = std::move(link);
     read_hand_out_nodes(scan, entries, *dir, hca);
+    if (hca.class_link && was_renamed(infiniband, hca)) {
+      unread(Unread::Part::kHcas, ESTALE);
+      return std::nullopt;
+    }
   }
   if (!scan.hand_out) find_node(scan, entries, hca);
   if (!hca.pci && scan.whole_tables && !scan.hand_out) hca.parent = dir->read_text("parent");

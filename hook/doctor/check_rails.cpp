@@ -84,7 +84,8 @@ Check check_pools(const NodeMap& map, const Config& config) {
   for (const std::string& rail : config.rails) {
     if (map.hcas().empty() || map.find(rail)) continue;
     check.findings.push_back({Grade::kWarning, printable(rail), "is in `rails`, and not on this node",
-                              "it may be in a container's namespace (`rdma-hook devices`); else mend `rails`"});
+                              "it may be in a container's namespace or have another name (`rdma-hook devices`); else "
+                              "mend `rails`"});
   }
   check.summary = summaries.empty() ? "all HCAs are in one pool" : fabric::join(summaries, ", ");
   return check;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <utility>
 
 #include "fabric/read_inventory.hpp"
@@ -16,6 +17,7 @@
 #include "hook/doctor/ledger_facts.hpp"
 #include "hook/doctor/node_engines.hpp"
 #include "hook/doctor/qos_facts.hpp"
+#include "hook/grant/hca_devices.hpp"
 #include "hook/install/ask_engine.hpp"
 #include "hook/plan/pools.hpp"
 
@@ -56,6 +58,18 @@ NodeIndexSources index_sources(const NodeSettings& node) {
   sources.knows_addresses = node.snapshot || node.root.empty();
   if (const char* name = std::getenv(kNodeName); name && sources.knows_addresses && !node.snapshot) sources.name = name;
   return sources;
+}
+
+std::map<std::string, std::vector<std::string>> names_by_device(const NodeSettings& node, const Config& config) {
+  std::map<std::string, std::vector<std::string>> by_device;
+  const auto inventory = read_whole_node(config, node);
+  if (!inventory) return by_device;
+  std::vector<std::string> names;
+  for (const fabric::Hca& hca : inventory->hcas)
+    names.push_back(hca.name);
+  for (const auto& [name, device] : devices_of(names, *inventory, node.root).devices)
+    by_device[device].push_back(name);
+  return by_device;
 }
 
 Check not_looked_at(const char* name, std::string why) {
@@ -170,7 +184,9 @@ std::vector<Check> examine_node(const NodeSettings& node) {
   checks.push_back(std::move(of_config));
   const bool own_ledger = node.ledger == kLedgerPath;
   if (files || !own_ledger) {
-    checks.push_back(check_ledger(read_ledger_facts(own_ledger ? node.root + node.ledger : node.ledger)));
+    LedgerFacts facts = read_ledger_facts(own_ledger ? node.root + node.ledger : node.ledger);
+    if (!node.snapshot) facts.names = names_by_device(node, config);
+    checks.push_back(check_ledger(facts));
   } else {
     checks.push_back(not_looked_at("ledger", "this node's is not the snapshot's"));
   }

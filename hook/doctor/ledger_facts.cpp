@@ -2,6 +2,9 @@
 
 #include <sys/statvfs.h>
 
+#include <algorithm>
+#include <set>
+
 #include "fabric/text.hpp"
 
 namespace hook {
@@ -19,6 +22,30 @@ void check_room(const LedgerFacts& facts, Check& check) {
     check.findings.push_back({kib == 0 || facts.free_files == 0 ? Grade::kBroken : Grade::kWarning, facts.path,
                               fmt::format("its file system has {} KiB and {} files left", kib, facts.free_files),
                               "look for what fills /run (`du -x /run`)"});
+  }
+}
+
+// An HCA that is not here is a container's.
+void check_names(const LedgerFacts& facts, Check& check) {
+  std::set<std::string> reported;
+  for (const Grant& grant : facts.grants) {
+    for (const PlannedHca& hca : grant.hcas) {
+      const auto found = hca.device.empty() ? facts.names.end() : facts.names.find(hca.device);
+      if (found == facts.names.end()) continue;
+      const auto& names = found->second;
+      if (std::find(names.begin(), names.end(), hca.name) != names.end() || !reported.insert(hca.name).second) continue;
+      const std::string now = fabric::printable(names.front());
+      const std::string before = fabric::printable(hca.name);
+      check.findings.push_back(
+          {Grade::kWarning, before,
+           fmt::format("the HCA that was allocated under this name is named `{}` now: requests by name, `rails` of "
+                       "config.json and NCCL_IB_HCA miss it",
+                       now),
+           fmt::format(
+               "rdma dev set {} name {}; a container with CAP_NET_ADMIN can rename HCAs while network namespaces "
+               "share RDMA devices",
+               now, before)});
+    }
   }
 }
 
@@ -58,6 +85,7 @@ Check check_ledger(const LedgerFacts& facts) {
          fmt::format("is gone, and still holds {}", fabric::join(names, ", ")),
          "rdma-hook recover; is rdma-recover.timer on? (systemctl enable --now rdma-recover.timer)"});
   }
+  check_names(facts, check);
   check_room(facts, check);
   check.summary = facts.is_there ? fmt::format("{} grant{} in {}", facts.grants.size(),
                                                facts.grants.size() == 1 ? "" : "s", facts.path)

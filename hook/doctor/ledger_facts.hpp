@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,11 +19,13 @@ struct LedgerFacts {
   std::uint64_t free_files = UINT64_MAX;
   bool read_only = false;
   std::vector<Grant> grants;
+  // The names that the node's HCAs have now, by PlannedHca::device.
+  std::map<std::string, std::vector<std::string>> names;
   bool is_there = false;              // else nothing was given yet
   std::vector<fabric::Error> unread;  // grants, or the ledger as a whole: its mode, its owner
 };
 
-// Nothing is made or written.
+// Nothing is made or written; without names.
 LedgerFacts read_ledger_facts(const std::string& path);
 
 // Pure.

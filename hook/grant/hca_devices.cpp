@@ -13,22 +13,31 @@ using fabric::Hca;
 using fabric::Inventory;
 using fabric::Unread;
 
-// nullopt: there is no link that tells.
-std::optional<std::string> device_of(const Hca& hca) {
-  // ../../devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/infiniband/mlx5_0
-  std::string_view place = hca.class_link ? *hca.class_link : std::string_view();
-  for (int part = 0; part < 2; ++part)
-    place = place.substr(0, std::min(place.rfind('/'), place.size()));
-  place.remove_prefix(std::min(place.rfind('/') + 1, place.size()));
-  if (place.empty() || place == "virtual") return std::nullopt;
-  std::string device(place.substr(0, kLongestHcaName));
+bool is_software(const Hca& hca) {
+  return hca.class_link && fabric::device_in_link(*hca.class_link) == fabric::kNoDevice;
+}
+
+// With '.' for what a file's name has not.
+std::string file_name(std::string name) {
   std::replace_if(
-      device.begin(), device.end(),
+      name.begin(), name.end(),
       [](char c) {
         return c != '.' && !is_file_name({&c, 1}, 1);
       },
       '.');
-  return device;
+  return name;
+}
+
+// nullopt: it goes by its name.
+std::optional<std::string> device_of(const Hca& hca) {
+  if (is_software(hca)) {
+    // Zero in file trees only: rxe and siw make it of a MAC address (addrconf_addr_eui48()), which sets two bytes.
+    const bool is_zero = hca.node_guid.find_first_not_of("0:") == std::string::npos;
+    return is_zero ? std::nullopt : std::optional("guid." + file_name(hca.node_guid));
+  }
+  const std::string_view device = fabric::device_in_link(hca.class_link ? *hca.class_link : std::string_view());
+  if (device.empty()) return std::nullopt;
+  return file_name(std::string(device.substr(0, kLongestHcaName)));
 }
 
 // Why its link could not be read; nullptr: it was, or is none.
@@ -49,6 +58,8 @@ bool add_device(const std::string& name, const Inventory& inventory, KnownDevice
     known.unknown.emplace(name, fabric::sys_error(unread->code, "cannot read `{}`", unread->path).message);
   } else if (device) {
     known.devices.emplace(name, std::move(*device));
+  } else if (is_software(*hca) && hca->node_guid.empty()) {
+    known.unknown.emplace(name, "its node GUID cannot be read");
   }
   return hca->class_link || known.unknown.contains(name);
 }

@@ -14,10 +14,13 @@ struct Inventory;
 namespace hook {
 
 struct KnownDevices {
-  // "0000.3b.00.0": the PCI function or auxiliary device that the HCA is of. It stays when the HCA is renamed, and when
-  // its driver is bound anew or it moves to another network namespace, which give its node another number. Left out,
-  // for they go by their names: software HCAs, which are of no device, and those of a snapshot or of a file tree
-  // without links.
+  // Either stays when the HCA is renamed:
+  // - "0000.3b.00.0": the PCI function or auxiliary device of the HCA. It also stays when its driver is bound anew or
+  // it
+  //   moves to another network namespace, which give its node another number.
+  // - "guid.5054.00ff.fe12.3456": the node GUID of a software HCA, which has no device. It also stays when the HCA is
+  //   made anew on its netdev. Software HCAs of one GUID, as rxe and siw on one netdev, are held as one.
+  // HCAs that are left out go by their names: those of a snapshot, and those of a file tree without links or GUIDs.
   HcaDevices devices;
   std::map<std::string, std::string> unknown;  // by HCA, why; anybody may hold them
 };

@@ -1,6 +1,7 @@
 #include "hook/plan/plan_parts.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <map>
 #include <utility>
 
@@ -184,6 +185,7 @@ Result<void> was_read(const fabric::Inventory& inventory, Part part, std::option
     if (unread.part != part || (hca && !unread.hca.empty() && unread.hca != *hca)) continue;
     fabric::Error error = fabric::sys_error(unread.code, "cannot read `{}`", unread.path);
     error.reason = FailureReason::kDevices;
+    if (unread.code == ESTALE) error.hint = "an HCA was renamed meanwhile (`rdma dev set`): start the container again";
     return error;
   }
   return {};

@@ -123,7 +123,7 @@ Result<void> Giver::place() {
   timing_->step("links");
   for (const PlacedRail& rail : placed_) {
     TRY_VOID(bring_up(rail));
-    TRY_VOID(recreate_inside(node_, inside_, rail.record->rail));
+    TRY_VOID(recreate_inside(node_, inside_, *rail.record));
   }
   timing_->step("up");
   return {};
@@ -149,9 +149,11 @@ Result<void> Giver::find_nodes() {
   for (const PlacedRail& placed : placed_) {
     const Rail& rail = placed.record->rail;
     if (!rail.move_rdma && !rail.recreate) continue;
-    auto found = inside_.sysfs.ok() ? find_uverbs(inside_.sysfs.get(), rail.hca) : std::nullopt;
+    const auto& rdma = placed.record->host.rdma;
+    const std::uint64_t guid = rdma ? rdma->node_guid : 0;
+    auto found = inside_.sysfs.ok() ? find_uverbs(inside_.sysfs.get(), rail.hca, guid) : std::nullopt;
     // Without a sysfs of the namespace's own (before Linux 5.2) the node's has to do.
-    if (!found) found = find_uverbs(node_sysfs.get(), rail.hca);
+    if (!found) found = find_uverbs(node_sysfs.get(), rail.hca, guid);
     if (!found) return fabric::make_error("`{}` has no uverbs node in the container's network namespace", rail.hca);
     report_.nodes.push_back(std::move(*found));
   }

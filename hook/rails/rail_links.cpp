@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "fabric/inventory.hpp"
+#include "fabric/pci_sysfs.hpp"
 #include "fabric/text.hpp"
 #include "hook/rails/netlink/netdev_programs.hpp"
 #include "hook/rails/netlink/netdev_records.hpp"
@@ -72,10 +73,30 @@ bool is_same_netdev(const Link& link, const HostNetdev& host) {
 }
 
 // Not on the node: it went already.
-Result<void> send_rdma_device(NodeSockets& node, const std::string& name, int netns) {
+Result<void> send_rdma_device(NodeSockets& node, const RailRecord& record, int netns) {
+  const std::string& name = record.rail.hca;
   if (!node.rdma) return fabric::make_error("cannot move RDMA device `{}`: the kernel has no RDMA netlink", name);
-  const auto device = TRY(find_rdma_device(*node.rdma, name));
+  const auto& known = record.host.rdma;
+  // Made anew inside, a software device has another index.
+  const auto device = TRY(record.rail.recreate ? find_software_device(*node.rdma, known ? known->node_guid : 0, name)
+                          : known              ? find_rdma_device(*node.rdma, *known)
+                                               : find_rdma_device(*node.rdma, name));
   return device ? move_rdma_device(*node.rdma, device->index, netns) : Result<void>();
+}
+
+// Names change at any time. The device that is made anew inside has to be the one that the ledger knows by its GUID.
+Result<std::optional<RdmaDevice>> describe_software_device(Netlink& rdma, const std::string& name,
+                                                           const fabric::Hca* hca, const HostNetdev& host) {
+  const std::uint64_t guid = hca ? parse_node_guid(hca->node_guid) : 0;
+  auto device = TRY(find_software_device(rdma, guid, name));
+  if (!device || device->name != name) {
+    return Error{fmt::format("RDMA device `{}` was renamed or removed meanwhile", name), ENODEV,
+                 "start the container again; `rdma dev` shows the names"};
+  }
+  const std::uint64_t made_anew = node_guid_of_mac(host.mac);
+  if (made_anew == 0 || made_anew == device->node_guid) return device;
+  return Error{fmt::format("`{}` was made when `{}` had another MAC address", name, host.name), EINVAL,
+               fmt::format("rdma link delete {0}; rdma link add {0} type TYPE netdev {1}", name, host.name)};
 }
 
 NewChild child_of(const RailRecord& rail, std::uint32_t group, int netns) {
@@ -108,6 +129,11 @@ Result<void> send_netdev(NodeSockets& node, NetworkNamespace& inside, const Rail
   }
   in.netns.reset();
   return change_link(inside.route, there->ifindex, in);
+}
+
+// A scalable function's netdev is of an auxiliary device, and a bond's of none.
+bool is_of_another_function(const Link& link, const fabric::Hca* hca) {
+  return hca && hca->pci && fabric::pci::is_address(link.bus_address) && link.bus_address != *hca->pci;
 }
 
 }  // namespace
@@ -162,6 +188,10 @@ Result<HostNetdev> describe_host(NodeSockets& node, const Rail& rail, const fabr
     return Error{fmt::format("netdev `{}` of `{}` is not in the node's network namespace", rail.host, rail.hca), ENODEV,
                  "`rdma-hook devices` shows who has it"};
   }
+  if (is_of_another_function(*link, hca)) {
+    return Error{fmt::format("netdev `{}` is not of `{}`: an HCA was renamed meanwhile", rail.host, rail.hca), ENODEV,
+                 "start the container again; `rdma link` shows the names"};
+  }
   HostNetdev host{.ifindex = link->ifindex,
                   .name = link->name,
                   .kind = link->kind,
@@ -183,6 +213,7 @@ Result<HostNetdev> describe_host(NodeSockets& node, const Rail& rail, const fabr
                   .vf_attributes = {}};
   if (rail.kind != RailKind::kMove) return host;
   if (rail.move_rdma && node.rdma) host.rdma = TRY(describe_rdma_device(*node.rdma, rail.hca));
+  if (rail.recreate && node.rdma) host.rdma = TRY(describe_software_device(*node.rdma, rail.hca, hca, host));
   host.settings = link->settings;
   if (link->vfs > 0) {
     for (auto& [number, vf] : TRY(read_vfs(node.route, link->ifindex))) {
@@ -231,8 +262,8 @@ Result<int> place_rail(NodeSockets& node, NetworkNamespace& inside, const RailRe
     TRY_VOID(create_child(node.route, child_of(rail, group, inside.netns.get())));
   } else {
     TRY_VOID(set_vf(node, rail.host, rail.rail.vf));
-    if (rail.rail.move_rdma) TRY_VOID(send_rdma_device(node, rail.rail.hca, inside.netns.get()));
-    if (rail.rail.recreate && node.rdma) TRY_VOID(delete_rdma_link(*node.rdma, rail.rail.hca));
+    if (rail.rail.move_rdma) TRY_VOID(send_rdma_device(node, rail, inside.netns.get()));
+    if (rail.rail.recreate && rail.host.rdma && node.rdma) TRY_VOID(delete_rdma_link(*node.rdma, *rail.host.rdma));
     TRY_VOID(send_netdev(node, inside, rail));
   }
   const auto link = TRY(find_link(inside.route, rail.rail.name));
@@ -240,13 +271,15 @@ Result<int> place_rail(NodeSockets& node, NetworkNamespace& inside, const RailRe
   return link->ifindex;
 }
 
-Result<void> recreate_inside(NodeSockets& node, NetworkNamespace& inside, const Rail& rail) {
+Result<void> recreate_inside(NodeSockets& node, NetworkNamespace& inside, const RailRecord& record) {
+  const Rail& rail = record.rail;
   if (!rail.recreate) return {};
   if (!inside.rdma) return fabric::make_error("cannot make `{}` anew: the kernel has no RDMA netlink", rail.hca);
   TRY_VOID(create_rdma_link(*inside.rdma, rail.hca, *rail.recreate, rail.name));
-  if (TRY(find_rdma_device(*inside.rdma, rail.hca))) return {};
+  const std::uint64_t guid = record.host.rdma ? record.host.rdma->node_guid : 0;
+  if (TRY(find_software_device(*inside.rdma, guid, rail.hca))) return {};
   // In exclusive mode a new device is the initial namespace's, wherever its netdev is (ib_alloc_device(), Linux 6.12).
-  return send_rdma_device(node, rail.hca, inside.netns.get());
+  return send_rdma_device(node, record, inside.netns.get());
 }
 
 }  // namespace hook

@@ -40,7 +40,7 @@ fabric::Result<int> place_rail(NodeSockets& node, NetworkNamespace& inside, cons
                                std::uint32_t group);
 
 // The software RDMA device of a netdev that moved, made anew on it. Once it is up.
-fabric::Result<void> recreate_inside(NodeSockets& node, NetworkNamespace& inside, const Rail& rail);
+fabric::Result<void> recreate_inside(NodeSockets& node, NetworkNamespace& inside, const RailRecord& record);
 
 // Parts of both ways.
 bool is_ipoib(const HostNetdev& host);

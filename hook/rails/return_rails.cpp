@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <set>
@@ -227,21 +228,28 @@ Result<void> send_netdev_home(NodeSockets& node, NetworkNamespace& inside, const
   return change_link(inside.route, link->ifindex, home);
 }
 
-// What a container with CAP_NET_ADMIN renamed has its own name again, and what took that gets one that nobody can have
-// foreseen: names are unique among all namespaces.
-Result<void> rename_back(Netlink& rdma, Netlink* elsewhere, const RdmaDevice& device, const std::string& name,
-                         std::vector<std::string>& warnings) {
-  if (device.name == name) return {};
-  auto renamed = rename_rdma_device(rdma, device.index, name);
-  if (renamed || renamed.error().code != EEXIST) return renamed;
-  for (Netlink* const place : {&rdma, elsewhere}) {
+// Renames the device of this name, in one of these places, to one that nobody can have foreseen. False: none has it.
+Result<bool> move_aside(std::initializer_list<Netlink*> places, const std::string& name,
+                        std::vector<std::string>& warnings) {
+  for (Netlink* const place : places) {
     const auto other = place ? TRY(find_rdma_device(*place, name)) : std::nullopt;
     if (!other) continue;
     const std::string aside = fmt::format("rdma{}-{:x}", other->index, ::getpid());
     TRY_VOID(rename_rdma_device(*place, other->index, aside));
     warnings.push_back(fmt::format("another RDMA device was named `{}` meanwhile, and is `{}` now", name, aside));
-    return rename_rdma_device(rdma, device.index, name);
+    return true;
   }
+  return false;
+}
+
+// What a container with CAP_NET_ADMIN renamed has its own name again, and what took that gets another: names are unique
+// among all namespaces.
+Result<void> rename_back(Netlink& rdma, Netlink* elsewhere, const RdmaDevice& device, const std::string& name,
+                         std::vector<std::string>& warnings) {
+  if (device.name == name) return {};
+  auto renamed = rename_rdma_device(rdma, device.index, name);
+  if (renamed || renamed.error().code != EEXIST) return renamed;
+  if (TRY(move_aside({&rdma, elsewhere}, name, warnings))) return rename_rdma_device(rdma, device.index, name);
   return Error{fmt::format("RDMA device `{0}` came back as `{1}`: one that another container has is called `{0}`", name,
                            device.name),
                EEXIST, "`rdma-hook recover` renames it once that container is gone"};
@@ -274,17 +282,30 @@ Result<void> bring_rdma_device_home(NodeSockets& node, NetworkNamespace* inside,
                "`rdma-hook recover` puts it right once its network namespace is gone"};
 }
 
-Result<void> return_software_device(NodeSockets& node, const Rail& rail) {
+std::uint64_t guid_on_record(const RailRecord& rail) {
+  return rail.host.rdma ? rail.host.rdma->node_guid : 0;
+}
+
+// The netdev says whether its device is there: a container can make one of the same name and node GUID.
+Result<void> return_software_device(NodeSockets& node, const RailRecord& record, std::vector<std::string>& warnings) {
+  const Rail& rail = record.rail;
   if (!rail.recreate || !node.rdma) return {};
-  if (TRY(find_rdma_device(*node.rdma, rail.hca))) return {};
-  return create_rdma_link(*node.rdma, rail.hca, *rail.recreate, rail.host);
+  const auto make = [&] { return create_rdma_link(*node.rdma, rail.hca, *rail.recreate, rail.host); };
+  auto made = make();
+  if (made) return made;
+  if (made.error().code == ENFILE) return TRY(move_aside({&*node.rdma}, rail.hca, warnings)) ? make() : made;
+  if (made.error().code != EEXIST) return made;
+  const auto device = TRY(find_software_device(*node.rdma, guid_on_record(record), rail.hca));
+  return device ? rename_back(*node.rdma, nullptr, *device, rail.hca, warnings) : Result<void>();
 }
 
 Result<void> delete_software_device(NetworkNamespace& inside, const RailRecord& rail) {
   if (!rail.rail.recreate || !inside.rdma) return {};
   // In shared mode the node's socket sees it too, and it is the node's own as long as the netdev never left.
   if (!TRY(find_given(inside.route, inside.sysfs, rail.rail.name, rail.host))) return {};
-  return delete_rdma_link(*inside.rdma, rail.rail.hca);
+  const auto device = TRY(find_software_device(*inside.rdma, guid_on_record(rail), rail.rail.hca));
+  // The kernel ends what is left when the netdev moves.
+  return device ? delete_rdma_link(*inside.rdma, *device) : Result<void>();
 }
 
 // What of the netdev is on the node again, as it was.
@@ -305,7 +326,7 @@ Result<void> settle_on_node(NodeSockets& node, const RailRecord& rail, int wait_
                  "`rdma-hook recover` puts it right once its network namespace is gone"};
   }
   auto first = restore_on_node(node, *link, host, warnings);
-  keep_first(first, return_software_device(node, rail.rail));
+  keep_first(first, return_software_device(node, rail, warnings));
   if (!is_ipoib(host)) keep_first(first, set_vf(node, host, host.vf_attributes));
   return first;
 }

@@ -142,6 +142,23 @@ TEST(Doctor, ReportsPrivilegedQkeys) {
   EXPECT_FALSE(check_of(std::nullopt).looked);
 }
 
+TEST(Doctor, ReportsRenamedHcaOfAGrant) {
+  LedgerFacts facts;
+  facts.is_there = true;
+  Grant grant;
+  grant.hcas = {{"mlx5_0", Mode::kExclusive, 1, {}, false, "0000.10.00.0"},
+                {"rxe1", Mode::kShared, 1, {}, false, "guid.5054.00ff.fe12.0001"},
+                {"mlx5_2", Mode::kShared, 1, {}, false, "0000.12.00.0"},
+                {"mlx5_3", Mode::kShared, 1, {}, false, ""}};
+  facts.grants = {grant, grant};
+  facts.names = {{"0000.10.00.0", {"mlx5_0"}}, {"guid.5054.00ff.fe12.0001", {"mine"}}, {"0000.13.00.0", {"mlx5_9"}}};
+  const Check check = check_ledger(facts);
+  ASSERT_EQ(check.findings.size(), 1U) << "mlx5_2 is in a container's namespace, mlx5_3 went by its name";
+  EXPECT_EQ(check.findings[0].object, "rxe1");
+  EXPECT_NE(check.findings[0].message.find("is named `mine` now"), std::string::npos) << check.findings[0].message;
+  EXPECT_NE(check.findings[0].remedy.find("rdma dev set mine name rxe1"), std::string::npos);
+}
+
 TEST(Doctor, AlikeFindingsAreOneLine) {
   Check check{"ports", {}, {}};
   for (int i = 0; i < 20; ++i)

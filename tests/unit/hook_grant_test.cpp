@@ -334,10 +334,11 @@ TEST_F(GrantTest, ASecondCallTakesNoHeldVirtualFunctionForAGrantedOne) {
 // `rdma dev set`, by any container with CAP_NET_ADMIN where the RDMA subsystem is shared.
 void rename_hca(const std::string& sys, const std::string& from, const std::string& to) {
   namespace fs = std::filesystem;
-  const fs::path device = fs::canonical(sys + "/class/infiniband/" + from + "/device");
-  fs::rename(device / "infiniband" / from, device / "infiniband" / to);
+  const fs::path hca = fs::canonical(sys + "/class/infiniband/" + from);
+  const fs::path renamed = hca.parent_path() / to;
+  fs::rename(hca, renamed);
   fs::remove(sys + "/class/infiniband/" + from);
-  fs::create_directory_symlink(fs::relative(device / "infiniband" / to, fs::canonical(sys + "/class/infiniband")),
+  fs::create_directory_symlink(fs::relative(renamed, fs::canonical(sys + "/class/infiniband")),
                                sys + "/class/infiniband/" + to);
   for (const auto& verbs : fs::directory_iterator(sys + "/class/infiniband_verbs")) {
     const std::string ibdev = verbs.path() / "ibdev";
@@ -387,6 +388,84 @@ TEST_F(GrantTest, AnHcaThatWasRenamedIsStillItsHolders) {
   ASSERT_TRUE(Ledger::open(node_.ledger)->leave(owner, owner.key));
   EXPECT_EQ(refusal("mlx5_0", Mode::kExclusive), "");
   EXPECT_EQ(test_support::ledger_problems(node_.ledger), "");
+}
+
+// A node with two rxe devices. They have no device link, and their node GUIDs are of their netdevs' MAC addresses.
+class SoftwareHcaTest : public GrantTest {
+ protected:
+  SoftwareHcaTest() { lay_out({"5054:00ff:fe12:0000", "5054:00ff:fe12:0001"}); }
+
+  void lay_out(const std::vector<std::string>& guids) {
+    std::filesystem::remove_all(node_.root);
+    auto inventory = test_support::rails(2, 4);
+    for (std::size_t i = 0; i < guids.size(); ++i) {
+      fabric::Hca& hca = inventory.hcas[i];
+      hca.name = fmt::format("rxe{}", i);
+      hca.node_guid = guids[i];
+      hca.node_type = "1: CA";
+      hca.driver = "rdma_rxe";
+      hca.pci.reset();
+      hca.uverbs_dev = fmt::format("231:{}", 192 + *hca.uverbs);
+    }
+    test_support::lay_out(inventory, node_.root);
+  }
+
+  std::string refusal(const char* wish, const char* container = "web-2") {
+    const auto given = give(container, asking_for(wish, Mode::kExclusive));
+    return given ? "" : given.error().message;
+  }
+
+  void end(const char* container) {
+    const Owner owner = container_owner(container, "/bundle");
+    EXPECT_TRUE(Ledger::open(node_.ledger)->leave(owner, owner.key));
+  }
+
+  std::string sys_ = node_.root + "/sys";
+};
+
+TEST_F(SoftwareHcaTest, RenamedHcaIsStillHeldByItsOwner) {
+  ASSERT_EQ(refusal("rxe1", "web-1"), "");
+  EXPECT_EQ(grant_of("web-1")->hcas.at(0).device, "guid.5054.00ff.fe12.0001");
+  rename_hca(sys_, "rxe1", "rxe9");
+  for (const char* wish : {"rxe9", "all"})
+    EXPECT_NE(refusal(wish).find("`rxe9` is held by container web-1"), std::string::npos) << refusal(wish);
+  ASSERT_EQ(refusal("1"), "");
+  EXPECT_EQ(applied_, std::vector<std::string>{"rxe0"});
+  end("web-2");
+  swap_hcas(sys_, "rxe0", "rxe9");
+  EXPECT_NE(refusal("rxe0").find("is held by container web-1"), std::string::npos);
+  ASSERT_EQ(refusal("rxe9"), "");
+  end("web-2");
+  end("web-1");
+  EXPECT_EQ(refusal("all"), "");
+  EXPECT_EQ(test_support::ledger_problems(node_.ledger), "");
+}
+
+TEST_F(SoftwareHcaTest, HcasOfOneGuidAreHeldAsOne) {
+  lay_out({"5054:00ff:fe12:0001", "5054:00ff:fe12:0001"});
+  ASSERT_EQ(refusal("rxe0", "web-1"), "");
+  EXPECT_NE(refusal("rxe1").find("`rxe1` is held by container web-1"), std::string::npos);
+  end("web-1");
+  ASSERT_EQ(refusal("all", "web-1"), "");
+  EXPECT_EQ(applied_, std::vector<std::string>{"rxe0 rxe1"});
+  EXPECT_EQ(test_support::ledger_problems(node_.ledger), "");
+}
+
+TEST_F(SoftwareHcaTest, HcasWithoutGuidAreHeldByName) {
+  lay_out({"0000:0000:0000:0000", "0000:0000:0000:0000"});
+  ASSERT_EQ(refusal("rxe0", "web-1"), "");
+  EXPECT_EQ(grant_of("web-1")->hcas.at(0).device, "");
+  EXPECT_NE(refusal("rxe0").find("`rxe0` is held by container web-1"), std::string::npos);
+  EXPECT_EQ(refusal("rxe1"), "");
+}
+
+TEST_F(SoftwareHcaTest, HcaWithUnreadableGuidIsNotAllocated) {
+  const std::string guid = sys_ + "/class/infiniband/rxe0/node_guid";
+  std::filesystem::remove(guid);
+  std::filesystem::create_directory(guid);
+  EXPECT_NE(refusal("rxe0").find("somebody unknown (its node GUID cannot be read)"), std::string::npos)
+      << refusal("rxe0");
+  EXPECT_EQ(refusal("rxe1"), "");
 }
 
 TEST_F(GrantTest, AnHcaThatIsSharedIsSharedUnderAnotherName) {

@@ -396,10 +396,20 @@ NodeReply InfinibandNode::set_rdma(const NodeRequest& request) {
   return {};
 }
 
+// nldev_dellink(): the device itself stays, because rails only ask for the removal.
+NodeReply InfinibandNode::delete_rdma(const NodeRequest& request) {
+  const auto index = request.message.attributes(0).u32(RDMA_NLDEV_ATTR_DEV_INDEX).value();
+  for (const IbFunction& function : state_->functions) {
+    if (function.index == index) note(fmt::format("{}: {} is deleted", shown(function.netns), function.name.data()));
+  }
+  return {};
+}
+
 // nldev_get_dumpit(), nldev_sys_get_doit()
 NodeReply InfinibandNode::answer_rdma(const NodeRequest& request) {
   const auto type = request.message.type;
   if (type == rdma_type(RDMA_NLDEV_CMD_SET)) return set_rdma(request);
+  if (type == rdma_type(RDMA_NLDEV_CMD_DELLINK)) return delete_rdma(request);
   NodeReply reply;
   if (type == rdma_type(RDMA_NLDEV_CMD_SYS_GET)) {
     RequestBuilder mode(static_cast<int>(type), 0, Bytes());

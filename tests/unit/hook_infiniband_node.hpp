@@ -117,6 +117,7 @@ class InfinibandNode {
   NodeReply new_link(const NodeRequest& request);
   NodeReply answer_rdma(const NodeRequest& request);
   NodeReply set_rdma(const NodeRequest& request);
+  NodeReply delete_rdma(const NodeRequest& request);
   void make_netdev_anew(int function, std::string& line);
   IbLink& add_link(int netns, std::string_view name, int function, int ifindex = 0);
   IbLink* find_link(int netns, int ifindex);

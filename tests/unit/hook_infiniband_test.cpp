@@ -8,10 +8,12 @@
 #include <linux/netlink.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <functional>
 
 #include "fabric/inventory.hpp"
+#include "fabric/text.hpp"
 #include "hook/rails/rail_links.hpp"
 #include "hook/rails/return_rails.hpp"
 #include "support/temp_dir.hpp"
@@ -272,6 +274,42 @@ TEST(Infiniband, ADeviceThatItsContainerRenamedComesHomeAsItself) {
     scene.expect_undone(rail, netns);
     EXPECT_EQ(scene.kernel.take_steps(), Steps()) << "once is enough";
   }
+}
+
+void swap_names(Scene& scene, std::size_t one, std::size_t other) {
+  const std::string first = scene.kernel.state().functions.at(one).name.data();
+  const std::string second = scene.kernel.state().functions.at(other).name.data();
+  ASSERT_EQ(scene.kernel.rename_rdma(one, "x"), 0);
+  ASSERT_EQ(scene.kernel.rename_rdma(other, first), 0);
+  ASSERT_EQ(scene.kernel.rename_rdma(one, second), 0);
+}
+
+// Between the record and the move, by a container that shares the node's RDMA devices.
+TEST(Infiniband, DeviceOfTheRecordMovesUnderAnotherName) {
+  Scene scene;
+  const RailRecord rail = described(moving("mlx5_4", "ibp0v3"));
+  swap_names(scene, 3, 4);
+  EXPECT_DONE(place(rail));
+  EXPECT_EQ(scene.kernel.state().functions.at(3).netns, kNodeNetns);
+  EXPECT_EQ(scene.kernel.state().functions.at(4).netns, kContainerNetns);
+}
+
+TEST(Infiniband, SoftwareDeviceOfTheRecordIsDeletedUnderAnotherName) {
+  Scene scene;
+  Rail rail = moving("mlx5_4", "ibp0v3");
+  rail.move_rdma = false;
+  rail.recreate = "rxe";
+  fabric::Hca hca;
+  hca.node_guid = "0002:c900:00aa:0004";
+  const RailRecord record = described(rail, &hca);
+  swap_names(scene, 3, 4);
+  EXPECT_DONE(place(record));
+  const auto steps = scene.kernel.take_steps();
+  EXPECT_EQ(std::count(steps.begin(), steps.end(), "node: mlx5_3 is deleted"), 1) << fabric::join(steps, "\n");
+  NodeSockets node = open_node();
+  std::vector<std::string> warnings;
+  const auto refused = describe_host(node, rail, &hca, "/nowhere", warnings);
+  ASSERT_FALSE(refused) << "renamed between the inventory and the record";
 }
 
 TEST(Infiniband, TwoDevicesThatSwappedNamesComeHomeAsThemselves) {

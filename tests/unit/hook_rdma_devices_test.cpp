@@ -59,7 +59,16 @@ TEST(RdmaDevices, RefusalsOfALink) {
   EXPECT_EQ(hook::explain_rdma_link(Error{"x", EINVAL, {}}, "rxe").hint, "`modprobe rdma_rxe`, or `modprobe rxe`");
   EXPECT_NE(hook::explain_rdma_link(Error{"x", ENODEV, {}}, "rxe").hint.find("another network namespace"),
             std::string::npos);
-  EXPECT_NE(hook::explain_rdma_link(Error{"x", EEXIST, {}}, "siw").hint.find("rdma link"), std::string::npos);
+  for (const int code : {EEXIST, ENFILE})
+    EXPECT_NE(hook::explain_rdma_link(Error{"x", code, {}}, "siw").hint.find("rdma link"), std::string::npos);
+}
+
+TEST(RdmaDevices, NodeGuidOfSoftwareDevices) {
+  EXPECT_EQ(hook::parse_node_guid("5054:00ff:fe12:3456"), 0x505400fffe123456U);
+  EXPECT_EQ(hook::parse_node_guid("0000:0000:0000:0000"), 0U);
+  EXPECT_EQ(hook::parse_node_guid(""), 0U);
+  EXPECT_EQ(hook::node_guid_of_mac({0x52, 0x54, 0x00, 0x12, 0x34, 0x56}), 0x505400fffe123456U);
+  EXPECT_EQ(hook::node_guid_of_mac(std::vector<std::uint8_t>(20)), 0U) << "IPoIB";
 }
 
 // The kernel would cut what is too long, and rename or make another device.

@@ -279,6 +279,16 @@ TEST(ReadNodeFor, WhatCannotBeReadIsNotAbsent) {
   }
 }
 
+// As after a swap of two names between the look at the HCAs and the look at their uverbs nodes.
+TEST(ReadNodeFor, RefusesHcaThatIsRenamedWhileItIsRead) {
+  const Node node;
+  const std::string sys = node.settings.root + "/sys/class/";
+  test_support::write_file(sys + "infiniband_verbs/uverbs0/ibdev", "mlx5_1\n");
+  test_support::write_file(sys + "infiniband_verbs/uverbs1/ibdev", "mlx5_0\n");
+  EXPECT_EQ(answer_for(node, naming("all"), {}),
+            fmt::format("cannot read `{}infiniband/mlx5_0`: Stale file handle", sys));
+}
+
 TEST(ReadNodeFor, WhatOnlyInformsIsAWarning) {
   const Node node;
   const std::string path = node.settings.root + "/sys/class/net/rail1";

@@ -111,7 +111,8 @@ Error explain_rdma_link(Error refusal, std::string_view type) {
   const std::string shown = fabric::printable(type);
   if (refusal.code == EINVAL) refusal.hint = fmt::format("`modprobe rdma_{}`, or `modprobe {}`", shown, shown);
   if (refusal.code == ENODEV) refusal.hint = "the netdev is gone, or in another network namespace";
-  if (refusal.code == EEXIST) refusal.hint = "an RDMA device has this name, or is on this netdev: `rdma link`";
+  if (refusal.code == EEXIST || refusal.code == ENFILE)  // on the netdev; of this name (assign_name())
+    refusal.hint = "an RDMA device has this name, or is on this netdev: `rdma link`";
   if (refusal.code == EPERM) refusal.hint = "run it as root of the node; a VLAN's netdev has no rxe device of its own";
   return refusal;
 }
@@ -160,6 +161,30 @@ Result<std::optional<RdmaDevice>> find_rdma_device(Netlink& rdma, const RdmaDevi
   return anew.size() == 1 ? std::optional(std::move(anew.front())) : std::nullopt;
 }
 
+Result<std::optional<RdmaDevice>> find_software_device(Netlink& rdma, std::uint64_t node_guid, std::string_view name) {
+  if (node_guid == 0) return find_rdma_device(rdma, name);
+  auto devices = TRY(rdma_devices(rdma));
+  std::erase_if(devices, [&](const RdmaDevice& device) { return device.node_guid != node_guid; });
+  if (devices.size() > 1) std::erase_if(devices, [&](const RdmaDevice& device) { return device.name != name; });
+  return devices.size() == 1 ? std::optional(std::move(devices.front())) : std::nullopt;
+}
+
+std::uint64_t parse_node_guid(std::string_view text) {
+  std::string digits(text);
+  std::erase(digits, ':');
+  return fabric::parse_number<std::uint64_t>(digits, 16).value_or(0);
+}
+
+std::uint64_t node_guid_of_mac(const std::vector<std::uint8_t>& mac) {
+  constexpr std::size_t kLength = 6;
+  if (mac.size() != kLength) return 0;
+  std::uint64_t guid = 0;
+  for (const unsigned byte : {mac[0] ^ 2U, unsigned{mac[1]}, unsigned{mac[2]}, 0xffU, 0xfeU, unsigned{mac[3]},
+                              unsigned{mac[4]}, unsigned{mac[5]}})
+    guid = guid << 8 | byte;
+  return guid;
+}
+
 Result<void> move_rdma_device(Netlink& rdma, std::uint32_t index, int netns) {
   auto moved = rdma.change(rdma_move_request(index, netns), fmt::format("move RDMA device {}", index));
   if (moved) return {};
@@ -193,19 +218,19 @@ Result<void> create_rdma_link(Netlink& rdma, std::string_view name, std::string_
   return explain_rdma_link(std::move(made).error(), type);
 }
 
-Result<void> delete_rdma_link(Netlink& rdma, std::string_view name) {
-  const auto device = TRY(find_rdma_device(rdma, name));
-  if (!device) return {};
-  auto removed =
-      rdma.change(rdma_unlink_request(device->index), fmt::format("remove RDMA device `{}`", fabric::printable(name)));
+Result<void> delete_rdma_link(Netlink& rdma, const RdmaDevice& device) {
+  auto removed = rdma.change(rdma_unlink_request(device.index),
+                             fmt::format("remove RDMA device `{}`", fabric::printable(device.name)));
   if (removed || removed.error().code != EINVAL) return removed;
   // EINVAL also says that the index is not there any more.
-  if (!TRY(find_rdma_device(rdma, name))) return {};
+  const auto devices = TRY(rdma_devices(rdma));
+  const auto is_it = [&](const RdmaDevice& other) { return other.index == device.index; };
+  if (std::none_of(devices.begin(), devices.end(), is_it)) return {};
   removed.error().hint = "only software devices (rxe, siw) can be removed";
   return removed;
 }
 
-std::optional<NewNode> find_uverbs(int sysfs, const std::string& hca) {
+std::optional<NewNode> find_uverbs(int sysfs, const std::string& hca, std::uint64_t node_guid) {
   const auto verbs = fabric::sysfs::Directory::open(sysfs, "class/infiniband_verbs");
   if (!verbs) return std::nullopt;
   for (const std::string& name : verbs->list()) {
@@ -213,6 +238,10 @@ std::optional<NewNode> find_uverbs(int sysfs, const std::string& hca) {
     const auto device = number ? verbs->open_at(name.c_str()) : std::nullopt;
     if (!device || device->read_text("ibdev") != hca) continue;
     const auto dev = device->read_text("dev");
+    // Read after the node: a name that another device has taken meanwhile leads to that one's GUID.
+    const auto all = node_guid != 0 ? fabric::sysfs::Directory::open(sysfs, "class/infiniband") : std::nullopt;
+    const auto guid = all ? all->read_text((hca + "/node_guid").c_str()) : std::nullopt;
+    if (node_guid != 0 && parse_node_guid(guid.value_or("")) != node_guid) return std::nullopt;
     if (dev) return NewNode{hca, *number, *dev};
   }
   return std::nullopt;
