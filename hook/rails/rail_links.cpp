@@ -131,6 +131,20 @@ Result<void> send_netdev(NodeSockets& node, NetworkNamespace& inside, const Rail
   return change_link(inside.route, there->ifindex, in);
 }
 
+// The node's own sysfs will do where no other is open yet: a mount costs a grace period when it is closed.
+void describe_sysfs(const NodeSockets& node, const Link& link, const std::string& sys, HostNetdev& host,
+                    std::vector<std::string>& warnings) {
+  const fabric::UniqueFd own(node.sysfs.ok() ? -1 : ::open(sys.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const auto netdev = open_netdev(node.sysfs.ok() ? node.sysfs.get() : own.get(), link);
+  if (netdev && *netdev) {
+    host.sysfs = read_sysfs_settings(**netdev, link.name, warnings);
+    return;
+  }
+  warnings.push_back(fmt::format("{}: what a container changes of {} stays",
+                                 netdev ? fmt::format("`{}` is not in `{}`", link.name, sys) : netdev.error().message,
+                                 "its queues and of NAPI"));
+}
+
 // A scalable function's netdev is of an auxiliary device, and a bond's of none.
 bool is_of_another_function(const Link& link, const fabric::Hca* hca) {
   return hca && hca->pci && fabric::pci::is_address(link.bus_address) && link.bus_address != *hca->pci;
@@ -205,6 +219,7 @@ Result<HostNetdev> describe_host(NodeSockets& node, const Rail& rail, const fabr
                   .records = {},
                   .settings = {},
                   .features = {},
+                  .sysfs = {},
                   .tcx = {},
                   .rdma = {},
                   .vfs = {},
@@ -249,6 +264,7 @@ Result<HostNetdev> describe_host(NodeSockets& node, const Rail& rail, const fabr
     if (!node.sysfs.ok()) node.sysfs = TRY(open_sysfs());
     if (node.sysfs.ok()) host.identity = TRY(netdev_identity(node.sysfs.get(), *link));
   }
+  describe_sysfs(node, *link, sys, host, warnings);
   auto configured = TRY(read_records(node.route, link->ifindex, link->name));
   host.records = std::move(configured.records);
   for (const std::string& route : configured.skipped)

@@ -23,7 +23,7 @@ struct NodeSockets {
   Netlink route;
   std::optional<Netlink> rdma;  // nullopt: the kernel has none
   fabric::UniqueFd netns;
-  fabric::UniqueFd sysfs{};  // as open_sysfs(), only where a rail has or gets an identity
+  fabric::UniqueFd sysfs{};  // as open_sysfs(), only where a rail has or gets an identity, or settings are restored
   Ethtool ethtool{};         // opened where a netdev moves
 };
 fabric::Result<NodeSockets> open_node_sockets();

@@ -82,7 +82,9 @@ Result<void> put_back(const NetworkRecord& record, std::vector<RailRecord>& leav
   NetnsParts parts;
   parts.sysfs =
       std::any_of(leaving.begin(), leaving.end(), [](const RailRecord& rail) { return rail.host.identity != 0; });
-  if (parts.sysfs) node.sysfs = TRY(open_sysfs());
+  const bool writes =
+      std::any_of(leaving.begin(), leaving.end(), [](const RailRecord& rail) { return rail.host.sysfs.has_value(); });
+  if (parts.sysfs || writes) node.sysfs = TRY(open_sysfs(SysfsAccess::kWrite));
   auto inside = TRY(reopen(record.netns, parts));
   NetworkNamespace* const place = inside ? &*inside : nullptr;
   Result<void> first = remove_rules(place, leaving);
@@ -154,6 +156,32 @@ Result<MaybeLink> free_of_xdp_links(NodeSockets& node, int ifindex, const HostNe
   return whole;
 }
 
+// Drivers make NAPI instances when their netdev goes up, and the kernel wants them for some values.
+Result<void> restore_sysfs(NodeSockets& node, int ifindex, const HostNetdev& host, std::vector<std::string>& warnings) {
+  if (!host.sysfs) return {};
+  Link link;
+  link.ifindex = ifindex;
+  link.name = host.name;
+  const auto netdev = open_netdev(node.sysfs.get(), link);
+  if (!netdev || !*netdev) {
+    warnings.push_back(
+        netdev ? fmt::format("`{}` is not in sysfs: its queues and NAPI are as a container left them", host.name)
+               : netdev.error().message);
+    return {};
+  }
+  auto refused = restore_sysfs_settings(**netdev, host.name, *host.sysfs);
+  if (!refused.empty() && !host.up) {
+    LinkChange state;
+    state.up = true;
+    TRY_VOID(change_link(node.route, ifindex, state));
+    refused = restore_sysfs_settings(**netdev, host.name, *host.sysfs);
+    state.up = false;
+    TRY_VOID(change_link(node.route, ifindex, state));
+  }
+  append(warnings, std::move(refused));
+  return {};
+}
+
 // Name, MAC, MTU and what was configured. What is right already is not touched: a netdev that never left keeps its
 // connections.
 Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetdev& host,
@@ -196,6 +224,7 @@ Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetd
   LinkChange state;
   state.up = host.up;
   TRY_VOID(change_link(node.route, link.ifindex, state));
+  keep_first(first, restore_sysfs(node, link.ifindex, host, warnings));
   // Last: routes want a netdev that is up.
   std::vector<NetRecord> records;
   for (const NetRecord& record : host.records)

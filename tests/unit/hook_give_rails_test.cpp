@@ -5,11 +5,15 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/bpf.h>
+#include <linux/ethtool.h>
 #include <linux/if.h>
 #include <linux/if_link.h>
 #include <linux/pkt_sched.h>
+#include <linux/sockios.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -29,6 +33,8 @@
 #include "hook/rails/netlink/netdev_features.hpp"
 #include "hook/rails/netlink/netdev_programs.hpp"
 #include "hook/rails/netlink/netdev_records.hpp"
+#include "hook/rails/netlink/open_netns.hpp"
+#include "hook/rails/netlink/sysfs_settings.hpp"
 #include "hook/rails/record/network_record_store.hpp"
 #include "hook/rails/return_rails.hpp"
 #include "support/inventories.hpp"
@@ -330,6 +336,75 @@ TEST(ReturnRails, WhatTheTenantSetIsUndone) {
     EXPECT_EQ(settings_of(scene.route(), "rail0"), before);
     EXPECT_TRUE(scene.warnings().empty()) << scene.warnings().front();
   });
+}
+
+// Of a netdev of the process's network namespace.
+fabric::sysfs::Directory netdev_directory(Netlink& route, const char* name) {
+  const auto link = find_link(route, name);
+  const auto sysfs = open_sysfs(SysfsAccess::kWrite);
+  EXPECT_TRUE(link && *link && sysfs && sysfs->ok()) << name;
+  auto directory = open_netdev(sysfs->get(), **link);
+  EXPECT_TRUE(directory && *directory) << name;
+  return std::move(**directory);
+}
+
+SysfsSettings sysfs_of(Netlink& route, const char* name) {
+  std::vector<std::string> warnings;
+  const SysfsSettings settings = read_sysfs_settings(netdev_directory(route, name), name, warnings);
+  EXPECT_TRUE(warnings.empty()) << warnings.front();
+  return settings;
+}
+
+void bring_up(Netlink& route, const char* name) {
+  LinkChange change;
+  change.up = true;
+  ASSERT_DONE(change_link(route, index_of(route, name), change));
+}
+
+// veth has NAPI instances while this is on and both ends are up; `threaded` wants them.
+void turn_gro_on(const char* name) {
+  const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ethtool_value on{ETHTOOL_SGRO, 1};
+  ifreq request{};
+  std::strncpy(request.ifr_name, name, IFNAMSIZ - 1);
+  request.ifr_data = reinterpret_cast<char*>(&on);
+  ASSERT_EQ(::ioctl(socket.get(), SIOCETHTOOL, &request), 0);
+}
+
+// A setting that this kernel lacks stays empty.
+SysfsSettings all_set_to(const SysfsSettings& values, const SysfsSettings& there) {
+  SysfsSettings set = values;
+  for (std::size_t i = 0; i < set.size(); ++i)
+    if (there[i].empty()) set[i].clear();
+  return set;
+}
+
+TEST(ReturnRails, SysfsSettingsOfTheTenantAreRestored) {
+  for (const bool is_up : {true, false}) {
+    with_rails([is_up](RailsScene& scene) {
+      turn_gro_on("rail0");
+      bring_up(scene.route(), "peer0");
+      if (is_up) bring_up(scene.route(), "rail0");
+      const SysfsSettings there = sysfs_of(scene.route(), "rail0");
+      const SysfsSettings nodes = all_set_to({{{}, {"5000"}, {"1"}, {"1"}, {"32"}, {}}}, there);
+      EXPECT_EQ(restore_sysfs_settings(netdev_directory(scene.route(), "rail0"), "rail0", nodes),
+                std::vector<std::string>());
+      const SysfsSettings before = sysfs_of(scene.route(), "rail0");
+      EXPECT_EQ(before[3], std::vector<std::string>{"1"});
+      ASSERT_DONE(scene.give(1));
+      const SysfsSettings tenants = all_set_to({{{"1"}, {"20000"}, {"3"}, {"0"}, {"64"}, {"1"}}}, there);
+      scene.do_inside([&] {
+        EXPECT_EQ(restore_sysfs_settings(netdev_directory(scene.inside_route(), "net1"), "net1", tenants),
+                  std::vector<std::string>());
+        EXPECT_EQ(sysfs_of(scene.inside_route(), "net1"), tenants);
+      });
+      ASSERT_DONE(scene.take_back());
+      EXPECT_EQ(sysfs_of(scene.route(), "rail0"), before);
+      EXPECT_TRUE(scene.warnings().empty()) << scene.warnings().front();
+      const auto rail = find_link(scene.route(), "rail0");
+      EXPECT_EQ((*rail)->up, is_up);
+    });
+  }
 }
 
 NetdevFeatures features_of(Ethtool& ethtool, int ifindex) {

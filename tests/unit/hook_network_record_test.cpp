@@ -75,6 +75,7 @@ RailRecord full_rail() {
                                           .numbers = {1, 0, 1, 65535, 65536, 65536, 65536, UINT32_MAX},
                                           .xdp = {7, 0, UINT32_MAX}},
                  .features = NetdevFeatures{{UINT32_MAX, 3}, {0, 1}, {7}},
+                 .sysfs = SysfsSettings{{{"1"}, {"20000"}, {}, {"ff", "0"}, {"256", "0"}, {"1,00000000"}}},
                  .tcx = std::vector<std::uint32_t>{1, UINT32_MAX},
                  .rdma = RdmaDevice{UINT32_MAX, "mlx5_7", UINT64_MAX},
                  .vfs = {all_attributes(), {}},
@@ -159,12 +160,13 @@ std::vector<std::string> all_members() {
 bool may_be_missing(const std::string& member) {
   static const std::set<std::string> kOptional = {
       "gateway",  "gid_index", "lease",     "mtu", "pkey",  "recreate", "identity", "permanent_mac", "tcx",
-      "settings", "features",  "broadcast", "vfs", "table", "what",     "rdma",     "args"};
+      "settings", "features",  "broadcast", "vfs", "table", "what",     "rdma",     "args",          "sysfs"};
   const std::string name = member.substr(member.rfind('/') + 1);
   const bool of_vf = member.find("/vfs/") != std::string::npos || member.find("/vf/") != std::string::npos ||
                      member.find("/vf_attributes/") != std::string::npos;
   const bool of_numbers = member.find("/numbers/") != std::string::npos;
-  return of_vf || of_numbers || (kOptional.contains(name) && member != "/rails/0/host/mtu");
+  const bool of_sysfs = member.find("/host/sysfs/") != std::string::npos;
+  return of_vf || of_numbers || of_sysfs || (kOptional.contains(name) && member != "/rails/0/host/mtu");
 }
 
 TEST(NetworkRecord, EveryMemberThatIsMissingIsAnError) {
@@ -220,6 +222,9 @@ TEST(NetworkRecord, ValuesThatCannotBe) {
       {"/rails/0/host/features/wanted", Json::array({4294967296}), "wanted"},
       {"/rails/0/host/features/changeable", Json::array({-1}), "changeable"},
       {"/rails/0/host/settings/broadcast", "0g", "broadcast"},
+      {"/rails/0/host/sysfs/threaded", "1", "threaded"},
+      {"/rails/0/host/sysfs/rps_cpus", Json::array({"../x"}), "rps_cpus"},
+      {"/rails/0/host/sysfs/xps_cpus", Json::array({1}), "xps_cpus"},
       {"/rails/0/host/rdma/index", 4294967296, "index"},
       {"/rails/0/host/records/0/type", 65536, "type"},
       {"/rails/0/host/records/0/type", RTM_NEWLINK, "message"},

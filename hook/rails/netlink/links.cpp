@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <utility>
 
 #include "fabric/text.hpp"
@@ -25,6 +24,7 @@ using fabric::Error;
 using fabric::Result;
 using fabric::netlink::Attributes;
 using fabric::netlink::Bytes;
+using fabric::sysfs::Directory;
 
 std::optional<Link> parse_link(const nlmsghdr* answer, bool whole) {
   const auto message = to_message(answer);
@@ -189,18 +189,28 @@ Result<std::vector<Link>> all_links(Netlink& route) {
   return links;
 }
 
-Result<std::uint64_t> netdev_identity(int sysfs, const Link& link) {
+Result<std::optional<Directory>> open_netdev(int sysfs, const Link& link) {
+  using None = std::optional<Directory>;
   // The kernel's own rule (dev_valid_name(), Linux 6.12) lets control characters pass.
   if (link.name.empty() || link.name == "." || link.name == ".." || link.name.find('/') != std::string::npos)
-    return std::uint64_t{0};
-  const fabric::UniqueFd directory(
-      ::openat(sysfs, fmt::format("class/net/{}", link.name).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  const fabric::UniqueFd index(directory.ok() ? ::openat(directory.get(), "ifindex", O_RDONLY | O_CLOEXEC) : -1);
+    return None();
+  auto directory = Directory::open(sysfs, fmt::format("class/net/{}", link.name).c_str());
+  int code = directory ? 0 : errno;
+  if (directory) {
+    const auto index = directory->read("ifindex");
+    if (const auto* text = std::get_if<std::string>(&index))
+      return fabric::parse_number<int>(*text) == link.ifindex ? std::move(directory) : None();
+    code = std::get<fabric::Unreadable>(index).code;
+  }
+  if (code == ENOENT || code == ENODEV) return None();
+  return fabric::sys_error(code, "cannot look at netdev `{}` in sysfs", fabric::printable(link.name));
+}
+
+Result<std::uint64_t> netdev_identity(int sysfs, const Link& link) {
+  const auto directory = TRY(open_netdev(sysfs, link));
+  if (!directory) return std::uint64_t{0};
   struct stat status {};
-  char text[16] = {};
-  if (index.ok() && ::fstat(directory.get(), &status) == 0 && ::read(index.get(), text, sizeof text - 1) > 0)
-    return std::atoi(text) == link.ifindex ? std::uint64_t{status.st_ino} : std::uint64_t{0};
-  if (errno == ENOENT || errno == ENODEV) return std::uint64_t{0};
+  if (::fstat(directory->fd(), &status) == 0) return std::uint64_t{status.st_ino};
   return fabric::sys_error(errno, "cannot look at netdev `{}` in sysfs", fabric::printable(link.name));
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fabric/result.hpp"
+#include "fabric/sysfs.hpp"
 #include "hook/rails/netlink/link_settings.hpp"
 #include "hook/rails/netlink/netlink.hpp"
 #include "hook/rails/plan/rail.hpp"
@@ -41,6 +42,9 @@ struct Link {
 fabric::Result<std::optional<Link>> find_link(Netlink& route, std::string_view name);
 fabric::Result<std::optional<Link>> find_link(Netlink& route, int ifindex);
 fabric::Result<std::vector<Link>> all_links(Netlink& route);
+
+// Its directory in sysfs. sysfs: of the netdev's namespace. nullopt: it is not under this name (any more).
+fabric::Result<std::optional<fabric::sysfs::Directory>> open_netdev(int sysfs, const Link& link);
 
 // What tells a netdev from every other one since the node's start, whatever namespace it is in and whatever is set on
 // it: the inode number of its directory in sysfs, which the kernel gives once and moves along (kernfs_new_node(),

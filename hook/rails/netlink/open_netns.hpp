@@ -27,9 +27,10 @@ struct NetnsParts {
   bool sysfs = false;
 };
 
-// A detached, read-only mount of sysfs as the process's network namespace sees it. Empty: a kernel before 5.2, or one
-// that keeps it from us.
-fabric::Result<fabric::UniqueFd> open_sysfs();
+// A detached mount of sysfs as the process's network namespace sees it. Empty: a kernel before 5.2, or one that keeps
+// it from us.
+enum class SysfsAccess { kRead, kWrite };
+fabric::Result<fabric::UniqueFd> open_sysfs(SysfsAccess access = SysfsAccess::kRead);
 
 // setns(2) happens in one forked child only, which opens all of it and hands it back. Errors: no network
 // namespace, or it is gone.

@@ -163,6 +163,27 @@ Result<std::vector<std::uint32_t>> numbers_at(const Json& object, const char* na
   return numbers;
 }
 
+Json sysfs_json(const SysfsSettings& settings) {
+  Json entry = Json::object();
+  for (std::size_t i = 0; i < settings.size(); ++i)
+    if (!settings[i].empty()) entry[kSysfsSettings[i].name] = settings[i];
+  return entry;
+}
+
+Result<SysfsSettings> parse_sysfs(const Json& entry) {
+  SysfsSettings settings;
+  for (std::size_t i = 0; i < settings.size(); ++i) {
+    const Json* list = member(entry, kSysfsSettings[i].name);
+    if (!list) continue;
+    if (!list->is_array()) return wrong_member(kSysfsSettings[i].name);
+    for (const Json& value : *list) {
+      if (!value.is_string() || !is_sysfs_value(value.get<std::string>())) return wrong_member(kSysfsSettings[i].name);
+      settings[i].push_back(value.get<std::string>());
+    }
+  }
+  return settings;
+}
+
 Json host_json(const HostNetdev& host) {
   Json records = Json::array();
   for (const NetRecord& record : host.records)
@@ -187,6 +208,7 @@ Json host_json(const HostNetdev& host) {
   if (const auto& rdma = host.rdma)
     entry["rdma"] = Json{{"index", rdma->index}, {"device", rdma->name}, {"node_guid", rdma->node_guid}};
   if (host.settings) entry["settings"] = settings_json(*host.settings);
+  if (host.sysfs) entry["sysfs"] = sysfs_json(*host.sysfs);
   if (host.features) {
     entry["features"] = Json{{"changeable", host.features->changeable},
                              {"wanted", host.features->wanted},
@@ -235,6 +257,10 @@ Result<HostNetdev> parse_host(const Json& entry) {
   }
   if (member(entry, "tcx")) host.tcx = TRY(numbers_at(entry, "tcx"));
   if (const Json* settings = member(entry, "settings")) host.settings = TRY(parse_settings(*settings));
+  if (const Json* sysfs = member(entry, "sysfs")) {
+    if (!sysfs->is_object()) return wrong_member("sysfs");
+    host.sysfs = TRY(parse_sysfs(*sysfs));
+  }
   if (const Json* features = member(entry, "features")) {
     host.features.emplace();
     host.features->changeable = TRY(numbers_at(*features, "changeable"));

@@ -15,6 +15,7 @@
 #include "hook/rails/netlink/netdev_features.hpp"
 #include "hook/rails/netlink/rdma_devices.hpp"
 #include "hook/rails/netlink/records.hpp"
+#include "hook/rails/netlink/sysfs_settings.hpp"
 #include "hook/rails/plan/rail.hpp"
 
 namespace hook {
@@ -36,6 +37,7 @@ struct HostNetdev {
   std::vector<NetRecord> records;          // what was configured on it; only of one that moves
   std::optional<LinkSettings> settings;    // nullopt: it does not move, or the record is of an older release
   std::optional<NetdevFeatures> features;  // nullopt: as settings, or the kernel does not say
+  std::optional<SysfsSettings> sysfs;      // nullopt: as settings, or sysfs does not show the netdev
   // IDs of its tcx programs. nullopt: not known, as in records of older releases.
   std::optional<std::vector<std::uint32_t>> tcx;
   std::optional<RdmaDevice> rdma;  // that moves along; nullopt: none, or the record is of an older release
