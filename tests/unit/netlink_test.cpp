@@ -53,12 +53,12 @@ TEST(Attributes, AreFoundByType) {
 
 TEST(Netlink, PrivilegedQkeyModeOfAnAnswer) {
   constexpr unsigned kMode = 96;  // Linux 6.7, include/uapi/rdma/rdma_netlink.h
-  for (const std::uint8_t mode : {0, 1}) {
+  for (const bool is_on : {false, true}) {
     Buffer answer;
     add(answer, 66, {1});  // RDMA_NLDEV_SYS_ATTR_NETNS_MODE
     EXPECT_EQ(fabric::netlink::privileged_qkey_of(Attributes{Bytes(answer)}), std::nullopt);
-    add(answer, kMode, {mode});
-    EXPECT_EQ(fabric::netlink::privileged_qkey_of(Attributes{Bytes(answer)}), mode != 0);
+    add(answer, kMode, {static_cast<std::uint8_t>(is_on)});
+    EXPECT_EQ(fabric::netlink::privileged_qkey_of(Attributes{Bytes(answer)}), is_on);
   }
 }
 
