@@ -76,11 +76,20 @@ Result<std::string> own_place() {
   return place;
 }
 
-// nullopt: nobody has noted it.
+bool is_place(std::string_view text) {
+  const std::size_t dot = text.find('.');
+  const auto names = [](std::string_view part, std::string_view name) {
+    return part.starts_with(name) && fabric::parse_number<std::uint64_t>(part.substr(name.size()));
+  };
+  return dot != std::string_view::npos && names(text.substr(0, dot), "pid-") && names(text.substr(dot + 1), "time-");
+}
+
+// Returns nullopt if none is noted, and what is_place() refuses for a damaged link, such as "" for a file.
 Result<std::optional<std::string>> noted_place(const LedgerDirectory& root) {
   char buffer[256];
   const ssize_t length = ::readlinkat(root.fd.get(), kPlace, buffer, sizeof buffer);
   if (length < 0 && errno == ENOENT) return std::optional<std::string>();
+  if (length < 0 && errno == EINVAL) return std::optional(std::string());
   if (length < 0) return ledger_error(errno, "read", root, kPlace);
   return std::optional(std::string(buffer, static_cast<std::size_t>(length)));
 }
@@ -165,6 +174,11 @@ Result<void> check_place(const LedgerFiles& files, bool note) {
   const auto noted = TRY(noted_place(files.root));
   if (noted == own) return {};
   if (noted && TRY(has_facts(files))) {
+    if (!is_place(*noted)) {
+      return Error{.message = fmt::format("cannot use `{}/{}`: it names no namespaces", files.root.path, kPlace),
+                   .code = EBADMSG,
+                   .hint = "remove it, then run `rdma-hook recover` where containers are started"};
+    }
     return Error{
         .message = fmt::format("cannot use `{}` here: it is of the namespaces {}, this process is in {}",
                                files.root.path, fabric::printable(*noted), own),

@@ -52,16 +52,6 @@ Result<void> add_entry(const LedgerFiles& files, const std::string& hca, const s
   return index_error(files, "write", path);
 }
 
-Result<void> replace_exclusive(const LedgerFiles& files, const std::string& hca, const std::string& key) {
-  const std::string temporary = files.temporary_name();
-  const std::string path = exclusive_path(hca);
-  if (::symlinkat(key.c_str(), files.pending.fd.get(), temporary.c_str()) == 0 &&
-      ::renameat(files.pending.fd.get(), temporary.c_str(), files.hca.fd.get(), path.c_str()) == 0) {
-    return {};
-  }
-  return index_error(files, "write", path);
-}
-
 Result<void> make_exclusive(const LedgerFiles& files, const std::string& hca, const std::string& key,
                             std::string_view replaces) {
   const std::string path = exclusive_path(hca);
@@ -114,6 +104,17 @@ Result<void> remove_path(const LedgerFiles& files, const std::string& path) {
 
 }  // namespace
 
+Result<void> replace_exclusive(const LedgerFiles& files, const std::string& hca, const std::string& key) {
+  const std::string temporary = files.temporary_name();
+  const std::string path = exclusive_path(hca);
+  if (key.empty()) return remove_path(files, path);
+  if (::symlinkat(key.c_str(), files.pending.fd.get(), temporary.c_str()) == 0 &&
+      ::renameat(files.pending.fd.get(), temporary.c_str(), files.hca.fd.get(), path.c_str()) == 0) {
+    return {};
+  }
+  return index_error(files, "write", path);
+}
+
 std::string index_entry_name(std::string_view key, unsigned units) {
   return fmt::format("{}@{}", key, units);
 }
@@ -143,16 +144,19 @@ Result<std::optional<std::string>> exclusive_key(const LedgerFiles& files, const
   char buffer[kLongestKey + 1];
   const ssize_t length = ::readlinkat(files.hca.fd.get(), path.c_str(), buffer, sizeof buffer);
   if (length < 0 && errno == ENOENT) return std::optional<std::string>();
-  if (length < 0) return index_error(files, "read", path);
-  std::string key(buffer, static_cast<std::size_t>(length));
+  if (length < 0 && errno != EINVAL) return index_error(files, "read", path);  // EINVAL: no link
+  std::string key(buffer, static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
   if (is_file_name(key, kLongestKey)) return std::optional<std::string>(std::move(key));
   return Error{.message = fmt::format("cannot read `{}/{}`: it names no grant", files.hca.path, path),
-               .hint = "remove it while no container uses that HCA"};
+               .code = EBADMSG,
+               .hint = "run `rdma-hook recover`, which corrects it, or removes it if no grant uses it"};
 }
 
 Result<void> remove_exclusive(const LedgerFiles& files, const std::string& hca, std::string_view key) {
-  const auto holder = TRY(exclusive_key(files, hca));
-  return holder == key ? remove_path(files, exclusive_path(hca)) : Result<void>();
+  const auto holder = exclusive_key(files, hca);
+  if (!holder)
+    return holder.error().code == EBADMSG ? Result<void>() : holder.error();  // recover() removes a damaged one
+  return *holder == key ? remove_path(files, exclusive_path(hca)) : Result<void>();
 }
 
 Result<void> set_index(const LedgerFiles& files, const std::string& key, const std::vector<PlannedHca>& before,

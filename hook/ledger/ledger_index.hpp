@@ -46,11 +46,14 @@ fabric::Result<void> remove_entry(const LedgerFiles& files, const std::string& h
 fabric::Result<bool> correct_entry(const LedgerFiles& files, const std::string& hca, std::string_view key,
                                    unsigned wrong, unsigned units);
 
-// The key that the exclusive link names; nullopt: there is no link.
+// The key that the exclusive link names; nullopt: there is no link. Errors: EBADMSG, it names no grant.
 fabric::Result<std::optional<std::string>> exclusive_key(const LedgerFiles& files, const std::string& hca);
 // Removes the link only if it names this key. The caller holds the key's lock, so that no process can put another in
 // its place in between.
 fabric::Result<void> remove_exclusive(const LedgerFiles& files, const std::string& hca, std::string_view key);
+
+// Makes the link name this key, whatever it names; empty: removes it. The caller holds the HCA's lock.
+fabric::Result<void> replace_exclusive(const LedgerFiles& files, const std::string& hca, const std::string& key);
 
 // Units that others than `key` hold, exact up to `most`: when the sum of the entries reaches it, each is asked for
 // with is_valid (which removes what is stale), until as many are sure or all are read.

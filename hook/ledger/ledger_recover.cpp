@@ -2,6 +2,7 @@
 // grant's lock at a time, so that hooks go on meanwhile, and look again once they have it. Left half-way is safe: see
 // the top of ledger.cpp; so one leftover that cannot be repaired is no reason to refuse a container.
 #include <algorithm>
+#include <cerrno>
 #include <iterator>
 #include <map>
 #include <set>
@@ -90,6 +91,30 @@ Result<void> restore_index(const LedgerFiles& files, const std::string& hca, con
   return restore_entry(files, hca, key, ms_until(deadline, kKeyLockTimeoutMs));
 }
 
+// Corrects a damaged link and returns the key that it names then. Under the HCA's lock no other holder can come, so
+// those of the index and of the claims are all. One that cannot be read keeps the link as it is.
+Result<std::optional<std::string>> repair_exclusive(const LedgerFiles& files, const std::string& hca,
+                                                    const Claims& claims, Deadline deadline,
+                                                    std::vector<std::string>& returned) {
+  const auto patience = [&] { return ms_until(deadline, kKeyLockTimeoutMs); };
+  const auto lock = TRY(lock_hca(files, hca, patience()));
+  std::set<std::string> keys;
+  for (const IndexEntry& entry : TRY(list_entries(files, hca)))
+    keys.insert(entry.key);
+  for (const auto& [key, claim] : claims)
+    keys.insert(key);
+  std::string holder;
+  for (const std::string& key : keys) {
+    const KeyLock key_lock = TRY(KeyLock::take(files, {key}, patience()));
+    const auto grant = TRY(refresh(files, key, &returned));
+    const auto held = grant ? held_hcas(*grant) : std::vector<PlannedHca>();
+    const PlannedHca* found = find_hca(held, hca);
+    if (found && found->mode == Mode::kExclusive) holder = key;
+  }
+  TRY_VOID(replace_exclusive(files, hca, holder));
+  return holder.empty() ? std::nullopt : std::optional(std::move(holder));
+}
+
 // Only what does not agree with the claims is looked at under a lock. What `unread` grants have stays.
 Result<void> recover_hca(const LedgerFiles& files, const std::string& hca, const Claims& claims,
                          const std::set<std::string>& unread, Deadline deadline, std::vector<std::string>& returned,
@@ -99,7 +124,9 @@ Result<void> recover_hca(const LedgerFiles& files, const std::string& hca, const
   };
   const auto is_alone = [](const Claims::value_type& claim) { return claim.second.mode == Mode::kExclusive; };
   auto missing = claims;
-  const auto alone = TRY(exclusive_key(files, hca));
+  auto link = exclusive_key(files, hca);
+  if (!link && link.error().code == EBADMSG) link = repair_exclusive(files, hca, claims, deadline, returned);
+  const auto alone = TRY(std::move(link));
   const auto holder = std::find_if(claims.begin(), claims.end(), is_alone);
   if (alone && (holder == claims.end() || holder->first != *alone) && !unread.contains(*alone)) {
     note(*alone, check_exclusive(files, hca, *alone, &returned, ms_until(deadline, kKeyLockTimeoutMs)));

@@ -152,6 +152,41 @@ TEST_F(LedgerRecord, NoDamagedLinkGivesAnHcaTwice) {
   EXPECT_EQ(ledger_problems(path_), "") << "recover() puts it right";
 }
 
+TEST_F(LedgerRecord, RecoverCorrectsOrRemovesLinkThatNamesNoGrant) {
+  const std::string link = path_ + "/hca/mlx5_0/exclusive";
+  const std::function<void()> damages[] = {[&] { fs::create_symlink("no/grant", link); },
+                                           [&] { fs::create_symlink(std::string(300, 'x'), link); },
+                                           [&] { write_file(link, "no link"); }};
+  for (const auto& damage : damages) {
+    ASSERT_EQ(give(web_, {kAlone}, {web_.key, "web", myself()}), "");
+    fs::remove(link);
+    damage();
+    EXPECT_TRUE(is_refused(db_, kShared));
+    const auto corrected = ledger_.recover();
+    ASSERT_TRUE(corrected) << corrected.error().message;
+    EXPECT_EQ(fs::read_symlink(link), web_.key);
+    fs::remove(link);
+    damage();
+    ASSERT_TRUE(ledger_.leave(web_, web_.key)) << "a damaged link keeps no container from ending";
+    EXPECT_TRUE(is_refused(db_, kShared));
+    const auto removed = ledger_.recover();
+    ASSERT_TRUE(removed) << removed.error().message;
+    EXPECT_FALSE(fs::exists(fs::symlink_status(link)));
+    EXPECT_FALSE(is_refused(db_, kAlone));
+  }
+}
+
+TEST_F(LedgerRecord, RecoverKeepsDamagedLinkOfGrantThatCannotBeRead) {
+  ASSERT_EQ(give(web_, {kAlone}, {web_.key, "web", myself()}), "");
+  const std::string link = path_ + "/hca/mlx5_0/exclusive";
+  fs::remove(link);
+  fs::create_symlink("no/grant", link);
+  write_file(file(web_), "{");
+  EXPECT_FALSE(ledger_.recover());
+  EXPECT_EQ(fs::read_symlink(link), "no/grant");
+  EXPECT_TRUE(is_refused(db_, kShared));
+}
+
 TEST_F(LedgerRecord, WrongUnitsInTheIndexGiveNoHcaTwice) {
   ASSERT_EQ(give(web_, {kShared}, {web_.key, "web", myself()}), "");
   const std::string holders = path_ + "/hca/mlx5_0/holders/";

@@ -117,6 +117,26 @@ TEST_F(LedgerUnseen, ALedgerWithoutFactsMoves) {
       "cannot use `" + path_ + "` here: it is of the namespaces pid-1.time-2, this process is in " + own.string());
 }
 
+TEST_F(LedgerUnseen, DamagedPlaceIsNamedWithItsRemedy) {
+  const std::string place = path_ + "/place";
+  const std::function<void()> damages[] = {
+      [&] { std::filesystem::create_symlink("pid-4026531836", place); },
+      [&] { std::filesystem::create_symlink("pid-4026531836.time-40265318x4", place); },
+      [&] { std::filesystem::create_symlink("qid-4026531836.time-4026531834", place); },
+      [&] { test_support::write_file(place, "pid-4026531836.time-4026531834"); }};
+  ASSERT_EQ(give(web_, {kAlone}, {"c", "web", test_support::myself()}), "");
+  for (const auto& damage : damages) {
+    std::filesystem::remove(place);
+    damage();
+    const auto refused = Ledger::open(path_);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().message, "cannot use `" + place + "`: it names no namespaces");
+    EXPECT_EQ(refused.error().hint, "remove it, then run `rdma-hook recover` where containers are started");
+  }
+  std::filesystem::remove(place);
+  EXPECT_TRUE(Ledger::open(path_));
+}
+
 TEST_F(LedgerUnseen, APodsNamespaceIsGoneOnlyFromItsOwnDirectory) {
   const std::string directory = temp_ / "netns";
   const std::string away = temp_ / "away";
