@@ -53,9 +53,8 @@ struct Grant {
   std::vector<GrantUser> users;
   std::int64_t since = 0;  // seconds since the epoch
   bool pending = false;
-  // No user is left. Of a pod's grant: its netns is gone, or only tokens use it and their requesters are dead, as are
-  // those of containers without one of which their runtime has nothing. Of a container's or token's: every user's
-  // process has ended.
+  // No user is left. Of a pod's grant: its netns is gone, or only tokens use it and their requesters are dead. Of a
+  // container's or token's: every user's process has ended.
   bool vanished = false;
 };
 

@@ -32,12 +32,6 @@ bool is_dead_token(const StoredUser& user, std::string_view binding) {
   return user.user.key != binding && is_token_key(user.user.key) && is_user_gone(user);
 }
 
-// The same of a container that needs no token: its runtime has nothing of it.
-bool has_never_come(const StoredUser& user) {
-  return user.user.state && !user.ended && is_user_gone(user) &&
-         is_proven_gone(look_at_trace(*user.user.state, user.user.id));
-}
-
 constexpr int kDepth = 8;  // ours have 5
 
 Json process_json(const ProcessIdentity& process) {
@@ -292,12 +286,10 @@ bool is_vanished(const StoredGrant& grant, std::string_view binding) {
   if (grant.owner.kind != Owner::Kind::kNetns) {
     return std::all_of(grant.users.begin(), grant.users.end(), is_user_gone);
   }
-  // No container has come, and none will: a namespace may outlive that for ever. Without any user it is another matter:
-  // its containers are between two starts.
-  const auto no_container = [&](const StoredUser& user) {
-    return is_dead_token(user, binding) || has_never_come(user);
-  };
-  if (!grant.users.empty() && std::all_of(grant.users.begin(), grant.users.end(), no_container)) return true;
+  // A namespace may outlive tokens that no container will bind. Any other user may have come and missed its poststop,
+  // and the pod's containers may be between two starts: then the grant stays as long as the namespace.
+  const auto is_dead = [&](const StoredUser& user) { return is_dead_token(user, binding); };
+  if (!grant.users.empty() && std::all_of(grant.users.begin(), grant.users.end(), is_dead)) return true;
   if (grant.owner.netns && !is_proven_gone(look_at(*grant.owner.netns))) return false;
   // The path is gone; the namespace may live on in the processes of its containers. A user without a process proves
   // nothing here.

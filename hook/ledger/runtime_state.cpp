@@ -119,10 +119,6 @@ Result<Presence> look_at(const RuntimeState& state, const std::string& id, const
   return cannot_look_at_state(ENOENT, path);
 }
 
-Result<Presence> look_at_trace(const RuntimeState& state, const std::string& id) {
-  return look_below(TRY(open_root(state)), state, id);
-}
-
 Result<bool> is_same_directory(const std::string& left, const std::string& right) {
   if (left == right) return true;
   struct stat one {};

@@ -31,9 +31,6 @@ fabric::Result<RuntimeState> identify_runtime_state(RuntimeState::Kind kind, con
 // finished.
 fabric::Result<Presence> look_at(const RuntimeState& state, const std::string& id, const std::string& bundle);
 
-// Present: ROOT/ID is there, of a container that has come, if only its end. Errors: as look_at().
-fabric::Result<Presence> look_at_trace(const RuntimeState& state, const std::string& id);
-
 // Pure: the bundle that runc's state.json or crun's status names. nullopt: none is said.
 std::optional<std::string> bundle_of_state(RuntimeState::Kind kind, std::string_view text);
 

@@ -3,6 +3,7 @@ lives. Its HCA is held from before `create` returns until it has ended, and free
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -174,6 +175,17 @@ class Alive:
             self.assert_held()
             self.given(self.runtime.delete(bundle))
         self.assert_held("it is the pod's as long as its namespace is there")
+        pod.remove()
+        self.assert_free()
+
+    def test_in_a_pod_whose_only_container_missed_its_poststop(self):
+        pod = Pod(self)
+        first = self.created(self.bundle(netns=pod.path))
+        self.runtime.kill(first)
+        shutil.rmtree(f"{self.runtime.root}/{first.id}")
+        self.assert_held("the next container of the pod is due")
+        self.given(self.runtime.delete(self.created(self.bundle("next", netns=pod.path))))
+        self.assert_held("and the one after it")
         pod.remove()
         self.assert_free()
 

@@ -223,24 +223,29 @@ TEST_P(RuntimeStates, ALatePoststopEndsNoContainerThatLives) {
   EXPECT_TRUE(leaves()) << "crun's state is there as long as its poststop";
 }
 
-// A pod's grant stays between two of its containers. Where none has come, its namespace may be there for ever.
-TEST_P(RuntimeStates, APodWhoseOnlyContainerNeverCameIsReturned) {
+// The pod's next container is due.
+TEST_P(RuntimeStates, KeepsGrantOfPodWhoseOnlyUserMissedItsPoststop) {
+  const std::string netns = temp_ / "netns";
+  write_file(netns, "");
+  const hook::Owner pod = pod_of(netns);
   Child requester;
   Child init;
   const auto returned = [&] { return ledger_.recover()->returned.size(); };
-  ASSERT_EQ(give(pod_, {kAlone}, {"c", "c", requester.identity(), bundle_, {}, {}, state_}), "");
+  ASSERT_EQ(give(pod, {kAlone}, {"c", "c", requester.identity(), bundle_, {}, {}, state_}), "");
   EXPECT_EQ(returned(), 0U);
   write(init.identity(), bundle_);
   requester.kill();
   EXPECT_EQ(returned(), 0U);
   init.kill();
-  EXPECT_EQ(returned(), 0U) << "it has come, and has not been deleted yet";
-  ASSERT_TRUE(ledger_.leave(pod_, "c"));
+  EXPECT_EQ(returned(), 0U) << "not deleted yet";
   fs::remove_all(root_ + "/c");
-  EXPECT_EQ(returned(), 0U) << "without any user it stays";
-  ASSERT_EQ(give(pod_, {kAlone}, {"c", "c", dead_process(), bundle_, {}, {}, state_}), "");
+  EXPECT_EQ(returned(), 0U) << "deleted, without poststop";
+  ASSERT_EQ(give(pod, {kAlone}, {"next", "next", dead_process(), bundle_, {}, {}, state_}), "");
+  EXPECT_EQ(returned(), 0U);
+  ASSERT_TRUE(ledger_.leave(pod, "next"));
+  EXPECT_EQ(returned(), 0U) << "without any user";
+  fs::remove(netns);
   EXPECT_EQ(returned(), 1U);
-  EXPECT_FALSE(ledger_.find(pod_.key).value());
   EXPECT_EQ(test_support::ledger_problems(path_), "");
 }
 
