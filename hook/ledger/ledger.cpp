@@ -130,7 +130,7 @@ Result<std::optional<Grant>> bind_user(const LedgerFiles& files, const std::stri
   const auto booked = std::find_if(before->users.begin(), before->users.end(), is_token_user);
   if (booked == before->users.end()) return std::optional<Grant>();
   TRY_VOID(check_token_user(booked->user, user));
-  const auto worker = add_steps(*grant, after_token(user, booked->user), {}, new_worker(files));
+  const auto worker = TRY(add_steps(*grant, after_token(user, booked->user), {}, new_worker(files)));
   std::erase_if(grant->users, is_token_user);
   if (worker) TRY_VOID(begin_change(files, owner.key, *worker));
   TRY_VOID(write_grant(files, *grant));
@@ -144,8 +144,8 @@ Result<Grant> bind_grant(const LedgerFiles& files, const StoredGrant& source, co
                          const GrantUser& user) {
   const auto before = TRY(refresh(files, owner.key, nullptr));
   auto grant = before.value_or(StoredGrant{owner, {}, {}, source.since});
-  const auto worker = add_steps(grant, source.users.empty() ? user : after_token(user, source.users.front().user),
-                                held_hcas(source), new_worker(files));
+  const GrantUser named = source.users.empty() ? user : after_token(user, source.users.front().user);
+  const auto worker = TRY(add_steps(grant, named, held_hcas(source), new_worker(files)));
   if (worker) TRY_VOID(begin_change(files, owner.key, *worker));
   const std::string returned = TRY(begin_return(files, source));
   TRY_VOID(write_grant(files, grant));

@@ -181,7 +181,7 @@ Result<void> LockedHcas::book(const Owner& owner, std::vector<PlannedHca> hcas, 
   if (moved) grant.owner = owner;
   // Of a pod: those whose container is gone without having left.
   const bool dropped = owner.kind == Owner::Kind::kNetns && std::erase_if(grant.users, is_user_gone) > 0;
-  const auto worker = add_steps(grant, user, hcas, new_worker(*files_));
+  const auto worker = TRY(add_steps(grant, user, hcas, new_worker(*files_)));
   if (!worker) {
     if (!moved && !dropped) return {};  // as when bind() has brought all of it
     TRY_VOID(write_grant(*files_, grant));

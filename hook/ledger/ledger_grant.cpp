@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <limits>
+#include <utility>
 
+#include "fabric/text.hpp"
+#include "hook/base/failure.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/ledger/ledger_files.hpp"
 
@@ -30,6 +33,28 @@ int strength(Mode mode) {
 
 bool is_dead_token(const StoredUser& user, std::string_view binding) {
   return user.user.key != binding && is_token_key(user.user.key) && is_user_gone(user);
+}
+
+// Errors (EBUSY): as add_steps().
+Result<void> check_ended(const GrantUser& user) {
+  if (!user.process) return {};
+  const auto busy = [&](const std::string& cause, std::string hint) {
+    return Error{.message = fmt::format("cannot book for container `{}`: {}", fabric::printable(user.id), cause),
+                 .code = EBUSY,
+                 .hint = std::move(hint),
+                 .reason = FailureReason::kBusy};
+  };
+  const auto process = look_at(*user.process);
+  if (!process) return busy(process.error().message, process.error().hint);
+  if (*process == Presence::kPresent) {
+    return busy(fmt::format("process {} of a container of this id and bundle has not ended", user.process->pid),
+                "wait until it has ended, or take another id");
+  }
+  const auto state = user.state ? look_at(*user.state, user.id, user.bundle) : Presence::kGone;
+  if (!state) return busy(state.error().message, state.error().hint);
+  if (*state == Presence::kGone) return {};
+  return busy(fmt::format("a container of this id and bundle lives in `{}`", fabric::printable(user.state->root)),
+              "delete it first, or take another id");
 }
 
 constexpr int kDepth = 8;  // ours have 5
@@ -239,11 +264,12 @@ std::vector<PlannedHca> all_claims(const StoredGrant& grant) {
   return claims;
 }
 
-std::optional<StepWorker> add_steps(StoredGrant& grant, GrantUser user, const std::vector<PlannedHca>& hcas,
-                                    const StepWorker& worker) {
+Result<std::optional<StepWorker>> add_steps(StoredGrant& grant, GrantUser user, const std::vector<PlannedHca>& hcas,
+                                            const StepWorker& worker) {
   const auto same = [&](const StoredUser& other) { return other.user.key == user.key; };
   auto found = std::find_if(grant.users.begin(), grant.users.end(), same);
   if (found == grant.users.end()) found = grant.users.insert(found, StoredUser{});
+  if (!found->ended && found->user.process != user.process) TRY_VOID(check_ended(found->user));
   if (user.pod.empty()) user.pod = found->user.pod;  // who gives it more need not know
   // Who joins again without a view has its mounts from before.
   if (user.view.empty()) user.view = found->user.view;
@@ -254,12 +280,12 @@ std::optional<StepWorker> add_steps(StoredGrant& grant, GrantUser user, const st
   const auto before = sure;
   merge_hcas(sure, hcas);
   const bool goes_on = is_own || (!found->worker && found->settled);
-  if (goes_on && !found->ended && found->user == user && sure == before) return std::nullopt;
+  if (goes_on && !found->ended && found->user == user && sure == before) return std::optional<StepWorker>();
   found->user = std::move(user);
   found->ended = false;
   if (!is_own) found->worker = worker;
   merge_hcas(found->hcas, hcas);
-  return found->worker;
+  return std::optional(found->worker);
 }
 
 void settle_user(StoredGrant& grant, StoredUser& user) {

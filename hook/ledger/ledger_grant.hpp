@@ -60,8 +60,10 @@ void merge_hcas(std::vector<PlannedHca>& into, const std::vector<PlannedHca>& mo
 
 // A user joins with these HCAs, its steps in the hands of `worker`; one that is there already goes on with them, in the
 // change that its process has begun. The worker they are in the hands of; nullopt: the user has all of it already.
-std::optional<StepWorker> add_steps(StoredGrant& grant, GrantUser user, const std::vector<PlannedHca>& hcas,
-                                    const StepWorker& worker);
+// Errors (EBUSY): the grant has a user of this key with another process, which is not proven to have ended; the message
+// names that process or what its runtime keeps of it.
+fabric::Result<std::optional<StepWorker>> add_steps(StoredGrant& grant, GrantUser user,
+                                                    const std::vector<PlannedHca>& hcas, const StepWorker& worker);
 // The user's steps are done: what they brought is the grant's.
 void settle_user(StoredGrant& grant, StoredUser& user);
 // Proven, of its process and of its runtime's state: what cannot be seen is held. Without a process nothing is proven.

@@ -113,10 +113,14 @@ Result<Presence> look_at(const RuntimeState& state, const std::string& id, const
     const std::string context = fmt::format("cannot look at the runtime's state `{}`", fabric::printable(path));
     return seen ? seen : fabric::wrap(std::move(seen).error(), context);
   }
-  // runc lets nothing of the container run before its file is there (libcontainer/process_linux.go, procReady). crun
-  // does in `run`, and may do so in a child that outlives who called; but its directory is there before that child is.
-  if (state.kind == Kind::kRunc || TRY(look_below(root, state, id)) == Presence::kGone) return Presence::kGone;
-  return cannot_look_at_state(ENOENT, path);
+  // Both make the directory before anything of the container (runc: libcontainer/factory_linux.go, Create(); crun:
+  // libcrun_container_create()), and the file later. Another `create` of this id may be at work in that directory, and
+  // crun's in a child that outlives its parent.
+  if (TRY(look_below(root, state, id)) == Presence::kGone) return Presence::kGone;
+  Error error = cannot_look_at_state(ENOENT, path);
+  error.hint = fmt::format("if its `create` was killed, run `{} --root {} delete --force {}`", name_of(state.kind),
+                           fabric::printable(state.root), fabric::printable(id));
+  return error;
 }
 
 Result<bool> is_same_directory(const std::string& left, const std::string& right) {

@@ -25,10 +25,10 @@ struct RuntimeState {
 // Errors: there is no such directory (ENOENT), or it cannot be looked at.
 fabric::Result<RuntimeState> identify_runtime_state(RuntimeState::Kind kind, const std::string& root);
 
-// Present: ROOT/ID names this bundle and an init that lives. Gone: it names another bundle, or an init that has ended;
-// or nothing is there, in the root that was noted. For who knows that the process has ended that became `create`: until
-// then nothing has to be there. Errors: the root is another one, something cannot be read, or crun has begun and not
-// finished.
+// Returns kPresent if ROOT/ID names this bundle and an init that lives. Returns kGone if it names another bundle or an
+// init that has ended, or if ROOT/ID is missing from the root that was noted. Call it only once the process of `create`
+// has ended: until then ROOT/ID may still be made. Errors: the root is another one, something cannot be read, or
+// ROOT/ID has no state, because `create` was killed or still goes on; the hint is the remedy.
 fabric::Result<Presence> look_at(const RuntimeState& state, const std::string& id, const std::string& bundle);
 
 // Pure: the bundle that runc's state.json or crun's status names. nullopt: none is said.

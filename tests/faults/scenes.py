@@ -433,6 +433,39 @@ class RuntimeDelete(RuntimeScene):
         self.assert_clean()
 
 
+class SecondCreate(RuntimeScene):
+    """While the first `create` of this id and bundle is at work: it keeps the HCA, and the second one fails."""
+    name = "rdma-runtime create, the same at once"
+    holds = (False,)
+
+    def enter(self):
+        self.bundle.write()
+        write(self.stays, "")
+        self.first = subprocess.Popen(self.create_words(), env=self.env, stdin=subprocess.DEVNULL)
+        self.addCleanup(self.end_first)
+        harness.wait_for(lambda: read(f"/proc/{self.first.pid}/comm") == "sleep\n", "rdma-runtime becomes the runtime")
+        os.unlink(self.stays)
+
+    def end_first(self):
+        self.first.kill()
+        self.first.wait()
+
+    def disturb(self, how):
+        return self.disturb_runtime(how, self.create_words())
+
+    def leave(self, outcome):
+        self.assert_told(outcome)
+        self.assertNotEqual(outcome.code, 0, "two have the HCA for themselves alone")
+        self.assert_first_has_it()
+        self.end_first()
+        self.assert_clean()
+
+    def assert_first_has_it(self):
+        self.recover()
+        self.assert_held_by("web")
+        self.assert_next_refused()
+
+
 class Nri(Scene):
     """A plugin's life: a pod, a container of it, their end. The container is of the node's network namespace, so that it has
     a grant of its own."""
@@ -782,8 +815,8 @@ def children(pid):
         return []
 
 
-ALL = [CreateRuntime, FirstCreateRuntime, Poststop, Recover, RuntimeCreate, RuntimeDelete, Nri, GenerateCdi, SharedRails,
-       ExclusiveRails, SharedPoststop, NriRails, NriSharedRails,
+ALL = [CreateRuntime, FirstCreateRuntime, Poststop, Recover, RuntimeCreate, RuntimeDelete, SecondCreate, Nri, GenerateCdi,
+       SharedRails, ExclusiveRails, SharedPoststop, NriRails, NriSharedRails,
        Bind, Damage, DamageOfRails]
 
 

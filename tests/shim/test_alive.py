@@ -10,9 +10,11 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "containers"))
 import harness  # noqa: E402
 from containers import WRAPPER, Bundle, Pod, Runtime, Wrapped  # noqa: E402
+from harness import PATH, PROGRAM  # noqa: E402
 
 EXCLUSIVE = {"rdma-init.io/mode": "exclusive"}
 FOREVER = ("sleep", "1000")
+ROUNDS = 20
 
 
 class Alive:
@@ -155,6 +157,24 @@ class Alive:
         self.given(other.delete(elsewhere))
         self.assert_ledger_empty()
 
+    def test_two_creates_at_once(self):
+        """The first `create` to end is mostly the one that is refused: the other one, which is at work, has the HCA."""
+        for round in range(ROUNDS):
+            other = self.bundle(f"other-than-{round}")
+            twin = self.bundle(f"twin{round}")
+            words = self.runtime.command("create", "--bundle", twin.directory, twin.id)
+            both = [subprocess.Popen(words, env=self.runtime.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                     stderr=subprocess.DEVNULL) for _ in range(2)]
+            harness.wait_for(lambda both=both: any(process.poll() is not None for process in both), "the end of one")
+            self.refused(self.runtime.create(other), "mlx5_1")
+            codes = [process.wait() for process in both]
+            self.assertEqual(codes.count(0), 1, codes)
+            self.assertEqual(self.runtime.state(twin)["status"], "created")
+            self.assertEqual(self.holders(), {"mlx5_1": [f"container twin{round}"]})
+            self.assert_held(f"round {round}")
+            self.given(self.runtime.delete(twin))
+            self.assertEqual(self.holders(), {})
+
     def test_a_bundle_behind_a_link(self):
         """The runtime names the directory, and not the link that the engine named."""
         first = self.bundle()
@@ -220,11 +240,13 @@ class Alive:
         requester.kill()
         requester.wait()
         harness.wait_for(lambda: harness.read(first.cgroup() + "/cgroup.procs") == "", "the end of its init")
-        if self.runtime_name == "runc":
-            self.assert_free()
-        else:
-            self.assert_held("whether another process of crun's goes on cannot be known")
-        self.runtime.delete(first)
+        self.assert_held("whether another process of the runtime goes on cannot be known")
+        remedy = f"{self.runtime_name} --root {self.runtime.root} delete --force first"
+        warned = harness.run([PROGRAM, "recover", "--ledger", self.ledger_directory], env={})
+        self.assertIn(remedy, warned.stderr)
+        again = self.runtime.create(first)
+        self.refused(again, remedy)
+        self.assertEqual(harness.run(remedy.split(), env={"PATH": PATH}).returncode, 0)
         self.assert_free()
 
     def test_a_run_that_is_killed(self):

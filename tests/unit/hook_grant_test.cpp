@@ -680,6 +680,7 @@ TEST_F(GrantTest, AContainerThatHasEndedWasGivenNothing) {
   ASSERT_TRUE(give("web-1", asking_for("mlx5_0")));
   const auto ledger = Ledger::open(node_.ledger);
   EXPECT_TRUE(was_given_before(*ledger, who).value());
+  ASSERT_TRUE(ledger->leave(owner, owner.key));
   ASSERT_TRUE(test_support::book(*ledger, owner, {{"mlx5_0", Mode::kHca, 1, std::nullopt}}, who.user));
   ASSERT_TRUE(ledger->settle(owner.key));
   EXPECT_FALSE(was_given_before(*ledger, who).value()) << "no poststop came";

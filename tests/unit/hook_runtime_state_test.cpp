@@ -84,8 +84,11 @@ TEST_P(RuntimeStates, AnotherBundle) {
 TEST_P(RuntimeStates, NothingIsThere) {
   EXPECT_EQ(seen(), "gone");
   fs::create_directory(root_ + "/c");
-  // crun's may be that of a child that goes on.
-  EXPECT_EQ(seen(), is_runc() ? "gone" : "unknown: ENOENT");
+  const auto begun = look_at(state_, "c", bundle_);
+  ASSERT_FALSE(begun) << "another `create` may be at work";
+  EXPECT_EQ(begun.error().code, ENOENT);
+  const std::string remedy = std::string(is_runc() ? "runc" : "crun") + " --root " + root_ + " delete --force c";
+  EXPECT_NE(begun.error().hint.find(remedy), std::string::npos) << begun.error().hint;
 }
 
 TEST_P(RuntimeStates, AnotherRootProvesNothing) {
@@ -247,6 +250,34 @@ TEST_P(RuntimeStates, KeepsGrantOfPodWhoseOnlyUserMissedItsPoststop) {
   fs::remove(netns);
   EXPECT_EQ(returned(), 1U);
   EXPECT_EQ(test_support::ledger_problems(path_), "");
+}
+
+// The next `create` of this id and bundle, in each state that its predecessor can be in.
+TEST_P(RuntimeStates, BookingDoesNotReplaceUserThatHasNotEnded) {
+  Child first;
+  Child init;
+  const Child second;
+  const auto user = [&](const Child& creator) {
+    return hook::GrantUser{web_.key, "c", creator.identity(), bundle_, {}, {}, state_};
+  };
+  ASSERT_EQ(give(web_, {kAlone}, user(first)), "");
+  const std::string before = test_support::read_file(path_ + "/grants/" + web_.key + ".json");
+  const auto expect_busy = [&](const std::string& words) {
+    const auto booked = test_support::book(ledger_, web_, {kAlone}, user(second));
+    ASSERT_FALSE(booked) << words;
+    EXPECT_EQ(booked.error().code, EBUSY);
+    EXPECT_NE((booked.error().message + booked.error().hint).find(words), std::string::npos) << booked.error().message;
+    EXPECT_EQ(test_support::read_file(path_ + "/grants/" + web_.key + ".json"), before);
+    EXPECT_EQ(test_support::ledger_problems(path_), "");
+  };
+  expect_busy(fmt::format("process {} of a container of this id and bundle", first.identity().pid));
+  fs::create_directory(root_ + "/c");
+  first.kill();
+  expect_busy("delete --force c");
+  write(init.identity(), bundle_);
+  expect_busy("a container of this id and bundle lives in `" + root_ + "`");
+  init.kill();
+  EXPECT_TRUE(test_support::book(ledger_, web_, {kAlone}, user(second)));
 }
 
 TEST_P(RuntimeStates, AStartThatFailsLeavesNothing) {
