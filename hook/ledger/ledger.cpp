@@ -98,17 +98,13 @@ bool is_worked_on_here(const LedgerFiles& files, const StoredUser& user) {
   return user.worker && user.worker->process == files.self;
 }
 
-// Whoever ends a container in this user's name means one before it, which had that name: this one lives. Its own
-// runtime is above who ends it, where that is `run`, or `create` that fails.
+// A poststop names id and bundle only. If the user has not ended, the poststop is of another container of these names:
+// one before it, or one below another root. A runtime whose `run` or failed `create` calls poststop is above the
+// caller.
 bool is_another_ones_end(const LedgerFiles& files, const StoredUser& user) {
   if (user.ended || is_worked_on_here(files, user)) return false;
   if (user.worker && !user.worker_gone) return true;  // its createRuntime is at work
-  if (!user.user.process) return false;
-  // A runtime waits for its poststop, and says nothing of the container while another has its name. One that was killed
-  // may have left this poststop behind.
-  const bool is_left_behind = ::getppid() != files.parent;
-  if (!is_left_behind && !user.user.state && !is_token_key(user.user.key)) return false;
-  return !has_ended(user.user) && !is_above_me(*user.user.process);
+  return user.user.process && !has_ended(user.user) && !is_above_me(*user.user.process);
 }
 
 // With what the token's record knows: the view that config.json mounts, and the pod, which an engine's config.json need

@@ -121,13 +121,11 @@ class Ledger {
 
   // A user leaves. A container's or token's grant is returned with it; a namespace's stays until that is gone, without
   // what a user brought whose steps were not settled, and with the pod as its user if the user said of which it is. No
-  // grant, or no such user: success. So is one of whom this does not speak, because a late poststop speaks of a
-  // container before it of that name: a start that is at work in another process; and a user that has not ended, if it
-  // has a runtime's state, is a token or the caller's parent ended since the ledger was opened, unless its process is
-  // this one or above it. Errors: EBUSY, a process is still in the cgroup of a user whose steps were settled. Where
-  // another step fails, the grant says that the user has ended, so that it is held only until it can be returned: by
-  // the next call that needs it, or by recover(). passed_over: set where there is such a user, of whom this does not
-  // speak.
+  // grant, or no such user: success. A user stays, and passed_over is set, while another process works on its start, or
+  // while its process or its runtime's state is not proven gone, unless that process is this one or above it: a
+  // poststop may be of another container of that id and bundle. Errors: EBUSY, a process is still in the cgroup of a
+  // user whose steps were settled. Where another step fails, the grant says that the user has ended, so that it is held
+  // only until it can be returned: by the next call that needs it, or by recover().
   fabric::Result<void> leave(const Owner& owner, std::string_view user_key, bool* passed_over = nullptr) const;
   // Notes of which pod this container is, in grants that do not say so; none: success.
   fabric::Result<void> note_pod(std::string_view id, const std::string& pod) const;

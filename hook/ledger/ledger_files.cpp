@@ -219,7 +219,6 @@ Result<std::shared_ptr<const LedgerFiles>> LedgerFiles::open(const std::string& 
   files->effects_ = std::move(effects);
   files->container = std::move(container);
   files->self = TRY(identify(::getpid()));
-  files->parent = ::getppid();
   files->root = TRY(open_directory(AT_FDCWD, path, path, true));
   const std::pair<LedgerDirectory*, const char*> parts[] = {
       {&files->hca, "hca"}, {&files->grants, "grants"}, {&files->pending, "pending"}, {&files->views, "views"}};

@@ -65,7 +65,6 @@ class LedgerFiles {
   LedgerDirectory views;
   // This process: written into the names of what is under way. A child made by fork() opens its own ledger.
   ProcessIdentity self;
-  pid_t parent = 0;       // when the ledger was opened
   std::string container;  // for whom: told to who waits for a lock; empty: for none
   // The markers of what was booked or bound through this ledger and is not settled, by the grant's key.
   mutable std::map<std::string, std::set<std::string>> begun;

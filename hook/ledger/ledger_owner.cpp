@@ -27,14 +27,15 @@ Owner netns_owner(const NetnsIdentity& netns) {
                .netns = netns};
 }
 
-Owner container_owner(std::string_view id, std::string_view bundle) {
+Owner container_owner(std::string_view id, std::string_view bundle, std::string_view root) {
   std::string shown(id.substr(0, kShownId));
   for (char& c : shown)
     c = c == '.' || is_file_name(std::string_view(&c, 1), 1) ? c : '_';
-  // No id has a NUL, so the pair can be told from any other.
-  const std::string pair = std::string(id) + '\0' + std::string(bundle);
+  // No id and no path has a NUL, so these names can be told from any others.
+  std::string names = std::string(id) + '\0' + std::string(bundle);
+  if (!root.empty()) names += '\0' + std::string(root);
   return Owner{.kind = Owner::Kind::kContainer,
-               .key = fmt::format("container-{}-{}", shown, text_digest(pair)),
+               .key = fmt::format("container-{}-{}", shown, text_digest(names)),
                .label = "container " + fabric::printable(id),
                .netns = std::nullopt};
 }

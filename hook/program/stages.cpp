@@ -60,22 +60,24 @@ bool is_user(const GrantUser& user, const OciState& state) {
   return same.has_value() && *same;
 }
 
-// Its own grant, and its part in its pod's. The view of a container that has neither goes as well.
+// Its own grant, and its part in its pod's. The state names no root: of the users of this id and bundle, those leave
+// that have ended.
 Result<void> leave(const Ledger& ledger, const OciState& state, const Log& log) {
   const Owner own = container_owner(state.id, state.bundle);
   bool passed_over = false;
-  TRY_VOID(ledger.leave(own, own.key, &passed_over));
-  for (const Grant& grant : TRY(ledger.find_by_id(state.id))) {
+  auto left = ledger.leave(own, own.key, &passed_over);
+  Ledger::Unread unread;
+  for (const Grant& grant : TRY(ledger.find_by_id(state.id, &unread))) {
     for (const GrantUser& user : grant.users) {
-      if (is_user(user, state)) TRY_VOID(ledger.leave(grant.owner, user.key, &passed_over));
+      if (is_user(user, state)) keep_first(left, ledger.leave(grant.owner, user.key, &passed_over));
     }
   }
   if (passed_over) {
     log.info(
-        "it has not ended, and keeps its HCAs: this poststop is of another of its name, or of a runtime that was "
-        "killed; `rdma-hook recover` takes them back when it has ended");
+        "a container of this id and bundle has not ended and keeps its HCAs: this poststop is of another one, or of a "
+        "runtime that was killed; `rdma-hook recover` releases them when it has ended");
   }
-  return {};
+  return left && !unread.empty() ? unread.front() : left;
 }
 
 // Its own, its pod's, or one that is still its token's; rdma-nri, whose token it is, knows no bundle.

@@ -111,6 +111,7 @@ class Scene(harness.Case):
         try:
             created = self.with_state(run, create, container.state())
             self.assert_given(container)
+            container.end()
             return created, self.with_state(run, poststop, stopped(self.bundle))
         finally:
             container.end()
@@ -153,6 +154,7 @@ class Scene(harness.Case):
             created = self.with_state(instructions, create, container.state())
             self.fresh_floor()
             self.with_state(just_run, create, container.state())
+            container.end()
             return created, self.with_state(instructions, poststop, stopped(self.bundle))
         finally:
             container.end()

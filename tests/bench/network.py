@@ -53,8 +53,8 @@ class Round:
         bundle = self.scene.bundle(self.count, None)
         container, seconds, _ = self.scene.create(bundle, namespace.path, self.scene.nodes_only)
         self.note("nodes", seconds)
-        self.note("nodes poststop", self.scene.poststop(bundle)[0])
         container.end()
+        self.note("nodes poststop", self.scene.poststop(bundle)[0])
 
     def pod(self, namespace):
         bundle = self.scene.bundle(self.count, namespace.path)
@@ -62,8 +62,8 @@ class Round:
         self.note("pod", seconds)
         self.note_steps(log)
         children = namespace.check(self.count)
-        self.scene.poststop(bundle)
         container.end()
+        self.scene.poststop(bundle)
         self.note("bare group", delete_links(namespace.path, [], int(children[0]["group"], 0) & 0xffffffff))
 
     def own(self, namespace):
@@ -71,25 +71,25 @@ class Round:
         container, seconds, _ = self.scene.create(bundle, namespace.path, self.scene.with_network)
         self.note("own", seconds)
         namespace.check(self.count)
+        container.end()
         self.note("poststop", self.scene.poststop(bundle)[0])
         if namespace.children():
             raise AssertionError("poststop left netdevs")
-        container.end()
 
     def tested(self, namespace):
         bundle = self.scene.bundle(self.count, None)
         container, seconds, _ = self.scene.create(bundle, namespace.path, self.scene.tested)
         self.note("tested", seconds)
-        self.scene.poststop(bundle)
         container.end()
+        self.scene.poststop(bundle)
 
     def bare(self, namespace):
         bundle = self.scene.bundle(self.count, None)
         container, _, _ = self.scene.create(bundle, namespace.path, self.scene.with_network)
         indices = [child["ifindex"] for child in namespace.check(self.count)]
         self.note("bare", delete_links(namespace.path, indices))
-        self.scene.poststop(bundle)
         container.end()
+        self.scene.poststop(bundle)
 
     def chain(self, namespace):
         results = {}
@@ -131,8 +131,8 @@ def show_under(scene, command, counts):
         namespace = Namespace("bench")
         bundle = scene.bundle(count, None)
         container, _, log = scene.create(bundle, namespace.path, scene.with_network)
-        print(f"createRuntime, {count} rails:", log, "poststop:", scene.poststop(bundle)[1], sep="\n")
         container.end()
+        print(f"createRuntime, {count} rails:", log, "poststop:", scene.poststop(bundle)[1], sep="\n")
         namespace.end()
 
 

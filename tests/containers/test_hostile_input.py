@@ -17,6 +17,7 @@ class HostileInput(HostileCase):
     def test_it_works_at_all(self):
         self.given(self.create())
         self.assert_given()
+        self.container.end()
         self.given(self.hook("poststop", stopped(self.bundle)))
         self.assert_ledger_empty()
 

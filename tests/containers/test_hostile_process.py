@@ -85,6 +85,7 @@ class HostileProcess(HostileCase):
                 self.container = FakeContainer(bundle)
                 self.given(self.shell(redirections))
                 self.assert_given()
+                self.container.end()
                 self.given(self.shell(redirections, "poststop", stopped(bundle)))
                 self.assert_ledger_empty()
                 # A refusal has something to say.
@@ -117,6 +118,7 @@ class HostileProcess(HostileCase):
                     self.assertEqual(len(self.container.nodes()), self.node.HCAS + 1)
                 else:
                     self.refused(done)
+                self.container.end()
                 self.given(self.hook("poststop", stopped(self.container.bundle)))
                 self.assert_ledger_empty()
                 self.assert_node_unchanged()

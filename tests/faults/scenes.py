@@ -185,7 +185,7 @@ class Scene(harness.Case):
         self.refused(self.create(self.next_container()), HCA)
 
     def next_container(self):
-        """Used again, for a container's mounts are not what this is about."""
+        """One that was refused is used again, for a container's mounts are not what this is about."""
         self.turn += 1
         if self.turn % 16 == 0 and self.next:
             self.next.end()
@@ -202,6 +202,8 @@ class Scene(harness.Case):
         self.return_next()
 
     def return_next(self):
+        self.next.end()
+        self.next = None
         self.poststop(self.next_bundle)
 
     def assert_clean(self):
@@ -307,6 +309,24 @@ class Recover(Poststop):
 
     def disturb(self, how):
         return self.inject(how, [PROGRAMS["TESTED_HOOK"], "rdma-hook", "recover", "--ledger", self.ledger_directory])
+
+
+class OtherRootPoststop(Poststop):
+    """Of a container of the same id and bundle below another root of the runtime, while this one lives."""
+    name = "poststop below another root"
+    holds = (False,)
+
+    def enter(self):
+        self.web = self.container(self.bundle)
+        self.given(self.create(self.web))
+
+    def leave(self, outcome):
+        self.assert_told(outcome)
+        self.recover()
+        self.assert_held_by("web")
+        self.assert_next_refused()
+        self.give_back(self.web)
+        self.assert_clean()
 
 
 class GenerateCdi(Scene):
@@ -438,6 +458,10 @@ class SecondCreate(RuntimeScene):
     name = "rdma-runtime create, the same at once"
     holds = (False,)
 
+    def begin(self):
+        super().begin()
+        os.mkdir(self.work + "/runtime/other")
+
     def enter(self):
         self.bundle.write()
         write(self.stays, "")
@@ -464,6 +488,21 @@ class SecondCreate(RuntimeScene):
         self.recover()
         self.assert_held_by("web")
         self.assert_next_refused()
+
+
+class OtherRoot(SecondCreate):
+    """The same id and bundle below another root of the runtime: another container, whose end is not the first one's."""
+    name = "rdma-runtime create below another root"
+
+    def disturb(self, how):
+        words = self.create_words()
+        words[words.index(self.work + "/runtime/state")] = self.work + "/runtime/other"
+        return self.disturb_runtime(how, words)
+
+    def assert_first_has_it(self):
+        super().assert_first_has_it()
+        self.poststop(self.bundle)
+        super().assert_first_has_it()
 
 
 class Nri(Scene):
@@ -627,8 +666,6 @@ class Rails(test_network.Rails):
     def return_next(self):
         super().return_next()
         if self.mode == EXCLUSIVE:
-            self.next.end()
-            self.next = None
             self.end_of_pod("pod-next")
 
     def end_of_pod(self, pod):
@@ -815,8 +852,9 @@ def children(pid):
         return []
 
 
-ALL = [CreateRuntime, FirstCreateRuntime, Poststop, Recover, RuntimeCreate, RuntimeDelete, SecondCreate, Nri, GenerateCdi,
-       SharedRails, ExclusiveRails, SharedPoststop, NriRails, NriSharedRails,
+ALL = [CreateRuntime, FirstCreateRuntime, Poststop, OtherRootPoststop, Recover, RuntimeCreate, RuntimeDelete, SecondCreate,
+       OtherRoot, Nri, GenerateCdi, SharedRails,
+       ExclusiveRails, SharedPoststop, NriRails, NriSharedRails,
        Bind, Damage, DamageOfRails]
 
 

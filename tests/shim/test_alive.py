@@ -157,6 +157,40 @@ class Alive:
         self.given(other.delete(elsewhere))
         self.assert_ledger_empty()
 
+    def test_the_same_bundle_in_another_root(self):
+        """The second one's poststop names no root: the first one keeps its HCA while it lives."""
+        other = self.wrapped(root=self.work + "/other")
+        os.mkdir(other.root)
+        for mode in ("exclusive", "shared"):
+            first = self.created(self.bundle(mode, annotations={"rdma-init.io/mode": mode}))
+            first.config["linux"]["cgroupsPath"] += "-other"
+            second = other.create(first.write())
+            if mode == "exclusive":
+                self.refused(second, "mlx5_1")
+            else:
+                self.given(second)
+                self.assertEqual(self.holders(), {"mlx5_1": ["container shared"] * 2})
+            other.delete(first)
+            self.assertEqual(self.runtime.state(first)["status"], "created")
+            self.assertEqual(self.holders(), {"mlx5_1": ["container " + mode]})
+            self.assert_held()
+            self.given(self.runtime.delete(first))
+            self.assert_free()
+
+    def test_the_same_bundle_in_another_root_with_the_hook(self):
+        """The hook knows no root at all."""
+        runtimes = [Runtime(self, self.runtime_name), Runtime(self, self.runtime_name)]
+        runtimes[1].root += "-other"
+        first = self.bundle(stages=("createRuntime", "poststop"))
+        self.given(runtimes[0].create(first))
+        first.config["linux"]["cgroupsPath"] += "-other"
+        second = runtimes[1].create(first.write())
+        self.assertNotEqual(second.returncode, 0)
+        runtimes[1].delete(first)
+        self.assert_held()
+        self.given(runtimes[0].delete(first))
+        self.assert_free()
+
     def test_two_creates_at_once(self):
         """The first `create` to end is mostly the one that is refused: the other one, which is at work, has the HCA."""
         for round in range(ROUNDS):

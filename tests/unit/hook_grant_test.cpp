@@ -667,8 +667,10 @@ TEST_F(GrantTest, InSpecWithoutAHookItIsTheContainers) {
   });
   ASSERT_TRUE(given) << given.error().message;
   EXPECT_EQ(call.outcome.granted_mode, "hca") << "counted here, since no hook will";
-  const auto grant = grant_of("web-1");
+  const Owner owner = container_owner("web-1", "/bundle", directory_.path());
+  const auto grant = Ledger::open(node_.ledger)->find(owner.key).value();
   ASSERT_TRUE(grant);
+  EXPECT_EQ(grant->users.at(0).key, owner.key);
   EXPECT_EQ(grant->users.at(0).process, test_support::myself());
   EXPECT_EQ(grant->users.at(0).state, call.state);
   EXPECT_EQ(grant->users.at(0).bundle, "/bundle");

@@ -280,6 +280,19 @@ TEST_P(RuntimeStates, BookingDoesNotReplaceUserThatHasNotEnded) {
   EXPECT_TRUE(test_support::book(ledger_, web_, {kAlone}, user(second)));
 }
 
+// They differ in the runtime's root only: a poststop, which names none, ends those that have ended.
+TEST_P(RuntimeStates, ContainersOfTwoRootsAreTwoOwners) {
+  const std::string other = temp_ / "other";
+  fs::create_directories(other);
+  const hook::Owner here = hook::container_owner("c", bundle_, root_);
+  const hook::Owner there = hook::container_owner("c", bundle_, other);
+  EXPECT_NE(here.key, there.key);
+  EXPECT_NE(here.key, hook::container_owner("c", bundle_).key);
+  Child first;
+  ASSERT_EQ(give(here, {kAlone}, {here.key, "c", first.identity(), bundle_, {}, {}, state_}), "");
+  EXPECT_FALSE(test_support::book(ledger_, there, {kAlone}, {there.key, "c", myself(), bundle_}));
+}
+
 TEST_P(RuntimeStates, AStartThatFailsLeavesNothing) {
   Child requester;
   ASSERT_EQ(give(web_, {kAlone}, {"c", "c", requester.identity(), bundle_, {}, {}, state_}), "");
