@@ -31,7 +31,7 @@ Result<Doubtful> doubtful_containers(const Ledger& ledger) {
   for (const hook::Grant& grant : TRY(ledger.list(&unread))) {
     if (grant.owner.netns) found.namespaces.insert(grant.owner.netns->path);
     for (const GrantUser& user : grant.users) {
-      if (is_unbound(grant, user)) found.unbound.insert(user.id);
+      if (is_unbound(grant, user)) found.unbound.emplace(user.id, grant.since);
       if (user.pod.empty()) found.podless.insert(user.id);
     }
   }

@@ -1,6 +1,8 @@
 // Which grant of the ledger is a container's or a pod's that the runtime names.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -21,8 +23,8 @@ struct Holder {
 bool is_unbound(const hook::Grant& grant, const hook::GrantUser& user);
 // What is to be heard or seen of containers and pods, by one look at all grants.
 struct Doubtful {
-  // For which nothing but that word stands: of the node's network namespace, and bound by no hook.
-  std::set<std::string> unbound;
+  // For which nothing but that word stands: of the node's network namespace, and bound by no hook. With Grant::since.
+  std::map<std::string, std::int64_t> unbound;
   // Whose grant does not say of which pod they are: given by a hook, or by an earlier version of this plugin.
   std::set<std::string> podless;
   // Paths of the network namespaces that hold grants.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <ctime>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -21,6 +22,10 @@ using fabric::Result;
 // Shares of the time that the runtime waits. A late answer counts as none: the container is created without it.
 constexpr double kContainerShare = 0.75;
 constexpr double kPodShare = 0.5;
+
+// No creation of a container takes longer: kubelet's own limit for one request to the runtime
+// (--runtime-request-timeout).
+constexpr std::chrono::seconds kLongestCreation{120};
 
 constexpr std::array<std::string_view, 3> kPrefixes = {"rdma-init.io/", "k8s.volcengine.com/", "cni.spidernet.io/"};
 
@@ -107,6 +112,9 @@ void RdmaPlugin::synchronize_begin() {
   for (const std::string& netns : doubtful_.namespaces)
     watch(netns);
   pods_.clear();
+  gone_.clear();
+  spared_.clear();
+  recount_at_.reset();
 }
 
 void RdmaPlugin::watch(const std::string& netns) {
@@ -136,15 +144,33 @@ Result<void> RdmaPlugin::synchronize_end() {
   synchronized_late_ = Clock::now() - synchronize_began_ > request_timeout_;
   returns_due_ = true;
   asking_pods_.clear();
+  // containerd 1.7 synchronizes while it creates a container, and does not name that one yet.
+  const std::int64_t now = std::time(nullptr);
+  std::chrono::seconds wait{0};
+  for (const auto& [id, since] : doubtful_.unbound) {
+    const std::chrono::seconds age{std::max<std::int64_t>(now - since, 0)};
+    (age < kLongestCreation ? spared_ : gone_).insert(id);
+    wait = std::max(wait, kLongestCreation - age);
+  }
+  if (!spared_.empty()) recount_at_ = Clock::now() + wait;
   work_is_due_();
   return {};
+}
+
+std::set<std::string> RdmaPlugin::take_spared() {
+  recount_at_.reset();
+  return std::exchange(spared_, {});
+}
+
+void RdmaPlugin::end_unknown(std::set<std::string> ids) {
+  gone_.merge(ids);
+  returns_due_ = true;
 }
 
 void RdmaPlugin::return_what_is_left() {
   const bool ended = ends_.take();
   if (!std::exchange(returns_due_, false) && !ended) return;
-  const auto done =
-      worker_.ask(recover_job(std::exchange(doubtful_.unbound, {}), std::exchange(pods_, {})), within(kPodShare));
+  const auto done = worker_.ask(recover_job(std::exchange(gone_, {}), std::exchange(pods_, {})), within(kPodShare));
   if (!done) log_.warning(fabric::wrap(done.error(), "returning what is left").message);
 }
 
@@ -158,7 +184,7 @@ Result<std::string> RdmaPlugin::answer(const NriRequest& request) {
   log_.error(in_pod(answer.error(), request.pod));
   if (request.event == Event::kStopContainer) {
     // The runtime may not speak of it again for long: tried once more when it does not wait.
-    doubtful_.unbound.insert(request.container.id);
+    gone_.insert(request.container.id);
     returns_due_ = true;
     work_is_due_();
   }

@@ -87,6 +87,14 @@ class RdmaPlugin : public NriHandler {
   // After Synchronize, or the end of a namespace: has the worker return what no container holds any more.
   void return_what_is_left();
 
+  // When to ask the runtime once more for the containers of grants that Synchronize spared, because their creation may
+  // still have been under way. nullopt: there are none.
+  std::optional<Clock::time_point> recount_at() const { return recount_at_; }
+  // Those containers, and recount_at() is nullopt from here on.
+  std::set<std::string> take_spared();
+  // return_what_is_left() returns the grants of these containers, of which the runtime knows nothing.
+  void end_unknown(std::set<std::string> ids);
+
  private:
   fabric::Result<std::string> ask_worker(const NriRequest& request);
   // Most pods and containers ask nothing and hold nothing.
@@ -107,6 +115,9 @@ class RdmaPlugin : public NriHandler {
   Clock::time_point synchronize_began_;
   bool synchronized_late_ = false;
   bool returns_due_ = false;
+  std::set<std::string> gone_;  // containers whose unbound grants are to be returned
+  std::set<std::string> spared_;
+  std::optional<Clock::time_point> recount_at_;
   // Of Synchronize: pods whose annotations speak of RDMA, and the doubtful_containers() of when it began, without the
   // unbound ones that the runtime has named since. Not what holds a grant now: another instance may have given it
   // meanwhile. Then the pods of those whose grant does not name theirs, by the container's id.

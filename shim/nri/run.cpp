@@ -10,6 +10,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "fabric/text.hpp"
@@ -18,6 +19,7 @@
 #include "hook/base/process/ending_signals.hpp"
 #include "shim/nri/end_container.hpp"
 #include "shim/nri/rdma_plugin.hpp"
+#include "shim/nri/recount.hpp"
 #include "shim/ttrpc/sockets.hpp"
 
 namespace shim {
@@ -45,15 +47,19 @@ class Wake {
     wake.work_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     wake.any_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
     for (const int fd : {wake.signals_.get(), wake.work_.get(), more}) {
-      epoll_event event{EPOLLIN, {}};
-      if (fd >= 0 && ::epoll_ctl(wake.any_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
-        return fabric::sys_error(errno, "cannot wait for signals");
+      if (fd >= 0) TRY_VOID(wake.watch(fd));
     }
     return wake;
   }
 
   int fd() const { return any_.get(); }
   void note_work() const { (void)::eventfd_write(work_.get(), 1); }
+  // Until it is closed.
+  Result<void> watch(int fd) const {
+    epoll_event event{EPOLLIN, {}};
+    if (::epoll_ctl(any_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return {};
+    return fabric::sys_error(errno, "cannot wait for signals");
+  }
   void take_work() const {
     eventfd_t count = 0;
     (void)::eventfd_read(work_.get(), &count);
@@ -112,14 +118,46 @@ class Loop {
     TRY_VOID(plugin->register_as(options_.identity));
     said_.clear();
     log_.info(fmt::format("registered as {}-{}", options_.identity.index, options_.identity.name));
+    std::unique_ptr<Recount> recount;
     for (;;) {
-      const auto ended = TRY(plugin->serve(wake_.fd()));
+      const auto ended = TRY(plugin->serve(wake_.fd(), handler.recount_at()));
+      if (ended == Connection::Ended::kDeadline) {
+        recount = begin_recount(handler.take_spared());
+        continue;
+      }
       if (ended != Connection::Ended::kStopped || wake_.wait_for_signal(milliseconds(0))) return ended;
       wake_.take_work();
+      if (recount) go_on(recount, handler);
       if (handler.synchronized_late()) return Error{"Synchronize took longer than the runtime waits: connecting anew"};
       handler.return_what_is_left();
       evict(*plugin, handler.take_ungranted());
     }
+  }
+
+  // What cannot be asked is held: the next Synchronize asks again.
+  std::unique_ptr<Recount> begin_recount(const std::set<std::string>& spared) {
+    auto recount = Recount::begin(options_.socket, options_.identity, spared);
+    auto watched = recount ? wake_.watch((*recount)->fd()) : recount.error();
+    if (watched) return std::move(*recount);
+    keep(std::move(watched).error());
+    return nullptr;
+  }
+
+  void go_on(std::unique_ptr<Recount>& recount, RdmaPlugin& handler) {
+    auto missing = recount->step();
+    if (missing && !*missing) return;
+    recount.reset();
+    if (missing) {
+      handler.end_unknown(**std::move(missing));
+    } else {
+      keep(std::move(missing).error());
+    }
+  }
+
+  void keep(Error error) {
+    const char* const what =
+        "grants of containers that the runtime does not name are held until rdma-nri connects again";
+    log_.warning(fabric::wrap(std::move(error), what).message);
   }
 
   void evict(Plugin& plugin, const std::vector<Ungranted>& ungranted) {

@@ -618,6 +618,44 @@ class Nri(Scene):
             process.wait()
 
 
+class NriRestart(Nri):
+    """A plugin that connects while the runtime creates a container, which got its HCA from an instance before and is not
+    named yet."""
+    name = "nri restart during a creation"
+    holds = (False,)
+
+    def enter(self):
+        self.ending = False
+        process = self.start_plugin(self.plugin_words())
+        connection = self.accept(process)
+        try:
+            connection.introduce()
+            connection.event("RunPodSandbox", self.sandbox())
+            connection.create(self.sandbox(), self.member())
+            process.kill()
+        finally:
+            connection.close()
+            process.wait()
+
+    def live(self, process):
+        connection = self.accept(process)
+        try:
+            connection.introduce()
+            connection.event("RunPodSandbox", nri.pod("pod2"))  # by now it has done what comes after Synchronize
+            self.assert_held_by("c1")
+            self.assert_next_refused()
+            self.ending = True
+            self.end_pod_by(connection)
+        finally:
+            connection.close()
+
+    def leave(self, outcome):
+        if not self.ending:
+            self.assert_held_by("c1")
+            self.assert_next_refused()
+        super().leave(outcome)
+
+
 class Rails(test_network.Rails):
     """The HCA comes with its netdev: a child of it in a network namespace of the container's own, or the netdev itself in a
     pod's. The network namespace of all this stands for the node's."""
@@ -853,7 +891,7 @@ def children(pid):
 
 
 ALL = [CreateRuntime, FirstCreateRuntime, Poststop, OtherRootPoststop, Recover, RuntimeCreate, RuntimeDelete, SecondCreate,
-       OtherRoot, Nri, GenerateCdi, SharedRails,
+       OtherRoot, Nri, NriRestart, GenerateCdi, SharedRails,
        ExclusiveRails, SharedPoststop, NriRails, NriSharedRails,
        Bind, Damage, DamageOfRails]
 

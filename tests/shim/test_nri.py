@@ -310,13 +310,65 @@ class Missed(NriCase):
         connection.create(self.asking("mlx5_0"), self.member("c1"))
         connection.create(self.asking("mlx5_1"), self.member("c2"))
         connection.close()
+        self.age(120)
         again = self.runtime.accept()
         self.addCleanup(again.close)
         again.introduce(pods=[self.asking("mlx5_1")], containers=[self.member("c2", state=3)])
+        self.wait_for_holders({"mlx5_1": [["c2"]]})
+
+    def age(self, seconds):
+        """The grants are that much older. Format 1 has no checksum."""
+        for file in os.listdir(self.ledger + "/grants"):
+            path = f"{self.ledger}/grants/{file}"
+            grant = json.loads(wrapper.read(path).splitlines()[0])
+            wrapper.write(path, {**grant, "format": 1, "since": grant["since"] - seconds}, 0o600)
+
+    def wait_for_holders(self, wanted):
         end = time.monotonic() + 30
-        while self.holders() != {"mlx5_1": [["c2"]]}:
+        while self.holders() != wanted:
             self.assertLess(time.monotonic(), end, self.holders())
             time.sleep(0.05)
+
+    def test_a_container_that_is_being_created_when_it_connects(self):
+        """The runtime does not name it yet. Two minutes after its grant was made it is asked once more, beside the connection."""
+        connection = self.connect()
+        for id, hca in (("c1", "mlx5_0"), ("c2", "mlx5_1")):
+            connection.create(self.asking(hca), self.member(id))
+        both = {"mlx5_0": [["c1"]], "mlx5_1": [["c2"]]}
+        connection.close()
+        for age in (0, 105):
+            self.age(age)
+            again = self.runtime.accept()
+            self.addCleanup(again.close)
+            again.introduce()
+            again.create(nri.pod("pod2"), self.member("c9"))  # by now it has done what comes after Synchronize
+            self.assertEqual(self.holders(), both)
+            if age == 0:
+                again.close()
+        recount = self.runtime.accept()
+        self.addCleanup(recount.close)
+        self.assertEqual(recount.introduce(containers=[self.member("c2", state=2)]), 0x4)
+        self.wait_for_holders({"mlx5_1": [["c2"]]})
+        with self.assertRaises(EOFError):
+            recount.wait(lambda: False)
+        again.create(self.asking("mlx5_0"), self.member("c3"))
+        self.runtime.listening.settimeout(3)
+        with self.assertRaises(TimeoutError):
+            self.runtime.accept()
+
+    def test_a_runtime_that_cannot_be_asked_once_more(self):
+        connection = self.connect()
+        connection.create(self.asking("mlx5_0"), self.member("c1"))
+        connection.close()
+        self.age(105)
+        again = self.runtime.accept()
+        self.addCleanup(again.close)
+        again.introduce()
+        self.runtime.stop()
+        os.unlink(self.runtime.path)
+        self.said("are held until rdma-nri connects again")
+        self.assertEqual(self.holders(), {"mlx5_0": [["c1"]]})
+        again.create(self.asking("mlx5_1"), self.member("c2"))
 
 
 def main():

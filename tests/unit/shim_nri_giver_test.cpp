@@ -69,7 +69,11 @@ class GiverTest : public testing::Test {
   // Containers with a grant.
   Ids holders() {
     auto found = doubtful_containers(hook::Ledger::open(node_.ledger).value());
-    return found ? found->unbound : Ids{found.error().message};
+    if (!found) return {found.error().message};
+    Ids ids;
+    for (const auto& [id, since] : found->unbound)
+      ids.insert(id);
+    return ids;
   }
 
   test_support::TempDir directory_;
