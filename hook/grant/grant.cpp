@@ -59,24 +59,6 @@ Result<Plan> decide_and_book(const Asking& asking, const fabric::Inventory& inve
   return plan;
 }
 
-// What was booked, as it is called by now.
-std::vector<PlannedHca> named_by_now(const std::vector<PlannedHca>& booked, const Candidates& among,
-                                     const std::string& root) {
-  const auto names = among.names();
-  const HcaDevices devices = devices_of(names, among.inventory, root).devices;
-  std::vector<PlannedHca> hcas;
-  for (const std::string& name : names) {
-    const auto device = devices.find(name);
-    const std::string& key = device == devices.end() ? name : device->second;
-    for (const PlannedHca& hca : booked) {
-      if (booked_as(hca) != key) continue;
-      hcas.push_back(hca);
-      hcas.back().name = name;
-    }
-  }
-  return hcas;
-}
-
 bool has_all(const std::vector<PlannedHca>& bound, const std::vector<PlannedHca>& hcas) {
   return std::all_of(hcas.begin(), hcas.end(), [&](const PlannedHca& hca) {
     return std::any_of(bound.begin(), bound.end(), [&](const PlannedHca& held) {
@@ -89,7 +71,7 @@ bool has_all(const std::vector<PlannedHca>& bound, const std::vector<PlannedHca>
 Result<Plan> decide_bound(const Asking& asking, const fabric::Inventory& inventory, const Ledger& ledger,
                           const Grantee& who, const Grant& bound, const Way& way, const std::string& root) {
   const Candidates among(inventory, *asking.request, asking.admin);
-  const auto own = named_by_now(bound.hcas, among, root);
+  const auto own = named_by_now(bound.hcas, among.names(), inventory, root);
   Holdings holdings;
   for (const PlannedHca& hca : own)
     holdings[hca.name] = {.own = true, .own_units = hca.held_only ? 0 : hca.units, .exclusive_holder = {}};

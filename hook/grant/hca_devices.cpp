@@ -80,4 +80,20 @@ KnownDevices devices_of(const std::vector<std::string>& names, const Inventory& 
   return known;
 }
 
+std::vector<PlannedHca> named_by_now(const std::vector<PlannedHca>& booked, const std::vector<std::string>& names,
+                                     const fabric::Inventory& inventory, const std::string& root) {
+  const HcaDevices devices = devices_of(names, inventory, root).devices;
+  std::vector<PlannedHca> hcas;
+  for (const std::string& name : names) {
+    const auto device = devices.find(name);
+    const std::string& key = device == devices.end() ? name : device->second;
+    for (const PlannedHca& hca : booked) {
+      if (booked_as(hca) != key) continue;
+      hcas.push_back(hca);
+      hcas.back().name = name;
+    }
+  }
+  return hcas;
+}
+
 }  // namespace hook

@@ -30,4 +30,8 @@ struct KnownDevices {
 KnownDevices devices_of(const std::vector<std::string>& names, const fabric::Inventory& inventory,
                         const std::string& root);
 
+// What was booked of the HCAs with these names, as it is called by now.
+std::vector<PlannedHca> named_by_now(const std::vector<PlannedHca>& booked, const std::vector<std::string>& names,
+                                     const fabric::Inventory& inventory, const std::string& root);
+
 }  // namespace hook

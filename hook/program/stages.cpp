@@ -5,12 +5,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "fabric/inventory.hpp"
 #include "hook/apply/live/live_steps.hpp"
 #include "hook/apply/live/own_cgroup.hpp"
 #include "hook/apply/live/run_steps.hpp"
 #include "hook/apply/memlock.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/grant/granted_nodes.hpp"
+#include "hook/grant/hca_devices.hpp"
+#include "hook/grant/own_hcas.hpp"
 #include "hook/oci/oci_state.hpp"
 
 namespace hook {
@@ -81,13 +85,29 @@ Result<void> leave(const Ledger& ledger, const OciState& state, const Log& log) 
 }
 
 // Its own, its pod's, or one that is still its token's; rdma-nri, whose token it is, knows no bundle.
-Result<bool> has_grant(const Ledger& ledger, const OciState& state) {
-  const auto grants = TRY(ledger.find_by_id(state.id));
-  return std::any_of(grants.begin(), grants.end(), [&](const Grant& grant) {
-    return std::any_of(grant.users.begin(), grant.users.end(), [&](const GrantUser& user) {
+Result<std::vector<Grant>> grants_of(const Ledger& ledger, const OciState& state) {
+  auto grants = TRY(ledger.find_by_id(state.id));
+  std::erase_if(grants, [&](const Grant& grant) {
+    return std::none_of(grant.users.begin(), grant.users.end(), [&](const GrantUser& user) {
       return is_user(user, state) || (user.id == state.id && user.bundle.empty());
     });
   });
+  return grants;
+}
+
+// What was granted is what the container gets.
+Result<void> verify_grants(const Asking& asking, const std::vector<Grant>& grants, const Call& call) {
+  auto inventory = TRY(read_node_for(asking, call.node, false));
+  std::vector<PlannedHca> booked;
+  for (const Grant& grant : grants) {
+    TRY_VOID(add_own_hcas(call.node.ledger, grant.owner, call.node.root, inventory));
+    booked.insert(booked.end(), grant.hcas.begin(), grant.hcas.end());
+  }
+  std::vector<std::string> names;
+  for (const fabric::Hca& hca : inventory.hcas)
+    names.push_back(hca.name);
+  const auto granted = named_by_now(booked, names, inventory, call.node.root);
+  return check_granted_nodes(asking, granted, inventory);
 }
 
 }  // namespace
@@ -116,7 +136,8 @@ Result<void> verify(Call& call, const Result<Config>& config) {
   const Asking asking = TRY(understand_bundle(state, config, call.node));
   if (!asking.request || asking.request->wish.kind == Wish::Kind::kNone) return {};
   const auto open = TRY(OpenLedger::open(call));
-  if (TRY(about(FailureReason::kLedger, has_grant(open.ledger, state)))) return {};
+  const auto grants = TRY(about(FailureReason::kLedger, grants_of(open.ledger, state)));
+  if (!grants.empty()) return verify_grants(asking, grants, call);
   return fabric::Error{
       fmt::format("the container asked for RDMA devices ({}) and nothing was granted", asking.request->wish.source), 0,
       "rdma-nri did not take part: is it running and connected (`journalctl -t rdma-nri`)? Create the "

@@ -1,6 +1,7 @@
 // The stages from a state on stdin to their answer. What createRuntime does to a live container: tests/containers.
 #include "hook/program/stages.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -10,11 +11,15 @@
 #include <string>
 #include <vector>
 
+#include "fabric/read_node.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/grant/hca_devices.hpp"
 #include "hook/program/commands.hpp"
 #include "hook_ledger_scene.hpp"
+#include "support/inventories.hpp"
 #include "support/temp_dir.hpp"
+#include "support/tree.hpp"
 
 namespace hook {
 namespace {
@@ -100,6 +105,32 @@ TEST_F(StagesTest, VerifyRefusesWhoAskedAndHasNothing) {
   EXPECT_EQ(failure_reason(nothing.error()), FailureReason::kRefused);
   give(own(), own().key);
   EXPECT_TRUE(verify_it());
+}
+
+TEST_F(StagesTest, VerifyRefusesTheNodeOfAnotherHca) {
+  node_.root = directory_ / "node";
+  test_support::lay_out(test_support::rails(2), node_.root);
+  const auto read = fabric::read_hcas_elsewhere(node_.root, node_.root + "/sys", {"mlx5_0"});
+  const auto devices = devices_of({"mlx5_0"}, read, node_.root).devices;
+  const auto ledger = Ledger::open(node_.ledger);
+  auto locked = ledger->lock({"mlx5_0"}, 1000, devices);
+  ASSERT_TRUE(locked->holdings(own(), {}));
+  ASSERT_TRUE(locked->book(own(), {test_support::kAlone}, {own().key, "web-1", {}}));
+  ASSERT_TRUE(ledger->settle(own().key));
+  const auto with = [&](const char* path, unsigned minor) {
+    write_config(fmt::format(R"({{"process": {{"args": ["true"]}}, "annotations": {{"rdma-init.io/devices": "mlx5_0"}},
+      "linux": {{"devices": [{{"path": "{}", "type": "c", "major": 231, "minor": {}}}]}}}})",
+                             path, minor));
+    const auto done = verify_it();
+    return done ? std::string("accepted") : done.error().message;
+  };
+  EXPECT_EQ(with("/dev/infiniband/uverbs0", 192), "accepted");
+  EXPECT_EQ(with("/dev/other", 192), "accepted") << "a device plugin's path";
+  EXPECT_EQ(
+      with("/dev/infiniband/uverbs0", 193),
+      "the container's `/dev/infiniband/uverbs0` is c 231:193, a node of `mlx5_1`; granted is `mlx5_0`, c 231:192");
+  EXPECT_EQ(with("/dev/infiniband/uverbs1", 193),
+            "the container's `/dev/infiniband/uverbs1` is c 231:193, a node of `mlx5_1`; granted is mlx5_0");
 }
 
 TEST_F(StagesTest, VerifyFindsAGrantByItsToken) {

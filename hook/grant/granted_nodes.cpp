@@ -1,0 +1,91 @@
+#include "hook/grant/granted_nodes.hpp"
+
+#include <algorithm>
+
+#include "fabric/text.hpp"
+#include "hook/base/failure.hpp"
+#include "hook/plan/plan_parts.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Result;
+
+bool is_node(const SpecDevice& device, const PlannedNode& node) {
+  return device.type == 'c' && node.major && node.minor && device.major == *node.major && device.minor == *node.minor;
+}
+
+std::string number_of(const SpecDevice& device) {
+  return fmt::format("{} {}:{}", device.type, device.major, device.minor);
+}
+
+struct HcaNodes {
+  std::string hca;
+  std::vector<PlannedNode> nodes;  // uverbsN first
+  bool is_granted = false;
+};
+
+Result<std::vector<HcaNodes>> nodes_by_hca(const Asking& asking, const std::vector<PlannedHca>& granted,
+                                           const NodeMap& map, const fabric::Inventory& inventory) {
+  NodeOptions own = asking.admin.nodes;
+  own.rdma_cm = false;
+  std::vector<HcaNodes> all;
+  for (const NodeHca& node : map.hcas()) {
+    if (!node.hca->uverbs) continue;
+    const bool is_granted =
+        std::any_of(granted.begin(), granted.end(), [&](const PlannedHca& hca) { return hca.name == node.name(); });
+    all.push_back({node.name(), TRY(planned_nodes(own, inventory, {&node})), is_granted});
+  }
+  return all;
+}
+
+// nullptr: of no HCA that was read.
+const HcaNodes* owner_of_device(const SpecDevice& device, const std::vector<HcaNodes>& all) {
+  const auto has_it = [&](const HcaNodes& hca) {
+    return std::any_of(hca.nodes.begin(), hca.nodes.end(),
+                       [&](const PlannedNode& node) { return is_node(device, node); });
+  };
+  const auto found = std::find_if(all.begin(), all.end(), has_it);
+  return found == all.end() ? nullptr : &*found;
+}
+
+std::string owner_text(const HcaNodes* owner) {
+  return owner ? fmt::format("a node of `{}`", fabric::printable(owner->hca)) : "a node of no HCA of this node";
+}
+
+fabric::Error changed(std::string message) {
+  return {std::move(message), 0,
+          "find what changed the container's devices after rdma-nri (a later NRI plugin, CDI), and keep it from "
+          "/dev/infiniband",
+          FailureReason::kRefused};
+}
+
+}  // namespace
+
+Result<void> check_granted_nodes(const Asking& asking, const std::vector<PlannedHca>& granted,
+                                 const fabric::Inventory& inventory) {
+  const NodeMap map(inventory, asking.admin);
+  const auto all = TRY(nodes_by_hca(asking, granted, map, inventory));
+  for (const HcaNodes& hca : all) {
+    for (const PlannedNode& node : hca.nodes) {
+      for (const SpecDevice& device : asking.spec.devices) {
+        if (!hca.is_granted || device.path != node.path || is_node(device, node)) continue;
+        return changed(fmt::format("the container's `{}` is {}, {}; granted is `{}`, c {}:{}", node.path,
+                                   number_of(device), owner_text(owner_of_device(device, all)),
+                                   fabric::printable(hca.hca), node.major.value_or(0), node.minor.value_or(0)));
+      }
+    }
+  }
+  std::vector<std::string> names;
+  for (const PlannedHca& hca : granted)
+    names.push_back(fabric::printable(hca.name));
+  for (const SpecDevice& device : asking.request->given) {
+    const HcaNodes* const owner = owner_of_device(device, all);
+    if (!owner || owner->is_granted) continue;
+    return changed(fmt::format("the container's `{}` is {}, {}; granted is {}", fabric::printable(device.path),
+                               number_of(device), owner_text(owner), fabric::join(names, ", ")));
+  }
+  return {};
+}
+
+}  // namespace hook
