@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "hook/apply/memlock.hpp"
+#include "hook/apply/rdma_cgroup.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/config/config.hpp"
 
@@ -15,6 +16,8 @@ using fabric::make_error;
 using fabric::Result;
 
 constexpr std::string_view kMemlock = "RLIMIT_MEMLOCK";
+constexpr const char* kHcaHandles = "hcaHandles";
+constexpr const char* kHcaObjects = "hcaObjects";
 
 // An ordered object is a vector: making one member moves the others, so that no reference into the object outlives it.
 
@@ -102,6 +105,27 @@ Result<void> add_nodes(const Plan& plan, Json& config) {
   return {};
 }
 
+// The lower of two limits holds: the engine's or the user's may be stricter than the administrator's.
+void limit_device(const PlannedRdmaLimit& limit, Json& device) {
+  const auto listed = [&](const char* name) -> std::optional<std::uint32_t> {
+    const std::int64_t value = number_or(device, name, -1);
+    return value < 0 || value > UINT32_MAX ? std::nullopt : std::optional(static_cast<std::uint32_t>(value));
+  };
+  const RdmaLimits lower = lower_of(limit.limits, {listed(kHcaHandles), listed(kHcaObjects)});
+  if (lower.handles) device[kHcaHandles] = *lower.handles;
+  if (lower.objects) device[kHcaObjects] = *lower.objects;
+}
+
+Result<void> add_rdma_limits(const Plan& plan, Json& config) {
+  if (plan.rdma_limits.empty()) return {};
+  Json& linux_part = *TRY(member(config, "linux", Json::value_t::object, ""));
+  Json& resources = *TRY(member(linux_part, "resources", Json::value_t::object, "linux"));
+  Json& rdma = *TRY(member(resources, "rdma", Json::value_t::object, "linux.resources"));
+  for (const PlannedRdmaLimit& limit : plan.rdma_limits)
+    limit_device(limit, *TRY(member(rdma, limit.hca.c_str(), Json::value_t::object, "linux.resources.rdma")));
+  return {};
+}
+
 // For a user other than root only ambient capabilities outlive execve(2), and those have to be inheritable.
 Result<void> add_capabilities(const Plan& plan, Json& process) {
   if (plan.capabilities.empty()) return {};
@@ -177,6 +201,7 @@ Result<void> add_mounts(const Plan& plan, Json& config) {
 Result<void> edit(const Plan& plan, const std::string& token, const std::optional<Rlimit>& inherited, Json& config) {
   if (!config.is_object()) return make_error("`config.json`: expected an object");
   TRY_VOID(add_nodes(plan, config));
+  TRY_VOID(add_rdma_limits(plan, config));
   Json& process = *TRY(member(config, "process", Json::value_t::object, ""));
   TRY_VOID(add_capabilities(plan, process));
   TRY_VOID(raise_memlock(plan, inherited, process));

@@ -166,6 +166,18 @@ Mode default_mode(const Pool& pool, const Network* network) {
   return network && network->mode ? *network->mode : pool.modes.front();
 }
 
+bool limits_rdma(const Config& config) {
+  return std::any_of(config.pools.begin(), config.pools.end(),
+                     [](const Pool& pool) { return is_limited(pool.rdma_limits); });
+}
+
+bool is_shared(const Pool& pool) {
+  return std::any_of(pool.modes.begin(), pool.modes.end(), [&](Mode mode) {
+    const auto limit = pool.limits.find(mode);
+    return mode != Mode::kExclusive && (limit == pool.limits.end() || limit->second > 1);
+  });
+}
+
 VfAttributes set_attributes(const Network& network) {
   VfAttributes attributes = network.vf;
   if (network.vf_macs) attributes.mac = MacAddress{};

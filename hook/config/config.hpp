@@ -14,6 +14,7 @@
 #include "hook/config/address_range.hpp"
 #include "hook/config/mode.hpp"
 #include "hook/config/node_slice.hpp"
+#include "hook/config/rdma_limits.hpp"
 #include "hook/config/vf_attributes.hpp"
 #include "hook/oci/engine.hpp"
 
@@ -48,6 +49,7 @@ struct Pool {
   std::map<Mode, unsigned> limits;           // most holders of one HCA, by mode; missing: no limit
   std::optional<std::string> network;        // which network its HCAs get unless the container names another
   std::optional<std::string> resource = {};  // as which Kubernetes counts its HCAs: "rdma-init.io/rails"
+  RdmaLimits rdma_limits = {};               // of each container, in every mode but exclusive
   friend bool operator==(const Pool&, const Pool&) = default;
 };
 
@@ -147,6 +149,10 @@ struct Config {
 
 // Of a container that names none, on this network; nullptr: on none. The pool has modes.
 Mode default_mode(const Pool& pool, const Network* network);
+// Whether some pool limits what containers allocate.
+bool limits_rdma(const Config& config);
+// Whether several containers may hold an HCA of the pool at a time. The pool has modes.
+bool is_shared(const Pool& pool);
 // Whether addresses come from programs, CNI's IPAM plugins.
 bool runs_ipam_plugins(const Config& config);
 

@@ -9,6 +9,8 @@ namespace hook {
 namespace {
 
 constexpr std::uint64_t kLargestLimit = 65535;
+// The kernel reads INT_MAX as "max", which is no limit.
+constexpr std::uint64_t kLargestRdmaLimit = INT32_MAX - 1;
 
 void read_if_names(ConfigReader& reader, const ConfigValue& value, std::vector<std::string>& names) {
   reader.texts(value, names, [&](const ConfigValue& element) {
@@ -48,6 +50,15 @@ void read_limit(ConfigReader& reader, const ConfigValue& value, Mode mode, Pool&
   }
 }
 
+void read_rdma_limit(ConfigReader& reader, const ConfigValue& value, const Pool& pool,
+                     std::optional<std::uint32_t>& target) {
+  if (const auto limit = reader.number(value, 1, kLargestRdmaLimit)) target = static_cast<std::uint32_t>(*limit);
+  if (pool.modes == std::vector{Mode::kExclusive}) {
+    reader.warning(value, "the pool allows exclusive alone, in which nothing is limited",
+                   "remove it, or add a mode to \"modes\"");
+  }
+}
+
 void read_limits(ConfigReader& reader, const ConfigValue& value, Pool& pool) {
   const auto limit = [&](Mode mode) {
     return [&reader, &pool, mode](const ConfigValue& v) { read_limit(reader, v, mode, pool); };
@@ -55,9 +66,14 @@ void read_limits(ConfigReader& reader, const ConfigValue& value, Pool& pool) {
   const auto refused = [&](const ConfigValue& v) {
     reader.error(v, "an exclusive HCA has one holder, which is no limit to choose", "remove it");
   };
+  const auto of_container = [&](std::optional<std::uint32_t>& target) {
+    return [&reader, &pool, &target](const ConfigValue& v) { read_rdma_limit(reader, v, pool, target); };
+  };
   reader.members(value, {{"shared", limit(Mode::kShared)},
                          {"shared-multi", limit(Mode::kSharedMulti)},
                          {"hca", limit(Mode::kHca)},
+                         {"hca_objects", of_container(pool.rdma_limits.objects)},
+                         {"hca_handles", of_container(pool.rdma_limits.handles)},
                          {"exclusive", refused, false}});
 }
 

@@ -10,6 +10,7 @@
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/base/process/sandbox.hpp"
+#include "hook/doctor/check_limits.hpp"
 #include "hook/doctor/check_node_index.hpp"
 #include "hook/doctor/check_rails.hpp"
 #include "hook/doctor/gpu_facts.hpp"
@@ -181,6 +182,9 @@ std::vector<Check> examine_node(const NodeSettings& node) {
   std::move(of_index.begin(), of_index.end(), std::back_inserter(of_config.findings));
   auto of_ranges = check_vf_ranges(inventory, config);
   std::move(of_ranges.begin(), of_ranges.end(), std::back_inserter(of_config.findings));
+  const auto controller = files ? std::optional(rdma_controller(node.root)) : std::nullopt;
+  auto of_limits = check_rdma_limits(inventory, config, controller);
+  std::move(of_limits.begin(), of_limits.end(), std::back_inserter(of_config.findings));
   checks.push_back(std::move(of_config));
   const bool own_ledger = node.ledger == kLedgerPath;
   if (files || !own_ledger) {

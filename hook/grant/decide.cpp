@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "hook/apply/rdma_cgroup.hpp"
 #include "hook/grant/hca_devices.hpp"
 #include "hook/plan/match.hpp"
 
@@ -41,14 +42,17 @@ Result<LockedHoldings> lock_holdings(const Asking& asking, const Candidates& amo
 }
 
 Result<Plan> decide(const Asking& asking, const Candidates& among, const Holdings& holdings,
-                    const std::string& view_directory, bool variables) {
-  return make_plan({.among = among,
-                    .holdings = holdings,
-                    .view_directory = view_directory,
-                    .host_network = TRY(uses_host_network(asking.spec)),
-                    .may_remount = asking.spec.may_remount,
-                    .variables = variables,
-                    .require = find_env(asking.spec, "RDMA_INIT_REQUIRE")});
+                    const std::string& view_directory, bool variables, const std::optional<std::string>& root) {
+  const bool host_network = TRY(uses_host_network(asking.spec));
+  Plan plan = TRY(make_plan({.among = among,
+                             .holdings = holdings,
+                             .view_directory = view_directory,
+                             .host_network = host_network,
+                             .may_remount = asking.spec.may_remount,
+                             .variables = variables,
+                             .require = find_env(asking.spec, "RDMA_INIT_REQUIRE")}));
+  if (root) TRY_VOID(leave_out_rdma_limits(*root, plan));
+  return plan;
 }
 
 }  // namespace hook

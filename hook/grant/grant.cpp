@@ -51,7 +51,7 @@ Result<Plan> decide_and_book(const Asking& asking, const fabric::Inventory& inve
                              const Grantee& who, const Way& way, const std::string& root) {
   const Candidates among(inventory, *asking.request, asking.admin);
   auto held = TRY(lock_holdings(asking, among, ledger, who.owner, root));
-  Plan plan = TRY(decide(asking, among, held.holdings, ledger.view_directory(), way.variables));
+  Plan plan = TRY(decide(asking, among, held.holdings, ledger.view_directory(), way.variables, root));
   leave_out_mounted(asking.spec, plan);
   const std::string view =
       plan.mounts.empty() ? mounted_view(asking.spec, ledger.view_directory()) : view_name(plan.view);
@@ -75,7 +75,7 @@ Result<Plan> decide_bound(const Asking& asking, const fabric::Inventory& invento
   Holdings holdings;
   for (const PlannedHca& hca : own)
     holdings[hca.name] = {.own = true, .own_units = hca.held_only ? 0 : hca.units, .exclusive_holder = {}};
-  Plan plan = TRY(decide(asking, among, holdings, ledger.view_directory(), way.variables));
+  Plan plan = TRY(decide(asking, among, holdings, ledger.view_directory(), way.variables, root));
   leave_out_mounted(asking.spec, plan);
   if (plan.mounts.empty() && has_all(own, plan.hcas) && has_all(own, plan.also_open)) return plan;
   return decide_and_book(asking, inventory, ledger, who, way, root);  // something else may ask by now
@@ -95,6 +95,15 @@ bool is_in_spec(const Plan& plan, const ContainerSpec& spec) {
   };
   return plan.mounts.empty() && has_limit(spec, plan.memlock) &&
          std::all_of(plan.nodes.begin(), plan.nodes.end(), has_node);
+}
+
+// What createRuntime adds to a container whose nodes and limit are in its spec: RDMA limits, because crun ignores
+// linux.resources.rdma (src/libcrun/cgroup-resources.c, 1.29).
+Plan beside_spec(const Plan& plan) {
+  Plan rest;
+  rest.hcas = plan.hcas;
+  rest.rdma_limits = plan.rdma_limits;
+  return rest;
 }
 
 // What the sources of the mounts are, of the plan's and of those that stand in the spec: recover() may have removed
@@ -158,7 +167,11 @@ Result<Plan> decide_and_apply(const OpenLedger& open, const Asking& asking, cons
   if (!way.network.netns_path.empty()) TRY_VOID(give_network(asking, who, way.network, inventory, ledger, call, plan));
   if (!bound || !plan.mounts.empty()) TRY_VOID(make_views(plan, asking.spec, ledger, call.log));
   call.timing.step("view");
-  if (!bound || !is_in_spec(plan, asking.spec)) TRY_VOID(way.apply(plan));
+  if (!bound || !is_in_spec(plan, asking.spec)) {
+    TRY_VOID(way.apply(plan));
+  } else if (!plan.rdma_limits.empty()) {
+    TRY_VOID(way.apply(beside_spec(plan)));
+  }
   return plan;
 }
 
@@ -167,8 +180,8 @@ Result<Plan> decide_and_apply(const OpenLedger& open, const Asking& asking, cons
 bool is_all_bound(const Asking& asking, const Grantee& who, const Grant& bound) {
   const auto has_node = [](const PlannedHca& hca) { return !hca.held_only || hca.mode == Mode::kHca; };
   const auto nodes = static_cast<std::size_t>(std::count_if(bound.hcas.begin(), bound.hcas.end(), has_node));
-  return !who.owner.netns && !may_get_rails(asking) && has_limit(asking.spec, asking.admin.memlock) &&
-         asking.request->given.size() <= nodes;
+  return !who.owner.netns && !may_get_rails(asking) && !limits_rdma(asking.admin) &&
+         has_limit(asking.spec, asking.admin.memlock) && asking.request->given.size() <= nodes;
 }
 
 // Leftovers of killed calls are repaired before anything is decided, so that they count as held no longer. What was

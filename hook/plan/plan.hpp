@@ -11,6 +11,7 @@
 #include "fabric/result.hpp"
 #include "hook/base/json/json_fwd.hpp"
 #include "hook/config/mode.hpp"
+#include "hook/config/rdma_limits.hpp"
 
 namespace fabric {
 struct Inventory;
@@ -47,6 +48,13 @@ struct PlannedMount {
   std::string type = "bind";
   std::vector<std::string> options;
   friend bool operator==(const PlannedMount&, const PlannedMount&) = default;
+};
+
+// What the container may allocate of an HCA that others may hold too.
+struct PlannedRdmaLimit {
+  std::string hca;  // the name of the RDMA device, by which the kernel's controller knows it in every namespace
+  RdmaLimits limits;
+  friend bool operator==(const PlannedRdmaLimit&, const PlannedRdmaLimit&) = default;
 };
 
 // What a prepared directory holds that stands in for a class directory of sysfs. Entries of one directory follow each
@@ -88,6 +96,7 @@ struct Plan {
   std::vector<PlannedNode> nodes;
   std::optional<std::uint64_t> memlock;  // bytes; UINT64_MAX: unlimited; nullopt: leave it
   std::vector<std::string> capabilities;
+  std::vector<PlannedRdmaLimit> rdma_limits;  // each has at least one value
   std::vector<PlannedNetdev> netdevs;
   std::vector<std::string> no_rail;  // HCAs for which one was asked that no network of config.json is for
   std::map<std::string, std::string> env;
@@ -132,7 +141,8 @@ struct NewNode {
 // move there is none. inventory: what the plan was made from.
 void renumber(const fabric::Inventory& inventory, const std::vector<NewNode>& nodes, Plan& plan);
 
-// {"hcas", "nodes", "memlock", "capabilities", "netdevs", "env", "mounts", "warnings"}, as `rdma-hook plan` prints it.
+// {"hcas", "nodes", "memlock", "capabilities", "netdevs", "env", "mounts", "warnings"}, as `rdma-hook plan` prints it,
+// and "rdma_limits" where there are some.
 Json plan_json(const Plan& plan);
 // The same for people: one line per thing.
 std::string plan_text(const Plan& plan);

@@ -212,6 +212,16 @@ Result<std::vector<PlannedNode>> planned_nodes(const NodeOptions& options, const
   return nodes;
 }
 
+std::vector<PlannedRdmaLimit> planned_rdma_limits(const std::vector<PlannedHca>& held, const NodeMap& node) {
+  std::vector<PlannedRdmaLimit> planned;
+  for (const PlannedHca& hca : held) {
+    const NodeHca* const known = node.find(hca.name);
+    if (hca.held_only || hca.mode == Mode::kExclusive || !known || !known->pool) continue;
+    if (is_limited(known->pool->rdma_limits)) planned.push_back({hca.name, known->pool->rdma_limits});
+  }
+  return planned;
+}
+
 Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const Chosen& chosen,
                                                    std::vector<std::string>& warnings) {
   std::vector<PlannedNetdev> netdevs;

@@ -21,6 +21,9 @@ fabric::Result<void> was_read(const fabric::Inventory& inventory, fabric::Unread
 fabric::Result<std::vector<PlannedNode>> planned_nodes(const NodeOptions& options, const fabric::Inventory& inventory,
                                                        const std::vector<const NodeHca*>& granted);
 
+// Those of the pools of HCAs that are held. In mode exclusive no other container uses the HCA.
+std::vector<PlannedRdmaLimit> planned_rdma_limits(const std::vector<PlannedHca>& held, const NodeMap& node);
+
 // One per unit whose terms have a network and a mode other than hca. Errors: an HCA whose netdev is not known, or that
 // cannot have such a child.
 fabric::Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const Chosen& chosen,

@@ -40,6 +40,19 @@ Json mount_json(const PlannedMount& mount) {
       {"destination", mount.destination}, {"source", mount.source}, {"type", mount.type}, {"options", mount.options}};
 }
 
+Json limit_json(const PlannedRdmaLimit& limit) {
+  return {{"hca", limit.hca},
+          {"hca_handles", or_null(limit.limits.handles)},
+          {"hca_objects", or_null(limit.limits.objects)}};
+}
+
+std::string rdma_limit_text(const RdmaLimits& limits) {
+  const auto text = [](const std::optional<std::uint32_t>& limit) {
+    return limit ? std::to_string(*limit) : std::string("no limit");
+  };
+  return fmt::format("objects {}, handles {}", text(limits.objects), text(limits.handles));
+}
+
 template <typename T, typename ToJson>
 Json array_of(const std::vector<T>& values, ToJson to_json) {
   Json array = Json::array();
@@ -61,14 +74,16 @@ Json plan_json(const Plan& plan) {
   Json env = Json::object();
   for (const auto& [name, value] : plan.env)
     env[name] = value;
-  return {{"hcas", array_of(plan.hcas, [](const PlannedHca& hca) { return Json(hca.name); })},
-          {"nodes", array_of(plan.nodes, node_json)},
-          {"memlock", memlock_json(plan.memlock)},
-          {"capabilities", plan.capabilities},
-          {"netdevs", array_of(plan.netdevs, netdev_json)},
-          {"env", std::move(env)},
-          {"mounts", array_of(plan.mounts, mount_json)},
-          {"warnings", plan.warnings}};
+  Json json = {{"hcas", array_of(plan.hcas, [](const PlannedHca& hca) { return Json(hca.name); })},
+               {"nodes", array_of(plan.nodes, node_json)},
+               {"memlock", memlock_json(plan.memlock)},
+               {"capabilities", plan.capabilities},
+               {"netdevs", array_of(plan.netdevs, netdev_json)},
+               {"env", std::move(env)},
+               {"mounts", array_of(plan.mounts, mount_json)},
+               {"warnings", plan.warnings}};
+  if (!plan.rdma_limits.empty()) json["rdma_limits"] = array_of(plan.rdma_limits, limit_json);
+  return json;
 }
 
 std::string memlock_text(std::uint64_t bytes) {
@@ -92,6 +107,8 @@ std::string plan_text(const Plan& plan) {
                                netdev.host.empty() ? "?" : netdev.host, netdev.hca, netdev.rail));
   }
   if (plan.memlock) line("memlock", memlock_text(*plan.memlock));
+  for (const PlannedRdmaLimit& limit : plan.rdma_limits)
+    line("rdma limit", fmt::format("{}  {}", limit.hca, rdma_limit_text(limit.limits)));
   for (const std::string& capability : plan.capabilities)
     line("capability", capability);
   for (const auto& [name, value] : plan.env)

@@ -93,10 +93,11 @@ Result<void> decide_unbooked(const Asking& asking, const Options& options,
   const Owner owner = TRY(owner_of(asking.spec, container_owner(kUser, *options.bundle)));
   if (ledger) TRY_VOID(add_own_hcas(options.node.ledger, owner, options.node.root, inventory));
   const Candidates among(inventory, *asking.request, asking.admin);
+  const auto root = options.node.snapshot ? std::nullopt : std::optional(options.node.root);
   const auto decided = [&]() -> Result<Plan> {
-    if (!ledger) return decide(asking, among, {}, std::string(kLedgerPath) + "/views", true);
+    if (!ledger) return decide(asking, among, {}, std::string(kLedgerPath) + "/views", true, root);
     const auto held = TRY(lock_holdings(asking, among, *ledger, owner, options.node.root));
-    return decide(asking, among, held.holdings, ledger->view_directory(), true);
+    return decide(asking, among, held.holdings, ledger->view_directory(), true, root);
   };
   Plan plan = TRY(decided());
   foresee_memlock(asking.spec, asking.caller.engine, plan);

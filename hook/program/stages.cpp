@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "fabric/inventory.hpp"
+#include "hook/apply/live/limit_rdma.hpp"
 #include "hook/apply/live/live_steps.hpp"
 #include "hook/apply/live/own_cgroup.hpp"
 #include "hook/apply/live/run_steps.hpp"
@@ -16,6 +17,7 @@
 #include "hook/grant/hca_devices.hpp"
 #include "hook/grant/own_hcas.hpp"
 #include "hook/oci/oci_state.hpp"
+#include "hook/plan/plan_parts.hpp"
 
 namespace hook {
 namespace {
@@ -95,8 +97,8 @@ Result<std::vector<Grant>> grants_of(const Ledger& ledger, const OciState& state
   return grants;
 }
 
-// What was granted is what the container gets.
-Result<void> verify_grants(const Asking& asking, const std::vector<Grant>& grants, const Call& call) {
+// What was granted is what the container gets, with the limits that NRI cannot set.
+Result<void> verify_grants(const OciState& state, const Asking& asking, const std::vector<Grant>& grants, Call& call) {
   auto inventory = TRY(read_node_for(asking, call.node, false));
   std::vector<PlannedHca> booked;
   for (const Grant& grant : grants) {
@@ -107,7 +109,10 @@ Result<void> verify_grants(const Asking& asking, const std::vector<Grant>& grant
   for (const fabric::Hca& hca : inventory.hcas)
     names.push_back(hca.name);
   const auto granted = named_by_now(booked, names, inventory, call.node.root);
-  return check_granted_nodes(asking, granted, inventory);
+  TRY_VOID(check_granted_nodes(asking, granted, inventory));
+  const auto limits = planned_rdma_limits(granted, NodeMap(inventory, asking.admin));
+  if (!limits.empty()) call.log.warnings(TRY(about(FailureReason::kDevices, limit_rdma(state.pid, limits))));
+  return {};
 }
 
 }  // namespace
@@ -137,7 +142,7 @@ Result<void> verify(Call& call, const Result<Config>& config) {
   if (!asking.request || asking.request->wish.kind == Wish::Kind::kNone) return {};
   const auto open = TRY(OpenLedger::open(call));
   const auto grants = TRY(about(FailureReason::kLedger, grants_of(open.ledger, state)));
-  if (!grants.empty()) return verify_grants(asking, grants, call);
+  if (!grants.empty()) return verify_grants(state, asking, grants, call);
   return fabric::Error{
       fmt::format("the container asked for RDMA devices ({}) and nothing was granted", asking.request->wish.source), 0,
       "rdma-nri did not take part: is it running and connected (`journalctl -t rdma-nri`)? Create the "

@@ -11,8 +11,8 @@ namespace hook {
 fabric::Result<void> create_runtime(Call& call, const fabric::Result<Config>& config);
 
 // A hook beside rdma-nri, which a runtime goes on without when it does not answer: success for a container that asks
-// nothing, or has its grant and the nodes of it; an error for one that asked and has none, or another HCA's node. Gives
-// nothing.
+// nothing, or has its grant and the nodes of it; an error for one that asked and has none, or another HCA's node.
+// Grants nothing, but sets limits of RDMA objects, for which rdma-nri has no cgroup.
 fabric::Result<void> verify(Call& call, const fabric::Result<Config>& config);
 
 // Returns what the container held; for a container of a pod only its part in the pod's grant. Success also when nothing

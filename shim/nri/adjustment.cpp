@@ -13,6 +13,7 @@ using fabric::make_error;
 using fabric::Result;
 
 constexpr const char* kMemlock = "RLIMIT_MEMLOCK";
+constexpr const char* kRdmaMax = "rdma.max";
 
 Result<void> add_device(const hook::PlannedNode& node, const NriContainer& container, ContainerAdjustment& adjustment) {
   if (!node.major || !node.minor) return make_error("the device number of `{}` is not known", node.path);
@@ -69,9 +70,13 @@ std::optional<hook::Rlimit> memlock_before(const NriContainer& container,
   return inherited;
 }
 
+bool can_limit_rdma(const hook::Plan& plan, hook::RdmaController controller) {
+  return controller == hook::RdmaController::kV2 && plan.rdma_limits.size() == 1;
+}
+
 Result<ContainerAdjustment> nri_adjustment(const hook::Plan& plan, const std::string& token,
-                                           const NriContainer& container,
-                                           const std::optional<hook::Rlimit>& inherited) {
+                                           const NriContainer& container, const std::optional<hook::Rlimit>& inherited,
+                                           hook::RdmaController controller) {
   ContainerAdjustment adjustment;
   if (plan.hcas.empty()) return adjustment;
   for (const hook::PlannedNode& node : plan.nodes)
@@ -79,6 +84,9 @@ Result<ContainerAdjustment> nri_adjustment(const hook::Plan& plan, const std::st
   raise_memlock(plan, memlock_before(container, inherited), adjustment);
   add_environment(plan, container, adjustment);
   add_mounts(plan, container, adjustment);
+  // A value that another plugin or the engine has set stays: a runtime refuses a container when two set the same.
+  if (can_limit_rdma(plan, controller) && !container.unified.contains(kRdmaMax))
+    adjustment.unified.emplace(kRdmaMax, hook::rdma_max_line(plan.rdma_limits.front()));
   if (!token.empty()) adjustment.annotations[hook::kGrantAnnotation] = token;
   return adjustment;
 }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "fabric/result.hpp"
+#include "hook/apply/rdma_cgroup.hpp"
 #include "hook/oci/container_spec.hpp"
 #include "hook/plan/plan.hpp"
 #include "shim/nri/wire/values.hpp"
@@ -15,10 +16,15 @@ namespace shim {
 // left out, because a runtime refuses a container when two set the same. token: becomes the annotation by which
 // createRuntime finds what was booked; empty: none. IPC_LOCK is not part of it: NRI has no capabilities (0.12.2).
 // Errors: a device at one of our paths with another number; a node whose number is not known.
-// inherited: RLIMIT_MEMLOCK of the runtime; nullopt: not known.
+// inherited: RLIMIT_MEMLOCK of the runtime; nullopt: not known. controller: of the node, kNone: limits are left out.
 fabric::Result<ContainerAdjustment> nri_adjustment(const hook::Plan& plan, const std::string& token,
                                                    const NriContainer& container,
-                                                   const std::optional<hook::Rlimit>& inherited = std::nullopt);
+                                                   const std::optional<hook::Rlimit>& inherited = std::nullopt,
+                                                   hook::RdmaController controller = hook::RdmaController::kNone);
+
+// Whether the adjustment can set the plan's limits: NRI has no RDMA limits (0.12.2) but the files of cgroup v2, and one
+// write to rdma.max sets one HCA's. runc before 1.2 and crun write a value in one go, whatever its lines.
+bool can_limit_rdma(const hook::Plan& plan, hook::RdmaController controller);
 
 // What the container has without an adjustment; nullopt: not known.
 std::optional<hook::Rlimit> memlock_before(const NriContainer& container, const std::optional<hook::Rlimit>& inherited);

@@ -88,6 +88,15 @@ void say_what_may_be_locked(const hook::Plan& plan, const Asking& asking, const 
   }
 }
 
+// Only `rdma-hook verify` finds the container's cgroup.
+void say_what_is_limited(const hook::Plan& plan, hook::RdmaController controller, const hook::Log& log) {
+  if (plan.rdma_limits.empty() || can_limit_rdma(plan, controller)) return;
+  log.warning(
+      fmt::format("NRI cannot limit the RDMA objects of {}: `rdma-hook verify` does where it is a createRuntime "
+                  "hook (`rdma-hook install --way nri`)",
+                  controller == hook::RdmaController::kV1 ? "a container on cgroup v1" : "several HCAs"));
+}
+
 Result<std::string> give_to_container(const NriRequest& request, const Asking& asking, Call& call) {
   const std::string& id = request.container.id;
   Grantee who = TRY(hook::new_grantee(asking.spec, id, {}));
@@ -101,7 +110,11 @@ Result<std::string> give_to_container(const NriRequest& request, const Asking& a
   ContainerAdjustment adjustment;
   const auto write_down = [&](const hook::Plan& plan) -> Result<void> {
     const auto& inherited = call.node.engine_memlock;
-    adjustment = TRY(about(FailureReason::kState, nri_adjustment(plan, who.token, request.container, inherited)));
+    const auto controller =
+        plan.rdma_limits.empty() ? hook::RdmaController::kNone : TRY(hook::rdma_controller(call.node.root));
+    adjustment =
+        TRY(about(FailureReason::kState, nri_adjustment(plan, who.token, request.container, inherited, controller)));
+    say_what_is_limited(plan, controller, call.log);
     say_what_may_be_locked(plan, asking, memlock_before(request.container, inherited), adjustment, call.log);
     call.timing.step("edit");
     return {};

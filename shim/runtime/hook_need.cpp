@@ -33,9 +33,10 @@ std::optional<Kind> kind_of(const std::string& runtime) {
 
 }  // namespace
 
-HookNeed hook_need(const hook::Asking& asking, const HookCommand& command) {
+HookNeed hook_need(const hook::Asking& asking, const HookCommand& command, Dialect dialect) {
   if (has_create_hook(command, *asking.document)) return HookNeed::kThereAlready;
   if (hook::may_get_rails(asking)) return HookNeed::kRails;
+  if (dialect == Dialect::kCrun && hook::limits_rdma(asking.admin)) return HookNeed::kRdmaLimits;
   return asking.spec.has_own_pidns ? HookNeed::kNone : HookNeed::kSharedPids;
 }
 

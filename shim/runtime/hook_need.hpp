@@ -17,10 +17,11 @@ enum class HookNeed {
   kNone,
   kThereAlready,  // config.json has the hook already, and what it finds booked has to be a token
   kRails,         // netdevs: there is no network namespace before
+  kRdmaLimits,    // crun ignores linux.resources.rdma
   kSharedPids,    // its init is not the end of all its processes: its own cgroup has to be noted
 };
 // Pure, but for a look at whether two paths are one program. The first that holds. asking.document: its config.json.
-HookNeed hook_need(const hook::Asking& asking, const HookCommand& command);
+HookNeed hook_need(const hook::Asking& asking, const HookCommand& command, Dialect dialect);
 
 // Where the runtime behind will tell whether the container lives. nullopt, and the container needs the hook: it is
 // neither runc nor crun by the name of its program, its root is not known for sure, or not there yet. make_root: it is

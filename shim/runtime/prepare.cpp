@@ -95,7 +95,7 @@ class Start {
     }
     if (!asking.request) return keep_original();
     const HookCommand command = TRY(hook_command(settings_, asking.caller.engine));
-    auto state = hook_need(asking, command) == HookNeed::kNone ? state_behind(behind_) : std::nullopt;
+    auto state = hook_need(asking, command, behind_.dialect) == HookNeed::kNone ? state_behind(behind_) : std::nullopt;
     const HookStages stages = state ? HookStages::kPoststop : HookStages::kBoth;
     return book(grant, asking, std::move(state), [&](const hook::Plan& plan, Json& config) {
       return plan.hcas.empty() ? keep_original() : edit(plan, command, stages, config);

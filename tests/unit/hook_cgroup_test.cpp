@@ -19,6 +19,7 @@ const ProcRow kProcRows[] = {
     {"hybrid", "5:devices:/docker/ab\n4:memory:/other\n0::/docker/cd\n", {"/docker/ab", "/docker/cd"}},
     {"v1, joined controllers", "7:cpu,devices,cpuacct:/a\n1:name=systemd:/b\n", {"/a", std::nullopt}},
     {"a longer name", "7:mydevices:/a\n8:devicesx:/b\n", {std::nullopt, std::nullopt}},
+    {"rdma of v1", "9:rdma:/docker/ab\n0::/docker/cd\n", {std::nullopt, "/docker/cd", "/docker/ab"}},
     {"colons in the path", "0::/k8s:cri:id\n", {std::nullopt, "/k8s:cri:id"}},
     {"outside the namespace", "0::/../../x\n", {std::nullopt, "/../../x"}},
     {"garbage", "\n::\n0:\n0::\n0::relative\nx\n", {std::nullopt, std::nullopt}},
@@ -37,11 +38,13 @@ TEST(Cgroup, ParseMounts) {
       "36 30 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
       "37 30 0:33 /docker/ab /sys/fs/cgroup/uni\\040fied rw - cgroup2 cgroup2 rw,nsdelegate\n"
       "38 30 0:34 short - cgroup2 cgroup2 rw\n"
+      "40 30 0:36 / /sys/fs/cgroup/rdma rw - cgroup cgroup rw,rdma\n"
       "39 30 0:35 / /x rw master:1 propagate_from:2 - cgroup none rw,cpu,devices\n"
       "no dash\n";
   const std::vector<CgroupMount> expected = {
       {CgroupKind::kV1Devices, "/", "/sys/fs/cgroup/devices"},
       {CgroupKind::kV2, "/docker/ab", "/sys/fs/cgroup/uni fied"},
+      {CgroupKind::kV1Rdma, "/", "/sys/fs/cgroup/rdma"},
       {CgroupKind::kV1Devices, "/", "/x"},
   };
   EXPECT_EQ(parse_cgroup_mounts(text), expected);

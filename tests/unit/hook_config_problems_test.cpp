@@ -118,6 +118,12 @@ TEST(HookConfigProblems, Pools) {
       {pool(R"("limits":{"shared":5},"rdmaHcaMax":5,"modes":["shared"])"),
        "`pools[0].rdmaHcaMax`: the limit of shared is there twice; remove either rdmaHcaMax or limits.shared"},
       {pool(R"("limits":{"hca":65536})"), "`pools[0].limits.hca`: 65536 is not possible here" + limit},
+      {pool(R"("limits":{"hca_objects":0})"),
+       "`pools[0].limits.hca_objects`: 0 is not possible here; write a whole number from 1 to 2147483646, without "
+       "quotes"},
+      {pool(R"("limits":{"hca_handles":"many"})"),
+       "`pools[0].limits.hca_handles`: expected a number, this is a text; write a whole number from 1 to 2147483646, "
+       "without quotes"},
       {pool(R"("selectors":{"drivers":["mlx5/core"]})"),
        "`pools[0].selectors.drivers[0]`: `mlx5/core` is no driver; write a kernel module's name, e.g. \"mlx5_core\""},
       {pool(R"("selectors":{"deviceIDs":["102"]})"),

@@ -21,7 +21,8 @@ TEST(HookConfig, EveryMember) {
     "pools": [{"$comment": "z", "name": "roce",
                "selectors": {"vendors": ["0x15B3"], "deviceIDs": ["101E", "1021"], "drivers": ["mlx5_core"],
                              "ifNames": ["ens*"], "linkTypes": ["ether"]},
-               "modes": ["shared", "shared-multi", "host", "shared"], "limits": {"shared-multi": 63, "hca": 2},
+               "modes": ["shared", "shared-multi", "host", "shared"], "limits": {"shared-multi": 63, "hca": 2, "hca_objects": 4096,
+                                                                          "hca_handles": 2147483646},
                "rdmaHcaMax": 100, "network": "rails", "resource": "rdma-init.io/rails"}],
     "networks": {"$comment": "n", "rails": {"mode": "shared", "child": "ipvlan", "pool": "roce"}, "bare": {}},
     "rails": ["mlx5_1", "mlx5_0"],
@@ -38,7 +39,8 @@ TEST(HookConfig, EveryMember) {
                      {Mode::kShared, Mode::kSharedMulti, Mode::kHca},
                      {{Mode::kShared, 100}, {Mode::kSharedMulti, 63}, {Mode::kHca, 2}},
                      "rails",
-                     "rdma-init.io/rails"}};
+                     "rdma-init.io/rails",
+                     {.handles = 2147483646, .objects = 4096}}};
   expected.networks = {{"rails", {"rails", Mode::kShared, "ipvlan", "roce"}},
                        {"bare", {"bare", std::nullopt, "macvlan", std::nullopt}}};
   expected.rails = {"mlx5_1", "mlx5_0"};
@@ -181,6 +183,16 @@ TEST(HookConfig, ALaterFileThatIsBrokenKeepsNoWarning) {
       "a:1: warning: `nodes.umad`: every container with an HCA can send management datagrams to the fabric; leave "
       "it out unless they run fabric tools such as ibstat or ibnetdiscover\n"
       "b:1: error: `nodes.umad`: expected true or false, this is a text; write true or false, without quotes\n");
+}
+
+TEST(HookConfig, WarnsAboutRdmaLimitsWhereOnlyExclusiveIsAllowed) {
+  const auto parsed = parse_config({{"c", R"({"pools": [{"name": "p",
+    "limits": {"hca_objects": 5}, "modes": ["exclusive"]}]})"}});
+  EXPECT_TRUE(parsed.ok());
+  EXPECT_EQ(
+      said(parsed),
+      "c:2: warning: `pools[0].limits.hca_objects`: the pool allows exclusive alone, in which nothing is limited; "
+      "remove it, or add a mode to \"modes\"\n");
 }
 
 TEST(HookConfig, WarningsAreNoErrors) {

@@ -62,6 +62,24 @@ TEST(EditSpec, TwiceIsOnce) {
   EXPECT_EQ(edited(once).dump(), once.dump());
 }
 
+TEST(EditSpec, KeepsTheLowerRdmaLimit) {
+  Plan plan = one_hca();
+  plan.rdma_limits = {{"mlx5_0", {.handles = 8, .objects = 4096}}, {"mlx5_1", {.handles = std::nullopt, .objects = 5}}};
+  const auto rdma = [&](const char* listed) {
+    Json config = minimal();
+    if (*listed != '\0') config["linux"]["resources"]["rdma"] = Json::parse(listed);
+    return edited(config, plan)["linux"]["resources"]["rdma"].dump();
+  };
+  EXPECT_EQ(rdma(""), R"({"mlx5_0":{"hcaHandles":8,"hcaObjects":4096},"mlx5_1":{"hcaObjects":5}})");
+  EXPECT_EQ(
+      rdma(R"({"mlx5_1":{"hcaHandles":3,"hcaObjects":9},"mlx5_0":{"hcaObjects":17},"x":{"hcaObjects":1}})"),
+      R"({"mlx5_1":{"hcaHandles":3,"hcaObjects":5},"mlx5_0":{"hcaObjects":17,"hcaHandles":8},"x":{"hcaObjects":1}})");
+  Json config = minimal();
+  config["linux"]["resources"]["rdma"] = 7;
+  EXPECT_EQ(edit_spec(plan, kSpecToken, config).error().message,
+            "config.json: `linux.resources.rdma` is number, expected object");
+}
+
 TEST(EditSpec, KeepsUnknownMembersAndLargeIntegers) {
   Json config = minimal();
   config["x-unknown"] = {{"a", 18446744073709551615ULL}, {"b", -9223372036854775807LL}};

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "hook/apply/live/limit_rdma.hpp"
+
 namespace hook {
 namespace {
 
@@ -42,6 +44,24 @@ TEST(LiveSteps, NodesThenMountsThenRulesThenMemlock) {
   };
   EXPECT_TRUE(live->steps == expected);
   EXPECT_EQ(live->warnings, (std::vector<std::string>{kNotInExec}));
+}
+
+TEST(LiveSteps, LimitsRdmaObjectsBeforeDevicesOpen) {
+  Plan plan = usual_plan();
+  plan.rdma_limits = {{"mlx5_0", {2, 4096}}};
+  EXPECT_TRUE(live_steps(plan, {}, {}, podman())->steps[3] == Step(LimitRdma{plan.rdma_limits}));
+}
+
+TEST(LimitRdma, OnlyLowers) {
+  const PlannedRdmaLimit limit{"mlx5_1", {.handles = 8, .objects = 4096}};
+  const auto line = [&](const char* now) { return lowering_line(now, limit).value_or("none"); };
+  EXPECT_EQ(line("mlx5_10 hca_handle=1 hca_object=1 \nmlx5_1 hca_handle=max hca_object=max \n"),
+            "mlx5_1 hca_handle=8 hca_object=4096");
+  EXPECT_EQ(line("mlx5_1 hca_handle=9 hca_object=100 \n"), "mlx5_1 hca_handle=8 hca_object=100");
+  EXPECT_EQ(line("mlx5_1 hca_handle=8 hca_object=100 \n"), "none");
+  EXPECT_EQ(lowering_line("mlx5_1 hca_handle=3 hca_object=max \n", {"mlx5_1", {.handles = {}, .objects = 5}}),
+            "mlx5_1 hca_handle=3 hca_object=5");
+  EXPECT_EQ(line(""), "mlx5_1 hca_handle=8 hca_object=4096") << "the kernel then says that there is no such device";
 }
 
 TEST(LiveSteps, UserNamespaceBindsTheNodesOfTheNode) {

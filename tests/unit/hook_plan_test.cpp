@@ -6,11 +6,13 @@
 #include <fmt/format.h>
 
 #include "fabric/text.hpp"
+#include "hook/apply/rdma_cgroup.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/plan/gpu_affinity.hpp"
 #include "hook/plan/match.hpp"
 #include "hook/request/request_parsers.hpp"
 #include "support/inventories.hpp"
+#include "support/temp_dir.hpp"
 
 namespace hook {
 namespace {
@@ -353,6 +355,44 @@ TEST(Plan, limits) {
   scene.request.mode = Mode::kExclusive;
   EXPECT_EQ(hcas(scene), "annotation rdma-init.io/devices: `mlx5_1`: pool `p` does not allow exclusive");
   EXPECT_EQ(decide(scene).error().hint, "it allows shared, hca");
+}
+
+TEST(Plan, LimitsEachSharedHcaOfAPoolWithLimits) {
+  PlanScene scene = asking("mlx5_0,mlx5_1,mlx5_1");
+  scene.request.mode = Mode::kSharedMulti;
+  Pool limited{"limited", {}, {Mode::kHca, Mode::kExclusive, Mode::kSharedMulti}, {}, std::nullopt};
+  limited.selectors.if_names = {"rail1"};
+  limited.rdma_limits.objects = 4096;
+  scene.config.pools = {limited, {"other", {}, {Mode::kHca, Mode::kExclusive, Mode::kSharedMulti}, {}, std::nullopt}};
+  const auto plan = decide(scene);
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->rdma_limits, (std::vector<PlannedRdmaLimit>{{"mlx5_1", {std::nullopt, 4096}}}));
+  EXPECT_EQ(plan_json(*plan)["rdma_limits"].dump(), R"([{"hca":"mlx5_1","hca_handles":null,"hca_objects":4096}])");
+  EXPECT_NE(plan_text(*plan).find("rdma limit  mlx5_1  objects 4096, handles no limit\n"), std::string::npos);
+  scene.request.mode = Mode::kExclusive;
+  EXPECT_TRUE(decide(scene)->rdma_limits.empty()) << "nobody shares it";
+  EXPECT_FALSE(plan_json(*decide(scene)).contains("rdma_limits"));
+}
+
+TEST(Plan, LeavesOutRdmaLimitsWithoutController) {
+  const test_support::TempDir node;
+  const auto limited = [&]() {
+    Plan plan;
+    plan.rdma_limits = {{"mlx5_1", {2, 4096}}};
+    const auto done = leave_out_rdma_limits(node.path(), plan);
+    EXPECT_TRUE(done) << done.error().message;
+    return plan;
+  };
+  EXPECT_TRUE(limited().rdma_limits.empty());
+  EXPECT_EQ(limited().warnings.size(), 1U);
+  test_support::write_file(node / "sys/fs/cgroup/rdma/rdma.max", "");
+  EXPECT_EQ(*rdma_controller(node.path()), RdmaController::kV1);
+  EXPECT_EQ(limited().rdma_limits.size(), 1U);
+  test_support::write_file(node / "sys/fs/cgroup/cgroup.controllers", "cpu memory\n");
+  EXPECT_TRUE(limited().rdma_limits.empty());
+  test_support::write_file(node / "sys/fs/cgroup/cgroup.controllers", "cpu memory rdma\n");
+  EXPECT_EQ(*rdma_controller(node.path()), RdmaController::kV2);
+  EXPECT_TRUE(limited().warnings.empty());
 }
 
 TEST(Plan, sharedMultiCountsUnits) {

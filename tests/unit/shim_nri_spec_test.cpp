@@ -230,5 +230,23 @@ TEST(NriOptions, Errors) {
   }
 }
 
+TEST(NriAdjustment, LimitsOneHcaOnCgroupV2) {
+  using hook::RdmaController;
+  hook::Plan plan = two_rails();
+  plan.rdma_limits = {{"mlx5_0", {.handles = 8, .objects = 4096}}};
+  NriContainer container = worker();
+  const auto unified = [&](RdmaController controller) {
+    return nri_adjustment(plan, "", container, std::nullopt, controller)->unified;
+  };
+  EXPECT_EQ(unified(RdmaController::kV2),
+            (std::map<std::string, std::string>{{"rdma.max", "mlx5_0 hca_handle=8 hca_object=4096"}}));
+  EXPECT_TRUE(unified(RdmaController::kV1).empty());
+  container.unified["rdma.max"] = "mlx5_0 hca_object=1";
+  EXPECT_TRUE(unified(RdmaController::kV2).empty()) << "another plugin's";
+  container.unified.clear();
+  plan.rdma_limits.push_back({"mlx5_1", {.handles = 8, .objects = 4096}});
+  EXPECT_TRUE(unified(RdmaController::kV2).empty()) << "one write sets one HCA";
+}
+
 }  // namespace
 }  // namespace shim

@@ -29,31 +29,39 @@ hook::Asking asking() {
 }
 
 TEST(HookNeed, IsWhatOnlyALiveContainerCanBeGivenOrTell) {
-  EXPECT_EQ(hook_need(asking(), kHook), HookNeed::kNone);
+  EXPECT_EQ(hook_need(asking(), kHook, Dialect::kRunc), HookNeed::kNone);
 
   hook::Asking has = asking();
   *has.document =
       Json::parse(R"({"hooks": {"prestart": [{"path": "/usr/bin/rdma-hook", "args": ["x", "prestart"]}]}})");
-  EXPECT_EQ(hook_need(has, kHook), HookNeed::kThereAlready);
+  EXPECT_EQ(hook_need(has, kHook, Dialect::kRunc), HookNeed::kThereAlready);
   *has.document =
       Json::parse(R"({"hooks": {"createRuntime": [{"path": "/bin/other", "args": ["x", "createRuntime"]}]}})");
-  EXPECT_EQ(hook_need(has, kHook), HookNeed::kNone) << "somebody else's";
+  EXPECT_EQ(hook_need(has, kHook, Dialect::kRunc), HookNeed::kNone) << "somebody else's";
 
   hook::Asking shares = asking();
   shares.spec.has_own_pidns = false;
-  EXPECT_EQ(hook_need(shares, kHook), HookNeed::kSharedPids);
+  EXPECT_EQ(hook_need(shares, kHook, Dialect::kRunc), HookNeed::kSharedPids);
 
   hook::Asking named = asking();
   named.request->network = "rails";
-  EXPECT_EQ(hook_need(named, kHook), HookNeed::kRails);
+  EXPECT_EQ(hook_need(named, kHook, Dialect::kRunc), HookNeed::kRails);
   named.spec.has_netns = false;
-  EXPECT_EQ(hook_need(named, kHook), HookNeed::kNone) << "the node's network has no rails";
+  EXPECT_EQ(hook_need(named, kHook, Dialect::kRunc), HookNeed::kNone) << "the node's network has no rails";
 
   hook::Asking pooled = asking();
   pooled.admin.pools.resize(2);
-  EXPECT_EQ(hook_need(pooled, kHook), HookNeed::kNone);
+  EXPECT_EQ(hook_need(pooled, kHook, Dialect::kRunc), HookNeed::kNone);
   pooled.admin.pools[1].network = "rails";
-  EXPECT_EQ(hook_need(pooled, kHook), HookNeed::kRails);
+  EXPECT_EQ(hook_need(pooled, kHook, Dialect::kRunc), HookNeed::kRails);
+}
+
+TEST(HookNeed, IsLimitsThatCrunIgnores) {
+  hook::Asking limited = asking();
+  limited.admin.pools.resize(1);
+  limited.admin.pools[0].rdma_limits.objects = 5;
+  EXPECT_EQ(hook_need(limited, kHook, Dialect::kRunc), HookNeed::kNone);
+  EXPECT_EQ(hook_need(limited, kHook, Dialect::kCrun), HookNeed::kRdmaLimits);
 }
 
 class StateBehind : public testing::Test {

@@ -55,6 +55,11 @@ bool names_unit(std::string_view path) {
   return name.ends_with(".scope") || name.ends_with(".service");
 }
 
+const char* name_of(CgroupKind kind) {
+  if (kind == CgroupKind::kV2) return "cgroup2";
+  return kind == CgroupKind::kV1Rdma ? "cgroup (rdma)" : "cgroup (devices)";
+}
+
 // A node with a thousand containers has some ten thousand mounts.
 constexpr std::size_t kLongestProcCgroup = std::size_t{1} << 20;
 constexpr std::size_t kLongestProcs = std::size_t{1} << 20;
@@ -97,9 +102,11 @@ bool lists_process(const Cgroup& cgroup, pid_t pid) {
 // relative to.
 std::optional<Cgroup> find_usual(CgroupKind kind, const std::string& path, pid_t pid) {
   static constexpr const char* kV2Points[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
-  static constexpr const char* kV1Points[] = {"/sys/fs/cgroup/devices"};
-  const std::span<const char* const> points =
-      kind == CgroupKind::kV2 ? std::span<const char* const>(kV2Points) : std::span<const char* const>(kV1Points);
+  static constexpr const char* kDevicesPoints[] = {"/sys/fs/cgroup/devices"};
+  static constexpr const char* kRdmaPoints[] = {"/sys/fs/cgroup/rdma"};
+  std::span<const char* const> points = kV2Points;
+  if (kind == CgroupKind::kV1Devices) points = kDevicesPoints;
+  if (kind == CgroupKind::kV1Rdma) points = kRdmaPoints;
   for (const char* point : points) {
     Cgroup cgroup{kind, point, path};
     if (lists_process(cgroup, pid)) return cgroup;
@@ -119,9 +126,19 @@ Result<std::optional<Cgroup>> find_mounted(CgroupKind kind, const std::string& p
     if (open_cgroup(cgroup)) return std::optional<Cgroup>(std::move(cgroup));
   }
   if (!mounted) return std::optional<Cgroup>();
-  return fabric::Error{fmt::format("cannot find the container's cgroup `{}` below any {} mount", path,
-                                   kind == CgroupKind::kV2 ? "cgroup2" : "cgroup (devices)"),
+  return fabric::Error{fmt::format("cannot find the container's cgroup `{}` below any {} mount", path, name_of(kind)),
                        ENOENT, "run the hook in the cgroup namespace and the mount namespace of the node"};
+}
+
+Result<CgroupPaths> paths_of(pid_t pid) {
+  return parse_proc_cgroup(TRY(read_proc(fmt::format("/proc/{}/cgroup", pid), kLongestProcCgroup)));
+}
+
+// nullopt: the process is in none of that kind, or none is mounted.
+Result<std::optional<Cgroup>> find_group(CgroupKind kind, const std::optional<std::string>& path, pid_t pid) {
+  if (!path) return std::optional<Cgroup>();
+  auto found = find_usual(kind, *path, pid);
+  return found ? std::move(found) : find_mounted(kind, *path);
 }
 
 }  // namespace
@@ -138,6 +155,7 @@ CgroupPaths parse_proc_cgroup(std::string_view text) {
     if (!path.starts_with('/')) continue;
     if (line.substr(0, first) == "0" && controllers.empty()) paths.v2 = path;
     if (lists(controllers, "devices")) paths.v1_devices = path;
+    if (lists(controllers, "rdma")) paths.v1_rdma = path;
   }
   return paths;
 }
@@ -151,9 +169,11 @@ std::vector<CgroupMount> parse_cgroup_mounts(std::string_view mountinfo) {
     const auto left = split(line.substr(0, dash), ' ');
     const auto right = split(line.substr(dash + 3), ' ');
     if (left.size() < 6 || right.size() < 3) continue;
-    const bool v2 = right[0] == "cgroup2";
-    if (!v2 && !(right[0] == "cgroup" && lists(right[2], "devices"))) continue;
-    mounts.push_back({v2 ? CgroupKind::kV2 : CgroupKind::kV1Devices, unescape(left[3]), unescape(left[4])});
+    const auto add = [&](CgroupKind kind) { mounts.push_back({kind, unescape(left[3]), unescape(left[4])}); };
+    if (right[0] == "cgroup2") add(CgroupKind::kV2);
+    if (right[0] != "cgroup") continue;
+    if (lists(right[2], "devices")) add(CgroupKind::kV1Devices);
+    if (lists(right[2], "rdma")) add(CgroupKind::kV1Rdma);
   }
   return mounts;
 }
@@ -204,19 +224,20 @@ Result<UniqueFd> open_cgroup(const Cgroup& cgroup) {
 }
 
 Result<std::vector<Cgroup>> device_cgroups(pid_t pid) {
-  const std::string text = TRY(read_proc(fmt::format("/proc/{}/cgroup", pid), kLongestProcCgroup));
-  const CgroupPaths paths = parse_proc_cgroup(text);
+  const CgroupPaths paths = TRY(paths_of(pid));
   std::vector<Cgroup> groups;
-  const auto add = [&](CgroupKind kind, const std::optional<std::string>& path) -> Result<void> {
-    if (!path) return {};
-    auto found = find_usual(kind, *path, pid);
-    if (!found) found = TRY(find_mounted(kind, *path));
+  for (const auto& [kind, path] :
+       {std::pair(CgroupKind::kV1Devices, paths.v1_devices), std::pair(CgroupKind::kV2, paths.v2)}) {
+    auto found = TRY(find_group(kind, path, pid));
     if (found) groups.push_back(std::move(*found));
-    return {};
-  };
-  TRY_VOID(add(CgroupKind::kV1Devices, paths.v1_devices));
-  TRY_VOID(add(CgroupKind::kV2, paths.v2));
+  }
   return groups;
+}
+
+Result<std::optional<Cgroup>> rdma_cgroup(pid_t pid) {
+  const CgroupPaths paths = TRY(paths_of(pid));
+  return paths.v1_rdma ? find_group(CgroupKind::kV1Rdma, paths.v1_rdma, pid)
+                       : find_group(CgroupKind::kV2, paths.v2, pid);
 }
 
 }  // namespace hook

@@ -1,5 +1,6 @@
 // Which control groups decide about the devices of a process: the `devices` controller of v1, the BPF programs of v2,
-// or on hybrid systems both, because the kernel asks both.
+// or on hybrid systems both, because the kernel asks both. And which one limits its RDMA objects: the `rdma` controller
+// is in one hierarchy only.
 //
 // Sources: /proc/PID/cgroup (cgroups(7)), whose paths are relative to the root of the reader's cgroup namespace, and
 // /proc/self/mountinfo (proc(5)).
@@ -30,12 +31,13 @@ inline bool is_on(int fd, long magic) {
   return ::fstatfs(fd, &status) == 0 && status.f_type == magic;
 }
 
-enum class CgroupKind { kV1Devices, kV2 };
+enum class CgroupKind { kV1Devices, kV1Rdma, kV2 };
 
 // A process's place in the hierarchies that matter here: "/docker/ID"; nullopt: it is in none of that kind.
 struct CgroupPaths {
   std::optional<std::string> v1_devices;
   std::optional<std::string> v2;
+  std::optional<std::string> v1_rdma = {};
   friend bool operator==(const CgroupPaths&, const CgroupPaths&) = default;
 };
 // Of the text of /proc/PID/cgroup. Malformed lines are skipped. A path with a ".." component, as of a process outside
@@ -79,6 +81,10 @@ bool is_inside_scope(const Cgroup& cgroup);
 // on the node. Every directory's file system is checked (fstatfs). Errors: /proc is no procfs; a hierarchy is mounted
 // but does not show the process's group.
 fabric::Result<std::vector<Cgroup>> device_cgroups(pid_t pid);
+
+// The group whose rdma.max limits the process; nullopt: none is mounted here. Its directory need not have that file.
+// Errors: as device_cgroups().
+fabric::Result<std::optional<Cgroup>> rdma_cgroup(pid_t pid);
 
 // Its directory, open for reading, on a file system that really is a cgroup's.
 fabric::Result<fabric::UniqueFd> open_cgroup(const Cgroup& cgroup);

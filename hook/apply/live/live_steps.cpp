@@ -107,6 +107,7 @@ Result<LivePlan> live_steps(const Plan& plan, const ContainerSpec& spec, const O
   for (const PlannedMount& mount : plan.mounts)
     live.steps.emplace_back(BindDirectory{mount.source, mount.destination, layers_of(mount)});
   // After the files: they are made only in the right container, and a wrong one must get no rights and no limit either.
+  if (!plan.rdma_limits.empty()) live.steps.emplace_back(LimitRdma{plan.rdma_limits});
   if (!allow.devices.empty()) live.steps.emplace_back(std::move(allow));
   if (plan.memlock) add_memlock(*plan.memlock, spec, state, around, live);
   warn_of_capability(plan, spec, state, around, live);

@@ -50,16 +50,22 @@ struct AllowDevices {
   friend bool operator==(const AllowDevices&, const AllowDevices&) = default;
 };
 
+// In the container's cgroup.
+struct LimitRdma {
+  std::vector<PlannedRdmaLimit> limits;
+  friend bool operator==(const LimitRdma&, const LimitRdma&) = default;
+};
+
 struct SetMemlock {
   std::uint64_t bytes = 0;  // UINT64_MAX: unlimited
   std::string note = {};    // a warning that is true once the limit is set
   friend bool operator==(const SetMemlock&, const SetMemlock&) = default;
 };
 
-using Step = std::variant<AllowDevices, MakeNode, BindDirectory, SetMemlock>;
+using Step = std::variant<AllowDevices, MakeNode, BindDirectory, LimitRdma, SetMemlock>;
 
 struct LivePlan {
-  std::vector<Step> steps;            // nodes, mounts, device rules, memlock
+  std::vector<Step> steps;            // nodes, mounts, rdma limits, device rules, memlock
   std::vector<std::string> warnings;  // what this way cannot give, and the way that can
 };
 

@@ -16,6 +16,7 @@
 #include "fabric/text.hpp"
 #include "hook/apply/live/cgroup.hpp"
 #include "hook/apply/live/device_cgroup.hpp"
+#include "hook/apply/live/limit_rdma.hpp"
 #include "hook/apply/memlock.hpp"
 #include "hook/base/process/run_in_child.hpp"
 #include "hook/plan/plan.hpp"
@@ -176,6 +177,13 @@ Result<void> set_memlock(const LiveContainer& container, const SetMemlock& step,
   return {};
 }
 
+Result<void> limit(const LiveContainer& container, const LimitRdma& step, Warnings& warnings) {
+  TRY_VOID(check_alive(container));
+  auto more = TRY(limit_rdma(container.init.pid, step.limits));
+  std::move(more.begin(), more.end(), std::back_inserter(warnings));
+  return check_alive(container);
+}
+
 bool is_file_step(const Step& step) {
   return std::holds_alternative<MakeNode>(step) || std::holds_alternative<BindDirectory>(step);
 }
@@ -194,6 +202,8 @@ Result<std::vector<std::string>> run_steps(const LiveContainer& container, const
   for (const Step& step : steps) {
     if (const auto* devices = std::get_if<AllowDevices>(&step)) {
       TRY_VOID(allow(container, *devices, warnings));
+    } else if (const auto* limits = std::get_if<LimitRdma>(&step)) {
+      TRY_VOID(limit(container, *limits, warnings));
     } else if (const auto* memlock = std::get_if<SetMemlock>(&step)) {
       TRY_VOID(set_memlock(container, *memlock, engine, warnings));
     } else if (is_file_step(step) && !files_done) {

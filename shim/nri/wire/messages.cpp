@@ -120,6 +120,7 @@ NriContainer take_container(wire::Container& container) {
   for (auto& rule : *part.mutable_resources()->mutable_devices())
     value.device_rules.push_back({std::move(*rule.mutable_type()), rule.has_major_number(), rule.has_minor_number(),
                                   rule.allow(), std::move(*rule.mutable_access())});
+  value.unified = take_map(*part.mutable_resources()->mutable_unified());
   return value;
 }
 
@@ -208,6 +209,8 @@ std::string create_response(const ContainerAdjustment& adjustment) {
     add_device(*adjust.mutable_linux_adjustment()->add_devices(), device);
   for (const Rlimit& limit : adjustment.rlimits)
     add_rlimit(*adjust.add_rlimits(), limit);
+  if (!adjustment.unified.empty())
+    add_map(*adjust.mutable_linux_adjustment()->mutable_resources()->mutable_unified(), adjustment.unified);
   return response.SerializeAsString();
 }
 

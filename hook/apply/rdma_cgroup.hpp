@@ -1,0 +1,30 @@
+// The kernel's controller `rdma` (Documentation/admin-guide/cgroup-v2.rst, "RDMA"; cgroup-v1/rdma.rst), whose file
+// rdma.max has a line for each RDMA device: "mlx5_0 hca_handle=2 hca_object=2000". One write sets one device.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "fabric/result.hpp"
+#include "hook/plan/plan.hpp"
+
+namespace hook {
+
+// In which hierarchy the controller is. kNone: the kernel lacks it, or it is turned off.
+enum class RdmaController { kNone, kV1, kV2 };
+// root: prefix of the node's /sys. Errors: /sys/fs/cgroup could not be looked at.
+fabric::Result<RdmaController> rdma_controller(const std::string& root);
+
+// Each value is the lower one of both; a missing one is no limit.
+RdmaLimits lower_of(const RdmaLimits& left, const RdmaLimits& right);
+
+// What a text of rdma.max says of a device; no limits if it does not name the device. The kernel writes "max" for none.
+RdmaLimits limits_in(std::string_view rdma_max, std::string_view device);
+// The text that sets the limit.
+std::string rdma_max_line(const PlannedRdmaLimit& limit);
+
+// Takes the limits out of a plan where the node has no controller, with a warning.
+fabric::Result<void> leave_out_rdma_limits(const std::string& root, Plan& plan);
+
+}  // namespace hook
