@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "fabric/read_node.hpp"
+#include "fabric/sysfs.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/base/json/json.hpp"
 
@@ -38,6 +39,17 @@ Result<void> look_up_dynamic(ContainerSpec& spec, const std::string& root) {
     device.dynamic_uverbs = TRY(fabric::uverbs_of_dynamic_number(root, device.major, device.minor));
   }
   return {};
+}
+
+// /proc/PID/ns/user, as engines name the user namespace of a pod. What cannot be read stays unknown.
+void look_up_userns(ContainerSpec& spec) {
+  constexpr std::string_view kNamespace = "/ns/user";
+  constexpr std::size_t kLongestMap = 65536;
+  const std::string& path = spec.userns_path ? *spec.userns_path : std::string();
+  if (spec.maps_node_root || !path.starts_with("/proc/") || !path.ends_with(kNamespace)) return;
+  const auto read = fabric::sysfs::read_file(path.substr(0, path.size() - kNamespace.size()) + "/uid_map", kLongestMap);
+  if (const auto* text = std::get_if<std::string>(&read); text && !text->empty())
+    spec.maps_node_root = maps_root(*text);
 }
 
 // Whether a container asks under some configuration, other than by "default_devices".
@@ -90,6 +102,7 @@ Result<Asking> understand_spec(ContainerSpec spec, const Result<Config>& admin, 
                            fmt::format("annotations count as with podman: {}", asking.caller.by));
   }
   asking.note = std::move(asked.note);
+  if (asking.request) look_up_userns(asking.spec);
   return asking;
 }
 
@@ -103,6 +116,10 @@ bool may_get_rails(const Asking& asking) {
   const auto has_network = [](const Pool& pool) { return pool.network.has_value(); };
   const auto& pools = asking.admin.pools;
   return asking.spec.has_netns && (asking.request->network || std::any_of(pools.begin(), pools.end(), has_network));
+}
+
+bool needs_own_view(const Asking& asking) {
+  return asking.admin.sysfs_view && asking.spec.has_userns && may_write_to_mounts(asking.spec) != MayWrite::kNo;
 }
 
 Result<bool> uses_host_network(const ContainerSpec& spec) {

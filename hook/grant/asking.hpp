@@ -42,6 +42,8 @@ fabric::Result<Asking> understand_spec(ContainerSpec spec, const fabric::Result<
 fabric::Result<Owner> owner_of(const ContainerSpec& spec, Owner otherwise);
 // Whether it may get netdevs. Which HCAs it will have, and so which pool's network counts, is not asked. Pure.
 bool may_get_rails(const Asking& asking);
+// Whether only createRuntime can mount its view of sysfs: it may write to mounts, and has a user namespace. Pure.
+bool needs_own_view(const Asking& asking);
 // No network namespace of its own, or the node's by path. Errors: as owner_of().
 fabric::Result<bool> uses_host_network(const ContainerSpec& spec);
 

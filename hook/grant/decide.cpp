@@ -28,6 +28,14 @@ std::map<std::string, unsigned> largest_limits(const std::vector<std::string>& n
   return limits;
 }
 
+// A runtime makes mounts of config.json as the root of the container's user namespace, which may not look into the
+// ledger's directory, and an overlay in a user namespace needs Linux 5.11. createRuntime makes it as the node's root.
+ViewMount view_mount(const ContainerSpec& spec, bool in_spec) {
+  const MayWrite may = may_write_to_mounts(spec);
+  if (may == MayWrite::kNo) return ViewMount::kBind;
+  return in_spec && spec.has_userns ? ViewMount::kLater : ViewMount::kOverlay;
+}
+
 }  // namespace
 
 Result<LockedHoldings> lock_holdings(const Asking& asking, const Candidates& among, const Ledger& ledger,
@@ -48,7 +56,7 @@ Result<Plan> decide(const Asking& asking, const Candidates& among, const Holding
                              .holdings = holdings,
                              .view_directory = view_directory,
                              .host_network = host_network,
-                             .may_remount = asking.spec.may_remount,
+                             .view_mount = view_mount(asking.spec, variables),
                              .variables = variables,
                              .require = find_env(asking.spec, "RDMA_INIT_REQUIRE")}));
   if (root) TRY_VOID(leave_out_rdma_limits(*root, plan));

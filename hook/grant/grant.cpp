@@ -93,15 +93,16 @@ bool is_in_spec(const Plan& plan, const ContainerSpec& spec) {
            std::find(spec.devices.begin(), spec.devices.end(), SpecDevice{node.path, 'c', *node.major, *node.minor}) !=
                spec.devices.end();
   };
-  return plan.mounts.empty() && has_limit(spec, plan.memlock) &&
-         std::all_of(plan.nodes.begin(), plan.nodes.end(), has_node);
+  return has_limit(spec, plan.memlock) && std::all_of(plan.nodes.begin(), plan.nodes.end(), has_node);
 }
 
-// What createRuntime adds to a container whose nodes and limit are in its spec: RDMA limits, because crun ignores
-// linux.resources.rdma (src/libcrun/cgroup-resources.c, 1.29).
+// What createRuntime adds to a container whose nodes and limit are in its spec: mounts that only it can make, and RDMA
+// limits, because crun ignores linux.resources.rdma (src/libcrun/cgroup-resources.c, 1.29).
 Plan beside_spec(const Plan& plan) {
   Plan rest;
   rest.hcas = plan.hcas;
+  rest.mounts = plan.mounts;
+  rest.view = plan.view;
   rest.rdma_limits = plan.rdma_limits;
   return rest;
 }
@@ -169,7 +170,7 @@ Result<Plan> decide_and_apply(const OpenLedger& open, const Asking& asking, cons
   call.timing.step("view");
   if (!bound || !is_in_spec(plan, asking.spec)) {
     TRY_VOID(way.apply(plan));
-  } else if (!plan.rdma_limits.empty()) {
+  } else if (!plan.mounts.empty() || !plan.rdma_limits.empty()) {
     TRY_VOID(way.apply(beside_spec(plan)));
   }
   return plan;
@@ -180,7 +181,7 @@ Result<Plan> decide_and_apply(const OpenLedger& open, const Asking& asking, cons
 bool is_all_bound(const Asking& asking, const Grantee& who, const Grant& bound) {
   const auto has_node = [](const PlannedHca& hca) { return !hca.held_only || hca.mode == Mode::kHca; };
   const auto nodes = static_cast<std::size_t>(std::count_if(bound.hcas.begin(), bound.hcas.end(), has_node));
-  return !who.owner.netns && !may_get_rails(asking) && !limits_rdma(asking.admin) &&
+  return !who.owner.netns && !may_get_rails(asking) && !limits_rdma(asking.admin) && !needs_own_view(asking) &&
          has_limit(asking.spec, asking.admin.memlock) && asking.request->given.size() <= nodes;
 }
 

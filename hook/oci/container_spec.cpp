@@ -145,10 +145,20 @@ Result<void> read_device(const Json& element, const std::string& at, ContainerSp
   return {};
 }
 
+Result<void> read_uid_mapping(const Json& element, const std::string& at, ContainerSpec& spec) {
+  const std::uint64_t host = TRY(unsigned_number(element, "hostID", at));
+  const std::uint64_t size = TRY(unsigned_number(element, "size", at));
+  spec.maps_node_root = spec.maps_node_root.value_or(false) || (host == 0 && size > 0);
+  return {};
+}
+
 Result<void> read_namespace(const Json& element, const std::string& at, ContainerSpec& spec) {
   const std::string type = TRY(text(element, "type", at));
   const std::string path = TRY(text(element, "path", at));
-  if (type == "user") spec.has_userns = true;
+  if (type == "user") {
+    spec.has_userns = true;
+    if (!path.empty()) spec.userns_path = path;
+  }
   if (type == "pid" && path.empty()) spec.has_own_pidns = true;
   if (type != "network") return {};
   spec.has_netns = true;
@@ -195,6 +205,7 @@ Result<void> read_linux(const Json& config, ContainerSpec& spec) {
   if (const Json* resources = TRY(find_object(*linux_member, "resources", "linux.resources"))) {
     TRY_VOID(each_object(*resources, "devices", "linux.resources.devices", spec, read_device_rule));
   }
+  TRY_VOID(each_object(*linux_member, "uidMappings", "linux.uidMappings", spec, read_uid_mapping));
   return each_object(*linux_member, "namespaces", "linux.namespaces", spec, read_namespace);
 }
 
@@ -212,9 +223,26 @@ Result<ContainerSpec> read_container_spec(const Json& config) {
   TRY_VOID(read_annotations(config, spec));
   TRY_VOID(read_process(config, spec));
   TRY_VOID(read_linux(config, spec));
-  spec.may_remount = spec.may_remount && !spec.has_userns;
   TRY_VOID(each_object(config, "mounts", "mounts", spec, read_mount));
   return spec;
+}
+
+MayWrite may_write_to_mounts(const ContainerSpec& spec) {
+  if (!spec.may_remount) return MayWrite::kNo;
+  if (!spec.has_userns) return MayWrite::kYes;
+  if (!spec.maps_node_root) return MayWrite::kUnknown;
+  return *spec.maps_node_root ? MayWrite::kYes : MayWrite::kNo;
+}
+
+bool maps_root(std::string_view uid_map) {
+  const auto lines = fabric::split(uid_map, '\n');
+  return std::any_of(lines.begin(), lines.end(), [](std::string_view line) {
+    std::vector<std::uint32_t> numbers;
+    for (const std::string_view word : fabric::split(line, ' ')) {
+      if (const auto number = fabric::parse_number<std::uint32_t>(word)) numbers.push_back(*number);
+    }
+    return numbers.size() == 3 && numbers[1] == 0 && numbers[2] > 0;
+  });
 }
 
 std::optional<unsigned> SpecDevice::uverbs() const {

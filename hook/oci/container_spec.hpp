@@ -50,13 +50,17 @@ struct ContainerSpec {
   bool has_netns = false;                 // its own or one by path; false: the node's
   std::optional<std::string> netns_path;  // joins this one: a pod
   bool has_userns = false;
+  std::optional<std::string> userns_path;  // joins this one
+  // Whether its user namespace maps the node's uid 0, which owns what the node mounts into the container. nullopt:
+  // config.json does not say, because the namespace is joined by path.
+  std::optional<bool> maps_node_root;
   bool has_own_pidns = false;     // its init is the first process of a PID namespace
   std::string cgroups_path;       // linux.cgroupsPath, as written
   std::optional<Rlimit> memlock;  // RLIMIT_MEMLOCK, when listed
   std::uint32_t uid = 0;          // process.user.uid
   // Its first program has CAP_IPC_LOCK. In a user namespace that is no use: the kernel asks the node's.
   bool has_ipc_lock = false;
-  // It may have CAP_SYS_ADMIN in the node's user namespace, and remount what it was given read-only.
+  // It may have CAP_SYS_ADMIN in its user namespace, and remount what it was given read-only.
   bool may_remount = false;
 };
 
@@ -67,6 +71,14 @@ bool is_of_all_devices(std::string_view type, bool has_major, bool has_minor, st
 // Errors name the member ("linux.devices[2].major: expected a number"). What the specification makes optional may be
 // missing.
 fabric::Result<ContainerSpec> read_container_spec(const Json& config);
+
+// How the container may write to a directory of the node's root that is mounted into it read-only: by remounting it, as
+// a user who is the node's root or has its capabilities.
+enum class MayWrite { kNo, kYes, kUnknown };
+MayWrite may_write_to_mounts(const ContainerSpec& spec);
+
+// Whether a text of /proc/PID/uid_map maps the reader's uid 0 (user_namespaces(7)).
+bool maps_root(std::string_view uid_map);
 
 // The first value of a variable in env; nullopt: not set.
 std::optional<std::string> find_env(const ContainerSpec& spec, std::string_view name);

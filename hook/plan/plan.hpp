@@ -116,12 +116,19 @@ struct Holding {
 };
 using Holdings = std::map<std::string, Holding>;  // by HCA name; missing: not held
 
+// How the view of sysfs is mounted.
+enum class ViewMount {
+  kBind,     // a read-only bind mount of the directories that all containers with these HCAs share
+  kOverlay,  // an overlay of them without an upper directory, for a container that may make a bind mount writable
+  kLater,    // not here: only a mount that is made in the node's user namespace will do
+};
+
 struct PlanInput {
   const Candidates& among;  // of an inventory as fabric::read_node() gives it, or a snapshot
   const Holdings& holdings;
-  std::string view_directory;               // in which the views of sysfs lie: "/run/rdma-hook/views"
-  bool host_network = false;                // the container is in the node's network namespace: no netdevs
-  bool may_remount = false;                 // as ContainerSpec has it
+  std::string view_directory;  // in which the views of sysfs lie: "/run/rdma-hook/views"
+  bool host_network = false;   // the container is in the node's network namespace: no netdevs
+  ViewMount view_mount = ViewMount::kBind;
   bool variables = false;                   // the container's can still be given
   std::optional<std::string> require = {};  // RDMA_INIT_REQUIRE that it has already, which stays
 };

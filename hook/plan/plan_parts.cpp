@@ -128,15 +128,16 @@ void add_view_directory(const Config& config, const std::vector<const NodeHca*>&
   }
 }
 
-// A read-only bind mount keeps out who may not remount it. Who may cannot make an overlay without an upper directory
-// writable (overlayfs.rst, "Multiple lower layers"); that wants two lower ones, of which the second is empty.
+// No mount option makes an overlay without an upper directory writable (overlayfs.rst, "Multiple lower layers"). It
+// needs two lower directories, of which the second is empty.
 PlannedMount view_mount(const PlanInput& input, const std::string& view, const std::string& directory) {
   const std::string source = fmt::format("{}/{}/{}", input.view_directory, view, directory);
+  const bool is_overlay = input.view_mount == ViewMount::kOverlay;
   const std::string layers = fmt::format("lowerdir={}:{}/{}", source, input.view_directory, view_name({}));
   return {.destination = "/sys/class/" + directory,
           .source = source,
-          .type = input.may_remount ? "overlay" : "bind",
-          .options = {input.may_remount ? layers : "bind", "ro", "nosuid", "nodev", "noexec"}};
+          .type = is_overlay ? "overlay" : "bind",
+          .options = {is_overlay ? layers : "bind", "ro", "nosuid", "nodev", "noexec"}};
 }
 
 bool is_whole_node(const PlanInput& input, std::size_t granted) {
@@ -266,6 +267,7 @@ bool has_address(const PlanInput& input, const ChosenHca& unit) {
 
 Result<void> plan_view(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan) {
   const fabric::Inventory& inventory = input.among.inventory;
+  if (input.view_mount == ViewMount::kLater) return {};
   if (!input.among.config.sysfs_view || inventory.netns_mode == fabric::NetnsMode::kExclusive) return {};
   if (is_whole_node(input, granted.size())) return {};
   for (const NodeHca* node : granted)

@@ -88,6 +88,13 @@ void say_what_may_be_locked(const hook::Plan& plan, const Asking& asking, const 
   }
 }
 
+void say_what_is_seen(const hook::Plan& plan, const Asking& asking, const hook::Log& log) {
+  if (plan.hcas.empty() || !needs_own_view(asking)) return;
+  log.warning(
+      "NRI cannot mount the view of /sys/class/infiniband into a user namespace that may map the node's uid 0: the "
+      "container sees all HCAs; use rdma-runtime, or map other users");
+}
+
 // Only `rdma-hook verify` finds the container's cgroup.
 void say_what_is_limited(const hook::Plan& plan, hook::RdmaController controller, const hook::Log& log) {
   if (plan.rdma_limits.empty() || can_limit_rdma(plan, controller)) return;
@@ -115,6 +122,7 @@ Result<std::string> give_to_container(const NriRequest& request, const Asking& a
     adjustment =
         TRY(about(FailureReason::kState, nri_adjustment(plan, who.token, request.container, inherited, controller)));
     say_what_is_limited(plan, controller, call.log);
+    say_what_is_seen(plan, asking, call.log);
     say_what_may_be_locked(plan, asking, memlock_before(request.container, inherited), adjustment, call.log);
     call.timing.step("edit");
     return {};

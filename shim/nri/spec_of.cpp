@@ -76,8 +76,10 @@ hook::ContainerSpec spec_of(const NriPod& pod, const NriContainer& container, ho
     spec.has_netns = network != nullptr;
     if (network && !network->path.empty()) spec.netns_path = network->path;
   }
-  spec.has_userns = find_namespace(container.namespaces, "user") != nullptr;
-  spec.may_remount = !spec.has_userns;  // NRI tells no capabilities
+  const LinuxNamespace* user = find_namespace(container.namespaces, "user");
+  spec.has_userns = user != nullptr;
+  if (user && !user->path.empty()) spec.userns_path = user->path;
+  spec.may_remount = true;  // NRI tells no capabilities
   for (const Rlimit& limit : container.rlimits) {
     if (limit.type == "RLIMIT_MEMLOCK") spec.memlock = hook::Rlimit{limit.soft, limit.hard};
   }

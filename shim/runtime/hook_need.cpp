@@ -37,6 +37,7 @@ HookNeed hook_need(const hook::Asking& asking, const HookCommand& command, Diale
   if (has_create_hook(command, *asking.document)) return HookNeed::kThereAlready;
   if (hook::may_get_rails(asking)) return HookNeed::kRails;
   if (dialect == Dialect::kCrun && hook::limits_rdma(asking.admin)) return HookNeed::kRdmaLimits;
+  if (hook::needs_own_view(asking)) return HookNeed::kOwnView;
   return asking.spec.has_own_pidns ? HookNeed::kNone : HookNeed::kSharedPids;
 }
 

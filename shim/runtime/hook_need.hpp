@@ -18,6 +18,7 @@ enum class HookNeed {
   kThereAlready,  // config.json has the hook already, and what it finds booked has to be a token
   kRails,         // netdevs: there is no network namespace before
   kRdmaLimits,    // crun ignores linux.resources.rdma
+  kOwnView,       // an overlay in a user namespace, which has to be made outside of it
   kSharedPids,    // its init is not the end of all its processes: its own cgroup has to be noted
 };
 // Pure, but for a look at whether two paths are one program. The first that holds. asking.document: its config.json.

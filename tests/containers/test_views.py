@@ -38,8 +38,11 @@ class Views:
         self.assert_ledger_empty()
         self.assert_node_unchanged()
 
-    def bundle(self, name, *, capability=None, **options):
+    def bundle(self, name, *, capability=None, is_node_root=False, **options):
         bundle = Bundle(self, name, stages=self.stages, **options)
+        if is_node_root:
+            ids = [{"containerID": 0, "hostID": 0, "size": 65536}]
+            bundle.config["linux"].update(uidMappings=ids, gidMappings=ids)
         if capability:
             for names in bundle.config["process"]["capabilities"].values():
                 names.append(capability)
@@ -83,7 +86,8 @@ class Views:
         self.given(self.runtime.create(beside))
         before, content = self.sees(beside), self.content()
         for name, options in (("ordinary", {}), ("remounting", {"capability": "CAP_SYS_ADMIN"}),
-                              ("user namespace", {"capability": "CAP_SYS_ADMIN", "userns": True})):
+                              ("user namespace", {"capability": "CAP_SYS_ADMIN", "userns": True}),
+                              ("node root", {"capability": "CAP_SYS_ADMIN", "userns": True, "is_node_root": True})):
             with self.subTest(name):
                 if options.get("userns") and Runtime(self, self.runtime_name).version().startswith("crun version 1.8."):
                     continue  # as in test_both_ways.py

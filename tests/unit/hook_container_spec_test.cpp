@@ -39,27 +39,45 @@ TEST(ContainerSpec, readsWhatDecidingNeeds) {
   EXPECT_EQ(find_env(*spec, "C"), std::nullopt);
 }
 
-TEST(ContainerSpec, whoMayRemountWhatIsReadOnly) {
+TEST(ContainerSpec, SaysWhetherMountsOfTheNodeCanBeWritten) {
+  const char* const admin = R"({"bounding": ["CAP_CHOWN", "CAP_SYS_ADMIN"]})";
+  const char* const user = R"([{"type": "user"}])";
+  const char* const joined = R"([{"type": "user", "path": "/proc/7/ns/user"}])";
   const struct {
     const char* capabilities;
     const char* namespaces;
-    bool may;
+    const char* mappings;
+    MayWrite may;
   } rows[] = {
-      {R"({"bounding": ["CAP_CHOWN", "CAP_SYS_ADMIN"]})", R"([{"type": "mount"}])", true},
-      {R"({"bounding": [], "effective": ["cap_sys_admin"]})", "[]", true},
-      {R"({"ambient": ["CAP_SYS_ADMIN"], "bounding": null})", "[]", true},
-      {R"({"bounding": ["CAP_SYS_ADMIN"]})", R"([{"type": "user"}])", false},
-      {R"({"bounding": ["CAP_SYS_ADMINS", "CAP_SYS_CHROOT", 7]})", "[]", false},
-      {"null", "[]", false},
+      {admin, R"([{"type": "mount"}])", "null", MayWrite::kYes},
+      {R"({"bounding": [], "effective": ["cap_sys_admin"]})", "[]", "null", MayWrite::kYes},
+      {R"({"ambient": ["CAP_SYS_ADMIN"], "bounding": null})", "[]", "null", MayWrite::kYes},
+      {R"({"bounding": ["CAP_SYS_ADMINS", "CAP_SYS_CHROOT", 7]})", "[]", "null", MayWrite::kNo},
+      {"null", "[]", "null", MayWrite::kNo},
+      {admin, user, R"([{"containerID": 0, "hostID": 100000, "size": 65536}])", MayWrite::kNo},
+      {admin, user, R"([{"containerID": 0, "hostID": 100000, "size": 1}, {"containerID": 5, "hostID": 0, "size": 1}])",
+       MayWrite::kYes},
+      {admin, user, R"([{"containerID": 0, "hostID": 0, "size": 0}])", MayWrite::kNo},
+      {admin, joined, "null", MayWrite::kUnknown},
+      {admin, joined, R"([{"containerID": 0, "hostID": 0, "size": 65536}])", MayWrite::kYes},
+      {"null", user, R"([{"containerID": 0, "hostID": 0, "size": 65536}])", MayWrite::kNo},
   };
-  for (const auto& [capabilities, namespaces, may] : rows) {
+  for (const auto& [capabilities, namespaces, mappings, may] : rows) {
     Json config;
     config["process"]["capabilities"] = json(capabilities);
     config["linux"]["namespaces"] = json(namespaces);
+    config["linux"]["uidMappings"] = json(mappings);
     const auto spec = read_container_spec(config);
     ASSERT_TRUE(spec) << capabilities;
-    EXPECT_EQ(spec->may_remount, may) << capabilities << namespaces;
+    EXPECT_EQ(may_write_to_mounts(*spec), may) << capabilities << namespaces << mappings;
   }
+}
+
+TEST(ContainerSpec, FindsTheNodesRootInAUidMap) {
+  EXPECT_TRUE(maps_root("         0          0 4294967295\n"));
+  EXPECT_TRUE(maps_root("0 100000 65536\n65536 0 1\n"));
+  EXPECT_FALSE(maps_root("0 100000 65536\n"));
+  EXPECT_FALSE(maps_root(""));
 }
 
 TEST(ContainerSpec, theLastRuleOfAllDevicesDecides) {

@@ -26,7 +26,7 @@ struct PlanScene {
   Config config;
   Holdings holdings;
   bool host_network = false;
-  bool may_remount = false;
+  ViewMount view_mount = ViewMount::kBind;
   bool variables = false;
 };
 
@@ -49,7 +49,7 @@ PlanScene given(std::initializer_list<unsigned> numbers) {
 
 fabric::Result<Plan> decide(const PlanScene& scene) {
   const Candidates among(scene.inventory, scene.request, scene.config);
-  return make_plan({among, scene.holdings, "/run/v", scene.host_network, scene.may_remount, scene.variables});
+  return make_plan({among, scene.holdings, "/run/v", scene.host_network, scene.view_mount, scene.variables});
 }
 
 // "mlx5_0 mlx5_1*2", or the error.
@@ -773,7 +773,7 @@ TEST(Plan, sysfsView) {
   EXPECT_EQ(view_name({plan.view.rbegin(), plan.view.rend()}), view_name(plan.view));
   EXPECT_EQ(plan.mounts[1],
             (PlannedMount{"/sys/class/infiniband_verbs", source, "bind", {"bind", "ro", "nosuid", "nodev", "noexec"}}));
-  scene.may_remount = true;
+  scene.view_mount = ViewMount::kOverlay;
   EXPECT_EQ(decide(scene)->mounts[1],
             (PlannedMount{"/sys/class/infiniband_verbs",
                           source,

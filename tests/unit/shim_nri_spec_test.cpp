@@ -91,12 +91,14 @@ TEST(NriSpec, TheNodesNetworkNamespace) {
   EXPECT_EQ(spec_of(pod, container, Engine::kContainerd).netns_path, "/proc/77/ns/net") << "a pod that says less";
 }
 
-// NRI does not say which capabilities a container has.
-TEST(NriSpec, WithoutAUserNamespaceAContainerMayRemount) {
+// NRI tells neither capabilities nor mappings.
+TEST(NriSpec, AContainerMayWriteToMounts) {
   NriContainer container = worker();
-  EXPECT_TRUE(spec_of(train_pod(), container, Engine::kContainerd).may_remount);
-  container.namespaces.push_back({"user", ""});
-  EXPECT_FALSE(spec_of(train_pod(), container, Engine::kContainerd).may_remount);
+  EXPECT_EQ(may_write_to_mounts(spec_of(train_pod(), container, Engine::kContainerd)), hook::MayWrite::kYes);
+  container.namespaces.push_back({"user", "/proc/7/ns/user"});
+  const auto spec = spec_of(train_pod(), container, Engine::kContainerd);
+  EXPECT_EQ(may_write_to_mounts(spec), hook::MayWrite::kUnknown);
+  EXPECT_EQ(spec.userns_path, "/proc/7/ns/user");
 }
 
 TEST(NriSpec, RuntimesAreEngines) {

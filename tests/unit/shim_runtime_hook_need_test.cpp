@@ -64,6 +64,19 @@ TEST(HookNeed, IsLimitsThatCrunIgnores) {
   EXPECT_EQ(hook_need(limited, kHook, Dialect::kCrun), HookNeed::kRdmaLimits);
 }
 
+TEST(HookNeed, IsTheViewOfAContainerThatCouldWriteToIt) {
+  hook::Asking mapped = asking();
+  mapped.spec.has_userns = mapped.spec.may_remount = true;
+  EXPECT_EQ(hook_need(mapped, kHook, Dialect::kRunc), HookNeed::kOwnView);
+  mapped.spec.maps_node_root = true;
+  EXPECT_EQ(hook_need(mapped, kHook, Dialect::kRunc), HookNeed::kOwnView);
+  mapped.admin.sysfs_view = false;
+  EXPECT_EQ(hook_need(mapped, kHook, Dialect::kRunc), HookNeed::kNone);
+  mapped.admin.sysfs_view = true;
+  mapped.spec.maps_node_root = false;
+  EXPECT_EQ(hook_need(mapped, kHook, Dialect::kRunc), HookNeed::kNone);
+}
+
 class StateBehind : public testing::Test {
  protected:
   StateBehind() {
