@@ -8,7 +8,15 @@
 namespace hook {
 namespace {
 
-constexpr std::array kNetworkKeys = {"ipam", "ipam_dir"};
+struct NetworkKey {
+  const char* name;
+  const char* effect;
+};
+constexpr std::array<NetworkKey, 3> kNetworkKeys = {{
+    {"ipam", "says which program the node's root executes, and on what"},
+    {"ipam_dir", "says which program the node's root executes, and on what"},
+    {"take_node_netdevs", "can take the node off the network"},
+}};
 constexpr std::string_view kNodeFiles = "/etc/rdma-init/";
 
 // "address", "NODE_NAME", and a file that is right below /etc/rdma-init are the same text and another number on each
@@ -53,13 +61,12 @@ std::vector<ConfigProblem> node_keys_in(const ConfigText& text) {
   const Json* const networks = networks_of(*document);
   if (!networks) return problems;
   for (const auto& [name, network] : networks->items()) {
-    for (const char* key : kNetworkKeys) {
+    for (const auto& [key, effect] : kNetworkKeys) {
       if (!member(network, key)) continue;
       constexpr std::size_t kShown = 64;
       note(fmt::format("/networks/{}/{}", escape_pointer(name), key),
-           fmt::format("`networks.{}.{}` says which program the node's root executes, and on what: it is the node's "
-                       "own, never a cluster's",
-                       shown(name, kShown), key));
+           fmt::format("`networks.{}.{}` {}: it is the node's own, never a cluster's", shown(name, kShown), key,
+                       effect));
     }
   }
   return problems;
@@ -72,7 +79,7 @@ Json with_node_keys(Json cluster, const Json& own) {
   const Json* const networks = networks_of(own);
   if (!networks) return cluster;
   for (const auto& [name, network] : networks->items()) {
-    for (const char* key : kNetworkKeys) {
+    for (const auto& [key, effect] : kNetworkKeys) {
       const Json* const value = member(network, key);
       if (!value) continue;
       if (!cluster.contains("networks")) cluster["networks"] = Json::object();

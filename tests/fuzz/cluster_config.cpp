@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kFile = "/etc/rdma-init/config.json";
 constexpr const char* kOwn = R"({"runtime": {"hook": "/usr/bin/rdma-hook"}, "node_index": 3,
-  "networks": {"n": {"ipam": {"type": "own"}, "ipam_dir": "/usr/lib/cni"}}})";
+  "networks": {"n": {"ipam": {"type": "own"}, "ipam_dir": "/usr/lib/cni", "take_node_netdevs": true}}})";
 
 void require_no_program(const hook::Config& config, bool has_own) {
   fuzz::require(
@@ -19,6 +19,7 @@ void require_no_program(const hook::Config& config, bool has_own) {
   for (const auto& [name, network] : config.networks) {
     const bool own = has_own && name == "n";
     fuzz::require(network.ipam_plugin == (own ? "own" : ""), "plugins are the node's own", name);
+    fuzz::require(network.take_node_netdevs == own, "the node's netdevs stay unless its own file says so", name);
     fuzz::require(network.ipam_dir == (own ? "/usr/lib/cni" : hook::kIpamDirectory), "and their directory is", name);
   }
   if (has_own) fuzz::require(config.node_index == hook::NodeIndex{hook::NodeIndex::By::kNumber, 3}, "so is its index");

@@ -41,6 +41,8 @@ TEST(HookCluster, KeysThatAClusterMayNotSay) {
   EXPECT_EQ(keys_in("{\"rails\": [],\n\"runtime\": null}"), Lines{"2:`runtime`"});
   EXPECT_EQ(keys_in("{\"networks\": {\"a/b\":\n {\"ipam\": {\"type\": \"x\"},\n\"ipam_dir\": \"/opt\"}}}"),
             (Lines{"2:`networks.a/b.ipam`", "3:`networks.a/b.ipam_dir`"}));
+  EXPECT_EQ(keys_in("{\"networks\": {\"a\":\n {\"take_node_netdevs\": true}}}"),
+            Lines{"2:`networks.a.take_node_netdevs`"});
   for (const char* fine :
        {"{}", "[]", "no JSON", "{\"networks\": []}", "{\"networks\": {\"a\": 1}}", "{\"networks\": {\"ipam\": {}}}",
         "{\"rails\": [\"runtime\"]}", "{\"node_index\": \"address\"}", "{\"node_index\": \"NODE_NAME\"}",
@@ -103,6 +105,19 @@ TEST(HookCluster, WhatTheNodesOwnFileHasStays) {
             Json::object());
   EXPECT_EQ(hook::with_node_keys(cluster, Json::object()), cluster);
   EXPECT_EQ(hook::with_node_keys(Json::parse(R"({"networks": 1})"), own)["networks"], 1);
+}
+
+TEST(HookCluster, TakesNodeNetdevsOnlyByTheNodesOwnFile) {
+  const std::string network = R"({"networks": {"n": {"mode": "exclusive"}}})";
+  const std::string taking = R"({"networks": {"n": {"mode": "exclusive", "take_node_netdevs": true}}})";
+  const auto refused = hook::consider_config({"cm", taking}, {}, kFile);
+  ASSERT_EQ(refused.problems.size(), 1U);
+  EXPECT_TRUE(refused.problems.front().is_error);
+  EXPECT_EQ(refused.text, "");
+  EXPECT_FALSE(hook::consider_config({"cm", network}, {}, kFile).config.networks.at("n").take_node_netdevs);
+  const auto kept = hook::consider_config({"cm", network}, {{kFile, taking}}, kFile);
+  EXPECT_EQ(said(kept.problems), std::vector<std::string>());
+  EXPECT_TRUE(kept.config.networks.at("n").take_node_netdevs);
 }
 
 TEST(HookCluster, ProblemsHaveTheLinesOfTheClustersText) {
