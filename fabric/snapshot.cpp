@@ -466,7 +466,7 @@ std::string write_snapshot(const Inventory& inventory) {
   if (inventory.about) members.written["about"] = Json::parse(*inventory.about, nullptr, false);
   describe(members, const_cast<Inventory&>(inventory));  // which is changed by reading only
   // Names come from devices and images: invalid UTF-8 is replaced, not thrown about.
-  return members.written.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return members.written.dump(1, ' ', true, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace fabric

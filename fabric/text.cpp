@@ -34,6 +34,21 @@ std::size_t utf8_length(std::string_view text) {
   return 0;
 }
 
+// What a terminal obeys or reorders, in one valid UTF-8 sequence: C0 and C1 controls, line and paragraph separators,
+// and Unicode's bidirectional controls (Unicode 15, UAX #9, table 1).
+bool is_control(std::string_view sequence) {
+  const auto lead = static_cast<unsigned char>(sequence[0]);
+  if (sequence.size() == 1) return lead < 0x20 || lead == 0x7f;
+  const auto is_from_to = [&](std::string_view first, std::string_view last) {
+    return sequence.size() == first.size() && sequence >= first && sequence <= last;
+  };
+  return is_from_to("\xc2\x80", "\xc2\x9f") ||          // U+0080 to U+009F
+         is_from_to("\xd8\x9c", "\xd8\x9c") ||          // U+061C
+         is_from_to("\xe2\x80\x8e", "\xe2\x80\x8f") ||  // U+200E, U+200F
+         is_from_to("\xe2\x80\xa8", "\xe2\x80\xae") ||  // U+2028 to U+202E
+         is_from_to("\xe2\x81\xa6", "\xe2\x81\xa9");    // U+2066 to U+2069
+}
+
 }  // namespace
 
 std::optional<double> parse_decimal(std::string_view text) {
@@ -132,11 +147,7 @@ std::string one_line(std::string_view text) {
   out.reserve(text.size());
   while (!text.empty()) {
     const std::size_t length = utf8_length(text);
-    const auto lead = static_cast<unsigned char>(text[0]);
-    // C1 controls (U+0080..U+009F) are two bytes, c2 80 .. c2 9f, and some terminals obey them.
-    const bool control = (length == 1 && (lead < 0x20 || lead == 0x7f)) ||
-                         (length == 2 && lead == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0);
-    if (length == 0 || control) {
+    if (length == 0 || is_control(text.substr(0, length))) {
       out += '?';
     } else {
       out += text.substr(0, length);

@@ -80,7 +80,7 @@ Json decision_json(const Decision& decision) {
 }
 
 std::string dump_json(const Json& json) {
-  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json.dump(1, ' ', true, Json::error_handler_t::replace) + "\n";
 }
 
 std::string format_json(const Decision& decision) {

@@ -13,7 +13,7 @@ void Log::write(std::string_view severity, std::string_view message, std::string
   if (level_ == LogLevel::kJson) {
     nlohmann::ordered_json json{{"level", severity}, {"msg", message}};
     if (!hint.empty()) json["hint"] = hint;
-    line = json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    line = json.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
   } else {
     const bool tagged = severity == "error" || severity == "warning";
     line = fmt::format("rdma-init: {}{}{}{}{}", tagged ? severity : "", tagged ? ": " : "", message,

@@ -253,7 +253,7 @@ std::string findings_json(const std::vector<Check>& checks) {
                                                          : "warnings"},
                   {"version", RDMA_INIT_VERSION},
                   {"checks", std::move(list)}};
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json.dump(2, ' ', true, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace hook

@@ -465,7 +465,7 @@ Result<std::string> install_status(const std::string& root, bool json) {
   return Json{{"installed", true},          {"engine", record->engine},     {"way", record->way},
               {"version", record->version}, {"programs", record->programs}, {"files", std::move(files)},
               {"put", record->put},         {"unread", record->unread},     {"taken_back", record->taken_back}}
-             .dump(2) +
+             .dump(2, ' ', true) +
          "\n";
 }
 

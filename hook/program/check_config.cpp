@@ -47,7 +47,7 @@ int check_config(const ConfigPaths& paths, bool json, const std::optional<std::s
   std::string out;
   if (json) {
     const Json whole{{"ok", parsed.ok()}, {"problems", problems_json(parsed.problems)}, {"summary", fine}};
-    out = whole.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    out = whole.dump(2, ' ', true, Json::error_handler_t::replace) + "\n";
   } else {
     for (const ConfigProblem& problem : parsed.problems)
       out += to_string(problem) + "\n";

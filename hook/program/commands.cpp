@@ -53,7 +53,7 @@ void print(const std::string& text) {
 }
 
 void print(const Json& json) {
-  print(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  print(json.dump(2, ' ', true, Json::error_handler_t::replace) + "\n");
 }
 
 // A ledger that exists already: looking must not make one.

@@ -67,7 +67,7 @@ int apply_once(const Options& options, const Log& log) {
                      {"file", options.node.config.file},
                      {"problems", problems_json(applied.problems)},
                      {"summary", applied.has}};
-    print_whole(whole.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    print_whole(whole.dump(2, ' ', true, Json::error_handler_t::replace) + "\n");
   } else {
     print_whole(text_of(options, applied));
   }

@@ -181,7 +181,7 @@ class ListWriter {
   void add(const Json& json) { add(text_of(json)); }
   void end() { write_(any_ ? "\n" + std::string(indent_ - kIndent, ' ') + "]" : "]"); }
   std::string text_of(const Json& json) const {
-    std::string text = json.dump(kIndent, ' ', false, Json::error_handler_t::replace);
+    std::string text = json.dump(kIndent, ' ', true, Json::error_handler_t::replace);
     for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += indent_ + 1)
       text.insert(at + 1, indent_, ' ');
     return text;

@@ -100,7 +100,7 @@ Result<void> generate_cdi(const Options& options, const Log& log) {
   std::vector<std::string> warnings;
   const Json spec = TRY(cdi_spec(inventory, config, wanted, warnings));
   log.warnings(warnings);
-  const std::string text = spec.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  const std::string text = spec.dump(2, ' ', true, Json::error_handler_t::replace) + "\n";
   if (options.out) {
     const std::string directory = std::filesystem::path(*options.out).parent_path();
     sweep_cdi(directory.empty() ? "." : directory, log);

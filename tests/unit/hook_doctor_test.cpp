@@ -1,6 +1,7 @@
 // What `rdma-hook doctor` makes of texts and values. The whole of it is tests/doctor's.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "hook/doctor/check_rails.hpp"
@@ -50,6 +51,13 @@ TEST(Doctor, NoPfcIsANote) {
   EXPECT_EQ(worst({without}), std::nullopt);
   EXPECT_TRUE(check_qos({{"rail0", std::vector<unsigned>(), true}}).findings.empty());
   EXPECT_FALSE(check_qos({{"rail0", std::nullopt, std::nullopt}}).looked);
+}
+
+TEST(Doctor, JsonHasNoBidirectionalControls) {
+  const std::string name = "mlx\u202e5\u0085";
+  const std::string json = findings_json({{"ports", {}, {{Grade::kWarning, name, "DOWN", {}}}}});
+  EXPECT_NE(json.find("\"mlx\\u202e5\\u0085\""), std::string::npos) << json;
+  EXPECT_TRUE(std::all_of(json.begin(), json.end(), [](char c) { return c == '\n' || (c >= ' ' && c < 0x7f); }));
 }
 
 TEST(Doctor, LimitOfAUnit) {

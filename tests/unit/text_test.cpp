@@ -1,5 +1,6 @@
 #include "fabric/text.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -165,6 +166,17 @@ TEST(OneLine, RefusesWhatOnlyLooksLikeUtf8) {
   };
   for (const Row& row : rows)
     EXPECT_EQ(fabric::one_line(row.text), std::string(row.text.size(), '?')) << row.name;
+}
+
+TEST(OneLine, ReplacesBidirectionalControls) {
+  for (const std::string_view control : {"\u061c", "\u200e", "\u200f", "\u2028", "\u2029", "\u202a", "\u202b", "\u202c",
+                                         "\u202d", "\u202e", "\u2066", "\u2067", "\u2068", "\u2069"}) {
+    EXPECT_EQ(fabric::one_line(fmt::format("a{}b", control)), "a?b");
+    EXPECT_EQ(fabric::printable(fmt::format("a{}b", control)), "a?b");
+  }
+  // Their neighbours, and text that is written from right to left.
+  constexpr std::string_view kKept = "\u061b\u061d\u200d\u2010\u2027\u202f\u2065\u206a\u05d0\u0627";
+  EXPECT_EQ(fabric::one_line(kKept), kKept);
 }
 
 TEST(Printable, LetsNothingThroughThatAShellObeys) {
