@@ -69,8 +69,9 @@ void check_found(const NodeEngines& engines, Check& check) {
            {}});
     }
   }
-  for (const auto& [program, why] : engines.refused)
-    check.findings.push_back({Grade::kBroken, program, printable(why), "mend it before it is restarted"});
+  for (const auto& [program, why, remedy] : engines.refused)
+    check.findings.push_back(
+        {Grade::kBroken, program, why, remedy.empty() ? "mend it before it is restarted" : remedy});
 }
 
 void check_record(const NodeEngines& engines, Check& check) {
@@ -97,7 +98,7 @@ bool is_set_up(const NodeEngines& engines) {
 void check_restarts(const NodeEngines& engines, Check& check) {
   for (const RunningProcess& process : engines.processes) {
     // It would not come back.
-    const auto is_it = [&](const auto& refused) { return refused.first.ends_with("/" + process.name); };
+    const auto is_it = [&](const RefusedEngine& refused) { return refused.program.ends_with("/" + process.name); };
     if (std::any_of(engines.refused.begin(), engines.refused.end(), is_it)) continue;
     const EngineFile* newest = nullptr;
     for (const EngineFile& file : engines.files) {
@@ -162,6 +163,9 @@ Check check_programs(const NodeEngines& engines) {
                        program.error == ENOENT ? "is not there"
                                                : fmt::format("cannot be executed: {}", std::strerror(program.error))),
            "install the programs there again, or `rdma-hook install` for where they are now"});
+    } else if (program.unsafe) {
+      check.findings.push_back(
+          {Grade::kBroken, printable(program.path), program.unsafe->message, program.unsafe->hint});
     } else if (!program.version.ends_with(" " RDMA_INIT_VERSION)) {
       check.findings.push_back(
           {Grade::kWarning, printable(program.path),
@@ -171,6 +175,8 @@ Check check_programs(const NodeEngines& engines) {
            "install the programs together"});
     }
   }
+  for (const fabric::Error& error : engines.unasked)
+    check.findings.push_back({Grade::kWarning, "programs", error.message, error.hint});
   check.summary = names.empty() ? "no engine names one" : fabric::join(names, ", ");
   return check;
 }

@@ -19,7 +19,7 @@
 #include "hook/doctor/node_engines.hpp"
 #include "hook/doctor/qos_facts.hpp"
 #include "hook/grant/hca_devices.hpp"
-#include "hook/install/ask_engine.hpp"
+#include "hook/install/ask_program.hpp"
 #include "hook/plan/pools.hpp"
 
 namespace hook {
@@ -86,10 +86,11 @@ std::vector<std::string> roce_netdevs(const Inventory& inventory, const Config& 
   return netdevs;
 }
 
-ActiveMtus ask_active_mtus(const NodeSettings& node, const Inventory& inventory) {
+ActiveMtus ask_active_mtus(const NodeSettings& node, const Inventory& inventory, std::vector<fabric::Error>& unasked) {
   const auto program = node.snapshot || inventory.hcas.empty() ? std::nullopt : find_program(node.root, "ibv_devinfo");
   if (!program) return {};
   const auto answer = ask_program(node.root, {*program});
+  if (!answer) unasked.push_back(answer.error());
   return answer ? parse_ibv_devinfo(answer->text) : ActiveMtus();
 }
 
@@ -170,11 +171,15 @@ std::vector<Check> examine_node(const NodeSettings& node) {
   } else {
     checks.push_back(not_looked_at("modules", "a snapshot does not tell modules and modes of nodes"));
   }
-  if (!inventory.hcas.empty()) append(check_rails(inventory, config, ask_active_mtus(node, inventory)), checks);
+  std::vector<fabric::Error> unasked;
+  if (!inventory.hcas.empty())
+    append(check_rails(inventory, config, ask_active_mtus(node, inventory, unasked)), checks);
   if (files) {
-    checks.push_back(check_qos(read_qos(node.root, roce_netdevs(inventory, config))));
+    checks.push_back(check_qos(read_qos(node.root, roce_netdevs(inventory, config), unasked)));
     append(check_gpus(read_gpu_facts(node.root, inventory), inventory), checks);
-    append(check_engines(read_node_engines(node.root)), checks);
+    NodeEngines engines = read_node_engines(node.root);
+    std::move(unasked.begin(), unasked.end(), std::back_inserter(engines.unasked));
+    append(check_engines(engines), checks);
   } else {
     checks.push_back(not_looked_at("engine", "a snapshot does not tell engines, GPU drivers and bridges"));
   }

@@ -32,8 +32,15 @@ struct EngineFile {
 struct OurProgram {
   std::string path;
   std::string named_in;
-  int error = 0;        // errno that keeps it from being executed; 0: none
-  std::string version;  // "rdma-hook 0.1.0"; empty: it does not say
+  int error = 0;                             // errno that keeps it from being executed; 0: none
+  std::string version;                       // "rdma-hook 0.1.0"; empty: it does not say
+  std::optional<fabric::Error> unsafe = {};  // others than root can change it: it was not executed
+};
+
+struct RefusedEngine {
+  std::string program;
+  std::string why;     // it would not start again, or it was not asked; printable
+  std::string remedy;  // empty: not known
 };
 
 struct EngineLimit {
@@ -43,7 +50,7 @@ struct EngineLimit {
 
 struct NodeEngines {
   fabric::Result<std::vector<FoundEngine>> found = std::vector<FoundEngine>();
-  std::vector<std::pair<std::string, std::string>> refused;  // engine, and why it would not start again
+  std::vector<RefusedEngine> refused;
   fabric::Result<std::optional<InstallRecord>> record = std::optional<InstallRecord>();
   std::vector<std::pair<std::string, EditState>> changed;  // files of the record that are not as installed
   std::vector<EngineFile> files;
@@ -51,6 +58,7 @@ struct NodeEngines {
   std::vector<OurProgram> programs;
   std::vector<RunningProcess> processes;
   std::vector<EngineLimit> units;
+  std::vector<fabric::Error> unasked;      // why other programs were not asked
   std::optional<bool> docker_has_runtime;  // nullopt: not asked, or no answer
 };
 

@@ -41,14 +41,19 @@ std::optional<std::vector<unsigned>> parse_dcb_pfc(std::string_view text) {
   return on;
 }
 
-std::vector<RailQos> read_qos(const std::string& root, const std::vector<std::string>& netdevs) {
-  const auto dcb = root.empty() ? find_program(root, "dcb") : std::nullopt;
+std::vector<RailQos> read_qos(const std::string& root, const std::vector<std::string>& netdevs,
+                              std::vector<fabric::Error>& unasked) {
+  auto dcb = root.empty() ? find_program(root, "dcb") : std::nullopt;
   std::vector<RailQos> rails;
   for (const std::string& netdev : netdevs) {
     RailQos rail{netdev, {}, read_ecn(root, netdev)};
     if (dcb) {
       const auto answer = ask_program(root, {*dcb, "pfc", "show", "dev", netdev});
       if (answer && answer->done) rail.pfc = parse_dcb_pfc(answer->text);
+      if (!answer) {
+        unasked.push_back(answer.error());
+        dcb.reset();
+      }
     }
     rails.push_back(std::move(rail));
   }

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fabric/result.hpp"
 #include "hook/doctor/findings.hpp"
 
 namespace hook {
@@ -19,8 +20,10 @@ struct RailQos {
 // The priorities that are on, of "prio-pfc 0:off 3:on" in what `dcb pfc show` prints; nullopt: it says nothing.
 std::optional<std::vector<unsigned>> parse_dcb_pfc(std::string_view text);
 
-// netdevs: of the RoCE rails. root: in front of /sys; `dcb` is asked on this node alone.
-std::vector<RailQos> read_qos(const std::string& root, const std::vector<std::string>& netdevs);
+// netdevs: of the RoCE rails. root: in front of /sys; `dcb` is asked on this node alone. unasked: gets an error if it
+// cannot be executed.
+std::vector<RailQos> read_qos(const std::string& root, const std::vector<std::string>& netdevs,
+                              std::vector<fabric::Error>& unasked);
 
 // Pure.
 Check check_qos(const std::vector<RailQos>& rails);

@@ -93,9 +93,10 @@ void read_files(const std::string& root, NodeEngines& engines) {
   }
 }
 
-std::string version_of(const std::string& root, const std::string& program) {
-  const auto answer = ask_program(root, {program, "--version"});
-  return answer && answer->done ? std::string(fabric::trim(answer->text)) : std::string();
+void ask_version(const std::string& root, OurProgram& program) {
+  auto answer = ask_program(root, {program.path, "--version"});
+  if (answer && answer->done) program.version = fabric::trim(answer->text);
+  if (!answer && answer.error().code == EACCES) program.unsafe = std::move(answer).error();
 }
 
 void read_programs(const std::string& root, NodeEngines& engines) {
@@ -110,7 +111,7 @@ void read_programs(const std::string& root, NodeEngines& engines) {
       } else if (!S_ISREG(seen.st_mode) || ::access((root + path).c_str(), X_OK) != 0) {
         program.error = EACCES;
       } else {
-        program.version = version_of(root, path);
+        ask_version(root, program);
       }
       engines.programs.push_back(std::move(program));
     }
@@ -204,12 +205,13 @@ bool runs(const NodeEngines& engines, std::string_view name) {
 }
 
 // What dockerd has in force, which its file does not tell.
-std::optional<bool> ask_docker(const std::string& root, const NodeEngines& engines) {
+std::optional<bool> ask_docker(const std::string& root, NodeEngines& engines) {
   const auto names_us = [](const EngineFile& file) { return file.engine == Engine::kDocker && !file.programs.empty(); };
   const auto file = std::find_if(engines.files.begin(), engines.files.end(), names_us);
   const auto docker = find_program(root, "docker");
   if (file == engines.files.end() || !docker || !runs(engines, "dockerd")) return std::nullopt;
   const auto answer = ask_program(root, {*docker, "info", "--format", "{{json .Runtimes}}"});
+  if (!answer) engines.unasked.push_back(answer.error());
   if (!answer || !answer->done) return std::nullopt;
   return answer->text.find(file->programs.front()) != std::string::npos;
 }
@@ -263,9 +265,9 @@ NodeEngines read_node_engines(const std::string& root) {
   if (engines.found) {
     for (const FoundEngine& engine : *engines.found) {
       if (!engine.trouble.empty()) {
-        engines.refused.emplace_back(engine.program, shown(engine.trouble, 200));
+        engines.refused.push_back({engine.program, engine.trouble, engine.remedy});
       } else if (const auto read = check_engine_config(root, engine, "it refuses its configuration"); !read) {
-        engines.refused.emplace_back(engine.program, read.error().message);
+        engines.refused.push_back({engine.program, read.error().message, read.error().hint});
       }
     }
   }

@@ -1,18 +1,11 @@
 #include "hook/install/ask_engine.hpp"
 
-#include <poll.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <csignal>
-#include <cstdlib>
 
 #include "fabric/text.hpp"
-#include "fabric/unique_fd.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/install/node_files.hpp"
 
@@ -20,43 +13,9 @@ namespace hook {
 namespace {
 
 using fabric::Error;
-using fabric::make_error;
 using fabric::Result;
-using fabric::sys_error;
-using fabric::UniqueFd;
 
-constexpr std::size_t kLongestAnswer = 16 << 20;
 constexpr std::size_t kShownOfEngine = 400;
-
-[[noreturn]] void become(const std::string& root, std::vector<char*>& argv, const std::string& variable, int out,
-                         int err) {
-  if (!root.empty() && (::chroot(root.c_str()) != 0 || ::chdir("/") != 0)) ::_exit(126);
-  ::dup2(out, STDOUT_FILENO);
-  ::dup2(err, STDERR_FILENO);
-  if (!variable.empty()) ::putenv(const_cast<char*>(variable.c_str()));
-  ::execv(argv[0], argv.data());
-  ::_exit(127);
-}
-
-// Its wait status. A child that takes too long is killed.
-Result<int> wait_for(pid_t child, const std::string& name, int patience_ms) {
-  const UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
-  struct pollfd watched {
-    fd.get(), POLLIN, 0
-  };
-  const bool late = fd.ok() && ::poll(&watched, 1, patience_ms) == 0;
-  if (late) ::kill(child, SIGKILL);
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0)
-    if (errno != EINTR) return sys_error(errno, "wait for `{}`", name);
-  if (late) return make_error("`{}` gives no answer", name);
-  return status;
-}
-
-Result<std::string> written_to(int fd, const std::string& name) {
-  if (::lseek(fd, 0, SEEK_SET) != 0) return sys_error(errno, "read the answer of `{}`", name);
-  return read_text_fd(fd, kLongestAnswer, -1, fmt::format("the answer of `{}`", name));
-}
 
 struct EngineProgram {
   Engine engine;
@@ -112,40 +71,6 @@ Result<std::string> read_config_by(const std::string& root, const FoundEngine& e
 
 }  // namespace
 
-Result<Answer> ask_program(const std::string& root, const std::vector<std::string>& arguments,
-                           const std::string& variable, int patience_ms) {
-  const std::string& name = arguments[0];
-  const UniqueFd out(::memfd_create("answer", MFD_CLOEXEC));
-  const UniqueFd err(::memfd_create("messages", MFD_CLOEXEC));
-  if (!out.ok() || !err.ok()) return sys_error(errno, "make room for the answer of `{}`", name);
-  std::vector<char*> argv;
-  argv.reserve(arguments.size() + 1);
-  for (const std::string& argument : arguments)
-    argv.push_back(const_cast<char*>(argument.c_str()));
-  argv.push_back(nullptr);
-  const pid_t child = ::fork();
-  if (child < 0) return sys_error(errno, "fork");
-  if (child == 0) become(root, argv, variable, out.get(), err.get());
-  const int status = TRY(wait_for(child, name, patience_ms));
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 126)
-    return Error{fmt::format("cannot run `{}` in `{}`", name, root), EPERM, "call it as root"};
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 127) return make_error("cannot run `{}`", name);
-  Answer answer{status == 0, TRY(written_to(out.get(), name)), TRY(written_to(err.get(), name))};
-  if (fabric::trim(answer.messages).empty()) answer.messages = answer.text;
-  return answer;
-}
-
-std::optional<std::string> find_program(const std::string& root, const std::string& name) {
-  std::string directories = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-  const char* path = root.empty() ? std::getenv("PATH") : nullptr;
-  if (path) directories = std::string(path) + ":" + directories;
-  for (const std::string_view directory : fabric::split(directories, ':')) {
-    std::string program = fmt::format("{}/{}", directory, name);
-    if (directory.starts_with('/') && node_has(root, program, X_OK)) return program;
-  }
-  return std::nullopt;
-}
-
 Result<std::vector<FoundEngine>> find_engines(const std::string& root) {
   std::vector<FoundEngine> found;
   for (const auto& [engine, name] : kEnginePrograms) {
@@ -159,8 +84,9 @@ Result<std::vector<FoundEngine>> find_engines(const std::string& root) {
     // What is left of one says nothing against the others.
     if (!answer) {
       one.trouble = answer.error().message;
+      one.remedy = answer.error().hint;
     } else if (!answer->done || !parse_version(answer->text, one.major, one.minor)) {
-      one.trouble = last_line(answer->messages);
+      one.trouble = shown(last_line(answer->messages), kShownOfEngine);
       if (one.trouble.empty()) one.trouble = fmt::format("`{} --version` says nothing", one.program);
     }
     found.push_back(std::move(one));

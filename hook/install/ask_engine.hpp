@@ -1,38 +1,24 @@
-// Programs of the node that install asks: which engines there are, of which version, what their configuration says, and
-// whether they would take another one. They run with the node's root as theirs.
+// The node's engines, asked by their own programs: which there are, of which version, what their configuration says,
+// and whether they would take another one.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "fabric/result.hpp"
+#include "hook/install/ask_program.hpp"
 #include "hook/oci/engine.hpp"
 
 namespace hook {
-
-struct Answer {
-  bool done = false;     // it ended with 0
-  std::string text;      // its standard output
-  std::string messages;  // its standard error, else its standard output
-};
-
-inline constexpr int kPatienceMs = 30'000;
-
-// variable: NAME=VALUE for it, or empty. Errors: it cannot be started, gives more than 16 MiB, or takes longer than
-// that.
-fabric::Result<Answer> ask_program(const std::string& root, const std::vector<std::string>& arguments,
-                                   const std::string& variable = {}, int patience_ms = kPatienceMs);
-
-// Where a program is in the node: by PATH if the node is this one, then where programs are. nullopt: nowhere.
-std::optional<std::string> find_program(const std::string& root, const std::string& name);
 
 struct FoundEngine {
   Engine engine = Engine::kContainerd;
   std::string program;
   int major = 0;
   int minor = 0;
-  std::string trouble;  // why it does not tell its version, as Podman where its configuration is wrong; empty: it does
+  std::string trouble;  // why it does not tell its version, as Podman where its configuration is wrong; printable;
+                        // empty: it does
+  std::string remedy = {};  // of the trouble; empty: not known
 };
 
 // containerd, CRI-O, Docker and Podman, those of them that are there. Errors: root cannot be entered.

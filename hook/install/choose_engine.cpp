@@ -63,9 +63,8 @@ Result<Choice> choose_engine(const std::string& root, std::optional<Engine> engi
   const auto found = TRY(find_engines(root));
   Choice choice{TRY(pick(root, found, engine)), InstallWay::kRuntime, {}};
   if (!choice.engine.trouble.empty())
-    return Error{fmt::format("`{}` does not tell its version: {}", choice.engine.program,
-                             fabric::printable(choice.engine.trouble)),
-                 EINVAL, "mend that first; nothing was changed"};
+    return Error{fmt::format("`{}` does not tell its version: {}", choice.engine.program, choice.engine.trouble),
+                 EINVAL, choice.engine.remedy.empty() ? "mend that first; nothing was changed" : choice.engine.remedy};
   choice.said.push_back(fmt::format("found: {}", names_of(found)));
   const FoundEngine& one = choice.engine;
   const char* why = "as --way says";

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "fabric/unique_fd.hpp"
+#include "hook/base/process/open_program.hpp"
 #include "hook/base/write_all.hpp"
 #include "hook/install/node_files.hpp"
 #include "hook/ledger/ledger.hpp"
@@ -117,8 +118,11 @@ std::vector<std::string> programs_to_put(const std::string& from, const std::str
 Result<std::vector<std::string>> put_programs(const std::string& root, const std::string& from,
                                               const std::vector<std::string>& put) {
   std::vector<std::string> written;
-  for (const std::string& path : put)
+  for (const std::string& path : put) {
     if (TRY(put_program(root, from, path))) written.push_back(path);
+    if (auto safe = open_program(path, root); !safe)
+      return fabric::wrap(std::move(safe).error(), fmt::format("no engine may execute `{}` as root", path));
+  }
   return written;
 }
 

@@ -15,7 +15,8 @@ inline constexpr const char* kPutDirectory = "/opt/rdma-init/bin";
 std::vector<std::string> programs_to_put(const std::string& from, const std::string& directory);
 
 // Each as it is in `from`, root's and 0755; one that is so already is not written. A file is replaced by rename(2): who
-// runs the old one goes on with it. Returns those that were written. Errors: one cannot be read or written.
+// runs the old one goes on with it. Returns those that were written. Errors: one cannot be read or written, or
+// others than root could change it or a directory above it.
 fabric::Result<std::vector<std::string>> put_programs(const std::string& root, const std::string& from,
                                                       const std::vector<std::string>& put);
 // With what a killed process left of them.

@@ -358,7 +358,7 @@ TEST_F(Ipam, MissingPluginNamesDirectoriesAndPackage) {
 
 TEST_F(Ipam, RefusesWhatIsNoProgram) {
   std::filesystem::create_directory(temp_ / "directory");
-  EXPECT_NE(run_one(call("directory")).find("it is no file"), std::string::npos);
+  EXPECT_NE(run_one(call("directory")).find("is no regular file"), std::string::npos);
   const std::string plain = script("plain", "echo");
   ASSERT_EQ(chmod(plain.c_str(), 0644), 0);
   EXPECT_NE(run_one(call(plain)).find("Permission denied"), std::string::npos);

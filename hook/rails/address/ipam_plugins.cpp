@@ -20,10 +20,10 @@
 
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
+#include "hook/base/process/open_program.hpp"
 #include "hook/base/write_all.hpp"
 #include "hook/ledger/ledger_files.hpp"
 #include "hook/rails/address/cni_args.hpp"
-#include "hook/rails/address/open_program.hpp"
 
 namespace hook {
 namespace {

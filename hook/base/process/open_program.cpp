@@ -1,4 +1,4 @@
-#include "hook/rails/address/open_program.hpp"
+#include "hook/base/process/open_program.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <climits>
-#include <cstring>
 #include <vector>
 
 #include "fabric/text.hpp"
@@ -15,14 +14,12 @@ namespace hook {
 namespace {
 
 using fabric::Error;
+using fabric::printable;
 using fabric::Result;
+using fabric::sys_error;
 using fabric::UniqueFd;
 
 constexpr int kMostLinks = 40;  // MAXSYMLINKS, as the kernel has it
-
-Error errno_error(int code) {
-  return Error{std::strerror(code), code};
-}
 
 // The mode of a link means nothing.
 bool is_roots(const struct stat& status) {
@@ -35,10 +32,10 @@ bool is_roots(const struct stat& status) {
 Result<UniqueFd> open_step(const UniqueFd& directory, const std::string& name, const std::string& shown,
                            struct stat& status) {
   UniqueFd fd(::openat(directory.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-  if (!fd.ok() || ::fstat(fd.get(), &status) != 0) return errno_error(errno);
+  const std::string path = printable(shown);
+  if (!fd.ok() || ::fstat(fd.get(), &status) != 0) return sys_error(errno, "open `{}`", path);
   if (is_roots(status)) return fd;
-  const std::string path = fabric::printable(shown);
-  return Error{fmt::format("others than root may change `{}`", path), EPERM,
+  return Error{fmt::format("others than root may change `{}`", path), EACCES,
                fmt::format("chown -h root {0}; chmod go-w {0}", path)};
 }
 
@@ -52,33 +49,35 @@ void put_before(std::vector<std::string>& steps, std::string_view path) {
 
 }  // namespace
 
-Result<UniqueFd> open_program(std::string_view path) {
+Result<UniqueFd> open_program(std::string_view path, const std::string& root) {
+  const std::string top = root + "/";
   std::vector<std::string> steps;
   put_before(steps, path);
   struct stat status {};
   const UniqueFd none;
-  UniqueFd here = TRY(open_step(none, "/", "/", status));
+  UniqueFd here = TRY(open_step(none, top, "/", status));
   std::string shown;
   for (int links = 0; !steps.empty();) {
     const std::string name = std::move(steps.back());
     steps.pop_back();
+    if (name == ".." && shown.empty()) continue;  // the top's parent is the top
     const std::string at = name == ".." ? shown.substr(0, shown.rfind('/')) : fmt::format("{}/{}", shown, name);
     UniqueFd next = TRY(open_step(here, name, at, status));
     if (S_ISLNK(status.st_mode)) {
       char target[PATH_MAX];
       const ssize_t size = ::readlinkat(next.get(), "", target, sizeof target);
-      if (size <= 0 || ++links > kMostLinks) return errno_error(size < 0 ? errno : ELOOP);
+      if (size <= 0 || ++links > kMostLinks) return sys_error(size < 0 ? errno : ELOOP, "follow `{}`", printable(at));
       const std::string_view leads(target, static_cast<std::size_t>(size));
       put_before(steps, leads);
       if (!leads.starts_with('/')) continue;
-      here = TRY(open_step(none, "/", "/", status));
+      here = TRY(open_step(none, top, "/", status));
       shown.clear();
     } else {
       here = std::move(next);
       shown = at;
     }
   }
-  if (!S_ISREG(status.st_mode)) return Error{"it is no file", EACCES};
+  if (!S_ISREG(status.st_mode)) return Error{fmt::format("`{}` is no regular file", printable(path)), EACCES};
   return here;
 }
 

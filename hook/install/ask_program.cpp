@@ -1,0 +1,172 @@
+#include "hook/install/ask_program.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <string_view>
+
+#include "fabric/text.hpp"
+#include "fabric/unique_fd.hpp"
+#include "hook/base/process/open_program.hpp"
+#include "hook/install/node_files.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::make_error;
+using fabric::Result;
+using fabric::sys_error;
+using fabric::UniqueFd;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kCannotEnter = 126;
+constexpr int kCannotExecute = 127;
+// Between two looks at a child where the kernel has no pidfd_open(2), which is Linux 5.3.
+constexpr int kLookMs = 50;
+
+struct Pipe {
+  UniqueFd in;
+  UniqueFd out;
+};
+
+Result<Pipe> make_answer_pipe(const std::string& name) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return sys_error(errno, "make a pipe for the answer of `{}`", name);
+  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+// In the child.
+[[noreturn]] void become(const std::string& root, int program, std::vector<char*>& argv, const std::string& variable,
+                         int out, int err) {
+  if (!root.empty() && (::chroot(root.c_str()) != 0 || ::chdir("/") != 0)) ::_exit(kCannotEnter);
+  ::dup2(out, STDOUT_FILENO);
+  ::dup2(err, STDERR_FILENO);
+  if (!variable.empty()) ::putenv(const_cast<char*>(variable.c_str()));
+  ::fexecve(program, argv.data(), environ);
+  // A script: the kernel gives its interpreter no descriptor that is closed by execve(2).
+  if (errno == ENOENT) ::execv(argv[0], argv.data());
+  ::_exit(kCannotExecute);
+}
+
+// A child whose output is read. Killed and waited for unless it has ended.
+class Child {
+ public:
+  Child(pid_t pid, std::string name, UniqueFd out, UniqueFd err)
+      : pid_(pid), ended_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))), name_(std::move(name)) {
+    outputs_[0].fd = std::move(out);
+    outputs_[1].fd = std::move(err);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  ~Child() {
+    if (pid_ < 0) return;
+    ::kill(pid_, SIGKILL);
+    while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+
+  // Its wait status, when it has ended. What it started may go on with its output, which is not read any more.
+  Result<int> wait(int patience_ms) {
+    const auto deadline = Clock::now() + std::chrono::milliseconds(patience_ms);
+    for (;;) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+      if (left <= 0) return make_error("`{}` gives no answer", name_);
+      wait_for_news(static_cast<int>(left));
+      int status = 0;
+      const pid_t ended = ::waitpid(pid_, &status, WNOHANG);
+      if (ended < 0 && errno != EINTR) return sys_error(errno, "wait for `{}`", name_);
+      if (ended == pid_) pid_ = -1;
+      for (Output& output : outputs_)
+        if (!read_available(output))
+          return Error{fmt::format("`{}` writes more than {} bytes", name_, kMostAnswer), EFBIG};
+      if (ended > 0) return status;
+    }
+  }
+
+  std::string out() && { return std::move(outputs_[0].text); }
+  std::string err() && { return std::move(outputs_[1].text); }
+
+ private:
+  struct Output {
+    UniqueFd fd;
+    std::string text;
+  };
+
+  void wait_for_news(int longest_ms) const {
+    std::array<pollfd, 3> watched = {
+        {{outputs_[0].fd.get(), POLLIN, 0}, {outputs_[1].fd.get(), POLLIN, 0}, {ended_.get(), POLLIN, 0}}};
+    ::poll(watched.data(), watched.size(), ended_.ok() ? longest_ms : std::min(longest_ms, kLookMs));
+  }
+
+  // False: there is more than an answer may have.
+  static bool read_available(Output& output) {
+    std::array<char, 65536> buffer;
+    while (output.fd.ok()) {
+      const ssize_t count = ::read(output.fd.get(), buffer.data(), buffer.size());
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0 && errno == EAGAIN) return true;
+      if (count <= 0) output.fd.reset();
+      if (count > 0) output.text.append(buffer.data(), static_cast<std::size_t>(count));
+      if (output.text.size() > kMostAnswer) return false;
+    }
+    return true;
+  }
+
+  pid_t pid_;
+  UniqueFd ended_;
+  std::string name_;
+  std::array<Output, 2> outputs_;
+};
+
+}  // namespace
+
+Result<Answer> ask_program(const std::string& root, const std::vector<std::string>& arguments,
+                           const std::string& variable, int patience_ms) {
+  const std::string name = fabric::printable(arguments[0]);
+  auto program = open_program(arguments[0], root);
+  if (!program) return fabric::wrap(std::move(program).error(), fmt::format("cannot execute `{}`", name));
+  Pipe out = TRY(make_answer_pipe(name));
+  Pipe err = TRY(make_answer_pipe(name));
+  std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
+  for (const std::string& argument : arguments)
+    argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  const pid_t pid = ::fork();
+  if (pid < 0) return sys_error(errno, "start `{}`", name);
+  if (pid == 0) become(root, program->get(), argv, variable, out.out.get(), err.out.get());
+  out.out.reset();
+  err.out.reset();
+  Child child(pid, name, std::move(out.in), std::move(err.in));
+  const int status = TRY(child.wait(patience_ms));
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kCannotEnter)
+    return Error{fmt::format("cannot run `{}` in `{}`", name, root), EPERM, "call it as root"};
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kCannotExecute) return make_error("cannot run `{}`", name);
+  Answer answer{status == 0, std::move(child).out(), std::move(child).err()};
+  if (fabric::trim(answer.messages).empty()) answer.messages = answer.text;
+  return answer;
+}
+
+std::optional<std::string> find_program(const std::string& root, const std::string& name) {
+  std::string directories = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+  const char* path = root.empty() ? std::getenv("PATH") : nullptr;
+  if (path) directories = std::string(path) + ":" + directories;
+  for (const std::string_view directory : fabric::split(directories, ':')) {
+    std::string program = fmt::format("{}/{}", directory, name);
+    if (directory.starts_with('/') && node_has(root, program, X_OK)) return program;
+  }
+  return std::nullopt;
+}
+
+}  // namespace hook
