@@ -71,6 +71,19 @@ TEST(RdmaDevices, NodeGuidOfSoftwareDevices) {
   EXPECT_EQ(hook::node_guid_of_mac(std::vector<std::uint8_t>(20)), 0U) << "IPoIB";
 }
 
+// assign_name() of the kernel says ENFILE: "Too many open files in system".
+TEST(RdmaDevices, ATakenNameIsNamedAsOne) {
+  const auto refusal = [](const char* what) { return fabric::sys_error(ENFILE, "cannot {}", what); };
+  const std::string meant = "an RDMA device has this name, and names are unique over all network namespaces";
+  for (const Error& error : {hook::explain_rdma_link(refusal("make rxe device `rxe0` on `net1`"), "rxe"),
+                             hook::explain_rdma_rename(refusal("rename RDMA device 3 to `rxe0`")),
+                             hook::explain_rdma_move(refusal("move RDMA device 3"), false)}) {
+    EXPECT_TRUE(error.message.ends_with(": " + meant)) << error.message;
+    EXPECT_EQ(error.code, EEXIST);
+    EXPECT_NE(error.hint.find("rdma dev set OLD name NEW"), std::string::npos) << error.hint;
+  }
+}
+
 // The kernel would cut what is too long, and rename or make another device.
 TEST(RdmaDevices, NamesAreCheckedBeforeAnythingIsSent) {
   auto socket = hook::Netlink::open(NETLINK_ROUTE);  // of another protocol: nothing may reach it

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <map>
 #include <utility>
 
@@ -35,6 +36,19 @@ Result<void> check_name(std::string_view name, std::size_t longest, const char* 
   if (good) return {};
   return Error{fmt::format("cannot use `{}`: that is no name of {}", fabric::printable(name.substr(0, longest)), what),
                EINVAL};
+}
+
+// ENFILE: the kernel says so of a name that is taken (assign_name() of drivers/infiniband/core/device.c), and
+// strerror() would speak of open files.
+Error explain_taken_name(Error refusal) {
+  if (refusal.code != ENFILE) return refusal;
+  const std::string_view said = std::strerror(ENFILE);
+  const std::string_view meant = "an RDMA device has this name, and names are unique over all network namespaces";
+  if (const auto at = refusal.message.find(said); at != std::string::npos)
+    refusal.message.replace(at, said.size(), meant);
+  refusal.code = EEXIST;
+  refusal.hint = "find it with `rdma dev` in each network namespace, and rename it: `rdma dev set OLD name NEW`";
+  return refusal;
 }
 
 // nullopt: the kernel does not say (before Linux 5.2).
@@ -98,6 +112,8 @@ Error explain_rdma_move(Error refusal, std::optional<bool> shared_mode) {
     case EEXIST:
       refusal.hint = "rename the device that has this name there: `rdma dev set OLD name NEW`";
       break;
+    case ENFILE:
+      return explain_taken_name(std::move(refusal));
     case ENODEV:
       refusal.hint = "it was unplugged or moved meanwhile: `rdma dev` shows what is there";
       break;
@@ -107,6 +123,11 @@ Error explain_rdma_move(Error refusal, std::optional<bool> shared_mode) {
   return refusal;
 }
 
+Error explain_rdma_rename(Error refusal) {
+  if (refusal.code == EEXIST) refusal.hint = "another RDMA device has this name: `rdma dev`";
+  return explain_taken_name(std::move(refusal));
+}
+
 Error explain_rdma_link(Error refusal, std::string_view type) {
   const std::string shown = fabric::printable(type);
   if (refusal.code == EINVAL) refusal.hint = fmt::format("`modprobe rdma_{}`, or `modprobe {}`", shown, shown);
@@ -114,7 +135,7 @@ Error explain_rdma_link(Error refusal, std::string_view type) {
   if (refusal.code == EEXIST || refusal.code == ENFILE)  // on the netdev; of this name (assign_name())
     refusal.hint = "an RDMA device has this name, or is on this netdev: `rdma link`";
   if (refusal.code == EPERM) refusal.hint = "run it as root of the node; a VLAN's netdev has no rxe device of its own";
-  return refusal;
+  return explain_taken_name(std::move(refusal));
 }
 
 Result<std::vector<RdmaDevice>> rdma_devices(Netlink& rdma) {
@@ -203,10 +224,8 @@ Result<void> rename_rdma_device(Netlink& rdma, std::uint32_t index, std::string_
   TRY_VOID(check_name(name, kLongestName, "an RDMA device"));
   auto renamed =
       rdma.change(rdma_rename_request(index, name), fmt::format("rename RDMA device {} to `{}`", index, name));
-  if (!renamed && renamed.error().code == EEXIST) {
-    renamed.error().hint = "another RDMA device has this name: `rdma dev`";
-  }
-  return renamed;
+  if (renamed) return {};
+  return explain_rdma_rename(std::move(renamed).error());
 }
 
 Result<void> create_rdma_link(Netlink& rdma, std::string_view name, std::string_view type, std::string_view netdev) {
