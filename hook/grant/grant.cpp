@@ -12,6 +12,7 @@
 #include "hook/grant/decide.hpp"
 #include "hook/grant/give_network.hpp"
 #include "hook/grant/hca_devices.hpp"
+#include "hook/grant/open_hcas.hpp"
 #include "hook/grant/own_hcas.hpp"
 #include "hook/ledger/ledger_files.hpp"
 
@@ -46,6 +47,14 @@ std::string mounted_view(const ContainerSpec& spec, const std::string& views) {
   return {};
 }
 
+std::vector<std::string> own_names(const Holdings& holdings) {
+  std::vector<std::string> names;
+  for (const auto& [name, holding] : holdings) {
+    if (holding.own) names.push_back(name);
+  }
+  return names;
+}
+
 // The HCAs stay locked from the look at who holds them until what follows from it is on record.
 Result<Plan> decide_and_book(const Asking& asking, const fabric::Inventory& inventory, const Ledger& ledger,
                              const Grantee& who, const Way& way, const std::string& root) {
@@ -53,6 +62,7 @@ Result<Plan> decide_and_book(const Asking& asking, const fabric::Inventory& inve
   auto held = TRY(lock_holdings(asking, among, ledger, who.owner, root));
   Plan plan = TRY(decide(asking, among, held.holdings, ledger.view_directory(), way.variables, root));
   leave_out_mounted(asking.spec, plan);
+  note_open(inventory, own_names(held.holdings), root, plan);
   const std::string view =
       plan.mounts.empty() ? mounted_view(asking.spec, ledger.view_directory()) : view_name(plan.view);
   TRY_VOID(book(held.locks, plan, who, view));
@@ -225,7 +235,7 @@ Result<Grantee> grantee_in_spec(const ContainerSpec& spec, const ProcessIdentity
 }  // namespace
 
 Result<OpenLedger> OpenLedger::open(Call& call, Returns::Caller caller) {
-  auto returns = std::make_shared<Returns>(call.node.ledger, call.ipam, caller);
+  auto returns = std::make_shared<Returns>(call.node.ledger, call.ipam, caller, call.node.root);
   auto ledger = TRY(about(FailureReason::kLedger, Ledger::open(call.node.ledger, returns, call.container)));
   return OpenLedger{std::move(returns), std::move(ledger)};
 }
@@ -242,6 +252,7 @@ Result<Grantee> new_grantee(const ContainerSpec& spec, std::string id,
 }
 
 Result<void> grant(const OpenLedger& open, const Asking& asking, const Grantee& who, const Way& way, Call& call) {
+  open.returns->begin_start();
   auto granted = about(FailureReason::kLedger, carry_out(open, asking, who, way, call));
   open.returns->report(call.log, call.outcome);
   return granted;

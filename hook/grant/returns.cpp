@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "hook/base/failure.hpp"
+#include "hook/grant/open_hcas.hpp"
 #include "hook/ledger/ledger_files.hpp"
 #include "hook/ledger/ledger_grant.hpp"
 #include "hook/rails/record/network_record_store.hpp"
@@ -59,14 +60,27 @@ ReturnReason Returns::reason_of(const StoredGrant& grant) const {
   return gone ? ReturnReason::kNamespaceGone : ReturnReason::kContainerGone;
 }
 
+// Of what was never given nothing can be left open.
+Result<void> Returns::check_left(const std::vector<PlannedHca>& held, const StoredGrant& grant) const {
+  std::vector<PlannedHca> left;
+  for (const PlannedHca& hca : grant.hcas) {
+    if (!find_hca(held, booked_as(hca))) left.push_back(hca);
+  }
+  const bool has_failed =
+      std::any_of(grant.users.begin(), grant.users.end(), [](const auto& user) { return user.ended; });
+  return check_closed(left, root_, !is_start_ || has_failed, warnings_);
+}
+
 Result<void> Returns::undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
                                   const StoredGrant* grant) const {
+  const StoredGrant* const whole = grant;
   // A pod's grant that stays is of interest only when this is about one of its containers.
   if (!held.empty() && !timing_) grant = nullptr;
   auto rails = grant ? read_rails_of(directory_, key) : std::nullopt;  // now: undoing removes the record
   if (timing_) timing_->step("return");
   const auto begin = std::chrono::steady_clock::now();
   auto undone = about(FailureReason::kNetwork, rails_.undo_beyond(key, held, grant));
+  if (undone && whole) undone = check_left(held, *whole);
   if (timing_) timing_->step("rails");
   if (!undone || !grant || (!was_given(*grant) && is_worked_on(*grant))) return undone;
   Returned returned{.owner = grant->owner, .containers = ids_of(*grant), .hcas = held_hcas(*grant), .rails = {}};
@@ -96,6 +110,7 @@ void Returns::report(const Log& log, Outcome& outcome) const {
     if (!note.returned.left) outcome.returned.push_back(note.returned.reason);
   }
   log.warnings(rails_.take_warnings());
+  log.warnings(std::exchange(warnings_, {}));
 }
 
 }  // namespace hook

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "fabric/result.hpp"
@@ -20,16 +21,20 @@ namespace hook {
 class Returns : public GrantEffects {
  public:
   enum class Caller { kRecover, kOther };
-  // ipam: as NodeRails has it.
-  Returns(const std::string& ledger_directory, IpamHelper* ipam, Caller caller = Caller::kOther)
-      : directory_(ledger_directory), rails_(ledger_directory, ipam), caller_(caller) {}
+  // ipam: as NodeRails has it. root: prefix of the node's /proc.
+  Returns(const std::string& ledger_directory, IpamHelper* ipam, Caller caller = Caller::kOther, std::string root = {})
+      : directory_(ledger_directory), root_(std::move(root)), rails_(ledger_directory, ipam), caller_(caller) {}
 
-  // Takes the rails back, and notes the grant if that leaves it nothing. Not noted is what a living process undoes of
-  // its own start: the start fails, and no grant was counted. Errors: NodeRails', about the network.
+  // Takes the rails back, fails while an HCA of mode exclusive that goes is left open (check_closed()), and notes the
+  // grant if that leaves it nothing. Not noted is what a living process undoes of
+  // its own start: the start fails, and no grant was counted. Errors: NodeRails', about the network; check_closed()'s.
   fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
                                    const StoredGrant* grant) const override;
 
   void wait_until(Deadline deadline) const override { rails_.wait_until(deadline); }
+
+  // From here on returns are on the way of a start: descriptors are looked for only where a return has failed before.
+  void begin_start() { is_start_ = true; }
 
   // Between the two calls returns are of the container's own poststop, whose steps are timed.
   void begin_poststop(std::string_view container, Timing& timing);
@@ -42,12 +47,16 @@ class Returns : public GrantEffects {
 
  private:
   ReturnReason reason_of(const StoredGrant& grant) const;
+  fabric::Result<void> check_left(const std::vector<PlannedHca>& held, const StoredGrant& grant) const;
 
   std::string directory_;
+  std::string root_;
   NodeRails rails_;
   Caller caller_;
   std::string container_;  // whose poststop this is
   Timing* timing_ = nullptr;
+  bool is_start_ = false;
+  mutable std::vector<std::string> warnings_;
   struct Note {
     Returned returned;
     const Timing* timing;

@@ -28,7 +28,10 @@ Error held_alone(const std::string& hca, const std::string& label) {
 std::string doubtful_holder(const LedgerFiles& files, const std::string& key, const Error& error) {
   const std::string path = grant_path(files, key);
   const std::string unread = unread_grant(path);
-  if (!error.message.starts_with(unread)) return "a grant that cannot be returned: " + error.message;
+  if (!error.message.starts_with(unread)) {
+    return fmt::format("a grant that cannot be returned: {}{}", error.message,
+                       error.hint.empty() ? "" : fmt::format(" ({})", error.hint));
+  }
   return fmt::format("the grant `{}`, which cannot be read{} ({})", path, error.message.substr(unread.size()),
                      error.hint);
 }

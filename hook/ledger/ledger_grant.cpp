@@ -69,6 +69,13 @@ Json worker_json(const StepWorker& worker) {
   return json;
 }
 
+Json open_json(const OpenState& open) {
+  Json json{{"contexts", open.contexts}};
+  put_optional(json, "index", open.index);
+  if (open.node) json["node"] = {{"major", open.node->major}, {"minor", open.node->minor}};
+  return json;
+}
+
 Json hcas_json(const std::vector<PlannedHca>& hcas) {
   Json list = Json::array();
   for (const PlannedHca& hca : hcas) {
@@ -76,6 +83,7 @@ Json hcas_json(const std::vector<PlannedHca>& hcas) {
     if (hca.limit) entry["limit"] = *hca.limit;
     if (hca.held_only) entry["held_only"] = true;
     if (!hca.device.empty()) entry["device"] = hca.device;
+    if (hca.open) entry["open"] = open_json(*hca.open);
     list.push_back(std::move(entry));
   }
   return list;
@@ -126,12 +134,34 @@ Result<StepWorker> parse_step_worker(const Json& entry) {
   return worker;
 }
 
+Result<std::uint32_t> number32(const Json& object, const char* name) {
+  return static_cast<std::uint32_t>(TRY(number_at(object, name, UINT32_MAX)));
+}
+
+Result<OpenState> parse_open(const Json& entry) {
+  TRY_VOID(check_members(entry, {"index", "contexts", "node"}));
+  OpenState open;
+  if (member(entry, "index")) open.index = TRY(number32(entry, "index"));
+  const Json* contexts = member(entry, "contexts");
+  if (!contexts || !contexts->is_array()) return wrong_member("contexts");
+  for (const Json& context : *contexts) {
+    const auto* number = context.get_ptr<const Json::number_unsigned_t*>();
+    if (!number || *number > UINT32_MAX) return wrong_member("contexts");
+    open.contexts.push_back(static_cast<std::uint32_t>(*number));
+  }
+  if (const Json* node = member(entry, "node")) {
+    TRY_VOID(check_members(*node, {"major", "minor"}));
+    open.node = DeviceNumber{TRY(number32(*node, "major")), TRY(number32(*node, "minor"))};
+  }
+  return open;
+}
+
 Result<std::vector<PlannedHca>> hcas_at(const Json& object, const char* name) {
   std::vector<PlannedHca> hcas;
   const Json* list = member(object, name);
   if (!list || !list->is_array()) return wrong_member(name);
   for (const Json& entry : *list) {
-    TRY_VOID(check_members(entry, {"name", "mode", "units", "limit", "held_only", "device"}));
+    TRY_VOID(check_members(entry, {"name", "mode", "units", "limit", "held_only", "device", "open"}));
     PlannedHca hca;
     hca.name = TRY(name_at(entry, "name", kLongestHcaName));
     const auto mode = parse_mode(TRY(text_at(entry, "mode")));
@@ -141,6 +171,7 @@ Result<std::vector<PlannedHca>> hcas_at(const Json& object, const char* name) {
     TRY_VOID(optional_number(entry, "limit", hca.limit));
     if (member(entry, "held_only")) hca.held_only = TRY(truth_at(entry, "held_only"));
     if (member(entry, "device")) hca.device = TRY(name_at(entry, "device", kLongestHcaName));
+    if (const Json* open = member(entry, "open")) hca.open = TRY(parse_open(*open));
     hcas.push_back(std::move(hca));
   }
   return hcas;
@@ -245,6 +276,7 @@ void merge_hcas(std::vector<PlannedHca>& into, const std::vector<PlannedHca>& mo
     if (strength(hca.mode) > strength(found->mode)) found->mode = hca.mode;
     found->units = std::max(found->units, hca.units);
     if (hca.limit) found->limit = hca.limit;
+    if (!found->open) found->open = hca.open;
     found->held_only = found->held_only && hca.held_only;
   }
 }

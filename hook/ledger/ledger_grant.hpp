@@ -2,10 +2,12 @@
 // that is not listed as optional is there, and no other.
 //
 // {"format": 2, "owner": {"kind", "key", "label", "netns": {"dev", "ino", "path"}}, "since",
-//  "hcas": [{"name", "mode", "units", "limit", "held_only"}],
+//  "hcas": [{"name", "mode", "units", "limit", "held_only", "device",
+//            "open": {"index", "contexts": [N], "node": {"major", "minor"}}}],
 //  "users": [{"key", "id", "bundle", "pod", "view", "process": {"pid", "start_time"}, "cgroup": {...}, "state": {...},
 //             "settled", "ended", "worker": {"pid", "start_time", "change"}, "hcas": [...]}]}
-// Optional: "netns", "directory" in it, "limit", and of a user all but "key", "id" and "settled".
+// Optional: "netns", "directory" in it, "limit", "held_only", "device", "open", "index" and "node" in it, and of a user
+// all but "key", "id" and "settled".
 //
 // Format 1 had neither the second line nor "change", nor at first "view", which was the user's key. It is written no
 // more.

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <climits>
+#include <utility>
 
 #include "fabric/text.hpp"
 #include "hook/ledger/ledger_ids.hpp"
@@ -53,6 +54,14 @@ Result<void> look_at_steps(const LedgerFiles& files, StoredGrant& grant, StoredU
   if (user.worker_gone) done = TRY(are_done(files, grant.owner.key, worker));
   if (done) settle_user(grant, user);
   return {};
+}
+
+// What returns it later knows that it was tried: GrantEffects may then look closer. That this fails changes nothing.
+void note_all_ended(const LedgerFiles& files, StoredGrant grant) {
+  bool changed = false;
+  for (StoredUser& user : grant.users)
+    changed = !std::exchange(user.ended, true) || changed;
+  if (changed) (void)write_grant(files, grant).has_value();
 }
 
 }  // namespace
@@ -156,7 +165,10 @@ Result<std::string> begin_return(const LedgerFiles& files, const StoredGrant& gr
 }
 
 Result<void> return_grant(const LedgerFiles& files, const StoredGrant& grant) {
-  TRY_VOID(files.undo_beyond(grant.owner.key, {}, &grant));
+  if (auto undone = files.undo_beyond(grant.owner.key, {}, &grant); !undone) {
+    note_all_ended(files, grant);
+    return undone;
+  }
   const auto name = begin_return(files, grant);
   if (!name) return name.error().code == ENOENT ? Result<void>() : name.error();
   return finish_return(files, *name, grant);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "fabric/result.hpp"
+#include "hook/base/device_number.hpp"
 #include "hook/base/json/json_fwd.hpp"
 #include "hook/config/mode.hpp"
 #include "hook/config/rdma_limits.hpp"
@@ -67,6 +68,15 @@ struct ViewEntry {
   friend bool operator==(const ViewEntry&, const ViewEntry&) = default;
 };
 
+// How an HCA of mode exclusive that stays on the node was open when it was granted. It tells contexts that its holder
+// left behind from those before.
+struct OpenState {
+  std::optional<std::uint32_t> index;   // of its RDMA device; nullopt: the kernel was not asked, or cannot tell
+  std::vector<std::uint32_t> contexts;  // their numbers, ascending (RdmaContext::id)
+  std::optional<DeviceNumber> node;     // of its uverbs node
+  friend bool operator==(const OpenState&, const OpenState&) = default;
+};
+
 // What is booked in the ledger.
 struct PlannedHca {
   std::string name;
@@ -76,6 +86,7 @@ struct PlannedHca {
   bool held_only = false;  // kept from others, as Plan::also_open, and not granted
   // As the ledger knows it, whatever it is called by then; empty: by its name. The ledger sets it when it books.
   std::string device = {};
+  std::optional<OpenState> open = {};  // nullopt: its return does not depend on that
   friend bool operator==(const PlannedHca&, const PlannedHca&) = default;
 };
 

@@ -130,7 +130,8 @@ Result<void> dry_run(const Options& options, const std::shared_ptr<const Returns
 
 int run_plan(const Options& options, const Log& log) {
   // The search for a free HCA may meet a grant whose container is gone, and returns it with its rails.
-  const auto returns = std::make_shared<Returns>(options.node.ledger, nullptr);
+  const auto returns =
+      std::make_shared<Returns>(options.node.ledger, nullptr, Returns::Caller::kOther, options.node.root);
   DryRun done;
   const auto decided = dry_run(options, returns, done);
   if (!options.json) log.warnings(done.plan.warnings);
@@ -214,7 +215,8 @@ Result<void> recover(const Options& options, const Log& log) {
     sweep_cdi(directory, log);
   const auto config = read_config(options.node.config);
   auto ipam = TRY(IpamHelper::start(ipam_programs(config ? &*config : nullptr, options.node.ledger)));
-  const auto returns = std::make_shared<Returns>(options.node.ledger, &ipam, Returns::Caller::kRecover);
+  const auto returns =
+      std::make_shared<Returns>(options.node.ledger, &ipam, Returns::Caller::kRecover, options.node.root);
   const auto recovered = recover_all(options.node.ledger, returns);
   report(*returns, options, log);
   if (!recovered) return recovered.error();

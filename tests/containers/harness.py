@@ -206,7 +206,7 @@ class Case(unittest.TestCase):
         return done
 
     def recover(self):
-        text = must([PROGRAM, "recover", "--json", "--ledger", self.ledger_directory], env={})
+        text = must([PROGRAM, "recover", "--json", "--root", self.node.tree, "--ledger", self.ledger_directory], env={})
         return json.loads(text)["returned"]
 
     def devices(self):

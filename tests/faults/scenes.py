@@ -117,6 +117,9 @@ class Scene(harness.Case):
     def poststop(self, bundle):
         return self.given(self.hook("poststop", stopped(bundle)))
 
+    def recover_words(self):
+        return ["rdma-hook", "recover", "--root", self.node.tree, "--ledger", self.ledger_directory]
+
     def inject(self, how, argv, env=None, text=""):
         """how: `all`, a point and a deed, or what the ledger's file system lacks."""
         with self.injection(how) as words:
@@ -308,7 +311,34 @@ class Recover(Poststop):
     always_succeeds = False
 
     def disturb(self, how):
-        return self.inject(how, [PROGRAMS["TESTED_HOOK"], "rdma-hook", "recover", "--ledger", self.ledger_directory])
+        return self.inject(how, [PROGRAMS["TESTED_HOOK"], *self.recover_words()])
+
+
+class PassedDescriptor(Poststop):
+    """The container passed its uverbs descriptor to a process of another one. The node's /proc is files as well."""
+    name = "passed descriptor"
+    holds = (False,)
+    takes_back = False
+
+    def enter(self):
+        super().enter()
+        self.other = self.node.tree + "/proc/4711"
+        os.makedirs(self.other + "/fd")
+        os.symlink(self.node.tree + "/dev/infiniband/uverbs1", self.other + "/fd/3")
+        write(self.other + "/cgroup", "0::/docker/other\n")
+        write(self.other + "/comm", "other\n")
+
+    def leave(self, outcome):
+        self.assert_told(outcome)
+        self.refused(harness.run([PROGRAMS["TESTED_HOOK"], *self.recover_words()[1:]], env={}), HCA, "4711", "end it")
+        self.assert_held_by("web")
+        self.refused(self.create(self.next_container()), HCA, "process 4711 (`other`)", "end it")
+        shutil.rmtree(self.other)
+        self.assert_clean()
+
+    def put_right(self):
+        shutil.rmtree(self.other, True)
+        super().put_right()
 
 
 class OtherRootPoststop(Poststop):
@@ -890,8 +920,8 @@ def children(pid):
         return []
 
 
-ALL = [CreateRuntime, FirstCreateRuntime, Poststop, OtherRootPoststop, Recover, RuntimeCreate, RuntimeDelete, SecondCreate,
-       OtherRoot, Nri, NriRestart, GenerateCdi, SharedRails,
+ALL = [CreateRuntime, FirstCreateRuntime, Poststop, OtherRootPoststop, Recover, PassedDescriptor, RuntimeCreate, RuntimeDelete,
+       SecondCreate, OtherRoot, Nri, NriRestart, GenerateCdi, SharedRails,
        ExclusiveRails, SharedPoststop, NriRails, NriSharedRails,
        Bind, Damage, DamageOfRails]
 

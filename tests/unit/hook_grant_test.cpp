@@ -305,7 +305,8 @@ TEST_F(GrantTest, ASecondCallTakesNoHeldVirtualFunctionForAGrantedOne) {
   const auto grant = grant_of("web-1");
   ASSERT_TRUE(grant);
   EXPECT_EQ(grant->hcas,
-            (std::vector<PlannedHca>{{"mlx5_1", Mode::kExclusive, 1, std::nullopt, false, "0000.11.00.0"},
+            (std::vector<PlannedHca>{{"mlx5_1", Mode::kExclusive, 1, std::nullopt, false, "0000.11.00.0",
+                                      OpenState{.index = {}, .contexts = {}, .node = DeviceNumber{231, 193}}},
                                      {"mlx5_0", Mode::kExclusive, 1, std::nullopt, true, "0000.10.00.0"}}));
   const Owner owner = container_owner("web-1", "/bundle");
   ASSERT_TRUE(Ledger::open(node_.ledger)->leave(owner, owner.key));
@@ -629,6 +630,59 @@ TEST_F(GrantTest, WhatIsBoundIsNotAllWhereThereIsMore) {
   const auto refused = bind(true, Mode::kShared);
   ASSERT_FALSE(refused);
   EXPECT_EQ(failure_reason(refused.error()), FailureReason::kBusy) << refused.error().message;
+}
+
+// A uverbs descriptor that was passed on, without a context: of process 4711 of another container. /dev/full stands for
+// the node.
+class PassedDescriptor : public GrantTest {
+ protected:
+  PassedDescriptor() {
+    for (const char* number : {"0", "1"})
+      test_support::write_file(node_.root + "/sys/class/infiniband_verbs/uverbs" + number + "/dev", "1:7\n");
+    test_support::write_file(process_ + "/cgroup", "0::/lab/other\n");
+    test_support::write_file(process_ + "/comm", "python3\n");
+    std::filesystem::create_directories(process_ + "/fd");
+    std::filesystem::create_symlink("/dev/full", process_ + "/fd/3");
+  }
+  Result<void> leave(const std::string& id) {
+    Log log;
+    Call call{node_, log};
+    const Owner owner = container_owner(id, "/bundle");
+    return TRY(OpenLedger::open(call)).ledger.leave(owner, owner.key);
+  }
+  const std::string process_ = directory_ / "node/proc/4711";
+};
+
+TEST_F(PassedDescriptor, HoldsTheHcaOfAnExclusiveGrantUntilItIsClosed) {
+  const auto given = give("web-1", asking_for("mlx5_0", Mode::kExclusive));
+  ASSERT_TRUE(given) << given.error().message;
+  const auto noted = grant_of("web-1")->hcas.at(0).open;
+  EXPECT_EQ(noted, (OpenState{.index = {}, .contexts = {}, .node = DeviceNumber{1, 7}}));
+  const auto left = leave("web-1");
+  ASSERT_FALSE(left);
+  EXPECT_EQ(left.error().code, EBUSY);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const auto refused = give("web-2", asking_for("mlx5_0", Mode::kExclusive));
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(failure_reason(refused.error()), FailureReason::kBusy);
+    for (const char* part : {"mlx5_0", "process 4711 (`python3`) has it open", "end it, or its container"})
+      EXPECT_NE(refused.error().message.find(part), std::string::npos) << refused.error().message;
+  }
+  std::filesystem::remove_all(process_);
+  EXPECT_TRUE(give("web-2", asking_for("mlx5_0", Mode::kExclusive)));
+  EXPECT_FALSE(grant_of("web-1"));
+  EXPECT_EQ(test_support::ledger_problems(node_.ledger), "");
+}
+
+TEST_F(PassedDescriptor, HoldsNothingOfASharedGrant) {
+  ASSERT_TRUE(give("web-1", asking_for("mlx5_0", Mode::kShared)));
+  EXPECT_FALSE(grant_of("web-1")->hcas.at(0).open);
+  EXPECT_TRUE(leave("web-1"));
+}
+
+TEST_F(PassedDescriptor, HoldsNothingOfAStartThatFailed) {
+  EXPECT_FALSE(give("web-1", asking_for("mlx5_0", Mode::kExclusive), fabric::make_error("no room in the container")));
+  EXPECT_FALSE(grant_of("web-1"));
 }
 
 TEST_F(GrantTest, InSpecTheTokenAndTheDevicesArePublished) {

@@ -227,7 +227,8 @@ TEST_F(LedgerEffects, WhatCannotBeReturnedIsNotOffered) {
   ASSERT_TRUE(locked);
   const auto holdings = locked->holdings(db_, {});
   ASSERT_TRUE(holdings) << holdings.error().message;
-  EXPECT_EQ(holdings->at(kAlone.name).exclusive_holder, std::string("a grant that cannot be returned: ") + kFailure);
+  EXPECT_EQ(holdings->at(kAlone.name).exclusive_holder,
+            std::string("a grant that cannot be returned: ") + kFailure + " (wait)");
   EXPECT_FALSE(holdings->at(kOther.name).exclusive_holder);
 }
 

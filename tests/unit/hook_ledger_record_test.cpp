@@ -35,6 +35,7 @@ StoredGrant full_grant() {
   StoredGrant grant;
   grant.owner = netns_owner({4, 7, "/run/netns/cni-1", 25, 4711});
   grant.hcas = {kAlone, {"mlx5_1", Mode::kSharedMulti, 3, 8}};
+  grant.hcas[0].open = OpenState{.index = 3, .contexts = {7, 4294967295}, .node = DeviceNumber{231, 192}};
   grant.since = 1700000000;
   StoredUser first;
   first.user = {"c-1", "c-1", ProcessIdentity{4711, 99}, "/run/c-1",
@@ -67,6 +68,7 @@ TEST(GrantRecord, ReadsBack) {
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_EQ(grant_text(*read), grant_text(grant));
   EXPECT_EQ(read->users, grant.users);
+  EXPECT_EQ(read->hcas, grant.hcas);
 }
 
 TEST(GrantRecord, EveryDamageIsAnError) {

@@ -122,6 +122,7 @@ const FilterRow kFilterRows[] = {
     {"a packet socket", [] { return error_of(socket(AF_PACKET, -1, 0)); }, EINVAL},
     {"a packet socket that receives", [] { return error_of(socket(AF_PACKET, -1, ETH_P_ALL)); }, EPERM},
     {"a local socket", [] { return error_of(socket(AF_UNIX, SOCK_DGRAM, 0)); }, EPERM},
+    {"many messages at once", [] { return error_of(recvmmsg(-1, nullptr, 0, 0, nullptr)); }, EBADF},
     {"connect", [] { return error_of(connect(-1, nullptr, 0)); }, EPERM},
     {"a pair of sockets for descriptors", [] { return pair_of(SOCK_SEQPACKET | SOCK_CLOEXEC); }, 0},
     {"a pair of sockets that send to paths", [] { return pair_of(SOCK_DGRAM); }, EPERM},

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "hook/base/device_number.hpp"
 #include "hook/oci/container_spec.hpp"
 #include "hook/oci/engine.hpp"
 #include "hook/oci/oci_state.hpp"
@@ -36,12 +37,6 @@ struct BindDirectory {
   // Not empty: an overlay of these directories instead, "SOURCE:ANOTHER", which nobody can make writable.
   std::string layers = {};
   friend bool operator==(const BindDirectory&, const BindDirectory&) = default;
-};
-
-struct DeviceNumber {
-  std::uint32_t major = 0;
-  std::uint32_t minor = 0;
-  friend bool operator==(const DeviceNumber&, const DeviceNumber&) = default;
 };
 
 // rw, not m, for all of them at once: one program replaced, not one per device.

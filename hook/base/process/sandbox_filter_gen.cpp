@@ -38,7 +38,7 @@ constexpr const char* kAlways[] = {
     "faccessat2", "readlink", "readlinkat", "getdents64", "getcwd", "chdir", "fchdir", "umask", "mkdir", "mkdirat",
     "rmdir", "unlink", "unlinkat", "rename", "renameat", "renameat2", "link", "linkat", "symlink", "symlinkat",
     "ftruncate", "fsync", "fdatasync", "flock", "fchmod", "fchmodat", "fchown", "fchownat", "utimensat", "pipe2",
-    "poll", "ppoll", "bind", "send", "sendto", "sendmsg", "recvfrom", "recvmsg", "getsockname",
+    "poll", "ppoll", "bind", "send", "sendto", "sendmsg", "recvfrom", "recvmsg", "recvmmsg", "getsockname",
     "setsockopt", "getsockopt", "shutdown", "pidfd_open",
     // What is done to a live container, and in the children that join its namespaces.
     "wait4", "setfsuid", "setfsgid",

@@ -1,0 +1,254 @@
+#include "hook/grant/open_hcas.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <utility>
+
+#include "fabric/inventory.hpp"
+#include "fabric/sysfs.hpp"
+#include "fabric/text.hpp"
+#include "hook/apply/live/cgroup.hpp"
+#include "hook/base/failure.hpp"
+#include "hook/base/process/open_descriptors.hpp"
+#include "hook/rails/netlink/rdma_contexts.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::Result;
+
+void add_process(const OpenProcess& process, std::vector<OpenProcess>& to) {
+  if (std::find(to.begin(), to.end(), process) == to.end()) to.push_back(process);
+}
+
+bool has_process(const std::vector<OpenProcess>& processes, pid_t pid) {
+  return std::any_of(processes.begin(), processes.end(), [&](const OpenProcess& one) { return one.pid == pid; });
+}
+
+// nullopt: it has ended. proc: the node's /proc.
+std::optional<OpenProcess> look_at_process(const std::string& proc, pid_t pid) {
+  constexpr std::size_t kLongest = std::size_t{64} << 10;
+  OpenProcess process{pid, {}, true};
+  const auto cgroup = fabric::sysfs::read_file(fmt::format("{}/{}/cgroup", proc, pid), kLongest);
+  if (const auto* failed = std::get_if<fabric::Unreadable>(&cgroup)) {
+    if (failed->code == ENOENT || failed->code == ESRCH) return std::nullopt;
+  } else {
+    const CgroupPaths paths = parse_proc_cgroup(std::get<std::string>(cgroup));
+    const auto is_outside = [](const std::optional<std::string>& path) { return !path || !is_container_cgroup(*path); };
+    process.of_container = !is_outside(paths.v1_devices) || !is_outside(paths.v2);
+  }
+  const auto name = fabric::sysfs::read_file(fmt::format("{}/{}/comm", proc, pid), kLongest);
+  process.name = fabric::printable(fabric::trim(fabric::value_or(name, std::string("?"))));
+  return process;
+}
+
+// "process 4711 (`python3`), process 12 (`sh`)"
+std::string shown(const std::vector<OpenProcess>& processes) {
+  constexpr std::size_t kShown = 3;
+  std::vector<std::string> texts;
+  for (const OpenProcess& process : processes) {
+    if (texts.size() == kShown) {
+      texts.push_back(fmt::format("{} more", processes.size() - kShown));
+      break;
+    }
+    texts.push_back(fmt::format("process {} (`{}`)", process.pid, process.name));
+  }
+  return fabric::join(texts, ", ");
+}
+
+Error left_open(const std::string& hca, const LeftOpen& left, const std::optional<DeviceNumber>& node) {
+  constexpr const char* kThen = "the next call or `rdma-hook recover` then returns the HCA";
+  Error error{.message = {}, .code = EBUSY, .hint = {}, .reason = FailureReason::kBusy};
+  if (!left.holders.empty()) {
+    error.message =
+        fmt::format("cannot return `{}`: its former holder is gone, but {} has it open", hca, shown(left.holders));
+    error.hint = fmt::format("end it, or its container: {}", kThen);
+    return error;
+  }
+  const std::string number = node ? fmt::format(" ({}:{})", node->major, node->minor) : "";
+  error.message = fmt::format(
+      "cannot return `{}`: its former holder is gone, but it is open in a process that the "
+      "kernel does not name ({} contexts)",
+      hca, left.unknown);
+  error.hint =
+      fmt::format("find it by `lsof` of the uverbs node{}, or end the containers that ran beside: {}", number, kThen);
+  return error;
+}
+
+std::vector<OpenProcess> look_at_processes(const std::string& proc, const std::vector<pid_t>& pids) {
+  std::vector<OpenProcess> processes;
+  for (const pid_t pid : pids) {
+    if (auto process = look_at_process(proc, pid)) processes.push_back(std::move(*process));
+  }
+  return processes;
+}
+
+// A rail takes the RDMA device along, or makes a software one anew: contexts end with that.
+bool stays_on_node(const fabric::Inventory& inventory, const Plan& plan, const fabric::Hca& hca) {
+  const bool has_rail = std::any_of(plan.netdevs.begin(), plan.netdevs.end(),
+                                    [&](const PlannedNetdev& netdev) { return netdev.hca == hca.name; });
+  return !has_rail || (inventory.netns_mode != fabric::NetnsMode::kExclusive && !hca.is_software());
+}
+
+std::optional<DeviceNumber> uverbs_number(const Plan& plan, const fabric::Hca& hca) {
+  const std::string path = fmt::format("/dev/infiniband/uverbs{}", hca.uverbs.value_or(0));
+  const auto node = std::find_if(plan.nodes.begin(), plan.nodes.end(),
+                                 [&](const PlannedNode& one) { return hca.uverbs && one.path == path; });
+  if (node == plan.nodes.end() || !node->major || !node->minor) return std::nullopt;
+  return DeviceNumber{*node->major, *node->minor};
+}
+
+// nullopt: the device is not there, and with it no context.
+const RdmaUse* find_use(const std::optional<std::vector<RdmaUse>>& uses, const auto& is_it) {
+  if (!uses) return nullptr;
+  const auto found = std::find_if(uses->begin(), uses->end(), is_it);
+  return found == uses->end() ? nullptr : &*found;
+}
+
+Result<std::vector<OpenContext>> look_at_contexts(const RdmaUse& use) {
+  std::vector<OpenContext> contexts;
+  for (const RdmaContext& context : TRY(rdma_contexts(use)))
+    contexts.push_back({context.id, look_at_processes("/proc", context.processes)});
+  return contexts;
+}
+
+Result<void> note_contexts(const RdmaUse& use, OpenState& open, std::vector<std::string>& warnings) {
+  if (use.contexts == 0) return {};
+  std::vector<OpenProcess> users;
+  for (const OpenContext& context : TRY(look_at_contexts(use))) {
+    open.contexts.push_back(context.id);
+    for (const OpenProcess& process : context.processes)
+      add_process(process, users);
+  }
+  if (open.contexts.empty()) return {};
+  warnings.push_back(fmt::format("`{}` is given to one alone, and was open before in {}", use.name,
+                                 users.empty() ? "a process that the kernel does not name" : shown(users)));
+  return {};
+}
+
+// The descriptors of all nodes by one look at all processes. One of the node that cannot be looked at would hold
+// nothing back.
+Result<std::vector<DescriptorHolder>> holders_of(const std::vector<const PlannedHca*>& hcas, const std::string& root) {
+  std::vector<DeviceNumber> numbers;
+  for (const PlannedHca* hca : hcas) {
+    if (hca->open->node) numbers.push_back(*hca->open->node);
+  }
+  const std::string proc = root + "/proc";
+  const bool is_missing = !root.empty() && ::access(proc.c_str(), F_OK) != 0 && errno == ENOENT;
+  if (numbers.empty() || is_missing) return std::vector<DescriptorHolder>();
+  auto found = TRY(find_descriptors(numbers, proc));
+  for (const auto& [pid, error] : found.unseen) {
+    const auto process = look_at_process(proc, pid);
+    if (process && process->of_container) return error;
+  }
+  return std::move(found.holders);
+}
+
+Result<void> check_hca(const PlannedHca& hca, const OpenHca& now, std::vector<std::string>& warnings) {
+  const LeftOpen left = find_left_open(*hca.open, now);
+  if (!left.holders.empty() || left.unknown > 0) return left_open(hca.name, left, hca.open->node);
+  if (!left.of_node.empty()) {
+    warnings.push_back(
+        fmt::format("`{}` is returned, and is open in {}, of the node itself", hca.name, shown(left.of_node)));
+  }
+  return {};
+}
+
+}  // namespace
+
+bool is_container_cgroup(std::string_view cgroup) {
+  // Above the reader's cgroup namespace.
+  while (cgroup.starts_with("/.."))
+    cgroup.remove_prefix(3);
+  while (cgroup.starts_with('/'))
+    cgroup.remove_prefix(1);
+  if (cgroup.empty()) return false;
+  const std::string_view first = cgroup.substr(0, cgroup.find('/'));
+  if (first != "init.scope" && first != "system.slice" && first != "user.slice") return true;
+  const std::string_view last = cgroup.substr(cgroup.rfind('/') + 1);
+  constexpr std::string_view kUnits[] = {".service", ".slice", ".socket", ".mount", ".swap"};
+  const bool is_unit = std::any_of(std::begin(kUnits), std::end(kUnits),
+                                   [&](std::string_view ending) { return last.ends_with(ending); });
+  return !is_unit && last != "init.scope" && !(last.starts_with("session-") && last.ends_with(".scope"));
+}
+
+LeftOpen find_left_open(const OpenState& before, const OpenHca& now) {
+  LeftOpen left;
+  std::vector<OpenProcess> earlier;
+  const auto add = [&](const OpenProcess& process) {
+    add_process(process, process.of_container ? left.holders : left.of_node);
+  };
+  for (const OpenContext& context : now.contexts) {
+    if (std::find(before.contexts.begin(), before.contexts.end(), context.id) != before.contexts.end()) {
+      for (const OpenProcess& process : context.processes)
+        add_process(process, earlier);
+      continue;
+    }
+    if (context.processes.empty()) ++left.unknown;
+    std::for_each(context.processes.begin(), context.processes.end(), add);
+  }
+  for (const OpenProcess& process : now.descriptors) {
+    if (!has_process(earlier, process.pid)) add(process);
+  }
+  return left;
+}
+
+void note_open(const fabric::Inventory& inventory, const std::vector<std::string>& own, const std::string& root,
+               Plan& plan) {
+  std::vector<PlannedHca*> hcas;
+  for (PlannedHca& hca : plan.hcas) {
+    const fabric::Hca* found = find_hca(inventory, hca.name);
+    if (hca.mode != Mode::kExclusive || hca.held_only || !found || !stays_on_node(inventory, plan, *found)) continue;
+    hca.open = OpenState{.index = {}, .contexts = {}, .node = uverbs_number(plan, *found)};
+    hcas.push_back(&hca);
+  }
+  if (hcas.empty() || !root.empty()) return;
+  const auto uses = rdma_use();
+  for (PlannedHca* hca : hcas) {
+    const bool is_own = std::find(own.begin(), own.end(), hca->name) != own.end();
+    const RdmaUse* use = uses ? find_use(*uses, [&](const RdmaUse& one) { return one.name == hca->name; }) : nullptr;
+    if (use) hca->open->index = use->index;
+    auto noted = use && !is_own ? note_contexts(*use, *hca->open, plan.warnings) : Result<void>();
+    if (!uses) noted = uses.error();
+    if (noted) continue;
+    hca->open.reset();
+    plan.warnings.push_back(
+        fmt::format("whether `{}` is open in another process is not known, now and when it is "
+                    "returned: {}",
+                    hca->name, noted.error().message));
+  }
+}
+
+Result<void> check_closed(const std::vector<PlannedHca>& hcas, const std::string& root, bool descriptors,
+                          std::vector<std::string>& warnings) {
+  std::vector<const PlannedHca*> left;
+  for (const PlannedHca& hca : hcas) {
+    if (hca.open) left.push_back(&hca);
+  }
+  const bool asks = std::any_of(left.begin(), left.end(), [](const auto* hca) { return hca->open->index.has_value(); });
+  const auto uses = asks ? TRY(rdma_use()) : std::nullopt;
+  const auto use_of = [&](const PlannedHca& hca) {
+    return find_use(uses, [&](const RdmaUse& use) { return use.index == hca.open->index; });
+  };
+  // A device that is gone, or was bound anew, has ended its contexts, and its descriptors are of no use.
+  std::erase_if(left, [&](const auto* hca) { return hca->open->index && !use_of(*hca); });
+  const auto holders = descriptors && !left.empty() ? TRY(holders_of(left, root)) : std::vector<DescriptorHolder>();
+  for (const PlannedHca* hca : left) {
+    OpenHca now;
+    const RdmaUse* use = use_of(*hca);
+    if (use && use->contexts > 0) now.contexts = TRY(look_at_contexts(*use));
+    std::vector<pid_t> pids;
+    for (const DescriptorHolder& holder : holders) {
+      if (holder.device == hca->open->node) pids.push_back(holder.pid);
+    }
+    now.descriptors = look_at_processes(root + "/proc", pids);
+    TRY_VOID(check_hca(*hca, now, warnings));
+  }
+  return {};
+}
+
+}  // namespace hook
