@@ -214,7 +214,7 @@ struct Given {
 fabric::Result<Given> plan_of(const fabric::Inventory& node, const hook::Asking& asking) {
   if (!asking.request) return Given();
   const hook::Candidates among(node, *asking.request, asking.admin);
-  hook::Plan plan = TRY(hook::decide(asking, among, {}, "/views", true));
+  hook::Plan plan = TRY(hook::decide(asking, among, {}, "/views", true, std::nullopt));
   auto foreseen = TRY(hook::foresee_rails({.plan = plan,
                                            .config = asking.admin,
                                            .inventory = node,

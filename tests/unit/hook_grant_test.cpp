@@ -752,7 +752,7 @@ TEST_F(GrantTest, DecidingWritesNothing) {
   {
     const auto held = lock_holdings(asking, among, *ledger, owner, node_.root);
     ASSERT_TRUE(held);
-    EXPECT_EQ(names(*decide(asking, among, held->holdings, "/views", false)), "mlx5_0 mlx5_1");
+    EXPECT_EQ(names(*decide(asking, among, held->holdings, "/views", false, std::nullopt)), "mlx5_0 mlx5_1");
   }
   EXPECT_TRUE(ledger->list()->empty());
   EXPECT_TRUE(give("web-1", asking)) << "and locks nothing any more";
