@@ -28,6 +28,8 @@
 #include <string>
 #include <string_view>
 
+#include "hook/rails/netlink/open_netns.hpp"
+
 namespace hook {
 namespace {
 
@@ -157,6 +159,19 @@ const FilterRow kFilterRows[] = {
 TEST(RestrictProcess, AllowsWhatTheHookDoes) {
   for (const FilterRow& row : kFilterRows) {
     EXPECT_EQ(after_filter(row.call), row.outcome) << row.name;
+  }
+}
+
+// To read a netdev's settings, and to restore them.
+TEST(RestrictProcess, AllowsSysfsOfANetworkNamespace) {
+  for (const SysfsAccess access : {SysfsAccess::kRead, SysfsAccess::kWrite}) {
+    const auto opened = [access] {
+      const auto sysfs = open_sysfs(access);
+      return sysfs && sysfs->ok() ? 0 : errno;
+    };
+    const int without = opened();
+    if (without != 0) GTEST_SKIP() << "no sysfs can be mounted here";
+    EXPECT_EQ(after_filter(opened), 0);
   }
 }
 

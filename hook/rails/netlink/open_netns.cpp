@@ -62,13 +62,12 @@ Result<void> open_all(int netns, const NetnsParts& parts, ChildFiles& opened) {
 }  // namespace
 
 Result<UniqueFd> open_sysfs(SysfsAccess access) {
-  const unsigned read_only = access == SysfsAccess::kRead ? MOUNT_ATTR_RDONLY : 0;
+  // The hook's filter knows these two sets of attributes (hook/base/process/sandbox_filter_gen.cpp).
+  constexpr unsigned kReadOnly = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
   const UniqueFd context(fsopen("sysfs", FSOPEN_CLOEXEC));
   UniqueFd sysfs;
-  if (context.ok() && fsconfig(context.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) == 0) {
-    sysfs.reset(
-        fsmount(context.get(), FSMOUNT_CLOEXEC, read_only | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC));
-  }
+  if (context.ok() && fsconfig(context.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) == 0)
+    sysfs.reset(fsmount(context.get(), FSMOUNT_CLOEXEC, access == SysfsAccess::kRead ? kReadOnly : 0));
   if (sysfs.ok() || errno == ENOSYS || errno == EPERM || errno == EACCES) return sysfs;
   return sys_error(errno, "cannot mount the sysfs of a network namespace");
 }
