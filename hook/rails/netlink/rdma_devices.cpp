@@ -46,7 +46,6 @@ Error explain_taken_name(Error refusal) {
   const std::string_view meant = "an RDMA device has this name, and names are unique over all network namespaces";
   if (const auto at = refusal.message.find(said); at != std::string::npos)
     refusal.message.replace(at, said.size(), meant);
-  refusal.code = EEXIST;
   refusal.hint = "find it with `rdma dev` in each network namespace, and rename it: `rdma dev set OLD name NEW`";
   return refusal;
 }
@@ -132,8 +131,7 @@ Error explain_rdma_link(Error refusal, std::string_view type) {
   const std::string shown = fabric::printable(type);
   if (refusal.code == EINVAL) refusal.hint = fmt::format("`modprobe rdma_{}`, or `modprobe {}`", shown, shown);
   if (refusal.code == ENODEV) refusal.hint = "the netdev is gone, or in another network namespace";
-  if (refusal.code == EEXIST || refusal.code == ENFILE)  // on the netdev; of this name (assign_name())
-    refusal.hint = "an RDMA device has this name, or is on this netdev: `rdma link`";
+  if (refusal.code == EEXIST) refusal.hint = "an RDMA device has this name, or is on this netdev: `rdma link`";
   if (refusal.code == EPERM) refusal.hint = "run it as root of the node; a VLAN's netdev has no rxe device of its own";
   return explain_taken_name(std::move(refusal));
 }

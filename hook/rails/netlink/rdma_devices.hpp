@@ -60,7 +60,7 @@ NetlinkMessage rdma_move_request(std::uint32_t index, int netns);
 NetlinkMessage rdma_rename_request(std::uint32_t index, std::string_view name);
 NetlinkMessage rdma_link_request(std::string_view name, std::string_view type, std::string_view netdev);
 NetlinkMessage rdma_unlink_request(std::uint32_t index);
-// ENFILE becomes EEXIST in all three: an RDMA device has this name, in whatever network namespace.
+// ENFILE means in all three that an RDMA device has this name, in whatever network namespace.
 // shared_mode: whether the RDMA subsystem is shared between network namespaces; nullopt: not known.
 fabric::Error explain_rdma_move(fabric::Error refusal, std::optional<bool> shared_mode);
 fabric::Error explain_rdma_rename(fabric::Error refusal);
