@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
+#include "fabric/remedy.hpp"
 #include "fabric/snapshot.hpp"
 #include "fabric/text.hpp"
 #include "init/doctor.hpp"
@@ -123,7 +124,7 @@ int run_command(const Options& options, char* const* environment) {
   const bool full = options.command != Command::kExec && options.command != Command::kEnv;
   auto resolved = resolve(options, environment, log, full);
   if (!resolved) {
-    log.error(resolved.error().message, resolved.error().hint);
+    log.error(resolved.error().message, fabric::remedy_of(resolved.error()));
     return kExitFailure;
   }
   if (resolved->stopped_by) return 128 + *resolved->stopped_by;

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "fabric/remedy.hpp"
 #include "fabric/text.hpp"
 
 namespace init {
@@ -18,7 +19,9 @@ Cause explain_empty(const fabric::Inventory& inventory) {
   const int error = inventory.rdma_error.value_or(ENOENT);
   if (error == ENODEV) return {"no sysfs: /sys is not mounted", "mount /sys into the container"};
   if (error != ENOENT) {
-    return {fmt::format("read `/sys/class/infiniband`: {}", std::strerror(error)), "mount /sys into the container"};
+    const fabric::Error unread{fmt::format("read `/sys/class/infiniband`: {}", std::strerror(error)), error,
+                               "mount /sys into the container"};
+    return {unread.message, fabric::remedy_of(unread)};
   }
   return {"no RDMA device: /sys/class/infiniband has none", "load the HCA's driver on the node, if it has one"};
 }

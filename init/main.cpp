@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <exception>
 
+#include "fabric/remedy.hpp"
 #include "init/commands.hpp"
 #include "init/exec.hpp"
 
@@ -33,7 +34,7 @@ int main(int argc, char** argv) {
   try {
     const auto options = init::parse_options(argc, argv, environ);
     if (!options) {
-      log.error(options.error().message, options.error().hint);
+      log.error(options.error().message, fabric::remedy_of(options.error()));
       return init::kExitUsage;
     }
     return init::run_command(*options, environ);

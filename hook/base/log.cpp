@@ -11,6 +11,7 @@
 #include <climits>
 #include <cstring>
 
+#include "fabric/remedy.hpp"
 #include "fabric/text.hpp"
 
 namespace hook {
@@ -85,7 +86,8 @@ void Log::set_container(std::string_view id) {
 }
 
 void Log::error(const fabric::Error& error) const {
-  write(Severity::kError, error.hint.empty() ? error.message : error.message + "; remedy: " + error.hint);
+  const std::string remedy = fabric::remedy_of(error);
+  write(Severity::kError, remedy.empty() ? error.message : error.message + "; remedy: " + remedy);
 }
 
 void Log::warning(std::string_view message) const {

@@ -12,6 +12,7 @@
 
 #include "fabric/inventory.hpp"
 #include "fabric/netlink.hpp"
+#include "fabric/remedy.hpp"
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/base/json/json.hpp"
@@ -39,7 +40,8 @@ bool has_error(const Problems& problems) {
 }
 
 ConfigProblem problem_of(const std::string& file, const Error& error, const char* remedy) {
-  return {file, 0, error.message, error.hint.empty() ? remedy : error.hint};
+  const std::string own = fabric::remedy_of(error);
+  return {file, 0, error.message, own.empty() ? remedy : own};
 }
 
 // The cluster's text in the place of config.json, below the drop-ins.

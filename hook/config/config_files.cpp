@@ -11,6 +11,7 @@
 #include <memory>
 #include <utility>
 
+#include "fabric/remedy.hpp"
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/base/json/json.hpp"
@@ -124,7 +125,8 @@ ConfigFiles read_config_files(const ConfigPaths& paths) {
   ConfigFiles files;
   const auto note = [&](const std::string& path, const Error& error) {
     const char* remedy = error.code == ENOENT ? kMissingRemedy : kOtherRemedy;
-    files.problems.push_back({path, 0, error.message, error.hint.empty() ? remedy : error.hint, true});
+    const std::string own = fabric::remedy_of(error);
+    files.problems.push_back({path, 0, error.message, own.empty() ? remedy : own, true});
   };
   const auto take = [&](const std::string& path, bool sticky_is_fine) {
     auto text = read_checked(path, sticky_is_fine);

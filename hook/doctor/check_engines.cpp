@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "fabric/remedy.hpp"
 #include "fabric/text.hpp"
 #include "hook/apply/memlock.hpp"
 #include "hook/doctor/node_engines.hpp"
@@ -51,7 +52,8 @@ std::string clock_text(std::int64_t seconds) {
 
 void check_found(const NodeEngines& engines, Check& check) {
   if (!engines.found) {
-    check.findings.push_back({Grade::kWarning, "engines", engines.found.error().message, engines.found.error().hint});
+    check.findings.push_back(
+        {Grade::kWarning, "engines", engines.found.error().message, fabric::remedy_of(engines.found.error())});
     return;
   }
   if (engines.found->empty()) {
@@ -77,7 +79,7 @@ void check_found(const NodeEngines& engines, Check& check) {
 void check_record(const NodeEngines& engines, Check& check) {
   if (!engines.record) {
     check.findings.push_back(
-        {Grade::kBroken, kInstallRecord, engines.record.error().message, engines.record.error().hint});
+        {Grade::kBroken, kInstallRecord, engines.record.error().message, fabric::remedy_of(engines.record.error())});
     return;
   }
   for (const auto& [path, state] : engines.changed) {
@@ -176,7 +178,7 @@ Check check_programs(const NodeEngines& engines) {
     }
   }
   for (const fabric::Error& error : engines.unasked)
-    check.findings.push_back({Grade::kWarning, "programs", error.message, error.hint});
+    check.findings.push_back({Grade::kWarning, "programs", error.message, fabric::remedy_of(error)});
   check.summary = names.empty() ? "no engine names one" : fabric::join(names, ", ");
   return check;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "fabric/remedy.hpp"
 #include "fabric/text.hpp"
 #include "hook/plan/pools.hpp"
 #include "hook/rails/address/node_ranges.hpp"
@@ -15,7 +16,7 @@ using fabric::Address;
 constexpr const char* kObject = "node_index";
 
 Finding broken(std::string object, const fabric::Error& error) {
-  return {Grade::kBroken, std::move(object), error.message, error.hint};
+  return {Grade::kBroken, std::move(object), error.message, fabric::remedy_of(error)};
 }
 
 fabric::Result<std::vector<Address>> no_addresses() {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "fabric/remedy.hpp"
 #include "fabric/text.hpp"
 #include "hook/plan/pools.hpp"
 
@@ -70,7 +71,7 @@ Check check_pools(const NodeMap& map, const Config& config) {
   for (const NodeHca& node : map.hcas()) {
     if (!node.pool_unread) continue;
     const fabric::Error error = unknown_pool(node);
-    check.findings.push_back({Grade::kWarning, printable(node.name()), error.message, error.hint});
+    check.findings.push_back({Grade::kWarning, printable(node.name()), error.message, fabric::remedy_of(error)});
   }
   for (const Pool& pool : config.pools) {
     const auto count = std::count_if(map.hcas().begin(), map.hcas().end(),

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "fabric/read_inventory.hpp"
+#include "fabric/remedy.hpp"
 #include "fabric/snapshot.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
@@ -161,7 +162,8 @@ std::vector<Check> examine_node(const NodeSettings& node) {
   auto read = node.snapshot ? fabric::read_snapshot(*node.snapshot)
                             : fabric::Result<Inventory>(fabric::read_inventory({.root = node.root, .full = true}));
   if (!read) {
-    checks.push_back({"snapshot", {}, {{Grade::kBroken, *node.snapshot, read.error().message, read.error().hint}}});
+    checks.push_back(
+        {"snapshot", {}, {{Grade::kBroken, *node.snapshot, read.error().message, fabric::remedy_of(read.error())}}});
     return checks;
   }
   Inventory& inventory = *read;

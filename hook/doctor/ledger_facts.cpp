@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "fabric/remedy.hpp"
 #include "fabric/text.hpp"
 
 namespace hook {
@@ -74,7 +75,7 @@ LedgerFacts read_ledger_facts(const std::string& path) {
 Check check_ledger(const LedgerFacts& facts) {
   Check check{"ledger", {}, {}};
   for (const fabric::Error& error : facts.unread)
-    check.findings.push_back({Grade::kBroken, facts.path, error.message, error.hint});
+    check.findings.push_back({Grade::kBroken, facts.path, error.message, fabric::remedy_of(error)});
   for (const Grant& grant : facts.grants) {
     if (!grant.vanished) continue;
     std::vector<std::string> names;

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "fabric/remedy.hpp"
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
@@ -267,7 +268,7 @@ NodeEngines read_node_engines(const std::string& root) {
       if (!engine.trouble.empty()) {
         engines.refused.push_back({engine.program, engine.trouble, engine.remedy});
       } else if (const auto read = check_engine_config(root, engine, "it refuses its configuration"); !read) {
-        engines.refused.push_back({engine.program, read.error().message, read.error().hint});
+        engines.refused.push_back({engine.program, read.error().message, fabric::remedy_of(read.error())});
       }
     }
   }

@@ -5,6 +5,7 @@
 #include <array>
 #include <cerrno>
 
+#include "fabric/remedy.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/install/node_files.hpp"
@@ -84,7 +85,7 @@ Result<std::vector<FoundEngine>> find_engines(const std::string& root) {
     // What is left of one says nothing against the others.
     if (!answer) {
       one.trouble = answer.error().message;
-      one.remedy = answer.error().hint;
+      one.remedy = fabric::remedy_of(answer.error());
     } else if (!answer->done || !parse_version(answer->text, one.major, one.minor)) {
       one.trouble = shown(last_line(answer->messages), kShownOfEngine);
       if (one.trouble.empty()) one.trouble = fmt::format("`{} --version` says nothing", one.program);

@@ -16,8 +16,8 @@ struct FoundEngine {
   std::string program;
   int major = 0;
   int minor = 0;
-  std::string trouble;  // why it does not tell its version, as Podman where its configuration is wrong; printable;
-                        // empty: it does
+  std::string trouble;      // why it does not tell its version, as Podman where its configuration is wrong; printable;
+                            // empty: it does
   std::string remedy = {};  // of the trouble; empty: not known
 };
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "fabric/inventory.hpp"
+#include "fabric/remedy.hpp"
 #include "hook/apply/memlock.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/base/process/sandbox.hpp"
@@ -139,7 +140,8 @@ int run_plan(const Options& options, const Log& log) {
   if (!decided) {
     const fabric::Error& error = decided.error();
     log.error(error);
-    if (options.json) print(Json{{"error", error.message}, {"hint", error.hint}, {"warnings", done.plan.warnings}});
+    if (options.json)
+      print(Json{{"error", error.message}, {"hint", fabric::remedy_of(error)}, {"warnings", done.plan.warnings}});
     return kExitFailure;
   }
   const std::string engine(to_string(done.caller.engine));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "fabric/remedy.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/event_line.hpp"
 #include "hook/metrics/counters.hpp"
@@ -52,7 +53,7 @@ void NodeReader::read_config() {
   if (texts && config_ && *texts == texts_) return say_once("config", "");
   const auto config = texts ? hook::valid_config(*texts) : fabric::Result<hook::Config>(texts.error());
   if (!config) {
-    const std::string& hint = config.error().hint;
+    const std::string hint = fabric::remedy_of(config.error());
     return say_once("config", config.error().message + (hint.empty() ? "" : "; " + hint) +
                                   (config_ ? "; the configuration before it stays" : ""));
   }

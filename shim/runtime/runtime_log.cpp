@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "fabric/remedy.hpp"
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/base/json/json.hpp"
@@ -45,7 +46,8 @@ RuntimeLog::RuntimeLog(const Invocation& invocation, Dialect dialect)
     : file_(log_file(invocation.log, dialect)), json_(invocation.json_log), container_(invocation.id) {}
 
 void RuntimeLog::error(const fabric::Error& error) const {
-  const std::string text = error.hint.empty() ? error.message : error.message + "; remedy: " + error.hint;
+  const std::string remedy = fabric::remedy_of(error);
+  const std::string text = remedy.empty() ? error.message : error.message + "; remedy: " + remedy;
   append("error", kPrefix + text);
   write_stderr("error: " + text);
   syslog().error(error);

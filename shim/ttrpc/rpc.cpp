@@ -3,6 +3,7 @@
 #include <array>
 #include <cerrno>
 
+#include "fabric/remedy.hpp"
 #include "fabric/text.hpp"
 #include "shim/ttrpc/wire_fields.hpp"
 
@@ -90,7 +91,7 @@ int errno_of_status(StatusCode code) {
 
 std::string status_message(const Error& error) {
   std::string text = error.message;
-  if (!error.hint.empty()) text += " (" + error.hint + ")";
+  if (const std::string remedy = fabric::remedy_of(error); !remedy.empty()) text += " (" + remedy + ")";
   text = fabric::one_line(text);
   if (text.size() <= kMaxStatusMessage) return text;
   text.resize(kMaxStatusMessage);

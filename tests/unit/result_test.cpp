@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <memory>
 
+#include "fabric/remedy.hpp"
 #include "fabric/unique_fd.hpp"
 
 namespace {
@@ -138,6 +139,14 @@ TEST(UniqueFd, ResetKeepsErrno) {
   errno = ENODEV;
   fd.reset();
   EXPECT_EQ(errno, ENODEV);
+}
+
+TEST(RemedyOf, NamesTheLimitOfOpenFiles) {
+  const auto remedy = [](int code, const char* hint) { return fabric::remedy_of({"open `/x`", code, hint}); };
+  EXPECT_NE(remedy(EMFILE, "").find("LimitNOFILE="), std::string::npos);
+  EXPECT_EQ(remedy(ENFILE, "make its directory"), "raise the node's limit of open files: sysctl fs.file-max");
+  EXPECT_EQ(remedy(ENOENT, "make its directory"), "make its directory");
+  EXPECT_EQ(remedy(0, ""), "");
 }
 
 }  // namespace

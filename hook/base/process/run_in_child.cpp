@@ -106,7 +106,7 @@ bool receive_report(int channel, Report& report, ChildFiles& files) {
 Result<ChildFiles> run_in_child(std::string_view where, const std::function<Result<void>(ChildFiles&)>& function) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-    return sys_error(errno, "cannot make a pair of sockets");
+    return sys_error(errno, "cannot make a pair of sockets for {}", where);
   }
   const UniqueFd ours(ends[0]);
   UniqueFd theirs(ends[1]);

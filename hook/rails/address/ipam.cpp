@@ -169,7 +169,7 @@ IpamHelper::~IpamHelper() {
 Result<IpamHelper> IpamHelper::start(const std::vector<IpamProgram>& programs) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    return sys_error(errno, "cannot make a pair of sockets");
+    return sys_error(errno, "cannot make a pair of sockets for the helper of IPAM plugins");
   }
   UniqueFd ours(ends[0]);
   const UniqueFd theirs(ends[1]);

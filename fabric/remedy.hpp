@@ -1,0 +1,14 @@
+// Remedies that follow from an errno, whatever was done.
+#pragma once
+
+#include <string>
+
+#include "fabric/result.hpp"
+
+namespace fabric {
+
+// The remedy to print with an error; empty: none is known. A limit of open files is the cause whatever the error's own
+// hint suggests, so that its remedy replaces the hint.
+std::string remedy_of(const Error& error);
+
+}  // namespace fabric
