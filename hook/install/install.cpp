@@ -17,6 +17,7 @@
 #include "hook/install/choose_engine.hpp"
 #include "hook/install/node_files.hpp"
 #include "hook/install/put_programs.hpp"
+#include "hook/install/take_back.hpp"
 
 namespace hook {
 namespace {
@@ -28,7 +29,6 @@ using fabric::UniqueFd;
 
 // systemd waits 90 seconds for a service to stop.
 constexpr int kRestartPatienceMs = 120'000;
-constexpr const char* kCheckFile = "/var/lib/rdma-init/check.toml";
 
 // What `ctr` of the same containerd prints, with our hook.
 Result<std::string> make_base_spec(const std::string& root, const FoundEngine& engine, bool verify,
@@ -116,61 +116,30 @@ Result<void> check_plan(const std::string& root, const EngineFacts& facts, const
   return {};
 }
 
-Result<void> remove_temporaries(const std::string& root, const InstallRecord& record) {
-  Result<void> all = remove_node_file(root, kCheckFile);
-  keep_first(all, remove_node_file(root, std::string(kCheckFile) + kCandidate));
-  for (const FileEdit& edit : record.edits)
-    keep_first(all, remove_node_file(root, edit.path + kCandidate));
-  return all;
-}
-
-// Each file as it was; programs that were put stay, and the record of them. What somebody changed since is kept, and
-// stays on record; its path is added to `kept`.
-Result<void> take_back(const std::string& root, InstallRecord record, std::vector<std::string>& kept,
-                       std::string& said) {
-  TRY_VOID(remove_temporaries(root, record));
-  if (!record.put.empty() && !record.taken_back && !record.unread) {
-    record.unread = true;
-    TRY_VOID(write_install_record(root, record));
-  }
-  std::vector<FileEdit> left;
-  for (auto edit = record.edits.rbegin(); edit != record.edits.rend(); ++edit) {
-    const EditState state = TRY(state_of_edit(root, *edit));
-    if (state == EditState::kChanged) {
-      kept.push_back("`" + edit->path + "`");
-      left.push_back(*edit);
-    }
-    if (state != EditState::kInstalled) continue;
-    TRY_VOID(edit->before ? write_node_file(root, edit->path, *edit->before) : remove_node_file(root, edit->path));
-    said += fmt::format("{} `{}`\n", edit->before ? "restored" : "removed", edit->path);
-  }
-  remove_empty_directories(root, record.directories);
-  if (left.empty() && record.put.empty()) return remove_install_record(root, record);
-  record.taken_back = left.empty();
-  record.edits.assign(left.rbegin(), left.rend());
-  return write_install_record(root, record);
-}
-
 Error changed_since(const std::vector<std::string>& kept) {
   return {fmt::format("kept, because somebody changed it since: {}", fabric::join(kept, ", ")), EEXIST,
           fmt::format("take our part out of it by hand, then remove `{}`", kInstallRecord)};
 }
 
-// The files of a plan, checked by the engine before the first one is replaced.
+// Writes the files of a plan. What needs room is written, and checked by the engine, before the first file is replaced.
+// record: until they are all there. done: from then on.
 Result<void> write_plan(const InstallOptions& options, const EngineFacts& facts, const InstallPlan& plan,
-                        const InstallRecord& record) {
+                        const InstallRecord& record, const InstallRecord& done) {
   const std::string& root = options.root;
   TRY_VOID(write_install_record(root, record));
   TRY_VOID(put_programs(root, options.put_from, record.put));
   for (const FileEdit& edit : plan.edits)
     TRY_VOID(prepare_node_file(root, edit.path, edit.after));
   TRY_VOID(check_plan(root, facts, plan));
+  TRY_VOID(prepare_install_record(root, done));
   for (const FileEdit& edit : plan.edits)
     TRY_VOID(commit_node_file(root, edit.path));
   const bool crio = facts.engine.engine == Engine::kCrio;
-  if (crio ? plan.meant.empty() : plan.drop_in.empty()) return {};
-  const std::string printed = TRY(check_engine_config(root, facts.engine, "afterwards"));
-  return crio ? check_overridden(plan, printed) : check_printed(facts, plan, printed);
+  if (!(crio ? plan.meant.empty() : plan.drop_in.empty())) {
+    const std::string printed = TRY(check_engine_config(root, facts.engine, "afterwards"));
+    TRY_VOID(crio ? check_overridden(plan, printed) : check_printed(facts, plan, printed));
+  }
+  return commit_install_record(root);
 }
 
 // The programs and the record of them, which is all that is left of it.
@@ -211,6 +180,27 @@ bool write_the_same(const InstallRecord& one, const InstallRecord& other) {
       [](const FileEdit& left, const FileEdit& right) { return left.path == right.path && left.after == right.after; });
 }
 
+// Whether the engine said no, which another form may change.
+bool is_refusal(const Error& error) {
+  return error.code == 0 || error.code == EINVAL;
+}
+
+// Undoes what a call has written that failed with this error, and adds the outcome to it. False: something is left.
+bool roll_back(const std::string& root, const InstallRecord& record, bool keeps_programs, Error& error) {
+  std::vector<std::string> kept;
+  std::string said;
+  if (const auto taken = take_back(root, record, keeps_programs, kept, said); !taken) {
+    error.message += fmt::format("; then: {}", taken.error().message);
+    error.hint = "`rdma-hook install --uninstall` when that is mended";
+    return false;
+  }
+  if (error.hint.empty())
+    error.hint = is_refusal(error)
+                     ? "nothing was changed; merge by hand what `rdma-hook install --dry-run` prints"
+                     : "nothing was changed: what this call wrote is removed again; mend that and call it again";
+  return true;
+}
+
 // The plan in the form that the engine takes, written unless this is a dry run. before: what an earlier install wrote,
 // which was taken back for this one.
 Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& facts,
@@ -226,28 +216,19 @@ Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& f
     if (options.dry_run || (plan.edits.empty() && options.put.empty())) return plan;
     InstallRecord record = record_of(options, facts, plan, directories);
     directories = record.directories;
-    auto written = write_plan(options, facts, plan, record);
-    if (written) {
-      // An upgrade that writes what was there needs no restart.
-      record.unread = !restart_command(facts.engine.engine, facts.way).empty() && !plan.edits.empty() &&
-                      (!before || before->unread || !write_the_same(*before, record));
-      TRY_VOID(write_install_record(root, record));
-      return plan;
-    }
-    std::vector<std::string> kept;
-    std::string said;
-    const auto taken = take_back(root, record, kept, said);
+    InstallRecord done = record;
+    // An upgrade that writes what was there needs no restart.
+    done.unread = !restart_command(facts.engine.engine, facts.way).empty() && !plan.edits.empty() &&
+                  (!before || before->unread || !write_the_same(*before, record));
+    auto written = write_plan(options, facts, plan, record, done);
+    if (written) return plan;
     Error error = std::move(written).error();
-    if (!taken) {
-      error.message += fmt::format("; then: {}", taken.error().message);
-      error.hint = "`rdma-hook install --uninstall` when that is mended";
-      return error;
-    }
-    if (error.hint.empty()) error.hint = "nothing was changed; merge by hand what `rdma-hook install --dry-run` prints";
-    if (!first) first = std::move(error);
+    const bool undone = roll_back(root, record, before.has_value(), error);
+    const bool may_try_again = undone && is_refusal(error);
+    if (!first || !may_try_again) first = std::move(error);
+    if (!may_try_again) break;
     facts.other_form = !facts.other_form;
   }
-  if (!before && !options.put.empty()) TRY_VOID(remove_what_was_put(root));
   return std::move(*first);
 }
 
@@ -267,7 +248,9 @@ Result<std::string> say_restart(const InstallOptions& options, Engine engine, In
                  fmt::format("the files are done: run `{}` when that is mended", line)};
   if (auto record = TRY(read_install_record(options.root)); record && record->unread) {
     record->unread = false;
-    TRY_VOID(write_install_record(options.root, *record));
+    if (const auto written = write_install_record(options.root, *record); !written)
+      return fmt::format("done: {}\n{}: the next call with --restart restarts the engine again\n", line,
+                         written.error().message);
   }
   return fmt::format("done: {}\n", line);
 }
@@ -353,7 +336,7 @@ Result<std::string> install_again(const InstallOptions& options, const InstallRe
     if (TRY(state_of_edit(root, edit)) == EditState::kInstalled) written.push_back(edit);
   std::vector<std::string> kept;
   std::string said;
-  TRY_VOID(take_back(root, record, kept, said));
+  TRY_VOID(take_back(root, record, true, kept, said));
   auto done = install_anew(options, record);
   if (done || written.empty()) return done;
   Result<void> back = write_install_record(root, record);
@@ -399,6 +382,7 @@ Result<std::string> install(const InstallOptions& asked) {
   const auto record = TRY(read_install_record(root));
   if (!asked.dry_run && !root.empty()) TRY_VOID(make_ledger_directory(root));
   if (!record) {
+    if (!asked.dry_run) TRY_VOID(remove_unfinished_record(root));
     if (!asked.engine)
       if (const auto text = template_of_distribution(root, asked.programs)) return *text;
     return install_anew(asked, {});
@@ -425,7 +409,7 @@ Result<std::string> uninstall(const InstallOptions& options) {
   const UniqueFd lock = TRY(lock_out_others(options.root));
   const auto record = TRY(read_install_record(options.root));
   if (!record) {
-    TRY_VOID(remove_install_record(options.root, {}));
+    if (!options.dry_run) TRY_VOID(remove_unfinished_record(options.root));
     return std::string("nothing is installed\n");
   }
   std::string said;
@@ -437,7 +421,7 @@ Result<std::string> uninstall(const InstallOptions& options) {
     return said;
   }
   std::vector<std::string> kept;
-  TRY_VOID(take_back(options.root, *record, kept, said));
+  TRY_VOID(take_back(options.root, *record, true, kept, said));
   if (!kept.empty()) return changed_since(kept);
   const auto engine = parse_engine(record->engine);
   const auto way = from_word(kInstallWays, record->way);

@@ -1,6 +1,10 @@
 #include "hook/install/install_record.hpp"
 
+#include <unistd.h>
+
 #include <cerrno>
+#include <cstdio>
+#include <filesystem>
 
 #include "hook/base/json/json.hpp"
 #include "hook/base/text_digest.hpp"
@@ -36,6 +40,40 @@ bool is_said(const Json& json, const char* name) {
   return said && said->is_boolean() && said->get<bool>();
 }
 
+// The record's path, where a directory above it has the name of its temporary.
+std::string path_in_temporary(const std::string& directory) {
+  return directory + kCandidate + std::string(kInstallRecord).substr(directory.size());
+}
+
+// Whether nothing but the record, and directories that lead to it, is in the directory.
+bool has_only_record(const std::string& root, const std::string& directory) {
+  const auto place = node_path(root, directory);
+  if (!place) return false;
+  const std::string record = *place + std::string(kInstallRecord).substr(directory.size());
+  std::error_code failed;
+  bool only = true;
+  for (std::filesystem::recursive_directory_iterator entry(*place, failed), end; !failed && entry != end;
+       entry.increment(failed))
+    only = only && (entry->path() == record || record.starts_with(entry->path().string() + "/"));
+  return only && !failed;
+}
+
+// The outermost directory of ours that can go together with the record; nullopt: none.
+std::optional<std::string> directory_of_record(const std::string& root, const InstallRecord& record) {
+  for (const std::string& directory : record.directories)
+    if (std::string(kInstallRecord).starts_with(directory + "/") && has_only_record(root, directory)) return directory;
+  return std::nullopt;
+}
+
+Result<void> rename_to_temporary(const std::string& root, const std::string& directory) {
+  const std::string place = TRY(node_path(root, directory));
+  if (::rename(place.c_str(), (place + kCandidate).c_str()) != 0)
+    return fabric::sys_error(errno, "remove `{}`", directory);
+  return {};
+}
+
+}  // namespace
+
 Result<InstallRecord> parse_install_record(const std::string& text) {
   const Json json = TRY(parse_json(text, kInstallRecord, kRecordLimits));
   InstallRecord record{TRY(text_at(json, "engine")),
@@ -63,19 +101,7 @@ Result<InstallRecord> parse_install_record(const std::string& text) {
   return record;
 }
 
-}  // namespace
-
-Result<std::optional<InstallRecord>> read_install_record(const std::string& root) {
-  const auto text = TRY(read_node_file(root, kInstallRecord));
-  if (!text) return std::optional<InstallRecord>();
-  auto record = parse_install_record(*text);
-  if (record) return std::optional(std::move(*record));
-  Error error = fabric::wrap(std::move(record).error(), fmt::format("`{}` is damaged", kInstallRecord));
-  error.hint = "take our part out of the engine's configuration by hand, then remove the record";
-  return error;
-}
-
-Result<void> write_install_record(const std::string& root, const InstallRecord& record) {
+std::string install_record_text(const InstallRecord& record) {
   Json files = Json::array();
   for (const FileEdit& edit : record.edits) {
     Json entry = {{"path", edit.path}, {"after", edit.after}, {"after_hash", text_digest(edit.after)}};
@@ -88,13 +114,59 @@ Result<void> write_install_record(const std::string& root, const InstallRecord& 
   const Json json = {{"engine", record.engine},   {"way", record.way},         {"programs", record.programs},
                      {"version", record.version}, {"files", std::move(files)}, {"directories", record.directories},
                      {"put", record.put},         {"unread", record.unread},   {"taken_back", record.taken_back}};
-  return write_node_file(root, kInstallRecord, json.dump(2) + "\n");
+  return json.dump(2) + "\n";
+}
+
+Result<std::optional<InstallRecord>> read_install_record(const std::string& root) {
+  const auto text = TRY(read_node_file(root, kInstallRecord));
+  if (!text) return std::optional<InstallRecord>();
+  auto record = parse_install_record(*text);
+  if (record) return std::optional(std::move(*record));
+  Error error = fabric::wrap(std::move(record).error(), fmt::format("`{}` is damaged", kInstallRecord));
+  error.hint = "take our part out of the engine's configuration by hand, then remove the record";
+  return error;
+}
+
+Result<void> prepare_install_record(const std::string& root, const InstallRecord& record) {
+  return prepare_node_file(root, kInstallRecord, install_record_text(record));
+}
+
+Result<void> commit_install_record(const std::string& root) {
+  return commit_node_file(root, kInstallRecord);
+}
+
+Result<void> write_install_record(const std::string& root, const InstallRecord& record) {
+  const auto missing = missing_directories(root, kInstallRecord);
+  if (missing.empty()) return write_node_file(root, kInstallRecord, install_record_text(record));
+  auto written = write_node_file(root, path_in_temporary(missing.front()), install_record_text(record));
+  if (written) written = commit_node_file(root, missing.front());
+  if (!written) static_cast<void>(remove_unfinished_record(root));
+  return written;
 }
 
 Result<void> remove_install_record(const std::string& root, const InstallRecord& record) {
-  TRY_VOID(remove_node_file(root, std::string(kInstallRecord) + kCandidate));
-  TRY_VOID(remove_node_file(root, kInstallRecord));
+  TRY_VOID(remove_unfinished_record(root));
+  // Those that do not lead to the record; the others are not empty yet.
   remove_empty_directories(root, record.directories);
+  if (const auto directory = directory_of_record(root, record)) {
+    TRY_VOID(rename_to_temporary(root, *directory));
+    return remove_unfinished_record(root);
+  }
+  return remove_node_file(root, kInstallRecord);
+}
+
+Result<void> remove_unfinished_record(const std::string& root) {
+  TRY_VOID(remove_node_file(root, std::string(kInstallRecord) + kCandidate));
+  for (const std::string& directory : directories_above(kInstallRecord)) {
+    const std::string temporary = directory + kCandidate;
+    if (!node_has(root, temporary, F_OK)) continue;
+    const std::string file = path_in_temporary(directory);
+    TRY_VOID(remove_node_file(root, file + kCandidate));
+    TRY_VOID(remove_node_file(root, file));
+    std::vector<std::string> directories = directories_above(file);
+    std::erase_if(directories, [&](const std::string& one) { return !one.starts_with(temporary); });
+    remove_empty_directories(root, directories);
+  }
   return {};
 }
 

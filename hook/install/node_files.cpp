@@ -30,14 +30,6 @@ std::string directory_of(const std::string& path) {
   return path.substr(0, path.rfind('/'));
 }
 
-// The directories above a path, the outermost first.
-std::vector<std::string> directories_above(const std::string& path) {
-  std::vector<std::string> directories;
-  for (std::size_t at = path.find('/', 1); at != std::string::npos; at = path.find('/', at + 1))
-    directories.push_back(path.substr(0, at));
-  return directories;
-}
-
 Error link_in_the_way(const std::string& path) {
   return {fmt::format("`{}` is a link", path), ELOOP,
           "somebody else manages it: merge what `--dry-run` prints by hand, or put a file in its place"};
@@ -76,6 +68,13 @@ void sync_directory(const std::string& directory) {
 }
 
 }  // namespace
+
+std::vector<std::string> directories_above(const std::string& path) {
+  std::vector<std::string> directories;
+  for (std::size_t at = path.find('/', 1); at != std::string::npos; at = path.find('/', at + 1))
+    directories.push_back(path.substr(0, at));
+  return directories;
+}
 
 Result<std::string> node_path(const std::string& root, const std::string& path) {
   if (root.empty()) return path;

@@ -29,7 +29,7 @@ fabric::Result<bool> has_node_file(const std::string& root, const std::string& p
 // Writes path's temporary, to disk, with the mode and owner of path where that is there, else root's and 0644. Makes
 // the directories that are missing.
 fabric::Result<void> prepare_node_file(const std::string& root, const std::string& path, std::string_view text);
-// The temporary becomes the file.
+// The temporary becomes the file, or the directory. Needs no room on the file system.
 fabric::Result<void> commit_node_file(const std::string& root, const std::string& path);
 // Both.
 fabric::Result<void> write_node_file(const std::string& root, const std::string& path, std::string_view text);
@@ -40,9 +40,11 @@ fabric::Result<std::string> node_path(const std::string& root, const std::string
 // Whether the node has this, a link at its end followed too, and it may be used so (access(2)).
 bool node_has(const std::string& root, const std::string& path, int mode);
 
-// Also of a file that is not there.
+// Removes a file, if it is there.
 fabric::Result<void> remove_node_file(const std::string& root, const std::string& path);
 
+// The directories above a path, the outermost first.
+std::vector<std::string> directories_above(const std::string& path);
 // The directories above path that are not there, the outermost first.
 std::vector<std::string> missing_directories(const std::string& root, const std::string& path);
 // Removes those that are empty, the last one first.

@@ -82,8 +82,8 @@ Error cannot_put(int code, const std::string& path) {
   return error;
 }
 
-// Whether it was written.
-Result<bool> put_program(const std::string& root, const std::string& from, const std::string& path) {
+// Whether its temporary was written.
+Result<bool> prepare_program(const std::string& root, const std::string& from, const std::string& path) {
   const std::string source = fmt::format("{}/{}", from, file_name(path));
   const UniqueFd program(::open(source.c_str(), O_RDONLY | O_CLOEXEC));
   if (!program.ok()) return sys_error(errno, "open `{}`", source);
@@ -101,8 +101,23 @@ Result<bool> put_program(const std::string& root, const std::string& from, const
     ::unlink(temporary.c_str());
     return cannot_put(code, path);
   }
-  TRY_VOID(commit_node_file(root, path));
   return true;
+}
+
+// All temporaries before the first program is replaced: without room the node keeps all of the old ones.
+Result<std::vector<std::string>> prepare_programs(const std::string& root, const std::string& from,
+                                                  const std::vector<std::string>& put) {
+  std::vector<std::string> prepared;
+  for (const std::string& path : put) {
+    const auto written = prepare_program(root, from, path);
+    if (!written.has_value()) {
+      for (const std::string& one : prepared)
+        static_cast<void>(remove_node_file(root, one + kCandidate));
+      return written.error();
+    }
+    if (*written) prepared.push_back(path);
+  }
+  return prepared;
 }
 
 }  // namespace
@@ -117,9 +132,10 @@ std::vector<std::string> programs_to_put(const std::string& from, const std::str
 
 Result<std::vector<std::string>> put_programs(const std::string& root, const std::string& from,
                                               const std::vector<std::string>& put) {
-  std::vector<std::string> written;
+  const std::vector<std::string> written = TRY(prepare_programs(root, from, put));
+  for (const std::string& path : written)
+    TRY_VOID(commit_node_file(root, path));
   for (const std::string& path : put) {
-    if (TRY(put_program(root, from, path))) written.push_back(path);
     if (auto safe = open_program(path, root); !safe)
       return fabric::wrap(std::move(safe).error(), fmt::format("no engine may execute `{}` as root", path));
   }

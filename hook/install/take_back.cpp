@@ -1,0 +1,76 @@
+#include "hook/install/take_back.hpp"
+
+#include "hook/install/node_files.hpp"
+#include "hook/install/put_programs.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Result;
+
+// Edits that are to be undone, and those that somebody changed since.
+struct UndoPlan {
+  std::vector<FileEdit> undone;  // the last one first
+  std::vector<FileEdit> left;
+};
+
+Result<UndoPlan> plan_undo(const std::string& root, const InstallRecord& record) {
+  UndoPlan plan;
+  for (auto edit = record.edits.rbegin(); edit != record.edits.rend(); ++edit) {
+    const EditState state = TRY(state_of_edit(root, *edit));
+    if (state == EditState::kInstalled) plan.undone.push_back(*edit);
+    if (state == EditState::kChanged) plan.left.insert(plan.left.begin(), *edit);
+  }
+  return plan;
+}
+
+// Writes what undoing needs room for, before anything is undone.
+Result<void> prepare_undo(const std::string& root, const UndoPlan& plan, const InstallRecord& left, bool keeps_record) {
+  Result<void> prepared = keeps_record ? prepare_install_record(root, left) : Result<void>();
+  for (const FileEdit& edit : plan.undone)
+    if (prepared && edit.before) prepared = prepare_node_file(root, edit.path, *edit.before);
+  return prepared;
+}
+
+}  // namespace
+
+Result<void> remove_temporaries(const std::string& root, const InstallRecord& record) {
+  Result<void> all = remove_node_file(root, kCheckFile);
+  keep_first(all, remove_node_file(root, std::string(kCheckFile) + kCandidate));
+  keep_first(all, remove_node_file(root, std::string(kInstallRecord) + kCandidate));
+  for (const FileEdit& edit : record.edits)
+    keep_first(all, remove_node_file(root, edit.path + kCandidate));
+  return all;
+}
+
+Result<void> take_back(const std::string& root, InstallRecord record, bool keeps_programs,
+                       std::vector<std::string>& kept, std::string& said) {
+  TRY_VOID(remove_temporaries(root, record));
+  const InstallRecord before = record;
+  if (keeps_programs && !record.put.empty() && !record.taken_back) record.unread = true;
+  if (record.unread != before.unread) TRY_VOID(write_install_record(root, record));
+  const UndoPlan plan = TRY(plan_undo(root, record));
+  for (const FileEdit& edit : plan.left)
+    kept.push_back("`" + edit.path + "`");
+  InstallRecord left = record;
+  left.taken_back = plan.left.empty();
+  left.edits = plan.left;
+  if (!keeps_programs) left.put.clear();
+  const bool keeps_record = !left.edits.empty() || !left.put.empty();
+  if (auto prepared = prepare_undo(root, plan, left, keeps_record); !prepared) {
+    static_cast<void>(remove_temporaries(root, record));
+    // Without room for that either, the engine is restarted once more than it has to be.
+    if (record.unread != before.unread) static_cast<void>(write_install_record(root, before));
+    return prepared;
+  }
+  for (const FileEdit& edit : plan.undone) {
+    TRY_VOID(edit.before ? commit_node_file(root, edit.path) : remove_node_file(root, edit.path));
+    said += fmt::format("{} `{}`\n", edit.before ? "restored" : "removed", edit.path);
+  }
+  if (!keeps_programs) TRY_VOID(remove_programs(root, record.put));
+  if (!keeps_record) return remove_install_record(root, left);
+  remove_empty_directories(root, record.directories);
+  return commit_install_record(root);
+}
+
+}  // namespace hook
