@@ -43,12 +43,18 @@ std::string toml_string(std::string_view text) {
   return fmt::format("'{}'", text);
 }
 
+// The entries of a list as it is printed; empty where the value is none.
+std::string_view inside_brackets(std::string_view list) {
+  const bool is_list = list.size() >= 2 && list.front() == '[' && list.back() == ']';
+  return is_list ? list.substr(1, list.size() - 2) : std::string_view();
+}
+
 // Annotations that reach the containers of a handler: ours, behind those that it has.
 std::string annotations_of(const EngineFacts& facts, const std::string& table) {
   std::vector<std::string> all;
   const auto found = facts.settings.find({table, "pod_annotations"});
   const std::string there = found == facts.settings.end() ? "[]" : found->second;
-  for (const std::string_view part : fabric::split(std::string_view(there).substr(1, there.size() - 2), ','))
+  for (const std::string_view part : fabric::split(inside_brackets(there), ','))
     if (!fabric::trim(part).empty()) all.emplace_back(fabric::trim(part));
   for (const char* ours : {"'rdma-init.io/*'", "'k8s.volcengine.com/*'", "'cni.spidernet.io/*'"})
     if (std::find(all.begin(), all.end(), ours) == all.end()) all.emplace_back(ours);
@@ -232,7 +238,7 @@ Result<std::string> imported_directory(const EngineFacts& facts) {
   const auto found = facts.settings.find({"", "imports"});
   const std::string list = found == facts.settings.end() ? "[]" : found->second;
   bool any = false;
-  for (const std::string_view part : fabric::split(std::string_view(list).substr(1, list.size() - 2), ',')) {
+  for (const std::string_view part : fabric::split(inside_brackets(list), ',')) {
     std::string pattern(fabric::trim(part));
     std::erase(pattern, '\'');
     if (pattern.empty()) continue;

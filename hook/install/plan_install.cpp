@@ -234,7 +234,9 @@ Result<void> put_behind(InstallPlan& plan, const EngineFacts& facts, const ReadN
   return {};
 }
 
-Result<InstallPlan> plan_install(const EngineFacts& facts, const ReadNodeFile& read) {
+namespace {
+
+Result<InstallPlan> plan_for_engine(const EngineFacts& facts, const ReadNodeFile& read) {
   InstallPlan plan;
   switch (facts.engine.engine) {
     case Engine::kContainerd: {
@@ -264,6 +266,21 @@ Result<InstallPlan> plan_install(const EngineFacts& facts, const ReadNodeFile& r
     default:
       return make_error("`{}` has no configuration to write", to_string(facts.engine.engine));
   }
+  return plan;
+}
+
+}  // namespace
+
+Result<InstallPlan> plan_install(const EngineFacts& facts, const ReadNodeFile& read) {
+  auto plan = plan_for_engine(facts, read);
+  // What an engine prints of its files is foreign text.
+  if (!plan) {
+    plan.error().message = fabric::one_line(plan.error().message);
+    plan.error().hint = fabric::one_line(plan.error().hint);
+    return plan;
+  }
+  for (std::string& line : plan->said)
+    line = fabric::one_line(line);
   return plan;
 }
 

@@ -1,0 +1,87 @@
+// What programs of the node print: an engine's configuration, a unit, ibv_devinfo, dcb. And files of an engine, which
+// install edits.
+#include <fuzzer/FuzzedDataProvider.h>
+
+#include <algorithm>
+#include <string>
+
+#include "hook/doctor/check_rails.hpp"
+#include "hook/doctor/node_engines.hpp"
+#include "hook/doctor/qos_facts.hpp"
+#include "hook/install/plan_install.hpp"
+#include "require.hpp"
+
+namespace {
+
+using fuzz::require;
+
+// The settings in the form that they were printed in.
+std::string print(const hook::EngineSettings& settings) {
+  std::string text;
+  for (const auto& [setting, value] : settings)
+    text += "[" + setting.first + "]\n  " + setting.second + " = " + value + "\n";
+  return text;
+}
+
+void check_settings(const hook::EngineSettings& settings) {
+  require(!hook::lost_setting(settings, settings, {}) && !hook::missing_setting(settings, settings), "nothing is lost");
+  require(hook::parse_engine_settings(print(settings)) == settings, "settings read back", print(settings));
+}
+
+void check_plan(FuzzedDataProvider& data, hook::EngineSettings settings) {
+  hook::EngineFacts facts;
+  facts.engine.engine = data.PickValueInArray(
+      {hook::Engine::kContainerd, hook::Engine::kCrio, hook::Engine::kDocker, hook::Engine::kPodman});
+  facts.engine.program = "/usr/bin/engine";
+  facts.engine.major = data.ConsumeIntegralInRange(1, 2);
+  facts.way = data.PickValueInArray(
+      {hook::InstallWay::kNri, hook::InstallWay::kRuntime, hook::InstallWay::kHook, hook::InstallWay::kCdi});
+  facts.programs = "/opt/rdma-init/bin";
+  facts.other_form = data.ConsumeBool();
+  if (data.ConsumeBool()) facts.base_spec = "{}\n";
+  facts.settings = std::move(settings);
+  const std::string file = data.ConsumeRemainingBytesAsString();
+  (void)hook::guess_other_form(facts, file);
+  const auto read = [&](const std::string& path) -> fabric::Result<std::optional<std::string>> {
+    if (path == hook::kContainerdConfig || path.ends_with(".conf") || path.ends_with("daemon.json")) return {file};
+    return std::optional<std::string>();
+  };
+  const auto plan = hook::plan_install(facts, read);
+  if (!plan) {
+    fuzz::require_one_line(plan.error().message, "the refusal of a plan");
+    return;
+  }
+  for (const std::string& line : plan->said)
+    fuzz::require_one_line(line, "what a plan says");
+  for (const hook::FileEdit& edit : plan->edits) {
+    require(edit.path.starts_with("/etc/") || edit.path.starts_with("/usr/share/containers/"), "a file of an engine's",
+            edit.path);
+    require(edit.path.find('\n') == std::string::npos && edit.path.find("/../") == std::string::npos, "a plain path",
+            edit.path);
+    require(!edit.after.empty() && edit.before != edit.after, "an edit changes something", edit.path);
+  }
+}
+
+void check_doctor(const std::string& text) {
+  for (const std::string& program : hook::our_programs_in(text))
+    require(program.starts_with('/') && program.find_first_of(" \t\n\"'") == std::string::npos, "a path of a program",
+            program);
+  (void)hook::unit_memlock(text);
+  for (const auto& [port, mtu] : hook::parse_ibv_devinfo(text))
+    require(!port.first.empty() && mtu > 0, "a port has a name and an MTU", port.first);
+  if (const auto priorities = hook::parse_dcb_pfc(text))
+    require(priorities->size() <= text.size(), "priorities are those of the text");
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+  FuzzedDataProvider data(bytes, size);
+  const bool comments = data.ConsumeBool();
+  const std::string printed = data.ConsumeRandomLengthString(4000);
+  const hook::EngineSettings settings = hook::parse_engine_settings(printed, comments);
+  check_settings(settings);
+  check_doctor(printed);
+  check_plan(data, settings);
+  return 0;
+}

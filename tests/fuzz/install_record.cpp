@@ -1,0 +1,61 @@
+// Any text as the record of an install, and records of any texts.
+#include "hook/install/install_record.hpp"
+
+#include <fuzzer/FuzzedDataProvider.h>
+
+#include "require.hpp"
+
+namespace {
+
+using fuzz::require;
+
+void check(const std::string& text) {
+  const auto record = hook::parse_install_record(text);
+  if (!record) return fuzz::require_one_line(record.error().message, "the refusal of a record");
+  const std::string written = hook::install_record_text(*record);
+  const auto again = hook::parse_install_record(written);
+  require(again && hook::install_record_text(*again) == written, "a record reads back", written);
+}
+
+std::string ascii(FuzzedDataProvider& data) {
+  std::string text = data.ConsumeRandomLengthString(60);
+  for (char& c : text)
+    c = static_cast<char>(c & 0x7f);
+  return text;
+}
+
+hook::InstallRecord arbitrary_record(FuzzedDataProvider& data) {
+  hook::InstallRecord record{ascii(data), ascii(data), ascii(data),        ascii(data),       {},
+                             {},          {},          data.ConsumeBool(), data.ConsumeBool()};
+  for (auto left = data.ConsumeIntegralInRange(0, 3); left > 0; --left) {
+    hook::FileEdit edit{ascii(data), {}, ascii(data)};
+    if (data.ConsumeBool()) edit.before = ascii(data);
+    record.edits.push_back(std::move(edit));
+    record.directories.push_back(ascii(data));
+    record.put.push_back(ascii(data));
+  }
+  return record;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+  check(std::string(reinterpret_cast<const char*>(bytes), size));
+  FuzzedDataProvider data(bytes, size);
+  const hook::InstallRecord record = arbitrary_record(data);
+  std::string text = hook::install_record_text(record);
+  const auto read = hook::parse_install_record(text);
+  require(read && hook::install_record_text(*read) == text, "what is written reads back", text);
+  // A text that is another one is no record's, or leaves the texts of its files as they were.
+  text[data.ConsumeIntegralInRange<std::size_t>(0, text.size() - 1)] ^=
+      static_cast<char>(1 << data.ConsumeIntegralInRange(0, 6));
+  const auto damaged = hook::parse_install_record(text);
+  if (!damaged) return 0;
+  require(damaged->edits.size() <= record.edits.size(), "damage adds no file", text);
+  for (std::size_t i = 0; i < damaged->edits.size(); ++i) {
+    require(damaged->edits[i].after == record.edits[i].after, "damage changes no text", text);
+    require(!damaged->edits[i].before || damaged->edits[i].before == record.edits[i].before, "nor one from before",
+            text);
+  }
+  return 0;
+}
