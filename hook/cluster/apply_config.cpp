@@ -15,10 +15,8 @@
 #include "fabric/remedy.hpp"
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
-#include "hook/base/json/json.hpp"
 #include "hook/base/text_digest.hpp"
 #include "hook/cluster/config_source.hpp"
-#include "hook/cluster/node_keys.hpp"
 #include "hook/install/node_files.hpp"
 #include "hook/plan/pools.hpp"
 #include "hook/rails/address/node_ranges.hpp"
@@ -44,13 +42,13 @@ ConfigProblem problem_of(const std::string& file, const Error& error, const char
   return {file, 0, error.message, own.empty() ? remedy : own};
 }
 
-// The cluster's text in the place of config.json, below the drop-ins.
-std::vector<ConfigText> together(ConfigText text, const std::vector<ConfigText>& present, const std::string& file) {
+// The cluster's text in the place of the one that is there, below the node's own.
+std::vector<ConfigText> below_own(ConfigText cluster, const std::vector<ConfigText>& present) {
   std::vector<ConfigText> texts;
   texts.reserve(present.size() + 1);
-  texts.push_back(std::move(text));
+  texts.push_back(std::move(cluster));
   std::copy_if(present.begin(), present.end(), std::back_inserter(texts),
-               [&](const ConfigText& one) { return one.file != file; });
+               [](const ConfigText& one) { return !one.is_clusters; });
   return texts;
 }
 
@@ -111,53 +109,7 @@ Result<void> resolve_slices(const Config& config, const Network& network, const 
   return {};
 }
 
-// Of what is not JSON it cannot be said what is the node's own.
-Result<Json> own_document(const std::vector<ConfigText>& present, const std::string& file) {
-  const auto own =
-      std::find_if(present.begin(), present.end(), [&](const ConfigText& one) { return one.file == file; });
-  if (own == present.end()) return Json::object();
-  auto document = parse_json(own->text, "`" + fabric::printable(file) + "`");
-  if (document && document->is_object()) return document;
-  const std::string why =
-      document ? fmt::format("`{}` is no JSON object", fabric::printable(file)) : std::move(document).error().message;
-  return Error{why + ", so that what of it is the node's own is not known", EINVAL,
-               "correct it, or move it away if nothing of it is to stay"};
-}
-
 }  // namespace
-
-ConsideredConfig consider_config(const ConfigText& cluster, const std::vector<ConfigText>& present,
-                                 const std::string& file) {
-  ConsideredConfig considered;
-  // As it was written, for the sake of its lines.
-  auto parsed = parse_config(together(cluster, present, file));
-  const auto document = parse_json(cluster.text, cluster.file);
-  auto keys = node_keys_in(cluster);
-  if (!document || !document->is_object() || !keys.empty()) {
-    considered.problems = std::move(parsed.problems);
-    std::move(keys.begin(), keys.end(), std::back_inserter(considered.problems));
-    return considered;
-  }
-  const auto own = own_document(present, file);
-  if (!own) {
-    considered.problems.push_back(problem_of(file, own.error(), ""));
-    return considered;
-  }
-  const Json merged = with_node_keys(*document, *own);
-  considered.text = merged.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-  if (merged != *document) {
-    auto whole = parse_config(together({cluster.file, considered.text}, present, file));
-    // What the cluster's lacks, the node's own may have. Where both are wrong, the lines of the former are of use.
-    if (whole.ok() || parsed.ok()) {
-      parsed = std::move(whole);
-      for (ConfigProblem& problem : parsed.problems)
-        if (problem.file == cluster.file) problem.line = 0;
-    }
-  }
-  considered.problems = std::move(parsed.problems);
-  considered.config = std::move(parsed.config);
-  return considered;
-}
 
 std::vector<ConfigProblem> slice_problems(const Config& config, const NodeSettings& node, const std::string& file) {
   Problems problems;
@@ -174,7 +126,7 @@ std::vector<ConfigProblem> slice_problems(const Config& config, const NodeSettin
 }
 
 AppliedConfig apply_cluster_config(const std::string& directory, const NodeSettings& node) {
-  const std::string& file = node.config.file;
+  const std::string& file = node.config.cluster;
   const std::string source = directory + "/config.json";
   AppliedConfig applied;
   const auto fail = [&](const std::string& about, const Error& error, const char* remedy) {
@@ -196,25 +148,26 @@ AppliedConfig apply_cluster_config(const std::string& directory, const NodeSetti
   if (text) applied.digest = text_digest(*text);
   if (!lock) return fail(file, lock.error(), "");
   if (!text) return fail(source, text.error(), "mount a ConfigMap that has the key config.json");
-  // A file that must not be used is no base, and what it has of the node's own is not known.
+  // Without all of the node's own files it is unknown if the cluster's text is good together with them.
   if (!present.problems.empty()) {
     applied.problems = present.problems;
     return applied;
   }
-  ConsideredConfig considered = consider_config({source, *std::move(text)}, present.texts, file);
-  applied.problems = std::move(considered.problems);
+  const auto texts = below_own({source, *text, true}, present.texts);
+  ParsedConfig parsed = parse_config(texts);
+  applied.problems = std::move(parsed.problems);
   if (has_error(applied.problems)) return applied;
-  for (ConfigProblem& problem : slice_problems(considered.config, node, source))
+  for (ConfigProblem& problem : slice_problems(parsed.config, node, source))
     applied.problems.push_back(std::move(problem));
   if (has_error(applied.problems)) return applied;
-  const auto is_there = [&](const ConfigText& one) { return one.file == file && one.text == considered.text; };
+  const auto is_there = [&](const ConfigText& one) { return one.is_clusters && one.text == *text; };
   if (std::any_of(present.texts.begin(), present.texts.end(), is_there)) {
     applied.outcome = AppliedConfig::Outcome::kSame;
     return applied;
   }
-  if (auto written = write_node_file("", file, considered.text); !written) return fail(file, written.error(), "");
+  if (auto written = write_node_file("", file, *text); !written) return fail(file, written.error(), "");
   applied.outcome = AppliedConfig::Outcome::kWritten;
-  applied.has = config_summary(together({file, considered.text}, present.texts, file), considered.config);
+  applied.has = config_summary(texts, parsed.config);
   return applied;
 }
 

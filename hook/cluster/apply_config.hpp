@@ -1,5 +1,5 @@
-// `rdma-hook config apply`: what a cluster says becomes the node's config.json, if it is good; else the last good one
-// stays.
+// `rdma-hook config apply`: copies a cluster's configuration into the node's cluster/config.json, if it is good
+// together with the node's own files. Otherwise the last good one stays.
 #pragma once
 
 #include <string>
@@ -10,16 +10,6 @@
 #include "hook/grant/node.hpp"
 
 namespace hook {
-
-// What would become of the node's file. Pure.
-struct ConsideredConfig {
-  std::string text;                     // the file as it is to be
-  Config config;                        // with the drop-ins; when no problem is an error
-  std::vector<ConfigProblem> problems;  // of the cluster's text, or of what it would be together with the node's own
-};
-// present: what the node has, config.json at the path `file`, if it is there, and the drop-ins, which stand over both.
-ConsideredConfig consider_config(const ConfigText& cluster, const std::vector<ConfigText>& present,
-                                 const std::string& file);
 
 // Whether this node's part of each subnet can be told: one problem for each network of which it cannot. A netdev that
 // cannot be seen, because it is in a container or this process in another network namespace, is not missed.
@@ -37,9 +27,9 @@ struct AppliedConfig {
   std::string has;                      // what the node has now, for people
 };
 
-// Reads DIRECTORY/config.json and the node's files (node.config, whose `file` is absolute), and replaces the node's
-// config.json, by a temporary beside it that is renamed, where that says something else. Locks the directory of the
-// file meanwhile. Errors are refusals.
+// Reads DIRECTORY/config.json and the node's files (node.config, whose paths are absolute), and replaces
+// node.config.cluster by a temporary beside it that is renamed, if the text differs. Locks the directory of the file
+// meanwhile. Errors are refusals.
 AppliedConfig apply_cluster_config(const std::string& directory, const NodeSettings& node);
 
 }  // namespace hook

@@ -4,6 +4,7 @@
 
 #include "fabric/text.hpp"
 #include "hook/config/config_reader.hpp"
+#include "hook/config/node_keys.hpp"
 
 namespace hook {
 namespace {
@@ -199,7 +200,11 @@ ParsedConfig parse_config(const std::vector<ConfigText>& texts) {
   std::vector<ConfigReader> readers;
   for (const ConfigText& text : texts) {
     ConfigReader& reader = readers.emplace_back(text, parsed.problems);
-    if (reader.parse_document()) read_config_members(reader, parsed.config);
+    if (!reader.parse_document()) continue;
+    // Nothing of a refused text may reach a program that goes on in spite of errors, as doctor does.
+    Config refused;
+    const bool is_refused = text.is_clusters && refuse_node_keys(reader);
+    read_config_members(reader, is_refused ? refused : parsed.config);
   }
   // With errors behind it a missing name would only repeat them.
   if (readers.empty() || !parsed.ok()) return parsed;

@@ -1,6 +1,7 @@
 // The administrator's configuration: which HCAs exist for containers, how they may be held, who may ask.
-// /etc/rdma-init/config.json, then the files of /etc/rdma-init/conf.d/*.json in the order of their names. The schema is
-// config/config.schema.json; `rdma-hook check-config` prints what is wrong, with line and remedy.
+// /etc/rdma-init/cluster/config.json, which a cluster writes, then the node's own files: /etc/rdma-init/config.json and
+// /etc/rdma-init/conf.d/*.json in the order of their names. The schema is config/config.schema.json;
+// `rdma-hook check-config` prints what is wrong, with line and remedy.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +30,7 @@ inline constexpr const char* kGrantAnnotation = "rdma-init.io/grant";
 
 inline constexpr const char* kConfigPath = "/etc/rdma-init/config.json";
 inline constexpr const char* kConfigDropIns = "/etc/rdma-init/conf.d";
+inline constexpr const char* kClusterConfigPath = "/etc/rdma-init/cluster/config.json";
 inline constexpr const char* kIpamDirectory = "/opt/cni/bin";
 
 // Which HCAs belong to a pool, in the words of k8s-rdma-shared-dev-plugin. A list that is empty takes all; the lists
@@ -168,6 +170,7 @@ struct ConfigProblem {
 struct ConfigText {
   std::string file;  // as named in messages
   std::string text;
+  bool is_clusters = false;  // keys of the node's own files are errors in it (hook/config/node_keys.hpp)
   friend bool operator==(const ConfigText&, const ConfigText&) = default;
 };
 
@@ -190,14 +193,17 @@ std::string config_summary(const std::vector<ConfigText>& texts, const Config& c
 struct ConfigPaths {
   std::string file = kConfigPath;
   std::string drop_ins = kConfigDropIns;  // empty: none
-  bool file_must_exist = false;           // --config names one
+  bool file_must_exist = false;           // --config names one, which stands in place of the cluster's file too
+  std::string cluster = kClusterConfigPath;
 };
+// The node's files below a root.
+ConfigPaths config_paths_below(const std::string& root);
 
 // The texts, in order. Refused: a file or one of its directories that is not root's or that group or others can write,
 // a symlink at the file itself, a file over 1 MiB. A sticky directory of root's that others can write, such as /tmp,
-// will do for a file that must exist. A missing default file is no error.
+// will do for a file that must exist. A missing default file is no error. The cluster's file comes first.
 fabric::Result<std::vector<ConfigText>> read_config_texts(const ConfigPaths& paths);
-// The same of its directories alone, for a file that is not there yet.
+// The same of the directories of the cluster's file alone, which is not there yet.
 fabric::Result<void> check_config_directories(const ConfigPaths& paths);
 // The same, but goes on after an error.
 struct ConfigFiles {

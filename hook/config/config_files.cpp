@@ -121,6 +121,10 @@ Result<std::vector<std::string>> list_drop_ins(const std::string& path) {
 
 }  // namespace
 
+ConfigPaths config_paths_below(const std::string& root) {
+  return {root + kConfigPath, root + kConfigDropIns, false, root + kClusterConfigPath};
+}
+
 ConfigFiles read_config_files(const ConfigPaths& paths) {
   ConfigFiles files;
   const auto note = [&](const std::string& path, const Error& error) {
@@ -136,6 +140,10 @@ ConfigFiles read_config_files(const ConfigPaths& paths) {
       note(path, text.error());
     }
   };
+  if (!paths.file_must_exist) {
+    take(paths.cluster, false);
+    if (!files.texts.empty()) files.texts.back().is_clusters = true;
+  }
   take(paths.file, paths.file_must_exist);
   if (paths.drop_ins.empty()) return files;
   const auto drop_ins = list_drop_ins(paths.drop_ins);
@@ -146,7 +154,7 @@ ConfigFiles read_config_files(const ConfigPaths& paths) {
 }
 
 Result<void> check_config_directories(const ConfigPaths& paths) {
-  return check_directories(paths.file, paths.file_must_exist);
+  return check_directories(paths.cluster, false);
 }
 
 Result<std::vector<ConfigText>> read_config_texts(const ConfigPaths& paths) {

@@ -35,7 +35,7 @@ void append(std::vector<Check> more, std::vector<Check>& checks) {
 // The configuration as far as it can be read, and what is wrong with it.
 Check check_config(const NodeSettings& node, Config& config) {
   ConfigPaths paths = node.config;
-  if (!paths.file_must_exist && !node.root.empty()) paths = {node.root + kConfigPath, node.root + kConfigDropIns};
+  if (!paths.file_must_exist && !node.root.empty()) paths = config_paths_below(node.root);
   const ConfigFiles files = read_config_files(paths);
   ParsedConfig parsed;
   parsed.problems = files.problems;

@@ -47,7 +47,7 @@ Result<std::string> make_base_spec(const std::string& root, const FoundEngine& e
 
 Result<EngineFacts> gather_facts(const InstallOptions& options, const Choice& choice) {
   const std::string& root = options.root;
-  const auto config = read_config({.file = root + kConfigPath, .drop_ins = root + kConfigDropIns});
+  const auto config = read_config(config_paths_below(root));
   if (!config) return fabric::wrap(config.error(), "the configuration of rdma-init");
   EngineFacts facts;
   facts.engine = choice.engine;
@@ -128,6 +128,7 @@ Result<void> write_plan(const InstallOptions& options, const EngineFacts& facts,
   const std::string& root = options.root;
   TRY_VOID(write_install_record(root, record));
   TRY_VOID(put_programs(root, options.put_from, record.put));
+  if (!root.empty()) TRY_VOID(make_cluster_directory(root));
   for (const FileEdit& edit : plan.edits)
     TRY_VOID(prepare_node_file(root, edit.path, edit.after));
   TRY_VOID(check_plan(root, facts, plan));
@@ -167,6 +168,7 @@ InstallRecord record_of(const InstallOptions& options, const EngineFacts& facts,
   for (const FileEdit& edit : plan.edits)
     paths.push_back(edit.path);
   paths.insert(paths.end(), options.put.begin(), options.put.end());
+  if (!root.empty()) paths.emplace_back(kClusterConfigPath);
   for (const std::string& path : paths)
     for (std::string& directory : missing_directories(root, path))
       if (std::find(record.directories.begin(), record.directories.end(), directory) == record.directories.end())
@@ -374,6 +376,28 @@ Result<std::string> take_away_programs(const InstallOptions& options, std::optio
   return said;
 }
 
+// What install wrote, as it was; then the programs.
+Result<std::string> uninstall_record(const InstallOptions& options, const InstallRecord& record) {
+  std::string said;
+  std::vector<std::string> kept;
+  TRY_VOID(take_back(options.root, record, true, kept, said));
+  if (!kept.empty()) return changed_since(kept);
+  const auto engine = parse_engine(record.engine);
+  const auto way = from_word(kInstallWays, record.way);
+  if (!record.put.empty()) return said + TRY(take_away_programs(options, engine, way));
+  if (said.empty() || !engine || !way) return said + "nothing was left to restore\n";
+  return said + TRY(say_restart(options, *engine, *way));
+}
+
+std::string would_uninstall(const InstallRecord& record) {
+  std::string said;
+  for (const FileEdit& edit : record.edits)
+    said += fmt::format("would {} `{}`\n", edit.before ? "restore" : "remove", edit.path);
+  for (const std::string& program : record.put)
+    said += fmt::format("would remove `{}`\n", program);
+  return said;
+}
+
 }  // namespace
 
 Result<std::string> install(const InstallOptions& asked) {
@@ -408,26 +432,16 @@ Result<std::string> install(const InstallOptions& asked) {
 Result<std::string> uninstall(const InstallOptions& options) {
   const UniqueFd lock = TRY(lock_out_others(options.root));
   const auto record = TRY(read_install_record(options.root));
-  if (!record) {
-    if (!options.dry_run) TRY_VOID(remove_unfinished_record(options.root));
-    return std::string("nothing is installed\n");
+  if (record && options.dry_run) return would_uninstall(*record);
+  std::string said = "nothing is installed\n";
+  if (record) {
+    said = TRY(uninstall_record(options, *record));
+  } else if (!options.dry_run) {
+    TRY_VOID(remove_unfinished_record(options.root));
   }
-  std::string said;
-  if (options.dry_run) {
-    for (const FileEdit& edit : record->edits)
-      said += fmt::format("would {} `{}`\n", edit.before ? "restore" : "remove", edit.path);
-    for (const std::string& program : record->put)
-      said += fmt::format("would remove `{}`\n", program);
-    return said;
-  }
-  std::vector<std::string> kept;
-  TRY_VOID(take_back(options.root, *record, true, kept, said));
-  if (!kept.empty()) return changed_since(kept);
-  const auto engine = parse_engine(record->engine);
-  const auto way = from_word(kInstallWays, record->way);
-  if (!record->put.empty()) return said + TRY(take_away_programs(options, engine, way));
-  if (said.empty() || !engine || !way) return said + "nothing was left to restore\n";
-  return said + TRY(say_restart(options, *engine, *way));
+  // Of an image: nothing writes the cluster's configuration after it.
+  if (!options.root.empty() && !options.dry_run) TRY_VOID(remove_cluster_directory(options.root));
+  return said;
 }
 
 Result<std::string> install_status(const std::string& root, bool json) {

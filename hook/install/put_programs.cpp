@@ -12,6 +12,7 @@
 #include "fabric/unique_fd.hpp"
 #include "hook/base/process/open_program.hpp"
 #include "hook/base/write_all.hpp"
+#include "hook/config/config.hpp"
 #include "hook/install/node_files.hpp"
 #include "hook/ledger/ledger.hpp"
 
@@ -156,6 +157,24 @@ Result<void> make_ledger_directory(const std::string& root) {
   std::filesystem::create_directories(place.substr(0, place.rfind('/')), failed);
   if (failed) return sys_error(failed.value(), "make the directory of `{}`", kLedgerPath);
   if (::mkdir(place.c_str(), 0700) != 0 && errno != EEXIST) return sys_error(errno, "make `{}`", kLedgerPath);
+  return {};
+}
+
+Result<void> make_cluster_directory(const std::string& root) {
+  for (const std::string& directory : missing_directories(root, kClusterConfigPath)) {
+    const std::string place = TRY(node_path(root, directory));
+    if (::mkdir(place.c_str(), 0755) != 0 && errno != EEXIST) return sys_error(errno, "make `{}`", directory);
+  }
+  return {};
+}
+
+Result<void> remove_cluster_directory(const std::string& root) {
+  const std::string file = kClusterConfigPath;
+  TRY_VOID(remove_node_file(root, file + kCandidate));
+  TRY_VOID(remove_node_file(root, file));
+  // A `config apply` that still runs cannot write into a directory that is removed.
+  const std::string directory = file.substr(0, file.rfind('/'));
+  remove_empty_directories(root, {directory.substr(0, directory.rfind('/')), directory});
   return {};
 }
 

@@ -25,4 +25,9 @@ fabric::Result<void> remove_programs(const std::string& root, const std::vector<
 // The ledger's directory, which is root's alone, before an engine or the kubelet makes it for everybody to read.
 fabric::Result<void> make_ledger_directory(const std::string& root);
 
+// The directory of the file that `config apply` writes, root's and 0755: before the kubelet makes it.
+fabric::Result<void> make_cluster_directory(const std::string& root);
+// Removes that file, its temporary, and then the directory and /etc/rdma-init if they are empty.
+fabric::Result<void> remove_cluster_directory(const std::string& root);
+
 }  // namespace hook

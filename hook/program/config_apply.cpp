@@ -39,7 +39,7 @@ std::string text_of(const Options& options, const AppliedConfig& applied) {
     text += to_string(problem) + "\n";
   const bool refused = applied.outcome == Outcome::kRefused;
   return text + fmt::format("{}: {}: {}\n", word_of(applied.outcome),
-                            refused ? "the node keeps what it has" : options.node.config.file, applied.has);
+                            refused ? "the node keeps what it has" : options.node.config.cluster, applied.has);
 }
 
 void print_whole(const std::string& text) {
@@ -50,7 +50,7 @@ void print_whole(const std::string& text) {
 void log_event(const Options& options, const AppliedConfig& applied, const Log& log) {
   const bool refused = applied.outcome == Outcome::kRefused;
   EventLine line(fmt::format("config_{}", word_of(applied.outcome)));
-  line.add("file", options.node.config.file).add("from", options.source);
+  line.add("file", options.node.config.cluster).add("from", options.source);
   line.add("digest", applied.digest.empty() ? "-" : applied.digest);
   const auto error = std::find_if(applied.problems.begin(), applied.problems.end(),
                                   [](const ConfigProblem& problem) { return problem.is_error; });
@@ -64,7 +64,7 @@ int apply_once(const Options& options, const Log& log) {
   if (options.json) {
     const Json whole{{"ok", ok},
                      {"outcome", word_of(applied.outcome)},
-                     {"file", options.node.config.file},
+                     {"file", options.node.config.cluster},
                      {"problems", problems_json(applied.problems)},
                      {"summary", applied.has}};
     print_whole(whole.dump(2, ' ', true, Json::error_handler_t::replace) + "\n");

@@ -95,17 +95,14 @@ Result<void> set_value(Options& options, std::string_view name, std::string valu
   return {};
 }
 
-// Which file it is about: --config's, else the node's, below --root.
 Result<void> check_apply(Options& options) {
-  ConfigPaths& paths = options.node.config;
   if (options.source.empty()) return usage_error("config apply needs the directory that has config.json");
   if (options.watch && options.json) return usage_error("--json is for one application, not for --watch");
-  if (!paths.file_must_exist) {
-    paths.file = options.node.root + paths.file;
-    paths.drop_ins = options.node.root + paths.drop_ins;
-  }
-  paths.file_must_exist = false;
-  if (!paths.file.starts_with('/')) return usage_error("config apply needs an absolute path behind --config or --root");
+  if (options.node.config.file_must_exist)
+    return usage_error(fmt::format("config apply writes `{}`: it takes --root, not --config", kClusterConfigPath));
+  if (!options.node.root.empty() && !options.node.root.starts_with('/'))
+    return usage_error("config apply needs an absolute path behind --root");
+  options.node.config = config_paths_below(options.node.root);
   return {};
 }
 
@@ -132,7 +129,7 @@ On the command line:
   rdma-hook metrics [--grants]            Prometheus text: holders, grants, failures, durations, port counters
   rdma-hook metrics --listen WHERE        the same with --grants over HTTP, until SIGTERM: unix:PATH or ADDRESS:PORT
   rdma-hook check-config [--json]         what is wrong in the configuration, with line and remedy
-  rdma-hook config apply DIR [--watch]    DIR/config.json of a mounted ConfigMap becomes this node's, if it is good
+  rdma-hook config apply DIR [--watch]    DIR/config.json of a mounted ConfigMap becomes the cluster's file, if good
   rdma-hook cdi generate [--out FILE]     the HCAs as CDI devices, `rdma-init.io/hca=mlx5_0`, for /etc/cdi
   rdma-hook base-spec [--verify] < SPEC   what `ctr oci spec` prints, with this hook and RLIMIT_MEMLOCK, for containerd
   rdma-hook doctor [--json|--quiet]       what works on this node from kernel to engine, what does not, and the remedy
@@ -144,7 +141,7 @@ Options:
   --engine NAME    runc, docker, podman, crio, containerd: whose annotations may ask (rdma-hook(8)). Default: told by
                    the bundle; where that tells nothing, runc for plan, and podman, whose annotations only narrow, for
                    createRuntime and verify
-  --config FILE    in place of /etc/rdma-init/config.json and /etc/rdma-init/conf.d/*.json
+  --config FILE    in place of /etc/rdma-init: cluster/config.json, config.json and conf.d/*.json
   --snapshot FILE  the node, as `rdma-init snapshot` prints one
   --root DIR       the node's /sys, /dev and /proc are below DIR
   --ledger DIR     in place of /run/rdma-hook

@@ -26,7 +26,7 @@ const char* const kDevicePluginHelp =
 
 Options:
   --plugins DIR    where the kubelet's socket is. Default: /var/lib/kubelet/device-plugins
-  --config FILE    in place of /etc/rdma-init/config.json and /etc/rdma-init/conf.d/*.json
+  --config FILE    in place of /etc/rdma-init: cluster/config.json, config.json and conf.d/*.json
   --root DIR       the node's /sys is below DIR
   --ledger DIR     in place of /run/rdma-hook
   --help, --version

@@ -59,7 +59,7 @@ Options:
   --index NN       two digits: plugins are asked in this order. Default: 10
   --name NAME      Default: rdma
   --engine NAME    containerd or crio, of a runtime that calls itself otherwise
-  --config FILE    in place of /etc/rdma-init/config.json and /etc/rdma-init/conf.d/*.json
+  --config FILE    in place of /etc/rdma-init: cluster/config.json, config.json and conf.d/*.json
   --root DIR       the node's /sys, /dev and /proc are below DIR
   --ledger DIR     in place of /run/rdma-hook
   --help, --version

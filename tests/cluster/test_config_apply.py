@@ -1,5 +1,5 @@
 """`rdma-hook config apply` before a directory as the kubelet mounts a ConfigMap, and before hostile ones: what is good becomes the
-node's file, whole; whatever else is there or happens, the last good one stays. Runs in a mount namespace of its own, in which
+cluster's file of the node, whole; whatever else is there or happens, the last good one stays. Runs in a mount namespace of its own, in which
 /etc/rdma-init's stand-in has directories of root's alone above it."""
 import json
 import os
@@ -52,8 +52,10 @@ class ConfigMap:
 class Case(unittest.TestCase):
     def setUp(self):
         self.root = f"{PLACE}/{self.id().rsplit('.', 1)[-1]}"
-        os.makedirs(self.root + "/etc/rdma-init", 0o755)
-        self.file = self.root + "/etc/rdma-init/config.json"
+        self.directory = self.root + "/etc/rdma-init/cluster"
+        os.makedirs(self.directory, 0o755)
+        self.file = self.directory + "/config.json"
+        self.own = self.root + "/etc/rdma-init/config.json"
         self.map = ConfigMap(self.root + "/config")
         self.children = []
         self.addCleanup(self.end)
@@ -99,7 +101,7 @@ class Once(Case):
         again = self.apply()
         self.assertEqual((again.returncode, os.stat(self.file).st_ino), (0, status.st_ino), again)
         self.assertIn("unchanged", again.stdout)
-        self.assertEqual(os.listdir(self.root + "/etc/rdma-init"), ["config.json"])
+        self.assertEqual(os.listdir(self.directory), ["config.json"])
 
     def test_json(self):
         self.map.put({"rails": "a"})
@@ -148,22 +150,32 @@ class Once(Case):
                 self.assertEqual((done.returncode, read(self.file)), (1, before), done)
                 self.assertIn("error: ", done.stdout)
                 self.assertIn("config_refused", done.stderr)
-                self.assertEqual(os.listdir(self.root + "/etc/rdma-init"), ["config.json"])
+                self.assertEqual(os.listdir(self.directory), ["config.json"])
 
-    def test_the_nodes_own_keys_stay(self):
-        own = {"runtime": {"hook": "/usr/bin/rdma-hook"}, "node_index": 3,
-               "networks": {"n": {"ipam": {"type": "static"}, "ipam_dir": "/opt/cni/bin"}}, "rails": ["old"]}
-        write(self.file, own)
-        self.map.put({"rails": ["new"], "networks": {"n": {"mtu": 9000}, "m": {}}})
-        self.assertEqual(self.apply().returncode, 0)
-        for _ in range(2):
-            self.assertEqual(self.has(), {"rails": ["new"], "runtime": own["runtime"], "node_index": 3, "networks": {
-                "n": {"mtu": 9000, **own["networks"]["n"]}, "m": {}}})
-            self.assertEqual(self.apply().returncode, 0)
+    def test_the_text_is_the_clusters_byte_for_byte(self):
+        text = '{"rails" : [ "a" ],\n\n "networks": {}}\n'
+        self.map.put(text)
+        self.assertEqual((self.apply().returncode, read(self.file)), (0, text))
+
+    def test_the_nodes_own_file_stays_and_overrides(self):
+        own = {"runtime": {"hook": "/usr/bin/rdma-hook"}, "node_index": 3, "rails": ["own"],
+               "networks": {"n": {"ipam": {"type": "static"}, "ipam_dir": "/opt/cni/bin"}}}
+        write(self.own, own)
+        self.map.put({"rails": ["new"], "networks": {"m": {}}, "pools": [{"name": "p", "modes": ["shared"], "network": "n"}]})
+        done = self.apply()
+        self.assertEqual((done.returncode, self.has()["rails"], json.loads(read(self.own))), (0, ["new"], own), done)
         self.map.put({"runtime": {"hook": "/tmp/evil"}})
         refused = self.apply()
-        self.assertEqual((refused.returncode, self.has()["runtime"]), (1, own["runtime"]))
+        self.assertEqual((refused.returncode, self.has()["rails"], json.loads(read(self.own))), (1, ["new"], own))
         self.assertIn("conf.d", refused.stdout)
+
+    def test_an_own_file_with_an_error_keeps_the_last_good_one(self):
+        self.map.put({"rails": ["good"]})
+        self.assertEqual(self.apply().returncode, 0)
+        write(self.own, "{")
+        self.map.put({"rails": ["new"]})
+        done = self.apply()
+        self.assertEqual((done.returncode, self.has()), (1, {"rails": ["good"]}), done)
 
     def test_what_stands_over_it_is_read(self):
         write(self.root + "/etc/rdma-init/conf.d/10-node.json", {"networks": {"n": {"mode": "shared"}}})
@@ -191,7 +203,7 @@ class Once(Case):
             "circle of links": circle,
             "link to itself": lambda: os.symlink("config.json", config),
             "link that leads out": lambda: os.symlink("/etc/hostname", config),
-            "link to another's secret": lambda: os.symlink("../etc/rdma-init/config.json", config),
+            "link to another's secret": lambda: os.symlink("../etc/rdma-init/cluster/config.json", config),
             "link to a device": lambda: os.symlink("/dev/zero", config),
             "link to nothing": lambda: os.symlink("..data/config.json", config),
             "FIFO behind links": lambda: (os.mkdir(self.map.path + "/d"), os.mkfifo(self.map.path + "/d/config.json"),
@@ -209,11 +221,12 @@ class Once(Case):
 
     def test_ownership_rules_hold(self):
         self.map.put({"rails": ["a"]})
-        os.chmod(self.root + "/etc/rdma-init", 0o777)
-        done = self.apply()
-        self.assertEqual((done.returncode, self.has()), (1, None))
-        self.assertIn("can be written by others than root", done.stdout)
-        os.chmod(self.root + "/etc/rdma-init", 0o755)
+        for directory in (self.directory, self.root + "/etc/rdma-init"):
+            os.chmod(directory, 0o777)
+            done = self.apply()
+            self.assertEqual((done.returncode, self.has()), (1, None))
+            self.assertIn("can be written by others than root", done.stdout)
+            os.chmod(directory, 0o755)
         write(self.file, {"rails": ["old"]})
         os.chown(self.file, 1000, 1000)
         done = self.apply()
@@ -235,12 +248,12 @@ class Once(Case):
                 self.assertNotEqual(killed.returncode, 0)
                 self.assertIn(self.has(), (old, {"rails": ["new"]}), "neither the old one nor the new one")
                 self.assertEqual((self.apply().returncode, self.has()), (0, {"rails": ["new"]}))
-                self.assertEqual(os.listdir(self.root + "/etc/rdma-init"), ["config.json"], "something is left")
+                self.assertEqual(os.listdir(self.directory), ["config.json"], "something is left")
 
     def test_full_disk(self):
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=755", "none", self.root + "/etc/rdma-init"], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=755", "none", self.directory], check=True)
         write(self.file, {"rails": ["old"]})
-        full = os.open(self.root + "/etc/rdma-init/full", os.O_WRONLY | os.O_CREAT, 0o600)
+        full = os.open(self.directory + "/full", os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             while True:
                 os.write(full, b"x" * 4096)
@@ -258,6 +271,46 @@ class Once(Case):
             children = [subprocess.Popen(self.command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(6)]
             self.assertEqual([child.wait(WAIT) for child in children], [0] * 6)
             self.assertEqual(self.has()["rails"], ["a"])
+
+
+class CompromisedContainer(Case):
+    """A process that has only the directory of the cluster's file to write, as user 0: what it leaves there names no program."""
+
+    def check_config(self):
+        """By a program that reads the node's files at their place."""
+        script = f"mkdir -p /etc/rdma-init && mount --bind {self.root}/etc/rdma-init /etc/rdma-init && exec {HOOK} check-config --json"
+        # /etc is not ours to change.
+        script = f"mount -t tmpfs -o mode=755 none /etc && {script}"
+        done = subprocess.run(["unshare", "--mount", "--propagation", "private", "sh", "-c", script], capture_output=True, text=True,
+                              timeout=WAIT, check=False)
+        return json.loads(done.stdout)
+
+    def test_what_it_can_leave(self):
+        os.symlink("../config.json", self.file)
+        self.assertIn("is a symbolic link", self.check_config()["problems"][0]["message"])
+        os.unlink(self.file)
+        os.mkfifo(self.file)
+        self.assertIn("is no regular file", self.check_config()["problems"][0]["message"])
+        os.unlink(self.file)
+        for text in ({"runtime": {"runtimes": ["/etc/rdma-init/cluster/evil"]}}, {"runtime": {"hook": "/etc/rdma-init/cluster/evil"}},
+                     {"networks": {"n": {"ipam": {"type": "evil"}}}}, {"networks": {"n": {"ipam_dir": "/etc/rdma-init/cluster"}}},
+                     {"node_index": "/etc/rdma-init/cluster/evil"}, {"node_index": "/dev/watchdog"}, {"node_index": 1}):
+            write(self.file, text)
+            said = self.check_config()
+            self.assertEqual((said["ok"], said["problems"][0]["file"], said["problems"][0]["line"]),
+                             (False, "/etc/rdma-init/cluster/config.json", 1), said)
+        os.chmod(self.directory, 0o777)
+        write(self.file, {})
+        self.assertIn("can be written by others than root", self.check_config()["problems"][0]["message"])
+        os.chmod(self.directory, 0o755)
+
+    def test_the_nodes_own_files_override_it(self):
+        for files, pool in (((), "a"), ((self.own,), "b"), ((self.own, self.root + "/etc/rdma-init/conf.d/1.json"), "c")):
+            write(self.file, {"pools": [{"name": "a", "modes": ["hca"]}]})
+            for file, name in zip(files, "bc"):
+                write(file, {"pools": [{"name": name, "modes": ["hca"]}], "runtime": {"runtimes": ["crun"]}})
+            self.assertIn(f"{len(files) + 1} file", self.check_config()["summary"])
+            self.assertIn(f"pools: {pool} (hca)", self.check_config()["summary"])
 
 
 class Watch(Case):

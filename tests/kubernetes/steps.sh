@@ -4,7 +4,7 @@
 readonly resource=rdma-init.io/rails
 readonly namespace=team-a
 # Of config/kubernetes/base.
-readonly system=rdma-init system_label=app.kubernetes.io/name=rdma-init daemonset=rdma-init plugin_container=rdma-device-plugin
+readonly system=rdma-init system_label=app.kubernetes.io/name=rdma-init daemonset=rdma-init cluster_daemonset=rdma-init-cluster plugin_container=rdma-device-plugin
 
 make_images() {
   "$here/make-images" --build "$build" "$out/images"
@@ -97,17 +97,6 @@ configMapGenerator:
 generatorOptions:
   disableNameSuffixHash: true
 END
-  if [ "$("$build/hook/rdma-hook" --help | grep -c -- --listen)" = 0 ]; then
-    echo "left out: container metrics, because this rdma-hook has no --listen"
-    cat >> "$out/lab/kustomization.yaml" << END
-patches:
-  - patch: |-
-      apiVersion: apps/v1
-      kind: DaemonSet
-      metadata: {name: rdma-init}
-      spec: {template: {spec: {containers: [{name: metrics, \$patch: delete}]}}}
-END
-  fi
 }
 
 step_deploy() {
@@ -139,6 +128,8 @@ step_deploy() {
   wait_until "the DaemonSet is ready" 1200 daemonset_is_ready
   wait_until "four are allocatable" 600 allocatable_is 4
   kubectl -n "$system" get pods -o wide
+  assert_equal "the cluster's configuration" "$(sha256sum < "$out/lab/config.json")" "$(on_node 'sha256sum < /etc/rdma-init/cluster/config.json')"
+  assert_equal "the metrics' port" "127.0.0.1:9839" "$(on_node "ss -H -l -t -n 'sport = 9839' | awk '{print \$4}'")"
   show_nodes
 }
 
@@ -216,10 +207,11 @@ assert_pods_untouched() {
   assert_equal "$1: what is held" "$held_before" "$(held)"
 }
 
-# roll ARGUMENT...: kubectl with ARGUMENTS, which change the DaemonSet, until that is so on the node.
+# roll ARGUMENT...: kubectl with ARGUMENTS, which change the DaemonSets, until that is so on the node.
 roll() {
   kubectl "$@"
   kubectl -n "$system" rollout status "daemonset/$daemonset" --timeout=900s
+  kubectl -n "$system" rollout status "daemonset/$cluster_daemonset" --timeout=900s
 }
 
 show_nodes() { kubectl get nodes -o custom-columns="NAME:.metadata.name,KUBELET:.status.nodeInfo.kubeletVersion,RAILS:.status.allocatable.${resource/./\\.},CAPACITY:.status.capacity.${resource/./\\.}"; }
@@ -424,7 +416,7 @@ END
   step "6. and the newer one again"
   pods_before=$(running_pods)
   held_before=$(held)
-  roll -n "$system" rollout undo "daemonset/$daemonset"
+  roll -n "$system" rollout undo "daemonset/$daemonset" "daemonset/$cluster_daemonset"
   assert_programs_of "$build"
   wait_until "four are allocatable" 600 allocatable_is 4
   assert_pods_untouched "after the upgrade"
@@ -440,13 +432,14 @@ assert_programs_of() {
   assert_equal "/opt/rdma-init/bin/rdma-hook" "$(sha256sum < "$state/rdma-hook")" "$(on_node 'sha256sum < /opt/rdma-init/bin/rdma-hook')"
 }
 
-# By the command of docs/kubernetes.md. What the administrator put there stays.
+# By the command of docs/kubernetes.md.
 step_removal() {
   step "7. removal"
   roll apply -k "$project/config/kubernetes/remove"
   kubectl -n "$system" logs "daemonset/$daemonset" -c install
+  assert_equal "pods that write the cluster's configuration" 0 "$(kubectl -n "$system" get daemonset "$cluster_daemonset" -o 'jsonpath={.status.desiredNumberScheduled}')"
   kubectl delete -k "$project/config/kubernetes/base" > /dev/null
-  on_node 'rm -r /etc/rdma-init'
+  assert_equal "what is left in /etc" "" "$(on_node 'find /etc/rdma-init 2> /dev/null; true')"
   assert_node_as_before "$state/before"
 }
 

@@ -11,7 +11,7 @@
 #include "hook/base/json/json.hpp"
 #include "hook/cluster/apply_config.hpp"
 #include "hook/cluster/config_source.hpp"
-#include "hook/cluster/node_keys.hpp"
+#include "hook/config/node_keys.hpp"
 #include "support/temp_dir.hpp"
 
 namespace {
@@ -32,17 +32,25 @@ std::vector<std::string> said(const std::vector<hook::ConfigProblem>& problems) 
 }
 
 std::vector<std::string> keys_in(const std::string& text) {
-  return said(hook::node_keys_in({"cm", text}));
+  std::vector<hook::ConfigProblem> problems;
+  const ConfigText file{"cm", text, true};
+  hook::ConfigReader reader(file, problems);
+  if (reader.parse_document()) {
+    const bool found = hook::refuse_node_keys(reader);
+    EXPECT_EQ(found, !problems.empty()) << text;
+    return said(problems);
+  }
+  return {};
 }
 
 TEST(HookCluster, KeysThatAClusterMayNotSay) {
   using Lines = std::vector<std::string>;
-  EXPECT_EQ(keys_in("{\"runtime\": {}}"), Lines{"1:`runtime`"});
-  EXPECT_EQ(keys_in("{\"rails\": [],\n\"runtime\": null}"), Lines{"2:`runtime`"});
+  EXPECT_EQ(keys_in("{\"runtime\": {}}"), Lines{"1:`runtime`:"});
+  EXPECT_EQ(keys_in("{\"rails\": [],\n\"runtime\": null}"), Lines{"2:`runtime`:"});
   EXPECT_EQ(keys_in("{\"networks\": {\"a/b\":\n {\"ipam\": {\"type\": \"x\"},\n\"ipam_dir\": \"/opt\"}}}"),
-            (Lines{"2:`networks.a/b.ipam`", "3:`networks.a/b.ipam_dir`"}));
+            (Lines{"2:`networks.a/b.ipam`:", "3:`networks.a/b.ipam_dir`:"}));
   EXPECT_EQ(keys_in("{\"networks\": {\"a\":\n {\"take_node_netdevs\": true}}}"),
-            Lines{"2:`networks.a.take_node_netdevs`"});
+            Lines{"2:`networks.a.take_node_netdevs`:"});
   for (const char* fine :
        {"{}", "[]", "no JSON", "{\"networks\": []}", "{\"networks\": {\"a\": 1}}", "{\"networks\": {\"ipam\": {}}}",
         "{\"rails\": [\"runtime\"]}", "{\"node_index\": \"address\"}", "{\"node_index\": \"NODE_NAME\"}",
@@ -53,7 +61,7 @@ TEST(HookCluster, KeysThatAClusterMayNotSay) {
                           "{\"node_index\": \"/etc/rdma-init/\"}", "{\"node_index\": \"/etc/rdma-init/..\"}",
                           "{\"node_index\": \"/etc/rdma-init/../../dev/watchdog\"}",
                           "{\"node_index\": \"/etc/rdma-init/conf.d/x\"}", "{\"node_index\": {}}"}) {
-    EXPECT_EQ(keys_in(own), Lines{"1:`node_index`"}) << own;
+    EXPECT_EQ(keys_in(own), Lines{"1:`node_index`:"}) << own;
   }
 }
 
@@ -94,55 +102,46 @@ TEST(HookCluster, EveryKeyThatCanHoldAPathIsDecided) {
   EXPECT_EQ(found, refused);
 }
 
-TEST(HookCluster, WhatTheNodesOwnFileHasStays) {
-  const Json own = Json::parse(R"({"runtime": {"hook": "/h"}, "node_index": 7, "rails": ["old"], "memlock": null,
-    "networks": {"a": {"ipam": {"type": "t"}, "mtu": 1}, "b": {"ipam_dir": "/d"}, "c": {"mtu": 2}}})");
-  const Json cluster = Json::parse(R"({"rails": ["new"], "node_index": "address", "networks": {"a": {"mtu": 9000}}})");
-  EXPECT_EQ(hook::with_node_keys(cluster, own), Json::parse(R"({"rails": ["new"], "node_index": 7,
-    "networks": {"a": {"mtu": 9000, "ipam": {"type": "t"}}, "b": {"ipam_dir": "/d"}}, "runtime": {"hook": "/h"}})"));
-  // What a cluster may say is the cluster's.
-  EXPECT_EQ(hook::with_node_keys(Json::object(), Json::parse(R"({"node_index": "address", "rails": ["x"]})")),
-            Json::object());
-  EXPECT_EQ(hook::with_node_keys(cluster, Json::object()), cluster);
-  EXPECT_EQ(hook::with_node_keys(Json::parse(R"({"networks": 1})"), own)["networks"], 1);
+hook::ParsedConfig parsed(const std::string& cluster, const std::string& own) {
+  return hook::parse_config({{"cm", cluster, true}, {kFile, own}});
+}
+
+TEST(HookCluster, NodeKeysAreErrorsInTheClustersTextOnly) {
+  const std::string keys = R"({"runtime": {"hook": "/h"}, "networks": {"n": {"ipam": {"type": "t"}}}})";
+  const auto refused = parsed(keys, "{}");
+  EXPECT_EQ(said(refused.problems), (std::vector<std::string>{"1:`runtime`:", "1:`networks.n.ipam`:"}));
+  EXPECT_EQ(refused.config, hook::Config()) << "a program that goes on in spite of errors gets no program's name";
+  EXPECT_EQ(said(parsed("{}", keys).problems), std::vector<std::string>());
+}
+
+TEST(HookCluster, TheNodesOwnFilesStandOverTheClusters) {
+  const auto whole = parsed(R"({"rails": ["new"], "node_index": "address", "memlock": null,
+      "networks": {"a": {"mtu": 9000}, "b": {"mtu": 4096}}})",
+                            R"({"rails": ["own"], "node_index": 7, "runtime": {"hook": "/h"},
+      "networks": {"a": {"ipam": {"type": "t"}}}})");
+  ASSERT_TRUE(whole.ok());
+  const auto& config = whole.config;
+  EXPECT_EQ(config.rails, std::vector<std::string>{"own"});
+  EXPECT_EQ(config.node_index, (hook::NodeIndex{hook::NodeIndex::By::kNumber, 7}));
+  EXPECT_EQ(config.runtime.hook, "/h");
+  EXPECT_EQ(config.memlock, std::nullopt) << "a key of the cluster's alone";
+  EXPECT_EQ(config.networks.at("a").ipam_plugin, "t");
+  EXPECT_EQ(config.networks.at("a").mtu, std::nullopt) << "a network is replaced whole";
+  EXPECT_EQ(config.networks.at("b").mtu, 4096U);
 }
 
 TEST(HookCluster, TakesNodeNetdevsOnlyByTheNodesOwnFile) {
   const std::string network = R"({"networks": {"n": {"mode": "exclusive"}}})";
   const std::string taking = R"({"networks": {"n": {"mode": "exclusive", "take_node_netdevs": true}}})";
-  const auto refused = hook::consider_config({"cm", taking}, {}, kFile);
-  ASSERT_EQ(refused.problems.size(), 1U);
-  EXPECT_TRUE(refused.problems.front().is_error);
-  EXPECT_EQ(refused.text, "");
-  EXPECT_FALSE(hook::consider_config({"cm", network}, {}, kFile).config.networks.at("n").take_node_netdevs);
-  const auto kept = hook::consider_config({"cm", network}, {{kFile, taking}}, kFile);
-  EXPECT_EQ(said(kept.problems), std::vector<std::string>());
-  EXPECT_TRUE(kept.config.networks.at("n").take_node_netdevs);
+  EXPECT_EQ(said(parsed(taking, "{}").problems), std::vector<std::string>{"1:`networks.n.take_node_netdevs`:"});
+  EXPECT_FALSE(parsed(network, "{}").config.networks.at("n").take_node_netdevs);
+  EXPECT_TRUE(parsed(network, taking).config.networks.at("n").take_node_netdevs);
 }
 
 TEST(HookCluster, ProblemsHaveTheLinesOfTheClustersText) {
-  const auto considered =
-      hook::consider_config({"cm", "{\n\"pools\": [{\"name\": \"p\",\n\"network\": \"n\"}]}"}, {}, kFile);
-  EXPECT_EQ(said(considered.problems), std::vector<std::string>{"3:`pools[0].network`:"});
-  // With the network that the node has of its own it is fine, but for a hint.
-  const ConfigText own{kFile, R"({"networks": {"n": {"mode": "shared", "ipam": {"type": "t"}}}})"};
-  const auto merged =
-      hook::consider_config({"cm", "{\n\"pools\": [{\"name\": \"p\",\n\"network\": \"n\"}]}"}, {own}, kFile);
-  EXPECT_EQ(said(merged.problems), std::vector<std::string>());
-  EXPECT_EQ(merged.config.networks.at("n").ipam_plugin, "t");
-  // A drop-in stands over both.
-  const auto over = hook::consider_config(
-      {"cm", R"({"rails": ["a"]})"}, {{kFile, "{}"}, {"/etc/rdma-init/conf.d/1.json", R"({"rails": ["b"]})"}}, kFile);
-  EXPECT_EQ(over.config.rails, std::vector<std::string>{"b"});
-  EXPECT_EQ(Json::parse(over.text), Json::parse(R"({"rails": ["a"]})"));
-}
-
-TEST(HookCluster, OfANodesFileThatIsNoJsonNothingIsReplaced) {
-  const auto considered = hook::consider_config({"cm", "{}"}, {{kFile, "{\"runtime\""}}, kFile);
-  ASSERT_EQ(considered.problems.size(), 1U);
-  EXPECT_TRUE(considered.problems.front().is_error);
-  EXPECT_NE(considered.problems.front().message.find("what of it is the node's own is not known"), std::string::npos);
-  EXPECT_EQ(considered.text, "");
+  const std::string text = "{\n\"pools\": [{\"name\": \"p\",\n\"network\": \"n\"}]}";
+  EXPECT_EQ(said(parsed(text, "{}").problems), std::vector<std::string>{"3:`pools[0].network`:"});
+  EXPECT_TRUE(parsed(text, R"({"networks": {"n": {"mode": "shared"}}})").ok()) << "the network is the node's own";
 }
 
 TEST(HookCluster, SlicesOfThisNode) {

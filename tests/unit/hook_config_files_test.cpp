@@ -51,6 +51,16 @@ TEST(HookConfigFiles, MissingDefaultsAreNoError) {
   EXPECT_EQ(*config, hook::Config());
 }
 
+// As the node's programs read it: tests/cluster, where every directory above is root's alone.
+TEST(HookConfigFiles, ANamedFileStandsInPlaceOfTheClusters) {
+  const TempDir dir;
+  write_file(dir / "cluster.json", R"({"ipc_lock": false})");
+  write_file(dir / "c", "{}");
+  const auto config = hook::read_config({dir / "c", "", true, dir / "cluster.json"});
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_TRUE(config->ipc_lock);
+}
+
 TEST(HookConfigFiles, RefusedFiles) {
   const TempDir dir;
   const auto file = [&](const char* name) { return "`" + (dir / name) + "`"; };

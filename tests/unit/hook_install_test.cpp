@@ -174,6 +174,9 @@ TEST(Uninstall, ProgramsStayAsLongAsTheyAreNeeded) {
   std::filesystem::create_directories(options.root + "/opt/rdma-init/bin");
   std::filesystem::create_directories(options.root + "/etc");
   std::ofstream(program) << "program";
+  const std::string cluster = options.root + "/etc/rdma-init/cluster";
+  std::filesystem::create_directories(cluster);
+  std::ofstream(cluster + "/config.json") << "{}";
   const InstallRecord record{"podman",
                              "hook",
                              "/opt/rdma-init/bin",
@@ -191,6 +194,7 @@ TEST(Uninstall, ProgramsStayAsLongAsTheyAreNeeded) {
   EXPECT_EQ(refused.error().code, EBUSY);
   EXPECT_NE(refused.error().message.find("2 containers or pods"), std::string::npos);
   EXPECT_TRUE(std::filesystem::exists(program));
+  EXPECT_TRUE(std::filesystem::exists(cluster + "/config.json"));
   needed = fabric::make_error("cannot look");
   EXPECT_FALSE(uninstall(options));
   EXPECT_TRUE(std::filesystem::exists(program));
@@ -199,6 +203,7 @@ TEST(Uninstall, ProgramsStayAsLongAsTheyAreNeeded) {
   ASSERT_TRUE(done) << done.error().message;
   EXPECT_FALSE(std::filesystem::exists(options.root + "/opt/rdma-init"));
   EXPECT_FALSE(std::filesystem::exists(options.root + kInstallRecord));
+  EXPECT_FALSE(std::filesystem::exists(options.root + "/etc/rdma-init"));
   std::filesystem::remove_all(options.root);
 }
 

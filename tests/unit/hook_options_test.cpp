@@ -44,18 +44,12 @@ TEST(HookOptions, ConfigApply) {
   EXPECT_EQ(node->command, Command::kConfigApply);
   EXPECT_EQ(node->source, "/config");
   EXPECT_TRUE(node->watch);
-  EXPECT_EQ(node->node.config.file, "/etc/rdma-init/config.json");
-  EXPECT_EQ(node->node.config.drop_ins, "/etc/rdma-init/conf.d");
+  EXPECT_EQ(node->node.config.cluster, "/etc/rdma-init/cluster/config.json");
   const auto below = parse({"config", "apply", "--root", "/host", "cm"});
   ASSERT_TRUE(below) << below.error().message;
+  EXPECT_EQ(below->node.config.cluster, "/host/etc/rdma-init/cluster/config.json");
   EXPECT_EQ(below->node.config.file, "/host/etc/rdma-init/config.json");
   EXPECT_EQ(below->node.config.drop_ins, "/host/etc/rdma-init/conf.d");
-  const auto named = parse({"config", "apply", "cm", "--config", "/c/config.json"});
-  ASSERT_TRUE(named) << named.error().message;
-  EXPECT_EQ(named->node.config.file, "/c/config.json");
-  EXPECT_EQ(named->node.config.drop_ins, "");
-  // What is applied for the first time replaces nothing.
-  EXPECT_FALSE(named->node.config.file_must_exist);
 }
 
 TEST(HookOptions, ConfigApplyNeedsADirectory) {
@@ -65,7 +59,8 @@ TEST(HookOptions, ConfigApplyNeedsADirectory) {
                                  {"config", "apply"},
                                  {"config", "apply", "a", "b"},
                                  {"config", "apply", "a", "--watch", "--json"},
-                                 {"config", "apply", "a", "--config", "relative.json"}}) {
+                                 {"config", "apply", "a", "--config", "/c.json"},
+                                 {"config", "apply", "a", "--root", "relative"}}) {
     const auto options = parse(wrong);
     ASSERT_FALSE(options) << wrong.back();
     EXPECT_EQ(options.error().code, EINVAL);
