@@ -75,8 +75,8 @@ struct NriContainer {
   std::vector<Mount> mounts;
   std::vector<Device> devices;  // those of earlier plugins included
   std::vector<DeviceRule> device_rules;
-  std::map<std::string, std::string> unified;  // files of its cgroup (v2) and what is written there
-  std::vector<Rlimit> rlimits;                 // always empty before containerd 2.3 and CRI-O 1.36
+  std::map<std::string, std::string> unified = {};  // files of its cgroup (v2) and what is written there
+  std::vector<Rlimit> rlimits;                      // always empty before containerd 2.3 and CRI-O 1.36
   std::vector<LinuxNamespace> namespaces;
   std::uint32_t pid = 0;  // 0: not started
   friend bool operator==(const NriContainer&, const NriContainer&) = default;
@@ -91,7 +91,8 @@ struct ContainerAdjustment {
   std::map<std::string, std::string> env;
   std::vector<Device> devices;
   std::vector<Rlimit> rlimits;
-  std::map<std::string, std::string> unified;  // as the container's; runc before 1.2 and crun write a value at once
+  std::map<std::string, std::string> unified =
+      {};  // as the container's; runc before 1.2 and crun write a value at once
   friend bool operator==(const ContainerAdjustment&, const ContainerAdjustment&) = default;
 };
 
