@@ -1,17 +1,20 @@
 #include "fabric/remedy.hpp"
 
 #include <cerrno>
+#include <cstring>
 
 namespace fabric {
 
 std::string remedy_of(const Error& error) {
+  // Of a name that is taken the kernel says ENFILE too, and the message then says that.
+  const bool is_limit = (error.code == EMFILE || error.code == ENFILE) &&
+                        error.message.find(std::strerror(error.code)) != std::string::npos;
+  if (!is_limit) return error.hint;
   // inotify_init1(2) says EMFILE of its own limit.
   if (error.code == EMFILE)
-    return "raise the process's limit of open files: LimitNOFILE= of its systemd unit, or `ulimit -n`; for a watch, "
-           "sysctl "
+    return "raise the limit of open files: LimitNOFILE= of the unit, or `ulimit -n`; for a watch, sysctl "
            "fs.inotify.max_user_instances";
-  if (error.code == ENFILE) return "raise the node's limit of open files: sysctl fs.file-max";
-  return error.hint;
+  return "raise the node's limit of open files: sysctl fs.file-max";
 }
 
 }  // namespace fabric

@@ -7,8 +7,8 @@
 
 namespace fabric {
 
-// The remedy to print with an error; empty: none is known. A limit of open files is the cause whatever the error's own
-// hint suggests, so that its remedy replaces the hint.
+// The remedy to print with an error; empty: none is known. If the message has the text of EMFILE or ENFILE, a limit
+// of open files is the cause whatever the error's own hint suggests, so that its remedy replaces the hint.
 std::string remedy_of(const Error& error);
 
 }  // namespace fabric

@@ -45,7 +45,7 @@ fabric::Attr<std::string> Rooted::read(const std::string& path, std::size_t limi
 }
 
 int Rooted::each_name(const std::string& path, const std::function<void(std::string_view)>& use,
-                      const std::function<bool(int)>& trusted) const {
+                      bool (*trusted)(int)) const {
   const fabric::UniqueFd directory = open_as(path, kFlags | O_DIRECTORY);
   if (!directory.ok()) return errno;
   if (trusted && !trusted(directory.get())) return EPERM;

@@ -26,7 +26,7 @@ class Rooted {
   // Calls use(name) with each entry of a directory, 65,536 at most. 0, or the errno: EFBIG beyond that, EPERM if
   // trusted(directory) is false.
   int each_name(const std::string& path, const std::function<void(std::string_view)>& use,
-                const std::function<bool(int)>& trusted = {}) const;
+                bool (*trusted)(int) = nullptr) const;
 
  private:
   fabric::UniqueFd open_as(const std::string& path, int flags) const;

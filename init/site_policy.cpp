@@ -102,8 +102,7 @@ SitePolicy read_site_policy(const Rooted& files, const std::string& file, bool o
   const auto add = [&](std::string_view name) {
     if (name.ends_with(".conf") && !name.starts_with('.')) names.emplace_back(name);
   };
-  const int code = files.each_name(std::string(kPolicyFolder), add,
-                                   [&](int directory) { return !only_trusted || is_trusted(directory); });
+  const int code = files.each_name(std::string(kPolicyFolder), add, only_trusted ? is_trusted : nullptr);
   if (code == EPERM) {
     policy.problems.push_back(fmt::format("{} {}: nothing of it is set", kPolicyFolder, kUntrusted));
   } else if (code != 0 && !is_gone(code)) {

@@ -142,11 +142,16 @@ TEST(UniqueFd, ResetKeepsErrno) {
 }
 
 TEST(RemedyOf, NamesTheLimitOfOpenFiles) {
-  const auto remedy = [](int code, const char* hint) { return fabric::remedy_of({"open `/x`", code, hint}); };
+  const auto remedy = [](int code, const char* hint) {
+    fabric::Error error = fabric::sys_error(code, "open `/x`");
+    error.hint = hint;
+    return fabric::remedy_of(error);
+  };
   EXPECT_NE(remedy(EMFILE, "").find("LimitNOFILE="), std::string::npos);
   EXPECT_EQ(remedy(ENFILE, "make its directory"), "raise the node's limit of open files: sysctl fs.file-max");
   EXPECT_EQ(remedy(ENOENT, "make its directory"), "make its directory");
-  EXPECT_EQ(remedy(0, ""), "");
+  EXPECT_EQ(remedy(EIO, ""), "");
+  EXPECT_EQ(fabric::remedy_of({"rename: the name is taken", ENFILE, "take another name"}), "take another name");
 }
 
 }  // namespace
