@@ -77,8 +77,7 @@ Result<void> Socket::request(unsigned type, unsigned flags, Bytes payload,
       if (answer.nlmsg_type == NLMSG_DONE || answer.nlmsg_type == NLMSG_ERROR) {
         int code = 0;
         if (body.size() >= sizeof code) std::memcpy(&code, body.data(), sizeof code);
-        // -MAX_ERRNO is the least that the kernel says; beyond it is garbage, INT_MIN for one has no negation.
-        if (code < 0) return sys_error(code >= -4095 ? -code : EPROTO, "netlink request {}", type);
+        if (code < 0) return sys_error(errno_of(code), "netlink request {}", type);
         if (interrupted) return sys_error(EINTR, "netlink dump {}", type);
         return {};
       }

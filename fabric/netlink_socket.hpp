@@ -7,6 +7,7 @@
 #include <linux/netlink.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -31,6 +32,14 @@ std::optional<T> value_of(Bytes bytes) {
   if (bytes.size() < sizeof value) return std::nullopt;
   std::memcpy(&value, bytes.data(), sizeof value);
   return value;
+}
+
+// The errno of the code at the start of NLMSG_ERROR and NLMSG_DONE; 0: success. The kernel's least code is -MAX_ERRNO
+// (include/linux/err.h); below it is garbage (EPROTO), and INT_MIN has no negation.
+constexpr int errno_of(int code) {
+  constexpr int kMaxErrno = 4095;
+  if (code >= 0) return 0;
+  return code >= -kMaxErrno ? -code : EPROTO;
 }
 
 // The attributes of a message, by type. Malformed ones end the walk: what was read before stays.

@@ -25,7 +25,6 @@ using fabric::netlink::Bytes;
 
 constexpr time_t kTimeoutSeconds = 5;  // the kernel answers while it is asked: what is not there then will not come
 constexpr int kDumpTries = 5;
-constexpr int kMostErrno = 4095;           // MAX_ERRNO
 constexpr std::size_t kAttributes = 4096;  // more than any request here has
 
 struct FreeBuffer {
@@ -41,8 +40,7 @@ int errno_of(Bytes body) {
   int code = 0;
   if (body.size() < sizeof code) return EPROTO;
   std::memcpy(&code, body.data(), sizeof code);
-  if (code >= 0) return 0;
-  return code >= -kMostErrno ? -code : EPROTO;
+  return fabric::netlink::errno_of(code);
 }
 
 // NLMSGERR_ATTR_MSG, which libnl 3.7 does not read. It is behind the code, and in an error behind the request as well,

@@ -23,7 +23,6 @@ using fabric::netlink::Bytes;
 constexpr const char* kCount = "cannot count the contexts of RDMA devices";
 constexpr std::size_t kBatch = 64;
 constexpr std::size_t kLongestMessage = 1024;  // an answer has less than 500 bytes
-constexpr int kLargestErrno = 4095;            // MAX_ERRNO
 
 // The kernel puts one device into each message (_nldev_res_get_dumpit() returns the length). recvmmsg(2) takes many.
 struct Batch {
@@ -61,7 +60,7 @@ Result<bool> read_answers(Bytes rest, std::vector<RdmaUse>& devices) {
     rest = rest.subspan(std::min<std::size_t>(NLMSG_ALIGN(header.nlmsg_len), rest.size()));
     if (header.nlmsg_type == NLMSG_DONE || header.nlmsg_type == NLMSG_ERROR) {
       const int code = fabric::netlink::value_of<int>(body).value_or(-EPROTO);
-      if (code < 0) return sys_error(code >= -kLargestErrno ? -code : EPROTO, "{}", kCount);
+      if (code < 0) return sys_error(fabric::netlink::errno_of(code), "{}", kCount);
       return true;
     }
     if (auto device = parse_rdma_use(Attributes(body))) devices.push_back(std::move(*device));
