@@ -5,11 +5,11 @@
 
 namespace fabric {
 
-std::string remedy_of(const Error& error) {
+std::string remedy_of(const Error& error, const char* otherwise) {
   // Of a name that is taken the kernel says ENFILE too, and the message then says that.
   const bool is_limit = (error.code == EMFILE || error.code == ENFILE) &&
                         error.message.find(std::strerror(error.code)) != std::string::npos;
-  if (!is_limit) return error.hint;
+  if (!is_limit) return error.hint.empty() ? std::string(otherwise) : error.hint;
   // inotify_init1(2) says EMFILE of its own limit.
   if (error.code == EMFILE)
     return "raise the limit of open files: LimitNOFILE= of the unit, or `ulimit -n`; for a watch, sysctl "

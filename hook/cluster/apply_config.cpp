@@ -38,8 +38,7 @@ bool has_error(const Problems& problems) {
 }
 
 ConfigProblem problem_of(const std::string& file, const Error& error, const char* remedy) {
-  const std::string own = fabric::remedy_of(error);
-  return {file, 0, error.message, own.empty() ? remedy : own};
+  return {file, 0, error.message, fabric::remedy_of(error, remedy)};
 }
 
 // The cluster's text in the place of the one that is there, below the node's own.

@@ -128,10 +128,8 @@ ConfigPaths config_paths_below(const std::string& root) {
 ConfigFiles read_config_files(const ConfigPaths& paths) {
   ConfigFiles files;
   const auto note = [&](const std::string& path, const Error& error) {
-    std::string remedy = fabric::remedy_of(error);
-    // Not within the braces: GCC 12 destroys the result of such a conditional twice.
-    if (remedy.empty()) remedy = error.code == ENOENT ? kMissingRemedy : kOtherRemedy;
-    files.problems.push_back({path, 0, error.message, std::move(remedy), true});
+    const char* otherwise = error.code == ENOENT ? kMissingRemedy : kOtherRemedy;
+    files.problems.push_back({path, 0, error.message, fabric::remedy_of(error, otherwise), true});
   };
   const auto take = [&](const std::string& path, bool sticky_is_fine) {
     auto text = read_checked(path, sticky_is_fine);

@@ -71,9 +71,10 @@ void check_found(const NodeEngines& engines, Check& check) {
            {}});
     }
   }
-  for (const auto& [program, why, remedy] : engines.refused)
-    check.findings.push_back(
-        {Grade::kBroken, program, why, remedy.empty() ? "mend it before it is restarted" : remedy});
+  for (const auto& [program, why, remedy] : engines.refused) {
+    check.findings.push_back({Grade::kBroken, program, why, remedy});
+    if (remedy.empty()) check.findings.back().remedy = "mend it before it is restarted";
+  }
 }
 
 void check_record(const NodeEngines& engines, Check& check) {
