@@ -5,10 +5,12 @@
 
 #include "init/nccl_conf.hpp"
 #include "require.hpp"
+#include "same_settings.hpp"
 
 namespace {
 
 using fuzz::require;
+using fuzz::same_settings;
 
 // NCCL's reader once more, by lines: what add_conf() adds to settings.
 init::Settings read_by_lines(const std::string& text, const std::string& path, init::Settings settings) {
@@ -21,12 +23,6 @@ init::Settings read_by_lines(const std::string& text, const std::string& path, i
     if (name.compare(0, 5, "NCCL_") == 0) settings.insert({name, {line.substr(equals + 1), path}});
   }
   return settings;
-}
-
-bool equal(const init::Settings& left, const init::Settings& right) {
-  return std::equal(left.begin(), left.end(), right.begin(), right.end(), [](const auto& a, const auto& b) {
-    return a.first == b.first && a.second.value == b.second.value && a.second.source == b.second.source;
-  });
 }
 
 }  // namespace
@@ -52,6 +48,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   const std::string text = data.ConsumeRemainingBytesAsString();
   const init::Settings expected = read_by_lines(text, "/etc/nccl.conf", settings);
   init::add_conf(text, "/etc/nccl.conf", settings);
-  require(equal(settings, expected), "nccl.conf is read line by line", text);
+  require(same_settings(settings, expected), "nccl.conf is read line by line", text);
   return 0;
 }

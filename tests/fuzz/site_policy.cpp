@@ -7,10 +7,12 @@
 #include <sstream>
 
 #include "require.hpp"
+#include "same_settings.hpp"
 
 namespace {
 
 using fuzz::require;
+using fuzz::same_settings;
 
 // Each value by lines, the first one of a variable.
 init::Settings read_by_lines(const std::string& text, const std::string& path, init::Settings settings) {
@@ -25,12 +27,6 @@ init::Settings read_by_lines(const std::string& text, const std::string& path, i
   return settings;
 }
 
-bool equal(const init::Settings& left, const init::Settings& right) {
-  return std::equal(left.begin(), left.end(), right.begin(), right.end(), [](const auto& a, const auto& b) {
-    return a.first == b.first && a.second.value == b.second.value && a.second.source == b.second.source;
-  });
-}
-
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
@@ -43,7 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   init::add_policy(first, path, policy);
   init::add_policy(second, "/etc/rdma-init/env.d/b.conf", policy);
   const init::Settings expected = read_by_lines(second, "/etc/rdma-init/env.d/b.conf", read_by_lines(first, path, {}));
-  require(equal(policy.settings, expected), "files are read line by line, and the first value counts", second);
+  require(same_settings(policy.settings, expected), "files are read line by line, and the first value counts", second);
   const auto lines = std::count(first.begin(), first.end(), '\n') + std::count(second.begin(), second.end(), '\n') + 2;
   require(policy.problems.size() + policy.settings.size() <= static_cast<std::size_t>(lines), "a line has one outcome");
   for (const std::string& problem : policy.problems)
