@@ -186,11 +186,11 @@ void note_end(const LedgerFiles& files, const std::string& key, std::string_view
 }
 
 // By key. One that is returned meanwhile is left out.
-template <typename Use>
-Result<void> each_grant(const Ledger& ledger, std::vector<std::string> keys, Ledger::Unread* unread, const Use& use) {
+template <typename Find, typename Use>
+Result<void> each_grant(const Find& find, std::vector<std::string> keys, Ledger::Unread* unread, const Use& use) {
   std::sort(keys.begin(), keys.end());
   for (const std::string& key : keys) {
-    auto grant = ledger.find(key);
+    auto grant = find(key);
     if (!grant && !unread) return grant.error();
     if (!grant) {
       unread->push_back(grant.error());
@@ -203,7 +203,8 @@ Result<void> each_grant(const Ledger& ledger, std::vector<std::string> keys, Led
 
 Result<std::vector<Grant>> find_all(const Ledger& ledger, std::vector<std::string> keys, Ledger::Unread* unread) {
   std::vector<Grant> grants;
-  TRY_VOID(each_grant(ledger, std::move(keys), unread, [&](Grant grant) -> Result<void> {
+  const auto find = [&](const std::string& key) { return ledger.find(key); };
+  TRY_VOID(each_grant(find, std::move(keys), unread, [&](Grant grant) -> Result<void> {
     grants.push_back(std::move(grant));
     return {};
   }));
@@ -249,7 +250,22 @@ Result<bool> Ledger::for_each_at(const std::string& path, const std::function<Re
   if (!files) return false;
   TRY_VOID(check_place(*files, false));
   auto keys = TRY(grant_keys(*files));
-  TRY_VOID(each_grant(Ledger(std::move(files)), std::move(keys), unread, use));
+  const Ledger ledger(std::move(files));
+  const auto find = [&](const std::string& key) { return ledger.find(key); };
+  TRY_VOID(each_grant(find, std::move(keys), unread, use));
+  return true;
+}
+
+Result<bool> Ledger::for_each_recorded_at(const std::string& path, const std::function<Result<void>(const Grant&)>& use,
+                                          Unread* unread) {
+  const auto files = TRY(LedgerFiles::open_to_list(path));
+  if (!files) return false;
+  const auto find = [&](const std::string& key) -> Result<std::optional<Grant>> {
+    const auto record = TRY(read_record(*files, key));
+    return record ? std::optional(recorded_grant(*record)) : std::nullopt;
+  };
+  auto keys = TRY(grant_keys(*files));
+  TRY_VOID(each_grant(find, std::move(keys), unread, use));
   return true;
 }
 

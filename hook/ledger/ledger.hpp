@@ -110,6 +110,11 @@ class Ledger {
   static fabric::Result<bool> for_each_at(const std::string& path,
                                           const std::function<fabric::Result<void>(const Grant&)>& use,
                                           Unread* unread = nullptr);
+  // The same as the records say: it looks at no process, no namespace and not at the ledger's place, so it works in any
+  // PID namespace. No owner is judged gone, and `vanished` is false.
+  static fabric::Result<bool> for_each_recorded_at(const std::string& path,
+                                                   const std::function<fabric::Result<void>(const Grant&)>& use,
+                                                   Unread* unread = nullptr);
   // Those with a user that is this container, or of the pod with this id. Costs nothing for others' grants.
   fabric::Result<std::vector<Grant>> find_by_id(std::string_view id, Unread* unread = nullptr) const;
   // All of them, vanished ones too. Costs in proportion to their number: for people and conflicts.

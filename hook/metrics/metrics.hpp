@@ -2,7 +2,7 @@
 // collector of node_exporter, or any other scraper.
 //
 // What happened is counted in DIR/metrics, because no process lives long enough to count; grants are read when they are
-// asked for, as the ledger records them: no owner is judged gone (recorded_grants.hpp). Series:
+// asked for, as the ledger records them: no owner is judged gone (Ledger::for_each_recorded_at()). Series:
 //
 //   rdma_hook_grants_total{engine,mode}                          counter: containers, once each; mode: mode_of()
 //   rdma_hook_returns_total{reason}                              counter: grants, a pod's once; reason: ReturnReason

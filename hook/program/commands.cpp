@@ -25,7 +25,6 @@
 #include "hook/install/install.hpp"
 #include "hook/install/node_files.hpp"
 #include "hook/install/put_programs.hpp"
-#include "hook/ledger/recorded_grants.hpp"
 #include "hook/ledger/runtime_records.hpp"
 #include "hook/metrics/count.hpp"
 #include "hook/metrics/grant_names.hpp"
@@ -250,7 +249,7 @@ Result<void> collect_metrics(const Options& options, GrantNames* names, const Wr
     if (!info.empty()) write(std::exchange(head, "") + info);
     return {};
   };
-  TRY(for_each_recorded_grant(ledger, add, &unread));
+  TRY(Ledger::for_each_recorded_at(ledger, add, &unread));
   return write_metrics(ledger, held, options.node.root, write);
 }
 

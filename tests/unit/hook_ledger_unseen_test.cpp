@@ -10,12 +10,10 @@
 #include <filesystem>
 #include <fstream>
 
-#include "hook/ledger/recorded_grants.hpp"
 #include "unit/hook_ledger_scene.hpp"
 
 namespace {
 
-using hook::for_each_recorded_grant;
 using hook::Grant;
 using hook::Ledger;
 using hook::Owner;
@@ -87,7 +85,7 @@ TEST_F(LedgerUnseen, RecordsAreListedInAnotherPidNamespace) {
       mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
       if (mount("proc", "/proc", "proc", 0, nullptr) != 0) return static_cast<int>(kNotPossible);
       int seen = 0;
-      const auto listed = for_each_recorded_grant(path_, [&](const Grant& grant) -> fabric::Result<void> {
+      const auto listed = Ledger::for_each_recorded_at(path_, [&](const Grant& grant) -> fabric::Result<void> {
         seen += !grant.vanished && grant.hcas.size() == 1 ? 1 : 0;
         return {};
       });
@@ -95,7 +93,8 @@ TEST_F(LedgerUnseen, RecordsAreListedInAnotherPidNamespace) {
     });
   };
   EXPECT_EQ(in_child(list_elsewhere), 102);
-  EXPECT_FALSE(for_each_recorded_grant(path_ + "/none", [](const Grant&) { return fabric::Result<void>(); }).value());
+  EXPECT_FALSE(
+      Ledger::for_each_recorded_at(path_ + "/none", [](const Grant&) { return fabric::Result<void>(); }).value());
 }
 
 TEST_F(LedgerUnseen, ALedgerWithoutFactsMoves) {
