@@ -42,7 +42,8 @@ class Round:
     def in_namespace(self, function):
         namespace = Namespace("bench")
         function(namespace)
-        namespace.end()  # after a failure, all namespaces end with this process
+        if not namespace.ended:
+            namespace.end()  # after a failure, all namespaces end with this process
 
     # --- one of each kind
 
@@ -72,9 +73,10 @@ class Round:
         self.note("own", seconds)
         namespace.check(self.count)
         container.end()
+        namespace.end()
         self.note("poststop", self.scene.poststop(bundle)[0])
-        if namespace.children():
-            raise AssertionError("poststop left netdevs")
+        if self.scene.records():
+            raise AssertionError("poststop left a record of rails")
 
     def tested(self, namespace):
         bundle = self.scene.bundle(self.count, None)
@@ -109,7 +111,7 @@ class Round:
 ROWS = {"true": "spawn of true", "nodes": "createRuntime, device nodes only", "pod": "createRuntime, rails into a pod",
         "own": "createRuntime, rails into its own namespace", "tested": "createRuntime, its own, gateways tested",
         "chain": "CNI ADD, " + " + ".join(CHAIN), "nodes poststop": "poststop, device nodes only",
-        "poststop": "poststop, rails, namespace lives", "bare": "bare: a message for each netdev",
+        "poststop": "poststop, rails, namespace has ended", "bare": "bare: a message for each netdev",
         "bare group": "bare: one message for all", "chain DEL": "CNI DEL, " + " + ".join(CHAIN[::-1])}
 
 

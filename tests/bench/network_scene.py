@@ -167,6 +167,11 @@ class Scene(harness.Case):
         seconds, _, log = self.call("poststop", stopped(bundle))
         return seconds, log
 
+    def records(self):
+        """Grants whose rails are on record."""
+        directory = self.ledger_directory + "/network"
+        return os.listdir(directory) if os.path.isdir(directory) else []
+
     # --- the chain
 
     def plugin(self, rail):
@@ -206,6 +211,7 @@ class Namespace:
     def __init__(self, name):
         self.name = name
         self.path = f"/run/netns/{name}"
+        self.ended = False
         ip("netns", "add", name)
         ip("link", "set", "lo", "up", pod=name)
         ip("link", "add", "watch", "type", "veth", "peer", "name", "watched", "netns", name, pod="wire")
@@ -228,6 +234,7 @@ class Namespace:
         return children
 
     def end(self):
+        self.ended = True
         ip("netns", "del", self.name)
         wait_for(lambda: "watch" not in [link["ifname"] for link in ip_json("link", pod="wire")], f"end of {self.name}")
 
