@@ -17,6 +17,7 @@
 #include "hook/grant/hca_devices.hpp"
 #include "hook/program/commands.hpp"
 #include "hook_ledger_scene.hpp"
+#include "sanitized.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"
 #include "support/tree.hpp"
@@ -183,14 +184,6 @@ TEST_F(StagesTest, TheSameContainerByAnotherPath) {
 }
 
 // Without a descriptor to open, the stage cannot even close off what it inherited.
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool kIsSanitized = true;
-#elif defined(__has_feature)
-constexpr bool kIsSanitized = __has_feature(address_sanitizer);
-#else
-constexpr bool kIsSanitized = false;
-#endif
-
 TEST_F(StagesTest, OnlyPoststopEndsWellWhateverFails) {
   if (kIsSanitized) GTEST_SKIP() << "the sanitizers' run-time library takes descriptors of its own";
   for (const auto& [command, expected] : {std::pair(Command::kPoststop, 0), std::pair(Command::kCreateRuntime, 1)}) {

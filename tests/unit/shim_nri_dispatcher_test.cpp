@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "fabric/text.hpp"
+#include "sanitized.hpp"
 #include "shim_nri_scene.hpp"
 
 namespace shim {
@@ -171,14 +172,6 @@ TEST_F(DispatcherTest, WhatIsNotProtobuf) {
   EXPECT_EQ(recorder_.told, Told{});
 }
 
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool kHasShadow = true;
-#elif defined(__has_feature)
-constexpr bool kHasShadow = __has_feature(address_sanitizer);
-#else
-constexpr bool kHasShadow = false;
-#endif
-
 // VmHWM of this process.
 long peak_kib() {
   std::ifstream status("/proc/self/status");
@@ -191,7 +184,7 @@ long peak_kib() {
 
 // Mounts of two bytes each, which were 400 bytes each in memory.
 TEST_F(DispatcherTest, TwoMillionMountsTakeLittleMemory) {
-  if (kHasShadow) GTEST_SKIP() << "memory cannot be measured under the address sanitizer";
+  if (kIsSanitized) GTEST_SKIP() << "memory cannot be measured under the address sanitizer";
   constexpr int kMounts = 2'000'000;
   constexpr long kMostKib = 64 << 10;
   configure();

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <thread>
 
+#include "sanitized.hpp"
 #include "shim/ttrpc/sockets.hpp"
 #include "shim_nri_scene.hpp"
 
@@ -169,18 +170,9 @@ std::size_t resident() {
   return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-// Address sanitizer keeps what is freed for a while.
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool kKeepsFreed = true;
-#elif defined(__has_feature)
-constexpr bool kKeepsFreed = __has_feature(address_sanitizer);
-#else
-constexpr bool kKeepsFreed = false;
-#endif
-
 // Same thread: each request and its answer fit into the socket.
 TEST_F(PluginTest, MemoryIsFlat) {
-  if (kKeepsFreed) GTEST_SKIP() << "memory cannot be measured under the address sanitizer";
+  if (kIsSanitized) GTEST_SKIP() << "memory cannot be measured under the address sanitizer";
   recorder_.adjustment.devices = {{"/dev/infiniband/uverbs0", "c", 231, 192, {}, {}, {}}};
   recorder_.told.reserve(10'000);
   const std::string create = shim_peer::create_message();
