@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
@@ -15,12 +16,29 @@ namespace {
 using fabric::Result;
 
 constexpr std::size_t kLongestControllers = 4096;
+constexpr std::size_t kLongestRelease = 64;  // __NEW_UTS_LEN of Linux
 constexpr std::string_view kHandle = "hca_handle";
 constexpr std::string_view kObject = "hca_object";
 
 std::optional<std::uint32_t> lower_one(const std::optional<std::uint32_t>& left,
                                        const std::optional<std::uint32_t>& right) {
   return left && right ? std::min(left, right) : left ? left : right;
+}
+
+// "7.3.4-amd64": 7 and 3.
+bool is_release_safe(std::string_view release) {
+  const auto numbers = fabric::split(release, '.');
+  if (numbers.size() < 2) return false;
+  const std::string_view minor = numbers[1].substr(0, numbers[1].find_first_not_of("0123456789"));
+  const auto first = fabric::parse_number<unsigned>(numbers[0]);
+  const auto second = fabric::parse_number<unsigned>(minor);
+  return first && second && std::pair(*first, *second) >= std::pair(7U, 3U);
+}
+
+RdmaController if_safe(RdmaController controller, const std::string& root) {
+  const auto read = fabric::sysfs::read_file(root + "/proc/sys/kernel/osrelease", kLongestRelease);
+  const auto* release = std::get_if<std::string>(&read);
+  return release && is_release_safe(fabric::trim(*release)) ? controller : RdmaController::kUnsafe;
 }
 
 }  // namespace
@@ -30,18 +48,28 @@ Result<RdmaController> rdma_controller(const std::string& root) {
   const auto read = fabric::sysfs::read_file(path, kLongestControllers);
   if (const auto* text = std::get_if<std::string>(&read)) {
     const auto words = fabric::split(fabric::trim(*text), ' ');
-    return std::find(words.begin(), words.end(), "rdma") != words.end() ? RdmaController::kV2 : RdmaController::kNone;
+    const bool has_it = std::find(words.begin(), words.end(), "rdma") != words.end();
+    return has_it ? if_safe(RdmaController::kV2, root) : RdmaController::kNone;
   }
   int code = std::get<fabric::Unreadable>(read).code;
   if (code == ENOENT) {
     const std::string hierarchy = root + "/sys/fs/cgroup/rdma";
-    if (::access(hierarchy.c_str(), F_OK) == 0) return RdmaController::kV1;
+    if (::access(hierarchy.c_str(), F_OK) == 0) return if_safe(RdmaController::kV1, root);
     if (errno == ENOENT) return RdmaController::kNone;
     code = errno;
   }
   fabric::Error error = fabric::sys_error(code, "cannot read `{}`", path);
   error.reason = FailureReason::kDevices;
   return error;
+}
+
+NoLimits no_limits(RdmaController controller) {
+  if (controller == RdmaController::kUnsafe) {
+    return {"a kernel before Linux 7.3 damages its memory when an HCA is unregistered after a container with a limit "
+            "has ended",
+            "boot Linux 7.3 or later, or remove the limits"};
+  }
+  return {"the node has no cgroup controller `rdma`", "boot a kernel with CONFIG_CGROUP_RDMA, or remove the limits"};
 }
 
 RdmaLimits lower_of(const RdmaLimits& left, const RdmaLimits& right) {
@@ -72,11 +100,13 @@ std::string rdma_max_line(const PlannedRdmaLimit& limit) {
 }
 
 Result<void> leave_out_rdma_limits(const std::string& root, Plan& plan) {
-  if (plan.rdma_limits.empty() || TRY(rdma_controller(root)) != RdmaController::kNone) return {};
+  if (plan.rdma_limits.empty()) return {};
+  const RdmaController controller = TRY(rdma_controller(root));
+  if (controller == RdmaController::kV1 || controller == RdmaController::kV2) return {};
   plan.rdma_limits.clear();
-  plan.warnings.emplace_back(
-      "the limits hca_objects and hca_handles of config.json are not set: the node has no cgroup controller `rdma`; "
-      "boot a kernel with CONFIG_CGROUP_RDMA, or remove the limits");
+  const auto [why, remedy] = no_limits(controller);
+  plan.warnings.push_back(
+      fmt::format("the limits hca_objects and hca_handles of config.json are not set: {}; {}", why, remedy));
   return {};
 }
 

@@ -11,10 +11,20 @@
 
 namespace hook {
 
-// In which hierarchy the controller is. kNone: the kernel lacks it, or it is turned off.
-enum class RdmaController { kNone, kV1, kV2 };
-// root: prefix of the node's /sys. Errors: /sys/fs/cgroup could not be looked at.
+// In which hierarchy the controller is. kNone: the kernel lacks it, or it is turned off. kUnsafe: a limit would damage the
+// kernel's memory. Before Linux 7.3 a cgroup with a limit and without RDMA objects is freed while the RDMA device still
+// lists its limit (rdmacg_css_offline(), kernel/cgroup/rdma.c): the kernel writes into freed memory when the device is
+// unregistered, at the latest when its driver is unloaded. Tried: 6.12.117 panics, 7.3.4 does not.
+enum class RdmaController { kNone, kUnsafe, kV1, kV2 };
+// root: prefix of the node's /sys and /proc. A kernel whose release cannot be read is kUnsafe. Errors: /sys/fs/cgroup could
+// not be looked at.
 fabric::Result<RdmaController> rdma_controller(const std::string& root);
+// Why kNone and kUnsafe set no limits, and what to do. Pure.
+struct NoLimits {
+  std::string why;
+  std::string remedy;
+};
+NoLimits no_limits(RdmaController controller);
 
 // Each value is the lower one of both; a missing one is no limit.
 RdmaLimits lower_of(const RdmaLimits& left, const RdmaLimits& right);
@@ -24,7 +34,7 @@ RdmaLimits limits_in(std::string_view rdma_max, std::string_view device);
 // The text that sets the limit.
 std::string rdma_max_line(const PlannedRdmaLimit& limit);
 
-// Takes the limits out of a plan where the node has no controller, with a warning.
+// Takes the limits out of a plan where the node's kernel cannot set them, with a warning.
 fabric::Result<void> leave_out_rdma_limits(const std::string& root, Plan& plan);
 
 }  // namespace hook

@@ -10,10 +10,9 @@ namespace {
 
 std::vector<Finding> findings_of_controller(const fabric::Result<RdmaController>& controller) {
   if (!controller) return {{Grade::kWarning, "limits", controller.error().message, controller.error().hint}};
-  if (*controller != RdmaController::kNone) return {};
-  return {{Grade::kWarning, "limits",
-           "the node has no cgroup controller `rdma`: hca_objects and hca_handles are not set",
-           "boot a kernel with CONFIG_CGROUP_RDMA, or remove the limits"}};
+  if (*controller == RdmaController::kV1 || *controller == RdmaController::kV2) return {};
+  const auto [why, remedy] = no_limits(*controller);
+  return {{Grade::kWarning, "limits", fmt::format("{}: hca_objects and hca_handles are not set", why), remedy}};
 }
 
 }  // namespace

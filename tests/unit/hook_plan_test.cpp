@@ -383,6 +383,10 @@ TEST(Plan, LeavesOutRdmaLimitsWithoutController) {
     EXPECT_TRUE(done) << done.error().message;
     return plan;
   };
+  const auto release = [&](const char* text) {
+    test_support::write_file(node / "proc/sys/kernel/osrelease", std::string(text) + "\n");
+  };
+  release("7.3.4+deb13-amd64");
   EXPECT_TRUE(limited().rdma_limits.empty());
   EXPECT_EQ(limited().warnings.size(), 1U);
   test_support::write_file(node / "sys/fs/cgroup/rdma/rdma.max", "");
@@ -393,6 +397,16 @@ TEST(Plan, LeavesOutRdmaLimitsWithoutController) {
   test_support::write_file(node / "sys/fs/cgroup/cgroup.controllers", "cpu memory rdma\n");
   EXPECT_EQ(*rdma_controller(node.path()), RdmaController::kV2);
   EXPECT_TRUE(limited().warnings.empty());
+  for (const char* unsafe : {"7.2.9", "6.12.117+deb13-amd64", "6.30.0", "", "x", "7", "7.x"}) {
+    release(unsafe);
+    EXPECT_EQ(*rdma_controller(node.path()), RdmaController::kUnsafe) << unsafe;
+    EXPECT_TRUE(limited().rdma_limits.empty()) << unsafe;
+    EXPECT_NE(limited().warnings.front().find("before Linux 7.3"), std::string::npos);
+  }
+  for (const char* safe : {"7.3", "7.3-rc1", "7.10.0", "10.0.1"}) {
+    release(safe);
+    EXPECT_EQ(*rdma_controller(node.path()), RdmaController::kV2) << safe;
+  }
 }
 
 TEST(Plan, sharedMultiCountsUnits) {

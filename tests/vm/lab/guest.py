@@ -67,7 +67,7 @@ def command(image, qemu, kernel, shares, serial, append="", machine=Machine()):
         "-accel", "tcg,thread=single", "-smp", "1", "-cpu", CPU, "-m", "3072",
         "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
         "-kernel", str(image / f"vmlinuz-{kernel}"), "-initrd", str(image / f"initrd-{kernel}"),
-        "-append", f"console=ttyS0 quiet panic=-1 {CHEAP} random.trust_cpu=on {append}".strip(),
+        "-append", f"console=ttyS0 quiet oops=panic panic=-1 {CHEAP} random.trust_cpu=on {append}".strip(),
         "-drive", f"file={image / 'disk.img'},if=virtio,format=raw,snapshot=on",
         "-device", "virtio-rng-pci",
         "-serial", serial,
