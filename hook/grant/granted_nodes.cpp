@@ -77,6 +77,7 @@ Result<void> check_granted_nodes(const Asking& asking, const std::vector<Planned
     }
   }
   std::vector<std::string> names;
+  names.reserve(granted.size());
   for (const PlannedHca& hca : granted)
     names.push_back(fabric::printable(hca.name));
   for (const SpecDevice& device : asking.request->given) {

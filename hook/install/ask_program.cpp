@@ -94,8 +94,8 @@ class Child {
     }
   }
 
-  std::string out() && { return std::move(outputs_[0].text); }
-  std::string err() && { return std::move(outputs_[1].text); }
+  std::string take_out() { return std::move(outputs_[0].text); }
+  std::string take_err() { return std::move(outputs_[1].text); }
 
  private:
   struct Output {
@@ -153,7 +153,7 @@ Result<Answer> ask_program(const std::string& root, const std::vector<std::strin
   if (WIFEXITED(status) && WEXITSTATUS(status) == kCannotEnter)
     return Error{fmt::format("cannot run `{}` in `{}`", name, root), EPERM, "call it as root"};
   if (WIFEXITED(status) && WEXITSTATUS(status) == kCannotExecute) return make_error("cannot run `{}`", name);
-  Answer answer{status == 0, std::move(child).out(), std::move(child).err()};
+  Answer answer{status == 0, child.take_out(), child.take_err()};
   if (fabric::trim(answer.messages).empty()) answer.messages = answer.text;
   return answer;
 }
