@@ -65,9 +65,10 @@ Result<RdmaController> rdma_controller(const std::string& root) {
 
 NoLimits no_limits(RdmaController controller) {
   if (controller == RdmaController::kUnsafe) {
-    return {"a kernel before Linux 7.3 damages its memory when an HCA is unregistered after a container with a limit "
-            "has ended",
-            "boot Linux 7.3 or later, or remove the limits"};
+    return {
+        "a kernel before Linux 7.3 damages its memory when an HCA is unregistered after a container with a limit "
+        "has ended",
+        "boot Linux 7.3 or later, or remove the limits"};
   }
   return {"the node has no cgroup controller `rdma`", "boot a kernel with CONFIG_CGROUP_RDMA, or remove the limits"};
 }

@@ -11,13 +11,13 @@
 
 namespace hook {
 
-// In which hierarchy the controller is. kNone: the kernel lacks it, or it is turned off. kUnsafe: a limit would damage the
-// kernel's memory. Before Linux 7.3 a cgroup with a limit and without RDMA objects is freed while the RDMA device still
-// lists its limit (rdmacg_css_offline(), kernel/cgroup/rdma.c): the kernel writes into freed memory when the device is
-// unregistered, at the latest when its driver is unloaded. Tried: 6.12.117 panics, 7.3.4 does not.
+// In which hierarchy the controller is. kNone: the kernel lacks it, or it is turned off. kUnsafe: a limit would damage
+// the kernel's memory. Before Linux 7.3 a cgroup with a limit and without RDMA objects is freed while the RDMA device
+// still lists its limit (rdmacg_css_offline(), kernel/cgroup/rdma.c): the kernel writes into freed memory when the
+// device is unregistered, at the latest when its driver is unloaded. Tried: 6.12.117 panics, 7.3.4 does not.
 enum class RdmaController { kNone, kUnsafe, kV1, kV2 };
-// root: prefix of the node's /sys and /proc. A kernel whose release cannot be read is kUnsafe. Errors: /sys/fs/cgroup could
-// not be looked at.
+// root: prefix of the node's /sys and /proc. A kernel whose release cannot be read is kUnsafe. Errors: /sys/fs/cgroup
+// could not be looked at.
 fabric::Result<RdmaController> rdma_controller(const std::string& root);
 // Why kNone and kUnsafe set no limits, and what to do. Pure.
 struct NoLimits {
