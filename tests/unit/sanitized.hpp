@@ -1,7 +1,7 @@
 #pragma once
 
-// Whether this is a build with AddressSanitizer. Its run-time library maps memory, opens descriptors and makes system calls of
-// its own; a test that counts or forbids these skips.
+// Whether this is a build with AddressSanitizer. Its run-time library maps memory, opens descriptors and makes system
+// calls of its own; a test that counts or forbids these skips.
 #if defined(__SANITIZE_ADDRESS__)
 inline constexpr bool kIsSanitized = true;
 #elif defined(__has_feature)
