@@ -52,9 +52,9 @@ bool is_left(const DeviceAccess& access, const std::vector<DeviceNumber>& allowe
 void check_answers(const BpfProgram& before, const BpfProgram& after, const std::vector<DeviceNumber>& allowed,
                    FuzzedDataProvider& data) {
   std::vector<DeviceNumber> asked = allowed;
+  asked.push_back({data.ConsumeIntegral<std::uint32_t>(), data.ConsumeIntegral<std::uint32_t>()});
   // The kernel's numbers have 12 and 20 bits; a larger one is compared with its sign.
   std::erase_if(asked, [](const DeviceNumber& device) { return device.major > INT32_MAX || device.minor > INT32_MAX; });
-  asked.push_back({data.ConsumeIntegral<std::uint32_t>(), data.ConsumeIntegral<std::uint32_t>()});
   for (const DeviceNumber& device : asked) {
     for (const unsigned type : {BPF_DEVCG_DEV_CHAR, BPF_DEVCG_DEV_BLOCK}) {
       for (unsigned access = 1; access < 8; ++access) {
