@@ -142,6 +142,15 @@ bool natural_less(std::string_view left, std::string_view right) {
   return left < right;  // "a01" and "a1" count alike so far, and an order must tell them apart
 }
 
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
 std::string one_line(std::string_view text) {
   std::string out;
   out.reserve(text.size());

@@ -32,6 +32,7 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 bool glob_match(std::string_view pattern, std::string_view text);
 // Orders "mlx5_2" before "mlx5_10".
 bool natural_less(std::string_view left, std::string_view right);
+bool is_utf8(std::string_view text);
 // A line for a terminal or a log: control characters and invalid UTF-8 become '?'.
 std::string one_line(std::string_view text);
 bool is_obeyed_by_shell(char c);

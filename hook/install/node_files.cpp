@@ -8,7 +8,6 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
@@ -108,8 +107,7 @@ Result<std::optional<std::string>> read_node_file(const std::string& root, const
   if (!TRY(is_there(root, path, seen))) return std::optional<std::string>();
   const std::string file = TRY(node_path(root, path));
   std::string text = TRY(read_text_file(file, kNodeFileLimits));
-  const std::string replaced = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-  if (Json::parse(replaced, nullptr, false) != Json(text)) return make_error("`{}` is no UTF-8", path);
+  if (!fabric::is_utf8(text)) return make_error("`{}` is no UTF-8", path);
   return std::optional(std::move(text));
 }
 

@@ -272,6 +272,12 @@ Result<InstallPlan> plan_for_engine(const EngineFacts& facts, const ReadNodeFile
 }  // namespace
 
 Result<InstallPlan> plan_install(const EngineFacts& facts, const ReadNodeFile& read) {
+  for (const auto& [setting, value] : facts.settings) {
+    if (fabric::is_utf8(setting.first) && fabric::is_utf8(setting.second) && fabric::is_utf8(value)) continue;
+    return Error{fmt::format("`{}` prints a setting that is no UTF-8: [{}]: {}", facts.engine.program,
+                             fabric::one_line(setting.first), fabric::one_line(setting.second)),
+                 EINVAL, "mend it in the engine's configuration; nothing was changed"};
+  }
   auto plan = plan_for_engine(facts, read);
   // What an engine prints of its files is foreign text.
   if (!plan) {

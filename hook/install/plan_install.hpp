@@ -46,7 +46,7 @@ using ReadNodeFile = std::function<fabric::Result<std::optional<std::string>>(co
 
 inline constexpr const char* kContainerdConfig = "/etc/containerd/config.toml";
 
-// Errors: what read() says; a file that is no JSON object (Docker); a file, an `imports` or a runtime `rdma` that
+// Errors: what read() says; a setting that is no UTF-8; a file that is no JSON object (Docker); a file, an `imports` or a runtime `rdma` that
 // somebody else wrote, with what to merge by hand; a way that the engine does not have.
 fabric::Result<InstallPlan> plan_install(const EngineFacts& facts, const ReadNodeFile& read);
 

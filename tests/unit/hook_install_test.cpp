@@ -62,6 +62,15 @@ TEST(EngineSettings, TablesKeysAndQuotes) {
   EXPECT_EQ(settings.at({"plugins.'io.containerd.nri.v1.nri'", "disable"}), "true");
 }
 
+// JSON, as the record and 90-engine.json are, has no other text.
+TEST(PlanInstall, ASettingThatIsNoUtf8IsRefused) {
+  EngineFacts facts = facts_of(2, kTwo, InstallWay::kRuntime);
+  facts.settings[{"plugins.x", "BinaryName"}] = "'/usr/bin/nvidia-container-runtime\xf8'";
+  const auto plan = plan_install(facts, nothing);
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().message, "`/usr/bin/containerd` prints a setting that is no UTF-8: [plugins.x]: BinaryName");
+}
+
 TEST(EngineSettings, WhatIsLostAndWhatIsMissing) {
   const EngineSettings before{
       {{"t", "kept"}, "'a'"}, {{"t", "none"}, "[]"}, {{"", "version"}, "2"}, {{"t", "set"}, "1"}};

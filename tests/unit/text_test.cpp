@@ -205,4 +205,11 @@ TEST(ErrnoNames, KnowTheSecondNames) {
   EXPECT_EQ(fabric::errno_number("EDEADLOCK"), EDEADLK);
 }
 
+TEST(IsUtf8, WholeSequencesOnly) {
+  for (const char* text : {"", "a\n", "\xc3\xa9", "\xf4\x8f\xbf\xbf"})
+    EXPECT_TRUE(fabric::is_utf8(text)) << text;
+  for (const char* text : {"\xf8", "a\xc3", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80"})
+    EXPECT_FALSE(fabric::is_utf8(text));
+}
+
 }  // namespace
