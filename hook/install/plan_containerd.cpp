@@ -246,7 +246,8 @@ Result<std::string> imported_directory(const EngineFacts& facts) {
     if (!pattern.starts_with('/')) pattern.insert(0, "/etc/containerd/");
     if (!pattern.ends_with("/*.toml")) continue;
     const std::string directory = pattern.substr(0, pattern.rfind('/'));
-    if (directory.find_first_of("*?[") == std::string::npos) return directory;
+    const bool is_plain = (directory + "/").find("/../") == std::string::npos;
+    if (is_plain && directory.find_first_of("*?[") == std::string::npos) return directory;
   }
   if (!any) return std::string();
   return Error{fmt::format("`imports` of {} has no directory: {}", kContainerdConfig, list), EEXIST,
