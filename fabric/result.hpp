@@ -95,7 +95,8 @@ inline void keep_first(Result<void>& first, Result<void> next) {
 
 }  // namespace fabric
 
-// Evaluates to the value of a Result, or returns its error from the calling function.
+// Evaluates to the value of a Result, or returns its error from the calling function. In a braced initializer nothing
+// that owns memory or a descriptor may stand before it: GCC and clang run no destructor of that when TRY returns.
 #define TRY(expression)                                                  \
   __extension__({                                                        \
     auto try_result_ = (expression);                                     \

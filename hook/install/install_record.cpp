@@ -76,21 +76,19 @@ Result<void> rename_to_temporary(const std::string& root, const std::string& dir
 
 Result<InstallRecord> parse_install_record(const std::string& text) {
   const Json json = TRY(parse_json(text, kInstallRecord, kRecordLimits));
-  InstallRecord record{TRY(text_at(json, "engine")),
-                       TRY(text_at(json, "way")),
-                       TRY(text_at(json, "programs")),
-                       TRY(text_at(json, "version")),
-                       {},
-                       {},
-                       {},
-                       false,
-                       false};
+  InstallRecord record;
+  record.engine = TRY(text_at(json, "engine"));
+  record.way = TRY(text_at(json, "way"));
+  record.programs = TRY(text_at(json, "programs"));
+  record.version = TRY(text_at(json, "version"));
   const Json* files = member(json, "files");
   const Json* directories = member(json, "directories");
   if (!files || !files->is_array()) return wrong_member("files");
   if (!directories || !directories->is_array()) return wrong_member("directories");
   for (const Json& entry : *files) {
-    FileEdit edit{TRY(text_at(entry, "path")), {}, TRY(digested_text_at(entry, "after", "after_hash"))};
+    FileEdit edit;
+    edit.path = TRY(text_at(entry, "path"));
+    edit.after = TRY(digested_text_at(entry, "after", "after_hash"));
     if (member(entry, "before")) edit.before = TRY(digested_text_at(entry, "before", "before_hash"));
     record.edits.push_back(std::move(edit));
   }

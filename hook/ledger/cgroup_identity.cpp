@@ -110,12 +110,14 @@ Result<CgroupIdentity> cgroup_at(const Json& object, const char* name) {
   if (!root) return wrong_member(name);
   TRY_VOID(check_members(*value, {"root", "path", "dev", "ino"}));
   TRY_VOID(check_members(*root, {"path", "dev", "ino"}));
-  return CgroupIdentity{.root = TRY(text_at(*root, "path")),
-                        .root_dev = TRY(number_at(*root, "dev", UINT64_MAX)),
-                        .root_ino = TRY(number_at(*root, "ino", UINT64_MAX)),
-                        .path = TRY(text_at(*value, "path")),
-                        .dev = TRY(number_at(*value, "dev", UINT64_MAX)),
-                        .ino = TRY(number_at(*value, "ino", UINT64_MAX))};
+  CgroupIdentity cgroup;
+  cgroup.root = TRY(text_at(*root, "path"));
+  cgroup.root_dev = TRY(number_at(*root, "dev", UINT64_MAX));
+  cgroup.root_ino = TRY(number_at(*root, "ino", UINT64_MAX));
+  cgroup.path = TRY(text_at(*value, "path"));
+  cgroup.dev = TRY(number_at(*value, "dev", UINT64_MAX));
+  cgroup.ino = TRY(number_at(*value, "ino", UINT64_MAX));
+  return cgroup;
 }
 
 }  // namespace hook

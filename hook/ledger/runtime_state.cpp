@@ -152,10 +152,12 @@ Result<RuntimeState> runtime_state_at(const Json& object, const char* name) {
   TRY_VOID(check_members(*root, {"path", "dev", "ino"}));
   const std::string runtime = TRY(text_at(*value, "runtime"));
   if (runtime != name_of(Kind::kRunc) && runtime != name_of(Kind::kCrun)) return wrong_member("runtime");
-  return RuntimeState{.kind = runtime == name_of(Kind::kRunc) ? Kind::kRunc : Kind::kCrun,
-                      .root = TRY(text_at(*root, "path")),
-                      .root_dev = TRY(number_at(*root, "dev", UINT64_MAX)),
-                      .root_ino = TRY(number_at(*root, "ino", UINT64_MAX))};
+  RuntimeState state;
+  state.kind = runtime == name_of(Kind::kRunc) ? Kind::kRunc : Kind::kCrun;
+  state.root = TRY(text_at(*root, "path"));
+  state.root_dev = TRY(number_at(*root, "dev", UINT64_MAX));
+  state.root_ino = TRY(number_at(*root, "ino", UINT64_MAX));
+  return state;
 }
 
 }  // namespace hook

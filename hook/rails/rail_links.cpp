@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <functional>
 #include <iterator>
+#include <utility>
 
 #include "fabric/inventory.hpp"
 #include "fabric/pci_sysfs.hpp"
@@ -153,7 +154,9 @@ bool is_of_another_function(const Link& link, const fabric::Hca* hca) {
 }  // namespace
 
 Result<NodeSockets> open_node_sockets() {
-  NodeSockets node{TRY(Netlink::open(NETLINK_ROUTE)), TRY(Netlink::open_if_known(NETLINK_RDMA)),
+  auto route = TRY(Netlink::open(NETLINK_ROUTE));
+  auto rdma = TRY(Netlink::open_if_known(NETLINK_RDMA));
+  NodeSockets node{std::move(route), std::move(rdma),
                    fabric::UniqueFd(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC))};
   if (!node.netns.ok()) return fabric::sys_error(errno, "cannot open `/proc/self/ns/net`");
   return node;
