@@ -13,24 +13,49 @@ std::string named(const std::pair<std::string, std::string>& setting) {
   return setting.first.empty() ? setting.second : fmt::format("[{}]: {}", setting.first, setting.second);
 }
 
+bool is_key(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+  });
+}
+
+// One line of a list that is printed over several: the whole has the form of one line, "['a', 'b']".
+void add_to_list(std::string_view line, std::string& list) {
+  if (line == "]") {
+    list += line;
+    return;
+  }
+  if (line.ends_with(',')) line.remove_suffix(1);
+  list += (list == "[" ? "" : ", ") + std::string(line);
+}
+
 }  // namespace
 
 EngineSettings parse_engine_settings(std::string_view printed, bool defaults_are_comments) {
   EngineSettings settings;
   std::string table;
+  auto list = settings.end();  // a list whose end has not come yet
   for (const std::string_view raw : fabric::split(printed, '\n')) {
     std::string line(fabric::trim(raw));
-    if (defaults_are_comments && line.starts_with("# ")) line.erase(0, 2);
+    const bool is_default = defaults_are_comments && line.starts_with("# ");
+    if (is_default) line = fabric::trim(std::string_view(line).substr(2));
     std::replace(line.begin(), line.end(), '"', '\'');
     if (line.empty() || line.front() == '#') continue;
     const auto equals = line.find('=');
-    if (line.front() == '[') {
+    if (list != settings.end()) {
+      add_to_list(line, list->second);
+      if (line == "]") list = settings.end();
+    } else if (line.front() == '[' && (!is_default || line.back() == ']')) {
       table = line.substr(1, line.rfind(']') - 1);
     } else if (equals != std::string::npos) {
       const std::string key(fabric::trim(std::string_view(line).substr(0, equals)));
-      settings[{table, key}] = fabric::trim(std::string_view(line).substr(equals + 1));
+      // What CRI-O says of a setting stands in comments, too.
+      if (is_default && !is_key(key)) continue;
+      const auto at = settings.insert_or_assign({table, key}, fabric::trim(std::string_view(line).substr(equals + 1))).first;
+      if (at->second == "[") list = at;
     }
   }
+  if (list != settings.end()) settings.erase(list);
   return settings;
 }
 

@@ -13,8 +13,8 @@ namespace hook {
 // is printed, quotes again '.
 using EngineSettings = std::map<std::pair<std::string, std::string>, std::string>;
 
-//
-// defaults_are_comments: CRI-O prints what is as it would be anyhow behind a "# ".
+// defaults_are_comments: CRI-O prints a setting that has its default behind "# ", among comments in English. Of these
+// lines only an exact heading and `key = value` count. A list over several lines becomes one line.
 EngineSettings parse_engine_settings(std::string_view printed, bool defaults_are_comments = false);
 
 // The text of a string; empty where it is none, or not there.

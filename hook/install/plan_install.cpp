@@ -109,21 +109,27 @@ Result<void> plan_docker(InstallPlan& plan, const EngineFacts& facts, const Read
   return behind.empty() ? Result<void>() : put_behind(plan, facts, read, behind);
 }
 
-std::string crio_default(const EngineFacts& facts) {
-  return "crio.runtime.runtimes." + setting_text(facts.settings, "crio.runtime", "default_runtime");
+// The table of the default handler. Errors: what CRI-O prints does not name it.
+Result<std::string> crio_default(const EngineFacts& facts) {
+  const std::string name = setting_text(facts.settings, "crio.runtime", "default_runtime");
+  if (!name.empty()) return "crio.runtime.runtimes." + name;
+  return Error{"`crio config` prints no `default_runtime` in [crio.runtime]", EINVAL,
+               "name the default runtime in a file of /etc/crio/crio.conf.d, or take `--way hook`; nothing was changed"};
 }
 
 // The handler `rdma`, as add_copy_of_default() of containerd. Without a path CRI-O would look for a program of its
 // name.
-std::string crio_copy(const EngineFacts& facts) {
+std::string crio_copy(InstallPlan& plan, const EngineFacts& facts, const std::string& table) {
   constexpr const char* kTable = "crio.runtime.runtimes.rdma";
-  const std::string table = crio_default(facts);
-  if (setting_text(facts.settings, table, "runtime_path").empty() || facts.settings.contains({kTable, "runtime_path"}))
+  if (facts.settings.contains({kTable, "runtime_path"})) return {};
+  if (setting_text(facts.settings, table, "runtime_path").empty()) {
+    plan.said.push_back(
+        fmt::format("no handler `rdma` is added: `crio config` prints no `runtime_path` in [{}]", table));
     return {};
+  }
   std::string text = fmt::format("\n[{}]\n", kTable);
   for (const auto& [setting, value] : facts.settings) {
-    // It prints a list over several lines.
-    if (setting.first != table || is_empty_setting(value) || value.starts_with('[')) continue;
+    if (setting.first != table || is_empty_setting(value)) continue;
     std::string line = fmt::format("{} = {}\n", setting.second, value);
     std::replace(line.begin(), line.end(), '\'', '"');
     text += line;
@@ -135,18 +141,18 @@ Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts, const ReadNo
   constexpr const char* kDropIn = "/etc/crio/crio.conf.d/90-rdma-init.conf";
   if (facts.way == InstallWay::kHook) return add_hooks_files(plan, facts, read, "rdma-hook-crio-annotations-");
   if (facts.way == InstallWay::kCdi) return {};
+  const std::string table = TRY(crio_default(facts));
   if (facts.way == InstallWay::kNri) {
     TRY_VOID(add_hooks_files(plan, facts, read, "rdma-hook-crio-verify-"));
     plan.meant[{"crio.nri", "enable_nri"}] = "true";
     return add_own_file(plan, read, kDropIn,
-                        fmt::format("{}[crio.nri]\nenable_nri = true\n{}", kOurs, crio_copy(facts)));
+                        fmt::format("{}[crio.nri]\nenable_nri = true\n{}", kOurs, crio_copy(plan, facts, table)));
   }
   const std::string program = facts.programs + "/rdma-runtime";
   const std::string theirs = setting_text(facts.settings, "crio.runtime.runtimes.rdma", "runtime_path");
   if (!theirs.empty() && theirs != program)
     return runtime_of_others("CRI-O's configuration", fmt::format("runtime_path = \"{}\"", program));
   plan.meant[{"crio.runtime.runtimes.rdma", "runtime_path"}] = fmt::format("'{}'", program);
-  const std::string table = crio_default(facts);
   std::string behind = setting_text(facts.settings, table, "runtime_path");
   for (const auto& [setting, value] : facts.settings)
     if (setting.second == "runtime_path" && !is_nvidia_runtime(behind) && is_nvidia_runtime(value))

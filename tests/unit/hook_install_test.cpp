@@ -71,6 +71,37 @@ TEST(PlanInstall, ASettingThatIsNoUtf8IsRefused) {
   EXPECT_EQ(plan.error().message, "`/usr/bin/containerd` prints a setting that is no UTF-8: [plugins.x]: BinaryName");
 }
 
+// As CRI-O 1.37 prints it: https://github.com/cri-o/cri-o, pkg/config/template.go.
+TEST(EngineSettings, CommentsOfCrio) {
+  const EngineSettings settings = parse_engine_settings(R"([crio.runtime]
+# enable_x = false
+# Restoring needs more privileges, which is set in the
+# [crio.other] table by its option.
+# default_runtime = "crun"
+# - allowed (optional, array of strings): allowed = [] is the default.
+# hooks_dir = [
+# 	"/usr/share/containers/oci/hooks.d",
+# ]
+[crio.runtime.runtimes.crun]
+allowed = [
+	"io.a",
+	"io.b",
+]
+none = [
+]
+[crio.image]
+unfinished = [
+	"x",
+)",
+                                                         true);
+  const EngineSettings wanted{{{"crio.runtime", "enable_x"}, "false"},
+                              {{"crio.runtime", "default_runtime"}, "'crun'"},
+                              {{"crio.runtime", "hooks_dir"}, "['/usr/share/containers/oci/hooks.d']"},
+                              {{"crio.runtime.runtimes.crun", "allowed"}, "['io.a', 'io.b']"},
+                              {{"crio.runtime.runtimes.crun", "none"}, "[]"}};
+  EXPECT_EQ(settings, wanted);
+}
+
 TEST(EngineSettings, WhatIsLostAndWhatIsMissing) {
   const EngineSettings before{
       {{"t", "kept"}, "'a'"}, {{"t", "none"}, "[]"}, {{"", "version"}, "2"}, {{"t", "set"}, "1"}};
