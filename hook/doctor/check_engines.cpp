@@ -131,6 +131,22 @@ void check_plugin(const NodeEngines& engines, Check& check) {
                             "systemctl enable --now rdma-nri"});
 }
 
+// NRI alone starts a container without its HCAs while the plugin is away.
+void check_verify(const NodeEngines& engines, Check& check) {
+  const bool has_nri = engines.record && *engines.record && (*engines.record)->way == "nri";
+  if (!has_nri || (*engines.record)->engine != to_string(Engine::kContainerd)) return;
+  const bool verifies = std::any_of(engines.files.begin(), engines.files.end(), [](const EngineFile& file) {
+    return file.path.starts_with("/etc/containerd/") && file.path.ends_with(".json") && !file.programs.empty();
+  });
+  if (verifies) return;
+  check.findings.push_back(
+      {Grade::kWarning, "containerd",
+       "no base specification in /etc/containerd calls `rdma-hook verify`: containers start without their HCAs while "
+       "rdma-nri does not run",
+       "put the `ctr` of this containerd beside its program, then `rdma-hook install --uninstall` and `rdma-hook "
+       "install`"});
+}
+
 Check check_engine(const NodeEngines& engines) {
   Check check{"engine", {}, {}};
   check_found(engines, check);
@@ -141,6 +157,7 @@ Check check_engine(const NodeEngines& engines) {
     check.findings.push_back({Grade::kBroken, "engine", "none is set up: no container gets an HCA", kInstall});
   check_restarts(engines, check);
   check_plugin(engines, check);
+  check_verify(engines, check);
   std::vector<std::string> names;
   if (engines.found)
     for (const FoundEngine& engine : *engines.found)

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <map>
 #include <set>
 
 #include "fabric/remedy.hpp"
@@ -12,6 +11,7 @@
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/doctor/node_engines.hpp"
+#include "hook/install/engine_processes.hpp"
 
 namespace hook {
 namespace {
@@ -41,7 +41,6 @@ constexpr EnginePlace kPlaces[] = {
     {Engine::kPodman, "/etc/cdi", ".json", false},
     {Engine::kPodman, "/var/run/cdi", ".json", false}};
 
-constexpr const char* kProcesses[] = {"containerd", "crio", "dockerd", "rdma-nri"};
 constexpr const char* kPlugins = "/opt/nri/plugins";
 
 std::vector<std::string> names_in(const std::string& directory) {
@@ -148,56 +147,17 @@ std::optional<std::uint64_t> hard_memlock(std::string_view limits) {
   return std::nullopt;
 }
 
-// proc_pid_status(5): a process of a container's has a number in each PID namespace that it is in.
-bool is_in_container(std::string_view status) {
-  constexpr std::string_view kName = "NSpid:";
-  for (const std::string_view line : fabric::split(status, '\n'))
-    if (line.starts_with(kName))
-      return fabric::trim(line.substr(kName.size())).find_first_of(" \t") != std::string_view::npos;
-  return false;
-}
-
 void read_processes(const std::string& root, NodeEngines& engines) {
   const auto boot = boot_time(root);
-  for (const std::string& pid : names_in(root + "/proc")) {
-    const auto number = fabric::parse_number<int>(pid);
-    if (!number) continue;
-    const std::string directory = fmt::format("{}/proc/{}", root, pid);
-    const auto name = read_text(directory + "/comm");
-    if (!name) continue;
-    const auto is_it = [&](const char* one) { return fabric::trim(*name) == one; };
-    if (std::none_of(std::begin(kProcesses), std::end(kProcesses), is_it)) continue;
+  for (EngineProcess& found : find_processes(root, {"containerd", "crio", "dockerd", "rdma-nri"})) {
     // Of Docker in Docker, say. The plugin may well be a pod.
-    const bool is_engine = fabric::trim(*name) != "rdma-nri";
-    if (is_engine && is_in_container(read_text(directory + "/status").value_or(""))) continue;
-    RunningProcess process{std::string(fabric::trim(*name)), *number, {}, {}};
-    if (const auto limits = read_text(directory + "/limits")) process.memlock = hard_memlock(*limits);
-    if (const auto stat = read_text(directory + "/stat"); stat && boot)
+    if (found.in_container && found.name != "rdma-nri") continue;
+    RunningProcess process{std::move(found.name), found.pid, {}, {}};
+    if (const auto limits = read_text(found.directory + "/limits")) process.memlock = hard_memlock(*limits);
+    if (const auto stat = read_text(found.directory + "/stat"); stat && boot)
       if (const auto ticks = start_ticks(*stat)) process.started = *boot + *ticks / ::sysconf(_SC_CLK_TCK);
     engines.processes.push_back(std::move(process));
   }
-}
-
-// The unit and its drop-ins, as systemd puts them together (systemd.unit(5)).
-std::optional<std::uint64_t> read_unit(const std::string& root, const std::string& unit) {
-  constexpr const char* kDirectories[] = {"/etc/systemd/system/", "/run/systemd/system/", "/usr/lib/systemd/system/",
-                                          "/lib/systemd/system/"};
-  std::string text;
-  for (const char* directory : kDirectories) {
-    const auto found = read_text(fmt::format("{}{}{}", root, directory, unit));
-    if (!found) continue;
-    text = *found;
-    break;
-  }
-  std::map<std::string, std::string> drop_ins;  // by name: the first directory's counts
-  for (const char* directory : kDirectories) {
-    const std::string of_unit = fmt::format("{}{}{}.d", root, directory, unit);
-    for (const std::string& name : names_in(of_unit))
-      if (name.ends_with(".conf")) drop_ins.emplace(name, fmt::format("{}/{}", of_unit, name));
-  }
-  for (const auto& [name, path] : drop_ins)
-    text += "\n" + read_text(path).value_or("");
-  return unit_memlock(text);
 }
 
 bool runs(const NodeEngines& engines, std::string_view name) {
@@ -284,7 +244,7 @@ NodeEngines read_node_engines(const std::string& root) {
   read_programs(root, engines);
   read_processes(root, engines);
   for (const char* unit : {"containerd.service", "crio.service", "docker.service"})
-    if (const auto limit = read_unit(root, unit)) engines.units.push_back({unit, *limit});
+    if (const auto limit = unit_memlock(read_unit(root, unit))) engines.units.push_back({unit, *limit});
   engines.docker_has_runtime = ask_docker(root, engines);
   return engines;
 }

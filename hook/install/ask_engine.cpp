@@ -8,6 +8,7 @@
 #include "fabric/remedy.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/install/engine_processes.hpp"
 #include "hook/install/node_files.hpp"
 
 namespace hook {
@@ -75,7 +76,7 @@ Result<std::string> read_config_by(const std::string& root, const FoundEngine& e
 Result<std::vector<FoundEngine>> find_engines(const std::string& root) {
   std::vector<FoundEngine> found;
   for (const auto& [engine, name] : kEnginePrograms) {
-    const auto program = find_program(root, name);
+    const auto program = find_engine_program(root, name);
     if (!program) continue;
     FoundEngine one;
     one.engine = engine;

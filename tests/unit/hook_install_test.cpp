@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "hook/install/engine_processes.hpp"
 #include "hook/install/engine_settings.hpp"
 #include "hook/install/install.hpp"
 #include "hook/install/install_record.hpp"
@@ -100,6 +101,13 @@ unfinished = [
                               {{"crio.runtime.runtimes.crun", "allowed"}, "['io.a', 'io.b']"},
                               {{"crio.runtime.runtimes.crun", "none"}, "[]"}};
   EXPECT_EQ(settings, wanted);
+}
+
+TEST(ExecStart, LastAssignment) {
+  EXPECT_EQ(exec_start("[Service]\nExecStart=/a/containerd --x\n"), "/a/containerd");
+  EXPECT_EQ(exec_start("ExecStart=/a\nExecStart=\n ExecStart = -@\"/b c/d\" x"), "/b c/d");
+  EXPECT_EQ(exec_start("ExecStart=/a\nExecStart="), std::nullopt);
+  EXPECT_EQ(exec_start("ExecStart=containerd\nExecStartPre=/x"), std::nullopt);
 }
 
 TEST(EngineSettings, WhatIsLostAndWhatIsMissing) {

@@ -1,0 +1,124 @@
+#include "hook/install/engine_processes.hpp"
+
+#include <limits.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <variant>
+
+#include "fabric/sysfs.hpp"
+#include "fabric/text.hpp"
+#include "hook/install/ask_program.hpp"
+#include "hook/install/node_files.hpp"
+
+namespace hook {
+namespace {
+
+namespace sysfs = fabric::sysfs;
+
+constexpr std::size_t kLongestText = 1 << 20;
+
+std::optional<std::string> text_of(const std::string& path) {
+  auto text = sysfs::read_file(path, kLongestText);
+  auto* const found = std::get_if<std::string>(&text);
+  return found ? std::optional(std::move(*found)) : std::nullopt;
+}
+
+std::vector<std::string> entries_of(const std::string& directory) {
+  const auto open = sysfs::Directory::open(directory);
+  return open ? open->list() : std::vector<std::string>();
+}
+
+// proc_pid_status(5): a process of a container's has a number in each PID namespace that it is in.
+bool is_in_container(std::string_view status) {
+  constexpr std::string_view kName = "NSpid:";
+  for (const std::string_view line : fabric::split(status, '\n'))
+    if (line.starts_with(kName))
+      return fabric::trim(line.substr(kName.size())).find_first_of(" \t") != std::string_view::npos;
+  return false;
+}
+
+// Of a process whose program has been replaced since, the path has this behind it (proc_pid_exe(5)).
+constexpr std::string_view kDeleted = " (deleted)";
+
+// nullopt: not root's, not known, or another program: anybody may call a process `containerd`.
+std::optional<std::string> program_of(const std::string& root, const EngineProcess& process) {
+  struct stat owner {};
+  if (process.in_container || ::stat(process.directory.c_str(), &owner) != 0 || owner.st_uid != 0) return std::nullopt;
+  std::array<char, PATH_MAX> target;
+  const ssize_t length = ::readlink((process.directory + "/exe").c_str(), target.data(), target.size());
+  if (length <= 0) return std::nullopt;
+  std::string_view path(target.data(), static_cast<std::size_t>(length));
+  if (path.ends_with(kDeleted)) path.remove_suffix(kDeleted.size());
+  std::string program(path);
+  if (!program.ends_with("/" + process.name) || !node_has(root, program, X_OK)) return std::nullopt;
+  return program;
+}
+
+}  // namespace
+
+std::vector<EngineProcess> find_processes(const std::string& root, const std::vector<std::string_view>& names) {
+  std::vector<EngineProcess> found;
+  for (const std::string& entry : entries_of(root + "/proc")) {
+    const auto pid = fabric::parse_number<int>(entry);
+    if (!pid) continue;
+    std::string directory = fmt::format("{}/proc/{}", root, entry);
+    const auto comm = text_of(directory + "/comm");
+    const std::string_view name = fabric::trim(comm ? std::string_view(*comm) : std::string_view());
+    if (std::find(names.begin(), names.end(), name) == names.end()) continue;
+    const bool inside = is_in_container(text_of(directory + "/status").value_or(""));
+    found.push_back({std::string(name), *pid, std::move(directory), inside});
+  }
+  return found;
+}
+
+std::string read_unit(const std::string& root, const std::string& unit) {
+  constexpr const char* kDirectories[] = {"/etc/systemd/system/", "/run/systemd/system/", "/usr/lib/systemd/system/",
+                                          "/lib/systemd/system/"};
+  std::string text;
+  for (const char* directory : kDirectories) {
+    const auto found = text_of(fmt::format("{}{}{}", root, directory, unit));
+    if (!found) continue;
+    text = *found;
+    break;
+  }
+  std::map<std::string, std::string> drop_ins;  // by name: the first directory's counts
+  for (const char* directory : kDirectories) {
+    const std::string of_unit = fmt::format("{}{}{}.d", root, directory, unit);
+    for (const std::string& name : entries_of(of_unit))
+      if (name.ends_with(".conf")) drop_ins.emplace(name, fmt::format("{}/{}", of_unit, name));
+  }
+  for (const auto& [name, path] : drop_ins)
+    text += "\n" + text_of(path).value_or("");
+  return text;
+}
+
+std::optional<std::string> exec_start(std::string_view unit) {
+  constexpr std::string_view kKey = "ExecStart";
+  constexpr std::string_view kPrefixes = "-@:+!|";
+  std::optional<std::string> program;
+  for (const std::string_view line : fabric::split(unit, '\n')) {
+    const std::size_t equals = line.find('=');
+    if (equals == std::string_view::npos || fabric::trim(line.substr(0, equals)) != kKey) continue;
+    std::string_view value = fabric::trim(line.substr(equals + 1));
+    value.remove_prefix(std::min(value.size(), value.find_first_not_of(kPrefixes)));
+    const char end = value.starts_with('"') || value.starts_with('\'') ? value.front() : ' ';
+    if (end != ' ') value.remove_prefix(1);
+    value = value.substr(0, value.find(end));
+    program = value.starts_with('/') ? std::optional(std::string(value)) : std::nullopt;
+  }
+  return program;
+}
+
+std::optional<std::string> find_engine_program(const std::string& root, const std::string& name) {
+  for (const EngineProcess& process : find_processes(root, {name}))
+    if (auto program = program_of(root, process)) return program;
+  auto by_unit = exec_start(read_unit(root, name == "dockerd" ? "docker.service" : name + ".service"));
+  if (by_unit && by_unit->ends_with("/" + name) && node_has(root, *by_unit, X_OK)) return by_unit;
+  return find_program(root, name);
+}
+
+}  // namespace hook
