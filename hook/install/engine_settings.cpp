@@ -65,6 +65,17 @@ std::string setting_text(const EngineSettings& settings, const std::string& tabl
   return found->second.substr(1, found->second.size() - 2);
 }
 
+std::vector<std::string> setting_list(const EngineSettings& settings, const std::string& table,
+                                      const std::string& key) {
+  std::vector<std::string> texts;
+  const auto found = settings.find({table, key});
+  if (found == settings.end() || !found->second.starts_with('[')) return texts;
+  const auto parts = fabric::split(found->second, '\'');
+  for (std::size_t at = 1; at + 1 < parts.size(); at += 2)
+    texts.emplace_back(parts[at]);
+  return texts;
+}
+
 bool is_empty_setting(std::string_view value) {
   return value == "''" || value == "0" || value == "false" || value == "[]" || value == "{}" || value == "'0s'";
 }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace hook {
 
@@ -19,6 +20,9 @@ EngineSettings parse_engine_settings(std::string_view printed, bool defaults_are
 
 // The text of a string; empty where it is none, or not there.
 std::string setting_text(const EngineSettings& settings, const std::string& table, const std::string& key);
+
+// The texts of a list of strings; none where it is no list, or not there.
+std::vector<std::string> setting_list(const EngineSettings& settings, const std::string& table, const std::string& key);
 
 // A value that is as good as none: '', 0, false, [].
 bool is_empty_setting(std::string_view value);

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/apply/base_spec.hpp"
@@ -45,6 +46,42 @@ Result<std::string> make_base_spec(const std::string& root, const FoundEngine& e
   return spec.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+// Podman's files of settings, in the order in which it reads them; the last one counts.
+std::vector<std::string> podman_files(const std::string& root) {
+  constexpr const char* kDropIns = "/etc/containers/containers.conf.d";
+  std::vector<std::string> files{"/usr/share/containers/containers.conf", "/etc/containers/containers.conf"};
+  const auto directory = fabric::sysfs::Directory::open(root + kDropIns);
+  auto names = directory ? directory->list() : std::vector<std::string>();
+  std::sort(names.begin(), names.end());
+  for (const std::string& name : names)
+    if (name.ends_with(".conf")) files.push_back(fmt::format("{}/{}", kDropIns, name));
+  return files;
+}
+
+// Which directories of hooks CRI-O or Podman reads, and which of them can be written. Errors: none can, and a file that
+// may name others cannot be read.
+Result<void> find_hooks_dirs(const std::string& root, EngineFacts& facts) {
+  facts.hooks_dirs = {"/usr/share/containers/oci/hooks.d"};
+  const auto take = [&](const EngineSettings& settings, const char* table) {
+    if (settings.contains({table, "hooks_dir"})) facts.hooks_dirs = setting_list(settings, table, "hooks_dir");
+  };
+  Result<void> all;
+  if (facts.engine.engine == Engine::kCrio) {
+    take(facts.settings, "crio.runtime");
+  } else {
+    for (const std::string& file : podman_files(root)) {
+      const auto text = read_node_file(root, file);
+      if (!text && all) all = text.error();
+      if (text && *text) take(parse_engine_settings(**text), "engine");
+    }
+  }
+  const auto found = std::find_if(facts.hooks_dirs.begin(), facts.hooks_dirs.end(),
+                                  [&](const std::string& one) { return one.starts_with('/') && may_write_below(root, one); });
+  if (found == facts.hooks_dirs.end()) return all;
+  facts.hooks_dir = *found;
+  return {};
+}
+
 Result<EngineFacts> gather_facts(const InstallOptions& options, const Choice& choice) {
   const std::string& root = options.root;
   const auto config = read_config(config_paths_below(root));
@@ -63,6 +100,8 @@ Result<EngineFacts> gather_facts(const InstallOptions& options, const Choice& ch
   }
   facts.settings = parse_engine_settings(*printed, facts.engine.engine == Engine::kCrio);
   const bool has_spec = facts.way == InstallWay::kNri || facts.way == InstallWay::kHook;
+  if (has_spec && (facts.engine.engine == Engine::kCrio || facts.engine.engine == Engine::kPodman))
+    TRY_VOID(find_hooks_dirs(root, facts));
   if (facts.engine.engine == Engine::kContainerd && has_spec)
     facts.base_spec = TRY(make_base_spec(root, facts.engine, facts.way == InstallWay::kNri, facts.programs));
   return facts;

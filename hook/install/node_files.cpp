@@ -102,6 +102,13 @@ bool node_has(const std::string& root, const std::string& path, int mode) {
   return fd.ok() && ::access(name_of_fd(fd.get()).c_str(), mode) == 0;
 }
 
+bool may_write_below(const std::string& root, const std::string& directory) {
+  std::string above = directory;
+  while (!above.empty() && !node_has(root, above, F_OK))
+    above = directory_of(above);
+  return node_has(root, above.empty() ? "/" : above, W_OK | X_OK);
+}
+
 Result<std::optional<std::string>> read_node_file(const std::string& root, const std::string& path) {
   struct stat seen {};
   if (!TRY(is_there(root, path, seen))) return std::optional<std::string>();

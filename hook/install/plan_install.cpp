@@ -14,7 +14,8 @@ using fabric::Error;
 using fabric::make_error;
 using fabric::Result;
 
-constexpr const char* kHooksDir = "/usr/share/containers/oci/hooks.d/";
+// Named where no directory that the engine reads can be written: /usr of an image-based system cannot.
+constexpr const char* kOwnHooksDir = "/etc/containers/oci/hooks.d";
 constexpr const char* kDockerConfig = "/etc/docker/daemon.json";
 constexpr const char* kPodmanConfig = "/etc/containers/containers.conf";
 constexpr const char* kOwnConfig = "/etc/rdma-init/conf.d/90-engine.json";
@@ -38,9 +39,19 @@ Result<void> add_hooks_files(InstallPlan& plan, const EngineFacts& facts, const 
     std::string text(sample);
     const auto at = text.find(kUsualPrograms);
     if (at != std::string::npos) text.replace(at, kUsualPrograms.size(), facts.programs + "/");
-    TRY_VOID(add_own_file(plan, read, fmt::format("{}{}", kHooksDir, name), text));
+    const std::string directory = facts.hooks_dir.empty() ? kOwnHooksDir : facts.hooks_dir;
+    TRY_VOID(add_own_file(plan, read, fmt::format("{}/{}", directory, name), text));
   }
   return {};
+}
+
+// The setting that has the engine read kOwnHooksDir too; empty: it need not.
+std::string own_hooks_dir(const EngineFacts& facts, const char* table) {
+  if (!facts.hooks_dir.empty()) return {};
+  std::string directories;
+  for (const std::string& directory : facts.hooks_dirs)
+    directories += fmt::format("\"{}\", ", directory);
+  return fmt::format("[{}]\nhooks_dir = [{}\"{}\"]\n", table, directories, kOwnHooksDir);
 }
 
 // dockerd takes an empty file for an empty object.
@@ -139,14 +150,21 @@ std::string crio_copy(InstallPlan& plan, const EngineFacts& facts, const std::st
 
 Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts, const ReadNodeFile& read) {
   constexpr const char* kDropIn = "/etc/crio/crio.conf.d/90-rdma-init.conf";
-  if (facts.way == InstallWay::kHook) return add_hooks_files(plan, facts, read, "rdma-hook-crio-annotations-");
   if (facts.way == InstallWay::kCdi) return {};
+  const std::string hooks = own_hooks_dir(facts, "crio.runtime");
+  if (facts.way == InstallWay::kHook) {
+    TRY_VOID(add_hooks_files(plan, facts, read, "rdma-hook-crio-annotations-"));
+    if (hooks.empty()) return {};
+    plan.said.emplace_back("CRI-O reads its `hooks_dir` when it starts: systemctl restart crio");
+    return add_own_file(plan, read, kDropIn, kOurs + hooks);
+  }
   const std::string table = TRY(crio_default(facts));
   if (facts.way == InstallWay::kNri) {
     TRY_VOID(add_hooks_files(plan, facts, read, "rdma-hook-crio-verify-"));
     plan.meant[{"crio.nri", "enable_nri"}] = "true";
     return add_own_file(plan, read, kDropIn,
-                        fmt::format("{}[crio.nri]\nenable_nri = true\n{}", kOurs, crio_copy(plan, facts, table)));
+                        fmt::format("{}{}{}[crio.nri]\nenable_nri = true\n{}", kOurs, hooks, hooks.empty() ? "" : "\n",
+                                    crio_copy(plan, facts, table)));
   }
   const std::string program = facts.programs + "/rdma-runtime";
   const std::string theirs = setting_text(facts.settings, "crio.runtime.runtimes.rdma", "runtime_path");
@@ -184,13 +202,17 @@ bool has_other_rdma(std::string_view text, std::string_view entry) {
 
 Result<void> plan_podman(InstallPlan& plan, const EngineFacts& facts, const ReadNodeFile& read) {
   if (facts.way == InstallWay::kNri) return make_error("Podman has no NRI: take `--way runtime`, hook or cdi");
-  if (facts.way == InstallWay::kHook) return add_hooks_files(plan, facts, read, "rdma-hook-podman-annotations-");
+  constexpr const char* kDropIn = "/etc/containers/containers.conf.d/90-rdma-init.conf";
   if (facts.way == InstallWay::kCdi) return {};
+  if (facts.way == InstallWay::kHook) {
+    TRY_VOID(add_hooks_files(plan, facts, read, "rdma-hook-podman-annotations-"));
+    const std::string hooks = own_hooks_dir(facts, "engine");
+    return hooks.empty() ? Result<void>() : add_own_file(plan, read, kDropIn, kOurs + hooks);
+  }
   const auto theirs = TRY(read(kPodmanConfig));
   const std::string entry = fmt::format("rdma = [\"{}/rdma-runtime\"]", facts.programs);
   if (has_other_rdma(theirs.value_or(""), entry)) return runtime_of_others(fmt::format("`{}`", kPodmanConfig), entry);
-  TRY_VOID(add_own_file(plan, read, "/etc/containers/containers.conf.d/90-rdma-init.conf",
-                        fmt::format("{}[engine.runtimes]\n{}\n", kOurs, entry)));
+  TRY_VOID(add_own_file(plan, read, kDropIn, fmt::format("{}[engine.runtimes]\n{}\n", kOurs, entry)));
   const std::string behind = quoted_nvidia_runtime(theirs.value_or(""));
   return behind.empty() ? Result<void>() : put_behind(plan, facts, read, behind);
 }

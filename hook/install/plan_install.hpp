@@ -29,6 +29,8 @@ struct EngineFacts {
   EngineSettings settings;         // as they are, of containerd and CRI-O
   std::string base_spec;           // containerd: with our hook; empty: none can be made
   bool runtimes_are_said = false;  // the configuration of rdma-init names runtimes
+  std::vector<std::string> hooks_dirs;  // that CRI-O or Podman reads
+  std::string hooks_dir;                // the first of them that can be written; empty: none
   // containerd 2: the drop-in is of version 2, as config.toml, and not of 3; its engine does not merge one with the
   // other. containerd 1.7: the default handler is written too, since a first table of handlers replaces it.
   bool other_form = false;
