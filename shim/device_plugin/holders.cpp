@@ -117,13 +117,16 @@ Result<void> Holders::read(std::vector<fabric::Error>& unread) {
   return {};
 }
 
-HcaHolds Holders::of(const fabric::Inventory& inventory, const std::string& root) const {
+HcaHolds Holders::of(const fabric::Inventory& inventory, const std::string& root) {
   std::vector<std::string> names;
   for (const fabric::Hca& hca : inventory.hcas)
     names.push_back(hca.name);
-  const hook::KnownDevices known = hook::devices_of(names, inventory, root);
-  HcaHolds holds = holds_;  // also by what is away, and by what an older release booked by name
-  for (const auto& [name, device] : known.devices) {
+  for (auto& [name, device] : hook::devices_of(names, inventory, root).devices) {
+    std::erase_if(devices_, [&](const auto& known) { return known.second == device && known.first != name; });
+    devices_.insert_or_assign(name, std::move(device));
+  }
+  HcaHolds holds = holds_;  // also by what an older release booked by name
+  for (const auto& [name, device] : devices_) {
     if (const auto held = holds_.find(device); held != holds_.end()) holds[name] = held->second;
   }
   return holds;

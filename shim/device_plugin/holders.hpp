@@ -11,6 +11,7 @@
 
 #include "fabric/inventory.hpp"
 #include "fabric/result.hpp"
+#include "hook/grant/hca_devices.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "shim/device_plugin/resources.hpp"
 
@@ -44,8 +45,8 @@ class Holders {
   // What cannot be read of one grant goes into `unread`, once. No ledger: nobody holds anything. Errors: the ledger's;
   // then what was read last stays.
   fabric::Result<void> read(std::vector<fabric::Error>& unread);
-  // By the names that HCAs have now.
-  HcaHolds of(const fabric::Inventory& inventory, const std::string& root) const;
+  // By the names that HCAs have now; of one that is away, as in a pod's network namespace, by the name that it had.
+  HcaHolds of(const fabric::Inventory& inventory, const std::string& root);
   const std::vector<PlacedGid>& gids() const { return gids_; }
 
  private:
@@ -54,6 +55,7 @@ class Holders {
   std::vector<std::int64_t> stamp_;  // of the directory of grants
   bool has_foreign_ = false;
   HcaHolds holds_;
+  hook::HcaDevices devices_;  // of each HCA that was seen, by its name
   std::vector<PlacedGid> gids_;
   std::set<std::string> known_pods_;  // keys of grants that a pod was seen to have
 };

@@ -113,6 +113,30 @@ void NodeReader::say_changes(const std::vector<Resource>& now) const {
   }
 }
 
+void NodeReader::note_moved(const HcaHolds& now) {
+  const auto time = std::chrono::steady_clock::now();
+  std::map<std::string, unsigned> held;
+  for (const auto& [name, hold] : now)
+    if (hold.units > 0) held.emplace(name, hold.units);
+  std::set<std::string> names;
+  if (held_) {
+    for (const auto* one : {&*held_, &held})
+      for (const auto& [name, units] : *one)
+        if (held_->contains(name) != held.contains(name) || held_->at(name) != held.at(name)) names.insert(name);
+  }
+  std::erase_if(moved_at_, [&](const auto& moved) { return time - moved.second >= kSettling; });
+  for (const std::string& name : names)
+    moved_at_[name] = time;
+  held_ = std::move(held);
+}
+
+std::optional<std::chrono::steady_clock::time_point> NodeReader::settles_at() const {
+  std::optional<std::chrono::steady_clock::time_point> first;
+  for (const auto& [name, moment] : moved_at_)
+    if (!first || moment + kSettling < *first) first = moment + kSettling;
+  return first;
+}
+
 bool NodeReader::read() {
   read_config();
   if (!config_) return false;
@@ -130,7 +154,10 @@ bool NodeReader::read() {
     return true;
   }
   say_once("node", "");
-  auto now = count_resources(*inventory, *config_, holders_.of(*inventory, node_.root), resources_);
+  const HcaHolds holds = holders_.of(*inventory, node_.root);
+  note_moved(holds);
+  auto now = count_resources(*inventory, *config_, holds, resources_);
+  keep_settling(resources_, moved_at_, std::chrono::steady_clock::now(), now);
   say_changes(now);
   resources_ = std::move(now);
   say_moved(*inventory);

@@ -27,12 +27,15 @@ class NodeReader {
   // yet.
   bool read();
   const std::vector<Resource>& resources() const { return resources_; }
+  // When to read it again although nothing changes: what is held back until then may be announced. nullopt: nothing is.
+  std::optional<std::chrono::steady_clock::time_point> settles_at() const;
   const hook::DevicePluginOptions& options() const { return config_->device_plugin; }
 
  private:
   void read_config();
   void say_moved(const fabric::Inventory& inventory);
   void say_changes(const std::vector<Resource>& now) const;
+  void note_moved(const HcaHolds& now);
   void say_once(const std::string& about, const std::string& what);
   fabric::HcaFacts facts() const;
 
@@ -42,6 +45,8 @@ class NodeReader {
   std::vector<hook::ConfigText> texts_;
   std::optional<hook::Config> config_;
   std::vector<Resource> resources_;
+  std::optional<std::map<std::string, unsigned>> held_;  // how much of each HCA was held; nullopt: not read yet
+  Moments moved_at_;
   std::map<std::string, std::string> said_;               // by what it is about
   std::map<std::string, std::optional<unsigned>> moved_;  // by grant, HCA and place: where the GID was seen
 };

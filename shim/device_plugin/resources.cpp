@@ -36,13 +36,19 @@ std::string ports_text(const fabric::Hca& hca) {
   return fabric::join(ports, ", ");
 }
 
+struct Problem {
+  std::string text;  // empty: none
+  bool may_pass = false;
+};
+
 // Of all devices of an HCA.
-std::string problem_of(const NodeHca& node, const hook::Terms& terms,
-                       const Result<std::vector<hook::PlannedNode>>& nodes, const Counting& counting) {
+Problem problem_of(const NodeHca& node, const hook::Terms& terms, const Result<std::vector<hook::PlannedNode>>& nodes,
+                   const Counting& counting) {
   const hook::Room room = hook::room_for(node, terms, counting.input);
-  if (room.held && room.units == 0) return room.why;
-  if (!nodes) return nodes.error().message;
-  return node.is_active() ? "" : "has no active port: " + ports_text(*node.hca);
+  if (room.held && room.units == 0) return {room.why};
+  if (!nodes) return {nodes.error().message, true};
+  if (node.is_active()) return {};
+  return {"has no active port: " + ports_text(*node.hca), true};
 }
 
 // Children take GIDs, in whichever mode they are made.
@@ -68,11 +74,12 @@ void add_devices(const NodeHca& node, const Counting& counting, Resource& resour
       node.hca->uverbs ? hook::planned_nodes(config.nodes, inventory, {&node}) : fabric::Error{"has no device node"};
   const auto terms = hook::terms_for(node, counting.input.among.request, config);
   resource.hcas.push_back(counted(node, nodes));
-  const auto add = [&](std::string id, const std::string& problem) {
+  const auto add = [&](std::string id, const Problem& problem) {
     resource.devices.push_back({std::move(id), resource.hcas.size() - 1,
-                                problem.empty() ? "" : fabric::printable(node.name()) + " " + problem});
+                                problem.text.empty() ? "" : fabric::printable(node.name()) + " " + problem.text,
+                                problem.may_pass});
   };
-  const std::string problem = terms ? problem_of(node, *terms, nodes, counting) : terms.error().message;
+  const Problem problem = terms ? problem_of(node, *terms, nodes, counting) : Problem{terms.error().message};
   if (!terms || terms->mode == hook::Mode::kExclusive) return add(node.name(), problem);
   const HcaHold hold = hold_of(counting.holds, node.name());
   const unsigned limit = terms->limit.value_or(1);
@@ -81,20 +88,21 @@ void add_devices(const NodeHca& node, const Counting& counting, Resource& resour
   const unsigned free = limit - std::min(limit, hold.foreign.others);
   for (unsigned number = 1; number <= count; ++number) {
     const bool is_full = gids && number > hold.units + gids->children();
-    add(fmt::format("{}#{}", node.name(), number),
-        !problem.empty() ? problem
-        : number > free  ? fmt::format("has {} of {} places taken outside of Kubernetes", hold.foreign.others, limit)
-        : is_full        ? gids->text()
-                         : "");
+    Problem own = problem;
+    if (own.text.empty() && number > free)
+      own.text = fmt::format("has {} of {} places taken outside of Kubernetes", hold.foreign.others, limit);
+    if (own.text.empty() && is_full) own.text = gids->text();
+    add(fmt::format("{}#{}", node.name(), number), own);
   }
 }
 
 // Of an HCA that is not on the node, or of which it is not known whether it still is of the pool.
-std::string problem_of_missing(const std::string& name, const hook::NodeMap& node, const HcaHolds& holds) {
-  if (const NodeHca* there = node.find(name)) return hook::unknown_pool(*there).message;
+Problem problem_of_missing(const std::string& name, const hook::NodeMap& node, const HcaHolds& holds) {
+  if (const NodeHca* there = node.find(name)) return {hook::unknown_pool(*there).message};
   const HcaHold hold = hold_of(holds, name);
-  if (hold.foreign.exclusive_holder) return "is held by " + *hold.foreign.exclusive_holder;
-  return hold.units > 0 ? "" : "is not on the node any more";
+  if (hold.foreign.exclusive_holder) return {"is held by " + *hold.foreign.exclusive_holder};
+  if (hold.units > 0) return {};
+  return {"is not on the node any more", true};
 }
 
 void keep_missing(const Resource& before, const hook::NodeMap& node, const HcaHolds& holds, Resource& resource) {
@@ -102,12 +110,13 @@ void keep_missing(const Resource& before, const hook::NodeMap& node, const HcaHo
     const CountedHca& hca = before.hcas[at];
     const NodeHca* there = node.find(hca.name);
     if (there && !there->pool_unread) continue;
-    const std::string problem = problem_of_missing(hca.name, node, holds);
+    const Problem problem = problem_of_missing(hca.name, node, holds);
     resource.hcas.push_back(hca);
     for (const CountedDevice& device : before.devices) {
       if (device.hca != at) continue;
-      resource.devices.push_back(
-          {device.id, resource.hcas.size() - 1, problem.empty() ? "" : fabric::printable(hca.name) + " " + problem});
+      resource.devices.push_back({device.id, resource.hcas.size() - 1,
+                                  problem.text.empty() ? "" : fabric::printable(hca.name) + " " + problem.text,
+                                  problem.may_pass});
     }
   }
 }
@@ -214,6 +223,25 @@ std::vector<Resource> count_resources(const fabric::Inventory& inventory, const 
   for (auto& [name, resource] : resources)
     all.push_back(std::move(resource));
   return all;
+}
+
+void keep_settling(const std::vector<Resource>& before, const Moments& moved, std::chrono::steady_clock::time_point now,
+                   std::vector<Resource>& resources) {
+  for (Resource& resource : resources) {
+    const auto old = std::find_if(before.begin(), before.end(),
+                                  [&](const Resource& one) { return one.name == resource.name; });
+    if (old == before.end()) continue;
+    for (CountedDevice& device : resource.devices) {
+      CountedHca& hca = resource.hcas[device.hca];
+      const auto moment = moved.find(hca.name);
+      const CountedDevice* const known = old->find(device.id);
+      if (!device.may_pass || !known || !known->problem.empty() || moment == moved.end()) continue;
+      if (now - moment->second >= kSettling) continue;
+      hca = old->hcas[known->hca];  // also its nodes, which are not there now
+      device.problem.clear();
+      device.may_pass = false;
+    }
+  }
 }
 
 Result<std::vector<std::string>> preferred_ids(const Resource& resource, std::span<const std::string> available,

@@ -1,6 +1,7 @@
 // What the plugin announces: the HCAs of pools that have a resource, as devices that Kubernetes counts. Pure.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <map>
 #include <optional>
@@ -29,6 +30,8 @@ struct CountedDevice {
   std::string id;       // "mlx5_0" of an exclusive HCA, "mlx5_0#2" of a shared one
   std::size_t hca = 0;  // in Resource::hcas
   std::string problem;  // why it is not healthy: "mlx5_0 is held by container web-1"; empty: it is
+  // The problem is the HCA's own state, as while its netdev moves between namespaces: no node, or no active port.
+  bool may_pass = false;
   friend bool operator==(const CountedDevice&, const CountedDevice&) = default;
 };
 
@@ -52,6 +55,15 @@ using HcaHolds = std::map<std::string, HcaHold>;
 // a pod's network namespace it is healthy, elsewhere it is not. inventory: that which HCAs there are was read.
 std::vector<Resource> count_resources(const fabric::Inventory& inventory, const hook::Config& config,
                                       const HcaHolds& holds, const std::vector<Resource>& before);
+
+// When an HCA was granted or released last, by its name.
+using Moments = std::map<std::string, std::chrono::steady_clock::time_point>;
+// How long after that a problem that may pass is no news: the HCA and its netdev are then on their way (a real netdev is
+// down for seconds after it has moved), and a waiting pod that the kubelet rejects for it never runs.
+inline constexpr std::chrono::seconds kSettling{30};
+// Puts what was announced before in the place of such problems. now: the time at which `resources` were read.
+void keep_settling(const std::vector<Resource>& before, const Moments& moved, std::chrono::steady_clock::time_point now,
+                   std::vector<Resource>& resources);
 
 // What GetPreferredAllocation answers: `size` of the available IDs, with those that must be among them. Distinct HCAs
 // as far as they go, nearest to each other by their PCI path, then by NUMA node; of equals those with most IDs

@@ -221,6 +221,7 @@ class Plugin {
     has_config_ = reader_.read();
     looked_at_ = Clock::now();
     next_look_ = looked_at_ + seconds(has_config_ ? reader_.options().poll_seconds : 1);
+    if (const auto settles = reader_.settles_at()) next_look_ = std::min(next_look_, *settles);
     return next_look_;
   }
 

@@ -107,5 +107,31 @@ TEST_F(DevicePluginReader, AHoldersGidThatMovedIsALineAndACount) {
   EXPECT_TRUE(is_healthy());
 }
 
+// The kubelet fails a waiting pod for good that it assigns an unhealthy HCA to.
+TEST_F(DevicePluginReader, WhatIsMissingRightAfterAReleaseIsNoChange) {
+  const std::string uverbs = temp_ / "node/sys/class/infiniband_verbs/uverbs0";
+  ASSERT_TRUE(reader_->read());
+  const auto before = reader_->resources();
+  ASSERT_TRUE(is_healthy());
+  ASSERT_EQ(give(web_, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, {web_.key, "web", test_support::myself()}), "");
+  ASSERT_TRUE(reader_->read());
+  ASSERT_TRUE(ledger_.give_back(web_.key));
+  ASSERT_TRUE(std::filesystem::exists(uverbs));
+  std::filesystem::rename(uverbs, temp_ / "away");
+  ASSERT_TRUE(reader_->read());
+  EXPECT_EQ(reader_->resources(), before);
+  ASSERT_TRUE(reader_->settles_at());
+  std::filesystem::rename(temp_ / "away", uverbs);
+  ASSERT_TRUE(reader_->read());
+  EXPECT_EQ(reader_->resources(), before);
+}
+
+TEST_F(DevicePluginReader, WhatIsMissingWithoutAGrantIsAChange) {
+  ASSERT_TRUE(reader_->read());
+  std::filesystem::remove_all(std::string(temp_ / "node/sys/class/infiniband_verbs/uverbs0"));
+  ASSERT_TRUE(reader_->read());
+  EXPECT_FALSE(is_healthy());
+}
+
 }  // namespace
 }  // namespace shim

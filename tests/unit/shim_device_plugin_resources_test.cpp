@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "fabric/snapshot.hpp"
 #include "fabric/text.hpp"
 #include "shim/device_plugin/resources.hpp"
@@ -150,6 +152,37 @@ TEST(DevicePlugin, AnHcaThatIsAwayStaysKnown) {
   hook::Config none = config;
   none.pools[0].resource.reset();
   EXPECT_EQ(counted(left, none, {}, before), "0 resources");
+}
+
+// Its node, its port, then the HCA itself is missing for a while after it was granted or released.
+TEST(DevicePlugin, WhatPassesAfterARelease) {
+  const auto start = std::chrono::steady_clock::time_point(std::chrono::hours(1));
+  const hook::Config config = config_of(Mode::kExclusive);
+  const auto before = count_resources(test_support::rails(2), config, {}, {});
+  fabric::Inventory nodeless = test_support::rails(2);
+  nodeless.hcas[1].uverbs.reset();
+  fabric::Inventory down = test_support::rails(2);
+  down.hcas[1].ports[0].state = std::string("1: DOWN");
+  const Moments moved{{"mlx5_1", start}};
+  for (const fabric::Inventory& node : {nodeless, down, test_support::rails(1)}) {
+    const auto problem = count_resources(node, config, {}, before);
+    ASSERT_NE(problem, before);
+    auto now = problem;
+    keep_settling(before, moved, start + std::chrono::seconds(5), now);
+    EXPECT_EQ(now, before) << shown(problem.at(0));
+    now = problem;
+    keep_settling(before, moved, start + kSettling, now);
+    EXPECT_EQ(now, problem) << "it lasts";
+    keep_settling(before, {{"mlx5_0", start}}, start + std::chrono::seconds(5), now);
+    EXPECT_EQ(now, problem) << "of another HCA";
+    now = problem;
+    keep_settling(problem, moved, start + std::chrono::seconds(5), now);
+    EXPECT_EQ(now, problem) << "it was not healthy before";
+  }
+  const auto held = count_resources(test_support::rails(2), config, {{"mlx5_1", foreign_hold("container w", 1, true)}}, {});
+  auto now = held;
+  keep_settling(before, moved, start, now);
+  EXPECT_EQ(now, held) << "what another holds does not pass";
 }
 
 TEST(DevicePlugin, AnHcaWhosePoolIsUnknownIsHeld) {
