@@ -68,8 +68,9 @@ void NodeReader::read_config() {
 fabric::HcaFacts NodeReader::facts() const {
   const bool children = has_children(*config_);
   return {.driver = true,
-          .link_layer = children,
+          .link_layer = true,
           .place = true,
+          .rate = true,
           .gids = children,
           .vfs = may_be_exclusive(*config_),
           .pfs = true};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "fabric/text.hpp"
@@ -59,7 +60,13 @@ std::optional<hook::GidSpace> gids_of_children(const NodeHca& node, const hook::
 
 CountedHca counted(const NodeHca& node, const Result<std::vector<hook::PlannedNode>>& nodes) {
   CountedHca hca{
-      node.name(), node.hca->numa_node, node.hca->pci_path.value_or(std::vector<std::string>()), node.hca->uverbs, {}};
+      node.name(), node.hca->numa_node, node.hca->pci_path.value_or(std::vector<std::string>()), node.hca->uverbs, {}, 0,
+      false};
+  for (const fabric::Port& port : node.hca->ports) {
+    if (port.rate_gbps() <= hca.rate_gbps) continue;
+    hca.rate_gbps = port.rate_gbps();
+    hca.is_infiniband = port.is_infiniband();
+  }
   if (hca.numa_node && *hca.numa_node < 0) hca.numa_node.reset();
   if (!nodes) return hca;
   for (const hook::PlannedNode& planned : *nodes)
@@ -193,6 +200,35 @@ std::vector<std::size_t> nearest_set(std::vector<std::size_t> chosen, std::size_
   return best ? std::move(best->second) : std::vector<std::size_t>();
 }
 
+// The sets of nearest HCAs of each rate and link layer, one behind the other.
+std::vector<std::size_t> best_set(std::vector<std::size_t> chosen, std::size_t count, const IdsOfHcas& free,
+                                  const std::vector<CountedHca>& hcas) {
+  using Kind = std::pair<double, bool>;
+  const auto kind_of = [&](std::size_t hca) { return Kind(hcas[hca].rate_gbps, hcas[hca].is_infiniband); };
+  std::map<Kind, IdsOfHcas> kinds;
+  std::map<Kind, std::size_t> sizes;
+  for (const auto& [hca, ids] : free) {
+    kinds[kind_of(hca)].emplace(hca, ids);
+    ++sizes[kind_of(hca)];
+  }
+  for (const std::size_t hca : chosen)
+    if (!free.contains(hca)) ++sizes[kind_of(hca)];
+  std::vector<Kind> order;
+  order.reserve(kinds.size());
+  for (const auto& [kind, ids] : kinds)
+    order.push_back(kind);
+  const auto of_chosen = [&](const Kind& kind) {
+    return std::any_of(chosen.begin(), chosen.end(), [&](std::size_t hca) { return kind_of(hca) == kind; });
+  };
+  const auto worth = [&](const Kind& kind) { return std::tuple(sizes[kind] >= count, of_chosen(kind), kind); };
+  std::sort(order.begin(), order.end(), [&](const Kind& left, const Kind& right) { return worth(left) > worth(right); });
+  for (const Kind& kind : order) {
+    const std::size_t more = std::min(count - std::min(count, chosen.size()), kinds[kind].size());
+    chosen = nearest_set(std::move(chosen), chosen.size() + more, kinds[kind], Nearness(hcas));
+  }
+  return chosen;
+}
+
 }  // namespace
 
 const CountedDevice* Resource::find(std::string_view id) const {
@@ -269,7 +305,7 @@ Result<std::vector<std::string>> preferred_ids(const Resource& resource, std::sp
   }
   // HCAs of which one must be there have theirs already.
   const std::size_t distinct = chosen.size() + (size - ids.size());
-  std::vector<std::size_t> order = nearest_set(chosen, distinct, free, Nearness(resource.hcas));
+  std::vector<std::size_t> order = best_set(chosen, distinct, free, resource.hcas);
   const std::size_t had = chosen.size();
   for (std::size_t at = had; at < order.size() && ids.size() < size; ++at) {
     ids.push_back(free.at(order[at]).front());

@@ -23,6 +23,8 @@ struct CountedHca {
   std::vector<std::string> pci_path;  // upstream ports, root first
   std::optional<unsigned> uverbs;     // N of its uverbsN
   std::vector<std::string> nodes;     // paths, on the node and in containers: "/dev/infiniband/uverbs0", rdma_cm's too
+  double rate_gbps = 0;               // of its fastest port
+  bool is_infiniband = false;         // that port's link layer
   friend bool operator==(const CountedHca&, const CountedHca&) = default;
 };
 
@@ -66,8 +68,9 @@ void keep_settling(const std::vector<Resource>& before, const Moments& moved, st
                    std::vector<Resource>& resources);
 
 // What GetPreferredAllocation answers: `size` of the available IDs, with those that must be among them. Distinct HCAs
-// as far as they go, nearest to each other by their PCI path, then by NUMA node; of equals those with most IDs
-// available, then in rail order. IDs that are not known come last. Errors: there are not so many, more must be among
+// as far as they go. First those of one rate and link layer, because a trainer uses no others together: of the rates that
+// have enough HCAs the highest, then the next one. Of one rate and link layer those that are nearest to each other by
+// their PCI path, then by NUMA node; of equals those with most IDs available, then in rail order. IDs that are not known come last. Errors: there are not so many, more must be among
 // them, one of these is not available.
 fabric::Result<std::vector<std::string>> preferred_ids(const Resource& resource, std::span<const std::string> available,
                                                        std::span<const std::string> must_include, std::size_t size);

@@ -266,6 +266,29 @@ TEST(DevicePlugin, PreferredAreNear) {
   EXPECT_EQ(preferred(resource, {"mlx5_0", "mlx5_3", "mlx5_4"}, {}, 2), "mlx5_3 mlx5_4");
 }
 
+// Four of 400 Gb/s and one of 25, which is nearest to two of them.
+TEST(DevicePlugin, PreferredAreOfOneRateAndLinkLayer) {
+  fabric::Inventory node = test_support::rails(6);
+  const auto set = [&](std::size_t hca, const char* rate, const char* link_layer, int numa_node) {
+    node.hcas[hca].ports[0].rate = std::string(rate);
+    node.hcas[hca].ports[0].link_layer = std::string(link_layer);
+    node.hcas[hca].numa_node = numa_node;
+  };
+  for (const std::size_t hca : {0U, 1U, 3U, 5U})
+    set(hca, "400 Gb/sec (4X NDR)", "Ethernet", hca < 2 ? 0 : 1);
+  set(2, "25 Gb/sec (1X EDR)", "Ethernet", 0);
+  set(4, "400 Gb/sec (4X NDR)", "InfiniBand", 0);
+  const Resource resource = resource_of(node, config_of(Mode::kExclusive));
+  const auto all = ids_of(resource);
+  EXPECT_EQ(preferred(resource, all, {}, 1), "mlx5_4") << "InfiniBand on a tie, as rdma-init";
+  EXPECT_EQ(preferred(resource, all, {}, 2), "mlx5_0 mlx5_1");
+  EXPECT_EQ(preferred(resource, all, {}, 4), "mlx5_0 mlx5_1 mlx5_3 mlx5_5");
+  EXPECT_EQ(preferred(resource, all, {}, 5), "mlx5_4 mlx5_0 mlx5_1 mlx5_3 mlx5_5") << "no kind has five: the fastest";
+  EXPECT_EQ(preferred(resource, all, {"mlx5_3"}, 2), "mlx5_3 mlx5_5");
+  EXPECT_EQ(preferred(resource, all, {"mlx5_2"}, 1), "mlx5_2");
+  EXPECT_EQ(preferred(resource, {"mlx5_2", "mlx5_3"}, {}, 1), "mlx5_3");
+}
+
 TEST(DevicePlugin, PreferredOfWhatMakesNoSense) {
   const Resource resource = resource_of(test_support::rails(2), config_of(Mode::kExclusive));
   EXPECT_EQ(preferred(resource, {"mlx5_0"}, {}, 2), "2 devices are asked for, 1 are available");
