@@ -167,6 +167,8 @@ Result<Plan> decide_and_apply(const OpenLedger& open, const Asking& asking, cons
   const Ledger& ledger = open.ledger;
   auto inventory = TRY(read_node_for(asking, call.node, way.variables));
   TRY_VOID(add_own_hcas(call.node.ledger, who.owner, call.node.root, inventory));
+  if (const auto added = add_given_hcas(*asking.request, who.owner, call.node.root, inventory); !added)
+    call.log.warning(added.error().message);
   call.timing.step("read");
   auto decided = bound ? decide_bound(asking, inventory, ledger, who, *bound, way, call.node.root)
                        : decide_and_book(asking, inventory, ledger, who, way, call.node.root);

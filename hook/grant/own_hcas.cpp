@@ -79,4 +79,17 @@ Result<void> add_own_hcas(const std::string& ledger_directory, const Owner& owne
   return {};
 }
 
+Result<void> add_given_hcas(const Request& request, const Owner& owner, const std::string& root, Inventory& inventory) {
+  std::vector<std::string> away;
+  for (const SpecDevice& device : request.given) {
+    const auto number = device.uverbs() ? device.uverbs() : fabric::uverbs_number(device.path);
+    const auto has_it = [&](const Hca& hca) { return hca.uverbs == number; };
+    if (!owner.netns || !number || std::any_of(inventory.hcas.begin(), inventory.hcas.end(), has_it)) continue;
+    const auto name = fabric::hca_of_uverbs(root, *number);
+    if (name && !find_hca(inventory, *name) && std::find(away.begin(), away.end(), *name) == away.end())
+      away.push_back(*name);
+  }
+  return away.empty() ? Result<void>() : read_inside(*owner.netns, root, away, inventory);
+}
+
 }  // namespace hook

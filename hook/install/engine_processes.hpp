@@ -23,8 +23,8 @@ std::string read_unit(const std::string& root, const std::string& unit);
 // The program of the last ExecStart= of a unit's text (systemd.service(5)). nullopt: none, or no absolute path. Pure.
 std::optional<std::string> exec_start(std::string_view unit);
 
-// The program of an engine, as a path on the node: that of a process of root's which runs it outside of containers, else
-// that of the unit NAME.service, else as find_program(). nullopt: the engine is not on this node.
+// The program of an engine, as a path on the node: that of a process of root's which runs it outside of containers,
+// else that of the unit NAME.service, else as find_program(). nullopt: the engine is not on this node.
 std::optional<std::string> find_engine_program(const std::string& root, const std::string& name);
 
 }  // namespace hook

@@ -51,7 +51,8 @@ EngineSettings parse_engine_settings(std::string_view printed, bool defaults_are
       const std::string key(fabric::trim(std::string_view(line).substr(0, equals)));
       // What CRI-O says of a setting stands in comments, too.
       if (is_default && !is_key(key)) continue;
-      const auto at = settings.insert_or_assign({table, key}, fabric::trim(std::string_view(line).substr(equals + 1))).first;
+      const auto at =
+          settings.insert_or_assign({table, key}, fabric::trim(std::string_view(line).substr(equals + 1))).first;
       if (at->second == "[") list = at;
     }
   }

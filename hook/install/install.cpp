@@ -75,8 +75,9 @@ Result<void> find_hooks_dirs(const std::string& root, EngineFacts& facts) {
       if (text && *text) take(parse_engine_settings(**text), "engine");
     }
   }
-  const auto found = std::find_if(facts.hooks_dirs.begin(), facts.hooks_dirs.end(),
-                                  [&](const std::string& one) { return one.starts_with('/') && may_write_below(root, one); });
+  const auto found = std::find_if(facts.hooks_dirs.begin(), facts.hooks_dirs.end(), [&](const std::string& one) {
+    return one.starts_with('/') && may_write_below(root, one);
+  });
   if (found == facts.hooks_dirs.end()) return all;
   facts.hooks_dir = *found;
   return {};

@@ -124,8 +124,9 @@ Result<void> plan_docker(InstallPlan& plan, const EngineFacts& facts, const Read
 Result<std::string> crio_default(const EngineFacts& facts) {
   const std::string name = setting_text(facts.settings, "crio.runtime", "default_runtime");
   if (!name.empty()) return "crio.runtime.runtimes." + name;
-  return Error{"`crio config` prints no `default_runtime` in [crio.runtime]", EINVAL,
-               "name the default runtime in a file of /etc/crio/crio.conf.d, or take `--way hook`; nothing was changed"};
+  return Error{
+      "`crio config` prints no `default_runtime` in [crio.runtime]", EINVAL,
+      "name the default runtime in a file of /etc/crio/crio.conf.d, or take `--way hook`; nothing was changed"};
 }
 
 // The handler `rdma`, as add_copy_of_default() of containerd. Without a path CRI-O would look for a program of its

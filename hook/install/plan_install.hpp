@@ -25,10 +25,10 @@ inline constexpr Word<InstallWay> kInstallWays[] = {{"nri", InstallWay::kNri},
 struct EngineFacts {
   FoundEngine engine;
   InstallWay way = InstallWay::kRuntime;
-  std::string programs;            // directory of rdma-runtime and rdma-hook
-  EngineSettings settings;         // as they are, of containerd and CRI-O
-  std::string base_spec;           // containerd: with our hook; empty: none can be made
-  bool runtimes_are_said = false;  // the configuration of rdma-init names runtimes
+  std::string programs;                 // directory of rdma-runtime and rdma-hook
+  EngineSettings settings;              // as they are, of containerd and CRI-O
+  std::string base_spec;                // containerd: with our hook; empty: none can be made
+  bool runtimes_are_said = false;       // the configuration of rdma-init names runtimes
   std::vector<std::string> hooks_dirs;  // that CRI-O or Podman reads
   std::string hooks_dir;                // the first of them that can be written; empty: none
   // containerd 2: the drop-in is of version 2, as config.toml, and not of 3; its engine does not merge one with the
@@ -48,8 +48,8 @@ using ReadNodeFile = std::function<fabric::Result<std::optional<std::string>>(co
 
 inline constexpr const char* kContainerdConfig = "/etc/containerd/config.toml";
 
-// Errors: what read() says; a setting that is no UTF-8; a file that is no JSON object (Docker); a file, an `imports` or a runtime `rdma` that
-// somebody else wrote, with what to merge by hand; a way that the engine does not have.
+// Errors: what read() says; a setting that is no UTF-8; a file that is no JSON object (Docker); a file, an `imports` or
+// a runtime `rdma` that somebody else wrote, with what to merge by hand; a way that the engine does not have.
 fabric::Result<InstallPlan> plan_install(const EngineFacts& facts, const ReadNodeFile& read);
 
 // The form that fits this config.toml at first sight; the engine has the last word.

@@ -143,17 +143,13 @@ const NodeHca* hca_opened_by(const NodeMap& node, const SpecDevice& device) {
   return found == node.hcas().end() ? nullptr : &*found;
 }
 
-// A uverbs node's name has to be its own: programs find the HCA by it.
+// nullptr: of no HCA. A uverbs node's name has to be its own: programs find the HCA by it.
 Result<const NodeHca*> hca_of(const NodeMap& node, const SpecDevice& device) {
   const NodeHca* opened = hca_opened_by(node, device);
   const NodeHca* named = hca_named(node, device);
   if (opened && (opened == named || !fabric::uverbs_number(device.path))) return opened;
+  if (!named) return nullptr;
   const std::string path = fabric::printable(device.path);
-  if (!named) {
-    fabric::Error error = make_error("`{}` in linux.devices belongs to no HCA of this node", path);
-    error.hint = "`rdma-hook devices` lists the nodes; one that was given before a driver reload is stale";
-    return error;
-  }
   fabric::Error error = make_error("`{}` in linux.devices is {}, on this node it is {}", path, dev_of(device),
                                    dev_of(*named->hca).value_or("another"));
   error.hint = "give the node under its own name";
@@ -182,11 +178,20 @@ Hcas in_order(const Hcas& found, const Request& request) {
   return hcas;
 }
 
-// Errors: a node that belongs to no HCA, or has another number than the node's own.
-Result<Hcas> hcas_of_given(const NodeMap& node, const Request& request) {
+// What belongs to no HCA is left alone: another plugin may have moved its HCA to where it cannot be read. Errors: a
+// node that has another number than the node's own.
+Result<Hcas> hcas_of_given(const NodeMap& node, const Request& request, std::vector<std::string>& warnings) {
   Hcas found;
-  for (const SpecDevice& device : request.given)
-    found.push_back(TRY(hca_of(node, device)));
+  for (const SpecDevice& device : request.given) {
+    if (const NodeHca* hca = TRY(hca_of(node, device))) {
+      found.push_back(hca);
+      continue;
+    }
+    warnings.push_back(fmt::format(
+        "`{}` in linux.devices belongs to no HCA of this node and is left as it is; `rdma-hook devices` lists "
+        "the nodes: one that was given before a driver reload is stale",
+        fabric::printable(device.path)));
+  }
   return in_order(found, request);
 }
 
@@ -247,7 +252,7 @@ Result<Hcas> filter(const Context& context, const Wish& wish, const Hcas& hcas) 
 Result<void> match_wish(const Context& context, Matched& matched) {
   const Wish& wish = context.request.wish;
   if (context.request.given_is_the_grant) {
-    Hcas given = TRY(hcas_of_given(context.node, context.request));
+    Hcas given = TRY(hcas_of_given(context.node, context.request, matched.warnings));
     for (const NodeHca* node : given) {
       if (node->pool_unread || (node->pool && !is_allowed(context, *node)))
         return not_allowed(context, *node, wish.source);

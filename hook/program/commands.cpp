@@ -92,6 +92,8 @@ Result<void> decide_unbooked(const Asking& asking, const Options& options,
   auto inventory = TRY(read_node_for(asking, options.node, true));
   const Owner owner = TRY(owner_of(asking.spec, container_owner(kUser, *options.bundle)));
   if (ledger) TRY_VOID(add_own_hcas(options.node.ledger, owner, options.node.root, inventory));
+  // What stays unknown has a warning of the plan's.
+  if (!options.node.snapshot) static_cast<void>(add_given_hcas(*asking.request, owner, options.node.root, inventory));
   const Candidates among(inventory, *asking.request, asking.admin);
   const auto root = options.node.snapshot ? std::nullopt : std::optional(options.node.root);
   const auto decided = [&]() -> Result<Plan> {

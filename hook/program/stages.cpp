@@ -17,6 +17,7 @@
 #include "hook/grant/hca_devices.hpp"
 #include "hook/grant/own_hcas.hpp"
 #include "hook/oci/oci_state.hpp"
+#include "hook/plan/match.hpp"
 #include "hook/plan/plan_parts.hpp"
 
 namespace hook {
@@ -115,6 +116,17 @@ Result<void> verify_grants(const OciState& state, const Asking& asking, const st
   return {};
 }
 
+// Whether all nodes that the container has belong to no HCA of a pool, so that rdma-nri leaves it alone.
+Result<bool> has_nothing_to_grant(const OciState& state, const Asking& asking, Call& call) {
+  if (!asking.request->given_is_the_grant) return false;
+  auto inventory = TRY(read_node_for(asking, call.node, false));
+  const Owner owner = TRY(owner_of(asking.spec, container_owner(state.id, state.bundle)));
+  if (const auto added = add_given_hcas(*asking.request, owner, call.node.root, inventory); !added)
+    call.log.warning(added.error().message);
+  const Candidates among(inventory, *asking.request, asking.admin);
+  return among.matched && among.matched->hcas().empty();
+}
+
 }  // namespace
 
 Result<void> create_runtime(Call& call, const Result<Config>& config) {
@@ -143,6 +155,7 @@ Result<void> verify(Call& call, const Result<Config>& config) {
   const auto open = TRY(OpenLedger::open(call));
   const auto grants = TRY(about(FailureReason::kLedger, grants_of(open.ledger, state)));
   if (!grants.empty()) return verify_grants(state, asking, grants, call);
+  if (TRY(has_nothing_to_grant(state, asking, call))) return {};
   return fabric::Error{
       fmt::format("the container asked for RDMA devices ({}) and nothing was granted", asking.request->wish.source), 0,
       "rdma-nri did not take part: is it running and connected (`journalctl -t rdma-nri`)? Create the "

@@ -59,9 +59,13 @@ std::optional<hook::GidSpace> gids_of_children(const NodeHca& node, const hook::
 }
 
 CountedHca counted(const NodeHca& node, const Result<std::vector<hook::PlannedNode>>& nodes) {
-  CountedHca hca{
-      node.name(), node.hca->numa_node, node.hca->pci_path.value_or(std::vector<std::string>()), node.hca->uverbs, {}, 0,
-      false};
+  CountedHca hca{node.name(),
+                 node.hca->numa_node,
+                 node.hca->pci_path.value_or(std::vector<std::string>()),
+                 node.hca->uverbs,
+                 {},
+                 0,
+                 false};
   for (const fabric::Port& port : node.hca->ports) {
     if (port.rate_gbps() <= hca.rate_gbps) continue;
     hca.rate_gbps = port.rate_gbps();
@@ -221,7 +225,8 @@ std::vector<std::size_t> best_set(std::vector<std::size_t> chosen, std::size_t c
     return std::any_of(chosen.begin(), chosen.end(), [&](std::size_t hca) { return kind_of(hca) == kind; });
   };
   const auto worth = [&](const Kind& kind) { return std::tuple(sizes[kind] >= count, of_chosen(kind), kind); };
-  std::sort(order.begin(), order.end(), [&](const Kind& left, const Kind& right) { return worth(left) > worth(right); });
+  std::sort(order.begin(), order.end(),
+            [&](const Kind& left, const Kind& right) { return worth(left) > worth(right); });
   for (const Kind& kind : order) {
     const std::size_t more = std::min(count - std::min(count, chosen.size()), kinds[kind].size());
     chosen = nearest_set(std::move(chosen), chosen.size() + more, kinds[kind], Nearness(hcas));
@@ -264,17 +269,17 @@ std::vector<Resource> count_resources(const fabric::Inventory& inventory, const 
 void keep_settling(const std::vector<Resource>& before, const Moments& moved, std::chrono::steady_clock::time_point now,
                    std::vector<Resource>& resources) {
   for (Resource& resource : resources) {
-    const auto old = std::find_if(before.begin(), before.end(),
-                                  [&](const Resource& one) { return one.name == resource.name; });
+    const auto old =
+        std::find_if(before.begin(), before.end(), [&](const Resource& one) { return one.name == resource.name; });
     if (old == before.end()) continue;
     for (CountedDevice& device : resource.devices) {
       CountedHca& hca = resource.hcas[device.hca];
       const auto moment = moved.find(hca.name);
       const CountedDevice* const known = old->find(device.id);
-      if (!device.may_pass || !known || !known->problem.empty() || moment == moved.end()) continue;
+      if (!device.may_pass || !known || known->may_pass || moment == moved.end()) continue;
       if (now - moment->second >= kSettling) continue;
       hca = old->hcas[known->hca];  // also its nodes, which are not there now
-      device.problem.clear();
+      device.problem = known->problem;
       device.may_pass = false;
     }
   }

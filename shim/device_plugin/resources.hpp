@@ -60,18 +60,18 @@ std::vector<Resource> count_resources(const fabric::Inventory& inventory, const 
 
 // When an HCA was granted or released last, by its name.
 using Moments = std::map<std::string, std::chrono::steady_clock::time_point>;
-// How long after that a problem that may pass is no news: the HCA and its netdev are then on their way (a real netdev is
-// down for seconds after it has moved), and a waiting pod that the kubelet rejects for it never runs.
+// How long after that a problem that may pass is no news: the HCA and its netdev are then on their way (a real netdev
+// is down for seconds after it has moved), and a waiting pod that the kubelet rejects for it never runs.
 inline constexpr std::chrono::seconds kSettling{30};
 // Puts what was announced before in the place of such problems. now: the time at which `resources` were read.
 void keep_settling(const std::vector<Resource>& before, const Moments& moved, std::chrono::steady_clock::time_point now,
                    std::vector<Resource>& resources);
 
 // What GetPreferredAllocation answers: `size` of the available IDs, with those that must be among them. Distinct HCAs
-// as far as they go. First those of one rate and link layer, because a trainer uses no others together: of the rates that
-// have enough HCAs the highest, then the next one. Of one rate and link layer those that are nearest to each other by
-// their PCI path, then by NUMA node; of equals those with most IDs available, then in rail order. IDs that are not known come last. Errors: there are not so many, more must be among
-// them, one of these is not available.
+// as far as they go. First those of one rate and link layer, because a trainer uses no others together: of the rates
+// that have enough HCAs the highest, then the next one. Of one rate and link layer those that are nearest to each other
+// by their PCI path, then by NUMA node; of equals those with most IDs available, then in rail order. IDs that are not
+// known come last. Errors: there are not so many, more must be among them, one of these is not available.
 fabric::Result<std::vector<std::string>> preferred_ids(const Resource& resource, std::span<const std::string> available,
                                                        std::span<const std::string> must_include, std::size_t size);
 

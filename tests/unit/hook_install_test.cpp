@@ -94,7 +94,7 @@ none = [
 unfinished = [
 	"x",
 )",
-                                                         true);
+                                                        true);
   const EngineSettings wanted{{{"crio.runtime", "enable_x"}, "false"},
                               {{"crio.runtime", "default_runtime"}, "'crun'"},
                               {{"crio.runtime", "hooks_dir"}, "['/usr/share/containers/oci/hooks.d']"},

@@ -253,7 +253,12 @@ TEST(Plan, givenNodes) {
   EXPECT_EQ(decide(scene)->warnings,
             std::vector<std::string>{"annotation a asks for 3 HCAs, but may only narrow the 2 of "
                                      "/dev/infiniband/uverbs* of the container"});
-  EXPECT_EQ(hcas(given({7})), "`/dev/infiniband/uverbs7` in linux.devices belongs to no HCA of this node");
+  const PlanScene unknown = given({7});
+  EXPECT_EQ(hcas(unknown), "");
+  ASSERT_EQ(decide(unknown)->warnings.size(), 1U);
+  EXPECT_TRUE(decide(unknown)->warnings[0].starts_with(
+      "`/dev/infiniband/uverbs7` in linux.devices belongs to no HCA of this node and is left as it is"));
+  EXPECT_EQ(hcas(given({7, 3})), "mlx5_3") << "says nothing of the others";
   PlanScene other = given({0});
   other.inventory.hcas[0].uverbs_dev = "231:193";
   EXPECT_EQ(hcas(other), "`/dev/infiniband/uverbs0` in linux.devices is 231:192, on this node it is 231:193");
@@ -268,7 +273,8 @@ TEST(Plan, givenNodesUnderAnyPath) {
   const SpecDevice foreign{"/dev/infiniband/../infiniband/uverbs1", 'c', 231, 193};
   EXPECT_EQ(with({foreign}), "mlx5_1");
   EXPECT_EQ(with({foreign, {"/dev/infiniband/uverbs1", 'c', 231, 193}}), "mlx5_1");
-  EXPECT_EQ(with({{"/dev/\n", 'c', 231, 200}}), "`/dev/?` in linux.devices belongs to no HCA of this node");
+  EXPECT_EQ(with({{"/dev/\n", 'c', 231, 200}}), "");
+  EXPECT_TRUE(decide(scene)->warnings[0].starts_with("`/dev/?` in linux.devices belongs to no HCA of this node"));
   EXPECT_EQ(with({{"/dev/infiniband/uverbs0", 'c', 231, 193}}),
             "`/dev/infiniband/uverbs0` in linux.devices is 231:193, on this node it is 231:192");
   scene.inventory.hcas[2].uverbs = 40;

@@ -134,6 +134,26 @@ TEST_F(StagesTest, VerifyRefusesTheNodeOfAnotherHca) {
             "the container's `/dev/infiniband/uverbs1` is c 231:193, a node of `mlx5_1`; granted is mlx5_0");
 }
 
+// rdma-nri leaves it alone, so that nothing is granted.
+TEST_F(StagesTest, VerifyAcceptsANodeOfNoHcaWithoutAGrant) {
+  node_.root = directory_ / "node";
+  test_support::lay_out(test_support::rails(2), node_.root);
+  const auto with = [&](std::initializer_list<unsigned> numbers) {
+    Json devices = Json::array();
+    for (const unsigned number : numbers) {
+      devices.push_back({{"path", fmt::format("/dev/infiniband/uverbs{}", number)},
+                         {"type", "c"},
+                         {"major", 231},
+                         {"minor", 192 + number}});
+    }
+    write_config(Json{{"process", {{"args", {"true"}}}}, {"linux", {{"devices", devices}}}}.dump());
+    return static_cast<bool>(verify_it());
+  };
+  EXPECT_TRUE(with({9}));
+  EXPECT_FALSE(with({0}));
+  EXPECT_FALSE(with({9, 0})) << "one of them is the node's";
+}
+
 TEST_F(StagesTest, VerifyFindsAGrantByItsToken) {
   write_config(R"({"process": {"args": ["true"]}, "annotations": {"rdma-init.io/devices": "mlx5_0",
     "rdma-init.io/grant": ")" +

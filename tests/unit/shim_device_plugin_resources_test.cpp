@@ -179,7 +179,8 @@ TEST(DevicePlugin, WhatPassesAfterARelease) {
     keep_settling(problem, moved, start + std::chrono::seconds(5), now);
     EXPECT_EQ(now, problem) << "it was not healthy before";
   }
-  const auto held = count_resources(test_support::rails(2), config, {{"mlx5_1", foreign_hold("container w", 1, true)}}, {});
+  const auto held =
+      count_resources(test_support::rails(2), config, {{"mlx5_1", foreign_hold("container w", 1, true)}}, {});
   auto now = held;
   keep_settling(before, moved, start, now);
   EXPECT_EQ(now, held) << "what another holds does not pass";
