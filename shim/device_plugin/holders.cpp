@@ -121,9 +121,9 @@ HcaHolds Holders::of(const fabric::Inventory& inventory, const std::string& root
   std::vector<std::string> names;
   for (const fabric::Hca& hca : inventory.hcas)
     names.push_back(hca.name);
-  for (auto& [name, device] : hook::devices_of(names, inventory, root).devices) {
-    std::erase_if(devices_, [&](const auto& known) { return known.second == device && known.first != name; });
-    devices_.insert_or_assign(name, std::move(device));
+  for (const auto& now : hook::devices_of(names, inventory, root).devices) {
+    std::erase_if(devices_, [&](const auto& known) { return known.second == now.second && known.first != now.first; });
+    devices_.insert_or_assign(now.first, now.second);
   }
   HcaHolds holds = holds_;  // also by what an older release booked by name
   for (const auto& [name, device] : devices_) {
