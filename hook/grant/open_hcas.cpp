@@ -169,6 +169,10 @@ bool is_container_cgroup(std::string_view cgroup) {
   if (cgroup.empty()) return false;
   const std::string_view first = cgroup.substr(0, cgroup.find('/'));
   if (first != "init.scope" && first != "system.slice" && first != "user.slice") return true;
+  // A process below a container's scope is the container's, whatever it has called its group.
+  for (const std::string_view part : fabric::split(cgroup.substr(0, std::min(cgroup.rfind('/'), cgroup.size())), '/')) {
+    if (part.ends_with(".scope") && part != "init.scope" && !part.starts_with("session-")) return true;
+  }
   const std::string_view last = cgroup.substr(cgroup.rfind('/') + 1);
   constexpr std::string_view kUnits[] = {".service", ".slice", ".socket", ".mount", ".swap"};
   const bool is_unit = std::any_of(std::begin(kUnits), std::end(kUnits),

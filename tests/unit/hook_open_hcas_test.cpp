@@ -77,7 +77,8 @@ TEST(ContainerCgroup, IsAnyThatSystemdDoesNotKeepForServicesAndSessions) {
         "/system.slice/containerd.service/kubepods:cri-containerd:4f",
         "/kubepods.slice/kubepods-pod1.slice/cri-containerd-4f2c.scope", "/lab/web", "/../other/4f2c",
         "/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-4f2c.scope", "/machine.slice/libpod-4f.scope",
-        "/system.slice/slurmstepd.scope/job_1/step_0/user", "/kubepods/pod1/4f/system.slice/x.service"})
+        "/system.slice/slurmstepd.scope/job_1/step_0/user", "/system.slice/docker-4f2c.scope/x.service",
+        "/system.slice/docker-4f2c.scope/init.scope", "/kubepods/pod1/4f/system.slice/x.service"})
     EXPECT_TRUE(is_container_cgroup(cgroup)) << cgroup;
 }
 
