@@ -1,10 +1,16 @@
 #include "hook/grant/grant.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 #include <vector>
 
+#include "fabric/read_node.hpp"
 #include "fabric/text.hpp"
+#include "fabric/unique_fd.hpp"
 #include "hook/apply/edit_spec.hpp"
 #include "hook/apply/memlock.hpp"
 #include "hook/base/failure.hpp"
@@ -15,6 +21,7 @@
 #include "hook/grant/open_hcas.hpp"
 #include "hook/grant/own_hcas.hpp"
 #include "hook/ledger/ledger_files.hpp"
+#include "hook/ledger/ledger_grant.hpp"
 
 namespace hook {
 namespace {
@@ -188,13 +195,22 @@ Result<Plan> decide_and_apply(const OpenLedger& open, const Asking& asking, cons
   return plan;
 }
 
-// It was booked with all that the container gets, in its spec. An HCA has one uverbs node there, but for virtual
-// functions that are held with their physical one, so that where there are more nodes somebody has added others'.
-bool is_all_bound(const Asking& asking, const Grantee& who, const Grant& bound) {
-  const auto has_node = [](const PlannedHca& hca) { return !hca.held_only || hca.mode == Mode::kHca; };
-  const auto nodes = static_cast<std::size_t>(std::count_if(bound.hcas.begin(), bound.hcas.end(), has_node));
+// Whether each uverbs node of the container is of an HCA that was booked, by its device number. Virtual functions that
+// are held with their physical one have nodes of their own.
+bool has_only_nodes_of(const Grant& bound, const std::vector<SpecDevice>& devices, const std::string& root) {
+  return std::all_of(devices.begin(), devices.end(), [&](const SpecDevice& device) {
+    const auto number = device.uverbs();
+    const auto name = number ? fabric::hca_of_uverbs(root, *number) : std::nullopt;
+    return name && std::any_of(bound.hcas.begin(), bound.hcas.end(), [&](const PlannedHca& hca) {
+             return hca.name == *name && (!hca.held_only || hca.mode == Mode::kHca);
+           });
+  });
+}
+
+// It was booked with all that the container gets, in its spec, and nobody has put another HCA's node there since.
+bool is_all_bound(const Asking& asking, const Grantee& who, const Grant& bound, const std::string& root) {
   return !who.owner.netns && !may_get_rails(asking) && !limits_rdma(asking.admin) && !needs_own_view(asking) &&
-         has_limit(asking.spec, asking.admin.memlock) && asking.request->given.size() <= nodes;
+         has_limit(asking.spec, asking.admin.memlock) && has_only_nodes_of(bound, asking.request->given, root);
 }
 
 // Leftovers of killed calls are repaired before anything is decided, so that they count as held no longer. What was
@@ -208,7 +224,7 @@ Result<void> carry_out(const OpenLedger& open, const Asking& asking, const Grant
   Booking booking(open.ledger, who, open.returns->rails(), call.log, had_before);
   const auto bound = way.binds_token ? TRY(bind_token(asking.spec, open.ledger, who)) : std::nullopt;
   Plan plan;
-  if (bound && is_all_bound(asking, who, *bound)) {
+  if (bound && is_all_bound(asking, who, *bound, call.node.root)) {
     plan.hcas = bound->hcas;
     std::erase_if(plan.hcas, [](const PlannedHca& hca) { return hca.held_only; });
   } else {
@@ -232,6 +248,30 @@ Result<Grantee> grantee_in_spec(const ContainerSpec& spec, const ProcessIdentity
   }
   who.user.bundle = call.bundle;
   return who;
+}
+
+// Two calls for one bundle write the same config.json, each with a token of its own. Locks the bundle until the
+// descriptor is closed: one call at a time books for its container. A bundle that cannot be opened is the runtime's to
+// complain of.
+Result<fabric::UniqueFd> take_turn(const std::string& bundle) {
+  fabric::UniqueFd directory(::open(bundle.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory.ok() || ::flock(directory.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return directory;
+  return fabric::Error{
+      fmt::format("another call is booking for the container of bundle `{}`", fabric::printable(bundle)), EBUSY,
+      "create one container of a bundle at a time", FailureReason::kBusy};
+}
+
+// Errors (EBUSY): a container of the same id and bundle, or the create that booked for it, has not ended.
+Result<void> check_no_other(const Ledger& ledger, const GrantUser& user) {
+  Ledger::Unread unread;  // recover() names them
+  for (const Grant& grant : TRY(ledger.find_by_id(user.id, &unread))) {
+    for (const GrantUser& other : grant.users) {
+      if (other.id != user.id || other.bundle.empty() || !other.process || other.process == user.process) continue;
+      const auto same = is_same_directory(other.bundle, user.bundle);
+      if (same.has_value() && *same) TRY_VOID(check_ended(other));
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -263,6 +303,11 @@ Result<void> grant(const OpenLedger& open, const Asking& asking, const Grantee& 
 Result<void> grant_in_spec(Asking& asking, const ProcessIdentity& requester, Call& call, const Publish& publish) {
   const Grantee who = TRY(grantee_in_spec(asking.spec, requester, call));
   const auto open = TRY(OpenLedger::open(call));
+  fabric::UniqueFd turn;
+  if (!call.state) {  // else both calls book for one user, and the ledger refuses the second
+    turn = TRY(take_turn(call.bundle));
+    TRY_VOID(about(FailureReason::kLedger, check_no_other(open.ledger, who.user)));
+  }
   const auto write_down = [&](const Plan& plan) -> Result<void> {
     TRY_VOID(about(FailureReason::kInternal, edit_spec(plan, who.token, *asking.document, memlock_of(0))));
     TRY_VOID(about(FailureReason::kState, publish(plan, *asking.document)));

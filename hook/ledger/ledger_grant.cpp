@@ -35,28 +35,6 @@ bool is_dead_token(const StoredUser& user, std::string_view binding) {
   return user.user.key != binding && is_token_key(user.user.key) && is_user_gone(user);
 }
 
-// Errors (EBUSY): as add_steps().
-Result<void> check_ended(const GrantUser& user) {
-  if (!user.process) return {};
-  const auto busy = [&](const std::string& cause, std::string hint) {
-    return Error{.message = fmt::format("cannot book for container `{}`: {}", fabric::printable(user.id), cause),
-                 .code = EBUSY,
-                 .hint = std::move(hint),
-                 .reason = FailureReason::kBusy};
-  };
-  const auto process = look_at(*user.process);
-  if (!process) return busy(process.error().message, process.error().hint);
-  if (*process == Presence::kPresent) {
-    return busy(fmt::format("process {} of a container of this id and bundle has not ended", user.process->pid),
-                "wait until it has ended, or take another id");
-  }
-  const auto state = user.state ? look_at(*user.state, user.id, user.bundle) : Presence::kGone;
-  if (!state) return busy(state.error().message, state.error().hint);
-  if (*state == Presence::kGone) return {};
-  return busy(fmt::format("a container of this id and bundle lives in `{}`", fabric::printable(user.state->root)),
-              "delete it first, or take another id");
-}
-
 constexpr int kDepth = 8;  // ours have 5
 
 Json process_json(const ProcessIdentity& process) {
@@ -259,6 +237,27 @@ bool drop_dead_tokens(StoredGrant& grant, std::string_view binding) {
 
 }  // namespace
 
+Result<void> check_ended(const GrantUser& user) {
+  if (!user.process) return {};
+  const auto busy = [&](const std::string& cause, std::string hint) {
+    return Error{.message = fmt::format("cannot book for container `{}`: {}", fabric::printable(user.id), cause),
+                 .code = EBUSY,
+                 .hint = std::move(hint),
+                 .reason = FailureReason::kBusy};
+  };
+  const auto process = look_at(*user.process);
+  if (!process) return busy(process.error().message, process.error().hint);
+  if (*process == Presence::kPresent) {
+    return busy(fmt::format("process {} of a container of this id and bundle has not ended", user.process->pid),
+                "wait until it has ended, or take another id");
+  }
+  const auto state = user.state ? look_at(*user.state, user.id, user.bundle) : Presence::kGone;
+  if (!state) return busy(state.error().message, state.error().hint);
+  if (*state == Presence::kGone) return {};
+  return busy(fmt::format("a container of this id and bundle lives in `{}`", fabric::printable(user.state->root)),
+              "delete it first, or take another id");
+}
+
 const PlannedHca* find_hca(const std::vector<PlannedHca>& hcas, std::string_view booked) {
   const auto found =
       std::find_if(hcas.begin(), hcas.end(), [&](const PlannedHca& hca) { return booked_as(hca) == booked; });
@@ -296,9 +295,24 @@ std::vector<PlannedHca> all_claims(const StoredGrant& grant) {
   return claims;
 }
 
+namespace {
+
+// A user that ends with the pod's namespace: it has no process that could be seen to end.
+StoredUser pod_itself(const Owner& owner) {
+  StoredUser pod;
+  pod.user = {owner.key, "pod", {}};
+  pod.settled = true;
+  return pod;
+}
+
+}  // namespace
+
 Result<std::optional<StepWorker>> add_steps(StoredGrant& grant, GrantUser user, const std::vector<PlannedHca>& hcas,
                                             const StepWorker& worker) {
   const auto same = [&](const StoredUser& other) { return other.user.key == user.key; };
+  // A pod that has HCAs between two containers keeps them, whatever becomes of the next start.
+  if (grant.users.empty() && !grant.hcas.empty() && grant.owner.kind == Owner::Kind::kNetns)
+    grant.users.push_back(pod_itself(grant.owner));
   auto found = std::find_if(grant.users.begin(), grant.users.end(), same);
   if (found == grant.users.end()) found = grant.users.insert(found, StoredUser{});
   if (!found->ended && found->user.process != user.process) TRY_VOID(check_ended(found->user));

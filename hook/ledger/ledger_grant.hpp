@@ -66,6 +66,8 @@ void merge_hcas(std::vector<PlannedHca>& into, const std::vector<PlannedHca>& mo
 // names that process or what its runtime keeps of it.
 fabric::Result<std::optional<StepWorker>> add_steps(StoredGrant& grant, GrantUser user,
                                                     const std::vector<PlannedHca>& hcas, const StepWorker& worker);
+// Errors (EBUSY): this user has a process that is not proven to have ended; the message names the process.
+fabric::Result<void> check_ended(const GrantUser& user);
 // The user's steps are done: what they brought is the grant's.
 void settle_user(StoredGrant& grant, StoredUser& user);
 // Proven, of its process and of its runtime's state: what cannot be seen is held. Without a process nothing is proven.

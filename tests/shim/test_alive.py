@@ -94,6 +94,19 @@ class Alive:
         self.assert_held()
         self.given(runtime.delete(first))
 
+    def test_a_wrapper_behind_that_swaps_a_node(self):
+        """The hook that it has compares the nodes' numbers with the HCAs that were booked."""
+        program = harness.write(self.work + "/bin/swap", f'''#!/bin/sh
+for directory; do [ ! -f "$directory/config.json" ] || sed -i -e 's/"minor":193/"minor":194/g' "$directory/config.json"; done
+exec {self.runtime_name} "$@"
+''', 0o755)
+        holder = self.created(self.bundle("holder", asks="mlx5_2"))
+        runtime = self.wrapped(program)
+        first = self.bundle()
+        self.refused(runtime.create(first), "hook")  # whose words crun keeps to itself
+        self.assertEqual(self.holders(), {"mlx5_2": ["container holder"]})
+        self.given(self.runtime.delete(holder))
+
     def test_a_runtime_behind_a_link_of_another_name(self):
         link = self.work + "/runtime"
         os.symlink(Runtime(self, self.runtime_name).program, link)
@@ -206,6 +219,23 @@ class Alive:
             self.assertEqual(self.runtime.state(twin)["status"], "created")
             self.assertEqual(self.holders(), {"mlx5_1": [f"container twin{round}"]})
             self.assert_held(f"round {round}")
+            self.given(self.runtime.delete(twin))
+            self.assertEqual(self.holders(), {})
+
+    def test_two_creates_by_tokens_at_once(self):
+        """In the node's PID namespace each call has a token of its own, and both would write the config.json."""
+        for round in range(ROUNDS):
+            twin = self.bundle(f"twin{round}", asks="1")
+            twin.config["linux"]["namespaces"] = [one for one in twin.config["linux"]["namespaces"] if one["type"] != "pid"]
+            twin.write()
+            words = self.runtime.command("create", "--bundle", twin.directory, twin.id)
+            both = [subprocess.Popen(words, env=self.runtime.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                     stderr=subprocess.DEVNULL) for _ in range(2)]
+            codes = [process.wait() for process in both]
+            self.assertEqual(codes.count(0), 1, codes)
+            nodes = os.listdir(f"/proc/{self.runtime.state(twin)['pid']}/root/dev/infiniband")
+            held = self.holders()
+            self.assertEqual([name.replace("mlx5_", "uverbs") for name in held], [name for name in nodes if name.startswith("uverbs")], held)
             self.given(self.runtime.delete(twin))
             self.assertEqual(self.holders(), {})
 

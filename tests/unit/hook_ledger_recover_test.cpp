@@ -97,9 +97,23 @@ TEST_F(LedgerLeftovers, APodThatOnlyDeadTokensUseIsRecovered) {
   ASSERT_TRUE(ledger_.leave(pod_, "token-" + kOtherToken));
   ASSERT_TRUE(ledger_.recover()->returned.empty()) << "without any user it stays";
   EXPECT_EQ(users(pod_), "");
+  ASSERT_TRUE(ledger_.give_back(pod_.key));
   ASSERT_EQ(give(pod_, {kSecondShared}, token(kOtherToken, dead_process())), "");
   EXPECT_EQ(ledger_.recover()->returned, std::vector<std::string>{pod_.label});
   EXPECT_EQ(users(pod_), "no grant");
+  EXPECT_EQ(ledger_problems(path_), "");
+}
+
+// Between two containers of a pod the HCAs are the pod's: the next start may fail.
+TEST_F(LedgerLeftovers, APodsHcasStayWhenARestartFails) {
+  Child container;
+  ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", container.identity()}), "");
+  container.kill();
+  ASSERT_TRUE(ledger_.leave(pod_, "c-1"));
+  ASSERT_EQ(give(pod_, {kAlone}, token(kToken, dead_process())), "");
+  EXPECT_TRUE(ledger_.recover()->returned.empty());
+  EXPECT_EQ(users(pod_), pod_.key) << "the pod itself";
+  EXPECT_EQ(holder(web_), pod_.label);
   EXPECT_EQ(ledger_problems(path_), "");
 }
 

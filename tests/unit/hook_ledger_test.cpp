@@ -176,7 +176,8 @@ TEST_F(LedgerTest, APodKeepsItsGrantWhileItsNamespaceIsThere) {
   first.kill();
   EXPECT_FALSE(find(pod_)->vanished) << "restarts join it";
   ASSERT_EQ(give(pod_, {kAlone}, {"c-3", "c-3", myself()}), "");
-  EXPECT_EQ(find(pod_)->users, (std::vector<GrantUser>{{"c-3", "c-3", myself()}})) << "the dead one is dropped";
+  EXPECT_EQ(find(pod_)->users, (std::vector<GrantUser>{{pod_.key, "pod", {}}, {"c-3", "c-3", myself()}}))
+      << "the dead one is dropped, and the pod has what it had";
   ASSERT_TRUE(ledger_.leave(pod_, "c-3"));
   EXPECT_EQ(find(pod_)->hcas, (std::vector<PlannedHca>{kAlone}));
   EXPECT_EQ(ledger_problems(path_), "");
