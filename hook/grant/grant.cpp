@@ -199,6 +199,11 @@ Result<Plan> decide_and_apply(const OpenLedger& open, const Asking& asking, cons
 // are held with their physical one have nodes of their own.
 bool has_only_nodes_of(const Grant& bound, const std::vector<SpecDevice>& devices, const std::string& root) {
   return std::all_of(devices.begin(), devices.end(), [&](const SpecDevice& device) {
+    const auto is_recorded = [&](const PlannedHca& hca) {
+      return hca.open && hca.open->node && device.major == hca.open->node->major &&
+             device.minor == hca.open->node->minor;
+    };
+    if (std::any_of(bound.hcas.begin(), bound.hcas.end(), is_recorded)) return true;
     const auto number = device.uverbs();
     const auto name = number ? fabric::hca_of_uverbs(root, *number) : std::nullopt;
     return name && std::any_of(bound.hcas.begin(), bound.hcas.end(), [&](const PlannedHca& hca) {
