@@ -228,8 +228,8 @@ std::vector<std::size_t> best_set(std::vector<std::size_t> chosen, std::size_t c
   std::sort(order.begin(), order.end(),
             [&](const Kind& left, const Kind& right) { return worth(left) > worth(right); });
   for (const Kind& kind : order) {
-    const std::size_t more = std::min(count - std::min(count, chosen.size()), kinds[kind].size());
-    chosen = nearest_set(std::move(chosen), chosen.size() + more, kinds[kind], Nearness(hcas));
+    const std::size_t size = std::min(std::max(count, chosen.size()), chosen.size() + kinds[kind].size());
+    chosen = nearest_set(std::move(chosen), size, kinds[kind], Nearness(hcas));
   }
   return chosen;
 }
