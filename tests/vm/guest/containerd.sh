@@ -45,9 +45,9 @@ prepare_containerd() {
   local version=$1
   shift
   [ -x "/opt/runtimes/containerd-$version/containerd" ] || fail "the image has no containerd $version"
-  mkdir -p "$containerd_home" /run/lab/cni /usr/local/bin /etc/containerd /run/systemd/system/containerd.service.d
+  mkdir -p "$containerd_home" /run/lab/cni /usr/local/bin /etc/containerd /etc/systemd/system/containerd.service.d
   # The image's own unit starts the image's own containerd, and install asks the one that the unit starts.
-  printf '[Service]\nExecStart=\nExecStart=%s\n' "/opt/runtimes/containerd-$version/containerd" > /run/systemd/system/containerd.service.d/lab.conf
+  printf '[Service]\nExecStart=\nExecStart=%s\n' "/opt/runtimes/containerd-$version/containerd" > /etc/systemd/system/containerd.service.d/lab.conf
   # Where the samples have them.
   cp /run/lab/bin/rdma-{hook,runtime} /usr/local/bin/
   cat > /run/lab/cni/10-lab.conflist << 'END'
