@@ -132,9 +132,12 @@ void NodeReader::note_moved(const HcaHolds& now) {
 }
 
 std::optional<std::chrono::steady_clock::time_point> NodeReader::settles_at() const {
+  const auto now = std::chrono::steady_clock::now();
   std::optional<std::chrono::steady_clock::time_point> first;
-  for (const auto& [name, moment] : moved_at_)
-    if (!first || moment + kSettling < *first) first = moment + kSettling;
+  for (const auto& [name, moment] : moved_at_) {
+    const auto end = moment + kSettling;
+    if (end > now && (!first || end < *first)) first = end;
+  }
   return first;
 }
 
