@@ -63,14 +63,16 @@ Result<RdmaController> rdma_controller(const std::string& root) {
   return error;
 }
 
-NoLimits no_limits(RdmaController controller) {
+std::optional<NoLimits> no_limits(RdmaController controller) {
+  if (controller == RdmaController::kV1 || controller == RdmaController::kV2) return std::nullopt;
   if (controller == RdmaController::kUnsafe) {
-    return {
+    return NoLimits{
         "a kernel before Linux 7.3 damages its memory when an HCA is unregistered after a container with a limit "
         "has ended",
         "boot Linux 7.3 or later, or remove the limits"};
   }
-  return {"the node has no cgroup controller `rdma`", "boot a kernel with CONFIG_CGROUP_RDMA, or remove the limits"};
+  return NoLimits{"the node has no cgroup controller `rdma`",
+                  "boot a kernel with CONFIG_CGROUP_RDMA, or remove the limits"};
 }
 
 RdmaLimits lower_of(const RdmaLimits& left, const RdmaLimits& right) {
@@ -102,12 +104,11 @@ std::string rdma_max_line(const PlannedRdmaLimit& limit) {
 
 Result<void> leave_out_rdma_limits(const std::string& root, Plan& plan) {
   if (plan.rdma_limits.empty()) return {};
-  const RdmaController controller = TRY(rdma_controller(root));
-  if (controller == RdmaController::kV1 || controller == RdmaController::kV2) return {};
+  const auto none = no_limits(TRY(rdma_controller(root)));
+  if (!none) return {};
   plan.rdma_limits.clear();
-  const auto [why, remedy] = no_limits(controller);
-  plan.warnings.push_back(
-      fmt::format("the limits hca_objects and hca_handles of config.json are not set: {}; {}", why, remedy));
+  plan.warnings.push_back(fmt::format("the limits hca_objects and hca_handles of config.json are not set: {}; {}",
+                                      none->why, none->remedy));
   return {};
 }
 

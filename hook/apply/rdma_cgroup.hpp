@@ -19,12 +19,12 @@ enum class RdmaController { kNone, kUnsafe, kV1, kV2 };
 // root: prefix of the node's /sys and /proc. A kernel whose release cannot be read is kUnsafe. Errors: /sys/fs/cgroup
 // could not be looked at.
 fabric::Result<RdmaController> rdma_controller(const std::string& root);
-// Why kNone and kUnsafe set no limits, and what to do. Pure.
+// Why the controller sets no limits, and what to do; nullopt: it sets them. Pure.
 struct NoLimits {
   std::string why;
   std::string remedy;
 };
-NoLimits no_limits(RdmaController controller);
+std::optional<NoLimits> no_limits(RdmaController controller);
 
 // Each value is the lower one of both; a missing one is no limit.
 RdmaLimits lower_of(const RdmaLimits& left, const RdmaLimits& right);

@@ -10,9 +10,10 @@ namespace {
 
 std::vector<Finding> findings_of_controller(const fabric::Result<RdmaController>& controller) {
   if (!controller) return {{Grade::kWarning, "limits", controller.error().message, controller.error().hint}};
-  if (*controller == RdmaController::kV1 || *controller == RdmaController::kV2) return {};
-  const auto [why, remedy] = no_limits(*controller);
-  return {{Grade::kWarning, "limits", fmt::format("{}: hca_objects and hca_handles are not set", why), remedy}};
+  const auto none = no_limits(*controller);
+  if (!none) return {};
+  return {
+      {Grade::kWarning, "limits", fmt::format("{}: hca_objects and hca_handles are not set", none->why), none->remedy}};
 }
 
 }  // namespace
