@@ -12,6 +12,7 @@
 #include "hook/base/json/json.hpp"
 #include "hook/doctor/node_engines.hpp"
 #include "hook/install/engine_processes.hpp"
+#include "hook/install/node_files.hpp"
 
 namespace hook {
 namespace {
@@ -42,11 +43,6 @@ constexpr EnginePlace kPlaces[] = {
     {Engine::kPodman, "/var/run/cdi", ".json", false}};
 
 constexpr const char* kPlugins = "/opt/nri/plugins";
-
-std::vector<std::string> names_in(const std::string& directory) {
-  const auto open = sysfs::Directory::open(directory);
-  return open ? open->list() : std::vector<std::string>();
-}
 
 std::optional<std::string> read_text(const std::string& path, std::vector<std::string>* unread = nullptr) {
   auto text = sysfs::read_file(path, kLongestFile);

@@ -27,11 +27,6 @@ std::optional<std::string> text_of(const std::string& path) {
   return found ? std::optional(std::move(*found)) : std::nullopt;
 }
 
-std::vector<std::string> entries_of(const std::string& directory) {
-  const auto open = sysfs::Directory::open(directory);
-  return open ? open->list() : std::vector<std::string>();
-}
-
 // proc_pid_status(5): a process of a container's has a number in each PID namespace that it is in.
 bool is_in_container(std::string_view status) {
   constexpr std::string_view kName = "NSpid:";
@@ -62,7 +57,7 @@ std::optional<std::string> program_of(const std::string& root, const EngineProce
 
 std::vector<EngineProcess> find_processes(const std::string& root, const std::vector<std::string_view>& names) {
   std::vector<EngineProcess> found;
-  for (const std::string& entry : entries_of(root + "/proc")) {
+  for (const std::string& entry : names_in(root + "/proc")) {
     const auto pid = fabric::parse_number<int>(entry);
     if (!pid) continue;
     std::string directory = fmt::format("{}/proc/{}", root, entry);
@@ -88,7 +83,7 @@ std::string read_unit(const std::string& root, const std::string& unit) {
   std::map<std::string, std::string> drop_ins;  // by name: the first directory's counts
   for (const char* directory : kDirectories) {
     const std::string of_unit = fmt::format("{}{}{}.d", root, directory, unit);
-    for (const std::string& name : entries_of(of_unit))
+    for (const std::string& name : names_in(of_unit))
       if (name.ends_with(".conf")) drop_ins.emplace(name, fmt::format("{}/{}", of_unit, name));
   }
   for (const auto& [name, path] : drop_ins)

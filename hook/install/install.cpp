@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/apply/base_spec.hpp"
@@ -50,8 +49,7 @@ Result<std::string> make_base_spec(const std::string& root, const FoundEngine& e
 std::vector<std::string> podman_files(const std::string& root) {
   constexpr const char* kDropIns = "/etc/containers/containers.conf.d";
   std::vector<std::string> files{"/usr/share/containers/containers.conf", "/etc/containers/containers.conf"};
-  const auto directory = fabric::sysfs::Directory::open(root + kDropIns);
-  auto names = directory ? directory->list() : std::vector<std::string>();
+  auto names = names_in(root + kDropIns);
   std::sort(names.begin(), names.end());
   for (const std::string& name : names)
     if (name.ends_with(".conf")) files.push_back(fmt::format("{}/{}", kDropIns, name));

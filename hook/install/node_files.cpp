@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/base/json/json.hpp"
@@ -100,6 +101,11 @@ bool node_has(const std::string& root, const std::string& path, int mode) {
   if (root.empty()) return ::access(path.c_str(), mode) == 0;
   const UniqueFd fd = open_below(root, path);
   return fd.ok() && ::access(name_of_fd(fd.get()).c_str(), mode) == 0;
+}
+
+std::vector<std::string> names_in(const std::string& directory) {
+  const auto open = fabric::sysfs::Directory::open(directory);
+  return open ? open->list() : std::vector<std::string>();
 }
 
 bool may_write_below(const std::string& root, const std::string& directory) {

@@ -40,6 +40,9 @@ fabric::Result<std::string> node_path(const std::string& root, const std::string
 // Whether the node has this, a link at its end followed too, and it may be used so (access(2)).
 bool node_has(const std::string& root, const std::string& path, int mode);
 
+// The names in a directory, as this process sees it; none where it cannot be opened.
+std::vector<std::string> names_in(const std::string& directory);
+
 // Whether files can be written into this directory of the node, or into the innermost one above it that is there.
 bool may_write_below(const std::string& root, const std::string& directory);
 
