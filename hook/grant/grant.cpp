@@ -245,7 +245,7 @@ Result<void> carry_out(const OpenLedger& open, const Asking& asking, const Grant
 Result<Grantee> grantee_in_spec(const ContainerSpec& spec, const ProcessIdentity& requester, const Call& call) {
   Grantee who;
   if (call.state) {
-    const Owner own = container_owner(call.container, call.bundle, call.state->root);
+    const Owner own = container_owner(call.container, root_name(*call.state));
     who = {TRY(owner_of(spec, own)), {own.key, call.container, requester}};
     who.user.state = call.state;
   } else {

@@ -27,17 +27,20 @@ Owner netns_owner(const NetnsIdentity& netns) {
                .netns = netns};
 }
 
-Owner container_owner(std::string_view id, std::string_view bundle, std::string_view root) {
+Owner container_owner(std::string_view id, std::string_view place) {
   std::string shown(id.substr(0, kShownId));
   for (char& c : shown)
     c = c == '.' || is_file_name(std::string_view(&c, 1), 1) ? c : '_';
   // No id and no path has a NUL, so these names can be told from any others.
-  std::string names = std::string(id) + '\0' + std::string(bundle);
-  if (!root.empty()) names += '\0' + std::string(root);
+  const std::string names = std::string(id) + '\0' + std::string(place);
   return Owner{.kind = Owner::Kind::kContainer,
                .key = fmt::format("container-{}-{}", shown, text_digest(names)),
                .label = "container " + fabric::printable(id),
                .netns = std::nullopt};
+}
+
+std::string root_name(const RuntimeState& state) {
+  return fmt::format("{}:{}", state.root_dev, state.root_ino);
 }
 
 bool is_token_key(std::string_view key) {

@@ -25,9 +25,10 @@ struct Owner {
 };
 
 Owner netns_owner(const NetnsIdentity& netns);
-// id, bundle and the runtime's root together, because two runtimes may use one id, and one runtime with two roots the
-// same bundle. root: empty where it is not known, as for a hook.
-Owner container_owner(std::string_view id, std::string_view bundle, std::string_view root = {});
+// place: tells containers of one id apart: the bundle's path, or root_name(), which is the same for any path to the
+// root.
+Owner container_owner(std::string_view id, std::string_view place);
+std::string root_name(const RuntimeState& state);
 Owner token_owner(std::string_view token);
 // The key is that of a token: as a grant's user, of one that no container is bound to yet.
 bool is_token_key(std::string_view key);

@@ -190,6 +190,20 @@ exec {self.runtime_name} "$@"
             self.given(self.runtime.delete(first))
             self.assert_free()
 
+    def test_the_same_root_and_bundle_by_other_paths(self):
+        """One container, however `create` spells its root and its bundle: the second call is refused before it books."""
+        first = self.created()
+        held = self.holders()
+        os.symlink(self.runtime.root, self.work + "/link")
+        os.symlink(first.directory, self.work + "/bundle-link")
+        for root, bundle in ((self.work + "/link", first.directory),
+                             (self.runtime.root + "/", self.work + "/bundle-link")):
+            again = self.wrapped(root=root).call("create", "--bundle", bundle, first.id)
+            self.refused(again, "a container of this id and bundle lives in")
+            self.assertEqual(self.holders(), held)
+        self.given(self.runtime.delete(first))
+        self.assert_ledger_empty()
+
     def test_the_same_bundle_in_another_root_with_the_hook(self):
         """The hook knows no root at all."""
         runtimes = [Runtime(self, self.runtime_name), Runtime(self, self.runtime_name)]

@@ -721,7 +721,7 @@ TEST_F(GrantTest, InSpecWithoutAHookItIsTheContainers) {
   });
   ASSERT_TRUE(given) << given.error().message;
   EXPECT_EQ(call.outcome.granted_mode, "hca") << "counted here, since no hook will";
-  const Owner owner = container_owner("web-1", "/bundle", directory_.path());
+  const Owner owner = container_owner("web-1", root_name(*call.state));
   const auto grant = Ledger::open(node_.ledger)->find(owner.key).value();
   ASSERT_TRUE(grant);
   EXPECT_EQ(grant->users.at(0).key, owner.key);

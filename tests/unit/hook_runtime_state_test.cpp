@@ -284,9 +284,13 @@ TEST_P(RuntimeStates, BookingDoesNotReplaceUserThatHasNotEnded) {
 TEST_P(RuntimeStates, ContainersOfTwoRootsAreTwoOwners) {
   const std::string other = temp_ / "other";
   fs::create_directories(other);
-  const hook::Owner here = hook::container_owner("c", bundle_, root_);
-  const hook::Owner there = hook::container_owner("c", bundle_, other);
+  const auto owner_below = [&](const std::string& root) {
+    return hook::container_owner("c", hook::root_name(hook::identify_runtime_state(GetParam(), root).value()));
+  };
+  const hook::Owner here = owner_below(root_);
+  const hook::Owner there = owner_below(other);
   EXPECT_NE(here.key, there.key);
+  EXPECT_EQ(here.key, owner_below(root_ + "/.").key);
   EXPECT_NE(here.key, hook::container_owner("c", bundle_).key);
   Child first;
   ASSERT_EQ(give(here, {kAlone}, {here.key, "c", first.identity(), bundle_, {}, {}, state_}), "");
