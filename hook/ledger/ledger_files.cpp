@@ -179,12 +179,13 @@ Result<void> check_place(const LedgerFiles& files, bool note) {
                    .code = EBADMSG,
                    .hint = "remove it, then run `rdma-hook recover` where containers are started"};
     }
-    return Error{
-        .message = fmt::format("cannot use `{}` here: it is of the namespaces {}, this process is in {}",
-                               files.root.path, fabric::printable(*noted), own),
-        .code = EXDEV,
-        .hint =
-            "run it where containers are started: `hostPID: true` in Kubernetes, `--pid host`, or `nsenter -t 1 -a`"};
+    return Error{.message = fmt::format("cannot use `{}` here: it is of the namespaces {}, this process is in {}",
+                                        files.root.path, fabric::printable(*noted), own),
+                 .code = EXDEV,
+                 .hint = fmt::format("run it where containers are started: `hostPID: true` in Kubernetes, `--pid "
+                                     "host`, or `nsenter -t 1 -a`; if "
+                                     "this is there, remove `{}/{}`",
+                                     files.root.path, kPlace)};
   }
   if (!note) return {};
   if (noted) TRY_VOID(remove_file(files.root, kPlace));
