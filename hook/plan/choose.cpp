@@ -58,6 +58,10 @@ std::string obstacles(const Hcas& hcas, const Offers& offers) {
   return some_of(parts);
 }
 
+constexpr const char* kWhoHolds =
+    "`rdma-hook devices` lists the owners; `rdma-hook recover` releases what no owner uses, and says what keeps the "
+    "rest";
+
 // What is preferred, best first: the lower number.
 int tier(const NodeHca& node, const PlanInput& input) {
   const auto holding = input.holdings.find(node.name());
@@ -89,7 +93,7 @@ fabric::Error too_few(unsigned count, std::size_t free, const Hcas& hcas, const 
   fabric::Error error = make_error("{}: asks for {} {}, {} {} free{}{}", source, count, count == 1 ? "HCA" : "HCAs",
                                    free, free == 1 ? "is" : "are", held.empty() ? "" : ": ", held);
   error.hint = held.empty() ? fmt::format("containers may have {}: {}", hcas.size(), some_of(names_of(hcas)))
-                            : "ask for fewer, or free them; rdma-hook devices says who holds what";
+                            : fmt::format("request fewer, or free them; {}", kWhoHolds);
   const auto is_held = [&](const NodeHca* node) { return offers.at(node).room.held; };
   if (count <= hcas.size() && std::any_of(hcas.begin(), hcas.end(), is_held)) error.reason = FailureReason::kBusy;
   return error;
@@ -121,7 +125,7 @@ fabric::Error no_room(const NodeHca& node, unsigned wanted, const Offer& offer, 
                             ? make_error("{}: `{}` {}", source, name, offer.room.why)
                             : make_error("{}: asks for {} netdevs of `{}`, which has room for {}: it {}", source,
                                          wanted, name, offer.room.units, offer.room.why);
-  error.hint = offer.room.units == 0 ? "rdma-hook devices says who holds what" : "ask for fewer";
+  error.hint = offer.room.units == 0 ? kWhoHolds : "request fewer";
   if (offer.room.held) error.reason = FailureReason::kBusy;
   return error;
 }
