@@ -44,9 +44,14 @@ fabric::Attr<std::string> Rooted::read(const std::string& path, std::size_t limi
   return fabric::sysfs::read_all(std::get<fabric::UniqueFd>(file).get(), limit);
 }
 
-int Rooted::each_name(const std::string& path, const std::function<void(std::string_view)>& use,
+int Rooted::each_name(const std::string& path, const std::function<void(std::string_view)>& use, int flags,
                       bool (*trusted)(int)) const {
-  const fabric::UniqueFd directory = open_as(path, kFlags | O_DIRECTORY);
+  const fabric::UniqueFd directory = open_as(path, kFlags | O_DIRECTORY | flags);
+  if (!directory.ok() && errno == ENOTDIR && (flags & O_NOFOLLOW) != 0) {  // what a link causes, too
+    const fabric::UniqueFd seen = open_as(path, O_PATH | O_CLOEXEC | O_NOFOLLOW);
+    struct stat info {};
+    return seen.ok() && ::fstat(seen.get(), &info) == 0 && S_ISLNK(info.st_mode) ? ELOOP : ENOTDIR;
+  }
   if (!directory.ok()) return errno;
   if (trusted && !trusted(directory.get())) return EPERM;
   std::size_t count = 0;

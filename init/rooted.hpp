@@ -24,8 +24,8 @@ class Rooted {
   // Its text; EFBIG beyond limit.
   fabric::Attr<std::string> read(const std::string& path, std::size_t limit) const;
   // Calls use(name) with each entry of a directory, 65,536 at most. 0, or the errno: EFBIG beyond that, EPERM if
-  // trusted(directory) is false.
-  int each_name(const std::string& path, const std::function<void(std::string_view)>& use,
+  // trusted(directory) is false. flags: as for open().
+  int each_name(const std::string& path, const std::function<void(std::string_view)>& use, int flags = 0,
                 bool (*trusted)(int) = nullptr) const;
 
  private:

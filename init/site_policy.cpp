@@ -41,6 +41,7 @@ bool is_trusted(int file) {
          (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
+constexpr const char* kLink = "is a symbolic link";
 constexpr const char* kUntrusted = "can be written by others than root and this user";
 
 void read_policy_file(const Rooted& files, const std::string& path, int flags, bool only_trusted, SitePolicy& policy) {
@@ -50,7 +51,7 @@ void read_policy_file(const Rooted& files, const std::string& path, int flags, b
   const auto file = files.open(path, flags);
   if (const auto* failed = std::get_if<fabric::Unreadable>(&file)) {
     return refuse(failed->code == EINVAL  ? "is no regular file"
-                  : failed->code == ELOOP ? "is a symbolic link"
+                  : failed->code == ELOOP ? kLink
                                           : std::strerror(failed->code));
   }
   const int fd = std::get<fabric::UniqueFd>(file).get();
@@ -102,9 +103,10 @@ SitePolicy read_site_policy(const Rooted& files, const std::string& file, bool o
   const auto add = [&](std::string_view name) {
     if (name.ends_with(".conf") && !name.starts_with('.')) names.emplace_back(name);
   };
-  const int code = files.each_name(std::string(kPolicyFolder), add, only_trusted ? is_trusted : nullptr);
-  if (code == EPERM) {
-    policy.problems.push_back(fmt::format("{} {}: nothing of it is set", kPolicyFolder, kUntrusted));
+  const int code = files.each_name(std::string(kPolicyFolder), add, O_NOFOLLOW, only_trusted ? is_trusted : nullptr);
+  if (code == EPERM || code == ELOOP) {
+    const char* const why = code == EPERM ? kUntrusted : kLink;
+    policy.problems.push_back(fmt::format("{} {}: nothing of it is set", kPolicyFolder, why));
   } else if (code != 0 && !is_gone(code)) {
     policy.problems.push_back(fmt::format("{}: {}", kPolicyFolder, std::strerror(code)));
   }

@@ -26,9 +26,9 @@ bool is_policy_variable(std::string_view name);
 // One file's lines. A problem names the file, the line number and, of a well-formed line, the variable.
 void add_policy(std::string_view text, const std::string& path, SitePolicy& policy);
 
-// file: RDMA_INIT_ENV_FILE, empty if unset; it may be a symbolic link, as each file of a mounted ConfigMap is. No link
-// of env.d is followed. only_trusted: env.d and a file in it count only if root or this user owns them and nobody else
-// can write to them.
+// file: RDMA_INIT_ENV_FILE, empty if unset; it may be a symbolic link, as each file of a mounted ConfigMap is. Neither
+// env.d nor a file in it may be one. only_trusted: env.d and a file in it count only if root or this user owns them and
+// nobody else can write to them.
 SitePolicy read_site_policy(const Rooted& files, const std::string& file, bool only_trusted);
 
 // What of it counts beside the settings, which then have it too.

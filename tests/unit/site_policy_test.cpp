@@ -108,6 +108,17 @@ TEST(SitePolicy, FollowsNoLinkOfTheFolder) {
   }
 }
 
+TEST(SitePolicy, TakesNothingOfAFolderThatIsALink) {
+  const test_support::TempDir root;
+  write_file(root / "opt/10.conf", "NCCL_A=1\n");
+  write_file(root / "etc/rdma-init/README", "");
+  ASSERT_EQ(::symlink("/opt", (root / "etc/rdma-init/env.d").c_str()), 0);
+  const auto policy = init::read_site_policy(Rooted(root.path()), "", false);
+  EXPECT_TRUE(policy.settings.empty());
+  ASSERT_EQ(policy.problems.size(), 1U);
+  EXPECT_EQ(policy.problems[0], "/etc/rdma-init/env.d is a symbolic link: nothing of it is set");
+}
+
 TEST(SitePolicy, TakesNothingOfAFolderThatOthersCanWriteTo) {
   const test_support::TempDir root;
   const Rooted files(root.path());
