@@ -1,6 +1,7 @@
 #include "hook/install/ask_program.hpp"
 
 #include <fcntl.h>
+#include <linux/binfmts.h>
 #include <poll.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -129,12 +130,30 @@ class Child {
   std::array<Output, 2> outputs_;
 };
 
+// The program that execve(2) starts for a script; empty: none, as for a binary. Its first line has at most
+// BINPRM_BUF_SIZE bytes for the kernel (include/uapi/linux/binfmts.h).
+std::string interpreter_of(const UniqueFd& program) {
+  const UniqueFd file(::open(fmt::format("/proc/self/fd/{}", program.get()).c_str(), O_RDONLY | O_CLOEXEC));
+  std::array<char, BINPRM_BUF_SIZE> start;
+  const ssize_t size = file.ok() ? ::read(file.get(), start.data(), start.size()) : 0;
+  std::string_view line(start.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+  if (!line.starts_with("#!")) return {};
+  line = fabric::trim(line.substr(2, line.find('\n') - 2));
+  return std::string(line.substr(0, line.find_first_of(" \t")));
+}
+
+Result<UniqueFd> open_with_interpreter(const std::string& program, const std::string& root) {
+  UniqueFd file = TRY(open_program(program, root));
+  if (const std::string interpreter = interpreter_of(file); !interpreter.empty()) TRY(open_program(interpreter, root));
+  return file;
+}
+
 }  // namespace
 
 Result<Answer> ask_program(const std::string& root, const std::vector<std::string>& arguments,
                            const std::string& variable, int patience_ms) {
   const std::string name = fabric::printable(arguments[0]);
-  auto program = open_program(arguments[0], root);
+  auto program = open_with_interpreter(arguments[0], root);
   if (!program) return fabric::wrap(std::move(program).error(), fmt::format("cannot execute `{}`", name));
   Pipe out = TRY(make_answer_pipe(name));
   Pipe err = TRY(make_answer_pipe(name));

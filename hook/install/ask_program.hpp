@@ -20,9 +20,9 @@ inline constexpr std::size_t kMostAnswer = std::size_t{16} << 20;
 
 // Executes arguments[0], an absolute path, if root alone can change it and the directories and links on the way:
 // open_program(). Of a binary the descriptor that was checked is executed; a script is executed by its path, because
-// its interpreter opens it again. variable: NAME=VALUE for it, or empty. Errors: EPERM, the caller cannot enter root;
-// EACCES with the remedy, others can change the program; it cannot be started; it writes more than kMostAnswer bytes,
-// or runs longer than that: it is killed then.
+// its interpreter, which is checked too, opens it again. variable: NAME=VALUE for it, or empty. Errors: EPERM, the
+// caller cannot enter root; EACCES with the remedy, others can change the program; it cannot be started; it writes more
+// than kMostAnswer bytes, or runs longer than that: it is killed then.
 fabric::Result<Answer> ask_program(const std::string& root, const std::vector<std::string>& arguments,
                                    const std::string& variable = {}, int patience_ms = kPatienceMs);
 

@@ -56,6 +56,23 @@ TEST_F(AskProgram, RefusesProgramThatOthersCanChange) {
   EXPECT_TRUE(std::filesystem::exists(temp_ / "executed"));
 }
 
+TEST_F(AskProgram, RefusesScriptWhoseInterpreterOthersCanChange) {
+  const std::string interpreter = temp_ / "shell";
+  std::filesystem::copy("/bin/sh", interpreter);
+  const std::string program = temp_ / "program";
+  test_support::write_file(program, "#! " + interpreter + " -e\n: >" + temp_ / "executed");
+  ASSERT_EQ(::chmod(program.c_str(), 0755), 0);
+  ASSERT_EQ(::chmod(interpreter.c_str(), 0777), 0);
+  const auto refused = ask_program("", {program});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message,
+            fmt::format("cannot execute `{}`: others than root may change `{}`", program, interpreter));
+  EXPECT_FALSE(std::filesystem::exists(temp_ / "executed"));
+  ASSERT_EQ(::chmod(interpreter.c_str(), 0755), 0);
+  EXPECT_TRUE(ask_program("", {program}));
+  EXPECT_TRUE(std::filesystem::exists(temp_ / "executed"));
+}
+
 TEST_F(AskProgram, KillsProgramThatWritesWithoutEnd) {
   for (const char* to : {"", " >&2"}) {
     const auto answer =
