@@ -10,8 +10,8 @@ KERNELS = ("6.12", "7.2")
 # init: the guest's first program, the lab's own small one or systemd, which takes longer and does more by itself.
 # rdma: whether network namespaces share the RDMA devices; ib_core is told when it is loaded, before any other namespace is there.
 # nics: emulated NICs with SR-IOV, two on one wire.
-# boot: nothing of the machine, a boot of their own for cases that take long, beside that of the others.
-VARIANTS = {"init": ("lab", "systemd"), "rdma": ("shared", "exclusive"), "nics": ("none", "igb"), "boot": ("usual", "engines")}
+# boot: a boot of their own for cases that take long, beside that of the others, and for cgroup v1, which stays until the guest ends.
+VARIANTS = {"init": ("lab", "systemd"), "rdma": ("shared", "exclusive"), "nics": ("none", "igb"), "boot": ("usual", "engines", "cgroup-v1")}
 PASS, FAIL, NOT_POSSIBLE = 0, 1, 77
 
 _HEADER = re.compile(r"^# (shows|kernel|init|rdma|nics|boot|long|timeout): *(.+?) *$", re.MULTILINE)
