@@ -107,10 +107,11 @@ bool is_another_ones_end(const LedgerFiles& files, const StoredUser& user) {
   return user.user.process && !has_ended(user.user) && !is_above_me(*user.user.process);
 }
 
-// With what the token's record knows: the view that config.json mounts, and the pod, which an engine's config.json need
-// not name; rdma-nri, whose token it is, was told.
+// With what the token's record knows: the view that config.json mounts, and the pod and the container's name, which an
+// engine's config.json need not have; rdma-nri, whose token it is, was told.
 GrantUser after_token(GrantUser user, const GrantUser& token) {
   if (user.pod.empty()) user.pod = token.pod;
+  user.name = token.name;
   user.view = token.view;
   return user;
 }

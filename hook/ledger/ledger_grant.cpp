@@ -72,6 +72,7 @@ Json user_json(const StoredUser& user) {
   if (!user.user.bundle.empty()) entry["bundle"] = user.user.bundle;
   if (!user.user.pod.empty()) entry["pod"] = user.user.pod;
   if (!user.user.view.empty()) entry["view"] = user.user.view;
+  if (!user.user.name.empty()) entry["name"] = user.user.name;
   if (user.user.process) entry["process"] = process_json(*user.user.process);
   if (user.user.cgroup) entry["cgroup"] = cgroup_json(*user.user.cgroup);
   if (user.user.state) entry["state"] = runtime_state_json(*user.user.state);
@@ -156,14 +157,15 @@ Result<std::vector<PlannedHca>> hcas_at(const Json& object, const char* name) {
 }
 
 Result<StoredUser> parse_user(const Json& entry) {
-  TRY_VOID(check_members(entry, {"key", "id", "bundle", "pod", "view", "process", "cgroup", "state", "settled", "ended",
-                                 "worker", "hcas"}));
+  TRY_VOID(check_members(entry, {"key", "id", "bundle", "pod", "view", "name", "process", "cgroup", "state", "settled",
+                                 "ended", "worker", "hcas"}));
   StoredUser user;
   user.user.key = TRY(name_at(entry, "key", kLongestKey));
   user.user.id = TRY(text_at(entry, "id"));
   if (member(entry, "bundle")) user.user.bundle = TRY(text_at(entry, "bundle"));
   if (member(entry, "pod")) user.user.pod = TRY(text_at(entry, "pod"));
   if (member(entry, "view")) user.user.view = TRY(name_at(entry, "view", kLongestKey));
+  if (member(entry, "name")) user.user.name = TRY(text_at(entry, "name"));
   if (const Json* process = member(entry, "process")) {
     TRY_VOID(check_members(*process, {"pid", "start_time"}));
     user.user.process = TRY(parse_process(*process));

@@ -4,8 +4,8 @@
 // {"format": 2, "owner": {"kind", "key", "label", "netns": {"dev", "ino", "path"}}, "since",
 //  "hcas": [{"name", "mode", "units", "limit", "held_only", "device",
 //            "open": {"index", "contexts": [N], "node": {"major", "minor"}}}],
-//  "users": [{"key", "id", "bundle", "pod", "view", "process": {"pid", "start_time"}, "cgroup": {...}, "state": {...},
-//             "settled", "ended", "worker": {"pid", "start_time", "change"}, "hcas": [...]}]}
+//  "users": [{"key", "id", "bundle", "pod", "view", "name", "process": {"pid", "start_time"}, "cgroup": {...},
+//             "state": {...}, "settled", "ended", "worker": {"pid", "start_time", "change"}, "hcas": [...]}]}
 // Optional: "netns", "directory" in it, "limit", "held_only", "device", "open", "index" and "node" in it, and of a user
 // all but "key", "id" and "settled".
 //

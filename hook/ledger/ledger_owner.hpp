@@ -47,6 +47,7 @@ struct GrantUser {
   // Where its runtime says that it lives, once `process` has ended, which became that runtime: no hook tells its init.
   std::optional<RuntimeState> state = {};
   std::string view = {};  // view_name() of what its mounts show; empty: none that the ledger keeps
+  std::string name = {};  // the container's name in its pod; empty: not told
   friend bool operator==(const GrantUser&, const GrantUser&) = default;
 };
 // The user is this container, or of the pod with this id.

@@ -9,7 +9,6 @@
 #include "hook/apply/memlock.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/grant/grant.hpp"
-#include "hook/ledger/ledger_grant.hpp"
 #include "hook/metrics/count.hpp"
 #include "hook/rails/rail_addresses.hpp"
 #include "shim/nri/adjustment.hpp"
@@ -114,6 +113,10 @@ Result<std::string> give_to_container(const NriRequest& request, const Asking& a
   if (auto holder = TRY(about(FailureReason::kLedger, find_holder(open.ledger, asking.spec, id))))
     who = {std::move(holder->owner), std::move(holder->user)};
   who.user.pod = request.pod.id;
+  who.user.name = request.container.name;
+  for (const Holder& earlier :
+       TRY(about(FailureReason::kLedger, find_earlier_tries(open.ledger, asking.spec, who.user))))
+    TRY_VOID(about(FailureReason::kLedger, open.ledger.leave(earlier.owner, earlier.user.key)));
   ContainerAdjustment adjustment;
   const auto write_down = [&](const hook::Plan& plan) -> Result<void> {
     const auto& inherited = call.node.engine_memlock;
@@ -137,22 +140,17 @@ Result<void> leave(const NriRequest& request, hook::Engine engine, const Ledger&
   return holder ? ledger.leave(holder->owner, holder->user.key) : Result<void>();
 }
 
-// One that is seen, or cannot be looked at, holds what it has, whatever the runtime says.
-bool holds(const hook::GrantUser& user) {
-  return user.process && !hook::has_ended(user);
-}
-
 // In the node's network namespace, of each container.
 Result<void> end_pod_users(const hook::Grant& grant, const std::string& pod, const Ledger& ledger) {
   for (const hook::GrantUser& user : grant.users) {
-    if (!holds(user) && hook::has_id(user, pod)) TRY_VOID(ledger.leave(grant.owner, user.key));
+    if (!has_process(user) && hook::has_id(user, pod)) TRY_VOID(ledger.leave(grant.owner, user.key));
   }
   return {};
 }
 
 // In its own.
 Result<void> end_pod(const hook::Grant& grant, const Ledger& ledger) {
-  const auto user = std::find_if(grant.users.begin(), grant.users.end(), holds);
+  const auto user = std::find_if(grant.users.begin(), grant.users.end(), has_process);
   if (user == grant.users.end()) return ledger.give_back(grant.owner.key);
   return fabric::Error{fmt::format("cannot return the grant of {}: container `{}` still runs", grant.owner.label,
                                    fabric::printable(user->id)),

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "hook/grant/asking.hpp"
+#include "hook/ledger/ledger_grant.hpp"
 
 namespace shim {
 namespace {
@@ -20,6 +21,10 @@ const GrantUser* find_user(const hook::Grant& grant, const std::string& id) {
 }
 
 }  // namespace
+
+bool has_process(const GrantUser& user) {
+  return user.process && !hook::has_ended(user);
+}
 
 bool is_unbound(const hook::Grant& grant, const GrantUser& user) {
   return grant.owner.kind == Owner::Kind::kToken && !user.process;
@@ -70,6 +75,20 @@ Result<std::vector<hook::Grant>> find_pod_grants(const Ledger& ledger, const hoo
     grants.push_back(**std::move(grant));
   }
   return grants;
+}
+
+Result<std::vector<Holder>> find_earlier_tries(const Ledger& ledger, const hook::ContainerSpec& spec,
+                                               const GrantUser& now) {
+  std::vector<Holder> earlier;
+  if (now.pod.empty() || now.name.empty()) return earlier;
+  Ledger::Unread unread;  // recover() names them
+  for (const hook::Grant& grant : TRY(find_pod_grants(ledger, spec, now.pod, unread))) {
+    for (const GrantUser& user : grant.users) {
+      if (user.pod == now.pod && user.name == now.name && user.id != now.id && !has_process(user))
+        earlier.push_back({grant.owner, user});
+    }
+  }
+  return earlier;
 }
 
 }  // namespace shim

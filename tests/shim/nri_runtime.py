@@ -25,14 +25,14 @@ def pod(id, annotations=None, netns=None, namespace="team-a", name="train"):
             text(7, "runc") + text(8, linux) + number(9, 1))
 
 
-def container(id, pod_id, name="worker", annotations=None, devices=(), env=(), sysfs=True, state=1, rlimits=(),
+def container(id, pod_id, name=None, annotations=None, devices=(), env=(), sysfs=True, state=1, rlimits=(),
               network=True):
     linux = text(1, text(1, "network") + text(2, "/proc/1/ns/net")) if network else b""
     for path, major, minor in devices:
         linux += text(2, text(1, path) + text(2, "c") + number(3, major) + number(4, minor))
     mounts = text(9, text(1, "/sys") + text(2, "sysfs") + text(3, "sysfs") + text(4, "ro")) if sysfs else b""
     limits = b"".join(text(13, text(1, type) + number(2, hard) + number(3, soft)) for type, hard, soft in rlimits)
-    return (text(1, id) + text(2, pod_id) + text(3, name) + number(4, state) + texts(6, annotations or {}) +
+    return (text(1, id) + text(2, pod_id) + text(3, name or id) + number(4, state) + texts(6, annotations or {}) +
             b"".join(text(8, entry) for entry in env) + mounts + text(11, linux) + limits)
 
 

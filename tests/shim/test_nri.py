@@ -135,6 +135,16 @@ class Containers(NriCase):
         connection.event("RemoveContainer", wish, self.member("c2"), dedicated=False)
         self.assertEqual(self.holders(), {})
 
+    def test_a_create_that_failed_frees_its_hca_for_the_next_try(self):
+        runtime = self.connect()
+        exclusive = {"rdma-init.io/mode": "exclusive"}
+        for attempt in range(3):
+            runtime.create(self.asking("mlx5_1", **exclusive), self.member(f"try{attempt}", name="trainer"))
+            self.assertEqual(self.holders(), {"mlx5_1": [[f"try{attempt}"]]})
+        with self.assertRaises(nri.StatusError):
+            runtime.create(self.asking("mlx5_1", **exclusive), self.member("c2", name="another"))
+        self.assertEqual(self.holders(), {"mlx5_1": [["try2"]]})
+
     def test_two_instances_during_an_upgrade(self):
         connections = [self.connect("--index", "10"), self.connect("--index", "11")]
         wish = self.asking("mlx5_0", **{"rdma-init.io/mode": "exclusive"})
@@ -292,7 +302,7 @@ class Missed(NriCase):
                       self.member("c3", state=4), nri.container("c4", "pod2", state=3, network=False,
                                                                 devices=[("/dev/infiniband/uverbs3", 231, 195)])]
         connection = self.connect(pods=pods, containers=containers, parts=2)
-        self.said("container team-a/train/worker (c1) asked for RDMA devices and has no grant")
+        self.said("container team-a/train/c1 (c1) asked for RDMA devices and has no grant")
         connection.create(nri.pod("pod3"), self.member("c9"))
         self.assertIn("(c4)", wrapper.read(self.log))
         for other in ("(c2)", "(c3)"):

@@ -35,7 +35,7 @@ def pod(id="pod1", wish=None, **annotations):
 
 # Of the node's network namespace: it has a grant of its own.
 def container(id="c1", pod_id="pod1", devices=(), state="CONTAINER_CREATED", **more):
-    return {"id": id, "podSandboxId": pod_id, "name": "worker", "state": state,
+    return {"id": id, "podSandboxId": pod_id, "name": id, "state": state,
             "mounts": [{"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["ro"]}],
             "linux": {"devices": [{"path": path, "type": "c", "major": major, "minor": minor}
                                   for path, major, minor in devices]}, **more}

@@ -1,5 +1,6 @@
 """rdma-nri and the rails of pods: netdevs in a pod's network namespace when it starts, and back when it stops. RDMA devices
 are a file tree here, netdevs, addresses, routes and rules are the kernel's."""
+import json
 import os
 import shutil
 import signal
@@ -88,6 +89,31 @@ class Pods(test_network.Rails):
         runtime.event("StopPodSandbox", self.sandbox(pod))
         self.assertEqual(self.record(), [])
         self.assert_as_before()
+
+    def test_a_container_whose_create_failed_leaves_with_the_next_try(self):
+        """What failed below NRI: the runtime tells nothing more of it, and the kubelet creates it again by another id."""
+        self.use()
+        runtime = self.start_plugin()
+        pod = self.pod()
+        runtime.event("RunPodSandbox", self.sandbox(pod))
+        beside = self.member(pod, "beside")
+        runtime.create(self.sandbox(pod), beside)
+        for attempt in range(3):
+            got = runtime.create(self.sandbox(pod), nri.container(f"try{attempt}", "id-" + pod, name="trainer"))
+            self.assertEqual(len([path for path in got["devices"] if "uverbs" in path]), 4)
+        self.assertEqual(sorted(user["id"] for user in self.users()), ["beside", "id-" + pod, "try2"])
+        runtime.event("RemoveContainer", self.sandbox(pod), nri.container("try2", "id-" + pod, name="trainer"))
+        self.assertEqual(sorted(user["id"] for user in self.users()), ["beside", "id-" + pod])
+        runtime.event("StopPodSandbox", self.sandbox(pod))
+        self.assert_as_before()
+
+    def users(self):
+        """Of all grants, as the ledger records them."""
+        users = []
+        for name in os.listdir(self.ledger_directory + "/grants"):
+            with open(f"{self.ledger_directory}/grants/{name}", encoding="ascii") as record:
+                users += json.loads(record.readline())["users"]
+        return users
 
     def test_a_pod_whose_end_the_runtime_does_not_tell(self):
         """As containerd that was started anew since the pod was; and a plugin that was."""

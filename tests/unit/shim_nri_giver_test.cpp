@@ -42,7 +42,7 @@ class GiverTest : public testing::Test {
   // In the node's network namespace.
   static std::string request(std::string_view id, std::string_view devices, const std::string& more = {}) {
     const std::string pod = text(1, "pod") + text(4, "team-a") + entry(6, "rdma-init.io/devices", devices);
-    return text(1, pod) + text(2, text(1, id) + text(2, "pod") + text(3, "main") + more);
+    return text(1, pod) + text(2, text(1, id) + text(2, "pod") + text(3, "name-" + std::string(id)) + more);
   }
 
   fabric::Result<std::string> run(const std::string& job) {
