@@ -267,6 +267,20 @@ std::optional<std::string> find_env(const ContainerSpec& spec, std::string_view 
   return std::nullopt;
 }
 
+namespace {
+
+constexpr const char* kNamespaceLabel = "io.kubernetes.pod.namespace";
+
+// CRI-O makes a sandbox's name of its metadata: k8s_NAME_NAMESPACE_UID_ATTEMPT (1.37, internal/factory/sandbox). These
+// are DNS names, without a '_'.
+std::optional<std::string> sandbox_namespace(const ContainerSpec& spec) {
+  const std::string name = annotation_or_empty(spec, "io.kubernetes.cri-o.SandboxName");
+  const auto parts = fabric::split(name, '_');
+  return parts.size() == 5 ? std::optional<std::string>(parts[2]) : std::nullopt;
+}
+
+}  // namespace
+
 PodIdentity pod_identity(const ContainerSpec& spec, Engine engine) {
   // Both engines write these after they have copied the pod's annotations (containerd 2.0 container_create, CRI-O 1.30
   // SpecAddAnnotations: the kubelet's labels come last), so that a pod's author cannot choose a namespace.
@@ -279,7 +293,7 @@ PodIdentity pod_identity(const ContainerSpec& spec, Engine engine) {
               annotation_or_empty(spec, "io.kubernetes.cri.sandbox-uid"),
               annotation_or_empty(spec, "io.kubernetes.cri.sandbox-id")};
     case Engine::kCrio:
-      return {annotation_or_empty(spec, "io.kubernetes.pod.namespace"),
+      return {sandbox_namespace(spec).value_or(annotation_or_empty(spec, kNamespaceLabel)),
               annotation_or_empty(spec, "io.kubernetes.container.name"),
               annotation_or_empty(spec, "io.kubernetes.cri-o.ContainerType") == "sandbox",
               annotation_or_empty(spec, "io.kubernetes.pod.name"),
@@ -291,6 +305,14 @@ PodIdentity pod_identity(const ContainerSpec& spec, Engine engine) {
       break;
   }
   return {};
+}
+
+fabric::Result<void> check_pod_namespace(const ContainerSpec& spec, Engine engine) {
+  const auto named = engine == Engine::kCrio ? sandbox_namespace(spec) : std::nullopt;
+  const std::string label = annotation_or_empty(spec, kNamespaceLabel);
+  if (!named || label.empty() || label == *named) return {};
+  return fabric::make_error("cannot tell the pod's namespace: its sandbox says `{}`, the label `{}` says `{}`",
+                            fabric::printable(*named), kNamespaceLabel, fabric::printable(label));
 }
 
 }  // namespace hook

@@ -94,5 +94,7 @@ struct PodIdentity {
   std::string sandbox_id = {};
 };
 PodIdentity pod_identity(const ContainerSpec& spec, Engine engine);
+// The namespace is that of the sandbox's metadata, as NRI tells it. Errors: a container's label names another one.
+fabric::Result<void> check_pod_namespace(const ContainerSpec& spec, Engine engine);
 
 }  // namespace hook

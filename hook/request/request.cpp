@@ -220,6 +220,7 @@ Result<Asked> parse_request(const ContainerSpec& spec, const Config& config, Eng
   const bool granted = TRY(settle_wish(said, trusted, has_all, spec, config, request, by));
   if (!trusted) warn_of_unheard(said, granted, engine, pod, asked.warnings);
   if (!granted) return asked;
+  TRY_VOID(check_pod_namespace(spec, engine));
 
   // A count of NICs that the given nodes match already narrows nothing.
   if (!trusted && said.wish && (!said.nics || request.given.empty())) request.narrowed_by.push_back(*said.wish);

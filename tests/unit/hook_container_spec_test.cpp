@@ -176,6 +176,18 @@ TEST(ContainerSpec, believesAPodsIdentityOfKubernetesEnginesOnly) {
   EXPECT_EQ(crio.container_name, "sidecar");
   EXPECT_FALSE(crio.is_sandbox);
   EXPECT_EQ(crio.pod_name + crio.pod_uid + crio.sandbox_id, "train-1u1s1");
+  // The sandbox's metadata, as rdma-nri is told, and not the container's labels.
+  EXPECT_TRUE(check_pod_namespace(spec, Engine::kCrio));
+  spec.annotations["io.kubernetes.cri-o.SandboxName"] = "k8s_train-1_team-c_u1_0";
+  EXPECT_EQ(pod_identity(spec, Engine::kCrio).pod_namespace, "team-c");
+  const auto refused = check_pod_namespace(spec, Engine::kCrio);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message,
+            "cannot tell the pod's namespace: its sandbox says `team-c`, the label `io.kubernetes.pod.namespace` says "
+            "`team-b`");
+  EXPECT_TRUE(check_pod_namespace(spec, Engine::kContainerd));
+  spec.annotations["io.kubernetes.cri-o.SandboxName"] = "k8s_train-1_team-b_u1_0";
+  EXPECT_TRUE(check_pod_namespace(spec, Engine::kCrio));
   // An image's manifest can carry every one of these under Podman.
   for (const Engine engine : {Engine::kPodman, Engine::kRunc, Engine::kDocker}) {
     const PodIdentity none = pod_identity(spec, engine);
