@@ -3,15 +3,18 @@
 #include <algorithm>
 #include <array>
 #include <ctime>
+#include <iterator>
 #include <memory>
 #include <string_view>
 #include <utility>
 
 #include "fabric/text.hpp"
+#include "hook/apply/cdi_spec.hpp"
 #include "hook/base/process/sandbox.hpp"
 #include "shim/nri/giver.hpp"
 #include "shim/nri/holders.hpp"
 #include "shim/nri/spec_of.hpp"
+#include "shim/nri/wire/messages.hpp"
 
 namespace shim {
 namespace {
@@ -39,6 +42,31 @@ bool speaks_of_rdma(const std::map<std::string, std::string>& annotations) {
 std::string label_of(const NriPod& pod, const NriContainer& container) {
   if (pod.name.empty()) return fabric::printable(container.name);
   return fabric::printable(fmt::format("{}/{}/{}", pod.pod_namespace, pod.name, container.name));
+}
+
+// 0.10 or later: "v0.12.0". Empty before NRI 0.12.
+bool can_validate(std::string_view nri_version) {
+  if (nri_version.starts_with('v')) nri_version.remove_prefix(1);
+  const auto numbers = fabric::split(nri_version, '.');
+  if (numbers.size() < 2) return false;
+  const auto first = fabric::parse_number<unsigned>(numbers[0]);
+  const auto second = fabric::parse_number<unsigned>(numbers[1]);
+  return first && second && std::pair(*first, *second) >= std::pair(0U, 10U);
+}
+
+bool is_rdma_node(const Device& device) {
+  return device.path.starts_with("/dev/infiniband/");
+}
+
+// A runtime without CDI drops the devices without a word (containerd 2.0).
+void warn_of_missing_cdi(const NriContainer& container, const hook::Log& log) {
+  const std::string kind = std::string(hook::kCdiKind) + "=";
+  if (std::any_of(container.devices.begin(), container.devices.end(), is_rdma_node)) return;
+  for (const std::string& name : container.cdi_devices) {
+    if (!name.starts_with(kind)) continue;
+    log.warning(fmt::format("container {} requests the CDI device `{}` and has no RDMA node: enable CDI in the runtime",
+                            fabric::printable(container.name), fabric::printable(name)));
+  }
 }
 
 bool asks(const hook::Asking& container) {
@@ -97,8 +125,11 @@ Result<std::vector<Event>> RdmaPlugin::configure(const RuntimeInfo& runtime) {
   log_.info(fmt::format("configured by {} {}{}{}; a request may take {} ms", fabric::printable(runtime.name),
                         fabric::printable(runtime.version), runtime.nri_version.empty() ? "" : ", NRI ",
                         fabric::printable(runtime.nri_version), request_timeout_.count()));
-  return std::vector<Event>{Event::kRunPodSandbox,   Event::kStopPodSandbox, Event::kRemovePodSandbox,
+  std::vector<Event> events{Event::kRunPodSandbox,   Event::kStopPodSandbox, Event::kRemovePodSandbox,
                             Event::kCreateContainer, Event::kStopContainer,  Event::kRemoveContainer};
+  validates_ = can_validate(runtime.nri_version);
+  if (validates_) events.push_back(Event::kValidateContainerAdjustment);
+  return events;
 }
 
 void RdmaPlugin::synchronize_begin() {
@@ -184,9 +215,7 @@ Result<std::string> RdmaPlugin::answer(const NriRequest& request) {
   log_.error(in_pod(answer.error(), request.pod));
   if (request.event == Event::kStopContainer) {
     // The runtime may not speak of it again for long: tried once more when it does not wait.
-    gone_.insert(request.container.id);
-    returns_due_ = true;
-    work_is_due_();
+    release_later(request.container.id);
   }
   return std::string();
 }
@@ -194,7 +223,45 @@ Result<std::string> RdmaPlugin::answer(const NriRequest& request) {
 Result<std::string> RdmaPlugin::ask_worker(const NriRequest& request) {
   const auto deadline = within(request.event == Event::kRunPodSandbox ? kPodShare : kContainerShare);
   if (!TRY(needs_worker(request))) return std::string();
-  return worker_.ask(job_of(request), deadline);
+  std::string answer = TRY(worker_.ask(job_of(request), deadline));
+  if (validates_ && request.event == Event::kCreateContainer) note_granted_nodes(request.container, answer);
+  return answer;
+}
+
+void RdmaPlugin::note_granted_nodes(const NriContainer& container, std::string_view response) {
+  granted_.id = container.id;
+  granted_.nodes.clear();
+  std::copy_if(container.devices.begin(), container.devices.end(), std::back_inserter(granted_.nodes), is_rdma_node);
+  if (auto added = devices_of_response(response); added)
+    granted_.nodes.insert(granted_.nodes.end(), added->begin(), added->end());
+}
+
+std::string RdmaPlugin::refusal(const NriValidation& validation) {
+  if (validation.container_id.empty() || validation.container_id != granted_.id) return {};
+  for (const Device& node : granted_.nodes) {
+    const auto now = std::find_if(validation.devices.begin(), validation.devices.end(),
+                                  [&](const Device& device) { return device.path == node.path; });
+    const bool is_there = now != validation.devices.end();
+    if (is_there && now->major_number == node.major_number && now->minor_number == node.minor_number) continue;
+    const auto owner = validation.owners.find(node.path);
+    const std::string plugin = owner == validation.owners.end()
+                                   ? "another plugin"
+                                   : fmt::format("plugin `{}`", fabric::printable(owner->second));
+    std::string reason = fmt::format(
+        "NRI {} {} `{}`, which belongs to the HCAs that rdma-nri granted: remove that plugin, or give it a lower index",
+        plugin, is_there ? "replaced" : "removed", fabric::printable(node.path));
+    log_.error(
+        Error{fmt::format("container {}: {}", fabric::printable(validation.container_id.substr(0, 12)), reason)});
+    release_later(validation.container_id);
+    return reason;
+  }
+  return {};
+}
+
+void RdmaPlugin::release_later(const std::string& id) {
+  gone_.insert(id);
+  returns_due_ = true;
+  work_is_due_();
 }
 
 Result<bool> RdmaPlugin::needs_worker(const NriRequest& request) {
@@ -206,6 +273,7 @@ Result<bool> RdmaPlugin::needs_worker(const NriRequest& request) {
       const hook::Asking asking = TRY(understand(std::move(spec)));
       log_.warnings(asking.warnings);
       log_.note(asking.note);
+      if (creates) warn_of_missing_cdi(request.container, log_);
       const bool gives =
           creates ? asking.request.has_value() : asks(asking) && !TRY(hook::uses_host_network(asking.spec));
       if (gives && asking.spec.netns_path) watch(*asking.spec.netns_path);

@@ -79,6 +79,8 @@ class RdmaPlugin : public NriHandler {
   fabric::Result<void> synchronize_end() override;
   // Errors: of CreateContainer only.
   fabric::Result<std::string> answer(const NriRequest& request) override;
+  // A later plugin has removed or replaced a node of an HCA that was granted.
+  std::string refusal(const NriValidation& validation) override;
 
   // Synchronize took longer than the runtime waits: NRI 0.6.1 never asks this plugin again, and does not say so.
   bool synchronized_late() const { return synchronized_late_; }
@@ -101,6 +103,8 @@ class RdmaPlugin : public NriHandler {
   fabric::Result<bool> needs_worker(const NriRequest& request);
   fabric::Result<bool> lacks_grant(const NriPod& pod, const NriContainer& container);
   fabric::Result<hook::Asking> understand(hook::ContainerSpec spec);
+  void note_granted_nodes(const NriContainer& container, std::string_view response);
+  void release_later(const std::string& id);
   void watch(const std::string& netns);
   // Part of the time that the runtime waits, from now on.
   Clock::time_point within(double share) const;
@@ -111,6 +115,13 @@ class RdmaPlugin : public NriHandler {
   std::optional<hook::Engine> engine_;
   std::function<void()> work_is_due_;
   std::chrono::milliseconds request_timeout_{2000};
+
+  bool validates_ = false;
+  // Of the last CreateContainer, which the runtime validates before it asks about another container.
+  struct {
+    std::string id;
+    std::vector<Device> nodes;
+  } granted_;
 
   Clock::time_point synchronize_began_;
   bool synchronized_late_ = false;

@@ -135,10 +135,10 @@ class Connection:
             raise StatusError(decoded(first(status, 2)))
         return first(answer, 2)
 
-    def introduce(self, pods=(), containers=(), name="containerd", timeout_ms=0, parts=1):
+    def introduce(self, pods=(), containers=(), name="containerd", timeout_ms=0, parts=1, nri_version=""):
         """Everything up to the first request. The event mask that the plugin asked for."""
         self.wait(lambda: self.registered)
-        config = text(2, name) + text(3, "v2.1.9") + (number(5, timeout_ms) if timeout_ms else b"")
+        config = text(2, name) + text(3, "v2.1.9") + (number(5, timeout_ms) if timeout_ms else b"") + text(6, nri_version)
         mask = first(self.ask("Configure", config), 2, 0)
         self.synchronize(pods, containers, parts)
         return mask
@@ -160,6 +160,16 @@ class Connection:
 
     def create(self, pod_data, container_data, seconds=30):
         return adjustment(first(self.ask("CreateContainer", text(1, pod_data) + text(2, container_data), seconds), 1))
+
+    def validate(self, container_data, devices=(), owners=None):
+        """What all plugins together set, paths with "-" removed, and by whom. The reason of a refusal, or None."""
+        adjust = text(6, b"".join(text(1, text(1, path) + text(2, "c") + number(3, major) + number(4, minor))
+                                  for path, (major, minor) in devices))
+        by_path = b"".join(text(1, text(1, path) + text(2, plugin)) for path, plugin in (owners or {}).items())
+        of_container = text(1, decoded(first(container_data, 1))) + text(2, text(2, number(1, 4) + text(2, by_path)))
+        answer = self.ask("ValidateContainerAdjustment", text(1, pod("pod1")) + text(2, container_data) + text(3, adjust) +
+                          text(5, text(1, of_container)))
+        return decoded(first(answer, 2)) if first(answer, 1, 0) else None
 
     def close(self):
         try:

@@ -231,6 +231,52 @@ class Life(NriCase):
         self.assertEqual(connection.introduce(), 0x1 | 0x2 | 0x4 | 0x8 | 0x200 | 0x400)
         self.assertEqual(connection.registered, ("10", "rdma"))
 
+    def test_a_later_plugin_that_takes_a_granted_node(self):
+        """A stand-in: no engine of Debian has NRI 0.10, whose validators these are."""
+        self.start()
+        runtime = self.runtime.accept()
+        self.addCleanup(runtime.close)
+        self.assertEqual(runtime.introduce(nri_version="v0.12.0"), 0x2000 | 0x60f)
+        path = "/dev/infiniband/uverbs1"
+        for id, later, reason in (
+                ("keeps", {path: (231, 193)}, None),
+                ("adds", {path: (231, 193), "/dev/fuse": (10, 229)}, None),
+                ("removes", {}, f"NRI plugin `20-other` removed `{path}`"),
+                ("swaps", {path: (231, 194)}, f"NRI plugin `20-other` replaced `{path}`")):
+            container = self.member(id)
+            got = runtime.create(self.asking("mlx5_1"), container)["devices"]
+            self.assertEqual(got[path], (231, 193))
+            set_by_all = {other: numbers for other, numbers in got.items() if other != path} | later
+            refused = runtime.validate(container, set_by_all.items(), {path: "-20-other" if id == "removes" else "20-other"})
+            if not reason:
+                self.assertIsNone(refused)
+                continue
+            self.assertIn(reason, refused)
+            self.said(refused)
+            end = time.monotonic() + 30
+            while [id] in self.holders().get("mlx5_1", []):
+                self.assertLess(time.monotonic(), end, f"{id} is not released")
+        # A node that was there already, by a device plugin: gone.
+        given = self.member("given", devices=((path, 231, 193),))
+        got = runtime.create(self.asking("all"), given)["devices"]
+        self.assertNotIn(path, got)
+        self.assertIsNone(runtime.validate(given, got.items()))
+        self.assertIn("removed", runtime.validate(given, [("-" + path, (0, 0)), *got.items()]))
+        self.assertIsNone(runtime.validate(self.member("never seen"), (("-" + path, (0, 0)),)))
+
+    def test_before_nri_0_10_nothing_is_validated(self):
+        for version in ("", "v0.9.1", "0.8.0"):
+            self.start()
+            runtime = self.runtime.accept()
+            self.addCleanup(runtime.close)
+            self.assertEqual(runtime.introduce(nri_version=version), 0x60f, version)
+            self.end_plugins()
+
+    def test_cdi_that_the_runtime_did_not_inject(self):
+        runtime = self.connect()
+        runtime.create(nri.pod("pod1"), self.member() + nri.text(20, nri.text(1, "rdma-init.io/hca=mlx5_1")))
+        self.said("container c1 requests the CDI device `rdma-init.io/hca=mlx5_1` and has no RDMA node")
+
     def test_connects_again_when_the_runtime_restarts(self):
         connection = self.connect()
         connection.create(self.asking("mlx5_0"), self.member())

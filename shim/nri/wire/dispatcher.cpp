@@ -49,6 +49,8 @@ const NriDispatcher::Method NriDispatcher::kMethods[] = {
     {"PostStartContainer", nullptr, Event::kPostStartContainer},
     {"PostUpdateContainer", nullptr, Event::kPostUpdateContainer},
     {"RemoveContainer", nullptr, Event::kRemoveContainer},
+    // Since NRI 0.10.0.
+    {"ValidateContainerAdjustment", &NriDispatcher::validate},
 };
 
 Result<std::string> NriDispatcher::dispatch(const Request& request) {
@@ -112,6 +114,15 @@ Result<bool> NriDispatcher::take_found(std::string_view payload) {
 
 Result<std::string> NriDispatcher::shutdown(const Request& /*request*/) {
   return std::string();  // no runtime is known to send it
+}
+
+Result<std::string> NriDispatcher::validate(const Request& request) {
+  const std::string reason = handler_.refusal(TRY(parse_validation(request.payload)));
+  std::string response;
+  if (reason.empty()) return response;
+  append_varint_field(response, 1, 1);
+  append_bytes_field(response, 2, reason);
+  return response;
 }
 
 Result<std::string> NriDispatcher::answer(Event method, std::string_view payload) {

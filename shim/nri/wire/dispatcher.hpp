@@ -31,6 +31,7 @@ class NriDispatcher {
   fabric::Result<std::string> configure(const Request& request);
   fabric::Result<std::string> synchronize(const Request& request);
   fabric::Result<std::string> shutdown(const Request& request);
+  fabric::Result<std::string> validate(const Request& request);
   fabric::Result<bool> take_found(std::string_view payload);
   fabric::Result<std::string> answer(Event method, std::string_view payload);
 

@@ -30,6 +30,10 @@ class NriHandler {
 
   // The answer's bytes: to kCreateContainer create_response()'s, to all other events none.
   virtual fabric::Result<std::string> answer(const NriRequest& request) = 0;
+
+  // Once all plugins have been asked about a container's creation, if configure() has subscribed to it. The reason why
+  // the runtime is to refuse the container; empty: none.
+  virtual std::string refusal(const NriValidation& /*validation*/) { return {}; }
 };
 
 }  // namespace shim

@@ -22,7 +22,8 @@ constexpr std::size_t kMaxMessage = std::size_t{4} << 20;
 // Of one message: an empty element of a list is two bytes there and some two hundred in memory. More than annotations,
 // arguments and environment that Kubernetes and execve take can have: no author of a pod reaches it.
 constexpr std::size_t kMaxFields = std::size_t{1} << 18;
-constexpr std::int32_t kStopped = 4;  // of enum ContainerState
+constexpr std::int32_t kStopped = 4;       // of enum ContainerState
+constexpr std::int32_t kDevicesField = 4;  // of enum Field
 
 // Numbers of the fields that hold messages with lists: pod and container in a request, `linux` in these, `resources` in
 // that of a container. A variable of a container, which has the number of a pod's `linux`, is looked into as well: of
@@ -93,6 +94,16 @@ NriPod take_pod(wire::PodSandbox& pod) {
           .namespaces = take_namespaces(*pod.mutable_linux_pod()->mutable_namespaces())};
 }
 
+Device take_device(wire::LinuxDevice& device) {
+  return {std::move(*device.mutable_path()),
+          std::move(*device.mutable_type()),
+          device.major_number(),
+          device.minor_number(),
+          {},
+          {},
+          {}};
+}
+
 NriContainer take_container(wire::Container& container) {
   NriContainer value;
   value.id = std::move(*container.mutable_id());
@@ -110,17 +121,15 @@ NriContainer take_container(wire::Container& container) {
   auto& part = *container.mutable_linux_container();
   value.namespaces = take_namespaces(*part.mutable_namespaces());
   for (auto& device : *part.mutable_devices())
-    value.devices.push_back({std::move(*device.mutable_path()),
-                             std::move(*device.mutable_type()),
-                             device.major_number(),
-                             device.minor_number(),
-                             {},
-                             {},
-                             {}});
+    value.devices.push_back(take_device(device));
   for (auto& rule : *part.mutable_resources()->mutable_devices())
     value.device_rules.push_back({std::move(*rule.mutable_type()), rule.has_major_number(), rule.has_minor_number(),
                                   rule.allow(), std::move(*rule.mutable_access())});
   value.unified = take_map(*part.mutable_resources()->mutable_unified());
+  for (auto& netdev : *part.mutable_net_devices())
+    value.net_devices.insert(std::move(*netdev.mutable_key()));
+  for (auto& device : *container.mutable_cdi_devices())
+    value.cdi_devices.push_back(std::move(*device.mutable_name()));
   return value;
 }
 
@@ -195,6 +204,50 @@ Result<NriRequest> parse_nri_request(Event method, std::string_view payload) {
     return parse_request_as<wire::StateChangeEvent>("StateChangeEvent", method, payload);
   const char* what = method == Event::kCreateContainer ? "CreateContainerRequest" : "request";
   return parse_request_as<wire::PodContainerRequest>(what, method, payload);
+}
+
+// A path that begins with "-" removes the device; one that is set stands in the place of the one that was there
+// (pkg/adaptation/result.go, adjustDevices).
+Result<NriValidation> parse_validation(std::string_view payload) {
+  wire::ValidateContainerAdjustmentRequest message;
+  TRY_VOID(parse(message, payload, "ValidateContainerAdjustmentRequest"));
+  NriValidation validation;
+  validation.container_id = message.container().id();
+  std::map<std::string, Device> devices;
+  const auto set = [&](wire::LinuxDevice& device) {
+    Device value = take_device(device);
+    const std::string path = value.path;
+    devices.insert_or_assign(path, std::move(value));
+  };
+  for (auto& device : *message.mutable_container()->mutable_linux_container()->mutable_devices())
+    set(device);
+  for (auto& device : *message.mutable_adjust()->mutable_linux_adjustment()->mutable_devices()) {
+    if (device.path().starts_with('-')) {
+      devices.erase(device.path().substr(1));
+    } else {
+      set(device);
+    }
+  }
+  for (auto& [path, device] : devices)
+    validation.devices.push_back(std::move(device));
+  for (auto& owners : *message.mutable_owners()->mutable_owners()) {
+    if (owners.key() != validation.container_id) continue;
+    for (auto& field : *owners.mutable_value()->mutable_compound()) {
+      if (field.key() != kDevicesField) continue;
+      for (auto& [path, plugin] : take_map(*field.mutable_value()->mutable_owners()))
+        validation.owners[path] = plugin.starts_with('-') ? plugin.substr(1) : plugin;
+    }
+  }
+  return validation;
+}
+
+Result<std::vector<Device>> devices_of_response(std::string_view response) {
+  wire::CreateContainerResponse message;
+  TRY_VOID(parse(message, response, "CreateContainerResponse"));
+  std::vector<Device> devices;
+  for (auto& device : *message.mutable_adjust()->mutable_linux_adjustment()->mutable_devices())
+    devices.push_back(take_device(device));
+  return devices;
 }
 
 std::string create_response(const ContainerAdjustment& adjustment) {

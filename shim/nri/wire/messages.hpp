@@ -5,6 +5,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "fabric/result.hpp"
 #include "shim/nri/wire/values.hpp"
@@ -17,6 +18,10 @@ fabric::Result<NriContainer> parse_container(std::string_view bytes);
 fabric::Result<RuntimeInfo> parse_configure(std::string_view payload);
 // method: the event, or kStateChange, whose message may say an event that NRI has not.
 fabric::Result<NriRequest> parse_nri_request(Event method, std::string_view payload);
+
+fabric::Result<NriValidation> parse_validation(std::string_view payload);
+// Of an answer to CreateContainer.
+fabric::Result<std::vector<Device>> devices_of_response(std::string_view response);
 
 // The answer to CreateContainer.
 std::string create_response(const ContainerAdjustment& adjustment);

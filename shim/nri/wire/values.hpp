@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -78,7 +79,9 @@ struct NriContainer {
   std::map<std::string, std::string> unified = {};  // files of its cgroup (v2) and what is written there
   std::vector<Rlimit> rlimits;                      // always empty before containerd 2.3 and CRI-O 1.36
   std::vector<LinuxNamespace> namespaces;
-  std::uint32_t pid = 0;  // 0: not started
+  std::uint32_t pid = 0;                      // 0: not started
+  std::vector<std::string> cdi_devices = {};  // "rdma-init.io/hca=mlx5_0"; empty before NRI 0.10
+  std::set<std::string> net_devices = {};     // of the node, moved into it by the runtime; empty before NRI 0.11
   friend bool operator==(const NriContainer&, const NriContainer&) = default;
 };
 
@@ -96,6 +99,13 @@ struct ContainerAdjustment {
   friend bool operator==(const ContainerAdjustment&, const ContainerAdjustment&) = default;
 };
 
+// What all plugins together make of a container's devices.
+struct NriValidation {
+  std::string container_id;
+  std::vector<Device> devices;                // as the container will have them
+  std::map<std::string, std::string> owners;  // by path: the plugin that set or removed it, "INDEX-NAME"
+};
+
 // Configure.
 struct RuntimeInfo {
   std::string name;
@@ -105,7 +115,8 @@ struct RuntimeInfo {
   friend bool operator==(const RuntimeInfo&, const RuntimeInfo&) = default;
 };
 
-// NRI's numbers. All of them are known to every runtime since NRI 0.2.0.
+// NRI's numbers, known to every runtime since NRI 0.2.0 but for the last: a runtime before NRI 0.10 closes the
+// connection to a plugin that subscribes to it.
 enum class Event : std::int32_t {
   kStateChange = 0,  // no event: the method whose message says which one it is (before NRI 0.12.0)
   kRunPodSandbox = 1,
@@ -119,6 +130,7 @@ enum class Event : std::int32_t {
   kPostUpdateContainer = 9,
   kStopContainer = 10,
   kRemoveContainer = 11,
+  kValidateContainerAdjustment = 14,
 };
 
 // A request about a pod or one of its containers.
