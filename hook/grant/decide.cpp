@@ -58,7 +58,8 @@ Result<Plan> decide(const Asking& asking, const Candidates& among, const Holding
                              .host_network = host_network,
                              .view_mount = view_mount(asking.spec, variables),
                              .variables = variables,
-                             .require = find_env(asking.spec, "RDMA_INIT_REQUIRE")}));
+                             .require = find_env(asking.spec, "RDMA_INIT_REQUIRE"),
+                             .moved_netdevs = asking.spec.moved_netdevs}));
   if (root) TRY_VOID(leave_out_rdma_limits(*root, plan));
   return plan;
 }

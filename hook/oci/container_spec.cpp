@@ -205,6 +205,10 @@ Result<void> read_linux(const Json& config, ContainerSpec& spec) {
   if (const Json* resources = TRY(find_object(*linux_member, "resources", "linux.resources"))) {
     TRY_VOID(each_object(*resources, "devices", "linux.resources.devices", spec, read_device_rule));
   }
+  if (const Json* netdevs = TRY(find_object(*linux_member, "netDevices", "linux.netDevices"))) {
+    for (const auto& netdev : netdevs->items())
+      spec.moved_netdevs.insert(netdev.key());
+  }
   TRY_VOID(each_object(*linux_member, "uidMappings", "linux.uidMappings", spec, read_uid_mapping));
   return each_object(*linux_member, "namespaces", "linux.namespaces", spec, read_namespace);
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,6 +57,9 @@ struct ContainerSpec {
   std::optional<bool> maps_node_root;
   bool has_own_pidns = false;     // its init is the first process of a PID namespace
   std::string cgroups_path;       // linux.cgroupsPath, as written
+  // Netdevs of the node that the runtime moves into the container with their addresses: linux.netDevices of runtime-spec
+  // 1.3 (runc 1.4, crun 1.22).
+  std::set<std::string> moved_netdevs = {};
   std::optional<Rlimit> memlock;  // RLIMIT_MEMLOCK, when listed
   std::uint32_t uid = 0;          // process.user.uid
   // Its first program has CAP_IPC_LOCK. In a user namespace that is no use: the kernel asks the node's.

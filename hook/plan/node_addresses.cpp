@@ -29,6 +29,7 @@ void tell_node_addresses(const PlanInput& input, const std::vector<const NodeHca
   for (const NodeHca* node : granted) {
     for (const Port& port : node->hca->ports) {
       if (!port.is_active() || !port.is_ethernet()) continue;
+      if (port.netdev && input.moved_netdevs.contains(*port.netdev)) continue;  // with its addresses
       std::set<fabric::Address> addresses;
       for (const Netdev* netdev : netdevs_of(inventory, port)) {
         for (const fabric::InterfaceAddress& own : netdev->addresses)

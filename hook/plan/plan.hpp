@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -140,8 +141,9 @@ struct PlanInput {
   std::string view_directory;  // in which the views of sysfs lie: "/run/rdma-hook/views"
   bool host_network = false;   // the container is in the node's network namespace: no netdevs
   ViewMount view_mount = ViewMount::kBind;
-  bool variables = false;                   // the container's can still be given
-  std::optional<std::string> require = {};  // RDMA_INIT_REQUIRE that it has already, which stays
+  bool variables = false;                    // the container's can still be given
+  std::optional<std::string> require = {};   // RDMA_INIT_REQUIRE that it has already, which stays
+  std::set<std::string> moved_netdevs = {};  // those that the runtime moves into it: rails that others bring
 };
 
 // Pure. Errors are refusals, with the remedy as hint: those of Candidates::matched, an HCA that another container

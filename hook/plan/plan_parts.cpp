@@ -255,11 +255,13 @@ bool has_address(const PlanInput& input, const ChosenHca& unit) {
   const Network& network = *unit.terms.network;
   const auto is_for = [&](const AddressRange& range) { return range.is_for(unit.node->rail); };
   if (network.ipam || std::any_of(network.ranges.begin(), network.ranges.end(), is_for)) return true;
-  if (unit.terms.mode != Mode::kExclusive) return false;
-  if (is_without_netdevs(input.among.inventory)) return true;
-  const auto& netdevs = input.among.inventory.netdevs;
-  return std::any_of(netdevs.begin(), netdevs.end(), [&](const fabric::Netdev& netdev) {
-    return netdev.name == unit.node->netdev &&
+  return unit.terms.mode == Mode::kExclusive && has_own_address(input.among.inventory, *unit.node);
+}
+
+bool has_own_address(const fabric::Inventory& inventory, const NodeHca& node) {
+  if (is_without_netdevs(inventory)) return true;
+  return std::any_of(inventory.netdevs.begin(), inventory.netdevs.end(), [&](const fabric::Netdev& netdev) {
+    return netdev.name == node.netdev &&
            std::any_of(netdev.addresses.begin(), netdev.addresses.end(),
                        [](const fabric::InterfaceAddress& own) { return !own.address.is_link_local(); });
   });

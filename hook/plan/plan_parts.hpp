@@ -32,6 +32,8 @@ fabric::Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& inpu
 // Whether its rail, which it has, will have an address beside those that the kernel gives every netdev: one of the
 // network, or in mode exclusive those of the netdev, which a snapshot without netdevs does not deny.
 bool has_address(const PlanInput& input, const ChosenHca& unit);
+// Whether the HCA's netdev has such an address on the node, which goes with it; as above of a snapshot without netdevs.
+bool has_own_address(const fabric::Inventory& inventory, const NodeHca& node);
 
 // RDMA_INIT_REQUIRE: rdma-init waits for so many HCAs, and ends the trainer when they do not become usable. So it
 // counts those that the container can use where it will be; when it can use none it is not set, and a warning says why.

@@ -30,6 +30,10 @@ class Use {
   Use(const PlanInput& input, const Chosen& chosen) : input_(input), on_node_(input.among.inventory) {
     for (const ChosenHca& unit : chosen.units) {
       hcas_.insert(unit.node->hca);
+      if (!input.host_network && unit.node->netdev && input.moved_netdevs.contains(*unit.node->netdev)) {
+        with_rail_.insert(unit.node->hca);
+        if (has_own_address(input.among.inventory, *unit.node)) with_address_.insert(unit.node->hca);
+      }
       if (input.host_network || !unit.terms.network || unit.terms.mode == Mode::kHca) continue;
       with_rail_.insert(unit.node->hca);
       if (has_address(input, unit)) with_address_.insert(unit.node->hca);

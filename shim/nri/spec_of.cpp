@@ -76,6 +76,7 @@ hook::ContainerSpec spec_of(const NriPod& pod, const NriContainer& container, ho
     spec.has_netns = network != nullptr;
     if (network && !network->path.empty()) spec.netns_path = network->path;
   }
+  spec.moved_netdevs = container.net_devices;
   const LinuxNamespace* user = find_namespace(container.namespaces, "user");
   spec.has_userns = user != nullptr;
   if (user && !user->path.empty()) spec.userns_path = user->path;
