@@ -4,6 +4,7 @@ virtual machine."""
 import glob
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -19,11 +20,50 @@ GOLDEN = os.path.join(wrapper.HERE, os.pardir, "golden")
 SCHEMAS = [f"/usr/share/gocode/src/{project}/container-device-interface/schema/schema.json"
            for project in ("github.com/container-orchestrated-devices", "tags.cncf.io")]
 SCHEMA_PACKAGE = "golang-github-container-orchestrated-devices-container-device-interface-dev"
+HOOK_NAMES = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
 NOTHING_TO_OFFER = "this node has no HCA to offer"
 
 
 def nodes_of(edits):
     return [node["path"].rpartition("/")[2] for node in edits.get("deviceNodes", [])]
+
+
+def minimum_version(spec):
+    """Of CDI that has all that the specification uses (CDI 1.1, pkg/cdi/version.go)."""
+    edits = [spec.get("containerEdits", {})] + [device["containerEdits"] for device in spec["devices"]]
+    if any("netDevices" in edit for edit in edits):
+        return (1, 1, 0)
+    if any("intelRdt" in edit or "additionalGids" in edit for edit in edits):
+        return (0, 7, 0)
+    if "." in spec["kind"].partition("/")[2] or any("annotations" in part for part in (spec, *spec["devices"])):
+        return (0, 6, 0)
+    if (any("hostPath" in node for edit in edits for node in edit.get("deviceNodes", []))
+            or any(device["name"][0].isdigit() for device in spec["devices"])):
+        return (0, 5, 0)
+    return (0, 4, 0) if any("type" in mount for edit in edits for mount in edit.get("mounts", [])) else (0, 3, 0)
+
+
+def broken_rules(spec):
+    """The rules of CDI's library that its schema does not have (CDI 1.1, pkg/cdi/spec.go, pkg/parser/parser.go)."""
+    broken = []
+    if tuple(map(int, spec["cdiVersion"].split("."))) < minimum_version(spec):
+        broken.append(f"cdiVersion {spec['cdiVersion']} is below {minimum_version(spec)}")
+    if not re.fullmatch(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?/[A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?", spec["kind"]):
+        broken.append(f"kind {spec['kind']}")
+    names = [device["name"] for device in spec["devices"]]
+    broken += [f"name {name}" for name in names if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?", name)]
+    if not names or len(names) != len(set(names)):
+        broken.append("no device, or one twice")
+    for edits in [spec.get("containerEdits"), *(device["containerEdits"] for device in spec["devices"])]:
+        if edits is not None and not any(edits.values()):
+            broken.append("edits that are empty")
+        for node in (edits or {}).get("deviceNodes", []):
+            if node.get("type", "c") not in ("b", "c", "u", "p") or set(node.get("permissions", "")) - set("rwm"):
+                broken.append(f"node {node}")
+        for hook in (edits or {}).get("hooks", []):
+            if hook["hookName"] not in HOOK_NAMES or not hook["path"].startswith("/"):
+                broken.append(f"hook {hook}")
+    return broken
 
 
 class CdiCase(wrapper.Case):
@@ -110,7 +150,8 @@ class Schema(CdiCase):
                 self.close(member)
 
     def problems(self, spec):
-        return [f"{'/'.join(map(str, error.absolute_path))}: {error.message}" for error in self.validator.iter_errors(spec)]
+        return [f"{'/'.join(map(str, error.absolute_path))}: {error.message}" for error in self.validator.iter_errors(spec)] + (
+            broken_rules(spec) if self.validator.is_valid(spec) else [])
 
     def test_every_node_of_the_golden_tests(self):
         snapshots = sorted(path for directory in ("snapshots", "fixtures")
@@ -152,6 +193,12 @@ class Schema(CdiCase):
         breaks(lambda spec: spec["devices"][0]["containerEdits"]["deviceNodes"][0].pop("path"))
         breaks(lambda spec: spec["containerEdits"]["hooks"][0].pop("hookName"))
         breaks(lambda spec: spec["containerEdits"]["hooks"][0].update(timeout=-1))
+        breaks(lambda spec: spec["containerEdits"]["hooks"][0].update(hookName="createruntime"))
+        breaks(lambda spec: spec.update(kind="rdma-init.io/hca."))
+        breaks(lambda spec: spec["devices"][1].update(name=spec["devices"][0]["name"]))
+        breaks(lambda spec: spec["devices"][0].update(name="mlx5_0-"))
+        breaks(lambda spec: spec["devices"][0].update(containerEdits={"env": []}))
+        breaks(lambda spec: spec["devices"][0]["containerEdits"]["deviceNodes"][0].update(hostPath="/dev/null"))
 
 
 class Offer(CdiCase):
