@@ -144,8 +144,10 @@ std::string interpreter_of(const UniqueFd& program) {
 
 Result<UniqueFd> open_with_interpreter(const std::string& program, const std::string& root) {
   UniqueFd file = TRY(open_program(program, root));
-  if (const std::string interpreter = interpreter_of(file); !interpreter.empty()) TRY(open_program(interpreter, root));
-  return file;
+  const std::string interpreter = interpreter_of(file);
+  auto checked = interpreter.empty() ? Result<UniqueFd>(UniqueFd()) : open_program(interpreter, root);
+  if (checked) return file;
+  return fabric::wrap(std::move(checked).error(), fmt::format("its interpreter `{}`", fabric::printable(interpreter)));
 }
 
 }  // namespace

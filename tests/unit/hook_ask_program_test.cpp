@@ -66,7 +66,8 @@ TEST_F(AskProgram, RefusesScriptWhoseInterpreterOthersCanChange) {
   const auto refused = ask_program("", {program});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message,
-            fmt::format("cannot execute `{}`: others than root may change `{}`", program, interpreter));
+            fmt::format("cannot execute `{0}`: its interpreter `{1}`: others than root may change `{1}`", program,
+                        interpreter));
   EXPECT_FALSE(std::filesystem::exists(temp_ / "executed"));
   ASSERT_EQ(::chmod(interpreter.c_str(), 0755), 0);
   EXPECT_TRUE(ask_program("", {program}));
