@@ -39,6 +39,8 @@ constexpr milliseconds kBetweenLooks{500};
 constexpr milliseconds kRetry{200};  // of an Allocate that waits
 // A kubelet that has registered a plugin watches it at once; without the watch it knows no devices.
 constexpr seconds kUntilWatched{10};
+// Once it has been registered. What ends sooner is a kubelet that restarts: no line but that of the new registration.
+constexpr seconds kUntilSaid{10};
 
 // Ends poll(2) from another thread, which may come later than the end of who waits.
 class WakeUp {
@@ -145,6 +147,7 @@ class Endpoint {
       registered_at_ = now;
       was_watched_ = false;
       pause_ = kFirstTry;
+      was_registered_ = true;
       said_.clear();
       log_.info(fmt::format("{} is registered with the kubelet", resource_));
     } else {
@@ -157,6 +160,7 @@ class Endpoint {
   Clock::time_point see_watch(Clock::time_point now) {
     if (server_->watchers() > 0) {
       was_watched_ = true;
+      failing_since_.reset();
       return now + seconds(1);
     }
     const auto patience = was_watched_ ? seconds(1) : kUntilWatched;
@@ -171,8 +175,11 @@ class Endpoint {
 
   // A kubelet that is down for an hour is one line.
   void fail(const std::string& what) {
-    next_try_ = Clock::now() + pause_;
+    const auto now = Clock::now();
+    next_try_ = now + pause_;
     pause_ = std::min(pause_ * 2, kLongestTry);
+    if (!failing_since_) failing_since_ = now;
+    if (was_registered_ && now - *failing_since_ < kUntilSaid) return;
     if (std::exchange(said_, what) != what) log_.warning(what + "; trying again");
   }
 
@@ -192,7 +199,9 @@ class Endpoint {
   std::optional<Clock::time_point> unwatched_since_;
   Clock::time_point next_try_;
   milliseconds pause_ = kFirstTry;
+  std::optional<Clock::time_point> failing_since_;
   std::string said_;
+  bool was_registered_ = false;
 };
 
 class Plugin {

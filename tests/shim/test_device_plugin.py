@@ -225,6 +225,8 @@ class WhatMayHappen(DevicePluginCase):
             watch = self.endpoint().watch()
             watch.wait_for(lambda devices: len(devices) == 4)
         self.assertEqual(len(kubelet.registered), 1)
+        self.said("is registered with the kubelet\n", 4)
+        self.assertEqual(len([line for line in wrapper.read(self.log).splitlines() if "kubelet" in line]), 4)
 
     def test_the_plugin_comes_first(self):
         self.start()
@@ -268,7 +270,15 @@ class WhatMayHappen(DevicePluginCase):
         kubelet, _, _, watch = self.begin()
         watch.call.cancel()
         kubelet.wait(2)
-        self.said("the kubelet does not watch")
+        self.said("is registered with the kubelet", 2)
+
+    def test_a_kubelet_that_stays_away(self):
+        kubelet, _, _, _ = self.begin()
+        kubelet.stop()
+        left = socket.socket(socket.AF_UNIX)  # as of a kubelet that was killed
+        left.bind(self.directory + "/kubelet.sock")
+        left.close()
+        self.said("cannot register rdma-init.io/rails")
 
     def test_a_socket_without_a_kubelet(self):
         dead = socket.socket(socket.AF_UNIX)
