@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -77,6 +78,8 @@ fabric::Result<std::vector<std::string>> preferred_ids(const Resource& resource,
 
 // The HCAs of these IDs, each once, in rail order. Errors: there is no such device, one of them is not healthy.
 fabric::Result<std::vector<const CountedHca*>> hcas_of(const Resource& resource, std::span<const std::string> ids);
+// Whether a container with these HCAs gets the names of CDI devices in place of nodes; empty: none does.
+using ByCdi = std::function<bool(const std::vector<const CountedHca*>& hcas)>;
 // Their nodes, each once.
 std::vector<std::string> nodes_of(const std::vector<const CountedHca*>& hcas);
 

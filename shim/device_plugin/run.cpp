@@ -15,8 +15,10 @@
 #include "fabric/read_node.hpp"
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
+#include "hook/apply/cdi_spec.hpp"
 #include "hook/base/event_line.hpp"
 #include "hook/base/process/ending_signals.hpp"
+#include "shim/device_plugin/cdi_files.hpp"
 #include "shim/device_plugin/kernel_events.hpp"
 #include "shim/device_plugin/kubelet_directory.hpp"
 #include "shim/device_plugin/node_reader.hpp"
@@ -101,7 +103,8 @@ class Endpoint {
   }
 
   bool serve(const Resource& resource, bool cdi) {
-    DeviceServer::Settings server{.socket = path(), .cdi = cdi, .check = {}, .allocated = {}, .wake = wake_.call()};
+    DeviceServer::Settings server{.socket = path(), .by_cdi = {}, .check = {}, .allocated = {}, .wake = wake_.call()};
+    if (cdi) server.by_cdi = [this](const std::vector<const CountedHca*>& hcas) { return are_cdi_devices(hcas); };
     server.check = [root = settings_.node.root](const CountedHca& hca) -> Result<void> {
       const auto named = hca.uverbs ? fabric::hca_of_uverbs(root, *hca.uverbs) : std::nullopt;
       if (named == hca.name) return {};
@@ -129,6 +132,19 @@ class Endpoint {
     registered_with_.clear();
     next_try_ = {};
     return true;
+  }
+
+  // A container with a CDI device that the runtime does not know would not start.
+  bool are_cdi_devices(const std::vector<const CountedHca*>& hcas) const {
+    const auto described = described_cdi_devices(settings_.node.root);
+    const auto missing =
+        std::find_if(hcas.begin(), hcas.end(), [&](const CountedHca* hca) { return !described.contains(hca->name); });
+    if (missing == hcas.end()) return true;
+    log_.warning(
+        fmt::format("no file in /etc/cdi or /var/run/cdi describes `{}={}`: the container gets device nodes; on "
+                    "the node, run `rdma-hook cdi generate --out /var/run/cdi/rdma-init.json`",
+                    hook::kCdiKind, fabric::printable((*missing)->name)));
+    return false;
   }
 
   Clock::time_point register_or_wait(Clock::time_point now, const FileIdentity& kubelet) {

@@ -21,6 +21,7 @@ except ImportError:
     sys.exit(wrapper.SKIP)
 
 PROGRAM = os.environ.get("TESTED_DEVICE_PLUGIN", "")
+HOOK = os.environ.get("TESTED_HOOK", "")
 MAKE_TREE = os.environ.get("MAKE_TREE", "")
 RAILS = "rdma-init.io/rails"
 SOCKET = "rdma-init-rdma-init.io_rails.sock"
@@ -141,6 +142,24 @@ class WhatItAnnounces(DevicePluginCase):
     def test_cdi(self):
         self.configure({**EXCLUSIVE, "device_plugin": {"cdi": True, "poll_seconds": 1}})
         kubelet, _, endpoint, _ = self.begin()
+        def generate(file):
+            subprocess.run([HOOK, "cdi", "generate", "--root", self.tree, "--config", self.work + "/etc/config.json",
+                            "--out", file], check=True)
+
+        nodes = [([node(1), RDMA_CM], [])]
+        self.assertEqual(endpoint.allocate(["mlx5_1"]), nodes, "nobody has written the file")
+        self.said("no file in /etc/cdi or /var/run/cdi describes `rdma-init.io/hca=mlx5_1`")
+        for place in ("var/run/cdi", "etc/cdi"):
+            file = f"{self.tree}/{place}/rdma-init.json"
+            os.makedirs(os.path.dirname(file))
+            for text in ("{", "[]", '{"kind": "rdma-init.io/hca", "devices": [{"name": "mlx5_0"}, {}, 3]}',
+                         '{"kind": "example.com/hca", "devices": [{"name": "mlx5_1"}]}'):
+                wrapper.write(file, text)
+                self.assertEqual(endpoint.allocate(["mlx5_1"]), nodes, text)
+            generate(file)
+            self.assertEqual(endpoint.allocate(["mlx5_1"]), [([], ["rdma-init.io/hca=mlx5_1"])])
+            os.unlink(file)
+        generate(file)
         self.assertEqual(endpoint.allocate(["mlx5_1"]), [([], ["rdma-init.io/hca=mlx5_1"])])
         self.configure(EXCLUSIVE)
         kubelet.wait(2)

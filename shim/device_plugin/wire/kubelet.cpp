@@ -167,7 +167,7 @@ class DeviceServer::Service final : public v1beta1::DevicePlugin::CallbackServic
     const Snapshot resource = snapshot();
     std::vector<std::vector<const CountedHca*>> containers;
     asked.response->Clear();
-    auto done = allocate_devices(*resource, settings_.cdi, *asked.request, *asked.response, containers);
+    auto done = allocate_devices(*resource, settings_.by_cdi, *asked.request, *asked.response, containers);
     const bool is_known = done.has_value();
     for (const auto& hcas : containers) {
       for (const CountedHca* hca : hcas)

@@ -20,7 +20,7 @@ class DeviceServer {
  public:
   struct Settings {
     std::string socket;  // path
-    bool cdi = false;
+    ByCdi by_cdi;        // called from any thread
     // Whether the HCA is what it was when it was announced: before a container gets its nodes. One that is not may be
     // on its way home from a pod that has ended: the scheduler hears of that before the sandbox is taken down. So
     // Allocate waits for it, ten seconds at most.

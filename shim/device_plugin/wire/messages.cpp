@@ -39,11 +39,12 @@ Result<void> prefer_devices(const Resource& resource, const v1beta1::PreferredAl
   return {};
 }
 
-Result<void> allocate_devices(const Resource& resource, bool cdi, const v1beta1::AllocateRequest& request,
+Result<void> allocate_devices(const Resource& resource, const ByCdi& by_cdi, const v1beta1::AllocateRequest& request,
                               v1beta1::AllocateResponse& response, std::vector<std::vector<const CountedHca*>>& hcas) {
   for (const auto& container : request.container_requests()) {
     hcas.push_back(TRY(hcas_of(resource, texts_of(container.device_ids()))));
     auto& allocated = *response.add_container_responses();
+    const bool cdi = by_cdi && by_cdi(hcas.back());
     for (const CountedHca* hca : hcas.back()) {
       if (cdi) allocated.add_cdi_devices()->set_name(std::string(hook::kCdiKind) + "=" + hca->name);
     }

@@ -13,10 +13,10 @@ void list_devices(const Resource& resource, v1beta1::ListAndWatchResponse& respo
 fabric::Result<void> prefer_devices(const Resource& resource, const v1beta1::PreferredAllocationRequest& request,
                                     v1beta1::PreferredAllocationResponse& response);
 
-// For each container the nodes of its HCAs, or with cdi their names as CDI devices, and nothing else: the rest is given
-// by who starts the container. hcas: those of all containers, in the same order. Errors: as hcas_of().
-fabric::Result<void> allocate_devices(const Resource& resource, bool cdi, const v1beta1::AllocateRequest& request,
-                                      v1beta1::AllocateResponse& response,
+// For each container the nodes of its HCAs, or by_cdi their names as CDI devices, and nothing else: the rest is given
+// by the hook, rdma-runtime or rdma-nri. hcas: those of all containers, in the same order. Errors: as hcas_of().
+fabric::Result<void> allocate_devices(const Resource& resource, const ByCdi& by_cdi,
+                                      const v1beta1::AllocateRequest& request, v1beta1::AllocateResponse& response,
                                       std::vector<std::vector<const CountedHca*>>& hcas);
 
 }  // namespace shim
