@@ -11,6 +11,13 @@
 
 namespace hook {
 
+// Grants that are held, for whose release the programs on the node are needed.
+struct HeldGrants {
+  std::size_t live = 0;   // of containers and pods that are not proven to have ended
+  std::size_t stale = 0;  // of those that have ended, and whose release failed
+  std::string why;        // it failed; empty: none did
+};
+
 struct InstallOptions {
   std::string root;              // the node's files and programs are below it; "": they are this node's
   std::optional<Engine> engine;  // nullopt: the only one found
@@ -19,8 +26,8 @@ struct InstallOptions {
   // Of an image: which programs are put there, by path on the node, and the directory that they come from.
   std::vector<std::string> put;
   std::string put_from;
-  // How many containers and pods need what was put, for their end. Empty: nobody does.
-  std::function<fabric::Result<std::size_t>()> needed_by;
+  // Releases what is stale, and says what is held still. Empty: nothing is.
+  std::function<fabric::Result<HeldGrants>()> needed_by;
   bool dry_run = false;
   bool restart = false;
 };

@@ -309,17 +309,19 @@ Result<void> find_programs(const Options& options, InstallOptions& found) {
   return {};
 }
 
-// Grants that somebody has, once those of who is gone are returned.
-Result<std::size_t> count_grants(const std::string& ledger) {
+Result<HeldGrants> release_stale(const std::string& ledger) {
   auto ipam = TRY(IpamHelper::start(ipam_programs(nullptr, ledger)));
   const auto returns = std::make_shared<Returns>(ledger, &ipam, Returns::Caller::kRecover);
-  TRY_VOID(recover_all(ledger, returns));
-  std::size_t count = 0;
-  TRY_VOID(Ledger::for_each_at(ledger, [&](const Grant&) -> Result<void> {
-    ++count;
+  const auto recovered = recover_all(ledger, returns);
+  HeldGrants held;
+  TRY_VOID(Ledger::for_each_at(ledger, [&](const Grant& grant) -> Result<void> {
+    ++(grant.vanished ? held.stale : held.live);
     return {};
   }));
-  return count;
+  if (recovered) return held;
+  if (held.stale == 0) return recovered.error();
+  held.why = recovered.error().message;
+  return held;
 }
 
 Result<void> run_install(const Options& options) {
@@ -327,7 +329,7 @@ Result<void> run_install(const Options& options) {
   TRY_VOID(find_programs(options, install_options));
   const std::string& asked = options.node.ledger;
   const std::string ledger = asked == kLedgerPath ? install_options.root + asked : asked;
-  install_options.needed_by = [&ledger] { return count_grants(ledger); };
+  install_options.needed_by = [&ledger] { return release_stale(ledger); };
   print(TRY(options.uninstall ? uninstall(install_options)
             : options.status  ? install_status(install_options.root, options.json)
                               : install(install_options)));

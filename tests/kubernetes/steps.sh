@@ -434,7 +434,11 @@ assert_programs_of() {
 
 # By the command of docs/kubernetes.md.
 step_removal() {
-  step "7. removal"
+  step "7. removal, while the last pods end"
+  local name
+  for name in last1 last2; do trainer "$name" 1 sh -c "$look_around" | create; done
+  for name in last1 last2; do wait_until "$name says ready" 600 said "$name" ready; done
+  kubectl -n "$namespace" delete pod --all --wait=false
   roll apply -k "$project/config/kubernetes/remove"
   kubectl -n "$system" logs "daemonset/$daemonset" -c install
   assert_equal "pods that write the cluster's configuration" 0 "$(kubectl -n "$system" get daemonset "$cluster_daemonset" -o 'jsonpath={.status.desiredNumberScheduled}')"

@@ -235,18 +235,25 @@ TEST(Uninstall, ProgramsStayAsLongAsTheyAreNeeded) {
                              false,
                              false};
   ASSERT_TRUE(write_install_record(options.root, record));
-  fabric::Result<std::size_t> needed = std::size_t{2};
+  fabric::Result<HeldGrants> needed = HeldGrants{2, 0, ""};
   options.needed_by = [&needed] { return needed; };
   const auto refused = uninstall(options);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, EBUSY);
-  EXPECT_NE(refused.error().message.find("2 containers or pods"), std::string::npos);
+  EXPECT_NE(refused.error().message.find("needed by 2 containers or pods that have RDMA devices"), std::string::npos);
+  EXPECT_EQ(refused.error().message.find("have ended"), std::string::npos);
+  needed = HeldGrants{0, 1, "rail1 is away"};
+  const auto stale = uninstall(options);
+  ASSERT_FALSE(stale);
+  EXPECT_NE(stale.error().message.find("needed by 1 that have ended and whose HCAs cannot be released (rail1 is away)"),
+            std::string::npos);
+  EXPECT_EQ(stale.error().hint, "`rdma-hook recover` says what to do for those that have ended; then call this again");
   EXPECT_TRUE(std::filesystem::exists(program));
   EXPECT_TRUE(std::filesystem::exists(cluster + "/config.json"));
   needed = fabric::make_error("cannot look");
   EXPECT_FALSE(uninstall(options));
   EXPECT_TRUE(std::filesystem::exists(program));
-  needed = std::size_t{0};
+  needed = HeldGrants();
   const auto done = uninstall(options);
   ASSERT_TRUE(done) << done.error().message;
   EXPECT_FALSE(std::filesystem::exists(options.root + "/opt/rdma-init"));
