@@ -230,7 +230,8 @@ std::string config_summary(const std::vector<ConfigText>& texts, const Config& c
     std::vector<std::string> modes;
     for (const Mode mode : pool.modes)
       modes.emplace_back(to_string(mode));
-    pools.push_back(fmt::format("{} ({})", fabric::printable(pool.name), fabric::join(modes, ", ")));
+    pools.push_back(fmt::format("{} ({}{})", fabric::printable(pool.name), fabric::join(modes, ", "),
+                                pool.counts_one_kind() ? "; counts HCAs of one rate and link layer" : ""));
   }
   return fmt::format("{} file{}; pools: {}; {} network{}; annotations may ask in: {}", texts.size(),
                      texts.size() == 1 ? "" : "s", pools.empty() ? "all HCAs" : fabric::join(pools, ", "),

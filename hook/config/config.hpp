@@ -52,6 +52,8 @@ struct Pool {
   std::optional<std::string> network;        // which network its HCAs get unless the container names another
   std::optional<std::string> resource = {};  // as which Kubernetes counts its HCAs: "rdma-init.io/rails"
   RdmaLimits rdma_limits = {};               // of each container, in every mode but exclusive
+  // Kubernetes counts its HCAs, and nothing says which: those of one rate and link layer, see other_kinds_of().
+  bool counts_one_kind() const { return resource && selectors == PoolSelectors(); }
   friend bool operator==(const Pool&, const Pool&) = default;
 };
 

@@ -87,6 +87,20 @@ std::vector<std::string> roce_netdevs(const Inventory& inventory, const Config& 
   return netdevs;
 }
 
+std::vector<Finding> check_kinds(const Inventory& inventory, const Config& config) {
+  std::vector<Finding> findings;
+  const NodeMap map(inventory, config);
+  for (const NodeHca* node : other_kinds_of(map)) {
+    findings.push_back(
+        {Grade::kNote, node->name(),
+         fmt::format("has another rate or link layer than most of pool `{}`: Kubernetes does not count it "
+                     "as `{}`",
+                     node->pool->name, *node->pool->resource),
+         "to count it, give it a pool of its own with \"selectors\""});
+  }
+  return findings;
+}
+
 ActiveMtus ask_active_mtus(const NodeSettings& node, const Inventory& inventory, std::vector<fabric::Error>& unasked) {
   const auto program = node.snapshot || inventory.hcas.empty() ? std::nullopt : find_program(node.root, "ibv_devinfo");
   if (!program) return {};
@@ -189,6 +203,8 @@ std::vector<Check> examine_node(const NodeSettings& node) {
   std::move(of_index.begin(), of_index.end(), std::back_inserter(of_config.findings));
   auto of_ranges = check_vf_ranges(inventory, config);
   std::move(of_ranges.begin(), of_ranges.end(), std::back_inserter(of_config.findings));
+  auto of_kinds = check_kinds(inventory, config);
+  std::move(of_kinds.begin(), of_kinds.end(), std::back_inserter(of_config.findings));
   const auto controller = files ? std::optional(rdma_controller(node.root)) : std::nullopt;
   auto of_limits = check_rdma_limits(inventory, config, controller);
   std::move(of_limits.begin(), of_limits.end(), std::back_inserter(of_config.findings));

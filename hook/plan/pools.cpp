@@ -1,7 +1,9 @@
 #include "hook/plan/pools.hpp"
 
 #include <algorithm>
+#include <map>
 #include <tuple>
+#include <utility>
 
 #include "fabric/text.hpp"
 #include "hook/base/failure.hpp"
@@ -196,6 +198,33 @@ std::vector<std::string> NodeMap::names() const {
   for (const NodeHca& node : hcas_)
     names.push_back(node.name());
   return names;
+}
+
+std::vector<const NodeHca*> other_kinds_of(const NodeMap& node) {
+  using Kind = std::pair<double, bool>;  // Gb/s of the fastest active port, and whether that is InfiniBand
+  const auto kind_of = [](const NodeHca& hca) {
+    Kind kind;
+    for (const fabric::Port& port : hca.hca->ports)
+      if (port.is_active()) kind = std::max(kind, Kind(port.rate_gbps(), port.is_infiniband()));
+    return kind;
+  };
+  std::map<std::string, std::map<Kind, std::vector<const NodeHca*>>> by_resource;
+  for (const NodeHca* hca : node.by_rail()) {
+    const Kind kind = kind_of(*hca);
+    const bool counts = hca->pool && hca->pool->counts_one_kind() && kind.first > 0;
+    if (counts) by_resource[*hca->pool->resource][kind].push_back(hca);
+  }
+  std::vector<const NodeHca*> others;
+  for (const auto& [resource, kinds] : by_resource) {
+    const auto worth = [](const auto& kind) {
+      return std::pair(kind.first.first * static_cast<double>(kind.second.size()), kind.first.second);
+    };
+    const auto best = std::max_element(kinds.begin(), kinds.end(),
+                                       [&](const auto& left, const auto& right) { return worth(left) < worth(right); });
+    for (auto kind = kinds.begin(); kind != kinds.end(); ++kind)
+      if (kind != best) others.insert(others.end(), kind->second.begin(), kind->second.end());
+  }
+  return others;
 }
 
 fabric::Error unknown_pool(const NodeHca& node) {

@@ -49,6 +49,11 @@ class NodeMap {
   std::vector<const NodeHca*> by_rail_;
 };
 
+// The HCAs of pools that count one kind which are of another kind: another rate or link layer than those with the
+// largest sum of rates (of equals InfiniBand). A trainer does not use both kinds together. An HCA without an active
+// port of a known rate may be of either kind and is not among them.
+std::vector<const NodeHca*> other_kinds_of(const NodeMap& node);
+
 // "its pool is not known: cannot read `PATH`: ...". pool_unread: not nullptr.
 fabric::Error unknown_pool(const NodeHca& node);
 

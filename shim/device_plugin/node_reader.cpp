@@ -8,6 +8,7 @@
 #include "hook/base/event_line.hpp"
 #include "hook/metrics/counters.hpp"
 #include "hook/metrics/metrics.hpp"
+#include "hook/plan/pools.hpp"
 
 namespace shim {
 namespace {
@@ -114,6 +115,16 @@ void NodeReader::say_changes(const std::vector<Resource>& now) const {
   }
 }
 
+void NodeReader::say_other_kinds(const fabric::Inventory& inventory) {
+  const hook::NodeMap map(inventory, *config_);
+  const auto others = hook::names_of(hook::other_kinds_of(map));
+  say_once("kinds", others.empty()
+                        ? ""
+                        : fmt::format("of another rate or link layer than most of their pool, and not counted "
+                                      "unless they were before: {}",
+                                      fabric::printable(fabric::join(others, ", "))));
+}
+
 void NodeReader::note_moved(const HcaHolds& now) {
   const auto time = std::chrono::steady_clock::now();
   std::map<std::string, unsigned> held;
@@ -160,6 +171,7 @@ bool NodeReader::read() {
   say_once("node", "");
   const HcaHolds holds = holders_.of(*inventory, node_.root);
   note_moved(holds);
+  say_other_kinds(*inventory);
   auto now = count_resources(*inventory, *config_, holds, resources_);
   keep_settling(resources_, moved_at_, std::chrono::steady_clock::now(), now);
   say_changes(now);

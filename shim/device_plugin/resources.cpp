@@ -132,6 +132,14 @@ void keep_missing(const Resource& before, const hook::NodeMap& node, const HcaHo
   }
 }
 
+// One whose link came up slower is not taken from pods that have it.
+bool was_announced(const std::vector<Resource>& before, const std::string& hca) {
+  return std::any_of(before.begin(), before.end(), [&](const Resource& resource) {
+    return std::any_of(resource.hcas.begin(), resource.hcas.end(),
+                       [&](const CountedHca& counted) { return counted.name == hca; });
+  });
+}
+
 // The HCAs that containers of nobody here hold, as the decision wants it.
 hook::Holdings foreign_holdings(const HcaHolds& holds) {
   hook::Holdings foreign;
@@ -252,7 +260,10 @@ std::vector<Resource> count_resources(const fabric::Inventory& inventory, const 
   const hook::Candidates among(inventory, nothing, config);
   const hook::Holdings foreign = foreign_holdings(holds);
   const hook::PlanInput input{.among = among, .holdings = foreign, .view_directory = {}};
+  const auto others = hook::other_kinds_of(among.node);
   for (const NodeHca* node : among.node.by_rail()) {
+    const bool is_other = std::find(others.begin(), others.end(), node) != others.end();
+    if (is_other && !was_announced(before, node->name())) continue;
     if (node->pool && node->pool->resource) add_devices(*node, {input, holds}, resources.at(*node->pool->resource));
   }
   for (const Resource& old : before) {

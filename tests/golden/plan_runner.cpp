@@ -85,8 +85,13 @@ fabric::Result<Json> decide(const Case& one) {
   Json rails = Json::array();
   if (asked.request) {
     const Candidates among(one.inventory, *asked.request, one.config);
-    plan = TRY(make_plan({among, one.holdings, kViewDirectory, !one.spec.has_netns,
-                          one.spec.may_remount ? ViewMount::kOverlay : ViewMount::kBind, true}));
+    plan = TRY(make_plan({.among = among,
+                          .holdings = one.holdings,
+                          .view_directory = kViewDirectory,
+                          .host_network = !one.spec.has_netns,
+                          .view_mount = one.spec.may_remount ? ViewMount::kOverlay : ViewMount::kBind,
+                          .variables = true,
+                          .moved_netdevs = one.spec.moved_netdevs}));
     // Nothing is decided about an HCA that was not locked.
     const auto locked = among.names();
     for (const PlannedHca& hca : plan.hcas)

@@ -279,7 +279,9 @@ TEST(DevicePlugin, PreferredAreOfOneRateAndLinkLayer) {
     set(hca, "400 Gb/sec (4X NDR)", "Ethernet", hca < 2 ? 0 : 1);
   set(2, "25 Gb/sec (1X EDR)", "Ethernet", 0);
   set(4, "400 Gb/sec (4X NDR)", "InfiniBand", 0);
-  const Resource resource = resource_of(node, config_of(Mode::kExclusive));
+  hook::Config config = config_of(Mode::kExclusive);
+  config.pools[0].selectors.link_types = {"ether", "infiniband"};
+  const Resource resource = resource_of(node, config);
   const auto all = ids_of(resource);
   EXPECT_EQ(preferred(resource, all, {}, 1), "mlx5_4") << "InfiniBand on a tie, as rdma-init";
   EXPECT_EQ(preferred(resource, all, {}, 2), "mlx5_0 mlx5_1");
@@ -288,6 +290,24 @@ TEST(DevicePlugin, PreferredAreOfOneRateAndLinkLayer) {
   EXPECT_EQ(preferred(resource, all, {"mlx5_3"}, 2), "mlx5_3 mlx5_5");
   EXPECT_EQ(preferred(resource, all, {"mlx5_2"}, 1), "mlx5_2");
   EXPECT_EQ(preferred(resource, {"mlx5_2", "mlx5_3"}, {}, 1), "mlx5_3");
+}
+
+TEST(DevicePlugin, APoolWithoutSelectorsIsOfOneRateAndLinkLayer) {
+  fabric::Inventory node = test_support::rails(5);
+  const hook::Config config = config_of(Mode::kExclusive);
+  const auto before = count_resources(node, config, {}, {});
+  node.hcas[1].ports[0].rate = std::string("25 Gb/sec (1X EDR)");
+  node.hcas[3].ports[0].link_layer = std::string("InfiniBand");
+  EXPECT_EQ(counted(node, config), "mlx5_0 mlx5_2 mlx5_4");
+  EXPECT_EQ(counted(node, config, {}, before), "mlx5_0 mlx5_1 mlx5_2 mlx5_3 mlx5_4") << "no pod loses one";
+  // Which kind one is of that is down, or whose rate is not known, is not known.
+  node.hcas[1].ports[0].state = std::string("1: DOWN");
+  node.hcas[3].ports[0].rate = std::string("?");
+  EXPECT_EQ(counted(node, config), "mlx5_0 mlx5_1(mlx5_1 has no active port: port 1 is DOWN) mlx5_2 mlx5_3 mlx5_4");
+  hook::Config chosen = config;
+  chosen.pools[0].selectors.link_types = {"ether", "infiniband"};
+  node.hcas[3].ports[0].rate = std::string("25 Gb/sec (1X EDR)");
+  EXPECT_EQ(counted(node, chosen), "mlx5_0 mlx5_1(mlx5_1 has no active port: port 1 is DOWN) mlx5_2 mlx5_3 mlx5_4");
 }
 
 TEST(DevicePlugin, PreferredOfWhatMakesNoSense) {
@@ -313,7 +333,7 @@ TEST(DevicePlugin, PublishedNodes) {
     std::size_t healthy;
   };
   for (const Row& row :
-       {Row{"14-h100-ib-half-down", 14, 5}, Row{"20-hgx-rails-plus-bond0", 12, 10}, Row{"10-azure-ndv5-host", 9, 9}}) {
+       {Row{"14-h100-ib-half-down", 13, 4}, Row{"20-hgx-rails-plus-bond0", 10, 8}, Row{"10-azure-ndv5-host", 8, 8}}) {
     const auto node = fabric::read_snapshot(fmt::format("{}/{}.json", FIXTURES, row.file));
     ASSERT_TRUE(node) << row.file;
     const Resource resource = resource_of(*node, config_of(Mode::kExclusive));
