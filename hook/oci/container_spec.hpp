@@ -55,10 +55,10 @@ struct ContainerSpec {
   // Whether its user namespace maps the node's uid 0, which owns what the node mounts into the container. nullopt:
   // config.json does not say, because the namespace is joined by path.
   std::optional<bool> maps_node_root;
-  bool has_own_pidns = false;     // its init is the first process of a PID namespace
-  std::string cgroups_path;       // linux.cgroupsPath, as written
-  // Netdevs of the node that the runtime moves into the container with their addresses: linux.netDevices of runtime-spec
-  // 1.3 (runc 1.4, crun 1.22).
+  bool has_own_pidns = false;  // its init is the first process of a PID namespace
+  std::string cgroups_path;    // linux.cgroupsPath, as written
+  // Netdevs of the node that the runtime moves into the container with their addresses: linux.netDevices of
+  // runtime-spec 1.3 (runc 1.4, crun 1.22).
   std::set<std::string> moved_netdevs = {};
   std::optional<Rlimit> memlock;  // RLIMIT_MEMLOCK, when listed
   std::uint32_t uid = 0;          // process.user.uid

@@ -134,6 +134,7 @@ TEST(Caller, ACrioPodOfANamespaceThatMayAskIsHeard) {
   // Of another namespace, which its author cannot choose; what other engines would write tells nothing.
   Json& annotations = config["annotations"];
   annotations["io.kubernetes.pod.namespace"] = "team-b";
+  annotations["io.kubernetes.cri-o.SandboxName"] = "k8s_train-1_team-b_uid_0";
   annotations["io.kubernetes.cri.sandbox-namespace"] = "team-a";
   EXPECT_FALSE(asking(config, caller).request);
   for (const Engine other : {Engine::kContainerd, Engine::kDocker}) {
@@ -158,6 +159,7 @@ TEST(Caller, APrivilegedCrioPodAsksByItsAnnotationAlone) {
   config["annotations"]["rdma-init.io/devices"] = "2";
   EXPECT_FALSE(asking(config, caller).request);
   config["annotations"]["io.kubernetes.pod.namespace"] = "team-a";
+  config["annotations"]["io.kubernetes.cri-o.SandboxName"] = "k8s_node-agent_team-a_uid_0";
   const Asking heard = asking(config, caller);
   ASSERT_TRUE(heard.request);
   EXPECT_EQ(heard.request->wish.count, 2U);

@@ -72,7 +72,6 @@ TEST_F(DispatcherTest, NothingBeforeConfigure) {
 
 TEST_F(DispatcherTest, UnknownServicesAndMethods) {
   configure();
-  EXPECT_EQ(ask("ValidateContainerAdjustment", ""), "ENOSYS method ValidateContainerAdjustment");
   EXPECT_EQ(ask("UpdatePodSandbox", ""), "ENOSYS method UpdatePodSandbox");
   EXPECT_EQ(ask("a\nb", ""), "ENOSYS method a?b");
   EXPECT_EQ(dispatcher_.dispatch({kRuntimeService, "Configure", ""}).error().message,

@@ -37,7 +37,8 @@ std::string pod_message(std::string_view id) {
 std::string container_message(std::string_view id) {
   const std::string mount = text(1, "/data") + text(2, "bind") + text(3, "/srv") + text(4, "rbind") + text(4, "ro");
   const std::string part = text(1, text(1, "pid")) + text(2, device()) + text(3, resources() + text(7, device_rule())) +
-                           text(4, number(1, 999)) + text(5, "/kubepods/c") + entry(9, "net.ipv4.x", "1");
+                           text(4, number(1, 999)) + text(5, "/kubepods/c") + entry(9, "net.ipv4.x", "1") +
+                           text(10, text(1, "rail0") + text(2, text(1, "net1")));
   return text(1, id) + text(2, "pod") + text(3, "main") + number(4, 1) + entry(5, "l", "v") + entry(6, "k", "v") +
          text(7, "python") + text(8, "A=1") + text(8, "B=") + text(9, mount) + text(10, text(1, text(1, "/hook"))) +
          text(11, part) + number(12, 4712) +
@@ -70,7 +71,9 @@ shim::NriContainer container_value(std::string_view id) {
           .device_rules = {{"c", true, false, true, "rwm"}},
           .rlimits = {{"RLIMIT_MEMLOCK", shim::kUnlimited, 65536}},
           .namespaces = {{"pid", ""}},
-          .pid = 4712};
+          .pid = 4712,
+          .cdi_devices = {"vendor.com/net=0"},
+          .net_devices = {"rail0"}};
 }
 
 Result<std::vector<shim::Event>> Recorder::configure(const shim::RuntimeInfo& info) {
