@@ -432,10 +432,31 @@ assert_programs_of() {
   assert_equal "/opt/rdma-init/bin/rdma-hook" "$(sha256sum < "$state/rdma-hook")" "$(on_node 'sha256sum < /opt/rdma-init/bin/rdma-hook')"
 }
 
+# Nobody writes the CDI file on this node.
+step_cdi() {
+  step "7. \"cdi\": true and no CDI file: the pod starts, with device nodes"
+  plug_in 0
+  wait_until "four are allocatable" 600 allocatable_is 4
+  cp "$out/lab/config.json" "$state/config.json"
+  jq '. + {device_plugin: {cdi: true}}' "$state/config.json" > "$out/lab/config.json"
+  kubectl apply -k "$out/lab" > /dev/null
+  wait_until "the plugin gives CDI devices" 300 config_is_there
+  trainer cdi 1 sh -c "$look_around" | create
+  wait_until "cdi says ready" 300 said cdi ready
+  echo "ok: cdi: $(paste -sd ' ' "$state/cdi.said")"
+  grep -q '^nodes .*uverbs' "$state/cdi.said" || fail "it has no node"
+  plugin_log | grep 'no file in /etc/cdi or /var/run/cdi' || fail "the plugin does not say that the file is missing"
+  end_pod cdi
+  wait_until "nothing is held" 300 nothing_is_held
+}
+config_is_there() { [ "$(on_node 'sha256sum < /etc/rdma-init/cluster/config.json')" = "$(sha256sum < "$out/lab/config.json")" ]; }
+
 # By the command of docs/kubernetes.md.
 step_removal() {
-  step "7. removal, while the last pods end"
+  step "8. removal, while the last pods end"
   local name
+  plug_in 0
+  wait_until "four are allocatable" 600 allocatable_is 4
   for name in last1 last2; do trainer "$name" 1 sh -c "$look_around" | create; done
   for name in last1 last2; do wait_until "$name says ready" 600 said "$name" ready; done
   kubectl -n "$namespace" delete pod --all --wait=false
@@ -463,6 +484,7 @@ all_steps() {
   step_link_down
   step_force_and_reboot
   step_drain_and_downgrade
+  step_cdi
   step_removal
   echo "passed"
 }
