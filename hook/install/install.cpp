@@ -390,19 +390,18 @@ Result<std::string> install_again(const InstallOptions& options, const InstallRe
 }
 
 Error still_held(const HeldGrants& held, const std::string& programs) {
-  std::vector<std::string> who;
-  std::vector<std::string> remedies;
-  if (held.live > 0) {
-    who.push_back(fmt::format("{} containers or pods that have RDMA devices", held.live));
-    remedies.emplace_back("end them, as `kubectl drain` does (`rdma-hook devices` names them)");
+  std::string message = fmt::format(
+      "the engine's files are as they were; {} containers or pods have RDMA devices, and need the programs in `{}` for "
+      "their end",
+      held.count, programs);
+  std::string remedy = "end them, as `kubectl drain` does (`rdma-hook devices` names them), then call this again";
+  if (!held.stuck.empty()) {
+    message += fmt::format("; some have ended, and their HCAs cannot be released: {}", held.stuck);
+    remedy =
+        "`rdma-hook recover` says what to do for those that have ended; end the others (`rdma-hook devices` names "
+        "them), then call this again";
   }
-  if (held.stale > 0) {
-    who.push_back(fmt::format("{} that have ended and whose HCAs cannot be released ({})", held.stale, held.why));
-    remedies.emplace_back("`rdma-hook recover` says what to do for those that have ended");
-  }
-  return Error{fmt::format("the engine's files are as they were; the programs in `{}` are needed by {}", programs,
-                           fabric::join(who, " and by ")),
-               EBUSY, fabric::join(remedies, "; ") + "; then call this again"};
+  return Error{std::move(message), EBUSY, std::move(remedy)};
 }
 
 // The rest of an uninstall, once the engine's files are as they were.
@@ -418,7 +417,7 @@ Result<std::string> take_away_programs(const InstallOptions& options, std::optio
                    EBUSY, "call it with --restart, which restarts the engine, then removes them"};
     said = TRY(say_restart(options, *engine, *way));
   }
-  if (const HeldGrants held = options.needed_by ? TRY(options.needed_by()) : HeldGrants(); held.live + held.stale > 0)
+  if (const HeldGrants held = options.needed_by ? TRY(options.needed_by()) : HeldGrants(); held.count > 0)
     return still_held(held, record->programs);
   TRY_VOID(remove_what_was_put(options.root));
   for (const std::string& program : record->put)

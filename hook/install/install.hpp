@@ -13,9 +13,8 @@ namespace hook {
 
 // Grants that are held, for whose release the programs on the node are needed.
 struct HeldGrants {
-  std::size_t live = 0;   // of containers and pods that are not proven to have ended
-  std::size_t stale = 0;  // of those that have ended, and whose release failed
-  std::string why;        // it failed; empty: none did
+  std::size_t count = 0;
+  std::string stuck;  // why some of owners that have ended could not be released; empty: all owners are live
 };
 
 struct InstallOptions {

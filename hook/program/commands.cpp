@@ -16,6 +16,7 @@
 #include "fabric/remedy.hpp"
 #include "hook/apply/memlock.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/base/process/run_in_child.hpp"
 #include "hook/base/process/sandbox.hpp"
 #include "hook/doctor/doctor.hpp"
 #include "hook/grant/decide.hpp"
@@ -309,18 +310,36 @@ Result<void> find_programs(const Options& options, InstallOptions& found) {
   return {};
 }
 
-Result<HeldGrants> release_stale(const std::string& ledger) {
+Result<void> release_stale(const std::string& ledger) {
   auto ipam = TRY(IpamHelper::start(ipam_programs(nullptr, ledger)));
   const auto returns = std::make_shared<Returns>(ledger, &ipam, Returns::Caller::kRecover);
-  const auto recovered = recover_all(ledger, returns);
-  HeldGrants held;
-  TRY_VOID(Ledger::for_each_at(ledger, [&](const Grant& grant) -> Result<void> {
-    ++(grant.vanished ? held.stale : held.live);
-    return {};
+  TRY(recover_all(ledger, returns));
+  return {};
+}
+
+// Paths of network namespaces, cgroups and runtimes are those of the node's mount namespace: only in its root do they
+// tell who has ended.
+Result<void> release_stale_in(const std::string& root) {
+  TRY(run_in_child("the node's root", [&](ChildFiles&) -> Result<void> {
+    if (::chroot(root.c_str()) != 0 || ::chdir("/") != 0) return fabric::sys_error(errno, "enter `{}`", root);
+    return release_stale(kLedgerPath);
   }));
-  if (recovered) return held;
-  if (held.stale == 0) return recovered.error();
-  held.why = recovered.error().message;
+  return {};
+}
+
+// root: the node's, whose /proc is in it; empty: this one's.
+Result<HeldGrants> hold_after_release(const std::string& root, const std::string& ledger) {
+  const auto released = root.empty() ? release_stale(ledger) : release_stale_in(root);
+  HeldGrants held;
+  Ledger::Unread unread;
+  const auto count = [&](const Grant&) -> Result<void> {
+    ++held.count;
+    return {};
+  };
+  TRY(Ledger::for_each_recorded_at(ledger, count, &unread));
+  held.count += unread.size();
+  if (!released && held.count == 0) return released.error();
+  if (!released) held.stuck = released.error().message;
   return held;
 }
 
@@ -329,7 +348,10 @@ Result<void> run_install(const Options& options) {
   TRY_VOID(find_programs(options, install_options));
   const std::string& asked = options.node.ledger;
   const std::string ledger = asked == kLedgerPath ? install_options.root + asked : asked;
-  install_options.needed_by = [&ledger] { return release_stale(ledger); };
+  const bool is_in_root =
+      asked == kLedgerPath && ::access((install_options.root + "/proc/self/ns/pid").c_str(), F_OK) == 0;
+  const std::string root = is_in_root ? install_options.root : "";
+  install_options.needed_by = [&] { return hold_after_release(root, ledger); };
   print(TRY(options.uninstall ? uninstall(install_options)
             : options.status  ? install_status(install_options.root, options.json)
                               : install(install_options)));
