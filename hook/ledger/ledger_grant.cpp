@@ -36,6 +36,7 @@ bool is_dead_token(const StoredUser& user, std::string_view binding) {
 }
 
 constexpr int kDepth = 8;  // ours have 5
+constexpr std::uint64_t kFormat = 2;
 
 Json process_json(const ProcessIdentity& process) {
   return Json{{"pid", process.pid}, {"start_time", process.start_time}};
@@ -43,7 +44,7 @@ Json process_json(const ProcessIdentity& process) {
 
 Json worker_json(const StepWorker& worker) {
   Json json = process_json(worker.process);
-  put_optional(json, "change", worker.change);
+  json["change"] = worker.change;
   return json;
 }
 
@@ -108,9 +109,7 @@ Result<ProcessIdentity> parse_process(const Json& entry) {
 
 Result<StepWorker> parse_step_worker(const Json& entry) {
   TRY_VOID(check_members(entry, {"pid", "start_time", "change"}));
-  StepWorker worker{TRY(parse_process(entry)), std::nullopt};
-  TRY_VOID(optional_number(entry, "change", worker.change));
-  return worker;
+  return StepWorker{TRY(parse_process(entry)), TRY(number_at(entry, "change", UINT64_MAX))};
 }
 
 Result<std::uint32_t> number32(const Json& object, const char* name) {
@@ -195,9 +194,8 @@ Result<Owner> parse_owner(const Json& entry, std::string_view key) {
   return owner;
 }
 
-Result<StoredGrant> parse_members(const Json& document, std::uint64_t format, std::string_view key) {
+Result<StoredGrant> parse_members(const Json& document, std::string_view key) {
   StoredGrant grant;
-  if (TRY(number_at(document, "format", UINT64_MAX)) != format) return wrong_member("format");
   TRY_VOID(check_members(document, {"format", "owner", "since", "hcas", "users"}));
   const Json* owner = member(document, "owner");
   if (!owner) return wrong_member("owner");
@@ -206,11 +204,8 @@ Result<StoredGrant> parse_members(const Json& document, std::uint64_t format, st
   grant.hcas = TRY(hcas_at(document, "hcas"));
   const Json* users = member(document, "users");
   if (!users || !users->is_array()) return wrong_member("users");
-  for (const Json& user : *users) {
+  for (const Json& user : *users)
     grant.users.push_back(TRY(parse_user(user)));
-    GrantUser& parsed = grant.users.back().user;
-    if (format == 1 && parsed.view.empty()) parsed.view = parsed.key;
-  }
   return grant;
 }
 
@@ -321,7 +316,7 @@ Result<std::optional<StepWorker>> add_steps(StoredGrant& grant, GrantUser user, 
   if (user.pod.empty()) user.pod = found->user.pod;  // who gives it more need not know
   // Who joins again without a view has its mounts from before.
   if (user.view.empty()) user.view = found->user.view;
-  const bool is_own = found->worker && found->worker->process == worker.process && found->worker->change;
+  const bool is_own = found->worker && found->worker->process == worker.process;
   // Others' unfinished steps may be undone.
   auto sure = grant.hcas;
   merge_hcas(sure, found->hcas);
@@ -399,7 +394,7 @@ std::string grant_text(const StoredGrant& grant) {
   Json users = Json::array();
   for (const StoredUser& user : grant.users)
     users.push_back(user_json(user));
-  const Json document{{"format", 2},
+  const Json document{{"format", kFormat},
                       {"owner", std::move(owner)},
                       {"since", static_cast<std::uint64_t>(grant.since)},
                       {"hcas", hcas_json(grant.hcas)},
@@ -415,18 +410,22 @@ std::string unread_grant(const std::string& path) {
 
 Result<StoredGrant> parse_grant(std::string_view text, const std::string& path, std::string_view key) {
   const std::string what = unread_grant(path);
-  const auto complete = [](Error error) {
-    error.code = EBADMSG;
+  const auto complete = [](Error error, int code = EBADMSG) {
+    error.code = code;
     error.hint = "if nothing uses that grant any more, remove the file and run `rdma-hook recover`";
     return error;
   };
   const std::string_view line = text.substr(0, text.find('\n'));
   const std::string_view rest = text.substr(std::min(line.size() + 1, text.size()));
-  if (!rest.empty() && rest != checksum_line(line)) return complete(make_error("{}: its checksum is wrong", what));
   JsonFault fault;
   const auto document = try_parse_json(line, {.bytes = kLargestLedgerFile, .depth = kDepth}, fault);
+  // Before the checksum, which another format may not have.
+  const auto format = document ? number_at(*document, "format", UINT64_MAX) : Result<std::uint64_t>(kFormat);
+  if (format && *format != kFormat)
+    return complete(make_error("{}: its format is {}, this program's is {}", what, *format, kFormat), EPROTONOSUPPORT);
+  if (rest != checksum_line(line)) return complete(make_error("{}: its checksum is wrong", what));
   if (!document) return complete(make_error("{}: {}", what, fault.message));
-  auto grant = parse_members(*document, rest.empty() ? 1 : 2, key);
+  auto grant = parse_members(*document, key);
   if (!grant) return complete(fabric::wrap(std::move(grant).error(), what));
   return grant;
 }

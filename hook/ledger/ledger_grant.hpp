@@ -9,8 +9,7 @@
 // Optional: "netns", "directory" in it, "limit", "held_only", "device", "open", "index" and "node" in it, and of a user
 // all but "key", "id" and "settled".
 //
-// Format 1 had neither the second line nor "change", nor at first "view", which was the user's key. It is written no
-// more.
+// A record of another format is an error: /run is empty after a boot, and an upgrade or downgrade begins with a drain.
 #pragma once
 
 #include <optional>
@@ -24,10 +23,10 @@
 namespace hook {
 
 // Who works on a user's steps, in which of its changes: the name of a marker in pending/. The steps run as long as that
-// is there. nullopt: of a record of format 1, as long as that says so.
+// is there.
 struct StepWorker {
   ProcessIdentity process;
-  std::optional<std::uint64_t> change;
+  std::uint64_t change = 0;
   friend bool operator==(const StepWorker&, const StepWorker&) = default;
 };
 
@@ -91,8 +90,8 @@ Grant to_grant(const StoredGrant& grant);
 std::string grant_text(const StoredGrant& grant);
 // What parse_grant()'s errors begin with.
 std::string unread_grant(const std::string& path);
-// path: for messages. Errors (EBADMSG): the checksum is another one; JSON's; a member that is missing, of another type
-// or range, or not known; a key that is not `key`. The hint is the remedy.
+// path: for messages. Errors: EPROTONOSUPPORT, it has another format. EBADMSG: the checksum is another one; JSON's; a
+// member that is missing, of another type or range, or not known; a key that is not `key`. The hint is the remedy.
 fabric::Result<StoredGrant> parse_grant(std::string_view text, const std::string& path, std::string_view key);
 
 }  // namespace hook

@@ -26,19 +26,18 @@ std::string grant_file(const std::string& key) {
   return key + ".json";
 }
 
-// "PID.START" or "PID.START.N".
+// "PID.START.N".
 std::optional<StepWorker> parse_worker(std::string_view text) {
   const auto fields = fabric::split(text, '.');
-  if (fields.size() < 2 || fields.size() > 3) return std::nullopt;
+  if (fields.size() != 3) return std::nullopt;
   const auto pid = fabric::parse_number<pid_t>(fields[0]);
   const auto start_time = fabric::parse_number<std::uint64_t>(fields[1]);
-  const auto change = fields.size() == 3 ? fabric::parse_number<std::uint64_t>(fields[2]) : std::nullopt;
-  if (!pid || !start_time || *pid <= 0 || (fields.size() == 3 && !change)) return std::nullopt;
-  return StepWorker{{.pid = *pid, .start_time = *start_time}, change};
+  const auto change = fabric::parse_number<std::uint64_t>(fields[2]);
+  if (!pid || !start_time || !change || *pid <= 0) return std::nullopt;
+  return StepWorker{{.pid = *pid, .start_time = *start_time}, *change};
 }
 
 Result<bool> are_done(const LedgerFiles& files, const std::string& key, const StepWorker& worker) {
-  if (!worker.change) return false;
   struct stat info {};
   const std::string marker = marker_name(key, worker);
   if (::fstatat(files.pending.fd.get(), marker.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) return false;
@@ -75,18 +74,17 @@ std::optional<PendingName> parse_pending_name(std::string_view name) {
   } else if (!parts[0].empty()) {
     result.kind = PendingName::Kind::kMarker;
   }
-  const bool temporary = result.kind == PendingName::Kind::kTemporary;
-  if (!temporary && !is_file_name(parts[0], kLongestKey)) return std::nullopt;
-  const auto worker = parse_worker(parts[1]);
-  if (!worker || (temporary && !worker->change)) return std::nullopt;
+  if (result.kind != PendingName::Kind::kTemporary && !is_file_name(parts[0], kLongestKey)) return std::nullopt;
+  const bool is_returned = result.kind == PendingName::Kind::kReturned;
+  const auto worker = parse_worker(is_returned ? fmt::format("{}.{}", parts[1], parts[2]) : std::string(parts[1]));
+  if (!worker) return std::nullopt;
   result.key = parts[0];
   result.worker = *worker;
   return result;
 }
 
 std::string marker_name(std::string_view key, const StepWorker& worker) {
-  const std::string name = fmt::format("{}@{}.{}", key, worker.process.pid, worker.process.start_time);
-  return worker.change ? fmt::format("{}.{}", name, *worker.change) : name;
+  return fmt::format("{}@{}.{}.{}", key, worker.process.pid, worker.process.start_time, worker.change);
 }
 
 // The time, because a program that this process executes later has its number and start time, too.

@@ -16,7 +16,6 @@ namespace hook {
 // A name in pending/:
 //   @PID.START.N         being written
 //   KEY@PID.START.N      empty: that process works on the steps of this grant that it began with change N
-//   KEY@PID.START        the same of a record of format 1
 //   KEY@PID.START@N      a grant that was returned, until its index entries are gone too
 struct PendingName {
   enum class Kind { kTemporary, kMarker, kReturned };

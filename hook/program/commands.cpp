@@ -343,6 +343,20 @@ Result<HeldGrants> hold_after_release(const std::string& root, const std::string
   return held;
 }
 
+// Programs of this version could not release what another one booked.
+Result<void> check_formats(const std::string& ledger) {
+  Ledger::Unread unread;
+  const auto listed = Ledger::for_each_recorded_at(
+      ledger, [](const Grant&) { return Result<void>(); }, &unread);
+  if (!listed.has_value() && listed.error().code != EACCES) return listed.error();  // another user can replace nothing
+  const auto is_other = [](const fabric::Error& error) { return error.code == EPROTONOSUPPORT; };
+  const auto count = std::count_if(unread.begin(), unread.end(), is_other);
+  if (count == 0) return {};
+  return fabric::Error{fmt::format("nothing was changed: {} grants are of another version's format: {}", count,
+                                   std::find_if(unread.begin(), unread.end(), is_other)->message),
+                       EBUSY, "drain the node while that version's programs are there, then call this again"};
+}
+
 Result<void> run_install(const Options& options) {
   InstallOptions install_options = options.install;
   TRY_VOID(find_programs(options, install_options));
@@ -352,6 +366,7 @@ Result<void> run_install(const Options& options) {
       asked == kLedgerPath && ::access((install_options.root + "/proc/self/ns/pid").c_str(), F_OK) == 0;
   const std::string root = is_in_root ? install_options.root : "";
   install_options.needed_by = [&] { return hold_after_release(root, ledger); };
+  if (!options.uninstall && !options.status) TRY_VOID(check_formats(ledger));
   print(TRY(options.uninstall ? uninstall(install_options)
             : options.status  ? install_status(install_options.root, options.json)
                               : install(install_options)));

@@ -51,12 +51,6 @@ StoredGrant full_grant() {
   return grant;
 }
 
-// As programs wrote it that knew no checksum.
-std::string in_format_1(std::string text) {
-  text.resize(text.find('\n') + 1);
-  return text.replace(text.find("\"format\":2"), 10, "\"format\":1");
-}
-
 std::string flip(std::string text, std::size_t bit) {
   text[bit / 8] = static_cast<char>(text[bit / 8] ^ (1 << bit % 8));
   return text;
@@ -83,24 +77,15 @@ TEST(GrantRecord, EveryDamageIsAnError) {
   EXPECT_EQ(damaged.error().hint, "if nothing uses that grant any more, remove the file and run `rdma-hook recover`");
 }
 
-// Without a checksum a value may become another one, but nothing is overlooked.
-TEST(GrantRecord, OfFormat1LosesNoMember) {
-  auto grant = full_grant();
-  grant.users[1].worker->change.reset();
-  const std::string text = in_format_1(grant_text(grant));
-  ASSERT_TRUE(parse_grant(text, "p", kKey));
-  unsigned parsed = 0;
-  for (std::size_t bit = 0; bit < text.size() * 8; ++bit) {
-    const auto read = parse_grant(flip(text, bit), "p", kKey);
-    if (!read) continue;
-    ++parsed;
-    ASSERT_EQ(read->hcas.size(), 2U) << "bit " << bit;
-    ASSERT_EQ(read->users.size(), 2U) << "bit " << bit;
-    ASSERT_EQ(read->users[1].hcas.size(), 1U) << "bit " << bit;
-    ASSERT_TRUE(read->users[0].user.process && read->users[0].user.cgroup && read->users[1].worker) << "bit " << bit;
-    ASSERT_NE(read->owner.netns->directory_ino, 0U) << "bit " << bit;
+TEST(GrantRecord, OfAnotherFormatIsAnError) {
+  std::string text = grant_text(full_grant());
+  for (const char* format : {"1", "3"}) {
+    text.replace(text.find("\"format\":") + 9, 1, format);
+    const auto other = parse_grant(text, "DIR/grants/k.json", kKey);
+    ASSERT_FALSE(other);
+    EXPECT_EQ(other.error().message,
+              fmt::format("cannot read grant `DIR/grants/k.json`: its format is {}, this program's is 2", format));
   }
-  EXPECT_GT(parsed, 0U);
 }
 
 class LedgerRecord : public test_support::LedgerScene {
@@ -256,49 +241,6 @@ TEST_F(LedgerRecord, IsWrittenOnceAChange) {
   ASSERT_TRUE(book(ledger_, web_, {kAlone}, user)) << "again, for what it has";
   EXPECT_EQ(inode(file(web_)), bound);
   EXPECT_EQ(ledger_problems(path_), "");
-}
-
-TEST_F(LedgerRecord, OfFormat1IsRewrittenByTheNextChange) {
-  ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
-  auto grant = parse_grant(read_file(file(pod_)), "p", pod_.key).value();
-  settle_user(grant, grant.users.front());
-  write_file(file(pod_), in_format_1(grant_text(grant)));
-  EXPECT_EQ(ledger_.find(pod_.key).value()->hcas, std::vector<PlannedHca>{kAlone});
-  EXPECT_TRUE(is_refused(db_, kAlone));
-  ASSERT_TRUE(ledger_.recover());
-  EXPECT_TRUE(read_file(file(pod_)).starts_with("{\"format\":1,")) << "nothing has changed";
-  ASSERT_EQ(give(pod_, {kOther}, {"c-2", "c-2", myself()}), "");
-  EXPECT_TRUE(read_file(file(pod_)).starts_with("{\"format\":2,"));
-  EXPECT_EQ(ledger_.find(pod_.key).value()->hcas, (std::vector<PlannedHca>{kAlone, kOther}));
-}
-
-// Views had the keys of their users as names: that of a token is its container's, under whatever key.
-TEST_F(LedgerRecord, OfFormat1KeepsTheViewOfATokenThatIsBound) {
-  const Owner token = token_owner(kToken);
-  ASSERT_EQ(give(token, {kAlone}, {token.key, "web", myself()}), "");
-  write_file(file(token), in_format_1(grant_text(parse_grant(read_file(file(token)), "p", token.key).value())));
-  fs::create_directory(path_ + "/views/" + token.key);
-  ASSERT_TRUE(ledger_.bind(kToken, web_, {web_.key, "web", myself()}).value());
-  ASSERT_TRUE(ledger_.settle(web_.key));
-  ASSERT_TRUE(ledger_.recover());
-  EXPECT_EQ(entries(path_ + "/views"), token.key);
-}
-
-// Of a process of that program: its steps are unfinished as long as the record says so.
-TEST_F(LedgerRecord, StepsOfFormat1AreDroppedWithTheirWorker) {
-  for (const bool lives : {true, false}) {
-    ASSERT_EQ(give(web_, {kAlone}, {web_.key, "web", myself()}), "");
-    auto grant = parse_grant(read_file(file(web_)), "p", web_.key).value();
-    grant.users.front().worker = StepWorker{lives ? myself() : dead_process(), std::nullopt};
-    write_file(file(web_), in_format_1(grant_text(grant)));
-    const std::string marker = marker_name(web_.key, *grant.users.front().worker);
-    write_file(path_ + "/pending/" + marker, "");
-    ASSERT_TRUE(ledger_.repair_pending());
-    EXPECT_EQ(entries(path_ + "/pending"), lives ? marker : "");
-    EXPECT_EQ(ledger_.find(web_.key).value().has_value(), lives);
-    ASSERT_TRUE(ledger_.give_back(web_.key));
-    fs::remove(path_ + "/pending/" + marker);
-  }
 }
 
 // The call before, by the same process, could not undo what it had begun.
