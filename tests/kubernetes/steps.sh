@@ -465,6 +465,7 @@ step_removal() {
   assert_equal "pods that write the cluster's configuration" 0 "$(kubectl -n "$system" get daemonset "$cluster_daemonset" -o 'jsonpath={.status.desiredNumberScheduled}')"
   kubectl delete -k "$project/config/kubernetes/base" > /dev/null
   assert_equal "what is left in /etc" "" "$(on_node 'find /etc/rdma-init 2> /dev/null; true')"
+  on_node '/run/lab/vm/guest/plug-in'  # software netdevs have ended with the pods' namespaces
   assert_node_as_before "$state/before"
 }
 

@@ -71,7 +71,10 @@ class LedgerLeftovers : public test_support::LedgerScene {
     return holdings ? holdings->at("mlx5_0").exclusive_holder.value_or("") : holdings.error().message;
   }
   static std::string marker(const std::string& key, const hook::ProcessIdentity& worker) {
-    return key + "@" + std::to_string(worker.pid) + "." + std::to_string(worker.start_time);
+    return fmt::format("{}@{}.{}.1", key, worker.pid, worker.start_time);
+  }
+  static std::string returned(const std::string& key, const hook::ProcessIdentity& worker) {
+    return fmt::format("{}@{}.{}@7", key, worker.pid, worker.start_time);
   }
 };
 
@@ -159,7 +162,7 @@ TEST_F(LedgerLeftovers, GarbageStopsNoHook) {
   const auto dead = dead_process();
   test_support::write_file(path_ + "/grants/bad.json", "{");
   test_support::write_file(path_ + "/pending/" + marker("bad", dead), "");
-  test_support::write_file(path_ + "/pending/" + marker("bad", dead) + "@7", "half a gr");
+  test_support::write_file(path_ + "/pending/" + returned("bad", dead), "half a gr");
   test_support::write_file(path_ + "/pending/junk", "");
   std::string deep = path_ + "/pending/@1.1.7";
   for (int i = 0; i < 40; ++i)
@@ -170,13 +173,13 @@ TEST_F(LedgerLeftovers, GarbageStopsNoHook) {
   }
   const auto repaired = ledger_.repair_pending();
   ASSERT_TRUE(repaired) << repaired.error().message;
-  EXPECT_EQ(entries(path_ + "/pending"), "@1.1.7 " + marker("bad", dead) + " " + marker("bad", dead) + "@7 junk")
+  EXPECT_EQ(entries(path_ + "/pending"), "@1.1.7 " + marker("bad", dead) + " " + returned("bad", dead) + " junk")
       << "what can be repaired is, wherever it stands in the directory";
   EXPECT_EQ(give(web_, {kAlone}, {web_.key, "web", myself()}), "");
 }
 
 TEST_F(LedgerLeftovers, RecoverNamesWhatItCannotRepairAndDoesTheRest) {
-  const std::string name = marker("bad", dead_process()) + "@7";
+  const std::string name = returned("bad", dead_process());
   test_support::write_file(path_ + "/pending/" + name, "half a gr");
   ASSERT_EQ(give(web_, {kAlone}, {web_.key, "web", dead_process()}), "");
   const auto recovered = ledger_.recover();
