@@ -1,4 +1,4 @@
-// Any text as a grant of the ledger, with and without the checksum that it would have.
+// Any text as a grant of the ledger, as it is and with the checksum that it would have.
 #include <cstdint>
 #include <string>
 

@@ -337,7 +337,7 @@ class Conformance:
         self.call("Configure", nri.text(2, "containerd"))
         self.call("Synchronize")
         for method, service in (("NoSuchMethod", PLUGIN_SERVICE), ("UpdatePodSandbox", PLUGIN_SERVICE),
-                                ("ValidateContainerAdjustment", PLUGIN_SERVICE), ("CreateContainer", "no.such.Service")):
+                                ("CreateContainer", "no.such.Service")):
             with self.assertRaisesRegex(Refused, "(?i)unimplemented"):
                 self.call(method, service=service)
         request = nri.text(1, nri.pod("pod1", {"rdma-init.io/devices": "mlx5_0"}))
@@ -481,7 +481,7 @@ class Newer(test_nri.NriCase):
         """The runtime then sends a StateChange, or goes on without."""
         connection = self.introduced()
         pod_data = nri.text(1, nri.pod("pod1"))
-        for method in ("UpdatePodSandbox", "PostUpdatePodSandbox", "ValidateContainerAdjustment", "NoSuchMethod"):
+        for method in ("UpdatePodSandbox", "PostUpdatePodSandbox", "NoSuchMethod"):
             self.assertEqual(connection.code_of(method, pod_data), UNIMPLEMENTED, method)
         self.assertEqual(connection.code_of("CreateContainer", pod_data, service="no.such.Service"), UNIMPLEMENTED)
         after_update = nri.number(1, 13) + nri.text(2, nri.pod("pod1"))
