@@ -20,6 +20,7 @@ PEERS = os.environ.get("NRI_PEERS", "")  # directory with runtime-VERSION
 SIZED = os.environ.get("SIZED_PLUGIN", "")
 UNIMPLEMENTED = 12
 SUBSCRIBED = 0x1 | 0x2 | 0x4 | 0x8 | 0x200 | 0x400
+VALIDATES = 0x2000  # asked for of NRI 0.12 and later
 REQUEST_TIMEOUT = 2  # seconds, which NRI gives a plugin unless configured otherwise
 CLOSED = 3  # exit code of sized-plugin when the runtime has closed the connection
 PLUGIN_SERVICE = "nri.pkg.api.v1alpha1.Plugin"
@@ -443,7 +444,7 @@ class Newer(test_nri.NriCase):
 
     def introduced(self):
         connection = self.accept()
-        self.assertEqual(connection.configure(), SUBSCRIBED)
+        self.assertEqual(connection.configure(), SUBSCRIBED | VALIDATES)
         connection.synchronize()
         return connection
 
@@ -456,7 +457,7 @@ class Newer(test_nri.NriCase):
 
     def test_configured_before_it_knows_that_it_is_registered(self):
         connection = self.accept(answer_at_once=False)
-        self.assertEqual(connection.configure(), SUBSCRIBED)
+        self.assertEqual(connection.configure(), SUBSCRIBED | VALIDATES)
         connection.answer_registration()
         connection.synchronize()
         self.said("registered as 10-rdma")
