@@ -14,6 +14,9 @@ import time
 import unittest
 import urllib.request
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "support"))
+import grant_record  # noqa: E402
+
 HOOK = os.environ.get("TESTED_HOOK", "")
 SKIP = 77
 WAIT = 60
@@ -59,17 +62,15 @@ class Case(unittest.TestCase):
             child.wait()
 
     def grant(self, key, container, annotations, pid=None):
-        """Of the format that the first release wrote, which is read still: it has no checksum."""
         bundle = f"/run/containerd/io.containerd.runtime.v2.task/k8s.io/{container}"
         os.makedirs(self.work + bundle)
         with open(self.work + bundle + "/config.json", "w", encoding="utf-8") as file:
             json.dump({"annotations": annotations, "linux": {}}, file)
-        record = {"format": 1, "owner": {"kind": "container", "key": key, "label": "container " + container}, "since": 1,
+        record = {"owner": {"kind": "container", "key": key, "label": "container " + container}, "since": 1,
                   "hcas": [{"name": "mlx5_0", "mode": "shared", "units": 1, "held_only": False}],
                   "users": [{"key": key, "id": container, "bundle": bundle, "settled": True,
                              "process": {"pid": pid or os.getpid(), "start_time": own_start_time()}}]}
-        with open(f"{self.ledger}/grants/{key}.json", "w", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        grant_record.write(f"{self.ledger}/grants/{key}.json", record)
 
     def command(self, where):
         return [HOOK, "metrics", "--listen", where, "--ledger", self.ledger, "--root", self.work]

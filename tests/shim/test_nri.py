@@ -9,7 +9,9 @@ import sys
 import time
 import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, os.pardir, "support")]
+import grant_record  # noqa: E402
 import nri_runtime as nri  # noqa: E402
 import wrapper  # noqa: E402
 
@@ -373,11 +375,11 @@ class Missed(NriCase):
         self.wait_for_holders({"mlx5_1": [["c2"]]})
 
     def age(self, seconds):
-        """The grants are that much older. Format 1 has no checksum."""
+        """The grants are that much older."""
         for file in os.listdir(self.ledger + "/grants"):
             path = f"{self.ledger}/grants/{file}"
-            grant = json.loads(wrapper.read(path).splitlines()[0])
-            wrapper.write(path, {**grant, "format": 1, "since": grant["since"] - seconds}, 0o600)
+            grant = grant_record.read(path)
+            grant_record.write(path, {**grant, "since": grant["since"] - seconds})
 
     def wait_for_holders(self, wanted):
         end = time.monotonic() + 30

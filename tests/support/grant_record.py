@@ -1,0 +1,17 @@
+"""Grants as the ledger records them: a line of JSON, and one with its checksum (hook/ledger/ledger_grant.hpp)."""
+import json
+import os
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return json.loads(file.readline())
+
+
+def write(path, grant):
+    line = json.dumps({"format": 2, **grant})
+    checksum = 0xcbf29ce484222325
+    for byte in line.encode():
+        checksum = (checksum ^ byte) * 0x100000001b3 % (1 << 64)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(f"{line}\n{checksum:016x}\n")
