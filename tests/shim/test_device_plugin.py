@@ -205,7 +205,7 @@ class WhatItAnnounces(DevicePluginCase):
 
     def test_an_hca_on_its_way_home_is_waited_for(self):
         """The scheduler may give it away once the pod has ended, before the pod's sandbox is taken down."""
-        self.configure({**EXCLUSIVE, "device_plugin": {"poll_seconds": 2}})
+        self.configure({**EXCLUSIVE, "device_plugin": {"cdi": True, "poll_seconds": 2}})
         _, _, endpoint, _ = self.begin()
         with concurrent.futures.ThreadPoolExecutor() as pool:
             self.take_away()
@@ -215,6 +215,8 @@ class WhatItAnnounces(DevicePluginCase):
             self.assertFalse(asked.done())
             self.bring_home()
             self.assertEqual(asked.result(timeout=30), [([node(3), RDMA_CM], [])])
+        for hca in ("mlx5_2", "mlx5_3"):  # a CDI file is looked for when the wait is over, not at each try
+            self.assertEqual(wrapper.read(self.log).count(f"describes `rdma-init.io/hca={hca}`"), 1)
 
     def test_an_hca_that_does_not_come_home_is_refused(self):
         _, process, _, watch = self.begin()

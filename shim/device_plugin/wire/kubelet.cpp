@@ -166,14 +166,14 @@ class DeviceServer::Service final : public v1beta1::DevicePlugin::CallbackServic
   bool allocate(const Asked& asked, bool may_wait) const {
     const Snapshot resource = snapshot();
     std::vector<std::vector<const CountedHca*>> containers;
-    asked.response->Clear();
-    auto done = allocate_devices(*resource, settings_.by_cdi, *asked.request, *asked.response, containers);
+    auto done = requested_hcas(*resource, *asked.request, containers);
     const bool is_known = done.has_value();
     for (const auto& hcas : containers) {
       for (const CountedHca* hca : hcas)
         fabric::keep_first(done, settings_.check(*hca));
     }
     if (!done && may_wait && (is_known || asked.waits)) return false;
+    if (done) allocate_devices(containers, settings_.by_cdi, *asked.response);
     for (const auto& hcas : containers)
       settings_.allocated(hcas, done);
     if (!done && containers.empty()) settings_.allocated({}, done);

@@ -39,23 +39,29 @@ Result<void> prefer_devices(const Resource& resource, const v1beta1::PreferredAl
   return {};
 }
 
-Result<void> allocate_devices(const Resource& resource, const ByCdi& by_cdi, const v1beta1::AllocateRequest& request,
-                              v1beta1::AllocateResponse& response, std::vector<std::vector<const CountedHca*>>& hcas) {
-  for (const auto& container : request.container_requests()) {
+Result<void> requested_hcas(const Resource& resource, const v1beta1::AllocateRequest& request,
+                            std::vector<std::vector<const CountedHca*>>& hcas) {
+  for (const auto& container : request.container_requests())
     hcas.push_back(TRY(hcas_of(resource, texts_of(container.device_ids()))));
+  return {};
+}
+
+void allocate_devices(const std::vector<std::vector<const CountedHca*>>& hcas, const ByCdi& by_cdi,
+                      v1beta1::AllocateResponse& response) {
+  for (const auto& of_container : hcas) {
     auto& allocated = *response.add_container_responses();
-    const bool cdi = by_cdi && by_cdi(hcas.back());
-    for (const CountedHca* hca : hcas.back()) {
-      if (cdi) allocated.add_cdi_devices()->set_name(std::string(hook::kCdiKind) + "=" + hca->name);
+    if (by_cdi && by_cdi(of_container)) {
+      for (const CountedHca* hca : of_container)
+        allocated.add_cdi_devices()->set_name(std::string(hook::kCdiKind) + "=" + hca->name);
+      continue;
     }
-    for (const std::string& path : cdi ? std::vector<std::string>() : nodes_of(hcas.back())) {
+    for (const std::string& path : nodes_of(of_container)) {
       auto& node = *allocated.add_devices();
       node.set_container_path(path);
       node.set_host_path(path);
       node.set_permissions("rw");
     }
   }
-  return {};
 }
 
 }  // namespace shim

@@ -13,10 +13,12 @@ void list_devices(const Resource& resource, v1beta1::ListAndWatchResponse& respo
 fabric::Result<void> prefer_devices(const Resource& resource, const v1beta1::PreferredAllocationRequest& request,
                                     v1beta1::PreferredAllocationResponse& response);
 
+// hcas: those of each container, as far as the first that is an error. Errors: as hcas_of().
+fabric::Result<void> requested_hcas(const Resource& resource, const v1beta1::AllocateRequest& request,
+                                    std::vector<std::vector<const CountedHca*>>& hcas);
 // For each container the nodes of its HCAs, or by_cdi their names as CDI devices, and nothing else: the rest is given
-// by the hook, rdma-runtime or rdma-nri. hcas: those of all containers, in the same order. Errors: as hcas_of().
-fabric::Result<void> allocate_devices(const Resource& resource, const ByCdi& by_cdi,
-                                      const v1beta1::AllocateRequest& request, v1beta1::AllocateResponse& response,
-                                      std::vector<std::vector<const CountedHca*>>& hcas);
+// by the hook, rdma-runtime or rdma-nri.
+void allocate_devices(const std::vector<std::vector<const CountedHca*>>& hcas, const ByCdi& by_cdi,
+                      v1beta1::AllocateResponse& response);
 
 }  // namespace shim
