@@ -425,6 +425,7 @@ Result<StoredGrant> parse_grant(std::string_view text, const std::string& path, 
     return complete(make_error("{}: its format is {}, this program's is {}", what, *format, kFormat), EPROTONOSUPPORT);
   if (rest != checksum_line(line)) return complete(make_error("{}: its checksum is wrong", what));
   if (!document) return complete(make_error("{}: {}", what, fault.message));
+  if (!format) return complete(fabric::wrap(format.error(), what));
   auto grant = parse_members(*document, key);
   if (!grant) return complete(fabric::wrap(std::move(grant).error(), what));
   return grant;

@@ -441,6 +441,8 @@ TEST_F(LedgerTest, AGrantThatDoesNotParseIsNamed) {
       good.substr(0, good.size() / 2),
       std::string((1 << 20) + 1, ' '),
       with("\"format\":2", "\"format\":1"),
+      with("\"format\":2,", ""),
+      with("\"format\":2", "\"format\":\"2\""),
       with("\"label\"", "\"lebel\""),
       with("\"process\"", "\"prozess\""),
       with("\"start_time\"", "\"start\":1,\"start_time\""),
