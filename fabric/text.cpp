@@ -67,6 +67,14 @@ std::optional<double> parse_decimal(std::string_view text) {
   return value;
 }
 
+std::optional<std::pair<unsigned, unsigned>> version_of(std::string_view text) {
+  const auto parts = split(text, '.');
+  if (parts.size() < 2) return std::nullopt;
+  const auto first = parse_number<unsigned>(parts[0]);
+  const auto second = parse_number<unsigned>(parts[1].substr(0, parts[1].find_first_not_of("0123456789")));
+  return first && second ? std::optional(std::pair(*first, *second)) : std::nullopt;
+}
+
 std::string_view trim(std::string_view text) {
   constexpr std::string_view kBlank = " \t\r\n";
   const std::size_t first = text.find_first_not_of(kBlank);

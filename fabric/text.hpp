@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace fabric {
@@ -23,6 +24,9 @@ std::optional<T> parse_number(std::string_view text, int base = 10) {
 
 // Digits with an optional fraction: "400", "2.5". No sign, exponent, infinity.
 std::optional<double> parse_decimal(std::string_view text);
+
+// The first two numbers of a version, whatever follows them: "7.3.4-amd64" is {7, 3}. nullopt: it does not begin so.
+std::optional<std::pair<unsigned, unsigned>> version_of(std::string_view text);
 
 std::string_view trim(std::string_view text);
 // "a,,b" is {"a", "", "b"}; "" is {""}.

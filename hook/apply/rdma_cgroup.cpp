@@ -25,14 +25,9 @@ std::optional<std::uint32_t> lower_one(const std::optional<std::uint32_t>& left,
   return left && right ? std::min(left, right) : left ? left : right;
 }
 
-// "7.3.4-amd64": 7 and 3.
 bool is_release_safe(std::string_view release) {
-  const auto numbers = fabric::split(release, '.');
-  if (numbers.size() < 2) return false;
-  const std::string_view minor = numbers[1].substr(0, numbers[1].find_first_not_of("0123456789"));
-  const auto first = fabric::parse_number<unsigned>(numbers[0]);
-  const auto second = fabric::parse_number<unsigned>(minor);
-  return first && second && std::pair(*first, *second) >= std::pair(7U, 3U);
+  const auto version = fabric::version_of(release);
+  return version && *version >= std::pair(7U, 3U);
 }
 
 RdmaController if_safe(RdmaController controller, const std::string& root) {

@@ -29,15 +29,6 @@ unsigned number_at(std::string_view bytes, std::size_t at, std::size_t count) {
   return number;
 }
 
-std::optional<std::pair<int, int>> kernel_version(std::string_view release) {
-  const auto parts = fabric::split(release, '.');
-  if (parts.size() < 2) return std::nullopt;
-  const auto major = fabric::parse_number<int>(parts[0]);
-  const std::string_view second = parts[1].substr(0, parts[1].find_first_not_of("0123456789"));
-  const auto minor = fabric::parse_number<int>(second);
-  return major && minor ? std::optional(std::pair(*major, *minor)) : std::nullopt;
-}
-
 bool is_loaded(const Attr<bool>& module) {
   return fabric::value_or(module, false);
 }
@@ -51,8 +42,8 @@ Check check_gpudirect(const GpuFacts& facts, const Inventory& inventory) {
     return check;
   }
   const bool open_module = facts.driver_version.find("Open Kernel Module") != std::string::npos;
-  const auto kernel = kernel_version(facts.kernel);
-  const bool dma_buf = open_module && kernel && *kernel >= std::pair(5, 12);
+  const auto kernel = fabric::version_of(facts.kernel);
+  const bool dma_buf = open_module && kernel && *kernel >= std::pair(5U, 12U);
   if (facts.driver_version.empty()) {
     check.findings.push_back(
         {Grade::kBroken, "nvidia", "the driver of the node's GPUs is not loaded", "modprobe nvidia"});
