@@ -82,7 +82,14 @@ Result<std::vector<Holder>> find_earlier_tries(const Ledger& ledger, const hook:
   std::vector<Holder> earlier;
   if (now.pod.empty() || now.name.empty()) return earlier;
   Ledger::Unread unread;  // recover() names them
-  for (const hook::Grant& grant : TRY(find_pod_grants(ledger, spec, now.pod, unread))) {
+  const Owner owner = TRY(hook::owner_of(spec, hook::container_owner(now.id, "")));
+  std::vector<hook::Grant> grants;
+  if (owner.kind != Owner::Kind::kNetns) {
+    grants = TRY(ledger.find_by_id(now.pod, &unread));
+  } else if (auto grant = TRY(ledger.find(owner.key))) {
+    grants.push_back(*std::move(grant));
+  }
+  for (const hook::Grant& grant : grants) {
     for (const GrantUser& user : grant.users) {
       if (user.pod == now.pod && user.name == now.name && user.id != now.id && !has_process(user))
         earlier.push_back({grant.owner, user});

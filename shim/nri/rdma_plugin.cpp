@@ -47,11 +47,8 @@ std::string label_of(const NriPod& pod, const NriContainer& container) {
 // 0.10 or later: "v0.12.0". Empty before NRI 0.12.
 bool can_validate(std::string_view nri_version) {
   if (nri_version.starts_with('v')) nri_version.remove_prefix(1);
-  const auto numbers = fabric::split(nri_version, '.');
-  if (numbers.size() < 2) return false;
-  const auto first = fabric::parse_number<unsigned>(numbers[0]);
-  const auto second = fabric::parse_number<unsigned>(numbers[1]);
-  return first && second && std::pair(*first, *second) >= std::pair(0U, 10U);
+  const auto version = fabric::version_of(nri_version);
+  return version && *version >= std::pair(0U, 10U);
 }
 
 bool is_rdma_node(const Device& device) {
@@ -239,10 +236,10 @@ void RdmaPlugin::note_granted_nodes(const NriContainer& container, std::string_v
 std::string RdmaPlugin::refusal(const NriValidation& validation) {
   if (validation.container_id.empty() || validation.container_id != granted_.id) return {};
   for (const Device& node : granted_.nodes) {
-    const auto now = std::find_if(validation.devices.begin(), validation.devices.end(),
-                                  [&](const Device& device) { return device.path == node.path; });
+    const auto now = validation.devices.find(node.path);
     const bool is_there = now != validation.devices.end();
-    if (is_there && now->major_number == node.major_number && now->minor_number == node.minor_number) continue;
+    if (is_there && now->second.major_number == node.major_number && now->second.minor_number == node.minor_number)
+      continue;
     const auto owner = validation.owners.find(node.path);
     const std::string plugin = owner == validation.owners.end()
                                    ? "another plugin"

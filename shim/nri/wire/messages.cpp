@@ -213,23 +213,20 @@ Result<NriValidation> parse_validation(std::string_view payload) {
   TRY_VOID(parse(message, payload, "ValidateContainerAdjustmentRequest"));
   NriValidation validation;
   validation.container_id = message.container().id();
-  std::map<std::string, Device> devices;
   const auto set = [&](wire::LinuxDevice& device) {
     Device value = take_device(device);
     const std::string path = value.path;
-    devices.insert_or_assign(path, std::move(value));
+    validation.devices.insert_or_assign(path, std::move(value));
   };
   for (auto& device : *message.mutable_container()->mutable_linux_container()->mutable_devices())
     set(device);
   for (auto& device : *message.mutable_adjust()->mutable_linux_adjustment()->mutable_devices()) {
     if (device.path().starts_with('-')) {
-      devices.erase(device.path().substr(1));
+      validation.devices.erase(device.path().substr(1));
     } else {
       set(device);
     }
   }
-  for (auto& [path, device] : devices)
-    validation.devices.push_back(std::move(device));
   for (auto& owners : *message.mutable_owners()->mutable_owners()) {
     if (owners.key() != validation.container_id) continue;
     for (auto& field : *owners.mutable_value()->mutable_compound()) {

@@ -102,7 +102,7 @@ struct ContainerAdjustment {
 // What all plugins together make of a container's devices.
 struct NriValidation {
   std::string container_id;
-  std::vector<Device> devices;                // as the container will have them
+  std::map<std::string, Device> devices;      // as the container will have them, by path
   std::map<std::string, std::string> owners;  // by path: the plugin that set or removed it, "INDEX-NAME"
 };
 
