@@ -8,7 +8,6 @@
 #include "hook/base/event_line.hpp"
 #include "hook/metrics/counters.hpp"
 #include "hook/metrics/metrics.hpp"
-#include "hook/plan/pools.hpp"
 
 namespace shim {
 namespace {
@@ -115,9 +114,7 @@ void NodeReader::say_changes(const std::vector<Resource>& now) const {
   }
 }
 
-void NodeReader::say_other_kinds(const fabric::Inventory& inventory) {
-  const hook::NodeMap map(inventory, *config_);
-  const auto others = hook::names_of(hook::other_kinds_of(map));
+void NodeReader::say_other_kinds(const std::vector<std::string>& others) {
   say_once("kinds", others.empty()
                         ? ""
                         : fmt::format("of another rate or link layer than most of their pool, and not counted "
@@ -171,8 +168,9 @@ bool NodeReader::read() {
   say_once("node", "");
   const HcaHolds holds = holders_.of(*inventory, node_.root);
   note_moved(holds);
-  say_other_kinds(*inventory);
-  auto now = count_resources(*inventory, *config_, holds, resources_);
+  std::vector<std::string> others;
+  auto now = count_resources(*inventory, *config_, holds, resources_, &others);
+  say_other_kinds(others);
   keep_settling(resources_, moved_at_, std::chrono::steady_clock::now(), now);
   say_changes(now);
   resources_ = std::move(now);

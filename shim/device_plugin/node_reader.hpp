@@ -35,7 +35,7 @@ class NodeReader {
   void read_config();
   void say_moved(const fabric::Inventory& inventory);
   void say_changes(const std::vector<Resource>& now) const;
-  void say_other_kinds(const fabric::Inventory& inventory);
+  void say_other_kinds(const std::vector<std::string>& others);
   void note_moved(const HcaHolds& now);
   void say_once(const std::string& about, const std::string& what);
   fabric::HcaFacts facts() const;

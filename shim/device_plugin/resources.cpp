@@ -251,7 +251,8 @@ const CountedDevice* Resource::find(std::string_view id) const {
 }
 
 std::vector<Resource> count_resources(const fabric::Inventory& inventory, const hook::Config& config,
-                                      const HcaHolds& holds, const std::vector<Resource>& before) {
+                                      const HcaHolds& holds, const std::vector<Resource>& before,
+                                      std::vector<std::string>* others) {
   std::map<std::string, Resource> resources;
   for (const hook::Pool& pool : config.pools) {
     if (pool.resource) resources[*pool.resource].name = *pool.resource;
@@ -260,9 +261,10 @@ std::vector<Resource> count_resources(const fabric::Inventory& inventory, const 
   const hook::Candidates among(inventory, nothing, config);
   const hook::Holdings foreign = foreign_holdings(holds);
   const hook::PlanInput input{.among = among, .holdings = foreign, .view_directory = {}};
-  const auto others = hook::other_kinds_of(among.node);
+  const auto other_kinds = hook::other_kinds_of(among.node);
+  if (others) *others = hook::names_of(other_kinds);
   for (const NodeHca* node : among.node.by_rail()) {
-    const bool is_other = std::find(others.begin(), others.end(), node) != others.end();
+    const bool is_other = std::find(other_kinds.begin(), other_kinds.end(), node) != other_kinds.end();
     if (is_other && !was_announced(before, node->name())) continue;
     if (node->pool && node->pool->resource) add_devices(*node, {input, holds}, resources.at(*node->pool->resource));
   }

@@ -55,9 +55,11 @@ struct HcaHold {
 using HcaHolds = std::map<std::string, HcaHold>;
 
 // In the order of their names. before: what was announced last. An HCA of it that is not on the node any more stays: in
-// a pod's network namespace it is healthy, elsewhere it is not. inventory: that which HCAs there are was read.
+// a pod's network namespace it is healthy, elsewhere it is not. inventory: that which HCAs there are was read. others:
+// gets the names of other_kinds_of().
 std::vector<Resource> count_resources(const fabric::Inventory& inventory, const hook::Config& config,
-                                      const HcaHolds& holds, const std::vector<Resource>& before);
+                                      const HcaHolds& holds, const std::vector<Resource>& before,
+                                      std::vector<std::string>* others = nullptr);
 
 // When an HCA was granted or released last, by its name.
 using Moments = std::map<std::string, std::chrono::steady_clock::time_point>;

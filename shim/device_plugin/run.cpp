@@ -163,7 +163,6 @@ class Endpoint {
       registered_at_ = now;
       was_watched_ = false;
       pause_ = kFirstTry;
-      was_registered_ = true;
       said_.clear();
       log_.info(fmt::format("{} is registered with the kubelet", resource_));
     } else {
@@ -181,7 +180,7 @@ class Endpoint {
     }
     const auto patience = was_watched_ ? seconds(1) : kUntilWatched;
     if (was_watched_ && !unwatched_since_) unwatched_since_ = now;
-    const auto until = (unwatched_since_ ? *unwatched_since_ : registered_at_) + patience;
+    const auto until = unwatched_since_.value_or(*registered_at_) + patience;
     if (now < until) return until;
     unwatched_since_.reset();
     registered_with_.clear();
@@ -195,7 +194,7 @@ class Endpoint {
     next_try_ = now + pause_;
     pause_ = std::min(pause_ * 2, kLongestTry);
     if (!failing_since_) failing_since_ = now;
-    if (was_registered_ && now - *failing_since_ < kUntilSaid) return;
+    if (registered_at_ && now - *failing_since_ < kUntilSaid) return;
     if (std::exchange(said_, what) != what) log_.warning(what + "; trying again");
   }
 
@@ -208,16 +207,15 @@ class Endpoint {
   Resource published_;
   FileIdentity socket_;  // ours
   std::unique_ptr<Registration> registration_;
-  FileIdentity asked_;            // by registration_
-  FileIdentity registered_with_;  // empty: with nobody
-  Clock::time_point registered_at_;
+  FileIdentity asked_;                              // by registration_
+  FileIdentity registered_with_;                    // empty: with nobody
+  std::optional<Clock::time_point> registered_at_;  // last; nullopt: never
   bool was_watched_ = false;
   std::optional<Clock::time_point> unwatched_since_;
   Clock::time_point next_try_;
   milliseconds pause_ = kFirstTry;
   std::optional<Clock::time_point> failing_since_;
   std::string said_;
-  bool was_registered_ = false;
 };
 
 class Plugin {
