@@ -147,13 +147,14 @@ Result<fabric::Inventory> read_node_for(const Asking& asking, const NodeSettings
   // address that is there.
   const bool in_nodes = variables && TRY(uses_host_network(asking.spec));
   read.facts.own_gids = in_nodes;
-  const bool brings_rails = variables && !in_nodes && !asking.spec.moved_netdevs.empty();
-  read.facts.gid_types = brings_rails || (variables && !in_nodes && gives_rails(request, config));
+  const bool in_own = variables && !in_nodes;
+  const bool gets_rails = in_own && gives_rails(request, config);
+  const bool brings_rails = in_own && !asking.spec.moved_netdevs.empty();
+  read.facts.gid_types = gets_rails || brings_rails;
   // Without rails it may take the node's GIDs, which their addresses tell from others'.
-  const bool tells_addresses = variables && !in_nodes && !gives_rails(request, config);
+  const bool tells_addresses = in_own && !gets_rails;
   read.facts.netdevs |= tells_addresses || brings_rails;
-  read.facts.addresses =
-      tells_addresses || brings_rails || (variables && !in_nodes && may_bring_addresses(request, config));
+  read.facts.addresses = tells_addresses || brings_rails || (in_own && may_bring_addresses(request, config));
   read.gpus = read.facts.place;
   read.hcas = names_to_read(request, node.root);
   if (read.hcas) read.others = facts_of_others(request, config, *read.hcas);
