@@ -1,6 +1,5 @@
 """rdma-nri and the rails of pods: netdevs in a pod's network namespace when it starts, and back when it stops. RDMA devices
 are a file tree here, netdevs, addresses, routes and rules are the kernel's."""
-import json
 import os
 import shutil
 import signal
@@ -9,7 +8,8 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.join(HERE, os.pardir, "containers")]
+sys.path[:0] = [HERE, os.path.join(HERE, os.pardir, "containers"), os.path.join(HERE, os.pardir, "support")]
+import grant_record  # noqa: E402
 import harness  # noqa: E402
 import nri_runtime as nri  # noqa: E402
 import test_network  # noqa: E402
@@ -111,8 +111,7 @@ class Pods(test_network.Rails):
         """Of all grants, as the ledger records them."""
         users = []
         for name in os.listdir(self.ledger_directory + "/grants"):
-            with open(f"{self.ledger_directory}/grants/{name}", encoding="ascii") as record:
-                users += json.loads(record.readline())["users"]
+            users += grant_record.read(f"{self.ledger_directory}/grants/{name}")["users"]
         return users
 
     def test_a_pod_whose_end_the_runtime_does_not_tell(self):
