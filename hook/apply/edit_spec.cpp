@@ -178,18 +178,10 @@ Result<void> add_environment(const Plan& plan, Json& process) {
   return {};
 }
 
-// Without a mount over /sys there is nothing to cover, and the runtime would make the directory in the image.
 Result<void> add_mounts(const Plan& plan, Json& config) {
   if (plan.mounts.empty()) return {};
   Json& mounts = *TRY(member(config, "mounts", Json::value_t::array, ""));
-  const auto mounted = [&](std::string_view destination) {
-    return std::any_of(mounts.begin(), mounts.end(), [&](const Json& mount) {
-      return mount.is_object() && text_or(mount, "destination", "") == destination;
-    });
-  };
-  if (!mounted("/sys")) return {};
   for (const PlannedMount& mount : plan.mounts) {
-    if (mounted(mount.destination)) continue;
     mounts.push_back(Json{{"destination", mount.destination},
                           {"type", mount.type},
                           {"source", mount.source},

@@ -19,6 +19,13 @@ class Timing {
     add(name, std::chrono::duration_cast<std::chrono::microseconds>(now - last_));
     last_ = now;
   }
+  // Books that time to this step, but `part_us` of it to the step `part`.
+  void step(std::string_view name, std::string_view part, std::uint64_t part_us) {
+    const std::chrono::microseconds of_part(part_us);
+    last_ += of_part;
+    step(name);
+    add(part, of_part);
+  }
   const std::vector<std::pair<std::string, std::uint64_t>>& steps() const { return steps_; }  // microseconds
   std::uint64_t total() const {
     const auto passed = std::chrono::steady_clock::now() - begin_;

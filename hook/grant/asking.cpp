@@ -1,7 +1,6 @@
 #include "hook/grant/asking.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <utility>
 
 #include "fabric/read_node.hpp"
@@ -13,23 +12,6 @@ namespace hook {
 namespace {
 
 using fabric::Result;
-
-constexpr const char* kOwnNetns = "/proc/self/ns/net";
-
-// nullopt: no namespace is joined by path, or nothing is there.
-Result<std::optional<NetnsIdentity>> joined_netns(const ContainerSpec& spec) {
-  if (!spec.netns_path) return std::optional<NetnsIdentity>();
-  auto netns = identify_netns(*spec.netns_path);
-  if (netns) return std::optional(std::move(*netns));
-  const int code = netns.error().code;
-  if (code == ENOENT || code == ENOTDIR) return std::optional<NetnsIdentity>();
-  return about(FailureReason::kState, std::move(netns)).error();
-}
-
-Result<bool> is_nodes_own(const NetnsIdentity& netns) {
-  const NetnsIdentity own = TRY(identify_netns(kOwnNetns));
-  return own.dev == netns.dev && own.ino == netns.ino;
-}
 
 // A container that may use all devices has the node's /dev, whose nodes are no request.
 Result<void> look_up_dynamic(ContainerSpec& spec, const std::string& root) {
@@ -106,12 +88,6 @@ Result<Asking> understand_spec(ContainerSpec spec, const Result<Config>& admin, 
   return asking;
 }
 
-Result<Owner> owner_of(const ContainerSpec& spec, Owner otherwise) {
-  const auto netns = TRY(joined_netns(spec));
-  if (!netns || TRY(is_nodes_own(*netns))) return otherwise;
-  return netns_owner(*netns);
-}
-
 bool may_get_rails(const Asking& asking) {
   const auto has_network = [](const Pool& pool) { return pool.network.has_value(); };
   const auto& pools = asking.admin.pools;
@@ -120,12 +96,6 @@ bool may_get_rails(const Asking& asking) {
 
 bool needs_own_view(const Asking& asking) {
   return asking.admin.sysfs_view && asking.spec.has_userns && may_write_to_mounts(asking.spec) != MayWrite::kNo;
-}
-
-Result<bool> uses_host_network(const ContainerSpec& spec) {
-  if (!spec.has_netns) return true;
-  const auto netns = TRY(joined_netns(spec));
-  return netns ? is_nodes_own(*netns) : Result<bool>(false);
 }
 
 }  // namespace hook

@@ -9,7 +9,6 @@
 #include "fabric/result.hpp"
 #include "hook/base/json/json_fwd.hpp"
 #include "hook/config/config.hpp"
-#include "hook/ledger/ledger.hpp"
 #include "hook/oci/caller.hpp"
 #include "hook/oci/container_spec.hpp"
 #include "hook/request/request.hpp"
@@ -37,14 +36,9 @@ fabric::Result<Asking> understand(const std::string& config_text, const fabric::
 fabric::Result<Asking> understand_spec(ContainerSpec spec, const fabric::Result<Config>& admin, Recognised caller,
                                        const std::optional<std::string>& root = "");
 
-// The owner of the container's grant: the pod, when the network namespace is joined by path and is not the node's own;
-// else, and where nothing is at that path, `otherwise`. Errors: the path cannot be looked at.
-fabric::Result<Owner> owner_of(const ContainerSpec& spec, Owner otherwise);
 // Whether it may get netdevs. Which HCAs it will have, and so which pool's network counts, is not asked. Pure.
 bool may_get_rails(const Asking& asking);
 // Whether only createRuntime can mount its view of sysfs: it may write to mounts, and has a user namespace. Pure.
 bool needs_own_view(const Asking& asking);
-// No network namespace of its own, or the node's by path. Errors: as owner_of().
-fabric::Result<bool> uses_host_network(const ContainerSpec& spec);
 
 }  // namespace hook

@@ -3,7 +3,7 @@
 
 #include "fabric/result.hpp"
 #include "hook/base/log.hpp"
-#include "hook/grant/grant.hpp"
+#include "hook/grant/grantee.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/plan/plan.hpp"
 #include "hook/rails/return_rails.hpp"

@@ -6,7 +6,7 @@
 #include <iterator>
 
 #include "hook/base/event_line.hpp"
-#include "hook/ledger/shown_key.hpp"
+#include "hook/ledger/grant.hpp"
 
 namespace hook {
 namespace {

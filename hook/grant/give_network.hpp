@@ -1,9 +1,12 @@
 // The rails of a container's plan, once its network namespace exists.
 #pragma once
 
+#include <string>
+
 #include "fabric/result.hpp"
 #include "hook/grant/asking.hpp"
-#include "hook/grant/grant.hpp"
+#include "hook/grant/call.hpp"
+#include "hook/grant/grantee.hpp"
 #include "hook/plan/plan.hpp"
 
 namespace fabric {
@@ -11,6 +14,11 @@ struct Inventory;
 }
 
 namespace hook {
+
+struct NetworkTarget {
+  std::string netns_path = {};  // "/var/run/netns/cni-1", "/proc/PID/ns/net"; empty: there is none yet, so no rails
+  bool hurried = false;         // as RailsInput::hurried
+};
 
 // After booking: what fails here is undone when the booking is. Nodes of the plan get the numbers that their RDMA
 // devices have inside. Errors: as give_rails(), about the network.

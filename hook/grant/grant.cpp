@@ -15,13 +15,9 @@
 #include "hook/apply/memlock.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/grant/booking.hpp"
-#include "hook/grant/decide.hpp"
-#include "hook/grant/give_network.hpp"
-#include "hook/grant/hca_devices.hpp"
-#include "hook/grant/open_hcas.hpp"
-#include "hook/grant/own_hcas.hpp"
-#include "hook/ledger/ledger_files.hpp"
-#include "hook/ledger/ledger_grant.hpp"
+#include "hook/grant/foresee.hpp"
+#include "hook/ledger/gone.hpp"
+#include "hook/rails/open_hcas.hpp"
 
 namespace hook {
 namespace {
@@ -35,14 +31,6 @@ Result<std::optional<Grant>> bind_token(const ContainerSpec& spec, const Ledger&
   return ledger.bind(token->second, who.owner, who.user);
 }
 
-// What the spec mounts already (rdma-runtime, the user) is left alone.
-void leave_out_mounted(const ContainerSpec& spec, Plan& plan) {
-  std::erase_if(plan.mounts, [&](const PlannedMount& mount) {
-    return std::any_of(spec.mounts.begin(), spec.mounts.end(),
-                       [&](const SpecMount& mounted) { return mounted.destination == mount.destination; });
-  });
-}
-
 // The view that the spec mounts already: who booked for it put that there, maybe before a checkpoint. Empty: none.
 std::string mounted_view(const ContainerSpec& spec, const std::string& views) {
   const std::string above = views + "/";
@@ -54,48 +42,22 @@ std::string mounted_view(const ContainerSpec& spec, const std::string& views) {
   return {};
 }
 
-std::vector<std::string> own_names(const Holdings& holdings) {
-  std::vector<std::string> names;
-  for (const auto& [name, holding] : holdings) {
-    if (holding.own) names.push_back(name);
-  }
-  return names;
-}
-
-// The HCAs stay locked from the look at who holds them until what follows from it is on record.
-Result<Plan> decide_and_book(const Asking& asking, const fabric::Inventory& inventory, const Ledger& ledger,
-                             const Grantee& who, const Way& way, const std::string& root) {
-  const Candidates among(inventory, *asking.request, asking.admin);
-  auto held = TRY(lock_holdings(asking, among, ledger, who.owner, root));
-  Plan plan = TRY(decide(asking, among, held.holdings, ledger.view_directory(), way.variables, root));
-  leave_out_mounted(asking.spec, plan);
-  note_open(inventory, own_names(held.holdings), root, plan);
+// The HCAs stay locked from the look at their holders until the booking is on record.
+Result<Plan> decide_and_book(const ForeseeInput& input, const fabric::Inventory& inventory, const Grantee& who) {
+  ForeseenPlan foreseen = TRY(foresee(input, inventory));
+  Plan& plan = foreseen.plan;
+  note_open(inventory, foreseen.own, input.node.root, plan);
   const std::string view =
-      plan.mounts.empty() ? mounted_view(asking.spec, ledger.view_directory()) : view_name(plan.view);
-  TRY_VOID(book(held.locks, plan, who, view));
-  return plan;
+      plan.mounts.empty() ? mounted_view(input.asking.spec, input.ledger->view_directory()) : view_name(plan.view);
+  TRY_VOID(book(*foreseen.locks, plan, who, view));
+  return std::move(plan);
 }
 
-bool has_all(const std::vector<PlannedHca>& bound, const std::vector<PlannedHca>& hcas) {
-  return std::all_of(hcas.begin(), hcas.end(), [&](const PlannedHca& hca) {
-    return std::any_of(bound.begin(), bound.end(), [&](const PlannedHca& held) {
-      return held.name == hca.name && held.mode == hca.mode && held.units >= hca.units;
-    });
-  });
-}
-
-// What was booked under the token is chosen again, as its own: nobody else is looked at, and nothing is locked.
-Result<Plan> decide_bound(const Asking& asking, const fabric::Inventory& inventory, const Ledger& ledger,
-                          const Grantee& who, const Grant& bound, const Way& way, const std::string& root) {
-  const Candidates among(inventory, *asking.request, asking.admin);
-  const auto own = named_by_now(bound.hcas, among.names(), inventory, root);
-  Holdings holdings;
-  for (const PlannedHca& hca : own)
-    holdings[hca.name] = {.own = true, .own_units = hca.held_only ? 0 : hca.units, .exclusive_holder = {}};
-  Plan plan = TRY(decide(asking, among, holdings, ledger.view_directory(), way.variables, root));
-  leave_out_mounted(asking.spec, plan);
-  if (plan.mounts.empty() && has_all(own, plan.hcas) && has_all(own, plan.also_open)) return plan;
-  return decide_and_book(asking, inventory, ledger, who, way, root);  // something else may ask by now
+// What is bound is chosen again, as its own.
+Result<Plan> decide_bound(const ForeseeInput& input, const fabric::Inventory& inventory, const Grantee& who,
+                          const Grant& bound) {
+  auto plan = TRY(foresee_bound(input, inventory, bound));
+  return plan ? Result<Plan>(*std::move(plan)) : decide_and_book(input, inventory, who);
 }
 
 bool has_limit(const ContainerSpec& spec, const std::optional<std::uint64_t>& memlock) {
@@ -172,13 +134,12 @@ void note_grant(std::string_view event, const Asking& asking, const Owner& owner
 Result<Plan> decide_and_apply(const OpenLedger& open, const Asking& asking, const Grantee& who, const Way& way,
                               const std::optional<Grant>& bound, Call& call) {
   const Ledger& ledger = open.ledger;
-  auto inventory = TRY(read_node_for(asking, call.node, way.variables));
-  TRY_VOID(add_own_hcas(call.node.ledger, who.owner, call.node.root, inventory));
-  if (const auto added = add_given_hcas(*asking.request, who.owner, call.node.root, inventory); !added)
-    call.log.warning(added.error().message);
+  const ForeseeInput input{asking, who.owner, call.node, &ledger, way.variables};
+  std::vector<std::string> unknown;
+  const auto inventory = TRY(read_for(input, unknown));
+  call.log.warnings(unknown);
   call.timing.step("read");
-  auto decided = bound ? decide_bound(asking, inventory, ledger, who, *bound, way, call.node.root)
-                       : decide_and_book(asking, inventory, ledger, who, way, call.node.root);
+  auto decided = bound ? decide_bound(input, inventory, who, *bound) : decide_and_book(input, inventory, who);
   Plan plan = TRY(about(FailureReason::kRefused, std::move(decided)));
   call.log.warnings(plan.warnings);
   call.timing.step("decide");
@@ -226,7 +187,7 @@ Result<void> carry_out(const OpenLedger& open, const Asking& asking, const Grant
   open.repair(call.log);
   call.timing.step("repair");
   const bool had_before = TRY(was_given_before(open.ledger, who));
-  Booking booking(open.ledger, who, open.returns->rails(), call.log, had_before);
+  Booking booking(open.ledger, who, *open.rails, call.log, had_before);
   const auto bound = way.binds_token ? TRY(bind_token(asking.spec, open.ledger, who)) : std::nullopt;
   Plan plan;
   if (bound && is_all_bound(asking, who, *bound, call.node.root)) {
@@ -240,19 +201,6 @@ Result<void> carry_out(const OpenLedger& open, const Asking& asking, const Grant
   // "kept": by a call that found everything there, as prestart and createRuntime both.
   if (!plan.hcas.empty()) note_grant(had_before ? "kept" : way.event, asking, who.owner, plan, way.variables, call);
   return {};
-}
-
-Result<Grantee> grantee_in_spec(const ContainerSpec& spec, const ProcessIdentity& requester, const Call& call) {
-  Grantee who;
-  if (call.state) {
-    const Owner own = container_owner(call.container, root_name(*call.state));
-    who = {TRY(owner_of(spec, own)), {own.key, call.container, requester}};
-    who.user.state = call.state;
-  } else {
-    who = TRY(new_grantee(spec, call.container, requester));
-  }
-  who.user.bundle = call.bundle;
-  return who;
 }
 
 // Two calls for one bundle write the same config.json, each with a token of its own. Locks the bundle until the
@@ -281,32 +229,17 @@ Result<void> check_no_other(const Ledger& ledger, const GrantUser& user) {
 
 }  // namespace
 
-Result<OpenLedger> OpenLedger::open(Call& call, Returns::Caller caller) {
-  auto returns = std::make_shared<Returns>(call.node.ledger, call.ipam, caller, call.node.root);
-  auto ledger = TRY(about(FailureReason::kLedger, Ledger::open(call.node.ledger, returns, call.container)));
-  return OpenLedger{std::move(returns), std::move(ledger)};
-}
-
-void OpenLedger::repair(const Log& log) const {
-  if (const auto repaired = ledger.repair_pending(); !repaired) log.warning(repaired.error().message);
-}
-
-Result<Grantee> new_grantee(const ContainerSpec& spec, std::string id,
-                            const std::optional<ProcessIdentity>& requester) {
-  std::string token = TRY(new_token());
-  const Owner owner = token_owner(token);
-  return Grantee{TRY(owner_of(spec, owner)), {owner.key, std::move(id), requester}, std::move(token)};
-}
-
 Result<void> grant(const OpenLedger& open, const Asking& asking, const Grantee& who, const Way& way, Call& call) {
-  open.returns->begin_start();
+  open.rails->begin_start();
   auto granted = about(FailureReason::kLedger, carry_out(open, asking, who, way, call));
-  open.returns->report(call.log, call.outcome);
+  open.report(Releaser::kOther, call);
   return granted;
 }
 
 Result<void> grant_in_spec(Asking& asking, const ProcessIdentity& requester, Call& call, const Publish& publish) {
-  const Grantee who = TRY(grantee_in_spec(asking.spec, requester, call));
+  GrantUser user{.key = {}, .id = call.container, .process = requester, .bundle = call.bundle, .state = call.state};
+  const auto place = call.state ? std::optional(root_name(*call.state)) : std::nullopt;
+  const Grantee who = TRY(grantee_of(asking.spec, std::move(user), place));
   const auto open = TRY(OpenLedger::open(call));
   fabric::UniqueFd turn;
   if (!call.state) {  // else both calls book for one user, and the ledger refuses the second

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "fabric/read_node.hpp"
-#include "hook/ledger/ledger_files.hpp"
+#include "hook/ledger/files.hpp"
 
 namespace hook {
 namespace {

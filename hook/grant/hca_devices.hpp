@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "hook/ledger/ledger_book.hpp"
+#include "hook/ledger/book.hpp"
 
 namespace fabric {
 struct Inventory;

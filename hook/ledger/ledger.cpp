@@ -43,9 +43,10 @@
 #include "fabric/text.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/config/config.hpp"
-#include "hook/ledger/ledger_ids.hpp"
-#include "hook/ledger/ledger_steps.hpp"
-#include "hook/ledger/ledger_views.hpp"
+#include "hook/ledger/gone.hpp"
+#include "hook/ledger/ids.hpp"
+#include "hook/ledger/steps.hpp"
+#include "hook/ledger/views.hpp"
 
 namespace hook {
 namespace {
@@ -83,28 +84,8 @@ Result<void> check_token_user(const GrantUser& booked, const GrantUser& binding)
                .reason = FailureReason::kRefused};
 }
 
-// The runtime's word that a container has ended does not end those of its processes that are seen to run.
-Result<void> check_empty(const StoredGrant& grant, const GrantUser& user) {
-  if (!user.cgroup) return {};
-  const auto seen = look_at(*user.cgroup);
-  if (!seen || *seen == Presence::kGone) return {};
-  return Error{.message = fmt::format("cannot return the grant of {}: processes of its cgroup `{}{}` still run",
-                                      grant.owner.label, user.cgroup->root, fabric::printable(user.cgroup->path)),
-               .code = EBUSY,
-               .hint = "it is returned when they have ended"};
-}
-
 bool is_worked_on_here(const LedgerFiles& files, const StoredUser& user) {
   return user.worker && user.worker->process == files.self;
-}
-
-// A poststop names id and bundle only. If the user has not ended, the poststop is of another container of these names:
-// one before it, or one below another root. A runtime whose `run` or failed `create` calls poststop is above the
-// caller.
-bool is_another_ones_end(const LedgerFiles& files, const StoredUser& user) {
-  if (user.ended || is_worked_on_here(files, user)) return false;
-  if (user.worker && !user.worker_gone) return true;  // its createRuntime is at work
-  return user.user.process && !has_ended(user.user) && !is_above_me(*user.user.process);
 }
 
 // With what the token's record knows: the view that config.json mounts, and the pod and the container's name, which an
@@ -120,7 +101,7 @@ GrantUser after_token(GrantUser user, const GrantUser& token) {
 Result<std::optional<Grant>> bind_user(const LedgerFiles& files, const std::string& token_key, const Owner& owner,
                                        const GrantUser& user) {
   const KeyLock lock = TRY(KeyLock::take(files, {owner.key}));
-  auto grant = TRY(refresh(files, owner.key, nullptr, token_key));
+  auto grant = TRY(refresh(files, owner.key, token_key));
   const auto is_token_user = [&](const StoredUser& other) { return other.user.key == token_key; };
   if (!grant) return std::optional<Grant>();
   const auto before = grant;
@@ -139,7 +120,7 @@ Result<std::optional<Grant>> bind_user(const LedgerFiles& files, const std::stri
 // The grant that the token has for itself goes over. Under the locks of its HCAs and of both keys.
 Result<Grant> bind_grant(const LedgerFiles& files, const StoredGrant& source, const Owner& owner,
                          const GrantUser& user) {
-  const auto before = TRY(refresh(files, owner.key, nullptr));
+  const auto before = TRY(refresh(files, owner.key));
   auto grant = before.value_or(StoredGrant{owner, {}, {}, source.since});
   const GrantUser named = source.users.empty() ? user : after_token(user, source.users.front().user);
   const auto worker = TRY(add_steps(grant, named, held_hcas(source), new_worker(files)));
@@ -150,19 +131,6 @@ Result<Grant> bind_grant(const LedgerFiles& files, const StoredGrant& source, co
   TRY_VOID(set_index(files, owner.key, all_claims(grant), held_hcas(grant), source.owner.key));
   TRY_VOID(finish_return(files, returned, source));
   return to_grant(grant);
-}
-
-// Without the user that leaves: what is left of the grant is written or returned.
-Result<void> write_left(const LedgerFiles& files, const StoredGrant& before, std::optional<StoredGrant>& grant) {
-  const auto held = held_hcas(*grant);
-  if (grant->users.empty() && (grant->owner.kind != Owner::Kind::kNetns || held.empty())) {
-    grant.reset();
-    return return_grant(files, before);
-  }
-  TRY_VOID(files.undo_beyond(before.owner.key, held, &before));
-  TRY_VOID(set_index(files, before.owner.key, all_claims(before), held));
-  TRY_VOID(write_grant(files, *grant));
-  return remove_ids(files, before, grant);
 }
 
 // A pod's end may be told by its id alone: containerd 1.7 names no namespace in StopPodSandbox, because the task that
@@ -233,8 +201,7 @@ Result<LockedHcas> Ledger::lock(const std::vector<std::string>& hcas, int timeou
     // Two may be of one device: before Linux 5.11 rxe is of the function of its netdev.
     const bool is_locked = !locked.empty() && locked.back().key == key;
     auto lock = is_locked ? fabric::UniqueFd() : TRY(lock_hca(*files_, key, timeout_ms));
-    const bool by_name = key != name && TRY(has_holders(*files_, name));
-    locked.push_back({name, key, by_name, std::move(lock)});
+    locked.push_back({name, key, std::move(lock)});
   }
   return LockedHcas(files_, std::move(locked));
 }
@@ -271,9 +238,8 @@ Result<bool> Ledger::for_each_recorded_at(const std::string& path, const std::fu
 }
 
 Result<std::vector<Grant>> Ledger::find_by_id(std::string_view id, Unread* unread) const {
-  const auto keys = TRY(keys_of_id(*files_, id));
-  Unread others;  // without an index nothing says whose they are
-  auto grants = TRY(keys ? find_all(*this, *keys, unread) : list(unread ? &others : nullptr));
+  auto keys = TRY(keys_of_id(*files_, id));
+  auto grants = TRY(find_all(*this, std::move(keys), unread));
   std::erase_if(grants, [&](const Grant& grant) {
     return std::none_of(grant.users.begin(), grant.users.end(),
                         [&](const GrantUser& user) { return has_id(user, id); });
@@ -302,13 +268,13 @@ Result<void> Ledger::leave(const Owner& owner, std::string_view user_key, bool* 
   const auto leaves = [&](const StoredUser& user) { return user.user.key == user_key; };
   const auto user = std::find_if(before->users.begin(), before->users.end(), leaves);
   if (user == before->users.end()) return {};
-  if (is_another_ones_end(*files_, *user)) {
+  if (is_another_ones_end(*user, files_->self)) {
     if (passed_over) *passed_over = true;
     return {};
   }
   auto grant = before;
   // A start that is undone leaves behind whom the runtime is about to end.
-  if (!user->worker) TRY_VOID(check_empty(*before, user->user));
+  if (!user->worker) TRY_VOID(check_empty(owner, user->user));
   std::erase_if(grant->users, leaves);
   if (owner.kind == Owner::Kind::kNetns && !held_hcas(*grant).empty()) keep_pod(*grant, user->user);
   auto left = write_left(*files_, *before, grant);
@@ -378,6 +344,10 @@ Result<std::optional<Grant>> Ledger::bind(std::string_view token, const Owner& o
 
 Result<std::vector<std::string>> Ledger::make_view(const std::vector<ViewEntry>& entries) const {
   return hook::make_view(*files_, entries);
+}
+
+std::vector<Released> Ledger::take_released() const {
+  return std::exchange(files_->released, {});
 }
 
 std::string Ledger::view_directory() const {

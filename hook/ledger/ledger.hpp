@@ -7,9 +7,9 @@
 //   DIR/hca/DEVICE/holders/KEY@UNITS  one holder; empty
 //   DIR/hca/DEVICE/exclusive -> KEY   the one holder, if exclusive
 //   DIR/grants/KEY.json               whose it is, since when, which HCAs, which containers; with a checksum
-//   DIR/pending/                      what is under way, with pid and start time of who works on it: ledger_steps.hpp
-//   DIR/ids/DIGEST/KEY -> KEY        a grant that has to do with this container or pod: ledger_ids.hpp
-//   DIR/views/SET/                    what containers with these HCAs see in /sys/class: ledger_views.hpp
+//   DIR/pending/                      what is under way, with pid and start time of who works on it: steps.hpp
+//   DIR/ids/DIGEST/KEY -> KEY        a grant that has to do with this container or pod: ids.hpp
+//   DIR/views/SET/                    what containers with these HCAs see in /sys/class: views.hpp
 //   DIR/network/, DIR/addresses/      rails and their addresses: hook/rails
 //   DIR/runtime/                      which runtime made which container: runtime_records.hpp
 //
@@ -19,7 +19,6 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -28,8 +27,10 @@
 #include <vector>
 
 #include "fabric/result.hpp"
-#include "hook/ledger/ledger_book.hpp"
-#include "hook/ledger/ledger_owner.hpp"
+#include "hook/base/deadline.hpp"
+#include "hook/ledger/book.hpp"
+#include "hook/ledger/effects.hpp"
+#include "hook/ledger/grant.hpp"
 #include "hook/plan/plan.hpp"
 
 namespace hook {
@@ -37,51 +38,13 @@ namespace hook {
 inline constexpr const char* kLedgerPath = "/run/rdma-hook";
 inline constexpr int kHcaLockTimeoutMs = 10000;
 
-// Until when what has to be waited for is waited for; one that has passed, as Deadline() has: not at all.
-using Deadline = std::chrono::steady_clock::time_point;
-inline Deadline from_now(std::chrono::milliseconds time) {
-  return std::chrono::steady_clock::now() + time;
-}
-// Never negative, and at most `most`.
-int ms_until(Deadline deadline, int most);
 // What recover() gives all that is stuck together.
 inline constexpr std::chrono::seconds kRecoverPatience{20};
-
-struct Grant {
-  Owner owner;
-  std::vector<PlannedHca> hcas;
-  std::vector<GrantUser> users;
-  std::int64_t since = 0;  // seconds since the epoch
-  bool pending = false;
-  // No user is left. Of a pod's grant: its netns is gone, or only tokens use it and their requesters are dead. Of a
-  // container's or token's: every user's process has ended.
-  bool vanished = false;
-};
 
 // What was found to have no user left, and was returned.
 struct Recovered {
   std::vector<std::string> returned;  // labels of the grants
   std::vector<std::string> warnings;  // what stays that holds nothing, or that cannot be seen to have ended
-};
-
-struct StoredGrant;
-
-// What a grant has beyond the ledger's own files. The ledger undoes that first when it returns a grant, or drops what a
-// dead process had booked. While it cannot be undone, the grant is held, so that no other container gets an HCA whose
-// netdev is still away.
-class GrantEffects {
- public:
-  GrantEffects() = default;
-  GrantEffects(const GrantEffects&) = delete;
-  GrantEffects& operator=(const GrantEffects&) = delete;
-  virtual ~GrantEffects() = default;
-  // Undoes what this grant has beyond these HCAs. Where there is nothing it succeeds, and must cost nothing. It is
-  // called with the key's lock held, and must not ask for a lock of the ledger. grant: as it was until now; nullptr:
-  // there is none of this key.
-  virtual fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
-                                           const StoredGrant* grant) const = 0;
-  // From here on undo_beyond() waits for hardware, locks and other programs until then, if it would wait longer.
-  virtual void wait_until(Deadline) const {}
 };
 
 class LedgerFiles;
@@ -96,8 +59,7 @@ class Ledger {
                                      std::shared_ptr<const GrantEffects> effects = nullptr, std::string container = {});
 
   // Locks these HCAs in the order of what they are booked as (so that two calls cannot wait for each other), at most
-  // timeout_ms each. Both names are checked: [A-Za-z0-9_.-]{1,63}. Errors: EAGAIN when the time is over, with who holds
-  // it (lock_holder.hpp).
+  // timeout_ms each. Both names are checked: [A-Za-z0-9_.-]{1,63}. Errors: as lock_hca().
   fabric::Result<LockedHcas> lock(const std::vector<std::string>& hcas, int timeout_ms = kHcaLockTimeoutMs,
                                   const HcaDevices& devices = {}) const;
 
@@ -146,7 +108,7 @@ class Ledger {
   // What processes killed half-way left behind: looks at pending/ only, which is empty unless something is under way.
   // Best effort, for it stands before every hook's own work: never waits; what another process has locked or what
   // cannot be repaired is left for later. Errors: pending/ cannot be listed.
-  fabric::Result<Recovered> repair_pending() const;
+  fabric::Result<void> repair_pending() const;
   // Returns everything that is not held any more: vanished grants, holders without a grant, views that no user names;
   // and puts the indexes right. Each grant is read once, and locked only where something does not agree. First all of
   // it without waiting, then what is stuck, until the deadline. What is stuck then, or cannot be read, keeps nothing
@@ -158,6 +120,9 @@ class Ledger {
   // something cannot be looked at or undone.
   fabric::Result<bool> release(const std::string& key, Deadline deadline,
                                const std::function<fabric::Result<void>()>& rest) const;
+
+  // What was returned or left through this ledger since the last call, each once, in this order.
+  std::vector<Released> take_released() const;
 
   // view_name() of these entries, in view_directory(). One that is there serves if it is as it was made; else it is
   // replaced, with a warning, and who has it mounted keeps it. After book() with a user that names it: recover()

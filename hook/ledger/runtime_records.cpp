@@ -13,7 +13,7 @@
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
-#include "hook/ledger/ledger_files.hpp"
+#include "hook/ledger/files.hpp"
 
 namespace hook {
 namespace {

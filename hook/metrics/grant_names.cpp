@@ -6,7 +6,7 @@
 
 #include "hook/base/json/json.hpp"
 #include "hook/grant/asking.hpp"
-#include "hook/ledger/ledger_files.hpp"
+#include "hook/ledger/files.hpp"
 #include "hook/oci/caller.hpp"
 #include "hook/oci/container_spec.hpp"
 

@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "hook/ledger/ledger_owner.hpp"
+#include "hook/ledger/grant.hpp"
 
 namespace hook {
 

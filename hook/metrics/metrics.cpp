@@ -10,8 +10,8 @@
 
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
-#include "hook/ledger/ledger_files.hpp"
-#include "hook/ledger/shown_key.hpp"
+#include "hook/ledger/files.hpp"
+#include "hook/ledger/grant.hpp"
 
 namespace hook {
 namespace {

@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <functional>
 #include <iterator>
-#include <memory>
 #include <string>
 #include <utility>
 
@@ -19,10 +18,9 @@
 #include "hook/base/process/run_in_child.hpp"
 #include "hook/base/process/sandbox.hpp"
 #include "hook/doctor/doctor.hpp"
-#include "hook/grant/decide.hpp"
-#include "hook/grant/node.hpp"
-#include "hook/grant/own_hcas.hpp"
-#include "hook/grant/returns.hpp"
+#include "hook/grant/call.hpp"
+#include "hook/grant/foresee.hpp"
+#include "hook/grant/grantee.hpp"
 #include "hook/install/install.hpp"
 #include "hook/install/node_files.hpp"
 #include "hook/install/put_programs.hpp"
@@ -57,19 +55,6 @@ void print(const Json& json) {
   print(json.dump(2, ' ', true, Json::error_handler_t::replace) + "\n");
 }
 
-// A ledger that exists already: looking must not make one.
-Result<std::optional<Ledger>> existing_ledger(const std::string& path, std::shared_ptr<const GrantEffects> effects) {
-  if (::access(path.c_str(), F_OK) != 0 && errno == ENOENT) return std::optional<Ledger>();
-  return std::optional<Ledger>(TRY(Ledger::open(path, std::move(effects))));
-}
-
-// Logs and counts the grants that a command returned on its way, because they had no user left.
-void report(const Returns& returns, const Options& options, const Log& log) {
-  Outcome outcome;
-  returns.report(log, outcome);
-  count_returns(options.node.ledger, outcome);
-}
-
 // The node is a snapshot's, about whose grants this node's ledger says nothing.
 bool is_elsewhere(const NodeSettings& node) {
   return node.snapshot && node.ledger == kLedgerPath;
@@ -86,39 +71,32 @@ void append(std::vector<std::string> more, std::vector<std::string>& warnings) {
 }
 
 // What createRuntime would decide, and would check before its first change.
-Result<void> decide_unbooked(const Asking& asking, const Options& options,
-                             const std::shared_ptr<const Returns>& returns, DryRun& done) {
-  constexpr const char* kUser = "plan";
-  const auto ledger = is_elsewhere(options.node) ? std::nullopt : TRY(existing_ledger(options.node.ledger, returns));
-  auto inventory = TRY(read_node_for(asking, options.node, true));
-  const Owner owner = TRY(owner_of(asking.spec, container_owner(kUser, *options.bundle)));
-  if (ledger) TRY_VOID(add_own_hcas(options.node.ledger, owner, options.node.root, inventory));
-  // What stays unknown has a warning of the plan's.
-  if (!options.node.snapshot) static_cast<void>(add_given_hcas(*asking.request, owner, options.node.root, inventory));
-  const Candidates among(inventory, *asking.request, asking.admin);
-  const auto root = options.node.snapshot ? std::nullopt : std::optional(options.node.root);
-  const auto decided = [&]() -> Result<Plan> {
-    if (!ledger) return decide(asking, among, {}, std::string(kLedgerPath) + "/views", true, root);
-    const auto held = TRY(lock_holdings(asking, among, *ledger, owner, options.node.root));
-    return decide(asking, among, held.holdings, ledger->view_directory(), true, root);
-  };
-  Plan plan = TRY(decided());
+Result<void> decide_unbooked(const Asking& asking, const std::string& bundle, const OpenLedger* open, Call& call,
+                             DryRun& done) {
+  const Owner owner = TRY(owner_of(asking.spec, container_owner("plan", bundle)));
+  const Ledger* const ledger = open ? &open->ledger : nullptr;
+  const ForeseeInput input{asking, owner, call.node, ledger, true};
+  std::vector<std::string> unknown;
+  const auto inventory = TRY(read_for(input, unknown));
+  append(std::move(unknown), done.plan.warnings);
+  Plan plan = TRY(foresee(input, inventory)).plan;
   foresee_memlock(asking.spec, asking.caller.engine, plan);
   append(std::exchange(plan.warnings, std::move(done.plan.warnings)), plan.warnings);
   done.plan = std::move(plan);
   auto foreseen = TRY(foresee_rails({.plan = done.plan,
                                      .config = asking.admin,
                                      .inventory = inventory,
-                                     .is_snapshot = options.node.snapshot.has_value(),
-                                     .ledger = ledger ? &*ledger : nullptr,
-                                     .ledger_directory = options.node.ledger,
+                                     .is_snapshot = call.node.snapshot.has_value(),
+                                     .ledger = ledger,
+                                     .ledger_directory = call.node.ledger,
                                      .key = owner.key}));
   append(std::move(foreseen.warnings), done.plan.warnings);
   done.rails = std::move(foreseen.rails);
   return {};
 }
 
-Result<void> dry_run(const Options& options, const std::shared_ptr<const Returns>& returns, DryRun& done) {
+// The search for a free HCA may meet a grant whose container is gone, and returns it with its rails.
+Result<void> dry_run(const Options& options, Call& call, DryRun& done) {
   const std::string text = TRY(read_bundle_config(*options.bundle));
   const NodeSettings& node = options.node;
   std::error_code failed;  // then its place tells nothing
@@ -128,17 +106,19 @@ Result<void> dry_run(const Options& options, const std::shared_ptr<const Returns
       TRY(understand(text, read_config(node.config), {node.engine, node.engine_is_named, bundle}, root));
   done.plan.warnings = asking.warnings;
   done.caller = asking.caller;
-  return asking.request ? decide_unbooked(asking, options, returns, done) : Result<void>();
+  if (!asking.request) return {};
+  const auto open = is_elsewhere(node) ? std::nullopt : TRY(OpenLedger::open_existing(call));
+  auto decided = decide_unbooked(asking, *options.bundle, open ? &*open : nullptr, call, done);
+  if (open) open->report(Releaser::kOther, call);
+  return decided;
 }
 
-int run_plan(const Options& options, const Log& log) {
-  // The search for a free HCA may meet a grant whose container is gone, and returns it with its rails.
-  const auto returns =
-      std::make_shared<Returns>(options.node.ledger, nullptr, Returns::Caller::kOther, options.node.root);
+int run_plan(const Options& options, Log& log) {
+  Call call{options.node, log};
   DryRun done;
-  const auto decided = dry_run(options, returns, done);
+  const auto decided = dry_run(options, call, done);
   if (!options.json) log.warnings(done.plan.warnings);
-  report(*returns, options, log);
+  count_returns(options.node.ledger, call.outcome);
   if (!decided) {
     const fabric::Error& error = decided.error();
     log.error(error);
@@ -203,26 +183,32 @@ Result<void> show_devices(const Options& options, const Log& log) {
   return {};
 }
 
-Result<Recovered> recover_all(const std::string& path, const std::shared_ptr<const Returns>& returns) {
-  const auto ledger = TRY(existing_ledger(path, returns));
-  if (!ledger) return Recovered();
+Result<Recovered> recover_all(const OpenLedger& open, const std::string& path) {
   sweep_runtimes(path, SweptRuntimes::kAll);
   const Deadline deadline = from_now(kRecoverPatience);
-  auto recovered = ledger->recover(deadline);
-  auto rails = TRY(returns->rails().recover(*ledger, deadline));  // whatever grant is stuck
+  auto recovered = open.ledger.recover(deadline);
+  auto rails = TRY(open.rails->recover(open.ledger, deadline));  // whatever grant is stuck
   if (recovered) std::move(rails.begin(), rails.end(), std::back_inserter(recovered->returned));
   return recovered;
 }
 
-Result<void> recover(const Options& options, const Log& log) {
+// Of a ledger that exists.
+Result<Recovered> recover_existing(Call& call) {
+  const auto open = TRY(OpenLedger::open_existing(call));
+  if (!open) return Recovered();
+  auto recovered = recover_all(*open, call.node.ledger);
+  open->report(Releaser::kRecover, call);
+  return recovered;
+}
+
+Result<void> recover(const Options& options, Log& log) {
   for (const char* directory : {"/etc/cdi", "/var/run/cdi"})
     sweep_cdi(directory, log);
   const auto config = read_config(options.node.config);
   auto ipam = TRY(IpamHelper::start(ipam_programs(config ? &*config : nullptr, options.node.ledger)));
-  const auto returns =
-      std::make_shared<Returns>(options.node.ledger, &ipam, Returns::Caller::kRecover, options.node.root);
-  const auto recovered = recover_all(options.node.ledger, returns);
-  report(*returns, options, log);
+  Call call{options.node, log, &ipam};
+  const auto recovered = recover_existing(call);
+  count_returns(options.node.ledger, call.outcome);
   if (!recovered) return recovered.error();
   log.warnings(recovered->warnings);
   if (options.json) {
@@ -312,8 +298,11 @@ Result<void> find_programs(const Options& options, InstallOptions& found) {
 
 Result<void> release_stale(const std::string& ledger) {
   auto ipam = TRY(IpamHelper::start(ipam_programs(nullptr, ledger)));
-  const auto returns = std::make_shared<Returns>(ledger, &ipam, Returns::Caller::kRecover);
-  TRY(recover_all(ledger, returns));
+  NodeSettings node;
+  node.ledger = ledger;
+  Log log;
+  Call call{node, log, &ipam};
+  TRY(recover_existing(call));
   return {};
 }
 
@@ -428,7 +417,7 @@ int run_stage(const Options& options) {
 }  // namespace
 
 int run_command(const Options& options) {
-  const Log log;
+  Log log;
   switch (options.command) {
     case Command::kHelp:
       print(std::string(kHelp));

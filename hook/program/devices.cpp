@@ -6,7 +6,7 @@
 
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
-#include "hook/ledger/shown_key.hpp"
+#include "hook/ledger/grant.hpp"
 #include "hook/plan/pools.hpp"
 
 namespace hook {

@@ -7,10 +7,8 @@
 
 #include "fabric/inventory.hpp"
 #include "hook/apply/live/limit_rdma.hpp"
-#include "hook/apply/live/live_steps.hpp"
 #include "hook/apply/live/own_cgroup.hpp"
 #include "hook/apply/live/run_steps.hpp"
-#include "hook/apply/memlock.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/grant/granted_nodes.hpp"
@@ -47,16 +45,6 @@ std::optional<CgroupIdentity> noted_cgroup(const ContainerSpec& spec, const Call
   if (own) return *std::move(own);
   call.log.warning(own.error().message);
   return std::nullopt;
-}
-
-Result<void> apply_live(const Plan& plan, const Asking& asking, const LiveContainer& live, Call& call) {
-  if (plan.hcas.empty()) return {};
-  const LiveNode around{call.node.root, asking.caller.engine, memlock_of(live.init.pid)};
-  const LivePlan steps = TRY(live_steps(plan, asking.spec, live.state, around));
-  call.log.warnings(steps.warnings);
-  call.log.warnings(TRY(run_steps(live, steps.steps, asking.caller.engine)));
-  call.timing.step("container");
-  return {};
 }
 
 // Whether the user is this container. Who booked may have been told another path to its bundle.
@@ -138,13 +126,21 @@ Result<void> create_runtime(Call& call, const Result<Config>& config) {
   // Before anything is booked: the grant is this process's, whatever becomes of its number.
   const LiveContainer live = TRY(pin_container(state, asking.spec));
   const auto open = TRY(OpenLedger::open(call));
-  const Owner own = container_owner(state.id, state.bundle);
-  const Grantee who{TRY(owner_of(asking.spec, own)),
-                    {own.key, state.id, live.init, state.bundle, noted_cgroup(asking.spec, call, live)}};
+  const Grantee who = TRY(grantee_of(asking.spec,
+                                     {.key = {},
+                                      .id = state.id,
+                                      .process = live.init,
+                                      .bundle = state.bundle,
+                                      .cgroup = noted_cgroup(asking.spec, call, live)},
+                                     state.bundle));
   const std::string netns = who.owner.netns ? who.owner.netns->path : fmt::format("/proc/{}/ns/net", live.init.pid);
-  const Way way{.event = "granted", .network = {netns}, .binds_token = true, .apply = [&](const Plan& plan) {
-                  return about(FailureReason::kDevices, apply_live(plan, asking, live, call));
-                }};
+  const auto apply = [&](const Plan& plan) -> Result<void> {
+    call.log.warnings(
+        TRY(about(FailureReason::kDevices, apply_live(plan, asking.spec, live, asking.caller.engine, call.node.root))));
+    call.timing.step("container");
+    return {};
+  };
+  const Way way{.event = "granted", .network = {netns}, .binds_token = true, .apply = apply};
   return grant(open, asking, who, way, call);
 }
 
@@ -167,11 +163,11 @@ Result<void> poststop(Call& call) {
   const OciState state = TRY(read_state(call));
   const auto open = TRY(OpenLedger::open(call));
   call.timing.step("read");
-  open.returns->begin_poststop(state.id, call.timing);
   auto left = about(FailureReason::kLedger, leave(open.ledger, state, call.log));
-  open.returns->end_poststop();
+  open.report(Releaser::kPoststop, call);
+  call.timing.step("return");
   if (left) open.repair(call.log);
-  open.returns->report(call.log, call.outcome);
+  open.report(Releaser::kOther, call);
   return left;
 }
 

@@ -14,10 +14,13 @@
 #include <set>
 #include <utility>
 
+#include "hook/base/failure.hpp"
+#include "hook/ledger/ledger.hpp"
 #include "hook/rails/netlink/netdev_programs.hpp"
 #include "hook/rails/netlink/netdev_records.hpp"
 #include "hook/rails/netlink/rdma_devices.hpp"
 #include "hook/rails/netlink/vf.hpp"
+#include "hook/rails/open_hcas.hpp"
 #include "hook/rails/plan/rail_config.hpp"
 #include "hook/rails/rail_addresses.hpp"
 #include "hook/rails/rail_links.hpp"
@@ -416,15 +419,33 @@ Result<void> remove_child(NodeSockets& node, NetworkNamespace* inside, const Rai
 
 }  // namespace
 
-NodeRails::NodeRails(std::string ledger_directory, IpamHelper* ipam)
-    : directory_(std::move(ledger_directory)), ipam_(ipam) {}
+NodeRails::NodeRails(std::string ledger_directory, IpamHelper* ipam, std::string root)
+    : directory_(std::move(ledger_directory)), ipam_(ipam), root_(std::move(root)) {}
 
 Result<void> NodeRails::undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
-                                    const StoredGrant*) const {
+                                    const StoredGrant* grant) const {
+  TRY_VOID(about(FailureReason::kNetwork, return_rails(key, held)));
+  return grant ? check_left(held, *grant) : Result<void>();
+}
+
+// Of a start that was never settled nothing can be left open.
+Result<void> NodeRails::check_left(const std::vector<PlannedHca>& held, const StoredGrant& grant) const {
+  std::vector<PlannedHca> left;
+  for (const PlannedHca& hca : grant.hcas) {
+    if (!find_hca(held, booked_as(hca))) left.push_back(hca);
+  }
+  const bool has_failed =
+      std::any_of(grant.users.begin(), grant.users.end(), [](const auto& user) { return user.ended; });
+  return check_closed(left, root_, !is_start_ || has_failed, warnings_);
+}
+
+Result<void> NodeRails::return_rails(const std::string& key, const std::vector<PlannedHca>& held) const {
+  undone_.erase(key);
   if (TRY(NetworkRecordStore::look_at(directory_, key)) == Presence::kGone) return {};
   const auto store = TRY(NetworkRecordStore::open(directory_));
   auto record = TRY(store.read(key));
   if (!record) return {};
+  undone_.emplace(key, *record);
   std::vector<RailRecord> leaving;
   std::vector<RailRecord> staying;
   for (RailRecord& rail : record->rails)
@@ -467,6 +488,11 @@ Result<std::vector<std::string>> NodeRails::recover(const Ledger& ledger, Deadli
   }
   warnings_.insert(warnings_.end(), stuck.begin(), stuck.end());
   return recovered;
+}
+
+std::optional<NetworkRecord> NodeRails::undone(const std::string& key) const {
+  const auto found = undone_.find(key);
+  return found == undone_.end() ? std::nullopt : std::optional(found->second);
 }
 
 std::vector<std::string> NodeRails::take_warnings() const {

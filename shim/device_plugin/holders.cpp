@@ -125,7 +125,7 @@ HcaHolds Holders::of(const fabric::Inventory& inventory, const std::string& root
     std::erase_if(devices_, [&](const auto& known) { return known.second == now.second && known.first != now.first; });
     devices_.insert_or_assign(now.first, now.second);
   }
-  HcaHolds holds = holds_;  // also by what an older release booked by name
+  HcaHolds holds = holds_;  // also what has no device and was booked by its name
   for (const auto& [name, device] : devices_) {
     if (const auto held = holds_.find(device); held != holds_.end()) holds[name] = held->second;
   }

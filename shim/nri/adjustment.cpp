@@ -46,18 +46,9 @@ void add_environment(const hook::Plan& plan, const NriContainer& container, Cont
   }
 }
 
-bool mounts_at(const NriContainer& container, std::string_view destination) {
-  return std::any_of(container.mounts.begin(), container.mounts.end(),
-                     [&](const Mount& mount) { return mount.destination == destination; });
-}
-
-// As edit_spec(): without a mount over /sys there is nothing to cover.
-void add_mounts(const hook::Plan& plan, const NriContainer& container, ContainerAdjustment& adjustment) {
-  if (!mounts_at(container, "/sys")) return;
-  for (const hook::PlannedMount& mount : plan.mounts) {
-    if (mounts_at(container, mount.destination)) continue;
+void add_mounts(const hook::Plan& plan, ContainerAdjustment& adjustment) {
+  for (const hook::PlannedMount& mount : plan.mounts)
     adjustment.mounts.push_back({mount.destination, mount.type, mount.source, mount.options});
-  }
 }
 
 }  // namespace
@@ -83,7 +74,7 @@ Result<ContainerAdjustment> nri_adjustment(const hook::Plan& plan, const std::st
     TRY_VOID(add_device(node, container, adjustment));
   raise_memlock(plan, memlock_before(container, inherited), adjustment);
   add_environment(plan, container, adjustment);
-  add_mounts(plan, container, adjustment);
+  add_mounts(plan, adjustment);
   // A value that another plugin or the engine has set stays: a runtime refuses a container when two set the same.
   if (can_limit_rdma(plan, controller) && !container.unified.contains(kRdmaMax))
     adjustment.unified.emplace(kRdmaMax, hook::rdma_max_line(plan.rdma_limits.front()));

@@ -52,10 +52,9 @@ Worker::Answer answer(const char* stage, std::shared_ptr<Call> call, Result<std:
 }
 
 Result<std::string> give_to_pod(const NriRequest& request, const Asking& asking, Call& call) {
-  const Owner own = hook::container_owner(request.pod.id, "");
   // The sandbox stands for itself: its part ends with it.
-  Grantee who{TRY(hook::owner_of(asking.spec, own)), {own.key, request.pod.id, {}}};
-  who.user.pod = request.pod.id;
+  const Grantee who = TRY(hook::grantee_of(
+      asking.spec, {.key = {}, .id = request.pod.id, .process = {}, .pod = request.pod.id}, std::string()));
   const auto open = TRY(OpenLedger::open(call));
   const auto nothing_more = [](const hook::Plan&) { return Result<void>(); };
   TRY_VOID(
@@ -105,7 +104,7 @@ void say_what_is_limited(const hook::Plan& plan, hook::RdmaController controller
 
 Result<std::string> give_to_container(const NriRequest& request, const Asking& asking, Call& call) {
   const std::string& id = request.container.id;
-  Grantee who = TRY(hook::new_grantee(asking.spec, id, {}));
+  Grantee who = TRY(hook::grantee_of(asking.spec, {.key = {}, .id = id, .process = {}}, std::nullopt));
   // Its id stands for it, for as long as the runtime knows it.
   if (who.owner.kind == Owner::Kind::kToken) who.owner.label = hook::container_owner(id, "").label;
   const auto open = TRY(OpenLedger::open(call));
@@ -218,7 +217,7 @@ Result<Giver> Giver::begin(hook::NodeSettings node, Result<hook::Config> config,
 Worker::Answer Giver::run(std::string_view job) {
   if (job.starts_with(kRecover)) {
     log_.set_container("");
-    return take_back(hook::Returns::Caller::kRecover,
+    return take_back(hook::Releaser::kRecover,
                      [&](const Ledger& ledger) { return recover(job.substr(1), ledger, log_); });
   }
   const auto request = parse_nri_request(Event{job.front()}, job.substr(1));
@@ -226,7 +225,7 @@ Worker::Answer Giver::run(std::string_view job) {
   log_.set_container(request->container.id.empty() ? request->pod.id : request->container.id);
   const bool gives = request->event == Event::kRunPodSandbox || request->event == Event::kCreateContainer;
   if (gives) return give(*request);
-  return take_back(hook::Returns::Caller::kOther, [&](const Ledger& ledger) {
+  return take_back(hook::Releaser::kOther, [&](const Ledger& ledger) {
     return request->of_pod() ? return_pod(*request, node_.engine, ledger) : leave(*request, node_.engine, ledger);
   });
 }
@@ -241,12 +240,12 @@ Worker::Answer Giver::give(const NriRequest& request) {
   return answer(pod ? kPodStage : kContainerStage, std::move(call), std::move(done));
 }
 
-Worker::Answer Giver::take_back(hook::Returns::Caller caller, const TakeBack& steps) {
+Worker::Answer Giver::take_back(hook::Releaser by, const TakeBack& steps) {
   Call call{node_, log_, helper()};
-  const auto open = OpenLedger::open(call, caller);
+  const auto open = OpenLedger::open(call);
   if (!open) return {open.error()};
   const auto done = steps(open->ledger);
-  open->returns->report(log_, call.outcome);
+  open->report(by, call);
   const auto count = [ledger = node_.ledger, outcome = std::move(call.outcome)] {
     hook::count_returns(ledger, outcome);
   };

@@ -11,8 +11,7 @@
 #include "fabric/result.hpp"
 #include "hook/base/log.hpp"
 #include "hook/config/config.hpp"
-#include "hook/grant/node.hpp"
-#include "hook/grant/returns.hpp"
+#include "hook/grant/call.hpp"
 #include "hook/rails/address/ipam_helper.hpp"
 #include "shim/nri/wire/values.hpp"
 #include "shim/nri/worker.hpp"
@@ -45,7 +44,7 @@ class Giver {
       : node_(std::move(node)), config_(std::move(config)), log_(std::move(log)) {}
 
   Worker::Answer give(const NriRequest& request);
-  Worker::Answer take_back(hook::Returns::Caller caller, const TakeBack& steps);
+  Worker::Answer take_back(hook::Releaser by, const TakeBack& steps);
   hook::IpamHelper* helper() { return ipam_ ? &*ipam_ : nullptr; }
 
   hook::NodeSettings node_;

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "hook/grant/asking.hpp"
-#include "hook/ledger/ledger_grant.hpp"
+#include "hook/ledger/gone.hpp"
 
 namespace shim {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "fabric/text.hpp"
-#include "hook/ledger/ledger_owner.hpp"
+#include "hook/ledger/grant.hpp"
 #include "hook/ledger/runtime_records.hpp"
 #include "shim/runtime/find_bundle.hpp"
 #include "shim/runtime/find_runtime.hpp"

@@ -2,8 +2,8 @@
 #include <cstdint>
 #include <string>
 
-#include "hook/ledger/ledger_files.hpp"
-#include "hook/ledger/ledger_grant.hpp"
+#include "hook/ledger/files.hpp"
+#include "hook/ledger/record.hpp"
 #include "require.hpp"
 
 namespace {

@@ -14,7 +14,7 @@
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/config/config.hpp"
-#include "hook/grant/decide.hpp"
+#include "hook/grant/foresee.hpp"
 #include "hook/grant/node.hpp"
 #include "hook/plan/match.hpp"
 #include "hook/plan/plan.hpp"
@@ -213,8 +213,10 @@ struct Given {
 // As `rdma-hook plan` does it.
 fabric::Result<Given> plan_of(const fabric::Inventory& node, const hook::Asking& asking) {
   if (!asking.request) return Given();
-  const hook::Candidates among(node, *asking.request, asking.admin);
-  hook::Plan plan = TRY(hook::decide(asking, among, {}, "/views", true, std::nullopt));
+  hook::NodeSettings settings;
+  settings.snapshot = "as read";
+  const hook::Owner owner;
+  hook::Plan plan = TRY(hook::foresee({asking, owner, settings, nullptr, true}, node)).plan;
   auto foreseen = TRY(hook::foresee_rails({.plan = plan,
                                            .config = asking.admin,
                                            .inventory = node,

@@ -1,4 +1,4 @@
-"""Grants as the ledger records them: a line of JSON, and one with its checksum (hook/ledger/ledger_grant.hpp)."""
+"""Grants as the ledger records them: a line of JSON, and one with its checksum (hook/ledger/record.hpp)."""
 import json
 import os
 

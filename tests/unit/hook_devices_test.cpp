@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "hook/base/json/json.hpp"
-#include "hook/ledger/shown_key.hpp"
+#include "hook/ledger/grant.hpp"
 #include "support/inventories.hpp"
 
 namespace hook {

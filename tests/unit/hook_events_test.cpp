@@ -9,7 +9,7 @@
 #include "hook/base/event_line.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/base/json/json.hpp"
-#include "hook/ledger/shown_key.hpp"
+#include "hook/ledger/grant.hpp"
 
 namespace hook {
 namespace {

@@ -13,7 +13,7 @@
 #include "hook/base/failure.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/grant/booking.hpp"
-#include "hook/grant/decide.hpp"
+#include "hook/grant/foresee.hpp"
 #include "hook_ledger_scene.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"
@@ -316,7 +316,7 @@ TEST_F(GrantTest, ASecondCallTakesNoHeldVirtualFunctionForAGrantedOne) {
   call.container = "web-1";
   Asking asking = asking_for("1", Mode::kExclusive);
   asking.admin.memlock.reset();
-  const Grantee booked = new_grantee(asking.spec, "web-1", test_support::myself()).value();
+  const Grantee booked = grantee_of(asking.spec, {"", "web-1", test_support::myself()}, std::nullopt).value();
   const auto nothing = [](const Plan&) { return Result<void>(); };
   const auto open = OpenLedger::open(call);
   ASSERT_TRUE(hook::grant(*open, asking, booked, {.event = "booked", .apply = nothing}, call));
@@ -512,7 +512,7 @@ TEST_F(GrantTest, WhatWasBookedIsAppliedUnderTheNameThatItHasByThen) {
   for (const char* wish : {"1", "mlx5_0"}) {
     Asking asking = asking_for(wish, Mode::kShared);
     asking.admin.sysfs_view = false;
-    const Grantee booked = new_grantee(asking.spec, "web-1", test_support::myself()).value();
+    const Grantee booked = grantee_of(asking.spec, {"", "web-1", test_support::myself()}, std::nullopt).value();
     ASSERT_TRUE(hook::grant(*open, asking, booked, {.event = "booked", .apply = apply}, call));
     asking.spec.annotations[kGrantAnnotation] = booked.token;
     nodes.clear();
@@ -537,30 +537,6 @@ TEST_F(GrantTest, AnHcaWhoseNodeHasAnotherNumberIsStillItsHolders) {
   EXPECT_FALSE(give("web-2", asking_for("mlx5_1", Mode::kExclusive)));
   ASSERT_TRUE(give("web-1", asking_for("1", Mode::kExclusive)));
   EXPECT_EQ(applied_, std::vector<std::string>{"mlx5_1"});
-}
-
-// The index of a release before this one went by names.
-TEST_F(GrantTest, WhatAFormerReleaseBookedIsHeld) {
-  node_.root = directory_ / "names";
-  test_support::lay_out(test_support::rails(2, 4), node_.root);
-  const std::string infiniband = node_.root + "/sys/class/infiniband/";
-  const std::filesystem::path link = std::filesystem::read_symlink(infiniband + "mlx5_1");
-  std::filesystem::remove(infiniband + "mlx5_1");
-  std::filesystem::rename(std::filesystem::path(infiniband) / link, infiniband + "mlx5_1");
-  ASSERT_TRUE(give("web-1", asking_for("mlx5_1", Mode::kExclusive)));
-  ASSERT_TRUE(std::filesystem::exists(node_.ledger + "/hca/mlx5_1/holders"));
-  node_.root = directory_ / "node";
-  for (const Mode mode : {Mode::kExclusive, Mode::kShared, Mode::kHca}) {
-    const auto given = give("web-2", asking_for("mlx5_1", mode));
-    ASSERT_FALSE(given);
-    EXPECT_NE(given.error().message.find("`mlx5_1` is held by container web-1"), std::string::npos)
-        << given.error().message;
-  }
-  ASSERT_TRUE(give("web-1", asking_for("mlx5_1", Mode::kExclusive))) << "its own";
-  const Owner owner = container_owner("web-1", "/bundle");
-  ASSERT_TRUE(Ledger::open(node_.ledger)->leave(owner, owner.key));
-  EXPECT_TRUE(give("web-2", asking_for("mlx5_1", Mode::kExclusive)));
-  EXPECT_EQ(test_support::ledger_problems(node_.ledger), "");
 }
 
 TEST_F(GrantTest, MountsOfTheSpecStayTheContainers) {
@@ -607,7 +583,7 @@ TEST_F(GrantTest, WhatIsBoundIsNotAllWhereThereIsMore) {
     Asking asking = asking_for("mlx5_0", Mode::kShared);
     // Its spec lacks that limit, so that all is decided again.
     asking.admin.memlock = with_another ? std::nullopt : std::optional(UINT64_MAX);
-    const Grantee booked = new_grantee(asking.spec, "web-1", test_support::myself()).value();
+    const Grantee booked = grantee_of(asking.spec, {"", "web-1", test_support::myself()}, std::nullopt).value();
     const auto nothing = [](const Plan&) { return Result<void>(); };
     const auto open = OpenLedger::open(call);
     const auto given = grant(*open, asking, booked, {.event = "booked", .apply = nothing}, call);
@@ -742,18 +718,36 @@ TEST_F(GrantTest, AContainerThatHasEndedWasGivenNothing) {
   EXPECT_FALSE(was_given_before(*ledger, who).value()) << "no poststop came";
 }
 
+TEST_F(GrantTest, LeavesOutMountsThatAreThereOrCoverNothing) {
+  Asking asking = asking_for("mlx5_0");
+  const auto inventory = read_node_for(asking, node_, true);
+  ASSERT_TRUE(inventory);
+  const Owner owner;
+  const auto mounts = [&](bool in_spec, std::vector<SpecMount> has) {
+    asking.spec.mounts = std::move(has);
+    std::string at;
+    const auto foreseen = foresee({asking, owner, node_, nullptr, in_spec}, *inventory);
+    EXPECT_TRUE(foreseen) << foreseen.error().message;
+    for (const PlannedMount& mount : foreseen->plan.mounts)
+      at += mount.destination + " ";
+    return at;
+  };
+  const std::string all = mounts(false, {});
+  ASSERT_TRUE(all.starts_with("/sys/class/infiniband ")) << all;
+  EXPECT_EQ(mounts(true, {}), "") << "config.json has no /sys";
+  EXPECT_EQ(mounts(true, {{"/sys", false}}), all);
+  const std::string first = "/sys/class/infiniband ";
+  for (const bool in_spec : {false, true})
+    EXPECT_EQ(first + mounts(in_spec, {{"/sys", false}, {"/sys/class/infiniband", true}}), all);
+}
+
 TEST_F(GrantTest, DecidingWritesNothing) {
   const Asking asking = asking_for("all", Mode::kExclusive);
   const auto inventory = read_node_for(asking, node_, false);
   const auto ledger = Ledger::open(node_.ledger);
   ASSERT_TRUE(inventory && ledger);
-  const Candidates among(*inventory, *asking.request, asking.admin);
   const Owner owner = container_owner("plan", "/bundle");
-  {
-    const auto held = lock_holdings(asking, among, *ledger, owner, node_.root);
-    ASSERT_TRUE(held);
-    EXPECT_EQ(names(*decide(asking, among, held->holdings, "/views", false, std::nullopt)), "mlx5_0 mlx5_1");
-  }
+  EXPECT_EQ(names(foresee({asking, owner, node_, &*ledger}, *inventory)->plan), "mlx5_0 mlx5_1");
   EXPECT_TRUE(ledger->list()->empty());
   EXPECT_TRUE(give("web-1", asking)) << "and locks nothing any more";
 }

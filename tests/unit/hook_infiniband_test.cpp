@@ -372,7 +372,6 @@ TEST(Infiniband, AnotherDeviceOfTheNodeGuidIsNotTakenForIt) {
   }
 }
 
-// A record of an older release says the name alone.
 TEST(Infiniband, ADeviceWithoutAnIndexOnRecordIsFoundByItsName) {
   Scene scene;
   RailRecord rail = described(moving("mlx5_4", "ibp0v3"));

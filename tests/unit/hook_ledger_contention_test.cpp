@@ -88,7 +88,7 @@ class Worker {
  private:
   fabric::Result<void> live() {
     const auto ledger = TRY(Ledger::open(path_));
-    TRY(ledger.repair_pending());
+    TRY_VOID(ledger.repair_pending());
     const std::size_t first = random_() % kHcas;
     const std::size_t second = (first + 1 + random_() % (kHcas - 1)) % kHcas;
     const Mode mode = random_() % 3 == 0 ? Mode::kExclusive : Mode::kShared;

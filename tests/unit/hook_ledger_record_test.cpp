@@ -8,7 +8,8 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "hook/ledger/ledger_steps.hpp"
+#include "hook/ledger/record.hpp"
+#include "hook/ledger/steps.hpp"
 #include "unit/hook_ledger_scene.hpp"
 
 namespace hook {

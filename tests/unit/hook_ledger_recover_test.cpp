@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "hook/base/text_digest.hpp"
-#include "hook/ledger/ledger_files.hpp"
+#include "hook/ledger/files.hpp"
 #include "support/temp_dir.hpp"
 #include "unit/hook_ledger_scene.hpp"
 
@@ -248,16 +248,6 @@ TEST_F(LedgerLeftovers, ABoundTokenKeepsThePodItWasGivenIn) {
   EXPECT_EQ(keys_by_id(ledger_, "sandbox"), web_.key);
   EXPECT_EQ(keys_by_id(ledger_, "c-1"), web_.key);
   EXPECT_EQ(ledger_problems(path_), "");
-}
-
-// As by a program that knew no index of ids.
-TEST_F(LedgerLeftovers, GrantsOlderThanTheIndexAreFoundAndPutIntoIt) {
-  ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
-  std::filesystem::remove_all(path_ + "/ids");
-  EXPECT_EQ(keys_by_id(ledger_, "c-1"), pod_.key);
-  ASSERT_EQ(give(web_, {kSecondShared}, {web_.key, "c-2", myself()}), "");
-  EXPECT_EQ(keys_by_id(ledger_, "c-1"), pod_.key);
-  EXPECT_EQ(ledger_problems(path_), "") << "the first entry brings those of all";
 }
 
 TEST_F(LedgerLeftovers, RecoverPutsTheIndexOfIdsRight) {

@@ -12,7 +12,7 @@
 #include <filesystem>
 #include <regex>
 
-#include "hook/ledger/ledger_files.hpp"
+#include "hook/ledger/files.hpp"
 #include "support/temp_dir.hpp"
 #include "unit/hook_ledger_scene.hpp"
 

@@ -18,7 +18,7 @@
 
 #include "hook/base/failure.hpp"
 #include "hook/base/text_digest.hpp"
-#include "hook/ledger/shown_key.hpp"
+#include "hook/ledger/grant.hpp"
 #include "hook/program/commands.hpp"
 #include "tests/support/temp_dir.hpp"
 

@@ -1,5 +1,5 @@
 // What a former holder left open of an HCA: what the kernel says of contexts and descriptors, and what follows from it.
-#include "hook/grant/open_hcas.hpp"
+#include "hook/rails/open_hcas.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "fabric/unique_fd.hpp"
-#include "hook/apply/live/cgroup.hpp"
+#include "hook/base/process/cgroup.hpp"
 #include "hook_ledger_scene.hpp"
 #include "support/temp_dir.hpp"
 

@@ -11,8 +11,8 @@
 #include <filesystem>
 #include <memory>
 
-#include "hook/ledger/ledger_files.hpp"
-#include "hook/ledger/ledger_steps.hpp"
+#include "hook/ledger/files.hpp"
+#include "hook/ledger/steps.hpp"
 #include "hook/rails/address/address_pool.hpp"
 #include "hook/rails/address/ipam.hpp"
 #include "hook/rails/record/network_record_store.hpp"

@@ -1,12 +1,10 @@
 // What a call returns is noted once, with its reason, whoever returned it.
-#include "hook/grant/returns.hpp"
+#include "hook/grant/call.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <memory>
 
 #include "support/temp_dir.hpp"
 #include "unit/hook_ledger_scene.hpp"
@@ -23,11 +21,14 @@ using test_support::TempDir;
 const PlannedHca kFirst{"mlx5_0", Mode::kExclusive, 1, std::nullopt};
 const PlannedHca kSecond{"mlx5_1", Mode::kExclusive, 1, std::nullopt};
 
+NodeSettings settings_of(const std::string& ledger) {
+  NodeSettings node;
+  node.ledger = ledger;
+  return node;
+}
+
 class ReturnsTest : public testing::Test {
  protected:
-  explicit ReturnsTest(Returns::Caller caller = Returns::Caller::kOther)
-      : returns_(std::make_shared<Returns>(path_, nullptr, caller)), ledger_(Ledger::open(path_, returns_).value()) {}
-
   Owner make_pod() {
     const TempDir there;
     return netns_owner(identify_netns(there.path()).value());  // gone as soon as this returns
@@ -40,8 +41,8 @@ class ReturnsTest : public testing::Test {
   // "EVENT container=... reason=..." of each line that has been written since, and the reasons that are counted.
   std::vector<std::string> reported() {
     testing::internal::CaptureStderr();
-    Outcome outcome;
-    returns_->report(Log(), outcome);
+    call_.outcome = {};
+    open_.report(by_, call_);
     std::vector<std::string> lines;
     const std::string text = testing::internal::GetCapturedStderr();
     for (std::size_t at = 0; at < text.size();) {
@@ -49,7 +50,7 @@ class ReturnsTest : public testing::Test {
       lines.push_back(text.substr(at, end - at));
       at = end + 1;
     }
-    for (const ReturnReason reason : outcome.returned)
+    for (const ReturnReason reason : call_.outcome.returned)
       lines.push_back("counted " + std::string(to_string(reason)));
     return lines;
   }
@@ -66,36 +67,31 @@ class ReturnsTest : public testing::Test {
 
   TempDir directory_;
   std::string path_ = directory_ / "ledger";
-  std::shared_ptr<Returns> returns_;
-  Ledger ledger_;
-};
-
-class RecoverReturns : public ReturnsTest {
- protected:
-  RecoverReturns() : ReturnsTest(Returns::Caller::kRecover) {}
+  NodeSettings node_ = settings_of(path_);
+  Log log_;
+  Call call_{node_, log_, nullptr, {}, "web"};
+  OpenLedger open_ = OpenLedger::open(call_).value();
+  Releaser by_ = Releaser::kOther;
+  const Ledger& ledger_ = open_.ledger;
 };
 
 TEST_F(ReturnsTest, AtPoststop) {
   const Owner web = container_owner("web", "/b");
   give(web, kFirst, {web.key, "web", myself()});
-  Timing timing;
-  returns_->begin_poststop("web", timing);
+  by_ = Releaser::kPoststop;
   ASSERT_TRUE(ledger_.leave(web, web.key).has_value());
   ASSERT_TRUE(ledger_.leave(web, web.key).has_value()) << "again";
-  returns_->end_poststop();
   expect_one("returned container=web key=" + web.key,
              "reason=poststop hcas=mlx5_0 mode=exclusive held_s=0 total_us=", "poststop");
-  ASSERT_EQ(timing.steps().size(), 2U);
-  EXPECT_EQ(timing.steps()[0].first, "return");
-  EXPECT_EQ(timing.steps()[1].first, "rails");
+  ASSERT_EQ(call_.timing.steps().size(), 2U);
+  EXPECT_EQ(call_.timing.steps()[0].first, "return");
+  EXPECT_EQ(call_.timing.steps()[1].first, "rails");
 }
 
 TEST_F(ReturnsTest, NothingWasHeld) {
   const Owner web = container_owner("web", "/b");
-  Timing timing;
-  returns_->begin_poststop("web", timing);
+  by_ = Releaser::kPoststop;
   ASSERT_TRUE(ledger_.leave(web, web.key).has_value());
-  returns_->end_poststop();
   EXPECT_TRUE(reported().empty());
 }
 
@@ -103,11 +99,9 @@ TEST_F(ReturnsTest, APodsContainerLeaves) {
   const Owner pod = living_pod();
   const Owner web = container_owner("web", "/b");
   give(pod, kFirst, {web.key, "web", myself()});
-  Timing timing;
-  returns_->begin_poststop("web", timing);
+  by_ = Releaser::kPoststop;
   ASSERT_TRUE(ledger_.leave(web, web.key).has_value());
   ASSERT_TRUE(ledger_.leave(pod, web.key).has_value());
-  returns_->end_poststop();
   expect_one("left container=web key=" + pod.key + " netns=/proc/self/ns/net", "hcas=mlx5_0", "");
 }
 
@@ -128,7 +122,8 @@ TEST_F(ReturnsTest, OthersWhoseNamespaceIsGone) {
              "namespace-gone");
 }
 
-TEST_F(RecoverReturns, Everything) {
+TEST_F(ReturnsTest, Everything) {
+  by_ = Releaser::kRecover;
   const Owner pod = make_pod();
   give(pod, kFirst, {container_owner("web", "/b").key, "web", dead_process()});
   ASSERT_TRUE(ledger_.recover().has_value());

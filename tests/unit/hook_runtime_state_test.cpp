@@ -11,7 +11,7 @@
 #include <string>
 
 #include "hook/base/json/json.hpp"
-#include "hook/ledger/ledger_grant.hpp"
+#include "hook/ledger/gone.hpp"
 #include "unit/hook_ledger_scene.hpp"
 
 namespace {

@@ -2,8 +2,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "hook/grant/decide.hpp"
 #include "hook/grant/node.hpp"
+#include "hook/plan/match.hpp"
+#include "hook/plan/plan.hpp"
 #include "hook/program/commands.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"

@@ -7,8 +7,8 @@
 #include <cerrno>
 
 #include "hook/config/node_slice.hpp"
-#include "hook/ledger/ledger_files.hpp"
-#include "hook/ledger/ledger_steps.hpp"
+#include "hook/ledger/files.hpp"
+#include "hook/ledger/steps.hpp"
 #include "hook/rails/address/address_pool.hpp"
 #include "hook/rails/rail_addresses.hpp"
 #include "hook/rails/record/network_record_store.hpp"

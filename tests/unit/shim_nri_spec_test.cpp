@@ -139,8 +139,9 @@ TEST(NriAdjustment, WhatIsThereIsLeftAlone) {
   container.env.emplace_back("RDMA_INIT_REQUIRE=1");
   container.devices.push_back({"/dev/infiniband/uverbs1", "c", 231, 193, 0600, {}, {}});
   container.rlimits = {{"RLIMIT_MEMLOCK", kUnlimited, kUnlimited}};
-  container.mounts.push_back({"/sys/class/infiniband", "bind", "/x", {}});
-  const auto adjustment = nri_adjustment(two_rails(), "", container);
+  hook::Plan plan = two_rails();
+  plan.mounts.clear();
+  const auto adjustment = nri_adjustment(plan, "", container);
   ASSERT_TRUE(adjustment) << adjustment.error().message;
   EXPECT_EQ(*adjustment, ContainerAdjustment());
 }
@@ -177,11 +178,8 @@ TEST(NriAdjustment, AnotherDeviceAtThePathIsAnError) {
             "the container has `/dev/infiniband/uverbs0` as c 231:200, on this node it is c 231:192");
 }
 
-TEST(NriAdjustment, NothingWithoutHcasAndNoMountWithoutSysfs) {
+TEST(NriAdjustment, NothingWithoutHcas) {
   EXPECT_EQ(*nri_adjustment({}, "abc", worker()), ContainerAdjustment());
-  NriContainer container = worker();
-  container.mounts.clear();
-  EXPECT_TRUE(nri_adjustment(two_rails(), "", container)->mounts.empty());
 }
 
 fabric::Result<NriPluginOptions> parse(std::vector<std::string> arguments,

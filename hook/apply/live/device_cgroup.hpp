@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "fabric/result.hpp"
-#include "hook/apply/live/cgroup.hpp"
 #include "hook/apply/live/live_steps.hpp"
+#include "hook/base/process/cgroup.hpp"
 
 namespace hook {
 

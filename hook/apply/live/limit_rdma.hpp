@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "fabric/result.hpp"
-#include "hook/apply/live/cgroup.hpp"
+#include "hook/base/process/cgroup.hpp"
 #include "hook/plan/plan.hpp"
 
 namespace hook {

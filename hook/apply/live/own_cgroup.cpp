@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "fabric/text.hpp"
-#include "hook/apply/live/cgroup.hpp"
+#include "hook/base/process/cgroup.hpp"
 
 namespace hook {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
-#include "hook/apply/live/cgroup.hpp"
+#include "hook/base/process/cgroup.hpp"
 
 namespace hook {
 namespace {

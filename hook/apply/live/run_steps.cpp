@@ -14,10 +14,10 @@
 
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
-#include "hook/apply/live/cgroup.hpp"
 #include "hook/apply/live/device_cgroup.hpp"
 #include "hook/apply/live/limit_rdma.hpp"
 #include "hook/apply/memlock.hpp"
+#include "hook/base/process/cgroup.hpp"
 #include "hook/base/process/run_in_child.hpp"
 #include "hook/plan/plan.hpp"
 
@@ -247,6 +247,15 @@ Result<void> run_in_mount_namespace(int mount_namespace, const std::function<Res
     return function();
   }));
   return {};
+}
+
+Result<std::vector<std::string>> apply_live(const Plan& plan, const ContainerSpec& spec, const LiveContainer& container,
+                                            Engine engine, const std::string& root) {
+  if (plan.hcas.empty()) return std::vector<std::string>();
+  auto steps = TRY(live_steps(plan, spec, container.state, {root, engine, memlock_of(container.init.pid)}));
+  auto refused = TRY(run_steps(container, steps.steps, engine));
+  steps.warnings.insert(steps.warnings.end(), refused.begin(), refused.end());
+  return std::move(steps.warnings);
 }
 
 }  // namespace hook

@@ -26,6 +26,12 @@ namespace hook {
 fabric::Result<std::vector<std::string>> run_steps(const LiveContainer& container, const std::vector<Step>& steps,
                                                    Engine engine);
 
+// live_steps() and run_steps() of a plan; nothing for a plan of nothing. root: prefix of the node's /dev. Returns
+// warnings. Errors: as both.
+fabric::Result<std::vector<std::string>> apply_live(const Plan& plan, const ContainerSpec& spec,
+                                                    const LiveContainer& container, Engine engine,
+                                                    const std::string& root);
+
 // RLIMIT_MEMLOCK of a process that already runs: the first one of a container, before it becomes the workload. Raises
 // soft and hard limit to bytes (UINT64_MAX: unlimited); never lowers them. Without CAP_SYS_RESOURCE the hard
 // limit stays and the soft one is raised to it: the returned warning says what the container has then. Errors: there is

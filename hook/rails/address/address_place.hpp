@@ -13,7 +13,7 @@
 #include "fabric/address.hpp"
 #include "fabric/result.hpp"
 #include "hook/config/address_range.hpp"
-#include "hook/ledger/ledger_files.hpp"
+#include "hook/ledger/files.hpp"
 
 namespace hook {
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "fabric/text.hpp"
-#include "hook/ledger/ledger_files.hpp"
+#include "hook/ledger/files.hpp"
 #include "hook/rails/address/address_place.hpp"
 
 namespace hook {

@@ -22,7 +22,7 @@
 #include "fabric/unique_fd.hpp"
 #include "hook/base/process/open_program.hpp"
 #include "hook/base/write_all.hpp"
-#include "hook/ledger/ledger_files.hpp"
+#include "hook/ledger/files.hpp"
 #include "hook/rails/address/cni_args.hpp"
 
 namespace hook {

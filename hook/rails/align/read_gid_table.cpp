@@ -4,7 +4,7 @@
 #include <cerrno>
 
 #include "fabric/gid_slots.hpp"
-#include "hook/ledger/ledger_files.hpp"
+#include "hook/ledger/files.hpp"
 
 namespace hook {
 namespace {

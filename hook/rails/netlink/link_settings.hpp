@@ -46,8 +46,8 @@ inline constexpr std::array<XdpMode, 3> kXdpModes{{{"xdpdrv", IFLA_XDP_DRV_PROG_
 struct LinkSettings {
   unsigned flags = 0;  // IFF_PROMISC, IFF_ALLMULTI, IFF_NOARP and the like, not IFF_UP
   std::string alias;
-  std::vector<std::uint8_t> broadcast;   // the link's; empty: not known, as in records of older releases
-  std::vector<std::string> other_names;  // alternative names (Linux 5.5)
+  std::vector<std::uint8_t> broadcast;                                         // the link's; empty: not known
+  std::vector<std::string> other_names;                                        // alternative names (Linux 5.5)
   std::array<std::optional<std::uint32_t>, kLinkNumbers.size()> numbers = {};  // nullopt: unknown to the kernel
   std::array<std::uint32_t, kXdpModes.size()> xdp = {};                        // IDs of programs, 0: none
   friend bool operator==(const LinkSettings&, const LinkSettings&) = default;

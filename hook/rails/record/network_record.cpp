@@ -5,7 +5,7 @@
 
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
-#include "hook/ledger/ledger_files.hpp"
+#include "hook/ledger/files.hpp"
 
 namespace hook {
 namespace {
@@ -274,7 +274,7 @@ Result<HostNetdev> parse_host(const Json& entry) {
 Result<IpamLease> parse_lease(const Json& entry) {
   IpamLease lease;
   lease.plugin = TRY(text_at(entry, "plugin"));
-  lease.plugin.erase(0, lease.plugin.rfind('/') + 1);
+  if (lease.plugin.find('/') != std::string::npos) return wrong_member("plugin");
   lease.network = TRY(text_at(entry, "network"));
   lease.ipam = TRY(text_at(entry, "ipam"));
   lease.ifname = TRY(text_at(entry, "ifname"));

@@ -29,19 +29,19 @@ struct HostNetdev {
   std::vector<std::uint8_t> mac;
   std::vector<std::uint8_t> permanent_mac;
   // As netdev_identity(); of one without bus address that moves, which a container could make an equal of. 0: not
-  // known, as in records of older releases.
+  // known.
   std::uint64_t identity = 0;
   unsigned mtu = 0;
   unsigned tx_queue_length = 0;
   bool up = false;
   std::vector<NetRecord> records;          // what was configured on it; only of one that moves
-  std::optional<LinkSettings> settings;    // nullopt: it does not move, or the record is of an older release
+  std::optional<LinkSettings> settings;    // nullopt: it does not move
   std::optional<NetdevFeatures> features;  // nullopt: as settings, or the kernel does not say
   std::optional<SysfsSettings> sysfs;      // nullopt: as settings, or sysfs does not show the netdev
-  // IDs of its tcx programs. nullopt: not known, as in records of older releases.
+  // IDs of its tcx programs. nullopt: not known.
   std::optional<std::vector<std::uint32_t>> tcx;
-  std::optional<RdmaDevice> rdma;  // that moves along; nullopt: none, or the record is of an older release
-  std::vector<VfAttributes> vfs;   // of a physical function, by number; empty: also in records of older releases
+  std::optional<RdmaDevice> rdma;  // that moves along; nullopt: none
+  std::vector<VfAttributes> vfs;   // of a physical function, by number
   // Of a VF: its physical function's netdev, its number, and the attributes that are changed.
   std::string pf;
   unsigned vf = 0;
@@ -51,11 +51,11 @@ struct HostNetdev {
 
 // Addresses that a CNI plugin gave.
 struct IpamLease {
-  std::string plugin;  // its file name; records of older releases have a path, of which this is read
+  std::string plugin;  // its file name
   std::string network;
   std::string ipam;  // JSON text of the plugin's "ipam" object
   std::string ifname;
-  std::string args = {};  // CNI_ARGS with which it was asked for; empty: none, also in records of older releases
+  std::string args = {};  // CNI_ARGS with which it was asked for; empty: none
   friend bool operator==(const IpamLease&, const IpamLease&) = default;
 };
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "fabric/text.hpp"
-#include "hook/ledger/ledger_files.hpp"
+#include "hook/ledger/files.hpp"
 
 namespace hook {
 namespace {

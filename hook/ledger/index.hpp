@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hook/ledger/ledger_files.hpp"
+#include "hook/ledger/files.hpp"
 #include "hook/plan/plan.hpp"
 
 namespace hook {
@@ -60,8 +60,6 @@ fabric::Result<void> replace_exclusive(const LedgerFiles& files, const std::stri
 using IsValid = std::function<bool(const IndexEntry&)>;
 fabric::Result<unsigned> count_others(const LedgerFiles& files, const std::string& hca, std::string_view key,
                                       unsigned most, const IsValid& is_valid);
-// Whether it was ever held since the ledger was made.
-fabric::Result<bool> has_holders(const LedgerFiles& files, const std::string& hca);
 // All of them, for recover().
 fabric::Result<std::vector<IndexEntry>> list_entries(const LedgerFiles& files, const std::string& hca);
 

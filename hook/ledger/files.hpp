@@ -1,4 +1,4 @@
-// The ledger's directory: descriptors that are opened and checked once, files that appear whole or not at all, locks.
+// The ledger's directory: descriptors that are opened and checked once, files that appear whole or not at all.
 #pragma once
 
 #include <sys/stat.h>
@@ -15,21 +15,17 @@
 
 #include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
+#include "hook/base/file_name.hpp"
 #include "hook/base/process/process_identity.hpp"
-#include "hook/ledger/ledger.hpp"
+#include "hook/ledger/effects.hpp"
 
 namespace hook {
 
-inline constexpr std::size_t kLongestKey = 128;
 inline constexpr std::size_t kLongestHcaName = 63;
 inline constexpr std::size_t kLargestLedgerFile = std::size_t{1} << 20;
-inline constexpr int kKeyLockTimeoutMs = 10000;
 
 // Of what was written here, against damage: whoever means harm can write it, too.
 std::uint64_t checksum(std::string_view text);
-
-// [A-Za-z0-9_.-], neither "." nor "..".
-bool is_file_name(std::string_view name, std::size_t longest);
 
 // As is_file_name(); IB_DEVICE_NAME_MAX is 64 with the zero.
 fabric::Result<void> check_hca_name(const std::string& name);
@@ -69,6 +65,9 @@ class LedgerFiles {
   // The markers of what was booked or bound through this ledger and is not settled, by the grant's key.
   mutable std::map<std::string, std::set<std::string>> begun;
 
+  // What was returned or left through this ledger.
+  mutable std::vector<Released> released;
+
   // As GrantEffects has them; without any, there is nothing to undo.
   fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
                                    const StoredGrant* grant) const {
@@ -107,22 +106,5 @@ fabric::Result<void> remove_file(const LedgerDirectory& directory, const std::st
 fabric::Result<void> remove_tree(const LedgerDirectory& directory, const std::string& name);
 // Without "." and "..", in no order.
 fabric::Result<std::vector<std::string>> list_names(const LedgerDirectory& directory);
-
-// flock on DIR/hca/DEVICE/lock, whose text is lock_text(). A child made by fork() shares it. Errors: as
-// check_hca_name(), open_directory(); EAGAIN.
-fabric::Result<fabric::UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int timeout_ms);
-
-// Locks on keys of grants: one byte each of DIR/lock, at an offset that the key gives, so that there are no lock files
-// to clean up. Two keys may share a byte: they then wait for each other, no more. A caller takes all its keys at once,
-// in the order of their bytes, and asks for no other while it holds one: no two callers can wait for each other.
-class KeyLock {
- public:
-  static fabric::Result<KeyLock> take(const LedgerFiles& files, const std::vector<std::string>& keys,
-                                      int timeout_ms = kKeyLockTimeoutMs);
-
- private:
-  explicit KeyLock(fabric::UniqueFd fd) : fd_(std::move(fd)) {}
-  fabric::UniqueFd fd_;  // its description holds the locks
-};
 
 }  // namespace hook

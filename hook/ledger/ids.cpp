@@ -1,4 +1,4 @@
-#include "hook/ledger/ledger_ids.hpp"
+#include "hook/ledger/ids.hpp"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include <set>
 
 #include "hook/base/text_digest.hpp"
-#include "hook/ledger/ledger_steps.hpp"
+#include "hook/ledger/steps.hpp"
 
 namespace hook {
 namespace {
@@ -31,44 +31,21 @@ Error ids_error(const LedgerFiles& files, const char* verb, const std::string& p
   return sys_error(errno, "cannot {} `{}/{}`", verb, files.root.path, path);
 }
 
-// at: the directory in which the path begins. False: there is no directory for those of all ids.
-Result<bool> add_entry_at(const LedgerFiles& files, int at, const std::string& path, const std::string& key) {
+Result<void> add_id(const LedgerFiles& files, const std::string& id, const std::string& key) {
+  const int root = files.root.fd.get();
+  const std::string path = id_path(id);
   const std::string entry = path + "/" + key;
   for (int attempt = 0; attempt < kEntryAttempts; ++attempt) {
-    if (::mkdirat(at, path.c_str(), 0700) != 0 && errno != EEXIST) {
-      return errno == ENOENT ? Result<bool>(false) : ids_error(files, "make", path);
+    if (::mkdirat(root, path.c_str(), 0700) != 0 && errno != EEXIST) {
+      if (errno != ENOENT || (::mkdirat(root, kIds, 0700) != 0 && errno != EEXIST))
+        return ids_error(files, "make", path);
+      continue;
     }
-    if (::symlinkat(key.c_str(), at, entry.c_str()) == 0 || errno == EEXIST) return true;
+    if (::symlinkat(key.c_str(), root, entry.c_str()) == 0 || errno == EEXIST) return {};
     // Another key's last entry of this id has gone, and its directory with it.
     if (errno != ENOENT) break;
   }
   return ids_error(files, "write", entry);
-}
-
-// Beside, then renamed: half an index says too little. Of two processes one is first; what the other one's grant needs,
-// it adds then.
-Result<void> build_ids(const LedgerFiles& files) {
-  const std::string name = files.temporary_name();
-  const int at = files.pending.fd.get();
-  if (::mkdirat(at, name.c_str(), 0700) != 0) return ids_error(files, "make", kIds);
-  for (const std::string& key : TRY(grant_keys(files))) {
-    const auto grant = read_grant(files, key);
-    if (!grant) continue;  // no list of grants has it either
-    for (const std::string& id : ids_of(*grant))
-      TRY_VOID(add_entry_at(files, at, name + "/" + text_digest(id), key));
-  }
-  if (::renameat2(at, name.c_str(), files.root.fd.get(), kIds, RENAME_NOREPLACE) == 0) return {};
-  if (errno != EEXIST) return ids_error(files, "make", kIds);
-  return remove_tree(files.pending, name);
-}
-
-Result<void> add_id(const LedgerFiles& files, const std::string& id, const std::string& key) {
-  const int root = files.root.fd.get();
-  const std::string path = id_path(id);
-  if (TRY(add_entry_at(files, root, path, key))) return {};
-  TRY_VOID(build_ids(files));
-  if (TRY(add_entry_at(files, root, path, key))) return {};
-  return ids_error(files, "write", path);
 }
 
 Result<void> remove_id(const LedgerFiles& files, const std::string& path, const std::string& key) {
@@ -81,16 +58,16 @@ Result<void> remove_id(const LedgerFiles& files, const std::string& path, const 
   return ids_error(files, "remove", path);
 }
 
-// nullopt: there is no such directory.
-Result<std::optional<std::vector<std::string>>> names_at(const LedgerFiles& files, const std::string& path) {
-  using Names = std::optional<std::vector<std::string>>;
+// None without such a directory.
+Result<std::vector<std::string>> names_at(const LedgerFiles& files, const std::string& path) {
+  using Names = std::vector<std::string>;
   LedgerDirectory directory{
       UniqueFd(::openat(files.root.fd.get(), path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)),
       files.root.path + "/" + path};
   if (!directory.fd.ok()) return errno == ENOENT ? Result<Names>(Names()) : ids_error(files, "list", path);
   auto names = TRY(list_names(directory));
   std::erase_if(names, [](const std::string& name) { return !is_file_name(name, kLongestKey); });
-  return Names(std::move(names));
+  return names;
 }
 
 // The entry of this id is there if, and only if, the grant has the id.
@@ -132,10 +109,8 @@ Result<void> remove_ids(const LedgerFiles& files, const StoredGrant& before, con
   return {};
 }
 
-Result<std::optional<std::vector<std::string>>> keys_of_id(const LedgerFiles& files, std::string_view id) {
-  auto keys = TRY(names_at(files, id_path(id)));
-  if (keys || ::faccessat(files.root.fd.get(), kIds, F_OK, AT_SYMLINK_NOFOLLOW) != 0) return keys;
-  return std::optional(std::vector<std::string>());
+Result<std::vector<std::string>> keys_of_id(const LedgerFiles& files, std::string_view id) {
+  return names_at(files, id_path(id));
 }
 
 Result<void> recover_ids(const LedgerFiles& files, const IdsOfKeys& grants, const std::set<std::string>& unread,
@@ -145,22 +120,17 @@ Result<void> recover_ids(const LedgerFiles& files, const IdsOfKeys& grants, cons
     for (const std::string& id : ids)
       missing[text_digest(id)].insert(key);
   }
-  auto digests = TRY(names_at(files, kIds));
-  if (!digests && missing.empty()) return {};
-  if (!digests) TRY_VOID(build_ids(files));
-  if (!digests) digests = TRY(names_at(files, kIds));
   Result<void> first;
-  for (const std::string& digest : digests.value_or(std::vector<std::string>())) {
+  for (const std::string& digest : TRY(names_at(files, kIds))) {
     const std::string path = fmt::format("{}/{}", kIds, digest);
     const auto keys = TRY(names_at(files, path));
-    if (!keys) continue;
     std::set<std::string>& expected = missing[digest];
-    for (const std::string& key : *keys) {
+    for (const std::string& key : keys) {
       if (expected.erase(key) > 0 || unread.contains(key)) continue;
       keep_first(first, recover_entry(files, digest, key, timeout_ms));
     }
     // Of a process that was killed before it made the entry. Others' are not empty, or made again.
-    if (keys->empty() && ::unlinkat(files.root.fd.get(), path.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT &&
+    if (keys.empty() && ::unlinkat(files.root.fd.get(), path.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT &&
         errno != ENOTEMPTY && errno != EEXIST) {
       return ids_error(files, "remove", path);
     }

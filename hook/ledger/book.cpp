@@ -1,4 +1,4 @@
-#include "hook/ledger/ledger_book.hpp"
+#include "hook/ledger/book.hpp"
 
 #include <sys/stat.h>
 
@@ -8,8 +8,10 @@
 #include <utility>
 
 #include "hook/base/failure.hpp"
-#include "hook/ledger/ledger_ids.hpp"
-#include "hook/ledger/ledger_steps.hpp"
+#include "hook/ledger/gone.hpp"
+#include "hook/ledger/ids.hpp"
+#include "hook/ledger/record.hpp"
+#include "hook/ledger/steps.hpp"
 
 namespace hook {
 namespace {
@@ -43,13 +45,13 @@ Result<std::optional<StoredGrant>> others_exclusive(const LedgerFiles& files, co
   const auto holder = TRY(exclusive_key(files, hca));
   if (!holder || *holder == key) return std::optional<StoredGrant>();
   looked_at = *holder;
-  auto grant = TRY(check_exclusive(files, hca, *holder, nullptr));
+  auto grant = TRY(check_exclusive(files, hca, *holder));
   if (grant) return grant;
   // It named nobody: left behind by a process that was killed, or damaged. Then an entry knows better.
   for (const IndexEntry& entry : TRY(list_entries(files, hca))) {
     if (entry.key == key) continue;
     looked_at = entry.key;
-    grant = TRY(check_exclusive(files, hca, entry.key, nullptr));
+    grant = TRY(check_exclusive(files, hca, entry.key));
     if (!grant) continue;
     TRY_VOID(restore_entry(files, hca, entry.key));
     break;
@@ -61,7 +63,7 @@ Result<std::optional<StoredGrant>> others_exclusive(const LedgerFiles& files, co
 Result<unsigned> others_units(const LedgerFiles& files, const std::string& hca, const std::string& key, unsigned most,
                               std::string& doubt) {
   return count_others(files, hca, key, most, [&](const IndexEntry& entry) {
-    const auto checked = check_entry(files, hca, entry, nullptr);
+    const auto checked = check_entry(files, hca, entry);
     if (checked.has_value()) return *checked;
     if (doubt.empty()) doubt = doubtful_holder(files, entry.key, checked.error());
     return true;
@@ -83,13 +85,6 @@ Holding others_holding(const LedgerFiles& files, const std::string& hca, const s
   if (!units) holding.exclusive_holder = doubtful_holder(files, "", units.error());
   if (units) holding.others = *units;
   return holding;
-}
-
-// The index of a former release goes by names. Who holds the HCA there has it alone, in whatever mode.
-std::optional<std::string> holder_by_name(const LedgerFiles& files, const std::string& hca, const std::string& key) {
-  const Holding holding = others_holding(files, hca, key, 1);
-  if (holding.exclusive_holder || holding.others == 0) return holding.exclusive_holder;
-  return "others, since before an upgrade,";
 }
 
 Result<void> write_booking(const LedgerFiles& files, const StoredGrant& grant, const std::optional<StoredGrant>& before,
@@ -126,17 +121,13 @@ Result<Holdings> LockedHcas::holdings(const Owner& asking, const std::map<std::s
   {
     // A namespace's number is used again as soon as it is free: what was noted under it may be another pod's.
     const KeyLock lock = TRY(KeyLock::take(*files_, {asking.key}));
-    if (const auto grant = TRY(refresh(*files_, asking.key, nullptr))) own = held_hcas(*grant);
+    if (const auto grant = TRY(refresh(*files_, asking.key))) own = held_hcas(*grant);
   }
   Holdings holdings;
   for (const Locked& hca : hcas_) {
     const auto limit = limits.find(hca.name);
     Holding holding = others_holding(*files_, hca.key, asking.key, limit == limits.end() ? 0 : limit->second);
     const PlannedHca* held = find_hca(own, hca.key);
-    if (hca.by_name) {
-      if (!held) held = find_hca(own, hca.name);
-      if (!holding.exclusive_holder) holding.exclusive_holder = holder_by_name(*files_, hca.name, asking.key);
-    }
     if (held) {
       holding.own = true;
       holding.own_units = held->held_only ? 0 : held->units;
@@ -156,9 +147,6 @@ Result<void> LockedHcas::check_free(const Owner& owner, std::vector<PlannedHca>&
     std::string looked_at;
     const auto other = TRY(others_exclusive(*files_, key, owner.key, looked_at));
     if (other) return held_alone(hca.name, other->owner.label);
-    if (locked->by_name) {
-      if (const auto holder = holder_by_name(*files_, hca.name, owner.key)) return held_alone(hca.name, *holder);
-    }
     if (hca.mode != Mode::kExclusive) continue;
     std::string doubt;
     if (TRY(others_units(*files_, key, owner.key, 1, doubt)) > 0) {
@@ -177,13 +165,14 @@ Result<void> LockedHcas::book(const Owner& owner, std::vector<PlannedHca> hcas, 
   // Before this owner's lock: it looks at the grants of others.
   TRY_VOID(check_free(owner, hcas));
   const KeyLock lock = TRY(KeyLock::take(*files_, {owner.key}));
-  const auto before = TRY(refresh(*files_, owner.key, nullptr));
+  const auto before = TRY(refresh(*files_, owner.key));
   StoredGrant grant = before ? *before : StoredGrant{owner, {}, {}, std::time(nullptr)};
   // The noted path may be gone while the namespace lives on; this call's leads there.
-  const bool moved = grant.owner.netns && is_proven_gone(look_at(*grant.owner.netns));
+  const bool moved = is_namespace_gone(grant.owner);
   if (moved) grant.owner = owner;
   // Of a pod: those whose container is gone without having left.
-  const bool dropped = owner.kind == Owner::Kind::kNetns && std::erase_if(grant.users, is_user_gone) > 0;
+  const bool dropped = owner.kind == Owner::Kind::kNetns &&
+                       std::erase_if(grant.users, [](const StoredUser& one) { return is_user_gone(one); }) > 0;
   const auto worker = TRY(add_steps(grant, user, hcas, new_worker(*files_)));
   if (!worker) {
     if (!moved && !dropped) return {};  // as when bind() has brought all of it

@@ -1,4 +1,4 @@
-#include "hook/ledger/ledger_views.hpp"
+#include "hook/ledger/views.hpp"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,7 +15,8 @@
 
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
-#include "hook/ledger/ledger_steps.hpp"
+#include "hook/ledger/gone.hpp"
+#include "hook/ledger/steps.hpp"
 
 namespace hook {
 namespace {
@@ -139,7 +140,7 @@ std::string name_in_use(const std::string& name) {
 // Being made, by a process that may live.
 bool is_being_made(const std::string& name) {
   const auto pending = name.starts_with('@') ? parse_pending_name(name) : std::nullopt;
-  return pending && !is_proven_gone(look_at(pending->worker.process));
+  return pending && !is_worker_gone(pending->worker);
 }
 
 // Also of a grant that cannot be read: that is an error, because it may name any view.
@@ -177,8 +178,9 @@ Result<std::vector<std::string>> make_view(const LedgerFiles& files, const std::
 }
 
 void add_views_of(const StoredGrant& grant, std::set<std::string>& named) {
-  for (const StoredUser& user : grant.users)
-    named.insert({user.user.key, user.user.view.empty() ? user.user.key : user.user.view});
+  for (const StoredUser& user : grant.users) {
+    if (!user.user.view.empty()) named.insert(user.user.view);
+  }
 }
 
 Result<void> recover_views(const LedgerFiles& files, std::vector<std::string> views, std::set<std::string> named,

@@ -1,4 +1,4 @@
-#include "hook/ledger/ledger_index.hpp"
+#include "hook/ledger/index.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
-#include "hook/ledger/ledger_grant.hpp"
+#include "hook/ledger/grant.hpp"
 
 namespace hook {
 namespace {
@@ -203,12 +203,6 @@ Result<unsigned> count_others(const LedgerFiles& files, const std::string& hca, 
     return sure < most;
   }));
   return static_cast<unsigned>(std::min<std::uint64_t>(sure + unsure, std::numeric_limits<unsigned>::max()));
-}
-
-Result<bool> has_holders(const LedgerFiles& files, const std::string& hca) {
-  const std::string path = holders_path(hca);
-  if (::faccessat(files.hca.fd.get(), path.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0) return true;
-  return errno == ENOENT ? Result<bool>(false) : index_error(files, "look at", path);
 }
 
 Result<std::vector<IndexEntry>> list_entries(const LedgerFiles& files, const std::string& hca) {

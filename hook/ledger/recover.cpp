@@ -11,10 +11,12 @@
 #include <vector>
 
 #include "fabric/text.hpp"
+#include "hook/ledger/gone.hpp"
+#include "hook/ledger/ids.hpp"
 #include "hook/ledger/ledger.hpp"
-#include "hook/ledger/ledger_ids.hpp"
-#include "hook/ledger/ledger_steps.hpp"
-#include "hook/ledger/ledger_views.hpp"
+#include "hook/ledger/record.hpp"
+#include "hook/ledger/steps.hpp"
+#include "hook/ledger/views.hpp"
 
 namespace hook {
 namespace {
@@ -28,12 +30,11 @@ Result<void> repair_returned(const LedgerFiles& files, const std::string& name, 
   return finish_return(files, name, TRY(parse_grant(*text, files.pending.path + "/" + name, key)));
 }
 
-Result<void> repair(const LedgerFiles& files, const std::string& name, const PendingName& pending, int timeout_ms,
-                    std::vector<std::string>& returned) {
+Result<void> repair(const LedgerFiles& files, const std::string& name, const PendingName& pending, int timeout_ms) {
   if (pending.kind == PendingName::Kind::kTemporary) return remove_tree(files.pending, name);
   const KeyLock lock = TRY(KeyLock::take(files, {pending.key}, timeout_ms));
   if (pending.kind == PendingName::Kind::kReturned) return repair_returned(files, name, pending.key);
-  const auto grant = TRY(refresh(files, pending.key, &returned));
+  const auto grant = TRY(refresh(files, pending.key));
   return remove_marker(files, pending.key, pending.worker, grant);
 }
 
@@ -45,38 +46,35 @@ void note_stuck(Stuck& stuck, const std::string& name, const Result<void>& done)
 }
 
 // A leftover that cannot be repaired does not keep the others.
-void repair_all(const LedgerFiles& files, const std::vector<std::string>& names, Deadline deadline,
-                std::vector<std::string>& returned, Stuck& stuck) {
+void repair_all(const LedgerFiles& files, const std::vector<std::string>& names, Deadline deadline, Stuck& stuck) {
   for (const std::string& name : names) {
     const auto pending = parse_pending_name(name);
-    if (!pending || !is_proven_gone(look_at(pending->worker.process))) continue;
+    if (!pending || !is_worker_gone(pending->worker)) continue;
     const bool is_marker = pending->kind == PendingName::Kind::kMarker;
     note_stuck(stuck, is_marker ? pending->key : name,
-               repair(files, name, *pending, ms_until(deadline, kKeyLockTimeoutMs), returned));
+               repair(files, name, *pending, ms_until(deadline, kKeyLockTimeoutMs)));
   }
 }
 
 // The grant as it is afterwards; it is locked only if something of it does not count any more.
 Result<void> recover_grant(const LedgerFiles& files, const std::string& key, Deadline deadline,
-                           std::vector<std::string>& returned, std::optional<StoredGrant>& grant) {
+                           std::optional<StoredGrant>& grant) {
   auto seen = *grant;
   if (drop_dead(seen, {}) == Left::kAll) return {};
   const KeyLock lock = TRY(KeyLock::take(files, {key}, ms_until(deadline, kKeyLockTimeoutMs)));
-  grant = TRY(refresh(files, key, &returned));
+  grant = TRY(refresh(files, key));
   return {};
 }
 
 // A runtime's root that was made anew, as by who empties /run, tells nothing of the containers before, ever.
 void warn_of_unseen(const LedgerFiles& files, const StoredGrant& grant, std::vector<std::string>& warnings) {
   for (const StoredUser& user : grant.users) {
-    const GrantUser& unseen = user.user;
-    if (!unseen.state || !unseen.process || user.ended || !is_proven_gone(look_at(*unseen.process))) continue;
-    const auto seen = look_at(*unseen.state, unseen.id, unseen.bundle);
+    const auto seen = check_seen(user);
     if (seen) continue;
     warnings.push_back(fmt::format(
         "the grant of {} is held for container `{}`: {}; {}if no container that uses it runs, remove `{}` and call "
         "`rdma-hook recover` again",
-        grant.owner.label, fabric::printable(unseen.id), seen.error().message,
+        grant.owner.label, fabric::printable(user.user.id), seen.error().message,
         seen.error().hint.empty() ? "" : seen.error().hint + "; or, ", grant_path(files, grant.owner.key)));
   }
 }
@@ -94,8 +92,7 @@ Result<void> restore_index(const LedgerFiles& files, const std::string& hca, con
 // Corrects a damaged link and returns the key that it names then. Under the HCA's lock no other holder can come, so
 // those of the index and of the claims are all. One that cannot be read keeps the link as it is.
 Result<std::optional<std::string>> repair_exclusive(const LedgerFiles& files, const std::string& hca,
-                                                    const Claims& claims, Deadline deadline,
-                                                    std::vector<std::string>& returned) {
+                                                    const Claims& claims, Deadline deadline) {
   const auto patience = [&] { return ms_until(deadline, kKeyLockTimeoutMs); };
   const auto lock = TRY(lock_hca(files, hca, patience()));
   std::set<std::string> keys;
@@ -106,7 +103,7 @@ Result<std::optional<std::string>> repair_exclusive(const LedgerFiles& files, co
   std::string holder;
   for (const std::string& key : keys) {
     const KeyLock key_lock = TRY(KeyLock::take(files, {key}, patience()));
-    const auto grant = TRY(refresh(files, key, &returned));
+    const auto grant = TRY(refresh(files, key));
     const auto held = grant ? held_hcas(*grant) : std::vector<PlannedHca>();
     const PlannedHca* found = find_hca(held, hca);
     if (found && found->mode == Mode::kExclusive) holder = key;
@@ -117,26 +114,25 @@ Result<std::optional<std::string>> repair_exclusive(const LedgerFiles& files, co
 
 // Only what does not agree with the claims is looked at under a lock. What `unread` grants have stays.
 Result<void> recover_hca(const LedgerFiles& files, const std::string& hca, const Claims& claims,
-                         const std::set<std::string>& unread, Deadline deadline, std::vector<std::string>& returned,
-                         Stuck& stuck) {
+                         const std::set<std::string>& unread, Deadline deadline, Stuck& stuck) {
   const auto note = [&](const std::string& key, const auto& checked) {
     note_stuck(stuck, key, checked.has_value() ? Result<void>() : checked.error());
   };
   const auto is_alone = [](const Claims::value_type& claim) { return claim.second.mode == Mode::kExclusive; };
   auto missing = claims;
   auto link = exclusive_key(files, hca);
-  if (!link && link.error().code == EBADMSG) link = repair_exclusive(files, hca, claims, deadline, returned);
+  if (!link && link.error().code == EBADMSG) link = repair_exclusive(files, hca, claims, deadline);
   const auto alone = TRY(std::move(link));
   const auto holder = std::find_if(claims.begin(), claims.end(), is_alone);
   if (alone && (holder == claims.end() || holder->first != *alone) && !unread.contains(*alone)) {
-    note(*alone, check_exclusive(files, hca, *alone, &returned, ms_until(deadline, kKeyLockTimeoutMs)));
+    note(*alone, check_exclusive(files, hca, *alone, ms_until(deadline, kKeyLockTimeoutMs)));
   }
   for (const IndexEntry& entry : TRY(list_entries(files, hca))) {
     const auto claim = claims.find(entry.key);
     if (claim != claims.end() && claim->second.units == entry.units) {
       missing.erase(entry.key);
     } else if (!unread.contains(entry.key)) {
-      note(entry.key, check_entry(files, hca, entry, &returned, ms_until(deadline, kKeyLockTimeoutMs)));
+      note(entry.key, check_entry(files, hca, entry, ms_until(deadline, kKeyLockTimeoutMs)));
     }
   }
   if (holder != claims.end() && alone != holder->first) missing.insert(*holder);
@@ -147,12 +143,11 @@ Result<void> recover_hca(const LedgerFiles& files, const std::string& hca, const
 
 // Grants before the index, whose entries go with their grant: what is stale afterwards belongs to none. A grant that is
 // stuck is tried once. views: those that users name are added.
-Result<Stuck> recover_round(const LedgerFiles& files, Deadline deadline, Recovered& recovered,
+Result<Stuck> recover_round(const LedgerFiles& files, Deadline deadline, std::vector<std::string>& warnings,
                             std::set<std::string>& views) {
   Stuck stuck;
-  std::vector<std::string>& returned = recovered.returned;
-  recovered.warnings.clear();
-  repair_all(files, TRY(list_names(files.pending)), deadline, returned, stuck);
+  warnings.clear();
+  repair_all(files, TRY(list_names(files.pending)), deadline, stuck);
   std::map<std::string, Claims> claims;  // by what the HCA is booked as
   IdsOfKeys ids;
   std::set<std::string> unread;
@@ -164,19 +159,19 @@ Result<Stuck> recover_round(const LedgerFiles& files, Deadline deadline, Recover
     }
     if (!read || !*read) continue;
     std::optional<StoredGrant>& grant = *read;
-    if (!stuck.contains(key)) note_stuck(stuck, key, recover_grant(files, key, deadline, returned, grant));
+    if (!stuck.contains(key)) note_stuck(stuck, key, recover_grant(files, key, deadline, grant));
     if (!grant) continue;
     for (PlannedHca& hca : held_hcas(*grant))
       claims[booked_as(hca)].emplace(key, hca);
     add_views_of(*grant, views);
-    warn_of_unseen(files, *grant, recovered.warnings);
+    warn_of_unseen(files, *grant, warnings);
     ids.emplace(key, ids_of(grant));
   }
   for (const std::string& hca : TRY(list_names(files.hca)))
     claims.try_emplace(hca);
   for (const auto& [hca, holders] : claims) {
     if (!is_file_name(hca, kLongestHcaName)) continue;
-    note_stuck(stuck, hca, recover_hca(files, hca, holders, unread, deadline, returned, stuck));
+    note_stuck(stuck, hca, recover_hca(files, hca, holders, unread, deadline, stuck));
   }
   note_stuck(stuck, "ids", recover_ids(files, ids, unread, ms_until(deadline, kKeyLockTimeoutMs)));
   return stuck;
@@ -209,35 +204,36 @@ Result<bool> is_worked_on(const LedgerFiles& files, const std::string& key) {
   return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
     const auto pending = parse_pending_name(name);
     return pending && pending->kind == PendingName::Kind::kMarker && pending->key == key &&
-           !is_proven_gone(look_at(pending->worker.process));
+           !is_worker_gone(pending->worker);
   });
 }
 
 }  // namespace
 
-Result<Recovered> Ledger::repair_pending() const {
-  Recovered recovered;
+Result<void> Ledger::repair_pending() const {
   Stuck ignored;
-  const auto names = TRY(list_names(files_->pending));
-  repair_all(*files_, names, Deadline(), recovered.returned, ignored);
-  return recovered;
+  repair_all(*files_, TRY(list_names(files_->pending)), Deadline(), ignored);
+  return {};
 }
 
 Result<Recovered> Ledger::recover(Deadline deadline) const {
   Recovered recovered;
   Stuck stuck;
+  const std::size_t before = files_->released.size();
   // Listed before the grants: who makes a view has booked before, so that its user is seen.
   const auto views = list_names(files_->views);
   std::set<std::string> named;
   for (const Deadline until : {Deadline(), deadline}) {
     const Patience patience(*files_, until);
-    stuck = TRY(recover_round(*files_, until, recovered, named));
+    stuck = TRY(recover_round(*files_, until, recovered.warnings, named));
     if (stuck.empty()) break;
   }
   const auto left =
       views ? recover_views(*files_, *views, named, ms_until(deadline, kKeyLockTimeoutMs)) : views.error();
   if (!left) recovered.warnings.push_back(left.error().message);
   TRY_VOID(to_result(stuck));
+  for (std::size_t i = before; i < files_->released.size(); ++i)
+    recovered.returned.push_back(files_->released[i].grant.owner.label);
   return recovered;
 }
 
@@ -246,7 +242,7 @@ Result<bool> Ledger::release(const std::string& key, Deadline deadline,
   if (!is_file_name(key, kLongestKey)) return false;
   const Patience patience(*files_, deadline);
   const KeyLock lock = TRY(KeyLock::take(*files_, {key}, ms_until(deadline, kKeyLockTimeoutMs)));
-  if (TRY(refresh(*files_, key, nullptr)) || TRY(is_worked_on(*files_, key))) return false;
+  if (TRY(refresh(*files_, key)) || TRY(is_worked_on(*files_, key))) return false;
   TRY_VOID(files_->undo_beyond(key, {}, nullptr));
   TRY_VOID(rest());
   return true;

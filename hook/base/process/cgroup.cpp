@@ -1,4 +1,4 @@
-#include "hook/apply/live/cgroup.hpp"
+#include "hook/base/process/cgroup.hpp"
 
 #include <fcntl.h>
 #include <linux/magic.h>

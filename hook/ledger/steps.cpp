@@ -1,4 +1,4 @@
-#include "hook/ledger/ledger_steps.hpp"
+#include "hook/ledger/steps.hpp"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,7 +12,9 @@
 #include <utility>
 
 #include "fabric/text.hpp"
-#include "hook/ledger/ledger_ids.hpp"
+#include "hook/ledger/gone.hpp"
+#include "hook/ledger/ids.hpp"
+#include "hook/ledger/record.hpp"
 
 namespace hook {
 namespace {
@@ -21,6 +23,16 @@ using fabric::make_error;
 using fabric::Result;
 using fabric::sys_error;
 using fabric::UniqueFd;
+
+using Clock = std::chrono::steady_clock;
+
+// A user that ends with the pod's namespace: it has no process that could be seen to end.
+StoredUser pod_itself(const Owner& owner) {
+  StoredUser pod;
+  pod.user = {owner.key, "pod", {}};
+  pod.settled = true;
+  return pod;
+}
 
 std::string grant_file(const std::string& key) {
   return key + ".json";
@@ -49,10 +61,21 @@ Result<bool> are_done(const LedgerFiles& files, const std::string& key, const St
 Result<void> look_at_steps(const LedgerFiles& files, StoredGrant& grant, StoredUser& user) {
   const StepWorker& worker = *user.worker;
   bool done = TRY(are_done(files, grant.owner.key, worker));
-  if (!done) user.worker_gone = is_proven_gone(look_at(worker.process));
+  if (!done) user.worker_gone = is_worker_gone(worker);
   if (user.worker_gone) done = TRY(are_done(files, grant.owner.key, worker));
   if (done) settle_user(grant, user);
   return {};
+}
+
+// Of a start that a living process undoes nothing was given, and nothing is noted.
+void note_released(const LedgerFiles& files, const StoredGrant& grant, bool stays, Clock::duration undoing) {
+  const auto is_settled = [](const StoredUser& user) { return user.settled; };
+  const auto is_worked_on = [](const StoredUser& user) { return user.worker && !user.worker_gone; };
+  const auto& users = grant.users;
+  const bool was_given = !grant.hcas.empty() || std::any_of(users.begin(), users.end(), is_settled);
+  if (!was_given && std::any_of(users.begin(), users.end(), is_worked_on)) return;
+  const auto us = std::chrono::duration_cast<std::chrono::microseconds>(undoing);
+  files.released.push_back({recorded_grant(grant), was_given, stays, static_cast<std::uint64_t>(us.count())});
 }
 
 // What returns it later knows that it was tried: GrantEffects may then look closer. That this fails changes nothing.
@@ -97,6 +120,33 @@ Result<void> begin_change(const LedgerFiles& files, const std::string& key, cons
   const std::string marker = marker_name(key, worker);
   // Goes on with a change of its own.
   return files.begun[key].insert(marker).second ? make_empty_file(files.pending, marker) : Result<void>();
+}
+
+Result<std::optional<StepWorker>> add_steps(StoredGrant& grant, GrantUser user, const std::vector<PlannedHca>& hcas,
+                                            const StepWorker& worker) {
+  const auto same = [&](const StoredUser& other) { return other.user.key == user.key; };
+  // A pod that has HCAs between two containers keeps them, whatever becomes of the next start.
+  if (grant.users.empty() && !grant.hcas.empty() && grant.owner.kind == Owner::Kind::kNetns)
+    grant.users.push_back(pod_itself(grant.owner));
+  auto found = std::find_if(grant.users.begin(), grant.users.end(), same);
+  if (found == grant.users.end()) found = grant.users.insert(found, StoredUser{});
+  if (!found->ended && found->user.process != user.process) TRY_VOID(check_ended(found->user));
+  if (user.pod.empty()) user.pod = found->user.pod;  // who gives it more need not know
+  // Who joins again without a view has its mounts from before.
+  if (user.view.empty()) user.view = found->user.view;
+  const bool is_own = found->worker && found->worker->process == worker.process;
+  // Others' unfinished steps may be undone.
+  auto sure = grant.hcas;
+  merge_hcas(sure, found->hcas);
+  const auto before = sure;
+  merge_hcas(sure, hcas);
+  const bool goes_on = is_own || (!found->worker && found->settled);
+  if (goes_on && !found->ended && found->user == user && sure == before) return std::optional<StepWorker>();
+  found->user = std::move(user);
+  found->ended = false;
+  if (!is_own) found->worker = worker;
+  merge_hcas(found->hcas, hcas);
+  return std::optional(found->worker);
 }
 
 std::string grant_path(const LedgerFiles& files, const std::string& key) {
@@ -163,17 +213,33 @@ Result<std::string> begin_return(const LedgerFiles& files, const StoredGrant& gr
 }
 
 Result<void> return_grant(const LedgerFiles& files, const StoredGrant& grant) {
+  const auto begin = Clock::now();
   if (auto undone = files.undo_beyond(grant.owner.key, {}, &grant); !undone) {
     note_all_ended(files, grant);
     return undone;
   }
+  const auto undoing = Clock::now() - begin;
   const auto name = begin_return(files, grant);
   if (!name) return name.error().code == ENOENT ? Result<void>() : name.error();
+  note_released(files, grant, false, undoing);
   return finish_return(files, *name, grant);
 }
 
-Result<std::optional<StoredGrant>> refresh(const LedgerFiles& files, const std::string& key,
-                                           std::vector<std::string>* returned, std::string_view binding) {
+Result<void> write_left(const LedgerFiles& files, const StoredGrant& before, std::optional<StoredGrant>& grant) {
+  const auto held = held_hcas(*grant);
+  if (grant->users.empty() && (grant->owner.kind != Owner::Kind::kNetns || held.empty())) {
+    grant.reset();
+    return return_grant(files, before);
+  }
+  const auto begin = Clock::now();
+  TRY_VOID(files.undo_beyond(before.owner.key, held, &before));
+  note_released(files, before, !held.empty(), Clock::now() - begin);
+  TRY_VOID(set_index(files, before.owner.key, all_claims(before), held));
+  TRY_VOID(write_grant(files, *grant));
+  return remove_ids(files, before, grant);
+}
+
+Result<std::optional<StoredGrant>> refresh(const LedgerFiles& files, const std::string& key, std::string_view binding) {
   auto grant = TRY(read_grant(files, key));
   if (!grant) return grant;
   const StoredGrant before = *grant;
@@ -181,7 +247,6 @@ Result<std::optional<StoredGrant>> refresh(const LedgerFiles& files, const std::
   if (left == Left::kAll) return grant;
   if (left == Left::kNothing) {
     TRY_VOID(return_grant(files, before));
-    if (returned) returned->push_back(before.owner.label);
     return std::optional<StoredGrant>();
   }
   TRY_VOID(files.undo_beyond(key, held_hcas(*grant), &before));
@@ -192,10 +257,9 @@ Result<std::optional<StoredGrant>> refresh(const LedgerFiles& files, const std::
   return grant;
 }
 
-Result<bool> check_entry(const LedgerFiles& files, const std::string& hca, const IndexEntry& entry,
-                         std::vector<std::string>* returned, int timeout_ms) {
+Result<bool> check_entry(const LedgerFiles& files, const std::string& hca, const IndexEntry& entry, int timeout_ms) {
   const KeyLock lock = TRY(KeyLock::take(files, {entry.key}, timeout_ms));
-  const auto grant = TRY(refresh(files, entry.key, returned));
+  const auto grant = TRY(refresh(files, entry.key));
   const auto held = grant ? held_hcas(*grant) : std::vector<PlannedHca>();
   const PlannedHca* found = find_hca(held, hca);
   if (found && found->units == entry.units) return true;
@@ -205,10 +269,9 @@ Result<bool> check_entry(const LedgerFiles& files, const std::string& hca, const
 }
 
 Result<std::optional<StoredGrant>> check_exclusive(const LedgerFiles& files, const std::string& hca,
-                                                   const std::string& key, std::vector<std::string>* returned,
-                                                   int timeout_ms) {
+                                                   const std::string& key, int timeout_ms) {
   const KeyLock lock = TRY(KeyLock::take(files, {key}, timeout_ms));
-  auto grant = TRY(refresh(files, key, returned));
+  auto grant = TRY(refresh(files, key));
   const auto held = grant ? held_hcas(*grant) : std::vector<PlannedHca>();
   const PlannedHca* found = find_hca(held, hca);
   if (found && found->mode == Mode::kExclusive) return grant;

@@ -1,4 +1,4 @@
-#include "hook/ledger/ledger_grant.hpp"
+#include "hook/ledger/record.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -8,7 +8,7 @@
 #include "fabric/text.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/base/json/json.hpp"
-#include "hook/ledger/ledger_files.hpp"
+#include "hook/ledger/files.hpp"
 
 namespace hook {
 namespace {
@@ -16,24 +16,6 @@ namespace {
 using fabric::Error;
 using fabric::make_error;
 using fabric::Result;
-
-int strength(Mode mode) {
-  switch (mode) {
-    case Mode::kHca:
-      return 0;
-    case Mode::kShared:
-      return 1;
-    case Mode::kSharedMulti:
-      return 2;
-    case Mode::kExclusive:
-      return 3;
-  }
-  return 3;
-}
-
-bool is_dead_token(const StoredUser& user, std::string_view binding) {
-  return user.user.key != binding && is_token_key(user.user.key) && is_user_gone(user);
-}
 
 constexpr int kDepth = 8;  // ours have 5
 constexpr std::uint64_t kFormat = 2;
@@ -213,180 +195,7 @@ std::string checksum_line(std::string_view text) {
   return fmt::format("{:016x}\n", checksum(text));
 }
 
-bool drop_dead_steps(StoredGrant& grant) {
-  bool any = false;
-  for (StoredUser& user : grant.users) {
-    if (!user.worker_gone) continue;
-    user.worker.reset();
-    user.worker_gone = false;
-    user.hcas.clear();
-    any = true;
-  }
-  if (!any) return false;
-  std::erase_if(grant.users, [](const StoredUser& user) { return !user.worker && !user.settled; });
-  return true;
-}
-
-bool drop_dead_tokens(StoredGrant& grant, std::string_view binding) {
-  if (grant.owner.kind != Owner::Kind::kNetns) return false;
-  return std::erase_if(grant.users, [&](const StoredUser& user) { return is_dead_token(user, binding); }) > 0;
-}
-
 }  // namespace
-
-Result<void> check_ended(const GrantUser& user) {
-  if (!user.process) return {};
-  const auto busy = [&](const std::string& cause, std::string hint) {
-    return Error{.message = fmt::format("cannot book for container `{}`: {}", fabric::printable(user.id), cause),
-                 .code = EBUSY,
-                 .hint = std::move(hint),
-                 .reason = FailureReason::kBusy};
-  };
-  const auto process = look_at(*user.process);
-  if (!process) return busy(process.error().message, process.error().hint);
-  if (*process == Presence::kPresent) {
-    return busy(fmt::format("process {} of a container of this id and bundle has not ended", user.process->pid),
-                "wait until it has ended, or take another id");
-  }
-  const auto state = user.state ? look_at(*user.state, user.id, user.bundle) : Presence::kGone;
-  if (!state) return busy(state.error().message, state.error().hint);
-  if (*state == Presence::kGone) return {};
-  return busy(fmt::format("a container of this id and bundle lives in `{}`", fabric::printable(user.state->root)),
-              "delete it first, or take another id");
-}
-
-const PlannedHca* find_hca(const std::vector<PlannedHca>& hcas, std::string_view booked) {
-  const auto found =
-      std::find_if(hcas.begin(), hcas.end(), [&](const PlannedHca& hca) { return booked_as(hca) == booked; });
-  return found == hcas.end() ? nullptr : &*found;
-}
-
-void merge_hcas(std::vector<PlannedHca>& into, const std::vector<PlannedHca>& more) {
-  for (const PlannedHca& hca : more) {
-    const auto found =
-        std::find_if(into.begin(), into.end(), [&](const auto& held) { return booked_as(held) == booked_as(hca); });
-    if (found == into.end()) {
-      into.push_back(hca);
-      continue;
-    }
-    if (strength(hca.mode) > strength(found->mode)) found->mode = hca.mode;
-    found->units = std::max(found->units, hca.units);
-    if (hca.limit) found->limit = hca.limit;
-    if (!found->open) found->open = hca.open;
-    found->held_only = found->held_only && hca.held_only;
-  }
-}
-
-std::vector<PlannedHca> held_hcas(const StoredGrant& grant) {
-  auto held = grant.hcas;
-  for (const StoredUser& user : grant.users)
-    merge_hcas(held, user.hcas);
-  return held;
-}
-
-std::vector<PlannedHca> all_claims(const StoredGrant& grant) {
-  auto claims = held_hcas(grant);
-  claims.insert(claims.end(), grant.hcas.begin(), grant.hcas.end());
-  for (const StoredUser& user : grant.users)
-    claims.insert(claims.end(), user.hcas.begin(), user.hcas.end());
-  return claims;
-}
-
-namespace {
-
-// A user that ends with the pod's namespace: it has no process that could be seen to end.
-StoredUser pod_itself(const Owner& owner) {
-  StoredUser pod;
-  pod.user = {owner.key, "pod", {}};
-  pod.settled = true;
-  return pod;
-}
-
-}  // namespace
-
-Result<std::optional<StepWorker>> add_steps(StoredGrant& grant, GrantUser user, const std::vector<PlannedHca>& hcas,
-                                            const StepWorker& worker) {
-  const auto same = [&](const StoredUser& other) { return other.user.key == user.key; };
-  // A pod that has HCAs between two containers keeps them, whatever becomes of the next start.
-  if (grant.users.empty() && !grant.hcas.empty() && grant.owner.kind == Owner::Kind::kNetns)
-    grant.users.push_back(pod_itself(grant.owner));
-  auto found = std::find_if(grant.users.begin(), grant.users.end(), same);
-  if (found == grant.users.end()) found = grant.users.insert(found, StoredUser{});
-  if (!found->ended && found->user.process != user.process) TRY_VOID(check_ended(found->user));
-  if (user.pod.empty()) user.pod = found->user.pod;  // who gives it more need not know
-  // Who joins again without a view has its mounts from before.
-  if (user.view.empty()) user.view = found->user.view;
-  const bool is_own = found->worker && found->worker->process == worker.process;
-  // Others' unfinished steps may be undone.
-  auto sure = grant.hcas;
-  merge_hcas(sure, found->hcas);
-  const auto before = sure;
-  merge_hcas(sure, hcas);
-  const bool goes_on = is_own || (!found->worker && found->settled);
-  if (goes_on && !found->ended && found->user == user && sure == before) return std::optional<StepWorker>();
-  found->user = std::move(user);
-  found->ended = false;
-  if (!is_own) found->worker = worker;
-  merge_hcas(found->hcas, hcas);
-  return std::optional(found->worker);
-}
-
-void settle_user(StoredGrant& grant, StoredUser& user) {
-  merge_hcas(grant.hcas, user.hcas);
-  user.hcas.clear();
-  user.worker.reset();
-  user.worker_gone = false;
-  user.settled = true;
-}
-
-// The process first: what it wrote is there before it ends.
-bool has_ended(const GrantUser& user) {
-  if (!user.process || !is_proven_gone(look_at(*user.process))) return false;
-  return !user.state || is_proven_gone(look_at(*user.state, user.id, user.bundle));
-}
-
-bool is_user_gone(const StoredUser& user) {
-  if (user.worker && !user.worker_gone) return false;
-  if (!user.ended && !has_ended(user.user)) return false;
-  return !user.user.cgroup || is_proven_gone(look_at(*user.user.cgroup));
-}
-
-bool is_vanished(const StoredGrant& grant, std::string_view binding) {
-  if (grant.owner.kind != Owner::Kind::kNetns) {
-    return std::all_of(grant.users.begin(), grant.users.end(), is_user_gone);
-  }
-  // A namespace may outlive tokens that no container will bind. Any other user may have come and missed its poststop,
-  // and the pod's containers may be between two starts: then the grant stays as long as the namespace.
-  const auto is_dead = [&](const StoredUser& user) { return is_dead_token(user, binding); };
-  if (!grant.users.empty() && std::all_of(grant.users.begin(), grant.users.end(), is_dead)) return true;
-  if (grant.owner.netns && !is_proven_gone(look_at(*grant.owner.netns))) return false;
-  // The path is gone; the namespace may live on in the processes of its containers. A user without a process proves
-  // nothing here.
-  return std::none_of(grant.users.begin(), grant.users.end(),
-                      [](const StoredUser& user) { return (user.worker || user.user.process) && !is_user_gone(user); });
-}
-
-Left drop_dead(StoredGrant& grant, std::string_view binding) {
-  const bool steps = drop_dead_steps(grant);
-  if ((grant.users.empty() && held_hcas(grant).empty()) || is_vanished(grant, binding)) return Left::kNothing;
-  const bool tokens = drop_dead_tokens(grant, binding);
-  return steps || tokens ? Left::kSome : Left::kAll;
-}
-
-Grant recorded_grant(const StoredGrant& grant) {
-  Grant result{.owner = grant.owner, .hcas = held_hcas(grant), .users = {}, .since = grant.since};
-  for (const StoredUser& user : grant.users) {
-    result.users.push_back(user.user);
-    result.pending = result.pending || user.worker.has_value();
-  }
-  return result;
-}
-
-Grant to_grant(const StoredGrant& grant) {
-  Grant result = recorded_grant(grant);
-  result.vanished = is_vanished(grant);
-  return result;
-}
 
 std::string grant_text(const StoredGrant& grant) {
   Json owner{{"kind", kind_name(grant.owner.kind)}, {"key", grant.owner.key}, {"label", grant.owner.label}};

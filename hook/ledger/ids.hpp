@@ -3,9 +3,7 @@
 //   DIR/ids/DIGEST/KEY      a link that is only ever a name
 //
 // An entry is made as one of the steps that bring the id, when the grant lists them, so that they are undone together;
-// and removed after the grant that had it: recover() removes what a process leaves that is killed in between. DIR/ids
-// as a whole appears with the entries of all grants that are there, so it holds for those of programs that knew no ids,
-// too.
+// and removed after the grant that had it: recover() removes what a process leaves that is killed in between.
 #pragma once
 
 #include <map>
@@ -15,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "hook/ledger/ledger_files.hpp"
-#include "hook/ledger/ledger_grant.hpp"
+#include "hook/ledger/files.hpp"
+#include "hook/ledger/grant.hpp"
 
 namespace hook {
 
@@ -27,8 +25,8 @@ fabric::Result<void> add_ids(const LedgerFiles& files, const StoredGrant& after,
 fabric::Result<void> remove_ids(const LedgerFiles& files, const StoredGrant& before,
                                 const std::optional<StoredGrant>& after);
 
-// The keys that an id leads to; some may be stale. nullopt: there is no index yet, so every grant may have the id.
-fabric::Result<std::optional<std::vector<std::string>>> keys_of_id(const LedgerFiles& files, std::string_view id);
+// The keys that an id leads to; some may be stale.
+fabric::Result<std::vector<std::string>> keys_of_id(const LedgerFiles& files, std::string_view id);
 
 std::set<std::string> ids_of(const std::optional<StoredGrant>& grant);
 // What grants have, by their keys.

@@ -1,4 +1,4 @@
-#include "hook/grant/open_hcas.hpp"
+#include "hook/rails/open_hcas.hpp"
 
 #include <unistd.h>
 
@@ -10,8 +10,8 @@
 #include "fabric/inventory.hpp"
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
-#include "hook/apply/live/cgroup.hpp"
 #include "hook/base/failure.hpp"
+#include "hook/base/process/cgroup.hpp"
 #include "hook/base/process/open_descriptors.hpp"
 #include "hook/rails/netlink/rdma_contexts.hpp"
 

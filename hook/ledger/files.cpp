@@ -1,22 +1,17 @@
-#include "hook/ledger/ledger_files.hpp"
+#include "hook/ledger/files.hpp"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
-#include <ctime>
-#include <functional>
 #include <utility>
 
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/write_all.hpp"
-#include "hook/ledger/lock_holder.hpp"
 
 namespace hook {
 namespace {
@@ -106,40 +101,7 @@ Result<bool> has_facts(const LedgerFiles& files) {
   return false;
 }
 
-constexpr long kFirstPause = 100'000;  // ns
-constexpr long kLongestPause = 4'000'000;
-
-// Asks again until the lock is had: neither flock nor fcntl can wait for a bounded time, and a timer's signal would
-// need a handler. 0, or an errno: EAGAIN when the time is over.
-int acquire(const std::function<int()>& attempt, int timeout_ms) {
-  using Clock = std::chrono::steady_clock;
-  const auto deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
-  long pause = kFirstPause;
-  for (;;) {
-    if (attempt() == 0) return 0;
-    if (errno != EAGAIN && errno != EACCES && errno != EINTR) return errno;
-    if (Clock::now() >= deadline) return EAGAIN;
-    const timespec wait{.tv_sec = 0, .tv_nsec = pause};
-    ::nanosleep(&wait, nullptr);
-    pause = std::min(pause * 2, kLongestPause);
-  }
-}
-
-std::string duration(int ms) {
-  return ms % 1000 == 0 ? fmt::format("{} s", ms / 1000) : fmt::format("{} ms", ms);
-}
-
-// 62 bits: an offset must not be negative, nor offset + 1 overflow.
-off_t key_offset(std::string_view key) {
-  return static_cast<off_t>(checksum(key) >> 2);
-}
-
 }  // namespace
-
-int ms_until(Deadline deadline, int most) {
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-  return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, most));
-}
 
 bool is_ours(const struct stat& info) {
   return info.st_uid == 0 || info.st_uid == ::geteuid();
@@ -153,15 +115,6 @@ std::uint64_t checksum(std::string_view text) {
     hash *= 0x100000001b3U;
   }
   return hash;
-}
-
-bool is_file_name(std::string_view name, std::size_t longest) {
-  const auto allowed = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
-           c == '-';
-  };
-  return !name.empty() && name.size() <= longest && name != "." && name != ".." &&
-         std::all_of(name.begin(), name.end(), allowed);
 }
 
 Result<void> check_hca_name(const std::string& name) {
@@ -321,60 +274,6 @@ Result<std::vector<std::string>> list_names(const LedgerDirectory& directory) {
   });
   if (!read) return sys_error(errno, "cannot list `{}`", directory.path);
   return names;
-}
-
-Result<UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int timeout_ms) {
-  TRY_VOID(check_hca_name(name));
-  // It is mostly there: then this is one system call, as in ledger_index.hpp.
-  constexpr int kFlags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
-  UniqueFd fd(::openat(files.hca.fd.get(), (name + "/lock").c_str(), kFlags));
-  if (!fd.ok()) {
-    const auto hca = TRY(files.open_hca(name, true));
-    fd.reset(::openat(hca.fd.get(), "lock", kFlags | O_CREAT, 0600));
-    if (!fd.ok()) return sys_error(errno, "cannot open `{}/lock`", hca.path);
-  }
-  const int failed = acquire([&] { return ::flock(fd.get(), LOCK_EX | LOCK_NB); }, timeout_ms);
-  if (failed == EAGAIN) {
-    return Error{.message = fmt::format("cannot lock HCA `{}` within {}: {}", name, duration(timeout_ms),
-                                        hca_lock_holder(fd.get())),
-                 .code = EAGAIN,
-                 .hint = "try again; if it stays so, look what that process waits for"};
-  }
-  if (failed != 0) return sys_error(failed, "cannot lock HCA `{}`", name);
-  // For that message alone, hence no error.
-  const std::string text = lock_text(files.self, files.container);
-  (void)!::pwrite(fd.get(), text.data(), text.size(), 0);
-  return fd;
-}
-
-Result<KeyLock> KeyLock::take(const LedgerFiles& files, const std::vector<std::string>& keys, int timeout_ms) {
-  UniqueFd fd(::openat(files.root.fd.get(), "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600));
-  if (!fd.ok()) return sys_error(errno, "cannot open `{}/lock`", files.root.path);
-  std::vector<off_t> offsets;
-  offsets.reserve(keys.size());
-  for (const std::string& key : keys)
-    offsets.push_back(key_offset(key));
-  std::sort(offsets.begin(), offsets.end());
-  for (const off_t offset : offsets) {
-    // Of the open file description, not of the process: threads exclude each other too, and closing another
-    // descriptor of the file does not give them up (fcntl(2), "Open file description locks", Linux 3.15).
-    struct flock range {};
-    range.l_type = F_WRLCK;
-    range.l_whence = SEEK_SET;
-    range.l_start = offset;
-    range.l_len = 1;
-    const int failed = acquire([&] { return ::fcntl(fd.get(), F_OFD_SETLK, &range); }, timeout_ms);
-    if (failed == EAGAIN) {
-      // Who does not wait leaves it to the other, and asks at every start.
-      const std::string holder = timeout_ms > 0 ? byte_lock_holder(fd.get(), offset) : "another process holds it";
-      return Error{.message = fmt::format("cannot lock grant `{}` within {}: {}",
-                                          fabric::one_line(fabric::join(keys, "` or `")), duration(timeout_ms), holder),
-                   .code = EAGAIN,
-                   .hint = "try again; if it stays so, look what that process waits for"};
-    }
-    if (failed != 0) return sys_error(failed, "cannot lock `{}/lock`", files.root.path);
-  }
-  return KeyLock(std::move(fd));
 }
 
 }  // namespace hook

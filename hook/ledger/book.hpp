@@ -9,7 +9,7 @@
 
 #include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
-#include "hook/ledger/ledger_owner.hpp"
+#include "hook/ledger/grant.hpp"
 #include "hook/plan/plan.hpp"
 
 namespace hook {
@@ -38,7 +38,6 @@ class LockedHcas {
   struct Locked {
     std::string name;
     std::string key;  // what it is booked as
-    bool by_name;     // a former release may have booked it by its name
     fabric::UniqueFd lock;
   };
   LockedHcas(std::shared_ptr<const LedgerFiles> files, std::vector<Locked> hcas);

@@ -1,0 +1,83 @@
+#include "hook/grant/call.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+#include <utility>
+
+#include "hook/base/failure.hpp"
+#include "hook/ledger/files.hpp"
+#include "hook/ledger/gone.hpp"
+#include "hook/rails/record/network_record_store.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Result;
+
+ReturnReason reason_of(const Released& released, Releaser by) {
+  if (!released.was_given) return ReturnReason::kInterrupted;
+  if (by == Releaser::kPoststop) return ReturnReason::kPoststop;
+  if (by == Releaser::kRecover) return ReturnReason::kRecover;
+  return is_namespace_gone(released.grant.owner) ? ReturnReason::kNamespaceGone : ReturnReason::kContainerGone;
+}
+
+std::vector<std::string> ids_of(const Grant& grant) {
+  std::vector<std::string> ids;
+  for (const GrantUser& user : grant.users)
+    ids.push_back(user.id);
+  return ids;
+}
+
+}  // namespace
+
+Result<OpenLedger> OpenLedger::open(Call& call) {
+  auto rails = std::make_shared<NodeRails>(call.node.ledger, call.ipam, call.node.root);
+  auto ledger = TRY(about(FailureReason::kLedger, Ledger::open(call.node.ledger, rails, call.container)));
+  return OpenLedger{std::move(rails), std::move(ledger)};
+}
+
+Result<std::optional<OpenLedger>> OpenLedger::open_existing(Call& call) {
+  if (::access(call.node.ledger.c_str(), F_OK) != 0 && errno == ENOENT) return std::optional<OpenLedger>();
+  return std::optional(TRY(open(call)));
+}
+
+void OpenLedger::repair(const Log& log) const {
+  if (const auto repaired = ledger.repair_pending(); !repaired) log.warning(repaired.error().message);
+}
+
+void OpenLedger::report(Releaser by, Call& call) const {
+  const bool is_poststop = by == Releaser::kPoststop;
+  const std::int64_t now = std::time(nullptr);
+  for (Released& released : ledger.take_released()) {
+    if (released.stays && !is_poststop) continue;
+    const ReturnReason reason = reason_of(released, by);
+    Grant& grant = released.grant;
+    const Returned returned{.owner = grant.owner,
+                            .containers = is_poststop ? std::vector<std::string>{call.container} : ids_of(grant),
+                            .hcas = std::move(grant.hcas),
+                            .rails = rails->undone(grant.owner.key),
+                            .held = static_cast<std::uint64_t>(std::max<std::int64_t>(0, now - grant.since)),
+                            .reason = reason,
+                            .left = released.stays,
+                            .rails_us = released.undo_us};
+    if (is_poststop) call.timing.step("return", "rails", released.undo_us);
+    call.log.info(returned_line(returned, is_poststop ? &call.timing : nullptr));
+    if (!released.stays) call.outcome.returned.push_back(reason);
+  }
+  call.log.warnings(rails->take_warnings());
+}
+
+std::optional<NetworkRecord> read_rails_of(const std::string& ledger_directory, const std::string& key) {
+  if (is_proven_gone(NetworkRecordStore::look_at(ledger_directory, key))) return std::nullopt;
+  const std::string path = ledger_directory + "/network";
+  const auto directory = open_directory(AT_FDCWD, path, path, false);
+  const auto text = directory ? read_ledger_file(*directory, key + ".json") : directory.error();
+  auto record = text && *text ? parse_network_record(**text, path) : Result<NetworkRecord>(fabric::Error{});
+  return record ? std::optional(std::move(*record)) : std::nullopt;  // why not is said by the steps that need it
+}
+
+}  // namespace hook

@@ -1,0 +1,122 @@
+#include "hook/grant/foresee.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "hook/apply/rdma_cgroup.hpp"
+#include "hook/grant/grantee.hpp"
+#include "hook/grant/hca_devices.hpp"
+#include "hook/grant/own_hcas.hpp"
+#include "hook/plan/match.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Result;
+
+// The ledger counts holders no further than to the largest number that could refuse.
+std::map<std::string, unsigned> largest_limits(const std::vector<std::string>& names, const Request& request,
+                                               const Config& config) {
+  unsigned largest = may_be(Mode::kExclusive, request, config) ? 1 : 0;
+  for (const Pool& pool : config.pools) {
+    for (const auto& [mode, limit] : pool.limits)
+      largest = std::max(largest, limit);
+  }
+  std::map<std::string, unsigned> limits;
+  for (const std::string& name : names)
+    limits[name] = largest;
+  return limits;
+}
+
+// A runtime makes mounts of config.json as the root of the container's user namespace, which may not look into the
+// ledger's directory, and an overlay in a user namespace needs Linux 5.11. createRuntime makes it as the node's root.
+ViewMount view_mount(const ContainerSpec& spec, bool in_spec) {
+  const MayWrite may = may_write_to_mounts(spec);
+  if (may == MayWrite::kNo) return ViewMount::kBind;
+  return in_spec && spec.has_userns ? ViewMount::kLater : ViewMount::kOverlay;
+}
+
+// Without a mount over /sys in config.json there is nothing to cover, and the runtime would make the directory in the
+// image. in_spec: the mounts go into config.json.
+void leave_out_mounts(const ContainerSpec& spec, bool in_spec, Plan& plan) {
+  const auto is_mounted = [&](const std::string& at) {
+    return std::any_of(spec.mounts.begin(), spec.mounts.end(),
+                       [&](const SpecMount& mounted) { return mounted.destination == at; });
+  };
+  const bool covers_nothing = in_spec && !is_mounted("/sys");
+  std::erase_if(plan.mounts,
+                [&](const PlannedMount& mount) { return covers_nothing || is_mounted(mount.destination); });
+}
+
+std::string views_of(const ForeseeInput& input) {
+  return input.ledger ? input.ledger->view_directory() : std::string(kLedgerPath) + "/views";
+}
+
+Result<Plan> decide(const ForeseeInput& input, const Candidates& among, const Holdings& holdings) {
+  const ContainerSpec& spec = input.asking.spec;
+  const bool host_network = TRY(uses_host_network(spec));
+  Plan plan = TRY(make_plan({.among = among,
+                             .holdings = holdings,
+                             .view_directory = views_of(input),
+                             .host_network = host_network,
+                             .view_mount = view_mount(spec, input.variables),
+                             .variables = input.variables,
+                             .require = find_env(spec, "RDMA_INIT_REQUIRE"),
+                             .moved_netdevs = spec.moved_netdevs}));
+  if (!input.node.snapshot) TRY_VOID(leave_out_rdma_limits(input.node.root, plan));
+  leave_out_mounts(spec, input.variables, plan);
+  return plan;
+}
+
+bool has_all(const std::vector<PlannedHca>& bound, const std::vector<PlannedHca>& hcas) {
+  return std::all_of(hcas.begin(), hcas.end(), [&](const PlannedHca& hca) {
+    return std::any_of(bound.begin(), bound.end(), [&](const PlannedHca& held) {
+      return held.name == hca.name && held.mode == hca.mode && held.units >= hca.units;
+    });
+  });
+}
+
+}  // namespace
+
+Result<fabric::Inventory> read_for(const ForeseeInput& input, std::vector<std::string>& warnings) {
+  const std::string& root = input.node.root;
+  auto inventory = TRY(read_node_for(input.asking, input.node, input.variables));
+  if (input.ledger) TRY_VOID(add_own_hcas(input.node.ledger, input.owner, root, inventory));
+  if (input.node.snapshot) return inventory;
+  if (const auto added = add_given_hcas(*input.asking.request, input.owner, root, inventory); !added)
+    warnings.push_back(added.error().message);
+  return inventory;
+}
+
+Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory& inventory) {
+  const Candidates among(inventory, *input.asking.request, input.asking.admin);
+  if (!input.ledger) return ForeseenPlan{TRY(decide(input, among, {})), std::nullopt};
+  const auto names = among.names();
+  const KnownDevices known = devices_of(names, inventory, input.node.root);
+  auto locks = TRY(input.ledger->lock(names, kHcaLockTimeoutMs, known.devices));
+  Holdings holdings =
+      TRY(locks.holdings(input.owner, largest_limits(names, *input.asking.request, input.asking.admin)));
+  for (const auto& [name, why] : known.unknown)
+    holdings[name].exclusive_holder = fmt::format("somebody unknown ({})", why);
+  ForeseenPlan foreseen{TRY(decide(input, among, holdings)), std::move(locks)};
+  for (const auto& [name, holding] : holdings) {
+    if (holding.own) foreseen.own.push_back(name);
+  }
+  return foreseen;
+}
+
+Result<std::optional<Plan>> foresee_bound(const ForeseeInput& input, const fabric::Inventory& inventory,
+                                          const Grant& bound) {
+  const Candidates among(inventory, *input.asking.request, input.asking.admin);
+  const auto own = named_by_now(bound.hcas, among.names(), inventory, input.node.root);
+  Holdings holdings;
+  for (const PlannedHca& hca : own)
+    holdings[hca.name] = {.own = true, .own_units = hca.held_only ? 0 : hca.units, .exclusive_holder = {}};
+  Plan plan = TRY(decide(input, among, holdings));
+  const bool suffices = plan.mounts.empty() && has_all(own, plan.hcas) && has_all(own, plan.also_open);
+  return suffices ? std::optional(std::move(plan)) : std::nullopt;
+}
+
+}  // namespace hook

@@ -1,0 +1,134 @@
+#include "hook/ledger/gone.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "hook/base/failure.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::Result;
+
+bool is_dead_token(const StoredUser& user, std::string_view binding, const Witness& witness) {
+  return user.user.key != binding && is_token_key(user.user.key) && is_user_gone(user, witness);
+}
+
+bool drop_dead_steps(StoredGrant& grant) {
+  bool any = false;
+  for (StoredUser& user : grant.users) {
+    if (!user.worker_gone) continue;
+    user.worker.reset();
+    user.worker_gone = false;
+    user.hcas.clear();
+    any = true;
+  }
+  if (!any) return false;
+  std::erase_if(grant.users, [](const StoredUser& user) { return !user.worker && !user.settled; });
+  return true;
+}
+
+bool drop_dead_tokens(StoredGrant& grant, std::string_view binding, const Witness& witness) {
+  if (grant.owner.kind != Owner::Kind::kNetns) return false;
+  return std::erase_if(grant.users, [&](const StoredUser& user) { return is_dead_token(user, binding, witness); }) > 0;
+}
+
+}  // namespace
+
+bool is_worker_gone(const StepWorker& worker, const Witness& witness) {
+  return is_proven_gone(witness.process(worker.process));
+}
+
+// The process first: what it wrote is there before it ends.
+bool has_ended(const GrantUser& user, const Witness& witness) {
+  if (!user.process || !is_proven_gone(witness.process(*user.process))) return false;
+  return !user.state || is_proven_gone(witness.container(*user.state, user.id, user.bundle));
+}
+
+bool is_user_gone(const StoredUser& user, const Witness& witness) {
+  if (user.worker && !user.worker_gone) return false;
+  if (!user.ended && !has_ended(user.user, witness)) return false;
+  return !user.user.cgroup || is_proven_gone(witness.cgroup(*user.user.cgroup));
+}
+
+bool is_namespace_gone(const Owner& owner, const Witness& witness) {
+  return owner.netns && is_proven_gone(witness.netns(*owner.netns));
+}
+
+bool is_vanished(const StoredGrant& grant, std::string_view binding, const Witness& witness) {
+  const auto& users = grant.users;
+  if (grant.owner.kind != Owner::Kind::kNetns)
+    return std::all_of(users.begin(), users.end(), [&](const StoredUser& user) { return is_user_gone(user, witness); });
+  // A namespace may outlive tokens that no container will bind. Any other user may have come and missed its poststop,
+  // and the pod's containers may be between two starts: then the grant stays as long as the namespace.
+  const auto is_dead = [&](const StoredUser& user) { return is_dead_token(user, binding, witness); };
+  if (!users.empty() && std::all_of(users.begin(), users.end(), is_dead)) return true;
+  if (grant.owner.netns && !is_namespace_gone(grant.owner, witness)) return false;
+  // The path is gone; the namespace may live on in the processes of its containers. A user without a process proves
+  // nothing here.
+  return std::none_of(users.begin(), users.end(), [&](const StoredUser& user) {
+    return (user.worker || user.user.process) && !is_user_gone(user, witness);
+  });
+}
+
+Grant to_grant(const StoredGrant& grant) {
+  Grant result = recorded_grant(grant);
+  result.vanished = is_vanished(grant);
+  return result;
+}
+
+Left drop_dead(StoredGrant& grant, std::string_view binding, const Witness& witness) {
+  const bool steps = drop_dead_steps(grant);
+  if ((grant.users.empty() && held_hcas(grant).empty()) || is_vanished(grant, binding, witness)) return Left::kNothing;
+  const bool tokens = drop_dead_tokens(grant, binding, witness);
+  return steps || tokens ? Left::kSome : Left::kAll;
+}
+
+bool is_another_ones_end(const StoredUser& user, const ProcessIdentity& self, const Witness& witness) {
+  if (user.ended || (user.worker && user.worker->process == self)) return false;
+  if (user.worker && !user.worker_gone) return true;  // its createRuntime is at work
+  return user.user.process && !has_ended(user.user, witness) && !witness.is_above_me(*user.user.process);
+}
+
+Result<void> check_ended(const GrantUser& user, const Witness& witness) {
+  if (!user.process) return {};
+  const auto busy = [&](const std::string& cause, std::string hint) {
+    return Error{.message = fmt::format("cannot book for container `{}`: {}", fabric::printable(user.id), cause),
+                 .code = EBUSY,
+                 .hint = std::move(hint),
+                 .reason = FailureReason::kBusy};
+  };
+  const auto process = witness.process(*user.process);
+  if (!process) return busy(process.error().message, process.error().hint);
+  if (*process == Presence::kPresent) {
+    return busy(fmt::format("process {} of a container of this id and bundle has not ended", user.process->pid),
+                "wait until it has ended, or take another id");
+  }
+  const auto container = user.state ? witness.container(*user.state, user.id, user.bundle) : Presence::kGone;
+  if (!container) return busy(container.error().message, container.error().hint);
+  if (*container == Presence::kGone) return {};
+  return busy(fmt::format("a container of this id and bundle lives in `{}`", fabric::printable(user.state->root)),
+              "delete it first, or take another id");
+}
+
+Result<void> check_empty(const Owner& owner, const GrantUser& user, const Witness& witness) {
+  if (!user.cgroup) return {};
+  const auto seen = witness.cgroup(*user.cgroup);
+  if (!seen || *seen == Presence::kGone) return {};
+  return Error{.message = fmt::format("cannot return the grant of {}: processes of its cgroup `{}{}` still run",
+                                      owner.label, user.cgroup->root, fabric::printable(user.cgroup->path)),
+               .code = EBUSY,
+               .hint = "it is returned when they have ended"};
+}
+
+Result<void> check_seen(const StoredUser& user, const Witness& witness) {
+  const GrantUser& unseen = user.user;
+  if (!unseen.state || !unseen.process || user.ended || !is_proven_gone(witness.process(*unseen.process))) return {};
+  const auto seen = witness.container(*unseen.state, unseen.id, unseen.bundle);
+  return seen ? Result<void>() : seen.error();
+}
+
+}  // namespace hook

@@ -1,0 +1,148 @@
+#include "hook/ledger/grant.hpp"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "fabric/text.hpp"
+#include "hook/base/file_name.hpp"
+#include "hook/base/text_digest.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Result;
+
+constexpr std::size_t kShownId = 64;
+constexpr std::string_view kTokenPrefix = "token-";  // of a container it is "container-"
+
+// Of a mode: how much it keeps from others.
+int strength(Mode mode) {
+  switch (mode) {
+    case Mode::kHca:
+      return 0;
+    case Mode::kShared:
+      return 1;
+    case Mode::kSharedMulti:
+      return 2;
+    case Mode::kExclusive:
+      return 3;
+  }
+  return 3;
+}
+
+}  // namespace
+
+Owner netns_owner(const NetnsIdentity& netns) {
+  return Owner{.kind = Owner::Kind::kNetns,
+               .key = fmt::format("netns-{}-{}", netns.dev, netns.ino),
+               .label = "pod namespace " + fabric::printable(netns.path),
+               .netns = netns};
+}
+
+Owner container_owner(std::string_view id, std::string_view place) {
+  std::string shown(id.substr(0, kShownId));
+  for (char& c : shown)
+    c = c == '.' || is_file_name(std::string_view(&c, 1), 1) ? c : '_';
+  // No id and no path has a NUL, so these names can be told from any others.
+  const std::string names = std::string(id) + '\0' + std::string(place);
+  return Owner{.kind = Owner::Kind::kContainer,
+               .key = fmt::format("container-{}-{}", shown, text_digest(names)),
+               .label = "container " + fabric::printable(id),
+               .netns = std::nullopt};
+}
+
+std::string root_name(const RuntimeState& state) {
+  return fmt::format("{}:{}", state.root_dev, state.root_ino);
+}
+
+bool is_token_key(std::string_view key) {
+  return key.starts_with(kTokenPrefix);
+}
+
+Owner token_owner(std::string_view token) {
+  return Owner{.kind = Owner::Kind::kToken,
+               .key = fmt::format("{}{}", kTokenPrefix, token),
+               .label = "a container that is being created",
+               .netns = std::nullopt};
+}
+
+bool has_id(const GrantUser& user, std::string_view id) {
+  return !id.empty() && (user.id == id || user.pod == id);
+}
+
+std::string shown_key(const std::string& key) {
+  return is_token_key(key) ? token_owner(text_digest(key)).key : key;
+}
+
+Result<std::string> new_token() {
+  std::array<std::uint8_t, 16> bytes{};
+  // Up to 256 bytes come whole once the kernel's generator is seeded (getrandom(2)).
+  ssize_t count = 0;
+  do {
+    count = ::getrandom(bytes.data(), bytes.size(), 0);
+  } while (count < 0 && errno == EINTR);
+  if (count != static_cast<ssize_t>(bytes.size())) return fabric::sys_error(errno, "cannot make a token");
+  std::string token;
+  for (const std::uint8_t byte : bytes)
+    token += fmt::format("{:02x}", byte);
+  return token;
+}
+
+const PlannedHca* find_hca(const std::vector<PlannedHca>& hcas, std::string_view booked) {
+  const auto found =
+      std::find_if(hcas.begin(), hcas.end(), [&](const PlannedHca& hca) { return booked_as(hca) == booked; });
+  return found == hcas.end() ? nullptr : &*found;
+}
+
+void merge_hcas(std::vector<PlannedHca>& into, const std::vector<PlannedHca>& more) {
+  for (const PlannedHca& hca : more) {
+    const auto found =
+        std::find_if(into.begin(), into.end(), [&](const auto& held) { return booked_as(held) == booked_as(hca); });
+    if (found == into.end()) {
+      into.push_back(hca);
+      continue;
+    }
+    if (strength(hca.mode) > strength(found->mode)) found->mode = hca.mode;
+    found->units = std::max(found->units, hca.units);
+    if (hca.limit) found->limit = hca.limit;
+    if (!found->open) found->open = hca.open;
+    found->held_only = found->held_only && hca.held_only;
+  }
+}
+
+std::vector<PlannedHca> held_hcas(const StoredGrant& grant) {
+  auto held = grant.hcas;
+  for (const StoredUser& user : grant.users)
+    merge_hcas(held, user.hcas);
+  return held;
+}
+
+std::vector<PlannedHca> all_claims(const StoredGrant& grant) {
+  auto claims = held_hcas(grant);
+  claims.insert(claims.end(), grant.hcas.begin(), grant.hcas.end());
+  for (const StoredUser& user : grant.users)
+    claims.insert(claims.end(), user.hcas.begin(), user.hcas.end());
+  return claims;
+}
+
+void settle_user(StoredGrant& grant, StoredUser& user) {
+  merge_hcas(grant.hcas, user.hcas);
+  user.hcas.clear();
+  user.worker.reset();
+  user.worker_gone = false;
+  user.settled = true;
+}
+
+Grant recorded_grant(const StoredGrant& grant) {
+  Grant result{.owner = grant.owner, .hcas = held_hcas(grant), .users = {}, .since = grant.since};
+  for (const StoredUser& user : grant.users) {
+    result.users.push_back(user.user);
+    result.pending = result.pending || user.worker.has_value();
+  }
+  return result;
+}
+
+}  // namespace hook

@@ -1,0 +1,202 @@
+// Whether the users and the owner of a grant are gone, by what a witness says.
+#include "hook/ledger/gone.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+
+namespace hook {
+namespace {
+
+using fabric::Result;
+
+enum class Seen { kThere, kGone, kUnknown };
+constexpr Seen kAll[] = {Seen::kThere, Seen::kGone, Seen::kUnknown};
+
+Result<Presence> result_of(Seen seen) {
+  if (seen == Seen::kUnknown) return fabric::sys_error(EACCES, "cannot look");
+  return seen == Seen::kGone ? Presence::kGone : Presence::kPresent;
+}
+
+// Says the same of everything of a kind.
+struct Told : Witness {
+  Seen processes = Seen::kThere;
+  Seen containers = Seen::kThere;
+  Seen cgroups = Seen::kThere;
+  Seen namespaces = Seen::kThere;
+  bool above = false;
+  Result<Presence> process(const ProcessIdentity&) const override { return result_of(processes); }
+  bool is_above_me(const ProcessIdentity&) const override { return above; }
+  Result<Presence> container(const RuntimeState&, const std::string&, const std::string&) const override {
+    return result_of(containers);
+  }
+  Result<Presence> cgroup(const CgroupIdentity&) const override { return result_of(cgroups); }
+  Result<Presence> netns(const NetnsIdentity&) const override { return result_of(namespaces); }
+};
+
+const ProcessIdentity kSelf{100, 1};
+
+StoredUser user(bool process, bool state = false, bool cgroup = false) {
+  StoredUser one;
+  one.user = {"container-web", "web", {}};
+  if (process) one.user.process = ProcessIdentity{7, 1};
+  if (state) one.user.state = RuntimeState{};
+  if (cgroup) one.user.cgroup = CgroupIdentity{};
+  one.settled = true;
+  return one;
+}
+
+StoredUser worked_on(const ProcessIdentity& by, bool gone) {
+  StoredUser one = user(true);
+  one.worker = StepWorker{by, 1};
+  one.worker_gone = gone;
+  return one;
+}
+
+StoredUser token() {
+  StoredUser one = user(true);
+  one.user.key = token_owner("abc").key;
+  return one;
+}
+
+StoredGrant grant(Owner::Kind kind, std::vector<StoredUser> users) {
+  StoredGrant one;
+  one.owner.kind = kind;
+  one.owner.key = "key";
+  if (kind == Owner::Kind::kNetns) one.owner.netns = NetnsIdentity{};
+  one.hcas = {{"mlx5_0", Mode::kExclusive, 1, {}}};
+  one.users = std::move(users);
+  return one;
+}
+
+TEST(Gone, AUserHasEndedOnlyIfAllThatIsKnownOfItIsProvenGone) {
+  for (const Seen process : kAll) {
+    for (const Seen container : kAll) {
+      for (const Seen cgroup : kAll) {
+        Told told;
+        told.processes = process;
+        told.containers = container;
+        told.cgroups = cgroup;
+        const bool no_process = process == Seen::kGone;
+        EXPECT_FALSE(has_ended(user(false).user, told));
+        EXPECT_EQ(has_ended(user(true).user, told), no_process);
+        EXPECT_EQ(has_ended(user(true, true).user, told), no_process && container == Seen::kGone);
+        EXPECT_EQ(is_user_gone(user(true, false, true), told), no_process && cgroup == Seen::kGone);
+        StoredUser ended = user(false, false, true);
+        ended.ended = true;
+        EXPECT_EQ(is_user_gone(ended, told), cgroup == Seen::kGone);
+        EXPECT_FALSE(is_user_gone(worked_on(kSelf, false), told));
+        EXPECT_EQ(is_user_gone(worked_on(kSelf, true), told), no_process);
+        EXPECT_EQ(is_worker_gone({kSelf, 1}, told), no_process);
+      }
+    }
+  }
+}
+
+TEST(Gone, AContainersGrantVanishesWithItsLastUser) {
+  Told gone;
+  gone.processes = Seen::kGone;
+  for (const auto kind : {Owner::Kind::kContainer, Owner::Kind::kToken}) {
+    EXPECT_TRUE(is_vanished(grant(kind, {}), {}, gone));
+    EXPECT_TRUE(is_vanished(grant(kind, {user(true)}), {}, gone));
+    EXPECT_FALSE(is_vanished(grant(kind, {user(true), user(false)}), {}, gone)) << "no process, no proof";
+    EXPECT_FALSE(is_vanished(grant(kind, {user(true)}), {}, Told()));
+  }
+}
+
+TEST(Gone, APodsGrantVanishesWithItsNamespaceAndProcesses) {
+  constexpr auto kPod = Owner::Kind::kNetns;
+  const std::string kToken = token().user.key;
+  struct Row {
+    const char* what;
+    std::vector<StoredUser> users;
+    Seen processes;
+    Seen namespaces;
+    const char* binding;
+    bool vanished;
+  };
+  const Row rows[] = {
+      {"between two containers", {}, Seen::kGone, Seen::kThere, "", false},
+      {"the namespace is gone", {}, Seen::kGone, Seen::kGone, "", true},
+      {"the namespace is unknown", {}, Seen::kGone, Seen::kUnknown, "", false},
+      {"a container missed its poststop", {user(true)}, Seen::kGone, Seen::kThere, "", false},
+      {"only a dead token", {token()}, Seen::kGone, Seen::kThere, "", true},
+      {"its container has come", {token()}, Seen::kGone, Seen::kThere, kToken.c_str(), false},
+      {"a token whose requester lives", {token()}, Seen::kThere, Seen::kThere, "", false},
+      {"a token and a container", {token(), user(true)}, Seen::kGone, Seen::kThere, "", false},
+      {"the namespace lives on in a process", {user(true)}, Seen::kThere, Seen::kGone, "", false},
+      {"or may", {user(true)}, Seen::kUnknown, Seen::kGone, "", false},
+      {"a user without a process proves nothing", {user(false)}, Seen::kGone, Seen::kGone, "", true},
+      {"steps run", {worked_on(kSelf, false)}, Seen::kGone, Seen::kGone, "", false},
+  };
+  for (const Row& row : rows) {
+    Told told;
+    told.processes = row.processes;
+    told.namespaces = row.namespaces;
+    EXPECT_EQ(is_vanished(grant(kPod, row.users), row.binding, told), row.vanished) << row.what;
+  }
+  EXPECT_FALSE(is_namespace_gone(container_owner("web", "/b")));
+}
+
+TEST(Gone, DeadStepsAndTokensAreDropped) {
+  Told gone;
+  gone.processes = Seen::kGone;
+  StoredUser killed = worked_on(kSelf, true);
+  killed.settled = false;
+  killed.hcas = {{"mlx5_1", Mode::kExclusive, 1, {}}};
+  auto one = grant(Owner::Kind::kContainer, {user(false), killed});
+  EXPECT_EQ(drop_dead(one, {}, gone), Left::kSome);
+  EXPECT_EQ(one.users, std::vector<StoredUser>{user(false)});
+  EXPECT_EQ(drop_dead(one, {}, gone), Left::kAll);
+  auto only = grant(Owner::Kind::kContainer, {killed});
+  only.hcas.clear();
+  EXPECT_EQ(drop_dead(only, {}, gone), Left::kNothing);
+  auto pod = grant(Owner::Kind::kNetns, {token(), user(false)});
+  EXPECT_EQ(drop_dead(pod, token().user.key, gone), Left::kAll);
+  EXPECT_EQ(drop_dead(pod, {}, gone), Left::kSome);
+  EXPECT_EQ(pod.users, std::vector<StoredUser>{user(false)});
+}
+
+TEST(Gone, APoststopOfTheSameNamesMayBeAnotherContainers) {
+  Told gone;
+  gone.processes = Seen::kGone;
+  Told above;
+  above.above = true;
+  StoredUser ended = user(true);
+  ended.ended = true;
+  EXPECT_FALSE(is_another_ones_end(ended, kSelf, Told()));
+  EXPECT_FALSE(is_another_ones_end(user(false), kSelf, Told()));
+  EXPECT_TRUE(is_another_ones_end(user(true), kSelf, Told()));
+  EXPECT_FALSE(is_another_ones_end(user(true), kSelf, gone));
+  EXPECT_FALSE(is_another_ones_end(user(true), kSelf, above)) << "its runtime calls";
+  EXPECT_TRUE(is_another_ones_end(worked_on({8, 1}, false), kSelf, gone)) << "its createRuntime works";
+  EXPECT_FALSE(is_another_ones_end(worked_on(kSelf, false), kSelf, Told()));
+}
+
+TEST(Gone, WhatHasNotEndedIsNamed) {
+  Told told;
+  EXPECT_TRUE(check_ended(user(false).user, told));
+  EXPECT_EQ(check_ended(user(true).user, told).error().message,
+            "cannot book for container `web`: process 7 of a container of this id and bundle has not ended");
+  told.processes = Seen::kUnknown;
+  EXPECT_EQ(check_ended(user(true).user, told).error().code, EBUSY);
+  told.processes = Seen::kGone;
+  EXPECT_TRUE(check_ended(user(true).user, told));
+  EXPECT_EQ(check_ended(user(true, true).user, told).error().code, EBUSY);
+  EXPECT_TRUE(check_seen(user(true, true), told)) << "it is seen to live";
+  told.containers = Seen::kUnknown;
+  EXPECT_EQ(check_ended(user(true, true).user, told).error().code, EBUSY);
+  EXPECT_FALSE(check_seen(user(true, true), told));
+  EXPECT_TRUE(check_seen(user(true), told));
+  told.containers = Seen::kGone;
+  EXPECT_TRUE(check_ended(user(true, true).user, told));
+  const Owner owner = container_owner("web", "/b");
+  EXPECT_EQ(check_empty(owner, user(true, false, true).user, told).error().code, EBUSY);
+  told.cgroups = Seen::kUnknown;
+  EXPECT_TRUE(check_empty(owner, user(true, false, true).user, told));
+  told.cgroups = Seen::kGone;
+  EXPECT_TRUE(check_empty(owner, user(true, false, true).user, told));
+}
+
+}  // namespace
+}  // namespace hook
