@@ -136,4 +136,11 @@ std::optional<std::string> gpu_uuid(std::string_view text) {
   return uuid;
 }
 
+std::string_view device_in_link(std::string_view link) {
+  for (int part = 0; part < 2; ++part)
+    link = link.substr(0, std::min(link.rfind('/'), link.size()));
+  link.remove_prefix(std::min(link.rfind('/') + 1, link.size()));
+  return link;
+}
+
 }  // namespace fabric

@@ -252,4 +252,10 @@ Hca* find_hca(Inventory& inventory, std::string_view name);
 // The netdev that the main table's first default route leaves by (IPv4 before IPv6); nullptr: unknown or none.
 const Netdev* default_route_netdev(const Inventory& inventory);
 
+// The device below which a link of a class directory leads: "0000:0c:00.0" for
+// "../../devices/pci0000:00/0000:0c:00.0/infiniband/mlx5_0", kNoDevice for a software HCA. Empty: the link has too few
+// parts.
+std::string_view device_in_link(std::string_view link);
+inline constexpr std::string_view kNoDevice = "virtual";
+
 }  // namespace fabric

@@ -11,7 +11,6 @@
 #include "fabric/gid_slots.hpp"
 #include "fabric/netdev_map.hpp"
 #include "fabric/pci_sysfs.hpp"
-#include "fabric/read_node.hpp"
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 

@@ -218,13 +218,6 @@ Inventory read_hcas_elsewhere(const std::string& root, const std::string& sys, c
   return inventory;
 }
 
-std::string_view device_in_link(std::string_view link) {
-  for (int part = 0; part < 2; ++part)
-    link = link.substr(0, std::min(link.rfind('/'), link.size()));
-  link.remove_prefix(std::min(link.rfind('/') + 1, link.size()));
-  return link;
-}
-
 std::optional<std::string> hca_of_uverbs(const std::string& root, unsigned number) {
   const auto node = sysfs::Directory::open(fmt::format("{}/sys/class/infiniband_verbs/uverbs{}", root, number));
   return node ? node->read_text("ibdev") : std::nullopt;

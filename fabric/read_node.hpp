@@ -33,12 +33,6 @@ Inventory read_hcas_elsewhere(const std::string& root, const std::string& sys, c
 // Never fails: what cannot be read is a value in the inventory (unread, rdma_error, net_error).
 Inventory read_node(const NodeReadOptions& options);
 
-// The device below which a link of a class directory leads: "0000:0c:00.0" for
-// "../../devices/pci0000:00/0000:0c:00.0/infiniband/mlx5_0", kNoDevice for a software HCA. Empty: the link has too few
-// parts.
-std::string_view device_in_link(std::string_view link);
-inline constexpr std::string_view kNoDevice = "virtual";
-
 // The HCA of /dev/infiniband/uverbsN; nullopt: there is none. One attribute is read.
 std::optional<std::string> hca_of_uverbs(const std::string& root, unsigned number);
 

@@ -6,7 +6,7 @@
 
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
-#include "hook/plan/plan_parts.hpp"
+#include "hook/plan/parts.hpp"
 #include "hook/plan/pools.hpp"
 
 namespace hook {

@@ -17,6 +17,7 @@
 #include "fabric/unique_fd.hpp"
 #include "hook/base/text_digest.hpp"
 #include "hook/cluster/config_source.hpp"
+#include "hook/config/read_config.hpp"
 #include "hook/install/node_files.hpp"
 #include "hook/plan/pools.hpp"
 #include "hook/rails/address/node_ranges.hpp"

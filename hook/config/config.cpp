@@ -3,165 +3,8 @@
 #include <algorithm>
 
 #include "fabric/text.hpp"
-#include "hook/config/config_reader.hpp"
-#include "hook/config/node_keys.hpp"
 
 namespace hook {
-namespace {
-
-using Problems = std::vector<ConfigProblem>;
-
-// The place of a value in the last text that has one there: later texts override earlier ones.
-ConfigProblem problem_at(const std::vector<ConfigReader>& readers, const std::string& pointer, std::string message,
-                         std::string remedy) {
-  ConfigProblem problem{readers.back().file(), 0, std::move(message), std::move(remedy), true};
-  for (const ConfigReader& reader : readers) {
-    const auto line = reader.line_of(pointer);
-    if (!line) continue;
-    problem.file = reader.file();
-    problem.line = *line;
-  }
-  return problem;
-}
-
-// Kubernetes counts what it can hand out: of a shared HCA so many.
-void check_resource(const std::vector<ConfigReader>& readers, const Config& config, std::size_t index,
-                    Problems& problems) {
-  const Pool& pool = config.pools[index];
-  const auto network = pool.network ? config.networks.find(*pool.network) : config.networks.end();
-  const Mode mode = default_mode(pool, network == config.networks.end() ? nullptr : &network->second);
-  if (!pool.resource || mode == Mode::kExclusive || pool.limits.contains(mode)) return;
-  problems.push_back(problem_at(
-      readers, fmt::format("/pools/{}/resource", index),
-      fmt::format("`pools[{}].resource`: nothing says how many containers may share an HCA in mode {}", index,
-                  to_string(mode)),
-      fmt::format("write \"limits\": {{\"{}\": ...}} beside it, or \"modes\": [\"exclusive\"]", to_string(mode))));
-}
-
-bool allows(const Pool& pool, Mode mode) {
-  return std::find(pool.modes.begin(), pool.modes.end(), mode) != pool.modes.end();
-}
-
-// Whether any container can have a child netdev of the network over the pool's HCAs.
-bool makes_children(const Pool& pool, const Network& network) {
-  const auto shares = [&](Mode mode) { return network.mode ? *network.mode == mode : allows(pool, mode); };
-  return shares(Mode::kShared) || shares(Mode::kSharedMulti);
-}
-
-// A pool and a network that it gives, or that takes from it: nullopt, or why no container could have both.
-std::optional<std::pair<std::string, std::string>> misfit(const Pool& pool, const Network& network) {
-  if (network.pool && *network.pool != pool.name) {
-    return std::pair(fmt::format("network `{}` takes HCAs of pool `{}` only", network.name, *network.pool),
-                     "give the pool a network of its own, or remove the network's \"pool\"");
-  }
-  if (network.mode && !allows(pool, *network.mode)) {
-    return std::pair(fmt::format("network `{}` has mode {}, which pool `{}` does not allow", network.name,
-                                 to_string(*network.mode), pool.name),
-                     "add it to the pool's \"modes\", or change the network's \"mode\"");
-  }
-  const auto& types = pool.selectors.link_types;
-  const auto only = [&](std::string_view type) { return types.size() == 1 && types.front() == type; };
-  if (makes_children(pool, network) && only("infiniband") && network.child == "macvlan") {
-    return std::pair(fmt::format("network `{}` makes macvlan children, which InfiniBand does not carry", network.name),
-                     "write \"child\": \"ipoib\" in the network");
-  }
-  if (makes_children(pool, network) && only("ether") && network.child == "ipoib") {
-    return std::pair(fmt::format("network `{}` makes ipoib children, which only InfiniBand carries", network.name),
-                     "write \"child\": \"macvlan\" or \"ipvlan\" in the network");
-  }
-  return std::nullopt;
-}
-
-// What only all texts together can tell: pools' networks and networks' pools.
-void check_pools(const std::vector<ConfigReader>& readers, const Config& config, Problems& problems) {
-  for (std::size_t i = 0; i < config.pools.size(); ++i) {
-    const Pool& pool = config.pools[i];
-    check_resource(readers, config, i, problems);
-    if (!pool.network) continue;
-    const std::string pointer = fmt::format("/pools/{}/network", i);
-    const auto network = config.networks.find(*pool.network);
-    if (network == config.networks.end()) {
-      problems.push_back(problem_at(readers, pointer,
-                                    fmt::format("`pools[{}].network`: there is no network `{}`", i, *pool.network),
-                                    "add it to \"networks\", or correct the name"));
-    } else if (auto why = misfit(pool, network->second)) {
-      problems.push_back(
-          problem_at(readers, pointer, fmt::format("`pools[{}].network`: {}", i, why->first), std::move(why->second)));
-    } else if (default_mode(pool, &network->second) == Mode::kHca) {
-      // Not wrong, a container may ask for another mode; but an administrator who names a network mostly wants its
-      // netdevs.
-      problems.push_back(problem_at(
-          readers, pointer,
-          fmt::format("`pools[{}].network`: containers that name no mode get hca, which has no netdev of a network", i),
-          "write the network's \"mode\", or begin the pool's \"modes\" with another"));
-      problems.back().is_error = false;
-    }
-  }
-}
-
-void check_networks(const std::vector<ConfigReader>& readers, const Config& config, Problems& problems) {
-  for (const auto& [name, network] : config.networks) {
-    if (!network.pool) continue;
-    const auto pool = std::find_if(config.pools.begin(), config.pools.end(),
-                                   [&, &wanted = *network.pool](const Pool& one) { return one.name == wanted; });
-    const std::string pointer = fmt::format("/networks/{}/pool", name);
-    const std::string place = fmt::format("`networks.{}.pool`: ", name);
-    if (pool == config.pools.end()) {
-      problems.push_back(problem_at(readers, pointer, place + fmt::format("there is no pool `{}`", *network.pool),
-                                    "add it to \"pools\", or correct the name"));
-    } else if (pool->network != name) {  // else said at the pool
-      if (auto why = misfit(*pool, network)) {
-        problems.push_back(problem_at(readers, pointer, place + why->first, std::move(why->second)));
-      }
-    }
-  }
-}
-
-// "macs" and "guids": no subnet says by an address which slice is a node's; and two ranges that share some would give
-// them twice, to functions of two nodes.
-void check_vf_ranges(const std::vector<ConfigReader>& readers, const Config& config, Problems& problems) {
-  std::vector<std::pair<std::string, const VfRange*>> before;
-  for (const auto& [name, network] : config.networks) {
-    for (const auto* range : {&network.vf_macs, &network.vf_guids}) {
-      if (!*range) continue;
-      const char* member = (*range)->kind == VfRange::Kind::kMac ? "macs" : "guids";
-      const std::string pointer = fmt::format("/networks/{}/vf/{}", name, member);
-      const std::string place = fmt::format("`networks.{}.vf.{}`: ", name, member);
-      if ((*range)->per_node && !config.node_index) {
-        problems.push_back(problem_at(readers, pointer, place + "which slice is this node's is not said",
-                                      "add \"node_index\": \"NODE_NAME\", or another way to tell it"));
-      } else if ((*range)->per_node && config.node_index->by == NodeIndex::By::kAddress) {
-        problems.push_back(problem_at(readers, pointer, place + "a node's address does not tell which slice is its own",
-                                      "write \"node_index\" as a number, a file or \"NODE_NAME\""));
-      }
-      for (const auto& [other, earlier] : before) {
-        const bool shares =
-            earlier->kind == (*range)->kind && earlier->from <= (*range)->to && (*range)->from <= earlier->to;
-        if (!shares || *earlier == **range) continue;
-        problems.push_back(problem_at(
-            readers, pointer, place + fmt::format("shares values with {} of network `{}`", to_string(*earlier), other),
-            "write the same range in both networks, or ranges apart"));
-      }
-      before.emplace_back(name, &**range);
-    }
-  }
-}
-
-void check_slices(const std::vector<ConfigReader>& readers, const Config& config, Problems& problems) {
-  if (config.node_index) return;
-  for (const auto& [name, network] : config.networks) {
-    for (std::size_t i = 0; i < network.ranges.size(); ++i) {
-      if (!network.ranges[i].per_node) continue;
-      problems.push_back(problem_at(
-          readers, fmt::format("/networks/{}/addresses/{}/per_node", name, i),
-          fmt::format("`networks.{}.addresses[{}].per_node`: which slice is this node's is not said", name, i),
-          "add \"node_index\": \"address\", or another way to tell it"));
-      return;
-    }
-  }
-}
-
-}  // namespace
 
 Mode default_mode(const Pool& pool, const Network* network) {
   return network && network->mode ? *network->mode : pool.modes.front();
@@ -191,54 +34,14 @@ bool runs_ipam_plugins(const Config& config) {
                      [](const auto& entry) { return entry.second.ipam.has_value(); });
 }
 
-bool ParsedConfig::ok() const {
-  return std::none_of(problems.begin(), problems.end(), [](const ConfigProblem& problem) { return problem.is_error; });
-}
-
-ParsedConfig parse_config(const std::vector<ConfigText>& texts) {
-  ParsedConfig parsed;
-  std::vector<ConfigReader> readers;
-  for (const ConfigText& text : texts) {
-    ConfigReader& reader = readers.emplace_back(text, parsed.problems);
-    if (!reader.parse_document()) continue;
-    // Nothing of a refused text may reach a program that goes on in spite of errors, as doctor does.
-    Config refused;
-    const bool is_refused = text.is_clusters && refuse_node_keys(reader);
-    read_config_members(reader, is_refused ? refused : parsed.config);
-  }
-  // With errors behind it a missing name would only repeat them.
-  if (readers.empty() || !parsed.ok()) return parsed;
-  check_pools(readers, parsed.config, parsed.problems);
-  check_networks(readers, parsed.config, parsed.problems);
-  check_slices(readers, parsed.config, parsed.problems);
-  check_vf_ranges(readers, parsed.config, parsed.problems);
-  return parsed;
-}
-
 std::string to_string(const ConfigProblem& problem) {
   return fmt::format("{}:{} {}: {}; {}", fabric::printable(problem.file),
                      problem.line == 0 ? "" : fmt::format("{}:", problem.line), problem.is_error ? "error" : "warning",
                      problem.message, problem.remedy);
 }
 
-std::string config_summary(const std::vector<ConfigText>& texts, const Config& config) {
-  if (texts.empty()) {
-    return "no configuration: one pool of all HCAs, device nodes only, annotations may ask with runc and Docker";
-  }
-  std::vector<std::string> pools;
-  for (const Pool& pool : config.pools) {
-    std::vector<std::string> modes;
-    for (const Mode mode : pool.modes)
-      modes.emplace_back(to_string(mode));
-    pools.push_back(fmt::format("{} ({}{})", fabric::printable(pool.name), fabric::join(modes, ", "),
-                                pool.counts_one_kind() ? "; counts HCAs of one rate and link layer" : ""));
-  }
-  return fmt::format("{} file{}; pools: {}; {} network{}; annotations may ask in: {}", texts.size(),
-                     texts.size() == 1 ? "" : "s", pools.empty() ? "all HCAs" : fabric::join(pools, ", "),
-                     config.networks.size(), config.networks.size() == 1 ? "" : "s",
-                     config.annotations_may_request.empty()
-                         ? "no namespace (runc and Docker always)"
-                         : fabric::printable(fabric::join(config.annotations_may_request, ", ")));
+ConfigPaths config_paths_below(const std::string& root) {
+  return {root + kConfigPath, root + kConfigDropIns, false, root + kClusterConfigPath};
 }
 
 }  // namespace hook

@@ -14,7 +14,6 @@
 #include "fabric/result.hpp"
 #include "hook/config/address_range.hpp"
 #include "hook/config/mode.hpp"
-#include "hook/config/node_slice.hpp"
 #include "hook/config/rdma_limits.hpp"
 #include "hook/config/vf_attributes.hpp"
 #include "hook/oci/engine.hpp"
@@ -126,6 +125,20 @@ struct DevicePluginOptions {
   friend bool operator==(const DevicePluginOptions&, const DevicePluginOptions&) = default;
 };
 
+// "node_index": how a node knows its number.
+struct NodeIndex {
+  enum class By {
+    kNumber,   // 7
+    kFile,     // "/etc/rdma-init/node_index", which has it
+    kAddress,  // "address": the slice that has the node's own address on that rail
+    kName,     // "NODE_NAME": the number at the end of that variable
+  };
+  By by = By::kNumber;
+  std::uint64_t number = 0;
+  std::string file = {};
+  friend bool operator==(const NodeIndex&, const NodeIndex&) = default;
+};
+
 struct Config {
   std::vector<Pool> pools;  // empty: one pool of all HCAs, all modes, no limits
   std::map<std::string, Network> networks;
@@ -176,21 +189,8 @@ struct ConfigText {
   friend bool operator==(const ConfigText&, const ConfigText&) = default;
 };
 
-struct ParsedConfig {
-  Config config;
-  std::vector<ConfigProblem> problems;  // of all files, in their order
-  bool ok() const;                      // no problem is an error
-};
-
-// Pure. Later texts override earlier ones: lists and scalars are replaced, networks one by one, and so are the members
-// of "nodes", "runtime", "nri" and "device_plugin". What a problem quotes is printable and short.
-ParsedConfig parse_config(const std::vector<ConfigText>& texts);
-
 // "FILE:LINE: error: MESSAGE; REMEDY".
 std::string to_string(const ConfigProblem& problem);
-
-// What is configured, in a line for people. Pure.
-std::string config_summary(const std::vector<ConfigText>& texts, const Config& config);
 
 struct ConfigPaths {
   std::string file = kConfigPath;
@@ -200,22 +200,5 @@ struct ConfigPaths {
 };
 // The node's files below a root.
 ConfigPaths config_paths_below(const std::string& root);
-
-// The texts, in order. Refused: a file or one of its directories that is not root's or that group or others can write,
-// a symlink at the file itself, a file over 1 MiB. A sticky directory of root's that others can write, such as /tmp,
-// will do for a file that must exist. A missing default file is no error. The cluster's file comes first.
-fabric::Result<std::vector<ConfigText>> read_config_texts(const ConfigPaths& paths);
-// The same of the directories of the cluster's file alone, which is not there yet.
-fabric::Result<void> check_config_directories(const ConfigPaths& paths);
-// The same, but goes on after an error.
-struct ConfigFiles {
-  std::vector<ConfigText> texts;        // of the files that may be used
-  std::vector<ConfigProblem> problems;  // all errors, without lines
-};
-ConfigFiles read_config_files(const ConfigPaths& paths);
-// The first error as an Error whose hint is the remedy.
-fabric::Result<Config> valid_config(const std::vector<ConfigText>& texts);
-// read_config_texts(), then valid_config().
-fabric::Result<Config> read_config(const ConfigPaths& paths);
 
 }  // namespace hook

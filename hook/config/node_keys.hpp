@@ -15,7 +15,7 @@
 // None of config.json's other keys is a path or a program (tests/unit/hook_cluster_test.cpp goes through the schema).
 #pragma once
 
-#include "hook/config/config_reader.hpp"
+#include "hook/config/reader.hpp"
 
 namespace hook {
 

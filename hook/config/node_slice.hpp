@@ -9,24 +9,9 @@
 #include <vector>
 
 #include "fabric/result.hpp"
-#include "hook/config/address_range.hpp"
-#include "hook/config/vf_attributes.hpp"
+#include "hook/config/config.hpp"
 
 namespace hook {
-
-// "node_index": how a node knows its number.
-struct NodeIndex {
-  enum class By {
-    kNumber,   // 7
-    kFile,     // "/etc/rdma-init/node_index", which has it
-    kAddress,  // "address": the slice that has the node's own address on that rail
-    kName,     // "NODE_NAME": the number at the end of that variable
-  };
-  By by = By::kNumber;
-  std::uint64_t number = 0;
-  std::string file = {};
-  friend bool operator==(const NodeIndex&, const NodeIndex&) = default;
-};
 
 // 17 of "gpu-node-17"; nullopt: it ends with no digit, or has more than a number holds.
 std::optional<std::uint64_t> trailing_number(std::string_view name);
@@ -44,8 +29,6 @@ fabric::Result<AddressRange> slice_of(const AddressRange& range, std::uint64_t i
 // The same of a range of MAC addresses or GUIDs. A last slice that is not whole is none.
 std::uint64_t slice_count(const VfRange& range);
 fabric::Result<VfRange> slice_of(const VfRange& range, std::uint64_t index);
-
-struct Network;
 
 // A list of nodes, as check-config takes it: a line each of name and index, blanks between, # begins a remark. Without
 // an index it is the number at the end of the name.

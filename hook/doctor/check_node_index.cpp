@@ -5,6 +5,7 @@
 
 #include "fabric/remedy.hpp"
 #include "fabric/text.hpp"
+#include "hook/config/node_slice.hpp"
 #include "hook/plan/pools.hpp"
 #include "hook/rails/address/node_ranges.hpp"
 

@@ -11,6 +11,7 @@
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/base/process/sandbox.hpp"
+#include "hook/config/read_config.hpp"
 #include "hook/doctor/check_limits.hpp"
 #include "hook/doctor/check_node_index.hpp"
 #include "hook/doctor/check_rails.hpp"

@@ -11,6 +11,7 @@
 #include "hook/config/config.hpp"
 #include "hook/oci/caller.hpp"
 #include "hook/oci/container_spec.hpp"
+#include "hook/request/parse_request.hpp"
 #include "hook/request/request.hpp"
 
 namespace hook {

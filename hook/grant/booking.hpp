@@ -6,7 +6,7 @@
 #include "hook/grant/grantee.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/plan/plan.hpp"
-#include "hook/rails/return_rails.hpp"
+#include "hook/rails/undo.hpp"
 
 namespace hook {
 

@@ -11,7 +11,7 @@
 #include "hook/base/failure.hpp"
 #include "hook/ledger/files.hpp"
 #include "hook/ledger/gone.hpp"
-#include "hook/rails/record/network_record_store.hpp"
+#include "hook/rails/record/store.hpp"
 
 namespace hook {
 namespace {

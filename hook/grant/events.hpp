@@ -11,7 +11,7 @@
 #include "hook/ledger/ledger.hpp"
 #include "hook/oci/engine.hpp"
 #include "hook/plan/plan.hpp"
-#include "hook/rails/record/network_record.hpp"
+#include "hook/rails/record/network.hpp"
 
 namespace hook {
 

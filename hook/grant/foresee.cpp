@@ -9,6 +9,7 @@
 #include "hook/grant/grantee.hpp"
 #include "hook/grant/hca_devices.hpp"
 #include "hook/grant/own_hcas.hpp"
+#include "hook/plan/make_plan.hpp"
 #include "hook/plan/match.hpp"
 
 namespace hook {

@@ -6,8 +6,9 @@
 #include <cerrno>
 
 #include "hook/base/failure.hpp"
+#include "hook/plan/parts.hpp"
 #include "hook/plan/plan.hpp"
-#include "hook/rails/give_rails.hpp"
+#include "hook/rails/give.hpp"
 
 namespace hook {
 

@@ -7,7 +7,7 @@
 
 #include "fabric/result.hpp"
 #include "hook/base/json/json_fwd.hpp"
-#include "hook/base/process/process_identity.hpp"
+#include "hook/base/process/identity.hpp"
 #include "hook/grant/asking.hpp"
 #include "hook/grant/call.hpp"
 #include "hook/grant/give_network.hpp"

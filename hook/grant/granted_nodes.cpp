@@ -4,7 +4,7 @@
 
 #include "fabric/text.hpp"
 #include "hook/base/failure.hpp"
-#include "hook/plan/plan_parts.hpp"
+#include "hook/plan/parts.hpp"
 
 namespace hook {
 namespace {

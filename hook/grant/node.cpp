@@ -6,9 +6,10 @@
 #include "fabric/read_node.hpp"
 #include "fabric/snapshot.hpp"
 #include "hook/grant/grantee.hpp"
+#include "hook/plan/make_plan.hpp"
 #include "hook/plan/match.hpp"
 #include "hook/plan/node_needs.hpp"
-#include "hook/plan/plan_parts.hpp"
+#include "hook/plan/parts.hpp"
 
 namespace hook {
 namespace {

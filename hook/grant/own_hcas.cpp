@@ -9,10 +9,10 @@
 
 #include "fabric/read_node.hpp"
 #include "fabric/text.hpp"
-#include "hook/plan/plan_parts.hpp"
+#include "hook/plan/parts.hpp"
 #include "hook/rails/netlink/open_netns.hpp"
 #include "hook/rails/plan/rail_config.hpp"
-#include "hook/rails/record/network_record_store.hpp"
+#include "hook/rails/record/store.hpp"
 
 namespace hook {
 namespace {

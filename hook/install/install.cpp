@@ -14,6 +14,7 @@
 #include "hook/apply/base_spec.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/config/config.hpp"
+#include "hook/config/read_config.hpp"
 #include "hook/install/choose_engine.hpp"
 #include "hook/install/node_files.hpp"
 #include "hook/install/put_programs.hpp"

@@ -16,7 +16,7 @@
 #include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/base/file_name.hpp"
-#include "hook/base/process/process_identity.hpp"
+#include "hook/base/process/identity.hpp"
 #include "hook/ledger/effects.hpp"
 
 namespace hook {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "fabric/result.hpp"
-#include "hook/base/process/process_identity.hpp"
+#include "hook/base/process/identity.hpp"
 #include "hook/ledger/cgroup_identity.hpp"
 #include "hook/ledger/netns_identity.hpp"
 #include "hook/ledger/runtime_state.hpp"

@@ -10,7 +10,8 @@
 #include <set>
 
 #include "hook/base/text_digest.hpp"
-#include "hook/ledger/steps.hpp"
+#include "hook/ledger/locks.hpp"
+#include "hook/ledger/store.hpp"
 
 namespace hook {
 namespace {

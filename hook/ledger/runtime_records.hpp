@@ -13,7 +13,7 @@
 #include <string>
 
 #include "fabric/result.hpp"
-#include "hook/base/process/process_identity.hpp"
+#include "hook/base/process/identity.hpp"
 #include "hook/oci/engine.hpp"
 
 namespace hook {

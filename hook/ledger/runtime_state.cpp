@@ -10,7 +10,7 @@
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/base/json/json.hpp"
-#include "hook/base/process/process_identity.hpp"
+#include "hook/base/process/identity.hpp"
 
 namespace hook {
 namespace {

@@ -16,7 +16,8 @@
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "hook/ledger/gone.hpp"
-#include "hook/ledger/steps.hpp"
+#include "hook/ledger/locks.hpp"
+#include "hook/ledger/store.hpp"
 
 namespace hook {
 namespace {

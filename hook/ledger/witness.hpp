@@ -4,7 +4,7 @@
 
 #include "fabric/result.hpp"
 #include "hook/base/presence.hpp"
-#include "hook/base/process/process_identity.hpp"
+#include "hook/base/process/identity.hpp"
 #include "hook/ledger/cgroup_identity.hpp"
 #include "hook/ledger/netns_identity.hpp"
 #include "hook/ledger/runtime_state.hpp"

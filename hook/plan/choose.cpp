@@ -7,7 +7,7 @@
 #include "fabric/text.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/plan/gpu_affinity.hpp"
-#include "hook/request/request_parsers.hpp"
+#include "hook/request/parsers.hpp"
 
 namespace hook {
 namespace {

@@ -1,7 +1,7 @@
 #include <set>
 
 #include "fabric/text.hpp"
-#include "hook/plan/plan_parts.hpp"
+#include "hook/plan/parts.hpp"
 
 namespace hook {
 namespace {

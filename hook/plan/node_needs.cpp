@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "hook/plan/match.hpp"
-#include "hook/plan/plan_parts.hpp"
+#include "hook/plan/parts.hpp"
 
 namespace hook {
 namespace {

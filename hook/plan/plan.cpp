@@ -1,147 +1,137 @@
+// A plan as `rdma-hook plan` prints it.
 #include "hook/plan/plan.hpp"
-
-#include <algorithm>
-#include <utility>
-
 #include "fabric/text.hpp"
-#include "hook/base/failure.hpp"
-#include "hook/plan/choose.hpp"
-#include "hook/plan/plan_parts.hpp"
+#include "hook/base/json/json.hpp"
+#include "hook/base/text_digest.hpp"
 
 namespace hook {
 namespace {
 
-using fabric::Result;
-
-// The chosen units, one entry per HCA.
-std::vector<PlannedHca> booked(const Chosen& chosen) {
-  std::vector<PlannedHca> hcas;
-  for (const ChosenHca& unit : chosen.units) {
-    const auto found =
-        std::find_if(hcas.begin(), hcas.end(), [&](const PlannedHca& hca) { return hca.name == unit.node->name(); });
-    if (found != hcas.end()) {
-      ++found->units;
-    } else {
-      hcas.push_back({unit.node->name(), unit.terms.mode, 1, unit.terms.limit});
-    }
-  }
-  return hcas;
+Json memlock_json(const std::optional<std::uint64_t>& memlock) {
+  if (!memlock) return nullptr;
+  return *memlock == UINT64_MAX ? Json("unlimited") : Json(*memlock);
 }
 
-std::vector<const NodeHca*> each_once(const Chosen& chosen) {
-  std::vector<const NodeHca*> hcas;
-  for (const ChosenHca& unit : chosen.units) {
-    if (std::find(hcas.begin(), hcas.end(), unit.node) == hcas.end()) hcas.push_back(unit.node);
-  }
-  return hcas;
+std::string octal(std::uint32_t mode) {
+  return fmt::format("{:04o}", mode);
 }
 
-void warn_of_unread(const fabric::Inventory& inventory, Plan& plan) {
-  for (const fabric::Unread& unread : inventory.unread) {
-    if (unread.part != fabric::Unread::Part::kDetail && unread.part != fabric::Unread::Part::kPool) continue;
-    plan.warnings.push_back(fabric::sys_error(unread.code, "cannot read `{}`", unread.path).message);
-  }
+Json node_json(const PlannedNode& node) {
+  Json json = {{"path", node.path},
+               {"type", "c"},
+               {"major", or_null(node.major)},
+               {"minor", or_null(node.minor)},
+               {"mode", octal(node.mode)}};
+  // Root's, as the format has it, unless config.json says otherwise.
+  if (node.uid != 0) json["uid"] = node.uid;
+  if (node.gid != 0) json["gid"] = node.gid;
+  return json;
 }
 
-// A GPU has its data path to one netdev of an HCA; further children of it only share that, and its GID table.
-void advise(const PlanInput& input, const Chosen& chosen, Plan& plan) {
-  const auto is_multi = [](const ChosenHca& unit) { return unit.terms.mode == Mode::kSharedMulti; };
-  const bool has_gpus =
-      !input.among.request.gpu_nodes.empty() || !input.among.request.gpu_uuids.empty() || input.among.request.gpu_hint;
-  if (!has_gpus || std::none_of(chosen.units.begin(), chosen.units.end(), is_multi)) return;
-  plan.warnings.push_back("mode shared-multi is not advised for containers with GPUs; mode shared gives each HCA once");
+Json netdev_json(const PlannedNetdev& netdev) {
+  return {{"host", netdev.host.empty() ? Json() : Json(netdev.host)},
+          {"name", netdev.name},
+          {"mode", to_string(netdev.mode)},
+          {"hca", netdev.hca},
+          {"rail", netdev.rail}};
 }
 
-// A rail was asked for, of a network that only the HCA's pool can name.
-void warn_of_no_network(const PlanInput& input, const Chosen& chosen, Plan& plan) {
-  const std::string& source = input.among.request.network_of_pool;
-  if (source.empty() || input.host_network || input.among.request.mode == Mode::kHca) return;
-  for (const ChosenHca& unit : chosen.units) {
-    if (unit.terms.network) continue;
-    plan.no_rail.push_back(unit.node->name());
-    if (plan.no_rail.size() > 1) continue;
-    const std::size_t networks = input.among.config.networks.size();
-    const std::string why = networks == 0
-                                ? "config.json has no \"networks\""
-                                : fmt::format(
-                                      "its pool `{}` has no network, and the annotation names none of the {} of "
-                                      "config.json; \"network\" in the pool says which",
-                                      unit.node->pool->name, networks);
-    plan.warnings.push_back(
-        fmt::format("{}: `{}` gets no rail: {}", source, fabric::printable(unit.node->name()), why));
-  }
+Json mount_json(const PlannedMount& mount) {
+  return {
+      {"destination", mount.destination}, {"source", mount.source}, {"type", mount.type}, {"options", mount.options}};
 }
 
-// What the container can open without having been granted it.
-Result<void> hold_given(const PlanInput& input, Plan& plan) {
-  for (const NodeHca* given : input.among.given) {
-    const std::string& name = given->name();
-    const auto is_granted = [&](const PlannedHca& hca) { return hca.name == name; };
-    if ((!given->pool && !given->pool_unread) || std::any_of(plan.hcas.begin(), plan.hcas.end(), is_granted)) continue;
-    const auto holding = input.holdings.find(name);
-    const bool is_held = holding != input.holdings.end() && holding->second.exclusive_holder;
-    const std::string held =
-        is_held ? fmt::format("is held by {} alone", *holding->second.exclusive_holder) : held_with_pf(*given, input);
-    if (!held.empty()) {
-      fabric::Error error =
-          fabric::make_error("`{}` {}, and the container has its node already", fabric::printable(name), held);
-      error.hint = "take the node out of the container's devices";
-      error.reason = FailureReason::kBusy;
-      return error;
-    }
-    plan.also_open.push_back({name, Mode::kHca, 1, std::nullopt, true});
-  }
-  return {};
+Json limit_json(const PlannedRdmaLimit& limit) {
+  return {{"hca", limit.hca},
+          {"hca_handles", or_null(limit.limits.handles)},
+          {"hca_objects", or_null(limit.limits.objects)}};
 }
 
-// Who has a physical function alone can do what it likes with its virtual ones.
-void hold_vfs(const PlanInput& input, const Chosen& chosen, Plan& plan) {
-  const auto hold = [&](const std::string& name) {
-    const auto is_it = [&](const PlannedHca& hca) { return hca.name == name; };
-    const auto granted = std::find_if(plan.hcas.begin(), plan.hcas.end(), is_it);
-    if (granted != plan.hcas.end()) {
-      granted->mode = Mode::kExclusive;
-      granted->limit.reset();
-      return;
-    }
-    std::erase_if(plan.also_open, is_it);
-    plan.also_open.push_back({name, Mode::kExclusive, 1, std::nullopt, true});
+std::string rdma_limit_text(const RdmaLimits& limits) {
+  const auto text = [](const std::optional<std::uint32_t>& limit) {
+    return limit ? std::to_string(*limit) : std::string("no limit");
   };
-  for (const ChosenHca& unit : chosen.units) {
-    if (unit.terms.mode != Mode::kExclusive) continue;
-    for (const std::string& vf : vfs_of(*unit.node, input.among.inventory))
-      hold(vf);
-  }
+  return fmt::format("objects {}, handles {}", text(limits.objects), text(limits.handles));
+}
+
+template <typename T, typename ToJson>
+Json array_of(const std::vector<T>& values, ToJson to_json) {
+  Json array = Json::array();
+  for (const T& value : values)
+    array.push_back(to_json(value));
+  return array;
+}
+
+std::string number_text(const PlannedNode& node) {
+  const auto text = [](const std::optional<std::uint32_t>& number) {
+    return number ? std::to_string(*number) : std::string("?");
+  };
+  return text(node.major) + ":" + text(node.minor);
 }
 
 }  // namespace
 
-Result<Plan> make_plan(const PlanInput& input) {
-  Plan plan;
-  Chosen chosen = TRY(choose(input));
-  const std::vector<const NodeHca*> granted = each_once(chosen);
-  plan.hcas = booked(chosen);
-  plan.warnings = std::move(chosen.warnings);
-  advise(input, chosen, plan);
-  warn_of_no_network(input, chosen, plan);
-  // Before the return: a container that is granted nothing may still have nodes from elsewhere.
-  TRY_VOID(hold_given(input, plan));
-  hold_vfs(input, chosen, plan);
-  if (granted.empty()) return plan;
-  plan.nodes = TRY(planned_nodes(input.among.config.nodes, input.among.inventory, granted));
-  plan.memlock = input.among.config.memlock;
-  if (input.among.config.ipc_lock) plan.capabilities.emplace_back("CAP_IPC_LOCK");
-  plan.rdma_limits = planned_rdma_limits(plan.hcas, input.among.node);
-  plan.netdevs = TRY(planned_netdevs(input, chosen, plan.warnings));
-  for (const NodeHca* node : granted) {
-    if (node->is_active()) continue;
-    plan.warnings.push_back(fmt::format("`{}` has no ACTIVE port", fabric::printable(node->name())));
+Json plan_json(const Plan& plan) {
+  Json env = Json::object();
+  for (const auto& [name, value] : plan.env)
+    env[name] = value;
+  Json json = {{"hcas", array_of(plan.hcas, [](const PlannedHca& hca) { return Json(hca.name); })},
+               {"nodes", array_of(plan.nodes, node_json)},
+               {"memlock", memlock_json(plan.memlock)},
+               {"capabilities", plan.capabilities},
+               {"netdevs", array_of(plan.netdevs, netdev_json)},
+               {"env", std::move(env)},
+               {"mounts", array_of(plan.mounts, mount_json)},
+               {"warnings", plan.warnings}};
+  if (!plan.rdma_limits.empty()) json["rdma_limits"] = array_of(plan.rdma_limits, limit_json);
+  return json;
+}
+
+std::string memlock_text(std::uint64_t bytes) {
+  return bytes == UINT64_MAX ? "unlimited" : fmt::format("{} bytes", bytes);
+}
+
+std::string plan_text(const Plan& plan) {
+  std::string text;
+  const auto line = [&](std::string_view what, std::string_view value) {
+    text += fmt::format("{:<11} {}\n", what, fabric::one_line(value));
+  };
+  if (plan.hcas.empty()) line("HCAs", "none");
+  for (const PlannedHca& hca : plan.hcas) {
+    line("HCA", fmt::format("{}  {}{}", hca.name, to_string(hca.mode),
+                            hca.units > 1 ? fmt::format(", {} units", hca.units) : ""));
   }
-  if (input.variables) require_usable(input, chosen, plan);
-  if (input.variables) tell_node_addresses(input, granted, plan);
-  TRY_VOID(plan_view(input, granted, plan));
-  warn_of_unread(input.among.inventory, plan);
-  return plan;
+  for (const PlannedNode& node : plan.nodes)
+    line("node", fmt::format("{}  c {}  {}", node.path, number_text(node), octal(node.mode)));
+  for (const PlannedNetdev& netdev : plan.netdevs) {
+    line("netdev", fmt::format("{}  {} of {} ({}, rail {})", netdev.name, to_string(netdev.mode),
+                               netdev.host.empty() ? "?" : netdev.host, netdev.hca, netdev.rail));
+  }
+  if (plan.memlock) line("memlock", memlock_text(*plan.memlock));
+  for (const PlannedRdmaLimit& limit : plan.rdma_limits)
+    line("rdma limit", fmt::format("{}  {}", limit.hca, rdma_limit_text(limit.limits)));
+  for (const std::string& capability : plan.capabilities)
+    line("capability", capability);
+  for (const auto& [name, value] : plan.env)
+    line("env", fmt::format("{}={}", name, value));
+  for (const PlannedMount& mount : plan.mounts)
+    line("mount", fmt::format("{}  from {}", mount.destination, mount.source));
+  for (const std::string& warning : plan.warnings)
+    line("warning", warning);
+  return text;
+}
+
+std::string view_name(const std::vector<ViewEntry>& view) {
+  if (view.empty()) return "none";
+  std::vector<std::string> lines;
+  for (const ViewEntry& entry : view) {
+    std::string line;
+    for (const std::string& part : {entry.directory, entry.name, entry.target, entry.text})
+      line += part + '\0';
+    lines.push_back(std::move(line));
+  }
+  std::sort(lines.begin(), lines.end());
+  return "set-" + text_digest(fabric::join(lines, ""));
 }
 
 }  // namespace hook

@@ -146,21 +146,12 @@ struct PlanInput {
   std::set<std::string> moved_netdevs = {};  // those that the runtime moves into it: rails that others bring
 };
 
-// Pure. Errors are refusals, with the remedy as hint: those of Candidates::matched, an HCA that another container
-// holds, a mode that the pool does not allow, fewer HCAs than asked for, a device number or what a view is made of that
-// could not be read (Inventory::unread).
-fabric::Result<Plan> make_plan(const PlanInput& input);
-
 // A uverbs node that got another number when its RDMA device went into the container's network namespace.
 struct NewNode {
   std::string hca;
   unsigned uverbs = 0;  // N of uverbsN
   std::string dev;      // "MAJ:MIN"
 };
-// The plan's nodes follow; all at once, because devices may have swapped numbers. The view need not: where RDMA devices
-// move there is none. inventory: what the plan was made from.
-void renumber(const fabric::Inventory& inventory, const std::vector<NewNode>& nodes, Plan& plan);
-
 // {"hcas", "nodes", "memlock", "capabilities", "netdevs", "env", "mounts", "warnings"}, as `rdma-hook plan` prints it,
 // and "rdma_limits" where there are some.
 Json plan_json(const Plan& plan);

@@ -7,7 +7,7 @@
 
 #include "fabric/text.hpp"
 #include "hook/base/failure.hpp"
-#include "hook/config/config_values.hpp"
+#include "hook/config/values.hpp"
 
 namespace hook {
 namespace {

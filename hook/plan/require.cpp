@@ -3,7 +3,7 @@
 
 #include "fabric/port_use.hpp"
 #include "fabric/text.hpp"
-#include "hook/plan/plan_parts.hpp"
+#include "hook/plan/parts.hpp"
 
 namespace hook {
 namespace {

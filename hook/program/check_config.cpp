@@ -5,6 +5,8 @@
 
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/config/node_slice.hpp"
+#include "hook/config/read_config.hpp"
 
 namespace hook {
 namespace {

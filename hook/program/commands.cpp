@@ -17,6 +17,7 @@
 #include "hook/base/json/json.hpp"
 #include "hook/base/process/run_in_child.hpp"
 #include "hook/base/process/sandbox.hpp"
+#include "hook/config/read_config.hpp"
 #include "hook/doctor/doctor.hpp"
 #include "hook/grant/call.hpp"
 #include "hook/grant/foresee.hpp"
@@ -29,14 +30,15 @@
 #include "hook/metrics/grant_names.hpp"
 #include "hook/metrics/listen_address.hpp"
 #include "hook/metrics/metrics.hpp"
-#include "hook/metrics/serve_metrics.hpp"
+#include "hook/metrics/serve.hpp"
 #include "hook/program/devices.hpp"
 #include "hook/program/foreseen.hpp"
 #include "hook/program/stages.hpp"
 #include "hook/rails/address/ipam.hpp"
-#include "hook/rails/foresee_rails.hpp"
-#include "hook/rails/rail_addresses.hpp"
-#include "hook/rails/record/network_record_store.hpp"
+#include "hook/rails/address/ipam_helper.hpp"
+#include "hook/rails/addresses.hpp"
+#include "hook/rails/foresee.hpp"
+#include "hook/rails/record/store.hpp"
 
 namespace hook {
 namespace {

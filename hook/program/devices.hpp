@@ -11,7 +11,7 @@
 
 #include "hook/config/config.hpp"
 #include "hook/ledger/ledger.hpp"
-#include "hook/rails/record/network_record.hpp"
+#include "hook/rails/record/network.hpp"
 
 namespace fabric {
 struct Inventory;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "hook/base/json/json_fwd.hpp"
-#include "hook/rails/foresee_rails.hpp"
+#include "hook/rails/foresee.hpp"
 
 namespace hook {
 

@@ -14,8 +14,9 @@
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/apply/cdi_spec.hpp"
-#include "hook/base/process/process_identity.hpp"
+#include "hook/base/process/identity.hpp"
 #include "hook/base/write_all.hpp"
+#include "hook/config/read_config.hpp"
 #include "hook/grant/node.hpp"
 
 namespace hook {

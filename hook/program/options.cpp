@@ -8,6 +8,7 @@
 
 #include "fabric/text.hpp"
 #include "hook/base/take_option.hpp"
+#include "hook/config/read_config.hpp"
 
 namespace hook {
 namespace {

@@ -14,9 +14,9 @@
 #include "hook/grant/granted_nodes.hpp"
 #include "hook/grant/hca_devices.hpp"
 #include "hook/grant/own_hcas.hpp"
-#include "hook/oci/oci_state.hpp"
+#include "hook/oci/state.hpp"
 #include "hook/plan/match.hpp"
-#include "hook/plan/plan_parts.hpp"
+#include "hook/plan/parts.hpp"
 
 namespace hook {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "fabric/sysfs.hpp"
 #include "hook/grant/hca_devices.hpp"
-#include "hook/rails/record/network_record_store.hpp"
+#include "hook/rails/record/store.hpp"
 
 namespace shim {
 namespace {

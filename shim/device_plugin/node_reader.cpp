@@ -6,6 +6,7 @@
 #include "fabric/remedy.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/event_line.hpp"
+#include "hook/config/read_config.hpp"
 #include "hook/metrics/counters.hpp"
 #include "hook/metrics/metrics.hpp"
 

@@ -11,6 +11,7 @@
 #include "fabric/result.hpp"
 #include "hook/base/log.hpp"
 #include "hook/config/config.hpp"
+#include "hook/config/read_config.hpp"
 #include "hook/grant/node.hpp"
 #include "shim/device_plugin/holders.hpp"
 #include "shim/device_plugin/resources.hpp"

@@ -8,7 +8,7 @@
 #include "fabric/text.hpp"
 #include "hook/base/text_digest.hpp"
 #include "hook/plan/choose.hpp"
-#include "hook/plan/plan_parts.hpp"
+#include "hook/plan/parts.hpp"
 
 namespace shim {
 namespace {

@@ -10,7 +10,7 @@
 #include "hook/base/failure.hpp"
 #include "hook/grant/grant.hpp"
 #include "hook/metrics/count.hpp"
-#include "hook/rails/rail_addresses.hpp"
+#include "hook/rails/addresses.hpp"
 #include "shim/nri/adjustment.hpp"
 #include "shim/nri/holders.hpp"
 #include "shim/nri/spec_of.hpp"

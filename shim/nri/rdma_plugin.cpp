@@ -11,6 +11,7 @@
 #include "fabric/text.hpp"
 #include "hook/apply/cdi_spec.hpp"
 #include "hook/base/process/sandbox.hpp"
+#include "hook/config/read_config.hpp"
 #include "shim/nri/giver.hpp"
 #include "shim/nri/holders.hpp"
 #include "shim/nri/spec_of.hpp"

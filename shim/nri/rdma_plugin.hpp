@@ -15,6 +15,7 @@
 #include "fabric/result.hpp"
 #include "hook/base/log.hpp"
 #include "hook/config/config.hpp"
+#include "hook/config/read_config.hpp"
 #include "hook/grant/asking.hpp"
 #include "hook/grant/node.hpp"
 #include "shim/nri/holders.hpp"

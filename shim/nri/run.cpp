@@ -17,6 +17,7 @@
 #include "fabric/unique_fd.hpp"
 #include "hook/apply/memlock.hpp"
 #include "hook/base/process/ending_signals.hpp"
+#include "hook/config/read_config.hpp"
 #include "shim/nri/end_container.hpp"
 #include "shim/nri/rdma_plugin.hpp"
 #include "shim/nri/recount.hpp"

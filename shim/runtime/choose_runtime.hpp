@@ -8,7 +8,7 @@
 #include <string>
 
 #include "fabric/result.hpp"
-#include "hook/base/process/process_identity.hpp"
+#include "hook/base/process/identity.hpp"
 #include "shim/runtime/invocation.hpp"
 #include "shim/runtime/settings.hpp"
 

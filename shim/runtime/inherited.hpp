@@ -7,7 +7,7 @@
 
 #include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
-#include "hook/base/process/process_identity.hpp"
+#include "hook/base/process/identity.hpp"
 
 namespace shim {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "fabric/result.hpp"
-#include "hook/base/process/process_identity.hpp"
+#include "hook/base/process/identity.hpp"
 #include "shim/runtime/choose_runtime.hpp"
 #include "shim/runtime/invocation.hpp"
 #include "shim/runtime/runtime_log.hpp"

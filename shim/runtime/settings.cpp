@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "fabric/text.hpp"
+#include "hook/config/read_config.hpp"
 
 namespace shim {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "fabric/result.hpp"
-#include "hook/base/process/process_identity.hpp"
+#include "hook/base/process/identity.hpp"
 #include "hook/config/config.hpp"
 #include "hook/grant/grant.hpp"
 #include "shim/runtime/edit_bundle.hpp"

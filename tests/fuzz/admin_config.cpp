@@ -3,6 +3,7 @@
 
 #include "hook/config/config.hpp"
 #include "hook/config/node_slice.hpp"
+#include "hook/config/read_config.hpp"
 #include "require.hpp"
 
 namespace {

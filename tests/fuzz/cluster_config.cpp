@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "hook/config/config.hpp"
+#include "hook/config/read_config.hpp"
 #include "require.hpp"
 
 namespace {

@@ -1,6 +1,6 @@
 // What rails have changed on the node, as the ledger keeps it; and the kernel's messages in it, which go back to the
 // kernel.
-#include "hook/rails/record/network_record.hpp"
+#include "hook/rails/record/network.hpp"
 
 #include <fuzzer/FuzzedDataProvider.h>
 #include <linux/fib_rules.h>

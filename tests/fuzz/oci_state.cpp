@@ -1,5 +1,5 @@
 // The state that a runtime writes to a hook's stdin.
-#include "hook/oci/oci_state.hpp"
+#include "hook/oci/state.hpp"
 
 #include <cstdint>
 

@@ -10,9 +10,12 @@
 #include "fabric/snapshot.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/config/config.hpp"
+#include "hook/config/read_config.hpp"
+#include "hook/plan/make_plan.hpp"
 #include "hook/plan/match.hpp"
 #include "hook/plan/plan.hpp"
 #include "hook/program/foreseen.hpp"
+#include "hook/request/parse_request.hpp"
 #include "support/temp_dir.hpp"
 
 namespace hook {

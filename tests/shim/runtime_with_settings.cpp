@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "hook/base/json/json.hpp"
+#include "hook/config/read_config.hpp"
 #include "shim/runtime/run.hpp"
 
 namespace {

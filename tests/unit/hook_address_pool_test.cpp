@@ -1,5 +1,5 @@
 // Addresses of ranges: who gets which, when a range is used up, 32 processes at once, SIGKILL at every system call.
-#include "hook/rails/address/address_pool.hpp"
+#include "hook/rails/address/pool.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -9,7 +9,7 @@
 
 #include "fabric/snapshot.hpp"
 #include "hook/base/json/json.hpp"
-#include "hook/base/process/process_identity.hpp"
+#include "hook/base/process/identity.hpp"
 #include "hook/program/commands.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"

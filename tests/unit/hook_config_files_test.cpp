@@ -11,6 +11,7 @@
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/config/config.hpp"
+#include "hook/config/read_config.hpp"
 #include "hook/program/commands.hpp"
 #include "support/temp_dir.hpp"
 

@@ -4,6 +4,7 @@
 #include <linux/if_link.h>
 
 #include "hook/config/config.hpp"
+#include "hook/config/read_config.hpp"
 #include "support/inventories.hpp"
 
 namespace hook {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "hook/config/config.hpp"
+#include "hook/config/read_config.hpp"
 
 namespace {
 

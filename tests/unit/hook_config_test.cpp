@@ -1,4 +1,5 @@
 #include "hook/config/config.hpp"
+#include "hook/config/read_config.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
 // A plan tells which rails, addresses and refusals createRuntime would come to, and leaves everything as it is.
-#include "hook/rails/foresee_rails.hpp"
+#include "hook/rails/foresee.hpp"
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
-#include "hook/rails/address/address_pool.hpp"
+#include "hook/rails/address/pool.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"
 

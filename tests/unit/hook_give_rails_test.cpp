@@ -1,6 +1,6 @@
 // Rails that are given and taken back between two network namespaces of this kernel; the node's netdevs are ends of
 // veth pairs. RDMA devices that move: hook_infiniband_test.cpp, and the guests of tests/vm.
-#include "hook/rails/give_rails.hpp"
+#include "hook/rails/give.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -28,15 +28,15 @@
 #include <string>
 #include <vector>
 
-#include "hook/rails/address/address_pool.hpp"
+#include "hook/rails/address/pool.hpp"
 #include "hook/rails/netlink/links.hpp"
 #include "hook/rails/netlink/netdev_features.hpp"
 #include "hook/rails/netlink/netdev_programs.hpp"
 #include "hook/rails/netlink/netdev_records.hpp"
 #include "hook/rails/netlink/open_netns.hpp"
 #include "hook/rails/netlink/sysfs_settings.hpp"
-#include "hook/rails/record/network_record_store.hpp"
-#include "hook/rails/return_rails.hpp"
+#include "hook/rails/record/store.hpp"
+#include "hook/rails/undo.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"
 #include "unit/hook_ledger_scene.hpp"

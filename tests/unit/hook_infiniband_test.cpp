@@ -14,8 +14,8 @@
 
 #include "fabric/inventory.hpp"
 #include "fabric/text.hpp"
-#include "hook/rails/rail_links.hpp"
-#include "hook/rails/return_rails.hpp"
+#include "hook/rails/links.hpp"
+#include "hook/rails/undo.hpp"
 #include "support/temp_dir.hpp"
 #include "unit/hook_infiniband_node.hpp"
 

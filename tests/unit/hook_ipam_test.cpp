@@ -1,6 +1,7 @@
 // CNI IPAM plugins: what is said to them, what their results mean, and the helper that runs them, with Debian's
 // host-local and with plugins that misbehave.
 #include "hook/rails/address/ipam.hpp"
+#include "hook/rails/address/ipam_helper.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

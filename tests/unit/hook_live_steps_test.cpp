@@ -1,4 +1,4 @@
-#include "hook/apply/live/live_steps.hpp"
+#include "hook/apply/live/steps.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What rails have changed on the node, written down and read back: all of it, or an error that says what is wrong.
-#include "hook/rails/record/network_record_store.hpp"
+#include "hook/rails/record/store.hpp"
 
 #include <gtest/gtest.h>
 #include <linux/rtnetlink.h>

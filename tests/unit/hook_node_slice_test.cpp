@@ -6,8 +6,9 @@
 #include <random>
 
 #include "hook/config/config.hpp"
-#include "hook/rails/address/address_pool.hpp"
+#include "hook/config/read_config.hpp"
 #include "hook/rails/address/node_ranges.hpp"
+#include "hook/rails/address/pool.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"
 

@@ -1,4 +1,4 @@
-#include "hook/oci/oci_state.hpp"
+#include "hook/oci/state.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "fabric/unique_fd.hpp"
-#include "hook/base/process/process_identity.hpp"
+#include "hook/base/process/identity.hpp"
 #include "unit/hook_ledger_scene.hpp"
 
 namespace {

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "fabric/inventory.hpp"
-#include "hook/rails/record/network_record_store.hpp"
+#include "hook/rails/record/store.hpp"
 #include "support/temp_dir.hpp"
 
 namespace {

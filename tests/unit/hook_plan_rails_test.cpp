@@ -1,5 +1,5 @@
 // What the netdevs of a plan become, and what may not leave the node.
-#include "hook/rails/plan/plan_rails.hpp"
+#include "hook/rails/plan/rails.hpp"
 
 #include <gtest/gtest.h>
 

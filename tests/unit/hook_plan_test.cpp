@@ -9,8 +9,9 @@
 #include "hook/apply/rdma_cgroup.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/plan/gpu_affinity.hpp"
+#include "hook/plan/make_plan.hpp"
 #include "hook/plan/match.hpp"
-#include "hook/request/request_parsers.hpp"
+#include "hook/request/parsers.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"
 

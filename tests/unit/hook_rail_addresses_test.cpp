@@ -1,5 +1,5 @@
 // Addresses of grants that are gone: who may take them back, and what keeps them.
-#include "hook/rails/rail_addresses.hpp"
+#include "hook/rails/addresses.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -13,10 +13,11 @@
 
 #include "hook/ledger/files.hpp"
 #include "hook/ledger/steps.hpp"
-#include "hook/rails/address/address_pool.hpp"
 #include "hook/rails/address/ipam.hpp"
-#include "hook/rails/record/network_record_store.hpp"
-#include "hook/rails/return_rails.hpp"
+#include "hook/rails/address/ipam_helper.hpp"
+#include "hook/rails/address/pool.hpp"
+#include "hook/rails/record/store.hpp"
+#include "hook/rails/undo.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"
 #include "unit/hook_ledger_scene.hpp"

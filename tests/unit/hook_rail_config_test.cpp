@@ -7,7 +7,7 @@
 #include <linux/rtnetlink.h>
 
 #include "fabric/text.hpp"
-#include "hook/rails/plan/plan_rails.hpp"
+#include "hook/rails/plan/rails.hpp"
 #include "support/inventories.hpp"
 
 namespace hook {

@@ -5,6 +5,7 @@
 
 #include "fabric/text.hpp"
 #include "hook/grant/node.hpp"
+#include "hook/plan/make_plan.hpp"
 #include "hook/plan/match.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "fabric/unique_fd.hpp"
+#include "hook/plan/parts.hpp"
 #include "hook/rails/netlink/rdma_devices.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"

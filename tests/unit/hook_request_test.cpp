@@ -3,7 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "hook/request/request_parsers.hpp"
+#include "hook/request/parse_request.hpp"
+#include "hook/request/parsers.hpp"
 
 namespace hook {
 namespace {

@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "hook/rails/plan/plan_rails.hpp"
+#include "hook/rails/plan/rails.hpp"
 #include "support/inventories.hpp"
 
 namespace hook {

@@ -7,12 +7,13 @@
 #include <cerrno>
 
 #include "hook/config/node_slice.hpp"
+#include "hook/config/read_config.hpp"
 #include "hook/ledger/files.hpp"
 #include "hook/ledger/steps.hpp"
-#include "hook/rails/address/address_pool.hpp"
-#include "hook/rails/rail_addresses.hpp"
-#include "hook/rails/record/network_record_store.hpp"
-#include "hook/rails/return_rails.hpp"
+#include "hook/rails/address/pool.hpp"
+#include "hook/rails/addresses.hpp"
+#include "hook/rails/record/store.hpp"
+#include "hook/rails/undo.hpp"
 #include "unit/hook_ledger_scene.hpp"
 
 namespace hook {

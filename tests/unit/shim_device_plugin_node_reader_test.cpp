@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "hook/metrics/counters.hpp"
-#include "hook/rails/record/network_record_store.hpp"
+#include "hook/rails/record/store.hpp"
 #include "hook_ledger_scene.hpp"
 #include "support/inventories.hpp"
 #include "support/tree.hpp"

@@ -10,8 +10,9 @@
 #include <csignal>
 #include <filesystem>
 
+#include "hook/config/read_config.hpp"
 #include "hook/grant/asking.hpp"
-#include "hook/rails/record/network_record_store.hpp"
+#include "hook/rails/record/store.hpp"
 #include "shim/nri/holders.hpp"
 #include "shim/nri/spec_of.hpp"
 #include "shim/nri/wire/messages.hpp"

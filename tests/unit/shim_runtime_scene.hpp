@@ -10,6 +10,7 @@
 
 #include "hook/apply/edit_spec.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/config/read_config.hpp"
 #include "shim/runtime/prepare.hpp"
 #include "support/temp_dir.hpp"
 

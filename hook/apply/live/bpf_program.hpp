@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "hook/apply/live/live_steps.hpp"
+#include "hook/apply/live/steps.hpp"
 
 namespace hook {
 

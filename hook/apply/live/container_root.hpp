@@ -14,8 +14,8 @@
 #include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/apply/live/container_mounts.hpp"
-#include "hook/apply/live/live_steps.hpp"
 #include "hook/apply/live/open_in_root.hpp"
+#include "hook/apply/live/steps.hpp"
 
 namespace hook {
 

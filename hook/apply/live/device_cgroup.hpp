@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "fabric/result.hpp"
-#include "hook/apply/live/live_steps.hpp"
+#include "hook/apply/live/steps.hpp"
 #include "hook/base/process/cgroup.hpp"
 
 namespace hook {

@@ -8,8 +8,8 @@
 #include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/apply/live/container_root.hpp"
-#include "hook/base/process/process_identity.hpp"
-#include "hook/oci/oci_state.hpp"
+#include "hook/base/process/identity.hpp"
+#include "hook/oci/state.hpp"
 
 namespace hook {
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "fabric/result.hpp"
-#include "hook/apply/live/live_steps.hpp"
 #include "hook/apply/live/pin_container.hpp"
+#include "hook/apply/live/steps.hpp"
 #include "hook/oci/engine.hpp"
 
 namespace hook {

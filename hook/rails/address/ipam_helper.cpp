@@ -1,20 +1,17 @@
 #include "hook/rails/address/ipam_helper.hpp"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <csignal>
-#include <cstdint>
-#include <cstring>
 #include <exception>
 #include <utility>
 
+#include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
-#include "hook/base/process/sandbox.hpp"
+#include "hook/rails/address/serve_ipam.hpp"
 
 namespace hook {
 namespace {
@@ -22,132 +19,113 @@ namespace {
 using fabric::Error;
 using fabric::Result;
 using fabric::sys_error;
+using fabric::UniqueFd;
 
-constexpr int kChannel = 3;
+constexpr int kSlackMs = 2000;  // beyond the plugins' own time, for starting and killing them
 
-// Exactly size bytes.
-Result<void> receive_all(int channel, char* to, std::size_t size, long deadline) {
-  while (size > 0) {
-    pollfd waiting{channel, POLLIN, 0};
-    const long left = deadline < 0 ? -1 : std::max(0L, deadline - monotonic_ms());
-    const int ready = ::poll(&waiting, 1, static_cast<int>(left));
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready == 0) return sys_error(ETIMEDOUT, "no answer");
-    const ssize_t count = ::recv(channel, to, size, 0);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return sys_error(count < 0 ? errno : EPIPE, "no answer");
-    to += count;
-    size -= static_cast<std::size_t>(count);
-  }
-  return {};
+Result<void> send_calls(int channel, const std::vector<IpamCall>& calls, int timeout_ms) {
+  Json request = {{"timeout_ms", timeout_ms}, {"calls", Json::array()}};
+  for (const IpamCall& call : calls)
+    request["calls"].push_back(to_json(call));
+  return send_frame(channel, request.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
-// An engine waits until no process holds the hook's outputs open any more, so the helper must not.
-bool close_all_but(int channel) {
-  if (channel != kChannel && ::dup3(channel, kChannel, O_CLOEXEC) < 0) return false;
-  close_from(kChannel + 1);
-  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  if (null < 0) return false;
-  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    if (::dup2(null, fd) < 0) return false;
+Result<PluginEnd> receive_end(int channel, int timeout_ms) {
+  const std::string text = TRY(receive_frame(channel, timeout_ms));
+  const Json json = TRY(parse_json(text, "answer", {.bytes = kLargestFrame}));
+  try {
+    return end_from_json(json);
+  } catch (const std::exception& error) {
+    return fabric::make_error("{}", error.what());
   }
-  if (null > STDERR_FILENO) ::close(null);
-  return true;
 }
 
-void serve_one(int channel, const std::vector<IpamProgram>& programs) {
-  const auto text = receive_frame(channel, -1);
-  if (!text) ::_exit(0);
-  const auto request = parse_json(*text, "request", {.bytes = kLargestFrame});
-  if (!request) ::_exit(1);
-  std::vector<IpamCall> calls;
-  for (const Json& call : request->at("calls"))
-    calls.push_back(call_from_json(call));
-  for (const PluginEnd& end : run_plugins(calls, programs, request->at("timeout_ms").get<int>(), channel)) {
-    const std::string answer = to_json(end).dump(-1, ' ', false, Json::error_handler_t::replace);
-    if (!send_frame(channel, answer)) ::_exit(0);
-  }
+// What the plugin said last, if it is an error as the specification wants it; else how it ended.
+std::string cause_of(const PluginEnd& end) {
+  if (auto said = cni_error_of(end.out)) return *std::move(said);
+  const std::string cause = WIFSIGNALED(end.status) ? fmt::format("signal {}", WTERMSIG(end.status))
+                                                    : fmt::format("exit status {}", WEXITSTATUS(end.status));
+  return fabric::trim(end.out).empty() ? cause : cause + ": " + quote_output(end.out);
+}
+
+Error plugin_error(const IpamCall& call, const PluginEnd& end, std::string cause) {
+  const char* verb = call.command == IpamCall::Command::kAdd ? "get an address" : "give an address back";
+  if (!fabric::trim(end.err).empty()) cause += "; it wrote: " + quote_output(end.err);
+  return Error{.message = fmt::format("cannot {} for `{}` by IPAM plugin `{}`: {}", verb,
+                                      fabric::printable(call.ifname), fabric::printable(call.plugin), cause),
+               .code = end.code,
+               .hint = end.hint};
+}
+
+// What a plugin's end means for the caller.
+Result<IpamResult> to_result(const IpamCall& call, const PluginEnd& end) {
+  if (!end.refusal.empty()) return plugin_error(call, end, end.refusal);
+  if (!WIFEXITED(end.status) || WEXITSTATUS(end.status) != 0) return plugin_error(call, end, cause_of(end));
+  if (call.command == IpamCall::Command::kDel) return IpamResult();
+  auto result = parse_ipam_result(end.out);
+  if (!result) return plugin_error(call, end, result.error().message);
+  return result;
 }
 
 }  // namespace
 
-Result<void> send_frame(int channel, std::string_view text) {
-  const auto size = static_cast<std::uint32_t>(text.size());
-  std::string frame(sizeof size, '\0');
-  std::memcpy(frame.data(), &size, sizeof size);
-  frame += text;
-  std::string_view rest = frame;
-  while (!rest.empty()) {
-    const ssize_t count = ::send(channel, rest.data(), rest.size(), MSG_NOSIGNAL);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return sys_error(errno, "cannot send");
-    rest.remove_prefix(static_cast<std::size_t>(count));
+IpamHelper::IpamHelper(pid_t pid, UniqueFd channel) : pid_(pid), channel_(std::move(channel)) {}
+
+IpamHelper::IpamHelper(IpamHelper&& other) noexcept
+    : pid_(std::exchange(other.pid_, -1)), channel_(std::move(other.channel_)) {}
+
+IpamHelper& IpamHelper::operator=(IpamHelper&& other) noexcept {
+  std::swap(pid_, other.pid_);
+  std::swap(channel_, other.channel_);
+  return *this;
+}
+
+// No kill(2): the hook's filter has none. The helper sees the end of the channel whatever it does.
+IpamHelper::~IpamHelper() {
+  channel_.reset();
+  while (pid_ > 0 && ::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
-  return {};
 }
 
-Result<std::string> receive_frame(int channel, int timeout_ms) {
-  const long deadline = timeout_ms < 0 ? -1 : monotonic_ms() + timeout_ms;
-  char header[sizeof(std::uint32_t)];
-  TRY_VOID(receive_all(channel, header, sizeof header, deadline));
-  std::uint32_t size = 0;
-  std::memcpy(&size, header, sizeof size);
-  if (size > kLargestFrame) return Error{fmt::format("a frame of {} bytes", size), EMSGSIZE};
-  std::string text(size, '\0');
-  TRY_VOID(receive_all(channel, text.data(), size, deadline));
-  return text;
-}
-
-Json to_json(const IpamCall& call) {
-  return {{"add", call.command == IpamCall::Command::kAdd},
-          {"plugin", call.plugin},
-          {"network", call.network},
-          {"ipam", call.ipam},
-          {"container_id", call.container_id},
-          {"netns", call.netns},
-          {"ifname", call.ifname},
-          {"args", call.args}};
-}
-
-IpamCall call_from_json(const Json& json) {
-  IpamCall call;
-  call.command = json.at("add").get<bool>() ? IpamCall::Command::kAdd : IpamCall::Command::kDel;
-  call.plugin = json.at("plugin").get<std::string>();
-  call.network = json.at("network").get<std::string>();
-  call.ipam = json.at("ipam");
-  call.container_id = json.at("container_id").get<std::string>();
-  call.netns = json.at("netns").get<std::string>();
-  call.ifname = json.at("ifname").get<std::string>();
-  call.args = json.at("args").get<std::string>();
-  return call;
-}
-
-Json to_json(const PluginEnd& end) {
-  return {{"refusal", end.refusal}, {"hint", end.hint}, {"code", end.code},
-          {"status", end.status},   {"out", end.out},   {"err", end.err}};
-}
-
-PluginEnd end_from_json(const Json& json) {
-  return {json.at("refusal").get<std::string>(), json.at("hint").get<std::string>(), json.at("code").get<int>(),
-          json.at("status").get<int>(),          json.at("out").get<std::string>(),  json.at("err").get<std::string>()};
-}
-
-void serve_ipam(int channel, pid_t parent, const std::vector<IpamProgram>& programs) {
-  // The question comes second: no signal is sent for a parent that died before the call.
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent || !close_all_but(channel)) ::_exit(1);
-  // An engine may start the hook with SIGCHLD ignored, and then ended plugins leave nothing to wait for.
-  std::signal(SIGCHLD, SIG_DFL);
-  sigset_t child;
-  sigemptyset(&child);
-  sigaddset(&child, SIGCHLD);
-  ::sigprocmask(SIG_BLOCK, &child, nullptr);
-  try {
-    for (;;)
-      serve_one(kChannel, programs);
-  } catch (const std::exception&) {  // bad_alloc, or a malformed request
-    ::_exit(1);
+Result<IpamHelper> IpamHelper::start(const std::vector<IpamProgram>& programs) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    return sys_error(errno, "cannot make a pair of sockets for the helper of IPAM plugins");
   }
+  UniqueFd ours(ends[0]);
+  const UniqueFd theirs(ends[1]);
+  const pid_t parent = ::getpid();
+  const pid_t child = ::fork();
+  if (child < 0) return sys_error(errno, "cannot fork the helper for IPAM plugins");
+  if (child == 0) serve_ipam(theirs.get(), parent, programs);
+  return IpamHelper(child, std::move(ours));
+}
+
+Result<std::optional<IpamHelper>> IpamHelper::start_if_any(const std::vector<IpamProgram>& programs) {
+  if (programs.empty()) return std::optional<IpamHelper>();
+  return std::optional<IpamHelper>(TRY(start(programs)));
+}
+
+std::vector<Result<IpamResult>> IpamHelper::run(const std::vector<IpamCall>& calls, int timeout_ms) {
+  std::vector<Result<IpamResult>> results;
+  if (calls.empty()) return results;
+  const auto sent =
+      channel_.ok() ? send_calls(channel_.get(), calls, timeout_ms) : Result<void>(sys_error(EPIPE, "it has ended"));
+  const long deadline = monotonic_ms() + timeout_ms + kSlackMs;
+  std::optional<Error> broken;
+  if (!sent) broken = sent.error();
+  for (const IpamCall& call : calls) {
+    const long left = std::max(0L, deadline - monotonic_ms());
+    auto end = broken ? Result<PluginEnd>(*broken) : receive_end(channel_.get(), static_cast<int>(left));
+    if (end) {
+      results.push_back(to_result(call, *end));
+      continue;
+    }
+    broken = end.error();
+    channel_.reset();  // what still came would answer another question
+    results.push_back(fabric::wrap(*broken, fmt::format("cannot run IPAM plugin `{}`: its helper", call.plugin)));
+  }
+  return results;
 }
 
 }  // namespace hook

@@ -1,32 +1,39 @@
-// The helper's side of ipam.hpp, and what both sides say to each other: frames of a 32-bit length and that much JSON.
-// Internal to hook/rails/address.
 #pragma once
 
-#include <cstddef>
-#include <string>
-#include <string_view>
+#include <sys/types.h>
+
+#include <optional>
 #include <vector>
 
 #include "fabric/result.hpp"
+#include "fabric/unique_fd.hpp"
 #include "hook/rails/address/ipam.hpp"
-#include "hook/rails/address/ipam_plugins.hpp"
 
 namespace hook {
 
-inline constexpr std::size_t kLargestFrame = std::size_t{16} << 20;  // 1 MiB of control characters, each as \u0001
+// The helper. Forked by start() in a process that still has one thread and may execve; ends when this goes, or when its
+// parent dies, and its plugins with it. It is outside of the filter, so what it may run is fixed when it is forked,
+// whatever its parent asks for later.
+class IpamHelper {
+ public:
+  // After isolate(), which would close its channel, and before restrict_process().
+  static fabric::Result<IpamHelper> start(const std::vector<IpamProgram>& programs);
+  // nullopt: there is nothing that it may run.
+  static fabric::Result<std::optional<IpamHelper>> start_if_any(const std::vector<IpamProgram>& programs);
+  // All calls at once; their results in order (kDel: empty). Each plugin has timeout_ms, 1 MiB of output, an
+  // environment of CNI_* and PATH only. Errors of one call do not stop the others; they name the plugin and what it
+  // wrote to stderr; EPERM: it is none of the programs, or others than root may change it. Whether an address was taken
+  // by a kAdd that failed is the plugin's secret: follow it by kDel, which may be repeated.
+  std::vector<fabric::Result<IpamResult>> run(const std::vector<IpamCall>& calls, int timeout_ms = 10000);
 
-// Errors: the other side is gone.
-fabric::Result<void> send_frame(int channel, std::string_view text);
-// timeout_ms: -1 waits for ever. Errors: the other side is gone (EPIPE), the time is over (ETIMEDOUT), a frame over
-// kLargestFrame.
-fabric::Result<std::string> receive_frame(int channel, int timeout_ms);
+  IpamHelper(IpamHelper&& other) noexcept;
+  IpamHelper& operator=(IpamHelper&& other) noexcept;
+  ~IpamHelper();
 
-Json to_json(const IpamCall& call);
-IpamCall call_from_json(const Json& json);  // throws what nlohmann/json throws
-Json to_json(const PluginEnd& end);
-PluginEnd end_from_json(const Json& json);
-
-// The helper's whole life.
-[[noreturn]] void serve_ipam(int channel, pid_t parent, const std::vector<IpamProgram>& programs);
+ private:
+  IpamHelper(pid_t pid, fabric::UniqueFd channel);
+  pid_t pid_ = -1;
+  fabric::UniqueFd channel_;
+};
 
 }  // namespace hook

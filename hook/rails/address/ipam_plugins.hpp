@@ -9,8 +9,6 @@
 
 namespace hook {
 
-inline constexpr std::size_t kMostOutput = std::size_t{1} << 20;
-
 // What became of one plugin.
 struct PluginEnd {
   std::string refusal;  // why it was not run, or not to its end; empty: it ended by itself

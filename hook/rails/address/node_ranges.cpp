@@ -11,6 +11,7 @@
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/base/process/sandbox.hpp"
+#include "hook/config/node_slice.hpp"
 
 namespace hook {
 namespace {

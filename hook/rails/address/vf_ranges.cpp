@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "fabric/text.hpp"
+#include "hook/config/node_slice.hpp"
 #include "hook/rails/address/node_ranges.hpp"
 
 namespace hook {

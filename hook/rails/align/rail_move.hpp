@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-#include "hook/rails/align/run_alignment.hpp"
+#include "hook/rails/align/align_link.hpp"
 
 namespace hook {
 

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "fabric/text.hpp"
-#include "hook/rails/netlink/links.hpp"
 #include "hook/rails/netlink/record_parts.hpp"
 
 namespace hook {

@@ -138,13 +138,6 @@ Result<void> check_name(const std::string& name) {
                "up to 15 characters without `/`, `:`, `%` and spaces"};
 }
 
-ifinfomsg link_header(int ifindex) {
-  ifinfomsg header{};
-  header.ifi_family = AF_UNSPEC;
-  header.ifi_index = ifindex;
-  return header;
-}
-
 std::string shown_link(Netlink& route, int ifindex) {
   const auto link = find_link(route, ifindex);
   if (!link || !*link) return fmt::format("netdev {}", ifindex);

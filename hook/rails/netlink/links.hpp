@@ -112,9 +112,6 @@ bool is_netdev_name(std::string_view name);
 // Errors: EINVAL for text that is no netdev's name.
 fabric::Result<void> check_name(const std::string& name);
 
-// For RTM_GETLINK and the like. 0: no netdev in particular.
-ifinfomsg link_header(int ifindex);
-
 // For messages about a netdev that the caller knows by its index: "`eth0`", or "netdev 7" when it is gone.
 std::string shown_link(Netlink& route, int ifindex);
 // Runs change() with a name in its text, "VERB `eth0`", which is looked up only when there is something to say.

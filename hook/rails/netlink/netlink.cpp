@@ -236,4 +236,11 @@ fabric::netlink::Message to_message(const nlmsghdr* header) {
   return {header->nlmsg_type, body_of(header)};
 }
 
+ifinfomsg link_header(int ifindex) {
+  ifinfomsg header{};
+  header.ifi_family = AF_UNSPEC;
+  header.ifi_index = ifindex;
+  return header;
+}
+
 }  // namespace hook

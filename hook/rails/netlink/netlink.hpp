@@ -89,4 +89,7 @@ class RequestBuilder {
 // Header and attributes of an answer; malformed attributes end the walk.
 fabric::netlink::Message to_message(const nlmsghdr* header);
 
+// For RTM_GETLINK and the like. 0: no netdev in particular.
+ifinfomsg link_header(int ifindex);
+
 }  // namespace hook

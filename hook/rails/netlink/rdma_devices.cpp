@@ -11,6 +11,7 @@
 #include "fabric/inventory.hpp"
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
+#include "hook/plan/plan.hpp"
 #include "hook/rails/netlink/open_netns.hpp"
 
 namespace hook {

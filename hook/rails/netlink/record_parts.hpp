@@ -12,9 +12,19 @@
 
 #include "fabric/address.hpp"
 #include "fabric/netlink_socket.hpp"
-#include "hook/rails/netlink/records.hpp"
 
 namespace hook {
+
+// RTM_NEWADDR, RTM_NEWROUTE, RTM_NEWRULE, RTM_NEWNEIGH with its payload (header and attributes) as dumped.
+struct NetRecord {
+  std::uint16_t type = 0;
+  std::vector<std::uint8_t> payload;
+  friend bool operator==(const NetRecord&, const NetRecord&) = default;
+};
+
+// "10.1.0.2/24", "default via 10.1.0.1 table 101", "from 10.1.0.2 lookup 101", "10.1.0.9 lladdr 02:00:00:00:00:01
+// PERMANENT": without the netdev, of which a record has only the index.
+std::string to_string(const NetRecord& record);
 
 using Payload = std::vector<std::uint8_t>;
 

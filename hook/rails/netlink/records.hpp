@@ -11,24 +11,14 @@
 #include "fabric/address.hpp"
 #include "fabric/result.hpp"
 #include "hook/rails/netlink/netlink.hpp"
+#include "hook/rails/netlink/record_parts.hpp"
 
 namespace hook {
-
-// RTM_NEWADDR, RTM_NEWROUTE, RTM_NEWRULE, RTM_NEWNEIGH with its payload (header and attributes) as dumped.
-struct NetRecord {
-  std::uint16_t type = 0;
-  std::vector<std::uint8_t> payload;
-  friend bool operator==(const NetRecord&, const NetRecord&) = default;
-};
 
 // Pure: the record for a netdev of another index and name. Attributes that only a dump has (cache info, statistics) are
 // left out, nodad is set on IPv6 addresses. A label follows the name, or goes if that gets too long. Attributes that
 // this program does not know stay. One that is no well-formed record comes back as it is.
 NetRecord for_netdev(const NetRecord& record, int ifindex, std::string_view name);
-
-// "10.1.0.2/24", "default via 10.1.0.1 table 101", "from 10.1.0.2 lookup 101", "10.1.0.9 lladdr 02:00:00:00:00:01
-// PERMANENT": without the netdev, of which a record has only the index.
-std::string to_string(const NetRecord& record);
 
 // Makers of records. ifindex: the netdev's.
 struct AddressFlags {

@@ -1,0 +1,117 @@
+#include "hook/apply/live/steps.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "hook/apply/memlock.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Result;
+
+Result<MakeNode> node_step(const PlannedNode& node, bool bind, const std::string& root) {
+  if (!node.major || !node.minor) {
+    return fabric::Error{fmt::format("cannot make `{}` in the container: its device number is not known", node.path), 0,
+                         "apply a plan of the live node, not of a snapshot"};
+  }
+  MakeNode step{node.path, *node.major, *node.minor, node.mode, node.uid, node.gid, bind, {}};
+  if (bind) step.source = root + node.path;
+  return step;
+}
+
+// Empty: it is no overlay.
+std::string layers_of(const PlannedMount& mount) {
+  constexpr std::string_view kOption = "lowerdir=";
+  const auto found = std::find_if(mount.options.begin(), mount.options.end(),
+                                  [&](const std::string& option) { return option.starts_with(kOption); });
+  return found == mount.options.end() ? std::string() : found->substr(kOption.size());
+}
+
+// runc sets the limits of config.json after the hooks, crun before them; what config.json does not list neither
+// touches.
+bool runtime_overwrites_memlock(const ContainerSpec& spec, const OciState& state) {
+  return spec.memlock.has_value() && !state.from_crun;
+}
+
+void add_memlock(std::uint64_t wanted, const ContainerSpec& spec, const OciState& state, const LiveNode& node,
+                 LivePlan& live) {
+  if (!runtime_overwrites_memlock(spec, state)) {
+    if (node.memlock && usable(*node.memlock) >= wanted) return;
+    live.steps.emplace_back(SetMemlock{wanted});
+    live.warnings.push_back(
+        fmt::format("`exec` into this container gets the engine's RLIMIT_MEMLOCK, not {}: use rdma-runtime, or raise "
+                    "it there ({})",
+                    memlock_text(wanted), where_to_set_memlock(node.engine)));
+    return;
+  }
+  const std::uint64_t listed = usable(*spec.memlock);
+  if (listed >= wanted) return;
+  live.warnings.push_back(memlock_stays(wanted, listed, node.engine));
+}
+
+// The limit that the container's first process will have; nullopt: whatever the engine gives it.
+std::optional<std::uint64_t> final_memlock(const Plan& plan, const ContainerSpec& spec, const OciState& state,
+                                           const LiveNode& node) {
+  if (runtime_overwrites_memlock(spec, state)) return usable(*spec.memlock);
+  if (plan.memlock) return usable(raised_memlock(*plan.memlock, node.memlock));
+  return node.memlock ? std::optional(usable(*node.memlock)) : std::nullopt;
+}
+
+void warn_of_capability(const Plan& plan, const ContainerSpec& spec, const OciState& state, const LiveNode& node,
+                        LivePlan& live) {
+  const bool wanted =
+      std::find(plan.capabilities.begin(), plan.capabilities.end(), "CAP_IPC_LOCK") != plan.capabilities.end();
+  if (!wanted || (spec.has_ipc_lock && !spec.has_userns)) return;
+  const auto limit = final_memlock(plan, spec, state, node);
+  auto* const step = live.steps.empty() ? nullptr : std::get_if<SetMemlock>(&live.steps.back());
+  std::string said;
+  if (limit != UINT64_MAX) {
+    const char* const why = spec.has_userns ? "CAP_IPC_LOCK counts for nothing in a user namespace"
+                                            : "cannot add CAP_IPC_LOCK at createRuntime";
+    const std::string remedy = spec.has_userns
+                                   ? fmt::format("raise that ({})", where_to_set_memlock(node.engine))
+                                   : fmt::format("use rdma-runtime, or {}", where_to_add_ipc_lock(node.engine));
+    said = fmt::format("{}; RLIMIT_MEMLOCK is {}, and ibv_reg_mr beyond it fails: {}", why, limit_text(limit), remedy);
+  } else if (!spec.has_ipc_lock) {
+    said =
+        "cannot add CAP_IPC_LOCK at createRuntime; RLIMIT_MEMLOCK is unlimited instead, which is enough for "
+        "ibv_reg_mr";
+  }
+  if (step) {
+    step->note = std::move(said);
+  } else if (!said.empty()) {
+    live.warnings.push_back(std::move(said));
+  }
+}
+
+}  // namespace
+
+Result<LivePlan> live_steps(const Plan& plan, const ContainerSpec& spec, const OciState& state,
+                            const LiveNode& around) {
+  LivePlan live;
+  AllowDevices allow;
+  std::vector<Step> nodes;
+  for (const PlannedNode& node : plan.nodes) {
+    MakeNode step = TRY(node_step(node, spec.has_userns, around.root));
+    const DeviceNumber number{step.major, step.minor};
+    if (std::find(allow.devices.begin(), allow.devices.end(), number) == allow.devices.end()) {
+      allow.devices.push_back(number);
+    }
+    nodes.emplace_back(std::move(step));
+  }
+  std::move(nodes.begin(), nodes.end(), std::back_inserter(live.steps));
+  for (const PlannedMount& mount : plan.mounts)
+    live.steps.emplace_back(BindDirectory{mount.source, mount.destination, layers_of(mount)});
+  // After the files: they are made only in the right container, and a wrong one must get no rights and no limit either.
+  if (!plan.rdma_limits.empty()) live.steps.emplace_back(LimitRdma{plan.rdma_limits});
+  if (!allow.devices.empty()) live.steps.emplace_back(std::move(allow));
+  if (plan.memlock) add_memlock(*plan.memlock, spec, state, around, live);
+  warn_of_capability(plan, spec, state, around, live);
+  return live;
+}
+
+}  // namespace hook

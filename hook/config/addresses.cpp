@@ -1,0 +1,236 @@
+// "addresses" of a network: the ranges of which its rails get theirs.
+#include <algorithm>
+
+#include "hook/config/reader.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Address;
+using fabric::Cidr;
+using fabric::to_string;
+
+constexpr unsigned kIpv4Offset = 96;  // an IPv4 address is the end of its 16-byte form
+constexpr unsigned kBits = 128;
+
+Address next(Address address) {
+  for (auto byte = address.bytes.rbegin(); byte != address.bytes.rend() && ++*byte == 0; ++byte) {
+  }
+  return address;
+}
+
+Address previous(Address address) {
+  for (auto byte = address.bytes.rbegin(); byte != address.bytes.rend() && (*byte)-- == 0; ++byte) {
+  }
+  return address;
+}
+
+// The subnet's first (bits behind the prefix 0) or last address.
+Address edge_of(const Cidr& subnet, bool last) {
+  Address address = subnet.base;
+  for (unsigned bit = subnet.prefix; bit < kBits; ++bit) {
+    const auto mask = static_cast<std::uint8_t>(0x80U >> (bit % 8));
+    std::uint8_t& byte = address.bytes[bit / 8];
+    byte = last ? byte | mask : byte & static_cast<std::uint8_t>(~mask);
+  }
+  return address;
+}
+
+bool is_multicast(const Address& address) {
+  constexpr std::uint8_t kIpv4 = 0xe0;  // 224.0.0.0/4
+  constexpr std::uint8_t kIpv6 = 0xff;  // ff00::/8
+  return address.is_ipv4() ? (address.bytes[12] & 0xf0U) == kIpv4 : address.bytes[0] == kIpv6;
+}
+
+// The addresses that a subnet has for hosts: without the network's (in IPv6 the routers' anycast address, RFC 4291
+// section 2.6.1) and the broadcast address, except on links of two (RFC 3021, RFC 6164) and single addresses.
+std::pair<Address, Address> hosts_of(const Cidr& subnet) {
+  const bool small = subnet.prefix + 1 >= kBits;
+  const Address first = edge_of(subnet, false);
+  const Address last = edge_of(subnet, true);
+  return {small ? first : next(first), small || !first.is_ipv4() ? last : previous(last)};
+}
+
+struct Named {
+  Address address;
+  ConfigValue place;
+};
+
+// An element as it is written.
+struct Entry {
+  std::optional<unsigned> rail;
+  std::optional<Cidr> subnet;
+  std::optional<Named> from;
+  std::optional<Named> to;
+  std::optional<Named> gateway;
+  std::optional<unsigned> per_node;
+  bool wrong = false;  // a problem is noted: what follows from it is not looked at
+};
+
+class RangeReader {
+ public:
+  RangeReader(ConfigReader& reader, ConfigValue value) : reader_(&reader), value_(std::move(value)) {}
+
+  // nullopt: problems are noted.
+  std::optional<AddressRange> read() {
+    const auto into = [&](std::optional<Named>& target) {
+      return [&](const ConfigValue& v) { read_address(v, target); };
+    };
+    reader_->members(value_, {{"rail",
+                               [&](const auto& v) {
+                                 reader_->number_into(entry_.rail, 0, kMostRail)(v);
+                                 entry_.wrong |= !entry_.rail;
+                               }},
+                              {"subnet", [&](const auto& v) { read_subnet(v); }},
+                              {"from", into(entry_.from)},
+                              {"to", into(entry_.to)},
+                              {"gateway", into(entry_.gateway)},
+                              {"per_node", [&](const auto& v) { read_per_node(v); }}});
+    if (entry_.wrong || !value_.json().is_object()) return std::nullopt;
+    if (!entry_.subnet) {
+      refuse(value_, "has no subnet", "add \"subnet\": \"10.1.0.0/16\"");
+      return std::nullopt;
+    }
+    return range();
+  }
+
+ private:
+  static constexpr std::uint64_t kMostRail = 65535;
+
+  void refuse(const ConfigValue& place, const std::string& message, std::string remedy) {
+    entry_.wrong = true;
+    reader_->error(place, message, std::move(remedy));
+  }
+
+  void read_address(const ConfigValue& value, std::optional<Named>& target) {
+    const auto address =
+        reader_->parsed(value, fabric::parse_address, "is no address", "write one as \"10.1.1.10\" or \"fd00:1::10\"");
+    entry_.wrong |= !address;
+    if (address) target = {*address, value};
+  }
+
+  void read_subnet(const ConfigValue& value) {
+    constexpr const char* kRemedy = "write a subnet of your network: \"10.1.0.0/16\" or \"fd00:1::/64\"";
+    const auto text = reader_->text(value);
+    entry_.wrong |= !text;
+    if (!text) return;
+    const auto subnet = text->find('/') == std::string::npos ? std::nullopt : fabric::parse_cidr(*text);
+    if (!subnet) return refuse(value, fmt::format("`{}` is no subnet", shown(*text)), kRemedy);
+    const Address first = edge_of(*subnet, false);
+    if (first != subnet->base) {
+      return refuse(value, fmt::format("`{}` has bits behind its prefix", shown(*text)),
+                    fmt::format("write \"{}\"", to_string(Cidr{first, subnet->prefix})));
+    }
+    const bool any = first.is_zero() || subnet->prefix <= (first.is_ipv4() ? kIpv4Offset : 0);
+    if (any || first.is_loopback() || first.is_link_local() || is_multicast(first)) {
+      return refuse(value, fmt::format("`{}` has no addresses for containers", shown(*text)), kRemedy);
+    }
+    entry_.subnet = subnet;
+  }
+
+  void read_per_node(const ConfigValue& value) {
+    constexpr std::uint64_t kLongest = 128;
+    reader_->number_into(entry_.per_node, 1, kLongest)(value);
+    entry_.wrong |= !entry_.per_node;
+    const auto of_place = reader_->find(value_, "from") ? "from" : reader_->find(value_, "to") ? "to" : nullptr;
+    if (of_place)
+      refuse(value, fmt::format("a node's slice has no `{}` of its own", of_place), "leave `from` and `to` out");
+  }
+
+  // Room for a host beside the two edges of a subnet, since the first and last slice have one each.
+  void check_per_node(AddressRange& range) {
+    const unsigned longest = (range.subnet.is_ipv4() ? 32 : 128) - 2;
+    if (*entry_.per_node > range.prefix && *entry_.per_node <= longest) {
+      range.per_node = entry_.per_node;
+      return;
+    }
+    refuse(value_,
+           fmt::format("a slice of /{} is no part of {} with addresses for containers", *entry_.per_node,
+                       to_string(*entry_.subnet)),
+           fmt::format("write \"per_node\" from {} to {}", range.prefix + 1, longest));
+  }
+
+  bool is_inside(const Address& address) const {
+    return address.family() == entry_.subnet->base.family() && entry_.subnet->contains(address);
+  }
+
+  void check_inside(const std::optional<Named>& named, const std::pair<Address, Address>& hosts) {
+    if (!named) return;
+    if (!is_inside(named->address)) {
+      refuse(named->place, fmt::format("{} is not in {}", to_string(named->address), to_string(*entry_.subnet)),
+             "correct the address or the subnet");
+    } else if (named->address < hosts.first || named->address > hosts.second) {
+      refuse(named->place, fmt::format("{} is the network's or the broadcast address", to_string(named->address)),
+             fmt::format("write one from {} to {}", to_string(hosts.first), to_string(hosts.second)));
+    }
+  }
+
+  std::optional<AddressRange> range() {
+    const auto hosts = hosts_of(*entry_.subnet);
+    for (const auto* named : {&entry_.from, &entry_.to, &entry_.gateway})
+      check_inside(*named, hosts);
+    if (entry_.wrong) return std::nullopt;
+    AddressRange range;
+    range.rail = entry_.rail;
+    range.subnet = entry_.subnet->base;
+    range.prefix = entry_.subnet->prefix - (range.subnet.is_ipv4() ? kIpv4Offset : 0);
+    range.from = entry_.from ? entry_.from->address : hosts.first;
+    range.to = entry_.to ? entry_.to->address : hosts.second;
+    if (entry_.gateway) {
+      range.gateway = entry_.gateway->address;
+      if (!entry_.from && range.from == *range.gateway) range.from = next(range.from);
+      if (!entry_.to && range.to == *range.gateway) range.to = previous(range.to);
+    }
+    check_order(range);
+    if (entry_.per_node) check_per_node(range);
+    if (entry_.wrong) return std::nullopt;
+    return range;
+  }
+
+  // A gateway between from and to is left out when addresses are given.
+  void check_order(const AddressRange& range) {
+    const bool only_gateway = range.from == range.to && range.gateway == range.from;
+    if (range.from <= range.to && !only_gateway) return;
+    const ConfigValue& place = entry_.to ? entry_.to->place : entry_.from ? entry_.from->place : value_;
+    refuse(place, fmt::format("there is no address to give from {} to {}", to_string(range.from), to_string(range.to)),
+           "write the lower one as \"from\", and leave room beside the gateway");
+  }
+
+  ConfigReader* reader_;
+  ConfigValue value_;
+  Entry entry_;
+};
+
+// Two rails of a container with the same address would be as wrong as two containers.
+void check_together(ConfigReader& reader, const ConfigValue& place, const AddressRange& range,
+                    const std::vector<AddressRange>& before) {
+  for (const AddressRange& other : before) {
+    if (range.from <= other.to && other.from <= range.to) {
+      reader.error(place,
+                   fmt::format("its addresses are given by the range from {} to {} already", to_string(other.from),
+                               to_string(other.to)),
+                   "give each range addresses of its own");
+      return;
+    }
+    const bool one_rail = !range.rail || !other.rail || range.rail == other.rail;
+    if (one_rail && range.subnet.family() == other.subnet.family()) {
+      reader.warning(place, "a rail gets one address of each of its ranges, and so two of this family",
+                     "give each range a \"rail\" of its own, or make one range of them");
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+void read_addresses(ConfigReader& reader, const ConfigValue& value, std::vector<AddressRange>& ranges) {
+  ranges.clear();
+  for (const ConfigValue& element : reader.elements(value)) {
+    const auto range = RangeReader(reader, element).read();
+    if (!range) continue;
+    check_together(reader, element, *range, ranges);
+    ranges.push_back(*range);
+  }
+}
+
+}  // namespace hook

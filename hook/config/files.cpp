@@ -1,0 +1,177 @@
+// Reading the administrator's files. A user who can write one of them decides which container gets which device, so
+// each has to be root's, and so has every directory on the way to it.
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <memory>
+#include <utility>
+
+#include "fabric/remedy.hpp"
+#include "fabric/text.hpp"
+#include "fabric/unique_fd.hpp"
+#include "hook/base/json/json.hpp"
+#include "hook/config/read_config.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::printable;
+using fabric::Result;
+using fabric::UniqueFd;
+
+constexpr std::size_t kLongestConfig = std::size_t{1} << 20;
+constexpr std::size_t kMostDropIns = 256;
+constexpr const char* kMissingRemedy = "write the file, or correct its path";
+constexpr const char* kOtherRemedy = "make it a regular file that root can read, of at most 1 MiB";
+
+// In a user namespace that does not map it, root of the node is the overflow user (65534 unless sysctl changes it). No
+// process in the namespace can change what belongs to a user that is not mapped.
+constexpr uid_t kOverflowUser = 65534;
+
+bool is_outside_this_user_namespace(uid_t user) {
+  if (user != kOverflowUser) return false;
+  const auto map = read_text_file("/proc/self/uid_map");
+  if (!map) return false;
+  std::vector<std::string_view> numbers;
+  for (const std::string_view part : fabric::split(fabric::trim(*map), ' ')) {
+    if (!part.empty()) numbers.push_back(part);
+  }
+  // The first namespace has one line: "0 0 4294967295" (user_namespaces(7)).
+  return numbers != std::vector<std::string_view>{"0", "0", "4294967295"};
+}
+
+std::string remedy_for(const std::string& path, const struct stat& status) {
+  return fmt::format("chown root:root {0} && chmod {1} {0}", path, S_ISDIR(status.st_mode) ? "755" : "644");
+}
+
+// sticky_is_fine: in a sticky directory such as /tmp other users cannot replace root's entries.
+Result<void> check_owner(const struct stat& status, const std::string& path, bool sticky_is_fine) {
+  if (status.st_uid != 0 && status.st_uid != ::geteuid() && !is_outside_this_user_namespace(status.st_uid)) {
+    return Error{fmt::format("`{}` belongs to user {}, not to root", printable(path), status.st_uid), EPERM,
+                 remedy_for(printable(path), status)};
+  }
+  const bool sticky = sticky_is_fine && S_ISDIR(status.st_mode) && (status.st_mode & S_ISVTX) != 0;
+  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0 && !sticky) {
+    return Error{fmt::format("`{}` can be written by others than root", printable(path)), EPERM,
+                 remedy_for(printable(path), status)};
+  }
+  return {};
+}
+
+// Every directory above the file, by its real path: a link on the way is as safe as the directories that it leads to.
+Result<void> check_directories(const std::string& path, bool sticky_is_fine) {
+  const std::size_t slash = path.rfind('/');
+  const std::string parent = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+  const std::unique_ptr<char, decltype(&::free)> real(::realpath(parent.c_str(), nullptr), ::free);
+  if (!real) return fabric::sys_error(errno, "open `{}`", printable(parent));
+  std::string directory = real.get();
+  while (true) {
+    struct stat status {};
+    if (::lstat(directory.c_str(), &status) != 0) return fabric::sys_error(errno, "stat `{}`", printable(directory));
+    TRY_VOID(check_owner(status, directory, sticky_is_fine));
+    if (directory == "/") return {};
+    directory.resize(std::max<std::size_t>(directory.rfind('/'), 1));
+  }
+}
+
+Result<ConfigText> read_checked(const std::string& path, bool sticky_is_fine) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
+  if (!fd.ok() && errno == ELOOP) {
+    return Error{fmt::format("`{}` is a symbolic link", printable(path)), ELOOP, "put the file itself there"};
+  }
+  if (!fd.ok()) return fabric::sys_error(errno, "open `{}`", printable(path));
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0) return fabric::sys_error(errno, "stat `{}`", printable(path));
+  if (!S_ISREG(status.st_mode)) return fabric::make_error("`{}` is no regular file", printable(path));
+  // What is checked is the open file: another one at its path from now on changes nothing.
+  TRY_VOID(check_owner(status, path, false));
+  TRY_VOID(check_directories(path, sticky_is_fine));
+  // Not within the braces: GCC 12 forgets what is made of them already when TRY returns.
+  std::string text = TRY(read_text_fd(fd.get(), kLongestConfig, -1, "`" + printable(path) + "`"));
+  return ConfigText{path, std::move(text)};
+}
+
+// The *.json of the drop-in directory by name; empty when the directory does not exist.
+Result<std::vector<std::string>> list_drop_ins(const std::string& path) {
+  std::vector<std::string> names;
+  const auto close = [](DIR* open) { ::closedir(open); };
+  const std::unique_ptr<DIR, decltype(close)> directory(::opendir(path.c_str()), close);
+  if (!directory) {
+    if (errno == ENOENT) return names;
+    return fabric::sys_error(errno, "open `{}`", printable(path));
+  }
+  while (const dirent* entry = ::readdir(directory.get())) {
+    const std::string name = entry->d_name;
+    if (name.starts_with('.') || !name.ends_with(".json")) continue;
+    names.push_back(fmt::format("{}/{}", path, name));
+    if (names.size() > kMostDropIns) {
+      return Error{fmt::format("more than {} files in `{}`", kMostDropIns, printable(path)), E2BIG,
+                   "put them into one"};
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace
+
+ConfigFiles read_config_files(const ConfigPaths& paths) {
+  ConfigFiles files;
+  const auto note = [&](const std::string& path, const Error& error) {
+    const char* otherwise = error.code == ENOENT ? kMissingRemedy : kOtherRemedy;
+    files.problems.push_back({path, 0, error.message, fabric::remedy_of(error, otherwise), true});
+  };
+  const auto take = [&](const std::string& path, bool sticky_is_fine) {
+    auto text = read_checked(path, sticky_is_fine);
+    if (text) {
+      files.texts.push_back(*std::move(text));
+    } else if (text.error().code != ENOENT || paths.file_must_exist) {
+      note(path, text.error());
+    }
+  };
+  if (!paths.file_must_exist) {
+    take(paths.cluster, false);
+    if (!files.texts.empty()) files.texts.back().is_clusters = true;
+  }
+  take(paths.file, paths.file_must_exist);
+  if (paths.drop_ins.empty()) return files;
+  const auto drop_ins = list_drop_ins(paths.drop_ins);
+  if (!drop_ins) note(paths.drop_ins, drop_ins.error());
+  for (const std::string& path : drop_ins ? *drop_ins : std::vector<std::string>())
+    take(path, paths.file_must_exist);
+  return files;
+}
+
+Result<void> check_config_directories(const ConfigPaths& paths) {
+  return check_directories(paths.cluster, false);
+}
+
+Result<std::vector<ConfigText>> read_config_texts(const ConfigPaths& paths) {
+  ConfigFiles files = read_config_files(paths);
+  if (files.problems.empty()) return std::move(files.texts);
+  ConfigProblem& first = files.problems.front();
+  return Error{std::move(first.message), EPERM, std::move(first.remedy)};
+}
+
+Result<Config> valid_config(const std::vector<ConfigText>& texts) {
+  auto parsed = parse_config(texts);
+  for (const ConfigProblem& problem : parsed.problems) {
+    if (!problem.is_error) continue;
+    return Error{fmt::format("{}{}: {}", printable(problem.file),
+                             problem.line == 0 ? "" : fmt::format(":{}", problem.line), problem.message),
+                 EINVAL, problem.remedy + "; `rdma-hook check-config` shows all"};
+  }
+  return std::move(parsed.config);
+}
+
+Result<Config> read_config(const ConfigPaths& paths) {
+  return valid_config(TRY(read_config_texts(paths)));
+}
+
+}  // namespace hook

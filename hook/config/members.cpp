@@ -1,0 +1,157 @@
+#include "hook/config/reader.hpp"
+
+#include "fabric/text.hpp"
+#include "hook/config/values.hpp"
+#include "hook/config/wish.hpp"
+
+namespace hook {
+namespace {
+
+void read_permissions(ConfigReader& reader, const ConfigValue& value, std::uint32_t& mode) {
+  constexpr const char* kRemedy = "write an octal text up to 0777, in quotes: \"0666\"";
+  if (value.json().is_number()) {
+    // 0666 is no JSON, and 666 would be 01232.
+    reader.error(value, "a number, which would be read as decimal", kRemedy);
+    return;
+  }
+  reader.text_into(mode, permissions, "are no permissions", kRemedy)(value);
+}
+
+void read_nodes(ConfigReader& reader, const ConfigValue& value, NodeOptions& nodes) {
+  constexpr std::uint32_t kLastId = UINT32_MAX - 1;  // (uid_t)-1 means "leave it" to chown
+  const auto risk = [&](bool& target, const char* message, const char* remedy) {
+    return [&reader, &target, message, remedy](const ConfigValue& v) {
+      reader.flag_into(target)(v);
+      if (v.json() == true) reader.warning(v, message, remedy);
+    };
+  };
+  reader.members(value,
+                 {{"rdma_cm", reader.flag_into(nodes.rdma_cm)},
+                  {"umad", risk(nodes.umad, "every container with an HCA can send management datagrams to the fabric",
+                                "leave it out unless they run fabric tools such as ibstat or ibnetdiscover")},
+                  {"issm", risk(nodes.issm, "every container with an HCA can be a subnet manager of the fabric",
+                                "leave it out unless a subnet manager runs in a container")},
+                  {"mode", reader.into(nodes.mode, read_permissions)},
+                  {"uid", reader.number_into(nodes.uid, 0, kLastId)},
+                  {"gid", reader.number_into(nodes.gid, 0, kLastId)}});
+}
+
+// A name is looked for in PATH.
+bool is_program(std::string_view text) {
+  return text.starts_with('/') ? text.size() > 1 : text.find('/') == std::string_view::npos;
+}
+
+void read_runtimes(ConfigReader& reader, const ConfigValue& value, std::vector<std::string>& runtimes) {
+  reader.texts_into(runtimes, if_is(is_program), "is neither a name nor an absolute path",
+                    "write \"runc\", or \"/usr/sbin/runc\"")(value);
+  if (runtimes.empty()) reader.error(value, "no runtime is left", "write [\"runc\", \"crun\"]");
+}
+
+void read_runtime(ConfigReader& reader, const ConfigValue& value, RuntimeOptions& runtime) {
+  const auto is_path = [](std::string_view text) { return text.starts_with('/'); };
+  reader.members(value, {{"runtimes", reader.into(runtime.runtimes, read_runtimes)},
+                         {"hook", reader.text_into(runtime.hook, if_is(is_path), "is no absolute path",
+                                                   "write \"/usr/local/bin/rdma-hook\"")},
+                         {"engine", reader.word_into(runtime.engine, kEngineWords)},
+                         {"allow_system_calls", reader.flag_into(runtime.allow_system_calls)}});
+}
+
+void read_nri(ConfigReader& reader, const ConfigValue& value, NriOptions& nri) {
+  reader.members(value, {{"evict_ungranted", reader.flag_into(nri.evict_ungranted)}});
+}
+
+void read_node_index(ConfigReader& reader, const ConfigValue& value, std::optional<NodeIndex>& index) {
+  constexpr std::uint64_t kMost = UINT32_MAX;
+  if (value.json().is_number()) {
+    if (const auto number = reader.number(value, 0, kMost)) index = NodeIndex{NodeIndex::By::kNumber, *number};
+    return;
+  }
+  const auto parse = [](const std::string& text) -> std::optional<NodeIndex> {
+    if (text == "address") return NodeIndex{NodeIndex::By::kAddress};
+    if (text == "NODE_NAME") return NodeIndex{NodeIndex::By::kName};
+    if (text.starts_with('/') && text.size() > 1) return NodeIndex{NodeIndex::By::kFile, 0, text};
+    return std::nullopt;
+  };
+  const auto parsed =
+      reader.parsed(value, parse, "tells no number of the node",
+                    "write a number, \"address\", \"NODE_NAME\", or the absolute path of a file that has it");
+  if (parsed) index = parsed;
+}
+
+void read_device_plugin(ConfigReader& reader, const ConfigValue& value, DevicePluginOptions& plugin) {
+  constexpr std::uint64_t kHour = 3600;
+  reader.members(value, {{"cdi", reader.flag_into(plugin.cdi)},
+                         {"poll_seconds", reader.number_into(plugin.poll_seconds, 1, kHour)}});
+}
+
+void read_memlock(ConfigReader& reader, const ConfigValue& value, std::optional<std::uint64_t>& memlock) {
+  const Json& json = value.json();
+  if (json.is_null()) {
+    memlock.reset();
+  } else if (json.is_number_unsigned() && json.get<std::uint64_t>() > 0) {
+    memlock = json.get<std::uint64_t>();
+  } else if (json == "unlimited") {
+    memlock = UINT64_MAX;
+  } else if (const auto bytes = json.is_string() ? bytes_of(json.get_ref<const std::string&>()) : std::nullopt) {
+    memlock = bytes;
+  } else {
+    reader.error(value, fmt::format("`{}` is no limit", fabric::one_line(json.dump(-1, ' ', true)).substr(0, 64)),
+                 "write \"unlimited\", bytes (67108864 or \"64MiB\"), or null to leave the container's limit alone");
+  }
+}
+
+void read_netdev_names(ConfigReader& reader, const ConfigValue& value, std::string& pattern) {
+  const auto text = reader.text(value);
+  if (!text) return;
+  if (const auto problem = problem_of_netdev_pattern(*text)) {
+    reader.error(value, fmt::format("`{}` {}", shown(*text), *problem), "write a short prefix and %d: \"net%d\"");
+  } else {
+    pattern = *text;
+  }
+}
+
+void read_default_devices(ConfigReader& reader, const ConfigValue& value, std::optional<std::string>& devices) {
+  const auto text = reader.text(value);
+  if (!text) return;
+  constexpr std::size_t kLongestMessage = 200;  // it may quote all of the text
+  const auto wish = parse_wish(*text, "what a container gets by default");
+  if (wish) {
+    devices = *text;
+  } else {
+    const std::string& message = wish.error().message;
+    reader.error(value, message.substr(0, kLongestMessage) + (message.size() > kLongestMessage ? "..." : ""),
+                 wish.error().hint);
+  }
+}
+
+}  // namespace
+
+void read_config_members(ConfigReader& reader, Config& config) {
+  const auto namespaces = [&](std::vector<std::string>& globs) {
+    return reader.texts_into(globs, if_is(is_namespace_glob), "is no Kubernetes namespace",
+                             "write a namespace or a glob of lower-case letters, digits, - and *: \"team-a\", "
+                             "\"train-*\"");
+  };
+  reader.members(reader.root(),
+                 {{"pools", reader.into(config.pools, read_pools)},
+                  {"networks", reader.into(config.networks, read_networks)},
+                  {"rails", reader.texts_into(config.rails, if_is(is_config_name), "is no name of an HCA",
+                                              "write names as `rdma link` shows them, e.g. \"mlx5_0\"")},
+                  {"node_index", reader.into(config.node_index, read_node_index)},
+                  {"nodes", reader.into(config.nodes, read_nodes)},
+                  {"runtime", reader.into(config.runtime, read_runtime)},
+                  {"nri", reader.into(config.nri, read_nri)},
+                  {"device_plugin", reader.into(config.device_plugin, read_device_plugin)},
+                  {"memlock", reader.into(config.memlock, read_memlock)},
+                  {"ipc_lock", reader.flag_into(config.ipc_lock)},
+                  {"sysfs_view", reader.flag_into(config.sysfs_view)},
+                  {"netdev_names", reader.into(config.netdev_names, read_netdev_names)},
+                  {"annotations_may_request", namespaces(config.annotations_may_request)},
+                  {"env_may_request", reader.flag_into(config.env_may_request)},
+                  {"trusted_annotations", reader.words_into(config.trusted_annotations, Config().trusted_annotations)},
+                  {"default_devices", reader.into(config.default_devices, read_default_devices)},
+                  {"namespacesInclude", namespaces(config.namespaces_include)},
+                  {"namespacesExclude", namespaces(config.namespaces_exclude)}});
+}
+
+}  // namespace hook

@@ -1,0 +1,159 @@
+// "networks" of config.json.
+#include <algorithm>
+
+#include "fabric/text.hpp"
+#include "hook/config/reader.hpp"
+#include "hook/config/values.hpp"
+
+namespace hook {
+namespace {
+
+// RT_TABLE_DEFAULT, _MAIN, _LOCAL (include/uapi/linux/rtnetlink.h).
+constexpr unsigned kFirstReserved = 253;
+constexpr unsigned kLastReserved = 255;
+constexpr unsigned kUsualRails = 16;
+constexpr unsigned kLastPriority = 32765;  // 32766 is the main table's (net/ipv4/fib_rules.c)
+
+constexpr Word<RailTest> kTests[] = {{"off", RailTest::kOff}, {"warn", RailTest::kWarn}, {"fail", RailTest::kFail}};
+constexpr Word<bool> kMacvlanModes[] = {{"bridge", false}, {"private", true}};
+
+void read_first_table(ConfigReader& reader, const ConfigValue& value, std::optional<unsigned>& table) {
+  const auto number = reader.number(value, 1, UINT32_MAX);
+  if (!number) return;
+  const auto first = static_cast<unsigned>(*number);
+  const std::string remedy =
+      fmt::format("write one from 1 to {} or above {}, e.g. 100", kFirstReserved - 1, kLastReserved);
+  if (first >= kFirstReserved && first <= kLastReserved) {
+    reader.error(value, fmt::format("table {} is the kernel's own", first), remedy);
+  } else if (first < kFirstReserved && first + kUsualRails > kFirstReserved) {
+    reader.warning(value,
+                   fmt::format("leaves tables for {} rails, {} to {} are the kernel's own", kFirstReserved - first,
+                               kFirstReserved, kLastReserved),
+                   fmt::format("begin at {} or below", kFirstReserved - kUsualRails));
+  } else if (first > UINT32_MAX - kUsualRails + 1) {
+    reader.warning(value, fmt::format("leaves tables for {} rails", std::uint64_t{UINT32_MAX} - first + 1),
+                   "begin at a lower one, e.g. 100");
+  }
+  table = first;
+}
+
+void read_routing(ConfigReader& reader, const ConfigValue& value, Network& network) {
+  if (value.json().is_null()) {
+    network.first_table.reset();
+    return;
+  }
+  reader.members(value, {{"first_table", reader.into(network.first_table, read_first_table)},
+                         {"rule_priority", reader.number_into(network.rule_priority, 1, kLastPriority)}});
+}
+
+// Only "type" is ours: the rest is the plugin's, which checks it.
+void read_ipam(ConfigReader& reader, const ConfigValue& value, Network& network) {
+  std::optional<std::string> plugin;
+  for (const auto& [name, member] : reader.entries(value)) {
+    if (name != "type") continue;
+    plugin = reader.parsed(member, if_is(is_config_name), "is no name of a CNI plugin",
+                           "write the plugin's file name without its directory: \"host-local\"");
+    if (!plugin) return;
+  }
+  if (!value.json().is_object()) return;
+  if (!plugin) reader.error(value, "has no type", "add the plugin's file name: \"type\": \"host-local\"");
+  network.ipam = value.json().dump(-1, ' ', false, Json::error_handler_t::replace);
+  network.ipam_plugin = plugin.value_or("");
+}
+
+std::optional<std::string> ipam_directory(std::string text) {
+  if (!is_absolute_path(text)) return std::nullopt;
+  while (text.size() > 1 && text.ends_with('/'))
+    text.pop_back();
+  return text;
+}
+
+// Members whose meaning depends on others, whichever is written first.
+void check_child(ConfigReader& reader, const ConfigValue& value, const Network& network) {
+  const auto only_for = [&](const char* name, std::string_view child) {
+    const auto place = ConfigReader::find(value, name);
+    if (!place || network.child == child) return;
+    reader.error(*place, fmt::format("belongs to {} children, and these are {}", child, network.child),
+                 fmt::format("remove it, or write \"child\": \"{}\"", child));
+  };
+  only_for("macvlan_mode", "macvlan");
+  only_for("pkey", "ipoib");
+  const auto vf = ConfigReader::find(value, "vf");
+  if (vf && !set_attributes(network).empty() && network.mode && *network.mode != Mode::kExclusive) {
+    reader.error(
+        *vf,
+        fmt::format("is set on functions that a container holds alone, and the mode is {}", to_string(*network.mode)),
+        "remove it, or write \"mode\": \"exclusive\"");
+  }
+}
+
+void check_addresses(ConfigReader& reader, const ConfigValue& value, const Network& network) {
+  constexpr unsigned kIpv6Mtu = 1280;  // RFC 8200 section 5; below it the kernel takes IPv6 off a netdev
+  const auto ipam = ConfigReader::find(value, "ipam");
+  const auto directory = ConfigReader::find(value, "ipam_dir");
+  if (network.ipam && ConfigReader::find(value, "addresses")) {
+    reader.error(*ipam, "\"addresses\" gives addresses already", "remove one of the two");
+  }
+  if (directory && !ipam) {
+    reader.warning(*directory, "serves only leases that are left without \"ipam\"", "remove it when they are returned");
+  }
+  const bool ipv6 = std::any_of(network.ranges.begin(), network.ranges.end(), [](const AddressRange& range) {
+    return range.subnet.family() == fabric::Family::kIpv6;
+  });
+  if (ipv6 && network.mtu && *network.mtu < kIpv6Mtu) {
+    reader.error(*ConfigReader::find(value, "mtu"),
+                 fmt::format("{} is too short for the IPv6 of \"addresses\"", *network.mtu),
+                 fmt::format("write at least {}", kIpv6Mtu));
+  }
+}
+
+Network read_network(ConfigReader& reader, const ConfigValue& value) {
+  constexpr unsigned kLeastMtu = 68;  // RFC 791; ETH_MIN_MTU
+  constexpr unsigned kMostMtu = 65535;
+  Network network;
+  const auto child = [&](const ConfigValue& v) {
+    if (auto word = reader.word(v, {"macvlan", "ipvlan", "ipoib"})) network.child = *std::move(word);
+  };
+  reader.members(value,
+                 {{"mode", reader.word_into(network.mode, kModeWords)},
+                  {"child", child},
+                  {"pool", reader.text_into(network.pool, if_is(is_config_name), kNoName, kNameRemedy)},
+                  {"macvlan_mode", reader.word_into(network.macvlan_private, kMacvlanModes)},
+                  {"pkey", reader.text_into(network.pkey, partition_key, "is no partition key",
+                                            "write it as \"0x8001\", from 0x0001 to 0xffff without 0x8000")},
+                  {"mtu", reader.number_into(network.mtu, kLeastMtu, kMostMtu)},
+                  {"vf", reader.into(network, read_vf)},
+                  {"addresses", reader.into(network.ranges, read_addresses)},
+                  {"ipam", [&](const ConfigValue& v) { read_ipam(reader, v, network); }},
+                  {"ipam_dir", reader.text_into(network.ipam_dir, ipam_directory, "is no absolute path",
+                                                "write the directory of the CNI plugins: \"/opt/cni/bin\", in Debian "
+                                                "\"/usr/lib/cni\"")},
+                  {"routing", reader.into(network, read_routing)},
+                  {"gateway_test", reader.word_into(network.gateway_test, kTests)},
+                  {"duplicate_test", reader.word_into(network.duplicate_test, kTests)},
+                  {"test_retries", reader.number_into(network.test_retries, 1, 20)},
+                  {"test_interval_ms", reader.number_into(network.test_interval_ms, 10, 5000)},
+                  {"align_gids", reader.flag_into(network.align_gids)},
+                  {"gid_wait_ms", reader.number_into(network.gid_wait_ms, 0, 30000)},
+                  {"take_node_netdevs", reader.flag_into(network.take_node_netdevs)}});
+  check_child(reader, value, network);
+  check_addresses(reader, value, network);
+  return network;
+}
+
+}  // namespace
+
+void read_networks(ConfigReader& reader, const ConfigValue& value, std::map<std::string, Network>& networks) {
+  for (const auto& [name, entry] : reader.entries(value)) {
+    if (name == "$comment" || name == "$schema") continue;
+    if (!is_config_name(name)) {
+      reader.error(entry, fmt::format("`{}` {}", shown(name), kNoName), kNameRemedy);
+      continue;
+    }
+    Network network = read_network(reader, entry);
+    network.name = name;
+    networks[name] = std::move(network);
+  }
+}
+
+}  // namespace hook

@@ -1,0 +1,148 @@
+// "pools" of config.json.
+#include <algorithm>
+#include <set>
+
+#include "hook/config/reader.hpp"
+#include "hook/config/values.hpp"
+
+namespace hook {
+namespace {
+
+constexpr std::uint64_t kLargestLimit = 65535;
+// The kernel reads INT_MAX as "max", which is no limit.
+constexpr std::uint64_t kLargestRdmaLimit = INT32_MAX - 1;
+
+void read_if_names(ConfigReader& reader, const ConfigValue& value, std::vector<std::string>& names) {
+  reader.texts(value, names, [&](const ConfigValue& element) {
+    auto name = reader.parsed(element, if_is(is_netdev_glob), "is no name of a netdev",
+                              "write a name as `ip link` shows it, or a glob: \"ens*f0np0\"");
+    // The kernel allows them in a netdev's name, but such names are not in use.
+    if (name && name->find_first_of("?[{") != std::string::npos) {
+      reader.warning(element, fmt::format("only * is a wildcard: `{}` is taken as it is", shown(*name)),
+                     "write * instead, or one text for each netdev");
+    }
+    return name;
+  });
+}
+
+void read_selectors(ConfigReader& reader, const ConfigValue& value, PoolSelectors& selectors) {
+  const auto ids = [&](std::vector<std::string>& target) {
+    return reader.texts_into(target, pci_id, "is no PCI id",
+                             "write four hexadecimal digits as `lspci -n` shows them, e.g. \"15b3\"");
+  };
+  reader.members(value, {{"vendors", ids(selectors.vendors)},
+                         {"deviceIDs", ids(selectors.device_ids)},
+                         {"drivers", reader.texts_into(selectors.drivers, if_is(is_config_name), "is no driver",
+                                                       "write a kernel module's name, e.g. \"mlx5_core\"")},
+                         {"ifNames", reader.into(selectors.if_names, read_if_names)},
+                         {"linkTypes", reader.words_into(selectors.link_types, {"ether", "infiniband"})}});
+}
+
+// "limits" and rdmaHcaMax, which is k8s-rdma-shared-dev-plugin's word for one of them.
+void read_limit(ConfigReader& reader, const ConfigValue& value, Mode mode, Pool& pool) {
+  const auto limit = reader.number(value, 1, kLargestLimit);
+  if (!limit) return;
+  if (!pool.limits.emplace(mode, static_cast<unsigned>(*limit)).second) {
+    reader.error(value, "the limit of shared is there twice", "remove either rdmaHcaMax or limits.shared");
+  } else if (std::find(pool.modes.begin(), pool.modes.end(), mode) == pool.modes.end()) {
+    reader.warning(value, fmt::format("the pool does not allow {}", to_string(mode)),
+                   "remove the limit, or add the mode to \"modes\"");
+  }
+}
+
+void read_rdma_limit(ConfigReader& reader, const ConfigValue& value, const Pool& pool,
+                     std::optional<std::uint32_t>& target) {
+  if (const auto limit = reader.number(value, 1, kLargestRdmaLimit)) target = static_cast<std::uint32_t>(*limit);
+  if (pool.modes == std::vector{Mode::kExclusive}) {
+    reader.warning(value, "the pool allows exclusive alone, in which nothing is limited",
+                   "remove it, or add a mode to \"modes\"");
+  }
+}
+
+void read_limits(ConfigReader& reader, const ConfigValue& value, Pool& pool) {
+  const auto limit = [&](Mode mode) {
+    return [&reader, &pool, mode](const ConfigValue& v) { read_limit(reader, v, mode, pool); };
+  };
+  const auto refused = [&](const ConfigValue& v) {
+    reader.error(v, "an exclusive HCA has one holder, which is no limit to choose", "remove it");
+  };
+  const auto of_container = [&](std::optional<std::uint32_t>& target) {
+    return [&reader, &pool, &target](const ConfigValue& v) { read_rdma_limit(reader, v, pool, target); };
+  };
+  reader.members(value, {{"shared", limit(Mode::kShared)},
+                         {"shared-multi", limit(Mode::kSharedMulti)},
+                         {"hca", limit(Mode::kHca)},
+                         {"hca_objects", of_container(pool.rdma_limits.objects)},
+                         {"hca_handles", of_container(pool.rdma_limits.handles)},
+                         {"exclusive", refused, false}});
+}
+
+void read_modes(ConfigReader& reader, const ConfigValue& value, std::vector<Mode>& target) {
+  std::vector<Mode> modes;
+  const auto elements = reader.elements(value);
+  for (const ConfigValue& element : elements) {
+    const auto mode = reader.word(element, kModeWords);
+    if (mode && std::find(modes.begin(), modes.end(), *mode) == modes.end()) modes.push_back(*mode);
+  }
+  if (value.json().is_array() && elements.empty()) {
+    reader.error(value, "an empty list allows nothing", "name a mode, or leave \"modes\" out to allow all");
+  }
+  if (!modes.empty()) target = modes;
+}
+
+// What a pool's limits mean depends on its modes, whichever is written first.
+Pool read_pool(ConfigReader& reader, const ConfigValue& value) {
+  Pool pool;
+  pool.modes = {Mode::kHca, Mode::kExclusive, Mode::kShared, Mode::kSharedMulti};
+  std::vector<std::function<void()>> limits;
+  std::optional<ConfigValue> plugin_limit;
+  const auto name = [&](const ConfigValue& v) {
+    pool.name = reader.parsed(v, if_is(is_config_name), kNoName, kNameRemedy).value_or("?");
+  };
+  const auto misplaced = [&](const ConfigValue& v) {
+    reader.error(v, "belongs into \"selectors\"", "write \"selectors\": { ... } around it");
+  };
+  reader.members(value, {{"name", name},
+                         {"selectors", reader.into(pool.selectors, read_selectors)},
+                         {"modes", reader.into(pool.modes, read_modes)},
+                         {"limits", [&](const auto& v) { limits.push_back([&, v] { read_limits(reader, v, pool); }); }},
+                         {"rdmaHcaMax",
+                          [&](const auto& v) {
+                            plugin_limit = v;
+                            limits.push_back([&, v] { read_limit(reader, v, Mode::kShared, pool); });
+                          }},
+                         {"network", reader.text_into(pool.network, if_is(is_config_name), kNoName, kNameRemedy)},
+                         {"resource", reader.text_into(pool.resource, if_is(is_resource_name), "is no resource",
+                                                       "write a domain and a name, e.g. \"rdma-init.io/rails\"")},
+                         {"vendors", misplaced, false},
+                         {"deviceIDs", misplaced, false},
+                         {"drivers", misplaced, false},
+                         {"ifNames", misplaced, false},
+                         {"linkTypes", misplaced, false}});
+  for (const auto& read : limits)
+    read();
+  // The plugin has no modes, so a pool in its words says none, and would look limited without being so.
+  const bool says_mode = ConfigReader::find(value, "modes") || pool.network;
+  if (plugin_limit && !says_mode && pool.limits.contains(Mode::kShared) && !pool.limits.contains(Mode::kHca)) {
+    reader.warning(*plugin_limit, "limits shared only, and containers that name no mode get hca",
+                   "write \"modes\": [\"shared\"] beside it");
+  }
+  if (value.json().is_object() && pool.name.empty()) reader.error(value, "has no name", "add \"name\": \"...\"");
+  return pool;
+}
+
+}  // namespace
+
+void read_pools(ConfigReader& reader, const ConfigValue& value, std::vector<Pool>& pools) {
+  pools.clear();
+  std::set<std::string> names;
+  for (const ConfigValue& element : reader.elements(value)) {
+    pools.push_back(read_pool(reader, element));
+    const std::string& name = pools.back().name;
+    if (is_config_name(name) && !names.insert(name).second) {
+      reader.error(element, fmt::format("a pool above is called `{}` too", name), "give each pool its own name");
+    }
+  }
+}
+
+}  // namespace hook

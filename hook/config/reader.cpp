@@ -1,0 +1,243 @@
+#include "hook/config/reader.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "fabric/text.hpp"
+
+namespace hook {
+namespace {
+
+// An administrator's text: what is longer or deeper is another file by mistake.
+constexpr JsonLimits kLimits = {.bytes = std::size_t{1} << 20, .depth = 16};
+
+char lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+// Levenshtein distance, letters in either case: how many edits make the one the other.
+std::size_t distance(std::string_view left, std::string_view right) {
+  std::vector<std::size_t> row(right.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < right.size(); ++j) {
+      const std::size_t replaced = diagonal + (lower(left[i]) == lower(right[j]) ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+// The word that was probably meant; a third of its letters may be wrong.
+std::string remedy_for(std::string_view text, const std::vector<std::string>& words) {
+  constexpr std::size_t kLongestWord = 64;
+  const std::string* nearest = nullptr;
+  std::size_t least = kLongestWord;
+  for (const std::string& word : words) {
+    const std::size_t apart = text.size() > kLongestWord ? kLongestWord : distance(text, word);
+    if (apart >= least || apart > std::max<std::size_t>(1, word.size() / 3)) continue;
+    least = apart;
+    nearest = &word;
+  }
+  return nearest ? fmt::format("did you mean `{}`?", *nearest) : "known here: " + fabric::join(words, ", ");
+}
+
+std::string_view kind_of(const Json& json) {
+  switch (json.type()) {
+    case Json::value_t::object:
+      return "an object";
+    case Json::value_t::array:
+      return "a list";
+    case Json::value_t::string:
+      return json.get_ref<const std::string&>().empty() ? "an empty text" : "a text";
+    case Json::value_t::boolean:
+      return "true or false";
+    case Json::value_t::number_integer:
+    case Json::value_t::number_unsigned:
+    case Json::value_t::number_float:
+      return "a number";
+    default:
+      return "null";
+  }
+}
+
+std::string not_a(std::string_view wanted, const Json& json) {
+  return fmt::format("expected {}, this is {}", wanted, kind_of(json));
+}
+
+std::string unescape_pointer(std::string_view part) {
+  std::string name;
+  for (std::size_t i = 0; i < part.size(); ++i) {
+    const bool escaped = part[i] == '~' && i + 1 < part.size();
+    name += escaped ? (part[++i] == '1' ? '/' : '~') : part[i];
+  }
+  return name;
+}
+
+// "pools[0].modes" is read more easily than "/pools/0/modes". Whether "0" is an index or a network's name only the
+// document tells.
+std::string place_of(const Json& root, std::string_view pointer) {
+  std::string place;
+  const Json* at = &root;
+  for (const std::string_view part : fabric::split(pointer.substr(1), '/')) {
+    if (at && at->is_array()) {
+      const auto index = fabric::parse_number<std::size_t>(part);
+      at = index && *index < at->size() ? &(*at)[*index] : nullptr;
+      place += fmt::format("[{}]", part);
+      continue;
+    }
+    const std::string name = unescape_pointer(part);
+    const auto member = at ? at->find(name) : root.end();
+    at = at && member != at->end() ? &*member : nullptr;
+    place += (place.empty() ? "" : ".") + (name.empty() ? "\"\"" : shown(name));
+  }
+  return place;
+}
+
+}  // namespace
+
+bool ConfigReader::parse_document() {
+  JsonFault fault;
+  auto json = try_parse_json(text_->text, kLimits, fault);
+  if (!json) {
+    problems_->push_back({text_->file, fault.line, "no JSON that can be read: " + fault.message,
+                          "JSON has no comments, no trailing commas and each key once; an empty configuration is {}",
+                          true});
+    return false;
+  }
+  json_ = *std::move(json);
+  if (json_.is_object()) return true;
+  error(root(), not_a("an object", json_), "begin with { and end with }");
+  return false;
+}
+
+void ConfigReader::members(const ConfigValue& object, const Readers& known) {
+  for (const auto& [name, value] : entries(object)) {
+    if (name == "$schema" || name == "$comment") continue;
+    const auto found =
+        std::find_if(known.begin(), known.end(), [&, &key = name](const Member& member) { return member.name == key; });
+    if (found != known.end()) {
+      found->read(value);
+      continue;
+    }
+    std::vector<std::string> names;
+    for (const Member& member : known) {
+      if (member.known) names.emplace_back(member.name);
+    }
+    error(value, "unknown key", remedy_for(name, names));
+  }
+}
+
+std::vector<ConfigValue> ConfigReader::elements(const ConfigValue& list) {
+  std::vector<ConfigValue> values;
+  if (!list.json().is_array()) {
+    error(list, not_a("a list", list.json()), "write it in brackets: [ ... ]");
+    return values;
+  }
+  values.reserve(list.json().size());
+  for (std::size_t i = 0; i < list.json().size(); ++i)
+    values.emplace_back(&list.json()[i], fmt::format("{}/{}", list.pointer(), i));
+  return values;
+}
+
+std::vector<std::pair<std::string, ConfigValue>> ConfigReader::entries(const ConfigValue& object) {
+  std::vector<std::pair<std::string, ConfigValue>> values;
+  if (!object.json().is_object()) {
+    error(object, not_a("an object", object.json()), "write it in braces: { ... }");
+    return values;
+  }
+  values.reserve(object.json().size());
+  for (const auto& [name, value] : object.json().items())
+    values.emplace_back(name, ConfigValue(&value, fmt::format("{}/{}", object.pointer(), escape_pointer(name))));
+  return values;
+}
+
+std::optional<ConfigValue> ConfigReader::find(const ConfigValue& object, const char* name) {
+  if (!object.json().is_object() || !object.json().contains(name)) return std::nullopt;
+  return ConfigValue(&object.json()[name], fmt::format("{}/{}", object.pointer(), name));
+}
+
+std::optional<std::string> ConfigReader::text(const ConfigValue& value) {
+  const auto* text = value.json().get_ptr<const std::string*>();
+  if (text && !text->empty()) return *text;
+  error(value, not_a("a text", value.json()), text ? "write a value, or leave the key out" : "write it in quotes");
+  return std::nullopt;
+}
+
+std::optional<std::uint64_t> ConfigReader::number(const ConfigValue& value, std::uint64_t lowest,
+                                                  std::uint64_t highest) {
+  const std::string remedy = fmt::format("write a whole number from {} to {}, without quotes", lowest, highest);
+  if (!value.json().is_number()) {
+    error(value, not_a("a number", value.json()), remedy);
+    return std::nullopt;
+  }
+  if (value.json().is_number_unsigned()) {
+    const auto number = value.json().get<std::uint64_t>();
+    if (number >= lowest && number <= highest) return number;
+  }
+  error(value, fmt::format("{} is not possible here", value.json().dump()), remedy);
+  return std::nullopt;
+}
+
+std::optional<bool> ConfigReader::boolean(const ConfigValue& value) {
+  if (const auto* flag = value.json().get_ptr<const bool*>()) return *flag;
+  error(value, not_a("true or false", value.json()), "write true or false, without quotes");
+  return std::nullopt;
+}
+
+std::optional<std::string> ConfigReader::word(const ConfigValue& value, const std::vector<std::string>& words) {
+  auto chosen = text(value);
+  if (!chosen || std::find(words.begin(), words.end(), *chosen) != words.end()) return chosen;
+  error(value, fmt::format("`{}` is unknown", shown(*chosen)), remedy_for(*chosen, words));
+  return std::nullopt;
+}
+
+void ConfigReader::texts(const ConfigValue& list, std::vector<std::string>& target,
+                         const std::function<std::optional<std::string>(const ConfigValue&)>& read) {
+  target.clear();
+  std::set<std::string> known;
+  for (const ConfigValue& element : elements(list)) {
+    auto one = read(element);
+    if (!one) continue;
+    if (!known.insert(*one).second) {
+      error(element, fmt::format("`{}` is there twice", shown(*one)), "remove one of them");
+      continue;
+    }
+    target.push_back(*std::move(one));
+  }
+}
+
+ConfigReader::Read ConfigReader::words_into(std::vector<std::string>& target, std::vector<std::string> words) {
+  return [this, &target, words = std::move(words)](const ConfigValue& list) {
+    target.clear();
+    for (const ConfigValue& element : elements(list)) {
+      if (auto one = word(element, words)) target.push_back(*std::move(one));
+    }
+  };
+}
+
+void ConfigReader::error(const ConfigValue& value, const std::string& message, std::string remedy) {
+  note(value, message, std::move(remedy), true);
+}
+
+void ConfigReader::warning(const ConfigValue& value, const std::string& message, std::string remedy) {
+  note(value, message, std::move(remedy), false);
+}
+
+std::optional<unsigned> ConfigReader::line_of(const std::string& pointer) const {
+  if (!lines_) lines_ = json_lines(text_->text);
+  const auto line = lines_->find(pointer);
+  return line == lines_->end() ? std::nullopt : std::optional(line->second);
+}
+
+void ConfigReader::note(const ConfigValue& value, const std::string& message, std::string remedy, bool is_error) {
+  const std::string place = value.pointer().empty() ? "" : fmt::format("`{}`: ", place_of(json_, value.pointer()));
+  problems_->push_back(
+      {text_->file, line_of(value.pointer()).value_or(0), place + message, std::move(remedy), is_error});
+}
+
+}  // namespace hook

@@ -1,0 +1,126 @@
+#include "hook/config/values.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "fabric/text.hpp"
+
+namespace hook {
+namespace {
+
+constexpr std::size_t kLongestName = 63;
+constexpr std::size_t kLongestNetdev = 15;  // IFNAMSIZ without the zero
+constexpr std::uint32_t kAllPermissions = 0777;
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+bool is_lower(char c) {
+  return c >= 'a' && c <= 'z';
+}
+
+template <typename Allowed>
+bool is_made_of(std::string_view text, Allowed allowed) {
+  return !text.empty() && text.size() <= kLongestName && std::all_of(text.begin(), text.end(), allowed);
+}
+
+bool is_netdev_character(char c) {
+  return c > ' ' && c < 0x7f && c != '/' && c != ':';
+}
+
+}  // namespace
+
+bool is_config_name(std::string_view text) {
+  const auto allowed = [](char c) {
+    return is_digit(c) || is_lower(c) || (c >= 'A' && c <= 'Z') || c == '_' || c == '.' || c == '-';
+  };
+  // Networks name directories.
+  return is_made_of(text, allowed) && text != "." && text != "..";
+}
+
+bool is_netdev_glob(std::string_view text) {
+  return is_made_of(text, is_netdev_character);
+}
+
+bool is_namespace_glob(std::string_view text) {
+  return is_made_of(text, [](char c) { return is_digit(c) || is_lower(c) || c == '-' || c == '*'; });
+}
+
+bool is_resource_name(std::string_view text) {
+  constexpr std::size_t kLongestDomain = 253;
+  const auto is_outer = [](char c) { return is_digit(c) || is_lower(c); };
+  const auto is_label = [&](std::string_view label) {
+    return is_made_of(label, [&](char c) { return is_outer(c) || c == '-'; }) && is_outer(label.front()) &&
+           is_outer(label.back());
+  };
+  const auto slash = text.find('/');
+  if (slash == std::string_view::npos || slash > kLongestDomain) return false;
+  const std::string_view domain = text.substr(0, slash);
+  const std::string_view name = text.substr(slash + 1);
+  if (domain == "kubernetes.io" || domain.ends_with(".kubernetes.io") || domain.starts_with("requests.")) return false;
+  const auto labels = fabric::split(domain, '.');
+  const auto is_end = [&](char c) { return is_outer(c) || (c >= 'A' && c <= 'Z'); };
+  return std::all_of(labels.begin(), labels.end(), is_label) && is_config_name(name) && is_end(name.front()) &&
+         is_end(name.back());
+}
+
+std::optional<std::string> pci_id(std::string_view text) {
+  constexpr std::size_t kDigits = 4;
+  if (text.starts_with("0x") || text.starts_with("0X")) text.remove_prefix(2);
+  if (text.size() != kDigits) return std::nullopt;
+  const auto number = fabric::parse_number<std::uint16_t>(text, 16);
+  if (!number) return std::nullopt;
+  return fmt::format("{:04x}", *number);
+}
+
+std::optional<std::uint16_t> partition_key(std::string_view text) {
+  constexpr std::uint16_t kNumber = 0x7fff;  // the sixteenth bit says full member
+  if (!text.starts_with("0x") && !text.starts_with("0X")) return std::nullopt;
+  const auto key = fabric::parse_number<std::uint16_t>(text.substr(2), 16);
+  return key && (*key & kNumber) != 0 ? key : std::nullopt;
+}
+
+bool is_absolute_path(std::string_view text) {
+  const auto is_text = [](char c) { return c >= ' ' && c != 0x7f; };
+  if (!text.starts_with('/') || !std::all_of(text.begin(), text.end(), is_text)) return false;
+  const auto parts = fabric::split(text, '/');
+  return std::find(parts.begin(), parts.end(), "..") == parts.end();
+}
+
+std::optional<std::uint32_t> permissions(std::string_view text) {
+  if (!is_made_of(text, is_digit)) return std::nullopt;
+  const auto mode = fabric::parse_number<std::uint32_t>(text, 8);
+  return mode && *mode <= kAllPermissions ? mode : std::nullopt;
+}
+
+std::optional<std::uint64_t> bytes_of(std::string_view text) {
+  constexpr std::array<std::pair<std::string_view, unsigned>, 4> kUnits = {
+      {{"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}}};
+  for (const auto& [unit, shift] : kUnits) {
+    if (!text.ends_with(unit)) continue;
+    const auto number = fabric::parse_number<std::uint32_t>(fabric::trim(text.substr(0, text.size() - unit.size())));
+    if (!number || *number == 0 || *number > UINT64_MAX >> shift) return std::nullopt;
+    return std::uint64_t{*number} << shift;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> problem_of_netdev_pattern(std::string_view pattern) {
+  constexpr std::string_view kNumber = "%d";
+  constexpr std::size_t kDigits = 3;
+  const std::size_t at = pattern.find('%');
+  if (at == std::string_view::npos || pattern.substr(at, kNumber.size()) != kNumber) return "has no %d for the number";
+  if (pattern.find('%', at + 1) != std::string_view::npos) return "has more than one %";
+  if (!std::all_of(pattern.begin(), pattern.end(), is_netdev_character)) {
+    return "has a blank, '/', ':' or another character that no netdev's name may have";
+  }
+  const std::size_t longest = pattern.size() - kNumber.size() + kDigits;
+  if (longest > kLongestNetdev) return fmt::format("makes names of {} bytes, at most {} fit", longest, kLongestNetdev);
+  return std::nullopt;
+}
+
+}  // namespace hook

@@ -1,0 +1,137 @@
+#include "hook/ledger/store.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "hook/ledger/gone.hpp"
+#include "hook/ledger/record.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::make_error;
+using fabric::Result;
+using fabric::sys_error;
+
+// "PID.START.N".
+std::optional<StepWorker> parse_worker(std::string_view text) {
+  const auto fields = fabric::split(text, '.');
+  if (fields.size() != 3) return std::nullopt;
+  const auto pid = fabric::parse_number<pid_t>(fields[0]);
+  const auto start_time = fabric::parse_number<std::uint64_t>(fields[1]);
+  const auto change = fabric::parse_number<std::uint64_t>(fields[2]);
+  if (!pid || !start_time || !change || *pid <= 0) return std::nullopt;
+  return StepWorker{{.pid = *pid, .start_time = *start_time}, *change};
+}
+
+Result<bool> are_done(const LedgerFiles& files, const std::string& key, const StepWorker& worker) {
+  struct stat info {};
+  const std::string marker = marker_name(key, worker);
+  if (::fstatat(files.pending.fd.get(), marker.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) return false;
+  return errno == ENOENT ? Result<bool>(true) : sys_error(errno, "cannot look at `{}/{}`", files.pending.path, marker);
+}
+
+// The process before the marker: whoever settles and then ends is done. The look before both spares that at a process
+// for steps that have long been done.
+Result<void> look_at_steps(const LedgerFiles& files, StoredGrant& grant, StoredUser& user) {
+  const StepWorker& worker = *user.worker;
+  bool done = TRY(are_done(files, grant.owner.key, worker));
+  if (!done) user.worker_gone = is_worker_gone(worker);
+  if (user.worker_gone) done = TRY(are_done(files, grant.owner.key, worker));
+  if (done) settle_user(grant, user);
+  return {};
+}
+
+}  // namespace
+
+std::string record_file(const std::string& key) {
+  return key + ".json";
+}
+
+std::optional<PendingName> parse_pending_name(std::string_view name) {
+  const auto parts = fabric::split(name, '@');
+  if (parts.size() < 2 || parts.size() > 3) return std::nullopt;
+  PendingName result;
+  if (parts.size() == 3) {
+    result.kind = PendingName::Kind::kReturned;
+  } else if (!parts[0].empty()) {
+    result.kind = PendingName::Kind::kMarker;
+  }
+  if (result.kind != PendingName::Kind::kTemporary && !is_file_name(parts[0], kLongestKey)) return std::nullopt;
+  const bool is_returned = result.kind == PendingName::Kind::kReturned;
+  const auto worker = parse_worker(is_returned ? fmt::format("{}.{}", parts[1], parts[2]) : std::string(parts[1]));
+  if (!worker) return std::nullopt;
+  result.key = parts[0];
+  result.worker = *worker;
+  return result;
+}
+
+std::string marker_name(std::string_view key, const StepWorker& worker) {
+  return fmt::format("{}@{}.{}.{}", key, worker.process.pid, worker.process.start_time, worker.change);
+}
+
+// The time, because a program that this process executes later has its number and start time, too.
+StepWorker new_worker(const LedgerFiles& files) {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return {files.self, static_cast<std::uint64_t>(now / std::chrono::nanoseconds(1))};
+}
+
+Result<void> begin_change(const LedgerFiles& files, const std::string& key, const StepWorker& worker) {
+  const std::string marker = marker_name(key, worker);
+  // Goes on with a change of its own.
+  return files.begun[key].insert(marker).second ? make_empty_file(files.pending, marker) : Result<void>();
+}
+
+std::string grant_path(const LedgerFiles& files, const std::string& key) {
+  return files.grants.path + "/" + record_file(key);
+}
+
+Result<std::vector<std::string>> grant_keys(const LedgerFiles& files) {
+  constexpr std::string_view kEnding = ".json";
+  std::vector<std::string> keys;
+  for (const std::string& name : TRY(list_names(files.grants))) {
+    if (!name.ends_with(kEnding)) continue;
+    std::string key = name.substr(0, name.size() - kEnding.size());
+    if (is_file_name(key, kLongestKey)) keys.push_back(std::move(key));
+  }
+  return keys;
+}
+
+Result<std::optional<StoredGrant>> read_record(const LedgerFiles& files, const std::string& key) {
+  const auto text = TRY(read_ledger_file(files.grants, record_file(key)));
+  if (!text) return std::optional<StoredGrant>();
+  return std::optional(TRY(parse_grant(*text, grant_path(files, key), key)));
+}
+
+Result<std::optional<StoredGrant>> read_grant(const LedgerFiles& files, const std::string& key) {
+  auto grant = TRY(read_record(files, key));
+  if (!grant) return grant;
+  for (StoredUser& user : grant->users) {
+    if (user.worker) TRY_VOID(look_at_steps(files, *grant, user));
+  }
+  return grant;
+}
+
+Result<void> write_grant(const LedgerFiles& files, const StoredGrant& grant) {
+  const std::string text = grant_text(grant);
+  if (text.size() > kLargestLedgerFile) {
+    return make_error("cannot write grant `{}`: it has too many users", grant.owner.label);
+  }
+  return files.replace_file(files.grants, record_file(grant.owner.key), text);
+}
+
+Result<void> remove_marker(const LedgerFiles& files, const std::string& key, const StepWorker& worker,
+                           const std::optional<StoredGrant>& grant) {
+  const auto works = [&](const StoredUser& user) { return user.worker == worker; };
+  if (grant && std::any_of(grant->users.begin(), grant->users.end(), works)) return {};
+  return remove_file(files.pending, marker_name(key, worker));
+}
+
+}  // namespace hook

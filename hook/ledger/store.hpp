@@ -1,0 +1,47 @@
+// Reads and writes the records of grants, and the markers of the changes that are under way. The caller holds the key's
+// lock, except where a function says otherwise.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fabric/result.hpp"
+#include "hook/ledger/files.hpp"
+#include "hook/ledger/grant.hpp"
+
+namespace hook {
+
+// A name in pending/:
+//   @PID.START.N         being written
+//   KEY@PID.START.N      empty: that process works on the steps of this grant that it began with change N
+//   KEY@PID.START@N      a grant that was returned, until its index entries are gone too
+struct PendingName {
+  enum class Kind { kTemporary, kMarker, kReturned };
+  Kind kind = Kind::kTemporary;
+  std::string key;
+  StepWorker worker;
+};
+std::optional<PendingName> parse_pending_name(std::string_view name);
+std::string marker_name(std::string_view key, const StepWorker& worker);
+// Of a change that this process begins now. It is begun by its marker, before the grant says so.
+StepWorker new_worker(const LedgerFiles& files);
+fabric::Result<void> begin_change(const LedgerFiles& files, const std::string& key, const StepWorker& worker);
+
+std::string record_file(const std::string& key);  // in DIR/grants
+std::string grant_path(const LedgerFiles& files, const std::string& key);
+// The keys of all grants, in no order.
+fabric::Result<std::vector<std::string>> grant_keys(const LedgerFiles& files);
+// As it was written: no process and no marker is looked at. nullopt: there is no such grant. Errors: as
+// read_ledger_file() and parse_grant().
+fabric::Result<std::optional<StoredGrant>> read_record(const LedgerFiles& files, const std::string& key);
+// Without steps that are done: those of a worker whose marker is gone are the grant's. Without the key's lock, steps
+// that are just being undone may seem to be done. nullopt and errors: as read_record(); the marker cannot be looked at.
+fabric::Result<std::optional<StoredGrant>> read_grant(const LedgerFiles& files, const std::string& key);
+fabric::Result<void> write_grant(const LedgerFiles& files, const StoredGrant& grant);
+// Removes the marker of `worker`, unless the grant still has steps of it.
+fabric::Result<void> remove_marker(const LedgerFiles& files, const std::string& key, const StepWorker& worker,
+                                   const std::optional<StoredGrant>& grant);
+
+}  // namespace hook

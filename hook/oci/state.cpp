@@ -1,0 +1,80 @@
+#include "hook/oci/state.hpp"
+
+#include <algorithm>
+#include <climits>
+
+#include "fabric/text.hpp"
+#include "hook/base/json/json.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::make_error;
+using fabric::Result;
+
+constexpr std::size_t kMaxState = std::size_t{1} << 20;
+constexpr std::size_t kMaxId = 1024;
+constexpr std::int64_t kMaxPid = 4194304;  // PID_MAX_LIMIT of include/linux/threads.h
+
+// Absent is the same as empty: which members a runtime writes depends on the stage.
+Result<std::string> string_member(const Json& state, const char* name) {
+  const auto found = state.find(name);
+  if (found == state.end()) return std::string();
+  const auto* text = found->get_ptr<const std::string*>();
+  if (!text) return make_error("cannot read the container's state: `{}` is not a string", name);
+  return *text;
+}
+
+bool is_odd_id(std::string_view id) {
+  const auto odd = [](char c) { return c <= ' ' || c >= 0x7f || c == '/'; };
+  return id.empty() || id.size() > kMaxId || id == "." || id == ".." || std::any_of(id.begin(), id.end(), odd);
+}
+
+Result<pid_t> parse_pid(const Json& state) {
+  const auto found = state.find("pid");
+  if (found == state.end()) return pid_t{0};
+  if (!found->is_number_integer()) return make_error("cannot read the container's state: `pid` is not an integer");
+  const bool huge = found->is_number_unsigned() && found->get<std::uint64_t>() > static_cast<std::uint64_t>(kMaxPid);
+  const std::int64_t pid = huge ? -1 : found->get<std::int64_t>();
+  // crun writes 0 when there is no process; 1 is what a runtime shows inside a container, and the node's own init here.
+  if (pid < 0 || pid == 1) return make_error("cannot read the container's state: `pid` is out of range");
+  return static_cast<pid_t>(pid);
+}
+
+Result<void> check_bundle(const std::string& bundle) {
+  if (bundle.empty()) return {};
+  const std::string shown = fabric::printable(bundle.substr(0, 256));
+  if (bundle.front() != '/') return make_error("cannot use bundle `{}`: it is not absolute", shown);
+  if (bundle.size() >= PATH_MAX) return make_error("cannot use bundle `{}...`: it is too long", shown);
+  // A NUL would end the path early in system calls but not in what was checked.
+  if (bundle.find('\0') != std::string::npos) return make_error("cannot use bundle `{}`: it has a NUL byte", shown);
+  for (const auto part : fabric::split(bundle, '/')) {
+    if (part == "..") return make_error("cannot use bundle `{}`: it has a `..` component", shown);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<OciState> parse_oci_state(std::string_view text) {
+  if (text.size() > kMaxState) return make_error("cannot read the container's state: it is over {} bytes", kMaxState);
+  const Json state = TRY(parse_json(text, "the container's state", {.bytes = kMaxState}));
+  if (!state.is_object()) return make_error("cannot read the container's state: it is not an object");
+  OciState result;
+  result.id = TRY(string_member(state, "id"));
+  if (is_odd_id(result.id)) {
+    return make_error("cannot read the container's state: `id` is not 1 to {} printable bytes without `/`", kMaxId);
+  }
+  result.status = TRY(string_member(state, "status"));
+  result.pid = TRY(parse_pid(state));
+  result.bundle = TRY(string_member(state, "bundle"));
+  TRY_VOID(check_bundle(result.bundle));
+  result.from_crun = state.contains("root");
+  return result;
+}
+
+Result<std::string> read_state_text(int fd, int timeout_ms) {
+  return read_text_fd(fd, kMaxState, timeout_ms, "the container's state on stdin");
+}
+
+}  // namespace hook

@@ -1,0 +1,147 @@
+#include "hook/plan/make_plan.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "hook/base/failure.hpp"
+#include "hook/plan/choose.hpp"
+#include "hook/plan/parts.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Result;
+
+// The chosen units, one entry per HCA.
+std::vector<PlannedHca> booked(const Chosen& chosen) {
+  std::vector<PlannedHca> hcas;
+  for (const ChosenHca& unit : chosen.units) {
+    const auto found =
+        std::find_if(hcas.begin(), hcas.end(), [&](const PlannedHca& hca) { return hca.name == unit.node->name(); });
+    if (found != hcas.end()) {
+      ++found->units;
+    } else {
+      hcas.push_back({unit.node->name(), unit.terms.mode, 1, unit.terms.limit});
+    }
+  }
+  return hcas;
+}
+
+std::vector<const NodeHca*> each_once(const Chosen& chosen) {
+  std::vector<const NodeHca*> hcas;
+  for (const ChosenHca& unit : chosen.units) {
+    if (std::find(hcas.begin(), hcas.end(), unit.node) == hcas.end()) hcas.push_back(unit.node);
+  }
+  return hcas;
+}
+
+void warn_of_unread(const fabric::Inventory& inventory, Plan& plan) {
+  for (const fabric::Unread& unread : inventory.unread) {
+    if (unread.part != fabric::Unread::Part::kDetail && unread.part != fabric::Unread::Part::kPool) continue;
+    plan.warnings.push_back(fabric::sys_error(unread.code, "cannot read `{}`", unread.path).message);
+  }
+}
+
+// A GPU has its data path to one netdev of an HCA; further children of it only share that, and its GID table.
+void advise(const PlanInput& input, const Chosen& chosen, Plan& plan) {
+  const auto is_multi = [](const ChosenHca& unit) { return unit.terms.mode == Mode::kSharedMulti; };
+  const bool has_gpus =
+      !input.among.request.gpu_nodes.empty() || !input.among.request.gpu_uuids.empty() || input.among.request.gpu_hint;
+  if (!has_gpus || std::none_of(chosen.units.begin(), chosen.units.end(), is_multi)) return;
+  plan.warnings.push_back("mode shared-multi is not advised for containers with GPUs; mode shared gives each HCA once");
+}
+
+// A rail was asked for, of a network that only the HCA's pool can name.
+void warn_of_no_network(const PlanInput& input, const Chosen& chosen, Plan& plan) {
+  const std::string& source = input.among.request.network_of_pool;
+  if (source.empty() || input.host_network || input.among.request.mode == Mode::kHca) return;
+  for (const ChosenHca& unit : chosen.units) {
+    if (unit.terms.network) continue;
+    plan.no_rail.push_back(unit.node->name());
+    if (plan.no_rail.size() > 1) continue;
+    const std::size_t networks = input.among.config.networks.size();
+    const std::string why = networks == 0
+                                ? "config.json has no \"networks\""
+                                : fmt::format(
+                                      "its pool `{}` has no network, and the annotation names none of the {} of "
+                                      "config.json; \"network\" in the pool says which",
+                                      unit.node->pool->name, networks);
+    plan.warnings.push_back(
+        fmt::format("{}: `{}` gets no rail: {}", source, fabric::printable(unit.node->name()), why));
+  }
+}
+
+// What the container can open without having been granted it.
+Result<void> hold_given(const PlanInput& input, Plan& plan) {
+  for (const NodeHca* given : input.among.given) {
+    const std::string& name = given->name();
+    const auto is_granted = [&](const PlannedHca& hca) { return hca.name == name; };
+    if ((!given->pool && !given->pool_unread) || std::any_of(plan.hcas.begin(), plan.hcas.end(), is_granted)) continue;
+    const auto holding = input.holdings.find(name);
+    const bool is_held = holding != input.holdings.end() && holding->second.exclusive_holder;
+    const std::string held =
+        is_held ? fmt::format("is held by {} alone", *holding->second.exclusive_holder) : held_with_pf(*given, input);
+    if (!held.empty()) {
+      fabric::Error error =
+          fabric::make_error("`{}` {}, and the container has its node already", fabric::printable(name), held);
+      error.hint = "take the node out of the container's devices";
+      error.reason = FailureReason::kBusy;
+      return error;
+    }
+    plan.also_open.push_back({name, Mode::kHca, 1, std::nullopt, true});
+  }
+  return {};
+}
+
+// Who has a physical function alone can do what it likes with its virtual ones.
+void hold_vfs(const PlanInput& input, const Chosen& chosen, Plan& plan) {
+  const auto hold = [&](const std::string& name) {
+    const auto is_it = [&](const PlannedHca& hca) { return hca.name == name; };
+    const auto granted = std::find_if(plan.hcas.begin(), plan.hcas.end(), is_it);
+    if (granted != plan.hcas.end()) {
+      granted->mode = Mode::kExclusive;
+      granted->limit.reset();
+      return;
+    }
+    std::erase_if(plan.also_open, is_it);
+    plan.also_open.push_back({name, Mode::kExclusive, 1, std::nullopt, true});
+  };
+  for (const ChosenHca& unit : chosen.units) {
+    if (unit.terms.mode != Mode::kExclusive) continue;
+    for (const std::string& vf : vfs_of(*unit.node, input.among.inventory))
+      hold(vf);
+  }
+}
+
+}  // namespace
+
+Result<Plan> make_plan(const PlanInput& input) {
+  Plan plan;
+  Chosen chosen = TRY(choose(input));
+  const std::vector<const NodeHca*> granted = each_once(chosen);
+  plan.hcas = booked(chosen);
+  plan.warnings = std::move(chosen.warnings);
+  advise(input, chosen, plan);
+  warn_of_no_network(input, chosen, plan);
+  // Before the return: a container that is granted nothing may still have nodes from elsewhere.
+  TRY_VOID(hold_given(input, plan));
+  hold_vfs(input, chosen, plan);
+  if (granted.empty()) return plan;
+  plan.nodes = TRY(planned_nodes(input.among.config.nodes, input.among.inventory, granted));
+  plan.memlock = input.among.config.memlock;
+  if (input.among.config.ipc_lock) plan.capabilities.emplace_back("CAP_IPC_LOCK");
+  plan.rdma_limits = planned_rdma_limits(plan.hcas, input.among.node);
+  plan.netdevs = TRY(planned_netdevs(input, chosen, plan.warnings));
+  for (const NodeHca* node : granted) {
+    if (node->is_active()) continue;
+    plan.warnings.push_back(fmt::format("`{}` has no ACTIVE port", fabric::printable(node->name())));
+  }
+  if (input.variables) require_usable(input, chosen, plan);
+  if (input.variables) tell_node_addresses(input, granted, plan);
+  TRY_VOID(plan_view(input, granted, plan));
+  warn_of_unread(input.among.inventory, plan);
+  return plan;
+}
+
+}  // namespace hook

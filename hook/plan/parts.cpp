@@ -1,0 +1,287 @@
+#include "hook/plan/parts.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "hook/base/failure.hpp"
+#include "hook/base/text_digest.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::make_error;
+using fabric::Result;
+using Part = fabric::Unread::Part;
+
+constexpr std::uint32_t kMiscMajor = 10;  // of devices such as rdma_cm, whose minor is dynamic
+
+// "231:192"; nullopt for anything else.
+std::optional<std::pair<std::uint32_t, std::uint32_t>> device_number(std::string_view text) {
+  const std::size_t colon = text.find(':');
+  if (colon == std::string_view::npos) return std::nullopt;
+  const auto major = fabric::parse_number<std::uint32_t>(text.substr(0, colon));
+  const auto minor = fabric::parse_number<std::uint32_t>(text.substr(colon + 1));
+  if (!major || !minor) return std::nullopt;
+  return std::pair(*major, *minor);
+}
+
+PlannedNode node_at(const NodeOptions& options, std::string_view name, const std::optional<std::string>& dev) {
+  PlannedNode node;
+  node.path = fmt::format("/dev/infiniband/{}", name);
+  node.mode = options.mode;
+  node.uid = options.uid;
+  node.gid = options.gid;
+  if (const auto number = dev ? device_number(*dev) : std::nullopt) {
+    node.major = number->first;
+    node.minor = number->second;
+  }
+  return node;
+}
+
+PlannedNode uverbs_node(const NodeOptions& options, const fabric::Hca& hca) {
+  PlannedNode node = node_at(options, fmt::format("uverbs{}", *hca.uverbs), hca.uverbs_dev);
+  if (!node.major && *hca.uverbs < fabric::kUverbsFixed) {
+    node.major = fabric::kUverbsMajor;
+    node.minor = fabric::kUverbsFirstMinor + *hca.uverbs;
+  }
+  return node;
+}
+
+bool is_given(const NodeOptions& options, const fabric::MadNode& node) {
+  return (options.umad && node.name.starts_with("umad")) || (options.issm && node.name.starts_with("issm"));
+}
+
+bool has_rdma_cm(const fabric::Inventory& inventory) {
+  if (inventory.rdma_cm) return *inventory.rdma_cm;
+  return std::any_of(inventory.hcas.begin(), inventory.hcas.end(),
+                     [](const fabric::Hca& hca) { return hca.is_accessible(); });
+}
+
+Result<void> check_child(const NodeHca& node, const Terms& terms) {
+  const std::string name = fabric::printable(node.name());
+  if (terms.mode == Mode::kExclusive) {
+    if (!node.enslaved) return {};
+    fabric::Error error =
+        make_error("`{}`: `{}` has enslaved its netdev, which cannot move", name, fabric::printable(*node.netdev));
+    error.hint = "mode shared gives the container a child of it";
+    return error;
+  }
+  const bool ipoib = terms.network->child == "ipoib";
+  if (ipoib == node.is_infiniband()) return {};
+  fabric::Error error =
+      ipoib ? make_error("`{}`: its link layer is Ethernet, ipoib needs InfiniBand", name)
+            : make_error("`{}`: its link layer is InfiniBand, which takes no {}", name, terms.network->child);
+  error.hint = fmt::format("\"child\": \"{}\" in network `{}`", ipoib ? "macvlan" : "ipoib", terms.network->name);
+  return error;
+}
+
+// HCAs of pools come before the others, unless config.json lists them.
+Result<void> check_rail(const PlanInput& input, const NodeHca& node) {
+  const auto& listed = input.among.config.rails;
+  if (std::find(listed.begin(), listed.end(), node.name()) != listed.end()) return {};
+  for (const NodeHca& other : input.among.node.hcas()) {
+    if (!other.pool_unread) continue;
+    fabric::Error error =
+        fabric::wrap(unknown_pool(other), fmt::format("the rail of `{}` is counted from `{}`",
+                                                      fabric::printable(node.name()), fabric::printable(other.name())));
+    error.hint = "name the HCAs in the order of their rails in \"rails\" of config.json";
+    return error;
+  }
+  return {};
+}
+
+std::string numbered(std::string pattern, unsigned number) {
+  const std::size_t at = pattern.find("%d");
+  return at == std::string::npos ? pattern : pattern.replace(at, 2, std::to_string(number));
+}
+
+// Its netdev moved when the container, or its pod, got it; it is not on the node any more.
+bool has_moved(const PlanInput& input, const ChosenHca& unit) {
+  const auto holding = input.holdings.find(unit.node->name());
+  return unit.terms.mode == Mode::kExclusive && holding != input.holdings.end() && holding->second.own_units > 0;
+}
+
+// A live node says which class directories it has.
+bool is_without_netdevs(const fabric::Inventory& inventory) {
+  return inventory.netdevs.empty() && inventory.class_directories.empty();
+}
+
+// The entries of one directory of the view: its links, and what libibverbs asks of the class itself.
+void add_view_directory(const Config& config, const std::vector<const NodeHca*>& granted,
+                        const fabric::ClassDirectory& directory, std::vector<ViewEntry>& view) {
+  view.push_back({directory.name, "", ""});
+  if (directory.abi_version) view.push_back({directory.name, "abi_version", "", *directory.abi_version + "\n"});
+  const auto link = [&](std::string name, const std::optional<std::string>& target) {
+    if (target) view.push_back({directory.name, std::move(name), *target});
+  };
+  for (const NodeHca* node : granted) {
+    const fabric::Hca& hca = *node->hca;
+    if (directory.name == "infiniband") link(hca.name, hca.class_link);
+    if (directory.name == "infiniband_verbs") link(fmt::format("uverbs{}", *hca.uverbs), hca.verbs_link);
+    if (directory.name != "infiniband_mad") continue;
+    for (const fabric::MadNode& mad : hca.mad_nodes) {
+      if (is_given(config.nodes, mad)) link(mad.name, mad.link);
+    }
+  }
+}
+
+// No mount option makes an overlay without an upper directory writable (overlayfs.rst, "Multiple lower layers"). It
+// needs two lower directories, of which the second is empty.
+PlannedMount view_mount(const PlanInput& input, const std::string& view, const std::string& directory) {
+  const std::string source = fmt::format("{}/{}/{}", input.view_directory, view, directory);
+  const bool is_overlay = input.view_mount == ViewMount::kOverlay;
+  const std::string layers = fmt::format("lowerdir={}:{}/{}", source, input.view_directory, view_name({}));
+  return {.destination = "/sys/class/" + directory,
+          .source = source,
+          .type = is_overlay ? "overlay" : "bind",
+          .options = {is_overlay ? layers : "bind", "ro", "nosuid", "nodev", "noexec"}};
+}
+
+bool is_whole_node(const PlanInput& input, std::size_t granted) {
+  // The inventory of a request that names its HCAs holds no others, so that it does not say whether there are any.
+  const bool partly_read = input.among.request.given_is_the_grant || named_hcas(input.among.request);
+  return !partly_read && granted == input.among.inventory.hcas.size();
+}
+
+struct Renumbered {
+  std::string name;  // "uverbs3"
+  std::uint32_t major = 0;
+  std::uint32_t minor = 0;
+};
+
+// What became of "uverbsN", by its old name.
+std::map<std::string, Renumbered> new_names(const fabric::Inventory& inventory, const std::vector<NewNode>& nodes) {
+  std::map<std::string, Renumbered> names;
+  for (const NewNode& node : nodes) {
+    const auto hca = std::find_if(inventory.hcas.begin(), inventory.hcas.end(),
+                                  [&](const fabric::Hca& other) { return other.name == node.hca; });
+    const auto number = device_number(node.dev);
+    if (hca == inventory.hcas.end() || !hca->uverbs || !number) continue;
+    names[fmt::format("uverbs{}", *hca->uverbs)] = {fmt::format("uverbs{}", node.uverbs), number->first,
+                                                    number->second};
+  }
+  return names;
+}
+
+}  // namespace
+
+Result<void> was_read(const fabric::Inventory& inventory, Part part, std::optional<std::string_view> hca) {
+  for (const fabric::Unread& unread : inventory.unread) {
+    if (unread.part != part || (hca && !unread.hca.empty() && unread.hca != *hca)) continue;
+    fabric::Error error = fabric::sys_error(unread.code, "cannot read `{}`", unread.path);
+    error.reason = FailureReason::kDevices;
+    if (unread.code == ESTALE) error.hint = "an HCA was renamed meanwhile (`rdma dev set`): start the container again";
+    return error;
+  }
+  return {};
+}
+
+Result<std::vector<PlannedNode>> planned_nodes(const NodeOptions& options, const fabric::Inventory& inventory,
+                                               const std::vector<const NodeHca*>& granted) {
+  std::vector<PlannedNode> nodes;
+  nodes.reserve(granted.size() + 1);
+  for (const NodeHca* node : granted) {
+    TRY_VOID(was_read(inventory, Part::kNodes, node->name()));
+    nodes.push_back(uverbs_node(options, *node->hca));
+  }
+  for (const NodeHca* node : granted) {
+    for (const fabric::MadNode& mad : node->hca->mad_nodes) {
+      if (is_given(options, mad)) nodes.push_back(node_at(options, mad.name, mad.dev));
+    }
+  }
+  if (options.rdma_cm) TRY_VOID(was_read(inventory, Part::kRdmaCm));
+  if (options.rdma_cm && has_rdma_cm(inventory)) {
+    nodes.push_back(node_at(options, "rdma_cm", inventory.rdma_cm_dev));
+    if (!nodes.back().major) nodes.back().major = kMiscMajor;
+  }
+  return nodes;
+}
+
+std::vector<PlannedRdmaLimit> planned_rdma_limits(const std::vector<PlannedHca>& held, const NodeMap& node) {
+  std::vector<PlannedRdmaLimit> planned;
+  for (const PlannedHca& hca : held) {
+    const NodeHca* const known = node.find(hca.name);
+    if (hca.held_only || hca.mode == Mode::kExclusive || !known || !known->pool) continue;
+    if (is_limited(known->pool->rdma_limits)) planned.push_back({hca.name, known->pool->rdma_limits});
+  }
+  return planned;
+}
+
+Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const Chosen& chosen,
+                                                   std::vector<std::string>& warnings) {
+  std::vector<PlannedNetdev> netdevs;
+  unsigned number = 0;
+  for (const ChosenHca& unit : chosen.units) {
+    if (!unit.terms.network || unit.terms.mode == Mode::kHca) continue;
+    if (input.host_network) {
+      warnings.push_back(
+          fmt::format("network `{}`: the container is in the node's network namespace, it gets device nodes only",
+                      unit.terms.network->name));
+      return std::vector<PlannedNetdev>();
+    }
+    ++number;  // also of one that has moved, so that the others keep their names
+    if (!unit.node->netdev && has_moved(input, unit)) continue;
+    const std::string name = fabric::printable(unit.node->name());
+    if (!unit.node->netdev && !is_without_netdevs(input.among.inventory)) {
+      fabric::Error error = make_error("`{}`: its netdev is not in the node's network namespace", name);
+      error.hint = "mode hca needs none; or give the netdev back to the node";
+      return error;
+    }
+    TRY_VOID(check_child(*unit.node, unit.terms));
+    TRY_VOID(check_rail(input, *unit.node));
+    netdevs.push_back({unit.node->netdev.value_or(""), numbered(input.among.config.netdev_names, number),
+                       unit.terms.mode, unit.node->name(), unit.node->rail, unit.terms.network->name});
+  }
+  return netdevs;
+}
+
+bool has_address(const PlanInput& input, const ChosenHca& unit) {
+  const Network& network = *unit.terms.network;
+  const auto is_for = [&](const AddressRange& range) { return range.is_for(unit.node->rail); };
+  if (network.ipam || std::any_of(network.ranges.begin(), network.ranges.end(), is_for)) return true;
+  return unit.terms.mode == Mode::kExclusive && has_own_address(input.among.inventory, *unit.node);
+}
+
+bool has_own_address(const fabric::Inventory& inventory, const NodeHca& node) {
+  if (is_without_netdevs(inventory)) return true;
+  return std::any_of(inventory.netdevs.begin(), inventory.netdevs.end(), [&](const fabric::Netdev& netdev) {
+    return netdev.name == node.netdev &&
+           std::any_of(netdev.addresses.begin(), netdev.addresses.end(),
+                       [](const fabric::InterfaceAddress& own) { return !own.address.is_link_local(); });
+  });
+}
+
+Result<void> plan_view(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan) {
+  const fabric::Inventory& inventory = input.among.inventory;
+  if (input.view_mount == ViewMount::kLater) return {};
+  if (!input.among.config.sysfs_view || inventory.netns_mode == fabric::NetnsMode::kExclusive) return {};
+  if (is_whole_node(input, granted.size())) return {};
+  for (const NodeHca* node : granted)
+    TRY_VOID(was_read(inventory, Part::kView, node->name()));
+  std::vector<fabric::ClassDirectory> directories = inventory.class_directories;
+  if (directories.empty()) directories = {{"infiniband"}, {"infiniband_verbs"}};  // a snapshot does not say
+  for (const fabric::ClassDirectory& directory : directories)
+    add_view_directory(input.among.config, granted, directory, plan.view);
+  const std::string view = view_name(plan.view);
+  for (const fabric::ClassDirectory& directory : directories)
+    plan.mounts.push_back(view_mount(input, view, directory.name));
+  return {};
+}
+
+void renumber(const fabric::Inventory& inventory, const std::vector<NewNode>& nodes, Plan& plan) {
+  constexpr std::string_view kDirectory = "/dev/infiniband/";
+  const auto names = new_names(inventory, nodes);
+  for (PlannedNode& planned : plan.nodes) {
+    if (!planned.path.starts_with(kDirectory)) continue;
+    const auto found = names.find(planned.path.substr(kDirectory.size()));
+    if (found == names.end()) continue;
+    planned.path = std::string(kDirectory) + found->second.name;
+    planned.major = found->second.major;
+    planned.minor = found->second.minor;
+  }
+}
+
+}  // namespace hook

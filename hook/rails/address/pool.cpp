@@ -1,0 +1,238 @@
+#include "hook/rails/address/pool.hpp"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "hook/ledger/files.hpp"
+#include "hook/rails/address/place.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Address;
+using fabric::Error;
+using fabric::make_error;
+using fabric::Result;
+
+constexpr const char* kEveryRail = "all";
+constexpr std::size_t kLongestNetwork = 63;
+
+Result<LedgerDirectory> open_network(const LedgerDirectory& root, const std::string& network, bool make) {
+  if (network != kStockOfAll && !is_file_name(network, kLongestNetwork)) {
+    return make_error("cannot use network `{}`: that is no name of a network",
+                      fabric::printable(network.substr(0, kLongestNetwork)));
+  }
+  return open_directory(root.fd.get(), network, root.path + "/" + network, make);
+}
+
+Result<LedgerDirectory> open_place(const LedgerDirectory& network, const std::string& name, bool make) {
+  return open_directory(network.fd.get(), name, network.path + "/" + name, make);
+}
+
+Result<void> check_key(std::string_view key) {
+  if (is_file_name(key, kLongestKey)) return {};
+  return make_error("cannot use grant `{}`: that is no key", fabric::printable(key.substr(0, kLongestKey)));
+}
+
+// config.json's checks find these first, with the line.
+Result<void> check_range(const AddressRange& range) {
+  const bool ipv4 = range.subnet.is_ipv4();
+  const bool sound = range.from.is_ipv4() == ipv4 && range.to.is_ipv4() == ipv4 && range.from <= range.to &&
+                     range.prefix <= (ipv4 ? 32 : 128) && !range.per_node;
+  if (sound) {
+    const auto [first, last] = ends_of(range);
+    if (first <= range.from && range.to <= last) return {};
+  }
+  return make_error("cannot give addresses of `{}`: that is no range of `{}/{}`", to_string(range),
+                    fabric::to_string(range.subnet), range.prefix);
+}
+
+// They are booked in two places: an address of both would be given twice.
+Result<void> check_apart(const AddressRange& own, const AddressRange& other) {
+  if (!own.rail || other.rail || other.to < own.from || own.to < other.from) return {};
+  return Error{.message = fmt::format("cannot give addresses of {}: rail {} shares some with {} of every rail",
+                                      to_string(own), *own.rail, to_string(other)),
+               .code = EINVAL,
+               .hint = "give the network's ranges in config.json addresses of their own"};
+}
+
+Result<std::vector<const AddressRange*>> ranges_of(unsigned rail, const std::vector<AddressRange>& ranges) {
+  std::vector<const AddressRange*> ours;
+  for (const AddressRange& range : ranges) {
+    if (!range.rail || *range.rail == rail) ours.push_back(&range);
+  }
+  for (const AddressRange* range : ours) {
+    TRY_VOID(check_range(*range));
+    for (const AddressRange* other : ours)
+      TRY_VOID(check_apart(*range, *other));
+  }
+  return ours;
+}
+
+std::set<Address> never_given(const std::vector<const AddressRange*>& ranges) {
+  std::set<Address> never;
+  for (const AddressRange* range : ranges) {
+    if (range->gateway) never.insert(*range->gateway);
+    never.insert(range->own.begin(), range->own.end());
+    // Subnets of one or two addresses have neither (RFC 3021, RFC 6164). The first of IPv6 is the routers' anycast
+    // address (RFC 4291, 2.6.1).
+    const bool ipv4 = range->subnet.is_ipv4();
+    if (range->prefix + 2 > (ipv4 ? 32 : 128)) continue;
+    const auto [first, last] = ends_of(*range);
+    never.insert(first);
+    if (ipv4) never.insert(last);
+  }
+  return never;
+}
+
+std::string place_of(const AddressRange& range) {
+  return range.rail ? fmt::format("{}", *range.rail) : kEveryRail;
+}
+
+// By name, which is the order of locking: a rail's place (digits) before that of every rail, so that no two calls wait
+// for each other.
+using Places = std::map<std::string, AddressPlace>;
+Result<Places> open_places(const LedgerDirectory& network, const std::vector<const AddressRange*>& ranges,
+                           int timeout_ms) {
+  std::set<std::string> names;
+  for (const AddressRange* range : ranges)
+    names.insert(place_of(*range));
+  Places places;
+  for (const std::string& name : names) {
+    auto directory = TRY(open_place(network, name, true));
+    places.emplace(name, TRY(AddressPlace::open(std::move(directory), timeout_ms)));
+  }
+  return places;
+}
+
+// take: answers for one range, of the addresses never given and those that this call has given.
+template <typename Take>
+Result<std::vector<RailAddress>> take_each(const std::vector<const AddressRange*>& ranges, const std::string& network,
+                                           Take take) {
+  const auto never = never_given(ranges);
+  std::vector<RailAddress> taken;
+  std::set<Address> given;
+  for (const AddressRange* range : ranges) {
+    const Result<Address> address = take(*range, never, given);
+    if (!address) return fabric::wrap(address.error(), fmt::format("network `{}`", network));
+    given.insert(*address);
+    taken.push_back({*address, range->prefix, range->gateway});
+  }
+  return taken;
+}
+
+// Gives back in the places of a network that exist. rails: nullptr: of all rails.
+Result<void> give_back_in(const LedgerDirectory& root, const std::string& name, const std::set<unsigned>* rails,
+                          std::string_view key, int timeout_ms) {
+  const auto network = open_network(root, name, false);
+  if (!network) return network.error().code == ENOENT ? Result<void>() : network.error();
+  const std::vector<std::string> there = TRY(list_names(*network));
+  Result<void> first;
+  for (const std::string& place : there) {
+    const auto rail = fabric::parse_number<unsigned>(place);
+    if (rails && place != kEveryRail && !(rail && rails->contains(*rail))) continue;
+    const auto remove = [&]() -> Result<void> {
+      auto directory = TRY(open_place(*network, place, false));
+      return TRY(AddressPlace::open(std::move(directory), timeout_ms)).remove(key, rails);
+    };
+    keep_first(first, remove());
+  }
+  return first;
+}
+
+}  // namespace
+
+AddressPool::AddressPool(std::shared_ptr<const LedgerDirectory> directory, int timeout_ms)
+    : directory_(std::move(directory)), timeout_ms_(timeout_ms) {}
+
+Result<AddressPool> AddressPool::open(const std::string& ledger_directory, int timeout_ms) {
+  const auto root = TRY(open_directory(AT_FDCWD, ledger_directory, ledger_directory, true));
+  auto own = TRY(open_directory(root.fd.get(), "addresses", ledger_directory + "/addresses", true));
+  return AddressPool(std::make_shared<const LedgerDirectory>(std::move(own)), timeout_ms);
+}
+
+Result<std::vector<RailAddress>> AddressPool::take(const std::string& network, unsigned rail, unsigned nth,
+                                                   const std::vector<AddressRange>& ranges,
+                                                   std::string_view key) const {
+  TRY_VOID(check_key(key));
+  const auto ours = TRY(ranges_of(rail, ranges));
+  if (ours.empty()) return std::vector<RailAddress>();
+  const auto directory = TRY(open_network(*directory_, network, true));
+  auto places = TRY(open_places(directory, ours, timeout_ms_));
+  auto taken = take_each(ours, network, [&](const AddressRange& range, const auto& never, const auto& given) {
+    return places.at(place_of(range)).take(range, never, {std::string(key), rail, nth}, given);
+  });
+  if (taken) return taken;
+  for (auto& [name, place] : places)
+    place.undo();
+  return taken;
+}
+
+Result<void> AddressPool::give_back(std::string_view key, const std::vector<Place>& where) const {
+  TRY_VOID(check_key(key));
+  std::map<std::string, std::set<unsigned>> rails;
+  for (const Place& place : where)
+    rails[place.network].insert(place.rail);
+  Result<void> first;
+  for (const auto& [network, numbers] : rails)
+    keep_first(first, give_back_in(*directory_, network, &numbers, key, timeout_ms_));
+  if (!where.empty()) return first;
+  const std::vector<std::string> networks = TRY(list_names(*directory_));
+  for (const std::string& network : networks)
+    keep_first(first, give_back_in(*directory_, network, nullptr, key, timeout_ms_));
+  return first;
+}
+
+Result<std::map<std::string, std::string>> AddressPool::list() const {
+  std::map<std::string, std::string> holders;
+  const std::vector<std::string> networks = TRY(list_names(*directory_));
+  for (const std::string& name : networks) {
+    const auto network = TRY(open_network(*directory_, name, false));
+    const std::vector<std::string> places = TRY(list_names(network));
+    for (const std::string& place : places) {
+      const auto directory = TRY(open_place(network, place, false));
+      const PoolClaims claims = TRY(read_claims(directory));
+      for (const auto& [address, claim] : claims)
+        holders[fmt::format("{}/{}/{}", name, place, fabric::to_string(address))] = claim.key;
+    }
+  }
+  return holders;
+}
+
+AddressForesight::AddressForesight(std::string ledger_directory, std::function<bool(const std::string& key)> holds)
+    : ledger_directory_(std::move(ledger_directory)), holds_(std::move(holds)) {}
+
+Result<AddressPlace*> AddressForesight::place(const std::string& network, const std::string& name) {
+  const std::string key = fmt::format("{}/{}", network, name);
+  if (const auto known = places_.find(key); known != places_.end()) return &known->second;
+  const std::string path = fmt::format("{}/addresses/{}", ledger_directory_, key);
+  auto directory = ledger_directory_.empty() ? Result<LedgerDirectory>(LedgerDirectory{})
+                                             : open_directory(AT_FDCWD, path, path, false);
+  if (!directory && directory.error().code == ENOENT) directory = LedgerDirectory{};
+  if (!directory) return directory.error();
+  auto seen = TRY(AddressPlace::look(std::move(*directory)));
+  return &places_.emplace(key, std::move(seen)).first->second;
+}
+
+Result<std::vector<RailAddress>> AddressForesight::take(const std::string& network, unsigned rail, unsigned nth,
+                                                        const std::vector<AddressRange>& ranges, std::string_view key) {
+  const auto ours = TRY(ranges_of(rail, ranges));
+  return take_each(
+      ours, network, [&](const AddressRange& range, const auto& never, const auto& given) -> Result<Address> {
+        AddressPlace& place_of_range = *TRY(place(network, place_of(range)));
+        const PoolClaim claim{std::string(key), rail, nth};
+        auto address = place_of_range.take(range, never, claim, given);
+        if (address || address.error().code != EADDRNOTAVAIL) return address;
+        // take_addresses() returns first what such grants have.
+        place_of_range.free_all_but([&](const std::string& holder) { return holder == key || holds_(holder); });
+        return place_of_range.take(range, never, claim, given);
+      });
+}
+
+}  // namespace hook

@@ -1,0 +1,77 @@
+// Addresses from config.json's ranges: one file per address that is in use, so that no two containers of the node get
+// the same, however many ask at once.
+//
+//   DIR/addresses/NETWORK/PLACE/ADDRESS -> KEY@RAIL@NTH   in use by the grant KEY (a symbolic link: made or not, in one
+//                                                         call)
+//   DIR/addresses/NETWORK/PLACE/last@FROM -> ADDRESS      where the next search of the range from FROM begins: an
+//                                                         address rests before it is used again
+//
+// PLACE is the number of the rail, or "all" for ranges that are of every rail: those share their addresses. Taking and
+// giving back hold flock on DIR/addresses/NETWORK/PLACE, so that a look and what follows from it are one step.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fabric/address.hpp"
+#include "fabric/result.hpp"
+#include "hook/config/address_range.hpp"
+#include "hook/rails/address/place.hpp"
+#include "hook/rails/plan/rail.hpp"
+
+namespace hook {
+
+struct LedgerDirectory;
+
+// Stands for a network's name, and is none: what all networks give of one stock (vf_ranges.hpp).
+inline constexpr const char* kStockOfAll = "@vf";
+
+class AddressPool {
+ public:
+  // directory: the ledger's (0700, root's). Makes what is missing below it. timeout_ms: for the lock of each place.
+  static fabric::Result<AddressPool> open(const std::string& ledger_directory, int timeout_ms = 10000);
+
+  // For this rail one address of each range that is for it, in their order; what this key holds there already is given
+  // again. nth: the children of one rail in shared-multi count from 0. Never given: a range's gateway, the subnet's
+  // own address, an IPv4 subnet's broadcast address. Errors, after which the key holds no more than before: a range is
+  // used up, with the figure and the remedy (`rdma-hook recover`); a malformed range, or one that a rail shares with a
+  // range of every rail. A process killed in between leaves addresses that the key holds, no more.
+  fabric::Result<std::vector<RailAddress>> take(const std::string& network, unsigned rail, unsigned nth,
+                                                const std::vector<AddressRange>& ranges, std::string_view key) const;
+  // Gives back what this key holds for the rails of `where` (what take() was called with); empty: everything, in all
+  // networks. Success when it holds nothing; an error, the first, names what it still holds. Costs in proportion to the
+  // addresses in use of these rails.
+  struct Place {
+    std::string network;
+    unsigned rail = 0;
+  };
+  fabric::Result<void> give_back(std::string_view key, const std::vector<Place>& where) const;
+  // Who holds what: "NETWORK/PLACE/ADDRESS" -> key. Two networks may have the same address.
+  fabric::Result<std::map<std::string, std::string>> list() const;
+
+ private:
+  AddressPool(std::shared_ptr<const LedgerDirectory> directory, int timeout_ms);
+  std::shared_ptr<const LedgerDirectory> directory_;  // DIR/addresses
+  int timeout_ms_;
+};
+
+// What AddressPool::take() would answer, call after call, while nothing is locked, made or taken.
+class AddressForesight {
+ public:
+  // ledger_directory: empty: no address is in use. holds: whether a grant does; asked when a range is used up.
+  AddressForesight(std::string ledger_directory, std::function<bool(const std::string& key)> holds);
+  fabric::Result<std::vector<RailAddress>> take(const std::string& network, unsigned rail, unsigned nth,
+                                                const std::vector<AddressRange>& ranges, std::string_view key);
+
+ private:
+  fabric::Result<AddressPlace*> place(const std::string& network, const std::string& name);
+  std::string ledger_directory_;
+  std::function<bool(const std::string& key)> holds_;
+  std::map<std::string, AddressPlace> places_;  // by "NETWORK/PLACE"
+};
+
+}  // namespace hook

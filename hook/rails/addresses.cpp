@@ -1,0 +1,252 @@
+#include "hook/rails/addresses.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <functional>
+#include <map>
+#include <utility>
+
+#include "hook/rails/address/ipam.hpp"
+#include "hook/rails/address/ipam_helper.hpp"
+#include "hook/rails/address/node_ranges.hpp"
+#include "hook/rails/address/pool.hpp"
+#include "hook/rails/address/vf_ranges.hpp"
+#include "hook/rails/record/store.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::Result;
+using Keys = std::set<std::string>;
+
+IpamCall call_for(const RailRecord& rail, IpamCall::Command command, const std::string& key,
+                  const NetnsIdentity& netns) {
+  IpamCall call;
+  call.command = command;
+  call.plugin = rail.lease->plugin;
+  call.network = rail.lease->network;
+  const auto ipam = parse_json(rail.lease->ipam, "ipam");
+  if (ipam) call.ipam = *ipam;
+  call.container_id = key;
+  call.netns = netns.path;
+  call.ifname = rail.lease->ifname;
+  call.args = rail.lease->args;
+  return call;
+}
+
+using Directories = std::vector<std::string>;
+
+constexpr const char* kDebiansPlugins = "/usr/lib/cni";
+
+void add_program(std::vector<IpamProgram>& programs, const IpamLease& lease, const Directories& directories,
+                 bool may_give) {
+  auto ipam = parse_json(lease.ipam, "ipam");
+  if (ipam) programs.push_back({lease.plugin, lease.network, *std::move(ipam), directories, may_give});
+}
+
+// Where the plugin of a lease on record may be: no record says it, since a stage can write one. Those of the lease's
+// own network come first.
+Directories plugin_directories(const Config* config, const std::string& network) {
+  Directories directories;
+  const auto add = [&](const std::string& directory) {
+    if (std::find(directories.begin(), directories.end(), directory) == directories.end())
+      directories.push_back(directory);
+  };
+  if (const Network* const own = config ? find_network(*config, network) : nullptr) add(own->ipam_dir);
+  for (const auto& entry : config ? config->networks : decltype(config->networks)())
+    add(entry.second.ipam_dir);
+  add(kIpamDirectory);
+  add(kDebiansPlugins);
+  return directories;
+}
+
+IpamLease lease_of(const Network& network, const std::string& ifname = {}, const std::string& args = {}) {
+  return {network.ipam_plugin, network.name, *network.ipam, ifname, args};
+}
+
+Error no_helper(const std::string& plugin) {
+  return Error{fmt::format("cannot run the IPAM plugin `{}` here", plugin), 0, "`rdma-hook recover` can"};
+}
+
+Result<void> take_leases(IpamHelper* ipam, NetworkRecord& record) {
+  std::vector<RailRecord*> rails;
+  std::vector<IpamCall> calls;
+  for (RailRecord& rail : record.rails) {
+    if (!rail.lease || !rail.rail.addresses.empty()) continue;
+    if (!ipam) return no_helper(rail.lease->plugin);
+    rails.push_back(&rail);
+    calls.push_back(call_for(rail, IpamCall::Command::kAdd, record.key, record.netns));
+  }
+  if (calls.empty()) return {};
+  const auto results = ipam->run(calls);
+  for (std::size_t i = 0; i < rails.size(); ++i) {
+    // What other plugins gave by now is noted in the record (note_leases()), from which it is returned.
+    if (!results[i]) return results[i].error();
+    rails[i]->rail.addresses = results[i]->addresses;
+    if (rails[i]->rail.addresses.empty()) {
+      return fabric::make_error("the IPAM plugin `{}` gave `{}` no address", calls[i].plugin, calls[i].ifname);
+    }
+  }
+  return {};
+}
+
+// A lock is held for microseconds, and a plugin answers soon: so much is given to them when there is no time left.
+constexpr int kShortestMs = 1000;
+constexpr int kLongestMs = 10000;
+
+int patience_until(Deadline deadline) {
+  return std::max(ms_until(deadline, kLongestMs), kShortestMs);
+}
+
+using Taken = Result<std::vector<RailAddress>>;
+
+bool is_used_up(const Taken& taken) {
+  return !taken && taken.error().code == EADDRNOTAVAIL;
+}
+
+// What grants have of the network that are gone is taken back until there is some.
+Taken take_or_release(const std::function<Taken()>& take, const std::string& network, const std::string& key,
+                      const Ledger& ledger, const std::string& ledger_directory) {
+  auto taken = take();
+  const auto owners = is_used_up(taken) ? TRY(address_owners(ledger_directory, network)) : Keys();
+  for (auto owner = owners.begin(); owner != owners.end() && is_used_up(taken); ++owner) {
+    // Not of this grant: it is under way. What cannot be looked at is held.
+    const auto released =
+        *owner != key ? release_addresses(ledger, ledger_directory, *owner, Deadline()) : Result<bool>(false);
+    if (released.has_value() && *released) taken = take();
+  }
+  return taken;
+}
+
+Result<void> take_for_functions(const Config& config, const Ledger& ledger, const std::string& ledger_directory,
+                                NetworkRecord& record) {
+  std::optional<AddressPool> pool;
+  for (RailRecord& rail : record.rails) {
+    const Network* network = find_network(config, rail.network);
+    // Of one on record that may be placed already nothing is changed.
+    if (!network || (!network->vf_macs && !network->vf_guids) || rail.host.pf.empty()) continue;
+    if (!pool) pool = TRY(AddressPool::open(ledger_directory));
+    const auto take = [&](const std::vector<AddressRange>& ranges) {
+      const auto once = [&] { return pool->take(kStockOfAll, rail.rail.rail, 0, ranges, record.key); };
+      return take_or_release(once, kStockOfAll, record.key, ledger, ledger_directory);
+    };
+    TRY_VOID(take_vf_values(config, *network, take, rail.rail));
+  }
+  return {};
+}
+
+Result<void> take_from_ranges(const Config& config, const Ledger& ledger, const std::string& ledger_directory,
+                              NetworkRecord& record) {
+  std::optional<AddressPool> pool;
+  std::map<std::pair<std::string, unsigned>, unsigned> children;
+  for (RailRecord& rail : record.rails) {
+    const Network* network = find_network(config, rail.network);
+    // Rails with addresses count too: a child's number must not depend on which of them are new.
+    const unsigned nth = children[{rail.network, rail.rail.rail}]++;
+    if (!network || network->ranges.empty() || !rail.rail.addresses.empty()) continue;
+    if (!pool) pool = TRY(AddressPool::open(ledger_directory));
+    const auto ranges =
+        TRY(node_ranges(config, *network, rail.rail.rail, [&] { return addresses_of_netdev(rail.rail.host); }));
+    const auto take = [&] { return pool->take(rail.network, rail.rail.rail, nth, ranges, record.key); };
+    rail.rail.addresses = TRY(take_or_release(take, rail.network, record.key, ledger, ledger_directory));
+  }
+  return {};
+}
+
+}  // namespace
+
+const Network* find_network(const Config& config, const std::string& name) {
+  const auto found = config.networks.find(name);
+  return found == config.networks.end() ? nullptr : &found->second;
+}
+
+std::vector<IpamProgram> ipam_programs(const Config* config, const std::string& ledger_directory) {
+  std::vector<IpamProgram> programs;
+  for (const auto& entry : config ? config->networks : decltype(config->networks)()) {
+    if (entry.second.ipam) add_program(programs, lease_of(entry.second), {entry.second.ipam_dir}, true);
+  }
+  if (!NetworkRecordStore::has_any(ledger_directory)) return programs;
+  const auto store = NetworkRecordStore::open(ledger_directory);
+  const auto keys = store ? store->keys() : Result<std::vector<std::string>>(store.error());
+  for (const std::string& key : keys ? *keys : std::vector<std::string>()) {
+    const auto record = store->read(key);
+    if (!record || !*record) continue;
+    for (const RailRecord& rail : (*record)->rails) {
+      if (rail.lease) add_program(programs, *rail.lease, plugin_directories(config, rail.lease->network), false);
+    }
+  }
+  return programs;
+}
+
+void note_leases(const Config& config, const std::string& args, NetworkRecord& record) {
+  for (RailRecord& rail : record.rails) {
+    const Network* network = find_network(config, rail.network);
+    if (!network || !network->ipam || rail.lease || !rail.rail.addresses.empty()) continue;
+    rail.lease = lease_of(*network, rail.rail.name, args);
+  }
+}
+
+Result<void> take_addresses(const Config& config, const Ledger& ledger, const std::string& ledger_directory,
+                            IpamHelper* ipam, NetworkRecord& record) {
+  TRY_VOID(take_for_functions(config, ledger, ledger_directory, record));
+  TRY_VOID(take_from_ranges(config, ledger, ledger_directory, record));
+  return take_leases(ipam, record);
+}
+
+Result<void> return_addresses(const std::string& ledger_directory, IpamHelper* ipam, const std::string& key,
+                              const NetnsIdentity& netns, std::vector<RailRecord>& rails, Deadline deadline) {
+  std::vector<AddressPool::Place> places;
+  std::vector<RailRecord*> leased;
+  std::vector<IpamCall> calls;
+  for (RailRecord& rail : rails) {
+    if (!rail.host.pf.empty()) places.push_back({kStockOfAll, rail.rail.rail});
+    if (!rail.lease) {
+      places.push_back({rail.network, rail.rail.rail});
+      continue;
+    }
+    leased.push_back(&rail);
+    calls.push_back(call_for(rail, IpamCall::Command::kDel, key, netns));
+  }
+  Result<void> first;
+  if (!places.empty()) {
+    const auto pool = AddressPool::open(ledger_directory, patience_until(deadline));
+    first = pool ? pool->give_back(key, places) : pool.error();
+  }
+  if (calls.empty()) return first;
+  if (!ipam) {
+    keep_first(first, no_helper(calls.front().plugin));
+    return first;
+  }
+  const auto results = ipam->run(calls, patience_until(deadline));
+  for (std::size_t i = 0; i < leased.size(); ++i) {
+    if (results[i]) {
+      leased[i]->lease.reset();
+    } else {
+      keep_first(first, results[i].error());
+    }
+  }
+  return first;
+}
+
+Result<Keys> address_owners(const std::string& ledger_directory, const std::string& network) {
+  const auto pool = TRY(AddressPool::open(ledger_directory));
+  Keys keys;
+  for (const auto& [where, key] : TRY(pool.list())) {
+    if (network.empty() || where.starts_with(network + "/")) keys.insert(key);
+  }
+  return keys;
+}
+
+Result<bool> release_addresses(const Ledger& ledger, const std::string& ledger_directory, const std::string& key,
+                               Deadline deadline) {
+  bool is_record_gone = false;
+  const auto give_back = [&]() -> Result<void> {
+    is_record_gone = TRY(NetworkRecordStore::look_at(ledger_directory, key)) == Presence::kGone;
+    if (!is_record_gone) return {};
+    return TRY(AddressPool::open(ledger_directory, patience_until(deadline))).give_back(key, {});
+  };
+  return TRY(ledger.release(key, deadline, give_back)) && is_record_gone;
+}
+
+}  // namespace hook

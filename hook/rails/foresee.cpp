@@ -1,0 +1,155 @@
+#include "hook/rails/foresee.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "hook/rails/address/node_ranges.hpp"
+#include "hook/rails/address/pool.hpp"
+#include "hook/rails/address/vf_ranges.hpp"
+#include "hook/rails/addresses.hpp"
+#include "hook/rails/give.hpp"
+#include "hook/rails/plan/node_network.hpp"
+#include "hook/rails/plan/rail_config.hpp"
+#include "hook/rails/plan/rails.hpp"
+#include "hook/rails/record/store.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Result;
+
+bool moves_any(const Plan& plan) {
+  return std::any_of(plan.netdevs.begin(), plan.netdevs.end(),
+                     [](const PlannedNetdev& netdev) { return netdev.mode == Mode::kExclusive; });
+}
+
+// nullopt: a snapshot without netdevs.
+Result<std::optional<NodeNetwork>> seen_network(const ForesightInput& input, bool moves,
+                                                std::vector<std::string>& warnings) {
+  if (!input.is_snapshot) return std::optional(TRY(read_node_network(moves)));
+  const fabric::Inventory& snapshot = input.inventory;
+  if (snapshot.netdevs.empty()) {
+    warnings.emplace_back("the rails were not checked: the snapshot has no netdevs");
+    return std::optional<NodeNetwork>();
+  }
+  if (moves && !snapshot.routes) {
+    warnings.emplace_back("not checked: the snapshot has no routes, and a netdev with the node's default route stays");
+  }
+  if (moves) {
+    warnings.emplace_back(
+        "not checked: a snapshot does not tell by which addresses kubelet and sshd are reached, whose netdevs stay");
+  }
+  return std::optional(NodeNetwork{snapshot.netdevs, snapshot.routes.value_or(std::vector<fabric::Route>()), {}});
+}
+
+// What the grant has already; nullopt: nothing.
+Result<std::optional<NetworkRecord>> record_of(const ForesightInput& input) {
+  if (!input.ledger || TRY(NetworkRecordStore::look_at(input.ledger_directory, input.key)) == Presence::kGone) {
+    return std::optional<NetworkRecord>();
+  }
+  return TRY(NetworkRecordStore::open(input.ledger_directory)).read(input.key);
+}
+
+std::vector<RailAddress> own_addresses(const NodeNetwork& node, const std::string& name) {
+  std::vector<RailAddress> addresses;
+  for (const fabric::Netdev& netdev : node.netdevs) {
+    if (!netdev.is_here() || netdev.name != name) continue;
+    for (const fabric::InterfaceAddress& own : netdev.addresses) {
+      if (own.address.is_link_local()) continue;
+      addresses.push_back({own.address, own.prefix.value_or(own.address.is_ipv4() ? 32 : 128), std::nullopt});
+    }
+  }
+  return addresses;
+}
+
+std::string file_name(const std::string& path) {
+  return path.substr(path.rfind('/') + 1);
+}
+
+// As take_addresses() has it, the ranges first. Before `first` are those that the grant has already.
+Result<void> address(const ForesightInput& input, const NodeNetwork& node, std::size_t first,
+                     std::vector<ForeseenRail>& rails) {
+  const auto holds = [&](const std::string& key) {
+    const auto grant = input.ledger->find(key);
+    return !grant || (*grant && !(*grant)->vanished);
+  };
+  AddressForesight pool(input.ledger ? input.ledger_directory : "", holds);
+  std::map<std::pair<std::string, unsigned>, unsigned> children;
+  for (std::size_t i = 0; i < rails.size(); ++i) {
+    ForeseenRail& one = rails[i];
+    const Network* network = find_network(input.config, one.network);
+    const unsigned nth = children[{one.network, one.rail.rail}]++;
+    if (!network || i < first) continue;
+    const auto of_stock = [&](const std::vector<AddressRange>& stock) {
+      return pool.take(kStockOfAll, one.rail.rail, 0, stock, input.key);
+    };
+    TRY_VOID(take_vf_values(input.config, *network, of_stock, one.rail));
+    const auto own = [&]() -> Result<std::vector<fabric::Address>> {
+      std::vector<fabric::Address> addresses;
+      for (const RailAddress& address : own_addresses(node, one.rail.host))
+        addresses.push_back(address.address);
+      return addresses;
+    };
+    const auto ranges = TRY(node_ranges(input.config, *network, one.rail.rail, own));
+    one.rail.addresses = TRY(pool.take(network->name, one.rail.rail, nth, ranges, input.key));
+    if (!one.rail.addresses.empty()) {
+      one.addresses_by = "config.json";
+    } else if (network->ipam) {
+      one.addresses_by = file_name(network->ipam_plugin);
+    } else if (one.rail.kind == RailKind::kMove) {
+      one.rail.addresses = own_addresses(node, one.rail.host);
+      if (!one.rail.addresses.empty()) one.addresses_by = "netdev";
+    }
+  }
+  return {};
+}
+
+ForeseenRail rail_on_record(const RailRecord& given) {
+  ForeseenRail one{given.rail, given.network, ""};
+  if (given.lease) {
+    one.addresses_by = file_name(given.lease->plugin);
+  } else if (!one.rail.addresses.empty()) {
+    one.addresses_by = "config.json";
+  } else if (one.rail.addresses = addresses_in(given.host.records); !one.rail.addresses.empty()) {
+    one.addresses_by = "netdev";
+  }
+  return one;
+}
+
+void warn_of_nobody(const ForesightInput& input, Foreseen& foreseen) {
+  std::vector<const Rail*> without;
+  for (const ForeseenRail& one : foreseen.rails) {
+    if (one.addresses_by.empty()) without.push_back(&one.rail);
+  }
+  warn_of_no_address(without, input.inventory, foreseen.warnings);
+}
+
+}  // namespace
+
+Result<Foreseen> foresee_rails(const ForesightInput& input) {
+  Foreseen foreseen;
+  Plan rest = input.plan;
+  if (const auto record = TRY(record_of(input))) {
+    rest = without_given(input.plan, *record);
+    for (const RailRecord& given : record->rails)
+      foreseen.rails.push_back(rail_on_record(given));
+  }
+  if (rest.netdevs.empty()) return foreseen;
+  const auto node = TRY(seen_network(input, moves_any(rest), foreseen.warnings));
+  if (!node) {
+    foreseen.rails.clear();
+    return foreseen;
+  }
+  const std::size_t first = foreseen.rails.size();
+  auto rails = TRY(plan_rails(rest, input.config, input.inventory, *node, first));
+  for (std::size_t i = 0; i < rails.size(); ++i)
+    foreseen.rails.push_back({std::move(rails[i]), rest.netdevs[i].network, ""});
+  TRY_VOID(address(input, *node, first, foreseen.rails));
+  warn_of_nobody(input, foreseen);
+  return foreseen;
+}
+
+}  // namespace hook

@@ -1,0 +1,192 @@
+#include "hook/rails/gids.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "fabric/inventory.hpp"
+#include "fabric/text.hpp"
+#include "hook/rails/align/read_gid_table.hpp"
+#include "hook/rails/align/run_alignment.hpp"
+#include "hook/rails/netlink/netdev_records.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Result;
+
+constexpr int kLockTimeoutMs = 60000;  // others wait for the kernel as well while they align
+constexpr int kPauseUs = 1000;
+
+// The port that the rail's netdev belongs to.
+unsigned port_of(const GidRail& rail) {
+  const auto& ports = rail.hca->ports;
+  const auto own = std::find_if(ports.begin(), ports.end(),
+                                [&](const fabric::Port& port) { return port.netdev == rail.placed.record->rail.host; });
+  if (own != ports.end()) return own->number;
+  const auto active =
+      std::find_if(ports.begin(), ports.end(), [](const fabric::Port& port) { return port.is_active(); });
+  return active == ports.end() ? 1 : active->number;
+}
+
+// Rails on a real kernel. An HCA that moved is in the namespace's own sysfs only.
+class LiveRails : public AlignLink {
+ public:
+  LiveRails(NetworkNamespace& inside, const std::vector<GidRail>& rails, int sysfs)
+      : inside_(&inside), rails_(&rails), sysfs_(sysfs) {}
+
+  Result<void> remove_address(std::size_t rail) override {
+    return remove_records(inside_->route, {address_record_of(rail)});
+  }
+  // Routes with this preferred source, and on-link ones, went with the address.
+  Result<void> add_address(std::size_t rail) override {
+    const GidRail& own = (*rails_)[rail];
+    TRY_VOID(add_records(inside_->route, {address_record_of(rail)}));
+    return add_records(inside_->route, own.config.routes);
+  }
+  Result<void> add_placeholders(std::size_t rail, unsigned from, unsigned to) override {
+    std::vector<NetRecord> records;
+    for (unsigned number = from; number < to; ++number)
+      records.push_back(placeholder_record(rail, number));
+    return add_records(inside_->route, records);
+  }
+  Result<void> remove_placeholder(std::size_t rail, unsigned number) override {
+    return remove_records(inside_->route, {placeholder_record(rail, number)});
+  }
+  Result<GidTable> read(std::size_t rail, const std::vector<fabric::Address>& wanted, unsigned at_least) override {
+    const GidRail& own = (*rails_)[rail];
+    const bool moved = own.placed.record->rail.move_rdma;
+    const int sysfs = moved && inside_->sysfs.ok() ? inside_->sysfs.get() : sysfs_;
+    return read_gid_table(sysfs, own.hca->name, port_of(own), wanted, at_least);
+  }
+  void wait() override { ::usleep(kPauseUs); }
+
+ private:
+  NetRecord address_record_of(std::size_t rail) const {
+    const GidRail& own = (*rails_)[rail];
+    const auto& records = own.config.addresses;
+    const auto found = std::find_if(records.begin(), records.end(),
+                                    [&](const NetRecord& record) { return address_of(record) == own.address; });
+    return *found;  // gid_address() took it from there
+  }
+  // It takes a GID slot like any other address, and leaves nothing but a local route.
+  NetRecord placeholder_record(std::size_t rail, unsigned number) const {
+    AddressFlags flags;
+    flags.no_prefix_route = true;
+    flags.host_scope = true;
+    return address_record((*rails_)[rail].placed.ifindex, placeholder(number), 32, flags);
+  }
+  NetworkNamespace* inside_;
+  const std::vector<GidRail>* rails_;
+  int sysfs_;
+};
+
+bool has_gid_index(const GidRail& rail) {
+  if (rail.placed.record->rail.kind == RailKind::kIpoib) return false;
+  const auto& ports = rail.hca->ports;
+  return std::none_of(ports.begin(), ports.end(), [](const fabric::Port& port) { return port.is_infiniband(); });
+}
+
+std::chrono::milliseconds patience(const std::vector<GidRail>& rails, const GidOptions& options) {
+  unsigned longest = 0;
+  for (const GidRail& rail : rails)
+    longest = std::max(longest, rail.placed.network->gid_wait_ms);
+  return std::chrono::milliseconds(options.wait ? longest : 0);
+}
+
+// Waits until each rail has its GID, or patience is over; a warning for each rail that has none then.
+SettledGids await_gids(LiveRails& live, const std::vector<GidRail>& rails, std::chrono::milliseconds patience) {
+  SettledGids settled;
+  const auto deadline = AlignLink::Clock::now() + patience;
+  for (std::size_t i = 0; i < rails.size(); ++i) {
+    const Rail& rail = rails[i].placed.record->rail;
+    for (;;) {
+      const auto table = live.read(i, {rails[i].address}, 1);
+      const auto index = table ? v2_index(*table, rails[i].address) : std::nullopt;
+      if (index) {
+        settled.indices[rail.name] = *index;
+        break;
+      }
+      if (AlignLink::Clock::now() >= deadline) {
+        settled.warnings.push_back(
+            table ? fmt::format("`{}`: no RoCE v2 GID for {} in the table of `{}` after {} ms; rdma-init waits for it",
+                                rail.name, to_string(rails[i].address), rail.hca, patience.count())
+                  : fmt::format("`{}`: {}", rail.name, table.error().message));
+        break;
+      }
+      live.wait();
+    }
+  }
+  return settled;
+}
+
+// Of several children of one HCA the first counts: NCCL uses one GID of a port, and so many of them cannot be at one
+// index.
+std::vector<GidRail> first_of_each_hca(const std::vector<GidRail>& rails) {
+  std::vector<GidRail> first;
+  for (const GidRail& rail : rails) {
+    const auto same = [&](const GidRail& other) { return other.hca == rail.hca; };
+    if (std::none_of(first.begin(), first.end(), same)) first.push_back(rail);
+  }
+  return first;
+}
+
+bool agree(const std::vector<GidRail>& rails, const std::map<std::string, unsigned>& indices) {
+  const auto index = [&](const GidRail& rail) { return indices.at(rail.placed.record->rail.name); };
+  return std::all_of(rails.begin(), rails.end(), [&](const GidRail& rail) { return index(rail) == index(rails[0]); });
+}
+
+std::string indices_text(const std::map<std::string, unsigned>& indices) {
+  std::vector<std::string> parts;
+  parts.reserve(indices.size());
+  for (const auto& [name, index] : indices)
+    parts.push_back(fmt::format("{} at {}", name, index));
+  return fabric::join(parts, ", ");
+}
+
+Result<void> align(const Ledger& ledger, LiveRails& live, const std::vector<GidRail>& rails, SettledGids& settled) {
+  std::vector<AlignRail> wanted;
+  std::vector<std::string> hcas;
+  for (const GidRail& rail : rails) {
+    const Rail& own = rail.placed.record->rail;
+    wanted.push_back({own.rail, fmt::format("rail{}", own.rail), rail.address, {}});
+    hcas.push_back(own.hca);
+  }
+  const auto locked = TRY(ledger.lock(hcas, kLockTimeoutMs));
+  const auto report = run_alignment(std::move(wanted), live);
+  if (!report) {
+    settled.warnings.push_back(fmt::format("GID indices differ ({}), and NCCL_IB_GID_INDEX can only be one: {}",
+                                           indices_text(settled.indices), report.error().message));
+    return {};
+  }
+  settled.alignment = report->text;
+  for (const GidRail& rail : rails)
+    settled.indices[rail.placed.record->rail.name] = report->done.index;
+  return {};
+}
+
+}  // namespace
+
+Result<SettledGids> settle_rail_gids(const Ledger& ledger, NetworkNamespace& inside, const std::vector<GidRail>& all,
+                                     const GidOptions& options) {
+  std::vector<GidRail> rails;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(rails), has_gid_index);
+  if (rails.empty()) return SettledGids{};
+  const fabric::UniqueFd sysfs(::open(options.sys.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  LiveRails live(inside, rails, sysfs.get());
+  SettledGids settled = await_gids(live, rails, patience(rails, options));
+  const bool complete = settled.indices.size() == rails.size();  // else a rail's index is not known
+  const bool wanted =
+      std::all_of(rails.begin(), rails.end(), [](const GidRail& rail) { return rail.placed.network->align_gids; });
+  const std::vector<GidRail> first = first_of_each_hca(rails);
+  if (options.align && wanted && complete && !agree(first, settled.indices)) {
+    LiveRails firsts(inside, first, sysfs.get());
+    TRY_VOID(align(ledger, firsts, first, settled));
+  }
+  return settled;
+}
+
+}  // namespace hook

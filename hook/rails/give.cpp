@@ -1,0 +1,242 @@
+#include "hook/rails/give.hpp"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "hook/rails/address/cni_args.hpp"
+#include "hook/rails/addresses.hpp"
+#include "hook/rails/checks.hpp"
+#include "hook/rails/gids.hpp"
+#include "hook/rails/links.hpp"
+#include "hook/rails/netlink/netdev_records.hpp"
+#include "hook/rails/netlink/open_netns.hpp"
+#include "hook/rails/netlink/rdma_devices.hpp"
+#include "hook/rails/plan/rail_config.hpp"
+#include "hook/rails/plan/rails.hpp"
+#include "hook/rails/record/store.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Result;
+
+// Never 0, the group of everything else, and the same for one grant at every call.
+std::uint32_t group_of(const std::string& key) {
+  std::uint32_t hash = 2166136261U;  // FNV-1a
+  for (const char c : key)
+    hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
+  return hash | 0x40000000U;
+}
+
+// One call of give_rails().
+class Giver {
+ public:
+  Giver(RailsInput& input, Timing& timing, NetworkRecordStore store, NodeSockets node, NetworkNamespace inside)
+      : input_(&input),
+        timing_(&timing),
+        store_(std::move(store)),
+        node_(std::move(node)),
+        inside_(std::move(inside)) {}
+
+  Result<RailsReport> give(NetworkRecord record, const Plan& plan);
+
+ private:
+  Result<void> add_rails(const Plan& plan);
+  Result<void> name_new_rails(std::vector<Rail>& rails);
+  Result<void> address_rails();
+  Result<void> place();
+  Result<void> bring_up(const PlacedRail& rail);
+  Result<void> configure();
+  Result<void> find_nodes();
+  Result<void> settle_gids();
+
+  RailsInput* input_;
+  Timing* timing_;
+  NetworkRecordStore store_;
+  NodeSockets node_;
+  NetworkNamespace inside_;
+  NetworkRecord record_;
+  std::size_t first_new_ = 0;        // rails before that one are there already
+  std::vector<PlacedRail> placed_;   // the new ones
+  std::vector<RailConfig> configs_;  // of those
+  RailsReport report_;
+};
+
+Result<void> Giver::name_new_rails(std::vector<Rail>& rails) {
+  std::vector<std::string> taken;
+  for (const Link& link : TRY(all_links(inside_.route)))
+    taken.push_back(link.name);
+  name_rails(input_->config.netdev_names, std::move(taken), rails);
+  return {};
+}
+
+Result<void> Giver::add_rails(const Plan& plan) {
+  const bool moves = std::any_of(plan.netdevs.begin(), plan.netdevs.end(),
+                                 [](const PlannedNetdev& netdev) { return netdev.mode == Mode::kExclusive; });
+  const NodeNetwork network = TRY(read_node_network(moves));
+  auto rails = TRY(plan_rails(plan, input_->config, input_->inventory, network, first_new_));
+  TRY_VOID(name_new_rails(rails));
+  for (std::size_t i = 0; i < rails.size(); ++i) {
+    RailRecord record;
+    record.network = plan.netdevs[i].network;
+    const Network* const options = find_network(input_->config, record.network);
+    // What an attribute is now goes on record before its value is taken.
+    Rail described = rails[i];
+    if (options && described.kind == RailKind::kMove) described.vf = set_attributes(*options);
+    record.host =
+        TRY(describe_host(node_, described, find_hca(input_->inventory, described.hca), input_->sys, report_.warnings));
+    record.rail = std::move(rails[i]);
+    if (options) record.rule_priority = options->rule_priority;
+    record_.rails.push_back(std::move(record));
+  }
+  return {};
+}
+
+// The record is written before anything is taken, and again before anything is changed with what was taken.
+Result<void> Giver::address_rails() {
+  note_leases(input_->config, cni_args(input_->pod), record_);
+  TRY_VOID(store_.write(record_));
+  timing_->step("describe");
+  TRY_VOID(take_addresses(input_->config, input_->ledger, input_->ledger_directory, input_->ipam, record_));
+  TRY_VOID(store_.write(record_));
+  timing_->step("addresses");
+  return {};
+}
+
+Result<void> Giver::bring_up(const PlacedRail& rail) {
+  LinkChange change;
+  // A child is born with its MTU; of a netdev that moved the node's stays unless the network says another.
+  if (rail.record->rail.kind == RailKind::kMove) change.mtu = rail.record->rail.mtu;
+  if (rail.record->rail.kind != RailKind::kIpoib) change.arp = ArpSettings{};
+  change.up = true;
+  return change_link(inside_.route, rail.ifindex, change);
+}
+
+Result<void> Giver::place() {
+  for (std::size_t i = first_new_; i < record_.rails.size(); ++i) {
+    const RailRecord& rail = record_.rails[i];
+    const int ifindex = TRY(place_rail(node_, inside_, rail, record_.group));
+    placed_.push_back({&rail, find_network(input_->config, rail.network), ifindex});
+  }
+  timing_->step("links");
+  for (const PlacedRail& rail : placed_) {
+    TRY_VOID(bring_up(rail));
+    TRY_VOID(recreate_inside(node_, inside_, *rail.record));
+  }
+  timing_->step("up");
+  return {};
+}
+
+Result<void> Giver::configure() {
+  std::vector<const Rail*> without;
+  for (const PlacedRail& rail : placed_) {
+    configs_.push_back(
+        configure_rail(rail.record->rail, rail.ifindex, rail.record->rule_priority, rail.record->host.records));
+    TRY_VOID(add_records(inside_.route, configs_.back().addresses));
+    TRY_VOID(add_records(inside_.route, configs_.back().routes));
+    if (addresses_in(configs_.back().addresses).empty()) without.push_back(&rail.record->rail);
+  }
+  warn_of_no_address(without, input_->inventory, report_.warnings);
+  timing_->step("configure");
+  return {};
+}
+
+// A device that is made anew, or registered anew in another namespace, gets the first number that is free.
+Result<void> Giver::find_nodes() {
+  const fabric::UniqueFd node_sysfs(::open(input_->sys.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  for (const PlacedRail& placed : placed_) {
+    const Rail& rail = placed.record->rail;
+    if (!rail.move_rdma && !rail.recreate) continue;
+    const auto& rdma = placed.record->host.rdma;
+    const std::uint64_t guid = rdma ? rdma->node_guid : 0;
+    auto found = inside_.sysfs.ok() ? find_uverbs(inside_.sysfs.get(), rail.hca, guid) : std::nullopt;
+    // Without a sysfs of the namespace's own (before Linux 5.2) the node's has to do.
+    if (!found) found = find_uverbs(node_sysfs.get(), rail.hca, guid);
+    if (!found) return fabric::make_error("`{}` has no uverbs node in the container's network namespace", rail.hca);
+    report_.nodes.push_back(std::move(*found));
+  }
+  return {};
+}
+
+Result<void> Giver::settle_gids() {
+  std::vector<GidRail> rails;
+  for (std::size_t i = 0; i < placed_.size(); ++i) {
+    const auto address = gid_address(configs_[i]);
+    const fabric::Hca* hca = find_hca(input_->inventory, placed_[i].record->rail.hca);
+    if (!address || !hca || !placed_[i].network) continue;
+    rails.push_back({placed_[i], hca, *address, configs_[i]});
+  }
+  // Only where no process can use a GID yet: before the first start, and without rails of an earlier call.
+  GidOptions options;
+  options.align = input_->before_first_start && first_new_ == 0;
+  options.wait = !input_->hurried;
+  options.sys = input_->sys;
+  auto settled = TRY(settle_rail_gids(input_->ledger, inside_, rails, options));
+  std::move(settled.warnings.begin(), settled.warnings.end(), std::back_inserter(report_.warnings));
+  report_.alignment = std::move(settled.alignment);
+  for (const auto& [name, index] : settled.indices) {
+    for (RailRecord& rail : record_.rails) {
+      if (rail.rail.name == name) rail.gid_index = index;
+    }
+  }
+  timing_->step("gids");
+  return store_.write(record_);
+}
+
+// The order: refusals come before the first change (add_rails()), the record of a change before the change
+// (address_rails()). A duplicate is looked for on a link that is up and has no address yet, a gateway from the address
+// and its routes. GIDs come last: the kernel makes them of the addresses.
+Result<RailsReport> Giver::give(NetworkRecord record, const Plan& plan) {
+  record_ = std::move(record);
+  first_new_ = record_.rails.size();
+  TRY_VOID(add_rails(plan));
+  TRY_VOID(address_rails());
+  TRY_VOID(place());
+  TRY_VOID(find_nodes());
+  if (!input_->hurried) TRY_VOID(test_duplicates(inside_, placed_, report_.warnings));
+  TRY_VOID(configure());
+  if (!input_->hurried) TRY_VOID(test_gateways(inside_, placed_, report_.warnings));
+  timing_->step("tests");
+  TRY_VOID(settle_gids());
+  return std::move(report_);
+}
+
+NetnsParts parts_for(const RailsInput& input, const Plan& plan) {
+  NetnsParts parts;
+  for (const PlannedNetdev& netdev : plan.netdevs) {
+    const Network* network = find_network(input.config, netdev.network);
+    if (!network) continue;
+    const bool tests = network->gateway_test != RailTest::kOff || network->duplicate_test != RailTest::kOff;
+    parts.packet = parts.packet || (tests && !input.hurried);
+    // An HCA that moves is visible there only.
+    parts.sysfs = parts.sysfs || netdev.mode == Mode::kExclusive;
+  }
+  return parts;
+}
+
+}  // namespace
+
+Plan without_given(const Plan& plan, const NetworkRecord& record) {
+  Plan rest = plan;
+  std::erase_if(rest.netdevs, [&](const PlannedNetdev& netdev) {
+    return std::any_of(record.rails.begin(), record.rails.end(),
+                       [&](const RailRecord& rail) { return rail.rail.hca == netdev.hca; });
+  });
+  return rest;
+}
+
+Result<RailsReport> give_rails(RailsInput input, Timing& timing) {
+  auto store = TRY(NetworkRecordStore::open(input.ledger_directory));
+  NetworkRecord record = TRY(store.read(input.owner.key))
+                             .value_or(NetworkRecord{input.owner.key, input.netns, group_of(input.owner.key), {}});
+  const Plan rest = without_given(input.plan, record);
+  if (rest.netdevs.empty()) return RailsReport{};  // before a child is forked to enter the namespace
+  auto inside = TRY(open_network_namespace(std::move(input.netns_fd), parts_for(input, rest)));
+  auto node = TRY(open_node_sockets());
+  timing.step("namespace");
+  return Giver(input, timing, std::move(store), std::move(node), std::move(inside)).give(std::move(record), rest);
+}
+
+}  // namespace hook

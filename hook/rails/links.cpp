@@ -1,0 +1,304 @@
+#include "hook/rails/links.hpp"
+
+#include <fcntl.h>
+#include <linux/netlink.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <functional>
+#include <iterator>
+#include <utility>
+
+#include "fabric/inventory.hpp"
+#include "fabric/pci_sysfs.hpp"
+#include "fabric/text.hpp"
+#include "hook/rails/netlink/netdev_programs.hpp"
+#include "hook/rails/netlink/netdev_records.hpp"
+#include "hook/rails/netlink/rdma_devices.hpp"
+#include "hook/rails/netlink/vf.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::Result;
+
+// Only the attributes that are going to be changed: what is not is not put back either.
+VfAttributes only_changed(const VfAttributes& now, const VfAttributes& wanted) {
+  VfAttributes kept;
+  if (wanted.mac) kept.mac = now.mac;
+  each_vf_attribute([&](const char*, auto attribute) {
+    if (wanted.*attribute) kept.*attribute = now.*attribute;
+  });
+  return kept;
+}
+
+Result<void> describe_vf(NodeSockets& node, const Rail& rail, const fabric::Hca* hca, const std::string& sys,
+                         HostNetdev& host) {
+  if (rail.vf.empty()) return {};
+  const auto place = hca && hca->pci && hca->physfn ? find_vf_place(sys, *hca->pci, *hca->physfn) : std::nullopt;
+  if (!place) {
+    return Error{
+        fmt::format("cannot set VF attributes of `{}`: its physical function has no netdev on the node", rail.host),
+        ENODEV, "bring the physical function up, or take \"vf\" out of the network"};
+  }
+  host.pf = place->pf;
+  host.vf = place->vf;
+  const auto pf = TRY(find_link(node.route, place->pf));
+  if (!pf) return fabric::make_error("`{}`, the physical function of `{}`, is gone", place->pf, rail.host);
+  host.vf_attributes = only_changed(TRY(read_vf(node.route, pf->ifindex, place->vf)), rail.vf);
+  return {};
+}
+
+// IPoIB: the port's GUID, the last 8 bytes of 20. Before it is the number of a queue pair, another one for each netdev
+// that the kernel makes (INFINIBAND_ALEN, include/linux/if_infiniband.h).
+bool has_mac(const Link& link, const HostNetdev& host) {
+  constexpr std::ptrdiff_t kGuid = 8;
+  if (!is_ipoib(host) || link.mac.size() < kGuid || host.mac.size() < kGuid) return link.mac == host.mac;
+  return std::equal(link.mac.end() - kGuid, link.mac.end(), host.mac.end() - kGuid, host.mac.end());
+}
+
+// Not one of those that the kernel gives by itself (net.core.default_qdisc). It takes every qdisc down when a netdev
+// moves (dev_shutdown() in __dev_change_net_namespace(), Linux 6.12).
+bool is_set_qdisc(const std::string& kind) {
+  constexpr std::string_view kDefault[] = {"", "noop", "noqueue", "mq", "pfifo_fast", "fq_codel", "fq", "pfifo", "sfq"};
+  return std::find(std::begin(kDefault), std::end(kDefault), kind) == std::end(kDefault);
+}
+
+bool is_same_netdev(const Link& link, const HostNetdev& host) {
+  if (link.kind != host.kind || (!host.bus_address.empty() && link.bus_address != host.bus_address)) return false;
+  // A pkey's child has its parent's kind and address.
+  if (is_ipoib(host) && link.lower_ifindex != 0) return false;
+  // Two netdevs of one function differ by MAC; without a bus address that is all there is.
+  return has_mac(link, host) || !host.bus_address.empty();
+}
+
+// Not on the node: it went already.
+Result<void> send_rdma_device(NodeSockets& node, const RailRecord& record, int netns) {
+  const std::string& name = record.rail.hca;
+  if (!node.rdma) return fabric::make_error("cannot move RDMA device `{}`: the kernel has no RDMA netlink", name);
+  const auto& known = record.host.rdma;
+  // Made anew inside, a software device has another index.
+  const auto device = TRY(record.rail.recreate ? find_software_device(*node.rdma, known ? known->node_guid : 0, name)
+                          : known              ? find_rdma_device(*node.rdma, *known)
+                                               : find_rdma_device(*node.rdma, name));
+  return device ? move_rdma_device(*node.rdma, device->index, netns) : Result<void>();
+}
+
+// Names change at any time. The device that is made anew inside has to be the one that the ledger knows by its GUID.
+Result<std::optional<RdmaDevice>> describe_software_device(Netlink& rdma, const std::string& name,
+                                                           const fabric::Hca* hca, const HostNetdev& host) {
+  const std::uint64_t guid = hca ? parse_node_guid(hca->node_guid) : 0;
+  auto device = TRY(find_software_device(rdma, guid, name));
+  if (!device || device->name != name) {
+    return Error{fmt::format("RDMA device `{}` was renamed or removed meanwhile", name), ENODEV,
+                 "start the container again; `rdma dev` shows the names"};
+  }
+  const std::uint64_t made_anew = node_guid_of_mac(host.mac);
+  if (made_anew == 0 || made_anew == device->node_guid) return device;
+  return Error{fmt::format("`{}` was made when `{}` had another MAC address", name, host.name), EINVAL,
+               fmt::format("rdma link delete {0}; rdma link add {0} type TYPE netdev {1}", name, host.name)};
+}
+
+NewChild child_of(const RailRecord& rail, std::uint32_t group, int netns) {
+  NewChild child;
+  child.kind = rail.rail.kind;
+  child.macvlan_private = rail.rail.macvlan_private;
+  child.pkey = rail.rail.pkey;
+  child.name = rail.rail.name;
+  child.parent = rail.host.ifindex;
+  child.mtu = rail.rail.mtu;
+  child.group = group;
+  child.netns = netns;
+  return child;
+}
+
+// With IPoIB the netdev has ended by now, and another one of another index is there, named ib%d: on the node, or, as of
+// Linux 6.16, where the RDMA device is (ipoib_remove_one(), ipoib_add_port()).
+Result<void> send_netdev(NodeSockets& node, NetworkNamespace& inside, const RailRecord& rail) {
+  LinkChange in;
+  in.up = false;
+  in.netns = inside.netns.get();
+  in.name = rail.rail.name;
+  if (!rail.rail.move_rdma || !is_ipoib(rail.host)) return change_link(node.route, rail.host.ifindex, in);
+  const auto here = find_netdev(TRY(all_links(node.route)), rail.host.name, rail.host);
+  if (here) return change_link(node.route, here->ifindex, in);
+  const auto there = find_netdev(TRY(all_links(inside.route)), rail.rail.name, rail.host);
+  if (!there) {
+    return Error{fmt::format("`{}` has no IPoIB netdev any more, since it moved", rail.rail.hca), ENODEV,
+                 "the kernel's log says why (`dmesg`); is module ib_ipoib still loaded?"};
+  }
+  in.netns.reset();
+  return change_link(inside.route, there->ifindex, in);
+}
+
+// The node's own sysfs will do where no other is open yet: a mount costs a grace period when it is closed.
+void describe_sysfs(const NodeSockets& node, const Link& link, const std::string& sys, HostNetdev& host,
+                    std::vector<std::string>& warnings) {
+  const fabric::UniqueFd own(node.sysfs.ok() ? -1 : ::open(sys.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const auto netdev = open_netdev(node.sysfs.ok() ? node.sysfs.get() : own.get(), link);
+  if (netdev && *netdev) {
+    host.sysfs = read_sysfs_settings(**netdev, link.name, warnings);
+    return;
+  }
+  warnings.push_back(fmt::format("{}: what a container changes of {} stays",
+                                 netdev ? fmt::format("`{}` is not in `{}`", link.name, sys) : netdev.error().message,
+                                 "its queues and of NAPI"));
+}
+
+// A scalable function's netdev is of an auxiliary device, and a bond's of none.
+bool is_of_another_function(const Link& link, const fabric::Hca* hca) {
+  return hca && hca->pci && fabric::pci::is_address(link.bus_address) && link.bus_address != *hca->pci;
+}
+
+}  // namespace
+
+Result<NodeSockets> open_node_sockets() {
+  auto route = TRY(Netlink::open(NETLINK_ROUTE));
+  auto rdma = TRY(Netlink::open_if_known(NETLINK_RDMA));
+  NodeSockets node{std::move(route), std::move(rdma),
+                   fabric::UniqueFd(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC))};
+  if (!node.netns.ok()) return fabric::sys_error(errno, "cannot open `/proc/self/ns/net`");
+  return node;
+}
+
+bool is_ipoib(const HostNetdev& host) {
+  return host.kind == "ipoib";
+}
+
+std::optional<Link> find_netdev(const std::vector<Link>& links, const std::string& name, const HostNetdev& host) {
+  std::vector<Link> same;
+  std::copy_if(links.begin(), links.end(), std::back_inserter(same),
+               [&](const Link& link) { return is_same_netdev(link, host); });
+  // Two of one function. A driver that is bound anew may give it another one: then the rest counts.
+  const auto is_permanent = [&](const Link& link) {
+    return !host.permanent_mac.empty() && link.permanent_mac == host.permanent_mac;
+  };
+  if (std::any_of(same.begin(), same.end(), is_permanent)) std::erase_if(same, std::not_fn(is_permanent));
+  for (const Link& link : same) {
+    if (link.name == name) return link;
+  }
+  const auto by_mac = std::find_if(same.begin(), same.end(), [&](const Link& link) { return has_mac(link, host); });
+  if (by_mac != same.end()) return *by_mac;
+  return same.size() == 1 ? std::optional(same.front()) : std::nullopt;
+}
+
+Result<std::optional<Link>> find_given(Netlink& route, const fabric::UniqueFd& sysfs, const std::string& name,
+                                       const HostNetdev& host) {
+  if (host.identity == 0) return find_netdev(TRY(all_links(route)), name, host);
+  if (sysfs.ok()) return find_by_identity(route, sysfs.get(), host.kind, host.identity);
+  return Error{fmt::format("cannot tell `{}` from netdevs that its container made: no sysfs can be mounted", host.name),
+               EPERM, "`rdma-hook recover` as root of the node tries again"};
+}
+
+Result<void> set_vf(NodeSockets& node, const HostNetdev& host, const VfAttributes& attributes) {
+  if (attributes.empty()) return {};
+  const auto pf = TRY(find_link(node.route, host.pf));
+  if (!pf) return fabric::make_error("cannot set VF {} of `{}`: there is no such netdev", host.vf, host.pf);
+  return change_vf(node.route, pf->ifindex, host.vf, attributes);
+}
+
+Result<HostNetdev> describe_host(NodeSockets& node, const Rail& rail, const fabric::Hca* hca, const std::string& sys,
+                                 std::vector<std::string>& warnings) {
+  const auto link = TRY(find_link(node.route, rail.host));
+  if (!link) {
+    return Error{fmt::format("netdev `{}` of `{}` is not in the node's network namespace", rail.host, rail.hca), ENODEV,
+                 "`rdma-hook devices` shows who has it"};
+  }
+  if (is_of_another_function(*link, hca)) {
+    return Error{fmt::format("netdev `{}` is not of `{}`: an HCA was renamed meanwhile", rail.host, rail.hca), ENODEV,
+                 "start the container again; `rdma link` shows the names"};
+  }
+  HostNetdev host{.ifindex = link->ifindex,
+                  .name = link->name,
+                  .kind = link->kind,
+                  .bus_address = link->bus_address,
+                  .mac = link->mac,
+                  .permanent_mac = link->permanent_mac,
+                  .identity = 0,
+                  .mtu = link->mtu,
+                  .tx_queue_length = link->tx_queue_length,
+                  .up = link->up,
+                  .records = {},
+                  .settings = {},
+                  .features = {},
+                  .sysfs = {},
+                  .tcx = {},
+                  .rdma = {},
+                  .vfs = {},
+                  .pf = {},
+                  .vf = 0,
+                  .vf_attributes = {}};
+  if (rail.kind != RailKind::kMove) return host;
+  if (rail.move_rdma && node.rdma) host.rdma = TRY(describe_rdma_device(*node.rdma, rail.hca));
+  if (rail.recreate && node.rdma) host.rdma = TRY(describe_software_device(*node.rdma, rail.hca, hca, host));
+  host.settings = link->settings;
+  if (link->vfs > 0) {
+    for (auto& [number, vf] : TRY(read_vfs(node.route, link->ifindex))) {
+      if (number == host.vfs.size()) host.vfs.push_back(vf);
+    }
+  }
+  auto features = node.ethtool.features(link->ifindex, link->name);
+  if (features) {
+    host.features = *std::move(features);
+  } else {
+    warnings.push_back(fmt::format("{}: what a container changes of the features of `{}` stays",
+                                   features.error().message, link->name));
+  }
+  auto programs = tcx_programs(link->ifindex, link->name);
+  if (!programs) {
+    warnings.push_back(programs.error().message + ": those that a container attaches stay");
+  } else {
+    if (!programs->empty()) {
+      warnings.push_back(
+          fmt::format("`{0}` takes {1} of the node's tcx programs along, and whoever gets it can detach "
+                      "them; `bpftool net show dev {0}`",
+                      rail.host, programs->size()));
+    }
+    host.tcx = *std::move(programs);
+  }
+  if (is_set_qdisc(link->qdisc)) {
+    warnings.push_back(
+        fmt::format("`{0}` loses its qdisc `{1}`, which no move keeps: set it again when it is back; "
+                    "`tc qdisc show dev {0}`",
+                    rail.host, fabric::printable(link->qdisc)));
+  }
+  if (host.bus_address.empty() && !is_ipoib(host)) {
+    if (!node.sysfs.ok()) node.sysfs = TRY(open_sysfs());
+    if (node.sysfs.ok()) host.identity = TRY(netdev_identity(node.sysfs.get(), *link));
+  }
+  describe_sysfs(node, *link, sys, host, warnings);
+  auto configured = TRY(read_records(node.route, link->ifindex, link->name));
+  host.records = std::move(configured.records);
+  for (const std::string& route : configured.skipped)
+    warnings.push_back(fmt::format("`{}`: cannot carry along `{}`", rail.host, route));
+  TRY_VOID(describe_vf(node, rail, hca, sys, host));
+  return host;
+}
+
+Result<int> place_rail(NodeSockets& node, NetworkNamespace& inside, const RailRecord& rail, std::uint32_t group) {
+  if (rail.rail.kind != RailKind::kMove) {
+    TRY_VOID(create_child(node.route, child_of(rail, group, inside.netns.get())));
+  } else {
+    TRY_VOID(set_vf(node, rail.host, rail.rail.vf));
+    if (rail.rail.move_rdma) TRY_VOID(send_rdma_device(node, rail, inside.netns.get()));
+    if (rail.rail.recreate && rail.host.rdma && node.rdma) TRY_VOID(delete_rdma_link(*node.rdma, *rail.host.rdma));
+    TRY_VOID(send_netdev(node, inside, rail));
+  }
+  const auto link = TRY(find_link(inside.route, rail.rail.name));
+  if (!link) return fabric::make_error("`{}` is not in the container's network namespace", rail.rail.name);
+  return link->ifindex;
+}
+
+Result<void> recreate_inside(NodeSockets& node, NetworkNamespace& inside, const RailRecord& record) {
+  const Rail& rail = record.rail;
+  if (!rail.recreate) return {};
+  if (!inside.rdma) return fabric::make_error("cannot make `{}` anew: the kernel has no RDMA netlink", rail.hca);
+  TRY_VOID(create_rdma_link(*inside.rdma, rail.hca, *rail.recreate, rail.name));
+  const std::uint64_t guid = record.host.rdma ? record.host.rdma->node_guid : 0;
+  if (TRY(find_software_device(*inside.rdma, guid, rail.hca))) return {};
+  // In exclusive mode a new device is the initial namespace's, wherever its netdev is (ib_alloc_device(), Linux 6.12).
+  return send_rdma_device(node, record, inside.netns.get());
+}
+
+}  // namespace hook

@@ -1,0 +1,271 @@
+#include "hook/rails/plan/rails.hpp"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "fabric/netdev_map.hpp"
+#include "fabric/text.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Error;
+using fabric::make_error;
+using fabric::Netdev;
+using fabric::printable;
+using fabric::Result;
+
+constexpr int kInfinibandType = 32;            // ARPHRD_INFINIBAND
+constexpr unsigned kFirstReservedTable = 253;  // RT_TABLE_DEFAULT, _MAIN, _LOCAL
+constexpr unsigned kLastReservedTable = 255;
+
+// One netdev of the plan, with everything that its rail depends on.
+struct Subject {
+  const PlannedNetdev& planned;
+  const Network& network;
+  const fabric::Hca& hca;
+  const Netdev& netdev;
+  const NodeNetwork& node;
+  RailKind kind;
+
+  std::string hca_name() const { return printable(hca.name); }
+  std::string netdev_name() const { return printable(netdev.name); }
+  bool moves() const { return kind == RailKind::kMove; }
+  bool is_infiniband() const { return netdev.type == kInfinibandType; }
+};
+
+Error refusal(std::string message, std::string hint) {
+  return Error{std::move(message), 0, std::move(hint)};
+}
+
+// Beside IPoIB, whose own kind takes the Ethernet names' place.
+std::string share_hint(const Subject& subject) {
+  return fmt::format("mode shared with \"child\": \"{}\" in network `{}` gives the container a child of it",
+                     subject.is_infiniband() ? "ipoib" : "ipvlan", subject.network.name);
+}
+
+bool has_slaves(const NodeNetwork& node, const Netdev& netdev) {
+  return netdev.kind == "bond" || std::any_of(node.netdevs.begin(), node.netdevs.end(), [&](const Netdev& other) {
+           return (netdev.ifindex != 0 && other.master_ifindex == netdev.ifindex) || other.master == netdev.name;
+         });
+}
+
+Result<void> check_masters(const Subject& subject) {
+  if (subject.netdev.master) {
+    return refusal(fmt::format("`{}`: `{}` has enslaved its netdev `{}`, which can neither move nor take children",
+                               subject.hca_name(), printable(*subject.netdev.master), subject.netdev_name()),
+                   "mode hca gives the container the device nodes alone; or take the netdev out of its master");
+  }
+  if (subject.moves() && has_slaves(subject.node, subject.netdev)) {
+    return refusal(fmt::format("`{}`: its netdev `{}` has enslaved others, and cannot move without them",
+                               subject.hca_name(), subject.netdev_name()),
+                   share_hint(subject));
+  }
+  return {};
+}
+
+// What the node loses when `upper`, the netdev that moves or one on top of it, stops working; empty: nothing known.
+std::string loss(const NodeNetwork& node, const Netdev& upper) {
+  const auto leaves = [&](const fabric::Route& route) { return route.is_default() && route.dev == upper.name; };
+  if (std::any_of(node.routes.begin(), node.routes.end(), leaves)) return "carries the node's default route";
+  for (const fabric::InterfaceAddress& own : upper.addresses) {
+    const auto service = node.services.find(own.address);
+    if (service != node.services.end()) {
+      return fmt::format("has {}, by which {} reaches the network", fabric::to_string(own.address), service->second);
+    }
+  }
+  return {};
+}
+
+// A node that gives away the netdev by which it is reached can only be mended at its console.
+Result<void> check_node_keeps_its_own(const Subject& subject) {
+  if (subject.network.take_node_netdevs) return {};
+  for (const Netdev& upper : subject.node.netdevs) {
+    if (!fabric::is_stacked_on(subject.node.netdevs, upper, subject.netdev)) continue;
+    const std::string what = loss(subject.node, upper);
+    if (what.empty()) continue;
+    const bool itself = upper.name == subject.netdev.name;
+    return refusal(fmt::format("`{}`: its netdev `{}`{} {}", subject.hca_name(), subject.netdev_name(),
+                               itself ? "" : fmt::format(" is below `{}`, which", printable(upper.name)), what),
+                   share_hint(subject) + "; \"take_node_netdevs\": true there if the node can do without");
+  }
+  return {};
+}
+
+Result<void> check_child(const Subject& subject, const fabric::Inventory& inventory) {
+  const std::string& network = subject.network.name;
+  if (inventory.netns_mode == fabric::NetnsMode::kExclusive) {
+    return refusal(fmt::format("`{}`: the RDMA subsystem is in exclusive mode, where a container sees HCAs of its own "
+                               "only, and not those of which its netdevs are children",
+                               subject.hca_name()),
+                   "`options ib_core netns_mode=1` in /etc/modprobe.d and a reboot; or mode exclusive");
+  }
+  if ((subject.kind == RailKind::kIpoib) != subject.is_infiniband()) {
+    return refusal(
+        fmt::format("`{}`: its netdev `{}` is {}, which takes no {} children", subject.hca_name(),
+                    subject.netdev_name(), subject.is_infiniband() ? "IPoIB" : "Ethernet", to_string(subject.kind)),
+        fmt::format("\"child\": \"{}\" in network `{}`", subject.is_infiniband() ? "ipoib" : "macvlan", network));
+  }
+  const auto is_for = [&](const AddressRange& range) { return range.is_for(subject.planned.rail); };
+  const auto& ranges = subject.network.ranges;
+  if (!ranges.empty() && std::none_of(ranges.begin(), ranges.end(), is_for)) {
+    return refusal(fmt::format("`{}`: network `{}` has addresses, and none for rail {}", subject.hca_name(), network,
+                               subject.planned.rail),
+                   fmt::format("a range with \"rail\": {}, or one without \"rail\"", subject.planned.rail));
+  }
+  if (subject.network.mtu && subject.netdev.mtu && std::cmp_greater(*subject.network.mtu, *subject.netdev.mtu)) {
+    return refusal(
+        fmt::format("`{}`: the MTU {} of network `{}` is above the {} of `{}`, whose children it is for",
+                    subject.hca_name(), *subject.network.mtu, network, *subject.netdev.mtu, subject.netdev_name()),
+        fmt::format("ip link set {} mtu {}, or a lower \"mtu\"", subject.netdev_name(), *subject.network.mtu));
+  }
+  return {};
+}
+
+// Only mlx5's Ethernet functions have ndo_set_vf_mac and the like, only IPoIB's ndo_set_vf_guid (Linux 6.12
+// drivers/infiniband/ulp/ipoib/ipoib_main.c, ipoib_netdev_ops_pf).
+Result<void> check_vf_attributes(const Subject& subject) {
+  const VfAttributes vf = set_attributes(subject.network);
+  if (vf.empty()) return {};
+  const std::string where = fmt::format("\"vf\" of network `{}`", subject.network.name);
+  if (!subject.moves()) {
+    return refusal(fmt::format("`{}`: {} is for functions that a container holds alone, and this is mode {}",
+                               subject.hca_name(), where, to_string(subject.planned.mode)),
+                   "mode exclusive, or a network without it");
+  }
+  if (!subject.hca.physfn) {
+    return refusal(fmt::format("`{}` is no virtual function, and {} is for such", subject.hca_name(), where),
+                   "a pool of virtual functions only, or a network without it");
+  }
+  VfAttributes other = vf;
+  other.node_guid = other.port_guid = std::nullopt;
+  other.link_state = std::nullopt;
+  if (subject.is_infiniband() && !other.empty()) {
+    return refusal(
+        fmt::format("`{}`: {} has attributes that InfiniBand functions do not have", subject.hca_name(), where),
+        "only guids, node_guid, port_guid and link_state");
+  }
+  if (!subject.is_infiniband() && (vf.node_guid || vf.port_guid)) {
+    return refusal(fmt::format("`{}`: {} has GUIDs, which only InfiniBand functions take", subject.hca_name(), where),
+                   "remove guids, node_guid and port_guid");
+  }
+  return {};
+}
+
+// rxe and siw cannot move: they have no ops.disassociate_ucontext (Linux 6.12 drivers/infiniband/core/device.c,
+// ib_device_set_netns_put), and one whose netdev has left its namespace carries nothing. siw speaks iWARP, rxe is a
+// channel adapter.
+std::optional<std::string> software_type(const fabric::Hca& hca) {
+  if (!hca.is_software()) return std::nullopt;
+  if (hca.driver == "siw" || hca.node_type.starts_with("4:") || hca.name.starts_with("siw")) return "siw";
+  return "rxe";
+}
+
+Result<Subject> subject_of(const PlannedNetdev& planned, const Config& config, const fabric::Inventory& inventory,
+                           const NodeNetwork& node) {
+  const auto network = config.networks.find(planned.network);
+  if (network == config.networks.end())
+    return make_error("config.json has no network `{}`", printable(planned.network));
+  const fabric::Hca* hca = fabric::find_hca(inventory, planned.hca);
+  if (!hca) return make_error("`{}` is gone", printable(planned.hca));
+  const auto netdev = std::find_if(node.netdevs.begin(), node.netdevs.end(),
+                                   [&](const Netdev& one) { return one.is_here() && one.name == planned.host; });
+  if (netdev == node.netdevs.end()) {
+    return refusal(fmt::format("`{}`: its netdev `{}` is not in the node's network namespace", printable(planned.hca),
+                               printable(planned.host)),
+                   "give it back to the node, or mode hca, which needs none");
+  }
+  const auto child = parse_rail_kind(network->second.child);
+  const RailKind kind = planned.mode == Mode::kExclusive ? RailKind::kMove : child.value_or(RailKind::kMacvlan);
+  return Subject{planned, network->second, *hca, *netdev, node, kind};
+}
+
+Result<std::optional<unsigned>> table_of(const Network& network, std::size_t number) {
+  if (!network.first_table) return std::optional<unsigned>();
+  const std::uint64_t table = std::uint64_t{*network.first_table} + number;
+  if (table > UINT32_MAX || (table >= kFirstReservedTable && table <= kLastReservedTable)) {
+    return refusal(fmt::format("network `{}`: rail {} of the container would have table {}, which is not to be had",
+                               network.name, number, table),
+                   "\"first_table\": 100");
+  }
+  return std::optional(static_cast<unsigned>(table));
+}
+
+Result<Rail> rail_of(const Subject& subject, const fabric::Inventory& inventory, std::size_t number) {
+  TRY_VOID(check_masters(subject));
+  TRY_VOID(check_vf_attributes(subject));
+  if (subject.moves()) {
+    TRY_VOID(check_node_keeps_its_own(subject));
+  } else {
+    TRY_VOID(check_child(subject, inventory));
+  }
+  const Network& network = subject.network;
+  Rail rail;
+  rail.rail = subject.planned.rail;
+  rail.hca = subject.planned.hca;
+  rail.host = subject.planned.host;
+  rail.name = subject.planned.name;
+  rail.kind = subject.kind;
+  rail.macvlan_private = rail.kind == RailKind::kMacvlan && network.macvlan_private;
+  if (rail.kind == RailKind::kIpoib) rail.pkey = network.pkey;
+  rail.mtu = network.mtu;
+  rail.table = TRY(table_of(network, number));
+  if (!subject.moves()) return rail;
+  rail.vf = network.vf;
+  rail.recreate = software_type(subject.hca);
+  rail.move_rdma = inventory.netns_mode == fabric::NetnsMode::kExclusive && !rail.recreate;
+  return rail;
+}
+
+// What no rail shows alone.
+Result<void> check_pair(const Rail& left, const Rail& right) {
+  const std::string names = fmt::format("`{}` and `{}`", printable(left.hca), printable(right.hca));
+  const bool moves = left.kind == RailKind::kMove || right.kind == RailKind::kMove;
+  if (moves && left.host == right.host) {
+    return refusal(fmt::format("{} have one netdev, `{}`, which moves once", names, printable(left.host)),
+                   "ask for one of them, or for mode shared");
+  }
+  if (left.table && left.table == right.table) {
+    return refusal(fmt::format("{}: their networks give both table {}", names, *left.table),
+                   "the same \"first_table\" in both networks, or numbers far apart");
+  }
+  const auto same = [](const auto& one, const auto& other) { return one && one == other; };
+  if (same(left.vf.mac, right.vf.mac) || same(left.vf.node_guid, right.vf.node_guid) ||
+      same(left.vf.port_guid, right.vf.port_guid)) {
+    return refusal(fmt::format("{} would have one MAC address or GUID", names),
+                   "\"vf\" names one for a network of a single function only");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<Rail>> plan_rails(const Plan& plan, const Config& config, const fabric::Inventory& inventory,
+                                     const NodeNetwork& node, std::size_t first) {
+  std::vector<Rail> rails;
+  rails.reserve(plan.netdevs.size());
+  for (const PlannedNetdev& planned : plan.netdevs) {
+    const Subject subject = TRY(subject_of(planned, config, inventory, node));
+    Rail rail = TRY(rail_of(subject, inventory, first + rails.size()));
+    for (const Rail& other : rails)
+      TRY_VOID(check_pair(other, rail));
+    rails.push_back(std::move(rail));
+  }
+  return rails;
+}
+
+void name_rails(std::string_view pattern, std::vector<std::string> taken, std::vector<Rail>& rails) {
+  const std::size_t at = pattern.find("%d");
+  unsigned number = 1;
+  for (Rail& rail : rails) {
+    do {
+      rail.name = std::string(pattern);
+      if (at == std::string_view::npos) break;
+      rail.name.replace(at, 2, std::to_string(number++));
+    } while (std::find(taken.begin(), taken.end(), rail.name) != taken.end());
+    taken.push_back(rail.name);
+  }
+}
+
+}  // namespace hook

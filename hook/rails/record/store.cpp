@@ -1,0 +1,89 @@
+#include "hook/rails/record/store.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "hook/ledger/files.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Result;
+
+constexpr std::string_view kEnding = ".json";
+
+std::string file_of(const std::string& key) {
+  return key + std::string(kEnding);
+}
+
+fabric::Error too_large(const NetworkRecord& record) {
+  std::string message = "cannot note what rails change: the record is too large";
+  const auto most = std::max_element(
+      record.rails.begin(), record.rails.end(),
+      [](const RailRecord& a, const RailRecord& b) { return a.host.records.size() < b.host.records.size(); });
+  if (most != record.rails.end()) {
+    message += fmt::format(", with {} addresses, routes and rules of `{}`", most->host.records.size(),
+                           fabric::printable(most->host.name));
+  }
+  return {
+      .message = std::move(message), .code = EFBIG, .hint = "take routes away from the netdev, or ask for fewer HCAs"};
+}
+
+}  // namespace
+
+NetworkRecordStore::NetworkRecordStore(std::shared_ptr<const LedgerFiles> files,
+                                       std::shared_ptr<const LedgerDirectory> records)
+    : files_(std::move(files)), records_(std::move(records)) {}
+
+Result<NetworkRecordStore> NetworkRecordStore::open(const std::string& ledger_directory) {
+  auto files = TRY(LedgerFiles::open(ledger_directory));
+  auto records = std::make_shared<const LedgerDirectory>(
+      TRY(open_directory(files->root.fd.get(), "network", ledger_directory + "/network", true)));
+  return NetworkRecordStore(std::move(files), std::move(records));
+}
+
+Result<Presence> NetworkRecordStore::look_at(const std::string& ledger_directory, const std::string& key) {
+  const std::string path = ledger_directory + "/network/" + file_of(key);
+  if (::access(path.c_str(), F_OK) == 0) return Presence::kPresent;
+  return errno == ENOENT ? Result<Presence>(Presence::kGone) : fabric::sys_error(errno, "cannot look at `{}`", path);
+}
+
+bool NetworkRecordStore::has_any(const std::string& ledger_directory) {
+  std::error_code error;
+  const bool empty = std::filesystem::is_empty(ledger_directory + "/network", error);
+  return error ? error != std::errc::no_such_file_or_directory : !empty;
+}
+
+Result<std::optional<NetworkRecord>> NetworkRecordStore::read(const std::string& key) const {
+  if (!is_file_name(key, kLongestKey)) return std::optional<NetworkRecord>();
+  const auto text = TRY(read_ledger_file(*records_, file_of(key)));
+  if (!text) return std::optional<NetworkRecord>();
+  return std::optional(TRY(parse_network_record(*text, records_->path + "/" + file_of(key), key)));
+}
+
+Result<void> NetworkRecordStore::write(const NetworkRecord& record) const {
+  const std::string text = network_record_text(record);
+  if (text.size() > kLargestLedgerFile) return too_large(record);
+  return files_->replace_file(*records_, file_of(record.key), text);
+}
+
+Result<void> NetworkRecordStore::remove(const std::string& key) const {
+  return remove_file(*records_, file_of(key));
+}
+
+Result<std::vector<std::string>> NetworkRecordStore::keys() const {
+  std::vector<std::string> keys;
+  for (const std::string& name : TRY(list_names(*records_))) {
+    if (!std::string_view(name).ends_with(kEnding)) continue;
+    keys.push_back(name.substr(0, name.size() - kEnding.size()));
+  }
+  return keys;
+}
+
+}  // namespace hook

@@ -1,0 +1,304 @@
+// The ways in which a container asks, in the order in which they are heard.
+#include "hook/request/parsers.hpp"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "fabric/inventory.hpp"
+#include "fabric/text.hpp"
+#include "hook/base/json/json.hpp"
+
+namespace hook {
+
+using fabric::make_error;
+using fabric::Result;
+
+Result<std::optional<SourcedText>> find_annotation(const ContainerSpec& spec, const std::string& key) {
+  const auto found = spec.annotations.find(key);
+  if (found == spec.annotations.end()) return std::optional<SourcedText>();
+  SourcedText text{found->second, "annotation " + fabric::printable(key)};
+  TRY_VOID(check_size(text.text, text.source));
+  return std::optional(std::move(text));
+}
+
+std::string some_of(const std::vector<std::string>& names) {
+  constexpr std::size_t kShown = 8;
+  std::vector<std::string> shown;
+  for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i)
+    shown.push_back(fabric::printable(names[i]));
+  std::string text = fabric::join(shown, ", ");
+  if (names.size() > kShown) text += fmt::format(" and {} more", names.size() - kShown);
+  return text;
+}
+
+namespace {
+
+constexpr std::string_view kOwnPrefix = "rdma-init.io/";
+constexpr std::string_view kOwnDevices = "rdma-init.io/devices";
+constexpr std::string_view kOwnMode = "rdma-init.io/mode";
+constexpr std::string_view kOwnNetwork = "rdma-init.io/network";
+
+bool is_own_key(std::string_view key) {
+  return key == kOwnDevices || key == kOwnMode || key == kOwnNetwork || key == kGrantAnnotation ||
+         (key.starts_with(kOwnDevices) && key.substr(kOwnDevices.size()).starts_with('.'));
+}
+
+// One warning, however many there are: an image may have written them.
+std::optional<std::string> unknown_own_keys(const ContainerSpec& spec) {
+  for (auto it = spec.annotations.lower_bound(std::string(kOwnPrefix));
+       it != spec.annotations.end() && it->first.starts_with(kOwnPrefix); ++it) {
+    if (is_own_key(it->first)) continue;
+    return fmt::format("annotation `{}` means nothing: there are {}, {} and {}",
+                       fabric::printable(std::string_view(it->first).substr(0, 128)), kOwnDevices, kOwnMode,
+                       kOwnNetwork);
+  }
+  return std::nullopt;
+}
+
+Result<std::optional<Wish>> own_devices(const ContainerSpec& spec, std::string_view container_name) {
+  std::optional<SourcedText> found;
+  if (!container_name.empty()) {
+    found = TRY(find_annotation(spec, fmt::format("{}.{}", kOwnDevices, container_name)));
+  }
+  if (!found) found = TRY(find_annotation(spec, std::string(kOwnDevices)));
+  if (!found) return std::optional<Wish>();
+  return std::optional<Wish>(TRY(parse_wish(found->text, found->source)));
+}
+
+}  // namespace
+
+Result<Said> own_annotations(const ContainerSpec& spec, std::string_view container_name) {
+  Said said;
+  said.wish = TRY(own_devices(spec, container_name));
+  said.mode = TRY(find_annotation(spec, std::string(kOwnMode)));
+  said.network = TRY(find_annotation(spec, std::string(kOwnNetwork)));
+  if (auto warning = unknown_own_keys(spec)) said.warnings.push_back(*std::move(warning));
+  return said;
+}
+
+namespace {
+
+// k8s.volcengine.com/pod-networks: a JSON list with one {"cniConf": {"name": "rdma"}} for each NIC.
+constexpr const char* kVolcengineKey = "k8s.volcengine.com/pod-networks";
+constexpr int kVolcengineDepth = 16;
+
+// The name of an entry's CNI configuration; nullopt: it has none, so it is not ours.
+std::optional<std::string> cni_name(const Json& entry) {
+  const auto cni = entry.find("cniConf");
+  if (cni == entry.end() || !cni->is_object()) return std::nullopt;
+  const auto name = cni->find("name");
+  if (name == cni->end() || !name->is_string()) return std::nullopt;
+  return name->get<std::string>();
+}
+
+constexpr const char* kVolcengineRdma = "rdma";
+
+// `rdma` of a configuration that has no network of this name.
+void set_unnamed_network(const std::string& source, const Config& config, Said& said) {
+  const bool pools_say =
+      std::any_of(config.pools.begin(), config.pools.end(), [](const Pool& pool) { return pool.network.has_value(); });
+  if (!pools_say && config.networks.size() == 1) {
+    said.network = SourcedText{config.networks.begin()->first, source};
+  } else {
+    said.network_of_pool = source;
+  }
+}
+
+fabric::Error malformed(std::string_view source, std::string_view what) {
+  fabric::Error error = make_error("{}: {}", source, what);
+  error.hint = R"(one {"cniConf": {"name": "rdma"}} for each NIC, in a list)";
+  return error;
+}
+
+}  // namespace
+
+Result<Said> volcengine_annotation(const ContainerSpec& spec, const Config& config) {
+  Said said;
+  const auto found = TRY(find_annotation(spec, kVolcengineKey));
+  if (!found) return said;
+  auto parsed = parse_json(found->text, found->source, {kMaxValueBytes, kVolcengineDepth});
+  if (!parsed) return malformed(found->source, "no JSON that can be read: " + parsed.error().message);
+  if (!parsed->is_array()) return malformed(found->source, "expected a list");
+  if (parsed->size() > kMaxListEntries) {
+    return make_error("{}: a list of {} entries, at most {} are read", found->source, parsed->size(), kMaxListEntries);
+  }
+  unsigned count = 0;
+  for (const Json& entry : *parsed) {
+    if (!entry.is_object()) return malformed(found->source, "expected objects in the list");
+    // Other names are the pod's other NICs, which are not ours to give.
+    const auto name = cni_name(entry);
+    const bool is_network = name && config.networks.contains(*name);
+    if (!is_network && name != kVolcengineRdma) continue;
+    ++count;
+    if (!is_network) continue;
+    if (said.network && said.network->text != *name) {
+      return make_error("{}: names the networks `{}` and `{}`, a container gets one", found->source,
+                        fabric::printable(said.network->text), fabric::printable(*name));
+    }
+    said.network = SourcedText{*name, found->source};
+  }
+  if (count == 0) return said;
+  if (count > kMaxCount) return make_error("{}: asks for {} NICs, at most {}", found->source, count, kMaxCount);
+  if (!said.network) set_unnamed_network(found->source, config, said);
+  said.wish = Wish{.kind = Wish::Kind::kCount, .count = count, .source = found->source};
+  said.nics = count;
+  return said;
+}
+
+namespace {
+
+// cni.spidernet.io/*-resource-inject: the name that the webhook's network configurations share, here a network of
+// config.json. The webhook leaves out namespaces by podResourceInject.namespacesExclude and takes only those of
+// namespacesInclude when that is set; so does this.
+constexpr const char* kSpiderpoolKeys[] = {"cni.spidernet.io/rdma-resource-inject",
+                                           "cni.spidernet.io/network-resource-inject"};
+
+bool matches(const std::vector<std::string>& globs, std::string_view name) {
+  return std::any_of(globs.begin(), globs.end(),
+                     [&](const std::string& glob) { return fabric::glob_match(glob, name); });
+}
+
+bool takes_namespace(const Config& config, std::string_view name) {
+  if (matches(config.namespaces_exclude, name)) return false;
+  return config.namespaces_include.empty() || matches(config.namespaces_include, name);
+}
+
+}  // namespace
+
+Result<Said> spiderpool_annotations(const ContainerSpec& spec, const Config& config, std::string_view pod_namespace) {
+  Said said;
+  if (!takes_namespace(config, pod_namespace)) return said;
+  for (const char* key : kSpiderpoolKeys) {
+    auto found = TRY(find_annotation(spec, key));
+    if (!found || found->text.empty()) continue;
+    if (!config.networks.empty()) {
+      said.network = *std::move(found);
+      return said;
+    }
+    said.network_of_pool = found->source;
+    said.wish = Wish{.kind = Wish::Kind::kAll, .source = found->source};
+    return said;
+  }
+  return said;
+}
+
+namespace {
+
+// "PREFIXn" with n a number and nothing else.
+bool is_numbered(std::string_view path, std::string_view prefix) {
+  return path.starts_with(prefix) && path.size() > prefix.size() && path.size() <= prefix.size() + 9 &&
+         std::all_of(path.begin() + static_cast<std::ptrdiff_t>(prefix.size()), path.end(),
+                     [](char c) { return c >= '0' && c <= '9'; });
+}
+
+}  // namespace
+
+std::vector<SpecDevice> given_uverbs_nodes(const ContainerSpec& spec) {
+  std::vector<SpecDevice> given;
+  std::set<std::tuple<std::string, std::int64_t, std::int64_t>> seen;
+  std::set<std::pair<std::int64_t, std::int64_t>> numbers;
+  std::vector<const SpecDevice*> elsewhere;
+  for (const SpecDevice& device : spec.devices) {
+    if (device.type != 'c') continue;
+    if (!device.path.starts_with('/') || !fabric::uverbs_number(device.path)) {
+      if (device.uverbs()) elsewhere.push_back(&device);
+      continue;
+    }
+    if (!seen.emplace(device.path, device.major, device.minor).second) continue;
+    numbers.emplace(device.major, device.minor);
+    given.push_back(device);
+  }
+  for (const SpecDevice* device : elsewhere) {
+    if (numbers.emplace(device->major, device->minor).second) given.push_back(*device);
+  }
+  return given;
+}
+
+std::vector<std::string> given_gpu_nodes(const ContainerSpec& spec) {
+  std::vector<std::string> nodes;
+  for (const SpecDevice& device : spec.devices) {
+    if (device.type == 'c' && (is_numbered(device.path, "/dev/nvidia") || is_numbered(device.path, "/dev/dri/card") ||
+                               is_numbered(device.path, "/dev/dri/renderD"))) {
+      nodes.push_back(device.path);
+    }
+  }
+  return nodes;
+}
+
+std::vector<std::string> gpu_uuids(std::string_view value) {
+  std::vector<std::string> uuids;
+  std::set<std::string> seen;
+  for (const std::string_view entry : fabric::split(value, ',')) {
+    std::string_view gpu = fabric::trim(entry);
+    if (gpu.starts_with("MIG-GPU-")) gpu.remove_prefix(std::string_view("MIG-").size());
+    auto uuid = fabric::gpu_uuid(gpu.substr(0, gpu.find('/')));
+    if (uuid && seen.insert(*uuid).second) uuids.push_back(*std::move(uuid));
+  }
+  return uuids;
+}
+
+Result<std::vector<std::string>> pcidevice_order(const ContainerSpec& spec) {
+  std::vector<std::string> order;
+  for (const std::string& entry : spec.env) {
+    const std::size_t equals = entry.find('=');
+    if (equals == std::string::npos || !entry.starts_with("PCIDEVICE_")) continue;
+    const std::string_view name = std::string_view(entry).substr(0, equals);
+    if (name.ends_with("_INFO")) continue;
+    const std::string source = "variable " + fabric::printable(name.substr(0, 128));
+    const std::string_view value = std::string_view(entry).substr(equals + 1);
+    TRY_VOID(check_size(value, source));
+    for (const std::string_view item : fabric::split(value, ',')) {
+      if (!fabric::trim(item).empty()) order.emplace_back(fabric::trim(item));
+      if (order.size() > kMaxListEntries) {
+        return make_error("{}: a list of over {} entries", source, kMaxListEntries);
+      }
+    }
+  }
+  return order;
+}
+
+namespace {
+
+// In the words of enroot: all, none, void, or indices of the node's HCAs. An image sets its own environment, and NGC's
+// have MELLANOX_VISIBLE_DEVICES=all in them.
+Result<Wish> parse_indices(std::string_view text, std::string source) {
+  Wish wish{.kind = Wish::Kind::kList, .source = std::move(source)};
+  wish.selectors.text = text;
+  const auto entries = fabric::split(text, ',');
+  if (entries.size() > kMaxListEntries) {
+    return make_error("{}: a list of {} entries, at most {} are read", wish.source, entries.size(), kMaxListEntries);
+  }
+  for (const std::string_view raw : entries) {
+    const std::string_view entry = fabric::trim(raw);
+    const auto index = fabric::parse_number<unsigned>(entry);
+    if (!index) {
+      fabric::Error error = make_error("{}: `{}` is no index", wish.source, fabric::printable(entry.substr(0, 128)));
+      error.hint = "all, none, void, or indices from 0 of the node's HCAs: 0,1";
+      return error;
+    }
+    wish.selectors.selectors.push_back(
+        {fabric::Selector::Kind::kIndex, fmt::format("index:{}", *index), std::nullopt, *index});
+  }
+  return wish;
+}
+
+}  // namespace
+
+Result<std::optional<Wish>> visible_devices(const ContainerSpec& spec) {
+  for (const char* name : {"RDMA_VISIBLE_DEVICES", "MELLANOX_VISIBLE_DEVICES"}) {
+    const auto value = find_env(spec, name);
+    if (!value) continue;
+    const std::string source = std::string("variable ") + name;
+    TRY_VOID(check_size(*value, source));
+    const std::string_view text = fabric::trim(*value);
+    if (text.empty()) continue;
+    if (text == "none" || text == "void") return std::optional(Wish{.source = source});
+    if (text == "all") return std::optional(Wish{.kind = Wish::Kind::kAll, .source = source});
+    return std::optional(TRY(parse_indices(text, source)));
+  }
+  return std::optional<Wish>();
+}
+
+}  // namespace hook
