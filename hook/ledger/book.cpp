@@ -9,7 +9,7 @@
 
 #include "hook/base/failure.hpp"
 #include "hook/ledger/gone.hpp"
-#include "hook/ledger/ids.hpp"
+#include "hook/ledger/index.hpp"
 #include "hook/ledger/record.hpp"
 #include "hook/ledger/steps.hpp"
 

@@ -13,6 +13,18 @@ namespace {
 using fabric::Error;
 using fabric::Result;
 
+class NodeWitness : public Witness {
+ public:
+  Result<Presence> process(const ProcessIdentity& process) const override { return look_at(process); }
+  bool is_above_me(const ProcessIdentity& process) const override { return hook::is_above_me(process); }
+  Result<Presence> container(const RuntimeState& state, const std::string& id,
+                             const std::string& bundle) const override {
+    return look_at(state, id, bundle);
+  }
+  Result<Presence> cgroup(const CgroupIdentity& cgroup) const override { return look_at(cgroup); }
+  Result<Presence> netns(const NetnsIdentity& netns) const override { return look_at(netns); }
+};
+
 bool is_dead_token(const StoredUser& user, std::string_view binding, const Witness& witness) {
   return user.user.key != binding && is_token_key(user.user.key) && is_user_gone(user, witness);
 }
@@ -37,6 +49,11 @@ bool drop_dead_tokens(StoredGrant& grant, std::string_view binding, const Witnes
 }
 
 }  // namespace
+
+const Witness& node_witness() {
+  static const NodeWitness witness;
+  return witness;
+}
 
 bool is_worker_gone(const StepWorker& worker, const Witness& witness) {
   return is_proven_gone(witness.process(worker.process));

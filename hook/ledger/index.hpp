@@ -6,15 +6,25 @@
 //
 // DEVICE is booked_as(), which every `hca` here is.
 // All are reached by path from DIR/hca: only root can write below DIR, and could write the names as well.
+//
+// And for each id of a container or a pod, the grants that have to do with it:
+//
+//   DIR/ids/DIGEST/KEY                  a link that is only ever a name
+//
+// An entry is made as one of the steps that bring the id, when the grant lists them, so that they are undone together;
+// and removed after the grant that had it: recover() removes what a process leaves that is killed in between.
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "hook/ledger/files.hpp"
+#include "hook/ledger/grant.hpp"
 #include "hook/plan/plan.hpp"
 
 namespace hook {
@@ -62,5 +72,23 @@ fabric::Result<unsigned> count_others(const LedgerFiles& files, const std::strin
                                       unsigned most, const IsValid& is_valid);
 // All of them, for recover().
 fabric::Result<std::vector<IndexEntry>> list_entries(const LedgerFiles& files, const std::string& hca);
+
+// Makes the entries of the ids that `after` has and `before` has not. The caller holds the key's lock.
+fabric::Result<void> add_ids(const LedgerFiles& files, const StoredGrant& after,
+                             const std::optional<StoredGrant>& before);
+// Removes the entries of the ids that `before` has and `after` has not. The caller holds the key's lock.
+fabric::Result<void> remove_ids(const LedgerFiles& files, const StoredGrant& before,
+                                const std::optional<StoredGrant>& after);
+
+// The keys that an id leads to; some may be stale.
+fabric::Result<std::vector<std::string>> keys_of_id(const LedgerFiles& files, std::string_view id);
+
+std::set<std::string> ids_of(const std::optional<StoredGrant>& grant);
+// What grants have, by their keys.
+using IdsOfKeys = std::map<std::string, std::set<std::string>>;
+// Makes the index say what all grants have. Only where it does not is the lock of a key taken, of one at a time, within
+// timeout_ms each. Those of `unread` stay. Errors: the first; the rest is put right.
+fabric::Result<void> recover_ids(const LedgerFiles& files, const IdsOfKeys& grants, const std::set<std::string>& unread,
+                                 int timeout_ms);
 
 }  // namespace hook

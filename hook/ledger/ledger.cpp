@@ -44,7 +44,7 @@
 #include "hook/base/failure.hpp"
 #include "hook/config/config.hpp"
 #include "hook/ledger/gone.hpp"
-#include "hook/ledger/ids.hpp"
+#include "hook/ledger/index.hpp"
 #include "hook/ledger/steps.hpp"
 #include "hook/ledger/views.hpp"
 

@@ -8,7 +8,7 @@
 //   DIR/hca/DEVICE/exclusive -> KEY   the one holder, if exclusive
 //   DIR/grants/KEY.json               whose it is, since when, which HCAs, which containers; with a checksum
 //   DIR/pending/                      what is under way, with pid and start time of who works on it: steps.hpp
-//   DIR/ids/DIGEST/KEY -> KEY        a grant that has to do with this container or pod: ids.hpp
+//   DIR/ids/DIGEST/KEY -> KEY        a grant that has to do with this container or pod: index.hpp
 //   DIR/views/SET/                    what containers with these HCAs see in /sys/class: views.hpp
 //   DIR/network/, DIR/addresses/      rails and their addresses: hook/rails
 //   DIR/runtime/                      which runtime made which container: runtime_records.hpp

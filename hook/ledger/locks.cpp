@@ -132,7 +132,7 @@ off_t key_offset(std::string_view key) {
 
 Result<UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int timeout_ms) {
   TRY_VOID(check_hca_name(name));
-  // It is mostly there: then this is one system call, as in ledger_index.hpp.
+  // It is mostly there: then this is one system call, as in index.hpp.
   constexpr int kFlags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
   UniqueFd fd(::openat(files.hca.fd.get(), (name + "/lock").c_str(), kFlags));
   if (!fd.ok()) {

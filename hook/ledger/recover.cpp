@@ -12,7 +12,7 @@
 
 #include "fabric/text.hpp"
 #include "hook/ledger/gone.hpp"
-#include "hook/ledger/ids.hpp"
+#include "hook/ledger/index.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/ledger/record.hpp"
 #include "hook/ledger/steps.hpp"

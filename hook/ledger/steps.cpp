@@ -13,7 +13,7 @@
 
 #include "fabric/text.hpp"
 #include "hook/ledger/gone.hpp"
-#include "hook/ledger/ids.hpp"
+#include "hook/ledger/index.hpp"
 
 namespace hook {
 namespace {

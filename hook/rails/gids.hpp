@@ -8,6 +8,7 @@
 #include "fabric/address.hpp"
 #include "fabric/result.hpp"
 #include "hook/ledger/ledger.hpp"
+#include "hook/rails/align/align.hpp"
 #include "hook/rails/checks.hpp"
 #include "hook/rails/netlink/open_netns.hpp"
 #include "hook/rails/plan/rail_config.hpp"
@@ -17,6 +18,16 @@ struct Hca;
 }
 
 namespace hook {
+
+// A port's GID table, as far as aligning needs it.
+
+// sysfs: a descriptor of /sys, or of a detached mount of it. Reads slots from 0 on until the v2 GID of each wanted
+// address was seen and at least `at_least` slots were read, or the table ends; without wanted addresses, exactly
+// at_least slots. The reading is no snapshot: the kernel may change the table meanwhile.
+// Errors name the file below sysfs: a name that is no HCA's, no such HCA or port (ENOENT), an attribute that cannot be
+// read (ENODEV while the device is unplugged) or holds no GID.
+fabric::Result<GidTable> read_gid_table(int sysfs, const std::string& hca, unsigned port,
+                                        const std::vector<fabric::Address>& wanted, unsigned at_least);
 
 struct GidRail {
   PlacedRail placed;

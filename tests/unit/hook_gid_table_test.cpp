@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "fabric/unique_fd.hpp"
-#include "hook/rails/align/read_gid_table.hpp"
+#include "hook/rails/gids.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"
 
