@@ -1,4 +1,4 @@
-// The whole decision of rdma-init: inventory and settings in, variables and reasons out. Pure.
+// What rdma-init is asked to decide, and what it decided.
 #pragma once
 
 #include <cstddef>
@@ -60,8 +60,8 @@ struct Decision {
   bool needs_full = false;
 };
 
-Decision decide(const fabric::Inventory& inventory, const Settings& settings, const Policy& policy);
-
-std::string_view status_name(Status status);
+inline std::string_view status_name(Status status) {
+  return status == Status::kOk ? "ok" : status == Status::kOkWarn ? "ok_warn" : "none";
+}
 
 }  // namespace init

@@ -113,4 +113,14 @@ Cause explain_none(const fabric::Inventory& inventory, const std::vector<Candida
       {}};
 }
 
+std::string warn_of_node_gids(std::vector<std::string> uses) {
+  constexpr std::size_t kShown = 3;
+  if (uses.size() > kShown) {
+    uses[kShown] = fmt::format("and {} more", uses.size() - kShown);
+    uses.resize(kShown + 1);
+  }
+  return fmt::format("uses the node's address{} {}: RDMA_CM does not work here, all containers of this node share {}",
+                     uses.size() == 1 ? "" : "es", fabric::join(uses, ", "), uses.size() == 1 ? "it" : "them");
+}
+
 }  // namespace init

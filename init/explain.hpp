@@ -32,4 +32,7 @@ Cause explain_missing(const fabric::Inventory& inventory, const std::vector<Cand
 Cause explain_none(const fabric::Inventory& inventory, const std::vector<Candidate>& candidates, const Choice& choice,
                    const std::optional<fabric::SelectorList>& asked);
 
+// uses: the GIDs of the node's addresses that are used, as text; at least one.
+std::string warn_of_node_gids(std::vector<std::string> uses);
+
 }  // namespace init

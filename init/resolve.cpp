@@ -1,4 +1,5 @@
 #include "init/resolve.hpp"
+#include "init/decide.hpp"
 
 #include <fmt/format.h>
 #include <signal.h>

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "fabric/text.hpp"
+#include "init/decide.hpp"
 #include "init/decision.hpp"
 #include "support/inventories.hpp"
 

@@ -22,6 +22,7 @@
 #include "hook/rails/foresee.hpp"
 #include "hook/request/parse_request.hpp"
 #include "init/candidates.hpp"
+#include "init/decide.hpp"
 #include "init/decision.hpp"
 #include "support/temp_dir.hpp"
 #include "support/tree.hpp"

@@ -1,4 +1,5 @@
 #include "init/exports.hpp"
+#include "init/decide.hpp"
 
 #include <gtest/gtest.h>
 

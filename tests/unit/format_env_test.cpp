@@ -1,4 +1,5 @@
 #include "init/format_env.hpp"
+#include "init/decide.hpp"
 
 #include <gtest/gtest.h>
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "init/decide.hpp"
 #include "init/image.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"

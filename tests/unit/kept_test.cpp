@@ -1,5 +1,6 @@
 // Values that are set already: what is found wrong about them, and what the decision makes of it.
 #include "init/kept.hpp"
+#include "init/decide.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,6 @@
 // Values of libraries beside NCCL that are set already.
 #include "init/other_values.hpp"
+#include "init/decide.hpp"
 
 #include <gtest/gtest.h>
 

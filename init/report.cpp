@@ -1,0 +1,250 @@
+#include "init/deciding.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "init/explain.hpp"
+
+namespace init {
+namespace {
+
+using fabric::printable;
+
+bool is_exported(const Deciding& d, std::string_view name) {
+  return std::any_of(d.decision.env.begin(), d.decision.env.end(),
+                     [&](const auto& variable) { return variable.first == name; });
+}
+
+void warn_about_difference(Deciding& d, const std::vector<WantedGid>& gids) {
+  std::vector<std::string> indices;
+  bool differ = false;
+  for (const WantedGid& one : gids) {
+    indices.push_back(fmt::format("{} {}", printable(one.candidate->name()), one.gid.index));
+    differ |= one.gid.index != gids.front().gid.index;
+  }
+  if (!differ) return;
+  d.decision.warnings.push_back(fmt::format(
+      "NCCL_IB_GID_INDEX is left unset because the ports differ ({}); NCCL 2.21 and later choose right per port{}",
+      fabric::join(indices, ", "), d.plan.range ? " with the exported NCCL_IB_ADDR_RANGE" : ""));
+}
+
+// Exports must be right for the NCCL that the image says it has, too.
+void check_versions(Deciding& d) {
+  const auto gids = d.wanted();
+  if (gids.empty() || d.plan.index) return;  // every version takes a fixed index as it is
+  warn_about_difference(d, gids);
+  const auto image = d.image_version();
+  if (!image) return;
+  nccl::GidRules rules = d.effective_rules(true);
+  if (d.plan.range) rules.range = d.plan.range;
+  rules.version = *image;
+  d.decision.needs_full |= needs_whole_tables(gids, rules.version);
+  const auto wrong = wrong_ports(gids, rules);
+  if (wrong.empty()) return;
+  const char* cause = *image < nccl::kChoosesGid ? "does not choose a GID per port (2.21 and later do)"
+                                                 : "does not get over the unreadable GID types (2.26 and later do)";
+  d.decision.warnings.push_back(fmt::format("NCCL {} (NCCL_VERSION) {}: {} will not connect", nccl::to_string(*image),
+                                            cause, list_ports(d.candidates, wrong)));
+}
+
+void export_nccl(Deciding& d) {
+  if (!d.kept.writes_for("nccl")) return;
+  d.put("NCCL_IB_HCA", nccl_hca_value(d.chosen_ports()),
+        fmt::format("{} port{} chosen; `=` makes the names exact", d.choice.ports.size(),
+                    d.choice.ports.size() == 1 ? "" : "s"));
+  if (d.plan.index) {
+    d.put("NCCL_IB_GID_INDEX", std::to_string(*d.plan.index), "every port has its address at this index");
+  }
+  if (d.is_ipv6()) d.put(kGidRuleNames[0], "AF_INET6", "the chosen addresses are IPv6");
+  if (d.plan.range) {
+    d.put(kGidRuleNames[1], to_string(*d.plan.range),
+          "NCCL would choose a GID of another network namespace without it");
+  }
+  check_versions(d);
+}
+
+void export_others(Deciding& d) {
+  ExportInput input;
+  input.ports = d.chosen_ports();
+  input.index = d.agreed_index();
+  input.ipv6 = d.is_ipv6();
+  if (const fabric::Netdev* netdev = fabric::default_route_netdev(d.inventory)) input.default_netdev = netdev->name;
+  for (const std::string& library : d.policy.exports) {
+    for (auto& [name, value] : library_variables(library, input)) {
+      d.put(name, std::move(value), fmt::format("the same choice for {}", library));
+    }
+  }
+}
+
+void neutralize_wrong_values(Deciding& d) {
+  for (const auto& [name, kept] : d.kept.values()) {
+    if (!kept.problem || !d.kept.may_replace(name) || is_exported(d, name)) continue;
+    const Setting* family = name == kGidRuleNames[0] ? nullptr : d.kept.in_effect(kGidRuleNames[0]);
+    std::string value = neutral_value(name, d.is_ipv6() || (family && family->value == "AF_INET6"));
+    if (!value.empty()) d.put(name, std::move(value), "the default instead of a wrong value");
+  }
+}
+
+void warn_about_node_gids(Deciding& d) {
+  std::vector<std::string> uses;
+  for (const std::size_t i : d.choice.ports) {
+    const UsableGid* gid = d.effective_gid(i);
+    if (gid && gid->netdev.empty()) uses.push_back(fmt::format("{} (index {})", to_string(gid->gid), gid->index));
+  }
+  if (!uses.empty()) d.decision.warnings.push_back(warn_of_node_gids(std::move(uses)));
+}
+
+void warn_about_ports(Deciding& d) {
+  for (std::string& warning : d.choice.warnings)
+    d.decision.warnings.push_back(std::move(warning));
+  if (d.choice.rank == GidRank::kLinkLocal) {
+    d.decision.warnings.push_back(
+        "only link-local GIDs: works inside one subnet at best; give the ports IPv4 or global IPv6 addresses");
+  }
+  warn_about_node_gids(d);
+  const bool software = std::any_of(d.choice.ports.begin(), d.choice.ports.end(),
+                                    [&](std::size_t i) { return d.at(i).hca->is_software(); });
+  if (software) d.decision.warnings.push_back("software RDMA (rxe or siw) is used: functional, but slow");
+}
+
+void keep_the_rest(Deciding& d) {
+  d.kept.keep_related();
+  for (const auto& [name, value] : d.kept.values()) {
+    const std::string text =
+        fmt::format("{}={} ({})", printable(name), printable(value.value), printable(value.source));
+    if (value.problem && is_exported(d, name)) {
+      d.decision.notes.push_back(fmt::format("{} was replaced: {}", text, *value.problem));
+      continue;
+    }
+    d.decision.kept.emplace(name, value);
+    if (!value.problem) continue;
+    const char* outlook = d.policy.override_wrong ? "there is nothing to replace it with" : "--override replaces it";
+    d.decision.warnings.push_back(fmt::format("{}: {}; kept, {}", text, *value.problem, outlook));
+    if (d.policy.strict) {
+      d.refuse(fmt::format("--strict: {}: {}", text, *value.problem),
+               fmt::format("correct or unset {}", printable(name)));
+    }
+  }
+}
+
+template <typename MayBeBefore, typename Warn>
+void warn_of_older_index(Deciding& d, const MayBeBefore& may_be_before, const Warn& warn) {
+  const auto index = d.kept.fixed_index();
+  if (!index) {
+    if (!d.agreed_index()) return;  // warn_about_difference(d) says it
+    std::vector<const Candidate*> chosen;
+    for (const WantedGid& one : d.wanted())
+      chosen.push_back(one.candidate);
+    const auto wrong = check_gid_index(0, chosen, d.decision.needs_full);
+    if (wrong && may_be_before(nccl::kChoosesGid)) {
+      warn(kIndexNames[0], fmt::format("NCCL before 2.21 takes index 0, and {}", *wrong));
+    }
+    return;
+  }
+  if (!may_be_before(nccl::kIgnoresIndexOnInfiniband)) return;
+  for (const std::size_t i : d.choice.ports) {
+    if (!d.at(i).port->is_infiniband()) continue;
+    const auto length = d.at(i).port->gid_tbl_len;
+    d.decision.needs_full |= !length;
+    if (!length || *index < *length) continue;
+    warn(kIndexNames[0],
+         fmt::format("{} has {} GIDs, and NCCL before 2.22 does not connect over an InfiniBand port that "
+                     "does not have this one",
+                     printable(d.at(i).name()), *length));
+    return;
+  }
+}
+
+// What is set is checked as the newest NCCL reads it. Which one there is, is often not known.
+void warn_of_older_versions(Deciding& d) {
+  const auto known = d.policy.nccl_version ? d.policy.nccl_version : d.image_version();
+  const auto may_be_before = [&](const nccl::Version& version) { return !known || *known < version; };
+  const auto warn = [&](std::string_view name, std::string_view what) {
+    d.decision.warnings.push_back(fmt::format("{}={}: {}", name, printable(d.kept.find(name)->value), what));
+  };
+  const Setting* list = d.kept.in_effect("NCCL_IB_HCA");
+  if (list && may_be_before(nccl::kEmptyPortIsAny) && nccl::has_empty_port(list->value)) {
+    warn("NCCL_IB_HCA", "NCCL before 2.30.5 reads an empty port as 0, which no HCA has");
+  }
+  if (d.kept.in_effect(kIndexNames[0])) warn_of_older_index(d, may_be_before, warn);
+  if (d.kept.find("NCCL_CONF_FILE") && may_be_before(nccl::kConfFile)) {
+    warn("NCCL_CONF_FILE", "NCCL before 2.23 does not know it, and reads ~/.nccl.conf");
+  }
+  const auto with_cr = d.kept.find_cr();
+  if (!with_cr.empty() && may_be_before(nccl::kTrimsCr)) {
+    d.decision.warnings.push_back(
+        fmt::format("{} ({}): the line ends with CR LF, and NCCL before 2.30 takes the CR for a "
+                    "part of the value; `sed -i 's/\\r$//'` removes it",
+                    printable(with_cr), printable(d.kept.find(with_cr)->source)));
+  }
+}
+
+void report_ports(Deciding& d) {
+  for (std::size_t i = 0; i < d.candidates.size(); ++i) {
+    const bool used = std::find(d.choice.ports.begin(), d.choice.ports.end(), i) != d.choice.ports.end();
+    d.decision.ports.push_back(used ? report_used(d.at(i), d.effective_gid(i))
+                                    : report_unused(d.at(i), d.choice.drop_reasons[i]));
+  }
+}
+
+void summarize(Deciding& d) {
+  const Candidate& first = d.at(d.choice.ports.front());
+  std::string gids;
+  if (d.choice.rank) {
+    const auto index = d.agreed_index();
+    const auto fixed = d.kept.fixed_index();
+    gids = fixed   ? fmt::format(", GID index {} (set already)", *fixed)
+           : index ? fmt::format(", GID index {} ({})", *index, rank_name(*d.choice.rank))
+                   : fmt::format(", GID index per port ({})", rank_name(*d.choice.rank));
+  }
+  d.decision.summary = fmt::format("{} of {} ports: {} {} Gb/s{}: {}", d.choice.ports.size(), d.candidates.size(),
+                                   first.port->is_infiniband() ? "InfiniBand" : "RoCE", first.rate(), gids,
+                                   list_ports(d.candidates, d.choice.ports));
+}
+
+void finish(Deciding& d) {
+  d.decision.usable_hcas = count_usable_hcas(d.candidates);
+  report_ports(d);
+  if (d.choice.ports.empty()) {
+    d.decision.status = Status::kNone;
+    d.decision.efa = d.choice.efa;
+    Cause cause = explain_none(d.inventory, d.candidates, d.choice, d.policy.hcas);
+    d.decision.summary = std::move(cause.reason);
+    d.decision.remedy = std::move(cause.remedy);
+    d.decision.asides = std::exchange(d.decision.warnings, {});
+    d.decision.env.clear();  // also what was put before the last port was dropped
+    if (d.choice.efa && d.kept.writes_for("libfabric")) d.put("FI_PROVIDER", "efa", "the fabric of this machine");
+  } else {
+    d.decision.status = d.decision.warnings.empty() ? Status::kOk : Status::kOkWarn;
+    summarize(d);
+  }
+  // In place of a refusal of --strict, which is about ports that are there.
+  if (d.decision.usable_hcas < d.policy.require) {
+    Cause cause = explain_missing(d.inventory, d.candidates);
+    if (cause.reason.empty()) {
+      cause = {"there are no other HCAs in this container", "give the container more HCAs, or lower --require"};
+    }
+    d.decision.refusal = fmt::format("--require {}: only {} HCA{} with a usable port: {}", d.policy.require,
+                                     d.decision.usable_hcas, d.decision.usable_hcas == 1 ? "" : "s", cause.reason);
+    d.decision.refusal_remedy = std::move(cause.remedy);
+  }
+}
+
+}  // namespace
+
+void report(Deciding& d, bool exports) {
+  if (exports) {
+    export_nccl(d);
+    export_others(d);
+    neutralize_wrong_values(d);
+    warn_about_ports(d);
+  }
+  keep_the_rest(d);
+  if (d.kept.writes_for("nccl")) warn_of_older_versions(d);
+  finish(d);
+}
+
+}  // namespace init
