@@ -4,8 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <span>
 
+#include "fabric/command_line.hpp"
 #include "fabric/text.hpp"
 
 namespace init {
@@ -14,17 +15,6 @@ namespace {
 using fabric::make_error;
 using fabric::printable;
 using fabric::Result;
-
-// What an option does with its text; a switch gets "1" or, from its twin, "0".
-using Apply = Result<void> (*)(Options&, std::string_view);
-
-struct Option {
-  std::string_view name;      // without "--"
-  std::string_view argument;  // empty: a switch
-  bool twin;                  // RDMA_INIT_<NAME>
-  Apply apply;
-  std::string_view help;
-};
 
 // The row of that name; nullptr if there is none.
 const auto* find_named(const auto& rows, std::string_view name) {
@@ -103,56 +93,94 @@ Result<void> apply_format(Options& options, std::string_view text) {
                            "sh, json or dotenv", text);
 }
 
-constexpr std::array kOptions = {
-    Option{"wait", "SECONDS", true, apply_wait,
-           "wait at most this long for GIDs, nodes and carrier that are on their way (10)"},
-    Option{"require", "N", true,
-           [](Options& o, std::string_view t) {
-             return expect(o.policy.require, fabric::parse_number<unsigned>(t), "a number of HCAs", t);
-           },
-           "leave with 78 unless N HCAs have a usable port"},
-    Option{"strict", "", true, [](Options& o, std::string_view t) { return set_switch(o.policy.strict, t); },
-           "leave with 78 rather than drop a port whose GID cannot be right, or keep a wrong value"},
-    Option{"override", "", true, [](Options& o, std::string_view t) { return set_switch(o.policy.override_wrong, t); },
-           "replace values that are already set and were found wrong"},
-    Option{"hca", "LIST", true, apply_hca,
-           "take these HCAs, or with ^ all but these: NAME[:PORT], netdev:NAME, pci:ADDRESS, guid:GUID; * is a glob"},
-    Option{"cidr", "LIST", true, apply_cidr, "take only GIDs in one of these networks"},
-    Option{"family", "4|6", true, apply_family, "take only GIDs of this address family"},
-    Option{"export", "LIST", true, apply_export, "write for these libraries, or none (nccl,ucx,nvshmem)"},
-    Option{"nccl-version", "X.Y.Z", true,
-           [](Options& o, std::string_view t) {
-             return expect(o.policy.nccl_version, nccl::parse_version(t), "X.Y.Z", t);
-           },
-           "be right under this NCCL (the newest, and $NCCL_VERSION)"},
-    Option{"no-link-local", "", true,
-           [](Options& o, std::string_view t) { return set_switch(o.policy.gids.link_local, t, false); },
-           "never take a link-local GID"},
-    Option{"no-node-gids", "", true,
-           [](Options& o, std::string_view t) { return set_switch(o.policy.gids.node_gids, t, false); },
-           "never take a GID of the node's address where the container has no netdev of an HCA"},
-    Option{"node-addresses", "LIST", true,
-           [](Options& o, std::string_view t) -> Result<void> {
-             o.policy.gids.node_addresses = TRY(parse_node_addresses(t));
-             return {};
-           },
-           "which addresses those are, as HCA:PORT=ADDRESS; rdma-runtime and rdma-nri set it"},
-    Option{"env-file", "FILE", true, [](Options& o, std::string_view t) { return store(o.env_file, t); },
-           "set the libraries' variables of this file where they are unset (/etc/rdma-init/env.d/*.conf)"},
-    Option{"reap", "", true, [](Options& o, std::string_view t) { return set_switch(o.reap, t); },
-           "stay as init: forward signals, reap zombies"},
-    Option{"log", "LEVEL", true, apply_log, "quiet, info, debug or json, on stderr (info)"},
-    Option{"format", "FORMAT", false, apply_format, "env: sh, json or dotenv (sh)"},
-    Option{"json", "", false, [](Options& o, std::string_view t) { return set_switch(o.json, t); }, "doctor: JSON"},
-    Option{"snapshot", "FILE", false, [](Options& o, std::string_view t) { return store(o.snapshot, t); },
-           "answer from a snapshot (- is stdin) instead of this machine"},
-    Option{"root", "DIR", false, [](Options& o, std::string_view t) { return store(o.root, t); },
-           "read /sys, /dev and /etc below DIR instead of this machine's"},
-    Option{"help", "", false, [](Options& o, std::string_view) { return store(o.command, Command::kHelp); },
-           "this text"},
-    Option{"version", "", false, [](Options& o, std::string_view) { return store(o.command, Command::kVersion); },
-           "print the version"},
+constexpr fabric::Option<Options> kOptions[] = {
+    {"wait",
+     "SECONDS",
+     "wait at most this long for GIDs, nodes and carrier that are on their way (10)",
+     apply_wait,
+     {},
+     true},
+    {"require",
+     "N",
+     "leave with 78 unless N HCAs have a usable port",
+     [](Options& o, std::string_view t) {
+       return expect(o.policy.require, fabric::parse_number<unsigned>(t), "a number of HCAs", t);
+     },
+     {},
+     true},
+    {"strict",
+     "",
+     "leave with 78 rather than drop a port whose GID cannot be right, or keep a wrong value",
+     [](Options& o, std::string_view t) { return set_switch(o.policy.strict, t); },
+     {},
+     true},
+    {"override",
+     "",
+     "replace values that are already set and were found wrong",
+     [](Options& o, std::string_view t) { return set_switch(o.policy.override_wrong, t); },
+     {},
+     true},
+    {"hca",
+     "LIST",
+     "take these HCAs, or with ^ all but these: NAME[:PORT], netdev:NAME, pci:ADDRESS, guid:GUID; * is a glob",
+     apply_hca,
+     {},
+     true},
+    {"cidr", "LIST", "take only GIDs in one of these networks", apply_cidr, {}, true},
+    {"family", "4|6", "take only GIDs of this address family", apply_family, {}, true},
+    {"export", "LIST", "write for these libraries, or none (nccl,ucx,nvshmem)", apply_export, {}, true},
+    {"nccl-version",
+     "X.Y.Z",
+     "be right under this NCCL (the newest, and $NCCL_VERSION)",
+     [](Options& o, std::string_view t) { return expect(o.policy.nccl_version, nccl::parse_version(t), "X.Y.Z", t); },
+     {},
+     true},
+    {"no-link-local",
+     "",
+     "never take a link-local GID",
+     [](Options& o, std::string_view t) { return set_switch(o.policy.gids.link_local, t, false); },
+     {},
+     true},
+    {"no-node-gids",
+     "",
+     "never take a GID of the node's address where the container has no netdev of an HCA",
+     [](Options& o, std::string_view t) { return set_switch(o.policy.gids.node_gids, t, false); },
+     {},
+     true},
+    {"node-addresses",
+     "LIST",
+     "which addresses those are, as HCA:PORT=ADDRESS; rdma-runtime and rdma-nri set it",
+     [](Options& o, std::string_view t) -> Result<void> {
+       o.policy.gids.node_addresses = TRY(parse_node_addresses(t));
+       return {};
+     },
+     {},
+     true},
+    {"env-file",
+     "FILE",
+     "set the libraries' variables of this file where they are unset (/etc/rdma-init/env.d/*.conf)",
+     [](Options& o, std::string_view t) { return store(o.env_file, t); },
+     {},
+     true},
+    {"reap",
+     "",
+     "stay as init: forward signals, reap zombies",
+     [](Options& o, std::string_view t) { return set_switch(o.reap, t); },
+     {},
+     true},
+    {"log", "LEVEL", "quiet, info, debug or json, on stderr (info)", apply_log, {}, true},
+    {"format", "FORMAT", "env: sh, json or dotenv (sh)", apply_format},
+    {"json", "", "doctor: JSON", [](Options& o, std::string_view t) { return set_switch(o.json, t); }},
+    {"snapshot", "FILE", "answer from a snapshot (- is stdin) instead of this machine",
+     [](Options& o, std::string_view t) { return store(o.snapshot, t); }},
+    {"root", "DIR", "read /sys, /dev and /etc below DIR instead of this machine's",
+     [](Options& o, std::string_view t) { return store(o.root, t); }},
+    {"help", "", "this text", [](Options& o, std::string_view) { return store(o.command, Command::kHelp); }},
+    {"version", "", "print the version",
+     [](Options& o, std::string_view) { return store(o.command, Command::kVersion); }},
 };
+
+constexpr std::span<const fabric::Option<Options>> kTable(kOptions);
 
 constexpr std::array<Word<Command>, 4> kSubcommands = {
     {{"env", Command::kEnv}, {"doctor", Command::kDoctor}, {"topo", Command::kTopo}, {"snapshot", Command::kSnapshot}}};
@@ -165,11 +193,11 @@ std::string twin_name(std::string_view option) {
 }
 
 // Names of the options on the command line, in front of `--`.
-std::vector<std::string_view> given_options(int argc, char** argv) {
+std::vector<std::string_view> given_options(std::span<char* const> arguments) {
   std::vector<std::string_view> names;
-  for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i) {
-    const std::string_view argument = argv[i];
-    if (argument.starts_with("--")) names.push_back(argument.substr(2, argument.find('=') - 2));
+  for (const std::string_view argument : arguments) {
+    if (argument == "--") break;
+    if (argument.starts_with("--")) names.push_back(fabric::split_argument(argument).name);
   }
   return names;
 }
@@ -183,8 +211,8 @@ Result<void> apply_twins(Options& options, const char* const* environment, const
     const std::size_t equals = std::min(entry.find('='), entry.size());
     const std::string_view value = entry.substr(std::min(equals + 1, entry.size()));
     if (value.empty()) continue;
-    for (const Option& option : kOptions) {
-      if (!option.twin || std::find(given.begin(), given.end(), option.name) != given.end()) continue;
+    for (const auto& option : kOptions) {
+      if (!option.has_variable || std::find(given.begin(), given.end(), option.name) != given.end()) continue;
       if (twin_name(option.name) != entry.substr(0, equals)) continue;
       if (auto done = option.apply(options, value); !done) {
         return fabric::wrap(std::move(done).error(), entry.substr(0, equals));
@@ -194,24 +222,13 @@ Result<void> apply_twins(Options& options, const char* const* environment, const
   return {};
 }
 
-// One "--name", "--name=value" or "--name value" at argv[index]; index moves to the last argument used.
-Result<void> apply_argument(Options& options, int argc, char** argv, int& index) {
-  const std::string_view argument = argv[index];
-  const std::size_t equals = argument.find('=');
-  const std::string_view name = argument.substr(2, equals == std::string_view::npos ? equals : equals - 2);
-  const Option* option = find_named(kOptions, name);
-  if (!option) return make_error("unknown option `--{}`; see rdma-init --help", printable(name));
-  std::string_view value = "1";
-  if (equals != std::string_view::npos) {
-    if (option->argument.empty()) return make_error("`--{}` takes no value", name);
-    value = argument.substr(equals + 1);
-  } else if (!option->argument.empty()) {
-    if (index + 1 >= argc) return make_error("`--{}` needs a value: {}", name, option->argument);
-    value = argv[++index];
-  }
-  if (auto done = option->apply(options, value); !done) {
+// As fabric::apply_option(); what is wrong with a value begins with the option's name.
+Result<void> apply_argument(Options& options, std::span<char* const> arguments, std::size_t& at) {
+  const std::string_view name = fabric::split_argument(arguments[at]).name;
+  const auto* const option = fabric::find_option(kTable, name);
+  if (!option) return make_error("{}; see rdma-init --help", fabric::unknown_option(name).message);
+  if (auto done = option->apply(options, TRY(fabric::take_value(arguments, at, option->value))); !done)
     return fabric::wrap(std::move(done).error(), fmt::format("--{}", name));
-  }
   return {};
 }
 
@@ -232,21 +249,22 @@ Result<void> check_combination(const Options& options, bool has_subcommand) {
 
 Result<Options> parse_options(int argc, char** argv, const char* const* environment) {
   Options options;
-  const auto given = given_options(argc, argv);
+  const std::span<char* const> arguments(argv, static_cast<std::size_t>(argc));
+  const auto given = given_options(arguments);
   const bool about_itself = std::any_of(given.begin(), given.end(),
                                         [](std::string_view name) { return name == "help" || name == "version"; });
   // --help has to work where a twin is wrong.
   if (!about_itself) TRY_VOID(apply_twins(options, environment, given));
   bool has_subcommand = false;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view argument = argv[i];
+  for (std::size_t i = 1; i < arguments.size(); ++i) {
+    const std::string_view argument = arguments[i];
     if (argument == "--") {
-      if (i + 1 >= argc) return make_error("no command after `--`");
+      if (i + 1 >= arguments.size()) return make_error("no command after `--`");
       options.program = argv + i + 1;
       break;
     }
     if (argument.starts_with("--")) {
-      TRY_VOID(apply_argument(options, argc, argv, i));
+      TRY_VOID(apply_argument(options, arguments, i));
       continue;
     }
     const Word<Command>* subcommand = find_named(kSubcommands, argument);
@@ -261,28 +279,29 @@ Result<Options> parse_options(int argc, char** argv, const char* const* environm
 }
 
 std::string help_text() {
-  std::string text =
+  struct Usage {
+    std::string_view left;
+    std::string_view text;
+  };
+  constexpr Usage kUsages[] = {{"-- command [args]", "export and execute"},
+                               {"env", "print the variables"},
+                               {"doctor", "say what works, what does not, and the remedy"},
+                               {"topo", "draw GPUs, HCAs and NUMA nodes"},
+                               {"snapshot", "print this machine as JSON, for a bug report or --snapshot"}};
+  std::string text = fabric::wrapped(
       "rdma-init finds the HCAs and the GID index that a training job can use in this container, exports what NCCL, "
-      "UCX\n"
-      "and NVSHMEM read, and executes the trainer.\n"
-      "\n"
-      "Usage:\n"
-      "  rdma-init [options] -- command [args]   export and execute\n"
-      "  rdma-init [options] env                 print the variables\n"
-      "  rdma-init [options] doctor              say what works, what does not, and the remedy\n"
-      "  rdma-init [options] topo                draw GPUs, HCAs and NUMA nodes\n"
-      "  rdma-init [options] snapshot            print this machine as JSON, for a bug report or --snapshot\n"
-      "\n"
-      "Options (in brackets the default; each but the last six has a twin RDMA_INIT_NAME in the environment):\n";
-  for (const Option& option : kOptions) {
-    const std::string left = fmt::format("--{}{}{}", option.name, option.argument.empty() ? "" : " ", option.argument);
-    text += fmt::format("  {:<22}{}\n", left, option.help);
-  }
-  text +=
-      "\n"
-      "Exit: 0; 1 doctor found it unfit, or a snapshot cannot be read; 2 usage; 78 --require or --strict not met;\n"
-      "126 and 127 command cannot be executed or found; with --reap 128+n for signal n.\n";
-  return text;
+      "UCX "
+      "and NVSHMEM read, and executes the trainer.");
+  text += "\nUsage:\n";
+  for (const Usage& usage : kUsages)
+    text += fabric::help_lines(fmt::format("  rdma-init [options] {}", usage.left), usage.text, 42);
+  return text + "\n" +
+         fabric::wrapped(
+             "Options (in brackets the default; each but the last six has a twin RDMA_INIT_NAME in the environment):") +
+         fabric::option_help(kTable) + "\n" +
+         fabric::wrapped(
+             "Exit: 0; 1 doctor found it unfit, or a snapshot cannot be read; 2 usage; 78 --require or --strict not "
+             "met; 126 and 127 command cannot be executed or found; with --reap 128+n for signal n.");
 }
 
 }  // namespace init

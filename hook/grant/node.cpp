@@ -44,19 +44,6 @@ std::optional<std::vector<std::string>> names_to_read(const Request& request, co
 
 }  // namespace
 
-bool set_node_option(NodeSettings& node, std::string_view name, const std::string& value) {
-  if (name == "--config") {
-    node.config = {value, "", true};
-  } else if (name == "--root") {
-    node.root = value;
-  } else if (name == "--ledger") {
-    node.ledger = value;
-  } else {
-    return false;
-  }
-  return true;
-}
-
 Result<fabric::Inventory> read_node_for(const Asking& asking, const NodeSettings& node, bool variables) {
   const Request& request = *asking.request;
   const Config& config = asking.admin;

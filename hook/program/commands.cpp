@@ -422,7 +422,7 @@ int run_command(const Options& options) {
   Log log;
   switch (options.command) {
     case Command::kHelp:
-      print(std::string(kHelp));
+      print(help_text(options.topic));
       return kExitDone;
     case Command::kVersion:
       print(std::string("rdma-hook " RDMA_INIT_VERSION "\n"));

@@ -7,13 +7,14 @@
 #include <utility>
 
 #include "fabric/text.hpp"
-#include "hook/base/take_option.hpp"
+#include "hook/base/words.hpp"
 #include "hook/config/read_config.hpp"
 
 namespace hook {
 namespace {
 
 using fabric::Error;
+using fabric::make_error;
 using fabric::printable;
 using fabric::Result;
 
@@ -38,24 +39,6 @@ constexpr Word<Command> kCommands[] = {
     {"--version", Command::kVersion},
 };
 
-constexpr Word<std::optional<std::string> Options::*> kTexts[] = {
-    {"--bundle", &Options::bundle}, {"--out", &Options::out},     {"--kind", &Options::kind},
-    {"--hook", &Options::hook},     {"--nodes", &Options::nodes}, {"--programs", &Options::programs},
-    {"--listen", &Options::listen}};
-
-constexpr Word<bool Options::*> kFlags[] = {{"--json", &Options::json},
-                                            {"--grants", &Options::grants},
-                                            {"--quiet", &Options::quiet},
-                                            {"--watch", &Options::watch},
-                                            {"--verify", &Options::verify}};
-
-// Of install alone.
-constexpr Word<bool& (*)(Options&)> kInstallFlags[] = {
-    {"--dry-run", [](Options& options) -> bool& { return options.install.dry_run; }},
-    {"--restart", [](Options& options) -> bool& { return options.install.restart; }},
-    {"--uninstall", [](Options& options) -> bool& { return options.uninstall; }},
-    {"--status", [](Options& options) -> bool& { return options.status; }}};
-
 // Stages that run inside the container's namespaces or when its program runs already (runtime-spec 1.3.0).
 constexpr std::array<std::string_view, 3> kUselessStages = {"createContainer", "startContainer", "poststart"};
 
@@ -72,28 +55,133 @@ Result<Command> parse_command(std::string_view text) {
   return usage_error(fmt::format("unknown command `{}`", printable(text)));
 }
 
-// An option with a value: where it goes.
-Result<void> set_value(Options& options, std::string_view name, std::string value) {
-  if (set_node_option(options.node, name, value)) return {};
-  if (name == "--engine") {
-    const auto engine = parse_engine(value);
-    if (!engine) {
-      return usage_error(
-          fmt::format("--engine `{}`: expected runc, docker, podman, crio or containerd", printable(value)));
-    }
-    options.node.engine = *engine;
-  } else if (name == "--snapshot") {
-    options.node.snapshot = std::move(value);
-  } else if (name == "--way") {
-    options.install.way = from_word(kInstallWays, value);
-    if (!options.install.way)
-      return usage_error(fmt::format("--way `{}`: expected nri, runtime, hook or cdi", printable(value)));
-  } else if (const auto text = from_word(kTexts, name)) {
-    options.*(*text) = std::move(value);
-  } else {
-    return usage_error(fmt::format("unknown option `{}`", printable(name)));
-  }
+template <std::optional<std::string> Options::*member>
+Result<void> set_text(Options& options, std::string_view value) {
+  options.*member = std::string(value);
   return {};
+}
+
+template <bool Options::*member>
+Result<void> set_flag(Options& options, std::string_view) {
+  options.*member = true;
+  return {};
+}
+
+template <bool InstallOptions::*member>
+Result<void> set_install_flag(Options& options, std::string_view) {
+  options.install.*member = true;
+  return {};
+}
+
+Result<void> set_engine(Options& options, std::string_view value) {
+  const auto engine = parse_engine(value);
+  if (!engine) return make_error("--engine `{}`: expected runc, docker, podman, crio or containerd", printable(value));
+  options.node.engine = *engine;
+  options.node.engine_is_named = true;
+  return {};
+}
+
+Result<void> set_snapshot(Options& options, std::string_view value) {
+  options.node.snapshot = std::string(value);
+  return {};
+}
+
+Result<void> set_way(Options& options, std::string_view value) {
+  options.install.way = from_word(kInstallWays, value);
+  if (!options.install.way) return make_error("--way `{}`: expected nri, runtime, hook or cdi", printable(value));
+  return {};
+}
+
+Result<void> set_help(Options& options, std::string_view) {
+  options.command = Command::kHelp;
+  return {};
+}
+
+Result<void> set_version(Options& options, std::string_view) {
+  options.command = Command::kVersion;
+  return {};
+}
+
+// Those that are for `install` alone are unknown to other commands.
+constexpr std::string_view kInstall = "install";
+
+constexpr fabric::Option<Options> kOptions[] = {
+    {"engine", "NAME",
+     "runc, docker, podman, crio, containerd: whose annotations may ask (rdma-hook(8)). Default: told by the bundle; "
+     "where that tells nothing, runc for plan, and podman, whose annotations only narrow, for createRuntime and verify",
+     set_engine, "createRuntime prestart poststop verify plan cdi install"},
+    kConfigOption<Options>,
+    {"snapshot", "FILE", "the node, as `rdma-init snapshot` prints one", set_snapshot, "plan devices cdi"},
+    kRootOption<Options>,
+    kLedgerOption<Options>,
+    {"bundle", "DIR", "the container's bundle", set_text<&Options::bundle>, "plan"},
+    {"out", "FILE", "cdi: written there, whole or not at all, in place of standard output", set_text<&Options::out>,
+     "cdi"},
+    {"kind", "KIND", "cdi: in place of rdma-init.io/hca", set_text<&Options::kind>, "cdi"},
+    {"hook", "PATH", "cdi, base-spec: where rdma-hook is on the node, in place of this program's own path",
+     set_text<&Options::hook>, "cdi base-spec install"},
+    {"nodes", "FILE",
+     "check-config: the nodes that have this configuration, a line each of name and index: are their slices of its "
+     "subnets there, and apart?",
+     set_text<&Options::nodes>, "check-config"},
+    {"listen", "WHERE", "metrics: unix:PATH, unix: for /run/rdma-init/metrics.sock, 127.0.0.1:9100 or [::1]:9100",
+     set_text<&Options::listen>, "metrics"},
+    {"watch", "", "config apply: goes on, and applies what comes into DIR, until SIGTERM", set_flag<&Options::watch>,
+     "config"},
+    {"way", "NAME", "install: nri, runtime, hook or cdi, in place of the one that fits the engine best", set_way,
+     kInstall},
+    {"dry-run", "", "install: says what would be written, and changes nothing",
+     set_install_flag<&InstallOptions::dry_run>, kInstall},
+    {"restart", "",
+     "install: restarts the engine, or has it read its configuration again, if it may not have read what is written "
+     "now; below --root by the systemctl that is there",
+     set_install_flag<&InstallOptions::restart>, kInstall},
+    {"programs", "DIR",
+     "install, of an image: where rdma-hook and rdma-runtime are put on the node of --root, if they are neither in its "
+     "/usr/bin nor in its /usr/local/bin (/opt/rdma-init/bin)",
+     set_text<&Options::programs>, kInstall},
+    {"uninstall", "", "install: takes back what it wrote", set_flag<&Options::uninstall>, kInstall},
+    {"status", "", "install: says what it wrote", set_flag<&Options::status>, kInstall},
+    {"json", "", "for machines", set_flag<&Options::json>, "plan devices recover check-config config doctor install"},
+    {"verify", "", "base-spec: `rdma-hook verify` alone, beside rdma-nri", set_flag<&Options::verify>, "base-spec"},
+    {"quiet", "", "doctor: only what is wrong", set_flag<&Options::quiet>, "doctor"},
+    {"grants", "", "metrics: one more series for each container and HCA", set_flag<&Options::grants>, "metrics"},
+    {"help", "", "this text; behind a command: what is about that command", set_help},
+    {"version", "", "print the version", set_version}};
+constexpr std::span<const fabric::Option<Options>> kTable(kOptions);
+
+struct Usage {
+  std::string_view command;
+  std::string_view arguments;
+  std::string_view text;
+};
+constexpr Usage kStageUsages[] = {
+    {"createRuntime", "--engine NAME", "nodes, device cgroup, memlock, sysfs view, rails (`prestart` is the same)"},
+    {"poststop", "--engine NAME", "takes back; never fails"},
+    {"verify", "--engine NAME", "at createRuntime beside rdma-nri: fails when what was asked was not granted"}};
+constexpr Usage kUsages[] = {
+    {"plan", "--bundle DIR [--json]", "what the container of this bundle would get, changing nothing"},
+    {"devices", "[--json]", "the node's HCAs and who holds them"},
+    {"recover", "[--json]", "returns what containers left that are gone"},
+    {"metrics", "[--grants]", "Prometheus text: holders, grants, failures, durations, port counters"},
+    {"metrics", "--listen WHERE", "the same with --grants over HTTP, until SIGTERM: unix:PATH or ADDRESS:PORT"},
+    {"check-config", "[--json]", "what is wrong in the configuration, with line and remedy"},
+    {"config", "apply DIR [--watch]", "DIR/config.json of a mounted ConfigMap becomes the cluster's file, if good"},
+    {"cdi", "generate [--out FILE]", "the HCAs as CDI devices, `rdma-init.io/hca=mlx5_0`, for /etc/cdi"},
+    {"base-spec", "[--verify] < SPEC", "what `ctr oci spec` prints, with this hook and RLIMIT_MEMLOCK, for containerd"},
+    {"doctor", "[--json|--quiet]", "what works on this node from kernel to engine, what does not, and the remedy"},
+    {"install", "[--way NAME]", "sets containerd, CRI-O, Docker or Podman up"},
+    {"install", "--uninstall", "takes that back: the engine's files are as they were"},
+    {"install", "--status [--json]", "what it wrote, and whether somebody changed it since"}};
+
+std::string usage_lines(std::span<const Usage> usages, std::string_view topic) {
+  constexpr std::size_t kText = 42;
+  std::string lines;
+  for (const Usage& usage : usages) {
+    if (!topic.empty() && usage.command != topic) continue;
+    lines += fabric::help_lines(fmt::format("  rdma-hook {} {}", usage.command, usage.arguments), usage.text, kText);
+  }
+  return lines;
 }
 
 Result<void> check_apply(Options& options) {
@@ -107,6 +195,37 @@ Result<void> check_apply(Options& options) {
   return {};
 }
 
+// "cdi generate" and "config apply": the second word is there for those that may follow.
+Result<void> check_second_word(Command command, std::span<char* const> arguments, std::size_t& first) {
+  const char* const second = command == Command::kCdiGenerate   ? "generate"
+                             : command == Command::kConfigApply ? "apply"
+                                                                : nullptr;
+  if (!second) return {};
+  const std::string_view word = arguments.size() > 1 ? arguments[1] : "";
+  if (word == "--help" || word == "-h") return {};
+  if (word != second) return usage_error(fmt::format("`{0}` needs what to do: `{0} {1}`", arguments.front(), second));
+  first = 2;
+  return {};
+}
+
+// What follows from several options, and what they exclude.
+Result<void> complete(Options& options) {
+  const bool gives = options.command == Command::kCreateRuntime || options.command == Command::kVerify ||
+                     options.command == Command::kCdiGenerate;
+  if (options.node.engine_is_named) options.install.engine = options.node.engine;
+  options.install.root = options.node.root;
+  if (options.programs && (!options.programs->starts_with('/') || options.hook))
+    return usage_error("--programs takes an absolute path on the node, without --hook");
+  // Podman's annotations are not the operator's.
+  if (gives && !options.node.engine_is_named) options.node.engine = Engine::kPodman;
+  if (options.command == Command::kConfigApply) TRY_VOID(check_apply(options));
+  const auto is_relative = [](const std::string& path) { return !path.empty() && !path.starts_with('/'); };
+  if (options.listen && (is_relative(options.node.ledger) || is_relative(options.node.root)))
+    return usage_error("--listen needs absolute paths behind --ledger and --root");
+  if (options.command == Command::kPlan && !options.bundle) return usage_error("plan needs --bundle DIR");
+  return {};
+}
+
 }  // namespace
 
 bool is_stage(std::string_view command) {
@@ -115,113 +234,46 @@ bool is_stage(std::string_view command) {
   return known ? std::find(kStages.begin(), kStages.end(), *known) != kStages.end() : known.error().code == ENOTSUP;
 }
 
-const char* const kHelp =
-    R"(rdma-hook: gives containers their RDMA devices, and takes them back.
-
-As an OCI hook, with the state on stdin:
-  rdma-hook createRuntime --engine NAME   nodes, device cgroup, memlock, sysfs view, rails (`prestart` is the same)
-  rdma-hook poststop --engine NAME        takes back; never fails
-  rdma-hook verify --engine NAME          at createRuntime beside rdma-nri: fails when what was asked was not granted
-
-On the command line:
-  rdma-hook plan --bundle DIR [--json]    what the container of this bundle would get, changing nothing
-  rdma-hook devices [--json]              the node's HCAs and who holds them
-  rdma-hook recover [--json]              returns what containers left that are gone
-  rdma-hook metrics [--grants]            Prometheus text: holders, grants, failures, durations, port counters
-  rdma-hook metrics --listen WHERE        the same with --grants over HTTP, until SIGTERM: unix:PATH or ADDRESS:PORT
-  rdma-hook check-config [--json]         what is wrong in the configuration, with line and remedy
-  rdma-hook config apply DIR [--watch]    DIR/config.json of a mounted ConfigMap becomes the cluster's file, if good
-  rdma-hook cdi generate [--out FILE]     the HCAs as CDI devices, `rdma-init.io/hca=mlx5_0`, for /etc/cdi
-  rdma-hook base-spec [--verify] < SPEC   what `ctr oci spec` prints, with this hook and RLIMIT_MEMLOCK, for containerd
-  rdma-hook doctor [--json|--quiet]       what works on this node from kernel to engine, what does not, and the remedy
-  rdma-hook install [--way NAME]          sets containerd, CRI-O, Docker or Podman up
-  rdma-hook install --uninstall           takes that back: the engine's files are as they were
-  rdma-hook install --status [--json]     what it wrote, and whether somebody changed it since
-
-Options:
-  --engine NAME    runc, docker, podman, crio, containerd: whose annotations may ask (rdma-hook(8)). Default: told by
-                   the bundle; where that tells nothing, runc for plan, and podman, whose annotations only narrow, for
-                   createRuntime and verify
-  --config FILE    in place of /etc/rdma-init: cluster/config.json, config.json and conf.d/*.json
-  --snapshot FILE  the node, as `rdma-init snapshot` prints one
-  --root DIR       the node's /sys, /dev and /proc are below DIR
-  --ledger DIR     in place of /run/rdma-hook
-  --bundle DIR     the container's bundle
-  --out FILE       cdi: written there, whole or not at all, in place of standard output
-  --kind KIND      cdi: in place of rdma-init.io/hca
-  --hook PATH      cdi, base-spec: where rdma-hook is on the node, in place of this program's own path
-  --nodes FILE     check-config: the nodes that have this configuration, a line each of name and index: are their
-                   slices of its subnets there, and apart?
-  --listen WHERE   metrics: unix:PATH, unix: for /run/rdma-init/metrics.sock, 127.0.0.1:9100 or [::1]:9100
-  --watch          config apply: goes on, and applies what comes into DIR, until SIGTERM
-  --way NAME       install: nri, runtime, hook or cdi, in place of the one that fits the engine best
-  --dry-run        install: says what would be written, and changes nothing
-  --restart        install: restarts the engine, or has it read its configuration again, if it may not have read what
-                   is written now; below --root by the systemctl that is there
-  --programs DIR   install, of an image: where rdma-hook and rdma-runtime are put on the node of --root, if they are
-                   neither in its /usr/bin nor in its /usr/local/bin. Default: /opt/rdma-init/bin
-  --json           for machines
-  --verify         base-spec: `rdma-hook verify` alone, beside rdma-nri
-  --quiet          doctor: only what is wrong
-  --grants         metrics: one more series for each container and HCA
-  --help, --version
-
-Exit codes: 0 done, or nothing was asked; 1 refused or failed; 2 usage. doctor: 0 nothing is wrong, 1 warnings,
-2 something is broken.
-)";
+std::string help_text(std::string_view topic) {
+  const std::string options = "\nOptions:\n" + fabric::option_help(kTable, topic);
+  const std::string exit_codes =
+      "\n" + fabric::wrapped("Exit codes: 0 done, or nothing was asked; 1 refused or failed; 2 usage." +
+                             std::string(topic.empty() || topic == "doctor"
+                                             ? " doctor: 0 nothing is wrong, 1 warnings, 2 something is broken."
+                                             : ""));
+  const std::string stage = usage_lines(kStageUsages, topic == "prestart" ? "createRuntime" : topic);
+  const std::string on_command_line = usage_lines(kUsages, topic);
+  if (!topic.empty()) return stage + on_command_line + options + exit_codes;
+  return "rdma-hook: gives containers their RDMA devices, and takes them back.\n\n"
+         "As an OCI hook, with the state on stdin:\n" +
+         stage + "\nOn the command line:\n" + on_command_line + options + exit_codes;
+}
 
 Result<Options> parse_options(std::span<char* const> arguments) {
   if (arguments.empty()) return usage_error("no command");
   Options options;
-  options.command = TRY(parse_command(arguments.front()));
-  bool engine_given = false;
+  const std::string_view word = arguments.front();
+  options.command = TRY(parse_command(word));
+  options.node.engine_is_named = false;
   std::size_t first = 1;
-  // "cdi generate" and "config apply": the word is there for those that may follow.
-  const char* const second = options.command == Command::kCdiGenerate   ? "generate"
-                             : options.command == Command::kConfigApply ? "apply"
-                                                                        : nullptr;
-  if (second) {
-    const std::string_view word = arguments.size() > 1 ? arguments[1] : "";
-    const bool help = word == "--help" || word == "-h";
-    if (!help && word != second)
-      return usage_error(fmt::format("`{0}` needs what to do: `{0} {1}`", arguments.front(), second));
-    if (!help) first = 2;
-  }
+  TRY_VOID(check_second_word(options.command, arguments, first));
+  const Command command = options.command;
   for (std::size_t i = first; i < arguments.size(); ++i) {
     const std::string_view argument = arguments[i];
-    if (const auto flag = from_word(kFlags, argument)) {
-      options.*(*flag) = true;
-      continue;
-    }
-    if (const auto flag = from_word(kInstallFlags, argument); flag && options.command == Command::kInstall) {
-      (*flag)(options) = true;
-      continue;
-    }
-    if (argument == "--help" || argument == "-h") {
-      options.command = Command::kHelp;
-      continue;
-    }
-    if (options.command == Command::kConfigApply && options.source.empty() && !argument.starts_with('-')) {
+    if (command == Command::kConfigApply && options.source.empty() && !argument.starts_with('-')) {
       options.source = argument;
       continue;
     }
-    auto option = TRY(take_option(arguments, i, usage_error));
-    engine_given = engine_given || option.name == "--engine";
-    TRY_VOID(set_value(options, option.name, std::move(option.value)));
+    const auto* const option = fabric::find_option(kTable, fabric::split_argument(argument).name);
+    auto done = option && option->commands == kInstall && command != Command::kInstall
+                    ? Result<void>(fabric::unknown_option(option->name))
+                : argument == "-h" ? set_help(options, {})
+                                   : fabric::apply_option(kTable, arguments, i, options);
+    if (!done) return usage_error(std::move(done).error().message);
   }
-  const bool gives = options.command == Command::kCreateRuntime || options.command == Command::kVerify ||
-                     options.command == Command::kCdiGenerate;
-  options.node.engine_is_named = engine_given;
-  if (engine_given) options.install.engine = options.node.engine;
-  options.install.root = options.node.root;
-  if (options.programs && (!options.programs->starts_with('/') || options.hook))
-    return usage_error("--programs takes an absolute path on the node, without --hook");
-  if (gives && !engine_given) options.node.engine = Engine::kPodman;  // whose annotations are not the operator's
-  if (options.command == Command::kConfigApply) TRY_VOID(check_apply(options));
-  const auto is_relative = [](const std::string& path) { return !path.empty() && !path.starts_with('/'); };
-  if (options.listen && (is_relative(options.node.ledger) || is_relative(options.node.root)))
-    return usage_error("--listen needs absolute paths behind --ledger and --root");
-  if (options.command == Command::kPlan && !options.bundle) return usage_error("plan needs --bundle DIR");
+  if (options.command == Command::kHelp && command != Command::kHelp) options.topic = word;
+  if (options.command == Command::kHelp || options.command == Command::kVersion) return options;
+  TRY_VOID(complete(options));
   return options;
 }
 

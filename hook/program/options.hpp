@@ -32,6 +32,7 @@ enum class Command {
 
 struct Options {
   Command command = Command::kHelp;
+  std::string topic;  // kHelp: the command that it is about; empty: all
   NodeSettings node;
   std::optional<std::string> bundle;
   // cdi generate, and base-spec the last; nullopt: standard output, the default kind, this program.
@@ -59,6 +60,7 @@ fabric::Result<Options> parse_options(std::span<char* const> arguments);
 // The command is a stage of the runtime specification, whether something can be given there or not.
 bool is_stage(std::string_view command);
 
-extern const char* const kHelp;
+// What --help prints. topic: as in Options.
+std::string help_text(std::string_view topic);
 
 }  // namespace hook

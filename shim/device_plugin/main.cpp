@@ -28,7 +28,8 @@ int run(int argc, char** argv) {
     return settings.error().code == EINVAL ? kExitUsage : kExitFailure;
   }
   if (settings->help || settings->version) {
-    std::fputs(settings->help ? shim::kDevicePluginHelp : "rdma-device-plugin " RDMA_INIT_VERSION "\n", stdout);
+    std::fputs(settings->help ? shim::device_plugin_help().c_str() : "rdma-device-plugin " RDMA_INIT_VERSION "\n",
+               stdout);
     return 0;
   }
   const hook::Log log = plugin_log();

@@ -19,6 +19,6 @@ struct DevicePluginSettings {
 // Errors: an unknown option, a value that is missing or of no use.
 fabric::Result<DevicePluginSettings> parse_device_plugin_options(std::span<char* const> arguments);
 
-extern const char* const kDevicePluginHelp;
+std::string device_plugin_help();
 
 }  // namespace shim

@@ -24,7 +24,7 @@ int run(int argc, char** argv) {
     return options.error().code == EINVAL ? kExitUsage : kExitFailure;
   }
   if (options->help || options->version) {
-    std::fputs(options->help ? shim::kNriHelp : "rdma-nri " RDMA_INIT_VERSION "\n", stdout);
+    std::fputs(options->help ? shim::nri_help().c_str() : "rdma-nri " RDMA_INIT_VERSION "\n", stdout);
     return 0;
   }
   const hook::Log log = shim::plugin_log(*options);

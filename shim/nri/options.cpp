@@ -2,39 +2,43 @@
 
 #include <cerrno>
 #include <string_view>
-#include <utility>
 
 #include "fabric/text.hpp"
-#include "hook/base/take_option.hpp"
 
 namespace shim {
 namespace {
 
-using fabric::Error;
 using fabric::printable;
 using fabric::Result;
 
-Error usage_error(std::string message) {
-  return {std::move(message), EINVAL, "`rdma-nri --help` lists the options"};
-}
-
-Result<void> set_value(NriPluginOptions& options, std::string_view name, std::string value) {
-  if (hook::set_node_option(options.node, name, value)) return {};
-  if (name == "--socket") {
-    options.socket = std::move(value);
-  } else if (name == "--name") {
-    options.identity.name = std::move(value);
-  } else if (name == "--index") {
-    options.identity.index = std::move(value);
-  } else if (name == "--engine") {
-    options.engine = hook::parse_engine(value);
-    if (options.engine != hook::Engine::kContainerd && options.engine != hook::Engine::kCrio)
-      return usage_error(fmt::format("--engine `{}`: expected containerd or crio", printable(value)));
-  } else {
-    return usage_error(fmt::format("unknown option `{}`", printable(name)));
-  }
+template <std::string NriPluginOptions::*member>
+Result<void> set_text(NriPluginOptions& options, std::string_view value) {
+  options.*member = value;
   return {};
 }
+
+template <std::string PluginIdentity::*member>
+Result<void> set_identity(NriPluginOptions& options, std::string_view value) {
+  options.identity.*member = value;
+  return {};
+}
+
+Result<void> set_engine(NriPluginOptions& options, std::string_view value) {
+  options.engine = hook::parse_engine(value);
+  if (options.engine == hook::Engine::kContainerd || options.engine == hook::Engine::kCrio) return {};
+  return fabric::make_error("--engine `{}`: expected containerd or crio", printable(value));
+}
+
+constexpr fabric::Option<NriPluginOptions> kOptions[] = {
+    {"socket", "PATH", "the runtime's socket (/var/run/nri/nri.sock)", set_text<&NriPluginOptions::socket>},
+    {"index", "NN", "two digits: plugins are asked in this order (10)", set_identity<&PluginIdentity::index>},
+    {"name", "NAME", "the plugin's name (rdma)", set_identity<&PluginIdentity::name>},
+    {"engine", "NAME", "containerd or crio, of a runtime that calls itself otherwise", set_engine},
+    hook::kConfigOption<NriPluginOptions>,
+    hook::kRootOption<NriPluginOptions>,
+    hook::kLedgerOption<NriPluginOptions>,
+    hook::kHelpOption<NriPluginOptions>,
+    hook::kVersionOption<NriPluginOptions>};
 
 // A runtime that starts the program gives it no arguments and three variables.
 void take_environment(NriPluginOptions& options, const std::function<const char*(const char*)>& variable) {
@@ -48,43 +52,28 @@ void take_environment(NriPluginOptions& options, const std::function<const char*
 
 }  // namespace
 
-const char* const kNriHelp =
-    R"(rdma-nri: gives containers of containerd and CRI-O their RDMA devices, as a plugin of the Node Resource Interface.
-
-  rdma-nri [options]                      connects to the runtime, and again when it restarts
-  /opt/nri/plugins/10-rdma                the same program, started by the runtime
-
-Options:
-  --socket PATH    the runtime's socket. Default: /var/run/nri/nri.sock
-  --index NN       two digits: plugins are asked in this order. Default: 10
-  --name NAME      Default: rdma
-  --engine NAME    containerd or crio, of a runtime that calls itself otherwise
-  --config FILE    in place of /etc/rdma-init: cluster/config.json, config.json and conf.d/*.json
-  --root DIR       the node's /sys, /dev and /proc are below DIR
-  --ledger DIR     in place of /run/rdma-hook
-  --help, --version
-
-Exit codes: 0 ended by SIGTERM or SIGINT, or by the runtime that started it; 1 failed; 2 usage.
-)";
+std::string nri_help() {
+  constexpr std::size_t kText = 34;
+  return fabric::wrapped(
+             "rdma-nri: gives containers of containerd and CRI-O their RDMA devices, as a plugin of the Node Resource "
+             "Interface.") +
+         "\n" +
+         fabric::help_lines("  rdma-nri [options]", "connects to the runtime, and again when it restarts", kText) +
+         fabric::help_lines("  /opt/nri/plugins/10-rdma", "the same program, started by the runtime", kText) +
+         "\nOptions (in brackets the default):\n" +
+         fabric::option_help(std::span<const fabric::Option<NriPluginOptions>>(kOptions)) + "\n" +
+         fabric::wrapped(
+             "Exit codes: 0 ended by SIGTERM or SIGINT, or by the runtime that started it; 1 failed; 2 usage.");
+}
 
 Result<NriPluginOptions> parse_nri_options(std::span<char* const> arguments,
                                            const std::function<const char*(const char*)>& variable) {
   NriPluginOptions options;
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const std::string_view argument = arguments[i];
-    if (argument == "--help" || argument == "-h") {
-      options.help = true;
-      return options;
-    }
-    if (argument == "--version") {
-      options.version = true;
-      return options;
-    }
-    auto option = TRY(hook::take_option(arguments, i, usage_error));
-    TRY_VOID(set_value(options, option.name, std::move(option.value)));
-  }
+  TRY_VOID(hook::apply_options<NriPluginOptions>(kOptions, arguments, "rdma-nri", options));
+  if (options.help || options.version) return options;
   take_environment(options, variable);
-  if (auto identity = check_identity(options.identity); !identity) return usage_error(identity.error().message);
+  if (auto identity = check_identity(options.identity); !identity)
+    return fabric::Error{identity.error().message, EINVAL, "`rdma-nri --help` lists the options"};
   return options;
 }
 

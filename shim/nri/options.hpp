@@ -36,6 +36,6 @@ inline hook::Log plugin_log(const NriPluginOptions& options) {
 fabric::Result<NriPluginOptions> parse_nri_options(std::span<char* const> arguments,
                                                    const std::function<const char*(const char*)>& variable);
 
-extern const char* const kNriHelp;
+std::string nri_help();
 
 }  // namespace shim

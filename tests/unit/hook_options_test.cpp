@@ -114,6 +114,20 @@ TEST(HookOptions, CdiGenerate) {
   EXPECT_EQ(parse({"cdi", "--help"})->command, Command::kHelp);
 }
 
+TEST(HookOptions, HelpBehindACommandIsAboutThatCommand) {
+  const auto options = parse({"install", "--help"});
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->command, Command::kHelp);
+  EXPECT_EQ(options->topic, "install");
+  const std::string help = hook::help_text(options->topic);
+  for (const char* part : {"rdma-hook install --uninstall", "\n  --restart ", "\n  --root DIR", "Exit codes: "})
+    EXPECT_NE(help.find(part), std::string::npos) << part;
+  for (const char* part : {"rdma-hook plan", "--bundle", "doctor"})
+    EXPECT_EQ(help.find(part), std::string::npos) << part;
+  EXPECT_EQ(parse({"--help"})->topic, "");
+  EXPECT_EQ(parse({"plan", "-h"})->topic, "plan") << "what is missing is no error";
+}
+
 TEST(HookOptions, ErrorsNameWhatIsWrong) {
   struct Row {
     std::vector<std::string> arguments;
@@ -126,9 +140,11 @@ TEST(HookOptions, ErrorsNameWhatIsWrong) {
       {{"plan"}, EINVAL, "plan needs --bundle DIR"},
       {{"cdi"}, EINVAL, "`cdi` needs what to do: `cdi generate`"},
       {{"cdi", "validate"}, EINVAL, "`cdi` needs what to do: `cdi generate`"},
-      {{"devices", "--bundle"}, EINVAL, "`--bundle` needs a value"},
+      {{"devices", "--bundle"}, EINVAL, "`--bundle` needs a value: DIR"},
       {{"devices", "x"}, EINVAL, "unexpected argument `x`"},
       {{"devices", "--what=1"}, EINVAL, "unknown option `--what`"},
+      {{"devices", "--dry-run"}, EINVAL, "unknown option `--dry-run`"},
+      {{"devices", "--json=1"}, EINVAL, "`--json` takes no value"},
       {{"devices", "--engine", "lxc"}, EINVAL, "--engine `lxc`: expected runc, docker, podman, crio or containerd"},
       {{"createContainer"},
        ENOTSUP,

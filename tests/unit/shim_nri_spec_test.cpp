@@ -221,7 +221,7 @@ TEST(NriOptions, Errors) {
   for (const auto& [arguments, message] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"--what=1"}, "unknown option `--what`"},
            {{"x"}, "unexpected argument `x`"},
-           {{"--index"}, "`--index` needs a value"},
+           {{"--index"}, "`--index` needs a value: NN"},
            {{"--index", "7"}, "plugin index `7`: two digits are needed"},
            {{"--engine", "docker"}, "--engine `docker`: expected containerd or crio"}}) {
     const auto options = parse(arguments);

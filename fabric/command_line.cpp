@@ -1,0 +1,63 @@
+#include "fabric/command_line.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "fabric/text.hpp"
+
+namespace fabric {
+
+Argument split_argument(std::string_view argument) {
+  argument.remove_prefix(std::min<std::size_t>(2, argument.size()));
+  const std::size_t equals = argument.find('=');
+  if (equals == std::string_view::npos) return {argument, std::nullopt};
+  return {argument.substr(0, equals), argument.substr(equals + 1)};
+}
+
+Result<std::string_view> take_value(std::span<char* const> arguments, std::size_t& at, std::string_view value_name) {
+  const Argument given = split_argument(arguments[at]);
+  if (value_name.empty()) {
+    if (given.value) return make_error("`--{}` takes no value", printable(given.name));
+    return std::string_view("1");
+  }
+  if (given.value) return *given.value;
+  if (at + 1 >= arguments.size()) return make_error("`--{}` needs a value: {}", printable(given.name), value_name);
+  return std::string_view(arguments[++at]);
+}
+
+Error unexpected_argument(std::string_view argument) {
+  return make_error("unexpected argument `{}`", printable(argument));
+}
+
+Error unknown_option(std::string_view name) {
+  return make_error("unknown option `--{}`", printable(name));
+}
+
+bool is_for(std::string_view commands, std::string_view command) {
+  if (commands.empty()) return true;
+  const auto words = split(commands, ' ');
+  return std::find(words.begin(), words.end(), command) != words.end();
+}
+
+std::string help_lines(std::string_view left, std::string_view text, std::size_t column) {
+  std::string lines;
+  std::string line(left);
+  if (!line.empty() && line.size() >= column) lines += std::exchange(line, {}) + '\n';
+  bool begins = true;
+  for (const std::string_view word : split(text, ' ')) {
+    if (!begins && line.size() + 1 + word.size() > kHelpWidth) {
+      lines += std::exchange(line, {}) + '\n';
+      begins = true;
+    }
+    if (begins) line.resize(std::max(line.size(), column), ' ');
+    if (!std::exchange(begins, false)) line += ' ';
+    line += word;
+  }
+  return lines + line + '\n';
+}
+
+std::string wrapped(std::string_view text, std::size_t indent) {
+  return help_lines({}, text, indent);
+}
+
+}  // namespace fabric
