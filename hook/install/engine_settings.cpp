@@ -9,8 +9,8 @@
 namespace hook {
 namespace {
 
-std::string named(const std::pair<std::string, std::string>& setting) {
-  return setting.first.empty() ? setting.second : fmt::format("[{}]: {}", setting.first, setting.second);
+std::string named(const SettingName& setting) {
+  return setting.table.empty() ? setting.key : fmt::format("[{}]: {}", setting.table, setting.key);
 }
 
 bool is_key(std::string_view text) {
@@ -84,7 +84,7 @@ bool is_empty_setting(std::string_view value) {
 std::optional<std::string> lost_setting(const EngineSettings& before, const EngineSettings& after,
                                         const EngineSettings& meant) {
   for (const auto& [setting, value] : before) {
-    if (setting.first.empty() && (setting.second == "imports" || setting.second == "version")) continue;
+    if (setting.table.empty() && (setting.key == "imports" || setting.key == "version")) continue;
     if (meant.contains(setting) || is_empty_setting(value)) continue;
     const auto found = after.find(setting);
     if (found == after.end() || found->second != value) return named(setting);

@@ -2,6 +2,7 @@
 // prints has one form, a header or a key on each line, so that nothing here has to know all of TOML.
 #pragma once
 
+#include <compare>
 #include <map>
 #include <optional>
 #include <string>
@@ -10,9 +11,14 @@
 
 namespace hook {
 
-// "plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc" and "runtime_type", each quote a ': its value as it
-// is printed, quotes again '.
-using EngineSettings = std::map<std::pair<std::string, std::string>, std::string>;
+// "plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc" and "runtime_type", each quote a '.
+struct SettingName {
+  std::string table;
+  std::string key;
+  friend auto operator<=>(const SettingName&, const SettingName&) = default;
+};
+// The values as they are printed, quotes again '.
+using EngineSettings = std::map<SettingName, std::string>;
 
 // defaults_are_comments: CRI-O prints a setting that has its default behind "# ", among comments in English. Of these
 // lines only an exact heading and `key = value` count. A list over several lines becomes one line.

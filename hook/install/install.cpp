@@ -122,8 +122,8 @@ Result<void> check_overridden(const InstallPlan& plan, const std::string& printe
   for (const auto& [setting, value] : plan.meant) {
     const auto found = after.find(setting);
     if (found != after.end() && found->second != value)
-      return Error{fmt::format("another file of CRI-O's has {} = {} behind ours", setting.second, found->second),
-                   EEXIST, fmt::format("take it out there, or make it {}", value)};
+      return Error{fmt::format("another file of CRI-O's has {} = {} behind ours", setting.key, found->second), EEXIST,
+                   fmt::format("take it out there, or make it {}", value)};
   }
   return {};
 }
@@ -139,7 +139,7 @@ Result<void> check_plan(const std::string& root, const EngineFacts& facts, const
     const bool there = TRY(read_node_file(root, kContainerdConfig)).has_value();
     const std::string config = fmt::format("\"{}{}\", ", kContainerdConfig, edited ? kCandidate : "");
     TRY_VOID(write_node_file(root, kCheckFile,
-                             fmt::format("version = {}\nimports = [{}\"{}{}\"]\n", facts.other_form ? 2 : 3,
+                             fmt::format("version = {}\nimports = [{}\"{}{}\"]\n", facts.drop_in_version,
                                          edited || there ? config : "", plan.drop_in, kCandidate)));
     const auto printed = check_engine_candidate(root, facts.engine, kCheckFile);
     TRY_VOID(remove_node_file(root, kCheckFile));
@@ -200,9 +200,7 @@ InstallRecord record_of(const InstallOptions& options, const EngineFacts& facts,
                        RDMA_INIT_VERSION,
                        plan.edits,
                        std::move(directories),
-                       options.put,
-                       true,
-                       false};
+                       options.put};
   std::vector<std::string> paths{kInstallRecord};
   for (const FileEdit& edit : plan.edits)
     paths.push_back(edit.path);
@@ -247,20 +245,22 @@ bool roll_back(const std::string& root, const InstallRecord& record, bool keeps_
 Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& facts,
                                    const std::optional<InstallRecord>& before) {
   const std::string& root = options.root;
-  const auto read = [&](const std::string& path) { return read_node_file(root, path); };
   const bool containerd = facts.engine.engine == Engine::kContainerd;
-  if (containerd) facts.other_form = guess_other_form(facts, TRY(read(kContainerdConfig)).value_or(""));
+  for (const std::string& path : plan_files(facts))
+    facts.files.insert_or_assign(path, read_node_file(root, path));
+  if (containerd) guess_form(facts, TRY(file_of(facts, kContainerdConfig)).value_or(""));
   std::vector<std::string> directories = before ? before->directories : std::vector<std::string>();
   std::optional<Error> first;
   for (int form = 0; form < (containerd ? 2 : 1); ++form) {
-    InstallPlan plan = TRY(plan_install(facts, read));
+    InstallPlan plan = TRY(plan_install(facts));
     if (options.dry_run || (plan.edits.empty() && options.put.empty())) return plan;
     InstallRecord record = record_of(options, facts, plan, directories);
     directories = record.directories;
     InstallRecord done = record;
     // An upgrade that writes what was there needs no restart.
-    done.unread = !restart_command(facts.engine.engine, facts.way).empty() && !plan.edits.empty() &&
-                  (!before || before->unread || !write_the_same(*before, record));
+    const bool needs_restart = !restart_command(facts.engine.engine, facts.way).empty() && !plan.edits.empty() &&
+                               (!before || before->is_unread() || !write_the_same(*before, record));
+    if (!needs_restart) done.state = InstallState::kInEffect;
     auto written = write_plan(options, facts, plan, record, done);
     if (written) return plan;
     Error error = std::move(written).error();
@@ -268,7 +268,7 @@ Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& f
     const bool may_try_again = undone && is_refusal(error);
     if (!first || !may_try_again) first = std::move(error);
     if (!may_try_again) break;
-    facts.other_form = !facts.other_form;
+    change_form(facts);
   }
   return std::move(*first);
 }
@@ -287,8 +287,8 @@ Result<std::string> say_restart(const InstallOptions& options, Engine engine, In
   if (!answer.done)
     return Error{fmt::format("`{}`: {}", line, shown(fabric::trim(answer.messages), 400)), EIO,
                  fmt::format("the files are done: run `{}` when that is mended", line)};
-  if (auto record = TRY(read_install_record(options.root)); record && record->unread) {
-    record->unread = false;
+  if (auto record = TRY(read_install_record(options.root)); record && record->is_unread()) {
+    record->set_read();
     if (const auto written = write_install_record(options.root, *record); !written)
       return fmt::format("done: {}\n{}: the next call with --restart restarts the engine again\n", line,
                          written.error().message);
@@ -314,7 +314,7 @@ Result<bool> is_installed(const InstallOptions& options, const InstallRecord& re
       (options.way && to_word(kInstallWays, *options.way) != record.way))
     return Error{fmt::format("`{}`, way {}, is installed", record.engine, record.way), EEXIST,
                  "`rdma-hook install --uninstall` first"};
-  bool complete = record.programs == options.programs && record.version == RDMA_INIT_VERSION && !record.taken_back &&
+  bool complete = record.programs == options.programs && record.version == RDMA_INIT_VERSION && !record.is_restored() &&
                   record.put == options.put;
   std::vector<std::string> kept;
   for (const FileEdit& edit : record.edits) {
@@ -363,7 +363,7 @@ Result<std::string> install_anew(const InstallOptions& options, const std::optio
     if (options.put.empty() && !node_has(root, facts.programs + program, X_OK))
       said += fmt::format("`{}{}` is not there yet\n", facts.programs, program);
   if (options.dry_run) return said;
-  if (const auto now = TRY(read_install_record(root)); now && now->unread)
+  if (const auto now = TRY(read_install_record(root)); now && now->is_unread())
     said += TRY(say_restart(options, facts.engine.engine, facts.way));
   return said + say_service(facts, !options.put.empty());
 }
@@ -411,7 +411,7 @@ Result<std::string> take_away_programs(const InstallOptions& options, std::optio
   const auto record = TRY(read_install_record(options.root));
   if (!record) return std::string();
   std::string said;
-  if (record->unread && engine && way && !restart_command(*engine, *way).empty()) {
+  if (record->is_unread() && engine && way && !restart_command(*engine, *way).empty()) {
     if (!options.restart)
       return Error{fmt::format("the files are as they were; the programs in `{}` stay until the engine has read them",
                                record->programs),
@@ -471,7 +471,7 @@ Result<std::string> install(const InstallOptions& asked) {
     said += fmt::format("{}, way {}: installed, nothing to change\n", record->engine, record->way);
     if (asked.dry_run) return said;
     TRY_VOID(remove_temporaries(root, *record));
-    if (asked.restart && record->unread && options.engine && options.way)
+    if (asked.restart && record->is_unread() && options.engine && options.way)
       said += TRY(say_restart(options, *options.engine, *options.way));
     return said;
   }
@@ -503,16 +503,16 @@ Result<std::string> install_status(const std::string& root, bool json) {
                                  record->version, record->programs);
   for (const std::string& program : record->put)
     text += fmt::format("{:<14} {}\n", node_has(root, program, X_OK) ? "put" : "not there", program);
-  if (record->unread) text += "the engine has not been restarted by install since\n";
+  if (record->is_unread()) text += "the engine has not been restarted by install since\n";
   for (const FileEdit& edit : record->edits) {
     const char* state = kStates.at(static_cast<std::size_t>(TRY(state_of_edit(root, edit))));
     files.push_back({{"path", edit.path}, {"state", state}});
     text += fmt::format("{:<14} {}\n", state, edit.path);
   }
   if (!json) return text;
-  return Json{{"installed", true},          {"engine", record->engine},     {"way", record->way},
-              {"version", record->version}, {"programs", record->programs}, {"files", std::move(files)},
-              {"put", record->put},         {"unread", record->unread},     {"taken_back", record->taken_back}}
+  return Json{{"installed", true},          {"engine", record->engine},      {"way", record->way},
+              {"version", record->version}, {"programs", record->programs},  {"files", std::move(files)},
+              {"put", record->put},         {"unread", record->is_unread()}, {"taken_back", record->is_restored()}}
              .dump(2, ' ', true) +
          "\n";
 }

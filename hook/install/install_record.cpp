@@ -94,8 +94,8 @@ Result<InstallRecord> parse_install_record(const std::string& text) {
   }
   TRY_VOID(take_paths(*directories, "directories", record.directories));
   if (const Json* put = member(json, "put")) TRY_VOID(take_paths(*put, "put", record.put));
-  record.unread = is_said(json, "unread");
-  record.taken_back = is_said(json, "taken_back");
+  if (!is_said(json, "unread")) record.state = InstallState::kInEffect;
+  if (is_said(json, "taken_back")) record.set_restored();
   return record;
 }
 
@@ -109,9 +109,15 @@ std::string install_record_text(const InstallRecord& record) {
     }
     files.push_back(std::move(entry));
   }
-  const Json json = {{"engine", record.engine},   {"way", record.way},         {"programs", record.programs},
-                     {"version", record.version}, {"files", std::move(files)}, {"directories", record.directories},
-                     {"put", record.put},         {"unread", record.unread},   {"taken_back", record.taken_back}};
+  const Json json = {{"engine", record.engine},
+                     {"way", record.way},
+                     {"programs", record.programs},
+                     {"version", record.version},
+                     {"files", std::move(files)},
+                     {"directories", record.directories},
+                     {"put", record.put},
+                     {"unread", record.is_unread()},
+                     {"taken_back", record.is_restored()}};
   return json.dump(2) + "\n";
 }
 

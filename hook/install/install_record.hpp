@@ -19,6 +19,13 @@ struct FileEdit {
   std::string after;
 };
 
+enum class InstallState {
+  kWritten,           // the files are written, or being written; the engine may not have read them
+  kInEffect,          // and it has read them
+  kRestored,          // they are as they were before; the engine may not have read that
+  kRestoredInEffect,  // and it has read that
+};
+
 struct InstallRecord {
   std::string engine;
   std::string way;
@@ -27,8 +34,15 @@ struct InstallRecord {
   std::vector<FileEdit> edits;
   std::vector<std::string> directories;  // that were not there, the outermost first
   std::vector<std::string> put;          // programs that were put on the node, by path
-  bool unread = false;                   // the engine may not have read these files yet
-  bool taken_back = false;               // of what was written the programs alone are left
+  InstallState state = InstallState::kWritten;
+
+  // The engine may not have read its files as they are.
+  bool is_unread() const { return state == InstallState::kWritten || state == InstallState::kRestored; }
+  bool is_restored() const { return state == InstallState::kRestored || state == InstallState::kRestoredInEffect; }
+  // The engine has read them.
+  void set_read() { state = is_restored() ? InstallState::kRestoredInEffect : InstallState::kInEffect; }
+  // They are as they were before install; the programs that were put are left.
+  void set_restored() { state = is_unread() ? InstallState::kRestored : InstallState::kRestoredInEffect; }
 };
 
 enum class EditState { kInstalled, kNotWritten, kChanged };

@@ -1,10 +1,11 @@
 // containerd: of version 2 a drop-in, which it merges key by key; of version 1 lines in the tables that config.toml
 // has, and a block of the others at its end, since there an import replaces a plugin's whole table.
+#include "hook/install/plan_containerd.hpp"
+
 #include <algorithm>
 #include <cerrno>
 
 #include "fabric/text.hpp"
-#include "hook/install/plan_parts.hpp"
 
 namespace hook {
 namespace {
@@ -19,10 +20,22 @@ constexpr const char* kHookSpec = "/etc/containerd/rdma-hook.json";
 constexpr const char* kRunc = "io.containerd.runc.v2";
 constexpr const char* kNriTable = "plugins.'io.containerd.nri.v1.nri'";
 
+struct TomlMember {
+  std::string key;
+  std::string value;
+};
 struct TomlTable {
   std::string name;
-  std::vector<std::pair<std::string, std::string>> members;
+  std::vector<TomlMember> members;
 };
+using TomlTables = std::vector<TomlTable>;
+
+// A handler, and its options if it has some.
+void add_tables(TomlTables& tables, const std::string& handler, std::vector<TomlMember> members,
+                std::vector<TomlMember> options) {
+  tables.push_back({handler, std::move(members)});
+  if (!options.empty()) tables.push_back({handler + ".options", std::move(options)});
+}
 
 // The plugin that has the handlers, as the engine prints it.
 std::string handlers_of(const EngineFacts& facts) {
@@ -67,15 +80,13 @@ std::string systemd_cgroup(const EngineFacts& facts) {
   return found == facts.settings.end() ? "false" : found->second;
 }
 
-void add_handler(std::vector<TomlTable>& tables, const EngineFacts& facts, const std::string& name,
-                 std::vector<std::pair<std::string, std::string>> members, const std::string& program) {
-  const std::string table = handler_table(facts, name);
+void add_handler(TomlTables& tables, const EngineFacts& facts, const std::string& name, std::vector<TomlMember> members,
+                 const std::string& program) {
   members.insert(members.begin(), {"runtime_type", toml_string(kRunc)});
-  tables.push_back({table, std::move(members)});
-  TomlTable options{table + ".options", {}};
-  if (!program.empty()) options.members.emplace_back("BinaryName", toml_string(program));
-  options.members.emplace_back("SystemdCgroup", systemd_cgroup(facts));
-  tables.push_back(std::move(options));
+  std::vector<TomlMember> options;
+  if (!program.empty()) options.push_back({"BinaryName", toml_string(program)});
+  options.push_back({"SystemdCgroup", systemd_cgroup(facts)});
+  add_tables(tables, handler_table(facts, name), std::move(members), std::move(options));
 }
 
 // The handlers whose containers rdma-nri is asked about, and which take a base specification: the default one, and all
@@ -84,8 +95,8 @@ std::vector<std::string> verified_handlers(const EngineFacts& facts) {
   const std::string above = handlers_of(facts) + ".runtimes.";
   std::vector<std::string> names{default_handler(facts)};
   for (const auto& [setting, value] : facts.settings) {
-    if (setting.second != "runtime_type" || value != toml_string(kRunc) || !setting.first.starts_with(above)) continue;
-    std::string name = setting.first.substr(above.size());
+    if (setting.key != "runtime_type" || value != toml_string(kRunc) || !setting.table.starts_with(above)) continue;
+    std::string name = setting.table.substr(above.size());
     if (name != names.front() && name.find_first_of("'.") == std::string::npos) names.push_back(std::move(name));
   }
   return names;
@@ -96,63 +107,56 @@ std::string base_spec_of(const EngineFacts& facts, const std::string& handler) {
 }
 
 // The default handler as it is, with more members. containerd 1.7 is told all of it, which it else has by itself.
-void add_default_handler(std::vector<TomlTable>& tables, const EngineFacts& facts,
-                         std::vector<std::pair<std::string, std::string>> members) {
-  TomlTable handler{handler_table(facts, default_handler(facts)), std::move(members)};
-  TomlTable options{handler.name + ".options", {}};
+void add_default_handler(TomlTables& tables, const EngineFacts& facts, std::vector<TomlMember> members) {
+  const std::string handler = handler_table(facts, default_handler(facts));
+  std::vector<TomlMember> options;
   if (facts.engine.major == 1) {
-    if (!facts.settings.contains({handler.name, "runtime_type"}))
-      handler.members.emplace_back("runtime_type", toml_string(kRunc));
+    if (!facts.settings.contains({handler, "runtime_type"})) members.push_back({"runtime_type", toml_string(kRunc)});
     for (const auto& [setting, value] : facts.settings) {
-      const std::string& key = setting.second;
-      const bool is_ours = std::any_of(handler.members.begin(), handler.members.end(),
-                                       [&](const auto& member) { return member.first == key; });
+      const bool is_ours = std::any_of(members.begin(), members.end(),
+                                       [&](const TomlMember& member) { return member.key == setting.key; });
       if (is_empty_setting(value) || is_ours) continue;
-      if (setting.first == handler.name) handler.members.emplace_back(setting.second, value);
-      if (setting.first == options.name) options.members.emplace_back(setting.second, value);
+      if (setting.table == handler) members.push_back({setting.key, value});
+      if (setting.table == handler + ".options") options.push_back({setting.key, value});
     }
   }
-  tables.push_back(std::move(handler));
-  if (!options.members.empty()) tables.push_back(std::move(options));
+  add_tables(tables, handler, std::move(members), std::move(options));
 }
 
 // The handler `rdma` beside rdma-nri, all that the default one is: so that a pod that names the RuntimeClass `rdma`
 // starts on each node that is set up, whichever its way, and on no other.
-void add_copy_of_default(std::vector<TomlTable>& tables, const EngineFacts& facts) {
+void add_copy_of_default(TomlTables& tables, const EngineFacts& facts) {
   const std::string from = handler_table(facts, default_handler(facts));
   const std::string theirs = base_spec_of(facts, default_handler(facts));
-  TomlTable handler{handler_table(facts, "rdma"), {}};
+  const std::string handler = handler_table(facts, "rdma");
   // Somebody else's: pods may be named after it.
-  if (facts.settings.contains({handler.name, "runtime_type"})) return;
-  TomlTable options{handler.name + ".options", {}};
+  if (facts.settings.contains({handler, "runtime_type"})) return;
+  std::vector<TomlMember> members;
+  std::vector<TomlMember> options;
   for (const auto& [setting, value] : facts.settings) {
-    const auto& [table, key] = setting;
-    if (is_empty_setting(value) || key == "base_runtime_spec" || key == "pod_annotations") continue;
-    if (table == from) handler.members.emplace_back(key, value);
-    if (table == from + ".options") options.members.emplace_back(key, value);
+    if (is_empty_setting(value) || setting.key == "base_runtime_spec" || setting.key == "pod_annotations") continue;
+    if (setting.table == from) members.push_back({setting.key, value});
+    if (setting.table == from + ".options") options.push_back({setting.key, value});
   }
-  if (!facts.settings.contains({from, "runtime_type"}))
-    handler.members.emplace_back("runtime_type", toml_string(kRunc));
+  if (!facts.settings.contains({from, "runtime_type"})) members.push_back({"runtime_type", toml_string(kRunc)});
   if (!theirs.empty() || !facts.base_spec.empty())
-    handler.members.emplace_back("base_runtime_spec", toml_string(theirs.empty() ? kVerifySpec : theirs));
-  handler.members.emplace_back("pod_annotations", annotations_of(facts, from));
-  tables.push_back(std::move(handler));
-  if (!options.members.empty()) tables.push_back(std::move(options));
+    members.push_back({"base_runtime_spec", toml_string(theirs.empty() ? kVerifySpec : theirs)});
+  members.push_back({"pod_annotations", annotations_of(facts, from)});
+  add_tables(tables, handler, std::move(members), std::move(options));
 }
 
-std::vector<TomlTable> tables_of(const EngineFacts& facts) {
-  std::vector<TomlTable> tables;
-  std::vector<std::pair<std::string, std::string>> of_default;
+TomlTables tables_of(const EngineFacts& facts) {
+  TomlTables tables;
+  std::vector<TomlMember> of_default;
   const auto ours = [&](const std::string& name) {
-    return std::pair<std::string, std::string>("pod_annotations", annotations_of(facts, handler_table(facts, name)));
+    return TomlMember{"pod_annotations", annotations_of(facts, handler_table(facts, name))};
   };
   if (facts.way == InstallWay::kNri) {
     const auto off = facts.settings.find({kNriTable, "disable"});
     if (off == facts.settings.end() || off->second != "false") tables.push_back({kNriTable, {{"disable", "false"}}});
     for (const std::string& name : verified_handlers(facts)) {
       if (facts.base_spec.empty() || !base_spec_of(facts, name).empty()) continue;
-      std::vector<std::pair<std::string, std::string>> members{{"base_runtime_spec", toml_string(kVerifySpec)},
-                                                               ours(name)};
+      std::vector<TomlMember> members{{"base_runtime_spec", toml_string(kVerifySpec)}, ours(name)};
       if (name == default_handler(facts)) {
         of_default = std::move(members);
       } else {
@@ -165,13 +169,12 @@ std::vector<TomlTable> tables_of(const EngineFacts& facts) {
   } else {
     add_handler(tables, facts, "rdma-hook", {{"base_runtime_spec", toml_string(kHookSpec)}, ours("rdma-hook")}, {});
   }
-  const bool replaced = facts.engine.major == 1 && facts.other_form;
-  if (!of_default.empty() || replaced) add_default_handler(tables, facts, std::move(of_default));
+  if (!of_default.empty() || facts.replaces_default) add_default_handler(tables, facts, std::move(of_default));
   return tables;
 }
 
 // Names and values as files have them; version 2 of the syntax has another name for the plugin.
-std::string print_tables(const EngineFacts& facts, const std::vector<TomlTable>& tables) {
+std::string print_tables(const EngineFacts& facts, const TomlTables& tables) {
   std::string text;
   for (const TomlTable& table : tables) {
     text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", table.name);
@@ -180,7 +183,7 @@ std::string print_tables(const EngineFacts& facts, const std::vector<TomlTable>&
   }
   std::replace(text.begin(), text.end(), '\'', '"');
   const std::string_view printed = "io.containerd.cri.v1.runtime";
-  if (facts.engine.major >= 2 && facts.other_form)
+  if (facts.engine.major >= 2 && facts.drop_in_version == 2)
     for (std::size_t at; (at = text.find(printed)) != std::string::npos;)
       text.replace(at, printed.size(), "io.containerd.grpc.v1.cri");
   return text;
@@ -212,7 +215,7 @@ void put_member(std::vector<std::string>& lines, std::size_t header, const std::
 
 // The file with the members of those tables that it has, of which containerd 1 takes no second one; the others are left
 // in `tables`. Read by lines: what is written otherwise the engine refuses or has lost, and then nothing is changed.
-std::string with_members(std::string_view text, std::vector<TomlTable>& tables, const EngineSettings& settings) {
+std::string with_members(std::string_view text, TomlTables& tables, const EngineSettings& settings) {
   std::vector<std::string> lines;
   for (const std::string_view line : fabric::split(text, '\n'))
     lines.emplace_back(line);
@@ -254,8 +257,14 @@ Result<std::string> imported_directory(const EngineFacts& facts) {
                fmt::format("add \"{}\" to it", kDropIns)};
 }
 
+// Of what imported_directory() found.
+std::string drop_in_path(const Result<std::string>& directory) {
+  const bool is_named = directory && !directory->empty();
+  return (is_named ? *directory : std::string("/etc/containerd/conf.d")) + kOwnDropIn;
+}
+
 // A line `imports` in front of everything else, or in place of an empty one.
-std::string with_import(const std::string& text, const char* version) {
+std::string with_import(const std::string& text, unsigned version) {
   const std::string import = fmt::format("imports = [\"{}\"]\n", kDropIns);
   if (text.empty()) return fmt::format("{}version = {}\n{}", kOurs, version, import);
   std::size_t at = 0;
@@ -289,7 +298,7 @@ Result<void> check_plugins_are_on(const EngineFacts& facts) {
 
 // A handler of the name that ours would have may be somebody else's: a drop-in would change it. That it has more
 // annotations, or leaves something open, is no other handler.
-Result<void> check_handler_is_ours(const EngineFacts& facts, const std::vector<TomlTable>& tables) {
+Result<void> check_handler_is_ours(const EngineFacts& facts, const TomlTables& tables) {
   if (facts.way == InstallWay::kNri) return {};
   const char* name = facts.way == InstallWay::kRuntime ? "rdma" : "rdma-hook";
   const std::string own = handler_table(facts, name);
@@ -327,20 +336,33 @@ std::string containerd_tables(const EngineFacts& facts) {
   return print_tables(facts, tables_of(facts));
 }
 
-bool guess_other_form(const EngineFacts& facts, std::string_view config) {
-  if (facts.engine.major == 1) return config.find(".runtimes.") == std::string_view::npos;
-  for (const std::string_view line : fabric::split(config, '\n')) {
-    std::string bare(line);
-    std::erase_if(bare, [](char c) { return c == ' ' || c == '\t' || c == '\r'; });
-    if (bare.starts_with("version=2")) return true;
-    if (bare.starts_with('[')) break;
+void guess_form(EngineFacts& facts, std::string_view config) {
+  if (facts.engine.major == 1) {
+    facts.replaces_default = config.find(".runtimes.") == std::string_view::npos;
+    return;
   }
-  return false;
+  for (const std::string_view line : fabric::split(config, '\n')) {
+    const std::string text = bare(line);
+    if (text.starts_with("version=2")) facts.drop_in_version = 2;
+    if (text.starts_with("version=2") || text.starts_with('[')) return;
+  }
 }
 
-Result<void> plan_containerd(InstallPlan& plan, const EngineFacts& facts, const ReadNodeFile& read) {
+void change_form(EngineFacts& facts) {
+  if (facts.engine.major == 1) {
+    facts.replaces_default = !facts.replaces_default;
+  } else {
+    facts.drop_in_version = facts.drop_in_version == 2 ? 3 : 2;
+  }
+}
+
+std::vector<std::string> containerd_files(const EngineFacts& facts) {
+  return {kContainerdConfig, kOwnConfig, kVerifySpec, kHookSpec, drop_in_path(imported_directory(facts))};
+}
+
+Result<void> plan_containerd(InstallPlan& plan, const EngineFacts& facts) {
   TRY_VOID(check_plugins_are_on(facts));
-  std::vector<TomlTable> tables = tables_of(facts);
+  TomlTables tables = tables_of(facts);
   TRY_VOID(check_handler_is_ours(facts, tables));
   for (const TomlTable& table : tables)
     for (const auto& [key, value] : table.members)
@@ -349,12 +371,12 @@ Result<void> plan_containerd(InstallPlan& plan, const EngineFacts& facts, const 
   const bool is_named =
       facts.way != InstallWay::kNri || std::any_of(tables.begin(), tables.end(), [](const TomlTable& table) {
         return std::any_of(table.members.begin(), table.members.end(),
-                           [](const auto& member) { return member.second == toml_string(kVerifySpec); });
+                           [](const auto& member) { return member.value == toml_string(kVerifySpec); });
       });
   if (!facts.base_spec.empty() && is_named && facts.way != InstallWay::kRuntime)
-    TRY_VOID(add_own_file(plan, read, facts.way == InstallWay::kNri ? kVerifySpec : kHookSpec, facts.base_spec));
+    TRY_VOID(add_own_file(plan, facts, facts.way == InstallWay::kNri ? kVerifySpec : kHookSpec, facts.base_spec));
   if (tables.empty()) return {};
-  const auto config = TRY(read(kContainerdConfig));
+  const auto config = TRY(file_of(facts, kContainerdConfig));
   if (facts.engine.major == 1) {
     std::string text = with_members(config && !config->empty() ? *config : "version = 2\n", tables, facts.settings);
     // The last line may have no newline.
@@ -362,10 +384,11 @@ Result<void> plan_containerd(InstallPlan& plan, const EngineFacts& facts, const 
     plan.edits.push_back({kContainerdConfig, config, std::move(text)});
     return {};
   }
-  const std::string directory = TRY(imported_directory(facts));
-  const char* version = facts.other_form ? "2" : "3";
-  plan.drop_in = (directory.empty() ? std::string("/etc/containerd/conf.d") : directory) + kOwnDropIn;
-  TRY_VOID(add_own_file(plan, read, plan.drop_in,
+  const auto imported = imported_directory(facts);
+  const std::string directory = TRY(imported);
+  const unsigned version = facts.drop_in_version;
+  plan.drop_in = drop_in_path(imported);
+  TRY_VOID(add_own_file(plan, facts, plan.drop_in,
                         fmt::format("{}version = {}\n\n{}", kOurs, version, print_tables(facts, tables))));
   if (directory.empty()) plan.edits.push_back({kContainerdConfig, config, with_import(config.value_or(""), version)});
   return {};

@@ -18,7 +18,8 @@ using fabric::Result;
 constexpr const char* kOwnHooksDir = "/etc/containers/oci/hooks.d";
 constexpr const char* kDockerConfig = "/etc/docker/daemon.json";
 constexpr const char* kPodmanConfig = "/etc/containers/containers.conf";
-constexpr const char* kOwnConfig = "/etc/rdma-init/conf.d/90-engine.json";
+constexpr const char* kPodmanDropIn = "/etc/containers/containers.conf.d/90-rdma-init.conf";
+constexpr const char* kCrioDropIn = "/etc/crio/crio.conf.d/90-rdma-init.conf";
 
 // The files of config/hooks.d, as they are there.
 struct HooksFile {
@@ -31,16 +32,18 @@ constexpr HooksFile kHooksFiles[] = {
 // Where they have the programs.
 constexpr std::string_view kUsualPrograms = "/usr/local/bin/";
 
+std::string hooks_file(const EngineFacts& facts, std::string_view name) {
+  return fmt::format("{}/{}", facts.hooks_dir.empty() ? kOwnHooksDir : facts.hooks_dir, name);
+}
+
 // begin: "rdma-hook-crio-verify".
-Result<void> add_hooks_files(InstallPlan& plan, const EngineFacts& facts, const ReadNodeFile& read,
-                             std::string_view begin) {
+Result<void> add_hooks_files(InstallPlan& plan, const EngineFacts& facts, std::string_view begin) {
   for (const auto& [name, sample] : kHooksFiles) {
     if (!name.starts_with(begin)) continue;
     std::string text(sample);
     const auto at = text.find(kUsualPrograms);
     if (at != std::string::npos) text.replace(at, kUsualPrograms.size(), facts.programs + "/");
-    const std::string directory = facts.hooks_dir.empty() ? kOwnHooksDir : facts.hooks_dir;
-    TRY_VOID(add_own_file(plan, read, fmt::format("{}/{}", directory, name), text));
+    TRY_VOID(add_own_file(plan, facts, hooks_file(facts, name), text));
   }
   return {};
 }
@@ -95,8 +98,8 @@ Error runtime_of_others(std::string_view place, std::string_view ours) {
           fmt::format("take it away, or merge by hand: {}", ours)};
 }
 
-Result<void> plan_docker(InstallPlan& plan, const EngineFacts& facts, const ReadNodeFile& read) {
-  const auto before = TRY(read(kDockerConfig));
+Result<void> plan_docker(InstallPlan& plan, const EngineFacts& facts) {
+  const auto before = TRY(file_of(facts, kDockerConfig));
   const Json old = TRY(object_of(before.value_or(""), kDockerConfig));
   Json json = old;
   std::string behind;
@@ -117,7 +120,7 @@ Result<void> plan_docker(InstallPlan& plan, const EngineFacts& facts, const Read
     if (!before || before->ends_with('\n')) text += '\n';
     plan.edits.push_back({kDockerConfig, before, std::move(text)});
   }
-  return behind.empty() ? Result<void>() : put_behind(plan, facts, read, behind);
+  return behind.empty() ? Result<void>() : put_behind(plan, facts, behind);
 }
 
 // The table of the default handler. Errors: what CRI-O prints does not name it.
@@ -141,29 +144,28 @@ std::string crio_copy(InstallPlan& plan, const EngineFacts& facts, const std::st
   }
   std::string text = fmt::format("\n[{}]\n", kTable);
   for (const auto& [setting, value] : facts.settings) {
-    if (setting.first != table || is_empty_setting(value)) continue;
-    std::string line = fmt::format("{} = {}\n", setting.second, value);
+    if (setting.table != table || is_empty_setting(value)) continue;
+    std::string line = fmt::format("{} = {}\n", setting.key, value);
     std::replace(line.begin(), line.end(), '\'', '"');
     text += line;
   }
   return text;
 }
 
-Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts, const ReadNodeFile& read) {
-  constexpr const char* kDropIn = "/etc/crio/crio.conf.d/90-rdma-init.conf";
+Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts) {
   if (facts.way == InstallWay::kCdi) return {};
   const std::string hooks = own_hooks_dir(facts, "crio.runtime");
   if (facts.way == InstallWay::kHook) {
-    TRY_VOID(add_hooks_files(plan, facts, read, "rdma-hook-crio-annotations-"));
+    TRY_VOID(add_hooks_files(plan, facts, "rdma-hook-crio-annotations-"));
     if (hooks.empty()) return {};
     plan.said.emplace_back("CRI-O reads its `hooks_dir` when it starts: systemctl restart crio");
-    return add_own_file(plan, read, kDropIn, kOurs + hooks);
+    return add_own_file(plan, facts, kCrioDropIn, kOurs + hooks);
   }
   const std::string table = TRY(crio_default(facts));
   if (facts.way == InstallWay::kNri) {
-    TRY_VOID(add_hooks_files(plan, facts, read, "rdma-hook-crio-verify-"));
+    TRY_VOID(add_hooks_files(plan, facts, "rdma-hook-crio-verify-"));
     plan.meant[{"crio.nri", "enable_nri"}] = "true";
-    return add_own_file(plan, read, kDropIn,
+    return add_own_file(plan, facts, kCrioDropIn,
                         fmt::format("{}{}{}[crio.nri]\nenable_nri = true\n{}", kOurs, hooks, hooks.empty() ? "" : "\n",
                                     crio_copy(plan, facts, table)));
   }
@@ -174,15 +176,15 @@ Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts, const ReadNo
   plan.meant[{"crio.runtime.runtimes.rdma", "runtime_path"}] = fmt::format("'{}'", program);
   std::string behind = setting_text(facts.settings, table, "runtime_path");
   for (const auto& [setting, value] : facts.settings)
-    if (setting.second == "runtime_path" && !is_nvidia_runtime(behind) && is_nvidia_runtime(value))
-      behind = setting_text(facts.settings, setting.first, setting.second);
+    if (setting.key == "runtime_path" && !is_nvidia_runtime(behind) && is_nvidia_runtime(value))
+      behind = setting_text(facts.settings, setting.table, setting.key);
   // State of a container is where its runtime has it: crun's in /run/crun.
   const std::string state = setting_text(facts.settings, table, "runtime_root");
   TRY_VOID(
-      add_own_file(plan, read, kDropIn,
+      add_own_file(plan, facts, kCrioDropIn,
                    fmt::format("{}[crio.runtime.runtimes.rdma]\nruntime_path = \"{}\"\nruntime_type = \"oci\"\n{}",
                                kOurs, program, state.empty() ? "" : fmt::format("runtime_root = \"{}\"\n", state))));
-  return behind.empty() ? Result<void>() : put_behind(plan, facts, read, behind);
+  return behind.empty() ? Result<void>() : put_behind(plan, facts, behind);
 }
 
 // The path between quotes whose program is NVIDIA's; empty: none.
@@ -201,21 +203,20 @@ bool has_other_rdma(std::string_view text, std::string_view entry) {
   return false;
 }
 
-Result<void> plan_podman(InstallPlan& plan, const EngineFacts& facts, const ReadNodeFile& read) {
+Result<void> plan_podman(InstallPlan& plan, const EngineFacts& facts) {
   if (facts.way == InstallWay::kNri) return make_error("Podman has no NRI: take `--way runtime`, hook or cdi");
-  constexpr const char* kDropIn = "/etc/containers/containers.conf.d/90-rdma-init.conf";
   if (facts.way == InstallWay::kCdi) return {};
   if (facts.way == InstallWay::kHook) {
-    TRY_VOID(add_hooks_files(plan, facts, read, "rdma-hook-podman-annotations-"));
+    TRY_VOID(add_hooks_files(plan, facts, "rdma-hook-podman-annotations-"));
     const std::string hooks = own_hooks_dir(facts, "engine");
-    return hooks.empty() ? Result<void>() : add_own_file(plan, read, kDropIn, kOurs + hooks);
+    return hooks.empty() ? Result<void>() : add_own_file(plan, facts, kPodmanDropIn, kOurs + hooks);
   }
-  const auto theirs = TRY(read(kPodmanConfig));
+  const auto theirs = TRY(file_of(facts, kPodmanConfig));
   const std::string entry = fmt::format("rdma = [\"{}/rdma-runtime\"]", facts.programs);
   if (has_other_rdma(theirs.value_or(""), entry)) return runtime_of_others(fmt::format("`{}`", kPodmanConfig), entry);
-  TRY_VOID(add_own_file(plan, read, kDropIn, fmt::format("{}[engine.runtimes]\n{}\n", kOurs, entry)));
+  TRY_VOID(add_own_file(plan, facts, kPodmanDropIn, fmt::format("{}[engine.runtimes]\n{}\n", kOurs, entry)));
   const std::string behind = quoted_nvidia_runtime(theirs.value_or(""));
-  return behind.empty() ? Result<void>() : put_behind(plan, facts, read, behind);
+  return behind.empty() ? Result<void>() : put_behind(plan, facts, behind);
 }
 
 // NVIDIA's runtime among the handlers of containerd, the default one first; empty: none.
@@ -223,49 +224,15 @@ std::string containerd_runtime_behind(const EngineFacts& facts) {
   std::string found;
   std::string usual;
   for (const auto& [setting, value] : facts.settings) {
-    if (setting.second == "default_runtime_name") usual = setting_text(facts.settings, setting.first, setting.second);
-    if (setting.second != "BinaryName" || !is_nvidia_runtime(value)) continue;
-    if (found.empty() || setting.first.ends_with(".runtimes." + usual + ".options"))
-      found = setting_text(facts.settings, setting.first, setting.second);
+    if (setting.key == "default_runtime_name") usual = setting_text(facts.settings, setting.table, setting.key);
+    if (setting.key != "BinaryName" || !is_nvidia_runtime(value)) continue;
+    if (found.empty() || setting.table.ends_with(".runtimes." + usual + ".options"))
+      found = setting_text(facts.settings, setting.table, setting.key);
   }
   return found;
 }
 
-}  // namespace
-
-bool is_nvidia_runtime(std::string_view program) {
-  const auto slash = program.rfind('/');
-  if (slash != std::string_view::npos) program.remove_prefix(slash + 1);
-  return program.starts_with("nvidia-container-runtime");
-}
-
-Result<void> add_own_file(InstallPlan& plan, const ReadNodeFile& read, const std::string& path,
-                          const std::string& text) {
-  const auto there = TRY(read(path));
-  if (there == text) return {};
-  if (there) return Error{fmt::format("`{}` is there already", path), EEXIST, "move it away"};
-  plan.edits.push_back({path, there, text});
-  return {};
-}
-
-Result<void> put_behind(InstallPlan& plan, const EngineFacts& facts, const ReadNodeFile& read,
-                        const std::string& program) {
-  if (facts.runtimes_are_said) {
-    plan.said.push_back(fmt::format(
-        "`runtime` is in the configuration of rdma-init already: see that its `runtimes` begin with `{}`", program));
-    return {};
-  }
-  Json runtimes = Json::array({program});
-  if (program != "runc") runtimes.push_back("runc");
-  const Json json = {{"runtime", {{"runtimes", std::move(runtimes)}}}};
-  TRY_VOID(add_own_file(plan, read, kOwnConfig, json.dump() + "\n"));
-  plan.said.push_back(fmt::format("`{}` stays, behind rdma-runtime, by `{}`", program, kOwnConfig));
-  return {};
-}
-
-namespace {
-
-Result<InstallPlan> plan_for_engine(const EngineFacts& facts, const ReadNodeFile& read) {
+Result<InstallPlan> plan_for_engine(const EngineFacts& facts) {
   InstallPlan plan;
   switch (facts.engine.engine) {
     case Engine::kContainerd: {
@@ -273,24 +240,24 @@ Result<InstallPlan> plan_for_engine(const EngineFacts& facts, const ReadNodeFile
         if (facts.engine.major == 1) return make_error("containerd 1 has CDI off: take another way");
         break;
       }
-      TRY_VOID(plan_containerd(plan, facts, read));
+      TRY_VOID(plan_containerd(plan, facts));
       const std::string behind = containerd_runtime_behind(facts);
       if (behind.empty()) break;
       if (facts.way == InstallWay::kRuntime) {
-        TRY_VOID(put_behind(plan, facts, read, behind));
+        TRY_VOID(put_behind(plan, facts, behind));
       } else {
         plan.said.push_back(fmt::format("`{}` stays as it is: no runtime of ours is in front of it", behind));
       }
       break;
     }
     case Engine::kCrio:
-      TRY_VOID(plan_crio(plan, facts, read));
+      TRY_VOID(plan_crio(plan, facts));
       break;
     case Engine::kDocker:
-      TRY_VOID(plan_docker(plan, facts, read));
+      TRY_VOID(plan_docker(plan, facts));
       break;
     case Engine::kPodman:
-      TRY_VOID(plan_podman(plan, facts, read));
+      TRY_VOID(plan_podman(plan, facts));
       break;
     default:
       return make_error("`{}` has no configuration to write", to_string(facts.engine.engine));
@@ -300,14 +267,22 @@ Result<InstallPlan> plan_for_engine(const EngineFacts& facts, const ReadNodeFile
 
 }  // namespace
 
-Result<InstallPlan> plan_install(const EngineFacts& facts, const ReadNodeFile& read) {
+std::vector<std::string> plan_files(const EngineFacts& facts) {
+  if (facts.engine.engine == Engine::kContainerd) return containerd_files(facts);
+  std::vector<std::string> files{kOwnConfig, kDockerConfig, kPodmanConfig, kPodmanDropIn, kCrioDropIn};
+  for (const HooksFile& file : kHooksFiles)
+    files.push_back(hooks_file(facts, file.name));
+  return files;
+}
+
+Result<InstallPlan> plan_install(const EngineFacts& facts) {
   for (const auto& [setting, value] : facts.settings) {
-    if (fabric::is_utf8(setting.first) && fabric::is_utf8(setting.second) && fabric::is_utf8(value)) continue;
+    if (fabric::is_utf8(setting.table) && fabric::is_utf8(setting.key) && fabric::is_utf8(value)) continue;
     return Error{fmt::format("`{}` prints a setting that is no UTF-8: [{}]: {}", facts.engine.program,
-                             fabric::one_line(setting.first), fabric::one_line(setting.second)),
+                             fabric::one_line(setting.table), fabric::one_line(setting.key)),
                  EINVAL, "mend it in the engine's configuration; nothing was changed"};
   }
-  auto plan = plan_for_engine(facts, read);
+  auto plan = plan_for_engine(facts);
   // What an engine prints of its files is foreign text.
   if (!plan) {
     plan.error().message = fabric::one_line(plan.error().message);

@@ -47,20 +47,21 @@ Result<void> take_back(const std::string& root, InstallRecord record, bool keeps
                        std::vector<std::string>& kept, std::string& said) {
   TRY_VOID(remove_temporaries(root, record));
   const InstallRecord before = record;
-  if (keeps_programs && !record.put.empty() && !record.taken_back) record.unread = true;
-  if (record.unread != before.unread) TRY_VOID(write_install_record(root, record));
+  if (keeps_programs && !record.put.empty() && !record.is_restored()) record.state = InstallState::kWritten;
+  const bool is_noted = record.state != before.state;
+  if (is_noted) TRY_VOID(write_install_record(root, record));
   const UndoPlan plan = TRY(plan_undo(root, record));
   for (const FileEdit& edit : plan.left)
     kept.push_back("`" + edit.path + "`");
   InstallRecord left = record;
-  left.taken_back = plan.left.empty();
+  if (plan.left.empty()) left.set_restored();
   left.edits = plan.left;
   if (!keeps_programs) left.put.clear();
   const bool keeps_record = !left.edits.empty() || !left.put.empty();
   if (auto prepared = prepare_undo(root, plan, left, keeps_record); !prepared) {
     static_cast<void>(remove_temporaries(root, record));
     // Without room for that either, the engine is restarted once more than it has to be.
-    if (record.unread != before.unread) static_cast<void>(write_install_record(root, before));
+    if (is_noted) static_cast<void>(write_install_record(root, before));
     return prepared;
   }
   for (const FileEdit& edit : plan.undone) {

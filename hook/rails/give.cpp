@@ -1,4 +1,5 @@
 #include "hook/rails/give.hpp"
+#include "hook/ledger/files.hpp"
 
 #include <fcntl.h>
 
@@ -24,16 +25,13 @@ using fabric::Result;
 
 // Never 0, the group of everything else, and the same for one grant at every call.
 std::uint32_t group_of(const std::string& key) {
-  std::uint32_t hash = 2166136261U;  // FNV-1a
-  for (const char c : key)
-    hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
-  return hash | 0x40000000U;
+  return static_cast<std::uint32_t>(checksum(key)) | 0x40000000U;
 }
 
 // One call of give_rails().
-class Giver {
+class RailGiver {
  public:
-  Giver(RailsInput& input, Timing& timing, NetworkRecordStore store, NodeSockets node, NetworkNamespace inside)
+  RailGiver(RailsInput& input, Timing& timing, NetworkRecordStore store, NodeSockets node, NetworkNamespace inside)
       : input_(&input),
         timing_(&timing),
         store_(std::move(store)),
@@ -64,7 +62,7 @@ class Giver {
   RailsReport report_;
 };
 
-Result<void> Giver::name_new_rails(std::vector<Rail>& rails) {
+Result<void> RailGiver::name_new_rails(std::vector<Rail>& rails) {
   std::vector<std::string> taken;
   for (const Link& link : TRY(all_links(inside_.route)))
     taken.push_back(link.name);
@@ -72,7 +70,7 @@ Result<void> Giver::name_new_rails(std::vector<Rail>& rails) {
   return {};
 }
 
-Result<void> Giver::add_rails(const Plan& plan) {
+Result<void> RailGiver::add_rails(const Plan& plan) {
   const bool moves = std::any_of(plan.netdevs.begin(), plan.netdevs.end(),
                                  [](const PlannedNetdev& netdev) { return netdev.mode == Mode::kExclusive; });
   const NodeNetwork network = TRY(read_node_network(moves));
@@ -95,7 +93,7 @@ Result<void> Giver::add_rails(const Plan& plan) {
 }
 
 // The record is written before anything is taken, and again before anything is changed with what was taken.
-Result<void> Giver::address_rails() {
+Result<void> RailGiver::address_rails() {
   note_leases(input_->config, cni_args(input_->pod), record_);
   TRY_VOID(store_.write(record_));
   timing_->step("describe");
@@ -105,7 +103,7 @@ Result<void> Giver::address_rails() {
   return {};
 }
 
-Result<void> Giver::bring_up(const PlacedRail& rail) {
+Result<void> RailGiver::bring_up(const PlacedRail& rail) {
   LinkChange change;
   // A child is born with its MTU; of a netdev that moved the node's stays unless the network says another.
   if (rail.record->rail.kind == RailKind::kMove) change.mtu = rail.record->rail.mtu;
@@ -114,7 +112,7 @@ Result<void> Giver::bring_up(const PlacedRail& rail) {
   return change_link(inside_.route, rail.ifindex, change);
 }
 
-Result<void> Giver::place() {
+Result<void> RailGiver::place() {
   for (std::size_t i = first_new_; i < record_.rails.size(); ++i) {
     const RailRecord& rail = record_.rails[i];
     const int ifindex = TRY(place_rail(node_, inside_, rail, record_.group));
@@ -129,7 +127,7 @@ Result<void> Giver::place() {
   return {};
 }
 
-Result<void> Giver::configure() {
+Result<void> RailGiver::configure() {
   std::vector<const Rail*> without;
   for (const PlacedRail& rail : placed_) {
     configs_.push_back(
@@ -144,7 +142,7 @@ Result<void> Giver::configure() {
 }
 
 // A device that is made anew, or registered anew in another namespace, gets the first number that is free.
-Result<void> Giver::find_nodes() {
+Result<void> RailGiver::find_nodes() {
   const fabric::UniqueFd node_sysfs(::open(input_->sys.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   for (const PlacedRail& placed : placed_) {
     const Rail& rail = placed.record->rail;
@@ -160,7 +158,7 @@ Result<void> Giver::find_nodes() {
   return {};
 }
 
-Result<void> Giver::settle_gids() {
+Result<void> RailGiver::settle_gids() {
   std::vector<GidRail> rails;
   for (std::size_t i = 0; i < placed_.size(); ++i) {
     const auto address = gid_address(configs_[i]);
@@ -188,7 +186,7 @@ Result<void> Giver::settle_gids() {
 // The order: refusals come before the first change (add_rails()), the record of a change before the change
 // (address_rails()). A duplicate is looked for on a link that is up and has no address yet, a gateway from the address
 // and its routes. GIDs come last: the kernel makes them of the addresses.
-Result<RailsReport> Giver::give(NetworkRecord record, const Plan& plan) {
+Result<RailsReport> RailGiver::give(NetworkRecord record, const Plan& plan) {
   record_ = std::move(record);
   first_new_ = record_.rails.size();
   TRY_VOID(add_rails(plan));
@@ -236,7 +234,7 @@ Result<RailsReport> give_rails(RailsInput input, Timing& timing) {
   auto inside = TRY(open_network_namespace(std::move(input.netns_fd), parts_for(input, rest)));
   auto node = TRY(open_node_sockets());
   timing.step("namespace");
-  return Giver(input, timing, std::move(store), std::move(node), std::move(inside)).give(std::move(record), rest);
+  return RailGiver(input, timing, std::move(store), std::move(node), std::move(inside)).give(std::move(record), rest);
 }
 
 }  // namespace hook

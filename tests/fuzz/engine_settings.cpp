@@ -19,7 +19,7 @@ using fuzz::require;
 std::string print(const hook::EngineSettings& settings) {
   std::string text;
   for (const auto& [setting, value] : settings)
-    text += "[" + setting.first + "]\n  " + setting.second + " = " + value + "\n";
+    text += "[" + setting.table + "]\n  " + setting.key + " = " + value + "\n";
   return text;
 }
 
@@ -37,16 +37,19 @@ void check_plan(FuzzedDataProvider& data, hook::EngineSettings settings) {
   facts.way = data.PickValueInArray(
       {hook::InstallWay::kNri, hook::InstallWay::kRuntime, hook::InstallWay::kHook, hook::InstallWay::kCdi});
   facts.programs = "/opt/rdma-init/bin";
-  facts.other_form = data.ConsumeBool();
+  const bool changes_form = data.ConsumeBool();
   if (data.ConsumeBool()) facts.base_spec = "{}\n";
   facts.settings = std::move(settings);
   const std::string file = data.ConsumeRemainingBytesAsString();
-  (void)hook::guess_other_form(facts, file);
+  hook::guess_form(facts, file);
+  if (changes_form) hook::change_form(facts);
   const auto read = [&](const std::string& path) -> fabric::Result<std::optional<std::string>> {
     if (path == hook::kContainerdConfig || path.ends_with(".conf") || path.ends_with("daemon.json")) return {file};
     return std::optional<std::string>();
   };
-  const auto plan = hook::plan_install(facts, read);
+  for (const std::string& path : hook::plan_files(facts))
+    facts.files.insert_or_assign(path, read(path));
+  const auto plan = hook::plan_install(facts);
   if (!plan) {
     fuzz::require_one_line(plan.error().message, "the refusal of a plan");
     return;

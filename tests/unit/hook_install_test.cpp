@@ -56,6 +56,13 @@ fabric::Result<std::optional<std::string>> nothing(const std::string&) {
   return std::optional<std::string>();
 }
 
+// With the files as `read` has them.
+fabric::Result<InstallPlan> plan_of(EngineFacts facts, const auto& read) {
+  for (const std::string& path : plan_files(facts))
+    facts.files.insert_or_assign(path, read(path));
+  return plan_install(facts);
+}
+
 TEST(EngineSettings, TablesKeysAndQuotes) {
   const EngineSettings settings = parse_engine_settings(kOne);
   EXPECT_EQ(setting_text(settings, "plugins.'io.containerd.grpc.v1.cri'.containerd", "default_runtime_name"), "nvidia");
@@ -67,7 +74,7 @@ TEST(EngineSettings, TablesKeysAndQuotes) {
 TEST(PlanInstall, ASettingThatIsNoUtf8IsRefused) {
   EngineFacts facts = facts_of(2, kTwo, InstallWay::kRuntime);
   facts.settings[{"plugins.x", "BinaryName"}] = "'/usr/bin/nvidia-container-runtime\xf8'";
-  const auto plan = plan_install(facts, nothing);
+  const auto plan = plan_of(facts, nothing);
   ASSERT_FALSE(plan);
   EXPECT_EQ(plan.error().message, "`/usr/bin/containerd` prints a setting that is no UTF-8: [plugins.x]: BinaryName");
 }
@@ -123,7 +130,7 @@ TEST(EngineSettings, WhatIsLostAndWhatIsMissing) {
 
 // Its own handler is written whole, because a first table of handlers replaces it; annotations are added to its own.
 TEST(InstallPlan, ABlockForContainerd1) {
-  const auto plan = plan_install(facts_of(1, kOne, InstallWay::kNri), nothing);
+  const auto plan = plan_of(facts_of(1, kOne, InstallWay::kNri), nothing);
   ASSERT_TRUE(plan) << plan.error().message;
   ASSERT_EQ(plan->edits.size(), 2U);
   EXPECT_EQ(plan->edits[0].path, "/etc/containerd/rdma-verify.json");
@@ -168,7 +175,7 @@ BinaryName = "/usr/bin/nvidia-container-runtime"
 disable = true # not yet
 [debug])");
   };
-  const auto plan = plan_install(facts_of(1, kOne, InstallWay::kNri), read);
+  const auto plan = plan_of(facts_of(1, kOne, InstallWay::kNri), read);
   ASSERT_TRUE(plan) << plan.error().message;
   ASSERT_EQ(plan->edits.size(), 2U);
   EXPECT_EQ(plan->edits[1].after, R"(version = 2
@@ -196,7 +203,7 @@ disable = false  # rdma-hook install
 }
 
 TEST(InstallPlan, ADropInWhereContainerd2ReadsThem) {
-  const auto plan = plan_install(facts_of(2, kTwo, InstallWay::kRuntime), nothing);
+  const auto plan = plan_of(facts_of(2, kTwo, InstallWay::kRuntime), nothing);
   ASSERT_TRUE(plan) << plan.error().message;
   ASSERT_EQ(plan->edits.size(), 1U);
   EXPECT_EQ(plan->edits[0].path, "/etc/containerd/conf.d/rdma-init.toml");
@@ -232,8 +239,7 @@ TEST(Uninstall, ProgramsStayAsLongAsTheyAreNeeded) {
                              {},
                              {"/opt/rdma-init", "/opt/rdma-init/bin"},
                              {"/opt/rdma-init/bin/rdma-hook"},
-                             false,
-                             false};
+                             InstallState::kInEffect};
   ASSERT_TRUE(write_install_record(options.root, record));
   fabric::Result<HeldGrants> needed = HeldGrants{2, ""};
   options.needed_by = [&needed] { return needed; };
@@ -267,12 +273,12 @@ TEST(InstallPlan, TheDefaultHandlerAsRdma) {
   const std::string runtimes = "plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.";
   EngineFacts facts = facts_of(2, kTwo, InstallWay::kNri);
   facts.settings[{runtimes + "runc", "base_runtime_spec"}] = "'/etc/own.json'";
-  auto plan = plan_install(facts, nothing);
+  auto plan = plan_of(facts, nothing);
   ASSERT_TRUE(plan) << plan.error().message;
   EXPECT_EQ(plan->meant.at({runtimes + "rdma", "base_runtime_spec"}), "'/etc/own.json'");
   EXPECT_EQ(plan->edits.front().path, "/etc/containerd/conf.d/rdma-init.toml");
   facts.settings[{runtimes + "rdma", "runtime_type"}] = "'io.containerd.kata.v2'";
-  plan = plan_install(facts, nothing);
+  plan = plan_of(facts, nothing);
   ASSERT_TRUE(plan) << plan.error().message;
   EXPECT_FALSE(plan->meant.contains({runtimes + "rdma", "base_runtime_spec"}));
 }
@@ -285,7 +291,7 @@ TEST(InstallPlan, EveryHandlerOfRuncVerifies) {
   facts.settings[{runtimes + "kata", "runtime_type"}] = "'io.containerd.kata.v2'";
   facts.settings[{runtimes + "own", "runtime_type"}] = "'io.containerd.runc.v2'";
   facts.settings[{runtimes + "own", "base_runtime_spec"}] = "'/etc/own.json'";
-  const auto plan = plan_install(facts, nothing);
+  const auto plan = plan_of(facts, nothing);
   ASSERT_TRUE(plan) << plan.error().message;
   for (const char* handler : {"nvidia", "runc"})
     EXPECT_EQ(plan->meant.at({runtimes + handler, "base_runtime_spec"}), "'/etc/containerd/rdma-verify.json'");
@@ -296,9 +302,14 @@ TEST(InstallPlan, EveryHandlerOfRuncVerifies) {
 }
 
 TEST(InstallPlan, TheVersionThatConfigTomlHas) {
-  EXPECT_TRUE(guess_other_form(facts_of(2, kTwo, InstallWay::kNri), "# x\nversion = 2\n[a]\n"));
-  EXPECT_FALSE(guess_other_form(facts_of(2, kTwo, InstallWay::kNri), "version = 3\n[a]\nversion = 2\n"));
-  EXPECT_FALSE(guess_other_form(facts_of(2, kTwo, InstallWay::kNri), ""));
+  const auto version_of = [](std::string_view config) {
+    EngineFacts facts = facts_of(2, kTwo, InstallWay::kNri);
+    guess_form(facts, config);
+    return facts.drop_in_version;
+  };
+  EXPECT_EQ(version_of("# x\nversion = 2\n[a]\n"), 2U);
+  EXPECT_EQ(version_of("version = 3\n[a]\nversion = 2\n"), 3U);
+  EXPECT_EQ(version_of(""), 3U);
 }
 
 }  // namespace
