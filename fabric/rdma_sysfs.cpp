@@ -214,6 +214,22 @@ std::optional<std::string> port_netdev(const Scan& scan, const Directory& hca, c
   return here ? name : std::nullopt;
 }
 
+// Of a slot that cannot be read. A real table has the slots 0..n-1; in a file tree or a prepared view some may be
+// missing, so a missing slot ends nothing until the listing says so.
+bool ends_table(const GidSlots& slots, unsigned index, int code, std::optional<unsigned>& listed, Port& port) {
+  if (code == EBADMSG) return false;
+  if (code == ENOENT) {
+    if (!listed) listed = slots.listed();
+    if (index >= *listed) {
+      port.gid_tbl_len = listed;
+      return true;
+    }
+  } else {
+    port.gids_error = code;
+  }
+  return index > GidSlots::kMost;
+}
+
 // Reads the GID table slot by slot, with the type of every GID and in whole tables for a container its ndev, until the
 // search is complete or the table ends.
 void read_gids(const Scan& scan, const PortReader& reader, Port& port) {
@@ -225,8 +241,6 @@ void read_gids(const Scan& scan, const PortReader& reader, Port& port) {
     return;
   }
   GidSearch search(*scan.netdevs, port.netdev);
-  // A real table has the slots 0..n-1; in a file tree or a prepared view some may be missing, so a missing slot ends
-  // nothing until the listing says so.
   std::optional<unsigned> listed;
   for (unsigned index = 0;; ++index) {
     const bool is_enough = scan.first_v2 ? !port.gids.empty() && port.gids.back().is_v2()
@@ -237,17 +251,7 @@ void read_gids(const Scan& scan, const PortReader& reader, Port& port) {
     }
     const auto gid = slots->gid(index);
     if (const auto* failed = std::get_if<Unreadable>(&gid)) {
-      if (failed->code == EBADMSG) continue;
-      if (failed->code == ENOENT) {
-        if (!listed) listed = slots->listed();
-        if (index >= *listed) {
-          port.gid_tbl_len = listed;
-          return;
-        }
-      } else {
-        port.gids_error = failed->code;
-      }
-      if (index > GidSlots::kMost) return;
+      if (ends_table(*slots, index, failed->code, listed, port)) return;
       continue;
     }
     GidEntry entry{index, std::get<Address>(gid), std::nullopt, std::nullopt};

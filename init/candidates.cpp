@@ -63,44 +63,59 @@ void check_node(const Hca& hca, Candidate& candidate) {
   block(candidate, Obstacle::kRefused, fmt::format("{}: {}", node, std::strerror(error)), kNodeRemedy);
 }
 
+// Of the netdev and its addresses. False: these are no cause.
+bool explain_by_netdev(const Inventory& inventory, const Port& port, const PortUse& use, Candidate& candidate) {
+  if (inventory.net_error) {
+    block(candidate, Obstacle::kAddressesUnknown,
+          fmt::format("addresses of this network namespace are unknown: {}", *inventory.net_error),
+          "allow AF_NETLINK sockets in the seccomp profile");
+    return true;
+  }
+  if (const auto [gid, netdev] = use.on_down_netdev; gid) {
+    block(candidate, Obstacle::kNetdevDown,
+          fmt::format("GID {} is {} of {}, which is down or has no carrier", gid->index, to_string(gid->gid),
+                      printable(netdev->name)),
+          fmt::format("ip link set {} up", printable(netdev->name)));
+    return true;
+  }
+  // The scan does not look for GIDs of a netdev that is down.
+  const Netdev* own = port.netdev ? fabric::find_netdev(inventory, *port.netdev) : nullptr;
+  if (own && !own->is_up()) {
+    block(candidate, Obstacle::kNetdevDown,
+          fmt::format("its netdev {} is down or has no carrier", printable(own->name)),
+          fmt::format("ip link set {} up", printable(own->name)));
+    return true;
+  }
+  return false;
+}
+
+// Of the GID table. False: it is no cause.
+bool explain_by_table(const Port& port, const PortUse& use, Candidate& candidate) {
+  if (use.v1) {
+    block(candidate, Obstacle::kOnlyV1, fmt::format("only RoCE v1 (or iWARP) GIDs, e.g. index {}", use.v1->index),
+          "switch the HCA to RoCE v2");
+    return true;
+  }
+  if (use.unreadable) {
+    block(candidate, Obstacle::kTypeUnreadable,
+          fmt::format("type of GID {} ({}) cannot be read", use.unreadable->index, to_string(use.unreadable->gid)));
+    return true;
+  }
+  if (port.gids_error) {
+    block(candidate, Obstacle::kTableUnreadable,
+          fmt::format("GID table cannot be read: {}", std::strerror(*port.gids_error)));
+    return true;
+  }
+  return false;
+}
+
 // Names one cause, the first that applies; a cause stands in front of those that it brings along. Without the netns'
 // addresses nothing can be called ours. A netdev that is down keeps its GIDs from being used, whatever else the table
 // has. A v1 or unreadable GID is one of ours, so it says more than a table of which a part could not be read. Foreign
 // GIDs come late: upstream kernels show those of every network namespace (MLNX_OFED's do not), so they are there beside
 // each of the other causes.
 void explain_no_gid(const Inventory& inventory, const Port& port, const PortUse& use, Candidate& candidate) {
-  if (inventory.net_error) {
-    return block(candidate, Obstacle::kAddressesUnknown,
-                 fmt::format("addresses of this network namespace are unknown: {}", *inventory.net_error),
-                 "allow AF_NETLINK sockets in the seccomp profile");
-  }
-  if (const auto [gid, netdev] = use.on_down_netdev; gid) {
-    return block(candidate, Obstacle::kNetdevDown,
-                 fmt::format("GID {} is {} of {}, which is down or has no carrier", gid->index, to_string(gid->gid),
-                             printable(netdev->name)),
-                 fmt::format("ip link set {} up", printable(netdev->name)));
-  }
-  // The scan does not look for GIDs of a netdev that is down.
-  const Netdev* own = port.netdev ? fabric::find_netdev(inventory, *port.netdev) : nullptr;
-  if (own && !own->is_up()) {
-    return block(candidate, Obstacle::kNetdevDown,
-                 fmt::format("its netdev {} is down or has no carrier", printable(own->name)),
-                 fmt::format("ip link set {} up", printable(own->name)));
-  }
-  if (use.v1) {
-    return block(candidate, Obstacle::kOnlyV1,
-                 fmt::format("only RoCE v1 (or iWARP) GIDs, e.g. index {}", use.v1->index),
-                 "switch the HCA to RoCE v2");
-  }
-  if (use.unreadable) {
-    return block(
-        candidate, Obstacle::kTypeUnreadable,
-        fmt::format("type of GID {} ({}) cannot be read", use.unreadable->index, to_string(use.unreadable->gid)));
-  }
-  if (port.gids_error) {
-    return block(candidate, Obstacle::kTableUnreadable,
-                 fmt::format("GID table cannot be read: {}", std::strerror(*port.gids_error)));
-  }
+  if (explain_by_netdev(inventory, port, use, candidate) || explain_by_table(port, use, candidate)) return;
   // Before the foreign ones, among which the survey counts this GID because it is no IP address.
   if (candidate.hca->is_iwarp()) {
     return block(candidate, Obstacle::kOnlyV1, "iWARP device: its GID is no IP address, and NCCL needs RoCE v2",

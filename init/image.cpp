@@ -117,24 +117,28 @@ std::optional<Check> check_provider(const Need& need, const Image& image) {
   return finding(fmt::format("the image has no lib{}-rdmav{}.so", need.provider, *image.abi), how_to_install(image));
 }
 
+// missing: how bad it is that there is no libibverbs.
+Check without_verbs(const Image& image, Verdict missing) {
+  // A place that cannot be looked into may have it.
+  const bool unknown = image.verbs.path.empty() && !image.verbs.problem.empty();
+  if (!unknown && image.is_static)
+    return {"libibverbs", Verdict::kNote, "the image has no libibverbs.so.1, and no C library that could load it", ""};
+  if (unknown)
+    return {"libibverbs", Verdict::kNote,
+            fmt::format("whether the image has libibverbs.so.1 is not known: {}", printable(image.verbs.problem)), ""};
+  return {"libibverbs", missing,
+          image.verbs.path.empty() ? "the image has no libibverbs.so.1: NCCL, UCX and MPI will find no HCA"
+                                   : fmt::format("{} {}: NCCL, UCX and MPI will find no HCA",
+                                                 printable(image.verbs.path), image.verbs.problem),
+          how_to_install(image)};
+}
+
 std::vector<Check> check_verbs(const std::vector<Need>& needs, const Image& image) {
   std::vector<Check> checks;
   const bool used = std::any_of(needs.begin(), needs.end(), [](const Need& need) { return need.used; });
   const Verdict missing = used ? Verdict::kBad : Verdict::kNote;
   if (image.verbs.path.empty() || !image.verbs.problem.empty()) {
-    // A place that cannot be looked into may have it.
-    const bool unknown = image.verbs.path.empty() && !image.verbs.problem.empty();
-    if (!unknown && image.is_static) {
-      return {
-          {"libibverbs", Verdict::kNote, "the image has no libibverbs.so.1, and no C library that could load it", ""}};
-    }
-    return {{"libibverbs", unknown ? Verdict::kNote : missing,
-             unknown
-                 ? fmt::format("whether the image has libibverbs.so.1 is not known: {}", printable(image.verbs.problem))
-             : image.verbs.path.empty() ? "the image has no libibverbs.so.1: NCCL, UCX and MPI will find no HCA"
-                                        : fmt::format("{} {}: NCCL, UCX and MPI will find no HCA",
-                                                      printable(image.verbs.path), image.verbs.problem),
-             unknown ? "" : how_to_install(image)}};
+    return {without_verbs(image, missing)};
   }
   if (!image.abi) {
     return {{"libibverbs",

@@ -109,6 +109,15 @@ Result<void> resolve_slices(const Config& config, const Network& network, const 
   return {};
 }
 
+// What the node has now.
+std::string summary_of(const ConfigFiles& present) {
+  if (!present.problems.empty()) return "files that are refused";
+  if (present.texts.empty()) return config_summary({}, Config());
+  const auto now = parse_config(present.texts);
+  return now.ok() ? config_summary(present.texts, now.config)
+                  : "a configuration with errors, with which no container that asks starts";
+}
+
 }  // namespace
 
 std::vector<ConfigProblem> slice_problems(const Config& config, const NodeSettings& node, const std::string& file) {
@@ -137,13 +146,7 @@ AppliedConfig apply_cluster_config(const std::string& directory, const NodeSetti
   ConfigFiles present = read_config_files(node.config);
   if (const auto safe = check_config_directories(node.config); lock && !safe && present.problems.empty())
     present.problems.push_back(problem_of(file, safe.error(), "make it root's alone"));
-  if (present.problems.empty() && !present.texts.empty()) {
-    const auto now = parse_config(present.texts);
-    applied.has = now.ok() ? config_summary(present.texts, now.config)
-                           : "a configuration with errors, with which no container that asks starts";
-  } else {
-    applied.has = present.problems.empty() ? config_summary({}, Config()) : "files that are refused";
-  }
+  applied.has = summary_of(present);
   auto text = read_cluster_config(directory);
   if (text) applied.digest = text_digest(*text);
   if (!lock) return fail(file, lock.error(), "");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
 
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
@@ -35,6 +36,23 @@ Address last_of(Address address, unsigned first_bit) {
   for (unsigned bit = first_bit; bit < kAddressBits; ++bit)
     address.bytes[bit / 8] |= static_cast<std::uint8_t>(0x80U >> (bit % 8));
   return address;
+}
+
+// That each range has a slice with this index.
+void check_slices(const std::string& name, std::uint64_t index, const std::map<std::string, Network>& networks,
+                  const std::function<void(const std::string&)>& note) {
+  for (const auto& [network, of] : networks) {
+    for (const AddressRange& range : of.ranges) {
+      if (!range.per_node || index < slice_count(range)) continue;
+      note(fmt::format("`{}`: network `{}`: {}/{} has {} slices of /{}, and none with the index {}", name, network,
+                       to_string(range.subnet), range.prefix, slice_count(range), *range.per_node, index));
+    }
+    for (const auto* range : {&of.vf_macs, &of.vf_guids}) {
+      if (!*range || !(*range)->per_node || index < slice_count(**range)) continue;
+      note(fmt::format("`{}`: network `{}`: {} has {} slices of {}, and none with the index {}", name, network,
+                       to_string(**range), slice_count(**range), *(*range)->per_node, index));
+    }
+  }
 }
 
 }  // namespace
@@ -128,18 +146,7 @@ std::vector<std::string> check_nodes(std::string_view list, const std::map<std::
     if (const auto [other, is_new] = seen.emplace(*index, name); !is_new)
       note(fmt::format("`{}` and `{}` both have the index {}: they would give the same addresses", other->second, name,
                        *index));
-    for (const auto& [network, of] : networks) {
-      for (const AddressRange& range : of.ranges) {
-        if (!range.per_node || *index < slice_count(range)) continue;
-        note(fmt::format("`{}`: network `{}`: {}/{} has {} slices of /{}, and none with the index {}", name, network,
-                         to_string(range.subnet), range.prefix, slice_count(range), *range.per_node, *index));
-      }
-      for (const auto* range : {&of.vf_macs, &of.vf_guids}) {
-        if (!*range || !(*range)->per_node || *index < slice_count(**range)) continue;
-        note(fmt::format("`{}`: network `{}`: {} has {} slices of {}, and none with the index {}", name, network,
-                         to_string(**range), slice_count(**range), *(*range)->per_node, *index));
-      }
-    }
+    check_slices(name, *index, networks, note);
   }
   for (const auto& [network, of] : networks) {
     for (const auto* range : {&of.vf_macs, &of.vf_guids}) {

@@ -77,6 +77,26 @@ void read_vf_range(ConfigReader& reader, const ConfigValue& value, VfRange::Kind
   }
 }
 
+// Members that exclude each other.
+void check_vf(ConfigReader& reader, const ConfigValue& value, const VfAttributes& vf) {
+  const auto beside = [&](const char* all, std::initializer_list<const char*> one) {
+    for (const char* name : one) {
+      const auto place = ConfigReader::find(value, name);
+      if (place && ConfigReader::find(value, all))
+        reader.error(*place, fmt::format("\"{}\" gives each function its own already", all), "remove one of the two");
+    }
+  };
+  beside("macs", {"mac"});
+  beside("guids", {"node_guid", "port_guid"});
+  if ((vf.qos || vf.vlan_protocol) && !ConfigReader::find(value, "vlan")) {
+    reader.error(value, "\"qos\" and \"vlan_protocol\" are of a VLAN, and there is none", "add \"vlan\"");
+  }
+  if (vf.min_tx_rate && vf.max_tx_rate && *vf.max_tx_rate != 0 && *vf.min_tx_rate > *vf.max_tx_rate) {
+    reader.error(value, fmt::format("min_tx_rate {} is above max_tx_rate {}", *vf.min_tx_rate, *vf.max_tx_rate),
+                 "write a lower min_tx_rate, or max_tx_rate 0 for none");
+  }
+}
+
 }  // namespace
 
 void read_vf(ConfigReader& reader, const ConfigValue& value, Network& network) {
@@ -106,22 +126,7 @@ void read_vf(ConfigReader& reader, const ConfigValue& value, Network& network) {
                          {"port_guid", guid(vf.port_guid)},
                          {"macs", range(VfRange::Kind::kMac, network.vf_macs)},
                          {"guids", range(VfRange::Kind::kGuid, network.vf_guids)}});
-  const auto beside = [&](const char* all, std::initializer_list<const char*> one) {
-    for (const char* name : one) {
-      const auto place = ConfigReader::find(value, name);
-      if (place && ConfigReader::find(value, all))
-        reader.error(*place, fmt::format("\"{}\" gives each function its own already", all), "remove one of the two");
-    }
-  };
-  beside("macs", {"mac"});
-  beside("guids", {"node_guid", "port_guid"});
-  if ((vf.qos || vf.vlan_protocol) && !ConfigReader::find(value, "vlan")) {
-    reader.error(value, "\"qos\" and \"vlan_protocol\" are of a VLAN, and there is none", "add \"vlan\"");
-  }
-  if (vf.min_tx_rate && vf.max_tx_rate && *vf.max_tx_rate != 0 && *vf.min_tx_rate > *vf.max_tx_rate) {
-    reader.error(value, fmt::format("min_tx_rate {} is above max_tx_rate {}", *vf.min_tx_rate, *vf.max_tx_rate),
-                 "write a lower min_tx_rate, or max_tx_rate 0 for none");
-  }
+  check_vf(reader, value, vf);
 }
 
 }  // namespace hook

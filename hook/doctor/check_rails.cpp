@@ -202,6 +202,34 @@ std::optional<Finding> check_active_mtu(const NodeHca& node, const Port& port, i
                      : "raise the netdev's MTU: larger packets are lost"};
 }
 
+// MTU of a rail, and the largest of its kind.
+struct RailMtu {
+  int mtu = 0;
+  int most = 0;
+};
+
+std::optional<Finding> check_mtu(const NodeHca& node, const Port& port, const RailMtu& rail, const Config& config,
+                                 const ActiveMtus& active) {
+  const auto& [mtu, most] = rail;
+  const auto network = node.pool->network ? config.networks.find(*node.pool->network) : config.networks.end();
+  if (mtu < most) {
+    return Finding{
+        Grade::kWarning, name_of(node, port),
+        fmt::format("{} has MTU {} (RDMA {}), and other rails {} (RDMA {})", printable(*node.netdev), mtu,
+                    roce_mtu(mtu), most, roce_mtu(most)),
+        fmt::format("`ip link set {} mtu {}`, and where the node's network is configured; if it is meant so, "
+                    "a pool of its own",
+                    printable(*node.netdev), most)};
+  }
+  if (network != config.networks.end() && network->second.mtu.value_or(0) > static_cast<unsigned>(mtu)) {
+    return Finding{Grade::kBroken, name_of(node, port),
+                   fmt::format("{} has MTU {}, and network `{}` wants {}", printable(*node.netdev), mtu,
+                               printable(network->first), *network->second.mtu),
+                   "raise the netdev's, or lower the network's `mtu`: containers are refused"};
+  }
+  return check_active_mtu(node, port, mtu, active);
+}
+
 Check check_mtus(const std::vector<const NodeHca*>& hcas, const Inventory& inventory, const Config& config,
                  const ActiveMtus& active) {
   Check check{"mtu", {}, {}};
@@ -219,23 +247,8 @@ Check check_mtus(const std::vector<const NodeHca*>& hcas, const Inventory& inven
     mtus.insert(std::to_string(mtu));
   });
   each_rail([&](const NodeHca& node, const Port& port, int mtu) {
-    const int most = best[kin_of(node, port)];
-    const auto network = node.pool->network ? config.networks.find(*node.pool->network) : config.networks.end();
-    if (mtu < most) {
-      check.findings.push_back({Grade::kWarning, name_of(node, port),
-                                fmt::format("{} has MTU {} (RDMA {}), and other rails {} (RDMA {})",
-                                            printable(*node.netdev), mtu, roce_mtu(mtu), most, roce_mtu(most)),
-                                fmt::format("`ip link set {} mtu {}`, and where the node's network is configured; if "
-                                            "it is meant so, a pool of its own",
-                                            printable(*node.netdev), most)});
-    } else if (network != config.networks.end() && network->second.mtu.value_or(0) > static_cast<unsigned>(mtu)) {
-      check.findings.push_back({Grade::kBroken, name_of(node, port),
-                                fmt::format("{} has MTU {}, and network `{}` wants {}", printable(*node.netdev), mtu,
-                                            printable(network->first), *network->second.mtu),
-                                "raise the netdev's, or lower the network's `mtu`: containers are refused"});
-    } else if (auto finding = check_active_mtu(node, port, mtu, active)) {
+    if (auto finding = check_mtu(node, port, {mtu, best[kin_of(node, port)]}, config, active))
       check.findings.push_back(std::move(*finding));
-    }
   });
   check.summary = mtus.empty()
                       ? "no RoCE rail with a netdev"

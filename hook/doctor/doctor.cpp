@@ -167,6 +167,31 @@ std::vector<Finding> merge_alike(const std::vector<Finding>& findings) {
   return merged;
 }
 
+LedgerFacts ledger_of(const NodeSettings& node, const Config& config) {
+  LedgerFacts facts = read_ledger_facts(node.ledger == kLedgerPath ? node.root + node.ledger : node.ledger);
+  if (!node.snapshot) facts.names = names_by_device(node, config);
+  return facts;
+}
+
+// unasked: what earlier checks could not ask the kernel.
+NodeEngines engines_of(const NodeSettings& node, std::vector<fabric::Error> unasked) {
+  NodeEngines engines = read_node_engines(node.root);
+  std::move(unasked.begin(), unasked.end(), std::back_inserter(engines.unasked));
+  return engines;
+}
+
+// What the node says of the configuration.
+void add_config_findings(const Inventory& inventory, const Config& config, const NodeSettings& node, bool files,
+                         Check& of_config) {
+  const auto add = [&](std::vector<Finding> more) {
+    std::move(more.begin(), more.end(), std::back_inserter(of_config.findings));
+  };
+  add(check_node_index(inventory, config, index_sources(node)));
+  add(check_vf_ranges(inventory, config));
+  add(check_kinds(inventory, config));
+  add(check_rdma_limits(inventory, config, files ? std::optional(rdma_controller(node.root)) : std::nullopt));
+}
+
 }  // namespace
 
 std::vector<Check> examine_node(const NodeSettings& node) {
@@ -194,27 +219,14 @@ std::vector<Check> examine_node(const NodeSettings& node) {
   if (files) {
     checks.push_back(check_qos(read_qos(node.root, roce_netdevs(inventory, config), unasked)));
     append(check_gpus(read_gpu_facts(node.root, inventory), inventory), checks);
-    NodeEngines engines = read_node_engines(node.root);
-    std::move(unasked.begin(), unasked.end(), std::back_inserter(engines.unasked));
-    append(check_engines(engines), checks);
+    append(check_engines(engines_of(node, std::move(unasked))), checks);
   } else {
     checks.push_back(not_looked_at("engine", "a snapshot does not tell engines, GPU drivers and bridges"));
   }
-  auto of_index = check_node_index(inventory, config, index_sources(node));
-  std::move(of_index.begin(), of_index.end(), std::back_inserter(of_config.findings));
-  auto of_ranges = check_vf_ranges(inventory, config);
-  std::move(of_ranges.begin(), of_ranges.end(), std::back_inserter(of_config.findings));
-  auto of_kinds = check_kinds(inventory, config);
-  std::move(of_kinds.begin(), of_kinds.end(), std::back_inserter(of_config.findings));
-  const auto controller = files ? std::optional(rdma_controller(node.root)) : std::nullopt;
-  auto of_limits = check_rdma_limits(inventory, config, controller);
-  std::move(of_limits.begin(), of_limits.end(), std::back_inserter(of_config.findings));
+  add_config_findings(inventory, config, node, files, of_config);
   checks.push_back(std::move(of_config));
-  const bool own_ledger = node.ledger == kLedgerPath;
-  if (files || !own_ledger) {
-    LedgerFacts facts = read_ledger_facts(own_ledger ? node.root + node.ledger : node.ledger);
-    if (!node.snapshot) facts.names = names_by_device(node, config);
-    checks.push_back(check_ledger(facts));
+  if (files || node.ledger != kLedgerPath) {
+    checks.push_back(check_ledger(ledger_of(node, config)));
   } else {
     checks.push_back(not_looked_at("ledger", "this node's is not the snapshot's"));
   }

@@ -151,6 +151,60 @@ bool is_of_another_function(const Link& link, const fabric::Hca* hca) {
   return hca && hca->pci && fabric::pci::is_address(link.bus_address) && link.bus_address != *hca->pci;
 }
 
+// What a move or a container takes from the netdev.
+void describe_what_may_be_lost(NodeSockets& node, const Link& link, HostNetdev& host,
+                               std::vector<std::string>& warnings) {
+  auto features = node.ethtool.features(link.ifindex, link.name);
+  if (features) {
+    host.features = *std::move(features);
+  } else {
+    warnings.push_back(
+        fmt::format("{}: what a container changes of the features of `{}` stays", features.error().message, link.name));
+  }
+  auto programs = tcx_programs(link.ifindex, link.name);
+  if (!programs) {
+    warnings.push_back(programs.error().message + ": those that a container attaches stay");
+  } else {
+    if (!programs->empty()) {
+      warnings.push_back(
+          fmt::format("`{0}` takes {1} of the node's tcx programs along, and whoever gets it can detach "
+                      "them; `bpftool net show dev {0}`",
+                      link.name, programs->size()));
+    }
+    host.tcx = *std::move(programs);
+  }
+  if (is_set_qdisc(link.qdisc)) {
+    warnings.push_back(
+        fmt::format("`{0}` loses its qdisc `{1}`, which no move keeps: set it again when it is back; "
+                    "`tc qdisc show dev {0}`",
+                    link.name, fabric::printable(link.qdisc)));
+  }
+}
+
+// Of a netdev that moves: all that is put back.
+Result<void> describe_moving(NodeSockets& node, const Rail& rail, const fabric::Hca* hca, const std::string& sys,
+                             const Link& link, HostNetdev& host, std::vector<std::string>& warnings) {
+  if (rail.move_rdma && node.rdma) host.rdma = TRY(describe_rdma_device(*node.rdma, rail.hca));
+  if (rail.recreate && node.rdma) host.rdma = TRY(describe_software_device(*node.rdma, rail.hca, hca, host));
+  host.settings = link.settings;
+  if (link.vfs > 0) {
+    for (auto& [number, vf] : TRY(read_vfs(node.route, link.ifindex))) {
+      if (number == host.vfs.size()) host.vfs.push_back(vf);
+    }
+  }
+  describe_what_may_be_lost(node, link, host, warnings);
+  if (host.bus_address.empty() && !is_ipoib(host)) {
+    if (!node.sysfs.ok()) node.sysfs = TRY(open_sysfs());
+    if (node.sysfs.ok()) host.identity = TRY(netdev_identity(node.sysfs.get(), link));
+  }
+  describe_sysfs(node, link, sys, host, warnings);
+  auto configured = TRY(read_records(node.route, link.ifindex, link.name));
+  host.records = std::move(configured.records);
+  for (const std::string& route : configured.skipped)
+    warnings.push_back(fmt::format("`{}`: cannot carry along `{}`", rail.host, route));
+  return describe_vf(node, rail, hca, sys, host);
+}
+
 }  // namespace
 
 Result<NodeSockets> open_node_sockets() {
@@ -229,50 +283,7 @@ Result<HostNetdev> describe_host(NodeSockets& node, const Rail& rail, const fabr
                   .pf = {},
                   .vf = 0,
                   .vf_attributes = {}};
-  if (rail.kind != RailKind::kMove) return host;
-  if (rail.move_rdma && node.rdma) host.rdma = TRY(describe_rdma_device(*node.rdma, rail.hca));
-  if (rail.recreate && node.rdma) host.rdma = TRY(describe_software_device(*node.rdma, rail.hca, hca, host));
-  host.settings = link->settings;
-  if (link->vfs > 0) {
-    for (auto& [number, vf] : TRY(read_vfs(node.route, link->ifindex))) {
-      if (number == host.vfs.size()) host.vfs.push_back(vf);
-    }
-  }
-  auto features = node.ethtool.features(link->ifindex, link->name);
-  if (features) {
-    host.features = *std::move(features);
-  } else {
-    warnings.push_back(fmt::format("{}: what a container changes of the features of `{}` stays",
-                                   features.error().message, link->name));
-  }
-  auto programs = tcx_programs(link->ifindex, link->name);
-  if (!programs) {
-    warnings.push_back(programs.error().message + ": those that a container attaches stay");
-  } else {
-    if (!programs->empty()) {
-      warnings.push_back(
-          fmt::format("`{0}` takes {1} of the node's tcx programs along, and whoever gets it can detach "
-                      "them; `bpftool net show dev {0}`",
-                      rail.host, programs->size()));
-    }
-    host.tcx = *std::move(programs);
-  }
-  if (is_set_qdisc(link->qdisc)) {
-    warnings.push_back(
-        fmt::format("`{0}` loses its qdisc `{1}`, which no move keeps: set it again when it is back; "
-                    "`tc qdisc show dev {0}`",
-                    rail.host, fabric::printable(link->qdisc)));
-  }
-  if (host.bus_address.empty() && !is_ipoib(host)) {
-    if (!node.sysfs.ok()) node.sysfs = TRY(open_sysfs());
-    if (node.sysfs.ok()) host.identity = TRY(netdev_identity(node.sysfs.get(), *link));
-  }
-  describe_sysfs(node, *link, sys, host, warnings);
-  auto configured = TRY(read_records(node.route, link->ifindex, link->name));
-  host.records = std::move(configured.records);
-  for (const std::string& route : configured.skipped)
-    warnings.push_back(fmt::format("`{}`: cannot carry along `{}`", rail.host, route));
-  TRY_VOID(describe_vf(node, rail, hca, sys, host));
+  if (rail.kind == RailKind::kMove) TRY_VOID(describe_moving(node, rail, hca, sys, *link, host, warnings));
   return host;
 }
 

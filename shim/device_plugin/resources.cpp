@@ -242,6 +242,18 @@ std::vector<std::size_t> best_set(std::vector<std::size_t> chosen, std::size_t c
   return chosen;
 }
 
+// No further HCA is left: takes more IDs of the same, one of each in turn.
+void take_again(IdsOfHcas& free, std::size_t size, std::vector<std::string>& ids) {
+  for (std::size_t before = 0; before != ids.size();) {
+    before = ids.size();
+    for (auto& [hca, left] : free) {
+      if (left.empty() || ids.size() == size) continue;
+      ids.push_back(left.front());
+      left.erase(left.begin());
+    }
+  }
+}
+
 }  // namespace
 
 const CountedDevice* Resource::find(std::string_view id) const {
@@ -329,15 +341,7 @@ Result<std::vector<std::string>> preferred_ids(const Resource& resource, std::sp
     ids.push_back(free.at(order[at]).front());
     free.at(order[at]).erase(free.at(order[at]).begin());
   }
-  // No further HCA is left: theirs again.
-  for (std::size_t before = 0; before != ids.size();) {
-    before = ids.size();
-    for (auto& [hca, left] : free) {
-      if (left.empty() || ids.size() == size) continue;
-      ids.push_back(left.front());
-      left.erase(left.begin());
-    }
-  }
+  take_again(free, size, ids);
   for (const std::string& id : all) {
     if (ids.size() < size && !resource.find(id) && !must.contains(id)) ids.push_back(id);
   }
