@@ -34,15 +34,15 @@ Result<void> expect(auto& target, const auto& parsed, std::string_view expected,
 }
 
 template <typename T>
-struct Word {
+struct Named {
   std::string_view name;
   T value;
 };
 
 template <typename T>
-Result<void> choose(auto& target, std::initializer_list<Word<T>> words, std::string_view expected,
+Result<void> choose(auto& target, std::initializer_list<Named<T>> words, std::string_view expected,
                     std::string_view text) {
-  const Word<T>* word = find_named(words, text);
+  const Named<T>* word = find_named(words, text);
   return expect(target, word ? &word->value : nullptr, expected, text);
 }
 
@@ -182,7 +182,7 @@ constexpr fabric::Option<Options> kOptions[] = {
 
 constexpr std::span<const fabric::Option<Options>> kTable(kOptions);
 
-constexpr std::array<Word<Command>, 4> kSubcommands = {
+constexpr std::array<Named<Command>, 4> kSubcommands = {
     {{"env", Command::kEnv}, {"doctor", Command::kDoctor}, {"topo", Command::kTopo}, {"snapshot", Command::kSnapshot}}};
 
 std::string twin_name(std::string_view option) {
@@ -267,7 +267,7 @@ Result<Options> parse_options(int argc, char** argv, const char* const* environm
       TRY_VOID(apply_argument(options, arguments, i));
       continue;
     }
-    const Word<Command>* subcommand = find_named(kSubcommands, argument);
+    const Named<Command>* subcommand = find_named(kSubcommands, argument);
     if (!subcommand || has_subcommand) {
       return make_error("unexpected argument `{}`; a command to run goes after `--`", printable(argument));
     }

@@ -196,7 +196,7 @@ Result<void> take_addresses(const Config& config, const Ledger& ledger, const st
 
 Result<void> return_addresses(const std::string& ledger_directory, IpamHelper* ipam, const std::string& key,
                               const NetnsIdentity& netns, std::vector<RailRecord>& rails, Deadline deadline) {
-  std::vector<AddressPool::Place> places;
+  std::vector<AddressPool::NetworkRail> places;
   std::vector<RailRecord*> leased;
   std::vector<IpamCall> calls;
   for (RailRecord& rail : rails) {

@@ -36,7 +36,7 @@ VfAttributes only_changed(const VfAttributes& now, const VfAttributes& wanted) {
 Result<void> describe_vf(NodeSockets& node, const Rail& rail, const fabric::Hca* hca, const std::string& sys,
                          HostNetdev& host) {
   if (rail.vf.empty()) return {};
-  const auto place = hca && hca->pci && hca->physfn ? find_vf_place(sys, *hca->pci, *hca->physfn) : std::nullopt;
+  const auto place = hca && hca->pci && hca->physfn ? find_vf_slot(sys, *hca->pci, *hca->physfn) : std::nullopt;
   if (!place) {
     return Error{
         fmt::format("cannot set VF attributes of `{}`: its physical function has no netdev on the node", rail.host),

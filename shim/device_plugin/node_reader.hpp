@@ -13,7 +13,7 @@
 #include "hook/config/config.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/grant/node.hpp"
-#include "shim/device_plugin/holders.hpp"
+#include "shim/device_plugin/hold_reader.hpp"
 #include "shim/device_plugin/resources.hpp"
 
 namespace shim {
@@ -43,7 +43,7 @@ class NodeReader {
 
   const hook::NodeSettings& node_;
   const hook::Log& log_;
-  Holders holders_;
+  HoldReader holders_;
   std::vector<hook::ConfigText> texts_;
   std::optional<hook::Config> config_;
   std::vector<Resource> resources_;

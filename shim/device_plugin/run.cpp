@@ -218,9 +218,9 @@ class Endpoint {
   std::string said_;
 };
 
-class Plugin {
+class DevicePlugin {
  public:
-  Plugin(const DevicePluginSettings& settings, const hook::Log& log, WakeUp wake, UniqueFd signals)
+  DevicePlugin(const DevicePluginSettings& settings, const hook::Log& log, WakeUp wake, UniqueFd signals)
       : settings_(settings),
         log_(log),
         wake_(std::move(wake)),
@@ -316,7 +316,7 @@ class Plugin {
 
 Result<void> run_device_plugin(const DevicePluginSettings& settings, const hook::Log& log) {
   UniqueFd signals = TRY(hook::ending_signals());
-  return Plugin(settings, log, TRY(WakeUp::make()), std::move(signals)).run();
+  return DevicePlugin(settings, log, TRY(WakeUp::make()), std::move(signals)).run();
 }
 
 }  // namespace shim

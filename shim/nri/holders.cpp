@@ -43,9 +43,9 @@ Result<Doubtful> doubtful_containers(const Ledger& ledger) {
   return found;
 }
 
-Result<std::optional<Holder>> find_holder(const Ledger& ledger, const hook::ContainerSpec& spec,
-                                          const std::string& id) {
-  using Found = std::optional<Holder>;
+Result<std::optional<GrantPart>> find_holder(const Ledger& ledger, const hook::ContainerSpec& spec,
+                                             const std::string& id) {
+  using Found = std::optional<GrantPart>;
   const Owner nobody = hook::container_owner(id, "");
   const Owner owner = TRY(hook::owner_of(spec, nobody));
   if (owner.kind == Owner::Kind::kNetns) {
@@ -77,9 +77,9 @@ Result<std::vector<hook::Grant>> find_pod_grants(const Ledger& ledger, const hoo
   return grants;
 }
 
-Result<std::vector<Holder>> find_earlier_tries(const Ledger& ledger, const hook::ContainerSpec& spec,
-                                               const GrantUser& now) {
-  std::vector<Holder> earlier;
+Result<std::vector<GrantPart>> find_earlier_tries(const Ledger& ledger, const hook::ContainerSpec& spec,
+                                                  const GrantUser& now) {
+  std::vector<GrantPart> earlier;
   if (now.pod.empty() || now.name.empty()) return earlier;
   Ledger::Unread unread;  // recover() names them
   const Owner owner = TRY(hook::owner_of(spec, hook::container_owner(now.id, "")));

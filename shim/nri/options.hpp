@@ -10,7 +10,7 @@
 #include "hook/base/log.hpp"
 #include "hook/grant/node.hpp"
 #include "hook/oci/engine.hpp"
-#include "shim/nri/wire/plugin.hpp"
+#include "shim/nri/wire/session.hpp"
 
 namespace shim {
 

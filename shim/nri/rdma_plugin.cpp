@@ -12,7 +12,7 @@
 #include "hook/apply/cdi_spec.hpp"
 #include "hook/base/process/sandbox.hpp"
 #include "hook/config/read_config.hpp"
-#include "shim/nri/giver.hpp"
+#include "shim/nri/grant_worker.hpp"
 #include "shim/nri/holders.hpp"
 #include "shim/nri/spec_of.hpp"
 #include "shim/nri/wire/messages.hpp"
@@ -81,7 +81,7 @@ ConfiguredWorker::ConfiguredWorker(const NriPluginOptions& options, const hook::
     : options_(options), log_(log), node_(options.node), worker_([this]() -> Result<Worker::Serve> {
         const auto& config = config_ ? *config_ : read_config();
         // Before the filter, which lets no process execute programs: its IPAM helper has to.
-        const auto giver = std::make_shared<Giver>(TRY(Giver::begin(node_, config, plugin_log(options_))));
+        const auto giver = std::make_shared<GrantWorker>(TRY(GrantWorker::begin(node_, config, plugin_log(options_))));
         TRY_VOID(hook::restrict_process());
         return Worker::Serve([giver](std::string_view job) { return giver->run(job); });
       }) {}

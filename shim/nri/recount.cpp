@@ -22,7 +22,7 @@ Result<std::unique_ptr<Recount>> Recount::begin(const std::string& socket, const
   std::unique_ptr<Recount> recount(new Recount(std::move(ids)));
   auto connected = TRY(connect_socket(socket));
   recount->fd_ = connected.get();
-  recount->plugin_ = TRY(Plugin::open(std::move(connected), *recount));
+  recount->plugin_ = TRY(NriSession::open(std::move(connected), *recount));
   // The runtime accepts one plugin at a time, and may be busy with another: then it answers later.
   const auto registered = recount->plugin_->register_as(identity, kRegistration);
   if (!registered && registered.error().code != ETIMEDOUT) return registered.error();

@@ -10,7 +10,7 @@
 
 #include "fabric/result.hpp"
 #include "shim/nri/wire/handler.hpp"
-#include "shim/nri/wire/plugin.hpp"
+#include "shim/nri/wire/session.hpp"
 
 namespace shim {
 
@@ -40,7 +40,7 @@ class Recount : private NriHandler {
   std::set<std::string> missing_;
   bool complete_ = false;
   int fd_ = -1;
-  std::unique_ptr<Plugin> plugin_;
+  std::unique_ptr<NriSession> plugin_;
 };
 
 }  // namespace shim

@@ -115,7 +115,7 @@ class Loop {
   Result<Connection::Ended> serve(UniqueFd socket) {
     worker_.set_engine_memlock(memlock_of_peer(socket));
     RdmaPlugin handler(worker_, log_, ends_, options_.engine, [this] { wake_.note_work(); });
-    const auto plugin = TRY(Plugin::open(std::move(socket), handler));
+    const auto plugin = TRY(NriSession::open(std::move(socket), handler));
     TRY_VOID(plugin->register_as(options_.identity));
     said_.clear();
     log_.info(fmt::format("registered as {}-{}", options_.identity.index, options_.identity.name));
@@ -161,7 +161,7 @@ class Loop {
     log_.warning(fabric::wrap(std::move(error), what).message);
   }
 
-  void evict(Plugin& plugin, const std::vector<Ungranted>& ungranted) {
+  void evict(NriSession& plugin, const std::vector<Ungranted>& ungranted) {
     if (ungranted.empty()) return;
     const auto& config = worker_.read_config();
     if (!config || !config->nri.evict_ungranted) return;

@@ -22,7 +22,7 @@ class FindVfPlace : public testing::Test {
   }
   // "NETDEV N".
   std::string place(const std::string& vf, const std::string& pf = kPf) const {
-    const auto found = find_vf_place(temp_.path(), vf, pf);
+    const auto found = find_vf_slot(temp_.path(), vf, pf);
     return found ? found->pf + " " + std::to_string(found->vf) : "none";
   }
   TempDir temp_;

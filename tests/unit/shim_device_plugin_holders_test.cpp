@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "hook_ledger_scene.hpp"
-#include "shim/device_plugin/holders.hpp"
+#include "shim/device_plugin/hold_reader.hpp"
 #include "support/inventories.hpp"
 
 namespace shim {
@@ -58,7 +58,7 @@ TEST(DevicePluginGrant, GidsThatMoved) {
 
 class DevicePluginHolders : public test_support::LedgerScene {
  protected:
-  std::string held(Holders& holders) {
+  std::string held(HoldReader& holders) {
     std::vector<fabric::Error> unread;
     const auto read = holders.read(unread);
     if (!read || !unread.empty()) return "not read";
@@ -68,11 +68,11 @@ class DevicePluginHolders : public test_support::LedgerScene {
     return fmt::format("{} of {}", found->second.foreign.others, found->second.units) +
            (found->second.foreign.exclusive_holder ? " " + *found->second.foreign.exclusive_holder : "");
   }
-  Holders holders_{path_};
+  HoldReader holders_{path_};
 };
 
 TEST_F(DevicePluginHolders, NoLedgerIsNobody) {
-  Holders none(temp_ / "none");
+  HoldReader none(temp_ / "none");
   EXPECT_EQ(held(none), "nobody");
 }
 
@@ -93,13 +93,13 @@ TEST_F(DevicePluginHolders, APodsStaysOne) {
   ASSERT_EQ(give(pod_, {test_support::kAlone}, {"other", "c2", myself()}), "");
   ASSERT_TRUE(ledger_.leave(pod_, user.key));
   EXPECT_EQ(held(holders_), "0 of 1");
-  Holders another(path_);
+  HoldReader another(path_);
   EXPECT_EQ(held(another), "0 of 1") << "the pod stays as the user";
   ASSERT_TRUE(ledger_.leave(pod_, hook::container_owner("sandbox", "").key));
   ASSERT_TRUE(ledger_.leave(pod_, "other"));
   ASSERT_EQ(give(pod_, {test_support::kAlone}, {"another", "c3", myself()}), "");
   EXPECT_EQ(held(holders_), "0 of 1") << "also while no user says so";
-  Holders third(path_);
+  HoldReader third(path_);
   EXPECT_EQ(held(third), "1 of 1 " + pod_.label) << "what cannot be seen to be a pod is held";
 }
 

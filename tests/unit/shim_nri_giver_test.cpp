@@ -1,5 +1,5 @@
 // The worker's giving and taking back, on a node of files: a runtime's requests as they came, the ledger, the answers.
-#include "shim/nri/giver.hpp"
+#include "shim/nri/grant_worker.hpp"
 
 #include <gtest/gtest.h>
 
@@ -47,7 +47,7 @@ class GiverTest : public testing::Test {
   }
 
   fabric::Result<std::string> run(const std::string& job) {
-    auto giver = Giver::begin(node_, hook::read_config(node_.config), hook::Log::to_stderr("rdma-nri"));
+    auto giver = GrantWorker::begin(node_, hook::read_config(node_.config), hook::Log::to_stderr("rdma-nri"));
     if (!giver) return giver.error();
     auto answer = giver->run(job);
     if (answer.afterwards) answer.afterwards();

@@ -1,5 +1,5 @@
 // A plugin's life over a socket pair, with runtimes of NRI 0.6.1 and 0.12; memory that stays as it is.
-#include "shim/nri/wire/plugin.hpp"
+#include "shim/nri/wire/session.hpp"
 
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -64,7 +64,7 @@ class PluginTest : public testing::Test {
 
   shim_peer::Peer peer_;
   shim_peer::Recorder recorder_;
-  std::unique_ptr<Plugin> plugin_ = Plugin::open(peer_.take_plugin_end(), recorder_).value();
+  std::unique_ptr<NriSession> plugin_ = NriSession::open(peer_.take_plugin_end(), recorder_).value();
   std::uint32_t stream_ = 1;
 };
 

@@ -238,8 +238,8 @@ bool is_same_mount(const Mounted& left, const Mounted& right) {
 // The container's own root file system where nothing is mounted at /dev, else the tmpfs that the runtime made there. A
 // link of the image may lead to a volume in its place, which can be a tmpfs as well: it then lies on the runtime's or
 // below it, not between that and the root.
-Result<const ContainerRoot::Place*> ContainerRoot::place() const {
-  if (place_) return &*place_;
+Result<const ContainerRoot::NodeDirectory*> ContainerRoot::node_directory() const {
+  if (node_directory_) return &*node_directory_;
   UniqueFd dev = open_in_root(root_.get(), "/dev", O_PATH | O_DIRECTORY);
   if (!dev.ok() && errno != ENOENT) return open_error(errno, "/dev");
   const auto own = mounted(root_.get());
@@ -250,12 +250,12 @@ Result<const ContainerRoot::Place*> ContainerRoot::place() const {
       std::find(node_.file_systems.begin(), node_.file_systems.end(), here->dev) != node_.file_systems.end();
   const bool runtimes_own = has_own_dev(mounts_.spec) && status.f_type == TMPFS_MAGIC && !nodes_own &&
                             (own->id == 0 || lies_on(mounts_.mountinfo, here->id, own->id));
-  place_ = Place{std::move(dev), *here, is_same_mount(*here, *own) || runtimes_own};
-  return &*place_;
+  node_directory_ = NodeDirectory{std::move(dev), *here, is_same_mount(*here, *own) || runtimes_own};
+  return &*node_directory_;
 }
 
 Result<void> ContainerRoot::check_writable(int directory, const std::string& path) const {
-  const Place& own = *TRY(place());
+  const NodeDirectory& own = *TRY(node_directory());
   const auto here = mounted(directory);
   if (!here) return sys_error(errno, "cannot examine `{}`", path);
   if (!is_in_bind(mounts_.spec, path) && own.is_own && is_same_mount(*here, own.mount)) return {};

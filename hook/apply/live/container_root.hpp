@@ -75,17 +75,17 @@ class ContainerRoot {
   fabric::Result<void> check_writable(int directory, const std::string& path) const;
   // Where nodes may be made: the mount of /dev as it was at the first question. What is mounted there later is another,
   // because the descriptor keeps the mount, and with it its number.
-  struct Place {
+  struct NodeDirectory {
     fabric::UniqueFd dev;  // empty: there was no /dev, and this is the root's mount
     Mounted mount;
     bool is_own;  // the container's
   };
-  fabric::Result<const Place*> place() const;
+  fabric::Result<const NodeDirectory*> node_directory() const;
 
   fabric::UniqueFd root_;
   NodeFiles node_;
   ContainerMounts mounts_;
-  mutable std::optional<Place> place_;
+  mutable std::optional<NodeDirectory> node_directory_;
 };
 
 }  // namespace hook

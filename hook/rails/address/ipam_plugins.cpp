@@ -110,7 +110,7 @@ struct Stream {
   std::string text;
 };
 
-struct Plugin {
+struct PluginRun {
   enum Which : std::size_t { kStarted, kOut, kErr, kStreams };
   pid_t pid = -1;  // -1: it does not run (any more)
   std::array<Stream, kStreams> streams;
@@ -180,34 +180,34 @@ std::vector<std::string> environment_of(const IpamCall& call, const std::string&
   ::_exit(127);
 }
 
-Result<void> start(const IpamCall& call, const std::vector<IpamProgram>& programs, Plugin& plugin) {
+Result<void> start(const IpamCall& call, const std::vector<IpamProgram>& programs, PluginRun& plugin) {
   TRY_VOID(check_call(call));
   const IpamProgram* const known = TRY(known_program(call, programs));
   const FoundProgram program = TRY(find_program(*known));
   const UniqueFd input = TRY(make_input(ipam_config(call)));
-  std::array<Pipe, Plugin::kStreams> pipes;
+  std::array<Pipe, PluginRun::kStreams> pipes;
   for (Pipe& pipe : pipes)
     pipe = TRY(make_pipe(O_NONBLOCK));
   const pid_t parent = ::getpid();
   plugin.pid = ::fork();
   if (plugin.pid < 0) return sys_error(errno, "cannot fork");
   if (plugin.pid == 0) {
-    become(call, program, parent, input.get(), pipes[Plugin::kOut].out.get(), pipes[Plugin::kErr].out.get(),
-           pipes[Plugin::kStarted].out.get());
+    become(call, program, parent, input.get(), pipes[PluginRun::kOut].out.get(), pipes[PluginRun::kErr].out.get(),
+           pipes[PluginRun::kStarted].out.get());
   }
-  for (std::size_t i = 0; i < Plugin::kStreams; ++i)
+  for (std::size_t i = 0; i < PluginRun::kStreams; ++i)
     plugin.streams[i].fd = std::move(pipes[i].in);
   return {};
 }
 
-void refuse(Plugin& plugin, Error error) {
+void refuse(PluginRun& plugin, Error error) {
   plugin.end.refusal = std::move(error.message);
   plugin.end.code = error.code;
   plugin.end.hint = std::move(error.hint);
 }
 
 // With its whole process group. The end is not waited for: a process that hangs in the kernel does not die either.
-void kill_plugin(Plugin& plugin) {
+void kill_plugin(PluginRun& plugin) {
   ::kill(-plugin.pid, SIGKILL);
   ::kill(plugin.pid, SIGKILL);
   ::waitpid(plugin.pid, nullptr, WNOHANG);
@@ -227,10 +227,10 @@ bool read_some(Stream& stream, std::size_t keep) {
 }
 
 // most: of reads, because a plugin may write faster than anybody reads. False: it wrote more than it may, and is dead.
-bool read_stream(Plugin& plugin, std::size_t which, int most) {
-  const std::size_t keep = which == Plugin::kOut ? kMostOutput + 1 : kMostOfErrors;
+bool read_stream(PluginRun& plugin, std::size_t which, int most) {
+  const std::size_t keep = which == PluginRun::kOut ? kMostOutput + 1 : kMostOfErrors;
   while (most-- > 0 && plugin.streams[which].fd.ok() && read_some(plugin.streams[which], keep)) {
-    if (plugin.streams[Plugin::kOut].text.size() <= kMostOutput) continue;
+    if (plugin.streams[PluginRun::kOut].text.size() <= kMostOutput) continue;
     refuse(plugin, Error{fmt::format("it writes more than {} bytes", kMostOutput), EFBIG, {}});
     kill_plugin(plugin);
     return false;
@@ -238,22 +238,22 @@ bool read_stream(Plugin& plugin, std::size_t which, int most) {
   return true;
 }
 
-void finish(Plugin& plugin) {
+void finish(PluginRun& plugin) {
   ::kill(-plugin.pid, SIGKILL);  // what it left running; its number is its own until it is waited for
-  for (std::size_t which = 0; which < Plugin::kStreams; ++which) {
+  for (std::size_t which = 0; which < PluginRun::kStreams; ++which) {
     if (!read_stream(plugin, which, kReadsOfFullPipe)) return;
   }
   ::waitpid(plugin.pid, &plugin.end.status, WNOHANG);
   plugin.pid = -1;
   int code = 0;
-  const std::string& told = plugin.streams[Plugin::kStarted].text;
+  const std::string& told = plugin.streams[PluginRun::kStarted].text;
   if (told.size() < sizeof code) return;
   std::memcpy(&code, told.data(), sizeof code);
   refuse(plugin, Error{std::strerror(code), code, kInstallHint});
 }
 
-void finish_ended(std::vector<Plugin>& plugins) {
-  for (Plugin& plugin : plugins) {
+void finish_ended(std::vector<PluginRun>& plugins) {
+  for (PluginRun& plugin : plugins) {
     siginfo_t info{};
     const bool running = plugin.pid > 0;
     if (running && ::waitid(P_PID, static_cast<id_t>(plugin.pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
@@ -263,9 +263,9 @@ void finish_ended(std::vector<Plugin>& plugins) {
   }
 }
 
-void read_ready(std::vector<Plugin>& plugins, const std::vector<pollfd>& polled) {
-  for (Plugin& plugin : plugins) {
-    for (std::size_t which = 0; which < Plugin::kStreams && plugin.pid > 0; ++which) {
+void read_ready(std::vector<PluginRun>& plugins, const std::vector<pollfd>& polled) {
+  for (PluginRun& plugin : plugins) {
+    for (std::size_t which = 0; which < PluginRun::kStreams && plugin.pid > 0; ++which) {
       const int fd = plugin.streams[which].fd.get();
       const bool ready = std::any_of(polled.begin(), polled.end(),
                                      [fd](const pollfd& one) { return one.fd == fd && one.revents != 0; });
@@ -274,9 +274,9 @@ void read_ready(std::vector<Plugin>& plugins, const std::vector<pollfd>& polled)
   }
 }
 
-std::vector<pollfd> to_poll(const std::vector<Plugin>& plugins, int channel, int signals) {
+std::vector<pollfd> to_poll(const std::vector<PluginRun>& plugins, int channel, int signals) {
   std::vector<pollfd> polled = {{channel, POLLIN | POLLRDHUP, 0}, {signals, POLLIN, 0}};
-  for (const Plugin& plugin : plugins) {
+  for (const PluginRun& plugin : plugins) {
     for (const Stream& stream : plugin.streams) {
       if (plugin.pid > 0 && stream.fd.ok()) polled.push_back({stream.fd.get(), POLLIN, 0});
     }
@@ -284,9 +284,9 @@ std::vector<pollfd> to_poll(const std::vector<Plugin>& plugins, int channel, int
   return polled;
 }
 
-void supervise(std::vector<Plugin>& plugins, int timeout_ms, int channel, int signals) {
+void supervise(std::vector<PluginRun>& plugins, int timeout_ms, int channel, int signals) {
   const long deadline = monotonic_ms() + timeout_ms;
-  const auto runs = [](const Plugin& plugin) { return plugin.pid > 0; };
+  const auto runs = [](const PluginRun& plugin) { return plugin.pid > 0; };
   while (std::any_of(plugins.begin(), plugins.end(), runs)) {
     auto polled = to_poll(plugins, channel, signals);
     const long left = std::max(0L, deadline - monotonic_ms());
@@ -300,7 +300,7 @@ void supervise(std::vector<Plugin>& plugins, int timeout_ms, int channel, int si
     // Before lateness counts: a plugin that ended in time has ended, though we look late.
     read_ready(plugins, polled);
     finish_ended(plugins);
-    for (Plugin& plugin : plugins) {
+    for (PluginRun& plugin : plugins) {
       if (!runs(plugin) || !(late || parent_is_gone)) continue;
       refuse(plugin, Error{fmt::format("it does not end within {} ms", timeout_ms), ETIMEDOUT, {}});
       kill_plugin(plugin);
@@ -326,15 +326,15 @@ std::vector<PluginEnd> run_plugins(const std::vector<IpamCall>& calls, const std
   sigaddset(&child, SIGCHLD);
   const UniqueFd signals(::signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signals.ok()) ::_exit(1);
-  std::vector<Plugin> plugins(calls.size());
+  std::vector<PluginRun> plugins(calls.size());
   for (std::size_t i = 0; i < calls.size(); ++i) {
     if (auto started = start(calls[i], programs, plugins[i]); !started) refuse(plugins[i], std::move(started).error());
   }
   supervise(plugins, timeout_ms, channel, signals.get());
   std::vector<PluginEnd> ends;
-  for (Plugin& plugin : plugins) {
-    plugin.end.out = std::move(plugin.streams[Plugin::kOut].text);
-    plugin.end.err = std::move(plugin.streams[Plugin::kErr].text);
+  for (PluginRun& plugin : plugins) {
+    plugin.end.out = std::move(plugin.streams[PluginRun::kOut].text);
+    plugin.end.err = std::move(plugin.streams[PluginRun::kErr].text);
     if (!plugin.end.refusal.empty()) plugin.end.out.clear();
     ends.push_back(std::move(plugin.end));
   }

@@ -79,7 +79,7 @@ Result<std::uint64_t> index_for(const NodeIndex& by, const AddressRange& range, 
 }  // namespace
 
 Result<std::vector<AddressRange>> node_ranges(const Config& config, const Network& network, unsigned rail,
-                                              const OwnAddresses& own) {
+                                              const ReadOwnAddresses& own) {
   std::vector<AddressRange> ranges;
   for (const AddressRange& range : network.ranges) {
     if (!range.is_for(rail)) continue;

@@ -12,9 +12,9 @@ namespace hook {
 
 // own: the node's addresses on the rail's netdev, which are in its slice and never given; asked only where there is
 // one. Errors: the node's number cannot be told, or its slice is not there; never another node's.
-using OwnAddresses = std::function<fabric::Result<std::vector<fabric::Address>>()>;
+using ReadOwnAddresses = std::function<fabric::Result<std::vector<fabric::Address>>()>;
 fabric::Result<std::vector<AddressRange>> node_ranges(const Config& config, const Network& network, unsigned rail,
-                                                      const OwnAddresses& own);
+                                                      const ReadOwnAddresses& own);
 
 // This node's index where no address tells it. Errors: as node_ranges().
 fabric::Result<std::uint64_t> node_number(const Config& config);

@@ -10,7 +10,7 @@
 
 #include "fabric/text.hpp"
 #include "hook/ledger/files.hpp"
-#include "hook/rails/address/place.hpp"
+#include "hook/rails/address/range_directory.hpp"
 
 namespace hook {
 namespace {
@@ -97,7 +97,7 @@ std::string place_of(const AddressRange& range) {
 
 // By name, which is the order of locking: a rail's place (digits) before that of every rail, so that no two calls wait
 // for each other.
-using Places = std::map<std::string, AddressPlace>;
+using Places = std::map<std::string, RangeDirectory>;
 Result<Places> open_places(const LedgerDirectory& network, const std::vector<const AddressRange*>& ranges,
                            int timeout_ms) {
   std::set<std::string> names;
@@ -106,7 +106,7 @@ Result<Places> open_places(const LedgerDirectory& network, const std::vector<con
   Places places;
   for (const std::string& name : names) {
     auto directory = TRY(open_place(network, name, true));
-    places.emplace(name, TRY(AddressPlace::open(std::move(directory), timeout_ms)));
+    places.emplace(name, TRY(RangeDirectory::open(std::move(directory), timeout_ms)));
   }
   return places;
 }
@@ -139,7 +139,7 @@ Result<void> give_back_in(const LedgerDirectory& root, const std::string& name, 
     if (rails && place != kEveryRail && !(rail && rails->contains(*rail))) continue;
     const auto remove = [&]() -> Result<void> {
       auto directory = TRY(open_place(*network, place, false));
-      return TRY(AddressPlace::open(std::move(directory), timeout_ms)).remove(key, rails);
+      return TRY(RangeDirectory::open(std::move(directory), timeout_ms)).remove(key, rails);
     };
     keep_first(first, remove());
   }
@@ -174,10 +174,10 @@ Result<std::vector<RailAddress>> AddressPool::take(const std::string& network, u
   return taken;
 }
 
-Result<void> AddressPool::give_back(std::string_view key, const std::vector<Place>& where) const {
+Result<void> AddressPool::give_back(std::string_view key, const std::vector<NetworkRail>& where) const {
   TRY_VOID(check_key(key));
   std::map<std::string, std::set<unsigned>> rails;
-  for (const Place& place : where)
+  for (const NetworkRail& place : where)
     rails[place.network].insert(place.rail);
   Result<void> first;
   for (const auto& [network, numbers] : rails)
@@ -208,7 +208,7 @@ Result<std::map<std::string, std::string>> AddressPool::list() const {
 AddressForesight::AddressForesight(std::string ledger_directory, std::function<bool(const std::string& key)> holds)
     : ledger_directory_(std::move(ledger_directory)), holds_(std::move(holds)) {}
 
-Result<AddressPlace*> AddressForesight::place(const std::string& network, const std::string& name) {
+Result<RangeDirectory*> AddressForesight::place(const std::string& network, const std::string& name) {
   const std::string key = fmt::format("{}/{}", network, name);
   if (const auto known = places_.find(key); known != places_.end()) return &known->second;
   const std::string path = fmt::format("{}/addresses/{}", ledger_directory_, key);
@@ -216,7 +216,7 @@ Result<AddressPlace*> AddressForesight::place(const std::string& network, const 
                                              : open_directory(AT_FDCWD, path, path, false);
   if (!directory && directory.error().code == ENOENT) directory = LedgerDirectory{};
   if (!directory) return directory.error();
-  auto seen = TRY(AddressPlace::look(std::move(*directory)));
+  auto seen = TRY(RangeDirectory::look(std::move(*directory)));
   return &places_.emplace(key, std::move(seen)).first->second;
 }
 
@@ -225,7 +225,7 @@ Result<std::vector<RailAddress>> AddressForesight::take(const std::string& netwo
   const auto ours = TRY(ranges_of(rail, ranges));
   return take_each(
       ours, network, [&](const AddressRange& range, const auto& never, const auto& given) -> Result<Address> {
-        AddressPlace& place_of_range = *TRY(place(network, place_of(range)));
+        RangeDirectory& place_of_range = *TRY(place(network, place_of(range)));
         const PoolClaim claim{std::string(key), rail, nth};
         auto address = place_of_range.take(range, never, claim, given);
         if (address || address.error().code != EADDRNOTAVAIL) return address;

@@ -20,7 +20,7 @@
 #include "fabric/address.hpp"
 #include "fabric/result.hpp"
 #include "hook/config/address_range.hpp"
-#include "hook/rails/address/place.hpp"
+#include "hook/rails/address/range_directory.hpp"
 #include "hook/rails/plan/rail.hpp"
 
 namespace hook {
@@ -45,11 +45,11 @@ class AddressPool {
   // Gives back what this key holds for the rails of `where` (what take() was called with); empty: everything, in all
   // networks. Success when it holds nothing; an error, the first, names what it still holds. Costs in proportion to the
   // addresses in use of these rails.
-  struct Place {
+  struct NetworkRail {
     std::string network;
     unsigned rail = 0;
   };
-  fabric::Result<void> give_back(std::string_view key, const std::vector<Place>& where) const;
+  fabric::Result<void> give_back(std::string_view key, const std::vector<NetworkRail>& where) const;
   // Who holds what: "NETWORK/PLACE/ADDRESS" -> key. Two networks may have the same address.
   fabric::Result<std::map<std::string, std::string>> list() const;
 
@@ -68,10 +68,10 @@ class AddressForesight {
                                                 const std::vector<AddressRange>& ranges, std::string_view key);
 
  private:
-  fabric::Result<AddressPlace*> place(const std::string& network, const std::string& name);
+  fabric::Result<RangeDirectory*> place(const std::string& network, const std::string& name);
   std::string ledger_directory_;
   std::function<bool(const std::string& key)> holds_;
-  std::map<std::string, AddressPlace> places_;  // by "NETWORK/PLACE"
+  std::map<std::string, RangeDirectory> places_;  // by "NETWORK/PLACE"
 };
 
 }  // namespace hook

@@ -125,8 +125,8 @@ Result<VfAttributes> complete(Netlink& route, int pf_ifindex, unsigned vf, VfAtt
 
 }  // namespace
 
-std::optional<VfPlace> find_vf_place(const std::string& sys, const std::string& vf_address,
-                                     const std::string& pf_address) {
+std::optional<VfSlot> find_vf_slot(const std::string& sys, const std::string& vf_address,
+                                   const std::string& pf_address) {
   const auto function = Directory::open(sys + "/bus/pci/devices/" + pf_address);
   const auto netdevs = function ? function->open_at("net") : std::nullopt;
   if (!netdevs) return std::nullopt;
@@ -144,7 +144,7 @@ std::optional<VfPlace> find_vf_place(const std::string& sys, const std::string& 
     if (!fabric::rdma_sysfs::is_representor(port.value_or(""))) pf = name;
     return pf.empty();
   });
-  return vf && !pf.empty() ? std::optional(VfPlace{std::move(pf), *vf}) : std::nullopt;
+  return vf && !pf.empty() ? std::optional(VfSlot{std::move(pf), *vf}) : std::nullopt;
 }
 
 std::map<unsigned, VfAttributes> vf_attributes(const nlmsghdr* link) {

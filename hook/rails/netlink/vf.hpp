@@ -12,15 +12,15 @@
 
 namespace hook {
 
-struct VfPlace {
+struct VfSlot {
   std::string pf;   // the physical function's netdev
   unsigned vf = 0;  // N of virtfnN
 };
 
 // sys: "/sys", or a file tree's. vf_address, pf_address: PCI addresses ("0000:1a:00.2"). nullopt: it is no VF of that
 // function, or the function has no netdev on the node.
-std::optional<VfPlace> find_vf_place(const std::string& sys, const std::string& vf_address,
-                                     const std::string& pf_address);
+std::optional<VfSlot> find_vf_slot(const std::string& sys, const std::string& vf_address,
+                                   const std::string& pf_address);
 
 // The attributes of VF number vf of this physical function as they are; members that the driver does not report are
 // nullopt. Errors: it has no such VF (ENODEV).

@@ -13,7 +13,7 @@
 
 #include "fabric/text.hpp"
 #include "shim/nri/wire/messages.hpp"
-#include "shim/nri/wire/plugin.hpp"
+#include "shim/nri/wire/session.hpp"
 #include "shim/ttrpc/sockets.hpp"
 
 namespace {
@@ -80,7 +80,7 @@ Result<shim::Connection::Ended> run(int argc, char** argv) {
   if (argc < 2) return make_error("usage: sized-plugin SOCKET [EVENT...]");
   Sized handler(TRY(parse_events(argc - 2, argv + 2)));
   auto socket = TRY(shim::connect_socket(argv[1]));
-  const auto plugin = TRY(shim::Plugin::open(std::move(socket), handler));
+  const auto plugin = TRY(shim::NriSession::open(std::move(socket), handler));
   const auto registered = plugin->register_as({"sized", "30"});
   // A runtime that refuses the events closes after Configure, which may come before the answer to the registration.
   if (!registered && registered.error().code == ECONNRESET) return shim::Connection::Ended::kPeer;

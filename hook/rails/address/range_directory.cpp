@@ -1,4 +1,4 @@
-#include "hook/rails/address/place.hpp"
+#include "hook/rails/address/range_directory.hpp"
 
 #include <sys/file.h>
 #include <unistd.h>
@@ -98,27 +98,27 @@ std::pair<Address, Address> ends_of(const AddressRange& range) {
   return {fabric::masked(range.subnet, range.prefix), last};
 }
 
-AddressPlace::AddressPlace(LedgerDirectory directory, PoolClaims claims, bool writes)
+RangeDirectory::RangeDirectory(LedgerDirectory directory, PoolClaims claims, bool writes)
     : directory_(std::move(directory)), claims_(std::move(claims)), writes_(writes) {}
 
-Result<AddressPlace> AddressPlace::open(LedgerDirectory directory, int timeout_ms) {
+Result<RangeDirectory> RangeDirectory::open(LedgerDirectory directory, int timeout_ms) {
   TRY_VOID(lock_place(directory, timeout_ms));
   auto claims = TRY(read_claims(directory));
-  return AddressPlace(std::move(directory), std::move(claims), true);
+  return RangeDirectory(std::move(directory), std::move(claims), true);
 }
 
-Result<AddressPlace> AddressPlace::look(LedgerDirectory directory) {
+Result<RangeDirectory> RangeDirectory::look(LedgerDirectory directory) {
   PoolClaims claims;
   if (directory.fd.ok()) claims = TRY(read_claims(directory));
-  return AddressPlace(std::move(directory), std::move(claims), false);
+  return RangeDirectory(std::move(directory), std::move(claims), false);
 }
 
-void AddressPlace::free_all_but(const std::function<bool(const std::string& key)>& holds) {
+void RangeDirectory::free_all_but(const std::function<bool(const std::string& key)>& holds) {
   std::erase_if(claims_, [&](const auto& claim) { return !holds(claim.second.key); });
 }
 
-Result<Address> AddressPlace::take(const AddressRange& range, const std::set<Address>& never, const PoolClaim& claim,
-                                   const std::set<Address>& given) {
+Result<Address> RangeDirectory::take(const AddressRange& range, const std::set<Address>& never, const PoolClaim& claim,
+                                     const std::set<Address>& given) {
   for (const auto& [address, holder] : claims_) {
     if (holder == claim && contains(range, address) && !given.contains(address)) return address;
   }
@@ -139,13 +139,13 @@ Result<Address> AddressPlace::take(const AddressRange& range, const std::set<Add
   return *free;
 }
 
-void AddressPlace::undo() {
+void RangeDirectory::undo() {
   for (const std::string& name : added_)
     ::unlinkat(directory_.fd.get(), name.c_str(), 0);
   added_.clear();
 }
 
-Result<void> AddressPlace::remove(std::string_view key, const std::set<unsigned>* rails) {
+Result<void> RangeDirectory::remove(std::string_view key, const std::set<unsigned>* rails) {
   Result<void> first;
   for (const auto& [address, claim] : claims_) {
     if (claim.key != key || (rails && !rails->contains(claim.rail))) continue;
@@ -155,7 +155,7 @@ Result<void> AddressPlace::remove(std::string_view key, const std::set<unsigned>
 }
 
 // At most as many looks as addresses are in use or never given, whatever the size of the range.
-std::optional<Address> AddressPlace::find_free(const AddressRange& range, const std::set<Address>& never) const {
+std::optional<Address> RangeDirectory::find_free(const AddressRange& range, const std::set<Address>& never) const {
   const auto looked = looked_last_.find(last_name(range));
   auto last = looked != looked_last_.end() ? std::optional(looked->second) : std::nullopt;
   if (!last && directory_.fd.ok()) {
@@ -171,7 +171,7 @@ std::optional<Address> AddressPlace::find_free(const AddressRange& range, const 
   return std::nullopt;
 }
 
-Error AddressPlace::used_up(const AddressRange& range, unsigned rail) const {
+Error RangeDirectory::used_up(const AddressRange& range, unsigned rail) const {
   const auto count =
       std::count_if(claims_.begin(), claims_.end(), [&](const auto& held) { return contains(range, held.first); });
   return Error{.message = fmt::format("cannot give rail {} an address of {}: all that may be given are in use ({})",
@@ -183,7 +183,7 @@ Error AddressPlace::used_up(const AddressRange& range, unsigned rail) const {
 }
 
 // Best effort: without it an address is used again earlier than need be. The name is free: the place is locked.
-void AddressPlace::note_last(const AddressRange& range, const std::string& address) const {
+void RangeDirectory::note_last(const AddressRange& range, const std::string& address) const {
   constexpr const char* kTemporary = "next";
   ::unlinkat(directory_.fd.get(), kTemporary, 0);  // of a process that was killed here
   if (::symlinkat(address.c_str(), directory_.fd.get(), kTemporary) != 0) return;

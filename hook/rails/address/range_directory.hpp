@@ -34,14 +34,14 @@ bool contains(const AddressRange& range, const fabric::Address& address);
 std::pair<fabric::Address, fabric::Address> ends_of(const AddressRange& range);
 
 // The directory is locked (flock) as long as this is.
-class AddressPlace {
+class RangeDirectory {
  public:
   // Errors: the lock is not to be had in that time (EAGAIN), an address in use cannot be read.
-  static fabric::Result<AddressPlace> open(LedgerDirectory directory, int timeout_ms);
+  static fabric::Result<RangeDirectory> open(LedgerDirectory directory, int timeout_ms);
 
   // One that take() does not write to, and that nobody else waits for. Of no directory: nothing is in use. Errors: an
   // address in use cannot be read.
-  static fabric::Result<AddressPlace> look(LedgerDirectory directory);
+  static fabric::Result<RangeDirectory> look(LedgerDirectory directory);
   // Those of keys that `holds` says no to are free. Of one that is looked at.
   void free_all_but(const std::function<bool(const std::string& key)>& holds);
 
@@ -55,7 +55,7 @@ class AddressPlace {
   fabric::Result<void> remove(std::string_view key, const std::set<unsigned>* rails);
 
  private:
-  AddressPlace(LedgerDirectory directory, PoolClaims claims, bool writes);
+  RangeDirectory(LedgerDirectory directory, PoolClaims claims, bool writes);
   std::optional<fabric::Address> find_free(const AddressRange& range, const std::set<fabric::Address>& never) const;
   fabric::Error used_up(const AddressRange& range, unsigned rail) const;
   void note_last(const AddressRange& range, const std::string& address) const;

@@ -1,4 +1,4 @@
-#include "shim/device_plugin/holders.hpp"
+#include "shim/device_plugin/hold_reader.hpp"
 
 #include <sys/stat.h>
 
@@ -87,13 +87,13 @@ void add_grant(const Grant& grant, bool foreign, HcaHolds& holds) {
 }
 
 // One that was a pod's stays so, while its containers end and start again.
-bool Holders::is_of_kubelet(const Grant& grant) {
+bool HoldReader::is_of_kubelet(const Grant& grant) {
   const auto is_pods = [](const hook::GrantUser& user) { return !user.pod.empty() || is_in_pods_group(user); };
   if (std::any_of(grant.users.begin(), grant.users.end(), is_pods)) known_pods_.insert(grant.owner.key);
   return known_pods_.contains(grant.owner.key);
 }
 
-Result<void> Holders::read(std::vector<fabric::Error>& unread) {
+Result<void> HoldReader::read(std::vector<fabric::Error>& unread) {
   auto stamp = stamp_of(ledger_ + "/grants");
   if (stamp == stamp_ && !has_foreign_) return {};
   HcaHolds holds;
@@ -117,7 +117,7 @@ Result<void> Holders::read(std::vector<fabric::Error>& unread) {
   return {};
 }
 
-HcaHolds Holders::of(const fabric::Inventory& inventory, const std::string& root) {
+HcaHolds HoldReader::of(const fabric::Inventory& inventory, const std::string& root) {
   std::vector<std::string> names;
   for (const fabric::Hca& hca : inventory.hcas)
     names.push_back(hca.name);

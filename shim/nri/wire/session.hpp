@@ -1,7 +1,7 @@
 // A plugin's side of one connection to a runtime (containerd/nri, 0.6.1 to 0.12): who it is, then the runtime's
 // requests to a handler.
 //
-//   auto plugin = TRY(Plugin::open(TRY(connect_socket(path)), handler));
+//   auto plugin = TRY(NriSession::open(TRY(connect_socket(path)), handler));
 //   TRY_VOID(plugin->register_as({.name = "rdma", .index = "10"}));
 //   TRY(plugin->serve(signals));    // Ended::kPeer: the runtime restarts: connect again, waiting longer each time
 #pragma once
@@ -26,10 +26,10 @@ struct PluginIdentity {
 // Refuses a name or index for which the runtime would close the connection.
 fabric::Result<void> check_identity(const PluginIdentity& identity);
 
-class Plugin {
+class NriSession {
  public:
   // The handler must outlive it.
-  static fabric::Result<std::unique_ptr<Plugin>> open(fabric::UniqueFd socket, NriHandler& handler);
+  static fabric::Result<std::unique_ptr<NriSession>> open(fabric::UniqueFd socket, NriHandler& handler);
 
   // RegisterPlugin. The runtime's requests are served from here on: it may configure the plugin before it answers. The
   // runtime waits 5 s, from its accept, unless configured otherwise. Errors: as Connection::call().
@@ -47,11 +47,11 @@ class Plugin {
     return connection_->serve(stop_fd, until);
   }
 
-  Plugin(const Plugin&) = delete;
-  Plugin& operator=(const Plugin&) = delete;
+  NriSession(const NriSession&) = delete;
+  NriSession& operator=(const NriSession&) = delete;
 
  private:
-  explicit Plugin(NriHandler& handler) : dispatcher_(handler) {}
+  explicit NriSession(NriHandler& handler) : dispatcher_(handler) {}
 
   NriDispatcher dispatcher_;
   std::unique_ptr<Connection> connection_;

@@ -1,4 +1,4 @@
-#include "shim/nri/giver.hpp"
+#include "shim/nri/grant_worker.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -113,7 +113,7 @@ Result<std::string> give_to_container(const NriRequest& request, const Asking& a
     who = {std::move(holder->owner), std::move(holder->user)};
   who.user.pod = request.pod.id;
   who.user.name = request.container.name;
-  for (const Holder& earlier :
+  for (const GrantPart& earlier :
        TRY(about(FailureReason::kLedger, find_earlier_tries(open.ledger, asking.spec, who.user))))
     TRY_VOID(about(FailureReason::kLedger, open.ledger.leave(earlier.owner, earlier.user.key)));
   ContainerAdjustment adjustment;
@@ -207,14 +207,14 @@ std::string recover_job(const std::set<std::string>& gone, const std::map<std::s
   return job;
 }
 
-Result<Giver> Giver::begin(hook::NodeSettings node, Result<hook::Config> config, hook::Log log) {
-  Giver giver(std::move(node), std::move(config), std::move(log));
+Result<GrantWorker> GrantWorker::begin(hook::NodeSettings node, Result<hook::Config> config, hook::Log log) {
+  GrantWorker giver(std::move(node), std::move(config), std::move(log));
   const hook::Config* const known = giver.config_ ? &*giver.config_ : nullptr;
   giver.ipam_ = TRY(hook::IpamHelper::start_if_any(hook::ipam_programs(known, giver.node_.ledger)));
   return giver;
 }
 
-Worker::Answer Giver::run(std::string_view job) {
+Worker::Answer GrantWorker::run(std::string_view job) {
   if (job.starts_with(kRecover)) {
     log_.set_container("");
     return take_back(hook::Releaser::kRecover,
@@ -230,7 +230,7 @@ Worker::Answer Giver::run(std::string_view job) {
   });
 }
 
-Worker::Answer Giver::give(const NriRequest& request) {
+Worker::Answer GrantWorker::give(const NriRequest& request) {
   const bool pod = request.of_pod();
   auto call = std::make_shared<Call>(Call{node_, log_, helper()});
   call->container = pod ? request.pod.id : request.container.id;
@@ -240,7 +240,7 @@ Worker::Answer Giver::give(const NriRequest& request) {
   return answer(pod ? kPodStage : kContainerStage, std::move(call), std::move(done));
 }
 
-Worker::Answer Giver::take_back(hook::Releaser by, const TakeBack& steps) {
+Worker::Answer GrantWorker::take_back(hook::Releaser by, const TakeBack& steps) {
   Call call{node_, log_, helper()};
   const auto open = OpenLedger::open(call);
   if (!open) return {open.error()};

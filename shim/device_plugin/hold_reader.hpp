@@ -39,9 +39,9 @@ void add_grant(const hook::Grant& grant, bool foreign, HcaHolds& holds);
 
 // Reads the ledger, and again only when it has changed, or when somebody holds HCAs who may end without a word of it:
 // not the kubelet's pods, whose grants are returned by their runtime.
-class Holders {
+class HoldReader {
  public:
-  explicit Holders(std::string ledger) : ledger_(std::move(ledger)) {}
+  explicit HoldReader(std::string ledger) : ledger_(std::move(ledger)) {}
   // What cannot be read of one grant goes into `unread`, once. No ledger: nobody holds anything. Errors: the ledger's;
   // then what was read last stays.
   fabric::Result<void> read(std::vector<fabric::Error>& unread);

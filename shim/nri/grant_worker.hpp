@@ -23,11 +23,11 @@ std::string job_of(const NriRequest& request);
 // pods: of containers whose grant does not name theirs.
 std::string recover_job(const std::set<std::string>& gone, const std::map<std::string, std::string>& pods);
 
-class Giver {
+class GrantWorker {
  public:
   // config has been read by the plugin; with another one there is another worker. Errors: an IPAM helper that is needed
   // cannot be started.
-  static fabric::Result<Giver> begin(hook::NodeSettings node, fabric::Result<hook::Config> config, hook::Log log);
+  static fabric::Result<GrantWorker> begin(hook::NodeSettings node, fabric::Result<hook::Config> config, hook::Log log);
 
   // job: of the two above. At CreateContainer: what the container asks, the answer create_response()'s. At
   // RunPodSandbox: the pod's, rails included, without waiting for carrier, gateways or GIDs. At StopContainer and
@@ -40,7 +40,7 @@ class Giver {
  private:
   using TakeBack = std::function<fabric::Result<void>(const hook::Ledger&)>;
 
-  Giver(hook::NodeSettings node, fabric::Result<hook::Config> config, hook::Log log)
+  GrantWorker(hook::NodeSettings node, fabric::Result<hook::Config> config, hook::Log log)
       : node_(std::move(node)), config_(std::move(config)), log_(std::move(log)) {}
 
   Worker::Answer give(const NriRequest& request);

@@ -1,4 +1,4 @@
-#include "shim/nri/wire/plugin.hpp"
+#include "shim/nri/wire/session.hpp"
 
 #include <algorithm>
 
@@ -35,8 +35,8 @@ Result<void> check_identity(const PluginIdentity& identity) {
   return {};
 }
 
-Result<std::unique_ptr<Plugin>> Plugin::open(UniqueFd socket, NriHandler& handler) {
-  std::unique_ptr<Plugin> plugin(new Plugin(handler));
+Result<std::unique_ptr<NriSession>> NriSession::open(UniqueFd socket, NriHandler& handler) {
+  std::unique_ptr<NriSession> plugin(new NriSession(handler));
   plugin->connection_ =
       TRY(Connection::open(std::move(socket), [dispatcher = &plugin->dispatcher_](const Request& request) {
         return dispatcher->dispatch(request);
@@ -44,7 +44,7 @@ Result<std::unique_ptr<Plugin>> Plugin::open(UniqueFd socket, NriHandler& handle
   return plugin;
 }
 
-Result<void> Plugin::register_as(const PluginIdentity& identity, std::chrono::milliseconds timeout) {
+Result<void> NriSession::register_as(const PluginIdentity& identity, std::chrono::milliseconds timeout) {
   TRY_VOID(check_identity(identity));
   nri::pkg::api::v1alpha1::RegisterPluginRequest request;
   request.set_plugin_name(identity.name);
@@ -54,8 +54,8 @@ Result<void> Plugin::register_as(const PluginIdentity& identity, std::chrono::mi
   return {};
 }
 
-Result<void> Plugin::evict(const std::string& container_id, const std::string& reason,
-                           std::chrono::milliseconds timeout) {
+Result<void> NriSession::evict(const std::string& container_id, const std::string& reason,
+                               std::chrono::milliseconds timeout) {
   nri::pkg::api::v1alpha1::UpdateContainersRequest request;
   auto* eviction = request.add_evict();
   eviction->set_container_id(container_id);
