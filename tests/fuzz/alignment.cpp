@@ -6,7 +6,7 @@
 
 #include "hook/rails/align/run_alignment.hpp"
 #include "require.hpp"
-#include "unit/hook_kernel_gid_model.hpp"
+#include "unit/rails/kernel_gid_model.hpp"
 
 namespace {
 

@@ -1,0 +1,184 @@
+// What `rdma-hook doctor` makes of texts and values. The whole of it is tests/doctor's.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "hook/doctor/check_rails.hpp"
+#include "hook/doctor/doctor.hpp"
+#include "hook/doctor/gpu_facts.hpp"
+#include "hook/doctor/kernel_facts.hpp"
+#include "hook/doctor/ledger_facts.hpp"
+#include "hook/doctor/node_engines.hpp"
+#include "hook/doctor/qos_facts.hpp"
+#include "unit/ledger/scene.hpp"
+
+namespace hook {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+TEST(Doctor, ActiveMtusOfIbvDevinfo) {
+  // ibv_devinfo of rdma-core 44, of two HCAs.
+  const auto mtus = parse_ibv_devinfo(
+      "hca_id:\tmlx5_0\n\ttransport:\t\t\tInfiniBand "
+      "(0)\n\tphys_port_cnt:\t\t\t2\n\t\tport:\t1\n\t\t\tstate:\t\t\tPORT_ACTIVE (4)\n"
+      "\t\t\tmax_mtu:\t\t4096 (5)\n\t\t\tactive_mtu:\t\t1024 (3)\n\t\tport:\t2\n\t\t\tactive_mtu:\t\t4096 (5)\n\n"
+      "hca_id:\trxe0\n\t\t\tactive_mtu:\t\t256 (1)\n\t\tport:\t1\n\t\t\tactive_mtu:\t\tinvalid MTU (0)\n");
+  EXPECT_EQ(mtus, (ActiveMtus{{{"mlx5_0", 1}, 1024}, {{"mlx5_0", 2}, 4096}}));
+}
+
+TEST(Doctor, MtuOfRoce) {
+  EXPECT_EQ(roce_mtu(1500), 1024U);
+  EXPECT_EQ(roce_mtu(4191), 2048U);
+  EXPECT_EQ(roce_mtu(4192), 4096U);
+  EXPECT_EQ(roce_mtu(9000), 4096U);
+  EXPECT_EQ(roce_mtu(300), 0U);
+}
+
+TEST(Doctor, PfcOfDcb) {
+  EXPECT_EQ(
+      parse_dcb_pfc("pfc-cap 8 macsec-bypass off delay 0 \nprio-pfc 0:off 1:off 2:off 3:on 4:off 5:on 6:off 7:off \n"),
+      (std::vector<unsigned>{3, 5}));
+  EXPECT_EQ(parse_dcb_pfc("prio-pfc 0:off 1:off"), std::vector<unsigned>());
+  EXPECT_EQ(parse_dcb_pfc("Attribute read: Operation not supported\n"), std::nullopt);
+}
+
+TEST(Doctor, NoPfcIsANote) {
+  const Check without = check_qos({{"rail0", std::vector<unsigned>(), false}, {"rail1", std::vector<unsigned>{3}, {}}});
+  ASSERT_EQ(without.findings.size(), 1U);
+  EXPECT_EQ(without.findings[0].object, "rail0");
+  EXPECT_EQ(worst({without}), std::nullopt);
+  EXPECT_TRUE(check_qos({{"rail0", std::vector<unsigned>(), true}}).findings.empty());
+  EXPECT_FALSE(check_qos({{"rail0", std::nullopt, std::nullopt}}).looked);
+}
+
+TEST(Doctor, JsonHasNoBidirectionalControls) {
+  const std::string name = "mlx\u202e5\u0085";
+  const std::string json = findings_json({{"ports", {}, {{Grade::kWarning, name, "DOWN", {}}}}});
+  EXPECT_NE(json.find("\"mlx\\u202e5\\u0085\""), std::string::npos) << json;
+  EXPECT_TRUE(std::all_of(json.begin(), json.end(), [](char c) { return c == '\n' || (c >= ' ' && c < 0x7f); }));
+}
+
+TEST(Doctor, LimitOfAUnit) {
+  EXPECT_EQ(unit_memlock("[Service]\nLimitMEMLOCK=64K\n"), 65536U);
+  EXPECT_EQ(unit_memlock("LimitMEMLOCK=64K\n  LimitMEMLOCK=8M:infinity\n"), UINT64_MAX);
+  EXPECT_EQ(unit_memlock("LimitMEMLOCK=1G:2G"), 2ULL << 30);
+  EXPECT_EQ(unit_memlock("LimitMEMLOCK=65536"), 65536U);
+  EXPECT_EQ(unit_memlock("#LimitMEMLOCK=64K\nLimitNOFILE=1"), std::nullopt);
+  EXPECT_EQ(unit_memlock("LimitMEMLOCK=much"), std::nullopt);
+}
+
+TEST(Doctor, OurProgramsInATextOfAnEngine) {
+  EXPECT_EQ(our_programs_in("{\"path\": \"/usr/local/bin/rdma-runtime\", \"x\": '/a/rdma-hook'}\n# /b/rdma-hook\n"
+                            "BinaryName = \"/usr/local/bin/rdma-runtime\"\n/x/rdma-hook.old /x/my-rdma-hook rdma-hook"),
+            (Strings{"/usr/local/bin/rdma-runtime", "/a/rdma-hook"}));
+}
+
+TEST(Doctor, AcsOfConfigurationSpace) {
+  std::string space(4096, '\0');
+  EXPECT_EQ(acs_control(space), fabric::Attr<unsigned>(0U));
+  const auto put = [&](std::size_t at, std::initializer_list<int> bytes) {
+    for (const int byte : bytes)
+      space[at++] = static_cast<char>(byte);
+  };
+  put(0x100, {0x01, 0x00, 0x81, 0x14});  // AER, version 1, next at 0x148
+  put(0x148, {0x0d, 0x00, 0x01, 0x00, 0x5f, 0x00, 0x1d, 0x00});
+  EXPECT_EQ(acs_control(space), fabric::Attr<unsigned>(0x1dU));
+  put(0x148, {0x02, 0x00, 0x01, 0x10});  // another, which leads back
+  EXPECT_EQ(acs_control(space), fabric::Attr<unsigned>(0U));
+  put(0x148, {0x02, 0x00, 0xc1, 0xff});  // the last four bytes: no room for its control
+  put(0xffc, {0x0d, 0x00, 0x01, 0x00});
+  EXPECT_EQ(acs_control(space), fabric::Attr<unsigned>(0U));
+  EXPECT_EQ(acs_control(space.substr(0, 64)), fabric::Attr<unsigned>(fabric::Unreadable{EMSGSIZE}));
+}
+
+TEST(Doctor, BridgesBetweenGpuAndHca) {
+  fabric::Inventory inventory;
+  inventory.gpus = {{"0000:20:00.0", 0, Strings{"root", "switch", "down0"}},
+                    {"0000:30:00.0", 1, Strings{"other", "down9"}}};
+  inventory.hcas.resize(2);
+  inventory.hcas[0].pci_path = {"root", "switch", "down1"};
+  inventory.hcas[1].pci_path = {"third"};
+  EXPECT_EQ(bridges_between(inventory), (Strings{"down0", "down1"}));
+}
+
+class DoctorLedger : public test_support::LedgerScene {};
+
+TEST_F(DoctorLedger, AGrantWhoseContainerIsGone) {
+  const test_support::Child alive;
+  GrantUser user{"web", "web", alive.identity()};
+  ASSERT_EQ(give(web_, {test_support::kAlone}, user), "");
+  EXPECT_TRUE(check_ledger(read_ledger_facts(path_)).findings.empty());
+  GrantUser ended{"db", "db", test_support::dead_process()};
+  ASSERT_TRUE(std::filesystem::create_directories(temp_ / "cgroup/db"));
+  ended.cgroup = identify_cgroup(temp_ / "cgroup", "/db").value();
+  std::filesystem::remove(temp_ / "cgroup/db");
+  ASSERT_EQ(give(db_, {{"mlx5_1", Mode::kExclusive, 1, std::nullopt}}, ended), "");
+  const Check check = check_ledger(read_ledger_facts(path_));
+  ASSERT_EQ(check.findings.size(), 1U);
+  EXPECT_EQ(check.findings[0].object, db_.label);
+  EXPECT_NE(check.findings[0].message.find("mlx5_1"), std::string::npos);
+  EXPECT_EQ(worst({check}), Grade::kWarning);
+}
+
+TEST_F(DoctorLedger, ADiskThatIsFull) {
+  LedgerFacts facts;
+  facts.free_bytes = 4096;
+  EXPECT_EQ(worst({check_ledger(facts)}), Grade::kWarning);
+  facts.free_files = 0;
+  EXPECT_EQ(worst({check_ledger(facts)}), Grade::kBroken);
+  facts = {};
+  facts.read_only = true;
+  EXPECT_EQ(worst({check_ledger(facts)}), Grade::kBroken);
+}
+
+TEST(Doctor, ReportsPrivilegedQkeys) {
+  const auto check_of = [](std::optional<bool> mode) {
+    KernelFacts facts;
+    facts.privileged_qkey = mode;
+    for (Check& check : check_kernel(facts, {}, {}))
+      if (check.name == "qkey") return check;
+    return Check();
+  };
+  const Check on = check_of(true);
+  ASSERT_EQ(on.findings.size(), 1U);
+  EXPECT_EQ(on.findings[0].grade, Grade::kWarning);
+  EXPECT_EQ(on.findings[0].remedy, "rdma system set privileged-qkey off");
+  EXPECT_TRUE(check_of(false).findings.empty());
+  EXPECT_TRUE(check_of(false).looked);
+  EXPECT_FALSE(check_of(std::nullopt).looked);
+}
+
+TEST(Doctor, ReportsRenamedHcaOfAGrant) {
+  LedgerFacts facts;
+  facts.is_there = true;
+  Grant grant;
+  grant.hcas = {{"mlx5_0", Mode::kExclusive, 1, {}, false, "0000.10.00.0"},
+                {"rxe1", Mode::kShared, 1, {}, false, "guid.5054.00ff.fe12.0001"},
+                {"mlx5_2", Mode::kShared, 1, {}, false, "0000.12.00.0"},
+                {"mlx5_3", Mode::kShared, 1, {}, false, ""}};
+  facts.grants = {grant, grant};
+  facts.names = {{"0000.10.00.0", {"mlx5_0"}}, {"guid.5054.00ff.fe12.0001", {"mine"}}, {"0000.13.00.0", {"mlx5_9"}}};
+  const Check check = check_ledger(facts);
+  ASSERT_EQ(check.findings.size(), 1U) << "mlx5_2 is in a container's namespace, mlx5_3 went by its name";
+  EXPECT_EQ(check.findings[0].object, "rxe1");
+  EXPECT_NE(check.findings[0].message.find("is named `mine` now"), std::string::npos) << check.findings[0].message;
+  EXPECT_NE(check.findings[0].remedy.find("rdma dev set mine name rxe1"), std::string::npos);
+}
+
+TEST(Doctor, AlikeFindingsAreOneLine) {
+  Check check{"ports", {}, {}};
+  for (int i = 0; i < 20; ++i)
+    check.findings.push_back({Grade::kWarning, fmt::format("a{}", i), "down", "up"});
+  for (int i = 0; i < 20; ++i)
+    check.findings.push_back({Grade::kWarning, fmt::format("b{}", i), fmt::format("down {}", i), "up"});
+  const std::string text = findings_text({check}, false);
+  EXPECT_NE(text.find("0 broken, 40 warnings"), std::string::npos);
+  EXPECT_NE(text.find("a18, a19: down"), std::string::npos);
+  EXPECT_NE(text.find("and 13 more"), std::string::npos);
+  EXPECT_EQ(findings_text({{"ports", "all", {}}}, true), "");
+}
+
+}  // namespace
+}  // namespace hook

@@ -1,0 +1,425 @@
+// The ledger under 64 processes at once, under SIGKILL at every system call, and with a thousand grants in it.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+
+#include "support/temp_dir.hpp"
+#include "unit/ledger/scene.hpp"
+
+namespace {
+
+using hook::GrantUser;
+using hook::Ledger;
+using hook::Mode;
+using hook::Owner;
+using hook::PlannedHca;
+using test_support::book;
+using test_support::entries;
+using test_support::kToken;
+using test_support::kView;
+using test_support::ledger_problems;
+using test_support::myself;
+using test_support::run_traced;
+using test_support::TempDir;
+
+constexpr int kProcesses = 64;
+constexpr unsigned kLimit = 5;
+constexpr std::size_t kHcas = 4;
+
+// What the processes believe, outside the ledger: who holds each HCA, by its slot.
+struct Beliefs {
+  std::array<std::array<std::atomic<pid_t>, kProcesses>, kHcas> shared{};
+  std::array<std::atomic<pid_t>, kHcas> alone{};
+  std::atomic<int> violations{0};
+  std::atomic<int> errors{0};
+  std::atomic<int> exclusive_grants{0};
+  std::atomic<int> shared_grants{0};
+  std::atomic<int> refusals{0};
+};
+
+class SharedBeliefs {
+ public:
+  SharedBeliefs()
+      : memory_(mmap(nullptr, sizeof(Beliefs), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)),
+        beliefs_(new (memory_) Beliefs) {}
+  ~SharedBeliefs() { munmap(memory_, sizeof(Beliefs)); }
+  SharedBeliefs(const SharedBeliefs&) = delete;
+  SharedBeliefs& operator=(const SharedBeliefs&) = delete;
+  Beliefs* operator->() { return beliefs_; }
+  Beliefs& operator*() { return *beliefs_; }
+
+ private:
+  void* memory_;
+  Beliefs* beliefs_;
+};
+
+bool lives(pid_t pid) {
+  const auto identity = hook::identify(pid);
+  return identity && !is_proven_gone(look_at(*identity));
+}
+
+// One container's life as a hook sees it: ask, take what is free, use it, leave.
+class Worker {
+ public:
+  Worker(const std::string& path, int slot, Beliefs& beliefs)
+      : path_(path),
+        slot_(static_cast<std::size_t>(slot)),
+        beliefs_(beliefs),
+        owner_(hook::container_owner("c" + std::to_string(slot), "/")),
+        random_(static_cast<unsigned>(slot)) {}
+
+  void run(int rounds) {
+    for (int round = 0; round < rounds; ++round) {
+      if (const auto done = live(); !done) {
+        std::fprintf(stderr, "%s\n", done.error().message.c_str());
+        ++beliefs_.errors;
+      }
+    }
+  }
+
+ private:
+  fabric::Result<void> live() {
+    const auto ledger = TRY(Ledger::open(path_));
+    TRY_VOID(ledger.repair_pending());
+    const std::size_t first = random_() % kHcas;
+    const std::size_t second = (first + 1 + random_() % (kHcas - 1)) % kHcas;
+    const Mode mode = random_() % 3 == 0 ? Mode::kExclusive : Mode::kShared;
+    std::vector<std::size_t> taken;
+    {
+      auto locked = TRY(ledger.lock({name(first), name(second)}));
+      const unsigned limit = mode == Mode::kExclusive ? 1 : kLimit;
+      const auto holdings = TRY(locked.holdings(owner_, {{name(first), limit}, {name(second), limit}}));
+      std::vector<PlannedHca> wanted;
+      for (const std::size_t hca : {first, second}) {
+        const auto& holding = holdings.at(name(hca));
+        if (holding.exclusive_holder || holding.others >= limit) continue;
+        wanted.push_back({name(hca), mode, 1, std::nullopt});
+        taken.push_back(hca);
+      }
+      if (wanted.empty()) {
+        ++beliefs_.refusals;
+        return {};
+      }
+      TRY_VOID(locked.book(owner_, wanted, {owner_.key, "c", myself()}));
+      for (const std::size_t hca : taken)
+        note(hca, mode);
+    }
+    TRY_VOID(ledger.settle(owner_.key));
+    usleep(static_cast<useconds_t>(random_() % 2000));
+    for (const std::size_t hca : taken)
+      forget(hca, mode);
+    return ledger.leave(owner_, owner_.key);
+  }
+
+  static std::string name(std::size_t hca) { return "mlx5_" + std::to_string(hca); }
+
+  void note(std::size_t hca, Mode mode) {
+    const pid_t alone = beliefs_.alone[hca].load();
+    if (alone != getpid() && lives(alone)) ++beliefs_.violations;
+    unsigned others = 0;
+    for (auto& pid : beliefs_.shared[hca])
+      others += pid.load() != getpid() && lives(pid.load()) ? 1 : 0;
+    if (others >= (mode == Mode::kExclusive ? 1 : kLimit)) ++beliefs_.violations;
+    if (mode == Mode::kExclusive) {
+      beliefs_.alone[hca] = getpid();
+      ++beliefs_.exclusive_grants;
+    } else {
+      beliefs_.shared[hca][slot_] = getpid();
+      ++beliefs_.shared_grants;
+    }
+  }
+  void forget(std::size_t hca, Mode mode) {
+    if (mode == Mode::kExclusive) beliefs_.alone[hca] = 0;
+    if (mode != Mode::kExclusive) beliefs_.shared[hca][slot_] = 0;
+  }
+
+  std::string path_;
+  std::size_t slot_;
+  Beliefs& beliefs_;
+  Owner owner_;
+  std::minstd_rand random_;
+};
+
+pid_t start(const std::string& path, int slot, Beliefs& beliefs, int rounds) {
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  Worker(path, slot, beliefs).run(rounds);
+  _exit(0);
+}
+
+TEST(LedgerContention, LimitsHoldUnder64Processes) {
+  const TempDir temp;
+  SharedBeliefs beliefs;
+  const std::string path = temp / "ledger";
+  std::vector<pid_t> children;
+  for (int slot = 0; slot < kProcesses; ++slot)
+    children.push_back(start(path, slot, *beliefs, 4));
+  for (const pid_t child : children)
+    waitpid(child, nullptr, 0);
+  EXPECT_EQ(beliefs->violations, 0);
+  EXPECT_EQ(beliefs->errors, 0);
+  EXPECT_GT(beliefs->exclusive_grants, 0) << "the test must have granted both kinds, or it shows nothing";
+  EXPECT_GT(beliefs->shared_grants, 0);
+  EXPECT_GT(beliefs->refusals, 0);
+  EXPECT_EQ(entries(path + "/grants"), "");
+  EXPECT_EQ(entries(path + "/pending"), "");
+  EXPECT_EQ(ledger_problems(path), "");
+}
+
+TEST(LedgerContention, AKilledProcessLeavesNothingThatStays) {
+  const TempDir temp;
+  SharedBeliefs beliefs;
+  const std::string path = temp / "ledger";
+  std::minstd_rand random(7);
+  std::array<pid_t, 16> children{};
+  for (std::size_t i = 0; i < children.size(); ++i)
+    children[i] = start(path, static_cast<int>(i), *beliefs, 1000);
+  for (int kills = 0; kills < 200; ++kills) {
+    usleep(static_cast<useconds_t>(random() % 3000));
+    const std::size_t victim = random() % children.size();
+    kill(children[victim], SIGKILL);
+    waitpid(children[victim], nullptr, 0);
+    children[victim] = start(path, static_cast<int>(victim), *beliefs, 1000);
+  }
+  for (const pid_t child : children) {
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+  }
+  EXPECT_EQ(beliefs->violations, 0);
+  EXPECT_EQ(beliefs->errors, 0);
+  EXPECT_GT(beliefs->exclusive_grants, 0);
+  const auto ledger = Ledger::open(path);
+  ASSERT_TRUE(ledger);
+  const auto recovered = ledger->recover();
+  ASSERT_TRUE(recovered) << recovered.error().message;
+  EXPECT_EQ(entries(path + "/grants"), "");
+  EXPECT_EQ(entries(path + "/pending"), "");
+  EXPECT_EQ(ledger_problems(path), "");
+}
+
+// They all wait for one lock, under sanitizers and on a loaded machine too: 64 of them came near the ten seconds of its
+// limit.
+constexpr int kContainersOfPod = 24;
+
+// Hooks of one pod at once: each finds its own user, and the HCAs of all.
+TEST(LedgerContention, TheContainersOfAPodDoNotLoseEachOther) {
+  const TempDir temp;
+  const std::string path = temp / "ledger";
+  const Owner pod = hook::netns_owner({1, 2, "/proc/self/ns/net"});
+  const auto me = myself();
+  std::vector<pid_t> children;
+  for (int i = 0; i < kContainersOfPod; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      const auto ledger = Ledger::open(path);
+      const std::string key = "c" + std::to_string(i);
+      const std::string hca = "mlx5_" + std::to_string(i % 8);
+      const bool booked =
+          ledger && book(*ledger, pod, {{hca, Mode::kExclusive, 1, std::nullopt}}, {key, key, me}).has_value();
+      _exit(booked && ledger->settle(pod.key) ? 0 : 1);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  const auto grant = Ledger::open(path)->find(pod.key).value();
+  ASSERT_TRUE(grant);
+  EXPECT_EQ(grant->users.size(), static_cast<std::size_t>(kContainersOfPod));
+  EXPECT_EQ(grant->hcas.size(), 8U);
+  EXPECT_FALSE(grant->pending);
+  EXPECT_EQ(ledger_problems(path), "");
+}
+
+// One operation that is killed before each of its system calls in turn.
+struct Crash {
+  const char* name;
+  std::function<fabric::Result<void>(const Ledger&)> before;
+  std::function<fabric::Result<void>(const Ledger&)> body;
+  std::string holder = {};  // the key of the grant that stays when it is done
+};
+
+class LedgerCrash : public testing::Test {
+ protected:
+  const hook::ProcessIdentity me_ = myself();
+  const Owner web_ = hook::container_owner("web", "/");
+  const Owner rival_ = hook::container_owner("rival", "/");
+  const Owner token_ = hook::token_owner(kToken);
+  const Owner pod_ = hook::netns_owner({1, 2, "/proc/self/ns/net"});
+  const std::vector<PlannedHca> hcas_ = {{"mlx5_0", Mode::kExclusive, 1, std::nullopt},
+                                         {"mlx5_1", Mode::kSharedMulti, 2, std::nullopt}};
+
+  fabric::Result<void> give(const Ledger& ledger, const Owner& owner, const std::string& user,
+                            const std::vector<PlannedHca>& hcas) const {
+    GrantUser booked{user, "c", me_};
+    booked.view = hook::view_name(kView);
+    TRY_VOID(book(ledger, owner, hcas, booked));
+    (void)TRY(ledger.make_view(kView));
+    return ledger.settle(owner.key);
+  }
+  fabric::Result<void> bind(const Ledger& ledger, const Owner& owner, const std::string& user) const {
+    TRY(ledger.bind(kToken, owner, {user, "c", me_}));
+    TRY_VOID(book(ledger, owner, hcas_, {user, "c", me_}));  // as createRuntime does
+    return ledger.settle(owner.key);
+  }
+  std::vector<Crash> crashes() const {
+    const auto nothing = [](const Ledger&) -> fabric::Result<void> { return {}; };
+    const auto container = [this](const Ledger& ledger) { return give(ledger, web_, web_.key, hcas_); };
+    const auto token = [this](const Ledger& ledger) { return give(ledger, token_, token_.key, hcas_); };
+    const auto pod = [this](const Ledger& ledger) {
+      return give(ledger, pod_, "c-1", {{"mlx5_1", Mode::kShared, 1, {}}});
+    };
+    return {
+        {"first container", nothing, container, web_.key},
+        {"the same again", container, container, web_.key},
+        {"second container of a pod", pod, [this](const Ledger& ledger) { return give(ledger, pod_, "c-2", hcas_); },
+         pod_.key},
+        {"leave", container, [this](const Ledger& ledger) { return ledger.leave(web_, web_.key); }},
+        {"leave a pod", pod, [this](const Ledger& ledger) { return ledger.leave(pod_, "c-1"); }},
+        {"give back", pod, [this](const Ledger& ledger) { return ledger.give_back(pod_.key); }},
+        {"bind", token, [this](const Ledger& ledger) { return bind(ledger, web_, web_.key); }, web_.key},
+        {"bind to a pod",
+         [=](const Ledger& ledger) -> fabric::Result<void> {
+           TRY_VOID(pod(ledger));
+           return token(ledger);
+         },
+         [this](const Ledger& ledger) { return bind(ledger, pod_, "c-2"); }, pod_.key},
+        {"bind a user", [this](const Ledger& ledger) { return give(ledger, pod_, token_.key, hcas_); },
+         [this](const Ledger& ledger) { return bind(ledger, pod_, "c-2"); }, pod_.key},
+    };
+  }
+
+  // Somebody who does not repair anything, and takes what the ledger says is free: only what no grant lists.
+  std::string compete(const Ledger& ledger) const {
+    auto locked = ledger.lock({"mlx5_0"});
+    if (!locked) return locked.error().message;
+    const auto holdings = locked->holdings(rival_, {{"mlx5_0", 1}});
+    if (!holdings) return holdings.error().message;
+    if (holdings->at("mlx5_0").exclusive_holder || holdings->at("mlx5_0").others > 0) return "";
+    const auto booked = locked->book(rival_, {{"mlx5_0", Mode::kExclusive, 1, {}}}, {rival_.key, "rival", myself()});
+    if (!booked) return booked.error().message;
+    const auto settled = ledger.settle(rival_.key);
+    return settled ? "" : settled.error().message;
+  }
+};
+
+TEST_F(LedgerCrash, BeforeEverySystemCall) {
+  for (const Crash& crash : crashes()) {
+    for (long call = 1;; ++call) {
+      const TempDir temp;
+      const std::string path = temp / "ledger";
+      const auto ledger = Ledger::open(path);
+      ASSERT_TRUE(ledger && crash.before(*ledger)) << crash.name;
+      const auto traced = run_traced(
+          [&] {
+            const auto own = Ledger::open(path);
+            return own && crash.body(*own) ? 0 : 1;
+          },
+          call);
+      if (!traced.possible) GTEST_SKIP() << "ptrace is not allowed here";
+      const std::string where = std::string(crash.name) + ", before system call " + std::to_string(call);
+      if (call % 2 == 0) {
+        ASSERT_EQ(compete(*ledger), "") << where;
+      }
+      const auto repaired = ledger->repair_pending();
+      ASSERT_TRUE(repaired) << where << ": " << repaired.error().message;
+      ASSERT_EQ(ledger_problems(path), "") << where;
+      ASSERT_EQ(entries(path + "/pending"), "") << where;
+      if (!traced.stopped && !crash.holder.empty()) {
+        // Who worked on it has ended, and its steps were done.
+        const auto held = ledger->find(crash.holder);
+        ASSERT_TRUE(held && *held && !(*held)->pending) << where;
+        ASSERT_EQ((*held)->hcas.size(), hcas_.size()) << where;
+      }
+      // Everything can be returned, and given again.
+      for (const std::string& key : {web_.key, token_.key, pod_.key, rival_.key}) {
+        ASSERT_TRUE(ledger->give_back(key)) << where;
+      }
+      ASSERT_EQ(entries(path + "/grants"), "") << where;
+      const auto recovered = ledger->recover();
+      ASSERT_TRUE(recovered && recovered->warnings.empty()) << where;
+      ASSERT_EQ(entries(path + "/views") + entries(path + "/ids"), "") << where;
+      ASSERT_TRUE(crash.before(*ledger)) << where;
+      ASSERT_EQ(ledger_problems(path), "") << where;
+      if (!traced.stopped) {
+        ASSERT_EQ(traced.exit_code, 0) << where;
+        ASSERT_GT(call, 20) << where;
+        break;
+      }
+    }
+  }
+}
+
+// One more container costs the same whoever else holds something: counted, because a clock would decide by chance.
+TEST(LedgerCost, DoesNotGrowWithTheNumberOfGrants) {
+  const auto calls_with = [](int others) {
+    const TempDir temp;
+    const std::string path = temp / "ledger";
+    const auto ledger = Ledger::open(path);
+    const auto me = myself();
+    for (int i = 0; i < others; ++i) {
+      const Owner owner = hook::container_owner("other" + std::to_string(i), "/");
+      EXPECT_TRUE(book(*ledger, owner, {{"mlx5_0", Mode::kShared, 1, {}}}, {owner.key, "c", me}));
+      EXPECT_TRUE(ledger->settle(owner.key));
+    }
+    const Owner web = hook::container_owner("web", "/");
+    return run_traced(
+        [&] {
+          const auto own = Ledger::open(path);
+          const bool done = own && own->repair_pending() &&
+                            book(*own, web, {{"mlx5_0", Mode::kShared, 1, {}}}, {web.key, "c", me}) &&
+                            own->settle(web.key) && own->leave(web, web.key);
+          return done ? 0 : 1;
+        },
+        -1);
+  };
+  const auto one = calls_with(1);
+  if (!one.possible) GTEST_SKIP() << "ptrace is not allowed here";
+  const auto thousand = calls_with(1000);
+  EXPECT_EQ(one.exit_code, 0);
+  EXPECT_EQ(thousand.exit_code, 0);
+  EXPECT_EQ(thousand.calls, one.calls);
+}
+
+// Each grant is read once, whatever it holds, and locked only if something of it does not agree.
+TEST(LedgerCost, OfRecoverIsAFewCallsAGrant) {
+  const auto calls_with = [](int grants) {
+    const TempDir temp;
+    const std::string path = temp / "ledger";
+    const auto ledger = Ledger::open(path);
+    const auto me = myself();
+    std::vector<PlannedHca> hcas;
+    for (int i = 0; i < 8; ++i)
+      hcas.push_back({"mlx5_" + std::to_string(i), Mode::kShared, 1, {}});
+    for (int i = 0; i < grants; ++i) {
+      const std::string id = "c" + std::to_string(i);
+      const Owner owner = hook::container_owner(id, "/");
+      EXPECT_TRUE(book(*ledger, owner, hcas, {owner.key, id, me}));
+      EXPECT_TRUE(ledger->settle(owner.key));
+    }
+    return run_traced(
+        [&] {
+          const auto own = Ledger::open(path);
+          return own && own->recover() ? 0 : 1;
+        },
+        -1);
+  };
+  const auto few = calls_with(20);
+  if (!few.possible) GTEST_SKIP() << "ptrace is not allowed here";
+  const auto many = calls_with(120);
+  EXPECT_EQ(few.exit_code, 0);
+  EXPECT_EQ(many.exit_code, 0);
+  EXPECT_LE(many.calls - few.calls, 100 * 15);
+}
+
+}  // namespace

@@ -1,0 +1,511 @@
+// What the ledger answers, and what it refuses. Races and crashes: hook_ledger_contention_test.cpp.
+#include "hook/ledger/ledger.hpp"
+#include "hook/ledger/locks.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <regex>
+
+#include "hook/ledger/files.hpp"
+#include "support/temp_dir.hpp"
+#include "unit/ledger/scene.hpp"
+
+namespace {
+
+using hook::Grant;
+using hook::GrantUser;
+using hook::KeyLock;
+using hook::Ledger;
+using hook::LedgerFiles;
+using hook::Mode;
+using hook::Owner;
+using hook::PlannedHca;
+using test_support::book;
+using test_support::Child;
+using test_support::dead_process;
+using test_support::entries;
+using test_support::kAlone;
+using test_support::kView;
+using test_support::ledger_problems;
+using test_support::myself;
+using test_support::TempDir;
+
+const PlannedHca kShared{"mlx5_0", Mode::kShared, 1, std::nullopt};
+
+class LedgerTest : public test_support::LedgerScene {
+ protected:
+  hook::Holding ask(const Owner& owner, unsigned limit, const std::string& hca = "mlx5_0") {
+    auto locked = ledger_.lock({hca});
+    EXPECT_TRUE(locked) << locked.error().message;
+    auto holdings = locked->holdings(owner, {{hca, limit}});
+    EXPECT_TRUE(holdings) << holdings.error().message;
+    return holdings ? (*holdings)[hca] : hook::Holding{};
+  }
+  using LedgerScene::give;
+  std::string give(const Owner& owner, const std::vector<PlannedHca>& hcas,
+                   std::optional<hook::ProcessIdentity> process) const {
+    return give(owner, hcas, GrantUser{owner.key, "c", process});
+  }
+  std::optional<Grant> find(const Owner& owner) {
+    auto grant = ledger_.find(owner.key);
+    EXPECT_TRUE(grant) << grant.error().message;
+    return grant ? *grant : std::nullopt;
+  }
+};
+
+TEST(LedgerKeys, AreNamesOfFilesAndTellApart) {
+  const auto key = [](std::string_view id, std::string_view bundle) { return hook::container_owner(id, bundle).key; };
+  // SHA-256 of "web\0/run/web", as sha256sum gives it.
+  EXPECT_EQ(key("web", "/run/web"), "container-web-8a28944892cb53211da608b051818df9");
+  EXPECT_EQ(hook::container_owner("web", "/run/web").label, "container web");
+  EXPECT_NE(key("web", "/a"), key("web", "/b"));
+  EXPECT_NE(key("a/b", "/"), key("a_b", "/"));
+  EXPECT_EQ(key("a@b/../c", "/").substr(0, 19), "container-a_b_.._c-");
+  EXPECT_EQ(key(std::string(1024, 'x'), std::string(4000, 'y')).size(), 10U + 64 + 1 + 32);
+  EXPECT_EQ(hook::netns_owner({4, 4026531840, "/proc/1/ns/net"}).key, "netns-4-4026531840");
+}
+
+TEST(LedgerKeys, TokensDiffer) {
+  const auto first = hook::new_token();
+  const auto second = hook::new_token();
+  ASSERT_TRUE(first && second);
+  EXPECT_EQ(first->size(), 32U);
+  EXPECT_EQ(first->find_first_not_of("0123456789abcdef"), std::string::npos);
+  EXPECT_NE(*first, *second);
+}
+
+TEST_F(LedgerTest, ABookingIsPendingUntilSettled) {
+  ASSERT_TRUE(book(ledger_, web_, {kAlone, {"mlx5_1", Mode::kSharedMulti, 3, 8}}, {web_.key, "web", myself()}));
+  auto grant = find(web_);
+  ASSERT_TRUE(grant);
+  EXPECT_TRUE(grant->pending);
+  EXPECT_FALSE(grant->vanished);
+  ASSERT_TRUE(ledger_.settle(web_.key));
+  grant = find(web_);
+  ASSERT_TRUE(grant);
+  EXPECT_FALSE(grant->pending);
+  EXPECT_EQ(grant->owner.label, "container web");
+  EXPECT_EQ(grant->hcas, (std::vector<PlannedHca>{kAlone, {"mlx5_1", Mode::kSharedMulti, 3, 8}}));
+  EXPECT_EQ(grant->users, (std::vector<GrantUser>{{web_.key, "web", myself()}}));
+  EXPECT_EQ(ledger_problems(path_), "");
+  EXPECT_EQ(entries(path_ + "/pending"), "");
+}
+
+TEST_F(LedgerTest, AnExclusiveHcaHasOneHolder) {
+  ASSERT_EQ(give(web_, {kAlone}, myself()), "");
+  EXPECT_EQ(ask(db_, 1).exclusive_holder, "container web");
+  EXPECT_EQ(ask(db_, 1).others, 1U);
+  EXPECT_EQ(ask(web_, 1).exclusive_holder, std::nullopt);
+  EXPECT_TRUE(ask(web_, 1).own);
+  // Not even for a caller that did not ask.
+  EXPECT_EQ(give(db_, {kAlone}, myself()), "cannot give `mlx5_0`: container web holds it alone");
+  EXPECT_EQ(give(db_, {kShared}, myself()), "cannot give `mlx5_0`: container web holds it alone");
+  EXPECT_FALSE(find(db_));
+  ASSERT_TRUE(ledger_.leave(web_, web_.key));
+  EXPECT_EQ(ask(db_, 1).exclusive_holder, std::nullopt);
+  EXPECT_EQ(give(db_, {kAlone}, myself()), "");
+}
+
+TEST_F(LedgerTest, NotAloneWhereOthersAre) {
+  ASSERT_EQ(give(web_, {kShared}, myself()), "");
+  EXPECT_EQ(give(db_, {kAlone}, myself()), "cannot give `mlx5_0` to one alone: others hold it");
+  EXPECT_EQ(give(db_, {kShared}, myself()), "");
+  EXPECT_EQ(ledger_problems(path_), "");
+}
+
+TEST_F(LedgerTest, CountsUnitsUpToTheLimit) {
+  for (unsigned i = 1; i <= 5; ++i) {
+    const Owner owner = hook::container_owner("c" + std::to_string(i), "/");
+    ASSERT_EQ(give(owner, {{"mlx5_0", Mode::kSharedMulti, i, std::nullopt}}, myself()), "");
+  }
+  const hook::Holding holding = ask(hook::container_owner("c5", "/"), 100);
+  EXPECT_EQ(holding.others, 10U);
+  EXPECT_TRUE(holding.own);
+  EXPECT_EQ(holding.own_units, 5U);
+  EXPECT_GE(ask(web_, 4).others, 4U);
+  EXPECT_EQ(ask(web_, 15).others, 15U);
+  EXPECT_EQ(ask(web_, 16).others, 15U);
+}
+
+TEST_F(LedgerTest, TheDeadDoNotCount) {
+  ASSERT_EQ(give(web_, {kAlone, {"mlx5_1", Mode::kExclusive, 1, std::nullopt}}, dead_process()), "");
+  ASSERT_TRUE(find(web_)->vanished);
+  EXPECT_EQ(ask(db_, 1).exclusive_holder, std::nullopt);
+  EXPECT_FALSE(find(web_)) << "returned on the way";
+  EXPECT_EQ(entries(path_ + "/hca/mlx5_1/holders"), "") << "with the HCA that nobody had locked";
+  EXPECT_EQ(give(db_, {kAlone}, myself()), "");
+  // A limit that is reached: the dead go, the living stay.
+  for (int i = 0; i < 6; ++i) {
+    const Owner owner = hook::container_owner("c" + std::to_string(i), "/");
+    ASSERT_EQ(give(owner, {{"mlx5_2", Mode::kShared, 1, 4}}, i % 2 == 0 ? dead_process() : myself()), "");
+  }
+  EXPECT_EQ(ask(web_, 4, "mlx5_2").others, 3U);
+  EXPECT_EQ(ledger_problems(path_), "");
+}
+
+// Whoever's process is not known may live.
+TEST_F(LedgerTest, AUserWithoutAProcessIsNotDead) {
+  ASSERT_EQ(give(web_, {kAlone}, std::nullopt), "");
+  EXPECT_FALSE(find(web_)->vanished);
+  EXPECT_EQ(ask(db_, 1).exclusive_holder, "container web");
+  ASSERT_TRUE(ledger_.give_back(web_.key));
+  EXPECT_FALSE(find(web_));
+}
+
+TEST_F(LedgerTest, AContainerCalledTwiceJoinsItself) {
+  ASSERT_EQ(give(web_, {kShared}, myself()), "");
+  ASSERT_EQ(give(web_, {{"mlx5_0", Mode::kSharedMulti, 3, std::nullopt}}, myself()), "");
+  const auto grant = find(web_);
+  ASSERT_TRUE(grant);
+  EXPECT_EQ(grant->hcas, (std::vector<PlannedHca>{{"mlx5_0", Mode::kSharedMulti, 3, std::nullopt}}));
+  EXPECT_EQ(grant->users.size(), 1U);
+  EXPECT_EQ(ledger_problems(path_), "");
+}
+
+TEST_F(LedgerTest, APodKeepsItsGrantWhileItsNamespaceIsThere) {
+  Child first;
+  ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", first.identity()}), "");
+  ASSERT_EQ(give(pod_, {kAlone}, {"c-2", "c-2", myself()}), "");
+  ASSERT_TRUE(ledger_.leave(pod_, "c-2"));
+  first.kill();
+  EXPECT_FALSE(find(pod_)->vanished) << "restarts join it";
+  ASSERT_EQ(give(pod_, {kAlone}, {"c-3", "c-3", myself()}), "");
+  EXPECT_EQ(find(pod_)->users, (std::vector<GrantUser>{{pod_.key, "pod", {}}, {"c-3", "c-3", myself()}}))
+      << "the dead one is dropped, and the pod has what it had";
+  ASSERT_TRUE(ledger_.leave(pod_, "c-3"));
+  EXPECT_EQ(find(pod_)->hcas, (std::vector<PlannedHca>{kAlone}));
+  EXPECT_EQ(ledger_problems(path_), "");
+}
+
+TEST_F(LedgerTest, APodIsGoneWhenItsNamespaceAndItsProcessesAre) {
+  test_support::write_file(temp_ / "cni-1", "");
+  Child init;
+  const Owner owner = pod_of(temp_ / "cni-1");
+  ASSERT_EQ(give(owner, {kAlone}, {"c-1", "c-1", init.identity()}), "");
+  unlink((temp_ / "cni-1").c_str());
+  EXPECT_FALSE(find(owner)->vanished) << "a process is still in it";
+  init.kill();
+  EXPECT_TRUE(find(owner)->vanished);
+  EXPECT_EQ(ask(db_, 1).exclusive_holder, std::nullopt);
+  EXPECT_FALSE(find(owner));
+}
+
+// The kernel gives the number of a namespace that is gone to the next one.
+TEST_F(LedgerTest, ANewPodDoesNotInheritByItsNumber) {
+  const Owner old = hook::netns_owner({4, 4026532500, temp_ / "cni-old"});
+  ASSERT_EQ(give(old, {kAlone, {"mlx5_1", Mode::kExclusive, 1, std::nullopt}}, {"c-1", "c-1", dead_process()}), "");
+  const Owner fresh = hook::netns_owner({4, 4026532500, temp_ / "cni-new"});
+  ASSERT_EQ(old.key, fresh.key);
+  EXPECT_FALSE(ask(fresh, 1).own);
+  ASSERT_EQ(give(old, {kAlone}, {"c-1", "c-1", dead_process()}), "");
+  ASSERT_EQ(give(fresh, {{"mlx5_1", Mode::kExclusive, 1, std::nullopt}}, {"c-2", "c-2", myself()}), "");
+  const auto grant = find(fresh);
+  ASSERT_TRUE(grant);
+  EXPECT_EQ(grant->hcas, (std::vector<PlannedHca>{{"mlx5_1", Mode::kExclusive, 1, std::nullopt}}));
+  EXPECT_EQ(grant->owner.netns->path, temp_ / "cni-new");
+  EXPECT_EQ(ledger_problems(path_), "");
+}
+
+TEST_F(LedgerTest, WhatAPodsContainerDidNotSettleGoesWithIt) {
+  ASSERT_EQ(give(pod_, {kShared}, {"c-1", "c-1", myself()}), "");
+  ASSERT_TRUE(book(ledger_, pod_, {kShared, {"mlx5_1", Mode::kExclusive, 1, std::nullopt}}, {"c-2", "c-2", myself()}));
+  EXPECT_EQ(find(pod_)->hcas.size(), 2U);
+  ASSERT_TRUE(ledger_.leave(pod_, "c-2"));
+  EXPECT_EQ(find(pod_)->hcas, (std::vector<PlannedHca>{kShared}));
+  EXPECT_EQ(ledger_problems(path_), "");
+  // The first container of a pod fails: nothing stays.
+  const Owner other = hook::netns_owner({1, 2, "/proc/self/ns/net"});
+  ASSERT_TRUE(book(ledger_, other, {{"mlx5_1", Mode::kExclusive, 1, std::nullopt}}, {"c-3", "c-3", myself()}));
+  ASSERT_TRUE(ledger_.leave(other, "c-3"));
+  EXPECT_FALSE(find(other));
+  EXPECT_EQ(entries(path_ + "/pending"), "");
+}
+
+TEST_F(LedgerTest, ATokenBecomesTheContainers) {
+  const std::string token = hook::new_token().value();
+  const Owner booked = hook::token_owner(token);
+  GrantUser requester{booked.key, "web", dead_process()};
+  requester.view = hook::view_name(kView);
+  ASSERT_EQ(give(booked, {kAlone}, requester), "");
+  ASSERT_TRUE(ledger_.make_view(kView));
+  const auto bound = ledger_.bind(token, web_, {web_.key, "web", myself()});
+  ASSERT_TRUE(bound) << bound.error().message;
+  ASSERT_TRUE(*bound) << "though its requester is gone: nobody has returned it";
+  EXPECT_TRUE((*bound)->pending);
+  ASSERT_TRUE(ledger_.settle(web_.key));
+  EXPECT_FALSE(find(booked));
+  EXPECT_EQ(find(web_)->hcas, (std::vector<PlannedHca>{kAlone}));
+  GrantUser container{web_.key, "web", myself()};
+  container.view = requester.view;
+  EXPECT_EQ(find(web_)->users, (std::vector<GrantUser>{container}));
+  EXPECT_EQ(ask(db_, 1).exclusive_holder, "container web");
+  EXPECT_EQ(ledger_problems(path_), "");
+  // Once.
+  EXPECT_FALSE(ledger_.bind(token, db_, {db_.key, "db", myself()}).value());
+}
+
+TEST_F(LedgerTest, ATokenJoinsItsPod) {
+  ASSERT_EQ(give(pod_, {kShared}, {"c-1", "c-1", myself()}), "");
+  const std::string token = hook::new_token().value();
+  const Owner booked = hook::token_owner(token);
+  ASSERT_EQ(give(booked, {kShared, {"mlx5_1", Mode::kExclusive, 1, std::nullopt}}, {booked.key, "c-2", myself()}), "");
+  ASSERT_TRUE(ledger_.bind(token, pod_, {"c-2", "c-2", myself()}).value());
+  ASSERT_TRUE(ledger_.settle(pod_.key));
+  EXPECT_EQ(find(pod_)->hcas, (std::vector<PlannedHca>{kShared, {"mlx5_1", Mode::kExclusive, 1, std::nullopt}}));
+  EXPECT_EQ(find(pod_)->users.size(), 2U);
+  EXPECT_EQ(entries(path_ + "/hca/mlx5_0/holders"), pod_.key + "@1");
+  EXPECT_EQ(ledger_problems(path_), "");
+}
+
+// At spec time the pod was known already: the grant is the pod's, and the token one of its users.
+TEST_F(LedgerTest, ATokenThatIsAUserOfThePodBecomesTheContainer) {
+  const std::string token = hook::new_token().value();
+  const std::string key = hook::token_owner(token).key;
+  GrantUser requester{key, "c-1", dead_process()};
+  requester.view = hook::view_name(kView);
+  ASSERT_EQ(give(pod_, {kAlone}, requester), "");
+  ASSERT_TRUE(ledger_.make_view(kView));
+  ASSERT_TRUE(ledger_.bind(token, pod_, {"c-1", "c-1", myself()}).value());
+  ASSERT_TRUE(ledger_.settle(pod_.key));
+  GrantUser container{"c-1", "c-1", myself()};
+  container.view = requester.view;
+  EXPECT_EQ(find(pod_)->users, (std::vector<GrantUser>{container}));
+  EXPECT_FALSE(ledger_.bind(token, pod_, {"c-1", "c-1", myself()}).value());
+}
+
+// A container can read its token in its mounts, and write it into the annotations of another.
+TEST_F(LedgerTest, ATokenIsBoundByTheContainerThatItWasBookedForOnly) {
+  const std::string token = hook::new_token().value();
+  const Owner booked = hook::token_owner(token);
+  std::filesystem::create_directory(temp_ / "web");
+  std::filesystem::create_directory_symlink(temp_ / "web", temp_ / "link");
+  const GrantUser web{web_.key, "web", myself(), temp_ / "web"};
+  const GrantUser token_user{booked.key, "web", dead_process(), temp_ / "link"};
+  for (const Owner& owner : {booked, pod_}) {
+    ASSERT_EQ(give(owner, {kAlone}, token_user), "");
+    const auto refused = ledger_.bind(token, pod_, {db_.key, "db", myself(), temp_ / "web"});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().message, fmt::format("the annotation `rdma-init.io/grant` names a grant that was booked "
+                                                   "for container `web` of bundle `{0}/link`, this is container `db` "
+                                                   "of bundle `{0}/web`",
+                                                   temp_.path()));
+    EXPECT_FALSE(ledger_.bind(token, pod_, {web_.key, "web", myself(), temp_ / "missing"}));
+    EXPECT_FALSE(ledger_.bind(token, pod_, {db_.key, "db", myself()}));
+    EXPECT_EQ(find(owner)->users, (std::vector<GrantUser>{token_user}));
+    EXPECT_EQ(ledger_problems(path_), "");
+    ASSERT_TRUE(ledger_.bind(token, pod_, web).value());
+    ASSERT_TRUE(ledger_.give_back(pod_.key));
+  }
+  // Of a record without a bundle (rdma-nri) the id is what is known.
+  ASSERT_EQ(give(booked, {kAlone}, {booked.key, "web", myself()}), "");
+  EXPECT_FALSE(ledger_.bind(token, db_, {db_.key, "db", myself(), temp_ / "web"}));
+  EXPECT_TRUE(ledger_.bind(token, web_, web).value());
+}
+
+TEST_F(LedgerTest, MadeUpTokensBindNothing) {
+  for (const std::string token : {"", "x", "../../etc/passwd", "0123456789ABCDEF0123456789ABCDEF",
+                                  "0123456789abcdef0123456789abcdef", "0123456789abcdef0123456789abcde/"}) {
+    const auto bound = ledger_.bind(token, web_, {web_.key, "web", myself()});
+    ASSERT_TRUE(bound) << bound.error().message;
+    EXPECT_FALSE(*bound) << token;
+  }
+  EXPECT_FALSE(find(web_));
+}
+
+TEST_F(LedgerTest, TeardownOfNothingIsSuccess) {
+  EXPECT_TRUE(ledger_.leave(web_, web_.key));
+  EXPECT_TRUE(ledger_.give_back(web_.key));
+  EXPECT_TRUE(ledger_.settle(web_.key));
+  EXPECT_TRUE(ledger_.leave(Owner{Owner::Kind::kContainer, "../x", "", {}}, "../y"));
+  EXPECT_TRUE(ledger_.repair_pending());
+  EXPECT_TRUE(ledger_.recover()->returned.empty());
+}
+
+TEST_F(LedgerTest, RecoverReturnsWhatNobodyHolds) {
+  ASSERT_EQ(give(web_, {kShared}, dead_process()), "");
+  ASSERT_EQ(give(db_, {kShared}, myself()), "");
+  test_support::write_file(path_ + "/hca/mlx5_0/holders/nobodys@3", "");
+  ASSERT_EQ(symlink("nobodys", (path_ + "/hca/mlx5_0/exclusive").c_str()), 0);
+  test_support::write_file(path_ + "/pending/@1.1.7", "half a fi");
+  const auto recovered = ledger_.recover();
+  ASSERT_TRUE(recovered) << recovered.error().message;
+  EXPECT_EQ(recovered->returned, (std::vector<std::string>{"container web"}));
+  EXPECT_EQ(entries(path_ + "/hca/mlx5_0"), "holders lock");
+  EXPECT_EQ(entries(path_ + "/hca/mlx5_0/holders"), db_.key + "@1");
+  EXPECT_EQ(entries(path_ + "/pending"), "");
+  EXPECT_EQ(ledger_.list()->size(), 1U);
+}
+
+TEST_F(LedgerTest, ALockThatIsHeldNamesItsHolder) {
+  const auto locked = ledger_.lock({"mlx5_1", "mlx5_0", "mlx5_1"});
+  ASSERT_TRUE(locked);
+  const auto waited = ledger_.lock({"mlx5_0"}, 20);
+  ASSERT_FALSE(waited);
+  EXPECT_EQ(
+      std::regex_replace(waited.error().message, std::regex("since [0-9]+ s"), "since N s"),
+      fmt::format("cannot lock HCA `mlx5_0` within 20 ms: process {} (hook_unit_tests, since N s) holds it", getpid()));
+  EXPECT_EQ(waited.error().code, EAGAIN);
+  EXPECT_TRUE(ledger_.lock({"mlx5_2"}, 20));
+}
+
+TEST_F(LedgerTest, ALockThatIsHeldSaysForWhomAndSinceWhen) {
+  const auto message = [&] { return ledger_.lock({"mlx5_0"}, 20).error().message; };
+  const auto other = Ledger::open(path_, nullptr, "web-\x1b");
+  const auto locked = other->lock({"mlx5_0"});
+  ASSERT_TRUE(locked);
+  const std::string lock = path_ + "/hca/mlx5_0/lock";
+  const timespec before{::time(nullptr) - 12, 0};
+  const timespec times[] = {before, before};
+  ASSERT_EQ(::utimensat(AT_FDCWD, lock.c_str(), times, 0), 0);
+  const std::string said = message();
+  const std::string holder =
+      fmt::format("process {} (hook_unit_tests, container `web-?`, since 1", getpid());  // 12 s, or 13
+  EXPECT_NE(said.find(holder), std::string::npos) << said;
+
+  // What no living process has written, or another version.
+  for (const char* text : {"", "4711\n", "x 1 web\n", "1 1 web\n"}) {
+    std::filesystem::resize_file(lock, 0);
+    test_support::write_file(lock, text);
+    EXPECT_EQ(message(), "cannot lock HCA `mlx5_0` within 20 ms: another process holds it") << text;
+  }
+}
+
+TEST_F(LedgerTest, AGrantThatIsLockedNamesItsHolder) {
+  const auto files = LedgerFiles::open(path_).value();
+  const auto lock = KeyLock::take(*files, {web_.key});
+  ASSERT_TRUE(lock);
+  const std::string begin = fmt::format("cannot lock grant `{}` within 20 ms: ", web_.key);
+  const std::string said = KeyLock::take(*files, {web_.key}, 20).error().message;
+  EXPECT_TRUE(said.starts_with(begin + fmt::format("process {} (hook_unit_tests, since ", getpid()))) << said;
+  EXPECT_TRUE(said.ends_with(" s) holds it")) << said;
+  EXPECT_EQ(KeyLock::take(*files, {web_.key}, 0).error().message,
+            fmt::format("cannot lock grant `{}` within 0 s: another process holds it", web_.key));
+}
+
+TEST_F(LedgerTest, RefusesNames) {
+  for (const std::string name : {"", ".", "..", "a/b", "a b"}) {
+    const auto locked = ledger_.lock({name});
+    ASSERT_FALSE(locked) << name;
+    EXPECT_EQ(locked.error().message, "cannot use HCA `" + name + "`: that is no name of a device");
+  }
+  EXPECT_FALSE(ledger_.lock({std::string(64, 'x')}));
+  auto locked = ledger_.lock({"mlx5_0"});
+  EXPECT_EQ(locked->book(web_, {{"mlx5_1", Mode::kHca, 1, std::nullopt}}, {web_.key, "web", myself()}).error().message,
+            "cannot book `mlx5_1`: it is not locked");
+  EXPECT_FALSE(locked->book(Owner{Owner::Kind::kContainer, "../x", "", {}}, {kShared}, {"c", "c", myself()}));
+  EXPECT_FALSE(locked->book(web_, {kShared}, {"../c", "c", myself()}));
+}
+
+TEST_F(LedgerTest, OneDeviceHasOneLockWhateverItIsCalled) {
+  const hook::HcaDevices devices = {{kAlone.name, "0000.1a.00.0"}, {"mlx5_9", "0000.1a.00.0"}};
+  auto one = ledger_.lock({kAlone.name}, 20, devices);
+  ASSERT_TRUE(one);
+  EXPECT_EQ(ledger_.lock({"mlx5_9"}, 20, devices).error().code, EAGAIN);
+  ASSERT_TRUE(one->book(web_, {kAlone}, {web_.key, "web", myself()}));
+  one = fabric::make_error("unlocked");
+  auto two = ledger_.lock({"mlx5_9"}, 20, devices);
+  ASSERT_TRUE(two);
+  const auto refused = two->book(db_, {{"mlx5_9", Mode::kExclusive, 1, std::nullopt}}, {db_.key, "db", myself()});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "cannot give `mlx5_9`: " + web_.label + " holds it alone");
+  ASSERT_TRUE(ledger_.give_back(web_.key));
+  EXPECT_TRUE(two->book(db_, {{"mlx5_9", Mode::kExclusive, 1, std::nullopt}}, {db_.key, "db", myself()}));
+  EXPECT_EQ(ledger_.find(db_.key).value()->hcas.front().device, "0000.1a.00.0");
+}
+
+TEST_F(LedgerTest, AGrantThatDoesNotParseIsNamed) {
+  ASSERT_EQ(give(web_, {kAlone}, myself()), "");
+  const std::string file = path_ + "/grants/" + web_.key + ".json";
+  std::string good = test_support::read_file(file);
+  good.resize(good.find('\n'));
+  const auto write = [&](const std::string& text) {
+    test_support::write_file(file, fmt::format("{}\n{:016x}\n", text, hook::checksum(text)));
+  };
+  write(good);
+  ASSERT_TRUE(ledger_.find(web_.key));
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    const auto at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return text.replace(at, from.size(), to);
+  };
+  const std::string rows[] = {
+      "",
+      "[]",
+      good.substr(0, good.size() / 2),
+      std::string((1 << 20) + 1, ' '),
+      with("\"format\":2", "\"format\":1"),
+      with("\"format\":2,", ""),
+      with("\"format\":2", "\"format\":\"2\""),
+      with("\"label\"", "\"lebel\""),
+      with("\"process\"", "\"prozess\""),
+      with("\"start_time\"", "\"start\":1,\"start_time\""),
+      with("\"mlx5_0\"", "\"../x\""),
+      with("\"exclusive\"", "\"alone\""),
+      with("\"units\":1", "\"units\":-1"),
+      with("\"units\":1", "\"units\":4294967296"),
+      with(web_.key, "other"),
+      with("\"settled\":false", "\"settled\":1"),
+      with("\"pid\":", "\"pid\":99999999999"),
+      with("\"since\":", "\"since\":1,\"since\":"),
+      with("\"users\":[", "\"users\":[" + std::string(20, '[') + std::string(20, ']') + ","),
+  };
+  for (const std::string& text : rows) {
+    write(text);
+    const auto grant = ledger_.find(web_.key);
+    ASSERT_FALSE(grant) << text.substr(0, 200);
+    EXPECT_NE(grant.error().message.find(file), std::string::npos) << grant.error().message;
+    EXPECT_FALSE(ledger_.list());
+    const auto holdings = ledger_.lock({"mlx5_0"})->holdings(db_, {{"mlx5_0", 1}});
+    ASSERT_TRUE(holdings);
+    EXPECT_TRUE(holdings->at("mlx5_0").exclusive_holder) << "closed, not open";
+  }
+}
+
+TEST_F(LedgerTest, FilesThatAreNotOursAreRefused) {
+  ASSERT_EQ(give(web_, {kAlone}, myself()), "");
+  const std::string file = path_ + "/grants/" + web_.key + ".json";
+  chmod(file.c_str(), 0666);
+  EXPECT_EQ(ledger_.find(web_.key).error().message, "cannot use `" + file + "`: it is not root's alone");
+  std::filesystem::rename(file, temp_ / "elsewhere");
+  std::filesystem::create_symlink(temp_ / "elsewhere", file);
+  EXPECT_EQ(ledger_.find(web_.key).error().message, "cannot read `" + file + "`: Too many levels of symbolic links");
+  unlink(file.c_str());
+  ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
+  EXPECT_EQ(ledger_.find(web_.key).error().message, "cannot use `" + file + "`: it is not a file");
+}
+
+TEST(LedgerDirectory, OnlyOurs) {
+  const TempDir temp;
+  const auto error = [](const std::string& path) {
+    const auto ledger = Ledger::open(path);
+    return ledger ? "none" : ledger.error().message + " | " + ledger.error().hint;
+  };
+  std::filesystem::create_directory(temp / "open");
+  chmod((temp / "open").c_str(), 0755);
+  EXPECT_EQ(error(temp / "open"),
+            "cannot use `" + (temp / "open") + "`: others may read or change it | chmod 0700 " + (temp / "open"));
+  std::filesystem::create_directory(temp / "target");
+  chmod((temp / "target").c_str(), 0700);
+  std::filesystem::create_directory_symlink(temp / "target", temp / "link");
+  const std::string remedy = " | remove it while no container uses RDMA: it is made anew";
+  EXPECT_EQ(error(temp / "link"), "cannot use `" + (temp / "link") + "`: it is not a directory" + remedy);
+  test_support::write_file(temp / "file", "");
+  EXPECT_EQ(error(temp / "file"), "cannot use `" + (temp / "file") + "`: it is not a directory" + remedy);
+  ASSERT_EQ(error(temp / "good"), "none");
+  std::filesystem::remove(temp / "good/grants");
+  std::filesystem::create_directory_symlink(temp / "target", temp / "good/grants");
+  EXPECT_EQ(error(temp / "good"), "cannot use `" + (temp / "good/grants") + "`: it is not a directory" + remedy);
+  if (geteuid() != 0) GTEST_SKIP() << "the owner of a directory can be changed by root only";
+  ASSERT_EQ(chown((temp / "target").c_str(), 65534, 65534), 0);
+  EXPECT_EQ(error(temp / "target"), "cannot use `" + (temp / "target") + "`: its owner is not root" + remedy);
+}
+
+}  // namespace

@@ -1,0 +1,321 @@
+// Whether a container lives, by what its runtime keeps of it. What cannot be seen is held.
+#include "hook/ledger/runtime_state.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "hook/base/json/json.hpp"
+#include "hook/ledger/gone.hpp"
+#include "unit/ledger/scene.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+using hook::Json;
+using hook::ProcessIdentity;
+using hook::RuntimeState;
+using test_support::Child;
+using test_support::dead_process;
+using test_support::kAlone;
+using test_support::myself;
+using test_support::sight;
+using test_support::write_file;
+using Kind = RuntimeState::Kind;
+
+class RuntimeStates : public test_support::LedgerScene, public testing::WithParamInterface<Kind> {
+ protected:
+  RuntimeStates() {
+    fs::create_directories(bundle_);
+    fs::create_directories(root_);
+    state_ = hook::identify_runtime_state(GetParam(), root_).value();
+  }
+  static bool is_runc() { return GetParam() == Kind::kRunc; }
+
+  // As the runtimes write it, and much else.
+  static Json document(const ProcessIdentity& init, const std::string& bundle) {
+    if (!is_runc()) return {{"pid", init.pid}, {"process-start-time", init.start_time}, {"bundle", bundle}};
+    const Json labels{"bundle=/evil", "bundle=" + bundle};
+    return {{"id", "c"},
+            {"init_process_pid", init.pid},
+            {"init_process_start", init.start_time},
+            {"config", {{"rootfs", "/r"}, {"labels", labels}}}};
+  }
+  static const char* pid_member() { return is_runc() ? "init_process_pid" : "pid"; }
+  static const char* start_member() { return is_runc() ? "init_process_start" : "process-start-time"; }
+
+  std::string file() const { return root_ + (is_runc() ? "/c/state.json" : "/c/status"); }
+  void write(const std::string& text) const { write_file(file(), text); }
+  void write(const ProcessIdentity& init, const std::string& bundle) const { write(document(init, bundle).dump()); }
+  std::string seen() const { return sight(look_at(state_, "c", bundle_)); }
+  bool is_unknown() const { return !look_at(state_, "c", bundle_); }
+
+  std::string bundle_ = temp_ / "bundle";
+  std::string root_ = temp_ / "root";
+  RuntimeState state_;
+};
+
+TEST_P(RuntimeStates, AnInitThatLivesAndItsEnd) {
+  Child init;
+  write(init.identity(), bundle_);
+  EXPECT_EQ(seen(), "present");
+  init.kill();
+  EXPECT_EQ(seen(), "gone");
+  write({::getpid(), myself().start_time + 1}, bundle_);
+  EXPECT_EQ(seen(), "gone") << "its number is another process's";
+}
+
+TEST_P(RuntimeStates, AnotherBundle) {
+  fs::create_directories(temp_ / "other");
+  write(myself(), temp_ / "other");
+  EXPECT_EQ(seen(), "gone");
+  fs::create_directory_symlink(bundle_, temp_ / "link");
+  write(myself(), temp_ / "link");
+  EXPECT_EQ(seen(), "present") << "two paths of one directory";
+  write(myself(), temp_ / "missing");
+  EXPECT_EQ(seen(), "unknown: ENOENT") << "it may have been a link";
+}
+
+TEST_P(RuntimeStates, NothingIsThere) {
+  EXPECT_EQ(seen(), "gone");
+  fs::create_directory(root_ + "/c");
+  const auto begun = look_at(state_, "c", bundle_);
+  ASSERT_FALSE(begun) << "another `create` may be at work";
+  EXPECT_EQ(begun.error().code, ENOENT);
+  const std::string remedy = std::string(is_runc() ? "runc" : "crun") + " --root " + root_ + " delete --force c";
+  EXPECT_NE(begun.error().hint.find(remedy), std::string::npos) << begun.error().hint;
+}
+
+TEST_P(RuntimeStates, AnotherRootProvesNothing) {
+  const auto in_turn = [&](const char* there, const std::function<void()>& change) {
+    change();
+    EXPECT_EQ(seen(), there);
+  };
+  in_turn("unknown: ENOENT", [&] { fs::rename(root_, temp_ / "away"); });
+  in_turn("unknown: ESTALE", [&] { fs::create_directory(root_); });
+  in_turn("unknown: ESTALE", [&] { write(dead_process(), bundle_); });
+  in_turn("unknown: ENOTDIR", [&] {
+    fs::remove_all(root_);
+    write_file(root_, "");
+  });
+  in_turn("gone", [&] {
+    fs::remove(root_);
+    fs::rename(temp_ / "away", root_);
+  });
+}
+
+TEST_P(RuntimeStates, ARootThatWasMadeAnewIsNamedWithTheRemedy) {
+  Child requester;
+  ASSERT_EQ(give(web_, {kAlone}, {"c", "c", requester.identity(), bundle_, {}, {}, state_}), "");
+  fs::rename(root_, temp_ / "away");
+  fs::create_directory(root_);
+  EXPECT_EQ(ledger_.recover()->warnings, std::vector<std::string>{}) << "it is being made";
+  requester.kill();
+  const std::string file = path_ + "/grants/" + web_.key + ".json";
+  EXPECT_EQ(ledger_.recover()->warnings,
+            std::vector<std::string>{
+                "the grant of container web is held for container `c`: cannot look at the runtime's state `" + root_ +
+                "`: Stale file handle: it is another directory here; run it in the node's mount "
+                "namespace; or, if no container that uses it runs, remove `" +
+                file + "` and call `rdma-hook recover` again"});
+  fs::remove(file);
+  ASSERT_TRUE(ledger_.recover());
+  EXPECT_EQ(test_support::ledger_problems(path_), "");
+  EXPECT_EQ(give(db_, {kAlone}, {db_.key, "db", myself()}), "");
+}
+
+TEST_P(RuntimeStates, WhatCannotBeReadIsUnknown) {
+  const std::string whole = document(dead_process(), bundle_).dump();
+  for (std::size_t length = 0; length < whole.size(); ++length) {
+    write(whole.substr(0, length));
+    ASSERT_TRUE(is_unknown()) << length;
+  }
+  write(whole);
+  ASSERT_EQ(seen(), "gone");
+  const Json whole_document = document(dead_process(), bundle_);
+  for (const char* member : {pid_member(), start_member(), is_runc() ? "config" : "bundle"}) {
+    for (const Json& wrong : {Json(), Json("1"), Json(-1), Json(0), Json(1.5), Json(Json::object())}) {
+      Json damaged = whole_document;
+      damaged[member] = wrong;
+      write(damaged.dump());
+      EXPECT_TRUE(is_unknown()) << damaged;
+    }
+  }
+  fs::remove(file());
+  fs::create_symlink("/dev/null", file());
+  EXPECT_EQ(seen(), "unknown: ELOOP");
+  fs::remove(file());
+  fs::create_directory(file());
+  EXPECT_EQ(seen(), "unknown: EISDIR");
+  fs::remove_all(root_ + "/c");
+  write_file(root_ + "/c", "");
+  EXPECT_EQ(seen(), "unknown: ENOTDIR");
+}
+
+TEST_P(RuntimeStates, WhoMayNotLookSeesNothing) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, for another user";
+  write(dead_process(), bundle_);
+  const auto look = [&] {
+    return look_at(state_, "c", bundle_).has_value() ? 0 : look_at(state_, "c", bundle_).error().code;
+  };
+  const auto look_as_nobody = [&] { return ::seteuid(65534) == 0 ? look() : -1; };
+  ASSERT_EQ(::chmod(temp_.path().c_str(), 0755), 0);
+  ASSERT_EQ(::chmod(root_.c_str(), 0700), 0);
+  EXPECT_EQ(test_support::in_child(look_as_nobody), EACCES);
+  const auto look_without_descriptors = [&] {
+    const rlimit none{0, 0};
+    return ::setrlimit(RLIMIT_NOFILE, &none) == 0 ? look() : -1;
+  };
+  EXPECT_EQ(test_support::in_child(look_without_descriptors), EMFILE);
+}
+
+// What there is to see of a container from `create` to `delete`, with what lives meanwhile: its grant is held as long
+// as something does, and free at the end.
+TEST_P(RuntimeStates, NobodyTakesTheHcaOfOneThatLives) {
+  Child requester;
+  Child init;
+  const hook::GrantUser user{"c", "c", requester.identity(), bundle_, {}, {}, state_};
+  ASSERT_EQ(give(web_, {kAlone}, user), "");
+  const std::string whole = document(init.identity(), bundle_).dump();
+  const auto is_held = [&] {
+    const auto locked = ledger_.lock({kAlone.name});
+    return locked->holdings(db_, {{kAlone.name, 1}})->at(kAlone.name).exclusive_holder.has_value() &&
+           ledger_.recover()->returned.empty();
+  };
+  const std::pair<const char*, std::function<void()>> steps[] = {
+      {"booked", [] {}},
+      {"begun", [&] { fs::create_directory(root_ + "/c"); }},
+      {"half written", [&] { write(whole.substr(0, whole.size() / 2)); }},
+      {"written", [&] { write(whole); }},
+      {"created", [&] { requester.kill(); }},
+      {"half written anew", [&] { write(whole.substr(0, whole.size() / 2)); }},
+      {"updated", [&] { write(whole); }},
+      {"another's in its place", [&] { write(document(myself(), bundle_).dump()); }},
+      {"and back", [&] { write(whole); }},
+  };
+  for (const auto& [step, change] : steps) {
+    change();
+    EXPECT_TRUE(is_held()) << step;
+  }
+  init.kill();
+  EXPECT_FALSE(is_held()) << "its init has ended";
+}
+
+// Of a `delete` that was killed, when the next container of that id and bundle is there.
+TEST_P(RuntimeStates, ALatePoststopEndsNoContainerThatLives) {
+  Child requester;
+  Child init;
+  ASSERT_EQ(give(web_, {kAlone}, {"c", "c", requester.identity(), bundle_, {}, {}, state_}), "");
+  const auto leaves = [&] {
+    EXPECT_TRUE(ledger_.leave(web_, "c"));
+    return !ledger_.find(web_.key).value();
+  };
+  EXPECT_FALSE(leaves()) << "its runtime is about to make it";
+  write(init.identity(), bundle_);
+  requester.kill();
+  EXPECT_FALSE(leaves()) << "it runs";
+  write("{");
+  EXPECT_FALSE(leaves()) << "that is not known";
+  write(init.identity(), bundle_);
+  init.kill();
+  EXPECT_TRUE(leaves()) << "crun's state is there as long as its poststop";
+}
+
+// The pod's next container is due.
+TEST_P(RuntimeStates, KeepsGrantOfPodWhoseOnlyUserMissedItsPoststop) {
+  const std::string netns = temp_ / "netns";
+  write_file(netns, "");
+  const hook::Owner pod = pod_of(netns);
+  Child requester;
+  Child init;
+  const auto returned = [&] { return ledger_.recover()->returned.size(); };
+  ASSERT_EQ(give(pod, {kAlone}, {"c", "c", requester.identity(), bundle_, {}, {}, state_}), "");
+  EXPECT_EQ(returned(), 0U);
+  write(init.identity(), bundle_);
+  requester.kill();
+  EXPECT_EQ(returned(), 0U);
+  init.kill();
+  EXPECT_EQ(returned(), 0U) << "not deleted yet";
+  fs::remove_all(root_ + "/c");
+  EXPECT_EQ(returned(), 0U) << "deleted, without poststop";
+  ASSERT_EQ(give(pod, {kAlone}, {"next", "next", dead_process(), bundle_, {}, {}, state_}), "");
+  EXPECT_EQ(returned(), 0U);
+  ASSERT_TRUE(ledger_.leave(pod, "next"));
+  EXPECT_EQ(returned(), 0U) << "without any user";
+  fs::remove(netns);
+  EXPECT_EQ(returned(), 1U);
+  EXPECT_EQ(test_support::ledger_problems(path_), "");
+}
+
+// The next `create` of this id and bundle, in each state that its predecessor can be in.
+TEST_P(RuntimeStates, BookingDoesNotReplaceUserThatHasNotEnded) {
+  Child first;
+  Child init;
+  const Child second;
+  const auto user = [&](const Child& creator) {
+    return hook::GrantUser{web_.key, "c", creator.identity(), bundle_, {}, {}, state_};
+  };
+  ASSERT_EQ(give(web_, {kAlone}, user(first)), "");
+  const std::string before = test_support::read_file(path_ + "/grants/" + web_.key + ".json");
+  const auto expect_busy = [&](const std::string& words) {
+    const auto booked = test_support::book(ledger_, web_, {kAlone}, user(second));
+    ASSERT_FALSE(booked) << words;
+    EXPECT_EQ(booked.error().code, EBUSY);
+    EXPECT_NE((booked.error().message + booked.error().hint).find(words), std::string::npos) << booked.error().message;
+    EXPECT_EQ(test_support::read_file(path_ + "/grants/" + web_.key + ".json"), before);
+    EXPECT_EQ(test_support::ledger_problems(path_), "");
+  };
+  expect_busy(fmt::format("process {} of a container of this id and bundle", first.identity().pid));
+  fs::create_directory(root_ + "/c");
+  first.kill();
+  expect_busy("delete --force c");
+  write(init.identity(), bundle_);
+  expect_busy("a container of this id and bundle lives in `" + root_ + "`");
+  init.kill();
+  EXPECT_TRUE(test_support::book(ledger_, web_, {kAlone}, user(second)));
+}
+
+// They differ in the runtime's root only: a poststop, which names none, ends those that have ended.
+TEST_P(RuntimeStates, ContainersOfTwoRootsAreTwoOwners) {
+  const std::string other = temp_ / "other";
+  fs::create_directories(other);
+  const auto owner_below = [&](const std::string& root) {
+    return hook::container_owner("c", hook::root_name(hook::identify_runtime_state(GetParam(), root).value()));
+  };
+  const hook::Owner here = owner_below(root_);
+  const hook::Owner there = owner_below(other);
+  EXPECT_NE(here.key, there.key);
+  EXPECT_EQ(here.key, owner_below(root_ + "/.").key);
+  EXPECT_NE(here.key, hook::container_owner("c", bundle_).key);
+  Child first;
+  ASSERT_EQ(give(here, {kAlone}, {here.key, "c", first.identity(), bundle_, {}, {}, state_}), "");
+  EXPECT_FALSE(test_support::book(ledger_, there, {kAlone}, {there.key, "c", myself(), bundle_}));
+}
+
+TEST_P(RuntimeStates, AStartThatFailsLeavesNothing) {
+  Child requester;
+  ASSERT_EQ(give(web_, {kAlone}, {"c", "c", requester.identity(), bundle_, {}, {}, state_}), "");
+  requester.kill();
+  EXPECT_EQ(ledger_.recover()->returned.size(), 1U);
+  EXPECT_EQ(test_support::ledger_problems(path_), "");
+}
+
+TEST_P(RuntimeStates, AGrantKeepsIt) {
+  const Json kept{{"state", hook::runtime_state_json(state_)}};
+  EXPECT_EQ(hook::runtime_state_at(kept, "state").value(), state_);
+  EXPECT_FALSE(
+      hook::runtime_state_at(Json{{"state", {{"runtime", "kata"}, {"root", kept["state"]["root"]}}}}, "state"));
+  EXPECT_FALSE(hook::runtime_state_at(Json::object(), "state"));
+  ASSERT_EQ(give(web_, {kAlone}, {"c", "c", myself(), bundle_, {}, {}, state_}), "");
+  EXPECT_EQ(ledger_.find(web_.key).value()->users.at(0).state, state_);
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, RuntimeStates, testing::Values(Kind::kRunc, Kind::kCrun),
+                         [](const auto& kind) { return kind.param == Kind::kRunc ? "runc" : "crun"; });
+
+}  // namespace

@@ -1,0 +1,225 @@
+// DIR/views: what is made, what is found as it was made, and what recover() removes.
+#include "hook/ledger/views.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <thread>
+
+#include "unit/ledger/scene.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+using hook::GrantUser;
+using hook::ViewEntry;
+using test_support::dead_process;
+using test_support::entries;
+using test_support::kAlone;
+using test_support::kView;
+using test_support::myself;
+using test_support::read_file;
+using test_support::write_file;
+
+const std::vector<ViewEntry> kTwo = {{"infiniband", "", ""},
+                                     {"infiniband", "mlx5_0", "../../a"},
+                                     {"infiniband_verbs", "uverbs0", "../../b"},
+                                     {"infiniband_verbs", "abi_version", "", "6\n"}};
+
+class LedgerViews : public test_support::LedgerScene {
+ protected:
+  std::string views() const { return entries(path_ + "/views"); }
+  std::string directory(const std::vector<ViewEntry>& entries) const {
+    return ledger_.view_directory() + "/" + hook::view_name(entries);
+  }
+  // The warnings, or the error.
+  std::string make(const std::vector<ViewEntry>& view) const {
+    const auto made = ledger_.make_view(view);
+    if (!made) return made.error().message;
+    return made->empty() ? "" : made->front();
+  }
+  std::string give_view(const hook::Owner& owner, const std::vector<ViewEntry>& view,
+                        const hook::ProcessIdentity& process = myself()) {
+    GrantUser user{owner.key, "c", process};
+    user.view = hook::view_name(view);
+    const std::string given = give(owner, {{"mlx5_0", hook::Mode::kShared, 1, std::nullopt}}, user);
+    return given + make(view);
+  }
+  static ino_t inode(const std::string& path) {
+    struct stat status {};
+    return stat(path.c_str(), &status) == 0 ? status.st_ino : 0;
+  }
+  static mode_t mode(const std::string& path) {
+    struct stat status {};
+    return stat(path.c_str(), &status) == 0 ? status.st_mode & 07777 : 0;
+  }
+};
+
+TEST_F(LedgerViews, HoldsItsEntriesAndIsClosedToWriting) {
+  const mode_t before = umask(0077);
+  EXPECT_EQ(make(kTwo), "");
+  umask(before);
+  const std::string view = directory(kTwo);
+  EXPECT_EQ(entries(view), "infiniband infiniband_verbs");
+  EXPECT_EQ(entries(view + "/infiniband"), "mlx5_0");
+  EXPECT_EQ(fs::read_symlink(view + "/infiniband_verbs/uverbs0"), "../../b");
+  EXPECT_EQ(read_file(view + "/infiniband_verbs/abi_version"), "6\n");
+  EXPECT_EQ(mode(view), 0555U) << "whoever the container runs as reads it";
+  EXPECT_EQ(mode(view + "/infiniband"), 0555U);
+  EXPECT_EQ(mode(view + "/infiniband_verbs/abi_version"), 0444U);
+  EXPECT_EQ(views(), hook::view_name(kTwo)) << "and nothing beside it";
+  EXPECT_EQ(entries(path_ + "/pending"), "");
+}
+
+TEST_F(LedgerViews, OneServesAllWhoHaveTheSame) {
+  EXPECT_EQ(make(kTwo), "");
+  const ino_t made = inode(directory(kTwo));
+  EXPECT_EQ(make({kTwo.rbegin(), kTwo.rend()}), "") << "in any order";
+  EXPECT_EQ(inode(directory(kTwo)), made) << "containers have it mounted";
+  EXPECT_EQ(make(kView), "");
+  EXPECT_EQ(make({}), "");
+  EXPECT_EQ(entries(directory({})), "");
+  const std::string made_now = views();
+  EXPECT_EQ(std::count(made_now.begin(), made_now.end(), ' '), 2) << made_now;
+}
+
+TEST_F(LedgerViews, WhatSomebodyChangedIsMadeAnewBesideTheOld) {
+  const std::string view = directory(kTwo);
+  const std::string verbs = view + "/infiniband_verbs";
+  const std::function<void()> changes[] = {
+      [&] { write_file(view + "/infiniband/extra", "x"); },
+      [&] { write_file(view + "/infiniband/full/of/files", "x"); },
+      [&] { fs::create_directory(view + "/infiniband_mad"); },
+      [&] { fs::remove(view + "/infiniband/mlx5_0"); },
+      [&] { fs::remove_all(verbs); },
+      [&] {
+        fs::remove(verbs + "/uverbs0");
+        fs::create_symlink("../../c", verbs + "/uverbs0");
+      },
+      [&] {
+        fs::remove(verbs + "/uverbs0");
+        write_file(verbs + "/uverbs0", "../../b");
+      },
+      [&] { chmod(view.c_str(), 0755); },
+      [&] { chmod((view + "/infiniband").c_str(), 0777); },
+      [&] { chmod((verbs + "/abi_version").c_str(), 0644); },
+      [&] {
+        chmod((verbs + "/abi_version").c_str(), 0644);
+        write_file(verbs + "/abi_version", "6\n7");
+        chmod((verbs + "/abi_version").c_str(), 0444);
+      },
+      [&] {
+        fs::rename(view, view + "x");
+        fs::create_symlink(view + "x", view);
+      },
+      [&] {
+        fs::rename(view, view + "y");
+        write_file(view, "");
+      },
+  };
+  for (const auto& change : changes) {
+    EXPECT_EQ(make(kTwo), "");
+    const std::string before = views();
+    const int mounted = open(view.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+    change();
+    EXPECT_EQ(make(kTwo), "`" + view + "` was not as rdma-hook made it, and was made anew: somebody wrote there");
+    struct stat old {};
+    EXPECT_EQ(fstat(mounted, &old), 0);
+    EXPECT_GT(old.st_nlink, 0U) << "who has the old one mounted keeps it";
+    close(mounted);
+    const ino_t made = inode(view);
+    EXPECT_EQ(make(kTwo), "");
+    EXPECT_EQ(inode(view), made);
+    EXPECT_NE(views(), before) << "the old one is there";
+  }
+}
+
+TEST_F(LedgerViews, NamesThatAreNoFilesMakeNone) {
+  EXPECT_EQ(make({{"infiniband", "../x", "y"}}),
+            "cannot make a view of `infiniband/../x`: that is no name of a device");
+  EXPECT_EQ(make({{"..", "x", "y"}}), "cannot make a view of `../x`: that is no name of a device");
+  EXPECT_EQ(views(), "");
+}
+
+TEST_F(LedgerViews, OfManyMakersEachFindsItWhole) {
+  GrantUser user{web_.key, "c", myself()};
+  user.view = hook::view_name(kTwo);
+  ASSERT_EQ(give(web_, {kAlone}, user), "") << "what no grant names recover() may remove";
+  std::vector<std::thread> makers;
+  std::atomic<int> wrong{0};
+  for (int i = 0; i < 8; ++i) {
+    makers.emplace_back([&] {
+      const auto own = hook::Ledger::open(path_);
+      for (int round = 0; round < 20; ++round) {
+        const auto made = own ? own->make_view(kTwo) : own.error();
+        if (!made || !made->empty() || entries(directory(kTwo)) != "infiniband infiniband_verbs") ++wrong;
+        if (round % 4 == 3 && (!own->recover() || !own->recover()->warnings.empty())) ++wrong;
+      }
+    });
+  }
+  for (std::thread& maker : makers)
+    maker.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(views(), hook::view_name(kTwo));
+}
+
+TEST_F(LedgerViews, RecoverKeepsWhatAGrantNames) {
+  ASSERT_EQ(give_view(web_, kTwo), "");
+  ASSERT_EQ(give_view(db_, kView, dead_process()), "");
+  write_file(directory(kTwo) + "/infiniband/full/of/files", "x");
+  EXPECT_NE(make(kTwo), "");
+  ASSERT_EQ(make({}), "");
+  const auto me = myself();
+  const std::string living = fmt::format("@{}.{}.9", me.pid, me.start_time);
+  fs::create_directory(path_ + "/views/" + living);
+  fs::create_directories(path_ + "/views/@1.1.7/infiniband");
+  fs::create_directories(path_ + "/views/container-gone/infiniband");
+  ASSERT_TRUE(ledger_.recover()->warnings.empty());
+  const std::string kept = views();
+  for (const std::string& name : {hook::view_name(kTwo), hook::view_name(kTwo) + "@", living, std::string("none")})
+    EXPECT_NE(kept.find(name), std::string::npos) << name;
+  EXPECT_EQ(std::count(kept.begin(), kept.end(), ' '), 3) << kept;
+  EXPECT_TRUE(fs::is_symlink(directory(kTwo) + "/infiniband/mlx5_0"));
+
+  ASSERT_TRUE(ledger_.leave(web_, web_.key));
+  EXPECT_EQ(views(), kept) << "no look at all grants when one ends";
+  ASSERT_TRUE(ledger_.recover()->warnings.empty());
+  EXPECT_EQ(views(), living + " none");
+}
+
+TEST_F(LedgerViews, OneThatCannotBeRemovedIsAWarning) {
+  ASSERT_EQ(make(kTwo), "");
+  std::string deep = path_ + "/views/container-gone";
+  for (int i = 0; i < 40; ++i)
+    deep += "/d";
+  fs::create_directories(deep);
+  ASSERT_EQ(give_view(web_, kView, dead_process()), "");
+  const auto recovered = ledger_.recover();
+  ASSERT_TRUE(recovered) << recovered.error().message;
+  EXPECT_EQ(recovered->returned, std::vector<std::string>{"container web"});
+  ASSERT_EQ(recovered->warnings.size(), 1U);
+  EXPECT_NE(recovered->warnings[0].find("/views/container-gone/d"), std::string::npos) << recovered->warnings[0];
+  EXPECT_EQ(views(), "container-gone");
+}
+
+// It may name any of them.
+TEST_F(LedgerViews, AGrantThatCannotBeReadKeepsAll) {
+  ASSERT_EQ(make(kTwo), "");
+  write_file(path_ + "/grants/bad.json", "{");
+  EXPECT_FALSE(ledger_.recover());
+  EXPECT_EQ(views(), hook::view_name(kTwo));
+}
+
+TEST_F(LedgerViews, WhoJoinsAgainWithoutAViewKeepsTheOneOfBefore) {
+  ASSERT_EQ(give_view(web_, kTwo), "");
+  ASSERT_EQ(give(web_, {kAlone}, {web_.key, "c", myself()}), "");
+  EXPECT_EQ(ledger_.find(web_.key).value()->users.at(0).view, hook::view_name(kTwo));
+}
+
+}  // namespace

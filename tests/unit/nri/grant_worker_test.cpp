@@ -1,0 +1,336 @@
+// The worker's giving and taking back, on a node of files: a runtime's requests as they came, the ledger, the answers.
+#include "shim/nri/grant_worker.hpp"
+
+#include <gtest/gtest.h>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+
+#include "hook/config/read_config.hpp"
+#include "hook/grant/asking.hpp"
+#include "hook/rails/record/store.hpp"
+#include "shim/nri/holders.hpp"
+#include "shim/nri/spec_of.hpp"
+#include "shim/nri/wire/messages.hpp"
+#include "support/inventories.hpp"
+#include "support/temp_dir.hpp"
+#include "support/tree.hpp"
+#include "unit/nri/peer.hpp"
+
+namespace shim {
+namespace {
+
+using shim_peer::entry;
+using shim_peer::fields;
+using shim_peer::text;
+using Ids = std::set<std::string>;
+
+class GiverTest : public testing::Test {
+ protected:
+  GiverTest() {
+    test_support::lay_out(test_support::rails(3, 16), directory_ / "node");
+    test_support::write_file(directory_ / "config.json", R"({"annotations_may_request": ["*"]})");
+    node_.config = {directory_ / "config.json", "", true};
+    node_.root = directory_ / "node";
+    node_.ledger = directory_ / "ledger";
+    node_.engine = hook::Engine::kContainerd;
+  }
+
+  // In the node's network namespace.
+  static std::string request(std::string_view id, std::string_view devices, const std::string& more = {}) {
+    const std::string pod = text(1, "pod") + text(4, "team-a") + entry(6, "rdma-init.io/devices", devices);
+    return text(1, pod) + text(2, text(1, id) + text(2, "pod") + text(3, "name-" + std::string(id)) + more);
+  }
+
+  fabric::Result<std::string> run(const std::string& job) {
+    auto giver = GrantWorker::begin(node_, hook::read_config(node_.config), hook::Log::to_stderr("rdma-nri"));
+    if (!giver) return giver.error();
+    auto answer = giver->run(job);
+    if (answer.afterwards) answer.afterwards();
+    return std::move(answer.result);
+  }
+  fabric::Result<std::string> run(Event method, std::string_view payload) {
+    return run(job_of({.method = method, .payload = payload}));
+  }
+
+  // What was recorded, of a pod whose network namespace is this file.
+  std::string recorded(const char* name) const {
+    static const std::string kNetns = "/var/run/netns/d6a8b847-b9cd-4c92-89f4-c751ba789d98";
+    std::string bytes = test_support::read_file(std::string(RECORDED) + "/" + name);
+    for (auto at = bytes.find(kNetns); at != std::string::npos; at = bytes.find(kNetns, at + 1))
+      bytes.replace(at, kNetns.size(), netns_);
+    return bytes;
+  }
+  std::size_t grants() const { return hook::Ledger::open(node_.ledger).value().list()->size(); }
+
+  // Containers with a grant.
+  Ids holders() {
+    auto found = doubtful_containers(hook::Ledger::open(node_.ledger).value());
+    if (!found) return {found.error().message};
+    Ids ids;
+    for (const auto& [id, since] : found->unbound)
+      ids.insert(id);
+    return ids;
+  }
+
+  test_support::TempDir directory_;
+  // As long as the recorded one: lengths around it stand in the message.
+  std::string netns_ = directory_ / std::string(51 - std::string(directory_ / "").size(), 'n');
+  hook::NodeSettings node_;
+};
+
+TEST_F(GiverTest, AContainerThatAsksIsGivenAndBooked) {
+  const auto given = run(Event::kCreateContainer, request("c1", "mlx5_1"));
+  ASSERT_TRUE(given) << given.error().message;
+  auto adjustment = fields(fields(*given)[1]);
+  EXPECT_EQ(fields(adjustment[2])[1], "rdma-init.io/grant");
+  EXPECT_EQ(fields(adjustment[7])[1], "RLIMIT_MEMLOCK");
+  EXPECT_TRUE(adjustment[6].find("/dev/infiniband/uverbs1") != std::string::npos);
+  EXPECT_TRUE(adjustment[6].find("/dev/infiniband/uverbs0") == std::string::npos);
+  const auto grants = hook::Ledger::open(node_.ledger).value().list();
+  ASSERT_EQ(grants->size(), 1U);
+  ASSERT_EQ(grants->at(0).hcas.size(), 1U);
+  EXPECT_EQ(grants->at(0).hcas[0].name, "mlx5_1");
+  EXPECT_EQ(holders(), Ids{"c1"});
+}
+
+TEST_F(GiverTest, WhatTheContainerSetsIsNotAskedOfIt) {
+  const std::string own_network = text(11, text(1, text(1, "network")));
+  const auto log_of = [&](const std::string& id, const std::string& more) {
+    testing::internal::CaptureStderr();
+    EXPECT_TRUE(run(Event::kCreateContainer, request(id, "mlx5_1", own_network + more)));
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string asked = log_of("c1", "");
+  EXPECT_NE(asked.find("set RDMA_INIT_REQUIRE in the pod"), std::string::npos) << asked;
+  EXPECT_NE(asked.find(" require=-:no-rail "), std::string::npos) << asked;
+  std::string said = log_of("c2", text(8, "RDMA_INIT_REQUIRE=1"));
+  EXPECT_EQ(said.find("RDMA_INIT_REQUIRE"), std::string::npos) << said;
+  EXPECT_NE(said.find(" require=1 "), std::string::npos) << said;
+  said = log_of("c3", text(8, "RDMA_INIT_REQUIRE=3"));
+  EXPECT_NE(said.find("own RDMA_INIT_REQUIRE 3 is above the 1 HCA that it can use"), std::string::npos) << said;
+  EXPECT_NE(said.find(" require=3 "), std::string::npos) << said;
+  said = log_of("c4", text(8, "RDMA_INIT_REQUIRE=8 of them"));
+  EXPECT_NE(said.find("own RDMA_INIT_REQUIRE `8 of them` is no number of HCAs"), std::string::npos) << said;
+  EXPECT_NE(said.find(" require=-:no-number "), std::string::npos) << said;
+}
+
+// As after an answer that the runtime did not wait for.
+TEST_F(GiverTest, AskingAgainIsNoSecondGrant) {
+  const auto first = run(Event::kCreateContainer, request("c1", "mlx5_1"));
+  const auto again = run(Event::kCreateContainer, request("c1", "mlx5_1"));
+  ASSERT_TRUE(first && again);
+  EXPECT_EQ(fields(fields(*again)[1])[6], fields(fields(*first)[1])[6]);
+  EXPECT_EQ(hook::Ledger::open(node_.ledger).value().list()->size(), 1U);
+}
+
+TEST_F(GiverTest, ARefusalBooksNothing) {
+  const auto refused = run(Event::kCreateContainer, request("c1", "mlx5_7"));
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("mlx5_7"), std::string::npos) << refused.error().message;
+  EXPECT_EQ(holders(), Ids{});
+  const auto broken = run(Event::kCreateContainer, "\xff");
+  ASSERT_FALSE(broken);
+  EXPECT_EQ(broken.error().code, EINVAL);
+}
+
+TEST_F(GiverTest, AContainerThatEndsLeaves) {
+  for (const char* id : {"c1", "c2", "c3"})
+    ASSERT_TRUE(run(Event::kCreateContainer, request(id, "mlx5_0")));
+  EXPECT_EQ(holders(), (Ids{"c1", "c2", "c3"}));
+  const auto left = run(Event::kStopContainer, request("c1", "mlx5_0"));
+  ASSERT_TRUE(left) << left.error().message;
+  EXPECT_EQ(*left, "");
+  // As runtimes before NRI 0.12 say it.
+  const std::string change = shim_peer::number(1, static_cast<unsigned>(Event::kRemoveContainer));
+  ASSERT_TRUE(run(Event::kStateChange, change + text(2, text(1, "pod")) + text(3, text(1, "c2"))));
+  ASSERT_TRUE(run(Event::kStopContainer, request("c9", "mlx5_0"))) << "it holds nothing";
+  EXPECT_EQ(holders(), Ids{"c3"});
+}
+
+TEST_F(GiverTest, RecoverReturnsWhatIsGone) {
+  for (const char* id : {"c1", "c2", "c3"})
+    ASSERT_TRUE(run(Event::kCreateContainer, request(id, "mlx5_0")));
+  const auto recovered = run(recover_job({"c1", "c3", "c9"}, {}));
+  ASSERT_TRUE(recovered) << recovered.error().message;
+  EXPECT_EQ(holders(), Ids{"c2"});
+  ASSERT_TRUE(run(recover_job({}, {})));
+  EXPECT_EQ(holders(), Ids{"c2"});
+}
+
+// CRI-O says neither StopContainer nor RemoveContainer of a container that could not be created, and StopPodSandbox
+// when the namespace has gone.
+TEST_F(GiverTest, APodWhoseContainerBroughtTheRequestIsReturnedAtItsEnd) {
+  node_.engine = hook::Engine::kCrio;
+  test_support::write_file(netns_, "");
+  const auto given = run(Event::kCreateContainer, recorded("crio-create-container.bin"));
+  ASSERT_TRUE(given) << given.error().message;
+  const auto booked = hook::Ledger::open(node_.ledger).value().list();
+  ASSERT_EQ(booked->size(), 1U);
+  EXPECT_EQ(booked->at(0).owner.kind, hook::Owner::Kind::kNetns);
+  EXPECT_EQ(booked->at(0).users.at(0).pod, "b859c59372e4dd39dbbd0b77184f72ccf8cc7761d297496e23853f0d89db5fa1");
+  std::filesystem::remove(netns_);
+  const auto stopped = run(Event::kStopPodSandbox, recorded("crio-stop-pod-sandbox.bin"));
+  ASSERT_TRUE(stopped) << stopped.error().message;
+  EXPECT_EQ(grants(), 0U);
+}
+
+// containerd 1.7 names no namespace at the end of a pod whose pause container has ended, and whose containers may have
+// been removed by then; it is there still, with what the pod was given.
+TEST_F(GiverTest, APodThatNoContainerIsLeftOfIsReturnedAtItsEnd) {
+  test_support::write_file(netns_, "");
+  const std::string own_network = text(11, text(1, text(1, "network") + text(2, netns_)));
+  const auto ask = [&](Event event, const char* id) { return run(event, request(id, "mlx5_1", own_network)); };
+  ASSERT_TRUE(ask(Event::kCreateContainer, "c1"));
+  ASSERT_TRUE(ask(Event::kStopContainer, "c1"));
+  ASSERT_TRUE(ask(Event::kCreateContainer, "c2")) << "it is started anew";
+  ASSERT_TRUE(ask(Event::kRemoveContainer, "c1"));
+  ASSERT_TRUE(ask(Event::kRemoveContainer, "c2"));
+  const auto kept = hook::Ledger::open(node_.ledger).value().list();
+  ASSERT_EQ(kept->size(), 1U);
+  ASSERT_EQ(kept->front().users.size(), 1U);
+  EXPECT_EQ(kept->front().users.front().id, "pod");
+  ASSERT_TRUE(run(Event::kStopPodSandbox, text(1, text(1, "another"))));
+  EXPECT_EQ(grants(), 1U);
+  const auto stopped = run(Event::kStopPodSandbox, text(1, text(1, "pod")));
+  ASSERT_TRUE(stopped) << stopped.error().message;
+  EXPECT_EQ(grants(), 0U);
+}
+
+// It has the node's whole /dev, as CRI-O 1.37 gives it.
+TEST_F(GiverTest, APrivilegedContainerAsksForNothing) {
+  const auto request = parse_nri_request(Event::kCreateContainer, recorded("crio-create-privileged.bin"));
+  ASSERT_TRUE(request) << request.error().message;
+  const auto asking =
+      hook::understand_spec(spec_of(*request, hook::Engine::kCrio), hook::Config(), {hook::Engine::kCrio});
+  ASSERT_TRUE(asking) << asking.error().message;
+  EXPECT_FALSE(asking->request);
+  EXPECT_TRUE(asking->note.text.starts_with("the container may use all devices: its ")) << asking->note.text;
+  NriRequest unprivileged = *request;
+  for (DeviceRule& rule : unprivileged.container.device_rules)
+    rule.access = "m";
+  EXPECT_FALSE(spec_of(unprivileged, hook::Engine::kCrio).may_use_all_devices) << "it may make nodes, and use none";
+}
+
+// In the node's network namespace nothing but the pod's end tells of such a container.
+TEST_F(GiverTest, ContainersOfAPodThatEndedReturnWhatTheyHadAlone) {
+  for (const char* id : {"c1", "c2"})
+    ASSERT_TRUE(run(Event::kCreateContainer, request(id, "mlx5_0")));
+  ASSERT_EQ(grants(), 2U);
+  ASSERT_TRUE(run(Event::kStopPodSandbox, text(1, text(1, "another"))));
+  EXPECT_EQ(grants(), 2U);
+  ASSERT_TRUE(run(Event::kStopPodSandbox, text(1, text(1, "pod"))));
+  EXPECT_EQ(grants(), 0U);
+}
+
+TEST_F(GiverTest, ARecordThatIsBadKeepsItsOwnOnly) {
+  for (const char* id : {"c1", "c2"})
+    ASSERT_TRUE(run(Event::kCreateContainer, request(id, "mlx5_0")));
+  const auto ledger = hook::Ledger::open(node_.ledger).value();
+  const std::string bad = ledger.find_by_id("c1")->front().owner.key;
+  test_support::write_file(node_.ledger + "/grants/" + bad + ".json", "{");
+  EXPECT_EQ(holders(), Ids{"c2"});
+  const auto stopped = run(Event::kStopPodSandbox, text(1, text(1, "pod")));
+  ASSERT_FALSE(stopped);
+  EXPECT_NE(stopped.error().message.find(bad), std::string::npos) << stopped.error().message;
+  EXPECT_EQ(holders(), Ids{});
+  EXPECT_FALSE(run(Event::kStopContainer, request("c1", "mlx5_0")));
+  EXPECT_TRUE(run(Event::kCreateContainer, request("c3", "mlx5_0"))) << "there is room";
+  std::filesystem::remove(node_.ledger + "/grants/" + bad + ".json");
+  EXPECT_TRUE(run(recover_job({}, {})));
+  EXPECT_EQ(holders(), Ids{"c3"});
+}
+
+// Of a container whose process is still seen, the runtime's word is not enough.
+TEST_F(GiverTest, AContainerThatOutlivesItsPodKeepsWhatItHas) {
+  const auto ledger = hook::Ledger::open(node_.ledger).value();
+  const auto self = hook::identify(::getpid()).value();
+  const hook::Owner owner = hook::container_owner("c1", "/run/c1");
+  ASSERT_TRUE(ledger.lock({"mlx5_0"})
+                  ->book(owner, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, {owner.key, "c1", self, "", {}, "pod"}));
+  ASSERT_TRUE(ledger.settle(owner.key));
+  ASSERT_TRUE(run(Event::kStopPodSandbox, text(1, text(1, "pod"))));
+  EXPECT_EQ(grants(), 1U);
+}
+
+// rdma-runtime gave it without a hook: the process that asked became `runc create` and has ended.
+TEST_F(GiverTest, AContainerWhoseRuntimeSaysThatItLivesKeepsWhatItHas) {
+  const auto ledger = hook::Ledger::open(node_.ledger).value();
+  const auto init = hook::identify(::getpid()).value();
+  const std::string state = directory_ / "runc/c1/state.json";
+  const auto write_state = [&](std::uint64_t start_time) {
+    test_support::write_file(state, fmt::format(R"({{"init_process_pid": {}, "init_process_start": {},
+      "config": {{"labels": ["bundle={}"]}}}})",
+                                                init.pid, start_time, directory_.path()));
+  };
+  write_state(init.start_time);
+  hook::GrantUser user{"c1", "c1", hook::ProcessIdentity{init.pid, init.start_time + 1}, directory_.path(), {}, "pod"};
+  user.state = hook::identify_runtime_state(hook::RuntimeState::Kind::kRunc, directory_ / "runc").value();
+  const hook::Owner owner = hook::container_owner("c1", directory_.path());
+  ASSERT_TRUE(ledger.lock({"mlx5_0"})->book(owner, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, user));
+  ASSERT_TRUE(ledger.settle(owner.key));
+  const auto end_pod = [&] { return run(Event::kStopPodSandbox, text(1, text(1, "pod"))).has_value() ? grants() : 99; };
+  EXPECT_EQ(end_pod(), 1U);
+  test_support::write_file(state, "{");
+  EXPECT_EQ(end_pod(), 1U) << "what cannot be read is held";
+  write_state(init.start_time + 1);
+  EXPECT_EQ(end_pod(), 0U);
+}
+
+// As rdma-hook gives while the plugin is away; the pod's namespace is gone at its end, and returned with the
+// container's last process.
+TEST_F(GiverTest, RecoverNotesThePodsOfContainersThatOthersGaveTo) {
+  const auto ledger = hook::Ledger::open(node_.ledger).value();
+  test_support::write_file(netns_, "");
+  const pid_t container = ::fork();
+  if (container == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  const hook::Owner owner = hook::netns_owner(hook::identify_netns(netns_).value());
+  ASSERT_TRUE(
+      ledger.lock({"mlx5_0"})
+          ->book(owner, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, {"c1", "c1", hook::identify(container).value()}));
+  ASSERT_TRUE(ledger.settle(owner.key));
+  EXPECT_EQ(doubtful_containers(ledger)->podless, Ids{"c1"});
+  const auto noted = run(recover_job({}, {{"c1", "pod"}, {"c9", "pod"}}));
+  ASSERT_TRUE(noted) << noted.error().message;
+  EXPECT_EQ(doubtful_containers(ledger)->podless, Ids{});
+  std::filesystem::remove(netns_);
+  EXPECT_FALSE(run(Event::kStopPodSandbox, text(1, text(1, "pod")))) << "its process runs on";
+  EXPECT_EQ(grants(), 1U);
+  ::kill(container, SIGKILL);
+  ::waitpid(container, nullptr, 0);
+  ASSERT_TRUE(run(Event::kStopPodSandbox, text(1, text(1, "pod"))));
+  EXPECT_EQ(grants(), 0U);
+}
+
+TEST_F(GiverTest, ALeaseOfAPluginThatIsConfiguredNoMoreIsReturned) {
+  const auto ledger = hook::Ledger::open(node_.ledger).value();
+  test_support::write_file(netns_, "");
+  const hook::Owner owner = hook::netns_owner(hook::identify_netns(netns_).value());
+  ASSERT_TRUE(ledger.lock({"mlx5_0"})->book(owner, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, {owner.key, "pod", {}}));
+  ASSERT_TRUE(ledger.settle(owner.key));
+  test_support::write_file(directory_ / "config.json",
+                           R"({"networks": {"now": {"ipam_dir": ")" + directory_.path() + R"("}}})");
+  const std::string plugin = directory_ / "then";
+  test_support::write_file(plugin, "#!/bin/sh\necho $CNI_COMMAND >> " + (directory_ / "called"));
+  std::filesystem::permissions(plugin, std::filesystem::perms::owner_all);
+  hook::RailRecord rail;
+  rail.rail.kind = hook::RailKind::kMacvlan;
+  rail.lease = hook::IpamLease{"then", "lab", R"({"type": "then"})", "net1"};
+  const auto records = hook::NetworkRecordStore::open(node_.ledger);
+  ASSERT_TRUE(records && records->write({owner.key, *owner.netns, 1, {rail}}));
+  std::filesystem::remove(netns_);
+  const auto recovered = run(recover_job({}, {}));
+  ASSERT_TRUE(recovered) << recovered.error().message;
+  EXPECT_EQ(test_support::read_file(directory_ / "called"), "DEL\n");
+  EXPECT_EQ(*records->keys(), std::vector<std::string>());
+}
+
+}  // namespace
+}  // namespace shim

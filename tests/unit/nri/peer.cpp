@@ -1,0 +1,156 @@
+#include "unit/nri/peer.hpp"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cstdlib>
+
+namespace shim_peer {
+namespace {
+
+constexpr std::chrono::seconds kPatience{30};
+
+std::uint32_t to_u32(std::string_view bytes) {
+  std::uint32_t value = 0;
+  for (int i = 0; i < 4; ++i)
+    value = value * 256 + static_cast<unsigned char>(bytes[static_cast<std::size_t>(i)]);
+  return value;
+}
+
+std::string varint(std::uint64_t value) {
+  std::string out;
+  while (value > 127) {
+    out += static_cast<char>(value % 128 + 128);
+    value /= 128;
+  }
+  return out + static_cast<char>(value);
+}
+
+std::uint64_t take_varint(std::string_view& bytes) {
+  std::uint64_t value = 0;
+  for (unsigned shift = 0; !bytes.empty(); shift += 7) {
+    const auto byte = static_cast<unsigned char>(bytes.front());
+    bytes.remove_prefix(1);
+    value += std::uint64_t{byte & 127U} << shift;
+    if (byte < 128) break;
+  }
+  return value;
+}
+
+}  // namespace
+
+std::string u32(std::uint32_t value) {
+  std::string out(4, '\0');
+  for (std::size_t i = 4; i-- > 0; value /= 256)
+    out[i] = static_cast<char>(value % 256);
+  return out;
+}
+
+std::string frame(std::uint32_t connection, std::string_view payload) {
+  return u32(connection) + u32(static_cast<std::uint32_t>(payload.size())) + std::string(payload);
+}
+
+std::string message(std::uint32_t connection, std::uint32_t stream, int type, std::string_view data, int flags) {
+  std::string bytes = u32(static_cast<std::uint32_t>(data.size())) + u32(stream);
+  bytes += static_cast<char>(type);
+  bytes += static_cast<char>(flags);
+  return frame(connection, bytes + std::string(data));
+}
+
+std::string number(unsigned field, std::uint64_t value) {
+  return varint(std::uint64_t{field} * 8) + varint(value);
+}
+
+std::string text(unsigned field, std::string_view bytes) {
+  return varint(std::uint64_t{field} * 8 + 2) + varint(bytes.size()) + std::string(bytes);
+}
+
+std::string entry(unsigned field, std::string_view key, std::string_view value) {
+  return text(field, text(1, key) + text(2, value));
+}
+
+std::string request(std::string_view method, std::string_view payload, std::string_view service) {
+  return text(1, service) + text(2, method) + text(3, payload) + number(4, 1'999'000'000) +
+         entry(5, "traceparent", "00-1-2-01");
+}
+
+std::map<unsigned, std::string> fields(std::string_view data) {
+  std::map<unsigned, std::string> found;
+  while (!data.empty()) {
+    const std::uint64_t tag = take_varint(data);
+    const std::uint64_t value = take_varint(data);
+    if (tag % 8 == 2) {
+      found[static_cast<unsigned>(tag / 8)] = data.substr(0, value);
+      data.remove_prefix(value);
+    } else {
+      found[static_cast<unsigned>(tag / 8)] = std::to_string(value);
+    }
+  }
+  return found;
+}
+
+std::string answer(std::string_view response) {
+  auto parts = fields(response);
+  if (!parts.contains(1)) return parts[2];
+  auto status = fields(parts[1]);
+  return "status " + status[1] + ": " + status[2];
+}
+
+Peer::Peer() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) std::abort();
+  plugin_.reset(ends[0]);
+  runtime_.reset(ends[1]);
+}
+
+void Peer::send(std::string_view bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t count = ::send(runtime_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (count <= 0) return;
+    bytes.remove_prefix(static_cast<std::size_t>(count));
+  }
+}
+
+std::vector<Message> Peer::received() {
+  while (read_some(std::chrono::milliseconds(0))) {
+  }
+  std::vector<Message> messages;
+  while (auto message = take_message())
+    messages.push_back(*std::move(message));
+  return messages;
+}
+
+std::optional<Message> Peer::wait() {
+  for (;;) {
+    if (auto message = take_message()) return message;
+    if (!read_some(kPatience)) return std::nullopt;
+  }
+}
+
+bool Peer::read_some(std::chrono::milliseconds patience) {
+  pollfd watched{runtime_.get(), POLLIN, 0};
+  if (::poll(&watched, 1, static_cast<int>(patience.count())) <= 0) return false;
+  std::string chunk(std::size_t{1} << 16, '\0');
+  const ssize_t count = ::recv(runtime_.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
+  if (count <= 0) return false;
+  input_.append(chunk, 0, static_cast<std::size_t>(count));
+  return true;
+}
+
+std::optional<Message> Peer::take_message() {
+  while (input_.size() >= 8 && input_.size() >= 8 + to_u32(std::string_view(input_).substr(4))) {
+    const std::size_t length = to_u32(std::string_view(input_).substr(4));
+    streams_[to_u32(input_)].append(input_, 8, length);
+    input_.erase(0, 8 + length);
+  }
+  for (auto& [connection, bytes] : streams_) {
+    if (bytes.size() < 10 || bytes.size() < 10 + to_u32(bytes)) continue;
+    const std::size_t length = to_u32(bytes);
+    Message message{connection, to_u32(std::string_view(bytes).substr(4)), bytes[8], bytes.substr(10, length)};
+    bytes.erase(0, 10 + length);
+    return message;
+  }
+  return std::nullopt;
+}
+
+}  // namespace shim_peer

@@ -1,0 +1,253 @@
+#include "hook/oci/state.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <thread>
+
+#include "fabric/unique_fd.hpp"
+#include "hook/base/process/identity.hpp"
+#include "unit/ledger/scene.hpp"
+
+namespace {
+
+using hook::parse_oci_state;
+using hook::read_state_text;
+using test_support::hide_proc;
+using test_support::in_child;
+using test_support::sight;
+
+struct Pipe {
+  Pipe() {
+    int ends[2] = {-1, -1};
+    EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    in.reset(ends[0]);
+    out.reset(ends[1]);
+  }
+  fabric::UniqueFd in;
+  fabric::UniqueFd out;
+};
+
+TEST(OciState, WhatRuncWrites) {
+  const auto state = parse_oci_state(
+      R"({"ociVersion":"1.0.2-dev","id":"web-1","status":"creating","pid":4711,"bundle":"/run/b","annotations":{"a":"b"}})");
+  ASSERT_TRUE(state) << state.error().message;
+  EXPECT_EQ(state->id, "web-1");
+  EXPECT_EQ(state->status, "creating");
+  EXPECT_EQ(state->pid, 4711);
+  EXPECT_EQ(state->bundle, "/run/b");
+  EXPECT_FALSE(state->from_crun);
+}
+
+TEST(OciState, WhatCrunWritesAtPoststop) {
+  const auto state =
+      parse_oci_state(R"({"ociVersion":"1.0","id":"c","pid":0,"root":"rootfs","bundle":"","status":"stopped"})");
+  ASSERT_TRUE(state) << state.error().message;
+  EXPECT_EQ(state->pid, 0);
+  EXPECT_EQ(state->bundle, "");
+  EXPECT_TRUE(state->from_crun);
+}
+
+struct Refused {
+  const char* name;
+  std::string text;
+  std::string error;
+};
+
+std::string with_id(const std::string& id) {
+  return R"({"id":")" + id + R"(","pid":4711,"bundle":"/b"})";
+}
+std::string with_pid(const std::string& pid) {
+  return R"({"id":"c","pid":)" + pid + R"(,"bundle":"/b"})";
+}
+std::string with_bundle(const std::string& bundle) {
+  return R"({"id":"c","pid":4711,"bundle":")" + bundle + R"("})";
+}
+
+TEST(OciState, Refuses) {
+  const std::string id_error = "cannot read the container's state: `id` is not 1 to 1024 printable bytes without `/`";
+  const std::string pid_range = "cannot read the container's state: `pid` is out of range";
+  const std::string pid_type = "cannot read the container's state: `pid` is not an integer";
+  const Refused rows[] = {
+      {"array", "[]", "cannot read the container's state: it is not an object"},
+      {"no id", R"({"pid":4711})", id_error},
+      {"empty id", with_id(""), id_error},
+      {"id with slash", with_id("a/b"), id_error},
+      {"id is dot dot", with_id(".."), id_error},
+      {"id with newline", with_id("a\\nb"), id_error},
+      {"id with space", with_id("a b"), id_error},
+      {"id of 1025 bytes", with_id(std::string(1025, 'a')), id_error},
+      {"id is a number", R"({"id":1})", "cannot read the container's state: `id` is not a string"},
+      {"pid of the node's init", with_pid("1"), pid_range},
+      {"negative pid", with_pid("-1"), pid_range},
+      {"pid over PID_MAX_LIMIT", with_pid("4194305"), pid_range},
+      {"pid over int64", with_pid("18446744073709551615"), pid_range},
+      {"pid over uint64", with_pid("99999999999999999999"), pid_type},
+      {"pid is text", with_pid("\"4711\""), pid_type},
+      {"pid is 2.0", with_pid("2.0"), pid_type},
+      {"relative bundle", with_bundle("run/b"), "cannot use bundle `run/b`: it is not absolute"},
+      {"bundle leaves", with_bundle("/run/../etc"), "cannot use bundle `/run/../etc`: it has a `..` component"},
+      {"bundle ends in dot dot", with_bundle("/run/.."), "cannot use bundle `/run/..`: it has a `..` component"},
+      {"bundle with NUL", with_bundle("/run\\u0000x"), "cannot use bundle `/run?x`: it has a NUL byte"},
+      {"too long", std::string((1 << 20) + 1, ' '), "cannot read the container's state: it is over 1048576 bytes"},
+  };
+  for (const Refused& row : rows) {
+    const auto state = parse_oci_state(row.text);
+    ASSERT_FALSE(state) << row.name;
+    EXPECT_EQ(state.error().message, row.error) << row.name;
+  }
+  for (const char* text : {"", "{", "{\"id\":\"c\"} x"})
+    EXPECT_FALSE(parse_oci_state(text)) << text;
+}
+
+TEST(OciState, AcceptsNames) {
+  for (const char* bundle : {"/a..b/c", "/.../x", "/"}) {
+    const auto state = parse_oci_state(with_bundle(bundle));
+    ASSERT_TRUE(state) << bundle;
+    EXPECT_EQ(state->bundle, bundle);
+  }
+  EXPECT_TRUE(parse_oci_state(with_id(std::string(1024, 'a'))));
+  EXPECT_EQ(parse_oci_state(with_pid("4194304"))->pid, 4194304);
+}
+
+TEST(ReadStateText, ReadsWhatComesInPieces) {
+  Pipe pipe;
+  const pid_t child = fork();
+  if (child == 0) {
+    for (const char* piece : {"{\"id\"", ":\"c\"", "}"}) {
+      if (write(pipe.out.get(), piece, std::strlen(piece)) < 0) _exit(1);
+      usleep(2000);
+    }
+    _exit(0);
+  }
+  pipe.out.reset();
+  const auto text = read_state_text(pipe.in.get(), 10000);
+  waitpid(child, nullptr, 0);
+  ASSERT_TRUE(text) << text.error().message;
+  EXPECT_EQ(*text, R"({"id":"c"})");
+}
+
+TEST(ReadStateText, EndsWhenNothingComes) {
+  Pipe pipe;
+  const auto text = read_state_text(pipe.in.get(), 20);
+  ASSERT_FALSE(text);
+  EXPECT_EQ(text.error().message, "the container's state on stdin does not end within 20 ms");
+}
+
+// A byte now and then must not start the time anew.
+TEST(ReadStateText, TheTimeIsForAllOfIt) {
+  Pipe pipe;
+  const pid_t child = fork();
+  if (child == 0) {
+    pipe.in.reset();
+    signal(SIGPIPE, SIG_DFL);
+    while (write(pipe.out.get(), " ", 1) == 1)
+      usleep(5000);
+    _exit(0);
+  }
+  pipe.out.reset();
+  const auto text = read_state_text(pipe.in.get(), 100);
+  pipe.in.reset();
+  waitpid(child, nullptr, 0);
+  ASSERT_FALSE(text);
+  EXPECT_EQ(text.error().message, "the container's state on stdin does not end within 100 ms");
+}
+
+TEST(ReadStateText, EndsWhenTooMuchComes) {
+  const fabric::UniqueFd zeros(open("/dev/zero", O_RDONLY | O_CLOEXEC));
+  const auto text = read_state_text(zeros.get(), 10000);
+  ASSERT_FALSE(text);
+  EXPECT_EQ(text.error().message, "the container's state on stdin is longer than 1048576 bytes");
+}
+
+TEST(ReadStateText, ClosedIsAnError) {
+  const auto text = read_state_text(1 << 20, 1000);
+  ASSERT_FALSE(text);
+  EXPECT_EQ(text.error().message, "cannot read the container's state on stdin: Bad file descriptor");
+}
+
+TEST(ProcessIdentity, LivesUntilItEnds) {
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  const auto identity = hook::identify(child);
+  ASSERT_TRUE(identity);
+  EXPECT_EQ(sight(hook::look_at(*identity)), "present");
+  EXPECT_EQ(sight(hook::look_at(hook::ProcessIdentity{child, identity->start_time + 1})), "gone")
+      << "another process with that number";
+  kill(child, SIGKILL);
+  siginfo_t info{};
+  waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT);
+  EXPECT_EQ(sight(hook::look_at(*identity)), "gone") << "a zombie";
+  waitpid(child, nullptr, 0);
+  EXPECT_EQ(sight(hook::look_at(*identity)), "gone");
+  EXPECT_EQ(hook::identify(child).error().code, ESRCH);
+}
+
+// A name chosen to look like the fields behind it.
+TEST(ProcessIdentity, NameIsNotParsed) {
+  Pipe ready;
+  const pid_t child = fork();
+  if (child == 0) {
+    const fabric::UniqueFd comm(open("/proc/self/comm", O_WRONLY | O_CLOEXEC));
+    if (write(comm.get(), "a) Z 1 (b) 2", 12) < 0 || write(ready.out.get(), "x", 1) < 0) _exit(1);
+    pause();
+    _exit(0);
+  }
+  char byte = 0;
+  ASSERT_EQ(read(ready.in.get(), &byte, 1), 1);
+  const auto identity = hook::identify(child);
+  ASSERT_TRUE(identity);
+  EXPECT_EQ(sight(hook::look_at(*identity)), "present");
+  EXPECT_GE(identity->start_time, hook::identify(getpid())->start_time);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+}
+
+// Its first thread ends, the other goes on with whatever it has open: not dead, although its state is that of a zombie.
+TEST(ProcessIdentity, FirstThreadEnds) {
+  const pid_t child = fork();
+  if (child == 0) {
+    std::thread([] {
+      for (;;)
+        pause();
+    }).detach();
+    syscall(SYS_exit, 0);
+  }
+  const auto identity = hook::identify(child);
+  ASSERT_TRUE(identity);
+  usleep(50000);
+  EXPECT_EQ(sight(hook::look_at(*identity)), "present");
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_EQ(sight(hook::look_at(*identity)), "gone");
+}
+
+TEST(ProcessIdentity, NoProcess) {
+  for (const pid_t pid : {0, -1, 4194304})
+    EXPECT_EQ(hook::identify(pid).error().code, ESRCH) << pid;
+}
+
+// No descriptor is left, or /proc shows no processes: the process, which lives, is not taken for one that has ended.
+TEST(ProcessIdentity, WhatCannotBeSeenIsNotGone) {
+  const auto self = hook::identify(getpid());
+  ASSERT_TRUE(self);
+  const auto says = [&](const char* expected, bool (*arrange)()) {
+    return in_child([&] { return arrange() ? sight(hook::look_at(*self)) == expected : 2; });
+  };
+  EXPECT_EQ(says("unknown: EMFILE", [] { return setrlimit(RLIMIT_NOFILE, std::array<rlimit, 1>{}.data()) == 0; }), 1);
+  if (geteuid() == 0) {
+    EXPECT_EQ(says("unknown: ENODEV", hide_proc), 1);
+  }
+}
+
+}  // namespace

@@ -1,0 +1,493 @@
+// Rails on InfiniBand, step by step: a VF with GUIDs that moves, an ipoib child that is made on the node and then
+// moved. By a model of the kernel that was written from headers and source (hook_infiniband_node.hpp), never run on
+// InfiniBand hardware: what these tests show is which requests the program makes, in which order, and that it undoes
+// them from any point.
+//
+// Macvlan and ipvlan on IPoIB are refused when rails are planned: PlanRails.ChildrenOfTheOtherLinkLayer.
+#include <gtest/gtest.h>
+#include <linux/netlink.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <functional>
+
+#include "fabric/inventory.hpp"
+#include "fabric/text.hpp"
+#include "hook/rails/links.hpp"
+#include "hook/rails/undo.hpp"
+#include "support/temp_dir.hpp"
+#include "unit/rails/infiniband_node.hpp"
+
+namespace hook {
+namespace {
+
+using fabric::Result;
+using test_support::InfinibandNode;
+using test_support::kContainerNetns;
+using test_support::kNodeNetns;
+using Steps = std::vector<std::string>;
+
+constexpr std::uint32_t kGroup = 0x40000007;
+constexpr std::uint64_t kNodeGuid = 0x0011223344550001;  // what the container's VF gets
+constexpr std::uint64_t kPortGuid = 0x0011223344550002;
+constexpr std::uint64_t kOwnPortGuid = 0x0002c90000bb0004;  // what it has on the node
+
+#define EXPECT_DONE(expression)                                             \
+  do {                                                                      \
+    const auto expected_ = (expression);                                    \
+    EXPECT_TRUE(expected_) << (expected_ ? "" : expected_.error().message); \
+  } while (false)
+
+Netlink open_scripted(int protocol, int netns) {
+  auto socket = Netlink::adopt(InfinibandNode::open_socket(protocol, netns), protocol);
+  if (!socket) ADD_FAILURE() << socket.error().message;
+  return std::move(socket).value();
+}
+
+NodeSockets open_node() {
+  return {open_scripted(NETLINK_ROUTE, kNodeNetns), open_scripted(NETLINK_RDMA, kNodeNetns),
+          InfinibandNode::open_netns(kNodeNetns)};
+}
+
+NetworkNamespace open_container() {
+  return {InfinibandNode::open_netns(kContainerNetns), open_scripted(NETLINK_ROUTE, kContainerNetns),
+          open_scripted(NETLINK_RDMA, kContainerNetns), fabric::UniqueFd(), fabric::UniqueFd()};
+}
+
+// Described as the node is now.
+RailRecord described(const Rail& rail, const fabric::Hca* hca = nullptr, const std::string& sys = "/nowhere") {
+  NodeSockets node = open_node();
+  std::vector<std::string> warnings;
+  auto host = describe_host(node, rail, hca, sys, warnings);
+  if (!host) ADD_FAILURE() << host.error().message;
+  RailRecord record;
+  record.rail = rail;
+  record.host = std::move(host).value();
+  return record;
+}
+
+Rail moving(const char* hca, const char* netdev) {
+  Rail rail;
+  rail.hca = hca;
+  rail.host = netdev;
+  rail.name = "net1";
+  rail.kind = RailKind::kMove;
+  rail.move_rdma = true;
+  return rail;
+}
+
+// VF 3 with its netdev, its RDMA device and GUIDs.
+RailRecord vf_rail() {
+  const test_support::TempDir sys;
+  const std::string devices = sys / "bus/pci/devices/";
+  test_support::write_file(devices + "0000:1a:00.0/net/ibp0/mtu", "2044\n");
+  EXPECT_EQ(::symlink("../0000:1a:00.4", (devices + "0000:1a:00.0/virtfn3").c_str()), 0);
+  Rail rail = moving("mlx5_4", "ibp0v3");
+  rail.vf.node_guid = kNodeGuid;
+  rail.vf.port_guid = kPortGuid;
+  fabric::Hca hca;
+  hca.pci = "0000:1a:00.4";
+  hca.physfn = "0000:1a:00.0";
+  return described(rail, &hca, sys.path());
+}
+
+RailRecord child_rail() {
+  Rail rail = moving("mlx5_0", "ibp0");
+  rail.kind = RailKind::kIpoib;
+  rail.move_rdma = false;
+  rail.pkey = 0x8001;
+  rail.mtu = 2044;
+  return described(rail);
+}
+
+Result<int> place(const RailRecord& rail, std::uint32_t group = kGroup) {
+  NodeSockets node = open_node();
+  NetworkNamespace inside = open_container();
+  return place_rail(node, inside, rail, group);
+}
+
+enum class Namespace { kAlive, kGone };
+
+// Without waiting; so many warnings.
+Result<void> put_back(const RailRecord& rail, Namespace netns = Namespace::kAlive, std::size_t warned = 0) {
+  NodeSockets node = open_node();
+  NetworkNamespace inside = open_container();
+  std::vector<std::string> warnings;
+  auto done = put_back_rail(node, netns == Namespace::kAlive ? &inside : nullptr, rail, 0, warnings, kGroup);
+  EXPECT_EQ(warnings.size(), warned) << testing::PrintToString(warnings);
+  return done;
+}
+
+struct Scene {
+  InfinibandNode kernel;
+  std::string start = kernel.picture();
+
+  // As if the process were killed before its change number count + 1.
+  void kill_after(int count, const std::function<void()>& function) {
+    kernel.take_steps();
+    kernel.state().most_changes = count;
+    function();
+    EXPECT_EQ(kernel.take_steps().size(), static_cast<std::size_t>(count));
+    kernel.state().most_changes = -1;
+  }
+  void kill_placing(const RailRecord& rail, int count) {
+    kill_after(count, [&] { static_cast<void>(place(rail)); });
+  }
+  void expect_undone(const RailRecord& rail, Namespace netns = Namespace::kAlive) {
+    EXPECT_DONE(put_back(rail, netns));
+    EXPECT_EQ(kernel.picture(), start);
+  }
+};
+
+const Steps kVfIn = {
+    "node: ibp0: VF 3 node GUID 0x0011223344550001",
+    "node: ibp0: VF 3 port GUID 0x0011223344550002",
+    "node: mlx5_4 -> container; ibp0v3 ends; ib0 begins (node)",
+    "node: ib0 -> container as net1",
+};
+
+// GUIDs before the RDMA device: the netdev that is made anew on the node then has the right one.
+const Steps kVfOut = {
+    "container: net1 -> node as ibp0v3",
+    "node: ibp0: VF 3 node GUID 0x0002c90000aa0004",
+    "node: ibp0: VF 3 port GUID 0x0002c90000bb0004",
+    "container: mlx5_4 -> node; ibp0v3 ends; ib0 begins (node)",
+    "node: ib0 as ibp0v3",
+    "node: ibp0v3, mtu 2044",
+    "node: ibp0v3, up",
+};
+
+TEST(Infiniband, AVfMovesInAndComesBack) {
+  Scene scene;
+  InfinibandNode& kernel = scene.kernel;
+  const RailRecord rail = vf_rail();
+  EXPECT_EQ(rail.host.kind, "ipoib");
+  EXPECT_EQ(rail.host.bus_address, "0000:1a:00.4");
+  EXPECT_EQ(rail.host.mac.size(), 20U);
+  EXPECT_EQ(rail.host.pf, "ibp0");
+  EXPECT_EQ(rail.host.vf, 3U);
+  EXPECT_EQ(rail.host.vf_attributes.node_guid, 0x0002c90000aa0004U);
+  EXPECT_EQ(rail.host.vf_attributes.port_guid, kOwnPortGuid);
+  EXPECT_EQ(kernel.take_steps(), Steps()) << "describing changes nothing";
+  const auto ifindex = place(rail);
+  ASSERT_TRUE(ifindex) << ifindex.error().message;
+  EXPECT_EQ(kernel.take_steps(), kVfIn);
+  auto& link = kernel.link(kContainerNetns, "net1");
+  EXPECT_EQ(*ifindex, link.ifindex);
+  EXPECT_EQ(link.guid, kPortGuid);
+  EXPECT_FALSE(link.up);
+  link.up = true;
+  scene.expect_undone(rail);
+  EXPECT_EQ(kernel.take_steps(), kVfOut);
+  scene.expect_undone(rail);
+  EXPECT_EQ(kernel.take_steps(), Steps()) << "once is enough";
+}
+
+// RDMA/ipoib: Use parent rdma device net namespace (Linux 6.16, and stable kernels that took it).
+TEST(Infiniband, ANetdevMayBeMadeWhereItsRdmaDeviceIs) {
+  Scene scene;
+  scene.kernel.state().netdev_follows = true;
+  const RailRecord rail = vf_rail();
+  EXPECT_DONE(place(rail));
+  EXPECT_EQ(scene.kernel.take_steps(),
+            (Steps{kVfIn[0], kVfIn[1], "node: mlx5_4 -> container; ibp0v3 ends; ib0 begins (container)",
+                   "container: ib0 as net1"}));
+  scene.expect_undone(rail);
+  EXPECT_EQ(scene.kernel.take_steps(), kVfOut);
+}
+
+// Without GUIDs of its own nothing is said to the physical function; a PF has none.
+TEST(Infiniband, ANetdevWithoutVfAttributes) {
+  Scene scene;
+  const RailRecord rail = described(moving("mlx5_4", "ibp0v3"));
+  EXPECT_DONE(place(rail));
+  EXPECT_EQ(scene.kernel.take_steps(), (Steps{kVfIn[2], kVfIn[3]}));
+  scene.expect_undone(rail);
+  EXPECT_EQ(scene.kernel.take_steps(), (Steps{kVfOut[0], kVfOut[3], kVfOut[4], kVfOut[5], kVfOut[6]}));
+}
+
+// Of a physical function's hardware address that somebody had set, the GUID alone can be set again.
+TEST(Infiniband, AnAddressThatWasSetIsSetAgain) {
+  Scene scene;
+  scene.kernel.link(kNodeNetns, "ibp0").guid = 0x42;
+  scene.start = scene.kernel.picture();
+  const RailRecord rail = described(moving("mlx5_0", "ibp0"));
+  EXPECT_DONE(place(rail));
+  scene.expect_undone(rail);
+}
+
+// SIGKILL before any change of the way in or of the way back; another process undoes the rest.
+TEST(Infiniband, AVfIsUndoneFromEveryPoint) {
+  for (const bool follows : {false, true}) {
+    for (int count = 0; count <= static_cast<int>(kVfIn.size() + kVfOut.size()); ++count) {
+      SCOPED_TRACE(testing::Message() << count << " changes, netdev follows: " << follows);
+      Scene scene;
+      scene.kernel.state().netdev_follows = follows;
+      const RailRecord rail = vf_rail();
+      scene.kill_after(count, [&] {
+        if (place(rail)) static_cast<void>(put_back(rail));
+      });
+      scene.expect_undone(rail);
+    }
+  }
+}
+
+// The kernel has brought the RDMA device back, and made its netdev, before anybody could restore the GUIDs. Nothing
+// that the program may do makes it anew: its hardware address has the container's GUID until the driver is bound again.
+TEST(Infiniband, AVfWhoseNamespaceHasEnded) {
+  for (int count = 0; count <= static_cast<int>(kVfIn.size()); ++count) {
+    SCOPED_TRACE(count);
+    Scene scene;
+    const RailRecord rail = vf_rail();
+    scene.kill_placing(rail, count);
+    scene.kernel.end_container();
+    EXPECT_DONE(put_back(rail, Namespace::kGone));
+    auto& link = scene.kernel.link(kNodeNetns, "ibp0v3");
+    EXPECT_EQ(link.guid, count < 3 ? kOwnPortGuid : kPortGuid);
+    link.guid = kOwnPortGuid;
+    EXPECT_EQ(scene.kernel.picture(), scene.start);
+  }
+}
+
+// The kernel takes its time: what comes home later would undo what is put right now.
+TEST(Infiniband, AVfWhoseNamespaceIsEnding) {
+  Scene scene;
+  const RailRecord rail = vf_rail();
+  scene.kill_placing(rail, 3);
+  const auto done = put_back(rail, Namespace::kGone);
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().message, "RDMA device `mlx5_4` has not come back to the node");
+  EXPECT_EQ(done.error().code, EAGAIN);
+}
+
+// `rdma dev set mlx5_4 name x`, by who has CAP_NET_ADMIN in the container.
+TEST(Infiniband, ADeviceThatItsContainerRenamedComesHomeAsItself) {
+  for (const Namespace netns : {Namespace::kAlive, Namespace::kGone}) {
+    Scene scene;
+    const RailRecord rail = described(moving("mlx5_4", "ibp0v3"));
+    EXPECT_DONE(place(rail));
+    ASSERT_EQ(scene.kernel.rename_rdma(4, "x"), 0);
+    if (netns == Namespace::kGone) scene.kernel.end_container();
+    scene.expect_undone(rail, netns);
+    scene.kernel.take_steps();
+    scene.expect_undone(rail, netns);
+    EXPECT_EQ(scene.kernel.take_steps(), Steps()) << "once is enough";
+  }
+}
+
+void swap_names(Scene& scene, std::size_t one, std::size_t other) {
+  const std::string first = scene.kernel.state().functions.at(one).name.data();
+  const std::string second = scene.kernel.state().functions.at(other).name.data();
+  ASSERT_EQ(scene.kernel.rename_rdma(one, "x"), 0);
+  ASSERT_EQ(scene.kernel.rename_rdma(other, first), 0);
+  ASSERT_EQ(scene.kernel.rename_rdma(one, second), 0);
+}
+
+// Between the record and the move, by a container that shares the node's RDMA devices.
+TEST(Infiniband, DeviceOfTheRecordMovesUnderAnotherName) {
+  Scene scene;
+  const RailRecord rail = described(moving("mlx5_4", "ibp0v3"));
+  swap_names(scene, 3, 4);
+  EXPECT_DONE(place(rail));
+  EXPECT_EQ(scene.kernel.state().functions.at(3).netns, kNodeNetns);
+  EXPECT_EQ(scene.kernel.state().functions.at(4).netns, kContainerNetns);
+}
+
+TEST(Infiniband, SoftwareDeviceOfTheRecordIsDeletedUnderAnotherName) {
+  Scene scene;
+  Rail rail = moving("mlx5_4", "ibp0v3");
+  rail.move_rdma = false;
+  rail.recreate = "rxe";
+  fabric::Hca hca;
+  hca.node_guid = "0002:c900:00aa:0004";
+  const RailRecord record = described(rail, &hca);
+  swap_names(scene, 3, 4);
+  EXPECT_DONE(place(record));
+  const auto steps = scene.kernel.take_steps();
+  EXPECT_EQ(std::count(steps.begin(), steps.end(), "node: mlx5_3 is deleted"), 1) << fabric::join(steps, "\n");
+  NodeSockets node = open_node();
+  std::vector<std::string> warnings;
+  const auto refused = describe_host(node, rail, &hca, "/nowhere", warnings);
+  ASSERT_FALSE(refused) << "renamed between the inventory and the record";
+}
+
+TEST(Infiniband, TwoDevicesThatSwappedNamesComeHomeAsThemselves) {
+  for (const Namespace netns : {Namespace::kAlive, Namespace::kGone}) {
+    Scene scene;
+    const RailRecord one = described(moving("mlx5_3", "ibp0v2"));
+    RailRecord other = described(moving("mlx5_4", "ibp0v3"));
+    other.rail.name = "net2";
+    EXPECT_DONE(place(one));
+    EXPECT_DONE(place(other));
+    ASSERT_EQ(scene.kernel.rename_rdma(3, "x"), 0);
+    ASSERT_EQ(scene.kernel.rename_rdma(4, "mlx5_3"), 0);
+    ASSERT_EQ(scene.kernel.rename_rdma(3, "mlx5_4"), 0);
+    if (netns == Namespace::kGone) scene.kernel.end_container();
+    EXPECT_DONE(put_back(other, netns, 1));
+    scene.expect_undone(one, netns);
+  }
+}
+
+// Names are unique among all namespaces, and a third one is not looked into.
+TEST(Infiniband, ANameThatAnotherContainersDeviceHasIsHadLater) {
+  constexpr int kThirdNetns = 77;
+  Scene scene;
+  const RailRecord rail = described(moving("mlx5_4", "ibp0v3"));
+  EXPECT_DONE(place(rail));
+  ASSERT_EQ(scene.kernel.rename_rdma(4, "x"), 0);
+  ASSERT_EQ(scene.kernel.rename_rdma(3, "mlx5_4"), 0);
+  scene.kernel.state().functions[3].netns = kThirdNetns;
+  const auto done = put_back(rail);
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().message,
+            "RDMA device `mlx5_4` came back as `x`: one that another container has is called `mlx5_4`");
+  ASSERT_EQ(scene.kernel.rename_rdma(3, "mlx5_3"), 0);
+  EXPECT_DONE(put_back(rail));
+  EXPECT_STREQ(scene.kernel.state().functions[4].name.data(), "mlx5_4");
+}
+
+// A driver that is bound anew registers another device, on the node, under a name that the kernel chooses.
+TEST(Infiniband, ADeviceThatWasRegisteredAnewIsKnownByItsNodeGuid) {
+  Scene scene;
+  const RailRecord rail = described(moving("mlx5_4", "ibp0v3"));
+  EXPECT_DONE(place(rail));
+  scene.kernel.end_container();
+  scene.kernel.state().functions[4].index = 9;
+  ASSERT_EQ(scene.kernel.rename_rdma(4, "rocep1s0"), 0);
+  scene.expect_undone(rail, Namespace::kGone);
+}
+
+// A node GUID that is of a MAC address can be any software device's, and one that another has, too, says nothing.
+TEST(Infiniband, AnotherDeviceOfTheNodeGuidIsNotTakenForIt) {
+  for (const std::uint64_t guid : {0x0002c9fffeaa0004U, 0x0002c90000aa0003U}) {
+    Scene scene;
+    scene.kernel.state().functions[4].node_guid = guid;
+    const RailRecord rail = described(moving("mlx5_4", "ibp0v3"));
+    EXPECT_DONE(place(rail));
+    scene.kernel.state().functions[3].node_guid = guid;
+    const auto done = put_back(rail, Namespace::kGone);
+    ASSERT_FALSE(done);
+    EXPECT_EQ(done.error().message, "RDMA device `mlx5_4` has not come back to the node");
+  }
+}
+
+TEST(Infiniband, ADeviceWithoutAnIndexOnRecordIsFoundByItsName) {
+  Scene scene;
+  RailRecord rail = described(moving("mlx5_4", "ibp0v3"));
+  rail.host.rdma.reset();
+  EXPECT_DONE(place(rail));
+  scene.expect_undone(rail);
+}
+
+// Its netdev is of Ethernet, which does not end when the device moves: it is settled though the device stays away.
+TEST(Infiniband, ANetdevWhoseRdmaDeviceStaysAwayIsPutRight) {
+  Scene scene;
+  const RailRecord rail = described(moving("mlx5_4", "ibp0"));
+  scene.kernel.state().functions[4].netns = kContainerNetns;
+  scene.kernel.link(kNodeNetns, "ibp0").rename("owned");
+  scene.kernel.state().rdma_move_refusal = EBUSY;
+  const auto done = put_back(rail);
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().code, EBUSY);
+  EXPECT_TRUE(scene.kernel.link(kNodeNetns, "ibp0").up);
+}
+
+TEST(Infiniband, ARefusedMoveLeavesTheNodeAsItWas) {
+  for (const bool is_shared : {false, true}) {
+    Scene scene;
+    const RailRecord rail = vf_rail();
+    scene.kernel.state().is_shared = is_shared;
+    scene.kernel.state().rdma_move_refusal = EBUSY;  // a driver's; a shared subsystem says EOPNOTSUPP before
+    const auto placed = place(rail);
+    ASSERT_FALSE(placed);
+    EXPECT_EQ(placed.error().code, is_shared ? EOPNOTSUPP : EBUSY);
+    EXPECT_NE(placed.error().hint.find(is_shared ? "netns_mode=0" : "rdma resource show"), std::string::npos);
+    EXPECT_EQ(scene.kernel.take_steps(), (Steps{kVfIn[0], kVfIn[1]}));
+    scene.expect_undone(rail);
+    EXPECT_EQ(scene.kernel.take_steps(), (Steps{kVfOut[1], kVfOut[2]}));
+  }
+}
+
+// The kernel moves before it renames.
+TEST(Infiniband, ANameThatIsTakenInside) {
+  for (const bool follows : {false, true}) {
+    Scene scene;
+    scene.kernel.state().netdev_follows = follows;
+    scene.kernel.add_ethernet(kContainerNetns, "net1");
+    scene.start = scene.kernel.picture();
+    const RailRecord rail = vf_rail();
+    const auto placed = place(rail);
+    ASSERT_FALSE(placed);
+    EXPECT_EQ(placed.error().code, EEXIST);
+    scene.expect_undone(rail);
+  }
+}
+
+TEST(IpoibChild, ComesAndGoes) {
+  Scene scene;
+  InfinibandNode& kernel = scene.kernel;
+  const RailRecord rail = child_rail();
+  const auto ifindex = place(rail);
+  ASSERT_TRUE(ifindex) << ifindex.error().message;
+  EXPECT_EQ(kernel.take_steps(),
+            (Steps{"node: ipoib child net1 of ibp0, pkey 0x8001", "node: net1 -> container, mtu 2044"}))
+      << "the MTU of the request that makes it is lost";
+  EXPECT_EQ(*ifindex, kernel.link(kContainerNetns, "net1").ifindex);
+  EXPECT_EQ(kernel.link(kContainerNetns, "net1").group, kGroup);
+  scene.expect_undone(rail);
+  EXPECT_EQ(kernel.take_steps(), Steps{"container: net1 ends"});
+  scene.expect_undone(rail);
+  EXPECT_EQ(kernel.take_steps(), Steps()) << "once is enough";
+}
+
+// With a netdev of its name on the node the child is made under another one, and comes back under yet another when its
+// namespace ends.
+TEST(IpoibChild, IsUndoneFromEveryPoint) {
+  for (const bool is_name_taken : {false, true}) {
+    for (const Namespace netns : {Namespace::kAlive, Namespace::kGone}) {
+      for (const int count : {0, 1, 2}) {
+        SCOPED_TRACE(testing::Message() << count << " changes, namespace gone: " << (netns == Namespace::kGone)
+                                        << ", name taken: " << is_name_taken);
+        Scene scene;
+        if (is_name_taken) scene.kernel.add_ethernet(kNodeNetns, "net1");
+        scene.start = scene.kernel.picture();
+        const RailRecord rail = child_rail();
+        scene.kill_placing(rail, count);
+        if (netns == Namespace::kGone) scene.kernel.end_container();
+        EXPECT_EQ(scene.kernel.picture() == scene.start, count == 0);
+        scene.expect_undone(rail, netns);
+      }
+    }
+  }
+}
+
+// Another container's, which is on the node only for the moment between being made and being moved.
+TEST(IpoibChild, OfAnotherContainerStays) {
+  Scene scene;
+  const RailRecord rail = child_rail();
+  scene.kill_after(1, [&] { static_cast<void>(place(rail, kGroup + 1)); });
+  scene.start = scene.kernel.picture();
+  for (const Namespace netns : {Namespace::kAlive, Namespace::kGone})
+    scene.expect_undone(rail, netns);
+}
+
+TEST(IpoibChild, RefusalsLeaveTheNodeAsItWas) {
+  Scene scene;
+  scene.kernel.add_ethernet(kContainerNetns, "net1");
+  scene.start = scene.kernel.picture();
+  const RailRecord rail = child_rail();
+  const auto taken = place(rail);
+  ASSERT_FALSE(taken);
+  EXPECT_EQ(taken.error().code, EEXIST);
+  EXPECT_EQ(scene.kernel.picture(), scene.start);
+  scene.kernel.state().has_ipoib_module = false;
+  const auto unknown = place(rail);
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().message, "cannot make ipoib `net1` of `ibp0`: Operation not supported");
+  EXPECT_EQ(unknown.error().hint, "`modprobe ib_ipoib`: the kernel lacks it");
+  EXPECT_EQ(scene.kernel.picture(), scene.start);
+}
+
+}  // namespace
+}  // namespace hook

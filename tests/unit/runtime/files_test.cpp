@@ -1,0 +1,182 @@
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <iterator>
+
+#include "hook/ledger/runtime_state.hpp"
+#include "shim/runtime/find_bundle.hpp"
+#include "shim/runtime/find_runtime.hpp"
+#include "shim/runtime/marker.hpp"
+#include "shim/runtime/spec_file.hpp"
+#include "support/temp_dir.hpp"
+#include "unit/runtime/scene.hpp"
+
+namespace {
+
+using shim::Dialect;
+using shim::SpecFile;
+using shim_scene::program;
+using test_support::read_file;
+using test_support::TempDir;
+using test_support::write_file;
+
+const hook::ProcessIdentity kSelf = hook::identify(::getpid()).value();
+
+shim::ProgramId id_of(const std::string& path) {
+  struct stat status {};
+  EXPECT_EQ(::stat(path.c_str(), &status), 0);
+  return {status.st_dev, status.st_ino};
+}
+
+TEST(FindRuntime, ByPathAndByName) {
+  const TempDir directory;
+  const std::string runtime = program(directory / "bin/some-runtime");
+  write_file(directory / "sbin/some-runtime", "not executable");
+  const std::string path = "bin::" + directory / "missing" + ":" + directory / "sbin" + ":" + directory / "bin";
+  const auto find = [&](const std::vector<std::string>& names) { return shim::find_runtime(names, path, {}); };
+  EXPECT_EQ(*find({"some-runtime"}), runtime);
+  EXPECT_EQ(*find({"other-runtime", "some-runtime"}), runtime);
+  EXPECT_EQ(*find({directory / "missing", runtime}), runtime);
+  const auto missing = find({"other-runtime", directory / "sbin/some-runtime"});
+  ASSERT_FALSE(missing);
+  EXPECT_NE(missing.error().message.find("looked for `other-runtime`, `/"), std::string::npos);
+  EXPECT_FALSE(missing.error().hint.empty());
+  EXPECT_FALSE(find({"./some-runtime"}));
+  EXPECT_FALSE(find({""}));
+  EXPECT_FALSE(find({directory / "bin"}));  // a directory
+  EXPECT_FALSE(find({}));
+}
+
+TEST(FindRuntime, NeverItself) {
+  const TempDir directory;
+  const std::string own = program(directory / "rdma-runtime");
+  ASSERT_EQ(::mkdir((directory / "bin").c_str(), 0755), 0);
+  ASSERT_EQ(::symlink(own.c_str(), (directory / "bin/some-runtime").c_str()), 0);
+  const std::string other = program(directory / "sbin/some-runtime");
+  const std::string path = directory / "bin" + ":" + directory / "sbin";
+  EXPECT_EQ(*shim::find_runtime({"some-runtime"}, path, id_of(own)), other);
+  const auto refused = shim::find_runtime({own, directory / "bin/some-runtime"}, path, id_of(own));
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("rdma-runtime itself"), std::string::npos);
+  EXPECT_EQ(*shim::own_id(), id_of("/proc/self/exe"));
+}
+
+TEST(SpecFile, IsReplacedWithItsOwnerAndMode) {
+  const TempDir directory;
+  const std::string path = directory / "config.json";
+  write_file(path, "old");
+  ASSERT_EQ(::chmod(path.c_str(), 0640), 0);
+  if (::geteuid() == 0) {
+    ASSERT_EQ(::chown(path.c_str(), 1234, 4321), 0);
+  }
+  const auto file = SpecFile::open(directory.path(), "config.json");
+  ASSERT_TRUE(file && *file);
+  EXPECT_EQ((*file)->text(), "old");
+  {
+    const auto dropped = (*file)->rewrite("never", kSelf);
+    ASSERT_TRUE(dropped);
+  }
+  EXPECT_EQ(read_file(path), "old");
+  auto edited = (*file)->rewrite("new", kSelf);
+  ASSERT_TRUE(edited);
+  EXPECT_NE(edited->version(), (*file)->version());
+  ASSERT_TRUE(edited->put_in_place());
+  EXPECT_EQ(read_file(path), "new");
+  struct stat status {};
+  ASSERT_EQ(::stat(path.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 07777, 0640U);
+  EXPECT_EQ(status.st_uid, ::geteuid() == 0 ? 1234U : ::geteuid());
+  const std::filesystem::directory_iterator entries(directory.path());
+  EXPECT_EQ(std::distance(begin(entries), end(entries)), 1);  // no temporary file is left
+}
+
+TEST(SpecFile, WhatItDoesNotRead) {
+  const TempDir directory;
+  write_file(directory / "real", "{}");
+  ASSERT_EQ(::symlink("real", (directory / "link").c_str()), 0);
+  ASSERT_EQ(::mkfifo((directory / "pipe").c_str(), 0600), 0);
+  EXPECT_FALSE(*SpecFile::open(directory.path(), "missing"));
+  EXPECT_FALSE(*SpecFile::open(directory / "missing", "x"));
+  EXPECT_FALSE(*SpecFile::open(directory / "real", "x"));
+  const auto link = SpecFile::open(directory.path(), "link");
+  ASSERT_FALSE(link);
+  EXPECT_EQ(link.error().code, ELOOP);
+  EXPECT_FALSE(SpecFile::open(directory.path(), "pipe"));
+  EXPECT_FALSE(SpecFile::open(directory.path(), "."));
+  EXPECT_FALSE(SpecFile::open(directory.path(), "real", {.bytes = 1}));
+}
+
+TEST(SpecFile, PathsAreSplit) {
+  EXPECT_EQ(shim::split_path("/a/b").directory, "/a");
+  EXPECT_EQ(shim::split_path("/a/b").name, "b");
+  EXPECT_EQ(shim::split_path("/b").directory, "/");
+  EXPECT_EQ(shim::split_path("b").directory, ".");
+}
+
+TEST(Marker, ThereAndBack) {
+  const TempDir directory;
+  write_file(directory / "config.json", "edited");
+  const auto config = SpecFile::open(directory.path(), "config.json");
+  const shim::Marker marker{"id", (*config)->version(), {true, UINT64_MAX}};
+  EXPECT_FALSE(*shim::read_marker(directory.path()));
+  EXPECT_FALSE(*shim::read_original(directory.path(), marker.edited));
+  ASSERT_TRUE(shim::leave_marker(directory.path(), marker, "original", kSelf));
+  const auto read = shim::read_marker(directory.path());
+  ASSERT_TRUE(read && *read);
+  EXPECT_EQ((*read)->id, "id");
+  EXPECT_EQ((*read)->edited, marker.edited);
+  EXPECT_EQ((*read)->process, marker.process);
+  EXPECT_EQ(*shim::read_original(directory.path(), marker.edited), "original");
+  auto other = marker.edited;
+  ++other.mtime_ns;
+  EXPECT_FALSE(*shim::read_original(directory.path(), other));
+  ASSERT_EQ(::chmod((directory / shim::kMarkerName).c_str(), 0666), 0);
+  EXPECT_FALSE(shim::read_marker(directory.path()));
+  shim::remove_marker(directory.path());
+  EXPECT_FALSE(*shim::read_marker(directory.path()));
+  EXPECT_NE(::access((directory / shim::kOriginalName).c_str(), F_OK), 0);
+}
+
+TEST(Marker, DamagedOnesAreRefused) {
+  const std::string whole = shim::marker_text({"id", {1, 2, 3, 4}, {true, std::nullopt}});
+  ASSERT_TRUE(shim::parse_marker(whole));
+  EXPECT_FALSE(shim::parse_marker(whole)->process.memlock);
+  const auto json = hook::Json::parse(whole);
+  for (const char* name : {"id", "config", "ipc_lock"}) {
+    auto damaged = json;
+    damaged[name] = -1;
+    EXPECT_FALSE(shim::parse_marker(damaged.dump())) << name;
+    damaged.erase(name);
+    EXPECT_FALSE(shim::parse_marker(damaged.dump())) << name;
+  }
+  EXPECT_FALSE(shim::parse_marker(""));
+  EXPECT_FALSE(shim::parse_marker("[]"));
+}
+
+TEST(FindBundle, InTheStateOfRuncAndCrun) {
+  using Kind = hook::RuntimeState::Kind;
+  EXPECT_EQ(hook::bundle_of_state(Kind::kRunc, R"({"config": {"labels": ["a=b", "bundle=/b"]}})"), "/b");
+  // An annotation of the name "bundle".
+  EXPECT_EQ(hook::bundle_of_state(Kind::kRunc, R"({"config": {"labels": ["bundle=/evil", "bundle=/b"]}})"), "/b");
+  for (const char* text : {"", "[]", "{}", R"({"config": {"labels": {}}})", R"({"config": {"labels": []}})",
+                           R"({"config": {"labels": [7]}})", R"({"config": {"labels": ["bundle=b"]}})",
+                           R"({"config": {"labels": ["bundle=/b", "a=b"]}})"}) {
+    EXPECT_FALSE(hook::bundle_of_state(Kind::kRunc, text)) << text;
+  }
+  EXPECT_EQ(hook::bundle_of_state(Kind::kCrun, R"({"pid": 1, "bundle": "/b"})"), "/b");
+  EXPECT_FALSE(hook::bundle_of_state(Kind::kCrun, R"({"bundle": "b"})"));
+  EXPECT_FALSE(hook::bundle_of_state(Kind::kCrun, R"({"bundle": 7})"));
+  const TempDir root;
+  write_file(root / "one/state.json", R"({"config": {"labels": ["bundle=/one"]}})");
+  write_file(root / "two/status", R"({"bundle": "/two"})");
+  EXPECT_EQ(shim::find_bundle(root.path(), "one", Dialect::kRunc), "/one");
+  EXPECT_EQ(shim::find_bundle(root.path(), "two", Dialect::kRunc), "/two");
+  for (const char* id : {"three", "", ".", "..", "../one", "one/"}) {
+    EXPECT_FALSE(shim::find_bundle(root.path(), id, Dialect::kRunc)) << id;
+  }
+}
+
+}  // namespace

@@ -1,0 +1,134 @@
+// Which container needs rdma-hook at createRuntime, and whose word it is that one without lives.
+#include "shim/runtime/hook_need.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "unit/runtime/scene.hpp"
+
+namespace {
+
+using hook::Json;
+using hook::RuntimeState;
+using shim::Dialect;
+using shim::HookNeed;
+using shim_scene::program;
+using test_support::TempDir;
+
+const shim::HookCommand kHook{"/usr/bin/rdma-hook", hook::Engine::kRunc, {}};
+
+// A container with namespaces of its own, that asks for HCAs.
+hook::Asking asking() {
+  hook::Asking asking;
+  asking.request.emplace();
+  asking.spec.has_netns = asking.spec.has_own_pidns = true;
+  asking.document = std::make_shared<Json>(Json::object());
+  return asking;
+}
+
+TEST(HookNeed, IsWhatOnlyALiveContainerCanBeGivenOrTell) {
+  EXPECT_EQ(hook_need(asking(), kHook, Dialect::kRunc), HookNeed::kNone);
+
+  hook::Asking has = asking();
+  *has.document =
+      Json::parse(R"({"hooks": {"prestart": [{"path": "/usr/bin/rdma-hook", "args": ["x", "prestart"]}]}})");
+  EXPECT_EQ(hook_need(has, kHook, Dialect::kRunc), HookNeed::kThereAlready);
+  *has.document =
+      Json::parse(R"({"hooks": {"createRuntime": [{"path": "/bin/other", "args": ["x", "createRuntime"]}]}})");
+  EXPECT_EQ(hook_need(has, kHook, Dialect::kRunc), HookNeed::kNone) << "somebody else's";
+
+  hook::Asking shares = asking();
+  shares.spec.has_own_pidns = false;
+  EXPECT_EQ(hook_need(shares, kHook, Dialect::kRunc), HookNeed::kSharedPids);
+
+  hook::Asking named = asking();
+  named.request->network = "rails";
+  EXPECT_EQ(hook_need(named, kHook, Dialect::kRunc), HookNeed::kRails);
+  named.spec.has_netns = false;
+  EXPECT_EQ(hook_need(named, kHook, Dialect::kRunc), HookNeed::kNone) << "the node's network has no rails";
+
+  hook::Asking pooled = asking();
+  pooled.admin.pools.resize(2);
+  EXPECT_EQ(hook_need(pooled, kHook, Dialect::kRunc), HookNeed::kNone);
+  pooled.admin.pools[1].network = "rails";
+  EXPECT_EQ(hook_need(pooled, kHook, Dialect::kRunc), HookNeed::kRails);
+}
+
+TEST(HookNeed, IsLimitsThatCrunIgnores) {
+  hook::Asking limited = asking();
+  limited.admin.pools.resize(1);
+  limited.admin.pools[0].rdma_limits.objects = 5;
+  EXPECT_EQ(hook_need(limited, kHook, Dialect::kRunc), HookNeed::kNone);
+  EXPECT_EQ(hook_need(limited, kHook, Dialect::kCrun), HookNeed::kRdmaLimits);
+}
+
+TEST(HookNeed, IsTheViewOfAContainerThatCouldWriteToIt) {
+  hook::Asking mapped = asking();
+  mapped.spec.has_userns = mapped.spec.may_remount = true;
+  EXPECT_EQ(hook_need(mapped, kHook, Dialect::kRunc), HookNeed::kOwnView);
+  mapped.spec.maps_node_root = true;
+  EXPECT_EQ(hook_need(mapped, kHook, Dialect::kRunc), HookNeed::kOwnView);
+  mapped.admin.sysfs_view = false;
+  EXPECT_EQ(hook_need(mapped, kHook, Dialect::kRunc), HookNeed::kNone);
+  mapped.admin.sysfs_view = true;
+  mapped.spec.maps_node_root = false;
+  EXPECT_EQ(hook_need(mapped, kHook, Dialect::kRunc), HookNeed::kNone);
+}
+
+class StateBehind : public testing::Test {
+ protected:
+  StateBehind() {
+    ::unsetenv("XDG_RUNTIME_DIR");
+    behind_.invocation.id = "c";
+    behind_.invocation.root = directory_.path();
+  }
+  std::optional<RuntimeState> of(const std::string& runtime) {
+    behind_.runtime = runtime;
+    behind_.dialect = shim::dialect_of(runtime);
+    return state_behind(behind_);
+  }
+  TempDir directory_;
+  shim::Behind behind_;
+};
+
+TEST_F(StateBehind, IsThatOfRuncOrCrunByTheProgramsName) {
+  const auto runc = of("/usr/sbin/runc");
+  ASSERT_TRUE(runc);
+  EXPECT_EQ(runc, *hook::identify_runtime_state(RuntimeState::Kind::kRunc, directory_.path()));
+  EXPECT_EQ(of("/usr/bin/crun")->kind, RuntimeState::Kind::kCrun);
+  for (const char* other : {"/usr/bin/nvidia-container-runtime", "/usr/bin/crun-vm", "/usr/bin/krun", "/opt/runc.real"})
+    EXPECT_FALSE(of(other)) << other;
+}
+
+TEST_F(StateBehind, ALinkHasTheNameOfItsProgram) {
+  std::filesystem::create_symlink(program(directory_ / "bin/runc"), directory_ / "oci");
+  std::filesystem::create_symlink(program(directory_ / "bin/wrapper"), directory_ / "runc");
+  std::filesystem::create_symlink(program(directory_ / "bin/crun"), directory_ / "oci-crun");
+  std::filesystem::create_symlink(directory_ / "missing", directory_ / "crun");
+  EXPECT_TRUE(of(directory_ / "oci"));
+  EXPECT_FALSE(of(directory_ / "runc"));
+  EXPECT_FALSE(of(directory_ / "oci-crun")) << "whose command line was read as runc's";
+  EXPECT_FALSE(of(directory_ / "crun"));
+}
+
+TEST_F(StateBehind, TheRootHasToBeThereAndKnown) {
+  behind_.invocation.root = directory_ / "missing";
+  EXPECT_FALSE(of("/usr/sbin/runc"));
+  behind_.invocation.root = ".";
+  EXPECT_FALSE(of("/usr/sbin/runc")) << "relative to where, is the runtime's to say";
+  behind_.invocation.root = "";
+  ::setenv("XDG_RUNTIME_DIR", directory_.path().c_str(), 1);
+  std::filesystem::create_directory(directory_ / "runc");
+  EXPECT_FALSE(of("/usr/sbin/runc"));
+  ::setenv("XDG_RUNTIME_DIR", "", 1);
+  EXPECT_EQ(of("/usr/sbin/runc").has_value(), std::filesystem::exists("/run/runc")) << "as Podman sets it";
+  ::unsetenv("XDG_RUNTIME_DIR");
+  EXPECT_EQ(of("/usr/sbin/runc").has_value(), std::filesystem::exists("/run/runc"));
+  behind_.invocation.root = directory_.path();
+  behind_.invocation.id = "../c";
+  EXPECT_FALSE(of("/usr/sbin/runc"));
+}
+
+}  // namespace

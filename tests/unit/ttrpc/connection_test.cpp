@@ -1,0 +1,185 @@
+// What a Connection does with the runtime's requests, with bytes that are none, and at its end.
+#include "shim/ttrpc/connection.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "unit/nri/peer.hpp"
+#include "unit/ttrpc/scene.hpp"
+
+namespace shim {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace std::string_literals;
+using shim_peer::answer;
+using shim_peer::frame;
+using shim_peer::message;
+using shim_peer::request;
+using Clock = Connection::Clock;
+
+TEST_F(ConnectionTest, AnswersRequests) {
+  peer_.send(message(1, 1, 1, request("One", "p")) + message(1, 3, 1, request("Two", "")));
+  EXPECT_EQ(answers(), (Answers{"1: One(p)", "3: Two()"}));
+}
+
+TEST_F(ConnectionTest, AnEmptyAnswerIsABareHeader) {
+  peer_.send(message(1, 1, 1, request("Large", "0")));
+  pump();
+  std::string bytes(64, '\0');
+  const ssize_t count = ::recv(peer_.fd(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  ASSERT_GT(count, 0);
+  bytes.resize(static_cast<std::size_t>(count));
+  EXPECT_EQ(bytes, "\0\0\0\1\0\0\0\12"s + "\0\0\0\0\0\0\0\1\2\0"s);
+}
+
+TEST_F(ConnectionTest, EverySplitOfTheStream) {
+  const std::string data = request("Split", "payload");
+  // One message over three frames, as Go sends a long one.
+  const std::string inner = message(1, 1, 1, data).substr(8);
+  const std::string bytes = frame(1, inner.substr(0, 4)) + frame(1, inner.substr(4, 20)) + frame(1, inner.substr(24));
+  for (std::size_t cut = 0; cut <= bytes.size(); ++cut) {
+    shim_peer::Peer peer;
+    const auto connection = Connection::open(peer.take_plugin_end(), [](const Request& request) {
+                              return std::string(request.payload);
+                            }).value();
+    peer.send(std::string_view(bytes).substr(0, cut));
+    for (int i = 0; i < 2; ++i)
+      ASSERT_TRUE(connection->serve(-1, Clock::now())) << cut;
+    peer.send(std::string_view(bytes).substr(cut));
+    for (int i = 0; i < 2; ++i)
+      ASSERT_TRUE(connection->serve(-1, Clock::now())) << cut;
+    const auto received = peer.received();
+    ASSERT_EQ(received.size(), 1U) << cut;
+    EXPECT_EQ(answer(received[0].data), "payload");
+  }
+}
+
+TEST_F(ConnectionTest, ErrorsAreStatuses) {
+  peer_.send(message(1, 1, 1, request("Fail", "")) + message(1, 3, 1, request("Throw", "")) +
+             message(1, 5, 1, request("M", "", "other")) + message(1, 7, 1, request("Nested", "")));
+  EXPECT_EQ(answers(),
+            (Answers{"1: status 2: pool `a` is empty (add HCAs)", "3: status 2: unexpected: no memory",
+                     "5: status 12: service", "7: status 2: a request's handler must not use the connection"}));
+}
+
+TEST_F(ConnectionTest, NothingIsDoneTwice) {
+  const std::string create = message(1, 5, 1, request("Create", ""));
+  peer_.send(create + create + message(1, 3, 1, request("Create", "")) + message(1, 6, 1, request("Create", "")) +
+             message(1, 7, 1, request("Next", "")));
+  EXPECT_EQ(answers(), (Answers{"5: Create()", "5: status 3: the stream of a request must be higher than those before",
+                                "3: status 3: the stream of a request must be higher than those before",
+                                "6: status 3: the stream of a request must have an odd number", "7: Next()"}));
+  EXPECT_EQ(asked_, (Answers{"Create", "Next"}));
+}
+
+TEST_F(ConnectionTest, WhatIsNotARequestIsRefusedByItself) {
+  peer_.send(message(1, 1, 1, "\x0a\x7f") + message(1, 3, 1, request("Stream", ""), 2) +
+             message(1, 5, 1, request("Closed", ""), 1));
+  EXPECT_EQ(answers(), (Answers{"1: status 3: protobuf message: field 1 has 127 bytes, 0 are left",
+                                "3: status 12: streams are not supported", "5: Closed()"}));
+}
+
+struct Broken {
+  const char* name;
+  std::string bytes;
+  const char* error;
+};
+
+class ConnectionBreaks : public ConnectionTest, public testing::WithParamInterface<Broken> {};
+
+TEST_P(ConnectionBreaks, AndStaysBroken) {
+  peer_.send(GetParam().bytes);
+  EXPECT_EQ(answers(), Answers{});
+  EXPECT_EQ(error_, GetParam().error);
+  EXPECT_EQ(connection_->call("S", "M", "", 1s).error().message, GetParam().error);
+}
+
+INSTANTIATE_TEST_SUITE_P(, ConnectionBreaks,
+                         testing::Values(Broken{"unknown_connection", frame(4, "x"),
+                                                "multiplexer frame for connection 4: NRI has connections 1 and 2 only"},
+                                         Broken{"unknown_type", message(1, 1, 9, ""),
+                                                "ttrpc message of type 9: there are types 1 to 3 only"},
+                                         Broken{"data_of_a_stream", message(1, 1, 3, ""),
+                                                "ttrpc message of type 3 on the connection for requests"},
+                                         Broken{"response_where_requests_are", message(1, 1, 2, ""),
+                                                "ttrpc message of type 2 on the connection for requests"},
+                                         Broken{"request_where_answers_are", message(2, 1, 1, ""),
+                                                "ttrpc message of type 1 on the connection for answers"},
+                                         Broken{"answer_never_asked_for", message(2, 1, 2, ""),
+                                                "ttrpc answer to stream 1, which was never asked"}),
+                         [](const auto& row) { return std::string(row.param.name); });
+
+TEST_F(ConnectionTest, ARuntimeThatGoesAway) {
+  peer_.send(message(1, 1, 1, request("Last", "")));
+  peer_.close();
+  const auto ended = connection_->serve();
+  ASSERT_TRUE(ended) << ended.error().message;
+  EXPECT_EQ(*ended, Connection::Ended::kPeer);
+  EXPECT_EQ(asked_, Answers{"Last"});
+  EXPECT_EQ(connection_->serve().value(), Connection::Ended::kPeer);
+  EXPECT_EQ(connection_->call("S", "M", "", 1s).error().code, ECONNRESET);
+}
+
+TEST_F(ConnectionTest, ARuntimeThatDiesInTheMiddle) {
+  const std::string bytes = message(1, 1, 1, request("Half", "x"));
+  const std::string split = frame(1, bytes.substr(8, 15));
+  for (const std::string& part : {bytes.substr(0, 3), bytes.substr(0, 30), split}) {
+    shim_peer::Peer peer;
+    const auto connection =
+        Connection::open(peer.take_plugin_end(), [](const Request&) { return std::string("?"); }).value();
+    peer.send(part);
+    peer.close();
+    EXPECT_EQ(connection->serve().error().message, "the runtime closed the connection in the middle of a message");
+  }
+}
+
+TEST_F(ConnectionTest, StopsWhenTold) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const fabric::UniqueFd reading(ends[0]);
+  fabric::UniqueFd writing(ends[1]);
+  EXPECT_EQ(connection_->serve(reading.get(), Clock::now()).value(), Connection::Ended::kDeadline);
+  writing.reset();
+  EXPECT_EQ(connection_->serve(reading.get()).value(), Connection::Ended::kStopped);
+}
+
+TEST_F(ConnectionTest, LimitsOfWhatIsSent) {
+  EXPECT_EQ(connection_->call("S", "M", std::string(kMaxSendData, 'x'), 1s).error().code, EMSGSIZE);
+  peer_.send(message(1, 1, 1, request("Large", "4194304")));
+  EXPECT_EQ(answers(), Answers{"1: status 8: answer of 4194309 bytes: the limit is 4194304"});
+}
+
+TEST_F(ConnectionTest, LargeMessagesBothWays) {
+  std::vector<std::size_t> sizes;
+  std::thread runtime([&] {
+    // A Synchronize as containerd 1.7's ttrpc may send it, then one beyond every limit.
+    const std::string large = message(1, 1, 1, request("Sync", std::string(10 << 20, 'S'))).substr(8);
+    peer_.send(frame(1, large.substr(0, 4096)) + frame(1, large.substr(4096)));
+    sizes.push_back(peer_.wait().value().data.size());
+    const std::string head = message(1, 3, 1, "").substr(8);
+    peer_.send(frame(1, shim_peer::u32(17 << 20) + head.substr(4)));
+    for (int i = 0; i < 17; ++i)
+      peer_.send(frame(1, std::string(1 << 20, 'x')));
+    EXPECT_EQ(answer(peer_.wait().value().data), "status 8: request of 17825792 bytes: the limit is 16777216");
+    for (const int size : {4085, 4087, 10'000, 3 << 20}) {
+      peer_.send(message(1, static_cast<std::uint32_t>(size) * 2 + 1, 1, request("Large", std::to_string(size))));
+      sizes.push_back(answer(peer_.wait().value().data).size());
+    }
+    peer_.close();
+  });
+  EXPECT_EQ(connection_->serve().value(), Connection::Ended::kPeer);
+  runtime.join();
+  EXPECT_EQ(sizes, (std::vector<std::size_t>{108, 4085, 4087, 10'000, 3 << 20}));
+}
+
+TEST_F(ConnectionTest, ARuntimeThatDoesNotReadItsAnswers) {
+  peer_.send(message(1, 1, 1, request("Large", "4000000")));
+  EXPECT_EQ(connection_->serve().error().message, "the runtime has not read for 2 s");
+}
+
+}  // namespace
+}  // namespace shim
