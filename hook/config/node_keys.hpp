@@ -12,7 +12,8 @@
 //   node_index, as a path     except a file of /etc/rdma-init itself, where only root writes
 //   node_index, as a number   no program, but every node would give the same addresses
 //
-// None of config.json's other keys is a path or a program (tests/unit/cluster/cluster_test.cpp goes through the schema).
+// None of config.json's other keys is a path or a program (tests/unit/cluster/cluster_test.cpp goes through the
+// schema).
 #pragma once
 
 #include "hook/config/reader.hpp"
