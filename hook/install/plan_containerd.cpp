@@ -113,8 +113,9 @@ void add_default_handler(TomlTables& tables, const EngineFacts& facts, std::vect
   if (facts.engine.major == 1) {
     if (!facts.settings.contains({handler, "runtime_type"})) members.push_back({"runtime_type", toml_string(kRunc)});
     for (const auto& [setting, value] : facts.settings) {
-      const bool is_ours = std::any_of(members.begin(), members.end(),
-                                       [&](const TomlMember& member) { return member.key == setting.key; });
+      const std::string& key = setting.key;
+      const bool is_ours =
+          std::any_of(members.begin(), members.end(), [&](const TomlMember& member) { return member.key == key; });
       if (is_empty_setting(value) || is_ours) continue;
       if (setting.table == handler) members.push_back({setting.key, value});
       if (setting.table == handler + ".options") options.push_back({setting.key, value});

@@ -9,6 +9,7 @@
 #include "fabric/text.hpp"
 #include "hook/base/words.hpp"
 #include "hook/config/read_config.hpp"
+#include "hook/grant/node_options.hpp"
 
 namespace hook {
 namespace {

@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "fabric/text.hpp"
+#include "hook/grant/node_options.hpp"
 
 namespace shim {
 namespace {

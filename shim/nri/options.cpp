@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "fabric/text.hpp"
+#include "hook/grant/node_options.hpp"
 
 namespace shim {
 namespace {
