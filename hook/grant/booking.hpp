@@ -3,7 +3,7 @@
 
 #include "fabric/result.hpp"
 #include "hook/base/log.hpp"
-#include "hook/grant/grantee.hpp"
+#include "hook/grant/asking.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/plan/plan.hpp"
 #include "hook/rails/undo.hpp"

@@ -6,9 +6,8 @@
 #include <vector>
 
 #include "hook/apply/rdma_cgroup.hpp"
-#include "hook/grant/grantee.hpp"
-#include "hook/grant/hca_devices.hpp"
-#include "hook/grant/own_hcas.hpp"
+#include "hook/grant/asking.hpp"
+#include "hook/grant/hcas.hpp"
 #include "hook/plan/make_plan.hpp"
 #include "hook/plan/match.hpp"
 

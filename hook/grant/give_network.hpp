@@ -6,7 +6,6 @@
 #include "fabric/result.hpp"
 #include "hook/grant/asking.hpp"
 #include "hook/grant/call.hpp"
-#include "hook/grant/grantee.hpp"
 #include "hook/plan/plan.hpp"
 
 namespace fabric {

@@ -11,7 +11,6 @@
 #include "hook/grant/asking.hpp"
 #include "hook/grant/call.hpp"
 #include "hook/grant/give_network.hpp"
-#include "hook/grant/grantee.hpp"
 #include "hook/plan/plan.hpp"
 
 namespace hook {

@@ -5,7 +5,7 @@
 
 #include "fabric/read_node.hpp"
 #include "fabric/snapshot.hpp"
-#include "hook/grant/grantee.hpp"
+#include "hook/grant/asking.hpp"
 #include "hook/plan/make_plan.hpp"
 #include "hook/plan/match.hpp"
 #include "hook/plan/node_needs.hpp"

@@ -17,7 +17,7 @@
 #include "fabric/unique_fd.hpp"
 #include "hook/base/file_name.hpp"
 #include "hook/base/process/identity.hpp"
-#include "hook/ledger/effects.hpp"
+#include "hook/ledger/grant.hpp"
 
 namespace hook {
 

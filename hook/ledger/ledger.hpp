@@ -27,9 +27,8 @@
 #include <vector>
 
 #include "fabric/result.hpp"
-#include "hook/base/deadline.hpp"
+#include "hook/base/timing.hpp"
 #include "hook/ledger/book.hpp"
-#include "hook/ledger/effects.hpp"
 #include "hook/ledger/grant.hpp"
 #include "hook/plan/plan.hpp"
 

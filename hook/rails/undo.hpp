@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "fabric/result.hpp"
-#include "hook/ledger/effects.hpp"
+#include "hook/ledger/grant.hpp"
 #include "hook/rails/record/network.hpp"
 
 namespace hook {

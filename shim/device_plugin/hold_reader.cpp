@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "fabric/sysfs.hpp"
-#include "hook/grant/hca_devices.hpp"
+#include "hook/grant/hcas.hpp"
 #include "hook/rails/record/store.hpp"
 
 namespace shim {

@@ -11,7 +11,7 @@
 
 #include "fabric/inventory.hpp"
 #include "fabric/result.hpp"
-#include "hook/grant/hca_devices.hpp"
+#include "hook/grant/hcas.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "shim/device_plugin/resources.hpp"
 

@@ -19,9 +19,8 @@
 #include "hook/base/event_line.hpp"
 #include "hook/base/process/ending_signals.hpp"
 #include "shim/device_plugin/cdi_files.hpp"
-#include "shim/device_plugin/kernel_events.hpp"
-#include "shim/device_plugin/kubelet_directory.hpp"
 #include "shim/device_plugin/node_reader.hpp"
+#include "shim/device_plugin/watches.hpp"
 #include "shim/device_plugin/wire/kubelet.hpp"
 
 namespace shim {

@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "fabric/read_node.hpp"
-#include "hook/grant/hca_devices.hpp"
+#include "hook/grant/hcas.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"

@@ -1,5 +1,5 @@
 // What a client sends to `rdma-hook metrics --listen`, in as many pieces as it likes.
-#include "hook/metrics/http_request.hpp"
+#include "hook/metrics/http_server.hpp"
 
 #include <algorithm>
 #include <array>

@@ -15,7 +15,7 @@
 #include "fabric/address.hpp"
 #include "fabric/result.hpp"
 #include "hook/rails/align/align.hpp"
-#include "hook/rails/align/align_link.hpp"
+#include "hook/rails/align/rail_move.hpp"
 
 namespace hook {
 

@@ -1,6 +1,6 @@
 // What a pod has already is known to its next container under the node's names. HCAs that moved as RDMA devices: the
 // VM's network-exclusive-rdma.
-#include "hook/grant/own_hcas.hpp"
+#include "hook/grant/hcas.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
 // What is waited for, and above all what is not: a start without anything on its way costs no wait.
-#include "init/pending.hpp"
+#include "init/resolve.hpp"
 
 #include <gtest/gtest.h>
 

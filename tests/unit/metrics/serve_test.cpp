@@ -4,10 +4,9 @@
 
 #include "hook/metrics/client_room.hpp"
 #include "hook/metrics/grant_names.hpp"
-#include "hook/metrics/http_request.hpp"
-#include "hook/metrics/listen_address.hpp"
+#include "hook/metrics/http_server.hpp"
 #include "hook/metrics/metrics.hpp"
-#include "hook/metrics/serving_user.hpp"
+#include "hook/metrics/serve.hpp"
 #include "support/temp_dir.hpp"
 
 namespace {

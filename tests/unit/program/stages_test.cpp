@@ -14,7 +14,7 @@
 #include "fabric/read_node.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/base/json/json.hpp"
-#include "hook/grant/hca_devices.hpp"
+#include "hook/grant/hcas.hpp"
 #include "hook/program/commands.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"

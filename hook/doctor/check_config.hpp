@@ -1,4 +1,5 @@
-// Whether this node finds its slice of the ranges that are for all nodes (`per_node`).
+// What the node says of its configuration: its slice of the ranges that are for all nodes (`per_node`), the sizes of
+// ranges, and limits of RDMA objects. Pure, but for the file of NodeIndexSources.
 #pragma once
 
 #include <optional>
@@ -6,10 +7,17 @@
 #include <vector>
 
 #include "fabric/inventory.hpp"
+#include "fabric/result.hpp"
+#include "hook/apply/rdma_cgroup.hpp"
 #include "hook/config/config.hpp"
 #include "hook/doctor/findings.hpp"
 
 namespace hook {
+
+// A warning for each pool of config.json with HCAs of this node that containers share without "hca_objects", and one
+// for limits that the node cannot set. controller: nullopt: not looked at.
+std::vector<Finding> check_rdma_limits(const fabric::Inventory& inventory, const Config& config,
+                                       const std::optional<fabric::Result<RdmaController>>& controller);
 
 struct NodeIndexSources {
   std::optional<std::string> root;  // prefix of the file's path; nullopt: the node's files are not at hand
