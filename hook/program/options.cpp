@@ -138,8 +138,8 @@ constexpr fabric::Option<Options> kOptions[] = {
      "now; below --root by the systemctl that is there",
      set_install_flag<&InstallOptions::restart>, kInstall},
     {"programs", "DIR",
-     "install, of an image: where rdma-hook and rdma-runtime are put on the node of --root, if they are neither in its "
-     "/usr/bin nor in its /usr/local/bin (/opt/rdma-init/bin)",
+     "install, of an image: directory on the node of --root for rdma-hook and rdma-runtime, if no bin directory below "
+     "its /usr has them (/opt/rdma-init/bin)",
      set_text<&Options::programs>, kInstall},
     {"uninstall", "", "install: takes back what it wrote", set_flag<&Options::uninstall>, kInstall},
     {"status", "", "install: says what it wrote", set_flag<&Options::status>, kInstall},

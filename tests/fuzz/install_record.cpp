@@ -3,6 +3,8 @@
 
 #include <fuzzer/FuzzedDataProvider.h>
 
+#include <array>
+
 #include "require.hpp"
 
 namespace {
@@ -25,8 +27,10 @@ std::string ascii(FuzzedDataProvider& data) {
 }
 
 hook::InstallRecord arbitrary_record(FuzzedDataProvider& data) {
-  hook::InstallRecord record{ascii(data), ascii(data), ascii(data),        ascii(data),       {},
-                             {},          {},          data.ConsumeBool(), data.ConsumeBool()};
+  constexpr std::array kStates = {hook::InstallState::kWritten, hook::InstallState::kInEffect,
+                                  hook::InstallState::kRestored, hook::InstallState::kRestoredInEffect};
+  hook::InstallRecord record{ascii(data), ascii(data), ascii(data), ascii(data),
+                             {},          {},          {},          data.PickValueInArray(kStates)};
   for (auto left = data.ConsumeIntegralInRange(0, 3); left > 0; --left) {
     hook::FileEdit edit{ascii(data), {}, ascii(data)};
     if (data.ConsumeBool()) edit.before = ascii(data);
