@@ -9,7 +9,7 @@
 #include "fabric/result.hpp"
 #include "hook/doctor/findings.hpp"
 #include "hook/install/ask_engine.hpp"
-#include "hook/install/install_record.hpp"
+#include "hook/install/record.hpp"
 
 namespace hook {
 

@@ -510,9 +510,9 @@ Result<std::string> install_status(const std::string& root, bool json) {
     text += fmt::format("{:<14} {}\n", state, edit.path);
   }
   if (!json) return text;
-  return Json{{"installed", true},          {"engine", record->engine},      {"way", record->way},
-              {"version", record->version}, {"programs", record->programs},  {"files", std::move(files)},
-              {"put", record->put},         {"unread", record->is_unread()}, {"taken_back", record->is_restored()}}
+  return Json{{"installed", true},          {"engine", record->engine},         {"way", record->way},
+              {"version", record->version}, {"programs", record->programs},     {"files", std::move(files)},
+              {"put", record->put},         {"state", to_string(record->state)}}
              .dump(2, ' ', true) +
          "\n";
 }

@@ -11,7 +11,7 @@
 #include "hook/base/words.hpp"
 #include "hook/install/ask_engine.hpp"
 #include "hook/install/engine_settings.hpp"
-#include "hook/install/install_record.hpp"
+#include "hook/install/record.hpp"
 
 namespace hook {
 

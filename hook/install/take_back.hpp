@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "fabric/result.hpp"
-#include "hook/install/install_record.hpp"
+#include "hook/install/record.hpp"
 
 namespace hook {
 

@@ -8,9 +8,8 @@
 #include "fabric/result.hpp"
 #include "hook/base/presence.hpp"
 #include "hook/base/process/identity.hpp"
-#include "hook/ledger/cgroup_identity.hpp"
 #include "hook/ledger/grant.hpp"
-#include "hook/ledger/netns_identity.hpp"
+#include "hook/ledger/identities.hpp"
 #include "hook/ledger/runtime_state.hpp"
 
 namespace hook {

@@ -11,8 +11,7 @@
 #include "fabric/result.hpp"
 #include "hook/base/process/identity.hpp"
 #include "hook/base/timing.hpp"
-#include "hook/ledger/cgroup_identity.hpp"
-#include "hook/ledger/netns_identity.hpp"
+#include "hook/ledger/identities.hpp"
 #include "hook/ledger/runtime_state.hpp"
 #include "hook/plan/plan.hpp"
 

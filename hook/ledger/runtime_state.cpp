@@ -23,10 +23,6 @@ using Kind = RuntimeState::Kind;
 // runc's state has all of config.json in it, which may have half of that.
 constexpr JsonLimits kStateLimits = {.bytes = std::size_t{32} << 20};
 
-const char* name_of(Kind kind) {
-  return kind == Kind::kRunc ? "runc" : "crun";
-}
-
 Error cannot_look_at_state(int code, const std::string& path) {
   return fabric::sys_error(code, "cannot look at the runtime's state `{}`", fabric::printable(path));
 }
@@ -95,6 +91,15 @@ Result<Presence> look_below(const UniqueFd& root, const RuntimeState& state, con
 
 }  // namespace
 
+std::string_view name_of(Kind kind) {
+  return kind == Kind::kRunc ? "runc" : "crun";
+}
+
+std::optional<Kind> parse_runtime_kind(std::string_view name) {
+  if (name == name_of(Kind::kRunc)) return Kind::kRunc;
+  return name == name_of(Kind::kCrun) ? std::optional(Kind::kCrun) : std::nullopt;
+}
+
 Result<RuntimeState> identify_runtime_state(Kind kind, const std::string& root) {
   struct stat status {};
   if (::stat(root.c_str(), &status) != 0) return cannot_look_at_state(errno, root);
@@ -137,27 +142,6 @@ std::optional<std::string> bundle_of_state(Kind kind, std::string_view text) {
   JsonFault fault;
   const auto document = try_parse_json(text, kStateLimits, fault);
   return document ? bundle_of_document(kind, *document) : std::nullopt;
-}
-
-Json runtime_state_json(const RuntimeState& state) {
-  return Json{{"runtime", name_of(state.kind)},
-              {"root", {{"path", state.root}, {"dev", state.root_dev}, {"ino", state.root_ino}}}};
-}
-
-Result<RuntimeState> runtime_state_at(const Json& object, const char* name) {
-  const Json* value = member(object, name);
-  const Json* root = value ? member(*value, "root") : nullptr;
-  if (!root) return wrong_member(name);
-  TRY_VOID(check_members(*value, {"runtime", "root"}));
-  TRY_VOID(check_members(*root, {"path", "dev", "ino"}));
-  const std::string runtime = TRY(text_at(*value, "runtime"));
-  if (runtime != name_of(Kind::kRunc) && runtime != name_of(Kind::kCrun)) return wrong_member("runtime");
-  RuntimeState state;
-  state.kind = runtime == name_of(Kind::kRunc) ? Kind::kRunc : Kind::kCrun;
-  state.root = TRY(text_at(*root, "path"));
-  state.root_dev = TRY(number_at(*root, "dev", UINT64_MAX));
-  state.root_ino = TRY(number_at(*root, "ino", UINT64_MAX));
-  return state;
 }
 
 }  // namespace hook

@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "fabric/result.hpp"
-#include "hook/base/json/json_fwd.hpp"
 #include "hook/base/presence.hpp"
 
 namespace hook {
@@ -38,9 +37,18 @@ std::optional<std::string> bundle_of_state(RuntimeState::Kind kind, std::string_
 // them cannot be looked at.
 fabric::Result<bool> is_same_directory(const std::string& left, const std::string& right);
 
-// As grants keep it: {"runtime": "runc" | "crun", "root": {"path", "dev", "ino"}}.
-Json runtime_state_json(const RuntimeState& state);
-// Errors: a member is missing or of another type.
-fabric::Result<RuntimeState> runtime_state_at(const Json& object, const char* name);
+std::string_view name_of(RuntimeState::Kind kind);
+std::optional<RuntimeState::Kind> parse_runtime_kind(std::string_view name);
+
+// As grants keep it.
+template <typename Members>
+void describe(Members& members, RuntimeState& state) {
+  members.text("runtime", state.kind, name_of, parse_runtime_kind);
+  members.group("root", [&](auto& root) {
+    root("path", state.root);
+    root("dev", state.root_dev);
+    root("ino", state.root_ino);
+  });
+}
 
 }  // namespace hook

@@ -9,17 +9,15 @@
 
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
-#include "hook/base/json/json.hpp"
+#include "hook/base/json/record.hpp"
 
 namespace shim {
 namespace {
 
 using fabric::Error;
 using fabric::Result;
-using hook::Json;
 
 constexpr std::size_t kLongestMarker = std::size_t{1} << 20;
-constexpr std::uint64_t kInt64Max = INT64_MAX;
 
 fabric::UniqueFd open_bundle(const std::string& bundle) {
   return fabric::UniqueFd(::open(bundle.empty() ? "." : bundle.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -36,39 +34,30 @@ Result<std::optional<SpecFile>> open_own(const std::string& bundle, const char* 
   return file;
 }
 
-Result<FileVersion> parse_version(const Json& marker) {
-  const Json* config = hook::member(marker, "config");
-  if (!config) return hook::wrong_member("config");
-  FileVersion version;
-  version.dev = TRY(hook::number_at(*config, "dev", UINT64_MAX));
-  version.ino = TRY(hook::number_at(*config, "ino", UINT64_MAX));
-  version.mtime_ns = static_cast<std::int64_t>(TRY(hook::number_at(*config, "mtime_ns", kInt64Max)));
-  version.size = static_cast<std::int64_t>(TRY(hook::number_at(*config, "size", kInt64Max)));
-  return version;
-}
-
 }  // namespace
 
+template <typename Members>
+void describe(Members& members, FileVersion& version) {
+  members("dev", version.dev);
+  members("ino", version.ino);
+  members("mtime_ns", version.mtime_ns);
+  members("size", version.size);
+}
+
+template <typename Members>
+void describe(Members& members, Marker& marker) {
+  members("id", marker.id);
+  members("config", marker.edited);
+  members("ipc_lock", marker.process.ipc_lock);
+  members.optional("memlock", marker.process.memlock);
+}
+
 std::string marker_text(const Marker& marker) {
-  Json json{{"id", marker.id},
-            {"config",
-             {{"dev", marker.edited.dev},
-              {"ino", marker.edited.ino},
-              {"mtime_ns", marker.edited.mtime_ns},
-              {"size", marker.edited.size}}},
-            {"ipc_lock", marker.process.ipc_lock}};
-  hook::put_optional(json, "memlock", marker.process.memlock);
-  return json.dump() + "\n";
+  return hook::to_record(marker).dump() + "\n";
 }
 
 Result<Marker> parse_marker(std::string_view text) {
-  const Json json = TRY(hook::parse_json(text, kMarkerName, {.bytes = kLongestMarker}));
-  Marker marker;
-  marker.id = TRY(hook::text_at(json, "id"));
-  marker.edited = TRY(parse_version(json));
-  marker.process.ipc_lock = TRY(hook::truth_at(json, "ipc_lock"));
-  TRY_VOID(hook::optional_number(json, "memlock", marker.process.memlock));
-  return marker;
+  return hook::from_record<Marker>(TRY(hook::parse_json(text, kMarkerName, {.bytes = kLongestMarker})));
 }
 
 Result<std::optional<Marker>> read_marker(const std::string& bundle) {

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "fabric/result.hpp"
-#include "hook/ledger/cgroup_identity.hpp"
+#include "hook/ledger/identities.hpp"
 #include "hook/oci/container_spec.hpp"
 
 namespace hook {

@@ -308,20 +308,8 @@ Result<std::uint64_t> number_at(const Json& object, const char* name, std::uint6
   return value->get<std::uint64_t>();
 }
 
-Result<bool> truth_at(const Json& object, const char* name) {
-  const Json* value = member(object, name);
-  if (!value || !value->is_boolean()) return wrong_member(name);
-  return value->get<bool>();
-}
-
-Result<void> check_members(const Json& object, std::initializer_list<std::string_view> names) {
-  if (!object.is_object()) return {};
-  for (const auto& [name, value] : object.items()) {
-    if (std::find(names.begin(), names.end(), name) == names.end()) {
-      return make_error("`{}` is not known", shown(name, kLongestShownKey));
-    }
-  }
-  return {};
+fabric::Error unknown_member(const std::string& name) {
+  return make_error("`{}` is not known", shown(name, kLongestShownKey));
 }
 
 }  // namespace hook

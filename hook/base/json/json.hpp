@@ -53,26 +53,12 @@ const Json* member(const Json& object, const char* name);
 fabric::Error wrong_member(const char* name);
 fabric::Result<std::string> text_at(const Json& object, const char* name);
 fabric::Result<std::uint64_t> number_at(const Json& object, const char* name, std::uint64_t most);
-fabric::Result<bool> truth_at(const Json& object, const char* name);
-// Errors: a member that is none of these. Misspelt, it would read as one that is not there.
-fabric::Result<void> check_members(const Json& object, std::initializer_list<std::string_view> names);
-
-// An unsigned number that may be missing.
-template <typename Number>
-fabric::Result<void> optional_number(const Json& object, const char* name, std::optional<Number>& number) {
-  if (!member(object, name)) return {};
-  number = static_cast<Number>(TRY(number_at(object, name, std::numeric_limits<Number>::max())));
-  return {};
-}
+// "`NAME` is not known": misspelt, it would read as one that is not there.
+fabric::Error unknown_member(const std::string& name);
 
 template <typename Value>
 Json or_null(const std::optional<Value>& value) {
   return value ? Json(*value) : Json();
-}
-
-template <typename Value>
-void put_optional(Json& object, const char* name, const std::optional<Value>& value) {
-  if (value) object[name] = *value;
 }
 
 }  // namespace hook

@@ -8,7 +8,7 @@
 #include "hook/install/engine_processes.hpp"
 #include "hook/install/engine_settings.hpp"
 #include "hook/install/install.hpp"
-#include "hook/install/install_record.hpp"
+#include "hook/install/record.hpp"
 #include "hook/install/plan_install.hpp"
 
 namespace hook {

@@ -10,7 +10,7 @@
 #include <functional>
 #include <string>
 
-#include "hook/base/json/json.hpp"
+#include "hook/base/json/record.hpp"
 #include "hook/ledger/gone.hpp"
 #include "unit/ledger/scene.hpp"
 
@@ -306,11 +306,10 @@ TEST_P(RuntimeStates, AStartThatFailsLeavesNothing) {
 }
 
 TEST_P(RuntimeStates, AGrantKeepsIt) {
-  const Json kept{{"state", hook::runtime_state_json(state_)}};
-  EXPECT_EQ(hook::runtime_state_at(kept, "state").value(), state_);
-  EXPECT_FALSE(
-      hook::runtime_state_at(Json{{"state", {{"runtime", "kata"}, {"root", kept["state"]["root"]}}}}, "state"));
-  EXPECT_FALSE(hook::runtime_state_at(Json::object(), "state"));
+  const Json kept = hook::to_record(state_);
+  EXPECT_EQ(hook::from_record<RuntimeState>(kept).value(), state_);
+  EXPECT_FALSE(hook::from_record<RuntimeState>(Json{{"runtime", "kata"}, {"root", kept["root"]}}));
+  EXPECT_FALSE(hook::from_record<RuntimeState>(Json::object()));
   ASSERT_EQ(give(web_, {kAlone}, {"c", "c", myself(), bundle_, {}, {}, state_}), "");
   EXPECT_EQ(ledger_.find(web_.key).value()->users.at(0).state, state_);
 }

@@ -1,4 +1,4 @@
-#include "hook/install/install_record.hpp"
+#include "hook/install/record.hpp"
 
 #include <unistd.h>
 
@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "hook/base/json/json.hpp"
+#include "hook/base/json/record.hpp"
 #include "hook/base/text_digest.hpp"
 #include "hook/install/node_files.hpp"
 
@@ -14,30 +14,16 @@ namespace hook {
 namespace {
 
 using fabric::Error;
-using fabric::make_error;
 using fabric::Result;
 
 constexpr JsonLimits kRecordLimits{.bytes = 64 << 20};
 
-Result<std::string> digested_text_at(const Json& entry, const char* text, const char* digest) {
-  std::string found = TRY(text_at(entry, text));
-  if (text_digest(found) != TRY(text_at(entry, digest))) return make_error("`{}` is not what it was", text);
-  return found;
-}
-
-Result<void> take_paths(const Json& list, const char* name, std::vector<std::string>& paths) {
-  if (!list.is_array()) return wrong_member(name);
-  for (const Json& path : list) {
-    if (!path.is_string()) return wrong_member(name);
-    paths.push_back(path.get<std::string>());
+std::optional<InstallState> parse_state(std::string_view text) {
+  for (const auto state :
+       {InstallState::kWritten, InstallState::kInEffect, InstallState::kRestored, InstallState::kRestoredInEffect}) {
+    if (text == to_string(state)) return state;
   }
-  return {};
-}
-
-// Before there was such a member: false.
-bool is_said(const Json& json, const char* name) {
-  const Json* said = member(json, name);
-  return said && said->is_boolean() && said->get<bool>();
+  return std::nullopt;
 }
 
 // The record's path, where a directory above it has the name of its temporary.
@@ -74,51 +60,43 @@ Result<void> rename_to_temporary(const std::string& root, const std::string& dir
 
 }  // namespace
 
+std::string_view to_string(InstallState state) {
+  constexpr std::string_view kNames[] = {"written", "in_effect", "restored", "restored_in_effect"};
+  return kNames[static_cast<std::size_t>(state)];
+}
+
+template <typename Members>
+void describe(Members& members, FileEdit& edit) {
+  std::string before_hash = text_digest(edit.before.value_or(""));
+  std::string after_hash = text_digest(edit.after);
+  members("path", edit.path);
+  members.optional("before", edit.before);
+  members("before_hash", before_hash);
+  members.require(text_digest(edit.before.value_or("")) == before_hash, "before");
+  members("after", edit.after);
+  members("after_hash", after_hash);
+  members.require(text_digest(edit.after) == after_hash, "after");
+}
+
+template <typename Members>
+void describe(Members& members, InstallRecord& record) {
+  members("engine", record.engine);
+  members("way", record.way);
+  members("programs", record.programs);
+  members("version", record.version);
+  members("files", record.edits);
+  members("directories", record.directories);
+  members("put", record.put);
+  members.text(
+      "state", record.state, [](InstallState state) { return to_string(state); }, parse_state);
+}
+
 Result<InstallRecord> parse_install_record(const std::string& text) {
-  const Json json = TRY(parse_json(text, kInstallRecord, kRecordLimits));
-  InstallRecord record;
-  record.engine = TRY(text_at(json, "engine"));
-  record.way = TRY(text_at(json, "way"));
-  record.programs = TRY(text_at(json, "programs"));
-  record.version = TRY(text_at(json, "version"));
-  const Json* files = member(json, "files");
-  const Json* directories = member(json, "directories");
-  if (!files || !files->is_array()) return wrong_member("files");
-  if (!directories || !directories->is_array()) return wrong_member("directories");
-  for (const Json& entry : *files) {
-    FileEdit edit;
-    edit.path = TRY(text_at(entry, "path"));
-    edit.after = TRY(digested_text_at(entry, "after", "after_hash"));
-    if (member(entry, "before")) edit.before = TRY(digested_text_at(entry, "before", "before_hash"));
-    record.edits.push_back(std::move(edit));
-  }
-  TRY_VOID(take_paths(*directories, "directories", record.directories));
-  if (const Json* put = member(json, "put")) TRY_VOID(take_paths(*put, "put", record.put));
-  if (!is_said(json, "unread")) record.state = InstallState::kInEffect;
-  if (is_said(json, "taken_back")) record.set_restored();
-  return record;
+  return from_record<InstallRecord>(TRY(parse_json(text, kInstallRecord, kRecordLimits)));
 }
 
 std::string install_record_text(const InstallRecord& record) {
-  Json files = Json::array();
-  for (const FileEdit& edit : record.edits) {
-    Json entry = {{"path", edit.path}, {"after", edit.after}, {"after_hash", text_digest(edit.after)}};
-    if (edit.before) {
-      entry["before"] = *edit.before;
-      entry["before_hash"] = text_digest(*edit.before);
-    }
-    files.push_back(std::move(entry));
-  }
-  const Json json = {{"engine", record.engine},
-                     {"way", record.way},
-                     {"programs", record.programs},
-                     {"version", record.version},
-                     {"files", std::move(files)},
-                     {"directories", record.directories},
-                     {"put", record.put},
-                     {"unread", record.is_unread()},
-                     {"taken_back", record.is_restored()}};
-  return json.dump(2) + "\n";
+  return to_record(record).dump(2) + "\n";
 }
 
 Result<std::optional<InstallRecord>> read_install_record(const std::string& root) {

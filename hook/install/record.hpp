@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "fabric/result.hpp"
@@ -25,6 +26,9 @@ enum class InstallState {
   kRestored,          // they are as they were before; the engine may not have read that
   kRestoredInEffect,  // and it has read that
 };
+
+// "written", "in_effect", "restored", "restored_in_effect".
+std::string_view to_string(InstallState state);
 
 struct InstallRecord {
   std::string engine;
