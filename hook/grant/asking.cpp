@@ -8,7 +8,7 @@
 #include "fabric/sysfs.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/base/json/json.hpp"
-#include "hook/request/parse_request.hpp"
+#include "hook/request/request.hpp"
 
 namespace hook {
 namespace {

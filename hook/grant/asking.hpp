@@ -12,7 +12,6 @@
 #include "hook/ledger/grant.hpp"
 #include "hook/oci/caller.hpp"
 #include "hook/oci/container_spec.hpp"
-#include "hook/request/parse_request.hpp"
 #include "hook/request/request.hpp"
 
 namespace hook {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "fabric/result.hpp"
-#include "hook/install/plan_install.hpp"
+#include "hook/install/plan.hpp"
 
 namespace hook {
 

@@ -1,6 +1,6 @@
 // containerd: of version 2 a drop-in, which it merges key by key; of version 1 lines in the tables that config.toml
 // has, and a block of the others at its end, since there an import replaces a plugin's whole table.
-#include "hook/install/plan_containerd.hpp"
+#include "hook/install/plan.hpp"
 
 #include <algorithm>
 #include <cerrno>

@@ -1,8 +1,245 @@
 #include "hook/request/request.hpp"
 
 #include <algorithm>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "hook/request/parsers.hpp"
 
 namespace hook {
+namespace {
+
+using fabric::make_error;
+using fabric::Result;
+
+bool may_request(const Config& config, Engine engine, const PodIdentity& pod) {
+  if (annotations_are_the_operators(engine)) return true;
+  return std::any_of(config.annotations_may_request.begin(), config.annotations_may_request.end(),
+                     [&](const std::string& glob) { return fabric::glob_match(glob, pod.pod_namespace); });
+}
+
+bool is_read(const Config& config, std::string_view prefix) {
+  return std::find(config.trusted_annotations.begin(), config.trusted_annotations.end(), prefix) !=
+         config.trusted_annotations.end();
+}
+
+Result<Said> other_vendors(const ContainerSpec& spec, const Config& config, const PodIdentity& pod) {
+  Said said;
+  if (is_read(config, kVolcengineAnnotations)) said = TRY(volcengine_annotation(spec, config));
+  if (!said.asks() && is_read(config, kSpiderpoolAnnotations)) {
+    said = TRY(spiderpool_annotations(spec, config, pod.pod_namespace));
+  }
+  return said;
+}
+
+// The first vendor whose annotations ask. What they say of mode and network holds beside another's wish.
+Result<Said> first_that_asks(const ContainerSpec& spec, const Config& config, const PodIdentity& pod, bool trusted) {
+  Said own;
+  if (is_read(config, kOwnAnnotations)) own = TRY(own_annotations(spec, pod.container_name));
+  if (own.wish && (own.network || own.wish->kind == Wish::Kind::kNone)) return own;
+  auto other = other_vendors(spec, config, pod);
+  if (!other) {
+    if (trusted && !own.wish) return other;
+    // Another controller may read it all the same: it stops no pod that asks by other words, or may not ask.
+    own.warnings.push_back(fmt::format("{}; it is not heard", other.error().message));
+    return own;
+  }
+  if (!own.wish) {
+    own.wish = std::move(other->wish);
+    own.nics = other->nics;
+  } else if (other->network && !config.networks.contains(other->network->text)) {
+    own.warnings.push_back(fmt::format("{} is not heard: config.json has no network `{}`", other->network->source,
+                                       fabric::printable(std::string_view(other->network->text).substr(0, 128))));
+    other->network.reset();
+  }
+  if (!own.network) {
+    own.network = std::move(other->network);
+    own.network_of_pool = std::move(other->network_of_pool);
+  }
+  return own;
+}
+
+std::string engine_and_namespace(Engine engine, const PodIdentity& pod) {
+  if (pod.pod_namespace.empty()) return std::string(to_string(engine));
+  return fmt::format("{} in namespace `{}`", to_string(engine), fabric::printable(pod.pod_namespace));
+}
+
+std::string unheard(std::string_view source, std::string_view what, Engine engine, const PodIdentity& pod) {
+  return fmt::format("{} is not heard: with {} it may not {}; \"annotations_may_request\" in config.json says who may",
+                     source, engine_and_namespace(engine, pod), what);
+}
+
+Result<void> set_mode_and_network(const Said& said, const Config& config, Request& request) {
+  if (said.mode) {
+    request.mode = parse_mode(fabric::trim(said.mode->text));
+    if (!request.mode) {
+      fabric::Error error = make_error("{}: `{}` is no mode", said.mode->source,
+                                       fabric::printable(std::string_view(said.mode->text).substr(0, 128)));
+      error.hint = "exclusive, shared, shared-multi or hca";
+      return error;
+    }
+  }
+  request.network_of_pool = said.network_of_pool;
+  if (!said.network) return {};
+  request.network = fabric::trim(said.network->text);
+  if (config.networks.contains(*request.network)) return {};
+  std::vector<std::string> names;
+  for (const auto& [name, network] : config.networks)
+    names.push_back(name);
+  fabric::Error error = make_error("{}: there is no network `{}`", said.network->source,
+                                   fabric::printable(std::string_view(*request.network).substr(0, 128)));
+  error.hint = names.empty() ? "config.json has no \"networks\"" : "config.json has: " + some_of(names);
+  return error;
+}
+
+// Warns of annotations that may not ask. Mode and network change what a container gets, so theirs do not count either.
+void warn_of_unheard(const Said& said, bool granted, Engine engine, const PodIdentity& pod,
+                     std::vector<std::string>& warnings) {
+  if (said.wish && !granted && said.wish->kind != Wish::Kind::kNone) {
+    warnings.push_back(unheard(said.wish->source, "ask for HCAs", engine, pod));
+    return;
+  }
+  if (said.mode) warnings.push_back(unheard(said.mode->source, "choose a mode", engine, pod));
+  const std::string& network = said.network ? said.network->source : said.network_of_pool;
+  if (!network.empty()) warnings.push_back(unheard(network, "choose a network", engine, pod));
+}
+
+Result<void> check_nics(const Said& said, std::size_t given) {
+  if (!said.nics || given == 0 || *said.nics == given) return {};
+  fabric::Error error = make_error("{}: names {} NICs, but the container has {} uverbs {}", said.wish->source,
+                                   *said.nics, given, given == 1 ? "node" : "nodes");
+  error.hint = "as many entries as the pod asks of the device plugin";
+  return error;
+}
+
+Wish all_hcas(std::string source) {
+  return {.kind = Wish::Kind::kAll, .source = std::move(source)};
+}
+
+// Of more the kernel takes the lowest bits (new_decode_dev(), Linux 6.12): mknod(2) of 4327:192 makes 231:192, which no
+// look at the number would find.
+Result<void> check_numbers(const std::vector<SpecDevice>& devices) {
+  constexpr std::int64_t kMajors = std::int64_t{1} << 12;
+  constexpr std::int64_t kMinors = std::int64_t{1} << 20;
+  for (const SpecDevice& device : devices) {
+    if (device.type == 'p' ||
+        (device.major >= 0 && device.major < kMajors && device.minor >= 0 && device.minor < kMinors))
+      continue;
+    return make_error("linux.devices: `{}` has {}:{}, which is no device number", fabric::printable(device.path),
+                      device.major, device.minor);
+  }
+  return {};
+}
+
+// For all where a device plugin gave some of them: whom Kubernetes has them for, the ledger does not know.
+Note note_of_all_devices(std::size_t given, const ContainerSpec& spec) {
+  Note note{fmt::format("the container may use all devices: its {} uverbs nodes are no request", given)};
+  const auto is_plugins = [](const std::string& entry) { return entry.starts_with("PCIDEVICE_"); };
+  const auto variable = std::find_if(spec.env.begin(), spec.env.end(), is_plugins);
+  if (variable == spec.env.end()) return note;
+  note.for_all = true;
+  const std::string name = fabric::printable(std::string_view(*variable).substr(0, 128).substr(0, variable->find('=')));
+  note.text += fmt::format(", those of {} neither: nothing keeps them from others; an annotation would ask", name);
+  return note;
+}
+
+enum class AskedBy { kContainer, kDefault, kVariable };
+
+// Sets the wish of the first source, in the order of the header, that may ask and does; false: none does. has_all: of a
+// privileged container, which has the nodes without asking, as kube-proxy and CNI agents.
+Result<bool> settle_wish(const Said& said, bool trusted, bool has_all, const ContainerSpec& spec, const Config& config,
+                         Request& request, AskedBy& by) {
+  if (trusted && said.wish && (!said.nics || request.given.empty())) {
+    request.wish = *said.wish;
+  } else if (!request.given.empty()) {
+    request.wish = all_hcas("/dev/infiniband/uverbs* of the container");
+    request.given_is_the_grant = true;
+  } else if (trusted && said.network) {
+    request.wish = all_hcas(said.network->source);
+  } else if (config.default_devices && !has_all) {
+    request.wish = TRY(parse_wish(*config.default_devices, "default_devices of config.json"));
+    by = AskedBy::kDefault;
+  } else if (config.env_may_request && !has_all) {
+    auto visible = TRY(visible_devices(spec));
+    if (!visible) return false;
+    request.wish = *std::move(visible);
+    by = AskedBy::kVariable;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+// An image can set it, so that it must not choose HCAs unless variables may ask, and must not stop the container. UUIDs
+// narrow the GPUs of device nodes, and what somebody asked for who may; who did not ask is given nothing by them.
+Result<void> read_gpu_variable(const ContainerSpec& spec, const Config& config, AskedBy by, Request& request,
+                               std::vector<std::string>& warnings) {
+  if (by == AskedBy::kDefault && request.gpu_nodes.empty() && !config.env_may_request) return {};
+  auto value = find_env(spec, "NVIDIA_VISIBLE_DEVICES");
+  if (!value) return {};
+  auto fits = check_size(*value, "variable NVIDIA_VISIBLE_DEVICES");
+  if (!fits && config.env_may_request) return fits;
+  if (fits) {
+    request.gpu_uuids = gpu_uuids(*value);
+  } else {
+    warnings.push_back(fmt::format("{}, and is not heard", fits.error().message));
+  }
+  if (config.env_may_request) request.gpu_hint = std::move(value);
+  return {};
+}
+
+bool is_none(const Wish& wish) {
+  return wish.kind == Wish::Kind::kNone;
+}
+
+}  // namespace
+
+Result<Asked> parse_request(const ContainerSpec& spec, const Config& config, Engine engine) {
+  Asked asked;
+  const PodIdentity pod = pod_identity(spec, engine);
+  // containerd copies the pod's annotations to the sandbox as well, which runs nothing but pause.
+  if (pod.is_sandbox) return asked;
+
+  TRY_VOID(check_numbers(spec.devices));
+  Request request;
+  request.given = given_uverbs_nodes(spec);
+  const bool has_all = spec.may_use_all_devices && !request.given.empty();
+  if (has_all) {
+    asked.note = note_of_all_devices(request.given.size(), spec);
+    request.given.clear();
+  }
+  const bool trusted = may_request(config, engine, pod);
+  Said said = TRY(first_that_asks(spec, config, pod, trusted));
+  asked.warnings = std::move(said.warnings);
+  // Where this configuration has no network, who gave the nodes gives the netdevs.
+  if (config.networks.empty() && !request.given.empty()) said.network_of_pool.clear();
+  TRY_VOID(check_nics(said, request.given.size()));
+  if (trusted) TRY_VOID(set_mode_and_network(said, config, request));
+
+  AskedBy by = AskedBy::kContainer;
+  const bool granted = TRY(settle_wish(said, trusted, has_all, spec, config, request, by));
+  if (!trusted) warn_of_unheard(said, granted, engine, pod, asked.warnings);
+  if (!granted) return asked;
+  TRY_VOID(check_pod_namespace(spec, engine));
+
+  // A count of NICs that the given nodes match already narrows nothing.
+  if (!trusted && said.wish && (!said.nics || request.given.empty())) request.narrowed_by.push_back(*said.wish);
+  if (by != AskedBy::kVariable) {  // which does not narrow itself
+    if (auto visible = TRY(visible_devices(spec))) request.narrowed_by.push_back(*std::move(visible));
+  }
+  if (std::any_of(request.narrowed_by.begin(), request.narrowed_by.end(), is_none)) {
+    request.wish.kind = Wish::Kind::kNone;
+  }
+  // A container that wants none still has the nodes that it was given, which keeps these HCAs from others.
+  if (is_none(request.wish) && request.given.empty()) return asked;
+  std::erase_if(request.narrowed_by, [](const Wish& wish) { return wish.kind == Wish::Kind::kAll; });
+
+  request.order = TRY(pcidevice_order(spec));
+  request.gpu_nodes = given_gpu_nodes(spec);
+  TRY_VOID(read_gpu_variable(spec, config, by, request, asked.warnings));
+  asked.request = std::move(request);
+  return asked;
+}
 
 std::optional<std::vector<std::string>> named_hcas(const Request& request) {
   // Leaving out by index needs the node's order as well.

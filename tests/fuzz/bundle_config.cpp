@@ -7,7 +7,6 @@
 #include "hook/plan/make_plan.hpp"
 #include "hook/plan/match.hpp"
 #include "hook/plan/plan.hpp"
-#include "hook/request/parse_request.hpp"
 #include "hook/request/request.hpp"
 #include "hook_node.hpp"
 #include "require.hpp"

@@ -8,7 +8,7 @@
 #include "hook/doctor/check_rails.hpp"
 #include "hook/doctor/node_engines.hpp"
 #include "hook/doctor/qos_facts.hpp"
-#include "hook/install/plan_install.hpp"
+#include "hook/install/plan.hpp"
 #include "require.hpp"
 
 namespace {

@@ -15,7 +15,7 @@
 #include "hook/plan/match.hpp"
 #include "hook/plan/plan.hpp"
 #include "hook/program/foreseen.hpp"
-#include "hook/request/parse_request.hpp"
+#include "hook/request/request.hpp"
 #include "support/temp_dir.hpp"
 
 namespace hook {

@@ -20,7 +20,7 @@
 #include "hook/plan/match.hpp"
 #include "hook/plan/plan.hpp"
 #include "hook/rails/foresee.hpp"
-#include "hook/request/parse_request.hpp"
+#include "hook/request/request.hpp"
 #include "init/candidates.hpp"
 #include "init/decide.hpp"
 #include "init/decision.hpp"

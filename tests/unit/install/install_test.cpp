@@ -9,7 +9,7 @@
 #include "hook/install/engine_settings.hpp"
 #include "hook/install/install.hpp"
 #include "hook/install/record.hpp"
-#include "hook/install/plan_install.hpp"
+#include "hook/install/plan.hpp"
 
 namespace hook {
 namespace {

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "hook/request/parse_request.hpp"
 #include "hook/request/parsers.hpp"
 
 namespace hook {

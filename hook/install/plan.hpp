@@ -1,4 +1,4 @@
-// What the plans of all engines are made of.
+// What `rdma-hook install` would write: facts of the node's engine in, whole files out. Pure.
 #pragma once
 
 #include <map>
@@ -44,6 +44,21 @@ struct InstallPlan {
   std::string drop_in;            // of containerd 2
 };
 
+// The files that a plan may depend on: facts.files.
+std::vector<std::string> plan_files(const EngineFacts& facts);
+
+// Errors: a file that could not be read; a setting that is no UTF-8; a file that is no JSON object (Docker); a file, an
+// `imports` or a runtime `rdma` that somebody else wrote, with what to merge by hand; a way that the engine does not
+// have.
+fabric::Result<InstallPlan> plan_install(const EngineFacts& facts);
+
+// Sets the form that fits this config.toml at first sight; the engine has the last word.
+void guess_form(EngineFacts& facts, std::string_view config);
+// The other form.
+void change_form(EngineFacts& facts);
+
+// For the engines' parts of a plan:
+
 inline constexpr const char* kContainerdConfig = "/etc/containerd/config.toml";
 // The runtime that rdma-runtime is put in front of, as our configuration names it.
 inline constexpr const char* kOwnConfig = "/etc/rdma-init/conf.d/90-engine.json";
@@ -61,5 +76,13 @@ bool is_nvidia_runtime(std::string_view program);
 
 // A node whose pods have their GPUs by another runtime than runc: rdma-runtime becomes that one, or they lose them.
 fabric::Result<void> put_behind(InstallPlan& plan, const EngineFacts& facts, const std::string& program);
+
+// What plan_containerd() reads.
+std::vector<std::string> containerd_files(const EngineFacts& facts);
+// Adds what containerd needs.
+fabric::Result<void> plan_containerd(InstallPlan& plan, const EngineFacts& facts);
+
+// What containerd's configuration needs, as tables.
+std::string containerd_tables(const EngineFacts& facts);
 
 }  // namespace hook
