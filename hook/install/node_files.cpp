@@ -67,6 +67,31 @@ void sync_directory(const std::string& directory) {
   if (fd.ok()) ::fsync(fd.get());
 }
 
+struct FileOwner {
+  uid_t uid = 0;
+  gid_t gid = 0;
+};
+
+// owner: nullopt: this process's.
+Result<void> write_temporary(const std::string& root, const std::string& path, std::string_view text,
+                             std::optional<FileOwner> owner, mode_t mode) {
+  const std::string file = TRY(node_path(root, path));
+  std::error_code failed;
+  std::filesystem::create_directories(directory_of(file), failed);
+  if (failed) return sys_error(failed.value(), "make the directory of `{}`", path);
+  const std::string temporary = file + kCandidate;
+  ::unlink(temporary.c_str());  // of an install that was killed
+  const UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!fd.ok()) return sys_error(errno, "open `{}{}`", path, kCandidate);
+  int code = write_all(fd.get(), text);
+  if (code == 0 && owner && ::fchown(fd.get(), owner->uid, owner->gid) != 0) code = errno;
+  if (code == 0 && ::fchmod(fd.get(), mode) != 0) code = errno;
+  if (code == 0 && ::fsync(fd.get()) != 0) code = errno;
+  if (code == 0) return {};
+  ::unlink(temporary.c_str());
+  return sys_error(code, "write `{}{}`", path, kCandidate);
+}
+
 }  // namespace
 
 std::vector<std::string> directories_above(const std::string& path) {
@@ -137,22 +162,13 @@ Result<bool> has_node_file(const std::string& root, const std::string& path, con
 
 Result<void> prepare_node_file(const std::string& root, const std::string& path, std::string_view text) {
   struct stat old {};
-  const bool there = TRY(is_there(root, path, old));
-  const std::string file = TRY(node_path(root, path));
-  std::error_code failed;
-  std::filesystem::create_directories(directory_of(file), failed);
-  if (failed) return sys_error(failed.value(), "make the directory of `{}`", path);
-  const std::string temporary = file + kCandidate;
-  ::unlink(temporary.c_str());  // of an install that was killed
-  const UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!fd.ok()) return sys_error(errno, "open `{}{}`", path, kCandidate);
-  int code = write_all(fd.get(), text);
-  if (code == 0 && there && ::fchown(fd.get(), old.st_uid, old.st_gid) != 0) code = errno;
-  if (code == 0 && ::fchmod(fd.get(), there ? old.st_mode & 07777 : 0644) != 0) code = errno;
-  if (code == 0 && ::fsync(fd.get()) != 0) code = errno;
-  if (code == 0) return {};
-  ::unlink(temporary.c_str());
-  return sys_error(code, "write `{}{}`", path, kCandidate);
+  if (TRY(is_there(root, path, old)))
+    return write_temporary(root, path, text, FileOwner{old.st_uid, old.st_gid}, old.st_mode & 07777);
+  return write_temporary(root, path, text, {}, 0644);
+}
+
+Result<void> prepare_node_program(const std::string& root, const std::string& path, std::string_view bytes) {
+  return write_temporary(root, path, bytes, FileOwner{0, 0}, kProgramMode);
 }
 
 Result<void> commit_node_file(const std::string& root, const std::string& path) {

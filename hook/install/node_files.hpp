@@ -2,6 +2,8 @@
 // from a temporary beside it, which the engine can read before it becomes the file.
 #pragma once
 
+#include <sys/types.h>
+
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,6 +31,9 @@ fabric::Result<bool> has_node_file(const std::string& root, const std::string& p
 // Writes path's temporary, to disk, with the mode and owner of path where that is there, else root's and 0644. Makes
 // the directories that are missing.
 fabric::Result<void> prepare_node_file(const std::string& root, const std::string& path, std::string_view text);
+// Writes path's temporary as root's with kProgramMode, whatever is at path.
+inline constexpr mode_t kProgramMode = 0755;
+fabric::Result<void> prepare_node_program(const std::string& root, const std::string& path, std::string_view bytes);
 // The temporary becomes the file, or the directory. Needs no room on the file system.
 fabric::Result<void> commit_node_file(const std::string& root, const std::string& path);
 // Both.

@@ -1,6 +1,5 @@
 #include "hook/install/put_programs.hpp"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,9 +8,8 @@
 #include <filesystem>
 #include <string_view>
 
-#include "fabric/unique_fd.hpp"
+#include "hook/base/json/json.hpp"
 #include "hook/base/process/open_program.hpp"
-#include "hook/base/write_all.hpp"
 #include "hook/config/config.hpp"
 #include "hook/install/node_files.hpp"
 #include "hook/ledger/ledger.hpp"
@@ -22,59 +20,22 @@ namespace {
 using fabric::Error;
 using fabric::Result;
 using fabric::sys_error;
-using fabric::UniqueFd;
 
-constexpr std::size_t kPiece = std::size_t{1} << 20;
-constexpr mode_t kProgramMode = 0755;
+constexpr JsonLimits kLargestProgram{.bytes = std::size_t{64} << 20};
 
 std::string file_name(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
 }
 
-// Up to kPiece bytes; fewer than that only at the end. Negative: errno says why.
-ssize_t read_piece(int fd, std::string& piece) {
-  piece.resize(kPiece);
-  std::size_t length = 0;
-  while (length < kPiece) {
-    const ssize_t count = ::read(fd, piece.data() + length, kPiece - length);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return -1;
-    if (count == 0) break;
-    length += static_cast<std::size_t>(count);
-  }
-  piece.resize(length);
-  return static_cast<ssize_t>(length);
-}
-
-// False as well when one of them cannot be read: it is written then, which says why.
-bool have_same_bytes(int one, int other) {
-  std::string left;
-  std::string right;
-  do {
-    if (read_piece(one, left) < 0 || read_piece(other, right) < 0 || left != right) return false;
-  } while (!left.empty());
-  return true;
-}
-
-// place: where the program is to be. True: it is there already, with that content, owner and mode.
-bool is_put(int from, const std::string& place) {
-  const UniqueFd there(::open(place.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+// place: where the program is to be. True: it is there already, with that content, owner and mode. False as well when
+// it cannot be read: it is written then, which says why.
+bool is_put(const std::string& bytes, const std::string& place) {
   struct stat seen {};
-  return there.ok() && ::fstat(there.get(), &seen) == 0 && S_ISREG(seen.st_mode) && seen.st_uid == 0 &&
-         (seen.st_mode & 07777) == kProgramMode && have_same_bytes(from, there.get());
-}
-
-int copy_to(int from, int to) {
-  if (::lseek(from, 0, SEEK_SET) != 0) return errno;
-  std::string piece;
-  for (;;) {
-    const ssize_t count = read_piece(from, piece);
-    if (count < 0) return errno;
-    if (count == 0) break;
-    if (const int code = write_all(to, piece); code != 0) return code;
-  }
-  if (::fchown(to, 0, 0) != 0 || ::fchmod(to, kProgramMode) != 0 || ::fsync(to) != 0) return errno;
-  return 0;
+  if (::lstat(place.c_str(), &seen) != 0 || !S_ISREG(seen.st_mode) || seen.st_uid != 0 ||
+      (seen.st_mode & 07777) != kProgramMode || static_cast<std::size_t>(seen.st_size) != bytes.size())
+    return false;
+  const auto there = read_text_file(place, kLargestProgram);
+  return there && *there == bytes;
 }
 
 Error cannot_put(int code, const std::string& path) {
@@ -86,23 +47,10 @@ Error cannot_put(int code, const std::string& path) {
 // Whether its temporary was written.
 Result<bool> prepare_program(const std::string& root, const std::string& from, const std::string& path) {
   const std::string source = fmt::format("{}/{}", from, file_name(path));
-  const UniqueFd program(::open(source.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!program.ok()) return sys_error(errno, "open `{}`", source);
-  const std::string place = TRY(node_path(root, path));
-  if (is_put(program.get(), place)) return false;
-  std::error_code failed;
-  std::filesystem::create_directories(place.substr(0, place.rfind('/')), failed);
-  if (failed) return cannot_put(failed.value(), path);
-  const std::string temporary = place + kCandidate;
-  ::unlink(temporary.c_str());  // of an install that was killed
-  const UniqueFd copy(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!copy.ok()) return cannot_put(errno, path);
-  const int code = copy_to(program.get(), copy.get());
-  if (code != 0) {
-    ::unlink(temporary.c_str());
-    return cannot_put(code, path);
-  }
-  return true;
+  const std::string bytes = TRY(read_text_file(source, kLargestProgram));
+  if (is_put(bytes, TRY(node_path(root, path)))) return false;
+  const auto prepared = prepare_node_program(root, path, bytes);
+  return prepared ? Result<bool>(true) : cannot_put(prepared.error().code, path);
 }
 
 // All temporaries before the first program is replaced: without room the node keeps all of the old ones.
