@@ -1,6 +1,7 @@
 #include "hook/metrics/http_server.hpp"
 
 #include <fmt/format.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -14,9 +15,8 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
-
-#include "hook/metrics/client_room.hpp"
 
 namespace hook {
 namespace {
@@ -28,25 +28,19 @@ using std::chrono::seconds;
 
 constexpr std::string_view kEndOfHead = "\r\n\r\n";
 
+// The last one of what is not here, too.
+constexpr std::pair<int, const char*> kPhrases[] = {{200, "OK"},
+                                                    {400, "Bad Request"},
+                                                    {404, "Not Found"},
+                                                    {405, "Method Not Allowed"},
+                                                    {408, "Request Timeout"},
+                                                    {431, "Request Header Fields Too Large"},
+                                                    {505, "HTTP Version Not Supported"},
+                                                    {503, "Service Unavailable"}};
+
 const char* phrase_of(int status) {
-  switch (status) {
-    case 200:
-      return "OK";
-    case 400:
-      return "Bad Request";
-    case 404:
-      return "Not Found";
-    case 405:
-      return "Method Not Allowed";
-    case 408:
-      return "Request Timeout";
-    case 431:
-      return "Request Header Fields Too Large";
-    case 505:
-      return "HTTP Version Not Supported";
-    default:
-      return "Service Unavailable";
-  }
+  const auto* last = std::end(kPhrases) - 1;
+  return std::find_if(kPhrases, last, [&](const auto& known) { return known.first == status; })->second;
 }
 
 bool is_visible(std::string_view text) {
@@ -67,8 +61,7 @@ HttpRequest read_request_line(std::string_view line) {
   const std::string_view path = target.substr(0, target.find('?'));
   if (path == "/metrics") return {200, HttpTarget::kMetrics};
   if (path == "/") return {200, HttpTarget::kIndex};
-  if (path == "/healthz") return {200, HttpTarget::kHealth};
-  return {404};
+  return path == "/healthz" ? HttpRequest{200, HttpTarget::kHealth} : HttpRequest{404};
 }
 
 using Clock = std::chrono::steady_clock;
@@ -146,8 +139,7 @@ class HttpServer {
     std::vector<pollfd> fds{{channel_.get(), POLLIN, 0}};
     const auto now = Clock::now();
     fds.push_back({now >= accept_from_ ? listener_.get() : -1, POLLIN, 0});
-    auto next = std::max(accept_from_, now + seconds(1));
-    if (now < accept_from_) next = accept_from_;
+    auto next = now < accept_from_ ? accept_from_ : now + seconds(1);
     for (const Client& client : clients_) {
       const bool takes = client.state == ClientState::kTakes;
       const bool waits = client.state == ClientState::kWaits;
@@ -329,6 +321,32 @@ std::string http_head(int status, std::size_t body) {
 
 std::string http_body(int status) {
   return fmt::format("{} {}\n", status, phrase_of(status));
+}
+
+Admission admit(const std::vector<ServedClient>& clients, const std::string& peer) {
+  const auto is_own = [&](const ServedClient& client) { return client.peer == peer; };
+  const auto own = static_cast<std::size_t>(std::count_if(clients.begin(), clients.end(), is_own));
+  const bool among_own = own >= kMostOfOnePeer;
+  if (!among_own && clients.size() < kMostClients) return {.admitted = true, .closes = std::nullopt};
+  std::optional<std::size_t> first;
+  for (std::size_t i = 0; i < clients.size(); ++i) {
+    if (clients[i].state == ClientState::kWaits || (among_own && !is_own(clients[i]))) continue;
+    if (!first || clients[i].state > clients[*first].state) first = i;
+  }
+  return {.admitted = first.has_value(), .closes = first};
+}
+
+std::string peer_of(const sockaddr_storage& address) {
+  constexpr std::size_t kNetwork = 8;
+  if (address.ss_family == AF_INET) {
+    sockaddr_in four{};
+    std::memcpy(&four, &address, sizeof four);
+    return {reinterpret_cast<const char*>(&four.sin_addr), sizeof four.sin_addr};
+  }
+  if (address.ss_family != AF_INET6) return {};
+  sockaddr_in6 six{};
+  std::memcpy(&six, &address, sizeof six);
+  return {reinterpret_cast<const char*>(&six.sin6_addr), kNetwork};
 }
 
 Result<void> serve_http(const UniqueFd& listener, const UniqueFd& channel) {

@@ -1,10 +1,14 @@
 // Serves one text to HTTP clients, in a process that may do nothing else.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
@@ -38,8 +42,38 @@ std::string http_head(int status, std::size_t body);
 // What people are told by an answer that is not 200.
 std::string http_body(int status);
 
-// A client has 5 s for its request, 30 s pass at most until the text is there, and it has 10 s to take it. Which of
-// them gives way when there are too many is in client_room.hpp; that one is told 503.
+// Which clients there are at a time, so that silent or slow ones keep nobody else out. Pure.
+
+inline constexpr std::size_t kMostClients = 64;
+inline constexpr std::size_t kMostOfOnePeer = 16;
+
+// In the order in which clients give way to a new one, the last first.
+enum class ClientState {
+  kWaits,  // for the text that was asked for, or that is asked for next: never closed
+  kTakes,  // its answer
+  kAsks,   // has not sent a whole request
+  kEnds,   // has all of its answer; what it sent beyond its request is read, or the kernel would reset the connection
+};
+
+struct ServedClient {
+  std::string peer;
+  ClientState state = ClientState::kAsks;
+};
+
+struct Admission {
+  bool admitted = false;
+  std::optional<std::size_t> closes;  // this one gives way
+};
+
+// clients: the oldest first. A peer with kMostOfOnePeer clients replaces one of its own; of kMostClients any gives way,
+// the oldest of its state. Not admitted: all of them wait for the text.
+Admission admit(const std::vector<ServedClient>& clients, const std::string& peer);
+
+// What one user can have many of counts as one peer: an IPv6 address by its /64. All clients of a unix socket are one.
+std::string peer_of(const sockaddr_storage& address);
+
+// A client has 5 s for its request, 30 s pass at most until the text is there, and it has 10 s to take it. Of too
+// many the one that admit() names gives way, and is told 503.
 //
 // Asks for the text by one byte on the channel, which answers with TextHead and the text; one that is younger than
 // kTextLives serves further clients too. Returns when the channel's other end is closed. Errors: it cannot wait.

@@ -26,7 +26,6 @@
 #include "hook/base/process/ending_signals.hpp"
 #include "hook/base/process/sandbox.hpp"
 #include "hook/base/write_all.hpp"
-#include "hook/metrics/client_room.hpp"
 #include "hook/metrics/http_server.hpp"
 
 namespace hook {
@@ -54,6 +53,13 @@ Error cannot_listen(int code, std::string_view text) {
   return error;
 }
 
+template <typename T>
+ListenAddress listen_address(std::string_view text, const T& address) {
+  ListenAddress listen{.length = sizeof address, .text = std::string(text)};
+  std::memcpy(&listen.address, &address, sizeof address);
+  return listen;
+}
+
 Result<ListenAddress> unix_address(std::string_view text, std::string path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -62,8 +68,8 @@ Result<ListenAddress> unix_address(std::string_view text, std::string path) {
       path.find('\0') != std::string::npos)
     return no_address(text);
   path.copy(address.sun_path, sizeof address.sun_path - 1);
-  ListenAddress listen{.path = std::move(path), .length = sizeof address, .text = std::string(text)};
-  std::memcpy(&listen.address, &address, sizeof address);
+  ListenAddress listen = listen_address(text, address);
+  listen.path = std::move(path);
   return listen;
 }
 
@@ -180,24 +186,19 @@ Result<ListenAddress> parse_listen_address(std::string_view text) {
   const auto port = fabric::parse_number<std::uint16_t>(text.substr(colon + 1));
   std::string host(text.substr(0, colon));
   if (!port || *port == 0) return no_address(text);
-  ListenAddress listen{.text = std::string(text)};
-  sockaddr_in six_less{};
-  sockaddr_in6 six{};
   if (host.starts_with('[') && host.ends_with(']')) {
     host = host.substr(1, host.size() - 2);
+    sockaddr_in6 six{};
     six.sin6_family = AF_INET6;
     six.sin6_port = htons(*port);
     if (::inet_pton(AF_INET6, host.c_str(), &six.sin6_addr) != 1) return no_address(text);
-    std::memcpy(&listen.address, &six, sizeof six);
-    listen.length = sizeof six;
-    return listen;
+    return listen_address(text, six);
   }
-  six_less.sin_family = AF_INET;
-  six_less.sin_port = htons(*port);
-  if (::inet_pton(AF_INET, host.c_str(), &six_less.sin_addr) != 1) return no_address(text);
-  std::memcpy(&listen.address, &six_less, sizeof six_less);
-  listen.length = sizeof six_less;
-  return listen;
+  sockaddr_in four{};
+  four.sin_family = AF_INET;
+  four.sin_port = htons(*port);
+  if (::inet_pton(AF_INET, host.c_str(), &four.sin_addr) != 1) return no_address(text);
+  return listen_address(text, four);
 }
 
 Result<UniqueFd> listen_at(const ListenAddress& listen) {
