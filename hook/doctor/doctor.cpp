@@ -166,9 +166,10 @@ std::vector<Finding> merge_alike(const std::vector<Finding>& findings) {
   return merged;
 }
 
-LedgerFacts ledger_of(const NodeSettings& node, const Config& config) {
+LedgerFacts ledger_of(const NodeSettings& node, const Config& config, const Inventory& inventory) {
   LedgerFacts facts = read_ledger_facts(node.ledger == kLedgerPath ? node.root + node.ledger : node.ledger);
   if (!node.snapshot) facts.names = names_by_device(node, config);
+  facts.moved = moved_gids(facts.gids, inventory);
   return facts;
 }
 
@@ -225,7 +226,7 @@ std::vector<Check> examine_node(const NodeSettings& node) {
   add_config_findings(inventory, config, node, files, of_config);
   checks.push_back(std::move(of_config));
   if (files || node.ledger != kLedgerPath) {
-    checks.push_back(check_ledger(ledger_of(node, config)));
+    checks.push_back(check_ledger(ledger_of(node, config, inventory)));
   } else {
     checks.push_back(not_looked_at("ledger", "this node's is not the snapshot's"));
   }

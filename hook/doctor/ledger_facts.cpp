@@ -3,10 +3,13 @@
 #include <sys/statvfs.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "fabric/remedy.hpp"
 #include "fabric/text.hpp"
+#include "hook/rails/record/store.hpp"
 
 namespace hook {
 namespace {
@@ -50,6 +53,33 @@ void check_names(const LedgerFacts& facts, Check& check) {
   }
 }
 
+// What was exported at the container's start, NCCL_IB_GID_INDEX and the like, names the old place.
+void check_moved(const LedgerFacts& facts, Check& check) {
+  for (const MovedGid& gid : facts.moved) {
+    const std::string now = gid.index ? fmt::format("at index {}", *gid.index) : std::string("nowhere");
+    check.findings.push_back(
+        {Grade::kWarning, fabric::printable(gid.placed.holder),
+         fmt::format("its GID {} of {} was at index {} when it started, and is {} now",
+                     to_string(gid.placed.addresses.front()), fabric::printable(gid.placed.hca), gid.placed.index, now),
+         "start the container anew: its programs select GIDs by the old index"});
+  }
+}
+
+fabric::Result<void> add_gids(const std::string& ledger, const Grant& grant, std::vector<PlacedGid>& gids) {
+  if (grant.vanished || TRY(NetworkRecordStore::look_at(ledger, grant.owner.key)) == Presence::kGone) return {};
+  const auto records = TRY(NetworkRecordStore::open(ledger));
+  const auto record = TRY(records.read(grant.owner.key));
+  if (!record) return {};
+  for (const RailRecord& rail : record->rails) {
+    if (!rail.gid_index || rail.rail.addresses.empty()) continue;
+    PlacedGid placed{grant.owner.label, rail.rail.hca, {}, *rail.gid_index};
+    for (const RailAddress& address : rail.rail.addresses)
+      placed.addresses.push_back(address.address);
+    gids.push_back(std::move(placed));
+  }
+  return {};
+}
+
 }  // namespace
 
 LedgerFacts read_ledger_facts(const std::string& path) {
@@ -64,12 +94,34 @@ LedgerFacts read_ledger_facts(const std::string& path) {
   }
   const auto add = [&](const Grant& grant) -> fabric::Result<void> {
     facts.grants.push_back(grant);
+    if (auto added = add_gids(path, grant, facts.gids); !added) facts.unread.push_back(added.error());
     return {};
   };
   const auto read = Ledger::for_each_at(path, add, &facts.unread);
   facts.is_there = !read.has_value() || *read;
   if (!read.has_value()) facts.unread.push_back(read.error());
   return facts;
+}
+
+std::vector<MovedGid> moved_gids(const std::vector<PlacedGid>& placed, const fabric::Inventory& inventory) {
+  std::vector<MovedGid> moved;
+  for (const PlacedGid& one : placed) {
+    const fabric::Hca* hca = fabric::find_hca(inventory, one.hca);
+    if (!hca) continue;
+    std::optional<unsigned> now;
+    bool stays = false;
+    bool is_known = false;
+    for (const fabric::Port& port : hca->ports) {
+      is_known = is_known || (port.gids_complete && !port.gids_error && !port.gids.empty());
+      for (const fabric::GidEntry& gid : port.gids) {
+        if (std::find(one.addresses.begin(), one.addresses.end(), gid.gid) == one.addresses.end()) continue;
+        stays = stays || gid.index == one.index;
+        if (gid.is_v2() && !now) now = gid.index;
+      }
+    }
+    if (is_known && !stays) moved.push_back({one, now});
+  }
+  return moved;
 }
 
 Check check_ledger(const LedgerFacts& facts) {
@@ -87,6 +139,7 @@ Check check_ledger(const LedgerFacts& facts) {
          "rdma-hook recover; is rdma-recover.timer on? (systemctl enable --now rdma-recover.timer)"});
   }
   check_names(facts, check);
+  check_moved(facts, check);
   check_room(facts, check);
   check.summary = facts.is_there ? fmt::format("{} grant{} in {}", facts.grants.size(),
                                                facts.grants.size() == 1 ? "" : "s", facts.path)

@@ -47,7 +47,6 @@ constexpr Help kHelp[] = {
     {kFailuresTotal, "Stages that failed, by what it was about."},
     {kDurationTotal, "Time that the steps of the stages took."},
     {kDurationCount, "How often the steps of the stages ran."},
-    {kGidMovesTotal, "GIDs of containers that were seen at another index than at the start, by rdma-device-plugin."},
 };
 
 bool is_name(std::string_view text, bool metric) {

@@ -18,7 +18,6 @@ inline constexpr std::string_view kReturnsTotal = "rdma_hook_returns_total";
 inline constexpr std::string_view kFailuresTotal = "rdma_hook_failures_total";
 inline constexpr std::string_view kDurationTotal = "rdma_hook_duration_microseconds_total";
 inline constexpr std::string_view kDurationCount = "rdma_hook_duration_count";
-inline constexpr std::string_view kGidMovesTotal = "rdma_hook_gid_moves_total";
 
 using Labels = std::map<std::string, std::string>;
 

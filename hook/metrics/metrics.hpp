@@ -9,7 +9,6 @@
 //   rdma_hook_failures_total{stage,reason}                       counter; reason: FailureReason
 //   rdma_hook_duration_microseconds_total{stage,step}            counter; divided by the next: the mean
 //   rdma_hook_duration_count{stage,step}                         counter
-//   rdma_hook_gid_moves_total{hca}                               counter; by rdma-device-plugin
 //   rdma_hook_stage_duration_microseconds{stage,result}          histogram; result: done, failed
 //   rdma_hook_holders{hca,mode}                                  gauge: grants with it
 //   rdma_hook_units{hca,mode}                                    gauge: what they hold of it, as limits count

@@ -7,7 +7,6 @@
 
 #include "fabric/sysfs.hpp"
 #include "hook/grant/hcas.hpp"
-#include "hook/rails/record/store.hpp"
 
 namespace shim {
 namespace {
@@ -36,44 +35,7 @@ std::vector<std::int64_t> stamp_of(const std::string& directory) {
   return {static_cast<std::int64_t>(status.st_ino), status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
 }
 
-Result<void> add_gids(const std::string& ledger, const Grant& grant, std::vector<PlacedGid>& gids) {
-  if (grant.vanished || TRY(hook::NetworkRecordStore::look_at(ledger, grant.owner.key)) == hook::Presence::kGone)
-    return {};
-  const auto records = TRY(hook::NetworkRecordStore::open(ledger));
-  const auto record = TRY(records.read(grant.owner.key));
-  if (!record) return {};
-  for (const hook::RailRecord& rail : record->rails) {
-    if (!rail.gid_index || rail.rail.addresses.empty()) continue;
-    PlacedGid placed{grant.owner.key, grant.owner.label, rail.rail.hca, {}, *rail.gid_index};
-    for (const hook::RailAddress& address : rail.rail.addresses)
-      placed.addresses.push_back(address.address);
-    gids.push_back(std::move(placed));
-  }
-  return {};
-}
-
 }  // namespace
-
-std::vector<MovedGid> moved_gids(const std::vector<PlacedGid>& placed, const fabric::Inventory& inventory) {
-  std::vector<MovedGid> moved;
-  for (const PlacedGid& one : placed) {
-    const fabric::Hca* hca = fabric::find_hca(inventory, one.hca);
-    if (!hca) continue;
-    std::optional<unsigned> now;
-    bool stays = false;
-    bool is_known = false;
-    for (const fabric::Port& port : hca->ports) {
-      is_known = is_known || (port.gids_complete && !port.gids_error && !port.gids.empty());
-      for (const fabric::GidEntry& gid : port.gids) {
-        if (std::find(one.addresses.begin(), one.addresses.end(), gid.gid) == one.addresses.end()) continue;
-        stays = stays || gid.index == one.index;
-        if (gid.is_v2() && !now) now = gid.index;
-      }
-    }
-    if (is_known && !stays) moved.push_back({one, now});
-  }
-  return moved;
-}
 
 void add_grant(const Grant& grant, bool foreign, HcaHolds& holds) {
   if (grant.vanished) return;
@@ -97,7 +59,6 @@ Result<void> HoldReader::read(std::vector<fabric::Error>& unread) {
   auto stamp = stamp_of(ledger_ + "/grants");
   if (stamp == stamp_ && !has_foreign_) return {};
   HcaHolds holds;
-  std::vector<PlacedGid> gids;
   std::set<std::string> keys;
   bool has_foreign = false;
   const auto use = [&](const Grant& grant) -> Result<void> {
@@ -105,7 +66,6 @@ Result<void> HoldReader::read(std::vector<fabric::Error>& unread) {
     has_foreign = has_foreign || foreign;
     keys.insert(grant.owner.key);
     add_grant(grant, foreign, holds);
-    if (auto added = add_gids(ledger_, grant, gids); !added) unread.push_back(added.error());
     return {};
   };
   TRY(hook::Ledger::for_each_at(ledger_, use, &unread));
@@ -113,7 +73,6 @@ Result<void> HoldReader::read(std::vector<fabric::Error>& unread) {
   stamp_ = std::move(stamp);
   has_foreign_ = has_foreign;
   holds_ = std::move(holds);
-  gids_ = std::move(gids);
   return {};
 }
 

@@ -17,23 +17,6 @@
 
 namespace shim {
 
-// Where the GID of a container's rail was when the container started.
-struct PlacedGid {
-  std::string grant;  // its key
-  std::string holder;
-  std::string hca;
-  std::vector<fabric::Address> addresses;
-  unsigned index = 0;
-};
-
-struct MovedGid {
-  PlacedGid placed;
-  std::optional<unsigned> index;  // where it is now; nullopt: nowhere
-};
-
-// Pure: those whose place another GID has, or none, of HCAs whose tables were read.
-std::vector<MovedGid> moved_gids(const std::vector<PlacedGid>& placed, const fabric::Inventory& inventory);
-
 // Pure: what a grant adds. By what its HCAs are booked as. A vanished one adds nothing.
 void add_grant(const hook::Grant& grant, bool foreign, HcaHolds& holds);
 
@@ -47,7 +30,6 @@ class HoldReader {
   fabric::Result<void> read(std::vector<fabric::Error>& unread);
   // By the names that HCAs have now; of one that is away, as in a pod's network namespace, by the name that it had.
   HcaHolds of(const fabric::Inventory& inventory, const std::string& root);
-  const std::vector<PlacedGid>& gids() const { return gids_; }
 
  private:
   bool is_of_kubelet(const hook::Grant& grant);
@@ -55,8 +37,7 @@ class HoldReader {
   std::vector<std::int64_t> stamp_;  // of the directory of grants
   bool has_foreign_ = false;
   HcaHolds holds_;
-  hook::HcaDevices devices_;  // of each HCA that was seen, by its name
-  std::vector<PlacedGid> gids_;
+  hook::HcaDevices devices_;          // of each HCA that was seen, by its name
   std::set<std::string> known_pods_;  // keys of grants that a pod was seen to have
 };
 

@@ -5,10 +5,7 @@
 
 #include "fabric/remedy.hpp"
 #include "fabric/text.hpp"
-#include "hook/base/event_line.hpp"
 #include "hook/config/read_config.hpp"
-#include "hook/metrics/counters.hpp"
-#include "hook/metrics/metrics.hpp"
 
 namespace shim {
 namespace {
@@ -75,24 +72,6 @@ fabric::HcaFacts NodeReader::facts() const {
           .gids = children,
           .vfs = may_be_exclusive(*config_),
           .pfs = true};
-}
-
-void NodeReader::say_moved(const fabric::Inventory& inventory) {
-  std::map<std::string, std::optional<unsigned>> moved;
-  for (const MovedGid& gid : moved_gids(holders_.gids(), inventory)) {
-    const std::string place = fmt::format("{} {} {}", gid.placed.grant, gid.placed.hca, gid.placed.index);
-    moved.emplace(place, gid.index);
-    const auto before = moved_.find(place);
-    if (before != moved_.end() && before->second == gid.index) continue;
-    hook::EventLine line("gid_moved");
-    line.add("holder", gid.placed.holder).add("key", gid.placed.grant).add("hca", gid.placed.hca);
-    line.add("gid", to_string(gid.placed.addresses.front())).add("from", gid.placed.index);
-    line.add("to", gid.index ? fmt::format("{}", *gid.index) : std::string("-"));
-    log_.warning(line.text());
-    if (const auto counters = hook::Counters::open(node_.ledger))
-      counters->add({{hook::kGidMovesTotal, {{"hca", gid.placed.hca}}}});
-  }
-  moved_ = std::move(moved);
 }
 
 // One line for each HCA would be enough, but who reads the kubelet's numbers knows IDs.
@@ -175,7 +154,6 @@ bool NodeReader::read() {
   keep_settling(resources_, moved_at_, std::chrono::steady_clock::now(), now);
   say_changes(now);
   resources_ = std::move(now);
-  say_moved(*inventory);
   return true;
 }
 

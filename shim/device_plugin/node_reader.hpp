@@ -34,7 +34,6 @@ class NodeReader {
 
  private:
   void read_config();
-  void say_moved(const fabric::Inventory& inventory);
   void say_changes(const std::vector<Resource>& now) const;
   void say_other_kinds(const std::vector<std::string>& others);
   void note_moved(const HcaHolds& now);
@@ -49,8 +48,7 @@ class NodeReader {
   std::vector<Resource> resources_;
   std::optional<std::map<std::string, unsigned>> held_;  // how much of each HCA was held; nullopt: not read yet
   Moments moved_at_;
-  std::map<std::string, std::string> said_;               // by what it is about
-  std::map<std::string, std::optional<unsigned>> moved_;  // by grant, HCA and place: where the GID was seen
+  std::map<std::string, std::string> said_;  // by what it is about
 };
 
 }  // namespace shim

@@ -39,23 +39,6 @@ TEST(DevicePluginGrant, WhatAGrantAdds) {
   EXPECT_EQ(holds["0000.10.00.0"].foreign.others, 1U) << "by what it is booked as";
 }
 
-TEST(DevicePluginGrant, GidsThatMoved) {
-  fabric::Inventory node = test_support::rails(1);  // 10.1.0.1 is at 2 (v1) and 3
-  const auto moved = [&](const char* address, unsigned index) {
-    const auto found = moved_gids({{"key", "container web", "mlx5_0", {test_support::address(address)}, index}}, node);
-    if (found.empty()) return std::string("no");
-    return found.front().index ? fmt::format("to {}", *found.front().index) : std::string("gone");
-  };
-  EXPECT_EQ(moved("10.1.0.1", 3), "no");
-  EXPECT_EQ(moved("10.1.0.1", 2), "no") << "of either type";
-  EXPECT_EQ(moved("10.1.0.1", 7), "to 3");
-  EXPECT_EQ(moved("10.9.9.9", 3), "gone");
-  node.hcas[0].ports[0].gids_complete = false;
-  EXPECT_EQ(moved("10.9.9.9", 3), "no") << "what was not read is not gone";
-  node.hcas.clear();
-  EXPECT_EQ(moved("10.1.0.1", 7), "no");
-}
-
 class DevicePluginHolders : public test_support::LedgerScene {
  protected:
   std::string held(HoldReader& holders) {

@@ -11,6 +11,9 @@
 #include "hook/doctor/ledger_facts.hpp"
 #include "hook/doctor/node_engines.hpp"
 #include "hook/doctor/qos_facts.hpp"
+#include "hook/rails/record/store.hpp"
+#include "support/inventories.hpp"
+#include "support/tree.hpp"
 #include "unit/ledger/scene.hpp"
 
 namespace hook {
@@ -120,6 +123,67 @@ TEST_F(DoctorLedger, AGrantWhoseContainerIsGone) {
   EXPECT_EQ(check.findings[0].object, db_.label);
   EXPECT_NE(check.findings[0].message.find("mlx5_1"), std::string::npos);
   EXPECT_EQ(worst({check}), Grade::kWarning);
+}
+
+TEST(Doctor, GidsThatMoved) {
+  fabric::Inventory node = test_support::rails(1);  // 10.1.0.1 is at 2 (v1) and 3
+  const auto moved = [&](const char* address, unsigned index) {
+    const auto found = moved_gids({{"container web", "mlx5_0", {test_support::address(address)}, index}}, node);
+    if (found.empty()) return std::string("no");
+    return found.front().index ? fmt::format("to {}", *found.front().index) : std::string("gone");
+  };
+  EXPECT_EQ(moved("10.1.0.1", 3), "no");
+  EXPECT_EQ(moved("10.1.0.1", 2), "no") << "of either type";
+  EXPECT_EQ(moved("10.1.0.1", 7), "to 3");
+  EXPECT_EQ(moved("10.9.9.9", 3), "gone");
+  node.hcas[0].ports[0].gids_complete = false;
+  EXPECT_EQ(moved("10.9.9.9", 3), "no") << "what was not read is not gone";
+  node.hcas.clear();
+  EXPECT_EQ(moved("10.1.0.1", 7), "no");
+}
+
+// The whole way, from the record of a container's rails and the GID tables below a root.
+class DoctorMovedGid : public DoctorLedger {
+ protected:
+  // A container with one rail, 10.1.0.1 at index 3 when it started.
+  void give_rail() {
+    ASSERT_EQ(give(web_, {{"mlx5_0", Mode::kShared, 1, {}}}, {web_.key, "web", test_support::myself()}), "");
+    RailRecord rail;
+    rail.rail.hca = "mlx5_0";
+    rail.rail.kind = RailKind::kMacvlan;
+    rail.rail.addresses = {{test_support::address("10.1.0.1"), 24, {}}};
+    rail.gid_index = 3;
+    const auto records = NetworkRecordStore::open(path_);
+    ASSERT_TRUE(records && records->write({web_.key, {}, 1, {rail}}));
+  }
+
+  // What is said of it on a node that has the GID at this index; nullopt: nowhere.
+  std::string said(std::optional<unsigned> index) {
+    fabric::Inventory inventory = test_support::rails(2, 16);
+    auto& gids = inventory.hcas[0].ports[0].gids;
+    std::erase_if(gids, [&](const fabric::GidEntry& gid) { return gid.index == 2 || (gid.index == 3 && !index); });
+    for (fabric::GidEntry& gid : gids)
+      if (gid.index == 3) gid.index = *index;
+    NodeSettings node;
+    node.root = temp_ / fmt::format("node{}", ++nodes_);
+    node.ledger = path_;
+    test_support::lay_out(inventory, node.root, {.full = true});
+    for (const Check& check : examine_node(node))
+      for (const Finding& finding : check.findings)
+        if (finding.object == web_.label) return check.name + ": " + finding.message;
+    return {};
+  }
+
+ private:
+  unsigned nodes_ = 0;
+};
+
+TEST_F(DoctorMovedGid, NamesTheHolder) {
+  give_rail();
+  EXPECT_EQ(said(3), "");
+  EXPECT_EQ(said(5), "ledger: its GID 10.1.0.1 of mlx5_0 was at index 3 when it started, and is at index 5 now");
+  EXPECT_EQ(said(std::nullopt),
+            "ledger: its GID 10.1.0.1 of mlx5_0 was at index 3 when it started, and is nowhere now");
 }
 
 TEST_F(DoctorLedger, ADiskThatIsFull) {
