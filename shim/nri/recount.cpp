@@ -4,7 +4,7 @@
 #include <chrono>
 #include <utility>
 
-#include "shim/ttrpc/sockets.hpp"
+#include "shim/ttrpc/connection.hpp"
 
 namespace shim {
 namespace {

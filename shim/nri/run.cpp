@@ -21,7 +21,7 @@
 #include "shim/nri/end_container.hpp"
 #include "shim/nri/rdma_plugin.hpp"
 #include "shim/nri/recount.hpp"
-#include "shim/ttrpc/sockets.hpp"
+#include "shim/ttrpc/connection.hpp"
 
 namespace shim {
 namespace {

@@ -16,7 +16,7 @@
 #include "hook/base/json/json.hpp"
 #include "hook/base/process/sandbox.hpp"
 #include "hook/base/write_all.hpp"
-#include "shim/ttrpc/big_endian.hpp"
+#include "shim/ttrpc/frames.hpp"
 
 namespace shim {
 namespace {

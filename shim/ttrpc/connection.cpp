@@ -1,22 +1,27 @@
 #include "shim/ttrpc/connection.hpp"
 
+#include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <exception>
 
 #include "fabric/text.hpp"
 
 namespace shim {
+namespace {
 
 using fabric::Error;
+using fabric::make_error;
 using fabric::Result;
 using fabric::sys_error;
 using fabric::UniqueFd;
-
-namespace {
 
 // For poll(): -1 without a deadline, rounded up so that it is past afterwards.
 int milliseconds_until(std::optional<Connection::Clock::time_point> until) {
@@ -25,11 +30,58 @@ int milliseconds_until(std::optional<Connection::Clock::time_point> until) {
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
 }
 
-Error ended_error() {
-  return Error{"the runtime closed the connection", ECONNRESET};
+// Beyond it a message is an exception, whose memory is not kept. A multiple of every page size that Linux has.
+constexpr std::size_t kUsualSize = std::size_t{64} << 10;
+
+void shrink(std::string& buffer) {
+  if (buffer.capacity() > kUsualSize) std::string().swap(buffer);
 }
 
 }  // namespace
+
+Result<UniqueFd> connect_socket(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof address.sun_path)
+    return make_error("socket `{}`: a path of 1 to {} bytes is needed", fabric::printable(path),
+                      sizeof address.sun_path - 1);
+  std::memcpy(address.sun_path, path.data(), path.size());
+  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket.ok()) return sys_error(errno, "cannot make a socket");
+  // A signal does not undo a connect to a local socket: it only blocks while the runtime's backlog is full.
+  int result = 0;
+  do {
+    result = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  } while (result != 0 && errno == EINTR);
+  if (result != 0) return sys_error(errno, "cannot connect to `{}`", fabric::printable(path));
+  return socket;
+}
+
+Result<UniqueFd> launched_socket(std::string_view number) {
+  const auto fd = fabric::parse_number<int>(number);
+  int type = 0;
+  socklen_t size = sizeof type;
+  if (!fd || *fd < 0 || ::getsockopt(*fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_STREAM)
+    return make_error("NRI_PLUGIN_SOCKET=`{}` is not the number of an open stream socket", fabric::printable(number));
+  UniqueFd socket(*fd);
+  if (::fcntl(socket.get(), F_SETFD, FD_CLOEXEC) != 0) return sys_error(errno, "cannot set close-on-exec");
+  return socket;
+}
+
+fabric::Result<ReservedBuffer> ReservedBuffer::reserve(std::size_t size) {
+  void* start = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (start == MAP_FAILED) return fabric::sys_error(errno, "cannot reserve {} bytes for messages", size);
+  return ReservedBuffer(std::span(static_cast<char*>(start), size));
+}
+
+ReservedBuffer::~ReservedBuffer() {
+  if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
+}
+
+void ReservedBuffer::release(std::size_t used) {
+  if (used <= kUsualSize || used > bytes_.size()) return;
+  ::madvise(bytes_.data() + kUsualSize, used - kUsualSize, MADV_DONTNEED);
+}
 
 Result<std::unique_ptr<Connection>> Connection::open(UniqueFd socket, Handler handler) {
   ReservedBuffer plugin = TRY(ReservedBuffer::reserve(kMaxReceiveData));
@@ -65,7 +117,7 @@ Result<std::string> Connection::call(std::string_view service, std::string_view 
     if (pending_->answer || (ended && !*ended)) continue;
     pending_.reset();
     if (!ended) return wrap(std::move(ended).error(), name);
-    if (**ended == Ended::kPeer) return wrap(ended_error(), name);
+    if (**ended == Ended::kPeer) return wrap(Error{"the runtime closed the connection", ECONNRESET}, name);
     return Error{fmt::format("{}: no answer within {} ms", name, timeout.count()), ETIMEDOUT};
   }
   auto answer = *std::move(pending_->answer);
@@ -137,6 +189,103 @@ Result<void> Connection::flush() {
     } else if (errno != EINTR) {
       return sys_error(errno, "cannot send to the runtime");
     }
+  }
+  return {};
+}
+
+Result<void> Connection::take(std::string_view bytes) {
+  while (const auto piece = TRY(mux_.next(bytes)))
+    TRY_VOID(take_piece(*piece));
+  return {};
+}
+
+Result<void> Connection::take_piece(const MuxPiece& piece) {
+  const bool is_request = piece.connection == kPluginConnection;
+  Inbox& inbox = is_request ? requests_ : answers_;
+  std::string_view bytes = piece.bytes;
+  while (const auto message = TRY(inbox.decoder.next(bytes))) {
+    TRY_VOID(is_request ? serve_request(*message) : take_answer(*message));
+    inbox.buffer.release(inbox.decoder.buffer_used());
+    // What a handler made of a long message is free now, but the heap keeps it.
+    if (message->length > kUsualSize) ::malloc_trim(0);
+  }
+  return {};
+}
+
+Result<void> Connection::serve_request(const Message& message) {
+  if (message.type != MessageType::kRequest)
+    return make_error("ttrpc message of type {} on the connection for requests", static_cast<int>(message.type));
+  // As Go's server: the answer bears the stream that is wrong, and nothing is done twice.
+  if (message.stream % 2 == 0)
+    return respond(message.stream, Error{"the stream of a request must have an odd number", EINVAL});
+  if (message.stream <= last_request_)
+    return respond(message.stream, Error{"the stream of a request must be higher than those before", EINVAL});
+  last_request_ = message.stream;
+  handling_ = true;
+  auto answer = handle(message);
+  handling_ = false;
+  return respond(message.stream, answer);
+}
+
+Result<std::string> Connection::handle(const Message& message) {
+  if (message.too_long)
+    return Error{fmt::format("request of {} bytes: the limit is {}", message.length, kMaxReceiveData), EMSGSIZE};
+  if ((message.flags & kFlagRemoteOpen) != 0) return Error{"streams are not supported", ENOSYS};
+  const auto request = parse_request(message.data);
+  if (!request) return Error{request.error().message, EINVAL};
+  try {
+    return handler_(*request);
+  } catch (const std::exception& problem) {
+    // A crash would have the container created without its devices; an error does not.
+    return Error{fmt::format("unexpected: {}", problem.what()), ENOMEM};
+  }
+}
+
+Result<void> Connection::respond(std::uint32_t stream, const Result<std::string>& answer) {
+  data_.clear();
+  std::string text;
+  Response response;
+  if (answer) {
+    response.payload = *answer;
+  } else {
+    text = status_message(answer.error());
+    response = {status_of_errno(answer.error().code), text, {}};
+  }
+  append_response(data_, response);
+  if (data_.size() > kMaxSendData)
+    return respond(stream,
+                   Error{fmt::format("answer of {} bytes: the limit is {}", data_.size(), kMaxSendData), EMSGSIZE});
+  return send_message(kPluginConnection, MessageType::kResponse, stream);
+}
+
+// The message's data is data_.
+Result<void> Connection::send_message(std::uint32_t connection, MessageType type, std::uint32_t stream) {
+  out_.clear();
+  append_frames(out_, connection, {.stream = stream, .type = type, .data = data_});
+  auto flushed = flush();
+  shrink(data_);
+  shrink(out_);
+  return flushed;
+}
+
+Result<void> Connection::take_answer(const Message& message) {
+  if (message.type != MessageType::kResponse)
+    return make_error("ttrpc message of type {} on the connection for answers", static_cast<int>(message.type));
+  if (message.stream % 2 == 0 || message.stream >= next_call_)
+    return make_error("ttrpc answer to stream {}, which was never asked", message.stream);
+  if (!pending_ || pending_->stream != message.stream || pending_->answer) return {};  // too late, or repeated
+  if (message.too_long) {
+    pending_->answer.emplace(
+        Error{fmt::format("answer of {} bytes: the limit is {}", message.length, kMaxReceiveData), EMSGSIZE});
+    return {};
+  }
+  const Response response = TRY(parse_response(message.data));
+  if (response.code == StatusCode::kOk) {
+    pending_->answer.emplace(std::string(response.payload));
+  } else {
+    pending_->answer.emplace(Error{fmt::format("the runtime refused: {} (status {})",
+                                               fabric::printable(response.message), static_cast<int>(response.code)),
+                                   errno_of_status(response.code)});
   }
   return {};
 }

@@ -3,26 +3,58 @@
 // answer to RegisterPlugin at times).
 //
 // Memory: a read buffer of 16 KiB, an output buffer that is kept up to 64 KiB, and room for one incoming message per
-// logical connection (reserved_buffer.hpp). Nothing grows with the number of requests.
+// logical connection (ReservedBuffer). Nothing grows with the number of requests.
 #pragma once
 
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
-#include "shim/ttrpc/message.hpp"
-#include "shim/ttrpc/mux.hpp"
-#include "shim/ttrpc/reserved_buffer.hpp"
+#include "shim/ttrpc/frames.hpp"
 #include "shim/ttrpc/rpc.hpp"
 
 namespace shim {
+
+// Connects to a stream socket, e.g. /var/run/nri/nri.sock. The runtime makes it anew each time it starts. Errors carry
+// errno: ENOENT and ECONNREFUSED say that it does not run.
+fabric::Result<fabric::UniqueFd> connect_socket(const std::string& path);
+
+// The socket that a runtime hands to a plugin it launches. number: the value of NRI_PLUGIN_SOCKET. Errors: not the
+// number of an open stream socket.
+fabric::Result<fabric::UniqueFd> launched_socket(std::string_view number);
+
+// Room for the longest message, for as long as the process lives, that costs memory only while such a message is in it:
+// a private mapping whose pages are given back. The heap would keep what it once had to grow to.
+class ReservedBuffer {
+ public:
+  // Errors: no address space, or a node that refuses to overcommit.
+  static fabric::Result<ReservedBuffer> reserve(std::size_t size);
+
+  ReservedBuffer(ReservedBuffer&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+  ReservedBuffer& operator=(ReservedBuffer&&) = delete;
+  ~ReservedBuffer();
+
+  std::span<char> bytes() const { return bytes_; }
+
+  // Gives the pages back of which the first used bytes were written, but for the first few, which the usual messages
+  // need again. What the buffer holds is lost.
+  void release(std::size_t used);
+
+ private:
+  explicit ReservedBuffer(std::span<char> bytes) : bytes_(bytes) {}
+
+  std::span<char> bytes_;
+};
 
 class Connection {
  public:

@@ -1,7 +1,7 @@
 #include "shim/ttrpc/rpc.hpp"
 
-#include <array>
 #include <cerrno>
+#include <utility>
 
 #include "fabric/remedy.hpp"
 #include "fabric/text.hpp"
@@ -15,15 +15,11 @@ using fabric::Result;
 
 constexpr std::size_t kMaxStatusMessage = 4000;
 
-struct StatusErrno {
-  StatusCode status;
-  int code;
-};
-constexpr std::array kStatusErrnos = {
-    StatusErrno{StatusCode::kInvalidArgument, EINVAL},     StatusErrno{StatusCode::kDeadlineExceeded, ETIMEDOUT},
-    StatusErrno{StatusCode::kResourceExhausted, EMSGSIZE}, StatusErrno{StatusCode::kFailedPrecondition, EAGAIN},
-    StatusErrno{StatusCode::kUnimplemented, ENOSYS},
-};
+constexpr std::pair<StatusCode, int> kStatusErrnos[] = {{StatusCode::kInvalidArgument, EINVAL},
+                                                        {StatusCode::kDeadlineExceeded, ETIMEDOUT},
+                                                        {StatusCode::kResourceExhausted, EMSGSIZE},
+                                                        {StatusCode::kFailedPrecondition, EAGAIN},
+                                                        {StatusCode::kUnimplemented, ENOSYS}};
 
 // google.rpc.Status: 1 code, 2 message, 3 details.
 Result<void> parse_status(std::string_view data, Response& response) {
@@ -78,14 +74,14 @@ void append_response(std::string& out, const Response& response) {
 }
 
 StatusCode status_of_errno(int code) {
-  for (const auto& pair : kStatusErrnos)
-    if (pair.code == code) return pair.status;
+  for (const auto& [status, number] : kStatusErrnos)
+    if (number == code) return status;
   return StatusCode::kUnknown;
 }
 
 int errno_of_status(StatusCode code) {
-  for (const auto& pair : kStatusErrnos)
-    if (pair.status == code) return pair.code;
+  for (const auto& [status, number] : kStatusErrnos)
+    if (status == code) return number;
   return 0;
 }
 

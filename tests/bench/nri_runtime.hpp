@@ -9,8 +9,7 @@
 
 #include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
-#include "shim/ttrpc/message.hpp"
-#include "shim/ttrpc/mux.hpp"
+#include "shim/ttrpc/frames.hpp"
 
 namespace bench {
 

@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "require.hpp"
-#include "shim/ttrpc/message.hpp"
-#include "shim/ttrpc/mux.hpp"
+#include "shim/ttrpc/frames.hpp"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "require.hpp"
-#include "shim/ttrpc/message.hpp"
+#include "shim/ttrpc/frames.hpp"
 #include "shim/ttrpc/rpc.hpp"
 #include "shim/ttrpc/wire_fields.hpp"
 

@@ -14,7 +14,7 @@
 #include "fabric/text.hpp"
 #include "shim/nri/wire/messages.hpp"
 #include "shim/nri/wire/session.hpp"
-#include "shim/ttrpc/sockets.hpp"
+#include "shim/ttrpc/connection.hpp"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include <fstream>
 #include <thread>
 
-#include "shim/ttrpc/sockets.hpp"
+#include "shim/ttrpc/connection.hpp"
 #include "unit/nri/scene.hpp"
 #include "unit/sanitized.hpp"
 

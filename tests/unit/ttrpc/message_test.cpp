@@ -1,11 +1,10 @@
 // ttrpc messages, as bytes: u32 length, u32 stream, u8 type, u8 flags, big-endian, data.
-#include "shim/ttrpc/message.hpp"
+#include "shim/ttrpc/frames.hpp"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "shim/ttrpc/mux.hpp"
 
 namespace shim {
 namespace {

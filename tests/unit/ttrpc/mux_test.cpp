@@ -1,5 +1,5 @@
 // Multiplexer frames, as bytes: u32 connection, u32 length, big-endian, payload.
-#include "shim/ttrpc/mux.hpp"
+#include "shim/ttrpc/frames.hpp"
 
 #include <gtest/gtest.h>
 

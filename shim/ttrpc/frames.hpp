@@ -1,3 +1,9 @@
+// The bytes of a runtime's socket as messages, and back. Two layers:
+//
+// NRI's multiplexer (containerd/nri pkg/net/multiplex): two logical connections over one socket. A frame is the id of
+// a connection and the length of its payload, both 32 bits, big-endian, then the payload. Nothing opens or closes a
+// logical connection. Each of them is a stream of bytes: what it carries may begin and end anywhere in a frame.
+//
 // ttrpc messages (containerd/ttrpc PROTOCOL.md): a header of ten bytes, big-endian: length of the data (32 bits),
 // stream (32 bits), type (8), flags (8); then the data.
 #pragma once
@@ -12,6 +18,72 @@
 #include "fabric/result.hpp"
 
 namespace shim {
+
+// The first four bytes, which must be there.
+inline std::uint32_t read_u32(std::string_view bytes) {
+  std::uint32_t value = 0;
+  for (const char byte : bytes.substr(0, 4))
+    value = (value << 8) | static_cast<unsigned char>(byte);
+  return value;
+}
+
+inline void append_u32(std::string& out, std::uint32_t value) {
+  for (int shift = 24; shift >= 0; shift -= 8)
+    out.push_back(static_cast<char>(value >> shift & 0xff));
+}
+
+// The bytes of a header that have come so far.
+template <std::size_t kWhole>
+struct PartialHeader {
+  std::array<char, kWhole> bytes{};
+  std::size_t size = 0;
+  std::string_view text() const { return {bytes.data(), size}; }
+  // Takes what it lacks from the front of input. True: it is whole.
+  bool take(std::string_view& input) {
+    const std::size_t taken = input.copy(bytes.data() + size, kWhole - size);
+    size += taken;
+    input.remove_prefix(taken);
+    return size == kWhole;
+  }
+};
+
+// Requests of the runtime to the plugin.
+inline constexpr std::uint32_t kPluginConnection = 1;
+// Requests of the plugin to the runtime.
+inline constexpr std::uint32_t kRuntimeConnection = 2;
+
+inline constexpr std::size_t kMuxHeaderSize = 8;
+// The longest payload that any runtime sends: 16 MiB up to NRI 0.6.1, 4 MiB + 10 bytes since 0.7.0.
+inline constexpr std::size_t kMaxMuxPayload = std::size_t{16} << 20;
+
+// Consecutive bytes of one logical connection, at most one frame's.
+struct MuxPiece {
+  std::uint32_t connection = 0;
+  std::string_view bytes = {};
+  friend bool operator==(const MuxPiece&, const MuxPiece&) = default;
+};
+
+// Takes the socket's bytes apart, however they were split by read(). Keeps at most a header.
+class MuxDecoder {
+ public:
+  // The next piece, which is part of input and removed from its front. nullopt: all of input is used. Errors: a
+  // connection that NRI does not have, a frame longer than any runtime sends. The stream is lost then: every further
+  // call with input fails in the same way.
+  fabric::Result<std::optional<MuxPiece>> next(std::string_view& input);
+
+  // False in the middle of a frame.
+  bool between_frames() const { return header_.size == 0 && left_ == 0; }
+
+ private:
+  fabric::Result<void> begin_frame();
+
+  PartialHeader<kMuxHeaderSize> header_;
+  std::uint32_t connection_ = 0;
+  std::size_t left_ = 0;  // of the frame's payload
+};
+
+// Appends the header of a frame; the caller appends the payload. length: 1 to kMaxMuxPayload.
+void append_mux_header(std::string& out, std::uint32_t connection, std::size_t length);
 
 enum class MessageType : std::uint8_t { kRequest = 1, kResponse = 2, kData = 3 };
 
@@ -48,17 +120,15 @@ class MessageDecoder {
   fabric::Result<std::optional<Message>> next(std::string_view& input);
 
   // False in the middle of a message.
-  bool between_messages() const { return header_size_ == 0; }
+  bool between_messages() const { return header_.size == 0; }
   // How much of the buffer the message that was returned last, or is being read, has used.
   std::size_t buffer_used() const { return got_; }
 
  private:
-  bool take_header(std::string_view& input);
   bool take_data(std::string_view& input);
 
   std::span<char> buffer_;
-  std::array<char, kMessageHeaderSize> header_{};
-  std::size_t header_size_ = 0;
+  PartialHeader<kMessageHeaderSize> header_;
   Message current_;
   std::size_t got_ = 0;      // bytes of the data in the buffer
   std::size_t skipped_ = 0;  // bytes of the data dropped, when it is too long

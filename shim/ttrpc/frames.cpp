@@ -1,0 +1,105 @@
+#include "shim/ttrpc/frames.hpp"
+
+#include <algorithm>
+
+namespace shim {
+namespace {
+
+using fabric::make_error;
+using fabric::Result;
+
+// Size of the bufio.Reader in Go's ttrpc channel.
+constexpr std::size_t kReaderBuffer = 4096;
+
+}  // namespace
+
+Result<std::optional<MuxPiece>> MuxDecoder::next(std::string_view& input) {
+  while (!input.empty()) {
+    if (left_ == 0) {
+      if (!header_.take(input)) return std::optional<MuxPiece>();
+      TRY_VOID(begin_frame());
+      continue;  // an empty frame carries nothing
+    }
+    const MuxPiece piece{connection_, input.substr(0, left_)};
+    left_ -= piece.bytes.size();
+    input.remove_prefix(piece.bytes.size());
+    return std::optional(piece);
+  }
+  return std::optional<MuxPiece>();
+}
+
+// Leaves a header that is refused where it is.
+Result<void> MuxDecoder::begin_frame() {
+  const std::uint32_t connection = read_u32(header_.text());
+  const std::size_t length = read_u32(header_.text().substr(4));
+  // Go drops such a frame without a word. No version of NRI sends one: it is a stream that is read from a wrong place.
+  if (connection != kPluginConnection && connection != kRuntimeConnection)
+    return make_error("multiplexer frame for connection {}: NRI has connections {} and {} only", connection,
+                      kPluginConnection, kRuntimeConnection);
+  if (length > kMaxMuxPayload)
+    return make_error("multiplexer frame of {} bytes on connection {}: the limit is {}", length, connection,
+                      kMaxMuxPayload);
+  connection_ = connection;
+  left_ = length;
+  header_.size = 0;
+  return {};
+}
+
+void append_mux_header(std::string& out, std::uint32_t connection, std::size_t length) {
+  append_u32(out, connection);
+  append_u32(out, static_cast<std::uint32_t>(length));
+}
+
+Result<std::optional<Message>> MessageDecoder::next(std::string_view& input) {
+  if (header_.size == 0) got_ = skipped_ = 0;
+  if (!header_.take(input)) return std::optional<Message>();
+  const std::string_view header = header_.text();
+  const auto type = static_cast<MessageType>(header[8]);
+  if (type < MessageType::kRequest || type > MessageType::kData)
+    return make_error("ttrpc message of type {}: there are types 1 to 3 only", static_cast<unsigned>(type));
+  current_ = {.stream = read_u32(header.substr(4)),
+              .type = type,
+              .flags = static_cast<std::uint8_t>(header[9]),
+              .length = read_u32(header),
+              .data = {},
+              .too_long = false};
+  current_.too_long = current_.length > buffer_.size();
+  if (!take_data(input)) return std::optional<Message>();
+  header_.size = 0;
+  return std::optional(current_);
+}
+
+// Whether the data is complete, or skipped to its end.
+bool MessageDecoder::take_data(std::string_view& input) {
+  std::size_t& done = current_.too_long ? skipped_ : got_;
+  const std::string_view part = input.substr(0, current_.length - done);
+  input.remove_prefix(part.size());
+  if (!current_.too_long && part.size() == current_.length) {  // at once: no copy
+    current_.data = part;
+    return true;
+  }
+  if (!current_.too_long) std::copy(part.begin(), part.end(), buffer_.begin() + static_cast<std::ptrdiff_t>(got_));
+  done += part.size();
+  if (done < current_.length) return false;
+  if (!current_.too_long) current_.data = std::string_view(buffer_.data(), got_);
+  return true;
+}
+
+void append_message_header(std::string& out, const Message& message) {
+  append_u32(out, message.length);
+  append_u32(out, message.stream);
+  out.push_back(static_cast<char>(message.type));
+  out.push_back(static_cast<char>(message.flags));
+}
+
+void append_frames(std::string& out, std::uint32_t connection, Message message) {
+  message.length = static_cast<std::uint32_t>(message.data.size());
+  const std::size_t whole = kMessageHeaderSize + message.data.size();
+  const bool one_frame = whole <= kReaderBuffer;
+  append_mux_header(out, connection, one_frame ? whole : kMessageHeaderSize);
+  append_message_header(out, message);
+  if (!one_frame) append_mux_header(out, connection, message.data.size());
+  out.append(message.data);
+}
+
+}  // namespace shim
