@@ -1,20 +1,63 @@
 // rdma-device-plugin: has the kubelet count HCAs as a resource.
 #include <malloc.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <span>
+#include <string>
+#include <string_view>
 
-#include "shim/device_plugin/options.hpp"
+#include "fabric/text.hpp"
+#include "hook/grant/node_options.hpp"
 #include "shim/device_plugin/run.hpp"
 #include "shim/device_plugin/wire/kubelet.hpp"
 
 namespace {
 
+using fabric::Result;
+
 constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
+
+constexpr std::size_t kLongestSocketName = 64;  // socket_name()
+
+Result<void> set_directory(shim::DevicePluginSettings& settings, std::string_view value) {
+  if (!value.starts_with('/') || value.size() + kLongestSocketName >= sizeof(sockaddr_un::sun_path))
+    return fabric::make_error("--plugins `{}`: expected an absolute path that a socket's name has room behind",
+                              fabric::printable(value));
+  settings.directory = value;
+  return {};
+}
+
+constexpr fabric::Option<shim::DevicePluginSettings> kOptions[] = {
+    {"plugins", "DIR", "where the kubelet's socket is (/var/lib/kubelet/device-plugins)", set_directory},
+    hook::kConfigOption<shim::DevicePluginSettings>,
+    hook::kRootOption<shim::DevicePluginSettings>,
+    hook::kLedgerOption<shim::DevicePluginSettings>,
+    hook::kHelpOption<shim::DevicePluginSettings>,
+    hook::kVersionOption<shim::DevicePluginSettings>};
+
+std::string help_text() {
+  return fabric::wrapped(
+             "rdma-device-plugin: has the kubelet count HCAs as a resource, as a device plugin of Kubernetes.") +
+         "\n" +
+         fabric::help_lines("  rdma-device-plugin [options]",
+                            "registers with the kubelet, and again when that restarts", 33) +
+         "\nOptions (in brackets the default):\n" +
+         fabric::option_help(std::span<const fabric::Option<shim::DevicePluginSettings>>(kOptions)) +
+         "\nExit codes: 0 ended by SIGTERM or SIGINT; 1 failed; 2 usage.\n";
+}
+
+// Errors: an unknown option, a value that is missing or of no use.
+Result<shim::DevicePluginSettings> parse_options(std::span<char* const> arguments) {
+  shim::DevicePluginSettings settings;
+  TRY_VOID(hook::apply_options<shim::DevicePluginSettings>(kOptions, arguments, "rdma-device-plugin", settings));
+  return settings;
+}
 
 hook::Log plugin_log() {
   return hook::Log::to_stderr("rdma-device-plugin");
@@ -22,14 +65,13 @@ hook::Log plugin_log() {
 
 int run(int argc, char** argv) {
   const auto arguments = std::span(argv + 1, static_cast<std::size_t>(argc > 0 ? argc - 1 : 0));
-  const auto settings = shim::parse_device_plugin_options(arguments);
+  const auto settings = parse_options(arguments);
   if (!settings) {
     plugin_log().error(settings.error());
     return settings.error().code == EINVAL ? kExitUsage : kExitFailure;
   }
   if (settings->help || settings->version) {
-    std::fputs(settings->help ? shim::device_plugin_help().c_str() : "rdma-device-plugin " RDMA_INIT_VERSION "\n",
-               stdout);
+    std::fputs(settings->help ? help_text().c_str() : "rdma-device-plugin " RDMA_INIT_VERSION "\n", stdout);
     return 0;
   }
   const hook::Log log = plugin_log();

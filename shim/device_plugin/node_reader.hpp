@@ -1,10 +1,13 @@
 // What the plugin announces, read from the node: configuration, ledger, HCAs.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fabric/inventory.hpp"
@@ -12,11 +15,42 @@
 #include "hook/base/log.hpp"
 #include "hook/config/config.hpp"
 #include "hook/config/read_config.hpp"
+#include "hook/grant/hcas.hpp"
 #include "hook/grant/node.hpp"
-#include "shim/device_plugin/hold_reader.hpp"
+#include "hook/ledger/ledger.hpp"
 #include "shim/device_plugin/resources.hpp"
 
 namespace shim {
+
+// Names of the devices of kind rdma-init.io/hca that *.json files in /etc/cdi and /var/run/cdi describe, where every
+// runtime looks, by which it knows what a CDI device is. root: stands before both directories. Of a file that cannot be
+// read or parsed there are none: the runtimes ignore it as well.
+std::set<std::string> described_cdi_devices(const std::string& root);
+
+// Pure: what a grant adds. By what its HCAs are booked as. A vanished one adds nothing.
+void add_grant(const hook::Grant& grant, bool foreign, HcaHolds& holds);
+
+// Who holds what, as the ledger has it: for the kubelet's own pods nothing changes, what others hold it cannot give.
+// Reads it again only when it has changed, or when somebody holds HCAs who may end without a word of it:
+// not the kubelet's pods, whose grants are returned by their runtime.
+class HoldReader {
+ public:
+  explicit HoldReader(std::string ledger) : ledger_(std::move(ledger)) {}
+  // What cannot be read of one grant goes into `unread`, once. No ledger: nobody holds anything. Errors: the ledger's;
+  // then what was read last stays.
+  fabric::Result<void> read(std::vector<fabric::Error>& unread);
+  // By the names that HCAs have now; of one that is away, as in a pod's network namespace, by the name that it had.
+  HcaHolds of(const fabric::Inventory& inventory, const std::string& root);
+
+ private:
+  bool is_of_kubelet(const hook::Grant& grant);
+  std::string ledger_;
+  std::vector<std::int64_t> stamp_;  // of the directory of grants
+  bool has_foreign_ = false;
+  HcaHolds holds_;
+  hook::HcaDevices devices_;          // of each HCA that was seen, by its name
+  std::set<std::string> known_pods_;  // keys of grants that a pod was seen to have
+};
 
 class NodeReader {
  public:

@@ -18,7 +18,6 @@
 #include "hook/apply/cdi_spec.hpp"
 #include "hook/base/event_line.hpp"
 #include "hook/base/process/ending_signals.hpp"
-#include "shim/device_plugin/cdi_files.hpp"
 #include "shim/device_plugin/node_reader.hpp"
 #include "shim/device_plugin/watches.hpp"
 #include "shim/device_plugin/wire/kubelet.hpp"

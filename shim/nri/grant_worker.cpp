@@ -11,9 +11,8 @@
 #include "hook/grant/grant.hpp"
 #include "hook/metrics/count.hpp"
 #include "hook/rails/addresses.hpp"
-#include "shim/nri/adjustment.hpp"
 #include "shim/nri/holders.hpp"
-#include "shim/nri/spec_of.hpp"
+#include "shim/nri/terms.hpp"
 #include "shim/nri/wire/messages.hpp"
 #include "shim/ttrpc/wire_fields.hpp"
 

@@ -13,7 +13,7 @@
 #include "hook/config/config.hpp"
 #include "hook/grant/call.hpp"
 #include "hook/rails/address/ipam_helper.hpp"
-#include "shim/nri/wire/values.hpp"
+#include "shim/nri/wire/messages.hpp"
 #include "shim/nri/worker.hpp"
 
 namespace shim {

@@ -1,4 +1,5 @@
-// rdma-nri's answers to a runtime: who asks is found out here, what they get is the worker's to give (giver.hpp).
+// rdma-nri's answers to a runtime: who asks is found out here, what they get is the worker's to give
+// (grant_worker.hpp).
 #pragma once
 
 #include <sys/types.h>
@@ -13,18 +14,39 @@
 #include <vector>
 
 #include "fabric/result.hpp"
+#include "fabric/unique_fd.hpp"
 #include "hook/base/log.hpp"
 #include "hook/config/config.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/grant/asking.hpp"
 #include "hook/grant/node.hpp"
 #include "shim/nri/holders.hpp"
-#include "shim/nri/namespace_ends.hpp"
 #include "shim/nri/options.hpp"
-#include "shim/nri/wire/handler.hpp"
+#include "shim/nri/wire/session.hpp"
 #include "shim/nri/worker.hpp"
 
 namespace shim {
+
+// Ends of pods' network namespaces, told by the files that runtimes keep them with.
+//
+// containerd tells no plugin of the end of a pod that is older than the containerd that runs: after a restart it knows
+// the state of containers only (syncPlugin() in internal/nri/nri.go, 1.7.24 and 2.1.9).
+class NamespaceEnds {
+ public:
+  // Errors: root has no inotify instance left, or no memory.
+  static fabric::Result<NamespaceEnds> open();
+  // Readable: a file went from a directory of those that are watched.
+  int fd() const { return events_.get(); }
+  // From now on; again costs a lookup. Errors: its directory cannot be watched.
+  fabric::Result<void> watch(const std::string& path);
+  // Whether one of those has ended since the last call, or may have. It is watched no more.
+  bool take();
+
+ private:
+  fabric::UniqueFd events_;
+  std::map<int, std::string> directories_;  // by watch descriptor
+  std::set<std::string> paths_;
+};
 
 // The administrator's configuration as it is now, and a worker that began with it: another one, another worker.
 // Outlives the connections to the runtime.

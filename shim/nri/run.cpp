@@ -1,9 +1,12 @@
 #include "shim/nri/run.hpp"
 
 #include <poll.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,16 +14,18 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/apply/memlock.hpp"
 #include "hook/base/process/ending_signals.hpp"
 #include "hook/config/read_config.hpp"
-#include "shim/nri/end_container.hpp"
 #include "shim/nri/rdma_plugin.hpp"
-#include "shim/nri/recount.hpp"
+#include "shim/nri/wire/session.hpp"
 #include "shim/ttrpc/connection.hpp"
 
 namespace shim {
@@ -36,6 +41,8 @@ constexpr milliseconds kFirstPause{100};
 constexpr milliseconds kLongestPause{5000};
 // A connection that lived so long was a good one: the next failure is waited for from the beginning.
 constexpr std::chrono::seconds kGoodConnection{10};
+// The plugin answers no container's creation meanwhile, and the runtime waits 2 s for that.
+constexpr milliseconds kRegistration{200};
 constexpr const char* kEvictionReason = "asked for RDMA devices and got none: created while rdma-nri was not connected";
 
 // What ends Connection::serve() besides the runtime: a signal, and work of our own.
@@ -84,6 +91,59 @@ std::optional<hook::Rlimit> memlock_of_peer(const UniqueFd& socket) {
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0) return std::nullopt;
   return hook::memlock_of(peer.pid);
 }
+
+// A second look at the containers that the runtime knows, over a connection of its own: the plugin's connection, whose
+// loss would leave containers without their devices, goes on meanwhile.
+class Recount : private NriHandler {
+ public:
+  // Connects, registers and returns; the runtime's Synchronize comes later. ids: of containers. Errors: the runtime
+  // cannot be reached, or refuses.
+  static Result<std::unique_ptr<Recount>> begin(const std::string& socket, const PluginIdentity& identity,
+                                                std::set<std::string> ids) {
+    std::unique_ptr<Recount> recount(new Recount(std::move(ids)));
+    auto connected = TRY(connect_socket(socket));
+    recount->fd_ = connected.get();
+    recount->plugin_ = TRY(NriSession::open(std::move(connected), *recount));
+    // The runtime accepts one plugin at a time, and may be busy with another: then it answers later.
+    const auto registered = recount->plugin_->register_as(identity, kRegistration);
+    if (!registered && registered.error().code != ETIMEDOUT) return registered.error();
+    return recount;
+  }
+  // Readable when the runtime has sent something.
+  int fd() const { return fd_; }
+  // Reads what the runtime has sent, without waiting. Returns those ids whose container the runtime does not know, or
+  // knows as stopped; nullopt: it has not named all containers yet. Errors: the connection has ended before.
+  Result<std::optional<std::set<std::string>>> step() {
+    const auto ended = TRY(plugin_->serve(-1, Connection::Clock::now()));
+    if (complete_) return std::optional(missing_);
+    if (ended == Connection::Ended::kPeer) return Error{"the runtime has closed the connection", ECONNRESET};
+    return std::optional<std::set<std::string>>();
+  }
+
+ private:
+  explicit Recount(std::set<std::string> ids) : ids_(std::move(ids)) {}
+
+  // NRI takes no event for all of them: this one is rare.
+  Result<std::vector<Event>> configure(const RuntimeInfo& /*runtime*/) override {
+    return std::vector<Event>{Event::kRemovePodSandbox};
+  }
+  void synchronize_begin() override { missing_ = ids_; }
+  using NriHandler::found;
+  void found(const NriContainer& container) override {
+    if (!container.stopped) missing_.erase(container.id);
+  }
+  Result<void> synchronize_end() override {
+    complete_ = true;
+    return {};
+  }
+  Result<std::string> answer(const NriRequest& /*request*/) override { return std::string(); }
+
+  std::set<std::string> ids_;
+  std::set<std::string> missing_;
+  bool complete_ = false;
+  int fd_ = -1;
+  std::unique_ptr<NriSession> plugin_;
+};
 
 class Loop {
  public:
@@ -195,6 +255,24 @@ class Loop {
 };
 
 }  // namespace
+
+// First the descriptor, then the look at whose process it is: from then on the number cannot become another's.
+Result<void> end_container(const std::string& id, pid_t pid) {
+  if (pid <= 0 || id.empty()) return fabric::make_error("the runtime did not say which process it is");
+  const fabric::UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!process.ok()) {
+    if (errno == ESRCH) return {};
+    return fabric::sys_error(errno, "process {}", pid);
+  }
+  // Runtimes name the cgroup after the container, some with a prefix and `.scope`.
+  // This /proc, whatever --root says: the number is one of this PID namespace.
+  const auto cgroups = fabric::sysfs::read_file(fmt::format("/proc/{}/cgroup", pid), std::size_t{64} << 10);
+  if (fabric::value_or(cgroups, std::string()).find(id) == std::string::npos)
+    return fabric::make_error("process {} is not in a cgroup of the container `{}`", pid, id);
+  if (::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0) != 0 && errno != ESRCH)
+    return fabric::sys_error(errno, "kill process {} of the container `{}`", pid, id);
+  return {};
+}
 
 Result<void> run_plugin(const NriPluginOptions& options, const hook::Log& log) {
   auto opened = NamespaceEnds::open();

@@ -3,12 +3,14 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
 
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
+#include "hook/apply/edit_spec.hpp"
 #include "hook/base/json/record.hpp"
 
 namespace shim {
@@ -16,6 +18,14 @@ namespace {
 
 using fabric::Error;
 using fabric::Result;
+using hook::Json;
+
+constexpr const char* kIpcLock = "CAP_IPC_LOCK";
+
+bool has(const Json& object, const char* name) {
+  const Json* value = hook::member(object, name);
+  return value && !value->is_null();
+}
 
 constexpr std::size_t kLongestMarker = std::size_t{1} << 20;
 
@@ -35,6 +45,25 @@ Result<std::optional<SpecFile>> open_own(const std::string& bundle, const char* 
 }
 
 }  // namespace
+
+ProcessGrant process_grant(const hook::Plan& plan) {
+  const auto& granted = plan.capabilities;
+  return {std::find(granted.begin(), granted.end(), kIpcLock) != granted.end(), plan.memlock};
+}
+
+Result<bool> edit_process(const ProcessGrant& grant, Json& process, const std::optional<hook::Rlimit>& inherited) {
+  if (!process.is_object()) return fabric::make_error("the process: expected an object");
+  // As the process of a config.json that asks for nothing else.
+  hook::Plan plan;
+  plan.hcas.emplace_back();
+  if (grant.ipc_lock && has(process, "capabilities")) plan.capabilities = {kIpcLock};
+  plan.memlock = grant.memlock;
+  Json config{{"process", process}};
+  TRY_VOID(hook::edit_spec(plan, "", config, inherited));
+  if (config["process"] == process) return false;
+  process = std::move(config["process"]);
+  return true;
+}
 
 template <typename Members>
 void describe(Members& members, FileVersion& version) {

@@ -3,9 +3,9 @@
 
 #include "fabric/result.hpp"
 #include "hook/base/process/identity.hpp"
-#include "shim/runtime/choose_runtime.hpp"
+#include "shim/runtime/choose.hpp"
 #include "shim/runtime/invocation.hpp"
-#include "shim/runtime/runtime_log.hpp"
+#include "shim/runtime/log.hpp"
 #include "shim/runtime/settings.hpp"
 
 namespace shim {

@@ -1,22 +1,31 @@
 #include "shim/runtime/run.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
 #include <exception>
 #include <span>
+#include <string_view>
 #include <utility>
+#include <vector>
 
-#include "shim/runtime/choose_runtime.hpp"
-#include "shim/runtime/inherited.hpp"
+#include "fabric/text.hpp"
+#include "fabric/unique_fd.hpp"
+#include "hook/base/process/identity.hpp"
+#include "shim/runtime/choose.hpp"
 #include "shim/runtime/invocation.hpp"
+#include "shim/runtime/log.hpp"
 #include "shim/runtime/prepare.hpp"
-#include "shim/runtime/runtime_log.hpp"
 
 namespace shim {
 namespace {
 
 using fabric::Error;
 using fabric::Result;
+using fabric::UniqueFd;
 
 constexpr int kExitFailure = 1;
 
@@ -34,6 +43,80 @@ std::span<char* const> arguments_of(char* const* argv) {
 
 void print(std::string_view text) {
   [[maybe_unused]] const auto written = ::write(STDOUT_FILENO, text.data(), text.size());
+}
+
+// What the program got from its caller and hands on to the runtime: rdma-runtime must work with it without changing it.
+
+// While it lives, a pipe without a reader and a file that becomes too large are errors of a write, not the end of the
+// process. The dispositions come back afterwards: exec(2) passes on what is ignored.
+class IgnoredSignals {
+ public:
+  IgnoredSignals() {
+    struct sigaction ignore {};
+    ignore.sa_handler = SIG_IGN;
+    ::sigaction(SIGPIPE, &ignore, &pipe_);
+    ::sigaction(SIGXFSZ, &ignore, &file_size_);
+  }
+  IgnoredSignals(const IgnoredSignals&) = delete;
+  IgnoredSignals& operator=(const IgnoredSignals&) = delete;
+  ~IgnoredSignals() {
+    ::sigaction(SIGPIPE, &pipe_, nullptr);
+    ::sigaction(SIGXFSZ, &file_size_, nullptr);
+  }
+
+ private:
+  struct sigaction pipe_ {};
+  struct sigaction file_size_ {};
+};
+
+// Where the caller closed one of the descriptors 0 to 2, a file of ours would get its number, and with it what is
+// written to stderr. Until exec(2) they are /dev/null.
+std::vector<UniqueFd> hold_standard_descriptors() {
+  std::vector<UniqueFd> held;
+  for (int fd = 0; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
+    // The lowest free number is this one.
+    UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+    if (null.ok()) held.push_back(std::move(null));
+  }
+  return held;
+}
+
+// Set for the runtime: "PID.STARTTIME" of this process. The runtime is the same process, so an rdma-runtime that finds
+// its own there was reached by its own exec(2).
+constexpr const char* kGuardVariable = "RDMA_RUNTIME_GUARD";
+
+std::string guard_value(const hook::ProcessIdentity& self) {
+  return fmt::format("{}.{}", self.pid, self.start_time);
+}
+
+// Error: the runtime that was called led back here.
+Result<void> refuse_loop(const hook::ProcessIdentity& self) {
+  const char* const guard = std::getenv(kGuardVariable);
+  if (!guard || guard != guard_value(self)) return {};
+  return Error{"the runtime that rdma-runtime calls leads back to rdma-runtime", ELOOP,
+               R"(set "runtime": {"path": ...} in /etc/rdma-init/config.json to a runtime that is no wrapper, )"
+               "or have that wrapper call the runtime by its absolute path"};
+}
+
+// Becomes the runtime: argv[0] is its path, the rest is argv's, the environment the caller's and the guard's variable.
+// Returns only with the error.
+Error become(const std::string& runtime, char* const* argv, const hook::ProcessIdentity& self) {
+  std::string path = runtime;
+  std::vector<char*> arguments = {path.data()};
+  for (char* const* argument = *argv ? argv + 1 : argv; *argument; ++argument)
+    arguments.push_back(*argument);
+  arguments.push_back(nullptr);
+  const std::string name = std::string(kGuardVariable) + "=";
+  std::string guard = name + guard_value(self);
+  std::vector<char*> environment;
+  for (char* const* variable = environ; *variable; ++variable) {
+    if (!std::string_view(*variable).starts_with(name)) environment.push_back(*variable);
+  }
+  environment.push_back(guard.data());
+  environment.push_back(nullptr);
+  ::execve(path.c_str(), arguments.data(), environment.data());
+  return fabric::sys_error(errno, "cannot start the runtime `{}`", fabric::printable(runtime));
 }
 
 // For a container that is about to be made.

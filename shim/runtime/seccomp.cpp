@@ -74,18 +74,17 @@ bool has_capability(const SeccompContext& context, const Json& name) {
 }
 
 bool is_for(const Json& rule, const SeccompContext& context) {
+  const auto has = [&](const Json& name) { return has_capability(context, name); };
   if (const Json* includes = hook::member(rule, "includes")) {
     const Json* arches = list_of(*includes, "arches");
     const Json* caps = list_of(*includes, "caps");
     if (arches && !arches->empty() && !contains(*arches, context.architecture)) return false;
-    const auto has = [&](const Json& name) { return has_capability(context, name); };
     if (caps && !std::all_of(caps->begin(), caps->end(), has)) return false;
   }
   if (const Json* excludes = hook::member(rule, "excludes")) {
     const Json* arches = list_of(*excludes, "arches");
     const Json* caps = list_of(*excludes, "caps");
     if (arches && contains(*arches, context.architecture)) return false;
-    const auto has = [&](const Json& name) { return has_capability(context, name); };
     if (caps && std::any_of(caps->begin(), caps->end(), has)) return false;
   }
   return true;
@@ -97,48 +96,29 @@ bool has_conditions(const Json& rule) {
 }
 
 bool is_refused(const Json& seccomp, const Json* rules, std::string_view call, const SeccompContext& context) {
-  const bool by_default = refuses(text_of(seccomp, "defaultAction"));
-  bool refused = by_default;
+  bool refused = refuses(text_of(seccomp, "defaultAction"));
   if (!rules) return refused;
   for (const Json& rule : *rules) {
     const Json* names = list_of(rule, "names");
     if (!names || !contains(*names, call) || !is_for(rule, context)) continue;
-    const bool refuses_it = refuses(text_of(rule, "action"));
-    if (!refuses_it) return false;
+    if (!refuses(text_of(rule, "action"))) return false;
     if (!has_conditions(rule)) refused = true;
   }
   return refused;
 }
 
-std::vector<std::string> names_of(std::span<const NeededCall> calls) {
-  std::vector<std::string> names;
-  for (const NeededCall& call : calls)
-    names.emplace_back(call.name);
-  return names;
-}
-
 // A rule that refuses under no condition and one that allows would contradict each other.
-void take_out(const std::vector<std::string>& names, Json& rules) {
+void take_out(const Json& names, Json::array_t& rules) {
   for (Json& rule : rules) {
-    const auto found = rule.is_object() ? rule.find("names") : rule.end();
-    if (!rule.is_object() || found == rule.end() || !found->is_array()) continue;
-    if (!refuses(text_of(rule, "action")) || has_conditions(rule)) continue;
-    Json kept = Json::array();
-    for (Json& name : *found) {
-      const bool ours =
-          name.is_string() && std::find(names.begin(), names.end(), name.get<std::string>()) != names.end();
-      if (!ours) kept.push_back(std::move(name));
-    }
-    *found = std::move(kept);
+    if (!list_of(rule, "names") || !refuses(text_of(rule, "action")) || has_conditions(rule)) continue;
+    std::erase_if(rule["names"].get_ref<Json::array_t&>(),
+                  [&](const Json& name) { return std::find(names.begin(), names.end(), name) != names.end(); });
   }
   // The specification wants at least one name in a rule.
-  const auto is_empty = [](const Json& rule) {
-    const Json* names_left = hook::member(rule, "names");
-    return names_left && names_left->is_array() && names_left->empty();
-  };
-  rules.get_ref<Json::array_t&>().erase(
-      std::remove_if(rules.get_ref<Json::array_t&>().begin(), rules.get_ref<Json::array_t&>().end(), is_empty),
-      rules.get_ref<Json::array_t&>().end());
+  std::erase_if(rules, [](const Json& rule) {
+    const Json* left = list_of(rule, "names");
+    return left && left->empty();
+  });
 }
 
 }  // namespace
@@ -177,8 +157,10 @@ Result<void> allow_calls(std::span<const NeededCall> calls, Json& config) {
     return fabric::make_error("config.json: `linux.seccomp.syscalls` is no array");
   }
   if (rules.is_null()) rules = Json::array();
-  const std::vector<std::string> names = names_of(calls);
-  take_out(names, rules);
+  Json names = Json::array();
+  for (const NeededCall& call : calls)
+    names.push_back(call.name);
+  take_out(names, rules.get_ref<Json::array_t&>());
   rules.push_back(Json{{"names", names}, {"action", "SCMP_ACT_ALLOW"}});
   return {};
 }

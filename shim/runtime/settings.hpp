@@ -10,7 +10,7 @@
 #include "hook/base/process/identity.hpp"
 #include "hook/config/config.hpp"
 #include "hook/grant/grant.hpp"
-#include "shim/runtime/edit_bundle.hpp"
+#include "shim/runtime/hooks.hpp"
 
 namespace shim {
 

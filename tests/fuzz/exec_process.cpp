@@ -1,15 +1,14 @@
 // The files that an engine or a runtime wrote: the process of an exec, states, seccomp profiles, our marker.
 // The first byte says what is granted.
-#include "shim/runtime/exec_process.hpp"
+#include "shim/runtime/marker.hpp"
 
 #include <cstdint>
 #include <string>
 
 #include "hook/ledger/runtime_state.hpp"
 #include "require.hpp"
-#include "shim/runtime/edit_bundle.hpp"
-#include "shim/runtime/marker.hpp"
-#include "shim/runtime/runtime_log.hpp"
+#include "shim/runtime/hooks.hpp"
+#include "shim/runtime/log.hpp"
 #include "shim/runtime/seccomp.hpp"
 
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "require.hpp"
-#include "shim/nri/wire/dispatcher.hpp"
+#include "shim/nri/wire/session.hpp"
 #include "shim/nri/wire/messages.hpp"
 #include "shim/ttrpc/wire_fields.hpp"
 

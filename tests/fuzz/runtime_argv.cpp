@@ -6,7 +6,7 @@
 
 #include "require.hpp"
 #include "shim/runtime/invocation.hpp"
-#include "shim/runtime/runtime_log.hpp"
+#include "shim/runtime/log.hpp"
 
 namespace {
 

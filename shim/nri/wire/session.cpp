@@ -1,36 +1,143 @@
 #include "shim/nri/wire/session.hpp"
 
-#include <algorithm>
+#include <cerrno>
+#include <chrono>
 
 #include "fabric/text.hpp"
 #include "shim/nri/wire/nri.pb.h"
+#include "shim/ttrpc/wire_fields.hpp"
 
 namespace shim {
 namespace {
 
+using fabric::Error;
 using fabric::make_error;
 using fabric::Result;
 using fabric::UniqueFd;
 
+// Not CreateContainer, which needs an answer, nor what this version does not know.
+bool is_change(Event event) {
+  return event >= Event::kRunPodSandbox && event <= Event::kRemoveContainer && event != Event::kCreateContainer;
+}
+
 // The NRI version whose protocol this is. Runtimes before 0.12.0 skip the field, later ones log it.
 constexpr const char* kNriVersion = "v0.12.2";
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
-bool is_name_character(char c) {
-  return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-         std::string_view("_.+-").find(c) != std::string_view::npos;
-}
+constexpr std::string_view kDigits = "0123456789";
+constexpr std::string_view kOfNames = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_.+-";
 
 }  // namespace
 
+struct NriDispatcher::Method {
+  std::string_view name;
+  Result<std::string> (NriDispatcher::*handle)(const Request& request) = nullptr;
+  Event event = Event::kStateChange;  // of those without handle, which are the handler's to answer
+};
+
+const NriDispatcher::Method NriDispatcher::kMethods[] = {
+    {"Configure", &NriDispatcher::configure},
+    {"Synchronize", &NriDispatcher::synchronize},
+    {"Shutdown", &NriDispatcher::shutdown},
+    {"StateChange", nullptr, Event::kStateChange},
+    {"CreateContainer", nullptr, Event::kCreateContainer},
+    {"UpdateContainer", nullptr, Event::kUpdateContainer},
+    {"StopContainer", nullptr, Event::kStopContainer},
+    // Since NRI 0.12.0; before, a StateChange each.
+    {"RunPodSandbox", nullptr, Event::kRunPodSandbox},
+    {"StopPodSandbox", nullptr, Event::kStopPodSandbox},
+    {"RemovePodSandbox", nullptr, Event::kRemovePodSandbox},
+    {"PostCreateContainer", nullptr, Event::kPostCreateContainer},
+    {"StartContainer", nullptr, Event::kStartContainer},
+    {"PostStartContainer", nullptr, Event::kPostStartContainer},
+    {"PostUpdateContainer", nullptr, Event::kPostUpdateContainer},
+    {"RemoveContainer", nullptr, Event::kRemoveContainer},
+    // Since NRI 0.10.0.
+    {"ValidateContainerAdjustment", &NriDispatcher::validate},
+};
+
+Result<std::string> NriDispatcher::dispatch(const Request& request) {
+  const std::string_view method = request.method;
+  if (request.service != kPluginService)
+    return Error{fmt::format("service {}", fabric::printable(request.service)), ENOSYS};
+  for (const Method& known : kMethods) {
+    if (known.name != method) continue;
+    if (!configured_ && known.handle != &NriDispatcher::configure)
+      return Error{fmt::format("{} before Configure", method), EAGAIN};
+    return known.handle != nullptr ? (this->*known.handle)(request) : answer(known.event, request.payload);
+  }
+  return Error{fmt::format("method {}", fabric::printable(method)), ENOSYS};
+}
+
+// NRI before 0.7.0 says nothing of its timeout, but Configure has the same as every request.
+Result<std::string> NriDispatcher::configure(const Request& request) {
+  RuntimeInfo runtime = TRY(parse_configure(request.payload));
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::chrono::nanoseconds(request.timeout_ns));
+  if (runtime.request_timeout_ms == 0) runtime.request_timeout_ms = left.count();
+  std::uint32_t events = 0;
+  for (const Event event : TRY(handler_.configure(runtime)))
+    events |= 1U << (static_cast<std::int32_t>(event) - 1);
+  // NRI reads it as a wish for all events.
+  if (events == 0) return Error{"the plugin subscribes to no event", EINVAL};
+  configured_ = true;
+  std::string response;
+  append_varint_field(response, 2, events);
+  return response;
+}
+
+// The runtime closes the connection when `more` is not answered by the same.
+Result<std::string> NriDispatcher::synchronize(const Request& request) {
+  if (!synchronizing_) handler_.synchronize_begin();
+  synchronizing_ = false;  // what comes after a failure begins anew
+  const bool more = TRY(take_found(request.payload));
+  synchronizing_ = more;
+  if (!more) TRY_VOID(handler_.synchronize_end());
+  std::string response;
+  if (more) append_varint_field(response, 2, 1);
+  return response;
+}
+
+// One pod or container in memory at a time. Whether more parts follow.
+Result<bool> NriDispatcher::take_found(std::string_view payload) {
+  bool more = false;
+  WireReader reader(payload);
+  while (true) {
+    auto field = reader.next();
+    if (!field) return Error{"SynchronizeRequest: " + field.error().message, EINVAL};
+    if (!*field) return more;
+    if ((*field)->is_bytes(1)) {
+      handler_.found(TRY(parse_pod((*field)->bytes)));
+    } else if ((*field)->is_bytes(2)) {
+      handler_.found(TRY(parse_container((*field)->bytes)));
+    } else if ((*field)->is_varint(3)) {
+      more = (*field)->value != 0;
+    }
+  }
+}
+
+Result<std::string> NriDispatcher::shutdown(const Request& /*request*/) {
+  return std::string();  // no runtime is known to send it
+}
+
+Result<std::string> NriDispatcher::validate(const Request& request) {
+  const std::string reason = handler_.refusal(TRY(parse_validation(request.payload)));
+  std::string response;
+  if (reason.empty()) return response;
+  append_varint_field(response, 1, 1);
+  append_bytes_field(response, 2, reason);
+  return response;
+}
+
+Result<std::string> NriDispatcher::answer(Event method, std::string_view payload) {
+  const NriRequest request = TRY(parse_nri_request(method, payload));
+  if (method == Event::kStateChange && !is_change(request.event)) return std::string();
+  return handler_.answer(request);
+}
+
 Result<void> check_identity(const PluginIdentity& identity) {
   const auto& [name, index] = identity;
-  if (name.empty() || !std::all_of(name.begin(), name.end(), is_name_character))
+  if (name.empty() || name.find_first_not_of(kOfNames) != std::string::npos)
     return make_error("plugin name `{}`: letters, digits and `_.+-` are needed", fabric::printable(name));
-  if (index.size() != 2 || !std::all_of(index.begin(), index.end(), is_digit))
+  if (index.size() != 2 || index.find_first_not_of(kDigits) != std::string::npos)
     return make_error("plugin index `{}`: two digits are needed", fabric::printable(index));
   return {};
 }

@@ -10,13 +10,75 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
-#include "shim/nri/wire/dispatcher.hpp"
+#include "shim/nri/wire/messages.hpp"
 #include "shim/ttrpc/connection.hpp"
+#include "shim/ttrpc/rpc.hpp"
 
 namespace shim {
+
+// What a plugin does at each of the runtime's requests. One at a time, in one thread.
+//
+// The runtime waits 2 s for an answer (unless configured otherwise). Then it closes the connection and goes on without
+// the plugin: a container gets nothing then. An error, in contrast, fails what was asked for: the creation of a
+// container or the start of a pod; its message and hint reach the user.
+class NriHandler {
+ public:
+  virtual ~NriHandler() = default;
+
+  // First of all; again if the runtime wishes so. The events to be told, at least one. Synchronize needs none. Errors
+  // end the registration.
+  virtual fabric::Result<std::vector<Event>> configure(const RuntimeInfo& runtime) = 0;
+
+  // After configure: what runs already, in any number of parts, then the end. Nothing is kept here: a large node has
+  // thousands. A second synchronize_begin() drops what the first had found.
+  virtual void synchronize_begin() {}
+  virtual void found(const NriPod& /*pod*/) {}
+  virtual void found(const NriContainer& /*container*/) {}
+  virtual fabric::Result<void> synchronize_end() { return {}; }
+
+  // The answer's bytes: to kCreateContainer create_response()'s, to all other events none.
+  virtual fabric::Result<std::string> answer(const NriRequest& request) = 0;
+
+  // Once all plugins have been asked about a container's creation, if configure() has subscribed to it. The reason why
+  // the runtime is to refuse the container; empty: none.
+  virtual std::string refusal(const NriValidation& /*validation*/) { return {}; }
+};
+
+inline constexpr std::string_view kPluginService = "nri.pkg.api.v1alpha1.Plugin";
+inline constexpr std::string_view kRuntimeService = "nri.pkg.api.v1alpha1.Runtime";
+
+// The Plugin service of NRI: from a method's name and the bytes of its request to a call of the handler and the bytes
+// of the response. Knows no socket.
+class NriDispatcher {
+ public:
+  // The handler must outlive it.
+  explicit NriDispatcher(NriHandler& handler) : handler_(handler) {}
+
+  // Errors: those of the handler; ENOSYS for a service or method that is not here (NRI 0.12 then uses StateChange);
+  // EINVAL for bytes that are not such a message; EAGAIN before Configure; EMSGSIZE for a pod and container
+  // beyond 4 MiB, which no kernel could start.
+  fabric::Result<std::string> dispatch(const Request& request);
+
+ private:
+  struct Method;
+  static const Method kMethods[];
+
+  fabric::Result<std::string> configure(const Request& request);
+  fabric::Result<std::string> synchronize(const Request& request);
+  fabric::Result<std::string> shutdown(const Request& request);
+  fabric::Result<std::string> validate(const Request& request);
+  fabric::Result<bool> take_found(std::string_view payload);
+  fabric::Result<std::string> answer(Event method, std::string_view payload);
+
+  NriHandler& handler_;
+  bool configured_ = false;
+  bool synchronizing_ = false;  // between the parts
+};
 
 struct PluginIdentity {
   std::string name;   // letters, digits, "_", ".", "+", "-"

@@ -1,7 +1,7 @@
 // Who holds what, for Kubernetes: its own pods, and others.
 #include <gtest/gtest.h>
 
-#include "shim/device_plugin/hold_reader.hpp"
+#include "shim/device_plugin/node_reader.hpp"
 #include "support/inventories.hpp"
 #include "unit/ledger/scene.hpp"
 

@@ -1,5 +1,5 @@
 // The Plugin service: bytes of requests by NRI's field numbers, bytes of answers.
-#include "shim/nri/wire/dispatcher.hpp"
+#include "shim/nri/wire/session.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

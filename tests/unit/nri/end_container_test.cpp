@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "fabric/sysfs.hpp"
-#include "shim/nri/end_container.hpp"
+#include "shim/nri/run.hpp"
 
 namespace shim {
 namespace {

@@ -14,7 +14,7 @@
 #include "hook/grant/asking.hpp"
 #include "hook/rails/record/store.hpp"
 #include "shim/nri/holders.hpp"
-#include "shim/nri/spec_of.hpp"
+#include "shim/nri/terms.hpp"
 #include "shim/nri/wire/messages.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "shim/nri/wire/handler.hpp"
+#include "shim/nri/wire/session.hpp"
 #include "unit/nri/peer.hpp"
 
 namespace shim_peer {

@@ -1,10 +1,9 @@
 // What NRI tells as the hook's terms, and a plan as what NRI is answered.
-#include "shim/nri/spec_of.hpp"
+#include "shim/nri/terms.hpp"
 
 #include <gtest/gtest.h>
 
 #include "hook/apply/edit_spec.hpp"
-#include "shim/nri/adjustment.hpp"
 #include "shim/nri/options.hpp"
 
 namespace shim {

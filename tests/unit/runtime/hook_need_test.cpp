@@ -1,5 +1,5 @@
 // Which container needs rdma-hook at createRuntime, and whose word it is that one without lives.
-#include "shim/runtime/hook_need.hpp"
+#include "shim/runtime/hooks.hpp"
 
 #include <gtest/gtest.h>
 

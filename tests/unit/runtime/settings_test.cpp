@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include "shim/runtime/runtime_log.hpp"
+#include "shim/runtime/log.hpp"
 #include "shim/runtime/settings.hpp"
 #include "support/temp_dir.hpp"
 #include "unit/runtime/scene.hpp"

@@ -1,4 +1,4 @@
-#include "shim/runtime/hook_need.hpp"
+#include "shim/runtime/behind.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -6,15 +6,30 @@
 #include <climits>
 #include <cstdlib>
 #include <filesystem>
-#include <string>
 #include <system_error>
+#include <utility>
 
-#include "shim/runtime/find_bundle.hpp"
+#include "hook/base/json/json_fwd.hpp"
+#include "shim/runtime/spec_file.hpp"
 
 namespace shim {
 namespace {
 
 using Kind = hook::RuntimeState::Kind;
+
+constexpr hook::JsonLimits kStateLimits = {.bytes = std::size_t{4} << 20};
+
+// As an id that is one component of a path: neither runtime takes another.
+bool is_component(const std::string& id) {
+  return !id.empty() && id != "." && id != ".." && id.find('/') == std::string::npos;
+}
+
+// Of runc and crun, where no --root is given.
+std::string default_root(Dialect dialect) {
+  const char* const name = dialect == Dialect::kCrun ? "/crun" : "/runc";
+  const char* const own = ::geteuid() == 0 ? nullptr : std::getenv("XDG_RUNTIME_DIR");
+  return std::string(own ? own : "/run") + name;
+}
 
 // A link of another name, as for alternatives, is not the program's.
 std::string program_name(const std::string& path) {
@@ -33,12 +48,25 @@ std::optional<Kind> kind_of(const std::string& runtime) {
 
 }  // namespace
 
-HookNeed hook_need(const hook::Asking& asking, const HookCommand& command, Dialect dialect) {
-  if (has_create_hook(command, *asking.document)) return HookNeed::kThereAlready;
-  if (hook::may_get_rails(asking)) return HookNeed::kRails;
-  if (dialect == Dialect::kCrun && hook::limits_rdma(asking.admin)) return HookNeed::kRdmaLimits;
-  if (hook::needs_own_view(asking)) return HookNeed::kOwnView;
-  return asking.spec.has_own_pidns ? HookNeed::kNone : HookNeed::kSharedPids;
+std::string absolute_bundle(const Invocation& invocation) {
+  const std::string& bundle = invocation.bundle;
+  if (bundle.starts_with('/')) return bundle;
+  std::error_code failed;
+  return std::filesystem::absolute(bundle.empty() ? "." : bundle, failed).string();
+}
+
+std::string state_directory(const std::string& root, const std::string& id, Dialect dialect) {
+  return is_component(id) ? (root.empty() ? default_root(dialect) : root) + "/" + id : "";
+}
+
+std::optional<std::string> find_bundle(const std::string& root, const std::string& id, Dialect dialect) {
+  const std::string directory = state_directory(root, id, dialect);
+  if (directory.empty()) return std::nullopt;
+  for (const auto& [name, kind] : {std::pair("state.json", Kind::kRunc), std::pair("status", Kind::kCrun)}) {
+    const auto state = SpecFile::open(directory, name, kStateLimits);
+    if (state && *state) return hook::bundle_of_state(kind, (*state)->text());
+  }
+  return std::nullopt;
 }
 
 std::optional<hook::RuntimeState> state_behind(const Behind& behind, bool make_root) {

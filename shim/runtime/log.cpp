@@ -1,4 +1,4 @@
-#include "shim/runtime/runtime_log.hpp"
+#include "shim/runtime/log.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>

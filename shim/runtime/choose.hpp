@@ -14,6 +14,7 @@
 
 #include "fabric/result.hpp"
 #include "hook/base/process/identity.hpp"
+#include "shim/runtime/behind.hpp"
 #include "shim/runtime/invocation.hpp"
 #include "shim/runtime/settings.hpp"
 
@@ -33,12 +34,6 @@ fabric::Result<ProgramId> own_id();
 // there; a relative path.
 fabric::Result<std::string> find_runtime(const std::vector<std::string>& configured, std::string_view path,
                                          const ProgramId& self);
-
-struct Behind {
-  std::string runtime;  // absolute path
-  Invocation invocation;
-  Dialect dialect = Dialect::kRunc;
-};
 
 // The runtime that made the container which the command names. nullopt: it names none, or none that is on record.
 fabric::Result<std::optional<Behind>> behind_container(std::span<char* const> arguments, const std::string& ledger);

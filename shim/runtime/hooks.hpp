@@ -1,5 +1,5 @@
 // What rdma-runtime adds to config.json beyond hook::edit_spec(): the hook that takes everything back, and where it is
-// needed (hook_need.hpp) the one that finishes the job when the container's namespaces exist.
+// needed (hook_need()) the one that finishes the job when the container's namespaces exist.
 // No linux.netDevices (runc 1.4, crun 1.22), also where the runtime knows it: the runtime would move a netdev without
 // its routes, rules and RDMA device, and give nothing back; the createRuntime hook does all of that, from a record.
 #pragma once
@@ -10,7 +10,9 @@
 
 #include "fabric/result.hpp"
 #include "hook/base/json/json_fwd.hpp"
+#include "hook/grant/asking.hpp"
 #include "hook/oci/engine.hpp"
+#include "shim/runtime/invocation.hpp"
 
 namespace shim {
 
@@ -30,5 +32,19 @@ enum class HookStages { kPoststop, kBoth };
 // Adds poststop, and createRuntime for both, each behind what is there, unless the same file does that stage there
 // already. config is changed only on success; errors: `hooks` or a stage of a wrong type.
 fabric::Result<void> add_hooks(const HookCommand& command, HookStages stages, hook::Json& config);
+
+// Why a container needs rdma-hook at createRuntime: what only a live container can be given, or tell. A container with
+// such a hook, whatever it does, is a tenth longer in `runc create`; where rdma-runtime gave everything and the runtime
+// behind tells who is alive, it goes without.
+enum class HookNeed {
+  kNone,
+  kThereAlready,  // config.json has the hook already, and what it finds booked has to be a token
+  kRails,         // netdevs: there is no network namespace before
+  kRdmaLimits,    // crun ignores linux.resources.rdma
+  kOwnView,       // an overlay in a user namespace, which has to be made outside of it
+  kSharedPids,    // its init is not the end of all its processes: its own cgroup has to be noted
+};
+// Pure, but for a look at whether two paths are one program. The first that holds. asking.document: its config.json.
+HookNeed hook_need(const hook::Asking& asking, const HookCommand& command, Dialect dialect);
 
 }  // namespace shim

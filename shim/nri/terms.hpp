@@ -1,16 +1,30 @@
-// A plan as a ContainerAdjustment. Pure.
+// What a runtime tells a plugin, in the terms in which the hook decides, and a plan in the runtime's. Pure.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "fabric/result.hpp"
 #include "hook/apply/rdma_cgroup.hpp"
 #include "hook/oci/container_spec.hpp"
+#include "hook/oci/engine.hpp"
 #include "hook/plan/plan.hpp"
-#include "shim/nri/wire/values.hpp"
+#include "shim/nri/wire/messages.hpp"
 
 namespace shim {
+
+// The names that containerd and CRI-O give themselves in Configure: "containerd", "cri-o". nullopt: another runtime.
+std::optional<hook::Engine> engine_of_runtime(std::string_view name);
+
+// A container of the pod. What the engine itself knows of it, namespace, names, uid and sandbox, comes from NRI's own
+// fields and stands over annotations of these names.
+hook::ContainerSpec spec_of(const NriPod& pod, const NriContainer& container, hook::Engine engine);
+// The pod as a container that asks by the pod's annotations alone: for what is given before there is any.
+hook::ContainerSpec spec_of(const NriPod& pod, hook::Engine engine);
+
+// The container or pod that a request is about.
+hook::ContainerSpec spec_of(const NriRequest& request, hook::Engine engine);
 
 // What of the plan the container lacks: what it has already, of the pod's own description or an earlier plugin's, is
 // left out, because a runtime refuses a container when two set the same. token: becomes the annotation by which

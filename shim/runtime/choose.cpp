@@ -1,4 +1,4 @@
-#include "shim/runtime/choose_runtime.hpp"
+#include "shim/runtime/choose.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 #include "fabric/text.hpp"
 #include "hook/ledger/grant.hpp"
 #include "hook/ledger/runtime_records.hpp"
-#include "shim/runtime/find_bundle.hpp"
+#include "shim/runtime/behind.hpp"
 
 namespace shim {
 namespace {

@@ -1,4 +1,4 @@
-#include "shim/runtime/edit_bundle.hpp"
+#include "shim/runtime/hooks.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -95,6 +95,14 @@ Result<void> add_hooks(const HookCommand& command, HookStages stages, Json& conf
   TRY_VOID(add_missing_hooks(command, stages, edited));
   config = std::move(edited);
   return {};
+}
+
+HookNeed hook_need(const hook::Asking& asking, const HookCommand& command, Dialect dialect) {
+  if (has_create_hook(command, *asking.document)) return HookNeed::kThereAlready;
+  if (hook::may_get_rails(asking)) return HookNeed::kRails;
+  if (dialect == Dialect::kCrun && hook::limits_rdma(asking.admin)) return HookNeed::kRdmaLimits;
+  if (hook::needs_own_view(asking)) return HookNeed::kOwnView;
+  return asking.spec.has_own_pidns ? HookNeed::kNone : HookNeed::kSharedPids;
 }
 
 }  // namespace shim

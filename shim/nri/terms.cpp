@@ -1,0 +1,161 @@
+#include "shim/nri/terms.hpp"
+
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+#include <utility>
+
+#include "hook/apply/memlock.hpp"
+#include "hook/config/config.hpp"
+
+namespace shim {
+namespace {
+
+using fabric::Error;
+using fabric::make_error;
+using fabric::Result;
+
+const LinuxNamespace* find_namespace(const std::vector<LinuxNamespace>& namespaces, std::string_view type) {
+  const auto found =
+      std::find_if(namespaces.begin(), namespaces.end(), [&](const LinuxNamespace& one) { return one.type == type; });
+  return found == namespaces.end() ? nullptr : &*found;
+}
+
+// As the engines write them into config.json (hook::pod_identity).
+void set_identity(const NriPod& pod, const std::string& container, hook::Engine engine, hook::ContainerSpec& spec) {
+  const bool crio = engine == hook::Engine::kCrio;
+  for (const auto& [of_crio, of_containerd, value] : std::initializer_list<std::array<std::string_view, 3>>{
+           {"pod.namespace", "cri.sandbox-namespace", pod.pod_namespace},
+           {"container.name", "cri.container-name", container},
+           {"cri-o.ContainerType", "cri.container-type", "container"},
+           {"pod.name", "cri.sandbox-name", pod.name},
+           {"pod.uid", "cri.sandbox-uid", pod.uid},
+           {"cri-o.SandboxID", "cri.sandbox-id", pod.id}})
+    spec.annotations[fmt::format("io.kubernetes.{}", crio ? of_crio : of_containerd)] = value;
+}
+
+// nullopt: the node's.
+std::optional<std::string> netns_of(const NriPod& pod) {
+  const LinuxNamespace* network = find_namespace(pod.namespaces, "network");
+  if (!network || network->path.empty()) return std::nullopt;
+  return network->path;
+}
+
+constexpr const char* kMemlock = "RLIMIT_MEMLOCK";
+constexpr const char* kRdmaMax = "rdma.max";
+
+Result<void> add_device(const hook::PlannedNode& node, const NriContainer& container, ContainerAdjustment& adjustment) {
+  if (!node.major || !node.minor) return make_error("the device number of `{}` is not known", node.path);
+  const auto same = [&](const Device& device) { return device.path == node.path; };
+  const auto found = std::find_if(container.devices.begin(), container.devices.end(), same);
+  if (found == container.devices.end()) {
+    adjustment.devices.push_back({node.path, "c", *node.major, *node.minor, node.mode, node.uid, node.gid});
+    return {};
+  }
+  if (found->type == "c" && found->major_number == *node.major && found->minor_number == *node.minor) return {};
+  return Error{fmt::format("the container has `{}` as {} {}:{}, on this node it is c {}:{}", node.path, found->type,
+                           found->major_number, found->minor_number, *node.major, *node.minor),
+               0, "take that device away, or have the device plugin read the numbers anew"};
+}
+
+// Rlimits of the container are told from NRI 0.11 on (containerd 2.3, CRI-O 1.36); where a runtime sets one twice, the
+// later one holds, which is this. A limit below all that is possible might lower one that cannot be seen.
+void raise_memlock(const hook::Plan& plan, const std::optional<hook::Rlimit>& now, ContainerAdjustment& adjustment) {
+  if (!plan.memlock || (!now && *plan.memlock != UINT64_MAX)) return;
+  if (now && hook::usable(*now) >= *plan.memlock) return;
+  const hook::Rlimit raised = hook::raised_memlock(*plan.memlock, now);
+  adjustment.rlimits.push_back({kMemlock, raised.hard, raised.soft});
+}
+
+void add_environment(const hook::Plan& plan, const NriContainer& container, ContainerAdjustment& adjustment) {
+  for (const auto& [name, value] : plan.env) {
+    const std::string prefix = name + "=";
+    const auto sets = [&](const std::string& entry) { return entry.starts_with(prefix); };
+    if (std::none_of(container.env.begin(), container.env.end(), sets)) adjustment.env.emplace(name, value);
+  }
+}
+
+}  // namespace
+
+std::optional<hook::Engine> engine_of_runtime(std::string_view name) {
+  if (name == "containerd") return hook::Engine::kContainerd;
+  if (name == "cri-o") return hook::Engine::kCrio;
+  return std::nullopt;
+}
+
+hook::ContainerSpec spec_of(const NriPod& pod, hook::Engine engine) {
+  hook::ContainerSpec spec;
+  spec.annotations = pod.annotations;
+  set_identity(pod, "", engine, spec);
+  spec.netns_path = netns_of(pod);
+  spec.has_netns = spec.netns_path.has_value();
+  return spec;
+}
+
+hook::ContainerSpec spec_of(const NriPod& pod, const NriContainer& container, hook::Engine engine) {
+  hook::ContainerSpec spec = spec_of(pod, engine);
+  // containerd gives the container only those of the pod's annotations that its configuration lets through.
+  for (const auto& [name, value] : container.annotations)
+    spec.annotations[name] = value;
+  set_identity(pod, container.name, engine, spec);
+  spec.env = container.env;
+  for (const Device& device : container.devices)
+    spec.devices.push_back({device.path, device.type == "b" ? 'b' : 'c', device.major_number, device.minor_number});
+  for (const DeviceRule& rule : container.device_rules) {
+    if (hook::is_of_all_devices(rule.type, rule.has_major, rule.has_minor, rule.access, rule.allow)) {
+      spec.may_use_all_devices = rule.allow;
+    }
+  }
+  for (const Mount& mount : container.mounts)
+    spec.mounts.push_back({mount.destination, mount.type == "bind"});
+  if (!spec.netns_path) {
+    const LinuxNamespace* network = find_namespace(container.namespaces, "network");
+    spec.has_netns = network != nullptr;
+    if (network && !network->path.empty()) spec.netns_path = network->path;
+  }
+  spec.moved_netdevs = container.net_devices;
+  const LinuxNamespace* user = find_namespace(container.namespaces, "user");
+  spec.has_userns = user != nullptr;
+  if (user && !user->path.empty()) spec.userns_path = user->path;
+  spec.may_remount = true;  // NRI tells no capabilities
+  for (const Rlimit& limit : container.rlimits) {
+    if (limit.type == kMemlock) spec.memlock = hook::Rlimit{limit.soft, limit.hard};
+  }
+  return spec;
+}
+
+hook::ContainerSpec spec_of(const NriRequest& request, hook::Engine engine) {
+  return request.of_pod() ? spec_of(request.pod, engine) : spec_of(request.pod, request.container, engine);
+}
+
+std::optional<hook::Rlimit> memlock_before(const NriContainer& container,
+                                           const std::optional<hook::Rlimit>& inherited) {
+  for (const Rlimit& limit : container.rlimits) {
+    if (limit.type == kMemlock) return hook::Rlimit{limit.soft, limit.hard};
+  }
+  return inherited;
+}
+
+bool can_limit_rdma(const hook::Plan& plan, hook::RdmaController controller) {
+  return controller == hook::RdmaController::kV2 && plan.rdma_limits.size() == 1;
+}
+
+Result<ContainerAdjustment> nri_adjustment(const hook::Plan& plan, const std::string& token,
+                                           const NriContainer& container, const std::optional<hook::Rlimit>& inherited,
+                                           hook::RdmaController controller) {
+  ContainerAdjustment adjustment;
+  if (plan.hcas.empty()) return adjustment;
+  for (const hook::PlannedNode& node : plan.nodes)
+    TRY_VOID(add_device(node, container, adjustment));
+  raise_memlock(plan, memlock_before(container, inherited), adjustment);
+  add_environment(plan, container, adjustment);
+  for (const hook::PlannedMount& mount : plan.mounts)
+    adjustment.mounts.push_back({mount.destination, mount.type, mount.source, mount.options});
+  // A value that another plugin or the engine has set stays: a runtime refuses a container when two set the same.
+  if (can_limit_rdma(plan, controller) && !container.unified.contains(kRdmaMax))
+    adjustment.unified.emplace(kRdmaMax, hook::rdma_max_line(plan.rdma_limits.front()));
+  if (!token.empty()) adjustment.annotations[hook::kGrantAnnotation] = token;
+  return adjustment;
+}
+
+}  // namespace shim
