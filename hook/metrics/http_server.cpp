@@ -75,11 +75,9 @@ constexpr seconds kForEnd{1};
 constexpr seconds kTextLives{1};
 constexpr milliseconds kBetweenAccepts{100};  // when there is no memory for one more
 
-struct Client {
+struct Client : ServedClient {
   UniqueFd fd;
-  std::string peer;
   Clock::time_point until;
-  ClientState state = ClientState::kAsks;
   std::string request = {};
   bool is_asked_for = false;
   std::string head = {};
@@ -236,18 +234,14 @@ class HttpServer {
         continue;
       }
       // A request that is there already is read before another client can ask for this one's place.
-      read_request(clients_.emplace_back(Client{std::move(fd), peer, Clock::now() + kForRequest}));
+      read_request(clients_.emplace_back(Client{{peer}, std::move(fd), Clock::now() + kForRequest}));
     }
   }
 
   // False: none gives way.
   bool make_room(const std::string& peer) {
     std::erase_if(clients_, [](const Client& client) { return !client.fd.ok(); });
-    std::vector<ServedClient> served;
-    served.reserve(clients_.size());
-    for (const Client& client : clients_)
-      served.push_back({client.peer, client.state});
-    const Admission admission = admit(served, peer);
+    const Admission admission = admit({clients_.begin(), clients_.end()}, peer);
     if (admission.closes) {
       const auto closed = std::next(clients_.begin(), static_cast<std::ptrdiff_t>(*admission.closes));
       if (closed->state == ClientState::kAsks) turn_away(closed->fd);

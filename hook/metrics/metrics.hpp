@@ -32,9 +32,9 @@
 #include <vector>
 
 #include "fabric/result.hpp"
+#include "hook/ledger/grant.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/metrics/counters.hpp"
-#include "hook/metrics/grant_names.hpp"
 
 namespace hook {
 
@@ -63,6 +63,34 @@ class Held {
     std::int64_t limit_since = 0;
   };
   std::map<std::pair<std::string, Mode>, Sum> sums_;
+};
+
+// All empty: of no pod, or not to be found out.
+struct PodNames {
+  std::string pod_namespace;
+  std::string pod;
+  std::string container;
+  friend bool operator==(const PodNames&, const PodNames&) = default;
+};
+
+// What people call the containers of grants, as their engine wrote it into config.json of the bundle. Reads each
+// container's once. Of a user without a bundle, which rdma-nri does not know, it looks where containerd and
+// CRI-O have theirs by default. What an engine that is not of Kubernetes made has no names: an image could have chosen
+// them.
+class GrantNames {
+ public:
+  explicit GrantNames(std::string root) : root_(std::move(root)) {}
+  PodNames of(const GrantUser& user);
+  // Forgets the containers that nobody asked for since the last call.
+  void forget_others();
+
+ private:
+  struct Known {
+    PodNames names;
+    bool is_used = true;
+  };
+  std::string root_;
+  std::map<std::string, Known> known_;  // by the bundle
 };
 
 // Pure: HELP and TYPE of rdma_hook_grant_info, and what one grant adds.

@@ -27,7 +27,6 @@
 #include "hook/install/put_programs.hpp"
 #include "hook/ledger/runtime_records.hpp"
 #include "hook/metrics/count.hpp"
-#include "hook/metrics/grant_names.hpp"
 #include "hook/metrics/metrics.hpp"
 #include "hook/metrics/serve.hpp"
 #include "hook/program/devices.hpp"

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 
-#include "hook/metrics/grant_names.hpp"
 #include "hook/metrics/http_server.hpp"
 #include "hook/metrics/metrics.hpp"
 #include "hook/metrics/serve.hpp"
