@@ -52,17 +52,6 @@ std::vector<std::int64_t> stamp_of(const std::string& directory) {
   return {static_cast<std::int64_t>(status.st_ino), status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
 }
 
-bool has_children(const hook::Config& config) {
-  return std::any_of(config.pools.begin(), config.pools.end(),
-                     [](const hook::Pool& pool) { return pool.resource && pool.network; });
-}
-
-bool may_be_exclusive(const hook::Config& config) {
-  return std::any_of(config.pools.begin(), config.pools.end(), [](const hook::Pool& pool) {
-    return pool.resource && std::find(pool.modes.begin(), pool.modes.end(), hook::Mode::kExclusive) != pool.modes.end();
-  });
-}
-
 std::map<std::string, std::string> problems_of(const std::vector<Resource>& resources) {
   std::map<std::string, std::string> problems;
   for (const Resource& resource : resources) {
@@ -169,15 +158,16 @@ void NodeReader::read_config() {
   if (!counts) log_.warning("no pool of config.json has a \"resource\": nothing to announce");
 }
 
+// GIDs for children, VFs for exclusive HCAs.
 fabric::HcaFacts NodeReader::facts() const {
-  const bool children = has_children(*config_);
-  return {.driver = true,
-          .link_layer = true,
-          .place = true,
-          .rate = true,
-          .gids = children,
-          .vfs = may_be_exclusive(*config_),
-          .pfs = true};
+  fabric::HcaFacts facts{.driver = true, .link_layer = true, .place = true, .rate = true, .pfs = true};
+  for (const hook::Pool& pool : config_->pools) {
+    if (!pool.resource) continue;
+    facts.gids = facts.gids || pool.network;
+    facts.vfs =
+        facts.vfs || std::find(pool.modes.begin(), pool.modes.end(), hook::Mode::kExclusive) != pool.modes.end();
+  }
+  return facts;
 }
 
 // One line for each HCA would be enough, but who reads the kubelet's numbers knows IDs.

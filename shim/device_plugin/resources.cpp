@@ -78,6 +78,13 @@ CountedHca counted(const NodeHca& node, const Result<std::vector<hook::PlannedNo
   return hca;
 }
 
+// Of the HCA that was added last.
+void add_device(std::string id, const Problem& problem, Resource& resource) {
+  const std::string name = fabric::printable(resource.hcas.back().name);
+  resource.devices.push_back({std::move(id), resource.hcas.size() - 1,
+                              problem.text.empty() ? "" : name + " " + problem.text, problem.may_pass});
+}
+
 void add_devices(const NodeHca& node, const Counting& counting, Resource& resource) {
   const hook::Config& config = counting.input.among.config;
   const fabric::Inventory& inventory = counting.input.among.inventory;
@@ -85,13 +92,8 @@ void add_devices(const NodeHca& node, const Counting& counting, Resource& resour
       node.hca->uverbs ? hook::planned_nodes(config.nodes, inventory, {&node}) : fabric::Error{"has no device node"};
   const auto terms = hook::terms_for(node, counting.input.among.request, config);
   resource.hcas.push_back(counted(node, nodes));
-  const auto add = [&](std::string id, const Problem& problem) {
-    resource.devices.push_back({std::move(id), resource.hcas.size() - 1,
-                                problem.text.empty() ? "" : fabric::printable(node.name()) + " " + problem.text,
-                                problem.may_pass});
-  };
   const Problem problem = terms ? problem_of(node, *terms, nodes, counting) : Problem{terms.error().message};
-  if (!terms || terms->mode == hook::Mode::kExclusive) return add(node.name(), problem);
+  if (!terms || terms->mode == hook::Mode::kExclusive) return add_device(node.name(), problem, resource);
   const HcaHold hold = hold_of(counting.holds, node.name());
   const unsigned limit = terms->limit.value_or(1);
   const auto gids = gids_of_children(node, *terms);
@@ -103,7 +105,7 @@ void add_devices(const NodeHca& node, const Counting& counting, Resource& resour
     if (own.text.empty() && number > free)
       own.text = fmt::format("has {} of {} places taken outside of Kubernetes", hold.foreign.others, limit);
     if (own.text.empty() && is_full) own.text = gids->text();
-    add(fmt::format("{}#{}", node.name(), number), own);
+    add_device(fmt::format("{}#{}", node.name(), number), own, resource);
   }
 }
 
@@ -123,12 +125,8 @@ void keep_missing(const Resource& before, const hook::NodeMap& node, const HcaHo
     if (there && !there->pool_unread) continue;
     const Problem problem = problem_of_missing(hca.name, node, holds);
     resource.hcas.push_back(hca);
-    for (const CountedDevice& device : before.devices) {
-      if (device.hca != at) continue;
-      resource.devices.push_back({device.id, resource.hcas.size() - 1,
-                                  problem.text.empty() ? "" : fabric::printable(hca.name) + " " + problem.text,
-                                  problem.may_pass});
-    }
+    for (const CountedDevice& device : before.devices)
+      if (device.hca == at) add_device(device.id, problem, resource);
   }
 }
 

@@ -47,12 +47,6 @@ bool matters(std::string_view uevent) {
   return false;
 }
 
-bool is_of(int socket, int protocol) {
-  int own = -1;
-  socklen_t size = sizeof own;
-  return ::getsockopt(socket, SOL_SOCKET, SO_PROTOCOL, &own, &size) == 0 && own == protocol;
-}
-
 }  // namespace
 
 KernelEvents KernelEvents::open() {
@@ -61,7 +55,9 @@ KernelEvents KernelEvents::open() {
        {std::pair(NETLINK_ROUTE,
                   group_bit(RTNLGRP_LINK) | group_bit(RTNLGRP_IPV4_IFADDR) | group_bit(RTNLGRP_IPV6_IFADDR)),
         std::pair(NETLINK_RDMA, group_bit(kRdmaNotify)), std::pair(NETLINK_KOBJECT_UEVENT, kKernelUevents)}) {
-    if (auto socket = listening(protocol, groups); socket.ok()) events.sockets_.push_back(std::move(socket));
+    auto socket = listening(protocol, groups);
+    if (protocol == NETLINK_KOBJECT_UEVENT) events.uevents_ = socket.get();
+    if (socket.ok()) events.sockets_.push_back(std::move(socket));
   }
   return events;
 }
@@ -70,7 +66,7 @@ bool KernelEvents::take() const {
   bool any = false;
   std::array<char, 16384> buffer;
   for (const fabric::UniqueFd& socket : sockets_) {
-    const bool filtered = is_of(socket.get(), NETLINK_KOBJECT_UEVENT);
+    const bool filtered = socket.get() == uevents_;
     for (;;) {
       const auto size = ::recv(socket.get(), buffer.data(), buffer.size(), 0);
       if (size < 0 && errno == ENOBUFS) any = true;  // some are lost

@@ -24,6 +24,7 @@ class KernelEvents {
 
  private:
   std::vector<fabric::UniqueFd> sockets_;
+  int uevents_ = -1;  // that of sockets_ whose messages do not all matter
 };
 
 // Which file has a name now: device, inode, time of the last change. Empty: none, or it cannot be seen.

@@ -40,6 +40,12 @@ bool is_false(std::string_view value) {
 // (urfave/cli), crun 1.8 to 1.29 (argp). One table for both, because they agree wherever both have an option.
 constexpr Takes kValue = Takes::kValue;
 
+// Everywhere, beside what is there.
+constexpr std::array kHelp = {
+    OptionSpec{"help", 'h', Takes::kNothing, nullptr, &Wanted::help},
+    OptionSpec{"usage", '?', Takes::kNothing, nullptr, &Wanted::help},
+};
+
 // In front of the command.
 constexpr std::array kGlobal = {
     OptionSpec{"debug"},
@@ -51,8 +57,6 @@ constexpr std::array kGlobal = {
     OptionSpec{"criu", 0, kValue},  // runc up to 1.3
     OptionSpec{"systemd-cgroup"},
     OptionSpec{"cgroup-manager", 0, kValue},  // crun
-    OptionSpec{"help", 'h', Takes::kNothing, nullptr, &Wanted::help},
-    OptionSpec{"usage", '?', Takes::kNothing, nullptr, &Wanted::help},
     OptionSpec{"version", 'v', Takes::kNothing, nullptr, &Wanted::version},
     OptionSpec{"", 'V', Takes::kNothing, nullptr, &Wanted::version},
 };
@@ -70,8 +74,6 @@ constexpr std::array kStart = {
     OptionSpec{"no-pivot"},
     OptionSpec{"no-new-keyring"},
     OptionSpec{"no-subreaper"},
-    OptionSpec{"help", 'h', Takes::kNothing, nullptr, &Wanted::help},
-    OptionSpec{"usage", '?', Takes::kNothing, nullptr, &Wanted::help},
 };
 
 // Of `exec`.
@@ -94,33 +96,21 @@ constexpr std::array kExec = {
     OptionSpec{"no-new-privs"},
     OptionSpec{"no-subreaper"},
     OptionSpec{"ignore-paused"},
-    OptionSpec{"help", 'h', Takes::kNothing, nullptr, &Wanted::help},
-    OptionSpec{"usage", '?', Takes::kNothing, nullptr, &Wanted::help},
 };
 
 // Of the others that name a container. Options that are not here have a value.
 constexpr std::array kOther = {
-    OptionSpec{"all", 'a'},
-    OptionSpec{"force", 'f'},
-    OptionSpec{"stats"},
-    OptionSpec{"resources", 'r', kValue},
-    OptionSpec{"leave-running"},
-    OptionSpec{"tcp-established"},
-    OptionSpec{"ext-unix-sk"},
-    OptionSpec{"shell-job"},
-    OptionSpec{"file-locks"},
-    OptionSpec{"lazy-pages"},
-    OptionSpec{"pre-dump"},
-    OptionSpec{"auto-dedup"},
-    OptionSpec{"help", 'h', Takes::kNothing, nullptr, &Wanted::help},
-    OptionSpec{"usage", '?', Takes::kNothing, nullptr, &Wanted::help},
+    OptionSpec{"all", 'a'},      OptionSpec{"force", 'f'},
+    OptionSpec{"stats"},         OptionSpec{"resources", 'r', kValue},
+    OptionSpec{"leave-running"}, OptionSpec{"tcp-established"},
+    OptionSpec{"ext-unix-sk"},   OptionSpec{"shell-job"},
+    OptionSpec{"file-locks"},    OptionSpec{"lazy-pages"},
+    OptionSpec{"pre-dump"},      OptionSpec{"auto-dedup"},
 };
 
 // Of `ps`, whose -f is another one.
 constexpr std::array kPs = {
     OptionSpec{"format", 'f', kValue},
-    OptionSpec{"help", 'h', Takes::kNothing, nullptr, &Wanted::help},
-    OptionSpec{"usage", '?', Takes::kNothing, nullptr, &Wanted::help},
 };
 
 constexpr std::array<std::string_view, 10> kOfAContainer = {"checkpoint", "delete", "events", "kill",  "pause",
@@ -141,19 +131,22 @@ struct Match {
 
 Match find_long(Options options, std::string_view name, bool abbreviated) {
   Match match;
-  for (const OptionSpec& option : options) {
-    if (option.name.empty()) continue;
-    if (option.name == name) return {&option, false};
-    if (!abbreviated || name.empty() || !option.name.starts_with(name)) continue;
-    match.ambiguous = match.spec != nullptr;
-    if (!match.spec) match.spec = &option;
+  for (const Options table : {options, Options(kHelp)}) {
+    for (const OptionSpec& option : table) {
+      if (option.name.empty()) continue;
+      if (option.name == name) return {&option, false};
+      if (!abbreviated || name.empty() || !option.name.starts_with(name)) continue;
+      match.ambiguous = match.spec != nullptr;
+      if (!match.spec) match.spec = &option;
+    }
   }
   return match;
 }
 
 const OptionSpec* find_letter(Options options, char letter) {
-  for (const OptionSpec& option : options) {
-    if (option.letter == letter) return &option;
+  for (const Options table : {options, Options(kHelp)}) {
+    const auto found = std::find_if(table.begin(), table.end(), [&](const auto& one) { return one.letter == letter; });
+    if (found != table.end()) return &*found;
   }
   return nullptr;
 }

@@ -198,18 +198,12 @@ Result<void> edit_exec(const Invocation& invocation, Dialect dialect, const hook
 
 }  // namespace
 
-Result<void> prepare_start(const Behind& behind, const Settings& settings, const GrantInSpec& grant,
-                           const hook::ProcessIdentity& self, const RuntimeLog& log) {
+Result<void> prepare_new(const Behind& behind, const Settings& settings, const GrantInSpec& grant,
+                         const hook::ProcessIdentity& self, const RuntimeLog& log) {
   const auto file = TRY(open_config(behind.invocation, behind.dialect));
   if (!file) return {};
-  return Start(behind, settings, log, *file, self).run(grant);
-}
-
-Result<void> prepare_restore(const Behind& behind, const Settings& settings, const GrantInSpec& grant,
-                             const hook::ProcessIdentity& self, const RuntimeLog& log) {
-  const auto file = TRY(open_config(behind.invocation, behind.dialect));
-  if (!file) return {};
-  return Start(behind, settings, log, *file, self).run_again(grant);
+  Start start(behind, settings, log, *file, self);
+  return behind.invocation.action == Action::kRestore ? start.run_again(grant) : start.run(grant);
 }
 
 void prepare_exec(const Invocation& invocation, Dialect dialect, const hook::ProcessIdentity& self,

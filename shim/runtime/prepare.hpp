@@ -10,18 +10,14 @@
 
 namespace shim {
 
-// create and run: books for a container that asks, and edits its config.json. One that asks nothing keeps its file,
-// untouched; one that was edited before and asks nothing any more gets its own back. Errors: the container must not
-// start.
-fabric::Result<void> prepare_start(const Behind& behind, const Settings& settings, const GrantInSpec& grant,
-                                   const hook::ProcessIdentity& self, const RuntimeLog& log);
-
-// restore: the grant of a container ended with its checkpoint, and who comes back has all that config.json says: what a
-// container was given, which our hook at poststop tells, is booked again, and its view made. Behind crun, which runs no
-// hooks then, config.json stays as it is; else the hook at createRuntime binds what was booked. Errors: the container
-// must not start.
-fabric::Result<void> prepare_restore(const Behind& behind, const Settings& settings, const GrantInSpec& grant,
-                                     const hook::ProcessIdentity& self, const RuntimeLog& log);
+// Of a container that is about to be made. create and run: books for a container that asks, and edits its config.json.
+// One that asks nothing keeps its file, untouched; one that was edited before and asks nothing any more gets its own
+// back. restore: the grant of a container ended with its checkpoint, and who comes back has all that config.json says:
+// what a container was given, which our hook at poststop tells, is booked again, and its view made. Behind crun, which
+// runs no hooks then, config.json stays as it is; else the hook at createRuntime binds what was booked. Errors: the
+// container must not start.
+fabric::Result<void> prepare_new(const Behind& behind, const Settings& settings, const GrantInSpec& grant,
+                                 const hook::ProcessIdentity& self, const RuntimeLog& log);
 
 // exec: edits the process of a container that was edited. What goes wrong is a warning: probes and shells of a running
 // container have to go on.

@@ -119,18 +119,6 @@ Error become(const std::string& runtime, char* const* argv, const hook::ProcessI
   return fabric::sys_error(errno, "cannot start the runtime `{}`", fabric::printable(runtime));
 }
 
-// For a container that is about to be made.
-Result<void> prepare_new(const Behind& behind, const Settings& settings, const GrantInSpec& grant,
-                         const hook::ProcessIdentity& self, const RuntimeLog& log) {
-  if (behind.invocation.action == Action::kStart) {
-    TRY_VOID(prepare_start(behind, settings, grant, self, log));
-  } else {
-    TRY_VOID(prepare_restore(behind, settings, grant, self, log));
-  }
-  if (const std::string warning = TRY(note_runtime(behind, settings, self)); !warning.empty()) log.warning(warning);
-  return {};
-}
-
 Result<void> prepare(const Behind& behind, const std::string& ledger, const Settings& settings,
                      const GrantInSpec& grant, const hook::ProcessIdentity& self, const RuntimeLog& log) try {
   const IgnoredSignals ignored;
@@ -139,7 +127,9 @@ Result<void> prepare(const Behind& behind, const std::string& ledger, const Sett
       break;
     case Action::kStart:
     case Action::kRestore:
-      return prepare_new(behind, settings, grant, self, log);
+      TRY_VOID(prepare_new(behind, settings, grant, self, log));
+      if (const std::string warning = TRY(note_runtime(behind, settings, self)); !warning.empty()) log.warning(warning);
+      break;
     case Action::kExec:
       prepare_exec(behind.invocation, behind.dialect, self, log);
       break;

@@ -87,9 +87,7 @@ void append_mux_header(std::string& out, std::uint32_t connection, std::size_t l
 
 enum class MessageType : std::uint8_t { kRequest = 1, kResponse = 2, kData = 3 };
 
-inline constexpr std::uint8_t kFlagRemoteClosed = 0x1;
 inline constexpr std::uint8_t kFlagRemoteOpen = 0x2;  // a stream: more messages follow
-inline constexpr std::uint8_t kFlagNoData = 0x4;
 
 inline constexpr std::size_t kMessageHeaderSize = 10;
 // What Go's receivers accept (ttrpc channel.go messageLengthMax).

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "require.hpp"
-#include "shim/nri/wire/session.hpp"
 #include "shim/nri/wire/messages.hpp"
+#include "shim/nri/wire/session.hpp"
 #include "shim/ttrpc/wire_fields.hpp"
 
 namespace {

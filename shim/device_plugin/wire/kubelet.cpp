@@ -47,35 +47,14 @@ grpc::Status status_of(grpc::StatusCode code, const Result<void>& result) {
   return result ? grpc::Status::OK : grpc::Status(code, result.error().message);
 }
 
-}  // namespace
-
-void silence_grpc() {
-  gpr_set_log_function([](gpr_log_func_args*) {});
-}
-
-class DeviceServer::Service final : public v1beta1::DevicePlugin::CallbackService {
+class Service final : public DeviceServer, public v1beta1::DevicePlugin::CallbackService {
  public:
   Service(Settings settings, Resource resource)
       : settings_(std::move(settings)), resource_(std::make_shared<const Resource>(std::move(resource))) {}
 
-  Result<void> listen() {
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort("unix:" + settings_.socket, grpc::InsecureServerCredentials());
-    builder.RegisterService(this);
-    server_ = builder.BuildAndStart();
-    if (!server_) return fabric::sys_error(why_not_listen(settings_.socket), "cannot listen at `{}`", settings_.socket);
-    return {};
-  }
-
-  void publish(Resource resource) {
-    const std::lock_guard lock(mutex_);
-    resource_ = std::make_shared<const Resource>(std::move(resource));
-    ++version_;
-    for (Watch* watch : watches_)
-      watch->go_on();
-  }
-
-  void end() {
+  Service(const Service&) = delete;
+  Service& operator=(const Service&) = delete;
+  ~Service() override {
     {
       const std::lock_guard lock(mutex_);
       ended_ = true;
@@ -87,15 +66,31 @@ class DeviceServer::Service final : public v1beta1::DevicePlugin::CallbackServic
     if (!server_) return;
     server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
     server_->Wait();
-    server_.reset();
   }
 
-  std::size_t watchers() const {
+  Result<void> listen() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("unix:" + settings_.socket, grpc::InsecureServerCredentials());
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+    if (!server_) return fabric::sys_error(why_not_listen(settings_.socket), "cannot listen at `{}`", settings_.socket);
+    return {};
+  }
+
+  void publish(Resource resource) override {
+    const std::lock_guard lock(mutex_);
+    resource_ = std::make_shared<const Resource>(std::move(resource));
+    ++version_;
+    for (Watch* watch : watches_)
+      watch->go_on();
+  }
+
+  std::size_t watchers() const override {
     const std::lock_guard lock(mutex_);
     return watches_.size();
   }
 
-  bool retry() {
+  bool retry() override {
     auto asked = take_waiting();
     const auto now = Clock::now();
     std::erase_if(asked, [&](const Asked& one) { return allocate(one, now < one.until); });
@@ -256,78 +251,69 @@ class DeviceServer::Service final : public v1beta1::DevicePlugin::CallbackServic
   std::unique_ptr<grpc::Server> server_;
 };
 
-DeviceServer::DeviceServer(std::unique_ptr<Service> service) : service_(std::move(service)) {}
+class Call final : public Registration {
+ public:
+  Call(const Request& request, std::function<void()> wake) : wake_(std::move(wake)) {
+    request_.set_version(kVersion);
+    request_.set_endpoint(request.endpoint);
+    request_.set_resource_name(request.resource);
+    request_.mutable_options()->set_get_preferred_allocation_available(true);
+    // A connection of its own: one that is shared with the last try also waits as long as gRPC makes that wait.
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    stub_ = v1beta1::Registration::NewStub(
+        grpc::CreateCustomChannel("unix:" + request.kubelet, grpc::InsecureChannelCredentials(), arguments));
+    context_.set_deadline(std::chrono::system_clock::now() + kPatience);
+    stub_->async()->Register(&context_, &request_, &response_, [this](const grpc::Status& status) { end(status); });
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  ~Call() override {
+    context_.TryCancel();
+    std::unique_lock lock(mutex_);
+    ended_.wait(lock, [&] { return result_.has_value(); });
+  }
 
-DeviceServer::~DeviceServer() {
-  service_->end();
+  const Result<void>* result() const override {
+    const std::lock_guard lock(mutex_);
+    return result_ ? &*result_ : nullptr;
+  }
+
+ private:
+  void end(const grpc::Status& status) {
+    const auto wake_up = wake_;
+    {
+      const std::lock_guard lock(mutex_);
+      result_ = status.ok() ? Result<void>() : fabric::Error{fabric::printable(status.error_message())};
+      ended_.notify_all();  // before the lock is gone: the call may go with it
+    }
+    wake_up();
+  }
+
+  grpc::ClientContext context_;
+  v1beta1::RegisterRequest request_;
+  v1beta1::Empty response_;
+  std::unique_ptr<v1beta1::Registration::Stub> stub_;
+  std::function<void()> wake_;
+  mutable std::mutex mutex_;
+  std::condition_variable ended_;
+  std::optional<Result<void>> result_;
+};
+
+}  // namespace
+
+void silence_grpc() {
+  gpr_set_log_function([](gpr_log_func_args*) {});
 }
 
 Result<std::unique_ptr<DeviceServer>> DeviceServer::start(Settings settings, Resource resource) {
   auto service = std::make_unique<Service>(std::move(settings), std::move(resource));
   TRY_VOID(service->listen());
-  return std::unique_ptr<DeviceServer>(new DeviceServer(std::move(service)));
+  return std::unique_ptr<DeviceServer>(std::move(service));
 }
-
-void DeviceServer::publish(Resource resource) {
-  service_->publish(std::move(resource));
-}
-
-bool DeviceServer::retry() {
-  return service_->retry();
-}
-
-std::size_t DeviceServer::watchers() const {
-  return service_->watchers();
-}
-
-struct Registration::Call {
-  grpc::ClientContext context;
-  v1beta1::RegisterRequest request;
-  v1beta1::Empty response;
-  std::unique_ptr<v1beta1::Registration::Stub> stub;
-  std::function<void()> wake;
-  std::mutex mutex;
-  std::condition_variable ended;
-  std::optional<Result<void>> result;
-};
-
-Registration::Registration() : call_(std::make_unique<Call>()) {}
 
 std::unique_ptr<Registration> Registration::begin(const Request& request, std::function<void()> wake) {
-  std::unique_ptr<Registration> registration(new Registration());
-  Call& call = *registration->call_;
-  call.wake = std::move(wake);
-  call.request.set_version(kVersion);
-  call.request.set_endpoint(request.endpoint);
-  call.request.set_resource_name(request.resource);
-  call.request.mutable_options()->set_get_preferred_allocation_available(true);
-  // A connection of its own: one that is shared with the last try also waits as long as gRPC makes that wait.
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  call.stub = v1beta1::Registration::NewStub(
-      grpc::CreateCustomChannel("unix:" + request.kubelet, grpc::InsecureChannelCredentials(), arguments));
-  call.context.set_deadline(std::chrono::system_clock::now() + kPatience);
-  call.stub->async()->Register(&call.context, &call.request, &call.response, [&call](const grpc::Status& status) {
-    const auto wake_up = call.wake;
-    {
-      const std::lock_guard lock(call.mutex);
-      call.result = status.ok() ? Result<void>() : fabric::Error{fabric::printable(status.error_message())};
-      call.ended.notify_all();  // before the lock is gone: the call may go with it
-    }
-    wake_up();
-  });
-  return registration;
-}
-
-Registration::~Registration() {
-  call_->context.TryCancel();
-  std::unique_lock lock(call_->mutex);
-  call_->ended.wait(lock, [&] { return call_->result.has_value(); });
-}
-
-const Result<void>* Registration::result() const {
-  const std::lock_guard lock(call_->mutex);
-  return call_->result ? &*call_->result : nullptr;
+  return std::make_unique<Call>(request, std::move(wake));
 }
 
 }  // namespace shim

@@ -31,19 +31,14 @@ class DeviceServer {
   };
   // A socket that lies there is removed. Errors: nobody can listen there.
   static fabric::Result<std::unique_ptr<DeviceServer>> start(Settings settings, Resource resource);
-  ~DeviceServer();  // ends all calls and removes the socket
+  virtual ~DeviceServer() = default;  // ends all calls and removes the socket
 
   // To all who watch.
-  void publish(Resource resource);
+  virtual void publish(Resource resource) = 0;
   // Looks again at what Allocate waits for. True: it still waits.
-  bool retry();
+  virtual bool retry() = 0;
   // Calls of ListAndWatch that have not ended.
-  std::size_t watchers() const;
-
- private:
-  class Service;
-  explicit DeviceServer(std::unique_ptr<Service> service);
-  std::unique_ptr<Service> service_;
+  virtual std::size_t watchers() const = 0;
 };
 
 // Register, which does not wait.
@@ -56,14 +51,9 @@ class Registration {
   };
   // wake: it has ended. From another thread.
   static std::unique_ptr<Registration> begin(const Request& request, std::function<void()> wake);
-  ~Registration();  // waits until it has ended
+  virtual ~Registration() = default;  // waits until it has ended
   // nullptr: it has not.
-  const fabric::Result<void>* result() const;
-
- private:
-  struct Call;
-  Registration();
-  std::unique_ptr<Call> call_;
+  virtual const fabric::Result<void>* result() const = 0;
 };
 
 }  // namespace shim

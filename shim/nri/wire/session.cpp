@@ -161,13 +161,12 @@ Result<void> NriSession::register_as(const PluginIdentity& identity, std::chrono
   return {};
 }
 
-Result<void> NriSession::evict(const std::string& container_id, const std::string& reason,
-                               std::chrono::milliseconds timeout) {
+Result<void> NriSession::evict(const std::string& container_id, const std::string& reason) {
   nri::pkg::api::v1alpha1::UpdateContainersRequest request;
   auto* eviction = request.add_evict();
   eviction->set_container_id(container_id);
   eviction->set_reason(reason);
-  TRY(connection_->call(kRuntimeService, "UpdateContainers", request.SerializeAsString(), timeout));
+  TRY(connection_->call(kRuntimeService, "UpdateContainers", request.SerializeAsString(), std::chrono::seconds(5)));
   return {};
 }
 

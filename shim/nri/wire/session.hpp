@@ -100,8 +100,7 @@ class NriSession {
 
   // UpdateContainers: asks the runtime to evict a container. The runtime takes it once it has been synchronized with.
   // Errors: as Connection::call().
-  fabric::Result<void> evict(const std::string& container_id, const std::string& reason,
-                             std::chrono::milliseconds timeout = std::chrono::seconds(5));
+  fabric::Result<void> evict(const std::string& container_id, const std::string& reason);
 
   // As Connection::serve().
   fabric::Result<Connection::Ended> serve(int stop_fd = -1,

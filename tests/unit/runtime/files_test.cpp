@@ -7,8 +7,8 @@
 #include <iterator>
 
 #include "hook/ledger/runtime_state.hpp"
-#include "shim/runtime/choose.hpp"
 #include "shim/runtime/behind.hpp"
+#include "shim/runtime/choose.hpp"
 #include "shim/runtime/marker.hpp"
 #include "shim/runtime/spec_file.hpp"
 #include "support/temp_dir.hpp"

@@ -1,4 +1,4 @@
-// A bundle, a runtime's state, and what prepare_start() and prepare_exec() do with them.
+// A bundle, a runtime's state, and what prepare_new() and prepare_exec() do with them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -72,15 +72,19 @@ class Prepare : public testing::Test {
   }
 
   fabric::Result<void> start() {
-    settings_.admin = hook::read_config(settings_.node.config);
-    const shim::RuntimeLog log(invocation_, shim::Dialect::kRunc);
-    return shim::prepare_start({runtime_, invocation_, shim::Dialect::kRunc}, settings_, granting(), self_, log);
+    invocation_.action = shim::Action::kStart;
+    return prepare(shim::Dialect::kRunc);
   }
 
   fabric::Result<void> restore(shim::Dialect dialect = shim::Dialect::kRunc) {
+    invocation_.action = shim::Action::kRestore;
+    return prepare(dialect);
+  }
+
+  fabric::Result<void> prepare(shim::Dialect dialect) {
     settings_.admin = hook::read_config(settings_.node.config);
     const shim::RuntimeLog log(invocation_, dialect);
-    return shim::prepare_restore({runtime_, invocation_, dialect}, settings_, granting(), self_, log);
+    return shim::prepare_new({runtime_, invocation_, dialect}, settings_, granting(), self_, log);
   }
 
   void exec(const std::string& file) {
