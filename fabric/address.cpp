@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "fabric/text.hpp"
 
@@ -14,10 +13,23 @@ namespace {
 constexpr std::array<std::uint8_t, 12> kIpv4Prefix = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 constexpr unsigned kIpv4PrefixBits = 96;
 
+std::string text_of(int family, const std::uint8_t* bytes) {
+  char buffer[INET6_ADDRSTRLEN] = "";
+  inet_ntop(family, bytes, buffer, sizeof buffer);
+  return buffer;
+}
+
+// The address with all but that many bits of the 16-byte form cleared.
+Address first_bits(Address address, unsigned count) {
+  for (unsigned bit = count; bit < 128; ++bit)
+    address.bytes[bit / 8] &= static_cast<std::uint8_t>(~(0x80U >> (bit % 8)));
+  return address;
+}
+
 }  // namespace
 
 bool Address::is_zero() const {
-  return std::all_of(bytes.begin(), bytes.end(), [](std::uint8_t byte) { return byte == 0; });
+  return *this == Address{};
 }
 
 bool Address::is_ipv4() const {
@@ -29,10 +41,8 @@ bool Address::is_link_local() const {
 }
 
 bool Address::is_loopback() const {
-  if (is_ipv4()) return bytes[12] == 127;
-  Address one;
-  one.bytes[15] = 1;
-  return *this == one;
+  constexpr Address kOne{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
+  return is_ipv4() ? bytes[12] == 127 : *this == kOne;
 }
 
 std::optional<Address> parse_address(std::string_view text) {
@@ -48,38 +58,23 @@ std::optional<Address> parse_address(std::string_view text) {
 }
 
 std::string to_string(const Address& address) {
-  char buffer[INET6_ADDRSTRLEN] = "";
-  if (address.is_ipv4()) {
-    inet_ntop(AF_INET, address.bytes.data() + kIpv4Prefix.size(), buffer, sizeof buffer);
-  } else {
-    inet_ntop(AF_INET6, address.bytes.data(), buffer, sizeof buffer);
-  }
-  return buffer;
+  return address.is_ipv4() ? text_of(AF_INET, address.bytes.data() + kIpv4Prefix.size())
+                           : text_of(AF_INET6, address.bytes.data());
 }
 
 std::string to_gid_string(const Address& address) {
-  std::string text;
-  text.reserve(39);
-  for (std::size_t i = 0; i < address.bytes.size(); i += 2) {
-    fmt::format_to(std::back_inserter(text), "{}{:02x}{:02x}", i == 0 ? "" : ":", address.bytes[i],
-                   address.bytes[i + 1]);
-  }
-  return text;
+  std::array<unsigned, 8> groups;
+  for (std::size_t i = 0; i < groups.size(); ++i)
+    groups[i] = address.bytes[2 * i] * 256U + address.bytes[2 * i + 1];
+  return fmt::format("{:04x}", fmt::join(groups, ":"));
 }
 
 Address masked(Address address, unsigned prefix) {
-  for (unsigned bit = prefix + (address.is_ipv4() ? kIpv4PrefixBits : 0); bit < 128; ++bit)
-    address.bytes[bit / 8] &= static_cast<std::uint8_t>(~(0x80U >> (bit % 8)));
-  return address;
+  return first_bits(address, prefix + (address.is_ipv4() ? kIpv4PrefixBits : 0));
 }
 
 bool Cidr::contains(const Address& address) const {
-  const std::size_t whole = prefix / 8;
-  if (std::memcmp(base.bytes.data(), address.bytes.data(), whole) != 0) return false;
-  const unsigned rest = prefix % 8;
-  if (rest == 0) return true;
-  const auto mask = static_cast<std::uint8_t>(0xff00U >> rest);
-  return (base.bytes[whole] & mask) == (address.bytes[whole] & mask);
+  return first_bits(base, prefix) == first_bits(address, prefix);
 }
 
 std::optional<Cidr> parse_cidr(std::string_view text) {
@@ -96,11 +91,9 @@ std::optional<Cidr> parse_cidr(std::string_view text) {
 }
 
 std::string to_string(const Cidr& cidr) {
+  // Shorter than the IPv4 part: only the IPv6 form says so.
   if (cidr.base.is_ipv4() && cidr.prefix < kIpv4PrefixBits) {
-    // Shorter than the IPv4 part: only the IPv6 form says so.
-    char buffer[INET6_ADDRSTRLEN] = "";
-    inet_ntop(AF_INET6, cidr.base.bytes.data(), buffer, sizeof buffer);
-    return fmt::format("{}/{}", buffer, cidr.prefix);
+    return fmt::format("{}/{}", text_of(AF_INET6, cidr.base.bytes.data()), cidr.prefix);
   }
   const unsigned offset = cidr.base.is_ipv4() ? kIpv4PrefixBits : 0;
   return fmt::format("{}/{}", to_string(cidr.base), cidr.prefix - offset);
@@ -114,7 +107,7 @@ std::optional<Cidr> common_prefix(const std::vector<Address>& addresses) {
     while (!cidr.contains(address))
       --cidr.prefix;
   }
-  cidr.base = masked(cidr.base, cidr.prefix - (cidr.base.is_ipv4() ? kIpv4PrefixBits : 0));
+  cidr.base = first_bits(cidr.base, cidr.prefix);
   return cidr;
 }
 

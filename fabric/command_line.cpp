@@ -1,9 +1,6 @@
 #include "fabric/command_line.hpp"
 
-#include <algorithm>
 #include <utility>
-
-#include "fabric/text.hpp"
 
 namespace fabric {
 
@@ -25,10 +22,6 @@ Result<std::string_view> take_value(std::span<char* const> arguments, std::size_
   return std::string_view(arguments[++at]);
 }
 
-Error unexpected_argument(std::string_view argument) {
-  return make_error("unexpected argument `{}`", printable(argument));
-}
-
 Error unknown_option(std::string_view name) {
   return make_error("unknown option `--{}`", printable(name));
 }
@@ -36,7 +29,7 @@ Error unknown_option(std::string_view name) {
 bool is_for(std::string_view commands, std::string_view command) {
   if (commands.empty()) return true;
   const auto words = split(commands, ' ');
-  return std::find(words.begin(), words.end(), command) != words.end();
+  return std::ranges::find(words, command) != words.end();
 }
 
 std::string help_lines(std::string_view left, std::string_view text, std::size_t column) {
@@ -56,8 +49,8 @@ std::string help_lines(std::string_view left, std::string_view text, std::size_t
   return lines + line + '\n';
 }
 
-std::string wrapped(std::string_view text, std::size_t indent) {
-  return help_lines({}, text, indent);
+std::string wrapped(std::string_view text) {
+  return help_lines({}, text, 0);
 }
 
 }  // namespace fabric

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "fabric/result.hpp"
+#include "fabric/text.hpp"
 
 namespace fabric {
 
@@ -20,7 +21,6 @@ struct Option {
   // Gets "1" for a switch. Errors: what is wrong with the value.
   Result<void> (*apply)(Options& options, std::string_view value);
   std::string_view commands = {};  // that it is for, as words; empty: all
-  bool has_variable = false;       // a variable of the environment sets it, too
 };
 
 // "--name" or "--name=value".
@@ -33,16 +33,13 @@ Argument split_argument(std::string_view argument);
 // The option of that name; nullptr: there is none.
 template <typename Options>
 const Option<Options>* find_option(std::span<const Option<Options>> table, std::string_view name) {
-  for (const Option<Options>& option : table) {
-    if (option.name == name) return &option;
-  }
-  return nullptr;
+  const auto found = std::ranges::find(table, name, &Option<Options>::name);
+  return found == table.end() ? nullptr : &*found;
 }
 
 // The value of an option at arguments[at], given as "--name=value" or in the next argument, to which `at` moves then;
 // "1" of a switch. value_name: empty for a switch. Errors: the value is missing, or a switch has one.
 Result<std::string_view> take_value(std::span<char* const> arguments, std::size_t& at, std::string_view value_name);
-Error unexpected_argument(std::string_view argument);
 Error unknown_option(std::string_view name);
 
 // Applies the option at arguments[at], as take_value(). Errors: no option, none of the table, its value.
@@ -50,7 +47,7 @@ template <typename Options>
 Result<void> apply_option(std::span<const Option<Options>> table, std::span<char* const> arguments, std::size_t& at,
                           Options& options) {
   const std::string_view argument = arguments[at];
-  if (!argument.starts_with("--")) return unexpected_argument(argument);
+  if (!argument.starts_with("--")) return make_error("unexpected argument `{}`", printable(argument));
   const Argument given = split_argument(argument);
   const auto* const option = find_option(table, given.name);
   if (!option) return unknown_option(given.name);
@@ -65,7 +62,7 @@ inline constexpr std::size_t kHelpWidth = 80;
 // Lines of help: `left`, and from `column` on the text, wrapped. A left part that is too long has a line of its own.
 std::string help_lines(std::string_view left, std::string_view text, std::size_t column);
 // The same text without a left part.
-std::string wrapped(std::string_view text, std::size_t indent = 0);
+std::string wrapped(std::string_view text);
 
 // The options of a command, one below the other; empty: of all commands.
 template <typename Options>

@@ -2,25 +2,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 
 #include "fabric/text.hpp"
 
 namespace fabric {
-namespace {
-
-// Number as a C string, without an allocation: a table has up to 1,024 slots.
-class SlotName {
- public:
-  explicit SlotName(unsigned index) { *std::to_chars(text_, text_ + sizeof text_ - 1, index).ptr = '\0'; }
-  const char* c_str() const { return text_; }
-
- private:
-  char text_[16];
-};
-
-}  // namespace
-
 std::optional<GidSlots> GidSlots::open(const sysfs::Directory& port, bool with_ndevs) {
   auto gids = port.open_at("gids");
   if (!gids) return std::nullopt;
@@ -31,14 +16,15 @@ std::optional<GidSlots> GidSlots::open(const sysfs::Directory& port, bool with_n
   return slots;
 }
 
+// std::to_string() of an index allocates nothing.
 bool GidSlots::has(unsigned index) const {
-  return gids_.contains(SlotName(index).c_str());
+  return gids_.contains(std::to_string(index).c_str());
 }
 
 Attr<Address> GidSlots::gid(unsigned index) const {
   char buffer[64];
-  const auto text = gids_.read_into(SlotName(index).c_str(), buffer);
-  if (const auto* failed = std::get_if<Unreadable>(&text)) return *failed;
+  const auto text = gids_.read_into(std::to_string(index).c_str(), buffer);
+  if (const int code = error_of(text); code != 0) return Unreadable{code};
   const auto gid = parse_address(std::get<std::string_view>(text));
   if (!gid) return Unreadable{EBADMSG};
   return *gid;
@@ -46,14 +32,13 @@ Attr<Address> GidSlots::gid(unsigned index) const {
 
 Attr<std::string> GidSlots::type(unsigned index) const {
   if (!types_) return Unreadable{types_error_};
-  return types_->read(SlotName(index).c_str());
+  return types_->read(std::to_string(index).c_str());
 }
 
 std::optional<Attr<std::string>> GidSlots::ndev(unsigned index) const {
   if (!ndevs_) return std::nullopt;
-  auto ndev = ndevs_->read(SlotName(index).c_str());
-  const auto* gone = std::get_if<Unreadable>(&ndev);
-  if (gone && gone->code == ENOENT) return std::nullopt;
+  auto ndev = ndevs_->read(std::to_string(index).c_str());
+  if (error_of(ndev) == ENOENT) return std::nullopt;
   return ndev;
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "fabric/address.hpp"
-#include "fabric/attr.hpp"
+#include "fabric/result.hpp"
 #include "fabric/sysfs.hpp"
 
 namespace fabric {

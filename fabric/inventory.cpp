@@ -1,16 +1,12 @@
 #include "fabric/inventory.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 
 #include "fabric/text.hpp"
 
 namespace fabric {
-namespace {
-
-constexpr unsigned kMainTable = 254;  // RT_TABLE_MAIN, linux/rtnetlink.h
-
-}  // namespace
 
 bool GidEntry::is_v2() const {
   const auto* text = type ? std::get_if<std::string>(&*type) : nullptr;
@@ -67,6 +63,14 @@ bool Hca::is_iwarp() const {
   return node_type.starts_with("4:");  // "4: RNIC"
 }
 
+std::optional<InterfaceAddress> parse_interface_address(std::string_view text) {
+  const std::size_t slash = std::min(text.find('/'), text.size());
+  const auto address = parse_address(text.substr(0, slash));
+  if (!address) return std::nullopt;
+  return InterfaceAddress{*address, parse_number<unsigned>(text.substr(std::min(slash + 1, text.size()))),
+                          std::string(text)};
+}
+
 bool Netdev::is_up() const {
   if (const int* value = std::get_if<int>(&carrier)) return *value != 0;
   // Reading carrier answers EINVAL while the interface is administratively down (net/core/net-sysfs.c, 6.12).
@@ -90,12 +94,12 @@ std::optional<unsigned> uverbs_of_number(std::int64_t major, std::int64_t minor)
 }
 
 bool Route::is_default() const {
+  constexpr unsigned kMainTable = 254;  // RT_TABLE_MAIN, linux/rtnetlink.h
   return table == kMainTable && (dst == "default" || dst == "0.0.0.0/0" || dst == "::/0");
 }
 
 Hca* find_hca(Inventory& inventory, std::string_view name) {
-  const auto found =
-      std::find_if(inventory.hcas.begin(), inventory.hcas.end(), [&](const Hca& hca) { return hca.name == name; });
+  const auto found = std::ranges::find(inventory.hcas, name, &Hca::name);
   return found == inventory.hcas.end() ? nullptr : &*found;
 }
 
@@ -114,12 +118,8 @@ const Netdev* default_route_netdev(const Inventory& inventory) {
   if (!inventory.routes) return nullptr;
   const Route* chosen = nullptr;
   for (const Route& route : *inventory.routes) {
-    if (!route.is_default()) continue;
-    if (route.dst != "::/0") {
-      chosen = &route;
-      break;
-    }
-    if (!chosen) chosen = &route;
+    const bool is_better = !chosen || (chosen->dst == "::/0" && route.dst != "::/0");
+    if (route.is_default() && is_better) chosen = &route;
   }
   return chosen ? find_netdev(inventory, chosen->dev) : nullptr;
 }
@@ -129,8 +129,8 @@ std::optional<std::string> gpu_uuid(std::string_view text) {
   if (text.size() != kForm.size()) return std::nullopt;
   std::string uuid(text);
   for (std::size_t i = 0; i < uuid.size(); ++i) {
-    if (kForm[i] == 'x' && uuid[i] >= 'A' && uuid[i] <= 'F') uuid[i] = static_cast<char>(uuid[i] - 'A' + 'a');
-    const bool is_hex = (uuid[i] >= '0' && uuid[i] <= '9') || (uuid[i] >= 'a' && uuid[i] <= 'f');
+    if (kForm[i] == 'x') uuid[i] = static_cast<char>(std::tolower(static_cast<unsigned char>(uuid[i])));
+    const bool is_hex = std::isxdigit(static_cast<unsigned char>(uuid[i])) != 0;
     if (kForm[i] == 'x' ? !is_hex : uuid[i] != kForm[i]) return std::nullopt;
   }
   return uuid;

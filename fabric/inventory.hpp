@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "fabric/address.hpp"
-#include "fabric/attr.hpp"
+#include "fabric/result.hpp"
 
 namespace fabric {
 
@@ -110,6 +110,9 @@ struct InterfaceAddress {
   friend bool operator==(const InterfaceAddress&, const InterfaceAddress&) = default;
 };
 
+// "10.0.0.1/24". A length that is missing, or no number, is left out. nullopt: there is no address in it.
+std::optional<InterfaceAddress> parse_interface_address(std::string_view text);
+
 struct Netdev {
   std::string name;
   std::optional<std::string> mac;
@@ -164,7 +167,8 @@ struct Route {
 };
 
 struct Limits {
-  std::optional<std::uint64_t> memlock_soft;  // bytes; UINT64_MAX: unlimited
+  static constexpr std::uint64_t kUnlimited = UINT64_MAX;
+  std::optional<std::uint64_t> memlock_soft;  // bytes
   std::optional<std::uint64_t> memlock_hard;
   std::optional<std::uint64_t> cap_eff;  // bit mask
   std::optional<unsigned> uid;
@@ -175,8 +179,8 @@ struct Limits {
 // One of infiniband, infiniband_verbs, infiniband_mad below /sys/class.
 struct ClassDirectory {
   std::string name;
-  std::optional<std::string> abi_version =
-      {};  // of those that have device nodes; libibverbs finds no device without it
+  // Of those that have device nodes; libibverbs finds no device without it.
+  std::optional<std::string> abi_version = {};
   friend bool operator==(const ClassDirectory&, const ClassDirectory&) = default;
 };
 

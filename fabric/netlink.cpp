@@ -5,16 +5,19 @@
 #include <linux/if_link.h>
 #include <linux/rtnetlink.h>
 #include <rdma/rdma_netlink.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <functional>
-
-#include "fabric/netlink_socket.hpp"
 
 namespace fabric::netlink {
 namespace {
+
+// The kernel fills at most 32 kB per dump message once a reader has shown such a buffer (netlink_dump(), 6.12).
+constexpr std::size_t kBufferSize = 32 << 10;
+constexpr int kDumpTries = 5;
+constexpr time_t kTimeoutSeconds = 5;  // a kernel that answers nothing must not keep a trainer from starting
 
 constexpr std::size_t kMaxRoutes = 4096;  // a snapshot of a BGP router must stay readable
 
@@ -22,14 +25,6 @@ constexpr std::size_t kMaxRoutes = 4096;  // a snapshot of a BGP router must sta
 const char* operstate_name(unsigned state) {
   constexpr std::array kNames = {"unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up"};
   return state < kNames.size() ? kNames[state] : "unknown";
-}
-
-std::string mac_text(Bytes bytes) {
-  std::string text;
-  for (const std::uint8_t byte : bytes) {
-    fmt::format_to(std::back_inserter(text), "{}{:02x}", text.empty() ? "" : ":", byte);
-  }
-  return text;
 }
 
 std::optional<Netdev> parse_link(const Message& message) {
@@ -43,7 +38,7 @@ std::optional<Netdev> parse_link(const Message& message) {
   netdev.ifindex = header->ifi_index;
   netdev.type = header->ifi_type;
   netdev.in_this_netns = true;
-  if (attributes.has(IFLA_ADDRESS)) netdev.mac = mac_text(attributes.get(IFLA_ADDRESS));
+  if (attributes.has(IFLA_ADDRESS)) netdev.mac = fmt::format("{:02x}", fmt::join(attributes.get(IFLA_ADDRESS), ":"));
   if (const auto mtu = attributes.u32(IFLA_MTU)) netdev.mtu = static_cast<int>(*mtu);
   netdev.operstate = operstate_name(attributes.u8(IFLA_OPERSTATE).value_or(0));
   // As reading /sys/class/net/*/carrier does while the netdev is administratively down.
@@ -66,19 +61,15 @@ void add_address(std::vector<Netdev>& netdevs, const Message& message) {
   // On a point-to-point link IFA_ADDRESS is the peer's.
   const auto address =
       to_address(header->ifa_family, attributes.get(attributes.has(IFA_LOCAL) ? IFA_LOCAL : IFA_ADDRESS));
-  const auto netdev = std::find_if(netdevs.begin(), netdevs.end(), [&](const Netdev& candidate) {
-    return candidate.ifindex == static_cast<int>(header->ifa_index);
-  });
+  const auto netdev = std::ranges::find(netdevs, static_cast<int>(header->ifa_index), &Netdev::ifindex);
   if (!address || netdev == netdevs.end()) return;
   const unsigned prefix = header->ifa_prefixlen;
   netdev->addresses.push_back({*address, prefix, fmt::format("{}/{}", to_string(*address), prefix)});
 }
 
 std::string name_of(const std::vector<Netdev>& netdevs, int ifindex) {
-  for (const Netdev& netdev : netdevs) {
-    if (netdev.ifindex == ifindex) return netdev.name;
-  }
-  return {};
+  const auto found = std::ranges::find(netdevs, ifindex, &Netdev::ifindex);
+  return found == netdevs.end() ? std::string() : found->name;
 }
 
 // The netdev a route leaves by: its own, or that of the first hop of several.
@@ -115,11 +106,10 @@ void fill_masters(std::vector<Netdev>& netdevs) {
   for (Netdev& netdev : netdevs) {
     if (netdev.master_ifindex == 0) continue;
     netdev.master = name_of(netdevs, netdev.master_ifindex);
-    for (Netdev& master : netdevs) {
-      if (master.ifindex != netdev.master_ifindex || master.kind != "bond") continue;
-      if (!master.slaves) master.slaves.emplace();
-      master.slaves->push_back(netdev.name);
-    }
+    const auto master = std::ranges::find(netdevs, netdev.master_ifindex, &Netdev::ifindex);
+    if (master == netdevs.end() || master->kind != "bond") continue;
+    if (!master->slaves) master->slaves.emplace();
+    master->slaves->push_back(netdev.name);
   }
 }
 
@@ -130,12 +120,11 @@ struct DeviceIndex {
 
 bool ask_rdma(Socket& socket, unsigned command, unsigned flags, Bytes payload,
               const std::function<void(const Attributes&)>& handler) {
-  const auto done =
-      socket.request(RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command), flags, payload, [&](const Message& message) {
-        handler(message.attributes(0));
-        return true;
-      });
-  return done.has_value();
+  const auto pass = [&](const Message& message) {
+    handler(message.attributes(0));
+    return true;
+  };
+  return socket.request(RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command), flags, payload, pass).has_value();
 }
 
 constexpr unsigned kPrivilegedQkeyMode = 96;  // RDMA_NLDEV_SYS_ATTR_PRIVILEGED_QKEY_MODE, Linux 6.7
@@ -151,6 +140,89 @@ std::optional<NetnsMode> ask_netns_mode(Socket& socket) {
 }
 
 }  // namespace
+
+Attributes::Attributes(Bytes bytes) {
+  while (const auto header = value_of<nlattr>(bytes)) {
+    if (header->nla_len < sizeof *header || header->nla_len > bytes.size()) return;
+    entries_.emplace_back(header->nla_type & NLA_TYPE_MASK, bytes.subspan(NLA_HDRLEN, header->nla_len - NLA_HDRLEN));
+    bytes = bytes.subspan(std::min<std::size_t>(NLA_ALIGN(header->nla_len), bytes.size()));
+  }
+}
+
+Bytes Attributes::get(unsigned type) const {
+  const auto found = std::ranges::find(entries_, type, &std::pair<unsigned, Bytes>::first);
+  return found == entries_.end() ? Bytes() : found->second;
+}
+
+std::optional<std::string> Attributes::text(unsigned type) const {
+  const Bytes bytes = get(type);
+  if (bytes.empty()) return std::nullopt;
+  const auto* begin = reinterpret_cast<const char*>(bytes.data());
+  return std::string(begin, strnlen(begin, bytes.size()));
+}
+
+Result<Socket> Socket::open(int protocol) {
+  UniqueFd fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol));
+  if (!fd.ok()) return sys_error(errno, "open netlink socket (protocol {})", protocol);
+  const timeval timeout{kTimeoutSeconds, 0};
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+  return Socket(std::move(fd));
+}
+
+Result<void> Socket::request(unsigned type, unsigned flags, Bytes payload,
+                             const std::function<bool(const Message&)>& handler) {
+  const bool dump = (flags & NLM_F_DUMP) == NLM_F_DUMP;
+  nlmsghdr header{};
+  header.nlmsg_len = static_cast<std::uint32_t>(NLMSG_LENGTH(payload.size()));
+  header.nlmsg_type = static_cast<std::uint16_t>(type);
+  header.nlmsg_flags = static_cast<std::uint16_t>(NLM_F_REQUEST | flags);
+  header.nlmsg_seq = ++sequence_;
+  std::vector<std::uint8_t> request(header.nlmsg_len);
+  std::memcpy(request.data(), &header, sizeof header);
+  if (!payload.empty()) std::memcpy(request.data() + NLMSG_HDRLEN, payload.data(), payload.size());
+  if (::send(fd_.get(), request.data(), request.size(), 0) < 0) return sys_error(errno, "netlink request {}", type);
+
+  alignas(nlmsghdr) std::uint8_t buffer[kBufferSize];
+  bool interrupted = false;
+  for (;;) {
+    const ssize_t count = TEMP_FAILURE_RETRY(::recv(fd_.get(), buffer, sizeof buffer, 0));
+    if (count <= 0) return sys_error(count < 0 ? errno : EPROTO, "netlink answer to request {}", type);
+    Bytes rest(buffer, static_cast<std::size_t>(count));
+    while (const auto answer = value_of<nlmsghdr>(rest)) {
+      if (answer->nlmsg_len < sizeof *answer || answer->nlmsg_len > rest.size()) break;
+      const Bytes body = rest.subspan(NLMSG_HDRLEN, answer->nlmsg_len - NLMSG_HDRLEN);
+      rest = rest.subspan(std::min<std::size_t>(NLMSG_ALIGN(answer->nlmsg_len), rest.size()));
+      if (answer->nlmsg_seq != sequence_) continue;
+      interrupted |= (answer->nlmsg_flags & NLM_F_DUMP_INTR) != 0;
+      if (answer->nlmsg_type == NLMSG_DONE || answer->nlmsg_type == NLMSG_ERROR) {
+        const int code = value_of<int>(body).value_or(0);
+        if (code < 0) return sys_error(errno_of(code), "netlink request {}", type);
+        if (interrupted) return sys_error(EINTR, "netlink dump {}", type);
+        return {};
+      }
+      if (!handler(Message{answer->nlmsg_type, body}) || !dump) return {};
+    }
+  }
+}
+
+Result<void> dump(unsigned type, Bytes header, const std::function<void()>& restart,
+                  const std::function<bool(const Message&)>& handler) {
+  for (int attempt = 1;; ++attempt) {
+    restart();
+    Socket socket = TRY(Socket::open(NETLINK_ROUTE));
+    auto done = socket.request(type, NLM_F_DUMP, header, handler);
+    if (done || done.error().code != EINTR || attempt == kDumpTries) return done;
+  }
+}
+
+std::optional<Address> to_address(unsigned family, Bytes bytes) {
+  constexpr std::size_t kIpv4Size = 4;
+  Address address;
+  if (bytes.size() != (family == AF_INET ? kIpv4Size : address.bytes.size())) return std::nullopt;
+  if (family == AF_INET) address.bytes[10] = address.bytes[11] = 0xff;
+  std::copy(bytes.begin(), bytes.end(), address.bytes.end() - static_cast<std::ptrdiff_t>(bytes.size()));
+  return address;
+}
 
 // Links first, because addresses and routes name a netdev by its index only; masters last, because a slave may be
 // listed before its master. The dumps are not one snapshot: what belongs to a netdev that came between two of them is
@@ -204,8 +276,7 @@ std::optional<RdmaAnswer> read_rdma(bool with_netns_mode) {
   RdmaAnswer answer;
   for (const auto& [index, name] : devices) {
     answer.port_netdevs.hcas.insert(name);
-    DeviceIndex device;
-    device.index = index;
+    const DeviceIndex device{.index = index};
     // Device by device, since a dump of ports wants its device named (nldev_port_get_dumpit(), 6.12). A device that
     // vanishes meanwhile has no netdev; the others still do.
     ask_rdma(*socket, RDMA_NLDEV_CMD_PORT_GET, NLM_F_DUMP, bytes_of(device),
@@ -227,9 +298,8 @@ std::optional<NetnsMode> read_netns_mode() {
 std::optional<bool> read_privileged_qkey() {
   auto socket = Socket::open(NETLINK_RDMA);
   std::optional<bool> on;
-  if (!socket) return on;
-  ask_rdma(*socket, RDMA_NLDEV_CMD_SYS_GET, 0, {},
-           [&](const Attributes& attributes) { on = privileged_qkey_of(attributes); });
+  const auto take = [&](const Attributes& attributes) { on = privileged_qkey_of(attributes); };
+  if (socket) ask_rdma(*socket, RDMA_NLDEV_CMD_SYS_GET, 0, {}, take);
   return on;
 }
 

@@ -1,6 +1,7 @@
 #include "fabric/pci_sysfs.hpp"
 
 #include <algorithm>
+#include <cctype>
 
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
@@ -8,24 +9,19 @@
 namespace fabric::pci {
 namespace {
 
-constexpr std::string_view kNvidia = "0x10de";
-constexpr std::string_view kAmd = "0x1002";
-
 bool is_hex(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
-  });
+  return !text.empty() && std::ranges::all_of(text, [](unsigned char c) { return std::isxdigit(c) != 0; });
 }
 
 // Classes of the PCI Code and ID Assignment Specification 1.15: 03 display, 12 processing accelerators. Board
-// management controllers (ASPEED, Matrox) are display devices too, hence the vendors. Intel's GPUs for servers are
-// 0380, its graphics for screens 0300.
+// management controllers (ASPEED, Matrox) are display devices too, hence the vendors NVIDIA, AMD and Intel. Intel's
+// GPUs for servers are 0380, its graphics for screens 0300.
 bool is_accelerator(std::string_view pci_class) {
   return pci_class.starts_with("0x03") || pci_class.starts_with("0x12");
 }
 
 bool is_gpu(std::string_view accelerator, std::string_view vendor) {
-  return vendor == kNvidia || vendor == kAmd || (vendor == "0x8086" && accelerator.starts_with("0x0380"));
+  return vendor == "0x10de" || vendor == "0x1002" || (vendor == "0x8086" && accelerator.starts_with("0x0380"));
 }
 
 std::optional<std::vector<std::string>> path_of(const sysfs::Directory& devices, const std::string& address) {
@@ -70,7 +66,7 @@ std::vector<Gpu> read_gpus(const std::string& root) {
     gpus.push_back(Gpu{address, devices->read_int((address + "/numa_node").c_str()), path_of(*devices, address)});
   }
   // By address, which is hexadecimal: natural order would put 9d before 51.
-  std::sort(gpus.begin(), gpus.end(), [](const Gpu& left, const Gpu& right) { return left.pci < right.pci; });
+  std::ranges::sort(gpus, {}, &Gpu::pci);
   return gpus;
 }
 
@@ -82,7 +78,7 @@ int read_driver_facts(const std::string& root, Gpu& gpu) {
   constexpr std::string_view kUuid = "GPU UUID:";
   constexpr std::size_t kLimit = 4096;
   const auto information = sysfs::read_file(root + "/proc/driver/nvidia/gpus/" + gpu.pci + "/information", kLimit);
-  if (const auto* failed = std::get_if<Unreadable>(&information)) return failed->code;
+  if (const int code = error_of(information); code != 0) return code;
   for (const std::string_view line : split(std::get<std::string>(information), '\n')) {
     if (line.starts_with(kMinor)) gpu.nodes.push_back("nvidia" + std::string(trim(line.substr(kMinor.size()))));
     if (line.starts_with(kUuid)) gpu.uuid = gpu_uuid(trim(line.substr(kUuid.size())));

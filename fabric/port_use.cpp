@@ -1,10 +1,121 @@
 #include "fabric/port_use.hpp"
 
 #include <algorithm>
-
-#include "fabric/netdev_map.hpp"
+#include <utility>
 
 namespace fabric {
+namespace {
+
+constexpr int kMaxStack = 8;  // MAX_NEST_DEV (include/linux/netdevice.h, 6.12); a loop in hostile input ends here
+constexpr int kLoopbackType = 772;
+
+const Netdev* by_ifindex(const std::vector<Netdev>& netdevs, int ifindex) {
+  if (ifindex == 0) return nullptr;
+  const auto found = std::ranges::find(netdevs, ifindex, &Netdev::ifindex);
+  return found == netdevs.end() ? nullptr : &*found;
+}
+
+bool stacks(const Netdev& netdev) {
+  return netdev.kind && (*netdev.kind == "macvlan" || *netdev.kind == "macvtap" || *netdev.kind == "ipvlan" ||
+                         *netdev.kind == "ipvtap" || *netdev.kind == "vlan");
+}
+
+// The lowest device of a stack: its ifindex, and the netns it lives in if that is not ours.
+std::pair<std::optional<int>, int> bottom_of(const std::vector<Netdev>& netdevs, const Netdev& netdev) {
+  const Netdev* current = &netdev;
+  for (int depth = 0; depth < kMaxStack && stacks(*current); ++depth) {
+    if (current->lower_netns_id) return {current->lower_netns_id, current->lower_ifindex};
+    const Netdev* lower = by_ifindex(netdevs, current->lower_ifindex);
+    if (!lower) break;
+    current = lower;
+  }
+  return {std::nullopt, current->ifindex};
+}
+
+bool is_master_of(const Netdev& master, const Netdev& slave) {
+  return (master.ifindex != 0 && master.ifindex == slave.master_ifindex) || slave.master == master.name;
+}
+
+// Walks down from upper: a stacked netdev to its lower one, a bond or bridge to its slaves.
+bool is_over(const std::vector<Netdev>& netdevs, const Netdev& upper, const Netdev& lower, int depth) {
+  if (upper.name == lower.name) return true;
+  if (depth == 0) return false;
+  if (is_master_of(upper, lower)) return true;
+  if (stacks(upper)) {
+    const Netdev* next = upper.lower_netns_id ? nullptr : by_ifindex(netdevs, upper.lower_ifindex);
+    return next && is_over(netdevs, *next, lower, depth - 1);
+  }
+  return std::ranges::any_of(netdevs, [&](const Netdev& slave) {
+    return is_master_of(upper, slave) && is_over(netdevs, slave, lower, depth - 1);
+  });
+}
+
+}  // namespace
+
+bool is_stacked_on(const std::vector<Netdev>& netdevs, const Netdev& upper, const Netdev& lower) {
+  return is_over(netdevs, upper, lower, kMaxStack);
+}
+
+bool leaves_netns(const std::vector<Netdev>& netdevs, const Netdev& netdev) {
+  return stacks(netdev) && bottom_of(netdevs, netdev).first.has_value();
+}
+
+Carries carries(const std::vector<Netdev>& netdevs, const std::optional<std::string>& port_netdev,
+                const Netdev& netdev) {
+  // lo is on no port, unless a software device was made over it.
+  if (netdev.type == kLoopbackType && netdev.name != port_netdev) return Carries::kNo;
+  const auto own = std::ranges::find_if(netdevs, [&](const Netdev& candidate) {
+    return port_netdev && candidate.is_here() && candidate.name == *port_netdev;
+  });
+  const bool stacked = own != netdevs.end() ? is_stacked_on(netdevs, netdev, *own) : leaves_netns(netdevs, netdev);
+  if (stacked) return Carries::kYes;
+  // A kind that is not stacked (veth, bridge, tunnel) reaches no port; a netdev without one is hardware, or not known.
+  return netdev.kind ? Carries::kNo : Carries::kMaybe;
+}
+
+GidSearch::GidSearch(const std::vector<Netdev>& netdevs, const std::optional<std::string>& port_netdev) {
+  const auto add = [&](const Netdev& netdev, std::size_t group) {
+    for (const InterfaceAddress& own : netdev.addresses)
+      candidates_.push_back({own.address, group, false});
+  };
+  std::map<std::pair<std::optional<int>, int>, std::size_t> groups;
+  for (const Netdev& netdev : netdevs) {
+    if (!netdev.is_here() || !netdev.is_up()) continue;
+    const Carries verdict = carries(netdevs, port_netdev, netdev);
+    if (port_netdev) {
+      if (verdict == Carries::kYes) add(netdev, 0);
+    } else if (verdict != Carries::kNo) {
+      // The port's own netdev is elsewhere. What nothing is known of counts as one group, so that nothing is missed.
+      const auto key = netdev.kind ? bottom_of(netdevs, netdev) : std::pair<std::optional<int>, int>{std::nullopt, 0};
+      add(netdev, groups.try_emplace(key, groups.size()).first->second);
+    }
+  }
+  if (port_netdev) group_ = 0;
+}
+
+void GidSearch::found_v2(const Address& gid) {
+  std::optional<std::size_t> group;
+  bool ambiguous = false;
+  for (Candidate& candidate : candidates_) {
+    if (candidate.address != gid) continue;
+    candidate.found = true;
+    ambiguous |= group && *group != candidate.group;
+    group = candidate.group;
+  }
+  // A macvlan has one lower device, so the first GID that is surely of one group tells which group is on this port.
+  if (!group_ && group && !ambiguous) group_ = group;
+}
+
+bool GidSearch::any() const {
+  return std::ranges::any_of(candidates_, &Candidate::found);
+}
+
+bool GidSearch::complete() const {
+  // No group is decided while nothing was found: any of them may still turn up, unless there is no candidate at all.
+  if (!group_) return candidates_.empty();
+  return std::ranges::all_of(
+      candidates_, [this](const Candidate& candidate) { return candidate.found || candidate.group != *group_; });
+}
 
 OwnAddresses::OwnAddresses(const Inventory& inventory) : inventory_(inventory) {
   for (const Netdev& netdev : inventory.netdevs) {
@@ -58,10 +169,8 @@ PortUse OwnAddresses::use_of(const Port& port) const {
 PortObstacle obstacle_of_rail(const Hca& hca, const Port& port) {
   if (const PortObstacle obstacle = port.obstacle(); obstacle != PortObstacle::kNone) return obstacle;
   if (!port.is_ethernet()) return PortObstacle::kNone;
-  const auto has = [&](bool (GidEntry::*is_it)() const) {
-    return std::any_of(port.gids.begin(), port.gids.end(), [&](const GidEntry& gid) { return (gid.*is_it)(); });
-  };
-  const bool is_v1 = has(&GidEntry::is_v1) && !has(&GidEntry::is_v2);
+  const bool is_v1 =
+      std::ranges::any_of(port.gids, &GidEntry::is_v1) && std::ranges::none_of(port.gids, &GidEntry::is_v2);
   return is_v1 || hca.is_iwarp() ? PortObstacle::kNoOwnGid : PortObstacle::kNone;
 }
 

@@ -9,15 +9,15 @@
 #include <cstring>
 
 #include "fabric/gid_slots.hpp"
-#include "fabric/netdev_map.hpp"
 #include "fabric/pci_sysfs.hpp"
-#include "fabric/sysfs.hpp"
+#include "fabric/port_use.hpp"
 #include "fabric/text.hpp"
 
 namespace fabric::rdma_sysfs {
 namespace {
 
 using sysfs::Directory;
+using Part = Unread::Part;
 
 constexpr const char* kInfinibandClass = "/class/infiniband";
 constexpr const char* kVerbsClass = "/class/infiniband_verbs";
@@ -33,90 +33,89 @@ struct AllEntries {
   std::optional<ClassEntries> mad;
 };
 
-// One class directory; what of it cannot be read is noted.
-struct ClassReader {
+// A directory of sysfs; what of it cannot be read is noted.
+struct NotedDirectory {
   const Scan& scan;
-  const Directory& all;
-  const char* path;      // kVerbsClass or kMadClass
-  Unread::Part part;     // what depends on which entries there are
+  const Directory& directory;
+  std::string path;      // below the mount
   std::string hca = {};  // empty: it is about all
 
-  void note(Unread::Part what, const std::string& name, int code) const {
-    note_unread(scan.unread, {what, fmt::format("{}{}/{}", scan.classes.sys, path, name), code, hca});
+  // name: empty for the directory itself.
+  void note(Part part, std::string_view name, int code) const {
+    if (!scan.unread || code == 0) return;
+    const char* const slash = name.empty() ? "" : "/";
+    note_unread(scan.unread, {part, fmt::format("{}{}{}{}", scan.classes.sys, path, slash, name), code, hca});
   }
 
-  std::optional<std::string> text(Unread::Part what, const std::string& name) const {
-    auto value = all.read(name.c_str());
+  std::optional<std::string> text(Part part, const std::string& name) const {
+    auto value = directory.read(name.c_str());
+    note(part, name, error_of(value));
     auto* text = std::get_if<std::string>(&value);
-    if (!text) note(what, name, std::get<Unreadable>(value).code);
     if (!text || text->empty()) return std::nullopt;
     return std::move(*text);
   }
 
-  // In a file tree the class may hold no links, but what they lead to.
+  // In a file tree a class may hold no links, but what they lead to.
   std::optional<std::string> link(const std::string& entry) const {
-    auto target = all.read_link(entry.c_str());
-    if (!target && errno != EINVAL) note(Unread::Part::kView, entry, errno);
+    auto target = directory.read_link(entry.c_str());
+    if (const int code = errno; !target && code != EINVAL) note(Part::kView, entry, code);
     return target;
-  }
-
-  // Those of hardware are below its PCI function too, so that a node's 2,048 VFs need not be looked through; software
-  // devices have no parent, and there are few of them.
-  std::vector<std::string> entries(const Directory& hca_dir) const {
-    const std::string below = "device/" + std::string(std::string_view(path).substr(std::strlen("/class/")));
-    const auto near = hca_dir.open_at(below.c_str());
-    const std::string listed = near ? fmt::format("/class/infiniband/{}/{}", hca, below) : path;
-    auto by_hca = read(near ? *near : all, listed);
-    return std::move(by_hca[hca]);
-  }
-
-  ClassEntries read(const Directory& directory, const std::string& listed) const {
-    ClassEntries by_hca;
-    int error = 0;
-    for (const std::string& entry : directory.list(&error)) {
-      if (path == kVerbsClass && !uverbs_number(entry)) continue;
-      if (const auto of = text(part, entry + "/ibdev")) by_hca[*of].push_back(entry);
-    }
-    note_unread(scan.unread, {part, scan.classes.sys + listed, error, hca});
-    return by_hca;
   }
 };
 
+// The entries of a class that `listed` has. part: what depends on which there are.
+ClassEntries read_entries(const NotedDirectory& all, const NotedDirectory& listed, Part part) {
+  ClassEntries by_hca;
+  int error = 0;
+  for (const std::string& entry : listed.directory.list(&error)) {
+    if (all.path == kVerbsClass && !uverbs_number(entry)) continue;
+    if (const auto of = all.text(part, entry + "/ibdev")) by_hca[*of].push_back(entry);
+  }
+  listed.note(part, "", error);
+  return by_hca;
+}
+
 AllEntries read_all_entries(const Scan& scan) {
-  using Part = Unread::Part;
   AllEntries entries;
   if (scan.wanted) return entries;
-  if (scan.classes.verbs)
-    entries.verbs =
-        ClassReader{scan, *scan.classes.verbs, kVerbsClass, Part::kHcas}.read(*scan.classes.verbs, kVerbsClass);
-  if (scan.classes.mad && scan.mad_nodes)
-    entries.mad = ClassReader{scan, *scan.classes.mad, kMadClass, Part::kNodes}.read(*scan.classes.mad, kMadClass);
+  const auto read = [&](const Directory& directory, const char* path, Part part) {
+    const NotedDirectory all{scan, directory, path};
+    return read_entries(all, all, part);
+  };
+  if (scan.classes.verbs) entries.verbs = read(*scan.classes.verbs, kVerbsClass, Part::kHcas);
+  if (scan.classes.mad && scan.mad_nodes) entries.mad = read(*scan.classes.mad, kMadClass, Part::kNodes);
   return entries;
 }
 
-std::vector<std::string> entries_of(const std::optional<ClassEntries>& known, const ClassReader& reader,
+// Those of hardware are below its PCI function too, so that a node's 2,048 VFs need not be looked through; software
+// devices have no parent, and there are few of them.
+std::vector<std::string> entries_of(const std::optional<ClassEntries>& known, const NotedDirectory& all, Part part,
                                     const Directory& hca_dir) {
-  if (!known) return reader.entries(hca_dir);
-  const auto found = known->find(reader.hca);
-  return found == known->end() ? std::vector<std::string>() : found->second;
+  if (known) {
+    const auto found = known->find(all.hca);
+    return found == known->end() ? std::vector<std::string>() : found->second;
+  }
+  const std::string below = "device/" + all.path.substr(std::strlen("/class/"));
+  const auto near = hca_dir.open_at(below.c_str());
+  if (!near) return read_entries(all, all, part)[all.hca];
+  return read_entries(all, {all.scan, *near, fmt::format("{}/{}/{}", kInfinibandClass, all.hca, below), all.hca},
+                      part)[all.hca];
 }
 
 void read_hand_out_nodes(const Scan& scan, const AllEntries& entries, const Directory& dir, Hca& hca) {
-  using Part = Unread::Part;
   if (scan.classes.verbs) {
-    const ClassReader verbs{scan, *scan.classes.verbs, kVerbsClass, Part::kHcas, hca.name};
-    for (const std::string& entry : entries_of(entries.verbs, verbs, dir)) {
+    const NotedDirectory verbs{scan, *scan.classes.verbs, kVerbsClass, hca.name};
+    for (const std::string& entry : entries_of(entries.verbs, verbs, Part::kHcas, dir)) {
       hca.uverbs = uverbs_number(entry);
       hca.uverbs_dev = verbs.text(Part::kNodes, entry + "/dev");
       hca.verbs_link = verbs.link(entry);
     }
   }
   if (!scan.classes.mad || !scan.mad_nodes) return;
-  const ClassReader mad{scan, *scan.classes.mad, kMadClass, Part::kNodes, hca.name};
-  for (const std::string& entry : entries_of(entries.mad, mad, dir)) {
+  const NotedDirectory mad{scan, *scan.classes.mad, kMadClass, hca.name};
+  for (const std::string& entry : entries_of(entries.mad, mad, Part::kNodes, dir)) {
     const auto dev = mad.text(Part::kNodes, entry + "/dev");
-    const auto text = mad.text(Part::kNodes, entry + "/port");
-    const int port = (text ? parse_number<int>(*text) : std::nullopt).value_or(1);
+    const int port = parse_number<int>(mad.text(Part::kNodes, entry + "/port").value_or("")).value_or(1);
     if (!dev || port < 1) continue;
     hca.mad_nodes.push_back({entry, *dev, static_cast<unsigned>(port), mad.link(entry).value_or("")});
   }
@@ -131,12 +130,9 @@ int probe_node(const std::string& root, unsigned number) {
 
 // For who uses the HCA rather than hands it out.
 void find_node(const Scan& scan, const AllEntries& entries, Hca& hca) {
-  const auto found = entries.verbs ? entries.verbs->find(hca.name) : ClassEntries::const_iterator();
-  if (!entries.verbs || found == entries.verbs->end()) {
-    hca.accessible = false;
-    return;
-  }
-  const std::string& entry = found->second.back();
+  hca.accessible = false;
+  if (!entries.verbs || !entries.verbs->contains(hca.name)) return;
+  const std::string& entry = entries.verbs->at(hca.name).back();
   hca.uverbs = uverbs_number(entry);
   if (scan.full) hca.uverbs_dev = scan.classes.verbs->read_text((entry + "/dev").c_str());
   const int error = probe_node(scan.root, *hca.uverbs);
@@ -154,24 +150,17 @@ std::optional<std::string> software_driver(const Directory& hca, std::string_vie
 
 // The netdev below HCA/device/net that belongs to the port: dev_port counts from 0 (mlx4 has both ports on one
 // function). In switchdev mode the representors of VFs are there too, told apart by phys_port_name.
-std::optional<std::string> hardware_netdev(const Scan& scan, const Directory& dir, const Hca& hca, unsigned port) {
-  const auto note = [&](int code) {
-    const std::string path = fmt::format("{}/class/infiniband/{}/device/net", scan.classes.sys, hca.name);
-    note_unread(scan.unread, {Unread::Part::kPool, path, code, hca.name});
-  };
-  const auto net = dir.open_at("device/net");
-  if (!net) {
-    note(errno);
-    return std::nullopt;
-  }
-  int error = 0;
-  const auto names = net->list(&error);
-  note(error);
+std::optional<std::string> hardware_netdev(const NotedDirectory& hca, unsigned port) {
+  constexpr const char* kNet = "device/net";
+  const auto net = hca.directory.open_at(kNet);
+  int error = net ? 0 : errno;
+  const auto names = net ? net->list(&error) : std::vector<std::string>();
+  hca.note(Part::kPool, kNet, error);
   // bnxt_en counts dev_port per card, though each port is a function with an HCA of its own.
   if (names.size() == 1 && port == 1) return names.front();
   std::optional<std::string> representor;
   for (const std::string& name : names) {
-    const auto netdev = Directory::open(fmt::format("{}/class/net/{}", scan.classes.sys, name));
+    const auto netdev = Directory::open(fmt::format("{}/class/net/{}", hca.scan.classes.sys, name));
     if (!netdev || static_cast<unsigned>(netdev->read_int("dev_port").value_or(0)) + 1 != port) continue;
     if (!is_representor(netdev->read_text("phys_port_name").value_or(""))) return name;
     if (!representor) representor = name;
@@ -190,28 +179,22 @@ struct PortReader {
   }
 };
 
-// rxe names its netdev in "parent"; of siw only the GIDs know it.
-std::optional<std::string> software_netdev(const Directory& hca, const PortReader& port) {
-  auto parent = hca.read_text("parent");
-  return parent ? parent : port.text("gid_attrs/ndevs/0");
-}
-
-std::optional<std::string> port_netdev(const Scan& scan, const Directory& hca, const PortReader& reader,
-                                       const Hca& values, const Port& port) {
-  if (scan.hand_out) {
-    return values.pci ? hardware_netdev(scan, hca, values, port.number) : software_netdev(hca, reader);
-  }
+std::optional<std::string> port_netdev(const NotedDirectory& hca, const PortReader& reader, const Hca& values,
+                                       const Port& port) {
+  const Scan& scan = hca.scan;
   // RDMA netlink names the netdev only if it is in this netns, which a name in sysfs cannot tell; it does not know the
   // IPoIB netdev of an InfiniBand port.
-  if (scan.port_netdevs && scan.port_netdevs->hcas.contains(values.name) && !port.is_infiniband()) {
+  if (!scan.hand_out && scan.port_netdevs && scan.port_netdevs->hcas.contains(values.name) && !port.is_infiniband()) {
     const auto& netdevs = scan.port_netdevs->netdevs;
     const auto found = netdevs.find({values.name, port.number});
     return found == netdevs.end() ? std::nullopt : std::optional(found->second);
   }
-  auto name = values.pci ? hardware_netdev(scan, hca, values, port.number) : software_netdev(hca, reader);
-  const bool here = name && std::any_of(scan.netdevs->begin(), scan.netdevs->end(),
-                                        [&](const Netdev& netdev) { return netdev.is_here() && netdev.name == *name; });
-  return here ? name : std::nullopt;
+  // rxe names its netdev in "parent"; of siw only the GIDs know it.
+  auto name = values.pci ? hardware_netdev(hca, port.number) : hca.directory.read_text("parent");
+  if (!name && !values.pci) name = reader.text("gid_attrs/ndevs/0");
+  const auto is_it = [&](const Netdev& netdev) { return netdev.is_here() && netdev.name == *name; };
+  const bool is_told = scan.hand_out || (name && std::ranges::any_of(*scan.netdevs, is_it));
+  return is_told ? name : std::nullopt;
 }
 
 // Of a slot that cannot be read. A real table has the slots 0..n-1; in a file tree or a prepared view some may be
@@ -250,8 +233,8 @@ void read_gids(const Scan& scan, const PortReader& reader, Port& port) {
       return;
     }
     const auto gid = slots->gid(index);
-    if (const auto* failed = std::get_if<Unreadable>(&gid)) {
-      if (ends_table(*slots, index, failed->code, listed, port)) return;
+    if (const int code = error_of(gid); code != 0) {
+      if (ends_table(*slots, index, code, listed, port)) return;
       continue;
     }
     GidEntry entry{index, std::get<Address>(gid), std::nullopt, std::nullopt};
@@ -264,23 +247,19 @@ void read_gids(const Scan& scan, const PortReader& reader, Port& port) {
 }
 
 // nullopt: no directory is there.
-std::optional<Port> read_port(const Scan& scan, const HcaFacts& facts, const Directory& hca_dir, const Hca& hca,
+std::optional<Port> read_port(const NotedDirectory& dir, const HcaFacts& facts, const Hca& hca,
                               const PortReader& reader, unsigned number) {
+  const Scan& scan = dir.scan;
   Port port;
   port.number = number;
   if (facts.node) {
     port.state = reader.read("state");
-    const auto* failed = std::get_if<Unreadable>(&port.state);
-    if (failed && failed->code == ENOTDIR) return std::nullopt;
+    if (error_of(port.state) == ENOTDIR) return std::nullopt;
   }
   if (facts.link_layer || (facts.use && port.is_active())) {
     port.link_layer = reader.read("link_layer");
-    if (const auto* failed = std::get_if<Unreadable>(&port.link_layer); failed && scan.unread) {
-      const std::string path =
-          fmt::format("{}/class/infiniband/{}/ports/{}/link_layer", scan.classes.sys, hca.name, number);
-      const auto part = facts.link_layer ? Unread::Part::kPool : Unread::Part::kDetail;
-      note_unread(scan.unread, {part, path, failed->code, hca.name});
-    }
+    dir.note(facts.link_layer ? Part::kPool : Part::kDetail, fmt::format("ports/{}/link_layer", number),
+             error_of(port.link_layer));
   }
   if (facts.rate) port.rate = reader.read("rate");
   // Only explains why a port is not active.
@@ -292,7 +271,7 @@ std::optional<Port> read_port(const Scan& scan, const HcaFacts& facts, const Dir
   const bool in_use = !scan.hand_out && port.is_active();
   const bool own_gids = facts.use && facts.own_gids && port.is_active() && port.is_ethernet();
   if (scan.full || in_use || (scan.hand_out && (facts.netdevs || own_gids)))
-    port.netdev = port_netdev(scan, hca_dir, reader, hca, port);
+    port.netdev = port_netdev(dir, reader, hca, port);
   const bool is_wanted = in_use && (port.is_ethernet() || scan.whole_tables) && hca.is_accessible();
   if (scan.full || is_wanted || (scan.hand_out && facts.gids)) {
     read_gids(scan, reader, port);
@@ -311,86 +290,70 @@ void read_place(const std::string& root, const Directory& dir, Hca& hca, std::ve
 
 // A function whose driver has made no HCA has no such directory. Of one whose HCA is in another network namespace it is
 // empty (Linux 6.12 drivers/base/core.c, class_dir_child_ns_type()).
-template <typename Note>
-std::optional<std::vector<std::string>> read_hcas_of(const Directory& dir, const std::string& path, const Note& note) {
-  const auto hcas = dir.open_at(path.c_str());
+std::optional<std::vector<std::string>> read_hcas_of(const NotedDirectory& dir, const std::string& path) {
+  const auto hcas = dir.directory.open_at(path.c_str());
   int error = hcas ? 0 : errno;
   auto names = hcas ? hcas->list(&error) : std::vector<std::string>();
   if (error == 0) return names;
-  note(path.c_str(), error);
+  dir.note(Part::kHcas, path, error);
   return std::nullopt;
 }
 
 // A VF may be a virtual machine's (vfio-pci), or its netdev a container's.
-template <typename Note>
-void read_vfs(const Directory& dir, Hca& hca, const Note& note) {
+void read_vfs(const NotedDirectory& dir, Hca& hca) {
   constexpr const char* kCount = "device/sriov_numvfs";
-  const auto text = dir.read(kCount);
-  if (const auto* failed = std::get_if<Unreadable>(&text)) return note(kCount, failed->code);
+  const auto text = dir.directory.read(kCount);
+  if (const int code = error_of(text); code != 0) return dir.note(Part::kHcas, kCount, code);
   const auto count = parse_number<unsigned>(std::get<std::string>(text));
-  if (!count) return note(kCount, EINVAL);
+  if (!count) return dir.note(Part::kHcas, kCount, EINVAL);
   hca.is_pf = true;
   for (unsigned i = 0; i < *count; ++i) {
     const std::string function = fmt::format("device/virtfn{}", i);
-    if (const auto names = read_hcas_of(dir, function + "/infiniband", note)) {
+    if (const auto names = read_hcas_of(dir, function + "/infiniband")) {
       hca.vfs.insert(hca.vfs.end(), names->begin(), names->end());
       if (names->empty()) hca.unseen_vf = fmt::format("virtfn{}, whose HCA is in another network namespace", i);
       continue;
     }
     const std::string link = function + "/driver";
-    const auto driver = dir.read_link_name(link.c_str());
-    if (const int code = errno; !driver) note(link.c_str(), code);
+    const auto driver = dir.directory.read_link_name(link.c_str());
+    if (const int code = errno; !driver) dir.note(Part::kHcas, link, code);
     if (driver) hca.unseen_vf = fmt::format("virtfn{}, of which `{}` has made no HCA", i, printable(*driver));
   }
 }
 
-template <typename Note>
-void read_pfs(const Directory& dir, Hca& hca, const Note& note) {
-  auto names = read_hcas_of(dir, "device/physfn/infiniband", note);
+void read_pfs(const NotedDirectory& dir, Hca& hca) {
+  auto names = read_hcas_of(dir, "device/physfn/infiniband");
   if (!names) return;
-  hca.physfn = dir.read_link_name("device/physfn");
+  hca.physfn = dir.directory.read_link_name("device/physfn");
   hca.is_pf_hidden = names->empty();
   hca.pfs = std::move(*names);
 }
 
-void read_ids(const Scan& scan, const HcaFacts& facts, bool guid, const Directory& dir, Hca& hca) {
-  const auto note = [&](Unread::Part part, const char* attribute, int code) {
-    if (!scan.unread) return;
-    note_unread(scan.unread, {part, fmt::format("{}/class/infiniband/{}/{}", scan.classes.sys, hca.name, attribute),
-                              code, hca.name});
-  };
-  const auto text = [&](Unread::Part part, const char* attribute) {
-    auto value = dir.read(attribute);
-    if (const auto* failed = std::get_if<Unreadable>(&value)) note(part, attribute, failed->code);
-    auto* read = std::get_if<std::string>(&value);
-    return read && !read->empty() ? std::optional(std::move(*read)) : std::nullopt;
-  };
-  if (guid) hca.node_guid = text(Unread::Part::kDetail, "node_guid").value_or("");
-  const auto note_function = [&](const char* attribute, int code) { note(Unread::Part::kHcas, attribute, code); };
-  if (facts.vfs) read_vfs(dir, hca, note_function);
-  if (facts.pfs) read_pfs(dir, hca, note_function);
-  if (facts.vendor) hca.vendor = text(Unread::Part::kPool, "device/vendor");
-  if (facts.device_id) hca.device_id = text(Unread::Part::kPool, "device/device");
+void read_ids(const NotedDirectory& dir, const HcaFacts& facts, Hca& hca) {
+  if (facts.guid) hca.node_guid = dir.text(Part::kDetail, "node_guid").value_or("");
+  if (facts.vfs) read_vfs(dir, hca);
+  if (facts.pfs) read_pfs(dir, hca);
+  if (facts.vendor) hca.vendor = dir.text(Part::kPool, "device/vendor");
+  if (facts.device_id) hca.device_id = dir.text(Part::kPool, "device/device");
   if (!facts.driver) return;
   // To whom it is handed out it says what a software device is.
-  if (!scan.hand_out || !hca.pci) hca.node_type = text(Unread::Part::kDetail, "node_type").value_or("");
-  hca.driver = dir.read_link_name("device/driver");
-  if (const int code = errno; !hca.driver && code != EINVAL) note(Unread::Part::kPool, "device/driver", code);
-  if (!hca.driver && !hca.pci) hca.driver = software_driver(dir, hca.node_type);
-  hca.physfn = dir.read_link_name("device/physfn");
+  if (!dir.scan.hand_out || !hca.pci) hca.node_type = dir.text(Part::kDetail, "node_type").value_or("");
+  hca.driver = dir.directory.read_link_name("device/driver");
+  if (const int code = errno; !hca.driver && code != EINVAL) dir.note(Part::kPool, "device/driver", code);
+  if (!hca.driver && !hca.pci) hca.driver = software_driver(dir.directory, hca.node_type);
+  hca.physfn = dir.directory.read_link_name("device/physfn");
 }
 
-void read_ports(const Scan& scan, const HcaFacts& facts, const Directory& dir, Hca& hca) {
-  const auto ports = dir.open_at("ports");
+void read_ports(const NotedDirectory& dir, const HcaFacts& facts, Hca& hca) {
+  const auto ports = dir.directory.open_at("ports");
   int error = ports ? 0 : errno;
   const auto names = ports ? ports->list(&error) : std::vector<std::string>();
   for (const std::string& name : names) {
     const auto number = parse_number<unsigned>(name);
     if (!number) continue;
-    if (auto port = read_port(scan, facts, dir, hca, {*ports, name}, *number)) hca.ports.push_back(std::move(*port));
+    if (auto port = read_port(dir, facts, hca, {*ports, name}, *number)) hca.ports.push_back(std::move(*port));
   }
-  note_unread(scan.unread, {Unread::Part::kPool,
-                            fmt::format("{}/class/infiniband/{}/ports", scan.classes.sys, hca.name), error, hca.name});
+  dir.note(Part::kPool, "ports", error);
 }
 
 // A container can rename HCAs while they are read, and their uverbs nodes are found by name.
@@ -402,27 +365,21 @@ bool was_renamed(const Directory& infiniband, const Hca& hca) {
   return infiniband.read_text((hca.name + "/node_guid").c_str()) != hca.node_guid;
 }
 
-std::optional<Hca> read_hca(const Scan& scan, const HcaFacts& facts, const std::string& name,
-                            const AllEntries& entries) {
+std::optional<Hca> read_hca(const Scan& scan, HcaFacts facts, const std::string& name, const AllEntries& entries) {
   const Directory& infiniband = *scan.classes.infiniband;
+  const NotedDirectory all{scan, infiniband, kInfinibandClass, name};
   Hca hca;
   hca.name = name;
   if (!facts.pci) return hca;
-  const auto unread = [&](Unread::Part part, int code) {
-    if (!scan.unread) return;
-    note_unread(scan.unread, {part, fmt::format("{}/class/infiniband/{}", scan.classes.sys, name), code, name});
-  };
-  std::optional<Directory> dir;
+  std::optional<Directory> opened;
   if (facts.beyond_pci()) {
-    dir = infiniband.open_at(name.c_str());
-    if (!dir) {
-      unread(Unread::Part::kHcas, errno);
+    opened = infiniband.open_at(name.c_str());
+    if (!opened) {
+      all.note(Part::kHcas, name, errno);
       return std::nullopt;
     }
   }
-  // In a file tree the class may hold no links.
-  auto link = infiniband.read_link(name.c_str());
-  if (const int code = errno; !link && code != EINVAL) unread(Unread::Part::kView, code);
+  auto link = all.link(name);
   auto path = pci::addresses_in_path(link.value_or(""));
   // The last is the HCA's own function, or that of the sub-function on whose auxiliary bus the HCA is.
   if (!path.empty()) {
@@ -431,27 +388,28 @@ std::optional<Hca> read_hca(const Scan& scan, const HcaFacts& facts, const std::
              device && pci::is_address(*device)) {
     hca.pci = device;
   }
-  if (!dir) return hca;
+  if (!opened) return hca;
+  const NotedDirectory dir{scan, *opened, fmt::format("{}/{}", kInfinibandClass, name), name};
   const bool hands_out = scan.hand_out && facts.node;
   // The ledger knows software HCAs by their node GUIDs.
-  const bool is_virtual = hands_out && link && device_in_link(*link) == kNoDevice;
-  read_ids(scan, facts, facts.guid || is_virtual, *dir, hca);
-  if (scan.full || (scan.hand_out && facts.place)) read_place(scan.root, *dir, hca, std::move(path));
+  facts.guid |= hands_out && link && device_in_link(*link) == kNoDevice;
+  read_ids(dir, facts, hca);
+  if (scan.full || (scan.hand_out && facts.place)) read_place(scan.root, *opened, hca, std::move(path));
   if (scan.full) {
-    hca.pci_class = dir->read_text("device/class");
-    hca.fw_ver = dir->read_text("fw_ver");
+    hca.pci_class = opened->read_text("device/class");
+    hca.fw_ver = opened->read_text("fw_ver");
   }
   if (hands_out) {
     hca.class_link = std::move(link);
-    read_hand_out_nodes(scan, entries, *dir, hca);
+    read_hand_out_nodes(scan, entries, *opened, hca);
     if (hca.class_link && was_renamed(infiniband, hca)) {
-      unread(Unread::Part::kHcas, ESTALE);
+      all.note(Part::kHcas, name, ESTALE);
       return std::nullopt;
     }
   }
   if (!scan.hand_out) find_node(scan, entries, hca);
-  if (!hca.pci && scan.whole_tables && !scan.hand_out) hca.parent = dir->read_text("parent");
-  if (facts.of_ports()) read_ports(scan, facts, *dir, hca);
+  if (!hca.pci && scan.whole_tables && !scan.hand_out) hca.parent = opened->read_text("parent");
+  if (facts.of_ports()) read_ports(dir, facts, hca);
   return hca;
 }
 
@@ -463,20 +421,20 @@ Classes::Classes(std::string sys_path)
 }
 
 void Classes::open_nodes(std::optional<Unread::Part> mad_part, std::vector<Unread>* unread) {
-  const auto open = [&](const char* path, Unread::Part part) {
+  const auto open = [&](const char* path, Part part) {
     auto directory = Directory::open(sys + path);
     if (const int code = errno; !directory) note_unread(unread, {part, sys + path, code});
     return directory;
   };
-  note_unread(unread, {Unread::Part::kHcas, sys + kInfinibandClass, error});
-  verbs = open(kVerbsClass, Unread::Part::kHcas);
+  note_unread(unread, {Part::kHcas, sys + kInfinibandClass, error});
+  verbs = open(kVerbsClass, Part::kHcas);
   if (mad_part) mad = open(kMadClass, *mad_part);
 }
 
 std::vector<std::string> Classes::names(std::vector<Unread>* unread) const {
   int failed = 0;
   auto names = infiniband ? infiniband->list(&failed) : std::vector<std::string>();
-  note_unread(unread, {Unread::Part::kHcas, sys + kInfinibandClass, failed});
+  note_unread(unread, {Part::kHcas, sys + kInfinibandClass, failed});
   return names;
 }
 
@@ -499,7 +457,7 @@ std::vector<Hca> read_hcas(const Scan& scan, const std::vector<std::string>& nam
   if (!scan.classes.infiniband) return hcas;
   const AllEntries entries = read_all_entries(scan);
   for (const std::string& name : names) {
-    const bool wanted = !scan.wanted || std::find(scan.wanted->begin(), scan.wanted->end(), name) != scan.wanted->end();
+    const bool wanted = !scan.wanted || std::ranges::find(*scan.wanted, name) != scan.wanted->end();
     if (auto hca = read_hca(scan, wanted ? scan.facts : scan.other_facts, name, entries))
       hcas.push_back(std::move(*hca));
   }

@@ -1,15 +1,25 @@
 #include "fabric/read_inventory.hpp"
 
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cerrno>
+#include <climits>
+#include <map>
 
 #include "fabric/netlink.hpp"
 #include "fabric/pci_sysfs.hpp"
-#include "fabric/rdma_sysfs.hpp"
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 
 namespace fabric {
 namespace {
+
+using Part = Unread::Part;
 
 constexpr std::size_t kMaxAddressFile = 4 << 20;
 
@@ -52,14 +62,9 @@ void add_addresses(const std::string& text, std::vector<Netdev>& netdevs) {
   for (const std::string_view line : split(text, '\n')) {
     const auto fields = split(trim(line), ' ');
     if (fields.size() != 3) continue;
-    const std::size_t slash = fields[2].find('/');
-    const auto address = parse_address(fields[2].substr(0, slash));
-    if (!address) continue;
-    std::optional<unsigned> prefix;
-    if (slash != std::string_view::npos) prefix = parse_number<unsigned>(fields[2].substr(slash + 1));
-    for (Netdev& netdev : netdevs) {
-      if (netdev.name == fields[0]) netdev.addresses.push_back({*address, prefix, std::string(fields[2])});
-    }
+    const auto address = parse_interface_address(fields[2]);
+    const auto netdev = std::ranges::find(netdevs, fields[0], &Netdev::name);
+    if (address && netdev != netdevs.end()) netdev->addresses.push_back(*address);
   }
 }
 
@@ -83,6 +88,132 @@ void read_live_network(const ReadOptions& options, Inventory& inventory) {
   if (options.full) add_sysfs_details(options.root, inventory.netdevs);
 }
 
+constexpr std::size_t kLargestDev = 64;  // "MAJ:MIN"
+
+bool is_roce(const Port& port) {
+  return port.is_active() && port.is_ethernet();
+}
+
+bool has_roce(const Inventory& inventory) {
+  return std::ranges::any_of(inventory.hcas, [](const Hca& hca) { return std::ranges::any_of(hca.ports, is_roce); });
+}
+
+std::vector<Netdev> read_netdevs(const std::string& root, Inventory& inventory) {
+  auto netdevs = root.empty() ? netlink::read_netdevs() : Result<std::vector<Netdev>>(read_tree_netdevs(root));
+  if (netdevs) return *std::move(netdevs);
+  inventory.net_error = netdevs.error().message;
+  return {};
+}
+
+// The ports' own netdevs, by what sysfs says of them where netlink was not asked, which lists every netdev of the node.
+void read_port_netdevs(const std::string& sys, Inventory& inventory) {
+  std::map<std::string, std::size_t> known;
+  for (std::size_t i = 0; i < inventory.netdevs.size(); ++i)
+    known.emplace(inventory.netdevs[i].name, i);
+  for (Hca& hca : inventory.hcas) {
+    for (Port& port : hca.ports) {
+      if (!port.netdev) continue;
+      if (const auto found = known.find(*port.netdev); found != known.end()) {
+        auto& pci = inventory.netdevs[found->second].pci;
+        if (!pci) pci = hca.pci;
+        continue;
+      }
+      const std::string path = sys + "/class/net/" + *port.netdev;
+      const auto note = [&](const std::string& what, int code) {
+        rdma_sysfs::note_unread(&inventory.unread, {Part::kPool, what, code, hca.name});
+      };
+      const auto dir = sysfs::Directory::open(path);
+      if (const int code = errno; !dir) {
+        note(path, code);
+        port.netdev.reset();  // moved to another network namespace
+        continue;
+      }
+      Netdev netdev;
+      netdev.name = *port.netdev;
+      netdev.pci = hca.pci;
+      netdev.master = dir->read_link_name("master");
+      if (const int code = errno; !netdev.master) note(path + "/master", code);
+      netdev.in_this_netns = true;
+      known.emplace(netdev.name, inventory.netdevs.size());
+      inventory.netdevs.push_back(std::move(netdev));
+    }
+  }
+}
+
+// Of the netdevs that are known, and of bonds that have one of them.
+void read_addresses(const std::string& root, Inventory& inventory) {
+  const std::size_t count = inventory.netdevs.size();
+  for (Netdev& netdev : read_netdevs(root, inventory)) {
+    bool is_master = false;
+    Netdev* known = nullptr;
+    for (std::size_t i = 0; i < count; ++i) {
+      is_master |= inventory.netdevs[i].master == netdev.name;
+      if (inventory.netdevs[i].name == netdev.name) known = &inventory.netdevs[i];
+    }
+    if (known) known->addresses = std::move(netdev.addresses);
+    if (!known && is_master) inventory.netdevs.push_back(std::move(netdev));
+  }
+}
+
+void read_some_gids(rdma_sysfs::Scan scan, Inventory& inventory) {
+  scan.whole_tables = false;
+  for (Hca& hca : inventory.hcas) {
+    for (Port& port : hca.ports) {
+      if (is_roce(port)) rdma_sysfs::read_some_gids(scan, hca.name, port);
+    }
+  }
+}
+
+// The rates decide between link layers, and only between them.
+void read_rates_if_mixed(const std::string& sys, Inventory& inventory) {
+  std::vector<std::pair<const Hca*, Port*>> usable;
+  std::vector<const Port*> ports;
+  for (Hca& hca : inventory.hcas) {
+    for (Port& port : hca.ports) {
+      if (port.obstacle() != PortObstacle::kNone) continue;
+      usable.emplace_back(&hca, &port);
+      ports.push_back(&port);
+    }
+  }
+  if (!link_layers_of(ports).mixed) return;
+  constexpr std::size_t kLargestRate = 64;  // "400 Gb/sec (4X NDR)"
+  for (const auto& [hca, port] : usable) {
+    const std::string path = fmt::format("{}/class/infiniband/{}/ports/{}/rate", sys, hca->name, port->number);
+    port->rate = sysfs::read_file(path, kLargestRate);
+    rdma_sysfs::note_unread(&inventory.unread, {Part::kDetail, path, error_of(port->rate), hca->name});
+  }
+}
+
+// DRM devices are named below the PCI function.
+void read_gpu_nodes(const std::string& root, Gpu& gpu, std::vector<Unread>& unread) {
+  const std::string information = root + "/proc/driver/nvidia/gpus/" + gpu.pci + "/information";
+  rdma_sysfs::note_unread(&unread, {Part::kDetail, information, pci::read_driver_facts(root, gpu)});
+  if (const auto drm = sysfs::Directory::open(root + "/sys/bus/pci/devices/" + gpu.pci + "/drm")) {
+    for (const std::string& name : drm->list())
+      gpu.nodes.push_back("dri/" + name);
+  }
+}
+
+// rdma_cm is a misc device, whose minor is dynamic. A file tree may have no more than the node.
+std::optional<std::string> read_rdma_cm_dev(const std::string& root, std::vector<Unread>& unread) {
+  const auto unknown = [&](const std::string& path, int code) {
+    rdma_sysfs::note_unread(&unread, {Part::kRdmaCm, path, code});
+    return std::nullopt;
+  };
+  const std::string attribute = root + "/sys/class/misc/rdma_cm/dev";
+  const auto dev = sysfs::read_file(attribute, kLargestDev);
+  if (const auto* text = std::get_if<std::string>(&dev)) {
+    const auto number = trim(*text);
+    return number.empty() ? std::nullopt : std::optional<std::string>(number);
+  }
+  if (const int code = error_of(dev); code != ENOENT) return unknown(attribute, code);
+  struct stat status {};
+  const std::string node = root + "/dev/infiniband/rdma_cm";
+  if (::stat(node.c_str(), &status) != 0) return unknown(node, errno);
+  if (!S_ISCHR(status.st_mode)) return std::nullopt;
+  return fmt::format("{}:{}", major(status.st_rdev), minor(status.st_rdev));
+}
+
 }  // namespace
 
 std::vector<Netdev> read_tree_netdevs(const std::string& root) {
@@ -92,8 +223,7 @@ std::vector<Netdev> read_tree_netdevs(const std::string& root) {
   for (const std::string& name : net->list()) {
     if (const auto dir = net->open_at(name.c_str())) netdevs.push_back(read_netdev(*dir, name));
   }
-  const auto addresses = sysfs::read_file(root + "/addrs.txt", kMaxAddressFile);
-  if (const auto* text = std::get_if<std::string>(&addresses)) add_addresses(*text, netdevs);
+  add_addresses(value_or(sysfs::read_file(root + "/addrs.txt", kMaxAddressFile), std::string()), netdevs);
   return netdevs;
 }
 
@@ -124,15 +254,101 @@ Inventory read_inventory(const ReadOptions& options) {
   if (!options.full) return inventory;
 
   if (answer) inventory.netns_mode = answer->netns_mode;
-  if (const auto dev = sysfs::Directory::open(options.root + "/dev/infiniband")) {
-    inventory.rdma_cm = dev->contains("rdma_cm");
-  } else {
-    inventory.rdma_cm = false;
-  }
+  const auto dev = sysfs::Directory::open(options.root + "/dev/infiniband");
+  inventory.rdma_cm = dev && dev->contains("rdma_cm");
   inventory.gpus = pci::read_gpus(options.root);
   for (Gpu& gpu : *inventory.gpus)
     pci::read_driver_facts(options.root, gpu);
   return inventory;
+}
+
+Inventory read_node(const NodeReadOptions& options) {
+  Inventory inventory;
+  rdma_sysfs::Classes classes(options.root + "/sys");
+  std::vector<Unread>& unread = inventory.unread;
+  classes.open_nodes(options.mad_nodes ? Part::kNodes : Part::kView, &unread);
+  if (classes.error != 0) inventory.rdma_error = classes.error;
+  const rdma_sysfs::Scan scan{.classes = classes,
+                              .root = options.root,
+                              .whole_tables = true,
+                              .first_v2 = !options.facts.own_gids,
+                              .netdevs = &inventory.netdevs,
+                              .facts = options.facts,
+                              .hand_out = true,
+                              .wanted = options.hcas ? &*options.hcas : nullptr,
+                              .other_facts = options.others.value_or(HcaFacts{}),
+                              .mad_nodes = options.mad_nodes,
+                              .unread = &unread};
+  const bool named = options.hcas && !options.others;
+  inventory.hcas = rdma_sysfs::read_hcas(scan, named ? *options.hcas : classes.names(&unread));
+  const bool own_gids = options.facts.use && options.facts.own_gids && has_roce(inventory);
+  if (own_gids) inventory.netdevs = read_netdevs(options.root, inventory);
+  read_port_netdevs(options.root + "/sys", inventory);
+  if (options.facts.addresses && !own_gids && has_roce(inventory)) read_addresses(options.root, inventory);
+  const bool some_gids = own_gids || (options.facts.use && options.facts.gid_types);
+  if (some_gids && !options.facts.gids) read_some_gids(scan, inventory);
+  if (options.facts.use) read_rates_if_mixed(options.root + "/sys", inventory);
+
+  const auto add_class = [&](const char* name, const std::optional<sysfs::Directory>& directory) {
+    if (!directory) return;
+    auto& added = inventory.class_directories.emplace_back(ClassDirectory{name});
+    const auto version = directory->read("abi_version");
+    const std::string path = fmt::format("{}/class/{}/abi_version", classes.sys, name);
+    rdma_sysfs::note_unread(&unread, {Part::kView, path, error_of(version)});
+    if (auto text = value_or(version, std::string()); !text.empty()) added.abi_version = std::move(text);
+  };
+  add_class("infiniband", classes.infiniband);
+  add_class("infiniband_verbs", classes.verbs);
+  add_class("infiniband_mad", classes.mad);
+  inventory.rdma_cm_dev = read_rdma_cm_dev(options.root, unread);
+  inventory.rdma_cm = inventory.rdma_cm_dev.has_value();
+  if (options.root.empty() && !inventory.hcas.empty()) inventory.netns_mode = netlink::read_netns_mode();
+  if (!options.gpus) return inventory;
+  inventory.gpus = pci::read_gpus(options.root);
+  for (Gpu& gpu : *inventory.gpus)
+    read_gpu_nodes(options.root, gpu, unread);
+  return inventory;
+}
+
+Inventory read_hcas_elsewhere(const std::string& root, const std::string& sys, const std::vector<std::string>& names) {
+  Inventory inventory;
+  rdma_sysfs::Classes classes(sys);
+  classes.open_nodes(std::nullopt, &inventory.unread);
+  const rdma_sysfs::Scan scan{.classes = classes,
+                              .root = root,
+                              .netdevs = &inventory.netdevs,
+                              .hand_out = true,
+                              .wanted = &names,
+                              .unread = &inventory.unread};
+  inventory.hcas = rdma_sysfs::read_hcas(scan, names);
+  read_port_netdevs(sys, inventory);
+  return inventory;
+}
+
+std::optional<std::string> hca_of_uverbs(const std::string& root, unsigned number) {
+  const auto node = sysfs::Directory::open(fmt::format("{}/sys/class/infiniband_verbs/uverbs{}", root, number));
+  return node ? node->read_text("ibdev") : std::nullopt;
+}
+
+Result<std::optional<unsigned>> uverbs_of_dynamic_number(const std::string& root, std::int64_t major,
+                                                         std::int64_t minor) {
+  // Linux 6.12, include/linux/fs.h: CHRDEV_MAJOR_DYN_END to 254, and CHRDEV_MAJOR_DYN_EXT_END to _START.
+  const bool is_dynamic = (major >= 234 && major <= 254) || (major >= 384 && major <= 511);
+  if (!is_dynamic) return std::optional<unsigned>();
+  const std::string path = fmt::format("{}/sys/dev/char/{}:{}", root, major, minor);
+  char target[PATH_MAX];
+  const ssize_t length = ::readlinkat(AT_FDCWD, path.c_str(), target, sizeof target);
+  if (length < 0) {
+    if (errno == ENOENT || errno == ENOTDIR) return std::optional<unsigned>();
+    return sys_error(errno, "read the link `{}`", path);
+  }
+  // ".../infiniband_verbs/uverbs32"
+  const std::string_view device(target, static_cast<std::size_t>(length));
+  const std::size_t slash = device.rfind('/');
+  if (slash == std::string_view::npos || !device.substr(0, slash).ends_with("/infiniband_verbs")) {
+    return std::optional<unsigned>();
+  }
+  return uverbs_number(device.substr(slash + 1));
 }
 
 }  // namespace fabric

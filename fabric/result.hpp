@@ -93,6 +93,37 @@ inline void keep_first(Result<void>& first, Result<void> next) {
   if (first && !next) first = std::move(next);
 }
 
+// The remedy to print with an error; empty: none is known. If the message has the text of EMFILE or ENFILE, a limit
+// of open files is the cause whatever the error's own hint suggests, so that its remedy replaces the hint.
+// otherwise: the remedy if none is known. Callers pass it rather than write `own.empty() ? otherwise : own` in a braced
+// initializer, whose result GCC 12 destroys twice.
+std::string remedy_of(const Error& error, const char* otherwise = "");
+
+// What reading an attribute of the kernel gave: its value, or the errno that the kernel answered with, because an
+// unreadable attribute says something (gid_attrs/types/N answers EINVAL for an empty slot, carrier answers EINVAL while
+// a netdev is down).
+struct Unreadable {
+  int code = 0;  // errno
+  friend bool operator==(const Unreadable&, const Unreadable&) = default;
+};
+
+template <typename T>
+using Attr = std::variant<T, Unreadable>;
+
+// The value, or fallback if the attribute could not be read.
+template <typename T>
+T value_or(const Attr<T>& attr, T fallback) {
+  const T* value = std::get_if<T>(&attr);
+  return value ? *value : fallback;
+}
+
+// The errno of one that could not be read; else 0.
+template <typename T>
+int error_of(const Attr<T>& attr) {
+  const auto* failed = std::get_if<Unreadable>(&attr);
+  return failed ? failed->code : 0;
+}
+
 }  // namespace fabric
 
 // Evaluates to the value of a Result, or returns its error from the calling function. In a braced initializer nothing

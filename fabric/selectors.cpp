@@ -1,6 +1,7 @@
 #include "fabric/selectors.hpp"
 
 #include <algorithm>
+#include <cctype>
 
 #include "fabric/inventory.hpp"
 #include "fabric/text.hpp"
@@ -8,24 +9,17 @@
 namespace fabric {
 namespace {
 
-std::string hex_digits(std::string_view text) {
+char lower_hex(char c) {
+  return c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+// Of a GUID or a pattern for some.
+std::string guid_digits(std::string_view text) {
   std::string digits;
-  for (const char c : text) {
-    if (c == '*' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f')) digits += c;
-    if (c >= 'A' && c <= 'F') digits += static_cast<char>(c - 'A' + 'a');
+  for (const char c : text.substr(text.starts_with("0x") ? 2 : 0)) {
+    if (c == '*' || std::isxdigit(static_cast<unsigned char>(c))) digits += lower_hex(c);
   }
   return digits;
-}
-
-std::string strip_hex_prefix(std::string_view text) {
-  return hex_digits(text.starts_with("0x") ? text.substr(2) : text);
-}
-
-std::string lower_case(std::string text) {
-  for (char& c : text) {
-    if (c >= 'A' && c <= 'F') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return text;
 }
 
 // "index:3", "rail:0", "gpu"; nullopt: something else.
@@ -50,11 +44,12 @@ Result<Selector> parse_selector(std::string_view entry, SelectorScope scope) {
   if (entry.starts_with("netdev:")) {
     selector = {Selector::Kind::kNetdev, after("netdev:"), std::nullopt, 0};
   } else if (entry.starts_with("pci:")) {
-    selector = {Selector::Kind::kPci, lower_case(after("pci:")), std::nullopt, 0};
+    selector = {Selector::Kind::kPci, after("pci:"), std::nullopt, 0};
+    std::ranges::transform(selector.pattern, selector.pattern.begin(), lower_hex);
     // lspci leaves the domain out when there is only one.
-    if (std::count(selector.pattern.begin(), selector.pattern.end(), ':') == 1) selector.pattern.insert(0, "0000:");
+    if (std::ranges::count(selector.pattern, ':') == 1) selector.pattern.insert(0, "0000:");
   } else if (entry.starts_with("guid:")) {
-    selector = {Selector::Kind::kGuid, strip_hex_prefix(entry.substr(5)), std::nullopt, 0};
+    selector = {Selector::Kind::kGuid, guid_digits(entry.substr(5)), std::nullopt, 0};
   } else {
     const std::size_t colon = entry.rfind(':');
     selector.pattern = entry.substr(0, colon);
@@ -95,20 +90,19 @@ bool selects(const SelectorList& list, const Hca& hca, const Port& port, const s
       case Selector::Kind::kName:
         return glob_match(pattern, hca.name) && selector.port.value_or(port.number) == port.number;
       case Selector::Kind::kNetdev:
-        return std::any_of(netdevs.begin(), netdevs.end(),
-                           [&](const std::string& name) { return glob_match(pattern, name); });
+        return std::ranges::any_of(netdevs, [&](const std::string& name) { return glob_match(pattern, name); });
       case Selector::Kind::kPci:
         return hca.pci && glob_match(pattern, *hca.pci);
       case Selector::Kind::kGuid:
-        return glob_match(pattern, strip_hex_prefix(hca.node_guid));
+        return glob_match(pattern, guid_digits(hca.node_guid));
       case Selector::Kind::kIndex:
       case Selector::Kind::kRail:
       case Selector::Kind::kGpu:
-        return false;
+        break;
     }
     return false;
   };
-  return std::any_of(list.selectors.begin(), list.selectors.end(), hit) != list.exclude;
+  return std::ranges::any_of(list.selectors, hit) != list.exclude;
 }
 
 }  // namespace fabric

@@ -28,7 +28,6 @@ constexpr std::size_t kMaxGids = 4096;
 constexpr std::size_t kMaxNetdevs = 4096;
 constexpr std::size_t kMaxRoutes = 65536;
 constexpr std::size_t kMaxAddresses = 4096;  // of one netdev
-constexpr auto kUnlimited = std::numeric_limits<std::uint64_t>::max();
 
 // Destroying and printing a JSON value recurses, so depth is bounded before anything is built.
 bool depth_within(std::string_view text, int limit) {
@@ -99,9 +98,10 @@ constexpr Text<NetnsMode> kMode{
 constexpr Text<std::uint64_t> kBytes{
     "bytes or \"unlimited\"",
     [](std::string_view text) {
-      return text == "unlimited" || text == "-1" ? kUnlimited : parse_number<std::uint64_t>(text);
+      return text == "unlimited" || text == "-1" ? Limits::kUnlimited : parse_number<std::uint64_t>(text);
     },
-    [](const std::uint64_t& bytes) { return bytes == kUnlimited ? Json("unlimited") : Json(bytes); }, true, kUnlimited};
+    [](const std::uint64_t& bytes) { return bytes == Limits::kUnlimited ? Json("unlimited") : Json(bytes); }, true,
+    Limits::kUnlimited};
 
 // The hexadecimal mask of /proc/PID/status.
 constexpr Text<std::uint64_t> kMask{
@@ -344,14 +344,11 @@ Wrong take(const Json& json, std::vector<InterfaceAddress>& addresses, AtMost mo
   std::vector<std::string> texts;
   if (Wrong wrong = take(json, texts, Plain{})) return wrong;
   for (const std::string& text : texts) {
-    const std::size_t slash = text.find('/');
-    const auto address = parse_address(std::string_view(text).substr(0, slash));
-    std::optional<unsigned> prefix;
-    if (slash != std::string::npos) prefix = parse_number<unsigned>(std::string_view(text).substr(slash + 1));
-    if (!address || (slash != std::string::npos && !prefix)) {
+    auto own = parse_interface_address(text);
+    if (!own || (!own->prefix && text.find('/') != std::string::npos)) {
       return Wrong{"ADDRESS/PREFIX"}.below("[{}]", addresses.size());
     }
-    addresses.push_back({*address, prefix, text});
+    addresses.push_back(std::move(*own));
     if (addresses.size() > most.entries) return {fmt::format("at most {} entries", most.entries)};
   }
   return {};
@@ -381,8 +378,7 @@ Wrong take(const Json& json, Port& port, Plain form) {
   port.phys_state = "5: LinkUp";
   port.link_layer = port.rate = Unreadable{ENOENT};
   Wrong wrong = take<Port>(json, port, form);
-  std::stable_sort(port.gids.begin(), port.gids.end(),
-                   [](const GidEntry& left, const GidEntry& right) { return left.index < right.index; });
+  std::ranges::stable_sort(port.gids, {}, &GidEntry::index);
   return wrong;
 }
 
@@ -452,9 +448,7 @@ Result<Inventory> read_snapshot(const std::string& path) {
     ::fcntl(fd.get(), F_SETFL, 0);
   }
   const auto text = sysfs::read_all(fd.get(), kMaxSnapshotSize);
-  if (const auto* failed = std::get_if<Unreadable>(&text)) {
-    return sys_error(failed->code, "read snapshot `{}`", printable(path));
-  }
+  if (const int code = error_of(text); code != 0) return sys_error(code, "read snapshot `{}`", printable(path));
   auto inventory = parse_snapshot(std::get<std::string>(text));
   if (!inventory) return wrap(std::move(inventory).error(), fmt::format("snapshot `{}`", printable(path)));
   return inventory;

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,14 +15,6 @@ namespace {
 constexpr std::size_t kPage = 4096;
 // O_NONBLOCK: a FIFO in place of an attribute must not stop the start of a trainer.
 constexpr int kReadFlags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
-
-ssize_t read_some(int fd, char* buffer, std::size_t size) {
-  ssize_t count = 0;
-  do {
-    count = ::read(fd, buffer, size);
-  } while (count < 0 && errno == EINTR);
-  return count;
-}
 
 }  // namespace
 
@@ -40,7 +31,7 @@ std::optional<Directory> Directory::open(int at, const char* path) {
 Attr<std::string_view> Directory::read_into(const char* name, std::span<char> buffer) const {
   const UniqueFd fd(::openat(fd_.get(), name, kReadFlags));
   if (!fd.ok()) return Unreadable{errno};
-  const ssize_t count = read_some(fd.get(), buffer.data(), buffer.size());
+  const ssize_t count = TEMP_FAILURE_RETRY(::read(fd.get(), buffer.data(), buffer.size()));
   if (count < 0) return Unreadable{errno};
   return trim(std::string_view(buffer.data(), static_cast<std::size_t>(count)));
 }
@@ -90,7 +81,7 @@ std::vector<std::string> Directory::list(int* error) const {
   const bool again = std::exchange(listed_, true);
   const bool whole = again ? each_name(fd_.get(), add) : next_names(fd_.get(), add);
   if (!whole && error) *error = errno;
-  std::sort(names.begin(), names.end(), natural_less);
+  std::ranges::sort(names, natural_less);
   return names;
 }
 
@@ -101,7 +92,7 @@ Attr<std::string> read_all(int fd, std::size_t limit) {
   std::string text;
   char buffer[16 * kPage];
   for (;;) {
-    const ssize_t count = read_some(fd, buffer, sizeof buffer);
+    const ssize_t count = TEMP_FAILURE_RETRY(::read(fd, buffer, sizeof buffer));
     if (count < 0) return Unreadable{errno};
     if (count == 0) return text;
     text.append(buffer, static_cast<std::size_t>(count));

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/attr.hpp"
+#include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
 
 namespace fabric::sysfs {

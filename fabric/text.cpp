@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 
 namespace fabric {
@@ -12,6 +14,14 @@ constexpr int kMaxErrno = 4095;  // MAX_ERRNO, include/linux/err.h
 
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
+}
+
+// Takes the digits at the start of text from it; the answer has no leading zeros.
+std::string_view take_number(std::string_view& text) {
+  text.remove_prefix(std::min(text.find_first_not_of('0'), text.size()));
+  const std::string_view number = text.substr(0, text.find_first_not_of("0123456789"));
+  text.remove_prefix(number.size());
+  return number;
 }
 
 // Length of the valid UTF-8 sequence at the start of text, 0 if there is none: no overlong forms, no surrogates,
@@ -121,32 +131,21 @@ bool glob_match(std::string_view pattern, std::string_view text) {
 }
 
 bool natural_less(std::string_view left, std::string_view right) {
-  std::size_t l = 0;
-  std::size_t r = 0;
-  while (l < left.size() && r < right.size()) {
-    if (!is_digit(left[l]) || !is_digit(right[r])) {
-      if (left[l] != right[r]) return left[l] < right[r];
-      ++l;
-      ++r;
-      continue;
+  std::string_view l = left;
+  std::string_view r = right;
+  while (!l.empty() && !r.empty()) {
+    if (is_digit(l[0]) && is_digit(r[0])) {
+      const std::string_view l_number = take_number(l);
+      const std::string_view r_number = take_number(r);
+      if (l_number.size() != r_number.size()) return l_number.size() < r_number.size();
+      if (l_number != r_number) return l_number < r_number;
+    } else {
+      if (l[0] != r[0]) return l[0] < r[0];
+      l.remove_prefix(1);
+      r.remove_prefix(1);
     }
-    while (l < left.size() && left[l] == '0')
-      ++l;
-    while (r < right.size() && right[r] == '0')
-      ++r;
-    std::size_t l_end = l;
-    std::size_t r_end = r;
-    while (l_end < left.size() && is_digit(left[l_end]))
-      ++l_end;
-    while (r_end < right.size() && is_digit(right[r_end]))
-      ++r_end;
-    if (l_end - l != r_end - r) return l_end - l < r_end - r;
-    const int order = left.substr(l, l_end - l).compare(right.substr(r, r_end - r));
-    if (order != 0) return order < 0;
-    l = l_end;
-    r = r_end;
   }
-  if (left.size() - l != right.size() - r) return left.size() - l < right.size() - r;
+  if (l.size() != r.size()) return l.size() < r.size();
   return left < right;  // "a01" and "a1" count alike so far, and an order must tell them apart
 }
 

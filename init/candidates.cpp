@@ -39,8 +39,7 @@ std::string show(const GidEntry& entry) {
 NodeGids told_gids(const Port& port, const std::vector<fabric::Address>& addresses) {
   NodeGids node;
   for (const GidEntry& entry : port.gids) {
-    const bool is_told = std::find(addresses.begin(), addresses.end(), entry.gid) != addresses.end();
-    if (is_told && entry.is_v2()) node.gids.push_back(&entry);
+    if (entry.is_v2() && std::ranges::find(addresses, entry.gid) != addresses.end()) node.gids.push_back(&entry);
   }
   node.needs_table = node.gids.empty() && !port.gids_complete;
   if (node.gids.empty() && !addresses.empty()) {
@@ -69,20 +68,27 @@ NodeGids gids_of_netdev(const Port& port, const std::string& netdev) {
   }
   NodeGids node{std::move(ipv6), {}};
   if (ipv4.size() == 1) node.gids.push_back(ipv4.front());
-  std::sort(node.gids.begin(), node.gids.end(),
-            [](const auto* left, const auto* right) { return left->index < right->index; });
+  std::ranges::sort(node.gids, {}, &GidEntry::index);
   return node;
 }
 
-constexpr std::string_view kNodeRemedy =
+constexpr const char* kNodeRemedy =
     "give the container the device: rdma-hook, CDI, a device plugin or --device=/dev/infiniband";
-constexpr std::string_view kNetdevRemedy =
+constexpr const char* kNetdevRemedy =
     "give the pod a netdev of this HCA (macvlan, SR-IOV or host-device network) or the host's network";
 
-void block(Candidate& candidate, Obstacle obstacle, std::string reason, std::string_view remedy = {}) {
-  candidate.obstacle = obstacle;
-  candidate.reason = std::move(reason);
-  candidate.remedy = remedy;
+// What keeps a port from being used.
+struct Block {
+  Obstacle obstacle;
+  std::string reason;
+  std::string remedy = {};
+};
+using MaybeBlock = std::optional<Block>;
+
+void block(Candidate& candidate, Block found) {
+  candidate.obstacle = found.obstacle;
+  candidate.reason = std::move(found.reason);
+  candidate.remedy = std::move(found.remedy);
 }
 
 GidRank rank_of(const fabric::Address& gid) {
@@ -96,71 +102,58 @@ std::string text_of(const fabric::Attr<std::string>& attr) {
 }
 
 // The device cgroup answers EPERM, the node's mode EACCES: each has its own remedy.
-void check_node(const Hca& hca, Candidate& candidate) {
+MaybeBlock blocked_node(const Hca& hca) {
   if (!hca.has_node()) {
-    return block(candidate, Obstacle::kNoNode, "the kernel has no uverbs node for it", "load the module ib_uverbs");
+    return Block{Obstacle::kNoNode, "the kernel has no uverbs node for it", "load the module ib_uverbs"};
   }
-  if (hca.is_accessible()) return;
+  if (hca.is_accessible()) return std::nullopt;
   const std::string node =
       hca.uverbs ? fmt::format("/dev/infiniband/uverbs{}", *hca.uverbs) : "/dev/infiniband/uverbs*";
   const int error = hca.access_error.value_or(0);
-  if (error == EPERM) {
-    return block(candidate, Obstacle::kRefused, fmt::format("{}: the device cgroup refuses open", node), kNodeRemedy);
-  }
+  if (error == EPERM) return Block{Obstacle::kRefused, node + ": the device cgroup refuses open", kNodeRemedy};
   if (error == EACCES) {
-    return block(candidate, Obstacle::kRefused, fmt::format("{}: no permission to open it as this user", node),
-                 "make the node's mode 0666, or run as its owner");
+    return Block{Obstacle::kRefused, node + ": no permission to open it as this user",
+                 "make the node's mode 0666, or run as its owner"};
   }
   if (error == 0 || error == ENOENT) {
-    return block(candidate, Obstacle::kNoNode, fmt::format("no device node {} in this container", node), kNodeRemedy);
+    return Block{Obstacle::kNoNode, fmt::format("no device node {} in this container", node), kNodeRemedy};
   }
-  block(candidate, Obstacle::kRefused, fmt::format("{}: {}", node, std::strerror(error)), kNodeRemedy);
+  return Block{Obstacle::kRefused, fmt::format("{}: {}", node, std::strerror(error)), kNodeRemedy};
 }
 
-// Of the netdev and its addresses. False: these are no cause.
-bool explain_by_netdev(const Inventory& inventory, const Port& port, const PortUse& use, Candidate& candidate) {
+// By the netdev and its addresses.
+MaybeBlock blocked_by_netdev(const Inventory& inventory, const Port& port, const PortUse& use) {
   if (inventory.net_error) {
-    block(candidate, Obstacle::kAddressesUnknown,
-          fmt::format("addresses of this network namespace are unknown: {}", *inventory.net_error),
-          "allow AF_NETLINK sockets in the seccomp profile");
-    return true;
+    return Block{Obstacle::kAddressesUnknown,
+                 fmt::format("addresses of this network namespace are unknown: {}", *inventory.net_error),
+                 "allow AF_NETLINK sockets in the seccomp profile"};
   }
+  const auto down = [](const Netdev& netdev, std::string reason) {
+    return Block{Obstacle::kNetdevDown, std::move(reason), fmt::format("ip link set {} up", printable(netdev.name))};
+  };
   if (const auto [gid, netdev] = use.on_down_netdev; gid) {
-    block(candidate, Obstacle::kNetdevDown,
-          fmt::format("GID {} is {} of {}, which is down or has no carrier", gid->index, to_string(gid->gid),
-                      printable(netdev->name)),
-          fmt::format("ip link set {} up", printable(netdev->name)));
-    return true;
+    return down(*netdev, fmt::format("GID {} is {} of {}, which is down or has no carrier", gid->index,
+                                     to_string(gid->gid), printable(netdev->name)));
   }
   // The scan does not look for GIDs of a netdev that is down.
   const Netdev* own = port.netdev ? fabric::find_netdev(inventory, *port.netdev) : nullptr;
-  if (own && !own->is_up()) {
-    block(candidate, Obstacle::kNetdevDown,
-          fmt::format("its netdev {} is down or has no carrier", printable(own->name)),
-          fmt::format("ip link set {} up", printable(own->name)));
-    return true;
-  }
-  return false;
+  if (!own || own->is_up()) return std::nullopt;
+  return down(*own, fmt::format("its netdev {} is down or has no carrier", printable(own->name)));
 }
 
-// Of the GID table. False: it is no cause.
-bool explain_by_table(const Port& port, const PortUse& use, Candidate& candidate) {
+// By the GID table.
+MaybeBlock blocked_by_table(const Port& port, const PortUse& use) {
   if (use.v1) {
-    block(candidate, Obstacle::kOnlyV1, fmt::format("only RoCE v1 (or iWARP) GIDs, e.g. index {}", use.v1->index),
-          "switch the HCA to RoCE v2");
-    return true;
+    return Block{Obstacle::kOnlyV1, fmt::format("only RoCE v1 (or iWARP) GIDs, e.g. index {}", use.v1->index),
+                 "switch the HCA to RoCE v2"};
   }
   if (use.unreadable) {
-    block(candidate, Obstacle::kTypeUnreadable,
-          fmt::format("type of GID {} ({}) cannot be read", use.unreadable->index, to_string(use.unreadable->gid)));
-    return true;
+    return Block{Obstacle::kTypeUnreadable, fmt::format("type of GID {} ({}) cannot be read", use.unreadable->index,
+                                                        to_string(use.unreadable->gid))};
   }
-  if (port.gids_error) {
-    block(candidate, Obstacle::kTableUnreadable,
-          fmt::format("GID table cannot be read: {}", std::strerror(*port.gids_error)));
-    return true;
-  }
-  return false;
+  if (!port.gids_error) return std::nullopt;
+  return Block{Obstacle::kTableUnreadable,
+               fmt::format("GID table cannot be read: {}", std::strerror(*port.gids_error))};
 }
 
 // Names one cause, the first that applies; a cause stands in front of those that it brings along. Without the netns'
@@ -168,25 +161,26 @@ bool explain_by_table(const Port& port, const PortUse& use, Candidate& candidate
 // has. A v1 or unreadable GID is one of ours, so it says more than a table of which a part could not be read. Foreign
 // GIDs come late: upstream kernels show those of every network namespace (MLNX_OFED's do not), so they are there beside
 // each of the other causes.
-void explain_no_gid(const Inventory& inventory, const Port& port, const PortUse& use, Candidate& candidate) {
-  if (explain_by_netdev(inventory, port, use, candidate) || explain_by_table(port, use, candidate)) return;
+Block blocked_without_gid(const Inventory& inventory, const Hca& hca, const Port& port, const PortUse& use) {
+  if (auto found = blocked_by_netdev(inventory, port, use)) return std::move(*found);
+  if (auto found = blocked_by_table(port, use)) return std::move(*found);
   // Before the foreign ones, among which the survey counts this GID because it is no IP address.
-  if (candidate.hca->is_iwarp()) {
-    return block(candidate, Obstacle::kOnlyV1, "iWARP device: its GID is no IP address, and NCCL needs RoCE v2",
-                 "switch the HCA to RoCE v2, if its driver can (irdma: roce_ena)");
+  if (hca.is_iwarp()) {
+    return {Obstacle::kOnlyV1, "iWARP device: its GID is no IP address, and NCCL needs RoCE v2",
+            "switch the HCA to RoCE v2, if its driver can (irdma: roce_ena)"};
   }
   if (use.foreign) {
-    return block(candidate, Obstacle::kForeign,
-                 fmt::format("no GID of this network namespace: index {} is {}, an address of another one",
-                             use.foreign->index, to_string(use.foreign->gid)),
-                 kNetdevRemedy);
+    return {Obstacle::kForeign,
+            fmt::format("no GID of this network namespace: index {} is {}, an address of another one",
+                        use.foreign->index, to_string(use.foreign->gid)),
+            kNetdevRemedy};
   }
   if (port.netdev) {
-    return block(candidate, Obstacle::kNoNetdev, fmt::format("no GID for an address of {}", printable(*port.netdev)),
-                 fmt::format("give {} an address", printable(*port.netdev)));
+    return {Obstacle::kNoNetdev, fmt::format("no GID for an address of {}", printable(*port.netdev)),
+            fmt::format("give {} an address", printable(*port.netdev))};
   }
-  block(candidate, Obstacle::kNoNetdev,
-        "no netdev of this HCA in this network namespace, its GID table has nothing of ours", kNetdevRemedy);
+  return {Obstacle::kNoNetdev, "no netdev of this HCA in this network namespace, its GID table has nothing of ours",
+          kNetdevRemedy};
 }
 
 std::string describe(const GidFilter& filter) {
@@ -199,10 +193,10 @@ std::string describe(const GidFilter& filter) {
   return fabric::join(parts, ", ");
 }
 
-void block_filtered(const GidFilter& filter, const fabric::GidEntry& entry, Candidate& candidate) {
-  block(candidate, Obstacle::kFiltered,
-        fmt::format("no GID that the options allow ({}): it has {}", describe(filter), to_string(entry.gid)),
-        "change --cidr, --family, --no-link-local or NCCL_IB_ADDR_*, or the address");
+Block filtered(const GidFilter& filter, const GidEntry& entry) {
+  return {Obstacle::kFiltered,
+          fmt::format("no GID that the options allow ({}): it has {}", describe(filter), to_string(entry.gid)),
+          "change --cidr, --family, --no-link-local or NCCL_IB_ADDR_*, or the address"};
 }
 
 void check_port(const Inventory& inventory, const fabric::OwnAddresses& own, const GidFilter& filter, const Port& port,
@@ -212,14 +206,15 @@ void check_port(const Inventory& inventory, const fabric::OwnAddresses& own, con
     case fabric::PortObstacle::kNone:
       break;
     case fabric::PortObstacle::kNotActive:
-      return block(candidate, Obstacle::kNotActive,
-                   fmt::format("port state {} (physical state {})", text_of(port.state), text_of(port.phys_state)),
-                   "check cable, switch port, subnet manager (InfiniBand) or `ip link set NETDEV up` (RoCE)");
+      return block(candidate,
+                   {Obstacle::kNotActive,
+                    fmt::format("port state {} (physical state {})", text_of(port.state), text_of(port.phys_state)),
+                    "check cable, switch port, subnet manager (InfiniBand) or `ip link set NETDEV up` (RoCE)"});
     case fabric::PortObstacle::kLinkLayer:
-      return block(candidate, Obstacle::kLinkLayer,
-                   fmt::format("link layer {}: neither InfiniBand nor Ethernet", text_of(port.link_layer)));
+      return block(candidate, {Obstacle::kLinkLayer, fmt::format("link layer {}: neither InfiniBand nor Ethernet",
+                                                                 text_of(port.link_layer))});
     case fabric::PortObstacle::kNoOwnGid:
-      return explain_no_gid(inventory, port, use, candidate);
+      return block(candidate, blocked_without_gid(inventory, *candidate.hca, port, use));
   }
   for (const auto& [entry, owner] : use.gids) {
     candidate.netdevs.push_back(owner->name);
@@ -227,7 +222,7 @@ void check_port(const Inventory& inventory, const fabric::OwnAddresses& own, con
       candidate.gids.push_back({entry->index, entry->gid, rank_of(entry->gid), owner->name});
     }
   }
-  if (!use.gids.empty() && candidate.gids.empty()) block_filtered(filter, *use.gids.back().entry, candidate);
+  if (!use.gids.empty() && candidate.gids.empty()) block(candidate, filtered(filter, *use.gids.back().entry));
 }
 
 // A port that can be used, or could be if what this netns has of it were put right.
@@ -246,10 +241,7 @@ void use_node_gids(const GidFilter& filter, Candidate& candidate) {
   for (const fabric::GidEntry* entry : node.gids) {
     if (filter.allows(entry->gid)) candidate.gids.push_back({entry->index, entry->gid, rank_of(entry->gid), {}});
   }
-  candidate.obstacle = Obstacle::kNone;
-  candidate.reason.clear();
-  candidate.remedy.clear();
-  if (candidate.gids.empty()) block_filtered(filter, *node.gids.back(), candidate);
+  block(candidate, candidate.gids.empty() ? filtered(filter, *node.gids.back()) : Block{Obstacle::kNone, {}});
 }
 
 // A snapshot does not say which netdev is a port's own, but both name their PCI function.
@@ -259,7 +251,7 @@ void add_netdev_names(const Inventory& inventory, const Hca& hca, const Port& po
   const auto of_function = [&](const Netdev& netdev) {
     return !port.netdev && netdev.is_here() && hca.pci && netdev.pci == hca.pci;
   };
-  const auto count = std::count_if(inventory.netdevs.begin(), inventory.netdevs.end(), of_function);
+  const auto count = std::ranges::count_if(inventory.netdevs, of_function);
   for (const Netdev& netdev : inventory.netdevs) {
     // A function with one netdev and one port leaves nothing to tell apart, whatever its driver counts in dev_port.
     const bool same_port = static_cast<unsigned>(netdev.dev_port.value_or(0)) + 1 == port.number;
@@ -271,7 +263,7 @@ void add_netdev_names(const Inventory& inventory, const Hca& hca, const Port& po
   for (std::size_t i = 0; i < names.size(); ++i) {
     const Netdev* netdev = fabric::find_netdev(inventory, names[i]);
     if (netdev && netdev->master && fabric::find_netdev(inventory, *netdev->master)) names.push_back(*netdev->master);
-    if (std::find(unique.begin(), unique.end(), names[i]) == unique.end()) unique.push_back(names[i]);
+    if (std::ranges::find(unique, names[i]) == unique.end()) unique.push_back(names[i]);
     if (names.size() > 64) break;  // masters that name each other
   }
   names = std::move(unique);
@@ -300,8 +292,7 @@ NodeGids find_node_gids(const fabric::Hca& hca, const Port& port, const std::opt
     const auto own = addresses->find({hca.name, port.number});
     return own == addresses->end() ? NodeGids() : told_gids(port, own->second);
   }
-  const bool is_read =
-      std::all_of(port.gids.begin(), port.gids.end(), [](const GidEntry& entry) { return entry.ndev; });
+  const bool is_read = std::ranges::all_of(port.gids, [](const GidEntry& entry) { return entry.ndev.has_value(); });
   if (!port.gids_complete || !is_read) return {{}, {}, !port.gids_error};
   const auto netdev = netdev_on_node(hca, port);
   return netdev ? gids_of_netdev(port, *netdev) : NodeGids();
@@ -311,8 +302,7 @@ bool GidFilter::allows(const fabric::Address& gid) const {
   if (!link_local && gid.is_link_local()) return false;
   if (family && gid.family() != *family) return false;
   if (range && !range->contains(gid)) return false;
-  return cidrs.empty() ||
-         std::any_of(cidrs.begin(), cidrs.end(), [&](const fabric::Cidr& cidr) { return cidr.contains(gid); });
+  return cidrs.empty() || std::ranges::any_of(cidrs, [&](const fabric::Cidr& cidr) { return cidr.contains(gid); });
 }
 
 std::string Candidate::name() const {
@@ -320,15 +310,13 @@ std::string Candidate::name() const {
 }
 
 const UsableGid* Candidate::best(GidRank rank) const {
-  const auto found = std::find_if(gids.begin(), gids.end(), [rank](const UsableGid& gid) { return gid.rank == rank; });
+  const auto found = std::ranges::find(gids, rank, &UsableGid::rank);
   return found == gids.end() ? nullptr : &*found;
 }
 
 const UsableGid* Candidate::best() const {
-  for (const GidRank rank : {GidRank::kIpv4, GidRank::kIpv6, GidRank::kLinkLocal}) {
-    if (const UsableGid* gid = best(rank)) return gid;
-  }
-  return nullptr;
+  const auto found = std::ranges::min_element(gids, {}, &UsableGid::rank);
+  return found == gids.end() ? nullptr : &*found;
 }
 
 std::vector<Candidate> find_candidates(const Inventory& inventory, const GidFilter& filter) {
@@ -339,13 +327,16 @@ std::vector<Candidate> find_candidates(const Inventory& inventory, const GidFilt
       Candidate candidate;
       candidate.hca = &hca;
       candidate.port = &port;
-      check_node(hca, candidate);
-      if (candidate.usable()) check_port(inventory, own, filter, port, candidate);
+      if (auto blocked = blocked_node(hca)) {
+        block(candidate, std::move(*blocked));
+      } else {
+        check_port(inventory, own, filter, port, candidate);
+      }
       add_netdev_names(inventory, hca, port, candidate);
       candidates.push_back(std::move(candidate));
     }
   }
-  if (filter.node_gids && std::none_of(candidates.begin(), candidates.end(), is_this_netns)) {
+  if (filter.node_gids && std::ranges::none_of(candidates, is_this_netns)) {
     for (Candidate& candidate : candidates)
       use_node_gids(filter, candidate);
   }

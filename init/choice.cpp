@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <set>
 
-#include "fabric/netdev_map.hpp"
 #include "fabric/pci_sysfs.hpp"
 #include "fabric/text.hpp"
 
@@ -25,7 +25,7 @@ constexpr std::size_t kManagementFunctions = 4;
 bool is_vf(const fabric::Hca& hca) {
   constexpr std::array<std::string_view, 8> kIds = {"0x1012", "0x1014", "0x1016", "0x1018",
                                                     "0x101a", "0x101c", "0x101e", "0xa2d3"};
-  return hca.physfn || std::find(kIds.begin(), kIds.end(), hca.device_id.value_or("")) != kIds.end();
+  return hca.physfn || std::ranges::find(kIds, hca.device_id.value_or("")) != kIds.end();
 }
 
 class Chooser {
@@ -57,7 +57,7 @@ class Chooser {
     choose_link_layer();
     if (!listed) {
       choose_rate();
-      prefer_hardware();
+      avoid([](const Candidate& c) { return c.hca->is_software(); }, "software RDMA device, and there is hardware");
       leave_default_route();
     }
     choose_family(rules.kept_index);
@@ -69,8 +69,8 @@ class Chooser {
   const Candidate& at(std::size_t index) const { return candidates_[index]; }
 
   bool has_efa() {
-    choice_.efa = std::any_of(candidates_.begin(), candidates_.end(),
-                              [](const Candidate& c) { return c.hca->is_efa() && c.hca->is_accessible(); });
+    choice_.efa =
+        std::ranges::any_of(candidates_, [](const Candidate& c) { return c.hca->is_efa() && c.hca->is_accessible(); });
     if (!choice_.efa) return false;
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
       choice_.drop_reasons[i] = candidates_[i].hca->is_efa()
@@ -105,7 +105,7 @@ class Chooser {
 
   // Drops the ports for which the test holds, unless they are all there is.
   void avoid(const std::function<bool(const Candidate&)>& test, const std::string& reason) {
-    if (std::all_of(choice_.ports.begin(), choice_.ports.end(), [&](std::size_t i) { return test(at(i)); })) return;
+    if (std::ranges::all_of(choice_.ports, [&](std::size_t i) { return test(at(i)); })) return;
     keep([&](const Candidate& c) { return !test(c); }, reason);
   }
 
@@ -134,8 +134,7 @@ class Chooser {
     const std::vector<std::size_t> before = choice_.ports;
     avoid([&](const Candidate& c) { return is_management(c); },
           "management function (four or more HCAs of one PCI slot); --hca takes it");
-    std::set_difference(before.begin(), before.end(), choice_.ports.begin(), choice_.ports.end(),
-                        std::back_inserter(management_));
+    std::ranges::set_difference(before, choice_.ports, std::back_inserter(management_));
   }
 
   void warn_about_management() {
@@ -178,10 +177,6 @@ class Chooser {
     });
   }
 
-  void prefer_hardware() {
-    avoid([](const Candidate& c) { return c.hca->is_software(); }, "software RDMA device, and there is hardware");
-  }
-
   // IPv4 on a tie: NCCL's default, so that nothing has to be exported for it.
   void choose_family(const std::optional<unsigned>& kept_index) {
     std::size_t ipv4 = 0;
@@ -209,12 +204,9 @@ class Chooser {
   void leave_default_route() {
     const fabric::Netdev* netdev = fabric::default_route_netdev(inventory_);
     if (!netdev) return;
-    avoid(
-        [&](const Candidate& c) {
-          return std::find(c.netdevs.begin(), c.netdevs.end(), netdev->name) != c.netdevs.end();
-        },
-        fmt::format("{} carries the default route, so it is the front-end NIC; --hca takes it",
-                    fabric::printable(netdev->name)));
+    avoid([&](const Candidate& c) { return std::ranges::find(c.netdevs, netdev->name) != c.netdevs.end(); },
+          fmt::format("{} carries the default route, so it is the front-end NIC; --hca takes it",
+                      fabric::printable(netdev->name)));
   }
 
   const Inventory& inventory_;

@@ -1,11 +1,330 @@
-#include "init/decide.hpp"
+#include "init/deciding.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <utility>
 
-#include "init/deciding.hpp"
+#include "fabric/text.hpp"
 
 namespace init {
 
+using fabric::printable;
+
+std::optional<nccl::Version> Deciding::image_version() const {
+  const Setting* image = kept.find("NCCL_VERSION");
+  return image && !policy.nccl_version ? nccl::parse_version(image->value) : std::nullopt;
+}
+
+void Deciding::put(std::string_view name, std::string value, std::string reason) {
+  if (kept.in_effect(name)) return;
+  decision.notes.push_back(fmt::format("{}={}: {}", name, printable(value), reason));
+  decision.env.emplace_back(name, std::move(value));
+}
+
+std::optional<fabric::Family> Deciding::kept_family() const {
+  const Setting* family = kept.find(kGidRuleNames[0]);
+  if (!family || (family->value != "AF_INET" && family->value != "AF_INET6")) return std::nullopt;
+  return family->value == "AF_INET" ? fabric::Family::kIpv4 : fabric::Family::kIpv6;
+}
+
+std::vector<WantedGid> Deciding::wanted() const {
+  std::vector<WantedGid> gids;
+  for (const std::size_t i : choice.ports) {
+    const UsableGid* best = choice.rank && !at(i).port->is_infiniband() ? effective_gid(i) : nullptr;
+    if (best) gids.push_back({i, &at(i), *best});
+  }
+  return gids;
+}
+
+nccl::GidRules Deciding::effective_rules(bool with_kept) const {
+  const auto value = [&](std::string_view name) {
+    const Setting* setting = with_kept ? kept.in_effect(name) : nullptr;
+    return setting ? std::string_view(setting->value) : std::string_view();
+  };
+  std::string_view family = value(kGidRuleNames[0]);
+  // export_nccl() will say so: left alone, NCCL looks for IPv4.
+  if (family.empty() && choice.rank && *choice.rank != GidRank::kIpv4) family = "AF_INET6";
+  nccl::GidRules rules = nccl::parse_gid_rules(family, value(kGidRuleNames[1]), value(kGidRuleNames[2]));
+  rules.version = version();
+  return rules;
+}
+
+const UsableGid* Deciding::effective_gid(std::size_t i) const {
+  if (at(i).port->is_infiniband() || !choice.rank) return nullptr;
+  const auto moved = plan.moved.find(i);
+  if (plan.index || moved != plan.moved.end()) {
+    const unsigned index = plan.index ? *plan.index : moved->second;
+    const auto& gids = at(i).gids;
+    const auto found = std::ranges::find(gids, index, &UsableGid::index);
+    if (found != gids.end()) return &*found;
+  }
+  return at(i).best(*choice.rank);
+}
+
+std::optional<unsigned> Deciding::agreed_index() const {
+  std::optional<unsigned> index;
+  for (const std::size_t i : choice.ports) {
+    const UsableGid* gid = effective_gid(i);
+    if (!gid || (index && *index != gid->index)) return std::nullopt;
+    index = gid->index;
+  }
+  return index;
+}
+
+std::vector<ChosenPort> Deciding::chosen_ports() const {
+  std::vector<ChosenPort> ports;
+  for (const std::size_t i : choice.ports) {
+    ChosenPort port{&at(i), {}};
+    if (const UsableGid* gid = effective_gid(i)) {
+      port.netdev = gid->netdev;
+    } else if (!at(i).netdevs.empty()) {
+      // InfiniBand has no such GID. The IPoIB netdev is named for UCX's TCP, so it has to be up with an address.
+      const fabric::Netdev* ipoib = fabric::find_netdev(inventory, at(i).netdevs.front());
+      if (ipoib && ipoib->is_up() && !ipoib->addresses.empty()) port.netdev = ipoib->name;
+    }
+    ports.push_back(std::move(port));
+  }
+  return ports;
+}
+
+std::string Deciding::list(const std::vector<std::size_t>& ports) const {
+  std::vector<std::string> names;
+  for (const std::size_t i : ports)
+    names.push_back(printable(at(i).name()));
+  return fabric::join(names, ", ");
+}
+
+void Deciding::refuse(std::string why, std::string remedy) {
+  if (decision.refusal) return;
+  decision.refusal = std::move(why);
+  decision.refusal_remedy = std::move(remedy);
+}
+
+namespace {
+
+constexpr unsigned kIpv4Bits = 96;  // in front of an IPv4 address, as Cidr::prefix counts
+
+// NCCL stays at index 0 where nothing is in the range, and where a GID of the family and of RoCE v2 is there; that
+// may be the port's own.
+void keep_what_nccl_takes(Deciding& d, const nccl::GidRules& rules, std::vector<Candidate>& narrowed) {
+  for (std::size_t i = 0; i < narrowed.size(); ++i) {
+    if (!d.at(i).usable() || !d.at(i).port->is_ethernet()) continue;
+    const nccl::GidChoice choice = nccl::choose_gid(*d.at(i).port, rules);
+    d.decision.needs_full |= !d.at(i).port->gids_complete;
+    const auto is_taken = [&](const UsableGid& gid) {
+      return gid.index == choice.index && !choice.uncertain && gid.rank != GidRank::kLinkLocal;
+    };
+    const auto own = std::ranges::find_if(d.at(i).gids, is_taken);
+    if (own == d.at(i).gids.end() || rules.range->contains(own->gid)) continue;
+    narrowed[i] = d.at(i);
+    narrowed[i].gids = {*own};
+  }
+}
+
+// Takes the ports that the filter leaves. False: it would leave no address where there is one. rules: with a range.
+bool narrow(Deciding& d, std::string_view name, const GidFilter& filter, bool possible,
+            const nccl::GidRules* rules = nullptr) {
+  const auto with_address = [](const Candidate& c) { return c.best(GidRank::kIpv4) || c.best(GidRank::kIpv6); };
+  auto narrowed = find_candidates(d.inventory, filter);
+  if (rules) keep_what_nccl_takes(d, *rules, narrowed);
+  const auto had = std::ranges::find_if(d.candidates, with_address);
+  if (had != d.candidates.end() && (!possible || std::ranges::none_of(narrowed, with_address))) {
+    d.kept.keep(name, fmt::format("allows no GID of this container: {} has {}", printable(had->name()),
+                                  to_string(had->best()->gid)));
+    return false;
+  }
+  std::swap(d.candidates, narrowed);
+  if (d.all.empty()) d.all = std::move(narrowed);
+  return true;
+}
+
+// What is set of the family and the network of addresses is a filter like the options, unless it leaves nothing. A
+// fixed index voids it.
+void filter_addresses(Deciding& d) {
+  GidFilter filter = d.policy.gids;
+  const Setting* family = d.kept.find(kGidRuleNames[0]);
+  if (const auto wanted_family = d.kept_family()) {
+    filter.family = wanted_family;
+    if (!narrow(d, kGidRuleNames[0], filter, !d.policy.gids.family || d.policy.gids.family == filter.family)) {
+      filter.family = d.policy.gids.family;
+      family = nullptr;
+    }
+  }
+  const Setting* range = d.kept.find(kGidRuleNames[1]);
+  if (!range) return;
+  // Without a family it is that of the range: where IPv6 is chosen, AF_INET6 is exported.
+  const bool ipv6 = range->value.find(':') < range->value.find('/');
+  const auto rules = nccl::parse_gid_rules(family ? family->value : ipv6 ? "AF_INET6" : "", range->value, "");
+  const bool roce = std::ranges::any_of(
+      d.candidates, [](const Candidate& c) { return c.port->is_ethernet() && c.port->is_active(); });
+  d.kept.keep(kGidRuleNames[1], check_range(range->value, rules, roce));
+  if (!rules.range || rules.range->base.family() != rules.family || !d.kept.in_effect(kGidRuleNames[1])) return;
+  // All of a family: where the other is chosen NCCL ignores it.
+  if (rules.range->prefix == (rules.family == fabric::Family::kIpv4 ? kIpv4Bits : 0U)) return;
+  filter.range = rules.range;
+  narrow(d, kGidRuleNames[1], filter, true, &rules);
+}
+
+void choose(Deciding& d) {
+  ChoiceRules rules;
+  rules.kept_index = d.kept.fixed_index();
+  rules.hcas = d.policy.hcas;
+  if (const Setting* setting = d.kept.in_effect("NCCL_IB_HCA")) {
+    rules.kept_hcas = nccl::parse_hca_list(setting->value, d.version());
+  }
+  d.choice = choose_ports(d.inventory, d.candidates, rules);
+  if (!rules.kept_hcas || d.choice.efa) return;
+  if (d.policy.hcas)
+    d.decision.remarks.emplace_back("NCCL_IB_HCA is set already and defines the ports, so --hca does not");
+  // NCCL uses what the kept list takes, also what does not fit the rest of it.
+  for (std::size_t i = 0; i < d.candidates.size(); ++i) {
+    if (d.candidates[i].usable() && !d.choice.drop_reasons[i].empty() &&
+        rules.kept_hcas->matches(d.candidates[i].hca->name, d.candidates[i].port->number)) {
+      d.kept.keep("NCCL_IB_HCA", fmt::format("takes {}: {}", d.list({i}), d.choice.drop_reasons[i]));
+      // Under --override it gives way, and the choice is made anew.
+      if (!d.kept.in_effect("NCCL_IB_HCA")) choose(d);
+      return;
+    }
+  }
+}
+
+void keep_gid_indices(Deciding& d) {
+  // What is set of addresses for NCCL narrows no other library's.
+  std::vector<const Candidate*> chosen;
+  for (const std::size_t i : d.choice.ports)
+    chosen.push_back(d.all.empty() ? &d.at(i) : &d.all[i]);
+  for (const std::string_view name : kIndexNames) {
+    const Setting* setting = d.kept.find(name);
+    if (!setting) continue;
+    const bool ucx_auto = name.starts_with("UCX_") && setting->value == "auto";
+    const long index = ucx_auto                    ? -1
+                       : name.starts_with("NCCL_") ? nccl::parse_index(setting->value)
+                                                   : nccl::parse_param(setting->value, -1);
+    d.kept.keep(name,
+                index < 0 ? std::nullopt : check_gid_index(index, chosen, d.decision.needs_full, d.kept_family()));
+  }
+}
+
+// Checks the values that were set before, and chooses the ports. Returns false if none is chosen.
+bool keep_and_choose(Deciding& d) {
+  if (const Setting* off = d.kept.find("NCCL_IB_DISABLE"); off && nccl::parse_param(off->value, 0) != 0) {
+    d.decision.remarks.push_back(
+        fmt::format("NCCL_IB_DISABLE={} ({}): NCCL will not use RDMA", printable(off->value), printable(off->source)));
+  }
+  if (const Setting* index = d.kept.find(kIndexNames[0]); !index || nccl::parse_index(index->value) < 0)
+    filter_addresses(d);
+  if (const Setting* list = d.kept.find("NCCL_IB_HCA"))
+    d.kept.keep("NCCL_IB_HCA", check_hca_list(list->value, d.candidates, d.version()));
+  choose(d);
+  for (const Candidate& candidate : d.candidates)
+    d.decision.needs_full |= candidate.needs_table;
+  if (d.choice.ports.empty()) return false;
+  keep_gid_indices(d);
+  if (d.kept.find(kIndexNames[0]) && !d.kept.in_effect(kIndexNames[0])) {
+    // It gave way, so what is said of addresses counts again.
+    filter_addresses(d);
+    choose(d);
+  }
+  return true;
+}
+
+// Kept NCCL_IB_ADDR_FAMILY, _ADDR_RANGE and _ROCE_VERSION_NUM only matter while NCCL chooses the index by itself.
+void check_gid_rules(Deciding& d, const std::vector<WantedGid>& gids) {
+  bool any = false;
+  for (const std::string_view name : kGidRuleNames) {
+    if (!d.kept.values().contains(name)) d.kept.keep(name, std::nullopt);
+    any |= d.kept.find(name) != nullptr;
+  }
+  if (!any || d.kept.fixed_index()) return;
+  // An index that serves every port will be exported, and NCCL then looks at none of the three.
+  const nccl::GidRules rules = d.effective_rules(true);
+  if (!d.kept.in_effect("NCCL_IB_GID_INDEX") && share_index(gids, rules.range).others.empty()) return;
+  const auto wrong = wrong_ports(gids, rules);
+  // What goes wrong without them too is not their fault.
+  if (wrong.size() <= wrong_ports(gids, d.effective_rules(false)).size()) return;
+  for (const std::string_view name : kGidRuleNames) {
+    if (!d.kept.find(name) || d.kept.values().find(name)->second.problem) continue;
+    d.kept.keep(name, fmt::format("leads NCCL to a wrong GID on {}", d.list(wrong)));
+  }
+}
+
+void drop_wrong_ports(Deciding& d) {
+  if (d.plan.wrong.empty()) return;
+  const std::string why =
+      d.plan.index
+          ? fmt::format("its GID is not at index {}, which the other ports need, and NCCL cannot choose it by itself",
+                        *d.plan.index)
+          : "its GID is not the one NCCL would choose, and no setting makes it so";
+  const std::string ports = d.list(d.plan.wrong);
+  if (d.kept.in_effect("NCCL_IB_HCA")) {
+    d.kept.keep("NCCL_IB_HCA", fmt::format("takes {}: {}", ports, why));
+  }
+  d.decision.warnings.push_back(
+      fmt::format("dropped {}: {}; align the GID indices of the rails (rdma-hook) to use all", ports, why));
+  if (d.policy.strict) {
+    d.refuse(fmt::format("--strict: would drop {}: {}", ports, why),
+             "align the GID indices of the rails (rdma-hook), or leave the port out with --hca");
+  }
+  for (const std::size_t i : d.plan.wrong) {
+    d.choice.drop_reasons[i] = why;
+    std::erase(d.choice.ports, i);
+  }
+}
+
+void leave_what_nccl_ignores(Deciding& d) {
+  // The older one takes fewer: 16 before NCCL 2.18.5.
+  const nccl::Version oldest = std::min(d.version(), d.image_version().value_or(d.version()));
+  const std::size_t limit = nccl::max_ports(oldest);
+  if (!d.kept.writes_for("nccl") || d.choice.ports.size() <= limit) return;
+  d.decision.warnings.push_back(
+      fmt::format("{} ports, but NCCL {} takes {} at most and ignores the rest; choose with --hca",
+                  d.choice.ports.size(), nccl::to_string(oldest), limit));
+  for (std::size_t i = limit; i < d.choice.ports.size(); ++i) {
+    d.choice.drop_reasons[d.choice.ports[i]] =
+        fmt::format("NCCL {} takes {} ports at most; --hca chooses others", nccl::to_string(oldest), limit);
+  }
+  d.choice.ports.resize(limit);
+}
+
+void plan_index_of_all(Deciding& d) {
+  const auto gids = d.wanted();
+  check_gid_rules(d, gids);
+  d.plan.index = d.kept.fixed_index();
+  if (d.plan.index || gids.empty()) return;
+  const bool may_set_range = !d.kept.in_effect(kGidRuleNames[1]);
+  if (d.kept.in_effect("NCCL_IB_GID_INDEX")) {
+    // A kept value of -1 leaves the choice to NCCL. It is wrong where NCCL's choice is, whatever else we set.
+    d.plan = plan_nccl_choice(gids, d.effective_rules(true), may_set_range);
+    if (!d.plan.wrong.empty()) {
+      d.kept.keep("NCCL_IB_GID_INDEX",
+                  fmt::format("leaves the choice to NCCL, which takes a wrong GID on {}", d.list(d.plan.wrong)));
+      d.plan.wrong.clear();
+    }
+  }
+  if (!d.kept.in_effect("NCCL_IB_GID_INDEX")) d.plan = plan_index(gids, d.effective_rules(true), may_set_range);
+  d.decision.needs_full |= d.plan.needs_tables;
+  // Only NCCL has the one index for all: without it every port keeps its best GID where no index serves them all.
+  if (d.kept.writes_for("nccl")) {
+    drop_wrong_ports(d);
+  } else if (!d.plan.wrong.empty()) {
+    d.plan.index.reset();
+  }
+}
+
+// Chooses the GID index of the chosen ports, and drops those that no index serves.
+void plan_gids(Deciding& d) {
+  plan_index_of_all(d);
+  leave_what_nccl_ignores(d);
+}
+
+}  // namespace
+
+// The order of the calls is part of the decision. A kept NCCL_IB_HCA is checked before the choice, which it defines
+// unless --override drops it for what is wrong with it. Kept GID indices are checked on the chosen ports, and before
+// plan_gids(), which plans only what they leave open. NCCL's exports follow the plan, which may have dropped ports; the
+// other libraries' name the ports that are left. Defaults for wrong values come after all exports, which may have
+// replaced them; what is kept is told from what is replaced by what was exported, so it comes behind both.
 Decision decide(const fabric::Inventory& inventory, const Settings& settings, const Policy& policy) {
   Deciding d{inventory, policy, Kept(settings, policy.override_wrong, policy.exports),
              find_candidates(inventory, policy.gids)};

@@ -1,4 +1,4 @@
-// What the phases of a decision pass on: keep_and_choose(), plan_gids(), report(), in this order. Pure.
+// What the phases of a decision pass on: keep_and_choose(), plan_gids() (decide.cpp) and report(), in this order. Pure.
 #pragma once
 
 #include <array>
@@ -45,20 +45,12 @@ struct Deciding {
   // ports differ or need none.
   std::optional<unsigned> agreed_index() const;
   std::vector<ChosenPort> chosen_ports() const;
+  // "mlx5_0:1, mlx5_1:1"
+  std::string list(const std::vector<std::size_t>& ports) const;
   // The first refusal stands.
   void refuse(std::string why, std::string remedy);
 };
 
-// The order of the calls is part of the decision. A kept NCCL_IB_HCA is checked before the choice, which it defines
-// unless --override drops it for what is wrong with it. Kept GID indices are checked on the chosen ports, and before
-// plan_gids(), which plans only what they leave open. NCCL's exports follow the plan, which may have dropped ports; the
-// other libraries' name the ports that are left. Defaults for wrong values come after all exports, which may have
-// replaced them; what is kept is told from what is replaced by what was exported, so it comes behind both.
-
-// Checks the values that were set before, and chooses the ports. Returns false if none is chosen.
-bool keep_and_choose(Deciding& d);
-// Chooses the GID index of the chosen ports, and drops those that no index serves.
-void plan_gids(Deciding& d);
 // Makes the exports, and says what was decided and why. exports: ports were chosen.
 void report(Deciding& d, bool exports);
 

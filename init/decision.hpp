@@ -1,6 +1,7 @@
 // What rdma-init is asked to decide, and what it decided.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -11,8 +12,8 @@
 #include "init/candidates.hpp"
 #include "init/exports.hpp"
 #include "init/kept.hpp"
-#include "init/nccl_conf.hpp"
 #include "init/nccl_rules.hpp"
+#include "init/settings.hpp"
 
 namespace init {
 
@@ -58,10 +59,23 @@ struct Decision {
   std::optional<std::string> refusal;  // --require unmet or --strict violated: leave with 78
   // Decide again on an inventory whose GID tables were read to the end; then this says that part of one cannot be.
   bool needs_full = false;
+
+  // Whether a port is used for which the test holds.
+  bool uses(const auto& test) const {
+    return std::ranges::any_of(ports, [&](const PortReport& port) { return port.used && test(port); });
+  }
+  bool uses(const Candidate& candidate) const {
+    return uses([&](const PortReport& port) {
+      return port.device == candidate.hca->name && port.port == candidate.port->number;
+    });
+  }
 };
 
 inline std::string_view status_name(Status status) {
   return status == Status::kOk ? "ok" : status == Status::kOkWarn ? "ok_warn" : "none";
 }
+
+// The whole decision of rdma-init: inventory and settings in, variables and reasons out. Pure.
+Decision decide(const fabric::Inventory& inventory, const Settings& settings, const Policy& policy);
 
 }  // namespace init

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 
 #include "fabric/text.hpp"
 #include "init/format_env.hpp"
@@ -17,33 +16,32 @@ using fabric::Inventory;
 using fabric::Netdev;
 using fabric::printable;
 
-constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint64_t kLargeRegion = 1ULL << 30;  // NCCL registers its buffers, user buffers are larger still
 constexpr unsigned kIpcLockBit = 14;                // CAP_IPC_LOCK, linux/capability.h
 
 std::string bytes_text(std::uint64_t bytes) {
-  if (bytes == kUnlimited) return "unlimited";
+  if (bytes == fabric::Limits::kUnlimited) return "unlimited";
   if (bytes >= 1 << 30) return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30));
   if (bytes >= 1 << 20) return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
   return fmt::format("{} KiB", bytes >> 10);
 }
 
 Check check_ports(const Decision& decision) {
-  if (decision.efa) return {"ports", Verdict::kNote, decision.summary, {}};
+  if (decision.efa) return {"ports", Verdict::kNote, decision.summary};
   if (decision.status == Status::kNone) return {"ports", Verdict::kBad, decision.summary, decision.remedy};
-  return {"ports", Verdict::kGood, decision.summary, {}};
+  return {"ports", Verdict::kGood, decision.summary};
 }
 
 // ib_umem_get() refuses to pin more than RLIMIT_MEMLOCK unless the process has CAP_IPC_LOCK effective.
 Check check_memlock(const fabric::Limits& limits) {
-  if (!limits.memlock_hard && !limits.cap_eff) return {"memlock", Verdict::kNote, "memlock not known", {}};
+  if (!limits.memlock_hard && !limits.cap_eff) return {"memlock", Verdict::kNote, "memlock not known"};
   const bool capable =
       limits.cap_eff && (*limits.cap_eff >> kIpcLockBit & 1) != 0 && limits.initial_userns.value_or(true);
-  const std::uint64_t limit = limits.memlock_hard.value_or(kUnlimited);  // raise_memlock() raises the soft one to it
-  if (capable) return {"memlock", Verdict::kGood, "CAP_IPC_LOCK is effective: ibv_reg_mr may pin any amount", {}};
+  const std::uint64_t limit =
+      limits.memlock_hard.value_or(limits.kUnlimited);  // raise_memlock() raises the soft one to it
+  if (capable) return {"memlock", Verdict::kGood, "CAP_IPC_LOCK is effective: ibv_reg_mr may pin any amount"};
   if (limit >= kLargeRegion) {
-    return {
-        "memlock", Verdict::kGood, fmt::format("RLIMIT_MEMLOCK is {}: enough for ibv_reg_mr", bytes_text(limit)), {}};
+    return {"memlock", Verdict::kGood, fmt::format("RLIMIT_MEMLOCK is {}: enough for ibv_reg_mr", bytes_text(limit))};
   }
   std::string why = fmt::format(
       "RLIMIT_MEMLOCK is {} and CAP_IPC_LOCK is not effective: ibv_reg_mr of more fails with "
@@ -60,8 +58,7 @@ Check check_memlock(const fabric::Limits& limits) {
 }
 
 bool has_address(const Netdev& netdev) {
-  return netdev.is_here() &&
-         std::any_of(netdev.addresses.begin(), netdev.addresses.end(), [](const fabric::InterfaceAddress& own) {
+  return netdev.is_here() && std::ranges::any_of(netdev.addresses, [](const fabric::InterfaceAddress& own) {
            return own.address.is_ipv4() || !own.address.is_loopback();
          });
 }
@@ -76,7 +73,7 @@ std::optional<fabric::Address> root_address(const Settings& settings) {
 }
 
 bool reaches(const Netdev& netdev, const fabric::Address& address) {
-  return std::any_of(netdev.addresses.begin(), netdev.addresses.end(), [&](const fabric::InterfaceAddress& own) {
+  return std::ranges::any_of(netdev.addresses, [&](const fabric::InterfaceAddress& own) {
     return own.prefix && own.address.family() == address.family() &&
            masked(own.address, *own.prefix) == masked(address, *own.prefix);
   });
@@ -86,8 +83,7 @@ bool reaches(const Netdev& netdev, const fabric::Address& address) {
 const Netdev* pick_bootstrap(const std::vector<const Netdev*>& seen, const Settings& settings) {
   const auto first = [&](std::string_view rule) -> const Netdev* {
     const auto list = nccl::parse_hca_list(rule);
-    const auto found =
-        std::find_if(seen.begin(), seen.end(), [&](const Netdev* netdev) { return list.matches(netdev->name, 0); });
+    const auto found = std::ranges::find_if(seen, [&](const Netdev* netdev) { return list.matches(netdev->name, 0); });
     return found == seen.end() ? nullptr : *found;
   };
   // Values of one character are ignored.
@@ -95,8 +91,7 @@ const Netdev* pick_bootstrap(const std::vector<const Netdev*>& seen, const Setti
   if (fixed && fixed->value.size() > 1) return first(fixed->value);
   if (const Netdev* netdev = first("ib")) return netdev;
   if (const auto root = root_address(settings)) {
-    const auto found =
-        std::find_if(seen.begin(), seen.end(), [&](const Netdev* netdev) { return reaches(*netdev, *root); });
+    const auto found = std::ranges::find_if(seen, [&](const Netdev* netdev) { return reaches(*netdev, *root); });
     if (found != seen.end()) return *found;
   }
   for (const std::string_view rule : {"^docker,lo,virbr", "docker", "lo", "virbr"}) {
@@ -115,11 +110,8 @@ const Netdev* find_bootstrap(const Inventory& inventory, const Settings& setting
 
 bool is_rail(const Inventory& inventory, const Decision& decision, const Netdev& netdev) {
   const auto candidates = find_candidates(inventory, {});
-  return std::any_of(candidates.begin(), candidates.end(), [&](const Candidate& candidate) {
-    return std::find(candidate.netdevs.begin(), candidate.netdevs.end(), netdev.name) != candidate.netdevs.end() &&
-           std::any_of(decision.ports.begin(), decision.ports.end(), [&](const PortReport& port) {
-             return port.used && port.device == candidate.hca->name && port.port == candidate.port->number;
-           });
+  return std::ranges::any_of(candidates, [&](const Candidate& candidate) {
+    return std::ranges::find(candidate.netdevs, netdev.name) != candidate.netdevs.end() && decision.uses(candidate);
   });
 }
 
@@ -146,23 +138,20 @@ Check check_bootstrap(const Inventory& inventory, const Settings& settings, cons
               fmt::format("set NCCL_SOCKET_IFNAME to ={} (--export bootstrap does)", printable(route->name))};
     }
   }
-  return {"bootstrap",
-          Verdict::kGood,
+  return {"bootstrap", Verdict::kGood,
           fmt::format("NCCL will take {} for its bootstrap ({})", printable(netdev->name),
-                      fixed ? "NCCL_SOCKET_IFNAME" : "its own rule; NCCL_SOCKET_IFNAME is not set"),
-          {}};
+                      fixed ? "NCCL_SOCKET_IFNAME" : "its own rule; NCCL_SOCKET_IFNAME is not set")};
 }
 
 // Device nodes without a netdev: the HCA opens, and all its GIDs are of addresses of another network namespace.
 bool has_nodes_only(const Inventory& inventory, const Decision& decision) {
-  const bool used =
-      std::any_of(decision.ports.begin(), decision.ports.end(), [](const auto& port) { return port.used; });
   const auto is_roce = [](const fabric::Port& port) {
     return port.is_ethernet() && port.is_active() && !port.gids.empty();
   };
-  return !used && std::any_of(inventory.hcas.begin(), inventory.hcas.end(), [&](const fabric::Hca& hca) {
-    return hca.is_accessible() && std::any_of(hca.ports.begin(), hca.ports.end(), is_roce);
-  });
+  const auto opens = [&](const fabric::Hca& hca) {
+    return hca.is_accessible() && std::ranges::any_of(hca.ports, is_roce);
+  };
+  return !decision.uses([](const PortReport&) { return true; }) && std::ranges::any_of(inventory.hcas, opens);
 }
 
 // A program that uses RDMA_CM needs the node, and an address of the HCA's netdev in this netns.
@@ -178,32 +167,22 @@ std::optional<Check> check_rdma_cm(const Inventory& inventory, const Decision& d
                  "no /dev/infiniband/rdma_cm: programs that connect by RDMA_CM will fail, NCCL does not need it",
                  "give the container the node, or load rdma_ucm on the node"};
   }
-  const bool infiniband = std::any_of(decision.ports.begin(), decision.ports.end(), [](const PortReport& port) {
-    return port.used && port.link_layer == "InfiniBand";
-  });
-  const bool ipoib = std::any_of(inventory.netdevs.begin(), inventory.netdevs.end(), [](const Netdev& netdev) {
+  const bool infiniband = decision.uses([](const PortReport& port) { return port.link_layer == "InfiniBand"; });
+  const bool ipoib = std::ranges::any_of(inventory.netdevs, [](const Netdev& netdev) {
     return netdev.is_here() && netdev.type == 32 && netdev.is_up() && !netdev.addresses.empty();
   });
   if (!infiniband || ipoib) return std::nullopt;
-  return Check{"rdma_cm",
-               Verdict::kNote,
+  return Check{"rdma_cm", Verdict::kNote,
                "no IPoIB netdev with an address in this network namespace: RDMA_CM cannot resolve one (it then needs "
-               "the host's network and address), NCCL does not need it",
-               {}};
+               "the host's network and address), NCCL does not need it"};
 }
 
 std::optional<Check> check_lag(const Settings& settings, const Decision& decision) {
   // mlx5_ib calls the HCA of a LAG mlx5_bond_N.
-  const bool lag = std::any_of(decision.ports.begin(), decision.ports.end(), [](const PortReport& port) {
-    return port.used && port.device.find("bond") != std::string::npos;
-  });
+  const bool lag = decision.uses([](const PortReport& port) { return port.device.find("bond") != std::string::npos; });
   if (!lag || find_setting(settings, "NCCL_IB_QPS_PER_CONNECTION")) return std::nullopt;
   return Check{"lag", Verdict::kNote, "RoCE LAG: one queue pair uses one leg of the bond only",
                "try NCCL_IB_QPS_PER_CONNECTION=2 or more"};
-}
-
-const char* mark(Verdict verdict) {
-  return verdict == Verdict::kGood ? "ok  " : verdict == Verdict::kNote ? "note" : "BAD ";
 }
 
 std::string ports_text(const Decision& decision) {
@@ -235,10 +214,10 @@ std::vector<Check> check_up(const Inventory& inventory, const Settings& settings
   if (decision.refusal) checks.push_back({"refusal", Verdict::kBad, *decision.refusal, decision.refusal_remedy});
   for (const auto* warnings : {&decision.warnings, &decision.asides}) {
     for (const std::string& warning : *warnings)
-      checks.push_back({"warning", Verdict::kNote, warning, {}});
+      checks.push_back({"warning", Verdict::kNote, warning});
   }
   for (const std::string& remark : decision.remarks)
-    checks.push_back({"remark", Verdict::kNote, remark, {}});
+    checks.push_back({"remark", Verdict::kNote, remark});
   checks.push_back(check_memlock(inventory.limits.value_or(fabric::Limits{})));
   checks.push_back(check_bootstrap(inventory, settings, decision));
   if (auto check = check_rdma_cm(inventory, decision)) checks.push_back(std::move(*check));
@@ -247,14 +226,15 @@ std::vector<Check> check_up(const Inventory& inventory, const Settings& settings
 }
 
 bool is_fit(const std::vector<Check>& checks) {
-  return std::none_of(checks.begin(), checks.end(), [](const Check& check) { return check.verdict == Verdict::kBad; });
+  return std::ranges::find(checks, Verdict::kBad, &Check::verdict) == checks.end();
 }
 
 std::string doctor_text(const Decision& decision, const std::vector<Check>& checks) {
+  constexpr std::array kMarks = {"ok  ", "note", "BAD "};
   std::string text = fmt::format("rdma-init {}: this container is {} for RDMA\n\nChecks\n", RDMA_INIT_VERSION,
                                  is_fit(checks) ? "fit" : "NOT fit");
   for (const Check& check : checks) {
-    text += fmt::format("  {}  {}\n", mark(check.verdict), check.message);
+    text += fmt::format("  {}  {}\n", kMarks[static_cast<std::size_t>(check.verdict)], check.message);
     if (!check.remedy.empty()) text += fmt::format("        remedy: {}\n", check.remedy);
   }
   text += ports_text(decision) + "\nExported\n";
@@ -280,9 +260,7 @@ std::string doctor_json(const Decision& decision, const std::vector<Check>& chec
                               {"message", check.message},
                               {"remedy", check.remedy}});
   }
-  const nlohmann::ordered_json decided = decision_json(decision);
-  for (const auto& [key, value] : decided.items())
-    json[key] = value;
+  json.update(decision_json(decision));
   return dump_json(json);
 }
 

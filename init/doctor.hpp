@@ -17,10 +17,15 @@ struct Check {
   std::string name;
   Verdict verdict = Verdict::kGood;
   std::string message;
-  std::string remedy;
+  std::string remedy = {};
 };
 
 std::vector<Check> check_up(const fabric::Inventory& inventory, const Settings& settings, const Decision& decision);
+
+// What is set already for libraries beside NCCL, whose values the decision itself checks: lists of devices that name
+// what is not here or cannot be used, and GID indices of another namespace. A note for each wrong value.
+std::vector<Check> check_other_values(const fabric::Inventory& inventory, const Settings& settings,
+                                      const Policy& policy, const Decision& decision);
 
 // True when nothing is kBad.
 bool is_fit(const std::vector<Check>& checks);

@@ -2,10 +2,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -15,6 +13,7 @@
 #include <cstring>
 
 #include "fabric/unique_fd.hpp"
+#include "init/log.hpp"
 
 namespace init {
 namespace {
@@ -151,12 +150,12 @@ std::string describe(const char* path, int error, char* const argv[], char* cons
       return describe_denied(path);
     case ENOEXEC:
       return describe_format(path);
-    case ETXTBSY:
-      return fmt::format("{}; wait until nobody has it open for writing", std::strerror(error));
-    case ENOMEM:
-      return fmt::format("{}; raise the container's memory limit", std::strerror(error));
-    default:
-      return fmt::format("{}; check the command and the image", std::strerror(error));
+    default: {
+      const char* remedy = error == ETXTBSY  ? "wait until nobody has it open for writing"
+                           : error == ENOMEM ? "raise the container's memory limit"
+                                             : "check the command and the image";
+      return fmt::format("{}; {}", std::strerror(error), remedy);
+    }
   }
 }
 
@@ -235,25 +234,6 @@ void guard_standard_descriptors() {
     // open() takes the lowest free number, which is fd: those below it are in use. O_PATH needs no device node.
     if (::fcntl(fd, F_GETFD) == -1 && errno == EBADF && ::open("/", O_PATH | O_CLOEXEC) < 0) return;
   }
-}
-
-void write_message(std::string_view line) {
-  sigset_t broken_pipe, before;
-  sigemptyset(&broken_pipe);
-  sigaddset(&broken_pipe, SIGPIPE);
-  sigset_t pending;
-  sigpending(&pending);
-  sigprocmask(SIG_BLOCK, &broken_pipe, &before);
-
-  char newline = '\n';
-  const std::array<iovec, 2> parts{iovec{const_cast<char*>(line.data()), line.size()}, iovec{&newline, 1}};
-  const ssize_t written = ::writev(STDERR_FILENO, parts.data(), static_cast<int>(parts.size()));
-  if (written < 0 && errno == EPIPE && sigismember(&pending, SIGPIPE) == 0) {
-    const timespec now{};
-    sigtimedwait(&broken_pipe, nullptr, &now);
-  }
-  // Not SIG_SETMASK: glibc would clear its two internal signals from an inherited mask.
-  if (sigismember(&before, SIGPIPE) == 0) sigprocmask(SIG_UNBLOCK, &broken_pipe, nullptr);
 }
 
 void raise_memlock() {

@@ -15,7 +15,7 @@ std::string port_list(const ExportInput& input) {
 }
 
 void add_once(std::vector<std::string>& names, const std::string& name) {
-  if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  if (!name.empty() && std::ranges::find(names, name) == names.end()) names.push_back(name);
 }
 
 // "dev,dev"
@@ -41,9 +41,8 @@ std::string ports_and_netdevs(const ExportInput& input) {
 // The i-th entry is the library's IBi, so the order is that of the PCI functions, as ranks count GPUs.
 std::string devices_by_pci(const ExportInput& input) {
   ExportInput sorted = input;
-  std::stable_sort(sorted.ports.begin(), sorted.ports.end(), [](const ChosenPort& left, const ChosenPort& right) {
-    return left.candidate->hca->pci.value_or("") < right.candidate->hca->pci.value_or("");
-  });
+  std::ranges::stable_sort(sorted.ports, {},
+                           [](const ChosenPort& port) { return port.candidate->hca->pci.value_or(""); });
   return device_list(sorted);
 }
 
@@ -72,14 +71,9 @@ constexpr std::array<Library, 10> kLibraries = {{
 
 }  // namespace
 
-const std::vector<std::string_view>& export_names() {
-  static const std::vector<std::string_view> names = [] {
-    std::vector<std::string_view> all;
-    all.reserve(kLibraries.size());
-    for (const Library& library : kLibraries)
-      all.push_back(library.name);
-    return all;
-  }();
+std::vector<std::string_view> export_names() {
+  std::vector<std::string_view> names(kLibraries.size());
+  std::ranges::transform(kLibraries, names.begin(), &Library::name);
   return names;
 }
 
@@ -88,10 +82,9 @@ fabric::Result<std::vector<std::string>> parse_exports(std::string_view text) {
   if (text == "none") return names;
   for (const std::string_view part : fabric::split(text, ',')) {
     const std::string_view name = fabric::trim(part);
-    const auto& known = export_names();
-    if (std::find(known.begin(), known.end(), name) == known.end()) {
+    if (std::ranges::find(kLibraries, name, &Library::name) == kLibraries.end()) {
       return fabric::make_error("`{}` is no library that --export knows: {} or none", fabric::printable(name),
-                                fmt::join(known, ", "));
+                                fmt::join(export_names(), ", "));
     }
     names.emplace_back(name);
   }
@@ -100,14 +93,13 @@ fabric::Result<std::vector<std::string>> parse_exports(std::string_view text) {
 
 Variables library_variables(std::string_view library, const ExportInput& input) {
   Variables variables;
-  for (const Library& known : kLibraries) {
-    if (known.name != library) continue;
-    std::string value = known.value ? known.value(input) : "";
-    if (!value.empty()) variables.emplace_back(known.list, std::move(value));
-    // Only when all ports agree: each of these is one number for all of them, too.
-    if (input.index && !known.index.empty()) variables.emplace_back(known.index, std::to_string(*input.index));
-    if (input.ipv6 && !known.family.empty()) variables.emplace_back(known.family, "AF_INET6");
-  }
+  const auto known = std::ranges::find(kLibraries, library, &Library::name);
+  if (known == kLibraries.end()) return variables;
+  std::string value = known->value ? known->value(input) : "";
+  if (!value.empty()) variables.emplace_back(known->list, std::move(value));
+  // Only when all ports agree: each of these is one number for all of them, too.
+  if (input.index && !known->index.empty()) variables.emplace_back(known->index, std::to_string(*input.index));
+  if (input.ipv6 && !known->family.empty()) variables.emplace_back(known->family, "AF_INET6");
   return variables;
 }
 

@@ -14,7 +14,7 @@
 namespace init {
 
 // Names of --export, in the order they are documented.
-const std::vector<std::string_view>& export_names();
+std::vector<std::string_view> export_names();
 // "nccl,ucx" or "none". Errors name the unknown library and list the known ones.
 fabric::Result<std::vector<std::string>> parse_exports(std::string_view text);
 

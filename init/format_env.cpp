@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 
 #include "fabric/text.hpp"
 
@@ -12,25 +13,22 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 bool is_plain(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-           std::string_view("_-.,:/=+@^").find(c) != std::string_view::npos;
+  return std::ranges::all_of(text, [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::string_view("_-.,:/=+@^").find(static_cast<char>(c)) != std::string_view::npos;
   });
 }
 
 Json port_json(const PortReport& port) {
-  Json json;
-  json["device"] = port.device;
-  json["port"] = port.port;
-  json["used"] = port.used;
-  json["gid_index"] = port.gid_index ? Json(*port.gid_index) : Json(nullptr);
-  json["gid"] = port.gid ? Json(to_gid_string(*port.gid)) : Json(nullptr);
   // 400, not 400.0; 2.5 stays.
   const auto whole = static_cast<std::int64_t>(port.rate_gbps);
-  json["rate_gbps"] = static_cast<double>(whole) == port.rate_gbps ? Json(whole) : Json(port.rate_gbps);
-  json["link_layer"] = port.link_layer;
-  json["reason"] = port.reason;
-  return json;
+  return {{"device", port.device},
+          {"port", port.port},
+          {"used", port.used},
+          {"gid_index", port.gid_index ? Json(*port.gid_index) : Json()},
+          {"gid", port.gid ? Json(to_gid_string(*port.gid)) : Json()},
+          {"rate_gbps", static_cast<double>(whole) == port.rate_gbps ? Json(whole) : Json(port.rate_gbps)},
+          {"link_layer", port.link_layer},
+          {"reason", port.reason}};
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <map>
 #include <set>
 
 namespace init {
@@ -15,15 +14,12 @@ using Range = std::optional<fabric::Cidr>;
 bool is_alternative(const WantedGid& one, const UsableGid& gid, const Range& range) {
   if (gid.rank != one.gid.rank || (range && !range->contains(gid.gid))) return false;
   const auto& gids = one.candidate->gids;
-  const auto lowest = std::find_if(gids.begin(), gids.end(), [&](const UsableGid& own) { return own.gid == gid.gid; });
-  return lowest->index == gid.index;
+  return std::ranges::find(gids, gid.gid, &UsableGid::gid)->index == gid.index;
 }
 
 bool has_own_at(const WantedGid& one, unsigned index, const Range& range) {
-  const auto& gids = one.candidate->gids;
-  return one.gid.index == index || std::any_of(gids.begin(), gids.end(), [&](const UsableGid& gid) {
-           return gid.index == index && is_alternative(one, gid, range);
-         });
+  const auto is_at = [&](const UsableGid& gid) { return gid.index == index && is_alternative(one, gid, range); };
+  return one.gid.index == index || std::ranges::any_of(one.candidate->gids, is_at);
 }
 
 // The index at which most ports have a GID of their own; on a tie the one that more ports want, then the lowest.
@@ -36,9 +32,7 @@ unsigned commonest_index(const std::vector<WantedGid>& wanted, const Range& rang
       if (gid.index != one.gid.index && is_alternative(one, gid, range)) votes[gid.index] += vote;
     }
   }
-  return std::max_element(votes.begin(), votes.end(),
-                          [](const auto& left, const auto& right) { return left.second < right.second; })
-      ->first;
+  return std::ranges::max_element(votes, {}, [](const auto& vote_of) { return vote_of.second; })->first;
 }
 
 // What counts as right: NCCL's ending at the wanted GID, or at any of the port's own that will do as well.
@@ -89,8 +83,7 @@ void add_ranges(const std::vector<WantedGid>& wanted, std::vector<Range>& ranges
 }
 
 bool is_any_incomplete(const std::vector<WantedGid>& wanted) {
-  return std::any_of(wanted.begin(), wanted.end(),
-                     [](const WantedGid& one) { return !one.candidate->port->gids_complete; });
+  return std::ranges::any_of(wanted, [](const WantedGid& one) { return !one.candidate->port->gids_complete; });
 }
 
 }  // namespace
@@ -98,7 +91,7 @@ bool is_any_incomplete(const std::vector<WantedGid>& wanted) {
 bool needs_whole_tables(const std::vector<WantedGid>& wanted, const nccl::Version& version) {
   // NCCL passes over whatever follows a global v2 GID, and the scan read as far as the wanted one. But old versions
   // fail on an unreadable type behind it, and a link-local GID is never final.
-  return std::any_of(wanted.begin(), wanted.end(), [&](const WantedGid& one) {
+  return std::ranges::any_of(wanted, [&](const WantedGid& one) {
     return !one.candidate->port->gids_complete &&
            (version < nccl::kToleratesUnreadable || one.gid.rank == GidRank::kLinkLocal);
   });

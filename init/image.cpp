@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 #include "fabric/text.hpp"
@@ -22,41 +23,31 @@ std::string provider_of(const fabric::Hca& hca) {
        {"rdma_rxe", "rxe"},   {"cxgb4", "cxgb4"},       {"efa", "efa"},         {"siw", "siw"},
        {"mana", "mana"},      {"erdma", "erdma"},       {"ionic", "ionic"},     {"vmw_pvrdma", "vmw_pvrdma"}}};
   if (hca.is_efa()) return "efa";
-  for (const auto& [driver, provider] : kNames) {
-    if (hca.driver == driver) return std::string(provider);
-  }
-  return {};
+  const auto known = std::ranges::find(kNames, hca.driver.value_or(""), &decltype(kNames)::value_type::first);
+  return known == kNames.end() ? std::string() : std::string(known->second);
 }
 
-struct Packages {
-  std::string_view distribution;  // of os-release
-  std::string_view install;
-};
-
-constexpr std::array<Packages, 6> kPackages = {{{"debian", "apt-get install libibverbs1 ibverbs-providers"},
-                                                {"ubuntu", "apt-get install libibverbs1 ibverbs-providers"},
-                                                {"rhel", "dnf install libibverbs"},
-                                                {"fedora", "dnf install libibverbs"},
-                                                {"suse", "zypper install libibverbs1 libibverbs"},
-                                                {"alpine", "apk add rdma-core"}}};
+// How to install by the distribution's name in os-release.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kPackages = {
+    {{"debian", "apt-get install libibverbs1 ibverbs-providers"},
+     {"ubuntu", "apt-get install libibverbs1 ibverbs-providers"},
+     {"rhel", "dnf install libibverbs"},
+     {"fedora", "dnf install libibverbs"},
+     {"suse", "zypper install libibverbs1 libibverbs"},
+     {"alpine", "apk add rdma-core"}}};
 
 std::string how_to_install(const Image& image) {
   if (image.ngc) {
     return "the image is made from NVIDIA's: install both packages from one source (apt-get install --reinstall "
-           "libibverbs1 "
-           "ibverbs-providers), or start from an image that has them";
+           "libibverbs1 ibverbs-providers), or start from an image that has them";
   }
   for (const std::string& id : image.distributions) {
-    for (const Packages& known : kPackages) {
-      if (id == known.distribution) return fmt::format("add to the image: {}", known.install);
+    for (const auto& [distribution, command] : kPackages) {
+      if (id == distribution) return fmt::format("add to the image: {}", command);
     }
   }
   return "add libibverbs and its providers to the image: libibverbs1 and ibverbs-providers (Debian, Ubuntu), "
          "libibverbs (RHEL)";
-}
-
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 // The HCAs of one provider.
@@ -71,12 +62,11 @@ std::vector<Need> needs_of(const fabric::Inventory& inventory, const Decision& d
   for (const fabric::Hca& hca : inventory.hcas) {
     if (!hca.is_accessible()) continue;
     const std::string provider = provider_of(hca);
-    auto need = std::find_if(needs.begin(), needs.end(), [&](const Need& one) { return one.provider == provider; });
+    auto need = std::ranges::find(needs, provider, &Need::provider);
     if (need == needs.end()) need = needs.insert(needs.end(), Need{provider, {}});
     need->hcas.push_back(hca.name);
     need->used |= (decision.efa && hca.is_efa()) ||
-                  std::any_of(decision.ports.begin(), decision.ports.end(),
-                              [&](const PortReport& port) { return port.used && port.device == hca.name; });
+                  decision.uses([&](const PortReport& port) { return port.device == hca.name; });
   }
   return needs;
 }
@@ -96,18 +86,16 @@ std::optional<Check> check_provider(const Need& need, const Image& image) {
     }
     if (!provider.file.problem.empty())
       return finding(fmt::format("{} {}", printable(provider.file.path), provider.file.problem), how_to_install(image));
-    if (contains(image.drivers, need.provider)) return std::nullopt;
+    if (std::ranges::find(image.drivers, need.provider) != image.drivers.end()) return std::nullopt;
     if (!image.unread.empty()) break;
     return finding(fmt::format("{} is there, and no file of /etc/libibverbs.d says `driver {}`",
                                printable(provider.file.path), need.provider),
                    how_to_install(image));
   }
   if (!image.unread.empty()) {
-    return Check{"provider",
-                 Verdict::kNote,
+    return Check{"provider", Verdict::kNote,
                  fmt::format("whether libibverbs has the provider {} of {} is not known: {}", need.provider, hcas,
-                             printable(image.unread)),
-                 {}};
+                             printable(image.unread))};
   }
   if (other) {
     return finding(fmt::format("{} has the private ABI {}, and {} looks for {}", printable(other->file.path),
@@ -122,10 +110,10 @@ Check without_verbs(const Image& image, Verdict missing) {
   // A place that cannot be looked into may have it.
   const bool unknown = image.verbs.path.empty() && !image.verbs.problem.empty();
   if (!unknown && image.is_static)
-    return {"libibverbs", Verdict::kNote, "the image has no libibverbs.so.1, and no C library that could load it", ""};
+    return {"libibverbs", Verdict::kNote, "the image has no libibverbs.so.1, and no C library that could load it"};
   if (unknown)
     return {"libibverbs", Verdict::kNote,
-            fmt::format("whether the image has libibverbs.so.1 is not known: {}", printable(image.verbs.problem)), ""};
+            fmt::format("whether the image has libibverbs.so.1 is not known: {}", printable(image.verbs.problem))};
   return {"libibverbs", missing,
           image.verbs.path.empty() ? "the image has no libibverbs.so.1: NCCL, UCX and MPI will find no HCA"
                                    : fmt::format("{} {}: NCCL, UCX and MPI will find no HCA",
@@ -135,16 +123,14 @@ Check without_verbs(const Image& image, Verdict missing) {
 
 std::vector<Check> check_verbs(const std::vector<Need>& needs, const Image& image) {
   std::vector<Check> checks;
-  const bool used = std::any_of(needs.begin(), needs.end(), [](const Need& need) { return need.used; });
+  const bool used = std::ranges::any_of(needs, &Need::used);
   const Verdict missing = used ? Verdict::kBad : Verdict::kNote;
   if (image.verbs.path.empty() || !image.verbs.problem.empty()) {
     return {without_verbs(image, missing)};
   }
   if (!image.abi) {
-    return {{"libibverbs",
-             Verdict::kNote,
-             fmt::format("{} does not say which private ABI its providers need", printable(image.verbs.path)),
-             {}}};
+    return {{"libibverbs", Verdict::kNote,
+             fmt::format("{} does not say which private ABI its providers need", printable(image.verbs.path))}};
   }
   if (!image.abi_version) {
     checks.push_back({"abi_version", missing,
@@ -161,11 +147,9 @@ std::vector<Check> check_verbs(const std::vector<Need>& needs, const Image& imag
     }
   }
   if (!found.empty()) {
-    checks.push_back({"provider",
-                      Verdict::kGood,
+    checks.push_back({"provider", Verdict::kGood,
                       fmt::format("{} has the provider{} {} (private ABI {})", printable(image.verbs.path),
-                                  found.size() == 1 ? "" : "s", fabric::join(found, ", "), *image.abi),
-                      {}});
+                                  found.size() == 1 ? "" : "s", fabric::join(found, ", "), *image.abi)});
   }
   return checks;
 }
@@ -187,11 +171,9 @@ std::vector<Check> check_efa(const Image& image) {
   look("libfabric.so.1", image.fabric, "libfabric");
   look("libnccl-net.so", image.nccl_plugin, "aws-ofi-nccl");
   if (checks.empty()) {
-    checks.push_back({"efa",
-                      Verdict::kGood,
+    checks.push_back({"efa", Verdict::kGood,
                       fmt::format("{} and {} are there: NCCL can use EFA", printable(image.fabric.path),
-                                  printable(image.nccl_plugin.path)),
-                      {}});
+                                  printable(image.nccl_plugin.path))});
   }
   return checks;
 }
@@ -202,10 +184,7 @@ std::vector<Check> check_image(const fabric::Inventory& inventory, const Decisio
   const auto needs = needs_of(inventory, decision);
   if (needs.empty()) return {};
   auto checks = check_verbs(needs, image);
-  if (decision.efa) {
-    for (Check& check : check_efa(image))
-      checks.push_back(std::move(check));
-  }
+  if (decision.efa) std::ranges::move(check_efa(image), std::back_inserter(checks));
   return checks;
 }
 

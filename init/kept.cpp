@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "fabric/text.hpp"
@@ -20,7 +19,7 @@ bool is_related(std::string_view name) {
   constexpr std::array<std::string_view, 6> kNames = {"NCCL_NET",         "NCCL_SOCKET_IFNAME", "UCX_NET_DEVICES",
                                                       "NVSHMEM_HCA_LIST", "GLOO_SOCKET_IFNAME", "MSCCLPP_HCA_DEVICES"};
   return name.starts_with("NCCL_IB_") || name.ends_with("_GID_INDEX") ||
-         std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+         std::ranges::find(kNames, name) != kNames.end();
 }
 
 // What NCCL sees: it opens the device, wants the port ACTIVE and of a link layer it knows, and looks no further.
@@ -34,17 +33,17 @@ std::vector<std::string> meant_by_prefix_only(const nccl::HcaList& list, const s
   std::vector<std::string> names;
   if (list.exact) return names;
   const auto named = [&](std::string_view hca) {
-    return std::any_of(list.entries.begin(), list.entries.end(), [&](const auto& entry) { return entry.name == hca; });
+    return std::ranges::find(list.entries, hca, &nccl::HcaList::Entry::name) != list.entries.end();
   };
   for (const auto& entry : list.entries) {
     // "mlx5" names no device: it is meant as a prefix.
-    const bool is_device = std::any_of(candidates.begin(), candidates.end(),
-                                       [&](const Candidate& candidate) { return candidate.hca->name == entry.name; });
+    const bool is_device =
+        std::ranges::any_of(candidates, [&](const Candidate& c) { return c.hca->name == entry.name; });
     if (!is_device) continue;
     for (const Candidate& candidate : candidates) {
       const std::string& hca = candidate.hca->name;
       if (!visible_to_nccl(candidate) || !hca.starts_with(entry.name) || named(hca)) continue;
-      if (std::find(names.begin(), names.end(), hca) == names.end()) names.push_back(hca);
+      if (std::ranges::find(names, hca) == names.end()) names.push_back(hca);
     }
   }
   return names;
@@ -53,27 +52,19 @@ std::vector<std::string> meant_by_prefix_only(const nccl::HcaList& list, const s
 // An entry that cannot match any port of any machine. One that merely names no port here may be right elsewhere: one
 // list often serves a whole job.
 const nccl::HcaList::Entry* malformed_entry(const nccl::HcaList& list) {
-  const auto found = std::find_if(list.entries.begin(), list.entries.end(), [](const auto& entry) {
-    return entry.port == 0 || fabric::trim(entry.name) != entry.name;
-  });
+  const auto found = std::ranges::find_if(
+      list.entries, [](const auto& entry) { return entry.port == 0 || fabric::trim(entry.name) != entry.name; });
   return found == list.entries.end() ? nullptr : &*found;
 }
 
 std::string describe_slot(const Candidate& candidate, long index) {
-  for (const fabric::GidEntry& entry : candidate.port->gids) {
-    if (static_cast<long>(entry.index) != index) continue;
-    const auto* type = entry.type ? std::get_if<std::string>(&*entry.type) : nullptr;
-    return fmt::format("{} ({})", to_string(entry.gid), type ? fabric::printable(*type) : "type unreadable");
-  }
-  return "empty";
+  const auto entry = std::ranges::find(candidate.port->gids, index, &fabric::GidEntry::index);
+  if (entry == candidate.port->gids.end()) return "empty";
+  const auto* type = entry->type ? std::get_if<std::string>(&*entry->type) : nullptr;
+  return fmt::format("{} ({})", to_string(entry->gid), type ? fabric::printable(*type) : "type unreadable");
 }
 
 }  // namespace
-
-const Setting* find_setting(const Settings& settings, std::string_view name) {
-  const auto found = settings.find(name);
-  return found == settings.end() || found->second.value.empty() ? nullptr : &found->second;
-}
 
 std::optional<std::string> check_hca_list(std::string_view value, const std::vector<Candidate>& candidates,
                                           const nccl::Version& version) {
@@ -110,8 +101,7 @@ std::optional<std::string> check_gid_index(long index, const std::vector<const C
                                            std::optional<fabric::Family> family) {
   for (const Candidate* candidate : ports) {
     if (candidate->port->is_infiniband()) continue;
-    const auto right = std::find_if(candidate->gids.begin(), candidate->gids.end(),
-                                    [&](const UsableGid& gid) { return static_cast<long>(gid.index) == index; });
+    const auto right = std::ranges::find(candidate->gids, index, &UsableGid::index);
     if (right != candidate->gids.end()) {
       const UsableGid* best = candidate->best();
       if (family == fabric::Family::kIpv6 && candidate->best(GidRank::kIpv6) == nullptr) continue;
@@ -174,12 +164,12 @@ void Kept::keep_related() {
 }
 
 bool Kept::writes_for(std::string_view library) const {
-  return std::find(exports_.begin(), exports_.end(), library) != exports_.end();
+  return std::ranges::find(exports_, library) != exports_.end();
 }
 
 bool Kept::may_replace(std::string_view name) const {
-  const auto library = std::find_if(kPrefixes.begin(), kPrefixes.end(),
-                                    [&](const auto& known) { return name.starts_with(known.first); });
+  const auto library =
+      std::ranges::find_if(kPrefixes, [&](const auto& known) { return name.starts_with(known.first); });
   return override_wrong_ && library != kPrefixes.end() && writes_for(library->second);
 }
 
@@ -190,8 +180,8 @@ const Setting* Kept::in_effect(std::string_view name) const {
 }
 
 std::string Kept::find_cr() const {
-  const auto found = std::find_if(settings_.begin(), settings_.end(),
-                                  [](const auto& entry) { return entry.second.had_cr && !entry.second.value.empty(); });
+  const auto found = std::ranges::find_if(
+      settings_, [](const auto& entry) { return entry.second.had_cr && !entry.second.value.empty(); });
   return found == settings_.end() ? "" : found->first;
 }
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "init/candidates.hpp"
-#include "init/nccl_conf.hpp"
 #include "init/nccl_rules.hpp"
+#include "init/settings.hpp"
 
 namespace init {
 
@@ -24,10 +24,6 @@ using KeptValues = std::map<std::string, KeptValue, std::less<>>;
 // NCCL's rules for choosing a GID by itself, in the order family, range, version.
 inline constexpr std::array<std::string_view, 3> kGidRuleNames = {"NCCL_IB_ADDR_FAMILY", "NCCL_IB_ADDR_RANGE",
                                                                   "NCCL_IB_ROCE_VERSION_NUM"};
-
-// The setting of a variable; nullptr when it is not set, or empty: an empty value chooses nothing, so it is replaced
-// like one that is not set.
-const Setting* find_setting(const Settings& settings, std::string_view name);
 
 // What is wrong with a value of NCCL_IB_HCA: it selects nothing, more than it names, or a port that cannot work.
 std::optional<std::string> check_hca_list(std::string_view value, const std::vector<Candidate>& candidates,

@@ -1,12 +1,34 @@
 #include "init/log.hpp"
 
 #include <fmt/format.h>
+#include <signal.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
+#include <array>
+#include <cerrno>
 #include <nlohmann/json.hpp>
 
-#include "init/exec.hpp"
-
 namespace init {
+
+void write_message(std::string_view line) {
+  sigset_t broken_pipe, before;
+  sigemptyset(&broken_pipe);
+  sigaddset(&broken_pipe, SIGPIPE);
+  sigset_t pending;
+  sigpending(&pending);
+  sigprocmask(SIG_BLOCK, &broken_pipe, &before);
+
+  char newline = '\n';
+  const std::array<iovec, 2> parts{iovec{const_cast<char*>(line.data()), line.size()}, iovec{&newline, 1}};
+  const ssize_t written = ::writev(STDERR_FILENO, parts.data(), static_cast<int>(parts.size()));
+  if (written < 0 && errno == EPIPE && sigismember(&pending, SIGPIPE) == 0) {
+    const timespec now{};
+    sigtimedwait(&broken_pipe, nullptr, &now);
+  }
+  // Not SIG_SETMASK: glibc would clear its two internal signals from an inherited mask.
+  if (sigismember(&before, SIGPIPE) == 0) sigprocmask(SIG_UNBLOCK, &broken_pipe, nullptr);
+}
 
 void Log::write(std::string_view severity, std::string_view message, std::string_view hint) const {
   std::string line;

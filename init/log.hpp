@@ -5,6 +5,10 @@
 
 namespace init {
 
+// Writes one line to stderr; the newline is added. A closed or broken stderr is no error and raises no SIGPIPE: a
+// log reader that went away must not keep the command from starting.
+void write_message(std::string_view line);
+
 enum class LogLevel { kQuiet, kInfo, kDebug, kJson };
 
 // One line per message, one write(2) per line. quiet prints errors only; json prints one object per line.

@@ -1,13 +1,24 @@
 // rdma-init: ENTRYPOINT ["rdma-init", "--"] of training images.
+#include <fmt/format.h>
 #include <sys/auxv.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <exception>
+#include <nlohmann/json.hpp>
 
-#include "fabric/remedy.hpp"
-#include "init/commands.hpp"
+#include "fabric/result.hpp"
+#include "fabric/snapshot.hpp"
+#include "fabric/text.hpp"
+#include "init/doctor.hpp"
 #include "init/exec.hpp"
+#include "init/format_env.hpp"
+#include "init/image.hpp"
+#include "init/resolve.hpp"
+#include "init/surroundings.hpp"
+#include "init/topo.hpp"
 
 // Runs when an exception is not caught. The library's own handler demangles the exception's type, which is 50 kB of a
 // static program that throws nothing on purpose; this definition keeps that out of the link.
@@ -22,6 +33,129 @@ void __verbose_terminate_handler() {
 // NOLINTEND(bugprone-reserved-identifier,readability-redundant-declaration)
 
 }  // namespace __gnu_cxx
+
+namespace init {
+namespace {
+
+constexpr int kExitFailure = 1;
+constexpr int kExitUsage = 2;
+constexpr int kExitRefused = 78;  // EX_CONFIG of sysexits.h: --require or --strict not met
+
+// Everything or an error: a reader that went away, a full disk.
+int print(const Log& log, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t count = TEMP_FAILURE_RETRY(::write(STDOUT_FILENO, text.data(), text.size()));
+    if (count < 0) {
+      log.error(fabric::sys_error(errno, "write to stdout").message);
+      return kExitFailure;
+    }
+    text.remove_prefix(static_cast<std::size_t>(count));
+  }
+  return 0;
+}
+
+void log_decision(const Log& log, const Decision& decision) {
+  if (decision.status == Status::kNone) {
+    // --require says the same again.
+    if (!decision.refusal || !decision.refusal->starts_with("--require"))
+      log.warning(decision.summary, decision.remedy);
+  } else {
+    log.info(decision.summary);
+  }
+  for (const std::string& remark : decision.remarks)
+    log.info(remark);
+  for (const auto* warnings : {&decision.warnings, &decision.asides}) {
+    for (const std::string& warning : *warnings)
+      log.warning(warning);
+  }
+  for (const std::string& note : decision.notes)
+    log.debug(note);
+  for (const PortReport& port : decision.ports) {
+    log.debug(fmt::format("{}:{} {}: {}", fabric::printable(port.device), port.port, port.used ? "used" : "not used",
+                          port.reason));
+  }
+  if (decision.refusal) log.error(*decision.refusal, decision.refusal_remedy);
+}
+
+int run_env(const Options& options, const Log& log, const Decision& decision) {
+  log_decision(log, decision);
+  const auto text = options.format == EnvFormat::kDotenv ? format_dotenv(decision)
+                    : options.format == EnvFormat::kJson ? format_json(decision)
+                                                         : format_sh(decision);
+  if (!text) {
+    log.error(text.error().message);
+    return kExitFailure;
+  }
+  // What was refused must not be eval'ed all the same; JSON says it in its ports and kept values.
+  if (decision.refusal && options.format != EnvFormat::kJson) return kExitRefused;
+  const int code = print(log, *text);
+  return code == 0 && decision.refusal ? kExitRefused : code;
+}
+
+int run_doctor(const Options& options, const Log& log, const Resolved& resolved) {
+  const auto& [inventory, settings, decision, stopped_by] = resolved;
+  auto checks = check_up(inventory, settings, decision);
+  const auto add = [&](const std::vector<Check>& more) { checks.insert(checks.end(), more.begin(), more.end()); };
+  add(check_other_values(inventory, settings, options.policy, decision));
+  // A snapshot says nothing of the image and of what surrounds it.
+  if (!options.snapshot) {
+    add(check_image(inventory, decision, read_image(options.root, decision.efa)));
+    add(check_surroundings(inventory, decision, read_surroundings(options.root)));
+  }
+  const int code = print(log, options.json ? doctor_json(decision, checks) : doctor_text(decision, checks));
+  return is_fit(checks) ? code : kExitFailure;
+}
+
+int run_snapshot(const Options& options, const Log& log, Resolved resolved) {
+  if (!options.snapshot) {
+    utsname system{};
+    uname(&system);
+    resolved.inventory.about =
+        nlohmann::ordered_json{{"program", "rdma-init " RDMA_INIT_VERSION},
+                               {"kernel", fmt::format("{} {} {}", system.sysname, system.release, system.machine)}}
+            .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  }
+  return print(log, fabric::write_snapshot(resolved.inventory));
+}
+
+// Returns only if the trainer could not be executed, or with --reap when it has ended.
+int run_program(const Options& options, char* const* environment, const Log& log, const Decision& decision) {
+  log_decision(log, decision);
+  if (decision.refusal) return kExitRefused;
+  Environment trainer(environment);
+  for (const auto& [name, value] : decision.env)
+    trainer.set(name, value);
+  raise_memlock();
+  return options.reap ? run_reaping(options.program, trainer.envp()) : exec_command(options.program, trainer.envp());
+}
+
+int run_command(const Options& options, char* const* environment) {
+  const Log log(options.log);
+  if (options.command == Command::kHelp) return print(log, help_text());
+  if (options.command == Command::kVersion) return print(log, "rdma-init " RDMA_INIT_VERSION "\n");
+  const bool full = options.command != Command::kExec && options.command != Command::kEnv;
+  auto resolved = resolve(options, environment, log, full);
+  if (!resolved) {
+    log.error(resolved.error().message, fabric::remedy_of(resolved.error()));
+    return kExitFailure;
+  }
+  if (resolved->stopped_by) return 128 + *resolved->stopped_by;
+  switch (options.command) {
+    case Command::kEnv:
+      return run_env(options, log, resolved->decision);
+    case Command::kDoctor:
+      return run_doctor(options, log, *resolved);
+    case Command::kTopo:
+      return print(log, topo_text(resolved->inventory, resolved->decision));
+    case Command::kSnapshot:
+      return run_snapshot(options, log, std::move(*resolved));
+    default:
+      return run_program(options, environment, log, resolved->decision);
+  }
+}
+
+}  // namespace
+}  // namespace init
 
 int main(int argc, char** argv) {
   init::guard_standard_descriptors();  // first: from here on descriptors are opened

@@ -48,9 +48,7 @@ struct Slot {
 };
 
 Slot slot_at(const fabric::Port& port, unsigned index) {
-  const auto found =
-      std::lower_bound(port.gids.begin(), port.gids.end(), index,
-                       [](const fabric::GidEntry& entry, unsigned wanted) { return entry.index < wanted; });
+  const auto found = std::ranges::lower_bound(port.gids, index, {}, &fabric::GidEntry::index);
   if (found == port.gids.end() || found->index != index) return {};
   Slot slot{found->gid, std::nullopt};
   const auto* type = found->type ? std::get_if<std::string>(&*found->type) : nullptr;
@@ -90,13 +88,13 @@ HcaList parse_hca_list(std::string_view value, const Version& version) {
 
 bool has_empty_port(std::string_view value) {
   const auto entries = fabric::split(value, ',');
-  return std::any_of(entries.begin(), entries.end(), leaves_port_empty);
+  return std::ranges::any_of(entries, leaves_port_empty);
 }
 
 bool HcaList::matches(std::string_view hca, unsigned port) const {
   // "" and "=" take everything, "^" and "^=" nothing: the exclusion of an empty list, which takes everything.
   if (entries.empty()) return !exclude;
-  const bool hit = std::any_of(entries.begin(), entries.end(), [&](const Entry& entry) {
+  const bool hit = std::ranges::any_of(entries, [&](const Entry& entry) {
     const bool name = exact ? hca == entry.name : hca.starts_with(entry.name);
     return name && (entry.port == -1 || entry.port == static_cast<long>(port));
   });

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "fabric/command_line.hpp"
 #include "fabric/text.hpp"
@@ -18,13 +21,18 @@ using fabric::Result;
 
 // The row of that name; nullptr if there is none.
 const auto* find_named(const auto& rows, std::string_view name) {
-  const auto found = std::find_if(rows.begin(), rows.end(), [&](const auto& row) { return row.name == name; });
+  const auto found = std::ranges::find_if(rows, [&](const auto& row) { return row.name == name; });
   return found == rows.end() ? nullptr : &*found;
 }
 
 Result<void> store(auto& target, const auto& value) {
   target = value;
   return {};
+}
+
+// parsed: a Result.
+Result<void> take(auto& target, auto parsed) {
+  return store(target, TRY(std::move(parsed)));
 }
 
 // parsed: the value of the text, or a null of its kind.
@@ -56,11 +64,6 @@ Result<void> apply_wait(Options& options, std::string_view text) {
                 text);
 }
 
-Result<void> apply_hca(Options& options, std::string_view text) {
-  options.policy.hcas = TRY(fabric::parse_selectors(text));
-  return {};
-}
-
 Result<void> apply_cidr(Options& options, std::string_view text) {
   options.policy.gids.cidrs.clear();
   for (const std::string_view part : fabric::split(text, ',')) {
@@ -73,11 +76,6 @@ Result<void> apply_cidr(Options& options, std::string_view text) {
 Result<void> apply_family(Options& options, std::string_view text) {
   return choose<fabric::Family>(options.policy.gids.family,
                                 {{"4", fabric::Family::kIpv4}, {"6", fabric::Family::kIpv6}}, "4 or 6", text);
-}
-
-Result<void> apply_export(Options& options, std::string_view text) {
-  options.policy.exports = TRY(parse_exports(text));
-  return {};
 }
 
 Result<void> apply_log(Options& options, std::string_view text) {
@@ -94,81 +92,35 @@ Result<void> apply_format(Options& options, std::string_view text) {
 }
 
 constexpr fabric::Option<Options> kOptions[] = {
-    {"wait",
-     "SECONDS",
-     "wait at most this long for GIDs, nodes and carrier that are on their way (10)",
-     apply_wait,
-     {},
-     true},
-    {"require",
-     "N",
-     "leave with 78 unless N HCAs have a usable port",
+    {"wait", "SECONDS", "wait at most this long for GIDs, nodes and carrier that are on their way (10)", apply_wait},
+    {"require", "N", "leave with 78 unless N HCAs have a usable port",
      [](Options& o, std::string_view t) {
        return expect(o.policy.require, fabric::parse_number<unsigned>(t), "a number of HCAs", t);
-     },
-     {},
-     true},
-    {"strict",
-     "",
-     "leave with 78 rather than drop a port whose GID cannot be right, or keep a wrong value",
-     [](Options& o, std::string_view t) { return set_switch(o.policy.strict, t); },
-     {},
-     true},
-    {"override",
-     "",
-     "replace values that are already set and were found wrong",
-     [](Options& o, std::string_view t) { return set_switch(o.policy.override_wrong, t); },
-     {},
-     true},
-    {"hca",
-     "LIST",
+     }},
+    {"strict", "", "leave with 78 rather than drop a port whose GID cannot be right, or keep a wrong value",
+     [](Options& o, std::string_view t) { return set_switch(o.policy.strict, t); }},
+    {"override", "", "replace values that are already set and were found wrong",
+     [](Options& o, std::string_view t) { return set_switch(o.policy.override_wrong, t); }},
+    {"hca", "LIST",
      "take these HCAs, or with ^ all but these: NAME[:PORT], netdev:NAME, pci:ADDRESS, guid:GUID; * is a glob",
-     apply_hca,
-     {},
-     true},
-    {"cidr", "LIST", "take only GIDs in one of these networks", apply_cidr, {}, true},
-    {"family", "4|6", "take only GIDs of this address family", apply_family, {}, true},
-    {"export", "LIST", "write for these libraries, or none (nccl,ucx,nvshmem)", apply_export, {}, true},
-    {"nccl-version",
-     "X.Y.Z",
-     "be right under this NCCL (the newest, and $NCCL_VERSION)",
-     [](Options& o, std::string_view t) { return expect(o.policy.nccl_version, nccl::parse_version(t), "X.Y.Z", t); },
-     {},
-     true},
-    {"no-link-local",
-     "",
-     "never take a link-local GID",
-     [](Options& o, std::string_view t) { return set_switch(o.policy.gids.link_local, t, false); },
-     {},
-     true},
-    {"no-node-gids",
-     "",
-     "never take a GID of the node's address where the container has no netdev of an HCA",
-     [](Options& o, std::string_view t) { return set_switch(o.policy.gids.node_gids, t, false); },
-     {},
-     true},
-    {"node-addresses",
-     "LIST",
-     "which addresses those are, as HCA:PORT=ADDRESS; rdma-runtime and rdma-nri set it",
-     [](Options& o, std::string_view t) -> Result<void> {
-       o.policy.gids.node_addresses = TRY(parse_node_addresses(t));
-       return {};
-     },
-     {},
-     true},
-    {"env-file",
-     "FILE",
-     "set the libraries' variables of this file where they are unset (/etc/rdma-init/env.d/*.conf)",
-     [](Options& o, std::string_view t) { return store(o.env_file, t); },
-     {},
-     true},
-    {"reap",
-     "",
-     "stay as init: forward signals, reap zombies",
-     [](Options& o, std::string_view t) { return set_switch(o.reap, t); },
-     {},
-     true},
-    {"log", "LEVEL", "quiet, info, debug or json, on stderr (info)", apply_log, {}, true},
+     [](Options& o, std::string_view t) { return take(o.policy.hcas, fabric::parse_selectors(t)); }},
+    {"cidr", "LIST", "take only GIDs in one of these networks", apply_cidr},
+    {"family", "4|6", "take only GIDs of this address family", apply_family},
+    {"export", "LIST", "write for these libraries, or none (nccl,ucx,nvshmem)",
+     [](Options& o, std::string_view t) { return take(o.policy.exports, parse_exports(t)); }},
+    {"nccl-version", "X.Y.Z", "be right under this NCCL (the newest, and $NCCL_VERSION)",
+     [](Options& o, std::string_view t) { return expect(o.policy.nccl_version, nccl::parse_version(t), "X.Y.Z", t); }},
+    {"no-link-local", "", "never take a link-local GID",
+     [](Options& o, std::string_view t) { return set_switch(o.policy.gids.link_local, t, false); }},
+    {"no-node-gids", "", "never take a GID of the node's address where the container has no netdev of an HCA",
+     [](Options& o, std::string_view t) { return set_switch(o.policy.gids.node_gids, t, false); }},
+    {"node-addresses", "LIST", "which addresses those are, as HCA:PORT=ADDRESS; rdma-runtime and rdma-nri set it",
+     [](Options& o, std::string_view t) { return take(o.policy.gids.node_addresses, parse_node_addresses(t)); }},
+    {"env-file", "FILE", "set the libraries' variables of this file where they are unset (/etc/rdma-init/env.d/*.conf)",
+     [](Options& o, std::string_view t) { return store(o.env_file, t); }},
+    {"reap", "", "stay as init: forward signals, reap zombies",
+     [](Options& o, std::string_view t) { return set_switch(o.reap, t); }},
+    {"log", "LEVEL", "quiet, info, debug or json, on stderr (info)", apply_log},
     {"format", "FORMAT", "env: sh, json or dotenv (sh)", apply_format},
     {"json", "", "doctor: JSON", [](Options& o, std::string_view t) { return set_switch(o.json, t); }},
     {"snapshot", "FILE", "answer from a snapshot (- is stdin) instead of this machine",
@@ -181,6 +133,9 @@ constexpr fabric::Option<Options> kOptions[] = {
 };
 
 constexpr std::span<const fabric::Option<Options>> kTable(kOptions);
+// The environment sets all but the last.
+constexpr std::size_t kWithoutTwin = 6;
+constexpr auto kTwins = kTable.first(kTable.size() - kWithoutTwin);
 
 constexpr std::array<Named<Command>, 4> kSubcommands = {
     {{"env", Command::kEnv}, {"doctor", Command::kDoctor}, {"topo", Command::kTopo}, {"snapshot", Command::kSnapshot}}};
@@ -188,7 +143,7 @@ constexpr std::array<Named<Command>, 4> kSubcommands = {
 std::string twin_name(std::string_view option) {
   std::string name = "RDMA_INIT_";
   for (const char c : option)
-    name += c == '-' ? '_' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+    name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return name;
 }
 
@@ -211,8 +166,8 @@ Result<void> apply_twins(Options& options, const char* const* environment, const
     const std::size_t equals = std::min(entry.find('='), entry.size());
     const std::string_view value = entry.substr(std::min(equals + 1, entry.size()));
     if (value.empty()) continue;
-    for (const auto& option : kOptions) {
-      if (!option.has_variable || std::find(given.begin(), given.end(), option.name) != given.end()) continue;
+    for (const auto& option : kTwins) {
+      if (std::ranges::find(given, option.name) != given.end()) continue;
       if (twin_name(option.name) != entry.substr(0, equals)) continue;
       if (auto done = option.apply(options, value); !done) {
         return fabric::wrap(std::move(done).error(), entry.substr(0, equals));
@@ -251,8 +206,7 @@ Result<Options> parse_options(int argc, char** argv, const char* const* environm
   Options options;
   const std::span<char* const> arguments(argv, static_cast<std::size_t>(argc));
   const auto given = given_options(arguments);
-  const bool about_itself = std::any_of(given.begin(), given.end(),
-                                        [](std::string_view name) { return name == "help" || name == "version"; });
+  const bool about_itself = std::ranges::any_of(given, [](auto name) { return name == "help" || name == "version"; });
   // --help has to work where a twin is wrong.
   if (!about_itself) TRY_VOID(apply_twins(options, environment, given));
   bool has_subcommand = false;
@@ -279,22 +233,18 @@ Result<Options> parse_options(int argc, char** argv, const char* const* environm
 }
 
 std::string help_text() {
-  struct Usage {
-    std::string_view left;
-    std::string_view text;
-  };
-  constexpr Usage kUsages[] = {{"-- command [args]", "export and execute"},
-                               {"env", "print the variables"},
-                               {"doctor", "say what works, what does not, and the remedy"},
-                               {"topo", "draw GPUs, HCAs and NUMA nodes"},
-                               {"snapshot", "print this machine as JSON, for a bug report or --snapshot"}};
+  constexpr std::pair<std::string_view, std::string_view> kUsages[] = {
+      {"-- command [args]", "export and execute"},
+      {"env", "print the variables"},
+      {"doctor", "say what works, what does not, and the remedy"},
+      {"topo", "draw GPUs, HCAs and NUMA nodes"},
+      {"snapshot", "print this machine as JSON, for a bug report or --snapshot"}};
   std::string text = fabric::wrapped(
       "rdma-init finds the HCAs and the GID index that a training job can use in this container, exports what NCCL, "
-      "UCX "
-      "and NVSHMEM read, and executes the trainer.");
+      "UCX and NVSHMEM read, and executes the trainer.");
   text += "\nUsage:\n";
-  for (const Usage& usage : kUsages)
-    text += fabric::help_lines(fmt::format("  rdma-init [options] {}", usage.left), usage.text, 42);
+  for (const auto& [left, about] : kUsages)
+    text += fabric::help_lines(fmt::format("  rdma-init [options] {}", left), about, 42);
   return text + "\n" +
          fabric::wrapped(
              "Options (in brackets the default; each but the last six has a twin RDMA_INIT_NAME in the environment):") +

@@ -3,7 +3,6 @@
 
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "fabric/result.hpp"
 #include "init/decision.hpp"

@@ -1,8 +1,7 @@
-#include "init/other_values.hpp"
+#include "init/doctor.hpp"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 
 #include "fabric/text.hpp"
@@ -38,10 +37,7 @@ class OtherValues {
   OtherValues(const fabric::Inventory& inventory, const Policy& policy, const Decision& decision)
       : inventory_(inventory), candidates_(find_candidates(inventory, policy.gids)) {
     for (const Candidate& candidate : candidates_) {
-      const bool used = std::any_of(decision.ports.begin(), decision.ports.end(), [&](const PortReport& port) {
-        return port.used && port.device == candidate.hca->name && port.port == candidate.port->number;
-      });
-      if (used) used_.push_back(&candidate);
+      if (decision.uses(candidate)) used_.push_back(&candidate);
     }
   }
 

@@ -16,8 +16,6 @@
 namespace init {
 namespace {
 
-using fabric::Unreadable;
-
 constexpr std::size_t kMostLibrary = 16 << 20;
 constexpr std::size_t kMostPlaces = 128;  // directories of the library path, files of a .d
 constexpr std::string_view kProviderName = "lib%s-rdmav";
@@ -78,9 +76,14 @@ class ImageReader {
   }
 
  private:
+  // Empty if it cannot be read.
+  std::string read_text(const std::string& path, std::size_t limit) const {
+    return fabric::value_or(files_.read(path, limit), std::string());
+  }
+
   void add_place(std::string_view path) {
     if (!path.starts_with('/') || places_.size() >= kMostPlaces) return;
-    if (std::find(places_.begin(), places_.end(), path) == places_.end()) places_.emplace_back(path);
+    if (std::ranges::find(places_, path) == places_.end()) places_.emplace_back(path);
   }
 
   // As ld.so does: LD_LIBRARY_PATH, what ldconfig was told, the defaults of the C libraries.
@@ -94,7 +97,7 @@ class ImageReader {
     files_.each_name("/etc/ld.so.conf.d", [&](std::string_view name) {
       if (name.ends_with(".conf") && names.size() < kMostPlaces) names.emplace_back(name);
     });
-    std::sort(names.begin(), names.end());
+    std::ranges::sort(names);
     for (const std::string& name : names)
       add_configured("/etc/ld.so.conf.d/" + name);
 #if defined(__x86_64__)
@@ -109,10 +112,8 @@ class ImageReader {
   }
 
   void add_configured(const std::string& path) {
-    const auto text = files_.read(path, kMostText);
-    const auto* lines = std::get_if<std::string>(&text);
-    if (!lines) return;
-    for (const std::string_view line : fabric::split(*lines, '\n'))
+    const std::string text = read_text(path, kMostText);
+    for (const std::string_view line : fabric::split(text, '\n'))
       add_place(fabric::trim(line.substr(0, line.find('#'))));
   }
 
@@ -140,25 +141,23 @@ class ImageReader {
   // No path, no problem: it is not there. No path: whether it is there is not known.
   ImageFile look_at(const std::string& path) const {
     auto file = files_.open(path);
-    if (const auto* failed = std::get_if<Unreadable>(&file)) {
-      if (is_gone(failed->code)) return {};
-      if (failed->code == EINVAL || failed->code == ELOOP) return {path, "is no regular file"};
-      return {{}, fmt::format("{}: {}", path, std::strerror(failed->code))};
+    if (const int code = error_of(file); code != 0) {
+      if (is_gone(code)) return {};
+      if (code == EINVAL || code == ELOOP) return {path, "is no regular file"};
+      return {{}, fmt::format("{}: {}", path, std::strerror(code))};
     }
     return {path, problem_of(std::get<fabric::UniqueFd>(file).get())};
   }
 
   void read_distribution() {
-    const auto text = files_.read("/etc/os-release", kMostText);
-    if (const auto* lines = std::get_if<std::string>(&text)) {
-      for (std::string_view line : fabric::split(*lines, '\n')) {
-        line = fabric::trim(line);
-        if (!line.starts_with("ID=") && !line.starts_with("ID_LIKE=")) continue;
-        line.remove_prefix(line.find('=') + 1);
-        if (line.size() > 1 && (line.front() == '"' || line.front() == '\'')) line = line.substr(1, line.size() - 2);
-        for (const std::string_view id : fabric::split(line, ' '))
-          image_.distributions.emplace_back(id);
-      }
+    const std::string text = read_text("/etc/os-release", kMostText);
+    for (std::string_view line : fabric::split(text, '\n')) {
+      line = fabric::trim(line);
+      if (!line.starts_with("ID=") && !line.starts_with("ID_LIKE=")) continue;
+      line.remove_prefix(line.find('=') + 1);
+      if (line.size() > 1 && (line.front() == '"' || line.front() == '\'')) line = line.substr(1, line.size() - 2);
+      for (const std::string_view id : fabric::split(line, ' '))
+        image_.distributions.emplace_back(id);
     }
     image_.ngc = files_.each_name("/opt/nvidia/entrypoint.d", [](std::string_view) {}) == 0;
   }
@@ -166,18 +165,16 @@ class ImageReader {
   // It has the names that it loads as text: "lib%s-rdmav34.so", and the same behind the directory of providers.
   void read_verbs() {
     if (image_.verbs.path.empty() || !image_.verbs.problem.empty()) return;
-    const auto content = files_.read(image_.verbs.path, kMostLibrary);
-    const auto* text = std::get_if<std::string>(&content);
-    if (!text) return;
-    for (std::size_t at = text->find(kProviderName); at != std::string::npos; at = text->find(kProviderName, at + 1)) {
+    const std::string text = read_text(image_.verbs.path, kMostLibrary);
+    for (std::size_t at = text.find(kProviderName); at != std::string::npos; at = text.find(kProviderName, at + 1)) {
       const std::size_t digits = at + kProviderName.size();
-      const std::string_view rest = std::string_view(*text).substr(digits, 16);
+      const std::string_view rest = std::string_view(text).substr(digits, 16);
       const std::size_t end = rest.find(".so");
       if (end == std::string_view::npos) continue;
       image_.abi = fabric::parse_number<unsigned>(rest.substr(0, end));
-      const std::size_t before = text->rfind('\0', at);
+      const std::size_t before = text.rfind('\0', at);
       const std::string_view directory =
-          std::string_view(*text).substr(before == std::string::npos ? 0 : before + 1, at - before - 1);
+          std::string_view(text).substr(before == std::string::npos ? 0 : before + 1, at - before - 1);
       if (before != std::string::npos && directory.size() > 1 && directory.size() < 256 && directory.starts_with('/'))
         provider_directory_ = directory.substr(0, directory.size() - 1);
     }
@@ -197,8 +194,8 @@ class ImageReader {
     for (const std::string& name : names) {
       const std::string path = fmt::format("{}/{}", kDriverFiles, name);
       const auto text = files_.read(path, kMostText);
-      if (const auto* failed = std::get_if<Unreadable>(&text)) {
-        if (failed->code != EINVAL) note_unread(path, failed->code);
+      if (const int code = error_of(text); code != 0) {
+        if (code != EINVAL) note_unread(path, code);
         continue;
       }
       for (std::string_view line : fabric::split(std::get<std::string>(text), '\n')) {
@@ -217,7 +214,7 @@ class ImageReader {
     std::vector<std::string> places;
     if (!provider_directory_.empty()) places.push_back(provider_directory_);
     for (const std::string& place : places_) {
-      if (std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);
+      if (std::ranges::find(places, place) == places.end()) places.push_back(place);
     }
     for (const std::string& place : places) {
       note_unread(place, files_.each_name(place, [&](std::string_view name) { add_provider(place, name); }));

@@ -1,7 +1,5 @@
 // All signals stay blocked in the parent from before the fork until the end, and one loop takes them from the queue.
 // So nothing is lost between fork and loop, no handler runs, and no default action can end this process.
-#include "init/reap.hpp"
-
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -18,6 +16,7 @@
 
 #include "fabric/unique_fd.hpp"
 #include "init/exec.hpp"
+#include "init/log.hpp"
 
 namespace init {
 namespace {
@@ -103,18 +102,15 @@ Inherited take_signals() {
   return inherited;
 }
 
-// A launcher that asked for its child to die with it meant the command; fork has cleared that.
-void restore_parent_death_signal(int signal, pid_t parent) {
-  if (signal == 0) return;
-  ::prctl(PR_SET_PDEATHSIG, signal);
-  if (::getppid() != parent) ::kill(::getpid(), signal);
-}
-
 // In the child.
 void prepare_for_exec(const Inherited& inherited, const Terminal& terminal, pid_t parent, pid_t parent_group) {
   ::setpgid(0, 0);
   if (terminal.exists()) terminal.pass(parent_group, ::getpid());
-  restore_parent_death_signal(inherited.parent_death_signal, parent);
+  // A launcher that asked for its child to die with it meant the command; fork has cleared that.
+  if (const int signal = inherited.parent_death_signal; signal != 0) {
+    ::prctl(PR_SET_PDEATHSIG, signal);
+    if (::getppid() != parent) ::kill(::getpid(), signal);
+  }
   // exec(2) resets all others to the default.
   if (inherited.on_child.sa_handler == SIG_IGN) ::sigaction(SIGCHLD, &inherited.on_child, nullptr);
   set_mask(inherited.mask);
@@ -139,8 +135,7 @@ pid_t start_command(const Inherited& inherited, const Terminal& terminal, char* 
     }
     if (child > 0 && !failed) return child;
     if (child > 0) {
-      while (::waitpid(child, nullptr, 0) == -1 && errno == EINTR) {
-      }
+      TEMP_FAILURE_RETRY(::waitpid(child, nullptr, 0));
       if (terminal.exists()) terminal.pass(child, group);
     }
   }

@@ -1,21 +1,87 @@
-#include "init/deciding.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <iterator>
 #include <utility>
 
+#include "fabric/result.hpp"
 #include "fabric/text.hpp"
-#include "init/explain.hpp"
+#include "init/deciding.hpp"
 
 namespace init {
 namespace {
 
 using fabric::printable;
 
+// Of a decision without any port.
+struct Cause {
+  std::string reason;  // one line; empty if there is nothing to explain
+  std::string remedy;  // empty if none is known
+};
+
+Cause explain_empty(const fabric::Inventory& inventory) {
+  if (!inventory.hcas.empty()) return {"the RDMA devices have no port", {}};
+  const int error = inventory.rdma_error.value_or(ENOENT);
+  if (error == ENODEV) return {"no sysfs: /sys is not mounted", "mount /sys into the container"};
+  if (error != ENOENT) {
+    const fabric::Error unread{fmt::format("read `/sys/class/infiniband`: {}", std::strerror(error)), error,
+                               "mount /sys into the container"};
+    return {unread.message, fabric::remedy_of(unread)};
+  }
+  return {"no RDMA device: /sys/class/infiniband has none", "load the HCA's driver on the node, if it has one"};
+}
+
+std::string rank_name(GidRank rank) {
+  return rank == GidRank::kIpv4 ? "IPv4" : rank == GidRank::kIpv6 ? "IPv6" : "link-local";
+}
+
+// What keeps the ports that are not usable from being so: the obstacle that is nearest to use, since its remedy helps
+// most.
+Cause explain_missing(const Deciding& d) {
+  if (d.candidates.empty()) return explain_empty(d.inventory);
+  const Candidate* nearest = nullptr;
+  for (const Candidate& candidate : d.candidates) {
+    if (!candidate.usable() && (!nearest || candidate.obstacle > nearest->obstacle)) nearest = &candidate;
+  }
+  if (!nearest) return {};
+  const auto alike = std::ranges::count(d.candidates, nearest->obstacle, &Candidate::obstacle);
+  const std::string others =
+      alike > 1 ? fmt::format(" (and {} more port{} alike)", alike - 1, alike == 2 ? "" : "s") : "";
+  return {fmt::format("{}: {}{}", printable(nearest->name()), nearest->reason, others), nearest->remedy};
+}
+
+// Why no port was chosen.
+Cause explain_none(const Deciding& d) {
+  if (d.choice.efa) return {"EFA fabric: NCCL reaches it through aws-ofi-nccl, so no NCCL_IB_* is set", {}};
+  std::vector<std::size_t> usable;
+  for (std::size_t i = 0; i < d.candidates.size(); ++i) {
+    if (d.at(i).usable()) usable.push_back(i);
+  }
+  if (usable.empty()) {
+    Cause cause = explain_missing(d);
+    if (!d.candidates.empty()) {
+      cause.reason = fmt::format("no usable port among {}: {}", d.candidates.size(), cause.reason);
+    }
+    return cause;
+  }
+  const auto& asked = d.policy.hcas;
+  const auto is_meant = [&](const Candidate& c) { return selects(*asked, *c.hca, *c.port, c.netdevs); };
+  if (asked && std::ranges::none_of(usable, [&](std::size_t i) { return is_meant(d.at(i)); })) {
+    const auto meant = std::ranges::find_if(d.candidates, is_meant);
+    const std::string why =
+        meant == d.candidates.end() ? "" : fmt::format(": {}: {}", printable(meant->name()), meant->reason);
+    return {fmt::format("--hca {} selects no usable port{}", printable(asked->text), why),
+            "usable are " + d.list(usable)};
+  }
+  const std::size_t first = usable.front();
+  return {fmt::format("no port is left to use: {}: {}", printable(d.at(first).name()), d.choice.drop_reasons[first]),
+          {}};
+}
+
 bool is_exported(const Deciding& d, std::string_view name) {
-  return std::any_of(d.decision.env.begin(), d.decision.env.end(),
-                     [&](const auto& variable) { return variable.first == name; });
+  return std::ranges::find(d.decision.env, name, &Variables::value_type::first) != d.decision.env.end();
 }
 
 void warn_about_difference(Deciding& d, const std::vector<WantedGid>& gids) {
@@ -46,8 +112,8 @@ void check_versions(Deciding& d) {
   if (wrong.empty()) return;
   const char* cause = *image < nccl::kChoosesGid ? "does not choose a GID per port (2.21 and later do)"
                                                  : "does not get over the unreadable GID types (2.26 and later do)";
-  d.decision.warnings.push_back(fmt::format("NCCL {} (NCCL_VERSION) {}: {} will not connect", nccl::to_string(*image),
-                                            cause, list_ports(d.candidates, wrong)));
+  d.decision.warnings.push_back(
+      fmt::format("NCCL {} (NCCL_VERSION) {}: {} will not connect", nccl::to_string(*image), cause, d.list(wrong)));
 }
 
 void export_nccl(Deciding& d) {
@@ -94,19 +160,26 @@ void warn_about_node_gids(Deciding& d) {
     const UsableGid* gid = d.effective_gid(i);
     if (gid && gid->netdev.empty()) uses.push_back(fmt::format("{} (index {})", to_string(gid->gid), gid->index));
   }
-  if (!uses.empty()) d.decision.warnings.push_back(warn_of_node_gids(std::move(uses)));
+  if (uses.empty()) return;
+  const bool one = uses.size() == 1;
+  constexpr std::size_t kShown = 3;
+  if (uses.size() > kShown) {
+    uses[kShown] = fmt::format("and {} more", uses.size() - kShown);
+    uses.resize(kShown + 1);
+  }
+  d.decision.warnings.push_back(
+      fmt::format("uses the node's address{} {}: RDMA_CM does not work here, all containers of this node share {}",
+                  one ? "" : "es", fabric::join(uses, ", "), one ? "it" : "them"));
 }
 
 void warn_about_ports(Deciding& d) {
-  for (std::string& warning : d.choice.warnings)
-    d.decision.warnings.push_back(std::move(warning));
+  std::ranges::move(d.choice.warnings, std::back_inserter(d.decision.warnings));
   if (d.choice.rank == GidRank::kLinkLocal) {
     d.decision.warnings.push_back(
         "only link-local GIDs: works inside one subnet at best; give the ports IPv4 or global IPv6 addresses");
   }
   warn_about_node_gids(d);
-  const bool software = std::any_of(d.choice.ports.begin(), d.choice.ports.end(),
-                                    [&](std::size_t i) { return d.at(i).hca->is_software(); });
+  const bool software = std::ranges::any_of(d.choice.ports, [&](std::size_t i) { return d.at(i).hca->is_software(); });
   if (software) d.decision.warnings.push_back("software RDMA (rxe or siw) is used: functional, but slow");
 }
 
@@ -184,9 +257,27 @@ void warn_of_older_versions(Deciding& d) {
 
 void report_ports(Deciding& d) {
   for (std::size_t i = 0; i < d.candidates.size(); ++i) {
-    const bool used = std::find(d.choice.ports.begin(), d.choice.ports.end(), i) != d.choice.ports.end();
-    d.decision.ports.push_back(used ? report_used(d.at(i), d.effective_gid(i))
-                                    : report_unused(d.at(i), d.choice.drop_reasons[i]));
+    const Candidate& candidate = d.at(i);
+    PortReport& report = d.decision.ports.emplace_back();
+    report.device = candidate.hca->name;
+    report.port = candidate.port->number;
+    report.used = std::ranges::find(d.choice.ports, i) != d.choice.ports.end();
+    report.rate_gbps = candidate.rate();
+    report.link_layer = fabric::value_or(candidate.port->link_layer, std::string("unknown"));
+    const UsableGid* gid = report.used ? d.effective_gid(i) : candidate.best();
+    if (gid) {
+      report.gid_index = gid->index;
+      report.gid = gid->gid;
+    }
+    if (!report.used) {
+      report.reason = d.choice.drop_reasons[i];
+      report.remedy = candidate.remedy;
+    } else if (gid) {
+      report.reason = fmt::format("GID {} is RoCE v2 {} {} of {}", gid->index, rank_name(gid->rank),
+                                  to_string(gid->gid), gid->netdev.empty() ? "the node" : printable(gid->netdev));
+    } else {
+      report.reason = "InfiniBand, active; no GID index needed";
+    }
   }
 }
 
@@ -200,9 +291,9 @@ void summarize(Deciding& d) {
            : index ? fmt::format(", GID index {} ({})", *index, rank_name(*d.choice.rank))
                    : fmt::format(", GID index per port ({})", rank_name(*d.choice.rank));
   }
-  d.decision.summary = fmt::format("{} of {} ports: {} {} Gb/s{}: {}", d.choice.ports.size(), d.candidates.size(),
-                                   first.port->is_infiniband() ? "InfiniBand" : "RoCE", first.rate(), gids,
-                                   list_ports(d.candidates, d.choice.ports));
+  d.decision.summary =
+      fmt::format("{} of {} ports: {} {} Gb/s{}: {}", d.choice.ports.size(), d.candidates.size(),
+                  first.port->is_infiniband() ? "InfiniBand" : "RoCE", first.rate(), gids, d.list(d.choice.ports));
 }
 
 void finish(Deciding& d) {
@@ -211,7 +302,7 @@ void finish(Deciding& d) {
   if (d.choice.ports.empty()) {
     d.decision.status = Status::kNone;
     d.decision.efa = d.choice.efa;
-    Cause cause = explain_none(d.inventory, d.candidates, d.choice, d.policy.hcas);
+    Cause cause = explain_none(d);
     d.decision.summary = std::move(cause.reason);
     d.decision.remedy = std::move(cause.remedy);
     d.decision.asides = std::exchange(d.decision.warnings, {});
@@ -223,7 +314,7 @@ void finish(Deciding& d) {
   }
   // In place of a refusal of --strict, which is about ports that are there.
   if (d.decision.usable_hcas < d.policy.require) {
-    Cause cause = explain_missing(d.inventory, d.candidates);
+    Cause cause = explain_missing(d);
     if (cause.reason.empty()) {
       cause = {"there are no other HCAs in this container", "give the container more HCAs, or lower --require"};
     }

@@ -3,20 +3,19 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
-#include <limits>
 
-#include "fabric/netdev_map.hpp"
+#include "fabric/port_use.hpp"
 #include "fabric/read_inventory.hpp"
 #include "fabric/snapshot.hpp"
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
-#include "init/decide.hpp"
-#include "init/site_policy.hpp"
+#include "init/rooted.hpp"
+#include "init/settings.hpp"
 
 namespace init {
 namespace {
@@ -26,13 +25,11 @@ using fabric::Netdev;
 using fabric::printable;
 
 bool has_gid_anywhere(const Inventory& inventory, const fabric::Address& address) {
-  for (const fabric::Hca& hca : inventory.hcas) {
-    for (const fabric::Port& port : hca.ports) {
-      for (const fabric::GidEntry& entry : port.gids)
-        if (entry.gid == address) return true;
-    }
-  }
-  return false;
+  return std::ranges::any_of(inventory.hcas, [&](const fabric::Hca& hca) {
+    return std::ranges::any_of(hca.ports, [&](const fabric::Port& port) {
+      return std::ranges::find(port.gids, address, &fabric::GidEntry::gid) != port.gids.end();
+    });
+  });
 }
 
 // True if GIDs for the netdev's addresses are to be expected on the port.
@@ -50,8 +47,7 @@ const fabric::InterfaceAddress* awaited_address(const Inventory& inventory, cons
   for (const Netdev& netdev : inventory.netdevs) {
     if (!netdev.is_here() || !netdev.is_up() || !may_be_over(inventory, *candidate.port, netdev)) continue;
     // With a link-local GID it is known which netdev of ours is on this port.
-    const bool same = std::any_of(candidate.gids.begin(), candidate.gids.end(),
-                                  [&](const UsableGid& gid) { return gid.netdev == netdev.name; });
+    const bool same = std::ranges::find(candidate.gids, netdev.name, &UsableGid::netdev) != candidate.gids.end();
     if (global_only && !same && candidate.port->netdev != netdev.name) continue;
     for (const fabric::InterfaceAddress& own : netdev.addresses) {
       if (own.address.is_loopback() || (global_only && own.address.is_link_local())) continue;
@@ -102,16 +98,13 @@ std::optional<fabric::Family> kept_family(const Inventory& inventory, const Sett
   const Setting* family = find_setting(settings, "NCCL_IB_ADDR_FAMILY");
   const Setting* index = find_setting(settings, "NCCL_IB_GID_INDEX");
   if (!family || family->value != "AF_INET6" || (index && nccl::parse_index(index->value) >= 0)) return std::nullopt;
-  for (const Netdev& netdev : inventory.netdevs) {
-    const auto is_global = [](const fabric::InterfaceAddress& own) {
-      return own.address.family() == fabric::Family::kIpv6 && !own.address.is_link_local() &&
-             !own.address.is_loopback();
-    };
-    if (netdev.is_here() && std::any_of(netdev.addresses.begin(), netdev.addresses.end(), is_global)) {
-      return fabric::Family::kIpv6;
-    }
-  }
-  return std::nullopt;
+  const auto is_global = [](const fabric::InterfaceAddress& own) {
+    return own.address.family() == fabric::Family::kIpv6 && !own.address.is_link_local() && !own.address.is_loopback();
+  };
+  const auto has_global = [&](const Netdev& netdev) {
+    return netdev.is_here() && std::ranges::any_of(netdev.addresses, is_global);
+  };
+  return std::ranges::any_of(inventory.netdevs, has_global) ? std::optional(fabric::Family::kIpv6) : std::nullopt;
 }
 
 constexpr long kFirstPollMs = 10;
@@ -121,9 +114,7 @@ constexpr double kSettleSeconds = 1;
 constexpr std::size_t kMaxStatus = 64 << 10;
 
 double now_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 // Notices SIGTERM and SIGINT while waiting. As PID 1 of a container the kernel drops both as long as there is no
@@ -159,24 +150,20 @@ class StopSignals {
   sigset_t former_{};
 };
 
-std::uint64_t limit_value(rlim_t limit) {
-  return limit == RLIM_INFINITY ? std::numeric_limits<std::uint64_t>::max() : limit;
-}
+static_assert(RLIM_INFINITY == fabric::Limits::kUnlimited);
 
 fabric::Limits read_limits() {
   fabric::Limits limits;
   rlimit memlock{};
   if (getrlimit(RLIMIT_MEMLOCK, &memlock) == 0) {
-    limits.memlock_soft = limit_value(memlock.rlim_cur);
-    limits.memlock_hard = limit_value(memlock.rlim_max);
+    limits.memlock_soft = memlock.rlim_cur;
+    limits.memlock_hard = memlock.rlim_max;
   }
   limits.uid = geteuid();
-  const auto status = fabric::sysfs::read_file("/proc/self/status", kMaxStatus);
-  if (const auto* text = std::get_if<std::string>(&status)) {
-    for (const std::string_view line : fabric::split(*text, '\n')) {
-      if (line.starts_with("CapEff:"))
-        limits.cap_eff = fabric::parse_number<std::uint64_t>(fabric::trim(line.substr(7)), 16);
-    }
+  const auto status = fabric::value_or(fabric::sysfs::read_file("/proc/self/status", kMaxStatus), std::string());
+  for (const std::string_view line : fabric::split(status, '\n')) {
+    if (line.starts_with("CapEff:"))
+      limits.cap_eff = fabric::parse_number<std::uint64_t>(fabric::trim(line.substr(7)), 16);
   }
   // ib_umem_get() asks capable(CAP_IPC_LOCK), which means the initial user namespace (6.12
   // drivers/infiniband/core/umem.c).
@@ -223,11 +210,6 @@ void read_and_decide(const Options& options, bool full, Resolved& resolved) {
   }
 }
 
-bool only_link_local(const Decision& decision) {
-  return std::any_of(decision.ports.begin(), decision.ports.end(),
-                     [](const PortReport& port) { return port.used && port.gid && port.gid->is_link_local(); });
-}
-
 void wait_for_pending(const Options& options, bool full, const Log& log, Resolved& resolved) {
   // Nothing pending: not one system call more. Signals stay as they are until there is something to wait for.
   auto pending = find_pending(resolved.inventory, resolved.settings, options.policy);
@@ -254,19 +236,16 @@ void wait_for_pending(const Options& options, bool full, const Log& log, Resolve
     }
     if (settled_since == 0) settled_since = now_seconds();
     const bool settled = now_seconds() - settled_since >= kSettleSeconds;
-    if (!settled && only_link_local(resolved.decision)) pending = "a global address";
+    const auto is_link_local = [](const PortReport& port) { return port.gid && port.gid->is_link_local(); };
+    if (!settled && resolved.decision.uses(is_link_local)) pending = "a global address";
   }
   log.info(fmt::format("waited {:.2f} s", now_seconds() - start));
 }
 
 // What the decision replaced (--override) is exported already.
 void export_policy(const Settings& applied, const std::vector<std::string>& problems, Decision& decision) {
-  for (const auto& variable : applied) {
-    const auto& [name, setting] = variable;
-    if (std::any_of(decision.env.begin(), decision.env.end(),
-                    [&](const auto& own) { return own.first == variable.first; })) {
-      continue;
-    }
+  for (const auto& [name, setting] : applied) {
+    if (std::ranges::find(decision.env, name, &Variables::value_type::first) != decision.env.end()) continue;
     decision.env.emplace_back(name, setting.value);
     decision.kept.try_emplace(name, KeptValue{setting.value, setting.source, std::nullopt});
   }
@@ -291,7 +270,7 @@ std::optional<std::string> find_pending(const Inventory& inventory, const Settin
   for (const Candidate& candidate : all) {
     if (!awaited && selected(policy, candidate)) awaited = pending_gid(inventory, candidate, policy.gids.family);
   }
-  const bool others_match = std::any_of(matching.begin(), matching.end(), [&](const Candidate& candidate) {
+  const bool others_match = std::ranges::any_of(matching, [&](const Candidate& candidate) {
     return candidate.usable() && candidate.port->is_ethernet() && selected(policy, candidate);
   });
   for (const Candidate& candidate : matching) {

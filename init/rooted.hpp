@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/attr.hpp"
+#include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
 
 namespace init {

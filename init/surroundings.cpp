@@ -1,11 +1,21 @@
 #include "init/surroundings.hpp"
 
 #include <fmt/format.h>
-
+#include <rdma/rdma_user_ioctl_cmds.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <utility>
 
 #include "fabric/text.hpp"
+#include "init/rooted.hpp"
 
 namespace init {
 namespace {
@@ -29,17 +39,16 @@ std::optional<Check> check_shared_memory(const fabric::Inventory& inventory, con
 std::optional<Check> check_open_files(const Surroundings& around) {
   if (!around.open_files || *around.open_files >= kEnoughFiles) return std::nullopt;
   const bool raisable = around.open_files_hard && *around.open_files_hard >= kEnoughFiles;
+  const std::string message = fmt::format(
+      "RLIMIT_NOFILE is {}: NCCL opens files for each peer and channel, and large jobs end with \"Too many open "
+      "files\"",
+      *around.open_files);
   return Check{
-      "nofile", Verdict::kNote,
-      fmt::format(
-          "RLIMIT_NOFILE is {}: NCCL opens files for each peer and channel, and large jobs end with \"Too many open "
-          "files\"",
-          *around.open_files),
+      "nofile", Verdict::kNote, message,
       raisable ? fmt::format("`ulimit -n {}` before the trainer, or `--ulimit nofile=1048576` (Docker, Podman)",
                              *around.open_files_hard)
                : "`--ulimit nofile=1048576` (Docker, Podman), default_ulimits in crio.conf (CRI-O), or LimitNOFILE in "
-                 "containerd's "
-                 "unit"};
+                 "containerd's unit"};
 }
 
 // uverbs charges a handle for each open of a device, and an object for each PD, MR, CQ and QP (Linux 6.1,
@@ -73,23 +82,16 @@ std::optional<Check> check_seccomp(const Surroundings& around) {
 
 // 5.12: DMA-BUF of RDMA came then (ib_umem_dmabuf_get).
 bool has_dma_buf(std::string_view kernel) {
-  const auto parts = fabric::split(kernel, '.');
-  const auto number = [&](std::size_t i) {
-    if (i >= parts.size()) return 0U;
-    return fabric::parse_number<unsigned>(parts[i].substr(0, parts[i].find_first_not_of("0123456789"))).value_or(0);
-  };
-  return std::pair(number(0), number(1)) >= std::pair(5U, 12U);
+  return fabric::version_of(kernel) >= std::pair(5U, 12U);
 }
 
 std::optional<Check> check_gpudirect(const Decision& decision, const Surroundings& around) {
   if (!around.nvidia || (decision.status == Status::kNone && !decision.efa)) return std::nullopt;
-  if (around.peer_memory) return Check{"gpudirect", Verdict::kGood, "GPUDirect RDMA: nvidia_peermem is loaded", {}};
+  if (around.peer_memory) return Check{"gpudirect", Verdict::kGood, "GPUDirect RDMA: nvidia_peermem is loaded"};
   if (around.open_module && has_dma_buf(around.kernel)) {
-    return Check{"gpudirect",
-                 Verdict::kGood,
+    return Check{"gpudirect", Verdict::kGood,
                  fmt::format("GPUDirect RDMA: by DMA-BUF (Linux {}, NVIDIA's open kernel module; NCCL 2.14 or later)",
-                             printable(around.kernel)),
-                 {}};
+                             printable(around.kernel))};
   }
   return Check{
       "gpudirect", Verdict::kNote, "no GPUDirect RDMA is seen: data of the GPUs goes through the memory of the host",
@@ -99,6 +101,63 @@ std::optional<Check> check_gpudirect(const Decision& decision, const Surrounding
 
 std::optional<std::uint64_t> lower(std::optional<std::uint64_t> left, std::optional<std::uint64_t> right) {
   return !left ? right : !right ? left : std::min(*left, *right);
+}
+
+constexpr unsigned kDeepestCgroup = 32;
+
+std::string read_text(const Rooted& files, const std::string& path) {
+  return fabric::value_or(files.read(path, kMostText), std::string());
+}
+
+// Of the container's own cgroup and those above it: on cgroup v2 one tree, on v1 that of the controller.
+void read_rdma_limits(const Rooted& files, Surroundings& around) {
+  const std::string cgroups = read_text(files, "/proc/self/cgroup");
+  for (const std::string_view line : fabric::split(cgroups, '\n')) {
+    const bool v2 = line.starts_with("0::/");
+    const std::size_t v1 = line.find(":rdma:/");
+    if (!v2 && v1 == std::string_view::npos) continue;
+    const std::string top = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/rdma";
+    std::string path(line.substr(v2 ? 3 : v1 + 6));
+    for (unsigned depth = 0; depth < kDeepestCgroup; ++depth) {
+      if (path == "/") path.clear();
+      add_rdma_max(read_text(files, top + path + "/rdma.max"), around.rdma_limits);
+      if (path.empty()) break;
+      path.erase(path.rfind('/'));
+    }
+  }
+}
+
+// In a child, because a profile may kill for a call: an ioctl of verbs on no file, whose answer is EBADF where it is
+// let through, and the advice that ibv_fork_init() gives.
+std::vector<std::string> refused_calls() {
+  std::vector<std::string> refused;
+  using Probe = bool (*)();
+  constexpr std::array<std::pair<const char*, Probe>, 2> kProbes = {
+      {{"ioctl", [] { return ::ioctl(-1, RDMA_VERBS_IOCTL, nullptr) == -1 && errno != EBADF; }},
+       {"madvise", [] {
+          void* page = ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+          return page != MAP_FAILED && ::madvise(page, 4096, MADV_DONTFORK) != 0;
+        }}}};
+  for (const auto& [name, probe] : kProbes) {
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(probe() ? 1 : 0);
+    int status = 0;
+    if (child <= 0 || TEMP_FAILURE_RETRY(::waitpid(child, &status, 0)) != child) continue;
+    if ((WIFEXITED(status) && WEXITSTATUS(status) == 1) || (WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS))
+      refused.emplace_back(name);
+  }
+  return refused;
+}
+
+void read_gpudirect(const Rooted& files, Surroundings& around) {
+  const std::string version = read_text(files, "/proc/driver/nvidia/version");
+  around.nvidia = !version.empty();
+  around.open_module = version.find("Open Kernel Module") != std::string::npos;
+  for (const char* path : {"/sys/module/nvidia_peermem", "/sys/module/nv_peer_mem",
+                           "/sys/kernel/mm/memory_peers/nv_mem", "/sys/kernel/mm/memory_peers/nv_mem_nc"}) {
+    around.peer_memory |= files.each_name(path, [](std::string_view) {}) == 0;
+  }
+  around.kernel = fabric::trim(read_text(files, "/proc/sys/kernel/osrelease"));
 }
 
 }  // namespace
@@ -129,6 +188,24 @@ std::vector<Check> check_surroundings(const fabric::Inventory& inventory, const 
   add(check_open_files(surroundings));
   add(check_gpudirect(decision, surroundings));
   return checks;
+}
+
+Surroundings read_surroundings(const std::string& root) {
+  Surroundings around;
+  const Rooted files(root);
+  read_rdma_limits(files, around);
+  read_gpudirect(files, around);
+  if (!root.empty()) return around;
+  struct statvfs memory {};
+  if (::statvfs("/dev/shm", &memory) == 0) around.shared_memory = std::uint64_t{memory.f_blocks} * memory.f_frsize;
+  rlimit open{};
+  if (::getrlimit(RLIMIT_NOFILE, &open) == 0) {
+    around.open_files = open.rlim_cur;
+    around.open_files_hard = open.rlim_max;
+  }
+  const bool is_filtered = read_text(files, "/proc/self/status").find("\nSeccomp:\t2") != std::string::npos;
+  if (is_filtered) around.refused = refused_calls();
+  return around;
 }
 
 }  // namespace init

@@ -23,7 +23,7 @@ struct RdmaLimit {
 
 struct Surroundings {
   std::optional<std::uint64_t> shared_memory;  // bytes of /dev/shm; 0: no limit
-  std::optional<std::uint64_t> open_files;     // RLIMIT_NOFILE, soft
+  std::optional<std::uint64_t> open_files;     // RLIMIT_NOFILE, soft; RLIM_INFINITY: no limit
   std::optional<std::uint64_t> open_files_hard;
   std::map<std::string, RdmaLimit> rdma_limits;
   std::vector<std::string> refused;  // system calls of verbs that seccomp refuses

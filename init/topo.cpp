@@ -38,9 +38,8 @@ std::string path_key(const PciPlace& place) {
 std::string hca_line(const Hca& hca, const Decision& decision) {
   std::string text = fmt::format("HCA  {:<16} {}", printable(hca.name), printable(hca.pci.value_or("software")));
   for (const fabric::Port& port : hca.ports) {
-    const auto report = std::find_if(decision.ports.begin(), decision.ports.end(), [&](const PortReport& one) {
-      return one.device == hca.name && one.port == port.number;
-    });
+    const auto report = std::ranges::find_if(
+        decision.ports, [&](const PortReport& one) { return one.device == hca.name && one.port == port.number; });
     const bool used = report != decision.ports.end() && report->used;
     text += fmt::format("  {} port {} {} {:g} Gb/s{}", used ? "●" : "○", port.number,
                         printable(fabric::value_or(port.link_layer, std::string("?"))), port.rate_gbps(),
@@ -92,10 +91,8 @@ Distance distance_between(const PciPlace& left, const PciPlace& right) {
                           domain_of(left.pci) == domain_of(right.pci);
   if (comparable && left.path->front() == right.path->front()) {
     // The same root port. Bridges that both do not share lie between them.
-    std::size_t common = 0;
-    while (common < left.path->size() && common < right.path->size() && (*left.path)[common] == (*right.path)[common]) {
-      ++common;
-    }
+    const auto parting = std::ranges::mismatch(*left.path, *right.path).in1;
+    const auto common = static_cast<std::size_t>(parting - left.path->begin());
     const std::size_t between = left.path->size() - common + right.path->size() - common;
     return between <= 2 ? Distance::kPix : Distance::kPxb;
   }

@@ -11,7 +11,7 @@
 #include <climits>
 #include <cstring>
 
-#include "fabric/remedy.hpp"
+#include "fabric/result.hpp"
 #include "fabric/text.hpp"
 
 namespace hook {

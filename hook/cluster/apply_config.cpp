@@ -12,7 +12,7 @@
 
 #include "fabric/inventory.hpp"
 #include "fabric/netlink.hpp"
-#include "fabric/remedy.hpp"
+#include "fabric/result.hpp"
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/base/text_digest.hpp"

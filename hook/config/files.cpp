@@ -11,7 +11,7 @@
 #include <memory>
 #include <utility>
 
-#include "fabric/remedy.hpp"
+#include "fabric/result.hpp"
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/base/json/json.hpp"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "fabric/remedy.hpp"
+#include "fabric/result.hpp"
 #include "fabric/text.hpp"
 #include "hook/config/node_slice.hpp"
 #include "hook/plan/pools.hpp"

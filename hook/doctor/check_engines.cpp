@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <ctime>
 
-#include "fabric/remedy.hpp"
+#include "fabric/result.hpp"
 #include "fabric/text.hpp"
 #include "hook/apply/memlock.hpp"
 #include "hook/doctor/node_engines.hpp"

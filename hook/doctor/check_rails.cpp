@@ -5,7 +5,7 @@
 #include <optional>
 #include <set>
 
-#include "fabric/remedy.hpp"
+#include "fabric/result.hpp"
 #include "fabric/text.hpp"
 #include "hook/plan/pools.hpp"
 

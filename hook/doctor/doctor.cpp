@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "fabric/read_inventory.hpp"
-#include "fabric/remedy.hpp"
+#include "fabric/result.hpp"
 #include "fabric/snapshot.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "fabric/attr.hpp"
 #include "fabric/inventory.hpp"
+#include "fabric/result.hpp"
 #include "hook/doctor/findings.hpp"
 
 namespace hook {

@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "fabric/remedy.hpp"
+#include "fabric/result.hpp"
 #include "fabric/text.hpp"
 #include "hook/rails/record/store.hpp"
 

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <set>
 
-#include "fabric/remedy.hpp"
+#include "fabric/result.hpp"
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "fabric/read_node.hpp"
+#include "fabric/read_inventory.hpp"
 #include "fabric/snapshot.hpp"
 #include "hook/grant/asking.hpp"
 #include "hook/plan/make_plan.hpp"

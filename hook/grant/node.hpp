@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/hca_facts.hpp"
+#include "fabric/rdma_sysfs.hpp"
 #include "fabric/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/grant/asking.hpp"

@@ -5,7 +5,7 @@
 #include <array>
 #include <cerrno>
 
-#include "fabric/remedy.hpp"
+#include "fabric/result.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/install/engine_processes.hpp"

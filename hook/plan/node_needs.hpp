@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "fabric/hca_facts.hpp"
-#include "fabric/read_node.hpp"
+#include "fabric/rdma_sysfs.hpp"
+#include "fabric/read_inventory.hpp"
 #include "hook/config/config.hpp"
 #include "hook/request/request.hpp"
 

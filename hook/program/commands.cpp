@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "fabric/inventory.hpp"
-#include "fabric/remedy.hpp"
+#include "fabric/result.hpp"
 #include "hook/apply/memlock.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/base/process/run_in_child.hpp"

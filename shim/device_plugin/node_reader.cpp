@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "fabric/remedy.hpp"
+#include "fabric/result.hpp"
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "hook/apply/cdi_spec.hpp"

@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "fabric/remedy.hpp"
+#include "fabric/result.hpp"
 #include "fabric/text.hpp"
 #include "shim/ttrpc/wire_fields.hpp"
 

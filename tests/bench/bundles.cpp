@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "fabric/read_node.hpp"
+#include "fabric/read_inventory.hpp"
 #include "hook/grant/hcas.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "support/inventories.hpp"

@@ -6,7 +6,7 @@
 
 #include "fabric/inventory.hpp"
 #include "init/decision.hpp"
-#include "init/nccl_conf.hpp"
+#include "init/settings.hpp"
 
 namespace fuzz {
 

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "fabric/text.hpp"
-#include "init/decide.hpp"
+#include "init/decision.hpp"
 #include "init/doctor.hpp"
 #include "init/format_env.hpp"
 #include "init/nccl_rules.hpp"

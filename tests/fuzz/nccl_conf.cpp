@@ -3,7 +3,7 @@
 
 #include <sstream>
 
-#include "init/nccl_conf.hpp"
+#include "init/settings.hpp"
 #include "require.hpp"
 #include "same_settings.hpp"
 

@@ -14,9 +14,8 @@
 #include <vector>
 
 #include "arbitrary.hpp"
-#include "fabric/netdev_map.hpp"
 #include "fabric/netlink.hpp"
-#include "fabric/netlink_socket.hpp"
+#include "fabric/port_use.hpp"
 #include "require.hpp"
 
 namespace {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "init/nccl_conf.hpp"
+#include "init/settings.hpp"
 
 namespace fuzz {
 

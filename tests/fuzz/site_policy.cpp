@@ -1,5 +1,5 @@
 // A site's variables (env.d, RDMA_INIT_ENV_FILE), beside settings that are there.
-#include "init/site_policy.hpp"
+#include "init/settings.hpp"
 
 #include <fuzzer/FuzzedDataProvider.h>
 

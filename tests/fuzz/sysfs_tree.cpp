@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "arbitrary.hpp"
-#include "fabric/netdev_map.hpp"
+#include "fabric/port_use.hpp"
 #include "fabric/read_inventory.hpp"
 #include "fabric/snapshot.hpp"
 #include "invariants.hpp"

@@ -12,7 +12,6 @@
 #include <string>
 
 #include "fabric/text.hpp"
-#include "init/decide.hpp"
 #include "init/decision.hpp"
 #include "support/inventories.hpp"
 

@@ -22,7 +22,6 @@
 #include "hook/rails/foresee.hpp"
 #include "hook/request/request.hpp"
 #include "init/candidates.hpp"
-#include "init/decide.hpp"
 #include "init/decision.hpp"
 #include "support/temp_dir.hpp"
 #include "support/tree.hpp"

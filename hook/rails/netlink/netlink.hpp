@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/netlink_socket.hpp"
+#include "fabric/netlink.hpp"
 #include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "fabric/netlink_socket.hpp"
+#include "fabric/netlink.hpp"
 #include "fabric/result.hpp"
 
 namespace hook {

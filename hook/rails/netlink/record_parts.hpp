@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "fabric/address.hpp"
-#include "fabric/netlink_socket.hpp"
+#include "fabric/netlink.hpp"
 
 namespace hook {
 

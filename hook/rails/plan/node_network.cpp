@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "fabric/netlink.hpp"
-#include "fabric/netlink_socket.hpp"
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 

@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "fabric/netdev_map.hpp"
+#include "fabric/port_use.hpp"
 #include "fabric/text.hpp"
 
 namespace hook {

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "fabric/netlink_socket.hpp"
+#include "fabric/netlink.hpp"
 #include "hook/rails/probe/frames.hpp"
 
 namespace hook {

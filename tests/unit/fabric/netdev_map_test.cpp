@@ -1,4 +1,4 @@
-#include "fabric/netdev_map.hpp"
+#include "fabric/port_use.hpp"
 
 #include <gtest/gtest.h>
 

@@ -11,8 +11,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "fabric/netlink_socket.hpp"
-
 namespace {
 
 using fabric::netlink::Attributes;

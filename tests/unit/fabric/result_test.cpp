@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <memory>
 
-#include "fabric/remedy.hpp"
 #include "fabric/unique_fd.hpp"
 
 namespace {

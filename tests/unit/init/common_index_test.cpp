@@ -3,7 +3,7 @@
 
 #include <deque>
 
-#include "init/decide.hpp"
+#include "init/decision.hpp"
 #include "init/doctor.hpp"
 #include "init/gid_index.hpp"
 #include "init/topo.hpp"

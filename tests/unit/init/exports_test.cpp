@@ -1,9 +1,8 @@
 #include "init/exports.hpp"
-#include "init/decide.hpp"
+#include "init/decision.hpp"
 
 #include <gtest/gtest.h>
 
-#include "init/decision.hpp"
 #include "support/inventories.hpp"
 
 namespace {

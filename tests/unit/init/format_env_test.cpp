@@ -1,5 +1,5 @@
 #include "init/format_env.hpp"
-#include "init/decide.hpp"
+#include "init/decision.hpp"
 
 #include <gtest/gtest.h>
 

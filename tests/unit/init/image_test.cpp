@@ -8,7 +8,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "init/decide.hpp"
+#include "init/decision.hpp"
 #include "init/image.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"

@@ -1,10 +1,9 @@
 // Values that are set already: what is found wrong about them, and what the decision makes of it.
 #include "init/kept.hpp"
-#include "init/decide.hpp"
+#include "init/decision.hpp"
 
 #include <gtest/gtest.h>
 
-#include "init/decision.hpp"
 #include "support/inventories.hpp"
 
 namespace {

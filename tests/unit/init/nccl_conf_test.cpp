@@ -1,4 +1,4 @@
-#include "init/nccl_conf.hpp"
+#include "init/settings.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

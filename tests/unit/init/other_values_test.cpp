@@ -1,6 +1,6 @@
 // Values of libraries beside NCCL that are set already.
-#include "init/other_values.hpp"
-#include "init/decide.hpp"
+#include "init/decision.hpp"
+#include "init/doctor.hpp"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "init/decide.hpp"
+#include "init/decision.hpp"
 #include "init/doctor.hpp"
 #include "init/topo.hpp"
 #include "support/inventories.hpp"

@@ -3,7 +3,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "init/site_policy.hpp"
+#include "init/rooted.hpp"
+#include "init/settings.hpp"
 #include "support/temp_dir.hpp"
 
 namespace {

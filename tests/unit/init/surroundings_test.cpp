@@ -1,7 +1,7 @@
 // What of a container matters to a trainer beside its HCAs.
 #include <gtest/gtest.h>
 
-#include "init/decide.hpp"
+#include "init/decision.hpp"
 #include "init/surroundings.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"

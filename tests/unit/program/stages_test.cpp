@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "fabric/read_node.hpp"
+#include "fabric/read_inventory.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/grant/hcas.hpp"

@@ -1,7 +1,6 @@
-#include "fabric/remedy.hpp"
+#include "fabric/result.hpp"
 
 #include <cerrno>
-#include <cstring>
 
 namespace fabric {
 

@@ -1,0 +1,216 @@
+#include "init/settings.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+#include <span>
+
+#include "fabric/sysfs.hpp"
+#include "fabric/text.hpp"
+#include "init/rooted.hpp"
+
+namespace init {
+namespace {
+
+using fabric::printable;
+
+constexpr std::size_t kMaxConfSize = 64 << 20;
+constexpr std::array<std::string_view, 8> kVariablePrefixes = {"NCCL_", "UCX_",  "NVSHMEM_",  "MSCCLPP_",
+                                                               "GLOO_", "UCCL_", "FI_VERBS_", "OMPI_MCA_btl_openib_"};
+// Mooncake's by name: MinIO's client keeps its keys in MC_HOST_*, and a snapshot goes into bug reports.
+constexpr std::array<std::string_view, 9> kVariableNames = {"MC_GID_INDEX",  "MC_TE_FILTERS", "MC_TE_FILTERS_EXCLUDE",
+                                                            "MC_IB_PORT",    "MC_IB_TC",      "MC_IB_SL",
+                                                            "MC_PKEY_INDEX", "MC_MTU",        "FI_PROVIDER"};
+
+bool begins_with_one(std::span<const std::string_view> prefixes, std::string_view name) {
+  return std::ranges::any_of(prefixes, [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+// No other library reads these files.
+bool is_conf_line(std::string_view line) {
+  return line.starts_with("NCCL_") && line.find('=') != std::string_view::npos;
+}
+
+constexpr std::string_view kPolicyFolder = "/etc/rdma-init/env.d";
+constexpr std::size_t kMostFiles = 128;
+constexpr std::size_t kLongestShown = 64;  // of a variable's name
+
+bool is_name(std::string_view name) {
+  return !name.empty() && std::ranges::all_of(name, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+}
+
+// A line of a file of keys can look like NAME=: base64 and base32 pad with '='. So only upper case with a value counts.
+bool may_show(std::string_view name, std::string_view value) {
+  return is_name(name) && name.size() <= kLongestShown && !(name[0] >= '0' && name[0] <= '9') &&
+         std::ranges::none_of(name, [](unsigned char c) { return std::islower(c) != 0; }) &&
+         value.find_first_not_of('=') != std::string_view::npos;
+}
+
+bool is_trusted(int file) {
+  struct stat info {};
+  return ::fstat(file, &info) == 0 && (info.st_uid == 0 || info.st_uid == ::geteuid()) &&
+         (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+constexpr const char* kLink = "is a symbolic link";
+constexpr const char* kUntrusted = "can be written by others than root and this user";
+
+void read_policy_file(const Rooted& files, const std::string& path, int flags, bool only_trusted, SitePolicy& policy) {
+  const auto refuse = [&](std::string_view why) {
+    policy.problems.push_back(fmt::format("{} {}: nothing of it is set", printable(path), why));
+  };
+  const auto file = files.open(path, flags);
+  if (const int code = error_of(file); code != 0) {
+    return refuse(code == EINVAL ? "is no regular file" : code == ELOOP ? kLink : std::strerror(code));
+  }
+  const int fd = std::get<fabric::UniqueFd>(file).get();
+  if (only_trusted && !is_trusted(fd)) return refuse(kUntrusted);
+  const auto text = fabric::sysfs::read_all(fd, kMostText);
+  if (const int code = error_of(text); code != 0) {
+    return refuse(code == EFBIG ? "has more than 64 KiB" : std::strerror(code));
+  }
+  add_policy(std::get<std::string>(text), path, policy);
+}
+
+}  // namespace
+
+const Setting* find_setting(const Settings& settings, std::string_view name) {
+  const auto found = settings.find(name);
+  return found == settings.end() || found->second.value.empty() ? nullptr : &found->second;
+}
+
+bool is_library_variable(std::string_view name) {
+  return std::ranges::find(kVariableNames, name) != kVariableNames.end() || begins_with_one(kVariablePrefixes, name);
+}
+
+void add_conf(std::string_view text, const std::string& path, Settings& settings) {
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    const bool has_cr = line.ends_with('\r');
+    if (has_cr) line.remove_suffix(1);
+    if (!is_conf_line(line)) continue;
+    const std::size_t equals = line.find('=');
+    const std::string_view name = line.substr(0, equals);
+    settings.emplace(name, Setting{std::string(line.substr(equals + 1)), path, has_cr});
+  }
+}
+
+std::string conf_lines(std::string_view text) {
+  std::string lines;
+  for (const std::string_view line : fabric::split(text, '\n')) {
+    if (is_conf_line(line)) lines.append(line).append("\n");
+  }
+  return lines;
+}
+
+void add_environment(const char* const* environment, Settings& settings) {
+  for (; *environment; ++environment) {
+    const std::string_view entry = *environment;
+    const std::size_t equals = entry.find('=');
+    if (equals == std::string_view::npos || !is_library_variable(entry.substr(0, equals))) continue;
+    settings.emplace(entry.substr(0, equals), Setting{std::string(entry.substr(equals + 1)), "environment", false});
+  }
+}
+
+std::vector<std::string> conf_paths(const Settings& settings, std::string_view home) {
+  std::vector<std::string> paths;
+  if (const Setting* named = find_setting(settings, "NCCL_CONF_FILE")) {
+    paths.push_back(named->value);
+  } else if (!home.empty()) {
+    paths.push_back(std::string(home) + "/.nccl.conf");
+  }
+  paths.emplace_back("/etc/nccl.conf");
+  return paths;
+}
+
+std::map<std::string, std::string> read_conf_files(const Settings& settings, const std::vector<std::string>& paths,
+                                                   const std::string& root, std::vector<std::string>& problems) {
+  const Setting* named = find_setting(settings, "NCCL_CONF_FILE");
+  std::map<std::string, std::string> files;
+  for (const std::string& path : paths) {
+    auto text = fabric::sysfs::read_file(root + path, kMaxConfSize);
+    const int code = error_of(text);
+    if (code == 0) files.emplace(path, std::get<std::string>(std::move(text)));
+    const bool asked = named && named->value == path;
+    // What we may not read, NCCL may not either.
+    if (code == 0 || (!asked && (is_gone(code) || code == EACCES))) continue;
+    problems.push_back(fmt::format("{}{}: {}; nothing of it is known", asked ? "NCCL_CONF_FILE=" : "", printable(path),
+                                   code == EFBIG ? "has more than 64 MiB" : std::strerror(code)));
+  }
+  return files;
+}
+
+bool is_policy_variable(std::string_view name) {
+  constexpr std::array<std::string_view, 4> kMore = {"FI_", "OMPI_MCA_", "RCCL_", "HCCL_"};
+  return is_name(name) && (is_library_variable(name) || begins_with_one(kMore, name));
+}
+
+void add_policy(std::string_view text, const std::string& path, SitePolicy& policy) {
+  unsigned number = 0;
+  for (std::string_view line : fabric::split(text, '\n')) {
+    ++number;
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (fabric::trim(line).empty() || line.starts_with('#')) continue;
+    const std::size_t equals = line.find('=');
+    const std::string_view name = line.substr(0, equals);
+    const std::string_view value = line.substr(std::min(name.size() + 1, line.size()));
+    const bool whole = equals != std::string_view::npos && line.find('\0') == std::string_view::npos;
+    if (!whole || !is_policy_variable(name)) {
+      policy.problems.push_back(fmt::format(
+          "{}:{}: {}; not set", printable(path), number,
+          whole && may_show(name, value) ? fmt::format("{} is no variable of a library that a policy may set", name)
+                                         : "no NAME=value line of a library's variable"));
+      continue;
+    }
+    policy.settings.emplace(name, Setting{std::string(value), path, false});
+  }
+}
+
+SitePolicy read_site_policy(const Rooted& files, const std::string& file, bool only_trusted) {
+  SitePolicy policy;
+  if (!file.empty()) {
+    read_policy_file(files, file, 0, false, policy);
+    return policy;
+  }
+  std::vector<std::string> names;
+  const auto add = [&](std::string_view name) {
+    if (name.ends_with(".conf") && !name.starts_with('.')) names.emplace_back(name);
+  };
+  const int code = files.each_name(std::string(kPolicyFolder), add, O_NOFOLLOW, only_trusted ? is_trusted : nullptr);
+  if (code == EPERM || code == ELOOP) {
+    const char* const why = code == EPERM ? kUntrusted : kLink;
+    policy.problems.push_back(fmt::format("{} {}: nothing of it is set", kPolicyFolder, why));
+  } else if (code != 0 && !is_gone(code)) {
+    policy.problems.push_back(fmt::format("{}: {}", kPolicyFolder, std::strerror(code)));
+  }
+  std::ranges::sort(names);
+  if (names.size() > kMostFiles) {
+    policy.problems.push_back(
+        fmt::format("{} has more than {} files: the rest is not read", kPolicyFolder, kMostFiles));
+    names.resize(kMostFiles);
+  }
+  for (const std::string& name : names)
+    read_policy_file(files, fmt::format("{}/{}", kPolicyFolder, name), O_NOFOLLOW, only_trusted, policy);
+  return policy;
+}
+
+Settings apply_policy(const SitePolicy& policy, Settings& settings) {
+  Settings applied;
+  for (const auto& [name, setting] : policy.settings) {
+    Setting& present = settings[name];
+    if (!present.value.empty()) continue;
+    present = setting;
+    applied[name] = setting;
+  }
+  return applied;
+}
+
+}  // namespace init
