@@ -2,11 +2,15 @@
 // rdma.max has a line for each RDMA device: "mlx5_0 hca_handle=2 hca_object=2000". One write sets one device.
 #pragma once
 
+#include <sys/types.h>
+
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "fabric/result.hpp"
+#include "hook/base/process/cgroup.hpp"
 #include "hook/plan/plan.hpp"
 
 namespace hook {
@@ -36,5 +40,19 @@ std::string rdma_max_line(const PlannedRdmaLimit& limit);
 
 // Takes the limits out of a plan where the node's kernel cannot set them, with a warning.
 fabric::Result<void> leave_out_rdma_limits(const std::string& root, Plan& plan);
+
+// Limits of a container's HCAs, written into rdma.max of its cgroup.
+
+// The text that lowers what rdma.max says to the limit; nullopt: it is as low already. Pure.
+std::optional<std::string> lowering_line(std::string_view rdma_max, const PlannedRdmaLimit& limit);
+
+// Lowers the limits of one group; what is lower already stays. directory: of the group. Returns warnings: the group has
+// no rdma.max, or the caller may not write it. Errors: the device is gone, other failures of the file.
+fabric::Result<std::vector<std::string>> limit_rdma_in(const Cgroup& cgroup,
+                                                       const std::vector<PlannedRdmaLimit>& limits);
+
+// The same in the cgroup of a container's first process. A container that shares the caller's cgroup gets no limit but
+// a warning, because that would limit the engine and its other containers.
+fabric::Result<std::vector<std::string>> limit_rdma(pid_t init, const std::vector<PlannedRdmaLimit>& limits);
 
 }  // namespace hook

@@ -1,6 +1,7 @@
 #include "hook/base/log.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -13,6 +14,7 @@
 
 #include "fabric/result.hpp"
 #include "fabric/text.hpp"
+#include "hook/base/json/json.hpp"
 
 namespace hook {
 namespace {
@@ -50,6 +52,22 @@ void write_at_once(int fd, std::string_view line) {
   pollfd ready{fd, POLLOUT, 0};
   if (::poll(&ready, 1, 0) != 1 || (ready.revents & POLLOUT) == 0) return;
   [[maybe_unused]] const auto written = ::write(fd, line.data(), std::min<std::size_t>(line.size(), PIPE_BUF));
+}
+
+constexpr std::size_t kLongestValue = 128;
+constexpr std::size_t kLongestList = 512;
+
+// Nothing that ends a value, begins another one, or that a reader could take for an escape or a shell obeys.
+bool is_plain(char c) {
+  return c > ' ' && c < 0x7f && c != '=' && c != '\\' && !fabric::is_obeyed_by_shell(c);
+}
+
+std::string quoted_if_needed(std::string_view value) {
+  if (!value.empty() && std::all_of(value.begin(), value.end(), is_plain)) return std::string(value);
+  std::string quoted;
+  for (const char c : Json(std::string(value)).dump(-1, ' ', true, Json::error_handler_t::replace))
+    quoted += c != '"' && fabric::is_obeyed_by_shell(c) ? fmt::format("\\u{:04x}", c) : std::string(1, c);
+  return quoted;
 }
 
 }  // namespace
@@ -134,6 +152,43 @@ void Log::write(Severity severity, std::string_view message) const {
   const std::string record =
       fmt::format("<{}>{}[{}]: {}", kDaemonFacility | static_cast<int>(severity), program_, ::getpid(), text);
   [[maybe_unused]] const auto sent = ::send(syslog_.get(), record.data(), record.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+EventLine& EventLine::put(std::string_view key, std::string_view value) {
+  if (text_.size() + key.size() + value.size() + 2 > kLongest) {
+    ++left_out_;
+    return *this;
+  }
+  text_ += ' ';
+  text_ += key;
+  text_ += '=';
+  text_ += value;
+  return *this;
+}
+
+EventLine& EventLine::add(std::string_view key, std::string_view value) {
+  if (value.size() <= kLongestValue) return put(key, quoted_if_needed(value));
+  return put(key, quoted_if_needed(std::string(value.substr(0, kLongestValue)) + "..."));
+}
+
+EventLine& EventLine::add(std::string_view key, std::uint64_t value) {
+  return put(key, fmt::format_int(value).c_str());
+}
+
+EventLine& EventLine::add(std::string_view key, const std::vector<std::string>& values) {
+  if (values.empty()) return *this;
+  std::string list;
+  std::size_t taken = 0;
+  for (; taken < values.size() && (taken == 0 || list.size() + values[taken].size() < kLongestList); ++taken) {
+    if (taken > 0) list += ',';
+    list += std::string_view(values[taken]).substr(0, kLongestList);
+  }
+  if (taken < values.size()) list += fmt::format(",+{}", values.size() - taken);
+  return put(key, quoted_if_needed(list));
+}
+
+std::string EventLine::text() const {
+  return left_out_ == 0 ? text_ : fmt::format("{} left_out={}", text_, left_out_);
 }
 
 }  // namespace hook

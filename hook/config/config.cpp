@@ -1,10 +1,31 @@
 #include "hook/config/config.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <tuple>
 
 #include "fabric/text.hpp"
 
 namespace hook {
+namespace {
+
+// "02:00:...": two hexadecimal digits a byte.
+template <std::size_t size>
+std::optional<std::array<std::uint8_t, size>> parse_bytes(std::string_view text) {
+  constexpr std::size_t kDigitsPerByte = 2;
+  const auto parts = fabric::split(text, ':');
+  if (parts.size() != size) return std::nullopt;
+  std::array<std::uint8_t, size> bytes{};
+  for (std::size_t i = 0; i < size; ++i) {
+    const auto byte = fabric::parse_number<std::uint8_t>(parts[i], 16);
+    if (!byte || parts[i].size() != kDigitsPerByte) return std::nullopt;
+    bytes[i] = *byte;
+  }
+  return bytes;
+}
+
+}  // namespace
 
 Mode default_mode(const Pool& pool, const Network* network) {
   return network && network->mode ? *network->mode : pool.modes.front();
@@ -42,6 +63,49 @@ std::string to_string(const ConfigProblem& problem) {
 
 ConfigPaths config_paths_below(const std::string& root) {
   return {root + kConfigPath, root + kConfigDropIns, false, root + kClusterConfigPath};
+}
+
+std::optional<MacAddress> parse_mac(std::string_view text) {
+  return parse_bytes<std::tuple_size_v<MacAddress>>(text);
+}
+
+std::string to_string(const MacAddress& mac) {
+  return fmt::format("{:02x}", fmt::join(mac, ":"));
+}
+
+std::optional<std::uint64_t> parse_guid(std::string_view text) {
+  const auto bytes = parse_bytes<sizeof(std::uint64_t)>(text);
+  if (!bytes) return std::nullopt;
+  std::uint64_t guid = 0;
+  for (const std::uint8_t byte : *bytes)
+    guid = guid << 8 | byte;
+  return guid;
+}
+
+std::string to_string(VfRange::Kind kind, std::uint64_t value) {
+  if (kind == VfRange::Kind::kMac) return to_string(to_mac(value));
+  std::array<std::uint8_t, sizeof value> bytes{};
+  for (auto byte = bytes.rbegin(); byte != bytes.rend(); ++byte, value >>= 8)
+    *byte = static_cast<std::uint8_t>(value);
+  return fmt::format("{:02x}", fmt::join(bytes, ":"));
+}
+
+std::string to_string(const VfRange& range) {
+  return fmt::format("{}-{}", to_string(range.kind, range.from), to_string(range.kind, range.to));
+}
+
+std::uint64_t to_number(const MacAddress& mac) {
+  std::uint64_t value = 0;
+  for (const std::uint8_t byte : mac)
+    value = value << 8 | byte;
+  return value;
+}
+
+MacAddress to_mac(std::uint64_t value) {
+  MacAddress mac{};
+  for (auto byte = mac.rbegin(); byte != mac.rend(); ++byte, value >>= 8)
+    *byte = static_cast<std::uint8_t>(value);
+  return mac;
 }
 
 }  // namespace hook

@@ -4,6 +4,7 @@
 // `rdma-hook check-config` prints what is wrong, with line and remedy.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -11,11 +12,9 @@
 #include <string_view>
 #include <vector>
 
+#include "fabric/address.hpp"
 #include "fabric/result.hpp"
-#include "hook/config/address_range.hpp"
-#include "hook/config/mode.hpp"
-#include "hook/config/rdma_limits.hpp"
-#include "hook/config/vf_attributes.hpp"
+#include "hook/base/words.hpp"
 #include "hook/oci/engine.hpp"
 
 namespace hook {
@@ -31,6 +30,97 @@ inline constexpr const char* kConfigPath = "/etc/rdma-init/config.json";
 inline constexpr const char* kConfigDropIns = "/etc/rdma-init/conf.d";
 inline constexpr const char* kClusterConfigPath = "/etc/rdma-init/cluster/config.json";
 inline constexpr const char* kIpamDirectory = "/opt/cni/bin";
+
+// How a container holds an HCA.
+enum class Mode {
+  kExclusive,    // one holder; with a network, the netdev (and where the kernel isolates them, the RDMA device) moves
+  kShared,       // any number of holders, or as many as config.json allows; with a network, one child netdev per HCA
+  kSharedMulti,  // as shared, with several child netdevs per HCA and container
+  kHca,          // device nodes only, never a netdev
+};
+
+inline constexpr Word<Mode> kModeWords[] = {{"exclusive", Mode::kExclusive},
+                                            {"shared", Mode::kShared},
+                                            {"shared-multi", Mode::kSharedMulti},
+                                            {"hca", Mode::kHca},
+                                            {"host", Mode::kHca}};
+
+inline std::optional<Mode> parse_mode(std::string_view text) {
+  return from_word(kModeWords, text);
+}
+inline std::string_view to_string(Mode mode) {
+  return to_word(kModeWords, mode);
+}
+
+// Most objects and open contexts that one container may have of one HCA, as the kernel's controller `rdma` counts them
+// (Documentation/admin-guide/cgroup-v2.rst, "RDMA"). nullopt: no limit.
+struct RdmaLimits {
+  std::optional<std::uint32_t> handles;  // contexts: one for each ibv_open_device()
+  std::optional<std::uint32_t> objects;  // PDs, MRs, QPs, CQs and all others, added up
+  friend bool operator==(const RdmaLimits&, const RdmaLimits&) = default;
+};
+inline bool is_limited(const RdmaLimits& limits) {
+  return limits.handles || limits.objects;
+}
+
+// One range of a rail: addresses from..to of one family, both included, within subnet/prefix.
+struct AddressRange {
+  std::optional<unsigned> rail;  // nullopt: of every rail; they then share the range, no address is given twice
+  fabric::Address subnet;
+  unsigned prefix = 24;  // bits of its own family
+  fabric::Address from;  // the first that may be given; default: the first of the subnet that is not the gateway
+  fabric::Address to;
+  std::optional<fabric::Address> gateway;
+  // Prefix of the part that one node gives addresses of, in bits of its own family; `from` and `to` are then the whole
+  // subnet's until slice_of() (node_slice.hpp) makes them the node's. nullopt: all of it is this node's.
+  std::optional<unsigned> per_node = {};
+  std::vector<fabric::Address> own = {};  // the node's own, never given
+  bool is_for(unsigned which) const { return !rail || *rail == which; }
+  friend bool operator==(const AddressRange&, const AddressRange&) = default;
+};
+
+using MacAddress = std::array<std::uint8_t, 6>;
+// "02:00:00:00:00:01"; nullopt: six hex bytes are not there.
+std::optional<MacAddress> parse_mac(std::string_view text);
+std::string to_string(const MacAddress& mac);
+// "00:11:22:33:44:55:66:77", as `ip link set vf` takes an InfiniBand GUID; host byte order. nullopt: eight hex bytes
+// are not there.
+std::optional<std::uint64_t> parse_guid(std::string_view text);
+
+// "macs" and "guids": values from..to, both included, of which each function gets its own. As numbers: a MAC address in
+// the low 48 bits.
+struct VfRange {
+  enum class Kind { kMac, kGuid };
+  Kind kind = Kind::kMac;
+  std::uint64_t from = 0;
+  std::uint64_t to = 0;
+  // So many from `from` on are node 0's, the next node 1's; nullopt: all this node's.
+  std::optional<unsigned> per_node = {};
+  friend bool operator==(const VfRange&, const VfRange&) = default;
+};
+// "02:00:00:00:00:01", "00:11:22:33:44:55:66:77".
+std::string to_string(VfRange::Kind kind, std::uint64_t value);
+std::string to_string(const VfRange& range);  // "FROM-TO"
+std::uint64_t to_number(const MacAddress& mac);
+MacAddress to_mac(std::uint64_t value);
+
+// Attributes of an SR-IOV virtual function, set through its physical function (IFLA_VF_*, Linux 6.12
+// include/uapi/linux/if_link.h). nullopt: left as it is.
+struct VfAttributes {
+  std::optional<MacAddress> mac;
+  std::optional<unsigned> vlan;  // 0: none
+  std::optional<unsigned> qos;
+  std::optional<std::uint16_t> vlan_protocol;  // 0x8100, 0x88a8; host byte order
+  std::optional<bool> trust;
+  std::optional<bool> spoofchk;
+  std::optional<unsigned> link_state;   // IFLA_VF_LINK_STATE_AUTO, _ENABLE, _DISABLE
+  std::optional<unsigned> min_tx_rate;  // Mb/s; 0: none
+  std::optional<unsigned> max_tx_rate;
+  std::optional<std::uint64_t> node_guid;  // InfiniBand; host byte order
+  std::optional<std::uint64_t> port_guid;
+  bool empty() const { return *this == VfAttributes{}; }
+  friend bool operator==(const VfAttributes&, const VfAttributes&) = default;
+};
 
 // Which HCAs belong to a pool, in the words of k8s-rdma-shared-dev-plugin. A list that is empty takes all; the lists
 // are ANDed, the values within one ORed.
@@ -185,7 +275,7 @@ struct ConfigProblem {
 struct ConfigText {
   std::string file;  // as named in messages
   std::string text;
-  bool is_clusters = false;  // keys of the node's own files are errors in it (hook/config/node_keys.hpp)
+  bool is_clusters = false;  // keys of the node's own files are errors in it (refuse_node_keys())
   friend bool operator==(const ConfigText&, const ConfigText&) = default;
 };
 

@@ -2,7 +2,6 @@
 
 #include "fabric/text.hpp"
 #include "hook/config/values.hpp"
-#include "hook/config/wish.hpp"
 
 namespace hook {
 namespace {

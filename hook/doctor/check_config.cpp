@@ -1,4 +1,4 @@
-#include "hook/doctor/check_config.hpp"
+#include "hook/doctor/checks.hpp"
 
 #include <algorithm>
 #include <utility>

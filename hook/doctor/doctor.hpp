@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "hook/doctor/findings.hpp"
+#include "hook/doctor/checks.hpp"
 #include "hook/grant/node.hpp"
 
 namespace hook {

@@ -1,4 +1,4 @@
-#include "hook/doctor/ledger_facts.hpp"
+#include "hook/doctor/checks.hpp"
 
 #include <sys/statvfs.h>
 

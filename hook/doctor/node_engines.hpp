@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "fabric/result.hpp"
-#include "hook/doctor/findings.hpp"
+#include "hook/doctor/checks.hpp"
 #include "hook/install/ask_engine.hpp"
 #include "hook/install/record.hpp"
 

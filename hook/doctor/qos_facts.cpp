@@ -1,4 +1,4 @@
-#include "hook/doctor/qos_facts.hpp"
+#include "hook/doctor/checks.hpp"
 
 #include <algorithm>
 

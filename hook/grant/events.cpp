@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "hook/base/event_line.hpp"
+#include "hook/base/log.hpp"
 #include "hook/ledger/grant.hpp"
 
 namespace hook {

@@ -8,8 +8,8 @@
 #include "hook/apply/rdma_cgroup.hpp"
 #include "hook/grant/asking.hpp"
 #include "hook/grant/hcas.hpp"
-#include "hook/plan/make_plan.hpp"
 #include "hook/plan/match.hpp"
+#include "hook/plan/plan.hpp"
 
 namespace hook {
 namespace {

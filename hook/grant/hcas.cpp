@@ -12,8 +12,8 @@
 #include "fabric/text.hpp"
 #include "hook/ledger/files.hpp"
 #include "hook/plan/parts.hpp"
-#include "hook/rails/netlink/open_netns.hpp"
-#include "hook/rails/plan/rail_config.hpp"
+#include "hook/rails/netlink/netlink.hpp"
+#include "hook/rails/plan/rails.hpp"
 #include "hook/rails/record/store.hpp"
 
 namespace hook {

@@ -6,10 +6,10 @@
 #include "fabric/read_inventory.hpp"
 #include "fabric/snapshot.hpp"
 #include "hook/grant/asking.hpp"
-#include "hook/plan/make_plan.hpp"
 #include "hook/plan/match.hpp"
 #include "hook/plan/node_needs.hpp"
 #include "hook/plan/parts.hpp"
+#include "hook/plan/plan.hpp"
 
 namespace hook {
 namespace {

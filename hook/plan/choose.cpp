@@ -6,7 +6,7 @@
 
 #include "fabric/text.hpp"
 #include "hook/base/failure.hpp"
-#include "hook/plan/gpu_affinity.hpp"
+#include "hook/plan/match.hpp"
 #include "hook/request/parsers.hpp"
 
 namespace hook {

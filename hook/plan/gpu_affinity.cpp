@@ -1,4 +1,4 @@
-#include "hook/plan/gpu_affinity.hpp"
+#include "hook/plan/match.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "hook/plan/make_plan.hpp"
+#include "hook/plan/plan.hpp"
 
 #include <algorithm>
 #include <utility>

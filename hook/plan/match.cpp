@@ -7,7 +7,6 @@
 
 #include "fabric/text.hpp"
 #include "hook/base/failure.hpp"
-#include "hook/plan/gpu_affinity.hpp"
 #include "hook/request/parsers.hpp"
 
 namespace hook {

@@ -10,10 +10,8 @@
 #include <vector>
 
 #include "fabric/result.hpp"
-#include "hook/base/device_number.hpp"
 #include "hook/base/json/json_fwd.hpp"
-#include "hook/config/mode.hpp"
-#include "hook/config/rdma_limits.hpp"
+#include "hook/config/config.hpp"
 
 namespace fabric {
 struct Inventory;
@@ -22,6 +20,13 @@ struct Inventory;
 namespace hook {
 
 class Candidates;
+
+// The number of a character device.
+struct DeviceNumber {
+  std::uint32_t major = 0;
+  std::uint32_t minor = 0;
+  friend bool operator==(const DeviceNumber&, const DeviceNumber&) = default;
+};
 
 struct PlannedNode {
   std::string path;  // in the container, and on the node
@@ -159,5 +164,10 @@ Json plan_json(const Plan& plan);
 std::string plan_text(const Plan& plan);
 // A limit of locked memory: "unlimited" for UINT64_MAX, else "N bytes".
 std::string memlock_text(std::uint64_t bytes);
+
+// Pure. Errors are refusals, with the remedy as hint: those of Candidates::matched, an HCA that another container
+// holds, a mode that the pool does not allow, fewer HCAs than asked for, a device number or what a view is made of that
+// could not be read (Inventory::unread).
+fabric::Result<Plan> make_plan(const PlanInput& input);
 
 }  // namespace hook

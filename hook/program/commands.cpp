@@ -33,7 +33,6 @@
 #include "hook/program/foreseen.hpp"
 #include "hook/program/stages.hpp"
 #include "hook/rails/address/ipam.hpp"
-#include "hook/rails/address/ipam_helper.hpp"
 #include "hook/rails/addresses.hpp"
 #include "hook/rails/foresee.hpp"
 #include "hook/rails/record/store.hpp"

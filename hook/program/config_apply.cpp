@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "fabric/unique_fd.hpp"
-#include "hook/base/event_line.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/base/log.hpp"
 #include "hook/base/process/ending_signals.hpp"
 #include "hook/base/process/sandbox.hpp"
 #include "hook/base/text_digest.hpp"

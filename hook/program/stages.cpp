@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "fabric/inventory.hpp"
-#include "hook/apply/live/limit_rdma.hpp"
 #include "hook/apply/live/own_cgroup.hpp"
 #include "hook/apply/live/run_steps.hpp"
+#include "hook/apply/rdma_cgroup.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/grant/granted_nodes.hpp"

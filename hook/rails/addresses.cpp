@@ -7,10 +7,8 @@
 #include <utility>
 
 #include "hook/rails/address/ipam.hpp"
-#include "hook/rails/address/ipam_helper.hpp"
 #include "hook/rails/address/node_ranges.hpp"
 #include "hook/rails/address/pool.hpp"
-#include "hook/rails/address/vf_ranges.hpp"
 #include "hook/rails/record/store.hpp"
 
 namespace hook {

@@ -8,11 +8,8 @@
 #include "fabric/text.hpp"
 #include "hook/rails/address/node_ranges.hpp"
 #include "hook/rails/address/pool.hpp"
-#include "hook/rails/address/vf_ranges.hpp"
 #include "hook/rails/addresses.hpp"
 #include "hook/rails/give.hpp"
-#include "hook/rails/plan/node_network.hpp"
-#include "hook/rails/plan/rail_config.hpp"
 #include "hook/rails/plan/rails.hpp"
 #include "hook/rails/record/store.hpp"
 

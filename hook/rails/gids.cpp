@@ -12,8 +12,8 @@
 #include "fabric/inventory.hpp"
 #include "fabric/text.hpp"
 #include "hook/ledger/files.hpp"
-#include "hook/rails/align/run_alignment.hpp"
-#include "hook/rails/netlink/netdev_records.hpp"
+#include "hook/rails/align/align.hpp"
+#include "hook/rails/netlink/records.hpp"
 
 namespace hook {
 namespace {

@@ -9,9 +9,9 @@
 #include "fabric/result.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/rails/align/align.hpp"
-#include "hook/rails/checks.hpp"
-#include "hook/rails/netlink/open_netns.hpp"
-#include "hook/rails/plan/rail_config.hpp"
+#include "hook/rails/netlink/netlink.hpp"
+#include "hook/rails/plan/rails.hpp"
+#include "hook/rails/probe/probe.hpp"
 
 namespace fabric {
 struct Hca;

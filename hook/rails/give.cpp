@@ -6,16 +6,15 @@
 #include <algorithm>
 #include <utility>
 
-#include "hook/rails/address/cni_args.hpp"
+#include "hook/rails/address/ipam.hpp"
 #include "hook/rails/addresses.hpp"
-#include "hook/rails/checks.hpp"
 #include "hook/rails/gids.hpp"
 #include "hook/rails/links.hpp"
-#include "hook/rails/netlink/netdev_records.hpp"
-#include "hook/rails/netlink/open_netns.hpp"
+#include "hook/rails/netlink/netlink.hpp"
 #include "hook/rails/netlink/rdma_devices.hpp"
-#include "hook/rails/plan/rail_config.hpp"
+#include "hook/rails/netlink/records.hpp"
 #include "hook/rails/plan/rails.hpp"
+#include "hook/rails/probe/probe.hpp"
 #include "hook/rails/record/store.hpp"
 
 namespace hook {

@@ -12,9 +12,9 @@
 #include "fabric/inventory.hpp"
 #include "fabric/pci_sysfs.hpp"
 #include "fabric/text.hpp"
-#include "hook/rails/netlink/netdev_programs.hpp"
-#include "hook/rails/netlink/netdev_records.hpp"
+#include "hook/rails/netlink/netdev_settings.hpp"
 #include "hook/rails/netlink/rdma_devices.hpp"
+#include "hook/rails/netlink/records.hpp"
 #include "hook/rails/netlink/vf.hpp"
 
 namespace hook {

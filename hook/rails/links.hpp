@@ -8,8 +8,8 @@
 
 #include "fabric/result.hpp"
 #include "hook/rails/netlink/links.hpp"
-#include "hook/rails/netlink/netdev_features.hpp"
-#include "hook/rails/netlink/open_netns.hpp"
+#include "hook/rails/netlink/netdev_settings.hpp"
+#include "hook/rails/netlink/netlink.hpp"
 #include "hook/rails/record/network.hpp"
 
 namespace fabric {

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,5 +61,24 @@ void note_open(const fabric::Inventory& inventory, const std::vector<std::string
 // processes of the node have open. Errors: names HCA, processes and remedy (EBUSY); or it cannot be found out.
 fabric::Result<void> check_closed(const std::vector<PlannedHca>& hcas, const std::string& root, bool descriptors,
                                   std::vector<std::string>& warnings);
+
+// A process that has a character device open, as /proc/PID/fd tells.
+struct DescriptorHolder {
+  pid_t pid = 0;
+  DeviceNumber device;
+  friend bool operator==(const DescriptorHolder&, const DescriptorHolder&) = default;
+};
+
+struct FoundDescriptors {
+  std::vector<DescriptorHolder> holders;
+  std::map<pid_t, fabric::Error> unseen;  // processes that have not ended, and cannot be looked at
+};
+
+// Looks at the processes of this PID namespace for descriptors of one of these devices. Needs CAP_SYS_PTRACE for the
+// processes of others. The cost grows with the descriptors of the node. Not seen: a descriptor that is on its way
+// through a socket, in an io_uring, or in the own table of a thread that left its process's. Errors: `proc` cannot be
+// listed.
+fabric::Result<FoundDescriptors> find_descriptors(const std::vector<DeviceNumber>& devices,
+                                                  const std::string& proc = "/proc");
 
 }  // namespace hook

@@ -18,12 +18,12 @@
 #include "hook/ledger/ledger.hpp"
 #include "hook/rails/addresses.hpp"
 #include "hook/rails/links.hpp"
-#include "hook/rails/netlink/netdev_programs.hpp"
-#include "hook/rails/netlink/netdev_records.hpp"
+#include "hook/rails/netlink/netdev_settings.hpp"
 #include "hook/rails/netlink/rdma_devices.hpp"
+#include "hook/rails/netlink/records.hpp"
 #include "hook/rails/netlink/vf.hpp"
 #include "hook/rails/open_hcas.hpp"
-#include "hook/rails/plan/rail_config.hpp"
+#include "hook/rails/plan/rails.hpp"
 #include "hook/rails/record/store.hpp"
 
 namespace hook {

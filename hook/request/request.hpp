@@ -17,8 +17,7 @@
 #include "fabric/result.hpp"
 #include "hook/base/log.hpp"
 #include "hook/config/config.hpp"
-#include "hook/config/mode.hpp"
-#include "hook/config/wish.hpp"
+#include "hook/config/values.hpp"
 #include "hook/oci/container_spec.hpp"
 #include "hook/oci/engine.hpp"
 

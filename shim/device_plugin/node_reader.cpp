@@ -12,6 +12,10 @@
 #include "fabric/text.hpp"
 #include "hook/apply/cdi_spec.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/base/log.hpp"
+#include "hook/config/read_config.hpp"
+#include "hook/metrics/counters.hpp"
+#include "hook/metrics/metrics.hpp"
 
 namespace shim {
 namespace {

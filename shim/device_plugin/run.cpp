@@ -16,7 +16,7 @@
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/apply/cdi_spec.hpp"
-#include "hook/base/event_line.hpp"
+#include "hook/base/log.hpp"
 #include "hook/base/process/ending_signals.hpp"
 #include "shim/device_plugin/node_reader.hpp"
 #include "shim/device_plugin/watches.hpp"

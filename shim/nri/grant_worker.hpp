@@ -12,7 +12,7 @@
 #include "hook/base/log.hpp"
 #include "hook/config/config.hpp"
 #include "hook/grant/call.hpp"
-#include "hook/rails/address/ipam_helper.hpp"
+#include "hook/rails/address/ipam.hpp"
 #include "shim/nri/wire/messages.hpp"
 #include "shim/nri/worker.hpp"
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "hook/rails/align/run_alignment.hpp"
+#include "hook/rails/align/align.hpp"
 #include "require.hpp"
 #include "unit/rails/kernel_gid_model.hpp"
 

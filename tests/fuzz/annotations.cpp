@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "hook/plan/make_plan.hpp"
 #include "hook/plan/match.hpp"
 #include "hook/plan/plan.hpp"
 #include "hook/request/request.hpp"

@@ -4,7 +4,6 @@
 #include "hook/apply/edit_spec.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/oci/container_spec.hpp"
-#include "hook/plan/make_plan.hpp"
 #include "hook/plan/match.hpp"
 #include "hook/plan/plan.hpp"
 #include "hook/request/request.hpp"

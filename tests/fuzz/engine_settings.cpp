@@ -5,9 +5,8 @@
 #include <algorithm>
 #include <string>
 
-#include "hook/doctor/check_rails.hpp"
+#include "hook/doctor/checks.hpp"
 #include "hook/doctor/node_engines.hpp"
-#include "hook/doctor/qos_facts.hpp"
 #include "hook/install/plan.hpp"
 #include "require.hpp"
 

@@ -3,7 +3,7 @@
 
 #include <sstream>
 
-#include "hook/apply/live/container_mounts.hpp"
+#include "hook/apply/live/container_root.hpp"
 #include "require.hpp"
 
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "hook/rails/probe/frames.hpp"
+#include "hook/rails/probe/probe.hpp"
 #include "require.hpp"
 
 namespace {

@@ -11,7 +11,6 @@
 #include "hook/base/json/json.hpp"
 #include "hook/config/config.hpp"
 #include "hook/config/read_config.hpp"
-#include "hook/plan/make_plan.hpp"
 #include "hook/plan/match.hpp"
 #include "hook/plan/plan.hpp"
 #include "hook/program/foreseen.hpp"

@@ -1,4 +1,4 @@
-#include "hook/apply/live/container_mounts.hpp"
+#include "hook/apply/live/container_root.hpp"
 
 #include <fcntl.h>
 #include <sys/mount.h>

@@ -8,7 +8,6 @@
 #include <variant>
 #include <vector>
 
-#include "hook/base/device_number.hpp"
 #include "hook/oci/container_spec.hpp"
 #include "hook/oci/engine.hpp"
 #include "hook/oci/state.hpp"

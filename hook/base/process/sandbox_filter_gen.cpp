@@ -135,7 +135,7 @@ struct Bounded {
 
 // Calls that are allowed with some arguments only: no executable memory, into which code could be put; no sockets but
 // to the kernel, the log being open already; of namespaces only joining; of device nodes only character devices. The
-// mounts are those of container_root.cpp, run_steps.cpp and open_netns.cpp.
+// mounts are those of container_root.cpp, run_steps.cpp and netlink.cpp.
 std::vector<Bounded> bounded() {
   constexpr std::uint64_t kReadOnly = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
   std::vector<Bounded> calls = {

@@ -1,17 +1,25 @@
-#include "hook/rails/address/ipam_helper.hpp"
+#include "hook/rails/address/ipam.hpp"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <climits>
+#include <csignal>
+#include <cstdint>
+#include <cstring>
 #include <exception>
 #include <utility>
 
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
-#include "hook/rails/address/serve_ipam.hpp"
+#include "hook/base/process/sandbox.hpp"
+#include "hook/base/timing.hpp"
 
 namespace hook {
 namespace {
@@ -22,19 +30,148 @@ using fabric::sys_error;
 using fabric::UniqueFd;
 
 constexpr int kSlackMs = 2000;  // beyond the plugins' own time, for starting and killing them
+constexpr int kChannel = 3;     // of the helper
+// 1 MiB of control characters, each as \u0001.
+constexpr std::size_t kLargestFrame = std::size_t{16} << 20;
+
+// Both sides send frames: a 32-bit length and that much JSON. Errors: the other side is gone.
+Result<void> send_frame(int channel, std::string_view text) {
+  const auto size = static_cast<std::uint32_t>(text.size());
+  std::string frame(sizeof size, '\0');
+  std::memcpy(frame.data(), &size, sizeof size);
+  frame += text;
+  std::string_view rest = frame;
+  while (!rest.empty()) {
+    const ssize_t count = ::send(channel, rest.data(), rest.size(), MSG_NOSIGNAL);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return sys_error(errno, "cannot send");
+    rest.remove_prefix(static_cast<std::size_t>(count));
+  }
+  return {};
+}
+
+Result<void> send_json(int channel, const Json& json) {
+  return send_frame(channel, json.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+// Exactly size bytes.
+Result<void> receive_all(int channel, char* to, std::size_t size, std::optional<Deadline> deadline) {
+  while (size > 0) {
+    pollfd waiting{channel, POLLIN, 0};
+    const int ready = ::poll(&waiting, 1, deadline ? ms_until(*deadline, INT_MAX) : -1);
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready == 0) return sys_error(ETIMEDOUT, "no answer");
+    const ssize_t count = ::recv(channel, to, size, 0);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return sys_error(count < 0 ? errno : EPIPE, "no answer");
+    to += count;
+    size -= static_cast<std::size_t>(count);
+  }
+  return {};
+}
+
+// deadline: nullopt waits for ever. Errors: the other side is gone (EPIPE), the time is over (ETIMEDOUT), a frame over
+// kLargestFrame.
+Result<std::string> receive_frame(int channel, std::optional<Deadline> deadline) {
+  char header[sizeof(std::uint32_t)];
+  TRY_VOID(receive_all(channel, header, sizeof header, deadline));
+  std::uint32_t size = 0;
+  std::memcpy(&size, header, sizeof size);
+  if (size > kLargestFrame) return Error{fmt::format("a frame of {} bytes", size), EMSGSIZE};
+  std::string text(size, '\0');
+  TRY_VOID(receive_all(channel, text.data(), size, deadline));
+  return text;
+}
+
+// For both directions of the conversion to JSON. call: an IpamCall, const or not.
+template <typename Call, typename Use>
+void each_member_of_call(Call& call, Use use) {
+  use("command", call.command);
+  use("plugin", call.plugin);
+  use("network", call.network);
+  use("ipam", call.ipam);
+  use("container_id", call.container_id);
+  use("netns", call.netns);
+  use("ifname", call.ifname);
+  use("args", call.args);
+}
+
+// end: a PluginEnd, const or not.
+template <typename End, typename Use>
+void each_member_of_end(End& end, Use use) {
+  use("refusal", end.refusal);
+  use("hint", end.hint);
+  use("code", end.code);
+  use("status", end.status);
+  use("out", end.out);
+  use("err", end.err);
+}
+
+// An engine waits until no process holds the hook's outputs open any more, so the helper must not.
+bool close_all_but(int channel) {
+  if (channel != kChannel && ::dup3(channel, kChannel, O_CLOEXEC) < 0) return false;
+  close_from(kChannel + 1);
+  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (null < 0) return false;
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::dup2(null, fd) < 0) return false;
+  }
+  if (null > STDERR_FILENO) ::close(null);
+  return true;
+}
+
+void serve_one(int channel, const std::vector<IpamProgram>& programs) {
+  const auto text = receive_frame(channel, std::nullopt);
+  if (!text) ::_exit(0);
+  const auto request = parse_json(*text, "request", {.bytes = kLargestFrame});
+  if (!request) ::_exit(1);
+  std::vector<IpamCall> calls;
+  for (const Json& json : request->at("calls")) {
+    IpamCall& call = calls.emplace_back();
+    each_member_of_call(call, [&](const char* name, auto& value) { json.at(name).get_to(value); });
+  }
+  for (const PluginEnd& end : run_plugins(calls, programs, request->at("timeout_ms").get<int>(), channel)) {
+    Json answer;
+    each_member_of_end(end, [&](const char* name, const auto& value) { answer[name] = value; });
+    if (!send_json(channel, answer)) ::_exit(0);
+  }
+}
+
+// The helper's whole life.
+[[noreturn]] void serve_ipam(int channel, pid_t parent, const std::vector<IpamProgram>& programs) {
+  // The question comes second: no signal is sent for a parent that died before the call.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent || !close_all_but(channel)) ::_exit(1);
+  // An engine may start the hook with SIGCHLD ignored, and then ended plugins leave nothing to wait for.
+  std::signal(SIGCHLD, SIG_DFL);
+  sigset_t child;
+  sigemptyset(&child);
+  sigaddset(&child, SIGCHLD);
+  ::sigprocmask(SIG_BLOCK, &child, nullptr);
+  try {
+    for (;;)
+      serve_one(kChannel, programs);
+  } catch (const std::exception&) {  // bad_alloc, or a malformed request
+    ::_exit(1);
+  }
+}
 
 Result<void> send_calls(int channel, const std::vector<IpamCall>& calls, int timeout_ms) {
   Json request = {{"timeout_ms", timeout_ms}, {"calls", Json::array()}};
-  for (const IpamCall& call : calls)
-    request["calls"].push_back(to_json(call));
-  return send_frame(channel, request.dump(-1, ' ', false, Json::error_handler_t::replace));
+  for (const IpamCall& call : calls) {
+    Json& json = request["calls"].emplace_back();
+    each_member_of_call(call, [&](const char* name, const auto& value) { json[name] = value; });
+  }
+  return send_json(channel, request);
 }
 
-Result<PluginEnd> receive_end(int channel, int timeout_ms) {
-  const std::string text = TRY(receive_frame(channel, timeout_ms));
+Result<PluginEnd> receive_end(int channel, Deadline deadline) {
+  const std::string text = TRY(receive_frame(channel, deadline));
   const Json json = TRY(parse_json(text, "answer", {.bytes = kLargestFrame}));
   try {
-    return end_from_json(json);
+    PluginEnd end;
+    each_member_of_end(end, [&](const char* name, auto& value) { json.at(name).get_to(value); });
+    return end;
   } catch (const std::exception& error) {
     return fabric::make_error("{}", error.what());
   }
@@ -111,12 +248,11 @@ std::vector<Result<IpamResult>> IpamHelper::run(const std::vector<IpamCall>& cal
   if (calls.empty()) return results;
   const auto sent =
       channel_.ok() ? send_calls(channel_.get(), calls, timeout_ms) : Result<void>(sys_error(EPIPE, "it has ended"));
-  const long deadline = monotonic_ms() + timeout_ms + kSlackMs;
+  const Deadline deadline = from_now(std::chrono::milliseconds(timeout_ms + kSlackMs));
   std::optional<Error> broken;
   if (!sent) broken = sent.error();
   for (const IpamCall& call : calls) {
-    const long left = std::max(0L, deadline - monotonic_ms());
-    auto end = broken ? Result<PluginEnd>(*broken) : receive_end(channel_.get(), static_cast<int>(left));
+    auto end = broken ? Result<PluginEnd>(*broken) : receive_end(channel_.get(), deadline);
     if (end) {
       results.push_back(to_result(call, *end));
       continue;

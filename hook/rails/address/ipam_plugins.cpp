@@ -1,4 +1,4 @@
-#include "hook/rails/address/ipam_plugins.hpp"
+#include "hook/rails/address/ipam.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -12,18 +12,18 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <csignal>
 #include <cstring>
-#include <ctime>
 #include <utility>
 
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/base/process/open_program.hpp"
+#include "hook/base/timing.hpp"
 #include "hook/base/write_all.hpp"
 #include "hook/ledger/files.hpp"
-#include "hook/rails/address/cni_args.hpp"
 
 namespace hook {
 namespace {
@@ -285,14 +285,13 @@ std::vector<pollfd> to_poll(const std::vector<PluginRun>& plugins, int channel, 
 }
 
 void supervise(std::vector<PluginRun>& plugins, int timeout_ms, int channel, int signals) {
-  const long deadline = monotonic_ms() + timeout_ms;
+  const Deadline deadline = from_now(std::chrono::milliseconds(timeout_ms));
   const auto runs = [](const PluginRun& plugin) { return plugin.pid > 0; };
   while (std::any_of(plugins.begin(), plugins.end(), runs)) {
     auto polled = to_poll(plugins, channel, signals);
-    const long left = std::max(0L, deadline - monotonic_ms());
-    if (::poll(polled.data(), polled.size(), static_cast<int>(left)) < 0 && errno != EINTR) ::_exit(1);
+    if (::poll(polled.data(), polled.size(), ms_until(deadline, timeout_ms)) < 0 && errno != EINTR) ::_exit(1);
     const bool parent_is_gone = polled[0].revents != 0;  // while it waits it says nothing
-    const bool late = monotonic_ms() >= deadline;
+    const bool late = ms_until(deadline, timeout_ms) == 0;
     if (polled[1].revents != 0) {
       signalfd_siginfo info{};
       (void)!::read(signals, &info, sizeof info);
@@ -310,12 +309,6 @@ void supervise(std::vector<PluginRun>& plugins, int timeout_ms, int channel, int
 }
 
 }  // namespace
-
-long monotonic_ms() {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 std::vector<PluginEnd> run_plugins(const std::vector<IpamCall>& calls, const std::vector<IpamProgram>& programs,
                                    int timeout_ms, int channel) {

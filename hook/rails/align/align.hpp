@@ -8,8 +8,10 @@
 // (gid_table_reserve_default()).
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -75,5 +77,107 @@ std::string to_string(const Alignment& alignment, const std::vector<AlignRail>& 
 
 // Placeholder number n, below 256: 192.0.2.0/24 as mapped address (RFC 5737: no network has them).
 fabric::Address placeholder(unsigned n);
+
+// One rail on its way to an index: the part of run_alignment() that is the same for each.
+
+// Everything that touches the kernel. rail: position in the rails given to run_alignment().
+class AlignLink {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  virtual ~AlignLink() = default;
+  // The address of the rail, with the routes and rules that hang on it. Removing what is not there and adding what is
+  // there already is success.
+  virtual fabric::Result<void> remove_address(std::size_t rail) = 0;
+  virtual fabric::Result<void> add_address(std::size_t rail) = 0;
+  // Placeholders number from..to - 1, in ascending order.
+  virtual fabric::Result<void> add_placeholders(std::size_t rail, unsigned from, unsigned to) = 0;
+  // Success when it is not there.
+  virtual fabric::Result<void> remove_placeholder(std::size_t rail, unsigned number) = 0;
+  // As read_gid_table().
+  virtual fabric::Result<GidTable> read(std::size_t rail, const std::vector<fabric::Address>& wanted,
+                                        unsigned at_least) = 0;
+  // Between two readings; about a millisecond.
+  virtual void wait() = 0;
+  virtual Clock::time_point now() { return Clock::now(); }
+};
+
+class RailMove {
+ public:
+  using Deadline = AlignLink::Clock::time_point;
+
+  // rail: with its table as it was planned for. silent: slots of it that look free and are not; what is learned about
+  // them is added.
+  RailMove(AlignLink& link, const AlignRail& rail, std::size_t position, unsigned target, unsigned max_placeholders,
+           std::set<unsigned>& silent);
+
+  // The address goes, placeholders come.
+  fabric::Result<void> begin(unsigned fill);
+  // Waits until they are in the table and adds more where slots below the target became free. false: no placeholder
+  // got the target, or not in time.
+  fabric::Result<bool> hold_target(Deadline deadline);
+  // The placeholder at the target goes, the address comes back.
+  fabric::Result<void> swap();
+  // Waits for the address's GID. false: it is elsewhere, or has none in time.
+  fabric::Result<bool> landed(Deadline deadline);
+  // No placeholder is left, and the address is there, whatever was done before; what fails is tried more than once.
+  fabric::Result<void> restore();
+  // Waits until the table shows that, after another restore() if one failed; an address that got no GID (a full table)
+  // is added once more.
+  fabric::Result<void> settle(Deadline deadline);
+
+  unsigned placeholders() const { return next_ - first_; }
+
+ private:
+  fabric::Result<void> add(unsigned count);
+  fabric::Result<std::optional<GidTable>> settled_table(Deadline deadline);
+  std::vector<unsigned> holes(const GidTable& table) const;
+  std::optional<unsigned> holder(const GidTable& table) const;
+  fabric::Result<bool> is_restored(Deadline deadline);
+  bool wait(Deadline deadline);
+
+  AlignLink& link_;
+  const AlignRail& rail_;
+  std::size_t position_;
+  unsigned target_;
+  unsigned max_placeholders_;
+  unsigned types_;
+  std::set<unsigned>& silent_;
+  std::set<unsigned> present_;  // placeholders
+  unsigned first_ = 0;          // number of the first placeholder
+  unsigned next_ = 0;
+  std::optional<unsigned> holder_;
+  bool is_out_ = false;  // the address is away, or may be
+};
+
+// Carrying an alignment out on live rails, while other containers of the node come and go and change the same tables.
+//
+// The kernel does GID work later than the netlink call that causes it, but in order: one ordered work queue for the
+// whole node (roce_gid_mgmt.c, gid_cache_wq, Linux 6.12). So the calls for all rails are made first; then the tables
+// are read until the last placeholder of a rail is in it, which says that everything before it was done. A placeholder
+// sits at the wanted index by then and keeps it until the address takes its place. A slot that looks free and is not (a
+// GID that a process still uses, or one that MLNX_OFED hides) shows itself by being passed over.
+
+struct AlignLimits {
+  unsigned max_placeholders = 256;  // at one time, for each rail
+  unsigned rounds = 3;
+  // Of waiting for the kernel, all rounds together. What must be put back may take half of it longer.
+  std::chrono::milliseconds time{2000};
+};
+
+struct AlignReport {
+  Alignment done;             // from where to where, over all rounds; no moves: the rails agreed already
+  std::string text;           // to_string(done)
+  unsigned rounds = 0;        // that changed something
+  unsigned slots_moved = 0;   // GIDs of addresses that have another index now
+  unsigned placeholders = 0;  // that came and went
+};
+
+// The tables in `rails` are not looked at but read by the link. Afterwards, success or not, no placeholder is left and
+// every address is where it was or at another index. Errors: as plan_alignment() when there is no common index; any
+// error of the link; the rails could not be brought together in time. They say at which index every rail is, and which
+// address could not be put back.
+fabric::Result<AlignReport> run_alignment(std::vector<AlignRail> rails, AlignLink& link,
+                                          const AlignLimits& limits = {});
 
 }  // namespace hook

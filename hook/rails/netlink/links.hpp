@@ -11,7 +11,7 @@
 
 #include "fabric/result.hpp"
 #include "fabric/sysfs.hpp"
-#include "hook/rails/netlink/link_settings.hpp"
+#include "hook/rails/netlink/netdev_settings.hpp"
 #include "hook/rails/netlink/netlink.hpp"
 #include "hook/rails/plan/rail.hpp"
 

@@ -1,4 +1,4 @@
-#include "hook/rails/netlink/netdev_programs.hpp"
+#include "hook/rails/netlink/netdev_settings.hpp"
 
 #include <fmt/format.h>
 #include <linux/bpf.h>

@@ -1,4 +1,4 @@
-#include "hook/rails/netlink/netdev_records.hpp"
+#include "hook/rails/netlink/records.hpp"
 
 #include <linux/fib_rules.h>
 #include <linux/if_addr.h>
@@ -12,8 +12,6 @@
 #include <iterator>
 #include <set>
 #include <utility>
-
-#include "hook/rails/netlink/record_parts.hpp"
 
 namespace hook {
 namespace {

@@ -1,4 +1,4 @@
-#include "hook/rails/netlink/rdma_contexts.hpp"
+#include "hook/rails/netlink/rdma_devices.hpp"
 
 #include <rdma/rdma_netlink.h>
 #include <sys/socket.h>

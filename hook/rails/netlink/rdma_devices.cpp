@@ -12,7 +12,7 @@
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "hook/plan/plan.hpp"
-#include "hook/rails/netlink/open_netns.hpp"
+#include "hook/rails/netlink/netlink.hpp"
 
 namespace hook {
 namespace {

@@ -1,4 +1,4 @@
-#include "hook/rails/netlink/record_parts.hpp"
+#include "hook/rails/netlink/records.hpp"
 
 #include <linux/fib_rules.h>
 #include <linux/if_addr.h>

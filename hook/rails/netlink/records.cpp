@@ -11,8 +11,6 @@
 #include <functional>
 #include <utility>
 
-#include "hook/rails/netlink/record_parts.hpp"
-
 namespace hook {
 namespace {
 

@@ -1,4 +1,4 @@
-#include "hook/rails/plan/node_network.hpp"
+#include "hook/rails/plan/rails.hpp"
 
 #include <fcntl.h>
 #include <linux/rtnetlink.h>

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "fabric/address.hpp"
-#include "hook/config/vf_attributes.hpp"
+#include "hook/config/config.hpp"
 
 namespace hook {
 

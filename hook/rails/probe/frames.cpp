@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "fabric/netlink.hpp"
-#include "hook/rails/probe/frames.hpp"
+#include "hook/rails/probe/probe.hpp"
 
 namespace hook {
 namespace {

@@ -11,11 +11,9 @@
 
 #include "fabric/result.hpp"
 #include "hook/ledger/ledger.hpp"
-#include "hook/rails/netlink/link_settings.hpp"
-#include "hook/rails/netlink/netdev_features.hpp"
+#include "hook/rails/netlink/netdev_settings.hpp"
 #include "hook/rails/netlink/rdma_devices.hpp"
 #include "hook/rails/netlink/records.hpp"
-#include "hook/rails/netlink/sysfs_settings.hpp"
 #include "hook/rails/plan/rail.hpp"
 
 namespace hook {

@@ -12,7 +12,6 @@
 #include <cerrno>
 #include <csignal>
 
-#include "hook/apply/live/bpf_calls.hpp"
 #include "hook/apply/live/device_cgroup.hpp"
 #include "hook/apply/live/run_steps.hpp"
 #include "support/temp_dir.hpp"

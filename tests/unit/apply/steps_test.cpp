@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "hook/apply/live/limit_rdma.hpp"
+#include "hook/apply/rdma_cgroup.hpp"
 
 namespace hook {
 namespace {

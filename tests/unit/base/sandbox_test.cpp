@@ -28,7 +28,7 @@
 #include <string>
 #include <string_view>
 
-#include "hook/rails/netlink/open_netns.hpp"
+#include "hook/rails/netlink/netlink.hpp"
 #include "unit/sanitized.hpp"
 
 namespace hook {

@@ -11,7 +11,6 @@
 #include "hook/base/json/json.hpp"
 #include "hook/cluster/apply_config.hpp"
 #include "hook/cluster/config_source.hpp"
-#include "hook/config/node_keys.hpp"
 #include "hook/config/read_config.hpp"
 #include "support/temp_dir.hpp"
 

@@ -4,13 +4,9 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "hook/doctor/check_rails.hpp"
+#include "hook/doctor/checks.hpp"
 #include "hook/doctor/doctor.hpp"
-#include "hook/doctor/gpu_facts.hpp"
-#include "hook/doctor/kernel_facts.hpp"
-#include "hook/doctor/ledger_facts.hpp"
 #include "hook/doctor/node_engines.hpp"
-#include "hook/doctor/qos_facts.hpp"
 #include "hook/rails/record/store.hpp"
 #include "support/inventories.hpp"
 #include "support/tree.hpp"

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "hook/base/event_line.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/base/log.hpp"
 #include "hook/ledger/grant.hpp"
 
 namespace hook {

@@ -5,8 +5,8 @@
 
 #include "fabric/text.hpp"
 #include "hook/grant/node.hpp"
-#include "hook/plan/make_plan.hpp"
 #include "hook/plan/match.hpp"
+#include "hook/plan/plan.hpp"
 #include "support/inventories.hpp"
 #include "support/temp_dir.hpp"
 #include "support/tree.hpp"

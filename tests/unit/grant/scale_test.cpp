@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include "hook/grant/node.hpp"
-#include "hook/plan/make_plan.hpp"
 #include "hook/plan/match.hpp"
 #include "hook/plan/plan.hpp"
 #include "hook/program/commands.hpp"

@@ -8,8 +8,6 @@
 #include "fabric/text.hpp"
 #include "hook/apply/rdma_cgroup.hpp"
 #include "hook/base/json/json.hpp"
-#include "hook/plan/gpu_affinity.hpp"
-#include "hook/plan/make_plan.hpp"
 #include "hook/plan/match.hpp"
 #include "hook/request/parsers.hpp"
 #include "support/inventories.hpp"

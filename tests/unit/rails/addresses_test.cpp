@@ -14,7 +14,6 @@
 #include "hook/ledger/files.hpp"
 #include "hook/ledger/steps.hpp"
 #include "hook/rails/address/ipam.hpp"
-#include "hook/rails/address/ipam_helper.hpp"
 #include "hook/rails/address/pool.hpp"
 #include "hook/rails/record/store.hpp"
 #include "hook/rails/undo.hpp"

@@ -1,5 +1,5 @@
 // Bringing rails to one GID index while other containers change the same tables. Random tables come from printed seeds.
-#include "hook/rails/align/run_alignment.hpp"
+#include "hook/rails/align/align.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,6 @@
 // CNI IPAM plugins: what is said to them, what their results mean, and the helper that runs them, with Debian's
 // host-local and with plugins that misbehave.
 #include "hook/rails/address/ipam.hpp"
-#include "hook/rails/address/ipam_helper.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -17,7 +16,6 @@
 #include <vector>
 
 #include "fabric/text.hpp"
-#include "hook/rails/address/cni_args.hpp"
 #include "support/temp_dir.hpp"
 
 namespace {

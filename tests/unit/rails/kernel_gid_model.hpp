@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "hook/rails/align/align.hpp"
-#include "hook/rails/align/run_alignment.hpp"
 
 namespace test_support {
 

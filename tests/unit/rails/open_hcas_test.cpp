@@ -13,9 +13,8 @@
 #include <filesystem>
 #include <thread>
 
-#include "hook/base/process/open_descriptors.hpp"
 #include "hook/rails/netlink/netlink.hpp"
-#include "hook/rails/netlink/rdma_contexts.hpp"
+#include "hook/rails/netlink/rdma_devices.hpp"
 #include "support/temp_dir.hpp"
 #include "unit/ledger/scene.hpp"
 

@@ -1,5 +1,5 @@
 // Sockets of a network namespace that this process never joins. The namespace is a child's (unshare).
-#include "hook/rails/netlink/open_netns.hpp"
+#include "hook/rails/netlink/netlink.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>

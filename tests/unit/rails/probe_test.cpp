@@ -24,7 +24,6 @@
 #include <vector>
 
 #include "fabric/unique_fd.hpp"
-#include "hook/rails/probe/frames.hpp"
 #include "support/inventories.hpp"
 
 namespace hook {

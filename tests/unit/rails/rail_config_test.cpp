@@ -1,5 +1,5 @@
 // What is configured on a rail, in which order, and how rails are called.
-#include "hook/rails/plan/rail_config.hpp"
+#include "hook/rails/plan/rails.hpp"
 
 #include <gtest/gtest.h>
 #include <linux/fib_rules.h>
@@ -7,7 +7,6 @@
 #include <linux/rtnetlink.h>
 
 #include "fabric/text.hpp"
-#include "hook/rails/plan/rails.hpp"
 #include "support/inventories.hpp"
 
 namespace hook {

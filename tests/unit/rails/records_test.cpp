@@ -1,4 +1,4 @@
-#include "hook/rails/netlink/netdev_records.hpp"
+#include "hook/rails/netlink/records.hpp"
 
 #include <gtest/gtest.h>
 #include <linux/fib_rules.h>

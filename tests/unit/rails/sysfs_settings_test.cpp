@@ -1,5 +1,5 @@
 // Settings of a netdev below a directory that is like its directory in sysfs.
-#include "hook/rails/netlink/sysfs_settings.hpp"
+#include "hook/rails/netlink/netdev_settings.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

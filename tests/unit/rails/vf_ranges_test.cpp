@@ -1,6 +1,6 @@
 // MAC addresses and GUIDs of virtual functions, of ranges: what config.json may say, which slice is a node's, and that
 // no two functions have the same.
-#include "hook/rails/address/vf_ranges.hpp"
+#include "hook/rails/address/node_ranges.hpp"
 
 #include <gtest/gtest.h>
 
