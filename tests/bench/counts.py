@@ -7,8 +7,8 @@ import shutil
 import subprocess
 import sys
 
+from scene import harness
 import counts_scene
-from counts_scene import harness
 from counts_trace import OF_THE_LIBRARY
 
 TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "counts.md")

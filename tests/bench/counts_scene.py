@@ -1,6 +1,5 @@
 """The starts that counts.py counts, on a node of eight HCAs in files, and the floor of each: a static C program that
 does the same work of the kernel. docs: tests/bench/README.md"""
-import ctypes
 import json
 import os
 import platform
@@ -8,26 +7,17 @@ import resource
 import shutil
 import signal
 import socket
-import struct
-import subprocess
-import sys
 import threading
 import time
-from collections import Counter
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path += [HERE + "/../containers", HERE + "/../shim"]
-import harness  # noqa: E402
-import nri_runtime as nri  # noqa: E402
-from containers import Bundle, FakeContainer, stopped  # noqa: E402
-from counts_trace import STRACE, VALGRIND, Calls, Places, instructions, instructions_in, just_run  # noqa: E402
-from harness import PATH, must, write  # noqa: E402
-from node import Node  # noqa: E402
+import scene
+from scene import Connection, Machine, first_hcas, harness, libc, nri, program
+from containers import Bundle, FakeContainer, stopped
+from counts_trace import Calls, Places, instructions, just_run
+from harness import PATH, must, write
 
 HCAS = (0, 1, 8)
-MOST = 8
 ADDR_NO_RANDOMIZE = 0x40000
-SLOTS = 256  # of a port's GID table, for rdma-init
 # A container's soft limit in front of createRuntime, and its hard one, which it gets: that takes no capability.
 SOFT_MEMLOCK, MEMLOCK = 4096, 64 << 10
 # A profile of an engine's size, with the calls that rdma-runtime looks for.
@@ -35,14 +25,6 @@ NEEDED = """ioctl mmap mlock mlock2 munlock madvise memfd_create process_vm_read
     mbind sched_getaffinity sched_setaffinity shmget shmat shmctl shmdt""".split()
 ALLOWED = [*NEEDED, *(f"system_call_{number}" for number in range(350))]
 VARIABLES = [f"SERVICE_NUMBER_{number}_PORT_8080_TCP_ADDR=10.96.12.{number}" for number in range(90)]
-
-
-def program(name):
-    """Of those that ctest and tests/bench/counts name in the environment; in capitals, or built in tests/bench."""
-    path = os.environ.get(name, "") if name.isupper() else f"{os.environ.get('BENCH_PROGRAMS', '')}/{name}"
-    if not os.access(path, os.X_OK):
-        sys.exit(f"counts: no program `{name}` (`{path}`): call tests/bench/counts, or ctest -R bench.counts")
-    return path
 
 
 class Skipped(Exception):
@@ -64,20 +46,16 @@ class DevLog:
             self.socket.recv(65536)
 
 
-class Scene(harness.Case):
-    """A node, a ledger and a container that asks for that many of the HCAs. end() when done."""
+class Scene(scene.Scene):
+    """With a container that asks for that many of the HCAs."""
 
     def __init__(self, hcas, with_instructions):
-        super().__init__("run")
-        self.with_instructions = with_instructions
-        Node.HCAS = MOST
-        self.setUpClass()
-        self.setUp()
-        self.hcas = hcas
+        super().__init__()
+        self.hcas, self.with_instructions = hcas, with_instructions
         self.floor_ledger = self.work + "/floor"
         write(self.config, json.dumps({"annotations_may_request": ["*"], "memlock": MEMLOCK}))
-        self.asks = ",".join(f"mlx5_{number}" for number in range(hcas))
-        self.bundle = Bundle(self, f"counted-{hcas}", asks=self.asks or None, stages=(), env=VARIABLES)
+        self.asks = first_hcas(hcas)
+        self.bundle = Bundle(self, f"counted-{hcas}", asks=self.asks, stages=(), env=VARIABLES)
         self.bundle.config["linux"]["seccomp"] = {"defaultAction": "SCMP_ACT_ERRNO",
                                                   "syscalls": [{"names": ALLOWED, "action": "SCMP_ACT_ALLOW"}]}
         ledger = self.ledger_directory
@@ -86,9 +64,6 @@ class Scene(harness.Case):
             ("ledger", ledger), ("container", self.bundle.rootfs), ("bundle", self.bundle.directory),
             ("config", f"{self.config}|{self.work}/runtime/settings.json"), ("node", self.node.tree + "/"),
             ("process", "/proc/")))
-
-    def end(self):
-        self.doCleanups()
 
     def counted(self, *functions):
         """What they return, or nothing where instructions are not counted."""
@@ -266,36 +241,12 @@ class Scene(harness.Case):
 
     def init_rows(self):
         calls = Calls(self.work + "/trace", Places(("node", "/sys/|/dev/infiniband"), ("process", "/proc/")))
-        found = []
-        for argv in ([program("TESTED_INIT"), "--", "/bin/true"], [program("read_gid_slots")]):
-            self.in_scene([*STRACE, calls.path, *argv])
-            found.append(calls.read())
-        yield "rdma-init", (found[0], sum(found[1].values()), *self.counted(
-            lambda: self.instructions_in_scene([program("TESTED_INIT"), "--", "/no-such-program"]),
-            lambda: self.instructions_in_scene([program("read_gid_slots")])))
-
-    def instructions_in_scene(self, argv):
-        return instructions_in(self.in_scene([*VALGRIND, *argv, "||", "true"]))
-
-    def in_scene(self, command):
-        """Runs it in a machine of bench_init that has as many HCAs. What it wrote to standard error."""
-        command = ["env", "-i", f"PATH={PATH}", "RDMA_INIT_LOG=quiet", *command]
-        done = harness.run([program("bench_init"), program("TESTED_INIT"), program("read_gid_slots"), "--hcas",
-                            str(self.hcas), "--slots", str(SLOTS), "--shell", " ".join(command)])
-        if done.returncode == harness.SKIP:
-            raise Skipped(done.stderr.strip())
-        if done.returncode != 0:
-            raise RuntimeError(f"{' '.join(command)}: {done.stderr}{done.stdout}")
-        return done.stderr
-
-
-class Connection(nri.Connection):
-    """Sends a request in one piece, which is read in one piece."""
-
-    def send(self, connection, stream, type, data):
-        message = struct.pack(">IIBB", len(data), stream, type, 0) + data
-        pieces = (message[:4096], message[4096:])
-        self.socket.sendall(b"".join(struct.pack(">II", connection, len(piece)) + piece for piece in pieces if piece))
+        ours, floor = [program("TESTED_INIT"), "--"], [program("read_gid_slots")]
+        quiet = {"PATH": PATH, "RDMA_INIT_LOG": "quiet"}
+        with Machine(self.hcas):
+            found = calls([*ours, "/bin/true"], env=quiet), sum(calls(floor, env=quiet).values())
+            yield "rdma-init", (*found, *self.counted(lambda: instructions([*ours, "/no-such-program"], env=quiet),
+                                                      lambda: instructions(floor, env=quiet)))
 
 
 def children_of(pid):
@@ -319,7 +270,7 @@ def wait_until_idle(plugin):
 def randomize_no_addresses():
     """Where the heap begins decides how often the allocator asks for more. Inherited; where it is forbidden, a sum may
     differ by two."""
-    ctypes.CDLL(None).personality(ADDR_NO_RANDOMIZE)
+    libc.personality(ADDR_NO_RANDOMIZE)
 
 
 def requirement():
@@ -338,9 +289,9 @@ def measure(only, with_instructions, skipped):
     randomize_no_addresses()
     DevLog()
     for hcas in HCAS:
-        scene = Scene(hcas, with_instructions)
-        kinds = {"rdma-init": scene.init_rows, "rdma-hook": scene.hook_rows, "rdma-runtime": scene.runtime_rows,
-                 "rdma-nri": scene.nri_rows}
+        counted = Scene(hcas, with_instructions)
+        kinds = {"rdma-init": counted.init_rows, "rdma-hook": counted.hook_rows, "rdma-runtime": counted.runtime_rows,
+                 "rdma-nri": counted.nri_rows}
         try:
             for kind, rows in kinds.items():
                 if not kind.startswith(only) and not only.startswith(kind):
@@ -350,4 +301,4 @@ def measure(only, with_instructions, skipped):
                 except Skipped as reason:
                     skipped[kind] = str(reason)
         finally:
-            scene.end()
+            counted.close()

@@ -296,7 +296,7 @@ def hide_the_machine():
 
 
 def remove_groups(group):
-    for hierarchy in os.listdir(CGROUPS):
+    for hierarchy in (".", *os.listdir(CGROUPS)):  # of v2, and of v1
         for parent, _, _ in os.walk(f"{CGROUPS}/{hierarchy}/{group}", topdown=False):
             try:
                 os.rmdir(parent)
@@ -316,9 +316,11 @@ def first_process():
 
 
 def run_inside(name, network):
-    """Runs this program once more, in namespaces and control groups of its own, and ends as that one does."""
+    """Runs this program once more, in namespaces and control groups of its own, and ends as that one does. An unprivileged user
+    is root there."""
     group = f"{name}-{os.getpid()}"
-    inside = ["unshare", *(["--net"] if network else []), "--mount", "--propagation", "private", "--pid", "--fork",
+    own_user = ["--user", "--map-root-user"] if os.geteuid() != 0 else []
+    inside = ["unshare", *own_user, *(["--net"] if network else []), "--mount", "--propagation", "private", "--pid", "--fork",
               "--kill-child", "--mount-proc", sys.executable, *sys.argv]
     code = subprocess.run(inside, env={**os.environ, "RDMA_HOOK_TEST_GROUP": group}, check=False).returncode
     remove_groups(group)

@@ -60,6 +60,7 @@ class Connection:
     def __init__(self, connected):
         self.socket = connected
         self.stream = 1
+        self.streams = {PLUGIN: b"", RUNTIME: b""}  # what has come of the next message of each
         self.answers = {}
         self.registered = None
         self.evicted = []
@@ -85,23 +86,25 @@ class Connection:
             self.socket.sendall(struct.pack(">II", connection, len(piece)) + piece)
 
     def read(self):
-        streams = {PLUGIN: b"", RUNTIME: b""}
         try:
             while True:
-                connection, size = struct.unpack(">II", self.receive(8))
-                assert size > 0, "an empty frame"
-                streams[connection] += self.receive(size)
-                while len(streams[connection]) >= 10:
-                    length, stream, type, _ = struct.unpack(">IIBB", streams[connection][:10])
-                    if len(streams[connection]) < 10 + length:
-                        break
-                    data = streams[connection][10:10 + length]
-                    streams[connection] = streams[connection][10 + length:]
-                    self.take(connection, stream, type, data)
+                self.read_frame()
         except (EOFError, OSError):
             with self.changed:
                 self.ended = True
                 self.changed.notify_all()
+
+    def read_frame(self):
+        connection, size = struct.unpack(">II", self.receive(8))
+        assert size > 0, "an empty frame"
+        data = self.streams[connection] + self.receive(size)
+        while len(data) >= 10:
+            length, stream, type, _ = struct.unpack(">IIBB", data[:10])
+            if len(data) < 10 + length:
+                break
+            self.take(connection, stream, type, data[10:10 + length])
+            data = data[10 + length:]
+        self.streams[connection] = data
 
     def take(self, connection, stream, type, data):
         with self.changed:

@@ -107,4 +107,15 @@ fabric::Inventory rails(unsigned count, unsigned slots) {
   return node;
 }
 
+void add_vfs(fabric::Inventory& node, unsigned count) {
+  const auto first = static_cast<unsigned>(node.hcas.size());
+  for (unsigned i = 0; i < count; ++i) {
+    fabric::Hca vf = hca(fmt::format("mlx5_{}", first + i), first + i, {ethernet_port({})});
+    vf.ports[0].gid_tbl_len = 1;
+    vf.pci = fmt::format("0000:{:02x}:{:02x}.{}", 0xc0 + i / 256, i / 8 % 32, i % 8);
+    vf.physfn = node.hcas.at(0).pci;
+    node.hcas.push_back(std::move(vf));
+  }
+}
+
 }  // namespace test_support

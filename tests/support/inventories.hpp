@@ -32,5 +32,7 @@ std::vector<fabric::GidEntry> usual_gids(std::string_view link_local, std::strin
 // A node with that many RoCE rails and a front-end eth0: mlx5_I:1 with rail_I, 10.1.I.1 at index 3 of a table with that
 // many slots. 400 Gb/s each, all usable.
 fabric::Inventory rails(unsigned count, unsigned slots = 256);
+// Adds that many VFs of its first HCA, without GIDs.
+void add_vfs(fabric::Inventory& node, unsigned count);
 
 }  // namespace test_support

@@ -1,5 +1,6 @@
 // make-tree SNAPSHOT DIR [--full]             lay a snapshot out as a file tree
-// make-tree --synthetic HCAS SLOTS DIR        a node of HCAS rails, SLOTS GID slots each, the own IPv4 GID at index 3
+// make-tree --synthetic HCAS SLOTS DIR [VFS]  a node of HCAS rails, SLOTS GID slots each, the own IPv4 GID at index 3;
+//                                             the first HCA has VFS
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -16,18 +17,22 @@ namespace {
 constexpr int kExitUsage = 2;
 
 int usage() {
-  std::fputs("usage: make-tree SNAPSHOT DIR [--full]\n       make-tree --synthetic HCAS SLOTS DIR\n", stderr);
+  std::fputs("usage: make-tree SNAPSHOT DIR [--full]\n       make-tree --synthetic HCAS SLOTS DIR [VFS]\n", stderr);
   return kExitUsage;
 }
 
 int synthetic(const std::vector<std::string_view>& arguments) {
   const auto hcas = fabric::parse_number<unsigned>(arguments[1]);
   const auto slots = fabric::parse_number<unsigned>(arguments[2]);
-  if (!hcas || *hcas > 200 || !slots || *slots < 4 || *slots > 65536) {
-    std::fputs("make-tree: expected up to 200 HCAs and 4 to 65536 slots\n", stderr);
+  const auto vfs = arguments.size() == 5 ? fabric::parse_number<unsigned>(arguments[4]) : 0U;
+  if (!hcas || *hcas > 200 || !slots || *slots < 4 || *slots > 65536 || !vfs || *vfs > 1000 ||
+      (*hcas == 0 && *vfs > 0)) {
+    std::fputs("make-tree: expected up to 200 HCAs, 4 to 65536 slots and up to 1000 VFs of an HCA\n", stderr);
     return kExitUsage;
   }
-  test_support::lay_out(test_support::rails(*hcas, *slots), std::string(arguments[3]), {.full = true});
+  auto node = test_support::rails(*hcas, *slots);
+  test_support::add_vfs(node, *vfs);
+  test_support::lay_out(node, std::string(arguments[3]), {.full = true});
   return 0;
 }
 
@@ -35,7 +40,8 @@ int synthetic(const std::vector<std::string_view>& arguments) {
 
 int main(int argc, char** argv) {
   const std::vector<std::string_view> arguments(argv + 1, argv + argc);
-  if (arguments.size() == 4 && arguments[0] == "--synthetic") return synthetic(arguments);
+  const bool is_synthetic = !arguments.empty() && arguments[0] == "--synthetic";
+  if (is_synthetic && (arguments.size() == 4 || arguments.size() == 5)) return synthetic(arguments);
   const bool full = arguments.size() == 3 && arguments[2] == "--full";
   if (arguments.size() != 2 && !full) return usage();
   const auto inventory = fabric::read_snapshot(std::string(arguments[0]));

@@ -1,0 +1,84 @@
+"""Measures one section, in namespaces of its own: a line of JSON on standard output for each contestant of a scene.
+docs: tests/bench/README.md"""
+import argparse
+import collections
+import os
+import resource
+import shutil
+import subprocess
+import sys
+
+from scene import harness
+import section_network
+import section_nri
+import sections
+from turns import take_turns
+
+# scenes(quick) yields names and contestants. The first turns only warm up.
+Section = collections.namedtuple("Section", ("scenes", "turns", "quick_turns", "warm_up", "requirement"))
+
+
+def init_requirement():
+    """No control groups, and an unprivileged user will do where it may be root of a user namespace."""
+    own_user = ["--user", "--map-root-user"] if os.geteuid() != 0 else []
+    script = "mount -t tmpfs tmpfs /run && ip netns add machine && ip link add v0 type veth peer name v1 netns machine"
+    probe = subprocess.run(["unshare", *own_user, "--net", "--mount", "sh", "-c", script], capture_output=True, check=False)
+    return probe.stderr.decode().strip() if probe.returncode else None
+
+
+def container_requirement():
+    return harness.requirement(device_groups=False)
+
+
+def hook_requirement():
+    return container_requirement() or (None if shutil.which("runc") else "no runc (Debian package runc)")
+
+
+SECTIONS = {
+    "init": Section(sections.init, 200, 2, 1, init_requirement),
+    "hook": Section(sections.hook, 60, 2, 1, hook_requirement),
+    "shim": Section(sections.shim, 60, 1, 1, container_requirement),
+    "nri": Section(section_nri.nri_section, 2000, 20, 20, container_requirement),
+    "network": Section(section_network.network, 30, 1, 1, section_network.requirement),
+}
+
+
+def enter_own_machine(section):
+    """Does not return."""
+    reason = section.requirement()
+    if reason:
+        print("nothing measured:", reason)
+        sys.exit(harness.SKIP)
+    harness.run_inside("rdma-hook-bench", network=True)
+
+
+def limit_locked_memory():
+    """Less than rdma-hook's configuration says: it has to raise it."""
+    hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (harness.MEMLOCK // 2, hard))
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="contest.py")
+    parser.add_argument("section", choices=SECTIONS)
+    parser.add_argument("--runs", type=int, metavar="N", help="turns of each contestant")
+    parser.add_argument("--quick", action="store_true", help="a few turns in the first scenes")
+    options = parser.parse_args()
+    section = SECTIONS[options.section]
+    if not harness.GROUP:
+        enter_own_machine(section)
+    harness.first_process()
+    if options.section == "init":
+        harness.must(["mount", "-t", "tmpfs", "tmpfs", "/run"])
+    else:
+        harness.hide_the_machine()
+    limit_locked_memory()
+    turns = options.runs or (section.quick_turns if options.quick else section.turns)
+    for scene, contestants in section.scenes(options.quick):
+        take_turns(contestants, turns, 0 if options.quick else section.warm_up)
+        for contestant in contestants:
+            print(contestant.line(scene), flush=True)
+
+
+if __name__ == "__main__":
+    main()

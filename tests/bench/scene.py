@@ -1,0 +1,179 @@
+"""What counts.py and contest.py are run on: a node in files with a ledger and bundles, the machine that rdma-init takes for
+real, and a runtime's side of NRI. docs: tests/bench/README.md"""
+import ctypes
+import glob
+import json
+import os
+import shutil
+import socket
+import struct
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path += [HERE + "/../containers", HERE + "/../shim"]
+import harness  # noqa: E402
+import nri_runtime as nri  # noqa: E402
+from harness import must, write  # noqa: E402
+from node import Node  # noqa: E402
+
+MOST = Node.HCAS = 8
+SLOTS = 256  # of a port's GID table, for rdma-init
+WANTED_SLOT = 3  # where make-tree puts the GID that rdma-init has to find; those before it are used as well
+CLONE_NEWNET = 0x40000000
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def program(name):
+    """Of those that tests/bench/built and ctest name in the environment; in capitals, or built in tests/bench."""
+    path = os.environ.get(name, "") if name.isupper() else f"{os.environ.get('BENCH_PROGRAMS', '')}/{name}"
+    if not os.access(path, os.X_OK):
+        sys.exit(f"no program `{name}` (`{path}`): call tests/bench/run or counts, or ctest -R bench")
+    return path
+
+
+def name_of(count, thing):
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
+def first_hcas(count):
+    """The annotation that asks for that many; None: for none."""
+    return ",".join(f"mlx5_{number}" for number in range(count)) or None
+
+
+class Scene(harness.Case):
+    """A node of eight HCAs, with that many VFs of the first one, and a ledger """
+
+    nodes = {}  # by their number of VFs: nobody writes to them
+
+    def __init__(self, vfs=0):
+        super().__init__("run")
+        if vfs not in self.nodes:
+            tree = f"/run/node{vfs or ''}"
+            must([program("MAKE_TREE"), "--synthetic", str(MOST), "4", tree, str(vfs)])
+            self.nodes[vfs] = Node(tree)
+        self.node = self.nodes[vfs]
+        self.setUp()
+
+    def close(self):
+        self.doCleanups()
+
+
+class Inside:
+    """This process in another network namespace, for a while."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __enter__(self):
+        self.back = os.open("/proc/self/ns/net", os.O_RDONLY)
+        self.join(os.open(self.path, os.O_RDONLY))
+
+    def __exit__(self, *_):
+        self.join(self.back)
+
+    @staticmethod
+    def join(descriptor):
+        if libc.setns(descriptor, CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), "setns")
+        os.close(descriptor)
+
+
+class Machine:
+    """A machine with that many HCAs, for rdma-init. While it is entered a tree of files lies over /sys and /dev, and the network
+    namespace has the rails, as veth netdevs with the addresses that the GIDs say, and a management netdev with the default
+    route, so that netlink answers as in a container. Once for each number of HCAs: the kernel ends namespaces in its own
+    time."""
+
+    def __init__(self, hcas):
+        self.hcas = hcas
+        self.tree = tempfile.mkdtemp(dir="/run")
+        self.pod, self.wire = f"machine-{hcas}", f"wire-of-{hcas}"
+
+    def __enter__(self):
+        must([program("MAKE_TREE"), "--synthetic", str(self.hcas), str(SLOTS), self.tree])
+        if self.hcas == 0:
+            for path in ("sys/class/infiniband", "sys/class/infiniband_verbs", "dev/infiniband"):
+                shutil.rmtree(f"{self.tree}/{path}")
+        for port in glob.glob(self.tree + "/sys/class/infiniband/*/ports/1/gid_attrs"):
+            self.fill_slots(port)
+        for name in (self.pod, self.wire):
+            must(["ip", "netns", "add", name])
+        for name, commands in ((self.pod, self.of_pod()), (self.wire, self.of_wire())):  # before the mounts: ip(8) may read /sys
+            must(["ip", "-n", name, "-batch", "-"], input="\n".join(commands).encode() + b"\n")
+        write(self.tree + "/dev/null", "")
+        must(["mount", "--bind", "/dev/null", self.tree + "/dev/null"])
+        for top in ("/sys", "/dev"):
+            must(["mount", "--rbind", self.tree + top, top])
+        self.inside = Inside(f"/run/netns/{self.pod}")
+        self.inside.__enter__()
+
+    def __exit__(self, *_):
+        self.inside.__exit__()
+        for path in ("/dev", "/sys", self.tree + "/dev/null"):
+            must(["umount", "--lazy", path])
+        for name in (self.pod, self.wire):
+            must(["ip", "netns", "del", name])
+        shutil.rmtree(self.tree)
+
+    def fill_slots(self, port):
+        """make-tree names no netdevs, and leaves files of empty slots out. In sysfs they open, and reading them gives EINVAL; a
+        file can only be empty."""
+        empty = write(self.tree + "/empty", "")
+        netdev = "rail" + port.split("/mlx5_")[1].split("/")[0] + "\n"
+        for slot in range(SLOTS):
+            if slot <= WANTED_SLOT:
+                write(f"{port}/ndevs/{slot}", netdev)
+            else:
+                os.link(empty, f"{port}/ndevs/{slot}")
+                os.link(empty, f"{port}/types/{slot}")
+
+    def names(self):
+        return os.listdir(self.tree + "/sys/class/net")
+
+    def of_pod(self):
+        """Commands of ip(8) for what make-tree says of the network."""
+        ipv6 = os.path.isdir("/proc/sys/net/ipv6")
+        yield "link set lo up"
+        for name in self.names():
+            mac = harness.read(f"{self.tree}/sys/class/net/{name}/address").strip()
+            yield f"link add {name} address {mac} type veth peer name {name} netns {self.wire}"
+            if ipv6:
+                yield f"link set {name} addrgenmode none"
+            yield f"link set {name} up"
+        for line in harness.read(self.tree + "/addrs.txt").strip().splitlines():
+            name, family, address = line.split()
+            if family == "inet":
+                yield f"addr add {address} dev {name}"
+            elif ipv6:
+                yield f"addr add {address} dev {name} nodad"
+        yield "route add default via 192.168.0.1"
+
+    def of_wire(self):
+        yield from (f"link set {name} up" for name in self.names())
+
+
+class Connection(nri.Connection):
+    """Sends a request in one piece, and reads in the thread that asks. `seconds` is of the last request, from its first byte to
+    the last of its answer."""
+
+    def __init__(self, connected):
+        connected.settimeout(30)
+        self.began = self.seconds = 0
+        super().__init__(connected)
+
+    def read(self):
+        """No thread reads."""
+
+    def send(self, connection, stream, type, data):
+        message = struct.pack(">IIBB", len(data), stream, type, 0) + data
+        pieces = b"".join(struct.pack(">II", connection, len(piece)) + piece
+                          for piece in (message[:4096], message[4096:]) if piece)
+        self.began = time.perf_counter()
+        self.socket.sendall(pieces)
+
+    def wait(self, condition, seconds=30):
+        while not condition():
+            self.read_frame()
+        self.seconds = time.perf_counter() - self.began

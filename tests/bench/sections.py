@@ -1,0 +1,195 @@
+"""The sections that time programs from spawn to end: rdma-init, rdma-hook in `runc run`, rdma-runtime in `create`. A section
+yields the name of a scene and its contestants, and keeps the scene until the next one is wanted. docs: tests/bench/README.md"""
+import contextlib
+import ctypes
+import json
+import os
+import shutil
+
+from scene import HERE, MOST, SLOTS, WANTED_SLOT, Machine, Scene, first_hcas, name_of, program
+from containers import Bundle, Runtime
+from harness import PATH, must, write
+from section_nri import grant_to_others
+from turns import Contestant, timed
+
+# --- rdma-init
+
+MACHINES = (0, 8, 1, 18, 64)  # HCAs
+NCCL_DEVICES = 32  # NCCL 2.x takes no more (MAX_IB_DEVS), and rdma-init exports the first
+SCRIPT_TURNS = 3  # it takes seconds
+PEERS = os.environ.get("RDMA_INIT_PEERS", HERE + "/../../../shared/peers")
+QUIET = {"PATH": PATH, "RDMA_INIT_LOG": "quiet", "TINI_VERBOSITY": "0"}
+
+
+def init(quick):
+    tini = shutil.which("tini-static")
+    if not tini:
+        print("tini-static is not here: install Debian's package tini")
+    scripts = [path for path in (PEERS + "/nccl_env_rooted.sh", PEERS + "/nccl_env.sh") if os.access(path, os.R_OK)]
+    if not scripts:
+        print("nccl_env.sh is not here: RDMA_INIT_PEERS names its directory")
+    for hcas in MACHINES[:2 if quick else None]:
+        with Machine(hcas):
+            check_init(hcas)
+            rows = [("rdma-init -- true", [program("TESTED_INIT"), "--", "true"]),
+                    ("rdma-init --reap -- true", [program("TESTED_INIT"), "--reap", "--", "true"]),
+                    *([("tini-static -- true", [tini, "--", "true"])] if tini else []),
+                    ("true", ["/bin/true"])]
+            contestants = [Contestant(name, of_program(argv, QUIET)) for name, argv in rows]
+            if hcas > 0:  # the script fails without, which is no figure to compare with
+                contestants.append(Contestant("read every slot, in C", of_program([program("read_gid_slots")], QUIET)))
+                contestants += [Contestant("nccl_env.sh", of_program(["/bin/bash", script], QUIET), SCRIPT_TURNS)
+                                for script in scripts[:0 if quick else 1]]
+            yield name_of(hcas, "HCA") if hcas else "no RDMA", contestants
+
+
+def of_program(argv, environment):
+    def turn():
+        return timed(argv, environment).seconds, {}
+    return turn
+
+
+def check_init(hcas):
+    """That rdma-init answers right, and the reader reads everything, is a condition of comparing their times."""
+    env = json.loads(must([program("TESTED_INIT"), "env", "--format", "json"], env=QUIET))["env"]
+    found = env.get("NCCL_IB_GID_INDEX", ""), len(env.get("NCCL_IB_HCA", "").split(",")) if hcas else 0
+    wanted = str(WANTED_SLOT) if hcas else "", min(hcas, NCCL_DEVICES)
+    slots = int(must([program("read_gid_slots"), "--count"]))
+    if (found, slots) != (wanted, hcas * SLOTS):
+        raise AssertionError(f"{hcas} HCAs: rdma-init finds {found} in place of {wanted}, the reader {slots} slots: {env}")
+
+
+# --- bundles as engines write them
+
+NATIVE = 0  # SCMP_ARCH_NATIVE
+SYSTEM_CALLS = 470
+
+
+def system_calls():
+    """As long as an engine's default profile: what libseccomp knows, by name."""
+    resolve = ctypes.CDLL("libseccomp.so.2").seccomp_syscall_resolve_num_arch
+    resolve.restype = ctypes.c_char_p
+    return [name.decode() for number in range(SYSTEM_CALLS) if (name := resolve(NATIVE, number))]
+
+
+def engine_bundle(scene, name, hcas, size, **settings):
+    """A bundle that asks for that many HCAs, with a config.json of about that many bytes: a seccomp profile of all system calls,
+    volumes and annotations in proportion, and variables of services up to the size."""
+    settings.setdefault("stages", ())
+    bundle = Bundle(scene, name, asks=first_hcas(hcas), **settings)
+    config = bundle.config
+    config["linux"]["seccomp"] = {"defaultAction": "SCMP_ACT_ERRNO",
+                                  "syscalls": [{"names": system_calls(), "action": "SCMP_ACT_ALLOW"}]}
+    for number in range(size // 2500):
+        config["mounts"].append({"destination": f"/mnt/volume-{number}", "type": "bind", "source": scene.node.tree,
+                                 "options": ["rbind", "rprivate", "ro"]})
+    for number in range(size // 5000):
+        config["annotations"][f"example.com/setting-of-the-pod-{number}"] = "x" * 400
+    missing = size - len(json.dumps(config))
+    variable = "SERVICE_NUMBER_{:03}_PORT_8080_TCP_ADDR=10.96.12.107"
+    config["process"]["env"] += [variable.format(number) for number in range(missing // (len(variable) + 2))]
+    return bundle.write()
+
+
+def add_hook(bundle, stage, path):
+    bundle.config["hooks"].setdefault(stage, []).append({"path": path, "args": [path]})
+    bundle.write()
+
+
+# --- rdma-hook
+
+STAGES = ("createRuntime", "poststop")
+# HCAs that the container names, bytes of config.json, VFs of the node, grants of others: what may make a difference.
+RUNS = ((1, 10000, 1, 0), (8, 10000, 1, 0), (1, 63000, 1, 0), (8, 63000, 1, 0), (1, 10000, 512, 0), (1, 10000, 1, 1000),
+        (8, 63000, 512, 1000))
+
+
+def hook(quick):
+    for hcas, size, vfs, grants in RUNS[:2 if quick else None]:
+        with contextlib.closing(Scene(vfs)) as scene:
+            grant_to_others(scene, grants)
+            runc = Runtime(scene, "runc")
+            bundles = {name: engine_bundle(scene, name, hcas, size, args=("/bin/true",)) for name in ("none", "drain")}
+            for stage in STAGES:
+                add_hook(bundles["drain"], stage, program("drain_stdin"))
+            bundles["hook"] = engine_bundle(scene, "hook", hcas, size, args=("/bin/true",), stages=STAGES)
+            look = engine_bundle(scene, "look", hcas, size, args=("/bin/ls", "/sys/class/infiniband"), stages=STAGES)
+            seen = runc.run(look).stdout.split()
+            if len(seen) != hcas:
+                raise AssertionError(f"{hcas} HCAs were asked for, and the container sees {seen}")
+            names = {"none": "no hook", "drain": "C hook that drains stdin", "hook": "rdma-hook"}
+            yield (f"{name_of(hcas, 'HCA')}, {size // 1000} kB, {name_of(vfs, 'VF')}, {name_of(grants, 'grant')}",
+                   [Contestant(names[name], of_program(runc.command("run", "--bundle", bundle.directory, name), {"PATH": PATH}))
+                    for name, bundle in bundles.items()])
+
+
+# --- rdma-runtime
+
+ASKED = (0, 1, MOST)
+SIZES = (10000, 60000)
+
+
+class Create:
+    """A way to call `create`: of a runtime directly, or through a wrapper."""
+
+    def __init__(self, scene, runtime, name, size, *, wrapper=None, hcas=0, idle_hook=None):
+        self.scene, self.runtime, self.hcas = scene, runtime, hcas
+        self.bundle = engine_bundle(scene, name, hcas, size, args=("/bin/sleep", "1000"))
+        if idle_hook:
+            add_hook(self.bundle, idle_hook, program("drain_stdin"))
+        self.argv = runtime.command("create", "--bundle", self.bundle.directory, name)
+        self.argv[0] = wrapper or self.argv[0]
+        settings = write(scene.work + "/settings.json", json.dumps(
+            {"runtimes": [runtime.program], "engine": "runc", "config": scene.config, "hook": program("TESTED_HOOK"),
+             "root": scene.node.tree, "ledger": scene.ledger_directory}))
+        self.environment = {"PATH": PATH, "RDMA_RUNTIME_SETTINGS": settings, "EXEC_ONLY_RUNTIME": runtime.program}
+
+    def __call__(self):
+        for name in os.listdir(self.bundle.directory):
+            if name.endswith(".json"):
+                os.unlink(f"{self.bundle.directory}/{name}")
+        self.bundle.write()  # an engine writes it anew for every container
+        ran = timed(self.argv, self.environment)
+        self.check()
+        self.runtime.delete(self.bundle)
+        if self.hcas:  # where the runtime makes no container, the grant is still there
+            must([program("TESTED_HOOK"), "recover", "--ledger", self.scene.ledger_directory])
+        return ran.seconds, {"CPU, ms": ran.cpu_ms}
+
+    def check(self):
+        """A fast wrapper is one that does its work."""
+        with open(self.bundle.directory + "/config.json", encoding="utf-8") as file:
+            nodes = [device["path"] for device in json.load(file)["linux"]["devices"] if "uverbs" in device["path"]]
+        if len(nodes) != self.hcas:
+            raise AssertionError(f"{self.argv}: {self.hcas} HCAs were asked for: nodes {nodes}")
+
+
+def shim(quick):
+    if os.path.ismount("/sys/fs/cgroup/unified"):  # crun 1.8 refuses v1 control groups beside an empty v2 hierarchy
+        must(["umount", "/sys/fs/cgroup/unified"])
+    for name in ("runc", "crun", "alone"):
+        if name != "alone" and not shutil.which(name):
+            print(f"{name} is not installed (Debian package of this name)")
+            continue
+        for size in SIZES[:1 if quick else None]:
+            with contextlib.closing(Scene()) as scene:
+                yield f"{name}{' create' if name != 'alone' else ''}, {size // 1000} kB", list(ways_to_create(scene, name, size))
+
+
+def ways_to_create(scene, name, size):
+    """alone: in front of a program that ends at once. Its name says how it is called."""
+    os.mkdir(scene.work + "/stand-in")
+    stand_in = shutil.copy(program("drain_stdin"), scene.work + "/stand-in/runc")
+    runtime = Runtime(scene, stand_in if name == "alone" else name)
+    runtime.prefix = []
+
+    def way(text, bundle, **settings):
+        return Contestant(text, Create(scene, runtime, bundle, size, **settings))
+
+    if name != "alone":
+        yield way("directly", "directly")
+        yield way("directly, createRuntime hook that does nothing", "one-hook", idle_hook="createRuntime")
+    yield way("exec-only wrapper", "exec-only", wrapper=program("shim_exec_only"))
+    for hcas in ASKED:
+        text = name_of(hcas, "HCA") if hcas else "nothing is asked"
+        yield way(f"rdma-runtime, {text}", f"asks-{hcas}", wrapper=program("TESTED_RUNTIME"), hcas=hcas)

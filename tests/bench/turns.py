@@ -1,0 +1,92 @@
+"""Contestants that take turns, and the time that a program takes. docs: tests/bench/README.md"""
+import collections
+import json
+import os
+import statistics
+import time
+
+from scene import harness
+
+LONGEST = 20  # seconds; a contestant that took as long has no further turn
+
+Ran = collections.namedtuple("Ran", ("seconds", "cpu_ms", "out", "err"))
+
+
+class Contestant:
+    """run(): the seconds of one turn, and other figures by name. at_most: turns. end(): figures that are taken once, after
+    the last turn."""
+
+    def __init__(self, name, run, at_most=None, begin=lambda: None, end=dict):
+        self.name, self.run, self.at_most, self.begin, self.end = name, run, at_most, begin, end
+        self.seconds, self.figures = [], collections.defaultdict(list)
+
+    def take_turn(self):
+        seconds, figures = self.run()
+        self.seconds.append(seconds)
+        for name, value in figures.items():
+            self.figures[name].append(value)
+
+    def line(self, scene):
+        """What report.py reads: milliseconds of every turn, medians of the other figures."""
+        figures = {name: round(statistics.median(values), 4) for name, values in self.figures.items()}
+        figures.update((name, round(value, 4)) for name, value in self.end().items())
+        return json.dumps({"scene": scene, "contestant": self.name, "ms": [round(each * 1e3, 4) for each in self.seconds],
+                           "figures": figures})
+
+
+def take_turns(contestants, turns, warm_up):
+    """Spreads the turns of each evenly over the whole contest, so that a slow moment of the machine meets all of them. The first
+    ones, of those that may have any number, only warm up."""
+    for turn in range(warm_up):
+        for contestant in in_order(contestants, turn):
+            if not contestant.at_most:
+                contestant.run()
+    for contestant in contestants:
+        contestant.begin()
+    for turn in range(turns):
+        for contestant in in_order(contestants, turn):
+            due = min(contestant.at_most or turns, turns) * (turn + 1) // turns
+            if len(contestant.seconds) < due and sum(contestant.seconds) < LONGEST:
+                contestant.take_turn()
+
+
+def in_order(contestants, turn):
+    """Each begins as often as the others, so that none always follows the same neighbour."""
+    first = turn % len(contestants)
+    return contestants[first:] + contestants[:first]
+
+
+class Output:
+    """A pipe for what programs write: rdma-hook writes into no file."""
+
+    def __init__(self):
+        self.reader, self.writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        os.set_blocking(self.writer, True)
+
+    def text(self):
+        text = b""
+        try:
+            while True:
+                text += os.read(self.reader, 1 << 16)
+        except BlockingIOError:
+            return text.decode(errors="replace")
+
+
+OUTPUTS = Output(), Output()
+
+
+def timed(argv, environment, text=""):
+    """Runs a program with this standard input, and takes the time from its spawn to its end."""
+    with harness.memory_file() as file:
+        file.write(text.encode())
+        file.seek(0)
+        streams = (file.fileno(), *(output.writer for output in OUTPUTS))
+        actions = [(os.POSIX_SPAWN_DUP2, stream, number) for number, stream in enumerate(streams)]
+        begin = time.perf_counter()
+        pid = os.posix_spawn(argv[0], argv, environment, file_actions=actions)
+        _, status, usage = os.wait4(pid, 0)
+        seconds = time.perf_counter() - begin
+    out, err = (output.text() for output in OUTPUTS)
+    if status != 0:
+        raise RuntimeError(f"{argv}: wait status {status}: {err}{out}")
+    return Ran(seconds, (usage.ru_utime + usage.ru_stime) * 1e3, out, err)
