@@ -44,8 +44,10 @@ def chart(title, subtitle, scenes, is_ours):
     """scenes: bars by name of the scene; a bar has contestant, median, p10, p90 in milliseconds, and text()."""
     left = EDGE + 8 + max(6.3 * len(bar.contestant) for bars in scenes.values() for bar in bars)
     width = WIDTH - left - VALUE
-    note = f"Bars are medians, lines go from p10 to p90. Each scene has its own scale; {CUT} x the longest blue bar is cut."
-    parts = [text(EDGE, 30, title, 17, weight="bold"), text(EDGE, 50, subtitle, 12, GREY), text(EDGE, 67, note, 12, GREY)]
+    note = (f"Bars are medians, lines go from p10 to p90. Each scene has its own scale. "
+            f"Bars over {CUT} x the longest blue one are cut.")
+    parts = [text(EDGE, 30, title, 17, weight="bold"), text(EDGE, 50, subtitle, colour=GREY),
+             text(EDGE, 67, note, colour=GREY)]
     y = 84
     for scene, bars in scenes.items():
         parts.append(text(EDGE, y + 16, scene, 13, weight="bold"))
@@ -53,6 +55,8 @@ def chart(title, subtitle, scenes, is_ours):
         for bar in bars:
             parts += bar_parts(bar, y, left, width, scale(bars, is_ours), is_ours(bar.contestant))
             y += STEP
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{y + 6}" viewBox="0 0 {WIDTH} {y + 6}" role="img" '
-            f'font-family="sans-serif">\n<title>{escape(title)}</title>\n<rect width="100%" height="100%" fill="#ffffff"/>\n' +
-            "\n".join(parts) + "\n</svg>\n")
+    y += 6
+    return "\n".join([
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{y}" viewBox="0 0 {WIDTH} {y}" role="img" '
+        'font-family="sans-serif">',
+        f'<title>{escape(title)}</title>', '<rect width="100%" height="100%" fill="#ffffff"/>', *parts, "</svg>", ""])

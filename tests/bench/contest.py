@@ -21,8 +21,9 @@ Section = collections.namedtuple("Section", ("scenes", "turns", "quick_turns", "
 def init_requirement():
     """No control groups, and an unprivileged user will do where it may be root of a user namespace."""
     own_user = ["--user", "--map-root-user"] if os.geteuid() != 0 else []
-    script = "mount -t tmpfs tmpfs /run && ip netns add machine && ip link add v0 type veth peer name v1 netns machine"
-    probe = subprocess.run(["unshare", *own_user, "--net", "--mount", "sh", "-c", script], capture_output=True, check=False)
+    script = "mount -t tmpfs tmpfs /run; ip netns add pod; ip link add v0 type veth peer name v1 netns pod"
+    probe = subprocess.run(["unshare", *own_user, "--net", "--mount", "sh", "-ec", script], capture_output=True,
+                           check=False)
     return probe.stderr.decode().strip() if probe.returncode else None
 
 

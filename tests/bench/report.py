@@ -21,7 +21,8 @@ ASKED = ("nothing is asked", "1 HCA", "8 HCAs")
 SECTIONS = {
     "init": Section(
         "A start through rdma-init", "From the spawn of the program to the end of `true`.",
-        "nccl_env.sh at least 1,000 x at 8 HCAs; reading every slot above 1 x; rdma-init at most 1.2 x tini-static without RDMA",
+        "nccl_env.sh at least 1,000 x at 8 HCAs; reading every slot above 1 x; "
+        "rdma-init at most 1.2 x tini-static without RDMA",
         "rdma-init",
         [("rdma-init -- true", "/", "tini-static -- true", "tini"),
          ("rdma-init --reap -- true", "/", "tini-static -- true", "tini"),
@@ -44,7 +45,8 @@ SECTIONS = {
            for against in (("-", "exec-only wrapper", "over exec-only"), ("/", "directly", "directly")))]),
     "nri": Section(
         "rdma-nri's answer to a container's creation",
-        "CreateContainer; in a pod with a network of its own RunPodSandbox and CreateContainer, added. Grants of others.",
+        "CreateContainer; in a pod with a network of its own RunPodSandbox and CreateContainer, added. "
+        "Grants of others.",
         "below the plugin that does nothing in p50 and p99, asked or not; at most 4 MiB, the same before and after",
         "rdma-nri",
         [(f"rdma-nri, {asked}", "/", "does nothing, on Go's stub", "does nothing") for asked in ASKED]),

@@ -1,5 +1,5 @@
-"""What counts.py and contest.py are run on: a node in files with a ledger and bundles, the machine that rdma-init takes for
-real, and a runtime's side of NRI. docs: tests/bench/README.md"""
+"""The scenes of counts.py and contest.py: a node in files with a ledger, the machine that rdma-init takes for real, and
+a runtime's side of NRI. docs: tests/bench/README.md"""
 import ctypes
 import glob
 import json
@@ -81,10 +81,10 @@ class Inside:
 
 
 class Machine:
-    """A machine with that many HCAs, for rdma-init. While it is entered a tree of files lies over /sys and /dev, and the network
-    namespace has the rails, as veth netdevs with the addresses that the GIDs say, and a management netdev with the default
-    route, so that netlink answers as in a container. Once for each number of HCAs: the kernel ends namespaces in its own
-    time."""
+    """A machine with that many HCAs, for rdma-init. While it is entered, a tree of files lies over /sys and /dev, and
+    the network namespace has the rails, as veth netdevs with the addresses that the GIDs say, and a management netdev
+    with the default route, so that netlink answers as in a container. Enter it once for each number of HCAs: the
+    kernel removes the netdevs of a deleted namespace later."""
 
     def __init__(self, hcas):
         self.hcas = hcas
@@ -100,8 +100,9 @@ class Machine:
             self.fill_slots(port)
         for name in (self.pod, self.wire):
             must(["ip", "netns", "add", name])
-        for name, commands in ((self.pod, self.of_pod()), (self.wire, self.of_wire())):  # before the mounts: ip(8) may read /sys
-            must(["ip", "-n", name, "-batch", "-"], input="\n".join(commands).encode() + b"\n")
+        # Before the mounts: ip(8) may read /sys.
+        self.ip_batch(self.pod, self.commands_of_pod())
+        self.ip_batch(self.wire, [f"link set {name} up" for name in self.netdevs()])
         write(self.tree + "/dev/null", "")
         must(["mount", "--bind", "/dev/null", self.tree + "/dev/null"])
         for top in ("/sys", "/dev"):
@@ -118,8 +119,8 @@ class Machine:
         shutil.rmtree(self.tree)
 
     def fill_slots(self, port):
-        """make-tree names no netdevs, and leaves files of empty slots out. In sysfs they open, and reading them gives EINVAL; a
-        file can only be empty."""
+        """make-tree names no netdevs, and leaves out the type and netdev of empty slots. In sysfs these open, and
+        reading them gives EINVAL; a file can only be empty."""
         empty = write(self.tree + "/empty", "")
         netdev = "rail" + port.split("/mlx5_")[1].split("/")[0] + "\n"
         for slot in range(SLOTS):
@@ -129,14 +130,18 @@ class Machine:
                 os.link(empty, f"{port}/ndevs/{slot}")
                 os.link(empty, f"{port}/types/{slot}")
 
-    def names(self):
+    @staticmethod
+    def ip_batch(namespace, commands):
+        must(["ip", "-n", namespace, "-batch", "-"], input="".join(command + "\n" for command in commands).encode())
+
+    def netdevs(self):
         return os.listdir(self.tree + "/sys/class/net")
 
-    def of_pod(self):
-        """Commands of ip(8) for what make-tree says of the network."""
+    def commands_of_pod(self):
+        """For ip(8): the netdevs and addresses that make-tree has written down."""
         ipv6 = os.path.isdir("/proc/sys/net/ipv6")
         yield "link set lo up"
-        for name in self.names():
+        for name in self.netdevs():
             mac = harness.read(f"{self.tree}/sys/class/net/{name}/address").strip()
             yield f"link add {name} address {mac} type veth peer name {name} netns {self.wire}"
             if ipv6:
@@ -150,13 +155,10 @@ class Machine:
                 yield f"addr add {address} dev {name} nodad"
         yield "route add default via 192.168.0.1"
 
-    def of_wire(self):
-        yield from (f"link set {name} up" for name in self.names())
-
 
 class Connection(nri.Connection):
-    """Sends a request in one piece, and reads in the thread that asks. `seconds` is of the last request, from its first byte to
-    the last of its answer."""
+    """Sends a request in one piece, and reads in the thread that asks. `seconds` is the time from the first byte of the
+    last request to the last byte of its answer."""
 
     def __init__(self, connected):
         connected.settimeout(30)

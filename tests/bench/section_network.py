@@ -2,10 +2,9 @@
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 
-from scene import MOST, Scene, harness, name_of, program
+from scene import MOST, Scene, first_hcas, harness, name_of, program
 import test_network
 from containers import FakeContainer, stopped
 from harness import PATH, must, wait_for
@@ -39,11 +38,11 @@ class Network(Scene, Rails):
         super().__init__()
         self.count = count
         self.networks["routing"] = {"first_table": FIRST_TABLE}
-        self.container_bundle = self.bundle(f"rails-{count}", ",".join(f"mlx5_{number}" for number in range(count)), stages=())
+        self.container_bundle = self.bundle(f"rails-{count}", first_hcas(count), stages=())
 
     @contextlib.contextmanager
     def namespace(self):
-        """The kernel takes it down in its own time: this waits, so that it disturbs no other turn."""
+        """The kernel takes it down later: the end waits for that, so that it disturbs no other turn."""
         ip("netns", "add", POD)
         ip("link", "set", "lo", "up", pod=POD)
         ip("link", "add", "watch", "type", "veth", "peer", "name", "watched", "netns", POD, pod="wire")
@@ -52,10 +51,11 @@ class Network(Scene, Rails):
         wait_for(lambda: "watch" not in [link["ifname"] for link in ip_json("link", pod="wire")], "the end of the pod")
 
     def assert_given(self):
-        """Whoever gave rails: netdevs with MTU and address, and a rule for each."""
-        links = [link for link in ip_json("-d", "link", pod=POD) if link.get("linkinfo", {}).get("info_kind") == "macvlan"]
-        rules = [rule for rule in ip_json("rule", pod=POD) if rule["table"].isdigit() and int(rule["table"]) >= FIRST_TABLE]
+        """Netdevs with MTU and address and a rule for each, by rdma-hook or by the chain."""
+        links = [link for link in ip_json("-d", "link", pod=POD)
+                 if link.get("linkinfo", {}).get("info_kind") == "macvlan"]
         addresses = [link for link in ip_json("-4", "addr", pod=POD) if link["ifname"].startswith("net")]
+        rules = [rule for rule in ip_json("rule", pod=POD) if rule["table"].isdigit()]  # the kernel's have names
         self.assertEqual([len(found) for found in (links, rules, addresses)], [self.count] * 3)
         self.assertEqual({link["mtu"] for link in links}, {1400})
 
@@ -64,24 +64,24 @@ class Network(Scene, Rails):
     def call(self, stage, state):
         return timed([program("TESTED_HOOK"), *self.arguments(stage)[1:]], {}, json.dumps(state)).seconds
 
-    def rdma_hook(self):
+    def rdma_hook(self, check):
         with self.namespace():
             container = FakeContainer(self.container_bundle, within=("nsenter", f"--net=/run/netns/{POD}"))
             seconds = self.call("createRuntime", container.state())
-            if self.with_rails:
-                self.assert_given()
+            check()
             container.end()
-        return seconds, {"undo, ms": self.call("poststop", stopped(self.container_bundle)) * 1e3}
+        undoing = self.call("poststop", stopped(self.container_bundle))
+        records = self.ledger_directory + "/network"
+        self.assertEqual(os.listdir(records) if os.path.isdir(records) else [], [])
+        return seconds, {"undo, ms": undoing * 1e3}
 
     def hook_with_rails(self):
         self.use()
-        self.with_rails = True
-        return self.rdma_hook()
+        return self.rdma_hook(self.assert_given)
 
     def hook_without(self):
         self.configure({"annotations_may_request": ["*"], "pools": [{"name": "all", "modes": ["shared", "hca"]}]})
-        self.with_rails = False
-        return self.rdma_hook()
+        return self.rdma_hook(lambda: None)
 
     def chain(self):
         results = {}
@@ -110,7 +110,8 @@ class Network(Scene, Rails):
     def plugins(self, rail):
         ranges = {"subnet": f"10.{rail}.0.0/16", "rangeStart": f"10.{rail}.100.1", "rangeEnd": f"10.{rail}.200.250",
                   "gateway": f"10.{rail}.0.1"}
-        ipam = {"type": "host-local", "dataDir": self.work + "/leases", "ranges": [[ranges]], "routes": [{"dst": "0.0.0.0/0"}]}
+        ipam = {"type": "host-local", "dataDir": self.work + "/leases", "ranges": [[ranges]],
+                "routes": [{"dst": "0.0.0.0/0"}]}
         sysctls = {f"net.ipv4.conf.net{rail + 1}.{key}": value
                    for key, value in (("arp_ignore", "1"), ("arp_announce", "2"), ("rp_filter", "2"))}
         return {"macvlan": {"master": f"rail{rail}", "mode": "bridge", "mtu": 1400, "ipam": ipam},

@@ -1,17 +1,15 @@
 """rdma-nri's answers to the requests of a container runtime, beside those of a plugin that does nothing.
 docs: tests/bench/README.md"""
-import contextlib
-import json
 import os
 import re
 import subprocess
 
 from scene import MOST, Connection, Scene, first_hcas, name_of, nri, program
-from harness import PATH, must, read, write
+from harness import PATH, must, read
 from turns import Contestant
 
 ASKED = (0, 1, MOST)
-# Whether the pod has a network namespace of its own, and grants of other containers in the ledger: what may make a difference.
+# Whether the pod has a network namespace of its own, and how many grants of other containers the ledger has.
 SCENES = ((False, 0), (True, 0), (True, 1000), (False, 1000))
 # What a runtime says of a training pod and its container is as long as on a node with GPUs, about 8.5 kB.
 VARIABLES = [f"SERVICE_NUMBER_{number}_PORT_8080_TCP_ADDR=tcp://10.96.12.{number}:8080" for number in range(90)]
@@ -20,8 +18,8 @@ APPLIED = {"kubectl.kubernetes.io/last-applied-configuration": "x" * 1800}
 
 
 class Plugin:
-    """One that runs and has registered. hcas: for which containers ask. netns: the path of the pods' network namespace; None: they
-    are in the node's."""
+    """A process that has registered, and the requests that it is asked. hcas: how many each container asks for. netns:
+    the path of the pods' network namespace; None: they are in the node's."""
 
     def __init__(self, scene, argv, hcas=0, netns=None):
         self.hcas, self.netns, self.number = hcas, netns, 0
@@ -51,8 +49,7 @@ class Plugin:
         return self.connection.seconds
 
     def turn(self):
-        """A container, in a pod of its own if that has a network, and the end of both, so that the next one finds what it wants
-        free."""
+        """A container, in a pod of its own if that has a network, and the end of both, which returns the HCAs."""
         pod, container = self.pod_with_container()
         seconds = self.ask("RunPodSandbox", pod, dedicated=False) if self.netns else 0
         seconds += self.create(pod, container)
@@ -66,8 +63,10 @@ class Plugin:
     def pod_with_container(self):
         self.number += 1
         asks = first_hcas(self.hcas)
-        pod = nri.pod(f"pod-{self.number}", {**APPLIED, **({"rdma-init.io/devices": asks} if asks else {})}, netns=self.netns)
-        return pod, nri.container(f"container-{self.number}", f"pod-{self.number}", env=VARIABLES, devices=GPUS, network=False)
+        pod, container = (f"{kind}-{self.process.pid}-{self.number}" for kind in ("pod", "container"))
+        annotations = {**APPLIED, **({"rdma-init.io/devices": asks} if asks else {})}
+        return (nri.pod(pod, annotations, self.netns),
+                nri.container(container, pod, env=VARIABLES, devices=GPUS, network=False))
 
     # --- what it takes, with its worker
 
@@ -79,7 +78,7 @@ class Plugin:
         return sum(ticks) * 1000 / os.sysconf("SC_CLK_TCK")
 
     def mib(self, field):
-        """The worker is of the same program: what it adds is its anonymous memory. What it still shares of that counts twice."""
+        """The worker is of the same program: it adds its anonymous memory. Pages that it still shares count twice."""
         found = [re.search(rf"^{name}:\s+(\d+) kB", read(f"/proc/{pid}/status"), re.MULTILINE)
                  for pid, name in zip(self.family(), (field, "RssAnon"))]
         return sum(int(match[1]) for match in found) / 1024
@@ -89,7 +88,8 @@ class Plugin:
 
     def figures(self):
         cpu = (self.cpu_ms() - self.cpu_before) / (self.number - self.turns_before)
-        return {"CPU, ms": cpu, "MiB before": self.mib_before, "MiB after": self.mib("VmRSS"), "MiB at most": self.mib("VmHWM")}
+        return {"CPU, ms": cpu, "MiB before": self.mib_before, "MiB after": self.mib("VmRSS"),
+                "MiB at most": self.mib("VmHWM")}
 
 
 def rdma_nri(scene, hcas=0, netns=None):
@@ -107,25 +107,35 @@ def grant_to_others(scene, count):
         plugin.end()
 
 
+def plugins(idle, scenes, netns, grants):
+    """By their names; each has a node and a ledger of its own."""
+    if idle:
+        yield "does nothing, on Go's stub", Plugin(scenes[-1], [idle, scenes[-1].work + "/nri.sock"], netns=netns)
+    for hcas, scene in zip(ASKED, scenes):
+        grant_to_others(scene, grants)
+        yield f"rdma-nri, {name_of(hcas, 'HCA') if hcas else 'nothing is asked'}", rdma_nri(scene, hcas, netns)
+
+
+def check_grants(scenes, count):
+    """Those of others are there to the end, and no more."""
+    for scene in scenes:
+        found = len(os.listdir(scene.ledger_directory + "/grants"))
+        if found != count:
+            raise AssertionError(f"{found} grants in place of {count}")
+
+
 def nri_section(quick):
     idle = os.environ.get("NRI_PEERS", "") + "/idle-0.8.0"
     if not os.access(idle, os.X_OK):
         print(f"no `{idle}`: nothing to compare with (tests/shim/adaptation/build-peers)")
+        idle = None
     must(["ip", "netns", "add", "pod"])
     for with_network, grants in SCENES[:3 if quick else None]:
+        scenes = [Scene() for _ in range(len(ASKED) + 1)]
         netns = "/run/netns/pod" if with_network else None
-        with contextlib.ExitStack() as stack:
-            contestants = []
-            if os.access(idle, os.X_OK):
-                scene = stack.enter_context(contextlib.closing(Scene()))
-                contestants.append(contestant("does nothing, on Go's stub", Plugin(scene, [idle, scene.work + "/nri.sock"], 0, netns)))
-            for hcas in ASKED:
-                scene = stack.enter_context(contextlib.closing(Scene()))
-                grant_to_others(scene, grants)
-                text = name_of(hcas, "HCA") if hcas else "nothing is asked"
-                contestants.append(contestant(f"rdma-nri, {text}", rdma_nri(scene, hcas, netns)))
-            yield f"{'pod' if with_network else 'host'} network, {name_of(grants, 'grant')}", contestants
-
-
-def contestant(name, plugin):
-    return Contestant(name, plugin.turn, begin=plugin.begin, end=plugin.figures)
+        yield (f"{'pod' if with_network else 'host'} network, {name_of(grants, 'grant')}",
+               [Contestant(name, plugin.turn, begin=plugin.begin, end=plugin.figures)
+                for name, plugin in plugins(idle, scenes, netns, grants)])
+        check_grants(scenes[:len(ASKED)], grants)
+        for scene in scenes:
+            scene.close()

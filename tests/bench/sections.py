@@ -1,5 +1,6 @@
-"""The sections that time programs from spawn to end: rdma-init, rdma-hook in `runc run`, rdma-runtime in `create`. A section
-yields the name of a scene and its contestants, and keeps the scene until the next one is wanted. docs: tests/bench/README.md"""
+"""The sections that time programs from spawn to end: rdma-init, rdma-hook in `runc run`, rdma-runtime in `create`. Each
+yields the name of a scene and its contestants, and keeps the scene until the next one is wanted.
+docs: tests/bench/README.md"""
 import contextlib
 import ctypes
 import json
@@ -14,7 +15,7 @@ from turns import Contestant, timed
 
 # --- rdma-init
 
-MACHINES = (0, 8, 1, 18, 64)  # HCAs
+MACHINES = (0, 8, 64, 1, 18)  # HCAs
 NCCL_DEVICES = 32  # NCCL 2.x takes no more (MAX_IB_DEVS), and rdma-init exports the first
 SCRIPT_TURNS = 3  # it takes seconds
 PEERS = os.environ.get("RDMA_INIT_PEERS", HERE + "/../../../shared/peers")
@@ -28,7 +29,7 @@ def init(quick):
     scripts = [path for path in (PEERS + "/nccl_env_rooted.sh", PEERS + "/nccl_env.sh") if os.access(path, os.R_OK)]
     if not scripts:
         print("nccl_env.sh is not here: RDMA_INIT_PEERS names its directory")
-    for hcas in MACHINES[:2 if quick else None]:
+    for hcas in MACHINES[:3 if quick else None]:
         with Machine(hcas):
             check_init(hcas)
             rows = [("rdma-init -- true", [program("TESTED_INIT"), "--", "true"]),
@@ -45,7 +46,8 @@ def init(quick):
 
 def of_program(argv, environment):
     def turn():
-        return timed(argv, environment).seconds, {}
+        ran = timed(argv, environment)
+        return ran.seconds, {"CPU, ms": ran.cpu_ms}
     return turn
 
 
@@ -56,7 +58,7 @@ def check_init(hcas):
     wanted = str(WANTED_SLOT) if hcas else "", min(hcas, NCCL_DEVICES)
     slots = int(must([program("read_gid_slots"), "--count"]))
     if (found, slots) != (wanted, hcas * SLOTS):
-        raise AssertionError(f"{hcas} HCAs: rdma-init finds {found} in place of {wanted}, the reader {slots} slots: {env}")
+        raise AssertionError(f"{hcas} HCAs: rdma-init finds {found}, not {wanted}, the reader {slots} slots: {env}")
 
 
 # --- bundles as engines write them
@@ -73,8 +75,8 @@ def system_calls():
 
 
 def engine_bundle(scene, name, hcas, size, **settings):
-    """A bundle that asks for that many HCAs, with a config.json of about that many bytes: a seccomp profile of all system calls,
-    volumes and annotations in proportion, and variables of services up to the size."""
+    """A bundle that asks for that many HCAs, with a config.json of about that many bytes: a seccomp profile of all
+    system calls, volumes and annotations in proportion, and variables of services up to the size."""
     settings.setdefault("stages", ())
     bundle = Bundle(scene, name, asks=first_hcas(hcas), **settings)
     config = bundle.config
@@ -99,7 +101,9 @@ def add_hook(bundle, stage, path):
 # --- rdma-hook
 
 STAGES = ("createRuntime", "poststop")
-# HCAs that the container names, bytes of config.json, VFs of the node, grants of others: what may make a difference.
+TRUE = ("/bin/true",)
+RUNC_ENV = {"PATH": PATH}
+# HCAs that the container names, bytes of config.json, VFs of the node, grants of others: only the first may matter.
 RUNS = ((1, 10000, 1, 0), (8, 10000, 1, 0), (1, 63000, 1, 0), (8, 63000, 1, 0), (1, 10000, 512, 0), (1, 10000, 1, 1000),
         (8, 63000, 512, 1000))
 
@@ -109,17 +113,17 @@ def hook(quick):
         with contextlib.closing(Scene(vfs)) as scene:
             grant_to_others(scene, grants)
             runc = Runtime(scene, "runc")
-            bundles = {name: engine_bundle(scene, name, hcas, size, args=("/bin/true",)) for name in ("none", "drain")}
-            for stage in STAGES:
-                add_hook(bundles["drain"], stage, program("drain_stdin"))
-            bundles["hook"] = engine_bundle(scene, "hook", hcas, size, args=("/bin/true",), stages=STAGES)
             look = engine_bundle(scene, "look", hcas, size, args=("/bin/ls", "/sys/class/infiniband"), stages=STAGES)
             seen = runc.run(look).stdout.split()
             if len(seen) != hcas:
                 raise AssertionError(f"{hcas} HCAs were asked for, and the container sees {seen}")
-            names = {"none": "no hook", "drain": "C hook that drains stdin", "hook": "rdma-hook"}
+            bundles = {"no hook": engine_bundle(scene, "none", hcas, size, args=TRUE),
+                       "C hook that drains stdin": engine_bundle(scene, "drain", hcas, size, args=TRUE),
+                       "rdma-hook": engine_bundle(scene, "hook", hcas, size, args=TRUE, stages=STAGES)}
+            for stage in STAGES:
+                add_hook(bundles["C hook that drains stdin"], stage, program("drain_stdin"))
             yield (f"{name_of(hcas, 'HCA')}, {size // 1000} kB, {name_of(vfs, 'VF')}, {name_of(grants, 'grant')}",
-                   [Contestant(names[name], of_program(runc.command("run", "--bundle", bundle.directory, name), {"PATH": PATH}))
+                   [Contestant(name, of_program(runc.command("run", "--bundle", bundle.directory, bundle.id), RUNC_ENV))
                     for name, bundle in bundles.items()])
 
 
@@ -173,15 +177,16 @@ def shim(quick):
             continue
         for size in SIZES[:1 if quick else None]:
             with contextlib.closing(Scene()) as scene:
-                yield f"{name}{' create' if name != 'alone' else ''}, {size // 1000} kB", list(ways_to_create(scene, name, size))
+                text = name if name == "alone" else name + " create"
+                yield f"{text}, {size // 1000} kB", list(ways_to_create(scene, name, size))
 
 
 def ways_to_create(scene, name, size):
-    """alone: in front of a program that ends at once. Its name says how it is called."""
+    """alone: in front of a program that ends at once. Its name tells rdma-runtime how a runtime is called."""
     os.mkdir(scene.work + "/stand-in")
     stand_in = shutil.copy(program("drain_stdin"), scene.work + "/stand-in/runc")
     runtime = Runtime(scene, stand_in if name == "alone" else name)
-    runtime.prefix = []
+    runtime.prefix = []  # shim() has hidden the v2 hierarchy
 
     def way(text, bundle, **settings):
         return Contestant(text, Create(scene, runtime, bundle, size, **settings))

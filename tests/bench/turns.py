@@ -13,8 +13,8 @@ Ran = collections.namedtuple("Ran", ("seconds", "cpu_ms", "out", "err"))
 
 
 class Contestant:
-    """run(): the seconds of one turn, and other figures by name. at_most: turns. end(): figures that are taken once, after
-    the last turn."""
+    """run() takes one turn, and returns its seconds and other figures by name. at_most: number of turns. begin() is
+    called after the warm-up; end(), after the last turn, returns more figures."""
 
     def __init__(self, name, run, at_most=None, begin=lambda: None, end=dict):
         self.name, self.run, self.at_most, self.begin, self.end = name, run, at_most, begin, end
@@ -27,16 +27,16 @@ class Contestant:
             self.figures[name].append(value)
 
     def line(self, scene):
-        """What report.py reads: milliseconds of every turn, medians of the other figures."""
+        """For report.py: milliseconds of every turn, medians of the other figures."""
         figures = {name: round(statistics.median(values), 4) for name, values in self.figures.items()}
         figures.update((name, round(value, 4)) for name, value in self.end().items())
-        return json.dumps({"scene": scene, "contestant": self.name, "ms": [round(each * 1e3, 4) for each in self.seconds],
-                           "figures": figures})
+        milliseconds = [round(seconds * 1e3, 4) for seconds in self.seconds]
+        return json.dumps({"scene": scene, "contestant": self.name, "ms": milliseconds, "figures": figures})
 
 
 def take_turns(contestants, turns, warm_up):
-    """Spreads the turns of each evenly over the whole contest, so that a slow moment of the machine meets all of them. The first
-    ones, of those that may have any number, only warm up."""
+    """Spreads the turns of each evenly over the whole contest, so that a slow moment of the machine meets all of them.
+    Contestants without a limit have more turns before, to warm up."""
     for turn in range(warm_up):
         for contestant in in_order(contestants, turn):
             if not contestant.at_most:
