@@ -2,16 +2,15 @@
 a runtime's side of NRI. docs: tests/bench/README.md"""
 import ctypes
 import glob
-import json
 import os
 import shutil
-import socket
 import struct
 import sys
 import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+# The other modules here import this one first: it adds the folders of the tests' own modules.
 sys.path += [HERE + "/../containers", HERE + "/../shim"]
 import harness  # noqa: E402
 import nri_runtime as nri  # noqa: E402
@@ -43,8 +42,7 @@ def first_hcas(count):
 
 
 class Scene(harness.Case):
-    """A node of eight HCAs, with that many VFs of the first one, and a ledger """
-
+    """A node of eight HCAs, with that many VFs of the first one, and a ledger. close() when done."""
     nodes = {}  # by their number of VFs: nobody writes to them
 
     def __init__(self, vfs=0):

@@ -7,7 +7,7 @@ import subprocess
 from scene import MOST, Scene, first_hcas, harness, name_of, program
 import test_network
 from containers import FakeContainer, stopped
-from harness import PATH, must, wait_for
+from harness import PATH, wait_for
 from test_network import Rails, ip, ip_json
 from turns import Contestant, timed
 
