@@ -11,7 +11,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # The other modules here import this one first: it adds the folders of the tests' own modules.
-sys.path += [HERE + "/../containers", HERE + "/../shim"]
+sys.path.append(HERE + "/../node")
 import harness  # noqa: E402
 import nri_runtime as nri  # noqa: E402
 from harness import must, write  # noqa: E402

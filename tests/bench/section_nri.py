@@ -125,7 +125,7 @@ def plugins(idle, scenes, netns, grants):
 def nri_section(quick):
     idle = os.environ.get("NRI_PEERS", "") + "/idle-0.8.0"
     if not os.access(idle, os.X_OK):
-        print(f"no `{idle}`: nothing to compare with (tests/shim/adaptation/build-peers)")
+        print(f"no `{idle}`: nothing to compare with (tests/node/adaptation/build-peers)")
         idle = None
     must(["ip", "netns", "add", "pod"])
     for with_network, grants in SCENES[:3 if quick else None]:

@@ -13,7 +13,7 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE + "/../containers", HERE + "/../shim"]
+sys.path.insert(0, HERE + "/../node")
 import harness  # noqa: E402
 import nri_runtime as nri  # noqa: E402
 import test_network  # noqa: E402
@@ -941,7 +941,7 @@ def made(scene, held, name):
 
 
 def enter_own_machine():
-    """Returns in a process that has a machine of its own, as tests/containers has it; 77 where that cannot be."""
+    """Returns in a process that has a machine of its own, as tests/node has it; 77 where that cannot be."""
     for name, path in PROGRAMS.items():
         if not os.access(path, os.X_OK):
             sys.exit(f"set {name} to the path of a program; ctest does")

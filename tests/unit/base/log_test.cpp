@@ -1,4 +1,4 @@
-// Where the messages of a stage go. What goes to syslog: tests/containers.
+// Where the messages of a stage go. What goes to syslog: tests/node.
 #include "hook/base/log.hpp"
 
 #include <fcntl.h>

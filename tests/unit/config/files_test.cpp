@@ -52,7 +52,7 @@ TEST(HookConfigFiles, MissingDefaultsAreNoError) {
   EXPECT_EQ(*config, hook::Config());
 }
 
-// As the node's programs read it: tests/cluster, where every directory above is root's alone.
+// As the node's programs read it: tests/node, where every directory above is root's alone.
 TEST(HookConfigFiles, ANamedFileStandsInPlaceOfTheClusters) {
   const TempDir dir;
   write_file(dir / "cluster.json", R"({"ipc_lock": false})");

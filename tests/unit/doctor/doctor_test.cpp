@@ -1,4 +1,4 @@
-// What `rdma-hook doctor` makes of texts and values. The whole of it is tests/doctor's.
+// What `rdma-hook doctor` makes of texts and values. The whole of it: tests/node/test_doctor.py.
 #include <gtest/gtest.h>
 
 #include <algorithm>

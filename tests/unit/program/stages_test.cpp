@@ -1,4 +1,4 @@
-// The stages from a state on stdin to their answer. What createRuntime does to a live container: tests/containers.
+// The stages from a state on stdin to their answer. What createRuntime does to a live container: tests/node.
 #include "hook/program/stages.hpp"
 
 #include <fmt/format.h>

@@ -270,7 +270,7 @@ class Pods(test_network.Rails):
         self.assert_as_before()
 
 
-# The tests of its base are those of tests/containers.
+# The tests of its base are those of test_network.py.
 for inherited in dir(test_network.Rails):
     if inherited.startswith("test_"):
         setattr(Pods, inherited, None)

@@ -1,5 +1,5 @@
 """rdma-runtime in front of runc and of crun: what a container gets that the wrapper alone was told about, and what its
-`exec` gets. The node, the bundles and what watches over them are those of tests/containers."""
+`exec` gets. The node, the bundles and what watches over them are those of the container tests."""
 import json
 import os
 import sys

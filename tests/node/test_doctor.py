@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 # The stand-in for containerd is that of the tests of install.
-roots = importlib.machinery.SourceFileLoader("roots", str(pathlib.Path(__file__).parent.parent / "install/roots")).load_module()
+roots = importlib.machinery.SourceFileLoader("roots", str(pathlib.Path(__file__).parent / "test_install_roots.py")).load_module()
 RAILS = 4
 ROOT_PORT, UPSTREAM = "0000:00:01.0", "0000:01:00.0"
 STARTED, BOOTED = 1_000_000, 900_000  # of the engine, of the node; seconds since the epoch
