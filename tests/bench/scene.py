@@ -41,7 +41,7 @@ def first_hcas(count):
     return ",".join(f"mlx5_{number}" for number in range(count)) or None
 
 
-class Scene(harness.Case):
+class Scene(harness.NodeCase):
     """A node of eight HCAs, with that many VFs of the first one, and a ledger. close() when done."""
     nodes = {}  # by their number of VFs: nobody writes to them
 

@@ -41,7 +41,7 @@ class Outcome:
         self.errors = errors
 
 
-class Scene(harness.Case):
+class Scene(harness.NodeCase):
     """held: another container has the HCA. quiet: that nothing is said may be the disturbance's own work."""
     name = ""
     mode = next_mode = EXCLUSIVE
@@ -72,7 +72,7 @@ class Scene(harness.Case):
         if not self.busy:
             self.take_turns()
         self.recover()
-        self.empty, self.tree = self.ledger(), self.names()
+        self.empty, self.names_before = self.ledger(), self.names()
 
     @property
     def busy(self):
@@ -219,7 +219,7 @@ class Scene(harness.Case):
         else:
             self.take_turns()
         self.recover()
-        self.assertEqual(self.names(), self.tree)
+        self.assertEqual(self.names(), self.names_before)
 
     # --- one turn
 

@@ -1,18 +1,23 @@
 """Bundles and what runs them: runc, crun, and a stand-in for a container that a runtime has just made."""
+import contextlib
 import json
 import os
 import shutil
+import socket
 import stat
 import subprocess
+import sys
 
-import harness
-from harness import BUSYBOX, CGROUPS, GROUP, HERE, PATH, PROGRAM, must, read, run, wait_for, write
+from harness import BUSYBOX, CGROUPS, GROUP, HERE, HOOK, PATH, RUNTIME, end_process, must, read, run, wait_for, write
 
 APPLETS = ("sh", "ls", "cat", "stat", "mknod", "sleep", "id", "true", "grep", "mount", "mkdir", "rm")
 CAPABILITIES = ["CAP_MKNOD", "CAP_CHOWN", "CAP_DAC_OVERRIDE"]
 HOST_ROOT = 100000  # what a container's root is on the node, with a user namespace
 DENY_ALL = {"allow": False, "access": "rwm"}
-WRAPPER = os.environ.get("TESTED_RUNTIME", "")  # rdma-runtime with the settings of $RDMA_RUNTIME_SETTINGS
+EXCLUSIVE, SHARED = ({"rdma-init.io/mode": mode} for mode in ("exclusive", "shared"))
+FOREVER = ("sleep", "1000")
+# What a container's config.json says of a device that an engine or a device plugin gave it.
+UVERBS2 = {"path": "/dev/infiniband/uverbs2", "type": "c", "major": 231, "minor": 194, "fileMode": 0o666}
 
 
 def make_rootfs(directory):
@@ -47,7 +52,7 @@ class Bundle:
             mounts.append({"destination": "/dev", "type": "tmpfs", "source": "tmpfs",
                            "options": ["nosuid", "mode=755"]})
         if sys:
-            mounts.append({"destination": "/sys", "type": "bind", "source": case.node.tree + "/sys",
+            mounts.append({"destination": "/sys", "type": "bind", "source": case.tree + "/sys",
                            "options": ["rbind", "ro", "nosuid", "nodev", "noexec"]})
         self.config = {
             "ociVersion": "1.0.2",
@@ -70,8 +75,21 @@ class Bundle:
         self.write()
 
     def write(self):
-        write(self.directory + "/config.json", json.dumps(self.config))
+        write(self.directory + "/config.json", self.config)
         return self
+
+    def written(self):
+        """The config.json as it is by now."""
+        return json.loads(read(self.directory + "/config.json"))
+
+    def mount(self, destination, source, kind="bind", options=("rbind",)):
+        self.config["mounts"].append({"destination": destination, "type": kind, "source": source, "options": list(options)})
+        return self.write()
+
+    def share(self, kind):
+        """It has no namespace of this kind, but the node's."""
+        self.config["linux"]["namespaces"] = [one for one in self.config["linux"]["namespaces"] if one["type"] != kind]
+        return self.write()
 
     def cgroup(self):
         return CGROUPS + "/devices" + self.config["linux"]["cgroupsPath"]
@@ -79,6 +97,11 @@ class Bundle:
     def remove_rootfs(self):
         shutil.rmtree(self.rootfs)
         os.makedirs(self.rootfs)
+
+
+def exclusive(case, name="container", **options):
+    """A bundle that wants mlx5_1 for itself alone."""
+    return Bundle(case, name, **{"asks": "mlx5_1", "annotations": EXCLUSIVE, **options})
 
 
 class Report:
@@ -109,6 +132,7 @@ class Report:
 class Runtime:
     """runc or crun. Hybrid control groups, v1 with an empty v2 hierarchy beside, are refused by crun 1.8 unless it does
     not see the v2 one."""
+    env = {"PATH": PATH, "LANG": "C"}
     HIDE_V2 = ["unshare", "--mount", "--propagation", "private", "sh", "-c",
                f"! mountpoint -q {CGROUPS}/unified || umount {CGROUPS}/unified; exec \"$@\"", "-"]
 
@@ -127,7 +151,11 @@ class Runtime:
         return [*self.prefix, self.program, *options, *arguments]
 
     def call(self, *arguments, **settings):
-        return run(self.command(*arguments), **settings)
+        return run(self.command(*arguments), **{"env": self.env, **settings})
+
+    def begin(self, verb, bundle):
+        """The process of a call that is not waited for."""
+        return self.case.start(self.command(verb, "--bundle", bundle.directory, bundle.id), env=self.env)
 
     def run(self, bundle, **settings):
         return self.call("run", "--bundle", bundle.directory, bundle.id, **settings)
@@ -171,14 +199,33 @@ class Wrapped(Runtime):
 
     def __init__(self, case, name, engine="runc"):
         super().__init__(case, name)
-        settings = {"runtimes": [self.program], "hook": PROGRAM, "config": case.config, "root": case.node.tree,
-                    "ledger": case.ledger_directory, **({"engine": engine} if engine else {})}
-        self.settings = write(case.work + f"/{os.path.basename(name)}-settings.json", json.dumps(settings))
-        self.program = WRAPPER
+        self.settings = write(f"{case.work}/{os.path.basename(name)}-settings.json", {
+            "runtimes": [self.program], "hook": HOOK, "config": case.config, "root": case.tree,
+            "ledger": case.ledger_directory, **({"engine": engine} if engine else {})})
+        self.program = RUNTIME
         self.env = {"PATH": PATH, "LANG": "C", "RDMA_RUNTIME_SETTINGS": self.settings}
 
-    def call(self, *arguments, **settings):
-        return super().call(*arguments, **{"env": self.env, **settings})
+
+class RuntimeTests:
+    """Base of tests of every runtime: a case of NodeCase beside it names one. Afterwards nobody holds anything."""
+    runtime_name = ""
+    kind = Runtime
+
+    def setUp(self):
+        super().setUp()
+        self.runtime = self.kind(self, self.runtime_name)
+
+    def tearDown(self):
+        self.runtime.delete_all()
+        self.assert_nothing_left()
+
+    def nodes_of(self, bundle):
+        """Runs its container, which sees these."""
+        return self.runtime.report(bundle).nodes
+
+    def created(self, bundle, runtime=None):
+        self.given((runtime or self.runtime).create(bundle))
+        return bundle
 
 
 class FakeContainer:
@@ -198,11 +245,11 @@ class FakeContainer:
         self.group = bundle.cgroup()
         self.root = "" if pivoted else bundle.rootfs
         destinations = [mount["destination"] for mount in bundle.config["mounts"]]
-        self.process = subprocess.Popen(
+        self.process = bundle.case.start(
             [*within, "unshare", "--mount", "--propagation", "private", "sh", "-c", self.SCRIPT, "-", bundle.rootfs,
              "tmpfs" if "/dev" in destinations else "none",
-             bundle.case.node.tree + "/sys" if "/sys" in destinations else "", "pivoted" if pivoted else "before"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+             bundle.case.tree + "/sys" if "/sys" in destinations else "", "pivoted" if pivoted else "before"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None)
         bundle.case.addCleanup(self.end)
         bundle.case.assertEqual(self.process.stdout.readline(), b"made\n")
         self.join_group()
@@ -239,19 +286,67 @@ class FakeContainer:
         return [line.split()[4] for line in read(f"/proc/{self.pid}/mountinfo").splitlines()]
 
     def end(self):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
+        end_process(self.process)
         try:
             os.rmdir(self.group)
         except OSError:
             pass  # another one of this bundle is in it; all groups go at the end
 
 
+def fake_container(case, name="container", asks="mlx5_1", **options):
+    """The stand-in for a container whose hooks the test calls itself."""
+    return FakeContainer(Bundle(case, name, asks=asks, stages=(), **options))
+
+
 def write_cgroup(path, text):
     with open(path, "w", encoding="ascii") as file:
         file.write(text)
+
+
+class Syslog:
+    """/dev/log of a /dev of our own."""
+
+    def __init__(self, case):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink("/dev/log")
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self.socket.bind("/dev/log")
+        case.addCleanup(self.close)
+
+    def lines(self):
+        """What came since the last call."""
+        found = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                found.append(self.socket.recv(1 << 16).decode())
+        return found
+
+    def text(self):
+        return "\n".join(self.lines())
+
+    def close(self):
+        self.socket.close()
+        os.unlink("/dev/log")
+
+
+# Writes what it was started with to a file.
+RECORDER = """#!{python}
+import json, os, sys
+record = {{"argv": sys.argv, "env": dict(os.environ), "cwd": os.getcwd(), "pid": os.getpid(),
+          "stdin": sys.stdin.buffer.read().decode() if "read-stdin" in sys.argv else None,
+          "fds": {{name: os.readlink("/proc/self/fd/" + name) for name in os.listdir("/proc/self/fd")
+                  if os.path.exists("/proc/self/fd/" + name)}}}}
+json.dump(record, open({record!r}, "w"))
+print("output of the runtime")
+print({errors!r}, file=sys.stderr)
+sys.exit({code})
+"""
+RECORDER_ERRORS = "errors of the runtime"
+
+
+def write_recorder(path, record, code=0):
+    """A runtime that only writes down how it was started, and says a word to each output."""
+    return write(path, RECORDER.format(python=sys.executable, record=record, errors=RECORDER_ERRORS, code=code), 0o755)
 
 
 def stopped(bundle):

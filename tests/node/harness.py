@@ -1,11 +1,14 @@
-"""What the container tests share: a machine of their own, a node, containers, and what the hook leaves behind.
+"""What the tests of this folder share.
 
-The tests run in a PID namespace, so that every process of theirs ends with them, and in a mount namespace with their
-own /run, /dev and /etc, so that not even a hook that writes to the wrong place touches the machine. What cannot be
-hidden are control groups: all of ours are below one, which is removed at the end.
+Nothing waits for a time: a wait is for a condition, and its deadline is for failures. What a test starts or makes goes when it
+ends, the last first. What cannot be tested here is skipped, with the reason; a file whose tests were all skipped ends with 77.
 
-Nothing waits for a time: a wait is for a condition, and its deadline is for failures.
+`Case` has a directory, `TreeCase` a node as a file tree with a configuration and a ledger, and `NodeCase` a machine of its own,
+for containers: a PID namespace, so that every process ends with the tests, and a mount namespace with its own /run, /dev and
+/etc, so that not even a hook that writes to the wrong place touches the machine. What cannot be hidden are control groups: all
+of ours are below one, which is removed at the end.
 """
+import contextlib
 import json
 import os
 import random
@@ -20,17 +23,20 @@ import unittest
 
 from node import Node, differences, walk
 
-PROGRAM = os.environ.get("TESTED_HOOK", "")
+HOOK, RUNTIME, NRI, MAKE_TREE = (os.environ.get(name, "") for name in ("TESTED_HOOK", "TESTED_RUNTIME", "TESTED_NRI", "MAKE_TREE"))
 BUSYBOX = shutil.which("busybox") or ""
 HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCE = os.path.dirname(os.path.dirname(HERE))
 GROUP = os.environ.get("RDMA_HOOK_TEST_GROUP", "")  # of the control groups; set for the inner process only
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-DEADLINE = 60
+DEADLINE = 60  # seconds; only a failure takes that long
 SKIP = 77
 MEMLOCK = 8 << 20  # what an unprivileged hard limit usually allows
 CGROUPS = "/sys/fs/cgroup"
 SEED = int(os.environ.get("RDMA_HOOK_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 
+
+# --- processes
 
 def run(argv, **settings):
     """Runs to the end; output as text. What a grandchild that keeps the pipes open writes afterwards is not waited for.
@@ -46,7 +52,7 @@ def run(argv, **settings):
                 end = os.pidfd_open(process.pid)
                 try:
                     if text is not None:
-                        give(process.stdin, text)
+                        give(process.stdin, text.encode() if isinstance(text, str) else text)
                     texts = read_until(end, [reader for reader, _ in outputs])
                     if texts is None:
                         process.kill()
@@ -75,6 +81,70 @@ def read_until(end, pipes):
             return [text.decode(errors="replace") for text in texts.values()]
 
 
+def memory_file():
+    return open(os.memfd_create("output"), "w+b")
+
+
+def give(pipe, text):
+    with contextlib.suppress(BrokenPipeError), pipe:  # it does not have to read
+        pipe.write(text)
+
+
+def must(argv, **settings):
+    done = run(argv, **settings)
+    if done.returncode != 0:
+        raise AssertionError(f"{argv}: exit code {done.returncode}: {done.stderr}{done.stdout}")
+    return done.stdout
+
+
+def end_process(process):
+    """Kills it, unless it has ended, and closes our ends of its pipes."""
+    process.kill()
+    process.wait()
+    for pipe in filter(None, (process.stdin, process.stdout, process.stderr)):
+        pipe.close()
+
+
+LIMITS = {"files": "nofile", "address_space": "as", "file_size": "fsize", "processes": "nproc", "stack": "stack",
+          "locks": "locks", "memlock": "memlock"}
+
+
+def limited(**limits):
+    """What to put before a command so that it has these resource limits, soft and hard."""
+    return ["prlimit", *(f"--{LIMITS[name]}={value}:{value}" for name, value in limits.items())]
+
+
+def wait_for(condition, what, seconds=DEADLINE):
+    """Polls until the condition has a true value, and returns that. what: a text, or a function that makes it."""
+    end = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"did not happen within {seconds} s: {what() if callable(what) else what}")
+        time.sleep(0.005)
+
+
+def status_of(pid):
+    """The fields of /proc/PID/status; empty when the process is gone."""
+    try:
+        return dict(line.split(":\t", 1) for line in read(f"/proc/{pid}/status").splitlines() if ":\t" in line)
+    except (FileNotFoundError, ProcessLookupError):
+        return {}
+
+
+def process_state(pid):
+    """One letter: R, S, D, T, Z; empty when the process is gone."""
+    return status_of(pid).get("State", "")[:1]
+
+
+def children_of(pid):
+    return [int(child) for child in read(f"/proc/{pid}/task/{pid}/children").split()]
+
+
+# --- files
+
 class Listener:
     """What is written into a pipe of that name, since a hook writes into no file."""
 
@@ -91,49 +161,13 @@ class Listener:
         return self.text
 
 
-def memory_file():
-    return open(os.memfd_create("output"), "w+b")
-
-
-def give(pipe, text):
-    try:
-        with pipe:
-            pipe.write(text)
-    except BrokenPipeError:
-        pass  # it does not read
-
-
-def must(argv, **settings):
-    done = run(argv, **settings)
-    if done.returncode != 0:
-        raise AssertionError(f"{argv}: exit code {done.returncode}: {done.stderr}{done.stdout}")
-    return done.stdout
-
-
-LIMITS = {"files": "nofile", "address_space": "as", "file_size": "fsize", "processes": "nproc", "stack": "stack",
-          "locks": "locks", "memlock": "memlock"}
-
-
-def limited(**limits):
-    """What to put before a command so that it has these resource limits, soft and hard."""
-    return ["prlimit", *(f"--{LIMITS[name]}={value}:{value}" for name, value in limits.items())]
-
-
-def wait_for(condition, what):
-    end = time.monotonic() + DEADLINE
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > end:
-            raise AssertionError(f"did not happen within {DEADLINE} s: {what}")
-        time.sleep(0.005)
-
-
-def write(path, text, mode=0o644):
+def write(path, content, mode=0o644):
+    """Text, bytes, or what becomes JSON; directories above it are made."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
+    if not isinstance(content, (str, bytes)):
+        content = json.dumps(content)
     with open(path, "wb") as file:
-        file.write(text.encode() if isinstance(text, str) else text)
+        file.write(content.encode() if isinstance(content, str) else content)
     os.chmod(path, mode)
     return path
 
@@ -143,55 +177,58 @@ def read(path):
         return file.read()
 
 
-def process_state(pid):
-    """One letter: R, S, T, Z; empty when the process is gone."""
-    try:
-        return read(f"/proc/{pid}/stat").rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
+def read_json(path):
+    return json.loads(read(path))
 
+
+# --- cases
 
 class Case(unittest.TestCase):
-    """Every test has a work directory, a ledger and a configuration of its own."""
+    """Every test has a directory of its own."""
     maxDiff = None
-    node = None  # one for all tests of a file: nobody writes to it
-
-    @classmethod
-    def setUpClass(cls):
-        if Case.node is None:
-            must([os.environ["MAKE_TREE"], "--synthetic", str(Node.HCAS), "4", "/run/node"])
-            Case.node = Node("/run/node")
+    place = None  # where the directory is
 
     def setUp(self):
-        self.work = tempfile.mkdtemp(prefix="test.", dir="/run")
+        self.work = tempfile.mkdtemp(prefix="test.", dir=self.place)
         os.chmod(self.work, 0o755)
-        self.ledger_directory = self.work + "/ledger"
-        self.config = self.work + "/config.json"
-        self.configure({})
-        self.planted = self.plant()
-        self.mounts = self.mounted()
         self.addCleanup(shutil.rmtree, self.work, True)
+        self.log = self.work + "/log"
 
-    def configure(self, members):
-        # A limit that this machine can give, or raising it would end in a warning that has nothing to do with the test.
-        write(self.config, json.dumps({"memlock": MEMLOCK, **members}))
+    def needs(self, *programs):
+        for program in programs:
+            if not shutil.which(program):
+                self.skipTest(f"{program} is not installed")
 
-    # --- the hook
+    def start(self, argv, **settings):
+        """A process without input and output, which is killed at the end of the test."""
+        process = subprocess.Popen(argv, **{**dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL), **settings})
+        self.addCleanup(end_process, process)
+        return process
 
-    def arguments(self, stage, engine="runc"):
-        return ["rdma-hook", stage, "--engine", engine, "--root", self.node.tree, "--ledger", self.ledger_directory,
-                "--config", self.config]
+    def start_logged(self, argv, **settings):
+        """The same; what it says is added to self.log."""
+        with open(self.log, "ab") as log:
+            return self.start(argv, stderr=log, **settings)
 
-    def entry(self, stage, engine="runc"):
-        """For `hooks` of a config.json."""
-        return {"path": PROGRAM, "args": self.arguments(stage, engine)}
+    def mount(self, place, *options):
+        """A mount, a tmpfs unless the options say otherwise, until the end of the test."""
+        os.makedirs(place, exist_ok=True)
+        must(["mount", *(options or ("-t", "tmpfs", "-o", "mode=755", "tmpfs")), place])
+        self.addCleanup(run, ["umount", "-l", place])
 
-    def hook(self, stage, state, engine="runc", **settings):
-        """Calls the hook with this state, or text, on stdin."""
-        text = state if isinstance(state, (str, bytes)) else json.dumps(state)
-        settings.setdefault("env", {})
-        return run([PROGRAM] + self.arguments(stage, engine)[1:],
-                   input=text.encode() if isinstance(text, str) else text, **settings)
+    def mount_or_skip(self, place, *options):
+        try:
+            self.mount(place, *options)
+        except AssertionError as error:
+            self.skipTest(f"may not mount: {error}")
+
+    def until(self, condition, what="it"):
+        """wait_for(), which shows the log when it fails."""
+        return wait_for(condition, lambda: f"{what}; the log: {read(self.log)}")
+
+    def until_said(self, words, times=1):
+        """Waits until the log has them."""
+        self.until(lambda: read(self.log).count(words) >= times, f"{words!r} in the log")
 
     def given(self, done):
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -205,19 +242,82 @@ class Case(unittest.TestCase):
             self.assertIn(word, done.stderr + done.stdout)
         return done
 
+
+class TreeCase(Case):
+    """Every test has a node in files, a configuration and a ledger of its own."""
+
+    def setUp(self):
+        super().setUp()
+        if os.geteuid() != 0:
+            self.skipTest("needs root: a configuration and a ledger count only when they are root's")
+        self.ledger_directory = self.work + "/ledger"
+        self.config = self.work + "/config.json"
+        self.configure({})
+        self.tree = self.work + "/node"
+        self.make_tree()
+
+    def make_tree(self, hcas=4):
+        shutil.rmtree(self.tree, True)
+        must([MAKE_TREE, "--synthetic", str(hcas), "4", self.tree])
+        write(self.tree + "/sys/class/misc/rdma_cm/dev", "10:58\n")
+
+    def configure(self, members):
+        """JSON, or a text that may be none."""
+        write(self.config, members)
+
+    def places(self):
+        """The options that tell any of the programs where its node is."""
+        return ["--root", self.tree, "--ledger", self.ledger_directory, "--config", self.config]
+
+    def arguments(self, stage, engine="runc"):
+        return ["rdma-hook", stage, "--engine", engine, *self.places()]
+
+    def hook(self, stage, state, engine="runc", **settings):
+        """Calls the hook with this state, or text, on stdin."""
+        text = state if isinstance(state, (str, bytes)) else json.dumps(state)
+        return run([HOOK] + self.arguments(stage, engine)[1:], input=text, **{"env": {}, **settings})
+
     def recover(self):
-        text = must([PROGRAM, "recover", "--json", "--root", self.node.tree, "--ledger", self.ledger_directory], env={})
+        text = must([HOOK, "recover", "--json", "--root", self.tree, "--ledger", self.ledger_directory], env={})
         return json.loads(text)["returned"]
 
     def devices(self):
         """HCA -> its entry of `rdma-hook devices`."""
-        text = must([PROGRAM, "devices", "--json"] + self.arguments("devices")[4:], env={})
+        text = must([HOOK, "devices", "--json", *self.places()], env={})
         return {hca["name"]: hca for hca in json.loads(text)["hcas"]}
 
     def holders(self):
         """HCA -> labels of who holds it; only those that are held."""
         return {name: sorted(holder["holder"] for holder in hca["holders"])
                 for name, hca in self.devices().items() if hca["holders"]}
+
+
+class NodeCase(TreeCase):
+    """The node is one for all tests of a file: nobody writes to it."""
+    place = "/run"
+    node = None
+
+    @classmethod
+    def setUpClass(cls):
+        if NodeCase.node is None:
+            must([MAKE_TREE, "--synthetic", str(Node.HCAS), "4", "/run/node"])
+            NodeCase.node = Node("/run/node")
+
+    def setUp(self):
+        super().setUp()
+        self.planted = self.plant()
+        self.mounts = self.mounted()
+
+    def make_tree(self, hcas=4):
+        self.tree = self.node.tree
+
+    def configure(self, members):
+        # A limit that this machine can give, or raising it would end in a warning that has nothing to do with the test.
+        super().configure({"memlock": MEMLOCK, **members})
+
+    def entry(self, stage, engine="runc"):
+        """For `hooks` of a config.json."""
+        return {"path": HOOK, "args": self.arguments(stage, engine)}
 
     # --- what is left behind
 
@@ -249,7 +349,7 @@ class Case(unittest.TestCase):
         return self.watched()
 
     def watched(self):
-        return {directory: walk(directory) for directory in (self.victim, "/etc", "/dev", self.node.tree)}
+        return {directory: walk(directory) for directory in (self.victim, "/etc", "/dev", self.tree)}
 
     @staticmethod
     def mounted():
@@ -261,6 +361,11 @@ class Case(unittest.TestCase):
         for directory, before in self.planted.items():
             self.assertEqual(differences(before, now[directory]), [], f"below {directory}")
         self.assertEqual(self.mounted(), self.mounts)
+
+    def assert_nothing_left(self):
+        """Nobody holds anything, and the node is as it was."""
+        self.assert_ledger_empty()
+        self.assert_node_unchanged()
 
     def random(self):
         print(f"{self.id()}: RDMA_HOOK_TEST_SEED={SEED}", file=sys.stderr)
@@ -327,22 +432,35 @@ def run_inside(name, network):
     sys.exit(code)
 
 
-def main(network=False):
-    """Runs the tests of the calling file. 77 when every one of them was skipped. network: in a network namespace of
-    their own, which stands for the node's."""
+def enter_own_machine(name="rdma-hook-test", network=False, device_groups=True):
+    """Returns in a process that has a machine of its own; ends with 77 where that cannot be. network: in a network namespace
+    of its own, which stands for the node's."""
     if not GROUP:
-        for variable in ("TESTED_HOOK", "MAKE_TREE"):
-            if not os.access(os.environ.get(variable, ""), os.X_OK):
-                sys.exit(f"set {variable} to the path of a program")
-        reason = requirement()
+        reason = requirement(device_groups)
         if reason:
             print("skipped:", reason)
             sys.exit(SKIP)
-        run_inside("rdma-hook-test", network)
+        run_inside(name, network)
     first_process()
     hide_the_machine()
-    program = unittest.main(module="__main__", verbosity=2, exit=False)
-    result = program.result
+
+
+def check_programs(*programs):
+    if not all(os.access(program, os.X_OK) for program in programs):
+        sys.exit("set TESTED_HOOK, TESTED_RUNTIME, TESTED_NRI, MAKE_TREE and so on to the paths of programs, as ctest does")
+
+
+def main(*programs):
+    """Runs the tests of the calling file, which need these programs. 77 when every one of them was skipped."""
+    check_programs(*programs)
+    result = unittest.main(module="__main__", verbosity=2, exit=False).result
     if not result.wasSuccessful():
         sys.exit(1)
     sys.exit(SKIP if result.testsRun and len(result.skipped) == result.testsRun else 0)
+
+
+def main_in_own_machine(*programs, **options):
+    """The same, in a machine of its own."""
+    check_programs(HOOK, MAKE_TREE, *programs)
+    enter_own_machine(**options)
+    main()

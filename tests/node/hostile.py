@@ -1,25 +1,24 @@
 """A container that is made and not yet given anything, and what has to hold after every hostile call."""
 import json
 
-import harness
-from containers import Bundle, FakeContainer
+from containers import EXCLUSIVE, fake_container
+from harness import HOOK, NodeCase, limited, run
 
 MEGABYTE = 1 << 20
 
 
-class HostileCase(harness.Case):
+class HostileCase(NodeCase):
     def setUp(self):
         super().setUp()
-        self.bundle = Bundle(self, asks="mlx5_1", annotations={"rdma-init.io/mode": "exclusive"}, stages=())
-        self.container = FakeContainer(self.bundle)
+        self.container = fake_container(self, annotations=EXCLUSIVE)
+        self.bundle = self.container.bundle
         self.rules = self.container.rules()
 
     def assert_untouched(self, container=None):
         container = container or self.container
         self.assertEqual(container.nodes(), {})
         self.assertEqual(container.rules(), self.rules)
-        self.assert_ledger_empty()
-        self.assert_node_unchanged()
+        self.assert_nothing_left()
 
     def assert_given(self):
         self.assertEqual(self.container.nodes(), {"uverbs1": ("c", 231, 193, "0o666"),
@@ -33,5 +32,8 @@ class HostileCase(harness.Case):
         return self.hook("createRuntime", self.container.state(**changes))
 
     def create_limited(self, **limits):
-        return harness.run([*harness.limited(**limits), harness.PROGRAM, *self.arguments("createRuntime")[1:]],
-                           input=json.dumps(self.container.state()).encode(), env={})
+        return self.create_by(*limited(**limits), env={})
+
+    def create_by(self, *before, **settings):
+        """What is put before the hook and its arguments starts it."""
+        return run([*before, HOOK, *self.arguments("createRuntime")[1:]], input=json.dumps(self.container.state()), **settings)

@@ -1,8 +1,7 @@
-"""What the process tests share.
+"""What the tests of rdma-init share.
 
-Every test starts the real program with commands that report on themselves (probe.py), waits for conditions with a
-generous deadline, and never for a time. The test process is a child subreaper: whatever a test leaves behind becomes
-its descendant and is killed at the end of that test.
+Every test starts the real program with commands that report on themselves (init_probe.py). The test process is a child
+subreaper: whatever a test leaves behind becomes its descendant and is killed at the end of that test.
 """
 import ctypes
 import json
@@ -11,42 +10,14 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-import unittest
+
+import harness
+from harness import HERE, PATH, process_state, status_of, wait_for
 
 PROGRAM = os.environ.get("TESTED_PROGRAM", "")
-PYTHON = [sys.executable, "-I", "-S"]
-PROBE = PYTHON + [os.path.join(os.path.dirname(os.path.abspath(__file__)), "probe.py")]
-DEADLINE = 120  # seconds; only a failure takes that long
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+PROBE = [sys.executable, "-I", "-S", HERE + "/init_probe.py"]
 PR_SET_CHILD_SUBREAPER = 36
-
-
-def wait_for(condition, what):
-    """Polls until the condition is true and returns its value."""
-    end = time.monotonic() + DEADLINE
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > end:
-            raise AssertionError(f"did not happen within {DEADLINE} s: {what}")
-        time.sleep(0.005)
-
-
-def status_of(pid):
-    """The fields of /proc/PID/status; empty when the process is gone."""
-    try:
-        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
-            return dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
-    except (FileNotFoundError, ProcessLookupError):
-        return {}
-
-
-def state_of(pid):
-    """One letter: R, S, D, T, Z; empty when the process is gone."""
-    return status_of(pid).get("State", "")[:1]
 
 
 def is_pending(pid, number):
@@ -90,7 +61,7 @@ class Events:
 
     def until(self, find, what):
         """Reads until find(unread text) returns the end of what was looked for."""
-        end = time.monotonic() + DEADLINE
+        end = time.monotonic() + harness.DEADLINE
         while True:
             length = find(self.text[self.position:])
             if length is not None:
@@ -135,21 +106,18 @@ class Started:
         return [self.next()["signal"] for _ in range(count)]
 
     def wait(self):
-        return self.process.wait(DEADLINE)
+        return self.process.wait(harness.DEADLINE)
 
 
-class Case(unittest.TestCase):
+class Case(harness.Case):
     options = []  # of rdma-init, before "--"
 
     def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        os.chmod(directory.name, 0o755)
-        self.directory = directory.name
-        self.processes = []
+        super().setUp()
         self.addCleanup(self.end_descendants)
 
-    def end_descendants(self):
+    @staticmethod
+    def end_descendants():
         def all_gone():
             for pid, _ in descendants(os.getpid()):
                 try:
@@ -163,14 +131,17 @@ class Case(unittest.TestCase):
                 return True
             return False
         wait_for(all_gone, "end of all processes of the test")
-        for process in self.processes:
-            process.wait()
 
     def environment(self, **more):
         """What the program is started with. No exports and no messages: the machine may have RDMA. A program built with
         AddressSanitizer would catch these signals, and so no longer ignore them."""
         return {"PATH": PATH, "LANG": "C", "RDMA_INIT_LOG": "quiet", "RDMA_INIT_EXPORT": "none",
                 "RDMA_INIT_WAIT": "0", "ASAN_OPTIONS": "handle_segv=0:handle_sigbus=0:handle_sigfpe=0", **more}
+
+    def environment_with_messages(self):
+        environment = self.environment()
+        del environment["RDMA_INIT_LOG"]
+        return environment
 
     def through_init(self, command, options=None):
         return [PROGRAM, *(self.options if options is None else options), "--", *command]
@@ -181,38 +152,44 @@ class Case(unittest.TestCase):
 
     def run_direct(self, argv, **settings):
         settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **settings}
-        return subprocess.run(argv, timeout=DEADLINE, check=False, **self.settings(settings))
+        return subprocess.run(argv, timeout=harness.DEADLINE, check=False, **self.settings(settings))
 
     def run_init(self, command, options=None, **settings):
         return self.run_direct(self.through_init(command, options), **settings)
 
+    def pipe(self):
+        """Both ends of a pipe, as files."""
+        ends = [os.fdopen(end, mode, 0) for end, mode in zip(os.pipe(), ("rb", "wb"))]
+        for end in ends:
+            self.addCleanup(end.close)
+        return ends
+
     def start_direct(self, argv, **settings):
-        process = subprocess.Popen(argv, stdout=subprocess.PIPE, **self.settings(settings))
-        self.processes.append(process)
-        self.addCleanup(process.stdout.close)
+        process = self.start(argv, **self.settings({"stdout": subprocess.PIPE, "stderr": None, **settings}))
         return Started(process, process.stdout.fileno())
 
     def start_init(self, command, **settings):
         return self.start_direct(self.through_init(command), **settings)
 
+    def start_probe(self, *command, **settings):
+        return self.start_init([*PROBE, *command], **settings)
+
+    def wait_for_state(self, state, pid):
+        wait_for(lambda: process_state(pid) == state, f"state {state} of {pid}")
+
+    def wait_until_taken(self, number, pid):
+        """The process has taken this signal from those that are pending."""
+        wait_for(lambda: not is_pending(pid, number), f"{pid} takes signal {int(number)}")
+
     def write_program(self, name, content, mode=0o755):
-        path = os.path.join(self.directory, name)
-        with open(path, "wb") as file:
-            file.write(content)
-        os.chmod(path, mode)
-        return path
+        return harness.write(f"{self.work}/{name}", content, mode)
 
 
 def main():
-    """Runs the tests of the calling file. 77 when every one of them was skipped."""
-    if not os.access(PROGRAM, os.X_OK):
-        sys.exit("set TESTED_PROGRAM to the path of rdma-init")
+    """Runs the tests of the calling file."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     # Whatever started the tests may ignore or block signals; each test starts from the defaults.
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGINT, signal.SIGPIPE}:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    result = unittest.main(module="__main__", verbosity=2, exit=False).result
-    if not result.wasSuccessful():
-        sys.exit(1)
-    sys.exit(77 if result.testsRun and len(result.skipped) == result.testsRun else 0)
+    harness.main(PROGRAM)

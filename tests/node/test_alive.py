@@ -1,25 +1,18 @@
 """A container that rdma-runtime gave everything has no createRuntime hook: what its runtime keeps of it tells whether it
 lives. Its HCA is held from before `create` returns until it has ended, and free then, whoever was killed on the way."""
 import itertools
-import json
 import os
 import shutil
-import subprocess
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "containers"))
-import harness  # noqa: E402
-from containers import WRAPPER, Bundle, Pod, Runtime, Wrapped  # noqa: E402
-from harness import PATH, PROGRAM  # noqa: E402
+import harness
+from containers import EXCLUSIVE, FOREVER, Bundle, Pod, Runtime, RuntimeTests, Wrapped
+from harness import HOOK, RUNTIME, read, run, wait_for, write
 
-EXCLUSIVE = {"rdma-init.io/mode": "exclusive"}
-FOREVER = ("sleep", "1000")
 ROUNDS = 20
 
 
-class Alive:
-    runtime_name = ""
-
+class Alive(RuntimeTests):
     def setUp(self):
         super().setUp()
         self.runtime = self.wrapped()
@@ -33,21 +26,14 @@ class Alive:
         runtime.root = root or f"{self.work}/root"
         return runtime
 
-    def tearDown(self):
-        self.runtime.delete_all()
-        self.assert_ledger_empty()
-        self.assert_node_unchanged()
-
     def bundle(self, name="first", **options):
         return Bundle(self, name, **{"stages": (), "asks": "mlx5_1", "annotations": EXCLUSIVE, "args": FOREVER, **options})
 
     def created(self, bundle=None, runtime=None):
-        bundle = bundle or self.bundle()
-        self.given((runtime or self.runtime).create(bundle))
-        return bundle
+        return super().created(bundle or self.bundle(), runtime)
 
     def hooks(self, bundle):
-        return set(json.loads(harness.read(bundle.directory + "/config.json"))["hooks"])
+        return set(bundle.written()["hooks"])
 
     def assert_held(self, why=None):
         """By nobody's word but the runtime's: whoever asks next looks."""
@@ -62,7 +48,7 @@ class Alive:
     def test_nothing_needs_the_hook(self):
         first = self.created()
         self.assertEqual(self.hooks(first), {"poststop"})
-        self.assertNotIn("rdma-init.io/grant", harness.read(first.directory + "/config.json"))
+        self.assertNotIn("rdma-init.io/grant", read(first.directory + "/config.json"))
         self.assertEqual(self.holders(), {"mlx5_1": ["container first"]})
 
     def test_the_first_container_of_a_root_has_the_hook(self):
@@ -74,11 +60,9 @@ class Alive:
         self.assertEqual(self.hooks(self.created(self.bundle("second"))), {"poststop"})
 
     def test_who_needs_the_hook_has_it(self):
-        shares = self.bundle("shares")
-        shares.config["linux"]["namespaces"] = [entry for entry in shares.config["linux"]["namespaces"]
-                                                if entry["type"] != "pid"]
+        shares = self.bundle("shares").share("pid")
         has = self.bundle("has", stages=("createRuntime",))
-        for bundle in (shares.write(), has):
+        for bundle in (shares, has):
             self.created(bundle)
             self.assertEqual(self.hooks(bundle), {"createRuntime", "poststop"}, bundle.id)
             self.assert_held()
@@ -86,7 +70,7 @@ class Alive:
             self.assert_free()
 
     def test_a_runtime_that_is_another_wrapper(self):
-        program = harness.write(self.work + "/bin/another-runtime",
+        program = write(self.work + "/bin/another-runtime",
                                 f'#!/bin/sh\nexec {self.runtime_name} "$@"\n', 0o755)
         runtime = self.wrapped(program)
         first = self.created(runtime=runtime)
@@ -96,7 +80,7 @@ class Alive:
 
     def test_a_wrapper_behind_that_swaps_a_node(self):
         """The hook that it has compares the nodes' numbers with the HCAs that were booked."""
-        program = harness.write(self.work + "/bin/swap", f'''#!/bin/sh
+        program = write(self.work + "/bin/swap", f'''#!/bin/sh
 for directory; do [ ! -f "$directory/config.json" ] || sed -i -e 's/"minor":193/"minor":194/g' "$directory/config.json"; done
 exec {self.runtime_name} "$@"
 ''', 0o755)
@@ -223,10 +207,8 @@ exec {self.runtime_name} "$@"
         for round in range(ROUNDS):
             other = self.bundle(f"other-than-{round}")
             twin = self.bundle(f"twin{round}")
-            words = self.runtime.command("create", "--bundle", twin.directory, twin.id)
-            both = [subprocess.Popen(words, env=self.runtime.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                     stderr=subprocess.DEVNULL) for _ in range(2)]
-            harness.wait_for(lambda both=both: any(process.poll() is not None for process in both), "the end of one")
+            both = [self.runtime.begin("create", twin) for _ in range(2)]
+            wait_for(lambda both=both: any(process.poll() is not None for process in both), "the end of one")
             self.refused(self.runtime.create(other), "mlx5_1")
             codes = [process.wait() for process in both]
             self.assertEqual(codes.count(0), 1, codes)
@@ -239,12 +221,8 @@ exec {self.runtime_name} "$@"
     def test_two_creates_by_tokens_at_once(self):
         """In the node's PID namespace each call has a token of its own, and both would write the config.json."""
         for round in range(ROUNDS):
-            twin = self.bundle(f"twin{round}", asks="1")
-            twin.config["linux"]["namespaces"] = [one for one in twin.config["linux"]["namespaces"] if one["type"] != "pid"]
-            twin.write()
-            words = self.runtime.command("create", "--bundle", twin.directory, twin.id)
-            both = [subprocess.Popen(words, env=self.runtime.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                     stderr=subprocess.DEVNULL) for _ in range(2)]
+            twin = self.bundle(f"twin{round}", asks="1").share("pid")
+            both = [self.runtime.begin("create", twin) for _ in range(2)]
             codes = [process.wait() for process in both]
             self.assertEqual(codes.count(0), 1, codes)
             nodes = os.listdir(f"/proc/{self.runtime.state(twin)['pid']}/root/dev/infiniband")
@@ -290,10 +268,8 @@ exec {self.runtime_name} "$@"
     # --- a create that does not end well
 
     def test_a_create_that_fails(self):
-        first = self.bundle()
-        first.config["mounts"].append({"destination": "/x", "type": "bind", "source": "/does/not/exist",
-                                       "options": ["bind"]})
-        self.refused(self.runtime.create(first.write()), "/does/not/exist")
+        first = self.bundle().mount("/x", "/does/not/exist")
+        self.refused(self.runtime.create(first), "/does/not/exist")
         self.assertFalse(self.runtime.exists(first))
         self.assert_free()
         self.recover()
@@ -303,32 +279,27 @@ exec {self.runtime_name} "$@"
         first = self.bundle()
         mark = self.work + "/reached"
         first.config["hooks"][stage] = [{"path": "/bin/sh", "args": ["sh", "-c", f"echo >{mark}; exec sleep 1000"]}]
-        first.write()
-        requester = subprocess.Popen(self.runtime.command(*command, "--bundle", first.directory, first.id),
-                                     env=self.runtime.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                     stderr=subprocess.DEVNULL)
-        self.addCleanup(requester.wait)
-        self.addCleanup(requester.kill)
-        harness.wait_for(lambda: os.path.exists(mark), f"the hook at {stage}")
+        requester = self.runtime.begin(command, first.write())
+        wait_for(lambda: os.path.exists(mark), f"the hook at {stage}")
         return first, requester
 
     def test_a_create_that_is_killed(self):
-        first, requester = self.stopped_at("createRuntime", ["create"])
+        first, requester = self.stopped_at("createRuntime", "create")
         self.assert_held("the runtime works on it")
         requester.kill()
         requester.wait()
-        harness.wait_for(lambda: harness.read(first.cgroup() + "/cgroup.procs") == "", "the end of its init")
+        wait_for(lambda: read(first.cgroup() + "/cgroup.procs") == "", "the end of its init")
         self.assert_held("whether another process of the runtime goes on cannot be known")
         remedy = f"{self.runtime_name} --root {self.runtime.root} delete --force first"
-        warned = harness.run([PROGRAM, "recover", "--ledger", self.ledger_directory], env={})
+        warned = run([HOOK, "recover", "--ledger", self.ledger_directory], env={})
         self.assertIn(remedy, warned.stderr)
         again = self.runtime.create(first)
         self.refused(again, remedy)
-        self.assertEqual(harness.run(remedy.split(), env={"PATH": PATH}).returncode, 0)
+        self.assertEqual(run(remedy.split(), env={"PATH": harness.PATH}).returncode, 0)
         self.assert_free()
 
     def test_a_run_that_is_killed(self):
-        first, requester = self.stopped_at("poststart", ["run"])
+        first, requester = self.stopped_at("poststart", "run")
         self.assert_held("the runtime works on it")
         requester.kill()
         requester.wait()
@@ -339,15 +310,13 @@ exec {self.runtime_name} "$@"
         self.runtime.delete(first)
 
 
-class Runc(Alive, harness.Case):
+class Runc(Alive, harness.NodeCase):
     runtime_name = "runc"
 
 
-class Crun(Alive, harness.Case):
+class Crun(Alive, harness.NodeCase):
     runtime_name = "crun"
 
 
 if __name__ == "__main__":
-    if not os.access(WRAPPER, os.X_OK):
-        sys.exit("set TESTED_RUNTIME to the path of a program")
-    harness.main()
+    harness.main_in_own_machine(RUNTIME)

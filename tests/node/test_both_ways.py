@@ -1,55 +1,75 @@
-"""One plan, two ways to apply it: a live container at createRuntime, or config.json before it is created, by
-rdma-runtime. The container must not see a difference. It is the same bundle each time; a table of what may differ
-between bundles."""
-import json
-import subprocess
+"""One plan, two ways to apply it: a live container at createRuntime, under runc and under crun, or config.json before it is
+created, by rdma-runtime. A table of bundles, and of what a container sees; it must not see a difference between the ways."""
+import os
 
 import harness
-from containers import Bundle, Runtime, Wrapped
+from containers import EXCLUSIVE, FOREVER, UVERBS2, Bundle, Runtime, RuntimeTests, Wrapped, exclusive
+from harness import MEMLOCK, read, wait_for, write
 
-DEVICE = {"path": "/dev/infiniband/uverbs2", "type": "c", "major": 231, "minor": 194, "fileMode": 0o666}
+SOFT_LIMIT = 64 << 10  # so that there is something to raise
+CAP_IPC_LOCK = 14
+ALL = ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"]
+READ_ONLY = "Read-only file system"
+NOT_PERMITTED = "Operation not permitted"
 
-# Name, options of the bundle, members of the node's configuration.
+
+def seen(*hcas, views=None, facts=(), modes=(), owner="0:0", without=(), other=None):
+    """What Report has of a container with these HCAs. modes: of nodes that have another one than 666; owner: of the nodes,
+    None where the runtimes differ; facts: None is the node's own."""
+    return {"uverbs": [hca.replace("mlx5_", "uverbs") for hca in hcas], "facts": dict(facts), "modes": dict(modes),
+            "views": {"infiniband": list(hcas) or ALL} if views is None else views, "owner": owner, "without": without,
+            "other": other}
+
+
+# Name, options of the bundle, members of the node's configuration, what its program sees.
 ROWS = (
-    ("one HCA", {"asks": "mlx5_1"}, {}),
-    ("one that opens, one that does not", {"asks": "mlx5_0,mlx5_3"}, {}),
-    ("all", {"asks": "all"}, {}),
-    ("a count", {"asks": "2"}, {}),
-    ("nothing", {"asks": "none"}, {}),
-    ("a device plugin's nodes", {"devices": [DEVICE]}, {}),
-    ("exclusive", {"asks": "mlx5_1", "annotations": {"rdma-init.io/mode": "exclusive"}}, {}),
-    ("owner and mode", {"asks": "mlx5_1"}, {"nodes": {"mode": "0640", "uid": 3, "gid": 4}}),
-    ("no rdma_cm", {"asks": "mlx5_1"}, {"nodes": {"rdma_cm": False}}),
-    ("no view", {"asks": "mlx5_1"}, {"sysfs_view": False}),
-    ("no limit", {"asks": "mlx5_1"}, {"memlock": None}),
-    ("a user other than root", {"asks": "mlx5_1", "uid": 1000}, {}),
-    ("a user namespace", {"asks": "mlx5_0,mlx5_1", "userns": True}, {}),
-    ("the node's network", {"asks": "mlx5_1", "netns": False}, {}),
-    ("a read-only root", {"asks": "mlx5_1", "readonly": True}, {}),
-    ("no mount at /dev", {"asks": "mlx5_1", "dev": False}, {}),
-    ("no mount at /sys", {"asks": "mlx5_1", "sys": False}, {}),
+    ("one HCA", {"asks": "mlx5_1"}, {},
+     seen("mlx5_1", facts={"soft memlock": str(MEMLOCK), "ibdev uverbs1": "mlx5_1"})),
+    ("read through the view", {"asks": "mlx5_2"}, {},
+     # Without abi_version libibverbs finds no device at all.
+     seen("mlx5_2", facts={"guid mlx5_2": None, "ibdev uverbs2": "mlx5_2", "abi_version": "6",
+                           "write infiniband": READ_ONLY, "write infiniband_verbs": READ_ONLY})),
+    ("two", {"asks": "mlx5_0,mlx5_1"}, {},
+     seen("mlx5_0", "mlx5_1", other=NOT_PERMITTED,
+          views={"infiniband": ["mlx5_0", "mlx5_1"], "infiniband_verbs": ["abi_version", "uverbs0", "uverbs1"]})),
+    ("one that opens, one that does not", {"asks": "mlx5_0,mlx5_3"}, {}, seen("mlx5_0", "mlx5_3")),
+    ("all", {"asks": "all"}, {}, seen(*ALL)),
+    ("a count", {"asks": "3"}, {}, seen("mlx5_0", "mlx5_1", "mlx5_2")),
+    ("nothing", {"asks": "none"}, {}, seen(facts={"soft memlock": str(SOFT_LIMIT)})),
+    ("not a word", {}, {}, seen(facts={"soft memlock": str(SOFT_LIMIT)})),
+    ("a device plugin's nodes", {"devices": [UVERBS2]}, {}, seen("mlx5_2")),
+    ("a node that is there already", {"asks": "mlx5_1,mlx5_2", "devices": [{**UVERBS2, "fileMode": 0o600}]}, {},
+     seen("mlx5_1", "mlx5_2", modes={"uverbs2": "600"})),
+    ("exclusive", {"asks": "mlx5_1", "annotations": EXCLUSIVE}, {}, seen("mlx5_1")),
+    ("owner and mode", {"asks": "mlx5_1"}, {"nodes": {"mode": "0640", "uid": 3, "gid": 4}},
+     seen("mlx5_1", modes={"uverbs1": "640", "rdma_cm": "640"}, owner="3:4")),
+    ("no rdma_cm", {"asks": "mlx5_1"}, {"nodes": {"rdma_cm": False}}, seen("mlx5_1", without=["rdma_cm"])),
+    ("no view", {"asks": "mlx5_1"}, {"sysfs_view": False}, seen("mlx5_1", views={"infiniband": ALL})),
+    ("no limit", {"asks": "mlx5_1"}, {"memlock": None}, seen("mlx5_1", facts={"soft memlock": str(SOFT_LIMIT)})),
+    ("a user other than root", {"asks": "mlx5_0,mlx5_1", "uid": 1000}, {}, seen("mlx5_0", "mlx5_1", facts={"user": "1000"})),
+    ("a user namespace", {"asks": "mlx5_0,mlx5_1", "userns": True}, {},
+     seen("mlx5_0", "mlx5_1", owner=None, facts={"ibdev uverbs1": "mlx5_1"})),
+    ("the node's network", {"asks": "mlx5_1", "netns": False}, {}, seen("mlx5_1")),
+    ("a read-only root", {"asks": "mlx5_1", "readonly": True}, {}, seen("mlx5_1")),
+    ("no mount at /dev", {"asks": "mlx5_1", "dev": False}, {}, seen("mlx5_1")),
+    ("no mount at /sys", {"asks": "mlx5_1", "sys": False}, {}, seen("mlx5_1", views={})),
 )
 REFUSED = (
     ("no such HCA", {"asks": "mlx5_7"}),
-    ("another device there", {"asks": "mlx5_1", "devices": [{**DEVICE, "path": "/dev/infiniband/uverbs1"}]}),
+    ("another device there", {"asks": "mlx5_1", "devices": [{**UVERBS2, "path": "/dev/infiniband/uverbs1"}]}),
 )
-SOFT_LIMIT = 64 << 10
-CAP_IPC_LOCK = 14
 
 
 def has_ipc_lock(mask):
     return bool(mask >> CAP_IPC_LOCK & 1)
 
 
-class BothWays:
-    runtime_name = ""
-
+class BothWays(RuntimeTests):
     def setUp(self):
         super().setUp()
-        self.runtime, self.wrapper = (kind(self, self.runtime_name) for kind in (Runtime, Wrapped))
+        self.wrapper = Wrapped(self, self.runtime_name)
         for runtime in (self.runtime, self.wrapper):
-            # So that there is something to raise.
-            runtime.prefix = ["prlimit", f"--memlock={SOFT_LIMIT}:{harness.MEMLOCK}"] + runtime.prefix
+            runtime.prefix = ["prlimit", f"--memlock={SOFT_LIMIT}:{MEMLOCK}"] + runtime.prefix
 
     def live(self, name, options):
         return self.runtime.report(Bundle(self, name, **options))
@@ -62,10 +82,13 @@ class BothWays:
         return self.wrapper.report(Bundle(self, name, **options))
 
     def test_the_container_sees_no_difference(self):
-        for number, (name, options, config) in enumerate(ROWS):
+        for number, (name, options, config, expected) in enumerate(ROWS):
             with self.subTest(name):
                 self.configure(config)
                 live = self.live(f"live{number}", options)
+                self.assert_sees(live, expected)
+                if not options.get("sys", True):
+                    self.assertEqual(os.listdir(f"{self.work}/live{number}/rootfs/sys"), [])
                 for way in self.ways(options):
                     report = way(f"{way.__name__}{number}", options)
                     userns = options.get("userns")
@@ -73,8 +96,26 @@ class BothWays:
                     self.assertEqual(report.other, live.other)
                     self.assertEqual(report.views, live.views)
                     self.assertEqual(self.comparable_facts(report), self.comparable_facts(live))
-                    self.assert_only_here_better(report, options)
-        self.assert_node_unchanged()
+                    self.assert_only_here_better(report, options, expected)
+
+    def assert_sees(self, report, expected):
+        nodes = {}
+        for path, node in (self.node.expected(*expected["uverbs"]) if expected["uverbs"] else {}).items():
+            name = os.path.basename(path)
+            if name not in expected["without"]:
+                nodes[path] = (*node[:3], expected["modes"].get(name, node[3]), expected["owner"], node[5])
+        if expected["owner"] is None:
+            report.nodes = {path: (*node[:4], None, node[5]) for path, node in report.nodes.items()}
+        self.assertEqual(report.nodes, nodes)
+        for directory, names in expected["views"].items():
+            self.assertEqual(report.views[directory], names)
+        if expected["views"].get("infiniband", ALL) != ALL:
+            self.assertNotIn("umad0", report.views["infiniband_mad"])
+        if expected["other"]:
+            self.assertEqual(report.other, expected["other"])
+        for fact, value in expected["facts"].items():
+            value = value or read(f"{self.tree}/sys/class/infiniband/mlx5_2/node_guid").strip()
+            self.assertEqual(report.facts[fact].strip(), value)
 
     def ways(self, options):
         """crun 1.8 tells its createRuntime hooks `/` as bundle when a container has a user namespace and devices."""
@@ -91,13 +132,13 @@ class BothWays:
         """With a user namespace runtimes bind mount, and whose the node shows as differs between them."""
         return {path: node[:3] + node[5:] if userns else node for path, node in nodes.items()}
 
-    def assert_only_here_better(self, report, options):
+    def assert_only_here_better(self, report, options, expected):
         """What no hook can give."""
-        if options.get("asks") == "none":
+        if not expected["uverbs"]:
             return
         # RoCE: without a rail it can be used in the node's network only.
         self.assertEqual(report.facts["require"] != "", not options.get("netns", True))
-        if has_ipc_lock(int(harness.read("/proc/self/status").split("CapBnd:")[1].split()[0], 16)):
+        if has_ipc_lock(int(read("/proc/self/status").split("CapBnd:")[1].split()[0], 16)):
             self.assertTrue(has_ipc_lock(int(report.facts["capabilities"], 16)))
 
     def test_refusals_are_the_same(self):
@@ -105,137 +146,121 @@ class BothWays:
             with self.subTest(name):
                 bundle = Bundle(self, f"refused{number}", **options)
                 self.refused(self.runtime.run(bundle))
-                done = self.refused(self.wrapper.run(bundle))
-                self.assertEqual(done.stdout, "")
+                self.assertEqual(self.refused(self.wrapper.run(bundle)).stdout, "")
                 self.assert_ledger_empty()
 
 
-class Runc(BothWays, harness.Case):
+class Runc(BothWays, harness.NodeCase):
     runtime_name = "runc"
 
 
-class Crun(BothWays, harness.Case):
+class Crun(BothWays, harness.NodeCase):
     runtime_name = "crun"
 
 
-class Booked(harness.Case):
+class Booked(harness.NodeCase):
     """What becomes of a grant that config.json carries, or whose container does not start."""
 
-    def exclusive(self, name="container", **options):
-        annotations = {"rdma-init.io/mode": "exclusive", **options.pop("annotations", {})}
-        return Bundle(self, name, asks="mlx5_1", annotations=annotations, **options)
+    def setUp(self):
+        super().setUp()
+        self.runtime = Runtime(self, "runc")
+
+    def assert_next_gets_it(self):
+        bundle = exclusive(self, "next")
+        self.assertEqual(self.runtime.report(bundle).nodes, self.node.expected("uverbs1"))
 
     def test_a_token_of_the_image_is_overwritten(self):
-        bundle = self.exclusive(annotations={"rdma-init.io/grant": "0" * 32})
+        bundle = exclusive(self, annotations={**EXCLUSIVE, "rdma-init.io/grant": "0" * 32})
         self.book(bundle)
         self.assertRegex(bundle.config["annotations"]["rdma-init.io/grant"], "^[0-9a-f]{32}$")
         self.assertNotEqual(bundle.config["annotations"]["rdma-init.io/grant"], "0" * 32)
 
     def test_a_token_of_somebody_else(self):
         """A container that asks for nothing gets nothing by it, and takes nothing away."""
-        owner = self.exclusive("owner")
+        owner = exclusive(self, "owner")
         self.book(owner)
         before = self.devices()
         token = owner.config["annotations"]["rdma-init.io/grant"]
-        report = Runtime(self, "runc").report(Bundle(self, "thief", annotations={"rdma-init.io/grant": token}))
+        report = self.runtime.report(Bundle(self, "thief", annotations={"rdma-init.io/grant": token}))
         self.assertEqual(report.nodes, {})
         self.assertEqual(self.devices(), before)
 
     def book(self, bundle):
         """By a process that ends, as when the runtime that rdma-runtime becomes is killed, or fails."""
         self.given(Wrapped(self, "true").create(bundle))
-        bundle.config = json.loads(harness.read(bundle.directory + "/config.json"))
+        bundle.config = bundle.written()
         self.assertIn("rdma-init.io/grant", bundle.config["annotations"])
 
     def test_the_requester_is_gone(self):
-        self.book(self.exclusive("lost"))
+        self.book(exclusive(self, "lost"))
         self.assertEqual(len(self.recover()), 1)
         self.assert_ledger_empty()
 
     def test_the_requester_is_gone_and_somebody_else_asks(self):
-        self.book(self.exclusive("lost"))
-        runtime = Runtime(self, "runc")
-        self.assertEqual(runtime.report(self.exclusive("next")).nodes, self.node.expected("uverbs1"))
+        self.book(exclusive(self, "lost"))
+        self.assert_next_gets_it()
         self.assert_ledger_empty()
 
     def test_the_requester_lives(self):
-        waits = harness.write(self.work + "/waits", "#!/bin/sh\nexec sleep 1000\n", 0o755)
-        wrapped, bundle = Wrapped(self, waits), self.exclusive("owner")
-        command = wrapped.command("create", "--bundle", bundle.directory, bundle.id)
-        requester = subprocess.Popen(command, env=wrapped.env)
-        self.addCleanup(requester.wait)
-        self.addCleanup(requester.kill)
-        harness.wait_for(lambda: harness.read(f"/proc/{requester.pid}/comm") == "sleep\n", "the runtime is there")
+        waits = write(self.work + "/waits", "#!/bin/sh\nexec sleep 1000\n", 0o755)
+        requester = Wrapped(self, waits).begin("create", exclusive(self, "owner"))
+        wait_for(lambda: read(f"/proc/{requester.pid}/comm") == "sleep\n", "the runtime is there")
         self.assertEqual(self.recover(), [])
-        self.refused(Runtime(self, "runc").run(self.exclusive("other")), "mlx5_1", "container that is being created")
+        self.refused(self.runtime.run(exclusive(self, "other")), "mlx5_1", "container that is being created")
 
     def test_the_container_binds_it(self):
         """From then on it is the container's, whatever becomes of the requester."""
-        runtime = Runtime(self, "runc")
-        bundle = self.exclusive("bound", args=("sleep", "1000"))
+        bundle = exclusive(self, "bound", args=FOREVER)
         self.book(bundle)
-        self.given(runtime.create(bundle))
+        self.given(self.runtime.create(bundle))
         self.assertEqual(self.recover(), [])
         self.assertEqual(self.holders(), {"mlx5_1": ["container bound"]})
-        self.refused(runtime.run(self.exclusive("other")), "mlx5_1", "bound")
-        self.given(runtime.delete(bundle))
+        self.refused(self.runtime.run(exclusive(self, "other")), "mlx5_1", "bound")
+        self.given(self.runtime.delete(bundle))
         self.assert_ledger_empty()
 
     def test_binding_is_all_that_is_left_to_do(self):
         """Not even a look at the node's HCAs, nor a node, a rule or a limit more."""
-        runtime = Runtime(self, "runc")
-        bundle = self.exclusive("bound", args=("sleep", "1000"))
+        bundle = exclusive(self, "bound", args=FOREVER)
         self.book(bundle)
         arguments = bundle.config["hooks"]["createRuntime"][0]["args"]
         arguments[arguments.index("--root") + 1] = "/nowhere"
-        self.given(runtime.create(bundle.write()))
+        self.given(self.runtime.create(bundle.write()))
         self.assertEqual(self.holders(), {"mlx5_1": ["container bound"]})
-        self.given(runtime.delete(bundle))
+        self.given(self.runtime.delete(bundle))
         self.assert_ledger_empty()
 
     def test_the_view_outlives_the_token(self):
         """It is mounted under the token's name, and read when the container runs."""
-        runtime = Runtime(self, "runc")
-        bundle = self.exclusive("viewed")
+        bundle = exclusive(self, "viewed")
         self.book(bundle)
-        report = runtime.report(bundle)
+        report = self.runtime.report(bundle)
         self.assertEqual(report.views["infiniband"], ["mlx5_1"])
         self.assertEqual(report.facts["ibdev uverbs1"], "mlx5_1")
         self.assert_ledger_empty()
 
     def test_create_fails_after_the_edit(self):
         """The runtime never gets as far as its hooks: nothing is bound, and nothing tells us."""
-        runtime = Runtime(self, "runc")
-        bundle = self.exclusive("broken")
-        bundle.config["mounts"].append({"destination": "/x", "type": "bind", "source": "/does/not/exist",
-                                        "options": ["bind"]})
-        self.book(bundle.write())
-        self.refused(runtime.run(bundle), "/does/not/exist")
-        self.assertEqual(runtime.report(self.exclusive("next")).nodes, self.node.expected("uverbs1"))
+        bundle = exclusive(self, "broken")
+        self.book(bundle.mount("/x", "/does/not/exist"))
+        self.refused(self.runtime.run(bundle), "/does/not/exist")
+        self.assert_next_gets_it()
         self.assertEqual(self.recover(), [])
         self.assert_ledger_empty()
 
     def test_create_fails_after_the_hook(self):
-        """A later hook of somebody else fails."""
-        runtime = Runtime(self, "runc")
-        bundle = self.exclusive("broken")
-        bundle.config["hooks"]["createRuntime"].append({"path": "/bin/false"})
-        bundle.write()
-        self.refused(runtime.run(bundle))
-        self.assertEqual(runtime.report(self.exclusive("next")).nodes, self.node.expected("uverbs1"))
-        self.assert_ledger_empty()
-
-    def test_create_fails_after_the_hook_and_nobody_calls_poststop(self):
-        """crun 1.8 runs no poststop hooks then."""
-        runtime = Runtime(self, "crun")
-        bundle = self.exclusive("broken")
-        bundle.config["hooks"]["createRuntime"].append({"path": "/bin/false"})
-        bundle.write()
-        self.refused(runtime.run(bundle))
-        self.assertEqual(runtime.report(self.exclusive("next")).nodes, self.node.expected("uverbs1"))
-        self.recover()
-        self.assert_ledger_empty()
+        """A later hook of somebody else fails. crun 1.8 runs no poststop hooks then."""
+        for name in ("runc", "crun"):
+            with self.subTest(name):
+                self.runtime = Runtime(self, name)
+                bundle = exclusive(self, "broken-" + name)
+                bundle.config["hooks"]["createRuntime"].append({"path": "/bin/false"})
+                self.refused(self.runtime.run(bundle.write()))
+                self.assertEqual(self.runtime.report(exclusive(self, "next-" + name)).nodes, self.node.expected("uverbs1"))
+                if name == "crun":
+                    self.recover()
+                self.assert_ledger_empty()
 
 
 if __name__ == "__main__":
-    harness.main()
+    harness.main_in_own_machine()

@@ -6,16 +6,11 @@ import json
 import os
 import re
 import stat
-import subprocess
-import sys
-import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import wrapper  # noqa: E402
+import harness
+from harness import HOOK, MAKE_TREE, SOURCE, must, read, read_json, run, write
 
-HOOK = os.environ.get("TESTED_HOOK", "")
-MAKE_TREE = os.environ.get("MAKE_TREE", "")
-GOLDEN = os.path.join(wrapper.HERE, os.pardir, "golden")
+GOLDEN = SOURCE + "/tests/golden"
 # Debian 12 has both below the first directory, later releases below the second.
 SCHEMAS = [f"/usr/share/gocode/src/{project}/container-device-interface/schema/schema.json"
            for project in ("github.com/container-orchestrated-devices", "tags.cncf.io")]
@@ -66,37 +61,22 @@ def broken_rules(spec):
     return broken
 
 
-class CdiCase(wrapper.Case):
+class CdiCase(harness.TreeCase):
     def setUp(self):
         super().setUp()
-        if os.getuid() != 0:
-            self.skipTest("needs root: a configuration counts only when it is root's")
-        self.tree = self.work + "/node"
         self.out = self.work + "/cdi/rdma-init.json"
         os.mkdir(self.work + "/cdi")
-        self.configure({})
-
-    def configure(self, config):
-        self.config = wrapper.write(self.work + "/etc/config.json", config)
-
-    def rails(self, hcas):
-        subprocess.run(["rm", "-rf", self.tree], check=True)
-        subprocess.run([MAKE_TREE, "--synthetic", str(hcas), "4", self.tree], check=True)
-        wrapper.write(self.tree + "/sys/class/misc/rdma_cm/dev", "10:58\n")
 
     def call(self, *options, **settings):
-        return subprocess.run([HOOK, "cdi", "generate", "--config", self.config, *options], capture_output=True, text=True,
-                              check=False, timeout=wrapper.DEADLINE, **settings)
+        return run([HOOK, "cdi", "generate", "--config", self.config, *options], **settings)
 
     def generate(self, *options, **settings):
-        done = self.call("--root", self.tree, *options, **settings)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done
+        return self.given(self.call("--root", self.tree, *options, **settings))
 
     def spec(self, *options):
         return json.loads(self.generate(*options).stdout)
 
-    def refused(self, *options, words):
+    def refuses(self, *options, words):
         """Refused with these words and with no output, and what was written before is as it was."""
         before = self.written()
         done = self.call("--root", self.tree, *options)
@@ -111,7 +91,7 @@ class CdiCase(wrapper.Case):
         for name in os.listdir(os.path.dirname(self.out)):
             path = os.path.join(os.path.dirname(self.out), name)
             status = os.stat(path)
-            found[name] = (wrapper.read(path), status.st_ino, status.st_mtime_ns)
+            found[name] = (read(path), status.st_ino, status.st_mtime_ns)
         return found
 
     @staticmethod
@@ -132,7 +112,7 @@ class Schema(CdiCase):
         if not path:
             self.skipTest(f"no schema of CDI (Debian package {SCHEMA_PACKAGE})")
         here = "#/definitions/"
-        schema, definitions = (json.loads(wrapper.read(file).replace("defs.json" + here, here))
+        schema, definitions = (json.loads(read(file).replace("defs.json" + here, here))
                                for file in (path, os.path.dirname(path) + "/defs.json"))
         schema["definitions"] = definitions["definitions"]
         # It says nothing of edits that all devices share, which are what a device has, and nothing of `fileMode`.
@@ -161,7 +141,7 @@ class Schema(CdiCase):
         for snapshot in snapshots:
             with self.subTest(os.path.basename(snapshot)):
                 tree = f"{self.work}/{os.path.basename(snapshot)}"
-                subprocess.run([MAKE_TREE, snapshot, tree, "--full"], check=True)
+                must([MAKE_TREE, snapshot, tree, "--full"])
                 done = self.call("--root", tree)
                 if done.returncode != 0:
                     self.assertIn(NOTHING_TO_OFFER, done.stderr)
@@ -171,39 +151,37 @@ class Schema(CdiCase):
         self.assertGreater(valid, 25)
 
     def test_every_option_of_nodes(self):
-        self.rails(2)
+        self.make_tree(2)
         for nodes in ({"rdma_cm": False}, {"mode": "0660", "uid": 7, "gid": 44}, {"umad": True}):
             self.configure({"nodes": nodes})
             self.assertEqual(self.problems(self.spec("--engine", "docker", "--kind", "example.com/net")), [])
 
     def test_the_schema_can_tell(self):
         """Each mistake is one that it finds in a specification of ours."""
-        self.rails(1)
+        self.make_tree(1)
         self.assertEqual(self.problems(self.spec()), [])
 
-        def breaks(change):
-            spec = self.spec()
-            change(spec)
-            self.assertNotEqual(self.problems(spec), [])
-        breaks(lambda spec: spec.pop("kind"))
-        breaks(lambda spec: spec.update(cdiVersion=3))
-        breaks(lambda spec: spec.update(unknown=1))
-        breaks(lambda spec: spec["devices"][0].pop("name"))
-        breaks(lambda spec: spec["devices"][0]["containerEdits"]["deviceNodes"][0].update(major="231"))
-        breaks(lambda spec: spec["devices"][0]["containerEdits"]["deviceNodes"][0].pop("path"))
-        breaks(lambda spec: spec["containerEdits"]["hooks"][0].pop("hookName"))
-        breaks(lambda spec: spec["containerEdits"]["hooks"][0].update(timeout=-1))
-        breaks(lambda spec: spec["containerEdits"]["hooks"][0].update(hookName="createruntime"))
-        breaks(lambda spec: spec.update(kind="rdma-init.io/hca."))
-        breaks(lambda spec: spec["devices"][1].update(name=spec["devices"][0]["name"]))
-        breaks(lambda spec: spec["devices"][0].update(name="mlx5_0-"))
-        breaks(lambda spec: spec["devices"][0].update(containerEdits={"env": []}))
-        breaks(lambda spec: spec["devices"][0]["containerEdits"]["deviceNodes"][0].update(hostPath="/dev/null"))
+        shared, device = (lambda spec: spec["containerEdits"]), (lambda spec: spec["devices"][0])
+        hook, node = (lambda spec: shared(spec)["hooks"][0]), (lambda spec: device(spec)["containerEdits"]["deviceNodes"][0])
+        for number, mistake in enumerate((
+                lambda spec: spec.pop("kind"), lambda spec: spec.update(cdiVersion=3), lambda spec: spec.update(unknown=1),
+                lambda spec: device(spec).pop("name"), lambda spec: node(spec).update(major="231"),
+                lambda spec: node(spec).pop("path"), lambda spec: hook(spec).pop("hookName"),
+                lambda spec: hook(spec).update(timeout=-1), lambda spec: hook(spec).update(hookName="createruntime"),
+                lambda spec: spec.update(kind="rdma-init.io/hca."),
+                lambda spec: spec["devices"][1].update(name=device(spec)["name"]),
+                lambda spec: device(spec).update(name="mlx5_0-"),
+                lambda spec: device(spec).update(containerEdits={"env": []}),
+                lambda spec: node(spec).update(hostPath="/dev/null"))):
+            with self.subTest(number):
+                spec = self.spec()
+                mistake(spec)
+                self.assertNotEqual(self.problems(spec), [])
 
 
 class Offer(CdiCase):
     def test_a_device_for_each_hca_and_one_for_all(self):
-        self.rails(3)
+        self.make_tree(3)
         spec = self.spec()
         self.assertEqual(spec["kind"], "rdma-init.io/hca")
         self.assertEqual(self.offered(spec), {"mlx5_0": ["uverbs0"], "mlx5_1": ["uverbs1"], "mlx5_2": ["uverbs2"],
@@ -211,13 +189,13 @@ class Offer(CdiCase):
         self.assertEqual(nodes_of(spec["containerEdits"]), ["rdma_cm"])
 
     def test_paths_are_those_of_the_node_and_numbers_are_left_to_the_engine(self):
-        self.rails(1)
+        self.make_tree(1)
         for node in self.spec()["devices"][0]["containerEdits"]["deviceNodes"]:
             self.assertEqual(node["path"], "/dev/infiniband/uverbs0")
             self.assertEqual(set(node) & {"major", "minor", "hostPath"}, set())
 
     def test_the_hooks_are_this_program(self):
-        self.rails(1)
+        self.make_tree(1)
         hooks = self.spec()["containerEdits"]["hooks"]
         self.assertEqual([hook["args"] for hook in hooks], [["rdma-hook", "createRuntime"], ["rdma-hook", "poststop"]],
                          "else the engine would be Podman for all of them")
@@ -230,44 +208,46 @@ class Offer(CdiCase):
         self.assertEqual(self.spec("--hook", "/opt/rdma-hook")["containerEdits"]["hooks"][1]["path"], "/opt/rdma-hook")
 
     def test_an_hca_outside_every_pool_is_not_offered(self):
-        self.rails(3)
+        self.make_tree(3)
         self.configure({"pools": [{"name": "rails", "selectors": {"ifNames": ["rail0", "rail2"]}}]})
         self.assertEqual(self.offered(self.spec()), {"mlx5_0": ["uverbs0"], "mlx5_2": ["uverbs2"],
                                                      "all": ["uverbs0", "uverbs2"]})
 
     def test_an_hca_without_a_node_is_left_out_and_named(self):
-        self.rails(2)
-        subprocess.run(["rm", "-r", self.tree + "/sys/class/infiniband_verbs/uverbs0"], check=True)
+        self.make_tree(2)
+        must(["rm", "-r", self.tree + "/sys/class/infiniband_verbs/uverbs0"])
+        self.assert_left_out("`mlx5_0` has no uverbs node: left out")
+
+    def assert_left_out(self, words):
+        """The first of two HCAs."""
         done = self.generate()
         self.assertEqual(self.offered(json.loads(done.stdout)), {"mlx5_1": ["uverbs1"], "all": ["uverbs1"]})
-        self.assertIn("`mlx5_0` has no uverbs node: left out", done.stderr)
+        self.assertIn(words, done.stderr)
 
     def test_a_name_that_cdi_does_not_allow_is_left_out_and_named(self):
-        self.rails(2)
+        self.make_tree(2)
         os.rename(self.tree + "/sys/class/infiniband/mlx5_0", self.tree + "/sys/class/infiniband/mlx5+0")
-        wrapper.write(self.tree + "/sys/class/infiniband_verbs/uverbs0/ibdev", "mlx5+0\n")
-        done = self.generate()
-        self.assertEqual(self.offered(json.loads(done.stdout)), {"mlx5_1": ["uverbs1"], "all": ["uverbs1"]})
-        self.assertIn("`mlx5+0` is no name that CDI allows: left out", done.stderr)
+        write(self.tree + "/sys/class/infiniband_verbs/uverbs0/ibdev", "mlx5+0\n")
+        self.assert_left_out("`mlx5+0` is no name that CDI allows: left out")
 
     def test_nothing_to_offer(self):
-        self.rails(1)
+        self.make_tree(1)
         self.configure({"pools": [{"name": "rails", "selectors": {"ifNames": ["no-such"]}}]})
-        self.refused(words=NOTHING_TO_OFFER)
+        self.refuses(words=NOTHING_TO_OFFER)
 
     def test_kinds(self):
-        self.rails(1)
+        self.make_tree(1)
         for kind in ("example.com/hca", "example.com/net-rdma", "a/b", "Vendor_1.x/c_d-e"):
             self.assertEqual(self.spec("--kind", kind)["kind"], kind)
         for kind in ("", "hca", "/hca", "v/", "1v/c", "v-/c", "v/c.d", "v/c/d", "v c/d", "v/c\n", "../x"):
-            self.refused("--kind", kind, "--out", self.out, words="is no kind of CDI devices")
+            self.refuses("--kind", kind, "--out", self.out, words="is no kind of CDI devices")
 
     def test_a_mistake_in_the_command_line(self):
-        self.rails(1)
+        self.make_tree(1)
         for options in (("--out",), ("--engine", "lxc"), ("surplus",)):
             done = self.call(*options)
             self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
-        done = subprocess.run([HOOK, "cdi", "list"], capture_output=True, text=True, check=False)
+        done = run([HOOK, "cdi", "list"])
         self.assertEqual(done.returncode, 2)
         self.assertIn("cdi generate", done.stderr)
 
@@ -275,12 +255,12 @@ class Offer(CdiCase):
 class File(CdiCase):
     def setUp(self):
         super().setUp()
-        self.rails(2)
+        self.make_tree(2)
 
     def test_is_what_is_printed_otherwise_and_for_everybody_to_read(self):
         done = self.generate("--out", self.out, umask=0o077)
         self.assertEqual(done.stdout, "")
-        self.assertEqual(wrapper.read(self.out), self.generate().stdout)
+        self.assertEqual(read(self.out), self.generate().stdout)
         status = os.stat(self.out)
         self.assertEqual((stat.S_IMODE(status.st_mode), status.st_uid), (0o644, 0))
         self.assertEqual(os.listdir(os.path.dirname(self.out)), ["rdma-init.json"])
@@ -294,25 +274,25 @@ class File(CdiCase):
     def test_is_replaced_as_a_whole(self):
         self.generate("--out", self.out)
         with open(self.out, encoding="utf-8") as reader:
-            before = wrapper.read(self.out)
-            self.rails(3)
+            before = read(self.out)
+            self.make_tree(3)
             self.generate("--out", self.out)
             self.assertEqual(reader.read(), before)
-        self.assertEqual(set(self.offered(wrapper.read_json(self.out))), {"mlx5_0", "mlx5_1", "mlx5_2", "all"})
+        self.assertEqual(set(self.offered(read_json(self.out))), {"mlx5_0", "mlx5_1", "mlx5_2", "all"})
         self.assertEqual(os.listdir(os.path.dirname(self.out)), ["rdma-init.json"])
 
     def test_stays_when_there_is_an_error(self):
         self.generate("--out", self.out)
         self.configure({"pools": 7})
-        self.refused("--out", self.out, words="config.json")
+        self.refuses("--out", self.out, words="config.json")
         self.configure({"pools": [{"name": "rails", "selectors": {"ifNames": ["no-such"]}}]})
-        self.refused("--out", self.out, words=NOTHING_TO_OFFER)
+        self.refuses("--out", self.out, words=NOTHING_TO_OFFER)
         self.configure({})
         os.rename(self.tree + "/sys/class/infiniband", self.work + "/infiniband")
-        self.refused("--out", self.out, words=NOTHING_TO_OFFER)
+        self.refuses("--out", self.out, words=NOTHING_TO_OFFER)
 
     def test_cannot_be_written(self):
-        self.refused("--out", self.work + "/missing/rdma-init.json", words="engines read /etc/cdi and /var/run/cdi")
+        self.refuses("--out", self.work + "/missing/rdma-init.json", words="engines read /etc/cdi and /var/run/cdi")
         os.mkdir(self.out)
         done = self.call("--root", self.tree, "--out", self.out)
         self.assertEqual(done.returncode, 1)
@@ -320,23 +300,12 @@ class File(CdiCase):
         self.assertEqual(os.listdir(os.path.dirname(self.out)), ["rdma-init.json"])
 
     def test_a_full_disk_leaves_the_old_one(self):
-        place = self.work + "/full"
-        os.mkdir(place)
-        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", place], capture_output=True,
-                          check=False).returncode != 0:
-            self.skipTest("may not mount a tmpfs")
-        self.addCleanup(subprocess.run, ["umount", place], check=True)
-        self.out = place + "/rdma-init.json"
+        self.out = self.work + "/full/rdma-init.json"
+        self.mount_or_skip(self.work + "/full", "-t", "tmpfs", "-o", "size=8k", "tmpfs")
         self.generate("--out", self.out)
-        self.rails(40)
-        self.refused("--out", self.out, words="No space left on device")
-
-
-def main():
-    if not all(os.access(program, os.X_OK) for program in (HOOK, MAKE_TREE)):
-        sys.exit("set TESTED_HOOK and MAKE_TREE to the paths of programs")
-    wrapper.run_tests()
+        self.make_tree(40)
+        self.refuses("--out", self.out, words="No space left on device")
 
 
 if __name__ == "__main__":
-    main()
+    harness.main(HOOK, MAKE_TREE)

@@ -6,52 +6,22 @@ import json
 import os
 import re
 import resource
-import socket
 import struct
-import subprocess
-import sys
 import tomllib
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.join(HERE, os.pardir, "containers")]
-import harness  # noqa: E402
-import nri_runtime as nri  # noqa: E402
-import wrapper  # noqa: E402
-from containers import WRAPPER, FakeContainer, make_rootfs  # noqa: E402
+import harness
+import nri_runtime as nri
+from containers import RECORDER_ERRORS, FakeContainer, Syslog, make_rootfs, write_recorder
+from harness import HERE, HOOK, NRI, RUNTIME, SOURCE, must, read, read_json, run, write
 
-NRI = os.environ.get("TESTED_NRI", "")
-CONFIG = os.path.join(HERE, os.pardir, os.pardir, "config")
-RECORDED = os.path.join(HERE, "recorded")
-# The runtime behind rdma-runtime says this itself, which conmon puts into the container's log.
-OF_THE_RUNTIME = "errors of the runtime\n"
+CONFIG = SOURCE + "/config"
+RECORDED = HERE + "/recorded"
+# conmon puts what the runtime says into the container's log.
+OF_THE_RUNTIME = RECORDER_ERRORS + "\n"
 TRUSTING = {"annotations_may_request": ["team-a"]}
 FINITE = 6 << 20
 MEMLOCK = "RLIMIT_MEMLOCK"
 UNLIMITED = (1 << 64) - 1
-
-
-class Syslog:
-    """/dev/log of a /dev of our own."""
-
-    def __init__(self, case):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink("/dev/log")
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.socket.bind("/dev/log")
-        self.socket.setblocking(False)
-        case.addCleanup(self.close)
-
-    def lines(self):
-        """What came since the last call."""
-        found = []
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                found.append(self.socket.recv(65536).decode())
-        return found
-
-    def close(self):
-        self.socket.close()
-        os.unlink("/dev/log")
 
 
 class Recorded:
@@ -59,8 +29,7 @@ class Recorded:
 
     def __init__(self, case, name, annotations=()):
         self.case = case
-        with open(RECORDED + "/crio.json", encoding="utf-8") as file:
-            self.recorded = json.load(file)[name]
+        self.recorded = read_json(RECORDED + "/crio.json")[name]
         self.config = self.recorded["config"]
         self.id = self.config["annotations"]["io.kubernetes.cri-o.ContainerID"]
         self.directory = self.recorded["calls"]["create"]["cwd"]
@@ -79,33 +48,33 @@ class Recorded:
         return next((space["path"] for space in self.config["linux"]["namespaces"] if space["type"] == "network"), None)
 
     def write(self):
-        harness.write(self.directory + "/config.json", json.dumps(self.config))
+        write(self.directory + "/config.json", self.config)
 
     def cgroup(self):
         return harness.CGROUPS + "/devices" + self.config["linux"]["cgroupsPath"]
 
 
-class CrioCase(harness.Case):
+class CrioCase(harness.NodeCase):
     def setUp(self):
         super().setUp()
         self.syslog = Syslog(self)
         self.configure(TRUSTING)
 
     def make_netns(self, path):
-        harness.write(path, "")
-        harness.must(["unshare", f"--net={path}", "true"])
+        write(path, "")
+        must(["unshare", f"--net={path}", "true"])
 
         def remove():
             with contextlib.suppress(FileNotFoundError):
                 os.stat(path)
-                harness.must(["umount", path])
+                must(["umount", path])
                 os.unlink(path)
         self.addCleanup(remove)
         return remove
 
     def said(self):
         """The node's log of the last call."""
-        return "\n".join(self.syslog.lines())
+        return self.syslog.text()
 
 
 class ByRuntime(CrioCase):
@@ -113,11 +82,10 @@ class ByRuntime(CrioCase):
         super().setUp()
         self.record = self.work + "/record"
         # Called runc, as the one of CRI-O: rdma-runtime knows its state files then.
-        self.runtime = harness.write(self.work + "/bin/runc", wrapper.FAKE.format(
-            python=sys.executable, record=self.record, code=0), 0o755)
-        self.settings = harness.write(self.work + "/settings.json", json.dumps(
-            {"runtimes": [self.runtime], "hook": harness.PROGRAM, "config": self.config, "root": self.node.tree,
-             "ledger": self.ledger_directory}))
+        self.runtime = write_recorder(self.work + "/bin/runc", self.record)
+        self.settings = write(self.work + "/settings.json",
+                              {"runtimes": [self.runtime], "hook": HOOK, "config": self.config, "root": self.tree,
+                               "ledger": self.ledger_directory})
 
     def container(self, name, annotations=()):
         """By rdma-runtime, so that no file of hooks.d calls for it."""
@@ -130,28 +98,27 @@ class ByRuntime(CrioCase):
         """As CRI-O or conmon does. Standard error is the container's log."""
         call = container.recorded["calls"][verb]
         argv = [dict(replace).get(argument, argument) for argument in call["argv"][1:]]
-        done = harness.run([*prefix, WRAPPER, *argv], cwd=call["cwd"],
-                           env={**call["env"], "RDMA_RUNTIME_SETTINGS": self.settings})
+        done = run([*prefix, RUNTIME, *argv], cwd=call["cwd"], env={**call["env"], "RDMA_RUNTIME_SETTINGS": self.settings})
         self.given(done)
-        self.assertEqual(json.loads(harness.read(self.record))["argv"], [self.runtime, *argv])
+        self.assertEqual(read_json(self.record)["argv"], [self.runtime, *argv])
         return done
 
     def create(self, container, prefix=()):
         """The config.json that the runtime behind finds."""
         done = self.call(container, "create", prefix=prefix)
         self.container_log = done.stderr
-        return json.loads(harness.read(container.directory + "/config.json"))
+        return read_json(container.directory + "/config.json")
 
     def exec(self, container, prefix=()):
         """The process that the runtime behind finds."""
         # As runc at `create`: where the bundle is.
         state = {"config": {"labels": [f"bundle={container.directory}"]}}
-        harness.write(f"/run/runc/{container.id}/state.json", json.dumps(state))
+        write(f"/run/runc/{container.id}/state.json", state)
         text = {**container.config["process"], "args": container.recorded["exec args"]}
-        path = harness.write(self.work + "/exec-process", json.dumps(text))
+        path = write(self.work + "/exec-process", text)
         recorded = container.recorded["calls"]["exec"]["argv"]
         self.call(container, "exec", {recorded[recorded.index("--process") + 1]: path}, prefix)
-        return json.loads(harness.read(path))
+        return read_json(path)
 
     @staticmethod
     def nodes(config):
@@ -212,8 +179,8 @@ class ByRuntime(CrioCase):
     def test_a_refusal_is_said_to_conmon_and_in_the_nodes_log(self):
         container = self.container("annotation", {"rdma-init.io/devices": "mlx5_9"})
         call = container.recorded["calls"]["create"]
-        done = self.refused(harness.run([WRAPPER, *call["argv"][1:]], cwd=call["cwd"],
-                                        env={**call["env"], "RDMA_RUNTIME_SETTINGS": self.settings}), "mlx5_9")
+        done = self.refused(run([RUNTIME, *call["argv"][1:]], cwd=call["cwd"],
+                                env={**call["env"], "RDMA_RUNTIME_SETTINGS": self.settings}), "mlx5_9")
         self.assertRegex(self.said(), rf"<27>rdma-runtime\[\d+\]: error: container `{container.id}`: .*mlx5_9")
         self.assertEqual(done.stderr.count("\n"), 1)
 
@@ -253,9 +220,8 @@ class ByHook(CrioCase):
         """With the arguments of the container's config.json, and what says where this test's node is."""
         recorded = container.recorded["hooks"][stage]
         text = {**container.recorded["state"], "annotations": container.config["annotations"], **state}
-        arguments = container.config["hooks"][stage][0]["args"] + self.arguments(stage)[4:]
-        return harness.run([harness.PROGRAM, *arguments[1:]], input=json.dumps(text).encode(), cwd=recorded["cwd"],
-                           env=recorded["env"])
+        arguments = container.config["hooks"][stage][0]["args"] + self.places()
+        return run([HOOK, *arguments[1:]], input=json.dumps(text), cwd=recorded["cwd"], env=recorded["env"])
 
     def created(self, container, limit=harness.MEMLOCK):
         """By a hook that ended well, of which CRI-O keeps no word. What the node's log has."""
@@ -296,14 +262,14 @@ class ByHook(CrioCase):
         self.assertIn("RLIMIT_MEMLOCK is 6291456 bytes", said)
         self.assertIn('default_ulimits = ["memlock=-1:-1"] in crio.conf', said)
         self.assertNotIn("--ulimit", said)
-        limits = harness.read(f"/proc/{self.process.pid}/limits").split("Max locked memory")[1].split()
+        limits = read(f"/proc/{self.process.pid}/limits").split("Max locked memory")[1].split()
         self.assertEqual(limits[:2], [str(FINITE), str(harness.MEMLOCK)])
 
     def test_a_trusted_pods_mode_is_heard_with_cdi(self):
         """The kubelet's device, by a file that was generated without --engine."""
         self.configure({**TRUSTING, "pools": [{"name": "rails", "modes": ["hca", "exclusive"]}]})
         container = Recorded(self, "device-plugin", {"rdma-init.io/mode": "exclusive"})
-        spec = json.loads(harness.must([harness.PROGRAM, "cdi", "generate", "--root", self.node.tree], env={}))
+        spec = json.loads(must([HOOK, "cdi", "generate", "--root", self.tree], env={}))
         container.config["hooks"] = {hook["hookName"]: [hook] for hook in spec["containerEdits"]["hooks"]}
         container.write()
         said = self.created(container)
@@ -319,11 +285,11 @@ class ByHook(CrioCase):
 class Samples(CrioCase):
     def test_crio_conf(self):
         """Of drop-ins CRI-O passes over keys that it does not know."""
-        text = harness.read(CONFIG + "/crio/rdma-runtime.conf")
+        text = read(CONFIG + "/crio/rdma-runtime.conf")
         handler = tomllib.loads(text)["crio"]["runtime"]["runtimes"]["rdma"]
         self.assertEqual(handler, {"runtime_path": "/usr/local/bin/rdma-runtime", "runtime_type": "oci",
                                    "runtime_root": "/run/crun"})
-        text = harness.read(CONFIG + "/crio/rdma-nri.conf")
+        text = read(CONFIG + "/crio/rdma-nri.conf")
         sample = tomllib.loads(text)["crio"]["nri"]
         self.assertEqual(sample, {"enable_nri": True, "nri_plugin_request_timeout": "2s"})
         whole = tomllib.loads(re.sub(r"(?m)^#(?=\[|nri_)", "", text))["crio"]["nri"]
@@ -331,7 +297,7 @@ class Samples(CrioCase):
                                                                  "nri_validator_required_plugins": ["rdma"]}})
 
     def test_verify_as_a_file_of_hooks_d(self):
-        verify, gives = (json.loads(harness.read(f"{CONFIG}/hooks.d/rdma-hook-crio-{name}-createRuntime.json"))
+        verify, gives = (read_json(f"{CONFIG}/hooks.d/rdma-hook-crio-{name}-createRuntime.json")
                          for name in ("verify", "annotations"))
         self.assertEqual(verify.pop("hook"), {**gives["hook"], "args": ["rdma-hook", "verify", "--engine", "crio"]})
         gives.pop("hook")
@@ -343,16 +309,16 @@ class Samples(CrioCase):
 
     def test_a_hook_that_is_not_there_is_said_to_be_left_out(self):
         """By CRI-O as by Podman."""
-        self.assertRegex(harness.read(CONFIG + "/README.md"), "(?s)CRI-O leave\\s+out, without a word, a file whose `hook.path`")
-        self.assertRegex(harness.read(CONFIG + "/../docs/which-way.md"), "(?s)CRI-O.{,500}`hook.path` does not exist is left out without a word")
+        self.assertRegex(read(CONFIG + "/README.md"), "(?s)CRI-O leave\\s+out, without a word, a file whose `hook.path`")
+        self.assertRegex(read(CONFIG + "/../docs/which-way.md"), "(?s)CRI-O.{,500}`hook.path` does not exist is left out without a word")
 
     def test_what_crun_hides_is_said_with_where_it_is_found(self):
         for page in ("README.md", "docs/which-way.md", "config/README.md", "hook/rdma-hook.8"):
-            text = harness.read(f"{CONFIG}/../{page}")
+            text = read(f"{CONFIG}/../{page}")
             self.assertRegex(text, "(?s)crun.{,200}exit code: 1.{,200}journalctl -t rdma-hook", page)
         for page in ("README.md", "docs/which-way.md", "config/README.md", "config/containerd/README.md", "hook/rdma-hook.8",
                      "shim/nri/rdma-nri.8", "shim/runtime/rdma-runtime.8"):
-            self.assertIn("rdma-recover.timer", harness.read(f"{CONFIG}/../{page}"))
+            self.assertIn("rdma-recover.timer", read(f"{CONFIG}/../{page}"))
 
 
 class Recording(nri.Connection):
@@ -406,19 +372,13 @@ class ByNri(CrioCase):
     def replay(self, recording="annotation"):
         """Adjustment of the container that gets two HCAs, and the log of the plugin."""
         runtime = nri.Runtime(self.work + "/nri.sock")
-        log = self.work + "/plugin.log"
-        with open(log, "ab") as file:
-            plugin = subprocess.Popen([NRI, "--socket", runtime.path, "--config", self.config, "--root",
-                                       self.node.tree, "--ledger", self.ledger_directory], stderr=file,
-                                      stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        self.addCleanup(plugin.wait)
-        self.addCleanup(plugin.kill)
+        self.start_logged([NRI, "--socket", runtime.path, *self.places()])
         connection = Recording(runtime.listening.accept()[0])
         self.addCleanup(connection.close)
         runtime.stop()
         with open(f"{RECORDED}/crio-{recording}.nri", "rb") as file:
             answers = connection.replay(file.read().replace(rdma_cm(234), rdma_cm(self.node.numbers["rdma_cm"][1])))
-        return nri.adjustment(nri.first(answers["CreateContainer"], 1)), harness.read(log)
+        return nri.adjustment(nri.first(answers["CreateContainer"], 1)), read(self.log)
 
     def test_an_annotation_and_the_end_of_its_pod(self):
         self.configure({**TRUSTING, "memlock": "unlimited"})
@@ -447,8 +407,7 @@ class ByNri(CrioCase):
         self.assertIn("RLIMIT_MEMLOCK is 6291456 bytes", log)
         self.assertNotIn("is enough", log)
         # CRI-O had written the limit of such an answer into the file of `exec --process`.
-        with open(RECORDED + "/crio.json", encoding="utf-8") as file:
-            (limit,) = json.load(file)["annotation"]["exec rlimits with NRI"]
+        (limit,) = read_json(RECORDED + "/crio.json")["annotation"]["exec rlimits with NRI"]
         self.assertEqual((limit["type"], limit["soft"]), (MEMLOCK, got["rlimits"][MEMLOCK][1]))
 
     def test_a_container_that_could_not_be_created(self):
@@ -463,7 +422,4 @@ class ByNri(CrioCase):
 
 
 if __name__ == "__main__":
-    for program in (WRAPPER, NRI):
-        if not os.access(program, os.X_OK):
-            sys.exit("set TESTED_RUNTIME and TESTED_NRI to the paths of programs")
-    harness.main()
+    harness.main_in_own_machine(RUNTIME, NRI)

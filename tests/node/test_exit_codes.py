@@ -4,12 +4,14 @@ import resource
 import signal
 import subprocess
 
-import harness
+import rdma_init
+from harness import PATH
+from rdma_init import PROGRAM
 
 FOREIGN_ELF = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00\xff\xfe\x01" + bytes(43)  # of an unknown machine
 
 
-class ExitCodes(harness.Case):
+class ExitCodes(rdma_init.Case):
     def check_error(self, command, code, *words, **settings):
         """The command fails with the code and one line that contains the words."""
         result = self.run_init(command, **settings)
@@ -36,7 +38,7 @@ class ExitCodes(harness.Case):
         return -number  # the program has become the command
 
     def test_no_such_command(self):
-        self.check_error(["no-such-command"], 127, "`no-such-command`", "not found", harness.PATH)
+        self.check_error(["no-such-command"], 127, "`no-such-command`", "not found", PATH)
         self.check_error(["/no/such/file"], 127, "`/no/such/file`", "No such file")
         self.check_error([self.write_program("file", b"") + "/below"], 127, "Not a directory")
         self.check_error([""], 127, "``", "not found")
@@ -44,7 +46,7 @@ class ExitCodes(harness.Case):
         self.check_error(["two\nlines"], 127, "two?lines")
 
     def test_set_user_id(self):
-        with open(harness.PROGRAM, "rb") as file:
+        with open(PROGRAM, "rb") as file:
             program = self.write_program("rdma-init", file.read())
         if os.geteuid() != 0 or os.statvfs(program).f_flag & os.ST_NOSUID:
             self.skipTest("needs root, and a temporary directory without nosuid")
@@ -56,7 +58,7 @@ class ExitCodes(harness.Case):
 
     def test_not_executable(self):
         self.check_error([self.write_program("plain", b"#!/bin/sh\n", 0o644)], 126, "plain", "chmod")
-        self.check_error([self.directory], 126, "directory")
+        self.check_error([self.work], 126, "directory")
         self.check_error([self.write_program("foreign", FOREIGN_ELF)], 126, "Exec format", "architecture")
 
     def test_missing_interpreter(self):
@@ -72,15 +74,14 @@ class ExitCodes(harness.Case):
 
     def test_search_order(self):
         for number, name in enumerate(("directory", "plain", "first", "second")):
-            os.mkdir(os.path.join(self.directory, name))
             if name == "directory":
-                os.mkdir(os.path.join(self.directory, name, "tool"))
+                os.makedirs(f"{self.work}/{name}/tool")
             else:
                 self.write_program(f"{name}/tool", f"#!/bin/sh\nexit {number}\n".encode(),
                                    0o644 if name == "plain" else 0o755)
 
         def code(*names):
-            path = ":".join(os.path.join(self.directory, name) for name in names)
+            path = ":".join(f"{self.work}/{name}" for name in names)
             return self.run_init(["tool"], env=self.environment(PATH=path)).returncode
 
         self.assertEqual(code("missing", "directory", "plain", "first", "second"), 2)
@@ -92,7 +93,7 @@ class ExitCodes(harness.Case):
         self.write_program("-tool", b"exit 5\n")
         for path in ("", ":/nowhere", "/nowhere:", "/nowhere::/nowhere", "."):
             with self.subTest(path=path):
-                result = self.run_init(["-tool"], env=self.environment(PATH=path), cwd=self.directory)
+                result = self.run_init(["-tool"], env=self.environment(PATH=path), cwd=self.work)
                 self.assertEqual(result.returncode, 5, result.stderr)
 
     def test_no_path(self):
@@ -108,18 +109,16 @@ class ExitCodes(harness.Case):
         self.check_error(["--help"], 127, "`--help`")
 
     def test_no_command(self):
-        for argv in ([harness.PROGRAM], [harness.PROGRAM, *self.options, "--"], [harness.PROGRAM, *self.options]):
+        for argv in ([PROGRAM], [PROGRAM, *self.options, "--"], [PROGRAM, *self.options]):
             with self.subTest(argv=argv):
                 result = self.run_direct(argv)
                 self.assertEqual((result.returncode, result.stdout), (2, b""))
                 self.assertIn(b"rdma-init", result.stderr)
 
     def test_at_most_one_warning(self):
-        environment = self.environment()
-        del environment["RDMA_INIT_LOG"]
         if os.path.isdir("/sys/class/infiniband") and os.listdir("/sys/class/infiniband"):
             self.skipTest("this machine has RDMA devices: what is said depends on them")
-        result = self.run_init(["sh", "-c", "exit 7"], env=environment)
+        result = self.run_init(["sh", "-c", "exit 7"], env=self.environment_with_messages())
         self.assertEqual((result.returncode, result.stdout), (7, b""))
         self.assertEqual(len(result.stderr.decode().splitlines()), 1, result.stderr)
         self.assertIn(b"warning", result.stderr)
@@ -145,4 +144,4 @@ class ReapExitCodes(ExitCodes):
 
 
 if __name__ == "__main__":
-    harness.main()
+    rdma_init.main()

@@ -7,7 +7,8 @@ import shutil
 import subprocess
 
 import harness
-from containers import Bundle, FakeContainer, stopped
+from containers import EXCLUSIVE, Bundle, FakeContainer, fake_container, stopped
+from harness import HOOK, must, read, run, wait_for, write
 from hostile import MEGABYTE, HostileCase
 
 
@@ -29,11 +30,11 @@ class HostileInput(HostileCase):
         self.assert_node_unchanged()
 
     def test_pids_that_are_no_init_of_this_container(self):
-        other = FakeContainer(Bundle(self, "other", stages=()))
+        other = fake_container(self, "other", asks=None)
         dead = subprocess.Popen(["true"])
         dead.wait()
         zombie = subprocess.Popen(["true"])
-        harness.wait_for(lambda: harness.process_state(zombie.pid) == "Z", "a zombie")
+        wait_for(lambda: harness.process_state(zombie.pid) == "Z", "a zombie")
         rows = (("1", 1), ("0", 0), ("missing", None), ("negative", -1), ("all processes", -(1 << 31)), ("text", "1"),
                 ("half", 1.5), ("huge", 1 << 64), ("beyond any pid", 1 << 22),
                 ("wraps to a pid", (1 << 32) + other.pid),
@@ -52,7 +53,7 @@ class HostileInput(HostileCase):
         """`sh` becomes the hook, so that the pid in the state is the hook's."""
         command = ("printf '%s' \"$STATE\" | sed s/PID/$$/ > \"$1\"; f=$1; shift; exec \"$@\" < \"$f\"")
         state = json.dumps(self.container.state(pid="PID")).replace('"PID"', "PID")
-        done = harness.run(["sh", "-c", command, "-", self.work + "/state", harness.PROGRAM,
+        done = run(["sh", "-c", command, "-", self.work + "/state", HOOK,
                             *self.arguments("createRuntime")[1:]], env={"STATE": state, "PATH": harness.PATH})
         self.refused(done)
         self.assert_untouched()
@@ -61,20 +62,20 @@ class HostileInput(HostileCase):
         """Its number lives on in an unrelated process; its grant does not."""
         self.given(self.create())
         pid = self.container.pid
-        tick = harness.read(f"/proc/{pid}/stat").rpartition(")")[2].split()[19]
+        tick = read(f"/proc/{pid}/stat").rpartition(")")[2].split()[19]
         self.container.end()
 
         def reuse():
             with open("/proc/sys/kernel/ns_last_pid", "w", encoding="ascii") as file:
                 file.write(str(pid - 1))
-            process = subprocess.Popen(["sleep", "1000"])
-            self.addCleanup(process.wait)
-            self.addCleanup(process.kill)
-            same_tick = harness.read(f"/proc/{process.pid}/stat").rpartition(")")[2].split()[19] == tick
-            return process if process.pid == pid and not same_tick else (process.kill(), process.wait(), None)[-1]
-        harness.wait_for(reuse, f"a new process with the number {pid}")
-        other = FakeContainer(Bundle(self, "other", asks="mlx5_1", annotations={"rdma-init.io/mode": "exclusive"},
-                                     stages=()))
+            process = self.start(["sleep", "1000"])
+            same_tick = read(f"/proc/{process.pid}/stat").rpartition(")")[2].split()[19] == tick
+            if process.pid == pid and not same_tick:
+                return True
+            harness.end_process(process)
+            return False
+        wait_for(reuse, f"a new process with the number {pid}")
+        other = fake_container(self, "other", annotations=EXCLUSIVE)
         # The first container's state again: now it is another process.
         self.refused(self.create())
         self.given(self.hook("createRuntime", other.state()))
@@ -122,7 +123,7 @@ class HostileInput(HostileCase):
 
     def test_bundle_configs_that_are_none(self):
         path = self.bundle.directory + "/config.json"
-        whole = harness.read(path)
+        whole = read(path)
         annotations = '"annotations": {"rdma-init.io/devices": "mlx5_0",'
 
         def changed(**members):
@@ -143,7 +144,7 @@ class HostileInput(HostileCase):
                 ("a root that climbs", changed(root={"path": "../../../../../../../.."})))
         for name, text in rows:
             with self.subTest(name):
-                harness.write(path, text)
+                write(path, text)
                 self.refused(self.create())
                 self.assert_untouched()
                 self.given(self.hook("poststop", stopped(self.bundle)))
@@ -160,7 +161,7 @@ class HostileInput(HostileCase):
     def test_a_config_of_16_megabytes_takes_little_memory(self):
         """Of as many values as it can have, which are too many, and of as many as it may have, which are heard."""
         path = self.bundle.directory + "/config.json"
-        whole = harness.read(path)
+        whole = read(path)
         longest, most = 16 * MEGABYTE, 1 << 18
         values = most - 1000
         for name, count, value in (("zeros", 8 * MEGABYTE - 4096, "0"), ("empty objects", 5 * MEGABYTE, "{}"),
@@ -169,7 +170,7 @@ class HostileInput(HostileCase):
                 text = f'{whole[:-1]},"x":[{",".join([value] * count)}]}}'
                 self.assertLess(len(text), longest)
                 self.assertGreater(len(text), longest - 2 * MEGABYTE)
-                harness.write(path, text)
+                write(path, text)
                 done = self.create_limited(address_space=192 * MEGABYTE)
                 if count > most:
                     self.refused(done, f"more than {most} values")
@@ -191,7 +192,7 @@ class HostileInput(HostileCase):
                 if not os.path.isdir(path):
                     continue
                 os.rmdir(path)
-                harness.write(path, "")
+                write(path, "")
 
     def test_many_uverbs_nodes_are_sorted_out_in_one_pass(self):
         """For four times as many, four times the instructions and no more: a look at all others for each would be sixteen."""
@@ -203,7 +204,7 @@ class HostileInput(HostileCase):
             devices = [{"path": f"/dev/infiniband/uverbs{number}", "type": "c", "major": 231, "minor": 192 + number % 4}
                        for number in range(many)]
             bundle = Bundle(self, f"many{many}", devices=devices)
-            done = harness.run([valgrind, "--tool=callgrind", "--callgrind-out-file=/dev/null", harness.PROGRAM, "plan",
+            done = run([valgrind, "--tool=callgrind", "--callgrind-out-file=/dev/null", HOOK, "plan",
                                 "--bundle", bundle.directory, "--root", self.node.tree, "--config", self.config,
                                 "--ledger", self.ledger_directory])
             self.assertIn("linux.devices", done.stderr)
@@ -243,7 +244,7 @@ class HostileInput(HostileCase):
             os.mkdir(path)
             os.chmod(path, 0o777)
         rows = (("another owner", owned), ("writable by others", open_to_all),
-                ("a link", lambda path: os.symlink(elsewhere, path)), ("a file", lambda path: harness.write(path, "")))
+                ("a link", lambda path: os.symlink(elsewhere, path)), ("a file", lambda path: write(path, "")))
         for name, make in rows:
             with self.subTest(name):
                 make(self.ledger_directory)
@@ -251,8 +252,8 @@ class HostileInput(HostileCase):
                 self.assertEqual(os.listdir(elsewhere), [])
                 self.assertEqual(self.container.nodes(), {})
                 self.given(self.hook("poststop", stopped(self.bundle)))
-                harness.must(["rm", "-rf", self.ledger_directory])
+                must(["rm", "-rf", self.ledger_directory])
 
 
 if __name__ == "__main__":
-    harness.main()
+    harness.main_in_own_machine()

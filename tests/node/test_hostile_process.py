@@ -6,7 +6,8 @@ import subprocess
 import threading
 
 import harness
-from containers import Bundle, FakeContainer, stopped
+from containers import Bundle, fake_container, stopped
+from harness import HOOK, run, write
 from hostile import MEGABYTE, HostileCase
 
 
@@ -31,17 +32,16 @@ class HostileProcess(HostileCase):
         self.given(self.hook("poststop", stopped(self.bundle), env=hostile))
         self.assert_node_unchanged()
 
-    def start(self, stage, **settings):
-        return subprocess.Popen([harness.PROGRAM, *self.arguments(stage)[1:]], stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, env={}, **settings)
+    def begin(self, stage, **settings):
+        return self.start([HOOK, *self.arguments(stage)[1:]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={}, **settings)
 
     def test_stdin_that_never_ends(self):
         """Silence, a trickle, and a flood, at every stage at once. All end by themselves."""
         stages = ("createRuntime", "poststop")
-        silent = [self.start(stage, stdin=subprocess.PIPE) for stage in stages]
-        trickled = [self.start(stage, stdin=subprocess.PIPE) for stage in stages]
+        silent = [self.begin(stage, stdin=subprocess.PIPE) for stage in stages]
+        trickled = [self.begin(stage, stdin=subprocess.PIPE) for stage in stages]
         with open("/dev/zero", "rb") as zeros:
-            flooded = [self.start(stage, stdin=zeros) for stage in stages]
+            flooded = [self.begin(stage, stdin=zeros) for stage in stages]
         stop = threading.Event()
 
         def trickle():
@@ -60,16 +60,11 @@ class HostileProcess(HostileCase):
         finally:
             stop.set()
             writer.join()
-            for process in silent + trickled + flooded:
-                process.kill()
-                for file in (process.stdin, process.stdout, process.stderr):
-                    if file:
-                        file.close()
         self.assert_untouched()
 
     def shell(self, redirections, stage="createRuntime", state=None):
-        harness.write(self.work + "/state", json.dumps(state or self.container.state()))
-        return harness.run(["sh", "-c", f'exec "$@" < "$0" {redirections}', self.work + "/state", harness.PROGRAM,
+        write(self.work + "/state", json.dumps(state or self.container.state()))
+        return run(["sh", "-c", f'exec "$@" < "$0" {redirections}', self.work + "/state", HOOK,
                             *self.arguments(stage)[1:]])
 
     def test_closed_stdin(self):
@@ -81,12 +76,11 @@ class HostileProcess(HostileCase):
         """Files that the hook opens must not become its stdout or stderr: messages would go into the ledger."""
         for number, redirections in enumerate((">&-", "2>&-", ">&- 2>&-", "> /dev/full 2> /dev/full")):
             with self.subTest(redirections):
-                bundle = Bundle(self, f"c{number}", asks="mlx5_1", stages=())
-                self.container = FakeContainer(bundle)
+                self.container = fake_container(self, f"c{number}")
                 self.given(self.shell(redirections))
                 self.assert_given()
                 self.container.end()
-                self.given(self.shell(redirections, "poststop", stopped(bundle)))
+                self.given(self.shell(redirections, "poststop", stopped(self.container.bundle)))
                 self.assert_ledger_empty()
                 # A refusal has something to say.
                 self.refused(self.shell(redirections, state=self.container.state(bundle="/nowhere")))
@@ -105,14 +99,14 @@ class HostileProcess(HostileCase):
     def test_limits_of_the_container(self):
         """Too little to work with is a refusal, not half a grant."""
         # Beside the program itself, which is larger in a build that is not optimized: else the kernel cannot start it.
-        little = os.path.getsize(harness.PROGRAM) + 2 * MEGABYTE
+        little = os.path.getsize(HOOK) + 2 * MEGABYTE
         rows = (("no file may grow", {"file_size": 0}), ("no process may be made", {"processes": 1}),
                 ("no descriptors", {"files": 4}), ("sixteen descriptors", {"files": 16}),
                 ("little memory", {"address_space": little}), ("little stack", {"stack": 256 << 10}),
                 ("no locks", {"locks": 0}), ("no memory locked", {"memlock": 0}))
         for number, (name, limits) in enumerate(rows):
             with self.subTest(name):
-                self.container = FakeContainer(Bundle(self, f"c{number}", asks="all", stages=()))
+                self.container = fake_container(self, f"c{number}", "all")
                 done = self.create_limited(**limits)
                 if done.returncode == 0:
                     self.assertEqual(len(self.container.nodes()), self.node.HCAS + 1)
@@ -120,25 +114,20 @@ class HostileProcess(HostileCase):
                     self.refused(done)
                 self.container.end()
                 self.given(self.hook("poststop", stopped(self.container.bundle)))
-                self.assert_ledger_empty()
-                self.assert_node_unchanged()
+                self.assert_nothing_left()
 
     def test_a_working_directory_that_is_gone(self):
         gone = self.work + "/gone"
         os.mkdir(gone)
-        done = harness.run(["sh", "-c", 'cd "$0"; rmdir "$0"; exec "$@"', gone, harness.PROGRAM,
-                            *self.arguments("createRuntime")[1:]], input=json.dumps(self.container.state()).encode())
-        self.given(done)
+        self.given(self.create_by("sh", "-c", 'cd "$0"; rmdir "$0"; exec "$@"', gone))
         self.assert_given()
 
     def test_a_strict_umask(self):
-        done = harness.run(["sh", "-c", 'umask 777; exec "$@"', "-", harness.PROGRAM,
-                            *self.arguments("createRuntime")[1:]], input=json.dumps(self.container.state()).encode())
-        self.given(done)
+        self.given(self.create_by("sh", "-c", 'umask 777; exec "$@"', "-"))
         self.assert_given()
 
     def test_called_twice_at_once(self):
-        started = [self.start("createRuntime", stdin=subprocess.PIPE) for _ in range(4)]
+        started = [self.begin("createRuntime", stdin=subprocess.PIPE) for _ in range(4)]
         outputs = [None] * len(started)
 
         def feed(number):
@@ -183,4 +172,4 @@ class HostileProcess(HostileCase):
 
 
 if __name__ == "__main__":
-    harness.main()
+    harness.main_in_own_machine()

@@ -7,7 +7,8 @@ import subprocess
 import sys
 
 import harness
-from containers import Bundle, FakeContainer, Report, Runtime
+from containers import Bundle, FakeContainer, Report, Runtime, fake_container
+from harness import must, process_state, wait_for, write
 from node import differences, walk
 
 RACE_ROUNDS = 200
@@ -28,7 +29,7 @@ def node_of(kind, major, minor):
     return lambda path: os.mknod(path, kind | 0o666, os.makedev(major, minor))
 
 
-class HostileRootfs(harness.Case):
+class HostileRootfs(harness.NodeCase):
     def rows(self):
         """Name, what is replaced in the rootfs, by what, words of the refusal. For images without a mount at /dev."""
         victim = self.victim
@@ -40,13 +41,13 @@ class HostileRootfs(harness.Case):
             ("dev is a link through proc", "dev", link_to("/proc/1/root" + victim), ["/dev", "symlink"]),
             ("dev is a link to nowhere", "dev", link_to("/nowhere"), ["/dev", "symlink"]),
             ("dev is a link to itself", "dev", link_to("dev"), ["/dev", "symlink"]),
-            ("dev is a file", "dev", lambda path: harness.write(path, ""), ["/dev"]),
+            ("dev is a file", "dev", lambda path: write(path, ""), ["/dev"]),
             ("infiniband is a link to /etc", "dev/infiniband", link_to("/etc"), ["infiniband", "symlink"]),
             ("infiniband is a link to the node", "dev/infiniband", link_to(victim), ["infiniband", "symlink"]),
             ("infiniband is a link that climbs", "dev/infiniband", link_to(upwards + victim[1:]), ["symlink"]),
             ("infiniband is a link inside the image", "dev/infiniband", link_to("/tmp"), ["infiniband", "symlink"]),
-            ("infiniband is a file", "dev/infiniband", lambda path: harness.write(path, ""), ["infiniband"]),
-            ("uverbs1 is a file", "dev/infiniband/uverbs1", lambda path: harness.write(path, "x"),
+            ("infiniband is a file", "dev/infiniband", lambda path: write(path, ""), ["infiniband"]),
+            ("uverbs1 is a file", "dev/infiniband/uverbs1", lambda path: write(path, "x"),
              ["uverbs1", "regular file"]),
             ("uverbs1 is a file of the node", "dev/infiniband/uverbs1", lambda path: os.link(victim + "/a-file", path),
              ["uverbs1", "regular file"]),
@@ -94,36 +95,26 @@ class HostileRootfs(harness.Case):
         runtime = Runtime(self, "runc")
         for name, asks in (("there", "mlx5_1"), ("missing", "mlx5_3")):
             bundle = Bundle(self, name, asks=asks, dev=False)
-            bundle.config["mounts"].append({"destination": "/dev", "type": "bind", "source": "/dev",
-                                            "options": ["rbind"]})
-            bundle.write()
-            done = runtime.run(bundle)
+            done = runtime.run(bundle.mount("/dev", "/dev"))
             if name == "there":
                 self.given(done)
                 self.assertEqual(Report(done.stdout).nodes["/dev/infiniband/uverbs1"],
                                  self.node.expected("uverbs1")["/dev/infiniband/uverbs1"])
             else:
                 self.refused(done, "/dev", "mounted from the node")
-            self.assert_ledger_empty()
-            self.assert_node_unchanged()
+            self.assert_nothing_left()
 
     def test_a_directory_of_the_node_at_dev_infiniband(self):
         runtime = Runtime(self, "runc")
-        bundle = Bundle(self, asks="mlx5_1")
-        bundle.config["mounts"].append({"destination": "/dev/infiniband", "type": "bind", "source": self.victim,
-                                        "options": ["rbind"]})
-        bundle.write()
+        bundle = Bundle(self, asks="mlx5_1").mount("/dev/infiniband", self.victim)
         self.refused(runtime.run(bundle), "/dev/infiniband")
-        self.assert_ledger_empty()
-        self.assert_node_unchanged()
+        self.assert_nothing_left()
 
     def test_a_memory_volume_at_dev_infiniband(self):
         """A tmpfs, but not the container's alone: other containers of the pod have it too."""
         runtime = Runtime(self, "runc")
         volume = self.work + "/volume"
-        os.mkdir(volume)
-        harness.must(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", volume])
-        self.addCleanup(harness.run, ["umount", "-l", volume])
+        self.mount(volume)
         for number, mount in enumerate(({"type": "bind", "options": ["rbind"]}, {"options": ["bind", "rw"]})):
             bundle = Bundle(self, f"c{number}", asks="mlx5_1")
             bundle.config["mounts"].append({"destination": "/dev/infiniband", "source": volume, **mount})
@@ -131,16 +122,15 @@ class HostileRootfs(harness.Case):
             self.refused(runtime.run(bundle), "/dev/infiniband", "mounted from the node")
             self.assertEqual(os.listdir(volume), [])
             self.assert_ledger_empty()
-        harness.must(["umount", volume])
+        must(["umount", volume])
         self.assert_node_unchanged()
 
     def test_mounts_that_would_appear_on_the_node(self):
         """With rshared propagation a mount onto the container's /sys, a bind of the node's, is one onto the node's."""
         runtime = Runtime(self, "runc")
         directory = self.node.tree + "/sys"
-        harness.must(["mount", "--bind", directory, directory])
-        self.addCleanup(harness.run, ["umount", "-l", directory])
-        harness.must(["mount", "--make-shared", directory])
+        self.mount(directory, "--bind", directory)
+        must(["mount", "--make-shared", directory])
         mounts, self.mounts = self.mounts, self.mounted()
         for name, settings in (("view", {}), ("none", {"sysfs_view": False})):
             self.configure(settings)
@@ -152,9 +142,8 @@ class HostileRootfs(harness.Case):
                 self.given(done)
             else:
                 self.refused(done, "/sys/class/infiniband", "shared with the node (rootfsPropagation)")
-            self.assert_ledger_empty()
-            self.assert_node_unchanged()
-        harness.must(["umount", directory])
+            self.assert_nothing_left()
+        must(["umount", directory])
         self.mounts = mounts
         self.assert_node_unchanged()
 
@@ -186,12 +175,11 @@ class HostileRootfs(harness.Case):
             self.assertIn(done.returncode, (0, 1), done.stderr)
             codes.append(done.returncode)
             directory = first if os.path.islink(second) else second
-            harness.must(["rm", "-rf", *(f"{directory}/{name}" for name in ("infiniband", "uverbs1", "rdma_cm"))])
-        exchanger.end()
+            must(["rm", "-rf", *(f"{directory}/{name}" for name in ("infiniband", "uverbs1", "rdma_cm"))])
+        harness.end_process(exchanger.process)
         container.end()
         self.recover()
-        self.assert_ledger_empty()
-        self.assert_node_unchanged()
+        self.assert_nothing_left()
         print(f"{self.id()}: refused {codes.count(1)} of {RACE_ROUNDS}", file=sys.stderr)
 
     def test_dev_infiniband_swapped_during_the_hook(self):
@@ -215,9 +203,7 @@ class Exchanger:
             "while True:\n f(-100,a,-100,b,2)\n")  # AT_FDCWD, RENAME_EXCHANGE
 
     def __init__(self, case, first, second):
-        self.process = subprocess.Popen([sys.executable, "-I", "-S", "-c", self.CODE, first, second],
-                                        stdout=subprocess.PIPE)
-        case.addCleanup(self.end)
+        self.process = case.start([sys.executable, "-I", "-S", "-c", self.CODE, first, second], stdout=subprocess.PIPE)
         self.process.stdout.readline()
         self.stop()
 
@@ -229,13 +215,8 @@ class Exchanger:
 
     def stop(self):
         self.process.send_signal(signal.SIGSTOP)
-        harness.wait_for(lambda: harness.process_state(self.process.pid) == "T", "stop of the exchanger")
-
-    def end(self):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdout.close()
+        wait_for(lambda: process_state(self.process.pid) == "T", "stop of the exchanger")
 
 
 if __name__ == "__main__":
-    harness.main()
+    harness.main_in_own_machine()

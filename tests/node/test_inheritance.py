@@ -2,19 +2,20 @@
 import ctypes
 import errno
 import itertools
-import json
 import os
 import resource
 import signal
 import subprocess
 
-import harness
+import rdma_init
+from harness import read_json, wait_for
+from rdma_init import PROBE, PROGRAM
 
 KIB = 1 << 10
 MIB = 1 << 20
 
 
-class Inheritance(harness.Case):
+class Inheritance(rdma_init.Case):
     def check_same(self, command, **settings):
         """Run directly and through rdma-init, the command writes the same; returns what it wrote."""
         direct = self.run_direct(command, **settings)
@@ -25,19 +26,16 @@ class Inheritance(harness.Case):
         return direct.stdout
 
     def test_process(self):
-        started = self.start_init([*harness.PROBE, "tell_limits"])
+        started = self.start_probe("tell_limits")
         told = started.next()
         self.check_process(started.pid, told)
+        self.assertEqual(told["subreaper"], 0)
         self.assertEqual(started.wait(), 0)
 
     def check_process(self, pid, told):
         self.assertEqual(told["pid"], pid)
         self.assertEqual(told["group"], pid)  # the session that the test made
         self.assertEqual(told["session"], pid)
-
-    def test_not_a_subreaper(self):
-        started = self.start_init([*harness.PROBE, "tell_limits"])
-        self.assertEqual(started.next()["subreaper"], 0)
 
     def test_arguments(self):
         arguments = [b"", b" ", b"two\nlines", bytes(range(1, 256)), b"x" * 100000, b"$HOME", b""]
@@ -54,66 +52,54 @@ class Inheritance(harness.Case):
         self.assertIn(b"BYTES=" + bytes(range(1, 256)) + b"\0", written)
 
     def test_directory_and_umask(self):
-        self.check_same(["sh", "-c", "pwd; umask"], cwd=self.directory, preexec_fn=lambda: os.umask(0o137))
+        self.check_same(["sh", "-c", "pwd; umask"], cwd=self.work, preexec_fn=lambda: os.umask(0o137))
 
     def test_descriptors(self):
-        read_end, write_end = os.pipe()
-        self.addCleanup(os.close, read_end)
-        self.addCleanup(os.close, write_end)
-        os.set_inheritable(read_end, True)
-        os.set_inheritable(write_end, True)
+        ends = [end.fileno() for end in self.pipe()]
+        for end in ends:
+            os.set_inheritable(end, True)
 
         def place():
-            os.dup2(write_end, 7)
-            os.dup2(read_end, 61)
+            os.dup2(ends[1], 7)
+            os.dup2(ends[0], 61)
 
-        path = os.path.join(self.directory, "found")
-        command = [*harness.PROBE, "write_descriptors", path]
-        settings = {"preexec_fn": place, "close_fds": False, "stdin": None, "stdout": None, "stderr": None}
-        self.run_direct(command, **settings)
-        with open(path, encoding="utf-8") as file:
-            direct = json.load(file)
-        self.assertEqual(self.run_init(command, **settings).returncode, 0)
-        with open(path, encoding="utf-8") as file:
-            self.assertEqual(json.load(file), direct)
+        direct = self.check_same_descriptors(preexec_fn=place, close_fds=False, stdin=None, stdout=None, stderr=None)
         self.assertEqual(direct["7"], direct["61"])
 
+    def check_same_descriptors(self, **settings):
+        """Run directly and through rdma-init, the command has the same descriptors; returns them."""
+        path = self.work + "/found"
+        found = []
+        for run in (self.run_direct, self.run_init):
+            self.assertEqual(run([*PROBE, "write_descriptors", path], **settings).returncode, 0)
+            found.append(read_json(path))
+        self.assertEqual(found[1], found[0])
+        return found[0]
+
     def test_descriptor_7_is_the_same_pipe(self):
-        read_end, write_end = os.pipe()
-        self.addCleanup(os.close, read_end)
+        read_end, write_end = self.pipe()
         result = self.run_init(["sh", "-c", "echo through >&7"], pass_fds=[7],
-                               preexec_fn=lambda: os.dup2(write_end, 7))
-        os.close(write_end)
+                               preexec_fn=lambda: os.dup2(write_end.fileno(), 7))
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertEqual(os.read(read_end, 100), b"through\n")
+        self.assertEqual(read_end.read(100), b"through\n")
 
     def test_closed_standard_descriptors(self):
-        environment = self.environment()
-        del environment["RDMA_INIT_LOG"]  # whatever it says must not end up in a descriptor that it has opened
-        path = os.path.join(self.directory, "found")
-        command = [*harness.PROBE, "write_descriptors", path]
+        environment = self.environment_with_messages()  # which must not end up in a descriptor that it has opened
         for closed in itertools.chain.from_iterable(itertools.combinations((0, 1, 2), n) for n in (1, 2, 3)):
             def close(closed=closed):
                 for fd in closed:
                     os.close(fd)
 
             with self.subTest(closed=closed):
-                settings = {"preexec_fn": close, "env": environment, "stdout": subprocess.DEVNULL,
-                            "stderr": subprocess.DEVNULL}
-                found = []
-                for run in (self.run_direct, self.run_init):
-                    self.assertEqual(run(command, **settings).returncode, 0)
-                    with open(path, encoding="utf-8") as file:
-                        found.append(json.load(file))
-                self.assertEqual(found[1], found[0])
-                self.assertTrue(all(str(fd) not in found[0] for fd in closed), found[0])
+                found = self.check_same_descriptors(preexec_fn=close, env=environment, stdout=subprocess.DEVNULL,
+                                                    stderr=subprocess.DEVNULL)
+                self.assertTrue(all(str(fd) not in found for fd in closed), found)
 
     def test_broken_stderr(self):
-        environment = self.environment()
-        del environment["RDMA_INIT_LOG"]
+        environment = self.environment_with_messages()
         for ignored in (False, True):
-            read_end, write_end = os.pipe()
-            os.close(read_end)
+            read_end, write_end = self.pipe()
+            read_end.close()
             with self.subTest(sigpipe_ignored=ignored):
                 result = self.run_init(
                     ["sh", "-c", "exit 7"], stderr=write_end, env=environment,
@@ -121,21 +107,14 @@ class Inheritance(harness.Case):
                 self.assertEqual(result.returncode, 7)
                 missing = self.run_init(["no-such-command"], stderr=write_end, env=environment)
                 self.assertEqual(missing.returncode, 127)
-            os.close(write_end)
 
     def test_full_stderr(self):
-        environment = self.environment()
-        del environment["RDMA_INIT_LOG"]
-        read_end, write_end = os.pipe()
-        self.addCleanup(os.close, read_end)
-        self.addCleanup(os.close, write_end)
-        os.set_blocking(write_end, False)
-        try:
-            while True:
-                os.write(write_end, bytes(KIB))
-        except BlockingIOError:
+        _, write_end = self.pipe()
+        os.set_blocking(write_end.fileno(), False)
+        while write_end.write(bytes(KIB)):
             pass
-        self.assertEqual(self.run_init(["sh", "-c", "exit 7"], stderr=write_end, env=environment).returncode, 7)
+        result = self.run_init(["sh", "-c", "exit 7"], stderr=write_end, env=self.environment_with_messages())
+        self.assertEqual(result.returncode, 7)
 
     def test_signal_mask(self):
         for blocked in ([], [signal.SIGCHLD, signal.SIGTERM], [signal.SIGPIPE, signal.SIGTTOU, 34, 64], range(1, 65)):
@@ -171,7 +150,7 @@ class Inheritance(harness.Case):
         def lower():
             resource.setrlimit(resource.RLIMIT_MEMLOCK, (most // 2, most))
 
-        told = self.start_init([*harness.PROBE, "tell_limits"], preexec_fn=lower).next()
+        told = self.start_probe("tell_limits", preexec_fn=lower).next()
         self.assertEqual((told["soft"], told["hard"]), (most, most))
 
     def test_largest_environment(self):
@@ -189,11 +168,11 @@ class Inheritance(harness.Case):
 
     def test_no_room_for_the_command(self):
         # The environment that just lets rdma-init start leaves no room for a command with a much longer file name.
-        long_name = os.path.join(self.directory, *["d" * 200] * 15)
+        long_name = os.path.join(self.work, *["d" * 200] * 15)
         os.makedirs(long_name)
         os.symlink("/bin/true", os.path.join(long_name, "t"))
-        program = os.path.join(self.directory, "i")
-        os.symlink(harness.PROGRAM, program)
+        program = self.work + "/i"
+        os.symlink(PROGRAM, program)
 
         def run(size):
             environment = self.environment(PATH=long_name)
@@ -232,13 +211,11 @@ class ReapInheritance(Inheritance):
         self.assertEqual(told["session"], pid)
 
     def test_parent_keeps_no_inherited_descriptor(self):
-        read_end, write_end = os.pipe()
-        self.addCleanup(os.close, read_end)
-        started = self.start_init([*harness.PROBE, "tell_signals", "1"], pass_fds=[write_end])
-        os.close(write_end)
+        _, write_end = self.pipe()
+        started = self.start_probe("tell_signals", "1", pass_fds=[write_end.fileno()])
         command = started.next()["pid"]
-        self.assertIn(str(write_end), os.listdir(f"/proc/{command}/fd"))
-        harness.wait_for(lambda: set(os.listdir(f"/proc/{started.pid}/fd")) == {"0", "1", "2"},
+        self.assertIn(str(write_end.fileno()), os.listdir(f"/proc/{command}/fd"))
+        wait_for(lambda: set(os.listdir(f"/proc/{started.pid}/fd")) == {"0", "1", "2"},
                          "rdma-init keeps nothing but the standard descriptors")
 
 
@@ -261,4 +238,4 @@ def raise_stack():
 
 
 if __name__ == "__main__":
-    harness.main()
+    rdma_init.main()

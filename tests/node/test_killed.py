@@ -12,14 +12,14 @@ KILLED = 137
 TRACER = [sys.executable, "-I", "-S", harness.HERE + "/kill_at.py"]
 
 
-class Killed(harness.Case):
+class Killed(harness.NodeCase):
     def setUp(self):
         super().setUp()
         self.configure({"pools": [{"name": "all", "modes": ["exclusive"]}]})
         self.choice = self.random()
 
     def kill_at(self, number, stage, state):
-        argv = [*TRACER, str(number), harness.PROGRAM, *self.arguments(stage)]
+        argv = [*TRACER, str(number), harness.HOOK, *self.arguments(stage)]
         return harness.run(argv, input=json.dumps(state).encode())
 
     def stops(self, stage, state):
@@ -156,11 +156,11 @@ class Killed(harness.Case):
             self.give(container)
             container.end()
         vanished()
-        stops = int(self.given(harness.run([*TRACER, "0", harness.PROGRAM, *arguments])).stderr.split()[-1])
+        stops = int(self.given(harness.run([*TRACER, "0", harness.HOOK, *arguments])).stderr.split()[-1])
         for part, number in enumerate(self.numbers(stops, FEWER_ROUNDS)):
             with self.subTest(stop=number, of=stops):
                 vanished()
-                self.assert_killed(harness.run([*TRACER, str(number), harness.PROGRAM, *arguments]), number, stops)
+                self.assert_killed(harness.run([*TRACER, str(number), harness.HOOK, *arguments]), number, stops)
                 self.assert_next_call_repairs(other, part)
 
     def test_under_runc(self):
@@ -186,4 +186,4 @@ class Killed(harness.Case):
 
 
 if __name__ == "__main__":
-    harness.main()
+    harness.main_in_own_machine()

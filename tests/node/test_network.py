@@ -1,13 +1,13 @@
 """Rails: netdevs of the node, and children of them, in the network namespaces of real containers and pods, and what is
 left when those end. RDMA devices are a file tree here, netdevs, addresses, routes and rules are the kernel's."""
+import contextlib
 import json
 import os
 import shutil
-import time
 
 import harness
-from containers import Bundle, Runtime
-from harness import must, run, wait_for
+from containers import FOREVER, Bundle, Runtime
+from harness import HOOK, must, read, read_json, run, wait_for
 from test_live import events, keep_log
 
 RAILS = 4
@@ -32,7 +32,7 @@ def without_numbers(value):
     return value
 
 
-class Rails(harness.Case):
+class Rails(harness.NodeCase):
     runtime_name = "runc"
 
     def setUp(self):
@@ -89,9 +89,8 @@ class Rails(harness.Case):
 
     def assert_state(self, expected, message=None):
         """The kernel ends namespaces in its own time."""
-        deadline = time.monotonic() + 10
-        while self.node_state() != expected and time.monotonic() < deadline:
-            time.sleep(0.05)
+        with contextlib.suppress(AssertionError):  # the one below shows what differs
+            wait_for(lambda: self.node_state() == expected, "the state as before", 10)
         self.assertEqual(self.node_state(), expected, message)
 
     def use(self, mode="shared", child="macvlan", addresses=True, **members):
@@ -111,13 +110,20 @@ class Rails(harness.Case):
         return name
 
     def bundle(self, name="web", asks="all", pod=None, **settings):
-        return Bundle(self, name, asks=asks, netns=f"/run/netns/{pod}" if pod else True, args=("/bin/sleep", "1000"),
-                      **settings)
+        return Bundle(self, name, asks=asks, netns=f"/run/netns/{pod}" if pod else True, args=FOREVER, **settings)
 
-    def start(self, bundle):
-        done = self.runtime.create(bundle)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done
+    def created(self, bundle):
+        self.given(self.runtime.create(bundle))
+        return bundle
+
+    def refuses(self, bundle, words):
+        """crun does not pass on what a hook says."""
+        done = self.refused(self.runtime.create(bundle))
+        if self.runtime_name == "runc":
+            self.assertIn(words, done.stderr.replace('\\"', '"'))
+
+    def plan(self, bundle, *options):
+        return run([HOOK, "plan", *options, "--bundle", bundle.directory, *self.arguments("plan")[2:]])
 
     def inside(self, bundle, *arguments):
         pid = self.runtime.state(bundle)["pid"]
@@ -149,8 +155,7 @@ class Rails(harness.Case):
 
     def test_children_with_addresses_tables_and_rules(self):
         self.use()
-        web = self.bundle()
-        self.start(web)
+        web = self.created(self.bundle())
         for number in range(RAILS):
             name = f"net{number + 1}"
             (link,) = json.loads(self.inside(web, "-j", "-d", "link", "show", name))
@@ -174,27 +179,25 @@ class Rails(harness.Case):
 
     def test_a_plan_refuses_what_a_start_refuses(self):
         self.use()
-        one_range = json.loads(harness.read(self.config))
+        one_range = read_json(self.config)
         one_range["networks"]["rails"]["addresses"] = one_range["networks"]["rails"]["addresses"][:1]
         self.use("exclusive", addresses=False, vf={"vlan": 5})
-        vf_of_pf = json.loads(harness.read(self.config))
+        vf_of_pf = read_json(self.config)
         self.use("exclusive", addresses=False)
         ip("route", "add", "default", "dev", "rail2")
         self.addCleanup(run, ["ip", "route", "del", "default"])
-        node_route = json.loads(harness.read(self.config))
+        node_route = read_json(self.config)
         self.before = self.node_state()
         for config, words in ((one_range, "network `rails` has addresses, and none for rail 1"),
                               (vf_of_pf, "is no virtual function"),
                               (node_route, "its netdev `rail2` carries the node's default route")):
             self.configure(config)
             web = self.bundle()
-            done = run([harness.PROGRAM, "plan", "--json", "--bundle", web.directory, *self.arguments("plan")[2:]])
+            done = self.plan(web, "--json")
             self.assertEqual(done.returncode, 1, done.stdout)
             error = json.loads(done.stdout)["error"]
             self.assertIn(words, error)
-            done = self.refused(self.runtime.create(web))
-            if self.runtime.name == "runc":  # crun does not pass on what a hook says
-                self.assertIn(error, done.stderr.replace('\\"', '"'))
+            self.refuses(web, error)
             self.runtime.delete_all()
             must(["rm", "-r", web.directory])
         self.assert_as_before()
@@ -202,10 +205,10 @@ class Rails(harness.Case):
     def test_a_plan_has_the_addresses_that_a_start_gives(self):
         self.use()
         web = self.bundle("a")
-        self.start(self.bundle("b"))
-        plan = json.loads(must([harness.PROGRAM, "plan", "--json", "--bundle", web.directory, *self.arguments("plan")[2:]]))
-        text = must([harness.PROGRAM, "plan", "--bundle", web.directory, *self.arguments("plan")[2:]])
-        self.start(web)
+        self.created(self.bundle("b"))
+        plan = json.loads(self.given(self.plan(web, "--json")).stdout)
+        text = self.given(self.plan(web)).stdout
+        self.created(web)
         for number, rail in enumerate(plan["rails"]):
             self.assertEqual(rail["addresses"], [{"address": f"10.{number}.1.2/16", "gateway": f"10.{number}.0.1"}])
             self.assertIn(f"rail        net{number + 1}  macvlan of rail{number}, network rails, 10.{number}.1.2/16 by gateway "
@@ -216,14 +219,11 @@ class Rails(harness.Case):
 
     def test_two_containers_share_parents_and_no_address(self):
         self.use()
-        first, second = self.bundle("a"), self.bundle("b")
-        self.start(first)
-        self.start(second)
+        first, second = (self.created(self.bundle(name)) for name in "ab")
         self.assertIn("10.0.1.1/16", self.inside(first, "addr"))
         self.assertIn("10.0.1.2/16", self.inside(second, "addr"))
         self.runtime.delete(first)
-        third = self.bundle("c")
-        self.start(third)
+        third = self.created(self.bundle("c"))
         self.assertIn("10.0.1.3/16", self.inside(third, "addr"), "an address rests before it is used again")
         self.runtime.delete_all()
         self.assert_as_before()
@@ -231,14 +231,12 @@ class Rails(harness.Case):
     def test_the_pod_keeps_its_rails(self):
         self.use()
         pod = self.pod()
-        first = self.bundle("a", pod=pod)
-        self.start(first)
+        first = self.created(self.bundle("a", pod=pod))
         rails = self.rails_of(pod)
         self.assertEqual(len(rails), 1 + RAILS)
-        second = self.bundle("b", pod=pod)
-        self.start(second)
+        self.created(self.bundle("b", pod=pod))
         self.runtime.delete(first)
-        self.start(self.bundle("a2", pod=pod))
+        self.created(self.bundle("a2", pod=pod))
         self.assertEqual(self.rails_of(pod), rails)
         self.assertEqual(len(self.record()), 1)
         self.runtime.delete_all()
@@ -252,7 +250,7 @@ class Rails(harness.Case):
         self.use()
         pod = self.pod()
         ip("link", "add", "net1", "type", "veth", "peer", "name", "x", pod=pod)
-        self.start(self.bundle(pod=pod, asks="mlx5_0,mlx5_1"))
+        self.created(self.bundle(pod=pod, asks="mlx5_0,mlx5_1"))
         self.assertIn("10.0.1.1/16", ip("addr", "show", "net2", pod=pod))
         self.assertIn("10.1.1.1/16", ip("addr", "show", "net3", pod=pod))
         self.runtime.delete_all()
@@ -262,12 +260,11 @@ class Rails(harness.Case):
 
     def test_a_range_that_is_used_up(self):
         self.use(addresses=False)
-        config = json.loads(harness.read(self.config))
+        config = read_json(self.config)
         config["networks"]["rails"]["addresses"] = [{"subnet": "10.0.0.0/30", "gateway": "10.0.0.1"}]
-        harness.write(self.config, json.dumps(config))
-        self.start(self.bundle("a", asks="mlx5_0"))
-        done = self.runtime.create(self.bundle("b", asks="mlx5_0"))
-        self.assertNotEqual(done.returncode, 0)
+        self.configure(config)
+        self.created(self.bundle("a", asks="mlx5_0"))
+        self.refused(self.runtime.create(self.bundle("b", asks="mlx5_0")))
         self.runtime.delete_all()
         self.assert_as_before()
 
@@ -276,7 +273,7 @@ class Rails(harness.Case):
         self.use(gateway_test="fail", test_retries=1, test_interval_ms=20)
         ip("addr", "del", "10.3.0.1/16", "dev", "wire3", pod="wire")
         pod = self.pod()
-        self.assertNotEqual(self.runtime.create(self.bundle(pod=pod)).returncode, 0)
+        self.refused(self.runtime.create(self.bundle(pod=pod)))
         self.assert_pod_as_before(pod)
         self.assert_as_before()
 
@@ -286,7 +283,7 @@ class Rails(harness.Case):
         self.use("exclusive", addresses=False)
         pod = self.pod()
         (before,) = ip_json("link", "show", "rail1")
-        self.start(self.bundle(pod=pod, asks="mlx5_1"))
+        self.created(self.bundle(pod=pod, asks="mlx5_1"))
         (link,) = ip_json("link", "show", "net1", pod=pod)
         self.assertEqual((link["address"], link["mtu"]), (before["address"], 1400))
         self.assertIn("10.1.0.9/16", ip("addr", "show", "net1", pod=pod))
@@ -301,21 +298,14 @@ class Rails(harness.Case):
         ip("addr", "del", "10.2.0.1/16", "dev", "wire2", pod="wire")
         pod = self.pod()
         before = self.node_state()
-        done = self.runtime.create(self.bundle(pod=pod))
-        self.assertNotEqual(done.returncode, 0)
-        if self.runtime_name == "runc":
-            self.assertIn("gateway 10.2.0.1 of rail 2", done.stderr)
+        self.refuses(self.bundle(pod=pod), "gateway 10.2.0.1 of rail 2")
         self.assert_state(before)
         self.assert_pod_as_before(pod)
 
     def test_the_netdev_of_the_default_route_stays(self):
         self.use("exclusive")
         ip("route", "add", "default", "via", "10.3.0.1")
-        done = self.runtime.create(self.bundle(pod=self.pod(), asks="mlx5_3"))
-        self.assertNotEqual(done.returncode, 0)
-        if self.runtime_name == "runc":
-            self.assertIn("rail3", done.stderr)
-            self.assertIn("default route", done.stderr)
+        self.refuses(self.bundle(pod=self.pod(), asks="mlx5_3"), "`rail3` carries the node's default route")
         ip("route", "del", "default")
         self.assert_as_before()
 
@@ -328,8 +318,7 @@ class Rails(harness.Case):
         self.use(addresses=False, ipam={"type": "host-local", "dataDir": store,
                                         "ranges": [[{"subnet": "10.0.0.0/16", "gateway": "10.0.0.1"}]]},
                  ipam_dir="/usr/lib/cni")
-        web = self.bundle(asks="mlx5_0")
-        self.start(web)
+        web = self.created(self.bundle(asks="mlx5_0"))
         return web, store
 
     def test_host_local(self):
@@ -343,26 +332,27 @@ class Rails(harness.Case):
 
     def test_a_plugin_that_wants_to_know_the_pod(self):
         """The engine's annotations name it, and nobody else's; poststop says the same."""
-        directory, leases = self.work + "/cni", self.work + "/leases"
-        os.mkdir(directory, 0o755)
-        os.mkdir(leases)
-        shutil.copy(os.path.join(harness.HERE, os.pardir, "support", "ipam-for-pods"), directory)
-        self.use(addresses=False, ipam={"type": "ipam-for-pods", "dataDir": leases, "second": -1}, ipam_dir=directory)
+        leases = self.use_ipam_for_pods()
         of_pod = {"io.kubernetes.cri.sandbox-namespace": "team-a", "io.kubernetes.cri.sandbox-name": "train",
                   "io.kubernetes.cri.sandbox-uid": "1;K8S_POD_NAME=other", "io.kubernetes.cri.sandbox-id": "5a"}
-        web = self.bundle("web", asks="mlx5_0", engine="containerd", annotations=of_pod)
-        self.start(web)
+        web = self.created(self.bundle("web", asks="mlx5_0", engine="containerd", annotations=of_pod))
         self.assertIn("10.0.7.1/16", self.inside(web, "addr", "show", "net1"))
-        self.assertEqual(harness.read(leases + "/team-a.train.net1"),
+        self.assertEqual(read(leases + "/team-a.train.net1"),
                          "IgnoreUnknown=1;K8S_POD_NAMESPACE=team-a;K8S_POD_NAME=train;K8S_POD_INFRA_CONTAINER_ID=5a\n")
         self.runtime.delete(web)
         self.assertEqual(os.listdir(leases), [])
         image = self.bundle("image", asks="mlx5_0", engine="podman", annotations=of_pod)
-        done = self.runtime.create(image)
-        self.assertNotEqual(done.returncode, 0)
-        if self.runtime_name == "runc":
-            self.assertIn("ADD: CNI_ARGS name no pod", done.stderr)
+        self.refuses(image, "ADD: CNI_ARGS name no pod")
         self.assert_as_before()
+
+    def use_ipam_for_pods(self):
+        """A plugin that refuses without CNI_ARGS, in a directory that is root's alone; returns that of its leases."""
+        directory, leases = self.work + "/cni", self.work + "/leases"
+        os.mkdir(directory, 0o755)
+        os.mkdir(leases)
+        shutil.copy(harness.SOURCE + "/tests/support/ipam-for-pods", directory)
+        self.use(addresses=False, ipam={"type": "ipam-for-pods", "dataDir": leases, "second": -1}, ipam_dir=directory)
+        return leases
 
     def test_a_lease_of_a_plugin_that_is_configured_no_more_is_returned(self):
         web, store = self.start_with_host_local()
@@ -378,8 +368,7 @@ class Rails(harness.Case):
         self.use()
         log = harness.Listener(self.work + "/log")
         pod = self.pod()
-        web = keep_log(self.bundle(pod=pod, asks="mlx5_0,mlx5_1"), log)
-        self.start(web)
+        web = self.created(keep_log(self.bundle(pod=pod, asks="mlx5_0,mlx5_1"), log))
         self.runtime.delete(web)
         granted, left = events(log.heard())
         self.assertEqual((granted["event"], left["event"]), ("granted", "left"))
@@ -387,7 +376,7 @@ class Rails(harness.Case):
         self.assertRegex(granted["rails"], r"^net1:mlx5_0:10\.0\.1\.1/16:(-|gid\d+),net2:mlx5_1:10\.1\.1\.1/16:(-|gid\d+)$")
         self.assertLessEqual({"links_us", "addresses_us", "configure_us", "gids_us", "ledger_us"}, granted.keys())
         self.end_pod(pod)
-        done = run([harness.PROGRAM, "recover", "--ledger", self.ledger_directory], env={})
+        done = run([HOOK, "recover", "--ledger", self.ledger_directory], env={})
         (returned,) = events(done.stderr)
         self.assertEqual((returned["reason"], returned["key"]), ("recover", granted["key"]))
         self.assertEqual(returned["rails"], granted["rails"])
@@ -398,9 +387,9 @@ class Rails(harness.Case):
         self.use(gateway_test="fail", test_retries=1, test_interval_ms=20)
         ip("addr", "del", "10.3.0.1/16", "dev", "wire3", pod="wire")
         log = harness.Listener(self.work + "/log")
-        self.assertNotEqual(self.runtime.create(keep_log(self.bundle(), log)).returncode, 0)
+        self.refused(self.runtime.create(keep_log(self.bundle(), log)))
         self.assertEqual(events(log.heard()), [])
-        text = must([harness.PROGRAM, "metrics", "--ledger", self.ledger_directory], env={})
+        text = must([HOOK, "metrics", "--ledger", self.ledger_directory], env={})
         self.assertIn('rdma_hook_failures_total{reason="unreachable",stage="createRuntime"} 1\n', text)
         self.assertNotIn("returns_total", text)
         self.assertNotIn("grants_total", text)
@@ -439,4 +428,4 @@ class RailsByCrun(Rails):
 
 
 if __name__ == "__main__":
-    harness.main(network=True)
+    harness.main_in_own_machine(network=True)

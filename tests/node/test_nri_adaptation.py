@@ -1,20 +1,18 @@
 """rdma-nri in front of runtimes that NRI's own Go package makes, in the versions that Debian has (adaptation/), and in front
 of ours with what came after those: what each side of the protocol may do to the other."""
 import base64
-import fcntl
 import glob
 import json
 import os
 import signal
 import subprocess
-import sys
 import time
-import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import nri_runtime as nri  # noqa: E402
-import test_nri  # noqa: E402
-import wrapper  # noqa: E402
+import harness
+import nri_runtime as nri
+import test_nri
+from harness import HOOK, MAKE_TREE, NRI, read, wait_for, write
+from test_nri import UNLIMITED
 
 PEERS = os.environ.get("NRI_PEERS", "")  # directory with runtime-VERSION
 SIZED = os.environ.get("SIZED_PLUGIN", "")
@@ -63,16 +61,15 @@ class GoRuntime:
             case.skipTest(f"no runtime with NRI {version}: the test shim.nri_peers says why")
         self.log = f"{case.work}/runtime.log"
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen([program, case.runtime.path, *directories], stdin=subprocess.PIPE,
-                                            stdout=subprocess.PIPE, stderr=log)
-        case.addCleanup(self.end)
+            self.process = case.start([program, case.runtime.path, *directories], stdin=subprocess.PIPE,
+                                      stdout=subprocess.PIPE, stderr=log)
 
     def do(self, what, **more):
         self.process.stdin.write(json.dumps({"Do": what, **more}).encode() + b"\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:
-            raise EOFError(wrapper.read(self.log))
+            raise EOFError(read(self.log))
         answer = json.loads(line)
         if answer["error"]:
             raise Refused(answer["error"])
@@ -81,22 +78,14 @@ class GoRuntime:
     def wait(self, count, seconds=30.0):
         return self.do("wait", Count=count, Seconds=seconds)
 
-    def said(self, words, seconds=30):
-        end = time.monotonic() + seconds
-        while words not in wrapper.read(self.log):
-            if time.monotonic() > end:
-                raise AssertionError(wrapper.read(self.log))
-            time.sleep(0.01)
+    def until_said(self, words):
+        wait_for(lambda: words in read(self.log), lambda: f"{words!r} in {read(self.log)}")
 
     def create(self, pod_value, container_value, **more):
         return self.do("create", Pod=pod_value, Container=container_value, **more)
 
     def end(self):
-        self.process.stdin.close()
-        self.process.stdout.close()
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
+        harness.end_process(self.process)
 
 
 class AdaptationCase(test_nri.NriCase):
@@ -112,7 +101,7 @@ class AdaptationCase(test_nri.NriCase):
         """The runtime, and that many plugins that it has told of everything."""
         self.syncs = self.go.do("start")["syncs"]
         for _ in range(plugins):
-            self.start(*options)
+            self.start_plugin(*options)
             self.joined()
 
     def joined(self):
@@ -125,10 +114,7 @@ class AdaptationCase(test_nri.NriCase):
     def hold(self, hca="mlx5_0"):
         """Somebody has the HCA's lock; the answer is a function that gives it back."""
         self.go.create(pod(wish=hca), container("c0"))
-        lock = open(wrapper.hca_lock(self.ledger, hca), "rb")
-        self.addCleanup(lock.close)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        return lock.close
+        return self.hold_lock(hca)
 
 
 class Conformance:
@@ -141,9 +127,7 @@ class Conformance:
         self.assertEqual(set(devices), {"/dev/infiniband/uverbs0", "/dev/infiniband/uverbs2", "/dev/infiniband/rdma_cm"})
         allowed = {(rule["major"], rule["minor"]) for rule in spec["linux"]["resources"]["devices"] if rule["allow"]}
         self.assertEqual(allowed, set(devices.values()))
-        unlimited = test_nri.UNLIMITED
-        self.assertEqual(spec["process"]["rlimits"],
-                         [{"type": "RLIMIT_MEMLOCK", "hard": unlimited, "soft": unlimited}])
+        self.assertEqual(spec["process"]["rlimits"], [{"type": "RLIMIT_MEMLOCK", "hard": UNLIMITED, "soft": UNLIMITED}])
         self.assertEqual(spec["process"]["env"], ["RDMA_INIT_REQUIRE=2"])
         self.assertIn("/sys/class/infiniband", {mount["destination"] for mount in spec["mounts"]})
         self.assertRegex(spec["annotations"]["rdma-init.io/grant"], "^[0-9a-f]{32}$")
@@ -171,7 +155,7 @@ class Conformance:
             self.go.create(pod(wish="mlx5_9"), container())
         self.assertEqual(self.holders(), {})
         self.assertEqual(len(self.names(self.go.create(pod(wish="mlx5_1"), container("c2")))), 2)
-        self.assertNotIn("trying again", wrapper.read(self.log))
+        self.assertNotIn("trying again", read(self.log))
 
     def test_a_device_that_the_container_has(self):
         self.begin()
@@ -180,7 +164,7 @@ class Conformance:
 
     def two_instances(self, first, second):
         self.begin("--index", first)
-        self.start("--index", second)
+        self.start_plugin("--index", second)
         self.joined()
         # NRI refuses the container when two plugins set the same.
         answer = self.go.create(pod(wish="mlx5_0", **{"rdma-init.io__mode": "exclusive"}), container())
@@ -197,10 +181,7 @@ class Conformance:
 
     def start_sized(self, *events):
         self.syncs = self.go.do("start")["syncs"]
-        plugin = subprocess.Popen([SIZED, self.runtime.path, *events], stderr=subprocess.PIPE)
-        self.addCleanup(plugin.stderr.close)
-        self.plugins.append(plugin)
-        return plugin
+        return self.start([SIZED, self.runtime.path, *events])
 
     def test_answers_around_the_first_read_and_far_beyond(self):
         self.start_sized()
@@ -217,8 +198,7 @@ class Conformance:
         self.go.create(pod(), container(annotations={"test/size": "4087"}))
 
     def test_a_long_answer_of_rdma_nri(self):
-        subprocess.run([test_nri.MAKE_TREE, "--synthetic", str(TREE_OF_MANY), "4", self.tree + "2"], check=True)
-        self.tree += "2"
+        self.make_tree(TREE_OF_MANY)
         self.begin()
         answer = self.go.create(pod(wish="all"), container())
         self.assertGreater(answer["size"], 4096)
@@ -231,7 +211,7 @@ class Conformance:
         self.go.do("state", Pods=[pod("pod199", wish="mlx5_0")] + [pod(f"pod{i}") for i in range(199)],
                    Containers=containers)
         self.begin()
-        self.said("(c199) asked for RDMA devices and has no grant")
+        self.until_said("(c199) asked for RDMA devices and has no grant")
         self.assertEqual(len(self.names(self.go.create(pod("new", wish="mlx5_0"), container("new", "new")))), 2)
 
     # --- what goes wrong
@@ -239,20 +219,20 @@ class Conformance:
     def test_events_that_nobody_has(self):
         plugin = self.start_sized("4", "20")
         self.assertEqual(plugin.wait(30), CLOSED)
-        self.go.said("invalid plugin events")
+        self.go.until_said("invalid plugin events")
 
     def test_no_event_is_no_wish_for_all(self):
         """A mask of 0 means all: the library sends an error instead."""
         plugin = self.start_sized("none")
         self.assertEqual(plugin.wait(30), CLOSED)
-        self.go.said("subscribes to no event")
+        self.go.until_said("subscribes to no event")
 
     def test_an_index_that_is_none(self):
         """NRI refuses it at registration; rdma-nri before."""
         for index in ("5", "ab", "100"):
-            plugin = self.start("--index", index)
+            plugin = self.start_plugin("--index", index)
             self.assertNotIn(plugin.wait(30), (0, None))
-        self.assertIn("two digits", wrapper.read(self.log))
+        self.assertIn("two digits", read(self.log))
 
     def test_an_error_in_time_rather_than_a_late_answer(self):
         self.begin()
@@ -268,31 +248,30 @@ class Conformance:
         says which containers it missed."""
         self.begin()
         wish = pod(wish="mlx5_0")
-        self.plugins[-1].send_signal(signal.SIGSTOP)
+        self.plugin.send_signal(signal.SIGSTOP)
         answer = self.go.create(wish, container())
         self.assertEqual(self.names(answer), set())
         self.assertGreaterEqual(answer["seconds"], REQUEST_TIMEOUT * 0.9)
         time.sleep(1)
         self.go.do("state", Pods=[wish], Containers=[container(state="CONTAINER_RUNNING")])
-        self.plugins[-1].send_signal(signal.SIGCONT)
+        self.plugin.send_signal(signal.SIGCONT)
         self.joined()
         self.assertEqual(len(self.names(self.go.create(pod(wish="mlx5_1"), container("c2")))), 2)
         # Either it still took the request that nobody waited for, or it says that c1 has no grant.
         if "mlx5_0" not in self.holders():
-            self.said("(c1) asked for RDMA devices and has no grant")
+            self.until_said("(c1) asked for RDMA devices and has no grant")
 
     def test_killed_in_a_request(self):
         self.begin()
         release = self.hold()
-        killer = subprocess.Popen(["sh", "-c", f"sleep 0.3; kill -KILL {self.plugins[-1].pid}"])
+        self.kill_soon()
         answer = self.go.create(pod(wish="mlx5_0"), container())
-        killer.wait()
         self.assertEqual(self.names(answer), set())
         self.assertLess(answer["seconds"], REQUEST_TIMEOUT, "no descendant keeps the socket")
         release()
         self.assertEqual(self.holders(), {"mlx5_0": [["c0"]]})
         self.go.do("state", Pods=[pod(wish="mlx5_0")], Containers=[container("c0", state="CONTAINER_RUNNING")])
-        self.start()
+        self.start_plugin()
         self.joined()
         self.assertEqual(len(self.names(self.go.create(pod(wish="mlx5_0"), container("c1")))), 2)
 
@@ -300,7 +279,7 @@ class Conformance:
         self.begin()
         self.go.create(pod(wish="mlx5_0"), container())
         self.go.end()
-        self.said("trying again")
+        self.until_said("trying again")
         self.go = GoRuntime(self, self.version)
         self.go.do("state", Pods=[pod(wish="mlx5_0")], Containers=[container(state="CONTAINER_RUNNING")])
         self.syncs = self.go.do("start")["syncs"]
@@ -317,7 +296,7 @@ class Conformance:
 
     def raw(self):
         """A connection of which every call is ours, before the plugin is told that it is registered."""
-        self.start()
+        self.start_plugin()
         self.go.do("raw-accept")
         self.assertEqual(self.go.do("raw-registered")["registered"], ["10", "rdma"])
 
@@ -330,7 +309,7 @@ class Conformance:
         self.assertEqual(nri.first(self.call("Configure", nri.text(2, "containerd")), 2, 0), SUBSCRIBED)
         self.go.do("raw-answer")
         self.call("Synchronize")
-        self.said("registered as 10-rdma")
+        self.until_said("registered as 10-rdma")
 
     def test_a_method_or_service_that_is_none(self):
         self.raw()
@@ -350,35 +329,32 @@ class Conformance:
     def test_pre_installed(self):
         plugins, configs = self.work + "/plugins", self.work + "/conf.d"
         seen = self.work + "/seen"
-        wrapper.write(plugins + "/05-rdma", f"""#!/bin/sh
+        write(plugins + "/05-rdma", f"""#!/bin/sh
 /usr/bin/tr '\\0' '\\n' < /proc/$$/environ > {seen}.env
 files=$(/bin/readlink /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2 /proc/$$/fd/3)
 echo "$files" > {seen}.fds
-exec {test_nri.PROGRAM} --config {self.config} --root {self.tree} --ledger {self.ledger}
+exec {NRI} {" ".join(self.places())}
 """, 0o755)
-        wrapper.write(configs + "/05-rdma.conf", "a file that rdma-nri does not need\n")
+        write(configs + "/05-rdma.conf", "a file that rdma-nri does not need\n")
         self.go.end()
         self.go = GoRuntime(self, self.version, plugins, configs)
         self.go.do("start")
         answer = self.go.create(pod(wish="mlx5_0"), container())
         self.assertEqual(len(self.names(answer)), 2)
-        self.assertEqual(sorted(wrapper.read(seen + ".env").split()),
+        self.assertEqual(sorted(read(seen + ".env").split()),
                          ["NRI_PLUGIN_IDX=05", "NRI_PLUGIN_NAME=rdma", "NRI_PLUGIN_SOCKET=3"])
-        files = wrapper.read(seen + ".fds").splitlines()
+        files = read(seen + ".fds").splitlines()
         self.assertEqual(files[:3], ["/dev/null"] * 3)
         self.assertRegex(files[3], "^socket:")
         self.go.do("stop-runtime")
-        end = time.monotonic() + 30
-        while self.running():
-            self.assertLess(time.monotonic(), end, "it outlives its runtime")
-            time.sleep(0.05)
+        wait_for(lambda: not self.running(), "its end with its runtime")
 
     def running(self):
         """A plugin with this test's ledger."""
         for path in glob.glob("/proc/[0-9]*/cmdline"):
             try:
                 with open(path, "rb") as file:
-                    if self.ledger.encode() in file.read():
+                    if self.ledger_directory.encode() in file.read():
                         return True
             except OSError:
                 pass  # it has ended
@@ -436,7 +412,7 @@ class Newer(test_nri.NriCase):
     """What NRI 0.12 does and Debian's versions do not."""
 
     def accept(self, **options):
-        self.start()
+        self.start_plugin()
         connection = NewConnection(self.runtime.listening.accept()[0], **options)
         self.addCleanup(connection.close)
         connection.wait(lambda: connection.registration)
@@ -453,14 +429,14 @@ class Newer(test_nri.NriCase):
         self.assertRegex(connection.registration[1], r"^v0\.12\.\d+$")
         self.assertRegex(connection.registered[1], "^[A-Za-z0-9_.+-]+$")
         connection.configure()
-        self.said("NRI v0.12.1; a request may take 2000 ms")
+        self.until_said("NRI v0.12.1; a request may take 2000 ms")
 
     def test_configured_before_it_knows_that_it_is_registered(self):
         connection = self.accept(answer_at_once=False)
         self.assertEqual(connection.configure(), SUBSCRIBED | VALIDATES)
         connection.answer_registration()
         connection.synchronize()
-        self.said("registered as 10-rdma")
+        self.until_said("registered as 10-rdma")
 
     def test_every_event_has_a_method(self):
         connection = self.introduced()
@@ -501,7 +477,7 @@ class Newer(test_nri.NriCase):
 
     def test_limits_that_a_container_has_are_told(self):
         connection = self.introduced()
-        limits = [("RLIMIT_MEMLOCK", test_nri.UNLIMITED, test_nri.UNLIMITED)]
+        limits = [("RLIMIT_MEMLOCK", UNLIMITED, UNLIMITED)]
         self.assertEqual(connection.create(self.asking("mlx5_0"), self.member(rlimits=limits))["rlimits"], {})
 
     def test_synchronize_in_parts(self):
@@ -509,15 +485,8 @@ class Newer(test_nri.NriCase):
         connection.configure()
         connection.synchronize(pods=[self.asking("mlx5_0"), nri.pod("pod2")],
                                containers=[self.member("c1", state=3), nri.container("c2", "pod2", state=3)], parts=3)
-        self.said("(c1) asked for RDMA devices and has no grant")
-
-
-def main():
-    programs = (test_nri.PROGRAM, test_nri.HOOK, test_nri.MAKE_TREE, SIZED)
-    if not all(os.access(program, os.X_OK) for program in programs):
-        sys.exit("set TESTED_NRI, TESTED_HOOK, MAKE_TREE and SIZED_PLUGIN to the paths of programs")
-    wrapper.run_tests()
+        self.until_said("(c1) asked for RDMA devices and has no grant")
 
 
 if __name__ == "__main__":
-    main()
+    harness.main(NRI, HOOK, MAKE_TREE, SIZED)

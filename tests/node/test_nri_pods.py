@@ -1,21 +1,18 @@
 """rdma-nri and the rails of pods: netdevs in a pod's network namespace when it starts, and back when it stops. RDMA devices
 are a file tree here, netdevs, addresses, routes and rules are the kernel's."""
+import contextlib
 import os
-import shutil
-import signal
 import subprocess
 import sys
-import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.join(HERE, os.pardir, "containers"), os.path.join(HERE, os.pardir, "support")]
+import harness
+import nri_runtime as nri
+import test_network
+from harness import HOOK, NRI, SOURCE, must, read
+from test_network import ip_json
+
+sys.path.append(SOURCE + "/tests/support")
 import grant_record  # noqa: E402
-import harness  # noqa: E402
-import nri_runtime as nri  # noqa: E402
-import test_network  # noqa: E402
-from test_network import ip, ip_json  # noqa: E402
-
-PROGRAM = os.environ.get("TESTED_NRI", "")
 
 
 class Pods(test_network.Rails):
@@ -23,30 +20,24 @@ class Pods(test_network.Rails):
         super().setUp()
         self.nri = nri.Runtime(self.work + "/nri.sock")
         self.addCleanup(self.nri.stop)
-        self.plugin = None
-        self.addCleanup(self.kill)
 
     def start_plugin(self, **introduction):
-        with open(self.work + "/plugin.log", "ab") as log:
-            self.plugin = subprocess.Popen([PROGRAM, "--socket", self.nri.path, "--config", self.config, "--root",
-                                            self.node.tree, "--ledger", self.ledger_directory],
-                                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log)
+        self.plugin = self.start_logged([NRI, "--socket", self.nri.path, *self.places()])
         connection = self.nri.accept()
         self.addCleanup(connection.close)
         connection.introduce(**introduction)
         return connection
 
     def kill(self):
-        if self.plugin:
-            self.plugin.kill()
-            self.plugin.wait()
-            self.plugin = None
+        harness.end_process(self.plugin)
 
     def wait_for_records(self, number):
-        end = time.monotonic() + 30
-        while len(self.record()) != number:
-            self.assertLess(time.monotonic(), end, self.record())
-            time.sleep(0.01)
+        self.until(lambda: len(self.record()) == number, f"{number} records")
+
+    def begin(self):
+        """A plugin's connection, and a pod."""
+        self.use()
+        return self.start_plugin(), self.pod()
 
     def sandbox(self, pod, asks="all"):
         return nri.pod("id-" + pod, {"rdma-init.io/devices": asks} if asks else {}, f"/run/netns/{pod}", name=pod)
@@ -62,9 +53,7 @@ class Pods(test_network.Rails):
                 for link in ip_json("addr", pod=pod) if link["ifname"] != "lo"}
 
     def test_a_pod_has_its_rails_before_its_first_container(self):
-        self.use()
-        runtime = self.start_plugin()
-        pod = self.pod()
+        runtime, pod = self.begin()
         runtime.event("RunPodSandbox", self.sandbox(pod))
         self.assertEqual(self.rails_in(pod), {f"net{rail + 1}": [f"10.{rail}.1.1/16"] for rail in range(4)})
         got = runtime.create(self.sandbox(pod), self.member(pod))
@@ -80,9 +69,7 @@ class Pods(test_network.Rails):
 
     def test_a_pod_whose_namespace_is_gone_when_it_stops(self):
         """As containerd 1.7 tells it."""
-        self.use()
-        runtime = self.start_plugin()
-        pod = self.pod()
+        runtime, pod = self.begin()
         runtime.event("RunPodSandbox", self.sandbox(pod))
         runtime.create(self.sandbox(pod), self.member(pod))
         self.end_pod(pod)
@@ -92,9 +79,7 @@ class Pods(test_network.Rails):
 
     def test_a_container_whose_create_failed_leaves_with_the_next_try(self):
         """What failed below NRI: the runtime tells nothing more of it, and the kubelet creates it again by another id."""
-        self.use()
-        runtime = self.start_plugin()
-        pod = self.pod()
+        runtime, pod = self.begin()
         runtime.event("RunPodSandbox", self.sandbox(pod))
         beside = self.member(pod, "beside")
         runtime.create(self.sandbox(pod), beside)
@@ -133,9 +118,7 @@ class Pods(test_network.Rails):
         self.assert_as_before()
 
     def test_events_of_runtimes_before_0_12(self):
-        self.use()
-        runtime = self.start_plugin()
-        pod = self.pod()
+        runtime, pod = self.begin()
         runtime.event("RunPodSandbox", self.sandbox(pod, "2"), dedicated=False)
         self.assertEqual(len(self.rails_in(pod)), 2)
         runtime.event("StopPodSandbox", self.sandbox(pod, "2"), dedicated=False)
@@ -154,9 +137,7 @@ class Pods(test_network.Rails):
         self.assert_as_before()
 
     def test_a_pod_that_asks_for_nothing(self):
-        self.use()
-        runtime = self.start_plugin()
-        pod = self.pod()
+        runtime, pod = self.begin()
         runtime.event("RunPodSandbox", self.sandbox(pod, None))
         self.assertEqual(self.rails_in(pod), {})
         runtime.event("StopPodSandbox", self.sandbox(pod, None))
@@ -176,11 +157,9 @@ class Pods(test_network.Rails):
 
     def test_a_refusal_fails_the_containers_and_leaves_nothing(self):
         """Not the pod: containerd 2.1.9 leaves the sandbox of a refused pod running."""
-        self.use()
-        runtime = self.start_plugin()
-        pod = self.pod()
+        runtime, pod = self.begin()
         runtime.event("RunPodSandbox", self.sandbox(pod, "mlx5_9"))
-        self.assertRegex(harness.read(self.work + "/plugin.log"), "pod team-a/pod.*: .*mlx5_9")
+        self.assertRegex(read(self.log), "pod team-a/pod.*: .*mlx5_9")
         with self.assertRaisesRegex(nri.StatusError, "mlx5_9"):
             runtime.create(self.sandbox(pod, "mlx5_9"), self.member(pod))
         self.assert_pod_as_before(pod)
@@ -205,26 +184,14 @@ class Pods(test_network.Rails):
             runtime = self.start_plugin()
             pod = self.pod()
             killer = subprocess.Popen(["sh", "-c", f"sleep {delay}; kill -KILL {self.plugin.pid}"])
-            try:
+            with contextlib.suppress(EOFError):
                 runtime.event("RunPodSandbox", self.sandbox(pod))
-            except EOFError:
-                pass
             killer.wait()
             self.kill()
             runtime.close()
             self.end_pod(pod)
             self.recover()
             self.assert_as_before()
-
-    def use_ipam_for_pods(self):
-        """A plugin that refuses without CNI_ARGS, in a directory that is root's alone; returns that of its leases."""
-        directory, leases = self.work + "/cni", self.work + "/leases"
-        os.mkdir(directory, 0o755)
-        os.mkdir(leases)
-        shutil.copy(os.path.join(HERE, os.pardir, "support", "ipam-for-pods"), directory)
-        self.use(addresses=False, ipam_dir=directory,
-                 ipam={"type": "ipam-for-pods", "dataDir": leases, "second": -1})
-        return leases
 
     def test_an_ipam_plugin_is_told_the_pod(self):
         leases = self.use_ipam_for_pods()
@@ -234,7 +201,7 @@ class Pods(test_network.Rails):
         sandbox = nri.pod("id-pod", hostile, f"/run/netns/{pod}", name=pod)
         runtime.event("RunPodSandbox", sandbox)
         self.assertEqual(self.rails_in(pod), {"net1": ["10.0.7.1/16"], "net2": ["10.1.7.1/16"]})
-        self.assertEqual(harness.read(leases + "/team-a.pod.net1"),
+        self.assertEqual(read(leases + "/team-a.pod.net1"),
                          "IgnoreUnknown=1;K8S_POD_NAMESPACE=team-a;K8S_POD_NAME=pod;K8S_POD_INFRA_CONTAINER_ID=id-pod;"
                          "K8S_POD_UID=uid-id-pod\n")
         runtime.event("StopPodSandbox", sandbox)
@@ -250,23 +217,18 @@ class Pods(test_network.Rails):
         self.kill()
         runtime.close()
         self.end_pod(pod)
-        harness.must([harness.PROGRAM, "recover", "--config", self.config, "--ledger", self.ledger_directory], env={})
+        must([HOOK, "recover", "--config", self.config, "--ledger", self.ledger_directory], env={})
         self.assertEqual(os.listdir(leases), [])
         self.assert_as_before()
 
     def test_a_pod_that_ends_while_the_plugin_is_away(self):
-        self.use()
-        runtime = self.start_plugin()
-        pod = self.pod()
+        runtime, pod = self.begin()
         runtime.event("RunPodSandbox", self.sandbox(pod))
-        self.plugin.send_signal(signal.SIGKILL)
-        self.plugin.wait()
+        self.kill()
         runtime.close()
         self.end_pod(pod)
         self.start_plugin()
-        deadline = time.monotonic() + 20
-        while self.record() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        self.wait_for_records(0)
         self.assert_as_before()
 
 
@@ -276,4 +238,4 @@ for inherited in dir(test_network.Rails):
         setattr(Pods, inherited, None)
 
 if __name__ == "__main__":
-    harness.main(network=True)
+    harness.main_in_own_machine(NRI, network=True)

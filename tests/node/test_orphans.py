@@ -3,7 +3,9 @@ import os
 import signal
 import subprocess
 
-import harness
+import rdma_init
+from harness import process_state, status_of, wait_for
+from rdma_init import PROBE, PROGRAM, descendants
 
 
 def namespace_command():
@@ -18,26 +20,25 @@ def namespace_command():
     return None
 
 
-class Orphans(harness.Case):
+class Orphans(rdma_init.Case):
     """As a subreaper."""
     options = ["--reap"]
 
     def start_orphans(self, *command):
         """Returns what was started, and the process id of rdma-init as seen from here."""
-        started = self.start_init([*harness.PROBE, *command], stdin=subprocess.PIPE)
-        self.addCleanup(started.process.stdin.close)
+        started = self.start_probe(*command, stdin=subprocess.PIPE)
         return started, started.pid
 
     @staticmethod
     def only_command_below(init):
         """No zombie below the test process either: it inherits what rdma-init fails to adopt."""
-        zombies = [pid for pid, state in harness.descendants(os.getpid()) if state == "Z"]
-        return len(harness.descendants(init)) == 1 and not zombies
+        zombies = [pid for pid, state in descendants(os.getpid()) if state == "Z"]
+        return len(descendants(init)) == 1 and not zombies
 
     def check_orphans(self, count):
         started, init = self.start_orphans("tell_orphans", str(count))
         self.assertEqual(started.next()["orphans"], count)
-        harness.wait_for(lambda: self.only_command_below(init), f"{count} orphans are reaped while the command runs")
+        wait_for(lambda: self.only_command_below(init), f"{count} orphans are reaped while the command runs")
         started.process.stdin.close()
         self.assertEqual(started.wait(), 42)
 
@@ -60,19 +61,19 @@ class Orphans(harness.Case):
 
     def check_orphan_after_end(self, orphan):
         """It lives on, and belongs to the next subreaper, which is this process."""
-        self.assertEqual(harness.status_of(orphan).get("PPid"), str(os.getpid()))
-        self.assertIn(harness.state_of(orphan), ("S", "R"))
+        self.assertEqual(status_of(orphan).get("PPid"), str(os.getpid()))
+        self.assertIn(process_state(orphan), ("S", "R"))
 
 
-class EarlierChildren(harness.Case):
+class EarlierChildren(rdma_init.Case):
     options = ["--reap"]
 
     def test_zombie_from_before_the_exec(self):
         # Its SIGCHLD is long gone when rdma-init starts to look for signals.
-        started = self.start_direct([*harness.PROBE, "leave_zombie",
-                                     *self.through_init([*harness.PROBE, "tell_signals", "1"])])
+        started = self.start_direct([*PROBE, "leave_zombie",
+                                     *self.through_init([*PROBE, "tell_signals", "1"])])
         started.next()
-        harness.wait_for(lambda: len(harness.descendants(started.pid)) == 1, "only the command is left")
+        wait_for(lambda: len(descendants(started.pid)) == 1, "only the command is left")
         os.kill(started.pid, signal.SIGTERM)
         self.assertEqual(started.wait(), 0)
 
@@ -97,17 +98,17 @@ class OrphansInNamespace(Orphans):
     def child_of(pid):
         """rdma-init below unshare; it has not been started as long as the program is another one."""
         def find():
-            below = [child for child, _ in harness.descendants(pid) if harness.status_of(child).get("PPid") == str(pid)]
-            is_init = below and harness.status_of(below[0]).get("Name") == os.path.basename(harness.PROGRAM)[:15]
+            below = [child for child, _ in descendants(pid) if status_of(child).get("PPid") == str(pid)]
+            is_init = below and status_of(below[0]).get("Name") == os.path.basename(PROGRAM)[:15]
             return below[0] if is_init else None
-        return harness.wait_for(find, "rdma-init below unshare")
+        return wait_for(find, "rdma-init below unshare")
 
     def check_adopted(self, told, init):
         self.assertEqual(told["parent"], 1)
 
     def check_orphan_after_end(self, orphan):
         """The kernel has ended it with its namespace, before the end of PID 1 could be seen."""
-        self.assertEqual(harness.descendants(os.getpid()), [])
+        self.assertEqual(descendants(os.getpid()), [])
 
     def test_exit_code(self):
         for code, command in ((0, "exit 0"), (77, "exit 77"), (143, "kill -TERM $$")):
@@ -115,7 +116,7 @@ class OrphansInNamespace(Orphans):
         self.assertEqual(self.run_init(["no-such-command"]).returncode, 127)
 
     def test_signals_from_outside(self):
-        started = self.start_init([*harness.PROBE, "tell_signals", "4"])
+        started = self.start_probe("tell_signals", "4")
         self.assertEqual(started.next()["parent"], 1)
         init = self.child_of(started.pid)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGABRT, signal.SIGUSR1):
@@ -130,4 +131,4 @@ class OrphansInNamespace(Orphans):
 
 
 if __name__ == "__main__":
-    harness.main()
+    rdma_init.main()

@@ -1,21 +1,47 @@
 """What rdma-runtime hands on to the runtime behind it: everything, as it came."""
+import json
 import os
 import signal
-import subprocess
 
-import wrapper
-from wrapper import GUARD
+import harness
+from containers import write_recorder
+from harness import PATH, RUNTIME, read, read_json, write
+
+GUARD = "RDMA_RUNTIME_GUARD"
 
 
-class PassingOn(wrapper.Case):
+def lines(path):
+    """The JSON lines of a log."""
+    return [json.loads(line) for line in read(path).splitlines()]
+
+
+class PassingOn(harness.Case):
     def setUp(self):
         super().setUp()
-        self.settings["runtimes"] = [self.fake()]
+        self.record_path = self.work + "/record"
+        self.json_log = self.work + "/log.json"
+        self.settings = {"ledger": self.work + "/ledger", "runtimes": [self.fake()]}
+
+    def fake(self, code=0, name="fake-runtime"):
+        """A runtime that writes itself down."""
+        return write_recorder(f"{self.work}/bin/{name}", self.record_path, code)
+
+    def environment(self, **more):
+        write(self.work + "/settings.json", self.settings)
+        return {"PATH": PATH, "LANG": "C", "RDMA_RUNTIME_SETTINGS": self.work + "/settings.json", **more}
+
+    def call(self, *arguments, env=None, **settings):
+        return harness.run([RUNTIME, *arguments], env=self.environment(**(env or {})), **settings)
+
+    def record(self):
+        return read_json(self.record_path)
+
+    def was_started(self):
+        return os.path.exists(self.record_path)
 
     def test_arguments_environment_and_directory(self):
         arguments = ["--root", "/r", "--log", "/l", "state", "", "a b", "création", "--", "\t*"]
-        done = self.call(*arguments, env={"EMPTY": "", "ODD": "a=b\nc"}, cwd=self.work)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.given(self.call(*arguments, env={"EMPTY": "", "ODD": "a=b\nc"}, cwd=self.work))
         record = self.record()
         self.assertEqual(record["argv"], [self.settings["runtimes"][0], *arguments])
         guard = record["env"].pop(GUARD)
@@ -25,9 +51,8 @@ class PassingOn(wrapper.Case):
         self.assertEqual(record["cwd"], self.work)
 
     def test_it_is_the_same_process(self):
-        process = subprocess.Popen(self.command("state", "x"), env=self.environment(), stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.DEVNULL)
-        self.assertEqual(process.wait(wrapper.DEADLINE), 0)
+        process = self.start([RUNTIME, "state", "x"], env=self.environment())
+        self.assertEqual(process.wait(harness.DEADLINE), 0)
         self.assertEqual(self.record()["pid"], process.pid)
 
     def test_outputs_and_exit_code_are_the_runtimes(self):
@@ -38,22 +63,16 @@ class PassingOn(wrapper.Case):
                              (42, "output of the runtime\n", "errors of the runtime\n"))
 
     def test_standard_input(self):
-        done = self.call("read-stdin", input="what the engine writes\n")
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.given(self.call("read-stdin", input="what the engine writes\n"))
         self.assertEqual(self.record()["stdin"], "what the engine writes\n")
 
-    def descriptors(self, *command, **settings):
-        self.call(*command, **settings)
-        found = self.record()["fds"]
-        return {int(number): path for number, path in found.items() if "/proc/" not in path}
-
     def test_descriptors_are_kept_and_none_is_added(self):
-        bundle = self.work + "/bundle"
-        wrapper.write(bundle + "/config.json", {"ociVersion": "1.0.2"})
+        bundle = self.bundle()
         read_end, write_end = os.pipe()
         try:
             for command in (["state", "x"], ["create", "--bundle", bundle, "x"]):
-                fds = self.descriptors(*command, pass_fds=(read_end,))
+                self.call(*command, pass_fds=(read_end,))
+                fds = {int(number): path for number, path in self.record()["fds"].items() if "/proc/" not in path}
                 self.assertIn("pipe:", fds[read_end])
                 self.assertEqual(sorted(fds), [0, 1, 2, read_end])
         finally:
@@ -61,14 +80,11 @@ class PassingOn(wrapper.Case):
             os.close(write_end)
 
     def test_closed_standard_descriptors_stay_closed(self):
-        bundle = self.work + "/bundle"
-        wrapper.write(bundle + "/config.json", "{")
-        environment = self.environment()
+        bundle = self.bundle("{")
         script = 'exec "$0" "$@" 0<&- 1>&- 2>&-'
-        done = subprocess.run(["sh", "-c", script, *self.command("create", "--bundle", bundle, "x")], env=environment,
-                              check=False, timeout=wrapper.DEADLINE)
+        done = harness.run(["sh", "-c", script, RUNTIME, "create", "--bundle", bundle, "x"], env=self.environment())
         self.assertEqual(done.returncode, 1)
-        self.assertEqual(wrapper.read(bundle + "/config.json"), "{")  # the message did not go into it
+        self.assertEqual(read(bundle + "/config.json"), "{")  # the message did not go into it
 
     def test_signals_and_umask_are_kept(self):
         def prepare(disposition):
@@ -80,9 +96,9 @@ class PassingOn(wrapper.Case):
         for disposition, ignored in ((signal.SIG_DFL, []), (signal.SIG_IGN, [signal.SIGPIPE, signal.SIGXFSZ])):
             # A shell, because Python changes both when it starts.
             look = f"grep SigIgn /proc/self/status >{self.record_path}; umask >>{self.record_path}"
-            self.settings["runtimes"] = [wrapper.write(self.work + "/bin/signals", f"#!/bin/sh\n{look}\n", 0o755)]
+            self.settings["runtimes"] = [write(self.work + "/bin/signals", f"#!/bin/sh\n{look}\n", 0o755)]
             self.call("state", "x", preexec_fn=prepare(disposition), restore_signals=False)
-            mask, umask = wrapper.read(self.record_path).split("\n")[:2]
+            mask, umask = read(self.record_path).split("\n")[:2]
             found = [number for number in (signal.SIGPIPE, signal.SIGXFSZ)
                      if int(mask.split()[1], 16) >> (number - 1) & 1]
             self.assertEqual((found, umask), (ignored, "0027"))
@@ -104,60 +120,55 @@ class PassingOn(wrapper.Case):
         """Installed under the runtime's own name, in front of it in $PATH."""
         self.settings["runtimes"] = ["fake-runtime"]
         os.makedirs(self.work + "/first")
-        os.symlink(wrapper.PROGRAM, self.work + "/first/fake-runtime")
-        done = self.call("list", env={"PATH": f"{self.work}/first:{self.work}/bin"})
-        self.assertEqual(done.returncode, 0, done.stderr)
+        os.symlink(RUNTIME, self.work + "/first/fake-runtime")
+        self.given(self.call("list", env={"PATH": f"{self.work}/first:{self.work}/bin"}))
         self.assertEqual(self.record()["argv"][0], self.work + "/bin/fake-runtime")
 
     def test_no_runtime(self):
         self.settings["runtimes"] = ["no-such-runtime"]
-        log = self.work + "/log.json"
-        done = self.call("--log", log, "--log-format", "json", "state", "x")
+        self.failed("no-such-runtime", "--log", self.json_log, "--log-format", "json", "state", "x")
+        self.assertEqual([line["level"] for line in lines(self.json_log)], ["error"])
+
+    def failed(self, words, *arguments, **settings):
+        """By rdma-runtime itself, which says so."""
+        done = self.call(*arguments, **settings)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("no-such-runtime", done.stderr)
-        self.assertEqual([line["level"] for line in wrapper.lines(log)], ["error"])
+        self.assertIn(words, done.stderr)
+        return done
 
     def test_a_runtime_that_cannot_be_started(self):
-        self.settings["runtimes"] = [wrapper.write(self.work + "/broken", "#!/no/such/interpreter\n", 0o755)]
-        done = self.call("state", "x")
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("broken", done.stderr)
+        self.settings["runtimes"] = [write(self.work + "/broken", "#!/no/such/interpreter\n", 0o755)]
+        self.failed("broken", "state", "x")
 
     def test_a_wrapper_that_leads_back_is_noticed(self):
         """Another wrapper finds this one under the name of the runtime."""
-        other = wrapper.write(self.work + "/wrapper", f'#!/bin/sh\nexec {wrapper.PROGRAM} "$@"\n', 0o755)
+        other = write(self.work + "/wrapper", f'#!/bin/sh\nexec {RUNTIME} "$@"\n', 0o755)
         self.settings["runtimes"] = [other]
-        done = self.call("state", "x")
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("leads back", done.stderr)
+        self.failed("leads back", "state", "x")
 
     def test_the_mark_of_another_process_is_no_loop(self):
-        done = self.call("state", "x", env={GUARD: "1.1"})
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.given(self.call("state", "x", env={GUARD: "1.1"}))
         self.assertNotEqual(self.record()["env"][GUARD], "1.1")
 
     # --- the runtime of a container
 
-    def bundle(self, **config):
-        wrapper.write(self.work + "/bundle/config.json", {"ociVersion": "1.0.2", **config})
-        return self.work + "/bundle"
+    def bundle(self, text=None, **config):
+        return os.path.dirname(write(self.work + "/bundle/config.json", text or {"ociVersion": "1.0.2", **config}))
 
     def became(self, *command, root="/r"):
         """The runtime that a command went to, and the warnings."""
-        log = self.work + "/log.json"
-        for path in (log, self.record_path):
+        for path in (self.json_log, self.record_path):
             if os.path.exists(path):
                 os.remove(path)
-        done = self.call("--root", root, "--log", log, "--log-format", "json", *command)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        warnings = [line["msg"] for line in wrapper.lines(log)] if os.path.exists(log) else []
+        self.given(self.call("--root", root, "--log", self.json_log, "--log-format", "json", *command))
+        warnings = [line["msg"] for line in lines(self.json_log)] if os.path.exists(self.json_log) else []
         return os.path.basename(self.record()["argv"][0]), " ".join(warnings)
 
     def records(self, directory="containers"):
         return os.listdir(f"{self.work}/ledger/runtime/{directory}")
 
     def break_configuration(self):
-        self.settings["config"] = wrapper.write(self.work + "/etc/config.json", {"unknown": 1})
+        self.settings["config"] = write(self.work + "/etc/config.json", {"unknown": 1})
 
     def test_a_container_keeps_the_runtime_that_made_it(self):
         for first, second in (("first", "second"), ("crun", "runc"), ("runc", "crun")):
@@ -180,9 +191,7 @@ class PassingOn(wrapper.Case):
         for _ in range(2):  # the runtime itself refuses what it has already
             self.assertEqual(self.became(*create, root=root), ("runc", ""))
         self.settings["runtimes"] = [self.fake(name="crun")]
-        done = self.call("--root", root, *create)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("bin/runc` made", done.stderr)
+        self.failed("bin/runc` made", "--root", root, *create)
         os.rmdir(root + "/x")
         self.assertEqual(self.became(*create, root=root), ("crun", ""))
         self.assertEqual(self.became("state", "x", root=root), ("crun", ""))
@@ -223,9 +232,7 @@ class PassingOn(wrapper.Case):
             self.assertEqual(warnings.count("/etc/config.json"), 1, warnings)
         os.remove(self.record_path)
         self.bundle(annotations={"rdma-init.io/devices": "1"})
-        done = self.call(*create, "asks")
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("unknown", done.stderr)
+        self.failed("unknown", *create, "asks")
         self.assertFalse(self.was_started())
 
     def test_no_configuration_was_ever_read(self):
@@ -237,7 +244,7 @@ class PassingOn(wrapper.Case):
         self.assertFalse(self.was_started())
 
     def test_a_ledger_that_cannot_be_written(self):
-        self.settings["ledger"] = wrapper.write(self.work + "/file", "")
+        self.settings["ledger"] = write(self.work + "/file", "")
         runtime, warning = self.became("create", "--bundle", self.bundle(), "x")
         self.assertEqual(runtime, "fake-runtime")
         self.assertIn(self.work + "/file", warning)
@@ -246,33 +253,27 @@ class PassingOn(wrapper.Case):
     # --- errors
 
     def test_errors_go_to_the_log_and_to_stderr(self):
-        bundle = self.work + "/bundle"
-        wrapper.write(bundle + "/config.json", '{"annotations": {"a": "\x01\\u0000\u2028"}, "a')
-        log = self.work + "/log.json"
-        wrapper.write(log, '{"level":"info","msg":"before"}\n')
-        done = self.call("--log", log, "--log-format", "json", "create", "--bundle", bundle, "x")
+        bundle = self.bundle('{"annotations": {"a": "\x01\\u0000\u2028"}, "a')
+        write(self.json_log, '{"level":"info","msg":"before"}\n')
+        done = self.call("--log", self.json_log, "--log-format", "json", "create", "--bundle", bundle, "x")
         self.assertEqual(done.returncode, 1)
         self.assertFalse(self.was_started())
-        entries = wrapper.lines(log)
+        entries = lines(self.json_log)
         self.assertEqual([entry["level"] for entry in entries], ["info", "error"])
         self.assertRegex(entries[1]["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
         self.assertIn(entries[1]["msg"].removeprefix("rdma-runtime: "), done.stderr)
 
     def test_a_text_log_gets_text(self):
-        bundle = self.work + "/bundle"
-        wrapper.write(bundle + "/config.json", "{")
+        bundle = self.bundle("{")
         log = self.work + "/log"
         self.assertEqual(self.call("--log", log, "create", "--bundle", bundle, "x").returncode, 1)
-        self.assertRegex(wrapper.read(log), r'^time="[^"]+" level=error msg="rdma-runtime: .*"\n$')
+        self.assertRegex(read(log), r'^time="[^"]+" level=error msg="rdma-runtime: .*"\n$')
 
     def test_a_log_that_nobody_can_write_or_reads(self):
-        bundle = self.work + "/bundle"
-        wrapper.write(bundle + "/config.json", "{")
+        bundle = self.bundle("{")
         os.mkfifo(self.work + "/pipe")
         for log in (self.work + "/missing/log", self.work + "/pipe", self.work):
-            done = self.call("--log", log, "create", "--bundle", bundle, "x")
-            self.assertEqual(done.returncode, 1)
-            self.assertIn("config.json", done.stderr)
+            self.failed("config.json", "--log", log, "create", "--bundle", bundle, "x")
 
     def test_without_a_bundle_the_runtime_says_so(self):
         for arguments in (["create", "--bundle", self.work + "/missing", "x"], ["run", "x"], ["create"]):
@@ -281,4 +282,4 @@ class PassingOn(wrapper.Case):
 
 
 if __name__ == "__main__":
-    wrapper.main()
+    harness.main(RUNTIME)

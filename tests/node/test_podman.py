@@ -1,20 +1,20 @@
 """Podman with nothing but files in a hooks directory, and with nothing but rdma-runtime. Its containers' annotations,
 labels and environment may come from the image, and so ask for nothing."""
-import contextlib
 import hashlib
 import json
 import os
 import resource
-import socket
+import shutil
 import tarfile
 
 import harness
-from containers import WRAPPER, Report, Runtime, Wrapped, make_rootfs
+from containers import Report, Runtime, Syslog, Wrapped, make_rootfs
+from harness import HOOK, RUNTIME, SOURCE, must, read, write
 
 TRUSTING = {"annotations_may_request": ["*"]}
-SAMPLE = os.path.join(harness.HERE, "../../config/podman/rdma-runtime.conf")
+SAMPLE = SOURCE + "/config/podman/rdma-runtime.conf"
 INSTALLED = "/etc/containers/containers.conf.d/rdma-runtime.conf"
-HOOKS = os.path.join(harness.HERE, "../../config/hooks.d")
+HOOKS = SOURCE + "/config/hooks.d"
 INSTALLED_HOOK = "/usr/local/bin/rdma-hook"  # as those files have it
 
 
@@ -23,25 +23,24 @@ class Podman:
         self.case = case
         self.runtime = Runtime(case, "runc").program
         for program in ("podman", "conmon"):
-            if not harness.shutil.which(program):
+            if not shutil.which(program):
                 case.skipTest(f"no {program} (Debian package {program})")
         self.hooks = case.work + "/hooks.d"
         os.makedirs(self.hooks)
         self.rootfs = make_rootfs(case.work + "/rootfs")
 
     def add_hook(self, stage, engine="podman"):
-        document = {"version": "1.0.0", "hook": self.case.entry(stage, engine), "when": {"always": True},
-                    "stages": [stage]}
-        harness.write(f"{self.hooks}/50-{stage}.json", json.dumps(document))
+        write(f"{self.hooks}/50-{stage}.json", {"version": "1.0.0", "hook": self.case.entry(stage, engine),
+                                                "when": {"always": True}, "stages": [stage]})
 
     def use_rdma_runtime(self):
         """By the sample of config/, with the settings of this test."""
         settings = Wrapped(self.case, "runc", engine=None).settings
-        program = harness.write(self.case.work + "/rdma-runtime",
-                                f'#!/bin/sh\nRDMA_RUNTIME_SETTINGS={settings} exec {WRAPPER} "$@"\n', 0o755)
-        sample = harness.read(SAMPLE)
+        program = write(self.case.work + "/rdma-runtime",
+                        f'#!/bin/sh\nRDMA_RUNTIME_SETTINGS={settings} exec {RUNTIME} "$@"\n', 0o755)
+        sample = read(SAMPLE)
         self.case.assertIn('"/usr/local/bin/rdma-runtime"', sample)
-        harness.write(INSTALLED, sample.replace("/usr/local/bin/rdma-runtime", program))
+        write(INSTALLED, sample.replace("/usr/local/bin/rdma-runtime", program))
         self.case.addCleanup(os.unlink, INSTALLED)
         self.runtime = "rdma"
 
@@ -58,7 +57,7 @@ class Podman:
         what = [image] if image else ["--rootfs", self.rootfs]
         return self.command("run", "--rm", "--name", name, "--network", "none", "--cgroup-parent", "/" + harness.GROUP,
                             *(part for limit in limits for part in ("--ulimit", limit)), "--cap-add", "MKNOD",
-                            "--volume", self.case.node.tree + "/sys:/sys:ro", *options, *what, *program)
+                            "--volume", self.case.tree + "/sys:/sys:ro", *options, *what, *program)
 
     def run(self, name, *options, **more):
         return self.call(self.run_command(name, *options, **more))
@@ -120,14 +119,13 @@ class BothWays:
 
         def blob(data):
             digest = hashlib.sha256(data).hexdigest()
-            harness.write(f"{blobs}/{digest}", data)
+            write(f"{blobs}/{digest}", data)
             return {"digest": "sha256:" + digest, "size": len(data)}
         layer = self.work + "/layer.tar"
         with tarfile.open(layer, "w") as archive:
             archive.add(self.podman.rootfs, ".")
         with open(layer, "rb") as file:
-            data = file.read()
-        layer_blob = {"mediaType": "application/vnd.oci.image.layer.v1.tar", **blob(data)}
+            layer_blob = {"mediaType": "application/vnd.oci.image.layer.v1.tar", **blob(file.read())}
         config = {"architecture": "amd64", "os": "linux",
                   "rootfs": {"type": "layers", "diff_ids": [layer_blob["digest"]]},
                   "config": {"Env": ["PATH=/bin", *environment], "Labels": annotations}}
@@ -136,9 +134,9 @@ class BothWays:
                                **blob(json.dumps(config).encode())},
                     "layers": [layer_blob], "annotations": annotations}
         manifest_blob = {"mediaType": manifest["mediaType"], **blob(json.dumps(manifest).encode())}
-        harness.write(layout + "/oci-layout", '{"imageLayoutVersion": "1.0.0"}')
-        harness.write(layout + "/index.json", json.dumps({"schemaVersion": 2, "manifests": [
-            {**manifest_blob, "annotations": {"org.opencontainers.image.ref.name": "latest"}}]}))
+        write(layout + "/oci-layout", '{"imageLayoutVersion": "1.0.0"}')
+        write(layout + "/index.json", {"schemaVersion": 2, "manifests": [
+            {**manifest_blob, "annotations": {"org.opencontainers.image.ref.name": "latest"}}]})
         done = self.given(self.podman.call(self.podman.command("pull", "--quiet", f"oci:{layout}:latest")))
         return done.stdout.split()[-1]
 
@@ -154,7 +152,7 @@ class BothWays:
         self.assert_ledger_empty()
 
     def test_devices_given_by_option_are_the_request(self):
-        node = self.node.tree + "/dev/infiniband/uverbs2"
+        node = self.tree + "/dev/infiniband/uverbs2"
         report = self.podman.report("device", "--device", f"{node}:/dev/infiniband/uverbs2")
         self.assertEqual({path: seen[:3] for path, seen in report.nodes.items()},
                          {path: seen[:3] for path, seen in self.node.expected("uverbs2").items()})
@@ -178,20 +176,20 @@ class BothWays:
 
     def test_two_at_once(self):
         self.configure(TRUSTING)
-        command = self.podman.run_command("first", "--detach", *self.ask(), program=("sleep", "1000"))
-        self.given(self.podman.call(command))
-        self.addCleanup(self.podman.call, self.podman.command("rm", "--force", "--time", "0", "first"))
+        remove = self.podman.command("rm", "--force", "--time", "0", "first")
+        self.given(self.podman.run("first", "--detach", *self.ask(), program=("sleep", "1000")))
+        self.addCleanup(self.podman.call, remove)
         # Podman has ended; the container holds it.
         self.assertEqual(self.recover(), [])
         self.assertEqual(list(self.holders()), ["mlx5_1"])
         self.refused(self.podman.run("second", *self.ask()))
-        self.given(self.podman.call(self.podman.command("rm", "--force", "--time", "0", "first")))
+        self.given(self.podman.call(remove))
         self.assertEqual(self.podman.report("third", *self.ask()).nodes, self.node.expected("uverbs1"))
         self.recover()
         self.assert_ledger_empty()
 
 
-class Hooks(BothWays, harness.Case):
+class Hooks(BothWays, harness.NodeCase):
     def setUp(self):
         super().setUp()
         self.podman.add_hook("createRuntime")
@@ -210,7 +208,7 @@ class Hooks(BothWays, harness.Case):
         self.test_an_image_gets_nothing_by_annotations_labels_and_environment()
 
 
-class Shipped(harness.Case):
+class Shipped(harness.NodeCase):
     """The files of config/hooks.d and the program as they are installed, nothing configured, and crun: as root it opens what an
     image names as the hooks' outputs."""
     make_image = BothWays.make_image
@@ -220,30 +218,19 @@ class Shipped(harness.Case):
         self.podman = Podman(self)
         self.ledger_directory = "/run/rdma-hook"
         self.podman.runtime = Runtime(self, "crun").program
-        harness.must(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", os.path.dirname(INSTALLED_HOOK)])
-        self.addCleanup(harness.must, ["umount", os.path.dirname(INSTALLED_HOOK)])
-        harness.shutil.copy(harness.PROGRAM, INSTALLED_HOOK)
+        must(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", os.path.dirname(INSTALLED_HOOK)])
+        self.addCleanup(must, ["umount", os.path.dirname(INSTALLED_HOOK)])
+        shutil.copy(HOOK, INSTALLED_HOOK)
         for stage in ("createRuntime", "poststop"):
-            harness.shutil.copy(f"{HOOKS}/rdma-hook-podman-annotations-{stage}.json", self.podman.hooks)
-        self.syslog = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        self.addCleanup(self.syslog.close)
-        if os.path.lexists("/dev/log"):
-            os.unlink("/dev/log")
-        self.syslog.bind("/dev/log")
-
-    def heard_by_syslog(self):
-        lines = []
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                lines.append(self.syslog.recv(1 << 16).decode())
-        return "".join(lines)
+            shutil.copy(f"{HOOKS}/rdma-hook-podman-annotations-{stage}.json", self.podman.hooks)
+        self.syslog = Syslog(self)
 
     def tell_image(self, path):
         image = self.make_image({"rdma-init.io/devices": "x:$(cmd)", "run.oci.hooks.stderr": path,
                                  "run.oci.hooks.stdout": path}, [])
         done = self.refused(self.podman.run("heard", image=image))
         self.assertNotIn("x:", done.stdout + done.stderr)
-        lines = self.heard_by_syslog()
+        lines = self.syslog.text()
         self.assertIn(r"x:\x24\x28cmd\x29", lines)
         self.assertNotIn("$(cmd)", lines)
         self.assert_ledger_empty()
@@ -251,7 +238,7 @@ class Shipped(harness.Case):
     def test_an_image_writes_no_file_of_the_node_through_the_hook(self):
         script = self.work + "/profile.sh"
         self.tell_image(script)
-        self.assertEqual(harness.read(script), "")
+        self.assertEqual(read(script), "")
 
     def test_an_image_writes_into_no_pipe_of_the_node_through_the_hook(self):
         pipe = harness.Listener(self.work + "/somebody's")
@@ -259,11 +246,11 @@ class Shipped(harness.Case):
         self.assertEqual(pipe.heard(), "")
 
 
-class RdmaRuntime(BothWays, harness.Case):
+class RdmaRuntime(BothWays, harness.NodeCase):
     def setUp(self):
         super().setUp()
         self.podman.use_rdma_runtime()
 
 
 if __name__ == "__main__":
-    harness.main()
+    harness.main_in_own_machine()

@@ -2,35 +2,25 @@
 `exec` gets. The node, the bundles and what watches over them are those of the container tests."""
 import json
 import os
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "containers"))
-import harness  # noqa: E402
-from containers import WRAPPER, Bundle, Report, Wrapped  # noqa: E402
+import harness
+from containers import EXCLUSIVE, FOREVER, Bundle, Report, RuntimeTests, Wrapped
+from harness import MEMLOCK, RUNTIME, read, read_json, write
 
 CAP_IPC_LOCK = 1 << 14
 SHOW = "grep -e CapEff /proc/self/status; grep -e locked /proc/self/limits"
 ADDED_TO_BUNDLE = {"rdma-runtime.json", "rdma-runtime.config.json"}
 
 
-class WrappedRuntime:
-    runtime_name = ""
+class WrappedRuntime(RuntimeTests):
+    kind = Wrapped
 
     def setUp(self):
         super().setUp()
-        self.runtime = Wrapped(self, self.runtime_name)
         os.mkdir(self.runtime.root)  # as after the first container
-
-    def tearDown(self):
-        self.runtime.delete_all()
-        self.assert_ledger_empty()
-        self.assert_node_unchanged()
 
     def bundle(self, name="container", **options):
         return Bundle(self, name, stages=(), **options)
-
-    def config_of(self, bundle):
-        return json.loads(harness.read(bundle.directory + "/config.json"))
 
     # --- create and run
 
@@ -44,16 +34,12 @@ class WrappedRuntime:
         self.assertEqual(report.other, "Operation not permitted")
         self.assertEqual(report.facts["require"], "2")
         self.assertTrue(int(report.facts["capabilities"], 16) & CAP_IPC_LOCK)
-        self.assertEqual(report.facts["hard memlock"], str(harness.MEMLOCK))
-        config = self.config_of(bundle)
+        self.assertEqual(report.facts["hard memlock"], str(MEMLOCK))
+        config = bundle.written()
         for member in ("x-unknown", "root", "ociVersion"):
             self.assertEqual(config[member], bundle.config[member])
         self.assertIn(bundle.config["process"]["rlimits"][0], config["process"]["rlimits"])
         self.assertEqual(set(config["hooks"]), {"poststop"})
-
-    def test_a_user_other_than_root_keeps_the_capability(self):
-        report = self.runtime.report(self.bundle(asks="mlx5_1", uid=1000))
-        self.assertTrue(int(report.facts["capabilities"], 16) & CAP_IPC_LOCK)
 
     def test_a_container_that_asks_nothing(self):
         for asks in (None, "none"):
@@ -72,7 +58,7 @@ class WrappedRuntime:
         log = self.work + "/log.json"
         done = self.runtime.call("--log", log, "--log-format", "json", "create", "--bundle", bundle.directory, bundle.id)
         self.refused(done, "mlx5_7")
-        last = json.loads(harness.read(log).splitlines()[-1])
+        last = json.loads(read(log).splitlines()[-1])
         self.assertEqual(last["level"], "error")
         self.assertIn("mlx5_7", last["msg"])
         self.assertFalse(self.runtime.exists(bundle))
@@ -81,52 +67,47 @@ class WrappedRuntime:
         """What the first run added must not be there twice, nor count as given by the engine."""
         bundle = self.bundle(asks="1")
         first = self.runtime.report(bundle)
-        edited = self.config_of(bundle)
+        edited = bundle.written()
         self.assertEqual(self.runtime.report(bundle).nodes, first.nodes)
-        again = self.config_of(bundle)
+        again = bundle.written()
         self.assertEqual(again, edited)
         self.assertEqual(len(again["linux"]["devices"]), 2)
 
     def test_the_bundle_is_the_current_directory(self):
         bundle = self.bundle(asks="mlx5_1")
-        done = self.runtime.call("run", bundle.id, cwd=bundle.directory)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.given(self.runtime.call("run", bundle.id, cwd=bundle.directory))
         self.assertEqual(Report(done.stdout).nodes, self.node.expected("uverbs1"))
 
     def test_a_container_of_the_name_create(self):
-        bundle = self.bundle("create", asks="mlx5_1", args=("sleep", "1000"))
-        self.assertEqual(self.runtime.create(bundle).returncode, 0)
+        bundle = self.created(self.bundle("create", asks="mlx5_1", args=FOREVER))
         os.chdir(bundle.directory)  # a directory with a config.json that asks
         self.addCleanup(os.chdir, "/")
         before = os.stat("config.json").st_mtime_ns
         self.assertEqual(self.runtime.state(bundle)["status"], "created")
-        self.assertEqual(self.runtime.call("start", "create").returncode, 0)
+        self.given(self.runtime.call("start", "create"))
         self.assertEqual(os.stat("config.json").st_mtime_ns, before)
 
     def test_a_hook_that_verifies_hides_none(self):
         """As a base specification for rdma-nri has it."""
-        first, second = (self.bundle(name, asks="mlx5_1", annotations={"rdma-init.io/mode": "exclusive"},
-                                     args=("sleep", "1000")) for name in ("first", "second"))
+        first, second = (self.bundle(name, asks="mlx5_1", annotations=EXCLUSIVE,
+                                     args=FOREVER) for name in ("first", "second"))
         for bundle in (first, second):
             bundle.config["hooks"]["createRuntime"] = [self.entry("verify")]
             bundle.write()
-        done = self.runtime.create(first)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.created(first)
         self.refused(self.runtime.create(second), "mlx5_1")
 
     def test_a_container_is_its_makers_whatever_the_configuration_says(self):
         bundle = self.started(asks="mlx5_1")
-        harness.write(self.config, '{"unknown": 1}')
+        write(self.config, '{"unknown": 1}')
         self.assertEqual(self.runtime.state(bundle)["status"], "running")
         self.refused(self.runtime.create(self.bundle("asks", asks="mlx5_0")), "unknown")
-        self.assertEqual(self.runtime.report(self.bundle("silent")).nodes, {})
-        settings = json.loads(harness.read(self.runtime.settings))
-        harness.write(self.runtime.settings, json.dumps({**settings, "runtimes": ["/bin/false"]}))
+        self.assertEqual(self.nodes_of(self.bundle("silent")), {})
+        write(self.runtime.settings, {**read_json(self.runtime.settings), "runtimes": ["/bin/false"]})
         self.configure({})
         self.assertIsNone(self.runtime.state(self.bundle("other")))
         self.assertEqual(self.runtime.state(bundle)["status"], "running")
-        done = self.runtime.delete(bundle)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.given(self.runtime.delete(bundle))
         self.recover()
         for directory in ("containers", "ending"):
             self.assertEqual(os.listdir(f"{self.ledger_directory}/runtime/{directory}"), [])
@@ -134,23 +115,20 @@ class WrappedRuntime:
     # --- exec
 
     def started(self, **options):
-        bundle = self.bundle(args=("sleep", "1000"), **options)
-        done = self.runtime.create(bundle)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(self.runtime.call("start", bundle.id).returncode, 0)
+        bundle = self.created(self.bundle(args=FOREVER, **options))
+        self.given(self.runtime.call("start", bundle.id))
         return bundle
 
     def exec_limits(self, bundle, option="--process", **process):
         """Capabilities and hard limit that an exec has, and the file of its process afterwards."""
         text = {"args": ["sh", "-c", SHOW], "env": ["PATH=/bin"], "cwd": "/", "user": {"uid": 0, "gid": 0},
                 "x-unknown": 18446744073709551615, **process}
-        path = harness.write(self.work + "/process.json", json.dumps(text), 0o600)
+        path = write(self.work + "/process.json", text, 0o600)
         arguments = [option + path] if option.endswith("=") else [option, path]
-        done = self.runtime.call("exec", *arguments, bundle.id)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.given(self.runtime.call("exec", *arguments, bundle.id))
         capabilities, limits = done.stdout.splitlines()
         self.assertEqual(os.stat(path).st_mode & 0o7777, 0o600)
-        return int(capabilities.split()[1], 16), limits.split()[4], json.loads(harness.read(path))
+        return int(capabilities.split()[1], 16), limits.split()[4], read_json(path)
 
     def test_exec_may_register_memory(self):
         self.configure({"memlock": 1 << 20})
@@ -173,27 +151,24 @@ class WrappedRuntime:
         """Not even an annotation that looks like ours, in the bundle or as runc's label, makes it ours."""
         bundle = self.started(annotations={"rdma-init.io/grant": "0123456789abcdef0123456789abcdef",
                                            "bundle": self.work + "/forged"})
-        harness.write(self.work + "/forged/rdma-runtime.json", json.dumps(
-            {"id": bundle.id, "config": {"dev": 1, "ino": 1, "mtime_ns": 1, "size": 1}, "ipc_lock": True}))
+        write(self.work + "/forged/rdma-runtime.json",
+              {"id": bundle.id, "config": {"dev": 1, "ino": 1, "mtime_ns": 1, "size": 1}, "ipc_lock": True})
         sets = {kind: ["CAP_MKNOD"] for kind in ("bounding", "effective", "permitted")}
         capabilities, _, _ = self.exec_limits(bundle, capabilities=sets)
         self.assertFalse(capabilities & CAP_IPC_LOCK)
 
     def test_exec_of_a_command_line(self):
         bundle = self.started(asks="mlx5_1")
-        done = self.runtime.call("exec", bundle.id, "cat", "/dev/null")
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.given(self.runtime.call("exec", bundle.id, "cat", "/dev/null"))
 
 
-class Runc(WrappedRuntime, harness.Case):
+class Runc(WrappedRuntime, harness.NodeCase):
     runtime_name = "runc"
 
 
-class Crun(WrappedRuntime, harness.Case):
+class Crun(WrappedRuntime, harness.NodeCase):
     runtime_name = "crun"
 
 
 if __name__ == "__main__":
-    if not os.access(WRAPPER, os.X_OK):
-        sys.exit("set TESTED_RUNTIME to the path of a program")
-    harness.main()
+    harness.main_in_own_machine(RUNTIME)

@@ -5,21 +5,16 @@ HCAs that the sample is for; netdevs, addresses and routes are the kernel's.
 Not here: the pool `rail-vfs` of 8-rail-roce, which takes virtual functions that these netdevs do not have."""
 import json
 import os
-import subprocess
-import sys
 import tempfile
 
 import harness
-from containers import Bundle, Pod, Runtime, Wrapped
-from harness import MEMLOCK, PROGRAM, must, run, write
+import nri_runtime as nri
+from containers import FOREVER, Bundle, Pod, Runtime, Wrapped
+from harness import HOOK, MAKE_TREE, MEMLOCK, NRI, must, read, read_json, run, write
 from node import Node
 from test_network import ip
 
-sys.path.append(os.path.join(harness.HERE, os.pardir, "shim"))
-import nri_runtime as nri  # noqa: E402
-
-NRI = os.environ.get("TESTED_NRI", "")
-SAMPLES = os.path.normpath(f"{harness.HERE}/../../config/samples")
+SAMPLES = harness.SOURCE + "/config/samples"
 
 
 class SampleNode(Node):
@@ -39,12 +34,11 @@ class SampleNode(Node):
             if link_layer == "Ethernet":
                 snapshot["netdevs"].append({"name": f"{name}n", "mac": f"02:00:00:00:01:{number:02x}", "carrier": 1, "dev_id": "0x0",
                                             "dev_port": 0, "mtu": 1400, "type": 1, "addresses": [], "pci": pci})
-        text = write(directory + ".json", json.dumps(snapshot))
-        must([os.environ["MAKE_TREE"], text, directory, "--full"])
+        must([MAKE_TREE, write(directory + ".json", snapshot), directory, "--full"])
         super().__init__(directory)
 
 
-class Samples(harness.Case):
+class Samples(harness.NodeCase):
     def setUp(self):
         self.addCleanup(run, ["ip", "netns", "del", "wire"])
 
@@ -53,17 +47,17 @@ class Samples(harness.Case):
         # pylint: disable=attribute-defined-outside-init
         self.node = SampleNode(f"/run/{sample}", hcas)
         super().setUp()
-        shipped = f"{SAMPLES}/{sample}.json"
-        with open(shipped, encoding="utf-8") as file:
-            text = file.read()
-        # The source tree may be somebody's whose configuration the hook would not read.
-        write(self.config, text)
-        checked = run([PROGRAM, "check-config", "--config", self.config])
+        self.check(sample, self.config)
+        # A limit that this machine can give.
+        self.configure(read_json(self.config))
+        self.runtime = Runtime(self, "runc")
+
+    def check(self, sample, path):
+        """Of a copy: the source tree may be somebody's whose configuration the hook would not read."""
+        write(path, read(f"{SAMPLES}/{sample}.json"))
+        checked = run([HOOK, "check-config", "--config", path])
         self.assertEqual((checked.returncode, checked.stderr), (0, ""), checked.stdout)
         self.assertTrue(checked.stdout.startswith("ok: "), checked.stdout)
-        # A limit that this machine can give.
-        self.configure(json.loads(text))
-        self.runtime = Runtime(self, "runc")
 
     def make_rail(self, name, number):
         """A netdev and, on the other end of its wire, the rail's gateway."""
@@ -77,9 +71,7 @@ class Samples(harness.Case):
         ip("link", "set", f"{name}n", "mtu", "1400", "up")
 
     def plan(self, bundle):
-        done = run([PROGRAM, "plan", "--json", "--bundle", bundle.directory, *self.arguments("plan", bundle.engine)[2:]])
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        return json.loads(done.stdout)
+        return json.loads(must([HOOK, "plan", "--json", "--bundle", bundle.directory, *self.arguments("plan")[2:]]))
 
     def configure(self, members):
         super().configure({**members, "memlock": MEMLOCK})
@@ -91,7 +83,6 @@ class Samples(harness.Case):
             name = f"{type(way).__name__}-{way.name}".lower()
             with self.subTest(name):
                 bundle = Bundle(self, name, asks="all", **({"stages": ()} if isinstance(way, Wrapped) else {}))
-                bundle.engine = "runc"
                 plan = self.plan(bundle)
                 plans.append(plan)
                 self.assertEqual(self.ledger(), {}, "a plan books nothing")
@@ -109,14 +100,10 @@ class Samples(harness.Case):
 
     def check_nri(self, plan):
         """A pod of a runtime that speaks NRI is given the same."""
-        self.configure({**json.loads(harness.read(self.config)), "annotations_may_request": ["team-a"]})
+        self.configure({**read_json(self.config), "annotations_may_request": ["team-a"]})
         runtime = nri.Runtime(self.work + "/nri.sock")
         self.addCleanup(runtime.stop)
-        with open(self.work + "/plugin.log", "wb") as log:
-            plugin = subprocess.Popen([NRI, "--socket", runtime.path, *self.arguments("")[4:]], stdin=subprocess.DEVNULL,
-                                      stdout=subprocess.DEVNULL, stderr=log)
-        self.addCleanup(plugin.wait)
-        self.addCleanup(plugin.kill)
+        self.start_logged([NRI, "--socket", runtime.path, *self.places()])
         connection = runtime.accept()
         self.addCleanup(connection.close)
         connection.introduce()
@@ -143,8 +130,7 @@ class Samples(harness.Case):
                          [[{"address": f"10.1{number}.12.10/16", "gateway": f"10.1{number}.0.1"}] for number in range(8)])
         self.assertEqual([rail["table"] for rail in plan["rails"]], list(range(100, 108)))
         # The addresses that were foreseen are those that it gets; each start takes later ones.
-        bundle = Bundle(self, "web", asks="all", args=("/bin/sleep", "1000"))
-        bundle.engine = "runc"
+        bundle = Bundle(self, "web", asks="all", args=FOREVER)
         plan = self.plan(bundle)
         self.given(self.runtime.create(bundle))
         pid = self.runtime.state(bundle)["pid"]
@@ -171,7 +157,7 @@ class Samples(harness.Case):
         self.assertIn("set RDMA_INIT_REQUIRE in the pod", " ".join(plan["warnings"]))
 
     def base_spec(self, text, *options):
-        return run([PROGRAM, "base-spec", *options], input=text.encode())
+        return run([HOOK, "base-spec", *options], input=text)
 
     def test_base_specification(self):
         """What the samples of containerd name; `ctr oci spec` prints such limits."""
@@ -184,7 +170,7 @@ class Samples(harness.Case):
             spec = json.loads(done.stdout)
             self.assertEqual({stage: [entry["args"][1] for entry in entries] for stage, entries in spec["hooks"].items()}, stages)
             self.assertEqual({entry["path"] for entries in spec["hooks"].values() for entry in entries},
-                             {os.path.realpath(PROGRAM)})
+                             {os.path.realpath(HOOK)})
             self.assertEqual("rlimits" in spec["process"], not options)
         self.assertIn('"path": "/opt/rdma-hook"', self.base_spec(text, "--hook", "/opt/rdma-hook").stdout)
         for wrong, words in (("", "the specification on stdin"), ("{", "the specification on stdin"), ("[]", "no JSON object"),
@@ -193,19 +179,17 @@ class Samples(harness.Case):
             self.assertEqual((done.returncode, done.stdout), (1, ""), wrong)
             self.assertIn(words, done.stderr)
             self.assertIn("ctr oci spec | rdma-hook base-spec", done.stderr)
-        self.assertEqual(run([PROGRAM, "base-spec", "--verfy"]).returncode, 2)
+        self.assertEqual(run([HOOK, "base-spec", "--verfy"]).returncode, 2)
         self.assertIn("not absolute", self.base_spec(text, "--hook", "rdma-hook").stderr)
 
     def test_ib_sriov(self):
         """No software makes functions of InfiniBand: only what the sample would be read as."""
-        with tempfile.TemporaryDirectory(dir="/run") as directory, open(f"{SAMPLES}/ib-sriov.json", encoding="utf-8") as file:
-            checked = run([PROGRAM, "check-config", "--config", write(f"{directory}/config.json", file.read())])
-        self.assertEqual((checked.returncode, checked.stderr), (0, ""), checked.stdout)
-        self.assertTrue(checked.stdout.startswith("ok: "), checked.stdout)
+        with tempfile.TemporaryDirectory(dir="/run") as directory:
+            self.check("ib-sriov", directory + "/config.json")
 
     def test_every_sample_is_here(self):
         self.assertEqual(sorted(os.listdir(SAMPLES)), ["8-rail-roce.json", "ib-sriov.json", "infiniband.json", "single-nic.json"])
 
 
 if __name__ == "__main__":
-    harness.main(network=True)
+    harness.main_in_own_machine(NRI, network=True)

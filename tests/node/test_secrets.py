@@ -2,27 +2,22 @@
 import json
 import os
 
-import harness
+import rdma_init
+from harness import write
+from rdma_init import PROGRAM
 
 SECRETS = "HF_TOKEN=hf_secret\nhf_secret_alone\nsecretAAAA==\nroot:$6$secret:19000:0:::::\nexport API_KEY=secret\n"
 
 
-class Secrets(harness.Case):
-    def write(self, name, content):
-        path = os.path.join(self.directory, name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(content)
-        return path
-
+class Secrets(rdma_init.Case):
     def run_program(self, *arguments, **variables):
-        result = self.run_direct([harness.PROGRAM, *arguments], env=self.environment(RDMA_INIT_LOG="debug", **variables))
+        result = self.run_direct([PROGRAM, *arguments], env=self.environment(RDMA_INIT_LOG="debug", **variables))
         said = (result.stdout + result.stderr).decode()
         self.assertNotIn("secret", said)
         return said
 
     def test_env_file_of_other_variables(self):
-        path = self.write(".env", SECRETS + "NCCL_IB_TC=106\n")
+        path = write(self.work + "/.env", SECRETS + "NCCL_IB_TC=106\n")
         for command in (["env"], ["env", "--format", "json"], ["doctor"], ["--", "true"]):
             said = self.run_program(*command, RDMA_INIT_ENV_FILE=path)
             if command != ["doctor"]:
@@ -32,15 +27,15 @@ class Secrets(harness.Case):
         self.assertIn("NCCL_IB_TC='106'", self.run_program("env", RDMA_INIT_ENV_FILE=path))
 
     def test_link_in_the_folder(self):
-        self.write("etc/shadow", SECRETS + "NCCL_IB_TC=106\n")
-        os.makedirs(os.path.join(self.directory, "etc/rdma-init/env.d"))
-        os.symlink("/etc/shadow", os.path.join(self.directory, "etc/rdma-init/env.d/10.conf"))
-        said = self.run_program("--root", self.directory, "env")
+        write(self.work + "/etc/shadow", SECRETS + "NCCL_IB_TC=106\n")
+        os.makedirs(self.work + "/etc/rdma-init/env.d")
+        os.symlink("/etc/shadow", self.work + "/etc/rdma-init/env.d/10.conf")
+        said = self.run_program("--root", self.work, "env")
         self.assertIn("/etc/rdma-init/env.d/10.conf is a symbolic link", said)
         self.assertNotIn("NCCL_IB_TC", said)
 
     def test_snapshot_of_a_conf_file(self):
-        path = self.write(".env", SECRETS + "NCCL_IB_TC=106\n")
+        path = write(self.work + "/.env", SECRETS + "NCCL_IB_TC=106\n")
         said = self.run_program("snapshot", NCCL_CONF_FILE=path, HF_TOKEN="hf_secret")
         self.assertEqual(json.loads(said[said.index("{"):])["conf"][path], "NCCL_IB_TC=106\n")
 
@@ -49,4 +44,4 @@ class Secrets(harness.Case):
 
 
 if __name__ == "__main__":
-    harness.main()
+    rdma_init.main()

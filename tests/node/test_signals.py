@@ -3,9 +3,10 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 
-import harness
+import rdma_init
+from harness import process_state, status_of, wait_for
+from rdma_init import PROBE, PROGRAM, descendants, is_pending
 
 # What rdma-init keeps for itself: SIGCHLD, and the two that concern its own group on a terminal.
 KEPT = {signal.SIGCHLD, signal.SIGTTIN, signal.SIGTTOU}
@@ -17,16 +18,16 @@ def name_of(number):
     return number.name if isinstance(number, signal.Signals) else str(number)
 
 
-class ReapSignals(harness.Case):
+class ReapSignals(rdma_init.Case):
     options = ["--reap"]
 
-    def start_probe(self, count, **settings):
+    def start_telling(self, count):
         """A started probe that ends after count signals, and its process id."""
-        started = self.start_init([*harness.PROBE, "tell_signals", str(count)], **settings)
+        started = self.start_probe("tell_signals", str(count))
         return started, started.next()["pid"]
 
     def test_each_signal_is_forwarded(self):
-        started, _ = self.start_probe(len(FORWARDED))
+        started, _ = self.start_telling(len(FORWARDED))
         for number in FORWARDED:
             os.kill(started.pid, number)
             self.assertEqual(started.signals(1), [name_of(number)])
@@ -41,7 +42,7 @@ class ReapSignals(harness.Case):
                 self.assertEqual(started.wait(), 128 + number)
 
     def test_whole_group(self):
-        probe = " ".join([*harness.PROBE, "tell_signals", "2"])
+        probe = " ".join([*PROBE, "tell_signals", "2"])
         started = self.start_init(["sh", "-c", f"{probe} & {probe} & exec {probe}"])
         members = {started.next()["pid"] for _ in range(3)}
         for number in (signal.SIGUSR1, signal.SIGTERM):
@@ -53,7 +54,7 @@ class ReapSignals(harness.Case):
 
     def test_child_of_a_shell(self):
         # Without a group, SIGTERM would only reach the shell, which waits for its child first.
-        started = self.start_init(["sh", "-c", " ".join([*harness.PROBE, "tell_signals", "1"]) + "; exit 3"])
+        started = self.start_init(["sh", "-c", " ".join([*PROBE, "tell_signals", "1"]) + "; exit 3"])
         probe = started.next()
         self.assertNotEqual(probe["parent"], started.pid)
         os.kill(started.pid, signal.SIGTERM)
@@ -61,7 +62,7 @@ class ReapSignals(harness.Case):
         self.assertEqual(started.wait(), 128 + signal.SIGTERM)
 
     def test_command_that_left_its_group(self):
-        started = self.start_init([*harness.PROBE, "leave_group"])
+        started = self.start_probe("leave_group")
         told = started.next()
         self.assertNotEqual(told["group"], told["pid"])
         os.kill(started.pid, signal.SIGUSR2)
@@ -69,11 +70,10 @@ class ReapSignals(harness.Case):
         self.assertEqual(started.wait(), 0)
 
     def test_signals_kept(self):
-        started, probe = self.start_probe(1)
+        started, probe = self.start_telling(1)
         for number in KEPT:
             os.kill(started.pid, number)
-            harness.wait_for(lambda number=number: not harness.is_pending(started.pid, number),
-                             f"rdma-init takes {number.name}")
+            self.wait_until_taken(number, started.pid)
         os.kill(started.pid, signal.SIGRTMAX)
         # The probe takes pending signals in the order of their numbers: a forwarded one would come first.
         self.assertEqual(started.signals(1), ["SIGRTMAX"])
@@ -85,33 +85,33 @@ class ReapSignals(harness.Case):
                                   preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
         started.next()
         os.kill(started.pid, signal.SIGHUP)
-        harness.wait_for(lambda: not harness.is_pending(started.pid, signal.SIGHUP), "rdma-init takes SIGHUP")
+        self.wait_until_taken(signal.SIGHUP, started.pid)
         os.kill(started.pid, signal.SIGTERM)
         self.assertEqual(started.wait(), 128 + signal.SIGTERM)
 
     def test_command_stopped_and_continued(self):
-        started, probe = self.start_probe(2)
+        started, probe = self.start_telling(2)
         for stop, target in ((signal.SIGSTOP, probe), (signal.SIGTSTP, started.pid)):
             os.kill(target, stop)
-            harness.wait_for(lambda: harness.state_of(probe) == "T", f"stop by {stop.name}")
-            self.assertIn(harness.state_of(started.pid), ("S", "R"))
+            self.wait_for_state("T", probe)
+            self.assertIn(process_state(started.pid), ("S", "R"))
             os.kill(started.pid, signal.SIGCONT)
             self.assertEqual(started.signals(1), ["SIGCONT"])
         self.assertEqual(started.wait(), 0)
 
     def test_signal_while_rdma_init_is_stopped(self):
-        started, probe = self.start_probe(2)
+        started, probe = self.start_telling(2)
         os.kill(started.pid, signal.SIGSTOP)
-        harness.wait_for(lambda: harness.state_of(started.pid) == "T", "rdma-init stops")
+        self.wait_for_state("T", started.pid)
         os.kill(started.pid, signal.SIGUSR1)
-        self.assertTrue(harness.is_pending(started.pid, signal.SIGUSR1))
-        self.assertIn(harness.state_of(probe), ("S", "R"))
+        self.assertTrue(is_pending(started.pid, signal.SIGUSR1))
+        self.assertIn(process_state(probe), ("S", "R"))
         os.kill(started.pid, signal.SIGCONT)
         self.assertEqual(sorted(started.signals(2)), ["SIGCONT", "SIGUSR1"])
         self.assertEqual(started.wait(), 0)
 
     def test_kill_of_the_command(self):
-        started, probe = self.start_probe(1)
+        started, probe = self.start_telling(1)
         os.kill(probe, signal.SIGKILL)
         self.assertEqual(started.wait(), 128 + signal.SIGKILL)
 
@@ -123,55 +123,52 @@ class ReapSignals(harness.Case):
             self.assertIn(started.wait(), (-signal.SIGTERM, 128 + signal.SIGTERM))
 
     def test_parent_ends(self):
-        launcher = self.start_direct([*harness.PROBE, "launch", "0",
-                                      *self.through_init([*harness.PROBE, "tell_signals", "2"])])
+        launcher = self.start_direct([*PROBE, "launch", "0",
+                                      *self.through_init([*PROBE, "tell_signals", "2"])])
         probe = launcher.next()
         os.kill(launcher.pid, signal.SIGKILL)
-        harness.wait_for(lambda: harness.status_of(probe["parent"]).get("PPid") == str(os.getpid()), "new parent")
+        wait_for(lambda: status_of(probe["parent"]).get("PPid") == str(os.getpid()), "new parent")
         for number in (signal.SIGUSR1, signal.SIGTERM):
             os.kill(probe["parent"], number)
             self.assertEqual(launcher.signals(1), [number.name])
-        harness.wait_for(lambda: harness.state_of(probe["parent"]) == "Z", "end of rdma-init after its command")
+        self.wait_for_state("Z", probe["parent"])
 
     def test_death_signal_is_passed_on(self):
-        launcher = self.start_direct([*harness.PROBE, "launch", str(int(signal.SIGKILL)),
-                                      *self.through_init([*harness.PROBE, "tell_signals", "1"])])
+        launcher = self.start_direct([*PROBE, "launch", str(int(signal.SIGKILL)),
+                                      *self.through_init([*PROBE, "tell_signals", "1"])])
         probe = launcher.next()
         os.kill(launcher.pid, signal.SIGKILL)
         for pid in (probe["parent"], probe["pid"]):
-            harness.wait_for(lambda pid=pid: harness.state_of(pid) in ("Z", ""), "end with the parent")
+            wait_for(lambda pid=pid: process_state(pid) in ("Z", ""), "end with the parent")
 
     def test_command_of_another_user(self):
         if os.geteuid() != 0:
             self.skipTest("needs root to make a set-user-id program")
-        if shutil.which("setpriv") is None:
-            self.skipTest("needs setpriv (util-linux)")
-        with tempfile.TemporaryDirectory() as directory:
-            os.chmod(directory, 0o755)
-            if os.statvfs(directory).f_flag & os.ST_NOSUID:
-                self.skipTest("the temporary directory is mounted nosuid")
-            program = shutil.copy(harness.PROGRAM, directory)
-            become_root = shutil.copy(shutil.which("setpriv"), directory)
-            os.chmod(program, 0o755)
-            os.chmod(become_root, 0o4755)
-            nobody = {"user": 65534, "group": 65534, "extra_groups": []}
-            if subprocess.run([become_root, "--reuid=0", "true"], check=False, **nobody).returncode != 0:
-                self.skipTest("set-user-id programs have no effect here")
-            started = self.start_direct([program, *self.options, "--", become_root, "--reuid=0", "--regid=0",
-                                         "--clear-groups", "sh", "-c", "echo '{}'; exec sleep 1000"], **nobody)
-            started.next()
-            os.kill(started.pid, signal.SIGTERM)
-            harness.wait_for(lambda: not harness.is_pending(started.pid, signal.SIGTERM), "rdma-init takes SIGTERM")
-            (command, _), = harness.descendants(started.pid)
-            denied = self.run_direct(["sh", "-c", f"kill -TERM {command}"], **nobody)
-            self.assertNotEqual(denied.returncode, 0)  # so rdma-init could not do it either, and lives
-            os.kill(command, signal.SIGUSR1)
-            self.assertEqual(started.wait(), 128 + signal.SIGUSR1)
+        self.needs("setpriv")
+        if os.statvfs(self.work).f_flag & os.ST_NOSUID:
+            self.skipTest("the temporary directory is mounted nosuid")
+        program = shutil.copy(PROGRAM, self.work)
+        become_root = shutil.copy(shutil.which("setpriv"), self.work)
+        os.chmod(program, 0o755)
+        os.chmod(become_root, 0o4755)
+        nobody = {"user": 65534, "group": 65534, "extra_groups": []}
+        if subprocess.run([become_root, "--reuid=0", "true"], check=False, **nobody).returncode != 0:
+            self.skipTest("set-user-id programs have no effect here")
+        started = self.start_direct([program, *self.options, "--", become_root, "--reuid=0", "--regid=0",
+                                     "--clear-groups", "sh", "-c", "echo '{}'; exec sleep 1000"], **nobody)
+        started.next()
+        os.kill(started.pid, signal.SIGTERM)
+        self.wait_until_taken(signal.SIGTERM, started.pid)
+        (command, _), = descendants(started.pid)
+        denied = self.run_direct(["sh", "-c", f"kill -TERM {command}"], **nobody)
+        self.assertNotEqual(denied.returncode, 0)  # so rdma-init could not do it either, and lives
+        os.kill(command, signal.SIGUSR1)
+        self.assertEqual(started.wait(), 128 + signal.SIGUSR1)
 
 
-class ExecSignals(harness.Case):
+class ExecSignals(rdma_init.Case):
     def test_signals_reach_the_command_itself(self):
-        started = self.start_init([*harness.PROBE, "tell_signals", str(len(FORWARDED))])
+        started = self.start_probe("tell_signals", str(len(FORWARDED)))
         self.assertEqual(started.next()["pid"], started.pid)
         for number in FORWARDED:
             os.kill(started.pid, number)
@@ -180,4 +177,4 @@ class ExecSignals(harness.Case):
 
 
 if __name__ == "__main__":
-    harness.main()
+    rdma_init.main()

@@ -2,19 +2,20 @@
 import fcntl
 import os
 import shlex
-import shutil
 import signal
 import struct
 import subprocess
 import termios
 
-import harness
+import rdma_init
+from harness import process_state, status_of, wait_for
+from rdma_init import PROBE, descendants, is_pending
 
 CTRL_C, CTRL_BACKSLASH, CTRL_Z = b"\x03", b"\x1c", b"\x1a"
 PROMPT = "PROMPT>"
 
 
-class Terminal(harness.Case):
+class Terminal(rdma_init.Case):
     def start_on_terminal(self, argv, **settings):
         """argv leads a session of its own on a new terminal without echo. Its events are what it writes there."""
         self.master, self.slave = os.openpty()
@@ -23,21 +24,19 @@ class Terminal(harness.Case):
         attributes[3] &= ~termios.ECHO
         termios.tcsetattr(self.slave, termios.TCSANOW, attributes)
         settings = {"stdin": self.slave, "stdout": self.slave, "stderr": self.slave, **settings}
-        process = subprocess.Popen(argv, pass_fds=[self.slave],
-                                   preexec_fn=lambda: fcntl.ioctl(self.slave, termios.TIOCSCTTY, 0),
-                                   **self.settings(settings))
+        process = self.start(argv, pass_fds=[self.slave],
+                             preexec_fn=lambda: fcntl.ioctl(self.slave, termios.TIOCSCTTY, 0), **self.settings(settings))
         os.close(self.slave)
-        self.processes.append(process)
-        return harness.Started(process, self.master)
+        return rdma_init.Started(process, self.master)
 
     def close_master(self):
         if self.master is not None:
             os.close(self.master)
             self.master = None
 
-    def start_probe(self, *command):
+    def start_probe(self, *command, **settings):
         """A probe below rdma-init, which leads the session, as in a container with a terminal."""
-        started = self.start_on_terminal(self.through_init([*harness.PROBE, *command]))
+        started = self.start_on_terminal(self.through_init([*PROBE, *command]), **settings)
         return started, started.next()
 
     def press(self, keys):
@@ -96,12 +95,11 @@ class AnyModeOnTerminal(Terminal):
         self.assertEqual(started.wait(), 0)
 
     def test_terminal_that_is_no_standard_stream(self):
-        read_end, write_end = os.pipe()
-        self.addCleanup(os.close, read_end)
-        self.start_on_terminal(self.through_init([*harness.PROBE, "tell_signals", "1"]), stdin=subprocess.DEVNULL,
+        read_end, write_end = self.pipe()
+        self.start_on_terminal(self.through_init([*PROBE, "tell_signals", "1"]), stdin=subprocess.DEVNULL,
                                stdout=write_end, stderr=subprocess.DEVNULL)
-        os.close(write_end)
-        events = harness.Events(read_end)
+        write_end.close()
+        events = rdma_init.Events(read_end.fileno())
         told = events.next()
         self.assertEqual(self.foreground(), told["group"])
         self.press(CTRL_C)
@@ -127,10 +125,10 @@ class ReapOnTerminal(AnyModeOnTerminal):
     def test_sigstop_is_left_alone(self):
         started, told = self.start_probe("tell_signals", "2")
         os.kill(told["pid"], signal.SIGSTOP)
-        harness.wait_for(lambda: harness.state_of(told["pid"]) == "T", "stop of the command")
+        self.wait_for_state("T", told["pid"])
         os.kill(started.pid, signal.SIGWINCH)  # rdma-init takes it after SIGCHLD, which has a lower number
-        harness.wait_for(lambda: harness.is_pending(told["pid"], signal.SIGWINCH), "SIGWINCH is forwarded")
-        self.assertEqual(harness.state_of(told["pid"]), "T")
+        wait_for(lambda: is_pending(told["pid"], signal.SIGWINCH), "SIGWINCH is forwarded")
+        self.assertEqual(process_state(told["pid"]), "T")
         os.kill(started.pid, signal.SIGCONT)
         self.assertEqual(started.signals(2), ["SIGCONT", "SIGWINCH"])
         self.assertEqual(started.wait(), 0)
@@ -141,8 +139,7 @@ class UnderAShell(Terminal):
     options = ["--reap"]
 
     def setUp(self):
-        if shutil.which("bash") is None:
-            self.skipTest("needs bash as the interactive shell")
+        self.needs("bash")
         super().setUp()
         self.shell = self.start_on_terminal(["bash", "--norc", "--noprofile", "--noediting", "-i"],
                                             env=self.environment(PS1=PROMPT, TERM="dumb", HISTFILE=""))
@@ -150,16 +147,16 @@ class UnderAShell(Terminal):
 
     def job(self, *command, after=""):
         """Types a command line; returns what the probe tells and the process id of rdma-init."""
-        self.press(f"{shlex.join(self.through_init([*harness.PROBE, *command]))} {after}\n".encode())
+        self.press(f"{shlex.join(self.through_init([*PROBE, *command]))} {after}\n".encode())
         told = self.shell.next()
         return told, told["parent"]
 
     def wait_for_states(self, state, *pids):
         for pid in pids:
-            harness.wait_for(lambda pid=pid: harness.state_of(pid) == state, f"state {state} of {pid}")
+            self.wait_for_state(state, pid)
 
     def wait_for_foreground(self, group):
-        harness.wait_for(lambda: self.foreground() == group, f"foreground of group {group}")
+        wait_for(lambda: self.foreground() == group, f"foreground of group {group}")
 
     def end_of_job(self, code):
         self.press(b"echo code=$?.\n")
@@ -210,7 +207,7 @@ class UnderAShell(Terminal):
 
     def test_rest_of_a_pipeline_stops_too(self):
         told, init = self.job("tell_signals", "1", after="| cat")
-        cat, = [pid for pid, _ in harness.descendants(self.shell.pid) if harness.status_of(pid).get("Name") == "cat"]
+        cat, = [pid for pid, _ in descendants(self.shell.pid) if status_of(pid).get("Name") == "cat"]
         self.press(CTRL_Z)
         self.shell.events.expect("Stopped")
         self.wait_for_states("T", told["pid"], init, cat)
@@ -234,4 +231,4 @@ class UnderAShell(Terminal):
 
 
 if __name__ == "__main__":
-    harness.main()
+    rdma_init.main()

@@ -3,9 +3,9 @@ and under crun, from a hook at createRuntime and from rdma-runtime."""
 import os
 
 import harness
-from containers import Bundle, Runtime, Wrapped
+from containers import EXCLUSIVE, FOREVER, Bundle, RuntimeTests, Runtime, Wrapped
+from node import walk
 
-SLEEPS = ("sleep", "1000")
 CLASSES = ("infiniband", "infiniband_verbs")
 # Makes its view writable, as far as it can, and fills it.
 SPOILS = """
@@ -23,20 +23,12 @@ echo "seen: $(cd /sys/class/infiniband && echo *)"
 """
 
 
-class Views:
-    runtime_name = ""
-    kind = Runtime
+class Views(RuntimeTests):
     stages = ("createRuntime", "poststop")
 
     def setUp(self):
         super().setUp()
-        self.runtime = self.kind(self, self.runtime_name)
         self.views = self.ledger_directory + "/views"
-
-    def tearDown(self):
-        self.runtime.delete_all()
-        self.assert_ledger_empty()
-        self.assert_node_unchanged()
 
     def bundle(self, name, *, capability=None, is_node_root=False, **options):
         bundle = Bundle(self, name, stages=self.stages, **options)
@@ -62,13 +54,13 @@ class Views:
         return found
 
     def content(self):
-        return {path: entry for path, entry in harness.walk(self.views).items() if not path.startswith("none")}
+        return {path: entry for path, entry in walk(self.views).items() if not path.startswith("none")}
 
     def test_containers_with_the_same_hcas_share_one(self):
-        first, second, other = (self.bundle(name, asks=asks, args=SLEEPS) for name, asks in
+        first, second, other = (self.bundle(name, asks=asks, args=FOREVER) for name, asks in
                                 (("first", "mlx5_1,mlx5_2"), ("second", "mlx5_2,mlx5_1"), ("other", "mlx5_1")))
         for bundle in (first, second, other):
-            self.given(self.runtime.create(bundle))
+            self.created(bundle)
         self.assertEqual(self.sees(first), self.sees(second))
         for name in CLASSES:
             one, another = self.sees(first)[name], self.sees(other)[name]
@@ -82,8 +74,7 @@ class Views:
         self.assertEqual(self.sees(second)["infiniband"][-1], ["mlx5_1", "mlx5_2"])
 
     def test_a_container_cannot_change_its_view(self):
-        beside = self.bundle("beside", asks="mlx5_1", args=SLEEPS)
-        self.given(self.runtime.create(beside))
+        beside = self.created(self.bundle("beside", asks="mlx5_1", args=FOREVER))
         before, content = self.sees(beside), self.content()
         for name, options in (("ordinary", {}), ("remounting", {"capability": "CAP_SYS_ADMIN"}),
                               ("user namespace", {"capability": "CAP_SYS_ADMIN", "userns": True}),
@@ -99,7 +90,7 @@ class Views:
                 self.assertEqual(self.content(), content)
 
     def test_a_container_that_spoils_its_view_holds_nothing(self):
-        alone = {"asks": "mlx5_1", "annotations": {"rdma-init.io/mode": "exclusive"}}
+        alone = {"asks": "mlx5_1", "annotations": EXCLUSIVE}
         spoiling = self.bundle("spoiling", capability="CAP_SYS_ADMIN", args=("sh", "-c", SPOILS), **alone)
         self.given(self.runtime.run(spoiling))
         self.assertEqual(self.holders(), {})
@@ -110,8 +101,7 @@ class Views:
             self.assertEqual(report.facts["ibdev uverbs1"], "mlx5_1")
 
     def test_what_somebody_wrote_on_the_node_is_replaced(self):
-        beside = self.bundle("beside", asks="mlx5_1", args=SLEEPS)
-        self.given(self.runtime.create(beside))
+        beside = self.created(self.bundle("beside", asks="mlx5_1", args=FOREVER))
         (view,) = os.listdir(self.views)
         harness.write(f"{self.views}/{view}/infiniband/full/of/files/one", "")
         report = self.runtime.report(self.bundle("next", asks="mlx5_1"))
@@ -121,11 +111,11 @@ class Views:
         self.assertEqual(self.sees(beside)["infiniband"][-1], ["full", "mlx5_1"])
 
 
-class Runc(Views, harness.Case):
+class Runc(Views, harness.NodeCase):
     runtime_name = "runc"
 
 
-class Crun(Views, harness.Case):
+class Crun(Views, harness.NodeCase):
     runtime_name = "crun"
 
 
@@ -140,4 +130,4 @@ class WrappedCrun(Crun):
 
 
 if __name__ == "__main__":
-    harness.main()
+    harness.main_in_own_machine()
