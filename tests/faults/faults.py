@@ -6,7 +6,6 @@ import fnmatch
 import hashlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -97,6 +96,9 @@ def deeds(process, call, arguments, first):
         yield "root"
 
 
+KILLS = ("before", "after", "root")
+
+
 def points_of(calls):
     points, seen = [], set()
     for process, call, number, *arguments in calls:
@@ -156,10 +158,12 @@ def told(error):
     return f"{place.name}:{place.lineno}: " + "\n    ".join([line[:300] for line in lines[:1] + different[:12]])
 
 
-def disturb(make, most, only, row_of):
+def disturb(make, most, only, kills, row_of):
     scene = make()
     calls = [] if hasattr(scene, "damages") else scene.calls()
     points = points_of(calls) if calls else [Harm(*how) for how in scene.damages()]
+    if kills:
+        points = [point for point in points if getattr(point, "deed", None) in KILLS]
     row = row_of(Row(scene.label, len([call for call in calls if call[1] not in QUIET]), len(points)))
     for point in [point for point in points if str(point).startswith(only)] if only else sample(points, most):
         row.tried += 1
@@ -200,6 +204,7 @@ def options():
     many.add_argument("--sample", metavar="N", type=int, help="a sample of N points of each scene")
     parser.add_argument("--scene", metavar="PATTERN", action="append", default=[], help="only scenes of this name, with *; --list")
     parser.add_argument("--point", metavar="POINT", help="only points that begin so, as a failure names them")
+    parser.add_argument("--kills", action="store_true", help="only points at which a process is killed")
     parser.add_argument("--list", action="store_true", help="the names of all scenes")
     return parser.parse_args()
 
@@ -217,7 +222,7 @@ def main():
     scenes.enter_own_machine()
     rows = []
     for name, make, quick in chosen:
-        disturb(make, quick if parsed.quick else parsed.sample, parsed.point, lambda row: rows.append(row) or row)
+        disturb(make, quick if parsed.quick else parsed.sample, parsed.point, parsed.kills, lambda row: rows.append(row) or row)
     show(rows)
     for row in rows:
         for point in row.unreached:

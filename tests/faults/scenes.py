@@ -10,22 +10,20 @@ import shutil
 import stat
 import subprocess
 import sys
-import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE + "/../node")
 import harness  # noqa: E402
 import nri_runtime as nri  # noqa: E402
 import test_network  # noqa: E402
-from containers import Bundle, FakeContainer, stopped  # noqa: E402
-from harness import PATH, must, read, write  # noqa: E402
+from containers import EXCLUSIVE, SHARED, Bundle, FakeContainer, Pod, Runtime, stopped  # noqa: E402
+from harness import PATH, must, read, run, write  # noqa: E402
 from node import walk  # noqa: E402
 
 HCA = "mlx5_1"
 RAIL = 1
 ROOMY = "size=64m,nr_inodes=100k"  # the kernel takes limits only where there were some
 PROGRAMS = {name: os.environ.get(name, "") for name in ("TESTED_HOOK", "TESTED_RUNTIME", "TESTED_NRI", "INJECT")}
-EXCLUSIVE, SHARED = ({"rdma-init.io/mode": mode} for mode in ("exclusive", "shared"))
 # Locks that were tried while another had them wait up to 10 s: nothing takes longer.
 LIMIT = 60
 
@@ -73,6 +71,7 @@ class Scene(harness.NodeCase):
             self.take_turns()
         self.recover()
         self.empty, self.names_before = self.ledger(), self.names()
+        self.planted, self.mounts = self.watched(), self.mounted()
 
     @property
     def busy(self):
@@ -123,7 +122,7 @@ class Scene(harness.NodeCase):
     def inject(self, how, argv, env=None, text=""):
         """how: `all`, a point and a deed, or what the ledger's file system lacks."""
         with self.injection(how) as words:
-            done = harness.run([*words, *argv], env=env or {}, input=text.encode())
+            done = run([*words, *argv], env=env or {}, input=text.encode())
         return Outcome(read(self.result), done.stderr)
 
     @contextlib.contextmanager
@@ -220,6 +219,7 @@ class Scene(harness.NodeCase):
             self.take_turns()
         self.recover()
         self.assertEqual(self.names(), self.names_before)
+        self.assert_node_unchanged()
 
     # --- one turn
 
@@ -289,6 +289,47 @@ class FirstCreateRuntime(CreateRuntime):
         super().enter()
 
 
+class CreateRuntimeAgain(CreateRuntime):
+    """The container's next createRuntime finds what the first one left."""
+    name = "createRuntime, then once more"
+    holds = (False,)
+
+    def leave(self, outcome):
+        self.assert_told(outcome)
+        self.given(self.create(self.web))
+        self.assert_given(self.web)
+        self.assert_held_by("web")
+        self.give_back(self.web)
+        self.assert_clean()
+
+
+class CreateRuntimeByRunc(Scene):
+    """A runtime cleans up behind its hook."""
+    name = "createRuntime by runc"
+    holds = (False,)
+
+    def begin(self):
+        super().begin()
+        self.runc = Runtime(self, "runc")
+
+    def disturb(self, how):
+        entry = self.entry("createRuntime")
+        with self.injection(how) as words:
+            self.bundle.config["hooks"] = {"createRuntime": [{"path": words[0], "args": [*words, entry["path"], *entry["args"]]}],
+                                           "poststop": [self.entry("poststop")]}
+            self.bundle.config["process"]["args"] = ["true"]
+            done = self.runc.run(self.bundle.write())
+        outcome = Outcome(read(self.result), done.stderr)
+        self.assertEqual(done.returncode == 0, outcome.code == 0, done.stderr)
+        return outcome
+
+    def leave(self, outcome):
+        self.assert_told(outcome)
+        self.assertIsNone(self.runc.state(self.bundle))
+        self.assertFalse(os.path.exists(self.bundle.cgroup()))
+        self.assert_clean()
+
+
 class Poststop(Scene):
     name = "poststop"
     always_succeeds = takes_back = True
@@ -304,6 +345,32 @@ class Poststop(Scene):
     def leave(self, outcome):
         self.assert_told(outcome)
         self.assert_clean()
+
+
+class PoststopInPod(Poststop):
+    """The grant is the pod's, and stays."""
+    name = "poststop in a pod"
+    holds = (False,)
+    takes_back = False
+
+    def enter(self):
+        self.pod = Pod(self)
+        for namespace in self.bundle.config["linux"]["namespaces"]:
+            if namespace["type"] == "network":
+                namespace["path"] = self.pod.path
+        self.bundle.write()
+        super().enter()
+
+    def leave(self, outcome):
+        self.assert_told(outcome)
+        self.assertEqual(self.recover(), [])
+        self.assertEqual(list(self.holders()), [HCA])
+        self.pod.remove()
+        self.assert_clean()
+
+    def put_right(self):
+        self.pod.remove()
+        super().put_right()
 
 
 class Recover(Poststop):
@@ -330,7 +397,7 @@ class PassedDescriptor(Poststop):
 
     def leave(self, outcome):
         self.assert_told(outcome)
-        self.refused(harness.run([PROGRAMS["TESTED_HOOK"], *self.recover_words()[1:]], env={}), HCA, "4711", "end it")
+        self.refused(run([PROGRAMS["TESTED_HOOK"], *self.recover_words()[1:]], env={}), HCA, "4711", "end it")
         self.assert_held_by("web")
         self.refused(self.create(self.next_container()), HCA, "process 4711 (`other`)", "end it")
         shutil.rmtree(self.other)
@@ -419,7 +486,7 @@ class RuntimeScene(Scene):
         return {"PATH": PATH, "RDMA_RUNTIME_SETTINGS": self.settings}
 
     def call(self, words):
-        return harness.run(words, env=self.env)
+        return run(words, env=self.env)
 
     def disturb_runtime(self, how, words):
         return self.inject(how, [words[0], *words], env=self.env)
@@ -738,7 +805,7 @@ class Rails(test_network.Rails):
 
     def end_of_pod(self, pod):
         """A netdev of hardware comes back from a namespace that ends; ours is made anew."""
-        harness.run(["ip", "-n", pod, "link", "del", "net1"])
+        run(["ip", "-n", pod, "link", "del", "net1"])
         self.end_pod(pod)
         self.make_rail(RAIL)
         self.recover()
@@ -858,7 +925,7 @@ class Damage(RuntimeScene):
         shutil.copytree(self.whole, self.ledger_directory, symlinks=True, dirs_exist_ok=True)
         if self.damage(*how):
             self.assert_next_refused()
-            recovered = harness.run([PROGRAMS["TESTED_HOOK"], "recover", "--ledger", self.ledger_directory], env={})
+            recovered = run([PROGRAMS["TESTED_HOOK"], "recover", "--ledger", self.ledger_directory], env={})
             self.assertGreaterEqual(recovered.returncode, 0, f"recover ended by signal {-recovered.returncode}")
             self.assert_next_refused()
             self.assert_holder_has_all()
@@ -920,8 +987,8 @@ def children(pid):
         return []
 
 
-ALL = [CreateRuntime, FirstCreateRuntime, Poststop, OtherRootPoststop, Recover, PassedDescriptor, RuntimeCreate, RuntimeDelete,
-       SecondCreate, OtherRoot, Nri, NriRestart, GenerateCdi, SharedRails,
+ALL = [CreateRuntime, FirstCreateRuntime, CreateRuntimeAgain, CreateRuntimeByRunc, Poststop, PoststopInPod,
+       OtherRootPoststop, Recover, PassedDescriptor, RuntimeCreate, RuntimeDelete, SecondCreate, OtherRoot, Nri, NriRestart, GenerateCdi, SharedRails,
        ExclusiveRails, SharedPoststop, NriRails, NriSharedRails,
        Bind, Damage, DamageOfRails]
 
@@ -942,14 +1009,5 @@ def made(scene, held, name):
 
 def enter_own_machine():
     """Returns in a process that has a machine of its own, as tests/node has it; 77 where that cannot be."""
-    for name, path in PROGRAMS.items():
-        if not os.access(path, os.X_OK):
-            sys.exit(f"set {name} to the path of a program; ctest does")
-    if not harness.GROUP:
-        reason = harness.requirement()
-        if reason:
-            print("skipped:", reason)
-            sys.exit(harness.SKIP)
-        harness.run_inside("rdma-hook-faults", network=True)
-    harness.first_process()
-    harness.hide_the_machine()
+    harness.check_programs(*PROGRAMS.values())
+    harness.enter_own_machine("rdma-hook-faults", network=True)

@@ -94,9 +94,6 @@ class Bundle:
     def cgroup(self):
         return CGROUPS + "/devices" + self.config["linux"]["cgroupsPath"]
 
-    def remove_rootfs(self):
-        shutil.rmtree(self.rootfs)
-        os.makedirs(self.rootfs)
 
 
 def exclusive(case, name="container", **options):

@@ -224,7 +224,7 @@ class Case(unittest.TestCase):
 
     def until(self, condition, what="it"):
         """wait_for(), which shows the log when it fails."""
-        return wait_for(condition, lambda: f"{what}; the log: {read(self.log)}")
+        return wait_for(condition, lambda: f"{what}; the log: {read(self.log)[-4000:]}")
 
     def until_said(self, words, times=1):
         """Waits until the log has them."""

@@ -1,31 +1,14 @@
-"""`rdma-hook config apply` before a directory as the kubelet mounts a ConfigMap, and before hostile ones: what is good becomes the
-cluster's file of the node, whole; whatever else is there or happens, the last good one stays. Runs in a mount namespace of its own, in which
-/etc/rdma-init's stand-in has directories of root's alone above it."""
+"""`rdma-hook config apply` before a directory as the kubelet mounts a ConfigMap, and before hostile ones: what is good
+becomes the cluster's file of the node, whole; whatever else is there or happens, the last good one stays. In a machine of
+its own, whose /run has directories of root's alone above it."""
 import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
-import unittest
 
-HOOK = os.environ.get("TESTED_HOOK", "")
-PLACE = "/mnt"
-SKIP = 77
-WAIT = 60  # seconds until something that has to happen has not
-
-
-def write(path, text):
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text if isinstance(text, str) else json.dumps(text))
-    return path
-
-
-def read(path):
-    with open(path, encoding="utf-8") as file:
-        return file.read()
+import harness
+from harness import HOOK, read, read_json, run, status_of, write
 
 
 class ConfigMap:
@@ -49,52 +32,49 @@ class ConfigMap:
             shutil.rmtree(before)
 
 
-class Case(unittest.TestCase):
+class Case(harness.Case):
+    place = "/run"
+
     def setUp(self):
-        self.root = f"{PLACE}/{self.id().rsplit('.', 1)[-1]}"
+        super().setUp()
+        self.root = self.work
         self.directory = self.root + "/etc/rdma-init/cluster"
         os.makedirs(self.directory, 0o755)
         self.file = self.directory + "/config.json"
         self.own = self.root + "/etc/rdma-init/config.json"
         self.map = ConfigMap(self.root + "/config")
-        self.children = []
-        self.addCleanup(self.end)
-
-    def end(self):
-        for child in self.children:
-            if child.poll() is None:
-                child.kill()
-            child.wait()
 
     def command(self, *options):
         return [HOOK, "config", "apply", self.map.path, "--root", self.root, *options]
 
     def apply(self, *options, **more):
-        return subprocess.run(self.command(*options), capture_output=True, text=True, timeout=WAIT, check=False, **more)
+        return run(self.command(*options), **more)
+
+    def assert_applied(self, code, content, *options, **more):
+        """Exit code, and what the node then has."""
+        done = self.apply(*options, **more)
+        self.assertEqual((done.returncode, self.has()), (code, content), done)
+        return done
 
     def watch(self, *before):
-        self.log = self.root + "/log"
-        with open(self.log, "w", encoding="utf-8") as log:
-            child = subprocess.Popen([*before, *self.command("--watch")], stdout=log, stderr=log, env={"NODE_NAME": "n-7"})
-        self.children.append(child)
+        """A process that has applied what the map has: {"rails": ["1"]}."""
+        self.map.put({"rails": ["1"]})
+        child = self.start_logged([*before, *self.command("--watch")], env={"NODE_NAME": "n-7"})
+        self.until(lambda: self.has() == {"rails": ["1"]}, "the first")
         return child
 
-    def until(self, what, happened):
-        end = time.monotonic() + WAIT
-        while not happened():
-            if time.monotonic() > end:
-                self.fail(f"{what} did not happen; the log:\n{read(self.log)}")
-            time.sleep(0.02)
+    def ends(self, child):
+        child.send_signal(signal.SIGTERM)
+        self.assertEqual(child.wait(harness.DEADLINE), 0)
 
     def has(self):
-        return json.loads(read(self.file)) if os.path.exists(self.file) else None
+        return read_json(self.file) if os.path.exists(self.file) else None
 
 
 class Once(Case):
     def test_good(self):
         self.map.put({"rails": ["a"], "$comment": "of the cluster"})
-        done = self.apply()
-        self.assertEqual((done.returncode, self.has()), (0, {"rails": ["a"], "$comment": "of the cluster"}), done)
+        done = self.assert_applied(0, {"rails": ["a"], "$comment": "of the cluster"})
         status = os.stat(self.file)
         self.assertEqual((status.st_mode & 0o7777, status.st_uid, status.st_gid), (0o644, 0, 0))
         self.assertIn("config_written", done.stderr)
@@ -113,8 +93,7 @@ class Once(Case):
 
     def test_without_a_last_good_one(self):
         self.map.put("{")
-        done = self.apply()
-        self.assertEqual((done.returncode, self.has()), (1, None))
+        done = self.assert_applied(1, None)
         self.assertIn("the node keeps what it has: no configuration: one pool of all HCAs", done.stdout)
 
     def test_bad_ones(self):
@@ -127,7 +106,7 @@ class Once(Case):
             "a key that is none": {"rials": []},
             "a key twice": '{"rails": [], "rails": []}',
             "a pool that is not there": {"networks": {"n": {"pool": "p"}}},
-            "no UTF-8": None,
+            "no UTF-8": b'{"rails": ["\xff"]}',
             "deep": "[" * 100000,
             "programs": {"runtime": {"runtimes": ["/tmp/evil"]}},
             "programs behind": '{"rails": [], "\\u0072untime": {"hook": "/tmp/evil"}}',
@@ -142,10 +121,7 @@ class Once(Case):
         }
         for what, text in bad.items():
             with self.subTest(what):
-                self.map.put(text if text is not None else "")
-                if text is None:
-                    with open(self.map.path + "/config.json", "wb") as file:
-                        file.write(b'{"rails": ["\xff"]}')
+                self.map.put(text)
                 done = self.apply(env={"NODE_NAME": "node-4"})
                 self.assertEqual((done.returncode, read(self.file)), (1, before), done)
                 self.assertIn("error: ", done.stdout)
@@ -174,8 +150,7 @@ class Once(Case):
         self.assertEqual(self.apply().returncode, 0)
         write(self.own, "{")
         self.map.put({"rails": ["new"]})
-        done = self.apply()
-        self.assertEqual((done.returncode, self.has()), (1, {"rails": ["good"]}), done)
+        self.assert_applied(1, {"rails": ["good"]})
 
     def test_what_stands_over_it_is_read(self):
         write(self.root + "/etc/rdma-init/conf.d/10-node.json", {"networks": {"n": {"mode": "shared"}}})
@@ -223,35 +198,31 @@ class Once(Case):
         self.map.put({"rails": ["a"]})
         for directory in (self.directory, self.root + "/etc/rdma-init"):
             os.chmod(directory, 0o777)
-            done = self.apply()
-            self.assertEqual((done.returncode, self.has()), (1, None))
+            done = self.assert_applied(1, None)
             self.assertIn("can be written by others than root", done.stdout)
             os.chmod(directory, 0o755)
         write(self.file, {"rails": ["old"]})
         os.chown(self.file, 1000, 1000)
-        done = self.apply()
-        self.assertEqual((done.returncode, self.has()), (1, {"rails": ["old"]}))
+        done = self.assert_applied(1, {"rails": ["old"]})
         self.assertIn("belongs to user 1000", done.stdout)
 
     def test_killed_at_any_call(self):
-        if not shutil.which("strace"):
-            self.skipTest("strace is not installed")
+        self.needs("strace")
         old = {"rails": ["old"]}
         for call in ("fsync:when=1", "rename:when=1", "fchmod:when=1", "fsync:when=2"):
             with self.subTest(call):
                 write(self.file, old)
                 self.map.put({"rails": ["new"]})
                 name, when = call.split(":")
-                killed = subprocess.run(["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={name}",
-                                         "-e", f"inject={name}:signal=SIGKILL:{when}", *self.command()],
-                                        capture_output=True, timeout=WAIT, check=False)
+                killed = run(["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={name}",
+                              "-e", f"inject={name}:signal=SIGKILL:{when}", *self.command()])
                 self.assertNotEqual(killed.returncode, 0)
                 self.assertIn(self.has(), (old, {"rails": ["new"]}), "neither the old one nor the new one")
-                self.assertEqual((self.apply().returncode, self.has()), (0, {"rails": ["new"]}))
+                self.assert_applied(0, {"rails": ["new"]})
                 self.assertEqual(os.listdir(self.directory), ["config.json"], "something is left")
 
     def test_full_disk(self):
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=755", "none", self.directory], check=True)
+        self.mount(self.directory, "-t", "tmpfs", "-o", "size=64k,mode=755", "none")
         write(self.file, {"rails": ["old"]})
         full = os.open(self.directory + "/full", os.O_WRONLY | os.O_CREAT, 0o600)
         try:
@@ -260,16 +231,15 @@ class Once(Case):
         except OSError:
             os.close(full)
         self.map.put({"rails": ["new"], "$comment": "x" * 30000})
-        done = self.apply()
-        self.assertEqual((done.returncode, self.has()), (1, {"rails": ["old"]}))
+        done = self.assert_applied(1, {"rails": ["old"]})
         self.assertIn("No space left on device", done.stdout)
 
     def test_many_at_once(self):
         self.map.put({"rails": ["a"], "$comment": "x" * 100000})
         for _ in range(5):
             write(self.file, {})
-            children = [subprocess.Popen(self.command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(6)]
-            self.assertEqual([child.wait(WAIT) for child in children], [0] * 6)
+            children = [self.start(self.command()) for _ in range(6)]
+            self.assertEqual([child.wait(harness.DEADLINE) for child in children], [0] * 6)
             self.assertEqual(self.has()["rails"], ["a"])
 
 
@@ -278,12 +248,9 @@ class CompromisedContainer(Case):
 
     def check_config(self):
         """By a program that reads the node's files at their place."""
-        script = f"mkdir -p /etc/rdma-init && mount --bind {self.root}/etc/rdma-init /etc/rdma-init && exec {HOOK} check-config --json"
-        # /etc is not ours to change.
-        script = f"mount -t tmpfs -o mode=755 none /etc && {script}"
-        done = subprocess.run(["unshare", "--mount", "--propagation", "private", "sh", "-c", script], capture_output=True, text=True,
-                              timeout=WAIT, check=False)
-        return json.loads(done.stdout)
+        script = (f"mount -t tmpfs -o mode=755 none /etc && mkdir -p /etc/rdma-init && "
+                  f"mount --bind {self.root}/etc/rdma-init /etc/rdma-init && exec {HOOK} check-config --json")
+        return json.loads(run(["unshare", "--mount", "--propagation", "private", "sh", "-c", script]).stdout)
 
     def test_what_it_can_leave(self):
         os.symlink("../config.json", self.file)
@@ -315,52 +282,40 @@ class CompromisedContainer(Case):
 
 class Watch(Case):
     def test_changes_come_at_once_and_a_bad_one_is_said_once(self):
-        self.map.put({"rails": ["1"]})
         child = self.watch()
-        self.until("the first", lambda: self.has() == {"rails": ["1"]})
         for number in range(2, 6):
             before = time.monotonic()
             self.map.put({"rails": [str(number)]})
-            self.until("a change", lambda n=number: self.has() == {"rails": [str(n)]})
+            self.until(lambda n=number: self.has() == {"rails": [str(n)]}, "a change")
             self.assertLess(time.monotonic() - before, 8, "it waited for its poll")
         self.map.put({"runtime": {}})
-        self.until("the refusal", lambda: "config_refused" in read(self.log))
+        self.until_said("config_refused")
         for _ in range(3):  # the same, as events
             write(self.map.path + "/other", "x")
             time.sleep(0.3)
         self.assertEqual(read(self.log).count("config_refused"), 1, read(self.log))
         self.assertEqual(self.has(), {"rails": ["5"]})
         self.map.put({"node_index": 4})
-        self.until("another refusal", lambda: read(self.log).count("config_refused") == 2)
+        self.until_said("config_refused", 2)
         self.map.put({"rails": ["5"]})
-        self.until("what is good again", lambda: "config_unchanged" in read(self.log))
-        child.send_signal(signal.SIGTERM)
-        self.assertEqual(child.wait(WAIT), 0)
+        self.until_said("config_unchanged")
+        self.ends(child)
 
     def test_a_directory_that_goes_and_comes(self):
-        self.map.put({"rails": ["1"]})
         child = self.watch()
-        self.until("the first", lambda: self.has() == {"rails": ["1"]})
         os.rename(self.map.path + "/..data", self.map.path + "/..gone")
-        self.until("the refusal", lambda: "config_refused" in read(self.log))
+        self.until_said("config_refused")
         shutil.rmtree(self.map.path)
         time.sleep(0.5)
         self.map = ConfigMap(self.map.path)
         self.map.put({"rails": ["2"]})
-        self.until("the new directory's", lambda: self.has() == {"rails": ["2"]})
+        self.until(lambda: self.has() == {"rails": ["2"]}, "the new directory's")
         self.map.put({"rails": ["3"]})
-        self.until("its change", lambda: self.has() == {"rails": ["3"]})
-        child.terminate()
-        self.assertEqual(child.wait(WAIT), 0)
+        self.until(lambda: self.has() == {"rails": ["3"]}, "its change")
+        self.ends(child)
 
     def test_a_thousand_changes(self):
-        self.map.put({"rails": ["0"]})
         child = self.watch()
-        self.until("the first", lambda: self.has() == {"rails": ["0"]})
-
-        def resident():
-            lines = read(f"/proc/{child.pid}/status").splitlines()
-            return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
 
         def descriptors():
             return len(os.listdir(f"/proc/{child.pid}/fd"))
@@ -369,41 +324,19 @@ class Watch(Case):
         for number in range(1, 1001):
             self.map.put({"rails": [str(number)], "$comment": "x" * (number % 7 * 1000)} if number % 3 else "{ bad" + str(number))
         self.map.put({"rails": ["last"]})
-        self.until("the last", lambda: self.has() == {"rails": ["last"]})
+        self.until(lambda: self.has() == {"rails": ["last"]}, "the last")
         self.assertLessEqual(descriptors(), before)
-        self.assertLess(resident(), 16 * 1024)
+        self.assertLess(int(status_of(child.pid)["VmRSS"].split()[0]), 16 * 1024)
 
     def test_without_capabilities(self):
-        if not shutil.which("setpriv"):
-            self.skipTest("setpriv is not installed")
-        self.map.put({"rails": ["1"]})
+        self.needs("setpriv")
         self.watch("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
-        self.until("the first", lambda: self.has() == {"rails": ["1"]})
 
     def test_a_filter_and_two_capabilities_of_its_own(self):
-        self.map.put({"rails": ["1"]})
-        child = self.watch()
-        self.until("the first", lambda: self.has() == {"rails": ["1"]})
-        with open(f"/proc/{child.pid}/status", encoding="ascii") as file:
-            seen = {line.split(":")[0]: line.split()[1] for line in file if len(line.split()) > 1}
+        seen = status_of(self.watch().pid)
         self.assertEqual((seen["Seccomp"], seen["NoNewPrivs"]), ("2", "1"))
         self.assertEqual(int(seen["CapPrm"], 16) & ~(1 << 0 | 1 << 1), 0, "CAP_CHOWN and CAP_DAC_OVERRIDE")
 
 
-def main():
-    if os.getuid() != 0:
-        print("needs root, whose file it is: nothing checked")
-        return SKIP
-    if os.environ.get("IN_OWN_NAMESPACE") != "1":
-        if subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode != 0:
-            print("no mount namespace can be had: nothing checked")
-            return SKIP
-        os.environ["IN_OWN_NAMESPACE"] = "1"
-        os.execvp("unshare", ["unshare", "--mount", "--propagation", "private", sys.executable, *sys.argv])
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "none", PLACE], check=True)
-    unittest.main(verbosity=1)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.main_in_own_machine(device_groups=False)

@@ -1,5 +1,6 @@
-"""`rdma-hook metrics --listen` before curl, Prometheus and hostile clients: the process that serves has a user and a filter of its own, the
-text is that of the ledger with the names of pods, and a thousand silent clients keep nobody else from it."""
+"""`rdma-hook metrics --listen` before curl, Prometheus and hostile clients: the process that serves has a user and a filter of
+its own, the text is that of the ledger with the names of pods, and a thousand silent clients keep nobody else from it."""
+import contextlib
 import hashlib
 import json
 import os
@@ -7,93 +8,77 @@ import resource
 import shutil
 import signal
 import socket
-import subprocess
 import sys
-import tempfile
 import time
-import unittest
 import urllib.request
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "support"))
+import harness
+from harness import HOOK, SOURCE, children_of, must, read, run, status_of, wait_for, write
+
+sys.path.append(SOURCE + "/tests/support")
 import grant_record  # noqa: E402
 
-HOOK = os.environ.get("TESTED_HOOK", "")
-SKIP = 77
-WAIT = 60
 SERVING_USER = 65526
 MOST_OF_ONE_PEER = 16
 HOSTILE = 'a"b\\c\nd\x1b{}=,#'
+GET = b"GET /metrics HTTP/1.1\r\n\r\n"
 
 
 def own_start_time():
-    with open("/proc/self/stat", encoding="ascii") as file:
-        return int(file.read().rsplit(")", 1)[1].split()[19])
+    return int(read("/proc/self/stat").rsplit(")", 1)[1].split()[19])
 
 
-def status(pid):
-    with open(f"/proc/{pid}/status", encoding="ascii") as file:
-        return {line.split(":")[0]: line.split(":")[1].split() for line in file}
-
-
-def free_port(family, host):
+def free_port(family=socket.AF_INET, host="127.0.0.1"):
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.bind((host, 0))
         return probe.getsockname()[1]
 
 
-class Case(unittest.TestCase):
+class Case(harness.Case):
     def setUp(self):
-        self.work = tempfile.mkdtemp(prefix="rdma-metrics-test.")
-        self.addCleanup(shutil.rmtree, self.work, True)
-        os.chmod(self.work, 0o755)
+        super().setUp()
+        if os.geteuid() != 0:
+            self.skipTest("needs root, whose ledger it is")
         self.ledger = self.work + "/ledger"
         os.makedirs(self.ledger + "/grants", 0o700)
         os.chmod(self.ledger, 0o700)
         self.socket = self.work + "/s/metrics.sock"
-        self.children = []
-        self.addCleanup(self.end)
         self.grant("k1", "c1", {"io.kubernetes.cri.sandbox-namespace": "team-a", "io.kubernetes.cri.sandbox-name": "train-0",
                                 "io.kubernetes.cri.container-name": HOSTILE})
 
-    def end(self):
-        for child in self.children:
-            if child.poll() is None:
-                child.kill()
-            child.wait()
-
     def grant(self, key, container, annotations, pid=None):
         bundle = f"/run/containerd/io.containerd.runtime.v2.task/k8s.io/{container}"
-        os.makedirs(self.work + bundle)
-        with open(self.work + bundle + "/config.json", "w", encoding="utf-8") as file:
-            json.dump({"annotations": annotations, "linux": {}}, file)
+        write(self.work + bundle + "/config.json", {"annotations": annotations, "linux": {}})
         record = {"owner": {"kind": "container", "key": key, "label": "container " + container}, "since": 1,
                   "hcas": [{"name": "mlx5_0", "mode": "shared", "units": 1, "held_only": False}],
                   "users": [{"key": key, "id": container, "bundle": bundle, "settled": True,
                              "process": {"pid": pid or os.getpid(), "start_time": own_start_time()}}]}
         grant_record.write(f"{self.ledger}/grants/{key}.json", record)
 
-    def command(self, where):
-        return [HOOK, "metrics", "--listen", where, "--ledger", self.ledger, "--root", self.work]
+    def words(self, *command):
+        return [HOOK, *command, "--ledger", self.ledger, "--root", self.work]
+
+    def command(self, where=None):
+        return self.words("metrics", "--listen", where or "unix:" + self.socket)
 
     def serve(self, where=None):
-        log = self.work + "/log"
-        with open(log, "w", encoding="utf-8") as file:
-            child = subprocess.Popen(self.command(where or "unix:" + self.socket), stdout=file, stderr=file)
-        self.children.append(child)
-        end = time.monotonic() + WAIT
-        while True:
-            with open(log, encoding="utf-8") as file:
-                said = file.read()
-            if "serving at" in said:
-                return child
-            if child.poll() is not None or time.monotonic() > end:
-                self.fail(f"it does not serve: {said}")
-            time.sleep(0.02)
+        if os.path.exists(self.log):
+            os.unlink(self.log)
+        child = self.start_logged(self.command(where))
+        self.until(lambda: "serving at" in read(self.log) or child.poll() is not None, "service")
+        self.assertIsNone(child.poll(), read(self.log))
+        return child
+
+    def refuses(self, *words, where=None, before=()):
+        done = run([*before, *self.command(where)])
+        self.assertEqual(done.returncode, 1)
+        for word in words:
+            self.assertIn(word, done.stderr)
 
     def connect(self):
         client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         client.connect(self.socket)  # waits for room in the backlog, as it would not with a timeout
-        client.settimeout(WAIT)
+        client.settimeout(harness.DEADLINE)
         self.addCleanup(client.close)
         return client
 
@@ -137,9 +122,7 @@ class Serving(Case):
         self.assertIn('container="c1"', name)
         self.assertIn('container_name="a\\"b\\\\c\\nd', name)
         self.assertNotIn("\x1b", body)
-        said = subprocess.run([HOOK, "metrics", "--grants", "--ledger", self.ledger, "--root", self.work], text=True,
-                              capture_output=True, check=True).stdout
-        self.assertEqual(body, said)
+        self.assertEqual(body, must(self.words("metrics", "--grants")))
 
     def test_a_grant_that_comes_is_there_within_a_second(self):
         self.serve()
@@ -162,55 +145,48 @@ class Serving(Case):
     def test_an_unreadable_ledger_is_an_error_and_no_empty_text(self):
         self.serve()
         shutil.rmtree(self.ledger + "/grants")
-        with open(self.ledger + "/grants", "w", encoding="utf-8"):
-            pass
-        self.assertEqual(self.code(b"GET /metrics HTTP/1.1\r\n\r\n"), 503)
+        write(self.ledger + "/grants", "")
+        self.assertEqual(self.code(GET), 503)
         self.assertEqual(self.code(b"GET /healthz HTTP/1.1\r\n\r\n"), 200)
         os.unlink(self.ledger + "/grants")
         os.mkdir(self.ledger + "/grants", 0o700)
-        self.assertEqual(self.code(b"GET /metrics HTTP/1.1\r\n\r\n"), 200)
+        self.assertEqual(self.code(GET), 200)
 
     def test_root_does_not_serve(self):
         reader = self.serve()
-        if os.getuid() != 0:
-            self.skipTest("it is not root's")
-        with open(f"/proc/{reader.pid}/task/{reader.pid}/children", encoding="ascii") as file:
-            server = int(file.read())
-        seen = status(server)
+        (server,) = children_of(reader.pid)
+        seen = {field: value.split() for field, value in status_of(server).items()}
         self.assertEqual((seen["Uid"], seen["Gid"], seen["Groups"]), ([str(SERVING_USER)] * 4, [str(SERVING_USER)] * 4, []))
-        self.assertEqual((int(seen["CapPrm"][0], 16), int(seen["CapEff"][0], 16), int(seen["CapAmb"][0], 16)), (0, 0, 0))
+        self.assertEqual([int(seen[field][0], 16) for field in ("CapPrm", "CapEff", "CapAmb")], [0, 0, 0])
         self.assertEqual((seen["NoNewPrivs"], seen["Seccomp"]), (["1"], ["2"]))
         # Root has no connection of anybody's, and no socket to take one from.
         sockets = [os.readlink(f"/proc/{reader.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{reader.pid}/fd")]
         self.assertEqual(sum(name.startswith("socket:") for name in sockets), 1, sockets)
 
     def test_a_user_with_the_number_of_the_server_is_refused(self):
-        if os.getuid() != 0 or subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode != 0:
-            self.skipTest("needs root and a mount namespace")
-        passwd = self.work + "/passwd"
-        with open(passwd, "w", encoding="utf-8") as file:
-            file.write(f"root:x:0:0::/root:/bin/sh\nsomebody:x:{SERVING_USER}:1::/:/bin/false\n")
-        done = subprocess.run(["unshare", "--mount", "--propagation", "private", "sh", "-c", 'mount --bind "$0" /etc/passwd && exec "$@"',
-                               passwd, *self.command("unix:" + self.socket)], capture_output=True, text=True, timeout=WAIT, check=False)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn(f"number {SERVING_USER}, as which the process that serves runs, belongs to `somebody`", done.stderr)
+        self.needs_namespace("--mount")
+        passwd = write(self.work + "/passwd", f"root:x:0:0::/root:/bin/sh\nsomebody:x:{SERVING_USER}:1::/:/bin/false\n")
+        self.refuses(f"number {SERVING_USER}, as which the process that serves runs, belongs to `somebody`",
+                     before=["unshare", "--mount", "--propagation", "private", "sh", "-c",
+                             'mount --bind "$0" /etc/passwd && exec "$@"', passwd])
+
+    def needs_namespace(self, kind):
+        if run(["unshare", kind, "--fork", "true"]).returncode != 0:
+            self.skipTest(f"unshare {kind} is refused here")
 
     def test_without_the_pid_namespace_of_the_ledger(self):
         """All grants as they are recorded: no owner is looked for, and none is judged gone."""
-        if os.getuid() != 0 or subprocess.run(["unshare", "--pid", "--fork", "true"], check=False, capture_output=True).returncode != 0:
-            self.skipTest("needs root and a PID namespace")
+        self.needs_namespace("--pid")
         self.grant("k2", "c2", {}, pid=4194303)
         os.symlink("pid-1.time-1", self.ledger + "/place")
-        shown = [HOOK, "metrics", "--grants", "--ledger", self.ledger, "--root", self.work]
-        done = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", *shown], capture_output=True, text=True, timeout=WAIT,
-                              check=False)
+        shown = ["unshare", "--pid", "--fork", "--mount-proc", *self.words("metrics", "--grants")]
+        done = run(shown)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual(done.stdout.count("rdma_hook_grant_info{"), 2)
         self.assertIn('rdma_hook_holders{hca="mlx5_0",mode="shared"} 2\n', done.stdout)
         # Without the engines' directories the names of pods are missing, and nothing else.
         shutil.rmtree(self.work + "/run")
-        done = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", *shown], capture_output=True, text=True, timeout=WAIT,
-                              check=False)
+        done = run(shown)
         self.assertEqual((done.returncode, done.stdout.count("rdma_hook_grant_info{"), done.stdout.count("namespace=")), (0, 2, 0))
 
     def test_the_token_of_a_grant_is_masked(self):
@@ -218,49 +194,32 @@ class Serving(Case):
         self.grant(token, "c2", {})
         digest = "token-" + hashlib.sha256(token.encode()).hexdigest()[:32]
         for options in (["metrics", "--grants"], ["devices"], ["devices", "--json"]):
-            done = subprocess.run([HOOK, *options, "--ledger", self.ledger, "--root", self.work], capture_output=True, text=True,
-                                  timeout=WAIT, check=False)
+            done = run(self.words(*options))
             self.assertNotIn("5ec2e7", done.stdout + done.stderr, options)
             if options == ["metrics", "--grants"]:
                 self.assertIn(f'grant="{digest}"', done.stdout)
 
     def test_root_that_may_not_change_is_refused(self):
-        if os.getuid() != 0 or not shutil.which("setpriv"):
-            self.skipTest("needs root and setpriv")
-        done = subprocess.run(["setpriv", "--bounding-set=-setuid,-setgid", "--inh-caps=-all",
-                               *self.command("unix:" + self.socket)], capture_output=True, text=True, timeout=WAIT, check=False)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("root does not serve", done.stderr)
-        self.assertIn("SETUID", done.stderr)
+        self.needs("setpriv")
+        self.refuses("root does not serve", "SETUID", before=["setpriv", "--bounding-set=-setuid,-setgid", "--inh-caps=-all"])
 
     def test_ends(self):
         child = self.serve()
         self.assertEqual(os.stat(self.socket).st_mode & 0o7777, 0o660)
         child.send_signal(signal.SIGTERM)
-        self.assertEqual(child.wait(WAIT), 0)
+        self.assertEqual(child.wait(harness.DEADLINE), 0)
         self.assertFalse(os.path.exists(self.socket))
         # What a killed one left is replaced, and its server goes with it.
         child = self.serve()
-        with open(f"/proc/{child.pid}/task/{child.pid}/children", encoding="ascii") as file:
-            server = int(file.read())
-        child.kill()
-        child.wait()
-        end = time.monotonic() + WAIT
-        while os.path.exists(f"/proc/{server}") and status(server)["State"][0] != "Z":
-            self.assertLess(time.monotonic(), end, "the server outlives its reader")
-            time.sleep(0.05)
+        (server,) = children_of(child.pid)
+        harness.end_process(child)
+        wait_for(lambda: harness.process_state(server) in ("Z", ""), "the end of the server with its reader")
         self.assertTrue(os.path.exists(self.socket))
         self.serve()
         self.assertIn("200 OK", self.ask())
         # A second one at the same socket, and what is no socket.
-        done = subprocess.run(self.command("unix:" + self.socket), capture_output=True, text=True, timeout=WAIT, check=False)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("somebody listens", done.stderr)
-        with open(self.work + "/file", "w", encoding="utf-8") as file:
-            file.write("precious")
-        done = subprocess.run(self.command(f"unix:{self.work}/file"), capture_output=True, text=True, timeout=WAIT, check=False)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("no socket", done.stderr)
+        self.refuses("somebody listens")
+        self.refuses("no socket", where="unix:" + write(self.work + "/file", "precious"))
 
     def test_tcp(self):
         for family, host, text in ((socket.AF_INET, "127.0.0.1", "127.0.0.1"), (socket.AF_INET6, "::1", "[::1]")):
@@ -269,21 +228,17 @@ class Serving(Case):
             except OSError:
                 continue  # no IPv6 here
             self.serve(f"{text}:{port}")
-            with urllib.request.urlopen(f"http://{text}:{port}/metrics", timeout=WAIT) as answer:
+            with urllib.request.urlopen(f"http://{text}:{port}/metrics", timeout=harness.DEADLINE) as answer:
                 self.assertIn(b"rdma_hook_grant_info", answer.read())
 
-
     def test_an_address_that_this_network_namespace_has_not(self):
-        done = subprocess.run(self.command("192.0.2.1:9839"), capture_output=True, text=True, timeout=WAIT, check=False)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("cannot listen at `192.0.2.1:9839`: Cannot assign requested address; remedy: name an address that this network "
-                      "namespace has, or 127.0.0.1", done.stderr)
+        self.refuses("cannot listen at `192.0.2.1:9839`: Cannot assign requested address; remedy: name an address that this "
+                     "network namespace has, or 127.0.0.1", where="192.0.2.1:9839")
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as other:
             other.bind(("127.0.0.1", 0))
             other.listen()
-            done = subprocess.run(self.command(f"127.0.0.1:{other.getsockname()[1]}"), capture_output=True, text=True, timeout=WAIT,
-                                  check=False)
-        self.assertIn("Address already in use; remedy: stop the program that listens there", done.stderr)
+            self.refuses("Address already in use; remedy: stop the program that listens there",
+                         where=f"127.0.0.1:{other.getsockname()[1]}")
 
 
 class Load(Case):
@@ -318,15 +273,15 @@ class Load(Case):
 
     def test_a_thousand_silent_clients_of_one_and_of_many_addresses(self):
         for sources in (["127.0.0.9"], [f"127.0.1.{number}" for number in range(1, 101)]):
-            port = free_port(socket.AF_INET, "127.0.0.1")
+            port = free_port()
             self.serve(f"127.0.0.1:{port}")
             silent = []
             for number in range(1000):
-                silent.append(socket.create_connection(("127.0.0.1", port), WAIT, (sources[number % len(sources)], 0)))
+                silent.append(socket.create_connection(("127.0.0.1", port), harness.DEADLINE, (sources[number % len(sources)], 0)))
                 self.addCleanup(silent[-1].close)
             for source in ("127.0.0.2", sources[0]):
-                with socket.create_connection(("127.0.0.1", port), WAIT, (source, 0)) as client:
-                    self.assertIn("200 OK", self.answer_of(client, b"GET /metrics HTTP/1.1\r\n\r\n"))
+                with socket.create_connection(("127.0.0.1", port), harness.DEADLINE, (source, 0)) as client:
+                    self.assertIn("200 OK", self.answer_of(client, GET))
             for client in silent:
                 client.close()
 
@@ -336,7 +291,7 @@ class Load(Case):
         time.sleep(0.5)
         codes = []
         for client in clients:
-            codes.append(self.answer_of(client, b"GET /metrics HTTP/1.1\r\n\r\n").split(" ")[1])
+            codes.append(self.answer_of(client, GET).split(" ")[1])
         self.assertEqual((codes.count("200"), codes.count("503")), (16, 48))
         self.assertIn("200 OK", self.ask())
 
@@ -347,22 +302,25 @@ class Load(Case):
         lazy = [self.connect() for _ in range(8)]
         for client in lazy:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
-            client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+            client.sendall(GET)
         for _ in range(5):
             self.assertEqual(self.ask().count("rdma_hook_grant_info{"), 399)
 
+    @staticmethod
+    def resident(*pids):
+        return [int(status_of(pid)["VmRSS"].split()[0]) for pid in pids]
+
     def test_a_thousand_requests_cost_no_memory(self):
         child = self.serve()
-        with open(f"/proc/{child.pid}/task/{child.pid}/children", encoding="ascii") as file:
-            server = int(file.read())
+        (server,) = children_of(child.pid)
         for _ in range(50):
             self.ask()
-        before = [int(status(pid)["VmRSS"][0]) for pid in (child.pid, server)]
+        before = self.resident(child.pid, server)
         for number in range(1000):
             if number % 10 == 0:
                 self.connect().close()
-            self.ask(b"GET /healthz HTTP/1.1\r\n\r\n" if number % 2 else b"GET /metrics HTTP/1.1\r\n\r\n")
-        after = [int(status(pid)["VmRSS"][0]) for pid in (child.pid, server)]
+            self.ask(b"GET /healthz HTTP/1.1\r\n\r\n" if number % 2 else GET)
+        after = self.resident(child.pid, server)
         for old, new in zip(before, after):
             self.assertLess(new, old + 512, "kB")
         self.assertLess(max(after), 16 * 1024)
@@ -371,61 +329,44 @@ class Load(Case):
 
 class Scrapers(Case):
     def test_curl(self):
-        if not shutil.which("curl"):
-            self.skipTest("curl is not installed")
+        self.needs("curl")
         self.serve()
-        done = subprocess.run(["curl", "-sS", "--fail", "--unix-socket", self.socket, "http://node/metrics"],
-                              capture_output=True, text=True, timeout=WAIT, check=False)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn('pod="train-0"', done.stdout)
-        many = subprocess.run(["curl", "-sS", "--fail", "--parallel", "--unix-socket", self.socket, "http://node/metrics?[1-12]"],
-                              capture_output=True, text=True, timeout=WAIT, check=False)
+        curl = ["curl", "-sS", "--fail", "--unix-socket", self.socket]
+        self.assertIn('pod="train-0"', self.given(run([*curl, "http://node/metrics"])).stdout)
+        many = run([*curl, "--parallel", "http://node/metrics?[1-12]"])
         self.assertEqual((many.returncode, many.stdout.count("rdma_hook_grant_info{")), (0, 12), many.stderr)
 
     def test_promtool(self):
-        if not shutil.which("promtool"):
-            self.skipTest("promtool (Debian's prometheus) is not installed")
+        self.needs("promtool")
         self.serve()
         body = self.ask().split("\r\n\r\n", 1)[1]
-        done = subprocess.run(["promtool", "check", "metrics"], input=body, capture_output=True, text=True, timeout=WAIT,
-                              check=False)
+        done = run(["promtool", "check", "metrics"], input=body)
         # It would have other names for units; what it cannot read is another exit code.
         self.assertIn(done.returncode, (0, 3), done.stderr)
 
     def test_prometheus(self):
-        if not shutil.which("prometheus"):
-            self.skipTest("prometheus is not installed")
-        port = free_port(socket.AF_INET, "127.0.0.1")
+        self.needs("prometheus")
+        port = free_port()
         self.serve(f"127.0.0.1:{port}")
-        own = free_port(socket.AF_INET, "127.0.0.1")
-        config = self.work + "/prometheus.yml"
-        with open(config, "w", encoding="utf-8") as file:
-            file.write("global: {scrape_interval: 1s, scrape_timeout: 1s}\nscrape_configs:\n- job_name: rdma\n"
-                       f"  static_configs: [{{targets: ['127.0.0.1:{port}']}}]\n")
-        with open(self.work + "/prometheus.log", "w", encoding="utf-8") as log:
-            child = subprocess.Popen(["prometheus", "--config.file=" + config, "--storage.tsdb.path=" + self.work + "/data",
-                                      f"--web.listen-address=127.0.0.1:{own}"], stdout=log, stderr=log)
-        self.children.append(child)
-        end = time.monotonic() + WAIT
-        while True:
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{own}/api/v1/query?query=rdma_hook_grant_info", timeout=5) as answer:
-                    found = json.load(answer)["data"]["result"]
-            except OSError:
-                found = []
-            if found:
-                break
-            if time.monotonic() > end:
-                with open(self.work + "/prometheus.log", encoding="utf-8") as log:
-                    self.fail("Prometheus has nothing:\n" + log.read()[-2000:])
-            time.sleep(0.2)
+        own = free_port()
+        config = write(self.work + "/prometheus.yml", f"""global: {{scrape_interval: 1s, scrape_timeout: 1s}}
+scrape_configs:
+- job_name: rdma
+  static_configs: [{{targets: ['127.0.0.1:{port}']}}]
+""")
+        self.start_logged(["prometheus", "--config.file=" + config, "--storage.tsdb.path=" + self.work + "/data",
+                           f"--web.listen-address=127.0.0.1:{own}"])
+        query = f"http://127.0.0.1:{own}/api/v1/query?query=rdma_hook_grant_info"
+
+        def result():
+            with contextlib.suppress(OSError), urllib.request.urlopen(query, timeout=5) as answer:
+                return json.load(answer)["data"]["result"]
+
+        found = self.until(result, "Prometheus has something")
         labels = found[0]["metric"]
         self.assertEqual((labels["namespace"], labels["pod"], labels["container"], labels["hca"]), ("team-a", "train-0", "c1", "mlx5_0"))
         self.assertTrue(labels["container_name"].startswith('a"b\\c\nd'), labels)
 
 
 if __name__ == "__main__":
-    if os.getuid() != 0:
-        print("needs root, whose ledger it is: nothing checked")
-        sys.exit(SKIP)
-    unittest.main(verbosity=1)
+    harness.main(HOOK)
