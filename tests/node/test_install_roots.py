@@ -1,5 +1,4 @@
-#!/usr/bin/env python3
-"""roots RDMA_HOOK: install, again, status and uninstall over laid-out nodes with stand-ins for their engines: afterwards each file
+"""test_install_roots.py RDMA_HOOK: install, again, status and uninstall over laid-out nodes with stand-ins for their engines: afterwards each file
 is as it was; the same when it is killed before any of its changes."""
 import json
 import os
@@ -205,14 +204,15 @@ def lay_out(root, engine, stand_in, text):
 
 class Node:
     """A laid-out node for a `with`."""
+    program = ""  # rdma-hook
 
-    def __init__(self, program, engine, stand_in, way, text):
+    def __init__(self, engine, stand_in=None, way=None, text=None):
         self.directory = tempfile.TemporaryDirectory()
         self.root = pathlib.Path(self.directory.name)
-        self.before = lay_out(self.root, engine, stand_in, text)
+        self.before = lay_out(self.root, engine, stand_in or engine, text)
         # chroot(2) for all.
         self.call = ([] if os.geteuid() == 0 else ["unshare", "--map-root-user"]) + [
-            program, "install", "--root", self.root, "--hook", "/opt/rdma/bin/rdma-hook"]
+            self.program, "install", "--root", self.root, "--hook", "/opt/rdma/bin/rdma-hook"]
         self.chosen = ["--engine", engine] + (["--way", way] if way else [])
         self.restart = []
 
@@ -234,8 +234,32 @@ class Node:
         assert result.returncode == 0, (arguments, result.stderr)
         return result.stdout
 
+    def refused(self, words, *arguments):
+        result = self.run(*arguments)
+        assert result.returncode == 1 and words in result.stderr, result
+        return result
+
+    def unchanged(self, words, *arguments):
+        """Refused, and nothing is changed."""
+        before = self.now()
+        result = self.refused(words, *arguments)
+        assert self.now() == before, sorted(set(self.now()) ^ set(before))
+        return result
+
+    def uninstalled(self, *arguments):
+        """Afterwards each file is as it was."""
+        self.done("--uninstall", *arguments)
+        assert self.now() == self.before, sorted(set(self.now()) ^ set(self.before))
+
     def now(self):
         return files(self.root)
+
+    def put(self, path, text, mode=0o644):
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        file.chmod(mode)
+        return file
 
 
 def whole_way(node, wanted):
@@ -253,22 +277,20 @@ def whole_way(node, wanted):
     for entry in json.loads(installed[RECORD][1])["files"]:
         assert len(entry["after_hash"]) == 32
     other = "hook" if node.chosen[1] in ("podman", "crio") and "hook" not in node.chosen else "cdi"
-    refused = node.run("--engine", node.chosen[1], "--way", other) if "cdi" not in node.chosen else None
-    assert refused is None or (refused.returncode == 1 and "is installed" in refused.stderr), refused
+    if "cdi" not in node.chosen:
+        node.refused("is installed", "--engine", node.chosen[1], "--way", other)
     # What somebody changes is kept and named, by install too; the rest is restored.
     changed = node.root / states["files"][0]["path"][1:]
     kept = changed.read_bytes()
     changed.write_bytes(kept + b"\n")
     assert node.run(*node.chosen).returncode == 1
-    refused = node.run("--uninstall")
-    assert refused.returncode == 1 and changed.name in refused.stderr, refused
+    node.refused(changed.name, "--uninstall")
     assert changed.read_bytes() == kept + b"\n"
     left = {path for path in node.now() if node.now()[path] != node.before.get(path)} - {RECORD}
     assert left == {str(changed.relative_to(node.root))}, left
     changed.write_bytes(kept)
     assert "would" in node.done("--uninstall", "--dry-run") and changed.read_bytes() == kept
-    node.done("--uninstall")
-    assert node.now() == node.before, sorted(set(node.now()) ^ set(node.before))
+    node.uninstalled()
     assert "nothing is installed" in node.done("--uninstall")
 
 
@@ -353,10 +375,10 @@ def without_room(make_node):
     return count
 
 
-def what_takes_its_place(program):
+def what_takes_its_place():
     """What somebody has put in the place of a file since is kept as it is, and named; the rest is restored."""
     for put in (lambda file: file.symlink_to("there.json"), lambda file: file.mkdir(), lambda file: file.write_bytes(b'{"a": "\xff"}')):
-        with Node(program, "docker", "dockerd", None, NVIDIA) as node:
+        with Node("docker", "dockerd", None, NVIDIA) as node:
             node.done(*node.chosen)
             file, there = node.root / "etc/docker/daemon.json", node.root / "etc/docker/there.json"
             file.rename(there)
@@ -364,64 +386,53 @@ def what_takes_its_place(program):
             kept = node.now()
             assert "changed since  /etc/docker/daemon.json" in node.done("--status")
             for arguments in (node.chosen, ["--uninstall"]):
-                refused = node.run(*arguments)
-                assert refused.returncode == 1 and "somebody changed it since: `/etc/docker/daemon.json`" in refused.stderr, refused
+                node.refused("somebody changed it since: `/etc/docker/daemon.json`", *arguments)
             assert node.now() == {path: kept[path] for path in node.now()} | {RECORD: node.now()[RECORD]} and BEHIND not in node.now()
             file.rmdir() if file.is_dir() and not file.is_symlink() else file.unlink()
             there.rename(file)
-            node.done("--uninstall")
-            assert node.now() == node.before
+            node.uninstalled()
 
 
-def by_another_version(program):
+def by_another_version():
     """What another version wrote is replaced; where nothing can take its place, it stays."""
-    with Node(program, "containerd", "containerd", "runtime", TWO) as node:
+    with Node("containerd", "containerd", "runtime", TWO) as node:
         node.done(*node.chosen)
         record = node.root / RECORD
         record.write_text(record.read_text().replace('"version": "', '"version": "0.0.'))
         installed = node.now()
-        broken = node.root / "etc/containerd/conf.d/zz.toml"
-        broken.write_text("syntax error\n")
-        refused = node.run()
-        assert refused.returncode == 1 and "syntax error; remedy: nothing was changed" in refused.stderr, refused
+        broken = node.put("etc/containerd/conf.d/zz.toml", "syntax error\n")
+        node.refused("syntax error; remedy: nothing was changed")
         broken.unlink()
         assert {path: what[1] for path, what in node.now().items()} == {path: what[1] for path, what in installed.items()}
         assert "wrote" in node.done() and '"0.0.' not in record.read_text()
-        node.done("--uninstall")
-        assert node.now() == node.before
+        node.uninstalled()
 
 
-def overridden(program):
+def overridden():
     """CRI-O reads another file behind ours, which has it otherwise."""
     for way, text in (("nri", "[crio.nri]\nenable_nri = false\n"), ("runtime", '[crio.runtime.runtimes.rdma]\nruntime_path = "/x"\n')):
-        with Node(program, "crio", "crio", way, CRIO) as node:
-            (node.root / "etc/crio/crio.conf.d").mkdir()
-            other = node.root / "etc/crio/crio.conf.d/99-mine.conf"
-            other.write_text(text if way == "nri" else "")
+        with Node("crio", "crio", way, CRIO) as node:
+            other = node.put("etc/crio/crio.conf.d/99-mine.conf", text if way == "nri" else "")
             if way == "runtime":  # of ours, and not ours
                 other.write_text(text.replace("/x", "/opt/rdma/bin/rdma-runtime"))
                 node.done(*node.chosen)
                 node.done("--uninstall")
                 other.write_text(text)
-            before = node.now()
-            refused = node.run(*node.chosen)
-            assert refused.returncode == 1 and ("behind ours" if way == "nri" else "runtime `rdma` already") in refused.stderr, refused
-            assert node.now() == before
+            node.unchanged("behind ours" if way == "nri" else "runtime `rdma` already", *node.chosen)
 
 
-def read_only(program):
+def read_only():
     """What cannot be written is said, and nothing is left of the try: no record either."""
     script = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
     for directory in ("etc/containerd", "etc", "var"):
-        with Node(program, "containerd", "containerd", None, TWO) as node:
+        with Node("containerd", text=TWO) as node:
             node.call = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, node.root / directory, *node.call[-6:]]
-            refused = node.run(*node.chosen)
-            assert refused.returncode == 1 and "Read-only file system; remedy: nothing was changed" in refused.stderr, refused
-            assert ": remove " not in refused.stderr and node.now() == node.before, refused
+            refused = node.unchanged("Read-only file system; remedy: nothing was changed", *node.chosen)
+            assert ": remove " not in refused.stderr, refused
             assert not (node.root / "var/lib").exists()
 
 
-def image_based(program):
+def image_based():
     """Everything but /etc, /run and /var is read-only, as on OpenShift and Fedora CoreOS; /opt is a link there."""
     script = ('mount --bind "$0" "$0" && for i in etc run var tmp; do mount --bind "$0/$i" "$0/$i" || exit; done && '
               'mount -o remount,ro,bind "$0" && cd / && exec "$@"')
@@ -440,7 +451,7 @@ def image_based(program):
             ("podman", "podman", "hook", '[engine]\nhooks_dir = ["/usr/x"]\n', {
                 podman: '[engine]\nhooks_dir = ["/usr/x", "/etc/containers/oci/hooks.d"]',
                 f"{hooks}/rdma-hook-podman-annotations-createRuntime.json": "rdma-hook"})):
-        with Image(program, engine, stand_in, way, text) as node:
+        with Image(engine, stand_in, way, text) as node:
             (node.root / "var/opt").mkdir()
             (node.root / "opt").symlink_to("var/opt")
             (node.root / "run").mkdir(exist_ok=True)
@@ -455,147 +466,123 @@ def image_based(program):
             assert node.now() == before, (engine, way, sorted(set(node.now()) ^ set(before)))
 
 
-def links_in_the_way(program):
-    with Node(program, "docker", "dockerd", None, "{}") as node:
+def links_in_the_way():
+    with Node("docker", "dockerd", None, "{}") as node:
         file = node.root / "etc/docker/daemon.json"
         file.rename(node.root / "etc/docker/there.json")
         file.symlink_to("there.json")
-        before = node.now()
-        refused = node.run(*node.chosen)
-        assert refused.returncode == 1 and "is a link" in refused.stderr and node.now() == before, refused
+        node.unchanged("is a link", *node.chosen)
     # Of a directory it leads where the node itself would go.
-    with Node(program, "containerd", "containerd", None, None) as node:
+    with Node("containerd") as node:
         (node.root / "etc/containerd").symlink_to("/tmp")
         node.done(*node.chosen)
         assert (node.root / "tmp/config.toml").is_file() and not os.path.exists("/tmp/rdma-verify.json")
-        node.done("--uninstall")
-        assert node.now() == node.before and not (node.root / "tmp/config.toml").exists()
-    with Node(program, "containerd", "containerd", None, None) as node:
+        node.uninstalled()
+        assert not (node.root / "tmp/config.toml").exists()
+    with Node("containerd") as node:
         (node.root / "etc/containerd").symlink_to("/nowhere")
-        before = node.now()
-        refused = node.run(*node.chosen)
-        assert refused.returncode == 1 and "leads nowhere" in refused.stderr and node.now() == before, refused
-    with Node(program, "podman", "podman", None, None) as node:
+        node.unchanged("leads nowhere", *node.chosen)
+    with Node("podman") as node:
         (node.root / "etc/containers").mkdir()
         (node.root / "etc/containers/containers.conf.d").symlink_to("/nix/somewhere")
         assert "way hook" in node.done(*node.chosen)
 
 
-def changed_by_others(program):
+def changed_by_others():
     """A program that others than root can change is not executed, and nothing is changed; the remedy is the one that is named."""
     for changeable, mode in (("usr/bin/containerd", 0o775), ("usr/bin", 0o777), ("usr/bin/ctr", 0o757), ("", 0o757)):
-        with Node(program, "containerd", "containerd", None, TWO) as node:
+        with Node("containerd", text=TWO) as node:
             said = node.root / "tmp/executed"
             if changeable == "usr/bin/containerd":
                 engine = node.root / changeable
                 engine.write_text(engine.read_text().replace("case", "echo > /tmp/executed\ncase", 1))
             node.root.joinpath(changeable).chmod(mode)
-            refused = node.run(*node.chosen)
             asked = "ctr" if changeable.endswith("ctr") else "containerd"
             path = f"/{changeable}"
-            assert refused.returncode == 1 and node.now() == node.before and not said.exists(), refused
-            assert f"cannot execute `/usr/bin/{asked}`: others than root may change `{path}`; remedy: chown -h root {path}; chmod go-w {path}\n" in refused.stderr, refused
+            node.unchanged(f"cannot execute `/usr/bin/{asked}`: others than root may change `{path}`; remedy: chown -h root {path}; "
+                           f"chmod go-w {path}\n", *node.chosen)
+            assert not said.exists()
             node.root.joinpath(changeable).chmod(0o755)
             node.done(*node.chosen)
     # Programs that are put where others can change them would be executed by the engine.
-    with Image(program, "containerd", "containerd", None, TWO) as node:
+    with Image("containerd", text=TWO) as node:
         (node.root / "opt").mkdir()
         (node.root / "opt").chmod(0o777)
-        refused = node.run(*node.chosen)
-        assert refused.returncode == 1 and "no engine may execute `/opt/rdma-init/bin/rdma-hook` as root: others than root may change `/opt`" in refused.stderr, refused
-        assert node.now() == node.before and not list((node.root / "opt").iterdir())
+        node.unchanged("no engine may execute `/opt/rdma-init/bin/rdma-hook` as root: others than root may change `/opt`", *node.chosen)
+        assert not list((node.root / "opt").iterdir())
 
 
-def without_bound(program):
+def without_bound():
     """An engine that prints without end is killed."""
-    with Node(program, "containerd", "containerd", None, TWO) as node:
-        engine = node.root / "usr/bin/containerd"
-        engine.write_text("#!/bin/sh\nwhile :; do echo " + "x" * 10000 + "; done\n")
-        refused = node.run(*node.chosen)
-        assert refused.returncode == 1 and "`/usr/bin/containerd` writes more than 16777216 bytes" in refused.stderr, refused
-        assert node.now() == node.before
+    with Node("containerd", text=TWO) as node:
+        node.put("usr/bin/containerd", "#!/bin/sh\nwhile :; do echo " + "x" * 10000 + "; done\n", 0o755)
+        node.unchanged("`/usr/bin/containerd` writes more than 16777216 bytes", *node.chosen)
 
 
-def as_the_samples(program):
+def as_the_samples():
     """Files of hooks.d, where the programs are where the samples have them."""
     samples = pathlib.Path(__file__).parents[2] / "config/hooks.d"
-    with Node(program, "podman", "podman", "hook", None) as node:
+    with Node("podman", "podman", "hook", None) as node:
         node.call[-1] = "/usr/local/bin/rdma-hook"
         node.done(*node.chosen)
         for path in (node.root / "usr/share/containers/oci/hooks.d").iterdir():
             assert path.read_bytes() == (samples / path.name).read_bytes(), path
 
 
-def what_is_chosen(program):
-    with Node(program, "containerd", "containerd-0", None, None) as node:
+def what_is_chosen():
+    with Node("containerd", "containerd-0") as node:
         assert "containerd, way runtime: containerd before 1.7 has no NRI" in node.done(*node.chosen)
-    with Node(program, "docker", "dockerd", None, None) as node:
+    with Node("docker", "dockerd") as node:
         shutil.copy(node.root / "usr/bin/dockerd", node.root / "usr/bin/containerd")
         assert "docker, way runtime" in node.done("--dry-run")
         (node.root / "var/lib/kubelet").mkdir(parents=True)
         assert "containerd, way nri" in node.done("--dry-run")
         shutil.copy(node.root / "usr/bin/dockerd", node.root / "usr/bin/crio")
-        refused = node.run()
-        assert refused.returncode == 1 and "name one by --engine" in refused.stderr, refused
+        node.refused("name one by --engine")
         (node.root / "var/lib/rancher/k3s").mkdir(parents=True)
         said = node.done()
         assert "nothing was changed" in said and 'base_runtime_spec' not in said and "rdma-runtime" in said, said
         assert node.now() == node.before
-    with Node(program, "docker", "dockerd", None, None) as node:
+    with Node("docker", "dockerd") as node:
         # What is left of another engine.
-        (node.root / "usr/bin/crio").write_text("#!/usr/libexec/gone\n")
-        (node.root / "usr/bin/crio").chmod(0o755)
+        node.put("usr/bin/crio", "#!/usr/libexec/gone\n", 0o755)
         assert "found: crio (tells no version), docker 26.1" in node.done("--engine", "docker", "--dry-run")
-        refused = node.run()
-        assert refused.returncode == 1 and "several engines are on this node: crio (tells no version), docker" in refused.stderr, refused
-        refused = node.run("--engine", "crio")
-        assert refused.returncode == 1 and "cannot execute `/usr/bin/crio`: its interpreter `/usr/libexec/gone`: open" in refused.stderr, refused
-    with Node(program, "docker", "dockerd", None, None) as node:
+        node.refused("several engines are on this node: crio (tells no version), docker")
+        node.refused("cannot execute `/usr/bin/crio`: its interpreter `/usr/libexec/gone`: open", "--engine", "crio")
+    with Node("docker", "dockerd") as node:
         (node.root / "usr/bin/dockerd").unlink()
-        refused = node.run()
-        assert refused.returncode == 1 and "no engine is on this node" in refused.stderr, refused
+        node.refused("no engine is on this node")
 
 
-def which_is_asked(program):
+def which_is_asked():
     """The engine that runs is asked, then the one that its unit starts, then the one that PATH has."""
-    with Node(program, "containerd", "containerd-1", None, None) as node:
-        new = node.root / "opt/new/bin"
-        new.mkdir(parents=True)
-        shutil.copy(node.root / "usr/bin/ctr", new)
-        (new / "containerd").write_text((node.root / "usr/bin/containerd").read_text().replace("1.7.24", "2.1.9"))
-        (new / "containerd").chmod(0o755)
+    with Node("containerd", "containerd-1") as node:
+        node.put("opt/new/bin/containerd", (node.root / "usr/bin/containerd").read_text().replace("1.7.24", "2.1.9"), 0o755)
+        shutil.copy(node.root / "usr/bin/ctr", node.root / "opt/new/bin")
 
         def found(version):
             said = node.done(*node.chosen, "--dry-run")
             assert f"found: containerd {version}" in said, (version, said)
 
         found("1.7")
-        unit = node.root / "etc/systemd/system/containerd.service"
-        unit.parent.mkdir(parents=True)
-        unit.write_text("[Service]\nExecStart=/usr/bin/containerd\n")
-        drop_in = unit.parent / "containerd.service.d/new.conf"
-        drop_in.parent.mkdir()
-        drop_in.write_text("[Service]\nExecStart=\nExecStart=-/opt/new/bin/containerd --config /etc/containerd/config.toml\n")
+        unit = node.put("etc/systemd/system/containerd.service", "[Service]\nExecStart=/usr/bin/containerd\n")
+        drop_in = node.put("etc/systemd/system/containerd.service.d/new.conf",
+                           "[Service]\nExecStart=\nExecStart=-/opt/new/bin/containerd --config /etc/containerd/config.toml\n")
         found("2.1")
         unit.unlink()
         drop_in.unlink()
-        process = node.root / "proc/17"
-        process.mkdir(parents=True)
-        (process / "comm").write_text("containerd\n")
-        (process / "status").write_text("Name:\tcontainerd\nNSpid:\t17\n")
-        (process / "exe").symlink_to("/opt/new/bin/containerd (deleted)")
-        found("2.1")
-        (process / "status").write_text("Name:\tcontainerd\nNSpid:\t17\t1\n")
-        found("1.7")
-        (process / "status").write_text("Name:\tcontainerd\nNSpid:\t17\n")
-        (process / "exe").unlink()
-        (process / "exe").symlink_to("/opt/new/bin/ctr")
-        found("1.7")
-        if os.geteuid() == 0:
-            (process / "exe").unlink()
-            (process / "exe").symlink_to("/opt/new/bin/containerd")
-            os.chown(process, 1000, 1000)
-            found("1.7")
+        process = node.put("proc/17/comm", "containerd\n").parent
+        # In a container; another program; another user's.
+        for executed, pids, owner, version in (("containerd (deleted)", "17", 0, "2.1"), ("containerd (deleted)", "17\t1", 0, "1.7"),
+                                               ("ctr", "17", 0, "1.7"), ("containerd", "17", 1000, "1.7")):
+            if owner and os.geteuid() != 0:
+                continue
+            node.put("proc/17/status", f"Name:\tcontainerd\nNSpid:\t{pids}\n")
+            (process / "exe").unlink(missing_ok=True)
+            (process / "exe").symlink_to("/opt/new/bin/" + executed)
+            if owner:
+                os.chown(process, owner, owner)
+            found(version)
 
 
 SYSTEMCTL = '#!/bin/sh\nif [ -e /tmp/fail ]; then echo "no such unit" >&2; exit 1; fi\necho "$SYSTEMD_IGNORE_CHROOT $*" >> /tmp/systemctl\n'
@@ -604,19 +591,17 @@ SYSTEMCTL = '#!/bin/sh\nif [ -e /tmp/fail ]; then echo "no such unit" >&2; exit 
 class Image(Node):
     """A node, and the directory of an image with our programs, which are put there. Its engine is restarted by a stand-in."""
 
-    def __init__(self, program, engine, stand_in, way, text):
-        super().__init__(program, engine, stand_in, way, text)
+    def __init__(self, engine, stand_in=None, way=None, text=None):
+        super().__init__(engine, stand_in, way, text)
         self.programs = tempfile.TemporaryDirectory()
         image = pathlib.Path(self.programs.name)
         self.own = image / "rdma-hook"
-        shutil.copy(program, self.own)
+        shutil.copy(self.program, self.own)
         (image / "rdma-runtime").write_text("one")
         (image / "rdma-runtime").chmod(0o755)
         (image / "rdma-nri").write_text("for the image alone")
-        self.call = self.call[:self.call.index(program)] + [self.own, "install", "--root", self.root]
-        systemctl = self.root / "usr/bin/systemctl"
-        systemctl.write_text(SYSTEMCTL)
-        systemctl.chmod(0o755)
+        self.call = self.call[:self.call.index(self.program)] + [self.own, "install", "--root", self.root]
+        self.put("usr/bin/systemctl", SYSTEMCTL, 0o755)
         self.there = self.root / "opt/rdma-init/bin"
 
     def __exit__(self, *_):
@@ -628,8 +613,8 @@ class Image(Node):
         return said.read_text().splitlines() if said.exists() else []
 
 
-def put_from_an_image(program, engine, stand_in, way, text):
-    with Image(program, engine, stand_in, way, text) as node:
+def put_from_an_image(engine, stand_in, way, text):
+    with Image(engine, stand_in, way, text) as node:
         assert f"would put `/opt/rdma-init/bin/rdma-hook`" in node.done(*node.chosen, "--dry-run")
         assert node.now() == node.before and not (node.root / "opt").exists() and not (node.root / "run").exists()
         node.done(*node.chosen, "--restart")
@@ -654,15 +639,12 @@ def put_from_an_image(program, engine, stand_in, way, text):
             assert "put `/opt/rdma-init/bin/rdma-runtime`" in node.done("--restart")
             assert running.read() == b"one" and (node.there / "rdma-runtime").read_text() == "two"
         # A grant that a program of another format booked: only that program can release it.
-        grant = node.root / "run/rdma-hook/grants/container-web.json"
-        grant.parent.mkdir(mode=0o700)
-        grant.write_text('{"format":1,"owner":{}}\n')
-        grant.chmod(0o600)
+        (node.root / "run/rdma-hook/grants").mkdir(mode=0o700)
+        grant = node.put("run/rdma-hook/grants/container-web.json", '{"format":1,"owner":{}}\n', 0o600)
         if os.geteuid() == 0:
             (node.own.parent / "rdma-runtime").write_text("three")
-            refused = node.run("--restart")
-            assert refused.returncode == 1 and (node.there / "rdma-runtime").read_text() == "two", refused
-            assert "1 grants are of another version's format" in refused.stderr and "container-web.json" in refused.stderr, refused
+            refused = node.refused("1 grants are of another version's format", "--restart")
+            assert "container-web.json" in refused.stderr and (node.there / "rdma-runtime").read_text() == "two", refused
             (node.own.parent / "rdma-runtime").write_text("two")
         grant.unlink()
         grant.parent.rmdir()
@@ -676,25 +658,24 @@ def put_from_an_image(program, engine, stand_in, way, text):
         assert (node.there / "rdma-hook").stat().st_mode & 0o7777 == 0o755
         # Programs go when the engine was restarted, and not before.
         if wanted:
-            refused = node.run("--uninstall")
-            assert refused.returncode == 1 and "--restart" in refused.stderr and len(list(node.there.iterdir())) == 2, refused
-            (node.root / "tmp/fail").write_text("")
-            refused = node.run("--uninstall", "--restart")
-            assert refused.returncode == 1 and "no such unit" in refused.stderr and len(list(node.there.iterdir())) == 2, refused
-            (node.root / "tmp/fail").unlink()
+            node.refused("--restart", "--uninstall")
+            assert len(list(node.there.iterdir())) == 2
+            failing = node.put("tmp/fail", "")
+            node.refused("no such unit", "--uninstall", "--restart")
+            assert len(list(node.there.iterdir())) == 2
+            failing.unlink()
             assert [path for path in node.now() if path not in node.before] == [RECORD]
         node.done("--uninstall", "--restart")
         assert node.restarts() == wanted * 2 and node.now() == node.before and not (node.root / "opt").exists(), node.now().keys()
         assert "nothing is installed" in node.done("--uninstall", "--restart")
 
 
-def restarted_later(program):
+def restarted_later():
     """An engine that could not be restarted is the next time."""
-    with Image(program, "containerd", "containerd", None, TWO) as node:
-        (node.root / "tmp/fail").write_text("")
-        refused = node.run("--restart")
-        assert refused.returncode == 1 and "no such unit" in refused.stderr, refused
-        (node.root / "tmp/fail").unlink()
+    with Image("containerd", text=TWO) as node:
+        failing = node.put("tmp/fail", "")
+        node.refused("no such unit", "--restart")
+        failing.unlink()
         assert "done: systemctl restart containerd" in node.done("--restart") and node.restarts() == ["1 restart containerd"]
         assert "done" not in node.done("--restart")
         # An uninstall that waits for the restart is taken back by an install.
@@ -703,15 +684,14 @@ def restarted_later(program):
         assert {entry["state"] for entry in json.loads(node.done("--status", "--json"))["files"]} == {"installed"}
 
 
-def where_programs_are(program):
+def where_programs_are():
     # Of a package: they stay, and nothing is put.
-    with Image(program, "containerd", "containerd", None, TWO) as node:
-        (node.root / "usr/bin/rdma-runtime").write_text("")
-        (node.root / "usr/bin/rdma-runtime").chmod(0o755)
+    with Image("containerd", text=TWO) as node:
+        node.put("usr/bin/rdma-runtime", "", 0o755)
         node.done()
         assert not (node.root / "opt").exists() and "/usr/bin/rdma-hook" in (node.root / "etc/containerd/rdma-verify.json").read_text()
     # /opt is a link on nodes whose /usr is read-only, and programs may be links.
-    with Image(program, "containerd", "containerd", None, TWO) as node:
+    with Image("containerd", text=TWO) as node:
         (node.root / "opt").symlink_to("/var/opt")
         (node.root / "var/opt").mkdir()
         (node.root / "usr/lib").mkdir()
@@ -721,14 +701,14 @@ def where_programs_are(program):
         assert (node.root / "var/opt/rdma-init/bin/rdma-hook").is_file() and not os.path.exists("/var/opt/rdma-init")
         node.done("--uninstall", "--restart")
         assert not list((node.root / "var/opt").iterdir())
-    with Image(program, "containerd", "containerd", None, TWO) as node:
+    with Image("containerd", text=TWO) as node:
         node.done("--programs", "/var/lib/bin")
         assert (node.root / "var/lib/bin/rdma-runtime").is_file()
         refused = node.run()
         assert refused.returncode == 0 or "installed" in refused.stderr, refused
         assert node.run("--programs", "bin").returncode == 2
     # What an engine refuses leaves nothing on the node.
-    with Image(program, "containerd", "containerd-1", "runtime", LINES) as node:
+    with Image("containerd", "containerd-1", "runtime", LINES) as node:
         assert node.run(*node.chosen).returncode == 1 and node.now() == node.before and not (node.root / "opt").exists()
 
 
@@ -737,46 +717,36 @@ def static_busybox():
     return busybox and b"static" in subprocess.run(["file", "-L", busybox], capture_output=True, check=False).stdout
 
 
-def main(program):
+def main():
     if not static_busybox():
         print("skipped: the stand-ins need a static busybox")
         return 77
     for engine, stand_in, way, text, wanted in CASES:
-        with Node(program, engine, stand_in, way, text) as node:
+        with Node(engine, stand_in, way, text) as node:
             try:
                 whole_way(node, wanted)
             except AssertionError:
                 print(f"{engine}, {stand_in}, {way}:", file=sys.stderr)
                 raise
     for engine, stand_in, way, text, said in REFUSED:
-        with Node(program, engine, stand_in, way, text) as node:
-            refused = node.run(*node.chosen)
-            assert refused.returncode == 1 and said in refused.stderr, refused
-            assert node.now() == node.before, (engine, sorted(set(node.now()) ^ set(node.before)))
+        with Node(engine, stand_in, way, text) as node:
+            node.unchanged(said, *node.chosen)
             assert not list(node.root.glob("etc/containerd/conf.d")) and not list(node.root.glob("var/lib/*"))
-    overridden(program)
-    by_another_version(program)
-    what_takes_its_place(program)
+    checks = [overridden, by_another_version, what_takes_its_place, links_in_the_way, what_is_chosen, which_is_asked,
+              changed_by_others, without_bound, as_the_samples, restarted_later, where_programs_are]
     if subprocess.run(["unshare", "--map-root-user", "--mount", "true"], check=False).returncode == 0:
-        read_only(program)
-        image_based(program)
+        checks += [read_only, image_based]
     else:
         print("not on read-only file systems: mounts are refused here")
-    links_in_the_way(program)
-    what_is_chosen(program)
-    which_is_asked(program)
-    changed_by_others(program)
-    without_bound(program)
-    as_the_samples(program)
-    for engine, stand_in, way, text in (("containerd", "containerd", None, TWO), ("containerd", "containerd-1", None, ONE_EMPTY),
-                                        ("containerd", "containerd", "runtime", TWO), ("crio", "crio", None, CRIO),
-                                        ("docker", "dockerd", None, NVIDIA), ("podman", "podman", None, None)):
-        put_from_an_image(program, engine, stand_in, way, text)
-    restarted_later(program)
-    where_programs_are(program)
+    for check in checks:
+        check()
+    for engine, stand_in, way, text in (("containerd", None, None, TWO), ("containerd", "containerd-1", None, ONE_EMPTY),
+                                        ("containerd", None, "runtime", TWO), ("crio", None, None, CRIO),
+                                        ("docker", "dockerd", None, NVIDIA), ("podman", None, None, None)):
+        put_from_an_image(engine, stand_in, way, text)
     if shutil.which("strace"):
-        makers = [lambda: Node(program, "containerd", "containerd", "runtime", TWO), lambda: Node(program, "containerd", "containerd-1", None, ONE),
-                  lambda: Image(program, "podman", "podman", None, None)]
+        makers = [lambda: Node("containerd", "containerd", "runtime", TWO), lambda: Node("containerd", "containerd-1", None, ONE),
+                  lambda: Image("podman")]
         print(f"killed at {sum(map(killed, makers))} points, without room at {sum(map(without_room, makers))}")
     else:
         print("not killed: strace is missing")
@@ -784,4 +754,5 @@ def main(program):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    Node.program = sys.argv[1]
+    sys.exit(main())
