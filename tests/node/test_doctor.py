@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
-"""planted RDMA_HOOK RDMA_RUNTIME RDMA_NRI MAKE_TREE: nodes laid out as files, each with one fault; doctor finds it, and only it."""
+"""`rdma-hook doctor` over nodes laid out as files, each with one fault: it finds that, and nothing else."""
 import copy
-import importlib.machinery
+import itertools
 import json
 import os
 import pathlib
@@ -9,11 +8,12 @@ import shutil
 import stat
 import struct
 import subprocess
-import sys
-import tempfile
 
-# The stand-in for containerd is that of the tests of install.
-roots = importlib.machinery.SourceFileLoader("roots", str(pathlib.Path(__file__).parent / "test_install_roots.py")).load_module()
+import harness
+import test_install_roots as roots  # which has a stand-in for containerd
+from harness import HOOK, MAKE_TREE, NRI, write
+
+PROGRAMS = (HOOK, os.environ.get("TESTED_INSTALLED_RUNTIME", ""), NRI)
 RAILS = 4
 ROOT_PORT, UPSTREAM = "0000:00:01.0", "0000:01:00.0"
 STARTED, BOOTED = 1_000_000, 900_000  # of the engine, of the node; seconds since the epoch
@@ -72,8 +72,9 @@ def put_process(node, pid, name, started, memlock, status):
 
 
 class Node:
-    def __init__(self, programs, directory):
-        self.hook, self.programs, self.make_tree = programs[0], programs[:3], programs[3]
+    hook = HOOK
+
+    def __init__(self, directory):
         self.root = pathlib.Path(directory) / "node"
         self.snapshot = pathlib.Path(directory) / "snapshot.json"
         self.inventory = copy.deepcopy(healthy())
@@ -81,12 +82,8 @@ class Node:
         self.with_snapshot = False  # for what no file tells
 
     def write(self, path, content, mode=0o644):
-        file = self.root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.unlink(missing_ok=True)
-        file.write_bytes(content if isinstance(content, bytes) else content.encode())
-        file.chmod(mode)
-        return file
+        (self.root / path).unlink(missing_ok=True)
+        return write(str(self.root / path), content, mode)
 
     def remove(self, path):
         path = self.root / path
@@ -94,7 +91,7 @@ class Node:
 
     def lay_out(self):
         self.snapshot.write_text(json.dumps(self.inventory))
-        subprocess.run([self.make_tree, self.snapshot, self.root, "--full"], check=True)
+        subprocess.run([MAKE_TREE, self.snapshot, self.root, "--full"], check=True)
         for module in ("mlx5_ib", "nvidia_peermem"):
             (self.root / "sys/module" / module).mkdir(parents=True)
         self.write("sys/class/misc/rdma_cm/dev", "10:122\n")
@@ -118,7 +115,7 @@ class Node:
         (self.root / "run").mkdir()
         roots.lay_out(self.root, "containerd", "containerd", None)
         # They are asked for their version below the root, where no library is that those of a sanitizer's build need.
-        for program in self.programs:
+        for program in PROGRAMS:
             version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
             self.write(f"opt/rdma/bin/{pathlib.Path(program).name}", f"#!/bin/sh\necho '{version}'\n", 0o755)
         self.write("usr/lib/systemd/system/containerd.service", UNIT)
@@ -290,40 +287,47 @@ HEALTHY = [
 ]
 
 
-def examine(programs, before, after):
-    with tempfile.TemporaryDirectory(dir="/run") as directory:  # which is root's, as configuration has to be
-        node = Node(programs, directory)
+class Doctor(harness.Case):
+    place = "/run"  # which is root's, as configuration has to be
+
+    def setUp(self):
+        super().setUp()
+        if os.geteuid() != 0 or not roots.static_busybox():
+            self.skipTest("needs root, and a static busybox")
+        try:
+            os.mknod(self.work + "/node", stat.S_IFCHR, os.makedev(231, 192))
+        except PermissionError:
+            self.skipTest("needs CAP_MKNOD")
+        self.numbers = itertools.count()
+
+    def examine(self, before, after):
+        directory = f"{self.work}/{next(self.numbers)}"
+        os.mkdir(directory)
+        node = Node(directory)
         if before:
             before(node)
         node.lay_out()
         if after:
             after(node)
-        return node.examine()
+        found = node.examine()
+        shutil.rmtree(directory)
+        return found
 
+    def test_healthy_nodes(self):
+        for name, before, after in HEALTHY:
+            with self.subTest(name):
+                code, findings, text = self.examine(before, after)
+                self.assertEqual((code, findings), (0, []), text)
 
-def main():
-    if os.geteuid() != 0 or not roots.static_busybox():
-        print("needs root, and a static busybox")
-        return 77
-    with tempfile.TemporaryDirectory(dir="/run") as directory:
-        try:
-            os.mknod(directory + "/node", stat.S_IFCHR, os.makedev(231, 192))
-        except PermissionError:
-            print("needs CAP_MKNOD")
-            return 77
-    programs = sys.argv[1:]
-    for name, before, after in HEALTHY:
-        code, findings, text = examine(programs, before, after)
-        assert (code, findings) == (0, []), (name, code, findings, text)
-    for name, before, after, check, grade, what, message in FAULTS:
-        code, findings, text = examine(programs, before, after)
-        assert len(findings) == 1, (name, findings, text)
-        assert findings[0][:2] == (check, grade) and what in findings[0][2] and message in findings[0][3], (name, findings)
-        assert code == {"note": 0, "warning": 1, "broken": 2}[grade], (name, code)
-        print(f"{name}: {findings[0][2]}: {findings[0][3]}")
-    print(f"{len(FAULTS)} faults, each found alone")
-    return 0
+    def test_each_fault_alone(self):
+        for name, before, after, check, grade, what, message in FAULTS:
+            with self.subTest(name):
+                code, findings, text = self.examine(before, after)
+                self.assertEqual([finding[:2] for finding in findings], [(check, grade)], text)
+                self.assertIn(what, findings[0][2])
+                self.assertIn(message, findings[0][3])
+                self.assertEqual(code, {"note": 0, "warning": 1, "broken": 2}[grade])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.main(*PROGRAMS, MAKE_TREE)

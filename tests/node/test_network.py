@@ -116,7 +116,7 @@ class Rails(harness.NodeCase):
         self.given(self.runtime.create(bundle))
         return bundle
 
-    def refuses(self, bundle, words):
+    def assert_refused(self, bundle, words):
         """crun does not pass on what a hook says."""
         done = self.refused(self.runtime.create(bundle))
         if self.runtime_name == "runc":
@@ -197,7 +197,7 @@ class Rails(harness.NodeCase):
             self.assertEqual(done.returncode, 1, done.stdout)
             error = json.loads(done.stdout)["error"]
             self.assertIn(words, error)
-            self.refuses(web, error)
+            self.assert_refused(web, error)
             self.runtime.delete_all()
             must(["rm", "-r", web.directory])
         self.assert_as_before()
@@ -298,14 +298,14 @@ class Rails(harness.NodeCase):
         ip("addr", "del", "10.2.0.1/16", "dev", "wire2", pod="wire")
         pod = self.pod()
         before = self.node_state()
-        self.refuses(self.bundle(pod=pod), "gateway 10.2.0.1 of rail 2")
+        self.assert_refused(self.bundle(pod=pod), "gateway 10.2.0.1 of rail 2")
         self.assert_state(before)
         self.assert_pod_as_before(pod)
 
     def test_the_netdev_of_the_default_route_stays(self):
         self.use("exclusive")
         ip("route", "add", "default", "via", "10.3.0.1")
-        self.refuses(self.bundle(pod=self.pod(), asks="mlx5_3"), "`rail3` carries the node's default route")
+        self.assert_refused(self.bundle(pod=self.pod(), asks="mlx5_3"), "`rail3` carries the node's default route")
         ip("route", "del", "default")
         self.assert_as_before()
 
@@ -342,7 +342,7 @@ class Rails(harness.NodeCase):
         self.runtime.delete(web)
         self.assertEqual(os.listdir(leases), [])
         image = self.bundle("image", asks="mlx5_0", engine="podman", annotations=of_pod)
-        self.refuses(image, "ADD: CNI_ARGS name no pod")
+        self.assert_refused(image, "ADD: CNI_ARGS name no pod")
         self.assert_as_before()
 
     def use_ipam_for_pods(self):
