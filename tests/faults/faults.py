@@ -222,7 +222,8 @@ def main():
     scenes.enter_own_machine()
     rows = []
     for name, make, quick in chosen:
-        disturb(make, quick if parsed.quick else parsed.sample, parsed.point, parsed.kills, lambda row: rows.append(row) or row)
+        most = quick if parsed.quick else parsed.sample
+        disturb(make, most, parsed.point, parsed.kills, lambda row: rows.append(row) or row)
     show(rows)
     for row in rows:
         for point in row.unreached:

@@ -315,8 +315,8 @@ class CreateRuntimeByRunc(Scene):
     def disturb(self, how):
         entry = self.entry("createRuntime")
         with self.injection(how) as words:
-            self.bundle.config["hooks"] = {"createRuntime": [{"path": words[0], "args": [*words, entry["path"], *entry["args"]]}],
-                                           "poststop": [self.entry("poststop")]}
+            disturbed = {"path": words[0], "args": [*words, entry["path"], *entry["args"]]}
+            self.bundle.config["hooks"] = {"createRuntime": [disturbed], "poststop": [self.entry("poststop")]}
             self.bundle.config["process"]["args"] = ["true"]
             done = self.runc.run(self.bundle.write())
         outcome = Outcome(read(self.result), done.stderr)
@@ -993,9 +993,9 @@ def children(pid):
 
 
 ALL = [CreateRuntime, FirstCreateRuntime, CreateRuntimeAgain, CreateRuntimeByRunc, Poststop, PoststopInPod,
-       OtherRootPoststop, Recover, PassedDescriptor, RuntimeCreate, RuntimeDelete, SecondCreate, OtherRoot, Nri, NriRestart, GenerateCdi, SharedRails,
-       ExclusiveRails, SharedPoststop, NriRails, NriSharedRails,
-       Bind, Damage, DamageOfRails]
+       OtherRootPoststop, Recover, PassedDescriptor, RuntimeCreate, RuntimeDelete, SecondCreate, OtherRoot, Nri,
+       NriRestart, GenerateCdi, SharedRails, ExclusiveRails, SharedPoststop, NriRails, NriSharedRails, Bind, Damage,
+       DamageOfRails]
 
 
 def all_scenes():

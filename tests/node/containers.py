@@ -83,7 +83,8 @@ class Bundle:
         return json.loads(read(self.directory + "/config.json"))
 
     def mount(self, destination, source, kind="bind", options=("rbind",)):
-        self.config["mounts"].append({"destination": destination, "type": kind, "source": source, "options": list(options)})
+        self.config["mounts"].append(
+            {"destination": destination, "type": kind, "source": source, "options": list(options)})
         return self.write()
 
     def share(self, kind):

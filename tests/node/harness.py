@@ -1,12 +1,13 @@
 """What the tests of this folder share.
 
-Nothing waits for a time: a wait is for a condition, and its deadline is for failures. What a test starts or makes goes when it
-ends, the last first. What cannot be tested here is skipped, with the reason; a file whose tests were all skipped ends with 77.
+Nothing waits for a time: a wait is for a condition, and its deadline is for failures. What a test starts or makes goes
+when it ends, the last first. What cannot be tested here is skipped, with the reason; a file whose tests were all skipped
+ends with 77.
 
-`Case` has a directory, `TreeCase` a node as a file tree with a configuration and a ledger, and `NodeCase` a machine of its own,
-for containers: a PID namespace, so that every process ends with the tests, and a mount namespace with its own /run, /dev and
-/etc, so that not even a hook that writes to the wrong place touches the machine. What cannot be hidden are control groups: all
-of ours are below one, which is removed at the end.
+`Case` has a directory, `TreeCase` a node as a file tree with a configuration and a ledger, and `NodeCase` a machine of
+its own, for containers: a PID namespace, so that every process ends with the tests, and a mount namespace with its own
+/run, /dev and /etc, so that not even a hook that writes to the wrong place touches the machine. What cannot be hidden are
+control groups: all of ours are below one, which is removed at the end.
 """
 import contextlib
 import json
@@ -23,7 +24,8 @@ import unittest
 
 from node import Node, differences, walk
 
-HOOK, RUNTIME, NRI, MAKE_TREE = (os.environ.get(name, "") for name in ("TESTED_HOOK", "TESTED_RUNTIME", "TESTED_NRI", "MAKE_TREE"))
+HOOK, RUNTIME, NRI, MAKE_TREE = (os.environ.get(name, "")
+                                 for name in ("TESTED_HOOK", "TESTED_RUNTIME", "TESTED_NRI", "MAKE_TREE"))
 BUSYBOX = shutil.which("busybox") or ""
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.dirname(os.path.dirname(HERE))
@@ -40,8 +42,8 @@ SEED = int(os.environ.get("RDMA_HOOK_TEST_SEED", "0")) or random.SystemRandom().
 
 def run(argv, **settings):
     """Runs to the end; output as text. What a grandchild that keeps the pipes open writes afterwards is not waited for.
-    The outputs are pipes, because a hook writes into no file. The input is a file: crun gives its standard streams to the
-    container's user, and /dev/null is watched."""
+    The outputs are pipes, because a hook writes into no file. The input is a file: crun gives its standard streams to
+    the container's user, and /dev/null is watched."""
     with memory_file() as empty:
         text = settings.pop("input", None)
         settings.setdefault("stdin", empty if text is None else subprocess.PIPE)
@@ -201,7 +203,8 @@ class Case(unittest.TestCase):
 
     def start(self, argv, **settings):
         """A process without input and output, which is killed at the end of the test."""
-        process = subprocess.Popen(argv, **{**dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL), **settings})
+        quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        process = subprocess.Popen(argv, **{**quiet, **settings})
         self.addCleanup(end_process, process)
         return process
 
@@ -327,7 +330,8 @@ class NodeCase(TreeCase):
         found = {}
         for path, (kind, *_, content) in walk(self.ledger_directory).items():
             name = os.path.basename(path)
-            is_other = name in ("lock", "metrics", "place") or name.startswith("last@") or path.startswith(("runtime/", "views/"))
+            is_other = (name in ("lock", "metrics", "place") or name.startswith("last@") or
+                        path.startswith(("runtime/", "views/")))
             if not is_other and kind != stat.S_IFDIR:
                 found[path] = (kind, content)
         return found
@@ -433,8 +437,8 @@ def run_inside(name, network):
 
 
 def enter_own_machine(name="rdma-hook-test", network=False, device_groups=True):
-    """Returns in a process that has a machine of its own; ends with 77 where that cannot be. network: in a network namespace
-    of its own, which stands for the node's."""
+    """Returns in a process that has a machine of its own; ends with 77 where that cannot be. network: in a network
+    namespace of its own, which stands for the node's."""
     if not GROUP:
         reason = requirement(device_groups)
         if reason:
@@ -447,7 +451,7 @@ def enter_own_machine(name="rdma-hook-test", network=False, device_groups=True):
 
 def check_programs(*programs):
     if not all(os.access(program, os.X_OK) for program in programs):
-        sys.exit("set TESTED_HOOK, TESTED_RUNTIME, TESTED_NRI, MAKE_TREE and so on to the paths of programs, as ctest does")
+        sys.exit("set TESTED_HOOK, TESTED_RUNTIME, MAKE_TREE and so on to the paths of programs, as ctest does")
 
 
 def main(*programs):

@@ -36,4 +36,5 @@ class HostileCase(NodeCase):
 
     def create_by(self, *before, **settings):
         """What is put before the hook and its arguments starts it."""
-        return run([*before, HOOK, *self.arguments("createRuntime")[1:]], input=json.dumps(self.container.state()), **settings)
+        state = json.dumps(self.container.state())
+        return run([*before, HOOK, *self.arguments("createRuntime")[1:]], input=state, **settings)

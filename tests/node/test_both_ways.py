@@ -1,5 +1,5 @@
-"""One plan, two ways to apply it: a live container at createRuntime, under runc and under crun, or config.json before it is
-created, by rdma-runtime. A table of bundles, and of what a container sees; it must not see a difference between the ways."""
+"""One plan, two ways to apply it: a live container at createRuntime, under runc and under crun, or config.json before it
+is created, by rdma-runtime. A table of bundles, and of what a container sees: the same by each way."""
 import os
 
 import harness
@@ -14,8 +14,8 @@ NOT_PERMITTED = "Operation not permitted"
 
 
 def seen(*hcas, views=None, facts=(), modes=(), owner="0:0", without=(), other=None):
-    """What Report has of a container with these HCAs. modes: of nodes that have another one than 666; owner: of the nodes,
-    None where the runtimes differ; facts: None is the node's own."""
+    """What Report has of a container with these HCAs. modes: of nodes that have another one than 666; owner: of the
+    nodes, None where the runtimes differ; facts: None is the node's own."""
     return {"uverbs": [hca.replace("mlx5_", "uverbs") for hca in hcas], "facts": dict(facts), "modes": dict(modes),
             "views": {"infiniband": list(hcas) or ALL} if views is None else views, "owner": owner, "without": without,
             "other": other}
@@ -46,7 +46,8 @@ ROWS = (
     ("no rdma_cm", {"asks": "mlx5_1"}, {"nodes": {"rdma_cm": False}}, seen("mlx5_1", without=["rdma_cm"])),
     ("no view", {"asks": "mlx5_1"}, {"sysfs_view": False}, seen("mlx5_1", views={"infiniband": ALL})),
     ("no limit", {"asks": "mlx5_1"}, {"memlock": None}, seen("mlx5_1", facts={"soft memlock": str(SOFT_LIMIT)})),
-    ("a user other than root", {"asks": "mlx5_0,mlx5_1", "uid": 1000}, {}, seen("mlx5_0", "mlx5_1", facts={"user": "1000"})),
+    ("a user other than root", {"asks": "mlx5_0,mlx5_1", "uid": 1000}, {},
+     seen("mlx5_0", "mlx5_1", facts={"user": "1000"})),
     ("a user namespace", {"asks": "mlx5_0,mlx5_1", "userns": True}, {},
      seen("mlx5_0", "mlx5_1", owner=None, facts={"ibdev uverbs1": "mlx5_1"})),
     ("the node's network", {"asks": "mlx5_1", "netns": False}, {}, seen("mlx5_1")),
@@ -256,7 +257,8 @@ class Booked(harness.NodeCase):
                 bundle = exclusive(self, "broken-" + name)
                 bundle.config["hooks"]["createRuntime"].append({"path": "/bin/false"})
                 self.refused(self.runtime.run(bundle.write()))
-                self.assertEqual(self.runtime.report(exclusive(self, "next-" + name)).nodes, self.node.expected("uverbs1"))
+                report = self.runtime.report(exclusive(self, "next-" + name))
+                self.assertEqual(report.nodes, self.node.expected("uverbs1"))
                 if name == "crun":
                     self.recover()
                 self.assert_ledger_empty()

@@ -33,7 +33,8 @@ class HostileProcess(HostileCase):
         self.assert_node_unchanged()
 
     def begin(self, stage, **settings):
-        return self.start([HOOK, *self.arguments(stage)[1:]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={}, **settings)
+        return self.start([HOOK, *self.arguments(stage)[1:]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={},
+                          **settings)
 
     def test_stdin_that_never_ends(self):
         """Silence, a trickle, and a flood, at every stage at once. All end by themselves."""

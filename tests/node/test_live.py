@@ -1,5 +1,5 @@
-"""createRuntime and poststop under runc and under crun: who gets which HCA, until when, and what is said and counted. What a
-container sees of it: test_both_ways.py."""
+"""createRuntime and poststop under runc and under crun: who gets which HCA, until when, and what is said and counted.
+What a container sees of it: test_both_ways.py."""
 import copy
 import json
 import os

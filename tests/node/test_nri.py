@@ -49,7 +49,8 @@ class NriCase(harness.TreeCase):
                 for name, hca in self.devices().items() if hca["holders"]}
 
     def hold_lock(self, hca):
-        """Somebody has the HCA's lock: the ledger has it by its device, which the HCA's grant names. Returns what gives it back."""
+        """Somebody has the HCA's lock, which the ledger has by the device that the HCA's grant names. Returns what gives
+        it back."""
         (device,) = (held.get("device", hca) for file in os.listdir(self.ledger_directory + "/grants")
                      for held in hcas_of(json.loads(read(f"{self.ledger_directory}/grants/{file}").splitlines()[0]))
                      if held["name"] == hca)
@@ -285,8 +286,8 @@ class Life(NriCase):
     def test_started_by_the_runtime(self):
         ours, theirs = socket.socketpair()
         environment = {"NRI_PLUGIN_NAME": "rdma", "NRI_PLUGIN_IDX": "05", "NRI_PLUGIN_SOCKET": "3"}
-        plugin = self.start(["/bin/sh", "-c", f'exec "$0" "$@" 3<&{theirs.fileno()}', NRI, *self.places()], env=environment,
-                            pass_fds=[theirs.fileno()], stderr=subprocess.PIPE)
+        plugin = self.start(["/bin/sh", "-c", f'exec "$0" "$@" 3<&{theirs.fileno()}', NRI, *self.places()],
+                            env=environment, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE)
         theirs.close()
         connection = nri.Connection(ours)
         connection.introduce()

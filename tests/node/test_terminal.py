@@ -24,8 +24,8 @@ class Terminal(rdma_init.Case):
         attributes[3] &= ~termios.ECHO
         termios.tcsetattr(self.slave, termios.TCSANOW, attributes)
         settings = {"stdin": self.slave, "stdout": self.slave, "stderr": self.slave, **settings}
-        process = self.start(argv, pass_fds=[self.slave],
-                             preexec_fn=lambda: fcntl.ioctl(self.slave, termios.TIOCSCTTY, 0), **self.settings(settings))
+        process = self.start(argv, pass_fds=[self.slave], **self.settings(settings),
+                             preexec_fn=lambda: fcntl.ioctl(self.slave, termios.TIOCSCTTY, 0))
         os.close(self.slave)
         return rdma_init.Started(process, self.master)
 
