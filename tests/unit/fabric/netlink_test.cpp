@@ -11,13 +11,20 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "fabric/netdev_map.hpp"
+#include "fabric/netlink_socket.hpp"
+#include "support/inventories.hpp"
+
 namespace {
 
 using fabric::netlink::Attributes;
 using fabric::netlink::Bytes;
 using fabric::netlink::Message;
-
 using Buffer = std::vector<std::uint8_t>;
+using fabric::GidSearch;
+using fabric::Netdev;
+using test_support::address;
+using test_support::netdev;
 
 // One attribute with a length of the caller's choice; padded to four bytes as the kernel does.
 void add(Buffer& buffer, unsigned type, const Buffer& value, int length = -1) {
@@ -37,6 +44,8 @@ TEST(Attributes, AreFoundByType) {
   add(buffer, 4, {});
   add(buffer, 5 | NLA_F_NESTED, {9});
   add(buffer, 1, {1, 0, 0, 0});
+  add(buffer, 7, {'a', 'b', 'c', 'd'});
+  add(buffer, 8, {'a', 0, 'c', 'd'});
   const Attributes attributes{Bytes(buffer)};
   EXPECT_EQ(attributes.u32(1), 0x12345678U) << "the first of two";
   EXPECT_EQ(attributes.text(2), "eth0");
@@ -47,6 +56,8 @@ TEST(Attributes, AreFoundByType) {
   EXPECT_EQ(attributes.u8(5), 9) << "flags are no part of the type";
   EXPECT_FALSE(attributes.has(6));
   EXPECT_FALSE(attributes.u32(3)) << "too short for the asked size";
+  EXPECT_EQ(attributes.text(7), "abcd") << "without its zero";
+  EXPECT_EQ(attributes.text(8), "a");
 }
 
 TEST(Netlink, PrivilegedQkeyModeOfAnAnswer) {
@@ -58,15 +69,6 @@ TEST(Netlink, PrivilegedQkeyModeOfAnAnswer) {
     add(answer, kMode, {static_cast<std::uint8_t>(is_on)});
     EXPECT_EQ(fabric::netlink::privileged_qkey_of(Attributes{Bytes(answer)}), is_on);
   }
-}
-
-TEST(Attributes, TextWithoutItsZeroEndsWithTheAttribute) {
-  Buffer buffer;
-  add(buffer, 1, {'a', 'b', 'c', 'd'});
-  add(buffer, 2, {'a', 0, 'c', 'd'});
-  const Attributes attributes{Bytes(buffer)};
-  EXPECT_EQ(attributes.text(1), "abcd");
-  EXPECT_EQ(attributes.text(2), "a");
 }
 
 TEST(Attributes, MalformedLengthsEndTheWalk) {
@@ -102,9 +104,9 @@ TEST(Message, IsTooShortForItsHeader) {
 }
 
 TEST(Socket, NamesTheProtocolThatIsNotThere) {
-  const auto socket = fabric::netlink::Socket::open(31);  // MAX_LINKS is 32, and nobody has the last
-  ASSERT_FALSE(socket);
-  EXPECT_EQ(socket.error().message, "open netlink socket (protocol 31): Protocol not supported");
+  // MAX_LINKS is 32, and nobody has the last.
+  EXPECT_EQ(fabric::netlink::Socket::open(31).error().message,
+            "open netlink socket (protocol 31): Protocol not supported");
 }
 
 TEST(Socket, ReportsTheKernelsError) {
@@ -112,10 +114,8 @@ TEST(Socket, ReportsTheKernelsError) {
   ASSERT_TRUE(socket);
   ifinfomsg header{};
   header.ifi_index = 0x7ffffff0;
-  const auto done =
-      socket->request(RTM_GETLINK, 0, fabric::netlink::bytes_of(header), [](const Message&) { return true; });
-  ASSERT_FALSE(done);
-  EXPECT_EQ(done.error().code, ENODEV);
+  const auto take = [](const Message&) { return true; };
+  EXPECT_EQ(socket->request(RTM_GETLINK, 0, fabric::netlink::bytes_of(header), take).error().code, ENODEV);
 }
 
 const fabric::Netdev* find(const std::vector<fabric::Netdev>& netdevs, const char* name) {
@@ -138,15 +138,14 @@ TEST(LiveNetwork, HasALoopbackNetdev) {
 // Runs in a child with network namespaces of its own: 77 says that they cannot be made here.
 constexpr int kCannot = 77;
 
-int run_in_new_netns(int (*test)()) {
+void expect_in_new_netns(int (*test)(), const char* otherwise) {
   const pid_t child = fork();
-  if (child == 0) {
-    if (unshare(CLONE_NEWNET) != 0) _exit(kCannot);
-    _exit(test());
-  }
+  if (child == 0) _exit(unshare(CLONE_NEWNET) != 0 ? kCannot : test());
   int status = 0;
   waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+  const int result = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+  if (result == kCannot) GTEST_SKIP() << otherwise;
+  EXPECT_EQ(result, 0);
 }
 
 bool ip(const std::string& arguments) {
@@ -173,9 +172,7 @@ int loopback_of_a_new_netns() {
 }
 
 TEST(LiveNetwork, ANewNetnsHasADownLoopback) {
-  const int result = run_in_new_netns(loopback_of_a_new_netns);
-  if (result == kCannot) GTEST_SKIP() << "no network namespace can be made here";
-  EXPECT_EQ(result, 0);
+  expect_in_new_netns(loopback_of_a_new_netns, "no network namespace can be made here");
 }
 
 int kinds_addresses_and_routes() {
@@ -208,9 +205,8 @@ int kinds_addresses_and_routes() {
 }
 
 TEST(LiveNetwork, KindsAddressesAndRoutes) {
-  const int result = run_in_new_netns(kinds_addresses_and_routes);
-  if (result == kCannot) GTEST_SKIP() << "no network namespace with a veth can be made here (root and iproute2)";
-  EXPECT_EQ(result, 0);
+  expect_in_new_netns(kinds_addresses_and_routes,
+                      "no network namespace with a veth can be made here (root and iproute2)");
 }
 
 // A macvlan whose lower device stayed behind, as in a pod.
@@ -252,9 +248,7 @@ int lower_device_in_another_netns() {
 }
 
 TEST(LiveNetwork, ALowerDeviceInAnotherNetnsIsKnownByItsId) {
-  const int result = run_in_new_netns(lower_device_in_another_netns);
-  if (result == kCannot) GTEST_SKIP() << "no macvlan can be moved between network namespaces here";
-  EXPECT_EQ(result, 0);
+  expect_in_new_netns(lower_device_in_another_netns, "no macvlan can be moved between network namespaces here");
 }
 
 TEST(LiveRdma, AnswersOrIsNotThere) {
@@ -264,6 +258,136 @@ TEST(LiveRdma, AnswersOrIsNotThere) {
     EXPECT_TRUE(answer->port_netdevs.hcas.contains(key.first));
     EXPECT_FALSE(netdev.empty());
   }
+}
+
+Netdev of_kind(std::string name, const char* kind, int ifindex, std::initializer_list<std::string_view> addresses) {
+  Netdev device = netdev(std::move(name), addresses);
+  device.kind = kind;
+  device.ifindex = ifindex;
+  return device;
+}
+
+// A netdev over another one of this netns, or over one of the netns with that id.
+Netdev over(Netdev device, int lower, std::optional<int> netns = std::nullopt) {
+  device.lower_ifindex = lower;
+  device.lower_netns_id = netns;
+  return device;
+}
+
+using Netdevs = std::vector<Netdev>;
+
+TEST(StackedOn, FollowsVlansMacvlansAndBonds) {
+  Netdevs netdevs = {of_kind("eth1", "", 1, {}),
+                     over(of_kind("eth1.100", "vlan", 2, {}), 1),
+                     over(of_kind("mv0", "macvlan", 3, {}), 2),
+                     over(of_kind("veth0", "veth", 4, {}), 1),
+                     of_kind("bond0", "bond", 5, {}),
+                     over(of_kind("bond0.7", "vlan", 6, {}), 5),
+                     of_kind("eth2", "", 7, {})};
+  netdevs[0].master_ifindex = 5;
+  netdevs[0].master = "bond0";
+  // Itself, a vlan and a macvlan on that; not a veth, the link of which is its peer; its bond and a vlan on that.
+  const std::vector<bool> expected = {true, true, true, false, true, true, false};
+  for (std::size_t i = 0; i < netdevs.size(); ++i)
+    EXPECT_EQ(fabric::is_stacked_on(netdevs, netdevs[i], netdevs[0]), expected[i]) << netdevs[i].name;
+}
+
+TEST(StackedOn, ALoopInTheStackEnds) {
+  const Netdevs netdevs = {over(of_kind("a", "vlan", 1, {}), 2), over(of_kind("b", "vlan", 2, {}), 1),
+                           of_kind("c", "", 3, {})};
+  EXPECT_FALSE(fabric::is_stacked_on(netdevs, netdevs[0], netdevs[2]));
+  EXPECT_FALSE(fabric::leaves_netns(netdevs, netdevs[0]));
+}
+
+TEST(LeavesNetns, IsForStackedNetdevsWithTheLowerDeviceElsewhere) {
+  const Netdevs netdevs = {over(of_kind("net1", "macvlan", 2, {}), 9, 0),
+                           over(of_kind("net1.5", "vlan", 3, {}), 2),
+                           over(of_kind("eth0", "veth", 4, {}), 9, 0),
+                           over(of_kind("ip0", "ipvlan", 5, {}), 9, 0),
+                           of_kind("br0", "bridge", 6, {}),
+                           over(of_kind("tun0", "vxlan", 7, {}), 9, 0),
+                           over(of_kind("here", "macvlan", 8, {}), 6)};
+  const std::vector<bool> expected = {true, true, false, true, false, false, false};
+  for (std::size_t i = 0; i < netdevs.size(); ++i)
+    EXPECT_EQ(fabric::leaves_netns(netdevs, netdevs[i]), expected[i]) << netdevs[i].name;
+}
+
+struct SearchCase {
+  const char* name;
+  Netdevs netdevs;
+  std::optional<std::string> own;  // the port's netdev
+  std::vector<const char*> found;
+};
+
+TEST(GidSearch, IsCompleteWithTheLastAwaitedAddress) {
+  const Netdev eth0 = of_kind("eth0", "veth", 2, {"192.168.0.2"});
+  const auto net1 = [](std::initializer_list<std::string_view> addresses, int lower = 70) {
+    return over(of_kind("net1", "macvlan", 3, addresses), lower, 0);
+  };
+  const auto net2 = [](std::initializer_list<std::string_view> addresses, int lower, int netns = 0) {
+    return over(of_kind("net2", "macvlan", 4, addresses), lower, netns);
+  };
+  const Netdev rail0 = of_kind("rail0", "", 3, {"10.0.0.1"});
+  Netdev down = over(of_kind("rail0.5", "vlan", 4, {"10.5.0.1"}), 3);
+  down.carrier = 0;
+  Netdev elsewhere = of_kind("other", "", 5, {"10.6.0.1"});
+  elsewhere.in_this_netns = false;
+  Netdev slave = of_kind("eth1", "", 1, {});
+  slave.master_ifindex = 5;
+  slave.master = "bond0";
+  Netdev loopback = netdev("lo", {"127.0.0.1"});
+  loopback.type = 772;
+  const std::vector<SearchCase> cases = {
+      {"the port's netdev and a vlan on it",
+       {eth0, of_kind("rail0", "", 3, {"10.0.0.1", "fe80::1"}), over(of_kind("rail0.5", "vlan", 4, {"10.5.0.1"}), 3)},
+       "rail0",
+       {"fe80::1", "10.0.0.1", "10.5.0.1"}},
+      {"none of other netnss and of down netdevs", {rail0, down, elsewhere}, "rail0", {"10.0.0.1"}},
+      {"a slave awaits its bond's", {slave, of_kind("bond0", "bond", 5, {"10.0.0.1"})}, "eth1", {"10.0.0.1"}},
+      // Which of a pod's macvlans is over this port shows with the first GID of one; the others are then of no
+      // interest.
+      {"the first macvlan found decides the group",
+       {eth0, net1({"10.1.0.1", "fe80::1"}), net2({"10.2.0.1", "fe80::2"}, 71)},
+       {},
+       {"fe80::2", "10.2.0.1"}},
+      {"two macvlans over one device", {net1({"10.1.0.1"}), net2({"10.2.0.1"}, 70)}, {}, {"10.1.0.1", "10.2.0.1"}},
+      {"one address on two groups decides nothing",
+       {net1({"fe80::1", "10.1.0.1"}), net2({"fe80::1", "10.2.0.1"}, 71)},
+       {},
+       {"fe80::1", "10.2.0.1"}},
+      {"one lower index in two netnss", {net1({"10.1.0.1"}), net2({"10.2.0.1"}, 70, 1)}, {}, {"10.1.0.1"}},
+      // A pod with nothing but its veth can own no GID on a port whose netdev is elsewhere: nothing is read at all.
+      {"veth, bridge and tunnel",
+       {over(eth0, 9, 0), of_kind("docker0", "bridge", 3, {"172.17.0.1"}), of_kind("t0", "vxlan", 4, {"10.9.0.1"})},
+       {},
+       {}},
+      // Without kinds (a file tree) every netdev may be over the port, so that nothing is missed.
+      {"nothing is known of the stacking",
+       {netdev("eth0", {"192.168.0.2"}), netdev("net1", {"10.1.0.1"})},
+       {},
+       {"10.1.0.1", "192.168.0.2"}},
+      {"loopback", {loopback}, {}, {}},
+      {"no netdev", {}, {}, {}},
+  };
+  for (const SearchCase& one : cases) {
+    SCOPED_TRACE(one.name);
+    GidSearch search(one.netdevs, one.own);
+    EXPECT_FALSE(search.any());
+    for (const char* gid : one.found) {
+      EXPECT_FALSE(search.complete()) << "before " << gid;
+      search.found_v2(address(gid));
+      EXPECT_TRUE(search.any());
+    }
+    EXPECT_TRUE(search.complete());
+  }
+  EXPECT_FALSE(GidSearch({over(eth0, 9, 0)}, "eth0").complete()) << "rxe over the veth: it is the port's own netdev";
+}
+
+TEST(GidSearch, IgnoresAForeignGid) {
+  GidSearch search({of_kind("rail0", "", 3, {"10.0.0.1"})}, "rail0");
+  search.found_v2(address("10.0.0.2"));
+  EXPECT_FALSE(search.complete());
+  EXPECT_FALSE(search.any());
 }
 
 }  // namespace

@@ -1,10 +1,13 @@
-// Reading file trees in the layout of sysfs: what rdma-init sees of a machine, and how little of it it reads.
 #include "fabric/rdma_sysfs.hpp"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <stdio.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 
@@ -17,7 +20,6 @@
 namespace {
 
 namespace fs = std::filesystem;
-
 using fabric::Hca;
 using fabric::Inventory;
 using fabric::Port;
@@ -30,12 +32,21 @@ using test_support::TempDir;
 using test_support::usual_gids;
 using test_support::write_file;
 
+// Reading file trees in the layout of sysfs: what rdma-init sees of a machine, and how little of it it reads.
+
 constexpr const char* kPort0 = "/sys/class/infiniband/mlx5_0/ports/1";
+
+Inventory laid_out_and_read(const Inventory& node, bool full = false) {
+  const TempDir root;
+  lay_out(node, root.path());
+  return read_tree(root.path(), full);
+}
 
 TEST(RdmaSysfs, ReadsBackWhatTheTreeSays) {
   Inventory node = rails(2);
   node.hcas[0].fw_ver = "28.39.1002";
   node.hcas[0].vendor = "0x15b3";
+  node.hcas[0].physfn = "0000:11:00.0";
   node.hcas[0].pci_path = {{"0000:00:01.0", "0000:0e:00.0", "0000:0f:00.0"}};
   node.gpus = {{"0000:1a:00.0", 1, {{"0000:00:01.0", "0000:0e:00.0", "0000:0f:02.0"}}}};
   const TempDir root;
@@ -49,6 +60,7 @@ TEST(RdmaSysfs, ReadsBackWhatTheTreeSays) {
   EXPECT_EQ(hca.numa_node, 0);
   EXPECT_EQ(hca.driver, "mlx5_core");
   EXPECT_EQ(hca.vendor, "0x15b3");
+  EXPECT_EQ(hca.physfn, "0000:11:00.0");
   EXPECT_EQ(hca.fw_ver, "28.39.1002");
   EXPECT_EQ(hca.pci_path, node.hcas[0].pci_path);
   EXPECT_EQ(hca.uverbs, 0U);
@@ -86,20 +98,17 @@ TEST(RdmaSysfs, TakesNodeNumbersFromSysfs) {
   node.hcas[0].uverbs = 40;
   node.hcas[0].uverbs_dev = "511:8";
   node.hcas[1].uverbs = 0;
-  const TempDir root;
-  lay_out(node, root.path());
-  const Inventory seen = read_tree(root.path(), true);
+  const Inventory seen = laid_out_and_read(node, true);
   EXPECT_EQ(seen.hcas[0].uverbs, 40U);
   EXPECT_EQ(seen.hcas[0].uverbs_dev, "511:8");
   EXPECT_EQ(seen.hcas[0].accessible, true);
   EXPECT_EQ(seen.hcas[1].uverbs, 0U);
-  EXPECT_FALSE(read_tree(root.path()).hcas[0].uverbs_dev) << "choosing ports needs no device numbers";
+  EXPECT_FALSE(laid_out_and_read(node).hcas[0].uverbs_dev) << "choosing ports needs no device numbers";
 }
 
 TEST(RdmaSysfs, ASubFunctionBelongsToItsPciFunction) {
-  const Inventory node = rails(1);
   const TempDir root;
-  lay_out(node, root.path());
+  lay_out(rails(1), root.path());
   // As mlx5 shows a sub-function: the device is on the auxiliary bus below the PCI function.
   const std::string parent = "sys/devices/pci0000:00/0000:00:10.0/0000:10:00.0";
   const std::string sf = parent + "/mlx5_core.sf.2/infiniband/mlx5_9";
@@ -116,13 +125,18 @@ TEST(RdmaSysfs, ASubFunctionBelongsToItsPciFunction) {
   EXPECT_EQ(seen.hcas[1].accessible, false);
 }
 
-TEST(RdmaSysfs, SoftRoceNamesItsParent) {
+Inventory software_node(const char* name, const char* driver, const char* parent) {
   Inventory node;
-  node.hcas = {test_support::hca("rxe0", 0, {ethernet_port(usual_gids("fe80::1", "10.0.0.1"))})};
+  node.hcas = {test_support::hca(name, 0, {ethernet_port(usual_gids("fe80::1", "10.0.0.1"))})};
   node.hcas[0].pci.reset();
-  node.hcas[0].driver = "rdma_rxe";
+  node.hcas[0].driver = driver;
+  node.netdevs = {netdev(parent, {"10.0.0.1/24"})};
+  return node;
+}
+
+TEST(RdmaSysfs, SoftRoceNamesItsParent) {
+  Inventory node = software_node("rxe0", "rdma_rxe", "veth0");
   node.hcas[0].ports[0].netdev = "veth0";
-  node.netdevs = {netdev("veth0", {"10.0.0.1/24"})};
   const TempDir root;
   lay_out(node, root.path());
   Inventory seen = read_tree(root.path());
@@ -136,17 +150,13 @@ TEST(RdmaSysfs, SoftRoceNamesItsParent) {
 }
 
 TEST(RdmaSysfs, IwarpOverTcpIsSoftwareToo) {
-  Inventory node;
-  node.netdevs = {netdev("eth0", {"10.0.0.1/24"})};
-  node.hcas = {test_support::hca("siw0", 0, {ethernet_port({test_support::v1(0, "fe80::1")})})};
+  Inventory node = software_node("siw0", "siw", "eth0");
+  node.hcas[0].ports[0].gids.resize(1);
   node.hcas[0].ports[0].gids[0].ndev = fabric::Attr<std::string>("eth0");
-  node.hcas[0].pci.reset();
-  node.hcas[0].driver = "siw";
   node.hcas[0].node_type = "4: RNIC";
-  const TempDir root;
-  lay_out(node, root.path());
-  EXPECT_EQ(read_tree(root.path()).hcas[0].driver, "siw");
-  EXPECT_EQ(read_tree(root.path()).hcas[0].ports[0].netdev, "eth0") << "only its GIDs know it";
+  const Inventory seen = laid_out_and_read(node);
+  EXPECT_EQ(seen.hcas[0].driver, "siw");
+  EXPECT_EQ(seen.hcas[0].ports[0].netdev, "eth0") << "only its GIDs know it";
 }
 
 TEST(RdmaSysfs, TwoPortsOfOneFunctionAreToldByDevPort) {
@@ -157,9 +167,7 @@ TEST(RdmaSysfs, TwoPortsOfOneFunctionAreToldByDevPort) {
   node.netdevs = {netdev("p1", {"10.0.1.1/24"}), netdev("p0", {"10.0.0.1/24"})};
   node.netdevs[0].pci = node.netdevs[1].pci = node.hcas[0].pci;
   node.netdevs[0].dev_port = 1;
-  const TempDir root;
-  lay_out(node, root.path());
-  const Inventory seen = read_tree(root.path());
+  const Inventory seen = laid_out_and_read(node);
   EXPECT_EQ(seen.hcas[0].ports[0].netdev, "p0");
   EXPECT_EQ(seen.hcas[0].ports[1].netdev, "p1");
 }
@@ -196,49 +204,37 @@ TEST(RdmaSysfs, RdmaNetlinkBeatsTheNamesInSysfs) {
   EXPECT_EQ(netdev_of("mlx5_1"), "rail1") << "an HCA that it does not list";
 }
 
-TEST(RdmaSysfs, AVirtualFunctionNamesItsPhysicalOne) {
-  Inventory node = rails(1);
-  node.hcas[0].physfn = "0000:11:00.0";
-  const TempDir root;
-  lay_out(node, root.path());
-  EXPECT_EQ(read_tree(root.path()).hcas[0].physfn, "0000:11:00.0");
-}
-
 TEST(RdmaSysfs, MissingSlotsEndNothing) {
-  const TempDir root;
   Inventory node = rails(1);
   node.hcas[0].ports[0].gids = {test_support::v2(7, "10.1.0.1"), test_support::v2(200, "fe80::a288:c2ff:fe10:1")};
-  lay_out(node, root.path());  // files 7 and 200 only, as a prepared view of sysfs has
-  const Inventory seen = read_tree(root.path());
-  ASSERT_EQ(seen.hcas[0].ports[0].gids.size(), 2U);
-  EXPECT_EQ(seen.hcas[0].ports[0].gids[0].index, 7U);
-  EXPECT_EQ(seen.hcas[0].ports[0].gids[1].index, 200U);
+  const auto gids = laid_out_and_read(node).hcas[0].ports[0].gids;  // two files, as a prepared view of sysfs has
+  ASSERT_EQ(gids.size(), 2U);
+  EXPECT_EQ(gids[0].index, 7U);
+  EXPECT_EQ(gids[1].index, 200U);
 }
 
-TEST(RdmaSysfs, UnreadableSlotsAreValues) {
+// Reading a directory fails with EISDIR, whoever reads.
+void make_unreadable(const std::string& path) {
+  fs::remove(path);
+  fs::create_directory(path);
+}
+
+void trap(const TempDir& root, const std::string& port, unsigned from, unsigned to) {
+  for (unsigned slot = from; slot < to; ++slot)
+    make_unreadable(fmt::format("{}{}/gids/{}", root.path(), port, slot));
+}
+
+TEST(RdmaSysfs, UnreadableSlotsAndTypesAreValues) {
   const TempDir root;
   lay_out(rails(1, 16), root.path(), {.full = true});
-  for (int slot = 0; slot < 16; ++slot) {  // reading a directory fails with EISDIR, whoever reads
-    const std::string path = fmt::format("{}{}/gids/{}", root.path(), kPort0, slot);
-    fs::remove(path);
-    fs::create_directory(path);
-  }
-  const Inventory seen = read_tree(root.path());
-  EXPECT_TRUE(seen.hcas[0].ports[0].gids.empty());
-  EXPECT_EQ(seen.hcas[0].ports[0].gids_error, EISDIR);
-  EXPECT_TRUE(seen.hcas[0].ports[0].is_active());
-}
-
-TEST(RdmaSysfs, UnreadableTypesAreValues) {
-  const TempDir root;
-  lay_out(rails(1), root.path());
-  const std::string type = root.path() + kPort0 + "/gid_attrs/types/3";
-  fs::remove(type);
-  fs::create_directory(type);
-  const Inventory seen = read_tree(root.path());
-  const auto& entry = seen.hcas[0].ports[0].gids.at(3);
-  ASSERT_TRUE(entry.type);
-  EXPECT_EQ(*entry.type, (fabric::Attr<std::string>(fabric::Unreadable{EISDIR})));
+  make_unreadable(root.path() + kPort0 + "/gid_attrs/types/3");
+  EXPECT_EQ(read_tree(root.path()).hcas[0].ports[0].gids.at(3).type,
+            (fabric::Attr<std::string>(fabric::Unreadable{EISDIR})));
+  trap(root, kPort0, 0, 16);
+  const Port port = read_tree(root.path()).hcas[0].ports[0];
+  EXPECT_TRUE(port.gids.empty());
+  EXPECT_EQ(port.gids_error, EISDIR);
+  EXPECT_TRUE(port.is_active());
 }
 
 TEST(RdmaSysfs, GarbageInAttributesIsNoGid) {
@@ -254,6 +250,210 @@ TEST(RdmaSysfs, GarbageInAttributesIsNoGid) {
   ASSERT_EQ(seen.hcas[0].ports.size(), 1U);
   EXPECT_EQ(seen.hcas[0].ports[0].gids.size(), 2U);
   EXPECT_EQ(seen.hcas[0].ports[0].rate_gbps(), 0);
+}
+
+// What read_inventory() touches: no slot more than it needs, whatever stands in /dev/infiniband, and every real machine
+// from its tree.
+
+// How little is read: the slots behind the needed ones cannot be read here, which would show.
+TEST(ReadsLittle, NoSlotAfterTheLastGidOfThisNetns) {
+  const TempDir root;
+  lay_out(rails(1), root.path(), {.full = true});
+  trap(root, kPort0, 4, 256);
+  const Port port = read_tree(root.path()).hcas[0].ports[0];
+  EXPECT_EQ(port.gids.size(), 4U);
+  EXPECT_FALSE(port.gids_complete);
+  EXPECT_FALSE(port.gids_error) << "slot 4 was read";
+  EXPECT_EQ(read_tree(root.path(), true).hcas[0].ports[0].gids_error, EISDIR) << "a full report reads all";
+}
+
+TEST(ReadsLittle, NoSlotOfPortsThatCannotBeUsed) {
+  const TempDir root;
+  Inventory node = rails(4);
+  node.hcas[0].ports[0].state = "1: DOWN";
+  node.hcas[1].ports[0].link_layer = "InfiniBand";
+  node.hcas[2].accessible = false;
+  lay_out(node, root.path(), {.full = true});
+  for (const char* name : {"mlx5_0", "mlx5_1", "mlx5_2"})
+    trap(root, fmt::format("/sys/class/infiniband/{}/ports/1", name), 0, 256);
+  const Inventory seen = read_tree(root.path());
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_FALSE(seen.hcas[i].ports[0].gids_error) << i;
+    EXPECT_FALSE(seen.hcas[i].ports[0].gids_complete) << i;
+  }
+  EXPECT_EQ(seen.hcas[3].ports[0].gids.size(), 4U);
+}
+
+TEST(ReadsLittle, NoNetdevNamesOfGids) {
+  Inventory node = rails(1);
+  node.hcas[0].ports[0].gids[3].ndev = fabric::Attr<std::string>("rail0");
+  EXPECT_FALSE(laid_out_and_read(node).hcas[0].ports[0].gids.at(3).ndev);
+  EXPECT_TRUE(laid_out_and_read(node, true).hcas[0].ports[0].gids.at(3).ndev);
+}
+
+TEST(ReadsLittle, WholeTablesOnDemandOfUsablePortsOnly) {
+  const TempDir root;
+  Inventory node = rails(2);
+  node.hcas[0].ports[0].state = "1: DOWN";
+  lay_out(node, root.path(), {.full = true});
+  trap(root, kPort0, 0, 256);
+  fabric::ReadOptions options;
+  options.root = root.path();
+  options.whole_tables = true;
+  const Inventory seen = fabric::read_inventory(options);
+  EXPECT_FALSE(seen.hcas[0].ports[0].gids_error);
+  EXPECT_TRUE(seen.hcas[1].ports[0].gids_complete);
+  EXPECT_EQ(seen.hcas[1].ports[0].gid_tbl_len, 256U);
+  EXPECT_FALSE(seen.hcas[1].fw_ver);
+}
+
+TEST(ReadsLittle, NothingButTheListWithoutHcas) {
+  const Inventory seen = laid_out_and_read(rails(0));
+  EXPECT_TRUE(seen.netdevs.empty()) << "without an HCA nothing of the network matters";
+  EXPECT_FALSE(seen.rdma_error);
+}
+
+TEST(DeviceDirectory, MayBeAnythingAtAll) {
+  const TempDir root;
+  lay_out(rails(1), root.path());
+  const std::string dev = root / "dev/infiniband";
+  ASSERT_EQ(read_tree(root.path()).hcas[0].accessible, true);
+
+  fs::rename(dev, root / "dev/real");
+  ASSERT_EQ(symlink("real", dev.c_str()), 0);
+  EXPECT_EQ(read_tree(root.path()).hcas[0].accessible, true) << "a link to the directory";
+
+  fs::remove(dev);
+  write_file(dev, "");
+  EXPECT_EQ(read_tree(root.path()).hcas[0].access_error, ENOTDIR);
+  EXPECT_EQ(read_tree(root.path(), true).rdma_cm, false);
+
+  fs::remove(dev);
+  ASSERT_EQ(symlink("infiniband", dev.c_str()), 0);
+  EXPECT_EQ(read_tree(root.path()).hcas[0].access_error, ELOOP);
+
+  fs::remove(dev);
+  EXPECT_EQ(read_tree(root.path()).hcas[0].access_error, ENOENT);
+
+  fs::create_directories(dev + "/uverbs0");
+  EXPECT_EQ(read_tree(root.path()).hcas[0].access_error, EISDIR);
+  EXPECT_EQ(read_tree(root.path()).hcas[0].accessible, false);
+
+  fs::remove(dev + "/uverbs0");
+  ASSERT_EQ(mkfifo((dev + "/uverbs0").c_str(), 0600), 0);
+  EXPECT_EQ(read_tree(root.path()).hcas.size(), 1U) << "a FIFO does not block";
+}
+
+// The tree says what the snapshot said, as far as a tree can: every fixture goes through both.
+TEST(RdmaSysfs, FixturesReadBackFromTheirTrees) {
+  std::size_t count = 0;
+  for (const auto& entry : fs::directory_iterator(FIXTURES)) {
+    const std::string path = entry.path().string();
+    if (!path.ends_with(".json") || path.ends_with(".expect.json")) continue;
+    SCOPED_TRACE(path);
+    ++count;
+    const auto inventory = fabric::read_snapshot(path);
+    ASSERT_TRUE(inventory) << inventory.error().message;
+    const Inventory seen = laid_out_and_read(*inventory, true);
+    ASSERT_EQ(seen.hcas.size(), inventory->hcas.size());
+    for (const Hca& expected : inventory->hcas) {
+      SCOPED_TRACE(expected.name);
+      const auto found =
+          std::find_if(seen.hcas.begin(), seen.hcas.end(), [&](const Hca& hca) { return hca.name == expected.name; });
+      ASSERT_NE(found, seen.hcas.end());
+      EXPECT_EQ(found->node_guid, expected.node_guid);
+      EXPECT_EQ(found->pci, expected.pci);
+      EXPECT_EQ(found->driver, expected.driver);
+      EXPECT_EQ(found->uverbs, expected.uverbs);
+      EXPECT_EQ(found->is_accessible(), expected.is_accessible());
+      ASSERT_EQ(found->ports.size(), expected.ports.size());
+      for (std::size_t i = 0; i < expected.ports.size(); ++i) {
+        EXPECT_EQ(found->ports[i].state, expected.ports[i].state);
+        EXPECT_EQ(found->ports[i].link_layer, expected.ports[i].link_layer);
+        EXPECT_EQ(found->ports[i].rate, expected.ports[i].rate);
+        ASSERT_EQ(found->ports[i].gids.size(), expected.ports[i].gids.size());
+        for (std::size_t k = 0; k < expected.ports[i].gids.size(); ++k) {
+          EXPECT_EQ(found->ports[i].gids[k].index, expected.ports[i].gids[k].index);
+          EXPECT_EQ(found->ports[i].gids[k].gid, expected.ports[i].gids[k].gid);
+          EXPECT_EQ(found->ports[i].gids[k].is_v2(), expected.ports[i].gids[k].is_v2());
+        }
+      }
+    }
+  }
+  EXPECT_GE(count, 18U);
+}
+
+// HCAs that vanish while they are read. What is gone is missing in the answer; nothing crashes, hangs or is half read
+// into a wrong value.
+
+constexpr const char* kHca = "sys/class/infiniband/mlx5_0";
+
+TEST(Unplug, WhateverIsGoneIsMissingInTheAnswer) {
+  const char* const parts[] = {"/ports",          "/ports/1",   "/ports/1/gids", "/ports/1/gid_attrs", "/ports/1/state",
+                               "/ports/1/gids/3", "/node_guid", "/device",       "/ports/1/link_layer"};
+  for (const char* part : parts) {
+    for (const bool full : {false, true}) {
+      SCOPED_TRACE(std::string(part) + (full ? " full" : ""));
+      const TempDir root;
+      lay_out(rails(2), root.path());
+      fs::remove_all(fs::canonical(root / kHca).string() + part);
+      const Inventory seen = read_tree(root.path(), full);
+      ASSERT_EQ(seen.hcas.size(), 2U);
+      EXPECT_EQ(seen.hcas[1].ports.at(0).gids.size(), 4U) << "the other HCA is whole";
+    }
+  }
+}
+
+TEST(Unplug, ADanglingLinkOrAListedNameThatIsGoneIsNoHca) {
+  const TempDir root;
+  lay_out(rails(2), root.path());
+  fs::remove_all(fs::canonical(root / kHca));
+  const Inventory seen = read_tree(root.path(), true);
+  ASSERT_EQ(seen.hcas.size(), 1U);
+  EXPECT_EQ(seen.hcas[0].name, "mlx5_1");
+  const std::vector<fabric::Netdev> netdevs;
+  const fabric::rdma_sysfs::Classes classes(root / "sys");
+  const fabric::rdma_sysfs::Scan scan{.classes = classes, .root = root.path(), .netdevs = &netdevs};
+  EXPECT_TRUE(fabric::rdma_sysfs::read_hcas(scan, {"mlx5_7"}).empty());
+}
+
+// Another process takes the HCA away and brings it back for as long as this one reads. Renaming moves the whole
+// directory at once, under descriptors that are open in it, as a kernel's unplug does.
+TEST(Unplug, TreeThatComesAndGoesDuringTheRead) {
+  const TempDir root;
+  lay_out(rails(3, 64), root.path(), {.full = true});
+  const std::string hca = fs::canonical(root / kHca);
+  const std::string aside = root / "aside";
+  const std::string gids = hca + "/ports/1/gids";
+  const std::string gids_aside = root / "gids-aside";
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    while (getppid() == parent) {  // an orphan ends by itself
+      rename(gids.c_str(), gids_aside.c_str());
+      rename(gids_aside.c_str(), gids.c_str());
+      rename(hca.c_str(), aside.c_str());
+      rename(aside.c_str(), hca.c_str());
+    }
+    _exit(0);
+  }
+  std::size_t whole = 0;
+  for (int i = 0; i < 400; ++i) {
+    const Inventory seen = read_tree(root.path(), i % 2 == 0);
+    ASSERT_GE(seen.hcas.size(), 2U);
+    EXPECT_EQ(seen.hcas.back().name, "mlx5_2");
+    EXPECT_EQ(seen.hcas.back().ports.at(0).gids.size(), 4U);
+    if (seen.hcas.size() < 3 || seen.hcas[0].ports.empty()) continue;
+    const auto& entries = seen.hcas[0].ports[0].gids;
+    ASSERT_LE(entries.size(), 4U);
+    whole += entries.size() == 4 ? 1U : 0U;
+    for (const fabric::GidEntry& entry : entries)
+      EXPECT_EQ(entry.gid, rails(1).hcas[0].ports[0].gids.at(entry.index).gid);
+  }
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  RecordProperty("whole_reads", static_cast<int>(whole));
 }
 
 }  // namespace

@@ -7,8 +7,12 @@
 
 #include <cerrno>
 #include <memory>
+#include <vector>
 
+#include "fabric/command_line.hpp"
+#include "fabric/remedy.hpp"
 #include "fabric/unique_fd.hpp"
+#include "support/arguments.hpp"
 
 namespace {
 
@@ -69,13 +73,9 @@ bool is_open(int fd) {
   return ::fcntl(fd, F_GETFD) != -1;
 }
 
-TEST(UniqueFd, StartsEmpty) {
-  const UniqueFd fd;
-  EXPECT_EQ(fd.get(), -1);
-  EXPECT_FALSE(fd.ok());
-}
-
 TEST(UniqueFd, ClosesWhenItGoes) {
+  EXPECT_EQ(UniqueFd().get(), -1);
+  EXPECT_FALSE(UniqueFd().ok());
   int number = -1;
   {
     const UniqueFd fd(open_null());
@@ -85,13 +85,10 @@ TEST(UniqueFd, ClosesWhenItGoes) {
   EXPECT_FALSE(is_open(number));
 }
 
-TEST(UniqueFd, ZeroIsADescriptor) {
-  UniqueFd fd(0);
-  EXPECT_TRUE(fd.ok());
-  EXPECT_EQ(fd.release(), 0);
-}
-
 TEST(UniqueFd, ReleaseGivesUpOwnership) {
+  UniqueFd zero(0);
+  EXPECT_TRUE(zero.ok()) << "zero is a descriptor";
+  EXPECT_EQ(zero.release(), 0);
   UniqueFd fd(open_null());
   const int number = fd.release();
   EXPECT_FALSE(fd.ok());
@@ -100,26 +97,26 @@ TEST(UniqueFd, ReleaseGivesUpOwnership) {
   ::close(number);
 }
 
-TEST(UniqueFd, ResetClosesTheOldOne) {
+TEST(UniqueFd, ResetClosesTheOldOneAndKeepsErrno) {
   UniqueFd fd(open_null());
   const int old = fd.get();
   const int fresh = open_null();
   fd.reset(fresh);
   EXPECT_FALSE(is_open(old));
   EXPECT_EQ(fd.get(), fresh);
+  ::close(fresh);  // so that the second close fails with EBADF
+  errno = ENODEV;
+  fd.reset();
+  EXPECT_EQ(errno, ENODEV);
 }
 
-TEST(UniqueFd, MoveConstructionEmptiesTheSource) {
-  UniqueFd source(open_null());
-  const int number = source.get();
-  const UniqueFd target(std::move(source));
-  EXPECT_FALSE(source.ok());  // NOLINT(bugprone-use-after-move): that is the contract
-  EXPECT_EQ(target.get(), number);
-  EXPECT_TRUE(is_open(number));
-}
-
-TEST(UniqueFd, MoveAssignmentClosesWhatTheTargetHad) {
-  UniqueFd source(open_null());
+TEST(UniqueFd, MovingEmptiesTheSourceAndClosesWhatTheTargetHad) {
+  UniqueFd first(open_null());
+  const int moved = first.get();
+  UniqueFd source(std::move(first));
+  EXPECT_FALSE(first.ok());  // NOLINT(bugprone-use-after-move): that is the contract
+  EXPECT_EQ(source.get(), moved);
+  EXPECT_TRUE(is_open(moved));
   UniqueFd target(open_null());
   const int old = target.get();
   const int number = source.get();
@@ -130,14 +127,6 @@ TEST(UniqueFd, MoveAssignmentClosesWhatTheTargetHad) {
   target = std::move(same);
   EXPECT_EQ(target.get(), number) << "moving to itself changes nothing";
   EXPECT_TRUE(is_open(number));
-}
-
-TEST(UniqueFd, ResetKeepsErrno) {
-  UniqueFd fd(open_null());
-  ::close(fd.get());  // so that the second close fails with EBADF
-  errno = ENODEV;
-  fd.reset();
-  EXPECT_EQ(errno, ENODEV);
 }
 
 TEST(RemedyOf, NamesTheLimitOfOpenFiles) {
@@ -151,6 +140,64 @@ TEST(RemedyOf, NamesTheLimitOfOpenFiles) {
   EXPECT_EQ(remedy(ENOENT, "make its directory"), "make its directory");
   EXPECT_EQ(remedy(EIO, ""), "");
   EXPECT_EQ(fabric::remedy_of({"rename: the name is taken", ENFILE, "take another name"}), "take another name");
+}
+
+struct Settings {
+  std::string file;
+  bool quick = false;
+};
+
+fabric::Result<void> set_file(Settings& settings, std::string_view value) {
+  if (value.empty()) return fabric::make_error("--file: no name");
+  settings.file = value;
+  return {};
+}
+
+fabric::Result<void> set_quick(Settings& settings, std::string_view value) {
+  settings.quick = value == "1";
+  return {};
+}
+
+constexpr fabric::Option<Settings> kRows[] = {{"file", "FILE", "a file that is read", set_file, "read write"},
+                                              {"quick", "", "sooner", set_quick}};
+constexpr std::span<const fabric::Option<Settings>> kTable(kRows);
+
+// The settings after one option, or the error.
+std::string applied(std::vector<std::string> arguments) {
+  Settings settings;
+  std::size_t at = 0;
+  const auto done = fabric::apply_option(kTable, test_support::pointers_to(arguments), at, settings);
+  return done ? fmt::format("{} {} {}", settings.file, settings.quick, at) : done.error().message;
+}
+
+TEST(CommandLine, AppliesAnOptionOrNamesWhatIsWrong) {
+  EXPECT_EQ(applied({"--file", "a"}), "a false 1");
+  EXPECT_EQ(applied({"--file=a=b", "c"}), "a=b false 0");
+  EXPECT_EQ(applied({"--file", "--quick"}), "--quick false 1");
+  EXPECT_EQ(applied({"--quick", "c"}), " true 0");
+  EXPECT_EQ(applied({"--file"}), "`--file` needs a value: FILE");
+  EXPECT_EQ(applied({"--file="}), "--file: no name");
+  EXPECT_EQ(applied({"--quick=0"}), "`--quick` takes no value");
+  EXPECT_EQ(applied({"--token=secret"}), "unknown option `--token`");
+  EXPECT_EQ(applied({"--\x1b[2J"}), "unknown option `--?[2J`");
+  EXPECT_EQ(applied({"--"}), "unknown option `--`");
+  EXPECT_EQ(applied({"file"}), "unexpected argument `file`");
+}
+
+TEST(CommandLine, HelpHasTheOptionsOfACommand) {
+  EXPECT_EQ(fabric::option_help(kTable), "  --file FILE  a file that is read\n  --quick      sooner\n");
+  EXPECT_EQ(fabric::option_help(kTable, "write"), fabric::option_help(kTable));
+  EXPECT_EQ(fabric::option_help(kTable, "delete"), "  --quick      sooner\n");
+}
+
+TEST(CommandLine, WrapsAtEightyColumns) {
+  const std::string a(30, 'a');
+  EXPECT_EQ(fabric::help_lines("  x", a + " " + a + " " + a, 19),
+            "  x                " + a + " " + a + "\n" + std::string(19, ' ') + a + "\n");
+  EXPECT_EQ(fabric::help_lines("  too-long-for-it", "b c", 6), "  too-long-for-it\n      b c\n");
+  EXPECT_EQ(fabric::wrapped("a b"), "a b\n");
+  const std::string longest(100, 'b');
+  EXPECT_EQ(fabric::wrapped("a " + longest + " c"), "a\n" + longest + "\nc\n");
 }
 
 }  // namespace

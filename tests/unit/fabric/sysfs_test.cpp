@@ -30,17 +30,20 @@ class SysfsDirectory : public testing::Test {
   TempDir dir_;
 };
 
-TEST_F(SysfsDirectory, ReadsAnAttributeWithoutItsLineEnd) {
+TEST_F(SysfsDirectory, ReadsAtMostAPageWithoutItsLineEnd) {
   write_file(dir_ / "state", "4: ACTIVE\n");
+  write_file(dir_ / "carrier", "\n");
+  write_file(dir_ / "numa_node", "-1\n");
+  write_file(dir_ / "odd", "1 2\n");
+  write_file(dir_ / "long", std::string(100000, 'x'));
   EXPECT_EQ(open().read("state"), Attr<std::string>("4: ACTIVE"));
   EXPECT_EQ(open().read_text("state"), "4: ACTIVE");
-}
-
-TEST_F(SysfsDirectory, EmptyIsAValueButNoText) {
-  write_file(dir_ / "carrier", "\n");
   EXPECT_EQ(open().read("carrier"), Attr<std::string>(""));
-  EXPECT_FALSE(open().read_text("carrier"));
+  EXPECT_FALSE(open().read_text("carrier")) << "empty is a value, but no text";
   EXPECT_FALSE(open().read_int("carrier"));
+  EXPECT_EQ(open().read_int("numa_node"), -1);
+  EXPECT_FALSE(open().read_int("odd")) << "a number is the whole text";
+  EXPECT_EQ(std::get<std::string>(open().read("long")).size(), 4096U);
 }
 
 TEST_F(SysfsDirectory, FailuresAreErrnos) {
@@ -69,18 +72,6 @@ TEST_F(SysfsDirectory, AFifoDoesNotBlock) {
   EXPECT_EQ(open().read("fifo"), Attr<std::string>(""));
   EXPECT_FALSE(open().open_at("fifo"));
   EXPECT_EQ(fabric::sysfs::read_file(dir_ / "fifo", 100), Attr<std::string>(""));
-}
-
-TEST_F(SysfsDirectory, AnAttributeIsAtMostAPage) {
-  write_file(dir_ / "long", std::string(100000, 'x'));
-  EXPECT_EQ(std::get<std::string>(open().read("long")).size(), 4096U);
-}
-
-TEST_F(SysfsDirectory, NumbersAreTheWholeText) {
-  write_file(dir_ / "numa_node", "-1\n");
-  write_file(dir_ / "odd", "1 2\n");
-  EXPECT_EQ(open().read_int("numa_node"), -1);
-  EXPECT_FALSE(open().read_int("odd"));
 }
 
 TEST_F(SysfsDirectory, LinkNamesAreTheLastComponent) {
@@ -122,16 +113,13 @@ TEST_F(SysfsDirectory, LeavesNoDescriptorOpen) {
   EXPECT_EQ(count(), before);
 }
 
-TEST(PciAddress, IsToldFromOtherWords) {
+TEST(PciAddress, IsToldFromOtherWordsAndFoundInPaths) {
   for (const char* text : {"0000:0c:00.0", "10000:e1:00.7", "ffffffff:00:1f.3"})
     EXPECT_TRUE(fabric::pci::is_address(text)) << text;
   for (const char* text : {"", "0c:00.0", "0000:0c:00", "0000:0c:00.00", "000g:0c:00.0", "0000-0c-00.0", "pci0000:00",
                            "000:0c:00.0", "mlx5_core.sf.2", "0000:0c:00.g", "fffffffff:00:1f.3"})
     EXPECT_FALSE(fabric::pci::is_address(text)) << text;
   EXPECT_EQ(fabric::pci::slot_of("0000:0c:00.3"), "0000:0c:00");
-}
-
-TEST(PciAddress, IsFoundInPaths) {
   using Path = std::vector<std::string>;
   EXPECT_EQ(fabric::pci::addresses_in_path("../../devices/pci0000:00/0000:00:01.0/0000:0c:00.0/infiniband/mlx5_0"),
             (Path{"0000:00:01.0", "0000:0c:00.0"}));

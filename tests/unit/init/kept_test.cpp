@@ -1,9 +1,10 @@
-// Values that are set already: what is found wrong about them, and what the decision makes of it.
 #include "init/kept.hpp"
-#include "init/decision.hpp"
 
 #include <gtest/gtest.h>
 
+#include "init/decide.hpp"
+#include "init/decision.hpp"
+#include "init/other_values.hpp"
 #include "support/inventories.hpp"
 
 namespace {
@@ -20,6 +21,8 @@ using init::Status;
 using test_support::rails;
 using test_support::v1;
 using test_support::v2;
+
+// Values that are set already: what is found wrong about them, and what the decision makes of it.
 
 std::string problem_of_list(const char* value, const Inventory& node) {
   return check_hca_list(value, init::find_candidates(node, {}), init::nccl::kNewest).value_or("");
@@ -78,25 +81,11 @@ TEST(CheckGidIndex, DescribesTheSlot) {
   EXPECT_EQ(problem(5), "GID 5 of mlx5_0:1 is 192.168.9.9 (RoCE v2)" + end);
   EXPECT_EQ(problem(6), "GID 6 of mlx5_0:1 is 10.1.0.1 (type unreadable)" + end);
   EXPECT_EQ(problem(7), "GID 7 of mlx5_0:1 is empty" + end);
-}
-
-TEST(CheckGidIndex, SaysWhenTheTableIsNotKnown) {
-  Inventory node = rails(1);
   node.hcas[0].ports[0].gids_complete = false;
-  const auto candidates = init::find_candidates(node, {});
   bool unknown = false;
   EXPECT_FALSE(check_gid_index(9, {&candidates[0]}, unknown));
-  EXPECT_TRUE(unknown);
+  EXPECT_TRUE(unknown) << "the rest of the table is";
 }
-
-TEST(FindSetting, AnEmptyValueIsNoChoice) {
-  const Settings settings = {{"NCCL_A", {"", "environment"}}, {"NCCL_B", {"1", "environment"}}};
-  EXPECT_EQ(find_setting(settings, "NCCL_A"), nullptr);
-  EXPECT_EQ(find_setting(settings, "NCCL_C"), nullptr);
-  EXPECT_EQ(find_setting(settings, "NCCL_B")->value, "1");
-}
-
-// ---- what the decision makes of them
 
 Settings environment(std::initializer_list<std::pair<const char*, const char*>> variables) {
   Settings settings;
@@ -104,6 +93,15 @@ Settings environment(std::initializer_list<std::pair<const char*, const char*>> 
     settings[name] = {value, "environment"};
   return settings;
 }
+
+TEST(FindSetting, AnEmptyValueIsNoChoice) {
+  const Settings settings = environment({{"NCCL_A", ""}, {"NCCL_B", "1"}});
+  EXPECT_EQ(find_setting(settings, "NCCL_A"), nullptr);
+  EXPECT_EQ(find_setting(settings, "NCCL_C"), nullptr);
+  EXPECT_EQ(find_setting(settings, "NCCL_B")->value, "1");
+}
+
+// ---- what the decision makes of them
 
 std::string exported(const Decision& decision, const char* name) {
   for (const auto& [known, value] : decision.env) {
@@ -119,11 +117,11 @@ Inventory uneven() {
   return node;
 }
 
-Policy overriding() {
+const Policy kOverriding = [] {
   Policy policy;
   policy.override_wrong = true;
   return policy;
-}
+}();
 
 TEST(KeptValues, RightOnesAreKeptInSilence) {
   const auto decision = decide(rails(2), environment({{"NCCL_IB_HCA", "=mlx5_1"}, {"NCCL_IB_GID_INDEX", "3"}}), {});
@@ -152,7 +150,7 @@ TEST(KeptValues, AWrongIndexIsSaidAndReplacedOnDemand) {
   strict.strict = true;
   EXPECT_TRUE(decide(node, settings, strict).refusal);
 
-  decision = decide(node, settings, overriding());
+  decision = decide(node, settings, kOverriding);
   EXPECT_EQ(decision.status, Status::kOk);
   EXPECT_EQ(exported(decision, "NCCL_IB_GID_INDEX"), "7");
   EXPECT_TRUE(decision.kept.empty());
@@ -163,9 +161,7 @@ TEST(KeptValues, AWrongIndexIsSaidAndReplacedOnDemand) {
 
 TEST(KeptValues, OverrideReplacesWhateverIsWrong) {
   struct Row {
-    const char* name;
-    const char* value;
-    const char* replaced_by;
+    const char *name, *value, *replaced_by;
   };
   const std::vector<Row> rows = {
       {"NCCL_IB_GID_INDEX", "3", "-1"},
@@ -185,7 +181,7 @@ TEST(KeptValues, OverrideReplacesWhateverIsWrong) {
     EXPECT_TRUE(kept.kept.at(row.name).problem);
     EXPECT_NE(kept.status, Status::kOk);
     EXPECT_EQ(exported(kept, row.name), "(unset)");
-    const auto replaced = decide(uneven(), settings, overriding());
+    const auto replaced = decide(uneven(), settings, kOverriding);
     EXPECT_EQ(exported(replaced, row.name), row.replaced_by);
     EXPECT_FALSE(replaced.kept.contains(row.name));
   }
@@ -206,14 +202,8 @@ TEST(KeptValues, RightRulesOfNcclsChoiceAreNoProblem) {
   }
 }
 
-TEST(KeptValues, RulesDoNotMatterWhereAnIndexIsExported) {
-  const auto decision = decide(rails(2), environment({{"NCCL_IB_ROCE_VERSION_NUM", "1"}}), {});
-  EXPECT_EQ(decision.status, Status::kOk);
-  EXPECT_EQ(exported(decision, "NCCL_IB_GID_INDEX"), "3");
-}
-
 TEST(KeptValues, WhatIsNotWrittenIsNotReplaced) {
-  Policy policy = overriding();
+  Policy policy = kOverriding;
   policy.exports = {};
   const auto decision = decide(uneven(), environment({{"NCCL_IB_GID_INDEX", "9"}}), policy);
   EXPECT_TRUE(decision.env.empty());
@@ -233,16 +223,17 @@ TEST(KeptValues, AKeptMinusOneIsHeldAgainstWhatNcclChooses) {
   EXPECT_TRUE(decision.ports[0].used && decision.ports[1].used);
 }
 
-TEST(KeptValues, EmptyOnesAreReplacedLikeUnsetOnes) {
-  const auto decision = decide(rails(1), environment({{"NCCL_IB_HCA", ""}, {"NCCL_IB_GID_INDEX", ""}}), {});
+TEST(KeptValues, EmptyOnesAreReplacedAndOthersShownUnchecked) {
+  const auto decision = decide(rails(1),
+                               environment({{"NCCL_IB_HCA", ""},
+                                            {"NCCL_IB_GID_INDEX", ""},
+                                            {"NCCL_IB_TC", "106"},
+                                            {"NCCL_SOCKET_IFNAME", "eth0"},
+                                            {"NCCL_DEBUG", "INFO"},
+                                            {"NCCL_IB_ROCE_VERSION_NUM", "1"}}),
+                               {});
   EXPECT_EQ(exported(decision, "NCCL_IB_HCA"), "=mlx5_0:1");
-  EXPECT_EQ(exported(decision, "NCCL_IB_GID_INDEX"), "3");
-  EXPECT_EQ(decision.status, Status::kOk);
-}
-
-TEST(KeptValues, OthersAreShownUnchecked) {
-  const auto decision = decide(
-      rails(1), environment({{"NCCL_IB_TC", "106"}, {"NCCL_SOCKET_IFNAME", "eth0"}, {"NCCL_DEBUG", "INFO"}}), {});
+  EXPECT_EQ(exported(decision, "NCCL_IB_GID_INDEX"), "3") << "where one is exported, the rules do not matter";
   EXPECT_TRUE(decision.kept.contains("NCCL_IB_TC"));
   EXPECT_TRUE(decision.kept.contains("NCCL_SOCKET_IFNAME"));
   EXPECT_FALSE(decision.kept.contains("NCCL_DEBUG"));
@@ -269,8 +260,8 @@ TEST(Decision, RequireCountsBeforeTheChoice) {
   policy.require = 3;
   EXPECT_FALSE(decide(node, {}, policy).refusal) << "the slow one counts though it is not chosen";
   policy.require = 4;
-  const auto refused = decide(node, {}, policy);
-  EXPECT_EQ(refused.refusal, "--require 4: only 3 HCAs with a usable port: there are no other HCAs in this container");
+  EXPECT_EQ(decide(node, {}, policy).refusal,
+            "--require 4: only 3 HCAs with a usable port: there are no other HCAs in this container");
   node.hcas[1].accessible = false;
   policy.require = 3;
   EXPECT_EQ(decide(node, {}, policy).refusal,
@@ -281,6 +272,58 @@ TEST(Decision, RequireCountsBeforeTheChoice) {
   none.rdma_error = ENOENT;
   EXPECT_EQ(decide(none, {}, policy).refusal,
             "--require 1: only 0 HCAs with a usable port: no RDMA device: /sys/class/infiniband has none");
+}
+
+// Values of libraries beside NCCL that are set already.
+
+// Empty: nothing is wrong.
+std::string problem(const char* name, const char* value) {
+  fabric::Inventory node = test_support::rails(2);
+  node.hcas[1].ports[0].state = "1: DOWN";
+  const init::Settings settings = {{name, {value, "environment"}}};
+  const auto decision = init::decide(node, settings, {});
+  const auto checks = init::check_other_values(node, settings, {}, decision);
+  if (checks.empty()) return "";
+  EXPECT_EQ(checks[0].verdict, init::Verdict::kNote);
+  EXPECT_NE(checks[0].remedy.find(name), std::string::npos);
+  return checks[0].message;
+}
+
+TEST(OtherValues, OneProblemEach) {
+  struct Row {
+    const char *name, *value;
+    const char* part;  // empty: right
+  };
+  const std::vector<Row> rows = {
+      {"UCX_NET_DEVICES", "mlx5_0:1,eth0", ""},
+      {"UCX_NET_DEVICES", "all", ""},
+      {"UCX_NET_DEVICES", "^mlx5_1:1", ""},
+      {"UCX_NET_DEVICES", "mlx5_[0-3]:1", ""},
+      {"UCX_NET_DEVICES", "mlx5_7:1",
+       "UCX_NET_DEVICES=mlx5_7:1 (environment): names mlx5_7:1, which is not in this container"},
+      {"UCX_NET_DEVICES", "mlx5_0", "without its port (`mlx5_0:1`)"},
+      {"UCX_NET_DEVICES", "mlx5_1:1", "names mlx5_1:1, which cannot be used"},
+      {"UCX_NET_DEVICES", "mlx5_0:2", "names mlx5_0:2, which is not"},
+      {"NVSHMEM_HCA_LIST", "mlx5_0:1", ""},
+      {"NVSHMEM_HCA_LIST", "=mlx5_0:1", "names =mlx5_0:1, which is not"},
+      {"MSCCLPP_HCA_DEVICES", "mlx5_0", ""},
+      {"MSCCLPP_HCA_DEVICES", "mlx5_0:1", "which is not in this container"},
+      {"MC_TE_FILTERS", " mlx5_0 , ", ""},
+      {"MC_TE_FILTERS", "mlx5_9", "which is not"},
+      {"UCCL_IB_HCA", "=mlx5_0", ""},
+      {"UCCL_IB_HCA", "=mlx5_9", "selects no port"},
+      {"MSCCLPP_IB_GID_INDEX", "3", ""},
+      {"MSCCLPP_IB_GID_INDEX", "2", "not a RoCE v2 address"},
+      {"MC_GID_INDEX", "0", "not a RoCE v2 address"},
+      {"MC_GID_INDEX", "words", ""},
+      {"UCCL_IB_GID_INDEX", "-1", ""},
+      {"FI_VERBS_GID_IDX", "200", "is empty"},
+  };
+  for (const Row& row : rows) {
+    const std::string found = problem(row.name, row.value);
+    EXPECT_EQ(found.empty(), *row.part == '\0') << row.name << "=" << row.value << ": " << found;
+    EXPECT_NE(found.find(row.part), std::string::npos) << row.name << "=" << row.value << ": " << found;
+  }
 }
 
 }  // namespace

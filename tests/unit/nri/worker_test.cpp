@@ -1,14 +1,20 @@
-// Work in another process, which may be slow, or die.
+#include "shim/nri/rdma_plugin.hpp"
+
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <new>
+#include <thread>
 
+#include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
+#include "shim/nri/end_container.hpp"
 #include "shim/nri/worker.hpp"
+#include "support/results.hpp"
 #include "support/temp_dir.hpp"
 #include "support/tree.hpp"
 
@@ -18,7 +24,10 @@ namespace {
 using namespace std::chrono_literals;
 using fabric::Error;
 using fabric::Result;
+using test_support::must;
 using Clock = Worker::Clock;
+
+// Work in another process, which may be slow, or die.
 
 // Serves `pid` and what else the test has it do.
 Worker::Begin does(std::function<Worker::Answer(std::string_view)> work) {
@@ -42,11 +51,8 @@ pid_t pid_of(Worker& worker) {
 TEST(Worker, AnswersOneRequestAfterTheOther) {
   Worker worker(does([](std::string_view request) { return Worker::Answer{std::string(request)}; }));
   const std::string large(1'000'000, 'x');
-  for (const std::string& request : {std::string("done"), std::string(), large}) {
-    const auto answer = ask(worker, request);
-    ASSERT_TRUE(answer) << answer.error().message;
-    EXPECT_EQ(*answer, request);
-  }
+  for (const std::string& request : {std::string("done"), std::string(), large})
+    EXPECT_EQ(must(ask(worker, request)), request);
   const pid_t pid = pid_of(worker);
   EXPECT_NE(pid, ::getpid());
   EXPECT_EQ(pid_of(worker), pid);
@@ -96,9 +102,7 @@ TEST(Worker, IsKilledAtTheDeadline) {
   }));
   const pid_t pid = pid_of(worker);
   const auto began = Clock::now();
-  const auto late = worker.ask("wait", began + 50ms);
-  ASSERT_FALSE(late);
-  EXPECT_EQ(late.error().code, ETIMEDOUT);
+  EXPECT_EQ(worker.ask("wait", began + 50ms).error().code, ETIMEDOUT);
   EXPECT_GE(Clock::now() - began, 50ms);
   EXPECT_EQ(::kill(pid, 0), -1);
   EXPECT_NE(pid_of(worker), 0);
@@ -110,12 +114,10 @@ TEST(Worker, ADeathIsAnError) {
     ::kill(::getpid(), SIGKILL);
     return {std::string()};
   }));
-  const auto killed = ask(worker, "die");
-  ASSERT_FALSE(killed);
-  EXPECT_EQ(killed.error().message, "the worker of rdma-nri ended without an answer");
-  const auto thrown = ask(worker, "throw");
-  ASSERT_FALSE(thrown);
-  EXPECT_EQ(thrown.error().message, "std::bad_alloc");
+  EXPECT_EQ(ask(worker, "die").error().message, "the worker of rdma-nri ended without an answer");
+  EXPECT_EQ(ask(worker, "throw").error().message, "std::bad_alloc");
+  Worker unable([]() -> Result<Worker::Serve> { return Error{"no filter", EINVAL}; });
+  EXPECT_EQ(ask(unable, "it").error().message, "no filter") << "it cannot begin";
 }
 
 TEST(Worker, OneThatWasKilledBetweenRequestsIsReplaced) {
@@ -132,11 +134,142 @@ TEST(Worker, OneThatWasKilledBetweenRequestsIsReplaced) {
   EXPECT_EQ(*ask(worker, "go on"), "done");
 }
 
-TEST(Worker, OneThatCannotBeginSaysWhy) {
-  Worker worker([]() -> Result<Worker::Serve> { return Error{"no filter", EINVAL}; });
-  const auto answer = ask(worker, "it");
-  ASSERT_FALSE(answer);
-  EXPECT_EQ(answer.error().message, "no filter");
+// rdma-nri's own answers, with its worker beside it.
+
+class RdmaPluginTest : public testing::Test {
+ protected:
+  NriPluginOptions options() const {
+    NriPluginOptions options;
+    options.node.config = {directory_ / "config.json", "", true};
+    options.node.root = directory_ / "node";
+    options.node.ledger = directory_ / "ledger";
+    test_support::write_file(options.node.config.file, R"({"annotations_may_request": ["*"]})");
+    return options;
+  }
+
+  // As a runtime that waits so long for an answer.
+  void configure(std::chrono::milliseconds timeout) {
+    EXPECT_EQ(must(plugin_.configure({"containerd", "2.3.0", "", timeout.count()})).size(), 6U);
+  }
+
+  test_support::TempDir directory_;
+  NriPluginOptions options_ = options();
+  hook::Log log_ = plugin_log(options_);
+  ConfiguredWorker worker_{options_, log_};
+  int due_ = 0;
+  NamespaceEnds ends_ = NamespaceEnds::open().value();
+  RdmaPlugin plugin_{worker_, log_, ends_, std::nullopt, [this] { ++due_; }};
+};
+
+TEST_F(RdmaPluginTest, ASynchronizeThatTookTooLongIsKnown) {
+  configure(20ms);
+  plugin_.synchronize_begin();
+  std::this_thread::sleep_for(40ms);
+  plugin_.found(NriPod());
+  EXPECT_FALSE(plugin_.synchronized_late()) << "the runtime may still be sending";
+  ASSERT_TRUE(plugin_.synchronize_end());
+  EXPECT_TRUE(plugin_.synchronized_late());
+  EXPECT_EQ(due_, 1);
+  configure(60s);
+  plugin_.synchronize_begin();
+  ASSERT_TRUE(plugin_.synchronize_end());
+  EXPECT_FALSE(plugin_.synchronized_late());
+  EXPECT_EQ(due_, 2);
+}
+
+// The worker has no time at all: whoever needs it is refused.
+TEST_F(RdmaPluginTest, TheWorkerHearsOfThoseThatAskOnly) {
+  configure(1ms);
+  NriRequest request{.event = Event::kCreateContainer};
+  EXPECT_EQ(must(plugin_.answer(request)), "");
+  request.pod.annotations["rdma-init.io/devices"] = "all";
+  EXPECT_EQ(plugin_.answer(request).error().code, ETIMEDOUT);
+  request.pod.annotations["rdma-init.io/mode"] = "some";
+  EXPECT_NE(plugin_.answer(request).error().code, ETIMEDOUT) << "it is refused without the worker";
+}
+
+TEST_F(RdmaPluginTest, OnlyACreationCanFail) {
+  configure(1ms);
+  NriRequest request;
+  request.pod.annotations = {{"rdma-init.io/devices", "all"}, {"rdma-init.io/mode", "some"}};
+  for (const Event event : {Event::kRunPodSandbox, Event::kStopPodSandbox, Event::kRemovePodSandbox,
+                            Event::kStopContainer, Event::kRemoveContainer, Event::kStartContainer}) {
+    request.event = event;
+    EXPECT_EQ(must(plugin_.answer(request)), "");
+  }
+  EXPECT_EQ(due_, 0);
+  request.event = Event::kCreateContainer;
+  EXPECT_FALSE(plugin_.answer(request));
+}
+
+TEST_F(RdmaPluginTest, AnEndThatFailedIsTriedOnceMoreBetweenRequests) {
+  configure(1ms);
+  test_support::write_file(options_.node.ledger, "no directory");
+  NriRequest request{.event = Event::kStopContainer};
+  request.container.id = "c1";
+  EXPECT_TRUE(plugin_.answer(request));
+  EXPECT_EQ(due_, 1);
+  request.event = Event::kRemoveContainer;
+  EXPECT_TRUE(plugin_.answer(request));
+  EXPECT_EQ(due_, 1);
+}
+
+// Ending a container's first process, and nobody else's.
+
+// A child that sleeps, in the cgroup of the test.
+class Sleeper {
+ public:
+  Sleeper() : pid_(::fork()) {
+    if (pid_ == 0) {
+      ::pause();
+      ::_exit(0);
+    }
+  }
+  ~Sleeper() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  Sleeper(const Sleeper&) = delete;
+  Sleeper& operator=(const Sleeper&) = delete;
+  pid_t pid() const { return pid_; }
+  // Of the signal that ended it; 0: it lives.
+  int ended_by() const {
+    siginfo_t info{};
+    (void)::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT | WNOHANG);
+    return info.si_pid == pid_ ? info.si_status : 0;
+  }
+  void wait() const {
+    siginfo_t info{};
+    (void)::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT);
+  }
+
+ private:
+  pid_t pid_;
+};
+
+TEST(EndContainer, KillsTheProcessInACgroupOfThatName) {
+  const auto cgroups = fabric::value_or(fabric::sysfs::read_file("/proc/self/cgroup", 1 << 16), std::string());
+  const std::string name = cgroups.substr(0, cgroups.find('\n'));
+  ASSERT_FALSE(name.empty());
+  const Sleeper sleeper;
+  const auto ended = end_container(name, sleeper.pid());
+  ASSERT_TRUE(ended) << ended.error().message;
+  sleeper.wait();
+  EXPECT_EQ(sleeper.ended_by(), SIGKILL);
+  EXPECT_TRUE(end_container(name, sleeper.pid()));  // once more
+}
+
+TEST(EndContainer, LeavesOthersAlone) {
+  const Sleeper sleeper;
+  EXPECT_NE(end_container("0123456789abcdef-no-such-container", sleeper.pid())
+                .error()
+                .message.find("not in a cgroup of the container"),
+            std::string::npos);
+  EXPECT_EQ(sleeper.ended_by(), 0);
+  EXPECT_FALSE(end_container("", sleeper.pid()));
+  EXPECT_EQ(sleeper.ended_by(), 0);
+  EXPECT_FALSE(end_container("0123456789abcdef", 0)) << "no process";
+  EXPECT_FALSE(end_container("0123456789abcdef", -1));
 }
 
 }  // namespace

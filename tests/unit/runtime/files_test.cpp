@@ -10,6 +10,8 @@
 #include "shim/runtime/behind.hpp"
 #include "shim/runtime/choose.hpp"
 #include "shim/runtime/marker.hpp"
+#include "shim/runtime/runtime_log.hpp"
+#include "shim/runtime/settings.hpp"
 #include "shim/runtime/spec_file.hpp"
 #include "support/temp_dir.hpp"
 #include "unit/runtime/scene.hpp"
@@ -26,8 +28,7 @@ using test_support::write_file;
 const hook::ProcessIdentity kSelf = hook::identify(::getpid()).value();
 
 shim::ProgramId id_of(const std::string& path) {
-  struct stat status {};
-  EXPECT_EQ(::stat(path.c_str(), &status), 0);
+  const struct stat status = shim_scene::status_of(path);
   return {status.st_dev, status.st_ino};
 }
 
@@ -41,7 +42,6 @@ TEST(FindRuntime, ByPathAndByName) {
   EXPECT_EQ(*find({"other-runtime", "some-runtime"}), runtime);
   EXPECT_EQ(*find({directory / "missing", runtime}), runtime);
   const auto missing = find({"other-runtime", directory / "sbin/some-runtime"});
-  ASSERT_FALSE(missing);
   EXPECT_NE(missing.error().message.find("looked for `other-runtime`, `/"), std::string::npos);
   EXPECT_FALSE(missing.error().hint.empty());
   EXPECT_FALSE(find({"./some-runtime"}));
@@ -59,7 +59,6 @@ TEST(FindRuntime, NeverItself) {
   const std::string path = directory / "bin" + ":" + directory / "sbin";
   EXPECT_EQ(*shim::find_runtime({"some-runtime"}, path, id_of(own)), other);
   const auto refused = shim::find_runtime({own, directory / "bin/some-runtime"}, path, id_of(own));
-  ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().message.find("rdma-runtime itself"), std::string::npos);
   EXPECT_EQ(*shim::own_id(), id_of("/proc/self/exe"));
 }
@@ -69,31 +68,28 @@ TEST(SpecFile, IsReplacedWithItsOwnerAndMode) {
   const std::string path = directory / "config.json";
   write_file(path, "old");
   ASSERT_EQ(::chmod(path.c_str(), 0640), 0);
-  if (::geteuid() == 0) {
+  const bool is_root = ::geteuid() == 0;
+  if (is_root) {
     ASSERT_EQ(::chown(path.c_str(), 1234, 4321), 0);
   }
   const auto file = SpecFile::open(directory.path(), "config.json");
   ASSERT_TRUE(file && *file);
   EXPECT_EQ((*file)->text(), "old");
-  {
-    const auto dropped = (*file)->rewrite("never", kSelf);
-    ASSERT_TRUE(dropped);
-  }
+  ASSERT_TRUE((*file)->rewrite("never", kSelf)) << "and dropped";
   EXPECT_EQ(read_file(path), "old");
   auto edited = (*file)->rewrite("new", kSelf);
   ASSERT_TRUE(edited);
   EXPECT_NE(edited->version(), (*file)->version());
   ASSERT_TRUE(edited->put_in_place());
   EXPECT_EQ(read_file(path), "new");
-  struct stat status {};
-  ASSERT_EQ(::stat(path.c_str(), &status), 0);
+  const struct stat status = shim_scene::status_of(path);
   EXPECT_EQ(status.st_mode & 07777, 0640U);
-  EXPECT_EQ(status.st_uid, ::geteuid() == 0 ? 1234U : ::geteuid());
+  EXPECT_EQ(status.st_uid, is_root ? 1234U : ::geteuid());
   const std::filesystem::directory_iterator entries(directory.path());
   EXPECT_EQ(std::distance(begin(entries), end(entries)), 1);  // no temporary file is left
 }
 
-TEST(SpecFile, WhatItDoesNotRead) {
+TEST(SpecFile, RefusesWhatIsNoFileAndSplitsPaths) {
   const TempDir directory;
   write_file(directory / "real", "{}");
   ASSERT_EQ(::symlink("real", (directory / "link").c_str()), 0);
@@ -101,15 +97,10 @@ TEST(SpecFile, WhatItDoesNotRead) {
   EXPECT_FALSE(*SpecFile::open(directory.path(), "missing"));
   EXPECT_FALSE(*SpecFile::open(directory / "missing", "x"));
   EXPECT_FALSE(*SpecFile::open(directory / "real", "x"));
-  const auto link = SpecFile::open(directory.path(), "link");
-  ASSERT_FALSE(link);
-  EXPECT_EQ(link.error().code, ELOOP);
+  EXPECT_EQ(SpecFile::open(directory.path(), "link").error().code, ELOOP);
   EXPECT_FALSE(SpecFile::open(directory.path(), "pipe"));
   EXPECT_FALSE(SpecFile::open(directory.path(), "."));
   EXPECT_FALSE(SpecFile::open(directory.path(), "real", {.bytes = 1}));
-}
-
-TEST(SpecFile, PathsAreSplit) {
   EXPECT_EQ(shim::split_path("/a/b").directory, "/a");
   EXPECT_EQ(shim::split_path("/a/b").name, "b");
   EXPECT_EQ(shim::split_path("/b").directory, "/");
@@ -177,6 +168,57 @@ TEST(FindBundle, InTheStateOfRuncAndCrun) {
   for (const char* id : {"three", "", ".", "..", "../one", "one/"}) {
     EXPECT_FALSE(shim::find_bundle(root.path(), id, Dialect::kRunc)) << id;
   }
+}
+
+TEST(RuntimeLog, Lines) {
+  constexpr std::time_t kTime = 1767323045;
+  EXPECT_EQ(
+      shim::log_line("error", "a \"b\" \\ c\nd\x1b[0m \xff \xc3\xa4", kTime, true),
+      "{\"level\":\"error\",\"msg\":\"a \\\"b\\\" \\\\ c?d?[0m ? \xc3\xa4\",\"time\":\"2026-01-02T03:04:05Z\"}\n");
+  EXPECT_EQ(shim::log_line("warning", "a \"b\"\nc", kTime, false),
+            "time=\"2026-01-02T03:04:05Z\" level=warning msg=\"a \\\"b\\\"?c\"\n");
+  const std::string cut = shim::log_line("error", std::string(1999, 'x') + "\xc3\xa4", kTime, true);
+  EXPECT_TRUE(hook::Json::accept(cut));
+  EXPECT_LT(cut.size(), 2200U);
+}
+
+TEST(RuntimeLog, CrunNamesMoreThanFiles) {
+  EXPECT_EQ(shim::log_file("/l:x", Dialect::kRunc), "/l:x");
+  EXPECT_EQ(shim::log_file("/l", Dialect::kCrun), "/l");
+  EXPECT_EQ(shim::log_file("file:/l", Dialect::kCrun), "/l");
+  EXPECT_EQ(shim::log_file("syslog:x", Dialect::kCrun), "");
+  EXPECT_EQ(shim::log_file("journald:x", Dialect::kCrun), "");
+}
+
+TEST(RuntimeLog, IsAppendedTo) {
+  const TempDir directory;
+  shim::Invocation invocation;
+  invocation.log = directory / "log.json";
+  invocation.json_log = true;
+  const shim::RuntimeLog log(invocation, Dialect::kRunc);
+  log.warning("first");
+  testing::internal::CaptureStderr();
+  log.error({"second", 0, "third"});
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "rdma-runtime: error: second; remedy: third\n");
+  const std::string text = read_file(invocation.log);
+  const auto end = text.find('\n');
+  EXPECT_EQ(hook::Json::parse(text.substr(0, end))["level"], "warning");
+  const auto error = hook::Json::parse(text.substr(end));
+  EXPECT_EQ(error["level"], "error");
+  EXPECT_EQ(error["msg"], "rdma-runtime: second; remedy: third");
+}
+
+TEST(Settings, TheHookSeesWhatTheRuntimeSaw) {
+  const TempDir directory;
+  shim::Settings settings;
+  settings.hook = program(directory / "rdma-hook");
+  EXPECT_TRUE(shim::hook_command(settings, hook::Engine::kDocker)->options.empty());
+  settings.node.ledger = "/l";
+  settings.node.config.file = "/c";
+  const auto command = shim::hook_command(settings, hook::Engine::kDocker);
+  EXPECT_EQ(command->options, (std::vector<std::string>{"--config", "/c", "--ledger", "/l"}));
+  settings.hook = directory / "missing";
+  EXPECT_EQ(shim::hook_command(settings, hook::Engine::kDocker).error().hint, "install rdma-hook beside rdma-runtime");
 }
 
 }  // namespace

@@ -1,4 +1,6 @@
 #include "shim/runtime/marker.hpp"
+
+#include "hook/apply/memlock.hpp"
 #include "unit/runtime/scene.hpp"
 
 namespace {
@@ -25,15 +27,11 @@ TEST_F(Prepare, AContainerThatAsksIsEdited) {
   EXPECT_EQ(edited["hooks"]["poststop"][0]["args"][1], "poststop");
   EXPECT_EQ(status_of(config_path()).st_mode & 07777, 0640U);
   EXPECT_EQ(status_of(marker_path()).st_mode & 07777, 0600U);
-  EXPECT_NE(::access((directory_ / "log").c_str(), F_OK), 0);  // nothing to say
+  EXPECT_FALSE(has_log());  // nothing to say
 }
 
 TEST_F(Prepare, WhatRuncItselfTellsNeedsNoHook) {
-  Json asking = Json::parse(kAsking);
-  asking["linux"]["namespaces"] = {{{"type", "pid"}}, {{"type", "mount"}}};
-  runtime_ = "/usr/sbin/runc";
-  invocation_.root = directory_ / "bundle";
-  write_config(asking.dump());
+  write_config_for_runc();
   ASSERT_TRUE(start());
   EXPECT_TRUE(state_);
   EXPECT_FALSE(config()["hooks"].contains("createRuntime"));
@@ -69,13 +67,9 @@ TEST_F(Prepare, ACrioPodIsHeardWithoutAnEngineInTheConfiguration) {
 
 // What it had is booked for nobody after its checkpoint.
 TEST_F(Prepare, ARestoredContainerIsBookedByTheHook) {
-  Json asking = Json::parse(kAsking);
-  asking["linux"]["namespaces"] = {{{"type", "pid"}}};
-  runtime_ = "/usr/sbin/runc";
-  invocation_.root = directory_ / "bundle";
-  write_config(asking.dump());
+  const std::string asking = write_config_for_runc();
   ASSERT_TRUE(restore());
-  EXPECT_EQ(read_file(config_path()), asking.dump()) << "not ours to edit";
+  EXPECT_EQ(read_file(config_path()), asking) << "not ours to edit";
   ASSERT_TRUE(start());
   const Json given = config();
   ASSERT_FALSE(given["hooks"].contains("createRuntime"));
@@ -90,12 +84,8 @@ TEST_F(Prepare, ARestoredContainerIsBookedByTheHook) {
 
 // `podman container restore` writes the edited config.json anew; with --import there is no marker beside it.
 TEST_F(Prepare, ARestoredContainerIsBookedWhoeverWroteItsConfig) {
-  Json asking = Json::parse(kAsking);
-  asking["linux"]["namespaces"] = {{{"type", "pid"}}};
-  runtime_ = "/usr/sbin/runc";
-  invocation_.root = directory_ / "bundle";
   for (const bool is_imported : {false, true}) {
-    write_config(asking.dump());
+    write_config_for_runc();
     ASSERT_TRUE(start());
     ASSERT_FALSE(config()["hooks"].contains("createRuntime"));
     write_config(config().dump(1));
@@ -113,13 +103,9 @@ TEST_F(Prepare, ARestoredContainerIsBookedWhoeverWroteItsConfig) {
 
 // It runs no hook at restore, also where there is one.
 TEST_F(Prepare, BehindCrunARestoredContainerIsBookedWithoutAHook) {
-  invocation_.root = directory_ / "bundle";
   for (const bool is_pod_shared : {false, true}) {
-    const char* const asking = is_pod_shared ? "{}" : R"({"linux": {"namespaces": [{"type": "pid"}]}})";
-    Json document = Json::parse(kAsking);
-    document.update(Json::parse(asking));
-    write_config(document.dump());
-    runtime_ = "/usr/sbin/runc";
+    write_config_for_runc();
+    if (is_pod_shared) write_config(kAsking);
     ASSERT_TRUE(start());
     runtime_ = "/usr/bin/crun";
     const std::string before = read_file(config_path());
@@ -132,10 +118,7 @@ TEST_F(Prepare, BehindCrunARestoredContainerIsBookedWithoutAHook) {
     EXPECT_EQ(state_->kind, hook::RuntimeState::Kind::kCrun);
     EXPECT_EQ(read_file(config_path()), before);
   }
-  Json document = Json::parse(kAsking);
-  document["linux"]["namespaces"] = {{{"type", "pid"}}};
-  write_config(document.dump());
-  runtime_ = "/usr/sbin/runc";
+  write_config_for_runc();
   ASSERT_TRUE(start());
   runtime_ = "/usr/bin/crun";
   booked_ = 0;
@@ -149,7 +132,7 @@ TEST_F(Prepare, BehindCrunARestoredContainerIsBookedWithoutAHook) {
   EXPECT_EQ(booked_, 1);
 }
 
-TEST_F(Prepare, AContainerThatAsksNothingIsNotTouched) {
+TEST_F(Prepare, AContainerThatAsksOrIsGivenNothingIsNotTouched) {
   write_config(kSilent);
   const struct stat before = status_of(config_path());
   ASSERT_TRUE(start());
@@ -158,10 +141,8 @@ TEST_F(Prepare, AContainerThatAsksNothingIsNotTouched) {
   EXPECT_EQ(after.st_mtim.tv_nsec, before.st_mtim.tv_nsec);
   EXPECT_EQ(after.st_ctim.tv_nsec, before.st_ctim.tv_nsec);
   EXPECT_EQ(booked_, 0);
-  EXPECT_NE(::access(marker_path().c_str(), F_OK), 0);
-}
-
-TEST_F(Prepare, AContainerThatIsGivenNothingIsNotTouched) {
+  EXPECT_FALSE(has_marker());
+  // Nor one that is given nothing.
   write_config(kAsking);
   answer_ = {};
   ASSERT_TRUE(start());
@@ -183,7 +164,7 @@ TEST_F(Prepare, ABundleThatIsStartedAgainStartsFromWhatItWas) {
   answer_ = {};
   ASSERT_TRUE(start());
   EXPECT_EQ(read_file(config_path()), kAsking);
-  EXPECT_NE(::access(marker_path().c_str(), F_OK), 0);
+  EXPECT_FALSE(has_marker());
 }
 
 TEST_F(Prepare, AConfigurationThatTheEngineWroteAnewCounts) {
@@ -193,7 +174,7 @@ TEST_F(Prepare, AConfigurationThatTheEngineWroteAnewCounts) {
   write_config(kSilent);
   ASSERT_TRUE(start());
   EXPECT_EQ(read_file(config_path()), kSilent);
-  EXPECT_NE(::access(marker_path().c_str(), F_OK), 0);  // or exec would give what the container has not
+  EXPECT_FALSE(has_marker());  // or exec would give what the container has not
 }
 
 TEST_F(Prepare, WhatAKilledCallLeftIsSwept) {
@@ -219,12 +200,6 @@ TEST_F(Prepare, WhatAKilledCallLeftIsSwept) {
   }
 }
 
-TEST_F(Prepare, WhatIsNoConfigurationIsTheRuntimesToRefuse) {
-  ASSERT_TRUE(start());
-  invocation_.bundle = directory_ / "missing";
-  ASSERT_TRUE(start());
-}
-
 TEST_F(Prepare, AnotherConfiguration) {
   write_file(directory_ / "other/spec.json", kAsking);
   write_config(kSilent);
@@ -233,17 +208,16 @@ TEST_F(Prepare, AnotherConfiguration) {
   ASSERT_TRUE(started) << started.error().message;
   EXPECT_EQ(read_file(config_path()), kSilent);
   EXPECT_TRUE(Json::parse(read_file(directory_ / "other/spec.json"))["hooks"].contains("poststop"));
-  EXPECT_EQ(::access(marker_path().c_str(), F_OK), 0);
+  EXPECT_TRUE(has_marker());
 }
 
-struct RefusedRow {
-  const char* name;
-  std::string text;
-  const char* word;
-};
-
 TEST_F(Prepare, RefusalsChangeNothing) {
-  const RefusedRow rows[] = {
+  ASSERT_TRUE(start()) << "no configuration at all is the runtime's to refuse";
+  const struct {
+    const char* name;
+    std::string text;
+    const char* word;
+  } rows[] = {
       {"no JSON", "{", "line 1"},
       {"a key twice", R"({"a": 1, "a": 2})", "twice"},
       {"too deep", std::string(100, '[') + std::string(100, ']'), "nested"},
@@ -254,18 +228,19 @@ TEST_F(Prepare, RefusalsChangeNothing) {
            "linux": {"devices": [{"path": "/dev/infiniband/uverbs0", "type": "c", "major": 1, "minor": 3}]}})",
        "c 1:3"},
   };
-  for (const RefusedRow& row : rows) {
+  for (const auto& row : rows) {
     SCOPED_TRACE(row.name);
     write_config(row.text);
-    const auto started = start();
-    ASSERT_FALSE(started);
-    EXPECT_NE(started.error().message.find(row.word), std::string::npos) << started.error().message;
+    const std::string message = start().error().message;
+    EXPECT_NE(message.find(row.word), std::string::npos) << message;
     EXPECT_EQ(read_file(config_path()), row.text);
-    EXPECT_NE(::access(marker_path().c_str(), F_OK), 0);
+    EXPECT_FALSE(has_marker());
   }
   ASSERT_EQ(::unlink(config_path().c_str()), 0);
   ASSERT_EQ(::symlink("real.json", config_path().c_str()), 0);
   EXPECT_FALSE(start());
+  invocation_.bundle = directory_ / "missing";
+  EXPECT_TRUE(start());
 }
 
 TEST_F(Prepare, AMissingHookIsRefusedBeforeAnythingIsBooked) {
@@ -287,6 +262,59 @@ TEST_F(Prepare, ASeccompProfileIsLookedAt) {
   settings_.allow_system_calls = true;
   ASSERT_TRUE(start());
   EXPECT_EQ(config()["linux"]["seccomp"]["syscalls"].dump(), R"([{"names":["mbind"],"action":"SCMP_ACT_ALLOW"}])");
+}
+
+TEST_F(Prepare, ExecOfAContainerThatWasEdited) {
+  write_config(kAsking);
+  ASSERT_TRUE(start());
+  write_state(directory_ / "bundle");
+  const std::string file = directory_ / "process.json";
+  write_file(file, R"({"args": ["sh"], "capabilities": {}})");
+  ASSERT_EQ(::chmod(file.c_str(), 0600), 0);
+  exec(file);
+  const Json process = Json::parse(read_file(file));
+  EXPECT_EQ(process["capabilities"]["effective"].dump(), R"(["CAP_IPC_LOCK"])");
+  const hook::Rlimit raised = hook::raised_memlock(4096, hook::memlock_of(0));  // from what this process has
+  EXPECT_EQ(process["rlimits"],
+            Json::array({{{"type", "RLIMIT_MEMLOCK"}, {"hard", raised.hard}, {"soft", raised.soft}}}));
+  EXPECT_EQ(status_of(file).st_mode & 07777, 0600U);
+  const struct stat before = status_of(file);
+  exec(file);
+  EXPECT_EQ(status_of(file).st_ino, before.st_ino);
+  EXPECT_FALSE(has_log());
+}
+
+TEST_F(Prepare, ExecOfAnotherContainerIsNotTouched) {
+  const std::string file = directory_ / "process.json";
+  write_file(file, R"({"capabilities": {}})");
+  exec(file);  // no state
+  write_state(directory_ / "bundle");
+  exec(file);  // no such bundle
+  write_config(R"({"annotations": {"rdma-init.io/grant": "0123456789abcdef0123456789abcdef"}})");
+  exec(file);  // an annotation is not our mark
+  write_config(kAsking);
+  invocation_.id = "ID";
+  ASSERT_TRUE(start());
+  invocation_.id = "OTHER";
+  write_file(directory_ / "root/OTHER/state.json", read_file(directory_ / "root/ID/state.json"));
+  exec(file);  // the bundle of another container
+  EXPECT_EQ(read_file(file), R"({"capabilities": {}})");
+  EXPECT_FALSE(has_log());
+}
+
+TEST_F(Prepare, ExecGoesOnWhateverItsFileIs) {
+  write_config(kAsking);
+  ASSERT_TRUE(start());
+  write_state(directory_ / "bundle");
+  const std::string file = directory_ / "process.json";
+  exec(file);  // missing
+  EXPECT_FALSE(has_log());
+  write_file(file, "no JSON");
+  exec(file);
+  EXPECT_EQ(read_file(file), "no JSON");
+  const Json line = Json::parse(read_file(directory_ / "log"));
+  EXPECT_EQ(line["level"], "warning");
+  EXPECT_NE(line["msg"].get<std::string>().find("`ID`"), std::string::npos);
 }
 
 }  // namespace

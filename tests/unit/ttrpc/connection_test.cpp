@@ -1,14 +1,14 @@
-// What a Connection does with the runtime's requests, with bytes that are none, and at its end.
 #include "shim/ttrpc/connection.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <stdexcept>
 #include <thread>
 
 #include "unit/nri/peer.hpp"
-#include "unit/ttrpc/scene.hpp"
 
 namespace shim {
 namespace {
@@ -20,6 +20,60 @@ using shim_peer::frame;
 using shim_peer::message;
 using shim_peer::request;
 using Clock = Connection::Clock;
+
+// What a Connection does with the runtime's requests, with bytes that are none, with calls of the runtime, and at its
+// end. Over a socket pair; without threads where the peer's bytes fit into the socket: they are written first.
+
+class ConnectionTest : public testing::Test {
+ protected:
+  // Answers by what it was asked for: "METHOD(PAYLOAD)".
+  fabric::Result<std::string> handle(const Request& request) {
+    const auto& [service, method, payload, timeout] = request;
+    asked_.emplace_back(method);
+    if (method == "Fail") return fabric::Error{"pool `a` is empty", 0, "add HCAs"};
+    if (method == "Throw") throw std::runtime_error("no memory");
+    if (method == "Nested") {
+      const auto nested = connection_->call("S", "M", "", std::chrono::seconds(1));
+      return nested.error();
+    }
+    if (method == "Large") return std::string(std::stoul(std::string(payload)), 'L');
+    if (service != "nri.pkg.api.v1alpha1.Plugin") return fabric::Error{"service", ENOSYS};
+    return std::string(method) + "(" + std::string(payload.substr(0, 100)) + ")";
+  }
+
+  // Serves what was sent, which fits into the socket.
+  void pump() {
+    for (int i = 0; i < 40; ++i)
+      if (const auto served = connection_->serve(-1, Connection::Clock::now()); !served)
+        error_ = served.error().message;
+  }
+
+  // What the plugin answered: "STREAM: ANSWER".
+  std::vector<std::string> answers() {
+    pump();
+    std::vector<std::string> all;
+    for (const auto& received : peer_.received()) {
+      EXPECT_EQ(received.connection, 1U);
+      EXPECT_EQ(received.type, 2);
+      all.push_back(std::to_string(received.stream) + ": " + shim_peer::answer(received.data));
+    }
+    return all;
+  }
+
+  using Answers = std::vector<std::string>;
+
+  ConnectionTest() { connect(); }
+  void connect() {
+    peer_ = shim_peer::Peer();
+    connection_ =
+        Connection::open(peer_.take_plugin_end(), [this](const Request& request) { return handle(request); }).value();
+  }
+
+  shim_peer::Peer peer_;
+  std::unique_ptr<Connection> connection_;
+  std::vector<std::string> asked_;
+  std::string error_;
+};
 
 TEST_F(ConnectionTest, AnswersRequests) {
   peer_.send(message(1, 1, 1, request("One", "p")) + message(1, 3, 1, request("Two", "")));
@@ -42,19 +96,15 @@ TEST_F(ConnectionTest, EverySplitOfTheStream) {
   const std::string inner = message(1, 1, 1, data).substr(8);
   const std::string bytes = frame(1, inner.substr(0, 4)) + frame(1, inner.substr(4, 20)) + frame(1, inner.substr(24));
   for (std::size_t cut = 0; cut <= bytes.size(); ++cut) {
-    shim_peer::Peer peer;
-    const auto connection = Connection::open(peer.take_plugin_end(), [](const Request& request) {
-                              return std::string(request.payload);
-                            }).value();
-    peer.send(std::string_view(bytes).substr(0, cut));
-    for (int i = 0; i < 2; ++i)
-      ASSERT_TRUE(connection->serve(-1, Clock::now())) << cut;
-    peer.send(std::string_view(bytes).substr(cut));
-    for (int i = 0; i < 2; ++i)
-      ASSERT_TRUE(connection->serve(-1, Clock::now())) << cut;
-    const auto received = peer.received();
+    connect();
+    for (const auto part : {std::string_view(bytes).substr(0, cut), std::string_view(bytes).substr(cut)}) {
+      peer_.send(part);
+      for (int i = 0; i < 2; ++i)
+        ASSERT_TRUE(connection_->serve(-1, Clock::now())) << cut;
+    }
+    const auto received = peer_.received();
     ASSERT_EQ(received.size(), 1U) << cut;
-    EXPECT_EQ(answer(received[0].data), "payload");
+    EXPECT_EQ(answer(received[0].data), "Split(payload)");
   }
 }
 
@@ -83,35 +133,27 @@ TEST_F(ConnectionTest, WhatIsNotARequestIsRefusedByItself) {
                                 "3: status 12: streams are not supported", "5: Closed()"}));
 }
 
-struct Broken {
-  const char* name;
-  std::string bytes;
-  const char* error;
-};
-
-class ConnectionBreaks : public ConnectionTest, public testing::WithParamInterface<Broken> {};
-
-TEST_P(ConnectionBreaks, AndStaysBroken) {
-  peer_.send(GetParam().bytes);
-  EXPECT_EQ(answers(), Answers{});
-  EXPECT_EQ(error_, GetParam().error);
-  EXPECT_EQ(connection_->call("S", "M", "", 1s).error().message, GetParam().error);
+TEST_F(ConnectionTest, BreaksAndStaysBroken) {
+  const struct {
+    const char* name;
+    std::string bytes;
+    const char* error;
+  } cases[] = {
+      {"unknown connection", frame(4, "x"), "multiplexer frame for connection 4: NRI has connections 1 and 2 only"},
+      {"unknown type", message(1, 1, 9, ""), "ttrpc message of type 9: there are types 1 to 3 only"},
+      {"data of a stream", message(1, 1, 3, ""), "ttrpc message of type 3 on the connection for requests"},
+      {"response where requests are", message(1, 1, 2, ""), "ttrpc message of type 2 on the connection for requests"},
+      {"request where answers are", message(2, 1, 1, ""), "ttrpc message of type 1 on the connection for answers"},
+      {"answer never asked for", message(2, 1, 2, ""), "ttrpc answer to stream 1, which was never asked"}};
+  for (const auto& one : cases) {
+    SCOPED_TRACE(one.name);
+    connect();
+    peer_.send(one.bytes);
+    EXPECT_EQ(answers(), Answers{});
+    EXPECT_EQ(error_, one.error);
+    EXPECT_EQ(connection_->call("S", "M", "", 1s).error().message, one.error);
+  }
 }
-
-INSTANTIATE_TEST_SUITE_P(, ConnectionBreaks,
-                         testing::Values(Broken{"unknown_connection", frame(4, "x"),
-                                                "multiplexer frame for connection 4: NRI has connections 1 and 2 only"},
-                                         Broken{"unknown_type", message(1, 1, 9, ""),
-                                                "ttrpc message of type 9: there are types 1 to 3 only"},
-                                         Broken{"data_of_a_stream", message(1, 1, 3, ""),
-                                                "ttrpc message of type 3 on the connection for requests"},
-                                         Broken{"response_where_requests_are", message(1, 1, 2, ""),
-                                                "ttrpc message of type 2 on the connection for requests"},
-                                         Broken{"request_where_answers_are", message(2, 1, 1, ""),
-                                                "ttrpc message of type 1 on the connection for answers"},
-                                         Broken{"answer_never_asked_for", message(2, 1, 2, ""),
-                                                "ttrpc answer to stream 1, which was never asked"}),
-                         [](const auto& row) { return std::string(row.param.name); });
 
 TEST_F(ConnectionTest, ARuntimeThatGoesAway) {
   peer_.send(message(1, 1, 1, request("Last", "")));
@@ -128,12 +170,10 @@ TEST_F(ConnectionTest, ARuntimeThatDiesInTheMiddle) {
   const std::string bytes = message(1, 1, 1, request("Half", "x"));
   const std::string split = frame(1, bytes.substr(8, 15));
   for (const std::string& part : {bytes.substr(0, 3), bytes.substr(0, 30), split}) {
-    shim_peer::Peer peer;
-    const auto connection =
-        Connection::open(peer.take_plugin_end(), [](const Request&) { return std::string("?"); }).value();
-    peer.send(part);
-    peer.close();
-    EXPECT_EQ(connection->serve().error().message, "the runtime closed the connection in the middle of a message");
+    connect();
+    peer_.send(part);
+    peer_.close();
+    EXPECT_EQ(connection_->serve().error().message, "the runtime closed the connection in the middle of a message");
   }
 }
 
@@ -179,6 +219,63 @@ TEST_F(ConnectionTest, LargeMessagesBothWays) {
 TEST_F(ConnectionTest, ARuntimeThatDoesNotReadItsAnswers) {
   peer_.send(message(1, 1, 1, request("Large", "4000000")));
   EXPECT_EQ(connection_->serve().error().message, "the runtime has not read for 2 s");
+}
+
+// Calls of the runtime.
+
+TEST_F(ConnectionTest, CallsTheRuntime) {
+  peer_.send(message(2, 1, 2, shim_peer::text(2, "answer")));
+  EXPECT_EQ(connection_->call("S", "M", "payload", 30s).value(), "answer");
+  peer_.send(message(2, 3, 2, ""));
+  EXPECT_EQ(connection_->call("S", "M", "", 30s).value(), "");
+  const auto sent = peer_.received();
+  ASSERT_EQ(sent.size(), 2U);
+  EXPECT_EQ(sent[0].connection, 2U);
+  EXPECT_EQ(sent[0].stream, 1U);
+  EXPECT_EQ(sent[0].type, 1);
+  EXPECT_EQ(sent[1].stream, 3U);
+  using Fields = std::map<unsigned, std::string>;
+  EXPECT_EQ(shim_peer::fields(sent[0].data), (Fields{{1, "S"}, {2, "M"}, {3, "payload"}, {4, "30000000000"}}));
+}
+
+TEST_F(ConnectionTest, ServesRequestsWhileItWaits) {
+  peer_.send(message(1, 1, 1, request("Configure", "")) + message(2, 1, 2, shim_peer::text(2, "registered")));
+  EXPECT_EQ(connection_->call("S", "Register", "", 30s).value(), "registered");
+  EXPECT_EQ(asked_, Answers{"Configure"});
+  const auto sent = peer_.received();
+  ASSERT_EQ(sent.size(), 2U);
+  EXPECT_EQ(sent[0].connection + sent[1].connection, 3U);
+}
+
+TEST_F(ConnectionTest, ARefusedCallOrOneWithoutAnswerEnds) {
+  peer_.send(message(2, 1, 2, shim_peer::text(1, shim_peer::number(1, 3) + shim_peer::text(2, "bad\nidx"))));
+  const auto refused = connection_->call("S", "M", "", 30s);
+  EXPECT_EQ(refused.error().message, "call `S.M`: the runtime refused: bad?idx (status 3)");
+  EXPECT_EQ(refused.error().code, EINVAL);
+  const auto silent = connection_->call("S", "M", "", 20ms);
+  EXPECT_EQ(silent.error().message, "call `S.M`: no answer within 20 ms");
+  EXPECT_EQ(silent.error().code, ETIMEDOUT);
+  // The answer that comes too late is not the next call's.
+  peer_.send(message(2, 3, 2, shim_peer::text(2, "late")) + message(2, 5, 2, shim_peer::text(2, "right")));
+  EXPECT_EQ(connection_->call("S", "M", "", 30s).value(), "right");
+  peer_.close();
+  EXPECT_EQ(connection_->call("S", "M", "", 30s).error().message, "call `S.M`: the runtime closed the connection");
+}
+
+TEST_F(ConnectionTest, ATalkativeRuntimeDoesNotKeepACallAlive) {
+  std::thread runtime([this] {
+    std::uint32_t stream = 1;
+    std::string bytes;
+    for (int i = 0; i < 200; ++i, stream += 2)
+      bytes += message(1, stream, 1, request("Noise", ""));
+    while (::send(peer_.fd(), bytes.data(), 1, MSG_NOSIGNAL) > 0 && !bytes.empty()) {
+      bytes.erase(0, 1);
+      std::this_thread::sleep_for(1ms);
+    }
+  });
+  EXPECT_EQ(connection_->call("S", "M", "", 100ms).error().code, ETIMEDOUT);
+  connection_.reset();  // ends the thread
+  runtime.join();
 }
 
 }  // namespace

@@ -1,0 +1,264 @@
+#include "init/nccl_conf.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "init/site_policy.hpp"
+#include "support/temp_dir.hpp"
+
+namespace {
+
+using init::add_conf;
+using init::Settings;
+using test_support::TempDir;
+using test_support::write_file;
+using init::Rooted;
+using init::SitePolicy;
+using Problems = std::vector<std::string>;
+
+Settings from_environment(std::vector<const char*> entries) {
+  entries.push_back(nullptr);
+  Settings settings;
+  init::add_environment(entries.data(), settings);
+  return settings;
+}
+
+std::string value_of(const Settings& settings, const char* name) {
+  const auto found = settings.find(name);
+  return found == settings.end() ? "(unset)" : found->second.value;
+}
+
+TEST(NcclConf, ReadsLinesAsNcclDoes) {
+  struct Row {
+    const char *name, *text, *variable, *value;
+  };
+  const std::vector<Row> rows = {
+      {"plain", "NCCL_DEBUG=INFO\n", "NCCL_DEBUG", "INFO"},
+      {"no final newline", "NCCL_DEBUG=INFO", "NCCL_DEBUG", "INFO"},
+      {"value begins with =", "NCCL_IB_HCA==mlx5_0\n", "NCCL_IB_HCA", "=mlx5_0"},
+      {"CR", "NCCL_DEBUG=INFO\r\n", "NCCL_DEBUG", "INFO"},
+      {"no trimming", "NCCL_DEBUG= INFO \n", "NCCL_DEBUG", " INFO "},
+      {"no trimming of the name", " NCCL_DEBUG=INFO\n", "NCCL_DEBUG", "(unset)"},
+      {"no quotes", "NCCL_DEBUG=\"INFO\"\n", "NCCL_DEBUG", "\"INFO\""},
+      {"comment", "#NCCL_DEBUG=INFO\n", "NCCL_DEBUG", "(unset)"},
+      {"comment behind a value is value", "NCCL_DEBUG=INFO # x\n", "NCCL_DEBUG", "INFO # x"},
+      {"no equals sign", "NCCL_DEBUG\n", "NCCL_DEBUG", "(unset)"},
+      {"empty value", "NCCL_DEBUG=\n", "NCCL_DEBUG", ""},
+      {"the first of two", "NCCL_DEBUG=A\nNCCL_DEBUG=B\n", "NCCL_DEBUG", "A"},
+      {"not NCCL's", "LD_PRELOAD=x\n", "LD_PRELOAD", "(unset)"},
+      {"empty lines", "\n\r\n\nNCCL_DEBUG=A\n", "NCCL_DEBUG", "A"},
+  };
+  for (const Row& row : rows) {
+    Settings settings;
+    add_conf(row.text, "/etc/nccl.conf", settings);
+    EXPECT_EQ(value_of(settings, row.variable), row.value) << row.name;
+  }
+}
+
+TEST(NcclConf, ConfLinesKeepsOnlyWhatAddConfReads) {
+  EXPECT_EQ(init::conf_lines("HF_TOKEN=secret\n#NCCL_A=1\nNCCL_B=2\r\n words\nNCCL_C\nNCCL_D==x"),
+            "NCCL_B=2\r\nNCCL_D==x\n");
+  EXPECT_EQ(init::conf_lines(""), "");
+}
+
+TEST(NcclConf, EnvironmentBeatsTheFirstFileBeatsTheSecond) {
+  Settings settings = from_environment({"NCCL_A=env", "NCCL_D="});
+  add_conf("NCCL_A=user\nNCCL_B=user\n", "/root/.nccl.conf", settings);
+  add_conf("NCCL_A=system\nNCCL_B=system\nNCCL_C=system\nNCCL_D=system\n", "/etc/nccl.conf", settings);
+  EXPECT_EQ(value_of(settings, "NCCL_A"), "env");
+  EXPECT_EQ(value_of(settings, "NCCL_B"), "user");
+  EXPECT_EQ(value_of(settings, "NCCL_C"), "system");
+  EXPECT_EQ(value_of(settings, "NCCL_D"), "") << "an empty variable is set";
+  EXPECT_EQ(settings.at("NCCL_A").source, "environment");
+  EXPECT_EQ(settings.at("NCCL_B").source, "/root/.nccl.conf");
+}
+
+TEST(NcclConf, EnvironmentKeepsOnlyWhatConcernsTheLibraries) {
+  const Settings settings = from_environment({"PATH=/bin", "NCCL_DEBUG=INFO", "NCCL_NOEQUALS", "UCX_TLS=rc", "=odd",
+                                              "NVSHMEM_X=1", "NCCL_DEBUG=second", "MC_GID_INDEX=3"});
+  EXPECT_EQ(settings.size(), 4U);
+  EXPECT_EQ(value_of(settings, "NCCL_DEBUG"), "INFO") << "getenv() takes the first";
+  EXPECT_EQ(value_of(settings, "MC_GID_INDEX"), "3");
+}
+
+TEST(NcclConf, AMillionLinesAndBinaryRubbishAreHarmless) {
+  std::string text;
+  for (int i = 0; i < 1000000; ++i)
+    text += "NCCL_X" + std::to_string(i % 5000) + "=" + std::to_string(i) + "\n";
+  Settings settings;
+  add_conf(text + "NCCL_LAST=1", "/etc/nccl.conf", settings);
+  EXPECT_EQ(settings.size(), 5001U);
+  EXPECT_EQ(value_of(settings, "NCCL_X1"), "1");
+  EXPECT_EQ(value_of(settings, "NCCL_LAST"), "1");
+  std::string rubbish(100000, '\0');
+  for (std::size_t i = 0; i < rubbish.size(); ++i)
+    rubbish[i] = static_cast<char>(i * 131 % 256);
+  add_conf(rubbish + "\nNCCL_A=1\n", "x", settings);
+  EXPECT_EQ(value_of(settings, "NCCL_A"), "1");
+}
+
+TEST(ConfPaths, FollowTheVariableAndTheHome) {
+  using Paths = std::vector<std::string>;
+  EXPECT_EQ(init::conf_paths({}, "/root"), (Paths{"/root/.nccl.conf", "/etc/nccl.conf"}));
+  EXPECT_EQ(init::conf_paths({}, ""), (Paths{"/etc/nccl.conf"}));
+  EXPECT_EQ(init::conf_paths(from_environment({"NCCL_CONF_FILE=/x"}), "/root"), (Paths{"/x", "/etc/nccl.conf"}));
+  EXPECT_EQ(init::conf_paths(from_environment({"NCCL_CONF_FILE="}), "/root"),
+            (Paths{"/root/.nccl.conf", "/etc/nccl.conf"}));
+}
+
+TEST(ReadConfFiles, SkipsWhatIsNotThere) {
+  const TempDir root;
+  write_file(root / "etc/nccl.conf", "NCCL_A=1\n");
+  ASSERT_EQ(mkfifo((root / "fifo.conf").c_str(), 0600), 0);
+  std::vector<std::string> problems;
+  const auto files =
+      init::read_conf_files({}, {"/root/.nccl.conf", "/etc", "/fifo.conf", "/etc/nccl.conf"}, root.path(), problems);
+  EXPECT_EQ(files.at("/etc/nccl.conf"), "NCCL_A=1\n");
+  EXPECT_FALSE(files.contains("/root/.nccl.conf"));
+  EXPECT_FALSE(files.contains("/etc"));
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_EQ(problems[0], "/etc: Is a directory; nothing of it is known");
+}
+
+TEST(ReadConfFiles, SaysWhatOfTheNamedFileIsNotRead) {
+  const TempDir root;
+  std::vector<std::string> problems;
+  const Settings settings = {{"NCCL_CONF_FILE", {"/none.conf", "environment"}}};
+  init::read_conf_files(settings, init::conf_paths(settings, ""), root.path(), problems);
+  ASSERT_EQ(problems.size(), 1U) << "/etc/nccl.conf need not be there";
+  EXPECT_EQ(problems[0], "NCCL_CONF_FILE=/none.conf: No such file or directory; nothing of it is known");
+  write_file(root / "none.conf", "");
+  ASSERT_EQ(::truncate((root / "none.conf").c_str(), (64 << 20) + 1), 0);
+  init::read_conf_files(settings, {"/none.conf"}, root.path(), problems);
+  EXPECT_NE(problems.back().find("has more than 64 MiB"), std::string::npos) << problems.back();
+}
+
+// Variables that a site sets: which lines and files count.
+
+std::string values(const Settings& settings) {
+  std::string text;
+  for (const auto& [name, setting] : settings)
+    text += name + "=" + setting.value + ";";
+  return text;
+}
+
+TEST(SitePolicy, Lines) {
+  SitePolicy policy;
+  init::add_policy(
+      "# comment\n\nNCCL_IB_TC=106\r\nUCX_TLS=rc,self\nNCCL_IB_HCA==mlx5_0\nNCCL_IB_TC=1\nPATH=/x\nLD_PRELOAD=x\n"
+      "RDMA_INIT_LOG=quiet\nwords\nNCCL_A B=1\n=x\nFI_PROVIDER=efa\n",
+      "/f", policy);
+  EXPECT_EQ(values(policy.settings), "FI_PROVIDER=efa;NCCL_IB_HCA==mlx5_0;NCCL_IB_TC=106;UCX_TLS=rc,self;");
+  ASSERT_EQ(policy.problems.size(), 6U);
+  EXPECT_EQ(policy.problems[0], "/f:7: PATH is no variable of a library that a policy may set; not set");
+  EXPECT_EQ(policy.problems[3], "/f:10: no NAME=value line of a library's variable; not set");
+  SitePolicy with_null;
+  init::add_policy(std::string_view("NCCL_X=a\0b", 10), "/f", with_null);
+  EXPECT_TRUE(with_null.settings.empty());
+}
+
+TEST(SitePolicy, ProblemsQuoteNoValueAndNoRawLine) {
+  SitePolicy policy;
+  init::add_policy(
+      "HF_TOKEN=hf_secret\nhf_secret\nsecret=\nSECRET234567=\nSECRET23456==\nMIIsecret/+==\n-----BEGIN secret-----\n"
+      "export TOKEN=secret\nroot:$6$secret:19000:0:::::\n9SECRET=x\n" +
+          std::string(65, 'S') + "=x\n",
+      "/f", policy);
+  EXPECT_TRUE(policy.settings.empty());
+  ASSERT_EQ(policy.problems.size(), 11U);
+  EXPECT_EQ(policy.problems[0], "/f:1: HF_TOKEN is no variable of a library that a policy may set; not set");
+  for (std::size_t i = 1; i < policy.problems.size(); ++i)
+    EXPECT_EQ(policy.problems[i],
+              "/f:" + std::to_string(i + 1) + ": no NAME=value line of a library's variable; not set");
+}
+
+TEST(SitePolicy, CountsWhereNothingIsSet) {
+  SitePolicy policy;
+  init::add_policy("NCCL_A=1\nNCCL_B=2\nNCCL_C=3\n", "/f", policy);
+  Settings settings = {{"NCCL_A", {"x", "environment"}}, {"NCCL_B", {"", "environment"}}};
+  EXPECT_EQ(values(init::apply_policy(policy, settings)), "NCCL_B=2;NCCL_C=3;");
+  EXPECT_EQ(values(settings), "NCCL_A=x;NCCL_B=2;NCCL_C=3;");
+  EXPECT_EQ(settings["NCCL_C"].source, "/f");
+}
+
+TEST(SitePolicy, Files) {
+  const test_support::TempDir root;
+  const Rooted files(root.path());
+  EXPECT_TRUE(init::read_site_policy(files, "", true).problems.empty()) << "no folder";
+  write_file(root / "etc/rdma-init/env.d/20-b.conf", "NCCL_A=b\nNCCL_B=b\n");
+  write_file(root / "etc/rdma-init/env.d/10-a.conf", "NCCL_A=a\n");
+  write_file(root / "etc/rdma-init/env.d/README", "NCCL_Z=1\n");
+  auto policy = init::read_site_policy(files, "", false);
+  EXPECT_EQ(values(policy.settings), "NCCL_A=a;NCCL_B=b;");
+  EXPECT_TRUE(policy.problems.empty());
+
+  ASSERT_EQ(::mkfifo((root / "etc/rdma-init/env.d/30.conf").c_str(), 0644), 0);
+  ASSERT_EQ(::mkdir((root / "etc/rdma-init/env.d/40.conf").c_str(), 0755), 0);
+  write_file(root / "etc/rdma-init/env.d/50.conf", std::string((64 << 10) + 1, '#'));
+  policy = init::read_site_policy(files, "", false);
+  EXPECT_EQ(values(policy.settings), "NCCL_A=a;NCCL_B=b;");
+  ASSERT_EQ(policy.problems.size(), 3U);
+  EXPECT_EQ(policy.problems[0], "/etc/rdma-init/env.d/30.conf is no regular file: nothing of it is set");
+  EXPECT_NE(policy.problems[1].find("40.conf is no regular file"), std::string::npos);
+  EXPECT_NE(policy.problems[2].find("has more than 64 KiB"), std::string::npos);
+
+  ASSERT_EQ(::chmod((root / "etc/rdma-init/env.d/10-a.conf").c_str(), 0666), 0);
+  policy = init::read_site_policy(files, "", true);
+  EXPECT_NE(policy.problems[0].find("10-a.conf can be written by others than root and this user"), std::string::npos)
+      << policy.problems[0];
+
+  write_file(root / "mine", "NCCL_MINE=1\n");
+  policy = init::read_site_policy(files, "/mine", true);
+  EXPECT_EQ(values(policy.settings), "NCCL_MINE=1;") << "named by the user, who may set variables anyway";
+  ASSERT_EQ(::symlink("mine", (root / "link").c_str()), 0);
+  policy = init::read_site_policy(files, "/link", true);
+  EXPECT_EQ(values(policy.settings), "NCCL_MINE=1;") << "as each file of a mounted ConfigMap is";
+  policy = init::read_site_policy(files, "/none", true);
+  EXPECT_EQ(policy.problems.size(), 1U);
+}
+
+TEST(SitePolicy, FollowsNoLink) {
+  const test_support::TempDir root;
+  write_file(root / "secrets", "NCCL_A=1\nroot:$6$hash:19000\n");
+  write_file(root / "etc/rdma-init/env.d/20.conf", "NCCL_B=2\n");
+  ASSERT_EQ(::symlink("/secrets", (root / "etc/rdma-init/env.d/10.conf").c_str()), 0);
+  for (const bool only_trusted : {false, true}) {
+    const auto policy = init::read_site_policy(Rooted(root.path()), "", only_trusted);
+    EXPECT_EQ(values(policy.settings), "NCCL_B=2;");
+    EXPECT_EQ(policy.problems, Problems{"/etc/rdma-init/env.d/10.conf is a symbolic link: nothing of it is set"});
+  }
+  write_file(root / "opt/10.conf", "NCCL_A=1\n");
+  std::filesystem::remove_all(root / "etc/rdma-init/env.d");
+  ASSERT_EQ(::symlink("/opt", (root / "etc/rdma-init/env.d").c_str()), 0);
+  const auto policy = init::read_site_policy(Rooted(root.path()), "", false);
+  EXPECT_TRUE(policy.settings.empty());
+  EXPECT_EQ(policy.problems, Problems{"/etc/rdma-init/env.d is a symbolic link: nothing of it is set"});
+}
+
+TEST(SitePolicy, TakesNothingOfAFolderThatOthersCanWriteTo) {
+  const test_support::TempDir root;
+  const Rooted files(root.path());
+  write_file(root / "etc/rdma-init/env.d/10.conf", "NCCL_A=1\n");
+  const std::string folder = root / "etc/rdma-init/env.d";
+  const auto is_refused = [&] {
+    const auto policy = init::read_site_policy(files, "", true);
+    return policy.settings.empty() &&
+           policy.problems == Problems{
+                                  "/etc/rdma-init/env.d can be written by others than root and "
+                                  "this user: nothing of it is set"};
+  };
+  EXPECT_FALSE(is_refused());
+  for (const mode_t mode : {0775U, 0757U, 01777U}) {
+    ASSERT_EQ(::chmod(folder.c_str(), mode), 0);
+    EXPECT_TRUE(is_refused()) << mode;
+  }
+  ASSERT_EQ(::chmod(folder.c_str(), 0755), 0);
+  if (::geteuid() != 0) return;
+  ASSERT_EQ(::chown(folder.c_str(), 1234, 1234), 0);
+  EXPECT_TRUE(is_refused()) << "another user's";
+}
+
+}  // namespace
