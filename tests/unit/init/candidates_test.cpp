@@ -39,39 +39,35 @@ TEST(Obstacles, SayWhatIsInTheWay) {
     std::string remedy;
   };
   const auto port = [](Inventory& node) -> fabric::Port& { return node.hcas[0].ports[0]; };
+  const auto cannot_open = [](std::optional<int> code) {
+    return [code](Inventory& node) {
+      node.hcas[0].accessible = false;
+      node.hcas[0].access_error = code;
+    };
+  };
   const std::vector<Row> rows = {
       {"usable", [](Inventory&) {}, Obstacle::kNone, "", ""},
+      {"an address of a down netdev, too",
+       [](Inventory& node) {
+         node.netdevs.insert(node.netdevs.begin(), netdev("twin", {"10.1.0.1"}));
+         node.netdevs[0].carrier = 0;
+       },
+       Obstacle::kNone, "", ""},
       {"InfiniBand needs no GID", [](Inventory& node) { node.hcas[0].ports[0] = test_support::infiniband_port(); },
        Obstacle::kNone, "", ""},
       {"no uverbs", [](Inventory& node) { node.hcas[0].uverbs.reset(); }, Obstacle::kNoNode,
        "the kernel has no uverbs node for it", "load the module ib_uverbs"},
-      {"no node", [](Inventory& node) { node.hcas[0].accessible = false; }, Obstacle::kNoNode,
+      {"no node", cannot_open(std::nullopt), Obstacle::kNoNode,
        "no device node /dev/infiniband/uverbs0 in this container", kNodeRemedy},
-      {"no node, said by open",
-       [](Inventory& node) {
-         node.hcas[0].accessible = false;
-         node.hcas[0].access_error = ENOENT;
-       },
-       Obstacle::kNoNode, "no device node /dev/infiniband/uverbs0 in this container", kNodeRemedy},
-      {"cgroup",
-       [](Inventory& node) {
-         node.hcas[0].accessible = false;
-         node.hcas[0].access_error = EPERM;
-       },
-       Obstacle::kRefused, "/dev/infiniband/uverbs0: the device cgroup refuses open", kNodeRemedy},
-      {"mode",
-       [](Inventory& node) {
-         node.hcas[0].accessible = false;
-         node.hcas[0].access_error = EACCES;
-       },
-       Obstacle::kRefused, "/dev/infiniband/uverbs0: no permission to open it as this user",
+      {"no node, said by open", cannot_open(ENOENT), Obstacle::kNoNode,
+       "no device node /dev/infiniband/uverbs0 in this container", kNodeRemedy},
+      {"cgroup", cannot_open(EPERM), Obstacle::kRefused, "/dev/infiniband/uverbs0: the device cgroup refuses open",
+       kNodeRemedy},
+      {"mode", cannot_open(EACCES), Obstacle::kRefused,
+       "/dev/infiniband/uverbs0: no permission to open it as this user",
        "make the node's mode 0666, or run as its owner"},
-      {"device is a file",
-       [](Inventory& node) {
-         node.hcas[0].accessible = false;
-         node.hcas[0].access_error = ENOTDIR;
-       },
-       Obstacle::kRefused, "/dev/infiniband/uverbs0: Not a directory", kNodeRemedy},
+      {"device is a file", cannot_open(ENOTDIR), Obstacle::kRefused, "/dev/infiniband/uverbs0: Not a directory",
+       kNodeRemedy},
       {"down",
        [&](Inventory& node) {
          port(node).state = "1: DOWN";
@@ -197,13 +193,6 @@ TEST(Candidates, RankGidsAndTakeTheLowestIndex) {
   EXPECT_EQ(candidate.name(), "mlx5_0:1");
 }
 
-TEST(Candidates, AnAddressOfADownNetdevIsOursOnAnUpOne) {
-  Inventory node = rails(1);
-  node.netdevs.insert(node.netdevs.begin(), netdev("twin", {"10.1.0.1"}));
-  node.netdevs[0].carrier = 0;
-  EXPECT_TRUE(find_candidates(node, {})[0].usable());
-}
-
 TEST(Candidates, KnowTheNamesOfTheirNetdev) {
   using Names = std::vector<std::string>;
   Inventory node = rails(2);
@@ -217,22 +206,17 @@ TEST(Candidates, KnowTheNamesOfTheirNetdev) {
   EXPECT_EQ(find_candidates(node, {})[0].netdevs, (Names{"pf0", "rail0", "bond0"}));
 }
 
-TEST(Candidates, TwoPortsOfOneFunctionHaveTheirOwnNetdevs) {
-  Inventory node = rails(1);
+TEST(Candidates, TwoPortsOfOneFunctionHaveTheirOwnNetdevsAndCountAsOneHca) {
+  Inventory node = rails(3);
   node.hcas[0].ports.push_back(test_support::infiniband_port(2));
+  node.hcas[1].accessible = false;
   node.netdevs.push_back(netdev("ib1", {}));
   node.netdevs.back().pci = node.hcas[0].pci;
   node.netdevs.back().dev_port = 1;
   const auto candidates = find_candidates(node, {});
-  ASSERT_EQ(candidates.size(), 2U);
+  ASSERT_EQ(candidates.size(), 4U);
   EXPECT_EQ(candidates[1].netdevs, (std::vector<std::string>{"ib1"}));
-}
-
-TEST(CountUsableHcas, CountsHcasNotPorts) {
-  Inventory node = rails(3);
-  node.hcas[0].ports.push_back(test_support::infiniband_port(2));
-  node.hcas[1].accessible = false;
-  EXPECT_EQ(init::count_usable_hcas(find_candidates(node, {})), 2U);
+  EXPECT_EQ(init::count_usable_hcas(candidates), 2U);
 }
 
 }  // namespace

@@ -40,13 +40,13 @@ Chosen choose(const Inventory& node, const char* hcas = nullptr, const char* kep
   return chosen;
 }
 
-void make_infiniband(Inventory& node, std::size_t index, const char* rate = "400 Gb/sec (4X NDR)") {
-  node.hcas[index].ports[0] = test_support::infiniband_port();
+void set_rate(Inventory& node, std::size_t index, const char* rate) {
   node.hcas[index].ports[0].rate = rate;
 }
 
-void set_rate(Inventory& node, std::size_t index, const char* rate) {
-  node.hcas[index].ports[0].rate = rate;
+void make_infiniband(Inventory& node, std::size_t index, const char* rate = "400 Gb/sec (4X NDR)") {
+  node.hcas[index].ports[0] = test_support::infiniband_port();
+  set_rate(node, index, rate);
 }
 
 // Puts HCAs on functions of one slot.
@@ -80,9 +80,15 @@ TEST(Choice, AnOpenEfaDeviceEndsIt) {
   EXPECT_EQ(chosen.ports, Names{"mlx5_1:1"});
 }
 
-TEST(Choice, ManagementFunctionsAreSetAside) {
+// The last four are functions of one slot.
+Inventory with_management() {
   Inventory node = rails(6);
   share_slot(node, {2, 3, 4, 5});
+  return node;
+}
+
+TEST(Choice, ManagementFunctionsAreSetAside) {
+  Inventory node = with_management();
   Chosen chosen = choose(node);
   EXPECT_EQ(chosen.ports, (Names{"mlx5_0:1", "mlx5_1:1"}));
   EXPECT_EQ(chosen.reasons[0], "mlx5_2:1: management function (four or more HCAs of one PCI slot); --hca takes it");
@@ -92,19 +98,13 @@ TEST(Choice, ManagementFunctionsAreSetAside) {
   EXPECT_EQ(choose(node, "mlx5_*").ports.size(), 6U) << "the operator's list overrides it";
   EXPECT_EQ(choose(node, "^mlx5_0").ports, Names{"mlx5_1:1"}) << "a list of what to leave out does not";
   EXPECT_EQ(choose(node, nullptr, "=mlx5_2:1,mlx5_3:1").ports, (Names{"mlx5_2:1", "mlx5_3:1"}));
-}
-
-TEST(Choice, OtherManagementFunctionsNeedNoWarning) {
-  Inventory node = rails(6);
-  share_slot(node, {2, 3, 4, 5});
   for (std::size_t i = 2; i < 6; ++i)
     set_rate(node, i, "100 Gb/sec (4X EDR)");
-  EXPECT_TRUE(choose(node).choice.warnings.empty());
+  EXPECT_TRUE(choose(node).choice.warnings.empty()) << "others need none";
 }
 
 TEST(Choice, WhatLooksLikeManagementAndIsNot) {
-  Inventory vfs = rails(6);
-  share_slot(vfs, {2, 3, 4, 5});
+  Inventory vfs = with_management();
   for (std::size_t i = 2; i < 6; ++i)
     vfs.hcas[i].physfn = "0000:7f:00.0";
   EXPECT_EQ(choose(vfs).ports.size(), 6U) << "VFs of one card";
@@ -117,8 +117,7 @@ TEST(Choice, WhatLooksLikeManagementAndIsNot) {
   share_slot(quad, {0, 1, 2, 3});
   EXPECT_EQ(choose(quad).ports.size(), 4U) << "a quad-port NIC that is all there is";
 
-  Inventory partly = rails(6);
-  share_slot(partly, {2, 3, 4, 5});
+  Inventory partly = with_management();
   partly.hcas[5].accessible = false;
   EXPECT_EQ(choose(partly).ports.size(), 5U) << "only three of them are usable";
 
@@ -226,14 +225,12 @@ TEST(Choice, TheNicOfTheDefaultRouteIsLeftOut) {
   Inventory single = rails(1);
   single.routes = {{"0.0.0.0/0", "rail0", 254}};
   EXPECT_EQ(choose(single).ports.size(), 1U) << "nothing else remains";
-}
 
-TEST(Choice, ABondWithTheDefaultRouteIsItsSlavesNic) {
-  Inventory node = rails(2);
-  node.netdevs[1].master = "bond0";
-  node.netdevs.push_back(test_support::netdev("bond0", {"172.16.0.1"}));
-  node.routes = {{"::/0", "bond0", 254}};
-  EXPECT_EQ(choose(node).ports, Names{"mlx5_1:1"});
+  Inventory bonded = rails(2);
+  bonded.netdevs[1].master = "bond0";
+  bonded.netdevs.push_back(test_support::netdev("bond0", {"172.16.0.1"}));
+  bonded.routes = {{"::/0", "bond0", 254}};
+  EXPECT_EQ(choose(bonded).ports, Names{"mlx5_1:1"}) << "a bond's route is its slave's";
 }
 
 TEST(Choice, AListNeverMakesAPortUsable) {

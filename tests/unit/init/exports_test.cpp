@@ -16,11 +16,11 @@ using fabric::Inventory;
 using init::decide;
 using init::Variables;
 using Variable = std::pair<std::string, std::string>;
-using test_support::rails;
 using init::Decision;
 using init::format_dotenv;
 using init::format_json;
 using init::format_sh;
+using test_support::rails;
 using Json = nlohmann::json;
 
 class Exports : public testing::Test {
@@ -138,10 +138,27 @@ Decision with_value(const std::string& value) {
 }
 
 const std::vector<std::string>& nasty_values() {
-  static const std::vector<std::string> values = {"=mlx5_0:1,mlx5_1:1", "", "two words", "it's", "'", "''", "'\\''",
-      "$HOME $(touch /tmp/pwned) `id` ${IFS}", "a;b&c|d>e<f", "a\"b\\c", "line\nbreak\n", "carriage\rreturn\ttab",
-      "-n", "*?[a]~", "!history", "\x1b[31m\x7f", "\xff\xfe not UTF-8", "\xc3\xa4", "\\", "\\n",
-      std::string(100000, '\'')};
+  static const std::vector<std::string> values = {"=mlx5_0:1,mlx5_1:1",
+                                                  "",
+                                                  "two words",
+                                                  "it's",
+                                                  "'",
+                                                  "''",
+                                                  "'\\''",
+                                                  "$HOME $(touch /tmp/pwned) `id` ${IFS}",
+                                                  "a;b&c|d>e<f",
+                                                  "a\"b\\c",
+                                                  "line\nbreak\n",
+                                                  "carriage\rreturn\ttab",
+                                                  "-n",
+                                                  "*?[a]~",
+                                                  "!history",
+                                                  "\x1b[31m\x7f",
+                                                  "\xff\xfe not UTF-8",
+                                                  "\xc3\xa4",
+                                                  "\\",
+                                                  "\\n",
+                                                  std::string(100000, '\'')};
   return values;
 }
 

@@ -1,230 +1,385 @@
+// By which index the ports get a GID of their own: one for all, NCCL's own choice, or that within a range.
 #include "init/gid_index.hpp"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <deque>
 
+#include "init/decide.hpp"
+#include "init/doctor.hpp"
+#include "init/topo.hpp"
 #include "support/inventories.hpp"
 
 namespace {
 
 using fabric::GidEntry;
+using fabric::Inventory;
+using init::Decision;
 using init::GidRank;
+using init::WantedGid;
 using init::nccl::GidRules;
 using test_support::v1;
 using test_support::v2;
+using Indices = std::vector<std::size_t>;
 
-// Ports with a table each, and the index that is wanted on each.
-class WantedPorts {
+GidRank rank_of(const fabric::Address& gid) {
+  return gid.is_ipv4() ? GidRank::kIpv4 : gid.is_link_local() ? GidRank::kLinkLocal : GidRank::kIpv6;
+}
+
+struct PortTable {
+  std::vector<GidEntry> gids;
+  unsigned wanted;                  // the index of the port's own GID
+  std::vector<unsigned> also = {};  // indices of others of its own
+};
+
+// What points to each other, of ports with these tables.
+class Ports {
  public:
-  // also: indices of further GIDs of the port's own.
-  WantedPorts& add(std::vector<GidEntry> gids, unsigned wanted, const std::vector<unsigned>& also = {}) {
-    const auto entry = std::find_if(gids.begin(), gids.end(), [&](const GidEntry& one) { return one.index == wanted; });
-    const fabric::Address gid = entry->gid;
-    const GidRank rank = gid.is_ipv4() ? GidRank::kIpv4 : gid.is_link_local() ? GidRank::kLinkLocal : GidRank::kIpv6;
-    init::Candidate candidate;
-    for (const GidEntry& one : gids) {
-      const bool is_own = one.index == wanted || std::find(also.begin(), also.end(), one.index) != also.end();
-      if (is_own) candidate.gids.push_back({one.index, one.gid, rank, "net"});
+  explicit Ports(const std::vector<PortTable>& tables) {
+    for (const PortTable& table : tables) {
+      init::Candidate candidate;
+      for (const GidEntry& one : table.gids) {
+        const bool is_also = std::find(table.also.begin(), table.also.end(), one.index) != table.also.end();
+        if (one.index == table.wanted || is_also)
+          candidate.gids.push_back({one.index, one.gid, rank_of(one.gid), "net"});
+      }
+      const auto wanted = std::find_if(candidate.gids.begin(), candidate.gids.end(),
+                                       [&](const auto& own) { return own.index == table.wanted; });
+      hcas_.push_back(test_support::hca("mlx5_0", 0, {test_support::ethernet_port(table.gids)}));
+      candidate.hca = &hcas_.back();
+      candidate.port = &hcas_.back().ports[0];
+      wanted_.push_back({wanted_.size(), &candidates_.emplace_back(candidate), *wanted});
     }
-    hcas_.push_back(test_support::hca("mlx5_0", 0, {test_support::ethernet_port(std::move(gids))}));
-    candidate.hca = &hcas_.back();
-    candidate.port = &hcas_.back().ports[0];
-    candidates_.push_back(candidate);
-    wanted_.push_back({wanted_.size(), &candidates_.back(), {wanted, gid, rank, "net"}});
-    return *this;
   }
   fabric::Port& port(std::size_t index) { return hcas_[index].ports[0]; }
-  const std::vector<init::WantedGid>& wanted() const { return wanted_; }
+  const std::vector<WantedGid>& wanted() const { return wanted_; }
 
  private:
   std::deque<fabric::Hca> hcas_;
   std::deque<init::Candidate> candidates_;
-  std::vector<init::WantedGid> wanted_;
+  std::vector<WantedGid> wanted_;
 };
 
-using Wrong = std::vector<std::size_t>;
+struct Own {
+  unsigned index;
+  const char* address;
+};
+using Table = std::vector<Own>;  // of one port, ascending index
 
-GidRules ipv6_rules() {
-  GidRules rules;
-  rules.family = fabric::Family::kIpv6;
-  return rules;
+// Each wants its lowest GID of the rank, and has another container's, where NCCL would end by itself.
+std::vector<PortTable> of_rank(const std::vector<Table>& tables, GidRank rank) {
+  std::vector<PortTable> ports;
+  for (const Table& table : tables) {
+    const unsigned foreign = table.front().index == 1 ? 0 : 1;
+    PortTable port{{v2(foreign, "10.9.0.9")}, 0};
+    for (const Own& own : table) {
+      port.gids.push_back(v2(own.index, own.address));
+      if (port.wanted == 0 && rank_of(port.gids.back().gid) == rank) port.wanted = own.index;
+      port.also.push_back(own.index);
+    }
+    ports.push_back(port);
+  }
+  return ports;
 }
 
-std::vector<GidEntry> own_at(unsigned index, const char* own) {
-  return {v2(0, "fe80::1"), v2(index, own)};
+TEST(ShareIndex, ServesMostPorts) {
+  struct Row {
+    const char* name;
+    std::vector<Table> tables;
+    unsigned index;
+    Indices others;
+    GidRank rank = GidRank::kIpv4;
+  };
+  const std::vector<Row> rows = {
+      {"one address each, one index", {{{3, "10.0.0.1"}}, {{3, "10.0.1.1"}}}, 3, {}},
+      {"the lowest of two that both have",
+       {{{3, "10.0.0.1"}, {5, "10.1.0.1"}}, {{3, "10.1.1.1"}, {5, "10.0.1.1"}}},
+       3,
+       {}},
+      {"the second of one is the first of the other",
+       {{{3, "10.0.0.1"}, {5, "10.1.0.1"}}, {{5, "10.1.1.1"}, {7, "10.0.1.1"}}},
+       5,
+       {}},
+      {"only the second ones agree",
+       {{{3, "10.0.0.1"}, {13, "10.1.0.1"}},
+        {{5, "10.0.1.1"}, {13, "10.1.1.1"}},
+        {{7, "10.0.2.1"}, {13, "10.1.2.1"}},
+        {{9, "10.0.3.1"}, {13, "10.1.3.1"}}},
+       13,
+       {}},
+      {"two first ones agree, but all the second ones",
+       {{{3, "10.0.0.1"}, {9, "10.1.0.1"}}, {{3, "10.0.1.1"}, {9, "10.1.1.1"}}, {{5, "10.0.2.1"}, {9, "10.1.2.1"}}},
+       9,
+       {}},
+      {"one port has no second one",
+       {{{3, "10.0.0.1"}, {9, "10.1.0.1"}}, {{5, "10.0.1.1"}, {9, "10.1.1.1"}}, {{7, "10.0.2.1"}}},
+       9,
+       {2}},
+      {"nothing in common: the lowest", {{{7, "10.0.0.1"}, {9, "10.1.0.1"}}, {{3, "10.0.1.1"}}}, 3, {0}},
+      {"a tie goes to the one that more ports want",
+       {{{5, "10.0.0.1"}}, {{5, "10.0.1.1"}}, {{3, "10.0.2.1"}}, {{2, "10.0.3.1"}, {3, "10.1.3.1"}}},
+       5,
+       {2, 3}},
+      {"IPv6 at one index is no reason to leave IPv4",
+       {{{3, "10.0.0.1"}, {9, "fd00::1"}}, {{5, "10.0.1.1"}, {9, "fd00::2"}}},
+       3,
+       {1}},
+      {"link-local at one index is no reason to leave global",
+       {{{1, "fe80::1"}, {3, "fd00::1"}}, {{1, "fe80::2"}, {5, "fd00::2"}}},
+       3,
+       {1},
+       GidRank::kIpv6},
+      {"IPv6 among itself",
+       {{{3, "fd00::1"}, {5, "fd01::1"}}, {{4, "10.0.0.1"}, {5, "fd00::2"}}},
+       5,
+       {},
+       GidRank::kIpv6},
+      {"link-local among itself", {{{1, "fe80::1"}, {3, "fe80::2"}}, {{3, "fe80::3"}}}, 3, {}, GidRank::kLinkLocal},
+      {"an address that is there twice counts where it is first, as far as a scan surely reads",
+       {{{3, "10.0.0.1"}, {7, "10.0.0.1"}}, {{7, "10.0.1.1"}}},
+       3,
+       {1}},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.name);
+    const auto shared = init::share_index(Ports(of_rank(row.tables, row.rank)).wanted(), {});
+    EXPECT_EQ(shared.index, row.index);
+    EXPECT_EQ(shared.others, row.others);
+  }
+  EXPECT_TRUE(init::share_index({}, {}).others.empty());
+}
+
+PortTable own_at(unsigned index, const char* own) {
+  return {{v2(0, "fe80::1"), v2(index, own)}, index};
 }
 
 // The host's address sits in front of the pod's.
-std::vector<GidEntry> behind(const char* foreign, unsigned index, const char* own) {
-  return {v2(0, "fe80::1"), v2(1, foreign), v2(index, own)};
+PortTable behind(const char* foreign, unsigned index, const char* own) {
+  return {{v2(0, "fe80::1"), v2(1, foreign), v2(index, own)}, index};
 }
 
-TEST(PlanIndex, AgreementIsExportedWhateverNcclWouldChoose) {
-  const auto plan = init::plan_index(
-      WantedPorts().add(behind("192.168.0.1", 5, "10.0.0.1"), 5).add(own_at(5, "10.1.0.1"), 5).wanted(), {}, true);
-  EXPECT_EQ(plan.index, 5U);
-  EXPECT_FALSE(plan.range);
-  EXPECT_TRUE(plan.wrong.empty());
+struct PlanCase {
+  const char* name;
+  std::vector<PortTable> ports;
+  std::optional<unsigned> index;
+  const char* range;  // "": none
+  Indices wrong;
+  std::map<std::size_t, unsigned> moved = {};
+  GidRules rules = {};
+  bool may_set_range = true;
+};
+
+TEST(PlanIndex, TakesOneIndexOrNcclsChoiceOrARange) {
+  GidRules ipv6;
+  ipv6.family = fabric::Family::kIpv6;
+  GidRules old;
+  old.version = {2, 20, 5};
+  const std::vector<PortTable> two_behind = {behind("192.168.0.1", 3, "10.0.0.1"),
+                                             behind("192.168.0.2", 4, "10.0.1.1")};
+  const std::vector<PortTable> second_own = {{{v2(0, "fe80::1"), v2(1, "10.1.0.1"), v2(5, "10.2.0.1")}, 1, {5}},
+                                             {{v2(0, "fe80::1"), v2(1, "10.1.0.9"), v2(3, "10.2.0.2")}, 3}};
+  const PortTable uncertain = {
+      {v2(0, "fe80::1"), test_support::unreadable(1, "192.168.0.1", EINVAL), v2(3, "10.0.0.1")}, 3};
+  // No index serves all four.
+  const auto four = of_rank({{{3, "10.0.0.1"}, {9, "10.8.0.1"}},
+                             {{4, "10.0.1.1"}, {9, "10.8.1.1"}},
+                             {{5, "10.0.2.1"}, {9, "10.8.2.1"}},
+                             {{6, "10.0.3.1"}}},
+                            GidRank::kIpv4);
+  const std::vector<PlanCase> cases = {
+      {"agreement, whatever NCCL would choose",
+       {behind("192.168.0.1", 5, "10.0.0.1"), own_at(5, "10.1.0.1")},
+       5,
+       "",
+       {}},
+      {"nothing is wanted", {}, {}, "", {}},
+      {"different indices where NCCL is right", {own_at(3, "10.0.0.1"), own_at(4, "10.1.0.1")}, {}, "", {}},
+      {"a range against foreign addresses", two_behind, {}, "10.0.0.0/23", {}},
+      {"a kept range is not ours to set", two_behind, 3, "", {1}, {}, {}, false},
+      {"the foreign addresses lie in the rails' own networks: what most need",
+       {behind("10.0.0.9", 3, "10.0.0.1"), behind("10.0.1.9", 4, "10.0.1.1"), behind("10.0.2.9", 4, "10.0.2.1")},
+       4,
+       "",
+       {0}},
+      // The range of all would hold the foreign address. NCCL stays at index 0 where nothing is in the range.
+      {"an own GID at index zero needs no range",
+       {{{v2(0, "10.1.0.1")}, 0}, behind("10.1.5.5", 3, "10.2.0.1")},
+       {},
+       "10.2.0.1/32",
+       {}},
+      {"a range of some addresses serves all",
+       {{{v2(0, "10.1.0.1")}, 0}, behind("10.1.9.9", 3, "10.2.0.1"), behind("10.3.0.9", 4, "10.2.0.2")},
+       {},
+       "10.2.0.0/30",
+       {}},
+      // By which of its own addresses a port is used does not matter, as with one index for all.
+      {"a second own address will do where it helps", second_own, {}, "10.2.0.0/30", {}, {{0, 5}}},
+      {"but not with a range that is kept", second_own, 1, "", {1}, {}, {}, false},
+      {"a tie takes the lower index",
+       {behind("10.0.0.3", 7, "10.0.0.1"), behind("10.0.0.3", 3, "10.0.0.2")},
+       3,
+       "",
+       {0}},
+      {"NCCL is right by itself at three indices, and cannot be at one",
+       {own_at(3, "10.0.0.1"), own_at(4, "10.0.1.1"), own_at(5, "10.0.2.1"), behind("10.0.3.9", 6, "10.0.3.1")},
+       {},
+       "",
+       {3}},
+      {"a range helps some",
+       {behind("192.168.0.1", 3, "10.0.0.1"), behind("192.168.0.2", 4, "10.0.1.1"),
+        behind("192.168.0.3", 5, "10.0.2.1"), behind("10.0.3.9", 6, "10.0.3.1")},
+       {},
+       "10.0.0.0/22",
+       {3}},
+      {"old NCCL does not choose at all",
+       {own_at(3, "10.0.0.1"), own_at(4, "10.1.0.1"), own_at(4, "10.2.0.1")},
+       4,
+       "",
+       {0},
+       {},
+       old},
+      {"IPv6", {own_at(3, "fd00:0:0:1::1"), own_at(4, "fd00:0:0:2::1")}, {}, "", {}, {}, ipv6},
+      {"link-local needs an index",
+       {{{v1(0, "fe80::1"), v2(1, "fe80::1")}, 1},
+        {{v1(0, "fe80::2"), v2(1, "fe80::2")}, 1},
+        {{v1(0, "fe80::3"), v1(1, "fe80::4"), v2(2, "fe80::3")}, 2}},
+       1,
+       "",
+       {2},
+       {},
+       ipv6},
+      {"an uncertain choice is a wrong one, which a range keeps out",
+       {uncertain, own_at(4, "10.1.0.1")},
+       {},
+       "10.0.0.0/15",
+       {}},
+      {"a range keeps the other container's out, and serves more than an index", four, {}, "10.0.0.0/22", {}},
+      {"without it an index serves most", four, 9, "", {3}, {}, {}, false},
+  };
+  for (const PlanCase& one : cases) {
+    SCOPED_TRACE(one.name);
+    const auto plan = init::plan_index(Ports(one.ports).wanted(), one.rules, one.may_set_range);
+    EXPECT_EQ(plan.index, one.index);
+    EXPECT_EQ(plan.range ? to_string(*plan.range) : "", one.range);
+    EXPECT_EQ(plan.wrong, one.wrong);
+    EXPECT_EQ(plan.moved, one.moved);
+  }
+  EXPECT_EQ(init::wrong_ports(Ports({uncertain, own_at(4, "10.1.0.1")}).wanted(), {}), Indices{0});
 }
 
-TEST(PlanIndex, NothingWantedIsNoPlan) {
-  const auto plan = init::plan_index({}, {}, true);
-  EXPECT_FALSE(plan.index);
-  EXPECT_TRUE(plan.wrong.empty());
-}
-
-TEST(PlanIndex, DifferentIndicesAreLeftToNcclWhereItIsRight) {
-  const auto plan =
-      init::plan_index(WantedPorts().add(own_at(3, "10.0.0.1"), 3).add(own_at(4, "10.1.0.1"), 4).wanted(), {}, true);
-  EXPECT_FALSE(plan.index);
-  EXPECT_FALSE(plan.range);
-  EXPECT_TRUE(plan.wrong.empty());
-}
-
-TEST(PlanIndex, ARangeHelpsAgainstForeignAddresses) {
-  const WantedPorts ports = std::move(
-      WantedPorts().add(behind("192.168.0.1", 3, "10.0.0.1"), 3).add(behind("192.168.0.2", 4, "10.0.1.1"), 4));
-  const auto plan = init::plan_index(ports.wanted(), {}, true);
-  EXPECT_FALSE(plan.index);
-  ASSERT_TRUE(plan.range);
-  EXPECT_EQ(to_string(*plan.range), "10.0.0.0/23");
-  EXPECT_TRUE(plan.wrong.empty());
-
-  const auto kept = init::plan_index(ports.wanted(), {}, false);
-  EXPECT_FALSE(kept.range) << "a kept range is not ours to set";
-  EXPECT_EQ(kept.index, 3U);
-  EXPECT_EQ(kept.wrong, Wrong{1});
-}
-
-TEST(PlanIndex, NoRangeTellsThemApart) {
-  // The foreign addresses lie in the rails' own networks.
-  const auto plan = init::plan_index(WantedPorts()
-                                         .add(behind("10.0.0.9", 3, "10.0.0.1"), 3)
-                                         .add(behind("10.0.1.9", 4, "10.0.1.1"), 4)
-                                         .add(behind("10.0.2.9", 4, "10.0.2.1"), 4)
-                                         .wanted(),
-                                     {}, true);
-  EXPECT_EQ(plan.index, 4U) << "what most of them need";
-  EXPECT_FALSE(plan.range);
-  EXPECT_EQ(plan.wrong, Wrong{0});
-}
-
-// The range of all would hold the foreign address, too. NCCL stays at index 0 where nothing is in the range.
-TEST(PlanIndex, AnOwnGidAtIndexZeroNeedsNoRange) {
-  const auto plan = init::plan_index(
-      WantedPorts().add({v2(0, "10.1.0.1")}, 0).add(behind("10.1.5.5", 3, "10.2.0.1"), 3).wanted(), {}, true);
-  EXPECT_FALSE(plan.index);
-  EXPECT_TRUE(plan.wrong.empty());
-  EXPECT_TRUE(plan.moved.empty());
-  EXPECT_EQ(plan.range, fabric::parse_cidr("10.2.0.1/32"));
-}
-
-TEST(PlanIndex, ARangeOfSomeAddressesMayServeAll) {
-  WantedPorts ports;
-  ports.add({v2(0, "10.1.0.1")}, 0).add(behind("10.1.9.9", 3, "10.2.0.1"), 3).add(behind("10.3.0.9", 4, "10.2.0.2"), 4);
-  const auto plan = init::plan_index(ports.wanted(), {}, true);
-  EXPECT_TRUE(plan.wrong.empty());
-  EXPECT_EQ(plan.range, fabric::parse_cidr("10.2.0.0/30"));
-}
-
-// By which of its own addresses a port is used does not matter, as with one index for all.
-TEST(PlanIndex, ASecondOwnAddressWillDoWhereItHelps) {
-  WantedPorts ports;
-  ports.add({v2(0, "fe80::1"), v2(1, "10.1.0.1"), v2(5, "10.2.0.1")}, 1, {5})
-      .add({v2(0, "fe80::1"), v2(1, "10.1.0.9"), v2(3, "10.2.0.2")}, 3);
-  const auto plan = init::plan_index(ports.wanted(), {}, true);
-  EXPECT_FALSE(plan.index);
-  EXPECT_TRUE(plan.wrong.empty());
-  EXPECT_EQ(plan.range, fabric::parse_cidr("10.2.0.0/30"));
-  EXPECT_EQ(plan.moved, (std::map<std::size_t, unsigned>{{0, 5}}));
-  EXPECT_EQ(init::plan_index(ports.wanted(), {}, false).wrong.size(), 1U) << "a range that is kept";
-}
-
-TEST(PlanIndex, ATieTakesTheLowerIndex) {
-  const auto plan = init::plan_index(
-      WantedPorts().add(behind("10.0.0.3", 7, "10.0.0.1"), 7).add(behind("10.0.0.3", 3, "10.0.0.2"), 3).wanted(), {},
-      true);
-  EXPECT_EQ(plan.index, 3U);
-  EXPECT_EQ(plan.wrong, Wrong{0});
-}
-
-TEST(PlanIndex, NcclsOwnChoiceServesMoreThanAnyIndex) {
-  // Four ports are right by themselves at four indices; one cannot be.
-  const auto plan = init::plan_index(WantedPorts()
-                                         .add(own_at(3, "10.0.0.1"), 3)
-                                         .add(own_at(4, "10.0.1.1"), 4)
-                                         .add(own_at(5, "10.0.2.1"), 5)
-                                         .add(behind("10.0.3.9", 6, "10.0.3.1"), 6)
-                                         .wanted(),
-                                     {}, true);
-  EXPECT_FALSE(plan.index);
-  EXPECT_EQ(plan.wrong, Wrong{3});
-}
-
-TEST(PlanIndex, ARangeMayHelpSome) {
-  const auto plan = init::plan_index(WantedPorts()
-                                         .add(behind("192.168.0.1", 3, "10.0.0.1"), 3)
-                                         .add(behind("192.168.0.2", 4, "10.0.1.1"), 4)
-                                         .add(behind("192.168.0.3", 5, "10.0.2.1"), 5)
-                                         .add(behind("10.0.3.9", 6, "10.0.3.1"), 6)
-                                         .wanted(),
-                                     {}, true);
-  EXPECT_FALSE(plan.index);
-  ASSERT_TRUE(plan.range);
-  EXPECT_EQ(to_string(*plan.range), "10.0.0.0/22");
-  EXPECT_EQ(plan.wrong, Wrong{3});
-}
-
-TEST(PlanIndex, OldNcclDoesNotChooseAtAll) {
-  GidRules rules;
-  rules.version = {2, 20, 5};
-  const auto plan = init::plan_index(
-      WantedPorts().add(own_at(3, "10.0.0.1"), 3).add(own_at(4, "10.1.0.1"), 4).add(own_at(4, "10.2.0.1"), 4).wanted(),
-      rules, true);
-  EXPECT_EQ(plan.index, 4U);
-  EXPECT_EQ(plan.wrong, Wrong{0});
-}
-
-TEST(PlanIndex, Ipv6) {
-  const auto plan = init::plan_index(
-      WantedPorts().add(own_at(3, "fd00:0:0:1::1"), 3).add(own_at(4, "fd00:0:0:2::1"), 4).wanted(), ipv6_rules(), true);
-  EXPECT_FALSE(plan.index);
-  EXPECT_TRUE(plan.wrong.empty());
-}
-
-TEST(PlanIndex, LinkLocalNeedsAnIndex) {
-  const auto plan = init::plan_index(WantedPorts()
-                                         .add({v1(0, "fe80::1"), v2(1, "fe80::1")}, 1)
-                                         .add({v1(0, "fe80::2"), v2(1, "fe80::2")}, 1)
-                                         .add({v1(0, "fe80::3"), v1(1, "fe80::4"), v2(2, "fe80::3")}, 2)
-                                         .wanted(),
-                                     ipv6_rules(), true);
-  EXPECT_EQ(plan.index, 1U);
-  EXPECT_EQ(plan.wrong, Wrong{2});
-}
-
-TEST(PlanIndex, AnUncertainChoiceIsAWrongOne) {
-  const std::vector<GidEntry> uncertain = {v2(0, "fe80::1"), test_support::unreadable(1, "192.168.0.1", EINVAL),
-                                           v2(3, "10.0.0.1")};
-  const WantedPorts ports = std::move(WantedPorts().add(uncertain, 3).add(own_at(4, "10.1.0.1"), 4));
-  EXPECT_EQ(init::wrong_ports(ports.wanted(), {}), Wrong{0});
-  const auto plan = init::plan_index(ports.wanted(), {}, true);
-  ASSERT_TRUE(plan.range) << "10.0.0.0/15 keeps the unreadable one out";
-  EXPECT_TRUE(plan.wrong.empty());
+TEST(PlanIndex, AnIndexOfAllIsTakenEvenWhereNcclWouldBeRight) {
+  const Ports ports(of_rank({{{3, "10.0.0.1"}, {5, "10.1.0.1"}}, {{5, "10.1.1.1"}}}, GidRank::kIpv4));
+  for (const bool may_set_range : {true, false}) {
+    const auto plan = init::plan_index(ports.wanted(), {}, may_set_range);
+    EXPECT_EQ(plan.index, 5U);
+    EXPECT_FALSE(plan.range);
+    EXPECT_FALSE(plan.needs_tables) << "NCCL need not be simulated";
+    EXPECT_TRUE(plan.wrong.empty());
+  }
 }
 
 TEST(NeedsWholeTables, OnlyWhereTheRestCouldMatter) {
-  WantedPorts ports;
-  ports.add(own_at(3, "10.0.0.1"), 3);
+  Ports ports({own_at(3, "10.0.0.1")});
   EXPECT_FALSE(init::needs_whole_tables(ports.wanted(), {2, 25, 0})) << "the table is whole";
   ports.port(0).gids_complete = false;
   EXPECT_TRUE(init::needs_whole_tables(ports.wanted(), {2, 25, 0}));
   EXPECT_FALSE(init::needs_whole_tables(ports.wanted(), {2, 26, 0}));
-  WantedPorts link_local;
-  link_local.add({v1(0, "fe80::1"), v2(1, "fe80::1")}, 1);
+  Ports link_local({{{v1(0, "fe80::1"), v2(1, "fe80::1")}, 1}});
   link_local.port(0).gids_complete = false;
   EXPECT_TRUE(init::needs_whole_tables(link_local.wanted(), init::nccl::kNewest));
+}
+
+// Rails with a second netdev each: mlx5_I has 10.1.I.1 of railI at first + 2 * I, and 10.2.I.1 of netI at 13.
+Inventory node_with_children(unsigned count, bool foreign) {
+  Inventory node = test_support::rails(count);
+  for (unsigned i = 0; i < count; ++i) {
+    const std::string number = std::to_string(i);
+    const std::string second = "10.2." + number + ".1";
+    node.netdevs.push_back(test_support::netdev("net" + number, {second + "/24"}));
+    std::vector<GidEntry>& gids = node.hcas[i].ports[0].gids;
+    gids.clear();
+    if (foreign) gids.push_back(v2(3, "10.1." + number + ".200"));
+    gids.push_back(v2(5 + 2 * i, "10.1." + number + ".1"));
+    gids.push_back(v2(13, second));
+  }
+  return node;
+}
+
+std::string value_of(const Decision& decision, std::string_view name) {
+  for (const auto& [variable, value] : decision.env) {
+    if (variable == name) return value;
+  }
+  return "";
+}
+
+void expect_gids(const Decision& decision, const std::vector<Own>& gids) {
+  ASSERT_EQ(decision.ports.size(), gids.size());
+  for (std::size_t i = 0; i < gids.size(); ++i) {
+    EXPECT_TRUE(decision.ports[i].used);
+    EXPECT_EQ(decision.ports[i].gid_index, gids[i].index);
+    EXPECT_EQ(decision.ports[i].gid, test_support::address(gids[i].address));
+  }
+}
+
+TEST(CommonIndex, EveryReportNamesTheGidAtIt) {
+  const Inventory node = node_with_children(3, true);
+  const Decision decision = init::decide(node, {}, {});
+  expect_gids(decision, {{13, "10.2.0.1"}, {13, "10.2.1.1"}, {13, "10.2.2.1"}});
+  EXPECT_EQ(decision.status, init::Status::kOk) << decision.warnings.front();
+  EXPECT_EQ(value_of(decision, "NCCL_IB_GID_INDEX"), "13");
+  EXPECT_EQ(value_of(decision, "UCX_IB_GID_INDEX"), "13");
+  EXPECT_EQ(value_of(decision, "UCX_NET_DEVICES"), "mlx5_0:1,mlx5_1:1,mlx5_2:1,net0,net1,net2");
+  EXPECT_NE(decision.summary.find("GID index 13 (IPv4)"), std::string::npos) << decision.summary;
+  const std::string text = init::doctor_text(decision, init::check_up(node, {}, decision));
+  EXPECT_NE(text.find("GID 13 is RoCE v2 IPv4 10.2.0.1 of net0"), std::string::npos) << text;
+  EXPECT_EQ(text.find("10.1.0.1"), std::string::npos) << text;
+  EXPECT_NE(init::topo_text(node, decision).find("GID 13"), std::string::npos);
+}
+
+TEST(CommonIndex, WorksForOldNcclAndOtherLibraries) {
+  init::Policy old;
+  old.nccl_version = {2, 20, 5};
+  const Decision for_old = init::decide(node_with_children(3, false), {}, old);
+  EXPECT_TRUE(for_old.warnings.empty()) << for_old.warnings.front();
+  EXPECT_EQ(value_of(for_old, "NCCL_IB_GID_INDEX"), "13");
+  init::Policy policy;
+  policy.exports = {"ucx"};
+  Inventory node = node_with_children(3, true);
+  EXPECT_EQ(value_of(init::decide(node, {}, policy), "UCX_IB_GID_INDEX"), "13");
+  // One that serves only some is NCCL's need. UCX chooses per port.
+  node.hcas[2].ports[0].gids.pop_back();
+  const Decision decision = init::decide(node, {}, policy);
+  expect_gids(decision, {{5, "10.1.0.1"}, {7, "10.1.1.1"}, {9, "10.1.2.1"}});
+  EXPECT_EQ(value_of(decision, "UCX_IB_GID_INDEX"), "");
+}
+
+TEST(CommonIndex, IsNarrowedByOptionsAndKeptValues) {
+  const Inventory node = node_with_children(2, false);
+  init::Policy narrow;
+  narrow.gids.cidrs = {*fabric::parse_cidr("10.1.0.0/16")};
+  const Decision narrowed = init::decide(node, {}, narrow);
+  expect_gids(narrowed, {{5, "10.1.0.1"}, {7, "10.1.1.1"}});
+  EXPECT_EQ(value_of(narrowed, "NCCL_IB_GID_INDEX"), "");
+  const auto set = [](const char* name, const char* value) { return init::Settings{{name, {value, "environment"}}}; };
+  // NCCL chooses, and takes each port's first.
+  expect_gids(init::decide(node, set("NCCL_IB_GID_INDEX", "-1"), {}), {{5, "10.1.0.1"}, {7, "10.1.1.1"}});
+  const Decision kept = init::decide(node, set("NCCL_IB_GID_INDEX", "13"), {});
+  expect_gids(kept, {{13, "10.2.0.1"}, {13, "10.2.1.1"}});
+  EXPECT_TRUE(kept.warnings.empty());
+  // NCCL does not ask for the range once an index is set, so the index must be in it.
+  const Decision first = init::decide(node, set("NCCL_IB_ADDR_RANGE", "10.1.0.0/16"), {});
+  expect_gids(first, {{5, "10.1.0.1"}, {7, "10.1.1.1"}});
+  EXPECT_EQ(value_of(first, "NCCL_IB_GID_INDEX"), "");
+  const Decision second = init::decide(node, set("NCCL_IB_ADDR_RANGE", "10.2.0.0/16"), {});
+  expect_gids(second, {{13, "10.2.0.1"}, {13, "10.2.1.1"}});
+  EXPECT_TRUE(second.warnings.empty());
+  init::Policy policy;
+  policy.override_wrong = true;
+  const Decision replaced = init::decide(node, set("NCCL_IB_GID_INDEX", "3"), policy);
+  expect_gids(replaced, {{13, "10.2.0.1"}, {13, "10.2.1.1"}});
+  EXPECT_EQ(value_of(replaced, "NCCL_IB_GID_INDEX"), "13");
 }
 
 }  // namespace

@@ -29,10 +29,8 @@ constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint64_t kIpcLock = 1ULL << 14;
 
 const Check* find(const std::vector<Check>& checks, const char* name) {
-  for (const Check& check : checks) {
-    if (check.name == name) return &check;
-  }
-  return nullptr;
+  const auto found = std::find_if(checks.begin(), checks.end(), [&](const Check& one) { return one.name == name; });
+  return found == checks.end() ? nullptr : &*found;
 }
 
 std::vector<Check> check_up(const Inventory& node, const Settings& settings = {}) {
@@ -139,11 +137,11 @@ TEST(Bootstrap, NamesARailAndANetdevThatIsDown) {
                    [](const auto& left, const auto& right) { return left.name > right.name; });
   node.routes = std::vector{fabric::Route{"default", "eth0"}};
   auto checks = check_up(node);
-  const Check* check = find(checks, "bootstrap");
-  EXPECT_EQ(check->verdict, Verdict::kNote);
-  EXPECT_NE(check->message.find("a rail, for its bootstrap, and the default route is by eth0"), std::string::npos)
-      << check->message;
-  EXPECT_EQ(check->remedy, "set NCCL_SOCKET_IFNAME to =eth0 (--export bootstrap does)");
+  const Check& check = *find(checks, "bootstrap");
+  EXPECT_EQ(check.verdict, Verdict::kNote);
+  EXPECT_NE(check.message.find("a rail, for its bootstrap, and the default route is by eth0"), std::string::npos)
+      << check.message;
+  EXPECT_EQ(check.remedy, "set NCCL_SOCKET_IFNAME to =eth0 (--export bootstrap does)");
 
   checks = check_up(node, {{"NCCL_SOCKET_IFNAME", {"=eth0", "environment"}}});
   EXPECT_EQ(find(checks, "bootstrap")->verdict, Verdict::kGood);
@@ -184,7 +182,7 @@ TEST(Checkup, SaysWhatElseMatters) {
 }
 
 TEST(Checkup, WarningsAreNotesAndRefusalsAreBad) {
-  Inventory node = rails(1);
+  const Inventory node = rails(1);
   const Settings settings = {{"NCCL_IB_GID_INDEX", {"9", "environment"}}};
   EXPECT_EQ(find(check_up(node, settings), "warning")->verdict, Verdict::kNote);
   init::Policy policy;
@@ -200,12 +198,9 @@ TEST(Doctor, NamesEveryPortWithItsReason) {
   const auto decision = decide(node, {}, {});
   const auto checks = init::check_up(node, {}, decision);
   const std::string text = doctor_text(decision, checks);
-  EXPECT_NE(text.find("this container is fit for RDMA"), std::string::npos) << text;
-  EXPECT_NE(text.find("mlx5_0:1  used "), std::string::npos) << text;
-  EXPECT_NE(text.find("mlx5_1:1  not used "), std::string::npos) << text;
-  EXPECT_NE(text.find("port state 1: DOWN"), std::string::npos) << text;
-  EXPECT_NE(text.find("NCCL_IB_HCA==mlx5_0:1\n"), std::string::npos) << text;
-
+  for (const char* part : {"this container is fit for RDMA", "mlx5_0:1  used ", "mlx5_1:1  not used ",
+                           "port state 1: DOWN", "NCCL_IB_HCA==mlx5_0:1\n"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   const auto json = nlohmann::json::parse(doctor_json(decision, checks));
   EXPECT_EQ(json["fit"], true);
   EXPECT_EQ(json["status"], "ok");

@@ -15,17 +15,17 @@
 namespace {
 
 namespace fs = std::filesystem;
-using init::Options;
-using init::Status;
-using test_support::lay_out;
-using test_support::rails;
-using test_support::TempDir;
 using fabric::Inventory;
 using fabric::Netdev;
 using init::find_pending;
+using init::Options;
 using init::Policy;
+using init::Status;
 using test_support::address;
+using test_support::lay_out;
 using test_support::netdev;
+using test_support::rails;
+using test_support::TempDir;
 using test_support::v2;
 
 // Reading, waiting and deciding together, on file trees that change meanwhile.

@@ -12,11 +12,11 @@
 namespace {
 
 using init::add_conf;
+using init::Rooted;
 using init::Settings;
+using init::SitePolicy;
 using test_support::TempDir;
 using test_support::write_file;
-using init::Rooted;
-using init::SitePolicy;
 using Problems = std::vector<std::string>;
 
 Settings from_environment(std::vector<const char*> entries) {

@@ -19,8 +19,8 @@ namespace {
 using init::Check;
 using init::Surroundings;
 using init::Verdict;
-using test_support::write_file;
 using test_support::TempDir;
+using test_support::write_file;
 
 // What of a container matters to a trainer beside its HCAs.
 
