@@ -10,7 +10,7 @@
 #include <fstream>
 
 #include "fabric/text.hpp"
-#include "unit/nri/scene.hpp"
+#include "unit/nri/peer.hpp"
 #include "unit/sanitized.hpp"
 
 namespace shim {
@@ -38,28 +38,18 @@ class DispatcherTest : public testing::Test {
   NriDispatcher dispatcher_{recorder_};
 };
 
-TEST_F(DispatcherTest, Configure) {
+TEST_F(DispatcherTest, ConfigureSaysTheEventsAndKeepsTheRuntime) {
   const std::string request = text(1, "{}") + text(2, "containerd") + text(3, "v2.3.0") + number(4, 5000) +
                               number(5, 2000) + text(6, "v0.12.0") + text(50, "new");
   EXPECT_EQ(ask("Configure", request), number(2, 0x409));  // bits 0, 3, 10
-  const RuntimeInfo runtime{"containerd", "v2.3.0", "v0.12.0", 2000};
-  EXPECT_EQ(recorder_.runtime, runtime);
-}
-
-TEST_F(DispatcherTest, ConfigureOfOldRuntimes) {
+  EXPECT_EQ(recorder_.runtime, (RuntimeInfo{"containerd", "v2.3.0", "v0.12.0", 2000}));
+  // Of an old runtime.
   ask("Configure", text(2, "containerd") + text(3, "1.7.24"));
-  const RuntimeInfo runtime{"containerd", "1.7.24", "", 0};
-  EXPECT_EQ(recorder_.runtime, runtime);
+  EXPECT_EQ(recorder_.runtime, (RuntimeInfo{"containerd", "1.7.24", "", 0}));
   ask("Configure", "", 19'999'900'000);
   EXPECT_EQ(recorder_.runtime.request_timeout_ms, 20'000) << "the request itself says it";
   ask("Configure", number(5, 3000), 19'999'900'000);
   EXPECT_EQ(recorder_.runtime.request_timeout_ms, 3000);
-}
-
-TEST_F(DispatcherTest, NoEventIsNotAllEvents) {
-  recorder_.wanted.clear();
-  EXPECT_EQ(ask("Configure", ""), "EINVAL the plugin subscribes to no event");
-  EXPECT_EQ(ask("CreateContainer", ""), "EAGAIN CreateContainer before Configure");
 }
 
 TEST_F(DispatcherTest, NothingBeforeConfigure) {
@@ -68,6 +58,9 @@ TEST_F(DispatcherTest, NothingBeforeConfigure) {
   EXPECT_EQ(ask("Configure", ""), "EINVAL bad config");
   EXPECT_EQ(ask("StateChange", ""), "EAGAIN StateChange before Configure");
   EXPECT_EQ(recorder_.told, Told{"configure"});
+  recorder_.wanted.clear();
+  EXPECT_EQ(ask("Configure", ""), "EINVAL the plugin subscribes to no event") << "which is not all events";
+  EXPECT_EQ(ask("CreateContainer", ""), "EAGAIN CreateContainer before Configure");
 }
 
 TEST_F(DispatcherTest, UnknownServicesAndMethods) {
@@ -78,22 +71,18 @@ TEST_F(DispatcherTest, UnknownServicesAndMethods) {
             "service nri.pkg.api.v1alpha1.Runtime");
 }
 
-TEST_F(DispatcherTest, Synchronize) {
+TEST_F(DispatcherTest, SynchronizesAtOnceOrInParts) {
   configure();
+  const Told told = {"synchronize", "found pod p1", "found pod p2", "found container c1", "synchronized"};
   const std::string all =
       text(1, shim_peer::pod_message("p1")) + text(1, text(1, "p2")) + text(2, shim_peer::container_message("c1"));
   EXPECT_EQ(ask("Synchronize", all), "");
-  EXPECT_EQ(recorder_.told,
-            (Told{"synchronize", "found pod p1", "found pod p2", "found container c1", "synchronized"}));
-}
-
-TEST_F(DispatcherTest, SynchronizeInParts) {
+  EXPECT_EQ(recorder_.told, told);
   configure();
   EXPECT_EQ(ask("Synchronize", text(1, text(1, "p1")) + number(3, 1)), number(2, 1));
   EXPECT_EQ(ask("Synchronize", text(1, text(1, "p2")) + number(3, 1)), number(2, 1));
   EXPECT_EQ(ask("Synchronize", text(2, text(1, "c1"))), "");
-  EXPECT_EQ(recorder_.told,
-            (Told{"synchronize", "found pod p1", "found pod p2", "found container c1", "synchronized"}));
+  EXPECT_EQ(recorder_.told, told);
 }
 
 TEST_F(DispatcherTest, ASynchronizeThatFailsBeginsAnew) {
@@ -113,10 +102,8 @@ TEST_F(DispatcherTest, CreateContainerReadsEverything) {
   EXPECT_EQ(ask("CreateContainer", shim_peer::create_message()), "");
   EXPECT_EQ(recorder_.pod, shim_peer::pod_value("pod"));
   EXPECT_EQ(recorder_.container, shim_peer::container_value("c"));
-}
-
-TEST_F(DispatcherTest, CreateContainerWithoutAnything) {
-  configure();
+  recorder_.failure = shim_peer::Error{"pool `a` is empty", ENOSPC};
+  EXPECT_EQ(ask("CreateContainer", shim_peer::create_message()), "ENOSPC pool `a` is empty");
   EXPECT_EQ(ask("CreateContainer", ""), "");
   EXPECT_EQ(recorder_.pod, NriPod{});
   EXPECT_EQ(recorder_.container, NriContainer{});
@@ -142,12 +129,6 @@ TEST_F(DispatcherTest, Adjustment) {
   EXPECT_EQ(ask("CreateContainer", shim_peer::create_message()),
             text(1, entry(2, "rdma-init.io/grant", "token") + text(3, mount) + entry(4, "A", "1") +
                         text(4, text(1, "B")) + text(6, text(1, uverbs) + text(1, cm)) + text(7, limit)));
-}
-
-TEST_F(DispatcherTest, ARefusalReachesTheRuntime) {
-  configure();
-  recorder_.failure = shim_peer::Error{"pool `a` is empty", ENOSPC};
-  EXPECT_EQ(ask("CreateContainer", shim_peer::create_message()), "ENOSPC pool `a` is empty");
 }
 
 TEST_F(DispatcherTest, WhatIsNotProtobuf) {
@@ -212,49 +193,40 @@ TEST_F(DispatcherTest, TwoMillionMountsTakeLittleMemory) {
   }
 }
 
-struct EventCase {
-  const char* method;  // since NRI 0.12.0
-  Event event;         // of StateChange
-  const char* told;
-};
-
-class Events : public DispatcherTest, public testing::WithParamInterface<EventCase> {};
-
-TEST_P(Events, AsMethodAndAsStateChange) {
-  configure();
+TEST_F(DispatcherTest, TakesEventsAsMethodAndAsStateChange) {
+  struct Case {
+    const char* method;  // since NRI 0.12.0
+    Event event;         // of StateChange
+    const char* told;
+  };
+  const Case cases[] = {{"RunPodSandbox", Event::kRunPodSandbox, "run p"},
+                        {"StopPodSandbox", Event::kStopPodSandbox, "stop p"},
+                        {"RemovePodSandbox", Event::kRemovePodSandbox, "remove p"},
+                        {"PostCreateContainer", Event::kPostCreateContainer, "post create p/c"},
+                        {"StartContainer", Event::kStartContainer, "start p/c"},
+                        {"PostStartContainer", Event::kPostStartContainer, "post start p/c"},
+                        {"UpdateContainer", Event::kUpdateContainer, "update p/c"},
+                        {"PostUpdateContainer", Event::kPostUpdateContainer, "post update p/c"},
+                        {"StopContainer", Event::kStopContainer, "stop p/c"},
+                        {"RemoveContainer", Event::kRemoveContainer, "remove p/c"}};
   const std::string pod = shim_peer::pod_message("p");
   const std::string container = shim_peer::container_message("c");
-  EXPECT_EQ(ask(GetParam().method, text(1, pod) + text(2, container)), "");
-  const std::string change = number(1, static_cast<unsigned>(GetParam().event));
-  EXPECT_EQ(ask("StateChange", change + text(2, pod) + text(3, container)), "");
-  EXPECT_EQ(recorder_.told, (Told{GetParam().told, GetParam().told}));
-  recorder_.failure = shim_peer::Error{"no", EPERM};
-  EXPECT_EQ(ask("StateChange", change), "EPERM no");
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.method);
+    configure();
+    EXPECT_EQ(ask(one.method, text(1, pod) + text(2, container)), "");
+    const std::string change = number(1, static_cast<unsigned>(one.event));
+    EXPECT_EQ(ask("StateChange", change + text(2, pod) + text(3, container)), "");
+    EXPECT_EQ(recorder_.told, (Told{one.told, one.told}));
+    recorder_.failure = shim_peer::Error{"no", EPERM};
+    EXPECT_EQ(ask("StateChange", change), "EPERM no");
+  }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    , Events,
-    testing::Values(EventCase{"RunPodSandbox", Event::kRunPodSandbox, "run p"},
-                    EventCase{"StopPodSandbox", Event::kStopPodSandbox, "stop p"},
-                    EventCase{"RemovePodSandbox", Event::kRemovePodSandbox, "remove p"},
-                    EventCase{"PostCreateContainer", Event::kPostCreateContainer, "post create p/c"},
-                    EventCase{"StartContainer", Event::kStartContainer, "start p/c"},
-                    EventCase{"PostStartContainer", Event::kPostStartContainer, "post start p/c"},
-                    EventCase{"UpdateContainer", Event::kUpdateContainer, "update p/c"},
-                    EventCase{"PostUpdateContainer", Event::kPostUpdateContainer, "post update p/c"},
-                    EventCase{"StopContainer", Event::kStopContainer, "stop p/c"},
-                    EventCase{"RemoveContainer", Event::kRemoveContainer, "remove p/c"}),
-    [](const auto& row) { return std::string(row.param.method); });
-
-TEST_F(DispatcherTest, EventsThatAreNotChangesAreIgnored) {
+TEST_F(DispatcherTest, IgnoresShutdownAndEventsThatAreNotChanges) {
   configure();
   for (const unsigned event : {0U, 4U, 12U, 13U, 14U, 1000U})
     EXPECT_EQ(ask("StateChange", number(1, event)), "");
-  EXPECT_EQ(recorder_.told, Told{});
-}
-
-TEST_F(DispatcherTest, Shutdown) {
-  configure();
   EXPECT_EQ(ask("Shutdown", ""), "");
   EXPECT_EQ(recorder_.told, Told{});
 }

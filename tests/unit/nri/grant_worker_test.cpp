@@ -17,6 +17,7 @@
 #include "shim/nri/terms.hpp"
 #include "shim/nri/wire/messages.hpp"
 #include "support/inventories.hpp"
+#include "support/results.hpp"
 #include "support/temp_dir.hpp"
 #include "support/tree.hpp"
 #include "unit/nri/peer.hpp"
@@ -27,6 +28,7 @@ namespace {
 using shim_peer::entry;
 using shim_peer::fields;
 using shim_peer::text;
+using test_support::must;
 using Ids = std::set<std::string>;
 
 class GiverTest : public testing::Test {
@@ -57,6 +59,26 @@ class GiverTest : public testing::Test {
     return run(job_of({.method = method, .payload = payload}));
   }
 
+  // Of containers of the pod `pod`.
+  void create(std::initializer_list<const char*> ids) {
+    for (const char* id : ids)
+      ASSERT_TRUE(run(Event::kCreateContainer, request(id, "mlx5_0")));
+  }
+  fabric::Result<std::string> stop_pod(std::string_view id = "pod") {
+    return run(Event::kStopPodSandbox, text(1, text(1, id)));
+  }
+  // As others do: mlx5_0.
+  void book(const hook::Owner& owner, const hook::GrantUser& user) {
+    const auto ledger = hook::Ledger::open(node_.ledger).value();
+    ASSERT_TRUE(ledger.lock({"mlx5_0"})->book(owner, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, user));
+    ASSERT_TRUE(ledger.settle(owner.key));
+  }
+  // Of the namespace that this file is.
+  hook::Owner netns_owner() {
+    test_support::write_file(netns_, "");
+    return hook::netns_owner(hook::identify_netns(netns_).value());
+  }
+
   // What was recorded, of a pod whose network namespace is this file.
   std::string recorded(const char* name) const {
     static const std::string kNetns = "/var/run/netns/d6a8b847-b9cd-4c92-89f4-c751ba789d98";
@@ -65,7 +87,8 @@ class GiverTest : public testing::Test {
       bytes.replace(at, kNetns.size(), netns_);
     return bytes;
   }
-  std::size_t grants() const { return hook::Ledger::open(node_.ledger).value().list()->size(); }
+  std::vector<hook::Grant> list() const { return must(hook::Ledger::open(node_.ledger).value().list()); }
+  std::size_t grants() const { return list().size(); }
 
   // Containers with a grant.
   Ids holders() {
@@ -84,18 +107,20 @@ class GiverTest : public testing::Test {
 };
 
 TEST_F(GiverTest, AContainerThatAsksIsGivenAndBooked) {
-  const auto given = run(Event::kCreateContainer, request("c1", "mlx5_1"));
-  ASSERT_TRUE(given) << given.error().message;
-  auto adjustment = fields(fields(*given)[1]);
+  auto adjustment = fields(fields(must(run(Event::kCreateContainer, request("c1", "mlx5_1"))))[1]);
   EXPECT_EQ(fields(adjustment[2])[1], "rdma-init.io/grant");
   EXPECT_EQ(fields(adjustment[7])[1], "RLIMIT_MEMLOCK");
   EXPECT_TRUE(adjustment[6].find("/dev/infiniband/uverbs1") != std::string::npos);
   EXPECT_TRUE(adjustment[6].find("/dev/infiniband/uverbs0") == std::string::npos);
-  const auto grants = hook::Ledger::open(node_.ledger).value().list();
-  ASSERT_EQ(grants->size(), 1U);
-  ASSERT_EQ(grants->at(0).hcas.size(), 1U);
-  EXPECT_EQ(grants->at(0).hcas[0].name, "mlx5_1");
+  const auto booked = list();
+  ASSERT_EQ(booked.size(), 1U);
+  ASSERT_EQ(booked.at(0).hcas.size(), 1U);
+  EXPECT_EQ(booked.at(0).hcas[0].name, "mlx5_1");
   EXPECT_EQ(holders(), Ids{"c1"});
+  // As after an answer that the runtime did not wait for.
+  auto again = fields(fields(must(run(Event::kCreateContainer, request("c1", "mlx5_1"))))[1]);
+  EXPECT_EQ(again[6], adjustment[6]);
+  EXPECT_EQ(grants(), 1U);
 }
 
 TEST_F(GiverTest, WhatTheContainerSetsIsNotAskedOfIt) {
@@ -119,32 +144,17 @@ TEST_F(GiverTest, WhatTheContainerSetsIsNotAskedOfIt) {
   EXPECT_NE(said.find(" require=-:no-number "), std::string::npos) << said;
 }
 
-// As after an answer that the runtime did not wait for.
-TEST_F(GiverTest, AskingAgainIsNoSecondGrant) {
-  const auto first = run(Event::kCreateContainer, request("c1", "mlx5_1"));
-  const auto again = run(Event::kCreateContainer, request("c1", "mlx5_1"));
-  ASSERT_TRUE(first && again);
-  EXPECT_EQ(fields(fields(*again)[1])[6], fields(fields(*first)[1])[6]);
-  EXPECT_EQ(hook::Ledger::open(node_.ledger).value().list()->size(), 1U);
-}
-
 TEST_F(GiverTest, ARefusalBooksNothing) {
-  const auto refused = run(Event::kCreateContainer, request("c1", "mlx5_7"));
-  ASSERT_FALSE(refused);
-  EXPECT_NE(refused.error().message.find("mlx5_7"), std::string::npos) << refused.error().message;
+  const std::string refusal = run(Event::kCreateContainer, request("c1", "mlx5_7")).error().message;
+  EXPECT_NE(refusal.find("mlx5_7"), std::string::npos) << refusal;
   EXPECT_EQ(holders(), Ids{});
-  const auto broken = run(Event::kCreateContainer, "\xff");
-  ASSERT_FALSE(broken);
-  EXPECT_EQ(broken.error().code, EINVAL);
+  EXPECT_EQ(run(Event::kCreateContainer, "\xff").error().code, EINVAL);
 }
 
 TEST_F(GiverTest, AContainerThatEndsLeaves) {
-  for (const char* id : {"c1", "c2", "c3"})
-    ASSERT_TRUE(run(Event::kCreateContainer, request(id, "mlx5_0")));
+  create({"c1", "c2", "c3"});
   EXPECT_EQ(holders(), (Ids{"c1", "c2", "c3"}));
-  const auto left = run(Event::kStopContainer, request("c1", "mlx5_0"));
-  ASSERT_TRUE(left) << left.error().message;
-  EXPECT_EQ(*left, "");
+  EXPECT_EQ(must(run(Event::kStopContainer, request("c1", "mlx5_0"))), "");
   // As runtimes before NRI 0.12 say it.
   const std::string change = shim_peer::number(1, static_cast<unsigned>(Event::kRemoveContainer));
   ASSERT_TRUE(run(Event::kStateChange, change + text(2, text(1, "pod")) + text(3, text(1, "c2"))));
@@ -153,12 +163,10 @@ TEST_F(GiverTest, AContainerThatEndsLeaves) {
 }
 
 TEST_F(GiverTest, RecoverReturnsWhatIsGone) {
-  for (const char* id : {"c1", "c2", "c3"})
-    ASSERT_TRUE(run(Event::kCreateContainer, request(id, "mlx5_0")));
-  const auto recovered = run(recover_job({"c1", "c3", "c9"}, {}));
-  ASSERT_TRUE(recovered) << recovered.error().message;
+  create({"c1", "c2", "c3"});
+  must(run(recover_job({"c1", "c3", "c9"}, {})));
   EXPECT_EQ(holders(), Ids{"c2"});
-  ASSERT_TRUE(run(recover_job({}, {})));
+  must(run(recover_job({}, {})));
   EXPECT_EQ(holders(), Ids{"c2"});
 }
 
@@ -167,15 +175,13 @@ TEST_F(GiverTest, RecoverReturnsWhatIsGone) {
 TEST_F(GiverTest, APodWhoseContainerBroughtTheRequestIsReturnedAtItsEnd) {
   node_.engine = hook::Engine::kCrio;
   test_support::write_file(netns_, "");
-  const auto given = run(Event::kCreateContainer, recorded("crio-create-container.bin"));
-  ASSERT_TRUE(given) << given.error().message;
-  const auto booked = hook::Ledger::open(node_.ledger).value().list();
-  ASSERT_EQ(booked->size(), 1U);
-  EXPECT_EQ(booked->at(0).owner.kind, hook::Owner::Kind::kNetns);
-  EXPECT_EQ(booked->at(0).users.at(0).pod, "b859c59372e4dd39dbbd0b77184f72ccf8cc7761d297496e23853f0d89db5fa1");
+  must(run(Event::kCreateContainer, recorded("crio-create-container.bin")));
+  const auto booked = list();
+  ASSERT_EQ(booked.size(), 1U);
+  EXPECT_EQ(booked.at(0).owner.kind, hook::Owner::Kind::kNetns);
+  EXPECT_EQ(booked.at(0).users.at(0).pod, "b859c59372e4dd39dbbd0b77184f72ccf8cc7761d297496e23853f0d89db5fa1");
   std::filesystem::remove(netns_);
-  const auto stopped = run(Event::kStopPodSandbox, recorded("crio-stop-pod-sandbox.bin"));
-  ASSERT_TRUE(stopped) << stopped.error().message;
+  must(run(Event::kStopPodSandbox, recorded("crio-stop-pod-sandbox.bin")));
   EXPECT_EQ(grants(), 0U);
 }
 
@@ -190,53 +196,45 @@ TEST_F(GiverTest, APodThatNoContainerIsLeftOfIsReturnedAtItsEnd) {
   ASSERT_TRUE(ask(Event::kCreateContainer, "c2")) << "it is started anew";
   ASSERT_TRUE(ask(Event::kRemoveContainer, "c1"));
   ASSERT_TRUE(ask(Event::kRemoveContainer, "c2"));
-  const auto kept = hook::Ledger::open(node_.ledger).value().list();
-  ASSERT_EQ(kept->size(), 1U);
-  ASSERT_EQ(kept->front().users.size(), 1U);
-  EXPECT_EQ(kept->front().users.front().id, "pod");
-  ASSERT_TRUE(run(Event::kStopPodSandbox, text(1, text(1, "another"))));
+  const auto kept = list();
+  ASSERT_EQ(kept.size(), 1U);
+  ASSERT_EQ(kept.front().users.size(), 1U);
+  EXPECT_EQ(kept.front().users.front().id, "pod");
+  must(stop_pod("another"));
   EXPECT_EQ(grants(), 1U);
-  const auto stopped = run(Event::kStopPodSandbox, text(1, text(1, "pod")));
-  ASSERT_TRUE(stopped) << stopped.error().message;
+  must(stop_pod());
   EXPECT_EQ(grants(), 0U);
 }
 
 // It has the node's whole /dev, as CRI-O 1.37 gives it.
 TEST_F(GiverTest, APrivilegedContainerAsksForNothing) {
-  const auto request = parse_nri_request(Event::kCreateContainer, recorded("crio-create-privileged.bin"));
-  ASSERT_TRUE(request) << request.error().message;
+  NriRequest request = must(parse_nri_request(Event::kCreateContainer, recorded("crio-create-privileged.bin")));
   const auto asking =
-      hook::understand_spec(spec_of(*request, hook::Engine::kCrio), hook::Config(), {hook::Engine::kCrio});
-  ASSERT_TRUE(asking) << asking.error().message;
-  EXPECT_FALSE(asking->request);
-  EXPECT_TRUE(asking->note.text.starts_with("the container may use all devices: its ")) << asking->note.text;
-  NriRequest unprivileged = *request;
-  for (DeviceRule& rule : unprivileged.container.device_rules)
+      must(hook::understand_spec(spec_of(request, hook::Engine::kCrio), hook::Config(), {hook::Engine::kCrio}));
+  EXPECT_FALSE(asking.request);
+  EXPECT_TRUE(asking.note.text.starts_with("the container may use all devices: its ")) << asking.note.text;
+  for (DeviceRule& rule : request.container.device_rules)
     rule.access = "m";
-  EXPECT_FALSE(spec_of(unprivileged, hook::Engine::kCrio).may_use_all_devices) << "it may make nodes, and use none";
+  EXPECT_FALSE(spec_of(request, hook::Engine::kCrio).may_use_all_devices) << "it may make nodes, and use none";
 }
 
 // In the node's network namespace nothing but the pod's end tells of such a container.
 TEST_F(GiverTest, ContainersOfAPodThatEndedReturnWhatTheyHadAlone) {
-  for (const char* id : {"c1", "c2"})
-    ASSERT_TRUE(run(Event::kCreateContainer, request(id, "mlx5_0")));
+  create({"c1", "c2"});
   ASSERT_EQ(grants(), 2U);
-  ASSERT_TRUE(run(Event::kStopPodSandbox, text(1, text(1, "another"))));
+  must(stop_pod("another"));
   EXPECT_EQ(grants(), 2U);
-  ASSERT_TRUE(run(Event::kStopPodSandbox, text(1, text(1, "pod"))));
+  must(stop_pod());
   EXPECT_EQ(grants(), 0U);
 }
 
 TEST_F(GiverTest, ARecordThatIsBadKeepsItsOwnOnly) {
-  for (const char* id : {"c1", "c2"})
-    ASSERT_TRUE(run(Event::kCreateContainer, request(id, "mlx5_0")));
-  const auto ledger = hook::Ledger::open(node_.ledger).value();
-  const std::string bad = ledger.find_by_id("c1")->front().owner.key;
+  create({"c1", "c2"});
+  const std::string bad = hook::Ledger::open(node_.ledger).value().find_by_id("c1")->front().owner.key;
   test_support::write_file(node_.ledger + "/grants/" + bad + ".json", "{");
   EXPECT_EQ(holders(), Ids{"c2"});
-  const auto stopped = run(Event::kStopPodSandbox, text(1, text(1, "pod")));
-  ASSERT_FALSE(stopped);
-  EXPECT_NE(stopped.error().message.find(bad), std::string::npos) << stopped.error().message;
+  const std::string refusal = stop_pod().error().message;
+  EXPECT_NE(refusal.find(bad), std::string::npos) << refusal;
   EXPECT_EQ(holders(), Ids{});
   EXPECT_FALSE(run(Event::kStopContainer, request("c1", "mlx5_0")));
   EXPECT_TRUE(run(Event::kCreateContainer, request("c3", "mlx5_0"))) << "there is room";
@@ -247,19 +245,14 @@ TEST_F(GiverTest, ARecordThatIsBadKeepsItsOwnOnly) {
 
 // Of a container whose process is still seen, the runtime's word is not enough.
 TEST_F(GiverTest, AContainerThatOutlivesItsPodKeepsWhatItHas) {
-  const auto ledger = hook::Ledger::open(node_.ledger).value();
-  const auto self = hook::identify(::getpid()).value();
   const hook::Owner owner = hook::container_owner("c1", "/run/c1");
-  ASSERT_TRUE(ledger.lock({"mlx5_0"})
-                  ->book(owner, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, {owner.key, "c1", self, "", {}, "pod"}));
-  ASSERT_TRUE(ledger.settle(owner.key));
-  ASSERT_TRUE(run(Event::kStopPodSandbox, text(1, text(1, "pod"))));
+  book(owner, {owner.key, "c1", hook::identify(::getpid()).value(), "", {}, "pod"});
+  must(stop_pod());
   EXPECT_EQ(grants(), 1U);
 }
 
 // rdma-runtime gave it without a hook: the process that asked became `runc create` and has ended.
 TEST_F(GiverTest, AContainerWhoseRuntimeSaysThatItLivesKeepsWhatItHas) {
-  const auto ledger = hook::Ledger::open(node_.ledger).value();
   const auto init = hook::identify(::getpid()).value();
   const std::string state = directory_ / "runc/c1/state.json";
   const auto write_state = [&](std::uint64_t start_time) {
@@ -270,10 +263,8 @@ TEST_F(GiverTest, AContainerWhoseRuntimeSaysThatItLivesKeepsWhatItHas) {
   write_state(init.start_time);
   hook::GrantUser user{"c1", "c1", hook::ProcessIdentity{init.pid, init.start_time + 1}, directory_.path(), {}, "pod"};
   user.state = hook::identify_runtime_state(hook::RuntimeState::Kind::kRunc, directory_ / "runc").value();
-  const hook::Owner owner = hook::container_owner("c1", directory_.path());
-  ASSERT_TRUE(ledger.lock({"mlx5_0"})->book(owner, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, user));
-  ASSERT_TRUE(ledger.settle(owner.key));
-  const auto end_pod = [&] { return run(Event::kStopPodSandbox, text(1, text(1, "pod"))).has_value() ? grants() : 99; };
+  book(hook::container_owner("c1", directory_.path()), user);
+  const auto end_pod = [&] { return stop_pod().has_value() ? grants() : 99; };
   EXPECT_EQ(end_pod(), 1U);
   test_support::write_file(state, "{");
   EXPECT_EQ(end_pod(), 1U) << "what cannot be read is held";
@@ -284,37 +275,28 @@ TEST_F(GiverTest, AContainerWhoseRuntimeSaysThatItLivesKeepsWhatItHas) {
 // As rdma-hook gives while the plugin is away; the pod's namespace is gone at its end, and returned with the
 // container's last process.
 TEST_F(GiverTest, RecoverNotesThePodsOfContainersThatOthersGaveTo) {
-  const auto ledger = hook::Ledger::open(node_.ledger).value();
-  test_support::write_file(netns_, "");
   const pid_t container = ::fork();
   if (container == 0) {
     ::pause();
     ::_exit(0);
   }
-  const hook::Owner owner = hook::netns_owner(hook::identify_netns(netns_).value());
-  ASSERT_TRUE(
-      ledger.lock({"mlx5_0"})
-          ->book(owner, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, {"c1", "c1", hook::identify(container).value()}));
-  ASSERT_TRUE(ledger.settle(owner.key));
+  book(netns_owner(), {"c1", "c1", hook::identify(container).value()});
+  const auto ledger = hook::Ledger::open(node_.ledger).value();
   EXPECT_EQ(doubtful_containers(ledger)->podless, Ids{"c1"});
-  const auto noted = run(recover_job({}, {{"c1", "pod"}, {"c9", "pod"}}));
-  ASSERT_TRUE(noted) << noted.error().message;
+  must(run(recover_job({}, {{"c1", "pod"}, {"c9", "pod"}})));
   EXPECT_EQ(doubtful_containers(ledger)->podless, Ids{});
   std::filesystem::remove(netns_);
-  EXPECT_FALSE(run(Event::kStopPodSandbox, text(1, text(1, "pod")))) << "its process runs on";
+  EXPECT_FALSE(stop_pod()) << "its process runs on";
   EXPECT_EQ(grants(), 1U);
   ::kill(container, SIGKILL);
   ::waitpid(container, nullptr, 0);
-  ASSERT_TRUE(run(Event::kStopPodSandbox, text(1, text(1, "pod"))));
+  must(stop_pod());
   EXPECT_EQ(grants(), 0U);
 }
 
 TEST_F(GiverTest, ALeaseOfAPluginThatIsConfiguredNoMoreIsReturned) {
-  const auto ledger = hook::Ledger::open(node_.ledger).value();
-  test_support::write_file(netns_, "");
-  const hook::Owner owner = hook::netns_owner(hook::identify_netns(netns_).value());
-  ASSERT_TRUE(ledger.lock({"mlx5_0"})->book(owner, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, {owner.key, "pod", {}}));
-  ASSERT_TRUE(ledger.settle(owner.key));
+  const hook::Owner owner = netns_owner();
+  book(owner, {owner.key, "pod", {}});
   test_support::write_file(directory_ / "config.json",
                            R"({"networks": {"now": {"ipam_dir": ")" + directory_.path() + R"("}}})");
   const std::string plugin = directory_ / "then";
@@ -326,8 +308,7 @@ TEST_F(GiverTest, ALeaseOfAPluginThatIsConfiguredNoMoreIsReturned) {
   const auto records = hook::NetworkRecordStore::open(node_.ledger);
   ASSERT_TRUE(records && records->write({owner.key, *owner.netns, 1, {rail}}));
   std::filesystem::remove(netns_);
-  const auto recovered = run(recover_job({}, {}));
-  ASSERT_TRUE(recovered) << recovered.error().message;
+  must(run(recover_job({}, {})));
   EXPECT_EQ(test_support::read_file(directory_ / "called"), "DEL\n");
   EXPECT_EQ(*records->keys(), std::vector<std::string>());
 }

@@ -1,4 +1,5 @@
-// A runtime's end of a connection, for tests: it writes and reads the bytes of NRI's protocol by hand.
+// A runtime's end of a connection, for tests: it writes and reads the bytes of NRI's protocol by hand. Its messages, by
+// NRI's field numbers. A handler that writes down what it is told.
 #pragma once
 
 #include <chrono>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "fabric/unique_fd.hpp"
+#include "shim/nri/wire/handler.hpp"
 
 namespace shim_peer {
 
@@ -62,6 +64,38 @@ class Peer {
   fabric::UniqueFd runtime_;
   std::string input_;
   std::map<std::uint32_t, std::string> streams_;
+};
+
+using fabric::Error;
+using fabric::Result;
+
+// Values as NRI 0.12.2 sends them, fields that the plugin does not know included.
+std::string pod_message(std::string_view id);
+std::string container_message(std::string_view id);
+std::string create_message();
+shim::NriPod pod_value(std::string_view id);
+shim::NriContainer container_value(std::string_view id);
+
+class Recorder : public shim::NriHandler {
+ public:
+  std::vector<std::string> told;
+  std::vector<shim::Event> wanted = {shim::Event::kRunPodSandbox, shim::Event::kCreateContainer,
+                                     shim::Event::kRemoveContainer};
+  shim::RuntimeInfo runtime;
+  shim::NriPod pod;
+  shim::NriContainer container;
+  shim::ContainerAdjustment adjustment;
+  std::optional<Error> failure;  // of the next request
+
+  Result<std::vector<shim::Event>> configure(const shim::RuntimeInfo& info) override;
+  void synchronize_begin() override { told.emplace_back("synchronize"); }
+  void found(const shim::NriPod& each) override { told.push_back("found pod " + each.id); }
+  void found(const shim::NriContainer& each) override { told.push_back("found container " + each.id); }
+  Result<void> synchronize_end() override { return tell("synchronized"); }
+  Result<std::string> answer(const shim::NriRequest& request) override;
+
+ private:
+  Result<void> tell(const std::string& what);
 };
 
 }  // namespace shim_peer

@@ -10,8 +10,8 @@
 #include <fstream>
 #include <thread>
 
-#include "shim/ttrpc/connection.hpp"
-#include "unit/nri/scene.hpp"
+#include "shim/ttrpc/sockets.hpp"
+#include "unit/nri/peer.hpp"
 #include "unit/sanitized.hpp"
 
 namespace shim {
@@ -127,8 +127,8 @@ TEST_F(PluginTest, ARefusedContainerIsNotTheEnd) {
 }
 
 TEST_F(PluginTest, ARuntimeThatDoesNotAnswer) {
-  const auto silent = plugin_->register_as({.name = "rdma", .index = "10"}, 20ms);
-  EXPECT_EQ(silent.error().message, "call `nri.pkg.api.v1alpha1.Runtime.RegisterPlugin`: no answer within 20 ms");
+  EXPECT_EQ(plugin_->register_as({.name = "rdma", .index = "10"}, 20ms).error().message,
+            "call `nri.pkg.api.v1alpha1.Runtime.RegisterPlugin`: no answer within 20 ms");
 }
 
 TEST(PluginIdentity, WhatARuntimeTakes) {
@@ -141,7 +141,7 @@ TEST(PluginIdentity, WhatARuntimeTakes) {
               "plugin index `" + std::string(index) + "`: two digits are needed");
 }
 
-TEST(NriSocket, Launched) {
+TEST(NriSocket, IsLaunchedOrConnectedTo) {
   for (const char* bad : {"", "x", "-1", "0x3", "9999", "1 "})
     EXPECT_FALSE(launched_socket(bad)) << bad;
   shim_peer::Peer peer;
@@ -149,9 +149,6 @@ TEST(NriSocket, Launched) {
   const auto taken = launched_socket(std::to_string(end.get()));
   ASSERT_TRUE(taken) << taken.error().message;
   EXPECT_EQ(taken->get(), end.release());
-}
-
-TEST(NriSocket, ThatIsNotThere) {
   EXPECT_EQ(connect_socket("/nonexistent/nri.sock").error().code, ENOENT);
   EXPECT_FALSE(connect_socket(""));
   EXPECT_FALSE(connect_socket(std::string(108, 'x')));

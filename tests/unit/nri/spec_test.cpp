@@ -5,21 +5,22 @@
 
 #include "hook/apply/edit_spec.hpp"
 #include "shim/nri/options.hpp"
+#include "support/arguments.hpp"
+#include "support/results.hpp"
 
 namespace shim {
 namespace {
 
 using hook::Engine;
+using test_support::must;
 
 NriPod train_pod() {
-  NriPod pod;
-  pod.id = "p1";
-  pod.name = "train-0";
-  pod.uid = "u-1";
-  pod.pod_namespace = "team-a";
-  pod.annotations = {{"rdma-init.io/devices", "all"}};
-  pod.namespaces = {{"network", "/var/run/netns/cni-1"}, {"pid", ""}};
-  return pod;
+  return {.id = "p1",
+          .name = "train-0",
+          .uid = "u-1",
+          .pod_namespace = "team-a",
+          .annotations = {{"rdma-init.io/devices", "all"}},
+          .namespaces = {{"network", "/var/run/netns/cni-1"}, {"pid", ""}}};
 }
 
 NriContainer worker() {
@@ -100,12 +101,6 @@ TEST(NriSpec, AContainerMayWriteToMounts) {
   EXPECT_EQ(spec.userns_path, "/proc/7/ns/user");
 }
 
-TEST(NriSpec, RuntimesAreEngines) {
-  EXPECT_EQ(engine_of_runtime("containerd"), Engine::kContainerd);
-  EXPECT_EQ(engine_of_runtime("cri-o"), Engine::kCrio);
-  EXPECT_EQ(engine_of_runtime("docker"), std::nullopt);
-}
-
 hook::Plan two_rails() {
   hook::Plan plan;
   plan.hcas = {{"mlx5_0", hook::Mode::kShared, 1, {}}, {"mlx5_1", hook::Mode::kShared, 1, {}}};
@@ -120,16 +115,16 @@ hook::Plan two_rails() {
 TEST(NriAdjustment, AllOfThePlan) {
   NriContainer container = worker();
   container.devices.clear();
-  const auto adjustment = nri_adjustment(two_rails(), "abc", container);
-  ASSERT_TRUE(adjustment) << adjustment.error().message;
-  EXPECT_EQ(adjustment->devices, (std::vector<Device>{{"/dev/infiniband/uverbs0", "c", 231, 192, 0666, 0, 0},
-                                                      {"/dev/infiniband/uverbs1", "c", 231, 193, 0660, 7, 44}}));
-  EXPECT_EQ(adjustment->rlimits, (std::vector<Rlimit>{{"RLIMIT_MEMLOCK", kUnlimited, kUnlimited}}));
-  EXPECT_EQ(adjustment->env, (std::map<std::string, std::string>{{"RDMA_INIT_REQUIRE", "2"}}));
+  const auto adjustment = must(nri_adjustment(two_rails(), "abc", container));
+  EXPECT_EQ(adjustment.devices, (std::vector<Device>{{"/dev/infiniband/uverbs0", "c", 231, 192, 0666, 0, 0},
+                                                     {"/dev/infiniband/uverbs1", "c", 231, 193, 0660, 7, 44}}));
+  EXPECT_EQ(adjustment.rlimits, (std::vector<Rlimit>{{"RLIMIT_MEMLOCK", kUnlimited, kUnlimited}}));
+  EXPECT_EQ(adjustment.env, (std::map<std::string, std::string>{{"RDMA_INIT_REQUIRE", "2"}}));
   EXPECT_EQ(
-      adjustment->mounts,
+      adjustment.mounts,
       (std::vector<Mount>{{"/sys/class/infiniband", "bind", "/run/rdma-hook/views/t/infiniband", {"bind", "ro"}}}));
-  EXPECT_EQ(adjustment->annotations, (std::map<std::string, std::string>{{hook::kGrantAnnotation, "abc"}}));
+  EXPECT_EQ(adjustment.annotations, (std::map<std::string, std::string>{{hook::kGrantAnnotation, "abc"}}));
+  EXPECT_EQ(*nri_adjustment({}, "abc", worker()), ContainerAdjustment()) << "nothing without HCAs";
 }
 
 // Two instances of the plugin, a device plugin, the pod's own words: setting a thing twice fails the container.
@@ -140,18 +135,13 @@ TEST(NriAdjustment, WhatIsThereIsLeftAlone) {
   container.rlimits = {{"RLIMIT_MEMLOCK", kUnlimited, kUnlimited}};
   hook::Plan plan = two_rails();
   plan.mounts.clear();
-  const auto adjustment = nri_adjustment(plan, "", container);
-  ASSERT_TRUE(adjustment) << adjustment.error().message;
-  EXPECT_EQ(*adjustment, ContainerAdjustment());
+  EXPECT_EQ(must(nri_adjustment(plan, "", container)), ContainerAdjustment());
 }
 
-TEST(NriAdjustment, ALimitThatIsTooLowIsRaised) {
-  NriContainer container = worker();
-  container.rlimits = {{"RLIMIT_MEMLOCK", kUnlimited, 65536}};
-  EXPECT_EQ(nri_adjustment(two_rails(), "", container)->rlimits.size(), 1U);
-}
-
-TEST(NriAdjustment, ALimitIsNeverLowered) {
+TEST(NriAdjustment, ALimitIsRaisedAndNeverLowered) {
+  NriContainer low = worker();
+  low.rlimits = {{"RLIMIT_MEMLOCK", kUnlimited, 65536}};
+  EXPECT_EQ(nri_adjustment(two_rails(), "", low)->rlimits.size(), 1U);
   hook::Plan plan = two_rails();
   plan.memlock = 4096;
   const auto limits = [&](std::optional<hook::Rlimit> inherited, std::vector<Rlimit> own = {}) {
@@ -171,22 +161,13 @@ TEST(NriAdjustment, ALimitIsNeverLowered) {
 TEST(NriAdjustment, AnotherDeviceAtThePathIsAnError) {
   NriContainer container = worker();
   container.devices[0].minor_number = 200;
-  const auto adjustment = nri_adjustment(two_rails(), "", container);
-  ASSERT_FALSE(adjustment);
-  EXPECT_EQ(adjustment.error().message,
+  EXPECT_EQ(nri_adjustment(two_rails(), "", container).error().message,
             "the container has `/dev/infiniband/uverbs0` as c 231:200, on this node it is c 231:192");
-}
-
-TEST(NriAdjustment, NothingWithoutHcas) {
-  EXPECT_EQ(*nri_adjustment({}, "abc", worker()), ContainerAdjustment());
 }
 
 fabric::Result<NriPluginOptions> parse(std::vector<std::string> arguments,
                                        const std::map<std::string, std::string>& environment = {}) {
-  std::vector<char*> pointers;
-  for (std::string& argument : arguments)
-    pointers.push_back(argument.data());
-  return parse_nri_options(pointers, [&](const char* name) {
+  return parse_nri_options(test_support::pointers_to(arguments), [&](const char* name) {
     const auto found = environment.find(name);
     return found == environment.end() ? nullptr : found->second.c_str();
   });
@@ -199,16 +180,15 @@ TEST(NriOptions, ValuesAndDefaults) {
   EXPECT_EQ(defaults->identity.index, "10");
   EXPECT_FALSE(defaults->launched_socket);
   const auto set =
-      parse({"--socket=/s", "--index", "42", "--name", "r", "--engine", "crio", "--ledger=/l", "--root", "/r"});
-  ASSERT_TRUE(set) << set.error().message;
-  EXPECT_EQ(set->socket, "/s");
-  EXPECT_EQ(set->identity.index, "42");
-  EXPECT_EQ(set->engine, Engine::kCrio);
-  EXPECT_EQ(set->node.ledger, "/l");
+      must(parse({"--socket=/s", "--index", "42", "--name", "r", "--engine", "crio", "--ledger=/l", "--root", "/r"}));
+  EXPECT_EQ(set.socket, "/s");
+  EXPECT_EQ(set.identity.index, "42");
+  EXPECT_EQ(set.engine, Engine::kCrio);
+  EXPECT_EQ(set.node.ledger, "/l");
   EXPECT_TRUE(parse({"--help", "--nonsense"})->help);
-}
-
-TEST(NriOptions, StartedByTheRuntime) {
+  EXPECT_EQ(engine_of_runtime("containerd"), Engine::kContainerd);
+  EXPECT_EQ(engine_of_runtime("cri-o"), Engine::kCrio);
+  EXPECT_EQ(engine_of_runtime("docker"), std::nullopt);
   const auto launched = parse({}, {{"NRI_PLUGIN_NAME", "rdma"}, {"NRI_PLUGIN_IDX", "07"}, {"NRI_PLUGIN_SOCKET", "3"}});
   ASSERT_TRUE(launched);
   EXPECT_EQ(launched->launched_socket, "3");
@@ -222,11 +202,8 @@ TEST(NriOptions, Errors) {
            {{"x"}, "unexpected argument `x`"},
            {{"--index"}, "`--index` needs a value: NN"},
            {{"--index", "7"}, "plugin index `7`: two digits are needed"},
-           {{"--engine", "docker"}, "--engine `docker`: expected containerd or crio"}}) {
-    const auto options = parse(arguments);
-    ASSERT_FALSE(options) << message;
-    EXPECT_EQ(options.error().message, message);
-  }
+           {{"--engine", "docker"}, "--engine `docker`: expected containerd or crio"}})
+    EXPECT_EQ(parse(arguments).error().message, message);
 }
 
 TEST(NriAdjustment, LimitsOneHcaOnCgroupV2) {

@@ -273,22 +273,20 @@ TEST(Fields, ThatAreBadAreRefused) {
     const char* name;
     std::string bytes;
     const char* error;
-  } cases[] = {{"number zero", "\0\1"s, "invalid field number 0"},
-                    {"number too high", "\x80\x80\x80\x80\x10\1"s,
-                        "invalid field number 536870912"},
-                    {"tag cut off", "\x80"s, "cut off or overlong field number"},
-                    {"varint cut off", "\x08\x96"s, "field 1 is cut off or overlong"},
-                    {"varint of 65 bits", "\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02",
-                        "field 1 is cut off or overlong"},
-                    {"varint of eleven bytes", "\x08\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01",
-                        "field 1 is cut off or overlong"},
-                    {"bytes cut off", "\x12\4abc", "field 2 has 4 bytes, 3 are left"},
-                    {"bytes of all memory", "\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01x",
-                        "field 2 has 18446744073709551615 bytes, 1 are left"},
-                    {"fixed64 cut off", "\x19\1\2\3\4\5\6\7", "field 3 is cut off or overlong"},
-                    {"fixed32 cut off", "\x25\1\2\3", "field 4 is cut off or overlong"},
-                    {"group", "\x0b\x0c", "field 1 has type 3, which proto3 does not have"},
-                    {"type 7", "\x0f", "field 1 has type 7, which proto3 does not have"}};
+  } cases[] = {
+      {"number zero", "\0\1"s, "invalid field number 0"},
+      {"number too high", "\x80\x80\x80\x80\x10\1"s, "invalid field number 536870912"},
+      {"tag cut off", "\x80"s, "cut off or overlong field number"},
+      {"varint cut off", "\x08\x96"s, "field 1 is cut off or overlong"},
+      {"varint of 65 bits", "\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", "field 1 is cut off or overlong"},
+      {"varint of eleven bytes", "\x08\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01", "field 1 is cut off or overlong"},
+      {"bytes cut off", "\x12\4abc", "field 2 has 4 bytes, 3 are left"},
+      {"bytes of all memory", "\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01x",
+       "field 2 has 18446744073709551615 bytes, 1 are left"},
+      {"fixed64 cut off", "\x19\1\2\3\4\5\6\7", "field 3 is cut off or overlong"},
+      {"fixed32 cut off", "\x25\1\2\3", "field 4 is cut off or overlong"},
+      {"group", "\x0b\x0c", "field 1 has type 3, which proto3 does not have"},
+      {"type 7", "\x0f", "field 1 has type 7, which proto3 does not have"}};
   for (const auto& one : cases)
     EXPECT_EQ(error_of(one.bytes), std::string("protobuf message: ") + one.error) << one.name;
 }
@@ -311,11 +309,10 @@ TEST(Response, HasAPayloadOrAStatus) {
     Response written;
     std::string bytes;
     Response read;
-  } cases[] = {{{}, "", {}},
-               {{StatusCode::kOk, "ignored", "pp"}, "\x12\2pp", {StatusCode::kOk, "", "pp"}},
-               {{StatusCode::kUnimplemented, "no", ""},
-                "\x0a\6\x08\x0c\x12\2no",
-                {StatusCode::kUnimplemented, "no", ""}}};
+  } cases[] = {
+      {{}, "", {}},
+      {{StatusCode::kOk, "ignored", "pp"}, "\x12\2pp", {StatusCode::kOk, "", "pp"}},
+      {{StatusCode::kUnimplemented, "no", ""}, "\x0a\6\x08\x0c\x12\2no", {StatusCode::kUnimplemented, "no", ""}}};
   for (const auto& one : cases) {
     std::string out;
     append_response(out, one.written);
