@@ -2,9 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <vector>
-
-#include "fabric/text.hpp"
+#include "support/arguments.hpp"
 
 namespace {
 
@@ -15,30 +13,25 @@ using shim::Invocation;
 constexpr Dialect kRunc = Dialect::kRunc;
 constexpr Dialect kCrun = Dialect::kCrun;
 
-// Words are separated by one space; two make an empty one.
-Invocation parse(const std::string& line, Dialect dialect) {
-  std::vector<std::string> words;
-  for (const auto word : fabric::split(line, ' '))
-    words.emplace_back(word);
-  if (line.empty()) words.clear();
-  std::vector<char*> arguments;
-  arguments.reserve(words.size());
-  for (std::string& word : words)
-    arguments.push_back(word.data());
-  return shim::parse_invocation(arguments, dialect);
+Invocation parse(const char* line, Dialect dialect) {
+  auto words = test_support::words(line);
+  return shim::parse_invocation(test_support::pointers_to(words), dialect);
 }
 
-struct StartRow {
-  const char* name;
-  const char* line;
-  const char* bundle;
-  const char* id;
-  const char* config = "";
-};
+void expect_start(const char* line, Dialect dialect, const char* bundle, const char* id, const char* config) {
+  const Invocation invocation = parse(line, dialect);
+  EXPECT_EQ(invocation.action, Action::kStart);
+  EXPECT_EQ(invocation.bundle, bundle);
+  EXPECT_EQ(invocation.id, id);
+  EXPECT_EQ(invocation.config_file, config);
+}
 
 // Both ways of reading options agree about these.
 TEST(Invocation, CreateAndRunOfTheEngines) {
-  const StartRow rows[] = {
+  const struct {
+    const char *name, *line, *bundle, *id;
+    const char* config = "";
+  } rows[] = {
       {"containerd 1.6",
        "--root /run/containerd/runc/k8s.io --log /b/log.json --log-format json --systemd-cgroup create --bundle /b "
        "--pid-file /b/init.pid ID",
@@ -73,28 +66,21 @@ TEST(Invocation, CreateAndRunOfTheEngines) {
       {"nothing behind the command", "create", "", ""},
       {"a value that is missing", "create --bundle", "", ""},
   };
-  for (const StartRow& row : rows) {
+  for (const auto& row : rows) {
     for (const Dialect dialect : {kRunc, kCrun}) {
       SCOPED_TRACE(std::string(row.name) + (dialect == kRunc ? ", runc" : ", crun"));
-      const Invocation invocation = parse(row.line, dialect);
-      EXPECT_EQ(invocation.action, Action::kStart);
-      EXPECT_EQ(invocation.bundle, row.bundle);
-      EXPECT_EQ(invocation.id, row.id);
-      EXPECT_EQ(invocation.config_file, row.config);
+      expect_start(row.line, dialect, row.bundle, row.id, row.config);
     }
   }
 }
 
-struct DialectRow {
-  const char* line;
-  Dialect dialect;
-  const char* bundle;
-  const char* id;
-  const char* config = "";
-};
-
 TEST(Invocation, WhatOnlyOneOfThemReads) {
-  const DialectRow rows[] = {
+  const struct {
+    const char* line;
+    Dialect dialect;
+    const char *bundle, *id;
+    const char* config = "";
+  } rows[] = {
       {"create -b=/b ID", kRunc, "/b", "ID"},
       {"create -b=/b ID", kCrun, "=/b", "ID"},
       {"-root /r create -bundle /b ID", kRunc, "/b", "ID"},
@@ -109,23 +95,14 @@ TEST(Invocation, WhatOnlyOneOfThemReads) {
       {"create ID --bundle /b", kRunc, "/b", "ID"},
       {"--debug=true create --no-pivot=false -b /b ID", kRunc, "/b", "ID"},
   };
-  for (const DialectRow& row : rows) {
+  for (const auto& row : rows) {
     SCOPED_TRACE(row.line);
-    const Invocation invocation = parse(row.line, row.dialect);
-    EXPECT_EQ(invocation.action, Action::kStart);
-    EXPECT_EQ(invocation.bundle, row.bundle);
-    EXPECT_EQ(invocation.id, row.id);
-    EXPECT_EQ(invocation.config_file, row.config);
+    expect_start(row.line, row.dialect, row.bundle, row.id, row.config);
   }
 }
 
-struct OtherRow {
-  const char* line;
-  Action action;
-};
-
 TEST(Invocation, WhatIsNoCreate) {
-  const OtherRow rows[] = {
+  const std::pair<const char*, Action> rows[] = {
       {"", Action::kPass},
       {"state create", Action::kPass},
       {"--root create state ID", Action::kPass},
@@ -155,25 +132,20 @@ TEST(Invocation, WhatIsNoCreate) {
       {"--help", Action::kHelp},
       {"-h", Action::kHelp},
   };
-  for (const OtherRow& row : rows) {
-    for (const Dialect dialect : {kRunc, kCrun}) {
-      EXPECT_EQ(parse(row.line, dialect).action, row.action) << row.line << (dialect == kRunc ? ", runc" : ", crun");
-    }
+  for (const auto& [line, action] : rows) {
+    for (const Dialect dialect : {kRunc, kCrun})
+      EXPECT_EQ(parse(line, dialect).action, action) << line << (dialect == kRunc ? ", runc" : ", crun");
   }
   EXPECT_EQ(parse("-V", kCrun).action, Action::kVersion);
   EXPECT_EQ(parse("-?", kCrun).action, Action::kHelp);
   EXPECT_EQ(parse("--usage", kCrun).action, Action::kHelp);
 }
 
-struct ExecArguments {
-  const char* line;
-  const char* file;
-  const char* id;
-  Dialect dialect = kRunc;
-};
-
 TEST(Invocation, Exec) {
-  const ExecArguments rows[] = {
+  const struct {
+    const char *line, *file, *id;
+    Dialect dialect = kRunc;
+  } rows[] = {
       {"--root /r --log /l --log-format json exec --process /tmp/runc-process1 --detach --pid-file /p ID",
        "/tmp/runc-process1", "ID"},
       {"exec -p /f ID", "/f", "ID"},
@@ -192,7 +164,7 @@ TEST(Invocation, Exec) {
       {"exec --proces=/f ID", "", "ID", kCrun},  // or --process-label: crun refuses it
       {"exec --cgroup x --process /f ID", "/f", "ID", kCrun},
   };
-  for (const ExecArguments& row : rows) {
+  for (const auto& row : rows) {
     SCOPED_TRACE(row.line);
     const Invocation invocation = parse(row.line, row.dialect);
     EXPECT_EQ(invocation.action, Action::kExec);
@@ -202,33 +174,33 @@ TEST(Invocation, Exec) {
 }
 
 TEST(Invocation, TheContainerOfOtherCommands) {
-  for (const char* line : {"state ID",
-                           "--root /r --log /l --log-format json start ID",
-                           "kill ID KILL",
-                           "kill --all ID 9",
-                           "kill -a ID 9",
-                           "delete ID",
-                           "delete --force ID",
-                           "delete -f ID",
-                           "ps --format json ID",
-                           "ps -f json ID",
-                           "ps ID -ef",
-                           "pause ID",
-                           "resume ID",
-                           "update --resources - ID",
-                           "update -r - ID",
-                           "update --resources=- ID",
-                           "update --memory 4096 --cpu-quota -1 ID",
-                           "events --stats ID",
-                           "events --interval 5s ID",
-                           "checkpoint --image-path /i --leave-running ID",
-                           "checkpoint --tcp-established --work-path /w ID",
-                           "restore --image-path /i --bundle /b ID",
-                           "restore -d --shell-job --bundle /b ID",
-                           "delete -- ID"}) {
-    for (const Dialect dialect : {kRunc, kCrun}) {
+  const char* const lines[] = {"state ID",
+                               "kill ID KILL",
+                               "kill --all ID 9",
+                               "kill -a ID 9",
+                               "delete ID",
+                               "delete --force ID",
+                               "delete -f ID",
+                               "delete -- ID",
+                               "ps --format json ID",
+                               "ps -f json ID",
+                               "ps ID -ef",
+                               "pause ID",
+                               "resume ID",
+                               "update --resources - ID",
+                               "update -r - ID",
+                               "update --resources=- ID",
+                               "events --stats ID",
+                               "events --interval 5s ID",
+                               "update --memory 4096 --cpu-quota -1 ID",
+                               "--root /r --log /l --log-format json start ID",
+                               "checkpoint --image-path /i --leave-running ID",
+                               "checkpoint --tcp-established --work-path /w ID",
+                               "restore --image-path /i --bundle /b ID",
+                               "restore -d --shell-job --bundle /b ID"};
+  for (const char* line : lines) {
+    for (const Dialect dialect : {kRunc, kCrun})
       EXPECT_EQ(parse(line, dialect).id, "ID") << line << (dialect == kRunc ? ", runc" : ", crun");
-    }
   }
   for (const char* line : {"list --format json", "features", "spec", "--version", "state", "help ID"})
     EXPECT_EQ(parse(line, kRunc).id, "") << line;

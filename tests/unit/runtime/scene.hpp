@@ -37,10 +37,8 @@ inline struct stat status_of(const std::string& path) {
 class Prepare : public testing::Test {
  protected:
   Prepare() {
-    test_support::write_file(directory_ / "rdma-hook", "#!/bin/sh\n");
-    ::chmod((directory_ / "rdma-hook").c_str(), 0755);
     test_support::write_file(directory_ / "admin.json", "{}");
-    settings_.hook = directory_ / "rdma-hook";
+    settings_.hook = program(directory_ / "rdma-hook");
     settings_.engine = hook::Engine::kRunc;
     settings_.node.config = {directory_ / "admin.json", "", true};
     invocation_.bundle = directory_ / "bundle";
@@ -50,9 +48,20 @@ class Prepare : public testing::Test {
   }
 
   void write_config(const std::string& text) { test_support::write_file(config_path(), text); }
+  // A container that asks, with processes of its own, behind runc, which tells its state.
+  std::string write_config_for_runc() {
+    hook::Json asking = hook::Json::parse(kAsking);
+    asking["linux"]["namespaces"] = {{{"type", "pid"}}, {{"type", "mount"}}};
+    runtime_ = "/usr/sbin/runc";
+    invocation_.root = directory_ / "bundle";
+    write_config(asking.dump());
+    return asking.dump();
+  }
   std::string config_path() const { return directory_ / "bundle/config.json"; }
   hook::Json config() const { return hook::Json::parse(test_support::read_file(config_path())); }
   std::string marker_path() const { return directory_ / "bundle/rdma-runtime.json"; }
+  bool has_log() const { return ::access((directory_ / "log").c_str(), F_OK) == 0; }
+  bool has_marker() const { return ::access(marker_path().c_str(), F_OK) == 0; }
 
   // Stands for hook::grant_in_spec().
   fabric::Result<void> grant(hook::Asking& asking, const hook::ProcessIdentity& requester, hook::Call& call,
