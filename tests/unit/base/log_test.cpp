@@ -11,8 +11,10 @@
 
 #include <algorithm>
 #include <string>
+#include <thread>
 
 #include "fabric/unique_fd.hpp"
+#include "hook/base/timing.hpp"
 #include "support/temp_dir.hpp"
 
 namespace hook {
@@ -42,7 +44,29 @@ class LogTest : public testing::Test {
   int stderr_;
 };
 
-TEST_F(LogTest, AStageWritesNothingIntoAFile) {
+// What is written into the writer can be read from the reader.
+struct Ends {
+  enum Kind { kPipe, kSocket, kTerminal };
+  explicit Ends(Kind kind) {
+    int ends[2] = {-1, -1};
+    const int made = kind == kPipe     ? ::pipe2(ends, O_CLOEXEC)
+                     : kind == kSocket ? ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)
+                                       : ::openpty(&ends[0], &ends[1], nullptr, nullptr, nullptr);
+    EXPECT_EQ(made, 0);
+    reader.reset(ends[0]);
+    writer.reset(ends[1]);
+  }
+  fabric::UniqueFd reader;
+  fabric::UniqueFd writer;
+};
+
+TEST_F(LogTest, AStageTellsWhoListensAndWritesNothingIntoAFile) {
+  for (const Ends::Kind kind : {Ends::kPipe, Ends::kSocket}) {
+    const Ends ends(kind);
+    say(ends.writer.get());
+    EXPECT_EQ(heard(ends.reader.get()), "rdma-hook: warning: $(reboot)\n");
+    EXPECT_EQ(::fcntl(ends.writer.get(), F_GETFL) & O_NONBLOCK, 0) << "it is the caller's too";
+  }
   const test_support::TempDir directory;
   const std::string path = directory / "profile.sh";
   test_support::write_file(path, "");
@@ -51,69 +75,62 @@ TEST_F(LogTest, AStageWritesNothingIntoAFile) {
   EXPECT_EQ(test_support::read_file(path), "");
 }
 
-TEST_F(LogTest, AStageTellsWhoListens) {
-  for (const bool is_socket : {false, true}) {
-    int ends[2];
-    ASSERT_EQ(is_socket ? ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) : ::pipe2(ends, O_CLOEXEC), 0);
-    const fabric::UniqueFd reader(ends[0]);
-    const fabric::UniqueFd writer(ends[1]);
-    say(writer.get());
-    EXPECT_EQ(heard(reader.get()), "rdma-hook: warning: $(reboot)\n");
-    EXPECT_EQ(::fcntl(writer.get(), F_GETFL) & O_NONBLOCK, 0) << "it is the caller's too";
-  }
-}
-
 // As crun opens what an image names: a FIFO, another process's pipe, a terminal.
 TEST_F(LogTest, AStageWritesNothingWhereCrunAppends) {
   const test_support::TempDir directory;
   ASSERT_EQ(::mkfifo((directory / "fifo").c_str(), 0600), 0);
   const fabric::UniqueFd fifo(::open((directory / "fifo").c_str(), O_RDWR | O_CLOEXEC));
-  int ends[2];
-  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-  const fabric::UniqueFd pipe_reader(ends[0]);
-  const fabric::UniqueFd pipe_writer(ends[1]);
-  int terminal[2];
-  ASSERT_EQ(::openpty(&terminal[0], &terminal[1], nullptr, nullptr, nullptr), 0);
-  const fabric::UniqueFd master(terminal[0]);
-  const fabric::UniqueFd slave(terminal[1]);
-  const struct {
-    int reader;
-    int writer;
-  } rows[] = {{fifo.get(), fifo.get()}, {pipe_reader.get(), pipe_writer.get()}, {master.get(), slave.get()}};
-  for (const auto& row : rows) {
-    const std::string path = fmt::format("/proc/self/fd/{}", row.writer);
+  const Ends pipe(Ends::kPipe);
+  const Ends terminal(Ends::kTerminal);
+  for (const auto& [reader, writer] :
+       {std::pair(fifo.get(), fifo.get()), std::pair(pipe.reader.get(), pipe.writer.get()),
+        std::pair(terminal.reader.get(), terminal.writer.get())}) {
+    const std::string path = fmt::format("/proc/self/fd/{}", writer);
     const fabric::UniqueFd appended(::open(path.c_str(), O_CREAT | O_WRONLY | O_APPEND | O_NOCTTY | O_CLOEXEC, 0700));
     ASSERT_TRUE(appended.ok());
     say(appended.get());
-    EXPECT_EQ(heard(row.reader), "");
-    say(row.writer);
-    EXPECT_NE(heard(row.reader), "");
+    EXPECT_EQ(heard(reader), "");
+    say(writer);
+    EXPECT_NE(heard(reader), "");
   }
 }
 
-TEST_F(LogTest, ATerminalWithLittleRoomHoldsNobodyUp) {
-  int terminal[2];
-  ASSERT_EQ(::openpty(&terminal[0], &terminal[1], nullptr, nullptr, nullptr), 0);
-  const fabric::UniqueFd master(terminal[0]);
-  const fabric::UniqueFd slave(terminal[1]);
-  ::alarm(10);  // instead of hanging
-  say(slave.get(), std::string(1999, 'x'), 100);
-  ::alarm(0);
-}
-
-TEST_F(LogTest, AFullPipeHoldsNobodyUp) {
-  int ends[2];
-  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-  const fabric::UniqueFd reader(ends[0]);
-  const fabric::UniqueFd writer(ends[1]);
-  ASSERT_EQ(::fcntl(writer.get(), F_SETFL, O_NONBLOCK), 0);
+TEST_F(LogTest, AFullPipeOrATerminalWithLittleRoomHoldsNobodyUp) {
+  const Ends pipe(Ends::kPipe);
+  ASSERT_EQ(::fcntl(pipe.writer.get(), F_SETFL, O_NONBLOCK), 0);
   const std::string page(4096, 'x');
-  while (::write(writer.get(), page.data(), page.size()) > 0) {
+  while (::write(pipe.writer.get(), page.data(), page.size()) > 0) {
   }
-  ASSERT_EQ(::fcntl(writer.get(), F_SETFL, 0), 0);
+  ASSERT_EQ(::fcntl(pipe.writer.get(), F_SETFL, 0), 0);
+  const Ends terminal(Ends::kTerminal);
   ::alarm(10);  // instead of hanging
-  say(writer.get());
+  say(pipe.writer.get());
+  say(terminal.writer.get(), std::string(1999, 'x'), 100);
   ::alarm(0);
+}
+
+TEST(Timing, StepsInOrderAddUp) {
+  using std::chrono::milliseconds;
+  const auto pass = [](milliseconds time) { std::this_thread::sleep_for(time); };
+  Timing timing;
+  EXPECT_TRUE(timing.steps().empty());
+  pass(milliseconds(2));
+  timing.step("links");
+  pass(milliseconds(4));
+  timing.step("up");
+  pass(milliseconds(3));
+  timing.step("links");
+  const auto& steps = timing.steps();
+  ASSERT_EQ(steps.size(), 2U);
+  EXPECT_EQ(steps[0].first, "links");
+  EXPECT_EQ(steps[1].first, "up");
+  EXPECT_GE(steps[0].second, 5000U) << "microseconds, both times";
+  EXPECT_GE(steps[1].second, 4000U);
+  const auto total = timing.total();
+  EXPECT_GE(total, steps[0].second + steps[1].second) << "nothing belongs to two";
+  pass(milliseconds(1));
+  EXPECT_GE(timing.total(), total + 1000) << "it goes on";
+  EXPECT_EQ(timing.steps().size(), 2U);
 }
 
 }  // namespace

@@ -49,11 +49,12 @@ int error_of(long result) {
   return result < 0 ? errno : 0;
 }
 
+int filtered(const std::function<int()>& function) {
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || !restrict_process() ? 250 : function();
+}
+
 int after_filter(const std::function<int()>& function) {
-  return outcome([&] {
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || !restrict_process()) return 250;
-    return function();
-  });
+  return outcome([&] { return filtered(function); });
 }
 
 TEST(Isolate, LeavesNothingOfTheCallers) {
@@ -97,6 +98,12 @@ struct FilterRow {
   int outcome;
 };
 
+// Executable memory.
+int map_executable() {
+  void* memory = mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return memory == MAP_FAILED ? errno : 0;
+}
+
 const FilterRow kFilterRows[] = {
     {"execve", [] { return error_of(execl("/bin/true", "true", nullptr)); }, kKilled},
     {"execveat", [] { return error_of(syscall(SYS_execveat, -1, "", nullptr, nullptr, 0)); }, kKilled},
@@ -112,12 +119,7 @@ const FilterRow kFilterRows[] = {
     {"setns of a mount namespace", [] { return error_of(setns(-1, CLONE_NEWNS)); }, EBADF},
     {"setns of any", [] { return error_of(setns(-1, 0)); }, EPERM},
     {"bpf map", [] { return error_of(syscall(SYS_bpf, 0, nullptr, 0)); }, EPERM},
-    {"executable memory",
-     [] {
-       void* memory = mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-       return memory == MAP_FAILED ? errno : 0;
-     },
-     EPERM},
+    {"executable memory", map_executable, EPERM},
     {"a TCP socket", [] { return error_of(socket(AF_INET, SOCK_STREAM, 0)); }, EPERM},
     {"a netlink socket", [] { return error_of(socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE)); }, 0},
     {"a netlink socket for features", [] { return error_of(socket(AF_NETLINK, SOCK_RAW, NETLINK_GENERIC)); }, 0},
@@ -210,12 +212,7 @@ const FilterRow kForbiddenRows[] = {
     {"bpf", [] { return error_of(syscall(SYS_bpf, 0, nullptr, 0)); }, EPERM},
     {"a character device", [] { return error_of(mknodat(-1, "x", S_IFCHR | 0666, makedev(1, 3))); }, EPERM},
     {"fork", [] { return error_of(fork()); }, EPERM},
-    {"executable memory",
-     [] {
-       void* memory = mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-       return memory == MAP_FAILED ? errno : 0;
-     },
-     EPERM},
+    {"executable memory", map_executable, EPERM},
 };
 
 TEST(RestrictProcess, ConfigReadsAndReplacesFilesOnly) {
@@ -289,21 +286,12 @@ int set_capabilities(std::uint64_t permitted) {
   return static_cast<int>(syscall(SYS_capset, &header, data));
 }
 
-TEST(RestrictProcess, LeavesTheCapabilitiesOfTheSteps) {
+TEST(RestrictProcess, LeavesTheCapabilitiesOfTheStepsAndMissesNone) {
   const std::uint64_t all = capabilities("CapPrm:");
   EXPECT_EQ(after_filter([&] { return wrong_set(all); }), 0) << std::hex << all;
-}
-
-TEST(RestrictProcess, MissesNoCapability) {
-  const std::uint64_t all = capabilities("CapPrm:");
   for (const std::uint64_t few : {std::uint64_t{0}, all & bit(CAP_KILL), all & (bit(CAP_KILL) | bit(CAP_CHOWN)),
                                   all & ~bit(CAP_SYSLOG), all & ~bit(CAP_KILL)}) {
-    EXPECT_EQ(outcome([&] {
-                if (set_capabilities(few) != 0) return 249;
-                if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || !restrict_process()) return 250;
-                return wrong_set(few);
-              }),
-              0)
+    EXPECT_EQ(outcome([&] { return set_capabilities(few) != 0 ? 249 : filtered([&] { return wrong_set(few); }); }), 0)
         << std::hex << few;
   }
 }
@@ -312,8 +300,7 @@ TEST(RestrictProcess, WorksInAUserNamespace) {
   const int ended = outcome([] {
     if (unshare(CLONE_NEWUSER) != 0) return 77;
     const std::uint64_t all = capabilities("CapPrm:");
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || !restrict_process()) return 250;
-    return wrong_set(all);
+    return filtered([&] { return wrong_set(all); });
   });
   if (ended == 77) GTEST_SKIP() << "this machine makes no user namespace";
   EXPECT_EQ(ended, 0);

@@ -1,7 +1,8 @@
 #include "hook/config/config.hpp"
-#include "hook/config/read_config.hpp"
 
 #include <gtest/gtest.h>
+
+#include "hook/config/read_config.hpp"
 
 namespace {
 
@@ -14,6 +15,10 @@ std::string said(const hook::ParsedConfig& parsed) {
   for (const auto& problem : parsed.problems)
     text += to_string(problem) + "\n";
   return text;
+}
+
+std::string said(const std::string& text) {
+  return said(parse_config({{"c", text}}));
 }
 
 TEST(HookConfig, EveryMember) {
@@ -133,17 +138,13 @@ TEST(HookConfig, AllProblemsAreShownWithTheirLines) {
 
 // What is not wrong, and yet not what the administrator will have meant.
 TEST(HookConfig, Warnings) {
-  struct Row {
-    const char* text;
-    std::string expected;
-  };
   const std::string plugin =
       "c:1: warning: `pools[0].rdmaHcaMax`: limits shared only, and containers that name no mode get hca; write "
       "\"modes\": [\"shared\"] beside it\n";
   const std::string no_netdev =
       "c:1: warning: `pools[0].network`: containers that name no mode get hca, which has no netdev of a network; write "
       "the network's \"mode\", or begin the pool's \"modes\" with another\n";
-  for (const Row& row : std::vector<Row>{
+  for (const auto& [text, expected] : std::vector<std::pair<const char*, std::string>>{
            {R"({"pools":[{"name":"p","rdmaHcaMax":4}]})", plugin},
            {R"({"pools":[{"name":"p","rdmaHcaMax":4,"limits":{"hca":4}}]})", ""},
            {R"({"pools":[{"name":"p","rdmaHcaMax":4,"modes":["shared"]}]})", ""},
@@ -156,25 +157,26 @@ TEST(HookConfig, Warnings) {
             "c:1: warning: `pools[0].selectors.ifNames[0]`: only * is a wildcard: `ens?f0` is taken as it is; write * "
             "instead, or one text for each netdev\n"},
            {R"({"nodes":{"umad":false,"issm":false}})", ""},
-       }) {
-    SCOPED_TRACE(row.text);
-    const auto parsed = parse_config({{"c", row.text}});
-    EXPECT_TRUE(parsed.ok());
-    EXPECT_EQ(said(parsed), row.expected);
-  }
-}
-
-// A pool that allows no shared mode makes no child netdevs, whatever the network calls them.
-TEST(HookConfig, ChildrenThatNobodyCanHaveAreNoError) {
-  for (const char* text : {
-           R"({"pools":[{"name":"p","network":"n","modes":["exclusive"],"selectors":{"linkTypes":["infiniband"]}}],
+           {R"({"pools":[{"name":"p","limits":{"hca_objects":5},"modes":["exclusive"]}]})",
+            "c:1: warning: `pools[0].limits.hca_objects`: the pool allows exclusive alone, in which nothing is "
+            "limited; remove it, or add a mode to \"modes\"\n"},
+           {R"({"pools":[{"name":"p","limits":{"shared":4},"modes":["exclusive"]}],
+               "annotations_may_request":["*"],"env_may_request":true})",
+            "c:1: warning: `pools[0].limits.shared`: the pool does not allow shared; remove the limit, or add the "
+            "mode to \"modes\"\n"},
+           // A pool that allows no shared mode makes no child netdevs, whatever the network calls them.
+           {R"({"pools":[{"name":"p","network":"n","modes":["exclusive"],"selectors":{"linkTypes":["infiniband"]}}],
                "networks":{"n":{}}})",
-           R"({"pools":[{"name":"p","network":"n","modes":["exclusive"],"selectors":{"linkTypes":["ether"]}}],
+            ""},
+           {R"({"pools":[{"name":"p","network":"n","modes":["exclusive"],"selectors":{"linkTypes":["ether"]}}],
                "networks":{"n":{"child":"ipoib"}}})",
-           R"({"pools":[{"name":"p","modes":["exclusive"],"selectors":{"linkTypes":["infiniband"]}}],
+            ""},
+           {R"({"pools":[{"name":"p","modes":["exclusive"],"selectors":{"linkTypes":["infiniband"]}}],
                "networks":{"n":{"pool":"p"}}})",
+            ""},
        }) {
-    EXPECT_EQ(said(parse_config({{"c", text}})), "") << text;
+    EXPECT_TRUE(parse_config({{"c", text}}).ok()) << text;
+    EXPECT_EQ(said(text), expected);
   }
 }
 
@@ -186,23 +188,224 @@ TEST(HookConfig, ALaterFileThatIsBrokenKeepsNoWarning) {
       "b:1: error: `nodes.umad`: expected true or false, this is a text; write true or false, without quotes\n");
 }
 
-TEST(HookConfig, WarnsAboutRdmaLimitsWhereOnlyExclusiveIsAllowed) {
-  const auto parsed = parse_config({{"c", R"({"pools": [{"name": "p",
-    "limits": {"hca_objects": 5}, "modes": ["exclusive"]}]})"}});
-  EXPECT_TRUE(parsed.ok());
-  EXPECT_EQ(
-      said(parsed),
-      "c:2: warning: `pools[0].limits.hca_objects`: the pool allows exclusive alone, in which nothing is limited; "
-      "remove it, or add a mode to \"modes\"\n");
+// One row for each thing that can be wrong in config.json.
+
+// The text of config.json, and "MESSAGE; REMEDY" of the one problem.
+using ProblemRows = std::vector<std::pair<std::string, std::string>>;
+
+void expect_errors(const ProblemRows& rows) {
+  for (const auto& [text, expected] : rows) {
+    EXPECT_FALSE(parse_config({{"c", text}}).ok()) << text;
+    EXPECT_EQ(said(text), "c:1: error: " + expected + "\n") << text;
+  }
 }
 
-TEST(HookConfig, WarningsAreNoErrors) {
-  const auto parsed = parse_config({{"c", R"({"pools": [{"name": "p", "limits": {"shared": 4},
-    "modes": ["exclusive"]}], "annotations_may_request": ["*"], "env_may_request": true})"}});
-  EXPECT_TRUE(parsed.ok());
-  EXPECT_EQ(said(parsed),
-            "c:1: warning: `pools[0].limits.shared`: the pool does not allow shared; remove the limit, or add the mode "
-            "to \"modes\"\n");
+std::string pool(const std::string& members) {
+  return R"({"pools":[{"name":"p",)" + members + "}]}";
+}
+
+constexpr const char* kNameRemedy = "1 to 63 of the characters A-Z a-z 0-9 _ . -";
+
+TEST(HookConfigProblems, Json) {
+  const std::string remedy = "JSON has no comments, no trailing commas and each key once; an empty configuration is {}";
+  expect_errors({
+      {"",
+       "no JSON that can be read: syntax error while parsing value - unexpected end of input; expected '[', '{', or "
+       "a literal; " +
+           remedy},
+      {R"({"rails":[],"rails":[]})", "no JSON that can be read: `rails` is there twice; " + remedy},
+      {"[]", "expected an object, this is a list; begin with { and end with }"},
+  });
+  std::string deep;
+  for (int i = 0; i < 17; ++i)
+    deep += "{\"a\":\n";
+  EXPECT_EQ(said(deep), "c:17: error: no JSON that can be read: nested deeper than 16 levels; " + remedy + "\n");
+  EXPECT_EQ(said(std::string((std::size_t{1} << 20) + 1, ' ')),
+            "c: error: no JSON that can be read: longer than 1048576 bytes; " + remedy + "\n");
+}
+
+TEST(HookConfigProblems, UnknownKeys) {
+  expect_errors({
+      {R"({"":1})",
+       "`\"\"`: unknown key; known here: pools, networks, rails, node_index, nodes, runtime, nri, device_plugin, "
+       "memlock, ipc_lock, sysfs_view, "
+       "netdev_names, "
+       "annotations_may_request, env_may_request, trusted_annotations, default_devices, namespacesInclude, "
+       "namespacesExclude"},
+      {R"({"Pools":[]})", "`Pools`: unknown key; did you mean `pools`?"},
+      {R"({"netdev-names":"net%d"})", "`netdev-names`: unknown key; did you mean `netdev_names`?"},
+      {R"({"nodes":{"x":1}})", "`nodes.x`: unknown key; known here: rdma_cm, umad, issm, mode, uid, gid"},
+      {"{\"\x1b[2J\":1, \"$comment\":1}",
+       "no JSON that can be read: syntax error while parsing object key - invalid string: control character U+001B "
+       "(ESC) must be escaped to \\u001B; last read: '\\x22\\x3cU+001B\\x3e'; expected string literal; JSON has no "
+       "comments, no "
+       "trailing commas and each key once; an empty configuration is {}"},
+      {R"({"nodes":{"\u001b":1}})", "`nodes.?`: unknown key; known here: rdma_cm, umad, issm, mode, uid, gid"},
+      {R"({"pools":[{"name":"p","vendors":["15b3"]}]})",
+       "`pools[0].vendors`: belongs into \"selectors\"; write \"selectors\": { ... } around it"},
+      {R"({"pools":[{"name":"p","selectors":{"vendor":["15b3"]}}]})",
+       "`pools[0].selectors.vendor`: unknown key; did you mean `vendors`?"},
+  });
+}
+
+TEST(HookConfigProblems, Types) {
+  const std::string boolean = "; write true or false, without quotes";
+  const std::string number = "; write a whole number from 0 to 4294967294, without quotes";
+  expect_errors({
+      {R"({"pools":{}})", "`pools`: expected a list, this is an object; write it in brackets: [ ... ]"},
+      {R"({"networks":[]})", "`networks`: expected an object, this is a list; write it in braces: { ... }"},
+      {R"({"pools":["p"]})", "`pools[0]`: expected an object, this is a text; write it in braces: { ... }"},
+      {R"({"ipc_lock":"true"})", "`ipc_lock`: expected true or false, this is a text" + boolean},
+      {R"({"sysfs_view":1})", "`sysfs_view`: expected true or false, this is a number" + boolean},
+      {R"({"env_may_request":null})", "`env_may_request`: expected true or false, this is null" + boolean},
+      {R"({"nodes":{"rdma_cm":[]}})", "`nodes.rdma_cm`: expected true or false, this is a list" + boolean},
+      {R"({"netdev_names":5})", "`netdev_names`: expected a text, this is a number; write it in quotes"},
+      {R"({"annotations_may_request":"*"})",
+       "`annotations_may_request`: expected a list, this is a text; write it in brackets: [ ... ]"},
+      {R"({"default_devices":4})", "`default_devices`: expected a text, this is a number; write it in quotes"},
+      {R"({"default_devices":""})",
+       "`default_devices`: expected a text, this is an empty text; write a value, or leave the key out"},
+      {R"({"nodes":{"uid":"0"}})", "`nodes.uid`: expected a number, this is a text" + number},
+      {R"({"nodes":{"gid":-1}})", "`nodes.gid`: -1 is not possible here" + number},
+  });
+}
+
+TEST(HookConfigProblems, Pools) {
+  const std::string limit = "; write a whole number from 1 to 65535, without quotes";
+  const std::string pci_id = " is no PCI id; write four hexadecimal digits as `lspci -n` shows them, e.g. \"15b3\"";
+  const std::string twice = ": the limit of shared is there twice; remove either rdmaHcaMax or limits.shared";
+  expect_errors({
+      {R"({"pools":[{}]})", "`pools[0]`: has no name; add \"name\": \"...\""},
+      {R"({"pools":[{"name":"a b"}]})", std::string("`pools[0].name`: `a b` is no name; ") + kNameRemedy},
+      {R"({"pools":[{"name":"p"},{"name":"p"}]})",
+       "`pools[1]`: a pool above is called `p` too; give each pool its own name"},
+      {pool(R"("modes":["exlusive"])"), "`pools[0].modes[0]`: `exlusive` is unknown; did you mean `exclusive`?"},
+      {pool(R"("modes":["sriov"])"),
+       "`pools[0].modes[0]`: `sriov` is unknown; known here: exclusive, shared, "
+       "shared-multi, hca, host"},
+      {pool(R"("modes":[])"),
+       "`pools[0].modes`: an empty list allows nothing; name a mode, or leave \"modes\" out to "
+       "allow all"},
+      {pool(R"("limits":{"shared":0})"), "`pools[0].limits.shared`: 0 is not possible here" + limit},
+      {pool(R"("limits":{"shared":1.5})"), "`pools[0].limits.shared`: 1.5 is not possible here" + limit},
+      {pool(R"("rdmaHcaMax":0)"), "`pools[0].rdmaHcaMax`: 0 is not possible here" + limit},
+      {pool(R"("rdmaHcaMax":5,"modes":["shared"],"limits":{"shared":5})"), "`pools[0].limits.shared`" + twice},
+      {pool(R"("limits":{"shared":5},"rdmaHcaMax":5,"modes":["shared"])"), "`pools[0].rdmaHcaMax`" + twice},
+      {pool(R"("limits":{"hca":65536})"), "`pools[0].limits.hca`: 65536 is not possible here" + limit},
+      {pool(R"("limits":{"hca_objects":0})"),
+       "`pools[0].limits.hca_objects`: 0 is not possible here; write a whole number from 1 to 2147483646, without "
+       "quotes"},
+      {pool(R"("limits":{"hca_handles":"many"})"),
+       "`pools[0].limits.hca_handles`: expected a number, this is a text; write a whole number from 1 to 2147483646, "
+       "without quotes"},
+      {pool(R"("selectors":{"drivers":["mlx5/core"]})"),
+       "`pools[0].selectors.drivers[0]`: `mlx5/core` is no driver; write a kernel module's name, e.g. \"mlx5_core\""},
+      {pool(R"("selectors":{"deviceIDs":["102"]})"), "`pools[0].selectors.deviceIDs[0]`: `102`" + pci_id},
+      {pool(R"("network":"a b")"), std::string("`pools[0].network`: `a b` is no name; ") + kNameRemedy},
+      {pool(R"("limits":{"exclusive":1})"),
+       "`pools[0].limits.exclusive`: an exclusive HCA has one holder, which is no "
+       "limit to choose; remove it"},
+      {pool(R"("selectors":{"vendors":["mellanox"]})"), "`pools[0].selectors.vendors[0]`: `mellanox`" + pci_id},
+      {pool(R"("selectors":{"vendors":["15b3","0x15B3"]})"),
+       "`pools[0].selectors.vendors[1]`: `15b3` is there twice; remove one of them"},
+      {pool(R"("selectors":{"linkTypes":["roce"]})"),
+       "`pools[0].selectors.linkTypes[0]`: `roce` is unknown; known here: ether, infiniband"},
+      {pool(R"("selectors":{"ifNames":["a/b"]})"),
+       "`pools[0].selectors.ifNames[0]`: `a/b` is no name of a netdev; write a name as `ip link` shows it, or a glob: "
+       "\"ens*f0np0\""},
+  });
+}
+
+TEST(HookConfigProblems, Resources) {
+  const std::string uncounted = "`pools[0].resource`: nothing says how many containers may share an HCA in mode ";
+  ProblemRows rows = {
+      {pool(R"("resource":"a.io/b")"),
+       uncounted + R"(hca; write "limits": {"hca": ...} beside it, or "modes": ["exclusive"])"},
+      {pool(R"("resource":"a.io/b","modes":["shared","hca"],"limits":{"hca":4})"),
+       uncounted + R"(shared; write "limits": {"shared": ...} beside it, or "modes": ["exclusive"])"},
+  };
+  for (const char* name : {"rails", "/rails", "a.io/", "a.io/b/c", "A.io/b", "a..io/b", "-a.io/b", "a.io/-b", "a.io/b.",
+                           "kubernetes.io/b", "x.kubernetes.io/b", "requests.a.io/b", "a_b.io/b", "a/b c"}) {
+    rows.emplace_back(
+        pool(fmt::format(R"("modes":["exclusive"],"resource":"{}")", name)),
+        fmt::format("`pools[0].resource`: `{}` is no resource; write a domain and a name, e.g. \"rdma-init.io/rails\"",
+                    name));
+  }
+  expect_errors(rows);
+  for (const char* name :
+       {"a/b", "vke.volcengine.com/rdma", "spidernet.io/shared_cx5_gpu1", "rdma/hca", "a-b.c/D.e_f"}) {
+    const auto parsed = parse_config({{"c", pool(fmt::format(R"("modes":["exclusive"],"resource":"{}")", name))}});
+    EXPECT_TRUE(parsed.problems.empty()) << name;
+    EXPECT_EQ(parsed.config.pools[0].resource, name);
+  }
+}
+
+TEST(HookConfigProblems, PoolsAndNetworksThatDoNotFit) {
+  const auto both = [](const std::string& pool, const std::string& network) {
+    return R"({"pools":[{"name":"p",)" + pool + R"(},{"name":"q"}],"networks":{"n":{)" + network + "}}}";
+  };
+  const std::string at_pool = "`pools[0].network`: network `n` ";
+  expect_errors({
+      {both(R"("network":"n")", R"("pool":"q")"), at_pool + "takes HCAs of pool `q` only; give the pool a network of "
+                                                            "its own, or remove the network's \"pool\""},
+      {both(R"("network":"n","modes":["hca"])", R"("mode":"shared")"),
+       at_pool + "has mode shared, which pool `p` does not allow; add it to the pool's \"modes\", or change the "
+                 "network's \"mode\""},
+      {both(R"("modes":["hca"])", R"("mode":"shared","pool":"p")"),
+       "`networks.n.pool`: network `n` has mode shared, which pool `p` does not allow; add it to the pool's \"modes\", "
+       "or change the network's \"mode\""},
+      {both(R"("network":"n","selectors":{"linkTypes":["infiniband"]})", ""),
+       at_pool + "makes macvlan children, which InfiniBand does not carry; write \"child\": \"ipoib\" in the network"},
+      {both(R"("network":"n","selectors":{"linkTypes":["ether"]})", R"("child":"ipoib")"),
+       at_pool + "makes ipoib children, which only InfiniBand carries; write \"child\": \"macvlan\" or \"ipvlan\" in "
+                 "the network"},
+      {R"({"networks":{"n":{"mode":"multi"}}})",
+       "`networks.n.mode`: `multi` is unknown; known here: exclusive, shared, shared-multi, hca, host"},
+      {R"({"networks":{"n":{"pool":"a b"}}})", std::string("`networks.n.pool`: `a b` is no name; ") + kNameRemedy},
+      {R"({"networks":{"7":{"chld":"ipoib"}}})", "`networks.7.chld`: unknown key; did you mean `child`?"},
+      {R"({"networks":{"n":{"child":"veth"}}})",
+       "`networks.n.child`: `veth` is unknown; known here: macvlan, ipvlan, ipoib"},
+      {R"({"networks":{"a/b":{}}})", std::string("`networks.a/b`: `a/b` is no name; ") + kNameRemedy},
+  });
+}
+
+TEST(HookConfigProblems, Values) {
+  const std::string octal = "; write an octal text up to 0777, in quotes: \"0666\"";
+  const std::string memlock =
+      " is no limit; write \"unlimited\", bytes (67108864 or \"64MiB\"), or null to leave the container's limit alone";
+  const std::string netdev = "; write a short prefix and %d: \"net%d\"";
+  const std::string space =
+      " is no Kubernetes namespace; write a namespace or a glob of lower-case letters, digits, - "
+      "and *: \"team-a\", \"train-*\"";
+  expect_errors({
+      {R"({"nodes":{"mode":666}})", "`nodes.mode`: a number, which would be read as decimal" + octal},
+      {R"({"nodes":{"mode":"1777"}})", "`nodes.mode`: `1777` are no permissions" + octal},
+      {R"({"nodes":{"mode":"0668"}})", "`nodes.mode`: `0668` are no permissions" + octal},
+      {R"({"memlock":-1})", "`memlock`: `-1`" + memlock},
+      {R"({"memlock":0})", "`memlock`: `0`" + memlock},
+      {R"({"memlock":"64MB"})", "`memlock`: `\"64MB\"`" + memlock},
+      {R"({"memlock":"16777216TiB"})", "`memlock`: `\"16777216TiB\"`" + memlock},
+      {R"({"netdev_names":"net"})", "`netdev_names`: `net` has no %d for the number" + netdev},
+      {R"({"netdev_names":"n%s%d"})", "`netdev_names`: `n%s%d` has no %d for the number" + netdev},
+      {R"({"netdev_names":"n%d%d"})", "`netdev_names`: `n%d%d` has more than one %" + netdev},
+      {R"({"netdev_names":"a/%d"})",
+       "`netdev_names`: `a/%d` has a blank, '/', ':' or another character that no netdev's name may have" + netdev},
+      {R"({"netdev_names":"thirteenchars%d"})",
+       "`netdev_names`: `thirteenchars%d` makes names of 16 bytes, at most 15 fit" + netdev},
+      {R"({"annotations_may_request":["Team A"]})", "`annotations_may_request[0]`: `Team A`" + space},
+      {R"({"namespacesInclude":[""]})",
+       "`namespacesInclude[0]`: expected a text, this is an empty text; write a value, or leave the key out"},
+      {R"({"memlock":18446744073709551616})", "`memlock`: `1.8446744073709552e+19`" + memlock},
+      {R"({"memlock":"0MiB"})", "`memlock`: `\"0MiB\"`" + memlock},
+      {R"({"namespacesExclude":["a_b"]})", "`namespacesExclude[0]`: `a_b`" + space},
+      {R"({"trusted_annotations":["rdma-init"]})",
+       "`trusted_annotations[0]`: `rdma-init` is unknown; did you mean `rdma-init.io`?"},
+      {R"({"rails":["mlx5_0","mlx5_0"]})", "`rails[1]`: `mlx5_0` is there twice; remove one of them"},
+      {R"({"default_devices":"0"})",
+       "`default_devices`: what a container gets by default: `0`: expected a count from 1 to 1024; all, none, a count, "
+       "or a list of HCAs: mlx5_0, netdev:NAME, pci:ADDRESS, rail:N, gpu"},
+  });
+  EXPECT_TRUE(parse_config({{"c", R"({"netdev_names":"twelve-chars%d"})"}}).ok());
 }
 
 }  // namespace

@@ -180,9 +180,7 @@ std::set<std::string> known_to_parser(const std::string& before, const std::stri
 
 TEST(HookConfigFiles, SchemaAndParserKnowTheSameKeys) {
   struct Row {
-    const char* pointer;
-    const char* before;
-    const char* after;
+    const char *pointer, *before, *after;
   };
   const std::string text = read_file(CONFIG_DIR "/config.schema.json");
   const auto schema = hook::parse_json(text, "schema");
@@ -203,8 +201,7 @@ TEST(HookConfigFiles, SchemaAndParserKnowTheSameKeys) {
            {"/$defs/addresses", "{\"networks\":{\"n\":{\"addresses\":[{\"subnet\":\"10.0.0.0/8\",", "}]}}}"},
            {"/$defs/routing", "{\"networks\":{\"n\":{\"routing\":{", "}}}}"},
            {"/$defs/vf", "{\"networks\":{\"n\":{\"vf\":{", "}}}}"},
-           {"/$defs/vfRange",
-            "{\"networks\":{\"n\":{\"vf\":{\"macs\":{\"from\":\"02:00:00:00:00:00\",\"to\":\"02:00:00:00:00:01\",",
+           {"/$defs/vfRange", R"({"networks":{"n":{"vf":{"macs":{"from":"02:00:00:00:00:00","to":"02:00:00:00:00:01",)",
             "}}}}}"},
            {"/$defs/nodes", "{\"nodes\":{", "}}"},
            {"/$defs/runtime", "{\"runtime\":{", "}}"},

@@ -79,13 +79,10 @@ TEST(HookConfigNetworks, NothingSaidIsTheDefault) {
   EXPECT_EQ(network(R"("routing":null)").first_table, std::nullopt);
 }
 
-TEST(HookConfigNetworks, PartitionKeys) {
+TEST(HookConfigNetworks, PartitionKeysAndIpam) {
   EXPECT_EQ(network(R"("child":"ipoib","pkey":"0x8001")").pkey, 0x8001);
   EXPECT_EQ(network(R"("pkey":"0X1","child":"ipoib")").pkey, 1);
   EXPECT_EQ(network(R"("pkey":"0xFFFF","child":"ipoib")").pkey, 0xffff);
-}
-
-TEST(HookConfigNetworks, Ipam) {
   const Network debian = network(R"("ipam":{"type":"host-local","ranges":[[{"subnet":"10.0.0.0/8"}]],"x":"\u00e9"},
                                     "ipam_dir":"/usr/lib/cni/")");
   EXPECT_EQ(debian.ipam, "{\"type\":\"host-local\",\"ranges\":[[{\"subnet\":\"10.0.0.0/8\"}]],\"x\":\"\u00e9\"}");
@@ -96,11 +93,7 @@ TEST(HookConfigNetworks, Ipam) {
 
 // "FROM-TO" of the one range.
 TEST(HookConfigNetworks, AddressesOfASubnet) {
-  struct NetworkRow {
-    const char* range;
-    const char* expected;
-  };
-  for (const NetworkRow& row : std::vector<NetworkRow>{
+  for (const auto& [range, expected] : std::vector<std::pair<const char*, const char*>>{
            {R"("subnet":"10.1.2.0/24")", "10.1.2.1-10.1.2.254"},
            {R"("subnet":"10.1.2.0/24","gateway":"10.1.2.1")", "10.1.2.2-10.1.2.254"},
            {R"("subnet":"10.1.2.0/24","gateway":"10.1.2.254")", "10.1.2.1-10.1.2.253"},
@@ -116,10 +109,10 @@ TEST(HookConfigNetworks, AddressesOfASubnet) {
            {R"("subnet":"fd00::ff00/120","gateway":"fd00::ffff")", "fd00::ff01-fd00::fffe"},
            {R"("subnet":"fd00::4/127")", "fd00::4-fd00::5"},
        }) {
-    SCOPED_TRACE(row.range);
-    const Network read = network(std::string(R"("addresses":[{)") + row.range + "}]");
+    SCOPED_TRACE(range);
+    const Network read = network(std::string(R"("addresses":[{)") + range + "}]");
     ASSERT_EQ(read.ranges.size(), 1U);
-    EXPECT_EQ(fabric::to_string(read.ranges[0].from) + "-" + fabric::to_string(read.ranges[0].to), row.expected);
+    EXPECT_EQ(fabric::to_string(read.ranges[0].from) + "-" + fabric::to_string(read.ranges[0].to), expected);
   }
 }
 
@@ -144,18 +137,16 @@ std::string range(const std::string& members) {
 
 TEST(HookConfigNetworks, WrongValues) {
   const std::string numbers = " is not possible here; write a whole number from ";
+  const std::string pkey = " is no partition key; write it as \"0x8001\", from 0x0001 to 0xffff without 0x8000";
   expect_problems(
       {
           {R"("macvlan_mode":"vepa")", "macvlan_mode`: `vepa` is unknown; known here: bridge, private"},
           {R"("child":"ipvlan","macvlan_mode":"bridge")",
            "macvlan_mode`: belongs to macvlan children, and these are ipvlan; remove it, or write \"child\": "
            "\"macvlan\""},
-          {R"("child":"ipoib","pkey":"8001")",
-           "pkey`: `8001` is no partition key; write it as \"0x8001\", from 0x0001 to 0xffff without 0x8000"},
-          {R"("child":"ipoib","pkey":"0x8000")",
-           "pkey`: `0x8000` is no partition key; write it as \"0x8001\", from 0x0001 to 0xffff without 0x8000"},
-          {R"("child":"ipoib","pkey":"0x10001")",
-           "pkey`: `0x10001` is no partition key; write it as \"0x8001\", from 0x0001 to 0xffff without 0x8000"},
+          {R"("child":"ipoib","pkey":"8001")", "pkey`: `8001`" + pkey},
+          {R"("child":"ipoib","pkey":"0x8000")", "pkey`: `0x8000`" + pkey},
+          {R"("child":"ipoib","pkey":"0x10001")", "pkey`: `0x10001`" + pkey},
           {R"("pkey":"0x8001")",
            "pkey`: belongs to ipoib children, and these are macvlan; remove it, or write \"child\": \"ipoib\""},
           {R"("mtu":67)", "mtu`: 67" + numbers + "68 to 65535, without quotes"},
@@ -180,6 +171,8 @@ TEST(HookConfigNetworks, WrongValues) {
 }
 
 TEST(HookConfigNetworks, WrongVfs) {
+  const std::string numbers = " is not possible here; write a whole number from 0 to ";
+  const std::string guid = " is no GUID; write eight bytes, not all zero: \"00:11:22:33:44:55:66:77\"";
   expect_problems(
       {
           {R"("vf":{"mac":"02:00:00:00:00"})",
@@ -189,10 +182,8 @@ TEST(HookConfigNetworks, WrongVfs) {
           {R"("vf":{"mac":"03:00:00:00:00:01"})",
            "vf.mac`: `03:00:00:00:00:01` is no address of one netdev; the first byte is even, 02 for addresses of "
            "one's own: \"02:00:00:00:00:01\""},
-          {R"("vf":{"vlan":4095})",
-           "vf.vlan`: 4095 is not possible here; write a whole number from 0 to 4094, without quotes"},
-          {R"("vf":{"vlan":1,"qos":8})",
-           "vf.qos`: 8 is not possible here; write a whole number from 0 to 7, without quotes"},
+          {R"("vf":{"vlan":4095})", "vf.vlan`: 4095" + numbers + "4094, without quotes"},
+          {R"("vf":{"vlan":1,"qos":8})", "vf.qos`: 8" + numbers + "7, without quotes"},
           {R"("vf":{"qos":3})", "vf`: \"qos\" and \"vlan_protocol\" are of a VLAN, and there is none; add \"vlan\""},
           {R"("vf":{"vlan":1,"vlan_protocol":"802.1x"})",
            "vf.vlan_protocol`: `802.1x` is unknown; did you mean `802.1q`?"},
@@ -201,12 +192,8 @@ TEST(HookConfigNetworks, WrongVfs) {
           {R"("vf":{"link_state":"up"})", "vf.link_state`: `up` is unknown; known here: auto, enable, disable"},
           {R"("vf":{"min_tx_rate":2,"max_tx_rate":1})",
            "vf`: min_tx_rate 2 is above max_tx_rate 1; write a lower min_tx_rate, or max_tx_rate 0 for none"},
-          {R"("vf":{"node_guid":"00:00:00:00:00:00:00:00"})",
-           "vf.node_guid`: `00:00:00:00:00:00:00:00` is no GUID; write eight bytes, not all zero: "
-           "\"00:11:22:33:44:55:66:77\""},
-          {R"("vf":{"port_guid":"0011:2233:4455:6677"})",
-           "vf.port_guid`: `0011:2233:4455:6677` is no GUID; write eight bytes, not all zero: "
-           "\"00:11:22:33:44:55:66:77\""},
+          {R"("vf":{"node_guid":"00:00:00:00:00:00:00:00"})", "vf.node_guid`: `00:00:00:00:00:00:00:00`" + guid},
+          {R"("vf":{"port_guid":"0011:2233:4455:6677"})", "vf.port_guid`: `0011:2233:4455:6677`" + guid},
           {R"("vf":{"spoof":true})",
            "vf.spoof`: unknown key; known here: mac, vlan, qos, vlan_protocol, trust, spoofchk, link_state, "
            "min_tx_rate, max_tx_rate, node_guid, port_guid, macs, guids"},
@@ -220,40 +207,38 @@ TEST(HookConfigNetworks, WrongVfs) {
 TEST(HookConfigNetworks, WrongAddresses) {
   const std::string subnet = "; write a subnet of your network: \"10.1.0.0/16\" or \"fd00:1::/64\"";
   const std::string order = "; write the lower one as \"from\", and leave room beside the gateway";
+  const char* const outside = "is not in 10.1.0.0/16; correct the address or the subnet";
+  const char* const edge = "is the network's or the broadcast address; write one from 10.1.0.1 to 10.1.255.254";
+  const auto no_subnet = [&](const char* text, const char* why) {
+    return NetworkRow{range(fmt::format(R"("subnet":"{}")", text)),
+                      fmt::format("addresses[0].subnet`: `{}` {}", text, why) + subnet};
+  };
+  const auto wrong = [](const char* key, const char* address, const char* why) {
+    return NetworkRow{range(fmt::format(R"("subnet":"10.1.0.0/16","{}":"{}")", key, address)),
+                      fmt::format("addresses[0].{}`: {} {}", key, address, why)};
+  };
   expect_problems(
       {
           {range(""), "addresses[0]`: has no subnet; add \"subnet\": \"10.1.0.0/16\""},
-          {range(R"("subnet":"10.1.0.0")"), "addresses[0].subnet`: `10.1.0.0` is no subnet" + subnet},
-          {range(R"("subnet":"10.1.0.0/33")"), "addresses[0].subnet`: `10.1.0.0/33` is no subnet" + subnet},
+          no_subnet("10.1.0.0", "is no subnet"),
+          no_subnet("10.1.0.0/33", "is no subnet"),
+          no_subnet("0.0.0.0/0", "has no addresses for containers"),
+          no_subnet("::/90", "has no addresses for containers"),
+          no_subnet("127.1.0.0/16", "has no addresses for containers"),
+          no_subnet("239.0.0.0/8", "has no addresses for containers"),
+          no_subnet("fe80::/64", "has no addresses for containers"),
+          no_subnet("ff05::/64", "has no addresses for containers"),
           {range(R"("subnet":"10.1.0.1/16")"),
            "addresses[0].subnet`: `10.1.0.1/16` has bits behind its prefix; write \"10.1.0.0/16\""},
-          {range(R"("subnet":"0.0.0.0/0")"),
-           "addresses[0].subnet`: `0.0.0.0/0` has no addresses for containers" + subnet},
           {range(R"("subnet":"::ffff:0:0/90")"),
            "addresses[0].subnet`: `::ffff:0:0/90` has bits behind its prefix; write \"::ffc0:0:0/90\""},
-          {range(R"("subnet":"::/90")"), "addresses[0].subnet`: `::/90` has no addresses for containers" + subnet},
-          {range(R"("subnet":"127.1.0.0/16")"),
-           "addresses[0].subnet`: `127.1.0.0/16` has no addresses for containers" + subnet},
-          {range(R"("subnet":"239.0.0.0/8")"),
-           "addresses[0].subnet`: `239.0.0.0/8` has no addresses for containers" + subnet},
-          {range(R"("subnet":"fe80::/64")"),
-           "addresses[0].subnet`: `fe80::/64` has no addresses for containers" + subnet},
-          {range(R"("subnet":"ff05::/64")"),
-           "addresses[0].subnet`: `ff05::/64` has no addresses for containers" + subnet},
           {range(R"("subnet":"10.1.0.0/16","from":"10.1.0.x")"),
            "addresses[0].from`: `10.1.0.x` is no address; write one as \"10.1.1.10\" or \"fd00:1::10\""},
-          {range(R"("subnet":"10.1.0.0/16","from":"10.2.0.1")"),
-           "addresses[0].from`: 10.2.0.1 is not in 10.1.0.0/16; correct the address or the subnet"},
-          {range(R"("subnet":"10.1.0.0/16","to":"fd00::1")"),
-           "addresses[0].to`: fd00::1 is not in 10.1.0.0/16; correct the address or the subnet"},
-          {range(R"("subnet":"10.1.0.0/16","gateway":"10.0.0.1")"),
-           "addresses[0].gateway`: 10.0.0.1 is not in 10.1.0.0/16; correct the address or the subnet"},
-          {range(R"("subnet":"10.1.0.0/16","from":"10.1.0.0")"),
-           "addresses[0].from`: 10.1.0.0 is the network's or the broadcast address; write one from 10.1.0.1 to "
-           "10.1.255.254"},
-          {range(R"("subnet":"10.1.0.0/16","to":"10.1.255.255")"),
-           "addresses[0].to`: 10.1.255.255 is the network's or the broadcast address; write one from 10.1.0.1 to "
-           "10.1.255.254"},
+          wrong("from", "10.2.0.1", outside),
+          wrong("to", "fd00::1", outside),
+          wrong("gateway", "10.0.0.1", outside),
+          wrong("from", "10.1.0.0", edge),
+          wrong("to", "10.1.255.255", edge),
           {range(R"("subnet":"10.1.0.0/16","from":"10.1.0.9","to":"10.1.0.8")"),
            "addresses[0].to`: there is no address to give from 10.1.0.9 to 10.1.0.8" + order},
           {range(R"("subnet":"10.1.0.4/32","gateway":"10.1.0.4")"),
@@ -296,23 +281,19 @@ TEST(HookConfigNetworks, RangesThatDoNotGoTogether) {
 }
 
 TEST(HookConfigNetworks, WrongIpam) {
+  const std::string name =
+      " is no name of a CNI plugin; write the plugin's file name without its directory: \"host-local\"";
+  const std::string path =
+      " is no absolute path; write the directory of the CNI plugins: \"/opt/cni/bin\", in Debian \"/usr/lib/cni\"";
   expect_problems(
       {
           {R"("ipam":{})", "ipam`: has no type; add the plugin's file name: \"type\": \"host-local\""},
           {R"("ipam":"host-local")", "ipam`: expected an object, this is a text; write it in braces: { ... }"},
-          {R"("ipam":{"type":"../host-local"})",
-           "ipam.type`: `../host-local` is no name of a CNI plugin; write the plugin's file name without its "
-           "directory: \"host-local\""},
-          {R"("ipam":{"type":".."})",
-           "ipam.type`: `..` is no name of a CNI plugin; write the plugin's file name without its directory: "
-           "\"host-local\""},
+          {R"("ipam":{"type":"../host-local"})", "ipam.type`: `../host-local`" + name},
+          {R"("ipam":{"type":".."})", "ipam.type`: `..`" + name},
           {R"("ipam":{"type":7})", "ipam.type`: expected a text, this is a number; write it in quotes"},
-          {R"("ipam":{"type":"host-local"},"ipam_dir":"cni")",
-           "ipam_dir`: `cni` is no absolute path; write the directory of the CNI plugins: \"/opt/cni/bin\", in Debian "
-           "\"/usr/lib/cni\""},
-          {R"("ipam":{"type":"host-local"},"ipam_dir":"/opt/../tmp")",
-           "ipam_dir`: `/opt/../tmp` is no absolute path; write the directory of the CNI plugins: \"/opt/cni/bin\", in "
-           "Debian \"/usr/lib/cni\""},
+          {R"("ipam":{"type":"host-local"},"ipam_dir":"cni")", "ipam_dir`: `cni`" + path},
+          {R"("ipam":{"type":"host-local"},"ipam_dir":"/opt/../tmp")", "ipam_dir`: `/opt/../tmp`" + path},
           {R"("ipam":{"type":"host-local"},"addresses":[{"subnet":"10.1.0.0/16"}])",
            "ipam`: \"addresses\" gives addresses already; remove one of the two"},
       },

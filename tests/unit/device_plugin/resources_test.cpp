@@ -55,11 +55,8 @@ Resource resource_of(const fabric::Inventory& inventory, const hook::Config& con
   return count_resources(inventory, config, {}, {}).at(0);
 }
 
-TEST(DevicePlugin, AnExclusiveHcaIsOneDevice) {
+TEST(DevicePlugin, AnExclusiveHcaIsOneDeviceASharedOneAsManyAsItsLimit) {
   EXPECT_EQ(counted(test_support::rails(2), config_of(Mode::kExclusive)), "mlx5_0 mlx5_1");
-}
-
-TEST(DevicePlugin, ASharedHcaIsAsManyAsItsLimit) {
   EXPECT_EQ(counted(test_support::rails(1), config_of(Mode::kHca, 3)), "mlx5_0#1 mlx5_0#2 mlx5_0#3");
   EXPECT_EQ(counted(test_support::rails(1, 4), config_of(Mode::kShared, 2)), "mlx5_0#1 mlx5_0#2") << "no children";
 }
@@ -94,10 +91,7 @@ TEST(DevicePlugin, PoolsHaveTheirResources) {
   config.pools[0].resource.reset();
   config.pools[1].resource.reset();
   EXPECT_EQ(counted(test_support::rails(3), config), "0 resources");
-}
-
-TEST(DevicePlugin, AResourceWithoutHcasIsThere) {
-  EXPECT_EQ(counted({}, config_of(Mode::kExclusive)), "");
+  EXPECT_EQ(counted({}, config_of(Mode::kExclusive)), "") << "one without HCAs is there";
 }
 
 TEST(DevicePlugin, WhatIsNotHealthySaysWhy) {
@@ -127,13 +121,10 @@ TEST(DevicePlugin, OthersHoldWhatKubernetesCannotGive) {
   HcaHold pods;
   pods.units = 1;
   EXPECT_EQ(counted(node, config_of(Mode::kExclusive), {{"mlx5_0", pods}}), "mlx5_0") << "its own pod's";
-}
-
-TEST(DevicePlugin, AVfOfWhatAnotherHasAloneIsHeldToo) {
-  fabric::Inventory node = test_support::rails(2);
-  node.hcas[1].physfn = node.hcas[0].pci;
-  node.hcas[1].pfs = {"mlx5_0"};
-  EXPECT_EQ(counted(node, config_of(Mode::kExclusive), {{"mlx5_0", foreign_hold("container w", 1, true)}}),
+  fabric::Inventory with_vf = test_support::rails(2);
+  with_vf.hcas[1].physfn = with_vf.hcas[0].pci;
+  with_vf.hcas[1].pfs = {"mlx5_0"};
+  EXPECT_EQ(counted(with_vf, config_of(Mode::kExclusive), {{"mlx5_0", foreign_hold("container w", 1, true)}}),
             "mlx5_0(mlx5_0 is held by container w) mlx5_1(mlx5_1 is a VF of mlx5_0, which is held by container w)");
 }
 
@@ -217,12 +208,10 @@ TEST(DevicePlugin, WhatCannotBeAllocated) {
   fabric::Inventory node = test_support::rails(1);
   node.hcas[0].ports[0].state = "1: DOWN";
   const Resource resource = resource_of(node, config_of(Mode::kExclusive));
-  const auto unknown = hcas_of(resource, std::vector<std::string>{"mlx5_\n9"});
-  ASSERT_FALSE(unknown);
-  EXPECT_EQ(unknown.error().message, "rdma-init.io/rails has no device `mlx5_?9`");
-  const auto down = hcas_of(resource, std::vector<std::string>{"mlx5_0"});
-  ASSERT_FALSE(down);
-  EXPECT_EQ(down.error().message, "mlx5_0 has no active port: port 1 is DOWN");
+  EXPECT_EQ(hcas_of(resource, std::vector<std::string>{"mlx5_\n9"}).error().message,
+            "rdma-init.io/rails has no device `mlx5_?9`");
+  EXPECT_EQ(hcas_of(resource, std::vector<std::string>{"mlx5_0"}).error().message,
+            "mlx5_0 has no active port: port 1 is DOWN");
 }
 
 std::vector<std::string> ids_of(const Resource& resource) {
@@ -329,8 +318,7 @@ TEST(DevicePlugin, SocketNamesAreShort) {
 TEST(DevicePlugin, PublishedNodes) {
   struct Row {
     const char* file;
-    std::size_t devices;
-    std::size_t healthy;
+    std::size_t devices, healthy;
   };
   for (const Row& row :
        {Row{"14-h100-ib-half-down", 13, 4}, Row{"20-hgx-rails-plus-bond0", 10, 8}, Row{"10-azure-ndv5-host", 8, 8}}) {

@@ -17,7 +17,7 @@ namespace {
 
 using Strings = std::vector<std::string>;
 
-TEST(Doctor, ActiveMtusOfIbvDevinfo) {
+TEST(Doctor, ReadsActiveMtusOfIbvDevinfoAndTellsThatOfRoce) {
   // ibv_devinfo of rdma-core 44, of two HCAs.
   const auto mtus = parse_ibv_devinfo(
       "hca_id:\tmlx5_0\n\ttransport:\t\t\tInfiniBand "
@@ -25,9 +25,6 @@ TEST(Doctor, ActiveMtusOfIbvDevinfo) {
       "\t\t\tmax_mtu:\t\t4096 (5)\n\t\t\tactive_mtu:\t\t1024 (3)\n\t\tport:\t2\n\t\t\tactive_mtu:\t\t4096 (5)\n\n"
       "hca_id:\trxe0\n\t\t\tactive_mtu:\t\t256 (1)\n\t\tport:\t1\n\t\t\tactive_mtu:\t\tinvalid MTU (0)\n");
   EXPECT_EQ(mtus, (ActiveMtus{{{"mlx5_0", 1}, 1024}, {{"mlx5_0", 2}, 4096}}));
-}
-
-TEST(Doctor, MtuOfRoce) {
   EXPECT_EQ(roce_mtu(1500), 1024U);
   EXPECT_EQ(roce_mtu(4191), 2048U);
   EXPECT_EQ(roce_mtu(4192), 4096U);
@@ -35,15 +32,13 @@ TEST(Doctor, MtuOfRoce) {
   EXPECT_EQ(roce_mtu(300), 0U);
 }
 
-TEST(Doctor, PfcOfDcb) {
+TEST(Doctor, ReadsPfcOfDcbAndNotesWhereThereIsNone) {
   EXPECT_EQ(
       parse_dcb_pfc("pfc-cap 8 macsec-bypass off delay 0 \nprio-pfc 0:off 1:off 2:off 3:on 4:off 5:on 6:off 7:off \n"),
       (std::vector<unsigned>{3, 5}));
   EXPECT_EQ(parse_dcb_pfc("prio-pfc 0:off 1:off"), std::vector<unsigned>());
   EXPECT_EQ(parse_dcb_pfc("Attribute read: Operation not supported\n"), std::nullopt);
-}
-
-TEST(Doctor, NoPfcIsANote) {
+  // None is a note.
   const Check without = check_qos({{"rail0", std::vector<unsigned>(), false}, {"rail1", std::vector<unsigned>{3}, {}}});
   ASSERT_EQ(without.findings.size(), 1U);
   EXPECT_EQ(without.findings[0].object, "rail0");
@@ -59,16 +54,13 @@ TEST(Doctor, JsonHasNoBidirectionalControls) {
   EXPECT_TRUE(std::all_of(json.begin(), json.end(), [](char c) { return c == '\n' || (c >= ' ' && c < 0x7f); }));
 }
 
-TEST(Doctor, LimitOfAUnit) {
+TEST(Doctor, FindsTheLimitOfAUnitAndOurProgramsInATextOfAnEngine) {
   EXPECT_EQ(unit_memlock("[Service]\nLimitMEMLOCK=64K\n"), 65536U);
   EXPECT_EQ(unit_memlock("LimitMEMLOCK=64K\n  LimitMEMLOCK=8M:infinity\n"), UINT64_MAX);
   EXPECT_EQ(unit_memlock("LimitMEMLOCK=1G:2G"), 2ULL << 30);
   EXPECT_EQ(unit_memlock("LimitMEMLOCK=65536"), 65536U);
   EXPECT_EQ(unit_memlock("#LimitMEMLOCK=64K\nLimitNOFILE=1"), std::nullopt);
   EXPECT_EQ(unit_memlock("LimitMEMLOCK=much"), std::nullopt);
-}
-
-TEST(Doctor, OurProgramsInATextOfAnEngine) {
   EXPECT_EQ(our_programs_in("{\"path\": \"/usr/local/bin/rdma-runtime\", \"x\": '/a/rdma-hook'}\n# /b/rdma-hook\n"
                             "BinaryName = \"/usr/local/bin/rdma-runtime\"\n/x/rdma-hook.old /x/my-rdma-hook rdma-hook"),
             (Strings{"/usr/local/bin/rdma-runtime", "/a/rdma-hook"}));

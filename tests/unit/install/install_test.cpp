@@ -1,18 +1,27 @@
-// What `rdma-hook install` reads of an engine, and writes for it.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
 
+#include "hook/base/process/open_program.hpp"
+#include "hook/install/ask_program.hpp"
 #include "hook/install/engine_processes.hpp"
 #include "hook/install/engine_settings.hpp"
 #include "hook/install/install.hpp"
-#include "hook/install/record.hpp"
-#include "hook/install/plan.hpp"
+#include "hook/install/install_record.hpp"
+#include "hook/install/plan_install.hpp"
+#include "support/results.hpp"
+#include "support/temp_dir.hpp"
 
 namespace hook {
 namespace {
+
+using test_support::must;
+
+// What `rdma-hook install` reads of an engine, and writes for it.
 
 // Parts of what `containerd config dump` prints, of 1.7.24 and 2.1.9.
 constexpr const char* kOne = R"(version = 2
@@ -74,9 +83,8 @@ TEST(EngineSettings, TablesKeysAndQuotes) {
 TEST(PlanInstall, ASettingThatIsNoUtf8IsRefused) {
   EngineFacts facts = facts_of(2, kTwo, InstallWay::kRuntime);
   facts.settings[{"plugins.x", "BinaryName"}] = "'/usr/bin/nvidia-container-runtime\xf8'";
-  const auto plan = plan_of(facts, nothing);
-  ASSERT_FALSE(plan);
-  EXPECT_EQ(plan.error().message, "`/usr/bin/containerd` prints a setting that is no UTF-8: [plugins.x]: BinaryName");
+  EXPECT_EQ(plan_of(facts, nothing).error().message,
+            "`/usr/bin/containerd` prints a setting that is no UTF-8: [plugins.x]: BinaryName");
 }
 
 // As CRI-O 1.37 prints it: https://github.com/cri-o/cri-o, pkg/config/template.go.
@@ -130,11 +138,10 @@ TEST(EngineSettings, WhatIsLostAndWhatIsMissing) {
 
 // Its own handler is written whole, because a first table of handlers replaces it; annotations are added to its own.
 TEST(InstallPlan, ABlockForContainerd1) {
-  const auto plan = plan_of(facts_of(1, kOne, InstallWay::kNri), nothing);
-  ASSERT_TRUE(plan) << plan.error().message;
-  ASSERT_EQ(plan->edits.size(), 2U);
-  EXPECT_EQ(plan->edits[0].path, "/etc/containerd/rdma-verify.json");
-  EXPECT_EQ(plan->edits[1].after, R"(version = 2
+  const auto plan = must(plan_of(facts_of(1, kOne, InstallWay::kNri), nothing));
+  ASSERT_EQ(plan.edits.size(), 2U);
+  EXPECT_EQ(plan.edits[0].path, "/etc/containerd/rdma-verify.json");
+  EXPECT_EQ(plan.edits[1].after, R"(version = 2
 
 # Written by `rdma-hook install`; `rdma-hook install --uninstall` takes it away.
 [plugins."io.containerd.nri.v1.nri"]
@@ -175,10 +182,9 @@ BinaryName = "/usr/bin/nvidia-container-runtime"
 disable = true # not yet
 [debug])");
   };
-  const auto plan = plan_of(facts_of(1, kOne, InstallWay::kNri), read);
-  ASSERT_TRUE(plan) << plan.error().message;
-  ASSERT_EQ(plan->edits.size(), 2U);
-  EXPECT_EQ(plan->edits[1].after, R"(version = 2
+  const auto plan = must(plan_of(facts_of(1, kOne, InstallWay::kNri), read));
+  ASSERT_EQ(plan.edits.size(), 2U);
+  EXPECT_EQ(plan.edits[1].after, R"(version = 2
 [ "plugins".'io.containerd.grpc.v1.cri'.containerd.runtimes."nvidia" ] # of GPUs
   base_runtime_spec = "/etc/containerd/rdma-verify.json"  # rdma-hook install
     runtime_type = 'io.containerd.runc.v2'
@@ -203,11 +209,10 @@ disable = false  # rdma-hook install
 }
 
 TEST(InstallPlan, ADropInWhereContainerd2ReadsThem) {
-  const auto plan = plan_of(facts_of(2, kTwo, InstallWay::kRuntime), nothing);
-  ASSERT_TRUE(plan) << plan.error().message;
-  ASSERT_EQ(plan->edits.size(), 1U);
-  EXPECT_EQ(plan->edits[0].path, "/etc/containerd/conf.d/rdma-init.toml");
-  EXPECT_EQ(plan->edits[0].after, R"(# Written by `rdma-hook install`; `rdma-hook install --uninstall` takes it away.
+  const auto plan = must(plan_of(facts_of(2, kTwo, InstallWay::kRuntime), nothing));
+  ASSERT_EQ(plan.edits.size(), 1U);
+  EXPECT_EQ(plan.edits[0].path, "/etc/containerd/conf.d/rdma-init.toml");
+  EXPECT_EQ(plan.edits[0].after, R"(# Written by `rdma-hook install`; `rdma-hook install --uninstall` takes it away.
 version = 3
 
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.rdma]
@@ -222,40 +227,30 @@ version = 3
 
 // Programs that were put on a node are there for the end of who has HCAs; who cannot be counted may have some.
 TEST(Uninstall, ProgramsStayAsLongAsTheyAreNeeded) {
-  char directory[] = "/tmp/uninstall-XXXXXX";
+  const test_support::TempDir directory;
   InstallOptions options;
-  options.root = ::mkdtemp(directory);
-  const std::string program = options.root + "/opt/rdma-init/bin/rdma-hook";
-  std::filesystem::create_directories(options.root + "/opt/rdma-init/bin");
-  std::filesystem::create_directories(options.root + "/etc");
-  std::ofstream(program) << "program";
-  const std::string cluster = options.root + "/etc/rdma-init/cluster";
-  std::filesystem::create_directories(cluster);
-  std::ofstream(cluster + "/config.json") << "{}";
-  const InstallRecord record{"podman",
-                             "hook",
-                             "/opt/rdma-init/bin",
-                             "0.1.0",
-                             {},
-                             {"/opt/rdma-init", "/opt/rdma-init/bin"},
-                             {"/opt/rdma-init/bin/rdma-hook"},
-                             InstallState::kInEffect};
-  ASSERT_TRUE(write_install_record(options.root, record));
+  options.root = directory.path();
+  const std::string program = directory / "opt/rdma-init/bin/rdma-hook";
+  const std::string cluster = directory / "etc/rdma-init/cluster/config.json";
+  test_support::write_file(program, "program");
+  test_support::write_file(cluster, "{}");
+  const std::vector<std::string> directories = {"/opt/rdma-init", "/opt/rdma-init/bin"};
+  const std::vector<std::string> programs = {"/opt/rdma-init/bin/rdma-hook"};
+  ASSERT_TRUE(write_install_record(
+      options.root,
+      {"podman", "hook", "/opt/rdma-init/bin", "0.1.0", {}, directories, programs, InstallState::kInEffect}));
   fabric::Result<HeldGrants> needed = HeldGrants{2, ""};
   options.needed_by = [&needed] { return needed; };
-  const auto refused = uninstall(options);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, EBUSY);
-  EXPECT_NE(refused.error().message.find("2 containers or pods have RDMA devices"), std::string::npos);
-  EXPECT_EQ(refused.error().message.find("have ended"), std::string::npos);
+  const fabric::Error refused = uninstall(options).error();
+  EXPECT_EQ(refused.code, EBUSY);
+  EXPECT_NE(refused.message.find("2 containers or pods have RDMA devices"), std::string::npos);
+  EXPECT_EQ(refused.message.find("have ended"), std::string::npos);
   needed = HeldGrants{1, "rail1 is away"};
-  const auto stale = uninstall(options);
-  ASSERT_FALSE(stale);
-  EXPECT_NE(stale.error().message.find("some have ended, and their HCAs cannot be released: rail1 is away"),
-            std::string::npos);
-  EXPECT_TRUE(stale.error().hint.starts_with("`rdma-hook recover` says what to do for those that have ended"));
+  const fabric::Error stale = uninstall(options).error();
+  EXPECT_NE(stale.message.find("some have ended, and their HCAs cannot be released: rail1 is away"), std::string::npos);
+  EXPECT_TRUE(stale.hint.starts_with("`rdma-hook recover` says what to do for those that have ended"));
   EXPECT_TRUE(std::filesystem::exists(program));
-  EXPECT_TRUE(std::filesystem::exists(cluster + "/config.json"));
+  EXPECT_TRUE(std::filesystem::exists(cluster));
   needed = fabric::make_error("cannot look");
   EXPECT_FALSE(uninstall(options));
   EXPECT_TRUE(std::filesystem::exists(program));
@@ -265,7 +260,6 @@ TEST(Uninstall, ProgramsStayAsLongAsTheyAreNeeded) {
   EXPECT_FALSE(std::filesystem::exists(options.root + "/opt/rdma-init"));
   EXPECT_FALSE(std::filesystem::exists(options.root + kInstallRecord));
   EXPECT_FALSE(std::filesystem::exists(options.root + "/etc/rdma-init"));
-  std::filesystem::remove_all(options.root);
 }
 
 // Of the RuntimeClass `rdma`: as the default handler, its base specification too, and never in place of somebody's.
@@ -273,14 +267,12 @@ TEST(InstallPlan, TheDefaultHandlerAsRdma) {
   const std::string runtimes = "plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.";
   EngineFacts facts = facts_of(2, kTwo, InstallWay::kNri);
   facts.settings[{runtimes + "runc", "base_runtime_spec"}] = "'/etc/own.json'";
-  auto plan = plan_of(facts, nothing);
-  ASSERT_TRUE(plan) << plan.error().message;
-  EXPECT_EQ(plan->meant.at({runtimes + "rdma", "base_runtime_spec"}), "'/etc/own.json'");
-  EXPECT_EQ(plan->edits.front().path, "/etc/containerd/conf.d/rdma-init.toml");
+  auto plan = must(plan_of(facts, nothing));
+  EXPECT_EQ(plan.meant.at({runtimes + "rdma", "base_runtime_spec"}), "'/etc/own.json'");
+  EXPECT_EQ(plan.edits.front().path, "/etc/containerd/conf.d/rdma-init.toml");
   facts.settings[{runtimes + "rdma", "runtime_type"}] = "'io.containerd.kata.v2'";
-  plan = plan_of(facts, nothing);
-  ASSERT_TRUE(plan) << plan.error().message;
-  EXPECT_FALSE(plan->meant.contains({runtimes + "rdma", "base_runtime_spec"}));
+  plan = must(plan_of(facts, nothing));
+  EXPECT_FALSE(plan.meant.contains({runtimes + "rdma", "base_runtime_spec"}));
 }
 
 // A pod names NVIDIA's handler, and is not to start while rdma-nri is away either.
@@ -291,14 +283,13 @@ TEST(InstallPlan, EveryHandlerOfRuncVerifies) {
   facts.settings[{runtimes + "kata", "runtime_type"}] = "'io.containerd.kata.v2'";
   facts.settings[{runtimes + "own", "runtime_type"}] = "'io.containerd.runc.v2'";
   facts.settings[{runtimes + "own", "base_runtime_spec"}] = "'/etc/own.json'";
-  const auto plan = plan_of(facts, nothing);
-  ASSERT_TRUE(plan) << plan.error().message;
+  const auto plan = must(plan_of(facts, nothing));
   for (const char* handler : {"nvidia", "runc"})
-    EXPECT_EQ(plan->meant.at({runtimes + handler, "base_runtime_spec"}), "'/etc/containerd/rdma-verify.json'");
+    EXPECT_EQ(plan.meant.at({runtimes + handler, "base_runtime_spec"}), "'/etc/containerd/rdma-verify.json'");
   for (const char* handler : {"kata", "own"})
-    EXPECT_FALSE(plan->meant.contains({runtimes + handler, "base_runtime_spec"}));
-  ASSERT_FALSE(plan->said.empty());
-  EXPECT_NE(plan->said.back().find("handler `own` has `/etc/own.json`"), std::string::npos);
+    EXPECT_FALSE(plan.meant.contains({runtimes + handler, "base_runtime_spec"}));
+  ASSERT_FALSE(plan.said.empty());
+  EXPECT_NE(plan.said.back().find("handler `own` has `/etc/own.json`"), std::string::npos);
 }
 
 TEST(InstallPlan, TheVersionThatConfigTomlHas) {
@@ -310,6 +301,95 @@ TEST(InstallPlan, TheVersionThatConfigTomlHas) {
   EXPECT_EQ(version_of("# x\nversion = 2\n[a]\n"), 2U);
   EXPECT_EQ(version_of("version = 3\n[a]\nversion = 2\n"), 3U);
   EXPECT_EQ(version_of(""), 3U);
+}
+
+// Programs that are executed as root: which ones, and how much they may print.
+
+class AskProgram : public testing::Test {
+ protected:
+  std::string script(const std::string& name, const std::string& text) {
+    const std::string path = temp_ / name;
+    test_support::write_file(path, "#!/bin/sh\n" + text + "\n");
+    EXPECT_EQ(::chmod(path.c_str(), 0755), 0);
+    return path;
+  }
+
+  test_support::TempDir temp_;
+};
+
+TEST_F(AskProgram, ReadsOutputAndMessages) {
+  const auto answer = must(ask_program("", {script("says", "echo out $1; echo err >&2; exit 3"), "a b"}));
+  EXPECT_FALSE(answer.done);
+  EXPECT_EQ(answer.text, "out a b\n");
+  EXPECT_EQ(answer.messages, "err\n");
+  EXPECT_TRUE(must(ask_program("", {std::filesystem::canonical("/bin/true").string()})).done);
+}
+
+TEST_F(AskProgram, RefusesProgramThatOthersCanChange) {
+  const std::string program = script("dir/program", "touch " + temp_ / "executed");
+  const auto refused_for = [&](const std::string& changeable, mode_t mode) {
+    EXPECT_EQ(::chmod(changeable.c_str(), mode), 0);
+    const fabric::Error error = ask_program("", {program}).error();
+    EXPECT_EQ(error.message, fmt::format("cannot execute `{}`: others than root may change `{}`", program, changeable));
+    EXPECT_EQ(error.hint, fmt::format("chown -h root {0}; chmod go-w {0}", changeable));
+    EXPECT_EQ(error.code, EACCES);
+    EXPECT_EQ(::chmod(changeable.c_str(), 0755), 0);
+  };
+  refused_for(program, 0757);
+  refused_for(program, 0775);
+  refused_for(temp_ / "dir", 0777);
+  EXPECT_FALSE(std::filesystem::exists(temp_ / "executed"));
+  EXPECT_TRUE(ask_program("", {program}));
+  EXPECT_TRUE(std::filesystem::exists(temp_ / "executed"));
+}
+
+TEST_F(AskProgram, RefusesScriptWhoseInterpreterOthersCanChange) {
+  const std::string interpreter = temp_ / "shell";
+  std::filesystem::copy("/bin/sh", interpreter);
+  const std::string program = temp_ / "program";
+  test_support::write_file(program, "#! " + interpreter + " -e\n: >" + temp_ / "executed");
+  ASSERT_EQ(::chmod(program.c_str(), 0755), 0);
+  ASSERT_EQ(::chmod(interpreter.c_str(), 0777), 0);
+  EXPECT_EQ(ask_program("", {program}).error().message,
+            fmt::format("cannot execute `{0}`: its interpreter `{1}`: others than root may change `{1}`", program,
+                        interpreter));
+  EXPECT_FALSE(std::filesystem::exists(temp_ / "executed"));
+  ASSERT_EQ(::chmod(interpreter.c_str(), 0755), 0);
+  EXPECT_TRUE(ask_program("", {program}));
+  EXPECT_TRUE(std::filesystem::exists(temp_ / "executed"));
+}
+
+TEST_F(AskProgram, KillsProgramThatWritesWithoutEnd) {
+  for (const char* to : {"", " >&2"}) {
+    const std::string text = fmt::format("while :; do echo {}{}; done", std::string(60'000, 'x'), to);
+    EXPECT_EQ(ask_program("", {script("endless", text)}).error().message,
+              fmt::format("`{}` writes more than 16777216 bytes", temp_ / "endless"));
+  }
+}
+
+TEST_F(AskProgram, NeitherWaitsForProgramThatDoesNotEndNorForProcessLeftBehind) {
+  EXPECT_EQ(ask_program("", {script("late", "exec sleep 60")}, {}, 200).error().message,
+            fmt::format("`{}` gives no answer", temp_ / "late"));
+  EXPECT_EQ(must(ask_program("", {script("leaves", "sleep 20 & echo done")}, {}, 10'000)).text, "done\n");
+  EXPECT_EQ(ask_program("", {temp_ / "missing"}).error().message,
+            fmt::format("cannot execute `{0}`: open `{0}`: No such file or directory", temp_ / "missing"));
+}
+
+// As chroot(2) resolves a path: links and ".." do not leave the root.
+TEST_F(AskProgram, StaysBelowRoot) {
+  const std::string root = temp_ / "root";
+  test_support::write_file(root + "/usr/bin/engine", "inside");
+  std::filesystem::create_symlink("usr/bin", root + "/bin");
+  std::filesystem::create_symlink("/usr/bin/engine", root + "/absolute");
+  std::filesystem::create_symlink("../../../usr/bin/engine", root + "/usr/above");
+  for (const char* path : {"/usr/bin/engine", "/bin/engine", "/absolute", "/usr/above", "/../usr/../bin/engine"}) {
+    const auto program = must(open_program(path, root));
+    EXPECT_EQ(std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", program.get())),
+              std::filesystem::canonical(root + "/usr/bin/engine"))
+        << path;
+  }
+  ASSERT_EQ(::chmod(root.c_str(), 0777), 0);
+  EXPECT_EQ(open_program("/bin/engine", root).error().message, "others than root may change `/`");
 }
 
 }  // namespace

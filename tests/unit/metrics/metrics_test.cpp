@@ -20,19 +20,18 @@
 #include "hook/base/text_digest.hpp"
 #include "hook/ledger/grant.hpp"
 #include "hook/program/commands.hpp"
-#include "tests/support/temp_dir.hpp"
+#include "support/results.hpp"
+#include "support/temp_dir.hpp"
 
 namespace hook {
 namespace {
 
-using fabric::Result;
+using test_support::must;
 using test_support::TempDir;
 using test_support::write_file;
 
 Counters open_counters(const std::string& directory) {
-  auto counters = Counters::open(directory);
-  EXPECT_TRUE(counters.has_value()) << (counters ? "" : counters.error().message);
-  return std::move(counters).value();
+  return must(Counters::open(directory));
 }
 
 void add_one(const Counters& counters, std::string_view name, const Labels& labels, std::uint64_t delta = 1) {
@@ -52,9 +51,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 std::vector<std::string> counted(const std::string& directory) {
-  const auto samples = open_counters(directory).read();
-  EXPECT_TRUE(samples.has_value());
-  return samples ? lines_of(prometheus_text(*samples)) : std::vector<std::string>();
+  return lines_of(prometheus_text(must(open_counters(directory).read())));
 }
 
 using Lines = std::vector<std::string>;
@@ -82,10 +79,8 @@ TEST(Counters, KnowsItsOwn) {
   const Counters counters = open_counters(dir.path());
   add_one(counters, kReturnsTotal, {});
   add_one(counters, "somebody_elses", {});
-  const auto samples = counters.read();
-  ASSERT_TRUE(samples.has_value());
   EXPECT_EQ(
-      prometheus_text(*samples),
+      prometheus_text(must(counters.read())),
       "# HELP rdma_hook_returns_total Grants that were returned, by what.\n# TYPE rdma_hook_returns_total counter\n"
       "rdma_hook_returns_total 1\n# TYPE somebody_elses counter\nsomebody_elses 1\n");
 }
@@ -105,29 +100,34 @@ TEST(Counters, CleansHostileValues) {
   EXPECT_EQ(counted(dir.path()), (Lines{R"(a{x="1_2_=\"_"} 1)", "a{x=\"" + std::string(116, 'l') + "\"} 1"}));
 }
 
-TEST(Counters, StopsAtItsLimit) {
+// A call changes a few series among many: the others stay as they are.
+TEST(Counters, LeavesOthersAloneAndStopsAtItsLimit) {
+  const TempDir few;
+  const Counters others = open_counters(few.path());
+  for (const char* const name : {"a", "b", "c", "d", "e"})
+    add_one(others, name, {}, 10);
+  others.add({{.name = "d", .labels = {}}, {.name = "b", .labels = {}, .delta = 2}, {.name = "f", .labels = {}}});
+  others.add({{.name = "", .labels = {}}});
+  EXPECT_EQ(counted(few.path()), (Lines{"a 10", "b 12", "c 10", "d 11", "e 10", "f 1"}));
   const TempDir dir;
   const Counters counters = open_counters(dir.path());
   for (int i = 0; i < 600; ++i)
     add_one(counters, "a", {{"x", std::to_string(i)}});
   add_one(counters, "a", {{"x", "511"}});
-  const auto samples = counters.read();
-  ASSERT_TRUE(samples.has_value());
-  ASSERT_EQ(samples->size(), 512U);
-  EXPECT_EQ(samples->at(511).value, 2U);
+  const auto samples = must(counters.read());
+  ASSERT_EQ(samples.size(), 512U);
+  EXPECT_EQ(samples.at(511).value, 2U);
   EXPECT_EQ(std::filesystem::file_size(dir / "metrics"), 513U * 128U);
 }
-
-struct DamageRow {
-  const char* name;
-  std::function<std::string(std::string)> change;
-  Lines expected;  // after one more `b`
-};
 
 TEST(Counters, StartsAnewWhenDamaged) {
   const Lines anew{"b 1"};
   const Lines kept{"a 7", "b 1"};
-  const DamageRow rows[] = {
+  const struct {
+    const char* name;
+    std::function<std::string(std::string)> change;
+    Lines expected;  // after one more `b`
+  } rows[] = {
       {"as it was", [](std::string t) { return t; }, kept},
       {"empty", [](const std::string&) { return std::string(); }, anew},
       {"text", [](const std::string&) { return std::string(500, 'x'); }, anew},
@@ -141,7 +141,7 @@ TEST(Counters, StartsAnewWhenDamaged) {
       {"a cut first record", [](const std::string& t) { return t.substr(0, 100); }, anew},
       {"no name, though printable", [](std::string t) { return t.replace(128, 1, "-"); }, anew},
   };
-  for (const DamageRow& row : rows) {
+  for (const auto& row : rows) {
     const TempDir dir;
     add_one(open_counters(dir.path()), "a", {}, 7);
     write_file(dir / "metrics", row.change(test_support::read_file(dir / "metrics")));
@@ -158,9 +158,7 @@ TEST(Counters, WaitsBrieflyForOthers) {
   const int other = open((dir / "metrics").c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_EQ(flock(other, LOCK_EX), 0);
   add_one(counters, "a", {});  // returns, though the lock is never given back
-  const auto locked = counters.read();
-  ASSERT_FALSE(locked.has_value());
-  EXPECT_EQ(locked.error().code, EAGAIN);
+  EXPECT_EQ(counters.read().error().code, EAGAIN);
   close(other);
   add_one(counters, "a", {});
   EXPECT_EQ(counted(dir.path()), Lines{"a 2"});
@@ -183,13 +181,12 @@ TEST(Counters, CountsWhatManyCount) {
     wait(&status);
     EXPECT_EQ(status, 0);
   }
-  const auto samples = open_counters(dir.path()).read();
-  ASSERT_TRUE(samples.has_value());
+  const auto samples = must(open_counters(dir.path()).read());
   std::uint64_t all = 0;
   std::uint64_t sum = 0;
-  for (const Sample& sample : *samples)
+  for (const Sample& sample : samples)
     (sample.name == "all" ? all : sum) += sample.value;
-  EXPECT_EQ(samples->size(), 1U + kProcesses);
+  EXPECT_EQ(samples.size(), 1U + kProcesses);
   EXPECT_EQ(all, sum) << "two of one call are counted together";
   // Best effort: who waited for too long on a busy machine has not counted.
   EXPECT_LE(all, kProcesses * kTimes);
@@ -204,9 +201,8 @@ TEST(Counters, RefusesWhatIsNotItsFile) {
   EXPECT_FALSE(std::filesystem::exists(dir / "elsewhere"));
   std::filesystem::remove(dir / "metrics");
   ASSERT_EQ(mkfifo((dir / "metrics").c_str(), 0600), 0);
-  const auto fifo = Counters::open(dir.path());
-  ASSERT_FALSE(fifo.has_value());
-  EXPECT_EQ(fifo.error().message, "cannot use `" + dir.path() + "/metrics`: it is not a file of root's");
+  EXPECT_EQ(Counters::open(dir.path()).error().message,
+            "cannot use `" + dir.path() + "/metrics`: it is not a file of root's");
   std::filesystem::remove(dir / "metrics");
   ASSERT_EQ(chmod(dir.path().c_str(), 0755), 0);
   EXPECT_FALSE(Counters::open(dir.path()).has_value());
@@ -219,9 +215,7 @@ TEST(Histogram, AddsBucketsUp) {
     counters.add(observed_stage("poststop", true, microseconds));
   counters.add(observed_stage("poststop", false, 5));
   add_one(counters, kReturnsTotal, {{"reason", "poststop"}});
-  const auto samples = counters.read();
-  ASSERT_TRUE(samples.has_value());
-  const std::string text = prometheus_text(with_histograms(*samples));
+  const std::string text = prometheus_text(with_histograms(must(counters.read())));
   const std::string name = "rdma_hook_stage_duration_microseconds";
   EXPECT_EQ(text.find("# TYPE " + name + " histogram\n"), text.rfind("# TYPE " + name)) << text;
   EXPECT_TRUE(text.starts_with("# HELP rdma_hook_returns_total ")) << text;
@@ -240,22 +234,8 @@ TEST(Histogram, AddsBucketsUp) {
   EXPECT_EQ(lines[31], name + R"(_sum{result="done",stage="poststop"} 20002002)");
 }
 
-// A call changes a few series among many: the others stay as they are.
-TEST(Counters, LeavesOthersAlone) {
-  const TempDir dir;
-  const Counters counters = open_counters(dir.path());
-  for (const char* const name : {"a", "b", "c", "d", "e"})
-    add_one(counters, name, {}, 10);
-  counters.add({{.name = "d", .labels = {}}, {.name = "b", .labels = {}, .delta = 2}, {.name = "f", .labels = {}}});
-  counters.add({{.name = "", .labels = {}}});
-  EXPECT_EQ(counted(dir.path()), (Lines{"a 10", "b 12", "c 10", "d 11", "e 10", "f 1"}));
-}
-
-TEST(PrometheusText, Nothing) {
-  EXPECT_EQ(prometheus_text({}), "");
-}
-
 TEST(PrometheusText, SaysEachNameOnceInOrder) {
+  EXPECT_EQ(prometheus_text({}), "");
   const std::vector<Sample> samples{
       {.name = "b", .labels = {{"x", "2"}}, .help = "Bees.", .value = 2},
       {.name = "a", .labels = {}, .type = Sample::Type::kCounter, .help = "An a.\nOr \\ \"two\".", .value = UINT64_MAX},
@@ -267,25 +247,18 @@ TEST(PrometheusText, SaysEachNameOnceInOrder) {
 }
 
 TEST(PrometheusText, EscapesLabelValues) {
-  struct Row {
-    std::string value;
-    std::string expected;
-  };
-  const Row rows[] = {
-      {"plain", "plain"},
-      {"a\\b", "a\\\\b"},
-      {"a\"b", "a\\\"b"},
-      {"a\nb", "a\\nb"},
-      {"\\\n", "\\\\\\n"},
-      {"tab\there", "tab?here"},
-      {"gr\xc3\xbc\xc3\x9f", "gr\xc3\xbc\xc3\x9f"},
-      {"\xff", "?"},
-      {"", ""},
-  };
-  for (const Row& row : rows) {
-    EXPECT_EQ(prometheus_text({{.name = "a", .labels = {{"x", row.value}}}}),
-              "# TYPE a gauge\na{x=\"" + row.expected + "\"} 0\n");
-  }
+  const std::pair<std::string, std::string> rows[] = {{"plain", "plain"},
+                                                      {"a\\b", "a\\\\b"},
+                                                      {"a\"b", "a\\\"b"},
+                                                      {"a\nb", "a\\nb"},
+                                                      {"\\\n", "\\\\\\n"},
+                                                      {"tab\there", "tab?here"},
+                                                      {"gr\xc3\xbc\xc3\x9f", "gr\xc3\xbc\xc3\x9f"},
+                                                      {"\xff", "?"},
+                                                      {"", ""}};
+  for (const auto& [value, expected] : rows)
+    EXPECT_EQ(prometheus_text({{.name = "a", .labels = {{"x", value}}}}),
+              "# TYPE a gauge\na{x=\"" + expected + "\"} 0\n");
 }
 
 Grant make_grant(const std::string& key, const std::vector<std::string>& hcas, const std::vector<std::string>& ids) {
@@ -304,9 +277,9 @@ std::string port_counters(const std::string& root, const std::vector<std::string
   return all;
 }
 
-Result<std::string> metrics_text(const std::string& ledger, const Held& held, const std::string& root) {
+std::string metrics_text(const std::string& ledger, const Held& held, const std::string& root) {
   std::string all;
-  TRY_VOID(write_metrics(ledger, held, root, [&](const std::string& text) { all += text; }));
+  EXPECT_TRUE(write_metrics(ledger, held, root, [&](const std::string& text) { all += text; }));
   return all;
 }
 
@@ -344,15 +317,12 @@ TEST(GrantInfo, SaysWhoHasWhat) {
   EXPECT_EQ(grant_info_head(), "# HELP rdma_hook_grant_info Who has which HCA.\n# TYPE rdma_hook_grant_info gauge\n");
 }
 
-TEST(GrantInfo, MasksTheTokenOfAGrant) {
+TEST(GrantInfo, MasksTheTokenOfAGrantAlone) {
   const std::string token(32, 'a');
   Grant grant = make_grant(token_owner(token).key, {"mlx5_0"}, {"one"});
   const std::string info = grant_info(grant);
   EXPECT_EQ(info.find(token), std::string::npos) << info;
   EXPECT_NE(info.find("grant=\"" + shown_key(grant.owner.key) + "\""), std::string::npos) << info;
-}
-
-TEST(ShownKey, IsADigestForATokenOnly) {
   const std::string shown = shown_key("token-0123456789abcdef0123456789abcdef");
   EXPECT_EQ(shown, "token-" + text_digest("token-0123456789abcdef0123456789abcdef"));
   EXPECT_NE(shown, shown_key("token-0123456789abcdef0123456789abcdee"));
@@ -377,11 +347,7 @@ TEST(PortCounters, ReadsBothGroups) {
             (Lines{R"(rdma_port_counter{counter="port_xmit_data",hca="mlx5_0",port="1"} 123456789012345)",
                    R"(rdma_port_counter{counter="out_of_sequence",hca="mlx5_0",port="1"} 0)",
                    R"(rdma_port_counter{counter="port_rcv_data",hca="mlx5_0",port="2"} 7)"}));
-}
-
-TEST(PortCounters, NoRdma) {
-  const TempDir root;
-  EXPECT_EQ(port_counters(root.path(), {"mlx5_0"}), "");
+  EXPECT_EQ(port_counters(root / "none", {"mlx5_0"}), "");
 }
 
 TEST(MetricsText, PutsAllTogether) {
@@ -392,10 +358,9 @@ TEST(MetricsText, PutsAllTogether) {
           {{"stage", "prestart"}, {"reason", std::string(to_string(FailureReason::kDevices))}});
   Held held;
   held.add(make_grant("web", {"mlx5_0"}, {"web-1"}));
-  const auto text = metrics_text(ledger.path(), held, root.path());
-  ASSERT_TRUE(text.has_value());
+  EXPECT_EQ(metrics_text(root / "none", {}, root / "none"), "") << "no ledger yet";
   EXPECT_EQ(
-      *text,
+      metrics_text(ledger.path(), held, root.path()),
       "# HELP rdma_hook_failures_total Stages that failed, by what it was about.\n# TYPE rdma_hook_failures_total "
       "counter\n"
       "rdma_hook_failures_total{reason=\"devices\",stage=\"prestart\"} 1\n"
@@ -406,13 +371,6 @@ TEST(MetricsText, PutsAllTogether) {
       "# HELP rdma_port_counter A counter of an HCA's port as the kernel has it; port_*_data counts 4 bytes.\n"
       "# TYPE rdma_port_counter counter\n"
       "rdma_port_counter{counter=\"port_rcv_data\",hca=\"mlx5_0\",port=\"1\"} 8\n");
-}
-
-TEST(MetricsText, NoLedgerYet) {
-  const TempDir root;
-  const auto text = metrics_text(root / "none", {}, root.path());
-  ASSERT_TRUE(text.has_value());
-  EXPECT_EQ(*text, "");
 }
 
 // In a mount namespace of its own: what the command makes there would have to be made on a read-only file system.

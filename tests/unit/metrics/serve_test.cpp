@@ -21,16 +21,18 @@ int status_of(const std::string& head) {
 }
 
 TEST(HookServeMetrics, Requests) {
-  EXPECT_EQ(status_of("GET /metrics HTTP/1.1\r\nHost: a"), 200);
-  EXPECT_EQ(status_of("GET /metrics?x=1 HTTP/1.0"), 200);
-  EXPECT_EQ(status_of("GET /metric HTTP/1.1"), 404);
-  EXPECT_EQ(status_of("GET /metrics/ HTTP/1.1"), 404);
-  EXPECT_EQ(status_of("GET http://a/metrics HTTP/1.1"), 404);
-  EXPECT_EQ(status_of("GET /../etc/passwd HTTP/1.1"), 404);
-  EXPECT_EQ(status_of("HEAD /metrics HTTP/1.1"), 405);
-  EXPECT_EQ(status_of("POST /metrics HTTP/1.1\r\nContent-Length: 5"), 405);
-  EXPECT_EQ(status_of("get /metrics HTTP/1.1"), 405);
-  EXPECT_EQ(status_of("GET /metrics HTTP/2.0"), 505);
+  const std::pair<const char*, int> rows[] = {{"GET /metrics HTTP/1.1\r\nHost: a", 200},
+                                              {"GET /metrics?x=1 HTTP/1.0", 200},
+                                              {"GET /metric HTTP/1.1", 404},
+                                              {"GET /metrics/ HTTP/1.1", 404},
+                                              {"GET http://a/metrics HTTP/1.1", 404},
+                                              {"GET /../etc/passwd HTTP/1.1", 404},
+                                              {"HEAD /metrics HTTP/1.1", 405},
+                                              {"POST /metrics HTTP/1.1\r\nContent-Length: 5", 405},
+                                              {"get /metrics HTTP/1.1", 405},
+                                              {"GET /metrics HTTP/2.0", 505}};
+  for (const auto& [head, status] : rows)
+    EXPECT_EQ(status_of(head), status) << head;
   for (const char* bad :
        {"", "GET", "GET /metrics", "GET  /metrics HTTP/1.1", "GET /metrics HTTP/1.1 x", " GET / HTTP/1.1",
         "GET /met\trics HTTP/1.1", "GET /metrics SPDY/1", "\x16\x03\x01", "GET /\xff HTTP/1.1"})
@@ -62,10 +64,6 @@ TEST(HookServeMetrics, Answers) {
   EXPECT_EQ(hook::http_body(503), "503 Service Unavailable\n");
 }
 
-std::vector<hook::ServedClient> clients_of(const std::string& peer, std::size_t count, hook::ClientState state) {
-  return std::vector<hook::ServedClient>(count, {peer, state});
-}
-
 TEST(HookServeMetrics, AFullServerClosesTheOldestIdleClient) {
   using hook::ClientState;
   std::vector<hook::ServedClient> clients;
@@ -89,9 +87,8 @@ TEST(HookServeMetrics, AFullServerClosesTheOldestIdleClient) {
 
 TEST(HookServeMetrics, APeerWithItsShareReplacesOneOfItsOwn) {
   using hook::ClientState;
-  auto clients = clients_of("other", 3, ClientState::kAsks);
-  for (const auto& own : clients_of("flood", hook::kMostOfOnePeer, ClientState::kAsks))
-    clients.push_back(own);
+  std::vector<hook::ServedClient> clients(3, {"other", ClientState::kAsks});
+  clients.insert(clients.end(), hook::kMostOfOnePeer, {"flood", ClientState::kAsks});
   EXPECT_EQ(hook::admit(clients, "flood").closes, 3U);
   EXPECT_FALSE(hook::admit(clients, "new").closes);
   for (auto& client : clients)

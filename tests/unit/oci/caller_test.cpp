@@ -6,10 +6,14 @@
 #include "hook/base/json/json.hpp"
 #include "hook/grant/asking.hpp"
 #include "hook/program/commands.hpp"
+#include "support/arguments.hpp"
+#include "support/results.hpp"
 #include "support/temp_dir.hpp"
 
 namespace hook {
 namespace {
+
+using test_support::must;
 
 const std::string kId = "5694a587a2df7e4289a0e902d46de297b807effa92f14d90d66560cdc0d94198";  // crio-annotation.*
 const std::string kCrios = "/run/containers/storage/overlay-containers/" + kId + "/userdata";
@@ -18,12 +22,10 @@ const std::string kKubernetes = "/run/containerd/io.containerd.runtime.v2.task/k
 const std::string kDockers = "/var/run/docker/containerd/daemon/io.containerd.runtime.v2.task/moby/" + kId;
 
 TEST(Caller, IsToldByBundleAndCgroupsPath) {
-  struct Row {
-    std::string bundle;
-    std::string cgroups_path;
+  const struct {
+    std::string bundle, cgroups_path;
     std::string_view engine;
-  };
-  const Row rows[] = {
+  } rows[] = {
       {kCrios, "/kubepods/besteffort/pod3b8f2c62/crio-" + kId, "crio"},
       {kCrios + "/", "kubepods-besteffort-pod3b8f2c62.slice:crio:" + kId, "crio"},
       {"/run/user/1000/containers/vfs-containers/" + kId + "//userdata", "/crio/crio-" + kId, "crio"},
@@ -52,7 +54,7 @@ TEST(Caller, IsToldByBundleAndCgroupsPath) {
       {"/userdata", "/x/crio-" + kId, "podman"},
       {"", "", "podman"},
   };
-  for (const Row& row : rows) {
+  for (const auto& row : rows) {
     const auto told = recognise({.bundle = row.bundle}, row.cgroups_path);
     EXPECT_EQ(to_string(told.engine), row.engine) << row.bundle << " " << row.cgroups_path;
     EXPECT_FALSE(told.is_doubted);
@@ -64,14 +66,15 @@ TEST(Caller, IsToldByBundleAndCgroupsPath) {
 }
 
 TEST(Caller, IsToldByTheRuntimesRoot) {
-  const auto engine = [](const char* root) { return to_string(recognise({.runtime_root = root}, "").engine); };
-  EXPECT_EQ(engine("/run/containerd/runc/k8s.io"), "containerd");
-  EXPECT_EQ(engine("/var/run/docker/runtime-runc/moby"), "docker");
-  EXPECT_EQ(engine("/run/user/1000/docker/runtime-rdma/moby"), "docker");
-  EXPECT_EQ(engine("/run/containerd/runc/moby"), "docker");
-  EXPECT_EQ(engine("/run/containerd/runc/default"), "podman");
-  EXPECT_EQ(engine("/run/runc"), "podman");
-  EXPECT_EQ(engine(""), "podman");
+  const std::pair<const char*, Engine> rows[] = {{"/run/containerd/runc/k8s.io", Engine::kContainerd},
+                                                 {"/var/run/docker/runtime-runc/moby", Engine::kDocker},
+                                                 {"/run/user/1000/docker/runtime-rdma/moby", Engine::kDocker},
+                                                 {"/run/containerd/runc/moby", Engine::kDocker},
+                                                 {"/run/containerd/runc/default", Engine::kPodman},
+                                                 {"/run/runc", Engine::kPodman},
+                                                 {"", Engine::kPodman}};
+  for (const auto& [root, engine] : rows)
+    EXPECT_EQ(recognise({.runtime_root = root}, "").engine, engine) << root;
   EXPECT_EQ(recognise({.runtime_root = "/run/containerd/runc/moby"}, "").by, "told by the runtime's root");
   // CRI-O's and Podman's runtimes share one.
   EXPECT_EQ(recognise({.bundle = kCrios, .runtime_root = "/run/runc"}, "/x/crio-" + kId).engine, Engine::kCrio);
@@ -105,20 +108,14 @@ TEST(Caller, IsTheOneNamedUnlessTheBundleIsAnothers) {
 
 // --- what a container gains by it
 
-Config trusting_team_a() {
-  Config config;
-  config.annotations_may_request = {"team-a"};
-  return config;
-}
-
 Json recorded(const std::string& name) {
   return Json::parse(test_support::read_file(std::string(RECORDED) + "/" + name));
 }
 
 Asking asking(const Json& config, const Caller& caller) {
-  auto asking = understand(config.dump(), trusting_team_a(), caller);
-  EXPECT_TRUE(asking) << asking.error().message;
-  return asking.value();
+  Config trusting;
+  trusting.annotations_may_request = {"team-a"};
+  return must(understand(config.dump(), trusting, caller));
 }
 
 // rdma-runtime and hook of a node whose configuration names no engine.
@@ -188,15 +185,11 @@ TEST(Caller, APodmanImageGainsNothingByForgedAnnotations) {
   }
 }
 
-TEST(Caller, AContainerdPodGainsNothingByCriosAnnotations) {
+TEST(Caller, AContainerdPodGainsNothingByCriosAnnotationsAndWhoAsksNothingIsNotWarned) {
   Json config = recorded("crio-annotation.config.json");
   config["annotations"]["io.kubernetes.cri.sandbox-namespace"] = "team-b";
   EXPECT_FALSE(asking(config, {.bundle = kKubernetes, .runtime_root = "/run/containerd/runc/k8s.io"}).request);
   EXPECT_FALSE(asking(config, {.engine = Engine::kCrio, .is_named = true, .bundle = kKubernetes}).request);
-}
-
-TEST(Caller, WhoAsksNothingIsNotWarned) {
-  Json config = recorded("crio-annotation.config.json");
   config["annotations"].erase("rdma-init.io/devices");
   EXPECT_TRUE(asking(config, {.engine = Engine::kCrio, .is_named = true, .bundle = kPodmans}).warnings.empty());
 }
@@ -210,11 +203,8 @@ TEST(Caller, IsShownByPlan) {
   test_support::write_file(directory / "admin.json", "{}");
   const auto shown = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.end(), {"--config", directory / "admin.json", "--ledger", directory / "ledger"});
-    std::vector<char*> pointers;
-    for (std::string& argument : arguments)
-      pointers.push_back(argument.data());
     testing::internal::CaptureStdout();
-    EXPECT_EQ(run_command(parse_options(pointers).value()), 0);
+    EXPECT_EQ(run_command(must(parse_options(test_support::pointers_to(arguments)))), 0);
     return testing::internal::GetCapturedStdout();
   };
   EXPECT_EQ(shown({"plan", "--bundle", bundle}),

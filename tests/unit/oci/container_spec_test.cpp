@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "hook/base/json/json.hpp"
+#include "support/results.hpp"
 
 namespace hook {
 namespace {
+
+using test_support::must;
 
 Json json(const char* text) {
   return Json::parse(text);
@@ -44,9 +47,7 @@ TEST(ContainerSpec, SaysWhetherMountsOfTheNodeCanBeWritten) {
   const char* const user = R"([{"type": "user"}])";
   const char* const joined = R"([{"type": "user", "path": "/proc/7/ns/user"}])";
   const struct {
-    const char* capabilities;
-    const char* namespaces;
-    const char* mappings;
+    const char *capabilities, *namespaces, *mappings;
     MayWrite may;
   } rows[] = {
       {admin, R"([{"type": "mount"}])", "null", MayWrite::kYes},
@@ -67,13 +68,9 @@ TEST(ContainerSpec, SaysWhetherMountsOfTheNodeCanBeWritten) {
     config["process"]["capabilities"] = json(capabilities);
     config["linux"]["namespaces"] = json(namespaces);
     config["linux"]["uidMappings"] = json(mappings);
-    const auto spec = read_container_spec(config);
-    ASSERT_TRUE(spec) << capabilities;
-    EXPECT_EQ(may_write_to_mounts(*spec), may) << capabilities << namespaces << mappings;
+    EXPECT_EQ(may_write_to_mounts(must(read_container_spec(config))), may) << capabilities << namespaces << mappings;
   }
-}
-
-TEST(ContainerSpec, FindsTheNodesRootInAUidMap) {
+  // The node's root in a uid_map.
   EXPECT_TRUE(maps_root("         0          0 4294967295\n"));
   EXPECT_TRUE(maps_root("0 100000 65536\n65536 0 1\n"));
   EXPECT_FALSE(maps_root("0 100000 65536\n"));
@@ -99,10 +96,8 @@ TEST(ContainerSpec, theLastRuleOfAllDevicesDecides) {
       {R"([{"allow": false, "access": "rwm"}, {"allow": true, "access": "rwm"}, {"allow": false, "type": "b"}])", true},
   };
   for (const auto& [rules, expected] : rows) {
-    const auto spec =
-        read_container_spec(json(fmt::format(R"({{"linux": {{"resources": {{"devices": {}}}}}}})", rules).c_str()));
-    ASSERT_TRUE(spec) << spec.error().message;
-    EXPECT_EQ(spec->may_use_all_devices, expected) << rules;
+    const std::string config = fmt::format(R"({{"linux": {{"resources": {{"devices": {}}}}}}})", rules);
+    EXPECT_EQ(must(read_container_spec(json(config.c_str()))).may_use_all_devices, expected) << rules;
   }
 }
 
@@ -110,20 +105,15 @@ TEST(ContainerSpec, whatIsOptionalMayBeMissingOrNull) {
   for (const char* text :
        {"{}", R"({"root": null, "annotations": null, "process": null, "mounts": null, "linux": null})",
         R"({"process": {"env": null, "user": null, "rlimits": null}, "linux": {"devices": null}})"}) {
-    const auto spec = read_container_spec(json(text));
-    ASSERT_TRUE(spec) << text;
-    EXPECT_EQ(spec->root_path, "");
-    EXPECT_FALSE(spec->has_netns);
-    EXPECT_EQ(spec->memlock, std::nullopt);
+    const auto spec = must(read_container_spec(json(text)));
+    EXPECT_EQ(spec.root_path, "") << text;
+    EXPECT_FALSE(spec.has_netns) << text;
+    EXPECT_EQ(spec.memlock, std::nullopt) << text;
   }
 }
 
 TEST(ContainerSpec, namesTheMemberThatIsWrong) {
-  struct Row {
-    const char* config;
-    const char* error;
-  };
-  const Row rows[] = {
+  const std::pair<const char*, const char*> rows[] = {
       {"[]", "`config.json` of the container: expected an object"},
       {R"({"annotations": []})", "`annotations`: expected an object"},
       {R"({"annotations": {"a": 1}})", "`annotations.a`: expected a string"},
@@ -145,11 +135,8 @@ TEST(ContainerSpec, namesTheMemberThatIsWrong) {
       {R"({"linux": {"namespaces": [{"type": 1}]}})", "`linux.namespaces[0].type`: expected a string"},
       {R"({"mounts": [{"destination": {}}]})", "`mounts[0].destination`: expected a string"},
   };
-  for (const Row& row : rows) {
-    const auto spec = read_container_spec(json(row.config));
-    ASSERT_FALSE(spec) << row.config;
-    EXPECT_EQ(spec.error().message, row.error) << row.config;
-  }
+  for (const auto& [config, error] : rows)
+    EXPECT_EQ(read_container_spec(json(config)).error().message, error) << config;
 }
 
 TEST(ContainerSpec, believesAPodsIdentityOfKubernetesEnginesOnly) {
@@ -180,9 +167,7 @@ TEST(ContainerSpec, believesAPodsIdentityOfKubernetesEnginesOnly) {
   EXPECT_TRUE(check_pod_namespace(spec, Engine::kCrio));
   spec.annotations["io.kubernetes.cri-o.SandboxName"] = "k8s_train-1_team-c_u1_0";
   EXPECT_EQ(pod_identity(spec, Engine::kCrio).pod_namespace, "team-c");
-  const auto refused = check_pod_namespace(spec, Engine::kCrio);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().message,
+  EXPECT_EQ(check_pod_namespace(spec, Engine::kCrio).error().message,
             "cannot tell the pod's namespace: its sandbox says `team-c`, the label `io.kubernetes.pod.namespace` says "
             "`team-b`");
   EXPECT_TRUE(check_pod_namespace(spec, Engine::kContainerd));

@@ -14,6 +14,7 @@
 
 #include "fabric/unique_fd.hpp"
 #include "hook/base/process/identity.hpp"
+#include "support/results.hpp"
 #include "unit/ledger/scene.hpp"
 
 namespace {
@@ -22,6 +23,7 @@ using hook::parse_oci_state;
 using hook::read_state_text;
 using test_support::hide_proc;
 using test_support::in_child;
+using test_support::must;
 using test_support::sight;
 
 struct Pipe {
@@ -35,31 +37,20 @@ struct Pipe {
   fabric::UniqueFd out;
 };
 
-TEST(OciState, WhatRuncWrites) {
-  const auto state = parse_oci_state(
-      R"({"ociVersion":"1.0.2-dev","id":"web-1","status":"creating","pid":4711,"bundle":"/run/b","annotations":{"a":"b"}})");
-  ASSERT_TRUE(state) << state.error().message;
-  EXPECT_EQ(state->id, "web-1");
-  EXPECT_EQ(state->status, "creating");
-  EXPECT_EQ(state->pid, 4711);
-  EXPECT_EQ(state->bundle, "/run/b");
-  EXPECT_FALSE(state->from_crun);
+TEST(OciState, ReadsWhatRuncWritesAndCrunAtPoststop) {
+  const auto runc = must(parse_oci_state(
+      R"({"ociVersion":"1.0.2-dev","id":"web-1","status":"creating","pid":4711,"bundle":"/run/b","annotations":{"a":"b"}})"));
+  EXPECT_EQ(runc.id, "web-1");
+  EXPECT_EQ(runc.status, "creating");
+  EXPECT_EQ(runc.pid, 4711);
+  EXPECT_EQ(runc.bundle, "/run/b");
+  EXPECT_FALSE(runc.from_crun);
+  const auto crun =
+      must(parse_oci_state(R"({"ociVersion":"1.0","id":"c","pid":0,"root":"rootfs","bundle":"","status":"stopped"})"));
+  EXPECT_EQ(crun.pid, 0);
+  EXPECT_EQ(crun.bundle, "");
+  EXPECT_TRUE(crun.from_crun);
 }
-
-TEST(OciState, WhatCrunWritesAtPoststop) {
-  const auto state =
-      parse_oci_state(R"({"ociVersion":"1.0","id":"c","pid":0,"root":"rootfs","bundle":"","status":"stopped"})");
-  ASSERT_TRUE(state) << state.error().message;
-  EXPECT_EQ(state->pid, 0);
-  EXPECT_EQ(state->bundle, "");
-  EXPECT_TRUE(state->from_crun);
-}
-
-struct Refused {
-  const char* name;
-  std::string text;
-  std::string error;
-};
 
 std::string with_id(const std::string& id) {
   return R"({"id":")" + id + R"(","pid":4711,"bundle":"/b"})";
@@ -71,11 +62,14 @@ std::string with_bundle(const std::string& bundle) {
   return R"({"id":"c","pid":4711,"bundle":")" + bundle + R"("})";
 }
 
-TEST(OciState, Refuses) {
+TEST(OciState, RefusesOrAcceptsNames) {
   const std::string id_error = "cannot read the container's state: `id` is not 1 to 1024 printable bytes without `/`";
   const std::string pid_range = "cannot read the container's state: `pid` is out of range";
   const std::string pid_type = "cannot read the container's state: `pid` is not an integer";
-  const Refused rows[] = {
+  const struct {
+    const char* name;
+    std::string text, error;
+  } rows[] = {
       {"array", "[]", "cannot read the container's state: it is not an object"},
       {"no id", R"({"pid":4711})", id_error},
       {"empty id", with_id(""), id_error},
@@ -98,21 +92,12 @@ TEST(OciState, Refuses) {
       {"bundle with NUL", with_bundle("/run\\u0000x"), "cannot use bundle `/run?x`: it has a NUL byte"},
       {"too long", std::string((1 << 20) + 1, ' '), "cannot read the container's state: it is over 1048576 bytes"},
   };
-  for (const Refused& row : rows) {
-    const auto state = parse_oci_state(row.text);
-    ASSERT_FALSE(state) << row.name;
-    EXPECT_EQ(state.error().message, row.error) << row.name;
-  }
+  for (const auto& row : rows)
+    EXPECT_EQ(parse_oci_state(row.text).error().message, row.error) << row.name;
   for (const char* text : {"", "{", "{\"id\":\"c\"} x"})
     EXPECT_FALSE(parse_oci_state(text)) << text;
-}
-
-TEST(OciState, AcceptsNames) {
-  for (const char* bundle : {"/a..b/c", "/.../x", "/"}) {
-    const auto state = parse_oci_state(with_bundle(bundle));
-    ASSERT_TRUE(state) << bundle;
-    EXPECT_EQ(state->bundle, bundle);
-  }
+  for (const char* bundle : {"/a..b/c", "/.../x", "/"})
+    EXPECT_EQ(must(parse_oci_state(with_bundle(bundle))).bundle, bundle);
   EXPECT_TRUE(parse_oci_state(with_id(std::string(1024, 'a'))));
   EXPECT_EQ(parse_oci_state(with_pid("4194304"))->pid, 4194304);
 }
@@ -128,17 +113,8 @@ TEST(ReadStateText, ReadsWhatComesInPieces) {
     _exit(0);
   }
   pipe.out.reset();
-  const auto text = read_state_text(pipe.in.get(), 10000);
+  EXPECT_EQ(must(read_state_text(pipe.in.get(), 10000)), R"({"id":"c"})");
   waitpid(child, nullptr, 0);
-  ASSERT_TRUE(text) << text.error().message;
-  EXPECT_EQ(*text, R"({"id":"c"})");
-}
-
-TEST(ReadStateText, EndsWhenNothingComes) {
-  Pipe pipe;
-  const auto text = read_state_text(pipe.in.get(), 20);
-  ASSERT_FALSE(text);
-  EXPECT_EQ(text.error().message, "the container's state on stdin does not end within 20 ms");
 }
 
 // A byte now and then must not start the time anew.
@@ -156,21 +132,18 @@ TEST(ReadStateText, TheTimeIsForAllOfIt) {
   const auto text = read_state_text(pipe.in.get(), 100);
   pipe.in.reset();
   waitpid(child, nullptr, 0);
-  ASSERT_FALSE(text);
   EXPECT_EQ(text.error().message, "the container's state on stdin does not end within 100 ms");
 }
 
-TEST(ReadStateText, EndsWhenTooMuchComes) {
+TEST(ReadStateText, EndsWhenNothingOrTooMuchComes) {
+  const Pipe pipe;
+  EXPECT_EQ(read_state_text(pipe.in.get(), 20).error().message,
+            "the container's state on stdin does not end within 20 ms");
   const fabric::UniqueFd zeros(open("/dev/zero", O_RDONLY | O_CLOEXEC));
-  const auto text = read_state_text(zeros.get(), 10000);
-  ASSERT_FALSE(text);
-  EXPECT_EQ(text.error().message, "the container's state on stdin is longer than 1048576 bytes");
-}
-
-TEST(ReadStateText, ClosedIsAnError) {
-  const auto text = read_state_text(1 << 20, 1000);
-  ASSERT_FALSE(text);
-  EXPECT_EQ(text.error().message, "cannot read the container's state on stdin: Bad file descriptor");
+  EXPECT_EQ(read_state_text(zeros.get(), 10000).error().message,
+            "the container's state on stdin is longer than 1048576 bytes");
+  EXPECT_EQ(read_state_text(1 << 20, 1000).error().message,
+            "cannot read the container's state on stdin: Bad file descriptor");
 }
 
 TEST(ProcessIdentity, LivesUntilItEnds) {
@@ -232,7 +205,7 @@ TEST(ProcessIdentity, FirstThreadEnds) {
   EXPECT_EQ(sight(hook::look_at(*identity)), "gone");
 }
 
-TEST(ProcessIdentity, NoProcess) {
+TEST(ProcessIdentity, NeedsAProcess) {
   for (const pid_t pid : {0, -1, 4194304})
     EXPECT_EQ(hook::identify(pid).error().code, ESRCH) << pid;
 }

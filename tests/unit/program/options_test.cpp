@@ -4,162 +4,132 @@
 
 #include <cerrno>
 
+#include "support/arguments.hpp"
+#include "support/results.hpp"
+
 namespace {
 
 using hook::Command;
 using hook::Options;
+using test_support::must;
 
-fabric::Result<Options> parse(std::vector<std::string> arguments) {
-  std::vector<char*> pointers;
-  for (std::string& argument : arguments)
-    pointers.push_back(argument.data());
-  return hook::parse_options(pointers);
+fabric::Result<Options> parse(const char* line) {
+  auto words = test_support::words(line);
+  return hook::parse_options(test_support::pointers_to(words));
 }
 
 TEST(HookOptions, CommandsAndTheirOlderNames) {
-  struct Row {
-    const char* text;
-    Command command;
-  };
-  for (const Row& row : std::vector<Row>{{"createRuntime", Command::kCreateRuntime},
-                                         {"prestart", Command::kCreateRuntime},
-                                         {"poststop", Command::kPoststop},
-                                         {"devices", Command::kDevices},
-                                         {"recover", Command::kRecover},
-                                         {"metrics", Command::kMetrics},
-                                         {"check-config", Command::kCheckConfig},
-                                         {"base-spec", Command::kBaseSpec},
-                                         {"--version", Command::kVersion},
-                                         {"--help", Command::kHelp}}) {
-    SCOPED_TRACE(row.text);
-    const auto options = parse({row.text});
-    ASSERT_TRUE(options) << options.error().message;
-    EXPECT_EQ(options->command, row.command);
-  }
-}
-
-TEST(HookOptions, ConfigApply) {
-  const auto node = parse({"config", "apply", "/config", "--watch"});
-  ASSERT_TRUE(node) << node.error().message;
-  EXPECT_EQ(node->command, Command::kConfigApply);
-  EXPECT_EQ(node->source, "/config");
-  EXPECT_TRUE(node->watch);
-  EXPECT_EQ(node->node.config.cluster, "/etc/rdma-init/cluster/config.json");
-  const auto below = parse({"config", "apply", "--root", "/host", "cm"});
-  ASSERT_TRUE(below) << below.error().message;
-  EXPECT_EQ(below->node.config.cluster, "/host/etc/rdma-init/cluster/config.json");
-  EXPECT_EQ(below->node.config.file, "/host/etc/rdma-init/config.json");
-  EXPECT_EQ(below->node.config.drop_ins, "/host/etc/rdma-init/conf.d");
+  for (const auto& [text, command] :
+       std::vector<std::pair<const char*, Command>>{{"createRuntime", Command::kCreateRuntime},
+                                                    {"prestart", Command::kCreateRuntime},
+                                                    {"poststop", Command::kPoststop},
+                                                    {"devices", Command::kDevices},
+                                                    {"recover", Command::kRecover},
+                                                    {"metrics", Command::kMetrics},
+                                                    {"check-config", Command::kCheckConfig},
+                                                    {"base-spec", Command::kBaseSpec},
+                                                    {"--version", Command::kVersion},
+                                                    {"--help", Command::kHelp}})
+    EXPECT_EQ(must(parse(text)).command, command) << text;
 }
 
 TEST(HookOptions, ConfigApplyNeedsADirectory) {
-  using Arguments = std::vector<std::string>;
-  for (const Arguments& wrong : {Arguments{"config"},
-                                 {"config", "see"},
-                                 {"config", "apply"},
-                                 {"config", "apply", "a", "b"},
-                                 {"config", "apply", "a", "--watch", "--json"},
-                                 {"config", "apply", "a", "--config", "/c.json"},
-                                 {"config", "apply", "a", "--root", "relative"}}) {
-    const auto options = parse(wrong);
-    ASSERT_FALSE(options) << wrong.back();
-    EXPECT_EQ(options.error().code, EINVAL);
-  }
+  const auto node = must(parse("config apply /config --watch"));
+  EXPECT_EQ(node.command, Command::kConfigApply);
+  EXPECT_EQ(node.source, "/config");
+  EXPECT_TRUE(node.watch);
+  EXPECT_EQ(node.node.config.cluster, "/etc/rdma-init/cluster/config.json");
+  const auto below = must(parse("config apply --root /host cm"));
+  EXPECT_EQ(below.node.config.cluster, "/host/etc/rdma-init/cluster/config.json");
+  EXPECT_EQ(below.node.config.file, "/host/etc/rdma-init/config.json");
+  EXPECT_EQ(below.node.config.drop_ins, "/host/etc/rdma-init/conf.d");
+  for (const char* wrong : {"config", "config see", "config apply", "config apply a b", "config apply a --watch --json",
+                            "config apply a --config /c.json", "config apply a --root relative"})
+    EXPECT_EQ(parse(wrong).error().code, EINVAL) << wrong;
 }
 
 TEST(HookOptions, ValuesBothWays) {
-  const auto options = parse({"plan", "--bundle=/b", "--engine", "crio", "--config", "/c.json", "--snapshot=s.json",
-                              "--root", "/r", "--ledger=/l", "--json"});
-  ASSERT_TRUE(options) << options.error().message;
-  EXPECT_EQ(options->bundle, "/b");
-  EXPECT_EQ(options->node.engine, hook::Engine::kCrio);
-  EXPECT_TRUE(options->node.engine_is_named);
-  EXPECT_EQ(options->node.config.file, "/c.json");
-  EXPECT_TRUE(options->node.config.file_must_exist);
-  EXPECT_EQ(options->node.config.drop_ins, "");
-  EXPECT_EQ(options->node.snapshot, "s.json");
-  EXPECT_EQ(options->node.root, "/r");
-  EXPECT_EQ(options->node.ledger, "/l");
-  EXPECT_TRUE(options->json);
-}
-
-TEST(HookOptions, BaseSpec) {
-  const auto options = parse({"base-spec", "--verify", "--hook", "/usr/local/bin/rdma-hook"});
-  ASSERT_TRUE(options) << options.error().message;
-  EXPECT_TRUE(options->verify);
-  EXPECT_EQ(options->hook, "/usr/local/bin/rdma-hook");
+  const auto options =
+      must(parse("plan --bundle=/b --engine crio --config /c.json --snapshot=s.json --root /r --ledger=/l --json"));
+  EXPECT_EQ(options.bundle, "/b");
+  EXPECT_EQ(options.node.engine, hook::Engine::kCrio);
+  EXPECT_TRUE(options.node.engine_is_named);
+  EXPECT_EQ(options.node.config.file, "/c.json");
+  EXPECT_TRUE(options.node.config.file_must_exist);
+  EXPECT_EQ(options.node.config.drop_ins, "");
+  EXPECT_EQ(options.node.snapshot, "s.json");
+  EXPECT_EQ(options.node.root, "/r");
+  EXPECT_EQ(options.node.ledger, "/l");
+  EXPECT_TRUE(options.json);
+  const auto base_spec = must(parse("base-spec --verify --hook /usr/local/bin/rdma-hook"));
+  EXPECT_TRUE(base_spec.verify);
+  EXPECT_EQ(base_spec.hook, "/usr/local/bin/rdma-hook");
 }
 
 TEST(HookOptions, Defaults) {
-  const auto options = parse({"createRuntime"});
-  ASSERT_TRUE(options);
-  EXPECT_EQ(options->node.engine, hook::Engine::kPodman)
+  const auto options = must(parse("createRuntime"));
+  EXPECT_EQ(options.node.engine, hook::Engine::kPodman)
       << "annotations only narrow unless the entry says whose they are";
-  EXPECT_EQ(parse({"plan", "--bundle", "b"})->node.engine, hook::Engine::kRunc);
-  EXPECT_FALSE(options->node.engine_is_named);
-  EXPECT_EQ(options->node.config.file, "/etc/rdma-init/config.json");
-  EXPECT_EQ(options->node.ledger, "/run/rdma-hook");
-  EXPECT_FALSE(options->node.snapshot);
+  EXPECT_EQ(parse("plan --bundle b")->node.engine, hook::Engine::kRunc);
+  EXPECT_FALSE(options.node.engine_is_named);
+  EXPECT_EQ(options.node.config.file, "/etc/rdma-init/config.json");
+  EXPECT_EQ(options.node.ledger, "/run/rdma-hook");
+  EXPECT_FALSE(options.node.snapshot);
 }
 
 TEST(HookOptions, CdiGenerate) {
-  const auto options = parse({"cdi", "generate", "--out=/etc/cdi/x.json", "--kind", "a/b", "--hook=/opt/rdma-hook"});
-  ASSERT_TRUE(options) << options.error().message;
-  EXPECT_EQ(options->command, Command::kCdiGenerate);
-  EXPECT_EQ(options->node.engine, hook::Engine::kPodman);
-  EXPECT_EQ(options->out, "/etc/cdi/x.json");
-  EXPECT_EQ(options->kind, "a/b");
-  EXPECT_EQ(options->hook, "/opt/rdma-hook");
-  EXPECT_EQ(parse({"cdi", "generate", "--engine", "docker"})->node.engine, hook::Engine::kDocker);
-  EXPECT_EQ(parse({"cdi", "--help"})->command, Command::kHelp);
+  const auto options = must(parse("cdi generate --out=/etc/cdi/x.json --kind a/b --hook=/opt/rdma-hook"));
+  EXPECT_EQ(options.command, Command::kCdiGenerate);
+  EXPECT_EQ(options.node.engine, hook::Engine::kPodman);
+  EXPECT_EQ(options.out, "/etc/cdi/x.json");
+  EXPECT_EQ(options.kind, "a/b");
+  EXPECT_EQ(options.hook, "/opt/rdma-hook");
+  EXPECT_EQ(parse("cdi generate --engine docker")->node.engine, hook::Engine::kDocker);
+  EXPECT_EQ(parse("cdi --help")->command, Command::kHelp);
 }
 
 TEST(HookOptions, HelpBehindACommandIsAboutThatCommand) {
-  const auto options = parse({"install", "--help"});
-  ASSERT_TRUE(options) << options.error().message;
-  EXPECT_EQ(options->command, Command::kHelp);
-  EXPECT_EQ(options->topic, "install");
-  const std::string help = hook::help_text(options->topic);
+  const auto options = must(parse("install --help"));
+  EXPECT_EQ(options.command, Command::kHelp);
+  EXPECT_EQ(options.topic, "install");
+  const std::string help = hook::help_text(options.topic);
   for (const char* part : {"rdma-hook install --uninstall", "\n  --restart ", "\n  --root DIR", "Exit codes: "})
     EXPECT_NE(help.find(part), std::string::npos) << part;
   for (const char* part : {"rdma-hook plan", "--bundle", "doctor"})
     EXPECT_EQ(help.find(part), std::string::npos) << part;
-  EXPECT_EQ(parse({"--help"})->topic, "");
-  EXPECT_EQ(parse({"plan", "-h"})->topic, "plan") << "what is missing is no error";
+  EXPECT_EQ(parse("--help")->topic, "");
+  EXPECT_EQ(parse("plan -h")->topic, "plan") << "what is missing is no error";
 }
 
 TEST(HookOptions, ErrorsNameWhatIsWrong) {
   struct Row {
-    std::vector<std::string> arguments;
+    const char* line;
     int code;
     const char* message;
   };
   const std::vector<Row> rows = {
-      {{}, EINVAL, "no command"},
-      {{"create"}, EINVAL, "unknown command `create`"},
-      {{"plan"}, EINVAL, "plan needs --bundle DIR"},
-      {{"cdi"}, EINVAL, "`cdi` needs what to do: `cdi generate`"},
-      {{"cdi", "validate"}, EINVAL, "`cdi` needs what to do: `cdi generate`"},
-      {{"devices", "--bundle"}, EINVAL, "`--bundle` needs a value: DIR"},
-      {{"devices", "x"}, EINVAL, "unexpected argument `x`"},
-      {{"devices", "--what=1"}, EINVAL, "unknown option `--what`"},
-      {{"devices", "--dry-run"}, EINVAL, "unknown option `--dry-run`"},
-      {{"devices", "--json=1"}, EINVAL, "`--json` takes no value"},
-      {{"devices", "--engine", "lxc"}, EINVAL, "--engine `lxc`: expected runc, docker, podman, crio or containerd"},
-      {{"createContainer"},
-       ENOTSUP,
+      {"", EINVAL, "no command"},
+      {"create", EINVAL, "unknown command `create`"},
+      {"plan", EINVAL, "plan needs --bundle DIR"},
+      {"cdi", EINVAL, "`cdi` needs what to do: `cdi generate`"},
+      {"cdi validate", EINVAL, "`cdi` needs what to do: `cdi generate`"},
+      {"devices --bundle", EINVAL, "`--bundle` needs a value: DIR"},
+      {"devices x", EINVAL, "unexpected argument `x`"},
+      {"devices --what=1", EINVAL, "unknown option `--what`"},
+      {"devices --dry-run", EINVAL, "unknown option `--dry-run`"},
+      {"devices --json=1", EINVAL, "`--json` takes no value"},
+      {"devices --engine lxc", EINVAL, "--engine `lxc`: expected runc, docker, podman, crio or containerd"},
+      {"createContainer", ENOTSUP,
        "`createContainer` is too late, or inside the container: devices cannot be given there"},
-      {{"startContainer"},
-       ENOTSUP,
+      {"startContainer", ENOTSUP,
        "`startContainer` is too late, or inside the container: devices cannot be given there"},
-      {{"poststart"}, ENOTSUP, "`poststart` is too late, or inside the container: devices cannot be given there"},
+      {"poststart", ENOTSUP, "`poststart` is too late, or inside the container: devices cannot be given there"},
   };
   for (const Row& row : rows) {
-    const auto options = parse(row.arguments);
-    ASSERT_FALSE(options) << row.message;
-    EXPECT_EQ(options.error().message, row.message);
-    EXPECT_EQ(options.error().code, row.code);
-    EXPECT_FALSE(options.error().hint.empty());
+    const fabric::Error error = parse(row.line).error();
+    EXPECT_EQ(error.message, row.message);
+    EXPECT_EQ(error.code, row.code) << row.line;
+    EXPECT_FALSE(error.hint.empty()) << row.line;
   }
 }
 

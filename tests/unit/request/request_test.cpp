@@ -16,6 +16,9 @@ constexpr const char* kSpiderpool = "cni.spidernet.io/rdma-resource-inject";
 constexpr const char* kTwoNics =
     R"([{"cniConf":{"name":"rdma"}},{"cniConf":{"name":"other"}},{"cniConf":{"name":"rdma"}}])";
 
+constexpr const char* kFabricNic = R"([{"cniConf":{"name":"fabric"}}])";
+constexpr const char* kTwoNetworks = R"([{"cniConf":{"name":"fabric"}},{"cniConf":{"name":"storage"}}])";
+
 // "none", "all", "4", or the list; what narrows it behind "&"; "given" when the given nodes are the grant.
 std::string shown(const Wish& wish) {
   switch (wish.kind) {
@@ -42,6 +45,22 @@ std::string shown(const Asked& asked) {
   if (!request.network_of_pool.empty()) text += " network of pool";
   if (!asked.warnings.empty()) text += " !";
   return text;
+}
+
+Annotations annotation(const char* name, const char* value) {
+  return {{name, value}};
+}
+
+Annotations devices(const std::string& value) {
+  return {{kOwnDevices, value}};
+}
+
+Annotations volcengine(const std::string& value) {
+  return {{kVolcengine, value}};
+}
+
+Annotations volcengine(const std::string& value, const Annotations::value_type& another) {
+  return {{kVolcengine, value}, another};
 }
 
 struct RequestRow {
@@ -96,10 +115,10 @@ TEST(Request, whoseWordItIs) {
        "team-b",
        {"team-a"}},
       {"untrusted, nodes given: narrows them", Engine::kContainerd, two, "given & 2", 4, {}, "x"},
-      {"untrusted none, nodes given", Engine::kContainerd, {{kOwnDevices, "none"}}, "given & none", 4, {}, "x"},
-      {"untrusted all, nodes given", Engine::kContainerd, {{kOwnDevices, "all"}}, "given", 4, {}, "x"},
+      {"untrusted none, nodes given", Engine::kContainerd, devices("none"), "given & none", 4, {}, "x"},
+      {"untrusted all, nodes given", Engine::kContainerd, devices("all"), "given", 4, {}, "x"},
       {"trusted, nodes given: the wish stands", Engine::kRunc, two, "2", 4},
-      {"trusted none is explicit", Engine::kRunc, {{kOwnDevices, "none"}}, "none", 4},
+      {"trusted none is explicit", Engine::kRunc, devices("none"), "none", 4},
       {"untrusted mode and network change nothing",
        Engine::kPodman,
        {{"rdma-init.io/mode", "exclusive"}, {"rdma-init.io/network", "n"}},
@@ -122,24 +141,24 @@ TEST(Request, orderOfThoseWhoAsk) {
   check({
       {"own first", Engine::kRunc, all_three, "mlx5_1 network of pool"},
       {"volcengine next", Engine::kRunc, last_two, "2 network of pool"},
-      {"spiderpool next", Engine::kRunc, {{kSpiderpool, "n"}}, "all network of pool"},
+      {"spiderpool next", Engine::kRunc, annotation(kSpiderpool, "n"), "all network of pool"},
       {"given nodes", Engine::kContainerd, {}, "given", 2},
       {"nothing", Engine::kRunc, {}, "nothing"},
-      {"mode alone asks nothing", Engine::kRunc, {{"rdma-init.io/mode", "shared"}}, "nothing"},
-      {"mode of the given", Engine::kRunc, {{"rdma-init.io/mode", "shared"}}, "given mode shared", 1},
+      {"mode alone asks nothing", Engine::kRunc, annotation("rdma-init.io/mode", "shared"), "nothing"},
+      {"mode of the given", Engine::kRunc, annotation("rdma-init.io/mode", "shared"), "given mode shared", 1},
       {"own none beats the others", Engine::kRunc, {{kOwnDevices, "none"}, {kVolcengine, kTwoNics}}, "nothing"},
       {"a key for this container", Engine::kContainerd, for_trainer, "2", 0, {}, "a", {"a"}},
       {"a key for another container", Engine::kContainerd, for_other, "8", 0, {}, "a", {"a"}},
       {"runc has no container names", Engine::kRunc, for_trainer, "8"},
-      {"an unknown key is said", Engine::kRunc, {{"rdma-init.io/device", "8"}}, "unheard"},
+      {"an unknown key is said", Engine::kRunc, annotation("rdma-init.io/device", "8"), "unheard"},
   });
   Config config;
   config.default_devices = "1";
   check(
       {
           {"default", Engine::kPodman, {}, "1"},
-          {"default, narrowed", Engine::kPodman, {{kOwnDevices, "mlx5_0"}}, "1 & mlx5_0"},
-          {"default, refused", Engine::kPodman, {{kOwnDevices, "none"}}, "nothing"},
+          {"default, narrowed", Engine::kPodman, devices("mlx5_0"), "1 & mlx5_0"},
+          {"default, refused", Engine::kPodman, devices("none"), "nothing"},
           {"given before default", Engine::kPodman, {}, "given", 1},
       },
       config);
@@ -148,13 +167,10 @@ TEST(Request, orderOfThoseWhoAsk) {
   check({{"own are not read", Engine::kRunc, all_three, "2 network of pool"}}, config);
 }
 
-TEST(Request, umadNodesAskForNothing) {
-  ContainerSpec spec;
-  spec.devices = {{"/dev/infiniband/umad0", 'c', 231, 0}, {"/dev/infiniband/issm0", 'c', 231, 64}};
-  EXPECT_EQ(shown(*parse_request(spec, Config(), Engine::kRunc)), "nothing");
-}
-
-TEST(Request, aSandboxAsksNothing) {
+TEST(Request, umadNodesAndASandboxAskNothing) {
+  ContainerSpec umad;
+  umad.devices = {{"/dev/infiniband/umad0", 'c', 231, 0}, {"/dev/infiniband/issm0", 'c', 231, 64}};
+  EXPECT_EQ(shown(*parse_request(umad, Config(), Engine::kRunc)), "nothing");
   ContainerSpec spec;
   spec.annotations = {{kOwnDevices, "all"}, {"io.kubernetes.cri.container-type", "sandbox"}};
   Config config;
@@ -202,69 +218,46 @@ TEST(Request, variables) {
 TEST(Request, volcengine) {
   const Annotations two_nics = {{kVolcengine, kTwoNics}};
   check({
-      {"other names are not ours", Engine::kRunc, {{kVolcengine, R"([{"cniConf":{"name":"eni"}}])"}}, "nothing"},
-      {"odd entries are not ours",
-       Engine::kRunc,
-       {{kVolcengine, R"([{}, {"cniConf": 1}, {"cniConf":{"name":2}}])"}},
+      {"other names are not ours", Engine::kRunc, volcengine(R"([{"cniConf":{"name":"eni"}}])"), "nothing"},
+      {"odd entries are not ours", Engine::kRunc, volcengine(R"([{}, {"cniConf": 1}, {"cniConf":{"name":2}}])"),
        "nothing"},
       {"matches the given nodes", Engine::kContainerd, two_nics, "given", 2},
       {"matches, and may ask: still the given", Engine::kContainerd, two_nics, "given", 2, {}, "a", {"a"}},
       {"contradicts the given nodes", Engine::kContainerd, two_nics,
        "annotation k8s.volcengine.com/pod-networks: names 2 NICs, but the container has 3 uverbs nodes", 3},
-      {"no list", Engine::kRunc, {{kVolcengine, "{}"}}, "annotation k8s.volcengine.com/pod-networks: expected a list"},
-      {"no objects",
-       Engine::kRunc,
-       {{kVolcengine, "[1]"}},
+      {"no list", Engine::kRunc, volcengine("{}"), "annotation k8s.volcengine.com/pod-networks: expected a list"},
+      {"no objects", Engine::kRunc, volcengine("[1]"),
        "annotation k8s.volcengine.com/pod-networks: expected objects in the list"},
       {"nobody may ask by it", Engine::kPodman, two_nics, "unheard"},
   });
   ContainerSpec broken;
   broken.annotations[kVolcengine] = R"([{"cniConf")";
-  const auto asked = parse_request(broken, {}, Engine::kRunc);
-  ASSERT_FALSE(asked);
-  EXPECT_TRUE(asked.error().message.starts_with("annotation k8s.volcengine.com/pod-networks: no JSON that can be read"))
-      << asked.error().message;
+  const std::string message = parse_request(broken, {}, Engine::kRunc).error().message;
+  EXPECT_TRUE(message.starts_with("annotation k8s.volcengine.com/pod-networks: no JSON that can be read")) << message;
+  const Annotations::value_type one = {kOwnDevices, "1"};
   Config config;
   config.networks = {{"fabric", {"fabric", Mode::kShared, "macvlan", {}}}, {"storage", {"storage", {}, "macvlan", {}}}};
   check(
       {
-          {"a configured network",
-           Engine::kRunc,
-           {{kVolcengine, R"([{"cniConf":{"name":"fabric"}}])"}},
-           "1 network fabric"},
+          {"a configured network", Engine::kRunc, volcengine(kFabricNic), "1 network fabric"},
           {"\"rdma\" is a network of the pool's", Engine::kRunc, two_nics, "2 network of pool"},
-          {"\"rdma\" is the network that another entry names",
-           Engine::kRunc,
-           {{kVolcengine, R"([{"cniConf":{"name":"rdma"}},{"cniConf":{"name":"storage"}}])"}},
-           "2 network storage"},
-          {"the own annotation's network",
-           Engine::kRunc,
-           {{kVolcengine, kTwoNics}, {"rdma-init.io/network", "storage"}},
+          {"\"rdma\" is the network that another entry names", Engine::kRunc,
+           volcengine(R"([{"cniConf":{"name":"rdma"}},{"cniConf":{"name":"storage"}}])"), "2 network storage"},
+          {"the own annotation's network", Engine::kRunc, volcengine(kTwoNics, {"rdma-init.io/network", "storage"}),
            "2 network storage"},
           {"nobody may choose by it", Engine::kPodman, two_nics, "given !", 2},
-          {"beside the own annotation's HCAs",
-           Engine::kRunc,
-           {{kVolcengine, R"([{"cniConf":{"name":"fabric"}}])"}, {kOwnDevices, "1"}},
-           "1 network fabric"},
-          {"\"rdma\" beside the own annotation's HCAs",
-           Engine::kRunc,
-           {{kVolcengine, kTwoNics}, {kOwnDevices, "1"}},
-           "1 network of pool"},
-          {"no JSON beside the own annotation's HCAs", Engine::kRunc, {{kVolcengine, "{"}, {kOwnDevices, "1"}}, "1 !"},
-          {"two networks beside the own annotation's HCAs",
-           Engine::kRunc,
-           {{kVolcengine, R"([{"cniConf":{"name":"fabric"}},{"cniConf":{"name":"storage"}}])"}, {kOwnDevices, "1"}},
-           "1 !"},
-          {"no JSON of whom nobody hears", Engine::kPodman, {{kVolcengine, "{"}}, "unheard"},
-          {"no JSON of whom nobody hears, with nodes", Engine::kPodman, {{kVolcengine, "{"}}, "given !", 2},
-          {"nothing beside none", Engine::kRunc, {{kVolcengine, kTwoNics}, {kOwnDevices, "none"}}, "nothing"},
+          {"beside the own annotation's HCAs", Engine::kRunc, volcengine(kFabricNic, one), "1 network fabric"},
+          {"\"rdma\" beside the own annotation's HCAs", Engine::kRunc, volcengine(kTwoNics, one), "1 network of pool"},
+          {"no JSON beside the own annotation's HCAs", Engine::kRunc, volcengine("{", one), "1 !"},
+          {"two networks beside the own annotation's HCAs", Engine::kRunc, volcengine(kTwoNetworks, one), "1 !"},
+          {"no JSON of whom nobody hears", Engine::kPodman, volcengine("{"), "unheard"},
+          {"no JSON of whom nobody hears, with nodes", Engine::kPodman, volcengine("{"), "given !", 2},
+          {"nothing beside none", Engine::kRunc, volcengine(kTwoNics, {kOwnDevices, "none"}), "nothing"},
           {"spiderpool's unknown network beside the own annotation's HCAs",
            Engine::kRunc,
-           {{kSpiderpool, "x"}, {kOwnDevices, "1"}},
+           {{kSpiderpool, "x"}, one},
            "1 !"},
-          {"two networks",
-           Engine::kRunc,
-           {{kVolcengine, R"([{"cniConf":{"name":"fabric"}},{"cniConf":{"name":"storage"}}])"}},
+          {"two networks", Engine::kRunc, volcengine(kTwoNetworks),
            "annotation k8s.volcengine.com/pod-networks: names the networks `fabric` and `storage`, a container gets "
            "one"},
       },
@@ -286,21 +279,15 @@ TEST(Request, networks) {
   check(
       {
           {"spiderpool", Engine::kRunc, fabric, "all network fabric"},
-          {"the other key",
-           Engine::kRunc,
-           {{"cni.spidernet.io/network-resource-inject", "fabric"}},
+          {"the other key", Engine::kRunc, annotation("cni.spidernet.io/network-resource-inject", "fabric"),
            "all network fabric"},
           {"with nodes given", Engine::kContainerd, fabric, "given network fabric", 2, {}, "a", {"a"}},
           {"untrusted, with nodes given", Engine::kContainerd, fabric, "given !", 2, {}, "a"},
-          {"unknown network",
-           Engine::kRunc,
-           {{kSpiderpool, "x"}},
+          {"unknown network", Engine::kRunc, annotation(kSpiderpool, "x"),
            "annotation cni.spidernet.io/rdma-resource-inject: there is no network `x`"},
           {"excluded namespace", Engine::kContainerd, fabric, "nothing", 0, {}, "kube-system", {"*"}},
-          {"own network alone", Engine::kRunc, {{"rdma-init.io/network", "fabric"}}, "all network fabric"},
-          {"own unknown network",
-           Engine::kRunc,
-           {{"rdma-init.io/network", "x"}},
+          {"own network alone", Engine::kRunc, annotation("rdma-init.io/network", "fabric"), "all network fabric"},
+          {"own unknown network", Engine::kRunc, annotation("rdma-init.io/network", "x"),
            "annotation rdma-init.io/network: there is no network `x`"},
           {"own network, spiderpool's wish",
            Engine::kRunc,
@@ -327,26 +314,15 @@ TEST(Request, refusals) {
        Engine::kRunc,
        {{kOwnDevices, "1"}, {"rdma-init.io/mode", "own"}},
        "annotation rdma-init.io/mode: `own` is no mode"},
-      {"empty", Engine::kRunc, {{kOwnDevices, " "}}, "annotation rdma-init.io/devices: it is empty"},
-      {"zero",
-       Engine::kRunc,
-       {{kOwnDevices, "0"}},
-       "annotation rdma-init.io/devices: `0`: expected a count from 1 to 1024"},
-      {"too many",
-       Engine::kRunc,
-       {{kOwnDevices, "1025"}},
+      {"empty", Engine::kRunc, devices(" "), "annotation rdma-init.io/devices: it is empty"},
+      {"zero", Engine::kRunc, devices("0"), "annotation rdma-init.io/devices: `0`: expected a count from 1 to 1024"},
+      {"too many", Engine::kRunc, devices("1025"),
        "annotation rdma-init.io/devices: `1025`: expected a count from 1 to 1024"},
-      {"selector",
-       Engine::kPodman,
-       {{kOwnDevices, "rail:x"}},
+      {"selector", Engine::kPodman, devices("rail:x"),
        "annotation rdma-init.io/devices: `rail:x`: expected a number from 0"},
-      {"long value",
-       Engine::kPodman,
-       {{kOwnDevices, long_value}},
+      {"long value", Engine::kPodman, devices(long_value),
        "annotation rdma-init.io/devices: 65537 bytes, at most 65536 are read"},
-      {"long list",
-       Engine::kPodman,
-       {{kOwnDevices, long_list}},
+      {"long list", Engine::kPodman, devices(long_list),
        "annotation rdma-init.io/devices: a list of 4097 entries, at most 4096 are read"},
       {"long PCIDEVICE",
        Engine::kPodman,
@@ -464,9 +440,7 @@ TEST(Request, deviceNumbersThatTheKernelCutsAreRefused) {
   for (const auto& [major, minor] : rows) {
     ContainerSpec spec;
     spec.devices = {{"/dev/x", 'c', major, minor}};
-    const auto asked = parse_request(spec, {}, Engine::kRunc);
-    ASSERT_FALSE(asked) << major << ":" << minor;
-    EXPECT_EQ(asked.error().message,
+    EXPECT_EQ(parse_request(spec, {}, Engine::kRunc).error().message,
               fmt::format("linux.devices: `/dev/x` has {}:{}, which is no device number", major, minor));
     spec.devices[0].type = 'p';
     EXPECT_TRUE(parse_request(spec, {}, Engine::kRunc)) << "a FIFO has none";
@@ -512,22 +486,19 @@ TEST(Request, nodesOfAContainerThatMayUseAllDevicesAreNone) {
 }
 
 TEST(Request, namesThatBoundWhatHasToBeRead) {
-  struct Names {
-    const char* wish;
-    std::optional<std::vector<std::string>> expected;
-  };
-  const Names rows[] = {{"mlx5_1,mlx5_0,mlx5_1:1", std::vector<std::string>{"mlx5_0", "mlx5_1"}},
-                        {"mlx5_*", std::nullopt},
-                        {"^mlx5_0", std::nullopt},
-                        {"mlx5_0,rail:1", std::nullopt},
-                        {"all", std::nullopt},
-                        {"2", std::nullopt}};
-  for (const Names& row : rows) {
+  const std::pair<const char*, std::optional<std::vector<std::string>>> rows[] = {
+      {"mlx5_1,mlx5_0,mlx5_1:1", std::vector<std::string>{"mlx5_0", "mlx5_1"}},
+      {"mlx5_*", std::nullopt},
+      {"^mlx5_0", std::nullopt},
+      {"mlx5_0,rail:1", std::nullopt},
+      {"all", std::nullopt},
+      {"2", std::nullopt}};
+  for (const auto& [wish, expected] : rows) {
     Request request;
-    request.wish = *parse_wish(row.wish, "test");
-    EXPECT_EQ(named_hcas(request), row.expected) << row.wish;
+    request.wish = *parse_wish(wish, "test");
+    EXPECT_EQ(named_hcas(request), expected) << wish;
     request.narrowed_by.push_back(*parse_wish("index:0", "test"));
-    EXPECT_EQ(named_hcas(request), std::nullopt) << row.wish;
+    EXPECT_EQ(named_hcas(request), std::nullopt) << wish;
   }
 }
 

@@ -1,0 +1,187 @@
+#include "shim/device_plugin/node_reader.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "hook/metrics/counters.hpp"
+#include "hook/rails/record/store.hpp"
+#include "shim/device_plugin/hold_reader.hpp"
+#include "support/inventories.hpp"
+#include "support/tree.hpp"
+#include "unit/ledger/scene.hpp"
+
+namespace shim {
+namespace {
+
+using hook::Mode;
+using test_support::myself;
+
+// What the plugin says of a container's rail whose GID is at another index than at the container's start: once each
+// time that it moves, and counted.
+
+class DevicePluginReader : public test_support::LedgerScene {
+ protected:
+  DevicePluginReader() {
+    test_support::lay_out(test_support::rails(2, 16), temp_ / "node", {.full = true});
+    test_support::write_file(temp_ / "config.json", R"({"networks": {"rails": {"child": "macvlan"}},
+      "pools": [{"name": "rails", "modes": ["shared"], "limits": {"shared": 4}, "network": "rails", "resource": "rdma-init.io/rails"}]})");
+    node_.config = {temp_ / "config.json", "", true};
+    node_.root = temp_ / "node";
+    node_.ledger = path_;
+    reader_.emplace(node_, log_);
+  }
+
+  bool is_healthy() const {
+    const auto& devices = reader_->resources().at(0).devices;
+    return devices.size() > 1 && devices.front().problem.empty();
+  }
+
+  hook::NodeSettings node_;
+  hook::Log log_ = hook::Log::to_stderr("rdma-device-plugin");
+  std::optional<NodeReader> reader_;  // which knows the ledger from its begin
+};
+
+// `rdma-hook doctor` names its holder.
+TEST_F(DevicePluginReader, AnHcaWhoseGidsMovedIsHealthy) {
+  ASSERT_EQ(give(web_, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, {web_.key, "web", test_support::myself()}), "");
+  ASSERT_TRUE(reader_->read());
+  EXPECT_TRUE(is_healthy());
+  fabric::Inventory inventory = test_support::rails(2, 16);
+  for (fabric::GidEntry& gid : inventory.hcas[0].ports[0].gids)
+    gid.index += 2;
+  node_.root = temp_ / "moved";
+  test_support::lay_out(inventory, node_.root, {.full = true});
+  ASSERT_TRUE(reader_->read());
+  EXPECT_TRUE(is_healthy());
+}
+
+// The kubelet fails a waiting pod for good that it assigns an unhealthy HCA to.
+TEST_F(DevicePluginReader, WhatIsMissingRightAfterAReleaseIsNoChange) {
+  const std::string uverbs = temp_ / "node/sys/class/infiniband_verbs/uverbs0";
+  ASSERT_TRUE(reader_->read());
+  const auto before = reader_->resources();
+  ASSERT_TRUE(is_healthy());
+  ASSERT_EQ(give(web_, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, {web_.key, "web", test_support::myself()}), "");
+  ASSERT_TRUE(reader_->read());
+  const auto announced = reader_->resources();
+  ASSERT_TRUE(is_healthy());
+  ASSERT_TRUE(ledger_.give_back(web_.key));
+  ASSERT_TRUE(std::filesystem::exists(uverbs));
+  std::filesystem::rename(uverbs, temp_ / "away");
+  ASSERT_TRUE(reader_->read());
+  EXPECT_EQ(reader_->resources(), announced);
+  EXPECT_TRUE(reader_->settles_at());
+  std::filesystem::rename(temp_ / "away", uverbs);
+  ASSERT_TRUE(reader_->read());
+  EXPECT_EQ(reader_->resources(), before);
+}
+
+TEST_F(DevicePluginReader, WhatIsMissingWithoutAGrantIsAChange) {
+  ASSERT_TRUE(reader_->read());
+  std::filesystem::remove_all(std::string(temp_ / "node/sys/class/infiniband_verbs/uverbs0"));
+  ASSERT_TRUE(reader_->read());
+  EXPECT_FALSE(is_healthy());
+}
+
+// Who holds what, for Kubernetes: its own pods, and others.
+
+hook::Grant grant_of(Mode mode, unsigned units) {
+  hook::Grant grant;
+  grant.owner = hook::container_owner("web", "/run/web");
+  grant.hcas = {{"mlx5_0", mode, units, std::nullopt}};
+  return grant;
+}
+
+TEST(DevicePluginGrant, WhatAGrantAdds) {
+  HcaHolds holds;
+  add_grant(grant_of(Mode::kShared, 1), false, holds);
+  EXPECT_EQ(holds["mlx5_0"].units, 1U);
+  EXPECT_EQ(holds["mlx5_0"].foreign.others, 0U);
+  add_grant(grant_of(Mode::kSharedMulti, 3), true, holds);
+  EXPECT_EQ(holds["mlx5_0"].units, 4U);
+  EXPECT_EQ(holds["mlx5_0"].foreign.others, 3U);
+  EXPECT_EQ(holds["mlx5_0"].foreign.exclusive_holder, std::nullopt);
+  add_grant(grant_of(Mode::kExclusive, 1), true, holds);
+  EXPECT_EQ(holds["mlx5_0"].foreign.exclusive_holder, "container web");
+  hook::Grant gone = grant_of(Mode::kExclusive, 1);
+  gone.vanished = true;
+  add_grant(gone, true, holds);
+  EXPECT_EQ(holds["mlx5_0"].units, 5U);
+  hook::Grant device = grant_of(Mode::kShared, 1);
+  device.hcas[0].device = "0000.10.00.0";
+  add_grant(device, true, holds);
+  EXPECT_EQ(holds["0000.10.00.0"].foreign.others, 1U) << "by what it is booked as";
+}
+
+TEST(DevicePluginGrant, GidsThatMoved) {
+  fabric::Inventory node = test_support::rails(1);  // 10.1.0.1 is at 2 (v1) and 3
+  const auto moved = [&](const char* address, unsigned index) {
+    const auto found = moved_gids({{"key", "container web", "mlx5_0", {test_support::address(address)}, index}}, node);
+    if (found.empty()) return std::string("no");
+    return found.front().index ? fmt::format("to {}", *found.front().index) : std::string("gone");
+  };
+  EXPECT_EQ(moved("10.1.0.1", 3), "no");
+  EXPECT_EQ(moved("10.1.0.1", 2), "no") << "of either type";
+  EXPECT_EQ(moved("10.1.0.1", 7), "to 3");
+  EXPECT_EQ(moved("10.9.9.9", 3), "gone");
+  node.hcas[0].ports[0].gids_complete = false;
+  EXPECT_EQ(moved("10.9.9.9", 3), "no") << "what was not read is not gone";
+  node.hcas.clear();
+  EXPECT_EQ(moved("10.1.0.1", 7), "no");
+}
+
+class DevicePluginHolders : public test_support::LedgerScene {
+ protected:
+  std::string held(HoldReader& holders) {
+    std::vector<fabric::Error> unread;
+    const auto read = holders.read(unread);
+    if (!read || !unread.empty()) return "not read";
+    const HcaHolds holds = holders.of(test_support::rails(2), "");
+    const auto found = holds.find("mlx5_0");
+    if (found == holds.end()) return "nobody";
+    return fmt::format("{} of {}", found->second.foreign.others, found->second.units) +
+           (found->second.foreign.exclusive_holder ? " " + *found->second.foreign.exclusive_holder : "");
+  }
+  HoldReader holders_{path_};
+};
+
+TEST_F(DevicePluginHolders, AContainerThatIsNoPods) {
+  HoldReader none(temp_ / "none");
+  EXPECT_EQ(held(none), "nobody") << "no ledger";
+  EXPECT_EQ(held(holders_), "nobody");
+  test_support::Child child;
+  ASSERT_EQ(give(web_, {test_support::kAlone}, {web_.key, "web", child.identity()}), "");
+  EXPECT_EQ(held(holders_), "1 of 1 container web");
+  child.kill();
+  EXPECT_EQ(held(holders_), "nobody") << "it ended, and nobody wrote so";
+}
+
+TEST_F(DevicePluginHolders, APodsStaysOne) {
+  hook::GrantUser user{pod_.key, "c1", myself()};
+  user.pod = "sandbox";
+  ASSERT_EQ(give(pod_, {test_support::kAlone}, user), "");
+  EXPECT_EQ(held(holders_), "0 of 1");
+  ASSERT_EQ(give(pod_, {test_support::kAlone}, {"other", "c2", myself()}), "");
+  ASSERT_TRUE(ledger_.leave(pod_, user.key));
+  EXPECT_EQ(held(holders_), "0 of 1");
+  HoldReader another(path_);
+  EXPECT_EQ(held(another), "0 of 1") << "the pod stays as the user";
+  ASSERT_TRUE(ledger_.leave(pod_, hook::container_owner("sandbox", "").key));
+  ASSERT_TRUE(ledger_.leave(pod_, "other"));
+  ASSERT_EQ(give(pod_, {test_support::kAlone}, {"another", "c3", myself()}), "");
+  EXPECT_EQ(held(holders_), "0 of 1") << "also while no user says so";
+  HoldReader third(path_);
+  EXPECT_EQ(held(third), "1 of 1 " + pod_.label) << "what cannot be seen to be a pod is held";
+}
+
+TEST_F(DevicePluginHolders, ADamagedGrantIsSaid) {
+  ASSERT_EQ(give(web_, {test_support::kAlone}, {web_.key, "web", myself()}), "");
+  test_support::write_file(path_ + "/grants/" + test_support::entries(path_ + "/grants"), "x");
+  std::vector<fabric::Error> unread;
+  EXPECT_TRUE(holders_.read(unread));
+  EXPECT_EQ(unread.size(), 1U);
+}
+
+}  // namespace
+}  // namespace shim
