@@ -6,6 +6,7 @@
 #include <string>
 
 #include "hook/ledger/runtime_state.hpp"
+#include "hook_node.hpp"
 #include "require.hpp"
 #include "shim/runtime/hooks.hpp"
 #include "shim/runtime/log.hpp"
@@ -16,23 +17,6 @@ namespace {
 using fuzz::require;
 using hook::Json;
 
-void require_kept(const Json& before, const Json& after, const std::string& path) {
-  if (before.is_object()) {
-    for (const auto& [name, value] : before.items()) {
-      const std::string place = fmt::format("{}/{}", path, name);
-      require(after.is_object() && after.contains(name), "a member is kept", place);
-      if (!value.is_null()) require_kept(value, after.at(name), place);
-    }
-  } else if (before.is_array()) {
-    require(after.is_array() && after.size() >= before.size(), "a list only grows", path);
-    if (path == "/rlimits") return;
-    for (std::size_t i = 0; i < before.size(); ++i)
-      require(after[i] == before[i], "an entry is kept", path);
-  } else {
-    require(before == after, "a value is kept", path);
-  }
-}
-
 void edit_exec_checked(const shim::ProcessGrant& grant, const Json& process) {
   Json edited = process;
   const auto changed = shim::edit_process(grant, edited);
@@ -41,7 +25,7 @@ void edit_exec_checked(const shim::ProcessGrant& grant, const Json& process) {
     return fuzz::require_one_line(changed.error().message, "the refusal of a process");
   }
   require(*changed == (edited != process), "a change is said");
-  require_kept(process, edited, "");
+  fuzz::require_kept(process, edited, "/rlimits");
   Json again = edited;
   const auto second = shim::edit_process(grant, again);
   require(second.has_value() && !*second && again == edited, "the second edit changes nothing");
@@ -52,7 +36,7 @@ void edit_config_checked(const Json& config) {
   if (!shim::add_hooks({"/usr/bin/rdma-hook", hook::Engine::kRunc, {}}, shim::HookStages::kBoth, edited)) {
     require(edited == config, "refused hooks change nothing");
   } else {
-    require_kept(config, edited, "");
+    fuzz::require_kept(config, edited, "/rlimits");
     Json again = edited;
     require(shim::add_hooks({"/usr/bin/rdma-hook", hook::Engine::kRunc, {}}, shim::HookStages::kBoth, again) &&
                 again == edited,

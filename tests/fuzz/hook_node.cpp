@@ -1,6 +1,6 @@
 #include "hook_node.hpp"
 
-#include <string>
+#include "require.hpp"
 
 namespace fuzz {
 
@@ -36,6 +36,24 @@ fabric::Inventory small_node() {
   node.gpus = {{"0000:20:00.0", 0, std::vector<std::string>{"0000:00:01.0"}},
                {"0000:21:00.0", 1, std::vector<std::string>{"0000:00:04.0"}}};
   return node;
+}
+
+void require_kept(const hook::Json& before, const hook::Json& after, std::string_view limits, std::string_view replaced,
+                  const std::string& path) {
+  if (before.is_object()) {
+    for (const auto& [name, value] : before.items()) {
+      const std::string place = path + "/" + name;
+      require(after.is_object() && after.contains(name), "a member is kept", place);
+      if (!value.is_null() && place != replaced) require_kept(value, after.at(name), limits, replaced, place);
+    }
+  } else if (before.is_array()) {
+    require(after.is_array() && after.size() >= before.size(), "a list only grows", path);
+    if (path == limits) return;
+    for (std::size_t i = 0; i < before.size(); ++i)
+      require(after[i] == before[i], "an entry is kept", path);
+  } else {
+    require(before == after, "a value is kept", path);
+  }
 }
 
 }  // namespace fuzz

@@ -1,9 +1,7 @@
 // nccl.conf files and environments: read as NCCL reads them, one line after the other.
 #include <fuzzer/FuzzedDataProvider.h>
 
-#include <sstream>
-
-#include "init/settings.hpp"
+#include "init/nccl_conf.hpp"
 #include "require.hpp"
 #include "same_settings.hpp"
 
@@ -13,16 +11,9 @@ using fuzz::require;
 using fuzz::same_settings;
 
 // NCCL's reader once more, by lines: what add_conf() adds to settings.
-init::Settings read_by_lines(const std::string& text, const std::string& path, init::Settings settings) {
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    const std::size_t equals = line.find('=');
-    if (line.empty() || line[0] == '#' || equals == std::string::npos) continue;
-    const std::string name = line.substr(0, equals);
-    if (name.compare(0, 5, "NCCL_") == 0) settings.insert({name, {line.substr(equals + 1), path}});
-  }
-  return settings;
+init::Settings read_conf(const std::string& text, const std::string& path, init::Settings settings) {
+  return fuzz::read_by_lines(text, path, std::move(settings),
+                             [](const std::string&, const std::string& name) { return name.starts_with("NCCL_"); });
 }
 
 }  // namespace
@@ -46,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
     require(!path.empty(), "a path has a name");
 
   const std::string text = data.ConsumeRemainingBytesAsString();
-  const init::Settings expected = read_by_lines(text, "/etc/nccl.conf", settings);
+  const init::Settings expected = read_conf(text, "/etc/nccl.conf", settings);
   init::add_conf(text, "/etc/nccl.conf", settings);
   require(same_settings(settings, expected), "nccl.conf is read line by line", text);
   return 0;

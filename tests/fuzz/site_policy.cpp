@@ -4,7 +4,6 @@
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
-#include <sstream>
 
 #include "require.hpp"
 #include "same_settings.hpp"
@@ -14,17 +13,10 @@ namespace {
 using fuzz::require;
 using fuzz::same_settings;
 
-// Each value by lines, the first one of a variable.
-init::Settings read_by_lines(const std::string& text, const std::string& path, init::Settings settings) {
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    const std::size_t equals = line.find('=');
-    if (line.starts_with('#') || equals == std::string::npos || line.find('\0') != std::string::npos) continue;
-    if (!init::is_policy_variable(line.substr(0, equals))) continue;
-    settings.insert({line.substr(0, equals), {line.substr(equals + 1), path}});
-  }
-  return settings;
+init::Settings read_policy(const std::string& text, const std::string& path, init::Settings settings) {
+  return fuzz::read_by_lines(text, path, std::move(settings), [](const std::string& line, const std::string& name) {
+    return line.find('\0') == std::string::npos && init::is_policy_variable(name);
+  });
 }
 
 }  // namespace
@@ -38,7 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   init::SitePolicy policy;
   init::add_policy(first, path, policy);
   init::add_policy(second, "/etc/rdma-init/env.d/b.conf", policy);
-  const init::Settings expected = read_by_lines(second, "/etc/rdma-init/env.d/b.conf", read_by_lines(first, path, {}));
+  const init::Settings expected = read_policy(second, "/etc/rdma-init/env.d/b.conf", read_policy(first, path, {}));
   require(same_settings(policy.settings, expected), "files are read line by line, and the first value counts", second);
   const auto lines = std::count(first.begin(), first.end(), '\n') + std::count(second.begin(), second.end(), '\n') + 2;
   require(policy.problems.size() + policy.settings.size() <= static_cast<std::size_t>(lines), "a line has one outcome");

@@ -1,7 +1,12 @@
 #include "golden/golden_case.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
 #include <stdexcept>
 
+#include "fabric/text.hpp"
 #include "support/temp_dir.hpp"
 
 namespace golden {
@@ -108,6 +113,120 @@ Case read_case(const std::string& path) {
     read_machine(json, path.substr(0, path.rfind('/')), one);
   }
   return one;
+}
+
+namespace {
+
+using Differences = std::vector<std::string>;
+
+std::string shown(const std::optional<std::string>& value) {
+  return value ? fmt::format("`{}`", *value) : "not there";
+}
+
+std::set<std::string> items(std::string_view list) {
+  if (list.starts_with('=')) list.remove_prefix(1);
+  std::set<std::string> set;
+  for (const std::string_view item : fabric::split(list, ','))
+    set.emplace(item);
+  return set;
+}
+
+bool same_value(const std::optional<std::string>& expected, const std::optional<std::string>& got, Source source) {
+  if (expected == got || !expected || !got) return expected == got;
+  return source == Source::kTree && expected->starts_with('=') == got->starts_with('=') &&
+         items(*expected) == items(*got);
+}
+
+void compare_env(const Expectation& expected, const Json& answer, Source source, Differences& found) {
+  for (const auto& [name, value] : expected.env) {
+    std::optional<std::string> got;
+    if (answer["env"].contains(name)) got = answer["env"][name].get<std::string>();
+    // A list of devices has no order, whatever the source.
+    const bool same =
+        name == "NCCL_IB_HCA" && value && got ? same_value(value, got, Source::kTree) : same_value(value, got, source);
+    if (!same) found.push_back(fmt::format("env {}: expected {}, got {}", name, shown(value), shown(got)));
+  }
+  if (!expected.whole_env) return;
+  for (const auto& [name, value] : answer["env"].items()) {
+    if (!expected.env.contains(name)) found.push_back(fmt::format("env {}: not expected, got {}", name, value.dump()));
+  }
+}
+
+void compare_kept(const Expectation& expected, const Json& answer, Differences& found) {
+  if (!expected.kept) return;
+  for (const auto& [name, problem] : *expected.kept) {
+    if (!answer["kept"].contains(name)) {
+      found.push_back(fmt::format("kept {}: not there", name));
+      continue;
+    }
+    const Json& got = answer["kept"][name]["problem"];
+    const bool same =
+        problem ? got.is_string() && got.get<std::string>().find(*problem) != std::string::npos : got.is_null();
+    if (!same) found.push_back(fmt::format("kept {}: expected problem {}, got {}", name, shown(problem), got.dump()));
+  }
+  for (const auto& [name, value] : answer["kept"].items()) {
+    if (!expected.kept->contains(name)) found.push_back(fmt::format("kept {}: not expected", name));
+  }
+}
+
+void compare_warnings(const Expectation& expected, const Json& answer, Differences& found) {
+  const bool any = !answer["warnings"].empty();
+  if (any != (answer["status"] == "ok_warn"))
+    found.push_back(fmt::format("status {} with {} warnings", answer["status"].dump(), answer["warnings"].size()));
+  if (!expected.warnings) return;
+  bool same = expected.warnings->size() == answer["warnings"].size();
+  for (std::size_t i = 0; same && i < expected.warnings->size(); ++i)
+    same = answer["warnings"][i].get<std::string>().find((*expected.warnings)[i]) != std::string::npos;
+  if (!same)
+    found.push_back(
+        fmt::format("warnings: expected {}, got {}", Json(*expected.warnings).dump(), answer["warnings"].dump()));
+}
+
+std::string port_name(const Json& port) {
+  return fmt::format("{}:{}", port["device"].get<std::string>(), port["port"].get<unsigned>());
+}
+
+void compare_port(const std::string& name, const Json& expected, const Json& got, Source source, Differences& found) {
+  for (const auto& [key, value] : expected.items()) {
+    if (key == "reason" && source == Source::kTree) continue;
+    const bool same = key == "reason" ? got[key].get<std::string>().find(value.get<std::string>()) != std::string::npos
+                                      : got[key] == value;
+    if (!same)
+      found.push_back(fmt::format("port {} {}: expected {}, got {}", name, key, value.dump(), got[key].dump()));
+  }
+}
+
+void compare_ports(const Expectation& expected, const Json& answer, Source source, Differences& found) {
+  std::map<std::string, unsigned> indices;
+  std::map<std::string, const Json*> ports;
+  for (const Json& port : answer["ports"]) {
+    const std::string name = port_name(port);
+    if (!ports.emplace(name, &port).second) found.push_back(fmt::format("port {}: listed twice", name));
+    if (port["used"] == true && port["gid_index"].is_number()) indices[name] = port["gid_index"].get<unsigned>();
+    if (port["reason"].get<std::string>().empty()) found.push_back(fmt::format("port {}: no reason", name));
+  }
+  for (const auto& [name, port] : expected.ports.items()) {
+    if (!ports.contains(name)) {
+      found.push_back(fmt::format("port {}: not there", name));
+    } else {
+      compare_port(name, port, *ports[name], source, found);
+    }
+  }
+  if (expected.indices && *expected.indices != indices)
+    found.push_back(fmt::format("indices: expected {}, got {}", Json(*expected.indices).dump(), Json(indices).dump()));
+}
+
+}  // namespace
+
+std::vector<std::string> differences(const Expectation& expected, const Json& answer, Source source) {
+  Differences found;
+  if (answer["status"] != expected.status)
+    found.push_back(fmt::format("status: expected {}, got {}", expected.status, answer["status"].dump()));
+  compare_env(expected, answer, source, found);
+  compare_kept(expected, answer, found);
+  compare_warnings(expected, answer, found);
+  compare_ports(expected, answer, source, found);
+  return found;
 }
 
 }  // namespace golden

@@ -8,45 +8,33 @@
 namespace trainer {
 namespace {
 
-TEST(HcaList, ExactNamesDoNotTakeLongerOnes) {
-  const auto list = parse_hca_list("=mlx5_1:1,mlx5_2");
-  EXPECT_TRUE(selects(list, "mlx5_1", 1));
-  EXPECT_FALSE(selects(list, "mlx5_1", 2));
-  EXPECT_FALSE(selects(list, "mlx5_10", 1));
-  EXPECT_TRUE(selects(list, "mlx5_2", 2));
-}
-
-TEST(HcaList, WithoutEqualsSignNamesArePrefixes) {
-  const auto list = parse_hca_list("mlx5_1");
-  EXPECT_TRUE(selects(list, "mlx5_1", 1));
-  EXPECT_TRUE(selects(list, "mlx5_10", 1));
-  EXPECT_FALSE(selects(list, "mlx5_2", 1));
-}
-
-TEST(HcaList, ExcludeTurnsTheListAround) {
-  EXPECT_FALSE(selects(parse_hca_list("^=mlx5_1"), "mlx5_1", 1));
-  EXPECT_TRUE(selects(parse_hca_list("^=mlx5_1"), "mlx5_10", 1));
-  EXPECT_FALSE(selects(parse_hca_list("^mlx5"), "mlx5_10", 1));
-}
-
-TEST(HcaList, OrderOfThePrefixCharactersIsFixed) {
-  EXPECT_FALSE(selects(parse_hca_list("=^mlx5_0"), "mlx5_1", 1));
-}
-
-TEST(HcaList, EmptyListsTakeAllOrNothing) {
-  EXPECT_TRUE(selects(parse_hca_list(""), "mlx5_0", 1));
-  EXPECT_TRUE(selects(parse_hca_list("="), "mlx5_0", 1));
-  EXPECT_FALSE(selects(parse_hca_list("^"), "mlx5_0", 1));
-  EXPECT_FALSE(selects(parse_hca_list("^="), "mlx5_0", 1));
-}
-
-TEST(HcaList, PortThatIsNoNumberMatchesNothing) {
-  EXPECT_FALSE(selects(parse_hca_list("=mlx5_0:x"), "mlx5_0", 1));
-}
-
-TEST(HcaList, NamesAreNotTrimmedAndEmptyEntriesAreSkipped) {
-  EXPECT_FALSE(selects(parse_hca_list("=a, b"), "b", 1));
-  EXPECT_TRUE(selects(parse_hca_list("=a,,b,"), "b", 1));
+TEST(HcaList, SelectsAsNcclDoes) {
+  const struct {
+    const char *name, *list, *hca;
+    int port;
+    bool is_selected;
+  } cases[] = {
+      {"exact, with a port", "=mlx5_1:1,mlx5_2", "mlx5_1", 1, true},
+      {"another port", "=mlx5_1:1,mlx5_2", "mlx5_1", 2, false},
+      {"exact names do not take longer ones", "=mlx5_1:1,mlx5_2", "mlx5_10", 1, false},
+      {"any port", "=mlx5_1:1,mlx5_2", "mlx5_2", 2, true},
+      {"without `=` names are prefixes", "mlx5_1", "mlx5_1", 1, true},
+      {"also of longer ones", "mlx5_1", "mlx5_10", 1, true},
+      {"not of others", "mlx5_1", "mlx5_2", 1, false},
+      {"`^` turns the list around", "^=mlx5_1", "mlx5_1", 1, false},
+      {"exactly", "^=mlx5_1", "mlx5_10", 1, true},
+      {"or by prefix", "^mlx5", "mlx5_10", 1, false},
+      {"the order of the prefix characters is fixed", "=^mlx5_0", "mlx5_1", 1, false},
+      {"an empty list takes all", "", "mlx5_0", 1, true},
+      {"`=`, too", "=", "mlx5_0", 1, true},
+      {"`^` takes nothing", "^", "mlx5_0", 1, false},
+      {"nor does `^=`", "^=", "mlx5_0", 1, false},
+      {"a port that is no number", "=mlx5_0:x", "mlx5_0", 1, false},
+      {"names are not trimmed", "=a, b", "b", 1, false},
+      {"empty entries are skipped", "=a,,b,", "b", 1, true},
+  };
+  for (const auto& one : cases)
+    EXPECT_EQ(selects(parse_hca_list(one.list), one.hca, one.port), one.is_selected) << one.name;
 }
 
 GidSlot slot(const char* address, std::optional<int> version) {
@@ -67,41 +55,34 @@ GidRules rules_of(std::map<std::string, std::string> environment) {
   return read_gid_rules(get_variable);
 }
 
-const std::vector<GidSlot> kForeignFirst = {slot("fe80::1", 2), slot("::ffff:10.1.0.50", 2), slot("fe80::2", 2),
-                                            slot("::ffff:10.2.0.1", 2)};
-
-TEST(ChooseGid, FirstIpv4OfTheTableWins) {
-  EXPECT_EQ(choose_gid(kForeignFirst, rules_of({})), 1);
-}
-
-TEST(ChooseGid, AnIndexIsTakenAsItIs) {
-  EXPECT_EQ(choose_gid(kForeignFirst, rules_of({{"NCCL_IB_GID_INDEX", "3"}})), 3);
-  EXPECT_EQ(choose_gid(kForeignFirst, rules_of({{"NCCL_IB_GID_INDEX", "0x63"}})), 99);
-  EXPECT_EQ(choose_gid(kForeignFirst, rules_of({{"NCCL_IB_GID_INDEX", "auto"}})), 0);
-}
-
-TEST(ChooseGid, EmptyAndNegativeIndexMeanChoose) {
-  EXPECT_EQ(choose_gid(kForeignFirst, rules_of({{"NCCL_IB_GID_INDEX", ""}})), 1);
-  EXPECT_EQ(choose_gid(kForeignFirst, rules_of({{"NCCL_IB_GID_INDEX", "-1"}})), 1);
-}
-
-TEST(ChooseGid, RangeLeavesTheOthersOut) {
-  EXPECT_EQ(choose_gid(kForeignFirst, rules_of({{"NCCL_IB_ADDR_RANGE", "10.2.0.0/16"}})), 3);
-  EXPECT_EQ(choose_gid(kForeignFirst, rules_of({{"NCCL_IB_ADDR_RANGE", "10.2.0.0"}})), 1) << "no length: ignored";
-  EXPECT_EQ(choose_gid(kForeignFirst, rules_of({{"NCCL_IB_ADDR_RANGE", "10.2.0.0/33"}})), 1) << "too long: ignored";
-}
-
-TEST(ChooseGid, VersionTwoReplacesVersionOne) {
-  const std::vector<GidSlot> table = {slot("fe80::1", 1), slot("fe80::1", 2), slot("::ffff:10.0.0.1", 1),
-                                      slot("::ffff:10.0.0.1", 2)};
-  EXPECT_EQ(choose_gid(table, rules_of({})), 3);
-  EXPECT_EQ(choose_gid(table, rules_of({{"NCCL_IB_ROCE_VERSION_NUM", "1"}})), 2);
-}
-
-TEST(ChooseGid, Ipv6OnlyNeedsTheFamily) {
-  const std::vector<GidSlot> table = {slot("fe80::1", 1), slot("fe80::1", 2), slot("fd00::1", 1), slot("fd00::1", 2)};
-  EXPECT_EQ(choose_gid(table, rules_of({})), 0);
-  EXPECT_EQ(choose_gid(table, rules_of({{"NCCL_IB_ADDR_FAMILY", "AF_INET6"}})), 3);
+TEST(ChooseGid, ChoosesAsNcclDoes) {
+  const std::vector<GidSlot> foreign_first = {slot("fe80::1", 2), slot("::ffff:10.1.0.50", 2), slot("fe80::2", 2),
+                                              slot("::ffff:10.2.0.1", 2)};
+  const std::vector<GidSlot> both_versions = {slot("fe80::1", 1), slot("fe80::1", 2), slot("::ffff:10.0.0.1", 1),
+                                              slot("::ffff:10.0.0.1", 2)};
+  const std::vector<GidSlot> ipv6 = {slot("fe80::1", 1), slot("fe80::1", 2), slot("fd00::1", 1), slot("fd00::1", 2)};
+  const struct {
+    const char* name;
+    const std::vector<GidSlot>& table;
+    std::map<std::string, std::string> environment;
+    int index;
+  } cases[] = {
+      {"the first IPv4 of the table", foreign_first, {}, 1},
+      {"an index as it is", foreign_first, {{"NCCL_IB_GID_INDEX", "3"}}, 3},
+      {"also beyond the table", foreign_first, {{"NCCL_IB_GID_INDEX", "0x63"}}, 99},
+      {"a word is 0", foreign_first, {{"NCCL_IB_GID_INDEX", "auto"}}, 0},
+      {"an empty one means choose", foreign_first, {{"NCCL_IB_GID_INDEX", ""}}, 1},
+      {"a negative one, too", foreign_first, {{"NCCL_IB_GID_INDEX", "-1"}}, 1},
+      {"a range leaves the others out", foreign_first, {{"NCCL_IB_ADDR_RANGE", "10.2.0.0/16"}}, 3},
+      {"no length: ignored", foreign_first, {{"NCCL_IB_ADDR_RANGE", "10.2.0.0"}}, 1},
+      {"too long: ignored", foreign_first, {{"NCCL_IB_ADDR_RANGE", "10.2.0.0/33"}}, 1},
+      {"version 2 replaces version 1", both_versions, {}, 3},
+      {"unless 1 is wanted", both_versions, {{"NCCL_IB_ROCE_VERSION_NUM", "1"}}, 2},
+      {"IPv6 alone", ipv6, {}, 0},
+      {"needs the family", ipv6, {{"NCCL_IB_ADDR_FAMILY", "AF_INET6"}}, 3},
+  };
+  for (const auto& one : cases)
+    EXPECT_EQ(choose_gid(one.table, rules_of(one.environment)), one.index) << one.name;
 }
 
 }  // namespace

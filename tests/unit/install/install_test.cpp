@@ -367,7 +367,7 @@ TEST_F(AskProgram, KillsProgramThatWritesWithoutEnd) {
   }
 }
 
-TEST_F(AskProgram, NeitherWaitsForProgramThatDoesNotEndNorForProcessLeftBehind) {
+TEST_F(AskProgram, KillsProgramThatDoesNotEndAndLeavesOneBehindAlone) {
   EXPECT_EQ(ask_program("", {script("late", "exec sleep 60")}, {}, 200).error().message,
             fmt::format("`{}` gives no answer", temp_ / "late"));
   EXPECT_EQ(must(ask_program("", {script("leaves", "sleep 20 & echo done")}, {}, 10'000)).text, "done\n");
