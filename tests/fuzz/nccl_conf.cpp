@@ -1,7 +1,7 @@
 // nccl.conf files and environments: read as NCCL reads them, one line after the other.
 #include <fuzzer/FuzzedDataProvider.h>
 
-#include "init/nccl_conf.hpp"
+#include "init/settings.hpp"
 #include "require.hpp"
 #include "same_settings.hpp"
 

@@ -15,4 +15,8 @@ T must(fabric::Result<T> result) {
   return std::move(result).value();
 }
 
+inline void must(const fabric::Result<void>& result) {
+  if (!result.has_value()) throw std::runtime_error(result.error().message);
+}
+
 }  // namespace test_support

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "hook/apply/live/device_cgroup.hpp"
+#include "support/results.hpp"
 
 namespace hook {
 namespace {
@@ -91,9 +92,8 @@ TEST(Cgroup, Systemd) {
 }
 
 TEST(Cgroup, OwnOnesAreFoundAndAreDirectories) {
-  const auto groups = device_cgroups(getpid());
-  ASSERT_TRUE(groups) << groups.error().message;
-  for (const Cgroup& cgroup : *groups)
+  const auto groups = test_support::must(device_cgroups(getpid()));
+  for (const Cgroup& cgroup : groups)
     EXPECT_TRUE(open_cgroup(cgroup)) << cgroup.directory();
 }
 

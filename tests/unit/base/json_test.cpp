@@ -54,12 +54,11 @@ TEST(HookJson, RefusalsNameTheLine) {
   std::string many = "{\n";
   for (int i = 0; i < 100; ++i)
     many += "\"k" + std::to_string(i) + "\":0,\n";
-  struct Row {
+  const struct {
     const char* name;
     std::string text;
     const char* message;
-  };
-  const std::vector<Row> rows = {
+  } rows[] = {
       {"empty", "",
        "it, line 1: syntax error while parsing value - unexpected end of input; expected '[', '{', or a "
        "literal"},
@@ -85,7 +84,7 @@ TEST(HookJson, RefusalsNameTheLine) {
       {"too deep", nested(65, "[\n", "]"), "it, line 65: nested deeper than 64 levels"},
       {"too deep, objects", nested(65, "{\"a\":\n", "}"), "it, line 65: nested deeper than 64 levels"},
   };
-  for (const Row& row : rows) {
+  for (const auto& row : rows) {
     SCOPED_TRACE(row.name);
     EXPECT_EQ(parse_json(row.text, "it").error().message, row.message);
   }

@@ -13,6 +13,7 @@
 #include "hook/config/config.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/program/commands.hpp"
+#include "support/results.hpp"
 #include "support/temp_dir.hpp"
 
 namespace {
@@ -40,16 +41,15 @@ TEST(HookConfigFiles, DropInsInTheOrderOfTheirNames) {
   write_file(dir / "d/10-a.json", R"({"rails": ["b"], "ipc_lock": false})");
   write_file(dir / "d/30-c.json~", "broken");
   write_file(dir / "d/.40.json", "broken");
-  const auto config = hook::read_config({dir / "config.json", dir / "d", true});
-  ASSERT_TRUE(config) << config.error().message;
-  EXPECT_EQ(config->rails, std::vector<std::string>{"c"});
-  EXPECT_FALSE(config->ipc_lock);
+  const auto config = test_support::must(hook::read_config({dir / "config.json", dir / "d", true}));
+  EXPECT_EQ(config.rails, std::vector<std::string>{"c"});
+  EXPECT_FALSE(config.ipc_lock);
 }
 
 TEST(HookConfigFiles, MissingDefaultsAreNoError) {
-  const auto config = hook::read_config({"/etc/rdma-init-no-such/config.json", "/etc/rdma-init-no-such/conf.d", false});
-  ASSERT_TRUE(config) << config.error().message;
-  EXPECT_EQ(*config, hook::Config());
+  const auto config = test_support::must(
+      hook::read_config({"/etc/rdma-init-no-such/config.json", "/etc/rdma-init-no-such/conf.d", false}));
+  EXPECT_EQ(config, hook::Config());
 }
 
 // As the node's programs read it: tests/node, where every directory above is root's alone.
@@ -57,9 +57,8 @@ TEST(HookConfigFiles, ANamedFileStandsInPlaceOfTheClusters) {
   const TempDir dir;
   write_file(dir / "cluster.json", R"({"ipc_lock": false})");
   write_file(dir / "c", "{}");
-  const auto config = hook::read_config({dir / "c", "", true, dir / "cluster.json"});
-  ASSERT_TRUE(config) << config.error().message;
-  EXPECT_TRUE(config->ipc_lock);
+  const auto config = test_support::must(hook::read_config({dir / "c", "", true, dir / "cluster.json"}));
+  EXPECT_TRUE(config.ipc_lock);
 }
 
 TEST(HookConfigFiles, RefusedFiles) {

@@ -10,6 +10,7 @@
 #include "hook/rails/address/node_ranges.hpp"
 #include "hook/rails/address/pool.hpp"
 #include "support/inventories.hpp"
+#include "support/results.hpp"
 #include "support/temp_dir.hpp"
 
 namespace {
@@ -86,9 +87,8 @@ TEST(NodeSlice, WhatTheNodeHasItselfIsNotGiven) {
   if (!pool) GTEST_SKIP() << pool.error().message;
   std::string given;
   for (const char* key : {"a", "b"}) {
-    const auto taken = pool->take("n", 0, 0, *ranges, key);
-    ASSERT_TRUE(taken) << taken.error().message;
-    given += to_string(taken->at(0).address) + "/" + std::to_string(taken->at(0).prefix) + " ";
+    const auto taken = test_support::must(pool->take("n", 0, 0, *ranges, key));
+    given += to_string(taken.at(0).address) + "/" + std::to_string(taken.at(0).prefix) + " ";
   }
   EXPECT_EQ(given, "10.100.9.1/16 10.100.9.3/16 ");
 }

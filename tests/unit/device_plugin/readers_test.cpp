@@ -6,7 +6,6 @@
 
 #include "hook/metrics/counters.hpp"
 #include "hook/rails/record/store.hpp"
-#include "shim/device_plugin/hold_reader.hpp"
 #include "support/inventories.hpp"
 #include "support/tree.hpp"
 #include "unit/ledger/scene.hpp"

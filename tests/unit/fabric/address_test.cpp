@@ -16,12 +16,10 @@ using fabric::parse_selectors;
 using test_support::address;
 
 TEST(ParseAddress, ReadsWhatSysfsNetlinkAndPeopleWrite) {
-  struct Row {
-    const char* name;
-    const char* text;
+  const struct {
+    const char *name, *text;
     const char* gid;  // nullptr: refused
-  };
-  const std::vector<Row> rows = {
+  } rows[] = {
       {"dotted", "10.0.0.2", "0000:0000:0000:0000:0000:ffff:0a00:0002"},
       {"sysfs", "fe80:0000:0000:0000:0007:10ff:fefc:c1e2", "fe80:0000:0000:0000:0007:10ff:fefc:c1e2"},
       {"short", "fd00::1", "fd00:0000:0000:0000:0000:0000:0000:0001"},
@@ -37,7 +35,7 @@ TEST(ParseAddress, ReadsWhatSysfsNetlinkAndPeopleWrite) {
       {"word", "eth0", nullptr},
       {"too long", "0000:0000:0000:0000:0000:0000:0000:0000:0000:0000", nullptr},
   };
-  for (const Row& row : rows) {
+  for (const auto& row : rows) {
     SCOPED_TRACE(row.name);
     const auto parsed = fabric::parse_address(row.text);
     ASSERT_EQ(parsed.has_value(), row.gid != nullptr);
@@ -54,11 +52,10 @@ TEST(AddressText, IsDottedForIpv4AndShortForIpv6) {
 }
 
 TEST(AddressClass, TellsTheKinds) {
-  struct Row {
+  const struct {
     const char* text;
     bool zero, ipv4, link_local, loopback;
-  };
-  const std::vector<Row> rows = {
+  } rows[] = {
       {"::", true, false, false, false},          {"10.0.0.1", false, true, false, false},
       {"0.0.0.0", false, true, false, false},     {"127.0.0.1", false, true, false, true},
       {"169.254.1.1", false, true, false, false}, {"fe80::1", false, false, true, false},
@@ -66,7 +63,7 @@ TEST(AddressClass, TellsTheKinds) {
       {"fd00::1", false, false, false, false},    {"::1", false, false, false, true},
       {"::2", false, false, false, false},
   };
-  for (const Row& row : rows) {
+  for (const auto& row : rows) {
     SCOPED_TRACE(row.text);
     const Address parsed = address(row.text);
     EXPECT_EQ(parsed.is_zero(), row.zero);
@@ -78,12 +75,11 @@ TEST(AddressClass, TellsTheKinds) {
 }
 
 TEST(ParseCidr, ReadsNetworksAndSingleAddresses) {
-  struct Row {
+  const struct {
     const char* text;
     const char* printed;  // nullptr: refused
     unsigned prefix;
-  };
-  const std::vector<Row> rows = {
+  } rows[] = {
       {"10.0.0.0/8", "10.0.0.0/8", 104},
       {"10.1.2.3/8", "10.1.2.3/8", 104},
       {"10.1.2.3", "10.1.2.3/32", 128},
@@ -103,7 +99,7 @@ TEST(ParseCidr, ReadsNetworksAndSingleAddresses) {
       {"", nullptr, 0},
       {"10.0.0.0/99999999999", nullptr, 0},
   };
-  for (const Row& row : rows) {
+  for (const auto& row : rows) {
     SCOPED_TRACE(row.text);
     const auto cidr = fabric::parse_cidr(row.text);
     ASSERT_EQ(cidr.has_value(), row.printed != nullptr);
@@ -114,12 +110,9 @@ TEST(ParseCidr, ReadsNetworksAndSingleAddresses) {
 }
 
 TEST(CidrContains, ComparesAsManyBitsAsThePrefixHas) {
-  struct Row {
-    const char* cidr;
-    const char* inside;
-    const char* outside;
-  };
-  const std::vector<Row> rows = {
+  const struct {
+    const char *cidr, *inside, *outside;
+  } rows[] = {
       {"10.0.0.0/8", "10.255.255.255", "11.0.0.0"},
       {"10.128.0.0/9", "10.128.0.1", "10.127.255.255"},
       {"192.168.1.4/30", "192.168.1.7", "192.168.1.8"},
@@ -131,7 +124,7 @@ TEST(CidrContains, ComparesAsManyBitsAsThePrefixHas) {
       {"fd00:0:0:1::/64", "fd00:0:0:1:ffff::1", "fd00::1"},
       {"10.1.2.3/8", "10.9.9.9", "fd00::1"},
   };
-  for (const Row& row : rows) {
+  for (const auto& row : rows) {
     SCOPED_TRACE(row.cidr);
     const auto cidr = fabric::parse_cidr(row.cidr);
     ASSERT_TRUE(cidr);
@@ -142,12 +135,11 @@ TEST(CidrContains, ComparesAsManyBitsAsThePrefixHas) {
 }
 
 TEST(CommonPrefix, IsTheLongestThatHoldsAll) {
-  struct Row {
+  const struct {
     const char* name;
     std::vector<const char*> addresses;
     const char* expected;  // nullptr: none
-  };
-  const std::vector<Row> rows = {
+  } rows[] = {
       {"none", {}, nullptr},
       {"one", {"10.0.0.1"}, "10.0.0.1/32"},
       {"neighbours", {"10.0.0.2", "10.0.0.3"}, "10.0.0.2/31"},
@@ -156,7 +148,7 @@ TEST(CommonPrefix, IsTheLongestThatHoldsAll) {
       {"ipv6", {"fd00:0:0:1::1", "fd00:0:0:2::1"}, "fd00::/62"},
       {"both families", {"10.0.0.1", "fd00::1"}, nullptr},
   };
-  for (const Row& row : rows) {
+  for (const auto& row : rows) {
     SCOPED_TRACE(row.name);
     std::vector<Address> addresses;
     for (const char* text : row.addresses)
@@ -179,12 +171,11 @@ fabric::Hca device() {
 }
 
 TEST(Selectors, TakeWhatTheyName) {
-  struct Row {
+  const struct {
     const char* list;
     unsigned port;
     bool selected;
-  };
-  const std::vector<Row> rows = {
+  } rows[] = {
       {"mlx5_1", 1, true},
       {"mlx5_1", 2, true},
       {"mlx5_1:1", 1, true},
@@ -215,7 +206,7 @@ TEST(Selectors, TakeWhatTheyName) {
       {"guid:a088c2030010f0a1", 1, false},
   };
   const fabric::Hca hca = device();
-  for (const Row& row : rows) {
+  for (const auto& row : rows) {
     SCOPED_TRACE(row.list);
     const auto list = parse_selectors(row.list);
     ASSERT_TRUE(list) << list.error().message;
@@ -231,11 +222,9 @@ TEST(Selectors, SoftwareDevicesHaveNoPciAddress) {
 }
 
 TEST(Selectors, ErrorsNameTheEntry) {
-  struct Row {
-    const char* list;
-    const char* message;
-  };
-  const std::vector<Row> rows = {
+  const struct {
+    const char *list, *message;
+  } rows[] = {
       {"", "`` names nothing"},
       {"^", "`` names nothing"},
       {"mlx5_0,", "`` names nothing"},
@@ -251,7 +240,7 @@ TEST(Selectors, ErrorsNameTheEntry) {
       {"mlx5_0:", "`mlx5_0:`: expected NAME:PORT with a port from 1, netdev:NAME, pci:ADDRESS or guid:GUID"},
       {"a\x1b:x", "`a?:x`: expected NAME:PORT with a port from 1, netdev:NAME, pci:ADDRESS or guid:GUID"},
   };
-  for (const Row& row : rows) {
+  for (const auto& row : rows) {
     SCOPED_TRACE(row.list);
     const auto list = parse_selectors(row.list);
     ASSERT_FALSE(list);

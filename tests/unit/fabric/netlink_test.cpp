@@ -11,8 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "fabric/netdev_map.hpp"
-#include "fabric/netlink_socket.hpp"
+#include "fabric/port_use.hpp"
 #include "support/inventories.hpp"
 
 namespace {

@@ -14,6 +14,7 @@
 #include "fabric/read_inventory.hpp"
 #include "fabric/snapshot.hpp"
 #include "support/inventories.hpp"
+#include "support/results.hpp"
 #include "support/temp_dir.hpp"
 #include "support/tree.hpp"
 
@@ -352,11 +353,10 @@ TEST(RdmaSysfs, FixturesReadBackFromTheirTrees) {
     if (!path.ends_with(".json") || path.ends_with(".expect.json")) continue;
     SCOPED_TRACE(path);
     ++count;
-    const auto inventory = fabric::read_snapshot(path);
-    ASSERT_TRUE(inventory) << inventory.error().message;
-    const Inventory seen = laid_out_and_read(*inventory, true);
-    ASSERT_EQ(seen.hcas.size(), inventory->hcas.size());
-    for (const Hca& expected : inventory->hcas) {
+    const auto inventory = test_support::must(fabric::read_snapshot(path));
+    const Inventory seen = laid_out_and_read(inventory, true);
+    ASSERT_EQ(seen.hcas.size(), inventory.hcas.size());
+    for (const Hca& expected : inventory.hcas) {
       SCOPED_TRACE(expected.name);
       const auto found =
           std::find_if(seen.hcas.begin(), seen.hcas.end(), [&](const Hca& hca) { return hca.name == expected.name; });

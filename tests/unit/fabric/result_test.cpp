@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "fabric/command_line.hpp"
-#include "fabric/remedy.hpp"
 #include "fabric/unique_fd.hpp"
 #include "support/arguments.hpp"
 

@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "support/inventories.hpp"
+#include "support/results.hpp"
 #include "support/temp_dir.hpp"
 
 namespace {
@@ -53,10 +54,9 @@ constexpr const char* kEveryKey = R"json({
  "env": {"NCCL_DEBUG": "INFO", "NCCL_EMPTY": ""}})json";
 
 TEST(SnapshotRead, KnowsEveryKey) {
-  const auto parsed = parse_snapshot(kEveryKey);
-  ASSERT_TRUE(parsed) << parsed.error().message;
-  EXPECT_EQ(parsed->rdma_cm, false);
-  const fabric::Hca& hca = parsed->hcas.at(0);
+  const auto parsed = test_support::must(parse_snapshot(kEveryKey));
+  EXPECT_EQ(parsed.rdma_cm, false);
+  const fabric::Hca& hca = parsed.hcas.at(0);
   EXPECT_EQ(hca.uverbs, 33U);
   EXPECT_EQ(hca.uverbs_dev, "511:1");
   EXPECT_EQ(hca.access_error, EPERM);
@@ -69,37 +69,34 @@ TEST(SnapshotRead, KnowsEveryKey) {
   EXPECT_EQ(port.gids.at(1).type, fabric::Attr<std::string>(fabric::Unreadable{EINVAL}));
   EXPECT_FALSE(port.gids.at(2).type) << "absent: not read";
   EXPECT_EQ(hca.ports.at(1).phys_state, fabric::Attr<std::string>(fabric::Unreadable{2000}));
-  EXPECT_FALSE(parsed->hcas.at(1).is_accessible()) << "no uverbs node";
-  EXPECT_TRUE(parsed->netdevs.at(1).dev_id_null);
-  EXPECT_FALSE(parsed->netdevs.at(0).addresses.at(2).prefix);
-  EXPECT_EQ(parsed->routes->at(1).table, 4294967295U);
-  EXPECT_EQ(parsed->netns_mode, fabric::NetnsMode::kExclusive);
-  EXPECT_EQ(parsed->limits->memlock_hard, std::numeric_limits<std::uint64_t>::max());
-  EXPECT_EQ(parsed->limits->cap_eff, 0x1ffffffffffULL);
-  EXPECT_EQ(parsed->env->at("NCCL_EMPTY"), "");
+  EXPECT_FALSE(parsed.hcas.at(1).is_accessible()) << "no uverbs node";
+  EXPECT_TRUE(parsed.netdevs.at(1).dev_id_null);
+  EXPECT_FALSE(parsed.netdevs.at(0).addresses.at(2).prefix);
+  EXPECT_EQ(parsed.routes->at(1).table, 4294967295U);
+  EXPECT_EQ(parsed.netns_mode, fabric::NetnsMode::kExclusive);
+  EXPECT_EQ(parsed.limits->memlock_hard, std::numeric_limits<std::uint64_t>::max());
+  EXPECT_EQ(parsed.limits->cap_eff, 0x1ffffffffffULL);
+  EXPECT_EQ(parsed.env->at("NCCL_EMPTY"), "");
 }
 
 TEST(SnapshotRead, MissingKeysHaveTheirDefaults) {
-  const auto parsed =
-      parse_snapshot(R"({"devices": [{"name": "a", "uverbs": 0, "ports": [{}]}], "netdevs": [{"name": "b"}]})");
-  ASSERT_TRUE(parsed) << parsed.error().message;
-  EXPECT_TRUE(parsed->hcas[0].is_accessible());
-  EXPECT_TRUE(parsed->hcas[0].ports[0].is_active());
-  EXPECT_EQ(parsed->hcas[0].ports[0].number, 1U);
-  EXPECT_TRUE(parsed->netdevs[0].is_here());
-  EXPECT_TRUE(parsed->netdevs[0].is_up());
-  EXPECT_FALSE(parsed->gpus || parsed->routes || parsed->limits || parsed->conf || parsed->env || parsed->netns_mode);
+  const auto parsed = test_support::must(
+      parse_snapshot(R"({"devices": [{"name": "a", "uverbs": 0, "ports": [{}]}], "netdevs": [{"name": "b"}]})"));
+  EXPECT_TRUE(parsed.hcas[0].is_accessible());
+  EXPECT_TRUE(parsed.hcas[0].ports[0].is_active());
+  EXPECT_EQ(parsed.hcas[0].ports[0].number, 1U);
+  EXPECT_TRUE(parsed.netdevs[0].is_here());
+  EXPECT_TRUE(parsed.netdevs[0].is_up());
+  EXPECT_FALSE(parsed.gpus || parsed.routes || parsed.limits || parsed.conf || parsed.env || parsed.netns_mode);
   EXPECT_EQ(*parse_snapshot("{}"), Inventory{});
 }
 
 void expect_round_trip(const std::string& text) {
-  const auto first = parse_snapshot(text);
-  ASSERT_TRUE(first) << first.error().message;
-  const std::string written = write_snapshot(*first);
-  const auto second = parse_snapshot(written);
-  ASSERT_TRUE(second) << second.error().message;
-  EXPECT_TRUE(*second == *first) << written;
-  EXPECT_EQ(write_snapshot(*second), written);
+  const auto first = test_support::must(parse_snapshot(text));
+  const std::string written = write_snapshot(first);
+  const auto second = test_support::must(parse_snapshot(written));
+  EXPECT_TRUE(second == first) << written;
+  EXPECT_EQ(write_snapshot(second), written);
 }
 
 TEST(SnapshotRoundTrip, IsExact) {
@@ -119,9 +116,8 @@ TEST(SnapshotRoundTrip, IsExact) {
   inventory.limits = fabric::Limits{std::numeric_limits<std::uint64_t>::max() - 1, 0,
                                     std::numeric_limits<std::uint64_t>::max(), 4294967295U, true};
   inventory.routes = {{"::/0", "x", 4294967295U}};
-  const auto parsed = parse_snapshot(write_snapshot(inventory));
-  ASSERT_TRUE(parsed) << parsed.error().message;
-  EXPECT_TRUE(*parsed == inventory);
+  const auto parsed = test_support::must(parse_snapshot(write_snapshot(inventory)));
+  EXPECT_TRUE(parsed == inventory);
 }
 
 TEST(SnapshotWrite, ReplacesWhatIsNotUtf8) {
@@ -133,12 +129,9 @@ TEST(SnapshotWrite, ReplacesWhatIsNotUtf8) {
 }
 
 TEST(SnapshotRead, ErrorsNameThePlace) {
-  struct Row {
-    const char* name;
-    const char* json;
-    const char* message;
-  };
-  const std::vector<Row> rows = {
+  const struct {
+    const char *name, *json, *message;
+  } rows[] = {
       {"no object", "[]", "expected a JSON object"},
       {"number", "1", "expected a JSON object"},
       {"schema", R"({"schema": 2})", "schema 2 is not known, this version reads schema 1"},
@@ -184,7 +177,7 @@ TEST(SnapshotRead, ErrorsNameThePlace) {
       {"conf type", R"({"conf": []})", "conf: expected an object of strings"},
       {"gpus type", R"({"gpus": 1})", "gpus: expected a list"},
   };
-  for (const Row& row : rows) {
+  for (const auto& row : rows) {
     SCOPED_TRACE(row.name);
     const auto parsed = parse_snapshot(row.json);
     ASSERT_FALSE(parsed);
@@ -223,11 +216,10 @@ TEST(SnapshotRead, SortsTheTableAndTakesTheLastOfTwoKeys) {
     {"index": 5, "gid": "fe80::5"}, {"index": 1, "gid": "fe80::1"}]}]}]})");
   ASSERT_TRUE(sorted);
   EXPECT_EQ(sorted->hcas[0].ports[0].gids[0].index, 1U);
-  const auto parsed =
-      parse_snapshot(R"({"devices": 5, "env": {"A": "1", "A": "2"}, "devices": [{"name": "a", "name": "b"}]})");
-  ASSERT_TRUE(parsed) << parsed.error().message;
-  EXPECT_EQ(parsed->hcas.at(0).name, "b");
-  EXPECT_EQ(parsed->env->at("A"), "2");
+  const auto parsed = test_support::must(
+      parse_snapshot(R"({"devices": 5, "env": {"A": "1", "A": "2"}, "devices": [{"name": "a", "name": "b"}]})"));
+  EXPECT_EQ(parsed.hcas.at(0).name, "b");
+  EXPECT_EQ(parsed.env->at("A"), "2");
 }
 
 TEST(SnapshotFile, FailuresNameTheFile) {

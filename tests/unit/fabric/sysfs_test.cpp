@@ -129,9 +129,7 @@ TEST(PciAddress, IsToldFromOtherWordsAndFoundInPaths) {
 TEST(Gpus, AreNvidiaAndAmdAcceleratorsOnly) {
   const TempDir root;
   struct Row {
-    const char* address;
-    const char* pci_class;
-    const char* vendor;
+    const char *address, *pci_class, *vendor;
     bool gpu;
   };
   const std::vector<Row> rows = {{"0000:1a:00.0", "0x030200", "0x10de", true},    // H100

@@ -53,27 +53,26 @@ TEST(Split, KeepsEmptyParts) {
 }
 
 TEST(GlobMatch, KnowsOnlyTheStar) {
-  struct Row {
+  const struct {
     const char *pattern, *text;
     bool matches;
-  };
-  const std::vector<Row> rows = {{"mlx5_1", "mlx5_1", true},
-                                 {"mlx5_1", "mlx5_10", false},
-                                 {"mlx5_*", "mlx5_10", true},
-                                 {"mlx5_*", "mlx5_", true},
-                                 {"*", "", true},
-                                 {"", "", true},
-                                 {"", "a", false},
-                                 {"*0", "mlx5_10", true},
-                                 {"*_*_*", "a_b_c", true},
-                                 {"*_*_*", "a_b", false},
-                                 {"a*b*c", "abxbc", true},
-                                 {"a*b*c", "abxb", false},
-                                 {"m?x5", "mlx5", false},
-                                 {"[m]", "m", false},
-                                 {"**a**", "a", true},
-                                 {"a*", "b", false}};
-  for (const Row& row : rows)
+  } rows[] = {{"mlx5_1", "mlx5_1", true},
+              {"mlx5_1", "mlx5_10", false},
+              {"mlx5_*", "mlx5_10", true},
+              {"mlx5_*", "mlx5_", true},
+              {"*", "", true},
+              {"", "", true},
+              {"", "a", false},
+              {"*0", "mlx5_10", true},
+              {"*_*_*", "a_b_c", true},
+              {"*_*_*", "a_b", false},
+              {"a*b*c", "abxbc", true},
+              {"a*b*c", "abxb", false},
+              {"m?x5", "mlx5", false},
+              {"[m]", "m", false},
+              {"**a**", "a", true},
+              {"a*", "b", false}};
+  for (const auto& row : rows)
     EXPECT_EQ(fabric::glob_match(row.pattern, row.text), row.matches) << row.pattern << " " << row.text;
   std::string pattern;  // one that must not take forever
   for (int i = 0; i < 2000; ++i)
@@ -115,12 +114,10 @@ TEST(NaturalLess, IsAStrictWeakOrder) {
 }
 
 TEST(OneLine, LetsNothingThroughThatATerminalObeys) {
-  struct Row {
+  const struct {
     const char* name;
-    std::string_view text;
-    std::string_view expected;
-  };
-  const std::vector<Row> rows = {
+    std::string_view text, expected;
+  } rows[] = {
       {"plain", "mlx5_0 $HOME;'\"", "mlx5_0 $HOME;'\""},
       {"escape", "\x1b[31mred", "?[31mred"},
       {"newline", "a\nb\r\tc", "a?b??c"},
@@ -146,7 +143,7 @@ TEST(OneLine, LetsNothingThroughThatATerminalObeys) {
       {"overlong in four bytes", "\xf0\x80\x80\x9b", "????"},
       {"beyond U+10FFFF", "\xf4\x90\x80\x80", "????"},
   };
-  for (const Row& row : rows)
+  for (const auto& row : rows)
     EXPECT_EQ(fabric::one_line(row.text), row.expected) << row.name;
 }
 

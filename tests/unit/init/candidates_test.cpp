@@ -31,13 +31,6 @@ constexpr const char* kStateRemedy =
     "check cable, switch port, subnet manager (InfiniBand) or `ip link set NETDEV up` (RoCE)";
 
 TEST(Obstacles, SayWhatIsInTheWay) {
-  struct Row {
-    const char* name;
-    std::function<void(Inventory&)> change;
-    Obstacle obstacle;
-    std::string reason;
-    std::string remedy;
-  };
   const auto port = [](Inventory& node) -> fabric::Port& { return node.hcas[0].ports[0]; };
   const auto cannot_open = [](std::optional<int> code) {
     return [code](Inventory& node) {
@@ -45,97 +38,90 @@ TEST(Obstacles, SayWhatIsInTheWay) {
       node.hcas[0].access_error = code;
     };
   };
-  const std::vector<Row> rows = {
-      {"usable", [](Inventory&) {}, Obstacle::kNone, "", ""},
-      {"an address of a down netdev, too",
+  const auto has_gids = [&](std::initializer_list<fabric::GidEntry> gids, std::size_t netdevs) {
+    return [port, entries = std::vector(gids), netdevs](Inventory& node) {
+      port(node).gids = entries;
+      node.netdevs.resize(netdevs);
+    };
+  };
+  const std::string no_netdev = "no netdev of this HCA in this network namespace, its GID table has nothing of ours";
+  const std::string foreign = "no GID of this network namespace: index 2 is 10.1.0.1, an address of another one";
+  const std::string down = "GID 3 is 10.1.0.1 of rail0, which is down or has no carrier";
+  const std::string no_netlink = "open netlink socket (protocol 0): Operation not permitted";
+  const struct {
+    const char* name;
+    Obstacle obstacle;
+    std::string reason, remedy;
+    std::function<void(Inventory&)> change;
+  } rows[] = {
+      {"usable", Obstacle::kNone, "", "", [](Inventory&) {}},
+      {"an address of a down netdev, too", Obstacle::kNone, "", "",
        [](Inventory& node) {
          node.netdevs.insert(node.netdevs.begin(), netdev("twin", {"10.1.0.1"}));
          node.netdevs[0].carrier = 0;
-       },
-       Obstacle::kNone, "", ""},
-      {"InfiniBand needs no GID", [](Inventory& node) { node.hcas[0].ports[0] = test_support::infiniband_port(); },
-       Obstacle::kNone, "", ""},
-      {"no uverbs", [](Inventory& node) { node.hcas[0].uverbs.reset(); }, Obstacle::kNoNode,
-       "the kernel has no uverbs node for it", "load the module ib_uverbs"},
-      {"no node", cannot_open(std::nullopt), Obstacle::kNoNode,
-       "no device node /dev/infiniband/uverbs0 in this container", kNodeRemedy},
-      {"no node, said by open", cannot_open(ENOENT), Obstacle::kNoNode,
-       "no device node /dev/infiniband/uverbs0 in this container", kNodeRemedy},
-      {"cgroup", cannot_open(EPERM), Obstacle::kRefused, "/dev/infiniband/uverbs0: the device cgroup refuses open",
-       kNodeRemedy},
-      {"mode", cannot_open(EACCES), Obstacle::kRefused,
-       "/dev/infiniband/uverbs0: no permission to open it as this user",
-       "make the node's mode 0666, or run as its owner"},
-      {"device is a file", cannot_open(ENOTDIR), Obstacle::kRefused, "/dev/infiniband/uverbs0: Not a directory",
-       kNodeRemedy},
-      {"down",
+       }},
+      {"InfiniBand needs no GID", Obstacle::kNone, "", "",
+       [&](Inventory& node) { port(node) = test_support::infiniband_port(); }},
+      {"no uverbs", Obstacle::kNoNode, "the kernel has no uverbs node for it", "load the module ib_uverbs",
+       [](Inventory& node) { node.hcas[0].uverbs.reset(); }},
+      {"no node", Obstacle::kNoNode, "no device node /dev/infiniband/uverbs0 in this container", kNodeRemedy,
+       cannot_open(std::nullopt)},
+      {"no node, said by open", Obstacle::kNoNode, "no device node /dev/infiniband/uverbs0 in this container",
+       kNodeRemedy, cannot_open(ENOENT)},
+      {"cgroup", Obstacle::kRefused, "/dev/infiniband/uverbs0: the device cgroup refuses open", kNodeRemedy,
+       cannot_open(EPERM)},
+      {"mode", Obstacle::kRefused, "/dev/infiniband/uverbs0: no permission to open it as this user",
+       "make the node's mode 0666, or run as its owner", cannot_open(EACCES)},
+      {"device is a file", Obstacle::kRefused, "/dev/infiniband/uverbs0: Not a directory", kNodeRemedy,
+       cannot_open(ENOTDIR)},
+      {"down", Obstacle::kNotActive, "port state 1: DOWN (physical state 3: Disabled)", kStateRemedy,
        [&](Inventory& node) {
          port(node).state = "1: DOWN";
          port(node).phys_state = "3: Disabled";
-       },
-       Obstacle::kNotActive, "port state 1: DOWN (physical state 3: Disabled)", kStateRemedy},
-      {"state unreadable", [&](Inventory& node) { port(node).state = Unreadable{ENODEV}; }, Obstacle::kNotActive,
-       "port state ENODEV (physical state 5: LinkUp)", kStateRemedy},
-      {"armed is not active", [&](Inventory& node) { port(node).state = "3: ARMED"; }, Obstacle::kNotActive,
-       "port state 3: ARMED (physical state 5: LinkUp)", kStateRemedy},
-      {"link layer", [&](Inventory& node) { port(node).link_layer = "Unspecified"; }, Obstacle::kLinkLayer,
-       "link layer Unspecified: neither InfiniBand nor Ethernet", ""},
-      {"link layer unreadable", [&](Inventory& node) { port(node).link_layer = Unreadable{EINVAL}; },
-       Obstacle::kLinkLayer, "link layer EINVAL: neither InfiniBand nor Ethernet", ""},
-      {"no netlink",
-       [](Inventory& node) {
+       }},
+      {"state unreadable", Obstacle::kNotActive, "port state ENODEV (physical state 5: LinkUp)", kStateRemedy,
+       [&](Inventory& node) { port(node).state = Unreadable{ENODEV}; }},
+      {"armed is not active", Obstacle::kNotActive, "port state 3: ARMED (physical state 5: LinkUp)", kStateRemedy,
+       [&](Inventory& node) { port(node).state = "3: ARMED"; }},
+      {"link layer", Obstacle::kLinkLayer, "link layer Unspecified: neither InfiniBand nor Ethernet", "",
+       [&](Inventory& node) { port(node).link_layer = "Unspecified"; }},
+      {"link layer unreadable", Obstacle::kLinkLayer, "link layer EINVAL: neither InfiniBand nor Ethernet", "",
+       [&](Inventory& node) { port(node).link_layer = Unreadable{EINVAL}; }},
+      {"no netlink", Obstacle::kAddressesUnknown, "addresses of this network namespace are unknown: " + no_netlink,
+       "allow AF_NETLINK sockets in the seccomp profile",
+       [&](Inventory& node) {
          node.netdevs.clear();
-         node.net_error = "open netlink socket (protocol 0): Operation not permitted";
-       },
-       Obstacle::kAddressesUnknown,
-       "addresses of this network namespace are unknown: open netlink socket (protocol 0): Operation not permitted",
-       "allow AF_NETLINK sockets in the seccomp profile"},
-      {"table unreadable",
+         node.net_error = no_netlink;
+       }},
+      {"table unreadable", Obstacle::kTableUnreadable, "GID table cannot be read: No such device", "",
        [&](Inventory& node) {
          port(node).gids.clear();
          port(node).gids_error = ENODEV;
-       },
-       Obstacle::kTableUnreadable, "GID table cannot be read: No such device", ""},
-      {"empty table",
-       [&](Inventory& node) {
-         port(node).gids.clear();
-         node.netdevs.resize(1);
-       },
-       Obstacle::kNoNetdev, "no netdev of this HCA in this network namespace, its GID table has nothing of ours",
-       kNetdevRemedy},
-      {"netdev without address",
+       }},
+      {"empty table", Obstacle::kNoNetdev, no_netdev, kNetdevRemedy, has_gids({}, 1)},
+      {"zero GIDs are no GIDs", Obstacle::kNoNetdev, no_netdev, kNetdevRemedy, has_gids({v2(0, "::")}, 1)},
+      {"netdev without address", Obstacle::kNoNetdev, "no GID for an address of rail0", "give rail0 an address",
        [&](Inventory& node) {
          port(node).gids.clear();
          port(node).netdev = "rail0";
          node.netdevs[1].addresses.clear();
-       },
-       Obstacle::kNoNetdev, "no GID for an address of rail0", "give rail0 an address"},
-      {"foreign", [](Inventory& node) { node.netdevs.resize(1); }, Obstacle::kForeign,
-       "no GID of this network namespace: index 2 is 10.1.0.1, an address of another one", kNetdevRemedy},
-      {"foreign although the name is ours",
+       }},
+      {"foreign", Obstacle::kForeign, foreign, kNetdevRemedy, [](Inventory& node) { node.netdevs.resize(1); }},
+      {"foreign although the name is ours", Obstacle::kForeign, foreign, kNetdevRemedy,
        [&](Inventory& node) {
          port(node).gids[3].ndev = fabric::Attr<std::string>("eth0");
          node.netdevs.resize(1);
-       },
-       Obstacle::kForeign, "no GID of this network namespace: index 2 is 10.1.0.1, an address of another one",
-       kNetdevRemedy},
-      {"no carrier", [](Inventory& node) { node.netdevs[1].carrier = 0; }, Obstacle::kNetdevDown,
-       "GID 3 is 10.1.0.1 of rail0, which is down or has no carrier", "ip link set rail0 up"},
-      {"down netdev", [](Inventory& node) { node.netdevs[1].carrier = Unreadable{EINVAL}; }, Obstacle::kNetdevDown,
-       "GID 3 is 10.1.0.1 of rail0, which is down or has no carrier", "ip link set rail0 up"},
-      {"type unreadable", [&](Inventory& node) { port(node).gids = {unreadable(3, "10.1.0.1", EINVAL)}; },
-       Obstacle::kTypeUnreadable, "type of GID 3 (10.1.0.1) cannot be read", ""},
-      {"only v1", [&](Inventory& node) { port(node).gids = {v1(2, "10.1.0.1")}; }, Obstacle::kOnlyV1,
-       "only RoCE v1 (or iWARP) GIDs, e.g. index 2", "switch the HCA to RoCE v2"},
-      {"zero GIDs are no GIDs",
-       [&](Inventory& node) {
-         port(node).gids = {v2(0, "::")};
-         node.netdevs.resize(1);
-       },
-       Obstacle::kNoNetdev, "no netdev of this HCA in this network namespace, its GID table has nothing of ours",
-       kNetdevRemedy},
+       }},
+      {"no carrier", Obstacle::kNetdevDown, down, "ip link set rail0 up",
+       [](Inventory& node) { node.netdevs[1].carrier = 0; }},
+      {"down netdev", Obstacle::kNetdevDown, down, "ip link set rail0 up",
+       [](Inventory& node) { node.netdevs[1].carrier = Unreadable{EINVAL}; }},
+      {"type unreadable", Obstacle::kTypeUnreadable, "type of GID 3 (10.1.0.1) cannot be read", "",
+       has_gids({unreadable(3, "10.1.0.1", EINVAL)}, 2)},
+      {"only v1", Obstacle::kOnlyV1, "only RoCE v1 (or iWARP) GIDs, e.g. index 2", "switch the HCA to RoCE v2",
+       has_gids({v1(2, "10.1.0.1")}, 2)},
   };
-  for (const Row& row : rows) {
+  for (const auto& row : rows) {
     SCOPED_TRACE(row.name);
     Inventory node = rails(1);
     row.change(node);
@@ -149,30 +135,28 @@ TEST(Obstacles, SayWhatIsInTheWay) {
 }
 
 TEST(Obstacles, FiltersSayWhatThereIsInstead) {
-  struct Row {
+  using Cidrs = std::vector<fabric::Cidr>;
+  const fabric::Cidr other = *fabric::parse_cidr("172.16.0.0/12");
+  const Cidrs two = {other, *fabric::parse_cidr("10.1.0.0/16")};
+  const struct {
     const char* name;
-    GidFilter filter;
+    Cidrs cidrs;
+    std::optional<fabric::Family> family;
+    bool link_local;
     std::string reason;  // empty: usable
-  };
-  const std::vector<Row> rows = {
-      {"cidr",
-       {{*fabric::parse_cidr("172.16.0.0/12")}, std::nullopt, true},
-       "no GID that the options allow (172.16.0.0/12): it has 10.1.0.1"},
-      {"cidr and family",
-       {{*fabric::parse_cidr("172.16.0.0/12")}, fabric::Family::kIpv4, false},
+  } rows[] = {
+      {"cidr", Cidrs{other}, std::nullopt, true, "no GID that the options allow (172.16.0.0/12): it has 10.1.0.1"},
+      {"cidr and family", Cidrs{other}, fabric::Family::kIpv4, false,
        "no GID that the options allow (172.16.0.0/12, IPv4, not link-local): it has 10.1.0.1"},
-      {"any of two",
-       {{*fabric::parse_cidr("172.16.0.0/12"), *fabric::parse_cidr("10.1.0.0/16")}, std::nullopt, true},
-       ""},
-      {"family 6 has link-local", {{}, fabric::Family::kIpv6, true}, ""},
-      {"family 6 without link-local",
-       {{}, fabric::Family::kIpv6, false},
+      {"any of two", two, std::nullopt, true, ""},
+      {"family 6 has link-local", Cidrs(), fabric::Family::kIpv6, true, ""},
+      {"family 6 without link-local", Cidrs(), fabric::Family::kIpv6, false,
        "no GID that the options allow (IPv6, not link-local): it has 10.1.0.1"},
   };
-  for (const Row& row : rows) {
+  for (const auto& row : rows) {
     SCOPED_TRACE(row.name);
     const Inventory node = rails(1);
-    const auto candidates = find_candidates(node, row.filter);
+    const auto candidates = find_candidates(node, GidFilter{row.cidrs, row.family, row.link_local});
     EXPECT_EQ(candidates[0].usable(), row.reason.empty());
     EXPECT_EQ(candidates[0].reason, row.reason);
   }

@@ -4,7 +4,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "init/decide.hpp"
 #include "init/decision.hpp"
 #include "init/format_env.hpp"
 #include "support/inventories.hpp"
@@ -38,11 +37,10 @@ class Exports : public testing::Test {
 };
 
 TEST_F(Exports, EachLibraryHasItsOwnSyntax) {
-  struct Row {
+  const struct {
     const char* library;
     Variables variables;
-  };
-  const std::vector<Row> rows = {
+  } rows[] = {
       {"nccl", {}},
       {"ucx", {{"UCX_NET_DEVICES", "mlx5_0:1,mlx5_1:1,rail0,rail1,eth0"}, {"UCX_IB_GID_INDEX", "3"}}},
       {"nvshmem", {{"NVSHMEM_HCA_LIST", "mlx5_0:1,mlx5_1:1"}, {"NVSHMEM_IB_GID_INDEX", "3"}}},
@@ -55,7 +53,7 @@ TEST_F(Exports, EachLibraryHasItsOwnSyntax) {
       {"libfabric", {{"FI_VERBS_GID_IDX", "3"}}},
       {"unknown", {}},
   };
-  for (const Row& row : rows)
+  for (const auto& row : rows)
     EXPECT_EQ(library_variables(row.library, input_), row.variables) << row.library;
   EXPECT_EQ(nccl_hca_value(input_.ports), "=mlx5_0:1,mlx5_1:1");
 }

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <deque>
 
-#include "init/decide.hpp"
+#include "init/decision.hpp"
 #include "init/doctor.hpp"
 #include "init/topo.hpp"
 #include "support/inventories.hpp"
@@ -85,64 +85,46 @@ std::vector<PortTable> of_rank(const std::vector<Table>& tables, GidRank rank) {
 }
 
 TEST(ShareIndex, ServesMostPorts) {
-  struct Row {
+  const auto tables = [](auto... of_port) { return std::vector<Table>{of_port...}; };
+  const auto only = [](auto... ports) { return Indices{ports...}; };
+  const struct {
     const char* name;
-    std::vector<Table> tables;
     unsigned index;
     Indices others;
+    std::vector<Table> tables;
     GidRank rank = GidRank::kIpv4;
+  } rows[] = {
+      {"one address each, one index", 3, only(), tables(Table{{3, "10.0.0.1"}}, Table{{3, "10.0.1.1"}})},
+      {"the lowest of two that both have", 3, only(),
+       tables(Table{{3, "10.0.0.1"}, {5, "10.1.0.1"}}, Table{{3, "10.1.1.1"}, {5, "10.0.1.1"}})},
+      {"the second of one is the first of the other", 5, only(),
+       tables(Table{{3, "10.0.0.1"}, {5, "10.1.0.1"}}, Table{{5, "10.1.1.1"}, {7, "10.0.1.1"}})},
+      {"only the second ones agree", 13, only(),
+       tables(Table{{3, "10.0.0.1"}, {13, "10.1.0.1"}}, Table{{5, "10.0.1.1"}, {13, "10.1.1.1"}},
+              Table{{7, "10.0.2.1"}, {13, "10.1.2.1"}}, Table{{9, "10.0.3.1"}, {13, "10.1.3.1"}})},
+      {"two first ones agree, but all the second ones", 9, only(),
+       tables(Table{{3, "10.0.0.1"}, {9, "10.1.0.1"}}, Table{{3, "10.0.1.1"}, {9, "10.1.1.1"}},
+              Table{{5, "10.0.2.1"}, {9, "10.1.2.1"}})},
+      {"one port has no second one", 9, only(2U),
+       tables(Table{{3, "10.0.0.1"}, {9, "10.1.0.1"}}, Table{{5, "10.0.1.1"}, {9, "10.1.1.1"}},
+              Table{{7, "10.0.2.1"}})},
+      {"nothing in common: the lowest", 3, only(0U),
+       tables(Table{{7, "10.0.0.1"}, {9, "10.1.0.1"}}, Table{{3, "10.0.1.1"}})},
+      {"a tie goes to the one that more ports want", 5, only(2U, 3U),
+       tables(Table{{5, "10.0.0.1"}}, Table{{5, "10.0.1.1"}}, Table{{3, "10.0.2.1"}},
+              Table{{2, "10.0.3.1"}, {3, "10.1.3.1"}})},
+      {"IPv6 at one index is no reason to leave IPv4", 3, only(1U),
+       tables(Table{{3, "10.0.0.1"}, {9, "fd00::1"}}, Table{{5, "10.0.1.1"}, {9, "fd00::2"}})},
+      {"link-local at one index is no reason to leave global", 3, only(1U),
+       tables(Table{{1, "fe80::1"}, {3, "fd00::1"}}, Table{{1, "fe80::2"}, {5, "fd00::2"}}), GidRank::kIpv6},
+      {"IPv6 among itself", 5, only(),
+       tables(Table{{3, "fd00::1"}, {5, "fd01::1"}}, Table{{4, "10.0.0.1"}, {5, "fd00::2"}}), GidRank::kIpv6},
+      {"link-local among itself", 3, only(), tables(Table{{1, "fe80::1"}, {3, "fe80::2"}}, Table{{3, "fe80::3"}}),
+       GidRank::kLinkLocal},
+      {"an address that is there twice counts where it is first, as far as a scan surely reads", 3, only(1U),
+       tables(Table{{3, "10.0.0.1"}, {7, "10.0.0.1"}}, Table{{7, "10.0.1.1"}})},
   };
-  const std::vector<Row> rows = {
-      {"one address each, one index", {{{3, "10.0.0.1"}}, {{3, "10.0.1.1"}}}, 3, {}},
-      {"the lowest of two that both have",
-       {{{3, "10.0.0.1"}, {5, "10.1.0.1"}}, {{3, "10.1.1.1"}, {5, "10.0.1.1"}}},
-       3,
-       {}},
-      {"the second of one is the first of the other",
-       {{{3, "10.0.0.1"}, {5, "10.1.0.1"}}, {{5, "10.1.1.1"}, {7, "10.0.1.1"}}},
-       5,
-       {}},
-      {"only the second ones agree",
-       {{{3, "10.0.0.1"}, {13, "10.1.0.1"}},
-        {{5, "10.0.1.1"}, {13, "10.1.1.1"}},
-        {{7, "10.0.2.1"}, {13, "10.1.2.1"}},
-        {{9, "10.0.3.1"}, {13, "10.1.3.1"}}},
-       13,
-       {}},
-      {"two first ones agree, but all the second ones",
-       {{{3, "10.0.0.1"}, {9, "10.1.0.1"}}, {{3, "10.0.1.1"}, {9, "10.1.1.1"}}, {{5, "10.0.2.1"}, {9, "10.1.2.1"}}},
-       9,
-       {}},
-      {"one port has no second one",
-       {{{3, "10.0.0.1"}, {9, "10.1.0.1"}}, {{5, "10.0.1.1"}, {9, "10.1.1.1"}}, {{7, "10.0.2.1"}}},
-       9,
-       {2}},
-      {"nothing in common: the lowest", {{{7, "10.0.0.1"}, {9, "10.1.0.1"}}, {{3, "10.0.1.1"}}}, 3, {0}},
-      {"a tie goes to the one that more ports want",
-       {{{5, "10.0.0.1"}}, {{5, "10.0.1.1"}}, {{3, "10.0.2.1"}}, {{2, "10.0.3.1"}, {3, "10.1.3.1"}}},
-       5,
-       {2, 3}},
-      {"IPv6 at one index is no reason to leave IPv4",
-       {{{3, "10.0.0.1"}, {9, "fd00::1"}}, {{5, "10.0.1.1"}, {9, "fd00::2"}}},
-       3,
-       {1}},
-      {"link-local at one index is no reason to leave global",
-       {{{1, "fe80::1"}, {3, "fd00::1"}}, {{1, "fe80::2"}, {5, "fd00::2"}}},
-       3,
-       {1},
-       GidRank::kIpv6},
-      {"IPv6 among itself",
-       {{{3, "fd00::1"}, {5, "fd01::1"}}, {{4, "10.0.0.1"}, {5, "fd00::2"}}},
-       5,
-       {},
-       GidRank::kIpv6},
-      {"link-local among itself", {{{1, "fe80::1"}, {3, "fe80::2"}}, {{3, "fe80::3"}}}, 3, {}, GidRank::kLinkLocal},
-      {"an address that is there twice counts where it is first, as far as a scan surely reads",
-       {{{3, "10.0.0.1"}, {7, "10.0.0.1"}}, {{7, "10.0.1.1"}}},
-       3,
-       {1}},
-  };
-  for (const Row& row : rows) {
+  for (const auto& row : rows) {
     SCOPED_TRACE(row.name);
     const auto shared = init::share_index(Ports(of_rank(row.tables, row.rank)).wanted(), {});
     EXPECT_EQ(shared.index, row.index);
@@ -162,101 +144,75 @@ PortTable behind(const char* foreign, unsigned index, const char* own) {
 
 struct PlanCase {
   const char* name;
-  std::vector<PortTable> ports;
   std::optional<unsigned> index;
   const char* range;  // "": none
   Indices wrong;
-  std::map<std::size_t, unsigned> moved = {};
+  std::vector<PortTable> ports;
   GidRules rules = {};
   bool may_set_range = true;
+  std::map<std::size_t, unsigned> moved = {};
 };
 
 TEST(PlanIndex, TakesOneIndexOrNcclsChoiceOrARange) {
+  const auto ports = [](auto... tables) { return std::vector<PortTable>{tables...}; };
+  const Indices none;
+  const auto port = [](std::size_t number) { return Indices{number}; };
+  const GidRules any;
   GidRules ipv6;
   ipv6.family = fabric::Family::kIpv6;
   GidRules old;
   old.version = {2, 20, 5};
-  const std::vector<PortTable> two_behind = {behind("192.168.0.1", 3, "10.0.0.1"),
-                                             behind("192.168.0.2", 4, "10.0.1.1")};
-  const std::vector<PortTable> second_own = {{{v2(0, "fe80::1"), v2(1, "10.1.0.1"), v2(5, "10.2.0.1")}, 1, {5}},
-                                             {{v2(0, "fe80::1"), v2(1, "10.1.0.9"), v2(3, "10.2.0.2")}, 3}};
+  const std::map<std::size_t, unsigned> moved = {{0, 5}};
+  const PortTable own_at_zero = {{v2(0, "10.1.0.1")}, 0};
+  const auto two_behind = ports(behind("192.168.0.1", 3, "10.0.0.1"), behind("192.168.0.2", 4, "10.0.1.1"));
+  const auto second_own = ports(PortTable{{v2(0, "fe80::1"), v2(1, "10.1.0.1"), v2(5, "10.2.0.1")}, 1, {5}},
+                                behind("10.1.0.9", 3, "10.2.0.2"));
   const PortTable uncertain = {
       {v2(0, "fe80::1"), test_support::unreadable(1, "192.168.0.1", EINVAL), v2(3, "10.0.0.1")}, 3};
+  const auto link_local = [](const char* own) { return PortTable{{v1(0, own), v2(1, own)}, 1}; };
   // No index serves all four.
   const auto four = of_rank({{{3, "10.0.0.1"}, {9, "10.8.0.1"}},
                              {{4, "10.0.1.1"}, {9, "10.8.1.1"}},
                              {{5, "10.0.2.1"}, {9, "10.8.2.1"}},
                              {{6, "10.0.3.1"}}},
                             GidRank::kIpv4);
-  const std::vector<PlanCase> cases = {
-      {"agreement, whatever NCCL would choose",
-       {behind("192.168.0.1", 5, "10.0.0.1"), own_at(5, "10.1.0.1")},
-       5,
-       "",
-       {}},
-      {"nothing is wanted", {}, {}, "", {}},
-      {"different indices where NCCL is right", {own_at(3, "10.0.0.1"), own_at(4, "10.1.0.1")}, {}, "", {}},
-      {"a range against foreign addresses", two_behind, {}, "10.0.0.0/23", {}},
-      {"a kept range is not ours to set", two_behind, 3, "", {1}, {}, {}, false},
-      {"the foreign addresses lie in the rails' own networks: what most need",
-       {behind("10.0.0.9", 3, "10.0.0.1"), behind("10.0.1.9", 4, "10.0.1.1"), behind("10.0.2.9", 4, "10.0.2.1")},
-       4,
-       "",
-       {0}},
+  const PlanCase cases[] = {
+      {"agreement, whatever NCCL would choose", 5, "", none,
+       ports(behind("192.168.0.1", 5, "10.0.0.1"), own_at(5, "10.1.0.1"))},
+      {"nothing is wanted", std::nullopt, "", none, ports()},
+      {"different indices where NCCL is right", std::nullopt, "", none,
+       ports(own_at(3, "10.0.0.1"), own_at(4, "10.1.0.1"))},
+      {"a range against foreign addresses", std::nullopt, "10.0.0.0/23", none, two_behind},
+      {"a kept range is not ours to set", 3, "", port(1), two_behind, any, false},
+      {"the foreign addresses lie in the rails' own networks: what most need", 4, "", port(0),
+       ports(behind("10.0.0.9", 3, "10.0.0.1"), behind("10.0.1.9", 4, "10.0.1.1"), behind("10.0.2.9", 4, "10.0.2.1"))},
       // The range of all would hold the foreign address. NCCL stays at index 0 where nothing is in the range.
-      {"an own GID at index zero needs no range",
-       {{{v2(0, "10.1.0.1")}, 0}, behind("10.1.5.5", 3, "10.2.0.1")},
-       {},
-       "10.2.0.1/32",
-       {}},
-      {"a range of some addresses serves all",
-       {{{v2(0, "10.1.0.1")}, 0}, behind("10.1.9.9", 3, "10.2.0.1"), behind("10.3.0.9", 4, "10.2.0.2")},
-       {},
-       "10.2.0.0/30",
-       {}},
+      {"an own GID at index zero needs no range", std::nullopt, "10.2.0.1/32", none,
+       ports(own_at_zero, behind("10.1.5.5", 3, "10.2.0.1"))},
+      {"a range of some addresses serves all", std::nullopt, "10.2.0.0/30", none,
+       ports(own_at_zero, behind("10.1.9.9", 3, "10.2.0.1"), behind("10.3.0.9", 4, "10.2.0.2"))},
       // By which of its own addresses a port is used does not matter, as with one index for all.
-      {"a second own address will do where it helps", second_own, {}, "10.2.0.0/30", {}, {{0, 5}}},
-      {"but not with a range that is kept", second_own, 1, "", {1}, {}, {}, false},
-      {"a tie takes the lower index",
-       {behind("10.0.0.3", 7, "10.0.0.1"), behind("10.0.0.3", 3, "10.0.0.2")},
-       3,
-       "",
-       {0}},
-      {"NCCL is right by itself at three indices, and cannot be at one",
-       {own_at(3, "10.0.0.1"), own_at(4, "10.0.1.1"), own_at(5, "10.0.2.1"), behind("10.0.3.9", 6, "10.0.3.1")},
-       {},
-       "",
-       {3}},
-      {"a range helps some",
-       {behind("192.168.0.1", 3, "10.0.0.1"), behind("192.168.0.2", 4, "10.0.1.1"),
-        behind("192.168.0.3", 5, "10.0.2.1"), behind("10.0.3.9", 6, "10.0.3.1")},
-       {},
-       "10.0.0.0/22",
-       {3}},
-      {"old NCCL does not choose at all",
-       {own_at(3, "10.0.0.1"), own_at(4, "10.1.0.1"), own_at(4, "10.2.0.1")},
-       4,
-       "",
-       {0},
-       {},
-       old},
-      {"IPv6", {own_at(3, "fd00:0:0:1::1"), own_at(4, "fd00:0:0:2::1")}, {}, "", {}, {}, ipv6},
-      {"link-local needs an index",
-       {{{v1(0, "fe80::1"), v2(1, "fe80::1")}, 1},
-        {{v1(0, "fe80::2"), v2(1, "fe80::2")}, 1},
-        {{v1(0, "fe80::3"), v1(1, "fe80::4"), v2(2, "fe80::3")}, 2}},
-       1,
-       "",
-       {2},
-       {},
+      {"a second own address will do where it helps", std::nullopt, "10.2.0.0/30", none, second_own, any, true, moved},
+      {"but not with a range that is kept", 1, "", port(1), second_own, any, false},
+      {"a tie takes the lower index", 3, "", port(0),
+       ports(behind("10.0.0.3", 7, "10.0.0.1"), behind("10.0.0.3", 3, "10.0.0.2"))},
+      {"NCCL is right by itself at three indices, and cannot be at one", std::nullopt, "", port(3),
+       ports(own_at(3, "10.0.0.1"), own_at(4, "10.0.1.1"), own_at(5, "10.0.2.1"), behind("10.0.3.9", 6, "10.0.3.1"))},
+      {"a range helps some", std::nullopt, "10.0.0.0/22", port(3),
+       ports(behind("192.168.0.1", 3, "10.0.0.1"), behind("192.168.0.2", 4, "10.0.1.1"),
+             behind("192.168.0.3", 5, "10.0.2.1"), behind("10.0.3.9", 6, "10.0.3.1"))},
+      {"old NCCL does not choose at all", 4, "", port(0),
+       ports(own_at(3, "10.0.0.1"), own_at(4, "10.1.0.1"), own_at(4, "10.2.0.1")), old},
+      {"IPv6", std::nullopt, "", none, ports(own_at(3, "fd00:0:0:1::1"), own_at(4, "fd00:0:0:2::1")), ipv6},
+      {"link-local needs an index", 1, "", port(2),
+       ports(link_local("fe80::1"), link_local("fe80::2"),
+             PortTable{{v1(0, "fe80::3"), v1(1, "fe80::4"), v2(2, "fe80::3")}, 2}),
        ipv6},
-      {"an uncertain choice is a wrong one, which a range keeps out",
-       {uncertain, own_at(4, "10.1.0.1")},
-       {},
-       "10.0.0.0/15",
-       {}},
-      {"a range keeps the other container's out, and serves more than an index", four, {}, "10.0.0.0/22", {}},
-      {"without it an index serves most", four, 9, "", {3}, {}, {}, false},
+      {"an uncertain choice is a wrong one, which a range keeps out", std::nullopt, "10.0.0.0/15", none,
+       ports(uncertain, own_at(4, "10.1.0.1"))},
+      {"a range keeps the other container's out, and serves more than an index", std::nullopt, "10.0.0.0/22", none,
+       four},
+      {"without it an index serves most", 9, "", port(3), four, any, false},
   };
   for (const PlanCase& one : cases) {
     SCOPED_TRACE(one.name);

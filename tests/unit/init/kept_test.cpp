@@ -2,9 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "init/decide.hpp"
 #include "init/decision.hpp"
-#include "init/other_values.hpp"
+#include "init/doctor.hpp"
 #include "support/inventories.hpp"
 
 namespace {
@@ -33,11 +32,9 @@ TEST(CheckHcaList, FindsWhatIsWrong) {
   node.hcas[2].ports[0].state = "1: DOWN";
   node.hcas[3].accessible = false;
   node.hcas[4].ports[0].gids = {v1(0, "10.1.4.1")};
-  struct Row {
-    const char* value;
-    const char* problem;
-  };
-  const std::vector<Row> rows = {
+  const struct {
+    const char *value, *problem;
+  } rows[] = {
       {"=mlx5_0:1,mlx5_1:1", ""},
       {"=mlx5_0", ""},
       {"mlx5_11", ""},
@@ -59,7 +56,7 @@ TEST(CheckHcaList, FindsWhatIsWrong) {
       {"mlx5", "takes mlx5_4:1, which cannot be used: only RoCE v1 (or iWARP) GIDs, e.g. index 0"},
       {"^mlx5_1", "also leaves out mlx5_10, mlx5_11, because NCCL compares prefixes; begin the value with `^=`"},
   };
-  for (const Row& row : rows)
+  for (const auto& row : rows)
     EXPECT_EQ(problem_of_list(row.value, node), row.problem) << row.value;
   EXPECT_EQ(problem_of_list("=mlx5_0", Inventory{}), "selects no port of this machine");
 }
@@ -160,10 +157,9 @@ TEST(KeptValues, AWrongIndexIsSaidAndReplacedOnDemand) {
 }
 
 TEST(KeptValues, OverrideReplacesWhateverIsWrong) {
-  struct Row {
+  const struct {
     const char *name, *value, *replaced_by;
-  };
-  const std::vector<Row> rows = {
+  } rows[] = {
       {"NCCL_IB_GID_INDEX", "3", "-1"},
       {"NCCL_IB_GID_INDEX", "auto", "-1"},
       {"NCCL_IB_ADDR_RANGE", "172.31.0.0/16", "0.0.0.0/0"},
@@ -173,7 +169,7 @@ TEST(KeptValues, OverrideReplacesWhateverIsWrong) {
       {"NVSHMEM_IB_GID_INDEX", "9", "-1"},
       {"NCCL_IB_HCA", "=mlx5_9", "=mlx5_0:1,mlx5_1:1"},
   };
-  for (const Row& row : rows) {
+  for (const auto& row : rows) {
     SCOPED_TRACE(fmt::format("{}={}", row.name, row.value));
     const Settings settings = environment({{row.name, row.value}});
     const auto kept = decide(uneven(), settings, {});
@@ -290,11 +286,10 @@ std::string problem(const char* name, const char* value) {
 }
 
 TEST(OtherValues, OneProblemEach) {
-  struct Row {
+  const struct {
     const char *name, *value;
     const char* part;  // empty: right
-  };
-  const std::vector<Row> rows = {
+  } rows[] = {
       {"UCX_NET_DEVICES", "mlx5_0:1,eth0", ""},
       {"UCX_NET_DEVICES", "all", ""},
       {"UCX_NET_DEVICES", "^mlx5_1:1", ""},
@@ -319,7 +314,7 @@ TEST(OtherValues, OneProblemEach) {
       {"UCCL_IB_GID_INDEX", "-1", ""},
       {"FI_VERBS_GID_IDX", "200", "is empty"},
   };
-  for (const Row& row : rows) {
+  for (const auto& row : rows) {
     const std::string found = problem(row.name, row.value);
     EXPECT_EQ(found.empty(), *row.part == '\0') << row.name << "=" << row.value << ": " << found;
     EXPECT_NE(found.find(row.part), std::string::npos) << row.name << "=" << row.value << ": " << found;

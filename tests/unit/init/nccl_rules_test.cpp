@@ -24,36 +24,32 @@ constexpr Version kOld{2, 30, 4};
 constexpr Version kNew{2, 30, 7};
 
 TEST(ParseVersion, ReadsTagsAndPackages) {
-  struct Row {
+  const struct {
     const char* text;
     std::optional<Version> version;
-  };
-  const std::vector<Row> rows = {{"2.21.5", Version{2, 21, 5}},
-                                 {"2.21.5-1", Version{2, 21, 5}},
-                                 {"2.30.7+cuda12.8", Version{2, 30, 7}},
-                                 {"2.21", Version{2, 21, 0}},
-                                 {"2", std::nullopt},
-                                 {"", std::nullopt},
-                                 {"v2.21.5", std::nullopt},
-                                 {"2.21.5.1", std::nullopt},
-                                 {"2.x.5", std::nullopt},
-                                 {"2.-1.5", std::nullopt},
-                                 {"2.99999999999.1", std::nullopt}};
-  for (const Row& row : rows)
+  } rows[] = {{"2.21.5", Version{2, 21, 5}},
+              {"2.21.5-1", Version{2, 21, 5}},
+              {"2.30.7+cuda12.8", Version{2, 30, 7}},
+              {"2.21", Version{2, 21, 0}},
+              {"2", std::nullopt},
+              {"", std::nullopt},
+              {"v2.21.5", std::nullopt},
+              {"2.21.5.1", std::nullopt},
+              {"2.x.5", std::nullopt},
+              {"2.-1.5", std::nullopt},
+              {"2.99999999999.1", std::nullopt}};
+  for (const auto& row : rows)
     EXPECT_EQ(init::nccl::parse_version(row.text), row.version) << row.text;
   EXPECT_EQ(init::nccl::to_string(Version{2, 21, 5}), "2.21.5");
 }
 
 TEST(HcaList, SelectsAsNcclDoes) {
-  struct Row {
-    const char* name;
-    const char* value;
-    const char* hca;
+  const struct {
+    const char *name, *value, *hca;
     unsigned port;
     bool matches;
     Version version = kNew;
-  };
-  const std::vector<Row> rows = {
+  } rows[] = {
       {"empty takes all", "", "mlx5_0", 1, true},
       {"= alone takes all", "=", "mlx5_0", 1, true},
       {"^ alone takes nothing", "^", "mlx5_0", 1, false},
@@ -90,7 +86,7 @@ TEST(HcaList, SelectsAsNcclDoes) {
       {"2.30.5 has the new parser", "=mlx5_1:", "mlx5_1", 1, true, Version{2, 30, 5}},
       {"prefix with port", "mlx5_1:1", "mlx5_10", 2, false},
   };
-  for (const Row& row : rows)
+  for (const auto& row : rows)
     EXPECT_EQ(parse_hca_list(row.value, row.version).matches(row.hca, row.port), row.matches) << row.name;
 }
 

@@ -5,6 +5,7 @@
 #include <deque>
 
 #include "support/arguments.hpp"
+#include "support/results.hpp"
 
 namespace {
 
@@ -30,17 +31,16 @@ fabric::Result<Options> parse(const char* line, const char* environment = "") {
 }
 
 TEST(Options, Defaults) {
-  const auto options = parse("env");
-  ASSERT_TRUE(options) << options.error().message;
-  EXPECT_EQ(options->command, Command::kEnv);
-  EXPECT_EQ(options->format, EnvFormat::kSh);
-  EXPECT_EQ(options->wait_seconds, 10);
-  EXPECT_EQ(options->policy.require, 0U);
-  EXPECT_EQ(options->policy.exports, (std::vector<std::string>{"nccl", "ucx", "nvshmem"}));
-  EXPECT_EQ(options->log, init::LogLevel::kInfo);
-  EXPECT_FALSE(options->policy.strict || options->policy.override_wrong || options->reap || options->json);
-  EXPECT_FALSE(options->policy.hcas || options->policy.gids.family || options->policy.nccl_version);
-  EXPECT_TRUE(options->policy.gids.link_local);
+  const auto options = test_support::must(parse("env"));
+  EXPECT_EQ(options.command, Command::kEnv);
+  EXPECT_EQ(options.format, EnvFormat::kSh);
+  EXPECT_EQ(options.wait_seconds, 10);
+  EXPECT_EQ(options.policy.require, 0U);
+  EXPECT_EQ(options.policy.exports, (std::vector<std::string>{"nccl", "ucx", "nvshmem"}));
+  EXPECT_EQ(options.log, init::LogLevel::kInfo);
+  EXPECT_FALSE(options.policy.strict || options.policy.override_wrong || options.reap || options.json);
+  EXPECT_FALSE(options.policy.hcas || options.policy.gids.family || options.policy.nccl_version);
+  EXPECT_TRUE(options.policy.gids.link_local);
 }
 
 TEST(Options, EveryOneOnTheCommandLine) {
@@ -50,44 +50,42 @@ TEST(Options, EveryOneOnTheCommandLine) {
       "--node-addresses=mlx5_0:1=10.5.0.1,mlx5_0:1=fd00::1,mlx5_1:2=10.5.1.1 --reap --log json --format json "
       "--snapshot - --root /x");
   arguments.emplace_back("--cidr=10.0.0.0/8, fd00::/8");
-  const auto options = parse(arguments);
-  ASSERT_TRUE(options) << options.error().message;
-  EXPECT_EQ(options->wait_seconds, 2.5);
-  EXPECT_EQ(options->policy.require, 2U);
-  EXPECT_TRUE(options->policy.strict && options->policy.override_wrong && options->reap);
-  EXPECT_EQ(options->policy.hcas->text, "mlx5_0:1");
-  EXPECT_EQ(options->policy.gids.cidrs.size(), 2U);
-  EXPECT_EQ(options->policy.gids.family, fabric::Family::kIpv6);
-  EXPECT_FALSE(options->policy.gids.link_local || options->policy.gids.node_gids);
-  const auto addresses = options->policy.gids.node_addresses.value();
+  const auto options = test_support::must(parse(arguments));
+  EXPECT_EQ(options.wait_seconds, 2.5);
+  EXPECT_EQ(options.policy.require, 2U);
+  EXPECT_TRUE(options.policy.strict && options.policy.override_wrong && options.reap);
+  EXPECT_EQ(options.policy.hcas->text, "mlx5_0:1");
+  EXPECT_EQ(options.policy.gids.cidrs.size(), 2U);
+  EXPECT_EQ(options.policy.gids.family, fabric::Family::kIpv6);
+  EXPECT_FALSE(options.policy.gids.link_local || options.policy.gids.node_gids);
+  const auto addresses = options.policy.gids.node_addresses.value();
   EXPECT_EQ(addresses.size(), 2U);
   EXPECT_EQ(addresses.at({"mlx5_0", 1U}).size(), 2U);
   EXPECT_EQ(to_string(addresses.at({"mlx5_1", 2U}).front()), "10.5.1.1");
-  EXPECT_EQ(options->policy.exports, (std::vector<std::string>{"nccl", "gloo"}));
-  EXPECT_EQ(options->policy.nccl_version, (init::nccl::Version{2, 21, 5}));
-  EXPECT_EQ(options->log, init::LogLevel::kJson);
-  EXPECT_EQ(options->format, EnvFormat::kJson);
-  EXPECT_EQ(options->snapshot, "-");
-  EXPECT_EQ(options->root, "/x");
+  EXPECT_EQ(options.policy.exports, (std::vector<std::string>{"nccl", "gloo"}));
+  EXPECT_EQ(options.policy.nccl_version, (init::nccl::Version{2, 21, 5}));
+  EXPECT_EQ(options.log, init::LogLevel::kJson);
+  EXPECT_EQ(options.format, EnvFormat::kJson);
+  EXPECT_EQ(options.snapshot, "-");
+  EXPECT_EQ(options.root, "/x");
 }
 
 TEST(Options, EveryTwin) {
-  const auto options =
+  const auto options = test_support::must(
       parse("env",
             "RDMA_INIT_WAIT=0 RDMA_INIT_REQUIRE=8 RDMA_INIT_STRICT=1 RDMA_INIT_OVERRIDE=1 RDMA_INIT_HCA=^mlx5_9 "
             "RDMA_INIT_CIDR=10.0.0.0/8 RDMA_INIT_FAMILY=4 RDMA_INIT_EXPORT=none RDMA_INIT_NCCL_VERSION=2.30 "
-            "RDMA_INIT_NO_LINK_LOCAL=1 RDMA_INIT_REAP=1 RDMA_INIT_LOG=quiet");
-  ASSERT_TRUE(options) << options.error().message;
-  EXPECT_EQ(options->wait_seconds, 0);
-  EXPECT_EQ(options->policy.require, 8U);
-  EXPECT_TRUE(options->policy.strict && options->policy.override_wrong && options->reap);
-  EXPECT_TRUE(options->policy.hcas->exclude);
-  EXPECT_EQ(options->policy.gids.cidrs.size(), 1U);
-  EXPECT_EQ(options->policy.gids.family, fabric::Family::kIpv4);
-  EXPECT_TRUE(options->policy.exports.empty());
-  EXPECT_TRUE(options->policy.nccl_version);
-  EXPECT_FALSE(options->policy.gids.link_local);
-  EXPECT_EQ(options->log, init::LogLevel::kQuiet);
+            "RDMA_INIT_NO_LINK_LOCAL=1 RDMA_INIT_REAP=1 RDMA_INIT_LOG=quiet"));
+  EXPECT_EQ(options.wait_seconds, 0);
+  EXPECT_EQ(options.policy.require, 8U);
+  EXPECT_TRUE(options.policy.strict && options.policy.override_wrong && options.reap);
+  EXPECT_TRUE(options.policy.hcas->exclude);
+  EXPECT_EQ(options.policy.gids.cidrs.size(), 1U);
+  EXPECT_EQ(options.policy.gids.family, fabric::Family::kIpv4);
+  EXPECT_TRUE(options.policy.exports.empty());
+  EXPECT_TRUE(options.policy.nccl_version);
+  EXPECT_FALSE(options.policy.gids.link_local);
+  EXPECT_EQ(options.log, init::LogLevel::kQuiet);
 }
 
 TEST(Options, TheCommandLineWins) {
@@ -104,13 +102,12 @@ TEST(Options, TheCommandLineWins) {
 }
 
 TEST(Options, EmptyAndUnknownTwinsAreIgnored) {
-  const auto options =
+  const auto options = test_support::must(
       parse({"env"}, {"RDMA_INIT_HCA=", "RDMA_INIT_REQUIRE", "RDMA_INIT_WHATEVER=x", "RDMA_INIT_FORMAT=json",
-                      "RDMA_INIT_SNAPSHOT=/x", "RDMA_INIT_ROOT=/x", "=x", ""});
-  ASSERT_TRUE(options) << options.error().message;
-  EXPECT_FALSE(options->policy.hcas || options->snapshot);
-  EXPECT_EQ(options->format, EnvFormat::kSh);
-  EXPECT_TRUE(options->root.empty());
+                      "RDMA_INIT_SNAPSHOT=/x", "RDMA_INIT_ROOT=/x", "=x", ""}));
+  EXPECT_FALSE(options.policy.hcas || options.snapshot);
+  EXPECT_EQ(options.format, EnvFormat::kSh);
+  EXPECT_TRUE(options.root.empty());
 }
 
 TEST(Options, OptionsStandBeforeOrAfterTheSubcommand) {
@@ -146,11 +143,10 @@ TEST(Options, AValueMayLookLikeAnythingAndHelpNeedsNothingElse) {
 }
 
 TEST(Options, ErrorsNameTheArgumentOrTheVariable) {
-  struct Row {
-    const char *line, *environment, *message;
-  };
   const char* const no_command = "no command: rdma-init [options] -- command [args], or see rdma-init --help";
-  const std::vector<Row> rows = {
+  const struct {
+    const char *line, *environment, *message;
+  } rows[] = {
       {"", "", no_command},
       {"--strict", "", no_command},
       {"--", "", "no command after `--`"},
@@ -190,7 +186,7 @@ TEST(Options, ErrorsNameTheArgumentOrTheVariable) {
       {"--root=x -- true", "",
        "--snapshot and --root answer for another machine, so nothing is executed: use env, doctor or topo"},
   };
-  for (const Row& row : rows) {
+  for (const auto& row : rows) {
     SCOPED_TRACE(row.message);
     EXPECT_EQ(parse(row.line, row.environment).error().message, row.message);
   }

@@ -38,13 +38,12 @@ std::vector<Check> check_up(const Inventory& node, const Settings& settings = {}
 }
 
 TEST(Memlock, KnowsWhatIbvRegMrMayPin) {
-  struct Row {
+  const struct {
     const char* name;
     Limits limits;
     Verdict verdict;
     const char* part;
-  };
-  const std::vector<Row> rows = {
+  } rows[] = {
       {"unlimited", {kUnlimited, kUnlimited, 0, 1000, true}, Verdict::kGood, "RLIMIT_MEMLOCK is unlimited"},
       {"soft is raised to hard", {65536, kUnlimited, 0, 1000, true}, Verdict::kGood, "unlimited"},
       {"8 MiB", {8 << 20, 8 << 20, 0, 0, true}, Verdict::kBad, "RLIMIT_MEMLOCK is 8.0 MiB and CAP_IPC_LOCK is not"},
@@ -62,7 +61,7 @@ TEST(Memlock, KnowsWhatIbvRegMrMayPin) {
        "adding IPC_LOCK does not help a user other than root"},
       {"nothing known", {}, Verdict::kNote, "memlock not known"},
   };
-  for (const Row& row : rows) {
+  for (const auto& row : rows) {
     SCOPED_TRACE(row.name);
     Inventory node = rails(1);
     node.limits = row.limits;
@@ -77,13 +76,12 @@ TEST(Memlock, KnowsWhatIbvRegMrMayPin) {
 }
 
 TEST(Bootstrap, FollowsNcclsRule) {
-  struct Row {
+  const struct {
     const char* name;
     std::vector<const char*> netdevs;
     const char* fixed;  // NCCL_SOCKET_IFNAME
     const char* expected;
-  };
-  const std::vector<Row> rows = {
+  } rows[] = {
       {"first of the rest", {"lo", "docker0", "virbr0", "eth0", "eth1"}, nullptr, "eth0"},
       {"ib first", {"eth0", "ib0"}, nullptr, "ib0"},
       {"docker before lo", {"lo", "docker0"}, nullptr, "docker0"},
@@ -97,7 +95,7 @@ TEST(Bootstrap, FollowsNcclsRule) {
       {"fixed to nothing", {"eth0"}, "ens", "none"},
       {"one character is ignored", {"eth0"}, "x", "eth0"},
   };
-  for (const Row& row : rows) {
+  for (const auto& row : rows) {
     Inventory node;
     for (const char* name : row.netdevs)
       node.netdevs.push_back(netdev(name, {"10.0.0.1"}));
@@ -249,12 +247,11 @@ TEST(Distance, UsesTheWordsOfNccl) {
   const Path other_port = {"0000:00:03.0"};
   const Path other_bus = {"0000:40:01.0"};
   const Path other_domain = {"0001:00:01.0"};
-  struct Row {
+  const struct {
     const char* name;
     init::PciPlace left, right;
     Distance distance;
-  };
-  const std::vector<Row> rows = {
+  } rows[] = {
       {"one port", {"0000:01:00.0", 0, &root}, {"0000:01:00.1", 0, &root}, Distance::kPix},
       {"one switch", {"0000:03:00.0", 0, &same_switch_a}, {"0000:04:00.0", 0, &same_switch_b}, Distance::kPix},
       {"two switches", {"0000:03:00.0", 0, &same_switch_a}, {"0000:07:00.0", 0, &deep}, Distance::kPxb},
@@ -271,7 +268,7 @@ TEST(Distance, UsesTheWordsOfNccl) {
        {"0000:04:00.0", -1, &same_switch_b},
        Distance::kPix},
   };
-  for (const Row& row : rows) {
+  for (const auto& row : rows) {
     SCOPED_TRACE(row.name);
     EXPECT_EQ(distance_between(row.left, row.right), row.distance);
     EXPECT_EQ(distance_between(row.right, row.left), row.distance) << "either way round";

@@ -194,10 +194,6 @@ TEST(Pending, AGidOfTheFamilyThatIsSet) {
 }
 
 TEST(Pending, WhatCannotBeOverThePortIsNotAwaited) {
-  struct Row {
-    const char* name;
-    Inventory node;
-  };
   Netdev down = child({"10.0.0.1"});
   down.carrier = 0;
   Netdev elsewhere = child({"10.0.0.1"});
@@ -207,7 +203,10 @@ TEST(Pending, WhatCannotBeOverThePortIsNotAwaited) {
     change(node);
     return node;
   };
-  const std::vector<Row> rows = {
+  const struct {
+    const char* name;
+    Inventory node;
+  } rows[] = {
       {"veth", pod({of_kind(netdev("eth0", {"10.0.0.1"}), "veth", 9, 0)})},
       {"bridge", pod({of_kind(netdev("br0", {"10.0.0.1"}), "bridge")})},
       {"tunnel", pod({of_kind(netdev("tun0", {"10.0.0.1"}), "vxlan")})},
@@ -227,7 +226,7 @@ TEST(Pending, WhatCannotBeOverThePortIsNotAwaited) {
       {"a node that is ready", rails(8)},
       {"no HCA", {}},
   };
-  for (const Row& row : rows)
+  for (const auto& row : rows)
     EXPECT_EQ(pending(row.node), "nothing") << row.name;
 }
 

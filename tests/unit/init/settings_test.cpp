@@ -1,4 +1,4 @@
-#include "init/nccl_conf.hpp"
+#include "init/settings.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -6,7 +6,6 @@
 
 #include <filesystem>
 
-#include "init/site_policy.hpp"
 #include "support/temp_dir.hpp"
 
 namespace {
@@ -32,10 +31,9 @@ std::string value_of(const Settings& settings, const char* name) {
 }
 
 TEST(NcclConf, ReadsLinesAsNcclDoes) {
-  struct Row {
+  const struct {
     const char *name, *text, *variable, *value;
-  };
-  const std::vector<Row> rows = {
+  } rows[] = {
       {"plain", "NCCL_DEBUG=INFO\n", "NCCL_DEBUG", "INFO"},
       {"no final newline", "NCCL_DEBUG=INFO", "NCCL_DEBUG", "INFO"},
       {"value begins with =", "NCCL_IB_HCA==mlx5_0\n", "NCCL_IB_HCA", "=mlx5_0"},
@@ -51,7 +49,7 @@ TEST(NcclConf, ReadsLinesAsNcclDoes) {
       {"not NCCL's", "LD_PRELOAD=x\n", "LD_PRELOAD", "(unset)"},
       {"empty lines", "\n\r\n\nNCCL_DEBUG=A\n", "NCCL_DEBUG", "A"},
   };
-  for (const Row& row : rows) {
+  for (const auto& row : rows) {
     Settings settings;
     add_conf(row.text, "/etc/nccl.conf", settings);
     EXPECT_EQ(value_of(settings, row.variable), row.value) << row.name;

@@ -1,4 +1,4 @@
-#include "init/decide.hpp"
+#include "init/decision.hpp"
 
 #include <elf.h>
 #include <fcntl.h>
@@ -29,20 +29,19 @@ std::vector<Check> check(const fabric::Inventory& node, const Surroundings& arou
 }
 
 TEST(SurroundingsCheck, OneFindingEach) {
-  struct Row {
+  const auto with = [](auto set) {
+    Surroundings around;
+    set(around);
+    return around;
+  };
+  const struct {
     const char* name;
     Surroundings around;
     std::size_t gpus;
     const char* found;  // nullptr: nothing
     Verdict verdict;
     const char* part;
-  };
-  const auto with = [](auto set) {
-    Surroundings around;
-    set(around);
-    return around;
-  };
-  const std::vector<Row> rows = {
+  } rows[] = {
       {"nothing known", {}, 8, nullptr, Verdict::kGood, ""},
       {"64 MiB", with([](auto& a) { a.shared_memory = 64 << 20; }), 2, "shm", Verdict::kNote, "64 MiB beside 2 GPUs"},
       {"64 MiB for one GPU", with([](auto& a) { a.shared_memory = 64 << 20; }), 1, nullptr, Verdict::kGood, ""},
@@ -67,7 +66,7 @@ TEST(SurroundingsCheck, OneFindingEach) {
       {"closed module", with([](auto& a) { a.nvidia = true, a.kernel = "6.1"; }), 1, "gpudirect", Verdict::kNote,
        "through the memory of the host"},
   };
-  for (const Row& row : rows) {
+  for (const auto& row : rows) {
     SCOPED_TRACE(row.name);
     fabric::Inventory node = test_support::rails(1);
     node.gpus.emplace(row.gpus);

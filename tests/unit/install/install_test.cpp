@@ -11,8 +11,8 @@
 #include "hook/install/engine_processes.hpp"
 #include "hook/install/engine_settings.hpp"
 #include "hook/install/install.hpp"
-#include "hook/install/install_record.hpp"
-#include "hook/install/plan_install.hpp"
+#include "hook/install/plan.hpp"
+#include "hook/install/record.hpp"
 #include "support/results.hpp"
 #include "support/temp_dir.hpp"
 
@@ -255,8 +255,7 @@ TEST(Uninstall, ProgramsStayAsLongAsTheyAreNeeded) {
   EXPECT_FALSE(uninstall(options));
   EXPECT_TRUE(std::filesystem::exists(program));
   needed = HeldGrants();
-  const auto done = uninstall(options);
-  ASSERT_TRUE(done) << done.error().message;
+  const auto done = must(uninstall(options));
   EXPECT_FALSE(std::filesystem::exists(options.root + "/opt/rdma-init"));
   EXPECT_FALSE(std::filesystem::exists(options.root + kInstallRecord));
   EXPECT_FALSE(std::filesystem::exists(options.root + "/etc/rdma-init"));

@@ -194,24 +194,23 @@ TEST_F(DispatcherTest, TwoMillionMountsTakeLittleMemory) {
 }
 
 TEST_F(DispatcherTest, TakesEventsAsMethodAndAsStateChange) {
-  struct Case {
+  const struct {
     const char* method;  // since NRI 0.12.0
     Event event;         // of StateChange
     const char* told;
-  };
-  const Case cases[] = {{"RunPodSandbox", Event::kRunPodSandbox, "run p"},
-                        {"StopPodSandbox", Event::kStopPodSandbox, "stop p"},
-                        {"RemovePodSandbox", Event::kRemovePodSandbox, "remove p"},
-                        {"PostCreateContainer", Event::kPostCreateContainer, "post create p/c"},
-                        {"StartContainer", Event::kStartContainer, "start p/c"},
-                        {"PostStartContainer", Event::kPostStartContainer, "post start p/c"},
-                        {"UpdateContainer", Event::kUpdateContainer, "update p/c"},
-                        {"PostUpdateContainer", Event::kPostUpdateContainer, "post update p/c"},
-                        {"StopContainer", Event::kStopContainer, "stop p/c"},
-                        {"RemoveContainer", Event::kRemoveContainer, "remove p/c"}};
+  } cases[] = {{"RunPodSandbox", Event::kRunPodSandbox, "run p"},
+               {"StopPodSandbox", Event::kStopPodSandbox, "stop p"},
+               {"RemovePodSandbox", Event::kRemovePodSandbox, "remove p"},
+               {"PostCreateContainer", Event::kPostCreateContainer, "post create p/c"},
+               {"StartContainer", Event::kStartContainer, "start p/c"},
+               {"PostStartContainer", Event::kPostStartContainer, "post start p/c"},
+               {"UpdateContainer", Event::kUpdateContainer, "update p/c"},
+               {"PostUpdateContainer", Event::kPostUpdateContainer, "post update p/c"},
+               {"StopContainer", Event::kStopContainer, "stop p/c"},
+               {"RemoveContainer", Event::kRemoveContainer, "remove p/c"}};
   const std::string pod = shim_peer::pod_message("p");
   const std::string container = shim_peer::container_message("c");
-  for (const Case& one : cases) {
+  for (const auto& one : cases) {
     SCOPED_TRACE(one.method);
     configure();
     EXPECT_EQ(ask(one.method, text(1, pod) + text(2, container)), "");

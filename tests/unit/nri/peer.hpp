@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "fabric/unique_fd.hpp"
-#include "shim/nri/wire/handler.hpp"
+#include "shim/nri/wire/session.hpp"
 
 namespace shim_peer {
 

@@ -10,7 +10,8 @@
 #include <fstream>
 #include <thread>
 
-#include "shim/ttrpc/sockets.hpp"
+#include "shim/ttrpc/connection.hpp"
+#include "support/results.hpp"
 #include "unit/nri/peer.hpp"
 #include "unit/sanitized.hpp"
 
@@ -146,9 +147,8 @@ TEST(NriSocket, IsLaunchedOrConnectedTo) {
     EXPECT_FALSE(launched_socket(bad)) << bad;
   shim_peer::Peer peer;
   auto end = peer.take_plugin_end();
-  const auto taken = launched_socket(std::to_string(end.get()));
-  ASSERT_TRUE(taken) << taken.error().message;
-  EXPECT_EQ(taken->get(), end.release());
+  const auto taken = test_support::must(launched_socket(std::to_string(end.get())));
+  EXPECT_EQ(taken.get(), end.release());
   EXPECT_EQ(connect_socket("/nonexistent/nri.sock").error().code, ENOENT);
   EXPECT_FALSE(connect_socket(""));
   EXPECT_FALSE(connect_socket(std::string(108, 'x')));

@@ -12,7 +12,7 @@
 
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
-#include "shim/nri/end_container.hpp"
+#include "shim/nri/run.hpp"
 #include "shim/nri/worker.hpp"
 #include "support/results.hpp"
 #include "support/temp_dir.hpp"
@@ -252,8 +252,7 @@ TEST(EndContainer, KillsTheProcessInACgroupOfThatName) {
   const std::string name = cgroups.substr(0, cgroups.find('\n'));
   ASSERT_FALSE(name.empty());
   const Sleeper sleeper;
-  const auto ended = end_container(name, sleeper.pid());
-  ASSERT_TRUE(ended) << ended.error().message;
+  const auto ended = must(end_container(name, sleeper.pid()));
   sleeper.wait();
   EXPECT_EQ(sleeper.ended_by(), SIGKILL);
   EXPECT_TRUE(end_container(name, sleeper.pid()));  // once more

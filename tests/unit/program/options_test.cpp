@@ -102,12 +102,11 @@ TEST(HookOptions, HelpBehindACommandIsAboutThatCommand) {
 }
 
 TEST(HookOptions, ErrorsNameWhatIsWrong) {
-  struct Row {
+  const struct {
     const char* line;
     int code;
     const char* message;
-  };
-  const std::vector<Row> rows = {
+  } rows[] = {
       {"", EINVAL, "no command"},
       {"create", EINVAL, "unknown command `create`"},
       {"plan", EINVAL, "plan needs --bundle DIR"},
@@ -125,7 +124,7 @@ TEST(HookOptions, ErrorsNameWhatIsWrong) {
        "`startContainer` is too late, or inside the container: devices cannot be given there"},
       {"poststart", ENOTSUP, "`poststart` is too late, or inside the container: devices cannot be given there"},
   };
-  for (const Row& row : rows) {
+  for (const auto& row : rows) {
     const fabric::Error error = parse(row.line).error();
     EXPECT_EQ(error.message, row.message);
     EXPECT_EQ(error.code, row.code) << row.line;

@@ -9,6 +9,7 @@ namespace hook {
 namespace {
 
 using Annotations = std::map<std::string, std::string>;
+using Strings = std::vector<std::string>;
 
 constexpr const char* kOwnDevices = "rdma-init.io/devices";
 constexpr const char* kVolcengine = "k8s.volcengine.com/pod-networks";
@@ -95,7 +96,9 @@ void check(const std::vector<RequestRow>& rows, Config config = {}) {
 }
 
 TEST(Request, whoseWordItIs) {
-  const Annotations two = {{kOwnDevices, "2"}};
+  const Annotations two = devices("2");
+  const Annotations other_sandbox = {{kOwnDevices, "2"}, {"io.kubernetes.cri-o.SandboxName", "k8s_train-0_team-a_u_0"}};
+  const Annotations mode_and_network = {{"rdma-init.io/mode", "exclusive"}, {"rdma-init.io/network", "n"}};
   check({
       {"runc: the operator's", Engine::kRunc, two, "2"},
       {"docker: the operator's", Engine::kDocker, two, "2"},
@@ -105,25 +108,16 @@ TEST(Request, whoseWordItIs) {
       {"containerd: a pod's author", Engine::kContainerd, two, "unheard", 0, {}, "team-b", {"team-a"}},
       {"containerd: a namespace that may", Engine::kContainerd, two, "2", 0, {}, "train-7", {"team-a", "train-*"}},
       {"crio: a namespace that may", Engine::kCrio, two, "2", 0, {}, "team-a", {"team-a"}},
-      {"crio: a label of another namespace than its sandbox's",
-       Engine::kCrio,
-       {{kOwnDevices, "2"}, {"io.kubernetes.cri-o.SandboxName", "k8s_train-0_team-a_u_0"}},
+      {"crio: a label of another namespace than its sandbox's", Engine::kCrio, other_sandbox,
        "cannot tell the pod's namespace: its sandbox says `team-a`, the label `io.kubernetes.pod.namespace` says "
        "`team-b`",
-       0,
-       {},
-       "team-b",
-       {"team-a"}},
+       0, Strings(), "team-b", Strings{"team-a"}},
       {"untrusted, nodes given: narrows them", Engine::kContainerd, two, "given & 2", 4, {}, "x"},
       {"untrusted none, nodes given", Engine::kContainerd, devices("none"), "given & none", 4, {}, "x"},
       {"untrusted all, nodes given", Engine::kContainerd, devices("all"), "given", 4, {}, "x"},
       {"trusted, nodes given: the wish stands", Engine::kRunc, two, "2", 4},
       {"trusted none is explicit", Engine::kRunc, devices("none"), "none", 4},
-      {"untrusted mode and network change nothing",
-       Engine::kPodman,
-       {{"rdma-init.io/mode", "exclusive"}, {"rdma-init.io/network", "n"}},
-       "given !",
-       1},
+      {"untrusted mode and network change nothing", Engine::kPodman, mode_and_network, "given !", 1},
   });
   const auto asked =
       parse_request(spec_of({"", Engine::kContainerd, two, "", 0, {}, "team-b"}), {}, Engine::kContainerd);
@@ -196,12 +190,8 @@ TEST(Request, variables) {
       {"narrows the given", Engine::kPodman, {}, "given & 0,1", 2, {"RDMA_VISIBLE_DEVICES=0,1"}},
       {"a name", Engine::kRunc, two, "variable MELLANOX_VISIBLE_DEVICES: `mlx5_0` is no index", 0, bad},
       {"a hole", Engine::kRunc, two, "variable RDMA_VISIBLE_DEVICES: `` is no index", 0, {"RDMA_VISIBLE_DEVICES=0,,1"}},
-      {"negative",
-       Engine::kRunc,
-       two,
-       "variable RDMA_VISIBLE_DEVICES: `-1` is no index",
-       0,
-       {"RDMA_VISIBLE_DEVICES=-1"}},
+      {"negative", Engine::kRunc, two, "variable RDMA_VISIBLE_DEVICES: `-1` is no index", 0,
+       Strings{"RDMA_VISIBLE_DEVICES=-1"}},
   });
   Config config;
   config.env_may_request = true;
@@ -305,15 +295,13 @@ TEST(Request, networks) {
 }
 
 TEST(Request, refusals) {
+  const Annotations own_mode = {{kOwnDevices, "1"}, {"rdma-init.io/mode", "own"}};
   const std::string long_value(kMaxValueBytes + 1, 'x');
   std::string long_list = "a";
   for (std::size_t i = 0; i < kMaxListEntries; ++i)
     long_list += ",a";
   check({
-      {"mode",
-       Engine::kRunc,
-       {{kOwnDevices, "1"}, {"rdma-init.io/mode", "own"}},
-       "annotation rdma-init.io/mode: `own` is no mode"},
+      {"mode", Engine::kRunc, own_mode, "annotation rdma-init.io/mode: `own` is no mode"},
       {"empty", Engine::kRunc, devices(" "), "annotation rdma-init.io/devices: it is empty"},
       {"zero", Engine::kRunc, devices("0"), "annotation rdma-init.io/devices: `0`: expected a count from 1 to 1024"},
       {"too many", Engine::kRunc, devices("1025"),
@@ -324,12 +312,8 @@ TEST(Request, refusals) {
        "annotation rdma-init.io/devices: 65537 bytes, at most 65536 are read"},
       {"long list", Engine::kPodman, devices(long_list),
        "annotation rdma-init.io/devices: a list of 4097 entries, at most 4096 are read"},
-      {"long PCIDEVICE",
-       Engine::kPodman,
-       {},
-       "variable PCIDEVICE_X: 65537 bytes, at most 65536 are read",
-       1,
-       {"PCIDEVICE_X=" + long_value}},
+      {"long PCIDEVICE", Engine::kPodman, Annotations(), "variable PCIDEVICE_X: 65537 bytes, at most 65536 are read", 1,
+       Strings{"PCIDEVICE_X=" + long_value}},
   });
 }
 

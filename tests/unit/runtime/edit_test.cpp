@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
-#include "shim/runtime/edit_bundle.hpp"
-#include "shim/runtime/exec_process.hpp"
+#include "shim/runtime/marker.hpp"
+#include "shim/runtime/hooks.hpp"
 #include "support/results.hpp"
 #include "unit/runtime/scene.hpp"
 

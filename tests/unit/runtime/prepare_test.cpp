@@ -1,6 +1,7 @@
 #include "shim/runtime/marker.hpp"
 
 #include "hook/apply/memlock.hpp"
+#include "support/results.hpp"
 #include "unit/runtime/scene.hpp"
 
 namespace {
@@ -16,8 +17,7 @@ using test_support::write_file;
 TEST_F(Prepare, AContainerThatAsksIsEdited) {
   write_config(kAsking);
   ASSERT_EQ(::chmod(config_path().c_str(), 0640), 0);
-  const auto started = start();
-  ASSERT_TRUE(started) << started.error().message;
+  test_support::must(start());
   const Json edited = config();
   EXPECT_EQ(edited["x-large"].dump(), "18446744073709551615");
   EXPECT_EQ(edited["annotations"]["rdma-init.io/grant"], token_);
@@ -53,8 +53,7 @@ TEST_F(Prepare, ACrioPodIsHeardWithoutAnEngineInTheConfiguration) {
   const std::string config = invocation_.bundle + "/config.json";
   write_file(directory_ / "admin.json", R"({"annotations_may_request": ["team-a"]})");
   write_file(config, asking.dump());
-  const auto started = start();
-  ASSERT_TRUE(started) << started.error().message;
+  test_support::must(start());
   EXPECT_EQ(booked_, 1);
   EXPECT_EQ(Json::parse(read_file(config))["hooks"]["poststop"][0]["args"][3], "crio");
   // The same annotations, by an image that Podman runs.
@@ -92,8 +91,7 @@ TEST_F(Prepare, ARestoredContainerIsBookedWhoeverWroteItsConfig) {
     if (is_imported) shim::remove_marker(invocation_.bundle);
     booked_ = 0;
     token_ = "another";
-    const auto restored = restore();
-    ASSERT_TRUE(restored) << restored.error().message;
+    test_support::must(restore());
     EXPECT_EQ(booked_, 1);
     EXPECT_FALSE(state_) << "the hook binds it";
     EXPECT_EQ(config()["hooks"]["createRuntime"].size(), 1U);
@@ -204,8 +202,7 @@ TEST_F(Prepare, AnotherConfiguration) {
   write_file(directory_ / "other/spec.json", kAsking);
   write_config(kSilent);
   invocation_.config_file = directory_ / "other/spec.json";
-  const auto started = start();
-  ASSERT_TRUE(started) << started.error().message;
+  test_support::must(start());
   EXPECT_EQ(read_file(config_path()), kSilent);
   EXPECT_TRUE(Json::parse(read_file(directory_ / "other/spec.json"))["hooks"].contains("poststop"));
   EXPECT_TRUE(has_marker());

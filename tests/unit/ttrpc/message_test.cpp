@@ -1,4 +1,4 @@
-#include "shim/ttrpc/message.hpp"
+#include "shim/ttrpc/frames.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,6 @@
 #include <map>
 #include <vector>
 
-#include "shim/ttrpc/mux.hpp"
 #include "shim/ttrpc/rpc.hpp"
 #include "shim/ttrpc/wire_fields.hpp"
 
