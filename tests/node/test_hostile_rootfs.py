@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import harness
-from containers import Bundle, FakeContainer, Report, Runtime, fake_container
+from containers import Bundle, FakeContainer, Report, Runtime
 from harness import must, process_state, wait_for, write
 from node import differences, walk
 

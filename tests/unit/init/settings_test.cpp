@@ -1,3 +1,4 @@
+#include "init/rooted.hpp"
 #include "init/settings.hpp"
 
 #include <gtest/gtest.h>
