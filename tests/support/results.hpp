@@ -1,22 +1,58 @@
-// What tests ask of a Result most often.
+// What a Result holds, for expectations: one that fails shows the message.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <optional>
 #include <stdexcept>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "fabric/result.hpp"
 
 namespace test_support {
 
-// The value. Without one it throws the error's message, which fails the test.
+// The message, errno and hint of an error; "" and 0 of a value.
+template <typename T>
+std::string error_message(const fabric::Result<T>& result) {
+  return result.has_value() ? "" : result.error().message;
+}
+template <typename T>
+int error_code(const fabric::Result<T>& result) {
+  return result.has_value() ? 0 : result.error().code;
+}
+template <typename T>
+std::string error_hint(const fabric::Result<T>& result) {
+  return result.has_value() ? "" : result.error().hint;
+}
+
+// The value. Without one the test ends here, as with an ASSERT, by an exception that gtest reports.
 template <typename T>
 T must(fabric::Result<T> result) {
   if (!result.has_value()) throw std::runtime_error(result.error().message);
   return std::move(result).value();
 }
-
 inline void must(const fabric::Result<void>& result) {
-  if (!result.has_value()) throw std::runtime_error(result.error().message);
+  if (!result) throw std::runtime_error(result.error().message);
+}
+template <typename T>
+T must(std::optional<T> found) {
+  if (!found) throw std::runtime_error("there is no value");
+  return *std::move(found);
+}
+
+template <typename T>
+testing::AssertionResult is_ok(const fabric::Result<T>& result) {
+  return result.has_value() ? testing::AssertionSuccess() : testing::AssertionFailure() << result.error().message;
+}
+
+inline testing::AssertionResult has_text(std::string_view text, std::string_view part) {
+  if (text.find(part) != std::string_view::npos) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "`" << part << "` is not in `" << text << "`";
 }
 
 }  // namespace test_support
+
+#define EXPECT_OK(expression) EXPECT_TRUE(test_support::is_ok(expression))
+#define ASSERT_OK(expression) ASSERT_TRUE(test_support::is_ok(expression))

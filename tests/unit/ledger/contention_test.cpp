@@ -1,4 +1,6 @@
-// The ledger under 64 processes at once, under SIGKILL at every system call, and with a thousand grants in it.
+// The ledger under 64 processes at once, under SIGKILL at every system call, with a thousand grants in it, and with
+// other processes that are stopped before each of their system calls.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -7,36 +9,27 @@
 
 #include <array>
 #include <atomic>
-#include <cstdlib>
 #include <filesystem>
 #include <random>
 
-#include "support/temp_dir.hpp"
+#include "support/results.hpp"
 #include "unit/ledger/scene.hpp"
 
+namespace hook {
 namespace {
 
-using hook::GrantUser;
-using hook::Ledger;
-using hook::Mode;
-using hook::Owner;
-using hook::PlannedHca;
+namespace fs = std::filesystem;
+using fabric::Result;
 using test_support::book;
-using test_support::entries;
-using test_support::kToken;
-using test_support::kView;
-using test_support::ledger_problems;
-using test_support::myself;
-using test_support::run_traced;
-using test_support::TempDir;
+using namespace test_support;
 
-constexpr int kProcesses = 64;
+constexpr int kWorkers = 64;
 constexpr unsigned kLimit = 5;
 constexpr std::size_t kHcas = 4;
 
 // What the processes believe, outside the ledger: who holds each HCA, by its slot.
 struct Beliefs {
-  std::array<std::array<std::atomic<pid_t>, kProcesses>, kHcas> shared{};
+  std::array<std::array<std::atomic<pid_t>, kWorkers>, kHcas> shared{};
   std::array<std::atomic<pid_t>, kHcas> alone{};
   std::atomic<int> violations{0};
   std::atomic<int> errors{0};
@@ -62,7 +55,7 @@ class SharedBeliefs {
 };
 
 bool lives(pid_t pid) {
-  const auto identity = hook::identify(pid);
+  const auto identity = identify(pid);
   return identity && !is_proven_gone(look_at(*identity));
 }
 
@@ -73,7 +66,7 @@ class Worker {
       : path_(path),
         slot_(static_cast<std::size_t>(slot)),
         beliefs_(beliefs),
-        owner_(hook::container_owner("c" + std::to_string(slot), "/")),
+        owner_(container_owner("c" + std::to_string(slot), "/")),
         random_(static_cast<unsigned>(slot)) {}
 
   void run(int rounds) {
@@ -160,7 +153,7 @@ TEST(LedgerContention, LimitsHoldUnder64Processes) {
   SharedBeliefs beliefs;
   const std::string path = temp / "ledger";
   std::vector<pid_t> children;
-  for (int slot = 0; slot < kProcesses; ++slot)
+  for (int slot = 0; slot < kWorkers; ++slot)
     children.push_back(start(path, slot, *beliefs, 4));
   for (const pid_t child : children)
     waitpid(child, nullptr, 0);
@@ -196,10 +189,8 @@ TEST(LedgerContention, AKilledProcessLeavesNothingThatStays) {
   EXPECT_EQ(beliefs->violations, 0);
   EXPECT_EQ(beliefs->errors, 0);
   EXPECT_GT(beliefs->exclusive_grants, 0);
-  const auto ledger = Ledger::open(path);
-  ASSERT_TRUE(ledger);
-  const auto recovered = ledger->recover();
-  ASSERT_TRUE(recovered) << recovered.error().message;
+  const auto ledger = must(Ledger::open(path));
+  ASSERT_OK(ledger.recover());
   EXPECT_EQ(entries(path + "/grants"), "");
   EXPECT_EQ(entries(path + "/pending"), "");
   EXPECT_EQ(ledger_problems(path), "");
@@ -213,7 +204,7 @@ constexpr int kContainersOfPod = 24;
 TEST(LedgerContention, TheContainersOfAPodDoNotLoseEachOther) {
   const TempDir temp;
   const std::string path = temp / "ledger";
-  const Owner pod = hook::netns_owner({1, 2, "/proc/self/ns/net"});
+  const Owner pod = netns_owner({1, 2, "/proc/self/ns/net"});
   const auto me = myself();
   std::vector<pid_t> children;
   for (int i = 0; i < kContainersOfPod; ++i) {
@@ -233,11 +224,10 @@ TEST(LedgerContention, TheContainersOfAPodDoNotLoseEachOther) {
     waitpid(child, &status, 0);
     EXPECT_EQ(status, 0);
   }
-  const auto grant = Ledger::open(path)->find(pod.key).value();
-  ASSERT_TRUE(grant);
-  EXPECT_EQ(grant->users.size(), static_cast<std::size_t>(kContainersOfPod));
-  EXPECT_EQ(grant->hcas.size(), 8U);
-  EXPECT_FALSE(grant->pending);
+  const auto grant = must(Ledger::open(path)->find(pod.key).value());
+  EXPECT_EQ(grant.users.size(), static_cast<std::size_t>(kContainersOfPod));
+  EXPECT_EQ(grant.hcas.size(), 8U);
+  EXPECT_FALSE(grant.pending);
   EXPECT_EQ(ledger_problems(path), "");
 }
 
@@ -251,18 +241,18 @@ struct Crash {
 
 class LedgerCrash : public testing::Test {
  protected:
-  const hook::ProcessIdentity me_ = myself();
-  const Owner web_ = hook::container_owner("web", "/");
-  const Owner rival_ = hook::container_owner("rival", "/");
-  const Owner token_ = hook::token_owner(kToken);
-  const Owner pod_ = hook::netns_owner({1, 2, "/proc/self/ns/net"});
+  const ProcessIdentity me_ = myself();
+  const Owner web_ = container_owner("web", "/");
+  const Owner rival_ = container_owner("rival", "/");
+  const Owner token_ = token_owner(kToken);
+  const Owner pod_ = netns_owner({1, 2, "/proc/self/ns/net"});
   const std::vector<PlannedHca> hcas_ = {{"mlx5_0", Mode::kExclusive, 1, std::nullopt},
                                          {"mlx5_1", Mode::kSharedMulti, 2, std::nullopt}};
 
   fabric::Result<void> give(const Ledger& ledger, const Owner& owner, const std::string& user,
                             const std::vector<PlannedHca>& hcas) const {
     GrantUser booked{user, "c", me_};
-    booked.view = hook::view_name(kView);
+    booked.view = view_name(kView);
     TRY_VOID(book(ledger, owner, hcas, booked));
     (void)TRY(ledger.make_view(kView));
     return ledger.settle(owner.key);
@@ -360,66 +350,189 @@ TEST_F(LedgerCrash, BeforeEverySystemCall) {
   }
 }
 
+// System calls of the body in a ledger where so many containers share so many HCAs.
+Traced cost_with(int grants, int shared, const std::function<bool(const Ledger&)>& body) {
+  const TempDir temp;
+  const std::string path = temp / "ledger";
+  const auto ledger = must(Ledger::open(path));
+  std::vector<PlannedHca> hcas;
+  for (int i = 0; i < shared; ++i)
+    hcas.push_back({"mlx5_" + std::to_string(i), Mode::kShared, 1, {}});
+  for (int i = 0; i < grants; ++i) {
+    const std::string id = "c" + std::to_string(i);
+    const Owner owner = container_owner(id, "/");
+    EXPECT_TRUE(book(ledger, owner, hcas, {owner.key, id, myself()}));
+    EXPECT_TRUE(ledger.settle(owner.key));
+  }
+  const auto traced = run_traced(
+      [&] {
+        const auto own = Ledger::open(path);
+        return own && body(*own) ? 0 : 1;
+      },
+      -1);
+  if (traced.possible) {
+    EXPECT_EQ(traced.exit_code, 0);
+  }
+  return traced;
+}
+
 // One more container costs the same whoever else holds something: counted, because a clock would decide by chance.
 TEST(LedgerCost, DoesNotGrowWithTheNumberOfGrants) {
-  const auto calls_with = [](int others) {
-    const TempDir temp;
-    const std::string path = temp / "ledger";
-    const auto ledger = Ledger::open(path);
-    const auto me = myself();
-    for (int i = 0; i < others; ++i) {
-      const Owner owner = hook::container_owner("other" + std::to_string(i), "/");
-      EXPECT_TRUE(book(*ledger, owner, {{"mlx5_0", Mode::kShared, 1, {}}}, {owner.key, "c", me}));
-      EXPECT_TRUE(ledger->settle(owner.key));
-    }
-    const Owner web = hook::container_owner("web", "/");
-    return run_traced(
-        [&] {
-          const auto own = Ledger::open(path);
-          const bool done = own && own->repair_pending() &&
-                            book(*own, web, {{"mlx5_0", Mode::kShared, 1, {}}}, {web.key, "c", me}) &&
-                            own->settle(web.key) && own->leave(web, web.key);
-          return done ? 0 : 1;
-        },
-        -1);
-  };
-  const auto one = calls_with(1);
-  if (!one.possible) GTEST_SKIP() << "ptrace is not allowed here";
-  const auto thousand = calls_with(1000);
-  EXPECT_EQ(one.exit_code, 0);
-  EXPECT_EQ(thousand.exit_code, 0);
-  EXPECT_EQ(thousand.calls, one.calls);
+  const Owner web = container_owner("web", "/");
+  const GrantUser user{web.key, "c", myself()};
+  for (const PlannedHca& hca : {PlannedHca{"mlx5_0", Mode::kShared, 1, {}}, {"mlx5_9", Mode::kExclusive, 1, {}}}) {
+    const auto come_and_go = [&](const Ledger& ledger) {
+      if (!ledger.repair_pending()) return false;
+      {
+        auto locked = ledger.lock({hca.name});
+        const unsigned limit = hca.mode == Mode::kExclusive ? 1U : 0U;
+        if (!locked || !locked->holdings(web, {{hca.name, limit}}) || !locked->book(web, {hca}, user)) return false;
+      }
+      return ledger.settle(web.key) && ledger.leave(web, web.key);
+    };
+    const auto one = cost_with(1, 1, come_and_go);
+    if (!one.possible) GTEST_SKIP() << "ptrace is not allowed here";
+    EXPECT_EQ(cost_with(1000, 1, come_and_go).calls, one.calls) << hca.name;
+  }
 }
 
 // Each grant is read once, whatever it holds, and locked only if something of it does not agree.
 TEST(LedgerCost, OfRecoverIsAFewCallsAGrant) {
-  const auto calls_with = [](int grants) {
-    const TempDir temp;
-    const std::string path = temp / "ledger";
-    const auto ledger = Ledger::open(path);
-    const auto me = myself();
-    std::vector<PlannedHca> hcas;
-    for (int i = 0; i < 8; ++i)
-      hcas.push_back({"mlx5_" + std::to_string(i), Mode::kShared, 1, {}});
-    for (int i = 0; i < grants; ++i) {
-      const std::string id = "c" + std::to_string(i);
-      const Owner owner = hook::container_owner(id, "/");
-      EXPECT_TRUE(book(*ledger, owner, hcas, {owner.key, id, me}));
-      EXPECT_TRUE(ledger->settle(owner.key));
-    }
-    return run_traced(
-        [&] {
-          const auto own = Ledger::open(path);
-          return own && own->recover() ? 0 : 1;
-        },
-        -1);
-  };
-  const auto few = calls_with(20);
+  const auto recover = [](const Ledger& ledger) { return ledger.recover().has_value(); };
+  const auto few = cost_with(20, 8, recover);
   if (!few.possible) GTEST_SKIP() << "ptrace is not allowed here";
-  const auto many = calls_with(120);
-  EXPECT_EQ(few.exit_code, 0);
-  EXPECT_EQ(many.exit_code, 0);
-  EXPECT_LE(many.calls - few.calls, 100 * 15);
+  EXPECT_LE(cost_with(120, 8, recover).calls - few.calls, 100 * 15);
+}
+
+class LedgerRace : public LedgerScene {
+ protected:
+  // As a hook asks, and as recover() does. 1: it would be given the HCA.
+  int ask() const {
+    const auto ledger = Ledger::open(path_);
+    if (!ledger || !ledger->repair_pending()) return 2;
+    return holder(db_).empty() ? 1 : 0;
+  }
+  int recover() const {
+    const auto ledger = Ledger::open(path_);
+    const auto recovered = ledger ? ledger->recover() : ledger.error();
+    if (!recovered) return 2;
+    return recovered->returned.empty() ? 0 : 1;
+  }
+};
+
+// Booked by a process that waits then.
+class Starter : public Child {
+ public:
+  Starter(const std::string& path, const Owner& owner, const GrantUser& user)
+      : Child([&] {
+          const auto ledger = Ledger::open(path);
+          EXPECT_TRUE(ledger && book(*ledger, owner, {kAlone}, user));
+        }) {}
+};
+
+TEST_F(LedgerRace, AStartThatIsSettledAndEndsMeanwhileIsNotUndone) {
+  for (const bool all : {false, true}) {
+    for (long call = 1;; ++call) {
+      Starter starter(path_, web_, {web_.key, "web", myself()});
+      const std::string marker = path_ + "/pending/" + entries(path_ + "/pending");
+      const auto settle_and_end = [&] {
+        fs::remove(marker);
+        starter.kill();
+      };
+      const auto traced = run_traced([&] { return all ? recover() : ask(); }, call, settle_and_end);
+      if (!traced.possible) GTEST_SKIP() << "ptrace is not allowed here";
+      ASSERT_EQ(traced.exit_code, 0) << "before system call " << call;
+      if (!traced.stopped) break;
+      ASSERT_TRUE(find(web_)) << "before system call " << call;
+      ASSERT_EQ(ledger_problems(path_), "") << "before system call " << call;
+      ASSERT_TRUE(ledger_.give_back(web_.key));
+    }
+    ASSERT_TRUE(ledger_.repair_pending());
+    ASSERT_EQ(entries(path_ + "/grants") + entries(path_ + "/pending"), "") << "not settled";
+  }
+}
+
+// As /var/run/netns, which another mount namespace gets while somebody looks for a namespace there.
+TEST_F(LedgerRace, ADirectoryThatComesBackMeanwhileHasItsNamespace) {
+  const std::string directory = temp_ / "netns";
+  const std::string away = temp_ / "away";
+  write_file(directory + "/cni-1", "");
+  ASSERT_EQ(give(pod_of(directory + "/cni-1"), {kAlone}, {"c", "c", dead_process()}), "");
+  for (long call = 1;; ++call) {
+    fs::rename(directory, away);
+    fs::create_directory(directory);
+    const auto come_back = [&] {
+      fs::remove(directory);
+      fs::rename(away, directory);
+    };
+    const auto traced = run_traced([&] { return ask(); }, call, come_back);
+    if (!traced.possible) GTEST_SKIP() << "ptrace is not allowed here";
+    ASSERT_EQ(traced.exit_code, 0) << "before system call " << call;
+    if (!traced.stopped) break;
+  }
+}
+
+TEST_F(LedgerRace, ACgroupIsMissedInItsOwnHierarchyOnly) {
+  const std::string root = temp_ / "cgroup";
+  const std::string away = temp_ / "away";
+  write_file(root + "/c/cgroup.events", "populated 1\n");
+  GrantUser user{web_.key, "web", dead_process()};
+  user.cgroup = identify_cgroup(root, "/c").value();
+  ASSERT_EQ(give(web_, {kAlone}, user), "");
+  for (long call = 1;; ++call) {
+    const auto hide = [&] {
+      fs::rename(root, away);
+      fs::create_directory(root);
+    };
+    const auto traced = run_traced([&] { return ask(); }, call, hide);
+    if (!traced.possible) GTEST_SKIP() << "ptrace is not allowed here";
+    ASSERT_EQ(traced.exit_code, 0) << "before system call " << call;
+    if (!traced.stopped) break;
+    fs::remove(root);
+    fs::rename(away, root);
+  }
+}
+
+// A poststop of a killed `delete`: meanwhile another container of that id and bundle is on its way.
+TEST_F(LedgerRace, ALatePoststopDoesNotEndAStartThatIsAtWork) {
+  const Child next;
+  const Starter starter(path_, web_, {web_.key, "web", next.identity()});
+  bool passed_over = false;
+  ASSERT_TRUE(ledger_.leave(web_, web_.key, &passed_over));
+  EXPECT_TRUE(passed_over);
+  EXPECT_TRUE(find(web_));
+}
+
+TEST_F(LedgerRace, ALatePoststopDoesNotEndTheTokenOfTheNextContainer) {
+  const Child next;
+  const Owner token = token_owner(kToken);
+  ASSERT_EQ(give(token, {kAlone}, {token.key, "web", next.identity(), "/run/web"}), "");
+  ASSERT_TRUE(ledger_.leave(token, token.key));
+  EXPECT_EQ(holder(db_), token.label);
+}
+
+// ... or is there, or the poststop is of a container below another root of the runtime.
+TEST_F(LedgerRace, PoststopOfAnotherContainerKeepsTheOneThatLives) {
+  Child next;
+  ASSERT_EQ(give(web_, {kAlone}, {web_.key, "web", next.identity(), "/run/web"}), "");
+  bool passed_over = false;
+  ASSERT_TRUE(ledger_.leave(web_, web_.key, &passed_over));
+  EXPECT_TRUE(passed_over);
+  EXPECT_EQ(holder(db_), web_.label);
+  next.kill();
+  ASSERT_TRUE(ledger_.leave(web_, web_.key));
+  EXPECT_EQ(holder(db_), "");
+}
+
+// The runtime of `run` calls poststop itself.
+TEST_F(LedgerRace, WhoseOwnProcessEndsItIsNotLate) {
+  GrantUser user{web_.key, "web", myself(), temp_.path()};
+  user.state = identify_runtime_state(RuntimeState::Kind::kRunc, temp_.path()).value();
+  ASSERT_EQ(give(web_, {kAlone}, user), "");
+  const auto leave = [&] { return Ledger::open(path_)->leave(web_, web_.key) ? 0 : 1; };
+  EXPECT_EQ(in_child([&] { return in_child(leave); }), 0);
+  EXPECT_FALSE(find(web_));
 }
 
 }  // namespace
+}  // namespace hook

@@ -1,14 +1,25 @@
-// Whether the users and the owner of a grant are gone, by what a witness says.
-#include "hook/ledger/gone.hpp"
-
+// Whether the users and the owner of a grant are gone, by what a witness says. What cannot be seen is held: a look at a
+// process or a network namespace that fails takes nobody's HCA away.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
+#include <fstream>
+
+#include "hook/ledger/gone.hpp"
+#include "support/results.hpp"
+#include "unit/ledger/scene.hpp"
 
 namespace hook {
 namespace {
 
+namespace fs = std::filesystem;
 using fabric::Result;
+using namespace test_support;
 
 enum class Seen { kThere, kGone, kUnknown };
 constexpr Seen kAll[] = {Seen::kThere, Seen::kGone, Seen::kUnknown};
@@ -93,7 +104,7 @@ TEST(Gone, AUserHasEndedOnlyIfAllThatIsKnownOfItIsProvenGone) {
   }
 }
 
-TEST(Gone, AContainersGrantVanishesWithItsLastUser) {
+TEST(Gone, AContainersGrantVanishesWithItsLastUserAndDropsTheDead) {
   Told gone;
   gone.processes = Seen::kGone;
   for (const auto kind : {Owner::Kind::kContainer, Owner::Kind::kToken}) {
@@ -102,6 +113,20 @@ TEST(Gone, AContainersGrantVanishesWithItsLastUser) {
     EXPECT_FALSE(is_vanished(grant(kind, {user(true), user(false)}), {}, gone)) << "no process, no proof";
     EXPECT_FALSE(is_vanished(grant(kind, {user(true)}), {}, Told()));
   }
+  StoredUser killed = worked_on(kSelf, true);
+  killed.settled = false;
+  killed.hcas = {{"mlx5_1", Mode::kExclusive, 1, {}}};
+  auto one = grant(Owner::Kind::kContainer, {user(false), killed});
+  EXPECT_EQ(drop_dead(one, {}, gone), Left::kSome);
+  EXPECT_EQ(one.users, std::vector<StoredUser>{user(false)});
+  EXPECT_EQ(drop_dead(one, {}, gone), Left::kAll);
+  auto only = grant(Owner::Kind::kContainer, {killed});
+  only.hcas.clear();
+  EXPECT_EQ(drop_dead(only, {}, gone), Left::kNothing);
+  auto pod = grant(Owner::Kind::kNetns, {token(), user(false)});
+  EXPECT_EQ(drop_dead(pod, token().user.key, gone), Left::kAll);
+  EXPECT_EQ(drop_dead(pod, {}, gone), Left::kSome);
+  EXPECT_EQ(pod.users, std::vector<StoredUser>{user(false)});
 }
 
 TEST(Gone, APodsGrantVanishesWithItsNamespaceAndProcesses) {
@@ -138,26 +163,7 @@ TEST(Gone, APodsGrantVanishesWithItsNamespaceAndProcesses) {
   EXPECT_FALSE(is_namespace_gone(container_owner("web", "/b")));
 }
 
-TEST(Gone, DeadStepsAndTokensAreDropped) {
-  Told gone;
-  gone.processes = Seen::kGone;
-  StoredUser killed = worked_on(kSelf, true);
-  killed.settled = false;
-  killed.hcas = {{"mlx5_1", Mode::kExclusive, 1, {}}};
-  auto one = grant(Owner::Kind::kContainer, {user(false), killed});
-  EXPECT_EQ(drop_dead(one, {}, gone), Left::kSome);
-  EXPECT_EQ(one.users, std::vector<StoredUser>{user(false)});
-  EXPECT_EQ(drop_dead(one, {}, gone), Left::kAll);
-  auto only = grant(Owner::Kind::kContainer, {killed});
-  only.hcas.clear();
-  EXPECT_EQ(drop_dead(only, {}, gone), Left::kNothing);
-  auto pod = grant(Owner::Kind::kNetns, {token(), user(false)});
-  EXPECT_EQ(drop_dead(pod, token().user.key, gone), Left::kAll);
-  EXPECT_EQ(drop_dead(pod, {}, gone), Left::kSome);
-  EXPECT_EQ(pod.users, std::vector<StoredUser>{user(false)});
-}
-
-TEST(Gone, APoststopOfTheSameNamesMayBeAnotherContainers) {
+TEST(Gone, TellsWhatHasNotEnded) {
   Told gone;
   gone.processes = Seen::kGone;
   Told above;
@@ -171,9 +177,6 @@ TEST(Gone, APoststopOfTheSameNamesMayBeAnotherContainers) {
   EXPECT_FALSE(is_another_ones_end(user(true), kSelf, above)) << "its runtime calls";
   EXPECT_TRUE(is_another_ones_end(worked_on({8, 1}, false), kSelf, gone)) << "its createRuntime works";
   EXPECT_FALSE(is_another_ones_end(worked_on(kSelf, false), kSelf, Told()));
-}
-
-TEST(Gone, WhatHasNotEndedIsNamed) {
   Told told;
   EXPECT_TRUE(check_ended(user(false).user, told));
   EXPECT_EQ(check_ended(user(true).user, told).error().message,
@@ -196,6 +199,138 @@ TEST(Gone, WhatHasNotEndedIsNamed) {
   EXPECT_TRUE(check_empty(owner, user(true, false, true).user, told));
   told.cgroups = Seen::kGone;
   EXPECT_TRUE(check_empty(owner, user(true, false, true).user, told));
+}
+
+enum Look : int { kHeld = 10, kFree, kNotPossible, kFailed };
+
+class LedgerUnseen : public LedgerScene {
+ protected:
+  void SetUp() override {
+    if (geteuid() != 0) GTEST_SKIP() << "needs root, for namespaces and mounts";
+  }
+  // Whether another container would be given the HCA, and whether recover() leaves the grant alone.
+  static int look(const Ledger& ledger, const Owner& asking) {
+    const auto locked = ledger.lock({kAlone.name});
+    const auto holdings = locked ? locked->holdings(asking, {{kAlone.name, 1}}) : locked.error();
+    const auto recovered = ledger.recover();
+    if (!holdings || !recovered) return kFailed;
+    return holdings->at(kAlone.name).exclusive_holder && recovered->returned.empty() ? kHeld : kFree;
+  }
+  static int in_other_pid_namespace(const std::function<int()>& body) {
+    return in_child([&] {
+      if (unshare(CLONE_NEWPID | CLONE_NEWNS) != 0) return static_cast<int>(kNotPossible);
+      return in_child([&] {
+        mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
+        return mount("proc", "/proc", "proc", 0, nullptr) == 0 ? body() : static_cast<int>(kNotPossible);
+      });
+    });
+  }
+  Owner pod_in(const std::string& directory) {
+    fs::create_directories(directory);
+    std::ofstream(directory + "/cni-1") << "";
+    return pod_of(directory + "/cni-1");
+  }
+};
+
+TEST_F(LedgerUnseen, AHolderThatCannotBeLookedAtHolds) {
+  Child holder;
+  ASSERT_EQ(give(web_, {kAlone}, {"c", "web", holder.identity()}), "");
+  const auto look_hidden = [&] {
+    const auto ledger = Ledger::open(path_);
+    if (!ledger) return static_cast<int>(kFailed);
+    return hide_proc() ? look(*ledger, db_) : static_cast<int>(kNotPossible);
+  };
+  EXPECT_EQ(in_child(look_hidden), kHeld);
+  holder.kill();
+  EXPECT_EQ(in_child(look_hidden), kHeld) << "it ended, but that cannot be seen";
+  EXPECT_EQ(look(ledger_, db_), kFree);
+}
+
+TEST_F(LedgerUnseen, AnotherPidNamespaceIsRefused) {
+  ASSERT_EQ(give(web_, {kAlone}, {"c", "web", myself()}), "");
+  const auto open = [&] {
+    const auto ledger = Ledger::open(path_);
+    return ledger ? static_cast<int>(kFree) : ledger.error().code;
+  };
+  EXPECT_EQ(in_other_pid_namespace(open), EXDEV);
+  EXPECT_EQ(look(ledger_, db_), kHeld);
+}
+
+// Metrics come from a container of its own PID namespace, in which no owner of a grant is a process.
+TEST_F(LedgerUnseen, RecordsAreListedInAnotherPidNamespace) {
+  ASSERT_EQ(give(web_, {kAlone}, {"c", "web", myself()}), "");
+  const PlannedHca other{"mlx5_1", Mode::kExclusive, 1, std::nullopt};
+  ASSERT_EQ(give(db_, {other}, {"d", "db", dead_process()}), "");
+  const auto list = [&] {
+    int seen = 0;
+    const auto listed = Ledger::for_each_recorded_at(path_, [&](const Grant& grant) -> Result<void> {
+      seen += !grant.vanished && grant.hcas.size() == 1 ? 1 : 0;
+      return {};
+    });
+    return listed.has_value() && listed.value() ? 100 + seen : static_cast<int>(kFailed);
+  };
+  EXPECT_EQ(in_other_pid_namespace(list), 102);
+  EXPECT_FALSE(
+      Ledger::for_each_recorded_at(path_ + "/none", [](const Grant&) { return fabric::Result<void>(); }).value());
+}
+
+TEST_F(LedgerUnseen, ALedgerWithoutFactsMoves) {
+  is_damaged_ = true;
+  const std::string place = path_ + "/place";
+  const auto own = fs::read_symlink(place);
+  const auto note_another = [&] {
+    fs::remove(place);
+    fs::create_symlink("pid-1.time-2", place);
+  };
+  note_another();
+  EXPECT_TRUE(Ledger::open(path_));
+  EXPECT_EQ(fs::read_symlink(place), own);
+  ASSERT_EQ(give(web_, {kAlone}, {"c", "web", myself()}), "");
+  note_another();
+  const auto refused = Ledger::open(path_);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(
+      error_message(refused),
+      "cannot use `" + path_ + "` here: it is of the namespaces pid-1.time-2, this process is in " + own.string());
+}
+
+TEST_F(LedgerUnseen, DamagedPlaceIsNamedWithItsRemedy) {
+  const std::string place = path_ + "/place";
+  const std::function<void()> damages[] = {[&] { fs::create_symlink("pid-4026531836", place); },
+                                           [&] { fs::create_symlink("pid-4026531836.time-40265318x4", place); },
+                                           [&] { fs::create_symlink("qid-4026531836.time-4026531834", place); },
+                                           [&] { write_file(place, "pid-4026531836.time-4026531834"); }};
+  ASSERT_EQ(give(web_, {kAlone}, {"c", "web", myself()}), "");
+  for (const auto& damage : damages) {
+    fs::remove(place);
+    damage();
+    const auto refused = Ledger::open(path_);
+    EXPECT_EQ(error_message(refused), "cannot use `" + place + "`: it names no namespaces");
+    EXPECT_EQ(error_hint(refused), "remove it, then run `rdma-hook recover` where containers are started");
+  }
+  fs::remove(place);
+  EXPECT_TRUE(Ledger::open(path_));
+}
+
+TEST_F(LedgerUnseen, APodsNamespaceIsGoneOnlyFromItsOwnDirectory) {
+  const std::string directory = temp_ / "netns";
+  const std::string away = temp_ / "away";
+  const Owner pod = pod_in(directory);
+  ASSERT_EQ(give(pod, {kAlone}, {"c", "c", dead_process()}), "");
+  fs::rename(directory, away);
+  EXPECT_EQ(sight(look_at(*pod.netns)), "unknown: ENOENT");
+  EXPECT_EQ(look(ledger_, db_), kHeld) << "there is no such directory here";
+  fs::create_directory(directory);
+  EXPECT_EQ(sight(look_at(*pod.netns)), "unknown: ESTALE");
+  EXPECT_EQ(look(ledger_, db_), kHeld) << "this is another directory";
+  std::ofstream(directory + "/cni-1") << "";
+  EXPECT_EQ(look(ledger_, db_), kHeld) << "with another namespace of that name";
+  fs::remove_all(directory);
+  fs::rename(away, directory);
+  EXPECT_EQ(sight(look_at(*pod.netns)), "present");
+  fs::remove(directory + "/cni-1");
+  EXPECT_EQ(sight(look_at(*pod.netns)), "gone");
+  EXPECT_EQ(look(ledger_, db_), kFree);
 }
 
 }  // namespace

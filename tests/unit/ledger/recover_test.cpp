@@ -1,93 +1,74 @@
-// What the dead left behind: tokens that no container was bound to, leftovers in pending/ that stop nobody, and what
-// the locks cost in descriptors.
+// What the dead left behind: tokens that no container was bound to, leftovers in pending/, and what grants have beyond
+// the ledger, which is undone before another container gets the HCA.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
+#include <memory>
+#include <utility>
 
 #include "hook/base/text_digest.hpp"
 #include "hook/ledger/files.hpp"
+#include "hook/ledger/ledger.hpp"
 #include "hook/ledger/locks.hpp"
-#include "support/temp_dir.hpp"
+#include "support/results.hpp"
 #include "unit/ledger/scene.hpp"
 
+namespace hook {
 namespace {
 
-using hook::GrantUser;
-using hook::Mode;
-using hook::Owner;
-using hook::PlannedHca;
+namespace fs = std::filesystem;
 using test_support::book;
-using test_support::Child;
-using test_support::dead_process;
-using test_support::entries;
-using test_support::kAlone;
-using test_support::kToken;
-using test_support::kView;
-using test_support::ledger_problems;
-using test_support::myself;
+using namespace test_support;
+using Strings = std::vector<std::string>;
 
 const PlannedHca kSecondShared{"mlx5_1", Mode::kShared, 1, std::nullopt};
 const std::string kOtherToken = "ffeeddccbbaa99887766554433221100";
 
 // "KEY ..." of the grants that an id leads to, or the error.
-std::string keys_by_id(const hook::Ledger& ledger, const std::string& id) {
+std::string keys_by_id(const Ledger& ledger, const std::string& id) {
   const auto grants = ledger.find_by_id(id);
   if (!grants) return grants.error().message;
   std::string text;
-  for (const hook::Grant& grant : *grants)
+  for (const Grant& grant : *grants)
     text += (text.empty() ? "" : " ") + grant.owner.key;
   return text;
 }
 
-class LedgerLeftovers : public test_support::LedgerScene {
+class LedgerLeftovers : public LedgerScene {
  protected:
-  static GrantUser token(const std::string& name, std::optional<hook::ProcessIdentity> requester) {
-    return {hook::token_owner(name).key, "c-1", requester};
+  static GrantUser token(const std::string& name, std::optional<ProcessIdentity> requester) {
+    return {token_owner(name).key, "c-1", requester};
   }
   // Booked, with a view, and settled. "" or the error.
+  using LedgerScene::give;
   std::string give(const Owner& owner, const std::vector<PlannedHca>& hcas, const GrantUser& user) {
     const auto given = [&]() -> fabric::Result<void> {
       GrantUser booked = user;
-      booked.view = hook::view_name(kView);
+      booked.view = view_name(kView);
       TRY_VOID(book(ledger_, owner, hcas, booked));
       (void)TRY(ledger_.make_view(kView));
       return ledger_.settle(owner.key);
     }();
     return given ? "" : given.error().message;
   }
-  std::string users(const Owner& owner) {
-    const auto grant = ledger_.find(owner.key);
-    if (!grant) return grant.error().message;
-    if (!*grant) return "no grant";
-    std::string text;
-    for (const GrantUser& user : (*grant)->users)
-      text += (text.empty() ? "" : " ") + user.key;
-    return text;
-  }
-  // The label of who holds it alone; "": nobody.
-  std::string holder(const Owner& asking) {
-    const auto locked = ledger_.lock({"mlx5_0"});
-    const auto holdings = locked ? locked->holdings(asking, {{"mlx5_0", 1}}) : locked.error();
-    return holdings ? holdings->at("mlx5_0").exclusive_holder.value_or("") : holdings.error().message;
-  }
-  static std::string marker(const std::string& key, const hook::ProcessIdentity& worker) {
+  static std::string marker(const std::string& key, const ProcessIdentity& worker) {
     return fmt::format("{}@{}.{}.1", key, worker.pid, worker.start_time);
   }
-  static std::string returned(const std::string& key, const hook::ProcessIdentity& worker) {
+  static std::string returned(const std::string& key, const ProcessIdentity& worker) {
     return fmt::format("{}@{}.{}@7", key, worker.pid, worker.start_time);
   }
 };
 
 TEST_F(LedgerLeftovers, APodThatOnlyADeadTokenUsesIsReturnedByWhoAsks) {
   ASSERT_EQ(give(pod_, {kAlone}, token(kToken, dead_process())), "");
-  EXPECT_TRUE(ledger_.find(pod_.key).value()->vanished);
+  EXPECT_TRUE(find(pod_)->vanished);
   EXPECT_EQ(holder(web_), "");
   EXPECT_EQ(users(pod_), "no grant");
   EXPECT_TRUE(ledger_.recover());
   EXPECT_EQ(entries(path_ + "/views"), "");
-  EXPECT_EQ(give(web_, {kAlone}, {web_.key, "web", myself()}), "");
-  EXPECT_EQ(ledger_problems(path_), "");
+  EXPECT_EQ(give(web_, {kAlone}), "");
 }
 
 TEST_F(LedgerLeftovers, APodThatOnlyDeadTokensUseIsRecovered) {
@@ -95,17 +76,16 @@ TEST_F(LedgerLeftovers, APodThatOnlyDeadTokensUseIsRecovered) {
   ASSERT_EQ(give(pod_, {kAlone}, token(kToken, second.identity())), "");
   ASSERT_EQ(give(pod_, {kSecondShared}, token(kOtherToken, myself())), "");
   second.kill();
-  ASSERT_EQ(ledger_.recover()->returned, std::vector<std::string>{}) << "a requester lives";
+  ASSERT_EQ(ledger_.recover()->returned, Strings{}) << "a requester lives";
   EXPECT_EQ(users(pod_), "token-" + kOtherToken);
-  EXPECT_EQ(entries(path_ + "/views"), hook::view_name(kView));
+  EXPECT_EQ(entries(path_ + "/views"), view_name(kView));
   ASSERT_TRUE(ledger_.leave(pod_, "token-" + kOtherToken));
   ASSERT_TRUE(ledger_.recover()->returned.empty()) << "without any user it stays";
   EXPECT_EQ(users(pod_), "");
   ASSERT_TRUE(ledger_.give_back(pod_.key));
   ASSERT_EQ(give(pod_, {kSecondShared}, token(kOtherToken, dead_process())), "");
-  EXPECT_EQ(ledger_.recover()->returned, std::vector<std::string>{pod_.label});
+  EXPECT_EQ(ledger_.recover()->returned, Strings{pod_.label});
   EXPECT_EQ(users(pod_), "no grant");
-  EXPECT_EQ(ledger_problems(path_), "");
 }
 
 // Between two containers of a pod the HCAs are the pod's: the next start may fail.
@@ -118,7 +98,6 @@ TEST_F(LedgerLeftovers, APodsHcasStayWhenARestartFails) {
   EXPECT_TRUE(ledger_.recover()->returned.empty());
   EXPECT_EQ(users(pod_), pod_.key) << "the pod itself";
   EXPECT_EQ(holder(web_), pod_.label);
-  EXPECT_EQ(ledger_problems(path_), "");
 }
 
 TEST_F(LedgerLeftovers, ADeadTokenIsDroppedWhereContainersAre) {
@@ -129,11 +108,10 @@ TEST_F(LedgerLeftovers, ADeadTokenIsDroppedWhereContainersAre) {
   requester.kill();
   EXPECT_EQ(holder(web_), pod_.label);
   EXPECT_EQ(users(pod_), "c-1");
-  EXPECT_EQ(entries(path_ + "/views"), hook::view_name(kView));
+  EXPECT_EQ(entries(path_ + "/views"), view_name(kView));
   container.kill();
   EXPECT_EQ(holder(web_), pod_.label) << "a container may come again";
   EXPECT_EQ(users(pod_), "c-1");
-  EXPECT_EQ(ledger_problems(path_), "");
 }
 
 TEST_F(LedgerLeftovers, ATokenWhoseRequesterIsNotKnownOrLivesStays) {
@@ -155,37 +133,36 @@ TEST_F(LedgerLeftovers, BindingKeepsItsOwnTokenOnly) {
   const auto bound = ledger_.bind(kToken, pod_, {"c-1", "c-1", myself()});
   ASSERT_TRUE(bound && *bound);
   EXPECT_EQ(users(pod_), "c-1");
-  EXPECT_EQ(entries(path_ + "/views"), hook::view_name(kView));
+  EXPECT_EQ(entries(path_ + "/views"), view_name(kView));
   EXPECT_EQ(holder(web_), pod_.label);
 }
 
 TEST_F(LedgerLeftovers, GarbageStopsNoHook) {
+  is_damaged_ = true;
   const auto dead = dead_process();
-  test_support::write_file(path_ + "/grants/bad.json", "{");
-  test_support::write_file(path_ + "/pending/" + marker("bad", dead), "");
-  test_support::write_file(path_ + "/pending/" + returned("bad", dead), "half a gr");
-  test_support::write_file(path_ + "/pending/junk", "");
+  write_file(path_ + "/grants/bad.json", "{");
+  write_file(path_ + "/pending/" + marker("bad", dead), "");
+  write_file(path_ + "/pending/" + returned("bad", dead), "half a gr");
+  write_file(path_ + "/pending/junk", "");
   std::string deep = path_ + "/pending/@1.1.7";
   for (int i = 0; i < 40; ++i)
     deep += "/d";
-  std::filesystem::create_directories(deep);
+  fs::create_directories(deep);
   for (int i = 0; i < 4; ++i) {
-    test_support::write_file(path_ + "/pending/" + marker("gone-" + std::to_string(i), dead), "");
+    write_file(path_ + "/pending/" + marker("gone-" + std::to_string(i), dead), "");
   }
   const auto repaired = ledger_.repair_pending();
-  ASSERT_TRUE(repaired) << repaired.error().message;
+  ASSERT_OK(repaired);
   EXPECT_EQ(entries(path_ + "/pending"), "@1.1.7 " + marker("bad", dead) + " " + returned("bad", dead) + " junk")
       << "what can be repaired is, wherever it stands in the directory";
-  EXPECT_EQ(give(web_, {kAlone}, {web_.key, "web", myself()}), "");
+  EXPECT_EQ(give(web_, {kAlone}), "");
 }
 
 TEST_F(LedgerLeftovers, RecoverNamesWhatItCannotRepairAndDoesTheRest) {
   const std::string name = returned("bad", dead_process());
-  test_support::write_file(path_ + "/pending/" + name, "half a gr");
-  ASSERT_EQ(give(web_, {kAlone}, {web_.key, "web", dead_process()}), "");
-  const auto recovered = ledger_.recover();
-  ASSERT_FALSE(recovered);
-  EXPECT_NE(recovered.error().message.find(path_ + "/pending/" + name), std::string::npos) << recovered.error().message;
+  write_file(path_ + "/pending/" + name, "half a gr");
+  ASSERT_EQ(give(web_, {kAlone}, dead_process()), "");
+  EXPECT_TRUE(has_text(error_message(ledger_.recover()), path_ + "/pending/" + name));
   EXPECT_EQ(users(web_), "no grant");
 }
 
@@ -193,13 +170,12 @@ TEST_F(LedgerLeftovers, RecoverNamesWhatItCannotRepairAndDoesTheRest) {
 TEST_F(LedgerLeftovers, WhatAnotherHasLockedIsLeftToIt) {
   const std::string busy = marker(db_.key, dead_process());
   const std::string free = marker(web_.key, dead_process());
-  test_support::write_file(path_ + "/pending/" + busy, "");
-  test_support::write_file(path_ + "/pending/" + free, "");
-  const auto files = hook::LedgerFiles::open(path_).value();
+  write_file(path_ + "/pending/" + busy, "");
+  write_file(path_ + "/pending/" + free, "");
+  const auto files = LedgerFiles::open(path_).value();
   {
-    const auto lock = hook::KeyLock::take(*files, {db_.key});
-    ASSERT_TRUE(lock);
-    const auto traced = test_support::run_traced([&] { return ledger_.repair_pending() ? 0 : 1; }, -1);
+    const auto lock = must(KeyLock::take(*files, {db_.key}));
+    const auto traced = run_traced([&] { return ledger_.repair_pending() ? 0 : 1; }, -1);
     if (!traced.possible) GTEST_SKIP() << "ptrace is not allowed here";
     EXPECT_EQ(traced.exit_code, 0);
     EXPECT_LT(traced.calls, 200);
@@ -214,12 +190,11 @@ TEST_F(LedgerLeftovers, ALockedHcaCostsOneDescriptor) {
     const std::string names = entries("/proc/self/fd");
     return std::count(names.begin(), names.end(), ' ');
   };
-  std::vector<std::string> hcas;
+  Strings hcas;
   for (int i = 0; i < 20; ++i)
     hcas.push_back("mlx5_" + std::to_string(i));
   const auto before = open();
-  const auto locked = ledger_.lock(hcas);
-  ASSERT_TRUE(locked);
+  const auto locked = must(ledger_.lock(hcas));
   EXPECT_EQ(open() - before, 20);
 }
 
@@ -244,26 +219,244 @@ TEST_F(LedgerLeftovers, AnIdLeadsToTheGrantsOfContainerAndPod) {
 TEST_F(LedgerLeftovers, ABoundTokenKeepsThePodItWasGivenIn) {
   GrantUser user = token(kToken, std::nullopt);
   user.pod = "sandbox";
-  ASSERT_EQ(give(hook::token_owner(kToken), {kAlone}, user), "");
+  ASSERT_EQ(give(token_owner(kToken), {kAlone}, user), "");
   ASSERT_TRUE(ledger_.bind(kToken, web_, {web_.key, "c-1", myself()}));
   EXPECT_EQ(keys_by_id(ledger_, "sandbox"), web_.key);
   EXPECT_EQ(keys_by_id(ledger_, "c-1"), web_.key);
-  EXPECT_EQ(ledger_problems(path_), "");
 }
 
 TEST_F(LedgerLeftovers, RecoverPutsTheIndexOfIdsRight) {
-  namespace fs = std::filesystem;
   ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
-  const std::string own = path_ + "/ids/" + hook::text_digest("c-1");
-  const std::string stale = path_ + "/ids/" + hook::text_digest("c-9");
+  const std::string own = path_ + "/ids/" + text_digest("c-1");
+  const std::string stale = path_ + "/ids/" + text_digest("c-9");
   fs::remove_all(own);
   fs::create_directory(stale);
   fs::create_symlink(pod_.key, stale + "/" + pod_.key);
-  fs::create_directory(path_ + "/ids/" + hook::text_digest("c-8"));
+  fs::create_directory(path_ + "/ids/" + text_digest("c-8"));
   EXPECT_EQ(keys_by_id(ledger_, "c-9"), "") << "the grant does not say so";
   ASSERT_TRUE(ledger_.recover());
   EXPECT_EQ(keys_by_id(ledger_, "c-1"), pod_.key);
-  EXPECT_EQ(entries(path_ + "/ids"), hook::text_digest("c-1"));
+  EXPECT_EQ(entries(path_ + "/ids"), text_digest("c-1"));
+}
+
+const PlannedHca kThird{"mlx5_2", Mode::kShared, 1, std::nullopt};
+
+// "KEY: mlx5_0 mlx5_1" for each call.
+class NotedEffects : public GrantEffects {
+ public:
+  fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
+                                   const StoredGrant*) const override {
+    Strings names(held.size());
+    std::transform(held.begin(), held.end(), names.begin(), [](const PlannedHca& hca) { return hca.name; });
+    std::sort(names.begin(), names.end());
+    std::string call = key + ":";
+    for (const std::string& name : names)
+      call += " " + name;
+    calls.push_back(call);
+    if (!fails) return {};
+    return fabric::Error{.message = "netdev `eth0` has not come back", .code = EAGAIN, .hint = "wait"};
+  }
+  void wait_until(Deadline deadline) const override { deadlines.push_back(deadline); }
+  mutable Strings calls;
+  mutable std::vector<Deadline> deadlines;
+  bool fails = false;
+};
+
+class LedgerEffects : public LedgerScene {
+ protected:
+  LedgerEffects() : LedgerEffects(std::make_shared<NotedEffects>()) {}
+  explicit LedgerEffects(std::shared_ptr<NotedEffects> effects) : LedgerScene(effects), effects_(std::move(effects)) {}
+
+  Strings calls() { return std::exchange(effects_->calls, {}); }
+  std::string all_of(const Owner& owner) { return owner.key + ":"; }
+
+  std::shared_ptr<NotedEffects> effects_;
+};
+
+TEST_F(LedgerEffects, GivingCallsNothing) {
+  ASSERT_EQ(give(web_, {kAlone}), "");
+  ASSERT_EQ(give(web_, {kOtherAlone}), "") << "more of it";
+  ASSERT_EQ(give(pod_, {kThird}, {"c-1", "c-1", myself()}), "");
+  EXPECT_TRUE(ledger_.repair_pending());
+  EXPECT_TRUE(ledger_.recover());
+  EXPECT_EQ(calls(), Strings());
+}
+
+TEST_F(LedgerEffects, AReturnedGrantKeepsNothing) {
+  ASSERT_EQ(give(web_, {kAlone, kOtherAlone}), "");
+  ASSERT_EQ(error_message(ledger_.give_back(web_.key)), "");
+  EXPECT_EQ(calls(), Strings{all_of(web_)});
+  ASSERT_EQ(error_message(ledger_.give_back(web_.key)), "") << "gone already";
+  EXPECT_EQ(calls(), Strings());
+  ASSERT_EQ(give(web_, {kAlone}), "");
+  ASSERT_EQ(error_message(ledger_.leave(web_, web_.key)), "");
+  EXPECT_EQ(calls(), Strings{all_of(web_)});
+  EXPECT_EQ(held(web_), "no grant");
+}
+
+TEST_F(LedgerEffects, WhoLeavesAPodLeavesItsHcas) {
+  ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
+  ASSERT_EQ(error_message(book(ledger_, pod_, {kOtherAlone}, {"c-2", "c-2", myself()})), "") << "not settled";
+  ASSERT_EQ(error_message(ledger_.leave(pod_, "c-2")), "");
+  EXPECT_EQ(calls(), Strings{pod_.key + ": mlx5_0"});
+  EXPECT_EQ(held(pod_), "mlx5_0");
+  ASSERT_EQ(error_message(ledger_.leave(pod_, "c-1")), "");
+  EXPECT_EQ(calls(), Strings{pod_.key + ": mlx5_0"}) << "the pod stays";
+  ASSERT_EQ(error_message(ledger_.leave(pod_, "c-9")), "") << "nobody";
+  EXPECT_EQ(calls(), Strings());
+}
+
+TEST_F(LedgerEffects, StepsOfTheDeadAreUndone) {
+  ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
+  book_and_die(pod_, {kOtherAlone}, {"c-2", "c-2", std::nullopt});
+  ASSERT_TRUE(ledger_.repair_pending());
+  EXPECT_EQ(calls(), Strings{pod_.key + ": mlx5_0"});
+  EXPECT_EQ(held(pod_), "mlx5_0");
+  ASSERT_TRUE(ledger_.repair_pending());
+  EXPECT_EQ(calls(), Strings()) << "once is enough";
+  // All that a container had.
+  book_and_die(web_, {kOtherAlone}, {web_.key, "web", std::nullopt});
+  ASSERT_TRUE(ledger_.repair_pending());
+  EXPECT_EQ(calls(), Strings{all_of(web_)});
+  EXPECT_EQ(held(web_), "no grant");
+}
+
+TEST_F(LedgerEffects, WhoAsksAndRecoverReturnWhatVanished) {
+  ASSERT_EQ(give(web_, {kAlone}, dead_process()), "");
+  ASSERT_EQ(give(db_, {kAlone}), "");
+  EXPECT_EQ(calls(), Strings{all_of(web_)});
+  EXPECT_EQ(held(web_), "no grant");
+  EXPECT_EQ(held(db_), "mlx5_0");
+  ASSERT_OK(ledger_.give_back(db_.key));
+  calls();
+  ASSERT_EQ(give(web_, {kAlone}, dead_process()), "");
+  ASSERT_EQ(give(db_, {kOtherAlone}), "");
+  EXPECT_EQ(ledger_.recover()->returned, Strings{web_.label});
+  EXPECT_EQ(calls(), Strings{all_of(web_)});
+  EXPECT_EQ(held(db_), "mlx5_1");
+}
+
+TEST_F(LedgerEffects, ADeadTokenOfAPodTakesNothingAlong) {
+  ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
+  {
+    Child requester;
+    ASSERT_EQ(give(pod_, {kOtherAlone}, {token_owner(kToken).key, "c-2", requester.identity()}), "");
+  }
+  ASSERT_TRUE(ledger_.recover());
+  EXPECT_EQ(calls(), Strings{pod_.key + ": mlx5_0 mlx5_1"}) << "what was settled is the pod's";
+  EXPECT_EQ(held(pod_), "mlx5_0 mlx5_1");
+}
+
+// --- effects that cannot be undone ----------------------------------------------------------------------------------
+
+constexpr const char* kFailure = "netdev `eth0` has not come back";
+
+TEST_F(LedgerEffects, AGrantIsHeldWhileItsEffectsAre) {
+  ASSERT_EQ(give(web_, {kAlone}), "");
+  effects_->fails = true;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    EXPECT_EQ(error_message(ledger_.leave(web_, web_.key)), kFailure);
+    EXPECT_EQ(error_message(ledger_.give_back(web_.key)), kFailure);
+    EXPECT_EQ(held(web_), "mlx5_0");
+    EXPECT_NE(give(db_, {kAlone}), "") << "somebody else must not get it";
+    EXPECT_EQ(held(db_), "no grant");
+  }
+  effects_->fails = false;
+  EXPECT_EQ(error_message(ledger_.leave(web_, web_.key)), "");
+  EXPECT_EQ(held(web_), "no grant");
+  EXPECT_EQ(give(db_, {kAlone}), "");
+  EXPECT_EQ(held(db_), "mlx5_0");
+}
+
+TEST_F(LedgerEffects, WhatVanishedIsHeldToo) {
+  ASSERT_EQ(give(web_, {kAlone}, dead_process()), "");
+  effects_->fails = true;
+  EXPECT_EQ(give(db_, {kAlone}), kFailure);
+  EXPECT_EQ(give(db_, {kOtherAlone}), "") << "another HCA has nothing to do with it";
+  const auto recovered = ledger_.recover();
+  EXPECT_EQ(error_message(recovered), "`" + web_.key + "`: " + kFailure);
+  EXPECT_EQ(error_code(recovered), EAGAIN);
+  EXPECT_EQ(error_hint(recovered), "wait");
+  EXPECT_EQ(held(web_), "mlx5_0");
+  effects_->fails = false;
+  EXPECT_EQ(ledger_.recover()->returned, Strings{web_.label});
+  EXPECT_EQ(give(db_, {kAlone}), "");
+}
+
+// All without waiting, then what is stuck together.
+TEST_F(LedgerEffects, RecoverHasOneDeadlineForAll) {
+  ASSERT_EQ(give(web_, {kAlone}, dead_process()), "");
+  ASSERT_EQ(give(db_, {kOtherAlone}, dead_process()), "");
+  effects_->fails = true;
+  const auto deadline = from_now(std::chrono::minutes(1));
+  EXPECT_EQ(error_message(ledger_.recover(deadline)),
+            "`" + db_.key + "`: " + kFailure + "; `" + web_.key + "`: " + kFailure);
+  const auto never = Deadline::max();
+  EXPECT_EQ(effects_->deadlines, (std::vector<Deadline>{Deadline(), never, deadline, never}));
+  EXPECT_EQ(calls().size(), 4U) << "each is tried once a round";
+}
+
+// A request that names none of them can be met from the rest.
+TEST_F(LedgerEffects, WhatCannotBeReturnedIsNotOffered) {
+  ASSERT_EQ(give(web_, {kAlone}, dead_process()), "");
+  effects_->fails = true;
+  const auto locked = must(ledger_.lock({kAlone.name, kOtherAlone.name}));
+  const auto holdings = must(locked.holdings(db_, {}));
+  EXPECT_EQ(holdings.at(kAlone.name).exclusive_holder,
+            std::string("a grant that cannot be returned: ") + kFailure + " (wait)");
+  EXPECT_FALSE(holdings.at(kOtherAlone.name).exclusive_holder);
+}
+
+TEST_F(LedgerEffects, StepsOfTheDeadAreHeldAndRepairedLater) {
+  ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
+  book_and_die(pod_, {kOtherAlone}, {"c-2", "c-2", std::nullopt});
+  effects_->fails = true;
+  EXPECT_TRUE(ledger_.repair_pending()) << "best effort";
+  EXPECT_EQ(held(pod_), "mlx5_0 mlx5_1");
+  EXPECT_EQ(give(db_, {kOtherAlone}), kFailure);
+  EXPECT_FALSE(ledger_.recover());
+  EXPECT_EQ(held(pod_), "mlx5_0 mlx5_1");
+  effects_->fails = false;
+  calls();
+  EXPECT_TRUE(ledger_.repair_pending());
+  EXPECT_EQ(calls(), Strings{pod_.key + ": mlx5_0"});
+  EXPECT_EQ(give(db_, {kOtherAlone}), "");
+  EXPECT_EQ(held(pod_), "mlx5_0");
+}
+
+TEST_F(LedgerEffects, AUserWhoseEffectsStayStays) {
+  ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
+  ASSERT_EQ(error_message(book(ledger_, pod_, {kOtherAlone}, {"c-2", "c-2", myself()})), "");
+  effects_->fails = true;
+  EXPECT_EQ(error_message(ledger_.leave(pod_, "c-2")), kFailure);
+  EXPECT_EQ(held(pod_), "mlx5_0 mlx5_1");
+  EXPECT_NE(give(db_, {kOtherAlone}), "");
+  effects_->fails = false;
+  EXPECT_EQ(error_message(ledger_.leave(pod_, "c-2")), "") << "the same again";
+  EXPECT_EQ(held(pod_), "mlx5_0");
+  EXPECT_EQ(give(db_, {kOtherAlone}), "");
+}
+
+// Its id stood for it, as rdma-nri books: no process will ever show that it has gone.
+TEST_F(LedgerEffects, WhoCouldNotLeaveIsReturnedByWhoAsks) {
+  const Owner token = token_owner(kToken);
+  for (const bool recovers : {false, true}) {
+    ASSERT_EQ(give(token, {kAlone}, {token.key, "c", std::nullopt}), "");
+    EXPECT_TRUE(ledger_.recover());
+    EXPECT_EQ(held(token), "mlx5_0");
+    effects_->fails = true;
+    EXPECT_EQ(error_message(ledger_.leave(token, token.key)), kFailure);
+    EXPECT_EQ(held(token), "mlx5_0");
+    effects_->fails = false;
+    if (recovers) {
+      EXPECT_EQ(ledger_.recover()->returned, Strings{token.label});
+    } else {
+      EXPECT_EQ(give(db_, {kAlone}), "");
+      EXPECT_EQ(error_message(ledger_.give_back(db_.key)), "");
+    }
+    EXPECT_EQ(held(token), "no grant");
+  }
 }
 
 }  // namespace
+}  // namespace hook

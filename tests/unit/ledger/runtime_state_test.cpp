@@ -1,6 +1,4 @@
-// Whether a container lives, by what its runtime keeps of it. What cannot be seen is held.
-#include "hook/ledger/runtime_state.hpp"
-
+// Whether a container lives, by what its runtime keeps of it, and which runtime that is.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -12,28 +10,24 @@
 
 #include "hook/base/json/record.hpp"
 #include "hook/ledger/gone.hpp"
+#include "hook/ledger/runtime_records.hpp"
+#include "hook/ledger/runtime_state.hpp"
+#include "support/results.hpp"
 #include "unit/ledger/scene.hpp"
 
+namespace hook {
 namespace {
 
 namespace fs = std::filesystem;
-using hook::Json;
-using hook::ProcessIdentity;
-using hook::RuntimeState;
-using test_support::Child;
-using test_support::dead_process;
-using test_support::kAlone;
-using test_support::myself;
-using test_support::sight;
-using test_support::write_file;
+using namespace test_support;
 using Kind = RuntimeState::Kind;
 
-class RuntimeStates : public test_support::LedgerScene, public testing::WithParamInterface<Kind> {
+class RuntimeStates : public LedgerScene, public testing::WithParamInterface<Kind> {
  protected:
   RuntimeStates() {
     fs::create_directories(bundle_);
     fs::create_directories(root_);
-    state_ = hook::identify_runtime_state(GetParam(), root_).value();
+    state_ = identify_runtime_state(GetParam(), root_).value();
   }
   static bool is_runc() { return GetParam() == Kind::kRunc; }
 
@@ -49,10 +43,14 @@ class RuntimeStates : public test_support::LedgerScene, public testing::WithPara
   static const char* pid_member() { return is_runc() ? "init_process_pid" : "pid"; }
   static const char* start_member() { return is_runc() ? "init_process_start" : "process-start-time"; }
 
-  std::string file() const { return root_ + (is_runc() ? "/c/state.json" : "/c/status"); }
-  void write(const std::string& text) const { write_file(file(), text); }
+  std::string state_file() const { return root_ + (is_runc() ? "/c/state.json" : "/c/status"); }
+  void write(const std::string& text) const { write_file(state_file(), text); }
   void write(const ProcessIdentity& init, const std::string& bundle) const { write(document(init, bundle).dump()); }
   std::string seen() const { return sight(look_at(state_, "c", bundle_)); }
+  // Of container `c` with this state.
+  GrantUser user(const ProcessIdentity& process, const std::string& key = "c") const {
+    return {key, "c", process, bundle_, {}, {}, state_};
+  }
   bool is_unknown() const { return !look_at(state_, "c", bundle_); }
 
   std::string bundle_ = temp_ / "bundle";
@@ -85,10 +83,9 @@ TEST_P(RuntimeStates, NothingIsThere) {
   EXPECT_EQ(seen(), "gone");
   fs::create_directory(root_ + "/c");
   const auto begun = look_at(state_, "c", bundle_);
-  ASSERT_FALSE(begun) << "another `create` may be at work";
-  EXPECT_EQ(begun.error().code, ENOENT);
+  EXPECT_EQ(error_code(begun), ENOENT);
   const std::string remedy = std::string(is_runc() ? "runc" : "crun") + " --root " + root_ + " delete --force c";
-  EXPECT_NE(begun.error().hint.find(remedy), std::string::npos) << begun.error().hint;
+  EXPECT_TRUE(has_text(error_hint(begun), remedy));
 }
 
 TEST_P(RuntimeStates, AnotherRootProvesNothing) {
@@ -111,12 +108,12 @@ TEST_P(RuntimeStates, AnotherRootProvesNothing) {
 
 TEST_P(RuntimeStates, ARootThatWasMadeAnewIsNamedWithTheRemedy) {
   Child requester;
-  ASSERT_EQ(give(web_, {kAlone}, {"c", "c", requester.identity(), bundle_, {}, {}, state_}), "");
+  ASSERT_EQ(give(web_, {kAlone}, user(requester.identity())), "");
   fs::rename(root_, temp_ / "away");
   fs::create_directory(root_);
   EXPECT_EQ(ledger_.recover()->warnings, std::vector<std::string>{}) << "it is being made";
   requester.kill();
-  const std::string file = path_ + "/grants/" + web_.key + ".json";
+  const std::string file = grant_file(web_);
   EXPECT_EQ(ledger_.recover()->warnings,
             std::vector<std::string>{
                 "the grant of container web is held for container `c`: cannot look at the runtime's state `" + root_ +
@@ -125,7 +122,7 @@ TEST_P(RuntimeStates, ARootThatWasMadeAnewIsNamedWithTheRemedy) {
                 file + "` and call `rdma-hook recover` again"});
   fs::remove(file);
   ASSERT_TRUE(ledger_.recover());
-  EXPECT_EQ(test_support::ledger_problems(path_), "");
+  EXPECT_EQ(ledger_problems(path_), "");
   EXPECT_EQ(give(db_, {kAlone}, {db_.key, "db", myself()}), "");
 }
 
@@ -146,11 +143,11 @@ TEST_P(RuntimeStates, WhatCannotBeReadIsUnknown) {
       EXPECT_TRUE(is_unknown()) << damaged;
     }
   }
-  fs::remove(file());
-  fs::create_symlink("/dev/null", file());
+  fs::remove(state_file());
+  fs::create_symlink("/dev/null", state_file());
   EXPECT_EQ(seen(), "unknown: ELOOP");
-  fs::remove(file());
-  fs::create_directory(file());
+  fs::remove(state_file());
+  fs::create_directory(state_file());
   EXPECT_EQ(seen(), "unknown: EISDIR");
   fs::remove_all(root_ + "/c");
   write_file(root_ + "/c", "");
@@ -166,12 +163,12 @@ TEST_P(RuntimeStates, WhoMayNotLookSeesNothing) {
   const auto look_as_nobody = [&] { return ::seteuid(65534) == 0 ? look() : -1; };
   ASSERT_EQ(::chmod(temp_.path().c_str(), 0755), 0);
   ASSERT_EQ(::chmod(root_.c_str(), 0700), 0);
-  EXPECT_EQ(test_support::in_child(look_as_nobody), EACCES);
+  EXPECT_EQ(in_child(look_as_nobody), EACCES);
   const auto look_without_descriptors = [&] {
     const rlimit none{0, 0};
     return ::setrlimit(RLIMIT_NOFILE, &none) == 0 ? look() : -1;
   };
-  EXPECT_EQ(test_support::in_child(look_without_descriptors), EMFILE);
+  EXPECT_EQ(in_child(look_without_descriptors), EMFILE);
 }
 
 // What there is to see of a container from `create` to `delete`, with what lives meanwhile: its grant is held as long
@@ -179,14 +176,9 @@ TEST_P(RuntimeStates, WhoMayNotLookSeesNothing) {
 TEST_P(RuntimeStates, NobodyTakesTheHcaOfOneThatLives) {
   Child requester;
   Child init;
-  const hook::GrantUser user{"c", "c", requester.identity(), bundle_, {}, {}, state_};
-  ASSERT_EQ(give(web_, {kAlone}, user), "");
+  ASSERT_EQ(give(web_, {kAlone}, user(requester.identity())), "");
   const std::string whole = document(init.identity(), bundle_).dump();
-  const auto is_held = [&] {
-    const auto locked = ledger_.lock({kAlone.name});
-    return locked->holdings(db_, {{kAlone.name, 1}})->at(kAlone.name).exclusive_holder.has_value() &&
-           ledger_.recover()->returned.empty();
-  };
+  const auto is_held = [&] { return !holder(db_).empty() && ledger_.recover()->returned.empty(); };
   const std::pair<const char*, std::function<void()>> steps[] = {
       {"booked", [] {}},
       {"begun", [&] { fs::create_directory(root_ + "/c"); }},
@@ -210,10 +202,10 @@ TEST_P(RuntimeStates, NobodyTakesTheHcaOfOneThatLives) {
 TEST_P(RuntimeStates, ALatePoststopEndsNoContainerThatLives) {
   Child requester;
   Child init;
-  ASSERT_EQ(give(web_, {kAlone}, {"c", "c", requester.identity(), bundle_, {}, {}, state_}), "");
+  ASSERT_EQ(give(web_, {kAlone}, user(requester.identity())), "");
   const auto leaves = [&] {
     EXPECT_TRUE(ledger_.leave(web_, "c"));
-    return !ledger_.find(web_.key).value();
+    return !find(web_);
   };
   EXPECT_FALSE(leaves()) << "its runtime is about to make it";
   write(init.identity(), bundle_);
@@ -230,11 +222,11 @@ TEST_P(RuntimeStates, ALatePoststopEndsNoContainerThatLives) {
 TEST_P(RuntimeStates, KeepsGrantOfPodWhoseOnlyUserMissedItsPoststop) {
   const std::string netns = temp_ / "netns";
   write_file(netns, "");
-  const hook::Owner pod = pod_of(netns);
+  const Owner pod = pod_of(netns);
   Child requester;
   Child init;
   const auto returned = [&] { return ledger_.recover()->returned.size(); };
-  ASSERT_EQ(give(pod, {kAlone}, {"c", "c", requester.identity(), bundle_, {}, {}, state_}), "");
+  ASSERT_EQ(give(pod, {kAlone}, user(requester.identity())), "");
   EXPECT_EQ(returned(), 0U);
   write(init.identity(), bundle_);
   requester.kill();
@@ -249,7 +241,6 @@ TEST_P(RuntimeStates, KeepsGrantOfPodWhoseOnlyUserMissedItsPoststop) {
   EXPECT_EQ(returned(), 0U) << "without any user";
   fs::remove(netns);
   EXPECT_EQ(returned(), 1U);
-  EXPECT_EQ(test_support::ledger_problems(path_), "");
 }
 
 // The next `create` of this id and bundle, in each state that its predecessor can be in.
@@ -257,18 +248,14 @@ TEST_P(RuntimeStates, BookingDoesNotReplaceUserThatHasNotEnded) {
   Child first;
   Child init;
   const Child second;
-  const auto user = [&](const Child& creator) {
-    return hook::GrantUser{web_.key, "c", creator.identity(), bundle_, {}, {}, state_};
-  };
-  ASSERT_EQ(give(web_, {kAlone}, user(first)), "");
-  const std::string before = test_support::read_file(path_ + "/grants/" + web_.key + ".json");
+  ASSERT_EQ(give(web_, {kAlone}, user(first.identity(), web_.key)), "");
+  const std::string before = read_file(grant_file(web_));
   const auto expect_busy = [&](const std::string& words) {
-    const auto booked = test_support::book(ledger_, web_, {kAlone}, user(second));
-    ASSERT_FALSE(booked) << words;
-    EXPECT_EQ(booked.error().code, EBUSY);
-    EXPECT_NE((booked.error().message + booked.error().hint).find(words), std::string::npos) << booked.error().message;
-    EXPECT_EQ(test_support::read_file(path_ + "/grants/" + web_.key + ".json"), before);
-    EXPECT_EQ(test_support::ledger_problems(path_), "");
+    const auto booked = test_support::book(ledger_, web_, {kAlone}, user(second.identity(), web_.key));
+    EXPECT_EQ(error_code(booked), EBUSY);
+    EXPECT_TRUE(has_text((error_message(booked) + error_hint(booked)), words)) << error_message(booked);
+    EXPECT_EQ(read_file(grant_file(web_)), before);
+    EXPECT_EQ(ledger_problems(path_), "");
   };
   expect_busy(fmt::format("process {} of a container of this id and bundle", first.identity().pid));
   fs::create_directory(root_ + "/c");
@@ -277,7 +264,7 @@ TEST_P(RuntimeStates, BookingDoesNotReplaceUserThatHasNotEnded) {
   write(init.identity(), bundle_);
   expect_busy("a container of this id and bundle lives in `" + root_ + "`");
   init.kill();
-  EXPECT_TRUE(test_support::book(ledger_, web_, {kAlone}, user(second)));
+  EXPECT_TRUE(test_support::book(ledger_, web_, {kAlone}, user(second.identity(), web_.key)));
 }
 
 // They differ in the runtime's root only: a poststop, which names none, ends those that have ended.
@@ -285,36 +272,128 @@ TEST_P(RuntimeStates, ContainersOfTwoRootsAreTwoOwners) {
   const std::string other = temp_ / "other";
   fs::create_directories(other);
   const auto owner_below = [&](const std::string& root) {
-    return hook::container_owner("c", hook::root_name(hook::identify_runtime_state(GetParam(), root).value()));
+    return container_owner("c", root_name(identify_runtime_state(GetParam(), root).value()));
   };
-  const hook::Owner here = owner_below(root_);
-  const hook::Owner there = owner_below(other);
+  const Owner here = owner_below(root_);
+  const Owner there = owner_below(other);
   EXPECT_NE(here.key, there.key);
   EXPECT_EQ(here.key, owner_below(root_ + "/.").key);
-  EXPECT_NE(here.key, hook::container_owner("c", bundle_).key);
+  EXPECT_NE(here.key, container_owner("c", bundle_).key);
   Child first;
   ASSERT_EQ(give(here, {kAlone}, {here.key, "c", first.identity(), bundle_, {}, {}, state_}), "");
   EXPECT_FALSE(test_support::book(ledger_, there, {kAlone}, {there.key, "c", myself(), bundle_}));
 }
 
-TEST_P(RuntimeStates, AStartThatFailsLeavesNothing) {
+TEST_P(RuntimeStates, AreKeptByGrantsAndLeftByStartsThatFail) {
+  const Json kept = to_record(state_);
+  EXPECT_EQ(from_record<RuntimeState>(kept).value(), state_);
+  EXPECT_FALSE(from_record<RuntimeState>(Json{{"runtime", "kata"}, {"root", kept["root"]}}));
+  EXPECT_FALSE(from_record<RuntimeState>(Json::object()));
+  ASSERT_EQ(give(web_, {kAlone}, user(myself())), "");
+  EXPECT_EQ(find(web_)->users.at(0).state, state_);
+  ASSERT_TRUE(ledger_.give_back(web_.key));
   Child requester;
-  ASSERT_EQ(give(web_, {kAlone}, {"c", "c", requester.identity(), bundle_, {}, {}, state_}), "");
+  ASSERT_EQ(give(web_, {kAlone}, user(requester.identity())), "");
   requester.kill();
   EXPECT_EQ(ledger_.recover()->returned.size(), 1U);
-  EXPECT_EQ(test_support::ledger_problems(path_), "");
-}
-
-TEST_P(RuntimeStates, AGrantKeepsIt) {
-  const Json kept = hook::to_record(state_);
-  EXPECT_EQ(hook::from_record<RuntimeState>(kept).value(), state_);
-  EXPECT_FALSE(hook::from_record<RuntimeState>(Json{{"runtime", "kata"}, {"root", kept["root"]}}));
-  EXPECT_FALSE(hook::from_record<RuntimeState>(Json::object()));
-  ASSERT_EQ(give(web_, {kAlone}, {"c", "c", myself(), bundle_, {}, {}, state_}), "");
-  EXPECT_EQ(ledger_.find(web_.key).value()->users.at(0).state, state_);
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, RuntimeStates, testing::Values(Kind::kRunc, Kind::kCrun),
                          [](const auto& kind) { return kind.param == Kind::kRunc ? "runc" : "crun"; });
 
+class RuntimeRecords : public testing::Test {
+ protected:
+  RuntimeRecords() { fs::create_directories(root_ + "/web"); }
+  std::string recall(const std::string& key) {
+    const auto record = recall_runtime(ledger_, key);
+    if (!record) return record.error().message;
+    return *record ? (*record)->runtime : "";
+  }
+  std::string sweep(SweptRuntimes which) {
+    sweep_runtimes(ledger_, which);
+    return entries(ledger_ + "/runtime/containers") + "|" + entries(ledger_ + "/runtime/ending");
+  }
+
+  TempDir temp_;
+  std::string ledger_ = temp_ / "ledger";
+  std::string root_ = temp_ / "root";
+  RuntimeRecord web_{"/bin/a runtime", dead_process(), root_ + "/web"};
+};
+
+TEST_F(RuntimeRecords, AreRecalledAndKeptWhileTheContainerIsThere) {
+  EXPECT_EQ(recall("web"), "");
+  web_.witness += "\nand more";
+  ASSERT_TRUE(remember_runtime(ledger_, "web", web_));
+  const auto record = recall_runtime(ledger_, "web");
+  ASSERT_TRUE(record && *record);
+  EXPECT_EQ((*record)->runtime, web_.runtime);
+  EXPECT_EQ((*record)->creator, web_.creator);
+  EXPECT_EQ((*record)->witness, web_.witness);
+  EXPECT_EQ(fs::status(ledger_).permissions(), fs::perms::owner_all);
+  forget_runtime(ledger_, "web");
+  EXPECT_EQ(recall("web"), "");
+  web_.witness = root_ + "/web";
+  ASSERT_TRUE(remember_runtime(ledger_, "web", web_));
+  ASSERT_TRUE(remember_runtime(ledger_, "web", web_)) << "the same again";
+  RuntimeRecord other{"/bin/other", myself(), ""};
+  EXPECT_EQ(error_code(remember_runtime(ledger_, "web", other)), EEXIST);
+  EXPECT_EQ(recall("web"), web_.runtime);
+  fs::remove(web_.witness);
+  ASSERT_TRUE(remember_runtime(ledger_, "web", other));
+  EXPECT_EQ(recall("web"), "/bin/other");
+}
+
+TEST_F(RuntimeRecords, OnlyWhatIsProvenToBeGoneIsSwept) {
+  EXPECT_EQ(sweep(SweptRuntimes::kAll), "|");
+  ASSERT_TRUE(remember_runtime(ledger_, "present", web_));
+  ASSERT_TRUE(remember_runtime(ledger_, "being-made", {"/r", myself(), root_ + "/none"}));
+  ASSERT_TRUE(remember_runtime(ledger_, "unknown", {"/r", dead_process(), ""}));
+  ASSERT_TRUE(remember_runtime(ledger_, "elsewhere", {"/r", dead_process(), temp_ / "unseen/none"}));
+  ASSERT_TRUE(remember_runtime(ledger_, "gone", {"/r", dead_process(), root_ + "/none"}));
+  mark_ending(ledger_, "never-was");
+  EXPECT_EQ(sweep(SweptRuntimes::kEnding), "being-made elsewhere gone present unknown|");
+  for (const char* key : {"being-made", "elsewhere", "gone", "present", "unknown"})
+    mark_ending(ledger_, key);
+  EXPECT_EQ(sweep(SweptRuntimes::kEnding), "being-made elsewhere present unknown|being-made elsewhere present unknown");
+  // A mark whose record is gone.
+  forget_runtime(ledger_, "unknown");
+  EXPECT_EQ(sweep(SweptRuntimes::kEnding), "being-made elsewhere present|being-made elsewhere present");
+}
+
+TEST_F(RuntimeRecords, RecoverSweepsThemAll) {
+  ASSERT_TRUE(remember_runtime(ledger_, "present", web_));
+  ASSERT_TRUE(remember_runtime(ledger_, "gone", {"/r", dead_process(), root_ + "/none"}));
+  EXPECT_EQ(sweep(SweptRuntimes::kEnding), "gone present|");
+  EXPECT_EQ(sweep(SweptRuntimes::kAll), "present|");
+}
+
+TEST_F(RuntimeRecords, WhatSomebodyElseWroteIsNoRecord) {
+  ASSERT_TRUE(remember_runtime(ledger_, "web", web_));
+  for (const char* target : {"x", "1.2", "1.2 /r", "1.2 r\n", "1 /r\n", "1.x /r\n", " /r\n", "1.2 \n/w"}) {
+    forget_runtime(ledger_, "web");
+    ASSERT_EQ(::symlink(target, (ledger_ + "/runtime/containers/web").c_str()), 0);
+    EXPECT_TRUE(has_text(recall("web"), "cannot read")) << target;
+    EXPECT_EQ(sweep(SweptRuntimes::kAll), "web|") << target;
+  }
+}
+
+TEST_F(RuntimeRecords, TheLastChoiceIsWrittenOnceEach) {
+  EXPECT_FALSE(*last_choice(ledger_));
+  for (const RuntimeChoice& choice :
+       {RuntimeChoice{std::nullopt, "/bin/a runtime"}, RuntimeChoice{Engine::kCrio, "/bin/crun"}}) {
+    ASSERT_TRUE(keep_choice(ledger_, choice));
+    EXPECT_EQ(*last_choice(ledger_), choice);
+    struct stat before {};
+    ASSERT_EQ(::lstat((ledger_ + "/runtime/settings").c_str(), &before), 0);
+    ASSERT_TRUE(keep_choice(ledger_, choice));
+    struct stat after {};
+    ASSERT_EQ(::lstat((ledger_ + "/runtime/settings").c_str(), &after), 0);
+    EXPECT_EQ(before.st_ino, after.st_ino);
+  }
+  write_file(temp_ / "file", "");
+  EXPECT_FALSE(keep_choice(temp_ / "file", {std::nullopt, "/bin/a"}));
+  EXPECT_FALSE(remember_runtime(temp_ / "file", "web", web_));
+}
+
 }  // namespace
+}  // namespace hook

@@ -99,6 +99,66 @@ std::string LedgerScene::give(const hook::Owner& owner, const std::vector<hook::
   return settled ? "" : settled.error().message;
 }
 
+std::string LedgerScene::give(const hook::Owner& owner, const std::vector<hook::PlannedHca>& hcas,
+                              std::optional<hook::ProcessIdentity> process) const {
+  return give(owner, hcas, hook::GrantUser{owner.key, "c", process});
+}
+
+void LedgerScene::book_and_die(const hook::Owner& owner, const std::vector<hook::PlannedHca>& hcas,
+                               const hook::GrantUser& user) const {
+  ASSERT_EQ(in_child([&] {
+              const auto ledger = hook::Ledger::open(path_);
+              return ledger && book(*ledger, owner, hcas, user) ? 0 : 1;
+            }),
+            0);
+}
+
+std::optional<hook::Grant> LedgerScene::find(const hook::Owner& owner) const {
+  const auto grant = ledger_.find(owner.key);
+  if (grant) return *grant;
+  ADD_FAILURE() << grant.error().message;
+  return std::nullopt;
+}
+
+namespace {
+
+template <typename List, typename Name>
+std::string listed(const fabric::Result<std::optional<hook::Grant>>& grant, List hook::Grant::*list, Name name) {
+  if (!grant) return grant.error().message;
+  if (!*grant) return "no grant";
+  std::string text;
+  for (const auto& entry : (**grant).*list)
+    text += (text.empty() ? "" : " ") + entry.*name;
+  return text;
+}
+
+}  // namespace
+
+std::string LedgerScene::held(const hook::Owner& owner) const {
+  return listed(ledger_.find(owner.key), &hook::Grant::hcas, &hook::PlannedHca::name);
+}
+
+std::string LedgerScene::users(const hook::Owner& owner) const {
+  return listed(ledger_.find(owner.key), &hook::Grant::users, &hook::GrantUser::key);
+}
+
+std::string LedgerScene::holder(const hook::Owner& asking) const {
+  const auto locked = ledger_.lock({kAlone.name});
+  const auto holdings = locked ? locked->holdings(asking, {{kAlone.name, 1}}) : locked.error();
+  return holdings ? holdings->at(kAlone.name).exclusive_holder.value_or("") : holdings.error().message;
+}
+
+void LedgerScene::TearDown() {
+  if (!is_damaged_ && !IsSkipped()) {
+    EXPECT_EQ(ledger_problems(path_), "");
+  }
+}
+
+ino_t inode(const std::string& path) {
+  struct stat status {};
+  return stat(path.c_str(), &status) == 0 ? status.st_ino : 0;
+}
+
 std::string entries(const std::string& directory) {
   std::set<std::string> names;
   std::error_code none;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/types.h>
 
 #include <functional>
 #include <memory>
@@ -16,6 +17,7 @@
 namespace test_support {
 
 inline const hook::PlannedHca kAlone{"mlx5_0", hook::Mode::kExclusive, 1, std::nullopt};
+inline const hook::PlannedHca kOtherAlone{"mlx5_1", hook::Mode::kExclusive, 1, std::nullopt};
 inline const std::vector<hook::ViewEntry> kView = {{"infiniband", "mlx5_0", "../x"}};
 inline const std::string kToken = "00112233445566778899aabbccddeeff";
 
@@ -60,7 +62,21 @@ class LedgerScene : public testing::Test {
   // A container that is there: booked and settled. "" or the error.
   std::string give(const hook::Owner& owner, const std::vector<hook::PlannedHca>& hcas,
                    const hook::GrantUser& user) const;
+  std::string give(const hook::Owner& owner, const std::vector<hook::PlannedHca>& hcas,
+                   std::optional<hook::ProcessIdentity> process = myself()) const;
+  // By a process that is killed before it settles.
+  void book_and_die(const hook::Owner& owner, const std::vector<hook::PlannedHca>& hcas,
+                    const hook::GrantUser& user) const;
+  std::optional<hook::Grant> find(const hook::Owner& owner) const;
+  // Names of HCAs, and keys of users, with blanks between; "no grant", or the error.
+  std::string held(const hook::Owner& owner) const;
+  std::string users(const hook::Owner& owner) const;
+  // Who holds mlx5_0 alone, as it is told to another; "": nobody. Or the error.
+  std::string holder(const hook::Owner& asking) const;
+  std::string grant_file(const hook::Owner& owner) const { return path_ + "/grants/" + owner.key + ".json"; }
+  void TearDown() override;
 
+  bool is_damaged_ = false;  // by the test, to its end: else the ledger has to be consistent then
   TempDir temp_;
   std::string path_ = temp_ / "ledger";
   hook::Ledger ledger_;
@@ -69,6 +85,8 @@ class LedgerScene : public testing::Test {
   hook::Owner pod_ = pod_of("/proc/self/ns/net");
 };
 
+// 0: there is none.
+ino_t inode(const std::string& path);
 // The names in a directory, sorted, with blanks between.
 std::string entries(const std::string& directory);
 // Where index, views and grants contradict each other (a view that nobody names stays until recover()); "": nowhere.

@@ -1,6 +1,4 @@
 // DIR/views: what is made, what is found as it was made, and what recover() removes.
-#include "hook/ledger/views.hpp"
-
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -12,31 +10,26 @@
 #include <functional>
 #include <thread>
 
+#include "hook/ledger/views.hpp"
+#include "support/results.hpp"
 #include "unit/ledger/scene.hpp"
 
+namespace hook {
 namespace {
 
 namespace fs = std::filesystem;
-using hook::GrantUser;
-using hook::ViewEntry;
-using test_support::dead_process;
-using test_support::entries;
-using test_support::kAlone;
-using test_support::kView;
-using test_support::myself;
-using test_support::read_file;
-using test_support::write_file;
+using namespace test_support;
 
 const std::vector<ViewEntry> kTwo = {{"infiniband", "", ""},
                                      {"infiniband", "mlx5_0", "../../a"},
                                      {"infiniband_verbs", "uverbs0", "../../b"},
                                      {"infiniband_verbs", "abi_version", "", "6\n"}};
 
-class LedgerViews : public test_support::LedgerScene {
+class LedgerViews : public LedgerScene {
  protected:
   std::string views() const { return entries(path_ + "/views"); }
   std::string directory(const std::vector<ViewEntry>& entries) const {
-    return ledger_.view_directory() + "/" + hook::view_name(entries);
+    return ledger_.view_directory() + "/" + view_name(entries);
   }
   // The warnings, or the error.
   std::string make(const std::vector<ViewEntry>& view) const {
@@ -44,38 +37,18 @@ class LedgerViews : public test_support::LedgerScene {
     if (!made) return made.error().message;
     return made->empty() ? "" : made->front();
   }
-  std::string give_view(const hook::Owner& owner, const std::vector<ViewEntry>& view,
-                        const hook::ProcessIdentity& process = myself()) {
+  std::string give_view(const Owner& owner, const std::vector<ViewEntry>& view,
+                        const ProcessIdentity& process = myself()) {
     GrantUser user{owner.key, "c", process};
-    user.view = hook::view_name(view);
-    const std::string given = give(owner, {{"mlx5_0", hook::Mode::kShared, 1, std::nullopt}}, user);
+    user.view = view_name(view);
+    const std::string given = give(owner, {{"mlx5_0", Mode::kShared, 1, std::nullopt}}, user);
     return given + make(view);
-  }
-  static ino_t inode(const std::string& path) {
-    struct stat status {};
-    return stat(path.c_str(), &status) == 0 ? status.st_ino : 0;
   }
   static mode_t mode(const std::string& path) {
     struct stat status {};
     return stat(path.c_str(), &status) == 0 ? status.st_mode & 07777 : 0;
   }
 };
-
-TEST_F(LedgerViews, HoldsItsEntriesAndIsClosedToWriting) {
-  const mode_t before = umask(0077);
-  EXPECT_EQ(make(kTwo), "");
-  umask(before);
-  const std::string view = directory(kTwo);
-  EXPECT_EQ(entries(view), "infiniband infiniband_verbs");
-  EXPECT_EQ(entries(view + "/infiniband"), "mlx5_0");
-  EXPECT_EQ(fs::read_symlink(view + "/infiniband_verbs/uverbs0"), "../../b");
-  EXPECT_EQ(read_file(view + "/infiniband_verbs/abi_version"), "6\n");
-  EXPECT_EQ(mode(view), 0555U) << "whoever the container runs as reads it";
-  EXPECT_EQ(mode(view + "/infiniband"), 0555U);
-  EXPECT_EQ(mode(view + "/infiniband_verbs/abi_version"), 0444U);
-  EXPECT_EQ(views(), hook::view_name(kTwo)) << "and nothing beside it";
-  EXPECT_EQ(entries(path_ + "/pending"), "");
-}
 
 TEST_F(LedgerViews, OneServesAllWhoHaveTheSame) {
   EXPECT_EQ(make(kTwo), "");
@@ -140,22 +113,35 @@ TEST_F(LedgerViews, WhatSomebodyChangedIsMadeAnewBesideTheOld) {
   }
 }
 
-TEST_F(LedgerViews, NamesThatAreNoFilesMakeNone) {
+TEST_F(LedgerViews, HoldsItsEntriesAndIsClosedToWriting) {
   EXPECT_EQ(make({{"infiniband", "../x", "y"}}),
             "cannot make a view of `infiniband/../x`: that is no name of a device");
   EXPECT_EQ(make({{"..", "x", "y"}}), "cannot make a view of `../x`: that is no name of a device");
   EXPECT_EQ(views(), "");
+  const mode_t before = umask(0077);
+  EXPECT_EQ(make(kTwo), "");
+  umask(before);
+  const std::string view = directory(kTwo);
+  EXPECT_EQ(entries(view), "infiniband infiniband_verbs");
+  EXPECT_EQ(entries(view + "/infiniband"), "mlx5_0");
+  EXPECT_EQ(fs::read_symlink(view + "/infiniband_verbs/uverbs0"), "../../b");
+  EXPECT_EQ(read_file(view + "/infiniband_verbs/abi_version"), "6\n");
+  EXPECT_EQ(mode(view), 0555U) << "whoever the container runs as reads it";
+  EXPECT_EQ(mode(view + "/infiniband"), 0555U);
+  EXPECT_EQ(mode(view + "/infiniband_verbs/abi_version"), 0444U);
+  EXPECT_EQ(views(), view_name(kTwo)) << "and nothing beside it";
+  EXPECT_EQ(entries(path_ + "/pending"), "");
 }
 
 TEST_F(LedgerViews, OfManyMakersEachFindsItWhole) {
   GrantUser user{web_.key, "c", myself()};
-  user.view = hook::view_name(kTwo);
+  user.view = view_name(kTwo);
   ASSERT_EQ(give(web_, {kAlone}, user), "") << "what no grant names recover() may remove";
   std::vector<std::thread> makers;
   std::atomic<int> wrong{0};
   for (int i = 0; i < 8; ++i) {
     makers.emplace_back([&] {
-      const auto own = hook::Ledger::open(path_);
+      const auto own = Ledger::open(path_);
       for (int round = 0; round < 20; ++round) {
         const auto made = own ? own->make_view(kTwo) : own.error();
         if (!made || !made->empty() || entries(directory(kTwo)) != "infiniband infiniband_verbs") ++wrong;
@@ -166,7 +152,7 @@ TEST_F(LedgerViews, OfManyMakersEachFindsItWhole) {
   for (std::thread& maker : makers)
     maker.join();
   EXPECT_EQ(wrong, 0);
-  EXPECT_EQ(views(), hook::view_name(kTwo));
+  EXPECT_EQ(views(), view_name(kTwo));
 }
 
 TEST_F(LedgerViews, RecoverKeepsWhatAGrantNames) {
@@ -182,8 +168,8 @@ TEST_F(LedgerViews, RecoverKeepsWhatAGrantNames) {
   fs::create_directories(path_ + "/views/container-gone/infiniband");
   ASSERT_TRUE(ledger_.recover()->warnings.empty());
   const std::string kept = views();
-  for (const std::string& name : {hook::view_name(kTwo), hook::view_name(kTwo) + "@", living, std::string("none")})
-    EXPECT_NE(kept.find(name), std::string::npos) << name;
+  for (const std::string& name : {view_name(kTwo), view_name(kTwo) + "@", living, std::string("none")})
+    EXPECT_TRUE(has_text(kept, name)) << name;
   EXPECT_EQ(std::count(kept.begin(), kept.end(), ' '), 3) << kept;
   EXPECT_TRUE(fs::is_symlink(directory(kTwo) + "/infiniband/mlx5_0"));
 
@@ -200,26 +186,27 @@ TEST_F(LedgerViews, OneThatCannotBeRemovedIsAWarning) {
     deep += "/d";
   fs::create_directories(deep);
   ASSERT_EQ(give_view(web_, kView, dead_process()), "");
-  const auto recovered = ledger_.recover();
-  ASSERT_TRUE(recovered) << recovered.error().message;
-  EXPECT_EQ(recovered->returned, std::vector<std::string>{"container web"});
-  ASSERT_EQ(recovered->warnings.size(), 1U);
-  EXPECT_NE(recovered->warnings[0].find("/views/container-gone/d"), std::string::npos) << recovered->warnings[0];
+  const auto recovered = must(ledger_.recover());
+  EXPECT_EQ(recovered.returned, std::vector<std::string>{"container web"});
+  ASSERT_EQ(recovered.warnings.size(), 1U);
+  EXPECT_TRUE(has_text(recovered.warnings[0], "/views/container-gone/d"));
   EXPECT_EQ(views(), "container-gone");
 }
 
 // It may name any of them.
 TEST_F(LedgerViews, AGrantThatCannotBeReadKeepsAll) {
+  is_damaged_ = true;
   ASSERT_EQ(make(kTwo), "");
   write_file(path_ + "/grants/bad.json", "{");
   EXPECT_FALSE(ledger_.recover());
-  EXPECT_EQ(views(), hook::view_name(kTwo));
+  EXPECT_EQ(views(), view_name(kTwo));
 }
 
 TEST_F(LedgerViews, WhoJoinsAgainWithoutAViewKeepsTheOneOfBefore) {
   ASSERT_EQ(give_view(web_, kTwo), "");
   ASSERT_EQ(give(web_, {kAlone}, {web_.key, "c", myself()}), "");
-  EXPECT_EQ(ledger_.find(web_.key).value()->users.at(0).view, hook::view_name(kTwo));
+  EXPECT_EQ(find(web_)->users.at(0).view, view_name(kTwo));
 }
 
 }  // namespace
+}  // namespace hook
