@@ -1,22 +1,26 @@
-// Which HCAs a container gets, what follows from that, and what is refused.
-#include "hook/plan/plan.hpp"
-
+// Which HCAs a container gets, what follows from that, what is refused, and uverbs nodes that got another number.
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <fmt/format.h>
-
 #include "fabric/text.hpp"
+#include "fabric/unique_fd.hpp"
 #include "hook/apply/rdma_cgroup.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/plan/match.hpp"
+#include "hook/plan/parts.hpp"
+#include "hook/plan/plan.hpp"
+#include "hook/rails/netlink/rdma_devices.hpp"
 #include "hook/request/parsers.hpp"
 #include "support/inventories.hpp"
+#include "support/results.hpp"
 #include "support/temp_dir.hpp"
 
 namespace hook {
 namespace {
 
-using test_support::rails;
+using namespace test_support;
+using Strings = std::vector<std::string>;
 
 // A decision to be made: rails(4), no configuration, nobody holds anything.
 struct PlanScene {
@@ -55,19 +59,50 @@ fabric::Result<Plan> decide(const PlanScene& scene) {
 std::string hcas(const PlanScene& scene) {
   const auto plan = decide(scene);
   if (!plan) return plan.error().message;
-  std::vector<std::string> names;
+  Strings names;
   for (const PlannedHca& hca : plan->hcas)
     names.push_back(hca.units > 1 ? fmt::format("{}*{}", hca.name, hca.units) : hca.name);
   return fabric::join(names, " ");
 }
 
+// Of another wish, of source "x", or in another mode; which stays.
+std::string hcas(PlanScene& scene, std::string_view wish) {
+  scene.request.wish = *parse_wish(wish, "x");
+  return hcas(scene);
+}
+
+std::string hcas(PlanScene& scene, Mode mode) {
+  scene.request.mode = mode;
+  return hcas(scene);
+}
+
+std::string narrowed(PlanScene& scene, std::string_view wish, const char* source = "annotation a") {
+  scene.request.narrowed_by = {*parse_wish(wish, source)};
+  return hcas(scene);
+}
+
+std::string near_gpus(PlanScene& scene, Strings nodes) {
+  scene.request.gpu_nodes = std::move(nodes);
+  return hcas(scene);
+}
+
 std::string netdevs(const PlanScene& scene) {
   const auto plan = decide(scene);
   if (!plan) return plan.error().message;
-  std::vector<std::string> texts;
+  Strings texts;
   for (const PlannedNetdev& netdev : plan->netdevs)
     texts.push_back(fmt::format("{}={}:{}@{}", netdev.name, to_string(netdev.mode), netdev.host, netdev.rail));
   return fabric::join(texts, " ");
+}
+
+std::string netdevs(PlanScene& scene, Mode mode) {
+  scene.request.mode = mode;
+  return netdevs(scene);
+}
+
+// The HCAs that are locked for the decision.
+std::string locked(const PlanScene& scene) {
+  return fabric::join(Candidates(scene.inventory, scene.request, scene.config).names(), " ");
 }
 
 Holding held_by(std::string who) {
@@ -139,26 +174,21 @@ TEST(Plan, wishes) {
     EXPECT_EQ(hcas(asking(row.wish)), row.expected) << row.wish;
   EXPECT_EQ(decide(asking("mlx5_9")).error().hint, "the node has: mlx5_0, mlx5_1, mlx5_2, mlx5_3");
   EXPECT_EQ(decide(asking("5")).error().hint, "containers may have 4: mlx5_0, mlx5_1, mlx5_2, mlx5_3");
-  PlanScene many = asking("mlx5_99");
-  many.inventory = rails(12);
-  EXPECT_EQ(decide(many).error().hint,
+  PlanScene other = asking("mlx5_99");
+  other.inventory = rails(12);
+  EXPECT_EQ(decide(other).error().hint,
             "the node has: mlx5_0, mlx5_1, mlx5_2, mlx5_3, mlx5_4, mlx5_5, mlx5_6, mlx5_7 and 4 more");
-}
-
-TEST(Plan, noHcaAtAll) {
-  PlanScene scene = asking("all");
-  scene.inventory = {};
-  EXPECT_EQ(hcas(scene), "annotation rdma-init.io/devices: the node has no HCA that containers may have");
-  EXPECT_EQ(decide(scene).error().hint, "load the RDMA driver of its HCAs");
+  other.inventory = {};
+  EXPECT_EQ(hcas(other, "all"), "x: the node has no HCA that containers may have");
+  EXPECT_EQ(decide(other).error().hint, "load the RDMA driver of its HCAs");
 }
 
 TEST(Plan, whatFollows) {
   PlanScene scene = asking("mlx5_2");
   scene.host_network = true;
   scene.variables = true;
-  const auto plan = decide(scene);
-  ASSERT_TRUE(plan);
-  EXPECT_EQ(plan_json(*plan).dump(),
+  const auto plan = must(decide(scene));
+  EXPECT_EQ(plan_json(plan).dump(),
             R"({"hcas":["mlx5_2"],"nodes":[{"path":"/dev/infiniband/uverbs2","type":"c","major":231,"minor":194,)"
             R"("mode":"0666"},{"path":"/dev/infiniband/rdma_cm","type":"c","major":10,"minor":null,"mode":"0666"}],)"
             R"("memlock":"unlimited","capabilities":["CAP_IPC_LOCK"],"netdevs":[],"env":{"RDMA_INIT_REQUIRE":"1"},)"
@@ -170,7 +200,7 @@ TEST(Plan, whatFollows) {
             R"("warnings":[]})");
   EXPECT_EQ(plan_json(Plan{}).dump(), R"({"hcas":[],"nodes":[],"memlock":null,"capabilities":[],"netdevs":[],)"
                                       R"("env":{},"mounts":[],"warnings":[]})");
-  EXPECT_EQ(plan_text(*plan),
+  EXPECT_EQ(plan_text(plan),
             "HCA         mlx5_2  hca\n"
             "node        /dev/infiniband/uverbs2  c 231:194  0666\n"
             "node        /dev/infiniband/rdma_cm  c 10:?  0666\n"
@@ -191,7 +221,7 @@ TEST(Plan, nodes) {
   scene.inventory.rdma_cm_dev = "10:58";
   const auto paths = [&] {
     const auto plan = decide(scene);
-    std::vector<std::string> texts;
+    Strings texts;
     for (const PlannedNode& node : plan->nodes) {
       texts.push_back(fmt::format("{} {}:{} {:o} {}:{}", node.path.substr(16), node.major.value_or(0),
                                   node.minor.value_or(0), node.mode, node.uid, node.gid));
@@ -221,37 +251,28 @@ TEST(Plan, withoutNodeOrLink) {
   scene.inventory.hcas[2].ports[0].state = "1: DOWN";
   scene.host_network = true;
   scene.variables = true;
-  const auto plan = decide(scene);
-  ASSERT_TRUE(plan);
+  const auto plan = must(decide(scene));
   EXPECT_EQ(hcas(scene), "mlx5_0 mlx5_2 mlx5_3");
-  EXPECT_EQ(plan->warnings,
-            (std::vector<std::string>{"`mlx5_1` is left out: it has no uverbs node", "`mlx5_2` has no ACTIVE port"}));
-  EXPECT_EQ(plan->env.at("RDMA_INIT_REQUIRE"), "2");
-  scene.request.wish = *parse_wish("2", "x");
-  EXPECT_EQ(hcas(scene), "mlx5_0 mlx5_3");  // an ACTIVE port is better than a lower number
-  scene.request.wish = *parse_wish("mlx5_1", "x");
-  EXPECT_EQ(hcas(scene), "x: `mlx5_1` has no uverbs node");
+  EXPECT_EQ(plan.warnings, (Strings{"`mlx5_1` is left out: it has no uverbs node", "`mlx5_2` has no ACTIVE port"}));
+  EXPECT_EQ(plan.env.at("RDMA_INIT_REQUIRE"), "2");
+  EXPECT_EQ(hcas(scene, "2"), "mlx5_0 mlx5_3");  // an ACTIVE port is better than a lower number
+  EXPECT_EQ(hcas(scene, "mlx5_1"), "x: `mlx5_1` has no uverbs node");
   EXPECT_EQ(decide(scene).error().hint, "load ib_uverbs: modprobe ib_uverbs");
   scene.request.wish = *parse_wish("mlx5_2", "x");
   EXPECT_FALSE(decide(scene)->env.contains("RDMA_INIT_REQUIRE"));
 }
 
-TEST(Plan, givenNodes) {
+TEST(Plan, TakesGivenNodesForTheGrant) {
   PlanScene scene = given({3, 1});
   EXPECT_EQ(hcas(scene), "mlx5_1 mlx5_3");
   scene.request.order = {"0000:13:00.0", "0000:10:00.0"};
   EXPECT_EQ(hcas(scene), "mlx5_3 mlx5_1");  // names and orders, never adds
-  scene.request.narrowed_by = {*parse_wish("mlx5_1,mlx5_0", "annotation a")};
-  EXPECT_EQ(hcas(scene), "mlx5_1");
-  scene.request.narrowed_by = {*parse_wish("mlx5_0", "annotation a")};
-  EXPECT_EQ(hcas(scene), "annotation a: leaves none of the HCAs that the container may have");
-  scene.request.narrowed_by = {*parse_wish("1", "annotation a")};
-  EXPECT_EQ(hcas(scene), "mlx5_3");
-  scene.request.narrowed_by = {*parse_wish("3", "annotation a")};
-  EXPECT_EQ(hcas(scene), "mlx5_3 mlx5_1");
-  EXPECT_EQ(decide(scene)->warnings,
-            std::vector<std::string>{"annotation a asks for 3 HCAs, but may only narrow the 2 of "
-                                     "/dev/infiniband/uverbs* of the container"});
+  EXPECT_EQ(narrowed(scene, "mlx5_1,mlx5_0"), "mlx5_1");
+  EXPECT_EQ(narrowed(scene, "mlx5_0"), "annotation a: leaves none of the HCAs that the container may have");
+  EXPECT_EQ(narrowed(scene, "1"), "mlx5_3");
+  EXPECT_EQ(narrowed(scene, "3"), "mlx5_3 mlx5_1");
+  EXPECT_EQ(decide(scene)->warnings, Strings{"annotation a asks for 3 HCAs, but may only narrow the 2 of "
+                                             "/dev/infiniband/uverbs* of the container"});
   const PlanScene unknown = given({7});
   EXPECT_EQ(hcas(unknown), "");
   ASSERT_EQ(decide(unknown)->warnings.size(), 1U);
@@ -261,52 +282,46 @@ TEST(Plan, givenNodes) {
   PlanScene other = given({0});
   other.inventory.hcas[0].uverbs_dev = "231:193";
   EXPECT_EQ(hcas(other), "`/dev/infiniband/uverbs0` in linux.devices is 231:192, on this node it is 231:193");
-}
-
-TEST(Plan, givenNodesUnderAnyPath) {
-  PlanScene scene = given({});
+  PlanScene any = given({});
   const auto with = [&](std::vector<SpecDevice> devices) {
-    scene.request.given = std::move(devices);
-    return hcas(scene);
+    any.request.given = std::move(devices);
+    return hcas(any);
   };
   const SpecDevice foreign{"/dev/infiniband/../infiniband/uverbs1", 'c', 231, 193};
   EXPECT_EQ(with({foreign}), "mlx5_1");
   EXPECT_EQ(with({foreign, {"/dev/infiniband/uverbs1", 'c', 231, 193}}), "mlx5_1");
   EXPECT_EQ(with({{"/dev/\n", 'c', 231, 200}}), "");
-  EXPECT_TRUE(decide(scene)->warnings[0].starts_with("`/dev/?` in linux.devices belongs to no HCA of this node"));
+  EXPECT_TRUE(decide(any)->warnings[0].starts_with("`/dev/?` in linux.devices belongs to no HCA of this node"));
   EXPECT_EQ(with({{"/dev/infiniband/uverbs0", 'c', 231, 193}}),
             "`/dev/infiniband/uverbs0` in linux.devices is 231:193, on this node it is 231:192");
-  scene.inventory.hcas[2].uverbs = 40;
+  any.inventory.hcas[2].uverbs = 40;
   EXPECT_EQ(with({{"/dev/x", 'c', 511, 8, 40}}), "mlx5_2") << "the snapshot does not say its number";
-  scene.inventory.hcas[2].uverbs_dev = "511:8";
+  any.inventory.hcas[2].uverbs_dev = "511:8";
   EXPECT_EQ(with({{"/dev/x", 'c', 511, 8, 40}}), "mlx5_2");
 }
 
 // One that is stale, or under another's name, says nothing of the others.
-TEST(Plan, givenNodesAreHeldWhateverTheirNames) {
+TEST(Plan, HoldsGivenNodesWhateverTheirNames) {
   PlanScene scene = asking("mlx5_3");
   scene.request.given = {{"/dev/x", 'c', 231, 192},
                          {"/dev/infiniband/uverbs0", 'c', 231, 193},
                          {"/dev/infiniband/uverbs9", 'c', 231, 194},
                          {"/dev/infiniband/uverbs7", 'c', 231, 199}};
-  std::vector<std::string> held;
+  std::string held;
   const auto plan = decide(scene);
   for (const PlannedHca& hca : plan->also_open)
-    held.push_back(hca.name);
-  EXPECT_EQ(fabric::join(held, " "), "mlx5_0 mlx5_1 mlx5_2");
-  EXPECT_EQ(fabric::join(Candidates(scene.inventory, scene.request, scene.config).names(), " "),
-            "mlx5_3 mlx5_0 mlx5_1 mlx5_2");
+    held += hca.name + " ";
+  EXPECT_EQ(held, "mlx5_0 mlx5_1 mlx5_2 ");
+  EXPECT_EQ(locked(scene), "mlx5_3 mlx5_0 mlx5_1 mlx5_2");
 }
 
 TEST(Plan, variablesNarrowACount) {
   PlanScene scene = asking("2");
-  scene.request.narrowed_by = {*parse_wish("index:3,index:9", "variable RDMA_VISIBLE_DEVICES")};
-  EXPECT_EQ(hcas(scene), "mlx5_3");
-  scene.request.wish = *parse_wish("mlx5_0,mlx5_3", "x");
-  EXPECT_EQ(hcas(scene), "mlx5_3");
+  EXPECT_EQ(narrowed(scene, "index:3,index:9", "variable RDMA_VISIBLE_DEVICES"), "mlx5_3");
+  EXPECT_EQ(hcas(scene, "mlx5_0,mlx5_3"), "mlx5_3");
   scene.request.wish = *parse_wish("9", "x");
-  scene.request.narrowed_by = {*parse_wish("index:0,index:1,index:2,index:3", "y")};
-  EXPECT_EQ(hcas(scene), "x: asks for 9 HCAs, 4 are free");  // nothing was narrowed
+  EXPECT_EQ(narrowed(scene, "index:0,index:1,index:2,index:3", "y"),
+            "x: asks for 9 HCAs, 4 are free");  // nothing was narrowed
 }
 
 TEST(Plan, holders) {
@@ -318,48 +333,40 @@ TEST(Plan, holders) {
   EXPECT_EQ(hcas(scene),
             "annotation rdma-init.io/devices: asks for 3 HCAs, 2 are free: mlx5_0 is held by container "
             "web-1, mlx5_2 is shared by 2 others");
-  scene.request.wish = *parse_wish("mlx5_0", "x");
-  EXPECT_EQ(hcas(scene), "x: `mlx5_0` is held by container web-1");
-  scene.request.wish = *parse_wish("all", "x");
-  EXPECT_EQ(hcas(scene), "x: `mlx5_0` is held by container web-1");
+  EXPECT_EQ(hcas(scene, "mlx5_0"), "x: `mlx5_0` is held by container web-1");
+  EXPECT_EQ(hcas(scene, "all"), "x: `mlx5_0` is held by container web-1");
   // Nor may anybody share what one has alone.
   for (const Mode mode : {Mode::kShared, Mode::kSharedMulti, Mode::kHca}) {
     scene.request.mode = mode;
     EXPECT_EQ(hcas(scene), "x: `mlx5_0` is held by container web-1") << to_string(mode);
   }
   scene.request.mode = Mode::kHca;
-  scene.request.wish = *parse_wish("mlx5_2", "x");
-  EXPECT_EQ(hcas(scene), "mlx5_2");
+  EXPECT_EQ(hcas(scene, "mlx5_2"), "mlx5_2");
 }
 
-TEST(Plan, whatIsOnesOwnStays) {
+TEST(Plan, KeepsItsOwnAndTheLimitsOfPools) {
   PlanScene scene = asking("2");
   scene.request.mode = Mode::kExclusive;
   scene.holdings["mlx5_3"] = own();
   scene.inventory.hcas[3].ports[0].state = "1: DOWN";
   EXPECT_EQ(hcas(scene), "mlx5_0 mlx5_3");
   scene.config.pools = {{"p", {}, {Mode::kExclusive}, {{Mode::kExclusive, 0}}, std::nullopt}};
-  scene.request.wish = *parse_wish("mlx5_3", "x");
-  EXPECT_EQ(hcas(scene), "mlx5_3");
-}
-
-TEST(Plan, limits) {
-  PlanScene scene = asking("mlx5_1");
-  scene.config.pools = {{"p", {}, {Mode::kShared, Mode::kHca}, {{Mode::kShared, 2}}, std::nullopt}};
-  scene.holdings["mlx5_1"].others = 1;
-  EXPECT_EQ(hcas(scene), "mlx5_1");
-  EXPECT_EQ(decide(scene)->hcas[0], (PlannedHca{"mlx5_1", Mode::kShared, 1, 2}));
-  scene.holdings["mlx5_1"].others = 2;
-  EXPECT_EQ(hcas(scene), "annotation rdma-init.io/devices: `mlx5_1` has 2 of 2 places taken in shared");
-  scene.holdings["mlx5_1"].doubtful = "the grant `x`";
-  EXPECT_EQ(hcas(scene),
+  EXPECT_EQ(hcas(scene, "mlx5_3"), "mlx5_3");
+  PlanScene limited = asking("mlx5_1");
+  limited.config.pools = {{"p", {}, {Mode::kShared, Mode::kHca}, {{Mode::kShared, 2}}, std::nullopt}};
+  limited.holdings["mlx5_1"].others = 1;
+  EXPECT_EQ(hcas(limited), "mlx5_1");
+  EXPECT_EQ(decide(limited)->hcas[0], (PlannedHca{"mlx5_1", Mode::kShared, 1, 2}));
+  limited.holdings["mlx5_1"].others = 2;
+  EXPECT_EQ(hcas(limited), "annotation rdma-init.io/devices: `mlx5_1` has 2 of 2 places taken in shared");
+  limited.holdings["mlx5_1"].doubtful = "the grant `x`";
+  EXPECT_EQ(hcas(limited),
             "annotation rdma-init.io/devices: `mlx5_1` has 2 of 2 places taken in shared, one by the grant `x`");
-  scene.holdings["mlx5_1"].doubtful.clear();
-  scene.request.mode = Mode::kHca;
-  EXPECT_EQ(hcas(scene), "mlx5_1");
-  scene.request.mode = Mode::kExclusive;
-  EXPECT_EQ(hcas(scene), "annotation rdma-init.io/devices: `mlx5_1`: pool `p` does not allow exclusive");
-  EXPECT_EQ(decide(scene).error().hint, "it allows shared, hca");
+  limited.holdings["mlx5_1"].doubtful.clear();
+  EXPECT_EQ(hcas(limited, Mode::kHca), "mlx5_1");
+  EXPECT_EQ(hcas(limited, Mode::kExclusive),
+            "annotation rdma-init.io/devices: `mlx5_1`: pool `p` does not allow exclusive");
+  EXPECT_EQ(decide(limited).error().hint, "it allows shared, hca");
 }
 
 TEST(Plan, LimitsEachSharedHcaOfAPoolWithLimits) {
@@ -369,44 +376,43 @@ TEST(Plan, LimitsEachSharedHcaOfAPoolWithLimits) {
   limited.selectors.if_names = {"rail1"};
   limited.rdma_limits.objects = 4096;
   scene.config.pools = {limited, {"other", {}, {Mode::kHca, Mode::kExclusive, Mode::kSharedMulti}, {}, std::nullopt}};
-  const auto plan = decide(scene);
-  ASSERT_TRUE(plan) << plan.error().message;
-  EXPECT_EQ(plan->rdma_limits, (std::vector<PlannedRdmaLimit>{{"mlx5_1", {std::nullopt, 4096}}}));
-  EXPECT_EQ(plan_json(*plan)["rdma_limits"].dump(), R"([{"hca":"mlx5_1","hca_handles":null,"hca_objects":4096}])");
-  EXPECT_NE(plan_text(*plan).find("rdma limit  mlx5_1  objects 4096, handles no limit\n"), std::string::npos);
+  const auto plan = must(decide(scene));
+  EXPECT_EQ(plan.rdma_limits, (std::vector<PlannedRdmaLimit>{{"mlx5_1", {std::nullopt, 4096}}}));
+  EXPECT_EQ(plan_json(plan)["rdma_limits"].dump(), R"([{"hca":"mlx5_1","hca_handles":null,"hca_objects":4096}])");
+  EXPECT_TRUE(has_text(plan_text(plan), "rdma limit  mlx5_1  objects 4096, handles no limit\n"));
   scene.request.mode = Mode::kExclusive;
   EXPECT_TRUE(decide(scene)->rdma_limits.empty()) << "nobody shares it";
   EXPECT_FALSE(plan_json(*decide(scene)).contains("rdma_limits"));
 }
 
 TEST(Plan, LeavesOutRdmaLimitsWithoutController) {
-  const test_support::TempDir node;
+  const TempDir node;
   const auto limited = [&]() {
     Plan plan;
     plan.rdma_limits = {{"mlx5_1", {2, 4096}}};
     const auto done = leave_out_rdma_limits(node.path(), plan);
-    EXPECT_TRUE(done) << done.error().message;
+    EXPECT_OK(done);
     return plan;
   };
   const auto release = [&](const char* text) {
-    test_support::write_file(node / "proc/sys/kernel/osrelease", std::string(text) + "\n");
+    write_file(node / "proc/sys/kernel/osrelease", std::string(text) + "\n");
   };
   release("7.3.4+deb13-amd64");
   EXPECT_TRUE(limited().rdma_limits.empty());
   EXPECT_EQ(limited().warnings.size(), 1U);
-  test_support::write_file(node / "sys/fs/cgroup/rdma/rdma.max", "");
+  write_file(node / "sys/fs/cgroup/rdma/rdma.max", "");
   EXPECT_EQ(*rdma_controller(node.path()), RdmaController::kV1);
   EXPECT_EQ(limited().rdma_limits.size(), 1U);
-  test_support::write_file(node / "sys/fs/cgroup/cgroup.controllers", "cpu memory\n");
+  write_file(node / "sys/fs/cgroup/cgroup.controllers", "cpu memory\n");
   EXPECT_TRUE(limited().rdma_limits.empty());
-  test_support::write_file(node / "sys/fs/cgroup/cgroup.controllers", "cpu memory rdma\n");
+  write_file(node / "sys/fs/cgroup/cgroup.controllers", "cpu memory rdma\n");
   EXPECT_EQ(*rdma_controller(node.path()), RdmaController::kV2);
   EXPECT_TRUE(limited().warnings.empty());
   for (const char* unsafe : {"7.2.9", "6.12.117+deb13-amd64", "6.30.0", "", "x", "7", "7.x"}) {
     release(unsafe);
     EXPECT_EQ(*rdma_controller(node.path()), RdmaController::kUnsafe) << unsafe;
     EXPECT_TRUE(limited().rdma_limits.empty()) << unsafe;
-    EXPECT_NE(limited().warnings.front().find("before Linux 7.3"), std::string::npos);
+    EXPECT_TRUE(has_text(limited().warnings.front(), "before Linux 7.3"));
   }
   for (const char* safe : {"7.3", "7.3-rc1", "7.10.0", "10.0.1"}) {
     release(safe);
@@ -416,34 +422,29 @@ TEST(Plan, LeavesOutRdmaLimitsWithoutController) {
 
 TEST(Plan, sharedMultiCountsUnits) {
   PlanScene scene = asking("6");
-  scene.request.mode = Mode::kSharedMulti;
-  EXPECT_EQ(hcas(scene), "mlx5_0*2 mlx5_1*2 mlx5_2 mlx5_3");
+  EXPECT_EQ(hcas(scene, Mode::kSharedMulti), "mlx5_0*2 mlx5_1*2 mlx5_2 mlx5_3");
   scene.config = with_network(Mode::kSharedMulti);
   scene.request.network = "fabric";
   EXPECT_EQ(netdevs(scene),
             "net1=shared-multi:rail0@0 net2=shared-multi:rail1@1 net3=shared-multi:rail2@2 "
             "net4=shared-multi:rail3@3 net5=shared-multi:rail0@0 net6=shared-multi:rail1@1");
-  scene.request.wish = *parse_wish("mlx5_1,mlx5_1,mlx5_0", "x");
-  EXPECT_EQ(hcas(scene), "mlx5_1*2 mlx5_0");
+  EXPECT_EQ(hcas(scene, "mlx5_1,mlx5_1,mlx5_0"), "mlx5_1*2 mlx5_0");
   // 8 slots, 4 of them used, 4 a child because the port has RoCE v1 as well: one child more.
   scene.inventory = rails(2, 8);
   EXPECT_EQ(
       hcas(scene),
       "x: asks for 2 netdevs of `mlx5_1`, which has room for 1: it has 4 of 8 GID slots free, a child netdev takes 4");
-  scene.request.wish = *parse_wish("3", "x");
-  EXPECT_EQ(hcas(scene),
+  EXPECT_EQ(hcas(scene, "3"),
             "x: asks for 3 HCAs, 2 are free: mlx5_0 has 4 of 8 GID slots free, a child netdev takes 4, "
             "mlx5_1 has 4 of 8 GID slots free, a child netdev takes 4");
   std::erase_if(scene.inventory.hcas[0].ports[0].gids, [](const auto& gid) { return !gid.is_v2(); });
   EXPECT_EQ(hcas(scene), "mlx5_0*2 mlx5_1");  // v2 only: two a child
   scene.inventory.hcas[1].ports[0].gids_complete = false;
-  scene.request.wish = *parse_wish("6", "x");
-  EXPECT_EQ(hcas(scene), "mlx5_0*3 mlx5_1*3");  // unknown bounds nothing
+  EXPECT_EQ(hcas(scene, "6"), "mlx5_0*3 mlx5_1*3");  // unknown bounds nothing
   scene.holdings["mlx5_0"] = own(3);
-  scene.inventory.hcas[0].ports[0].gids = test_support::usual_gids("fe80::1", "10.0.0.1");
+  scene.inventory.hcas[0].ports[0].gids = usual_gids("fe80::1", "10.0.0.1");
   scene.inventory.hcas[0].ports[0].gid_tbl_len = 4;
-  scene.request.wish = *parse_wish("mlx5_0,mlx5_0,mlx5_0", "x");
-  EXPECT_EQ(hcas(scene), "mlx5_0*3");  // a restart: its children are in the table already
+  EXPECT_EQ(hcas(scene, "mlx5_0,mlx5_0,mlx5_0"), "mlx5_0*3");  // a restart: its children are in the table already
 }
 
 TEST(Plan, pools) {
@@ -455,17 +456,15 @@ TEST(Plan, pools) {
                         {"rail1", {{}, {}, {}, {"rail1"}, {"ether"}}, {Mode::kHca}, {}, std::nullopt}};
   EXPECT_EQ(hcas(scene), "mlx5_0 mlx5_1 mlx5_2");
   EXPECT_EQ(decide(scene)->hcas[1].mode, Mode::kHca);
-  scene.request.wish = *parse_wish("mlx5_3", "x");
-  EXPECT_EQ(hcas(scene), "x: `mlx5_3` is in no pool");
+  EXPECT_EQ(hcas(scene, "mlx5_3"), "x: `mlx5_3` is in no pool");
   scene.request.wish = *parse_wish("3", "x");
-  scene.request.mode = Mode::kExclusive;
-  EXPECT_EQ(hcas(scene), "x: asks for 3 HCAs, 2 are free");  // of the pool that allows it
+  EXPECT_EQ(hcas(scene, Mode::kExclusive), "x: asks for 3 HCAs, 2 are free");  // of the pool that allows it
   PlanScene nodes = given({3});
   nodes.config = scene.config;
   nodes.inventory = scene.inventory;
   EXPECT_EQ(hcas(nodes), "");
   EXPECT_EQ(decide(nodes)->nodes.size(), 0U);
-  EXPECT_EQ(decide(nodes)->warnings, (std::vector<std::string>{"`mlx5_3` is in no pool: its node is left as it is"}));
+  EXPECT_EQ(decide(nodes)->warnings, (Strings{"`mlx5_3` is in no pool: its node is left as it is"}));
 }
 
 // Narrowing takes no node away that linux.devices has: what a container can open, nobody else may have alone.
@@ -494,13 +493,12 @@ TEST(Plan, aPhysicalFunctionAloneIsHeldWithItsVirtualOnes) {
     } else {
       scene.inventory.hcas[2].physfn = scene.inventory.hcas[0].pci;
     }
-    const auto names = [&] { return Candidates(scene.inventory, scene.request, scene.config).names(); };
     scene.holdings["mlx5_2"].others = 1;
     EXPECT_EQ(hcas(scene), "mlx5_0");
     EXPECT_EQ(decide(scene)->also_open.size(), 0U);
-    EXPECT_EQ(names(), (std::vector<std::string>{"mlx5_0"}));
+    EXPECT_EQ(locked(scene), "mlx5_0");
     scene.request.mode = Mode::kExclusive;
-    EXPECT_EQ(names(), (std::vector<std::string>{"mlx5_0", "mlx5_2"}));
+    EXPECT_EQ(locked(scene), "mlx5_0 mlx5_2");
     EXPECT_EQ(hcas(scene), "annotation rdma-init.io/devices: `mlx5_0` has the VF mlx5_2, which is shared by 1 others");
     scene.holdings["mlx5_2"] = held_by("container web");
     EXPECT_EQ(hcas(scene),
@@ -526,10 +524,9 @@ TEST(Plan, aPhysicalFunctionAloneIsHeldWithItsVirtualOnes) {
     mixed.config.pools = {{"virtual", {}, {Mode::kShared}, {}, std::nullopt},
                           {"physical", {}, {Mode::kExclusive}, {}, std::nullopt}};
     mixed.config.pools[0].selectors.device_ids = {"101e"};
-    const auto both = decide(mixed);
-    ASSERT_TRUE(both) << both.error().message;
-    EXPECT_EQ(both->hcas, (std::vector<PlannedHca>{{"mlx5_2", Mode::kExclusive, 1, std::nullopt},
-                                                   {"mlx5_0", Mode::kExclusive, 1, std::nullopt}}));
+    const auto both = must(decide(mixed));
+    EXPECT_EQ(both.hcas, (std::vector<PlannedHca>{{"mlx5_2", Mode::kExclusive, 1, std::nullopt},
+                                                  {"mlx5_0", Mode::kExclusive, 1, std::nullopt}}));
     PlanScene later = asking("1");
     later.inventory = scene.inventory;
     later.request.mode = Mode::kExclusive;
@@ -539,16 +536,15 @@ TEST(Plan, aPhysicalFunctionAloneIsHeldWithItsVirtualOnes) {
     later.inventory.hcas[2].pfs = {"mlx5_0"};
     later.holdings["mlx5_0"] = held_by("container web");
     later.holdings.erase("mlx5_2");
-    later.request.wish = *parse_wish("mlx5_2", "x");
     later.request.mode = Mode::kShared;
-    EXPECT_EQ(hcas(later), "x: `mlx5_2` is a VF of mlx5_0, which is held by container web") << "made later";
+    EXPECT_EQ(hcas(later, "mlx5_2"), "x: `mlx5_2` is a VF of mlx5_0, which is held by container web") << "made later";
     later.holdings["mlx5_0"] = own();
     EXPECT_EQ(hcas(later), "mlx5_2");
     later.inventory.hcas[2].pfs.clear();
     later.inventory.hcas[2].is_pf_hidden = true;
     EXPECT_EQ(hcas(later), "mlx5_2") << "it is with the container's netdev";
     later.holdings.erase("mlx5_0");
-    EXPECT_NE(hcas(later).find("whose HCA is in another network namespace"), std::string::npos);
+    EXPECT_TRUE(has_text(hcas(later), "whose HCA is in another network namespace"));
     // A VF is a function of its own, beside a PF that others share.
     scene.request.wish = *parse_wish("mlx5_2", "x");
     scene.holdings.clear();
@@ -563,7 +559,7 @@ TEST(Plan, railOrder) {
   fabric::Inventory inventory = rails(4);
   const auto order = [&] {
     const NodeMap node(inventory, config);
-    std::vector<std::string> names;
+    Strings names;
     for (const NodeHca* hca : node.by_rail()) {
       EXPECT_EQ(hca->rail, names.size());
       names.push_back(hca->name());
@@ -588,16 +584,13 @@ TEST(Plan, networks) {
   scene.config = with_network(Mode::kShared);
   EXPECT_EQ(netdevs(scene), "net1=shared:rail3@3 net2=shared:rail1@1");
   scene.config.netdev_names = "rdma%d";
-  scene.request.mode = Mode::kExclusive;
-  EXPECT_EQ(netdevs(scene), "rdma1=exclusive:rail3@3 rdma2=exclusive:rail1@1");
-  scene.request.mode = Mode::kHca;
-  EXPECT_EQ(netdevs(scene), "");
+  EXPECT_EQ(netdevs(scene, Mode::kExclusive), "rdma1=exclusive:rail3@3 rdma2=exclusive:rail1@1");
+  EXPECT_EQ(netdevs(scene, Mode::kHca), "");
   scene.request.mode.reset();
   scene.host_network = true;
   EXPECT_EQ(netdevs(scene), "");
   EXPECT_EQ(decide(scene)->warnings,
-            std::vector<std::string>{
-                "network `fabric`: the container is in the node's network namespace, it gets device nodes only"});
+            Strings{"network `fabric`: the container is in the node's network namespace, it gets device nodes only"});
   scene.host_network = false;
   scene.config.networks["fabric"].pool = "p";
   scene.config.pools = {{"p", {{}, {}, {}, {"rail1"}, {}}, {}, {}, std::nullopt}, {"q", {}, {}, {}, "fabric"}};
@@ -605,14 +598,13 @@ TEST(Plan, networks) {
   scene.request.network.reset();  // the pool's own network
   EXPECT_EQ(netdevs(scene), "rdma1=shared:rail3@3");
   scene.request.network_of_pool = "annotation a";
-  EXPECT_EQ(decide(scene)->no_rail, std::vector<std::string>{"mlx5_1"});
+  EXPECT_EQ(decide(scene)->no_rail, Strings{"mlx5_1"});
   scene.config.networks.clear();
   scene.config.pools.clear();
-  EXPECT_EQ(decide(scene)->no_rail, (std::vector<std::string>{"mlx5_3", "mlx5_1"}));
-  EXPECT_EQ(decide(scene)->warnings,
-            std::vector<std::string>{"annotation a: `mlx5_3` gets no rail: config.json has no \"networks\""});
+  EXPECT_EQ(decide(scene)->no_rail, (Strings{"mlx5_3", "mlx5_1"}));
+  EXPECT_EQ(decide(scene)->warnings, Strings{"annotation a: `mlx5_3` gets no rail: config.json has no \"networks\""});
   scene.request.mode = Mode::kHca;
-  EXPECT_EQ(decide(scene)->warnings, std::vector<std::string>{});
+  EXPECT_EQ(decide(scene)->warnings, Strings{});
 }
 
 // rdma-init needs a GID, and the kernel makes those of RoCE of addresses.
@@ -654,7 +646,7 @@ TEST(Plan, aRailWithoutAddressIsNotCounted) {
   network.ipam.reset();
   network.child = "ipoib";
   for (fabric::Hca& hca : scene.inventory.hcas)
-    hca.ports = {test_support::infiniband_port()};
+    hca.ports = {infiniband_port()};
   EXPECT_EQ(required(), "4") << "InfiniBand needs none";
 }
 
@@ -666,8 +658,7 @@ TEST(Plan, netdevOfAnHca) {
   netdev.master = "bond0";
   scene.inventory.netdevs.push_back(test_support::netdev("bond0", {}));
   EXPECT_EQ(netdevs(scene), "net1=shared:bond0@0");
-  scene.request.mode = Mode::kExclusive;
-  EXPECT_EQ(netdevs(scene), "`mlx5_0`: `bond0` has enslaved its netdev, which cannot move");
+  EXPECT_EQ(netdevs(scene, Mode::kExclusive), "`mlx5_0`: `bond0` has enslaved its netdev, which cannot move");
   netdev.master.reset();
   netdev.pci.reset();
   EXPECT_EQ(netdevs(scene), "`mlx5_0`: its netdev is not in the node's network namespace");
@@ -683,7 +674,7 @@ TEST(Plan, netdevOfAnHca) {
 TEST(Plan, childrenOfInfiniBand) {
   PlanScene scene = asking("mlx5_0");
   scene.request.network = "fabric";
-  scene.inventory.hcas[0].ports = {test_support::infiniband_port()};
+  scene.inventory.hcas[0].ports = {infiniband_port()};
   scene.config = with_network(Mode::kShared);
   EXPECT_EQ(netdevs(scene), "`mlx5_0`: its link layer is InfiniBand, which takes no macvlan");
   EXPECT_EQ(decide(scene).error().hint, "\"child\": \"ipoib\" in network `fabric`");
@@ -696,20 +687,16 @@ TEST(Plan, childrenOfInfiniBand) {
 TEST(Plan, gpus) {
   PlanScene scene = asking("gpu");
   add_gpus(scene.inventory);
-  scene.request.gpu_nodes = {"/dev/nvidia5"};
-  EXPECT_EQ(hcas(scene), "mlx5_2");
-  scene.request.gpu_nodes = {"/dev/nvidia7", "/dev/nvidia0", "/dev/nvidia1"};
-  EXPECT_EQ(hcas(scene), "mlx5_3 mlx5_0");
-  scene.request.gpu_nodes = {"/dev/dri/card0", "/dev/dri/renderD134"};
-  EXPECT_EQ(hcas(scene), "mlx5_3");
-  scene.request.gpu_nodes = {"/dev/nvidia8"};
-  EXPECT_EQ(hcas(scene), "annotation rdma-init.io/devices: none of the node's 8 GPUs is `/dev/nvidia8`");
+  EXPECT_EQ(near_gpus(scene, {"/dev/nvidia5"}), "mlx5_2");
+  EXPECT_EQ(near_gpus(scene, {"/dev/nvidia7", "/dev/nvidia0", "/dev/nvidia1"}), "mlx5_3 mlx5_0");
+  EXPECT_EQ(near_gpus(scene, {"/dev/dri/card0", "/dev/dri/renderD134"}), "mlx5_3");
+  EXPECT_EQ(near_gpus(scene, {"/dev/nvidia8"}),
+            "annotation rdma-init.io/devices: none of the node's 8 GPUs is `/dev/nvidia8`");
   // A live node says which nodes a GPU has: the driver's numbers need not follow PCI addresses.
   (*scene.inventory.gpus)[0].nodes = {"nvidia8", "dri/card1"};
   EXPECT_EQ(hcas(scene), "mlx5_0");
-  scene.request.gpu_nodes.clear();
   scene.request.gpu_hint = "2,3";
-  EXPECT_EQ(hcas(scene), "mlx5_1");
+  EXPECT_EQ(near_gpus(scene, {}), "mlx5_1");
   for (const char* hint : {"all", "GPU-5", "", "none", "99"}) {
     scene.request.gpu_hint = hint;
     EXPECT_EQ(hcas(scene), "annotation rdma-init.io/devices: no GPU of the container is known") << hint;
@@ -717,8 +704,7 @@ TEST(Plan, gpus) {
   // Without paths: the socket's, and of these the free ones.
   for (fabric::Hca& hca : scene.inventory.hcas)
     hca.pci_path.reset();
-  scene.request.gpu_nodes = {"/dev/nvidia8"};
-  EXPECT_EQ(hcas(scene), "mlx5_0 mlx5_1");
+  EXPECT_EQ(near_gpus(scene, {"/dev/nvidia8"}), "mlx5_0 mlx5_1");
   scene.holdings["mlx5_0"] = held_by("container a");
   EXPECT_EQ(hcas(scene), "mlx5_1");
   scene.holdings["mlx5_1"] = held_by("container b");
@@ -740,15 +726,14 @@ TEST(Plan, uuidsOfGpusNarrow) {
   scene.request.gpu_hint = "2,3";
   EXPECT_EQ(hcas(scene), "mlx5_0 mlx5_3") << "the rest of that list does not count";
   scene.request.gpu_hint.reset();
-  scene.request.gpu_nodes = {"/dev/nvidia0", "/dev/nvidia2"};
-  EXPECT_EQ(hcas(scene), "mlx5_0") << "of the nodes those that it names";
+  EXPECT_EQ(near_gpus(scene, {"/dev/nvidia0", "/dev/nvidia2"}), "mlx5_0") << "of the nodes those that it names";
   scene.request.gpu_uuids = {uuid_of_gpu(7)};
   EXPECT_EQ(hcas(scene), "mlx5_0 mlx5_1") << "none of the nodes': it says nothing";
-  scene.request.gpu_nodes = {"/dev/nvidia8"};
-  EXPECT_EQ(hcas(scene), "annotation rdma-init.io/devices: none of the node's 8 GPUs is `/dev/nvidia8`");
-  scene.request.gpu_nodes.clear();
+  EXPECT_EQ(near_gpus(scene, {"/dev/nvidia8"}),
+            "annotation rdma-init.io/devices: none of the node's 8 GPUs is `/dev/nvidia8`");
   scene.request.gpu_uuids = {uuid_of_gpu(99)};
-  EXPECT_EQ(hcas(scene), "annotation rdma-init.io/devices: none of the node's 8 GPUs is `" + uuid_of_gpu(99) + "`");
+  EXPECT_EQ(near_gpus(scene, {}),
+            "annotation rdma-init.io/devices: none of the node's 8 GPUs is `" + uuid_of_gpu(99) + "`");
   scene.request.wish = *parse_wish("2", "x");
   scene.request.gpu_uuids = {uuid_of_gpu(2), uuid_of_gpu(6)};
   EXPECT_EQ(hcas(scene), "mlx5_1 mlx5_3") << "a count";
@@ -757,17 +742,15 @@ TEST(Plan, uuidsOfGpusNarrow) {
 TEST(Plan, aCountIsNearTheGpus) {
   PlanScene scene = asking("2");
   add_gpus(scene.inventory);
-  scene.request.gpu_nodes = {"/dev/nvidia2", "/dev/nvidia6"};
-  EXPECT_EQ(hcas(scene), "mlx5_1 mlx5_3");
+  EXPECT_EQ(near_gpus(scene, {"/dev/nvidia2", "/dev/nvidia6"}), "mlx5_1 mlx5_3");
   scene.holdings["mlx5_3"] = held_by("container a");
-  scene.request.mode = Mode::kExclusive;
-  EXPECT_EQ(hcas(scene), "mlx5_1 mlx5_2");  // its socket's other
+  EXPECT_EQ(hcas(scene, Mode::kExclusive), "mlx5_1 mlx5_2");  // its socket's other
   scene.request.wish = *parse_wish("1", "x");
   scene.request.given = {{"/dev/infiniband/uverbs0", 'c', 231, 192}};
   EXPECT_EQ(hcas(scene), "mlx5_0");  // it has that node already
 }
 
-TEST(Plan, sysfsView) {
+TEST(Plan, MountsViewThatHidesOtherHcas) {
   PlanScene scene = asking("all");
   EXPECT_EQ(decide(scene)->mounts.size(), 0U);  // nothing to hide
   scene.request.wish = *parse_wish("2", "x");
@@ -778,26 +761,26 @@ TEST(Plan, sysfsView) {
   hca.class_link = "../../devices/a/infiniband/mlx5_0";
   hca.verbs_link = "../../devices/a/infiniband_verbs/uverbs0";
   hca.mad_nodes = {{"umad0", "231:0", 1, "../../devices/a/infiniband_mad/umad0"}, {"issm0", "231:64", 1, "x"}};
-  EXPECT_EQ(decide(scene)->view, (std::vector<ViewEntry>{{"infiniband", "", ""},
-                                                         {"infiniband", "mlx5_0", *hca.class_link},
-                                                         {"infiniband_verbs", "", ""},
-                                                         {"infiniband_verbs", "abi_version", "", "6\n"},
-                                                         {"infiniband_verbs", "uverbs0", *hca.verbs_link},
-                                                         {"infiniband_mad", "", ""},
-                                                         {"infiniband_mad", "abi_version", "", "5\n"}}));
-  // What is in it decides what it is called, whatever their order.
   const auto plan = *decide(scene);
-  const std::string source = "/run/v/" + view_name(plan.view) + "/infiniband_verbs";
+  EXPECT_EQ(plan.view, (std::vector<ViewEntry>{{"infiniband", "", ""},
+                                               {"infiniband", "mlx5_0", *hca.class_link},
+                                               {"infiniband_verbs", "", ""},
+                                               {"infiniband_verbs", "abi_version", "", "6\n"},
+                                               {"infiniband_verbs", "uverbs0", *hca.verbs_link},
+                                               {"infiniband_mad", "", ""},
+                                               {"infiniband_mad", "abi_version", "", "5\n"}}));
+  // What is in it decides what it is called, whatever their order.
   EXPECT_EQ(view_name(plan.view), "set-3304032ca10b18d1b35d2e9e94f12d74");
   EXPECT_EQ(view_name({plan.view.rbegin(), plan.view.rend()}), view_name(plan.view));
-  EXPECT_EQ(plan.mounts[1],
-            (PlannedMount{"/sys/class/infiniband_verbs", source, "bind", {"bind", "ro", "nosuid", "nodev", "noexec"}}));
+  PlannedMount mount{"/sys/class/infiniband_verbs",
+                     "/run/v/" + view_name(plan.view) + "/infiniband_verbs",
+                     "bind",
+                     {"bind", "ro", "nosuid", "nodev", "noexec"}};
+  EXPECT_EQ(plan.mounts[1], mount);
   scene.view_mount = ViewMount::kOverlay;
-  EXPECT_EQ(decide(scene)->mounts[1],
-            (PlannedMount{"/sys/class/infiniband_verbs",
-                          source,
-                          "overlay",
-                          {"lowerdir=" + source + ":/run/v/none", "ro", "nosuid", "nodev", "noexec"}}));
+  mount.type = "overlay";
+  mount.options = {"lowerdir=" + mount.source + ":/run/v/none", "ro", "nosuid", "nodev", "noexec"};
+  EXPECT_EQ(decide(scene)->mounts[1], mount);
   scene.config.nodes.umad = true;
   EXPECT_NE(view_name(decide(scene)->view), view_name(plan.view));
   EXPECT_EQ(decide(scene)->view.back(), (ViewEntry{"infiniband_mad", "umad0", "../../devices/a/infiniband_mad/umad0"}));
@@ -813,7 +796,7 @@ TEST(Plan, sysfsView) {
 }
 
 // For rdma-init, which may take GIDs of these alone.
-TEST(Plan, theNodesAddressesWhereThereIsNoRail) {
+TEST(Plan, TellsAddressesOfTheNodeWhereThereIsNoRail) {
   PlanScene scene = asking("mlx5_0,mlx5_1");
   fabric::Inventory& inventory = scene.inventory;
   scene.variables = true;
@@ -821,34 +804,23 @@ TEST(Plan, theNodesAddressesWhereThereIsNoRail) {
     inventory.hcas[i].ports[0].netdev = fmt::format("rail{}", i);
   inventory.netdevs[2].addresses.clear();
   inventory.netdevs[2].master = "bond0";
-  fabric::Netdev bond;
-  bond.name = "bond0";
-  for (const char* address : {"fe80::1", "10.7.0.1", "fd00::7"})
-    bond.addresses.push_back({*fabric::parse_address(address), 64, {}});
-  inventory.netdevs.push_back(bond);
-  const auto told = [&]() -> std::string {
-    const auto plan = decide(scene);
-    const auto set = plan->env.find("RDMA_INIT_NODE_ADDRESSES");
-    return set == plan->env.end() ? "" : set->second;
-  };
-  EXPECT_EQ(told(), "mlx5_0:1=10.1.0.1,mlx5_1:1=10.7.0.1,mlx5_1:1=fd00::7");
-  scene.host_network = true;
-  EXPECT_EQ(told(), "");
-  scene.host_network = false;
-  inventory.netns_mode = fabric::NetnsMode::kExclusive;
-  EXPECT_EQ(told(), "");
-  inventory.netns_mode = fabric::NetnsMode::kShared;
-  scene.variables = false;
-  EXPECT_EQ(told(), "");
-  scene.variables = true;
+  inventory.netdevs.push_back(test_support::netdev("bond0", {"fe80::1", "10.7.0.1", "fd00::7"}));
+  const auto told = [](const PlanScene& asked) { return decide(asked)->env["RDMA_INIT_NODE_ADDRESSES"]; };
+  EXPECT_EQ(told(scene), "mlx5_0:1=10.1.0.1,mlx5_1:1=10.7.0.1,mlx5_1:1=fd00::7");
+  PlanScene other = scene;
+  other.host_network = true;
+  EXPECT_EQ(told(other), "");
+  other = scene;
+  other.inventory.netns_mode = fabric::NetnsMode::kExclusive;
+  EXPECT_EQ(told(other), "");
+  other = scene;
+  other.variables = false;
+  EXPECT_EQ(told(other), "");
   inventory.hcas[0].ports[0].state = "1: DOWN";
-  EXPECT_EQ(told(), "mlx5_1:1=10.7.0.1,mlx5_1:1=fd00::7");
+  EXPECT_EQ(told(scene), "mlx5_1:1=10.7.0.1,mlx5_1:1=fd00::7");
 }
 
-TEST(Plan, candidatesAreWhatIsLocked) {
-  const auto locked = [](const PlanScene& scene) {
-    return fabric::join(Candidates(scene.inventory, scene.request, scene.config).names(), " ");
-  };
+TEST(Plan, LocksItsCandidates) {
   EXPECT_EQ(locked(asking("1")), "mlx5_0 mlx5_1 mlx5_2 mlx5_3");
   EXPECT_EQ(locked(asking("mlx5_2,mlx5_2")), "mlx5_2");
   EXPECT_EQ(locked(given({3})), "mlx5_3");
@@ -858,6 +830,85 @@ TEST(Plan, candidatesAreWhatIsLocked) {
   add_gpus(scene.inventory);
   scene.request.gpu_nodes = {"/dev/nvidia0"};
   EXPECT_EQ(locked(scene), "mlx5_0");
+}
+
+PlannedNode node(const std::string& path, unsigned minor, unsigned major = 231) {
+  return {.path = "/dev/infiniband/" + path, .major = major, .minor = minor};
+}
+
+TEST(Renumber, FollowsNodesOfTheDevicesThatHaveOthers) {
+  // mlx5_0 and mlx5_1 with uverbs0 and uverbs1; rxe0 with uverbs10.
+  fabric::Inventory inventory = rails(2);
+  inventory.hcas.push_back(test_support::hca("rxe0", 10, {}));
+  fabric::Inventory without_node = inventory;
+  without_node.hcas[1].uverbs.reset();
+  const PlannedNode one = node("uverbs1", 193);
+  const PlannedNode ten = node("uverbs10", 202);
+  const struct {
+    const char* name;
+    const fabric::Inventory& from;
+    std::vector<NewNode> changes;
+    PlannedNode first;
+    PlannedNode second;
+  } cases[] = {
+      {"another number", inventory, {{"mlx5_1", 7, "231:199"}}, node("uverbs7", 199), ten},
+      {"a dynamic number of uverbs32 and up", inventory, {{"rxe0", 32, "510:0"}}, one, node("uverbs32", 0, 510)},
+      {"another device number", inventory, {{"mlx5_1", 1, "509:3"}}, node("uverbs1", 3, 509), ten},
+      {"two that swapped their numbers",
+       inventory,
+       {{"mlx5_1", 10, "231:202"}, {"rxe0", 1, "231:193"}},
+       node("uverbs10", 202),
+       node("uverbs1", 193)},
+      {"no such HCA", inventory, {{"mlx5_9", 7, "231:199"}}, one, ten},
+      {"not of the plan", inventory, {{"mlx5_0", 7, "231:199"}}, one, ten},
+      {"half a device number", inventory, {{"mlx5_1", 7, "231"}}, one, ten},
+      {"no device number", inventory, {{"mlx5_1", 7, ""}}, one, ten},
+      {"an HCA without a node", without_node, {{"mlx5_1", 7, "231:199"}}, one, ten},
+  };
+  for (const auto& row : cases) {
+    SCOPED_TRACE(row.name);
+    Plan plan;
+    plan.nodes = {one, ten, node("rdma_cm", 58)};
+    renumber(row.from, row.changes, plan);
+    EXPECT_EQ(plan.nodes, (std::vector<PlannedNode>{row.first, row.second, node("rdma_cm", 58)}));
+  }
+}
+
+class FindUverbs : public testing::Test {
+ protected:
+  void device(const std::string& name, const char* hca, const char* dev) {
+    write_file(temp_ / ("class/infiniband_verbs/" + name + "/ibdev"), std::string(hca) + "\n");
+    if (dev) write_file(temp_ / ("class/infiniband_verbs/" + name + "/dev"), std::string(dev) + "\n");
+  }
+  // "uverbsN MAJ:MIN".
+  std::string found(const std::string& hca) {
+    const fabric::UniqueFd sys(::open(temp_.path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    const auto node = find_uverbs(sys.get(), hca);
+    if (!node) return "none";
+    EXPECT_EQ(node->hca, hca);
+    return fmt::format("uverbs{} {}", node->uverbs, node->dev);
+  }
+  TempDir temp_;
+};
+
+TEST_F(FindUverbs, ByTheNameOfItsDevice) {
+  EXPECT_EQ(found("mlx5_0"), "none") << "no RDMA at all";
+  device("uverbs0", "mlx5_1", "231:192");
+  device("uverbs12", "mlx5_0", "231:204");
+  device("uverbs40", "mlx5_10", "510:8");
+  device("uverbsx", "mlx5_2", "231:9");
+  device("other3", "mlx5_3", "231:9");
+  device("uverbs5", "mlx5_5", nullptr);
+  write_file(temp_ / "class/infiniband_verbs/abi_version", "6\n");
+  EXPECT_EQ(found("mlx5_0"), "uverbs12 231:204");
+  EXPECT_EQ(found("mlx5_1"), "uverbs0 231:192");
+  EXPECT_EQ(found("mlx5_10"), "uverbs40 510:8");
+  for (const char* hca : {"mlx5_2", "mlx5_3", "mlx5_4", "mlx5_5", ""})
+    EXPECT_EQ(found(hca), "none") << hca;
+}
+
+TEST_F(FindUverbs, WithoutSysfs) {
+  EXPECT_EQ(find_uverbs(-1, "mlx5_0").has_value(), false);
 }
 
 }  // namespace
