@@ -1,5 +1,4 @@
-#include "hook/grant/events.hpp"
-
+// Lines of the log about grants, and what a call notes of the grants that it returns.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -8,17 +7,24 @@
 
 #include "hook/base/failure.hpp"
 #include "hook/base/json/json.hpp"
-#include "hook/base/log.hpp"
+#include "hook/grant/call.hpp"
+#include "hook/grant/events.hpp"
 #include "hook/ledger/grant.hpp"
+#include "support/results.hpp"
+#include "unit/ledger/scene.hpp"
 
 namespace hook {
 namespace {
+
+using test_support::book;
+using namespace test_support;
+using Strings = std::vector<std::string>;
 
 std::string field(std::string_view value) {
   return EventLine("e").add("k", value).text();
 }
 
-TEST(EventLine, QuotesWhatWouldSplit) {
+TEST(EventLine, QuotesWhatWouldSplitAndShortensLongValues) {
   struct Row {
     const char* name;
     std::string value;
@@ -48,25 +54,23 @@ TEST(EventLine, QuotesWhatWouldSplit) {
   };
   for (const Row& row : rows)
     EXPECT_EQ(field(row.value), "e k=" + row.expected) << row.name;
-}
-
-TEST(EventLine, ShortensLongValues) {
   EXPECT_EQ(field(std::string(128, 'x')), "e k=" + std::string(128, 'x'));
   EXPECT_EQ(field(std::string(129, 'x')), "e k=" + std::string(128, 'x') + "...");
   // In the middle of a character.
   EXPECT_EQ(field(std::string(127, 'x') + "\xc3\xbc"), "e k=\"" + std::string(127, 'x') + "\\ufffd...\"");
 }
 
-TEST(EventLine, Lists) {
-  EXPECT_EQ(EventLine("e").add("k", std::vector<std::string>()).text(), "e");
-  EXPECT_EQ(EventLine("e").add("k", std::vector<std::string>{"a"}).text(), "e k=a");
-  EXPECT_EQ(EventLine("e").add("k", std::vector<std::string>{"a", "b c"}).text(), "e k=\"a,b c\"");
-  EXPECT_EQ(EventLine("e").add("k", std::vector<std::string>{"", ""}).text(), "e k=,");
-  const std::vector<std::string> many(100, std::string(9, 'x'));
+TEST(EventLine, JoinsListsAndWritesNumbers) {
+  EXPECT_EQ(EventLine("e").add("a", std::uint64_t{0}).add("b", UINT64_MAX).text(), "e a=0 b=18446744073709551615");
+  EXPECT_EQ(EventLine("e").add("k", Strings()).text(), "e");
+  EXPECT_EQ(EventLine("e").add("k", Strings{"a"}).text(), "e k=a");
+  EXPECT_EQ(EventLine("e").add("k", Strings{"a", "b c"}).text(), "e k=\"a,b c\"");
+  EXPECT_EQ(EventLine("e").add("k", Strings{"", ""}).text(), "e k=,");
+  const Strings many(100, std::string(9, 'x'));
   const std::string text = EventLine("e").add("k", many).text();
   EXPECT_TRUE(text.ends_with(",xxxxxxxxx,+49")) << text;
   EXPECT_LE(text.size(), 530U);
-  const std::string one = EventLine("e").add("k", std::vector<std::string>{std::string(5000, 'x'), "y"}).text();
+  const std::string one = EventLine("e").add("k", Strings{std::string(5000, 'x'), "y"}).text();
   EXPECT_EQ(one, "e k=" + std::string(512, 'x') + ",+1");
 }
 
@@ -79,10 +83,6 @@ TEST(EventLine, LeavesOutWhatIsTooMuch) {
   const std::string text = line.text();
   EXPECT_LE(text.size(), EventLine::kLongest + 20);
   EXPECT_TRUE(text.ends_with("...\" n=7 left_out=8")) << text;
-}
-
-TEST(EventLine, Numbers) {
-  EXPECT_EQ(EventLine("e").add("a", std::uint64_t{0}).add("b", UINT64_MAX).text(), "e a=0 b=18446744073709551615");
 }
 
 // As a program reads it: key=value with blanks between, values in quotes with JSON's escapes.
@@ -107,7 +107,7 @@ std::map<std::string, std::string> parse_line(const std::string& line) {
   return fields;
 }
 
-RailRecord rail(const std::string& name, const std::string& hca, const std::vector<std::string>& addresses,
+RailRecord rail(const std::string& name, const std::string& hca, const Strings& addresses,
                 std::optional<unsigned> gid_index) {
   RailRecord record;
   record.rail.name = name;
@@ -118,7 +118,7 @@ RailRecord rail(const std::string& name, const std::string& hca, const std::vect
   return record;
 }
 
-std::vector<PlannedHca> hcas(const std::vector<std::string>& names, Mode mode = Mode::kShared) {
+std::vector<PlannedHca> hcas(const Strings& names, Mode mode = Mode::kShared) {
   std::vector<PlannedHca> planned;
   for (const std::string& name : names)
     planned.push_back({.name = name, .mode = mode, .limit = std::nullopt});
@@ -127,7 +127,7 @@ std::vector<PlannedHca> hcas(const std::vector<std::string>& names, Mode mode = 
 
 Granted granted(const Owner& owner, const std::vector<PlannedHca>& given, const std::optional<NetworkRecord>& rails,
                 const Timing& timing) {
-  static const std::vector<std::string> no_rail = {"mlx5_1"};
+  static const Strings no_rail = {"mlx5_1"};
   return {.container = "web-1",
           .owner = owner,
           .engine = Engine::kCrio,
@@ -198,7 +198,7 @@ TEST(GrantedLine, SaysAlignedOnlyWhenAllAre) {
   EXPECT_FALSE(nodes_only.contains("rails") || nodes_only.contains("aligned") || nodes_only.contains("netns"));
 }
 
-TEST(ReturnedLine, OfAPoststop) {
+TEST(ReturnedLine, HasEveryFieldOfAPoststop) {
   Timing timing;
   timing.step("return");
   timing.step("rails");
@@ -209,14 +209,15 @@ TEST(ReturnedLine, OfAPoststop) {
                     .held = 86,
                     .reason = ReturnReason::kPoststop};
   auto fields = parse_line(returned_line(returned, &timing));
-  EXPECT_EQ(fields["event"], "returned");
-  EXPECT_EQ(fields["container"], "web-1");
-  EXPECT_EQ(fields["key"], returned.owner.key);
-  EXPECT_EQ(fields["reason"], "poststop");
-  EXPECT_EQ(fields["hcas"], "mlx5_0");
-  EXPECT_EQ(fields["mode"], "exclusive");
-  EXPECT_EQ(fields["held_s"], "86");
-  EXPECT_TRUE(fields.contains("total_us") && fields.contains("return_us") && fields.contains("rails_us"));
+  for (const char* time : {"total_us", "return_us", "rails_us"})
+    EXPECT_EQ(fields.erase(time), 1U) << time;
+  EXPECT_EQ(fields, (std::map<std::string, std::string>{{"event", "returned"},
+                                                        {"container", "web-1"},
+                                                        {"key", returned.owner.key},
+                                                        {"reason", "poststop"},
+                                                        {"hcas", "mlx5_0"},
+                                                        {"mode", "exclusive"},
+                                                        {"held_s", "86"}}));
   returned.left = true;
   EXPECT_EQ(parse_line(returned_line(returned, &timing))["event"], "left");
 }
@@ -238,21 +239,15 @@ TEST(ReturnedLine, OfSomebodyElse) {
   EXPECT_FALSE(fields.contains("container"));
 }
 
-TEST(ModeOf, One) {
+TEST(Words, OfModesAndReasons) {
   EXPECT_EQ(mode_of({}), "none");
   EXPECT_EQ(mode_of(hcas({"a", "b"}, Mode::kHca)), "hca");
   auto mixed = hcas({"a", "b"});
   mixed[1].mode = Mode::kExclusive;
   EXPECT_EQ(mode_of(mixed), "mixed");
-}
-
-TEST(ReturnReason, Words) {
   EXPECT_EQ(to_string(ReturnReason::kPoststop), "poststop");
   EXPECT_EQ(to_string(ReturnReason::kContainerGone), "container-gone");
   EXPECT_EQ(to_string(ReturnReason::kInterrupted), "interrupted");
-}
-
-TEST(FailureReason, Words) {
   EXPECT_EQ(to_string(FailureReason::kState), "state");
   EXPECT_EQ(to_string(FailureReason::kNoHca), "no-hca");
   EXPECT_EQ(to_string(FailureReason::kUnreachable), "unreachable");
@@ -260,12 +255,11 @@ TEST(FailureReason, Words) {
 }
 
 TEST(FailureReason, ByErrno) {
-  struct Row {
+  const struct {
     FailureReason reason;
     int code;
     FailureReason expected;
-  };
-  const Row rows[] = {
+  } cases[] = {
       {FailureReason::kUnsaid, 0, FailureReason::kState},
       {FailureReason::kUnsaid, EPERM, FailureReason::kState},
       {FailureReason::kConfig, 0, FailureReason::kConfig},
@@ -281,8 +275,127 @@ TEST(FailureReason, ByErrno) {
       {FailureReason::kDevices, EAGAIN, FailureReason::kDevices},
       {FailureReason::kDevices, EPERM, FailureReason::kDevices},
   };
-  for (const Row& row : rows)
+  for (const auto& row : cases)
     EXPECT_EQ(failure_reason({"", row.code, "", row.reason}), row.expected) << to_string(row.reason) << " " << row.code;
+}
+
+const PlannedHca kFirst{"mlx5_0", Mode::kExclusive, 1, std::nullopt};
+const PlannedHca kSecond{"mlx5_1", Mode::kExclusive, 1, std::nullopt};
+
+NodeSettings settings_of(const std::string& ledger) {
+  NodeSettings node;
+  node.ledger = ledger;
+  return node;
+}
+
+class ReturnsTest : public testing::Test {
+ protected:
+  Owner make_pod() {
+    const TempDir there;
+    return netns_owner(identify_netns(there.path()).value());  // gone as soon as this returns
+  }
+  Owner living_pod() { return netns_owner(identify_netns("/proc/self/ns/net").value()); }
+  void give(const Owner& owner, const PlannedHca& hca, const GrantUser& user) {
+    ASSERT_TRUE(book(ledger_, owner, {hca}, user).has_value());
+    ASSERT_TRUE(ledger_.settle(owner.key).has_value());
+  }
+  // "EVENT container=... reason=..." of each line that has been written since, and the reasons that are counted.
+  Strings reported() {
+    testing::internal::CaptureStderr();
+    call_.outcome = {};
+    open_.report(by_, call_);
+    Strings lines;
+    const std::string text = testing::internal::GetCapturedStderr();
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = text.find('\n', at);
+      lines.push_back(text.substr(at, end - at));
+      at = end + 1;
+    }
+    for (const ReturnReason reason : call_.outcome.returned)
+      lines.push_back("counted " + std::string(to_string(reason)));
+    return lines;
+  }
+  void expect_one(const std::string& start, const std::string& part, const std::string& counted) {
+    const auto lines = reported();
+    ASSERT_EQ(lines.size(), counted.empty() ? 1U : 2U);
+    EXPECT_TRUE(lines[0].starts_with("rdma-hook: " + start + " ")) << lines[0];
+    EXPECT_TRUE(has_text(lines[0], part));
+    if (!counted.empty()) {
+      EXPECT_EQ(lines[1], "counted " + counted);
+    }
+    EXPECT_TRUE(reported().empty()) << "once";
+  }
+
+  TempDir directory_;
+  std::string path_ = directory_ / "ledger";
+  NodeSettings node_ = settings_of(path_);
+  Log log_;
+  Call call_{node_, log_, nullptr, {}, "web"};
+  OpenLedger open_ = OpenLedger::open(call_).value();
+  Releaser by_ = Releaser::kOther;
+  const Ledger& ledger_ = open_.ledger;
+  const Owner web_ = container_owner("web", "/b");
+  const Owner db_ = container_owner("db", "/b");
+};
+
+TEST_F(ReturnsTest, AtPoststop) {
+  give(web_, kFirst, {web_.key, "web", myself()});
+  by_ = Releaser::kPoststop;
+  ASSERT_TRUE(ledger_.leave(web_, web_.key).has_value());
+  ASSERT_TRUE(ledger_.leave(web_, web_.key).has_value()) << "again";
+  expect_one("returned container=web key=" + web_.key,
+             "reason=poststop hcas=mlx5_0 mode=exclusive held_s=0 total_us=", "poststop");
+  ASSERT_EQ(call_.timing.steps().size(), 2U);
+  EXPECT_EQ(call_.timing.steps()[0].first, "return");
+  EXPECT_EQ(call_.timing.steps()[1].first, "rails");
+}
+
+TEST_F(ReturnsTest, SaysNothingWhereNothingWasHeldOrAStartFailed) {
+  by_ = Releaser::kPoststop;
+  ASSERT_TRUE(ledger_.leave(web_, web_.key).has_value());
+  EXPECT_TRUE(reported().empty());
+  by_ = Releaser::kOther;
+  ASSERT_TRUE(book(ledger_, web_, {kFirst}, {web_.key, "web", myself()}).has_value());
+  ASSERT_TRUE(ledger_.leave(web_, web_.key).has_value());
+  EXPECT_TRUE(reported().empty());
+}
+
+TEST_F(ReturnsTest, APodsContainerLeaves) {
+  const Owner pod = living_pod();
+  give(pod, kFirst, {web_.key, "web", myself()});
+  by_ = Releaser::kPoststop;
+  ASSERT_TRUE(ledger_.leave(web_, web_.key).has_value());
+  ASSERT_TRUE(ledger_.leave(pod, web_.key).has_value());
+  expect_one("left container=web key=" + pod.key + " netns=/proc/self/ns/net", "hcas=mlx5_0", "");
+}
+
+TEST_F(ReturnsTest, OthersWhoseContainerOrNamespaceIsGone) {
+  give(web_, kFirst, {web_.key, "web", dead_process()});
+  ASSERT_TRUE(book(ledger_, db_, {kFirst}, {db_.key, "db", myself()}).has_value());
+  expect_one("returned container=web key=" + web_.key, "reason=container-gone", "container-gone");
+  const Owner pod = make_pod();
+  give(pod, kSecond, {web_.key, "web", dead_process()});
+  ASSERT_TRUE(book(ledger_, db_, {kSecond}, {db_.key, "db", myself()}).has_value());
+  expect_one("returned container=web key=" + pod.key + " netns=" + pod.netns->path, "reason=namespace-gone",
+             "namespace-gone");
+}
+
+TEST_F(ReturnsTest, Everything) {
+  by_ = Releaser::kRecover;
+  const Owner pod = make_pod();
+  give(pod, kFirst, {web_.key, "web", dead_process()});
+  ASSERT_TRUE(ledger_.recover().has_value());
+  expect_one("returned container=web", "reason=recover", "recover");
+}
+
+TEST_F(ReturnsTest, AStartThatWasKilled) {
+  const auto book_both = [&] {
+    const auto ledger = Ledger::open(path_);
+    return ledger && book(*ledger, web_, {kFirst, kSecond}, {web_.key, "web", myself()}) ? 0 : 1;
+  };
+  ASSERT_EQ(in_child(book_both), 0);
+  ASSERT_TRUE(ledger_.repair_pending().has_value());
+  expect_one("returned container=web", "reason=interrupted hcas=mlx5_0,mlx5_1", "interrupted");
 }
 
 }  // namespace

@@ -1,36 +1,43 @@
-// What is read of a node depends on what decides.
+// What is read of a node depends on what decides; what a pod has already is known under the node's names; and one more
+// container costs the same, however many HCAs and grants the node has: system calls are counted.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 
+#include "fabric/inventory.hpp"
 #include "fabric/text.hpp"
+#include "hook/grant/hcas.hpp"
 #include "hook/grant/node.hpp"
 #include "hook/plan/match.hpp"
 #include "hook/plan/plan.hpp"
+#include "hook/program/commands.hpp"
+#include "hook/rails/record/store.hpp"
 #include "support/inventories.hpp"
-#include "support/temp_dir.hpp"
+#include "support/results.hpp"
 #include "support/tree.hpp"
+#include "unit/ledger/scene.hpp"
 
 namespace hook {
 namespace {
 
-using test_support::TempDir;
+namespace fs = std::filesystem;
+using fabric::Inventory;
+using namespace test_support;
 
 struct Node {
   TempDir directory;
   NodeSettings settings;
 
-  Node() {
-    auto inventory = test_support::rails(3, 4);
+  explicit Node(fabric::Inventory inventory = test_support::rails(3, 4)) {
     for (fabric::Hca& hca : inventory.hcas)
       hca.uverbs_dev = fmt::format("231:{}", 192 + *hca.uverbs);
-    test_support::lay_out(inventory, directory / "node");
+    lay_out(inventory, directory / "node");
     settings.root = directory / "node";
   }
 
-  fabric::Inventory read(const Request& request, const Config& config) const {
-    const auto inventory = read_node_for({.admin = config, .request = request}, settings, false);
-    return inventory ? *inventory : fabric::Inventory{};
+  fabric::Inventory read(const Request& request, const Config& config = {}) const {
+    return must(read_node_for({.admin = config, .request = request}, settings, false));
   }
 };
 
@@ -40,9 +47,9 @@ Request naming(const std::string& list) {
   return request;
 }
 
-TEST(ReadNodeFor, WhoNamesHcasCostsTheseAlone) {
+TEST(ReadNodeFor, ReadsNamedHcasAndWhatDecidesAlone) {
   const Node node;
-  const auto inventory = node.read(naming("mlx5_1"), {});
+  const auto inventory = node.read(naming("mlx5_1"));
   ASSERT_EQ(inventory.hcas.size(), 1U);
   const fabric::Hca& hca = inventory.hcas.front();
   EXPECT_EQ(hca.name, "mlx5_1");
@@ -51,63 +58,76 @@ TEST(ReadNodeFor, WhoNamesHcasCostsTheseAlone) {
   EXPECT_TRUE(hca.ports.at(0).is_active());
   EXPECT_FALSE(hca.vendor) << "nothing selects by it";
   EXPECT_TRUE(inventory.netdevs.empty());
+  Config config;
+  config.pools.push_back({"rails", {}, {Mode::kHca}, {}, std::nullopt});
+  EXPECT_TRUE(node.read(naming("mlx5_1"), config).netdevs.empty());
+  config.pools.front().selectors.if_names = {"rail*"};
+  const auto selected = node.read(naming("mlx5_1"), config);
+  ASSERT_EQ(selected.hcas.size(), 1U);
+  EXPECT_EQ(selected.hcas.front().ports.at(0).netdev, "rail1");
+  EXPECT_FALSE(selected.hcas.front().vendor) << "nothing selects by it";
+  config.pools.front().selectors.vendors = {"15b3"};
+  EXPECT_TRUE(node.read(naming("mlx5_1"), config).hcas.at(0).vendor);
+  for (const char* list : {"all", "2", "rail:1", "mlx5_*"}) {
+    const auto seen = node.read(naming(list));
+    EXPECT_EQ(seen.hcas.size(), 3U) << list;
+    EXPECT_TRUE(seen.netdevs.empty()) << list << ": nothing depends on them";
+  }
+  EXPECT_EQ(node.read(naming("netdev:rail1")).netdevs.size(), 3U);
+  Config networks;
+  networks.networks["rails"].name = "rails";
+  Request with_rails = naming("all");
+  with_rails.network = "rails";
+  EXPECT_EQ(node.read(with_rails, networks).netdevs.size(), 3U);
+  EXPECT_EQ(node.read(naming("mlx5_7")).hcas.size(), 3U) << "the refusal says what there is";
 }
 
 // What RDMA_INIT_REQUIRE counts: in the node's network a RoCE port needs a GID of an address there, an InfiniBand port
 // none.
-TEST(ReadNodeFor, OneOwnGidOfRoceAlone) {
+TEST(ReadNodeFor, ReadsOneOwnGidOfRoceAlone) {
   auto inventory = test_support::rails(3);
   inventory.hcas[1].ports.at(0).link_layer = "InfiniBand";
   inventory.netdevs.at(3).addresses.clear();
-  const TempDir directory;
-  test_support::lay_out(inventory, directory / "node");
-  NodeSettings settings;
-  settings.root = directory / "node";
+  const Node node(inventory);
   Asking asking{.request = naming("mlx5_0,mlx5_1,mlx5_2")};
-  auto live = read_node_for(asking, settings, true);
-  ASSERT_TRUE(live) << live.error().message;
-  const auto port = [&](std::size_t hca) { return live->hcas.at(hca).ports.at(0); };
+  auto live = must(read_node_for(asking, node.settings, true));
+  const auto port = [&](std::size_t hca) { return live.hcas.at(hca).ports.at(0); };
   EXPECT_EQ(port(0).netdev, "rail0");
   EXPECT_EQ(port(0).gids.size(), 2U) << "the first of RoCE v2 will do";
   EXPECT_FALSE(port(1).netdev);
   EXPECT_TRUE(port(1).gids.empty());
   EXPECT_TRUE(port(2).gids.empty()) << "rail2 has no address that one could be of";
-  EXPECT_EQ(live->netdevs.size(), 4U);
-  const auto plan = make_plan({.among = Candidates(*live, *asking.request, {}),
-                               .holdings = {},
-                               .view_directory = "/views",
-                               .host_network = true,
-                               .variables = true});
-  ASSERT_TRUE(plan) << plan.error().message;
-  EXPECT_EQ(plan->env.at("RDMA_INIT_REQUIRE"), "1") << "of one link layer";
+  EXPECT_EQ(live.netdevs.size(), 4U);
+  const auto plan = must(make_plan({.among = Candidates(live, *asking.request, {}),
+                                    .holdings = {},
+                                    .view_directory = "/views",
+                                    .host_network = true,
+                                    .variables = true}));
+  EXPECT_EQ(plan.env.at("RDMA_INIT_REQUIRE"), "1") << "of one link layer";
 
   asking.spec.has_netns = true;
-  live = read_node_for(asking, settings, true);
-  ASSERT_TRUE(live) << live.error().message;
+  live = must(read_node_for(asking, node.settings, true));
   EXPECT_EQ(port(0).netdev, "rail0");
-  EXPECT_EQ(live->netdevs.at(0).addresses.size(), 2U) << "which rdma-init is told";
+  EXPECT_EQ(live.netdevs.at(0).addresses.size(), 2U) << "which rdma-init is told";
   EXPECT_TRUE(port(0).gids.empty());
 }
 
 // Of netdevs that move, where the network has none.
-TEST(ReadNodeFor, AddressesThatRailsBringAlong) {
-  const TempDir directory;
-  test_support::lay_out(test_support::rails(2), directory / "node");
-  NodeSettings settings;
-  settings.root = directory / "node";
+TEST(ReadNodeFor, ReadsAddressesThatRailsBringAlong) {
+  const Node node(test_support::rails(2));
   Asking asking{.request = naming("mlx5_0,mlx5_1")};
   asking.spec.has_netns = true;
   asking.request->network = "fabric";
   Network& network = asking.admin.networks["fabric"];
   network.mode = Mode::kExclusive;
   const auto addresses = [&](bool variables) {
-    const auto live = read_node_for(asking, settings, variables);
+    const auto live = must(read_node_for(asking, node.settings, variables));
     std::size_t count = 0;
-    for (const fabric::Netdev& netdev : live->netdevs)
+    for (const fabric::Netdev& netdev : live.netdevs)
       count += netdev.addresses.size();
-    EXPECT_EQ(live->netdevs.size(), 2U) << "no other netdevs";
+    EXPECT_EQ(live.netdevs.size(), 2U) << "no other netdevs";
     // The first is of RoCE v1, the second says what the adapter can.
-    EXPECT_EQ(live->hcas.at(0).ports.at(0).gids.size(), variables ? 2U : 0U);
+    EXPECT_EQ(live.hcas.at(0).ports.at(0).gids.size(), variables ? 2U : 0U);
     return count;
   };
   EXPECT_EQ(addresses(true), 4U);
@@ -119,89 +139,51 @@ TEST(ReadNodeFor, AddressesThatRailsBringAlong) {
 }
 
 // NVIDIA's device plugin and runtime name GPUs in a variable and write no device nodes.
-TEST(ReadNodeFor, GpusByTheUuidsOfTheDriver) {
+TEST(ReadNodeFor, ReadsGpusByTheUuidsOfTheDriver) {
   const std::string uuid = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6";
   auto inventory = test_support::rails(2);
   for (std::size_t i = 0; i < 2; ++i)
     inventory.hcas[i].pci_path = {{fmt::format("0000:0{}:00.0", i)}};
   inventory.gpus = {{.pci = "0000:81:00.0", .numa_node = 0, .pci_path = {{"0000:00:00.0"}}, .uuid = std::nullopt},
                     {.pci = "0000:82:00.0", .numa_node = 0, .pci_path = {{"0000:01:00.0"}}, .uuid = uuid}};
-  const TempDir directory;
-  test_support::lay_out(inventory, directory / "node");
+  const Node node(inventory);
   Request request = naming("gpu");
   request.gpu_uuids = {uuid};
-  NodeSettings settings;
-  settings.root = directory / "node";
-  const auto live = read_node_for({.request = request}, settings, false);
-  ASSERT_TRUE(live && live->gpus) << live.error().message;
-  ASSERT_EQ(live->gpus->size(), 2U);
-  EXPECT_EQ(live->gpus->at(0).uuid, std::nullopt);
-  EXPECT_EQ(live->gpus->at(1).uuid, uuid);
-  const auto plan = make_plan({Candidates(*live, request, {}), {}, "/views"});
-  ASSERT_TRUE(plan) << plan.error().message;
-  ASSERT_EQ(plan->hcas.size(), 1U);
-  EXPECT_EQ(plan->hcas.front().name, "mlx5_1");
-  EXPECT_EQ(test_support::read_tree(directory / "node", true).gpus->at(1).uuid, uuid) << "for snapshots";
+  const auto live = node.read(request);
+  const auto gpus = must(live.gpus);
+  ASSERT_EQ(gpus.size(), 2U);
+  EXPECT_EQ(gpus.at(0).uuid, std::nullopt);
+  EXPECT_EQ(gpus.at(1).uuid, uuid);
+  const auto plan = must(make_plan({Candidates(live, request, {}), {}, "/views"}));
+  ASSERT_EQ(plan.hcas.size(), 1U);
+  EXPECT_EQ(plan.hcas.front().name, "mlx5_1");
+  EXPECT_EQ(read_tree(node.settings.root, true).gpus->at(1).uuid, uuid) << "for snapshots";
 }
 
-TEST(ReadNodeFor, PoolsThatSelectSeeWhatTheySelectBy) {
+TEST(ReadNodeFor, FindsGivenNodesByNumberInTheOrderOfTheirNetdevs) {
   const Node node;
-  Config config;
-  config.pools.push_back({"rails", {}, {Mode::kHca}, {}, std::nullopt});
-  EXPECT_TRUE(node.read(naming("mlx5_1"), config).netdevs.empty());
-  config.pools.front().selectors.if_names = {"rail*"};
-  const auto inventory = node.read(naming("mlx5_1"), config);
-  ASSERT_EQ(inventory.hcas.size(), 1U);
-  EXPECT_EQ(inventory.hcas.front().ports.at(0).netdev, "rail1");
-  EXPECT_FALSE(inventory.hcas.front().vendor) << "nothing selects by it";
-  config.pools.front().selectors.vendors = {"15b3"};
-  EXPECT_TRUE(node.read(naming("mlx5_1"), config).hcas.at(0).vendor);
-}
-
-TEST(ReadNodeFor, AChoiceSeesAll) {
-  const Node node;
-  for (const char* list : {"all", "2", "rail:1", "mlx5_*"}) {
-    const auto inventory = node.read(naming(list), {});
-    EXPECT_EQ(inventory.hcas.size(), 3U) << list;
-    EXPECT_TRUE(inventory.netdevs.empty()) << list << ": nothing depends on them";
-  }
-  EXPECT_EQ(node.read(naming("netdev:rail1"), {}).netdevs.size(), 3U);
-  Config config;
-  config.networks["rails"].name = "rails";
-  Request with_rails = naming("all");
-  with_rails.network = "rails";
-  EXPECT_EQ(node.read(with_rails, config).netdevs.size(), 3U);
-  EXPECT_EQ(node.read(naming("mlx5_7"), {}).hcas.size(), 3U) << "the refusal says what there is";
-}
-
-TEST(ReadNodeFor, GivenNodesKeepTheOrderOfTheirNetdevs) {
-  const Node node;
-  Request request = naming("all");
+  Request request = naming("mlx5_0");
+  request.given = {{"/dev/x", 'c', 231, 194}};
+  const auto both = node.read(request).hcas;
+  ASSERT_EQ(both.size(), 2U) << "what it names and what it has";
+  EXPECT_EQ(both.back().name, "mlx5_2");
+  request = naming("all");
   request.given_is_the_grant = true;
   request.given = {{"/dev/infiniband/uverbs0", 'c', 231, 192}, {"/dev/infiniband/uverbs2", 'c', 231, 194}};
   request.order = {"rail2", "rail0"};
-  const auto inventory = node.read(request, {});
+  const auto inventory = node.read(request);
   const Config config;
   const Candidates among(inventory, request, config);
   ASSERT_EQ(among.given.size(), 2U);
   EXPECT_EQ(among.given.front()->name(), "mlx5_2");
 }
 
-TEST(ReadNodeFor, GivenNodesAreFoundByNumber) {
-  const Node node;
-  Request request = naming("mlx5_0");
-  request.given = {{"/dev/x", 'c', 231, 194}};
-  const auto inventory = node.read(request, {});
-  ASSERT_EQ(inventory.hcas.size(), 2U) << "what it names and what it has";
-  EXPECT_EQ(inventory.hcas.back().name, "mlx5_2");
-}
-
 TEST(ReadNodeFor, TheNodeSaysWhoseADynamicNumberIs) {
   const Node node;
   const std::string links = node.settings.root + "/sys/dev/char";
-  std::filesystem::create_directories(links);
-  std::filesystem::create_symlink("../../devices/x/infiniband_verbs/uverbs40", links + "/511:8");
-  std::filesystem::create_symlink("../../devices/virtual/nvidia-uvm/uverbs41", links + "/511:9");
+  fs::create_directories(links);
+  fs::create_symlink("../../devices/x/infiniband_verbs/uverbs40", links + "/511:8");
+  fs::create_symlink("../../devices/virtual/nvidia-uvm/uverbs41", links + "/511:9");
   const auto given = [&](std::int64_t major, std::int64_t minor) {
     ContainerSpec spec;
     spec.devices = {{"/dev/x", 'c', major, minor}};
@@ -212,16 +194,16 @@ TEST(ReadNodeFor, TheNodeSaysWhoseADynamicNumberIs) {
   EXPECT_EQ(given(511, 8), "uverbs40");
   EXPECT_EQ(given(511, 9), "nothing");
   EXPECT_EQ(given(511, 10), "nothing");
-  std::filesystem::remove(links + "/511:9");
-  std::filesystem::create_directory(links + "/511:9");
+  fs::remove(links + "/511:9");
+  fs::create_directory(links + "/511:9");
   EXPECT_EQ(given(511, 9), fmt::format("read the link `{}/511:9`: Invalid argument", links));
 }
 
 // A symbolic link to itself stands for whatever cannot be read though it is there: ELOOP.
 void make_unreadable(const std::string& path) {
-  std::filesystem::remove_all(path);
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
-  std::filesystem::create_symlink(path, path);
+  fs::remove_all(path);
+  fs::create_directories(fs::path(path).parent_path());
+  fs::create_symlink(path, path);
 }
 
 std::string answer_for(const Node& node, const Request& request, const Config& config) {
@@ -232,13 +214,16 @@ std::string answer_for(const Node& node, const Request& request, const Config& c
   return plan ? "given; " + fabric::join(plan->warnings, ", ") : plan.error().message;
 }
 
-// Without a PCI function below which its uverbs entry is, it is looked for among all of the class: the class' attribute
-// abi_version is no entry.
-TEST(ReadNodeFor, ASoftwareDeviceIsFoundBesideTheAttributesOfItsClass) {
+TEST(ReadNodeFor, TakesWhatIsNotThereForAbsent) {
+  const Node without;
+  for (const char* path : {"/sys/class/misc", "/dev/infiniband/rdma_cm", "/sys/class/infiniband_mad"})
+    fs::remove_all(without.settings.root + path);
+  EXPECT_EQ(answer_for(without, naming("mlx5_1"), {}), "given; ");
+  // Without a PCI function below which its uverbs entry is, it is looked for among all of the class: the class'
+  // attribute abi_version is no entry.
   const Node node;
-  const std::string link = node.settings.root + "/sys/class/infiniband/mlx5_1/device";
-  ASSERT_TRUE(std::filesystem::remove(link));
-  ASSERT_TRUE(std::filesystem::is_regular_file(node.settings.root + "/sys/class/infiniband_verbs/abi_version"));
+  ASSERT_TRUE(fs::remove(node.settings.root + "/sys/class/infiniband/mlx5_1/device"));
+  ASSERT_TRUE(fs::is_regular_file(node.settings.root + "/sys/class/infiniband_verbs/abi_version"));
   EXPECT_EQ(answer_for(node, naming("mlx5_1"), {}), "given; ");
 }
 
@@ -284,8 +269,8 @@ TEST(ReadNodeFor, WhatCannotBeReadIsNotAbsent) {
 TEST(ReadNodeFor, RefusesHcaThatIsRenamedWhileItIsRead) {
   const Node node;
   const std::string sys = node.settings.root + "/sys/class/";
-  test_support::write_file(sys + "infiniband_verbs/uverbs0/ibdev", "mlx5_1\n");
-  test_support::write_file(sys + "infiniband_verbs/uverbs1/ibdev", "mlx5_0\n");
+  write_file(sys + "infiniband_verbs/uverbs0/ibdev", "mlx5_1\n");
+  write_file(sys + "infiniband_verbs/uverbs1/ibdev", "mlx5_0\n");
   EXPECT_EQ(answer_for(node, naming("all"), {}),
             fmt::format("cannot read `{}infiniband/mlx5_0`: Stale file handle", sys));
 }
@@ -367,11 +352,186 @@ TEST(ReadNodeFor, ARailCountsFromPoolsThatAreKnown) {
   EXPECT_EQ(answer(), "rail 2") << "config.json says";
 }
 
-TEST(ReadNodeFor, WhatIsNotThereIsAbsent) {
-  const Node node;
-  for (const char* path : {"/sys/class/misc", "/dev/infiniband/rdma_cm", "/sys/class/infiniband_mad"})
-    std::filesystem::remove_all(node.settings.root + path);
-  EXPECT_EQ(answer_for(node, naming("mlx5_1"), {}), "given; ");
+Inventory node_with(const std::string& hca, std::optional<std::string> netdev) {
+  Inventory inventory;
+  inventory.hcas.push_back(test_support::hca(hca, 0, {ethernet_port({})}));
+  inventory.hcas[0].ports[0].netdev = std::move(netdev);
+  return inventory;
+}
+
+class OwnHcas : public testing::Test {
+ protected:
+  void write(const NetnsIdentity& netns, RailKind kind = RailKind::kMove) const {
+    NetworkRecord record{owner_.key, netns, 1, {}};
+    RailRecord rail;
+    rail.rail.hca = "mlx5_0";
+    rail.rail.name = "net1";
+    rail.rail.kind = kind;
+    rail.network = "rails";
+    rail.host.name = "eth7";
+    rail.host.mac = {2, 0, 0, 0, 0, 0xab};
+    for (const char* own : {"10.1.0.7", "fe80::7"})
+      rail.host.records.push_back(address_record(7, *fabric::parse_address(own), 24));
+    record.rails.push_back(rail);
+    const auto store = NetworkRecordStore::open(ledger_.path());
+    ASSERT_TRUE(store && store->write(record));
+  }
+  // "HCA PORT'S-NETDEV ..." and the error.
+  std::string after(Inventory inventory) const {
+    const auto added = add_own_hcas(ledger_.path(), owner_, "", inventory);
+    if (!added) return added.error().message;
+    std::string text;
+    for (const fabric::Hca& hca : inventory.hcas)
+      text += hca.name + " " + hca.ports.at(0).netdev.value_or("-");
+    for (const fabric::Netdev& netdev : inventory.netdevs) {
+      text += " " + netdev.name + " " + netdev.mac.value_or("?") + (netdev.is_here() ? " here" : "");
+      for (const fabric::InterfaceAddress& own : netdev.addresses)
+        text += fmt::format(" {}/{}", to_string(own.address), own.prefix.value_or(0));
+    }
+    return text;
+  }
+
+  TempDir ledger_;
+  const Owner owner_ = netns_owner(identify_netns("/proc/self/ns/net").value());
+};
+
+TEST_F(OwnHcas, KnowsMovedNetdevsOfItsOwnGrantByTheirNamesOnTheNode) {
+  EXPECT_EQ(after(node_with("mlx5_0", std::nullopt)), "mlx5_0 -") << "no record";
+  write(*owner_.netns);
+  EXPECT_EQ(after(node_with("mlx5_0", std::nullopt)), "mlx5_0 eth7 eth7 02:00:00:00:00:ab 10.1.0.7/24");
+  EXPECT_EQ(after(node_with("mlx5_0", "net1")), "mlx5_0 eth7 eth7 02:00:00:00:00:ab 10.1.0.7/24") << "read inside";
+  EXPECT_EQ(after(node_with("mlx5_0", "eth8")), "mlx5_0 eth8") << "it came back, and is another one's";
+  write(*owner_.netns, RailKind::kMacvlan);
+  EXPECT_EQ(after(node_with("mlx5_0", std::nullopt)), "mlx5_0 -") << "its netdev never left";
+  auto other = *owner_.netns;
+  other.ino ^= 1;
+  write(other);
+  EXPECT_EQ(after(node_with("mlx5_0", std::nullopt)), "mlx5_0 -") << "a namespace that is gone";
+}
+
+TEST_F(OwnHcas, ARecordThatCannotBeSeenIsNoMissingOne) {
+  ASSERT_EQ(symlink("network", (ledger_ / "network").c_str()), 0);
+  EXPECT_EQ(after(node_with("mlx5_0", std::nullopt)), "cannot look at `" + ledger_.path() + "/network/" + owner_.key +
+                                                          ".json`: Too many levels of symbolic links");
+}
+
+// An RDMA device that is not in the namespace either (this one has none by that name) stays unknown.
+TEST_F(OwnHcas, WhatIsNowhereStaysUnknown) {
+  write(*owner_.netns);
+  EXPECT_EQ(after(node_with("test_hca_9", "eth0")), "test_hca_9 eth0");
+}
+
+constexpr unsigned kFew = 8;
+constexpr unsigned kMany = 128;
+
+// RoCE rails, each with a netdev, as VFs are.
+std::string node_of(const TempDir& directory, unsigned hcas) {
+  constexpr unsigned kSlots = 16;
+  const std::string root = directory / std::to_string(hcas);
+  lay_out(test_support::rails(hcas, kSlots), root, {.full = true});
+  return root;
+}
+
+// System calls until it is known what the container gets; -1: nothing, or it cannot be counted here.
+long calls_to_decide(const std::string& root, const Request& request, const Config& config) {
+  NodeSettings settings;
+  settings.root = root;
+  const auto counted = run_traced(
+      [&] {
+        const auto inventory = read_node_for({.admin = config, .request = request}, settings, false);
+        if (!inventory) return 1;
+        const Candidates among(*inventory, request, config);
+        return make_plan({among, {}, "/views/key", false}) ? 0 : 1;
+      },
+      -1);
+  return counted.possible && counted.exit_code == 0 ? counted.calls : -1;
+}
+
+Request request_for(const std::string& list) {
+  Request request;
+  request.wish = *parse_wish(list, "a test");
+  return request;
+}
+
+Request given_nodes() {
+  Request request = request_for("all");
+  request.given_is_the_grant = true;
+  request.given = {{"/dev/infiniband/uverbs3", 'c', 231, 195}};
+  return request;
+}
+
+Request narrowed() {
+  Request request = given_nodes();
+  request.narrowed_by = {*parse_wish("index:3", "a test")};
+  return request;
+}
+
+// Names alone are read of the others: 32 bytes of a listing each.
+constexpr long kListing = (kMany - kFew) * 48 / 8192 + 1;
+
+// What has to look at all HCAs reads as little of each as decides; whoever names HCAs reads these alone.
+TEST(Scale, ReadsNamedHcasAlone) {
+  Config selecting;
+  selecting.pools.push_back({"rails", {}, {}, {}, {}});
+  selecting.pools.front().selectors.vendors = {"15b3"};
+  selecting.pools.front().selectors.if_names = {"rail*"};
+  selecting.pools.front().selectors.link_types = {"ether"};
+  Config listed = selecting;
+  listed.networks["rails"].name = "rails";
+  listed.pools.front().network = "rails";
+  listed.rails = {"mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"};
+  Config multi = listed;
+  multi.pools.front().modes = {Mode::kSharedMulti};
+  Config not_listed;
+  not_listed.networks["rails"].name = "rails";
+  not_listed.pools.push_back({"rails", {}, {}, {}, "rails"});
+  constexpr long kOthers = kMany - kFew;
+  const struct {
+    const char* name;
+    Request request;
+    Config config;
+    long more;
+  } cases[] = {
+      {"named", request_for("mlx5_3"), {}, 0},
+      {"several", request_for("mlx5_3,mlx5_1"), {}, 0},
+      {"pools that select", request_for("mlx5_3"), selecting, 0},
+      {"given nodes", given_nodes(), selecting, 0},
+      {"narrowed by index", narrowed(), selecting, kListing},
+      {"rails that are listed", request_for("mlx5_3"), listed, kListing},
+      {"with GID tables", request_for("mlx5_3"), multi, kListing},
+      {"rails that are not listed", request_for("mlx5_3"), not_listed, kOthers + kListing},
+      {"a count", request_for("2"), {}, kOthers * 18 + kListing},
+  };
+  const TempDir directory;
+  const std::string few = node_of(directory, kFew);
+  const std::string many = node_of(directory, kMany);
+  for (const auto& row : cases) {
+    const long least = calls_to_decide(few, row.request, row.config);
+    ASSERT_GT(least, 0) << row.name;
+    EXPECT_LE(calls_to_decide(many, row.request, row.config), least + row.more) << row.name;
+  }
+}
+
+TEST(Scale, DevicesReadsEachHcaOnce) {
+  const auto calls = [](const std::string& root) {
+    return run_traced(
+               [&] {
+                 Options options;
+                 options.command = Command::kDevices;
+                 options.node.root = root;
+                 options.node.ledger = root + "/none";
+                 options.node.config = {root + "/none.json", "", false};
+                 if (!std::freopen("/dev/null", "w", stdout)) return 2;
+                 return run_command(options);
+               },
+               -1)
+        .calls;
+  };
+  const TempDir directory;
+  const long few = calls(node_of(directory, kFew));
+  const long more = calls(node_of(directory, kMany)) - few;
+  EXPECT_GT(few, kFew);
+  EXPECT_LE(more, (kMany - kFew) * 34);
 }
 
 }  // namespace
