@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "fabric/unique_fd.hpp"
-#include "hook/apply/live/bpf_calls.hpp"
 #include "hook/apply/live/bpf_program.hpp"
 #include "hook/apply/live/device_cgroup.hpp"
 #include "hook/apply/live/own_cgroup.hpp"

@@ -13,9 +13,9 @@
 #include <filesystem>
 
 #include "hook/apply/live/container_root.hpp"
-#include "hook/apply/live/limit_rdma.hpp"
 #include "hook/apply/live/run_steps.hpp"
 #include "hook/apply/live/steps.hpp"
+#include "hook/apply/rdma_cgroup.hpp"
 #include "support/results.hpp"
 #include "unit/ledger/scene.hpp"
 

@@ -1,6 +1,5 @@
-// Addresses of grants that are gone: who may take them back, and what keeps them.
-#include "hook/rails/addresses.hpp"
-
+// Addresses, and MAC addresses and GUIDs of virtual functions, of grants: which are given, which may be taken back, and
+// what keeps them.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
@@ -11,23 +10,29 @@
 #include <filesystem>
 #include <memory>
 
+#include "hook/config/node_slice.hpp"
+#include "hook/config/read_config.hpp"
 #include "hook/ledger/files.hpp"
 #include "hook/ledger/steps.hpp"
 #include "hook/rails/address/ipam.hpp"
+#include "hook/rails/address/node_ranges.hpp"
 #include "hook/rails/address/pool.hpp"
+#include "hook/rails/addresses.hpp"
 #include "hook/rails/record/store.hpp"
 #include "hook/rails/undo.hpp"
 #include "support/inventories.hpp"
-#include "support/temp_dir.hpp"
+#include "support/results.hpp"
 #include "unit/ledger/scene.hpp"
 
 namespace hook {
 namespace {
 
+namespace fs = std::filesystem;
+using fabric::Result;
 using fabric::UniqueFd;
+using namespace test_support;
 using Clock = std::chrono::steady_clock;
 using Strings = std::vector<std::string>;
-using test_support::address;
 
 constexpr const char* kUsedUp =
     "network `lab`: cannot give rail 0 an address of 10.9.0.5-10.9.0.5: all that may be given are in use (1)";
@@ -40,7 +45,7 @@ class RailAddresses : public testing::Test {
     network.name = "lab";
     network.ranges = {{std::nullopt, address("10.9.0.0"), 24, address("10.9.0.5"), address("10.9.0.5"), std::nullopt}};
     config_.networks["lab"] = network;
-    test_support::write_file(temp_ / "netns/pod", "");
+    write_file(temp_ / "netns/pod", "");
     pod_ = netns_owner(identify_netns(temp_ / "netns/pod").value());
   }
 
@@ -66,22 +71,21 @@ class RailAddresses : public testing::Test {
   }
   // A pod with HCA, rail and address; it lives as long as its namespace.
   void give_pod(RailKind kind = RailKind::kMacvlan) const {
-    const GrantUser user{"c-1", "c-1", test_support::dead_process()};
-    const auto booked = test_support::book(ledger_, pod_, {test_support::kAlone}, user);
-    ASSERT_TRUE(booked) << booked.error().message;
+    const GrantUser user{"c-1", "c-1", dead_process()};
+    ASSERT_OK(test_support::book(ledger_, pod_, {kAlone}, user));
     ASSERT_TRUE(ledger_.settle(pod_.key));
     write(record_of(pod_.key, kind));
     ASSERT_EQ(take(pod_.key), "10.9.0.5");
   }
   void end_pod() const { ASSERT_EQ(::unlink(pod_.netns->path.c_str()), 0); }
   std::set<std::string> owners() const { return address_owners(path_).value(); }
-  std::string grants() const { return test_support::entries(path_ + "/grants"); }
+  std::string grants() const { return entries(path_ + "/grants"); }
   Strings recover() const {
     const auto recovered = rails_->recover(ledger_, from_now(std::chrono::milliseconds(100)));
     return recovered ? *recovered : Strings{recovered.error().message};
   }
 
-  test_support::TempDir temp_;
+  TempDir temp_;
   std::string path_ = temp_ / "ledger";
   std::shared_ptr<NodeRails> rails_ = std::make_shared<NodeRails>(path_, nullptr);
   Ledger ledger_ = Ledger::open(path_, rails_).value();
@@ -124,15 +128,15 @@ TEST_F(RailAddresses, PluginsAreThoseOfTheConfigurationAndOfRecords) {
 // A plugin for a whole cluster: who gives back is another process, and knows the pod by the record alone.
 TEST_F(RailAddresses, APluginIsToldThePodWhenItGivesAndWhenItTakesBack) {
   const std::string leases = temp_ / "leases";
-  std::filesystem::create_directory(leases);
+  fs::create_directory(leases);
   Network& lab = config_.networks["lab"];
   lab.ranges.clear();
   lab.ipam = fmt::format(R"({{"type":"ipam-for-pods","dataDir":"{}","second":6}})", leases);
   lab.ipam_plugin = "ipam-for-pods";
   lab.ipam_dir = temp_ / "plugins";
-  std::filesystem::create_directory(lab.ipam_dir);
-  std::filesystem::copy(SUPPORT "/ipam-for-pods", lab.ipam_dir);
-  std::filesystem::permissions(lab.ipam_dir + "/ipam-for-pods", std::filesystem::perms(0755));
+  fs::create_directory(lab.ipam_dir);
+  fs::copy(SUPPORT "/ipam-for-pods", lab.ipam_dir);
+  fs::permissions(lab.ipam_dir + "/ipam-for-pods", fs::perms(0755));
   const auto take = [&](const std::string& args) {
     NetworkRecord record = record_of(pod_.key);
     note_leases(config_, args, record);
@@ -146,13 +150,13 @@ TEST_F(RailAddresses, APluginIsToldThePodWhenItGivesAndWhenItTakesBack) {
   EXPECT_EQ(take(""), refused);
   const std::string args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=team-a;K8S_POD_NAME=train;K8S_POD_UID=u-1";
   EXPECT_EQ(take(args), "10.7.7.1");
-  EXPECT_EQ(test_support::entries(leases), "team-a.train.net1");
+  EXPECT_EQ(entries(leases), "team-a.train.net1");
   config_.networks["lab"].ipam.reset();
   NetworkRecord record = NetworkRecordStore::open(path_)->read(pod_.key)->value();
   auto helper = IpamHelper::start(ipam_programs(&config_, path_)).value();
   const auto given = return_addresses(path_, &helper, pod_.key, *pod_.netns, record.rails, Deadline::max());
-  EXPECT_TRUE(given) << given.error().message;
-  EXPECT_EQ(test_support::entries(leases), "");
+  EXPECT_OK(given);
+  EXPECT_EQ(entries(leases), "");
 }
 
 TEST_F(RailAddresses, OfNobodyAreRecovered) {
@@ -171,7 +175,7 @@ TEST_F(RailAddresses, OfNobodyAreRecovered) {
 TEST_F(RailAddresses, AreHeldWhileARecordNamesTheirKey) {
   ASSERT_EQ(take("netns-4-7"), "10.9.0.5");
   write({"netns-4-7", {}, 1, {}});
-  test_support::write_file(path_ + "/network/netns-4-7.json", "{");
+  write_file(path_ + "/network/netns-4-7.json", "{");
   EXPECT_EQ(take("other"), kUsedUp);
   EXPECT_EQ(recover(), Strings());
   EXPECT_EQ(rails_->take_warnings().size(), 1U);
@@ -191,12 +195,12 @@ TEST_F(RailAddresses, AreHeldWhileAProcessWorksOnTheirKey) {
     ASSERT_EQ(warnings.size(), 1U);
     EXPECT_TRUE(warnings[0].starts_with("addresses of `netns-4-7`: cannot lock grant `netns-4-7`")) << warnings[0];
   }
-  const std::string marker = marker_name("netns-4-7", {test_support::myself(), 1});
+  const std::string marker = marker_name("netns-4-7", {myself(), 1});
   ASSERT_TRUE(make_empty_file(files->pending, marker));
   EXPECT_EQ(take("other"), kUsedUp);
   EXPECT_EQ(recover(), Strings());
   ASSERT_TRUE(remove_file(files->pending, marker));
-  ASSERT_TRUE(make_empty_file(files->pending, marker_name("netns-4-7", {test_support::dead_process(), 1})));
+  ASSERT_TRUE(make_empty_file(files->pending, marker_name("netns-4-7", {dead_process(), 1})));
   EXPECT_EQ(take("other"), "10.9.0.5");
 }
 
@@ -225,13 +229,174 @@ TEST_F(RailAddresses, WhatIsStuckIsNamedInTime) {
   const auto begin = Clock::now();
   EXPECT_EQ(take("other"), kUsedUp) << "nobody waits for it";
   const auto recovered = ledger_.recover(from_now(std::chrono::milliseconds(100)));
-  ASSERT_FALSE(recovered);
   const std::string stuck = "netdev `no-such-eth7` (0000:1a:00.0) has not come back to the node";
-  EXPECT_EQ(recovered.error().message, "`" + pod_.key + "`: " + stuck);
+  EXPECT_EQ(error_message(recovered), "`" + pod_.key + "`: " + stuck);
   EXPECT_EQ(recover(), Strings());
   EXPECT_EQ(rails_->take_warnings(), Strings{"rails of `" + pod_.key + "`: " + stuck});
   EXPECT_LT(Clock::now() - begin, std::chrono::seconds(2)) << "5 s without a deadline";
   EXPECT_EQ(owners(), std::set<std::string>{pod_.key});
+}
+
+ParsedConfig parse_vf(const std::string& vf, const std::string& more = "}") {
+  return parse_config({{"c", R"({"networks": {"n": {"mode": "exclusive", "vf": {)" + vf + "}}" + more + "}"}});
+}
+
+// The first problem; "": none.
+std::string vf_problem(const std::string& vf, const std::string& more = "}") {
+  const auto parsed = parse_vf(vf, more);
+  return parsed.problems.empty() ? "" : parsed.problems.front().message;
+}
+
+struct VfRangeRow {
+  const char* vf;
+  const char* said;  // ""; nothing is wrong
+};
+
+TEST(VfRanges, WhatMayBeWritten) {
+  const VfRangeRow rows[] = {
+      {R"("macs": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:ff"})", ""},
+      {R"("guids": {"from": "00:00:00:00:00:00:00:01", "to": "ff:ff:ff:ff:ff:ff:ff:ff"}, "trust": true)", ""},
+      {R"("macs": {"from": "03:00:00:00:00:00", "to": "03:00:00:00:00:ff"})", "are of no netdev alone"},
+      {R"("macs": {"from": "02:00:00:00:00:00", "to": "04:00:00:00:00:00"})", "are of no netdev alone"},
+      {R"("macs": {"from": "00:00:00:00:00:00", "to": "00:00:00:00:00:ff"})", "is no MAC address of one netdev"},
+      {R"("guids": {"from": "00:00:00:00:00:00:00:00", "to": "00:00:00:00:00:00:00:ff"})", "is no GUID"},
+      {R"("guids": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:ff"})", "is no GUID"},
+      {R"("macs": {"from": "02:00:00:00:00:02", "to": "02:00:00:00:00:01"})", "nothing to give"},
+      {R"("macs": {"from": "02:00:00:00:00:02"})", "has no `to`"},
+      {R"("macs": {"to": "02:00:00:00:00:02"})", "has no `from`"},
+      {R"("macs": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:01"}, "mac": "02:00:00:00:00:09")",
+       "its own already"},
+      {R"("guids": {"from": "02:00:00:00:00:00:00:00", "to": "02:00:00:00:00:00:00:01"}, "port_guid": "02:00:00:00:00:00:00:09")",
+       "its own already"},
+      {R"("macs": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:01", "per_node": 3})", "has no slice of 3"},
+      {R"("macs": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:01", "per_node": 0})", "0"},
+      {R"("macs": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:01", "per_node": 1})", "is not said"},
+      {R"("macs": 7)", "object"},
+  };
+  for (const VfRangeRow& row : rows) {
+    const std::string said = vf_problem(row.vf);
+    EXPECT_EQ(said.empty(), *row.said == '\0') << row.vf << ": " << said;
+    EXPECT_TRUE(has_text(said, row.said)) << row.vf << ": " << said;
+  }
+  const char* sliced = R"("macs": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:01", "per_node": 1})";
+  EXPECT_EQ(vf_problem(sliced, R"(}, "node_index": 1)").find("is not said"), std::string::npos);
+  EXPECT_TRUE(has_text(
+      vf_problem(
+          sliced,
+          R"(, "m": {"vf": {"macs": {"from": "02:00:00:00:00:01", "to": "02:00:00:00:00:02"}}}}, "node_index": 1)"),
+      "shares values with"));
+  EXPECT_TRUE(has_text(vf_problem(sliced, R"(}, "node_index": "address")"), "does not tell"));
+}
+
+TEST(VfRanges, SlicesAndListsOfNodes) {
+  const VfRange range{VfRange::Kind::kGuid, 0x10, 0x10 + 9, 4};  // two whole ones, and two more values
+  EXPECT_EQ(slice_count(range), 2U);
+  EXPECT_EQ(to_string(*slice_of(range, 1)), "00:00:00:00:00:00:00:14-00:00:00:00:00:00:00:17");
+  EXPECT_FALSE(slice_of(range, 2));
+  EXPECT_EQ(slice_of(range, 2).error().code, ERANGE);
+  const VfRange all{VfRange::Kind::kGuid, 0, UINT64_MAX, 1};
+  EXPECT_EQ(slice_count(all), UINT64_MAX);
+  const VfRange halves{VfRange::Kind::kMac, 0x020000000000, 0x0200000001ff, 256};
+  EXPECT_EQ(slice_count(halves), 2U);
+  EXPECT_EQ(to_string(*slice_of(halves, 1)), "02:00:00:00:01:00-02:00:00:00:01:ff");
+  auto parsed = parse_vf(R"("macs": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:03", "per_node": 2})",
+                         R"(}, "node_index": 0)");
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(check_nodes("a 0\nb 1\n", parsed.config.networks), Strings());
+  EXPECT_EQ(check_nodes("a 0\nb 2\n", parsed.config.networks),
+            Strings{"line 2: `b`: network `n`: 02:00:00:00:00:00-02:00:00:00:00:03 has 2 slices of 2, "
+                    "and none with the index 2"});
+  EXPECT_EQ(check_nodes("a 1\nb 1\n", parsed.config.networks).size(), 1U) << "one slice for two";
+  parsed = parse_vf(R"("macs": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:03"})", "}");
+  EXPECT_EQ(check_nodes("a 0\n", parsed.config.networks), Strings());
+  EXPECT_EQ(check_nodes("a 0\nb 1\n", parsed.config.networks),
+            Strings{"network `n`: 02:00:00:00:00:00-02:00:00:00:00:03 has no `per_node`: each node gives all of it"});
+}
+
+// Two networks that give of one range, and grants with functions of each.
+class VfValues : public LedgerScene {
+ protected:
+  VfValues() {
+    for (const char* name : {"one", "two"}) {
+      Network& network = config_.networks[name];
+      network.name = name;
+      network.vf_macs = VfRange{VfRange::Kind::kMac, 0x020000000000, 0x0200000000ff, 2};
+      network.vf_guids = VfRange{VfRange::Kind::kGuid, 0x0211223300000000, 0x02112233000000ff, 2};
+    }
+    config_.node_index = NodeIndex{NodeIndex::By::kNumber, 3};
+  }
+  static NetworkRecord record_of(const std::string& key, const char* network, unsigned rail) {
+    RailRecord record;
+    record.rail.rail = rail;
+    record.rail.hca = fmt::format("mlx5_{}", rail);
+    record.rail.kind = RailKind::kMove;
+    record.network = network;
+    record.host.pf = "eth0";
+    return {key, {}, 1, {record}};
+  }
+  // What the function gets, or the error.
+  std::string take(NetworkRecord& record) const {
+    const auto taken = take_addresses(config_, ledger_, path_, nullptr, record);
+    if (!taken) return taken.error().message;
+    const VfAttributes& vf = record.rails[0].rail.vf;
+    EXPECT_EQ(vf.node_guid, vf.port_guid);
+    return fmt::format("{} {}", to_string(*vf.mac), to_string(VfRange::Kind::kGuid, *vf.node_guid));
+  }
+  std::string take(const std::string& key, const char* network, unsigned rail) const {
+    NetworkRecord record = record_of(key, network, rail);
+    return take(record);
+  }
+  Config config_;
+};
+
+constexpr const char* kFirstValues = "02:00:00:00:00:06 02:11:22:33:00:00:00:06";
+constexpr const char* kSecondValues = "02:00:00:00:00:07 02:11:22:33:00:00:00:07";
+
+TEST_F(VfValues, AreOfTheNodesSliceAndOfOneFunctionAlone) {
+  NetworkRecord first = record_of("netns-1", "one", 0);
+  EXPECT_EQ(take(first), kFirstValues);
+  EXPECT_EQ(take(first), kFirstValues) << "filled in already";
+  EXPECT_EQ(take("netns-1", "one", 0), kFirstValues) << "the same again for who was killed in between";
+  NetworkRecord second = record_of("netns-2", "two", 1);
+  // Held by a process that works on them: nobody's are taken back.
+  const auto files = LedgerFiles::open(path_).value();
+  const auto lock = must(KeyLock::take(*files, {"netns-1", "netns-2"}));
+  EXPECT_EQ(take(second), kSecondValues) << "of another network";
+  EXPECT_EQ(take("netns-3", "one", 2),
+            "network `one`: cannot give `mlx5_2` a MAC address of 02:00:00:00:00:06-02:00:00:00:00:07: all that may be "
+            "given are in use");
+  ASSERT_OK(return_addresses(path_, nullptr, "netns-2", {}, second.rails, Deadline::max()));
+  EXPECT_EQ(take("netns-3", "one", 2), kSecondValues);
+}
+
+TEST_F(VfValues, OfNobodyAreRecoveredAndTakenByWhoAsks) {
+  EXPECT_EQ(take("netns-1", "one", 0), kFirstValues);
+  EXPECT_EQ(take("netns-2", "one", 0), kSecondValues);
+  EXPECT_EQ(take("netns-3", "two", 0), kFirstValues) << "no grant and no record is netns-1's";
+  EXPECT_EQ(address_owners(path_)->size(), 2U);
+  const NodeRails rails(path_, nullptr);
+  EXPECT_EQ(rails.recover(ledger_, Deadline())->size(), 2U);
+  EXPECT_EQ(address_owners(path_)->size(), 0U);
+}
+
+TEST_F(VfValues, WhatANetworkNamesIsNotGiven) {
+  config_.networks["third"].vf.mac = MacAddress{2, 0, 0, 0, 0, 6};
+  config_.networks["third"].vf.port_guid = 0x0211223300000006;
+  EXPECT_EQ(take("netns-1", "one", 0), kSecondValues);
+}
+
+TEST_F(VfValues, AnIndexThatDoesNotFitIsNobodyElsesSlice) {
+  config_.node_index->number = 128;
+  EXPECT_EQ(
+      take("netns-1", "one", 0),
+      "network `one`: this node's index 128 does not fit 02:00:00:00:00:00-02:00:00:00:00:ff: it has 128 slices of 2");
+}
+
+TEST_F(VfValues, ChildrenHaveNone) {
+  NetworkRecord record = record_of("netns-1", "one", 0);
+  record.rails[0].rail.kind = RailKind::kMacvlan;
+  ASSERT_TRUE(take_addresses(config_, ledger_, path_, nullptr, record));
+  EXPECT_TRUE(record.rails[0].rail.vf.empty());
 }
 
 }  // namespace

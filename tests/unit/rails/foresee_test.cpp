@@ -1,25 +1,25 @@
 // A plan tells which rails, addresses and refusals createRuntime would come to, and leaves everything as it is.
-#include "hook/rails/foresee.hpp"
-
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
 #include "hook/rails/address/pool.hpp"
+#include "hook/rails/foresee.hpp"
 #include "support/inventories.hpp"
+#include "support/results.hpp"
 #include "support/temp_dir.hpp"
 
 namespace hook {
 namespace {
 
-using test_support::address;
+using namespace test_support;
 
 // Two RoCE rails of a snapshot, with a child of each in network n.
 struct ForesightScene {
   Plan plan;
   Config config;
   fabric::Inventory inventory = test_support::rails(2);
-  test_support::TempDir directory;
+  TempDir directory;
   std::string ledger_directory = directory / "ledger";
   std::string key = "container-a";
   std::optional<Ledger> ledger = {};
@@ -154,25 +154,22 @@ TEST(ForeseeRails, WhoElseGivesAddresses) {
       "gives it one\n";
   EXPECT_EQ(shown(nobody),
             "net1 macvlan of \nnet2 macvlan of \n! no address for net1 (mlx5_0), net2 (mlx5_1): " + remedy);
-  nobody.inventory.hcas[0].ports = {test_support::infiniband_port()};
+  nobody.inventory.hcas[0].ports = {infiniband_port()};
   EXPECT_EQ(shown(nobody), "net1 macvlan of \nnet2 macvlan of \n! no address for net2 (mlx5_1): " + remedy);
   ForesightScene moved(Mode::kExclusive);
   moved.network().ranges.pop_back();
   moved.inventory.netdevs[1].addresses.clear();
   moved.inventory.routes.reset();
-  EXPECT_NE(shown(moved).find("net2 move of  table 101\n"), std::string::npos) << shown(moved);
-  EXPECT_NE(shown(moved).find("! no address for net2 (mlx5_1): " + remedy), std::string::npos) << shown(moved);
+  EXPECT_TRUE(has_text(shown(moved), "net2 move of  table 101\n"));
+  EXPECT_TRUE(has_text(shown(moved), "! no address for net2 (mlx5_1): " + remedy));
 }
 
-TEST(ForeseeRails, ASnapshotWithoutTheFactsIsNotChecked) {
+TEST(ForeseeRails, ChecksWhatTheSnapshotTells) {
   ForesightScene scene(Mode::kShared);
   scene.inventory.routes.reset();
   EXPECT_EQ(scene.foresee()->rails.size(), 2U) << "a child needs no routes";
   scene.inventory.netdevs.clear();
   EXPECT_EQ(shown(scene), "! the rails were not checked: the snapshot has no netdevs\n");
-}
-
-TEST(ForeseeRails, WithoutRoutesTheRestIsChecked) {
   ForesightScene moved(Mode::kExclusive);
   moved.inventory.routes.reset();
   EXPECT_EQ(shown(moved),

@@ -1,8 +1,5 @@
 // CNI IPAM plugins: what is said to them, what their results mean, and the helper that runs them, with Debian's
 // host-local and with plugins that misbehave.
-#include "hook/rails/address/ipam.hpp"
-
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -16,16 +13,15 @@
 #include <vector>
 
 #include "fabric/text.hpp"
+#include "hook/rails/address/ipam.hpp"
+#include "support/results.hpp"
 #include "support/temp_dir.hpp"
 
+namespace hook {
 namespace {
 
-using hook::IpamCall;
-using hook::IpamHelper;
-using hook::IpamProgram;
-using hook::IpamResult;
-using hook::Json;
-using test_support::TempDir;
+namespace fs = std::filesystem;
+using namespace test_support;
 
 constexpr const char* kHostLocal = "/usr/lib/cni/host-local";
 
@@ -46,50 +42,45 @@ std::string shown(const fabric::Result<IpamResult>& result) {
   return result ? shown(*result) : "error: " + result.error().message;
 }
 
-struct ResultRow {
-  const char* name;
-  const char* text;
-  const char* expected;
-};
-
-class IpamResults : public testing::TestWithParam<ResultRow> {};
-
-TEST_P(IpamResults, AreRead) {
-  EXPECT_EQ(shown(hook::parse_ipam_result(GetParam().text)), GetParam().expected);
-}
-
-const ResultRow kRows[] = {
-    {"Version031",
-     R"({"cniVersion":"0.3.1","ips":[{"version":"4","address":"10.1.0.2/24","gateway":"10.1.0.1"}],"dns":{}})",
-     "10.1.0.2/24 gw 10.1.0.1; "},
-    {"Version100", R"({"cniVersion":"1.0.0","ips":[{"address":"10.1.0.2/24"},{"address":"fd00::2/64"}]})",
-     "10.1.0.2/24; fd00::2/64; "},
-    {"Version110",
-     R"({"cniVersion":"1.1.0","interfaces":[],"ips":[{"interface":0,"address":"10.1.0.2/16","gateway":null}],
+TEST(IpamResults, AreRead) {
+  const struct {
+    const char* name;
+    const char* text;
+    const char* expected;
+  } cases[] = {
+      {"version 0.3.1",
+       R"({"cniVersion":"0.3.1","ips":[{"version":"4","address":"10.1.0.2/24","gateway":"10.1.0.1"}],"dns":{}})",
+       "10.1.0.2/24 gw 10.1.0.1; "},
+      {"version 1.0.0", R"({"cniVersion":"1.0.0","ips":[{"address":"10.1.0.2/24"},{"address":"fd00::2/64"}]})",
+       "10.1.0.2/24; fd00::2/64; "},
+      {"version 1.1.0",
+       R"({"cniVersion":"1.1.0","interfaces":[],"ips":[{"interface":0,"address":"10.1.0.2/16","gateway":null}],
          "routes":[{"dst":"0.0.0.0/0","gw":"10.1.0.1","mtu":9000,"table":7},{"dst":"10.9.1.2/16"},{"dst":"::/0"}]})",
-     "10.1.0.2/16; route 0.0.0.0/0 via 10.1.0.1; route 10.9.0.0/16; route ::/0; "},
-    {"GosNull", R"({"ips":[{"address":"10.1.0.2/32"}],"routes":null})", "10.1.0.2/32; "},
-    {"MappedForm", R"({"ips":[{"address":"::ffff:10.1.0.2/120"}]})", "10.1.0.2/24; "},
-    {"Error", R"({"cniVersion":"1.0.0","code":11,"msg":"all taken","details":"10.1.0.1-2"})",
-     "error: all taken; 10.1.0.1-2 (CNI error 11)"},
-    {"ErrorOfOddTypes", R"({"code":"x","msg":7})", "error:  (CNI error without number)"},
-    {"NoAddresses", R"({"cniVersion":"1.0.0","ips":[]})", "error: its result has no address"},
-    {"NoObject", R"([1])", "error: its result is no JSON object"},
-    {"NoPrefix", R"({"ips":[{"address":"10.1.0.2"}]})", "error: `10.1.0.2` is no address with a prefix"},
-    {"LongPrefix", R"({"ips":[{"address":"10.1.0.2/33"}]})", "error: `10.1.0.2/33` is no address with a prefix"},
-    {"ShortMapped", R"({"ips":[{"address":"::ffff:10.1.0.2/64"}]})",
-     "error: `::ffff:10.1.0.2/64` is no address with a prefix"},
-    {"OddAddress", R"({"ips":[{"address":7}]})", "error: `` is no address with a prefix"},
-    {"OddMember", R"({"ips":["10.1.0.2/24"]})", "error: a member of `ips` is no object"},
-    {"OtherFamily", R"({"ips":[{"address":"10.1.0.2/24","gateway":"fd00::1"}]})",
-     "error: `fd00::1` is no gateway of 10.1.0.2"},
-    {"OddRoute", R"({"ips":[{"address":"10.1.0.2/24"}],"routes":[{"dst":"default"}]})",
-     "error: `default` is no destination of a route"},
-    {"Empty", "",
-     "error: its result, line 1: syntax error while parsing value - unexpected end of input; expected '[', "
-     "'{', or a literal"},
-};
-INSTANTIATE_TEST_SUITE_P(All, IpamResults, testing::ValuesIn(kRows), [](const auto& row) { return row.param.name; });
+       "10.1.0.2/16; route 0.0.0.0/0 via 10.1.0.1; route 10.9.0.0/16; route ::/0; "},
+      {"Go's null", R"({"ips":[{"address":"10.1.0.2/32"}],"routes":null})", "10.1.0.2/32; "},
+      {"mapped form", R"({"ips":[{"address":"::ffff:10.1.0.2/120"}]})", "10.1.0.2/24; "},
+      {"error", R"({"cniVersion":"1.0.0","code":11,"msg":"all taken","details":"10.1.0.1-2"})",
+       "error: all taken; 10.1.0.1-2 (CNI error 11)"},
+      {"error of odd types", R"({"code":"x","msg":7})", "error:  (CNI error without number)"},
+      {"no addresses", R"({"cniVersion":"1.0.0","ips":[]})", "error: its result has no address"},
+      {"no object", R"([1])", "error: its result is no JSON object"},
+      {"no prefix", R"({"ips":[{"address":"10.1.0.2"}]})", "error: `10.1.0.2` is no address with a prefix"},
+      {"long prefix", R"({"ips":[{"address":"10.1.0.2/33"}]})", "error: `10.1.0.2/33` is no address with a prefix"},
+      {"short mapped form", R"({"ips":[{"address":"::ffff:10.1.0.2/64"}]})",
+       "error: `::ffff:10.1.0.2/64` is no address with a prefix"},
+      {"odd address", R"({"ips":[{"address":7}]})", "error: `` is no address with a prefix"},
+      {"odd member", R"({"ips":["10.1.0.2/24"]})", "error: a member of `ips` is no object"},
+      {"other family", R"({"ips":[{"address":"10.1.0.2/24","gateway":"fd00::1"}]})",
+       "error: `fd00::1` is no gateway of 10.1.0.2"},
+      {"odd route", R"({"ips":[{"address":"10.1.0.2/24"}],"routes":[{"dst":"default"}]})",
+       "error: `default` is no destination of a route"},
+      {"empty", "",
+       "error: its result, line 1: syntax error while parsing value - unexpected end of input; expected '[', "
+       "'{', or a literal"},
+  };
+  for (const auto& row : cases)
+    EXPECT_EQ(shown(parse_ipam_result(row.text)), row.expected) << row.name;
+}
 
 // plugin: as the tests have it, with its directory.
 IpamCall call(const std::string& plugin, Json ipam = {{"type", "test"}}, std::string container = "c1") {
@@ -103,7 +94,7 @@ IpamCall call(const std::string& plugin, Json ipam = {{"type", "test"}}, std::st
 }
 
 TEST(IpamConfig, HasWhatTheSpecificationAsksFor) {
-  EXPECT_EQ(hook::ipam_config(call("x", {{"type", "host-local"}, {"ranges", Json::array()}})),
+  EXPECT_EQ(ipam_config(call("x", {{"type", "host-local"}, {"ranges", Json::array()}})),
             R"({"cniVersion":"1.0.0","name":"fabric","type":"rdma-hook","ipam":{"type":"host-local","ranges":[]}})");
 }
 
@@ -119,7 +110,7 @@ class Ipam : public testing::Test {
  protected:
   std::string script(const std::string& name, const std::string& body) const {
     std::string path = temp_ / name;
-    test_support::write_file(path, "#!/bin/sh\n" + body);
+    write_file(path, "#!/bin/sh\n" + body);
     EXPECT_EQ(chmod(path.c_str(), 0755), 0);
     return path;
   }
@@ -163,7 +154,7 @@ class HostLocal : public Ipam {
 TEST_F(HostLocal, GivesEightAndTakesThemBack) {
   std::set<std::string> addresses;
   for (const auto& result : run(calls(8, IpamCall::Command::kAdd))) {
-    ASSERT_TRUE(result) << result.error().message;
+    ASSERT_OK(result);
     ASSERT_EQ(result->addresses.size(), 1U);
     EXPECT_EQ(result->addresses[0].prefix, 24U);
     ASSERT_TRUE(result->addresses[0].gateway);
@@ -172,13 +163,13 @@ TEST_F(HostLocal, GivesEightAndTakesThemBack) {
   }
   EXPECT_EQ(addresses.size(), 8U);
   for (const std::string& address : addresses)
-    EXPECT_TRUE(std::filesystem::exists(temp_ / ("data/fabric/" + address))) << address;
+    EXPECT_TRUE(fs::exists(temp_ / ("data/fabric/" + address))) << address;
   for (int round = 0; round < 2; ++round) {  // what is gone already is success
     for (const auto& result : run(calls(8, IpamCall::Command::kDel)))
       EXPECT_EQ(shown(result), "");
   }
   for (const std::string& address : addresses)
-    EXPECT_FALSE(std::filesystem::exists(temp_ / ("data/fabric/" + address))) << address;
+    EXPECT_FALSE(fs::exists(temp_ / ("data/fabric/" + address))) << address;
 }
 
 TEST_F(HostLocal, OneErrorDoesNotStopTheOthers) {
@@ -188,9 +179,8 @@ TEST_F(HostLocal, OneErrorDoesNotStopTheOthers) {
   for (const auto& result : results) {
     if (result) continue;
     ++failed;
-    EXPECT_NE(result.error().message.find("no IP addresses available in range set: 10.7.0.1-10.7.0.2 (CNI error 999)"),
-              std::string::npos)
-        << result.error().message;
+    EXPECT_TRUE(
+        has_text(result.error().message, "no IP addresses available in range set: 10.7.0.1-10.7.0.2 (CNI error 999)"));
   }
   EXPECT_EQ(failed, 2U);
 }
@@ -201,21 +191,20 @@ TEST_F(Ipam, SeesItsEnvironmentItsConfigurationAndNothingElse) {
   const auto result = run_script("{ env | sort; pwd; echo config:; cat; } > " + seen + R"(
 echo '{"ips":[{"address":"10.0.0.2/24"}]}')");
   EXPECT_EQ(result, "10.0.0.2/24; ");
-  const std::string text = test_support::read_file(seen);
+  const std::string text = read_file(seen);
   EXPECT_EQ(text.substr(0, text.find("config:")),
             "CNI_COMMAND=ADD\nCNI_CONTAINERID=c1\nCNI_IFNAME=net1\nCNI_NETNS=/proc/self/ns/net\nCNI_PATH=" +
                 temp_.path() + "\nPATH=/usr/sbin:/usr/bin:/sbin:/bin\nPWD=/\n/\n");
-  EXPECT_NE(text.find(R"({"cniVersion":"1.0.0","name":"fabric","type":"rdma-hook","ipam":{"type":"test"}})"),
-            std::string::npos);
+  EXPECT_TRUE(has_text(text, R"({"cniVersion":"1.0.0","name":"fabric","type":"rdma-hook","ipam":{"type":"test"}})"));
 }
 
 TEST(CniArgs, NameThePodAndNothingElse) {
-  using Pod = hook::PodIdentity;
+  using Pod = PodIdentity;
   const auto args = [](auto change) {
     Pod pod{"team-a", "main", false, "train-0", "8304765e-fd7e-4968-9144-c42c53be04f4", "3a6a58"};
     change(pod);
-    const std::string text = hook::cni_args(pod);
-    EXPECT_TRUE(text.empty() || hook::is_cni_args(text)) << text;
+    const std::string text = cni_args(pod);
+    EXPECT_TRUE(text.empty() || is_cni_args(text)) << text;
     return text;
   };
   const std::string id = ";K8S_POD_INFRA_CONTAINER_ID=3a6a58";
@@ -226,7 +215,7 @@ TEST(CniArgs, NameThePodAndNothingElse) {
   EXPECT_EQ(args([](Pod& pod) { pod = Pod{}; }), "");
   for (const char* bad : {"a;K8S_POD_NAMESPACE=kube-system", "a=b", "a b", "a\nb", "-a", ".a", "a/b", "\xc3\xa9"}) {
     EXPECT_EQ(args([&](Pod& pod) { pod.sandbox_id = bad; }), names + uid) << bad;
-    EXPECT_FALSE(hook::is_cni_args(std::string("IgnoreUnknown=1;K8S_POD_UID=") + bad)) << bad;
+    EXPECT_FALSE(is_cni_args(std::string("IgnoreUnknown=1;K8S_POD_UID=") + bad)) << bad;
   }
   EXPECT_EQ(args([](Pod& pod) { pod.pod_uid = std::string(253, 'u'); }),
             names + id + ";K8S_POD_UID=" + std::string(253, 'u'));
@@ -234,7 +223,7 @@ TEST(CniArgs, NameThePodAndNothingElse) {
   for (const char* bad :
        {"", "IgnoreUnknown=1", "K8S_POD_NAME=a", "IgnoreUnknown=1;K8S_POD_NAME=", "IgnoreUnknown=1;IP=a",
         "IgnoreUnknown=1;K8S_POD_NAME", "IgnoreUnknown=1;K8S_POD_NAME=a;K8S_POD_NAME=b"})
-    EXPECT_FALSE(hook::is_cni_args(bad)) << bad;
+    EXPECT_FALSE(is_cni_args(bad)) << bad;
 }
 
 TEST_F(Ipam, HasTheArgumentsOfTheCall) {
@@ -243,7 +232,7 @@ TEST_F(Ipam, HasTheArgumentsOfTheCall) {
   one.args = "IgnoreUnknown=1;K8S_POD_NAME=a";
   EXPECT_EQ(run_one(one), kPluginFailed + "exit status 1; it wrote: IgnoreUnknown=1\\x3bK8S_POD_NAME=a");
   one.args = "IgnoreUnknown=1;K8S_POD_NAME=a\nLD_PRELOAD=b";
-  EXPECT_NE(run_one(one).find("is no CNI_ARGS of a pod"), std::string::npos);
+  EXPECT_TRUE(has_text(run_one(one), "is no CNI_ARGS of a pod"));
 }
 
 TEST_F(Ipam, TellsWhatAPluginSaid) {
@@ -255,25 +244,22 @@ TEST_F(Ipam, TellsWhatAPluginSaid) {
   EXPECT_EQ(run_script(R"(echo '{"code":7,"msg":"and yet 0"}')"), kPluginFailed + "and yet 0 (CNI error 7)");
   IpamCall del = call(script("plugin", "exit 4"));
   del.command = IpamCall::Command::kDel;
-  EXPECT_NE(run_one(del).find("cannot give an address back for `net1` by IPAM plugin"), std::string::npos);
+  EXPECT_TRUE(has_text(run_one(del), "cannot give an address back for `net1` by IPAM plugin"));
 }
 
-TEST_F(Ipam, RefusesGarbage) {
+TEST_F(Ipam, RefusesGarbageAndTooMuchOutput) {
   const std::string garbage = run_script(R"(printf 'not \377\001 json')");
   EXPECT_EQ(garbage.rfind(kPluginFailed + "its result, line 1: syntax error", 0), 0U) << garbage;
   EXPECT_EQ(run_script("exit 0").rfind(kPluginFailed + "its result, line 1: ", 0), 0U);
   for (const char c : garbage)
     EXPECT_TRUE(c >= ' ' && c < 0x7f) << static_cast<int>(c);
-}
-
-TEST_F(Ipam, OutputIsBounded) {
   EXPECT_EQ(run_script("head -c 10000000 /dev/zero; sleep 60"), kPluginFailed + "it writes more than 1048576 bytes");
   // Under the limit, and each byte becomes six on the way.
   EXPECT_EQ(run_script(R"(head -c 1048576 /dev/zero | tr '\0' '\1')").rfind(kPluginFailed + "its result", 0), 0U);
   // Of what it says on stderr the beginning.
   const std::string said = run_script("head -c 10000000 /dev/zero | tr '\\0' x >&2; exit 1");
   EXPECT_LT(said.size(), 1000U);
-  EXPECT_NE(said.find("exit status 1; it wrote: xxx"), std::string::npos);
+  EXPECT_TRUE(has_text(said, "exit status 1; it wrote: xxx"));
 }
 
 bool lives(const std::string& pid) {
@@ -281,7 +267,7 @@ bool lives(const std::string& pid) {
   if (!number) return false;
   std::string stat = "/proc/" + std::to_string(*number) + "/stat";
   if (access(stat.c_str(), F_OK) != 0) return false;
-  const std::string text = test_support::read_file(stat);
+  const std::string text = read_file(stat);
   return text.find(") Z ") == std::string::npos && text.find(") X ") == std::string::npos;
 }
 
@@ -309,10 +295,10 @@ TEST_F(Ipam, WhatHangsIsKilledWithItsChildrenAndDoesNotStopTheOthers) {
   EXPECT_EQ(shown(results[1]), "10.0.0.2/24; ");
   EXPECT_EQ(shown(results[3]), "10.0.0.2/24; ");
   for (const std::size_t i : {0U, 2U, 4U}) {
-    EXPECT_NE(shown(results[i]).find("it does not end within 700 ms"), std::string::npos) << i;
+    EXPECT_TRUE(has_text(shown(results[i]), "it does not end within 700 ms")) << i;
     EXPECT_EQ(results[i].error().code, ETIMEDOUT);
   }
-  const std::string text = test_support::read_file(pids);
+  const std::string text = read_file(pids);
   const auto lines = fabric::split(fabric::trim(text), '\n');
   ASSERT_EQ(lines.size(), 2U);
   for (const auto line : lines)
@@ -326,7 +312,7 @@ TEST_F(Ipam, AnswerDoesNotWaitForWhatAPluginLeavesBehind) {
   const std::string pid = temp_ / "pid";
   const std::string body = "sleep 1000 & echo $! > " + pid + R"(; echo '{"ips":[{"address":"10.0.0.2/24"}]}')";
   EXPECT_EQ(run_script(body), "10.0.0.2/24; ");
-  EXPECT_TRUE(ends(test_support::read_file(pid)));
+  EXPECT_TRUE(ends(read_file(pid)));
 }
 
 TEST_F(Ipam, CallsRunAtTheSameTime) {
@@ -345,41 +331,39 @@ echo "{\"ips\":[{\"address\":\"10.0.0.${CNI_IFNAME#net}/24\"}]}")");
     EXPECT_EQ(shown(results[i]), fmt::format("10.0.0.{}/24; ", i + 1));
 }
 
-TEST_F(Ipam, MissingPluginNamesDirectoriesAndPackage) {
-  const auto results = run({call("no-such-plugin")});
-  ASSERT_FALSE(results.at(0));
-  EXPECT_EQ(results[0].error().message,
-            "cannot get an address for `net1` by IPAM plugin `no-such-plugin`: it is not in `" + temp_.path() +
-                "`, `/usr/lib/cni`");
-  EXPECT_EQ(results[0].error().code, ENOENT);
-  EXPECT_NE(results[0].error().hint.find("containernetworking-plugins"), std::string::npos);
-}
-
 TEST_F(Ipam, RefusesWhatIsNoProgram) {
-  std::filesystem::create_directory(temp_ / "directory");
-  EXPECT_NE(run_one(call("directory")).find("is no regular file"), std::string::npos);
+  const auto missing = run({call("no-such-plugin")}).at(0);
+  EXPECT_EQ(error_message(missing), "cannot get an address for `net1` by IPAM plugin `no-such-plugin`: it is not in `" +
+                                        temp_.path() + "`, `/usr/lib/cni`");
+  EXPECT_EQ(error_code(missing), ENOENT);
+  EXPECT_TRUE(has_text(error_hint(missing), "containernetworking-plugins"));
+  fs::create_directory(temp_ / "directory");
+  EXPECT_TRUE(has_text(run_one(call("directory")), "is no regular file"));
   const std::string plain = script("plain", "echo");
   ASSERT_EQ(chmod(plain.c_str(), 0644), 0);
-  EXPECT_NE(run_one(call(plain)).find("Permission denied"), std::string::npos);
+  EXPECT_TRUE(has_text(run_one(call(plain)), "Permission denied"));
   ASSERT_EQ(chmod(plain.c_str(), 0775), 0);
-  EXPECT_NE(run_one(call(plain)).find("others than root may change `" + plain + "`"), std::string::npos);
+  EXPECT_TRUE(has_text(run_one(call(plain)), "others than root may change `" + plain + "`"));
   const std::string odd = temp_ / "odd";
-  test_support::write_file(odd,
-                           "\x7f"
-                           "ELF, but no program");
+  write_file(odd,
+             "\x7f"
+             "ELF, but no program");
   ASSERT_EQ(chmod(odd.c_str(), 0755), 0);
-  EXPECT_NE(run_one(call(odd)).find("Exec format error"), std::string::npos);
+  EXPECT_TRUE(has_text(run_one(call(odd)), "Exec format error"));
+  // A multi-call program is told by its name, here a link's, which one it is meant to be.
+  fs::create_symlink(fs::canonical("/bin/sh"), temp_ / "named");
+  EXPECT_TRUE(has_text(run_one(call("named")), "it wrote: " + (temp_ / "named") + ": "));
 }
 
 // A link leads where root wants it; who may change one of the directories on the way may have put anything there.
 TEST_F(Ipam, RunsOnlyWhatNobodyElseCanHavePutThere) {
   const std::string answer = "#!/bin/sh\necho '{\"ips\":[{\"address\":\"10.0.0.2/24\"}]}'";
   const std::string inner = temp_ / "a/b";
-  test_support::write_file(inner + "/target", answer);
+  write_file(inner + "/target", answer);
   ASSERT_EQ(chmod((inner + "/target").c_str(), 0755), 0);
-  std::filesystem::create_directory_symlink("a/../a/b", temp_ / "to-b");
+  fs::create_directory_symlink("a/../a/b", temp_ / "to-b");
   const std::string link = temp_ / "link";
-  std::filesystem::create_symlink(temp_ / "to-b/target", link);
+  fs::create_symlink(temp_ / "to-b/target", link);
   EXPECT_EQ(run_one(call(link)), "10.0.0.2/24; ");
   ASSERT_EQ(chmod(inner.c_str(), 0777), 0);
   EXPECT_EQ(
@@ -391,36 +375,31 @@ TEST_F(Ipam, RunsOnlyWhatNobodyElseCanHavePutThere) {
   if (geteuid() == 0) {
     constexpr uid_t kSomebody = 1000;
     ASSERT_EQ(lchown(link.c_str(), kSomebody, kSomebody), 0);
-    EXPECT_NE(run_one(call(link)).find("others than root may change `" + link + "`"), std::string::npos);
+    EXPECT_TRUE(has_text(run_one(call(link)), "others than root may change `" + link + "`"));
   }
-  std::filesystem::create_symlink("round", temp_ / "round");
-  EXPECT_NE(run_one(call("round")).find("Too many levels of symbolic links"), std::string::npos);
-}
-
-// A multi-call program is told by its name which one it is meant to be.
-TEST_F(Ipam, IsCalledByItsNameThroughALink) {
-  const auto shell = std::filesystem::canonical("/bin/sh");
-  std::filesystem::create_symlink(shell, temp_ / "named");
-  EXPECT_NE(run_one(call("named")).find("it wrote: " + (temp_ / "named") + ": "), std::string::npos);
+  fs::create_symlink("round", temp_ / "round");
+  EXPECT_TRUE(has_text(run_one(call("round")), "Too many levels of symbolic links"));
 }
 
 TEST_F(Ipam, RefusesWordsThatWouldBeSomethingElse) {
   const std::string good = script("good", R"(echo '{"ips":[{"address":"10.0.0.2/24"}]}')");
-  const auto with = [&](auto change) {
+  EXPECT_EQ(run_one(call(good)), "10.0.0.2/24; ");
+  const std::pair<std::function<void(IpamCall&)>, const char*> cases[] = {
+      {[](IpamCall& one) { one.plugin = "../host-local"; }, "no name of a plugin"},
+      {[](IpamCall& one) { one.container_id = "../x"; }, "no container id"},
+      {[](IpamCall& one) { one.container_id = "-x"; }, "no container id"},
+      {[](IpamCall& one) { one.network = "a b"; }, "no name of a network"},
+      {[](IpamCall& one) { one.ifname = "a/b"; }, "no name of a netdev"},
+      {[](IpamCall& one) { one.ifname = std::string("net1\0x", 6); }, "no name"},
+      {[](IpamCall& one) { one.netns = ""; }, "path of a network namespace"},
+      {[](IpamCall& one) { one.netns = "/a\nB=1"; }, "path of a network namespace"},
+      {[](IpamCall& one) { one.ipam = Json::array(); }, "`ipam` object"},
+  };
+  for (const auto& [change, refusal] : cases) {
     IpamCall one = call(good);
     change(one);
-    return run_one(one);
-  };
-  EXPECT_EQ(with([](IpamCall&) {}), "10.0.0.2/24; ");
-  EXPECT_NE(with([](IpamCall& one) { one.plugin = "../host-local"; }).find("no name of a plugin"), std::string::npos);
-  EXPECT_NE(with([](IpamCall& one) { one.container_id = "../x"; }).find("no container id"), std::string::npos);
-  EXPECT_NE(with([](IpamCall& one) { one.container_id = "-x"; }).find("no container id"), std::string::npos);
-  EXPECT_NE(with([](IpamCall& one) { one.network = "a b"; }).find("no name of a network"), std::string::npos);
-  EXPECT_NE(with([](IpamCall& one) { one.ifname = "a/b"; }).find("no name of a netdev"), std::string::npos);
-  EXPECT_NE(with([](IpamCall& one) { one.ifname = std::string("net1\0x", 6); }).find("no name"), std::string::npos);
-  EXPECT_NE(with([](IpamCall& one) { one.netns = ""; }).find("path of a network namespace"), std::string::npos);
-  EXPECT_NE(with([](IpamCall& one) { one.netns = "/a\nB=1"; }).find("path of a network namespace"), std::string::npos);
-  EXPECT_NE(with([](IpamCall& one) { one.ipam = Json::array(); }).find("`ipam` object"), std::string::npos);
+    EXPECT_TRUE(has_text(run_one(one), refusal));
+  }
   EXPECT_TRUE(run({}).empty());
 }
 
@@ -439,7 +418,7 @@ TEST_F(Ipam, NothingOutlivesTheParent) {
     usleep(10000);
   ASSERT_EQ(kill(parent, SIGKILL), 0);
   waitpid(parent, nullptr, 0);
-  const std::string text = test_support::read_file(pids);
+  const std::string text = read_file(pids);
   const auto lines = fabric::split(fabric::trim(text), '\n');
   ASSERT_EQ(lines.size(), 2U);
   for (const auto line : lines)
@@ -447,7 +426,7 @@ TEST_F(Ipam, NothingOutlivesTheParent) {
 }
 
 std::string children() {
-  return test_support::read_file("/proc/self/task/" + std::to_string(getpid()) + "/children");
+  return read_file("/proc/self/task/" + std::to_string(getpid()) + "/children");
 }
 
 TEST(IpamHelperLife, EndsWithItsObject) {
@@ -482,7 +461,7 @@ TEST_F(Ipam, RunsNothingButWhatWasKnownWhenItWasForked) {
   EXPECT_FALSE(refused(call(good)));
   old.command = IpamCall::Command::kDel;
   EXPECT_FALSE(refused(old));
-  EXPECT_EQ(test_support::read_file(trace), "\n\n");
+  EXPECT_EQ(read_file(trace), "\n\n");
 }
 
 // What a runtime left open in the hook is not the plugin's.
@@ -502,18 +481,18 @@ TEST(IpamHelperLife, ADeadHelperIsAnError) {
   ASSERT_TRUE(helper);
   siginfo_t info{};
   const std::string now = children();
-  const auto pid = fabric::parse_number<pid_t>(fabric::split(fabric::trim(now), ' ').back());
-  ASSERT_TRUE(pid);
-  ASSERT_EQ(kill(*pid, SIGKILL), 0);
-  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(*pid), &info, WEXITED | WNOWAIT), 0);
+  const auto pid = must(fabric::parse_number<pid_t>(fabric::split(fabric::trim(now), ' ').back()));
+  ASSERT_EQ(kill(pid, SIGKILL), 0);
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT), 0);
   for (int round = 0; round < 2; ++round) {
     const auto results = helper->run({call("/nonexistent"), call("/nonexistent")});
     ASSERT_EQ(results.size(), 2U);
     for (const auto& result : results) {
       ASSERT_FALSE(result);
-      EXPECT_NE(result.error().message.find("cannot run IPAM plugin `nonexistent`: its helper"), std::string::npos);
+      EXPECT_TRUE(has_text(result.error().message, "cannot run IPAM plugin `nonexistent`: its helper"));
     }
   }
 }
 
 }  // namespace
+}  // namespace hook

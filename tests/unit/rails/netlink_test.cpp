@@ -1,12 +1,20 @@
-#include "hook/rails/netlink/netlink.hpp"
-
+// Netlink: what is said to the kernel and what it answers, in network namespaces of children and of the tests
+// themselves. RDMA netlink byte for byte: the kernel's own answers are tested in guests, which have RDMA.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/if.h>
 #include <linux/if_arp.h>
 #include <linux/if_link.h>
+#include <linux/if_packet.h>
+#include <linux/netlink.h>
 #include <linux/rtnetlink.h>
+#include <rdma/rdma_netlink.h>
 #include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,42 +22,45 @@
 #include <cerrno>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
-#include <functional>
+#include <string>
+#include <vector>
 
 #include "hook/rails/netlink/links.hpp"
+#include "hook/rails/netlink/netlink.hpp"
+#include "hook/rails/netlink/rdma_devices.hpp"
 #include "hook/rails/netlink/vf.hpp"
+#include "support/results.hpp"
+#include "unit/ledger/scene.hpp"
 #include "unit/rails/network_scene.hpp"
 
 namespace hook {
 namespace {
 
+namespace fs = std::filesystem;
+using fabric::Error;
 using fabric::UniqueFd;
 using fabric::netlink::Attributes;
 using fabric::netlink::Bytes;
-
-using test_support::in_network_namespace;
-using test_support::kNoMacvlan;
-using test_support::make_veth;
-using test_support::open_route;
+using namespace test_support;
 
 // A namespace, a socket and a descriptor of it.
 struct Place {
   Netlink route = open_route();
-  UniqueFd netns{::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC)};
+  UniqueFd netns = own_netns();
 };
 
-// Two: the process ends up in the second.
-std::pair<Place, Place> two_namespaces() {
-  Place first;
+// The process ends up in it.
+Place enter_another_namespace() {
   EXPECT_EQ(unshare(CLONE_NEWNET), 0);
-  return {std::move(first), Place()};
+  return {};
 }
 
 // -1: there is none.
 int index_of(Netlink& route, const char* name) {
   const auto link = find_link(route, name);
-  EXPECT_TRUE(link) << link.error().message;
+  EXPECT_OK(link);
   return link && *link ? (*link)->ifindex : -1;
 }
 
@@ -65,35 +76,36 @@ Attributes attributes_of(const NetlinkMessage& message) {
   return to_message(nlmsg_hdr(message.get())).attributes(sizeof(ifinfomsg));
 }
 
-TEST(Netlink, RefusesWhatIsNoNetlinkSocket) {
+// With a veth pair v0 and v1, both down.
+class Links : public NetnsTest {
+ protected:
+  void SetUp() override {
+    NetnsTest::SetUp();
+    if (is_allowed_) make_veth(route_, "v0", "v1");
+  }
+};
+
+TEST(Netlink, OwnsSocketsOfItsProtocolAlone) {
   EXPECT_FALSE(Netlink::adopt(UniqueFd(), NETLINK_ROUTE));
   EXPECT_FALSE(Netlink::adopt(UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)), NETLINK_ROUTE));
   UniqueFd other(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_KOBJECT_UEVENT));
   ASSERT_TRUE(other.ok());
   EXPECT_FALSE(Netlink::adopt(std::move(other), NETLINK_ROUTE)) << "of another protocol";
-}
-
-TEST(Netlink, OwnsWhatItAdopts) {
   UniqueFd fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
   const int number = fd.get();
   {
-    auto route = Netlink::adopt(std::move(fd), NETLINK_ROUTE);
-    ASSERT_TRUE(route);
-    EXPECT_EQ(route->fd(), number);
-    EXPECT_EQ(index_of(*route, "lo"), 1);
+    auto route = must(Netlink::adopt(std::move(fd), NETLINK_ROUTE));
+    EXPECT_EQ(route.fd(), number);
+    EXPECT_EQ(index_of(route, "lo"), 1);
   }
   EXPECT_EQ(fcntl(number, F_GETFD), -1) << "still open";
 }
 
-TEST(Netlink, TakesNoMessageForNoMemory) {
+TEST(Netlink, RefusesRequestsThatDoNotFit) {
   Netlink route = open_route();
   const auto done = route.change(nullptr, "try it");
-  ASSERT_FALSE(done);
-  EXPECT_EQ(done.error().code, ENOMEM);
-  EXPECT_EQ(done.error().message, "cannot try it: Cannot allocate memory");
-}
-
-TEST(Netlink, GivesUpARequestThatDoesNotFit) {
+  EXPECT_EQ(error_code(done), ENOMEM);
+  EXPECT_EQ(error_message(done), "cannot try it: Cannot allocate memory");
   RequestBuilder request(RTM_NEWLINK, 0, ifinfomsg{});
   const std::vector<std::uint8_t> much(3000);
   request.put(1, Bytes(much));
@@ -103,219 +115,170 @@ TEST(Netlink, GivesUpARequestThatDoesNotFit) {
   EXPECT_EQ(request.take(), nullptr);
 }
 
-TEST(Netlink, SaysWhatTheKernelSays) {
-  in_network_namespace([] {
-    Netlink route = open_route();
-    make_veth(route, "v0", "v1");
+TEST_F(Links, SaysWhatTheKernelSays) {
+  LinkChange change;
+  change.mtu = 1 << 20;
+  const auto done = change_link(route_, index_of(route_, "v0"), change);
+  EXPECT_EQ(error_code(done), EINVAL);
+  EXPECT_EQ(error_message(done), "cannot change `v0`: Invalid argument (mtu greater than device maximum)");
+}
+
+TEST_F(Links, SkipsAnswersToOtherRequests) {
+  // A request that nobody reads the answer of.
+  struct {
+    nlmsghdr header;
+    ifinfomsg link;
+  } request{};
+  request.header = {sizeof request, RTM_GETLINK, NLM_F_REQUEST | NLM_F_DUMP, 12345, 0};
+  ASSERT_EQ(::send(route_.fd(), &request, sizeof request, 0), static_cast<ssize_t>(sizeof request));
+  const auto missing = must(find_link(route_, "v9"));
+  EXPECT_FALSE(missing);
+  EXPECT_EQ(index_of(route_, "lo"), 1);
+}
+
+TEST_F(Links, ListensToNobodyButTheKernel) {
+  const auto first_sequence = static_cast<std::uint32_t>(time(nullptr));  // where libnl starts: easily guessed
+  Netlink route = open_route();
+  sockaddr_nl victim{};
+  socklen_t size = sizeof victim;
+  ASSERT_EQ(getsockname(route.fd(), reinterpret_cast<sockaddr*>(&victim), &size), 0);
+  const UniqueFd other(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
+  struct {
+    nlmsghdr header;
+    nlmsgerr error;
+  } lie{};
+  lie.error.error = -EBUSY;
+  for (std::uint32_t guess = 0; guess < 4; ++guess) {
+    lie.header = {sizeof lie, NLMSG_ERROR, 0, first_sequence + guess, victim.nl_pid};
+    ASSERT_EQ(sendto(other.get(), &lie, sizeof lie, 0, reinterpret_cast<const sockaddr*>(&victim), size),
+              static_cast<ssize_t>(sizeof lie));
+  }
+  EXPECT_EQ(index_of(route, "lo"), 1);
+  EXPECT_EQ(index_of(route, "v9"), -1);
+}
+
+TEST_F(Links, AreFoundByNameAndIndex) {
+  const Link link = link_of(route_, "v0");
+  EXPECT_EQ(link.name, "v0");
+  EXPECT_EQ(link.kind, "veth");
+  EXPECT_EQ(link.mac.size(), 6U);
+  EXPECT_EQ(link.mtu, 1500U);
+  EXPECT_EQ(link.tx_queue_length, 1000U);
+  EXPECT_FALSE(link.up);
+  EXPECT_FALSE(link.running);
+  EXPECT_EQ(link.lower_ifindex, index_of(route_, "v1"));
+  EXPECT_FALSE(link.lower_is_elsewhere);
+  EXPECT_EQ(link.group, 0U);
+  EXPECT_EQ(link.bus_address, "");
+  const auto same = find_link(route_, link.ifindex);
+  ASSERT_TRUE(same && *same);
+  EXPECT_EQ((*same)->name, "v0");
+  for (const int none : {0, -1, 99999}) {
+    const auto missing = find_link(route_, none);
+    EXPECT_TRUE(missing && !*missing) << none;
+  }
+  for (const char* none : {"", "v9", "v0/../v1", "a-name-of-sixteen", "v%d"}) {
+    const auto missing = find_link(route_, none);
+    EXPECT_TRUE(missing && !*missing) << none;
+  }
+}
+
+TEST_F(Links, AreListedHoweverManyTheyAre) {
+  for (int i = 1; i < 100; ++i)
+    make_veth(route_, fmt::format("a{}", i).c_str(), fmt::format("b{}", i).c_str());
+  const auto links = must(all_links(route_));
+  const auto veths = std::count_if(links.begin(), links.end(), [](const Link& l) { return l.kind == "veth"; });
+  EXPECT_EQ(veths, 200);
+}
+
+TEST_F(Links, ChangeInOneMessage) {
+  LinkChange change;
+  change.name = "rail0";
+  change.mtu = 4096;
+  change.mac = {2, 0, 0, 0, 0, 7};
+  change.tx_queue_length = 50;
+  change.group = 7;
+  change.up = true;
+  change.arp = ArpSettings{};
+  ASSERT_OK(change_link(route_, index_of(route_, "v0"), change));
+  const Link link = link_of(route_, "rail0");
+  EXPECT_EQ(link.mtu, 4096U);
+  EXPECT_EQ(link.mac, *change.mac);
+  EXPECT_EQ(link.tx_queue_length, 50U);
+  EXPECT_EQ(link.group, 7U);
+  EXPECT_TRUE(link.up);
+  EXPECT_FALSE(link.running) << "its peer is down";
+  for (const auto& [name, value] : {std::pair("arp_ignore", 1), {"arp_announce", 2}, {"rp_filter", 2}}) {
+    int found = -1;
+    std::ifstream(fmt::format("/proc/sys/net/ipv4/conf/rail0/{}", name)) >> found;
+    EXPECT_EQ(found, value) << name;
+  }
+  change = {};
+  change.up = false;
+  EXPECT_TRUE(change_link(route_, link.ifindex, change));
+  EXPECT_FALSE(link_of(route_, "rail0").up);
+}
+
+TEST_F(Links, RefuseNamesThatTheKernelWouldTakeOtherwise) {
+  const int v0 = index_of(route_, "v0");
+  for (const char* name : {"", "v%d", "a/b", "a b", "a-name-of-sixteen", ".."}) {
     LinkChange change;
-    change.mtu = 1 << 20;
-    const auto done = change_link(route, index_of(route, "v0"), change);
-    ASSERT_FALSE(done);
-    EXPECT_EQ(done.error().code, EINVAL);
-    EXPECT_EQ(done.error().message, "cannot change `v0`: Invalid argument (mtu greater than device maximum)");
-  });
+    change.name = name;
+    EXPECT_EQ(error_code(change_link(route_, v0, change)), EINVAL) << name;
+  }
+  EXPECT_EQ(index_of(route_, "v0"), v0);
+  EXPECT_FALSE(change_link(route_, 0, {})) << "no index: the kernel would look for a name";
 }
 
-TEST(Netlink, SkipsAnswersToOtherRequests) {
-  in_network_namespace([] {
-    Netlink route = open_route();
-    // A request that nobody reads the answer of.
-    struct {
-      nlmsghdr header;
-      ifinfomsg link;
-    } request{};
-    request.header = {sizeof request, RTM_GETLINK, NLM_F_REQUEST | NLM_F_DUMP, 12345, 0};
-    ASSERT_EQ(::send(route.fd(), &request, sizeof request, 0), static_cast<ssize_t>(sizeof request));
-    const auto missing = find_link(route, "v0");
-    ASSERT_TRUE(missing) << missing.error().message;
-    EXPECT_FALSE(*missing);
-    EXPECT_EQ(index_of(route, "lo"), 1);
-  });
+TEST_F(Links, MoveUnderAnotherName) {
+  Place inside = enter_another_namespace();
+  LinkChange change;
+  change.netns = inside.netns.get();
+  change.name = "rail0";
+  change.up = false;
+  ASSERT_OK(change_link(route_, index_of(route_, "v0"), change));
+  EXPECT_EQ(index_of(route_, "v0"), -1);
+  const Link link = link_of(inside.route, "rail0");
+  EXPECT_EQ(link.kind, "veth");
+  EXPECT_TRUE(link.lower_is_elsewhere);
 }
 
-TEST(Netlink, ListensToNobodyButTheKernel) {
-  in_network_namespace([] {
-    const auto first_sequence = static_cast<std::uint32_t>(time(nullptr));  // where libnl starts: easily guessed
-    Netlink route = open_route();
-    sockaddr_nl victim{};
-    socklen_t size = sizeof victim;
-    ASSERT_EQ(getsockname(route.fd(), reinterpret_cast<sockaddr*>(&victim), &size), 0);
-    const UniqueFd other(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
-    struct {
-      nlmsghdr header;
-      nlmsgerr error;
-    } lie{};
-    lie.error.error = -EBUSY;
-    for (std::uint32_t guess = 0; guess < 4; ++guess) {
-      lie.header = {sizeof lie, NLMSG_ERROR, 0, first_sequence + guess, victim.nl_pid};
-      ASSERT_EQ(sendto(other.get(), &lie, sizeof lie, 0, reinterpret_cast<const sockaddr*>(&victim), size),
-                static_cast<ssize_t>(sizeof lie));
-    }
-    EXPECT_EQ(index_of(route, "lo"), 1);
-    EXPECT_EQ(index_of(route, "v0"), -1);
-  });
+TEST_F(Links, SayThatTheNameIsTakenWhereTheyMove) {
+  Place inside = enter_another_namespace();
+  make_veth(inside.route, "rail0", "x");
+  const int v0 = index_of(route_, "v0");
+  LinkChange change;
+  change.netns = inside.netns.get();
+  change.name = "rail0";
+  const auto done = change_link(route_, v0, change);
+  EXPECT_EQ(error_code(done), EEXIST);
+  EXPECT_TRUE(has_text(error_message(done), "`rail0` is taken"));
+  // Wherever the kernel left it, it is in one of the two.
+  EXPECT_NE(index_of(route_, "v0") == v0, index_of(inside.route, "v0") >= 0);
 }
 
-TEST(Links, AreFoundByNameAndIndex) {
-  in_network_namespace([] {
-    Netlink route = open_route();
-    make_veth(route, "v0", "v1");
-    const Link link = link_of(route, "v0");
-    EXPECT_EQ(link.name, "v0");
-    EXPECT_EQ(link.kind, "veth");
-    EXPECT_EQ(link.mac.size(), 6U);
-    EXPECT_EQ(link.mtu, 1500U);
-    EXPECT_EQ(link.tx_queue_length, 1000U);
-    EXPECT_FALSE(link.up);
-    EXPECT_FALSE(link.running);
-    EXPECT_EQ(link.lower_ifindex, index_of(route, "v1"));
-    EXPECT_FALSE(link.lower_is_elsewhere);
-    EXPECT_EQ(link.group, 0U);
-    EXPECT_EQ(link.bus_address, "");
-    const auto same = find_link(route, link.ifindex);
-    ASSERT_TRUE(same && *same);
-    EXPECT_EQ((*same)->name, "v0");
-    for (const int none : {0, -1, 99999}) {
-      const auto missing = find_link(route, none);
-      EXPECT_TRUE(missing && !*missing) << none;
-    }
-    for (const char* none : {"", "v9", "v0/../v1", "a-name-of-sixteen", "v%d"}) {
-      const auto missing = find_link(route, none);
-      EXPECT_TRUE(missing && !*missing) << none;
-    }
-  });
-}
-
-TEST(Links, AreListedHoweverManyTheyAre) {
-  in_network_namespace([] {
-    Netlink route = open_route();
-    for (int i = 0; i < 100; ++i)
-      make_veth(route, fmt::format("a{}", i).c_str(), fmt::format("b{}", i).c_str());
-    const auto links = all_links(route);
-    ASSERT_TRUE(links) << links.error().message;
-    const auto veths = std::count_if(links->begin(), links->end(), [](const Link& l) { return l.kind == "veth"; });
-    EXPECT_EQ(veths, 200);
-  });
-}
-
-TEST(Links, ChangeInOneMessage) {
-  in_network_namespace([] {
-    Netlink route = open_route();
-    make_veth(route, "v0", "v1");
-    LinkChange change;
-    change.name = "rail0";
-    change.mtu = 4096;
-    change.mac = {2, 0, 0, 0, 0, 7};
-    change.tx_queue_length = 50;
-    change.group = 7;
-    change.up = true;
-    change.arp = ArpSettings{};
-    const auto done = change_link(route, index_of(route, "v0"), change);
-    ASSERT_TRUE(done) << done.error().message;
-    const Link link = link_of(route, "rail0");
-    EXPECT_EQ(link.mtu, 4096U);
-    EXPECT_EQ(link.mac, *change.mac);
-    EXPECT_EQ(link.tx_queue_length, 50U);
-    EXPECT_EQ(link.group, 7U);
-    EXPECT_TRUE(link.up);
-    EXPECT_FALSE(link.running) << "its peer is down";
-    for (const auto& [name, value] : {std::pair("arp_ignore", 1), {"arp_announce", 2}, {"rp_filter", 2}}) {
-      int found = -1;
-      std::ifstream(fmt::format("/proc/sys/net/ipv4/conf/rail0/{}", name)) >> found;
-      EXPECT_EQ(found, value) << name;
-    }
-    change = {};
-    change.up = false;
-    EXPECT_TRUE(change_link(route, link.ifindex, change));
-    EXPECT_FALSE(link_of(route, "rail0").up);
-  });
-}
-
-TEST(Links, RefuseNamesThatTheKernelWouldTakeOtherwise) {
-  in_network_namespace([] {
-    Netlink route = open_route();
-    make_veth(route, "v0", "v1");
-    const int v0 = index_of(route, "v0");
-    for (const char* name : {"", "v%d", "a/b", "a b", "a-name-of-sixteen", ".."}) {
-      LinkChange change;
-      change.name = name;
-      const auto done = change_link(route, v0, change);
-      ASSERT_FALSE(done) << name;
-      EXPECT_EQ(done.error().code, EINVAL) << name;
-    }
-    EXPECT_EQ(index_of(route, "v0"), v0);
-    EXPECT_FALSE(change_link(route, 0, {})) << "no index: the kernel would look for a name";
-  });
-}
-
-TEST(Links, MoveUnderAnotherName) {
-  in_network_namespace([] {
-    auto [node, inside] = two_namespaces();
-    make_veth(node.route, "v0", "v1");
-    LinkChange change;
-    change.netns = inside.netns.get();
-    change.name = "rail0";
-    change.up = false;
-    const auto done = change_link(node.route, index_of(node.route, "v0"), change);
-    ASSERT_TRUE(done) << done.error().message;
-    EXPECT_EQ(index_of(node.route, "v0"), -1);
-    const Link link = link_of(inside.route, "rail0");
-    EXPECT_EQ(link.kind, "veth");
-    EXPECT_TRUE(link.lower_is_elsewhere);
-  });
-}
-
-TEST(Links, SayThatTheNameIsTakenWhereTheyMove) {
-  in_network_namespace([] {
-    auto [node, inside] = two_namespaces();
-    make_veth(node.route, "v0", "v1");
-    make_veth(inside.route, "rail0", "x");
-    const int v0 = index_of(node.route, "v0");
-    LinkChange change;
-    change.netns = inside.netns.get();
-    change.name = "rail0";
-    const auto done = change_link(node.route, v0, change);
-    ASSERT_FALSE(done);
-    EXPECT_EQ(done.error().code, EEXIST);
-    EXPECT_NE(done.error().message.find("`rail0` is taken"), std::string::npos) << done.error().message;
-    // Wherever the kernel left it, it is in one of the two.
-    EXPECT_NE(index_of(node.route, "v0") == v0, index_of(inside.route, "v0") >= 0);
-  });
-}
-
-TEST(Links, AreDeletedOnce) {
-  in_network_namespace([] {
-    Netlink route = open_route();
-    make_veth(route, "v0", "v1");
-    const int v0 = index_of(route, "v0");
-    EXPECT_TRUE(delete_link(route, v0));
-    EXPECT_EQ(index_of(route, "v1"), -1);
-    EXPECT_TRUE(delete_link(route, v0)) << "there is none any more";
-    EXPECT_FALSE(delete_link(route, 0));
-    const auto lo = delete_link(route, 1);
-    ASSERT_FALSE(lo);
-    EXPECT_EQ(lo.error().code, EOPNOTSUPP);
-    EXPECT_NE(lo.error().message.find("cannot delete `lo`"), std::string::npos) << lo.error().message;
-  });
-}
-
-TEST(Links, AreDeletedByGroup) {
-  in_network_namespace([] {
-    Netlink route = open_route();
-    LinkChange group;
-    group.group = 0x7d000001;
-    for (const char* name : {"a", "b", "c"}) {
-      make_veth(route, name, (std::string(name) + "-peer").c_str());
-      if (*name == 'c') continue;
-      ASSERT_TRUE(change_link(route, index_of(route, name), group));
-    }
-    EXPECT_FALSE(delete_link_group(route, 0));
-    EXPECT_TRUE(delete_link_group(route, 0x7d000001));
-    EXPECT_EQ(index_of(route, "a"), -1);
-    EXPECT_EQ(index_of(route, "b"), -1);
-    EXPECT_GT(index_of(route, "c"), 0);
-    EXPECT_TRUE(delete_link_group(route, 0x7d000001)) << "none any more";
-  });
+TEST_F(Links, AreDeletedOnceAndByGroup) {
+  const int v0 = index_of(route_, "v0");
+  EXPECT_TRUE(delete_link(route_, v0));
+  EXPECT_EQ(index_of(route_, "v1"), -1);
+  EXPECT_TRUE(delete_link(route_, v0)) << "there is none any more";
+  EXPECT_FALSE(delete_link(route_, 0));
+  const auto lo = delete_link(route_, 1);
+  EXPECT_EQ(error_code(lo), EOPNOTSUPP);
+  EXPECT_TRUE(has_text(error_message(lo), "cannot delete `lo`"));
+  LinkChange group;
+  group.group = 0x7d000001;
+  for (const char* name : {"a", "b", "c"}) {
+    make_veth(route_, name, (std::string(name) + "-peer").c_str());
+    if (*name == 'c') continue;
+    ASSERT_TRUE(change_link(route_, index_of(route_, name), group));
+  }
+  EXPECT_FALSE(delete_link_group(route_, 0));
+  EXPECT_TRUE(delete_link_group(route_, 0x7d000001));
+  EXPECT_EQ(index_of(route_, "a"), -1);
+  EXPECT_EQ(index_of(route_, "b"), -1);
+  EXPECT_GT(index_of(route_, "c"), 0);
+  EXPECT_TRUE(delete_link_group(route_, 0x7d000001)) << "none any more";
 }
 
 NewChild macvlan(int parent, const char* name) {
@@ -325,82 +288,70 @@ NewChild macvlan(int parent, const char* name) {
   return child;
 }
 
-// Ends the child when this kernel has no macvlan.
-void need_macvlan(Netlink& route, int parent) {
+bool has_macvlan(Netlink& route, int parent) {
   const auto made = create_child(route, macvlan(parent, "try"));
-  if (!made && made.error().code == EOPNOTSUPP) _exit(kNoMacvlan);
-  EXPECT_TRUE(made) << made.error().message;
-  EXPECT_TRUE(delete_link(route, index_of(route, "try")));
+  if (error_code(made) == EOPNOTSUPP) return false;
+  EXPECT_OK(made);
+  EXPECT_OK(delete_link(route, index_of(route, "try")));
+  return true;
 }
 
-TEST(Links, ChildrenAppearInTheOtherNamespaceAtOnce) {
-  in_network_namespace([] {
-    auto [node, inside] = two_namespaces();
-    make_veth(node.route, "v0", "v1");
-    const int parent = index_of(node.route, "v0");
-    need_macvlan(node.route, parent);
-    NewChild child = macvlan(parent, "rail0");
-    child.mtu = 1400;
-    child.mac = {2, 0, 0, 0, 0, 9};
-    child.group = 42;
-    child.netns = inside.netns.get();
-    const auto made = create_child(node.route, child);
-    ASSERT_TRUE(made) << made.error().message;
-    const Link link = link_of(inside.route, "rail0");
-    EXPECT_EQ(link.kind, "macvlan");
-    EXPECT_EQ(link.mtu, 1400U);
-    EXPECT_EQ(link.mac, std::vector<std::uint8_t>(child.mac->begin(), child.mac->end()));
-    EXPECT_EQ(link.group, 42U);
-    EXPECT_EQ(link.lower_ifindex, parent);
-    EXPECT_TRUE(link.lower_is_elsewhere);
-    EXPECT_EQ(index_of(node.route, "rail0"), -1);
-    const auto again = create_child(node.route, child);
-    ASSERT_FALSE(again);
-    EXPECT_EQ(again.error().code, EEXIST);
-    EXPECT_FALSE(again.error().hint.empty());
-  });
+TEST_F(Links, ChildrenAppearInTheOtherNamespaceAtOnce) {
+  Place inside = enter_another_namespace();
+  const int parent = index_of(route_, "v0");
+  if (!has_macvlan(route_, parent)) GTEST_SKIP() << "this kernel has no macvlan";
+  NewChild child = macvlan(parent, "rail0");
+  child.mtu = 1400;
+  child.mac = {2, 0, 0, 0, 0, 9};
+  child.group = 42;
+  child.netns = inside.netns.get();
+  ASSERT_OK(create_child(route_, child));
+  const Link link = link_of(inside.route, "rail0");
+  EXPECT_EQ(link.kind, "macvlan");
+  EXPECT_EQ(link.mtu, 1400U);
+  EXPECT_EQ(link.mac, std::vector<std::uint8_t>(child.mac->begin(), child.mac->end()));
+  EXPECT_EQ(link.group, 42U);
+  EXPECT_EQ(link.lower_ifindex, parent);
+  EXPECT_TRUE(link.lower_is_elsewhere);
+  EXPECT_EQ(index_of(route_, "rail0"), -1);
+  const auto again = create_child(route_, child);
+  EXPECT_EQ(error_code(again), EEXIST);
+  EXPECT_FALSE(error_hint(again).empty());
 }
 
-TEST(Links, AChildMayHaveANameThatTheNodeHasToo) {
-  in_network_namespace([] {
-    auto [node, inside] = two_namespaces();
-    make_veth(node.route, "v0", "rail0");
-    const int parent = index_of(node.route, "v0");
-    need_macvlan(node.route, parent);
-    NewChild child = macvlan(parent, "rail0");
-    child.netns = inside.netns.get();
-    const auto made = create_child(node.route, child);
-    ASSERT_TRUE(made) << made.error().message;
-    EXPECT_EQ(link_of(inside.route, "rail0").kind, "macvlan");
-    EXPECT_EQ(link_of(node.route, "rail0").kind, "veth");
-    // The way that older kernels need, on any.
-    child.name = "rail1";
-    ASSERT_TRUE(node.route.change(child_request(child, 0x20000001), "make it"));
-    EXPECT_EQ(link_of(inside.route, "rail1").ifindex, 0x20000001);
-  });
+TEST_F(Links, AChildMayHaveANameThatTheNodeHasToo) {
+  Place inside = enter_another_namespace();
+  make_veth(route_, "rail0", "x");
+  const int parent = index_of(route_, "v0");
+  if (!has_macvlan(route_, parent)) GTEST_SKIP() << "this kernel has no macvlan";
+  NewChild child = macvlan(parent, "rail0");
+  child.netns = inside.netns.get();
+  ASSERT_OK(create_child(route_, child));
+  EXPECT_EQ(link_of(inside.route, "rail0").kind, "macvlan");
+  EXPECT_EQ(link_of(route_, "rail0").kind, "veth");
+  // The way that older kernels need, on any.
+  child.name = "rail1";
+  ASSERT_TRUE(route_.change(child_request(child, 0x20000001), "make it"));
+  EXPECT_EQ(link_of(inside.route, "rail1").ifindex, 0x20000001);
 }
 
-TEST(Links, ChildrenThatCannotBeAreExplained) {
-  in_network_namespace([] {
-    Netlink route = open_route();
-    make_veth(route, "v0", "v1");
-    NewChild child = macvlan(index_of(route, "v0"), "rail0");
-    child.kind = RailKind::kMove;
-    EXPECT_FALSE(create_child(route, child));
-    child.kind = RailKind::kMacvlan;
-    child.name = "rail%d";
-    EXPECT_FALSE(create_child(route, child));
-    child.name = "rail0";
-    child.kind = RailKind::kIpoib;  // no kernel makes one of a veth
-    child.pkey = 0x8001;
-    const auto made = create_child(route, child);
-    ASSERT_FALSE(made);
-    EXPECT_EQ(made.error().message.rfind("cannot make ipoib `rail0` of `v0`: ", 0), 0U) << made.error().message;
-    EXPECT_EQ(index_of(route, "rail0"), -1);
-  });
+TEST_F(Links, ChildrenThatCannotBeAreExplained) {
+  NewChild child = macvlan(index_of(route_, "v0"), "rail0");
+  child.kind = RailKind::kMove;
+  EXPECT_FALSE(create_child(route_, child));
+  child.kind = RailKind::kMacvlan;
+  child.name = "rail%d";
+  EXPECT_FALSE(create_child(route_, child));
+  child.name = "rail0";
+  child.kind = RailKind::kIpoib;  // no kernel makes one of a veth
+  child.pkey = 0x8001;
+  const auto made = create_child(route_, child);
+  ASSERT_FALSE(made);
+  EXPECT_EQ(error_message(made).rfind("cannot make ipoib `rail0` of `v0`: ", 0), 0U) << error_message(made);
+  EXPECT_EQ(index_of(route_, "rail0"), -1);
 }
 
-TEST(Links, ChildRequestsSayTheKind) {
+TEST_F(Links, ChildRequestsSayTheKind) {
   NewChild child = macvlan(5, "rail0");
   const auto data_of = [&] {
     const NetlinkMessage message = child_request(child, 0);
@@ -446,27 +397,26 @@ NetlinkMessage link_with_vfs(std::uint16_t type) {
   return link.take();
 }
 
-TEST(Vfs, AreReadAsTheDriverReportsThem) {
-  const NetlinkMessage link = link_with_vfs(ARPHRD_ETHER);
+TEST(Vfs, AreReadAndComparedAsTheDriverReportsThem) {
   VfAttributes second;
+  second.link_state = IFLA_VF_LINK_STATE_ENABLE;
+  VfAttributes infiniband = second;
+  infiniband.node_guid = 0x1122334455667788;
+  infiniband.port_guid = 0x1122334455667789;
+  EXPECT_EQ(vf_attributes(nlmsg_hdr(link_with_vfs(ARPHRD_INFINIBAND).get())).at(1), infiniband);
   second.mac = MacAddress{2, 0, 0, 0, 0, 1};
   second.vlan = 100;
   second.qos = 1;
   second.vlan_protocol = 0x88a8;
   second.trust = false;
   second.spoofchk = true;
-  second.link_state = IFLA_VF_LINK_STATE_ENABLE;
   second.min_tx_rate = 10;
   second.max_tx_rate = 1000;
-  const auto vfs = vf_attributes(nlmsg_hdr(link.get()));
+  const auto vfs = vf_attributes(nlmsg_hdr(link_with_vfs(ARPHRD_ETHER).get()));
   ASSERT_EQ(vfs.size(), 2U);
   EXPECT_EQ(vfs.at(1), second);
   EXPECT_FALSE(vfs.at(0).trust) << "-1 is not reported";
   EXPECT_FALSE(vfs.at(0).spoofchk);
-}
-
-TEST(Vfs, OnlyWhatIsOtherThanBeforeIsSet) {
-  const auto vfs = vf_attributes(nlmsg_hdr(link_with_vfs(ARPHRD_ETHER).get()));
   EXPECT_TRUE(changed_vf(vfs.at(1), vfs.at(1)).empty());
   VfAttributes now = vfs.at(1);
   now.vlan = 7;
@@ -478,18 +428,8 @@ TEST(Vfs, OnlyWhatIsOtherThanBeforeIsSet) {
   EXPECT_TRUE(changed_vf({}, vfs.at(1)).empty()) << "what was not known is left alone";
 }
 
-TEST(Vfs, OfInfiniBandHaveGuids) {
-  const NetlinkMessage link = link_with_vfs(ARPHRD_INFINIBAND);
-  VfAttributes second;
-  second.link_state = IFLA_VF_LINK_STATE_ENABLE;
-  second.node_guid = 0x1122334455667788;
-  second.port_guid = 0x1122334455667789;
-  EXPECT_EQ(vf_attributes(nlmsg_hdr(link.get())).at(1), second);
-}
-
 TEST(Vfs, AreChangedByOneMessageForEach) {
-  const NetlinkMessage link = link_with_vfs(ARPHRD_ETHER);
-  const VfAttributes wanted = vf_attributes(nlmsg_hdr(link.get())).at(1);
+  const VfAttributes wanted = vf_attributes(nlmsg_hdr(link_with_vfs(ARPHRD_ETHER).get())).at(1);
   std::string what;
   for (const VfRequest& request : vf_requests(9, 1, wanted)) {
     what += fmt::format("{},", request.what);
@@ -523,25 +463,249 @@ TEST(Vfs, OnlyOtherProtocolsNeedTheVlanList) {
   EXPECT_EQ(list[21], 0xa8);
 }
 
-TEST(Vfs, MissingOnesAreSaid) {
-  in_network_namespace([] {
-    Netlink route = open_route();
-    make_veth(route, "v0", "v1");
-    const int v0 = index_of(route, "v0");
-    const auto read = read_vf(route, v0, 3);
-    ASSERT_FALSE(read);
-    EXPECT_EQ(read.error().message, "cannot read VF 3 of `v0`: it has no such VF");
-    VfAttributes wanted;
-    wanted.trust = true;
-    const auto changed = change_vf(route, v0, 3, wanted);
-    ASSERT_FALSE(changed);
-    EXPECT_EQ(changed.error().code, EOPNOTSUPP);
-    EXPECT_EQ(changed.error().message.rfind("cannot set trust of VF 3 of `v0`: ", 0), 0U) << changed.error().message;
-    EXPECT_TRUE(change_vf(route, v0, 3, {})) << "nothing is asked";
-    wanted = {};
-    wanted.min_tx_rate = 5;
-    EXPECT_FALSE(change_vf(route, v0, 3, wanted)) << "the other rate cannot be read";
+TEST_F(Links, SayThatAVfIsMissing) {
+  const int v0 = index_of(route_, "v0");
+  const auto read = read_vf(route_, v0, 3);
+  EXPECT_EQ(error_message(read), "cannot read VF 3 of `v0`: it has no such VF");
+  VfAttributes wanted;
+  wanted.trust = true;
+  const auto changed = change_vf(route_, v0, 3, wanted);
+  EXPECT_EQ(error_code(changed), EOPNOTSUPP);
+  EXPECT_EQ(error_message(changed).rfind("cannot set trust of VF 3 of `v0`: ", 0), 0U) << error_message(changed);
+  EXPECT_TRUE(change_vf(route_, v0, 3, {})) << "nothing is asked";
+  wanted = {};
+  wanted.min_tx_rate = 5;
+  EXPECT_FALSE(change_vf(route_, v0, 3, wanted)) << "the other rate cannot be read";
+}
+
+constexpr NetnsParts kAll{.packet = true, .sysfs = true};
+
+UniqueFd open_path(const std::string& path) {
+  return UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+}
+
+ino_t inode_of(int fd) {
+  struct stat info {};
+  return fstat(fd, &info) == 0 ? info.st_ino : 0;
+}
+
+std::ptrdiff_t count_descriptors() {
+  return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
+}
+
+// A process in a namespace of its own, which differs in its loopback: that is down.
+class OpenNetns : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (inode_of(open_path(path()).get()) == inode_of(own_netns().get()))
+      GTEST_SKIP() << "unshare(CLONE_NEWNET) is not allowed here";
+  }
+  std::string path() const { return "/proc/" + std::to_string(process_.identity().pid) + "/ns/net"; }
+  NetworkNamespace open() const { return must(open_network_namespace(open_path(path()), kAll)); }
+
+  Child process_{[] { (void)unshare(CLONE_NEWNET); }};
+};
+
+// "name" or "name up" of each netdev of the socket's namespace.
+std::vector<std::string> netdevs(Netlink& route) {
+  std::vector<std::string> names;
+  ifinfomsg header{};
+  RequestBuilder request(RTM_GETLINK, NLM_F_DUMP, header);
+  const auto done = route.read(request.take(), "list netdevs", [&](const nlmsghdr* answer) {
+    const auto message = to_message(answer);
+    const auto* info = message.header<ifinfomsg>();
+    const auto name = message.attributes(sizeof *info).text(IFLA_IFNAME);
+    names.push_back(name.value_or("?") + ((info->ifi_flags & IFF_UP) != 0 ? " up" : ""));
   });
+  EXPECT_OK(done);
+  return names;
+}
+
+TEST_F(OpenNetns, SocketsAreOfThatNamespace) {
+  const ino_t own = inode_of(own_netns().get());
+  auto opened = open();
+  auto here = must(Netlink::open(NETLINK_ROUTE));
+  // Its loopback was never set up; changing it there leaves ours alone.
+  const auto before = netdevs(here);
+  EXPECT_EQ(netdevs(opened.route).at(0), "lo");
+  ifinfomsg up{};
+  up.ifi_index = 1;
+  up.ifi_flags = up.ifi_change = IFF_UP;
+  ASSERT_OK(opened.route.change(RequestBuilder(RTM_NEWLINK, 0, up).take(), "set lo up"));
+  EXPECT_EQ(netdevs(opened.route).at(0), "lo up");
+  EXPECT_EQ(netdevs(here), before);
+  EXPECT_EQ(inode_of(opened.netns.get()), inode_of(open_path(path()).get()));
+  EXPECT_EQ(inode_of(own_netns().get()), own) << "this process stayed where it was";
+}
+
+// They hold the namespace, and their descriptors are not inherited.
+TEST_F(OpenNetns, SocketsOutliveItsProcesses) {
+  auto opened = open();
+  process_.kill();
+  EXPECT_EQ(netdevs(opened.route).at(0), "lo");
+  for (const int fd : {opened.route.fd(), opened.packet.get(), opened.sysfs.get()})
+    EXPECT_TRUE(fd < 0 || (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
+}
+
+TEST_F(OpenNetns, PacketSocketIsRawAndNotBound) {
+  const auto opened = open();
+  if (!opened.packet.ok()) GTEST_SKIP() << "this kernel gives no packet socket";
+  sockaddr_ll address{};
+  socklen_t size = sizeof address;
+  ASSERT_EQ(getsockname(opened.packet.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  EXPECT_EQ(address.sll_protocol, 0);
+  int type = 0;
+  size = sizeof type;
+  ASSERT_EQ(getsockopt(opened.packet.get(), SOL_SOCKET, SO_TYPE, &type, &size), 0);
+  EXPECT_EQ(type, SOCK_RAW);
+}
+
+TEST_F(OpenNetns, SysfsIsThatOfTheNamespaceAndReadOnly) {
+  auto opened = open();
+  if (!opened.sysfs.ok()) GTEST_SKIP() << "this kernel gives no detached sysfs";
+  const std::string classes = fmt::format("/proc/self/fd/{}/class/net", opened.sysfs.get());
+  EXPECT_TRUE(fs::exists(classes + "/lo"));
+  const auto links = std::count_if(fs::directory_iterator(classes), fs::directory_iterator(),
+                                   [](const auto& entry) { return entry.is_symlink(); });  // bonding_masters is a file
+  EXPECT_EQ(static_cast<std::size_t>(links), netdevs(opened.route).size());
+  EXPECT_LT(openat(opened.sysfs.get(), "class/net/lo/mtu", O_WRONLY | O_CLOEXEC), 0);
+  EXPECT_EQ(errno, EROFS);
+}
+
+TEST_F(OpenNetns, LeavesNothingOpen) {
+  const auto before = count_descriptors();
+  { ASSERT_TRUE(open_network_namespace(open_path(path()), kAll)); }
+  ASSERT_FALSE(open_network_namespace(open_path("/dev/null"), kAll));
+  EXPECT_EQ(count_descriptors(), before);
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), 0) << "only the namespace's own process is left";
+}
+
+TEST_F(OpenNetns, RunsAFunctionInside) {
+  const UniqueFd netns = open_path(path());
+  const ino_t inside = inode_of(netns.get());
+  const auto check = [&]() -> fabric::Result<void> {
+    if (inode_of(open_path("/proc/self/ns/net").get()) == inside) return {};
+    return fabric::make_error("elsewhere");
+  };
+  const auto done = run_in_network_namespace(netns.get(), check);
+  EXPECT_OK(done);
+  EXPECT_EQ(check().error().message, "elsewhere");
+  const auto failed = run_in_network_namespace(netns.get(), []() -> fabric::Result<void> {
+    return fabric::Error{"said inside", EBUSY, "a hint"};
+  });
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().message, "said inside");
+  EXPECT_EQ(failed.error().code, EBUSY);
+  EXPECT_EQ(failed.error().hint, "a hint");
+  const auto died = run_in_network_namespace(netns.get(), []() -> fabric::Result<void> { _exit(7); });
+  ASSERT_FALSE(died);
+  EXPECT_TRUE(has_text(died.error().message, "ended with wait status"));
+}
+
+// What the kernel has, but does not give at the moment, is not missing.
+TEST_F(OpenNetns, WhatFailsIsNoMissingPart) {
+  const auto code_without = [&](int call, int code, unsigned argument, std::uint32_t value) {
+    return in_child([&] {
+      deny(call, code, argument, value);
+      const auto opened = open_network_namespace(open_path(path()), kAll);
+      return opened ? 0 : opened.error().code;
+    });
+  };
+  EXPECT_EQ(code_without(SYS_socket, ENOMEM, 2, NETLINK_RDMA), ENOMEM);
+  EXPECT_EQ(code_without(SYS_socket, EPROTONOSUPPORT, 2, NETLINK_RDMA), 0);
+  EXPECT_EQ(code_without(SYS_fsopen, ENOMEM, 1, FSOPEN_CLOEXEC), ENOMEM);
+  EXPECT_EQ(code_without(SYS_fsopen, ENOSYS, 1, FSOPEN_CLOEXEC), 0);
+}
+
+TEST(OpenNetnsRefusals, OtherDescriptors) {
+  for (const char* path : {"/dev/null", "/proc/self/ns/mnt", "/proc/self/stat", "/"}) {
+    const auto opened = open_network_namespace(open_path(path), kAll);
+    EXPECT_EQ(error_code(opened), EINVAL) << path;
+    EXPECT_TRUE(has_text(error_message(opened), "something else")) << path;
+  }
+  EXPECT_EQ(error_code(open_network_namespace(UniqueFd(), kAll)), EBADF);
+}
+
+// Type, then each attribute as "type=hex".
+std::string shown(const NetlinkMessage& message) {
+  if (!message) return "none";
+  const nlmsghdr* header = nlmsg_hdr(message.get());
+  std::string text = fmt::format("client {} command {}:", header->nlmsg_type >> 10, header->nlmsg_type & 1023);
+  int rest = nlmsg_datalen(header);
+  const auto* attribute = static_cast<const nlattr*>(nlmsg_data(header));
+  for (; nla_ok(attribute, rest); attribute = nla_next(attribute, &rest)) {
+    text += fmt::format(" {}=", nla_type(attribute));
+    const auto* bytes = static_cast<const unsigned char*>(nla_data(attribute));
+    for (int i = 0; i < nla_len(attribute); ++i)
+      text += fmt::format("{:02x}", bytes[i]);
+  }
+  return rest == 0 ? text : text + " and a rest";
+}
+
+// Numbers of include/uapi/rdma/rdma_netlink.h: NLDEV is client 5; SET 2, NEWLINK 3, DELLINK 4; DEV_INDEX 1, DEV_NAME 2,
+// NDEV_NAME 51, LINK_TYPE 65, NET_NS_FD 68.
+TEST(RdmaDevices, RequestsAndNodeGuids) {
+  EXPECT_EQ(shown(rdma_move_request(3, 17)), "client 5 command 2: 1=03000000 68=11000000");
+  EXPECT_EQ(shown(rdma_rename_request(3, "mlx5_0")), "client 5 command 2: 1=03000000 2=6d6c78355f3000");
+  EXPECT_EQ(shown(rdma_link_request("rxe0", "rxe", "net1")),
+            "client 5 command 3: 2=7278653000 65=72786500 51=6e65743100");
+  EXPECT_EQ(shown(rdma_unlink_request(258)), "client 5 command 4: 1=02010000");
+  EXPECT_EQ(parse_node_guid("5054:00ff:fe12:3456"), 0x505400fffe123456U);
+  EXPECT_EQ(parse_node_guid("0000:0000:0000:0000"), 0U);
+  EXPECT_EQ(parse_node_guid(""), 0U);
+  EXPECT_EQ(node_guid_of_mac({0x52, 0x54, 0x00, 0x12, 0x34, 0x56}), 0x505400fffe123456U);
+  EXPECT_EQ(node_guid_of_mac(std::vector<std::uint8_t>(20)), 0U) << "IPoIB";
+}
+
+TEST(RdmaDevices, ExplainsRefusals) {
+  const struct {
+    int code;
+    std::optional<bool> is_shared;
+    const char* hint;
+  } cases[] = {{EOPNOTSUPP, true, "netns_mode=0"},
+               {EOPNOTSUPP, false, "netns shared"},
+               {EOPNOTSUPP, std::nullopt, "netns shared"},
+               {EBUSY, false, "rdma resource show"},
+               {EPERM, false, "CAP_NET_ADMIN"},
+               {EEXIST, false, "rdma dev set"}};
+  const auto explain = [](int code, std::optional<bool> shared) {
+    return explain_rdma_move(Error{"cannot move RDMA device 3", code, {}}, shared);
+  };
+  for (const auto& row : cases)
+    EXPECT_TRUE(has_text(explain(row.code, row.is_shared).hint, row.hint)) << row.code;
+  EXPECT_EQ(explain(EIO, false).hint, "");
+  const Error shared = explain(EOPNOTSUPP, true);
+  EXPECT_EQ(shared.message, "cannot move RDMA device 3; the RDMA subsystem is shared between network namespaces");
+  EXPECT_EQ(shared.code, EOPNOTSUPP);
+  EXPECT_EQ(explain_rdma_link(Error{"x", EINVAL, {}}, "rxe").hint, "`modprobe rdma_rxe`, or `modprobe rxe`");
+  EXPECT_TRUE(has_text(explain_rdma_link(Error{"x", ENODEV, {}}, "rxe").hint, "another network namespace"));
+  EXPECT_TRUE(has_text(explain_rdma_link(Error{"x", EEXIST, {}}, "siw").hint, "rdma link"));
+  // assign_name() of the kernel says ENFILE: "Too many open files in system".
+  const auto refusal = [](const char* what) { return fabric::sys_error(ENFILE, "cannot {}", what); };
+  const std::string meant = "an RDMA device has this name, and names are unique over all network namespaces";
+  for (const Error& error : {explain_rdma_link(refusal("make rxe device `rxe0` on `net1`"), "rxe"),
+                             explain_rdma_rename(refusal("rename RDMA device 3 to `rxe0`")),
+                             explain_rdma_move(refusal("move RDMA device 3"), false)}) {
+    EXPECT_TRUE(error.message.ends_with(": " + meant)) << error.message;
+    EXPECT_EQ(error.code, ENFILE);
+    EXPECT_TRUE(has_text(error.hint, "rdma dev set OLD name NEW"));
+  }
+}
+
+// The kernel would cut what is too long, and rename or make another device.
+TEST(RdmaDevices, NamesAreCheckedBeforeAnythingIsSent) {
+  auto socket = Netlink::open(NETLINK_ROUTE);  // of another protocol: nothing may reach it
+  if (!socket) GTEST_SKIP() << socket.error().message;
+  for (const std::string& name : {std::string(), std::string(64, 'a'), std::string("a b"), std::string("../a"),
+                                  std::string("rxe%d"), std::string(".."), std::string("a\n")}) {
+    const auto renamed = rename_rdma_device(*socket, 1, name);
+    const auto made = create_rdma_link(*socket, name, "rxe", "net1");
+    ASSERT_FALSE(renamed || made) << name;
+    EXPECT_TRUE(has_text(renamed.error().message, "is no name of an RDMA device"));
+    EXPECT_EQ(made.error().message, renamed.error().message);
+  }
+  EXPECT_EQ(error_message(create_rdma_link(*socket, "rxe0", "rxe", "a-netdev-of-16-b")),
+            "cannot use `a-netdev-of-16-`: that is no name of a netdev");
 }
 
 }  // namespace

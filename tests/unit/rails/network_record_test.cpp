@@ -1,6 +1,4 @@
 // What rails have changed on the node, written down and read back: all of it, or an error that says what is wrong.
-#include "hook/rails/record/store.hpp"
-
 #include <gtest/gtest.h>
 #include <linux/rtnetlink.h>
 #include <sys/stat.h>
@@ -10,14 +8,16 @@
 #include <set>
 
 #include "hook/base/json/json.hpp"
+#include "hook/rails/record/store.hpp"
 #include "support/inventories.hpp"
+#include "support/results.hpp"
 #include "support/temp_dir.hpp"
 
 namespace hook {
 namespace {
 
-using test_support::address;
-using test_support::TempDir;
+using namespace test_support;
+using Strings = std::vector<std::string>;
 using Pointer = Json::json_pointer;
 
 constexpr const char* kPath = "/run/rdma-hook/network/k.json";
@@ -100,42 +100,31 @@ std::string problem(const Json& document) {
   return record ? "" : record.error().message;
 }
 
-TEST(NetworkRecord, ReadsBackWithEverythingSet) {
-  const auto read = parse_network_record(network_record_text(full()), kPath);
-  ASSERT_TRUE(read) << read.error().message;
-  EXPECT_EQ(*read, full());
-}
-
-TEST(NetworkRecord, ReadsBackWithNothingSet) {
-  const auto read = parse_network_record(network_record_text({}), kPath);
-  ASSERT_TRUE(read) << read.error().message;
-  EXPECT_EQ(*read, NetworkRecord{});
-}
-
-TEST(NetworkRecord, KindsOfRails) {
+TEST(NetworkRecord, ReadsBack) {
+  NetworkRecord record = full();
+  EXPECT_EQ(must(parse_network_record(network_record_text(record), kPath)), record) << "with everything set";
+  EXPECT_EQ(must(parse_network_record(network_record_text({}), kPath)), NetworkRecord{}) << "with nothing set";
   for (const RailKind kind : {RailKind::kMove, RailKind::kMacvlan, RailKind::kIpvlan, RailKind::kIpoib}) {
-    NetworkRecord record = full();
     record.rails[0].rail.kind = kind;
     EXPECT_EQ(parse_network_record(network_record_text(record), kPath)->rails[0].rail.kind, kind) << to_string(kind);
   }
 }
 
-// Which directory a plugin is in is not a record's to say.
-TEST(NetworkRecord, RefusesAPluginsPath) {
-  Json document = Json::parse(network_record_text(full()));
-  document[Pointer("/rails/0/lease/plugin")] = "/opt/cni/bin/host-local";
-  EXPECT_FALSE(parse_network_record(document.dump(), kPath));
-}
-
-TEST(NetworkRecord, SaysWhatRecordsAreForPeople) {
+TEST(NetworkRecord, TellsPeopleWhatRecordsAreAndTheRemedyOfAnError) {
   const Json document = Json::parse(network_record_text(full()));
   EXPECT_EQ(document.at(Pointer("/rails/0/host/records/0/what")), "10.1.7.2/24");
   EXPECT_EQ(document.at(Pointer("/rails/0/host/records/1/what")), "from fd00::7 lookup 1");
   EXPECT_EQ(document.at(Pointer("/rails/0/host/mac")), "000aff8000000000000000010203040506070809");
+  for (const char* text : {"", "{", "[]", "{\"format\": 1}", "7"}) {
+    const auto record = parse_network_record(text, kPath);
+    EXPECT_TRUE(has_text(error_message(record), kPath));
+    EXPECT_EQ(error_hint(record), "put the netdevs right by hand, remove the file and run `rdma-hook recover`");
+  }
+  EXPECT_FALSE(parse_network_record(std::string(2 << 20, ' ') + network_record_text(full()), kPath)) << "too large";
 }
 
 // Paths of all members, at any depth.
-void list_members(const Json& json, const std::string& path, std::vector<std::string>& members) {
+void list_members(const Json& json, const std::string& path, Strings& members) {
   if (!json.is_structured()) return;
   for (const auto& [name, value] : json.items()) {
     const std::string inner = fmt::format("{}/{}", path, name);
@@ -151,8 +140,8 @@ Json document() {
   return Json::parse(network_record_text(record));
 }
 
-std::vector<std::string> all_members() {
-  std::vector<std::string> members;
+Strings all_members() {
+  Strings members;
   list_members(document(), "", members);
   return members;
 }
@@ -169,7 +158,7 @@ bool may_be_missing(const std::string& member) {
   return of_vf || of_numbers || of_sysfs || (kOptional.contains(name) && member != "/rails/0/host/mtu");
 }
 
-TEST(NetworkRecord, EveryMemberThatIsMissingIsAnError) {
+TEST(NetworkRecord, EveryMemberThatIsWrongIsAnError) {
   const auto members = all_members();
   ASSERT_GT(members.size(), 60U);
   for (const std::string& member : members) {
@@ -178,9 +167,6 @@ TEST(NetworkRecord, EveryMemberThatIsMissingIsAnError) {
     damaged[Pointer(member.substr(0, at))].erase(member.substr(at + 1));
     EXPECT_EQ(problem(damaged).empty(), may_be_missing(member)) << member << ": " << problem(damaged);
   }
-}
-
-TEST(NetworkRecord, EveryMemberThatIsWrongIsAnError) {
   const Json wrong[] = {
       nullptr, -1, 1.5, 5U, "\x7f", "", true, Json::array({1}), Json::array(), Json::object({{"a", 1}})};
   for (const std::string& member : all_members()) {
@@ -196,14 +182,12 @@ TEST(NetworkRecord, EveryMemberThatIsWrongIsAnError) {
   }
 }
 
-struct WrongRow {
-  const char* member;
-  Json value;
-  const char* said;
-};
-
 TEST(NetworkRecord, ValuesThatCannotBe) {
-  const WrongRow rows[] = {
+  const struct {
+    const char* member;
+    Json value;
+    const char* said;
+  } cases[] = {
       {"/format", 2, "format"},
       {"/group", 4294967296, "group"},
       {"/rails/0/gid_index", 4294967296, "gid_index"},
@@ -213,6 +197,8 @@ TEST(NetworkRecord, ValuesThatCannotBe) {
       {"/rails/0/rail/addresses/0/prefix", 33, "prefix"},
       {"/rails/0/rail/addresses/1/prefix", 129, "prefix"},
       {"/rails/0/rail/addresses/0/gateway", "", "gateway"},
+      // Which directory a plugin is in is not a record's to say.
+      {"/rails/0/lease/plugin", "/opt/cni/bin/host-local", "plugin"},
       {"/rails/0/rail/vf/mac", "02:00:00:00:00", "mac"},
       {"/rails/0/rail/vf/vlan_protocol", 65536, "vlan_protocol"},
       {"/rails/0/host/ifindex", 2147483648, "ifindex"},
@@ -233,22 +219,12 @@ TEST(NetworkRecord, ValuesThatCannotBe) {
       {"/rails/0/host/records/0/message", "021800000300000", "message"},
       {"/rails/0/host/records/0/message", "0218000003000000ff00ff00", "message"},
   };
-  for (const WrongRow& row : rows) {
+  for (const auto& row : cases) {
     Json damaged = document();
     damaged[Pointer(row.member)] = row.value;
     EXPECT_EQ(problem(damaged), fmt::format("cannot read `{}`: `{}` is missing or wrong", kPath, row.said))
         << row.member << " as " << row.value;
   }
-}
-
-TEST(NetworkRecord, AnErrorHasTheRemedy) {
-  for (const char* text : {"", "{", "[]", "{\"format\": 1}", "7"}) {
-    const auto record = parse_network_record(text, kPath);
-    ASSERT_FALSE(record) << text;
-    EXPECT_NE(record.error().message.find(kPath), std::string::npos) << record.error().message;
-    EXPECT_EQ(record.error().hint, "put the netdevs right by hand, remove the file and run `rdma-hook recover`");
-  }
-  EXPECT_FALSE(parse_network_record(std::string(2 << 20, ' ') + network_record_text(full()), kPath)) << "too large";
 }
 
 // --- the files ------------------------------------------------------------------------------------------------------
@@ -289,44 +265,39 @@ TEST_F(NetworkRecordStoreTest, RefusesWhatIsTooLarge) {
   ASSERT_TRUE(store_.write(record));
   const auto before = record;
   record.rails[0].host.records.assign(20000, address_record(3, address("10.1.7.2"), 24));
-  const auto written = store_.write(record);
-  ASSERT_FALSE(written);
-  EXPECT_NE(written.error().message.find("eth7"), std::string::npos) << written.error().message;
+  EXPECT_TRUE(has_text(error_message(store_.write(record)), "eth7"));
   EXPECT_EQ(*store_.read(record.key), before) << "the old one stays";
 }
 
-TEST_F(NetworkRecordStoreTest, ListsItsKeys) {
-  EXPECT_EQ(*store_.keys(), std::vector<std::string>());
+TEST_F(NetworkRecordStoreTest, KeysLeadNowhereElse) {
+  EXPECT_EQ(*store_.keys(), Strings());
   for (const char* key : {"netns-4-7", "container-a.b", "token-1"})
     ASSERT_TRUE(store_.write(NetworkRecord{key, {}, 1, {}}));
-  test_support::write_file(path_ + "/network/notes.txt", "");
+  write_file(path_ + "/network/notes.txt", "");
   auto keys = *store_.keys();
   std::sort(keys.begin(), keys.end());
-  EXPECT_EQ(keys, (std::vector<std::string>{"container-a.b", "netns-4-7", "token-1"}));
-}
-
-TEST_F(NetworkRecordStoreTest, KeysLeadNowhereElse) {
-  test_support::write_file(path_ + "/outside.json", network_record_text(full()));
+  EXPECT_EQ(keys, (Strings{"container-a.b", "netns-4-7", "token-1"}));
+  write_file(path_ + "/outside.json", network_record_text(full()));
   EXPECT_EQ(*store_.read("../outside"), std::nullopt);
   EXPECT_EQ(*store_.read(""), std::nullopt);
 }
 
 TEST_F(NetworkRecordStoreTest, WhatIsNoRecordIsNamed) {
-  test_support::write_file(file("k"), "{\"format\": 1}");
+  write_file(file("k"), "{\"format\": 1}");
   auto read = store_.read("k");
   ASSERT_FALSE(read);
-  EXPECT_EQ(read.error().message, "cannot read `" + file("k") + "`: `key` is missing or wrong");
+  EXPECT_EQ(error_message(read), "cannot read `" + file("k") + "`: `key` is missing or wrong");
   // Under another name it would be undone as that one's, whoever lives in the namespace that it tells of.
-  test_support::write_file(file("k"), network_record_text(full()));
+  write_file(file("k"), network_record_text(full()));
   read = store_.read("k");
   ASSERT_FALSE(read);
-  EXPECT_EQ(read.error().message, "cannot read `" + file("k") + "`: it is the record of `" + full().key + "`");
-  EXPECT_FALSE(read.error().hint.empty());
+  EXPECT_EQ(error_message(read), "cannot read `" + file("k") + "`: it is the record of `" + full().key + "`");
+  EXPECT_FALSE(error_hint(read).empty());
   ASSERT_EQ(unlink(file("k").c_str()), 0);
   ASSERT_EQ(symlink("/etc/hostname", file("k").c_str()), 0);
   read = store_.read("k");
   ASSERT_FALSE(read);
-  EXPECT_NE(read.error().message.find(file("k")), std::string::npos) << read.error().message;
+  EXPECT_TRUE(has_text(error_message(read), file("k")));
   ASSERT_EQ(chmod((path_ + "/network").c_str(), 0777), 0);
   EXPECT_FALSE(NetworkRecordStore::open(path_)) << "others may write there";
 }

@@ -1,6 +1,7 @@
 // Network namespaces of this kernel for tests, with veth pairs in them; system calls that fail.
 #pragma once
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/rtnetlink.h>
@@ -8,15 +9,13 @@
 #include <linux/veth.h>
 #include <sched.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <functional>
 
+#include "fabric/unique_fd.hpp"
 #include "hook/rails/netlink/netlink.hpp"
+#include "support/results.hpp"
 
 namespace test_support {
 
@@ -24,30 +23,6 @@ using hook::Netlink;
 using hook::NetlinkMessage;
 using hook::RequestBuilder;
 using hook::to_message;
-
-inline constexpr int kRefused = 77;
-inline constexpr int kNoMacvlan = 78;
-inline constexpr int kNoFeatures = 79;
-
-// The body runs in a child with a network namespace of its own; its expectations count.
-inline void in_network_namespace(const std::function<void()>& body) {
-  std::fflush(nullptr);
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    if (unshare(CLONE_NEWNET) != 0) _exit(kRefused);
-    body();
-    std::fflush(nullptr);
-    _exit(testing::Test::HasFailure() ? 1 : 0);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  ASSERT_TRUE(WIFEXITED(status)) << "ended by signal " << WTERMSIG(status);
-  if (WEXITSTATUS(status) == kRefused) GTEST_SKIP() << "no network namespace of one's own here";
-  if (WEXITSTATUS(status) == kNoMacvlan) GTEST_SKIP() << "this kernel has no macvlan";
-  if (WEXITSTATUS(status) == kNoFeatures) GTEST_SKIP() << "this kernel does not say a netdev's features";
-  EXPECT_EQ(WEXITSTATUS(status), 0) << "see what it printed above";
-}
 
 // From here on this system call fails in this process and its children, if its argument of this number has this value.
 inline void deny(int call, int code, unsigned argument, std::uint32_t value) {
@@ -75,6 +50,27 @@ inline Netlink open_route() {
   return std::move(opened).value();
 }
 
+inline fabric::UniqueFd own_netns() {
+  return fabric::UniqueFd(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
+}
+
+// Each test runs in a network namespace of its own, and the process is in its first one again afterwards.
+class NetnsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!is_allowed_) GTEST_SKIP() << "no network namespace of one's own here";
+  }
+  ~NetnsTest() override {
+    if (is_allowed_) {
+      EXPECT_EQ(setns(home_.get(), CLONE_NEWNET), 0);
+    }
+  }
+
+  const fabric::UniqueFd home_ = own_netns();
+  const bool is_allowed_ = unshare(CLONE_NEWNET) == 0;
+  Netlink route_ = open_route();
+};
+
 inline void make_veth(Netlink& route, const char* name, const char* peer) {
   RequestBuilder request(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, ifinfomsg{});
   request.put(IFLA_IFNAME, std::string_view(name));
@@ -88,8 +84,7 @@ inline void make_veth(Netlink& route, const char* name, const char* peer) {
   request.put(VETH_INFO_PEER, to_message(nlmsg_hdr(made.get())).payload);
   request.end(data);
   request.end(info);
-  const auto done = route.change(request.take(), "make veth");
-  ASSERT_TRUE(done) << done.error().message;
+  ASSERT_OK(route.change(request.take(), "make veth"));
 }
 
 }  // namespace test_support

@@ -1,11 +1,8 @@
 // What a former holder left open of an HCA: what the kernel says of contexts and descriptors, and what follows from it.
-#include "hook/rails/open_hcas.hpp"
-
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <rdma/rdma_netlink.h>
 #include <sys/syscall.h>
-#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,53 +12,51 @@
 
 #include "hook/rails/netlink/netlink.hpp"
 #include "hook/rails/netlink/rdma_devices.hpp"
-#include "support/temp_dir.hpp"
+#include "hook/rails/open_hcas.hpp"
+#include "support/results.hpp"
 #include "unit/ledger/scene.hpp"
 
 namespace hook {
 namespace {
 
+namespace fs = std::filesystem;
 using fabric::netlink::Attributes;
 using fabric::netlink::Bytes;
-using test_support::Child;
-using test_support::TempDir;
-using test_support::write_file;
+using namespace test_support;
 
 const OpenProcess kStranger{4711, "python3", true};
 const OpenProcess kOther{4712, "sh", true};
 const OpenProcess kAgent{12, "agent", false};
 
-struct LeftOpenRow {
-  const char* name;
-  std::vector<std::uint32_t> before;
-  OpenHca now;
-  LeftOpen expected;
-};
-
-const LeftOpenRow kLeftOpenRows[] = {
-    {"nothing is open", {}, {}, {}},
-    {"a context of a container's process", {}, {{{7, {kStranger}}}, {}}, {{kStranger}, 0, {}}},
-    {"a context of a process of the node", {}, {{{7, {kAgent}}}, {}}, {{}, 0, {kAgent}}},
-    {"a context that processes of both use", {}, {{{7, {kAgent, kStranger}}}, {}}, {{kStranger}, 0, {kAgent}}},
-    {"a context without a process", {}, {{{7, {}}}, {}}, {{}, 1, {}}},
-    {"contexts from before", {3, 7}, {{{3, {}}, {7, {kStranger}}}, {}}, {}},
-    {"one more than before", {3}, {{{3, {kAgent}}, {7, {kStranger}}}, {}}, {{kStranger}, 0, {}}},
-    {"another one than before", {3}, {{{7, {}}}, {}}, {{}, 1, {}}},
-    {"two contexts of one process", {}, {{{7, {kStranger}}, {8, {kStranger}}}, {}}, {{kStranger}, 0, {}}},
-    {"a descriptor of a container's process", {}, {{}, {kStranger}}, {{kStranger}, 0, {}}},
-    {"a descriptor of a process of the node", {}, {{}, {kAgent}}, {{}, 0, {kAgent}}},
-    {"a descriptor of who has a context from before",
-     {3},
-     {{{3, {kStranger}}}, {kStranger, kOther}},
-     {{kOther}, 0, {}}},
-};
-
 TEST(FindLeftOpen, CountsContextsAndDescriptorsSinceTheGrant) {
-  for (const LeftOpenRow& row : kLeftOpenRows) {
+  const struct {
+    const char* name;
+    std::vector<std::uint32_t> before;
+    OpenHca now;
+    LeftOpen expected;
+  } cases[] = {
+      {"nothing is open", {}, {}, {}},
+      {"a context of a container's process", {}, {{{7, {kStranger}}}, {}}, {{kStranger}, 0, {}}},
+      {"a context of a process of the node", {}, {{{7, {kAgent}}}, {}}, {{}, 0, {kAgent}}},
+      {"a context that processes of both use", {}, {{{7, {kAgent, kStranger}}}, {}}, {{kStranger}, 0, {kAgent}}},
+      {"a context without a process", {}, {{{7, {}}}, {}}, {{}, 1, {}}},
+      {"contexts from before", {3, 7}, {{{3, {}}, {7, {kStranger}}}, {}}, {}},
+      {"one more than before", {3}, {{{3, {kAgent}}, {7, {kStranger}}}, {}}, {{kStranger}, 0, {}}},
+      {"another one than before", {3}, {{{7, {}}}, {}}, {{}, 1, {}}},
+      {"two contexts of one process", {}, {{{7, {kStranger}}, {8, {kStranger}}}, {}}, {{kStranger}, 0, {}}},
+      {"a descriptor of a container's process", {}, {{}, {kStranger}}, {{kStranger}, 0, {}}},
+      {"a descriptor of a process of the node", {}, {{}, {kAgent}}, {{}, 0, {kAgent}}},
+      {"a descriptor of who has a context from before",
+       {3},
+       {{{3, {kStranger}}}, {kStranger, kOther}},
+       {{kOther}, 0, {}}},
+  };
+  for (const auto& row : cases) {
+    SCOPED_TRACE(row.name);
     const LeftOpen left = find_left_open({.index = 1, .contexts = row.before, .node = {}}, row.now);
-    EXPECT_EQ(left.holders, row.expected.holders) << row.name;
-    EXPECT_EQ(left.unknown, row.expected.unknown) << row.name;
-    EXPECT_EQ(left.of_node, row.expected.of_node) << row.name;
+    EXPECT_EQ(left.holders, row.expected.holders);
+    EXPECT_EQ(left.unknown, row.expected.unknown);
+    EXPECT_EQ(left.of_node, row.expected.of_node);
   }
 }
 
@@ -139,19 +134,13 @@ RdmaContextTable passed_on() {
   return table;
 }
 
-TEST(RdmaContexts, ProcessesAreThoseOfTheObjectsInThem) {
+TEST(RdmaContexts, HaveTheProcessesOfTheirObjects) {
   EXPECT_EQ(passed_on().take(), (std::vector<RdmaContext>{{7, {4711, 4712}}, {9, {12}}}));
-}
-
-TEST(RdmaContexts, AreNumberedWhereTheKernelListsNone) {
   RdmaContextTable table;
   add(table, &RdmaContextTable::add_domain, {{}, 1, 4711});
   EXPECT_EQ(std::move(table).number(2), (std::vector<RdmaContext>{{0, {4711}}, {1, {4711}}}));
-}
-
-TEST(RdmaContexts, TheMachineIsAsked) {
   const auto uses = rdma_use();
-  EXPECT_TRUE(uses) << uses.error().message;
+  EXPECT_OK(uses);
 }
 
 constexpr DeviceNumber kFull{1, 7};
@@ -203,9 +192,9 @@ class CheckClosed : public testing::Test {
     const std::string process = root_.path() + "/proc/4711";
     write_file(process + "/cgroup", "0::" + cgroup + "\n");
     write_file(process + "/comm", "python3\n");
-    std::filesystem::create_directories(process + "/fd");
-    std::filesystem::remove(process + "/fd/3");
-    std::filesystem::create_symlink("/dev/full", process + "/fd/3");
+    fs::create_directories(process + "/fd");
+    fs::remove(process + "/fd/3");
+    fs::create_symlink("/dev/full", process + "/fd/3");
   }
   fabric::Result<void> check(bool descriptors = true) {
     PlannedHca hca{"mlx5_0", Mode::kExclusive, 1, std::nullopt};
@@ -218,13 +207,13 @@ class CheckClosed : public testing::Test {
 };
 
 TEST_F(CheckClosed, FailsWhileAnotherContainerHasADescriptor) {
+  EXPECT_TRUE(check(false)) << "without a look at descriptors";
   const auto closed = check();
-  ASSERT_FALSE(closed);
-  EXPECT_EQ(closed.error().code, EBUSY);
-  EXPECT_EQ(closed.error().message,
+  EXPECT_EQ(error_code(closed), EBUSY);
+  EXPECT_EQ(error_message(closed),
             "cannot return `mlx5_0`: its former holder is gone, but process 4711 (`python3`) has it open");
-  EXPECT_EQ(closed.error().hint, "end it, or its container: the next call or `rdma-hook recover` then returns the HCA");
-  std::filesystem::remove_all(root_ / "proc/4711");
+  EXPECT_EQ(error_hint(closed), "end it, or its container: the next call or `rdma-hook recover` then returns the HCA");
+  fs::remove_all(root_ / "proc/4711");
   EXPECT_TRUE(check());
 }
 
@@ -235,16 +224,10 @@ TEST_F(CheckClosed, WarnsOfAProcessOfTheNode) {
                            "`mlx5_0` is returned, and is open in process 4711 (`python3`), of the node itself"});
 }
 
-TEST_F(CheckClosed, LooksForDescriptorsOnlyWhenAsked) {
-  EXPECT_TRUE(check(false));
-}
-
 TEST_F(CheckClosed, FailsWhereAProcessOfAContainerCannotBeLookedAt) {
-  std::filesystem::remove_all(root_ / "proc/4711/fd");
+  fs::remove_all(root_ / "proc/4711/fd");
   write_file(root_ / "proc/4711/fd", "");
-  const auto closed = check();
-  ASSERT_FALSE(closed);
-  EXPECT_EQ(closed.error().message, "cannot look at the descriptors of process `4711`: Not a directory");
+  EXPECT_EQ(error_message(check()), "cannot look at the descriptors of process `4711`: Not a directory");
   write_file(root_ / "proc/4711/cgroup", "0::/system.slice/agent.service\n");
   EXPECT_TRUE(check());
 }

@@ -1,6 +1,4 @@
 // Frames as bytes, then probes between two network namespaces that a child of the test makes.
-#include "hook/rails/probe/probe.hpp"
-
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -13,7 +11,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -24,6 +21,7 @@
 #include <vector>
 
 #include "fabric/unique_fd.hpp"
+#include "hook/rails/probe/probe.hpp"
 #include "support/inventories.hpp"
 
 namespace hook {
@@ -31,9 +29,10 @@ namespace {
 
 using fabric::Address;
 using fabric::UniqueFd;
-using test_support::address;
-using FrameBytes = std::vector<std::uint8_t>;
+using namespace test_support;
 using Clock = std::chrono::steady_clock;
+using FrameBytes = std::vector<std::uint8_t>;
+using FrameChange = std::function<void(FrameBytes&)>;
 
 constexpr MacAddress kOurs{0x02, 0, 0, 0, 0, 0x01};
 constexpr MacAddress kTheirs{0x02, 0, 0, 0, 0, 0x42};
@@ -79,22 +78,17 @@ FrameBytes advertisement(const Address& target = address("fd00::1"), const Addre
   return frame;
 }
 
-TEST(ArpFrame, AsksAsRfc826Says) {
+TEST(ArpFrame, AsksAsRfc826SaysAndProbesWithoutASender) {
   const FrameBytes expected{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02, 0, 0, 0, 0, 0x01, 0x08, 0x06,  //
                             0,    1,    0x08, 0,    6,    4,    0,    1,                             //
                             0x02, 0,    0,    0,    0,    0x01, 10,   0, 0, 2,                       //
                             0,    0,    0,    0,    0,    0,    10,   0, 0, 1};
   EXPECT_EQ(arp_request(kOurs, address("10.0.0.2"), address("10.0.0.1")), expected);
+  FrameBytes probe = arp_request(kOurs, address("10.0.0.2"), address("10.0.0.1"));
+  std::fill_n(probe.begin() + 28, 4, std::uint8_t{0});
+  EXPECT_EQ(arp_request(kOurs, std::nullopt, address("10.0.0.1")), probe);
+  EXPECT_EQ(arp_request(kOurs, address("fd00::1"), address("10.0.0.1")), probe);
 }
-
-TEST(ArpFrame, ProbesWithoutASender) {
-  FrameBytes expected = arp_request(kOurs, address("10.0.0.2"), address("10.0.0.1"));
-  std::fill_n(expected.begin() + 28, 4, std::uint8_t{0});
-  EXPECT_EQ(arp_request(kOurs, std::nullopt, address("10.0.0.1")), expected);
-  EXPECT_EQ(arp_request(kOurs, address("fd00::1"), address("10.0.0.1")), expected);
-}
-
-using FrameChange = std::function<void(FrameBytes&)>;
 
 // With the length and the checksum that belong to it.
 FrameChange sealed(const FrameChange& change) {
@@ -151,12 +145,15 @@ TEST(ArpFrame, Reads) {
   }
 }
 
-TEST(NeighbourFrame, Groups) {
+TEST(NeighbourFrame, GroupsAndChecksum) {
   EXPECT_EQ(to_string(solicited_node(address("fd00::aa:1234:5678"))), "ff02::1:ff34:5678");
   EXPECT_EQ(multicast_mac(address("ff02::1:ff34:5678")), (MacAddress{0x33, 0x33, 0xff, 0x34, 0x56, 0x78}));
+  const FrameBytes odd{0x80, 0x00, 0x00, 0x00, 0x01};
+  // By hand: 0xfe80 + 1 + 0xfe80 + 2 + 5 + 58 + 0x8000 + 0x0100 is 0x27e42, carried round 0x7e44, inverted.
+  EXPECT_EQ(icmpv6_checksum(address("fe80::1"), address("fe80::2"), odd), 0x81bb);
 }
 
-TEST(NeighbourFrame, AsksAsRfc4861Says) {
+TEST(NeighbourFrame, AsksAsRfc4861SaysAndProbesWithoutASender) {
   const FrameBytes frame = neighbour_solicitation(kOurs, address("fd00::2"), address("fd00::1"));
   FrameBytes expected{0x33, 0x33, 0xff, 0, 0, 0x01, 0x02, 0,   0, 0, 0, 0x01, 0x86, 0xdd,        //
                       0x60, 0,    0,    0, 0, 32,   58,   255,                                   //
@@ -169,20 +166,11 @@ TEST(NeighbourFrame, AsksAsRfc4861Says) {
   expected[kChecksum + 1] = frame.at(kChecksum + 1);
   EXPECT_EQ(frame, expected);
   EXPECT_EQ(icmpv6_checksum(address("fd00::2"), address("ff02::1:ff00:1"), std::span(frame).subspan(kMessage)), 0);
-}
-
-TEST(NeighbourFrame, ChecksumOfAKnownMessage) {
-  const FrameBytes odd{0x80, 0x00, 0x00, 0x00, 0x01};
-  // By hand: 0xfe80 + 1 + 0xfe80 + 2 + 5 + 58 + 0x8000 + 0x0100 is 0x27e42, carried round 0x7e44, inverted.
-  EXPECT_EQ(icmpv6_checksum(address("fe80::1"), address("fe80::2"), odd), 0x81bb);
-}
-
-TEST(NeighbourFrame, DetectsDuplicatesWithoutASender) {
-  const FrameBytes frame = neighbour_solicitation(kOurs, std::nullopt, address("fd00::1"));
-  EXPECT_EQ(frame.size(), kMessage + 24);
-  EXPECT_TRUE(std::all_of(frame.begin() + 22, frame.begin() + 38, [](std::uint8_t b) { return b == 0; }));
-  EXPECT_EQ(neighbour_solicitation(kOurs, address("10.0.0.1"), address("fd00::1")), frame);
-  EXPECT_EQ(parse_neighbour(frame), (AddressClaim{address("fd00::1"), kOurs, true}));
+  const FrameBytes probe = neighbour_solicitation(kOurs, std::nullopt, address("fd00::1"));
+  EXPECT_EQ(probe.size(), kMessage + 24);
+  EXPECT_TRUE(std::all_of(probe.begin() + 22, probe.begin() + 38, [](std::uint8_t b) { return b == 0; }));
+  EXPECT_EQ(neighbour_solicitation(kOurs, address("10.0.0.1"), address("fd00::1")), probe);
+  EXPECT_EQ(parse_neighbour(probe), (AddressClaim{address("fd00::1"), kOurs, true}));
 }
 
 TEST(NeighbourFrame, Reads) {
@@ -237,8 +225,6 @@ TEST(NeighbourFrame, Reads) {
     EXPECT_EQ(parse_arp(frame), std::nullopt) << row.name;
   }
 }
-
-constexpr int kSkipped = 77;
 
 // Two namespaces and veths between them, rN here and pN at the peer. This process is in the peer's.
 class ProbeScene {
@@ -309,23 +295,24 @@ class ProbeScene {
   std::vector<int> ifindices_;
 };
 
-// Runs the body in a child with namespaces of its own; what fails there fails here.
-void in_scene(unsigned rails, const std::function<void(ProbeScene&)>& body) {
-  if (geteuid() != 0 || std::system("ip -V >/dev/null 2>&1") != 0) GTEST_SKIP() << "needs root and iproute2";
-  std::fflush(nullptr);
-  const pid_t child = fork();
-  if (child == 0) {
-    ProbeScene scene;
-    if (!scene.make(rails)) _exit(kSkipped);
-    body(scene);
-    std::fflush(nullptr);
-    _exit(testing::Test::HasFailure() ? 1 : 0);
+// This process is at the peer, and in its first namespace again afterwards.
+class RunProbes : public testing::Test {
+ protected:
+  explicit RunProbes(unsigned rails = 2) : rails_(rails) {}
+  void SetUp() override {
+    if (geteuid() != 0 || std::system("ip -V >/dev/null 2>&1") != 0) GTEST_SKIP() << "needs root and iproute2";
+    if (!scene_.make(rails_)) GTEST_SKIP() << "no network namespaces or no veth here";
   }
-  int status = 0;
-  waitpid(child, &status, 0);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == kSkipped) GTEST_SKIP() << "no network namespaces or no veth here";
-  EXPECT_EQ(status, 0) << "see above";
-}
+  ~RunProbes() override { static_cast<void>(setns(home_.get(), CLONE_NEWNET)); }
+
+  const unsigned rails_;
+  const UniqueFd home_{open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC)};
+  ProbeScene scene_;
+};
+class RunEightProbes : public RunProbes {
+ protected:
+  RunEightProbes() : RunProbes(8) {}
+};
 
 // Sends a frame by a netdev of the peer every 5 ms until it goes.
 class Sender {
@@ -376,193 +363,169 @@ Outcome run(const ProbeScene& scene, const std::vector<Probe>& probes, const Pro
 constexpr auto kGateway = Probe::Kind::kGateway;
 constexpr auto kDuplicate = Probe::Kind::kDuplicate;
 
-TEST(RunProbes, GatewayAnswersAtOnce) {
-  in_scene(1, [](ProbeScene& scene) {
-    ASSERT_TRUE(scene.run("link set p0 address 02:00:00:00:01:00"));
-    ASSERT_TRUE(scene.add_address("10.0.0.1/24", 0) && scene.add_address("fd00::1/64", 0));
-    for (const auto& [source, target] : {std::pair("10.0.0.2", "10.0.0.1"), std::pair("fd00::2", "fd00::1")}) {
-      const auto got = run(scene, {scene.probe(kGateway, 0, source, target)}, kEndless);
-      EXPECT_TRUE(got.answers[0].answered) << target;
-      EXPECT_EQ(got.answers[0].mac, (MacAddress{0x02, 0, 0, 0, 0x01, 0})) << target;
-      EXPECT_EQ(got.answers[0].tries, 1U) << target;
-    }
-  });
+TEST_F(RunProbes, GatewayAnswersAtOnce) {
+  ASSERT_TRUE(scene_.run("link set p0 address 02:00:00:00:01:00"));
+  ASSERT_TRUE(scene_.add_address("10.0.0.1/24", 0) && scene_.add_address("fd00::1/64", 0));
+  for (const auto& [source, target] : {std::pair("10.0.0.2", "10.0.0.1"), std::pair("fd00::2", "fd00::1")}) {
+    const auto got = run(scene_, {scene_.probe(kGateway, 0, source, target)}, kEndless);
+    EXPECT_TRUE(got.answers[0].answered) << target;
+    EXPECT_EQ(got.answers[0].mac, (MacAddress{0x02, 0, 0, 0, 0x01, 0})) << target;
+    EXPECT_EQ(got.answers[0].tries, 1U) << target;
+  }
 }
 
-TEST(RunProbes, GatewayAnswersWhoHasNoAddress) {
-  in_scene(1, [](ProbeScene& scene) {
-    ASSERT_TRUE(scene.add_address("10.0.0.1/24", 0) && scene.add_address("fd00::1/64", 0));
-    const auto got =
-        run(scene, {scene.probe(kGateway, 0, "::", "10.0.0.1"), scene.probe(kGateway, 0, "::", "fd00::1")}, kPatient);
-    EXPECT_TRUE(got.answers[0].answered && got.answers[1].answered);
-  });
+TEST_F(RunProbes, GatewayAnswersWhoHasNoAddress) {
+  ASSERT_TRUE(scene_.add_address("10.0.0.1/24", 0) && scene_.add_address("fd00::1/64", 0));
+  const auto got =
+      run(scene_, {scene_.probe(kGateway, 0, "::", "10.0.0.1"), scene_.probe(kGateway, 0, "::", "fd00::1")}, kPatient);
+  EXPECT_TRUE(got.answers[0].answered && got.answers[1].answered);
 }
 
-TEST(RunProbes, SilentGatewayTakesAllTries) {
-  in_scene(1, [](ProbeScene& scene) {
-    for (const auto& [source, target] : {std::pair("10.0.0.2", "10.0.0.1"), std::pair("fd00::2", "fd00::1")}) {
-      const auto got = run(scene, {scene.probe(kGateway, 0, source, target)}, kQuick);
-      EXPECT_FALSE(got.answers[0].answered) << target;
-      EXPECT_EQ(got.answers[0].tries, 3U) << target;
-      EXPECT_GE(got.took, kQuick.interval * 3) << target;
-    }
-  });
+TEST_F(RunProbes, SilentGatewayTakesAllTries) {
+  for (const auto& [source, target] : {std::pair("10.0.0.2", "10.0.0.1"), std::pair("fd00::2", "fd00::1")}) {
+    const auto got = run(scene_, {scene_.probe(kGateway, 0, source, target)}, kQuick);
+    EXPECT_FALSE(got.answers[0].answered) << target;
+    EXPECT_EQ(got.answers[0].tries, 3U) << target;
+    EXPECT_GE(got.took, kQuick.interval * 3) << target;
+  }
 }
 
-TEST(RunProbes, FindsDuplicates) {
-  in_scene(1, [](ProbeScene& scene) {
-    ASSERT_TRUE(scene.run("link set p0 address 02:00:00:00:01:00"));
-    ASSERT_TRUE(scene.add_address("10.0.0.2/24", 0) && scene.add_address("fd00::2/64", 0));
-    for (const char* target : {"10.0.0.2", "fd00::2"}) {
-      const auto got = run(scene, {scene.probe(kDuplicate, 0, "::", target)}, kPatient);
-      EXPECT_TRUE(got.answers[0].answered) << target;
-      EXPECT_EQ(got.answers[0].mac, (MacAddress{0x02, 0, 0, 0, 0x01, 0})) << target;
-    }
-  });
+TEST_F(RunProbes, FindsDuplicates) {
+  ASSERT_TRUE(scene_.run("link set p0 address 02:00:00:00:01:00"));
+  ASSERT_TRUE(scene_.add_address("10.0.0.2/24", 0) && scene_.add_address("fd00::2/64", 0));
+  for (const char* target : {"10.0.0.2", "fd00::2"}) {
+    const auto got = run(scene_, {scene_.probe(kDuplicate, 0, "::", target)}, kPatient);
+    EXPECT_TRUE(got.answers[0].answered) << target;
+    EXPECT_EQ(got.answers[0].mac, (MacAddress{0x02, 0, 0, 0, 0x01, 0})) << target;
+  }
 }
 
-TEST(RunProbes, FindsNoDuplicates) {
-  in_scene(1, [](ProbeScene& scene) {
-    ASSERT_TRUE(scene.add_address("10.0.0.3/24", 0) && scene.add_address("fd00::3/64", 0));
-    // Nor is our own address one, be it there already.
-    ASSERT_TRUE(scene.run_here("addr add 10.0.0.2/24 dev r0") && scene.run_here("addr add fd00::2/64 dev r0 nodad"));
-    const auto got =
-        run(scene, {scene.probe(kDuplicate, 0, "::", "10.0.0.2"), scene.probe(kDuplicate, 0, "::", "fd00::2")}, kQuick);
-    for (const ProbeAnswer& answer : got.answers) {
-      EXPECT_FALSE(answer.answered);
-      EXPECT_EQ(answer.tries, 3U);
-    }
-    EXPECT_GE(got.took, kQuick.interval * 3);
-  });
+TEST_F(RunProbes, FindsNoDuplicates) {
+  ASSERT_TRUE(scene_.add_address("10.0.0.3/24", 0) && scene_.add_address("fd00::3/64", 0));
+  // Nor is our own address one, be it there already.
+  ASSERT_TRUE(scene_.run_here("addr add 10.0.0.2/24 dev r0") && scene_.run_here("addr add fd00::2/64 dev r0 nodad"));
+  const auto got = run(
+      scene_, {scene_.probe(kDuplicate, 0, "::", "10.0.0.2"), scene_.probe(kDuplicate, 0, "::", "fd00::2")}, kQuick);
+  for (const ProbeAnswer& answer : got.answers) {
+    EXPECT_FALSE(answer.answered);
+    EXPECT_EQ(answer.tries, 3U);
+  }
+  EXPECT_GE(got.took, kQuick.interval * 3);
 }
 
-TEST(RunProbes, FindsWhoWantsTheSameAddressNow) {
-  in_scene(1, [](ProbeScene& scene) {
-    for (const auto& [target, frame] :
-         {std::pair("10.0.0.2", arp_request(kTheirs, std::nullopt, address("10.0.0.2"))),
-          std::pair("fd00::2", neighbour_solicitation(kTheirs, std::nullopt, address("fd00::2")))}) {
-      const Sender sender("p0", frame);
-      const auto got = run(scene, {scene.probe(kDuplicate, 0, "::", target)}, kPatient);
-      EXPECT_TRUE(got.answers[0].answered) << target;
-      EXPECT_EQ(got.answers[0].mac, kTheirs) << target;
-      // Of a gateway it says that it is not there.
-      EXPECT_FALSE(run(scene, {scene.probe(kGateway, 0, "::", target)}, kQuick).answers[0].answered) << target;
-    }
-  });
-}
-
-TEST(RunProbes, HearsWhatIsNoAnswer) {
-  in_scene(2, [](ProbeScene& scene) {
-    FrameBytes tagged = arp_reply();
-    tagged.insert(tagged.begin() + 12, {0x81, 0, 0, 5});
-    FrameBytes to_another = arp_reply();
-    to_another[5] = 0x77;
-    FrameBytes own = arp_reply();
-    own[27] = 0x02;  // rail 1's
-    FrameBytes other_address = arp_reply();
-    other_address[31] = 9;
-    FrameBytes cut = arp_reply();
-    cut.resize(30);
-    for (const FrameBytes& frame : {tagged, to_another, own, other_address, cut}) {
-      const Sender sender("p0", frame);
-      const std::vector<Probe> probes{scene.probe(kGateway, 0, "10.0.0.2", "10.0.0.1"),
-                                      scene.probe(kGateway, 1, "fd00::2", "fd00::1")};
-      const auto got = run(scene, probes, {.retries = 2, .interval = std::chrono::milliseconds(30)});
-      EXPECT_FALSE(got.answers[0].answered) << ::testing::PrintToString(frame);
-    }
-  });
-}
-
-TEST(RunProbes, TakesAPriorityTagForNone) {
-  in_scene(1, [](ProbeScene& scene) {
-    FrameBytes frame = arp_reply();
-    frame.insert(frame.begin() + 12, {0x81, 0, 0x60, 0});
+TEST_F(RunProbes, FindsWhoWantsTheSameAddressNow) {
+  for (const auto& [target, frame] :
+       {std::pair("10.0.0.2", arp_request(kTheirs, std::nullopt, address("10.0.0.2"))),
+        std::pair("fd00::2", neighbour_solicitation(kTheirs, std::nullopt, address("fd00::2")))}) {
     const Sender sender("p0", frame);
-    // With both families the socket hears frames before the kernel forgets such a tag.
-    const std::vector<Probe> probes{scene.probe(kGateway, 0, "10.0.0.2", "10.0.0.1"),
-                                    scene.probe(kGateway, 0, "fd00::2", "fd00::1")};
-    const auto got = run(scene, probes, {.retries = 3, .interval = std::chrono::milliseconds(200)});
-    EXPECT_TRUE(got.answers[0].answered);
-    EXPECT_FALSE(got.answers[1].answered);
-  });
+    const auto got = run(scene_, {scene_.probe(kDuplicate, 0, "::", target)}, kPatient);
+    EXPECT_TRUE(got.answers[0].answered) << target;
+    EXPECT_EQ(got.answers[0].mac, kTheirs) << target;
+    // Of a gateway it says that it is not there.
+    EXPECT_FALSE(run(scene_, {scene_.probe(kGateway, 0, "::", target)}, kQuick).answers[0].answered) << target;
+  }
 }
 
-TEST(RunProbes, AnswersOnAnotherRailDoNotCount) {
-  in_scene(2, [](ProbeScene& scene) {
-    const Sender sender("p1", [] {
-      FrameBytes frame = arp_reply();
-      frame[5] = 0x02;
-      frame[27] = 0x77;
-      return frame;
-    }());
-    const auto got = run(scene, {scene.probe(kGateway, 0, "10.0.0.2", "10.0.0.1")}, kQuick);
-    EXPECT_FALSE(got.answers[0].answered);
-    EXPECT_TRUE(run(scene, {scene.probe(kGateway, 1, "10.0.0.2", "10.0.0.1")}, kPatient).answers[0].answered);
-  });
+TEST_F(RunProbes, HearsWhatIsNoAnswer) {
+  FrameBytes tagged = arp_reply();
+  tagged.insert(tagged.begin() + 12, {0x81, 0, 0, 5});
+  FrameBytes to_another = arp_reply();
+  to_another[5] = 0x77;
+  FrameBytes own = arp_reply();
+  own[27] = 0x02;  // rail 1's
+  FrameBytes other_address = arp_reply();
+  other_address[31] = 9;
+  FrameBytes cut = arp_reply();
+  cut.resize(30);
+  for (const FrameBytes& frame : {tagged, to_another, own, other_address, cut}) {
+    const Sender sender("p0", frame);
+    const std::vector<Probe> probes{scene_.probe(kGateway, 0, "10.0.0.2", "10.0.0.1"),
+                                    scene_.probe(kGateway, 1, "fd00::2", "fd00::1")};
+    const auto got = run(scene_, probes, {.retries = 2, .interval = std::chrono::milliseconds(30)});
+    EXPECT_FALSE(got.answers[0].answered) << ::testing::PrintToString(frame);
+  }
 }
 
-TEST(RunProbes, EightRailsTogether) {
-  in_scene(8, [](ProbeScene& scene) {
-    std::vector<Probe> probes;
-    for (unsigned i = 0; i < 8; ++i) {
-      const std::string net = i % 2 == 0 ? "10.0." + std::to_string(i) + "." : "fd00:" + std::to_string(i) + "::";
-      // One of each family stays silent.
-      if (i < 6) {
-        ASSERT_TRUE(scene.add_address(net + (i % 2 == 0 ? "1/24" : "1/64"), i));
-      }
-      probes.push_back(scene.probe(kGateway, i, net + "2", net + "1"));
-      probes.push_back(scene.probe(kDuplicate, i, "::", net + "2"));
+TEST_F(RunProbes, TakesAPriorityTagForNone) {
+  FrameBytes frame = arp_reply();
+  frame.insert(frame.begin() + 12, {0x81, 0, 0x60, 0});
+  const Sender sender("p0", frame);
+  // With both families the socket hears frames before the kernel forgets such a tag.
+  const std::vector<Probe> probes{scene_.probe(kGateway, 0, "10.0.0.2", "10.0.0.1"),
+                                  scene_.probe(kGateway, 0, "fd00::2", "fd00::1")};
+  const auto got = run(scene_, probes, {.retries = 3, .interval = std::chrono::milliseconds(200)});
+  EXPECT_TRUE(got.answers[0].answered);
+  EXPECT_FALSE(got.answers[1].answered);
+}
+
+TEST_F(RunProbes, AnswersOnAnotherRailDoNotCount) {
+  const Sender sender("p1", [] {
+    FrameBytes frame = arp_reply();
+    frame[5] = 0x02;
+    frame[27] = 0x77;
+    return frame;
+  }());
+  const auto got = run(scene_, {scene_.probe(kGateway, 0, "10.0.0.2", "10.0.0.1")}, kQuick);
+  EXPECT_FALSE(got.answers[0].answered);
+  EXPECT_TRUE(run(scene_, {scene_.probe(kGateway, 1, "10.0.0.2", "10.0.0.1")}, kPatient).answers[0].answered);
+}
+
+TEST_F(RunEightProbes, AreAnsweredTogether) {
+  std::vector<Probe> probes;
+  for (unsigned i = 0; i < 8; ++i) {
+    const std::string net = i % 2 == 0 ? "10.0." + std::to_string(i) + "." : "fd00:" + std::to_string(i) + "::";
+    // One of each family stays silent.
+    if (i < 6) {
+      ASSERT_TRUE(scene_.add_address(net + (i % 2 == 0 ? "1/24" : "1/64"), i));
     }
-    const ProbeOptions options{.retries = 3, .interval = std::chrono::milliseconds(150)};
-    const UniqueFd listening(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, htons(ETH_P_ARP)));
-    const auto got = run(scene, probes, options);
-    for (unsigned i = 0; i < 8; ++i) {
-      EXPECT_EQ(got.answers[std::size_t{2} * i].answered, i < 6) << i;
-      EXPECT_EQ(got.answers[std::size_t{2} * i].tries, i < 6 ? 1U : 3U) << i;
-      EXPECT_FALSE(got.answers[std::size_t{2} * i + 1].answered) << i;
-      EXPECT_EQ(got.answers[std::size_t{2} * i + 1].tries, 3U) << i;
-    }
-    EXPECT_GE(got.took, options.interval * 3);
-    std::set<std::string> first;  // who asks for an address of its own by ARP
-    FrameBytes frame(2048);
-    while (first.size() < 4) {
-      const ssize_t length = recv(listening.get(), frame.data(), frame.size(), 0);
-      ASSERT_GT(length, 0) << "fewer than four ask";
-      const auto claim = parse_arp(std::span(frame).first(static_cast<std::size_t>(length)));
-      if (!claim || !claim->tentative) continue;
-      EXPECT_TRUE(first.insert(to_string(claim->address)).second) << "asks again before all have asked once";
-    }
-  });
+    probes.push_back(scene_.probe(kGateway, i, net + "2", net + "1"));
+    probes.push_back(scene_.probe(kDuplicate, i, "::", net + "2"));
+  }
+  const ProbeOptions options{.retries = 3, .interval = std::chrono::milliseconds(150)};
+  const UniqueFd listening(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, htons(ETH_P_ARP)));
+  const auto got = run(scene_, probes, options);
+  for (unsigned i = 0; i < 8; ++i) {
+    EXPECT_EQ(got.answers[std::size_t{2} * i].answered, i < 6) << i;
+    EXPECT_EQ(got.answers[std::size_t{2} * i].tries, i < 6 ? 1U : 3U) << i;
+    EXPECT_FALSE(got.answers[std::size_t{2} * i + 1].answered) << i;
+    EXPECT_EQ(got.answers[std::size_t{2} * i + 1].tries, 3U) << i;
+  }
+  EXPECT_GE(got.took, options.interval * 3);
+  std::set<std::string> first;  // who asks for an address of its own by ARP
+  FrameBytes frame(2048);
+  while (first.size() < 4) {
+    const ssize_t length = recv(listening.get(), frame.data(), frame.size(), 0);
+    ASSERT_GT(length, 0) << "fewer than four ask";
+    const auto claim = parse_arp(std::span(frame).first(static_cast<std::size_t>(length)));
+    if (!claim || !claim->tentative) continue;
+    EXPECT_TRUE(first.insert(to_string(claim->address)).second) << "asks again before all have asked once";
+  }
 }
 
-TEST(RunProbes, NetdevThatIsDownIsSilent) {
-  in_scene(2, [](ProbeScene& scene) {
-    ASSERT_TRUE(scene.add_address("10.0.0.1/24", 1) && scene.run_here("link set r0 down"));
-    const auto got =
-        run(scene, {scene.probe(kGateway, 0, "10.0.0.2", "10.0.0.1"), scene.probe(kGateway, 1, "10.0.0.2", "10.0.0.1")},
-            kQuick);
-    EXPECT_FALSE(got.answers[0].answered);
-    EXPECT_TRUE(got.answers[1].answered);
-  });
+TEST_F(RunProbes, NetdevThatIsDownIsSilent) {
+  ASSERT_TRUE(scene_.add_address("10.0.0.1/24", 1) && scene_.run_here("link set r0 down"));
+  const auto got = run(
+      scene_, {scene_.probe(kGateway, 0, "10.0.0.2", "10.0.0.1"), scene_.probe(kGateway, 1, "10.0.0.2", "10.0.0.1")},
+      kQuick);
+  EXPECT_FALSE(got.answers[0].answered);
+  EXPECT_TRUE(got.answers[1].answered);
 }
 
-TEST(RunProbes, SaysWhatItCannotProbeBy) {
-  in_scene(1, [](ProbeScene& scene) {
-    Probe probe = scene.probe(kGateway, 0, "10.0.0.2", "10.0.0.1");
-    probe.ifindex = 4711;
-    auto got = run_probes(scene.packet(), {probe}, kQuick);
-    ASSERT_FALSE(got.has_value());
-    EXPECT_EQ(got.error().message, "cannot probe by `r0`: No such device");
-    probe.netdev = "lo";
-    probe.ifindex = scene.index_here("lo");
-    got = run_probes(scene.packet(), {probe}, kQuick);
-    ASSERT_FALSE(got.has_value());
-    EXPECT_EQ(got.error().message, "cannot probe by `lo`: it is no Ethernet netdev");
-    EXPECT_FALSE(got.error().hint.empty());
-  });
+TEST_F(RunProbes, SaysWhatItCannotProbeBy) {
+  Probe probe = scene_.probe(kGateway, 0, "10.0.0.2", "10.0.0.1");
+  probe.ifindex = 4711;
+  auto got = run_probes(scene_.packet(), {probe}, kQuick);
+  ASSERT_FALSE(got.has_value());
+  EXPECT_EQ(got.error().message, "cannot probe by `r0`: No such device");
+  probe.netdev = "lo";
+  probe.ifindex = scene_.index_here("lo");
+  got = run_probes(scene_.packet(), {probe}, kQuick);
+  ASSERT_FALSE(got.has_value());
+  EXPECT_EQ(got.error().message, "cannot probe by `lo`: it is no Ethernet netdev");
+  EXPECT_FALSE(got.error().hint.empty());
 }
 
-TEST(RunProbes, NothingToDo) {
+TEST_F(RunProbes, NothingToDo) {
   const auto none = run_probes(-1, {}, {});
   ASSERT_TRUE(none.has_value());
   EXPECT_TRUE(none->empty());

@@ -1,23 +1,20 @@
-#include "hook/rails/netlink/records.hpp"
-
 #include <gtest/gtest.h>
 #include <linux/fib_rules.h>
 #include <linux/if_addr.h>
 #include <linux/neighbour.h>
 #include <linux/rtnetlink.h>
-#include <sched.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 
 #include "hook/rails/netlink/links.hpp"
+#include "hook/rails/netlink/records.hpp"
 #include "support/inventories.hpp"
+#include "support/results.hpp"
+#include "unit/rails/network_scene.hpp"
 
 namespace hook {
 namespace {
@@ -25,8 +22,7 @@ namespace {
 using fabric::netlink::Attributes;
 using fabric::netlink::Bytes;
 using fabric::netlink::Message;
-using test_support::address;
-
+using namespace test_support;
 using Strings = std::vector<std::string>;
 
 Strings record_texts(const std::vector<NetRecord>& records) {
@@ -78,9 +74,6 @@ TEST(Records, ReadAsIpWritesThem) {
   EXPECT_EQ(to_string(route_record(route_spec(3, "fd00:1::", 61, "fd00::1"))), "fd00:1::/61 via fd00::1");
   EXPECT_EQ(to_string(rule_record(address("10.1.0.2"), 101, 32765)), "from 10.1.0.2 lookup 101");
   EXPECT_EQ(to_string(rule_record(address("fd00::2"), 70000, 32765)), "from fd00::2 lookup 70000");
-}
-
-TEST(Records, OfNoKnownFormHaveNoText) {
   EXPECT_EQ(to_string(NetRecord{}), "?");
   EXPECT_EQ(to_string(NetRecord{RTM_NEWROUTE, {AF_INET, 0, 0}}), "?");
   EXPECT_EQ(address_of(NetRecord{}), std::nullopt);
@@ -133,18 +126,12 @@ TEST(ForNetdev, RetargetsAddresses) {
   EXPECT_EQ(attributes.get(1000).size(), 2U) << "what is unknown stays";
   EXPECT_EQ(Attributes(attributes.get(1001)).u8(1), 5);
   EXPECT_EQ(for_netdev(made, 9, "net1"), made);
-}
-
-TEST(ForNetdev, DropsLabelsThatSayNothingOrDoNotFit) {
   const auto label_of = [](const NetRecord& record) { return attributes_of<ifaddrmsg>(record).text(IFA_LABEL); };
   EXPECT_EQ(label_of(for_netdev(dumped_address("eth0"), 9, "net1")), std::nullopt);
   EXPECT_EQ(label_of(for_netdev(dumped_address("eth0:1"), 9, "fourteen-chars")), std::nullopt);
   EXPECT_EQ(label_of(for_netdev(dumped_address("eth0:1"), 9, "thirteen-char")), "thirteen-char:1");
-}
-
-TEST(ForNetdev, KeepsAnAddressDeprecated) {
-  const NetRecord made = for_netdev(dumped_address("eth0", IFA_F_PERMANENT | IFA_F_DEPRECATED), 9, "net1");
-  const Bytes cache = attributes_of<ifaddrmsg>(made).get(IFA_CACHEINFO);
+  const NetRecord deprecated = for_netdev(dumped_address("eth0", IFA_F_PERMANENT | IFA_F_DEPRECATED), 9, "net1");
+  const Bytes cache = attributes_of<ifaddrmsg>(deprecated).get(IFA_CACHEINFO);
   const std::vector<std::uint8_t> wanted = {0, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0};
   EXPECT_EQ(std::vector<std::uint8_t>(cache.begin(), cache.end()), wanted);
 }
@@ -279,31 +266,20 @@ TEST(RecordHex, AnyBytesCanBeLookedAt) {
 
 // ---- with the kernel
 
-constexpr int kNotAllowed = 77;
-
-// Runs in a child with a network namespace of its own, which has a veth pair v0 and v1, both up.
-void with_veth(const std::function<void(Netlink& route, int v0)>& body) {
-  if (std::system("ip -V > /dev/null 2>&1") != 0) GTEST_SKIP() << "no iproute2";
-  std::fflush(nullptr);
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    if (unshare(CLONE_NEWNET) != 0) _exit(kNotAllowed);
-    EXPECT_EQ(std::system("ip link add v0 type veth peer name v1 && ip link set v0 up && ip link set v1 up"), 0);
-    auto route = Netlink::open(NETLINK_ROUTE);
-    if (!route) _exit(2);
-    const auto link = find_link(*route, "v0");
-    if (!link || !*link) _exit(3);
-    body(*route, (*link)->ifindex);
-    std::fflush(nullptr);
-    _exit(testing::Test::HasFailure() ? 1 : 0);
+// In a network namespace with a veth pair v0 and v1, both up.
+class Veth : public NetnsTest {
+ protected:
+  void SetUp() override {
+    NetnsTest::SetUp();
+    if (std::system("ip -V > /dev/null 2>&1") != 0) GTEST_SKIP() << "no iproute2";
+    if (!is_allowed_) return;
+    ASSERT_EQ(std::system("ip link add v0 type veth peer name v1 && ip link set v0 up && ip link set v1 up"), 0);
+    v0_ = must(must(find_link(route_, "v0"))).ifindex;
   }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  ASSERT_TRUE(WIFEXITED(status)) << "ended by signal " << WTERMSIG(status);
-  if (WEXITSTATUS(status) == kNotAllowed) GTEST_SKIP() << "no network namespace of one's own here";
-  EXPECT_EQ(WEXITSTATUS(status), 0) << "see what it printed above";
-}
+  int v0_ = 0;
+};
+class ReadRecords : public Veth {};
+class AddRecords : public Veth {};
 
 void ip(const std::string& arguments) {
   EXPECT_EQ(std::system(("ip " + arguments).c_str()), 0) << "ip " << arguments;
@@ -326,20 +302,11 @@ NetdevRecords read_all(Netlink& route, int ifindex, const char* name) {
   return {};
 }
 
-TEST(ReadRecords, OfANewNetdevIsNothing) {
-  with_veth([](Netlink& route, int v0) {
-    const NetdevRecords found = read_all(route, v0, "v0");
-    EXPECT_EQ(record_texts(found.records), Strings{}) << "link-local addresses and kernel routes are not configuration";
-    EXPECT_EQ(found.skipped, Strings{});
-  });
-}
-
-TEST(ReadRecords, OfAMissingNetdevIsAnError) {
-  with_veth([](Netlink& route, int) {
-    const auto found = read_records(route, 9999, "v9");
-    ASSERT_FALSE(found);
-    EXPECT_EQ(found.error().code, ENODEV);
-  });
+TEST_F(ReadRecords, OfANewNetdevIsNothingAndOfAMissingOneAnError) {
+  const NetdevRecords found = read_all(route_, v0_, "v0");
+  EXPECT_EQ(record_texts(found.records), Strings{}) << "link-local addresses and kernel routes are not configuration";
+  EXPECT_EQ(found.skipped, Strings{});
+  EXPECT_EQ(error_code(read_records(route_, 9999, "v9")), ENODEV);
 }
 
 void configure_v0() {
@@ -391,165 +358,138 @@ const Strings kOfV0 = {"10.1.0.2/24",
                        "10.1.0.9 lladdr 02:00:00:00:00:01 PERMANENT",
                        "fd00::9 lladdr 02:00:00:00:00:01 PERMANENT"};
 
-TEST(ReadRecords, TakesWhatCanBePutElsewhere) {
-  with_veth([](Netlink& route, int v0) {
-    configure_v0();
-    const NetdevRecords found = read_all(route, v0, "v0");
-    EXPECT_EQ(record_texts(found.records), kOfV0);
-    const Strings skipped = {"10.1.0.4/24", "10.4.0.0/16 nhid 5 via 10.1.0.7",
-                             "10.6.0.0/16 nexthop via 10.1.0.7 weight 1 nexthop via 10.1.0.8 weight 1",
-                             "fd03::/64 metric 1024", "from all iif v1 oif v0 lookup 105"};
-    EXPECT_EQ(found.skipped, skipped);
-  });
+TEST_F(ReadRecords, TakesWhatCanBePutElsewhere) {
+  configure_v0();
+  const NetdevRecords found = read_all(route_, v0_, "v0");
+  EXPECT_EQ(record_texts(found.records), kOfV0);
+  const Strings skipped = {"10.1.0.4/24", "10.4.0.0/16 nhid 5 via 10.1.0.7",
+                           "10.6.0.0/16 nexthop via 10.1.0.7 weight 1 nexthop via 10.1.0.8 weight 1",
+                           "fd03::/64 metric 1024", "from all iif v1 oif v0 lookup 105"};
+  EXPECT_EQ(found.skipped, skipped);
 }
 
-TEST(ReadRecords, WorksWithoutStrictChecking) {
-  with_veth([](Netlink& route, int v0) {
-    configure_v0();
-    const int off = 0;
-    ASSERT_EQ(::setsockopt(route.fd(), SOL_NETLINK, NETLINK_GET_STRICT_CHK, &off, sizeof off), 0);
-    EXPECT_EQ(record_texts(read_all(route, v0, "v0").records), kOfV0);
-  });
+TEST_F(ReadRecords, WorksWithoutStrictChecking) {
+  configure_v0();
+  const int off = 0;
+  ASSERT_EQ(::setsockopt(route_.fd(), SOL_NETLINK, NETLINK_GET_STRICT_CHK, &off, sizeof off), 0);
+  EXPECT_EQ(record_texts(read_all(route_, v0_, "v0").records), kOfV0);
 }
 
-TEST(ReadRecords, SeesNexthopObjectsThatShowNoNetdev) {
-  with_veth([](Netlink& route, int v0) {
-    ip("addr add 10.1.0.2/24 dev v0");
-    ip("nexthop add id 5 via 10.1.0.7 dev v0");
-    ip("route add 10.4.0.0/16 nhid 5");
-    ASSERT_EQ(std::system("echo 0 > /proc/sys/net/ipv4/nexthop_compat_mode"), 0);
-    EXPECT_EQ(read_all(route, v0, "v0").skipped, Strings{"10.4.0.0/16 nhid 5"});
-    const auto v1 = find_link(route, "v1");
-    ASSERT_TRUE(v1 && *v1);
-    EXPECT_EQ(read_all(route, (*v1)->ifindex, "v1").skipped, Strings{});
-  });
+TEST_F(ReadRecords, SeesNexthopObjectsThatShowNoNetdev) {
+  ip("addr add 10.1.0.2/24 dev v0");
+  ip("nexthop add id 5 via 10.1.0.7 dev v0");
+  ip("route add 10.4.0.0/16 nhid 5");
+  ASSERT_EQ(std::system("echo 0 > /proc/sys/net/ipv4/nexthop_compat_mode"), 0);
+  EXPECT_EQ(read_all(route_, v0_, "v0").skipped, Strings{"10.4.0.0/16 nhid 5"});
+  const auto v1 = find_link(route_, "v1");
+  ASSERT_TRUE(v1 && *v1);
+  EXPECT_EQ(read_all(route_, (*v1)->ifindex, "v1").skipped, Strings{});
 }
 
-TEST(ReadRecords, CarryOverToAnotherNetdev) {
-  with_veth([](Netlink& route, int v0) {
-    configure_v0();
-    const NetdevRecords found = read_all(route, v0, "v0");
-    const auto cleared = remove_records(route, found.records);
-    ASSERT_TRUE(cleared) << cleared.error().message;
-    EXPECT_EQ(record_texts(read_all(route, v0, "v0").records), Strings{});
-    ip("link del v0");
-    ip("link add x type veth peer name eth7");
-    ip("link set x up");
-    ip("link set eth7 up");
-    const auto link = find_link(route, "eth7");
-    ASSERT_TRUE(link && *link);
-    std::vector<NetRecord> records;
-    for (const NetRecord& record : found.records)
-      records.push_back(for_netdev(record, (*link)->ifindex, "eth7"));
-    for (int time = 0; time < 2; ++time) {  // again: all of it is there already
-      const auto added = add_records(route, records);
-      ASSERT_TRUE(added) << added.error().message;
-    }
-    NetdevRecords again = read_all(route, (*link)->ifindex, "eth7");
-    Strings wanted = kOfV0;
-    *std::find(wanted.begin(), wanted.end(), "from all fwmark 0x5 iif v0 lookup 104") =
-        "from all fwmark 0x5 iif eth7 lookup 104";
-    EXPECT_EQ(record_texts(again.records), wanted) << "in the same order too";
-    EXPECT_NE(ip_says("addr show dev eth7").find("eth7:1"), std::string::npos);
-    EXPECT_NE(ip_says("route show table 101").find("mtu 1400"), std::string::npos);
-    for (NetRecord& record : again.records)
-      record = for_netdev(record, (*link)->ifindex, "eth7");
-    EXPECT_EQ(again.records.size(), records.size());
-    for (int time = 0; time < 2; ++time) {  // again: none of it is there
-      const auto removed = remove_records(route, records);
-      ASSERT_TRUE(removed) << removed.error().message;
-    }
-    EXPECT_EQ(record_texts(read_all(route, (*link)->ifindex, "eth7").records), Strings{});
-    ip("link del x");
-    EXPECT_TRUE(remove_records(route, records)) << "nor is the netdev";
-  });
+TEST_F(ReadRecords, CarryOverToAnotherNetdev) {
+  configure_v0();
+  const NetdevRecords found = read_all(route_, v0_, "v0");
+  ASSERT_OK(remove_records(route_, found.records));
+  EXPECT_EQ(record_texts(read_all(route_, v0_, "v0").records), Strings{});
+  ip("link del v0");
+  ip("link add x type veth peer name eth7");
+  ip("link set x up");
+  ip("link set eth7 up");
+  const auto link = find_link(route_, "eth7");
+  ASSERT_TRUE(link && *link);
+  std::vector<NetRecord> records;
+  for (const NetRecord& record : found.records)
+    records.push_back(for_netdev(record, (*link)->ifindex, "eth7"));
+  for (int time = 0; time < 2; ++time) {  // again: all of it is there already
+    ASSERT_OK(add_records(route_, records));
+  }
+  NetdevRecords again = read_all(route_, (*link)->ifindex, "eth7");
+  Strings wanted = kOfV0;
+  *std::find(wanted.begin(), wanted.end(), "from all fwmark 0x5 iif v0 lookup 104") =
+      "from all fwmark 0x5 iif eth7 lookup 104";
+  EXPECT_EQ(record_texts(again.records), wanted) << "in the same order too";
+  EXPECT_TRUE(has_text(ip_says("addr show dev eth7"), "eth7:1"));
+  EXPECT_TRUE(has_text(ip_says("route show table 101"), "mtu 1400"));
+  for (NetRecord& record : again.records)
+    record = for_netdev(record, (*link)->ifindex, "eth7");
+  EXPECT_EQ(again.records.size(), records.size());
+  for (int time = 0; time < 2; ++time) {  // again: none of it is there
+    ASSERT_OK(remove_records(route_, records));
+  }
+  EXPECT_EQ(record_texts(read_all(route_, (*link)->ifindex, "eth7").records), Strings{});
+  ip("link del x");
+  EXPECT_TRUE(remove_records(route_, records)) << "nor is the netdev";
 }
 
-TEST(AddRecords, MadeByHandAreTaken) {
-  with_veth([](Netlink& route, int v0) {
-    RouteSpec gateway = route_spec(v0, nullptr, 0, "10.1.0.1");
-    gateway.table = 1001;
-    gateway.source = address("10.1.0.2");
-    RouteSpec on_link = route_spec(v0, "10.1.0.2", 24);
-    on_link.table = 1001;
-    RouteSpec gateway6 = route_spec(v0, nullptr, 0, "fd00::1");
-    gateway6.table = 1001;
-    const std::vector<NetRecord> records = {
-        address_record(v0, address("10.1.0.2"), 24, {.no_prefix_route = true, .host_scope = true}),
-        address_record(v0, address("fd00::2"), 64),
-        route_record(on_link),
-        route_record(gateway),
-        route_record(gateway6),
-        rule_record(address("10.1.0.2"), 1001, 5000),
-        rule_record(address("fd00::2"), 1001, 5000)};
-    for (int time = 0; time < 2; ++time) {
-      const auto added = add_records(route, records);
-      ASSERT_TRUE(added) << added.error().message;
-    }
-    EXPECT_NE(ip_says("addr show dev v0").find("10.1.0.2/24 scope host noprefixroute"), std::string::npos);
-    EXPECT_EQ(ip_says("-6 addr show dev v0 scope global tentative"), "");
-    EXPECT_EQ(ip_says("route show table 1001"),
-              "default via 10.1.0.1 dev v0 src 10.1.0.2 \n10.1.0.0/24 dev v0 scope link \n");
-    EXPECT_EQ(ip_says("-6 route show table 1001"), "default via fd00::1 dev v0 metric 1024 pref medium\n");
-    EXPECT_EQ(ip_says("rule show pref 5000"), "5000:\tfrom 10.1.0.2 lookup 1001\n");
-    EXPECT_TRUE(remove_records(route, records));
-    EXPECT_EQ(ip_says("rule show pref 5000") + ip_says("-6 rule show pref 5000"), "");
-    EXPECT_EQ(record_texts(read_all(route, v0, "v0").records), Strings{});
-  });
+TEST_F(AddRecords, MadeByHandAreTaken) {
+  RouteSpec gateway = route_spec(v0_, nullptr, 0, "10.1.0.1");
+  gateway.table = 1001;
+  gateway.source = address("10.1.0.2");
+  RouteSpec on_link = route_spec(v0_, "10.1.0.2", 24);
+  on_link.table = 1001;
+  RouteSpec gateway6 = route_spec(v0_, nullptr, 0, "fd00::1");
+  gateway6.table = 1001;
+  const std::vector<NetRecord> records = {
+      address_record(v0_, address("10.1.0.2"), 24, {.no_prefix_route = true, .host_scope = true}),
+      address_record(v0_, address("fd00::2"), 64),
+      route_record(on_link),
+      route_record(gateway),
+      route_record(gateway6),
+      rule_record(address("10.1.0.2"), 1001, 5000),
+      rule_record(address("fd00::2"), 1001, 5000)};
+  for (int time = 0; time < 2; ++time) {
+    ASSERT_OK(add_records(route_, records));
+  }
+  EXPECT_TRUE(has_text(ip_says("addr show dev v0"), "10.1.0.2/24 scope host noprefixroute"));
+  EXPECT_EQ(ip_says("-6 addr show dev v0 scope global tentative"), "");
+  EXPECT_EQ(ip_says("route show table 1001"),
+            "default via 10.1.0.1 dev v0 src 10.1.0.2 \n10.1.0.0/24 dev v0 scope link \n");
+  EXPECT_EQ(ip_says("-6 route show table 1001"), "default via fd00::1 dev v0 metric 1024 pref medium\n");
+  EXPECT_EQ(ip_says("rule show pref 5000"), "5000:\tfrom 10.1.0.2 lookup 1001\n");
+  EXPECT_TRUE(remove_records(route_, records));
+  EXPECT_EQ(ip_says("rule show pref 5000") + ip_says("-6 rule show pref 5000"), "");
+  EXPECT_EQ(record_texts(read_all(route_, v0_, "v0").records), Strings{});
 }
 
-TEST(AddRecords, LeaveOthersRoutesAlone) {
-  with_veth([](Netlink& route, int v0) {
-    ip("addr add 10.1.0.2/24 dev v0");
-    ip("addr add 10.2.0.2/24 dev v1");
-    ip("-6 addr add fd00::2/64 dev v0 nodad");
-    ip("route add 10.5.0.0/16 via 10.2.0.1");
-    ip("-6 route add fd05::/64 via fd00::1 dev v0");
-    ip("-6 route add fd06::/64 dev v1");
-    const std::string before = ip_says("route") + ip_says("-6 route");
-    for (const RouteSpec& spec : {route_spec(v0, "10.5.0.0", 16), route_spec(v0, "10.5.0.0", 16, "10.1.0.1"),
-                                  route_spec(v0, "fd05::", 64, "fd00::5"), route_spec(v0, "fd06::", 64, "fd00::5")}) {
-      const auto added = add_records(route, {route_record(spec)});
-      ASSERT_FALSE(added);
-      EXPECT_EQ(added.error().code, EEXIST);
-      EXPECT_EQ(added.error().message,
-                fmt::format("cannot add route `{}`: another route to the same destination is there",
-                            to_string(route_record(spec))));
-      EXPECT_FALSE(added.error().hint.empty());
-    }
-    EXPECT_TRUE(add_records(route, {route_record(route_spec(v0, "10.1.0.0", 24))})) << "the kernel's own";
-    EXPECT_TRUE(add_records(route, {route_record(route_spec(v0, "fd05::", 64, "fd00::1"))}));
-    EXPECT_EQ(ip_says("route") + ip_says("-6 route"), before);
-  });
+TEST_F(AddRecords, LeaveOthersRoutesAlone) {
+  ip("addr add 10.1.0.2/24 dev v0");
+  ip("addr add 10.2.0.2/24 dev v1");
+  ip("-6 addr add fd00::2/64 dev v0 nodad");
+  ip("route add 10.5.0.0/16 via 10.2.0.1");
+  ip("-6 route add fd05::/64 via fd00::1 dev v0");
+  ip("-6 route add fd06::/64 dev v1");
+  const std::string before = ip_says("route") + ip_says("-6 route");
+  for (const RouteSpec& spec : {route_spec(v0_, "10.5.0.0", 16), route_spec(v0_, "10.5.0.0", 16, "10.1.0.1"),
+                                route_spec(v0_, "fd05::", 64, "fd00::5"), route_spec(v0_, "fd06::", 64, "fd00::5")}) {
+    const auto added = add_records(route_, {route_record(spec)});
+    EXPECT_EQ(error_code(added), EEXIST);
+    EXPECT_EQ(error_message(added), fmt::format("cannot add route `{}`: another route to the same destination is there",
+                                                to_string(route_record(spec))));
+    EXPECT_FALSE(error_hint(added).empty());
+  }
+  EXPECT_TRUE(add_records(route_, {route_record(route_spec(v0_, "10.1.0.0", 24))})) << "the kernel's own";
+  EXPECT_TRUE(add_records(route_, {route_record(route_spec(v0_, "fd05::", 64, "fd00::1"))}));
+  EXPECT_EQ(ip_says("route") + ip_says("-6 route"), before);
 }
 
-TEST(AddRecords, PermanentNeighboursReplaceLearnedOnes) {
-  with_veth([](Netlink& route, int v0) {
-    ip("addr add 10.1.0.2/24 dev v0");
-    ip("neigh add 10.1.0.9 lladdr 02:00:00:00:00:01 dev v0 nud permanent");
-    const NetdevRecords found = read_all(route, v0, "v0");
-    ip("neigh change 10.1.0.9 lladdr 02:00:00:00:00:05 dev v0 nud stale");
-    EXPECT_TRUE(add_records(route, found.records));
-    EXPECT_EQ(ip_says("neigh show 10.1.0.9"), "10.1.0.9 dev v0 lladdr 02:00:00:00:00:01 PERMANENT \n");
-  });
+TEST_F(AddRecords, PermanentNeighboursReplaceLearnedOnes) {
+  ip("addr add 10.1.0.2/24 dev v0");
+  ip("neigh add 10.1.0.9 lladdr 02:00:00:00:00:01 dev v0 nud permanent");
+  const NetdevRecords found = read_all(route_, v0_, "v0");
+  ip("neigh change 10.1.0.9 lladdr 02:00:00:00:00:05 dev v0 nud stale");
+  EXPECT_TRUE(add_records(route_, found.records));
+  EXPECT_EQ(ip_says("neigh show 10.1.0.9"), "10.1.0.9 dev v0 lladdr 02:00:00:00:00:01 PERMANENT \n");
 }
 
-TEST(AddRecords, SayWhichOneTheKernelRefuses) {
-  with_veth([](Netlink& route, int v0) {
-    const auto unreachable = add_records(
-        route, {address_record(v0, address("10.1.0.2"), 24), route_record(route_spec(v0, nullptr, 0, "10.77.0.1"))});
-    ASSERT_FALSE(unreachable);
-    EXPECT_EQ(unreachable.error().code, ENETUNREACH);
-    EXPECT_EQ(unreachable.error().message,
-              "cannot add route `default via 10.77.0.1`: Network is unreachable (Nexthop has invalid gateway)");
-    const auto gone = add_records(route, {address_record(9999, address("10.1.0.2"), 24)});
-    ASSERT_FALSE(gone);
-    EXPECT_EQ(gone.error().code, ENODEV);
-    const auto malformed = add_records(route, {NetRecord{RTM_NEWLINK, {}}});
-    ASSERT_FALSE(malformed);
-    EXPECT_EQ(malformed.error().code, EINVAL);
-    EXPECT_FALSE(remove_records(route, {NetRecord{RTM_NEWADDR, {2}}}));
-  });
+TEST_F(AddRecords, SayWhichOneTheKernelRefuses) {
+  const auto unreachable = add_records(
+      route_, {address_record(v0_, address("10.1.0.2"), 24), route_record(route_spec(v0_, nullptr, 0, "10.77.0.1"))});
+  EXPECT_EQ(error_code(unreachable), ENETUNREACH);
+  EXPECT_EQ(error_message(unreachable),
+            "cannot add route `default via 10.77.0.1`: Network is unreachable (Nexthop has invalid gateway)");
+  EXPECT_EQ(error_code(add_records(route_, {address_record(9999, address("10.1.0.2"), 24)})), ENODEV);
+  EXPECT_EQ(error_code(add_records(route_, {NetRecord{RTM_NEWLINK, {}}})), EINVAL);
+  EXPECT_FALSE(remove_records(route_, {NetRecord{RTM_NEWADDR, {2}}}));
 }
 
 }  // namespace
