@@ -83,7 +83,6 @@ struct Block {
   std::string reason;
   std::string remedy = {};
 };
-using MaybeBlock = std::optional<Block>;
 
 void block(Candidate& candidate, Block found) {
   candidate.obstacle = found.obstacle;
@@ -102,7 +101,7 @@ std::string text_of(const fabric::Attr<std::string>& attr) {
 }
 
 // The device cgroup answers EPERM, the node's mode EACCES: each has its own remedy.
-MaybeBlock blocked_node(const Hca& hca) {
+std::optional<Block> blocked_node(const Hca& hca) {
   if (!hca.has_node()) {
     return Block{Obstacle::kNoNode, "the kernel has no uverbs node for it", "load the module ib_uverbs"};
   }
@@ -122,7 +121,7 @@ MaybeBlock blocked_node(const Hca& hca) {
 }
 
 // By the netdev and its addresses.
-MaybeBlock blocked_by_netdev(const Inventory& inventory, const Port& port, const PortUse& use) {
+std::optional<Block> blocked_by_netdev(const Inventory& inventory, const Port& port, const PortUse& use) {
   if (inventory.net_error) {
     return Block{Obstacle::kAddressesUnknown,
                  fmt::format("addresses of this network namespace are unknown: {}", *inventory.net_error),
@@ -142,7 +141,7 @@ MaybeBlock blocked_by_netdev(const Inventory& inventory, const Port& port, const
 }
 
 // By the GID table.
-MaybeBlock blocked_by_table(const Port& port, const PortUse& use) {
+std::optional<Block> blocked_by_table(const Port& port, const PortUse& use) {
   if (use.v1) {
     return Block{Obstacle::kOnlyV1, fmt::format("only RoCE v1 (or iWARP) GIDs, e.g. index {}", use.v1->index),
                  "switch the HCA to RoCE v2"};

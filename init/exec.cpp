@@ -35,8 +35,8 @@ const char* find_variable(char* const envp[], std::string_view name) {
 // Text from outside, made fit for a one-line message.
 std::string shown(std::string_view text) {
   std::string result(text.substr(0, kNameShown));
-  std::replace_if(
-      result.begin(), result.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  std::ranges::replace_if(
+      result, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
   return text.size() > kNameShown ? result + "..." : result;
 }
 

@@ -49,14 +49,6 @@ std::vector<std::string> meant_by_prefix_only(const nccl::HcaList& list, const s
   return names;
 }
 
-// An entry that cannot match any port of any machine. One that merely names no port here may be right elsewhere: one
-// list often serves a whole job.
-const nccl::HcaList::Entry* malformed_entry(const nccl::HcaList& list) {
-  const auto found = std::ranges::find_if(
-      list.entries, [](const auto& entry) { return entry.port == 0 || fabric::trim(entry.name) != entry.name; });
-  return found == list.entries.end() ? nullptr : &*found;
-}
-
 std::string describe_slot(const Candidate& candidate, long index) {
   const auto entry = std::ranges::find(candidate.port->gids, index, &fabric::GidEntry::index);
   if (entry == candidate.port->gids.end()) return "empty";
@@ -87,7 +79,11 @@ std::optional<std::string> check_hca_list(std::string_view value, const std::vec
                        list.exclude ? "leaves out" : "takes", fabric::printable(fabric::join(extra, ", ")),
                        list.exclude ? "^=" : "=");
   }
-  if (const auto* entry = malformed_entry(list)) {
+  // No port of any machine. An entry that merely names no port here may be right elsewhere: one list often serves a
+  // whole job.
+  const auto entry = std::ranges::find_if(
+      list.entries, [](const auto& one) { return one.port == 0 || fabric::trim(one.name) != one.name; });
+  if (entry != list.entries.end()) {
     return fmt::format("has the entry `{}{}`, which matches nothing: NCCL trims no blanks, and ports count from 1",
                        fabric::printable(entry->name), entry->port == 0 ? ":0" : "");
   }

@@ -50,10 +50,7 @@ struct Slot {
 Slot slot_at(const fabric::Port& port, unsigned index) {
   const auto found = std::ranges::lower_bound(port.gids, index, {}, &fabric::GidEntry::index);
   if (found == port.gids.end() || found->index != index) return {};
-  Slot slot{found->gid, std::nullopt};
-  const auto* type = found->type ? std::get_if<std::string>(&*found->type) : nullptr;
-  if (type) slot.type = *type == "RoCE v2" ? 2 : 1;
-  return slot;
+  return {found->gid, found->is_v2() ? std::optional(2) : found->is_v1() ? std::optional(1) : std::nullopt};
 }
 
 }  // namespace

@@ -32,20 +32,20 @@ bool has_gid_anywhere(const Inventory& inventory, const fabric::Address& address
   });
 }
 
-// True if GIDs for the netdev's addresses are to be expected on the port.
-bool may_be_over(const Inventory& inventory, const fabric::Port& port, const Netdev& netdev) {
-  return fabric::carries(inventory.netdevs, port.netdev, netdev) == fabric::Carries::kYes;
-}
-
 bool is_open_ethernet(const Candidate& candidate) {
   return candidate.hca->is_accessible() && candidate.port->is_active() && candidate.port->is_ethernet();
+}
+
+// True for a netdev of this netns for whose addresses GIDs are to be expected on the port.
+bool is_over(const Inventory& inventory, const fabric::Port& port, const Netdev& netdev) {
+  return netdev.is_here() && carries(inventory.netdevs, port.netdev, netdev) == fabric::Carries::kYes;
 }
 
 // An address that awaits its GID on this port; global_only when the port has a link-local GID already.
 const fabric::InterfaceAddress* awaited_address(const Inventory& inventory, const Candidate& candidate,
                                                 const std::optional<fabric::Family>& family, bool global_only) {
   for (const Netdev& netdev : inventory.netdevs) {
-    if (!netdev.is_here() || !netdev.is_up() || !may_be_over(inventory, *candidate.port, netdev)) continue;
+    if (!netdev.is_up() || !is_over(inventory, *candidate.port, netdev)) continue;
     // With a link-local GID it is known which netdev of ours is on this port.
     const bool same = std::ranges::find(candidate.gids, netdev.name, &UsableGid::netdev) != candidate.gids.end();
     if (global_only && !same && candidate.port->netdev != netdev.name) continue;
@@ -81,7 +81,7 @@ std::optional<std::string> pending_match(const Inventory& inventory, const Polic
   bool has_address = false;
   bool matching_address = false;
   for (const Netdev& netdev : inventory.netdevs) {
-    if (!netdev.is_here() || !may_be_over(inventory, *candidate.port, netdev)) continue;
+    if (!is_over(inventory, *candidate.port, netdev)) continue;
     for (const fabric::InterfaceAddress& own : netdev.addresses) {
       has_address |= !own.address.is_link_local();
       matching_address |= policy.gids.allows(own.address);

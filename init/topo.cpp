@@ -16,11 +16,8 @@ using fabric::Hca;
 using fabric::Inventory;
 using fabric::printable;
 
+// By Distance.
 constexpr std::array kNames = {"PIX", "PXB", "PHB", "NODE", "SYS", "?"};
-
-std::string_view domain_of(std::string_view pci) {
-  return pci.substr(0, pci.find(':'));
-}
 
 // Of a GPU or an HCA.
 PciPlace place_of(const auto& device) {
@@ -87,8 +84,8 @@ std::string matrix_text(const std::vector<Gpu>& gpus, const std::vector<Hca>& hc
 
 Distance distance_between(const PciPlace& left, const PciPlace& right) {
   if (left.pci.empty() || right.pci.empty()) return Distance::kUnknown;
-  const bool comparable = left.path && right.path && !left.path->empty() && !right.path->empty() &&
-                          domain_of(left.pci) == domain_of(right.pci);
+  const bool same_domain = left.pci.substr(0, left.pci.find(':')) == right.pci.substr(0, right.pci.find(':'));
+  const bool comparable = same_domain && left.path && right.path && !left.path->empty() && !right.path->empty();
   if (comparable && left.path->front() == right.path->front()) {
     // The same root port. Bridges that both do not share lie between them.
     const auto parting = std::ranges::mismatch(*left.path, *right.path).in1;
