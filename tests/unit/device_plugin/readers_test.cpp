@@ -1,11 +1,10 @@
+// What the plugin makes of a node that changes, and of grants.
 #include "shim/device_plugin/node_reader.hpp"
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
-#include "hook/metrics/counters.hpp"
-#include "hook/rails/record/store.hpp"
 #include "support/inventories.hpp"
 #include "support/tree.hpp"
 #include "unit/ledger/scene.hpp"
@@ -15,9 +14,6 @@ namespace {
 
 using hook::Mode;
 using test_support::myself;
-
-// What the plugin says of a container's rail whose GID is at another index than at the container's start: once each
-// time that it moves, and counted.
 
 class DevicePluginReader : public test_support::LedgerScene {
  protected:
@@ -111,23 +107,6 @@ TEST(DevicePluginGrant, WhatAGrantAdds) {
   device.hcas[0].device = "0000.10.00.0";
   add_grant(device, true, holds);
   EXPECT_EQ(holds["0000.10.00.0"].foreign.others, 1U) << "by what it is booked as";
-}
-
-TEST(DevicePluginGrant, GidsThatMoved) {
-  fabric::Inventory node = test_support::rails(1);  // 10.1.0.1 is at 2 (v1) and 3
-  const auto moved = [&](const char* address, unsigned index) {
-    const auto found = moved_gids({{"key", "container web", "mlx5_0", {test_support::address(address)}, index}}, node);
-    if (found.empty()) return std::string("no");
-    return found.front().index ? fmt::format("to {}", *found.front().index) : std::string("gone");
-  };
-  EXPECT_EQ(moved("10.1.0.1", 3), "no");
-  EXPECT_EQ(moved("10.1.0.1", 2), "no") << "of either type";
-  EXPECT_EQ(moved("10.1.0.1", 7), "to 3");
-  EXPECT_EQ(moved("10.9.9.9", 3), "gone");
-  node.hcas[0].ports[0].gids_complete = false;
-  EXPECT_EQ(moved("10.9.9.9", 3), "no") << "what was not read is not gone";
-  node.hcas.clear();
-  EXPECT_EQ(moved("10.1.0.1", 7), "no");
 }
 
 class DevicePluginHolders : public test_support::LedgerScene {

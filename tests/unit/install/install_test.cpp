@@ -255,7 +255,7 @@ TEST(Uninstall, ProgramsStayAsLongAsTheyAreNeeded) {
   EXPECT_FALSE(uninstall(options));
   EXPECT_TRUE(std::filesystem::exists(program));
   needed = HeldGrants();
-  const auto done = must(uninstall(options));
+  must(uninstall(options));
   EXPECT_FALSE(std::filesystem::exists(options.root + "/opt/rdma-init"));
   EXPECT_FALSE(std::filesystem::exists(options.root + kInstallRecord));
   EXPECT_FALSE(std::filesystem::exists(options.root + "/etc/rdma-init"));

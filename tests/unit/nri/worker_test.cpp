@@ -252,7 +252,7 @@ TEST(EndContainer, KillsTheProcessInACgroupOfThatName) {
   const std::string name = cgroups.substr(0, cgroups.find('\n'));
   ASSERT_FALSE(name.empty());
   const Sleeper sleeper;
-  const auto ended = must(end_container(name, sleeper.pid()));
+  must(end_container(name, sleeper.pid()));
   sleeper.wait();
   EXPECT_EQ(sleeper.ended_by(), SIGKILL);
   EXPECT_TRUE(end_container(name, sleeper.pid()));  // once more
