@@ -404,7 +404,7 @@ TEST(LedgerCost, OfRecoverIsAFewCallsAGrant) {
   EXPECT_LE(cost_with(120, 8, recover).calls - few.calls, 100 * 15);
 }
 
-class LedgerRace : public LedgerScene {
+class LedgerRace : public ConsistentLedger {
  protected:
   // As a hook asks, and as recover() does. 1: it would be given the HCA.
   int ask() const {

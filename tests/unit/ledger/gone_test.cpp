@@ -203,7 +203,7 @@ TEST(Gone, TellsWhatHasNotEnded) {
 
 enum Look : int { kHeld = 10, kFree, kNotPossible, kFailed };
 
-class LedgerUnseen : public LedgerScene {
+class LedgerUnseen : public ConsistentLedger {
  protected:
   void SetUp() override {
     if (geteuid() != 0) GTEST_SKIP() << "needs root, for namespaces and mounts";

@@ -23,7 +23,7 @@ using namespace test_support;
 
 const PlannedHca kShared{"mlx5_0", Mode::kShared, 1, std::nullopt};
 
-class LedgerTest : public LedgerScene {
+class LedgerTest : public ConsistentLedger {
  protected:
   Holding ask(const Owner& owner, unsigned limit, const std::string& hca = "mlx5_0") {
     auto locked = ledger_.lock({hca});

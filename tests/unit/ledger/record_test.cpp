@@ -68,7 +68,7 @@ TEST(GrantRecord, EveryDamageIsAnError) {
   }
 }
 
-class LedgerRecord : public LedgerScene {
+class LedgerRecord : public ConsistentLedger {
  protected:
   void damage(const Owner& owner) { write_file(grant_file(owner), flip(read_file(grant_file(owner)), 800)); }
   // Asks as a plan does, and then books whatever the answer was. Whether it was given nothing.

@@ -36,7 +36,7 @@ std::string keys_by_id(const Ledger& ledger, const std::string& id) {
   return text;
 }
 
-class LedgerLeftovers : public LedgerScene {
+class LedgerLeftovers : public ConsistentLedger {
  protected:
   static GrantUser token(const std::string& name, std::optional<ProcessIdentity> requester) {
     return {token_owner(name).key, "c-1", requester};
@@ -262,10 +262,11 @@ class NotedEffects : public GrantEffects {
   bool fails = false;
 };
 
-class LedgerEffects : public LedgerScene {
+class LedgerEffects : public ConsistentLedger {
  protected:
   LedgerEffects() : LedgerEffects(std::make_shared<NotedEffects>()) {}
-  explicit LedgerEffects(std::shared_ptr<NotedEffects> effects) : LedgerScene(effects), effects_(std::move(effects)) {}
+  explicit LedgerEffects(std::shared_ptr<NotedEffects> effects)
+      : ConsistentLedger(effects), effects_(std::move(effects)) {}
 
   Strings calls() { return std::exchange(effects_->calls, {}); }
   std::string all_of(const Owner& owner) { return owner.key + ":"; }

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 using namespace test_support;
 using Kind = RuntimeState::Kind;
 
-class RuntimeStates : public LedgerScene, public testing::WithParamInterface<Kind> {
+class RuntimeStates : public ConsistentLedger, public testing::WithParamInterface<Kind> {
  protected:
   RuntimeStates() {
     fs::create_directories(bundle_);

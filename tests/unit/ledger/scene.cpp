@@ -148,7 +148,7 @@ std::string LedgerScene::holder(const hook::Owner& asking) const {
   return holdings ? holdings->at(kAlone.name).exclusive_holder.value_or("") : holdings.error().message;
 }
 
-void LedgerScene::TearDown() {
+void ConsistentLedger::TearDown() {
   if (!is_damaged_ && !IsSkipped()) {
     EXPECT_EQ(ledger_problems(path_), "");
   }

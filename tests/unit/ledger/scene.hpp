@@ -74,15 +74,21 @@ class LedgerScene : public testing::Test {
   // Who holds mlx5_0 alone, as it is told to another; "": nobody. Or the error.
   std::string holder(const hook::Owner& asking) const;
   std::string grant_file(const hook::Owner& owner) const { return path_ + "/grants/" + owner.key + ".json"; }
-  void TearDown() override;
 
-  bool is_damaged_ = false;  // by the test, to its end: else the ledger has to be consistent then
   TempDir temp_;
   std::string path_ = temp_ / "ledger";
   hook::Ledger ledger_;
   hook::Owner web_ = hook::container_owner("web", "/run/web");
   hook::Owner db_ = hook::container_owner("db", "/run/db");
   hook::Owner pod_ = pod_of("/proc/self/ns/net");
+};
+
+// At the end of a test the ledger has to be consistent, unless the test has damaged it.
+class ConsistentLedger : public LedgerScene {
+ protected:
+  using LedgerScene::LedgerScene;
+  void TearDown() override;
+  bool is_damaged_ = false;
 };
 
 // 0: there is none.

@@ -25,7 +25,7 @@ const std::vector<ViewEntry> kTwo = {{"infiniband", "", ""},
                                      {"infiniband_verbs", "uverbs0", "../../b"},
                                      {"infiniband_verbs", "abi_version", "", "6\n"}};
 
-class LedgerViews : public LedgerScene {
+class LedgerViews : public ConsistentLedger {
  protected:
   std::string views() const { return entries(path_ + "/views"); }
   std::string directory(const std::vector<ViewEntry>& entries) const {
