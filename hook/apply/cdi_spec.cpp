@@ -29,8 +29,7 @@ bool is_word(char c) {
 // A letter first, a letter or digit last, these and `others` between.
 bool is_name(std::string_view text, std::string_view others) {
   return !text.empty() && is_letter(text.front()) && is_word(text.back()) &&
-         std::all_of(text.begin(), text.end(),
-                     [&](char c) { return is_word(c) || others.find(c) != std::string_view::npos; });
+         std::ranges::all_of(text, [&](char c) { return is_word(c) || others.find(c) != std::string_view::npos; });
 }
 
 // CDI's names of devices; the kernel allows more in an RDMA device's.

@@ -138,7 +138,7 @@ Result<void> add_capabilities(const Plan& plan, Json& process) {
   for (const char* set : sets) {
     Json& list = *TRY(member(capabilities, set, Json::value_t::array, "process.capabilities"));
     for (const std::string& name : plan.capabilities) {
-      if (std::find(list.begin(), list.end(), Json(name)) == list.end()) list.push_back(name);
+      if (std::ranges::find(list, Json(name)) == list.end()) list.push_back(name);
     }
   }
   return {};
@@ -170,7 +170,7 @@ Result<void> add_environment(const Plan& plan, Json& process) {
   Json& env = *TRY(member(process, "env", Json::value_t::array, "process"));
   for (const auto& [name, value] : plan.env) {
     const std::string prefix = name + "=";
-    const bool set = std::any_of(env.begin(), env.end(), [&](const Json& entry) {
+    const bool set = std::ranges::any_of(env, [&](const Json& entry) {
       return entry.is_string() && entry.get_ref<const std::string&>().starts_with(prefix);
     });
     if (!set) env.push_back(prefix + value);

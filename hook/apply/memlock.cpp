@@ -8,7 +8,24 @@
 
 namespace hook {
 
+namespace {
+
 static_assert(RLIM_INFINITY == UINT64_MAX);
+
+constexpr const char* kSecurityContext = "IPC_LOCK in capabilities.add of the container's securityContext";
+
+constexpr Word<Engine> kMemlockPlaces[] = {{"default_ulimits = [\"memlock=-1:-1\"] in crio.conf", Engine::kCrio},
+                                           {"process.rlimits of its base_runtime_spec", Engine::kContainerd},
+                                           {"--ulimit memlock=-1:-1", Engine::kDocker},
+                                           {"--ulimit memlock=-1:-1", Engine::kPodman},
+                                           {"process.rlimits of config.json", Engine::kRunc}};
+constexpr Word<Engine> kIpcLockPlaces[] = {{kSecurityContext, Engine::kCrio},
+                                           {kSecurityContext, Engine::kContainerd},
+                                           {"--cap-add IPC_LOCK", Engine::kDocker},
+                                           {"--cap-add IPC_LOCK", Engine::kPodman},
+                                           {"CAP_IPC_LOCK in process.capabilities of config.json", Engine::kRunc}};
+
+}  // namespace
 
 Rlimit raised_memlock(std::uint64_t wanted, const std::optional<Rlimit>& now) {
   if (!now) return {wanted, wanted};
@@ -43,32 +60,11 @@ std::string limit_text(const std::optional<std::uint64_t>& bytes) {
 }
 
 std::string_view where_to_set_memlock(Engine engine) {
-  switch (engine) {
-    case Engine::kCrio:
-      return "default_ulimits = [\"memlock=-1:-1\"] in crio.conf";
-    case Engine::kContainerd:
-      return "process.rlimits of its base_runtime_spec";
-    case Engine::kDocker:
-    case Engine::kPodman:
-      return "--ulimit memlock=-1:-1";
-    case Engine::kRunc:
-      break;
-  }
-  return "process.rlimits of config.json";
+  return to_word(kMemlockPlaces, engine);
 }
 
 std::string_view where_to_add_ipc_lock(Engine engine) {
-  switch (engine) {
-    case Engine::kCrio:
-    case Engine::kContainerd:
-      return "IPC_LOCK in capabilities.add of the container's securityContext";
-    case Engine::kDocker:
-    case Engine::kPodman:
-      return "--cap-add IPC_LOCK";
-    case Engine::kRunc:
-      break;
-  }
-  return "CAP_IPC_LOCK in process.capabilities of config.json";
+  return to_word(kIpcLockPlaces, engine);
 }
 
 }  // namespace hook

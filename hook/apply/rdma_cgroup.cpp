@@ -28,15 +28,11 @@ std::optional<std::uint32_t> lower_one(const std::optional<std::uint32_t>& left,
   return left && right ? std::min(left, right) : left ? left : right;
 }
 
-bool is_release_safe(std::string_view release) {
-  const auto version = fabric::version_of(release);
-  return version && *version >= std::pair(7U, 3U);
-}
-
 RdmaController if_safe(RdmaController controller, const std::string& root) {
   const auto read = fabric::sysfs::read_file(root + "/proc/sys/kernel/osrelease", kLongestRelease);
   const auto* release = std::get_if<std::string>(&read);
-  return release && is_release_safe(fabric::trim(*release)) ? controller : RdmaController::kUnsafe;
+  const auto version = release ? fabric::version_of(fabric::trim(*release)) : std::nullopt;
+  return version && *version >= std::pair(7U, 3U) ? controller : RdmaController::kUnsafe;
 }
 
 using Warnings = std::vector<std::string>;
@@ -44,16 +40,12 @@ using Warnings = std::vector<std::string>;
 // A line is shorter than 128 bytes, and a node has at most some hundred RDMA devices.
 constexpr std::size_t kLongestRdmaMax = std::size_t{1} << 18;
 
-std::string parent_directory(const std::string& directory) {
-  return directory.substr(0, directory.rfind('/'));
-}
-
 std::string no_file(const Cgroup& cgroup) {
   const std::string directory = cgroup.directory();
   if (cgroup.path == "/") return fmt::format("`{}` is the root of the hierarchy, which takes no limits", directory);
   return fmt::format(
       "`{}` has no rdma.max, because `{}/cgroup.subtree_control` does not enable `rdma`: write `+rdma` there",
-      directory, parent_directory(directory));
+      directory, directory.substr(0, directory.rfind('/')));
 }
 
 Warnings not_limited(const std::string& why) {
@@ -67,7 +59,7 @@ Result<RdmaController> rdma_controller(const std::string& root) {
   const auto read = fabric::sysfs::read_file(path, kLongestControllers);
   if (const auto* text = std::get_if<std::string>(&read)) {
     const auto words = fabric::split(fabric::trim(*text), ' ');
-    const bool has_it = std::find(words.begin(), words.end(), "rdma") != words.end();
+    const bool has_it = std::ranges::find(words, "rdma") != words.end();
     return has_it ? if_safe(RdmaController::kV2, root) : RdmaController::kNone;
   }
   int code = std::get<fabric::Unreadable>(read).code;
@@ -147,11 +139,9 @@ Result<Warnings> limit_rdma_in(const Cgroup& cgroup, const std::vector<PlannedRd
     return not_limited(sys_error(errno, "cannot open `{}`", path).message);
   }
   if (!file.ok()) return sys_error(errno, "cannot open `{}`", path);
-  const auto read = fabric::sysfs::read_all(file.get(), kLongestRdmaMax);
-  const auto* now = std::get_if<std::string>(&read);
-  if (!now) return sys_error(std::get<fabric::Unreadable>(read).code, "cannot read `{}`", path);
+  const std::string now = TRY(read_text(file.get(), kLongestRdmaMax, path));
   for (const PlannedRdmaLimit& limit : limits) {
-    const auto line = lowering_line(*now, limit);
+    const auto line = lowering_line(now, limit);
     if (line && ::write(file.get(), line->data(), line->size()) != static_cast<ssize_t>(line->size())) {
       return sys_error(errno, "cannot write `{}` to `{}`", *line, path);
     }

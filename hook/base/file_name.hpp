@@ -12,8 +12,7 @@ inline bool is_file_name(std::string_view name, std::size_t longest) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
            c == '-';
   };
-  return !name.empty() && name.size() <= longest && name != "." && name != ".." &&
-         std::all_of(name.begin(), name.end(), allowed);
+  return !name.empty() && name.size() <= longest && name != "." && name != ".." && std::ranges::all_of(name, allowed);
 }
 
 }  // namespace hook

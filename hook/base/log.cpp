@@ -63,7 +63,7 @@ bool is_plain(char c) {
 }
 
 std::string quoted_if_needed(std::string_view value) {
-  if (!value.empty() && std::all_of(value.begin(), value.end(), is_plain)) return std::string(value);
+  if (!value.empty() && std::ranges::all_of(value, is_plain)) return std::string(value);
   std::string quoted;
   for (const char c : Json(std::string(value)).dump(-1, ' ', true, Json::error_handler_t::replace))
     quoted += c != '"' && fabric::is_obeyed_by_shell(c) ? fmt::format("\\u{:04x}", c) : std::string(1, c);

@@ -1,6 +1,7 @@
 // "addresses" of a network: the ranges of which its rails get theirs.
 #include <algorithm>
 
+#include "hook/config/node_slice.hpp"
 #include "hook/config/reader.hpp"
 
 namespace hook {
@@ -13,12 +14,6 @@ using fabric::to_string;
 constexpr unsigned kIpv4Offset = 96;  // an IPv4 address is the end of its 16-byte form
 constexpr unsigned kBits = 128;
 
-Address next(Address address) {
-  for (auto byte = address.bytes.rbegin(); byte != address.bytes.rend() && ++*byte == 0; ++byte) {
-  }
-  return address;
-}
-
 Address previous(Address address) {
   for (auto byte = address.bytes.rbegin(); byte != address.bytes.rend() && (*byte)-- == 0; ++byte) {
   }
@@ -27,12 +22,9 @@ Address previous(Address address) {
 
 // The subnet's first (bits behind the prefix 0) or last address.
 Address edge_of(const Cidr& subnet, bool last) {
-  Address address = subnet.base;
-  for (unsigned bit = subnet.prefix; bit < kBits; ++bit) {
-    const auto mask = static_cast<std::uint8_t>(0x80U >> (bit % 8));
-    std::uint8_t& byte = address.bytes[bit / 8];
-    byte = last ? byte | mask : byte & static_cast<std::uint8_t>(~mask);
-  }
+  Address address = last_of(subnet.base, subnet.prefix);
+  for (unsigned bit = subnet.prefix; !last && bit < kBits; ++bit)
+    address.bytes[bit / 8] ^= static_cast<std::uint8_t>(0x80U >> (bit % 8));
   return address;
 }
 
@@ -48,7 +40,7 @@ std::pair<Address, Address> hosts_of(const Cidr& subnet) {
   const bool small = subnet.prefix + 1 >= kBits;
   const Address first = edge_of(subnet, false);
   const Address last = edge_of(subnet, true);
-  return {small ? first : next(first), small || !first.is_ipv4() ? last : previous(last)};
+  return {small ? first : next_address(first), small || !first.is_ipv4() ? last : previous(last)};
 }
 
 struct Named {
@@ -178,7 +170,7 @@ class RangeReader {
     range.to = entry_.to ? entry_.to->address : hosts.second;
     if (entry_.gateway) {
       range.gateway = entry_.gateway->address;
-      if (!entry_.from && range.from == *range.gateway) range.from = next(range.from);
+      if (!entry_.from && range.from == *range.gateway) range.from = next_address(range.from);
       if (!entry_.to && range.to == *range.gateway) range.to = previous(range.to);
     }
     check_order(range);

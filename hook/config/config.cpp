@@ -25,6 +25,23 @@ std::optional<std::array<std::uint8_t, size>> parse_bytes(std::string_view text)
   return bytes;
 }
 
+// Big-endian.
+template <std::size_t size>
+std::uint64_t number_of(const std::array<std::uint8_t, size>& bytes) {
+  std::uint64_t number = 0;
+  for (const std::uint8_t byte : bytes)
+    number = number << 8 | byte;
+  return number;
+}
+
+template <std::size_t size>
+std::array<std::uint8_t, size> bytes_of_number(std::uint64_t number) {
+  std::array<std::uint8_t, size> bytes{};
+  for (auto byte = bytes.rbegin(); byte != bytes.rend(); ++byte, number >>= 8)
+    *byte = static_cast<std::uint8_t>(number);
+  return bytes;
+}
+
 }  // namespace
 
 Mode default_mode(const Pool& pool, const Network* network) {
@@ -32,12 +49,11 @@ Mode default_mode(const Pool& pool, const Network* network) {
 }
 
 bool limits_rdma(const Config& config) {
-  return std::any_of(config.pools.begin(), config.pools.end(),
-                     [](const Pool& pool) { return is_limited(pool.rdma_limits); });
+  return std::ranges::any_of(config.pools, [](const Pool& pool) { return is_limited(pool.rdma_limits); });
 }
 
 bool is_shared(const Pool& pool) {
-  return std::any_of(pool.modes.begin(), pool.modes.end(), [&](Mode mode) {
+  return std::ranges::any_of(pool.modes, [&](Mode mode) {
     const auto limit = pool.limits.find(mode);
     return mode != Mode::kExclusive && (limit == pool.limits.end() || limit->second > 1);
   });
@@ -51,8 +67,7 @@ VfAttributes set_attributes(const Network& network) {
 }
 
 bool runs_ipam_plugins(const Config& config) {
-  return std::any_of(config.networks.begin(), config.networks.end(),
-                     [](const auto& entry) { return entry.second.ipam.has_value(); });
+  return std::ranges::any_of(config.networks, [](const auto& entry) { return entry.second.ipam.has_value(); });
 }
 
 std::string to_string(const ConfigProblem& problem) {
@@ -75,19 +90,12 @@ std::string to_string(const MacAddress& mac) {
 
 std::optional<std::uint64_t> parse_guid(std::string_view text) {
   const auto bytes = parse_bytes<sizeof(std::uint64_t)>(text);
-  if (!bytes) return std::nullopt;
-  std::uint64_t guid = 0;
-  for (const std::uint8_t byte : *bytes)
-    guid = guid << 8 | byte;
-  return guid;
+  return bytes ? std::optional(number_of(*bytes)) : std::nullopt;
 }
 
 std::string to_string(VfRange::Kind kind, std::uint64_t value) {
   if (kind == VfRange::Kind::kMac) return to_string(to_mac(value));
-  std::array<std::uint8_t, sizeof value> bytes{};
-  for (auto byte = bytes.rbegin(); byte != bytes.rend(); ++byte, value >>= 8)
-    *byte = static_cast<std::uint8_t>(value);
-  return fmt::format("{:02x}", fmt::join(bytes, ":"));
+  return fmt::format("{:02x}", fmt::join(bytes_of_number<sizeof value>(value), ":"));
 }
 
 std::string to_string(const VfRange& range) {
@@ -95,17 +103,11 @@ std::string to_string(const VfRange& range) {
 }
 
 std::uint64_t to_number(const MacAddress& mac) {
-  std::uint64_t value = 0;
-  for (const std::uint8_t byte : mac)
-    value = value << 8 | byte;
-  return value;
+  return number_of(mac);
 }
 
 MacAddress to_mac(std::uint64_t value) {
-  MacAddress mac{};
-  for (auto byte = mac.rbegin(); byte != mac.rend(); ++byte, value >>= 8)
-    *byte = static_cast<std::uint8_t>(value);
-  return mac;
+  return bytes_of_number<std::tuple_size_v<MacAddress>>(value);
 }
 
 }  // namespace hook

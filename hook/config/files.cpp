@@ -115,7 +115,7 @@ Result<std::vector<std::string>> list_drop_ins(const std::string& path) {
                    "put them into one"};
     }
   }
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   return names;
 }
 

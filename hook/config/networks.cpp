@@ -97,9 +97,8 @@ void check_addresses(ConfigReader& reader, const ConfigValue& value, const Netwo
   if (directory && !ipam) {
     reader.warning(*directory, "serves only leases that are left without \"ipam\"", "remove it when they are returned");
   }
-  const bool ipv6 = std::any_of(network.ranges.begin(), network.ranges.end(), [](const AddressRange& range) {
-    return range.subnet.family() == fabric::Family::kIpv6;
-  });
+  const bool ipv6 = std::ranges::any_of(
+      network.ranges, [](const AddressRange& range) { return range.subnet.family() == fabric::Family::kIpv6; });
   if (ipv6 && network.mtu && *network.mtu < kIpv6Mtu) {
     reader.error(*ConfigReader::find(value, "mtu"),
                  fmt::format("{} is too short for the IPv6 of \"addresses\"", *network.mtu),

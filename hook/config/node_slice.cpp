@@ -6,7 +6,6 @@
 
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
-#include "hook/config/config.hpp"
 
 namespace hook {
 namespace {
@@ -32,12 +31,6 @@ std::uint8_t mask_of(const AddressRange& range, unsigned from_last, std::size_t&
   return static_cast<std::uint8_t>(0x80U >> (bit % 8));
 }
 
-Address last_of(Address address, unsigned first_bit) {
-  for (unsigned bit = first_bit; bit < kAddressBits; ++bit)
-    address.bytes[bit / 8] |= static_cast<std::uint8_t>(0x80U >> (bit % 8));
-  return address;
-}
-
 // That each range has a slice with this index.
 void check_slices(const std::string& name, std::uint64_t index, const std::map<std::string, Network>& networks,
                   const std::function<void(const std::string&)>& note) {
@@ -56,6 +49,18 @@ void check_slices(const std::string& name, std::uint64_t index, const std::map<s
 }
 
 }  // namespace
+
+Address next_address(Address address) {
+  for (auto byte = address.bytes.rbegin(); byte != address.bytes.rend() && ++*byte == 0; ++byte) {
+  }
+  return address;
+}
+
+Address last_of(Address address, unsigned first_bit) {
+  for (unsigned bit = first_bit; bit < kAddressBits; ++bit)
+    address.bytes[bit / 8] |= static_cast<std::uint8_t>(0x80U >> (bit % 8));
+  return address;
+}
 
 std::optional<std::uint64_t> trailing_number(std::string_view name) {
   const std::size_t digits = name.find_last_not_of("0123456789");

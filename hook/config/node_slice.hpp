@@ -16,6 +16,11 @@ namespace hook {
 // 17 of "gpu-node-17"; nullopt: it ends with no digit, or has more than a number holds.
 std::optional<std::uint64_t> trailing_number(std::string_view name);
 
+// The address behind this one.
+fabric::Address next_address(fabric::Address address);
+// With all bits from first_bit on, of its 128, set.
+fabric::Address last_of(fabric::Address address, unsigned first_bit);
+
 // range.per_node is set, here and below; the slices of a subnet count from 0.
 //
 // How many there are; UINT64_MAX: that many or more.

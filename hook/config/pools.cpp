@@ -44,7 +44,7 @@ void read_limit(ConfigReader& reader, const ConfigValue& value, Mode mode, Pool&
   if (!limit) return;
   if (!pool.limits.emplace(mode, static_cast<unsigned>(*limit)).second) {
     reader.error(value, "the limit of shared is there twice", "remove either rdmaHcaMax or limits.shared");
-  } else if (std::find(pool.modes.begin(), pool.modes.end(), mode) == pool.modes.end()) {
+  } else if (std::ranges::find(pool.modes, mode) == pool.modes.end()) {
     reader.warning(value, fmt::format("the pool does not allow {}", to_string(mode)),
                    "remove the limit, or add the mode to \"modes\"");
   }
@@ -82,7 +82,7 @@ void read_modes(ConfigReader& reader, const ConfigValue& value, std::vector<Mode
   const auto elements = reader.elements(value);
   for (const ConfigValue& element : elements) {
     const auto mode = reader.word(element, kModeWords);
-    if (mode && std::find(modes.begin(), modes.end(), *mode) == modes.end()) modes.push_back(*mode);
+    if (mode && std::ranges::find(modes, *mode) == modes.end()) modes.push_back(*mode);
   }
   if (value.json().is_array() && elements.empty()) {
     reader.error(value, "an empty list allows nothing", "name a mode, or leave \"modes\" out to allow all");

@@ -40,7 +40,7 @@ void check_resource(const std::vector<ConfigReader>& readers, const Config& conf
 }
 
 bool allows(const Pool& pool, Mode mode) {
-  return std::find(pool.modes.begin(), pool.modes.end(), mode) != pool.modes.end();
+  return std::ranges::find(pool.modes, mode) != pool.modes.end();
 }
 
 // Whether any container can have a child netdev of the network over the pool's HCAs.
@@ -103,8 +103,8 @@ void check_pools(const std::vector<ConfigReader>& readers, const Config& config,
 void check_networks(const std::vector<ConfigReader>& readers, const Config& config, Problems& problems) {
   for (const auto& [name, network] : config.networks) {
     if (!network.pool) continue;
-    const auto pool = std::find_if(config.pools.begin(), config.pools.end(),
-                                   [&, &wanted = *network.pool](const Pool& one) { return one.name == wanted; });
+    const auto pool = std::ranges::find_if(
+        config.pools, [&, &wanted = *network.pool](const Pool& one) { return one.name == wanted; });
     const std::string pointer = fmt::format("/networks/{}/pool", name);
     const std::string place = fmt::format("`networks.{}.pool`: ", name);
     if (pool == config.pools.end()) {
@@ -203,7 +203,7 @@ bool refuse_network_keys(ConfigReader& reader, const ConfigValue& networks) {
 }  // namespace
 
 bool ParsedConfig::ok() const {
-  return std::none_of(problems.begin(), problems.end(), [](const ConfigProblem& problem) { return problem.is_error; });
+  return std::ranges::none_of(problems, [](const ConfigProblem& problem) { return problem.is_error; });
 }
 
 ParsedConfig parse_config(const std::vector<ConfigText>& texts) {

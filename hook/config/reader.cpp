@@ -46,23 +46,14 @@ std::string remedy_for(std::string_view text, const std::vector<std::string>& wo
   return nearest ? fmt::format("did you mean `{}`?", *nearest) : "known here: " + fabric::join(words, ", ");
 }
 
+constexpr Word<Json::value_t> kKinds[] = {
+    {"an object", Json::value_t::object},        {"a list", Json::value_t::array},
+    {"a text", Json::value_t::string},           {"true or false", Json::value_t::boolean},
+    {"a number", Json::value_t::number_integer}, {"a number", Json::value_t::number_unsigned},
+    {"a number", Json::value_t::number_float},   {"null", Json::value_t::null}};
+
 std::string_view kind_of(const Json& json) {
-  switch (json.type()) {
-    case Json::value_t::object:
-      return "an object";
-    case Json::value_t::array:
-      return "a list";
-    case Json::value_t::string:
-      return json.get_ref<const std::string&>().empty() ? "an empty text" : "a text";
-    case Json::value_t::boolean:
-      return "true or false";
-    case Json::value_t::number_integer:
-    case Json::value_t::number_unsigned:
-    case Json::value_t::number_float:
-      return "a number";
-    default:
-      return "null";
-  }
+  return json == "" ? "an empty text" : to_word(kKinds, json.type());
 }
 
 std::string not_a(std::string_view wanted, const Json& json) {
@@ -119,7 +110,7 @@ void ConfigReader::members(const ConfigValue& object, const Readers& known) {
   for (const auto& [name, value] : entries(object)) {
     if (name == "$schema" || name == "$comment") continue;
     const auto found =
-        std::find_if(known.begin(), known.end(), [&, &key = name](const Member& member) { return member.name == key; });
+        std::ranges::find_if(known, [&, &key = name](const Member& member) { return member.name == key; });
     if (found != known.end()) {
       found->read(value);
       continue;
@@ -191,7 +182,7 @@ std::optional<bool> ConfigReader::boolean(const ConfigValue& value) {
 
 std::optional<std::string> ConfigReader::word(const ConfigValue& value, const std::vector<std::string>& words) {
   auto chosen = text(value);
-  if (!chosen || std::find(words.begin(), words.end(), *chosen) != words.end()) return chosen;
+  if (!chosen || std::ranges::find(words, *chosen) != words.end()) return chosen;
   error(value, fmt::format("`{}` is unknown", shown(*chosen)), remedy_for(*chosen, words));
   return std::nullopt;
 }

@@ -28,7 +28,7 @@ bool is_lower(char c) {
 
 template <typename Allowed>
 bool is_made_of(std::string_view text, Allowed allowed) {
-  return !text.empty() && text.size() <= kLongestName && std::all_of(text.begin(), text.end(), allowed);
+  return !text.empty() && text.size() <= kLongestName && std::ranges::all_of(text, allowed);
 }
 
 bool is_netdev_character(char c) {
@@ -67,8 +67,7 @@ bool is_resource_name(std::string_view text) {
   if (domain == "kubernetes.io" || domain.ends_with(".kubernetes.io") || domain.starts_with("requests.")) return false;
   const auto labels = fabric::split(domain, '.');
   const auto is_end = [&](char c) { return is_outer(c) || (c >= 'A' && c <= 'Z'); };
-  return std::all_of(labels.begin(), labels.end(), is_label) && is_config_name(name) && is_end(name.front()) &&
-         is_end(name.back());
+  return std::ranges::all_of(labels, is_label) && is_config_name(name) && is_end(name.front()) && is_end(name.back());
 }
 
 std::optional<std::string> pci_id(std::string_view text) {
@@ -89,9 +88,9 @@ std::optional<std::uint16_t> partition_key(std::string_view text) {
 
 bool is_absolute_path(std::string_view text) {
   const auto is_text = [](char c) { return c >= ' ' && c != 0x7f; };
-  if (!text.starts_with('/') || !std::all_of(text.begin(), text.end(), is_text)) return false;
+  if (!text.starts_with('/') || !std::ranges::all_of(text, is_text)) return false;
   const auto parts = fabric::split(text, '/');
-  return std::find(parts.begin(), parts.end(), "..") == parts.end();
+  return std::ranges::find(parts, "..") == parts.end();
 }
 
 std::optional<std::uint32_t> permissions(std::string_view text) {
@@ -118,7 +117,7 @@ std::optional<std::string> problem_of_netdev_pattern(std::string_view pattern) {
   const std::size_t at = pattern.find('%');
   if (at == std::string_view::npos || pattern.substr(at, kNumber.size()) != kNumber) return "has no %d for the number";
   if (pattern.find('%', at + 1) != std::string_view::npos) return "has more than one %";
-  if (!std::all_of(pattern.begin(), pattern.end(), is_netdev_character)) {
+  if (!std::ranges::all_of(pattern, is_netdev_character)) {
     return "has a blank, '/', ':' or another character that no netdev's name may have";
   }
   const std::size_t longest = pattern.size() - kNumber.size() + kDigits;
@@ -137,9 +136,8 @@ Result<Wish> parse_wish(std::string_view text, std::string source) {
   Wish wish;
   wish.source = std::move(source);
   const auto refuse = [&](std::string_view what) {
-    fabric::Error error = make_error("{}: {}", wish.source, what);
-    error.hint = "all, none, a count, or a list of HCAs: mlx5_0, netdev:NAME, pci:ADDRESS, rail:N, gpu";
-    return error;
+    return fabric::Error{fmt::format("{}: {}", wish.source, what), 0,
+                         "all, none, a count, or a list of HCAs: mlx5_0, netdev:NAME, pci:ADDRESS, rail:N, gpu"};
   };
   if (text.empty()) return refuse("it is empty");
   if (text == "none" || text == "void") return wish;
@@ -147,7 +145,7 @@ Result<Wish> parse_wish(std::string_view text, std::string source) {
     wish.kind = Wish::Kind::kAll;
     return wish;
   }
-  if (std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; })) {
+  if (std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; })) {
     const auto count = fabric::parse_number<unsigned>(text);
     if (!count || *count == 0 || *count > kMaxCount) {
       return refuse(
@@ -157,7 +155,7 @@ Result<Wish> parse_wish(std::string_view text, std::string source) {
     wish.count = *count;
     return wish;
   }
-  const auto entries = static_cast<std::size_t>(std::count(text.begin(), text.end(), ',')) + 1;
+  const auto entries = static_cast<std::size_t>(std::ranges::count(text, ',')) + 1;
   if (entries > kMaxListEntries) {
     return refuse(fmt::format("a list of {} entries, at most {} are read", entries, kMaxListEntries));
   }

@@ -28,20 +28,6 @@ Finding broken(std::string object, const fabric::Error& error) {
   return {Grade::kBroken, std::move(object), error.message, fabric::remedy_of(error)};
 }
 
-fabric::Result<std::vector<Address>> no_addresses() {
-  return std::vector<Address>();
-}
-
-std::vector<Address> addresses_on(const fabric::Inventory& inventory, const std::string& name) {
-  std::vector<Address> addresses;
-  for (const fabric::Netdev& netdev : inventory.netdevs) {
-    if (netdev.name != name) continue;
-    for (const fabric::InterfaceAddress& own : netdev.addresses)
-      addresses.push_back(own.address);
-  }
-  return addresses;
-}
-
 // Of the rails that its pools give it.
 std::vector<Finding> check_by_address(const fabric::Inventory& inventory, const Config& config,
                                       const Network& network) {
@@ -50,7 +36,7 @@ std::vector<Finding> check_by_address(const fabric::Inventory& inventory, const 
   for (const NodeHca* node : map.by_rail()) {
     if (!node->pool || node->pool->network != network.name || !node->netdev) continue;
     const auto ranges =
-        node_ranges(config, network, node->rail, [&] { return addresses_on(inventory, *node->netdev); });
+        node_ranges(config, network, node->rail, [&] { return addresses_on(inventory.netdevs, *node->netdev); });
     if (!ranges) findings.push_back(broken(fmt::format("{} ({})", *node->netdev, node->name()), ranges.error()));
   }
   return findings;
@@ -60,7 +46,7 @@ std::vector<Finding> check_by_address(const fabric::Inventory& inventory, const 
 std::optional<Finding> check_number(const Config& config, const Network& network) {
   for (const AddressRange& range : network.ranges) {
     if (!range.per_node) continue;
-    const auto ranges = node_ranges(config, network, range.rail.value_or(0), no_addresses);
+    const auto ranges = node_ranges(config, network, range.rail.value_or(0), [] { return std::vector<Address>(); });
     if (!ranges) return broken(kObject, ranges.error());
   }
   for (const auto* range : {&network.vf_macs, &network.vf_guids}) {
@@ -81,7 +67,7 @@ std::vector<Finding> check_rdma_limits(const fabric::Inventory& inventory, const
   std::vector<std::string> seen;
   const NodeMap map(inventory, config);
   for (const NodeHca* node : map.by_rail()) {
-    if (!node->pool || std::find(seen.begin(), seen.end(), node->pool->name) != seen.end()) continue;
+    if (!node->pool || std::ranges::find(seen, node->pool->name) != seen.end()) continue;
     seen.push_back(node->pool->name);
     if (node->pool->rdma_limits.objects || !is_shared(*node->pool)) continue;
     findings.push_back(
@@ -100,10 +86,9 @@ std::vector<Finding> check_vf_ranges(const fabric::Inventory& inventory, const C
   std::vector<Finding> findings;
   const NodeMap map(inventory, config);
   for (const auto& [name, network] : config.networks) {
-    const auto functions =
-        std::count_if(map.hcas().begin(), map.hcas().end(), [&, &wanted = name](const NodeHca& node) {
-          return node.hca->physfn && node.pool && node.pool->network == wanted;
-        });
+    const auto functions = std::ranges::count_if(map.hcas(), [&, &wanted = name](const NodeHca& node) {
+      return node.hca->physfn && node.pool && node.pool->network == wanted;
+    });
     for (const auto* range : {&network.vf_macs, &network.vf_guids}) {
       if (!*range || functions == 0) continue;
       const std::uint64_t last = (*range)->per_node ? *(*range)->per_node - 1 : (*range)->to - (*range)->from;
@@ -121,10 +106,10 @@ std::vector<Finding> check_node_index(const fabric::Inventory& inventory, Config
   const auto is_cut = [](const auto& network) {
     const auto is_sliced = [](const auto& range) { return range && range->per_node; };
     return is_sliced(network.second.vf_macs) || is_sliced(network.second.vf_guids) ||
-           std::any_of(network.second.ranges.begin(), network.second.ranges.end(),
-                       [](const AddressRange& range) { return range.per_node.has_value(); });
+           std::ranges::any_of(network.second.ranges,
+                               [](const AddressRange& range) { return range.per_node.has_value(); });
   };
-  if (!config.node_index || std::none_of(config.networks.begin(), config.networks.end(), is_cut)) return findings;
+  if (!config.node_index || std::ranges::none_of(config.networks, is_cut)) return findings;
   const NodeIndex::By by = config.node_index->by;
   const auto unknown = [&](const char* why) {
     return std::vector<Finding>{

@@ -4,7 +4,7 @@
 #include "fabric/result.hpp"
 #include "fabric/text.hpp"
 #include "hook/apply/memlock.hpp"
-#include "hook/doctor/node_engines.hpp"
+#include "hook/doctor/checks.hpp"
 
 namespace hook {
 namespace {
@@ -22,22 +22,12 @@ struct Tried {
 constexpr Tried kOldestTried[] = {
     {Engine::kContainerd, 1, 6}, {Engine::kCrio, 1, 34}, {Engine::kDocker, 20, 10}, {Engine::kPodman, 4, 3}};
 
-const char* process_of(Engine engine) {
-  switch (engine) {
-    case Engine::kContainerd:
-      return "containerd";
-    case Engine::kCrio:
-      return "crio";
-    case Engine::kDocker:
-      return "dockerd";
-    default:
-      return "";
-  }
-}
+// Podman has none.
+constexpr Word<Engine> kProcesses[] = {
+    {"containerd", Engine::kContainerd}, {"crio", Engine::kCrio}, {"dockerd", Engine::kDocker}};
 
 const RunningProcess* find_process(const NodeEngines& engines, std::string_view name) {
-  const auto found = std::find_if(engines.processes.begin(), engines.processes.end(),
-                                  [&](const RunningProcess& process) { return process.name == name; });
+  const auto found = std::ranges::find(engines.processes, name, &RunningProcess::name);
   return found == engines.processes.end() ? nullptr : &*found;
 }
 
@@ -52,43 +42,41 @@ std::string clock_text(std::int64_t seconds) {
 
 void check_found(const NodeEngines& engines, Check& check) {
   if (!engines.found) {
-    check.findings.push_back(
-        {Grade::kWarning, "engines", engines.found.error().message, fabric::remedy_of(engines.found.error())});
+    check.add(Grade::kWarning, "engines", engines.found.error().message, fabric::remedy_of(engines.found.error()));
     return;
   }
   if (engines.found->empty()) {
-    check.findings.push_back({Grade::kBroken, "engines", "none is on this node",
-                              "install containerd, CRI-O, Docker or Podman; images need no more than rdma-init"});
+    check.add(Grade::kBroken, "engines", "none is on this node",
+              "install containerd, CRI-O, Docker or Podman; images need no more than rdma-init");
   }
   for (const FoundEngine& engine : *engines.found) {
     for (const auto& [of, major, minor] : kOldestTried) {
       if (engine.engine != of || !engine.trouble.empty()) continue;
       if (std::pair(engine.major, engine.minor) >= std::pair(major, minor)) continue;
-      check.findings.push_back(
-          {Grade::kNote,
-           engine.program,
-           fmt::format("is {}.{}, and {}.{} is the oldest that was tried", engine.major, engine.minor, major, minor),
-           {}});
+      check.add(
+          Grade::kNote, engine.program,
+          fmt::format("is {}.{}, and {}.{} is the oldest that was tried", engine.major, engine.minor, major, minor),
+          "");
     }
   }
   for (const auto& [program, why, remedy] : engines.refused) {
-    check.findings.push_back({Grade::kBroken, program, why, remedy});
+    check.add(Grade::kBroken, program, why, remedy);
     if (remedy.empty()) check.findings.back().remedy = "mend it before it is restarted";
   }
 }
 
 void check_record(const NodeEngines& engines, Check& check) {
   if (!engines.record) {
-    check.findings.push_back(
-        {Grade::kBroken, kInstallRecord, engines.record.error().message, fabric::remedy_of(engines.record.error())});
+    check.add(Grade::kBroken, kInstallRecord, engines.record.error().message,
+              fabric::remedy_of(engines.record.error()));
     return;
   }
   for (const auto& [path, state] : engines.changed) {
     const bool missing = state == EditState::kNotWritten;
-    check.findings.push_back(
-        {missing ? Grade::kBroken : Grade::kWarning, path,
-         missing ? "is not as install wrote it, but as it was before" : "somebody changed it since install wrote it",
-         missing ? kInstall : "look at `rdma-hook install --status`; merge by hand"});
+    check.add(
+        missing ? Grade::kBroken : Grade::kWarning, path,
+        missing ? "is not as install wrote it, but as it was before" : "somebody changed it since install wrote it",
+        missing ? kInstall : "look at `rdma-hook install --status`; merge by hand");
   }
 }
 
@@ -102,49 +90,47 @@ void check_restarts(const NodeEngines& engines, Check& check) {
   for (const RunningProcess& process : engines.processes) {
     // It would not come back.
     const auto is_it = [&](const RefusedEngine& refused) { return refused.program.ends_with("/" + process.name); };
-    if (std::any_of(engines.refused.begin(), engines.refused.end(), is_it)) continue;
+    if (std::ranges::any_of(engines.refused, is_it)) continue;
     const EngineFile* newest = nullptr;
     for (const EngineFile& file : engines.files) {
-      if (!file.read_at_start || process.name != process_of(file.engine)) continue;
+      if (!file.read_at_start || process.name != to_word(kProcesses, file.engine)) continue;
       if (!newest || file.changed > newest->changed) newest = &file;
     }
     // A second is what the kernel's times are rounded to.
     if (!newest || !process.started || newest->changed <= *process.started + 1) continue;
-    check.findings.push_back(
-        {Grade::kBroken, process.name,
-         fmt::format("runs since {} (pid {}), and `{}` is of {}: it has not read it", clock_text(*process.started),
-                     process.pid, newest->path, clock_text(newest->changed)),
-         fmt::format("systemctl restart {}", process.name)});
+    check.add(Grade::kBroken, process.name,
+              fmt::format("runs since {} (pid {}), and `{}` is of {}: it has not read it", clock_text(*process.started),
+                          process.pid, newest->path, clock_text(newest->changed)),
+              fmt::format("systemctl restart {}", process.name));
   }
   if (engines.docker_has_runtime == false)
-    check.findings.push_back(
-        {Grade::kBroken, "dockerd", "does not know the runtime that its daemon.json names", "systemctl reload docker"});
+    check.add(Grade::kBroken, "dockerd", "does not know the runtime that its daemon.json names",
+              "systemctl reload docker");
 }
 
 void check_plugin(const NodeEngines& engines, Check& check) {
   const bool by_nri = engines.record && *engines.record && (*engines.record)->way == "nri";
-  const bool started_by_engine = std::any_of(engines.files.begin(), engines.files.end(), [](const EngineFile& file) {
-    return file.path.starts_with("/opt/nri/plugins/");
-  });
+  const bool started_by_engine = std::ranges::any_of(
+      engines.files, [](const EngineFile& file) { return file.path.starts_with("/opt/nri/plugins/"); });
   if (!by_nri || started_by_engine || find_process(engines, "rdma-nri")) return;
-  check.findings.push_back({Grade::kBroken, "rdma-nri", "does not run: a container that asks for HCAs is refused",
-                            "systemctl enable --now rdma-nri"});
+  check.add(Grade::kBroken, "rdma-nri", "does not run: a container that asks for HCAs is refused",
+            "systemctl enable --now rdma-nri");
 }
 
 // NRI alone starts a container without its HCAs while the plugin is away.
 void check_verify(const NodeEngines& engines, Check& check) {
   const bool has_nri = engines.record && *engines.record && (*engines.record)->way == "nri";
   if (!has_nri || (*engines.record)->engine != to_string(Engine::kContainerd)) return;
-  const bool verifies = std::any_of(engines.files.begin(), engines.files.end(), [](const EngineFile& file) {
+  const bool verifies = std::ranges::any_of(engines.files, [](const EngineFile& file) {
     return file.path.starts_with("/etc/containerd/") && file.path.ends_with(".json") && !file.programs.empty();
   });
   if (verifies) return;
-  check.findings.push_back(
-      {Grade::kWarning, "containerd",
-       "no base specification in /etc/containerd calls `rdma-hook verify`: containers start without their HCAs while "
-       "rdma-nri does not run",
-       "put the `ctr` of this containerd beside its program, then `rdma-hook install --uninstall` and `rdma-hook "
-       "install`"});
+  check.add(
+      Grade::kWarning, "containerd",
+      "no base specification in /etc/containerd calls `rdma-hook verify`: containers start without their HCAs while "
+      "rdma-nri does not run",
+      "put the `ctr` of this containerd beside its program, then `rdma-hook install --uninstall` and `rdma-hook "
+      "install`");
 }
 
 Check check_engine(const NodeEngines& engines) {
@@ -152,9 +138,9 @@ Check check_engine(const NodeEngines& engines) {
   check_found(engines, check);
   check_record(engines, check);
   for (const std::string& message : engines.unread)
-    check.findings.push_back({Grade::kWarning, "file", message, "call doctor as root"});
+    check.add(Grade::kWarning, "file", message, "call doctor as root");
   if (!is_set_up(engines) && engines.record && check.findings.empty())
-    check.findings.push_back({Grade::kBroken, "engine", "none is set up: no container gets an HCA", kInstall});
+    check.add(Grade::kBroken, "engine", "none is set up: no container gets an HCA", kInstall);
   check_restarts(engines, check);
   check_plugin(engines, check);
   check_verify(engines, check);
@@ -177,26 +163,24 @@ Check check_programs(const NodeEngines& engines) {
     names.push_back(printable(program.path));
     const std::string name = program.path.substr(program.path.rfind('/') + 1);
     if (program.error != 0) {
-      check.findings.push_back(
-          {Grade::kBroken, printable(program.path),
-           fmt::format("`{}` names it, and it {}", program.named_in,
-                       program.error == ENOENT ? "is not there"
-                                               : fmt::format("cannot be executed: {}", std::strerror(program.error))),
-           "install the programs there again, or `rdma-hook install` for where they are now"});
+      check.add(
+          Grade::kBroken, printable(program.path),
+          fmt::format("`{}` names it, and it {}", program.named_in,
+                      program.error == ENOENT ? "is not there"
+                                              : fmt::format("cannot be executed: {}", std::strerror(program.error))),
+          "install the programs there again, or `rdma-hook install` for where they are now");
     } else if (program.unsafe) {
-      check.findings.push_back(
-          {Grade::kBroken, printable(program.path), program.unsafe->message, program.unsafe->hint});
+      check.add(Grade::kBroken, printable(program.path), program.unsafe->message, program.unsafe->hint);
     } else if (!program.version.ends_with(" " RDMA_INIT_VERSION)) {
-      check.findings.push_back(
-          {Grade::kWarning, printable(program.path),
-           fmt::format("is {}, and this is {}",
-                       program.version.empty() ? "of a version that it does not tell" : printable(program.version),
-                       RDMA_INIT_VERSION),
-           "install the programs together"});
+      check.add(Grade::kWarning, printable(program.path),
+                fmt::format("is {}, and this is {}",
+                            program.version.empty() ? "of a version that it does not tell" : printable(program.version),
+                            RDMA_INIT_VERSION),
+                "install the programs together");
     }
   }
   for (const fabric::Error& error : engines.unasked)
-    check.findings.push_back({Grade::kWarning, "programs", error.message, fabric::remedy_of(error)});
+    check.add(Grade::kWarning, "programs", error.message, fabric::remedy_of(error));
   check.summary = names.empty() ? "no engine names one" : fabric::join(names, ", ");
   return check;
 }
@@ -206,22 +190,20 @@ Check check_memlock(const NodeEngines& engines) {
   Check check{"memlock", {}, {}};
   std::vector<std::string> seen;
   for (const Engine engine : {Engine::kContainerd, Engine::kCrio, Engine::kDocker}) {
-    const std::string process = process_of(engine);
+    const std::string_view process = to_word(kProcesses, engine);
     const std::string unit = std::string(to_string(engine)) + ".service";
     const RunningProcess* running = find_process(engines, process);
-    const auto of_unit = std::find_if(engines.units.begin(), engines.units.end(),
-                                      [&](const EngineLimit& limit) { return limit.unit == unit; });
+    const auto of_unit = std::ranges::find(engines.units, unit, &EngineLimit::unit);
     std::optional<std::uint64_t> limit = running ? running->memlock : std::nullopt;
     const bool by_unit = of_unit != engines.units.end() && of_unit->memlock < limit.value_or(UINT64_MAX);
     if (by_unit) limit = of_unit->memlock;
     if (!limit) continue;
     seen.push_back(fmt::format("{} {}", process, limit_text(limit)));
     if (*limit >= kUsual) continue;
-    check.findings.push_back(
-        {Grade::kWarning, unit,
-         fmt::format("{} {}: what a container is not given has no more",
-                     by_unit ? "sets RLIMIT_MEMLOCK to" : "runs with RLIMIT_MEMLOCK of", limit_text(limit)),
-         fmt::format("`systemctl edit {0}`: [Service] LimitMEMLOCK=infinity; then restart it", unit)});
+    check.add(Grade::kWarning, unit,
+              fmt::format("{} {}: what a container is not given has no more",
+                          by_unit ? "sets RLIMIT_MEMLOCK to" : "runs with RLIMIT_MEMLOCK of", limit_text(limit)),
+              fmt::format("`systemctl edit {0}`: [Service] LimitMEMLOCK=infinity; then restart it", unit));
   }
   check.summary = seen.empty() ? "no engine that stays running" : fabric::join(seen, ", ");
   return check;

@@ -20,8 +20,8 @@ using fabric::printable;
 // The HCAs that containers may have, by rail.
 std::vector<const NodeHca*> pool_hcas(const NodeMap& map) {
   std::vector<const NodeHca*> hcas;
-  std::copy_if(map.by_rail().begin(), map.by_rail().end(), std::back_inserter(hcas),
-               [](const NodeHca* node) { return node->pool != nullptr; });
+  std::ranges::copy_if(map.by_rail(), std::back_inserter(hcas),
+                       [](const NodeHca* node) { return node->pool != nullptr; });
   return hcas;
 }
 
@@ -52,15 +52,14 @@ Check check_netns(const Inventory& inventory, const Config& config) {
   check.summary = exclusive ? "an RDMA device is in one network namespace" : "network namespaces share RDMA devices";
   for (const Pool& pool : config.pools) {
     if (!exclusive || !pool.network) continue;
-    const bool may = std::any_of(pool.modes.begin(), pool.modes.end(), makes_children);
+    const bool may = std::ranges::any_of(pool.modes, makes_children);
     if (!may) continue;
     const bool always = makes_children(pool.modes.front());
-    check.findings.push_back(
-        {always ? Grade::kBroken : Grade::kWarning, fmt::format("pool {}", printable(pool.name)),
-         fmt::format("mode `{}` is refused while an RDMA device is in one network namespace",
-                     to_string(*std::find_if(pool.modes.begin(), pool.modes.end(), makes_children))),
-         "`options ib_core netns_mode=1` in /etc/modprobe.d and a reboot; or mode `exclusive` alone "
-         "in the pool"});
+    check.add(always ? Grade::kBroken : Grade::kWarning, fmt::format("pool {}", printable(pool.name)),
+              fmt::format("mode `{}` is refused while an RDMA device is in one network namespace",
+                          to_string(*std::ranges::find_if(pool.modes, makes_children))),
+              "`options ib_core netns_mode=1` in /etc/modprobe.d and a reboot; or mode `exclusive` alone "
+              "in the pool");
   }
   return check;
 }
@@ -71,22 +70,21 @@ Check check_pools(const NodeMap& map, const Config& config) {
   for (const NodeHca& node : map.hcas()) {
     if (!node.pool_unread) continue;
     const fabric::Error error = unknown_pool(node);
-    check.findings.push_back({Grade::kWarning, printable(node.name()), error.message, fabric::remedy_of(error)});
+    check.add(Grade::kWarning, printable(node.name()), error.message, fabric::remedy_of(error));
   }
   for (const Pool& pool : config.pools) {
-    const auto count = std::count_if(map.hcas().begin(), map.hcas().end(),
-                                     [&](const NodeHca& node) { return node.pool && node.pool->name == pool.name; });
+    const auto count = std::ranges::count_if(
+        map.hcas(), [&](const NodeHca& node) { return node.pool && node.pool->name == pool.name; });
     summaries.push_back(fmt::format("{} {}", count, printable(pool.name)));
     if (count != 0 || map.hcas().empty()) continue;
-    check.findings.push_back({Grade::kWarning, fmt::format("pool {}", printable(pool.name)),
-                              "none of the node's HCAs is in it",
-                              "`rdma-hook devices` says what the HCAs are; compare with the pool's selectors"});
+    check.add(Grade::kWarning, fmt::format("pool {}", printable(pool.name)), "none of the node's HCAs is in it",
+              "`rdma-hook devices` says what the HCAs are; compare with the pool's selectors");
   }
   for (const std::string& rail : config.rails) {
     if (map.hcas().empty() || map.find(rail)) continue;
-    check.findings.push_back({Grade::kWarning, printable(rail), "is in `rails`, and not on this node",
-                              "it may be in a container's namespace or have another name (`rdma-hook devices`); else "
-                              "mend `rails`"});
+    check.add(Grade::kWarning, printable(rail), "is in `rails`, and not on this node",
+              "it may be in a container's namespace or have another name (`rdma-hook devices`); else "
+              "mend `rails`");
   }
   check.summary = summaries.empty() ? "all HCAs are in one pool" : fabric::join(summaries, ", ");
   return check;
@@ -98,9 +96,9 @@ Check check_gid_tables(const std::vector<const NodeHca*>& hcas) {
   std::size_t most = 0;
   each_port(hcas, [&](const NodeHca& node, const Port& port) {
     if (port.gids_error) {
-      check.findings.push_back({Grade::kWarning, name_of(node, port),
-                                fmt::format("its GID table cannot be read: {}", std::strerror(*port.gids_error)),
-                                "call doctor as root on the node itself"});
+      check.add(Grade::kWarning, name_of(node, port),
+                fmt::format("its GID table cannot be read: {}", std::strerror(*port.gids_error)),
+                "call doctor as root on the node itself");
     }
     if (!port.is_ethernet() || !port.gid_tbl_len || *port.gid_tbl_len == 0) return;
     const std::size_t used = port.gids.size();
@@ -108,12 +106,12 @@ Check check_gid_tables(const std::vector<const NodeHca*>& hcas) {
     most = std::max(most, percent);
     if (percent <= kFullPercent) return;
     const bool full = used >= *port.gid_tbl_len;
-    check.findings.push_back({full ? Grade::kBroken : Grade::kWarning, name_of(node, port),
-                              fmt::format("{} of {} GIDs are taken{}", used, *port.gid_tbl_len,
-                                          full ? ": a further container gets none" : ""),
-                              "`rdma-hook recover` returns what containers left; each address of the netdev, of its "
-                              "VLANs and children takes "
-                              "one or two: remove some, or lower the pool's limits"});
+    check.add(full ? Grade::kBroken : Grade::kWarning, name_of(node, port),
+              fmt::format("{} of {} GIDs are taken{}", used, *port.gid_tbl_len,
+                          full ? ": a further container gets none" : ""),
+              "`rdma-hook recover` returns what containers left; each address of the netdev, of its "
+              "VLANs and children takes "
+              "one or two: remove some, or lower the pool's limits");
   });
   check.summary = fmt::format("at most {} % of a table is taken", most);
   return check;
@@ -138,12 +136,11 @@ Check check_ports(const std::vector<const NodeHca*>& hcas) {
     if (port.is_active()) return;
     const auto* state = std::get_if<std::string>(&port.state);
     const std::string phys = fabric::value_or(port.phys_state, std::string());
-    check.findings.push_back(
-        {active == 0 ? Grade::kBroken : Grade::kWarning, name_of(node, port),
-         state ? fmt::format("is {}, not ACTIVE{}", printable(state->substr(state->find(' ') + 1)),
-                             phys.empty() ? "" : fmt::format(" ({})", printable(phys.substr(phys.find(' ') + 1))))
-               : "its state cannot be read",
-         remedy_of_port(node, port)});
+    check.add(active == 0 ? Grade::kBroken : Grade::kWarning, name_of(node, port),
+              state ? fmt::format("is {}, not ACTIVE{}", printable(state->substr(state->find(' ') + 1)),
+                                  phys.empty() ? "" : fmt::format(" ({})", printable(phys.substr(phys.find(' ') + 1))))
+                    : "its state cannot be read",
+              remedy_of_port(node, port));
   });
   check.summary = fmt::format("{} of the pools ACTIVE", active);
   return check;
@@ -177,11 +174,10 @@ Check check_rates(const std::vector<const NodeHca*>& hcas) {
   each_port(hcas, [&](const NodeHca& node, const Port& port) {
     const double rate = port.rate_gbps();
     if (!port.is_active() || rate <= 0 || rate >= best[kin_of(node, port)]) return;
-    check.findings.push_back(
-        {Grade::kWarning, name_of(node, port),
-         fmt::format("has {:g} Gb/s, and others of its model {:g}", rate, best[kin_of(node, port)]),
-         "look at cable, transceiver, the switch's port and the PCIe width (`lspci -vv`: LnkSta); if it is meant "
-         "so, a pool of its own"});
+    check.add(Grade::kWarning, name_of(node, port),
+              fmt::format("has {:g} Gb/s, and others of its model {:g}", rate, best[kin_of(node, port)]),
+              "look at cable, transceiver, the switch's port and the PCIe width (`lspci -vv`: LnkSta); if it is meant "
+              "so, a pool of its own");
   });
   check.summary = fabric::join({rates.begin(), rates.end()}, ", ") + " Gb/s";
   return check;
@@ -258,7 +254,7 @@ Check check_mtus(const std::vector<const NodeHca*>& hcas, const Inventory& inven
 }
 
 bool may_be_exclusive(const Pool& pool) {
-  return pool.modes.empty() || std::find(pool.modes.begin(), pool.modes.end(), Mode::kExclusive) != pool.modes.end();
+  return pool.modes.empty() || std::ranges::find(pool.modes, Mode::kExclusive) != pool.modes.end();
 }
 
 Check check_routes(const std::vector<const NodeHca*>& hcas, const Inventory& inventory) {
@@ -272,16 +268,14 @@ Check check_routes(const std::vector<const NodeHca*>& hcas, const Inventory& inv
   check.summary = route ? fmt::format("the default route is by {}", printable(route->name)) : "no default route";
   for (const NodeHca* node : hcas) {
     const auto& names = node->netdevs;
-    if (!route || std::find(names.begin(), names.end(), route->name) == names.end()) continue;
-    const auto in_pool =
-        std::count_if(hcas.begin(), hcas.end(), [&](const NodeHca* other) { return other->pool == node->pool; });
+    if (!route || std::ranges::find(names, route->name) == names.end()) continue;
+    const auto in_pool = std::ranges::count_if(hcas, [&](const NodeHca* other) { return other->pool == node->pool; });
     const bool moves = node->pool->network && may_be_exclusive(*node->pool);
     if (in_pool < 2 && !moves) continue;  // the node's only one
-    check.findings.push_back(
-        {Grade::kWarning, printable(node->name()),
-         fmt::format("the node's default route is by {}: its traffic shares the rail with the jobs'{}",
-                     printable(route->name), moves ? ", and mode `exclusive` is refused" : ""),
-         "keep it out of the pool (`ifNames`, `deviceIDs`), or give the node its default route elsewhere"});
+    check.add(Grade::kWarning, printable(node->name()),
+              fmt::format("the node's default route is by {}: its traffic shares the rail with the jobs'{}",
+                          printable(route->name), moves ? ", and mode `exclusive` is refused" : ""),
+              "keep it out of the pool (`ifNames`, `deviceIDs`), or give the node its default route elsewhere");
   }
   return check;
 }
@@ -298,18 +292,16 @@ Check check_addresses(const std::vector<const NodeHca*>& hcas, const Inventory& 
       const fabric::Address& address = own.address;
       if (address.is_loopback() || address.is_link_local()) continue;
       auto& names = holders[fabric::to_string(address)];
-      if (std::find(names.begin(), names.end(), netdev.name) == names.end()) names.push_back(netdev.name);
+      if (std::ranges::find(names, netdev.name) == names.end()) names.push_back(netdev.name);
     }
   }
   std::size_t on_rails = 0;
   for (const auto& [address, names] : holders) {
-    const bool of_rail =
-        std::any_of(names.begin(), names.end(), [&](const auto& name) { return rails.contains(name); });
+    const bool of_rail = std::ranges::any_of(names, [&](const auto& name) { return rails.contains(name); });
     on_rails += of_rail ? 1 : 0;
     if (!of_rail || names.size() < 2) continue;
-    check.findings.push_back({Grade::kWarning, address,
-                              fmt::format("is on {}", printable(fabric::join(names, " and "))),
-                              "take it off one: the GIDs of both are the same, and answers go by either"});
+    check.add(Grade::kWarning, address, fmt::format("is on {}", printable(fabric::join(names, " and "))),
+              "take it off one: the GIDs of both are the same, and answers go by either");
   }
   check.summary = fmt::format("{} on the rails, each once", on_rails);
   return check;

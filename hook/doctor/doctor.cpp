@@ -12,8 +12,6 @@
 #include "hook/base/json/json.hpp"
 #include "hook/base/process/sandbox.hpp"
 #include "hook/config/read_config.hpp"
-#include "hook/doctor/checks.hpp"
-#include "hook/doctor/node_engines.hpp"
 #include "hook/grant/hcas.hpp"
 #include "hook/install/ask_program.hpp"
 #include "hook/plan/pools.hpp"
@@ -41,9 +39,9 @@ Check check_config(const NodeSettings& node, Config& config) {
                                   : fmt::format("{} file{}", files.texts.size(), files.texts.size() == 1 ? "" : "s"),
               {}};
   for (const ConfigProblem& problem : parsed.problems) {
-    check.findings.push_back({problem.is_error ? Grade::kBroken : Grade::kWarning,
-                              problem.line == 0 ? problem.file : fmt::format("{}:{}", problem.file, problem.line),
-                              problem.message, problem.remedy});
+    check.add(problem.is_error ? Grade::kBroken : Grade::kWarning,
+              problem.line == 0 ? problem.file : fmt::format("{}:{}", problem.file, problem.line), problem.message,
+              problem.remedy);
   }
   return check;
 }
@@ -140,8 +138,8 @@ void add_line(std::string_view what, std::string_view name, std::string_view tex
 std::size_t count(const std::vector<Check>& checks, Grade grade) {
   std::size_t number = 0;
   for (const Check& check : checks)
-    number += static_cast<std::size_t>(std::count_if(check.findings.begin(), check.findings.end(),
-                                                     [&](const Finding& one) { return one.grade == grade; }));
+    number += static_cast<std::size_t>(
+        std::ranges::count_if(check.findings, [&](const Finding& one) { return one.grade == grade; }));
   return number;
 }
 
@@ -149,7 +147,7 @@ std::size_t count(const std::vector<Check>& checks, Grade grade) {
 std::vector<Finding> merge_alike(const std::vector<Finding>& findings) {
   std::vector<Finding> merged;
   for (const Finding& finding : findings) {
-    const auto same = std::find_if(merged.begin(), merged.end(), [&](const Finding& one) {
+    const auto same = std::ranges::find_if(merged, [&](const Finding& one) {
       return one.grade == finding.grade && one.message == finding.message && one.remedy == finding.remedy;
     });
     if (same == merged.end()) {

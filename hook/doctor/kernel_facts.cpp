@@ -45,8 +45,7 @@ Attr<SeenNode> look_at_node(const std::string& path) {
 }
 
 bool is_hca_of(const Inventory& inventory, const std::string& pci) {
-  return std::any_of(inventory.hcas.begin(), inventory.hcas.end(),
-                     [&](const fabric::Hca& hca) { return hca.pci == pci; });
+  return std::ranges::any_of(inventory.hcas, [&](const fabric::Hca& hca) { return hca.pci == pci; });
 }
 
 std::vector<HalfDriven> read_half_driven(const std::string& root, const Inventory& inventory) {
@@ -100,16 +99,15 @@ Check check_modules(const KernelFacts& facts, const Inventory& inventory, const 
   for (const HalfDriven& function : facts.half_driven) {
     if (const bool* loaded = std::get_if<bool>(&function.loaded); loaded && *loaded) continue;
     const auto same = [&](const Finding& one) { return !function.driver.empty() && one.object == function.module; };
-    if (std::none_of(check.findings.begin(), check.findings.end(), same))
-      check.findings.push_back(without_hca(function));
+    if (std::ranges::none_of(check.findings, same)) check.findings.push_back(without_hca(function));
   }
   if (inventory.hcas.empty()) {
     if (inventory.rdma_error && *inventory.rdma_error != ENOENT && *inventory.rdma_error != ENODEV) {
       check.findings.push_back(unseen("/sys/class/infiniband", *inventory.rdma_error));
     } else if (check.findings.empty()) {
-      check.findings.push_back({Grade::kBroken, "HCA", "this node has none, or no driver has found it",
-                                "look for the NIC with `lspci`, load its RDMA driver; without RDMA hardware `rdma link "
-                                "add rxe0 type rxe netdev NETDEV` makes a soft one"});
+      check.add(Grade::kBroken, "HCA", "this node has none, or no driver has found it",
+                "look for the NIC with `lspci`, load its RDMA driver; without RDMA hardware `rdma link "
+                "add rxe0 type rxe netdev NETDEV` makes a soft one");
     }
     return check;
   }
@@ -149,13 +147,13 @@ Check check_qkey(const KernelFacts& facts) {
   Check check{"qkey", "controlled QKEYs are for privileged processes", {}, facts.privileged_qkey.has_value()};
   if (!check.looked) check.summary = "the kernel does not say whether controlled QKEYs are for privileged processes";
   if (!facts.privileged_qkey.value_or(false)) return check;
-  check.findings.push_back(
-      {Grade::kWarning, "privileged-qkey",
-       "is on: every process with an HCA may use controlled QKEYs (0x80000000 and above), and so send datagrams to "
-       "management queue pairs and to UD queue pairs that such a QKEY protects; NCCL uses RC queue pairs, which have "
-       "no "
-       "QKEY, and does not need it; a container with CAP_NET_ADMIN can turn it on for the whole node",
-       "rdma system set privileged-qkey off"});
+  check.add(
+      Grade::kWarning, "privileged-qkey",
+      "is on: every process with an HCA may use controlled QKEYs (0x80000000 and above), and so send datagrams to "
+      "management queue pairs and to UD queue pairs that such a QKEY protects; NCCL uses RC queue pairs, which have "
+      "no "
+      "QKEY, and does not need it; a container with CAP_NET_ADMIN can turn it on for the whole node",
+      "rdma system set privileged-qkey off");
   return check;
 }
 
@@ -187,22 +185,19 @@ Check check_gpudirect(const GpuFacts& facts, const Inventory& inventory) {
   const auto kernel = fabric::version_of(facts.kernel);
   const bool dma_buf = open_module && kernel && *kernel >= std::pair(5U, 12U);
   if (facts.driver_version.empty()) {
-    check.findings.push_back(
-        {Grade::kBroken, "nvidia", "the driver of the node's GPUs is not loaded", "modprobe nvidia"});
+    check.add(Grade::kBroken, "nvidia", "the driver of the node's GPUs is not loaded", "modprobe nvidia");
   } else if (is_loaded(facts.nvidia_peermem)) {
     check.summary = "nvidia_peermem";
   } else if (is_loaded(facts.nv_peer_mem)) {
-    check.findings.push_back(
-        {Grade::kNote, "nv_peer_mem", "is loaded, nvidia_peermem's name before driver 470; NCCL takes both", {}});
+    check.add(Grade::kNote, "nv_peer_mem", "is loaded, nvidia_peermem's name before driver 470; NCCL takes both", "");
   } else if (dma_buf) {
     check.summary = "DMA-BUF (open kernel module), which NCCL has since 2.14";
   } else {
-    check.findings.push_back(
-        {Grade::kWarning, "nvidia_peermem",
-         fmt::format("not loaded, and no DMA-BUF ({}): NCCL copies through host memory",
-                     open_module ? fmt::format("kernel {} is older than 5.12", printable(facts.kernel))
-                                 : "the driver is not the open kernel module"),
-         "modprobe nvidia_peermem, and its name into /etc/modules-load.d/rdma.conf"});
+    check.add(Grade::kWarning, "nvidia_peermem",
+              fmt::format("not loaded, and no DMA-BUF ({}): NCCL copies through host memory",
+                          open_module ? fmt::format("kernel {} is older than 5.12", printable(facts.kernel))
+                                      : "the driver is not the open kernel module"),
+              "modprobe nvidia_peermem, and its name into /etc/modules-load.d/rdma.conf");
   }
   return check;
 }
@@ -217,19 +212,17 @@ Check check_acs(const GpuFacts& facts, const Inventory& inventory) {
     const auto found = facts.acs.find(bridge);
     if (found == facts.acs.end()) continue;
     if (const auto* failed = std::get_if<Unreadable>(&found->second)) {
-      check.findings.push_back({Grade::kWarning, bridge,
-                                failed->code == EMSGSIZE
-                                    ? std::string("its extended configuration space cannot be seen")
-                                    : fmt::format("cannot be read: {}", std::strerror(failed->code)),
-                                "call doctor as root on the node itself"});
+      check.add(Grade::kWarning, bridge,
+                failed->code == EMSGSIZE ? std::string("its extended configuration space cannot be seen")
+                                         : fmt::format("cannot be read: {}", std::strerror(failed->code)),
+                "call doctor as root on the node itself");
       continue;
     }
     if ((std::get<unsigned>(found->second) & kRedirects) == 0) continue;
-    check.findings.push_back({Grade::kWarning, bridge,
-                              "ACS redirects what GPU and HCA send each other up to the root complex",
-                              fmt::format("switch ACS off in the firmware, or at each boot `setpci -s {} "
-                                          "ECAP_ACS+0x6.w=0000` (virtual machines that are given devices need it)",
-                                          bridge)});
+    check.add(Grade::kWarning, bridge, "ACS redirects what GPU and HCA send each other up to the root complex",
+              fmt::format("switch ACS off in the firmware, or at each boot `setpci -s {} "
+                          "ECAP_ACS+0x6.w=0000` (virtual machines that are given devices need it)",
+                          bridge));
   }
   return check;
 }
@@ -244,10 +237,10 @@ Check check_iommu(const GpuFacts& facts, const Inventory& inventory) {
   if (translated.empty()) return check;
   check.summary = "translates, and no GPU is on this node";
   if (!gpus) return check;
-  check.findings.push_back({Grade::kWarning, "IOMMU",
-                            fmt::format("translates for {}: each transfer between GPU and HCA goes through it",
-                                        fabric::join(translated, ", ")),
-                            "`iommu=pt` on the kernel's command line"});
+  check.add(Grade::kWarning, "IOMMU",
+            fmt::format("translates for {}: each transfer between GPU and HCA goes through it",
+                        fabric::join(translated, ", ")),
+            "`iommu=pt` on the kernel's command line");
   return check;
 }
 
@@ -332,9 +325,8 @@ GpuFacts read_gpu_facts(const std::string& root, const Inventory& inventory) {
     return found ? std::string(fabric::trim(*found)) : std::string();
   };
   if (inventory.gpus) {
-    facts.has_nvidia = std::any_of(inventory.gpus->begin(), inventory.gpus->end(), [&](const fabric::Gpu& gpu) {
-      return text(devices + gpu.pci + "/vendor") == kNvidia;
-    });
+    facts.has_nvidia = std::ranges::any_of(
+        *inventory.gpus, [&](const fabric::Gpu& gpu) { return text(devices + gpu.pci + "/vendor") == kNvidia; });
   }
   facts.nvidia_peermem = is_path_there(root + "/sys/module/nvidia_peermem");
   facts.nv_peer_mem = is_path_there(root + "/sys/module/nv_peer_mem");

@@ -19,13 +19,12 @@ void check_room(const LedgerFacts& facts, Check& check) {
   constexpr std::uint64_t kFewFiles = 256;
   const std::uint64_t kib = facts.free_bytes >> 10;
   if (facts.read_only) {
-    check.findings.push_back({Grade::kBroken, facts.path,
-                              "its file system is read-only: no container is given anything",
-                              "mount -o remount,rw /run"});
+    check.add(Grade::kBroken, facts.path, "its file system is read-only: no container is given anything",
+              "mount -o remount,rw /run");
   } else if (facts.free_bytes < kFewBytes || facts.free_files < kFewFiles) {
-    check.findings.push_back({kib == 0 || facts.free_files == 0 ? Grade::kBroken : Grade::kWarning, facts.path,
-                              fmt::format("its file system has {} KiB and {} files left", kib, facts.free_files),
-                              "look for what fills /run (`du -x /run`)"});
+    check.add(kib == 0 || facts.free_files == 0 ? Grade::kBroken : Grade::kWarning, facts.path,
+              fmt::format("its file system has {} KiB and {} files left", kib, facts.free_files),
+              "look for what fills /run (`du -x /run`)");
   }
 }
 
@@ -37,18 +36,18 @@ void check_names(const LedgerFacts& facts, Check& check) {
       const auto found = hca.device.empty() ? facts.names.end() : facts.names.find(hca.device);
       if (found == facts.names.end()) continue;
       const auto& names = found->second;
-      if (std::find(names.begin(), names.end(), hca.name) != names.end() || !reported.insert(hca.name).second) continue;
+      if (std::ranges::find(names, hca.name) != names.end() || !reported.insert(hca.name).second) continue;
       const std::string now = fabric::printable(names.front());
       const std::string before = fabric::printable(hca.name);
-      check.findings.push_back(
-          {Grade::kWarning, before,
-           fmt::format("the HCA that was allocated under this name is named `{}` now: requests by name, `rails` of "
-                       "config.json and NCCL_IB_HCA miss it",
-                       now),
-           fmt::format(
-               "rdma dev set {} name {}; a container with CAP_NET_ADMIN can rename HCAs while network namespaces "
-               "share RDMA devices",
-               now, before)});
+      check.add(
+          Grade::kWarning, before,
+          fmt::format("the HCA that was allocated under this name is named `{}` now: requests by name, `rails` of "
+                      "config.json and NCCL_IB_HCA miss it",
+                      now),
+          fmt::format(
+              "rdma dev set {} name {}; a container with CAP_NET_ADMIN can rename HCAs while network namespaces "
+              "share RDMA devices",
+              now, before));
     }
   }
 }
@@ -127,16 +126,15 @@ std::vector<MovedGid> moved_gids(const std::vector<PlacedGid>& placed, const fab
 Check check_ledger(const LedgerFacts& facts) {
   Check check{"ledger", {}, {}};
   for (const fabric::Error& error : facts.unread)
-    check.findings.push_back({Grade::kBroken, facts.path, error.message, fabric::remedy_of(error)});
+    check.add(Grade::kBroken, facts.path, error.message, fabric::remedy_of(error));
   for (const Grant& grant : facts.grants) {
     if (!grant.vanished) continue;
     std::vector<std::string> names;
     for (const PlannedHca& hca : grant.hcas)
       names.push_back(fabric::printable(hca.name));
-    check.findings.push_back(
-        {Grade::kWarning, fabric::printable(grant.owner.label),
-         fmt::format("is gone, and still holds {}", fabric::join(names, ", ")),
-         "rdma-hook recover; is rdma-recover.timer on? (systemctl enable --now rdma-recover.timer)"});
+    check.add(Grade::kWarning, fabric::printable(grant.owner.label),
+              fmt::format("is gone, and still holds {}", fabric::join(names, ", ")),
+              "rdma-hook recover; is rdma-recover.timer on? (systemctl enable --now rdma-recover.timer)");
   }
   check_names(facts, check);
   check_moved(facts, check);

@@ -18,7 +18,7 @@ std::optional<bool> read_ecn(const std::string& root, const std::string& netdev)
     const auto enable = sysfs::Directory::open(fmt::format("{}/sys/class/net/{}/ecn/{}/enable", root, netdev, side));
     if (!enable) continue;
     const auto names = enable->list();
-    on = on.value_or(false) || std::any_of(names.begin(), names.end(), [&](const std::string& priority) {
+    on = on.value_or(false) || std::ranges::any_of(names, [&](const std::string& priority) {
            return enable->read_int(priority.c_str()).value_or(0) == 1;
          });
   }
@@ -70,11 +70,10 @@ Check check_qos(const std::vector<RailQos>& rails) {
     if (rail.pfc && rail.pfc->empty() && rail.ecn != true) without.push_back(fabric::printable(rail.netdev));
   }
   if (!without.empty()) {
-    check.findings.push_back(
-        {Grade::kNote, fabric::join(without, ", "),
-         "has PFC on no priority: a busy RoCE fabric drops packets, unless ECN alone keeps it from that",
-         "`dcb pfc set dev NETDEV prio-pfc 3:on` with the same on the switches, and "
-         "NCCL_IB_TC of that priority"});
+    check.add(Grade::kNote, fabric::join(without, ", "),
+              "has PFC on no priority: a busy RoCE fabric drops packets, unless ECN alone keeps it from that",
+              "`dcb pfc set dev NETDEV prio-pfc 3:on` with the same on the switches, and "
+              "NCCL_IB_TC of that priority");
   }
   check.looked = !with.empty() || !without.empty();
   check.summary = check.looked ? fmt::format("PFC or ECN on {}", fabric::join(with, ", "))

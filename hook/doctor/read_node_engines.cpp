@@ -10,14 +10,13 @@
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
-#include "hook/doctor/node_engines.hpp"
+#include "hook/doctor/checks.hpp"
 #include "hook/install/engine_processes.hpp"
 #include "hook/install/node_files.hpp"
 
 namespace hook {
 namespace {
 
-using fabric::Attr;
 namespace sysfs = fabric::sysfs;
 
 constexpr std::size_t kLongestFile = 4 << 20;
@@ -57,7 +56,7 @@ std::optional<std::string> read_text(const std::string& path, std::vector<std::s
 void add_file(const std::string& root, const EnginePlace& place, const std::string& path, bool always,
               NodeEngines& engines) {
   const auto is_it = [&](const EngineFile& file) { return file.path == path; };
-  if (std::any_of(engines.files.begin(), engines.files.end(), is_it)) return;
+  if (std::ranges::any_of(engines.files, is_it)) return;
   const auto text = read_text(root + path, &engines.unread);
   struct stat seen {};
   if (!text || ::stat((root + path).c_str(), &seen) != 0) return;
@@ -99,7 +98,7 @@ void read_programs(const std::string& root, NodeEngines& engines) {
   for (const EngineFile& file : engines.files) {
     for (const std::string& path : file.programs) {
       const auto is_it = [&](const OurProgram& program) { return program.path == path; };
-      if (std::any_of(engines.programs.begin(), engines.programs.end(), is_it)) continue;
+      if (std::ranges::any_of(engines.programs, is_it)) continue;
       OurProgram program{path, file.path, 0, {}};
       struct stat seen {};
       if (::stat((root + path).c_str(), &seen) != 0) {
@@ -157,14 +156,13 @@ void read_processes(const std::string& root, NodeEngines& engines) {
 }
 
 bool runs(const NodeEngines& engines, std::string_view name) {
-  return std::any_of(engines.processes.begin(), engines.processes.end(),
-                     [&](const RunningProcess& process) { return process.name == name; });
+  return std::ranges::any_of(engines.processes, [&](const RunningProcess& process) { return process.name == name; });
 }
 
 // What dockerd has in force, which its file does not tell.
 std::optional<bool> ask_docker(const std::string& root, NodeEngines& engines) {
   const auto names_us = [](const EngineFile& file) { return file.engine == Engine::kDocker && !file.programs.empty(); };
-  const auto file = std::find_if(engines.files.begin(), engines.files.end(), names_us);
+  const auto file = std::ranges::find_if(engines.files, names_us);
   const auto docker = find_program(root, "docker");
   if (file == engines.files.end() || !docker || !runs(engines, "dockerd")) return std::nullopt;
   const auto answer = ask_program(root, {*docker, "info", "--format", "{{json .Runtimes}}"});
@@ -186,9 +184,8 @@ std::vector<std::string> our_programs_in(std::string_view text) {
       const std::string_view path = line.substr(at, end - at);
       const bool begins = at == 0 || kEnds.find(line[at - 1]) != std::string_view::npos;
       const std::string_view name = path.substr(path.rfind('/') + 1);
-      const bool ours = std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
-      if (begins && ours && std::find(programs.begin(), programs.end(), path) == programs.end())
-        programs.emplace_back(path);
+      const bool ours = std::ranges::find(kNames, name) != std::end(kNames);
+      if (begins && ours && std::ranges::find(programs, path) == programs.end()) programs.emplace_back(path);
       at = end;
     }
   }

@@ -6,7 +6,6 @@
 
 #include "fabric/text.hpp"
 #include "hook/base/failure.hpp"
-#include "hook/plan/match.hpp"
 #include "hook/request/parsers.hpp"
 
 namespace hook {
@@ -66,7 +65,7 @@ constexpr const char* kWhoHolds =
 int tier(const NodeHca& node, const PlanInput& input) {
   const auto holding = input.holdings.find(node.name());
   if (holding != input.holdings.end() && holding->second.own_units > 0) return 0;
-  if (std::find(input.among.given.begin(), input.among.given.end(), &node) != input.among.given.end()) return 1;
+  if (std::ranges::find(input.among.given, &node) != input.among.given.end()) return 1;
   return node.is_active() ? 2 : 3;
 }
 
@@ -95,15 +94,15 @@ fabric::Error too_few(unsigned count, std::size_t free, const Hcas& hcas, const 
   error.hint = held.empty() ? fmt::format("containers may have {}: {}", hcas.size(), some_of(names_of(hcas)))
                             : fmt::format("request fewer, or free them; {}", kWhoHolds);
   const auto is_held = [&](const NodeHca* node) { return offers.at(node).room.held; };
-  if (count <= hcas.size() && std::any_of(hcas.begin(), hcas.end(), is_held)) error.reason = FailureReason::kBusy;
+  if (count <= hcas.size() && std::ranges::any_of(hcas, is_held)) error.reason = FailureReason::kBusy;
   return error;
 }
 
 // So many units: every HCA once, then, where the terms give it several, every HCA again.
 Result<Hcas> pick(unsigned count, const Hcas& hcas, const Offers& offers, const PlanInput& input) {
   Hcas free;
-  std::copy_if(hcas.begin(), hcas.end(), std::back_inserter(free),
-               [&](const NodeHca* node) { return offers.at(node).room.units > 0; });
+  std::ranges::copy_if(hcas, std::back_inserter(free),
+                       [&](const NodeHca* node) { return offers.at(node).room.units > 0; });
   const Hcas order = by_preference(free, input);
   Hcas picked;
   for (unsigned round = 0; picked.size() < count; ++round) {
@@ -136,7 +135,7 @@ Result<Hcas> take_all(const Matched& matched, const Offers& offers, std::string_
   std::map<const NodeHca*, unsigned> units;
   for (const MatchedGroup& group : matched.groups) {
     const auto has_room = [&](const NodeHca* node) { return offers.at(node).room.units > 0; };
-    if (group.any_of_them && std::none_of(group.hcas.begin(), group.hcas.end(), has_room)) {
+    if (group.any_of_them && std::ranges::none_of(group.hcas, has_room)) {
       return no_room(*group.hcas.front(), 1, offers.at(group.hcas.front()), source);
     }
     for (const NodeHca* node : group.hcas) {
@@ -173,8 +172,7 @@ Result<Offers> offers_for(const Matched& matched, Hcas& hcas, const PlanInput& i
 }
 
 bool has_multi(const Offers& offers) {
-  return std::any_of(offers.begin(), offers.end(),
-                     [](const auto& offer) { return offer.second.terms.mode == Mode::kSharedMulti; });
+  return std::ranges::any_of(offers, [](const auto& offer) { return offer.second.terms.mode == Mode::kSharedMulti; });
 }
 
 }  // namespace
@@ -191,7 +189,7 @@ std::optional<GidSpace> gid_space(const fabric::Hca& hca) {
     const auto has_type = [](const fabric::GidEntry& gid) {
       return gid.type && std::holds_alternative<std::string>(*gid.type) && !gid.is_v2();
     };
-    if (std::any_of(port.gids.begin(), port.gids.end(), has_type)) space.per_child = 4;
+    if (std::ranges::any_of(port.gids, has_type)) space.per_child = 4;
     if (!least || space.children() < least->children()) least = space;
   }
   return least;
@@ -203,23 +201,21 @@ Result<Terms> terms_for(const NodeHca& node, const Request& request, const Confi
   if (network) {
     const auto found = config.networks.find(*network);
     if (found == config.networks.end()) {
-      fabric::Error error = make_error("config.json has no network `{}`", fabric::printable(*network));
-      error.hint = "add it to \"networks\"";
-      return error;
+      return fabric::Error{fmt::format("config.json has no network `{}`", fabric::printable(*network)), 0,
+                           "add it to \"networks\""};
     }
     terms.network = &found->second;
   }
   const auto& modes = node.pool->modes;
   terms.mode = request.mode.value_or(default_mode(*node.pool, terms.network));
-  if (std::find(modes.begin(), modes.end(), terms.mode) == modes.end()) {
+  if (std::ranges::find(modes, terms.mode) == modes.end()) {
     std::vector<std::string> allowed;
     allowed.reserve(modes.size());
     for (const Mode mode : modes)
       allowed.emplace_back(to_string(mode));
-    fabric::Error error = make_error("`{}`: pool `{}` does not allow {}", fabric::printable(node.name()),
-                                     node.pool->name, to_string(terms.mode));
-    error.hint = "it allows " + fabric::join(allowed, ", ");
-    return error;
+    return fabric::Error{fmt::format("`{}`: pool `{}` does not allow {}", fabric::printable(node.name()),
+                                     node.pool->name, to_string(terms.mode)),
+                         0, "it allows " + fabric::join(allowed, ", ")};
   }
   const auto limit = node.pool->limits.find(terms.mode);
   if (limit != node.pool->limits.end()) terms.limit = limit->second;

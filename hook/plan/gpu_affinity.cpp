@@ -18,8 +18,7 @@ std::vector<const Gpu*> by_pci(const Inventory& inventory) {
   if (!inventory.gpus) return gpus;
   for (const Gpu& gpu : *inventory.gpus)
     gpus.push_back(&gpu);
-  std::sort(gpus.begin(), gpus.end(),
-            [](const Gpu* left, const Gpu* right) { return pci_less(left->pci, right->pci); });
+  std::ranges::sort(gpus, [](const Gpu* left, const Gpu* right) { return pci_less(left->pci, right->pci); });
   return gpus;
 }
 
@@ -36,18 +35,18 @@ std::optional<std::size_t> ordinal(std::string_view node) {
 }
 
 void add(std::vector<const Gpu*>& gpus, const Gpu* gpu) {
-  if (std::find(gpus.begin(), gpus.end(), gpu) == gpus.end()) gpus.push_back(gpu);
+  if (std::ranges::find(gpus, gpu) == gpus.end()) gpus.push_back(gpu);
 }
 
 std::vector<const Gpu*> gpus_of_nodes(const std::vector<const Gpu*>& all, const std::vector<std::string>& paths) {
-  const bool nodes_known = std::any_of(all.begin(), all.end(), [](const Gpu* gpu) { return !gpu->nodes.empty(); });
+  const bool nodes_known = std::ranges::any_of(all, [](const Gpu* gpu) { return !gpu->nodes.empty(); });
   std::vector<const Gpu*> gpus;
   for (const std::string& path : paths) {
     const std::string_view node = std::string_view(path).substr(path.starts_with("/dev/") ? 5 : 0);
     const auto number = ordinal(node);
     if (!nodes_known && number && *number < all.size()) add(gpus, all[*number]);
     for (const Gpu* gpu : all) {
-      if (std::find(gpu->nodes.begin(), gpu->nodes.end(), node) != gpu->nodes.end()) add(gpus, gpu);
+      if (std::ranges::find(gpu->nodes, node) != gpu->nodes.end()) add(gpus, gpu);
     }
   }
   return gpus;
@@ -56,7 +55,7 @@ std::vector<const Gpu*> gpus_of_nodes(const std::vector<const Gpu*>& all, const 
 std::vector<const Gpu*> gpus_of_uuids(const std::vector<const Gpu*>& all, const std::vector<std::string>& uuids) {
   std::vector<const Gpu*> gpus;
   for (const Gpu* gpu : all) {
-    if (gpu->uuid && std::find(uuids.begin(), uuids.end(), *gpu->uuid) != uuids.end()) gpus.push_back(gpu);
+    if (gpu->uuid && std::ranges::find(uuids, *gpu->uuid) != uuids.end()) gpus.push_back(gpu);
   }
   return gpus;
 }
@@ -64,8 +63,8 @@ std::vector<const Gpu*> gpus_of_uuids(const std::vector<const Gpu*>& all, const 
 // Those of `gpus` that are among `named`; all where none is.
 std::vector<const Gpu*> narrowed(const std::vector<const Gpu*>& gpus, const std::vector<const Gpu*>& named) {
   std::vector<const Gpu*> left;
-  std::copy_if(gpus.begin(), gpus.end(), std::back_inserter(left),
-               [&](const Gpu* gpu) { return std::find(named.begin(), named.end(), gpu) != named.end(); });
+  std::ranges::copy_if(gpus, std::back_inserter(left),
+                       [&](const Gpu* gpu) { return std::ranges::find(named, gpu) != named.end(); });
   return left.empty() ? gpus : left;
 }
 

@@ -17,8 +17,7 @@ using fabric::Result;
 std::vector<PlannedHca> booked(const Chosen& chosen) {
   std::vector<PlannedHca> hcas;
   for (const ChosenHca& unit : chosen.units) {
-    const auto found =
-        std::find_if(hcas.begin(), hcas.end(), [&](const PlannedHca& hca) { return hca.name == unit.node->name(); });
+    const auto found = std::ranges::find(hcas, unit.node->name(), &PlannedHca::name);
     if (found != hcas.end()) {
       ++found->units;
     } else {
@@ -31,7 +30,7 @@ std::vector<PlannedHca> booked(const Chosen& chosen) {
 std::vector<const NodeHca*> each_once(const Chosen& chosen) {
   std::vector<const NodeHca*> hcas;
   for (const ChosenHca& unit : chosen.units) {
-    if (std::find(hcas.begin(), hcas.end(), unit.node) == hcas.end()) hcas.push_back(unit.node);
+    if (std::ranges::find(hcas, unit.node) == hcas.end()) hcas.push_back(unit.node);
   }
   return hcas;
 }
@@ -48,7 +47,7 @@ void advise(const PlanInput& input, const Chosen& chosen, Plan& plan) {
   const auto is_multi = [](const ChosenHca& unit) { return unit.terms.mode == Mode::kSharedMulti; };
   const bool has_gpus =
       !input.among.request.gpu_nodes.empty() || !input.among.request.gpu_uuids.empty() || input.among.request.gpu_hint;
-  if (!has_gpus || std::none_of(chosen.units.begin(), chosen.units.end(), is_multi)) return;
+  if (!has_gpus || std::ranges::none_of(chosen.units, is_multi)) return;
   plan.warnings.push_back("mode shared-multi is not advised for containers with GPUs; mode shared gives each HCA once");
 }
 
@@ -77,17 +76,15 @@ Result<void> hold_given(const PlanInput& input, Plan& plan) {
   for (const NodeHca* given : input.among.given) {
     const std::string& name = given->name();
     const auto is_granted = [&](const PlannedHca& hca) { return hca.name == name; };
-    if ((!given->pool && !given->pool_unread) || std::any_of(plan.hcas.begin(), plan.hcas.end(), is_granted)) continue;
+    if ((!given->pool && !given->pool_unread) || std::ranges::any_of(plan.hcas, is_granted)) continue;
     const auto holding = input.holdings.find(name);
     const bool is_held = holding != input.holdings.end() && holding->second.exclusive_holder;
     const std::string held =
         is_held ? fmt::format("is held by {} alone", *holding->second.exclusive_holder) : held_with_pf(*given, input);
     if (!held.empty()) {
-      fabric::Error error =
-          fabric::make_error("`{}` {}, and the container has its node already", fabric::printable(name), held);
-      error.hint = "take the node out of the container's devices";
-      error.reason = FailureReason::kBusy;
-      return error;
+      return fabric::Error{
+          fmt::format("`{}` {}, and the container has its node already", fabric::printable(name), held), 0,
+          "take the node out of the container's devices", FailureReason::kBusy};
     }
     plan.also_open.push_back({name, Mode::kHca, 1, std::nullopt, true});
   }
@@ -98,7 +95,7 @@ Result<void> hold_given(const PlanInput& input, Plan& plan) {
 void hold_vfs(const PlanInput& input, const Chosen& chosen, Plan& plan) {
   const auto hold = [&](const std::string& name) {
     const auto is_it = [&](const PlannedHca& hca) { return hca.name == name; };
-    const auto granted = std::find_if(plan.hcas.begin(), plan.hcas.end(), is_it);
+    const auto granted = std::ranges::find_if(plan.hcas, is_it);
     if (granted != plan.hcas.end()) {
       granted->mode = Mode::kExclusive;
       granted->limit.reset();

@@ -43,39 +43,27 @@ Hcas taken_by(const Selector& selector, const Hcas& hcas) {
     const auto& ports = node->hca->ports;
     // The HCA of a driver that reports no ports still has a name.
     if (ports.empty()) return fabric::selects(one, *node->hca, fabric::Port{}, node->netdevs);
-    return std::any_of(ports.begin(), ports.end(),
-                       [&](const fabric::Port& port) { return fabric::selects(one, *node->hca, port, node->netdevs); });
+    return std::ranges::any_of(
+        ports, [&](const fabric::Port& port) { return fabric::selects(one, *node->hca, port, node->netdevs); });
   };
   Hcas taken;
-  std::copy_if(hcas.begin(), hcas.end(), std::back_inserter(taken), takes);
+  std::ranges::copy_if(hcas, std::back_inserter(taken), takes);
   return taken;
 }
 
+constexpr Word<Selector::Kind> kPrefixes[] = {
+    {"netdev:", Selector::Kind::kNetdev}, {"pci:", Selector::Kind::kPci}, {"guid:", Selector::Kind::kGuid}};
+
 std::string as_written(const Selector& selector) {
-  std::string text = selector.pattern;
-  if (selector.port) text += fmt::format(":{}", *selector.port);
-  switch (selector.kind) {
-    case Selector::Kind::kNetdev:
-      return "netdev:" + text;
-    case Selector::Kind::kPci:
-      return "pci:" + text;
-    case Selector::Kind::kGuid:
-      return "guid:" + text;
-    case Selector::Kind::kName:
-    case Selector::Kind::kIndex:
-    case Selector::Kind::kRail:
-    case Selector::Kind::kGpu:
-      return text;
-  }
-  return text;
+  std::string text = std::string(to_word(kPrefixes, selector.kind)) + selector.pattern;
+  return selector.port ? text + fmt::format(":{}", *selector.port) : text;
 }
 
 fabric::Error no_such_hca(const Context& context, const Selector& selector, std::string_view source) {
   const auto names = context.node.names();
-  fabric::Error error = make_error("{}: no HCA is `{}`", source, fabric::printable(as_written(selector)));
-  error.hint = names.empty() ? "the node has no HCA; load its RDMA driver" : "the node has: " + some_of(names);
-  error.reason = FailureReason::kNoHca;
-  return error;
+  return fabric::Error{fmt::format("{}: no HCA is `{}`", source, fabric::printable(as_written(selector))), 0,
+                       names.empty() ? "the node has no HCA; load its RDMA driver" : "the node has: " + some_of(names),
+                       FailureReason::kNoHca};
 }
 
 fabric::Error not_allowed(const Context& context, const NodeHca& node, std::string_view source) {
@@ -89,9 +77,8 @@ fabric::Error not_allowed(const Context& context, const NodeHca& node, std::stri
 }
 
 fabric::Error no_node(const NodeHca& node, std::string_view source) {
-  fabric::Error error = make_error("{}: `{}` has no uverbs node", source, fabric::printable(node.name()));
-  error.hint = "load ib_uverbs: modprobe ib_uverbs";
-  return error;
+  return fabric::Error{fmt::format("{}: `{}` has no uverbs node", source, fabric::printable(node.name())), 0,
+                       "load ib_uverbs: modprobe ib_uverbs"};
 }
 
 // The HCAs that containers may have and can open. One that is left out because it has no node, or because it is not
@@ -106,7 +93,7 @@ Hcas usable(const Context& context, const Hcas& hcas, std::vector<std::string>& 
     }
     std::string warning = fmt::format("`{}` is left out: {}", fabric::printable(node->name()),
                                       node->pool_unread ? unknown_pool(*node).message : "it has no uverbs node");
-    if (std::find(warnings.begin(), warnings.end(), warning) == warnings.end()) warnings.push_back(std::move(warning));
+    if (std::ranges::find(warnings, warning) == warnings.end()) warnings.push_back(std::move(warning));
   }
   return usable;
 }
@@ -124,8 +111,8 @@ std::optional<std::string> dev_of(const fabric::Hca& hca) {
 // The one whose node this name is; nullptr: none.
 const NodeHca* hca_named(const NodeMap& node, const SpecDevice& device) {
   const auto named = fabric::uverbs_number(device.path);
-  const auto found = std::find_if(node.hcas().begin(), node.hcas().end(),
-                                  [&](const NodeHca& one) { return named && one.hca->uverbs == named; });
+  const auto found =
+      std::ranges::find_if(node.hcas(), [&](const NodeHca& one) { return named && one.hca->uverbs == named; });
   return found == node.hcas().end() ? nullptr : &*found;
 }
 
@@ -135,7 +122,7 @@ const NodeHca* hca_opened_by(const NodeMap& node, const SpecDevice& device) {
   const std::string dev = dev_of(device);
   const NodeHca* named = hca_named(node, device);
   if (named && dev_of(*named->hca).value_or(dev) == dev) return named;
-  const auto found = std::find_if(node.hcas().begin(), node.hcas().end(), [&](const NodeHca& one) {
+  const auto found = std::ranges::find_if(node.hcas(), [&](const NodeHca& one) {
     const auto own = dev_of(*one.hca);
     return own ? *own == dev : device.uverbs() && one.hca->uverbs == device.uverbs();
   });
@@ -149,17 +136,15 @@ Result<const NodeHca*> hca_of(const NodeMap& node, const SpecDevice& device) {
   if (opened && (opened == named || !fabric::uverbs_number(device.path))) return opened;
   if (!named) return nullptr;
   const std::string path = fabric::printable(device.path);
-  fabric::Error error = make_error("`{}` in linux.devices is {}, on this node it is {}", path, dev_of(device),
-                                   dev_of(*named->hca).value_or("another"));
-  error.hint = "give the node under its own name";
-  return error;
+  return fabric::Error{fmt::format("`{}` in linux.devices is {}, on this node it is {}", path, dev_of(device),
+                                   dev_of(*named->hca).value_or("another")),
+                       0, "give the node under its own name"};
 }
 
 // Where PCIDEVICE_* names the HCA: by PCI address, netdev or name.
 std::size_t place_in_order(const NodeHca& node, const std::vector<std::string>& order) {
-  const auto found = std::find_if(order.begin(), order.end(), [&](const std::string& one) {
-    return one == node.name() || node.hca->pci == one ||
-           std::find(node.netdevs.begin(), node.netdevs.end(), one) != node.netdevs.end();
+  const auto found = std::ranges::find_if(order, [&](const std::string& one) {
+    return one == node.name() || node.hca->pci == one || std::ranges::find(node.netdevs, one) != node.netdevs.end();
   });
   return static_cast<std::size_t>(found - order.begin());
 }
@@ -169,10 +154,10 @@ Hcas in_order(const Hcas& found, const Request& request) {
   std::vector<std::pair<std::pair<std::size_t, unsigned>, const NodeHca*>> placed;
   for (const NodeHca* hca : found)
     placed.push_back({{place_in_order(*hca, request.order), hca->rail}, hca});
-  std::sort(placed.begin(), placed.end(), [](const auto& left, const auto& right) { return left.first < right.first; });
+  std::ranges::sort(placed, [](const auto& left, const auto& right) { return left.first < right.first; });
   Hcas hcas;
   for (const auto& [ignored, hca] : placed) {
-    if (std::find(hcas.begin(), hcas.end(), hca) == hcas.end()) hcas.push_back(hca);
+    if (std::ranges::find(hcas, hca) == hcas.end()) hcas.push_back(hca);
   }
   return hcas;
 }
@@ -243,8 +228,8 @@ Result<Hcas> filter(const Context& context, const Wish& wish, const Hcas& hcas) 
       hit[node->index] = true;
   }
   Hcas left;
-  std::copy_if(hcas.begin(), hcas.end(), std::back_inserter(left),
-               [&](const NodeHca* node) { return hit[node->index] != wish.selectors.exclude; });
+  std::ranges::copy_if(hcas, std::back_inserter(left),
+                       [&](const NodeHca* node) { return hit[node->index] != wish.selectors.exclude; });
   return left;
 }
 
@@ -292,9 +277,8 @@ Result<void> narrow(const Context& context, const Wish& by, Matched& matched) {
   const Hcas before = matched.hcas();
   const Hcas left = TRY(filter(context, by, before));
   if (left.empty()) {
-    fabric::Error error = make_error("{}: leaves none of the HCAs that the container may have", by.source);
-    error.hint = fmt::format("it may have {} (by {})", some_of(names_of(before)), context.request.wish.source);
-    return error;
+    return fabric::Error{fmt::format("{}: leaves none of the HCAs that the container may have", by.source), 0,
+                         fmt::format("it may have {} (by {})", some_of(names_of(before)), context.request.wish.source)};
   }
   matched.is_narrowed = matched.is_narrowed || left.size() < before.size();
   std::vector<bool> stays(context.node.hcas().size(), false);
@@ -347,15 +331,14 @@ bool may_be(Mode mode, const Request& request, const Config& config) {
   if (request.mode) return request.mode == mode;
   const auto network_is = [&](const auto& entry) { return entry.second.mode == mode; };
   const auto pool_is = [&](const Pool& pool) { return !pool.modes.empty() && pool.modes.front() == mode; };
-  return std::any_of(config.networks.begin(), config.networks.end(), network_is) ||
-         std::any_of(config.pools.begin(), config.pools.end(), pool_is);
+  return std::ranges::any_of(config.networks, network_is) || std::ranges::any_of(config.pools, pool_is);
 }
 
 std::vector<std::string> vfs_of(const NodeHca& node, const fabric::Inventory& inventory) {
   std::vector<std::string> names = node.hca->vfs;
   for (const fabric::Hca& other : inventory.hcas) {
     const bool is_vf = node.hca->pci && other.physfn == node.hca->pci;
-    if (is_vf && std::find(names.begin(), names.end(), other.name) == names.end()) names.push_back(other.name);
+    if (is_vf && std::ranges::find(names, other.name) == names.end()) names.push_back(other.name);
   }
   return names;
 }

@@ -12,8 +12,8 @@ namespace {
 using fabric::Selector;
 
 bool gives_network(const Request& request, const Config& config) {
-  return request.network || std::any_of(config.pools.begin(), config.pools.end(),
-                                        [](const Pool& pool) { return pool.network.has_value(); });
+  return request.network ||
+         std::ranges::any_of(config.pools, [](const Pool& pool) { return pool.network.has_value(); });
 }
 
 bool gives_rails(const Request& request, const Config& config) {
@@ -26,19 +26,17 @@ bool gives_rails(const Request& request, const Config& config) {
 bool may_bring_addresses(const Request& request, const Config& config) {
   const auto is_for_all = [](const AddressRange& range) { return !range.rail; };
   const auto leaves_some = [&](const auto& entry) {
-    return !entry.second.ipam && std::none_of(entry.second.ranges.begin(), entry.second.ranges.end(), is_for_all);
+    return !entry.second.ipam && std::ranges::none_of(entry.second.ranges, is_for_all);
   };
   return gives_network(request, config) && may_be(Mode::kExclusive, request, config) &&
-         std::any_of(config.networks.begin(), config.networks.end(), leaves_some);
+         std::ranges::any_of(config.networks, leaves_some);
 }
 
 // Whether some list names HCAs in this way.
 bool selects_by(const Request& request, Selector::Kind kind) {
   const auto is_of_kind = [&](const Selector& selector) { return selector.kind == kind; };
-  const auto names_so = [&](const Wish& wish) {
-    return std::any_of(wish.selectors.selectors.begin(), wish.selectors.selectors.end(), is_of_kind);
-  };
-  return names_so(request.wish) || std::any_of(request.narrowed_by.begin(), request.narrowed_by.end(), names_so);
+  const auto names_so = [&](const Wish& wish) { return std::ranges::any_of(wish.selectors.selectors, is_of_kind); };
+  return names_so(request.wish) || std::ranges::any_of(request.narrowed_by, names_so);
 }
 
 // GPUs decide where they are asked for, and order what a count leaves open.
@@ -46,7 +44,7 @@ bool prefers_near_gpus(const Request& request) {
   if (request.gpu_nodes.empty() && request.gpu_uuids.empty() && !request.gpu_hint) return false;
   const auto counts = [](const Wish& wish) { return wish.kind == Wish::Kind::kCount; };
   return selects_by(request, Selector::Kind::kGpu) || counts(request.wish) ||
-         std::any_of(request.narrowed_by.begin(), request.narrowed_by.end(), counts);
+         std::ranges::any_of(request.narrowed_by, counts);
 }
 
 fabric::HcaFacts facts_for(const Request& request, const Config& config) {
@@ -68,9 +66,8 @@ fabric::HcaFacts facts_for(const Request& request, const Config& config) {
 std::optional<fabric::HcaFacts> facts_of_others(const Request& request, const Config& config,
                                                 const std::vector<std::string>& wanted) {
   const bool rails = gives_network(request, config) || selects_by(request, Selector::Kind::kRail);
-  const bool listed = std::all_of(wanted.begin(), wanted.end(), [&](const std::string& name) {
-    return std::find(config.rails.begin(), config.rails.end(), name) != config.rails.end();
-  });
+  const bool listed = std::ranges::all_of(
+      wanted, [&](const std::string& name) { return std::ranges::find(config.rails, name) != config.rails.end(); });
   if (rails && !listed) return facts_of_pools(config);
   if (rails || !request.narrowed_by.empty()) return fabric::kNameOnly;
   return std::nullopt;

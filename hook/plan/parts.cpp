@@ -56,18 +56,16 @@ bool is_given(const NodeOptions& options, const fabric::MadNode& node) {
 
 bool has_rdma_cm(const fabric::Inventory& inventory) {
   if (inventory.rdma_cm) return *inventory.rdma_cm;
-  return std::any_of(inventory.hcas.begin(), inventory.hcas.end(),
-                     [](const fabric::Hca& hca) { return hca.is_accessible(); });
+  return std::ranges::any_of(inventory.hcas, [](const fabric::Hca& hca) { return hca.is_accessible(); });
 }
 
 Result<void> check_child(const NodeHca& node, const Terms& terms) {
   const std::string name = fabric::printable(node.name());
   if (terms.mode == Mode::kExclusive) {
     if (!node.enslaved) return {};
-    fabric::Error error =
-        make_error("`{}`: `{}` has enslaved its netdev, which cannot move", name, fabric::printable(*node.netdev));
-    error.hint = "mode shared gives the container a child of it";
-    return error;
+    return fabric::Error{
+        fmt::format("`{}`: `{}` has enslaved its netdev, which cannot move", name, fabric::printable(*node.netdev)), 0,
+        "mode shared gives the container a child of it"};
   }
   const bool ipoib = terms.network->child == "ipoib";
   if (ipoib == node.is_infiniband()) return {};
@@ -81,7 +79,7 @@ Result<void> check_child(const NodeHca& node, const Terms& terms) {
 // HCAs of pools come before the others, unless config.json lists them.
 Result<void> check_rail(const PlanInput& input, const NodeHca& node) {
   const auto& listed = input.among.config.rails;
-  if (std::find(listed.begin(), listed.end(), node.name()) != listed.end()) return {};
+  if (std::ranges::find(listed, node.name()) != listed.end()) return {};
   for (const NodeHca& other : input.among.node.hcas()) {
     if (!other.pool_unread) continue;
     fabric::Error error =
@@ -156,8 +154,7 @@ struct Renumbered {
 std::map<std::string, Renumbered> new_names(const fabric::Inventory& inventory, const std::vector<NewNode>& nodes) {
   std::map<std::string, Renumbered> names;
   for (const NewNode& node : nodes) {
-    const auto hca = std::find_if(inventory.hcas.begin(), inventory.hcas.end(),
-                                  [&](const fabric::Hca& other) { return other.name == node.hca; });
+    const auto hca = std::ranges::find(inventory.hcas, node.hca, &fabric::Hca::name);
     const auto number = device_number(node.dev);
     if (hca == inventory.hcas.end() || !hca->uverbs || !number) continue;
     names[fmt::format("uverbs{}", *hca->uverbs)] = {fmt::format("uverbs{}", node.uverbs), number->first,
@@ -226,9 +223,8 @@ Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const
     if (!unit.node->netdev && has_moved(input, unit)) continue;
     const std::string name = fabric::printable(unit.node->name());
     if (!unit.node->netdev && !is_without_netdevs(input.among.inventory)) {
-      fabric::Error error = make_error("`{}`: its netdev is not in the node's network namespace", name);
-      error.hint = "mode hca needs none; or give the netdev back to the node";
-      return error;
+      return fabric::Error{fmt::format("`{}`: its netdev is not in the node's network namespace", name), 0,
+                           "mode hca needs none; or give the netdev back to the node"};
     }
     TRY_VOID(check_child(*unit.node, unit.terms));
     TRY_VOID(check_rail(input, *unit.node));
@@ -241,16 +237,16 @@ Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const
 bool has_address(const PlanInput& input, const ChosenHca& unit) {
   const Network& network = *unit.terms.network;
   const auto is_for = [&](const AddressRange& range) { return range.is_for(unit.node->rail); };
-  if (network.ipam || std::any_of(network.ranges.begin(), network.ranges.end(), is_for)) return true;
+  if (network.ipam || std::ranges::any_of(network.ranges, is_for)) return true;
   return unit.terms.mode == Mode::kExclusive && has_own_address(input.among.inventory, *unit.node);
 }
 
 bool has_own_address(const fabric::Inventory& inventory, const NodeHca& node) {
   if (is_without_netdevs(inventory)) return true;
-  return std::any_of(inventory.netdevs.begin(), inventory.netdevs.end(), [&](const fabric::Netdev& netdev) {
-    return netdev.name == node.netdev &&
-           std::any_of(netdev.addresses.begin(), netdev.addresses.end(),
-                       [](const fabric::InterfaceAddress& own) { return !own.address.is_link_local(); });
+  return std::ranges::any_of(inventory.netdevs, [&](const fabric::Netdev& netdev) {
+    return netdev.name == node.netdev && std::ranges::any_of(netdev.addresses, [](const fabric::InterfaceAddress& own) {
+             return !own.address.is_link_local();
+           });
   });
 }
 

@@ -130,7 +130,7 @@ std::string view_name(const std::vector<ViewEntry>& view) {
       line += part + '\0';
     lines.push_back(std::move(line));
   }
-  std::sort(lines.begin(), lines.end());
+  std::ranges::sort(lines);
   return "set-" + text_digest(fabric::join(lines, ""));
 }
 

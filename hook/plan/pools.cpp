@@ -18,7 +18,7 @@ using fabric::Netdev;
 using fabric::Port;
 
 void add_name(std::vector<std::string>& names, const std::string& name) {
-  if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  if (std::ranges::find(names, name) == names.end()) names.push_back(name);
 }
 
 // The netdev of this netns that the port's GIDs name, by the GID of the lowest index that names one.
@@ -40,7 +40,7 @@ std::optional<std::string> pci_netdev(const Inventory& inventory, const Hca& hca
   }
   if (on_function.empty()) return std::nullopt;
   const auto of_port = [&](const Netdev* netdev) { return netdev->dev_port == static_cast<int>(port.number) - 1; };
-  const auto found = std::find_if(on_function.begin(), on_function.end(), of_port);
+  const auto found = std::ranges::find_if(on_function, of_port);
   if (found != on_function.end()) return (*found)->name;
   if (hca.ports.size() > 1 && port.number > 1) return std::nullopt;
   return on_function.front()->name;
@@ -90,7 +90,7 @@ enum class Takes { kNo, kUnknown, kYes };
 // An empty list takes all; what an HCA does not have is in no list. What could not be read may be in any.
 template <typename Matches>
 Takes takes(const std::vector<std::string>& list, Takes unless, Matches matches) {
-  if (list.empty() || std::any_of(list.begin(), list.end(), matches)) return Takes::kYes;
+  if (list.empty() || std::ranges::any_of(list, matches)) return Takes::kYes;
   return unless;
 }
 
@@ -99,13 +99,12 @@ Takes takes(const PoolSelectors& selectors, const NodeHca& node, bool unread) {
   const Hca& hca = *node.hca;
   const auto unless = [&](bool known) { return known || !unread ? Takes::kNo : Takes::kUnknown; };
   const auto link_type = [&](const std::string& type) {
-    return std::any_of(hca.ports.begin(), hca.ports.end(), [&](const Port& port) {
+    return std::ranges::any_of(hca.ports, [&](const Port& port) {
       return (type == "ether" && port.is_ethernet()) || (type == "infiniband" && port.is_infiniband());
     });
   };
   const auto netdev = [&](const std::string& glob) {
-    return std::any_of(node.netdevs.begin(), node.netdevs.end(),
-                       [&](const std::string& name) { return fabric::glob_match(glob, name); });
+    return std::ranges::any_of(node.netdevs, [&](const std::string& name) { return fabric::glob_match(glob, name); });
   };
   return std::min(
       {takes(selectors.vendors, unless(hca.vendor.has_value()),
@@ -120,7 +119,7 @@ void find_pool(const std::vector<Pool>& pools, const Inventory& inventory, NodeH
   const auto is_of_it = [&](const fabric::Unread& unread) {
     return unread.part == fabric::Unread::Part::kPool && unread.hca == node.name();
   };
-  const auto unread = std::find_if(inventory.unread.begin(), inventory.unread.end(), is_of_it);
+  const auto unread = std::ranges::find_if(inventory.unread, is_of_it);
   for (const Pool& pool : pools) {
     const Takes taken = takes(pool.selectors, node, unread != inventory.unread.end());
     if (taken == Takes::kYes) node.pool = &pool;
@@ -130,7 +129,7 @@ void find_pool(const std::vector<Pool>& pools, const Inventory& inventory, NodeH
 }
 
 std::size_t place_in(const std::vector<std::string>& rails, const std::string& name) {
-  return static_cast<std::size_t>(std::find(rails.begin(), rails.end(), name) - rails.begin());
+  return static_cast<std::size_t>(std::ranges::find(rails, name) - rails.begin());
 }
 
 // A front-end NIC that no pool has takes no rail number from those that containers get.
@@ -156,7 +155,7 @@ std::vector<Pool> effective_pools(const Config& config) {
 }  // namespace
 
 bool NodeHca::is_active() const {
-  return std::any_of(hca->ports.begin(), hca->ports.end(), [](const Port& port) { return port.is_active(); });
+  return std::ranges::any_of(hca->ports, [](const Port& port) { return port.is_active(); });
 }
 
 bool NodeHca::is_infiniband() const {
@@ -181,15 +180,15 @@ NodeMap::NodeMap(const Inventory& inventory, const Config& config) : pools_(effe
   std::vector<NodeHca*> order;
   for (NodeHca& node : hcas_)
     order.push_back(&node);
-  std::sort(order.begin(), order.end(),
-            [&](const NodeHca* left, const NodeHca* right) { return rail_less(config.rails, *left, *right); });
+  std::ranges::sort(order,
+                    [&](const NodeHca* left, const NodeHca* right) { return rail_less(config.rails, *left, *right); });
   for (std::size_t i = 0; i < order.size(); ++i)
     order[i]->rail = static_cast<unsigned>(i);
   by_rail_.assign(order.begin(), order.end());
 }
 
 const NodeHca* NodeMap::find(std::string_view name) const {
-  const auto found = std::find_if(hcas_.begin(), hcas_.end(), [&](const NodeHca& node) { return node.name() == name; });
+  const auto found = std::ranges::find_if(hcas_, [&](const NodeHca& node) { return node.name() == name; });
   return found == hcas_.end() ? nullptr : &*found;
 }
 
@@ -219,8 +218,8 @@ std::vector<const NodeHca*> other_kinds_of(const NodeMap& node) {
     const auto worth = [](const auto& kind) {
       return std::pair(kind.first.first * static_cast<double>(kind.second.size()), kind.first.second);
     };
-    const auto best = std::max_element(kinds.begin(), kinds.end(),
-                                       [&](const auto& left, const auto& right) { return worth(left) < worth(right); });
+    const auto best = std::ranges::max_element(
+        kinds, [&](const auto& left, const auto& right) { return worth(left) < worth(right); });
     for (auto kind = kinds.begin(); kind != kinds.end(); ++kind)
       if (kind != best) others.insert(others.end(), kind->second.begin(), kind->second.end());
   }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "fabric/port_use.hpp"
@@ -81,12 +82,10 @@ class Use {
     }
     const fabric::LinkLayers layers = fabric::link_layers_of(usable);
     const auto is_used = [&](const Port& port) {
-      return layers.takes(port) && std::find(usable.begin(), usable.end(), &port) != usable.end();
+      return layers.takes(port) && std::ranges::find(usable, &port) != usable.end();
     };
-    const auto is_hca_used = [&](const fabric::Hca* hca) {
-      return std::any_of(hca->ports.begin(), hca->ports.end(), is_used);
-    };
-    count.hcas = static_cast<std::size_t>(std::count_if(hcas_.begin(), hcas_.end(), is_hca_used));
+    const auto is_hca_used = [&](const fabric::Hca* hca) { return std::ranges::any_of(hca->ports, is_used); };
+    count.hcas = static_cast<std::size_t>(std::ranges::count_if(hcas_, is_hca_used));
     return count;
   }
 
@@ -103,33 +102,26 @@ struct Words {
   const char* text;
 };
 
-Words words_for(Lack lack) {
-  switch (lack) {
-    case Lack::kLinkLayer:
-      return {"no-link-layer",
-              "no ACTIVE port is InfiniBand or Ethernet, so NCCL does not drive them itself (EFA: aws-ofi-nccl does)"};
-    case Lack::kAddresses:
-      return {"unknown-addresses",
-              "the addresses in the node's network namespace, which the container shares, are unknown"};
-    case Lack::kGid:
-      return {"no-gid", "no RoCE port has a GID of RoCE v2 and an address in the network namespace of the container"};
-    case Lack::kRail:
-      return {"no-rail",
-              "the container has a network namespace of its own, in which a RoCE port has no GID without a rail; "
-              "\"networks\" in config.json gives rails; where another network (macvlan, SR-IOV) brings netdevs, set "
-              "RDMA_INIT_REQUIRE in the pod"};
-    case Lack::kRailAddress:
-      return {"no-rail-address",
-              "no rail of a RoCE port has an address: none of its network in config.json, nor of a netdev that moves"};
-    case Lack::kRdmaDevice:
-      return {"no-rdma-device",
-              "the RDMA subsystem is exclusive, and a network namespace of the container's own has an RDMA device only "
-              "with a rail of mode exclusive"};
-    case Lack::kActivePort:
-    case Lack::kNothing:
-      break;
-  }
-  return {"no-active-port", "no port is ACTIVE"};
+// In the order of Lack; of kNothing nothing is said.
+constexpr Words kWords[] = {
+    {"no-active-port", "no port is ACTIVE"},
+    {"no-link-layer",
+     "no ACTIVE port is InfiniBand or Ethernet, so NCCL does not drive them itself (EFA: aws-ofi-nccl does)"},
+    {"unknown-addresses", "the addresses in the node's network namespace, which the container shares, are unknown"},
+    {"no-gid", "no RoCE port has a GID of RoCE v2 and an address in the network namespace of the container"},
+    {"no-rail",
+     "the container has a network namespace of its own, in which a RoCE port has no GID without a rail; \"networks\" "
+     "in config.json gives rails; where another network (macvlan, SR-IOV) brings netdevs, set RDMA_INIT_REQUIRE in the "
+     "pod"},
+    {"no-rail-address",
+     "no rail of a RoCE port has an address: none of its network in config.json, nor of a netdev that moves"},
+    {"no-rdma-device",
+     "the RDMA subsystem is exclusive, and a network namespace of the container's own has an RDMA device only with a "
+     "rail of mode exclusive"}};
+static_assert(std::size(kWords) == static_cast<std::size_t>(Lack::kNothing));
+
+const Words& words_for(Lack lack) {
+  return kWords[static_cast<std::size_t>(lack)];
 }
 
 void require_own(const std::string& own, const Count& count, std::size_t given, Plan& plan) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "fabric/netlink.hpp"
 #include "hook/rails/address/ipam.hpp"
 #include "hook/rails/address/node_ranges.hpp"
 #include "hook/rails/address/pool.hpp"
@@ -48,8 +49,7 @@ void add_program(std::vector<IpamProgram>& programs, const IpamLease& lease, con
 Directories plugin_directories(const Config* config, const std::string& network) {
   Directories directories;
   const auto add = [&](const std::string& directory) {
-    if (std::find(directories.begin(), directories.end(), directory) == directories.end())
-      directories.push_back(directory);
+    if (std::ranges::find(directories, directory) == directories.end()) directories.push_back(directory);
   };
   if (const Network* const own = config ? find_network(*config, network) : nullptr) add(own->ipam_dir);
   for (const auto& entry : config ? config->networks : decltype(config->networks)())
@@ -144,8 +144,10 @@ Result<void> take_from_ranges(const Config& config, const Ledger& ledger, const 
     const unsigned nth = children[{rail.network, rail.rail.rail}]++;
     if (!network || network->ranges.empty() || !rail.rail.addresses.empty()) continue;
     if (!pool) pool = TRY(AddressPool::open(ledger_directory));
-    const auto ranges =
-        TRY(node_ranges(config, *network, rail.rail.rail, [&] { return addresses_of_netdev(rail.rail.host); }));
+    const auto own = [&]() -> Result<std::vector<fabric::Address>> {
+      return addresses_on(TRY(fabric::netlink::read_netdevs()), rail.rail.host);
+    };
+    const auto ranges = TRY(node_ranges(config, *network, rail.rail.rail, own));
     const auto take = [&] { return pool->take(rail.network, rail.rail.rail, nth, ranges, record.key); };
     rail.rail.addresses = TRY(take_or_release(take, rail.network, record.key, ledger, ledger_directory));
   }

@@ -18,11 +18,6 @@ namespace {
 
 using fabric::Result;
 
-bool moves_any(const Plan& plan) {
-  return std::any_of(plan.netdevs.begin(), plan.netdevs.end(),
-                     [](const PlannedNetdev& netdev) { return netdev.mode == Mode::kExclusive; });
-}
-
 // nullopt: a snapshot without netdevs.
 Result<std::optional<NodeNetwork>> seen_network(const ForesightInput& input, bool moves,
                                                 std::vector<std::string>& warnings) {

@@ -1,4 +1,4 @@
-#include "hook/rails/gids.hpp"
+#include "hook/rails/give.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -12,7 +12,6 @@
 #include "fabric/inventory.hpp"
 #include "fabric/text.hpp"
 #include "hook/ledger/files.hpp"
-#include "hook/rails/align/align.hpp"
 #include "hook/rails/netlink/records.hpp"
 
 namespace hook {
@@ -87,11 +86,10 @@ constexpr int kPauseUs = 1000;
 // The port that the rail's netdev belongs to.
 unsigned port_of(const GidRail& rail) {
   const auto& ports = rail.hca->ports;
-  const auto own = std::find_if(ports.begin(), ports.end(),
-                                [&](const fabric::Port& port) { return port.netdev == rail.placed.record->rail.host; });
+  const auto own = std::ranges::find_if(
+      ports, [&](const fabric::Port& port) { return port.netdev == rail.placed.record->rail.host; });
   if (own != ports.end()) return own->number;
-  const auto active =
-      std::find_if(ports.begin(), ports.end(), [](const fabric::Port& port) { return port.is_active(); });
+  const auto active = std::ranges::find_if(ports, [](const fabric::Port& port) { return port.is_active(); });
   return active == ports.end() ? 1 : active->number;
 }
 
@@ -131,16 +129,14 @@ class LiveRails : public AlignLink {
   NetRecord address_record_of(std::size_t rail) const {
     const GidRail& own = (*rails_)[rail];
     const auto& records = own.config.addresses;
-    const auto found = std::find_if(records.begin(), records.end(),
-                                    [&](const NetRecord& record) { return address_of(record) == own.address; });
+    const auto found =
+        std::ranges::find_if(records, [&](const NetRecord& record) { return address_of(record) == own.address; });
     return *found;  // gid_address() took it from there
   }
   // It takes a GID slot like any other address, and leaves nothing but a local route.
   NetRecord placeholder_record(std::size_t rail, unsigned number) const {
-    AddressFlags flags;
-    flags.no_prefix_route = true;
-    flags.host_scope = true;
-    return address_record((*rails_)[rail].placed.ifindex, placeholder(number), 32, flags);
+    return address_record((*rails_)[rail].placed.ifindex, placeholder(number), 32,
+                          {.no_prefix_route = true, .host_scope = true});
   }
   NetworkNamespace* inside_;
   const std::vector<GidRail>* rails_;
@@ -150,7 +146,7 @@ class LiveRails : public AlignLink {
 bool has_gid_index(const GidRail& rail) {
   if (rail.placed.record->rail.kind == RailKind::kIpoib) return false;
   const auto& ports = rail.hca->ports;
-  return std::none_of(ports.begin(), ports.end(), [](const fabric::Port& port) { return port.is_infiniband(); });
+  return std::ranges::none_of(ports, [](const fabric::Port& port) { return port.is_infiniband(); });
 }
 
 std::chrono::milliseconds patience(const std::vector<GidRail>& rails, const GidOptions& options) {
@@ -192,14 +188,14 @@ std::vector<GidRail> first_of_each_hca(const std::vector<GidRail>& rails) {
   std::vector<GidRail> first;
   for (const GidRail& rail : rails) {
     const auto same = [&](const GidRail& other) { return other.hca == rail.hca; };
-    if (std::none_of(first.begin(), first.end(), same)) first.push_back(rail);
+    if (std::ranges::none_of(first, same)) first.push_back(rail);
   }
   return first;
 }
 
 bool agree(const std::vector<GidRail>& rails, const std::map<std::string, unsigned>& indices) {
   const auto index = [&](const GidRail& rail) { return indices.at(rail.placed.record->rail.name); };
-  return std::all_of(rails.begin(), rails.end(), [&](const GidRail& rail) { return index(rail) == index(rails[0]); });
+  return std::ranges::all_of(rails, [&](const GidRail& rail) { return index(rail) == index(rails[0]); });
 }
 
 std::string indices_text(const std::map<std::string, unsigned>& indices) {
@@ -258,14 +254,13 @@ Result<GidTable> read_gid_table(int sysfs, const std::string& hca, unsigned port
 Result<SettledGids> settle_rail_gids(const Ledger& ledger, NetworkNamespace& inside, const std::vector<GidRail>& all,
                                      const GidOptions& options) {
   std::vector<GidRail> rails;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(rails), has_gid_index);
+  std::ranges::copy_if(all, std::back_inserter(rails), has_gid_index);
   if (rails.empty()) return SettledGids{};
   const fabric::UniqueFd sysfs(::open(options.sys.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   LiveRails live(inside, rails, sysfs.get());
   SettledGids settled = await_gids(live, rails, patience(rails, options));
   const bool complete = settled.indices.size() == rails.size();  // else a rail's index is not known
-  const bool wanted =
-      std::all_of(rails.begin(), rails.end(), [](const GidRail& rail) { return rail.placed.network->align_gids; });
+  const bool wanted = std::ranges::all_of(rails, [](const GidRail& rail) { return rail.placed.network->align_gids; });
   const std::vector<GidRail> first = first_of_each_hca(rails);
   if (options.align && wanted && complete && !agree(first, settled.indices)) {
     LiveRails firsts(inside, first, sysfs.get());

@@ -1,20 +1,16 @@
 #include "hook/rails/give.hpp"
-#include "hook/ledger/files.hpp"
 
 #include <fcntl.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "hook/ledger/files.hpp"
 #include "hook/rails/address/ipam.hpp"
 #include "hook/rails/addresses.hpp"
-#include "hook/rails/gids.hpp"
 #include "hook/rails/links.hpp"
-#include "hook/rails/netlink/netlink.hpp"
 #include "hook/rails/netlink/rdma_devices.hpp"
 #include "hook/rails/netlink/records.hpp"
-#include "hook/rails/plan/rails.hpp"
-#include "hook/rails/probe/probe.hpp"
 #include "hook/rails/record/store.hpp"
 
 namespace hook {
@@ -37,17 +33,140 @@ class RailGiver {
         node_(std::move(node)),
         inside_(std::move(inside)) {}
 
-  Result<RailsReport> give(NetworkRecord record, const Plan& plan);
+  // The order: refusals come before the first change (add_rails()), the record of a change before the change
+  // (address_rails()). A duplicate is looked for on a link that is up and has no address yet, a gateway from the
+  // address and its routes. GIDs come last: the kernel makes them of the addresses.
+  Result<RailsReport> give(NetworkRecord record, const Plan& plan) {
+    record_ = std::move(record);
+    first_new_ = record_.rails.size();
+    TRY_VOID(add_rails(plan));
+    TRY_VOID(address_rails());
+    TRY_VOID(place());
+    TRY_VOID(find_nodes());
+    if (!input_->hurried) TRY_VOID(test_rails(Probe::Kind::kDuplicate, inside_, placed_, report_.warnings));
+    TRY_VOID(configure());
+    if (!input_->hurried) TRY_VOID(test_rails(Probe::Kind::kGateway, inside_, placed_, report_.warnings));
+    timing_->step("tests");
+    TRY_VOID(settle_gids());
+    return std::move(report_);
+  }
 
  private:
-  Result<void> add_rails(const Plan& plan);
-  Result<void> name_new_rails(std::vector<Rail>& rails);
-  Result<void> address_rails();
-  Result<void> place();
-  Result<void> bring_up(const PlacedRail& rail);
-  Result<void> configure();
-  Result<void> find_nodes();
-  Result<void> settle_gids();
+  Result<void> add_rails(const Plan& plan) {
+    const NodeNetwork network = TRY(read_node_network(moves_any(plan)));
+    auto rails = TRY(plan_rails(plan, input_->config, input_->inventory, network, first_new_));
+    TRY_VOID(name_new_rails(rails));
+    for (std::size_t i = 0; i < rails.size(); ++i) {
+      RailRecord record;
+      record.network = plan.netdevs[i].network;
+      const Network* const options = find_network(input_->config, record.network);
+      // What an attribute is now goes on record before its value is taken.
+      Rail described = rails[i];
+      if (options && described.kind == RailKind::kMove) described.vf = set_attributes(*options);
+      record.host = TRY(
+          describe_host(node_, described, find_hca(input_->inventory, described.hca), input_->sys, report_.warnings));
+      record.rail = std::move(rails[i]);
+      if (options) record.rule_priority = options->rule_priority;
+      record_.rails.push_back(std::move(record));
+    }
+    return {};
+  }
+
+  Result<void> name_new_rails(std::vector<Rail>& rails) {
+    std::vector<std::string> taken;
+    for (const Link& link : TRY(all_links(inside_.route)))
+      taken.push_back(link.name);
+    name_rails(input_->config.netdev_names, std::move(taken), rails);
+    return {};
+  }
+
+  // The record is written before anything is taken, and again before anything is changed with what was taken.
+  Result<void> address_rails() {
+    note_leases(input_->config, cni_args(input_->pod), record_);
+    TRY_VOID(store_.write(record_));
+    timing_->step("describe");
+    TRY_VOID(take_addresses(input_->config, input_->ledger, input_->ledger_directory, input_->ipam, record_));
+    TRY_VOID(store_.write(record_));
+    timing_->step("addresses");
+    return {};
+  }
+
+  Result<void> place() {
+    for (std::size_t i = first_new_; i < record_.rails.size(); ++i) {
+      const RailRecord& rail = record_.rails[i];
+      const int ifindex = TRY(place_rail(node_, inside_, rail, record_.group));
+      placed_.push_back({&rail, find_network(input_->config, rail.network), ifindex});
+    }
+    timing_->step("links");
+    for (const PlacedRail& rail : placed_) {
+      TRY_VOID(bring_up(rail));
+      TRY_VOID(recreate_inside(node_, inside_, *rail.record));
+    }
+    timing_->step("up");
+    return {};
+  }
+
+  Result<void> bring_up(const PlacedRail& rail) {
+    LinkChange change;
+    // A child is born with its MTU; of a netdev that moved the node's stays unless the network says another.
+    if (rail.record->rail.kind == RailKind::kMove) change.mtu = rail.record->rail.mtu;
+    if (rail.record->rail.kind != RailKind::kIpoib) change.arp = ArpSettings{};
+    change.up = true;
+    return change_link(inside_.route, rail.ifindex, change);
+  }
+
+  Result<void> configure() {
+    std::vector<const Rail*> without;
+    for (const PlacedRail& rail : placed_) {
+      configs_.push_back(
+          configure_rail(rail.record->rail, rail.ifindex, rail.record->rule_priority, rail.record->host.records));
+      TRY_VOID(add_records(inside_.route, configs_.back().addresses));
+      TRY_VOID(add_records(inside_.route, configs_.back().routes));
+      if (addresses_in(configs_.back().addresses).empty()) without.push_back(&rail.record->rail);
+    }
+    warn_of_no_address(without, input_->inventory, report_.warnings);
+    timing_->step("configure");
+    return {};
+  }
+
+  // A device that is made anew, or registered anew in another namespace, gets the first number that is free.
+  Result<void> find_nodes() {
+    const fabric::UniqueFd node_sysfs(::open(input_->sys.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    for (const PlacedRail& placed : placed_) {
+      const Rail& rail = placed.record->rail;
+      if (!rail.move_rdma && !rail.recreate) continue;
+      const std::uint64_t guid = guid_on_record(*placed.record);
+      auto found = inside_.sysfs.ok() ? find_uverbs(inside_.sysfs.get(), rail.hca, guid) : std::nullopt;
+      // Without a sysfs of the namespace's own (before Linux 5.2) the node's has to do.
+      if (!found) found = find_uverbs(node_sysfs.get(), rail.hca, guid);
+      if (!found) return fabric::make_error("`{}` has no uverbs node in the container's network namespace", rail.hca);
+      report_.nodes.push_back(std::move(*found));
+    }
+    return {};
+  }
+
+  Result<void> settle_gids() {
+    std::vector<GidRail> rails;
+    for (std::size_t i = 0; i < placed_.size(); ++i) {
+      const auto address = gid_address(configs_[i]);
+      const fabric::Hca* hca = find_hca(input_->inventory, placed_[i].record->rail.hca);
+      if (!address || !hca || !placed_[i].network) continue;
+      rails.push_back({placed_[i], hca, *address, configs_[i]});
+    }
+    // Only where no process can use a GID yet: before the first start, and without rails of an earlier call.
+    auto settled = TRY(settle_rail_gids(
+        input_->ledger, inside_, rails,
+        {.align = input_->before_first_start && first_new_ == 0, .wait = !input_->hurried, .sys = input_->sys}));
+    std::move(settled.warnings.begin(), settled.warnings.end(), std::back_inserter(report_.warnings));
+    report_.alignment = std::move(settled.alignment);
+    for (const auto& [name, index] : settled.indices) {
+      for (RailRecord& rail : record_.rails) {
+        if (rail.rail.name == name) rail.gid_index = index;
+      }
+    }
+    timing_->step("gids");
+    return store_.write(record_);
+  }
 
   RailsInput* input_;
   Timing* timing_;
@@ -60,145 +179,6 @@ class RailGiver {
   std::vector<RailConfig> configs_;  // of those
   RailsReport report_;
 };
-
-Result<void> RailGiver::name_new_rails(std::vector<Rail>& rails) {
-  std::vector<std::string> taken;
-  for (const Link& link : TRY(all_links(inside_.route)))
-    taken.push_back(link.name);
-  name_rails(input_->config.netdev_names, std::move(taken), rails);
-  return {};
-}
-
-Result<void> RailGiver::add_rails(const Plan& plan) {
-  const bool moves = std::any_of(plan.netdevs.begin(), plan.netdevs.end(),
-                                 [](const PlannedNetdev& netdev) { return netdev.mode == Mode::kExclusive; });
-  const NodeNetwork network = TRY(read_node_network(moves));
-  auto rails = TRY(plan_rails(plan, input_->config, input_->inventory, network, first_new_));
-  TRY_VOID(name_new_rails(rails));
-  for (std::size_t i = 0; i < rails.size(); ++i) {
-    RailRecord record;
-    record.network = plan.netdevs[i].network;
-    const Network* const options = find_network(input_->config, record.network);
-    // What an attribute is now goes on record before its value is taken.
-    Rail described = rails[i];
-    if (options && described.kind == RailKind::kMove) described.vf = set_attributes(*options);
-    record.host =
-        TRY(describe_host(node_, described, find_hca(input_->inventory, described.hca), input_->sys, report_.warnings));
-    record.rail = std::move(rails[i]);
-    if (options) record.rule_priority = options->rule_priority;
-    record_.rails.push_back(std::move(record));
-  }
-  return {};
-}
-
-// The record is written before anything is taken, and again before anything is changed with what was taken.
-Result<void> RailGiver::address_rails() {
-  note_leases(input_->config, cni_args(input_->pod), record_);
-  TRY_VOID(store_.write(record_));
-  timing_->step("describe");
-  TRY_VOID(take_addresses(input_->config, input_->ledger, input_->ledger_directory, input_->ipam, record_));
-  TRY_VOID(store_.write(record_));
-  timing_->step("addresses");
-  return {};
-}
-
-Result<void> RailGiver::bring_up(const PlacedRail& rail) {
-  LinkChange change;
-  // A child is born with its MTU; of a netdev that moved the node's stays unless the network says another.
-  if (rail.record->rail.kind == RailKind::kMove) change.mtu = rail.record->rail.mtu;
-  if (rail.record->rail.kind != RailKind::kIpoib) change.arp = ArpSettings{};
-  change.up = true;
-  return change_link(inside_.route, rail.ifindex, change);
-}
-
-Result<void> RailGiver::place() {
-  for (std::size_t i = first_new_; i < record_.rails.size(); ++i) {
-    const RailRecord& rail = record_.rails[i];
-    const int ifindex = TRY(place_rail(node_, inside_, rail, record_.group));
-    placed_.push_back({&rail, find_network(input_->config, rail.network), ifindex});
-  }
-  timing_->step("links");
-  for (const PlacedRail& rail : placed_) {
-    TRY_VOID(bring_up(rail));
-    TRY_VOID(recreate_inside(node_, inside_, *rail.record));
-  }
-  timing_->step("up");
-  return {};
-}
-
-Result<void> RailGiver::configure() {
-  std::vector<const Rail*> without;
-  for (const PlacedRail& rail : placed_) {
-    configs_.push_back(
-        configure_rail(rail.record->rail, rail.ifindex, rail.record->rule_priority, rail.record->host.records));
-    TRY_VOID(add_records(inside_.route, configs_.back().addresses));
-    TRY_VOID(add_records(inside_.route, configs_.back().routes));
-    if (addresses_in(configs_.back().addresses).empty()) without.push_back(&rail.record->rail);
-  }
-  warn_of_no_address(without, input_->inventory, report_.warnings);
-  timing_->step("configure");
-  return {};
-}
-
-// A device that is made anew, or registered anew in another namespace, gets the first number that is free.
-Result<void> RailGiver::find_nodes() {
-  const fabric::UniqueFd node_sysfs(::open(input_->sys.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  for (const PlacedRail& placed : placed_) {
-    const Rail& rail = placed.record->rail;
-    if (!rail.move_rdma && !rail.recreate) continue;
-    const auto& rdma = placed.record->host.rdma;
-    const std::uint64_t guid = rdma ? rdma->node_guid : 0;
-    auto found = inside_.sysfs.ok() ? find_uverbs(inside_.sysfs.get(), rail.hca, guid) : std::nullopt;
-    // Without a sysfs of the namespace's own (before Linux 5.2) the node's has to do.
-    if (!found) found = find_uverbs(node_sysfs.get(), rail.hca, guid);
-    if (!found) return fabric::make_error("`{}` has no uverbs node in the container's network namespace", rail.hca);
-    report_.nodes.push_back(std::move(*found));
-  }
-  return {};
-}
-
-Result<void> RailGiver::settle_gids() {
-  std::vector<GidRail> rails;
-  for (std::size_t i = 0; i < placed_.size(); ++i) {
-    const auto address = gid_address(configs_[i]);
-    const fabric::Hca* hca = find_hca(input_->inventory, placed_[i].record->rail.hca);
-    if (!address || !hca || !placed_[i].network) continue;
-    rails.push_back({placed_[i], hca, *address, configs_[i]});
-  }
-  // Only where no process can use a GID yet: before the first start, and without rails of an earlier call.
-  GidOptions options;
-  options.align = input_->before_first_start && first_new_ == 0;
-  options.wait = !input_->hurried;
-  options.sys = input_->sys;
-  auto settled = TRY(settle_rail_gids(input_->ledger, inside_, rails, options));
-  std::move(settled.warnings.begin(), settled.warnings.end(), std::back_inserter(report_.warnings));
-  report_.alignment = std::move(settled.alignment);
-  for (const auto& [name, index] : settled.indices) {
-    for (RailRecord& rail : record_.rails) {
-      if (rail.rail.name == name) rail.gid_index = index;
-    }
-  }
-  timing_->step("gids");
-  return store_.write(record_);
-}
-
-// The order: refusals come before the first change (add_rails()), the record of a change before the change
-// (address_rails()). A duplicate is looked for on a link that is up and has no address yet, a gateway from the address
-// and its routes. GIDs come last: the kernel makes them of the addresses.
-Result<RailsReport> RailGiver::give(NetworkRecord record, const Plan& plan) {
-  record_ = std::move(record);
-  first_new_ = record_.rails.size();
-  TRY_VOID(add_rails(plan));
-  TRY_VOID(address_rails());
-  TRY_VOID(place());
-  TRY_VOID(find_nodes());
-  if (!input_->hurried) TRY_VOID(test_duplicates(inside_, placed_, report_.warnings));
-  TRY_VOID(configure());
-  if (!input_->hurried) TRY_VOID(test_gateways(inside_, placed_, report_.warnings));
-  timing_->step("tests");
-  TRY_VOID(settle_gids());
-  return std::move(report_);
-}
 
 NetnsParts parts_for(const RailsInput& input, const Plan& plan) {
   NetnsParts parts;
@@ -215,11 +195,14 @@ NetnsParts parts_for(const RailsInput& input, const Plan& plan) {
 
 }  // namespace
 
+bool moves_any(const Plan& plan) {
+  return std::ranges::any_of(plan.netdevs, [](const PlannedNetdev& netdev) { return netdev.mode == Mode::kExclusive; });
+}
+
 Plan without_given(const Plan& plan, const NetworkRecord& record) {
   Plan rest = plan;
   std::erase_if(rest.netdevs, [&](const PlannedNetdev& netdev) {
-    return std::any_of(record.rails.begin(), record.rails.end(),
-                       [&](const RailRecord& rail) { return rail.rail.hca == netdev.hca; });
+    return std::ranges::any_of(record.rails, [&](const RailRecord& rail) { return rail.rail.hca == netdev.hca; });
   });
   return rest;
 }

@@ -12,7 +12,6 @@
 #include "fabric/inventory.hpp"
 #include "fabric/pci_sysfs.hpp"
 #include "fabric/text.hpp"
-#include "hook/rails/netlink/netdev_settings.hpp"
 #include "hook/rails/netlink/rdma_devices.hpp"
 #include "hook/rails/netlink/records.hpp"
 #include "hook/rails/netlink/vf.hpp"
@@ -62,7 +61,7 @@ bool has_mac(const Link& link, const HostNetdev& host) {
 // moves (dev_shutdown() in __dev_change_net_namespace(), Linux 6.12).
 bool is_set_qdisc(const std::string& kind) {
   constexpr std::string_view kDefault[] = {"", "noop", "noqueue", "mq", "pfifo_fast", "fq_codel", "fq", "pfifo", "sfq"};
-  return std::find(std::begin(kDefault), std::end(kDefault), kind) == std::end(kDefault);
+  return std::ranges::find(kDefault, kind) == std::end(kDefault);
 }
 
 bool is_same_netdev(const Link& link, const HostNetdev& host) {
@@ -79,7 +78,7 @@ Result<void> send_rdma_device(NodeSockets& node, const RailRecord& record, int n
   if (!node.rdma) return fabric::make_error("cannot move RDMA device `{}`: the kernel has no RDMA netlink", name);
   const auto& known = record.host.rdma;
   // Made anew inside, a software device has another index.
-  const auto device = TRY(record.rail.recreate ? find_software_device(*node.rdma, known ? known->node_guid : 0, name)
+  const auto device = TRY(record.rail.recreate ? find_software_device(*node.rdma, guid_on_record(record), name)
                           : known              ? find_rdma_device(*node.rdma, *known)
                                                : find_rdma_device(*node.rdma, name));
   return device ? move_rdma_device(*node.rdma, device->index, netns) : Result<void>();
@@ -101,25 +100,20 @@ Result<std::optional<RdmaDevice>> describe_software_device(Netlink& rdma, const 
 }
 
 NewChild child_of(const RailRecord& rail, std::uint32_t group, int netns) {
-  NewChild child;
-  child.kind = rail.rail.kind;
-  child.macvlan_private = rail.rail.macvlan_private;
-  child.pkey = rail.rail.pkey;
-  child.name = rail.rail.name;
-  child.parent = rail.host.ifindex;
-  child.mtu = rail.rail.mtu;
-  child.group = group;
-  child.netns = netns;
-  return child;
+  return {.kind = rail.rail.kind,
+          .macvlan_private = rail.rail.macvlan_private,
+          .pkey = rail.rail.pkey,
+          .name = rail.rail.name,
+          .parent = rail.host.ifindex,
+          .mtu = rail.rail.mtu,
+          .group = group,
+          .netns = netns};
 }
 
 // With IPoIB the netdev has ended by now, and another one of another index is there, named ib%d: on the node, or, as of
 // Linux 6.16, where the RDMA device is (ipoib_remove_one(), ipoib_add_port()).
 Result<void> send_netdev(NodeSockets& node, NetworkNamespace& inside, const RailRecord& rail) {
-  LinkChange in;
-  in.up = false;
-  in.netns = inside.netns.get();
-  in.name = rail.rail.name;
+  LinkChange in{.name = rail.rail.name, .up = false, .netns = inside.netns.get()};
   if (!rail.rail.move_rdma || !is_ipoib(rail.host)) return change_link(node.route, rail.host.ifindex, in);
   const auto here = find_netdev(TRY(all_links(node.route)), rail.host.name, rail.host);
   if (here) return change_link(node.route, here->ifindex, in);
@@ -220,19 +214,22 @@ bool is_ipoib(const HostNetdev& host) {
   return host.kind == "ipoib";
 }
 
+std::uint64_t guid_on_record(const RailRecord& rail) {
+  return rail.host.rdma ? rail.host.rdma->node_guid : 0;
+}
+
 std::optional<Link> find_netdev(const std::vector<Link>& links, const std::string& name, const HostNetdev& host) {
   std::vector<Link> same;
-  std::copy_if(links.begin(), links.end(), std::back_inserter(same),
-               [&](const Link& link) { return is_same_netdev(link, host); });
+  std::ranges::copy_if(links, std::back_inserter(same), [&](const Link& link) { return is_same_netdev(link, host); });
   // Two of one function. A driver that is bound anew may give it another one: then the rest counts.
   const auto is_permanent = [&](const Link& link) {
     return !host.permanent_mac.empty() && link.permanent_mac == host.permanent_mac;
   };
-  if (std::any_of(same.begin(), same.end(), is_permanent)) std::erase_if(same, std::not_fn(is_permanent));
+  if (std::ranges::any_of(same, is_permanent)) std::erase_if(same, std::not_fn(is_permanent));
   for (const Link& link : same) {
     if (link.name == name) return link;
   }
-  const auto by_mac = std::find_if(same.begin(), same.end(), [&](const Link& link) { return has_mac(link, host); });
+  const auto by_mac = std::ranges::find_if(same, [&](const Link& link) { return has_mac(link, host); });
   if (by_mac != same.end()) return *by_mac;
   return same.size() == 1 ? std::optional(same.front()) : std::nullopt;
 }
@@ -263,26 +260,16 @@ Result<HostNetdev> describe_host(NodeSockets& node, const Rail& rail, const fabr
     return Error{fmt::format("netdev `{}` is not of `{}`: an HCA was renamed meanwhile", rail.host, rail.hca), ENODEV,
                  "start the container again; `rdma link` shows the names"};
   }
-  HostNetdev host{.ifindex = link->ifindex,
-                  .name = link->name,
-                  .kind = link->kind,
-                  .bus_address = link->bus_address,
-                  .mac = link->mac,
-                  .permanent_mac = link->permanent_mac,
-                  .identity = 0,
-                  .mtu = link->mtu,
-                  .tx_queue_length = link->tx_queue_length,
-                  .up = link->up,
-                  .records = {},
-                  .settings = {},
-                  .features = {},
-                  .sysfs = {},
-                  .tcx = {},
-                  .rdma = {},
-                  .vfs = {},
-                  .pf = {},
-                  .vf = 0,
-                  .vf_attributes = {}};
+  HostNetdev host;
+  host.ifindex = link->ifindex;
+  host.name = link->name;
+  host.kind = link->kind;
+  host.bus_address = link->bus_address;
+  host.mac = link->mac;
+  host.permanent_mac = link->permanent_mac;
+  host.mtu = link->mtu;
+  host.tx_queue_length = link->tx_queue_length;
+  host.up = link->up;
   if (rail.kind == RailKind::kMove) TRY_VOID(describe_moving(node, rail, hca, sys, *link, host, warnings));
   return host;
 }
@@ -306,8 +293,7 @@ Result<void> recreate_inside(NodeSockets& node, NetworkNamespace& inside, const 
   if (!rail.recreate) return {};
   if (!inside.rdma) return fabric::make_error("cannot make `{}` anew: the kernel has no RDMA netlink", rail.hca);
   TRY_VOID(create_rdma_link(*inside.rdma, rail.hca, *rail.recreate, rail.name));
-  const std::uint64_t guid = record.host.rdma ? record.host.rdma->node_guid : 0;
-  if (TRY(find_software_device(*inside.rdma, guid, rail.hca))) return {};
+  if (TRY(find_software_device(*inside.rdma, guid_on_record(record), rail.hca))) return {};
   // In exclusive mode a new device is the initial namespace's, wherever its netdev is (ib_alloc_device(), Linux 6.12).
   return send_rdma_device(node, record, inside.netns.get());
 }

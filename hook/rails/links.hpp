@@ -44,6 +44,8 @@ fabric::Result<void> recreate_inside(NodeSockets& node, NetworkNamespace& inside
 
 // Parts of both ways.
 bool is_ipoib(const HostNetdev& host);
+// The node GUID of its RDMA device; 0: none is on record.
+std::uint64_t guid_on_record(const RailRecord& rail);
 // The host's netdev in that namespace: by its identity if that is known, and then sysfs must be there; else by what it
 // is, its name first where several may be. nullopt: none is, or several may be.
 fabric::Result<std::optional<Link>> find_given(Netlink& route, const fabric::UniqueFd& sysfs, const std::string& name,

@@ -81,9 +81,8 @@ class DescriptorSearch {
     if (::statx(table, name, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, 0, &status) != 0)
       return is_ended(errno) || errno == ESTALE || errno == ENOTCONN ? 0 : errno;
     const DescriptorHolder holder{pid, {status.stx_rdev_major, status.stx_rdev_minor}};
-    const bool is_sought =
-        S_ISCHR(status.stx_mode) && std::find(devices_.begin(), devices_.end(), holder.device) != devices_.end();
-    if (is_sought && std::find(found_.holders.begin(), found_.holders.end(), holder) == found_.holders.end())
+    const bool is_sought = S_ISCHR(status.stx_mode) && std::ranges::find(devices_, holder.device) != devices_.end();
+    if (is_sought && std::ranges::find(found_.holders, holder) == found_.holders.end())
       found_.holders.push_back(holder);
     return 0;
   }
@@ -94,11 +93,11 @@ class DescriptorSearch {
 };
 
 void add_process(const OpenProcess& process, std::vector<OpenProcess>& to) {
-  if (std::find(to.begin(), to.end(), process) == to.end()) to.push_back(process);
+  if (std::ranges::find(to, process) == to.end()) to.push_back(process);
 }
 
 bool has_process(const std::vector<OpenProcess>& processes, pid_t pid) {
-  return std::any_of(processes.begin(), processes.end(), [&](const OpenProcess& one) { return one.pid == pid; });
+  return std::ranges::any_of(processes, [&](const OpenProcess& one) { return one.pid == pid; });
 }
 
 // nullopt: it has ended. proc: the node's /proc.
@@ -161,15 +160,15 @@ std::vector<OpenProcess> look_at_processes(const std::string& proc, const std::v
 
 // A rail takes the RDMA device along, or makes a software one anew: contexts end with that.
 bool stays_on_node(const fabric::Inventory& inventory, const Plan& plan, const fabric::Hca& hca) {
-  const bool has_rail = std::any_of(plan.netdevs.begin(), plan.netdevs.end(),
-                                    [&](const PlannedNetdev& netdev) { return netdev.hca == hca.name; });
+  const bool has_rail =
+      std::ranges::any_of(plan.netdevs, [&](const PlannedNetdev& netdev) { return netdev.hca == hca.name; });
   return !has_rail || (inventory.netns_mode != fabric::NetnsMode::kExclusive && !hca.is_software());
 }
 
 std::optional<DeviceNumber> uverbs_number(const Plan& plan, const fabric::Hca& hca) {
   const std::string path = fmt::format("/dev/infiniband/uverbs{}", hca.uverbs.value_or(0));
-  const auto node = std::find_if(plan.nodes.begin(), plan.nodes.end(),
-                                 [&](const PlannedNode& one) { return hca.uverbs && one.path == path; });
+  const auto node =
+      std::ranges::find_if(plan.nodes, [&](const PlannedNode& one) { return hca.uverbs && one.path == path; });
   if (node == plan.nodes.end() || !node->major || !node->minor) return std::nullopt;
   return DeviceNumber{*node->major, *node->minor};
 }
@@ -177,7 +176,7 @@ std::optional<DeviceNumber> uverbs_number(const Plan& plan, const fabric::Hca& h
 // nullopt: the device is not there, and with it no context.
 const RdmaUse* find_use(const std::optional<std::vector<RdmaUse>>& uses, const auto& is_it) {
   if (!uses) return nullptr;
-  const auto found = std::find_if(uses->begin(), uses->end(), is_it);
+  const auto found = std::ranges::find_if(*uses, is_it);
   return found == uses->end() ? nullptr : &*found;
 }
 
@@ -261,8 +260,7 @@ bool is_container_cgroup(std::string_view cgroup) {
   }
   const std::string_view last = cgroup.substr(cgroup.rfind('/') + 1);
   constexpr std::string_view kUnits[] = {".service", ".slice", ".socket", ".mount", ".swap"};
-  const bool is_unit = std::any_of(std::begin(kUnits), std::end(kUnits),
-                                   [&](std::string_view ending) { return last.ends_with(ending); });
+  const bool is_unit = std::ranges::any_of(kUnits, [&](std::string_view ending) { return last.ends_with(ending); });
   return !is_unit && last != "init.scope" && !(last.starts_with("session-") && last.ends_with(".scope"));
 }
 
@@ -273,13 +271,13 @@ LeftOpen find_left_open(const OpenState& before, const OpenHca& now) {
     add_process(process, process.of_container ? left.holders : left.of_node);
   };
   for (const OpenContext& context : now.contexts) {
-    if (std::find(before.contexts.begin(), before.contexts.end(), context.id) != before.contexts.end()) {
+    if (std::ranges::find(before.contexts, context.id) != before.contexts.end()) {
       for (const OpenProcess& process : context.processes)
         add_process(process, earlier);
       continue;
     }
     if (context.processes.empty()) ++left.unknown;
-    std::for_each(context.processes.begin(), context.processes.end(), add);
+    std::ranges::for_each(context.processes, add);
   }
   for (const OpenProcess& process : now.descriptors) {
     if (!has_process(earlier, process.pid)) add(process);
@@ -299,7 +297,7 @@ void note_open(const fabric::Inventory& inventory, const std::vector<std::string
   if (hcas.empty() || !root.empty()) return;
   const auto uses = rdma_use();
   for (PlannedHca* hca : hcas) {
-    const bool is_own = std::find(own.begin(), own.end(), hca->name) != own.end();
+    const bool is_own = std::ranges::find(own, hca->name) != own.end();
     const RdmaUse* use = uses ? find_use(*uses, [&](const RdmaUse& one) { return one.name == hca->name; }) : nullptr;
     if (use) hca->open->index = use->index;
     auto noted = use && !is_own ? note_contexts(*use, *hca->open, plan.warnings) : Result<void>();
@@ -319,7 +317,7 @@ Result<void> check_closed(const std::vector<PlannedHca>& hcas, const std::string
   for (const PlannedHca& hca : hcas) {
     if (hca.open) left.push_back(&hca);
   }
-  const bool asks = std::any_of(left.begin(), left.end(), [](const auto* hca) { return hca->open->index.has_value(); });
+  const bool asks = std::ranges::any_of(left, [](const auto* hca) { return hca->open->index.has_value(); });
   const auto uses = asks ? TRY(rdma_use()) : std::nullopt;
   const auto use_of = [&](const PlannedHca& hca) {
     return find_use(uses, [&](const RdmaUse& use) { return use.index == hca.open->index; });

@@ -7,10 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <functional>
 #include <initializer_list>
-#include <map>
-#include <optional>
 #include <set>
 #include <utility>
 
@@ -53,15 +50,15 @@ Result<std::optional<NetworkNamespace>> reopen(const NetnsIdentity& netns, const
 }
 
 bool is_held(const RailRecord& rail, const std::vector<PlannedHca>& held) {
-  return std::any_of(held.begin(), held.end(), [&](const PlannedHca& hca) { return hca.name == rail.rail.hca; });
+  return std::ranges::any_of(held, [&](const PlannedHca& hca) { return hca.name == rail.rail.hca; });
 }
 
 // All children at once: the kernel waits for its readers once per message, and that is what deleting a netdev costs.
 // Only when every rail leaves: the group is that of the whole grant.
 Result<void> remove_children(NetworkNamespace* inside, const NetworkRecord& record,
                              const std::vector<RailRecord>& leaving) {
-  const bool children = std::any_of(leaving.begin(), leaving.end(),
-                                    [](const RailRecord& rail) { return rail.rail.kind != RailKind::kMove; });
+  const bool children =
+      std::ranges::any_of(leaving, [](const RailRecord& rail) { return rail.rail.kind != RailKind::kMove; });
   if (!inside || !children || leaving.size() != record.rails.size()) return {};
   return delete_link_group(inside->route, record.group);
 }
@@ -83,10 +80,8 @@ Result<void> put_back(const NetworkRecord& record, std::vector<RailRecord>& leav
                       std::vector<std::string>& warnings) {
   auto node = TRY(open_node_sockets());
   NetnsParts parts;
-  parts.sysfs =
-      std::any_of(leaving.begin(), leaving.end(), [](const RailRecord& rail) { return rail.host.identity != 0; });
-  const bool writes =
-      std::any_of(leaving.begin(), leaving.end(), [](const RailRecord& rail) { return rail.host.sysfs.has_value(); });
+  parts.sysfs = std::ranges::any_of(leaving, [](const RailRecord& rail) { return rail.host.identity != 0; });
+  const bool writes = std::ranges::any_of(leaving, [](const RailRecord& rail) { return rail.host.sysfs.has_value(); });
   if (parts.sysfs || writes) node.sysfs = TRY(open_sysfs(SysfsAccess::kWrite));
   auto inside = TRY(reopen(record.netns, parts));
   NetworkNamespace* const place = inside ? &*inside : nullptr;
@@ -99,24 +94,15 @@ Result<void> put_back(const NetworkRecord& record, std::vector<RailRecord>& leav
 
 using MaybeLink = std::optional<Link>;
 
-// The kernel takes a namespace down in its own time. False: it is not there.
-Result<bool> await(int wait_ms, const std::function<Result<bool>()>& is_there) {
+// What find() finds. The kernel takes a namespace down in its own time. nullopt: it is not there.
+template <typename Find>
+auto await(int wait_ms, Find find) -> decltype(find()) {
   constexpr int kPauseMs = 10;
   for (int waited = 0;; waited += kPauseMs) {
-    if (TRY(is_there())) return true;
-    if (waited >= wait_ms) return false;
+    auto found = TRY(find());
+    if (found || waited >= wait_ms) return found;
     ::usleep(kPauseMs * 1000);
   }
-}
-
-Result<MaybeLink> await_link(int wait_ms, const std::function<Result<MaybeLink>()>& find) {
-  MaybeLink link;
-  const auto is_there = [&]() -> Result<bool> {
-    link = TRY(find());
-    return link.has_value();
-  };
-  TRY(await(wait_ms, is_there));
-  return link;
 }
 
 // IPoIB: the kernel makes all but the GUID, and takes a GUID for a physical function alone (ipoib_check_lladdr(),
@@ -174,12 +160,9 @@ Result<void> restore_sysfs(NodeSockets& node, int ifindex, const HostNetdev& hos
   }
   auto refused = restore_sysfs_settings(**netdev, host.name, *host.sysfs);
   if (!refused.empty() && !host.up) {
-    LinkChange state;
-    state.up = true;
-    TRY_VOID(change_link(node.route, ifindex, state));
+    TRY_VOID(change_link(node.route, ifindex, {.up = true}));
     refused = restore_sysfs_settings(**netdev, host.name, *host.sysfs);
-    state.up = false;
-    TRY_VOID(change_link(node.route, ifindex, state));
+    TRY_VOID(change_link(node.route, ifindex, {.up = false}));
   }
   append(warnings, std::move(refused));
   return {};
@@ -203,17 +186,11 @@ Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetd
   change.mac = mac_to_restore(link, host);
   if (link.tx_queue_length != host.tx_queue_length) change.tx_queue_length = host.tx_queue_length;
   // Kernels before 6.2 rename only a netdev that is down, and drivers without IFF_LIVE_ADDR_CHANGE want that for a MAC.
-  if (change.name || change.mac) {
-    LinkChange down;
-    down.up = false;
-    TRY_VOID(change_link(node.route, link.ifindex, down));
-  }
+  if (change.name || change.mac) TRY_VOID(change_link(node.route, link.ifindex, {.up = false}));
   const bool is_changed = change.name || change.mac || change.tx_queue_length;
   if (is_changed) TRY_VOID(change_link(node.route, link.ifindex, change));
-  LinkChange mtu;
-  mtu.mtu = host.mtu;
   // What else is restored does not wait for it: a driver may refuse one, and has reasons of its own.
-  auto first = link.mtu == host.mtu ? Result<void>() : change_link(node.route, link.ifindex, mtu);
+  auto first = link.mtu == host.mtu ? Result<void>() : change_link(node.route, link.ifindex, {.mtu = host.mtu});
   undo(link_repairs);
   if (!host.vfs.empty()) {
     const auto done = restore_vfs(node, link.ifindex, host.vfs);
@@ -224,9 +201,7 @@ Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetd
     if (!done) warnings.push_back(fmt::format("{0}; `ethtool -K {1} FEATURE on|off`", done.error().message, host.name));
   }
   if (host.settings && whole) append(warnings, lost_programs(host.name, *host.settings, whole->settings));
-  LinkChange state;
-  state.up = host.up;
-  TRY_VOID(change_link(node.route, link.ifindex, state));
+  TRY_VOID(change_link(node.route, link.ifindex, {.up = host.up}));
   keep_first(first, restore_sysfs(node, link.ifindex, host, warnings));
   // Last: routes want a netdev that is up.
   std::vector<NetRecord> records;
@@ -246,10 +221,7 @@ Result<void> send_netdev_home(NodeSockets& node, NetworkNamespace& inside, const
   if (!whole) return {};
   const LinkSettings before = rail.host.settings.value_or(whole->settings);
   repair_link(inside.route, link->name, link_removals(link->ifindex, link->name, before, whole->settings));
-  LinkChange home;
-  home.up = false;
-  home.netns = node.netns.get();
-  home.name = rail.host.name;
+  LinkChange home{.name = rail.host.name, .up = false, .netns = node.netns.get()};
   auto moved = change_link(inside.route, link->ifindex, home);
   if (moved || moved.error().code != EEXIST) return moved;
   // One of its names is taken there. The kernel moves before it renames: mostly it went, under the name that it had
@@ -296,13 +268,9 @@ Result<void> bring_rdma_device_home(NodeSockets& node, NetworkNamespace* inside,
                                     std::vector<std::string>& warnings) {
   const std::string& name = rail.rail.hca;
   if (!rail.rail.move_rdma || !node.rdma) return {};
-  std::optional<RdmaDevice> device;
-  const auto is_home = [&]() -> Result<bool> {
-    device = TRY(find_moved(*node.rdma, rail));
-    return device.has_value();
-  };
   Netlink* const there = inside && inside->rdma ? &*inside->rdma : nullptr;
-  if (!TRY(await(inside ? 0 : wait_ms, is_home)) && there) {
+  auto device = TRY(await(inside ? 0 : wait_ms, [&] { return find_moved(*node.rdma, rail); }));
+  if (!device && there) {
     if (const auto moved = TRY(find_moved(*there, rail))) {
       TRY_VOID(move_rdma_device_from(inside->netns.get(), moved->index, node.netns.get()));
       device = TRY(find_moved(*node.rdma, rail));
@@ -312,10 +280,6 @@ Result<void> bring_rdma_device_home(NodeSockets& node, NetworkNamespace* inside,
   if (device) return rename_back(*node.rdma, there, *device, name, warnings);
   return Error{fmt::format("RDMA device `{}` has not come back to the node", name), EAGAIN,
                "`rdma-hook recover` puts it right once its network namespace is gone"};
-}
-
-std::uint64_t guid_on_record(const RailRecord& rail) {
-  return rail.host.rdma ? rail.host.rdma->node_guid : 0;
 }
 
 // The netdev says whether its device is there: a container can make one of the same name and node GUID.
@@ -345,7 +309,7 @@ Result<void> settle_on_node(NodeSockets& node, const RailRecord& rail, int wait_
                             std::vector<std::string>& warnings) {
   const HostNetdev& host = rail.host;
   const bool is_software = host.bus_address.empty();
-  const auto link = TRY(await_link(wait_ms, [&] { return find_given(node.route, node.sysfs, host.name, host); }));
+  const auto link = TRY(await(wait_ms, [&] { return find_given(node.route, node.sysfs, host.name, host); }));
   if (!link && is_software) {
     warnings.push_back(
         fmt::format("netdev `{}` is gone: software netdevs end with the container's network namespace, and a container "
@@ -394,11 +358,10 @@ bool is_stray_child(const Link& link, const RailRecord& rail, std::uint32_t grou
 Result<void> remove_stray_child(NodeSockets& node, const RailRecord& rail, int wait_ms, std::uint32_t group) {
   const auto find = [&]() -> Result<MaybeLink> {
     const auto links = TRY(all_links(node.route));
-    const auto found =
-        std::find_if(links.begin(), links.end(), [&](const Link& each) { return is_stray_child(each, rail, group); });
+    const auto found = std::ranges::find_if(links, [&](const Link& each) { return is_stray_child(each, rail, group); });
     return found == links.end() ? MaybeLink() : MaybeLink(*found);
   };
-  const auto link = TRY(await_link(wait_ms, find));
+  const auto link = TRY(await(wait_ms, find));
   return link ? delete_link(node.route, link->ifindex) : Result<void>();
 }
 
@@ -407,7 +370,7 @@ Result<void> remove_child(NodeSockets& node, NetworkNamespace* inside, const Rai
   if (inside) {
     // Not by its name alone: that may be another netdev's now.
     const auto links = TRY(all_links(inside->route));
-    const auto child = std::find_if(links.begin(), links.end(), [&](const Link& link) {
+    const auto child = std::ranges::find_if(links, [&](const Link& link) {
       return link.kind == to_string(rail.rail.kind) && link.lower_ifindex == rail.host.ifindex &&
              (link.name == rail.rail.name || (group != 0 && link.group == group));
     });
@@ -434,8 +397,7 @@ Result<void> NodeRails::check_left(const std::vector<PlannedHca>& held, const St
   for (const PlannedHca& hca : grant.hcas) {
     if (!find_hca(held, booked_as(hca))) left.push_back(hca);
   }
-  const bool has_failed =
-      std::any_of(grant.users.begin(), grant.users.end(), [](const auto& user) { return user.ended; });
+  const bool has_failed = std::ranges::any_of(grant.users, [](const auto& user) { return user.ended; });
   return check_closed(left, root_, !is_start_ || has_failed, warnings_);
 }
 

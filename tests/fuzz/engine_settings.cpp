@@ -6,7 +6,6 @@
 #include <string>
 
 #include "hook/doctor/checks.hpp"
-#include "hook/doctor/node_engines.hpp"
 #include "hook/install/plan.hpp"
 #include "require.hpp"
 

@@ -240,7 +240,7 @@ BpfProgram with_allowed(std::span<const bpf_insn> program, std::span<const Devic
     program = program.subspan(old->length);
   }
   for (const DeviceNumber& device : devices) {
-    if (std::find(all.begin(), all.end(), device) == all.end()) all.push_back(device);
+    if (std::ranges::find(all, device) == all.end()) all.push_back(device);
   }
   BpfProgram result;
   result.reserve(kHeadLength + kRuleLength * all.size() + program.size());
@@ -279,7 +279,7 @@ std::optional<Prologue> find_prologue(std::span<const bpf_insn> program) {
 
 bool is_readable(std::span<const bpf_insn> program) {
   const bpf_insn zero{};
-  return std::any_of(program.begin(), program.end(), [&](const bpf_insn& insn) { return !same(insn, zero); });
+  return std::ranges::any_of(program, [&](const bpf_insn& insn) { return !same(insn, zero); });
 }
 
 Verdict evaluate(std::span<const bpf_insn> program, const DeviceAccess& access) {

@@ -71,15 +71,15 @@ bool is_shared(std::string_view mountinfo, std::uint64_t id) {
 
 bool lies_on(std::string_view mountinfo, std::uint64_t id, std::uint64_t below) {
   const auto lines = fabric::split(mountinfo, '\n');
-  return std::any_of(lines.begin(), lines.end(), [&](std::string_view text) {
+  return std::ranges::any_of(lines, [&](std::string_view text) {
     const auto line = parse_line(text);
     return line && line->id == id && line->parent == below;
   });
 }
 
 bool has_own_dev(const std::vector<SpecMount>& mounts) {
-  return std::any_of(mounts.begin(), mounts.end(),
-                     [](const SpecMount& mount) { return !mount.is_bind && normal(mount.destination) == "/dev"; });
+  return std::ranges::any_of(
+      mounts, [](const SpecMount& mount) { return !mount.is_bind && normal(mount.destination) == "/dev"; });
 }
 
 bool is_in_bind(const std::vector<SpecMount>& mounts, const std::string& path) {

@@ -65,24 +65,8 @@ UniqueFd walk(int root, const std::vector<std::string>& names, int flags) {
 
 constexpr mode_t kDirectoryMode = 0755;
 
-const char* kind_of(mode_t mode) {
-  switch (mode & S_IFMT) {
-    case S_IFREG:
-      return "a regular file";
-    case S_IFDIR:
-      return "a directory";
-    case S_IFLNK:
-      return "a symlink";
-    case S_IFBLK:
-      return "a block device";
-    case S_IFIFO:
-      return "a FIFO";
-    case S_IFSOCK:
-      return "a socket";
-    default:
-      return "something else";
-  }
-}
+constexpr Word<mode_t> kKinds[] = {{"a regular file", S_IFREG}, {"a directory", S_IFDIR}, {"a symlink", S_IFLNK},
+                                   {"a block device", S_IFBLK}, {"a FIFO", S_IFIFO},      {"a socket", S_IFSOCK}};
 
 Error symlink_error(const std::string& path) {
   return Error{fmt::format("cannot use `{}` in the container: it, or a directory above it, is a symlink", path), ELOOP,
@@ -134,7 +118,7 @@ class ActAs {
 
 bool any_is_mounted(int root, const std::vector<SpecMount>& mounts) {
   const auto own = mounted(root);
-  return own && std::any_of(mounts.begin(), mounts.end(), [&](const SpecMount& mount) {
+  return own && std::ranges::any_of(mounts, [&](const SpecMount& mount) {
            const UniqueFd fd = open_in_root(root, mount.destination, O_PATH);
            const auto found = fd.ok() ? mounted(fd.get()) : std::nullopt;
            if (!found) return false;
@@ -161,8 +145,9 @@ Result<UniqueFd> find_node(int directory, const std::string& name, const MakeNod
   const std::string wanted = fmt::format("the character device {}:{}", node.major, node.minor);
   const std::string hint = "remove it from the image, or mount a tmpfs over /dev";
   if (!S_ISCHR(status.st_mode)) {
-    return Error{fmt::format("`{}` in the container is {}, not {}", node.path, kind_of(status.st_mode), wanted), EEXIST,
-                 hint};
+    return Error{
+        fmt::format("`{}` in the container is {}, not {}", node.path, to_word(kKinds, status.st_mode & S_IFMT), wanted),
+        EEXIST, hint};
   }
   if (status.st_rdev != makedev(node.major, node.minor)) {
     return Error{fmt::format("`{}` in the container is the character device {}:{}, not {}:{}", node.path,
@@ -246,8 +231,7 @@ Result<const ContainerRoot::NodeDirectory*> ContainerRoot::node_directory() cons
   const auto here = dev.ok() ? mounted(dev.get()) : own;
   struct statfs status {};
   if (!own || !here || (dev.ok() && fstatfs(dev.get(), &status) != 0)) return sys_error(errno, "cannot examine `/dev`");
-  const bool nodes_own =
-      std::find(node_.file_systems.begin(), node_.file_systems.end(), here->dev) != node_.file_systems.end();
+  const bool nodes_own = std::ranges::find(node_.file_systems, here->dev) != node_.file_systems.end();
   const bool runtimes_own = has_own_dev(mounts_.spec) && status.f_type == TMPFS_MAGIC && !nodes_own &&
                             (own->id == 0 || lies_on(mounts_.mountinfo, here->id, own->id));
   node_directory_ = NodeDirectory{std::move(dev), *here, is_same_mount(*here, *own) || runtimes_own};

@@ -87,11 +87,7 @@ bool matches(std::string_view field, std::uint32_t number) {
 Result<std::string> read_list(int directory, const Cgroup& cgroup) {
   const UniqueFd fd(openat(directory, "devices.list", O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd.ok()) return sys_error(errno, "cannot open `{}/devices.list`", cgroup.directory());
-  auto text = fabric::sysfs::read_all(fd.get(), kLongestList);
-  if (const auto* failed = std::get_if<fabric::Unreadable>(&text)) {
-    return sys_error(failed->code, "cannot read `{}/devices.list`", cgroup.directory());
-  }
-  return std::get<std::string>(std::move(text));
+  return read_text(fd.get(), kLongestList, cgroup.directory() + "/devices.list");
 }
 
 fabric::Error refused(int code, const Cgroup& cgroup, const DeviceNumber& device) {

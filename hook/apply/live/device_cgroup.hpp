@@ -6,7 +6,6 @@
 #include <linux/bpf.h>
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>

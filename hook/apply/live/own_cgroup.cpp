@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <string>
-#include <vector>
 
 #include "fabric/text.hpp"
 #include "hook/base/process/cgroup.hpp"
@@ -31,7 +30,7 @@ bool is_named_by(std::string_view cgroups_path, std::string_view path) {
     const std::string unit =
         slice ? std::string(parts[2]) : fmt::format("{}{}{}.scope", parts[1], parts[1].empty() ? "" : "-", parts[2]);
     const auto components = fabric::split(path, '/');
-    return !parts[2].empty() && std::find(components.begin(), components.end(), unit) != components.end();
+    return !parts[2].empty() && std::ranges::find(components, unit) != components.end();
   }
   while (cgroups_path.ends_with('/'))
     cgroups_path.remove_suffix(1);
@@ -44,8 +43,7 @@ Result<std::optional<CgroupIdentity>> own_cgroup(const ContainerSpec& spec, pid_
   if (spec.has_own_pidns) return std::optional<CgroupIdentity>();
   const auto ours = TRY(device_cgroups(::getpid()));
   for (const Cgroup& group : TRY(device_cgroups(init))) {
-    const bool shared =
-        std::any_of(ours.begin(), ours.end(), [&](const Cgroup& other) { return is_around(group, other); });
+    const bool shared = std::ranges::any_of(ours, [&](const Cgroup& other) { return is_around(group, other); });
     if (shared && !is_named_by(spec.cgroups_path, group.path)) continue;
     return std::optional(TRY(identify_cgroup(group.mount_point, group.path)));
   }

@@ -70,19 +70,15 @@ Result<UniqueFd> open_other_namespace(int proc, pid_t pid) {
   return theirs;
 }
 
-Result<std::string> read_text(int proc, const std::string& path, std::size_t limit) {
+Result<std::string> read_at(int proc, const std::string& path, std::size_t limit) {
   const UniqueFd fd(openat(proc, path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.ok()) return sys_error(errno, "cannot open `/proc/{}`", path);
-  auto text = fabric::sysfs::read_all(fd.get(), limit);
-  if (const auto* failed = std::get_if<fabric::Unreadable>(&text)) {
-    return sys_error(failed->code, "cannot read `/proc/{}`", path);
-  }
-  return std::get<std::string>(std::move(text));
+  return read_text(fd.get(), limit, "/proc/" + path);
 }
 
 Result<MappedRoot> read_mapped_root(int proc, pid_t pid) {
-  const std::string uids = TRY(read_text(proc, fmt::format("{}/uid_map", pid), kLongestMap));
-  const std::string gids = TRY(read_text(proc, fmt::format("{}/gid_map", pid), kLongestMap));
+  const std::string uids = TRY(read_at(proc, fmt::format("{}/uid_map", pid), kLongestMap));
+  const std::string gids = TRY(read_at(proc, fmt::format("{}/gid_map", pid), kLongestMap));
   const auto owner = parse_mapped_root(uids, gids);
   if (owner) return *owner;
   return Error{
@@ -299,7 +295,7 @@ Result<LiveContainer> pin_container(const OciState& state, const ContainerSpec& 
   container.rootfs = TRY(find_rootfs(container.root_path));
   container.node = read_node_files();
   container.mounts.spec = spec.mounts;
-  container.mounts.mountinfo = TRY(read_text(proc.get(), fmt::format("{}/mountinfo", state.pid), kLongestMountinfo));
+  container.mounts.mountinfo = TRY(read_at(proc.get(), fmt::format("{}/mountinfo", state.pid), kLongestMountinfo));
   // What was read by number was this process's if it still lives.
   if (TRY(look_at(container.init)) == Presence::kGone) return gone(state.pid);
   TRY_VOID(check_alive(container));

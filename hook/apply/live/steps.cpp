@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -26,8 +25,8 @@ Result<MakeNode> node_step(const PlannedNode& node, bool bind, const std::string
 // Empty: it is no overlay.
 std::string layers_of(const PlannedMount& mount) {
   constexpr std::string_view kOption = "lowerdir=";
-  const auto found = std::find_if(mount.options.begin(), mount.options.end(),
-                                  [&](const std::string& option) { return option.starts_with(kOption); });
+  const auto found =
+      std::ranges::find_if(mount.options, [&](const std::string& option) { return option.starts_with(kOption); });
   return found == mount.options.end() ? std::string() : found->substr(kOption.size());
 }
 
@@ -63,8 +62,7 @@ std::optional<std::uint64_t> final_memlock(const Plan& plan, const ContainerSpec
 
 void warn_of_capability(const Plan& plan, const ContainerSpec& spec, const OciState& state, const LiveNode& node,
                         LivePlan& live) {
-  const bool wanted =
-      std::find(plan.capabilities.begin(), plan.capabilities.end(), "CAP_IPC_LOCK") != plan.capabilities.end();
+  const bool wanted = std::ranges::find(plan.capabilities, "CAP_IPC_LOCK") != plan.capabilities.end();
   if (!wanted || (spec.has_ipc_lock && !spec.has_userns)) return;
   const auto limit = final_memlock(plan, spec, state, node);
   auto* const step = live.steps.empty() ? nullptr : std::get_if<SetMemlock>(&live.steps.back());
@@ -98,7 +96,7 @@ Result<LivePlan> live_steps(const Plan& plan, const ContainerSpec& spec, const O
   for (const PlannedNode& node : plan.nodes) {
     MakeNode step = TRY(node_step(node, spec.has_userns, around.root));
     const DeviceNumber number{step.major, step.minor};
-    if (std::find(allow.devices.begin(), allow.devices.end(), number) == allow.devices.end()) {
+    if (std::ranges::find(allow.devices, number) == allow.devices.end()) {
       allow.devices.push_back(number);
     }
     nodes.emplace_back(std::move(step));

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <span>
+#include <utility>
 
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
@@ -37,7 +37,7 @@ std::string unescape(std::string_view text) {
 
 bool lists(std::string_view comma_separated, std::string_view word) {
   const auto words = split(comma_separated, ',');
-  return std::find(words.begin(), words.end(), word) != words.end();
+  return std::ranges::find(words, word) != words.end();
 }
 
 std::string_view last_component(std::string_view path) {
@@ -76,11 +76,7 @@ Result<std::string> read_proc(const std::string& path, std::size_t limit) {
     return fabric::Error{fmt::format("cannot believe `{}`: it is not on a proc file system", path), 0,
                          "mount proc at /proc where the hook runs"};
   }
-  auto text = fabric::sysfs::read_all(fd.get(), limit);
-  if (const auto* failed = std::get_if<fabric::Unreadable>(&text)) {
-    return sys_error(failed->code, "cannot read `{}`", path);
-  }
-  return std::get<std::string>(std::move(text));
+  return read_text(fd.get(), limit, path);
 }
 
 bool lists_process(const Cgroup& cgroup, pid_t pid) {
@@ -101,15 +97,13 @@ bool lists_process(const Cgroup& cgroup, pid_t pid) {
 // The usual places, in the order of their likelihood. A group that lists the process is its own, whatever the path was
 // relative to.
 std::optional<Cgroup> find_usual(CgroupKind kind, const std::string& path, pid_t pid) {
-  static constexpr const char* kV2Points[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
-  static constexpr const char* kDevicesPoints[] = {"/sys/fs/cgroup/devices"};
-  static constexpr const char* kRdmaPoints[] = {"/sys/fs/cgroup/rdma"};
-  std::span<const char* const> points = kV2Points;
-  if (kind == CgroupKind::kV1Devices) points = kDevicesPoints;
-  if (kind == CgroupKind::kV1Rdma) points = kRdmaPoints;
-  for (const char* point : points) {
+  constexpr std::pair<CgroupKind, const char*> kPoints[] = {{CgroupKind::kV2, "/sys/fs/cgroup"},
+                                                            {CgroupKind::kV2, "/sys/fs/cgroup/unified"},
+                                                            {CgroupKind::kV1Devices, "/sys/fs/cgroup/devices"},
+                                                            {CgroupKind::kV1Rdma, "/sys/fs/cgroup/rdma"}};
+  for (const auto& [of_kind, point] : kPoints) {
     Cgroup cgroup{kind, point, path};
-    if (lists_process(cgroup, pid)) return cgroup;
+    if (of_kind == kind && lists_process(cgroup, pid)) return cgroup;
   }
   return std::nullopt;
 }
@@ -142,6 +136,12 @@ Result<std::optional<Cgroup>> find_group(CgroupKind kind, const std::optional<st
 }
 
 }  // namespace
+
+Result<std::string> read_text(int fd, std::size_t limit, const std::string& path) {
+  auto text = fabric::sysfs::read_all(fd, limit);
+  if (auto* whole = std::get_if<std::string>(&text)) return std::move(*whole);
+  return sys_error(std::get<fabric::Unreadable>(text).code, "cannot read `{}`", path);
+}
 
 CgroupPaths parse_proc_cgroup(std::string_view text) {
   CgroupPaths paths;

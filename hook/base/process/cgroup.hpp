@@ -10,7 +10,6 @@
 #include <sys/vfs.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -88,5 +87,9 @@ fabric::Result<std::optional<Cgroup>> rdma_cgroup(pid_t pid);
 
 // Its directory, open for reading, on a file system that really is a cgroup's.
 fabric::Result<fabric::UniqueFd> open_cgroup(const Cgroup& cgroup);
+
+// The text of an open file of /proc or of a cgroup. path: for messages. Errors: it is longer than limit, or cannot be
+// read.
+fabric::Result<std::string> read_text(int fd, std::size_t limit, const std::string& path);
 
 }  // namespace hook

@@ -192,8 +192,8 @@ std::vector<Bounded> bounded_of_serving() {
 }
 
 bool add_bounded(void* filter, const std::vector<Bounded>& calls) {
-  return std::all_of(calls.begin(), calls.end(),
-                     [&](const Bounded& call) { return add(filter, SCMP_ACT_ALLOW, call.name, call.arguments); });
+  return std::ranges::all_of(
+      calls, [&](const Bounded& call) { return add(filter, SCMP_ACT_ALLOW, call.name, call.arguments); });
 }
 
 // What no rule is about has this end.

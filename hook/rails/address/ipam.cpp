@@ -1,8 +1,6 @@
 #include "hook/rails/address/ipam.hpp"
 
 #include <algorithm>
-#include <cstddef>
-#include <utility>
 
 #include "fabric/text.hpp"
 
@@ -103,7 +101,7 @@ bool is_letter_or_digit(char c) {
 // Neither ';' nor '=', which would make two arguments of one.
 bool is_kubernetes_name(std::string_view text) {
   return !text.empty() && text.size() <= kLongestName && is_letter_or_digit(text[0]) &&
-         std::all_of(text.begin(), text.end(), [](char c) { return is_letter_or_digit(c) || c == '-' || c == '.'; });
+         std::ranges::all_of(text, [](char c) { return is_letter_or_digit(c) || c == '-' || c == '.'; });
 }
 
 }  // namespace

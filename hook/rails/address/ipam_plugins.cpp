@@ -48,12 +48,12 @@ bool is_cni_name(std::string_view text) {
 
 bool is_path(std::string_view text) {
   return text.starts_with('/') && text.size() < PATH_MAX &&
-         std::none_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; });
+         std::ranges::none_of(text, [](char c) { return static_cast<unsigned char>(c) < ' '; });
 }
 
 bool is_ifname(std::string_view text) {
   return !text.empty() && text.size() < 16 && text.find_first_of("/:") == std::string_view::npos &&
-         std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 0x7f; });
+         std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7f; });
 }
 
 // What the environment and the file system would make of a call's words.
@@ -73,7 +73,7 @@ Result<void> check_call(const IpamCall& call) {
 }
 
 Result<const IpamProgram*> known_program(const IpamCall& call, const std::vector<IpamProgram>& programs) {
-  const auto known = std::find_if(programs.begin(), programs.end(), [&](const IpamProgram& program) {
+  const auto known = std::ranges::find_if(programs, [&](const IpamProgram& program) {
     return program.plugin == call.plugin && program.network == call.network && program.ipam == call.ipam &&
            (program.may_give || call.command == IpamCall::Command::kDel);
   });
@@ -267,8 +267,8 @@ void read_ready(std::vector<PluginRun>& plugins, const std::vector<pollfd>& poll
   for (PluginRun& plugin : plugins) {
     for (std::size_t which = 0; which < PluginRun::kStreams && plugin.pid > 0; ++which) {
       const int fd = plugin.streams[which].fd.get();
-      const bool ready = std::any_of(polled.begin(), polled.end(),
-                                     [fd](const pollfd& one) { return one.fd == fd && one.revents != 0; });
+      const bool ready =
+          std::ranges::any_of(polled, [fd](const pollfd& one) { return one.fd == fd && one.revents != 0; });
       if (fd >= 0 && ready) read_stream(plugin, which, 1);
     }
   }
@@ -287,7 +287,7 @@ std::vector<pollfd> to_poll(const std::vector<PluginRun>& plugins, int channel, 
 void supervise(std::vector<PluginRun>& plugins, int timeout_ms, int channel, int signals) {
   const Deadline deadline = from_now(std::chrono::milliseconds(timeout_ms));
   const auto runs = [](const PluginRun& plugin) { return plugin.pid > 0; };
-  while (std::any_of(plugins.begin(), plugins.end(), runs)) {
+  while (std::ranges::any_of(plugins, runs)) {
     auto polled = to_poll(plugins, channel, signals);
     if (::poll(polled.data(), polled.size(), ms_until(deadline, timeout_ms)) < 0 && errno != EINTR) ::_exit(1);
     const bool parent_is_gone = polled[0].revents != 0;  // while it waits it says nothing

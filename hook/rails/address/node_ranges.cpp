@@ -162,9 +162,9 @@ Result<std::uint64_t> node_number(const Config& config) {
   return index_for(config.node_index.value_or(NodeIndex()), AddressRange{}, 0, {});
 }
 
-Result<std::vector<Address>> addresses_of_netdev(const std::string& name) {
+std::vector<Address> addresses_on(const std::vector<fabric::Netdev>& netdevs, const std::string& name) {
   std::vector<Address> addresses;
-  for (const fabric::Netdev& netdev : TRY(fabric::netlink::read_netdevs())) {
+  for (const fabric::Netdev& netdev : netdevs) {
     if (netdev.name != name) continue;
     for (const fabric::InterfaceAddress& own : netdev.addresses)
       addresses.push_back(own.address);

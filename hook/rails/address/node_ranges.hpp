@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fabric/address.hpp"
+#include "fabric/inventory.hpp"
 #include "fabric/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/rails/plan/rail.hpp"
@@ -21,13 +22,12 @@ fabric::Result<std::vector<AddressRange>> node_ranges(const Config& config, cons
 // This node's index where no address tells it. Errors: as node_ranges().
 fabric::Result<std::uint64_t> node_number(const Config& config);
 
-// Of a netdev of this network namespace, by rtnetlink. Errors: that cannot be asked.
-fabric::Result<std::vector<fabric::Address>> addresses_of_netdev(const std::string& name);
+// Those of the netdev of this name.
+std::vector<fabric::Address> addresses_on(const std::vector<fabric::Netdev>& netdevs, const std::string& name);
 
 // MAC addresses and GUIDs of virtual functions, of the ranges "macs" and "guids" of networks. They are booked as
-// addresses are (address_pool.hpp), in one stock for all networks, so that no two functions of the node have the same:
+// addresses are (pool.hpp), in one stock for all networks, so that no two functions of the node have the same:
 // as fd00:0:0:1::MAC and fd00:0:0:2::GUID, which nobody gives to a netdev.
-
 // One address of the pool for this rail, of this range of kStockOfAll.
 using TakeOfStock = std::function<fabric::Result<std::vector<RailAddress>>(const std::vector<AddressRange>&)>;
 

@@ -9,12 +9,9 @@
 #include <chrono>
 #include <cstdio>
 #include <ctime>
-#include <optional>
-#include <set>
-#include <utility>
 
 #include "fabric/text.hpp"
-#include "hook/ledger/files.hpp"
+#include "hook/config/node_slice.hpp"
 
 namespace hook {
 namespace {
@@ -67,12 +64,6 @@ Result<void> lock_place(const LedgerDirectory& place, int timeout_ms) {
   return {};
 }
 
-Address next(Address address) {
-  for (auto byte = address.bytes.rbegin(); byte != address.bytes.rend() && ++*byte == 0; ++byte) {
-  }
-  return address;
-}
-
 std::string last_name(const AddressRange& range) {
   return "last@" + fabric::to_string(range.from);
 }
@@ -98,10 +89,8 @@ bool contains(const AddressRange& range, const Address& address) {
 
 // The subnet's first and last address. The range's prefix is that of its family.
 std::pair<Address, Address> ends_of(const AddressRange& range) {
-  Address last = range.subnet;
-  for (unsigned bit = range.prefix + (range.subnet.is_ipv4() ? 96 : 0); bit < 128; ++bit)
-    last.bytes[bit / 8] |= static_cast<std::uint8_t>(0x80U >> (bit % 8));
-  return {fabric::masked(range.subnet, range.prefix), last};
+  return {fabric::masked(range.subnet, range.prefix),
+          last_of(range.subnet, range.prefix + (range.subnet.is_ipv4() ? 96 : 0))};
 }
 
 constexpr const char* kEveryRail = "all";
@@ -296,18 +285,17 @@ std::optional<Address> RangeDirectory::find_free(const AddressRange& range, cons
     const auto text = read_link(directory_, last_name(range));
     if (text && *text) last = fabric::parse_address(**text);
   }
-  const Address start = last && contains(range, *last) && *last != range.to ? next(*last) : range.from;
+  const Address start = last && contains(range, *last) && *last != range.to ? next_address(*last) : range.from;
   Address address = start;
   do {
     if (!claims_.contains(address) && !never.contains(address)) return address;
-    address = address == range.to ? range.from : next(address);
+    address = address == range.to ? range.from : next_address(address);
   } while (address != start);
   return std::nullopt;
 }
 
 Error RangeDirectory::used_up(const AddressRange& range, unsigned rail) const {
-  const auto count =
-      std::count_if(claims_.begin(), claims_.end(), [&](const auto& held) { return contains(range, held.first); });
+  const auto count = std::ranges::count_if(claims_, [&](const auto& held) { return contains(range, held.first); });
   return Error{.message = fmt::format("cannot give rail {} an address of {}: all that may be given are in use ({})",
                                       rail, to_string(range), count),
                .code = EADDRNOTAVAIL,

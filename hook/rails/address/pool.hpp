@@ -17,7 +17,6 @@
 #include <set>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "fabric/address.hpp"

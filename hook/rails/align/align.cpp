@@ -26,7 +26,7 @@ unsigned taken_slots(const GidTable& table) {
 Result<unsigned> current_index(const AlignRail& rail) {
   const auto is_own = [&](const GidSlot& slot) { return slot.v2 && slot.gid == rail.address; };
   const auto& slots = rail.table.slots;
-  const auto own = std::find_if(slots.begin(), slots.end(), is_own);
+  const auto own = std::ranges::find_if(slots, is_own);
   if (own == slots.end() || own->index >= rail.table.read) {
     return Error{.message = fmt::format("cannot align `{}`: its address {} has no RoCE v2 GID in {} slots", rail.name,
                                         fabric::to_string(rail.address), rail.table.read),
@@ -63,8 +63,7 @@ Result<Reach> reach_of(const AlignRail& rail, unsigned max_placeholders) {
 bool is_one_port(const GidTable& left, const GidTable& right) {
   const unsigned read = std::min(left.read, right.read);
   const auto end = [&](const GidTable& table) {
-    return std::find_if(table.slots.begin(), table.slots.end(),
-                        [&](const GidSlot& slot) { return slot.index >= read; });
+    return std::ranges::find_if(table.slots, [&](const GidSlot& slot) { return slot.index >= read; });
   };
   return end(left) != left.slots.begin() && std::equal(left.slots.begin(), end(left), right.slots.begin(), end(right));
 }
@@ -89,7 +88,7 @@ std::optional<unsigned> lowest_common(const std::vector<Reach>& reaches) {
     for (std::size_t index = 0; index < reach.fill.size(); ++index)
       rails_at[index] += reach.fill[index] != kOutOfReach;
   }
-  const auto found = std::find(rails_at.begin(), rails_at.end(), reaches.size());
+  const auto found = std::ranges::find(rails_at, reaches.size());
   if (found == rails_at.end()) return std::nullopt;
   return static_cast<unsigned>(found - rails_at.begin());
 }
@@ -99,7 +98,7 @@ Error no_common_index(const std::vector<AlignRail>& rails, unsigned max_placehol
     return taken_slots(left.table) * std::size_t{std::max(right.table.length, 1U)} <
            taken_slots(right.table) * std::size_t{std::max(left.table.length, 1U)};
   };
-  const AlignRail& fullest = *std::max_element(rails.begin(), rails.end(), more_taken);
+  const AlignRail& fullest = *std::ranges::max_element(rails, more_taken);
   return Error{.message = fmt::format("cannot bring {} rails to one GID index: no index is within reach of all with {} "
                                       "placeholders; fullest is the table of `{}`, {} of {} slots taken",
                                       rails.size(), max_placeholders, fullest.name, taken_slots(fullest.table),
@@ -111,13 +110,13 @@ Error no_common_index(const std::vector<AlignRail>& rails, unsigned max_placehol
 }  // namespace
 
 std::optional<unsigned> v2_index(const GidTable& table, const fabric::Address& address) {
-  const auto found = std::find_if(table.slots.begin(), table.slots.end(),
-                                  [&](const GidSlot& slot) { return slot.v2 && slot.gid == address; });
+  const auto found =
+      std::ranges::find_if(table.slots, [&](const GidSlot& slot) { return slot.v2 && slot.gid == address; });
   return found == table.slots.end() ? std::nullopt : std::optional(found->index);
 }
 
 unsigned gid_types(const GidTable& table) {
-  return std::any_of(table.slots.begin(), table.slots.end(), [](const GidSlot& slot) { return !slot.v2; }) ? 2 : 1;
+  return std::ranges::any_of(table.slots, [](const GidSlot& slot) { return !slot.v2; }) ? 2 : 1;
 }
 
 Result<Alignment> plan_alignment(const std::vector<AlignRail>& rails, unsigned max_placeholders) {
@@ -129,7 +128,7 @@ Result<Alignment> plan_alignment(const std::vector<AlignRail>& rails, unsigned m
     reaches.push_back(TRY(reach_of(rail, max_placeholders)));
   Alignment alignment{reaches.front().from, {}};
   const auto agrees = [&](const Reach& reach) { return reach.from == alignment.index; };
-  if (std::all_of(reaches.begin(), reaches.end(), agrees)) return alignment;
+  if (std::ranges::all_of(reaches, agrees)) return alignment;
   TRY_VOID(check_ports(rails));
   const auto index = lowest_common(reaches);
   if (!index) return no_common_index(rails, max_placeholders);

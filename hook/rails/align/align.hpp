@@ -11,7 +11,6 @@
 #include <chrono>
 #include <cstddef>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -78,9 +77,7 @@ std::string to_string(const Alignment& alignment, const std::vector<AlignRail>& 
 // Placeholder number n, below 256: 192.0.2.0/24 as mapped address (RFC 5737: no network has them).
 fabric::Address placeholder(unsigned n);
 
-// One rail on its way to an index: the part of run_alignment() that is the same for each.
-
-// Everything that touches the kernel. rail: position in the rails given to run_alignment().
+// What of run_alignment() touches the kernel. rail: position in the rails given to run_alignment().
 class AlignLink {
  public:
   using Clock = std::chrono::steady_clock;
@@ -102,54 +99,6 @@ class AlignLink {
   virtual Clock::time_point now() { return Clock::now(); }
 };
 
-class RailMove {
- public:
-  using Deadline = AlignLink::Clock::time_point;
-
-  // rail: with its table as it was planned for. silent: slots of it that look free and are not; what is learned about
-  // them is added.
-  RailMove(AlignLink& link, const AlignRail& rail, std::size_t position, unsigned target, unsigned max_placeholders,
-           std::set<unsigned>& silent);
-
-  // The address goes, placeholders come.
-  fabric::Result<void> begin(unsigned fill);
-  // Waits until they are in the table and adds more where slots below the target became free. false: no placeholder
-  // got the target, or not in time.
-  fabric::Result<bool> hold_target(Deadline deadline);
-  // The placeholder at the target goes, the address comes back.
-  fabric::Result<void> swap();
-  // Waits for the address's GID. false: it is elsewhere, or has none in time.
-  fabric::Result<bool> landed(Deadline deadline);
-  // No placeholder is left, and the address is there, whatever was done before; what fails is tried more than once.
-  fabric::Result<void> restore();
-  // Waits until the table shows that, after another restore() if one failed; an address that got no GID (a full table)
-  // is added once more.
-  fabric::Result<void> settle(Deadline deadline);
-
-  unsigned placeholders() const { return next_ - first_; }
-
- private:
-  fabric::Result<void> add(unsigned count);
-  fabric::Result<std::optional<GidTable>> settled_table(Deadline deadline);
-  std::vector<unsigned> holes(const GidTable& table) const;
-  std::optional<unsigned> holder(const GidTable& table) const;
-  fabric::Result<bool> is_restored(Deadline deadline);
-  bool wait(Deadline deadline);
-
-  AlignLink& link_;
-  const AlignRail& rail_;
-  std::size_t position_;
-  unsigned target_;
-  unsigned max_placeholders_;
-  unsigned types_;
-  std::set<unsigned>& silent_;
-  std::set<unsigned> present_;  // placeholders
-  unsigned first_ = 0;          // number of the first placeholder
-  unsigned next_ = 0;
-  std::optional<unsigned> holder_;
-  bool is_out_ = false;  // the address is away, or may be
-};
-
 // Carrying an alignment out on live rails, while other containers of the node come and go and change the same tables.
 //
 // The kernel does GID work later than the netlink call that causes it, but in order: one ordered work queue for the
@@ -157,7 +106,6 @@ class RailMove {
 // are read until the last placeholder of a rail is in it, which says that everything before it was done. A placeholder
 // sits at the wanted index by then and keeps it until the address takes its place. A slot that looks free and is not (a
 // GID that a process still uses, or one that MLNX_OFED hides) shows itself by being passed over.
-
 struct AlignLimits {
   unsigned max_placeholders = 256;  // at one time, for each rail
   unsigned rounds = 3;

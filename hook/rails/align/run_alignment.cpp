@@ -1,6 +1,7 @@
 #include "hook/rails/align/align.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <map>
 #include <set>
 #include <utility>
@@ -22,10 +23,203 @@ unsigned unused_numbers(const GidTable& table, unsigned count) {
   unsigned first = 0;
   for (unsigned number = 0; number < kNumbers && number - first < count; ++number) {
     const auto has_it = [&](const GidSlot& slot) { return slot.gid == placeholder(number); };
-    if (std::any_of(table.slots.begin(), table.slots.end(), has_it)) first = number + 1;
+    if (std::ranges::any_of(table.slots, has_it)) first = number + 1;
   }
   return first;
 }
+
+// One rail on its way to an index: what is the same for each.
+class RailMove {
+ public:
+  using Deadline = AlignLink::Clock::time_point;
+
+  // rail: with its table as it was planned for. silent: slots of it that look free and are not; what is learned about
+  // them is added.
+  RailMove(AlignLink& link, const AlignRail& rail, std::size_t position, unsigned target, unsigned max_placeholders,
+           std::set<unsigned>& silent)
+      : link_(link),
+        rail_(rail),
+        position_(position),
+        target_(target),
+        max_placeholders_(max_placeholders),
+        types_(gid_types(rail.table)),
+        silent_(silent) {}
+
+  // The address goes, placeholders come.
+  Result<void> begin(unsigned fill) {
+    first_ = next_ = unused_numbers(rail_.table, fill);
+    if (first_ + fill > kNumbers) {
+      return Error{.message = "the GID table is full of placeholders that another container left",
+                   .hint = "run `rdma-hook recover`"};
+    }
+    is_out_ = true;  // first: a call that fails may have removed it all the same
+    TRY_VOID(link_.remove_address(position_));
+    return add(fill);
+  }
+
+  // Waits until they are in the table and adds more where slots below the target became free. false: no placeholder
+  // got the target, or not in time.
+  Result<bool> hold_target(Deadline deadline) {
+    std::vector<unsigned> before;
+    for (int refill = 0; refill < kRefills; ++refill) {
+      const auto table = TRY(settled_table(deadline));
+      if (!table) return false;
+      auto free = holes(*table);
+      // As many placeholders came as these slots could take, and they went elsewhere.
+      for (const unsigned index : before)
+        if (std::ranges::find(free, index) != free.end()) silent_.insert(index);
+      std::erase_if(free, [&](unsigned index) { return silent_.contains(index); });
+      holder_ = holder(*table);
+      if (free.empty()) return holder_.has_value();
+      const auto count = static_cast<unsigned>((free.size() + types_ - 1) / types_);
+      if (next_ + count > kNumbers || present_.size() + count > max_placeholders_) return false;
+      TRY_VOID(add(count));
+      before = std::move(free);
+    }
+    return false;
+  }
+
+  // The placeholder at the target goes, the address comes back.
+  Result<void> swap() {
+    TRY_VOID(link_.remove_placeholder(position_, *holder_));
+    present_.erase(*holder_);
+    TRY_VOID(link_.add_address(position_));
+    is_out_ = false;
+    return {};
+  }
+
+  // Waits for the address's GID. false: it is elsewhere, or has none in time.
+  Result<bool> landed(Deadline deadline) {
+    for (;;) {
+      const auto index = v2_index(TRY(link_.read(position_, {rail_.address}, 0)), rail_.address);
+      if (index) return *index == target_;
+      if (!wait(deadline)) return false;
+    }
+  }
+
+  // No placeholder is left, and the address is there, whatever was done before; what fails is tried more than once.
+  Result<void> restore() {
+    std::optional<Error> failed;
+    // The placeholders first: in a full table the address would find no slot before they are gone.
+    for (int left = kRestoreTries; left > 0; --left) {
+      failed.reset();
+      // The first that came, in a low slot, goes last: once it is gone from the table, all are.
+      const std::vector<unsigned> numbers(present_.rbegin(), present_.rend());
+      for (const unsigned number : numbers) {
+        if (auto removed = link_.remove_placeholder(position_, number); removed) {
+          present_.erase(number);
+        } else {
+          failed = fabric::wrap(std::move(removed).error(),
+                                fmt::format("`{}` keeps {}", rail_.name, fabric::to_string(placeholder(number))));
+        }
+      }
+      if (is_out_) {
+        if (auto added = link_.add_address(position_); added) {
+          is_out_ = false;
+        } else {
+          failed = fabric::wrap(std::move(added).error(), fmt::format("`{}` has lost its address {}", rail_.name,
+                                                                      fabric::to_string(rail_.address)));
+        }
+      }
+      if (!failed) return {};
+      link_.wait();
+    }
+    return *std::move(failed);
+  }
+
+  // Waits until the table shows that, after another restore() if one failed; an address that got no GID (a full table)
+  // is added once more.
+  Result<void> settle(Deadline deadline) {
+    if (is_out_ || !present_.empty()) TRY_VOID(restore());
+    const auto half = link_.now() + (deadline - link_.now()) / 2;
+    if (TRY(is_restored(half))) return {};
+    is_out_ = true;
+    const auto removed = link_.remove_address(position_);
+    TRY_VOID(restore());
+    TRY_VOID(removed);
+    if (TRY(is_restored(deadline))) return {};
+    return Error{.message = fmt::format("the address {} of `{}` has no RoCE v2 GID any more",
+                                        fabric::to_string(rail_.address), rail_.name),
+                 .hint = "the GID table of its port is full: have fewer containers share the HCA"};
+  }
+
+  unsigned placeholders() const { return next_ - first_; }
+
+ private:
+  Result<void> add(unsigned count) {
+    const unsigned from = next_;
+    next_ += count;
+    for (unsigned number = from; number < next_; ++number)
+      present_.insert(number);
+    return link_.add_placeholders(position_, from, next_);
+  }
+
+  // nullopt: not in time.
+  Result<std::optional<GidTable>> settled_table(Deadline deadline) {
+    const fabric::Address last = placeholder(next_ - 1);
+    while (!v2_index(TRY(link_.read(position_, {last}, target_ + 1)), last)) {
+      if (!wait(deadline)) return std::optional<GidTable>();
+    }
+    // Once more: of what was read before the last placeholder was, some may have changed since.
+    return std::optional(TRY(link_.read(position_, {}, target_ + 1)));
+  }
+
+  // Slots up to the target that the address could get instead of it.
+  std::vector<unsigned> holes(const GidTable& table) const {
+    std::vector<unsigned> found;
+    auto slot = table.slots.begin();
+    for (unsigned index = 0; index <= target_ && index < table.read; ++index) {
+      while (slot != table.slots.end() && slot->index < index)
+        ++slot;
+      const bool taken = slot != table.slots.end() && slot->index == index;
+      if (!taken && index >= types_ && !silent_.contains(index)) found.push_back(index);
+    }
+    return found;
+  }
+
+  std::optional<unsigned> holder(const GidTable& table) const {
+    for (const GidSlot& slot : table.slots) {
+      if (slot.index != target_ || !slot.v2) continue;
+      for (const unsigned number : present_)
+        if (slot.gid == placeholder(number)) return number;
+    }
+    return std::nullopt;
+  }
+
+  Result<bool> is_restored(Deadline deadline) {
+    const auto is_own_placeholder = [&](const GidSlot& slot) {
+      for (unsigned number = first_; number < next_; ++number)
+        if (slot.gid == placeholder(number)) return true;
+      return false;
+    };
+    for (;;) {
+      const GidTable table = TRY(link_.read(position_, {rail_.address}, target_ + 1));
+      if (v2_index(table, rail_.address) && std::ranges::none_of(table.slots, is_own_placeholder)) {
+        return true;
+      }
+      if (!wait(deadline)) return v2_index(table, rail_.address).has_value();
+    }
+  }
+
+  bool wait(Deadline deadline) {
+    if (link_.now() >= deadline) return false;
+    link_.wait();
+    return true;
+  }
+
+  AlignLink& link_;
+  const AlignRail& rail_;
+  std::size_t position_;
+  unsigned target_;
+  unsigned max_placeholders_;
+  unsigned types_;
+  std::set<unsigned>& silent_;
+  std::set<unsigned> present_;  // placeholders
+  unsigned first_ = 0;          // number of the first placeholder
+  unsigned next_ = 0;
+  std::optional<unsigned> holder_;
+  bool is_out_ = false;  // the address is away, or may be
+};
 
 class Run {
  public:
@@ -37,17 +231,157 @@ class Run {
         silent_(rails_.size()),
         deadline_(link.now() + limits.time) {}
 
-  Result<AlignReport> run();
+  // Each round reads and plans anew: other containers change the same tables meanwhile.
+  Result<AlignReport> run() {
+    for (;;) {
+      auto plan = read_and_plan();
+      if (!plan) return failure(std::move(plan).error());
+      if (report_.rounds == 0) {
+        for (std::size_t rail = 0; rail < rails_.size(); ++rail)
+          started_[rail] = v2_index(rails_[rail].table, rails_[rail].address).value_or(0);
+      }
+      if (plan->moves.empty()) return report(plan->index);
+      if (report_.rounds == limits_.rounds || link_.now() >= deadline_) {
+        return failure({.message = fmt::format("cannot bring {} rails to one GID index in {} rounds", rails_.size(),
+                                               report_.rounds),
+                        .code = EAGAIN,
+                        .hint = "other containers come and go on these HCAs: start this one again"});
+      }
+      ++report_.rounds;
+      if (auto reached = round(*plan); !reached.has_value()) return failure(std::move(reached).error());
+    }
+  }
 
  private:
-  Result<Alignment> read_and_plan();
-  Result<void> read_table(std::size_t rail, unsigned at_least);
-  Result<bool> round(const Alignment& alignment);
-  Result<bool> move_all(const Alignment& alignment, std::vector<RailMove>& moves);
-  Result<void> put_back(std::vector<RailMove>& moves);
-  AlignReport report(unsigned index);
-  Error failure(Error error) const;
-  std::string where() const;
+  // Reads no more of the tables than a plan takes: first as far as the farthest address, then twice as much each time.
+  Result<Alignment> read_and_plan() {
+    for (std::size_t rail = 0; rail < rails_.size(); ++rail)
+      TRY_VOID(read_table(rail, 0));
+    unsigned wanted = 0;
+    for (const AlignRail& rail : rails_)
+      wanted = std::max(wanted, v2_index(rail.table, rail.address) ? rail.table.read : 0);
+    for (;; wanted *= 2) {
+      bool whole = true;
+      for (std::size_t rail = 0; rail < rails_.size(); ++rail) {
+        const GidTable& table = rails_[rail].table;
+        if (table.read < std::min(wanted, table.length)) TRY_VOID(read_table(rail, wanted));
+        whole = whole && table.read >= table.length;
+      }
+      auto plan = plan_alignment(rails_, limits_.max_placeholders);
+      if (plan || whole || wanted == 0) return plan;
+    }
+  }
+
+  // Slots that are known to be taken although they read as empty get a GID that no rail has.
+  Result<void> read_table(std::size_t rail, unsigned at_least) {
+    GidTable table = TRY(link_.read(rail, {rails_[rail].address}, at_least));
+    for (const GidSlot& slot : table.slots)
+      silent_[rail].erase(slot.index);
+    Address somebody;
+    somebody.bytes.fill(0xff);
+    for (const unsigned index : silent_[rail])
+      if (index < table.read) table.slots.push_back({index, somebody, true});
+    std::ranges::sort(table.slots, [](const GidSlot& left, const GidSlot& right) { return left.index < right.index; });
+    rails_[rail].table = std::move(table);
+    return {};
+  }
+
+  Result<bool> round(const Alignment& alignment) {
+    std::vector<RailMove> moves;
+    moves.reserve(alignment.moves.size());
+    for (const AlignMove& move : alignment.moves) {
+      moves.emplace_back(link_, rails_[move.rail], move.rail, alignment.index, limits_.max_placeholders,
+                         silent_[move.rail]);
+    }
+    auto reached = move_all(alignment, moves);
+    auto back = put_back(moves);  // also after success: no placeholder may stay
+    for (std::size_t i = 0; i < moves.size(); ++i) {
+      AlignMove& all = moved_.try_emplace(alignment.moves[i].rail, alignment.moves[i]).first->second;
+      all = alignment.moves[i];
+      all.from = started_[all.rail];
+      report_.placeholders += moves[i].placeholders();
+    }
+    if (back) return reached;
+    Error error = std::move(back).error();
+    if (!reached.has_value()) error.message = fmt::format("{}; {}", reached.error().message, error.message);
+    return error;
+  }
+
+  // Each step for all rails before the next step of any: the kernel works on all of them while we wait for one.
+  Result<bool> move_all(const Alignment& alignment, std::vector<RailMove>& moves) {
+    const auto named = [&](Error error, std::size_t i) {
+      return fabric::wrap(std::move(error), fmt::format("cannot align `{}`", rails_[alignment.moves[i].rail].name));
+    };
+    const unsigned rounds_left = limits_.rounds - report_.rounds + 1;
+    const auto until = link_.now() + (deadline_ - link_.now()) / rounds_left;
+    for (std::size_t i = 0; i < moves.size(); ++i) {
+      if (auto begun = moves[i].begin(alignment.moves[i].fill); !begun) return named(begun.error(), i);
+    }
+    for (std::size_t i = 0; i < moves.size(); ++i) {
+      const auto held = moves[i].hold_target(until);
+      if (!held.has_value()) return named(held.error(), i);
+      if (!*held) return false;
+    }
+    for (std::size_t i = 0; i < moves.size(); ++i) {
+      if (auto swapped = moves[i].swap(); !swapped) return named(swapped.error(), i);
+    }
+    bool all = true;
+    for (std::size_t i = 0; i < moves.size(); ++i) {
+      const auto landed = moves[i].landed(until);
+      if (!landed.has_value()) return named(landed.error(), i);
+      all = all && *landed;
+    }
+    return all;
+  }
+
+  Result<void> put_back(std::vector<RailMove>& moves) {
+    // All before any waiting; what failed is tried again by settle().
+    for (RailMove& move : moves)
+      (void)move.restore();
+    std::optional<Error> failed;
+    const auto until = std::max(link_.now(), deadline_) + limits_.time / 2;
+    for (RailMove& move : moves) {
+      auto settled = move.settle(until);
+      if (settled) continue;
+      if (failed) settled.error().message = fmt::format("{}; {}", failed->message, settled.error().message);
+      failed = std::move(settled).error();
+    }
+    return failed ? Result<void>(*std::move(failed)) : Result<void>();
+  }
+
+  AlignReport report(unsigned index) {
+    report_.done.index = index;
+    for (const auto& [rail, move] : moved_) {
+      if (move.from == index) continue;
+      report_.done.moves.push_back(move);
+      report_.slots_moved += gid_types(rails_[rail].table);
+    }
+    report_.text = to_string(report_.done, rails_);
+    return std::move(report_);
+  }
+
+  Error failure(Error error) const {
+    error.message = fmt::format("{} (GID indices now: {})", error.message, where());
+    return error;
+  }
+
+  // "3: rail0, rail2; 5: rail1".
+  std::string where() const {
+    std::map<std::string, std::vector<std::string>> names;
+    for (std::size_t rail = 0; rail < rails_.size(); ++rail) {
+      const auto table = link_.read(rail, {rails_[rail].address}, 0);
+      const auto index = table ? v2_index(*table, rails_[rail].address) : std::nullopt;
+      names[index ? std::to_string(*index) : table ? "none" : "unknown"].push_back(rails_[rail].name);
+    }
+    std::string text;
+    for (const auto& [index, list] : names) {
+      text += text.empty() ? "" : "; ";
+      text += index + ":";
+      for (const std::string& name : list)
+        text += (&name == &list.front() ? " " : ", ") + name;
+    }
+    return text;
+  }
 
   std::vector<AlignRail> rails_;
   AlignLink& link_;
@@ -59,320 +393,7 @@ class Run {
   AlignReport report_;
 };
 
-// Slots that are known to be taken although they read as empty get a GID that no rail has.
-Result<void> Run::read_table(std::size_t rail, unsigned at_least) {
-  GidTable table = TRY(link_.read(rail, {rails_[rail].address}, at_least));
-  for (const GidSlot& slot : table.slots)
-    silent_[rail].erase(slot.index);
-  Address somebody;
-  somebody.bytes.fill(0xff);
-  for (const unsigned index : silent_[rail])
-    if (index < table.read) table.slots.push_back({index, somebody, true});
-  std::sort(table.slots.begin(), table.slots.end(),
-            [](const GidSlot& left, const GidSlot& right) { return left.index < right.index; });
-  rails_[rail].table = std::move(table);
-  return {};
-}
-
-// Reads no more of the tables than a plan takes: first as far as the farthest address, then twice as much each time.
-Result<Alignment> Run::read_and_plan() {
-  for (std::size_t rail = 0; rail < rails_.size(); ++rail)
-    TRY_VOID(read_table(rail, 0));
-  unsigned wanted = 0;
-  for (const AlignRail& rail : rails_)
-    wanted = std::max(wanted, v2_index(rail.table, rail.address) ? rail.table.read : 0);
-  for (;; wanted *= 2) {
-    bool whole = true;
-    for (std::size_t rail = 0; rail < rails_.size(); ++rail) {
-      const GidTable& table = rails_[rail].table;
-      if (table.read < std::min(wanted, table.length)) TRY_VOID(read_table(rail, wanted));
-      whole = whole && table.read >= table.length;
-    }
-    auto plan = plan_alignment(rails_, limits_.max_placeholders);
-    if (plan || whole || wanted == 0) return plan;
-  }
-}
-
-// Each step for all rails before the next step of any: the kernel works on all of them while we wait for one.
-Result<bool> Run::move_all(const Alignment& alignment, std::vector<RailMove>& moves) {
-  const auto named = [&](Error error, std::size_t i) {
-    return fabric::wrap(std::move(error), fmt::format("cannot align `{}`", rails_[alignment.moves[i].rail].name));
-  };
-  const unsigned rounds_left = limits_.rounds - report_.rounds + 1;
-  const auto until = link_.now() + (deadline_ - link_.now()) / rounds_left;
-  for (std::size_t i = 0; i < moves.size(); ++i) {
-    if (auto begun = moves[i].begin(alignment.moves[i].fill); !begun) return named(begun.error(), i);
-  }
-  for (std::size_t i = 0; i < moves.size(); ++i) {
-    const auto held = moves[i].hold_target(until);
-    if (!held.has_value()) return named(held.error(), i);
-    if (!*held) return false;
-  }
-  for (std::size_t i = 0; i < moves.size(); ++i) {
-    if (auto swapped = moves[i].swap(); !swapped) return named(swapped.error(), i);
-  }
-  bool all = true;
-  for (std::size_t i = 0; i < moves.size(); ++i) {
-    const auto landed = moves[i].landed(until);
-    if (!landed.has_value()) return named(landed.error(), i);
-    all = all && *landed;
-  }
-  return all;
-}
-
-Result<void> Run::put_back(std::vector<RailMove>& moves) {
-  // All before any waiting; what failed is tried again by settle().
-  for (RailMove& move : moves)
-    (void)move.restore();
-  std::optional<Error> failed;
-  const auto until = std::max(link_.now(), deadline_) + limits_.time / 2;
-  for (RailMove& move : moves) {
-    auto settled = move.settle(until);
-    if (settled) continue;
-    if (failed) settled.error().message = fmt::format("{}; {}", failed->message, settled.error().message);
-    failed = std::move(settled).error();
-  }
-  return failed ? Result<void>(*std::move(failed)) : Result<void>();
-}
-
-Result<bool> Run::round(const Alignment& alignment) {
-  std::vector<RailMove> moves;
-  moves.reserve(alignment.moves.size());
-  for (const AlignMove& move : alignment.moves) {
-    moves.emplace_back(link_, rails_[move.rail], move.rail, alignment.index, limits_.max_placeholders,
-                       silent_[move.rail]);
-  }
-  auto reached = move_all(alignment, moves);
-  auto back = put_back(moves);  // also after success: no placeholder may stay
-  for (std::size_t i = 0; i < moves.size(); ++i) {
-    AlignMove& all = moved_.try_emplace(alignment.moves[i].rail, alignment.moves[i]).first->second;
-    all = alignment.moves[i];
-    all.from = started_[all.rail];
-    report_.placeholders += moves[i].placeholders();
-  }
-  if (back) return reached;
-  Error error = std::move(back).error();
-  if (!reached.has_value()) error.message = fmt::format("{}; {}", reached.error().message, error.message);
-  return error;
-}
-
-AlignReport Run::report(unsigned index) {
-  report_.done.index = index;
-  for (const auto& [rail, move] : moved_) {
-    if (move.from == index) continue;
-    report_.done.moves.push_back(move);
-    report_.slots_moved += gid_types(rails_[rail].table);
-  }
-  report_.text = to_string(report_.done, rails_);
-  return std::move(report_);
-}
-
-// "3: rail0, rail2; 5: rail1".
-std::string Run::where() const {
-  std::map<std::string, std::vector<std::string>> names;
-  for (std::size_t rail = 0; rail < rails_.size(); ++rail) {
-    const auto table = link_.read(rail, {rails_[rail].address}, 0);
-    const auto index = table ? v2_index(*table, rails_[rail].address) : std::nullopt;
-    names[index ? std::to_string(*index) : table ? "none" : "unknown"].push_back(rails_[rail].name);
-  }
-  std::string text;
-  for (const auto& [index, list] : names) {
-    text += text.empty() ? "" : "; ";
-    text += index + ":";
-    for (const std::string& name : list)
-      text += (&name == &list.front() ? " " : ", ") + name;
-  }
-  return text;
-}
-
-Error Run::failure(Error error) const {
-  error.message = fmt::format("{} (GID indices now: {})", error.message, where());
-  return error;
-}
-
-// Each round reads and plans anew: other containers change the same tables meanwhile.
-Result<AlignReport> Run::run() {
-  for (;;) {
-    auto plan = read_and_plan();
-    if (!plan) return failure(std::move(plan).error());
-    if (report_.rounds == 0) {
-      for (std::size_t rail = 0; rail < rails_.size(); ++rail)
-        started_[rail] = v2_index(rails_[rail].table, rails_[rail].address).value_or(0);
-    }
-    if (plan->moves.empty()) return report(plan->index);
-    if (report_.rounds == limits_.rounds || link_.now() >= deadline_) {
-      return failure(
-          {.message = fmt::format("cannot bring {} rails to one GID index in {} rounds", rails_.size(), report_.rounds),
-           .code = EAGAIN,
-           .hint = "other containers come and go on these HCAs: start this one again"});
-    }
-    ++report_.rounds;
-    if (auto reached = round(*plan); !reached.has_value()) return failure(std::move(reached).error());
-  }
-}
-
 }  // namespace
-
-RailMove::RailMove(AlignLink& link, const AlignRail& rail, std::size_t position, unsigned target,
-                   unsigned max_placeholders, std::set<unsigned>& silent)
-    : link_(link),
-      rail_(rail),
-      position_(position),
-      target_(target),
-      max_placeholders_(max_placeholders),
-      types_(gid_types(rail.table)),
-      silent_(silent) {}
-
-bool RailMove::wait(Deadline deadline) {
-  if (link_.now() >= deadline) return false;
-  link_.wait();
-  return true;
-}
-
-Result<void> RailMove::add(unsigned count) {
-  const unsigned from = next_;
-  next_ += count;
-  for (unsigned number = from; number < next_; ++number)
-    present_.insert(number);
-  return link_.add_placeholders(position_, from, next_);
-}
-
-Result<void> RailMove::begin(unsigned fill) {
-  first_ = next_ = unused_numbers(rail_.table, fill);
-  if (first_ + fill > kNumbers) {
-    return Error{.message = "the GID table is full of placeholders that another container left",
-                 .hint = "run `rdma-hook recover`"};
-  }
-  is_out_ = true;  // first: a call that fails may have removed it all the same
-  TRY_VOID(link_.remove_address(position_));
-  return add(fill);
-}
-
-// nullopt: not in time.
-Result<std::optional<GidTable>> RailMove::settled_table(Deadline deadline) {
-  const fabric::Address last = placeholder(next_ - 1);
-  while (!v2_index(TRY(link_.read(position_, {last}, target_ + 1)), last)) {
-    if (!wait(deadline)) return std::optional<GidTable>();
-  }
-  // Once more: of what was read before the last placeholder was, some may have changed since.
-  return std::optional(TRY(link_.read(position_, {}, target_ + 1)));
-}
-
-// Slots up to the target that the address could get instead of it.
-std::vector<unsigned> RailMove::holes(const GidTable& table) const {
-  std::vector<unsigned> found;
-  auto slot = table.slots.begin();
-  for (unsigned index = 0; index <= target_ && index < table.read; ++index) {
-    while (slot != table.slots.end() && slot->index < index)
-      ++slot;
-    const bool taken = slot != table.slots.end() && slot->index == index;
-    if (!taken && index >= types_ && !silent_.contains(index)) found.push_back(index);
-  }
-  return found;
-}
-
-std::optional<unsigned> RailMove::holder(const GidTable& table) const {
-  for (const GidSlot& slot : table.slots) {
-    if (slot.index != target_ || !slot.v2) continue;
-    for (const unsigned number : present_)
-      if (slot.gid == placeholder(number)) return number;
-  }
-  return std::nullopt;
-}
-
-Result<bool> RailMove::hold_target(Deadline deadline) {
-  std::vector<unsigned> before;
-  for (int refill = 0; refill < kRefills; ++refill) {
-    const auto table = TRY(settled_table(deadline));
-    if (!table) return false;
-    auto free = holes(*table);
-    // As many placeholders came as these slots could take, and they went elsewhere.
-    for (const unsigned index : before)
-      if (std::find(free.begin(), free.end(), index) != free.end()) silent_.insert(index);
-    std::erase_if(free, [&](unsigned index) { return silent_.contains(index); });
-    holder_ = holder(*table);
-    if (free.empty()) return holder_.has_value();
-    const auto count = static_cast<unsigned>((free.size() + types_ - 1) / types_);
-    if (next_ + count > kNumbers || present_.size() + count > max_placeholders_) return false;
-    TRY_VOID(add(count));
-    before = std::move(free);
-  }
-  return false;
-}
-
-Result<void> RailMove::swap() {
-  TRY_VOID(link_.remove_placeholder(position_, *holder_));
-  present_.erase(*holder_);
-  TRY_VOID(link_.add_address(position_));
-  is_out_ = false;
-  return {};
-}
-
-Result<bool> RailMove::landed(Deadline deadline) {
-  for (;;) {
-    const auto index = v2_index(TRY(link_.read(position_, {rail_.address}, 0)), rail_.address);
-    if (index) return *index == target_;
-    if (!wait(deadline)) return false;
-  }
-}
-
-Result<void> RailMove::restore() {
-  std::optional<Error> failed;
-  // The placeholders first: in a full table the address would find no slot before they are gone.
-  for (int left = kRestoreTries; left > 0; --left) {
-    failed.reset();
-    // The first that came, in a low slot, goes last: once it is gone from the table, all are.
-    const std::vector<unsigned> numbers(present_.rbegin(), present_.rend());
-    for (const unsigned number : numbers) {
-      if (auto removed = link_.remove_placeholder(position_, number); removed) {
-        present_.erase(number);
-      } else {
-        failed = fabric::wrap(std::move(removed).error(),
-                              fmt::format("`{}` keeps {}", rail_.name, fabric::to_string(placeholder(number))));
-      }
-    }
-    if (is_out_) {
-      if (auto added = link_.add_address(position_); added) {
-        is_out_ = false;
-      } else {
-        failed = fabric::wrap(std::move(added).error(), fmt::format("`{}` has lost its address {}", rail_.name,
-                                                                    fabric::to_string(rail_.address)));
-      }
-    }
-    if (!failed) return {};
-    link_.wait();
-  }
-  return *std::move(failed);
-}
-
-Result<bool> RailMove::is_restored(Deadline deadline) {
-  const auto is_own_placeholder = [&](const GidSlot& slot) {
-    for (unsigned number = first_; number < next_; ++number)
-      if (slot.gid == placeholder(number)) return true;
-    return false;
-  };
-  for (;;) {
-    const GidTable table = TRY(link_.read(position_, {rail_.address}, target_ + 1));
-    if (v2_index(table, rail_.address) && std::none_of(table.slots.begin(), table.slots.end(), is_own_placeholder)) {
-      return true;
-    }
-    if (!wait(deadline)) return v2_index(table, rail_.address).has_value();
-  }
-}
-
-Result<void> RailMove::settle(Deadline deadline) {
-  if (is_out_ || !present_.empty()) TRY_VOID(restore());
-  const auto half = link_.now() + (deadline - link_.now()) / 2;
-  if (TRY(is_restored(half))) return {};
-  is_out_ = true;
-  const auto removed = link_.remove_address(position_);
-  TRY_VOID(restore());
-  TRY_VOID(removed);
-  if (TRY(is_restored(deadline))) return {};
-  return Error{.message = fmt::format("the address {} of `{}` has no RoCE v2 GID any more",
-                                      fabric::to_string(rail_.address), rail_.name),
-               .hint = "the GID table of its port is full: have fewer containers share the HCA"};
-}
 
 Result<AlignReport> run_alignment(std::vector<AlignRail> rails, AlignLink& link, const AlignLimits& limits) {
   return Run(std::move(rails), link, limits).run();

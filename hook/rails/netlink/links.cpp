@@ -4,7 +4,6 @@
 #include <linux/if.h>
 #include <linux/if_link.h>
 #include <linux/ip.h>
-#include <linux/rtnetlink.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -114,12 +113,8 @@ Result<void> make_and_move(Netlink& route, const NewChild& child) {
   const int ifindex = TRY(free_ifindex(route));
   if (TRY(find_link(route, child.name))) here.name = fmt::format("ib{:x}", ifindex);
   TRY_VOID(make(route, here, ifindex));
-  LinkChange move;
-  move.netns = child.netns;
-  move.name = child.name;
-  // That of the request that makes it is lost: ipoib_ndo_init() sets the link's own (Linux 6.12).
-  move.mtu = child.mtu;
-  auto moved = change_link(route, ifindex, move);
+  // The MTU of the request that makes it is lost: ipoib_ndo_init() sets the link's own (Linux 6.12).
+  auto moved = change_link(route, ifindex, {.name = child.name, .mtu = child.mtu, .netns = child.netns});
   if (!moved && !delete_link(route, ifindex)) moved.error().message += ", and it is left on the node";
   return moved;
 }
@@ -128,7 +123,7 @@ Result<void> make_and_move(Netlink& route, const NewChild& child) {
 
 bool is_netdev_name(std::string_view name) {
   return !name.empty() && name.size() < IFNAMSIZ && name != "." && name != ".." &&
-         std::all_of(name.begin(), name.end(), [](unsigned char c) { return c > ' ' && c != 0x7f; }) &&
+         std::ranges::all_of(name, [](unsigned char c) { return c > ' ' && c != 0x7f; }) &&
          name.find_first_of("/:%") == std::string_view::npos;
 }
 

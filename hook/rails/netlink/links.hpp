@@ -58,11 +58,11 @@ fabric::Result<std::optional<Link>> find_by_identity(Netlink& route, int sysfs, 
 struct NewChild {
   RailKind kind = RailKind::kMacvlan;
   bool macvlan_private = false;
-  std::optional<std::uint16_t> pkey;  // kIpoib
-  std::string name;
+  std::optional<std::uint16_t> pkey = {};  // kIpoib
+  std::string name = {};
   int parent = 0;  // ifindex in the namespace of the socket
-  std::optional<unsigned> mtu;
-  std::optional<MacAddress> mac;
+  std::optional<unsigned> mtu = {};
+  std::optional<MacAddress> mac = {};
   std::uint32_t group = 0;
   int netns = -1;  // descriptor of the namespace where it appears, under this name at once; -1: the socket's own
 };
@@ -81,14 +81,14 @@ struct ArpSettings {
 
 // What is set goes in one message.
 struct LinkChange {
-  std::optional<std::string> name;
-  std::optional<unsigned> mtu;
-  std::optional<std::vector<std::uint8_t>> mac;
-  std::optional<unsigned> tx_queue_length;
-  std::optional<bool> up;
-  std::optional<std::uint32_t> group;
-  std::optional<int> netns;        // descriptor: moves there, under `name` if that is set
-  std::optional<ArpSettings> arp;  // IFLA_AF_SPEC, IFLA_INET_CONF: of this netdev, without /proc/sys
+  std::optional<std::string> name = {};
+  std::optional<unsigned> mtu = {};
+  std::optional<std::vector<std::uint8_t>> mac = {};
+  std::optional<unsigned> tx_queue_length = {};
+  std::optional<bool> up = {};
+  std::optional<std::uint32_t> group = {};
+  std::optional<int> netns = {};        // descriptor: moves there, under `name` if that is set
+  std::optional<ArpSettings> arp = {};  // IFLA_AF_SPEC, IFLA_INET_CONF: of this netdev, without /proc/sys
 };
 // Renaming wants a netdev that is down on kernels before 6.2: the caller sees to that. The kernel moves first: when the
 // name is taken there (EEXIST), the netdev may have moved already, under the name that it had; find_link() then finds

@@ -141,7 +141,7 @@ std::vector<std::string> restore_tcx(int ifindex, const std::string& name, const
   std::vector<std::string> said;
   Ids lost = before;
   for (const TcxProgram& one : *found) {
-    const auto own = std::find(lost.begin(), lost.end(), one.program);
+    const auto own = std::ranges::find(lost, one.program);
     if (own != lost.end()) {
       lost.erase(own);
       continue;

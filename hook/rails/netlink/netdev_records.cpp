@@ -1,3 +1,4 @@
+#include "hook/base/words.hpp"
 #include "hook/rails/netlink/records.hpp"
 
 #include <linux/fib_rules.h>
@@ -134,7 +135,7 @@ Result<Sorted> read_addresses(Netlink& route, std::uint8_t family, int ifindex) 
   auto found = TRY(collect(route, request, RTM_NEWADDR, fmt::format("read the addresses of netdev {}", ifindex),
                            [&](const Message& message, bool) { return judge_address(message, family, ifindex); }));
   // Of one scope the kernel has the newest IPv6 address first (ipv6_link_dev_addr()), the oldest IPv4 one.
-  if (family == AF_INET6) std::reverse(found.taken.begin(), found.taken.end());
+  if (family == AF_INET6) std::ranges::reverse(found.taken);
   return found;
 }
 
@@ -191,18 +192,8 @@ Result<std::vector<NetRecord>> find_routes(Netlink& route, std::uint8_t family, 
   return std::move(found.taken);
 }
 
-const char* kind_of(const NetRecord& record) {
-  switch (record.type) {
-    case RTM_NEWADDR:
-      return "address";
-    case RTM_NEWROUTE:
-      return "route";
-    case RTM_NEWRULE:
-      return "rule";
-    default:
-      return "neighbour";
-  }
-}
+constexpr Word<std::uint16_t> kRecordWords[] = {
+    {"address", RTM_NEWADDR}, {"route", RTM_NEWROUTE}, {"rule", RTM_NEWRULE}, {"neighbour", RTM_NEWNEIGH}};
 
 struct RouteKey {
   Payload destination;
@@ -248,7 +239,7 @@ Result<void> add_record(Netlink& route, const NetRecord& record) {
   TRY_VOID(check_record(record, "add"));
   // A neighbour that the netdev has learned by itself gives way.
   const int flags = NLM_F_CREATE | (record.type == RTM_NEWNEIGH ? NLM_F_REPLACE : NLM_F_EXCL);
-  const std::string what = fmt::format("add {} `{}`", kind_of(record), to_string(record));
+  const std::string what = fmt::format("add {} `{}`", to_word(kRecordWords, record.type), to_string(record));
   auto added = route.change(RequestBuilder(record.type, flags, Bytes(record.payload)).take(), what);
   if (added || added.error().code != EEXIST) return added;
   if (record.type != RTM_NEWROUTE || TRY(is_there(route, record))) return {};
@@ -261,7 +252,7 @@ Result<void> remove_record(Netlink& route, const NetRecord& record) {
   TRY_VOID(check_record(record, "remove"));
   // RTM_DELADDR is RTM_NEWADDR + 1, and so on.
   auto removed = route.change(RequestBuilder(record.type + 1, 0, Bytes(record.payload)).take(),
-                              fmt::format("remove {} `{}`", kind_of(record), to_string(record)));
+                              fmt::format("remove {} `{}`", to_word(kRecordWords, record.type), to_string(record)));
   if (removed) return removed;
   const int code = removed.error().code;
   // ENOENT: no such rule or neighbour, ESRCH: route, EADDRNOTAVAIL: address, ENODEV: netdev.

@@ -9,12 +9,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <optional>
 #include <set>
-#include <string_view>
 #include <utility>
 
-#include "fabric/result.hpp"
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/rails/netlink/netdev_settings.hpp"
@@ -36,7 +33,7 @@ constexpr unsigned kSettableFlags = IFF_PROMISC | IFF_ALLMULTI | IFF_NOARP | IFF
                                     IFF_MULTICAST | IFF_PORTSEL | IFF_AUTOMEDIA;
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
+  return std::ranges::find(names, name) != names.end();
 }
 
 NetlinkMessage name_request(int type, int ifindex, const std::string& name) {
@@ -116,7 +113,7 @@ std::uint32_t word_of(const FeatureBits& bits, std::size_t i) {
 }
 
 bool has_none(const FeatureBits& bits) {
-  return std::all_of(bits.begin(), bits.end(), [](std::uint32_t word) { return word == 0; });
+  return std::ranges::all_of(bits, [](std::uint32_t word) { return word == 0; });
 }
 
 Bytes bytes_of_bits(const FeatureBits& bits) {

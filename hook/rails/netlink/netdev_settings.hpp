@@ -5,7 +5,6 @@
 #include <linux/if_link.h>
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>

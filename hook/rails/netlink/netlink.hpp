@@ -5,11 +5,9 @@
 #include <netlink/attr.h>
 #include <netlink/msg.h>
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
 #include <string_view>
 
 #include "fabric/netlink.hpp"
@@ -33,7 +31,7 @@ class Netlink {
   static fabric::Result<Netlink> open(int protocol);
   // As open(); nullopt: this kernel has none of that protocol.
   static fabric::Result<std::optional<Netlink>> open_if_known(int protocol);
-  // A socket that was made in another namespace (open_netns()).
+  // A socket that was made in another namespace (open_network_namespace()).
   static fabric::Result<Netlink> adopt(fabric::UniqueFd fd, int protocol);
 
   // Sends the request and waits for the kernel's answer. Errors: "cannot WHAT: " and what the kernel says, its

@@ -137,7 +137,7 @@ void RdmaContextTable::add(std::optional<std::uint32_t> context, const Attribute
   const auto pid = static_cast<pid_t>(entry.u32(RDMA_NLDEV_ATTR_RES_PID).value_or(0));
   if (pid <= 0) return;
   const auto add_to = [&](std::vector<pid_t>& known) {
-    const auto place = std::lower_bound(known.begin(), known.end(), pid);
+    const auto place = std::ranges::lower_bound(known, pid);
     if (place == known.end() || *place != pid) known.insert(place, pid);
   };
   add_to(all_);

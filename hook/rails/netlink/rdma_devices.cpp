@@ -5,14 +5,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <map>
 #include <utility>
 
 #include "fabric/inventory.hpp"
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
-#include "hook/plan/plan.hpp"
-#include "hook/rails/netlink/netlink.hpp"
+#include "hook/base/words.hpp"
 
 namespace hook {
 namespace {
@@ -24,6 +22,12 @@ constexpr std::size_t kLongestName = 63;    // IB_DEVICE_NAME_MAX counts the zer
 constexpr std::size_t kLongestNetdev = 15;  // IFNAMSIZ counts the zero
 constexpr const char* kReload = "no container may use RDMA; then `modprobe -r` and `modprobe ib_core netns_mode=0`";
 
+constexpr Word<int> kMoveHints[] = {
+    {"end the processes that use the device: `rdma resource show` names them", EBUSY},
+    {"run it as root of the node, with CAP_NET_ADMIN in the user namespace that owns the target", EPERM},
+    {"rename the device that has this name there: `rdma dev set OLD name NEW`", EEXIST},
+    {"it was unplugged or moved meanwhile: `rdma dev` shows what is there", ENODEV}};
+
 // RDMA netlink has no fixed header.
 RequestBuilder request(unsigned command, int flags = 0) {
   return RequestBuilder(static_cast<int>(RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command)), flags, fabric::netlink::Bytes());
@@ -32,7 +36,7 @@ RequestBuilder request(unsigned command, int flags = 0) {
 // The kernel cuts what is too long (nla_strscpy) and would change another device.
 Result<void> check_name(std::string_view name, std::size_t longest, const char* what) {
   const bool good = !name.empty() && name.size() <= longest && name != "." && name != ".." &&
-                    std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c < 0x7f; }) &&
+                    std::ranges::all_of(name, [](char c) { return c > ' ' && c < 0x7f; }) &&
                     name.find_first_of("/%:") == std::string_view::npos;
   if (good) return {};
   return Error{fmt::format("cannot use `{}`: that is no name of {}", fabric::printable(name.substr(0, longest)), what),
@@ -103,22 +107,10 @@ Error explain_rdma_move(Error refusal, std::optional<bool> shared_mode) {
         refusal.hint = "a newer kernel or driver may; or share the RDMA subsystem: `rdma system set netns shared`";
       }
       break;
-    case EBUSY:
-      refusal.hint = "end the processes that use the device: `rdma resource show` names them";
-      break;
-    case EPERM:
-      refusal.hint = "run it as root of the node, with CAP_NET_ADMIN in the user namespace that owns the target";
-      break;
-    case EEXIST:
-      refusal.hint = "rename the device that has this name there: `rdma dev set OLD name NEW`";
-      break;
     case ENFILE:
       return explain_taken_name(std::move(refusal));
-    case ENODEV:
-      refusal.hint = "it was unplugged or moved meanwhile: `rdma dev` shows what is there";
-      break;
     default:
-      break;
+      if (const auto hint = to_word(kMoveHints, refusal.code); !hint.empty()) refusal.hint = hint;
   }
   return refusal;
 }
@@ -243,7 +235,7 @@ Result<void> delete_rdma_link(Netlink& rdma, const RdmaDevice& device) {
   // EINVAL also says that the index is not there any more.
   const auto devices = TRY(rdma_devices(rdma));
   const auto is_it = [&](const RdmaDevice& other) { return other.index == device.index; };
-  if (std::none_of(devices.begin(), devices.end(), is_it)) return {};
+  if (std::ranges::none_of(devices, is_it)) return {};
   removed.error().hint = "only software devices (rxe, siw) can be removed";
   return removed;
 }

@@ -22,21 +22,6 @@ using fabric::netlink::to_address;
 
 constexpr std::size_t kIpv4Offset = 12;  // of the four bytes in the IPv6 form
 
-std::size_t header_size(unsigned type) {
-  switch (type) {
-    case RTM_NEWADDR:
-      return sizeof(ifaddrmsg);
-    case RTM_NEWROUTE:
-      return sizeof(rtmsg);
-    case RTM_NEWRULE:
-      return sizeof(fib_rule_hdr);
-    case RTM_NEWNEIGH:
-      return sizeof(ndmsg);
-    default:
-      return 0;
-  }
-}
-
 std::size_t address_size(unsigned family) {
   return family == AF_INET ? 4 : 16;
 }
@@ -146,9 +131,24 @@ std::string neighbour_text(const Message& message) {
   const Attributes attributes = message.attributes(sizeof header);
   std::string text = address_text(header.ndm_family, attributes.get(NDA_DST));
   const Bytes mac = attributes.get(NDA_LLADDR);
-  for (std::size_t i = 0; i < mac.size(); ++i)
-    text += fmt::format("{}{:02x}", i == 0 ? " lladdr " : ":", mac[i]);
+  if (!mac.empty()) text += fmt::format(" lladdr {:02x}", fmt::join(mac, ":"));
   return (header.ndm_state & NUD_PERMANENT) != 0 ? text + " PERMANENT" : text;
+}
+
+struct RecordKind {
+  unsigned type;
+  std::size_t header_size;
+  std::string (*text)(const Message& message);
+};
+constexpr RecordKind kRecordKinds[] = {{RTM_NEWADDR, sizeof(ifaddrmsg), address_record_text},
+                                       {RTM_NEWROUTE, sizeof(rtmsg), route_text},
+                                       {RTM_NEWRULE, sizeof(fib_rule_hdr), rule_text},
+                                       {RTM_NEWNEIGH, sizeof(ndmsg), neighbour_text}};
+
+// nullptr: a record of no known type.
+const RecordKind* kind_of(unsigned type) {
+  const auto* const found = std::ranges::find(kRecordKinds, type, &RecordKind::type);
+  return found == std::end(kRecordKinds) ? nullptr : found;
 }
 
 }  // namespace
@@ -188,12 +188,12 @@ bool for_each_attribute(Bytes attributes, const std::function<void(unsigned type
 }
 
 bool is_well_formed(const NetRecord& record) {
-  const std::size_t header = header_size(record.type);
+  const RecordKind* const kind = kind_of(record.type);
   const std::size_t size = record.payload.size();
-  if (header == 0 || size < header || size > kLongestPayload) return false;
+  if (!kind || size < kind->header_size || size > kLongestPayload) return false;
   const unsigned family = family_of(record.payload);
   if (family != AF_INET && family != AF_INET6) return false;
-  return for_each_attribute(Bytes(record.payload).subspan(header), [](unsigned, Bytes) {});
+  return for_each_attribute(Bytes(record.payload).subspan(kind->header_size), [](unsigned, Bytes) {});
 }
 
 void append_attribute(Payload& payload, unsigned type, Bytes value) {
@@ -214,17 +214,7 @@ void append_text(Payload& payload, unsigned type, const std::string& text) {
 
 std::string to_string(const NetRecord& record) {
   if (!is_well_formed(record)) return "?";
-  const Message message = message_of(record);
-  switch (record.type) {
-    case RTM_NEWADDR:
-      return address_record_text(message);
-    case RTM_NEWROUTE:
-      return route_text(message);
-    case RTM_NEWRULE:
-      return rule_text(message);
-    default:
-      return neighbour_text(message);
-  }
+  return kind_of(record.type)->text(message_of(record));
 }
 
 }  // namespace hook

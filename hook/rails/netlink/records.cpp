@@ -1,16 +1,16 @@
 #include "hook/rails/netlink/records.hpp"
 
+#include <fmt/format.h>
 #include <linux/fib_rules.h>
 #include <linux/if.h>
 #include <linux/if_addr.h>
 #include <linux/neighbour.h>
-#include <linux/rtnetlink.h>
 #include <sys/socket.h>
 
 #include <cstring>
-#include <functional>
 #include <utility>
 
+#include "fabric/text.hpp"
 namespace hook {
 namespace {
 
@@ -19,13 +19,6 @@ using fabric::netlink::Attributes;
 using fabric::netlink::Bytes;
 using fabric::netlink::Message;
 using fabric::netlink::to_address;
-
-constexpr std::string_view kDigits = "0123456789abcdef";
-
-std::optional<unsigned> digit_of(char digit) {
-  const auto found = kDigits.find(digit);
-  return found == std::string_view::npos ? std::nullopt : std::optional(static_cast<unsigned>(found));
-}
 
 constexpr unsigned kTypeMask = static_cast<unsigned>(NLA_TYPE_MASK);
 constexpr std::uint32_t kForever = 0xffffffff;  // INFINITY_LIFE_TIME
@@ -176,25 +169,15 @@ std::optional<unsigned> prefix_of(const NetRecord& record) {
 }
 
 std::string to_hex(const std::vector<std::uint8_t>& bytes) {
-  std::string text;
-  text.reserve(bytes.size() * 2);
-  for (const std::uint8_t byte : bytes) {
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 15];
-  }
-  return text;
+  return fmt::format("{:02x}", fmt::join(bytes, ""));
 }
 
 std::optional<std::vector<std::uint8_t>> bytes_from_hex(std::string_view hex) {
-  if (hex.size() % 2 != 0) return std::nullopt;
+  if (hex.size() % 2 != 0 || hex.find_first_not_of("0123456789abcdef") != std::string_view::npos) return std::nullopt;
   std::vector<std::uint8_t> bytes;
   bytes.reserve(hex.size() / 2);
-  for (std::size_t i = 0; i < hex.size(); i += 2) {
-    const auto high = digit_of(hex[i]);
-    const auto low = digit_of(hex[i + 1]);
-    if (!high || !low) return std::nullopt;
-    bytes.push_back(static_cast<std::uint8_t>(*high << 4 | *low));
-  }
+  for (std::size_t i = 0; i < hex.size(); i += 2)
+    bytes.push_back(*fabric::parse_number<std::uint8_t>(hex.substr(i, 2), 16));
   return bytes;
 }
 

@@ -197,7 +197,7 @@ std::vector<VfRequest> vf_requests(int pf_ifindex, unsigned vf, const VfAttribut
   };
   if (attributes.mac) {
     ifla_vf_mac mac{vf, {}};
-    std::copy(attributes.mac->begin(), attributes.mac->end(), mac.mac);
+    std::ranges::copy(*attributes.mac, mac.mac);
     add("MAC", IFLA_VF_MAC, mac);
   }
   if (has_vlan(attributes)) requests.push_back(vlan_request(pf_ifindex, vf, attributes));

@@ -65,11 +65,10 @@ bool add_default_hops(const netlink::Message& message, NodeNetwork& node) {
   }
   if (header->rtm_type != RTN_UNICAST) return true;
   for (const int ifindex : hops_of(attributes.get(RTA_MULTIPATH))) {
-    const auto netdev = std::find_if(node.netdevs.begin(), node.netdevs.end(),
-                                     [&](const fabric::Netdev& one) { return one.ifindex == ifindex; });
+    const auto netdev = std::ranges::find(node.netdevs, ifindex, &fabric::Netdev::ifindex);
     if (netdev == node.netdevs.end()) continue;
     fabric::Route route{header->rtm_family == AF_INET ? "0.0.0.0/0" : "::/0", netdev->name, RT_TABLE_MAIN};
-    if (std::find(node.routes.begin(), node.routes.end(), route) == node.routes.end()) {
+    if (std::ranges::find(node.routes, route) == node.routes.end()) {
       node.routes.push_back(std::move(route));
     }
   }

@@ -3,7 +3,6 @@
 #include <linux/rtnetlink.h>
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "fabric/inventory.hpp"
@@ -49,7 +48,7 @@ std::string share_hint(const Subject& subject) {
 }
 
 bool has_slaves(const NodeNetwork& node, const Netdev& netdev) {
-  return netdev.kind == "bond" || std::any_of(node.netdevs.begin(), node.netdevs.end(), [&](const Netdev& other) {
+  return netdev.kind == "bond" || std::ranges::any_of(node.netdevs, [&](const Netdev& other) {
            return (netdev.ifindex != 0 && other.master_ifindex == netdev.ifindex) || other.master == netdev.name;
          });
 }
@@ -71,7 +70,7 @@ Result<void> check_masters(const Subject& subject) {
 // What the node loses when `upper`, the netdev that moves or one on top of it, stops working; empty: nothing known.
 std::string loss(const NodeNetwork& node, const Netdev& upper) {
   const auto leaves = [&](const fabric::Route& route) { return route.is_default() && route.dev == upper.name; };
-  if (std::any_of(node.routes.begin(), node.routes.end(), leaves)) return "carries the node's default route";
+  if (std::ranges::any_of(node.routes, leaves)) return "carries the node's default route";
   for (const fabric::InterfaceAddress& own : upper.addresses) {
     const auto service = node.services.find(own.address);
     if (service != node.services.end()) {
@@ -112,7 +111,7 @@ Result<void> check_child(const Subject& subject, const fabric::Inventory& invent
   }
   const auto is_for = [&](const AddressRange& range) { return range.is_for(subject.planned.rail); };
   const auto& ranges = subject.network.ranges;
-  if (!ranges.empty() && std::none_of(ranges.begin(), ranges.end(), is_for)) {
+  if (!ranges.empty() && std::ranges::none_of(ranges, is_for)) {
     return refusal(fmt::format("`{}`: network `{}` has addresses, and none for rail {}", subject.hca_name(), network,
                                subject.planned.rail),
                    fmt::format("a range with \"rail\": {}, or one without \"rail\"", subject.planned.rail));
@@ -172,8 +171,8 @@ Result<Subject> subject_of(const PlannedNetdev& planned, const Config& config, c
     return make_error("config.json has no network `{}`", printable(planned.network));
   const fabric::Hca* hca = fabric::find_hca(inventory, planned.hca);
   if (!hca) return make_error("`{}` is gone", printable(planned.hca));
-  const auto netdev = std::find_if(node.netdevs.begin(), node.netdevs.end(),
-                                   [&](const Netdev& one) { return one.is_here() && one.name == planned.host; });
+  const auto netdev =
+      std::ranges::find_if(node.netdevs, [&](const Netdev& one) { return one.is_here() && one.name == planned.host; });
   if (netdev == node.netdevs.end()) {
     return refusal(fmt::format("`{}`: its netdev `{}` is not in the node's network namespace", printable(planned.hca),
                                printable(planned.host)),
@@ -244,22 +243,18 @@ Result<void> check_pair(const Rail& left, const Rail& right) {
 
 void add_own_table(const RailAddress& address, int ifindex, unsigned table, unsigned priority,
                    std::vector<NetRecord>& routes) {
-  RouteSpec connected;
-  connected.ifindex = ifindex;
-  connected.ipv6 = !address.address.is_ipv4();
-  connected.destination = fabric::masked(address.address, address.prefix);
-  connected.prefix = address.prefix;
-  connected.source = address.address;
-  connected.table = table;
-  routes.push_back(route_record(connected));
+  RouteSpec route;  // the connected one
+  route.ifindex = ifindex;
+  route.ipv6 = !address.address.is_ipv4();
+  route.destination = fabric::masked(address.address, address.prefix);
+  route.prefix = address.prefix;
+  route.source = address.address;
+  route.table = table;
+  routes.push_back(route_record(route));
   if (address.gateway) {
-    RouteSpec by_gateway;
-    by_gateway.ifindex = ifindex;
-    by_gateway.ipv6 = connected.ipv6;
-    by_gateway.gateway = address.gateway;
-    by_gateway.source = address.address;
-    by_gateway.table = table;
-    routes.push_back(route_record(by_gateway));
+    route.destination.reset();
+    route.gateway = address.gateway;
+    routes.push_back(route_record(route));
   }
   routes.push_back(rule_record(address.address, table, priority));
 }
@@ -288,7 +283,7 @@ void name_rails(std::string_view pattern, std::vector<std::string> taken, std::v
       rail.name = std::string(pattern);
       if (at == std::string_view::npos) break;
       rail.name.replace(at, 2, std::to_string(number++));
-    } while (std::find(taken.begin(), taken.end(), rail.name) != taken.end());
+    } while (std::ranges::find(taken, rail.name) != taken.end());
     taken.push_back(rail.name);
   }
 }
@@ -312,9 +307,9 @@ RailConfig configure_rail(const Rail& rail, int ifindex, unsigned rule_priority,
     return config;
   }
   for (const RailAddress& address : rail.addresses) {
-    AddressFlags flags;
-    flags.no_prefix_route = rail.table.has_value();  // else the kernel adds the connected route to the main table
-    config.addresses.push_back(address_record(ifindex, address.address, address.prefix, flags));
+    // Without a table of its own the kernel adds the connected route to the main table.
+    config.addresses.push_back(
+        address_record(ifindex, address.address, address.prefix, {.no_prefix_route = rail.table.has_value()}));
     if (rail.table) add_own_table(address, ifindex, *rail.table, rule_priority, config.routes);
   }
   return config;
@@ -335,8 +330,8 @@ void warn_of_no_address(const std::vector<const Rail*>& rails, const fabric::Inv
   std::vector<std::string> names;
   for (const Rail* rail : rails) {
     const fabric::Hca* hca = fabric::find_hca(inventory, rail->hca);
-    const bool is_roce = hca && std::any_of(hca->ports.begin(), hca->ports.end(),
-                                            [](const fabric::Port& port) { return port.is_ethernet(); });
+    const bool is_roce =
+        hca && std::ranges::any_of(hca->ports, [](const fabric::Port& port) { return port.is_ethernet(); });
     if (is_roce) names.push_back(fmt::format("{} ({})", fabric::printable(rail->name), fabric::printable(rail->hca)));
   }
   if (names.empty()) return;

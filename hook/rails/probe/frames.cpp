@@ -37,7 +37,7 @@ fabric::Address to_address(const in6_addr& from) {
 
 in6_addr to_in6(const fabric::Address& from) {
   in6_addr address{};
-  std::copy(from.bytes.begin(), from.bytes.end(), address.s6_addr);
+  std::ranges::copy(from.bytes, address.s6_addr);
   return address;
 }
 
@@ -103,7 +103,7 @@ void put_message(std::vector<std::uint8_t>& frame, const MacAddress& mac, const 
     std::uint8_t* option = frame.data() + kMessageOffset + sizeof message;
     option[0] = ND_OPT_SOURCE_LINKADDR;
     option[1] = 1;
-    std::copy(mac.begin(), mac.end(), option + 2);
+    std::ranges::copy(mac, option + 2);
   }
   const std::uint16_t sum =
       htons(icmpv6_checksum(source, solicited_node(target), Bytes(frame).subspan(kMessageOffset)));
@@ -167,8 +167,8 @@ std::vector<std::uint8_t> neighbour_solicitation(const MacAddress& mac, const st
   const fabric::Address group = solicited_node(target);
   const MacAddress group_mac = multicast_mac(group);
   Headers headers{};
-  std::copy(group_mac.begin(), group_mac.end(), headers.ethernet.ether_dhost);
-  std::copy(mac.begin(), mac.end(), headers.ethernet.ether_shost);
+  std::ranges::copy(group_mac, headers.ethernet.ether_dhost);
+  std::ranges::copy(mac, headers.ethernet.ether_shost);
   headers.ethernet.ether_type = htons(ETHERTYPE_IPV6);
   headers.ip.ip6_vfc = 6 << 4;
   headers.ip.ip6_plen = htons(static_cast<std::uint16_t>(length));
@@ -197,7 +197,7 @@ std::optional<AddressClaim> parse_neighbour(Bytes frame) {
   const auto options = read_options(message.subspan(kFixedLength));
   if (!options) return std::nullopt;
   MacAddress sender{};
-  std::copy(std::begin(headers.ethernet.ether_shost), std::end(headers.ethernet.ether_shost), sender.begin());
+  std::ranges::copy(headers.ethernet.ether_shost, sender.begin());
   std::optional<AddressClaim> claim;
   if (fixed.nd_na_type == ND_NEIGHBOR_ADVERT) claim = read_advertisement(fixed, destination, *options, sender);
   if (fixed.nd_na_type == ND_NEIGHBOR_SOLICIT) claim = read_solicitation(source, destination, target, *options, sender);
@@ -209,14 +209,14 @@ std::vector<std::uint8_t> arp_request(const MacAddress& mac, const std::optional
                                       const fabric::Address& target) {
   ArpFrame frame{};
   std::fill(std::begin(frame.ethernet.ether_dhost), std::end(frame.ethernet.ether_dhost), std::uint8_t{0xff});
-  std::copy(mac.begin(), mac.end(), frame.ethernet.ether_shost);
+  std::ranges::copy(mac, frame.ethernet.ether_shost);
   frame.ethernet.ether_type = htons(ETHERTYPE_ARP);
   frame.arp.ea_hdr = {.ar_hrd = htons(ARPHRD_ETHER),
                       .ar_pro = htons(ETHERTYPE_IP),
                       .ar_hln = ETH_ALEN,
                       .ar_pln = 4,
                       .ar_op = htons(ARPOP_REQUEST)};
-  std::copy(mac.begin(), mac.end(), frame.arp.arp_sha);
+  std::ranges::copy(mac, frame.arp.arp_sha);
   if (source && source->is_ipv4()) put_address(*source, frame.arp.arp_spa);
   put_address(target, frame.arp.arp_tpa);
   std::vector<std::uint8_t> bytes(sizeof frame);
@@ -232,7 +232,7 @@ std::optional<AddressClaim> parse_arp(std::span<const std::uint8_t> bytes) {
   const bool request = frame.arp.ea_hdr.ar_op == htons(ARPOP_REQUEST);
   if (!request && frame.arp.ea_hdr.ar_op != htons(ARPOP_REPLY)) return std::nullopt;
   AddressClaim claim;
-  std::copy(std::begin(frame.arp.arp_sha), std::end(frame.arp.arp_sha), claim.mac.begin());
+  std::ranges::copy(frame.arp.arp_sha, claim.mac.begin());
   if (claim.mac == MacAddress{}) return std::nullopt;
   constexpr std::uint8_t kNobody[4] = {};
   claim.tentative = std::equal(std::begin(kNobody), std::end(kNobody), frame.arp.arp_spa);

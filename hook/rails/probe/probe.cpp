@@ -12,8 +12,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdint>
-#include <span>
 
 #include "fabric/text.hpp"
 #include "hook/rails/netlink/links.hpp"
@@ -122,7 +120,7 @@ Result<void> hear_group(int packet, const Probe& probe, const fabric::Address& g
   request.mr_ifindex = probe.ifindex;
   request.mr_type = PACKET_MR_MULTICAST;
   request.mr_alen = static_cast<unsigned short>(mac.size());
-  std::copy(mac.begin(), mac.end(), request.mr_address);
+  std::ranges::copy(mac, request.mr_address);
   if (set_option(packet, SOL_PACKET, PACKET_ADD_MEMBERSHIP, request)) return {};
   return probe_error(errno, "hear multicasts of", probe);
 }
@@ -174,7 +172,7 @@ Result<void> send_frame(int packet, const Probe& probe, std::span<const std::uin
 }
 
 bool is_over(const std::vector<ProbeAnswer>& answers) {
-  return std::all_of(answers.begin(), answers.end(), [](const ProbeAnswer& answer) { return answer.answered; });
+  return std::ranges::all_of(answers, [](const ProbeAnswer& answer) { return answer.answered; });
 }
 
 void take_frame(std::span<const std::uint8_t> frame, int ifindex, const std::vector<Probe>& probes,
@@ -183,7 +181,7 @@ void take_frame(std::span<const std::uint8_t> frame, int ifindex, const std::vec
   if (!claim) claim = parse_neighbour(frame);
   if (!claim) return;
   const auto is_own = [&](const Probe& probe) { return probe.mac == claim->mac; };
-  if (std::any_of(probes.begin(), probes.end(), is_own)) return;
+  if (std::ranges::any_of(probes, is_own)) return;
   for (std::size_t i = 0; i < probes.size(); ++i) {
     const Probe& probe = probes[i];
     if (answers[i].answered || probe.ifindex != ifindex || probe.target != claim->address) continue;
@@ -235,7 +233,7 @@ struct Asked {
 Result<MacAddress> mac_of(NetworkNamespace& inside, int ifindex) {
   const auto link = TRY(find_link(inside.route, ifindex));
   MacAddress mac{};
-  if (link && link->mac.size() == mac.size()) std::copy(link->mac.begin(), link->mac.end(), mac.begin());
+  if (link && link->mac.size() == mac.size()) std::ranges::copy(link->mac, mac.begin());
   return mac;
 }
 
@@ -298,30 +296,6 @@ ProbeOptions options_of(const std::vector<Asked>& asked) {
   return options;
 }
 
-Result<void> test(NetworkNamespace& inside, const std::vector<PlacedRail>& rails, Probe::Kind kind,
-                  std::vector<std::string>& warnings) {
-  const auto asked = TRY(questions(inside, rails, kind));
-  if (asked.empty()) return {};
-  if (!inside.packet.ok()) {
-    warnings.emplace_back("cannot test the rails: the kernel refused a packet socket");
-    return {};
-  }
-  TRY_VOID(await_carrier(inside, asked));
-  std::vector<Probe> probes;
-  probes.reserve(asked.size());
-  for (const Asked& one : asked)
-    probes.push_back(one.probe);
-  const auto answers = TRY(run_probes(inside.packet.get(), probes, options_of(asked)));
-  const bool wanted = kind == Probe::Kind::kGateway;
-  for (std::size_t i = 0; i < answers.size(); ++i) {
-    if (answers[i].answered == wanted) continue;
-    const std::string text = finding(asked[i], answers[i]);
-    if (test_of(*asked[i].rail, kind) == RailTest::kFail) return Error{text, EHOSTUNREACH, remedy(kind)};
-    warnings.push_back(text);
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<std::vector<ProbeAnswer>> run_probes(int packet, const std::vector<Probe>& probes, const ProbeOptions& options) {
@@ -344,14 +318,28 @@ Result<std::vector<ProbeAnswer>> run_probes(int packet, const std::vector<Probe>
   return answers;
 }
 
-Result<void> test_duplicates(NetworkNamespace& inside, const std::vector<PlacedRail>& rails,
-                             std::vector<std::string>& warnings) {
-  return test(inside, rails, Probe::Kind::kDuplicate, warnings);
-}
-
-Result<void> test_gateways(NetworkNamespace& inside, const std::vector<PlacedRail>& rails,
-                           std::vector<std::string>& warnings) {
-  return test(inside, rails, Probe::Kind::kGateway, warnings);
+Result<void> test_rails(Probe::Kind kind, NetworkNamespace& inside, const std::vector<PlacedRail>& rails,
+                        std::vector<std::string>& warnings) {
+  const auto asked = TRY(questions(inside, rails, kind));
+  if (asked.empty()) return {};
+  if (!inside.packet.ok()) {
+    warnings.emplace_back("cannot test the rails: the kernel refused a packet socket");
+    return {};
+  }
+  TRY_VOID(await_carrier(inside, asked));
+  std::vector<Probe> probes;
+  probes.reserve(asked.size());
+  for (const Asked& one : asked)
+    probes.push_back(one.probe);
+  const auto answers = TRY(run_probes(inside.packet.get(), probes, options_of(asked)));
+  const bool wanted = kind == Probe::Kind::kGateway;
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    if (answers[i].answered == wanted) continue;
+    const std::string text = finding(asked[i], answers[i]);
+    if (test_of(*asked[i].rail, kind) == RailTest::kFail) return Error{text, EHOSTUNREACH, remedy(kind)};
+    warnings.push_back(text);
+  }
+  return {};
 }
 
 }  // namespace hook

@@ -101,11 +101,9 @@ struct PlacedRail {
   int ifindex = 0;  // inside
 };
 
-// Before the addresses are added. Errors: another host has one of them, and the network's duplicate_test is "fail".
-fabric::Result<void> test_duplicates(NetworkNamespace& inside, const std::vector<PlacedRail>& rails,
-                                     std::vector<std::string>& warnings);
-// After addresses and routes are there. Errors: a gateway is silent, and gateway_test is "fail".
-fabric::Result<void> test_gateways(NetworkNamespace& inside, const std::vector<PlacedRail>& rails,
-                                   std::vector<std::string>& warnings);
+// kDuplicate: before the addresses are added; fails if another host has one of them, and the network's duplicate_test
+// is "fail". kGateway: after addresses and routes are there; fails if a gateway is silent, and gateway_test is "fail".
+fabric::Result<void> test_rails(Probe::Kind kind, NetworkNamespace& inside, const std::vector<PlacedRail>& rails,
+                                std::vector<std::string>& warnings);
 
 }  // namespace hook

@@ -24,9 +24,9 @@ std::string file_of(const std::string& key) {
 
 fabric::Error too_large(const NetworkRecord& record) {
   std::string message = "cannot note what rails change: the record is too large";
-  const auto most = std::max_element(
-      record.rails.begin(), record.rails.end(),
-      [](const RailRecord& a, const RailRecord& b) { return a.host.records.size() < b.host.records.size(); });
+  const auto most = std::ranges::max_element(record.rails, [](const RailRecord& a, const RailRecord& b) {
+    return a.host.records.size() < b.host.records.size();
+  });
   if (most != record.rails.end()) {
     message += fmt::format(", with {} addresses, routes and rules of `{}`", most->host.records.size(),
                            fabric::printable(most->host.name));

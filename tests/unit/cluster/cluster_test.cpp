@@ -12,6 +12,7 @@
 #include "hook/cluster/apply_config.hpp"
 #include "hook/cluster/config_source.hpp"
 #include "hook/config/read_config.hpp"
+#include "hook/config/reader.hpp"
 #include "support/results.hpp"
 #include "support/temp_dir.hpp"
 

@@ -6,7 +6,6 @@
 
 #include "hook/doctor/checks.hpp"
 #include "hook/doctor/doctor.hpp"
-#include "hook/doctor/node_engines.hpp"
 #include "hook/rails/record/store.hpp"
 #include "support/inventories.hpp"
 #include "support/tree.hpp"
