@@ -9,11 +9,9 @@
 namespace hook {
 namespace {
 
-using fabric::Result;
-
 constexpr int kTimeout = 60;  // seconds
 
-fabric::Error no_spec(const std::string& what) {
+Error no_spec(const std::string& what) {
   return {"the specification: " + what, 0, kBaseSpecRemedy};
 }
 

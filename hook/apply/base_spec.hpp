@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "fabric/result.hpp"
 #include "hook/base/json/json_fwd.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 
@@ -15,6 +15,6 @@ inline constexpr const char* kBaseSpecRemedy = "`ctr oci spec | rdma-hook base-s
 // spec`, 1024 open files, goes; others stay. hook: rdma-hook's path, absolute; one that was there is replaced.
 // Idempotent. Pure; spec is changed only on success. Errors: members that are missing or of a wrong type, with the
 // remedy.
-fabric::Result<void> edit_base_spec(const std::string& hook, bool verify, Json& spec);
+Result<void> edit_base_spec(const std::string& hook, bool verify, Json& spec);
 
 }  // namespace hook

@@ -6,14 +6,12 @@
 
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/base/result.hpp"
 #include "hook/plan/parts.hpp"
 #include "hook/plan/pools.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::Error;
-using fabric::Result;
 
 constexpr const char* kCdiVersion = "0.3.0";
 constexpr const char* kAll = "all";

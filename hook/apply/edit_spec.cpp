@@ -12,9 +12,6 @@
 namespace hook {
 namespace {
 
-using fabric::make_error;
-using fabric::Result;
-
 constexpr std::string_view kMemlock = "RLIMIT_MEMLOCK";
 constexpr const char* kHcaHandles = "hcaHandles";
 constexpr const char* kHcaObjects = "hcaObjects";
@@ -49,10 +46,10 @@ Result<void> add_device(const PlannedNode& node, Json& devices) {
         number_or(device, "minor", -1) == *node.minor) {
       return {};
     }
-    return fabric::Error{fmt::format("config.json: linux.devices has `{}` as {} {}:{}, on this node it is c {}:{}",
-                                     node.path, text_or(device, "type", "?"), number_or(device, "major", -1),
-                                     number_or(device, "minor", -1), *node.major, *node.minor),
-                         0, "take that entry away, or have the device plugin read the numbers anew"};
+    return Error{fmt::format("config.json: linux.devices has `{}` as {} {}:{}, on this node it is c {}:{}", node.path,
+                             text_or(device, "type", "?"), number_or(device, "major", -1),
+                             number_or(device, "minor", -1), *node.major, *node.minor),
+                 0, "take that entry away, or have the device plugin read the numbers anew"};
   }
   devices.push_back(Json{{"path", node.path},
                          {"type", "c"},

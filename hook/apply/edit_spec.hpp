@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "fabric/result.hpp"
 #include "hook/base/json/json_fwd.hpp"
+#include "hook/base/result.hpp"
 #include "hook/oci/container_spec.hpp"
 #include "hook/plan/plan.hpp"
 
@@ -16,7 +16,7 @@ namespace hook {
 // an error. token: written as the grant's annotation, over whatever was there; empty: none. inherited: RLIMIT_MEMLOCK
 // of a container that lists none, which is its runtime's; nullopt: not known. Pure; config is changed only on success.
 // Members of a wrong type are errors, never overwritten.
-fabric::Result<void> edit_spec(const Plan& plan, const std::string& token, Json& config,
-                               const std::optional<Rlimit>& inherited = std::nullopt);
+Result<void> edit_spec(const Plan& plan, const std::string& token, Json& config,
+                       const std::optional<Rlimit>& inherited = std::nullopt);
 
 }  // namespace hook

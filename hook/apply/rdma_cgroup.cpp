@@ -14,8 +14,6 @@
 namespace hook {
 namespace {
 
-using fabric::Result;
-using fabric::sys_error;
 using fabric::UniqueFd;
 
 constexpr std::size_t kLongestControllers = 4096;
@@ -69,7 +67,7 @@ Result<RdmaController> rdma_controller(const std::string& root) {
     if (errno == ENOENT) return RdmaController::kNone;
     code = errno;
   }
-  fabric::Error error = fabric::sys_error(code, "cannot read `{}`", path);
+  Error error = sys_error(code, "cannot read `{}`", path);
   error.reason = FailureReason::kDevices;
   return error;
 }

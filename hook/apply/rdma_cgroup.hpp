@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
 #include "hook/base/process/cgroup.hpp"
+#include "hook/base/result.hpp"
 #include "hook/plan/plan.hpp"
 
 namespace hook {
@@ -22,7 +22,7 @@ namespace hook {
 enum class RdmaController { kNone, kUnsafe, kV1, kV2 };
 // root: prefix of the node's /sys and /proc. A kernel whose release cannot be read is kUnsafe. Errors: /sys/fs/cgroup
 // could not be looked at.
-fabric::Result<RdmaController> rdma_controller(const std::string& root);
+Result<RdmaController> rdma_controller(const std::string& root);
 // Why the controller sets no limits, and what to do; nullopt: it sets them. Pure.
 struct NoLimits {
   std::string why;
@@ -39,7 +39,7 @@ RdmaLimits limits_in(std::string_view rdma_max, std::string_view device);
 std::string rdma_max_line(const PlannedRdmaLimit& limit);
 
 // Takes the limits out of a plan where the node's kernel cannot set them, with a warning.
-fabric::Result<void> leave_out_rdma_limits(const std::string& root, Plan& plan);
+Result<void> leave_out_rdma_limits(const std::string& root, Plan& plan);
 
 // Limits of a container's HCAs, written into rdma.max of its cgroup.
 
@@ -48,11 +48,10 @@ std::optional<std::string> lowering_line(std::string_view rdma_max, const Planne
 
 // Lowers the limits of one group; what is lower already stays. directory: of the group. Returns warnings: the group has
 // no rdma.max, or the caller may not write it. Errors: the device is gone, other failures of the file.
-fabric::Result<std::vector<std::string>> limit_rdma_in(const Cgroup& cgroup,
-                                                       const std::vector<PlannedRdmaLimit>& limits);
+Result<std::vector<std::string>> limit_rdma_in(const Cgroup& cgroup, const std::vector<PlannedRdmaLimit>& limits);
 
 // The same in the cgroup of a container's first process. A container that shares the caller's cgroup gets no limit but
 // a warning, because that would limit the engine and its other containers.
-fabric::Result<std::vector<std::string>> limit_rdma(pid_t init, const std::vector<PlannedRdmaLimit>& limits);
+Result<std::vector<std::string>> limit_rdma(pid_t init, const std::vector<PlannedRdmaLimit>& limits);
 
 }  // namespace hook

@@ -12,7 +12,7 @@ std::string_view to_string(FailureReason reason) {
   return kNames[static_cast<std::size_t>(reason)];
 }
 
-FailureReason failure_reason(const fabric::Error& error) {
+FailureReason failure_reason(const Error& error) {
   const FailureReason reason = error.reason;
   if (error.code == ETIMEDOUT) return FailureReason::kTimeout;
   // Of fork(2) it would be about processes, which only devices and plugins need.

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 
 enum class fabric::Reason : std::uint8_t {
   kUnsaid,
@@ -30,13 +30,13 @@ std::string_view to_string(FailureReason reason);
 
 // The result; its error is about this unless it says already what it is about.
 template <typename T>
-fabric::Result<T> about(FailureReason reason, fabric::Result<T> result) {
+Result<T> about(FailureReason reason, Result<T> result) {
   if (!result.has_value() && result.error().reason == FailureReason::kUnsaid) result.error().reason = reason;
   return result;
 }
 
 // The reason to count an error by: what the error itself says, made more precise by its errno; kState when it says
 // none.
-FailureReason failure_reason(const fabric::Error& error);
+FailureReason failure_reason(const Error& error);
 
 }  // namespace hook

@@ -12,9 +12,9 @@
 #include <climits>
 #include <cstring>
 
-#include "fabric/result.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 namespace {
@@ -103,7 +103,7 @@ void Log::set_container(std::string_view id) {
   container_ = fabric::printable(id);
 }
 
-void Log::error(const fabric::Error& error) const {
+void Log::error(const Error& error) const {
   const std::string remedy = fabric::remedy_of(error);
   write(Severity::kError, remedy.empty() ? error.message : error.message + "; remedy: " + remedy);
 }

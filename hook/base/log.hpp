@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 
@@ -35,7 +35,7 @@ class Log {
   // The container that following messages are about.
   void set_container(std::string_view id);
 
-  void error(const fabric::Error& error) const;
+  void error(const Error& error) const;
   void warning(std::string_view message) const;
   void warnings(const std::vector<std::string>& messages) const;
   void info(std::string_view message) const;

@@ -3,14 +3,14 @@
 // and proves nothing.
 #pragma once
 
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 
 enum class Presence { kPresent, kGone };
 
 // For who decides what may be taken: what cannot be seen is held.
-inline bool is_proven_gone(const fabric::Result<Presence>& seen) {
+inline bool is_proven_gone(const Result<Presence>& seen) {
   return seen && *seen == Presence::kGone;
 }
 

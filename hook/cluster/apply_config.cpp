@@ -12,9 +12,9 @@
 
 #include "fabric/inventory.hpp"
 #include "fabric/netlink.hpp"
-#include "fabric/result.hpp"
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
+#include "hook/base/result.hpp"
 #include "hook/base/text_digest.hpp"
 #include "hook/cluster/config_source.hpp"
 #include "hook/config/read_config.hpp"
@@ -26,8 +26,6 @@ namespace hook {
 namespace {
 
 using fabric::Address;
-using fabric::Error;
-using fabric::Result;
 using fabric::UniqueFd;
 using Problems = std::vector<ConfigProblem>;
 
@@ -56,14 +54,13 @@ std::vector<ConfigText> below_own(ConfigText cluster, const std::vector<ConfigTe
 Result<UniqueFd> lock_directory(const std::string& directory) {
   UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.ok()) {
-    Error error = fabric::sys_error(errno, "open `{}`", fabric::printable(directory));
+    Error error = sys_error(errno, "open `{}`", fabric::printable(directory));
     error.hint = fmt::format("make it, root's and of mode 755: install -d -m 755 {}", fabric::printable(directory));
     return error;
   }
   for (int left = kLockTries; ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0; --left) {
-    if (errno != EWOULDBLOCK && errno != EINTR)
-      return fabric::sys_error(errno, "lock `{}`", fabric::printable(directory));
-    if (left == 0) return fabric::make_error("another `config apply` is at work in `{}`", fabric::printable(directory));
+    if (errno != EWOULDBLOCK && errno != EINTR) return sys_error(errno, "lock `{}`", fabric::printable(directory));
+    if (left == 0) return make_error("another `config apply` is at work in `{}`", fabric::printable(directory));
     ::nanosleep(&kLockPause, nullptr);
   }
   return fd;

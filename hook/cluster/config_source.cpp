@@ -17,10 +17,7 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
 using fabric::printable;
-using fabric::Result;
-using fabric::sys_error;
 using fabric::UniqueFd;
 
 constexpr const char* kName = "config.json";

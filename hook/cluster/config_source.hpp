@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 
@@ -16,14 +16,14 @@ inline constexpr std::size_t kLongestClusterConfig = std::size_t{1} << 20;  // a
 // regular file at their end is not opened. A directory that is replaced meanwhile is tried again.
 // Errors: ENOENT, the directory or the file is not there; EFBIG; ELOOP, links that lead out or in a circle; EINVAL, no
 // regular file.
-fabric::Result<std::string> read_cluster_config(const std::string& directory);
+Result<std::string> read_cluster_config(const std::string& directory);
 
 // Says that something in the directory has changed, perhaps.
 class ConfigWatch {
  public:
   explicit ConfigWatch(std::string directory) : directory_(std::move(directory)) {}
   // Watches the directory that has the name now, if it does not so already. Errors: there is none, no watch can be had.
-  fabric::Result<void> renew();
+  Result<void> renew();
   // Readable when something has changed; -1: nothing is watched.
   int fd() const { return watch_.ok() ? watch_.get() : -1; }
   // Takes what is there to be read.

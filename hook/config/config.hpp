@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "fabric/address.hpp"
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/base/words.hpp"
 #include "hook/oci/engine.hpp"
 

@@ -11,18 +11,16 @@
 #include <memory>
 #include <utility>
 
-#include "fabric/result.hpp"
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/base/result.hpp"
 #include "hook/config/read_config.hpp"
 
 namespace hook {
 namespace {
 
-using fabric::Error;
 using fabric::printable;
-using fabric::Result;
 using fabric::UniqueFd;
 
 constexpr std::size_t kLongestConfig = std::size_t{1} << 20;
@@ -69,11 +67,11 @@ Result<void> check_directories(const std::string& path, bool sticky_is_fine) {
   const std::size_t slash = path.rfind('/');
   const std::string parent = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
   const std::unique_ptr<char, decltype(&::free)> real(::realpath(parent.c_str(), nullptr), ::free);
-  if (!real) return fabric::sys_error(errno, "open `{}`", printable(parent));
+  if (!real) return sys_error(errno, "open `{}`", printable(parent));
   std::string directory = real.get();
   while (true) {
     struct stat status {};
-    if (::lstat(directory.c_str(), &status) != 0) return fabric::sys_error(errno, "stat `{}`", printable(directory));
+    if (::lstat(directory.c_str(), &status) != 0) return sys_error(errno, "stat `{}`", printable(directory));
     TRY_VOID(check_owner(status, directory, sticky_is_fine));
     if (directory == "/") return {};
     directory.resize(std::max<std::size_t>(directory.rfind('/'), 1));
@@ -85,10 +83,10 @@ Result<ConfigText> read_checked(const std::string& path, bool sticky_is_fine) {
   if (!fd.ok() && errno == ELOOP) {
     return Error{fmt::format("`{}` is a symbolic link", printable(path)), ELOOP, "put the file itself there"};
   }
-  if (!fd.ok()) return fabric::sys_error(errno, "open `{}`", printable(path));
+  if (!fd.ok()) return sys_error(errno, "open `{}`", printable(path));
   struct stat status {};
-  if (::fstat(fd.get(), &status) != 0) return fabric::sys_error(errno, "stat `{}`", printable(path));
-  if (!S_ISREG(status.st_mode)) return fabric::make_error("`{}` is no regular file", printable(path));
+  if (::fstat(fd.get(), &status) != 0) return sys_error(errno, "stat `{}`", printable(path));
+  if (!S_ISREG(status.st_mode)) return make_error("`{}` is no regular file", printable(path));
   // What is checked is the open file: another one at its path from now on changes nothing.
   TRY_VOID(check_owner(status, path, false));
   TRY_VOID(check_directories(path, sticky_is_fine));
@@ -104,7 +102,7 @@ Result<std::vector<std::string>> list_drop_ins(const std::string& path) {
   const std::unique_ptr<DIR, decltype(close)> directory(::opendir(path.c_str()), close);
   if (!directory) {
     if (errno == ENOENT) return names;
-    return fabric::sys_error(errno, "open `{}`", printable(path));
+    return sys_error(errno, "open `{}`", printable(path));
   }
   while (const dirent* entry = ::readdir(directory.get())) {
     const std::string name = entry->d_name;

@@ -85,13 +85,12 @@ std::optional<std::uint64_t> slice_with(const AddressRange& range, const Address
   return index;
 }
 
-fabric::Result<AddressRange> slice_of(const AddressRange& range, std::uint64_t index) {
+Result<AddressRange> slice_of(const AddressRange& range, std::uint64_t index) {
   const std::uint64_t count = slice_count(range);
   if (index >= count && index_bits(range) < kNumberBits) {
-    return fabric::Error{fmt::format("this node's index {} does not fit subnet {}/{}: it has {} slices of /{}", index,
-                                     to_string(range.subnet), range.prefix, count, *range.per_node),
-                         ERANGE,
-                         "correct `node_index`, which counts from 0, or take a larger subnet or smaller slices"};
+    return Error{fmt::format("this node's index {} does not fit subnet {}/{}: it has {} slices of /{}", index,
+                             to_string(range.subnet), range.prefix, count, *range.per_node),
+                 ERANGE, "correct `node_index`, which counts from 0, or take a larger subnet or smaller slices"};
   }
   AddressRange slice = range;
   slice.per_node.reset();
@@ -113,12 +112,12 @@ std::uint64_t slice_count(const VfRange& range) {
   return is_last_whole ? whole + 1 : whole;
 }
 
-fabric::Result<VfRange> slice_of(const VfRange& range, std::uint64_t index) {
+Result<VfRange> slice_of(const VfRange& range, std::uint64_t index) {
   const std::uint64_t count = slice_count(range);
   if (index >= count) {
-    return fabric::Error{fmt::format("this node's index {} does not fit {}: it has {} slices of {}", index,
-                                     to_string(range), count, *range.per_node),
-                         ERANGE, "correct `node_index`, which counts from 0, or take a larger range or smaller slices"};
+    return Error{fmt::format("this node's index {} does not fit {}: it has {} slices of {}", index, to_string(range),
+                             count, *range.per_node),
+                 ERANGE, "correct `node_index`, which counts from 0, or take a larger range or smaller slices"};
   }
   VfRange slice = range;
   slice.per_node.reset();

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/config/config.hpp"
 
 namespace hook {
@@ -29,11 +29,11 @@ std::uint64_t slice_count(const AddressRange& range);
 std::optional<std::uint64_t> slice_with(const AddressRange& range, const fabric::Address& address);
 // The part of the range that is in this slice: `from` and `to` are its ends, without the subnet's own and its broadcast
 // address, and per_node is not set any more. Errors (ERANGE): the subnet has no such slice.
-fabric::Result<AddressRange> slice_of(const AddressRange& range, std::uint64_t index);
+Result<AddressRange> slice_of(const AddressRange& range, std::uint64_t index);
 
 // The same of a range of MAC addresses or GUIDs. A last slice that is not whole is none.
 std::uint64_t slice_count(const VfRange& range);
-fabric::Result<VfRange> slice_of(const VfRange& range, std::uint64_t index);
+Result<VfRange> slice_of(const VfRange& range, std::uint64_t index);
 
 // A list of nodes, as check-config takes it: a line each of name and index, blanks between, # begins a remark. Without
 // an index it is the number at the end of the name.

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/config/config.hpp"
 
 namespace hook {
@@ -25,9 +25,9 @@ std::string config_summary(const std::vector<ConfigText>& texts, const Config& c
 // The texts, in order. Refused: a file or one of its directories that is not root's or that group or others can write,
 // a symlink at the file itself, a file over 1 MiB. A sticky directory of root's that others can write, such as /tmp,
 // will do for a file that must exist. A missing default file is no error. The cluster's file comes first.
-fabric::Result<std::vector<ConfigText>> read_config_texts(const ConfigPaths& paths);
+Result<std::vector<ConfigText>> read_config_texts(const ConfigPaths& paths);
 // The same of the directories of the cluster's file alone, which is not there yet.
-fabric::Result<void> check_config_directories(const ConfigPaths& paths);
+Result<void> check_config_directories(const ConfigPaths& paths);
 // The same, but goes on after an error.
 struct ConfigFiles {
   std::vector<ConfigText> texts;        // of the files that may be used
@@ -35,8 +35,8 @@ struct ConfigFiles {
 };
 ConfigFiles read_config_files(const ConfigPaths& paths);
 // The first error as an Error whose hint is the remedy.
-fabric::Result<Config> valid_config(const std::vector<ConfigText>& texts);
+Result<Config> valid_config(const std::vector<ConfigText>& texts);
 // read_config_texts(), then valid_config().
-fabric::Result<Config> read_config(const ConfigPaths& paths);
+Result<Config> read_config(const ConfigPaths& paths);
 
 }  // namespace hook

@@ -11,9 +11,6 @@
 namespace hook {
 namespace {
 
-using fabric::make_error;
-using fabric::Result;
-
 constexpr std::size_t kLongestName = 63;
 constexpr std::size_t kLongestNetdev = 15;  // IFNAMSIZ without the zero
 constexpr std::uint32_t kAllPermissions = 0777;
@@ -136,8 +133,8 @@ Result<Wish> parse_wish(std::string_view text, std::string source) {
   Wish wish;
   wish.source = std::move(source);
   const auto refuse = [&](std::string_view what) {
-    return fabric::Error{fmt::format("{}: {}", wish.source, what), 0,
-                         "all, none, a count, or a list of HCAs: mlx5_0, netdev:NAME, pci:ADDRESS, rail:N, gpu"};
+    return Error{fmt::format("{}: {}", wish.source, what), 0,
+                 "all, none, a count, or a list of HCAs: mlx5_0, netdev:NAME, pci:ADDRESS, rail:N, gpu"};
   };
   if (text.empty()) return refuse("it is empty");
   if (text == "none" || text == "void") return wish;

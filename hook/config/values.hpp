@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/result.hpp"
 #include "fabric/selectors.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 
@@ -54,9 +54,9 @@ struct Wish {
 };
 
 // "all", "none", "void", "4", "mlx5_0,rail:3". Errors name the source. A count is at least 1 and at most kMaxCount.
-fabric::Result<Wish> parse_wish(std::string_view text, std::string source);
+Result<Wish> parse_wish(std::string_view text, std::string source);
 
 // Errors: over kMaxValueBytes.
-fabric::Result<void> check_size(std::string_view value, std::string_view source);
+Result<void> check_size(std::string_view value, std::string_view source);
 
 }  // namespace hook

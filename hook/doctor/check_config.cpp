@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "fabric/result.hpp"
 #include "fabric/text.hpp"
+#include "hook/base/result.hpp"
 #include "hook/config/node_slice.hpp"
 #include "hook/plan/pools.hpp"
 #include "hook/rails/address/node_ranges.hpp"
@@ -14,7 +14,7 @@ namespace {
 
 using fabric::Address;
 
-std::vector<Finding> findings_of_controller(const fabric::Result<RdmaController>& controller) {
+std::vector<Finding> findings_of_controller(const Result<RdmaController>& controller) {
   if (!controller) return {{Grade::kWarning, "limits", controller.error().message, controller.error().hint}};
   const auto none = no_limits(*controller);
   if (!none) return {};
@@ -24,7 +24,7 @@ std::vector<Finding> findings_of_controller(const fabric::Result<RdmaController>
 
 constexpr const char* kObject = "node_index";
 
-Finding broken(std::string object, const fabric::Error& error) {
+Finding broken(std::string object, const Error& error) {
   return {Grade::kBroken, std::move(object), error.message, fabric::remedy_of(error)};
 }
 
@@ -61,7 +61,7 @@ std::optional<Finding> check_number(const Config& config, const Network& network
 }  // namespace
 
 std::vector<Finding> check_rdma_limits(const fabric::Inventory& inventory, const Config& config,
-                                       const std::optional<fabric::Result<RdmaController>>& controller) {
+                                       const std::optional<Result<RdmaController>>& controller) {
   std::vector<Finding> findings;
   if (config.pools.empty()) return findings;
   std::vector<std::string> seen;

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <ctime>
 
-#include "fabric/result.hpp"
 #include "fabric/text.hpp"
 #include "hook/apply/memlock.hpp"
+#include "hook/base/result.hpp"
 #include "hook/doctor/checks.hpp"
 
 namespace hook {
@@ -179,7 +179,7 @@ Check check_programs(const NodeEngines& engines) {
                 "install the programs together");
     }
   }
-  for (const fabric::Error& error : engines.unasked)
+  for (const Error& error : engines.unasked)
     check.add(Grade::kWarning, "programs", error.message, fabric::remedy_of(error));
   check.summary = names.empty() ? "no engine names one" : fabric::join(names, ", ");
   return check;

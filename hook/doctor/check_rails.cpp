@@ -5,8 +5,8 @@
 #include <optional>
 #include <set>
 
-#include "fabric/result.hpp"
 #include "fabric/text.hpp"
+#include "hook/base/result.hpp"
 #include "hook/plan/pools.hpp"
 
 namespace hook {
@@ -69,7 +69,7 @@ Check check_pools(const NodeMap& map, const Config& config) {
   std::vector<std::string> summaries;
   for (const NodeHca& node : map.hcas()) {
     if (!node.pool_unread) continue;
-    const fabric::Error error = unknown_pool(node);
+    const Error error = unknown_pool(node);
     check.add(Grade::kWarning, printable(node.name()), error.message, fabric::remedy_of(error));
   }
   for (const Pool& pool : config.pools) {

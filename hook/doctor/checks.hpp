@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "fabric/inventory.hpp"
-#include "fabric/result.hpp"
 #include "hook/apply/rdma_cgroup.hpp"
+#include "hook/base/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/install/ask_engine.hpp"
 #include "hook/install/record.hpp"
@@ -132,7 +132,7 @@ std::optional<std::vector<unsigned>> parse_dcb_pfc(std::string_view text);
 // netdevs: of the RoCE rails. root: in front of /sys; `dcb` is asked on this node alone. unasked: gets an error if it
 // cannot be executed.
 std::vector<RailQos> read_qos(const std::string& root, const std::vector<std::string>& netdevs,
-                              std::vector<fabric::Error>& unasked);
+                              std::vector<Error>& unasked);
 
 // Pure.
 Check check_qos(const std::vector<RailQos>& rails);
@@ -143,7 +143,7 @@ Check check_qos(const std::vector<RailQos>& rails);
 // A warning for each pool of config.json with HCAs of this node that containers share without "hca_objects", and one
 // for limits that the node cannot set. controller: nullopt: not looked at.
 std::vector<Finding> check_rdma_limits(const fabric::Inventory& inventory, const Config& config,
-                                       const std::optional<fabric::Result<RdmaController>>& controller);
+                                       const std::optional<Result<RdmaController>>& controller);
 
 struct NodeIndexSources {
   std::optional<std::string> root;  // prefix of the file's path; nullopt: the node's files are not at hand
@@ -180,10 +180,10 @@ struct LedgerFacts {
   std::vector<Grant> grants;
   // The names that the node's HCAs have now, by PlannedHca::device.
   std::map<std::string, std::vector<std::string>> names;
-  std::vector<PlacedGid> gids;        // of the grants that did not vanish
-  std::vector<MovedGid> moved;        // of these, as moved_gids() finds them
-  bool is_there = false;              // else nothing was given yet
-  std::vector<fabric::Error> unread;  // grants, records of rails, or the ledger as a whole: its mode, its owner
+  std::vector<PlacedGid> gids;  // of the grants that did not vanish
+  std::vector<MovedGid> moved;  // of these, as moved_gids() finds them
+  bool is_there = false;        // else nothing was given yet
+  std::vector<Error> unread;    // grants, records of rails, or the ledger as a whole: its mode, its owner
 };
 
 // Nothing is made or written; without names and moved GIDs.
@@ -216,9 +216,9 @@ struct EngineFile {
 struct OurProgram {
   std::string path;
   std::string named_in;
-  int error = 0;                             // errno that keeps it from being executed; 0: none
-  std::string version;                       // "rdma-hook 0.1.0"; empty: it does not say
-  std::optional<fabric::Error> unsafe = {};  // others than root can change it: it was not executed
+  int error = 0;                     // errno that keeps it from being executed; 0: none
+  std::string version;               // "rdma-hook 0.1.0"; empty: it does not say
+  std::optional<Error> unsafe = {};  // others than root can change it: it was not executed
 };
 
 struct RefusedEngine {
@@ -233,16 +233,16 @@ struct EngineLimit {
 };
 
 struct NodeEngines {
-  fabric::Result<std::vector<FoundEngine>> found = std::vector<FoundEngine>();
+  Result<std::vector<FoundEngine>> found = std::vector<FoundEngine>();
   std::vector<RefusedEngine> refused;
-  fabric::Result<std::optional<InstallRecord>> record = std::optional<InstallRecord>();
+  Result<std::optional<InstallRecord>> record = std::optional<InstallRecord>();
   std::vector<std::pair<std::string, EditState>> changed;  // files of the record that are not as installed
   std::vector<EngineFile> files;
   std::vector<std::string> unread;  // files that could not be read, each with why
   std::vector<OurProgram> programs;
   std::vector<RunningProcess> processes;
   std::vector<EngineLimit> units;
-  std::vector<fabric::Error> unasked;      // why other programs were not asked
+  std::vector<Error> unasked;              // why other programs were not asked
   std::optional<bool> docker_has_runtime;  // nullopt: not asked, or no answer
 };
 

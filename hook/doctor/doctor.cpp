@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "fabric/read_inventory.hpp"
-#include "fabric/result.hpp"
 #include "fabric/snapshot.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/base/process/sandbox.hpp"
+#include "hook/base/result.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/grant/hcas.hpp"
 #include "hook/install/ask_program.hpp"
@@ -94,7 +94,7 @@ std::vector<Finding> check_kinds(const Inventory& inventory, const Config& confi
   return findings;
 }
 
-ActiveMtus ask_active_mtus(const NodeSettings& node, const Inventory& inventory, std::vector<fabric::Error>& unasked) {
+ActiveMtus ask_active_mtus(const NodeSettings& node, const Inventory& inventory, std::vector<Error>& unasked) {
   const auto program = node.snapshot || inventory.hcas.empty() ? std::nullopt : find_program(node.root, "ibv_devinfo");
   if (!program) return {};
   const auto answer = ask_program(node.root, {*program});
@@ -167,7 +167,7 @@ LedgerFacts ledger_of(const NodeSettings& node, const Config& config, const Inve
 }
 
 // unasked: what earlier checks could not ask the kernel.
-NodeEngines engines_of(const NodeSettings& node, std::vector<fabric::Error> unasked) {
+NodeEngines engines_of(const NodeSettings& node, std::vector<Error> unasked) {
   NodeEngines engines = read_node_engines(node.root);
   std::move(unasked.begin(), unasked.end(), std::back_inserter(engines.unasked));
   return engines;
@@ -193,7 +193,7 @@ std::vector<Check> examine_node(const NodeSettings& node) {
   Config config;
   Check of_config = check_config(node, config);
   auto read = node.snapshot ? fabric::read_snapshot(*node.snapshot)
-                            : fabric::Result<Inventory>(fabric::read_inventory({.root = node.root, .full = true}));
+                            : Result<Inventory>(fabric::read_inventory({.root = node.root, .full = true}));
   if (!read) {
     checks.push_back(
         {"snapshot", {}, {{Grade::kBroken, *node.snapshot, read.error().message, fabric::remedy_of(read.error())}}});
@@ -206,7 +206,7 @@ std::vector<Check> examine_node(const NodeSettings& node) {
   } else {
     checks.push_back(not_looked_at("modules", "a snapshot does not tell modules and modes of nodes"));
   }
-  std::vector<fabric::Error> unasked;
+  std::vector<Error> unasked;
   if (!inventory.hcas.empty())
     append(check_rails(inventory, config, ask_active_mtus(node, inventory, unasked)), checks);
   if (files) {

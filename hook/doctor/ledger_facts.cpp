@@ -7,8 +7,8 @@
 #include <set>
 #include <utility>
 
-#include "fabric/result.hpp"
 #include "fabric/text.hpp"
+#include "hook/base/result.hpp"
 #include "hook/rails/record/store.hpp"
 
 namespace hook {
@@ -64,7 +64,7 @@ void check_moved(const LedgerFacts& facts, Check& check) {
   }
 }
 
-fabric::Result<void> add_gids(const std::string& ledger, const Grant& grant, std::vector<PlacedGid>& gids) {
+Result<void> add_gids(const std::string& ledger, const Grant& grant, std::vector<PlacedGid>& gids) {
   if (grant.vanished || TRY(NetworkRecordStore::look_at(ledger, grant.owner.key)) == Presence::kGone) return {};
   const auto records = TRY(NetworkRecordStore::open(ledger));
   const auto record = TRY(records.read(grant.owner.key));
@@ -91,7 +91,7 @@ LedgerFacts read_ledger_facts(const std::string& path) {
     if (disk.f_files != 0) facts.free_files = disk.f_favail;
     facts.read_only = (disk.f_flag & ST_RDONLY) != 0;
   }
-  const auto add = [&](const Grant& grant) -> fabric::Result<void> {
+  const auto add = [&](const Grant& grant) -> Result<void> {
     facts.grants.push_back(grant);
     if (auto added = add_gids(path, grant, facts.gids); !added) facts.unread.push_back(added.error());
     return {};
@@ -125,7 +125,7 @@ std::vector<MovedGid> moved_gids(const std::vector<PlacedGid>& placed, const fab
 
 Check check_ledger(const LedgerFacts& facts) {
   Check check{"ledger", {}, {}};
-  for (const fabric::Error& error : facts.unread)
+  for (const Error& error : facts.unread)
     check.add(Grade::kBroken, facts.path, error.message, fabric::remedy_of(error));
   for (const Grant& grant : facts.grants) {
     if (!grant.vanished) continue;

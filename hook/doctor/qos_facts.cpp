@@ -4,6 +4,7 @@
 
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
+#include "hook/base/result.hpp"
 #include "hook/install/ask_engine.hpp"
 
 namespace hook {
@@ -42,7 +43,7 @@ std::optional<std::vector<unsigned>> parse_dcb_pfc(std::string_view text) {
 }
 
 std::vector<RailQos> read_qos(const std::string& root, const std::vector<std::string>& netdevs,
-                              std::vector<fabric::Error>& unasked) {
+                              std::vector<Error>& unasked) {
   auto dcb = root.empty() ? find_program(root, "dcb") : std::nullopt;
   std::vector<RailQos> rails;
   for (const std::string& netdev : netdevs) {

@@ -6,10 +6,10 @@
 #include <cerrno>
 #include <set>
 
-#include "fabric/result.hpp"
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/base/result.hpp"
 #include "hook/doctor/checks.hpp"
 #include "hook/install/engine_processes.hpp"
 #include "hook/install/node_files.hpp"
@@ -47,8 +47,7 @@ std::optional<std::string> read_text(const std::string& path, std::vector<std::s
   auto text = sysfs::read_file(path, kLongestFile);
   if (auto* found = std::get_if<std::string>(&text)) return std::move(*found);
   const int code = std::get<fabric::Unreadable>(text).code;
-  if (unread && code != ENOENT && code != ENOTDIR)
-    unread->push_back(fabric::sys_error(code, "cannot read `{}`", path).message);
+  if (unread && code != ENOENT && code != ENOTDIR) unread->push_back(sys_error(code, "cannot read `{}`", path).message);
   return std::nullopt;
 }
 

@@ -13,8 +13,6 @@
 namespace hook {
 namespace {
 
-using fabric::Result;
-
 constexpr const char* kOwnNetns = "/proc/self/ns/net";
 
 // nullopt: no namespace is joined by path, or nothing is there.
@@ -85,7 +83,7 @@ Result<bool> uses_host_network(const ContainerSpec& spec) {
 Result<std::string> read_bundle_config(const std::string& bundle) {
   auto text = read_text_file(bundle + "/config.json");
   if (text) return text;
-  fabric::Error error = fabric::wrap(std::move(text).error(), "the container's bundle");
+  Error error = fabric::wrap(std::move(text).error(), "the container's bundle");
   error.hint = "a bundle is the directory that holds config.json";
   // crun 1.8.1 does this with a user namespace and linux.devices (tried).
   if (bundle == "/") error.hint = "this crun does not say where the bundle is: use a later one, or runc";

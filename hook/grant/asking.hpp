@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "fabric/result.hpp"
 #include "hook/base/json/json_fwd.hpp"
+#include "hook/base/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/ledger/grant.hpp"
 #include "hook/oci/caller.hpp"
@@ -27,15 +27,15 @@ struct Asking {
 };
 
 // The bundle's config.json of at most 16 MiB, and 262,144 values. Errors name it.
-fabric::Result<std::string> read_bundle_config(const std::string& bundle);
+Result<std::string> read_bundle_config(const std::string& bundle);
 
 // admin: the administrator's configuration. That it cannot be read is an error for a container that asks, and a warning
 // for one that does not. root: prefix of the /sys that says which of the dynamic device numbers in linux.devices are
 // uverbs nodes; nullopt: none says it. Errors: about the configuration, that /sys could not be looked at, or refusals.
-fabric::Result<Asking> understand(const std::string& config_text, const fabric::Result<Config>& admin,
-                                  const Caller& caller, const std::optional<std::string>& root = "");
-fabric::Result<Asking> understand_spec(ContainerSpec spec, const fabric::Result<Config>& admin, Recognised caller,
-                                       const std::optional<std::string>& root = "");
+Result<Asking> understand(const std::string& config_text, const Result<Config>& admin, const Caller& caller,
+                          const std::optional<std::string>& root = "");
+Result<Asking> understand_spec(ContainerSpec spec, const Result<Config>& admin, Recognised caller,
+                               const std::optional<std::string>& root = "");
 
 // Whether it may get netdevs. Which HCAs it will have, and so which pool's network counts, is not asked. Pure.
 bool may_get_rails(const Asking& asking);
@@ -51,12 +51,12 @@ struct Grantee {
 
 // user: all but its key, which this function sets. place: as container_owner() has it; nullopt: the container has none
 // yet, and a new token stands for it. Errors: as owner_of(); no token can be made.
-fabric::Result<Grantee> grantee_of(const ContainerSpec& spec, GrantUser user, const std::optional<std::string>& place);
+Result<Grantee> grantee_of(const ContainerSpec& spec, GrantUser user, const std::optional<std::string>& place);
 
 // Returns the pod as owner if the container joins its network namespace by path and that is not the node's own; else,
 // and where nothing is at that path, `otherwise`. Errors: the path cannot be looked at.
-fabric::Result<Owner> owner_of(const ContainerSpec& spec, Owner otherwise);
+Result<Owner> owner_of(const ContainerSpec& spec, Owner otherwise);
 // The container has no network namespace of its own, or joins the node's by path. Errors: as owner_of().
-fabric::Result<bool> uses_host_network(const ContainerSpec& spec);
+Result<bool> uses_host_network(const ContainerSpec& spec);
 
 }  // namespace hook

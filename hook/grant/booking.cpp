@@ -5,8 +5,6 @@
 
 namespace hook {
 
-using fabric::Result;
-
 Result<void> book(LockedHcas& locks, const Plan& plan, const Grantee& who, const std::string& view) {
   std::vector<PlannedHca> held = plan.hcas;
   held.insert(held.end(), plan.also_open.begin(), plan.also_open.end());

@@ -1,8 +1,8 @@
 // Between booking and the end of its steps.
 #pragma once
 
-#include "fabric/result.hpp"
 #include "hook/base/log.hpp"
+#include "hook/base/result.hpp"
 #include "hook/grant/asking.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/plan/plan.hpp"
@@ -12,10 +12,10 @@ namespace hook {
 
 // Writes what the plan holds into the ledger, pending until it is settled. Nothing is held: nothing is written. view:
 // as GrantUser has it.
-fabric::Result<void> book(LockedHcas& locks, const Plan& plan, const Grantee& who, const std::string& view);
+Result<void> book(LockedHcas& locks, const Plan& plan, const Grantee& who, const std::string& view);
 
 // This container has been given this grant by an earlier call, and may live. Errors: the ledger's.
-fabric::Result<bool> was_given_before(const Ledger& ledger, const Grantee& who);
+Result<bool> was_given_before(const Ledger& ledger, const Grantee& who);
 
 // Unless finished, what was booked is given back, but not from a container that had it before this call: that one may
 // be running. What cannot be given back stays pending, and who comes after this process tries again. All arguments have
@@ -28,7 +28,7 @@ class Booking {
   Booking& operator=(const Booking&) = delete;
   ~Booking();
   // Keeps what was booked, and settles it.
-  fabric::Result<void> finish();
+  Result<void> finish();
 
  private:
   void undo() const;

@@ -16,8 +16,6 @@
 namespace hook {
 namespace {
 
-using fabric::Result;
-
 ReturnReason reason_of(const Released& released, Releaser by) {
   if (!released.was_given) return ReturnReason::kInterrupted;
   if (by == Releaser::kPoststop) return ReturnReason::kPoststop;
@@ -76,7 +74,7 @@ std::optional<NetworkRecord> read_rails_of(const std::string& ledger_directory, 
   const std::string path = ledger_directory + "/network";
   const auto directory = open_directory(AT_FDCWD, path, path, false);
   const auto text = directory ? read_ledger_file(*directory, key + ".json") : directory.error();
-  auto record = text && *text ? parse_network_record(**text, path) : Result<NetworkRecord>(fabric::Error{});
+  auto record = text && *text ? parse_network_record(**text, path) : Result<NetworkRecord>(Error{});
   return record ? std::optional(std::move(*record)) : std::nullopt;  // why not is said by the steps that need it
 }
 

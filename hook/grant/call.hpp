@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "fabric/result.hpp"
 #include "hook/base/log.hpp"
+#include "hook/base/result.hpp"
 #include "hook/base/timing.hpp"
 #include "hook/grant/events.hpp"
 #include "hook/grant/node.hpp"
@@ -37,9 +37,9 @@ struct OpenLedger {
   std::shared_ptr<NodeRails> rails;
   Ledger ledger;
   // Errors: about the ledger.
-  static fabric::Result<OpenLedger> open(Call& call);
+  static Result<OpenLedger> open(Call& call);
   // nullopt: there is no ledger, and none is made.
-  static fabric::Result<std::optional<OpenLedger>> open_existing(Call& call);
+  static Result<std::optional<OpenLedger>> open_existing(Call& call);
   // Repairs what killed calls left half-way. A failure is a warning, and does not fail this container.
   void repair(const Log& log) const;
   // Writes a line into the log for each grant that was released since the last call, with the rails' warnings, and

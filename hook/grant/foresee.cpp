@@ -14,8 +14,6 @@
 namespace hook {
 namespace {
 
-using fabric::Result;
-
 // The ledger counts holders no further than to the largest number that could refuse.
 std::map<std::string, unsigned> largest_limits(const std::vector<std::string>& names, const Request& request,
                                                const Config& config) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "fabric/inventory.hpp"
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/grant/asking.hpp"
 #include "hook/grant/node.hpp"
 #include "hook/ledger/ledger.hpp"
@@ -24,7 +24,7 @@ struct ForeseeInput {
 
 // The node as the request needs it, with the HCAs that are in the owner's network namespace. warnings: gets what stays
 // unknown. Errors: as read_node_for(), add_own_hcas().
-fabric::Result<fabric::Inventory> read_for(const ForeseeInput& input, std::vector<std::string>& warnings);
+Result<fabric::Inventory> read_for(const ForeseeInput& input, std::vector<std::string>& warnings);
 
 struct ForeseenPlan {
   Plan plan;
@@ -36,11 +36,11 @@ struct ForeseenPlan {
 
 // inventory: as read_for() gives it. What the container's config.json mounts already is not in the plan. Errors: the
 // ledger's; EAGAIN where another process keeps a lock; as make_plan(), uses_host_network(), rdma_controller().
-fabric::Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory& inventory);
+Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory& inventory);
 
 // As foresee(), of HCAs that are bound to the owner: looks at no other holder, and locks nothing. nullopt: they do not
 // suffice any more.
-fabric::Result<std::optional<Plan>> foresee_bound(const ForeseeInput& input, const fabric::Inventory& inventory,
-                                                  const Grant& bound);
+Result<std::optional<Plan>> foresee_bound(const ForeseeInput& input, const fabric::Inventory& inventory,
+                                          const Grant& bound);
 
 }  // namespace hook

@@ -6,13 +6,12 @@
 #include <cerrno>
 
 #include "hook/base/failure.hpp"
+#include "hook/base/result.hpp"
 #include "hook/plan/parts.hpp"
 #include "hook/plan/plan.hpp"
 #include "hook/rails/give.hpp"
 
 namespace hook {
-
-using fabric::Result;
 
 namespace {
 
@@ -28,7 +27,7 @@ Result<void> give(const Asking& asking, const Grantee& who, const NetworkTarget&
   const std::string& path = target.netns_path;
   // Opened once: what is noted of it and what is entered are then the same, wherever the path leads later.
   fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.ok()) return fabric::sys_error(errno, "cannot open the container's network namespace `{}`", path);
+  if (!fd.ok()) return sys_error(errno, "cannot open the container's network namespace `{}`", path);
   NetnsIdentity netns = TRY(identify_netns(path));
   const bool first = TRY(is_first(ledger, who.owner, who.user.key));
   RailsInput input{.plan = plan,

@@ -22,8 +22,6 @@
 namespace hook {
 namespace {
 
-using fabric::Result;
-
 // The grant that rdma-runtime or rdma-nri booked becomes this container's. nullopt: none did.
 Result<std::optional<Grant>> bind_token(const ContainerSpec& spec, const Ledger& ledger, const Grantee& who) {
   const auto token = spec.annotations.find(kGrantAnnotation);
@@ -209,9 +207,8 @@ Result<void> carry_out(const OpenLedger& open, const Asking& asking, const Grant
 Result<fabric::UniqueFd> take_turn(const std::string& bundle) {
   fabric::UniqueFd directory(::open(bundle.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!directory.ok() || ::flock(directory.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return directory;
-  return fabric::Error{
-      fmt::format("another call is booking for the container of bundle `{}`", fabric::printable(bundle)), EBUSY,
-      "create one container of a bundle at a time", FailureReason::kBusy};
+  return Error{fmt::format("another call is booking for the container of bundle `{}`", fabric::printable(bundle)),
+               EBUSY, "create one container of a bundle at a time", FailureReason::kBusy};
 }
 
 // Errors (EBUSY): a container of the same id and bundle, or the create that booked for it, has not ended.

@@ -5,9 +5,9 @@
 #include <functional>
 #include <string_view>
 
-#include "fabric/result.hpp"
 #include "hook/base/json/json_fwd.hpp"
 #include "hook/base/process/identity.hpp"
+#include "hook/base/result.hpp"
 #include "hook/grant/asking.hpp"
 #include "hook/grant/call.hpp"
 #include "hook/grant/give_network.hpp"
@@ -24,20 +24,18 @@ struct Way {
   bool binds_token = false;
   bool variables = false;  // apply sets the container's
   // Puts the plan, with its rails given and its view made, where the container finds it; also a plan of nothing.
-  std::function<fabric::Result<void>(const Plan& plan)> apply;
+  std::function<Result<void>(const Plan& plan)> apply;
 };
 
 // asking.request: there is one. Errors: as read_for(), foresee(), give_network(), the ledger's, apply's.
-fabric::Result<void> grant(const OpenLedger& open, const Asking& asking, const Grantee& who, const Way& way,
-                           Call& call);
+Result<void> grant(const OpenLedger& open, const Asking& asking, const Grantee& who, const Way& way, Call& call);
 
 // Puts the edited config.json where the runtime reads it.
-using Publish = std::function<fabric::Result<void>(const Plan& plan, Json& config)>;
+using Publish = std::function<Result<void>(const Plan& plan, Json& config)>;
 
 // grant() into asking.document (edit_spec()), which is then published. What is booked is the container's with
 // call.state, and free again when the requester, which becomes its runtime, and the container are gone. Without, it is
 // the requester's until createRuntime binds it, and free again when the requester is gone and nothing was bound.
-fabric::Result<void> grant_in_spec(Asking& asking, const ProcessIdentity& requester, Call& call,
-                                   const Publish& publish);
+Result<void> grant_in_spec(Asking& asking, const ProcessIdentity& requester, Call& call, const Publish& publish);
 
 }  // namespace hook

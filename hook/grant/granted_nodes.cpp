@@ -4,12 +4,11 @@
 
 #include "fabric/text.hpp"
 #include "hook/base/failure.hpp"
+#include "hook/base/result.hpp"
 #include "hook/plan/parts.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::Result;
 
 bool is_node(const SpecDevice& device, const PlannedNode& node) {
   return device.type == 'c' && node.major && node.minor && device.major == *node.major && device.minor == *node.minor;
@@ -53,7 +52,7 @@ std::string owner_text(const HcaNodes* owner) {
   return owner ? fmt::format("a node of `{}`", fabric::printable(owner->hca)) : "a node of no HCA of this node";
 }
 
-fabric::Error changed(std::string message) {
+Error changed(std::string message) {
   return {std::move(message), 0,
           "find what changed the container's devices after rdma-nri (a later NRI plugin, CDI), and keep it from "
           "/dev/infiniband",

@@ -10,6 +10,7 @@
 
 #include "fabric/read_inventory.hpp"
 #include "fabric/text.hpp"
+#include "hook/base/result.hpp"
 #include "hook/ledger/files.hpp"
 #include "hook/plan/parts.hpp"
 #include "hook/rails/netlink/netlink.hpp"
@@ -21,13 +22,12 @@ namespace {
 
 using fabric::Hca;
 using fabric::Inventory;
-using fabric::Result;
 using fabric::Unread;
 
 Result<void> read_inside(const NetnsIdentity& netns, const std::string& root, const std::vector<std::string>& names,
                          Inventory& inventory) {
   fabric::UniqueFd fd(::open(netns.path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.ok()) return fabric::sys_error(errno, "cannot open the pod's network namespace `{}`", netns.path);
+  if (!fd.ok()) return sys_error(errno, "cannot open the pod's network namespace `{}`", netns.path);
   const auto inside = TRY(open_network_namespace(std::move(fd), {.packet = false, .sysfs = true}));
   if (!inside.sysfs.ok()) return {};
   const std::string sys = fmt::format("/proc/self/fd/{}", inside.sysfs.get());
@@ -104,7 +104,7 @@ bool add_device(const std::string& name, const Inventory& inventory, KnownDevice
   if (!hca) return false;
   auto device = device_of(*hca);
   if (const Unread* unread = unread_link(inventory, *hca)) {
-    known.unknown.emplace(name, fabric::sys_error(unread->code, "cannot read `{}`", unread->path).message);
+    known.unknown.emplace(name, sys_error(unread->code, "cannot read `{}`", unread->path).message);
   } else if (device) {
     known.devices.emplace(name, std::move(*device));
   } else if (is_software(*hca) && hca->node_guid.empty()) {

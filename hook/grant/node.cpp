@@ -5,6 +5,7 @@
 
 #include "fabric/read_inventory.hpp"
 #include "fabric/snapshot.hpp"
+#include "hook/base/result.hpp"
 #include "hook/grant/asking.hpp"
 #include "hook/plan/match.hpp"
 #include "hook/plan/node_needs.hpp"
@@ -13,8 +14,6 @@
 
 namespace hook {
 namespace {
-
-using fabric::Result;
 
 // The HCAs of the uverbs nodes that the container has already; nullopt: one of them belongs to none.
 std::optional<std::vector<std::string>> hcas_of_given_nodes(const Request& request, const std::string& root) {

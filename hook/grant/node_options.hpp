@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "fabric/command_line.hpp"
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/grant/node.hpp"
 
 namespace hook {
@@ -18,43 +18,42 @@ inline constexpr fabric::Option<Options> kConfigOption = {
     "config", "FILE", "in place of /etc/rdma-init: cluster/config.json, config.json and conf.d/*.json",
     [](Options& options, std::string_view value) {
       options.node.config = {std::string(value), "", true};
-      return fabric::Result<void>();
+      return Result<void>();
     }};
 template <typename Options>
 inline constexpr fabric::Option<Options> kRootOption = {"root", "DIR", "the node's /sys, /dev and /proc are below DIR",
                                                         [](Options& options, std::string_view value) {
                                                           options.node.root = value;
-                                                          return fabric::Result<void>();
+                                                          return Result<void>();
                                                         }};
 template <typename Options>
 inline constexpr fabric::Option<Options> kLedgerOption = {"ledger", "DIR", "in place of /run/rdma-hook",
                                                           [](Options& options, std::string_view value) {
                                                             options.node.ledger = value;
-                                                            return fabric::Result<void>();
+                                                            return Result<void>();
                                                           }};
 // --help and --version of programs that do one thing.
 template <typename Options>
 inline constexpr fabric::Option<Options> kHelpOption = {"help", "", "this text",
                                                         [](Options& options, std::string_view) {
                                                           options.help = true;
-                                                          return fabric::Result<void>();
+                                                          return Result<void>();
                                                         }};
 template <typename Options>
 inline constexpr fabric::Option<Options> kVersionOption = {"version", "", "print the version",
                                                            [](Options& options, std::string_view) {
                                                              options.version = true;
-                                                             return fabric::Result<void>();
+                                                             return Result<void>();
                                                            }};
 
 // Applies the options of such a program, as far as --help or --version. Errors (EINVAL): as apply_option().
 template <typename Options>
-fabric::Result<void> apply_options(std::span<const fabric::Option<Options>> table, std::span<char* const> arguments,
-                                   std::string_view program, Options& options) {
+Result<void> apply_options(std::span<const fabric::Option<Options>> table, std::span<char* const> arguments,
+                           std::string_view program, Options& options) {
   for (std::size_t at = 0; at < arguments.size() && !options.help && !options.version; ++at) {
     const bool is_help = std::string_view(arguments[at]) == "-h";
     const auto done = is_help ? kHelpOption<Options>.apply(options, "") : apply_option(table, arguments, at, options);
-    if (!done)
-      return fabric::Error{done.error().message, EINVAL, fmt::format("`{} --help` lists the options", program)};
+    if (!done) return Error{done.error().message, EINVAL, fmt::format("`{} --help` lists the options", program)};
   }
   return {};
 }

@@ -5,17 +5,14 @@
 #include <array>
 #include <cerrno>
 
-#include "fabric/result.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/base/result.hpp"
 #include "hook/install/engine_processes.hpp"
 #include "hook/install/node_files.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::Error;
-using fabric::Result;
 
 constexpr std::size_t kShownOfEngine = 400;
 

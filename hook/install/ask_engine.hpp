@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/install/ask_program.hpp"
 #include "hook/oci/engine.hpp"
 
@@ -22,14 +22,13 @@ struct FoundEngine {
 };
 
 // containerd, CRI-O, Docker and Podman, those of them that are there. Errors: root cannot be entered.
-fabric::Result<std::vector<FoundEngine>> find_engines(const std::string& root);
+Result<std::vector<FoundEngine>> find_engines(const std::string& root);
 
 // Has the engine read its own configuration as it is; of containerd and CRI-O the result is what they print of it.
 // Errors: it refuses it: why_refused, and its words. Docker before 23 has no check, and passes.
-fabric::Result<std::string> check_engine_config(const std::string& root, const FoundEngine& engine,
-                                                const std::string& why_refused);
+Result<std::string> check_engine_config(const std::string& root, const FoundEngine& engine,
+                                        const std::string& why_refused);
 // Has the engine read a file in place of its own.
-fabric::Result<std::string> check_engine_candidate(const std::string& root, const FoundEngine& engine,
-                                                   const std::string& file);
+Result<std::string> check_engine_candidate(const std::string& root, const FoundEngine& engine, const std::string& file);
 
 }  // namespace hook

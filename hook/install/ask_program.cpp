@@ -23,10 +23,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::make_error;
-using fabric::Result;
-using fabric::sys_error;
 using fabric::UniqueFd;
 using Clock = std::chrono::steady_clock;
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 
@@ -23,8 +23,8 @@ inline constexpr std::size_t kMostAnswer = std::size_t{16} << 20;
 // its interpreter, which is checked too, opens it again. variable: NAME=VALUE for it, or empty. Errors: EPERM, the
 // caller cannot enter root; EACCES with the remedy, others can change the program; it cannot be started; it writes more
 // than kMostAnswer bytes, or runs longer than that: it is killed then.
-fabric::Result<Answer> ask_program(const std::string& root, const std::vector<std::string>& arguments,
-                                   const std::string& variable = {}, int patience_ms = kPatienceMs);
+Result<Answer> ask_program(const std::string& root, const std::vector<std::string>& arguments,
+                           const std::string& variable = {}, int patience_ms = kPatienceMs);
 
 // Where a program is in the node: by PATH if the node is this one, then where programs are. nullopt: nowhere.
 std::optional<std::string> find_program(const std::string& root, const std::string& name);

@@ -12,10 +12,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::make_error;
-using fabric::Result;
-
 bool exists(const std::string& root, const char* path) {
   return node_has(root, path, F_OK);
 }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/install/plan.hpp"
 
 namespace hook {
@@ -17,8 +17,7 @@ struct Choice {
 };
 
 // engine, way: what the administrator asks for. Errors: no such engine, or several where none is named.
-fabric::Result<Choice> choose_engine(const std::string& root, std::optional<Engine> engine,
-                                     std::optional<InstallWay> way);
+Result<Choice> choose_engine(const std::string& root, std::optional<Engine> engine, std::optional<InstallWay> way);
 
 // k3s, RKE2 and microk8s make their containerd's configuration from a template of their own: what to put into it.
 // nullopt: the node has none of them.

@@ -23,9 +23,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::make_error;
-using fabric::Result;
 using fabric::UniqueFd;
 
 // systemd waits 90 seconds for a service to stop.
@@ -337,7 +334,7 @@ Result<std::string> say_put(const InstallOptions& options) {
 // Held until it is closed.
 Result<UniqueFd> lock_out_others(const std::string& root) {
   UniqueFd lock(::open((root + "/etc").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!lock.ok()) return fabric::sys_error(errno, "open `{}/etc`", root);
+  if (!lock.ok()) return sys_error(errno, "open `{}/etc`", root);
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return make_error("another `rdma-hook install` is at work");
   return lock;
 }

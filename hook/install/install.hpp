@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/install/plan.hpp"
 
 namespace hook {
@@ -26,7 +26,7 @@ struct InstallOptions {
   std::vector<std::string> put;
   std::string put_from;
   // Releases what is stale, and says what is held still. Empty: nothing is.
-  std::function<fabric::Result<HeldGrants>()> needed_by;
+  std::function<Result<HeldGrants>()> needed_by;
   bool dry_run = false;
   bool restart = false;
 };
@@ -38,11 +38,11 @@ struct InstallOptions {
 // as it would be. Nothing is changed then.
 // With `restart` the engine is restarted if it may not have read what is written now: it is called at each start of an
 // image's pod.
-fabric::Result<std::string> install(const InstallOptions& options);
+Result<std::string> install(const InstallOptions& options);
 // A file that somebody changed since is kept, and the error names it; the others are restored. Programs that were put
 // go last, when the engine was restarted, which would start no container without them, and nobody needs them any more:
 // until then that is an error, and calling it again completes it.
-fabric::Result<std::string> uninstall(const InstallOptions& options);
-fabric::Result<std::string> install_status(const std::string& root, bool json);
+Result<std::string> uninstall(const InstallOptions& options);
+Result<std::string> install_status(const std::string& root, bool json);
 
 }  // namespace hook

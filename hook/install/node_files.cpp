@@ -18,10 +18,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::make_error;
-using fabric::Result;
-using fabric::sys_error;
 using fabric::UniqueFd;
 
 constexpr JsonLimits kNodeFileLimits{.bytes = 16 << 20};

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 
@@ -21,27 +21,26 @@ inline constexpr const char* kCandidate = ".rdma-init";
 //
 // The text of a file, nullopt where there is none. Errors: a link or anything else that is no regular file; more than
 // 16 MiB; a text that is no UTF-8, which the record could not give back byte for byte.
-fabric::Result<std::optional<std::string>> read_node_file(const std::string& root, const std::string& path);
+Result<std::optional<std::string>> read_node_file(const std::string& root, const std::string& path);
 
 // Whether the file has this text; nullopt: whether nothing is there. No link, directory or the like has a text. Errors:
 // it cannot be seen, or a link leads out of root.
-fabric::Result<bool> has_node_file(const std::string& root, const std::string& path,
-                                   const std::optional<std::string>& text);
+Result<bool> has_node_file(const std::string& root, const std::string& path, const std::optional<std::string>& text);
 
 // Writes path's temporary, to disk, with the mode and owner of path where that is there, else root's and 0644. Makes
 // the directories that are missing.
-fabric::Result<void> prepare_node_file(const std::string& root, const std::string& path, std::string_view text);
+Result<void> prepare_node_file(const std::string& root, const std::string& path, std::string_view text);
 // Writes path's temporary as root's with kProgramMode, whatever is at path.
 inline constexpr mode_t kProgramMode = 0755;
-fabric::Result<void> prepare_node_program(const std::string& root, const std::string& path, std::string_view bytes);
+Result<void> prepare_node_program(const std::string& root, const std::string& path, std::string_view bytes);
 // The temporary becomes the file, or the directory. Needs no room on the file system.
-fabric::Result<void> commit_node_file(const std::string& root, const std::string& path);
+Result<void> commit_node_file(const std::string& root, const std::string& path);
 // Both.
-fabric::Result<void> write_node_file(const std::string& root, const std::string& path, std::string_view text);
+Result<void> write_node_file(const std::string& root, const std::string& path, std::string_view text);
 
 // Where a path of the node is for this process: links in the directories above it are followed, the last part is as it
 // is. Errors: a link that leads nowhere.
-fabric::Result<std::string> node_path(const std::string& root, const std::string& path);
+Result<std::string> node_path(const std::string& root, const std::string& path);
 // Whether the node has this, a link at its end followed too, and it may be used so (access(2)).
 bool node_has(const std::string& root, const std::string& path, int mode);
 
@@ -52,7 +51,7 @@ std::vector<std::string> names_in(const std::string& directory);
 bool may_write_below(const std::string& root, const std::string& directory);
 
 // Removes a file, if it is there.
-fabric::Result<void> remove_node_file(const std::string& root, const std::string& path);
+Result<void> remove_node_file(const std::string& root, const std::string& path);
 
 // The directories above a path, the outermost first.
 std::vector<std::string> directories_above(const std::string& path);

@@ -9,10 +9,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::make_error;
-using fabric::Result;
-
 // Named where no directory that the engine reads can be written: /usr of an image-based system cannot.
 constexpr const char* kOwnHooksDir = "/etc/containers/oci/hooks.d";
 constexpr const char* kDockerConfig = "/etc/docker/daemon.json";
@@ -295,7 +291,7 @@ Result<InstallPlan> plan_install(const EngineFacts& facts) {
 
 Result<std::optional<std::string>> file_of(const EngineFacts& facts, const std::string& path) {
   const auto found = facts.files.find(path);
-  if (found == facts.files.end()) return fabric::make_error("`{}` was not read", path);
+  if (found == facts.files.end()) return make_error("`{}` was not read", path);
   return found->second;
 }
 

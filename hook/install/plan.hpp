@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/base/words.hpp"
 #include "hook/install/ask_engine.hpp"
 #include "hook/install/engine_settings.hpp"
@@ -34,7 +34,7 @@ struct EngineFacts {
   unsigned drop_in_version = 3;         // containerd 2: as config.toml, because it does not merge 2 and 3
   bool replaces_default = false;        // containerd 1.7: a first table of handlers replaces the default one
   // Those of plan_files(); nullopt: there is no such file. An error counts once the plan depends on the file.
-  std::map<std::string, fabric::Result<std::optional<std::string>>> files = {};
+  std::map<std::string, Result<std::optional<std::string>>> files = {};
 };
 
 struct InstallPlan {
@@ -50,7 +50,7 @@ std::vector<std::string> plan_files(const EngineFacts& facts);
 // Errors: a file that could not be read; a setting that is no UTF-8; a file that is no JSON object (Docker); a file, an
 // `imports` or a runtime `rdma` that somebody else wrote, with what to merge by hand; a way that the engine does not
 // have.
-fabric::Result<InstallPlan> plan_install(const EngineFacts& facts);
+Result<InstallPlan> plan_install(const EngineFacts& facts);
 
 // Sets the form that fits this config.toml at first sight; the engine has the last word.
 void guess_form(EngineFacts& facts, std::string_view config);
@@ -67,20 +67,20 @@ inline constexpr const char* kOurs =
     "# Written by `rdma-hook install`; `rdma-hook install --uninstall` takes it away.\n";
 
 // The text of a file of facts.files; nullopt: there is none. Errors: it could not be read.
-fabric::Result<std::optional<std::string>> file_of(const EngineFacts& facts, const std::string& path);
+Result<std::optional<std::string>> file_of(const EngineFacts& facts, const std::string& path);
 // Adds a file that is all ours. Errors: another one is there.
-fabric::Result<void> add_own_file(InstallPlan& plan, const EngineFacts& facts, const std::string& path,
-                                  const std::string& text);
+Result<void> add_own_file(InstallPlan& plan, const EngineFacts& facts, const std::string& path,
+                          const std::string& text);
 
 bool is_nvidia_runtime(std::string_view program);
 
 // A node whose pods have their GPUs by another runtime than runc: rdma-runtime becomes that one, or they lose them.
-fabric::Result<void> put_behind(InstallPlan& plan, const EngineFacts& facts, const std::string& program);
+Result<void> put_behind(InstallPlan& plan, const EngineFacts& facts, const std::string& program);
 
 // What plan_containerd() reads.
 std::vector<std::string> containerd_files(const EngineFacts& facts);
 // Adds what containerd needs.
-fabric::Result<void> plan_containerd(InstallPlan& plan, const EngineFacts& facts);
+Result<void> plan_containerd(InstallPlan& plan, const EngineFacts& facts);
 
 // What containerd's configuration needs, as tables.
 std::string containerd_tables(const EngineFacts& facts);

@@ -6,12 +6,10 @@
 #include <cerrno>
 
 #include "fabric/text.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::Error;
-using fabric::Result;
 
 constexpr const char* kDropIns = "/etc/containerd/conf.d/*.toml";
 constexpr const char* kOwnDropIn = "/rdma-init.toml";

@@ -17,10 +17,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
-using fabric::sys_error;
-
 constexpr JsonLimits kLargestProgram{.bytes = std::size_t{64} << 20};
 
 std::string file_name(const std::string& path) {

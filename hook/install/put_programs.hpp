@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 
@@ -17,17 +17,17 @@ std::vector<std::string> programs_to_put(const std::string& from, const std::str
 // Each as it is in `from`, root's and 0755; one that is so already is not written. A file is replaced by rename(2): who
 // runs the old one goes on with it. Returns those that were written. Errors: one cannot be read or written, or
 // others than root could change it or a directory above it.
-fabric::Result<std::vector<std::string>> put_programs(const std::string& root, const std::string& from,
-                                                      const std::vector<std::string>& put);
+Result<std::vector<std::string>> put_programs(const std::string& root, const std::string& from,
+                                              const std::vector<std::string>& put);
 // With what a killed process left of them.
-fabric::Result<void> remove_programs(const std::string& root, const std::vector<std::string>& put);
+Result<void> remove_programs(const std::string& root, const std::vector<std::string>& put);
 
 // The ledger's directory, which is root's alone, before an engine or the kubelet makes it for everybody to read.
-fabric::Result<void> make_ledger_directory(const std::string& root);
+Result<void> make_ledger_directory(const std::string& root);
 
 // The directory of the file that `config apply` writes, root's and 0755: before the kubelet makes it.
-fabric::Result<void> make_cluster_directory(const std::string& root);
+Result<void> make_cluster_directory(const std::string& root);
 // Removes that file, its temporary, and then the directory and /etc/rdma-init if they are empty.
-fabric::Result<void> remove_cluster_directory(const std::string& root);
+Result<void> remove_cluster_directory(const std::string& root);
 
 }  // namespace hook

@@ -13,9 +13,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
-
 constexpr JsonLimits kRecordLimits{.bytes = 64 << 20};
 
 std::optional<InstallState> parse_state(std::string_view text) {
@@ -53,8 +50,7 @@ std::optional<std::string> directory_of_record(const std::string& root, const In
 
 Result<void> rename_to_temporary(const std::string& root, const std::string& directory) {
   const std::string place = TRY(node_path(root, directory));
-  if (::rename(place.c_str(), (place + kCandidate).c_str()) != 0)
-    return fabric::sys_error(errno, "remove `{}`", directory);
+  if (::rename(place.c_str(), (place + kCandidate).c_str()) != 0) return sys_error(errno, "remove `{}`", directory);
   return {};
 }
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 
@@ -52,22 +52,22 @@ struct InstallRecord {
 enum class EditState { kInstalled, kNotWritten, kChanged };
 
 // Errors: no such record; a text with another hash than its own.
-fabric::Result<InstallRecord> parse_install_record(const std::string& text);
+Result<InstallRecord> parse_install_record(const std::string& text);
 std::string install_record_text(const InstallRecord& record);
 
 // nullopt: nothing is installed. Errors: a record that is damaged (each text has a hash), with the remedy.
-fabric::Result<std::optional<InstallRecord>> read_install_record(const std::string& root);
+Result<std::optional<InstallRecord>> read_install_record(const std::string& root);
 // A directory that is missing for it appears together with the record, by one rename(2).
-fabric::Result<void> write_install_record(const std::string& root, const InstallRecord& record);
+Result<void> write_install_record(const std::string& root, const InstallRecord& record);
 // Writes the record's temporary, which commit_install_record() then makes the record without needing room.
-fabric::Result<void> prepare_install_record(const std::string& root, const InstallRecord& record);
-fabric::Result<void> commit_install_record(const std::string& root);
+Result<void> prepare_install_record(const std::string& root, const InstallRecord& record);
+Result<void> commit_install_record(const std::string& root);
 // Removes the record's directories too, if they are empty: those above the record by one rename(2), together with it.
-fabric::Result<void> remove_install_record(const std::string& root, const InstallRecord& record);
+Result<void> remove_install_record(const std::string& root, const InstallRecord& record);
 // Removes what a call that was killed left of a record that is not there yet, or not any more.
-fabric::Result<void> remove_unfinished_record(const std::string& root);
+Result<void> remove_unfinished_record(const std::string& root);
 
 // Errors: the file cannot be seen, and is then neither.
-fabric::Result<EditState> state_of_edit(const std::string& root, const FileEdit& edit);
+Result<EditState> state_of_edit(const std::string& root, const FileEdit& edit);
 
 }  // namespace hook

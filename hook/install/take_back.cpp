@@ -6,8 +6,6 @@
 namespace hook {
 namespace {
 
-using fabric::Result;
-
 // Edits that are to be undone, and those that somebody changed since.
 struct UndoPlan {
   std::vector<FileEdit> undone;  // the last one first

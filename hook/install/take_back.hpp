@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/install/record.hpp"
 
 namespace hook {
@@ -16,10 +16,10 @@ inline constexpr const char* kCheckFile = "/var/lib/rdma-init/check.toml";
 // file that somebody changed since is kept, and stays on record; its path is added to `kept`. said: gets a line for
 // each file that was restored or removed. Errors: what undoing needs room for is written first, so that without room
 // nothing is changed.
-fabric::Result<void> take_back(const std::string& root, InstallRecord record, bool keeps_programs,
-                               std::vector<std::string>& kept, std::string& said);
+Result<void> take_back(const std::string& root, InstallRecord record, bool keeps_programs,
+                       std::vector<std::string>& kept, std::string& said);
 
 // Removes what a call that was killed left of the files of a record.
-fabric::Result<void> remove_temporaries(const std::string& root, const InstallRecord& record);
+Result<void> remove_temporaries(const std::string& root, const InstallRecord& record);
 
 }  // namespace hook

@@ -16,10 +16,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::make_error;
-using fabric::Result;
-
 Error held_alone(const std::string& hca, const std::string& label) {
   return Error{.message = fmt::format("cannot give `{}`: {} holds it alone", hca, label),
                .hint = "wait until it is returned, or ask for another HCA; `rdma-hook recover` says what keeps it",

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
+#include "hook/base/result.hpp"
 #include "hook/ledger/grant.hpp"
 #include "hook/plan/plan.hpp"
 
@@ -25,11 +25,11 @@ class LockedHcas {
  public:
   // Who holds the locked HCAs, as make_plan() wants it. Vanished holders are returned on the way, where they matter: an
   // exclusive holder, or a limit that is reached. limits: by HCA, the largest number that matters.
-  fabric::Result<Holdings> holdings(const Owner& asking, const std::map<std::string, unsigned>& limits) const;
+  Result<Holdings> holdings(const Owner& asking, const std::map<std::string, unsigned>& limits) const;
   // Books the HCAs for the owner and adds the user; joins what the owner holds already (of an HCA held twice, the
   // stronger mode and the larger number of units). Marked pending until settle(). Limits are the plan's; refused here
   // is only what must never be: an HCA that is not locked, and an exclusive one that another owner holds.
-  fabric::Result<void> book(const Owner& owner, std::vector<PlannedHca> hcas, const GrantUser& user);
+  Result<void> book(const Owner& owner, std::vector<PlannedHca> hcas, const GrantUser& user);
 
  private:
   friend class Ledger;
@@ -42,7 +42,7 @@ class LockedHcas {
   };
   LockedHcas(std::shared_ptr<const LedgerFiles> files, std::vector<Locked> hcas);
   // Notes of each what it is booked as.
-  fabric::Result<void> check_free(const Owner& owner, std::vector<PlannedHca>& hcas) const;
+  Result<void> check_free(const Owner& owner, std::vector<PlannedHca>& hcas) const;
   std::shared_ptr<const LedgerFiles> files_;
   std::vector<Locked> hcas_;
 };

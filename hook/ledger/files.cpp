@@ -16,9 +16,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
-using fabric::sys_error;
 using fabric::UniqueFd;
 
 constexpr const char* kPlace = "place";
@@ -119,7 +116,7 @@ std::uint64_t checksum(std::string_view text) {
 
 Result<void> check_hca_name(const std::string& name) {
   if (is_file_name(name, kLongestHcaName)) return {};
-  return fabric::make_error("cannot use HCA `{}`: that is no name of a device", fabric::printable(name));
+  return make_error("cannot use HCA `{}`: that is no name of a device", fabric::printable(name));
 }
 
 Result<void> check_place(const LedgerFiles& files, bool note) {

@@ -10,9 +10,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
-
 class NodeWitness : public Witness {
  public:
   Result<Presence> process(const ProcessIdentity& process) const override { return look_at(process); }

@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/result.hpp"
 #include "hook/base/presence.hpp"
 #include "hook/base/process/identity.hpp"
+#include "hook/base/result.hpp"
 #include "hook/ledger/grant.hpp"
 #include "hook/ledger/identities.hpp"
 #include "hook/ledger/runtime_state.hpp"
@@ -21,13 +21,13 @@ class Witness {
   Witness(const Witness&) = delete;
   Witness& operator=(const Witness&) = delete;
   virtual ~Witness() = default;
-  virtual fabric::Result<Presence> process(const ProcessIdentity& process) const = 0;
+  virtual Result<Presence> process(const ProcessIdentity& process) const = 0;
   // Of this process, or of one above it.
   virtual bool is_above_me(const ProcessIdentity& process) const = 0;
-  virtual fabric::Result<Presence> container(const RuntimeState& state, const std::string& id,
-                                             const std::string& bundle) const = 0;
-  virtual fabric::Result<Presence> cgroup(const CgroupIdentity& cgroup) const = 0;
-  virtual fabric::Result<Presence> netns(const NetnsIdentity& netns) const = 0;
+  virtual Result<Presence> container(const RuntimeState& state, const std::string& id,
+                                     const std::string& bundle) const = 0;
+  virtual Result<Presence> cgroup(const CgroupIdentity& cgroup) const = 0;
+  virtual Result<Presence> netns(const NetnsIdentity& netns) const = 0;
 };
 
 // Looks at the node itself.
@@ -58,12 +58,12 @@ Left drop_dead(StoredGrant& grant, std::string_view binding, const Witness& witn
 // self: the calling process.
 bool is_another_ones_end(const StoredUser& user, const ProcessIdentity& self, const Witness& witness = node_witness());
 // Errors (EBUSY): the user has a process or a container that is not proven to have ended; the message names it.
-fabric::Result<void> check_ended(const GrantUser& user, const Witness& witness = node_witness());
+Result<void> check_ended(const GrantUser& user, const Witness& witness = node_witness());
 // Errors (EBUSY): a process is in the user's cgroup. The runtime's word that a container has ended does not end those
 // processes.
-fabric::Result<void> check_empty(const Owner& owner, const GrantUser& user, const Witness& witness = node_witness());
+Result<void> check_empty(const Owner& owner, const GrantUser& user, const Witness& witness = node_witness());
 // Errors: the user's process has ended, and whether its container lives cannot be seen: as long as its runtime's root
 // is another one than was noted, for example since /run was emptied, it never will be.
-fabric::Result<void> check_seen(const StoredUser& user, const Witness& witness = node_witness());
+Result<void> check_seen(const StoredUser& user, const Witness& witness = node_witness());
 
 }  // namespace hook

@@ -13,8 +13,6 @@
 namespace hook {
 namespace {
 
-using fabric::Result;
-
 constexpr std::size_t kShownId = 64;
 constexpr std::string_view kTokenPrefix = "token-";  // of a container it is "container-"
 
@@ -84,7 +82,7 @@ Result<std::string> new_token() {
   do {
     count = ::getrandom(bytes.data(), bytes.size(), 0);
   } while (count < 0 && errno == EINTR);
-  if (count != static_cast<ssize_t>(bytes.size())) return fabric::sys_error(errno, "cannot make a token");
+  if (count != static_cast<ssize_t>(bytes.size())) return sys_error(errno, "cannot make a token");
   std::string token;
   for (const std::uint8_t byte : bytes)
     token += fmt::format("{:02x}", byte);

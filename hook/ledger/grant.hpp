@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
 #include "hook/base/process/identity.hpp"
+#include "hook/base/result.hpp"
 #include "hook/base/timing.hpp"
 #include "hook/ledger/identities.hpp"
 #include "hook/ledger/runtime_state.hpp"
@@ -38,7 +38,7 @@ Owner token_owner(std::string_view token);
 // The key is that of a token: as a grant's user, of one that no container is bound to yet.
 bool is_token_key(std::string_view key);
 // 128 random bits as hex digits.
-fabric::Result<std::string> new_token();
+Result<std::string> new_token();
 // Returns the key as logs, metrics and commands print it: for a token's "token-" and a digest, because whoever knows a
 // token can claim its grant; any other key as it is. One key always gives the same text, so that a log line, a series
 // and `rdma-hook devices` can be joined.
@@ -127,8 +127,8 @@ class GrantEffects {
   // Undoes what this grant has beyond these HCAs. Where there is nothing it succeeds, and must cost nothing. It is
   // called with the key's lock held, and must not ask for a lock of the ledger. grant: as it was until now; nullptr:
   // there is none of this key.
-  virtual fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
-                                           const StoredGrant* grant) const = 0;
+  virtual Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
+                                   const StoredGrant* grant) const = 0;
   // From here on undo_beyond() waits for hardware, locks and other programs until then, if it would wait longer.
   virtual void wait_until(Deadline) const {}
 };

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "fabric/result.hpp"
 #include "hook/base/presence.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 
@@ -22,10 +22,10 @@ struct NetnsIdentity {
 };
 
 // Errors: ENOENT or ENOTDIR, nothing is there; others: it cannot be looked at.
-fabric::Result<NetnsIdentity> identify_netns(const std::string& path);
+Result<NetnsIdentity> identify_netns(const std::string& path);
 // Gone: the path has another namespace or none, in the directory that was noted. The namespace may live on in its
 // processes. Errors: it cannot be looked at, or the directory is another one.
-fabric::Result<Presence> look_at(const NetnsIdentity& netns);
+Result<Presence> look_at(const NetnsIdentity& netns);
 
 // As grants and records of rails keep it.
 template <typename Members>
@@ -50,10 +50,10 @@ struct CgroupIdentity {
 };
 
 // Errors: one of the two directories cannot be looked at.
-fabric::Result<CgroupIdentity> identify_cgroup(const std::string& root, const std::string& path);
+Result<CgroupIdentity> identify_cgroup(const std::string& root, const std::string& path);
 // Present: a process is in it, or in a group below it. Gone: none is, or another group or none has the name in the root
 // that was noted. Errors: the root is another one, or something cannot be read.
-fabric::Result<Presence> look_at(const CgroupIdentity& cgroup);
+Result<Presence> look_at(const CgroupIdentity& cgroup);
 
 // As grants keep it.
 template <typename Members>

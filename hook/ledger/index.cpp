@@ -13,6 +13,7 @@
 
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
+#include "hook/base/result.hpp"
 #include "hook/base/text_digest.hpp"
 #include "hook/ledger/grant.hpp"
 #include "hook/ledger/locks.hpp"
@@ -21,9 +22,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
-using fabric::sys_error;
 using fabric::UniqueFd;
 
 constexpr const char* kIds = "ids";

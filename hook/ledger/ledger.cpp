@@ -51,10 +51,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::make_error;
-using fabric::Result;
-
 constexpr int kBindAttempts = 3;
 
 bool is_token(std::string_view token) {

@@ -26,7 +26,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/base/timing.hpp"
 #include "hook/ledger/book.hpp"
 #include "hook/ledger/grant.hpp"
@@ -54,36 +54,35 @@ class Ledger {
   // system, this process is in other namespaces than the ledger is of; each names the path and the remedy.
   // effects: what grants have beyond the ledger; nullptr: nothing. container: for whose sake, as who waits for a lock
   // is told.
-  static fabric::Result<Ledger> open(const std::string& path = kLedgerPath,
-                                     std::shared_ptr<const GrantEffects> effects = nullptr, std::string container = {});
+  static Result<Ledger> open(const std::string& path = kLedgerPath,
+                             std::shared_ptr<const GrantEffects> effects = nullptr, std::string container = {});
 
   // Locks these HCAs in the order of what they are booked as (so that two calls cannot wait for each other), at most
   // timeout_ms each. Both names are checked: [A-Za-z0-9_.-]{1,63}. Errors: as lock_hca().
-  fabric::Result<LockedHcas> lock(const std::vector<std::string>& hcas, int timeout_ms = kHcaLockTimeoutMs,
-                                  const HcaDevices& devices = {}) const;
+  Result<LockedHcas> lock(const std::vector<std::string>& hcas, int timeout_ms = kHcaLockTimeoutMs,
+                          const HcaDevices& devices = {}) const;
 
   // One grant; nullopt: there is no such grant. A file that does not parse is an error that names it.
-  fabric::Result<std::optional<Grant>> find(std::string_view key) const;
+  Result<std::optional<Grant>> find(std::string_view key) const;
   // What cannot be read of several goes into `unread`, and the others are there; without `unread` it is an error.
-  using Unread = std::vector<fabric::Error>;
+  using Unread = std::vector<Error>;
   // Calls use(grant) with each grant of list(), one at a time, of a ledger that may be read-only: nothing is made or
   // written. False: there is no ledger. Errors: as list(), and use's, which ends it.
-  static fabric::Result<bool> for_each_at(const std::string& path,
-                                          const std::function<fabric::Result<void>(const Grant&)>& use,
-                                          Unread* unread = nullptr);
+  static Result<bool> for_each_at(const std::string& path, const std::function<Result<void>(const Grant&)>& use,
+                                  Unread* unread = nullptr);
   // The same as the records say: it looks at no process, no namespace and not at the ledger's place, so it works in any
   // PID namespace. No owner is judged gone, and `vanished` is false.
-  static fabric::Result<bool> for_each_recorded_at(const std::string& path,
-                                                   const std::function<fabric::Result<void>(const Grant&)>& use,
-                                                   Unread* unread = nullptr);
+  static Result<bool> for_each_recorded_at(const std::string& path,
+                                           const std::function<Result<void>(const Grant&)>& use,
+                                           Unread* unread = nullptr);
   // Those with a user that is this container, or of the pod with this id. Costs nothing for others' grants.
-  fabric::Result<std::vector<Grant>> find_by_id(std::string_view id, Unread* unread = nullptr) const;
+  Result<std::vector<Grant>> find_by_id(std::string_view id, Unread* unread = nullptr) const;
   // All of them, vanished ones too. Costs in proportion to their number: for people and conflicts.
-  fabric::Result<std::vector<Grant>> list(Unread* unread = nullptr) const;
+  Result<std::vector<Grant>> list(Unread* unread = nullptr) const;
 
   // The steps that were booked or bound through this ledger for this grant are done. Until then they are undone if this
   // process dies. No such steps, or no such grant: success, nothing to do.
-  fabric::Result<void> settle(std::string_view key) const;
+  Result<void> settle(std::string_view key) const;
 
   // A user leaves. A container's or token's grant is returned with it; a namespace's stays until that is gone, without
   // what a user brought whose steps were not settled, and with the pod as its user if the user said of which it is. No
@@ -92,33 +91,32 @@ class Ledger {
   // poststop may be of another container of that id and bundle. Errors: EBUSY, a process is still in the cgroup of a
   // user whose steps were settled. Where another step fails, the grant says that the user has ended, so that it is held
   // only until it can be returned: by the next call that needs it, or by recover().
-  fabric::Result<void> leave(const Owner& owner, std::string_view user_key, bool* passed_over = nullptr) const;
+  Result<void> leave(const Owner& owner, std::string_view user_key, bool* passed_over = nullptr) const;
   // Notes of which pod this container is, in grants that do not say so; none: success.
-  fabric::Result<void> note_pod(std::string_view id, const std::string& pod) const;
+  Result<void> note_pod(std::string_view id, const std::string& pod) const;
   // Returns the grant, whichever containers use it.
-  fabric::Result<void> give_back(std::string_view key) const;
+  Result<void> give_back(std::string_view key) const;
 
   // A token's grant becomes the container's (or its pod's; a token that is a user of the pod's grant becomes that
   // container), pending until settle(); nullopt: there is no such token (already bound, returned, or made up). The
   // token's view becomes the container's. Takes the locks of the token's HCAs. Errors:
   // it was booked for a container of another id or, where both are known, of another bundle; nothing is bound then.
-  fabric::Result<std::optional<Grant>> bind(std::string_view token, const Owner& owner, const GrantUser& user) const;
+  Result<std::optional<Grant>> bind(std::string_view token, const Owner& owner, const GrantUser& user) const;
 
   // What processes killed half-way left behind: looks at pending/ only, which is empty unless something is under way.
   // Best effort, for it stands before every hook's own work: never waits; what another process has locked or what
   // cannot be repaired is left for later. Errors: pending/ cannot be listed.
-  fabric::Result<void> repair_pending() const;
+  Result<void> repair_pending() const;
   // Returns everything that is not held any more: vanished grants, holders without a grant, views that no user names;
   // and puts the indexes right. Each grant is read once, and locked only where something does not agree. First all of
   // it without waiting, then what is stuck, until the deadline. What is stuck then, or cannot be read, keeps nothing
   // else from being returned; the error names it, all of it.
-  fabric::Result<Recovered> recover(Deadline deadline = from_now(kRecoverPatience)) const;
+  Result<Recovered> recover(Deadline deadline = from_now(kRecoverPatience)) const;
   // For what carries a key beyond the ledger's files. If no grant of this key is held, once it is refreshed, and no
   // living process works on one, undoes its effects, calls `rest` with the key's lock held, and returns true. `rest`
   // must not ask for a lock of the ledger; nor may the caller hold one. Errors: the lock is not to be had until then,
   // something cannot be looked at or undone.
-  fabric::Result<bool> release(const std::string& key, Deadline deadline,
-                               const std::function<fabric::Result<void>()>& rest) const;
+  Result<bool> release(const std::string& key, Deadline deadline, const std::function<Result<void>()>& rest) const;
 
   // What was returned or left through this ledger since the last call, each once, in this order.
   std::vector<Released> take_released() const;
@@ -126,7 +124,7 @@ class Ledger {
   // view_name() of these entries, in view_directory(). One that is there serves if it is as it was made; else it is
   // replaced, with a warning, and who has it mounted keeps it. After book() with a user that names it: recover()
   // removes the others. The caller holds no lock.
-  fabric::Result<std::vector<std::string>> make_view(const std::vector<ViewEntry>& entries) const;
+  Result<std::vector<std::string>> make_view(const std::vector<ViewEntry>& entries) const;
   std::string view_directory() const;
 
  private:

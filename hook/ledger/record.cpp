@@ -12,10 +12,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::make_error;
-using fabric::Result;
-
 constexpr int kDepth = 8;  // ours have 5
 constexpr std::uint64_t kFormat = 2;
 

@@ -15,7 +15,7 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/ledger/grant.hpp"
 
 namespace hook {
@@ -25,6 +25,6 @@ std::string grant_text(const StoredGrant& grant);
 std::string unread_grant(const std::string& path);
 // path: for messages. Errors: EPROTONOSUPPORT, it has another format. EBADMSG: the checksum is another one; JSON's; a
 // member that is missing, of another type or range, or not known; a key that is not `key`. The hint is the remedy.
-fabric::Result<StoredGrant> parse_grant(std::string_view text, const std::string& path, std::string_view key);
+Result<StoredGrant> parse_grant(std::string_view text, const std::string& path, std::string_view key);
 
 }  // namespace hook

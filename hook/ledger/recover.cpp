@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "fabric/text.hpp"
+#include "hook/base/result.hpp"
 #include "hook/ledger/gone.hpp"
 #include "hook/ledger/index.hpp"
 #include "hook/ledger/ledger.hpp"
@@ -20,9 +21,6 @@
 
 namespace hook {
 namespace {
-
-using fabric::Error;
-using fabric::Result;
 
 Result<void> repair_returned(const LedgerFiles& files, const std::string& name, const std::string& key) {
   const auto text = TRY(read_ledger_file(files.pending, name));

@@ -18,9 +18,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
-using fabric::sys_error;
 using fabric::UniqueFd;
 
 constexpr const char* kNoEngine = "-";

@@ -12,8 +12,8 @@
 #include <optional>
 #include <string>
 
-#include "fabric/result.hpp"
 #include "hook/base/process/identity.hpp"
+#include "hook/base/result.hpp"
 #include "hook/oci/engine.hpp"
 
 namespace hook {
@@ -24,9 +24,9 @@ struct RuntimeRecord {
   std::string witness;      // absolute path of what is there as long as the container is; empty: nothing is known
 };
 // Error EEXIST: another runtime has a container of this key, which is not proven to be gone. Others: the ledger's.
-fabric::Result<void> remember_runtime(const std::string& ledger, const std::string& key, const RuntimeRecord& record);
+Result<void> remember_runtime(const std::string& ledger, const std::string& key, const RuntimeRecord& record);
 // nullopt: none is known. What is closed to this user has no records of it.
-fabric::Result<std::optional<RuntimeRecord>> recall_runtime(const std::string& ledger, const std::string& key);
+Result<std::optional<RuntimeRecord>> recall_runtime(const std::string& ledger, const std::string& key);
 void forget_runtime(const std::string& ledger, const std::string& key);
 
 // The container may be gone soon: sweep_runtimes() will look. No record: nothing.
@@ -42,7 +42,7 @@ struct RuntimeChoice {
   friend bool operator==(const RuntimeChoice&, const RuntimeChoice&) = default;
 };
 // Writes only what is not there already.
-fabric::Result<void> keep_choice(const std::string& ledger, const RuntimeChoice& choice);
-fabric::Result<std::optional<RuntimeChoice>> last_choice(const std::string& ledger);
+Result<void> keep_choice(const std::string& ledger, const RuntimeChoice& choice);
+Result<std::optional<RuntimeChoice>> last_choice(const std::string& ledger);
 
 }  // namespace hook

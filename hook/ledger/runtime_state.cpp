@@ -15,8 +15,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
 using fabric::UniqueFd;
 using Kind = RuntimeState::Kind;
 
@@ -24,7 +22,7 @@ using Kind = RuntimeState::Kind;
 constexpr JsonLimits kStateLimits = {.bytes = std::size_t{32} << 20};
 
 Error cannot_look_at_state(int code, const std::string& path) {
-  return fabric::sys_error(code, "cannot look at the runtime's state `{}`", fabric::printable(path));
+  return sys_error(code, "cannot look at the runtime's state `{}`", fabric::printable(path));
 }
 
 std::optional<std::string> absolute_path(const Json* path) {
@@ -133,7 +131,7 @@ Result<bool> is_same_directory(const std::string& left, const std::string& right
   struct stat one {};
   struct stat other {};
   for (const auto& [path, status] : {std::pair(&left, &one), std::pair(&right, &other)}) {
-    if (::stat(path->c_str(), status) != 0) return fabric::sys_error(errno, "stat `{}`", fabric::printable(*path));
+    if (::stat(path->c_str(), status) != 0) return sys_error(errno, "stat `{}`", fabric::printable(*path));
   }
   return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }

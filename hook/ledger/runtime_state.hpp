@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/result.hpp"
 #include "hook/base/presence.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 
@@ -22,20 +22,20 @@ struct RuntimeState {
 };
 
 // Errors: there is no such directory (ENOENT), or it cannot be looked at.
-fabric::Result<RuntimeState> identify_runtime_state(RuntimeState::Kind kind, const std::string& root);
+Result<RuntimeState> identify_runtime_state(RuntimeState::Kind kind, const std::string& root);
 
 // Returns kPresent if ROOT/ID names this bundle and an init that lives. Returns kGone if it names another bundle or an
 // init that has ended, or if ROOT/ID is missing from the root that was noted. Call it only once the process of `create`
 // has ended: until then ROOT/ID may still be made. Errors: the root is another one, something cannot be read, or
 // ROOT/ID has no state, because `create` was killed or still goes on; the hint is the remedy.
-fabric::Result<Presence> look_at(const RuntimeState& state, const std::string& id, const std::string& bundle);
+Result<Presence> look_at(const RuntimeState& state, const std::string& id, const std::string& bundle);
 
 // Pure: the bundle that runc's state.json or crun's status names. nullopt: none is said.
 std::optional<std::string> bundle_of_state(RuntimeState::Kind kind, std::string_view text);
 
 // Two paths may lead to one: a runtime resolves links in that of its working directory. Errors: they differ, and one of
 // them cannot be looked at.
-fabric::Result<bool> is_same_directory(const std::string& left, const std::string& right);
+Result<bool> is_same_directory(const std::string& left, const std::string& right);
 
 std::string_view name_of(RuntimeState::Kind kind);
 std::optional<RuntimeState::Kind> parse_runtime_kind(std::string_view name);

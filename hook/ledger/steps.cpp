@@ -12,15 +12,13 @@
 #include <utility>
 
 #include "fabric/text.hpp"
+#include "hook/base/result.hpp"
 #include "hook/ledger/gone.hpp"
 #include "hook/ledger/index.hpp"
 
 namespace hook {
 namespace {
 
-using fabric::make_error;
-using fabric::Result;
-using fabric::sys_error;
 using fabric::UniqueFd;
 
 using Clock = std::chrono::steady_clock;

@@ -16,10 +16,6 @@
 namespace hook {
 namespace {
 
-using fabric::make_error;
-using fabric::Result;
-using fabric::sys_error;
-
 // "PID.START.N".
 std::optional<StepWorker> parse_worker(std::string_view text) {
   const auto fields = fabric::split(text, '.');

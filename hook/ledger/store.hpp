@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/ledger/files.hpp"
 #include "hook/ledger/grant.hpp"
 
@@ -27,21 +27,21 @@ std::optional<PendingName> parse_pending_name(std::string_view name);
 std::string marker_name(std::string_view key, const StepWorker& worker);
 // Of a change that this process begins now. It is begun by its marker, before the grant says so.
 StepWorker new_worker(const LedgerFiles& files);
-fabric::Result<void> begin_change(const LedgerFiles& files, const std::string& key, const StepWorker& worker);
+Result<void> begin_change(const LedgerFiles& files, const std::string& key, const StepWorker& worker);
 
 std::string record_file(const std::string& key);  // in DIR/grants
 std::string grant_path(const LedgerFiles& files, const std::string& key);
 // The keys of all grants, in no order.
-fabric::Result<std::vector<std::string>> grant_keys(const LedgerFiles& files);
+Result<std::vector<std::string>> grant_keys(const LedgerFiles& files);
 // As it was written: no process and no marker is looked at. nullopt: there is no such grant. Errors: as
 // read_ledger_file() and parse_grant().
-fabric::Result<std::optional<StoredGrant>> read_record(const LedgerFiles& files, const std::string& key);
+Result<std::optional<StoredGrant>> read_record(const LedgerFiles& files, const std::string& key);
 // Without steps that are done: those of a worker whose marker is gone are the grant's. Without the key's lock, steps
 // that are just being undone may seem to be done. nullopt and errors: as read_record(); the marker cannot be looked at.
-fabric::Result<std::optional<StoredGrant>> read_grant(const LedgerFiles& files, const std::string& key);
-fabric::Result<void> write_grant(const LedgerFiles& files, const StoredGrant& grant);
+Result<std::optional<StoredGrant>> read_grant(const LedgerFiles& files, const std::string& key);
+Result<void> write_grant(const LedgerFiles& files, const StoredGrant& grant);
 // Removes the marker of `worker`, unless the grant still has steps of it.
-fabric::Result<void> remove_marker(const LedgerFiles& files, const std::string& key, const StepWorker& worker,
-                                   const std::optional<StoredGrant>& grant);
+Result<void> remove_marker(const LedgerFiles& files, const std::string& key, const StepWorker& worker,
+                           const std::optional<StoredGrant>& grant);
 
 }  // namespace hook

@@ -22,9 +22,6 @@
 namespace hook {
 namespace {
 
-using fabric::make_error;
-using fabric::Result;
-using fabric::sys_error;
 using fabric::UniqueFd;
 
 constexpr std::size_t kLongestEntry = 255;

@@ -14,20 +14,20 @@
 #include <string>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/ledger/files.hpp"
 #include "hook/ledger/grant.hpp"
 
 namespace hook {
 
 // As Ledger::make_view().
-fabric::Result<std::vector<std::string>> make_view(const LedgerFiles& files, const std::vector<ViewEntry>& entries);
+Result<std::vector<std::string>> make_view(const LedgerFiles& files, const std::vector<ViewEntry>& entries);
 
 // Adds the views that its users name.
 void add_views_of(const StoredGrant& grant, std::set<std::string>& named);
 // Of these views, removes those that no user names. named: by grants that were read after the views were listed.
 // Errors: one cannot be removed, a grant cannot be read.
-fabric::Result<void> recover_views(const LedgerFiles& files, std::vector<std::string> views,
-                                   std::set<std::string> named, int timeout_ms);
+Result<void> recover_views(const LedgerFiles& files, std::vector<std::string> views, std::set<std::string> named,
+                           int timeout_ms);
 
 }  // namespace hook

@@ -23,7 +23,7 @@ std::vector<Increment> returns_of(const Outcome& outcome) {
 
 }  // namespace
 
-void count_stage(std::string_view stage, const Call& call, const fabric::Result<void>& result) {
+void count_stage(std::string_view stage, const Call& call, const Result<void>& result) {
   const std::string label(stage);
   std::vector<Increment> counts = returns_of(call.outcome);
   if (const auto& mode = call.outcome.granted_mode)

@@ -19,8 +19,6 @@
 namespace hook {
 namespace {
 
-using fabric::Result;
-using fabric::sys_error;
 using fabric::UniqueFd;
 
 // NAME, then for each label a line NAME=VALUE, then zeros.
@@ -189,8 +187,7 @@ Result<Counters> Counters::open(const std::string& directory, int flags) {
   struct stat info {};
   if (!fd.ok() || ::fstat(fd.get(), &info) != 0) return sys_error(errno, "cannot open `{}`", path);
   if (S_ISREG(info.st_mode) && (info.st_uid == 0 || info.st_uid == ::geteuid())) return Counters(std::move(fd), path);
-  return fabric::Error{.message = fmt::format("cannot use `{}`: it is not a file of root's", path),
-                       .hint = "remove it"};
+  return Error{.message = fmt::format("cannot use `{}`: it is not a file of root's", path), .hint = "remove it"};
 }
 
 void Counters::add(const std::vector<Increment>& increments) const {

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 
@@ -42,9 +42,9 @@ class Counters {
  public:
   // The file is made if it is missing, the directory is not. Errors: the directory cannot be opened (ENOENT: it does
   // not exist), or something that is not ours is in the file's place.
-  static fabric::Result<Counters> open(const std::string& directory);
+  static Result<Counters> open(const std::string& directory);
   // For read() alone: on a file system that may be read-only. Errors: as open(); ENOENT also where nothing is counted.
-  static fabric::Result<Counters> open_to_read(const std::string& directory);
+  static Result<Counters> open_to_read(const std::string& directory);
 
   // Best effort: never fails, waits 10 ms at most for others. Not counted is what comes when they take longer, when 512
   // series exist, or when a series' names and values are longer than 120 bytes together. In values, characters but
@@ -53,11 +53,11 @@ class Counters {
   void add(const std::vector<Increment>& increments) const;
 
   // In the order of their appearance. A damaged file has none. Errors: it cannot be read, or is locked for too long.
-  fabric::Result<std::vector<Sample>> read() const;
+  Result<std::vector<Sample>> read() const;
 
  private:
   Counters(fabric::UniqueFd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
-  static fabric::Result<Counters> open(const std::string& directory, int flags);
+  static Result<Counters> open(const std::string& directory, int flags);
   fabric::UniqueFd fd_;
   std::string path_;  // for messages
 };

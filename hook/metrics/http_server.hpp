@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 
@@ -82,6 +82,6 @@ struct TextHead {
   std::uint64_t ok = 1;  // 0: it could not be read, and nothing follows: 503
 };
 inline constexpr std::uint64_t kLargestText = 64 << 20;
-fabric::Result<void> serve_http(const fabric::UniqueFd& listener, const fabric::UniqueFd& channel);
+Result<void> serve_http(const fabric::UniqueFd& listener, const fabric::UniqueFd& channel);
 
 }  // namespace hook

@@ -19,7 +19,6 @@
 namespace hook {
 namespace {
 
-using fabric::Result;
 using fabric::sysfs::Directory;
 
 // Backslash and line break, in label values the quote too; of the rest what is UTF-8 and no control character.

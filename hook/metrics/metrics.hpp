@@ -31,7 +31,7 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/ledger/grant.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/metrics/counters.hpp"
@@ -108,7 +108,7 @@ void write_port_counters(const std::string& root, const std::vector<std::string>
 
 // All but rdma_hook_grant_info; the ledger is only read. Nothing counted: no counters. Errors: as
 // Counters::open_to_read() and read().
-fabric::Result<void> write_metrics(const std::string& ledger_directory, const Held& held, const std::string& root,
-                                   const Write& write);
+Result<void> write_metrics(const std::string& ledger_directory, const Held& held, const std::string& root,
+                           const Write& write);
 
 }  // namespace hook

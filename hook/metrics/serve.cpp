@@ -31,10 +31,7 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
 using fabric::printable;
-using fabric::Result;
-using fabric::sys_error;
 using fabric::UniqueFd;
 
 constexpr int kBacklog = 1024;  // a client of a unix socket that does not wait fails when it is full
@@ -103,7 +100,7 @@ Result<void> check_unused(const char* path) {
   const auto text = fabric::sysfs::read_file(path, kLargestUserFile);
   if (const auto* failed = std::get_if<fabric::Unreadable>(&text)) {
     if (failed->code == ENOENT) return {};
-    return fabric::sys_error(failed->code, "cannot read `{}`", path);
+    return sys_error(failed->code, "cannot read `{}`", path);
   }
   const auto name = name_of_id(std::get<std::string>(text), kServingUser);
   if (!name) return {};
@@ -147,7 +144,7 @@ Result<void> wait_for_server(const UniqueFd& channel) {
   if (count == 1 && said[0] == kReady) return {};
   const std::string text(said.data(), count > 0 ? static_cast<std::size_t>(count) : 0);
   const std::size_t end = text.find('\n');
-  if (end == std::string::npos) return fabric::make_error("the process that serves has ended");
+  if (end == std::string::npos) return make_error("the process that serves has ended");
   return Error{text.substr(0, end), EPERM, text.substr(end + 1)};
 }
 
@@ -168,11 +165,11 @@ Result<void> read_for_server(const UniqueFd& channel, const UniqueFd& signals, c
     if (fds[0].revents != 0) return {};
     if (fds[1].revents == 0) continue;
     char byte = 0;
-    if (::read(channel.get(), &byte, 1) != 1) return fabric::make_error("the process that serves has ended");
+    if (::read(channel.get(), &byte, 1) != 1) return make_error("the process that serves has ended");
     const auto text = read();
     const std::string wrong = text ? "" : text.error().message;
     if (std::exchange(said, wrong) != wrong && !text) log.error(text.error());
-    if (!send_text(channel, text)) return fabric::make_error("the process that serves has ended");
+    if (!send_text(channel, text)) return make_error("the process that serves has ended");
   }
 }
 
@@ -244,7 +241,7 @@ Result<void> become_serving_user() {
                  errno, "start it with the capabilities SETUID and SETGID"};
   }
   if (::setresuid(0, 0, 0) == 0 || ::geteuid() != kServingUser || ::getegid() != kServingUser)
-    return fabric::make_error("it is still root, who does not serve");
+    return make_error("it is still root, who does not serve");
   return {};
 }
 

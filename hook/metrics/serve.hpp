@@ -12,9 +12,9 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/base/log.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 
@@ -31,12 +31,12 @@ struct ListenAddress {
 
 // "unix:PATH", "unix:" for kMetricsSocket, "192.0.2.1:9100", "[2001:db8::1]:9100". Addresses, no names: nothing is
 // looked up. Errors (EINVAL).
-fabric::Result<ListenAddress> parse_listen_address(std::string_view text);
+Result<ListenAddress> parse_listen_address(std::string_view text);
 
 // A listening socket that does not wait. Of a unix socket: mode 0660, in a directory that is made if it is missing,
 // mode 0755; what a killed server left there is replaced. Errors: EADDRINUSE, also of a unix socket at which somebody
 // listens; what is at the path is no socket.
-fabric::Result<fabric::UniqueFd> listen_at(const ListenAddress& address);
+Result<fabric::UniqueFd> listen_at(const ListenAddress& address);
 
 // The user of the process that serves `rdma-hook metrics --listen`.
 
@@ -50,11 +50,11 @@ std::optional<std::string> name_of_id(std::string_view text, id_t id);
 
 // Makes a process of root kServingUser, for good and without groups; another user's process stays as it is. Errors: the
 // number has a name in /etc/passwd or /etc/group, one of these cannot be read, CAP_SETUID or CAP_SETGID is missing.
-fabric::Result<void> become_serving_user();
+Result<void> become_serving_user();
 
 // Serves what read() gives, until SIGTERM or SIGINT. After isolate(). A process that is not root's serves as who it is.
 // Errors: that of listen_at(), become_serving_user(); the serving process has ended.
-using ReadMetrics = std::function<fabric::Result<std::string>()>;
-fabric::Result<void> serve_metrics(const ListenAddress& address, const ReadMetrics& read, const Log& log);
+using ReadMetrics = std::function<Result<std::string>()>;
+Result<void> serve_metrics(const ListenAddress& address, const ReadMetrics& read, const Log& log);
 
 }  // namespace hook

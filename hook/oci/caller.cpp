@@ -3,8 +3,8 @@
 #include <optional>
 #include <vector>
 
-#include "fabric/result.hpp"
 #include "fabric/text.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 namespace {

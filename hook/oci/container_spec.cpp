@@ -12,9 +12,6 @@
 namespace hook {
 namespace {
 
-using fabric::make_error;
-using fabric::Result;
-
 // The member, or nullptr when it is missing. Go writers leave an empty member out or write null; both mean the same.
 const Json* find(const Json& object, const char* name) {
   const auto found = object.find(name);
@@ -311,12 +308,12 @@ PodIdentity pod_identity(const ContainerSpec& spec, Engine engine) {
   return {};
 }
 
-fabric::Result<void> check_pod_namespace(const ContainerSpec& spec, Engine engine) {
+Result<void> check_pod_namespace(const ContainerSpec& spec, Engine engine) {
   const auto named = engine == Engine::kCrio ? sandbox_namespace(spec) : std::nullopt;
   const std::string label = annotation_or_empty(spec, kNamespaceLabel);
   if (!named || label.empty() || label == *named) return {};
-  return fabric::make_error("cannot tell the pod's namespace: its sandbox says `{}`, the label `{}` says `{}`",
-                            fabric::printable(*named), kNamespaceLabel, fabric::printable(label));
+  return make_error("cannot tell the pod's namespace: its sandbox says `{}`, the label `{}` says `{}`",
+                    fabric::printable(*named), kNamespaceLabel, fabric::printable(label));
 }
 
 }  // namespace hook

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
 #include "hook/base/json/json_fwd.hpp"
+#include "hook/base/result.hpp"
 #include "hook/oci/engine.hpp"
 
 namespace hook {
@@ -74,7 +74,7 @@ bool is_of_all_devices(std::string_view type, bool has_major, bool has_minor, st
 
 // Errors name the member ("linux.devices[2].major: expected a number"). What the specification makes optional may be
 // missing.
-fabric::Result<ContainerSpec> read_container_spec(const Json& config);
+Result<ContainerSpec> read_container_spec(const Json& config);
 
 // How the container may write to a directory of the node's root that is mounted into it read-only: by remounting it, as
 // a user who is the node's root or has its capabilities.
@@ -99,6 +99,6 @@ struct PodIdentity {
 };
 PodIdentity pod_identity(const ContainerSpec& spec, Engine engine);
 // The namespace is that of the sandbox's metadata, as NRI tells it. Errors: a container's label names another one.
-fabric::Result<void> check_pod_namespace(const ContainerSpec& spec, Engine engine);
+Result<void> check_pod_namespace(const ContainerSpec& spec, Engine engine);
 
 }  // namespace hook

@@ -9,9 +9,6 @@
 namespace hook {
 namespace {
 
-using fabric::make_error;
-using fabric::Result;
-
 constexpr std::size_t kMaxState = std::size_t{1} << 20;
 constexpr std::size_t kMaxId = 1024;
 constexpr std::int64_t kMaxPid = 4194304;  // PID_MAX_LIMIT of include/linux/threads.h

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 
@@ -21,10 +21,10 @@ struct OciState {
 
 // Errors: no JSON, over 1 MiB, a missing or odd id (1 to 1,024 printable bytes, no space, no '/'), pid 1 or one that no
 // process can have, a bundle that is relative or has "..".
-fabric::Result<OciState> parse_oci_state(std::string_view text);
+Result<OciState> parse_oci_state(std::string_view text);
 
 // stdin to its end: at most 1 MiB, at most timeout_ms milliseconds in all. Errors say which bound was met. Reading to
 // the end matters: crun up to 1.16 fails the container when a hook leaves before everything is written.
-fabric::Result<std::string> read_state_text(int fd, int timeout_ms);
+Result<std::string> read_state_text(int fd, int timeout_ms);
 
 }  // namespace hook

@@ -11,9 +11,6 @@
 namespace hook {
 namespace {
 
-using fabric::make_error;
-using fabric::Result;
-
 // No container has a use for more.
 constexpr unsigned kNoBound = kMaxCount;
 
@@ -86,11 +83,10 @@ Hcas by_preference(const Hcas& hcas, const PlanInput& input) {
   return order;
 }
 
-fabric::Error too_few(unsigned count, std::size_t free, const Hcas& hcas, const Offers& offers,
-                      std::string_view source) {
+Error too_few(unsigned count, std::size_t free, const Hcas& hcas, const Offers& offers, std::string_view source) {
   const std::string held = obstacles(hcas, offers);
-  fabric::Error error = make_error("{}: asks for {} {}, {} {} free{}{}", source, count, count == 1 ? "HCA" : "HCAs",
-                                   free, free == 1 ? "is" : "are", held.empty() ? "" : ": ", held);
+  Error error = make_error("{}: asks for {} {}, {} {} free{}{}", source, count, count == 1 ? "HCA" : "HCAs", free,
+                           free == 1 ? "is" : "are", held.empty() ? "" : ": ", held);
   error.hint = held.empty() ? fmt::format("containers may have {}: {}", hcas.size(), some_of(names_of(hcas)))
                             : fmt::format("request fewer, or free them; {}", kWhoHolds);
   const auto is_held = [&](const NodeHca* node) { return offers.at(node).room.held; };
@@ -118,12 +114,11 @@ Result<Hcas> pick(unsigned count, const Hcas& hcas, const Offers& offers, const 
   return picked;
 }
 
-fabric::Error no_room(const NodeHca& node, unsigned wanted, const Offer& offer, std::string_view source) {
+Error no_room(const NodeHca& node, unsigned wanted, const Offer& offer, std::string_view source) {
   const std::string name = fabric::printable(node.name());
-  fabric::Error error = offer.room.units == 0
-                            ? make_error("{}: `{}` {}", source, name, offer.room.why)
-                            : make_error("{}: asks for {} netdevs of `{}`, which has room for {}: it {}", source,
-                                         wanted, name, offer.room.units, offer.room.why);
+  Error error = offer.room.units == 0 ? make_error("{}: `{}` {}", source, name, offer.room.why)
+                                      : make_error("{}: asks for {} netdevs of `{}`, which has room for {}: it {}",
+                                                   source, wanted, name, offer.room.units, offer.room.why);
   error.hint = offer.room.units == 0 ? kWhoHolds : "request fewer";
   if (offer.room.held) error.reason = FailureReason::kBusy;
   return error;
@@ -153,7 +148,7 @@ Result<Hcas> take_all(const Matched& matched, const Offers& offers, std::string_
 // The terms of each. Where a count leaves a choice, HCAs whose pool does not allow the mode are no part of it.
 Result<Offers> offers_for(const Matched& matched, Hcas& hcas, const PlanInput& input) {
   Offers offers;
-  std::optional<fabric::Error> refused;
+  std::optional<Error> refused;
   Hcas allowed;
   for (const NodeHca* node : hcas) {
     auto terms = terms_for(*node, input.among.request, input.among.config);
@@ -201,8 +196,8 @@ Result<Terms> terms_for(const NodeHca& node, const Request& request, const Confi
   if (network) {
     const auto found = config.networks.find(*network);
     if (found == config.networks.end()) {
-      return fabric::Error{fmt::format("config.json has no network `{}`", fabric::printable(*network)), 0,
-                           "add it to \"networks\""};
+      return Error{fmt::format("config.json has no network `{}`", fabric::printable(*network)), 0,
+                   "add it to \"networks\""};
     }
     terms.network = &found->second;
   }
@@ -213,9 +208,9 @@ Result<Terms> terms_for(const NodeHca& node, const Request& request, const Confi
     allowed.reserve(modes.size());
     for (const Mode mode : modes)
       allowed.emplace_back(to_string(mode));
-    return fabric::Error{fmt::format("`{}`: pool `{}` does not allow {}", fabric::printable(node.name()),
-                                     node.pool->name, to_string(terms.mode)),
-                         0, "it allows " + fabric::join(allowed, ", ")};
+    return Error{fmt::format("`{}`: pool `{}` does not allow {}", fabric::printable(node.name()), node.pool->name,
+                             to_string(terms.mode)),
+                 0, "it allows " + fabric::join(allowed, ", ")};
   }
   const auto limit = node.pool->limits.find(terms.mode);
   if (limit != node.pool->limits.end()) terms.limit = limit->second;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/plan/match.hpp"
 #include "hook/plan/plan.hpp"
 
@@ -20,7 +20,7 @@ struct Terms {
 
 // node.pool must not be null. Mode: the request's, else the network's, else the pool's first. Errors: the pool does not
 // allow it, or config.json has no such network.
-fabric::Result<Terms> terms_for(const NodeHca& node, const Request& request, const Config& config);
+Result<Terms> terms_for(const NodeHca& node, const Request& request, const Config& config);
 
 // The GID table of a RoCE port, which bounds child netdevs: each takes two slots, its link-local and its IPv4 address
 // (Linux 6.1 drivers/infiniband/core/roce_gid_mgmt.c), and two more where the port has RoCE v1 entries as well.
@@ -60,6 +60,6 @@ std::string held_with_pf(const NodeHca& node, const PlanInput& input);
 // A list gives its HCAs in its order; "all" and a count in rail order. A count takes first what the container, or its
 // pod, holds, then HCAs whose nodes it was given, then those with an ACTIVE port, and among equals those nearest to its
 // GPUs. Errors are refusals: those of the candidates, a mode that the pool does not allow, and HCAs that have no room.
-fabric::Result<Chosen> choose(const PlanInput& input);
+Result<Chosen> choose(const PlanInput& input);
 
 }  // namespace hook

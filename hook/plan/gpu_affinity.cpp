@@ -4,14 +4,13 @@
 #include <utility>
 
 #include "fabric/text.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 namespace {
 
 using fabric::Gpu;
 using fabric::Inventory;
-using fabric::make_error;
-using fabric::Result;
 
 std::vector<const Gpu*> by_pci(const Inventory& inventory) {
   std::vector<const Gpu*> gpus;
@@ -110,8 +109,8 @@ Result<std::vector<const Gpu*>> container_gpus(const Inventory& inventory, const
   }
   if (!gpus.empty()) return gpus;
   const auto& asked = request.gpu_nodes.empty() ? request.gpu_uuids : request.gpu_nodes;
-  fabric::Error error =
-      asked.empty() ? make_error("no GPU of the container is known")
+  Error error = asked.empty()
+                    ? make_error("no GPU of the container is known")
                     : make_error("none of the node's {} GPUs is `{}`", all.size(), fabric::printable(asked.front()));
   error.hint =
       "give it GPUs as device nodes (--device, CDI, a device plugin), or name HCAs; of NVIDIA_VISIBLE_DEVICES indices, "

@@ -5,13 +5,12 @@
 
 #include "fabric/text.hpp"
 #include "hook/base/failure.hpp"
+#include "hook/base/result.hpp"
 #include "hook/plan/choose.hpp"
 #include "hook/plan/parts.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::Result;
 
 // The chosen units, one entry per HCA.
 std::vector<PlannedHca> booked(const Chosen& chosen) {
@@ -38,7 +37,7 @@ std::vector<const NodeHca*> each_once(const Chosen& chosen) {
 void warn_of_unread(const fabric::Inventory& inventory, Plan& plan) {
   for (const fabric::Unread& unread : inventory.unread) {
     if (unread.part != fabric::Unread::Part::kDetail && unread.part != fabric::Unread::Part::kPool) continue;
-    plan.warnings.push_back(fabric::sys_error(unread.code, "cannot read `{}`", unread.path).message);
+    plan.warnings.push_back(sys_error(unread.code, "cannot read `{}`", unread.path).message);
   }
 }
 
@@ -82,9 +81,8 @@ Result<void> hold_given(const PlanInput& input, Plan& plan) {
     const std::string held =
         is_held ? fmt::format("is held by {} alone", *holding->second.exclusive_holder) : held_with_pf(*given, input);
     if (!held.empty()) {
-      return fabric::Error{
-          fmt::format("`{}` {}, and the container has its node already", fabric::printable(name), held), 0,
-          "take the node out of the container's devices", FailureReason::kBusy};
+      return Error{fmt::format("`{}` {}, and the container has its node already", fabric::printable(name), held), 0,
+                   "take the node out of the container's devices", FailureReason::kBusy};
     }
     plan.also_open.push_back({name, Mode::kHca, 1, std::nullopt, true});
   }

@@ -12,8 +12,6 @@
 namespace hook {
 namespace {
 
-using fabric::make_error;
-using fabric::Result;
 using fabric::Selector;
 
 using Hcas = std::vector<const NodeHca*>;
@@ -59,26 +57,26 @@ std::string as_written(const Selector& selector) {
   return selector.port ? text + fmt::format(":{}", *selector.port) : text;
 }
 
-fabric::Error no_such_hca(const Context& context, const Selector& selector, std::string_view source) {
+Error no_such_hca(const Context& context, const Selector& selector, std::string_view source) {
   const auto names = context.node.names();
-  return fabric::Error{fmt::format("{}: no HCA is `{}`", source, fabric::printable(as_written(selector))), 0,
-                       names.empty() ? "the node has no HCA; load its RDMA driver" : "the node has: " + some_of(names),
-                       FailureReason::kNoHca};
+  return Error{fmt::format("{}: no HCA is `{}`", source, fabric::printable(as_written(selector))), 0,
+               names.empty() ? "the node has no HCA; load its RDMA driver" : "the node has: " + some_of(names),
+               FailureReason::kNoHca};
 }
 
-fabric::Error not_allowed(const Context& context, const NodeHca& node, std::string_view source) {
+Error not_allowed(const Context& context, const NodeHca& node, std::string_view source) {
   if (node.pool_unread)
     return fabric::wrap(unknown_pool(node), fmt::format("{}: `{}`", source, fabric::printable(node.name())));
-  fabric::Error error = node.pool ? make_error("{}: `{}` is in pool `{}`, the network takes pool `{}`", source,
-                                               fabric::printable(node.name()), node.pool->name, *context.pool)
-                                  : make_error("{}: `{}` is in no pool", source, fabric::printable(node.name()));
+  Error error = node.pool ? make_error("{}: `{}` is in pool `{}`, the network takes pool `{}`", source,
+                                       fabric::printable(node.name()), node.pool->name, *context.pool)
+                          : make_error("{}: `{}` is in no pool", source, fabric::printable(node.name()));
   error.hint = "the pools of config.json say which HCAs containers may have";
   return error;
 }
 
-fabric::Error no_node(const NodeHca& node, std::string_view source) {
-  return fabric::Error{fmt::format("{}: `{}` has no uverbs node", source, fabric::printable(node.name())), 0,
-                       "load ib_uverbs: modprobe ib_uverbs"};
+Error no_node(const NodeHca& node, std::string_view source) {
+  return Error{fmt::format("{}: `{}` has no uverbs node", source, fabric::printable(node.name())), 0,
+               "load ib_uverbs: modprobe ib_uverbs"};
 }
 
 // The HCAs that containers may have and can open. One that is left out because it has no node, or because it is not
@@ -136,9 +134,9 @@ Result<const NodeHca*> hca_of(const NodeMap& node, const SpecDevice& device) {
   if (opened && (opened == named || !fabric::uverbs_number(device.path))) return opened;
   if (!named) return nullptr;
   const std::string path = fabric::printable(device.path);
-  return fabric::Error{fmt::format("`{}` in linux.devices is {}, on this node it is {}", path, dev_of(device),
-                                   dev_of(*named->hca).value_or("another")),
-                       0, "give the node under its own name"};
+  return Error{fmt::format("`{}` in linux.devices is {}, on this node it is {}", path, dev_of(device),
+                           dev_of(*named->hca).value_or("another")),
+               0, "give the node under its own name"};
 }
 
 // Where PCIDEVICE_* names the HCA: by PCI address, netdev or name.
@@ -258,7 +256,7 @@ Result<void> match_wish(const Context& context, Matched& matched) {
   if (wish.kind == Wish::Kind::kList) hcas = TRY(filter(context, wish, hcas));
   if (wish.kind == Wish::Kind::kCount) matched.count = wish.count;
   if (hcas.empty()) {
-    fabric::Error error = make_error("{}: the node has no HCA that containers may have", wish.source);
+    Error error = make_error("{}: the node has no HCA that containers may have", wish.source);
     const auto names = context.node.names();
     error.hint = names.empty() ? "load the RDMA driver of its HCAs" : "it has: " + some_of(names);
     if (names.empty()) error.reason = FailureReason::kNoHca;
@@ -277,8 +275,8 @@ Result<void> narrow(const Context& context, const Wish& by, Matched& matched) {
   const Hcas before = matched.hcas();
   const Hcas left = TRY(filter(context, by, before));
   if (left.empty()) {
-    return fabric::Error{fmt::format("{}: leaves none of the HCAs that the container may have", by.source), 0,
-                         fmt::format("it may have {} (by {})", some_of(names_of(before)), context.request.wish.source)};
+    return Error{fmt::format("{}: leaves none of the HCAs that the container may have", by.source), 0,
+                 fmt::format("it may have {} (by {})", some_of(names_of(before)), context.request.wish.source)};
   }
   matched.is_narrowed = matched.is_narrowed || left.size() < before.size();
   std::vector<bool> stays(context.node.hcas().size(), false);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "fabric/inventory.hpp"
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/plan/pools.hpp"
 #include "hook/request/request.hpp"
@@ -50,7 +50,7 @@ class Candidates {
   const NodeMap node;
   // What the wish means; empty for a wish for none. Errors are refusals: an HCA that does not exist, is in no pool or
   // not in the network's, has no device node; a given node that belongs to none; `gpu` without a GPU; nothing left.
-  const fabric::Result<Matched> matched;
+  const Result<Matched> matched;
   // The HCAs of given nodes, by device number. Whether a node of none is a refusal, the wish decides.
   const std::vector<const NodeHca*> given;
 };
@@ -61,8 +61,7 @@ class Candidates {
 // linux.devices, of which the UUIDs of NVIDIA_VISIBLE_DEVICES leave those that they name, if any; without nodes the
 // UUIDs, else its indices, say which are meant. `all` there says nothing: images carry it. In an inventory without GPU
 // nodes (a snapshot) nvidiaN and renderD(128+N) are the N-th GPU by PCI address.
-fabric::Result<std::vector<const fabric::Gpu*>> container_gpus(const fabric::Inventory& inventory,
-                                                               const Request& request);
+Result<std::vector<const fabric::Gpu*>> container_gpus(const fabric::Inventory& inventory, const Request& request);
 
 // All that are as near to the GPU as the nearest; in the order given.
 std::vector<const NodeHca*> nearest(const std::vector<const NodeHca*>& hcas, const fabric::Gpu& gpu);

@@ -12,8 +12,6 @@
 namespace hook {
 namespace {
 
-using fabric::make_error;
-using fabric::Result;
 using Part = fabric::Unread::Part;
 
 constexpr std::uint32_t kMiscMajor = 10;  // of devices such as rdma_cm, whose minor is dynamic
@@ -63,15 +61,14 @@ Result<void> check_child(const NodeHca& node, const Terms& terms) {
   const std::string name = fabric::printable(node.name());
   if (terms.mode == Mode::kExclusive) {
     if (!node.enslaved) return {};
-    return fabric::Error{
+    return Error{
         fmt::format("`{}`: `{}` has enslaved its netdev, which cannot move", name, fabric::printable(*node.netdev)), 0,
         "mode shared gives the container a child of it"};
   }
   const bool ipoib = terms.network->child == "ipoib";
   if (ipoib == node.is_infiniband()) return {};
-  fabric::Error error =
-      ipoib ? make_error("`{}`: its link layer is Ethernet, ipoib needs InfiniBand", name)
-            : make_error("`{}`: its link layer is InfiniBand, which takes no {}", name, terms.network->child);
+  Error error = ipoib ? make_error("`{}`: its link layer is Ethernet, ipoib needs InfiniBand", name)
+                      : make_error("`{}`: its link layer is InfiniBand, which takes no {}", name, terms.network->child);
   error.hint = fmt::format("\"child\": \"{}\" in network `{}`", ipoib ? "macvlan" : "ipoib", terms.network->name);
   return error;
 }
@@ -82,7 +79,7 @@ Result<void> check_rail(const PlanInput& input, const NodeHca& node) {
   if (std::ranges::find(listed, node.name()) != listed.end()) return {};
   for (const NodeHca& other : input.among.node.hcas()) {
     if (!other.pool_unread) continue;
-    fabric::Error error =
+    Error error =
         fabric::wrap(unknown_pool(other), fmt::format("the rail of `{}` is counted from `{}`",
                                                       fabric::printable(node.name()), fabric::printable(other.name())));
     error.hint = "name the HCAs in the order of their rails in \"rails\" of config.json";
@@ -168,7 +165,7 @@ std::map<std::string, Renumbered> new_names(const fabric::Inventory& inventory, 
 Result<void> was_read(const fabric::Inventory& inventory, Part part, std::optional<std::string_view> hca) {
   for (const fabric::Unread& unread : inventory.unread) {
     if (unread.part != part || (hca && !unread.hca.empty() && unread.hca != *hca)) continue;
-    fabric::Error error = fabric::sys_error(unread.code, "cannot read `{}`", unread.path);
+    Error error = sys_error(unread.code, "cannot read `{}`", unread.path);
     error.reason = FailureReason::kDevices;
     if (unread.code == ESTALE) error.hint = "an HCA was renamed meanwhile (`rdma dev set`): start the container again";
     return error;
@@ -223,8 +220,8 @@ Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const
     if (!unit.node->netdev && has_moved(input, unit)) continue;
     const std::string name = fabric::printable(unit.node->name());
     if (!unit.node->netdev && !is_without_netdevs(input.among.inventory)) {
-      return fabric::Error{fmt::format("`{}`: its netdev is not in the node's network namespace", name), 0,
-                           "mode hca needs none; or give the netdev back to the node"};
+      return Error{fmt::format("`{}`: its netdev is not in the node's network namespace", name), 0,
+                   "mode hca needs none; or give the netdev back to the node"};
     }
     TRY_VOID(check_child(*unit.node, unit.terms));
     TRY_VOID(check_rail(input, *unit.node));

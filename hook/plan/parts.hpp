@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/plan/choose.hpp"
 #include "hook/plan/plan.hpp"
 
@@ -14,20 +14,20 @@ namespace hook {
 
 // Whether such parts of the node were read: its own, and those of that HCA; nullopt: of all HCAs. The error names the
 // path that was not.
-fabric::Result<void> was_read(const fabric::Inventory& inventory, fabric::Unread::Part part,
-                              std::optional<std::string_view> hca = std::nullopt);
+Result<void> was_read(const fabric::Inventory& inventory, fabric::Unread::Part part,
+                      std::optional<std::string_view> hca = std::nullopt);
 
 // uverbsN of each, umad and issm where config.json says so, rdma_cm. Errors: one of them could not be read.
-fabric::Result<std::vector<PlannedNode>> planned_nodes(const NodeOptions& options, const fabric::Inventory& inventory,
-                                                       const std::vector<const NodeHca*>& granted);
+Result<std::vector<PlannedNode>> planned_nodes(const NodeOptions& options, const fabric::Inventory& inventory,
+                                               const std::vector<const NodeHca*>& granted);
 
 // Those of the pools of HCAs that are held. In mode exclusive no other container uses the HCA.
 std::vector<PlannedRdmaLimit> planned_rdma_limits(const std::vector<PlannedHca>& held, const NodeMap& node);
 
 // One per unit whose terms have a network and a mode other than hca. Errors: an HCA whose netdev is not known, or that
 // cannot have such a child.
-fabric::Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const Chosen& chosen,
-                                                           std::vector<std::string>& warnings);
+Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const Chosen& chosen,
+                                                   std::vector<std::string>& warnings);
 
 // Whether its rail, which it has, will have an address beside those that the kernel gives every netdev: one of the
 // network, or in mode exclusive those of the netdev, which a snapshot without netdevs does not deny.
@@ -46,7 +46,7 @@ void tell_node_addresses(const PlanInput& input, const std::vector<const NodeHca
 // plan.mounts and plan.view. Nothing when config.json turns the view off, when the kernel isolates RDMA devices by
 // itself (netns mode exclusive), or when the container gets all HCAs that there are. Errors: what the view is made of
 // could not be read.
-fabric::Result<void> plan_view(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan);
+Result<void> plan_view(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan);
 
 // The plan's nodes follow; all at once, because devices may have swapped numbers. The view need not: where RDMA devices
 // move there is none. inventory: what the plan was made from.

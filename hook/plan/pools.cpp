@@ -226,9 +226,9 @@ std::vector<const NodeHca*> other_kinds_of(const NodeMap& node) {
   return others;
 }
 
-fabric::Error unknown_pool(const NodeHca& node) {
-  fabric::Error error = fabric::sys_error(node.pool_unread->code, "its pool is not known: cannot read `{}`",
-                                          fabric::printable(node.pool_unread->path));
+Error unknown_pool(const NodeHca& node) {
+  Error error = sys_error(node.pool_unread->code, "its pool is not known: cannot read `{}`",
+                          fabric::printable(node.pool_unread->path));
   error.reason = FailureReason::kDevices;
   return error;
 }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "fabric/inventory.hpp"
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/config/config.hpp"
 
 namespace hook {
@@ -55,7 +55,7 @@ class NodeMap {
 std::vector<const NodeHca*> other_kinds_of(const NodeMap& node);
 
 // "its pool is not known: cannot read `PATH`: ...". pool_unread: not nullptr.
-fabric::Error unknown_pool(const NodeHca& node);
+Error unknown_pool(const NodeHca& node);
 
 std::vector<std::string> names_of(const std::vector<const NodeHca*>& hcas);
 

@@ -12,11 +12,11 @@
 #include <utility>
 
 #include "fabric/inventory.hpp"
-#include "fabric/result.hpp"
 #include "hook/apply/memlock.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/base/process/run_in_child.hpp"
 #include "hook/base/process/sandbox.hpp"
+#include "hook/base/result.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/doctor/doctor.hpp"
 #include "hook/grant/asking.hpp"
@@ -39,8 +39,6 @@
 
 namespace hook {
 namespace {
-
-using fabric::Result;
 
 constexpr int kExitDone = 0;
 constexpr int kExitFailure = 1;
@@ -119,7 +117,7 @@ int run_plan(const Options& options, Log& log) {
   if (!options.json) log.warnings(done.plan.warnings);
   count_returns(options.node.ledger, call.outcome);
   if (!decided) {
-    const fabric::Error& error = decided.error();
+    const Error& error = decided.error();
     log.error(error);
     if (options.json)
       print(Json{{"error", error.message}, {"hint", fabric::remedy_of(error)}, {"warnings", done.plan.warnings}});
@@ -143,7 +141,7 @@ int run_plan(const Options& options, Log& log) {
 Result<bool> each_grant(const Options& options, const Log& log, const std::function<Result<void>(const Grant&)>& use) {
   Ledger::Unread unread;
   auto done = Ledger::for_each_at(options.node.ledger, use, &unread);
-  for (const fabric::Error& error : unread)
+  for (const Error& error : unread)
     log.error(error);
   return done;
 }
@@ -170,7 +168,7 @@ Result<void> show_devices(const Options& options, const Log& log) {
       .driver = options.json, .link_layer = true, .netdevs = true, .place = options.json, .rate = true};
   const auto inventory = TRY(read_whole_node(config, options.node, shown));
   for (const fabric::Unread& unread : inventory.unread)
-    log.warning(fabric::sys_error(unread.code, "cannot read `{}`", unread.path).message);
+    log.warning(sys_error(unread.code, "cannot read `{}`", unread.path).message);
   DeviceHolders holders(options.json);
   if (!is_elsewhere(options.node)) TRY_VOID(add_holders(options, log, holders));
   const auto write = [](const std::string& text) { print(text); };
@@ -248,7 +246,7 @@ Result<void> show_metrics(const Options& options, const Log& log) {
     log.info(fmt::format("there is no ledger `{}`: nothing was given here yet", options.node.ledger));
   auto done = collect_metrics(
       options, options.grants ? &names : nullptr, [](const std::string& text) { print(text); }, unread);
-  for (const fabric::Error& error : unread)
+  for (const Error& error : unread)
     log.error(error);
   return done;
 }
@@ -309,7 +307,7 @@ Result<void> release_stale(const std::string& ledger) {
 // tell who has ended.
 Result<void> release_stale_in(const std::string& root) {
   TRY(run_in_child("the node's root", [&](ChildFiles&) -> Result<void> {
-    if (::chroot(root.c_str()) != 0 || ::chdir("/") != 0) return fabric::sys_error(errno, "enter `{}`", root);
+    if (::chroot(root.c_str()) != 0 || ::chdir("/") != 0) return sys_error(errno, "enter `{}`", root);
     return release_stale(kLedgerPath);
   }));
   return {};
@@ -337,12 +335,12 @@ Result<void> check_formats(const std::string& ledger) {
   const auto listed = Ledger::for_each_recorded_at(
       ledger, [](const Grant&) { return Result<void>(); }, &unread);
   if (!listed.has_value() && listed.error().code != EACCES) return listed.error();  // another user can replace nothing
-  const auto is_other = [](const fabric::Error& error) { return error.code == EPROTONOSUPPORT; };
+  const auto is_other = [](const Error& error) { return error.code == EPROTONOSUPPORT; };
   const auto count = std::count_if(unread.begin(), unread.end(), is_other);
   if (count == 0) return {};
-  return fabric::Error{fmt::format("nothing was changed: {} grants are of another version's format: {}", count,
-                                   std::find_if(unread.begin(), unread.end(), is_other)->message),
-                       EBUSY, "drain the node while that version's programs are there, then call this again"};
+  return Error{fmt::format("nothing was changed: {} grants are of another version's format: {}", count,
+                           std::find_if(unread.begin(), unread.end(), is_other)->message),
+               EBUSY, "drain the node while that version's programs are there, then call this again"};
 }
 
 Result<void> run_install(const Options& options) {

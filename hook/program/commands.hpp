@@ -1,9 +1,9 @@
 // The commands of rdma-hook.
 #pragma once
 
-#include "fabric/result.hpp"
 #include "hook/base/json/json_fwd.hpp"
 #include "hook/base/log.hpp"
+#include "hook/base/result.hpp"
 #include "hook/program/options.hpp"
 
 namespace hook {
@@ -28,13 +28,13 @@ int apply_config(const Options& options, const Log& log);
 // `cdi generate`: prints the specification, or with --out writes it to that file: whole or not at all, and not touched
 // when it says the same already, since engines watch the directory. Errors: as cdi_spec(); the file cannot be written.
 // First sweeps the file's directory.
-fabric::Result<void> generate_cdi(const Options& options, const Log& log);
+Result<void> generate_cdi(const Options& options, const Log& log);
 
 // What engines will start as a hook: --hook, else this program, where it is. Errors: that cannot be found out.
-fabric::Result<std::string> hook_path(const Options& options);
+Result<std::string> hook_path(const Options& options);
 
 // `base-spec`: reads what `ctr oci spec` prints on stdin, and prints it with rdma-hook in it (edit_base_spec()).
-fabric::Result<void> print_base_spec(const Options& options);
+Result<void> print_base_spec(const Options& options);
 
 // Removes from a directory of CDI files what killed processes were writing there; `recover` does so where engines read.
 void sweep_cdi(const std::string& path, const Log& log);

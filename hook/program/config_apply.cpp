@@ -13,6 +13,7 @@
 #include "hook/base/log.hpp"
 #include "hook/base/process/ending_signals.hpp"
 #include "hook/base/process/sandbox.hpp"
+#include "hook/base/result.hpp"
 #include "hook/base/text_digest.hpp"
 #include "hook/cluster/config_source.hpp"
 #include "hook/program/commands.hpp"
@@ -20,7 +21,6 @@
 namespace hook {
 namespace {
 
-using fabric::Result;
 using fabric::UniqueFd;
 using Outcome = AppliedConfig::Outcome;
 

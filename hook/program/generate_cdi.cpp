@@ -15,16 +15,13 @@
 #include "fabric/unique_fd.hpp"
 #include "hook/apply/cdi_spec.hpp"
 #include "hook/base/process/identity.hpp"
+#include "hook/base/result.hpp"
 #include "hook/base/write_all.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/grant/node.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::Error;
-using fabric::Result;
-using fabric::sys_error;
 
 constexpr std::size_t kLargestSpec = std::size_t{1} << 20;
 constexpr mode_t kFileMode = 0644;

@@ -14,10 +14,7 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::make_error;
 using fabric::printable;
-using fabric::Result;
 
 constexpr Word<Command> kCommands[] = {
     {"createRuntime", Command::kCreateRuntime},

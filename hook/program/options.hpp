@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/grant/node.hpp"
 #include "hook/install/install.hpp"
 
@@ -55,7 +55,7 @@ struct Options {
 
 // Errors: an unknown command or option (code EINVAL), and for a stage of the runtime specification at which nothing can
 // be given, that createRuntime is the one (code ENOTSUP).
-fabric::Result<Options> parse_options(std::span<char* const> arguments);
+Result<Options> parse_options(std::span<char* const> arguments);
 
 // The command is a stage of the runtime specification, whether something can be given there or not.
 bool is_stage(std::string_view command);

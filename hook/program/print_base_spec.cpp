@@ -6,25 +6,22 @@
 #include "fabric/text.hpp"
 #include "hook/apply/base_spec.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/base/result.hpp"
 #include "hook/program/commands.hpp"
 
 namespace hook {
 
-using fabric::Error;
-using fabric::Result;
-
 Result<std::string> hook_path(const Options& options) {
   if (options.hook) {
     if (options.hook->starts_with('/')) return *options.hook;
-    Error relative = fabric::make_error("--hook `{}`: it is not absolute", fabric::printable(*options.hook));
+    Error relative = make_error("--hook `{}`: it is not absolute", fabric::printable(*options.hook));
     relative.hint = "runtimes start hooks in no directory that is known";
     return relative;
   }
   std::error_code error;
   const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
   if (!error) return path.string();
-  Error unknown =
-      fabric::sys_error(error.value(), "cannot find out where rdma-hook is installed: read `/proc/self/exe`");
+  Error unknown = sys_error(error.value(), "cannot find out where rdma-hook is installed: read `/proc/self/exe`");
   unknown.hint = "say it with --hook PATH";
   return unknown;
 }

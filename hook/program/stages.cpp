@@ -20,8 +20,6 @@
 namespace hook {
 namespace {
 
-using fabric::Result;
-
 constexpr int kStdinTimeoutMs = 10000;
 
 // The messages of this call are about that container from here on.
@@ -151,7 +149,7 @@ Result<void> verify(Call& call, const Result<Config>& config) {
   const auto grants = TRY(about(FailureReason::kLedger, grants_of(open.ledger, state)));
   if (!grants.empty()) return verify_grants(state, asking, grants, call);
   if (TRY(has_nothing_to_grant(state, asking, call))) return {};
-  return fabric::Error{
+  return Error{
       fmt::format("the container asked for RDMA devices ({}) and nothing was granted", asking.request->wish.source), 0,
       "rdma-nri did not take part: is it running and connected (`journalctl -t rdma-nri`)? Create the "
       "container anew then",

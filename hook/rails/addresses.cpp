@@ -15,8 +15,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
 using Keys = std::set<std::string>;
 
 IpamCall call_for(const RailRecord& rail, IpamCall::Command command, const std::string& key,
@@ -83,7 +81,7 @@ Result<void> take_leases(IpamHelper* ipam, NetworkRecord& record) {
     if (!results[i]) return results[i].error();
     rails[i]->rail.addresses = results[i]->addresses;
     if (rails[i]->rail.addresses.empty()) {
-      return fabric::make_error("the IPAM plugin `{}` gave `{}` no address", calls[i].plugin, calls[i].ifname);
+      return make_error("the IPAM plugin `{}` gave `{}` no address", calls[i].plugin, calls[i].ifname);
     }
   }
   return {};

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/rails/record/network.hpp"
@@ -29,19 +29,18 @@ void note_leases(const Config& config, const std::string& args, NetworkRecord& r
 // Fills the addresses of rails that have none yet, and what their functions get of ranges. When a range is used up,
 // what grants have of it that are gone is taken back first, as release_addresses() does, one grant after the other
 // until that is enough. The caller holds no lock of the ledger. Errors: a range that is used up, what a plugin says.
-fabric::Result<void> take_addresses(const Config& config, const Ledger& ledger, const std::string& ledger_directory,
-                                    IpamHelper* ipam, NetworkRecord& record);
+Result<void> take_addresses(const Config& config, const Ledger& ledger, const std::string& ledger_directory,
+                            IpamHelper* ipam, NetworkRecord& record);
 // Gives back what these rails have of ranges and plugins, until the deadline or a second longer. Leases that could not
 // be given back stay in the rails. The error is the first, and keeps nothing else from being given back.
-fabric::Result<void> return_addresses(const std::string& ledger_directory, IpamHelper* ipam, const std::string& key,
-                                      const NetnsIdentity& netns, std::vector<RailRecord>& rails, Deadline deadline);
+Result<void> return_addresses(const std::string& ledger_directory, IpamHelper* ipam, const std::string& key,
+                              const NetnsIdentity& netns, std::vector<RailRecord>& rails, Deadline deadline);
 
 // The keys that have addresses of ranges; network: only of this one. Of grants that are gone, too.
-fabric::Result<std::set<std::string>> address_owners(const std::string& ledger_directory,
-                                                     const std::string& network = {});
+Result<std::set<std::string>> address_owners(const std::string& ledger_directory, const std::string& network = {});
 // Takes back all that is left of this key, rails and addresses, if no grant of it is held (Ledger::release()). False:
 // one is, or leases of it are.
-fabric::Result<bool> release_addresses(const Ledger& ledger, const std::string& ledger_directory,
-                                       const std::string& key, Deadline deadline);
+Result<bool> release_addresses(const Ledger& ledger, const std::string& ledger_directory, const std::string& key,
+                               Deadline deadline);
 
 }  // namespace hook

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "fabric/text.hpp"
+#include "hook/base/result.hpp"
 #include "hook/rails/address/node_ranges.hpp"
 #include "hook/rails/address/pool.hpp"
 #include "hook/rails/addresses.hpp"
@@ -15,8 +16,6 @@
 
 namespace hook {
 namespace {
-
-using fabric::Result;
 
 // nullopt: a snapshot without netdevs.
 Result<std::optional<NodeNetwork>> seen_network(const ForesightInput& input, bool moves,

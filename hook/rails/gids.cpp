@@ -11,6 +11,7 @@
 #include "fabric/gid_slots.hpp"
 #include "fabric/inventory.hpp"
 #include "fabric/text.hpp"
+#include "hook/base/result.hpp"
 #include "hook/ledger/files.hpp"
 #include "hook/rails/netlink/records.hpp"
 
@@ -19,8 +20,6 @@ namespace {
 
 using fabric::Address;
 using fabric::GidSlots;
-using fabric::Result;
-using fabric::sys_error;
 using fabric::Unreadable;
 
 Result<GidSlots> open_slots(int sysfs, const std::string& path) {
@@ -38,7 +37,7 @@ Result<std::optional<Address>> read_gid(const GidSlots& slots, const std::string
   if (const auto* address = std::get_if<Address>(&gid)) return std::optional(*address);
   const int code = std::get<Unreadable>(gid).code;
   if (code == ENOENT) return std::optional<Address>();
-  if (code == EBADMSG) return fabric::make_error("cannot use `{}/gids/{}`: it holds no GID", path, index);
+  if (code == EBADMSG) return make_error("cannot use `{}/gids/{}`: it holds no GID", path, index);
   return sys_error(code, "cannot read `{}/gids/{}`", path, index);
 }
 

@@ -16,8 +16,6 @@
 namespace hook {
 namespace {
 
-using fabric::Result;
-
 // Never 0, the group of everything else, and the same for one grant at every call.
 std::uint32_t group_of(const std::string& key) {
   return static_cast<std::uint32_t>(checksum(key)) | 0x40000000U;
@@ -139,7 +137,7 @@ class RailGiver {
       auto found = inside_.sysfs.ok() ? find_uverbs(inside_.sysfs.get(), rail.hca, guid) : std::nullopt;
       // Without a sysfs of the namespace's own (before Linux 5.2) the node's has to do.
       if (!found) found = find_uverbs(node_sysfs.get(), rail.hca, guid);
-      if (!found) return fabric::make_error("`{}` has no uverbs node in the container's network namespace", rail.hca);
+      if (!found) return make_error("`{}` has no uverbs node in the container's network namespace", rail.hca);
       report_.nodes.push_back(std::move(*found));
     }
     return {};

@@ -7,8 +7,8 @@
 
 #include "fabric/address.hpp"
 #include "fabric/inventory.hpp"
-#include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
+#include "hook/base/result.hpp"
 #include "hook/base/timing.hpp"
 #include "hook/config/config.hpp"
 #include "hook/ledger/ledger.hpp"
@@ -55,7 +55,7 @@ Plan without_given(const Plan& plan, const NetworkRecord& record);
 
 // Rails that the grant has already are left as they are. What is about to be changed is in their record before it is;
 // the caller undoes a failure by letting the ledger drop what the user booked (GrantEffects).
-fabric::Result<RailsReport> give_rails(RailsInput input, Timing& timing);
+Result<RailsReport> give_rails(RailsInput input, Timing& timing);
 
 // The GIDs of a container's rails: waiting for the kernel to make them, and bringing them to one index.
 
@@ -64,8 +64,8 @@ fabric::Result<RailsReport> give_rails(RailsInput input, Timing& timing);
 // at_least slots. The reading is no snapshot: the kernel may change the table meanwhile.
 // Errors name the file below sysfs: a name that is no HCA's, no such HCA or port (ENOENT), an attribute that cannot be
 // read (ENODEV while the device is unplugged) or holds no GID.
-fabric::Result<GidTable> read_gid_table(int sysfs, const std::string& hca, unsigned port,
-                                        const std::vector<fabric::Address>& wanted, unsigned at_least);
+Result<GidTable> read_gid_table(int sysfs, const std::string& hca, unsigned port,
+                                const std::vector<fabric::Address>& wanted, unsigned at_least);
 
 struct GidRail {
   PlacedRail placed;
@@ -88,7 +88,7 @@ struct SettledGids {
 
 // InfiniBand rails have one GID each and are left out. Aligns under the locks of the HCAs, because two who count the
 // same free slots would be in each other's way. Errors: an address could not be put back; not that rails disagree.
-fabric::Result<SettledGids> settle_rail_gids(const Ledger& ledger, NetworkNamespace& inside,
-                                             const std::vector<GidRail>& rails, const GidOptions& options);
+Result<SettledGids> settle_rail_gids(const Ledger& ledger, NetworkNamespace& inside, const std::vector<GidRail>& rails,
+                                     const GidOptions& options);
 
 }  // namespace hook

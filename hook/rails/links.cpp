@@ -12,15 +12,13 @@
 #include "fabric/inventory.hpp"
 #include "fabric/pci_sysfs.hpp"
 #include "fabric/text.hpp"
+#include "hook/base/result.hpp"
 #include "hook/rails/netlink/rdma_devices.hpp"
 #include "hook/rails/netlink/records.hpp"
 #include "hook/rails/netlink/vf.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::Error;
-using fabric::Result;
 
 // Only the attributes that are going to be changed: what is not is not put back either.
 VfAttributes only_changed(const VfAttributes& now, const VfAttributes& wanted) {
@@ -44,7 +42,7 @@ Result<void> describe_vf(NodeSockets& node, const Rail& rail, const fabric::Hca*
   host.pf = place->pf;
   host.vf = place->vf;
   const auto pf = TRY(find_link(node.route, place->pf));
-  if (!pf) return fabric::make_error("`{}`, the physical function of `{}`, is gone", place->pf, rail.host);
+  if (!pf) return make_error("`{}`, the physical function of `{}`, is gone", place->pf, rail.host);
   host.vf_attributes = only_changed(TRY(read_vf(node.route, pf->ifindex, place->vf)), rail.vf);
   return {};
 }
@@ -75,7 +73,7 @@ bool is_same_netdev(const Link& link, const HostNetdev& host) {
 // Not on the node: it went already.
 Result<void> send_rdma_device(NodeSockets& node, const RailRecord& record, int netns) {
   const std::string& name = record.rail.hca;
-  if (!node.rdma) return fabric::make_error("cannot move RDMA device `{}`: the kernel has no RDMA netlink", name);
+  if (!node.rdma) return make_error("cannot move RDMA device `{}`: the kernel has no RDMA netlink", name);
   const auto& known = record.host.rdma;
   // Made anew inside, a software device has another index.
   const auto device = TRY(record.rail.recreate ? find_software_device(*node.rdma, guid_on_record(record), name)
@@ -206,7 +204,7 @@ Result<NodeSockets> open_node_sockets() {
   auto rdma = TRY(Netlink::open_if_known(NETLINK_RDMA));
   NodeSockets node{std::move(route), std::move(rdma),
                    fabric::UniqueFd(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC))};
-  if (!node.netns.ok()) return fabric::sys_error(errno, "cannot open `/proc/self/ns/net`");
+  if (!node.netns.ok()) return sys_error(errno, "cannot open `/proc/self/ns/net`");
   return node;
 }
 
@@ -245,7 +243,7 @@ Result<std::optional<Link>> find_given(Netlink& route, const fabric::UniqueFd& s
 Result<void> set_vf(NodeSockets& node, const HostNetdev& host, const VfAttributes& attributes) {
   if (attributes.empty()) return {};
   const auto pf = TRY(find_link(node.route, host.pf));
-  if (!pf) return fabric::make_error("cannot set VF {} of `{}`: there is no such netdev", host.vf, host.pf);
+  if (!pf) return make_error("cannot set VF {} of `{}`: there is no such netdev", host.vf, host.pf);
   return change_vf(node.route, pf->ifindex, host.vf, attributes);
 }
 
@@ -284,14 +282,14 @@ Result<int> place_rail(NodeSockets& node, NetworkNamespace& inside, const RailRe
     TRY_VOID(send_netdev(node, inside, rail));
   }
   const auto link = TRY(find_link(inside.route, rail.rail.name));
-  if (!link) return fabric::make_error("`{}` is not in the container's network namespace", rail.rail.name);
+  if (!link) return make_error("`{}` is not in the container's network namespace", rail.rail.name);
   return link->ifindex;
 }
 
 Result<void> recreate_inside(NodeSockets& node, NetworkNamespace& inside, const RailRecord& record) {
   const Rail& rail = record.rail;
   if (!rail.recreate) return {};
-  if (!inside.rdma) return fabric::make_error("cannot make `{}` anew: the kernel has no RDMA netlink", rail.hca);
+  if (!inside.rdma) return make_error("cannot make `{}` anew: the kernel has no RDMA netlink", rail.hca);
   TRY_VOID(create_rdma_link(*inside.rdma, rail.hca, *rail.recreate, rail.name));
   if (TRY(find_software_device(*inside.rdma, guid_on_record(record), rail.hca))) return {};
   // In exclusive mode a new device is the initial namespace's, wherever its netdev is (ib_alloc_device(), Linux 6.12).

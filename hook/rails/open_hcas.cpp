@@ -14,13 +14,12 @@
 #include "fabric/text.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/base/process/cgroup.hpp"
+#include "hook/base/result.hpp"
 #include "hook/rails/netlink/rdma_devices.hpp"
 
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
 using fabric::sysfs::Directory;
 
 bool is_ended(int code) {
@@ -28,7 +27,7 @@ bool is_ended(int code) {
 }
 
 Error cannot_look_at_descriptors(int code, std::string_view process) {
-  Error error = fabric::sys_error(code, "cannot look at the descriptors of process `{}`", process);
+  Error error = sys_error(code, "cannot look at the descriptors of process `{}`", process);
   if (code == EACCES || code == EPERM) error.hint = "run it as root of the node, with CAP_SYS_PTRACE";
   return error;
 }
@@ -233,10 +232,10 @@ Result<void> check_hca(const PlannedHca& hca, const OpenHca& now, std::vector<st
 
 Result<FoundDescriptors> find_descriptors(const std::vector<DeviceNumber>& devices, const std::string& proc) {
   const auto directory = Directory::open(proc);
-  if (!directory) return fabric::sys_error(errno, "cannot look at the processes in `{}`", proc);
+  if (!directory) return sys_error(errno, "cannot look at the processes in `{}`", proc);
   int error = 0;
   const auto names = directory->list(&error);
-  if (error != 0) return fabric::sys_error(error, "cannot look at the processes in `{}`", proc);
+  if (error != 0) return sys_error(error, "cannot look at the processes in `{}`", proc);
   DescriptorSearch search(devices, *directory);
   for (const std::string& name : names) {
     const auto pid = fabric::parse_number<pid_t>(name);

@@ -26,9 +26,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
-
 // Hardware of a namespace that has ended comes back within some hundred milliseconds, on a loaded node within seconds.
 constexpr int kComebackMs = 5000;
 
@@ -41,7 +38,7 @@ Result<std::optional<NetworkNamespace>> reopen(const NetnsIdentity& netns, const
   struct stat status {};
   const int failed = fd.ok() && ::fstat(fd.get(), &status) == 0 ? 0 : errno;
   if (failed != 0 && TRY(look_at(netns)) == Presence::kGone) return None();
-  if (failed != 0) return fabric::sys_error(failed, "cannot open the network namespace `{}`", netns.path);
+  if (failed != 0) return sys_error(failed, "cannot open the network namespace `{}`", netns.path);
   if (status.st_dev != netns.dev || status.st_ino != netns.ino) return None();
   auto inside = open_network_namespace(std::move(fd), parts);
   if (inside) return std::optional(std::move(*inside));

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/ledger/grant.hpp"
 #include "hook/rails/record/network.hpp"
 
@@ -24,8 +24,8 @@ struct NodeSockets;
 // and the kernel brings hardware and ipoib children back by itself, later and under the name they had inside. Waits for
 // that at most wait_ms. group: of the container's children, 0: not known; of ipoib ones on the node others are left
 // alone. A software netdev dies with its namespace: a warning.
-fabric::Result<void> put_back_rail(NodeSockets& node, NetworkNamespace* inside, const RailRecord& rail, int wait_ms,
-                                   std::vector<std::string>& warnings, std::uint32_t group = 0);
+Result<void> put_back_rail(NodeSockets& node, NetworkNamespace* inside, const RailRecord& rail, int wait_ms,
+                           std::vector<std::string>& warnings, std::uint32_t group = 0);
 
 class NodeRails : public GrantEffects {
  public:
@@ -35,23 +35,23 @@ class NodeRails : public GrantEffects {
   // Undoes the rails of what is not held, and fails while an HCA of mode exclusive that is not held is left open
   // (check_closed()). Errors: a netdev that has not come back to the node, or cannot be put right there;
   // check_closed()'s. What could be undone is.
-  fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
-                                   const StoredGrant* grant) const override;
+  Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
+                           const StoredGrant* grant) const override;
   // From here on undo_beyond() delays a start: it looks for descriptors of HCAs only where it has failed before.
   void begin_start() { is_start_ = true; }
   void wait_until(Deadline deadline) const override { deadline_ = deadline; }
   // What is left of grants that are gone: rails, leases that could not be returned, addresses. As Ledger::recover()
   // does: first all of it without waiting; what is stuck then is a warning. The ledger's effects are to be these.
   // Returns what was taken back, in words.
-  fabric::Result<std::vector<std::string>> recover(const Ledger& ledger, Deadline deadline) const;
+  Result<std::vector<std::string>> recover(const Ledger& ledger, Deadline deadline) const;
   // The rails of this grant as the last undo_beyond() of its key found them; nullopt: it had none.
   std::optional<NetworkRecord> undone(const std::string& key) const;
   // The warnings since the last call.
   std::vector<std::string> take_warnings() const;
 
  private:
-  fabric::Result<void> return_rails(const std::string& key, const std::vector<PlannedHca>& held) const;
-  fabric::Result<void> check_left(const std::vector<PlannedHca>& held, const StoredGrant& grant) const;
+  Result<void> return_rails(const std::string& key, const std::vector<PlannedHca>& held) const;
+  Result<void> check_left(const std::vector<PlannedHca>& held, const StoredGrant& grant) const;
 
   std::string directory_;
   IpamHelper* ipam_;

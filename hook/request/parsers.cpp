@@ -12,9 +12,6 @@
 
 namespace hook {
 
-using fabric::make_error;
-using fabric::Result;
-
 Result<std::optional<SourcedText>> find_annotation(const ContainerSpec& spec, const std::string& key) {
   const auto found = spec.annotations.find(key);
   if (found == spec.annotations.end()) return std::optional<SourcedText>();
@@ -106,8 +103,8 @@ void set_unnamed_network(const std::string& source, const Config& config, Said& 
   }
 }
 
-fabric::Error malformed(std::string_view source, std::string_view what) {
-  fabric::Error error = make_error("{}: {}", source, what);
+Error malformed(std::string_view source, std::string_view what) {
+  Error error = make_error("{}: {}", source, what);
   error.hint = R"(one {"cniConf": {"name": "rdma"}} for each NIC, in a list)";
   return error;
 }
@@ -274,7 +271,7 @@ Result<Wish> parse_indices(std::string_view text, std::string source) {
     const std::string_view entry = fabric::trim(raw);
     const auto index = fabric::parse_number<unsigned>(entry);
     if (!index) {
-      fabric::Error error = make_error("{}: `{}` is no index", wish.source, fabric::printable(entry.substr(0, 128)));
+      Error error = make_error("{}: `{}` is no index", wish.source, fabric::printable(entry.substr(0, 128)));
       error.hint = "all, none, void, or indices from 0 of the node's HCAs: 0,1";
       return error;
     }

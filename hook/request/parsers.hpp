@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/oci/container_spec.hpp"
 #include "hook/request/request.hpp"
@@ -38,18 +38,17 @@ struct Said {
 };
 
 // The annotation, its size checked; nullopt: it is not there.
-fabric::Result<std::optional<SourcedText>> find_annotation(const ContainerSpec& spec, const std::string& key);
+Result<std::optional<SourcedText>> find_annotation(const ContainerSpec& spec, const std::string& key);
 // "a, b, c and 5 more": at most 8 names of a list that may be long.
 std::string some_of(const std::vector<std::string>& names);
 
 // rdma-init.io/devices[.CONTAINER], /mode, /network.
-fabric::Result<Said> own_annotations(const ContainerSpec& spec, std::string_view container_name);
+Result<Said> own_annotations(const ContainerSpec& spec, std::string_view container_name);
 // k8s.volcengine.com/pod-networks: entries that name a network of config.json, or "rdma". Without a network of that
 // name this is the network that another entry names, else the pools', else the only one there is.
-fabric::Result<Said> volcengine_annotation(const ContainerSpec& spec, const Config& config);
+Result<Said> volcengine_annotation(const ContainerSpec& spec, const Config& config);
 // cni.spidernet.io/rdma-resource-inject, else /network-resource-inject: the name of a network.
-fabric::Result<Said> spiderpool_annotations(const ContainerSpec& spec, const Config& config,
-                                            std::string_view pod_namespace);
+Result<Said> spiderpool_annotations(const ContainerSpec& spec, const Config& config, std::string_view pod_namespace);
 
 // The uverbs nodes that linux.devices has: those called so, and those that are one by number and that no other path
 // here has already. And the GPU nodes ("/dev/nvidia0", "/dev/dri/renderD128").
@@ -59,10 +58,10 @@ std::vector<std::string> given_gpu_nodes(const ContainerSpec& spec);
 // "MIG-GPU-UUID/GI/CI", whose GPU it is. The newer, "MIG-UUID", does not tell its GPU.
 std::vector<std::string> gpu_uuids(std::string_view value);
 // PCI addresses or netdev names of PCIDEVICE_* (without _INFO, which is JSON about the same), in their order.
-fabric::Result<std::vector<std::string>> pcidevice_order(const ContainerSpec& spec);
+Result<std::vector<std::string>> pcidevice_order(const ContainerSpec& spec);
 
 // RDMA_VISIBLE_DEVICES, else MELLANOX_VISIBLE_DEVICES, as enroot reads it: all, none, void, indices. nullopt: neither
 // is set, or they are empty.
-fabric::Result<std::optional<Wish>> visible_devices(const ContainerSpec& spec);
+Result<std::optional<Wish>> visible_devices(const ContainerSpec& spec);
 
 }  // namespace hook

@@ -14,8 +14,8 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
 #include "hook/base/log.hpp"
+#include "hook/base/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/config/values.hpp"
 #include "hook/oci/container_spec.hpp"
@@ -59,6 +59,6 @@ struct Asked {
 
 // Pure. Errors are refusals: a malformed value, one over 64 KiB, a count that contradicts the given nodes,
 // a device number that the kernel would cut.
-fabric::Result<Asked> parse_request(const ContainerSpec& spec, const Config& config, Engine engine);
+Result<Asked> parse_request(const ContainerSpec& spec, const Config& config, Engine engine);
 
 }  // namespace hook

@@ -7,26 +7,22 @@
 #include <string_view>
 #include <utility>
 
-#include "fabric/result.hpp"
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "hook/apply/cdi_spec.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/base/log.hpp"
 #include "hook/config/read_config.hpp"
-#include "hook/metrics/counters.hpp"
-#include "hook/metrics/metrics.hpp"
+#include "shim/result.hpp"
 
 namespace shim {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
 using hook::Grant;
 
 void add_devices_of(const std::string& path, std::set<std::string>& devices) {
   const auto text = hook::read_text_file(path);
-  const auto spec = text ? hook::parse_json(*text, path) : fabric::Result<hook::Json>(text.error());
+  const auto spec = text ? hook::parse_json(*text, path) : Result<hook::Json>(text.error());
   const auto kind = spec ? hook::text_at(*spec, "kind") : spec.error();
   const hook::Json* list = kind && *kind == hook::kCdiKind ? hook::member(*spec, "devices") : nullptr;
   if (!list || !list->is_array()) return;
@@ -105,7 +101,7 @@ bool HoldReader::is_of_kubelet(const Grant& grant) {
   return known_pods_.contains(grant.owner.key);
 }
 
-Result<void> HoldReader::read(std::vector<fabric::Error>& unread) {
+Result<void> HoldReader::read(std::vector<Error>& unread) {
   auto stamp = stamp_of(ledger_ + "/grants");
   if (stamp == stamp_ && !has_foreign_) return {};
   HcaHolds holds;
@@ -148,7 +144,7 @@ void NodeReader::say_once(const std::string& about, const std::string& what) {
 void NodeReader::read_config() {
   auto texts = hook::read_config_texts(node_.config);
   if (texts && config_ && *texts == texts_) return say_once("config", "");
-  const auto config = texts ? hook::valid_config(*texts) : fabric::Result<hook::Config>(texts.error());
+  const auto config = texts ? hook::valid_config(*texts) : Result<hook::Config>(texts.error());
   if (!config) {
     const std::string hint = fabric::remedy_of(config.error());
     return say_once("config", config.error().message + (hint.empty() ? "" : "; " + hint) +
@@ -242,7 +238,7 @@ bool NodeReader::read() {
     return true;
   }
   if (const fabric::Unread* hidden = unread_hcas(*inventory)) {
-    say_once("node", fabric::sys_error(hidden->code, "cannot read `{}`", fabric::printable(hidden->path)).message);
+    say_once("node", sys_error(hidden->code, "cannot read `{}`", fabric::printable(hidden->path)).message);
     return true;
   }
   say_once("node", "");

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "fabric/inventory.hpp"
-#include "fabric/result.hpp"
 #include "hook/base/log.hpp"
 #include "hook/config/config.hpp"
 #include "hook/config/read_config.hpp"
@@ -19,6 +18,7 @@
 #include "hook/grant/node.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "shim/device_plugin/resources.hpp"
+#include "shim/result.hpp"
 
 namespace shim {
 
@@ -38,7 +38,7 @@ class HoldReader {
   explicit HoldReader(std::string ledger) : ledger_(std::move(ledger)) {}
   // What cannot be read of one grant goes into `unread`, once. No ledger: nobody holds anything. Errors: the ledger's;
   // then what was read last stays.
-  fabric::Result<void> read(std::vector<fabric::Error>& unread);
+  Result<void> read(std::vector<Error>& unread);
   // By the names that HCAs have now; of one that is away, as in a pod's network namespace, by the name that it had.
   HcaHolds of(const fabric::Inventory& inventory, const std::string& root);
 

@@ -13,7 +13,6 @@
 namespace shim {
 namespace {
 
-using fabric::Result;
 using hook::NodeHca;
 
 struct Counting {
@@ -89,7 +88,7 @@ void add_devices(const NodeHca& node, const Counting& counting, Resource& resour
   const hook::Config& config = counting.input.among.config;
   const fabric::Inventory& inventory = counting.input.among.inventory;
   const auto nodes =
-      node.hca->uverbs ? hook::planned_nodes(config.nodes, inventory, {&node}) : fabric::Error{"has no device node"};
+      node.hca->uverbs ? hook::planned_nodes(config.nodes, inventory, {&node}) : Error{"has no device node"};
   const auto terms = hook::terms_for(node, counting.input.among.request, config);
   resource.hcas.push_back(counted(node, nodes));
   const Problem problem = terms ? problem_of(node, *terms, nodes, counting) : Problem{terms.error().message};
@@ -312,9 +311,8 @@ Result<std::vector<std::string>> preferred_ids(const Resource& resource, std::sp
                                                std::span<const std::string> must_include, std::size_t size) {
   const std::set<std::string> all(available.begin(), available.end());
   const std::set<std::string> must(must_include.begin(), must_include.end());
-  if (size > all.size()) return fabric::make_error("{} devices are asked for, {} are available", size, all.size());
-  if (size < must.size())
-    return fabric::make_error("{} devices are asked for, {} must be among them", size, must.size());
+  if (size > all.size()) return make_error("{} devices are asked for, {} are available", size, all.size());
+  if (size < must.size()) return make_error("{} devices are asked for, {} must be among them", size, must.size());
   IdsOfHcas free;
   std::vector<std::string> unknown;
   std::vector<std::size_t> chosen;
@@ -328,7 +326,7 @@ Result<std::vector<std::string>> preferred_ids(const Resource& resource, std::sp
     }
   }
   for (const std::string& id : must) {
-    if (!all.contains(id)) return fabric::make_error("device `{}` is not available", fabric::printable(id));
+    if (!all.contains(id)) return make_error("device `{}` is not available", fabric::printable(id));
     if (!resource.find(id)) ids.push_back(id);
   }
   // HCAs of which one must be there have theirs already.
@@ -350,8 +348,8 @@ Result<std::vector<const CountedHca*>> hcas_of(const Resource& resource, std::sp
   std::set<std::size_t> places;
   for (const std::string& id : ids) {
     const CountedDevice* device = resource.find(id);
-    if (!device) return fabric::make_error("{} has no device `{}`", resource.name, fabric::printable(id));
-    if (!device->problem.empty()) return fabric::Error{device->problem};
+    if (!device) return make_error("{} has no device `{}`", resource.name, fabric::printable(id));
+    if (!device->problem.empty()) return Error{device->problem};
     places.insert(device->hca);
   }
   std::vector<const CountedHca*> hcas;

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "fabric/inventory.hpp"
-#include "fabric/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/plan/plan.hpp"
+#include "shim/result.hpp"
 
 namespace shim {
 
@@ -75,11 +75,11 @@ void keep_settling(const std::vector<Resource>& before, const Moments& moved, st
 // that have enough HCAs the highest, then the next one. Of one rate and link layer those that are nearest to each other
 // by their PCI path, then by NUMA node; of equals those with most IDs available, then in rail order. IDs that are not
 // known come last. Errors: there are not so many, more must be among them, one of these is not available.
-fabric::Result<std::vector<std::string>> preferred_ids(const Resource& resource, std::span<const std::string> available,
-                                                       std::span<const std::string> must_include, std::size_t size);
+Result<std::vector<std::string>> preferred_ids(const Resource& resource, std::span<const std::string> available,
+                                               std::span<const std::string> must_include, std::size_t size);
 
 // The HCAs of these IDs, each once, in rail order. Errors: there is no such device, one of them is not healthy.
-fabric::Result<std::vector<const CountedHca*>> hcas_of(const Resource& resource, std::span<const std::string> ids);
+Result<std::vector<const CountedHca*>> hcas_of(const Resource& resource, std::span<const std::string> ids);
 // Whether a container with these HCAs gets the names of CDI devices in place of nodes; empty: none does.
 using ByCdi = std::function<bool(const std::vector<const CountedHca*>& hcas)>;
 // Their nodes, each once.

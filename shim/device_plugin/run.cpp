@@ -25,7 +25,6 @@
 namespace shim {
 namespace {
 
-using fabric::Result;
 using fabric::UniqueFd;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
@@ -48,7 +47,7 @@ class WakeUp {
   static Result<WakeUp> make() {
     WakeUp wake;
     wake.fd_ = std::make_shared<UniqueFd>(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!wake.fd_->ok()) return fabric::sys_error(errno, "cannot make an eventfd");
+    if (!wake.fd_->ok()) return sys_error(errno, "cannot make an eventfd");
     return wake;
   }
   int fd() const { return fd_->get(); }
@@ -106,7 +105,7 @@ class Endpoint {
     server.check = [root = settings_.node.root](const CountedHca& hca) -> Result<void> {
       const auto named = hca.uverbs ? fabric::hca_of_uverbs(root, *hca.uverbs) : std::nullopt;
       if (named == hca.name) return {};
-      return fabric::make_error("{} is not at its node any more; try again", fabric::printable(hca.name));
+      return make_error("{} is not at its node any more; try again", fabric::printable(hca.name));
     };
     server.allocated = [this](const std::vector<const CountedHca*>& hcas, const Result<void>& done) {
       std::vector<std::string> names;
@@ -287,7 +286,7 @@ class DevicePlugin {
       fds.push_back({socket.get(), POLLIN, 0});
     const auto pause = std::chrono::ceil<milliseconds>(time - Clock::now());
     const int ready = ::poll(fds.data(), fds.size(), static_cast<int>(std::max(pause, milliseconds(0)).count()));
-    if (ready < 0 && errno != EINTR) return fabric::sys_error(errno, "cannot wait");
+    if (ready < 0 && errno != EINTR) return sys_error(errno, "cannot wait");
     if (ready <= 0) return false;
     if (fds[0].revents != 0) return true;
     wake_.take();

@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "fabric/result.hpp"
 #include "hook/base/log.hpp"
 #include "hook/grant/node.hpp"
+#include "shim/result.hpp"
 
 namespace shim {
 
@@ -18,6 +18,6 @@ struct DevicePluginSettings {
 
 // Until SIGTERM or SIGINT. A kubelet that is not there, or goes away, is waited for; so are a configuration that is
 // right, room on a full disk, and another instance that has the kubelet's directory. Errors: what no waiting mends.
-fabric::Result<void> run_device_plugin(const DevicePluginSettings& settings, const hook::Log& log);
+Result<void> run_device_plugin(const DevicePluginSettings& settings, const hook::Log& log);
 
 }  // namespace shim

@@ -78,7 +78,6 @@ bool KernelEvents::take() const {
   return any;
 }
 
-using fabric::Result;
 using fabric::UniqueFd;
 
 FileIdentity file_identity(const std::string& path) {
@@ -92,17 +91,17 @@ Result<KubeletDirectory> KubeletDirectory::open(const std::string& path) {
   KubeletDirectory directory;
   directory.path_ = path;
   directory.lock_ = UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory.lock_.ok()) return fabric::sys_error(errno, "cannot open `{}`", fabric::printable(path));
+  if (!directory.lock_.ok()) return sys_error(errno, "cannot open `{}`", fabric::printable(path));
   if (::flock(directory.lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     const int code = errno;
     if (code == EWOULDBLOCK)
-      return fabric::Error{fmt::format("another rdma-device-plugin serves `{}`", fabric::printable(path)), code};
-    return fabric::sys_error(code, "cannot lock `{}`", fabric::printable(path));
+      return Error{fmt::format("another rdma-device-plugin serves `{}`", fabric::printable(path)), code};
+    return sys_error(code, "cannot lock `{}`", fabric::printable(path));
   }
   directory.watch_ = UniqueFd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   constexpr std::uint32_t kEvents = IN_CREATE | IN_DELETE | IN_MOVED_TO | IN_MOVED_FROM;
   if (!directory.watch_.ok() || ::inotify_add_watch(directory.watch_.get(), path.c_str(), kEvents) < 0)
-    return fabric::sys_error(errno, "cannot watch `{}`", fabric::printable(path));
+    return sys_error(errno, "cannot watch `{}`", fabric::printable(path));
   directory.identity_ = file_identity(path);
   return directory;
 }

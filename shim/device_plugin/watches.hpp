@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
+#include "shim/result.hpp"
 
 namespace shim {
 
@@ -36,7 +36,7 @@ FileIdentity file_identity(const std::string& path);
 class KubeletDirectory {
  public:
   // Watched and locked: one plugin of ours at a time. Errors: it is not there; EWOULDBLOCK, another one has it.
-  static fabric::Result<KubeletDirectory> open(const std::string& path);
+  static Result<KubeletDirectory> open(const std::string& path);
   // Readable: a file came or went.
   int fd() const { return watch_.get(); }
   // Takes what is there to be read.

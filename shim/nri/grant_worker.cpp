@@ -19,7 +19,6 @@
 namespace shim {
 namespace {
 
-using fabric::Result;
 using hook::about;
 using hook::Asking;
 using hook::Call;
@@ -150,9 +149,9 @@ Result<void> end_pod_users(const hook::Grant& grant, const std::string& pod, con
 Result<void> end_pod(const hook::Grant& grant, const Ledger& ledger) {
   const auto user = std::find_if(grant.users.begin(), grant.users.end(), has_process);
   if (user == grant.users.end()) return ledger.give_back(grant.owner.key);
-  return fabric::Error{fmt::format("cannot return the grant of {}: container `{}` still runs", grant.owner.label,
-                                   fabric::printable(user->id)),
-                       EBUSY, "it is returned when that has ended"};
+  return Error{fmt::format("cannot return the grant of {}: container `{}` still runs", grant.owner.label,
+                           fabric::printable(user->id)),
+               EBUSY, "it is returned when that has ended"};
 }
 
 // One grant that cannot be returned yet does not keep the others.

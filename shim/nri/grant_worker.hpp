@@ -8,13 +8,13 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/result.hpp"
 #include "hook/base/log.hpp"
 #include "hook/config/config.hpp"
 #include "hook/grant/call.hpp"
 #include "hook/rails/address/ipam.hpp"
 #include "shim/nri/wire/messages.hpp"
 #include "shim/nri/worker.hpp"
+#include "shim/result.hpp"
 
 namespace shim {
 
@@ -27,7 +27,7 @@ class GrantWorker {
  public:
   // config has been read by the plugin; with another one there is another worker. Errors: an IPAM helper that is needed
   // cannot be started.
-  static fabric::Result<GrantWorker> begin(hook::NodeSettings node, fabric::Result<hook::Config> config, hook::Log log);
+  static Result<GrantWorker> begin(hook::NodeSettings node, Result<hook::Config> config, hook::Log log);
 
   // job: of the two above. At CreateContainer: what the container asks, the answer create_response()'s. At
   // RunPodSandbox: the pod's, rails included, without waiting for carrier, gateways or GIDs. At StopContainer and
@@ -38,9 +38,9 @@ class GrantWorker {
   Worker::Answer run(std::string_view job);
 
  private:
-  using TakeBack = std::function<fabric::Result<void>(const hook::Ledger&)>;
+  using TakeBack = std::function<Result<void>(const hook::Ledger&)>;
 
-  GrantWorker(hook::NodeSettings node, fabric::Result<hook::Config> config, hook::Log log)
+  GrantWorker(hook::NodeSettings node, Result<hook::Config> config, hook::Log log)
       : node_(std::move(node)), config_(std::move(config)), log_(std::move(log)) {}
 
   Worker::Answer give(const NriRequest& request);
@@ -48,7 +48,7 @@ class GrantWorker {
   hook::IpamHelper* helper() { return ipam_ ? &*ipam_ : nullptr; }
 
   hook::NodeSettings node_;
-  fabric::Result<hook::Config> config_;
+  Result<hook::Config> config_;
   hook::Log log_;
   std::optional<hook::IpamHelper> ipam_;
 };

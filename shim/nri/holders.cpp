@@ -9,7 +9,6 @@
 namespace shim {
 namespace {
 
-using fabric::Result;
 using hook::GrantUser;
 using hook::Ledger;
 using hook::Owner;

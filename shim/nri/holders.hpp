@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "fabric/result.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/oci/container_spec.hpp"
+#include "shim/result.hpp"
 
 namespace shim {
 
@@ -33,22 +33,22 @@ struct Doubtful {
   std::set<std::string> namespaces;
 };
 // Errors: the ledger's.
-fabric::Result<Doubtful> doubtful_containers(const hook::Ledger& ledger);
+Result<Doubtful> doubtful_containers(const hook::Ledger& ledger);
 
 // The container's part in the pod's grant, or its own; nullopt: it has none. Errors: the ledger's.
-fabric::Result<std::optional<GrantPart>> find_holder(const hook::Ledger& ledger, const hook::ContainerSpec& spec,
-                                                     const std::string& id);
+Result<std::optional<GrantPart>> find_holder(const hook::Ledger& ledger, const hook::ContainerSpec& spec,
+                                             const std::string& id);
 
 // Users of the pod that are earlier containers of this name and whose process is not seen: their creation failed after
 // CreateContainer, and the runtime did not say so. The kubelet creates a container of a name only once the one before
 // it has ended (kuberuntime_manager.go, computePodActions, Kubernetes 1.20 to 1.36). Errors: the ledger's.
-fabric::Result<std::vector<GrantPart>> find_earlier_tries(const hook::Ledger& ledger, const hook::ContainerSpec& spec,
-                                                          const hook::GrantUser& now);
+Result<std::vector<GrantPart>> find_earlier_tries(const hook::Ledger& ledger, const hook::ContainerSpec& spec,
+                                                  const hook::GrantUser& now);
 
 // The pod's grant, and those of its containers that have their own. CRI-O and containerd 1.7 tell of a pod's end when
 // its network namespace is gone already (recorded: CRI-O 1.37.0; tried: 1.7.24): then the pod's id leads to it. What of
 // them cannot be read goes into `unread`. Errors: the ledger's.
-fabric::Result<std::vector<hook::Grant>> find_pod_grants(const hook::Ledger& ledger, const hook::ContainerSpec& spec,
-                                                         const std::string& id, hook::Ledger::Unread& unread);
+Result<std::vector<hook::Grant>> find_pod_grants(const hook::Ledger& ledger, const hook::ContainerSpec& spec,
+                                                 const std::string& id, hook::Ledger::Unread& unread);
 
 }  // namespace shim

@@ -10,7 +10,6 @@ namespace shim {
 namespace {
 
 using fabric::printable;
-using fabric::Result;
 
 template <std::string NriPluginOptions::*member>
 Result<void> set_text(NriPluginOptions& options, std::string_view value) {
@@ -27,7 +26,7 @@ Result<void> set_identity(NriPluginOptions& options, std::string_view value) {
 Result<void> set_engine(NriPluginOptions& options, std::string_view value) {
   options.engine = hook::parse_engine(value);
   if (options.engine == hook::Engine::kContainerd || options.engine == hook::Engine::kCrio) return {};
-  return fabric::make_error("--engine `{}`: expected containerd or crio", printable(value));
+  return make_error("--engine `{}`: expected containerd or crio", printable(value));
 }
 
 constexpr fabric::Option<NriPluginOptions> kOptions[] = {
@@ -74,7 +73,7 @@ Result<NriPluginOptions> parse_nri_options(std::span<char* const> arguments,
   if (options.help || options.version) return options;
   take_environment(options, variable);
   if (auto identity = check_identity(options.identity); !identity)
-    return fabric::Error{identity.error().message, EINVAL, "`rdma-nri --help` lists the options"};
+    return Error{identity.error().message, EINVAL, "`rdma-nri --help` lists the options"};
   return options;
 }
 

@@ -6,11 +6,11 @@
 #include <span>
 #include <string>
 
-#include "fabric/result.hpp"
 #include "hook/base/log.hpp"
 #include "hook/grant/node.hpp"
 #include "hook/oci/engine.hpp"
 #include "shim/nri/wire/session.hpp"
+#include "shim/result.hpp"
 
 namespace shim {
 
@@ -33,8 +33,8 @@ inline hook::Log plugin_log(const NriPluginOptions& options) {
 }
 
 // variable: a variable of the environment, nullptr if it is not set. Errors: an unknown option, a malformed value.
-fabric::Result<NriPluginOptions> parse_nri_options(std::span<char* const> arguments,
-                                                   const std::function<const char*(const char*)>& variable);
+Result<NriPluginOptions> parse_nri_options(std::span<char* const> arguments,
+                                           const std::function<const char*(const char*)>& variable);
 
 std::string nri_help();
 

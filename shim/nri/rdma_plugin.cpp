@@ -25,9 +25,6 @@
 namespace shim {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
-
 // Shares of the time that the runtime waits. A late answer counts as none: the container is created without it.
 constexpr double kContainerShare = 0.75;
 constexpr double kPodShare = 0.5;
@@ -85,7 +82,7 @@ Error in_pod(Error error, const NriPod& pod) {
 Result<NamespaceEnds> NamespaceEnds::open() {
   NamespaceEnds ends;
   ends.events_ = fabric::UniqueFd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
-  if (!ends.events_.ok()) return fabric::sys_error(errno, "cannot watch network namespaces");
+  if (!ends.events_.ok()) return sys_error(errno, "cannot watch network namespaces");
   return ends;
 }
 
@@ -93,7 +90,7 @@ Result<void> NamespaceEnds::watch(const std::string& path) {
   if (!events_.ok() || paths_.contains(path)) return {};
   const std::string directory = path.substr(0, path.rfind('/'));
   const int watch = ::inotify_add_watch(events_.get(), directory.c_str(), IN_DELETE | IN_MOVED_FROM | IN_ONLYDIR);
-  if (watch < 0) return fabric::sys_error(errno, "cannot watch `{}`", fabric::printable(directory));
+  if (watch < 0) return sys_error(errno, "cannot watch `{}`", fabric::printable(directory));
   directories_[watch] = directory;
   paths_.insert(path);
   return {};

@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/base/log.hpp"
 #include "hook/config/config.hpp"
@@ -24,6 +23,7 @@
 #include "shim/nri/options.hpp"
 #include "shim/nri/wire/session.hpp"
 #include "shim/nri/worker.hpp"
+#include "shim/result.hpp"
 
 namespace shim {
 
@@ -34,11 +34,11 @@ namespace shim {
 class NamespaceEnds {
  public:
   // Errors: root has no inotify instance left, or no memory.
-  static fabric::Result<NamespaceEnds> open();
+  static Result<NamespaceEnds> open();
   // Readable: a file went from a directory of those that are watched.
   int fd() const { return events_.get(); }
   // From now on; again costs a lookup. Errors: its directory cannot be watched.
-  fabric::Result<void> watch(const std::string& path);
+  Result<void> watch(const std::string& path);
   // Whether one of those has ended since the last call, or may have. It is watched no more.
   bool take();
 
@@ -62,10 +62,10 @@ class ConfiguredWorker {
   void set_engine_memlock(const std::optional<hook::Rlimit>& limit) { node_.engine_memlock = limit; }
   const std::string& root() const { return node_.root; }
   // config.json is parsed again when its text is another.
-  const fabric::Result<hook::Config>& read_config();
-  fabric::Result<hook::Ledger> open_ledger() const { return hook::Ledger::open(node_.ledger); }
+  const Result<hook::Config>& read_config();
+  Result<hook::Ledger> open_ledger() const { return hook::Ledger::open(node_.ledger); }
   // As Worker::ask().
-  fabric::Result<std::string> ask(std::string_view job, Worker::Clock::time_point deadline) {
+  Result<std::string> ask(std::string_view job, Worker::Clock::time_point deadline) {
     return worker_.ask(job, deadline);
   }
 
@@ -74,7 +74,7 @@ class ConfiguredWorker {
   const hook::Log& log_;
   hook::NodeSettings node_;
   std::vector<hook::ConfigText> texts_;
-  std::optional<fabric::Result<hook::Config>> config_;
+  std::optional<Result<hook::Config>> config_;
   Worker worker_;
 };
 
@@ -95,13 +95,13 @@ class RdmaPlugin : public NriHandler {
              std::function<void()> work_is_due)
       : worker_(worker), log_(log), ends_(ends), engine_(engine), work_is_due_(std::move(work_is_due)) {}
 
-  fabric::Result<std::vector<Event>> configure(const RuntimeInfo& runtime) override;
+  Result<std::vector<Event>> configure(const RuntimeInfo& runtime) override;
   void synchronize_begin() override;
   void found(const NriPod& pod) override;
   void found(const NriContainer& container) override;
-  fabric::Result<void> synchronize_end() override;
+  Result<void> synchronize_end() override;
   // Errors: of CreateContainer only.
-  fabric::Result<std::string> answer(const NriRequest& request) override;
+  Result<std::string> answer(const NriRequest& request) override;
   // A later plugin has removed or replaced a node of an HCA that was granted.
   std::string refusal(const NriValidation& validation) override;
 
@@ -121,11 +121,11 @@ class RdmaPlugin : public NriHandler {
   void end_unknown(std::set<std::string> ids);
 
  private:
-  fabric::Result<std::string> ask_worker(const NriRequest& request);
+  Result<std::string> ask_worker(const NriRequest& request);
   // Most pods and containers ask nothing and hold nothing.
-  fabric::Result<bool> needs_worker(const NriRequest& request);
-  fabric::Result<bool> lacks_grant(const NriPod& pod, const NriContainer& container);
-  fabric::Result<hook::Asking> understand(hook::ContainerSpec spec);
+  Result<bool> needs_worker(const NriRequest& request);
+  Result<bool> lacks_grant(const NriPod& pod, const NriContainer& container);
+  Result<hook::Asking> understand(hook::ContainerSpec spec);
   void note_granted_nodes(const NriContainer& container, std::string_view response);
   void release_later(const std::string& id);
   void watch(const std::string& netns);

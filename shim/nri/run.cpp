@@ -31,8 +31,6 @@
 namespace shim {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
 using fabric::UniqueFd;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
@@ -66,7 +64,7 @@ class Wake {
   Result<void> watch(int fd) const {
     epoll_event event{EPOLLIN, {}};
     if (::epoll_ctl(any_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return {};
-    return fabric::sys_error(errno, "cannot wait for signals");
+    return sys_error(errno, "cannot wait for signals");
   }
   void take_work() const {
     eventfd_t count = 0;
@@ -258,19 +256,19 @@ class Loop {
 
 // First the descriptor, then the look at whose process it is: from then on the number cannot become another's.
 Result<void> end_container(const std::string& id, pid_t pid) {
-  if (pid <= 0 || id.empty()) return fabric::make_error("the runtime did not say which process it is");
+  if (pid <= 0 || id.empty()) return make_error("the runtime did not say which process it is");
   const fabric::UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!process.ok()) {
     if (errno == ESRCH) return {};
-    return fabric::sys_error(errno, "process {}", pid);
+    return sys_error(errno, "process {}", pid);
   }
   // Runtimes name the cgroup after the container, some with a prefix and `.scope`.
   // This /proc, whatever --root says: the number is one of this PID namespace.
   const auto cgroups = fabric::sysfs::read_file(fmt::format("/proc/{}/cgroup", pid), std::size_t{64} << 10);
   if (fabric::value_or(cgroups, std::string()).find(id) == std::string::npos)
-    return fabric::make_error("process {} is not in a cgroup of the container `{}`", pid, id);
+    return make_error("process {} is not in a cgroup of the container `{}`", pid, id);
   if (::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0) != 0 && errno != ESRCH)
-    return fabric::sys_error(errno, "kill process {} of the container `{}`", pid, id);
+    return sys_error(errno, "kill process {} of the container `{}`", pid, id);
   return {};
 }
 

@@ -11,10 +11,6 @@
 namespace shim {
 namespace {
 
-using fabric::Error;
-using fabric::make_error;
-using fabric::Result;
-
 const LinuxNamespace* find_namespace(const std::vector<LinuxNamespace>& namespaces, std::string_view type) {
   const auto found =
       std::find_if(namespaces.begin(), namespaces.end(), [&](const LinuxNamespace& one) { return one.type == type; });

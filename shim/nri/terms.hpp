@@ -5,12 +5,12 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/result.hpp"
 #include "hook/apply/rdma_cgroup.hpp"
 #include "hook/oci/container_spec.hpp"
 #include "hook/oci/engine.hpp"
 #include "hook/plan/plan.hpp"
 #include "shim/nri/wire/messages.hpp"
+#include "shim/result.hpp"
 
 namespace shim {
 
@@ -31,10 +31,10 @@ hook::ContainerSpec spec_of(const NriRequest& request, hook::Engine engine);
 // createRuntime finds what was booked; empty: none. IPC_LOCK is not part of it: NRI has no capabilities (0.12.2).
 // Errors: a device at one of our paths with another number; a node whose number is not known.
 // inherited: RLIMIT_MEMLOCK of the runtime; nullopt: not known. controller: of the node, kNone: limits are left out.
-fabric::Result<ContainerAdjustment> nri_adjustment(const hook::Plan& plan, const std::string& token,
-                                                   const NriContainer& container,
-                                                   const std::optional<hook::Rlimit>& inherited = std::nullopt,
-                                                   hook::RdmaController controller = hook::RdmaController::kNone);
+Result<ContainerAdjustment> nri_adjustment(const hook::Plan& plan, const std::string& token,
+                                           const NriContainer& container,
+                                           const std::optional<hook::Rlimit>& inherited = std::nullopt,
+                                           hook::RdmaController controller = hook::RdmaController::kNone);
 
 // Whether the adjustment can set the plan's limits: NRI has no RDMA limits (0.12.2) but the files of cgroup v2, and one
 // write to rdma.max sets one HCA's. runc before 1.2 and crun write a value in one go, whatever its lines.

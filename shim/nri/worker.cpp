@@ -21,9 +21,6 @@
 namespace shim {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
-using fabric::sys_error;
 using fabric::UniqueFd;
 using hook::Json;
 using Clock = Worker::Clock;

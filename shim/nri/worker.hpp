@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
+#include "shim/result.hpp"
 
 namespace shim {
 
@@ -20,12 +20,12 @@ class Worker {
  public:
   using Clock = std::chrono::steady_clock;
   struct Answer {
-    fabric::Result<std::string> result;
+    Result<std::string> result;
     std::function<void()> afterwards = {};  // done when the answer is out; of an error, before
   };
   using Serve = std::function<Answer(std::string_view request)>;
   // Called in the process once it is isolated (hook::isolate): what it says is called for each request.
-  using Begin = std::function<fabric::Result<Serve>()>;
+  using Begin = std::function<Result<Serve>()>;
 
   explicit Worker(Begin begin) : begin_(std::move(begin)) {}
   Worker(const Worker&) = delete;
@@ -34,18 +34,18 @@ class Worker {
 
   // Starts the process if there is none, with what this one has in memory at that moment, so that the first request
   // need not wait for it. Errors: no process can be made.
-  fabric::Result<void> start();
+  Result<void> start();
   // Has the process serve a request of at most 16 MiB and returns its answer of at most 4 MiB, or its error (message,
   // code, hint). At the deadline the process is killed (ETIMEDOUT): the work has to be of a kind that survives that.
   // After any error the next request meets a new process. Also errors: a process that ends without an answer.
-  fabric::Result<std::string> ask(std::string_view request, Clock::time_point deadline);
+  Result<std::string> ask(std::string_view request, Clock::time_point deadline);
   // The next request meets a new process.
   void retire();
 
  private:
   [[noreturn]] void be_worker(pid_t parent, int socket) const;
-  fabric::Result<void> send(std::string_view request, Clock::time_point deadline);
-  fabric::Result<std::string> exchange(std::string_view request, Clock::time_point deadline);
+  Result<void> send(std::string_view request, Clock::time_point deadline);
+  Result<std::string> exchange(std::string_view request, Clock::time_point deadline);
   void reap();
 
   Begin begin_;

@@ -17,9 +17,7 @@
 namespace shim {
 namespace {
 
-using fabric::Error;
 using fabric::printable;
-using fabric::Result;
 
 constexpr std::string_view kUsualPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 constexpr const char* kRemedy = R"(set "runtime": {"runtimes": ["/usr/sbin/runc"]} in /etc/rdma-init/config.json)";
@@ -46,7 +44,7 @@ std::string witness_of(const Behind& behind) {
 Result<ProgramId> own_id() {
   struct stat status {};
   if (::stat("/proc/self/exe", &status) != 0) {
-    Error error = fabric::sys_error(errno, "stat `/proc/self/exe`");
+    Error error = sys_error(errno, "stat `/proc/self/exe`");
     error.hint = "mount procfs at /proc";
     return error;
   }

@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
 #include "hook/base/process/identity.hpp"
+#include "shim/result.hpp"
 #include "shim/runtime/behind.hpp"
 #include "shim/runtime/invocation.hpp"
 #include "shim/runtime/settings.hpp"
@@ -26,17 +26,17 @@ struct ProgramId {
   friend bool operator==(const ProgramId&, const ProgramId&) = default;
 };
 // The id of the running program (/proc/self/exe).
-fabric::Result<ProgramId> own_id();
+Result<ProgramId> own_id();
 
 // The first of these that is there and executable. An absolute path is that file; a name is looked for in the
 // directories of path (as $PATH has them; relative ones are left out) and then in those where distributions put
 // runtimes, because the PATH of a service often lacks one. self is passed over, whatever name it has. Errors: none is
 // there; a relative path.
-fabric::Result<std::string> find_runtime(const std::vector<std::string>& configured, std::string_view path,
-                                         const ProgramId& self);
+Result<std::string> find_runtime(const std::vector<std::string>& configured, std::string_view path,
+                                 const ProgramId& self);
 
 // The runtime that made the container which the command names. nullopt: it names none, or none that is on record.
-fabric::Result<std::optional<Behind>> behind_container(std::span<char* const> arguments, const std::string& ledger);
+Result<std::optional<Behind>> behind_container(std::span<char* const> arguments, const std::string& ledger);
 
 struct Configured {
   std::string runtime;
@@ -44,12 +44,11 @@ struct Configured {
 };
 // settings.engine becomes the last that was known where the configuration cannot be read. Errors: as find_runtime(); no
 // configuration was ever read since the node started.
-fabric::Result<Configured> configured_runtime(Settings& settings);
+Result<Configured> configured_runtime(Settings& settings);
 
 // For a container that is about to be made by this runtime. "", or a warning: the record cannot be written. Error:
 // another runtime has it.
-fabric::Result<std::string> note_runtime(const Behind& behind, const Settings& settings,
-                                         const hook::ProcessIdentity& self);
+Result<std::string> note_runtime(const Behind& behind, const Settings& settings, const hook::ProcessIdentity& self);
 // The runtime could not be started.
 void forget_note(const Invocation& invocation, const std::string& ledger);
 // Before `delete`: from here on its record is forgotten when the container is gone.

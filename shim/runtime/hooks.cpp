@@ -10,8 +10,6 @@
 namespace shim {
 namespace {
 
-using fabric::make_error;
-using fabric::Result;
 using hook::Json;
 
 constexpr unsigned kTimeoutSeconds = 60;

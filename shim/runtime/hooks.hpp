@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
 #include "hook/base/json/json_fwd.hpp"
 #include "hook/grant/asking.hpp"
 #include "hook/oci/engine.hpp"
+#include "shim/result.hpp"
 #include "shim/runtime/invocation.hpp"
 
 namespace shim {
@@ -31,7 +31,7 @@ bool has_return_hook(const HookCommand& command, const hook::Json& config);
 enum class HookStages { kPoststop, kBoth };
 // Adds poststop, and createRuntime for both, each behind what is there, unless the same file does that stage there
 // already. config is changed only on success; errors: `hooks` or a stage of a wrong type.
-fabric::Result<void> add_hooks(const HookCommand& command, HookStages stages, hook::Json& config);
+Result<void> add_hooks(const HookCommand& command, HookStages stages, hook::Json& config);
 
 // Why a container needs rdma-hook at createRuntime: what only a live container can be given, or tell. A container with
 // such a hook, whatever it does, is a tenth longer in `runc create`; where rdma-runtime gave everything and the runtime

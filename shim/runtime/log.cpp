@@ -3,10 +3,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "fabric/result.hpp"
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/base/json/json.hpp"
+#include "shim/result.hpp"
 
 namespace shim {
 namespace {
@@ -45,7 +45,7 @@ std::string log_file(const std::string& log, Dialect dialect) {
 RuntimeLog::RuntimeLog(const Invocation& invocation, Dialect dialect)
     : file_(log_file(invocation.log, dialect)), json_(invocation.json_log), container_(invocation.id) {}
 
-void RuntimeLog::error(const fabric::Error& error) const {
+void RuntimeLog::error(const Error& error) const {
   const std::string remedy = fabric::remedy_of(error);
   const std::string text = remedy.empty() ? error.message : error.message + "; remedy: " + remedy;
   append("error", kPrefix + text);

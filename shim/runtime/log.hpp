@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/result.hpp"
 #include "hook/base/log.hpp"
+#include "shim/result.hpp"
 #include "shim/runtime/invocation.hpp"
 
 namespace shim {
@@ -26,7 +26,7 @@ class RuntimeLog {
   RuntimeLog(const Invocation& invocation, Dialect dialect);
 
   // To the file, and to stderr: CRI-O shows that one.
-  void error(const fabric::Error& error) const;
+  void error(const Error& error) const;
   // To the file. Without one, as by CRI-O, stderr is the log of the container, which is no place for the node's words:
   // a terminal alone has them.
   void warning(std::string_view message) const;

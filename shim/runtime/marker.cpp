@@ -16,8 +16,6 @@
 namespace shim {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
 using hook::Json;
 
 constexpr const char* kIpcLock = "CAP_IPC_LOCK";
@@ -52,7 +50,7 @@ ProcessGrant process_grant(const hook::Plan& plan) {
 }
 
 Result<bool> edit_process(const ProcessGrant& grant, Json& process, const std::optional<hook::Rlimit>& inherited) {
-  if (!process.is_object()) return fabric::make_error("the process: expected an object");
+  if (!process.is_object()) return make_error("the process: expected an object");
   // As the process of a config.json that asks for nothing else.
   hook::Plan plan;
   plan.hcas.emplace_back();
@@ -108,7 +106,7 @@ Result<std::optional<std::string>> read_original(const std::string& bundle, cons
 Result<void> leave_marker(const std::string& bundle, const Marker& marker, std::string_view original,
                           const hook::ProcessIdentity& writer) {
   const fabric::UniqueFd directory = open_bundle(bundle);
-  if (!directory.ok()) return fabric::sys_error(errno, "open bundle `{}`", fabric::printable(bundle));
+  if (!directory.ok()) return sys_error(errno, "open bundle `{}`", fabric::printable(bundle));
   remove_leftovers(directory.get(), {});
   const FileOwner ours{::geteuid(), ::getegid(), 0600};
   auto config = TRY(NewFile::write(directory.get(), kOriginalName, original, ours, writer));

@@ -8,10 +8,10 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/result.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/oci/container_spec.hpp"
 #include "hook/plan/plan.hpp"
+#include "shim/result.hpp"
 #include "shim/runtime/spec_file.hpp"
 
 namespace shim {
@@ -31,8 +31,8 @@ ProcessGrant process_grant(const hook::Plan& plan);
 // crun 1.8.1; a limit that is not listed they take from the engine). Unknown members and 64-bit integers are kept, and
 // an edited process stays as it is. Errors: no object, a member of a wrong type; nothing is changed then. inherited: as
 // edit_spec()'s.
-fabric::Result<bool> edit_process(const ProcessGrant& grant, hook::Json& process,
-                                  const std::optional<hook::Rlimit>& inherited = std::nullopt);
+Result<bool> edit_process(const ProcessGrant& grant, hook::Json& process,
+                          const std::optional<hook::Rlimit>& inherited = std::nullopt);
 
 inline constexpr const char* kMarkerName = "rdma-runtime.json";
 inline constexpr const char* kOriginalName = "rdma-runtime.config.json";
@@ -45,16 +45,16 @@ struct Marker {
 
 // Pure: the file's text and back. Errors: a missing member, or one of a wrong type.
 std::string marker_text(const Marker& marker);
-fabric::Result<Marker> parse_marker(std::string_view text);
+Result<Marker> parse_marker(std::string_view text);
 
 // nullopt: there is no marker. Errors: one that another user could have written, or that is damaged.
-fabric::Result<std::optional<Marker>> read_marker(const std::string& bundle);
+Result<std::optional<Marker>> read_marker(const std::string& bundle);
 // The config.json that was there before it was edited; nullopt: `config` is not what was written, or nothing was.
-fabric::Result<std::optional<std::string>> read_original(const std::string& bundle, const FileVersion& config);
+Result<std::optional<std::string>> read_original(const std::string& bundle, const FileVersion& config);
 
 // Writes both, 0600. Removes first what writers left that were killed. writer: this process.
-fabric::Result<void> leave_marker(const std::string& bundle, const Marker& marker, std::string_view original,
-                                  const hook::ProcessIdentity& writer);
+Result<void> leave_marker(const std::string& bundle, const Marker& marker, std::string_view original,
+                          const hook::ProcessIdentity& writer);
 // Both, and what writers left.
 void remove_marker(const std::string& bundle);
 

@@ -17,7 +17,6 @@
 namespace shim {
 namespace {
 
-using fabric::Result;
 using hook::Json;
 
 constexpr const char* kConfigName = "config.json";
@@ -134,15 +133,13 @@ class Start {
   // (libcontainer/criu_linux.go, criuNotifications()).
   Result<void> run_again_without_hook(const GrantInSpec& grant, hook::Asking& asking) const {
     if (!asking.spec.has_own_pidns) {
-      return fabric::Error{
-          "cannot restore the container: its processes may outlive its first one, which crun tells nobody", 0,
-          "start the container anew, with a PID namespace of its own"};
+      return Error{"cannot restore the container: its processes may outlive its first one, which crun tells nobody", 0,
+                   "start the container anew, with a PID namespace of its own"};
     }
     auto state = state_behind(behind_, true);  // it may be the first container since the node started
     if (!state) {
-      return fabric::Error{
-          "cannot restore the container: crun runs no hooks then, and where it keeps its state is not known", 0,
-          "set its `--root`, or start the container anew"};
+      return Error{"cannot restore the container: crun runs no hooks then, and where it keeps its state is not known",
+                   0, "set its `--root`, or start the container anew"};
     }
     if (hook::may_get_rails(asking))
       log_.warning("the container comes back without rails: crun runs no hooks at restore");

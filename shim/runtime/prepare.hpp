@@ -1,8 +1,8 @@
 // What happens before rdma-runtime becomes the runtime: the files that the engine wrote for it are edited.
 #pragma once
 
-#include "fabric/result.hpp"
 #include "hook/base/process/identity.hpp"
+#include "shim/result.hpp"
 #include "shim/runtime/choose.hpp"
 #include "shim/runtime/invocation.hpp"
 #include "shim/runtime/log.hpp"
@@ -16,8 +16,8 @@ namespace shim {
 // what a container was given, which our hook at poststop tells, is booked again, and its view made. Behind crun, which
 // runs no hooks then, config.json stays as it is; else the hook at createRuntime binds what was booked. Errors: the
 // container must not start.
-fabric::Result<void> prepare_new(const Behind& behind, const Settings& settings, const GrantInSpec& grant,
-                                 const hook::ProcessIdentity& self, const RuntimeLog& log);
+Result<void> prepare_new(const Behind& behind, const Settings& settings, const GrantInSpec& grant,
+                         const hook::ProcessIdentity& self, const RuntimeLog& log);
 
 // exec: edits the process of a container that was edited. What goes wrong is a warning: probes and shells of a running
 // container have to go on.

@@ -15,6 +15,7 @@
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/base/process/identity.hpp"
+#include "shim/result.hpp"
 #include "shim/runtime/choose.hpp"
 #include "shim/runtime/invocation.hpp"
 #include "shim/runtime/log.hpp"
@@ -23,8 +24,6 @@
 namespace shim {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
 using fabric::UniqueFd;
 
 constexpr int kExitFailure = 1;
@@ -116,7 +115,7 @@ Error become(const std::string& runtime, char* const* argv, const hook::ProcessI
   environment.push_back(guard.data());
   environment.push_back(nullptr);
   ::execve(path.c_str(), arguments.data(), environment.data());
-  return fabric::sys_error(errno, "cannot start the runtime `{}`", fabric::printable(runtime));
+  return sys_error(errno, "cannot start the runtime `{}`", fabric::printable(runtime));
 }
 
 Result<void> prepare(const Behind& behind, const std::string& ledger, const Settings& settings,

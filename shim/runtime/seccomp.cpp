@@ -12,7 +12,6 @@
 namespace shim {
 namespace {
 
-using fabric::Result;
 using hook::Json;
 
 // A name that is no system call does not compile.
@@ -151,10 +150,10 @@ Result<void> allow_calls(std::span<const NeededCall> calls, Json& config) {
   if (!config.is_object() || linux_part == config.end() || !linux_part->is_object()) return {};
   const auto seccomp = linux_part->find("seccomp");
   if (calls.empty() || seccomp == linux_part->end() || seccomp->is_null()) return {};
-  if (!seccomp->is_object()) return fabric::make_error("config.json: `linux.seccomp` is no object");
+  if (!seccomp->is_object()) return make_error("config.json: `linux.seccomp` is no object");
   Json& rules = (*seccomp)["syscalls"];
   if (!rules.is_null() && !rules.is_array()) {
-    return fabric::make_error("config.json: `linux.seccomp.syscalls` is no array");
+    return make_error("config.json: `linux.seccomp.syscalls` is no array");
   }
   if (rules.is_null()) rules = Json::array();
   Json names = Json::array();

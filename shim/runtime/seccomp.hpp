@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
 #include "hook/base/json/json.hpp"
+#include "shim/result.hpp"
 
 namespace shim {
 
@@ -37,6 +37,6 @@ std::string seccomp_warning(std::span<const NeededCall> refused);
 
 // Allows them in config.json's linux.seccomp: takes their names out of rules without conditions that refuse them, and
 // adds one rule. No profile: nothing. Errors: a member of a wrong type; nothing is changed then.
-fabric::Result<void> allow_calls(std::span<const NeededCall> calls, hook::Json& config);
+Result<void> allow_calls(std::span<const NeededCall> calls, hook::Json& config);
 
 }  // namespace shim

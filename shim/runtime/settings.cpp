@@ -36,12 +36,12 @@ Settings node_settings() {
   return settings;
 }
 
-fabric::Result<HookCommand> hook_command(const Settings& settings, hook::Engine engine) {
+Result<HookCommand> hook_command(const Settings& settings, hook::Engine engine) {
   HookCommand command{settings.hook, engine, {}};
   if (command.path.empty()) command.path = hook_beside_us();
   if (settings.hook.empty() && !is_executable(command.path)) command.path = kInstalledHook;
   if (!is_executable(command.path)) {
-    return fabric::Error{
+    return Error{
         fmt::format("no program `{}`, which has to run as the container's hook", fabric::printable(command.path)),
         ENOENT, "install rdma-hook beside rdma-runtime"};
   }

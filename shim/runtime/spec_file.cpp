@@ -17,11 +17,7 @@
 namespace shim {
 namespace {
 
-using fabric::Error;
-using fabric::make_error;
 using fabric::printable;
-using fabric::Result;
-using fabric::sys_error;
 using fabric::UniqueFd;
 
 constexpr std::string_view kTemporaryPrefix = ".rdma-runtime";

@@ -10,10 +10,10 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/base/json/json_fwd.hpp"
 #include "hook/base/process/identity.hpp"
+#include "shim/result.hpp"
 
 namespace shim {
 
@@ -36,15 +36,15 @@ struct FileOwner {
 class NewFile {
  public:
   // In that directory, as .rdma-runtime@PID.START@RANDOM; name: of the file that it will be. writer: this process.
-  static fabric::Result<NewFile> write(int directory, const std::string& name, std::string_view text,
-                                       const FileOwner& owner, const hook::ProcessIdentity& writer);
+  static Result<NewFile> write(int directory, const std::string& name, std::string_view text, const FileOwner& owner,
+                               const hook::ProcessIdentity& writer);
   NewFile(NewFile&& other) noexcept;
   NewFile& operator=(NewFile&&) = delete;
   ~NewFile();
 
   const FileVersion& version() const { return version_; }
   // Over whatever has the name: readers see the old file or the new one.
-  fabric::Result<void> put_in_place();
+  Result<void> put_in_place();
 
  private:
   NewFile(int directory, std::string name) : directory_(directory), name_(std::move(name)) {}
@@ -58,8 +58,8 @@ class SpecFile {
  public:
   // nullopt: there is no such file or directory; the runtime says that better. Errors: a symbolic link, no regular
   // file, over limits.bytes.
-  static fabric::Result<std::optional<SpecFile>> open(const std::string& directory, const std::string& name,
-                                                      const hook::JsonLimits& limits = {});
+  static Result<std::optional<SpecFile>> open(const std::string& directory, const std::string& name,
+                                              const hook::JsonLimits& limits = {});
 
   const std::string& text() const { return text_; }
   const FileVersion& version() const { return version_; }
@@ -69,7 +69,7 @@ class SpecFile {
   const std::string& path() const { return path_; }
 
   // Another text for it, with its owner and mode.
-  fabric::Result<NewFile> rewrite(std::string_view text, const hook::ProcessIdentity& writer) const;
+  Result<NewFile> rewrite(std::string_view text, const hook::ProcessIdentity& writer) const;
 
  private:
   fabric::UniqueFd directory_;

@@ -17,10 +17,6 @@
 namespace shim {
 namespace {
 
-using fabric::Error;
-using fabric::make_error;
-using fabric::Result;
-using fabric::sys_error;
 using fabric::UniqueFd;
 
 // For poll(): -1 without a deadline, rounded up so that it is past afterwards.
@@ -68,9 +64,9 @@ Result<UniqueFd> launched_socket(std::string_view number) {
   return socket;
 }
 
-fabric::Result<ReservedBuffer> ReservedBuffer::reserve(std::size_t size) {
+Result<ReservedBuffer> ReservedBuffer::reserve(std::size_t size) {
   void* start = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (start == MAP_FAILED) return fabric::sys_error(errno, "cannot reserve {} bytes for messages", size);
+  if (start == MAP_FAILED) return sys_error(errno, "cannot reserve {} bytes for messages", size);
   return ReservedBuffer(std::span(static_cast<char*>(start), size));
 }
 

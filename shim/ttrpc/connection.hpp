@@ -18,8 +18,8 @@
 #include <string_view>
 #include <utility>
 
-#include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
+#include "shim/result.hpp"
 #include "shim/ttrpc/frames.hpp"
 #include "shim/ttrpc/rpc.hpp"
 
@@ -27,18 +27,18 @@ namespace shim {
 
 // Connects to a stream socket, e.g. /var/run/nri/nri.sock. The runtime makes it anew each time it starts. Errors carry
 // errno: ENOENT and ECONNREFUSED say that it does not run.
-fabric::Result<fabric::UniqueFd> connect_socket(const std::string& path);
+Result<fabric::UniqueFd> connect_socket(const std::string& path);
 
 // The socket that a runtime hands to a plugin it launches. number: the value of NRI_PLUGIN_SOCKET. Errors: not the
 // number of an open stream socket.
-fabric::Result<fabric::UniqueFd> launched_socket(std::string_view number);
+Result<fabric::UniqueFd> launched_socket(std::string_view number);
 
 // Room for the longest message, for as long as the process lives, that costs memory only while such a message is in it:
 // a private mapping whose pages are given back. The heap would keep what it once had to grow to.
 class ReservedBuffer {
  public:
   // Errors: no address space, or a node that refuses to overcommit.
-  static fabric::Result<ReservedBuffer> reserve(std::size_t size);
+  static Result<ReservedBuffer> reserve(std::size_t size);
 
   ReservedBuffer(ReservedBuffer&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
   ReservedBuffer& operator=(ReservedBuffer&&) = delete;
@@ -63,7 +63,7 @@ class Connection {
   // Answers a request of the runtime: the payload of the response, at most 4 MiB. Its views live until it returns. An
   // error is sent as a status (status_of_errno() of its code, status_message()), which makes a container's creation
   // fail; the connection goes on. It must not call() or serve().
-  using Handler = std::function<fabric::Result<std::string>(const Request& request)>;
+  using Handler = std::function<Result<std::string>(const Request& request)>;
 
   enum class Ended {
     kPeer,      // the runtime closed the connection between two messages
@@ -72,19 +72,19 @@ class Connection {
   };
 
   // Owns the socket. Errors: no memory for messages.
-  static fabric::Result<std::unique_ptr<Connection>> open(fabric::UniqueFd socket, Handler handler);
+  static Result<std::unique_ptr<Connection>> open(fabric::UniqueFd socket, Handler handler);
 
   // Sends a request to the runtime and returns the payload of its answer; meanwhile the runtime's requests are served.
   // Errors: a status of the runtime (code: errno_of_status()), no answer within timeout (ETIMEDOUT; a late one is
   // dropped, the connection can be used further), a payload beyond 4 MiB (EMSGSIZE), a connection that ended
   // (ECONNRESET) or that serve() would have failed on.
-  fabric::Result<std::string> call(std::string_view service, std::string_view method, std::string_view payload,
-                                   std::chrono::milliseconds timeout);
+  Result<std::string> call(std::string_view service, std::string_view method, std::string_view payload,
+                           std::chrono::milliseconds timeout);
 
   // Serves the runtime's requests. stop_fd: a descriptor to watch, such as a signalfd, or -1; it is not read from.
   // Signals alone do not end it. Errors: bytes that are not NRI's protocol, the end of the connection in the middle of
   // a message, a runtime that does not read its answers, a socket's error. The connection is of no use afterwards.
-  fabric::Result<Ended> serve(int stop_fd = -1, std::optional<Clock::time_point> until = std::nullopt);
+  Result<Ended> serve(int stop_fd = -1, std::optional<Clock::time_point> until = std::nullopt);
 
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -98,7 +98,7 @@ class Connection {
   };
   struct PendingCall {
     std::uint32_t stream = 0;
-    std::optional<fabric::Result<std::string>> answer;
+    std::optional<Result<std::string>> answer;
   };
 
   Connection(fabric::UniqueFd socket, Handler handler, ReservedBuffer plugin, ReservedBuffer runtime)
@@ -107,18 +107,18 @@ class Connection {
         requests_(std::move(plugin)),
         answers_(std::move(runtime)) {}
 
-  fabric::Result<std::optional<Ended>> round(int stop_fd, std::optional<Clock::time_point> until);
-  fabric::Result<std::optional<Ended>> receive();
-  fabric::Result<Ended> end_of_input();
-  fabric::Result<void> take(std::string_view bytes);
-  fabric::Result<void> take_piece(const MuxPiece& piece);
-  fabric::Result<void> take_answer(const Message& message);
-  fabric::Result<void> serve_request(const Message& message);
-  fabric::Result<std::string> handle(const Message& message);
-  fabric::Result<void> respond(std::uint32_t stream, const fabric::Result<std::string>& answer);
-  fabric::Result<void> send_message(std::uint32_t connection, MessageType type, std::uint32_t stream);
-  fabric::Result<void> flush();
-  fabric::Result<void> check_usable() const;
+  Result<std::optional<Ended>> round(int stop_fd, std::optional<Clock::time_point> until);
+  Result<std::optional<Ended>> receive();
+  Result<Ended> end_of_input();
+  Result<void> take(std::string_view bytes);
+  Result<void> take_piece(const MuxPiece& piece);
+  Result<void> take_answer(const Message& message);
+  Result<void> serve_request(const Message& message);
+  Result<std::string> handle(const Message& message);
+  Result<void> respond(std::uint32_t stream, const Result<std::string>& answer);
+  Result<void> send_message(std::uint32_t connection, MessageType type, std::uint32_t stream);
+  Result<void> flush();
+  Result<void> check_usable() const;
 
   fabric::UniqueFd socket_;
   Handler handler_;
@@ -129,10 +129,10 @@ class Connection {
   std::uint32_t next_call_ = 1;     // stream of our next request
   std::optional<PendingCall> pending_;
   bool handling_ = false;
-  bool closed_ = false;                // the runtime has closed its end
-  std::optional<fabric::Error> lost_;  // why the connection is of no use any more
-  std::string data_;                   // of the message that is sent
-  std::string out_;                    // its frames
+  bool closed_ = false;        // the runtime has closed its end
+  std::optional<Error> lost_;  // why the connection is of no use any more
+  std::string data_;           // of the message that is sent
+  std::string out_;            // its frames
   std::array<char, 16384> input_{};
 };
 

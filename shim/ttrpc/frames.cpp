@@ -5,9 +5,6 @@
 namespace shim {
 namespace {
 
-using fabric::make_error;
-using fabric::Result;
-
 // Size of the bufio.Reader in Go's ttrpc channel.
 constexpr std::size_t kReaderBuffer = 4096;
 

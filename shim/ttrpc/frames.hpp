@@ -15,7 +15,7 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/result.hpp"
+#include "shim/result.hpp"
 
 namespace shim {
 
@@ -69,13 +69,13 @@ class MuxDecoder {
   // The next piece, which is part of input and removed from its front. nullopt: all of input is used. Errors: a
   // connection that NRI does not have, a frame longer than any runtime sends. The stream is lost then: every further
   // call with input fails in the same way.
-  fabric::Result<std::optional<MuxPiece>> next(std::string_view& input);
+  Result<std::optional<MuxPiece>> next(std::string_view& input);
 
   // False in the middle of a frame.
   bool between_frames() const { return header_.size == 0 && left_ == 0; }
 
  private:
-  fabric::Result<void> begin_frame();
+  Result<void> begin_frame();
 
   PartialHeader<kMuxHeaderSize> header_;
   std::uint32_t connection_ = 0;
@@ -115,7 +115,7 @@ class MessageDecoder {
   // The next message; its bytes are removed from the front of input. Its data is part of input or of the buffer and
   // lives until the next call. nullopt: all of input is used and no message is complete. Errors: a type that ttrpc does
   // not have; every further call fails in the same way.
-  fabric::Result<std::optional<Message>> next(std::string_view& input);
+  Result<std::optional<Message>> next(std::string_view& input);
 
   // False in the middle of a message.
   bool between_messages() const { return header_.size == 0; }

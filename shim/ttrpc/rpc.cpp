@@ -3,15 +3,12 @@
 #include <cerrno>
 #include <utility>
 
-#include "fabric/result.hpp"
 #include "fabric/text.hpp"
+#include "shim/result.hpp"
 #include "shim/ttrpc/wire_fields.hpp"
 
 namespace shim {
 namespace {
-
-using fabric::Error;
-using fabric::Result;
 
 constexpr std::size_t kMaxStatusMessage = 4000;
 

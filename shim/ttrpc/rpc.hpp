@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/result.hpp"
+#include "shim/result.hpp"
 
 namespace shim {
 
@@ -37,8 +37,8 @@ struct Response {
 };
 
 // Errors: not a protobuf message. Unknown fields are skipped, absent ones are empty.
-fabric::Result<Request> parse_request(std::string_view data);
-fabric::Result<Response> parse_response(std::string_view data);
+Result<Request> parse_request(std::string_view data);
+Result<Response> parse_response(std::string_view data);
 void append_request(std::string& out, const Request& request);
 void append_response(std::string& out, const Response& response);
 
@@ -50,6 +50,6 @@ int errno_of_status(StatusCode code);
 
 // An error as the message of a status, hint included: one line, valid UTF-8 (Go refuses a message that is not), at most
 // a few thousand bytes.
-std::string status_message(const fabric::Error& error);
+std::string status_message(const Error& error);
 
 }  // namespace shim

@@ -3,9 +3,6 @@
 namespace shim {
 namespace {
 
-using fabric::make_error;
-using fabric::Result;
-
 constexpr std::uint64_t kMaxNumber = (1U << 29) - 1;
 constexpr int kTypeBits = 3;
 

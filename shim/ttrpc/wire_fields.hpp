@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/result.hpp"
+#include "shim/result.hpp"
 
 namespace shim {
 
@@ -30,7 +30,7 @@ class WireReader {
 
   // The next field, nullopt at the end. bytes are part of the message. Errors: a message that ends in a field, a number
   // of more than 64 bits, a field number of 0 or beyond 2^29 - 1, a group (which proto3 does not have).
-  fabric::Result<std::optional<WireField>> next();
+  Result<std::optional<WireField>> next();
 
  private:
   std::optional<std::uint64_t> take_varint();

@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "fabric/text.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 namespace {
@@ -95,17 +96,17 @@ bool is_in_bind(const std::vector<SpecMount>& mounts, const std::string& path) {
   return bind;
 }
 
-fabric::Result<void> check_not_shared(int fd, std::string_view mountinfo, const std::string& path) {
+Result<void> check_not_shared(int fd, std::string_view mountinfo, const std::string& path) {
   const auto here = mounted(fd);
-  if (!here) return fabric::sys_error(errno, "cannot examine the mount of `{}` in the container", path);
+  if (!here) return sys_error(errno, "cannot examine the mount of `{}` in the container", path);
   if (!is_shared(mountinfo, here->id)) return {};
   const bool view = path.starts_with("/sys/");
-  return fabric::Error{fmt::format("`{}` in the container is shared with the node (rootfsPropagation): a mount there "
-                                   "would appear on the node",
-                                   path),
-                       EBUSY,
-                       view ? "set \"sysfs_view\": false, or do not mount `/sys` or the root file system rshared"
-                            : "do not mount it or the root file system rshared"};
+  return Error{fmt::format("`{}` in the container is shared with the node (rootfsPropagation): a mount there "
+                           "would appear on the node",
+                           path),
+               EBUSY,
+               view ? "set \"sysfs_view\": false, or do not mount `/sys` or the root file system rshared"
+                    : "do not mount it or the root file system rshared"};
 }
 
 bool seal_tree(int tree, std::uint64_t attributes) {

@@ -21,9 +21,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
-using fabric::sys_error;
 using fabric::UniqueFd;
 
 // The names in an absolute path; nullopt when the path is not absolute, or has "." or "..".
@@ -193,7 +190,7 @@ NodeFiles read_node_files() {
 Result<ContainerRoot> ContainerRoot::open(const std::string& path, const FileId& rootfs, const NodeFiles& node,
                                           ContainerMounts mounts) {
   if (rootfs == node.root) {
-    return fabric::make_error("cannot use `{}` as a container's root: it is the root of the node", path);
+    return make_error("cannot use `{}` as a container's root: it is the root of the node", path);
   }
   UniqueFd root(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!root.ok()) return sys_error(errno, "cannot open the root of the container's mount namespace");
@@ -207,11 +204,11 @@ Result<ContainerRoot> ContainerRoot::open(const std::string& path, const FileId&
     const auto here = mounted(root.get());
     // Runtimes mount it onto itself before anything else. (A kernel before 5.8 does not say.)
     if (file_id(root.get()) != rootfs || !here || (here->id != 0 && !here->is_root)) {
-      return fabric::make_error("cannot use `{}`: it is another directory in the container's mount namespace", path);
+      return make_error("cannot use `{}`: it is another directory in the container's mount namespace", path);
     }
   }
   if (!mounts.spec.empty() && !any_is_mounted(root.get(), mounts.spec)) {
-    return fabric::make_error("cannot use `{}`: none of the mounts of config.json is there", path);
+    return make_error("cannot use `{}`: none of the mounts of config.json is there", path);
   }
   return ContainerRoot(std::move(root), node, std::move(mounts));
 }

@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/apply/live/steps.hpp"
+#include "hook/base/result.hpp"
 #include "hook/oci/container_spec.hpp"
 
 namespace hook {
@@ -47,7 +47,7 @@ bool has_own_dev(const std::vector<SpecMount>& mounts);
 bool is_in_bind(const std::vector<SpecMount>& mounts, const std::string& path);
 
 // An error where a mount on fd, which is `path` in the container, would appear on the node too.
-fabric::Result<void> check_not_shared(int fd, std::string_view mountinfo, const std::string& path);
+Result<void> check_not_shared(int fd, std::string_view mountinfo, const std::string& path);
 
 // Cuts a detached mount off from the one it was cloned from (a mount onto a part of it would appear there), and gives
 // it attributes, MOUNT_ATTR_*. False with errno set: ENOSYS before Linux 5.12.
@@ -89,25 +89,25 @@ class ContainerRoot {
   // rootfs: what the node sees there. Where the runtime has not pivoted yet it is looked for at that path, else it is
   // "/". Of the mounts of config.json one at least must be a mount point, or this is no container whose runtime has
   // done its mounts.
-  static fabric::Result<ContainerRoot> open(const std::string& path, const FileId& rootfs, const NodeFiles& node,
-                                            ContainerMounts mounts);
+  static Result<ContainerRoot> open(const std::string& path, const FileId& rootfs, const NodeFiles& node,
+                                    ContainerMounts mounts);
   // root: an open directory that stands for the container's "/".
   ContainerRoot(fabric::UniqueFd root, NodeFiles node, ContainerMounts mounts)
       : root_(std::move(root)), node_(std::move(node)), mounts_(std::move(mounts)) {}
 
   // Both leave a node of the right number alone, whatever its mode; anything else there is an error. Missing
   // directories are made, 0755. EPERM from make_node(): mknod(2) is forbidden here.
-  fabric::Result<void> make_node(const MakeNode& node) const;
+  Result<void> make_node(const MakeNode& node) const;
   // tree: detached mount of the node's own device node, from open_tree(2). The file below it becomes the mapped root's.
   // Here and below: an error where the mount would appear on the node too.
-  fabric::Result<void> bind_node(const MakeNode& node, int tree, const MappedRoot& owner) const;
+  Result<void> bind_node(const MakeNode& node, int tree, const MappedRoot& owner) const;
   // tree: detached mount of the source, or overlay. Nothing happens where the destination does not exist. read-only,
   // nosuid, nodev, noexec.
-  fabric::Result<void> bind_directory(const BindDirectory& bind, int tree) const;
+  Result<void> bind_directory(const BindDirectory& bind, int tree) const;
 
  private:
-  fabric::Result<fabric::UniqueFd> make_directories(const std::string& path) const;
-  fabric::Result<void> check_writable(int directory, const std::string& path) const;
+  Result<fabric::UniqueFd> make_directories(const std::string& path) const;
+  Result<void> check_writable(int directory, const std::string& path) const;
   // Where nodes may be made: the mount of /dev as it was at the first question. What is mounted there later is another,
   // because the descriptor keeps the mount, and with it its number.
   struct NodeDirectory {
@@ -115,7 +115,7 @@ class ContainerRoot {
     Mounted mount;
     bool is_own;  // the container's
   };
-  fabric::Result<const NodeDirectory*> node_directory() const;
+  Result<const NodeDirectory*> node_directory() const;
 
   fabric::UniqueFd root_;
   NodeFiles node_;

@@ -16,9 +16,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
-using fabric::sys_error;
 using fabric::UniqueFd;
 using fabric::wrap;
 
@@ -90,8 +87,8 @@ Result<std::string> read_list(int directory, const Cgroup& cgroup) {
   return read_text(fd.get(), kLongestList, cgroup.directory() + "/devices.list");
 }
 
-fabric::Error refused(int code, const Cgroup& cgroup, const DeviceNumber& device) {
-  fabric::Error error = sys_error(code, "cannot write `{}` to `{}/devices.allow`", v1_rule(device), cgroup.directory());
+Error refused(int code, const Cgroup& cgroup, const DeviceNumber& device) {
+  Error error = sys_error(code, "cannot write `{}` to `{}/devices.allow`", v1_rule(device), cgroup.directory());
   if (code == EPERM) {
     error.hint = fmt::format(
         "a group above it does not allow the device: allow it there too (of a unit of systemd: systemctl set-property "

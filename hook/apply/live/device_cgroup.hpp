@@ -11,11 +11,11 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/apply/live/bpf_program.hpp"
 #include "hook/apply/live/steps.hpp"
 #include "hook/base/process/cgroup.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 
@@ -35,13 +35,13 @@ struct DeviceChange {
 
 // Adds what is missing. Does nothing in the hierarchy's root, which restricts nothing. Errors: a group above does not
 // allow the device.
-fabric::Result<DeviceChange> allow_devices_v1(const Cgroup& cgroup, std::span<const DeviceNumber> devices);
+Result<DeviceChange> allow_devices_v1(const Cgroup& cgroup, std::span<const DeviceNumber> devices);
 
 // Replaces, atomically, in the container's own group, and in the scope around it where that was made for it too; a
 // program that allows the devices already is left alone, and where there is none nothing is needed. Errors: a group
 // above (a slice) denies, which is not ours to change; a program that the kernel does not show; no right to ask
 // (EPERM).
-fabric::Result<DeviceChange> allow_devices_v2(const Cgroup& cgroup, std::span<const DeviceNumber> devices);
+Result<DeviceChange> allow_devices_v2(const Cgroup& cgroup, std::span<const DeviceNumber> devices);
 
 // The five commands of bpf(2) that the device programs of a cgroup need; no libbpf for that.
 //
@@ -54,21 +54,21 @@ struct AttachedPrograms {
 
 // The device programs attached to a cgroup itself. EINVAL: a kernel without CONFIG_CGROUP_BPF. Needs CAP_NET_ADMIN or
 // CAP_SYS_ADMIN.
-fabric::Result<AttachedPrograms> query_device_programs(int cgroup);
+Result<AttachedPrograms> query_device_programs(int cgroup);
 
 // ENOENT: it is gone. Needs CAP_SYS_ADMIN.
-fabric::Result<fabric::UniqueFd> open_program(std::uint32_t id);
+Result<fabric::UniqueFd> open_program(std::uint32_t id);
 
 // Its instructions as the verifier left them; maybe none, or zeros (is_readable()).
-fabric::Result<BpfProgram> read_program(int program);
+Result<BpfProgram> read_program(int program);
 
 // On kernels before 5.11 it is charged to RLIMIT_MEMLOCK.
-fabric::Result<fabric::UniqueFd> load_device_program(const BpfProgram& program);
+Result<fabric::UniqueFd> load_device_program(const BpfProgram& program);
 
 // Puts a program into the place of another one, at once. ENOENT: the other one is gone. attach_flags: as queried.
-fabric::Result<void> replace_device_program(int cgroup, int program, int old_program, std::uint32_t attach_flags);
+Result<void> replace_device_program(int cgroup, int program, int old_program, std::uint32_t attach_flags);
 
 // Attaches one more; a new one beside others makes the cgroup stricter, never laxer.
-fabric::Result<void> attach_device_program(int cgroup, int program);
+Result<void> attach_device_program(int cgroup, int program);
 
 }  // namespace hook

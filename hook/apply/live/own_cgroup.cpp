@@ -12,8 +12,6 @@
 namespace hook {
 namespace {
 
-using fabric::Result;
-
 // The same group, or one above it.
 bool is_around(const Cgroup& group, const Cgroup& other) {
   if (group.kind != other.kind) return false;

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/ledger/identities.hpp"
 #include "hook/oci/container_spec.hpp"
 
@@ -19,6 +19,6 @@ bool is_named_by(std::string_view cgroups_path, std::string_view path);
 // The container's own group: one that its config.json names, else one that is neither this process's, whom the engine
 // started, nor around it. nullopt: its init is the first of a PID namespace of its own, with whom the kernel ends all
 // others (pid_namespaces(7)); or the group is shared, with the engine or a pod. Errors: as device_cgroups().
-fabric::Result<std::optional<CgroupIdentity>> own_cgroup(const ContainerSpec& spec, pid_t init);
+Result<std::optional<CgroupIdentity>> own_cgroup(const ContainerSpec& spec, pid_t init);
 
 }  // namespace hook

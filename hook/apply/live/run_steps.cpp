@@ -27,9 +27,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
-using fabric::sys_error;
 using fabric::UniqueFd;
 
 constexpr std::size_t kLongestMap = std::size_t{64} << 10;  // 340 lines (user_namespaces(7))
@@ -56,7 +53,7 @@ Result<UniqueFd> open_namespace(int proc, const std::string& process) {
     if (error.code == EACCES) error.hint = "rootless containers get device nodes with --device, or by CDI";
     return error;
   }
-  if (!is_on(fd.get(), NSFS_MAGIC)) return fabric::make_error("cannot use `/proc/{}`: it is no namespace", path);
+  if (!is_on(fd.get(), NSFS_MAGIC)) return make_error("cannot use `/proc/{}`: it is no namespace", path);
   return fd;
 }
 
@@ -181,8 +178,8 @@ Result<UniqueFd> open_source(const MakeNode& node, Warnings& warnings) {
   struct stat status {};
   if (fstat(tree.get(), &status) != 0) return sys_error(errno, "cannot examine `{}`", node.source);
   if (!S_ISCHR(status.st_mode) || status.st_rdev != makedev(node.major, node.minor)) {
-    return fabric::make_error("cannot bind mount `{}`: it is not the character device {}:{}", node.source, node.major,
-                              node.minor);
+    return make_error("cannot bind mount `{}`: it is not the character device {}:{}", node.source, node.major,
+                      node.minor);
   }
   if ((status.st_mode & 06) != 06) {
     warnings.push_back(
@@ -334,7 +331,7 @@ Result<std::vector<std::string>> run_steps(const LiveContainer& container, const
   return warnings;
 }
 
-fabric::Result<std::optional<std::string>> raise_memlock(pid_t pid, std::uint64_t bytes, Engine engine) {
+Result<std::optional<std::string>> raise_memlock(pid_t pid, std::uint64_t bytes, Engine engine) {
   rlimit now{};
   if (prlimit(pid, RLIMIT_MEMLOCK, nullptr, &now) != 0) {
     if (errno != EPERM) return sys_error(errno, "cannot read RLIMIT_MEMLOCK of the process `{}`", pid);

@@ -6,16 +6,15 @@
 #include <utility>
 
 #include "hook/apply/memlock.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 namespace {
 
-using fabric::Result;
-
 Result<MakeNode> node_step(const PlannedNode& node, bool bind, const std::string& root) {
   if (!node.major || !node.minor) {
-    return fabric::Error{fmt::format("cannot make `{}` in the container: its device number is not known", node.path), 0,
-                         "apply a plan of the live node, not of a snapshot"};
+    return Error{fmt::format("cannot make `{}` in the container: its device number is not known", node.path), 0,
+                 "apply a plan of the live node, not of a snapshot"};
   }
   MakeNode step{node.path, *node.major, *node.minor, node.mode, node.uid, node.gid, bind, {}};
   if (bind) step.source = root + node.path;

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "hook/base/result.hpp"
 #include "hook/oci/container_spec.hpp"
 #include "hook/oci/engine.hpp"
 #include "hook/oci/state.hpp"
@@ -70,7 +71,6 @@ struct LiveNode {
 };
 
 // Pure. Errors: a node whose number is not known.
-fabric::Result<LivePlan> live_steps(const Plan& plan, const ContainerSpec& spec, const OciState& state,
-                                    const LiveNode& around);
+Result<LivePlan> live_steps(const Plan& plan, const ContainerSpec& spec, const OciState& state, const LiveNode& around);
 
 }  // namespace hook

@@ -24,9 +24,6 @@
 namespace hook {
 namespace {
 
-using fabric::make_error;
-using fabric::Result;
-
 constexpr std::size_t kLongestToken = 100;
 constexpr std::size_t kLongestShownKey = 64;
 
@@ -269,18 +266,18 @@ Result<std::string> read_text_fd(int fd, std::size_t limit, int timeout_ms, std:
     }
     const ssize_t count = ::read(fd, buffer, sizeof buffer);
     if (count < 0 && (errno == EINTR || (errno == EAGAIN && timeout_ms >= 0))) continue;
-    if (count < 0) return fabric::sys_error(errno, "cannot read {}", what);
+    if (count < 0) return sys_error(errno, "cannot read {}", what);
     if (count == 0) return text;
     text.append(buffer, static_cast<std::size_t>(count));
-    if (text.size() > limit) return fabric::Error{fmt::format("{} is longer than {} bytes", what, limit), EFBIG, {}};
+    if (text.size() > limit) return Error{fmt::format("{} is longer than {} bytes", what, limit), EFBIG, {}};
   }
 }
 
 Result<std::string> read_text_file(const std::string& path, const JsonLimits& limits) {
   const fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (!fd.ok()) return fabric::sys_error(errno, "open `{}`", fabric::printable(path));
+  if (!fd.ok()) return sys_error(errno, "open `{}`", fabric::printable(path));
   struct stat status {};
-  if (::fstat(fd.get(), &status) != 0) return fabric::sys_error(errno, "stat `{}`", fabric::printable(path));
+  if (::fstat(fd.get(), &status) != 0) return sys_error(errno, "stat `{}`", fabric::printable(path));
   if (!S_ISREG(status.st_mode)) return make_error("`{}` is no regular file", fabric::printable(path));
   return read_text_fd(fd.get(), limits.bytes, -1, "`" + fabric::printable(path) + "`");
 }
@@ -291,8 +288,8 @@ const Json* member(const Json& object, const char* name) {
   return found == object.end() ? nullptr : &*found;
 }
 
-fabric::Error wrong_member(const char* name) {
-  return fabric::make_error("`{}` is missing or wrong", name);
+Error wrong_member(const char* name) {
+  return make_error("`{}` is missing or wrong", name);
 }
 
 Result<std::string> text_at(const Json& object, const char* name) {
@@ -308,7 +305,7 @@ Result<std::uint64_t> number_at(const Json& object, const char* name, std::uint6
   return value->get<std::uint64_t>();
 }
 
-fabric::Error unknown_member(const std::string& name) {
+Error unknown_member(const std::string& name) {
   return make_error("`{}` is not known", shown(name, kLongestShownKey));
 }
 

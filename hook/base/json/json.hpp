@@ -12,14 +12,14 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/result.hpp"
 #include "hook/base/json/json_fwd.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 
 // what names the text in messages ("config.json of the bundle"). Errors: too long, too deep, a key twice in one object,
 // no JSON; each with the line. Never throws.
-fabric::Result<Json> parse_json(std::string_view text, std::string_view what, const JsonLimits& limits = {});
+Result<Json> parse_json(std::string_view text, std::string_view what, const JsonLimits& limits = {});
 
 // What is wrong with a text, for a caller that words the message itself.
 struct JsonFault {
@@ -41,20 +41,20 @@ JsonLines json_lines(std::string_view text);
 
 // Everything up to the end of a descriptor, at most limit bytes (EFBIG beyond) and timeout_ms in all (-1: no limit).
 // what names it in messages.
-fabric::Result<std::string> read_text_fd(int fd, std::size_t limit, int timeout_ms, std::string_view what);
+Result<std::string> read_text_fd(int fd, std::size_t limit, int timeout_ms, std::string_view what);
 // Reads a file of at most limits.bytes. Errors name the path.
-fabric::Result<std::string> read_text_file(const std::string& path, const JsonLimits& limits = {});
+Result<std::string> read_text_file(const std::string& path, const JsonLimits& limits = {});
 
 // Members of a document that this program wrote itself: each is there and of its type, or the document is damaged.
 //
 // nullptr: no object, or no such member.
 const Json* member(const Json& object, const char* name);
 // "`NAME` is missing or wrong".
-fabric::Error wrong_member(const char* name);
-fabric::Result<std::string> text_at(const Json& object, const char* name);
-fabric::Result<std::uint64_t> number_at(const Json& object, const char* name, std::uint64_t most);
+Error wrong_member(const char* name);
+Result<std::string> text_at(const Json& object, const char* name);
+Result<std::uint64_t> number_at(const Json& object, const char* name, std::uint64_t most);
 // "`NAME` is not known": misspelt, it would read as one that is not there.
-fabric::Error unknown_member(const std::string& name);
+Error unknown_member(const std::string& name);
 
 template <typename Value>
 Json or_null(const std::optional<Value>& value) {

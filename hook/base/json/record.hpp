@@ -21,9 +21,9 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/result.hpp"
 #include "hook/base/file_name.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 
@@ -135,7 +135,7 @@ class RecordReader {
     if (!holds) fail(name);
   }
   // The first error: a member that is missing, wrong or not known.
-  fabric::Result<void> finish() {
+  Result<void> finish() {
     if (error_) return *error_;
     for (const auto& [name, value] : object_.items()) {
       if (std::find(names_.begin(), names_.end(), name) == names_.end()) return unknown_member(name);
@@ -151,7 +151,7 @@ class RecordReader {
   void fail(const char* name) {
     if (!error_) error_ = wrong_member(name);
   }
-  void keep(const fabric::Result<void>& done) {
+  void keep(const Result<void>& done) {
     if (!done && !error_) error_ = done.error();
   }
   void read(const char* name, const Json& json, bool& value) {
@@ -189,7 +189,7 @@ class RecordReader {
 
   const Json& object_;
   std::vector<std::string_view> names_;  // that are known
-  std::optional<fabric::Error> error_;
+  std::optional<Error> error_;
 };
 
 template <typename T>
@@ -222,7 +222,7 @@ Json to_record(const T& value) {
 
 // Errors: as RecordReader::finish().
 template <typename T>
-fabric::Result<T> from_record(const Json& json) {
+Result<T> from_record(const Json& json) {
   T value;
   RecordReader reader(json);
   describe(reader, value);

@@ -14,9 +14,7 @@
 namespace hook {
 namespace {
 
-using fabric::Result;
 using fabric::split;
-using fabric::sys_error;
 using fabric::UniqueFd;
 
 // mountinfo writes space, tab, newline and backslash as three octal digits.
@@ -73,8 +71,8 @@ Result<std::string> read_proc(const std::string& path, std::size_t limit) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd.ok()) return sys_error(errno, "cannot open `{}`", path);
   if (!is_on(fd.get(), PROC_SUPER_MAGIC)) {
-    return fabric::Error{fmt::format("cannot believe `{}`: it is not on a proc file system", path), 0,
-                         "mount proc at /proc where the hook runs"};
+    return Error{fmt::format("cannot believe `{}`: it is not on a proc file system", path), 0,
+                 "mount proc at /proc where the hook runs"};
   }
   return read_text(fd.get(), limit, path);
 }
@@ -120,8 +118,8 @@ Result<std::optional<Cgroup>> find_mounted(CgroupKind kind, const std::string& p
     if (open_cgroup(cgroup)) return std::optional<Cgroup>(std::move(cgroup));
   }
   if (!mounted) return std::optional<Cgroup>();
-  return fabric::Error{fmt::format("cannot find the container's cgroup `{}` below any {} mount", path, name_of(kind)),
-                       ENOENT, "run the hook in the cgroup namespace and the mount namespace of the node"};
+  return Error{fmt::format("cannot find the container's cgroup `{}` below any {} mount", path, name_of(kind)), ENOENT,
+               "run the hook in the cgroup namespace and the mount namespace of the node"};
 }
 
 Result<CgroupPaths> paths_of(pid_t pid) {
@@ -218,7 +216,7 @@ Result<UniqueFd> open_cgroup(const Cgroup& cgroup) {
   UniqueFd fd(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd.ok()) return sys_error(errno, "cannot open the cgroup `{}`", directory);
   if (!is_on(fd.get(), magic_of(cgroup.kind))) {
-    return fabric::make_error("cannot use the cgroup `{}`: it is not on a cgroup file system", directory);
+    return make_error("cannot use the cgroup `{}`: it is not on a cgroup file system", directory);
   }
   return fd;
 }

@@ -15,8 +15,8 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 
@@ -79,17 +79,17 @@ bool is_inside_scope(const Cgroup& cgroup);
 // first, and believed when the group there lists the process, so that the cost does not grow with the number of mounts
 // on the node. Every directory's file system is checked (fstatfs). Errors: /proc is no procfs; a hierarchy is mounted
 // but does not show the process's group.
-fabric::Result<std::vector<Cgroup>> device_cgroups(pid_t pid);
+Result<std::vector<Cgroup>> device_cgroups(pid_t pid);
 
 // The group whose rdma.max limits the process; nullopt: none is mounted here. Its directory need not have that file.
 // Errors: as device_cgroups().
-fabric::Result<std::optional<Cgroup>> rdma_cgroup(pid_t pid);
+Result<std::optional<Cgroup>> rdma_cgroup(pid_t pid);
 
 // Its directory, open for reading, on a file system that really is a cgroup's.
-fabric::Result<fabric::UniqueFd> open_cgroup(const Cgroup& cgroup);
+Result<fabric::UniqueFd> open_cgroup(const Cgroup& cgroup);
 
 // The text of an open file of /proc or of a cgroup. path: for messages. Errors: it is longer than limit, or cannot be
 // read.
-fabric::Result<std::string> read_text(int fd, std::size_t limit, const std::string& path);
+Result<std::string> read_text(int fd, std::size_t limit, const std::string& path);
 
 }  // namespace hook

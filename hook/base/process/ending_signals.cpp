@@ -7,7 +7,6 @@
 
 namespace hook {
 
-using fabric::Result;
 using fabric::UniqueFd;
 
 Result<UniqueFd> ending_signals() {
@@ -15,9 +14,9 @@ Result<UniqueFd> ending_signals() {
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
-  if (::sigprocmask(SIG_BLOCK, &signals, nullptr) != 0) return fabric::sys_error(errno, "cannot block signals");
+  if (::sigprocmask(SIG_BLOCK, &signals, nullptr) != 0) return sys_error(errno, "cannot block signals");
   UniqueFd fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!fd.ok()) return fabric::sys_error(errno, "cannot wait for signals");
+  if (!fd.ok()) return sys_error(errno, "cannot wait for signals");
   return fd;
 }
 

@@ -17,9 +17,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
-
 // Fields of proc(5) /proc/PID/stat, counted from the state, which is field 3 and the first after the command's name.
 constexpr std::size_t kState = 0;
 constexpr std::size_t kParent = 1;
@@ -55,7 +52,7 @@ Error no_procfs() {
 // gets ESRCH from the kernel (proc_single_show() of fs/proc/base.c).
 Result<Stat> read_stat(pid_t pid) {
   const std::string path = fmt::format("/proc/{}/stat", pid);
-  const auto failed = [&](int code) { return fabric::sys_error(code, "cannot look at process `{}`", pid); };
+  const auto failed = [&](int code) { return sys_error(code, "cannot look at process `{}`", pid); };
   if (pid <= 0) return failed(ESRCH);
   const fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   const int opened = fd.ok() || errno == ENOENT ? 0 : errno;
@@ -71,7 +68,7 @@ Result<Stat> read_stat(pid_t pid) {
   } while (count < 0 && errno == EINTR);
   if (count < 0) return failed(errno);
   const auto stat = parse_stat(std::string_view(buffer, static_cast<std::size_t>(count)));
-  return stat ? Result<Stat>(*stat) : fabric::make_error("cannot read `{}`: that is no process", path);
+  return stat ? Result<Stat>(*stat) : make_error("cannot read `{}`: that is no process", path);
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "fabric/result.hpp"
 #include "hook/base/presence.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 
@@ -18,11 +18,11 @@ struct ProcessIdentity {
 
 // Errors: ESRCH, there is no such process; others: it cannot be looked at (/proc is not procfs, no memory, no
 // descriptor).
-fabric::Result<ProcessIdentity> identify(pid_t pid);
+Result<ProcessIdentity> identify(pid_t pid);
 // It is this process, or one that started it, or one above that. What cannot be looked at is not.
 bool is_above_me(const ProcessIdentity& process);
 // Present: the same process still lives. A zombie does not, unless it is only the first thread that ended: a process
 // whose other threads go on holds its devices, and could feign death that way. Errors: as identify(), without ESRCH.
-fabric::Result<Presence> look_at(const ProcessIdentity& process);
+Result<Presence> look_at(const ProcessIdentity& process);
 
 }  // namespace hook

@@ -13,10 +13,7 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
 using fabric::printable;
-using fabric::Result;
-using fabric::sys_error;
 using fabric::UniqueFd;
 
 constexpr int kMostLinks = 40;  // MAXSYMLINKS, as the kernel has it

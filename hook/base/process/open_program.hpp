@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 
@@ -14,6 +14,6 @@ namespace hook {
 // nobody else can change what is root's.
 // path: absolute. root: the directory that the path, its links and its ".." stay below, as with chroot(2); "": none.
 // Errors: ENOENT; EACCES, no regular file, or others can change it, with the remedy; others.
-fabric::Result<fabric::UniqueFd> open_program(std::string_view path, const std::string& root = {});
+Result<fabric::UniqueFd> open_program(std::string_view path, const std::string& root = {});
 
 }  // namespace hook

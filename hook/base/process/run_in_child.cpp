@@ -13,9 +13,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
-using fabric::sys_error;
 using fabric::UniqueFd;
 
 // What the child says, in one message; the descriptors that are `present` come with it.
@@ -122,7 +119,7 @@ Result<ChildFiles> run_in_child(std::string_view where, const std::function<Resu
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (!told) {
-    return fabric::make_error("cannot work in {}: the child ended with wait status {}", where, status);
+    return make_error("cannot work in {}: the child ended with wait status {}", where, status);
   }
   if (report.failed != 0) return Error{report.message, report.code, report.hint};
   return files;

@@ -6,8 +6,8 @@
 #include <functional>
 #include <string_view>
 
-#include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 
@@ -17,7 +17,6 @@ using ChildFiles = std::array<fabric::UniqueFd, kChildFiles>;
 
 // The function's error comes back with message, code and hint, cut to 1,999 bytes. The child dies with its parent.
 // where: "the container's mount namespace", for the error of a child that ended without a word.
-fabric::Result<ChildFiles> run_in_child(std::string_view where,
-                                        const std::function<fabric::Result<void>(ChildFiles&)>& function);
+Result<ChildFiles> run_in_child(std::string_view where, const std::function<Result<void>(ChildFiles&)>& function);
 
 }  // namespace hook

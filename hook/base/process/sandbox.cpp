@@ -21,10 +21,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
-using fabric::sys_error;
-
 // The arrays of sock_filter kFilter, kFilterForChildren, kFilterForConfig and kFilterForServing, written by
 // sandbox_filter_gen.
 #include "sandbox_filter.inc"

@@ -8,9 +8,6 @@ namespace hook {
 namespace {
 
 using fabric::Address;
-using fabric::Error;
-using fabric::make_error;
-using fabric::Result;
 
 constexpr std::size_t kLongestQuote = 300;
 constexpr unsigned kIpv4Offset = 96;

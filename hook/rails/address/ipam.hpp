@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/base/result.hpp"
 #include "hook/oci/container_spec.hpp"
 #include "hook/rails/plan/rail.hpp"
 
@@ -46,7 +46,7 @@ struct IpamResult {
 inline constexpr std::size_t kMostOutput = std::size_t{1} << 20;  // of a plugin, bytes
 // Pure. Errors: no JSON, {"code","msg","details"} as a plugin reports errors, no address at all, an address that does
 // not parse, a gateway of another family.
-fabric::Result<IpamResult> parse_ipam_result(std::string_view text);
+Result<IpamResult> parse_ipam_result(std::string_view text);
 // Pure. Returns the message of an error as plugins report them; nullopt: the text is none.
 std::optional<std::string> cni_error_of(std::string_view text);
 // Pure. Returns a plugin's output, shortened and printable, for messages.
@@ -78,14 +78,14 @@ bool is_cni_args(std::string_view text);
 class IpamHelper {
  public:
   // After isolate(), which would close its channel, and before restrict_process().
-  static fabric::Result<IpamHelper> start(const std::vector<IpamProgram>& programs);
+  static Result<IpamHelper> start(const std::vector<IpamProgram>& programs);
   // nullopt: there is nothing that it may run.
-  static fabric::Result<std::optional<IpamHelper>> start_if_any(const std::vector<IpamProgram>& programs);
+  static Result<std::optional<IpamHelper>> start_if_any(const std::vector<IpamProgram>& programs);
   // All calls at once; their results in order (kDel: empty). Each plugin has timeout_ms, 1 MiB of output, an
   // environment of CNI_* and PATH only. Errors of one call do not stop the others; they name the plugin and what it
   // wrote to stderr; EPERM: it is none of the programs, or others than root may change it. Whether an address was taken
   // by a kAdd that failed is the plugin's secret: follow it by kDel, which may be repeated.
-  std::vector<fabric::Result<IpamResult>> run(const std::vector<IpamCall>& calls, int timeout_ms = 10000);
+  std::vector<Result<IpamResult>> run(const std::vector<IpamCall>& calls, int timeout_ms = 10000);
 
   IpamHelper(IpamHelper&& other) noexcept;
   IpamHelper& operator=(IpamHelper&& other) noexcept;

@@ -19,14 +19,12 @@
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/base/process/sandbox.hpp"
+#include "hook/base/result.hpp"
 #include "hook/base/timing.hpp"
 
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
-using fabric::sys_error;
 using fabric::UniqueFd;
 
 constexpr int kSlackMs = 2000;  // beyond the plugins' own time, for starting and killing them
@@ -173,7 +171,7 @@ Result<PluginEnd> receive_end(int channel, Deadline deadline) {
     each_member_of_end(end, [&](const char* name, auto& value) { json.at(name).get_to(value); });
     return end;
   } catch (const std::exception& error) {
-    return fabric::make_error("{}", error.what());
+    return make_error("{}", error.what());
   }
 }
 

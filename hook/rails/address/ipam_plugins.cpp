@@ -21,6 +21,7 @@
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/base/process/open_program.hpp"
+#include "hook/base/result.hpp"
 #include "hook/base/timing.hpp"
 #include "hook/base/write_all.hpp"
 #include "hook/ledger/files.hpp"
@@ -28,9 +29,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
-using fabric::sys_error;
 using fabric::UniqueFd;
 
 constexpr std::size_t kLongestId = 128;

@@ -18,8 +18,6 @@ namespace hook {
 namespace {
 
 using fabric::Address;
-using fabric::Error;
-using fabric::Result;
 
 constexpr const char* kWriteIt = "write the number alone into it, from 0";
 
@@ -28,7 +26,7 @@ Result<std::uint64_t> index_in_file(const std::string& path) {
   const fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat seen {};
   if (!fd.ok() || ::fstat(fd.get(), &seen) != 0) {
-    Error error = fabric::sys_error(errno, "cannot read this node's index in `{}`", path);
+    Error error = sys_error(errno, "cannot read this node's index in `{}`", path);
     error.hint = kWriteIt;
     return error;
   }

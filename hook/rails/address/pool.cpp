@@ -17,10 +17,6 @@ namespace hook {
 namespace {
 
 using fabric::Address;
-using fabric::Error;
-using fabric::make_error;
-using fabric::Result;
-using fabric::sys_error;
 
 constexpr long kLockPause = 200'000;  // ns: the lock is held for microseconds
 

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "fabric/address.hpp"
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/ledger/files.hpp"
 #include "hook/rails/plan/rail.hpp"
@@ -40,27 +40,27 @@ using PoolClaims = std::map<fabric::Address, PoolClaim>;
 class RangeDirectory {
  public:
   // Errors: the lock is not to be had in that time (EAGAIN), an address in use cannot be read.
-  static fabric::Result<RangeDirectory> open(LedgerDirectory directory, int timeout_ms);
+  static Result<RangeDirectory> open(LedgerDirectory directory, int timeout_ms);
 
   // One that take() does not write to, and that nobody else waits for. Of no directory: nothing is in use. Errors: an
   // address in use cannot be read.
-  static fabric::Result<RangeDirectory> look(LedgerDirectory directory);
+  static Result<RangeDirectory> look(LedgerDirectory directory);
   // Those of keys that `holds` says no to are free. Of one that is looked at.
   void free_all_but(const std::function<bool(const std::string& key)>& holds);
 
   // What the claim holds of this range already and is not in `given`, else the next free one that is not in `never`.
   // Errors: all are in use (EADDRNOTAVAIL), with their number and the remedy.
-  fabric::Result<fabric::Address> take(const AddressRange& range, const std::set<fabric::Address>& never,
-                                       const PoolClaim& claim, const std::set<fabric::Address>& given);
+  Result<fabric::Address> take(const AddressRange& range, const std::set<fabric::Address>& never,
+                               const PoolClaim& claim, const std::set<fabric::Address>& given);
   // Removes what take() added.
   void undo();
   // Removes what this key holds for these rails; nullptr: for all rails. What cannot be removed does not keep the rest.
-  fabric::Result<void> remove(std::string_view key, const std::set<unsigned>* rails);
+  Result<void> remove(std::string_view key, const std::set<unsigned>* rails);
 
  private:
   RangeDirectory(LedgerDirectory directory, PoolClaims claims, bool writes);
   std::optional<fabric::Address> find_free(const AddressRange& range, const std::set<fabric::Address>& never) const;
-  fabric::Error used_up(const AddressRange& range, unsigned rail) const;
+  Error used_up(const AddressRange& range, unsigned rail) const;
   void note_last(const AddressRange& range, const std::string& address) const;
 
   LedgerDirectory directory_;
@@ -76,15 +76,15 @@ inline constexpr const char* kStockOfAll = "@vf";
 class AddressPool {
  public:
   // directory: the ledger's (0700, root's). Makes what is missing below it. timeout_ms: for the lock of each place.
-  static fabric::Result<AddressPool> open(const std::string& ledger_directory, int timeout_ms = 10000);
+  static Result<AddressPool> open(const std::string& ledger_directory, int timeout_ms = 10000);
 
   // For this rail one address of each range that is for it, in their order; what this key holds there already is given
   // again. nth: the children of one rail in shared-multi count from 0. Never given: a range's gateway, the subnet's
   // own address, an IPv4 subnet's broadcast address. Errors, after which the key holds no more than before: a range is
   // used up, with the figure and the remedy (`rdma-hook recover`); a malformed range, or one that a rail shares with a
   // range of every rail. A process killed in between leaves addresses that the key holds, no more.
-  fabric::Result<std::vector<RailAddress>> take(const std::string& network, unsigned rail, unsigned nth,
-                                                const std::vector<AddressRange>& ranges, std::string_view key) const;
+  Result<std::vector<RailAddress>> take(const std::string& network, unsigned rail, unsigned nth,
+                                        const std::vector<AddressRange>& ranges, std::string_view key) const;
   // Gives back what this key holds for the rails of `where` (what take() was called with); empty: everything, in all
   // networks. Success when it holds nothing; an error, the first, names what it still holds. Costs in proportion to the
   // addresses in use of these rails.
@@ -92,9 +92,9 @@ class AddressPool {
     std::string network;
     unsigned rail = 0;
   };
-  fabric::Result<void> give_back(std::string_view key, const std::vector<NetworkRail>& where) const;
+  Result<void> give_back(std::string_view key, const std::vector<NetworkRail>& where) const;
   // Who holds what: "NETWORK/PLACE/ADDRESS" -> key. Two networks may have the same address.
-  fabric::Result<std::map<std::string, std::string>> list() const;
+  Result<std::map<std::string, std::string>> list() const;
 
  private:
   AddressPool(std::shared_ptr<const LedgerDirectory> directory, int timeout_ms);
@@ -107,11 +107,11 @@ class AddressForesight {
  public:
   // ledger_directory: empty: no address is in use. holds: whether a grant does; asked when a range is used up.
   AddressForesight(std::string ledger_directory, std::function<bool(const std::string& key)> holds);
-  fabric::Result<std::vector<RailAddress>> take(const std::string& network, unsigned rail, unsigned nth,
-                                                const std::vector<AddressRange>& ranges, std::string_view key);
+  Result<std::vector<RailAddress>> take(const std::string& network, unsigned rail, unsigned nth,
+                                        const std::vector<AddressRange>& ranges, std::string_view key);
 
  private:
-  fabric::Result<RangeDirectory*> place(const std::string& network, const std::string& name);
+  Result<RangeDirectory*> place(const std::string& network, const std::string& name);
   std::string ledger_directory_;
   std::function<bool(const std::string& key)> holds_;
   std::map<std::string, RangeDirectory> places_;  // by "NETWORK/PLACE"

@@ -7,9 +7,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
-
 constexpr unsigned kMostPlaceholders = 256;
 constexpr unsigned kOutOfReach = std::numeric_limits<unsigned>::max();
 

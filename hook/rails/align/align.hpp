@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "fabric/address.hpp"
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 
@@ -69,7 +69,7 @@ unsigned gid_types(const GidTable& table);
 // for rails that agree. On a port with v1 and v2 an address takes two neighbouring free slots, so it reaches every
 // second one only. Takes time in proportion to the slots that were read. Errors: a rail whose address has no v2 GID, or
 // more than one; two rails of one port; no common index (full tables), with the figures.
-fabric::Result<Alignment> plan_alignment(const std::vector<AlignRail>& rails, unsigned max_placeholders = 256);
+Result<Alignment> plan_alignment(const std::vector<AlignRail>& rails, unsigned max_placeholders = 256);
 
 // "aligned rails at GID index 7: rail1 5->7, rail3 6->7"; empty without moves.
 std::string to_string(const Alignment& alignment, const std::vector<AlignRail>& rails);
@@ -85,15 +85,14 @@ class AlignLink {
   virtual ~AlignLink() = default;
   // The address of the rail, with the routes and rules that hang on it. Removing what is not there and adding what is
   // there already is success.
-  virtual fabric::Result<void> remove_address(std::size_t rail) = 0;
-  virtual fabric::Result<void> add_address(std::size_t rail) = 0;
+  virtual Result<void> remove_address(std::size_t rail) = 0;
+  virtual Result<void> add_address(std::size_t rail) = 0;
   // Placeholders number from..to - 1, in ascending order.
-  virtual fabric::Result<void> add_placeholders(std::size_t rail, unsigned from, unsigned to) = 0;
+  virtual Result<void> add_placeholders(std::size_t rail, unsigned from, unsigned to) = 0;
   // Success when it is not there.
-  virtual fabric::Result<void> remove_placeholder(std::size_t rail, unsigned number) = 0;
+  virtual Result<void> remove_placeholder(std::size_t rail, unsigned number) = 0;
   // As read_gid_table().
-  virtual fabric::Result<GidTable> read(std::size_t rail, const std::vector<fabric::Address>& wanted,
-                                        unsigned at_least) = 0;
+  virtual Result<GidTable> read(std::size_t rail, const std::vector<fabric::Address>& wanted, unsigned at_least) = 0;
   // Between two readings; about a millisecond.
   virtual void wait() = 0;
   virtual Clock::time_point now() { return Clock::now(); }
@@ -125,7 +124,6 @@ struct AlignReport {
 // every address is where it was or at another index. Errors: as plan_alignment() when there is no common index; any
 // error of the link; the rails could not be brought together in time. They say at which index every rail is, and which
 // address could not be put back.
-fabric::Result<AlignReport> run_alignment(std::vector<AlignRail> rails, AlignLink& link,
-                                          const AlignLimits& limits = {});
+Result<AlignReport> run_alignment(std::vector<AlignRail> rails, AlignLink& link, const AlignLimits& limits = {});
 
 }  // namespace hook

@@ -1,3 +1,4 @@
+#include "hook/base/result.hpp"
 #include "hook/rails/align/align.hpp"
 
 #include <algorithm>
@@ -10,8 +11,6 @@ namespace hook {
 namespace {
 
 using fabric::Address;
-using fabric::Error;
-using fabric::Result;
 
 constexpr unsigned kNumbers = 256;  // of placeholders
 // Each time, slots below the target became free while placeholders were added.

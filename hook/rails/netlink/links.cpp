@@ -19,8 +19,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
 using fabric::netlink::Attributes;
 using fabric::netlink::Bytes;
 using fabric::sysfs::Directory;
@@ -59,7 +57,7 @@ Result<std::optional<Link>> find(Netlink& route, RequestBuilder request, std::st
   std::optional<Link> link;
   auto asked = route.read(request.take(), what, [&](const nlmsghdr* answer) { link = parse_link(answer, true); });
   if (!asked && asked.error().code != ENODEV) return std::move(asked).error();
-  if (asked && !link) return fabric::make_error("cannot {}: the kernel's answer is not to be understood", what);
+  if (asked && !link) return make_error("cannot {}: the kernel's answer is not to be understood", what);
   return link;
 }
 
@@ -99,7 +97,7 @@ Result<int> free_ifindex(Netlink& route) {
   constexpr int kTries = 8;
   for (int attempt = 0; attempt < kTries; ++attempt) {
     std::uint32_t random = 0;
-    if (::getrandom(&random, sizeof random, 0) != sizeof random) return fabric::sys_error(errno, "cannot get random");
+    if (::getrandom(&random, sizeof random, 0) != sizeof random) return sys_error(errno, "cannot get random");
     const int ifindex = static_cast<int>((1U << 29) | (random >> 4));
     if (!TRY(find_link(route, ifindex))) return ifindex;
   }
@@ -191,7 +189,7 @@ Result<std::optional<Directory>> open_netdev(int sysfs, const Link& link) {
     code = std::get<fabric::Unreadable>(index).code;
   }
   if (code == ENOENT || code == ENODEV) return None();
-  return fabric::sys_error(code, "cannot look at netdev `{}` in sysfs", fabric::printable(link.name));
+  return sys_error(code, "cannot look at netdev `{}` in sysfs", fabric::printable(link.name));
 }
 
 Result<std::uint64_t> netdev_identity(int sysfs, const Link& link) {
@@ -199,7 +197,7 @@ Result<std::uint64_t> netdev_identity(int sysfs, const Link& link) {
   if (!directory) return std::uint64_t{0};
   struct stat status {};
   if (::fstat(directory->fd(), &status) == 0) return std::uint64_t{status.st_ino};
-  return fabric::sys_error(errno, "cannot look at netdev `{}` in sysfs", fabric::printable(link.name));
+  return sys_error(errno, "cannot look at netdev `{}` in sysfs", fabric::printable(link.name));
 }
 
 Result<std::optional<Link>> find_by_identity(Netlink& route, int sysfs, const std::string& kind,

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
 #include "fabric/sysfs.hpp"
+#include "hook/base/result.hpp"
 #include "hook/rails/netlink/netdev_settings.hpp"
 #include "hook/rails/netlink/netlink.hpp"
 #include "hook/rails/plan/rail.hpp"
@@ -39,21 +39,21 @@ struct Link {
 };
 
 // nullopt: there is no such netdev.
-fabric::Result<std::optional<Link>> find_link(Netlink& route, std::string_view name);
-fabric::Result<std::optional<Link>> find_link(Netlink& route, int ifindex);
-fabric::Result<std::vector<Link>> all_links(Netlink& route);
+Result<std::optional<Link>> find_link(Netlink& route, std::string_view name);
+Result<std::optional<Link>> find_link(Netlink& route, int ifindex);
+Result<std::vector<Link>> all_links(Netlink& route);
 
 // Its directory in sysfs. sysfs: of the netdev's namespace. nullopt: it is not under this name (any more).
-fabric::Result<std::optional<fabric::sysfs::Directory>> open_netdev(int sysfs, const Link& link);
+Result<std::optional<fabric::sysfs::Directory>> open_netdev(int sysfs, const Link& link);
 
 // What tells a netdev from every other one since the node's start, whatever namespace it is in and whatever is set on
 // it: the inode number of its directory in sysfs, which the kernel gives once and moves along (kernfs_new_node(),
 // kernfs_rename_ns(), fs/kernfs/dir.c, Linux 6.12). sysfs: of the netdev's namespace. 0: it is not under this name (any
 // more).
-fabric::Result<std::uint64_t> netdev_identity(int sysfs, const Link& link);
+Result<std::uint64_t> netdev_identity(int sysfs, const Link& link);
 // nullopt: no netdev of this kind there is it. Errors: they change while they are looked at (EAGAIN).
-fabric::Result<std::optional<Link>> find_by_identity(Netlink& route, int sysfs, const std::string& kind,
-                                                     std::uint64_t identity);
+Result<std::optional<Link>> find_by_identity(Netlink& route, int sysfs, const std::string& kind,
+                                             std::uint64_t identity);
 
 struct NewChild {
   RailKind kind = RailKind::kMacvlan;
@@ -70,7 +70,7 @@ struct NewChild {
 // elsewhere, older kernels lose them. Errors: EEXIST (the namespace has a netdev of this name), EOPNOTSUPP (the kernel
 // has no such kind), EINVAL (no netdev's name; a parent that takes no such child), EBUSY (the parent is in use by
 // another kind); nothing is left behind on the node.
-fabric::Result<void> create_child(Netlink& route, const NewChild& child);
+Result<void> create_child(Netlink& route, const NewChild& child);
 
 // Answers by ARP as RDMA wants it, several netdevs in one subnet: Documentation/networking/ip-sysctl.rst.
 struct ArpSettings {
@@ -93,13 +93,13 @@ struct LinkChange {
 // Renaming wants a netdev that is down on kernels before 6.2: the caller sees to that. The kernel moves first: when the
 // name is taken there (EEXIST), the netdev may have moved already, under the name that it had; find_link() then finds
 // none here.
-fabric::Result<void> change_link(Netlink& route, int ifindex, const LinkChange& change);
+Result<void> change_link(Netlink& route, int ifindex, const LinkChange& change);
 
 // Success when it is gone already.
-fabric::Result<void> delete_link(Netlink& route, int ifindex);
+Result<void> delete_link(Netlink& route, int ifindex);
 // All of a group in one message and in one grace period of the kernel, however many they are. Success when there are
 // none. Group 0 is refused; hardware in the group keeps all of it from being deleted (EOPNOTSUPP).
-fabric::Result<void> delete_link_group(Netlink& route, std::uint32_t group);
+Result<void> delete_link_group(Netlink& route, std::uint32_t group);
 
 // Pure parts of the above. A message is null without memory.
 // ifindex: which one the child gets, 0: the kernel's choice.
@@ -110,11 +110,11 @@ NetlinkMessage change_request(int ifindex, const LinkChange& change);
 // dev_valid_name() (net/core/dev.c), and no '%', which would ask the kernel for a number.
 bool is_netdev_name(std::string_view name);
 // Errors: EINVAL for text that is no netdev's name.
-fabric::Result<void> check_name(const std::string& name);
+Result<void> check_name(const std::string& name);
 
 // For messages about a netdev that the caller knows by its index: "`eth0`", or "netdev 7" when it is gone.
 std::string shown_link(Netlink& route, int ifindex);
 // Runs change() with a name in its text, "VERB `eth0`", which is looked up only when there is something to say.
-fabric::Result<void> change_named(Netlink& route, NetlinkMessage message, int ifindex, std::string_view verb);
+Result<void> change_named(Netlink& route, NetlinkMessage message, int ifindex, std::string_view verb);
 
 }  // namespace hook

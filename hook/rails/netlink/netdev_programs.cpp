@@ -11,11 +11,11 @@
 #include <cstring>
 
 #include "fabric/unique_fd.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 namespace {
 
-using fabric::Result;
 using fabric::UniqueFd;
 using Ids = std::vector<std::uint32_t>;
 
@@ -90,7 +90,7 @@ Result<void> query_tcx(int ifindex, const std::string& name, std::uint32_t attac
   // EINVAL: a kernel without tcx. ENOENT: none was ever attached. ENODEV: it is gone, with all that was.
   if (call(BPF_PROG_QUERY, query) != 0) {
     if (errno == EINVAL || errno == ENOENT || errno == ENODEV) return {};
-    return fabric::sys_error(errno, "cannot ask for the tcx programs of `{}`", name);
+    return sys_error(errno, "cannot ask for the tcx programs of `{}`", name);
   }
   for (std::size_t i = 0; i < std::min<std::size_t>(query.count, kMostPrograms); ++i)
     found.push_back({attach_type, programs[i], links[i]});

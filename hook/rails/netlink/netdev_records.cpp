@@ -1,3 +1,4 @@
+#include "hook/base/result.hpp"
 #include "hook/base/words.hpp"
 #include "hook/rails/netlink/records.hpp"
 
@@ -18,8 +19,6 @@ namespace hook {
 namespace {
 
 using fabric::Address;
-using fabric::Error;
-using fabric::Result;
 using fabric::netlink::Attributes;
 using fabric::netlink::Bytes;
 using fabric::netlink::Message;

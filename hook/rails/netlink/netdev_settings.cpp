@@ -21,8 +21,6 @@ namespace hook {
 namespace {
 
 using fabric::Attr;
-using fabric::Error;
-using fabric::Result;
 using fabric::Unreadable;
 using fabric::netlink::Attributes;
 using fabric::netlink::Bytes;
@@ -329,7 +327,7 @@ SysfsSettings read_sysfs_settings(const Directory& netdev, std::string_view name
       const std::string path = path_of(kSysfsSettings[i], queue);
       auto value = read_value(netdev, path);
       if (const auto* failed = std::get_if<Unreadable>(&value)) {
-        warnings.push_back(fabric::sys_error(failed->code, "cannot read `{}` of `{}`", path, name).message +
+        warnings.push_back(sys_error(failed->code, "cannot read `{}` of `{}`", path, name).message +
                            ": what a container changes of it stays");
         settings[i].clear();
         break;
@@ -356,8 +354,8 @@ std::vector<std::string> restore_sysfs_settings(const Directory& netdev, std::st
       const std::string path = path_of(setting, queue);
       const std::string& value = queue < before[i].size() ? before[i][queue] : kNothing;
       refused.push_back(fmt::format("{}; `echo {} > /sys/class/net/{}/{}`",
-                                    fabric::sys_error(*failed, "cannot restore `{}` of `{}`", path, name).message,
-                                    value, name, path));
+                                    sys_error(*failed, "cannot restore `{}` of `{}`", path, name).message, value, name,
+                                    path));
     }
   }
   return refused;

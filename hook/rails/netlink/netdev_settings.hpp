@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "fabric/netlink.hpp"
-#include "fabric/result.hpp"
 #include "fabric/sysfs.hpp"
+#include "hook/base/result.hpp"
 #include "hook/rails/netlink/netlink.hpp"
 
 namespace hook {
@@ -93,13 +93,13 @@ struct NetdevFeatures {
 class Ethtool {
  public:
   // nullopt: the kernel has no such messages.
-  fabric::Result<std::optional<NetdevFeatures>> features(int ifindex, const std::string& name);
+  Result<std::optional<NetdevFeatures>> features(int ifindex, const std::string& name);
   // Sets those that are other than here, where they were and are changeable; needs CAP_NET_ADMIN. Errors: also that one
   // of them has no effect, and had one.
-  fabric::Result<void> put_back(int ifindex, const std::string& name, const NetdevFeatures& before);
+  Result<void> put_back(int ifindex, const std::string& name, const NetdevFeatures& before);
 
  private:
-  fabric::Result<void> open();
+  Result<void> open();
   bool is_open_ = false;
   std::optional<Netlink> socket_;  // nullopt: a kernel without
   int family_ = 0;                 // 0: a kernel without
@@ -143,7 +143,7 @@ bool is_sysfs_value(std::string_view text);
 // process has to be in the netdev's namespace. Needs CAP_NET_ADMIN and, to detach, CAP_SYS_ADMIN.
 
 // IDs of all programs of tcx, both directions, one that is attached twice twice. Empty: none, or an older kernel.
-fabric::Result<std::vector<std::uint32_t>> tcx_programs(int ifindex, const std::string& name);
+Result<std::vector<std::uint32_t>> tcx_programs(int ifindex, const std::string& name);
 // Detaches the programs of tcx that were not there before. Returns what was refused, and that some of before are not
 // there any more, for people.
 std::vector<std::string> restore_tcx(int ifindex, const std::string& name, const std::vector<std::uint32_t>& before);

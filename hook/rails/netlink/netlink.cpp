@@ -24,9 +24,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
-using fabric::sys_error;
 using fabric::UniqueFd;
 using fabric::netlink::Attributes;
 using fabric::netlink::Bytes;

@@ -11,8 +11,8 @@
 #include <string_view>
 
 #include "fabric/netlink.hpp"
-#include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
+#include "hook/base/result.hpp"
 
 struct nl_sock;
 
@@ -28,22 +28,22 @@ class Netlink {
   using Handler = std::function<void(const nlmsghdr*)>;
 
   // protocol: NETLINK_ROUTE, NETLINK_RDMA. The socket belongs to the caller's network namespace for ever.
-  static fabric::Result<Netlink> open(int protocol);
+  static Result<Netlink> open(int protocol);
   // As open(); nullopt: this kernel has none of that protocol.
-  static fabric::Result<std::optional<Netlink>> open_if_known(int protocol);
+  static Result<std::optional<Netlink>> open_if_known(int protocol);
   // A socket that was made in another namespace (open_network_namespace()).
-  static fabric::Result<Netlink> adopt(fabric::UniqueFd fd, int protocol);
+  static Result<Netlink> adopt(fabric::UniqueFd fd, int protocol);
 
   // Sends the request and waits for the kernel's answer. Errors: "cannot WHAT: " and what the kernel says, its
   // extended acknowledgement where it sends one (Linux 4.12), with its errno as code. A null message is ENOMEM.
-  fabric::Result<void> change(NetlinkMessage message, std::string_view what);
+  Result<void> change(NetlinkMessage message, std::string_view what);
   // Hands every message of the answer (of a dump, or of a single request) to the handler; a dump that the kernel marks
   // as interrupted is an error with code EINTR. The header's payload is valid during the call only.
-  fabric::Result<void> read(NetlinkMessage message, std::string_view what, const Handler& handler);
+  Result<void> read(NetlinkMessage message, std::string_view what, const Handler& handler);
   // A dump, made again from its start when it was interrupted, five times at most. restart: forgets what the handler
   // has seen; called before each.
-  fabric::Result<void> dump(const std::function<NetlinkMessage()>& request, std::string_view what,
-                            const std::function<void()>& restart, const Handler& handler);
+  Result<void> dump(const std::function<NetlinkMessage()>& request, std::string_view what,
+                    const std::function<void()>& restart, const Handler& handler);
   int fd() const;
 
  private:
@@ -52,7 +52,7 @@ class Netlink {
   };
   using Socket = std::unique_ptr<nl_sock, Free>;
   explicit Netlink(Socket socket);
-  fabric::Result<void> exchange(NetlinkMessage message, int flags, std::string_view what, const Handler& handler);
+  Result<void> exchange(NetlinkMessage message, int flags, std::string_view what, const Handler& handler);
   Socket socket_;
 };
 
@@ -112,13 +112,13 @@ struct NetnsParts {
 // A detached mount of sysfs as the process's network namespace sees it. Empty: a kernel before 5.2, or one that keeps
 // it from us.
 enum class SysfsAccess { kRead, kWrite };
-fabric::Result<fabric::UniqueFd> open_sysfs(SysfsAccess access = SysfsAccess::kRead);
+Result<fabric::UniqueFd> open_sysfs(SysfsAccess access = SysfsAccess::kRead);
 
 // setns(2) happens in one forked child only, which opens all of it and hands it back. Errors: no network
 // namespace, or it is gone.
-fabric::Result<NetworkNamespace> open_network_namespace(fabric::UniqueFd netns, const NetnsParts& parts);
+Result<NetworkNamespace> open_network_namespace(fabric::UniqueFd netns, const NetnsParts& parts);
 
 // The few things that must be done by a process of that namespace (move_rdma_device_from()): as run_in_child().
-fabric::Result<void> run_in_network_namespace(int netns, const std::function<fabric::Result<void>()>& function);
+Result<void> run_in_network_namespace(int netns, const std::function<Result<void>()>& function);
 
 }  // namespace hook

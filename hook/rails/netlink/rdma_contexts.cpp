@@ -10,13 +10,12 @@
 #include <memory>
 #include <utility>
 
+#include "hook/base/result.hpp"
 #include "hook/rails/netlink/netlink.hpp"
 
 namespace hook {
 namespace {
 
-using fabric::Result;
-using fabric::sys_error;
 using fabric::netlink::Attributes;
 using fabric::netlink::Bytes;
 

@@ -15,9 +15,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
-
 constexpr std::size_t kLongestName = 63;    // IB_DEVICE_NAME_MAX counts the zero
 constexpr std::size_t kLongestNetdev = 15;  // IFNAMSIZ counts the zero
 constexpr const char* kReload = "no container may use RDMA; then `modprobe -r` and `modprobe ib_core netns_mode=0`";

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "fabric/netlink.hpp"
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/plan/plan.hpp"
 #include "hook/rails/netlink/netlink.hpp"
 
@@ -28,17 +28,16 @@ struct RdmaDevice {
 };
 
 // The devices that the socket's namespace sees: its own, or in shared mode all of the node.
-fabric::Result<std::vector<RdmaDevice>> rdma_devices(Netlink& rdma);
-fabric::Result<std::optional<RdmaDevice>> find_rdma_device(Netlink& rdma, std::string_view name);
+Result<std::vector<RdmaDevice>> rdma_devices(Netlink& rdma);
+Result<std::optional<RdmaDevice>> find_rdma_device(Netlink& rdma, std::string_view name);
 // The same, to be found again by the function below: with a node GUID only if no other device has it, nor can a
 // software one that a container makes.
-fabric::Result<std::optional<RdmaDevice>> describe_rdma_device(Netlink& rdma, std::string_view name);
+Result<std::optional<RdmaDevice>> describe_rdma_device(Netlink& rdma, std::string_view name);
 // What that described, whatever it is called now: by its index, else by its node GUID.
-fabric::Result<std::optional<RdmaDevice>> find_rdma_device(Netlink& rdma, const RdmaDevice& known);
+Result<std::optional<RdmaDevice>> find_rdma_device(Netlink& rdma, const RdmaDevice& known);
 // The software device of this node GUID, whatever its name; of several, as rxe and siw on one netdev, the one that has
 // this name. GUID 0: by name. nullopt: none, or several under other names.
-fabric::Result<std::optional<RdmaDevice>> find_software_device(Netlink& rdma, std::uint64_t node_guid,
-                                                               std::string_view name);
+Result<std::optional<RdmaDevice>> find_software_device(Netlink& rdma, std::uint64_t node_guid, std::string_view name);
 // "5054:00ff:fe12:3456" of sysfs. 0: no node GUID.
 std::uint64_t parse_node_guid(std::string_view text);
 // The node GUID that rxe and siw make of their netdev's MAC (addrconf_addr_eui48()). 0: not of six bytes.
@@ -48,16 +47,15 @@ std::uint64_t node_guid_of_mac(const std::vector<std::uint8_t>& mac);
 // compares with current->nsproxy (ib_device_set_netns_put(), and ENODEV of rdma_dev_change_netns()). Errors with
 // remedy: EOPNOTSUPP (shared mode, or a software device: make it anew inside), EBUSY, EPERM, EEXIST (its name is taken
 // there).
-fabric::Result<void> move_rdma_device(Netlink& rdma, std::uint32_t index, int netns);
+Result<void> move_rdma_device(Netlink& rdma, std::uint32_t index, int netns);
 // The way back, by a child that joins `from`. Errors: as move_rdma_device().
-fabric::Result<void> move_rdma_device_from(int from, std::uint32_t index, int to);
-fabric::Result<void> rename_rdma_device(Netlink& rdma, std::uint32_t index, std::string_view name);
+Result<void> move_rdma_device_from(int from, std::uint32_t index, int to);
+Result<void> rename_rdma_device(Netlink& rdma, std::uint32_t index, std::string_view name);
 // type: "rxe", "siw". netdev: in the socket's namespace. Errors with remedy: EINVAL (the kernel has no such type),
 // ENODEV (no such netdev), ENFILE (the name is taken), EEXIST (the netdev has one already).
-fabric::Result<void> create_rdma_link(Netlink& rdma, std::string_view name, std::string_view type,
-                                      std::string_view netdev);
+Result<void> create_rdma_link(Netlink& rdma, std::string_view name, std::string_view type, std::string_view netdev);
 // By its index. Success when there is no such device. Errors with remedy: EINVAL (it is hardware).
-fabric::Result<void> delete_rdma_link(Netlink& rdma, const RdmaDevice& device);
+Result<void> delete_rdma_link(Netlink& rdma, const RdmaDevice& device);
 
 // What the above send (null without memory), and what a refusal means to people. Pure.
 NetlinkMessage rdma_move_request(std::uint32_t index, int netns);
@@ -66,9 +64,9 @@ NetlinkMessage rdma_link_request(std::string_view name, std::string_view type, s
 NetlinkMessage rdma_unlink_request(std::uint32_t index);
 // ENFILE means in all three that an RDMA device has this name, in whatever network namespace.
 // shared_mode: whether the RDMA subsystem is shared between network namespaces; nullopt: not known.
-fabric::Error explain_rdma_move(fabric::Error refusal, std::optional<bool> shared_mode);
-fabric::Error explain_rdma_rename(fabric::Error refusal);
-fabric::Error explain_rdma_link(fabric::Error refusal, std::string_view type);
+Error explain_rdma_move(Error refusal, std::optional<bool> shared_mode);
+Error explain_rdma_rename(Error refusal);
+Error explain_rdma_link(Error refusal, std::string_view type);
 
 // The uverbs node of a device. sysfs: a descriptor of /sys. node_guid: 0: any. nullopt: the device has none (yet), is
 // not visible there, or the name is that of a device with another node GUID.
@@ -87,7 +85,7 @@ struct RdmaUse {
 
 // Lists the devices that this network namespace sees, with four system calls for up to 64 devices. Returns nullopt if
 // this kernel has no RDMA netlink, or none that counts contexts (before Linux 4.17).
-fabric::Result<std::optional<std::vector<RdmaUse>>> rdma_use();
+Result<std::optional<std::vector<RdmaUse>>> rdma_use();
 
 struct RdmaContext {
   std::uint32_t id = 0;          // unique on its device, and not used again soon
@@ -98,7 +96,7 @@ struct RdmaContext {
 // The contexts of one device. A context names the process that opened it, until that process ends. PDs, QPs and MRs
 // name those that made them. Before Linux 5.14 contexts cannot be listed: they are numbered from 0, and each gets all
 // processes of the device.
-fabric::Result<std::vector<RdmaContext>> rdma_contexts(const RdmaUse& device);
+Result<std::vector<RdmaContext>> rdma_contexts(const RdmaUse& device);
 
 // Collects the entries of the tables. Pure.
 class RdmaContextTable {

@@ -13,7 +13,7 @@
 
 #include "fabric/address.hpp"
 #include "fabric/netlink.hpp"
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/rails/netlink/netlink.hpp"
 
 namespace hook {
@@ -120,13 +120,13 @@ struct NetdevRecords {
   std::vector<std::string> skipped;
 };
 // Asks again when a table changes meanwhile. Errors: the netdev is gone (ENODEV), a table that keeps changing (EINTR).
-fabric::Result<NetdevRecords> read_records(Netlink& route, int ifindex, std::string_view name);
+Result<NetdevRecords> read_records(Netlink& route, int ifindex, std::string_view name);
 
 // Adds each in this order; one that is there already is success. Others' routes are never replaced: a route whose
 // destination, metric and table are taken by another one is an error (EEXIST). The netdev has to be up for routes
 // (ENETDOWN). Stops at the first error, which names the record as `ip` would write it.
-fabric::Result<void> add_records(Netlink& route, const std::vector<NetRecord>& records);
+Result<void> add_records(Netlink& route, const std::vector<NetRecord>& records);
 // Removes each, the last one first; one that is not there is success. Goes on after an error and returns the first.
-fabric::Result<void> remove_records(Netlink& route, const std::vector<NetRecord>& records);
+Result<void> remove_records(Netlink& route, const std::vector<NetRecord>& records);
 
 }  // namespace hook

@@ -20,8 +20,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
 using fabric::netlink::Attributes;
 using fabric::netlink::Bytes;
 using fabric::netlink::value_of;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/rails/netlink/netlink.hpp"
 #include "hook/rails/plan/rail.hpp"
 
@@ -24,12 +24,12 @@ std::optional<VfSlot> find_vf_slot(const std::string& sys, const std::string& vf
 
 // The attributes of VF number vf of this physical function as they are; members that the driver does not report are
 // nullopt. Errors: it has no such VF (ENODEV).
-fabric::Result<VfAttributes> read_vf(Netlink& route, int pf_ifindex, unsigned vf);
+Result<VfAttributes> read_vf(Netlink& route, int pf_ifindex, unsigned vf);
 // Of all its VFs, by number.
-fabric::Result<std::map<unsigned, VfAttributes>> read_vfs(Netlink& route, int pf_ifindex);
+Result<std::map<unsigned, VfAttributes>> read_vfs(Netlink& route, int pf_ifindex);
 // One message for each, so that an error names what the driver refuses; those before it are changed then. What the
 // kernel only takes together (VLAN, QoS and protocol; both rates) is completed by what read_vf() says.
-fabric::Result<void> change_vf(Netlink& route, int pf_ifindex, unsigned vf, const VfAttributes& attributes);
+Result<void> change_vf(Netlink& route, int pf_ifindex, unsigned vf, const VfAttributes& attributes);
 
 // Pure parts of the above.
 // What an RTM_NEWLINK says of its VFs, by number.

@@ -13,11 +13,11 @@
 #include "fabric/netlink.hpp"
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
+#include "hook/base/result.hpp"
 
 namespace hook {
 namespace {
 
-using fabric::Result;
 namespace netlink = fabric::netlink;
 
 // The first 4 MiB, some 28,000 sockets; listening ones come first. A system without IPv6 has no tcp6.
@@ -26,13 +26,13 @@ Result<std::string> read_sockets(const char* path) {
   constexpr std::size_t kStep = std::size_t{64} << 10;
   const fabric::UniqueFd fd(::open(path, O_RDONLY | O_CLOEXEC));
   if (!fd.ok() && errno == ENOENT) return std::string();
-  if (!fd.ok()) return fabric::sys_error(errno, "open `{}`", path);
+  if (!fd.ok()) return sys_error(errno, "open `{}`", path);
   std::string text;
   while (text.size() < kLimit) {
     const std::size_t used = text.size();
     text.resize(used + kStep);
     const ssize_t count = ::read(fd.get(), text.data() + used, kStep);
-    if (count < 0 && errno != EINTR) return fabric::sys_error(errno, "read `{}`", path);
+    if (count < 0 && errno != EINTR) return sys_error(errno, "read `{}`", path);
     text.resize(used + static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
     if (count == 0) break;
   }

@@ -12,11 +12,8 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::make_error;
 using fabric::Netdev;
 using fabric::printable;
-using fabric::Result;
 
 constexpr int kInfinibandType = 32;            // ARPHRD_INFINIBAND
 constexpr unsigned kFirstReservedTable = 253;  // RT_TABLE_DEFAULT, _MAIN, _LOCAL

@@ -9,7 +9,7 @@
 
 #include "fabric/address.hpp"
 #include "fabric/inventory.hpp"
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/plan/plan.hpp"
 #include "hook/rails/netlink/records.hpp"
@@ -30,7 +30,7 @@ std::map<fabric::Address, std::string> service_addresses(std::string_view tcp, s
 
 // Reads netdevs, addresses and default routes by netlink; all netdevs of default routes over several, /proc/net/tcp and
 // tcp6 (the first 4 MiB of each) only when `for_moves`. Errors: netlink or a file that cannot be read.
-fabric::Result<NodeNetwork> read_node_network(bool for_moves);
+Result<NodeNetwork> read_node_network(bool for_moves);
 
 // What is configured on a rail once its netdev is inside: addresses, its own routing table, the rule that leads there.
 struct RailConfig {
@@ -65,8 +65,8 @@ void warn_of_no_address(const std::vector<const Rail*>& rails, const fabric::Inv
 // - VF attributes for what is no VF or no move, of the other link layer, or one MAC address or GUID twice;
 // - a table that is the kernel's own, or twice;
 // - an HCA or netdev that is gone.
-fabric::Result<std::vector<Rail>> plan_rails(const Plan& plan, const Config& config, const fabric::Inventory& inventory,
-                                             const NodeNetwork& node, std::size_t first = 0);
+Result<std::vector<Rail>> plan_rails(const Plan& plan, const Config& config, const fabric::Inventory& inventory,
+                                     const NodeNetwork& node, std::size_t first = 0);
 
 // pattern: "net%d", config.json's "netdev_names". taken: what the namespace has already. Each rail gets the first free
 // number from 1 on, in their order.

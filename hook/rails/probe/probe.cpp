@@ -23,10 +23,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
-using fabric::sys_error;
-
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kLargestFrame = 2048;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "fabric/address.hpp"
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/rails/netlink/netlink.hpp"
 #include "hook/rails/plan/rail.hpp"
@@ -48,8 +48,7 @@ struct ProbeAnswer {
 // Errors, each naming the netdev: the socket; a netdev that is gone, or no Ethernet (IPoIB has other frames). A netdev
 // that is down counts as silent, and so does a try for which its queue has no room.
 // System calls: bind, getsockname, setsockopt, sendto, ppoll, recvfrom.
-fabric::Result<std::vector<ProbeAnswer>> run_probes(int packet, const std::vector<Probe>& probes,
-                                                    const ProbeOptions& options);
+Result<std::vector<ProbeAnswer>> run_probes(int packet, const std::vector<Probe>& probes, const ProbeOptions& options);
 
 // Questions for the holder of an address, and what answers say, as bytes over Ethernet: ARP (RFC 826; RFC 5227 for
 // probes), neighbour solicitations and advertisements (RFC 4861, 4.3, 4.4, 7.1; RFC 4862, 5.4 for duplicates).
@@ -103,7 +102,7 @@ struct PlacedRail {
 
 // kDuplicate: before the addresses are added; fails if another host has one of them, and the network's duplicate_test
 // is "fail". kGateway: after addresses and routes are there; fails if a gateway is silent, and gateway_test is "fail".
-fabric::Result<void> test_rails(Probe::Kind kind, NetworkNamespace& inside, const std::vector<PlacedRail>& rails,
-                                std::vector<std::string>& warnings);
+Result<void> test_rails(Probe::Kind kind, NetworkNamespace& inside, const std::vector<PlacedRail>& rails,
+                        std::vector<std::string>& warnings);
 
 }  // namespace hook

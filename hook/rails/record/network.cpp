@@ -11,9 +11,6 @@
 namespace hook {
 namespace {
 
-using fabric::Error;
-using fabric::Result;
-
 constexpr int kDepth = 10;
 constexpr std::uint64_t kFormat = 1;
 
@@ -184,7 +181,7 @@ Result<NetworkRecord> parse_network_record(std::string_view text, const std::str
   if (!document) return complete(document.error());
   auto record = from_record<NetworkRecord>(*document);
   if (record && !key.empty() && record->key != key)
-    record = fabric::make_error("it is the record of `{}`", fabric::printable(record->key));
+    record = make_error("it is the record of `{}`", fabric::printable(record->key));
   if (!record) return complete(fabric::wrap(std::move(record).error(), fmt::format("cannot read `{}`", path)));
   return record;
 }

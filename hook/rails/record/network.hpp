@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "hook/base/result.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/rails/netlink/netdev_settings.hpp"
 #include "hook/rails/netlink/rdma_devices.hpp"
@@ -78,7 +78,6 @@ struct NetworkRecord {
 std::string network_record_text(const NetworkRecord& record);
 // path: for messages. key: whose it has to be; empty: anybody's. Errors: JSON's, a member that is missing or wrong,
 // with the remedy.
-fabric::Result<NetworkRecord> parse_network_record(std::string_view text, const std::string& path,
-                                                   std::string_view key = {});
+Result<NetworkRecord> parse_network_record(std::string_view text, const std::string& path, std::string_view key = {});
 
 }  // namespace hook

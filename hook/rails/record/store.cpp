@@ -14,15 +14,13 @@
 namespace hook {
 namespace {
 
-using fabric::Result;
-
 constexpr std::string_view kEnding = ".json";
 
 std::string file_of(const std::string& key) {
   return key + std::string(kEnding);
 }
 
-fabric::Error too_large(const NetworkRecord& record) {
+Error too_large(const NetworkRecord& record) {
   std::string message = "cannot note what rails change: the record is too large";
   const auto most = std::ranges::max_element(record.rails, [](const RailRecord& a, const RailRecord& b) {
     return a.host.records.size() < b.host.records.size();
@@ -51,7 +49,7 @@ Result<NetworkRecordStore> NetworkRecordStore::open(const std::string& ledger_di
 Result<Presence> NetworkRecordStore::look_at(const std::string& ledger_directory, const std::string& key) {
   const std::string path = ledger_directory + "/network/" + file_of(key);
   if (::access(path.c_str(), F_OK) == 0) return Presence::kPresent;
-  return errno == ENOENT ? Result<Presence>(Presence::kGone) : fabric::sys_error(errno, "cannot look at `{}`", path);
+  return errno == ENOENT ? Result<Presence>(Presence::kGone) : sys_error(errno, "cannot look at `{}`", path);
 }
 
 bool NetworkRecordStore::has_any(const std::string& ledger_directory) {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "fabric/result.hpp"
 #include "hook/base/presence.hpp"
+#include "hook/base/result.hpp"
 #include "hook/rails/record/network.hpp"
 
 namespace hook {
@@ -18,15 +18,15 @@ struct LedgerDirectory;
 // The records of one ledger. A writer of one holds the lock of its key, or is the only process that works for it.
 class NetworkRecordStore {
  public:
-  static fabric::Result<NetworkRecordStore> open(const std::string& ledger_directory);
+  static Result<NetworkRecordStore> open(const std::string& ledger_directory);
   // Whether there is a record of this key; costs one system call. Errors: that cannot be seen.
-  static fabric::Result<Presence> look_at(const std::string& ledger_directory, const std::string& key);
+  static Result<Presence> look_at(const std::string& ledger_directory, const std::string& key);
   // Whether there may be a record of any key; true also where the records cannot be looked at.
   static bool has_any(const std::string& ledger_directory);
-  fabric::Result<std::optional<NetworkRecord>> read(const std::string& key) const;
-  fabric::Result<void> write(const NetworkRecord& record) const;
-  fabric::Result<void> remove(const std::string& key) const;
-  fabric::Result<std::vector<std::string>> keys() const;
+  Result<std::optional<NetworkRecord>> read(const std::string& key) const;
+  Result<void> write(const NetworkRecord& record) const;
+  Result<void> remove(const std::string& key) const;
+  Result<std::vector<std::string>> keys() const;
 
  private:
   NetworkRecordStore(std::shared_ptr<const LedgerFiles> files, std::shared_ptr<const LedgerDirectory> records);

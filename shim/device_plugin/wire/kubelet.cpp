@@ -23,7 +23,6 @@
 namespace shim {
 namespace {
 
-using fabric::Result;
 using Clock = std::chrono::steady_clock;
 using Snapshot = std::shared_ptr<const Resource>;
 
@@ -73,7 +72,7 @@ class Service final : public DeviceServer, public v1beta1::DevicePlugin::Callbac
     builder.AddListeningPort("unix:" + settings_.socket, grpc::InsecureServerCredentials());
     builder.RegisterService(this);
     server_ = builder.BuildAndStart();
-    if (!server_) return fabric::sys_error(why_not_listen(settings_.socket), "cannot listen at `{}`", settings_.socket);
+    if (!server_) return sys_error(why_not_listen(settings_.socket), "cannot listen at `{}`", settings_.socket);
     return {};
   }
 
@@ -284,7 +283,7 @@ class Call final : public Registration {
     const auto wake_up = wake_;
     {
       const std::lock_guard lock(mutex_);
-      result_ = status.ok() ? Result<void>() : fabric::Error{fabric::printable(status.error_message())};
+      result_ = status.ok() ? Result<void>() : Error{fabric::printable(status.error_message())};
       ended_.notify_all();  // before the lock is gone: the call may go with it
     }
     wake_up();

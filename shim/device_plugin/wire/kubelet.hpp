@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "fabric/result.hpp"
 #include "shim/device_plugin/resources.hpp"
+#include "shim/result.hpp"
 
 namespace shim {
 
@@ -24,13 +24,13 @@ class DeviceServer {
     // Whether the HCA is what it was when it was announced: before a container gets its nodes. One that is not may be
     // on its way home from a pod that has ended: the scheduler hears of that before the sandbox is taken down. So
     // Allocate waits for it, ten seconds at most.
-    std::function<fabric::Result<void>(const CountedHca&)> check;
+    std::function<Result<void>(const CountedHca&)> check;
     // What the kubelet was given, or why not. From any thread.
-    std::function<void(const std::vector<const CountedHca*>& hcas, const fabric::Result<void>& allocated)> allocated;
+    std::function<void(const std::vector<const CountedHca*>& hcas, const Result<void>& allocated)> allocated;
     std::function<void()> wake;  // a watch has begun or ended. From any thread
   };
   // A socket that lies there is removed. Errors: nobody can listen there.
-  static fabric::Result<std::unique_ptr<DeviceServer>> start(Settings settings, Resource resource);
+  static Result<std::unique_ptr<DeviceServer>> start(Settings settings, Resource resource);
   virtual ~DeviceServer() = default;  // ends all calls and removes the socket
 
   // To all who watch.
@@ -53,7 +53,7 @@ class Registration {
   static std::unique_ptr<Registration> begin(const Request& request, std::function<void()> wake);
   virtual ~Registration() = default;  // waits until it has ended
   // nullptr: it has not.
-  virtual const fabric::Result<void>* result() const = 0;
+  virtual const Result<void>* result() const = 0;
 };
 
 }  // namespace shim

@@ -7,8 +7,6 @@
 namespace shim {
 namespace {
 
-using fabric::Result;
-
 std::vector<std::string> texts_of(const google::protobuf::RepeatedPtrField<std::string>& field) {
   return {field.begin(), field.end()};
 }
@@ -27,8 +25,7 @@ void list_devices(const Resource& resource, v1beta1::ListAndWatchResponse& respo
 Result<void> prefer_devices(const Resource& resource, const v1beta1::PreferredAllocationRequest& request,
                             v1beta1::PreferredAllocationResponse& response) {
   for (const auto& container : request.container_requests()) {
-    if (container.allocation_size() < 0)
-      return fabric::make_error("{} devices are asked for", container.allocation_size());
+    if (container.allocation_size() < 0) return make_error("{} devices are asked for", container.allocation_size());
     const auto ids = TRY(preferred_ids(resource, texts_of(container.available_device_ids()),
                                        texts_of(container.must_include_device_ids()),
                                        static_cast<std::size_t>(container.allocation_size())));

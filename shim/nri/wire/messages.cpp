@@ -13,8 +13,6 @@ namespace shim {
 namespace {
 
 namespace wire = nri::pkg::api::v1alpha1;
-using fabric::Error;
-using fabric::Result;
 using google::protobuf::RepeatedPtrField;
 
 // Of a pod with its container. Arguments and environment are at most 2 MiB (execve), Kubernetes' annotations 256 KiB.

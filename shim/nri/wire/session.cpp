@@ -10,9 +10,6 @@
 namespace shim {
 namespace {
 
-using fabric::Error;
-using fabric::make_error;
-using fabric::Result;
 using fabric::UniqueFd;
 
 // Not CreateContainer, which needs an answer, nor what this version does not know.

@@ -13,9 +13,9 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
 #include "fabric/unique_fd.hpp"
 #include "shim/nri/wire/messages.hpp"
+#include "shim/result.hpp"
 #include "shim/ttrpc/connection.hpp"
 #include "shim/ttrpc/rpc.hpp"
 
@@ -32,17 +32,17 @@ class NriHandler {
 
   // First of all; again if the runtime wishes so. The events to be told, at least one. Synchronize needs none. Errors
   // end the registration.
-  virtual fabric::Result<std::vector<Event>> configure(const RuntimeInfo& runtime) = 0;
+  virtual Result<std::vector<Event>> configure(const RuntimeInfo& runtime) = 0;
 
   // After configure: what runs already, in any number of parts, then the end. Nothing is kept here: a large node has
   // thousands. A second synchronize_begin() drops what the first had found.
   virtual void synchronize_begin() {}
   virtual void found(const NriPod& /*pod*/) {}
   virtual void found(const NriContainer& /*container*/) {}
-  virtual fabric::Result<void> synchronize_end() { return {}; }
+  virtual Result<void> synchronize_end() { return {}; }
 
   // The answer's bytes: to kCreateContainer create_response()'s, to all other events none.
-  virtual fabric::Result<std::string> answer(const NriRequest& request) = 0;
+  virtual Result<std::string> answer(const NriRequest& request) = 0;
 
   // Once all plugins have been asked about a container's creation, if configure() has subscribed to it. The reason why
   // the runtime is to refuse the container; empty: none.
@@ -62,18 +62,18 @@ class NriDispatcher {
   // Errors: those of the handler; ENOSYS for a service or method that is not here (NRI 0.12 then uses StateChange);
   // EINVAL for bytes that are not such a message; EAGAIN before Configure; EMSGSIZE for a pod and container
   // beyond 4 MiB, which no kernel could start.
-  fabric::Result<std::string> dispatch(const Request& request);
+  Result<std::string> dispatch(const Request& request);
 
  private:
   struct Method;
   static const Method kMethods[];
 
-  fabric::Result<std::string> configure(const Request& request);
-  fabric::Result<std::string> synchronize(const Request& request);
-  fabric::Result<std::string> shutdown(const Request& request);
-  fabric::Result<std::string> validate(const Request& request);
-  fabric::Result<bool> take_found(std::string_view payload);
-  fabric::Result<std::string> answer(Event method, std::string_view payload);
+  Result<std::string> configure(const Request& request);
+  Result<std::string> synchronize(const Request& request);
+  Result<std::string> shutdown(const Request& request);
+  Result<std::string> validate(const Request& request);
+  Result<bool> take_found(std::string_view payload);
+  Result<std::string> answer(Event method, std::string_view payload);
 
   NriHandler& handler_;
   bool configured_ = false;
@@ -86,25 +86,23 @@ struct PluginIdentity {
 };
 
 // Refuses a name or index for which the runtime would close the connection.
-fabric::Result<void> check_identity(const PluginIdentity& identity);
+Result<void> check_identity(const PluginIdentity& identity);
 
 class NriSession {
  public:
   // The handler must outlive it.
-  static fabric::Result<std::unique_ptr<NriSession>> open(fabric::UniqueFd socket, NriHandler& handler);
+  static Result<std::unique_ptr<NriSession>> open(fabric::UniqueFd socket, NriHandler& handler);
 
   // RegisterPlugin. The runtime's requests are served from here on: it may configure the plugin before it answers. The
   // runtime waits 5 s, from its accept, unless configured otherwise. Errors: as Connection::call().
-  fabric::Result<void> register_as(const PluginIdentity& identity,
-                                   std::chrono::milliseconds timeout = std::chrono::seconds(5));
+  Result<void> register_as(const PluginIdentity& identity, std::chrono::milliseconds timeout = std::chrono::seconds(5));
 
   // UpdateContainers: asks the runtime to evict a container. The runtime takes it once it has been synchronized with.
   // Errors: as Connection::call().
-  fabric::Result<void> evict(const std::string& container_id, const std::string& reason);
+  Result<void> evict(const std::string& container_id, const std::string& reason);
 
   // As Connection::serve().
-  fabric::Result<Connection::Ended> serve(int stop_fd = -1,
-                                          std::optional<Connection::Clock::time_point> until = std::nullopt) {
+  Result<Connection::Ended> serve(int stop_fd = -1, std::optional<Connection::Clock::time_point> until = std::nullopt) {
     return connection_->serve(stop_fd, until);
   }
 

@@ -1,5 +1,5 @@
-#include "init/rooted.hpp"
 #include "init/settings.hpp"
+#include "init/rooted.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

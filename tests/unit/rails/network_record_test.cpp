@@ -191,7 +191,7 @@ TEST(NetworkRecord, ValuesThatCannotBe) {
       {"/format", 2, "format"},
       {"/group", 4294967296, "group"},
       {"/rails/0/gid_index", 4294967296, "gid_index"},
-      {"/rails/0/rail/kind", "bridge", "rail"},
+      {"/rails/0/rail/kind", "bridge", "kind"},
       {"/rails/0/rail/pkey", 65536, "pkey"},
       {"/rails/0/rail/addresses/0/address", "10.1.7.2/24", "address"},
       {"/rails/0/rail/addresses/0/prefix", 33, "prefix"},

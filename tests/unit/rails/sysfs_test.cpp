@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "fabric/unique_fd.hpp"
-#include "hook/rails/align/align.hpp"
+#include "hook/rails/give.hpp"
 #include "hook/rails/netlink/netdev_settings.hpp"
 #include "hook/rails/netlink/vf.hpp"
 #include "support/inventories.hpp"

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
-#include "shim/runtime/marker.hpp"
 #include "shim/runtime/hooks.hpp"
+#include "shim/runtime/marker.hpp"
 #include "support/results.hpp"
 #include "unit/runtime/scene.hpp"
 

@@ -9,9 +9,6 @@
 namespace hook {
 namespace {
 
-using fabric::make_error;
-using fabric::Result;
-
 bool may_request(const Config& config, Engine engine, const PodIdentity& pod) {
   if (annotations_are_the_operators(engine)) return true;
   return std::any_of(config.annotations_may_request.begin(), config.annotations_may_request.end(),
@@ -73,8 +70,8 @@ Result<void> set_mode_and_network(const Said& said, const Config& config, Reques
   if (said.mode) {
     request.mode = parse_mode(fabric::trim(said.mode->text));
     if (!request.mode) {
-      fabric::Error error = make_error("{}: `{}` is no mode", said.mode->source,
-                                       fabric::printable(std::string_view(said.mode->text).substr(0, 128)));
+      Error error = make_error("{}: `{}` is no mode", said.mode->source,
+                               fabric::printable(std::string_view(said.mode->text).substr(0, 128)));
       error.hint = "exclusive, shared, shared-multi or hca";
       return error;
     }
@@ -86,8 +83,8 @@ Result<void> set_mode_and_network(const Said& said, const Config& config, Reques
   std::vector<std::string> names;
   for (const auto& [name, network] : config.networks)
     names.push_back(name);
-  fabric::Error error = make_error("{}: there is no network `{}`", said.network->source,
-                                   fabric::printable(std::string_view(*request.network).substr(0, 128)));
+  Error error = make_error("{}: there is no network `{}`", said.network->source,
+                           fabric::printable(std::string_view(*request.network).substr(0, 128)));
   error.hint = names.empty() ? "config.json has no \"networks\"" : "config.json has: " + some_of(names);
   return error;
 }
@@ -106,8 +103,8 @@ void warn_of_unheard(const Said& said, bool granted, Engine engine, const PodIde
 
 Result<void> check_nics(const Said& said, std::size_t given) {
   if (!said.nics || given == 0 || *said.nics == given) return {};
-  fabric::Error error = make_error("{}: names {} NICs, but the container has {} uverbs {}", said.wish->source,
-                                   *said.nics, given, given == 1 ? "node" : "nodes");
+  Error error = make_error("{}: names {} NICs, but the container has {} uverbs {}", said.wish->source, *said.nics,
+                           given, given == 1 ? "node" : "nodes");
   error.hint = "as many entries as the pod asks of the device plugin";
   return error;
 }

@@ -1,0 +1,13 @@
+// Errors are values: fabric/result.hpp. Its words, as all of shim has them.
+#pragma once
+
+#include "fabric/result.hpp"
+
+namespace shim {
+
+using fabric::Error;
+using fabric::make_error;
+using fabric::Result;
+using fabric::sys_error;
+
+}  // namespace shim
