@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Blocks of README.md and docs/, run as they stand there (tests/docs/README.md): what a reader's node has and the lab has not,
+# Blocks of README.md and docs/, run as they stand there (tests/lint/docs/README.md): what a reader's node has and the lab has not,
 # `systemctl` above all, is a function of the case.
 
 readonly documents=/run/lab/out/in
