@@ -507,9 +507,14 @@ Result<std::string> install_status(const std::string& root, bool json) {
     text += fmt::format("{:<14} {}\n", state, edit.path);
   }
   if (!json) return text;
-  return Json{{"installed", true},          {"engine", record->engine},         {"way", record->way},
-              {"version", record->version}, {"programs", record->programs},     {"files", std::move(files)},
-              {"put", record->put},         {"state", to_string(record->state)}}
+  return Json{{"installed", true},
+              {"engine", record->engine},
+              {"way", record->way},
+              {"version", record->version},
+              {"programs", record->programs},
+              {"files", std::move(files)},
+              {"put", record->put},
+              {"state", to_word(kInstallStates, record->state)}}
              .dump(2, ' ', true) +
          "\n";
 }

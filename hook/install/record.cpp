@@ -15,14 +15,6 @@ namespace {
 
 constexpr JsonLimits kRecordLimits{.bytes = 64 << 20};
 
-std::optional<InstallState> parse_state(std::string_view text) {
-  for (const auto state :
-       {InstallState::kWritten, InstallState::kInEffect, InstallState::kRestored, InstallState::kRestoredInEffect}) {
-    if (text == to_string(state)) return state;
-  }
-  return std::nullopt;
-}
-
 // The record's path, where a directory above it has the name of its temporary.
 std::string path_in_temporary(const std::string& directory) {
   return directory + kCandidate + std::string(kInstallRecord).substr(directory.size());
@@ -56,11 +48,6 @@ Result<void> rename_to_temporary(const std::string& root, const std::string& dir
 
 }  // namespace
 
-std::string_view to_string(InstallState state) {
-  constexpr std::string_view kNames[] = {"written", "in_effect", "restored", "restored_in_effect"};
-  return kNames[static_cast<std::size_t>(state)];
-}
-
 template <typename Members>
 void describe(Members& members, FileEdit& edit) {
   std::string before_hash = text_digest(edit.before.value_or(""));
@@ -83,8 +70,7 @@ void describe(Members& members, InstallRecord& record) {
   members("files", record.edits);
   members("directories", record.directories);
   members("put", record.put);
-  members.text(
-      "state", record.state, [](InstallState state) { return to_string(state); }, parse_state);
+  members.word("state", record.state, kInstallStates);
 }
 
 Result<InstallRecord> parse_install_record(const std::string& text) {

@@ -4,10 +4,10 @@
 
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "hook/base/result.hpp"
+#include "hook/base/words.hpp"
 
 namespace hook {
 
@@ -27,8 +27,10 @@ enum class InstallState {
   kRestoredInEffect,  // and it has read that
 };
 
-// "written", "in_effect", "restored", "restored_in_effect".
-std::string_view to_string(InstallState state);
+inline constexpr Word<InstallState> kInstallStates[] = {{"written", InstallState::kWritten},
+                                                        {"in_effect", InstallState::kInEffect},
+                                                        {"restored", InstallState::kRestored},
+                                                        {"restored_in_effect", InstallState::kRestoredInEffect}};
 
 struct InstallRecord {
   std::string engine;

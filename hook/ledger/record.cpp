@@ -15,16 +15,8 @@ namespace {
 constexpr int kDepth = 8;  // ours have 5
 constexpr std::uint64_t kFormat = 2;
 
-std::string_view name_of_kind(Owner::Kind kind) {
-  return kind == Owner::Kind::kNetns ? "netns" : kind == Owner::Kind::kContainer ? "container" : "token";
-}
-
-std::optional<Owner::Kind> parse_owner_kind(std::string_view name) {
-  for (const auto kind : {Owner::Kind::kNetns, Owner::Kind::kContainer, Owner::Kind::kToken}) {
-    if (name == name_of_kind(kind)) return kind;
-  }
-  return std::nullopt;
-}
+constexpr Word<Owner::Kind> kOwnerKinds[] = {
+    {"netns", Owner::Kind::kNetns}, {"container", Owner::Kind::kContainer}, {"token", Owner::Kind::kToken}};
 
 std::string checksum_line(std::string_view text) {
   return fmt::format("{:016x}\n", checksum(text));
@@ -60,8 +52,7 @@ void describe(Members& members, OpenState& open) {
 template <typename Members>
 void describe(Members& members, PlannedHca& hca) {
   members.name("name", hca.name, kLongestHcaName);
-  members.text(
-      "mode", hca.mode, [](Mode mode) { return to_string(mode); }, parse_mode);
+  members.word("mode", hca.mode, kModeWords);
   members("units", hca.units);
   members.optional("limit", hca.limit);
   members.optional("held_only", hca.held_only);
@@ -89,7 +80,7 @@ void describe(Members& members, StoredUser& stored) {
 
 template <typename Members>
 void describe(Members& members, Owner& owner) {
-  members.text("kind", owner.kind, name_of_kind, parse_owner_kind);
+  members.word("kind", owner.kind, kOwnerKinds);
   members.name("key", owner.key, kLongestKey);
   members("label", owner.label);
   members.optional("netns", owner.netns);

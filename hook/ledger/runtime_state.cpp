@@ -89,15 +89,6 @@ Result<Presence> look_below(const UniqueFd& root, const RuntimeState& state, con
 
 }  // namespace
 
-std::string_view name_of(Kind kind) {
-  return kind == Kind::kRunc ? "runc" : "crun";
-}
-
-std::optional<Kind> parse_runtime_kind(std::string_view name) {
-  if (name == name_of(Kind::kRunc)) return Kind::kRunc;
-  return name == name_of(Kind::kCrun) ? std::optional(Kind::kCrun) : std::nullopt;
-}
-
 Result<RuntimeState> identify_runtime_state(Kind kind, const std::string& root) {
   struct stat status {};
   if (::stat(root.c_str(), &status) != 0) return cannot_look_at_state(errno, root);
@@ -121,8 +112,8 @@ Result<Presence> look_at(const RuntimeState& state, const std::string& id, const
   // crun's in a child that outlives its parent.
   if (TRY(look_below(root, state, id)) == Presence::kGone) return Presence::kGone;
   Error error = cannot_look_at_state(ENOENT, path);
-  error.hint = fmt::format("if its `create` was killed, run `{} --root {} delete --force {}`", name_of(state.kind),
-                           fabric::printable(state.root), fabric::printable(id));
+  error.hint = fmt::format("if its `create` was killed, run `{} --root {} delete --force {}`",
+                           to_word(kRuntimeKinds, state.kind), fabric::printable(state.root), fabric::printable(id));
   return error;
 }
 

@@ -9,6 +9,7 @@
 
 #include "hook/base/presence.hpp"
 #include "hook/base/result.hpp"
+#include "hook/base/words.hpp"
 
 namespace hook {
 
@@ -37,13 +38,13 @@ std::optional<std::string> bundle_of_state(RuntimeState::Kind kind, std::string_
 // them cannot be looked at.
 Result<bool> is_same_directory(const std::string& left, const std::string& right);
 
-std::string_view name_of(RuntimeState::Kind kind);
-std::optional<RuntimeState::Kind> parse_runtime_kind(std::string_view name);
+inline constexpr Word<RuntimeState::Kind> kRuntimeKinds[] = {{"runc", RuntimeState::Kind::kRunc},
+                                                             {"crun", RuntimeState::Kind::kCrun}};
 
 // As grants keep it.
 template <typename Members>
 void describe(Members& members, RuntimeState& state) {
-  members.text("runtime", state.kind, name_of, parse_runtime_kind);
+  members.word("runtime", state.kind, kRuntimeKinds);
   members.group("root", [&](auto& root) {
     root("path", state.root);
     root("dev", state.root_dev);

@@ -24,6 +24,7 @@
 #include "hook/base/file_name.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/base/result.hpp"
+#include "hook/base/words.hpp"
 
 namespace hook {
 
@@ -50,6 +51,10 @@ class RecordWriter {
   template <typename T, typename ToText, typename Parse>
   void optional_text(const char* name, const T& value, ToText to_text, Parse parse) {
     if (!(value == T())) text(name, value, to_text, parse);
+  }
+  template <typename T, std::size_t size>
+  void word(const char* name, T value, const Word<T> (&words)[size]) {
+    json_[name] = std::string(to_word(words, value));
   }
   template <typename Describe>
   void group(const char* name, Describe describe_members) {
@@ -79,11 +84,8 @@ class RecordReader {
   template <typename T>
   void operator()(const char* name, T& value) {
     const Json* const found = known(name);
-    if (found) {
-      read(name, *found, value);
-    } else {
-      fail(name);
-    }
+    if (!found) return fail(name);
+    read(name, *found, value);
   }
   template <typename T>
   void optional(const char* name, T& value) {
@@ -95,8 +97,7 @@ class RecordReader {
     require(is_file_name(value, longest), name);
   }
   void optional_name(const char* name, std::string& value, std::size_t longest) {
-    if (member(object_, name)) return this->name(name, value, longest);
-    known(name);
+    if (known(name)) this->name(name, value, longest);
   }
   // parse: a std::optional of the value of a text.
   template <typename T, typename ToText, typename Parse>
@@ -110,8 +111,11 @@ class RecordReader {
   }
   template <typename T, typename ToText, typename Parse>
   void optional_text(const char* name, T& value, ToText to_text, Parse parse) {
-    if (member(object_, name)) return text(name, value, to_text, parse);
-    known(name);
+    if (known(name)) text(name, value, to_text, parse);
+  }
+  template <typename T, std::size_t size>
+  void word(const char* name, T& value, const Word<T> (&words)[size]) {
+    text(name, value, words, [&](std::string_view written) { return from_word(words, written); });
   }
   template <typename Describe>
   void group(const char* name, Describe describe_members) {
@@ -123,8 +127,7 @@ class RecordReader {
   }
   template <typename Describe>
   void optional_group(const char* name, bool, Describe describe_members) {
-    if (member(object_, name)) return group(name, describe_members);
-    known(name);
+    if (known(name)) group(name, describe_members);
   }
   // For people alone.
   template <typename ToText>

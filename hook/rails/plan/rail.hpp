@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "fabric/address.hpp"
+#include "hook/base/words.hpp"
 #include "hook/config/config.hpp"
 
 namespace hook {
@@ -16,15 +17,12 @@ namespace hook {
 // What the netdev inside is: the node's own one, moved; or a child of it.
 enum class RailKind { kMove, kMacvlan, kIpvlan, kIpoib };
 
+inline constexpr Word<RailKind> kRailKinds[] = {{"move", RailKind::kMove},
+                                                {"macvlan", RailKind::kMacvlan},
+                                                {"ipvlan", RailKind::kIpvlan},
+                                                {"ipoib", RailKind::kIpoib}};
 inline std::string_view to_string(RailKind kind) {
-  constexpr std::string_view kNames[] = {"move", "macvlan", "ipvlan", "ipoib"};
-  return kNames[static_cast<std::size_t>(kind)];
-}
-inline std::optional<RailKind> parse_rail_kind(std::string_view text) {
-  for (const RailKind kind : {RailKind::kMove, RailKind::kMacvlan, RailKind::kIpvlan, RailKind::kIpoib}) {
-    if (text == to_string(kind)) return kind;
-  }
-  return std::nullopt;
+  return to_word(kRailKinds, kind);
 }
 
 struct RailAddress {

@@ -175,7 +175,7 @@ Result<Subject> subject_of(const PlannedNetdev& planned, const Config& config, c
                                printable(planned.host)),
                    "give it back to the node, or mode hca, which needs none");
   }
-  const auto child = parse_rail_kind(network->second.child);
+  const auto child = from_word(kRailKinds, network->second.child);
   const RailKind kind = planned.mode == Mode::kExclusive ? RailKind::kMove : child.value_or(RailKind::kMacvlan);
   return Subject{planned, network->second, *hca, *netdev, node, kind};
 }

@@ -49,8 +49,7 @@ void describe(Members& members, Rail& rail) {
   members("hca", rail.hca);
   members("host", rail.host);
   members("name", rail.name);
-  members.text(
-      "kind", rail.kind, [](RailKind kind) { return to_string(kind); }, parse_rail_kind);
+  members.word("kind", rail.kind, kRailKinds);
   members("private", rail.macvlan_private);
   members("addresses", rail.addresses);
   members("vf", rail.vf);

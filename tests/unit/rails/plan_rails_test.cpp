@@ -343,8 +343,8 @@ TEST(PlanRails, AttributesOfFunctions) {
 
 TEST(RailNames, KindsMacsAndGuids) {
   for (const char* name : {"move", "macvlan", "ipvlan", "ipoib"})
-    EXPECT_EQ(to_string(parse_rail_kind(name).value()), name);
-  EXPECT_FALSE(parse_rail_kind("veth"));
+    EXPECT_EQ(to_string(from_word(kRailKinds, name).value()), name);
+  EXPECT_FALSE(from_word(kRailKinds, "veth"));
   EXPECT_EQ(to_string(parse_mac("02:aB:00:ff:7f:01").value()), "02:ab:00:ff:7f:01");
   for (const char* text : {"", "02:00:00:00:00", "02:00:00:00:00:00:00", "0g:00:00:00:00:00", "+2:00:00:00:00:00",
                            "2:00:00:00:00:00", "020:0:00:00:00:00", "02-00-00-00-00-00"})
