@@ -209,6 +209,8 @@ class WhatMayHappen(DevicePluginCase):
     def test_kubelet_starts_anew(self):
         kubelet, _, _, watch = self.begin()
         for round in range(3):
+            # The answer to the plugin: a kubelet that stops before it has come is no registration.
+            self.until_said("is registered with the kubelet\n", round + 1)
             kubelet.stop()
             kubelet = self.kubelet()
             self.assertLess(kubelet.wait()[4] - kubelet.started, 2)
