@@ -17,7 +17,7 @@
 namespace hook {
 namespace {
 
-constexpr JsonLimits kLargestProgram{.bytes = std::size_t{64} << 20};
+constexpr JsonLimits kLargestProgram{.bytes = std::size_t{256} << 20};
 
 std::string file_name(const std::string& path) {
   return path.substr(path.rfind('/') + 1);

@@ -61,6 +61,7 @@ Result<std::string> find_runtime(const std::vector<std::string>& configured, std
     met_self = met_self || is_self;
     return !is_self && ::faccessat(AT_FDCWD, file.c_str(), X_OK, AT_EACCESS) == 0;
   };
+  const std::string directories = fmt::format("{}:{}", path, kUsualPath);
   for (const std::string& runtime : configured) {
     if (runtime.starts_with('/')) {
       if (is_usable(runtime)) return runtime;
@@ -70,7 +71,7 @@ Result<std::string> find_runtime(const std::vector<std::string>& configured, std
       return Error{fmt::format("runtime `{}`: expected a name or an absolute path", printable(runtime)), EINVAL,
                    kRemedy};
     }
-    for (const std::string_view directory : fabric::split(fmt::format("{}:{}", path, kUsualPath), ':')) {
+    for (const std::string_view directory : fabric::split(directories, ':')) {
       std::string file = fmt::format("{}/{}", directory, runtime);
       if (directory.starts_with('/') && is_usable(file)) return file;
     }
