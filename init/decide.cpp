@@ -90,6 +90,7 @@ std::vector<ChosenPort> Deciding::chosen_ports() const {
 
 std::string Deciding::list(const std::vector<std::size_t>& ports) const {
   std::vector<std::string> names;
+  names.reserve(ports.size());
   for (const std::size_t i : ports)
     names.push_back(printable(at(i).name()));
   return fabric::join(names, ", ");

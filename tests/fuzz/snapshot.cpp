@@ -39,7 +39,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   fuzz::decide_checked(*inventory, settings, policy);
   policy.strict = policy.override_wrong = true;
   policy.nccl_version = init::nccl::Version{2, 21, 5};
-  policy.exports.assign(init::export_names().begin(), init::export_names().end());
+  const auto names = init::export_names();
+  policy.exports.assign(names.begin(), names.end());
   fuzz::decide_checked(*inventory, settings, policy);
   return 0;
 }
