@@ -53,7 +53,8 @@ constexpr Word<Json::value_t> kKinds[] = {
     {"a number", Json::value_t::number_float},   {"null", Json::value_t::null}};
 
 std::string_view kind_of(const Json& json) {
-  return json == "" ? "an empty text" : to_word(kKinds, json.type());
+  const auto* const text = json.get_ptr<const std::string*>();
+  return text && text->empty() ? "an empty text" : to_word(kKinds, json.type());
 }
 
 std::string not_a(std::string_view wanted, const Json& json) {

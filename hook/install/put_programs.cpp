@@ -1,5 +1,6 @@
 #include "hook/install/put_programs.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,7 +9,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "hook/base/json/json.hpp"
+#include "fabric/unique_fd.hpp"
 #include "hook/base/process/open_program.hpp"
 #include "hook/config/config.hpp"
 #include "hook/install/node_files.hpp"
@@ -17,10 +18,18 @@
 namespace hook {
 namespace {
 
-constexpr JsonLimits kLargestProgram{.bytes = std::size_t{256} << 20};
-
-std::string file_name(const std::string& path) {
-  return path.substr(path.rfind('/') + 1);
+// In one read(2): a program has megabytes.
+Result<std::string> read_program(const std::string& path) {
+  const fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  struct stat seen {};
+  if (!fd.ok() || ::fstat(fd.get(), &seen) != 0) return sys_error(errno, "open `{}`", path);
+  std::string bytes(static_cast<std::size_t>(seen.st_size), '\0');
+  for (std::size_t done = 0; done < bytes.size();) {
+    const ssize_t count = TEMP_FAILURE_RETRY(::read(fd.get(), bytes.data() + done, bytes.size() - done));
+    if (count <= 0) return sys_error(count == 0 ? EIO : errno, "read `{}`", path);
+    done += static_cast<std::size_t>(count);
+  }
+  return bytes;
 }
 
 // place: where the program is to be. True: it is there already, with that content, owner and mode. False as well when
@@ -30,7 +39,7 @@ bool is_put(const std::string& bytes, const std::string& place) {
   if (::lstat(place.c_str(), &seen) != 0 || !S_ISREG(seen.st_mode) || seen.st_uid != 0 ||
       (seen.st_mode & 07777) != kProgramMode || static_cast<std::size_t>(seen.st_size) != bytes.size())
     return false;
-  const auto there = read_text_file(place, kLargestProgram);
+  const auto there = read_program(place);
   return there && *there == bytes;
 }
 
@@ -42,8 +51,7 @@ Error cannot_put(int code, const std::string& path) {
 
 // Whether its temporary was written.
 Result<bool> prepare_program(const std::string& root, const std::string& from, const std::string& path) {
-  const std::string source = fmt::format("{}/{}", from, file_name(path));
-  const std::string bytes = TRY(read_text_file(source, kLargestProgram));
+  const std::string bytes = TRY(read_program(from + path.substr(path.rfind('/'))));
   if (is_put(bytes, TRY(node_path(root, path)))) return false;
   const auto prepared = prepare_node_program(root, path, bytes);
   return prepared ? Result<bool>(true) : cannot_put(prepared.error().code, path);

@@ -196,14 +196,6 @@ class RecordReader {
 };
 
 template <typename T>
-Json list_record(const std::vector<T>& values) {
-  Json list = Json::array();
-  for (const T& value : values)
-    list.push_back(to_record(value));
-  return list;
-}
-
-template <typename T>
 Json to_record(const T& value) {
   if constexpr (std::integral<T>) {
     if constexpr (std::same_as<T, bool>)
@@ -214,8 +206,11 @@ Json to_record(const T& value) {
     return value;
   } else if constexpr (requires { value.has_value(); }) {
     return to_record(*value);
-  } else if constexpr (requires { list_record(value); }) {
-    return list_record(value);
+  } else if constexpr (requires { typename T::value_type; }) {
+    Json list = Json::array();
+    for (const auto& element : value)
+      list.push_back(to_record(element));
+    return list;
   } else {
     RecordWriter writer;
     describe(writer, const_cast<T&>(value));  // NOLINT(cppcoreguidelines-pro-type-const-cast): a writer changes nothing

@@ -18,13 +18,7 @@ std::string hex_of(const std::vector<std::uint8_t>& bytes) {
   return to_hex(bytes);
 }
 
-std::string text_of(const std::optional<fabric::Address>& address) {
-  return to_string(*address);
-}
-
-std::string text_of_mac(const std::optional<MacAddress>& mac) {
-  return to_string(*mac);
-}
+constexpr auto text_of = [](const auto& value) { return to_string(*value); };
 
 }  // namespace
 
@@ -39,7 +33,7 @@ void describe(Members& members, RailAddress& address) {
 
 template <typename Members>
 void describe(Members& members, VfAttributes& vf) {
-  members.optional_text("mac", vf.mac, text_of_mac, parse_mac);
+  members.optional_text("mac", vf.mac, text_of, parse_mac);
   each_vf_attribute([&](const char* name, auto attribute) { members.optional(name, vf.*attribute); });
 }
 
