@@ -391,5 +391,27 @@ TEST_F(AskProgram, StaysBelowRoot) {
   EXPECT_EQ(open_program("/bin/engine", root).error().message, "others than root may change `/`");
 }
 
+TEST(InstallRecord, RefusesATextWithAnotherHash) {
+  InstallRecord record{"docker", "runtime", "/usr/bin", "0.1.0", {{"/etc/a", "old", "new"}, {"/etc/b", {}, "b"}},
+                       {},       {}};
+  record.state = InstallState::kRestored;
+  const std::string text = install_record_text(record);
+  EXPECT_EQ(install_record_text(must(parse_install_record(text))), text);
+  for (const char* part : {"new", "old"}) {
+    std::string damaged = text;
+    damaged.replace(damaged.find(fmt::format(": \"{}\"", part)), 3, ": \"x");
+    EXPECT_FALSE(parse_install_record(damaged)) << part;
+  }
+}
+
+TEST(InstallPlan, RefusesAFileOfAnother) {
+  EngineFacts facts;
+  facts.files.insert_or_assign("/etc/a", std::optional<std::string>("theirs"));
+  InstallPlan plan;
+  EXPECT_EQ(add_own_file(plan, facts, "/etc/a", "ours").error().message, "`/etc/a` is there already");
+  EXPECT_TRUE(add_own_file(plan, facts, "/etc/a", "theirs"));
+  EXPECT_TRUE(plan.edits.empty());
+}
+
 }  // namespace
 }  // namespace hook
