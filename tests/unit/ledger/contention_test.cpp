@@ -9,7 +9,6 @@
 
 #include <array>
 #include <atomic>
-#include <cerrno>
 #include <filesystem>
 #include <random>
 
@@ -72,11 +71,10 @@ class Worker {
 
   void run(int rounds) {
     for (int round = 0; round < rounds; ++round) {
-      const auto done = live();
-      // A lock that is not had in time is the machine's load, and changes nothing.
-      if (done || done.error().code == EAGAIN) continue;
-      std::fprintf(stderr, "%s\n", done.error().message.c_str());
-      ++beliefs_.errors;
+      if (const auto done = live(); !done) {
+        std::fprintf(stderr, "%s\n", done.error().message.c_str());
+        ++beliefs_.errors;
+      }
     }
   }
 
