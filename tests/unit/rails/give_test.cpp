@@ -79,10 +79,10 @@ class GiveRails : public NetnsTest {
     owner_ = netns_owner(netns_);
   }
 
-  Result<RailsReport> give(unsigned rails) {
+  Result<RailsReport> give(unsigned rails, Mode mode = Mode::kExclusive) {
     Plan plan;
     for (unsigned i = 0; i < rails; ++i)
-      plan.netdevs.push_back({fmt::format("rail{}", i), "", Mode::kExclusive, fmt::format("mlx5_{}", i), i, "lab"});
+      plan.netdevs.push_back({fmt::format("rail{}", i), "", mode, fmt::format("mlx5_{}", i), i, "lab"});
     const auto inventory = test_support::rails(rails);
     const auto ledger = TRY(Ledger::open(path_));
     Timing timing;
@@ -199,6 +199,15 @@ TEST_F(ReturnRails, KeepsRailOfHeldHca) {
   ASSERT_OK(give(2));
   ASSERT_OK(take_back({{"mlx5_1", Mode::kExclusive, 1, std::nullopt}}));
   EXPECT_EQ(state(), "node: rail0; pod: net2; record, 1 addresses");
+}
+
+TEST_F(ReturnRails, KeepsMacvlanChildOfHeldHca) {
+  ASSERT_OK(give(2, Mode::kShared));
+  ASSERT_EQ(names(pod_), "net1 net2");
+  ASSERT_OK(take_back({{"mlx5_1", Mode::kShared, 1, std::nullopt}}));
+  EXPECT_EQ(state(), "node: rail0 rail1; pod: net2; record, 1 addresses");
+  ASSERT_OK(take_back());
+  EXPECT_EQ(state(), kHome);
 }
 
 TEST_F(ReturnRails, WarnsOfSoftwareNetdevThatEndedWithItsNamespace) {

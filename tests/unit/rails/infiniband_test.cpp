@@ -215,6 +215,16 @@ TEST(Infiniband, AnAddressThatWasSetIsSetAgain) {
   scene.expect_undone(rail);
 }
 
+TEST(Infiniband, RestoresGuidsOfTheVfsOfAMovedPhysicalFunction) {
+  Scene scene;
+  const RailRecord rail = function_rail("mlx5_0", "ibp0");
+  ASSERT_EQ(rail.host.vfs.size(), 4U);
+  EXPECT_OK(place(rail));
+  scene.kernel.state().functions[1].node_guid = 0x42;  // VF 0
+  scene.kernel.state().functions[4].port_guid = 0x43;  // VF 3, the last
+  scene.expect_undone(rail);
+}
+
 // SIGKILL before any change of the way in or of the way back; another process undoes the rest.
 TEST(Infiniband, AVfIsUndoneFromEveryPoint) {
   for (const bool follows : {false, true}) {
