@@ -230,6 +230,7 @@ NetlinkMessage InfinibandNode::show_link(const IbLink& link, bool with_vfs) cons
   if (link.parent != 0) return message.take();
   message.put(IFLA_PARENT_DEV_NAME, std::string_view(fmt::format("0000:1a:00.{}", link.function)));
   if (link.function != 0 || !with_vfs) return message.take();
+  message.put(IFLA_NUM_VF, static_cast<std::uint32_t>(state_->functions.size() - 1));
   nlattr* list = message.begin(IFLA_VFINFO_LIST);
   for (std::uint32_t vf = 0; vf + 1 < state_->functions.size(); ++vf) {
     const IbFunction& function = state_->functions.at(vf + 1);
