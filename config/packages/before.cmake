@@ -1,4 +1,4 @@
-# Before CPack makes its packages of what was installed: what is theirs alone.
+# Runs before CPack packs the installed files: adds the files that only packages have.
 foreach(component init node)
   set(root ${CPACK_TEMPORARY_DIRECTORY}/${component})
   set(package rdma-init)
