@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# What the tests of the images share. Each works in a directory of its own, `work`, with TMPDIR in it. A test that starts
-# itself again, in other namespaces, passes it on as WORK.
+# Functions of the tests of the images. Each test has a separate directory, `work`, with TMPDIR in it. A test that starts itself again,
+# in other namespaces, passes it on as WORK.
 
 skip() {
   echo "skipped: $*"
@@ -20,7 +20,7 @@ assert_equal() {
   echo "ok: $1: ${3:-nothing}"
 }
 
-# assert_lines COUNT EXTENDED-REGEX FILE: so many lines match.
+# assert_lines COUNT EXTENDED-REGEX FILE: exactly COUNT lines match.
 assert_lines() {
   local count
   count=$(grep -Ec -- "$2" "$3" || true)
@@ -28,7 +28,7 @@ assert_lines() {
   echo "ok: $1 x $2"
 }
 
-# own_machine COMMAND...: this test again, where `traces` sees what it does and nothing of the tests beside it.
+# own_machine COMMAND...: runs this test again, in namespaces where `traces` finds only its own effects.
 own_machine() {
   [ -n "${WORK:-}" ] || WORK=$work exec unshare --mount --net --propagation private "$@"
   mount -t tmpfs tmpfs /run
@@ -39,9 +39,9 @@ needs_root() { [ "$(id -u)" = 0 ] || skip "needs root, for mounts and namespaces
 # needs PROGRAM PACKAGE
 needs() { command -v "$1" > /dev/null || skip "no $1 (Debian package $2)"; }
 
-# What a run could leave behind on the machine: mounts, named network namespaces, netdevs, cgroups, containers.
+# Lists everything that a run can leave on the machine: mounts, named network namespaces, netdevs, cgroups, containers.
 traces() {
-  # Mounts and cgroups are not only ours, in a machine of our own either: what bears our names counts.
+  # Mounts and cgroups of other programs exist in these namespaces too: only names of the demo count.
   grep -E "rdma-init-demo|$work|/netns" /proc/self/mountinfo | cut -d ' ' -f 5 | sort
   find /sys/fs/cgroup -type d -name '*rdma-init-demo*' 2> /dev/null | sort
   ls /run/netns 2> /dev/null || true

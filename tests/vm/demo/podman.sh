@@ -1,9 +1,9 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# Podman for the tests of the images and of hooks.d. In namespaces of our own, where its mounts, its storage in /var and
-# /run, and conmon, which outlives it, end with the test. Sourced after assert.sh, whose `work` it uses.
+# Podman for the tests of the images and of hooks.d, in separate namespaces: its mounts, its storage in /var and /run, and conmon, which
+# outlives it, end with the test. Sourced after assert.sh; uses `work` of that file.
 
-# enter_podman_namespaces COMMAND...: Podman and crun of Debian 12 refuse cgroups in hybrid mode, unless they do not see the
-# unified hierarchy.
+# enter_podman_namespaces COMMAND...: podman and crun of Debian 12 refuse cgroups in hybrid mode, unless the unified hierarchy is not
+# mounted.
 enter_podman_namespaces() {
   needs_root
   needs podman podman
@@ -22,7 +22,7 @@ hide_system_state() {
   ! mountpoint -q /sys/fs/cgroup/unified || umount /sys/fs/cgroup/unified
 }
 
-# After the namespaces, and with them conmon, have ended: its cgroups are empty then.
+# Called after the namespaces, and conmon, have ended: its cgroups are then empty.
 remove_podman_traces() {
   find /sys/fs/cgroup -depth -type d -path "*/${work##*/}*" -exec rmdir {} + 2> /dev/null || true
   rm -rf "$work"
@@ -34,12 +34,12 @@ in_podman() {
   podman "${storage[@]}" --tmpdir "$work/podman" --cgroup-manager cgroupfs --events-backend none "$@"
 }
 
-# Options of `podman run`. The limits are the ones that we have, because podman's own defaults are higher than what a
-# process without CAP_SYS_RESOURCE may set.
+# Options of `podman run`. The limits are the limits of this process: podman's own defaults are higher than a process without
+# CAP_SYS_RESOURCE can set.
 run_options=(--rm --network none --cgroup-parent "/${work##*/}"
   --ulimit "nofile=$(ulimit -Hn)" --ulimit "nproc=$(ulimit -Hu)")
 
-# make_podman_root DIR: busybox and links to it.
+# make_podman_root DIR: installs busybox and links to it.
 make_podman_root() {
   local program
   mkdir -p "$1/bin"

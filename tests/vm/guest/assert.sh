@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# How a case speaks: what it does, what it found wrong, what this kernel cannot do.
+# Output of a case: steps, failures, and features that this kernel lacks.
 
 fail() {
   echo "FAILED: $*"
@@ -35,7 +35,7 @@ assert_greater() {
   echo "ok: $1: $2 > $3"
 }
 
-# wait_until WHAT SECONDS COMMAND...: polls; the limit is there to end a hang, not to judge speed.
+# wait_until WHAT SECONDS COMMAND...: polls. The limit ends a hang; it is no measure of speed.
 wait_until() {
   local what=$1 limit=$2 end
   shift 2

@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# Real containers in the network namespaces of pods, by the guest's runc or the runtime that was chosen with use_runtime.
-# Their root is the guest's own disk, read-only, as a file system of its own: no image of a container is the node's root
-# directory, and rdma-hook refuses one that is.
+# Real containers in the network namespaces of pods, with the guest's runc or the runtime of use_runtime.
+# Their root is the guest's own disk, mounted read-only as a separate file system: rdma-hook refuses a container with the root
+# directory of the node as its root, because no image is that directory.
 
 readonly containers=/run/lab/containers
 
-# Every node under /dev/infiniband as OCI devices.
+# Prints every node under /dev/infiniband as OCI devices.
 rdma_devices() {
   local node
   for node in /dev/infiniband/*; do
@@ -13,11 +13,11 @@ rdma_devices() {
   done | jq --slurp .
 }
 
-# write_bundle NAME POD ARG...: config.json and root of a container. ENVIRONMENT (an array of NAME=value) is added to its
+# write_bundle NAME POD ARG...: writes config.json and root of a container. ENVIRONMENT (an array of NAME=value) is added to its
 # environment.
 #
-# No CAP_IPC_LOCK, and a small soft limit of locked memory under an unlimited hard one: registering memory then works only
-# in a program whose starter raised the limit, as rdma-init does.
+# Without CAP_IPC_LOCK, and with a small soft limit of locked memory under an unlimited hard limit. A program can then register
+# memory only if its parent raised the limit, as rdma-init does.
 write_bundle() {
   local name=$1 pod=$2 bundle=$containers/$1
   shift 2
@@ -56,20 +56,20 @@ write_bundle() {
   [ -z "${BUNDLE_EDIT:-}" ] || edit_bundle "$name" "$BUNDLE_EDIT"
 }
 
-# edit_bundle NAME FILTER: changes its config.json by a filter of jq. BUNDLE_EDIT is one for every bundle.
+# edit_bundle NAME FILTER: changes its config.json by a filter of jq. BUNDLE_EDIT is a filter for every bundle.
 edit_bundle() {
   local config=$containers/$1/config.json
   jq "$2" "$config" > "$config.new"
   mv "$config.new" "$config"
 }
 
-# start_container NAME POD ARG...: runs it in the background. Its output goes to `output_of NAME`.
+# start_container NAME POD ARG...: runs a container in the background. Its output goes to `output_of NAME`.
 start_container() {
   write_bundle "$@"
   start_bundle "$1"
 }
 
-# start_bundle NAME: the same with the bundle as it is.
+# start_bundle NAME: the same with an unchanged bundle.
 start_bundle() {
   local name=$1 bundle=$containers/$1
   {
@@ -81,31 +81,31 @@ start_bundle() {
 
 output_of() { echo "$containers/$1/output"; }
 
-# A container that ended is as good, for a wait: what follows says why it ended.
+# A wait also ends with the container: the next assertion then shows why it ended.
 container_runs() { container_ended "$1" || runtime state "$1" 2> /dev/null | grep -q '"status": "running"'; }
 
 container_ended() { [ -s "$containers/$1/exit-code" ]; }
 
-# wait_for_container NAME SECONDS: prints its output; its exit code is then in exit_code.
+# wait_for_container NAME SECONDS: prints its output and sets exit_code.
 wait_for_container() {
   wait_for_end "$@"
   sed -e "s/^/[$1] /" "$(output_of "$1")"
 }
 
-# wait_for_end NAME SECONDS: the same, but prints nothing: of a case that fails, the log has it all the same.
+# wait_for_end NAME SECONDS: the same without printing. If the case fails, the log has the output anyway.
 wait_for_end() {
   wait_until "container $1 ends" "$2" container_ended "$1"
   exit_code=$(cat "$containers/$1/exit-code")
 }
 
-# wait_for_listener NAME POD PORT: until the program in container NAME accepts connections in POD.
+# wait_for_listener NAME POD PORT: waits until the program in container NAME accepts connections in POD.
 wait_for_listener() {
   wait_until "container $1 listens on port $3" 90 listens_or_ended "$@"
   ! container_ended "$1" || fail "container $1 ended before it listened on port $3"
 }
 listens_or_ended() { container_ended "$1" || listens "$2" "$3"; }
 
-# run_container NAME POD ARG...: start it, wait for its end.
+# run_container NAME POD ARG...: starts it and waits for its end.
 run_container() {
   start_container "$@"
   wait_for_container "$1" 120

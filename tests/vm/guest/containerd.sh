@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# containerd, driven as a kubelet drives it, by guest/cri: pods with containers of a local image.
+# containerd, called by guest/cri like by a kubelet: pods with containers of a local image.
 
 readonly containerd_home=/run/lab/containerd
 readonly cri_socket=/run/containerd/containerd.sock
@@ -7,7 +7,7 @@ readonly nri_socket=/run/nri/nri.sock
 readonly samples=/run/lab/out/in/config/containerd
 export CRI_SOCKET=$cri_socket
 
-# Its calls are made by one process, which start_containerd starts.
+# One process makes the calls; start_containerd starts it.
 cri() { CRI_SERVER=/run/lab/cri.socket python3 -IS /run/lab/vm/guest/cri "$@"; }
 start_cri() {
   [ ! -S /run/lab/cri.socket ] || return 0
@@ -16,12 +16,12 @@ start_cri() {
   wait_until "the CRI client is there" 60 test -S /run/lab/cri.socket
 }
 
-# containerd_versions: oldest first. CONTAINERD (of `run --set`): only this one.
+# containerd_versions: oldest first. CONTAINERD (of `run --set`) selects one version.
 containerd_versions() { awk '$1 == "containerd" { print $2 }' /opt/runtimes/versions | grep -x "${CONTAINERD:-.*}" | sort -V; }
-# newest_containerd: for cases that have to do with the runtime more than with containerd; an older one by CONTAINERD.
+# newest_containerd: for cases that test the runtime rather than containerd. CONTAINERD selects an older version.
 newest_containerd() { containerd_versions | tail -n 1; }
 
-# sample_of VERSION KIND: the project's own file for it, in the syntax of this version.
+# sample_of VERSION KIND: path of the project's sample of this kind, in the syntax of this version.
 sample_of() {
   case $1 in
     1.*) echo "$samples/$2-1.7.toml" ;;
@@ -29,8 +29,8 @@ sample_of() {
   esac
 }
 
-# start_containerd VERSION [KIND...]: with the project's samples of these kinds, and what a lab needs: a bridge for eth0, local
-# images, handler `plain`. Its log is $containerd_home/log. Starts again what stop_containerd left.
+# start_containerd VERSION [KIND...]: starts containerd with the project's samples of these kinds and the additions of the lab: a bridge
+# for eth0, local images, handler `plain`. Its log is $containerd_home/log. After stop_containerd it starts the same configuration again.
 start_containerd() {
   prepare_containerd "$@"
   run_containerd "$1"
@@ -46,9 +46,9 @@ prepare_containerd() {
   shift
   [ -x "/opt/runtimes/containerd-$version/containerd" ] || fail "the image has no containerd $version"
   mkdir -p "$containerd_home" /run/lab/cni /usr/local/bin /etc/containerd /etc/systemd/system/containerd.service.d
-  # The image's own unit starts the image's own containerd, and install asks the one that the unit starts.
+  # The unit of the image starts the containerd of the image, and install runs the program of the unit.
   printf '[Service]\nExecStart=\nExecStart=%s\n' "/opt/runtimes/containerd-$version/containerd" > /etc/systemd/system/containerd.service.d/lab.conf
-  # Where the samples have them.
+  # The path that the samples have.
   cp /run/lab/bin/rdma-{hook,runtime} /usr/local/bin/
   cat > /run/lab/cni/10-lab.conflist << 'END'
 {"cniVersion": "1.0.0", "name": "cluster", "plugins": [{"type": "bridge", "bridge": "cni0", "isDefaultGateway": true,
@@ -80,7 +80,7 @@ stop_containerd() {
   wait "$containerd_pid" || true
 }
 
-# remove_containerd: nothing is left of it for the next version.
+# remove_containerd: removes all files, so that the next version can start.
 remove_containerd() {
   local mounted
   stop_containerd
@@ -90,7 +90,7 @@ remove_containerd() {
   rm -rf "$containerd_home" /run/containerd /run/lab/cri /run/lab/cri.socket /var/log/pods /etc/containerd
 }
 
-# One configuration. Of the samples the cgroup driver is changed, since no systemd runs here, and the time for plugins.
+# Writes one configuration. Changed from the samples: the cgroup driver, because no systemd runs here, and the timeout of plugins.
 containerd_config() {
   local cri images kind paths='bin_dirs = ["/usr/lib/cni"]' pause version=$1
   shift
@@ -128,10 +128,10 @@ $pause = "lab.local/pause:1"
   runtime_type = "io.containerd.runc.v2"
   pod_annotations = ["rdma-init.io/*"]
 END
-  # The usual handler is there in a node's configuration; with any other and without it there is no CRI.
+  # A node's configuration has the usual handler. If there is another handler and not this one, CRI does not start.
   if [[ " $* " != *" nri "* && "$*" != *own=* ]]; then handler runc ""; fi
 }
-# handler NAME PROGRAM: the node's default one.
+# handler NAME PROGRAM: the default handler of the node.
 handler() {
   echo "[$cri.containerd]
   default_runtime_name = \"$1\"
@@ -141,7 +141,7 @@ handler() {
   BinaryName = \"$2\""
 }
 
-# nvidia_stand_in FILE: a runtime that does to a container what NVIDIA's does: it adds something, and becomes runc.
+# nvidia_stand_in FILE: writes a runtime that, like NVIDIA's, adds to a container and executes runc.
 nvidia_stand_in() {
   cat > "$1" << 'END'
 #!/bin/sh
@@ -160,15 +160,15 @@ END
   chmod 755 "$1"
 }
 
-# base_spec VERSION FILE [OPTION]: FILE made with this version's ctr, as config/containerd/README.md says.
+# base_spec VERSION FILE [OPTION]: makes FILE with ctr of this version, with the command of config/containerd/README.md.
 base_spec() {
   mkdir -p "$(dirname "$2")"
   "/opt/runtimes/containerd-$1/ctr" oci spec |
     /run/lab/bin/rdma-hook base-spec --hook /usr/local/bin/rdma-hook "${@:3}" > "$2"
 }
 
-# containerd_image NAME ENTRYPOINT HOME: lab.local/NAME:1, an image without programs of its own but busybox: containers mount the
-# guest's /usr. Made here, because there is no registry.
+# containerd_image NAME ENTRYPOINT HOME: makes lab.local/NAME:1, an image with no program except busybox: containers mount the guest's
+# /usr. The image is made here, because there is no registry.
 containerd_image() {
   local work=$containerd_home/images/$1 layer
   mkdir -p "$work/root"/{usr,etc/libibverbs.d,tmp,run/lab/bin,var,proc,sys,dev} "$work/root/bin"
@@ -189,7 +189,7 @@ containerd_image() {
   "$3/ctr" --address "$cri_socket" --namespace k8s.io images import "$work/image.tar" > /dev/null
 }
 
-# pod_json NAME [ANNOTATION=VALUE...]: of the namespace team-a. POD_EDIT is a filter of jq for it.
+# pod_json NAME [ANNOTATION=VALUE...]: a pod in the namespace team-a. POD_EDIT is a filter of jq for it.
 pod_json() {
   local name=$1
   shift
@@ -197,7 +197,7 @@ pod_json() {
     annotations: ($ARGS.positional | map(capture("(?<key>[^=]*)=(?<value>.*)")) | from_entries)}'" | ${POD_EDIT:-.}" --args -- "$@"
 }
 
-# container_json NAME COMMAND...: COMMAND follows the image's entrypoint, rdma-init. CONTAINER_EDIT is a filter of jq for it.
+# container_json NAME COMMAND...: COMMAND follows rdma-init, the entrypoint of the image. CONTAINER_EDIT is a filter of jq for it.
 container_json() {
   local name=$1
   shift
@@ -205,12 +205,12 @@ container_json() {
     mounts: ["/usr", "/run/lab/bin", "/etc/libibverbs.d"]}'" | ${CONTAINER_EDIT:-.}" --args -- "$@"
 }
 
-# What a trainer finds, before it trains: PID 1 says it, after rdma-init. Its output ends with `ready`.
+# The environment of a trainer before it trains: PID 1 prints it after rdma-init. The output ends with `ready`.
 # shellcheck disable=SC2016 # the container's shell
 readonly look_around='env | grep -e ^NCCL -e ^RDMA; container-probe --foreign 1:11 $(ls -d /dev/infiniband/* 2> /dev/null); echo ready; exec sleep infinity'
 
-# patiently COMMAND...: as a kubelet, which asks again. rdma-nri takes half the runtime's two seconds for a pod's rails, which may
-# be too little in an emulated CPU.
+# patiently COMMAND...: retries, like a kubelet. rdma-nri uses half of the runtime's two seconds for the rails of a pod, which can
+# be too short in an emulated CPU.
 patiently() {
   local try
   for try in 1 2 3 4 5; do
@@ -221,21 +221,21 @@ patiently() {
   return 3
 }
 
-# start_pod POD [HANDLER [ANNOTATION=VALUE...]]: its id is then in pod, its network namespace (as `ip -n` takes it) in netns.
+# start_pod POD [HANDLER [ANNOTATION=VALUE...]]: sets pod to its ID, and netns to its network namespace (as `ip -n` expects it).
 start_pod() {
   pod_name=$1
   pod=$(patiently run-pod "$(pod_json "$1" "${@:3}")" "${2:-}")
   netns=$(cri netns "$pod")
 }
 
-# start_worker NAME COMMAND...: a container in $pod; its id is then in worker.
+# start_worker NAME COMMAND...: starts a container in $pod and sets worker to its ID.
 start_worker() {
-  rm -f "/var/log/pods/$pod_name/$1.log" # of an earlier container of this name
+  rm -f "/var/log/pods/$pod_name/$1.log" # log of an earlier container of this name
   worker=$(patiently create "$pod" "$(container_json "$@")")
   cri start "$worker"
 }
 
-# log_of NAME: a file with what container NAME of $pod_name has written.
+# log_of NAME: prints the path of a file with the output of container NAME of $pod_name.
 log_of() {
   local log=/var/log/pods/$pod_name/$1
   sed -E 's/^[^ ]+ (stdout|stderr) [FP] //' "$log.log" > "$log.text"
@@ -243,13 +243,13 @@ log_of() {
 }
 worker_said() { [ -r "/var/log/pods/$pod_name/$1.log" ] && grep -Eq -- "$2" "$(log_of "$1")"; }
 
-# wait_for_worker NAME SECONDS REGEX: until it has said so, or has ended: what follows says why.
+# wait_for_worker NAME SECONDS REGEX: waits for a matching line or the end of the container; the next assertion then shows the reason.
 wait_for_worker() {
   wait_until "container $1 says $3" "$2" worker_said_or_ended "$1" "$3"
 }
 worker_said_or_ended() { worker_said "$1" "$2" || [[ $(cri status "$worker") = exited* ]]; }
 
-# wait_for_exit ID SECONDS: its exit code is then in exit_code.
+# wait_for_exit ID SECONDS: sets exit_code.
 wait_for_exit() {
   wait_until "container ${1:0:12} ends" "$2" has_exited "$1"
   exit_code=$(cri status "$1")
@@ -257,7 +257,7 @@ wait_for_exit() {
 }
 has_exited() { [[ $(cri status "$1") = exited* ]]; }
 
-# end_worker ID...; end_cri_pod ID...: as a kubelet ends them.
+# end_worker ID...; end_cri_pod ID...: end them like a kubelet.
 end_worker() {
   local id
   for id in "$@"; do
@@ -273,7 +273,7 @@ end_cri_pod() {
   done
 }
 
-# assert_refused WHAT EXTENDED_REGEX COMMAND...: the CRI caller gets an error that says so.
+# assert_refused WHAT EXTENDED_REGEX COMMAND...: the caller of CRI gets an error that matches.
 assert_refused() {
   local what=$1 regex=$2 code=0
   shift 2
@@ -282,21 +282,21 @@ assert_refused() {
   assert_contains "$what" /run/lab/refused "$regex"
 }
 
-# assert_all_returned: what the ledger says at once; assert_node_as_before looks at the node itself.
+# assert_all_returned: reads the ledger at once; assert_node_as_before checks the node itself.
 assert_all_returned() {
   assert_equal "left in the ledger" "" "$(find "$ledger" -path "$ledger/views" -prune -o -type f ! -name lock ! -name metrics -print 2> /dev/null || true)"
 }
 
 assert_nothing_runs() { assert_equal "pods and containers that containerd knows" "" "$(cri list)"; }
 
-# start_nri [OPTION...]: rdma-nri as a service, in nri_pid. Its log is $containerd_home/nri.log.
+# start_nri [OPTION...]: starts rdma-nri as a service and sets nri_pid. Its log is $containerd_home/nri.log.
 start_nri() {
   local before
   before=$(registrations)
   launch_nri "$@"
   wait_until "rdma-nri is registered" 60 registered_since "$before"
 }
-# The same without waiting for the runtime.
+# The same without the wait for the runtime.
 launch_nri() {
   setpriv --pdeathsig KILL /run/lab/bin/rdma-nri "$@" >> "$containerd_home/nri.log" 2>&1 &
   nri_pid=$!
@@ -311,9 +311,9 @@ end_nri() {
   wait "$nri_pid" || true
 }
 
-# cri_asks_for HCA [KEY=VALUE...]: a pod's annotations with which it asks, in the array pod_asks, with more rdma-init.io/KEY; and a
-# filter of jq for its container, in container_asks. With `cri_asks=cdi` it is the container that asks, for CDI devices; with a path, of
-# a device plugin's socket, it has what that allocates, as a kubelet says it.
+# cri_asks_for HCA [KEY=VALUE...]: sets pod_asks, an array of the pod's annotations that request the HCA, with more rdma-init.io/KEY, and
+# container_asks, a filter of jq for its container. With `cri_asks=cdi` the container requests CDI devices. With a path of a device
+# plugin's socket it has the devices that the plugin allocates, like from a kubelet.
 cri_asks_for() {
   local annotation
   pod_asks=() container_asks=.
@@ -329,8 +329,8 @@ cri_asks_for() {
   for annotation in "$@"; do pod_asks+=("rdma-init.io/$annotation"); done
 }
 
-# two_pods_move_data HANDLER: as a user other than root, with rdma-init as the entrypoint, over HCAs that the pods have for
-# themselves: soft RoCE carries data for the HCA's own netdev only. rxe0 and rxe2 are on one switch.
+# two_pods_move_data HANDLER: as a user other than root, with rdma-init as the entrypoint, over exclusive HCAs: soft RoCE carries data
+# only for the HCA's own netdev. rxe0 and rxe2 are on one switch.
 two_pods_move_data() {
   local size=65536 messages=50 server client address received traffic
   traffic=(perftest-by-nccl-env ib_write_bw -s "$size" -n "$messages" -F)
@@ -357,7 +357,7 @@ two_pods_move_data() {
   assert_contains "data moved" "$(log_of client)" "^ *$size +$messages "
   wait_for_exit "$server_worker" 60
   assert_equal "exit code of the server" 0 "$exit_code"
-  # At most 4096 bytes in a packet.
+  # A packet has at most 4096 bytes.
   assert_greater "packets that rxe0 took in" "$(($(counter rxe0 rcvd_pkts) - received))" $((messages * size / 4096 - 1))
   end_worker "$worker" "$server_worker"
   end_cri_pod "$server" "$client"
@@ -365,17 +365,17 @@ two_pods_move_data() {
 }
 listens_or_exited() { listens "$1" "$2" || has_exited "$worker"; }
 
-# has_capability OUTPUT BIT: in the effective set that container-probe printed.
+# has_capability OUTPUT BIT: tests the effective set that container-probe printed.
 has_capability() {
   local set
   set=$(sed -n 's/^capabilities //p' "$1")
   (((16#$set >> $2) & 1))
 }
 
-# What every way gives a pod `train` that asks for rxe0 and rxe1 in mode shared, and nothing to its container `helper`.
+# With every way a pod `train` that requests rxe0 and rxe1 in mode shared gets the following, and its container `helper` nothing.
 readonly two_rails=("rdma-init.io/devices=rxe0,rxe1" rdma-init.io/mode=shared rdma-init.io/devices.helper=none)
 
-# assert_two_rails NAME: what container NAME of it was given, and what rdma-init made of it; the rails of the pod. Sets index.
+# assert_two_rails NAME: checks the devices of container NAME of it, the exports of rdma-init, and the rails of the pod. Sets index.
 assert_two_rails() {
   local said indices
   said=$(log_of "$1")
@@ -395,15 +395,15 @@ assert_two_rails() {
   assert_contains "the index" "$said" "^NCCL_IB_GID_INDEX=$index\$"
 }
 
-# assert_session ID: what `exec` finds in such a container; its output stays in /run/lab/session.
+# assert_session ID: checks a session of `exec` in such a container; its output stays in /run/lab/session.
 assert_session() {
   cri exec "$1" container-probe "$(node_of rxe0)" > /run/lab/session
   assert_opens /run/lab/session "$(node_of rxe0)" "$(numbers_of "$(node_of rxe0)")"
   assert_contains "locked memory of a session" /run/lab/session '^memlock unlimited unlimited$'
 }
 
-# assert_pod_is_shared TRAINER_ID: a second container has the same rails and nodes of its own, `helper` has none; after their end,
-# and that of the first, the pod still has its rails, and 1 GiB can be registered there as a user other than root.
+# assert_pod_is_shared TRAINER_ID: a second container has the same rails and its own nodes, `helper` has none. After the end of these and
+# of the first, the pod still has its rails, and a user other than root can register 1 GiB there.
 assert_pod_is_shared() {
   local before logger
   before=$(rails_of_pod)
@@ -425,7 +425,7 @@ assert_pod_is_shared() {
 }
 rails_of_pod() { rail_netdevs_of "$netns" | while read -r netdev; do echo "$netdev $(address_of "$netns" "$netdev")"; done | paste -sd ' '; }
 
-# assert_not_touched NAME: a container of a pod that asks for nothing.
+# assert_not_touched NAME: a container of a pod that requests no HCA.
 assert_not_touched() {
   assert_equal "lines about nodes and NCCL" "" "$(grep -E '^(open|NCCL|RDMA)' "$(log_of "$1")" || true)"
   assert_contains "sysfs as it is" "$(log_of "$1")" '^sysfs infiniband rxe0 rxe1 rxe2 rxe3$'

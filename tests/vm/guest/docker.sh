@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# dockerd, set up by `rdma-hook install`, and one image: the build's programs on the guest's /usr.
+# dockerd, set up by `rdma-hook install`, and one image: the programs of the build on the guest's /usr.
 
 readonly docker_home=/run/lab/docker
 readonly docker_image=lab.local/workload
 
-# start_docker: dockerd, set up by `rdma-hook install`, with containers that have no network but what a case makes. Its log is
-# $docker_home/log. start_plain_docker: as it is before that.
+# start_docker: starts dockerd, set up by `rdma-hook install`. Containers have no network except the network of a case. Its log is
+# $docker_home/log. start_plain_docker: starts dockerd before that setup.
 start_docker() {
   prepare_docker
   install_engine docker runtime
@@ -18,7 +18,7 @@ start_plain_docker() {
 prepare_docker() {
   command -v dockerd > /dev/null || fail "the image has no docker.io"
   mkdir -p "$docker_home" /etc/docker
-  # CDI is off in this version, and the other way of these cases.
+  # CDI is off by default in this version, and it is the other way of these cases.
   echo '{"features": {"cdi": true}}' > /etc/docker/daemon.json
   install -D -m 755 /run/lab/bin/rdma-runtime /usr/local/bin/rdma-runtime
   install -D -m 755 "$hook" /usr/local/bin/rdma-hook
@@ -32,7 +32,7 @@ run_docker() {
   ! docker_ended || { cat "$docker_home/log" && fail "dockerd does not run"; }
   make_docker_image
 }
-# As on a node where it is a service of its own. The one that dockerd starts by itself it gives up after 15 s.
+# A separate containerd, as on a node where it is a service: dockerd gives up its own containerd after 15 s.
 start_docker_containerd() {
   echo 'disabled_plugins = ["io.containerd.grpc.v1.cri"]' > "$docker_home/containerd.toml"
   setpriv --pdeathsig KILL containerd --config "$docker_home/containerd.toml" --address "$docker_home/containerd.sock" \
@@ -50,7 +50,7 @@ stop_docker() {
   wait "$docker_containerd_pid" || true
 }
 
-# An image with our entrypoint, with a root of links into /usr, which containers mount.
+# An image with rdma-init as entrypoint and a root of links into /usr, which containers mount.
 make_docker_image() {
   local root=$docker_home/root link
   mkdir -p "$root"/{usr,tmp,proc,sys,dev,run/lab/bin,var/tmp}
@@ -60,7 +60,7 @@ make_docker_image() {
     --change 'ENV PATH=/run/lab/bin:/usr/sbin:/usr/bin' --change 'ENV HOME=/tmp' - "$docker_image" > /dev/null
 }
 
-# make_docker_pod NAME: a container that only waits, in a network namespace that others join; `make_pod NAME` then furnishes it.
+# make_docker_pod NAME: starts a container that only waits, in a network namespace that other containers join; then `make_pod NAME`.
 make_docker_pod() {
   docker run --detach --name "pause-$1" --network none --volume /usr:/usr:ro --entrypoint sleep "$docker_image" infinity > /dev/null
   ip netns attach "$1" "$(docker inspect --format '{{.State.Pid}}' "pause-$1")"
@@ -70,8 +70,8 @@ end_docker_pod() {
   docker rm --force "pause-$1" > /dev/null
 }
 
-# start_docker_container NAME POD COMMAND...: in the background, as `start_container` does. DOCKER_OPTIONS (an array) are options of
-# `docker run`; without a POD (`-`) it has a network namespace of its own.
+# start_docker_container NAME POD COMMAND...: in the background, like `start_container`. DOCKER_OPTIONS (an array) are options of
+# `docker run`. Without a POD (`-`) it has its own network namespace.
 start_docker_container() {
   local name=$1 network=container:pause-$2 bundle=$containers/$1
   [ "$2" != - ] || network=none

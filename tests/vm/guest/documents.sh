@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# Blocks of README.md and docs/, run as they stand there (tests/lint/docs/README.md): what a reader's node has and the lab has not,
-# `systemctl` above all, is a function of the case.
+# Runs blocks of README.md and docs/ unchanged (tests/lint/docs/README.md). Programs that a reader's node has and the lab lacks, mainly
+# `systemctl`, are functions of the case.
 
 readonly documents=/run/lab/out/in
 readonly reader=/run/lab/reader
 
-# document_block NAME: the text of the block that names this case and NAME.
+# document_block NAME: prints the block that names this case and NAME.
 document_block() {
   awk -v mark="<!-- test: lab $(basename "$case_file") $1 -->" '
     $0 == mark { found = 1; next }
@@ -16,7 +16,7 @@ document_block() {
   cat /run/lab/block
 }
 
-# run_block NAME [FROM=TO]: in a directory that has what a built source tree has. Its output is then in $said.
+# run_block NAME [FROM=TO]: runs it in a directory with the files of a built source tree. Its output is then in $said.
 run_block() {
   local commands
   step "block \`$1\`"
@@ -36,12 +36,12 @@ run_block() {
   sed -e "s/^/[$1] /" "$said"
 }
 
-# make_readers_hca: rxe0, with an address in the node's own network.
+# make_readers_hca: makes rxe0, with an address in the node's own network.
 make_readers_hca() {
   make_host_rail v0 rxe0
   ip addr add 10.1.0.1/24 dev v0
   wait_for_gid rxe0 10.1.0.1
 }
 
-# assert_is_fit FILE: what the image says without a command.
+# assert_is_fit FILE: checks the output of the image without a command.
 assert_is_fit() { assert_contains "the container" "$1" '^rdma-init .*: this container is fit for RDMA$'; }

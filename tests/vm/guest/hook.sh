@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Containers that get their HCAs from rdma-hook: its configuration, its entry in a bundle or in hooks.d, what it must have
-# given, and what it must have taken back.
+# Containers that get their HCAs from rdma-hook: its configuration, its entry in a bundle or in hooks.d, its grants, and the release of
+# its grants.
 
 readonly hook=/run/lab/bin/rdma-hook
 readonly ledger=/run/rdma-hook
@@ -9,15 +9,15 @@ needs_rdma_hook() {
   [ -x "$hook" ] || fail "the build directory has no hook/rdma-hook"
 }
 
-# hook_config JSON: the node's configuration.
+# hook_config JSON: writes the node's configuration.
 hook_config() {
   mkdir -p /etc/rdma-init
   echo "$1" > /etc/rdma-init/config.json
   "$hook" check-config
 }
 
-# Where a bundle is edited for the hook: no devices and no rules of its own (but mknod of anything, as runtimes allow, to
-# try the numbers of others), no limit of locked memory, and what the array ANNOTATIONS (NAME=value) asks.
+# Edit of a bundle for the hook: no devices and no rules of its own (except mknod of all devices, as runtimes allow, to test the
+# numbers of other HCAs), no limit of locked memory, and the request in the array ANNOTATIONS (NAME=value).
 bundle_without_devices() {
   jq --null-input --raw-output --argjson annotations "$(
     printf '%s\n' "${ANNOTATIONS[@]:-}" | jq --raw-input . | jq --slurp 'map(select(. != "") | capture("(?<key>[^=]*)=(?<value>.*)")) | from_entries'
@@ -26,11 +26,11 @@ bundle_without_devices() {
     | .process.capabilities |= map_values(. + [\"CAP_MKNOD\"])"'
 }
 
-# For BUNDLE_EDIT: a network namespace of its own. A grant then is the container's; in a pod's namespace it is the pod's, and
-# outlives the container.
+# For BUNDLE_EDIT: a network namespace of the container itself, which then owns the grant. In the namespace of a pod the pod owns the
+# grant, which outlives the container.
 readonly own_network='.linux.namespaces |= map(if .type == "network" then del(.path) else . end)'
 
-# through_hook [PROGRAM]: from now on bundles have rdma-hook at createRuntime and poststop, and nothing else of RDMA.
+# through_hook [PROGRAM]: adds rdma-hook at createRuntime and poststop to all further bundles, and nothing else of RDMA.
 through_hook() {
   BUNDLE_EDIT="$(bundle_without_devices) | $(hook_entries "${1:-$hook}")"
 }
@@ -40,8 +40,8 @@ hook_entries() {
     poststop: [{path: \"$1\", args: [\"$1\", \"poststop\", \"--engine\", \"runc\"]}]}"
 }
 
-# keep_syslog: from now on what the hook says is in the file $syslog. Of a hook that ends well, or that podman or crun calls,
-# standard error shows nothing. (With systemd there is the journal.)
+# keep_syslog: writes all further syslog messages of the hook to the file $syslog. The standard error output of a hook that succeeds, or
+# that podman or crun calls, is not shown. (With systemd there is the journal.)
 readonly syslog=/run/lab/syslog
 keep_syslog() {
   rm -f /dev/log "$syslog"
@@ -60,7 +60,7 @@ assert_said() {
   assert_contains "$1" "$syslog" "$2"
 }
 
-# node_of HCA: its uverbs node on the guest; numbers_of NODE: "MAJOR:MINOR".
+# node_of HCA: prints its uverbs node on the guest. numbers_of NODE: prints "MAJOR:MINOR".
 node_of() {
   local verbs
   for verbs in /sys/class/infiniband_verbs/uverbs*; do
@@ -69,23 +69,23 @@ node_of() {
 }
 numbers_of() { stat --format '%Hr:%Lr' "$1"; }
 
-# The last component of the cgroup path that write_bundle gives; the systemd driver makes scopes of its own.
+# The last component of the cgroup path of write_bundle; the systemd driver makes its own scopes.
 cgroup_of() { echo "/sys/fs/cgroup/lab/$1"; }
 
 device_programs_of() { bpftool --json cgroup show "$(cgroup_of "$1")" | jq '[.[] | select(.attach_type | test("device"))] | length'; }
 
-# assert_opens OUTPUT NODE NUMBERS [MODE [OWNER]]: what container-probe found.
+# assert_opens OUTPUT NODE NUMBERS [MODE [OWNER]]: checks the output of container-probe.
 assert_opens() { assert_contains "$2 is there and opens" "$1" "^open $2 $3 ${4:-666} ${5:-0:0} ok\$"; }
 assert_error() { assert_contains "$2 gives $3" "$1" "^open $2 .* $3\$"; }
 assert_foreign_denied() { assert_contains "$2, of an HCA that was not granted" "$1" "^foreign $2 EPERM\$"; }
 
-# assert_sees_only OUTPUT HCA: below /sys/class, and its uverbs directory.
+# assert_sees_only OUTPUT HCA: checks the view below /sys/class, and its uverbs directory.
 assert_sees_only() {
   assert_contains "sysfs shows $2 alone" "$1" "^sysfs infiniband $2\$"
   assert_contains "sysfs shows its uverbs alone" "$1" "^sysfs infiniband_verbs (abi_version )?$(basename "$(node_of "$2")")\$"
 }
 
-# assert_nothing_left NAME: no holder, no grant, no unfinished step, no mount, no cgroup, and no view after `recover`. Locks and what is counted stay.
+# assert_nothing_left NAME: no owner, grant, unfinished step, mount or cgroup, and no view after `recover`. Locks and counters stay.
 assert_nothing_left() {
   local found
   found=$(find "$ledger" -path "$ledger/views" -prune -o -type f ! -name lock ! -name metrics -print 2> /dev/null || true)
@@ -98,11 +98,11 @@ assert_nothing_left() {
   echo "ok: nothing left of $1"
 }
 
-# show_holders: who holds what, for the log of a case.
+# show_holders: prints the owners of HCAs to the log of a case.
 show_holders() { "$hook" devices --json | sed -e 's/^/[devices] /'; }
 
-# make_root NAME: a writable root file system of the guest's own disk, which stays as it is, with the build's programs in
-# /usr/local/bin; prints its path. Also for podman, which writes into the root it is given.
+# make_root NAME: makes a writable root file system over the guest's own disk, which does not change, with the programs of the build in
+# /usr/local/bin, and prints its path. Also for podman, which writes into its root.
 make_root() {
   local at=/run/lab/roots/$1
   mkdir -p "$at/upper" "$at/work" "$at/merged"
@@ -111,15 +111,15 @@ make_root() {
   echo "$at/merged"
 }
 
-# podman with storage of its own, on a file system that may lie over the disk, with the runtime PODMAN_RUNTIME and the
-# cgroup manager PODMAN_CGROUPS.
+# Runs podman with separate storage, on a file system that can be above the disk, with the runtime PODMAN_RUNTIME and the cgroup
+# manager PODMAN_CGROUPS.
 in_podman() {
   command podman ${PODMAN_RUNTIME:+--runtime "$PODMAN_RUNTIME"} --root /run/lab/podman/root --runroot /run/lab/podman/run --storage-driver vfs --cgroup-manager "${PODMAN_CGROUPS:-cgroupfs}" --events-backend none "$@"
 }
 
-# start_podman NAME POD ARG...: a container of the root of make_root, in POD, in the background, as `start_container` does:
-# wait_for_container, output_of and wait_for_listener work on it. PODMAN_OPTIONS (an array) are options of `podman run`; without a
-# POD (`-`) it has a network namespace of its own.
+# start_podman NAME POD ARG...: starts a container with the root of make_root, in POD, in the background, like `start_container`:
+# wait_for_container, output_of and wait_for_listener support it. PODMAN_OPTIONS (an array) are options of `podman run`. Without a POD
+# (`-`) it has its own network namespace.
 start_podman() {
   local name=$1 network=ns:/run/netns/$2 bundle=$containers/$1 root
   [ "$2" != - ] || network=none

@@ -1,13 +1,12 @@
 # shellcheck shell=bash
-# A node with many rails, as a GPU server has them, the network of config.json for it, and the node's state, to be the same
-# before and after.
+# A node with many rails, like a GPU server, its network in config.json, and a record of the node's state to compare before and after.
 
-# The netdevs of the switch end in this namespace: no case mistakes them for the node's.
+# The switch ends of the links are in this namespace, so that no case takes them for netdevs of the node.
 readonly switch_pod=switch
 
-# make_rails RAILS [NODES]: HCA rxe0, rxe1, ... on netdev v0, v1, ... in the guest's first namespace; the wire of rail R ends in
-# bridge bR of a switch, whose address is the rail's gateway 10.(100+R).0.1/16. With more than one node the numbers go on: the
-# second node's rail 0 has HCA rxeRAILS, on the same bridge. The netdevs have no address but a link-local one.
+# make_rails RAILS [NODES]: makes HCA rxe0, rxe1, ... on netdev v0, v1, ... in the guest's first namespace. The link of rail R ends in
+# bridge bR of a switch, with the gateway address 10.(100+R).0.1/16. With more than one node the numbers continue: rail 0 of the second
+# node has HCA rxeRAILS, on the same bridge. The netdevs have only link-local addresses.
 make_rails() {
   local rails=$1 nodes=${2:-1} rail number
   ip netns add "$switch_pod"
@@ -30,8 +29,8 @@ make_rails() {
   done
 }
 
-# end_rails: what make_rails made, also what is gone already: a veth ends with the namespace that it has moved to, and its rxe with
-# it; a NIC's netdev would come home.
+# end_rails: removes the rails of make_rails. Some may be gone already: a veth and its rxe end with the namespace to which it has moved.
+# The netdev of a NIC would return to the node.
 end_rails() {
   ip netns delete "$switch_pod"
   wait_until "the rails are gone" 60 no_rails
@@ -40,7 +39,7 @@ no_rails() { [ -z "$(ls /sys/class/infiniband)" ]; }
 
 gateway_of() { echo "10.$((100 + $1)).0.1"; }
 
-# rails_network RAILS [NODES] [FILTER]: a network of config.json for them, changed by a filter of jq. Node N's rail R gives
+# rails_network RAILS [NODES] [FILTER]: prints a network of config.json for them, changed by a filter of jq. Rail R of node N assigns
 # addresses of 10.(100+R).(1+N).*, from 1 on.
 rails_network() {
   jq --null-input --argjson rails "$1" --argjson nodes "${2:-1}" '{
@@ -52,8 +51,8 @@ rails_network() {
   }'" | ${3:-.}"
 }
 
-# network_config NAME NETWORK [FILTER]: the node's configuration with one pool of all HCAs and this network, changed by FILTER.
-# The rails are in the order of the HCAs' numbers.
+# network_config NAME NETWORK [FILTER]: writes the node's configuration with one pool of all HCAs and this network, changed by FILTER.
+# The rails are in the order of the HCA numbers.
 network_config() {
   local hcas
   hcas=$(printf '%s\n' /sys/class/infiniband/* | sed 's/.*\///' | sort -V | jq --raw-input . | jq --slurp .)
@@ -65,43 +64,43 @@ network_config() {
   }'" | ${3:-.}")"
 }
 
-# hcas FIRST COUNT: rxeFIRST and so on, as a list of the annotation rdma-init.io/devices.
+# hcas FIRST COUNT: prints rxeFIRST and so on, as a list for the annotation rdma-init.io/devices.
 hcas() {
   local list=() number
   for ((number = $1; number < $1 + $2; number++)); do list+=("rxe$number"); done
   (IFS=, && echo "${list[*]}")
 }
 
-# ask DEVICES MODE [NETWORK]: what the containers of the next bundles ask of rdma-hook.
+# ask DEVICES MODE [NETWORK]: sets the request of the containers of further bundles to rdma-hook.
 ask() {
   ANNOTATIONS=("rdma-init.io/devices=$1" "rdma-init.io/mode=$2" ${3:+"rdma-init.io/network=$3"})
   through_hook
 }
 
-# end_pod POD...: and what the hook keeps of it. In a pod's namespace a grant ends with the pod.
+# end_pod POD...: also releases its grants. In the namespace of a pod a grant ends with the pod.
 end_pod() {
   local pod
   for pod in "$@"; do ip netns delete "$pod"; done
   "$hook" recover
 }
 
-# exports_of OUTPUT NAME: the value of a variable in what `env` printed.
+# exports_of OUTPUT NAME: prints the value of a variable in the output of `env`.
 exports_of() { sed -n -e "s/^$2=//p" "$1"; }
 
-# IPv4 address of a netdev in a pod; nothing when it has none.
+# Prints the IPv4 address of a netdev in a pod; nothing if it has none.
 address_of() { ip -n "$1" -json addr show dev "$2" | jq --raw-output '[.[].addr_info[]? | select(.family == "inet" and .scope == "global").local][0] // empty'; }
 
-# The netdevs of a pod but lo and the management one, in their order.
+# Prints the netdevs of a pod except lo and the management netdev, in their order.
 rail_netdevs_of() { ip -n "$1" -json link show | jq --raw-output '.[].ifname | select(. != "lo" and . != "eth0")' | sort -V; }
 
-# parent_of POD NETDEV: the node's netdev that a child in a pod hangs on.
+# parent_of POD NETDEV: prints the node's netdev that is the parent of a child in a pod.
 parent_of() {
   local index
   index=$(ip -n "$1" -json link show "$2" | jq '.[0].link_index')
   ip -json link show | jq --raw-output --argjson index "$index" '.[] | select(.ifindex == $index).ifname'
 }
 
-# assert_policy_routing POD NETDEV TABLE GATEWAY: what leaves by the netdev's address goes by its own table.
+# assert_policy_routing POD NETDEV TABLE GATEWAY: packets from the netdev's address use its own table.
 assert_policy_routing() {
   local address
   address=$(address_of "$1" "$2")
@@ -110,7 +109,7 @@ assert_policy_routing() {
     "$(ip -n "$1" -json route show table "$3" | jq --raw-output '[.[] | select(.dst == "default") | "\(.gateway) \(.dev)"] | join(" ")')"
 }
 
-# gid_indices POD FIRST_HCA COUNT: for each rail of a pod the index that its address has, in one line.
+# gid_indices POD FIRST_HCA COUNT: prints the index of the address of each rail of a pod, in one line.
 gid_indices() {
   local number indices=()
   for ((number = 0; number < $3; number++)); do
@@ -118,11 +117,11 @@ gid_indices() {
   done
   echo "${indices[*]}"
 }
-# How many different words a line has.
+# Prints the number of different words in a line.
 different() { tr ' ' '\n' | sort -u | grep -c .; }
 
-# node_state: what must be as it was once all containers are gone. Numbers that the kernel counts up are left out, and views, which
-# stay for the next container with the same HCAs until `rdma-hook recover`.
+# node_state: prints the state that must be unchanged when all containers are gone. It leaves out counters of the kernel, and views,
+# which stay for the next container with the same HCAs until `rdma-hook recover`.
 node_state() {
   local tidy='walk(if type == "object" then with_entries(select(.key | test("^(ifindex|link_index|netdev_index|stats.*|.*timer|parentdev|fdb_n_learned)$") | not)) else . end)'
   echo "links" && ip -json -details link show | jq --compact-output --sort-keys "sort_by(.ifname)[] | $tidy"
@@ -136,7 +135,7 @@ node_state() {
   echo "ledger" && { find "$ledger" -path "$ledger/views" -prune -o -type f ! -name lock ! -name metrics -print 2> /dev/null | sort; }
 }
 
-# assert_node_as_before FILE: FILE has the node_state of then. Namespaces end in the background, so this waits a while.
+# assert_node_as_before FILE: FILE has the earlier node_state. Namespaces end in the background, so that this waits for a while.
 assert_node_as_before() {
   local end=$((SECONDS + 90))
   until node_state > "$1.now" && cmp --quiet "$1" "$1.now"; do
@@ -149,7 +148,7 @@ assert_node_as_before() {
   echo "ok: the node is as it was: $(wc -l < "$1") lines of links, addresses, routes, rules, RDMA links, GIDs and ledger"
 }
 
-# The NICs of a machine with `# nics: igb`: netdevs of the physical functions, in PCI order. Their driver is loaded here.
+# The NICs of a machine with `# nics: igb`: netdevs of the physical functions, in PCI order. Loads their driver.
 load_nics() {
   modprobe -a igb igbvf
   local function
@@ -161,7 +160,7 @@ load_nics() {
   [ "${#nics[@]}" = 2 ] || fail "expected two NICs, found: ${nics[*]}"
 }
 
-# make_vfs PF COUNT: virtual functions; vf_netdev PF NUMBER is the netdev of one.
+# make_vfs PF COUNT: makes virtual functions. vf_netdev PF NUMBER prints the netdev of one.
 make_vfs() {
   echo "$2" > "/sys/class/net/$1/device/sriov_numvfs"
   wait_until "$1 has $2 VFs" 60 has_vf_netdevs "$1" "$2"
@@ -174,18 +173,18 @@ has_vf_netdevs() {
 }
 vf_netdev() { ls "/sys/class/net/$1/device/virtfn$2/net" 2> /dev/null; }
 
-# vf_setting PF NUMBER KEY: as the physical function tells it.
+# vf_setting PF NUMBER KEY: prints the setting that the physical function reports.
 vf_setting() { ip -json -details link show "$1" | jq --raw-output --argjson number "$2" --arg key "$3" '.[0].vfinfo_list[] | select(.vf == $number) | .[$key] | tostring'; }
 
-# A pod of a cluster: namespace NAME whose eth0 is made by the CNI plugins `bridge` and `host-local`, called as an engine calls
-# them; the bridge is the default route. Other pods are reached by it, and so is the node.
+# Makes a pod of a cluster: namespace NAME with an eth0 of the CNI plugins `bridge` and `host-local`, called like by an engine. The bridge
+# has the default route, and leads to other pods and to the node.
 make_cni_pod() {
   ip netns add "$1"
   ip -n "$1" link set lo up
   call_cni ADD "$1" > /dev/null
 }
 
-# end_cni_pod NAME...: as an engine ends them, eth0 first.
+# end_cni_pod NAME...: ends them like an engine, eth0 first.
 end_cni_pod() {
   local pod
   for pod in "$@"; do
@@ -204,7 +203,7 @@ call_cni() {
 CONFIGURATION
 }
 
-# eth0_of POD: its link, addresses and routes, in one line: what nobody but its CNI plugin may change.
+# eth0_of POD: prints its link, addresses and routes in one line. Only its CNI plugin may change them.
 eth0_of() {
   { ip -n "$1" -json -details addr show dev eth0 && ip -n "$1" -json route show dev eth0; } |
     jq --compact-output --slurp '[(.[0][0] | {ifindex, address, mtu, operstate, link_index, kind: .linkinfo.info_kind,

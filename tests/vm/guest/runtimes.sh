@@ -1,16 +1,16 @@
 # shellcheck shell=bash
-# The runtimes of three Debian releases that the image has below /opt/runtimes, by names like runc-1.1.15.
+# The runtimes of three Debian releases, which the image has below /opt/runtimes, by names such as runc-1.1.15.
 
 readonly runtimes=/opt/runtimes
 
-# Every one of them, runc first, oldest first. (`versions` names containerd too.)
+# Prints all runtimes, runc first, oldest first. (`versions` also names containerd.)
 all_runtimes() { awk '$1 ~ /^c?run/ { print $1 "-" $2 }' "$runtimes/versions"; }
 
-# runtimes_of RELEASE: the pair of one release; trixie's is the guest's own.
+# runtimes_of RELEASE: prints the two runtimes of one release; those of trixie are the guest's own.
 runtimes_of() { awk -v release="$1" '$1 ~ /^c?run/ && $3 == release { print $1 "-" $2 }' "$runtimes/versions"; }
 
-# use_runtime NAME-VERSION [OPTION...]: what `runtime`, and so every function of container.sh, runs from now on. Its
-# containers are kept apart from those of the others, whose state files differ. OPTION: e.g. --systemd-cgroup.
+# use_runtime NAME-VERSION [OPTION...]: selects the program of `runtime`, and of every function of container.sh. Its containers are
+# separate from the containers of other runtimes, whose state files differ. OPTION: for example --systemd-cgroup.
 use_runtime() {
   runtime_name=$1
   shift

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# What several cases begin with.
+# Setups that several cases share.
 
-# Pods a (10.1.0.1 on rxe0) and b (10.1.0.2 on rxe1) on one rail. In each GID table, GIDs of other containers come before the
-# pod's own: three others hang on a's rail netdev, one on b's. All of them call their interface net1, so that a name says nothing.
-# Sets index_a and index_b. Only for kernels whose soft RoCE carries traffic between the two.
+# Makes pods a (10.1.0.1 on rxe0) and b (10.1.0.2 on rxe1) on one rail. In each GID table, GIDs of other containers precede the pod's own
+# GID: three other containers have children of a's rail netdev, one of b's. All interfaces are named net1, so that a name identifies
+# none. Sets index_a and index_b. Only for kernels whose soft RoCE carries traffic between the two.
 two_pods_behind_foreign_gids() {
   local other
   make_pod a 1

@@ -1,8 +1,7 @@
 # shellcheck shell=bash
-# The ways in which a container of an engine comes to its HCAs, held against each other: the same containers, and the same
-# assertions, whatever gives them their HCAs.
+# Compares the ways by which a container of an engine gets its HCAs: the same containers and the same assertions for each way.
 
-# install_engine ENGINE WAY: `rdma-hook install`, which takes everything back and does nothing a second time.
+# install_engine ENGINE WAY: `rdma-hook install`, which must undo everything, and change nothing when it is called again.
 install_engine() {
   local before installed
   before=$(engine_files)
@@ -17,13 +16,13 @@ install_engine() {
 install_it() { /usr/local/bin/rdma-hook install --engine "$1" --way "$2"; }
 engine_files() { find /etc /usr/share/containers -type f -exec sha256sum {} + | sort -k 2; }
 
-# use_way ENGINE WAY: what start_in_engine starts from now on. WAY: createRuntime (hooks.d files), rdma-runtime, cdi.
-# WAY of containerd: nri, rdma-runtime, base-spec, cdi; sets `handler`, the runtime handler for pods, which ask by cri_asks_for.
+# use_way ENGINE WAY: sets the way of start_in_engine. WAY: createRuntime (hooks.d files), rdma-runtime, cdi.
+# WAY of containerd: nri, rdma-runtime, base-spec, cdi; sets `handler`, the runtime handler of pods, which request by cri_asks_for.
 use_way() {
   engine=$1 way=$2
   PODMAN_RUNTIME="" cri_asks=annotations
   rm -f /etc/cdi/rdma-init.json
-  # It is asked about the pods of all handlers.
+  # containerd calls rdma-nri for the pods of all handlers.
   if [ -n "$nri_runs" ]; then end_nri; fi
   nri_runs=""
   install -D -m 755 "$hook" /usr/local/bin/rdma-hook
@@ -51,8 +50,8 @@ use_way() {
 }
 nri_runs=""
 
-# ask_engine HCA [KEY=VALUE...]: from now on containers ask for this HCA (or `all`; nothing: for none) in the current way, with
-# more annotations rdma-init.io/KEY. Beside that they have the options of ENGINE_OPTIONS (an array).
+# ask_engine HCA [KEY=VALUE...]: containers now request this HCA (or `all`; without HCA: none) in the current way, with more annotations
+# rdma-init.io/KEY. They also have the options of ENGINE_OPTIONS (an array).
 ENGINE_OPTIONS=()
 ask_engine() {
   local annotation
@@ -91,16 +90,16 @@ exec_in_engine() {
     docker) docker exec "$@" ;;
   esac
 }
-# wait_for_line NAME LINE: until the container has printed it.
+# wait_for_line NAME LINE: waits until the container has printed it.
 wait_for_line() {
   wait_until "$1 prints \`$2\`" 240 line_or_ended "$@"
   ! container_ended "$1" || { sed -e "s/^/[$1] /" "$(output_of "$1")" && fail "container $1 ended"; }
 }
 line_or_ended() { container_ended "$1" || grep -qsx "$2" "$(output_of "$1")"; }
 
-# The scenes below are those of two_pods_behind_foreign_gids: pods a and b, HCAs rxe0 and rxe1.
+# The scenes below use two_pods_behind_foreign_gids: pods a and b, HCAs rxe0 and rxe1.
 
-# assert_moves_data: ib_write_bw between two containers, each with the HCA of its pod.
+# assert_moves_data: runs ib_write_bw between two containers, each with the HCA of its pod.
 assert_moves_data() {
   local traffic=(perftest-by-nccl-env ib_write_bw -s 65536 -n 50 -F) received
   step "$engine, $way: data between two containers"
@@ -119,11 +118,11 @@ assert_moves_data() {
   assert_contains "what rdma-init found in pod b" "$(output_of "client-$way")" \
     "^by NCCL_IB_HCA==rxe1:1 NCCL_IB_GID_INDEX=$index_b\$"
   assert_contains "data moved" "$(output_of "client-$way")" '^ *65536 +50 '
-  # At most 4096 bytes in a packet.
+  # A packet has at most 4096 bytes.
   assert_greater "packets that rxe0 took in" "$(($(counter rxe0 rcvd_pkts) - received))" $((50 * 16 - 1))
 }
 
-# assert_registers_memory: 1 GiB, in a container whose user is not root. Its CAP_IPC_LOCK is what the way can give.
+# assert_registers_memory: registers 1 GiB in a container with a user other than root. It has CAP_IPC_LOCK if the way can add it.
 assert_registers_memory() {
   local user=1000:1000 only ENGINE_OPTIONS=("${ENGINE_OPTIONS[@]}" --user 1000:1000)
   step "$engine, $way: 1 GiB, as user $user"
@@ -131,14 +130,14 @@ assert_registers_memory() {
   run_in_engine "big-$way" a sh -c 'id -u; container-probe /dev/infiniband/uverbs*; exec verbs_trainer --rts-only --mr 1073741824'
   assert_equal "exit code" 0 "$exit_code"
   assert_contains "user" "$(output_of "big-$way")" "^${user%:*}\$"
-  # 14 is CAP_IPC_LOCK; no other.
+  # Bit 14 is CAP_IPC_LOCK; the set has no other bit.
   [ "$(given capabilities)" = - ] && only=0 || only=4
   assert_contains "capabilities" "$(output_of "big-$way")" "^capabilities 000000000000${only}000\$"
   assert_contains "registered" "$(output_of "big-$way")" "^rxe0:1: gid $index_a .* 1073741824 bytes registered, RTS"
   assert_sees_only "$(output_of "big-$way")" rxe0
 }
 
-# assert_nothing_without_asking: the same engine, a container that asks nothing.
+# assert_nothing_without_asking: the same engine, with a container that requests no HCA.
 assert_nothing_without_asking() {
   step "$engine, $way: a container that asks nothing"
   ask_engine
@@ -147,8 +146,8 @@ assert_nothing_without_asking() {
   assert_error "$(output_of "plain-$way")" "$(node_of rxe0)" ENOENT
 }
 
-# assert_no_second_holder PLACE: of an HCA whose pool is exclusive one pod has it, and another is refused; who holds it stands in
-# PLACE: `output`, what the engine shows its user, or `syslog`.
+# assert_no_second_holder PLACE: one pod has an HCA of an exclusive pool, and another pod is refused. PLACE has the name of the owner:
+# `output`, which the engine shows to its user, or `syslog`.
 assert_no_second_holder() {
   local said
   step "$engine, $way: an HCA that pod a has for itself is not given to pod b"
@@ -164,17 +163,17 @@ assert_no_second_holder() {
   esac
 }
 
-# holder_is_said LINES: after so many lines of the log.
+# holder_is_said LINES: tests for the name of the owner after so many lines of the log.
 holder_is_said() { tail -n "+$(($1 + 1))" "$syslog" | grep -E 'rxe0.* is held by '; }
 
-# assert_exec: what a session in the container of assert_no_second_holder has.
+# assert_exec: checks a session in the container of assert_no_second_holder.
 assert_exec() {
   local probed=/run/lab/exec-$way
   step "$engine, $way: exec"
   exec_in_engine "first-$way" container-probe "$(node_of rxe0)" > "$probed"
   assert_given_to_exec "$probed"
 }
-# assert_given_to_exec OUTPUT: what container-probe printed in a session of a container that has rxe0.
+# assert_given_to_exec OUTPUT: checks the output of container-probe in a session of a container that has rxe0.
 assert_given_to_exec() {
   sed -e 's/^/[exec] /' "$1"
   assert_opens "$1" "$(node_of rxe0)" "$(numbers_of "$(node_of rxe0)")"
@@ -182,7 +181,7 @@ assert_given_to_exec() {
   assert_equal "CAP_IPC_LOCK in exec" "$(given exec-capabilities)" "$(capability_in "$1")"
 }
 
-# end_first_holder: it ends, and the HCA is still its pod's.
+# end_first_holder: ends it; the HCA must still belong to its pod.
 end_first_holder() {
   case $engine in
     podman) in_podman rm --force --time 0 "first-$way" > /dev/null ;;
@@ -195,13 +194,13 @@ end_first_holder() {
     "$(jq --raw-output '[.hcas[] | select(.name == "rxe0").holders[].mode] | join(" ")' /run/lab/devices)"
 }
 
-# rails_for_the_matrix: two HCAs, which may be had in every mode.
+# rails_for_the_matrix: makes two HCAs that can be requested in every mode.
 rails_for_the_matrix() {
   make_rails 2
   network_config rails "$(rails_network 2 1 '.gateway_test = "off"')" > /dev/null
 }
 
-# given COLUMN: what the current way can give, as the table of docs/which-way.md has it.
+# given COLUMN: prints what the current way can add, as in the table of docs/which-way.md.
 given() {
   case $1-$way in
     capabilities-rdma-runtime | exec-capabilities-rdma-runtime) echo IPC_LOCK ;;
@@ -212,7 +211,7 @@ given() {
     *) fail "no column $1" ;;
   esac
 }
-# given_rails MODE: netdev and kind of what an HCA of make_rails becomes.
+# given_rails MODE: prints netdev and kind of the netdev that a container gets for an HCA of make_rails.
 given_rails() {
   case $1 in
     hca) echo - ;;
@@ -220,20 +219,20 @@ given_rails() {
     exclusive) echo net1,veth ;;
   esac
 }
-# given_by_init MODE: what rdma-init exports as NCCL_IB_HCA; `-`: it starts the program without. Of make_rails' netdevs the
-# node has no address, so that in mode hca there is none that a container could use.
+# given_by_init MODE: prints the NCCL_IB_HCA that rdma-init exports; `-`: it starts the program without. The node has no address on the
+# netdevs of make_rails, so that a container in mode hca has no usable address.
 given_by_init() { if [ "$1" = hca ]; then echo -; else echo "=rxe0:1"; fi; }
 given_environment() { if [ "$1" = hca ]; then echo -; else given environment; fi; }
-# In what container-probe printed: whether locked memory is unlimited; IPC_LOCK (14) or -.
+# Reads the output of container-probe: whether locked memory is unlimited; IPC_LOCK (14) or -.
 limit_in() { if grep -qx 'memlock unlimited unlimited' "$1"; then echo yes; else echo -; fi; }
 capability_in() { if (((0x$(sed -n -e 's/^capabilities //p' "$1") >> 14) & 1)); then echo IPC_LOCK; else echo -; fi; }
 
-# rails_in OUTPUT: the netdevs that it shows, as `ip` prints them, without those that are nobody's rail.
+# rails_in OUTPUT: prints the netdevs in it, as `ip` prints them, without netdevs that are no rail.
 rails_in() {
   sed -n -e 's/^rails //p' "$1" | jq '.[] | select(.link_type == "ether" and .ifname != "eth0")'
 }
 
-# The command by which a container shows all that it was given; it may make nodes (CAP_MKNOD). The HCA is rxe0, and there is rxe1.
+# The command by which a container prints all that it got; it can make nodes (CAP_MKNOD). The HCA is rxe0, and rxe1 exists.
 showing() {
   local other
   other=$(node_of rxe1)
@@ -242,9 +241,9 @@ showing() {
     started=\$(rdma-init -- env); echo rdma-init \$?; echo \"\$started\" | sed -n -e 's/^NCCL_IB_HCA=/exported /p'"
 }
 
-# assert_gives ENGINE WAY MODE OUTPUT: what a container that asked for rxe0 and ran `showing` was given is what this way can give;
-# it becomes a line of the file $matrix, which all cases of a boot add to. What every way gives is the same, to the letter, in all
-# containers of a mode.
+# assert_gives ENGINE WAY MODE OUTPUT: compares the output of a container that requested rxe0 and ran `showing` with the abilities of
+# this way, and adds a line to the file $matrix, to which all cases of a boot add. The common part of all ways must be identical in
+# all containers of a mode.
 readonly matrix=/run/lab/matrix
 assert_gives() {
   local engine=$1 way=$2 mode=$3 output=$4 column facts=/run/lab/matrix-$3 row=("$1" "$2" "$3")
@@ -278,7 +277,7 @@ assert_gives() {
   for column in nodes rules limits capabilities rails environment rdma-init; do row+=("${got[$column]}"); done
   echo "${row[*]}" >> "$matrix"
 }
-# show_matrix: also what all containers of a mode had alike.
+# show_matrix: also prints the common part of all containers of a mode.
 show_matrix() {
   local mode columns row
   columns="%-11s %-14s %-13s %-6s %-6s %-7s %-13s %-13s %-12s %s\n"

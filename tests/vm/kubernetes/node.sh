@@ -1,13 +1,13 @@
 # shellcheck shell=bash disable=SC2154
-# The lab's node: a guest that is booted, asked and rebooted. Whoever reads this file has set what `boot_node` uses.
+# The node of the lab: a guest that boots, runs commands and reboots. The script that sources this file sets the variables of `boot_node`.
 
-# Of guest/kubelet.service. The number chooses its slice of the addresses where a configuration says `node_index: NODE_NAME`.
+# Name of the node in guest/kubelet.service. The number selects its slice of the addresses with `node_index: NODE_NAME`.
 readonly node=worker1
 
 on_node() { "$here/on-node" <<< "set -e
 $*"; }
 
-# boot_node: the disk is made at the first boot and stays.
+# boot_node: the first boot makes the disk, which persists.
 boot_node() {
   local command
   if [ ! -e "$out/disk.img" ]; then
@@ -27,7 +27,7 @@ node_booted() {
   [ -e "$out/booted" ] && on_node true > /dev/null 2>&1
 }
 
-# reboot_node: as an administrator does, with what runs there.
+# reboot_node: reboots like an administrator, with running pods.
 reboot_node() {
   local qemu_pid
   qemu_pid=$(< "$state/qemu.pid")
@@ -42,7 +42,7 @@ node_is_ready() { [ "$(kubectl get node "$node" -o 'jsonpath={.status.conditions
 
 containerd_answers() { on_node '/opt/runtimes/containerd-1.7.24/ctr version' > /dev/null 2>&1; }
 
-# import_image FILE: an archive of an image, below $out, into what the kubelet sees.
+# import_image FILE: imports an archive of an image, below $out, for the kubelet.
 import_image() {
   local started=$SECONDS
   on_node "/opt/runtimes/containerd-1.7.24/ctr -n k8s.io images import '/run/lab/out/$1'" > "$state/import.log" || {

@@ -1,9 +1,9 @@
 # shellcheck shell=bash disable=SC2154
-# The steps of the case, in their order, and what they are about.
+# The steps of the case, in their order, and the functions that they use.
 
 readonly resource=rdma-init.io/rails
 readonly namespace=team-a
-# Of config/kubernetes/base.
+# Functions for config/kubernetes/base.
 readonly system=rdma-init system_label=app.kubernetes.io/name=rdma-init daemonset=rdma-init cluster_daemonset=rdma-init-cluster plugin_container=rdma-device-plugin
 
 make_images() {
@@ -12,7 +12,7 @@ make_images() {
   make_node_image "$older" older older
   rm -rf "$out/images/storage" "$out/images/run"
 }
-# make_node_image BUILD TAG NAME: in a storage of its own, since the machine's may not be able to hold layers.
+# make_node_image BUILD TAG NAME: with separate storage, because the storage of the machine may not support layers.
 make_node_image() {
   "$project/images/node/build" --build "$1" --tag "localhost/rdma-init-node:$2" --out "$out/images/$3.tar" -- --storage-driver vfs \
     --root "$out/images/storage" --runroot "$out/images/run" > "$state/node-image.log" 2>&1 || {
@@ -21,10 +21,10 @@ make_node_image() {
   }
 }
 
-# Of the cluster.
+# Functions for the cluster.
 
-# trainer NAME COUNT COMMAND...: a pod that asks for COUNT HCAs; COMMAND follows the image's entrypoint, rdma-init. POD_EDIT is a
-# filter of jq for it.
+# trainer NAME COUNT COMMAND...: a pod that requests COUNT HCAs. COMMAND follows rdma-init, the entrypoint of the image. POD_EDIT is a
+# filter of jq for the pod.
 trainer() {
   local name=$1 count=$2
   shift 2
@@ -43,7 +43,7 @@ end_pod() {
   kubectl -n "$namespace" delete pod --wait=false "$@" > /dev/null 2>&1
   wait_until "pod $1 is gone" 600 is_gone "$1"
 }
-# said NAME REGEX: what a pod has written has a line that matches; the pod's log is then in $state/NAME.said.
+# said NAME REGEX: waits for a matching line in the output of a pod; the pod's log is then in $state/NAME.said.
 said() {
   kubectl -n "$namespace" logs "$1" > "$state/$1.said" 2> /dev/null && grep -Eq -- "$2" "$state/$1.said"
 }
@@ -54,7 +54,7 @@ allocatable_is() {
 }
 events_of() { kubectl -n "$namespace" get events --field-selector "involvedObject.name=$1" -o 'jsonpath={range .items[*]}{.reason}: {.message}{"\n"}{end}'; }
 
-# What a trainer finds, before it trains.
+# The environment of a trainer before it trains.
 # shellcheck disable=SC2016 # the container's shell
 readonly look_around='env | grep -e ^NCCL -e ^RDMA; echo nodes $(ls /dev/infiniband); echo hcas $(ls /sys/class/infiniband)
   echo memlock $(ulimit -l); echo ready; exec sleep 1000000'
@@ -76,7 +76,7 @@ bring_up() {
   kubectl get nodes -o wide
 }
 
-# The administrator's overlay of base for this node: an HCA is a pod's alone, its netdev moves into the pod and gets an address.
+# The administrator's overlay of base for this node: an HCA belongs to one pod, its netdev moves into the pod and gets an address.
 write_overlay() {
   mkdir -p "$out/lab"
   jq --null-input '{rails: ["rxe0", "rxe1", "rxe2", "rxe3"],
@@ -114,7 +114,7 @@ step_deploy() {
   done
   kubectl delete namespace "$system" > /dev/null
   for overlay in "$project"/config/kubernetes/overlays/*/pod.yaml; do
-    # Dynamic resource allocation came after this Kubernetes.
+    # This version of Kubernetes has no dynamic resource allocation.
     ! grep -q 'claims:' "$overlay" || continue
     kubectl apply --dry-run=server -f "$overlay" > "$state/dry-run" 2>&1 || {
       cat "$state/dry-run"
@@ -133,7 +133,7 @@ step_deploy() {
   show_nodes
 }
 
-# The overlays whose nodes this one can be, one after the other, as they are in the tree. Of vke and ack an HCA's netdev has an address.
+# The overlays that apply to this node, one after the other, unchanged. For vke and ack the netdev of an HCA has an address.
 # shellcheck disable=SC2016 # the node's shell
 run_overlays() {
   step "2. the pods of the overlays"
@@ -158,7 +158,7 @@ run_overlays() {
   echo "not run: ib-sriov and nvidia, whose HCAs are InfiniBand; beside-dranet, whose claims came after this Kubernetes"
 }
 
-# run_overlay NAME RESOURCE ALLOCATABLE HCAS: its pod, but for image and command, starts and exports as many HCAs as it asks for.
+# run_overlay NAME RESOURCE ALLOCATABLE HCAS: its pod, with another image and command, starts and exports as many HCAs as it requests.
 run_overlay() {
   local overlay=$project/config/kubernetes/overlays/$1 pod
   roll apply -k "$overlay" > /dev/null
@@ -176,12 +176,12 @@ run_overlay() {
 
 daemonset_is_ready() { [ "$(kubectl -n "$system" get daemonset "$daemonset" -o 'jsonpath={.status.numberReady}')" = 1 ]; }
 
-# Of the node.
+# Functions for the node.
 
-# ledger: what rdma-hook has booked there; views, the lock and counters are no bookings.
+# ledger: prints the bookings of rdma-hook. Views, the lock and counters are no bookings.
 held() { on_node 'find /run/rdma-hook -path /run/rdma-hook/views -prune -o -type f ! -name lock ! -name "metrics*" -print 2> /dev/null | sort; true'; }
 nothing_is_held() { [ -z "$(held)" ]; }
-# node_state FILE: network, RDMA and /etc of the node, without the bridge and the veths of eth0, which are the CNI plugin's.
+# node_state FILE: network, RDMA and /etc of the node, without the bridge and the veths of eth0, which the CNI plugin owns.
 node_state() {
   on_node '. /run/lab/lab/guest/assert.sh; . /run/lab/lab/guest/rails.sh; ledger=/run/rdma-hook
 node_state | grep -v -e cni0 -e \"veth -e /run/netns -e "^cni-"
@@ -200,14 +200,14 @@ plugin_log() { kubectl -n "$system" logs "$(system_pod)" -c "$plugin_container" 
 system_pod() { kubectl -n "$system" get pods -l "$system_label" --field-selector=status.phase=Running -o 'jsonpath={.items[0].metadata.name}'; }
 registrations() { plugin_log | grep -c "registered with the kubelet" || true; }
 registered_after() { [ "$(registrations)" -gt "$1" ]; }
-# What must not change when something below the pods is restarted.
+# The state that must not change when a program below the pods restarts.
 running_pods() { kubectl -n "$namespace" get pods -o 'jsonpath={range .items[*]}{.metadata.name} {.status.phase} {.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount}{"\n"}{end}'; }
 assert_pods_untouched() {
   assert_equal "$1: the pods and their containers" "$pods_before" "$(running_pods)"
   assert_equal "$1: what is held" "$held_before" "$(held)"
 }
 
-# roll ARGUMENT...: kubectl with ARGUMENTS, which change the DaemonSets, until that is so on the node.
+# roll ARGUMENT...: runs kubectl with ARGUMENTS, which change the DaemonSets, and waits until the change is on the node.
 roll() {
   kubectl "$@"
   kubectl -n "$system" rollout status "daemonset/$daemonset" --timeout=900s
@@ -216,7 +216,7 @@ roll() {
 
 show_nodes() { kubectl get nodes -o custom-columns="NAME:.metadata.name,KUBELET:.status.nodeInfo.kubeletVersion,RAILS:.status.allocatable.${resource/./\\.},CAPACITY:.status.capacity.${resource/./\\.}"; }
 
-# Two pods that ask for one HCA each move bytes over what rdma-init exported.
+# Two pods that request one HCA each move bytes by the exports of rdma-init.
 step_two_pods_move_bytes() {
   step "2. two pods move bytes with ib_write_bw"
   trainer server 1 perftest-by-nccl-env ib_write_bw -s 65536 -n 50 -F | create
@@ -232,10 +232,10 @@ step_two_pods_move_bytes() {
   end_pod server
 }
 
-# listens POD: at the port of perftest, 18515, which says so only once a client was there where it does not write to a terminal.
+# listens POD: tests port 18515 of perftest. Without a terminal, perftest prints that it listens only after a client has connected.
 listens() { kubectl -n "$namespace" exec "$1" -- grep -q ':4853 .* 0A ' /proc/net/tcp /proc/net/tcp6; }
 
-# A training job's two workers find each other by the index and move bytes over two HCAs each.
+# The two workers of a training job find each other by the index and move bytes over two HCAs each.
 step_job() {
   step "2. a Job with parallelism 2"
   # shellcheck disable=SC2016 # the container's shell
@@ -296,7 +296,7 @@ step_exec_and_others() {
 }
 agent_is_gone() { [ -z "$(kubectl -n "$namespace" get pods -l app=agent -o name)" ]; }
 agent_is_ready() { [ "$(kubectl -n "$namespace" get daemonset agent -o 'jsonpath={.status.numberReady}')" = 1 ]; }
-# assert_untouched POD: what containerd made of it has nothing of ours but the look whether it should have, which every container has.
+# assert_untouched POD: its bundle has no change of this project except the hook `verify`, which every container has.
 assert_untouched() {
   local id
   id=$(pod_field "$1" '.status.containerStatuses[0].containerID')
@@ -334,8 +334,8 @@ step_restarts() {
   assert_pods_untouched "after the rollout"
 }
 
-# plug_in LEFT: once pods have LEFT HCAs. containerd that was started anew tells nobody of the end of pods from before: rdma-nri sees it,
-# and returns what they had. A NIC comes home with the namespace; a software netdev has ended.
+# plug_in LEFT: waits until pods have LEFT HCAs. A restarted containerd does not report the end of older pods: rdma-nri detects it and
+# releases their HCAs. A NIC returns to the node with the end of the namespace; a software netdev has ended.
 plug_in() {
   wait_until "rdma-nri has returned what no pod has" 300 records_are "$1"
   on_node '/run/lab/vm/guest/plug-in'
@@ -426,13 +426,13 @@ END
   end_pod stays
   wait_until "nothing is held" 300 nothing_is_held
 }
-# assert_programs_of BUILD: those that the installer has put on the node.
+# assert_programs_of BUILD: compares the programs that the installer has put on the node.
 assert_programs_of() {
   strip -o "$state/rdma-hook" "$1/hook/rdma-hook"
   assert_equal "/opt/rdma-init/bin/rdma-hook" "$(sha256sum < "$state/rdma-hook")" "$(on_node 'sha256sum < /opt/rdma-init/bin/rdma-hook')"
 }
 
-# Nobody writes the CDI file on this node.
+# No program writes the CDI file on this node.
 step_cdi() {
   step "7. \"cdi\": true and no CDI file: the pod starts, with device nodes"
   plug_in 0
@@ -451,7 +451,7 @@ step_cdi() {
 }
 config_is_there() { [ "$(on_node 'sha256sum < /etc/rdma-init/cluster/config.json')" = "$(sha256sum < "$out/lab/config.json")" ]; }
 
-# By the command of docs/kubernetes.md.
+# With the command of docs/kubernetes.md.
 step_removal() {
   step "8. removal, while the last pods end"
   local name
@@ -471,7 +471,7 @@ step_removal() {
 
 all_steps() {
   bring_up
-  # From here on the bridge of eth0 is there.
+  # From here on the bridge of eth0 exists.
   trainer first 0 true | create
   wait_until "a pod has started" 600 said first '.*'
   end_pod first
