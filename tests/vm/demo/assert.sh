@@ -34,10 +34,10 @@ own_machine() {
   mount -t tmpfs tmpfs /run
 }
 
-needs_root() { [ "$(id -u)" = 0 ] || skip "needs root, for mounts and namespaces"; }
+needs_root() { [ "$(id -u)" = 0 ] || skip "not root: mounts and namespaces need root"; }
 
 # needs PROGRAM PACKAGE
-needs() { command -v "$1" > /dev/null || skip "no $1 (Debian package $2)"; }
+needs() { command -v "$1" > /dev/null || skip "$1 is not installed (Debian package $2)"; }
 
 # Lists everything that a run can leave on the machine: mounts, named network namespaces, netdevs, cgroups, containers.
 traces() {

@@ -21,7 +21,7 @@ rdma_devices() {
 write_bundle() {
   local name=$1 pod=$2 bundle=$containers/$1
   shift 2
-  [ ! -e "$bundle" ] || fail "a container $name was there already"
+  [ ! -e "$bundle" ] || fail "a container $name already exists"
   mkdir -p "$bundle/rootfs" /run/lab/empty
   mount -t overlay overlay -o lowerdir=/:/run/lab/empty "$bundle/rootfs"
   jq --null-input --arg name "$name" --arg pod "$pod" --argjson devices "$(rdma_devices)" \
@@ -126,5 +126,5 @@ needs_rdma_init() {
 }
 
 needs_verbs_trainer() {
-  [ -x /run/lab/bin/verbs_trainer ] || not_possible_here "the build has no verbs_trainer: libibverbs-dev was not installed when it was configured"
+  [ -x /run/lab/bin/verbs_trainer ] || not_possible_here "the build has no verbs_trainer: libibverbs-dev was not installed at its configuration"
 }

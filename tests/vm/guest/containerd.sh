@@ -13,7 +13,7 @@ start_cri() {
   [ ! -S /run/lab/cri.socket ] || return 0
   setpriv --pdeathsig KILL python3 /run/lab/vm/guest/cri serve /run/lab/cri.socket &
   cri_pid=$!
-  wait_until "the CRI client is there" 60 test -S /run/lab/cri.socket
+  wait_until "the CRI client listens" 60 test -S /run/lab/cri.socket
 }
 
 # containerd_versions: oldest first. CONTAINERD (of `run --set`) selects one version.
@@ -245,7 +245,7 @@ worker_said() { [ -r "/var/log/pods/$pod_name/$1.log" ] && grep -Eq -- "$2" "$(l
 
 # wait_for_worker NAME SECONDS REGEX: waits for a matching line or the end of the container; the next assertion then shows the reason.
 wait_for_worker() {
-  wait_until "container $1 says $3" "$2" worker_said_or_ended "$1" "$3"
+  wait_until "container $1 prints $3" "$2" worker_said_or_ended "$1" "$3"
 }
 worker_said_or_ended() { worker_said "$1" "$2" || [[ $(cri status "$worker") = exited* ]]; }
 
@@ -341,7 +341,7 @@ two_pods_move_data() {
   CONTAINER_EDIT="$container_asks | .user = 1000" start_worker server "${traffic[@]}"
   local server_worker=$worker server_netns=$netns
   assert_equal "netdevs of the server" net1 "$(rail_netdevs_of "$netns")"
-  [ ! -e /sys/class/net/v0 ] || fail "v0 is still the node's"
+  [ ! -e /sys/class/net/v0 ] || fail "v0 is still on the node"
   needs_traffic_between_pods "$netns"
   wait_until "the server listens" 120 listens_or_exited "$server_netns" 18515
   received=$(counter rxe0 rcvd_pkts)

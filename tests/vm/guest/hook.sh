@@ -52,7 +52,7 @@ log.bind("/dev/log")
 with open(sys.argv[1], "wb", buffering=0) as file:
     while True:
         file.write(log.recv(65536) + b"\n")' "$syslog" &
-  wait_until "/dev/log is there" 60 test -S /dev/log
+  wait_until "/dev/log exists" 60 test -S /dev/log
 }
 # assert_said WHAT EXTENDED_REGEX
 assert_said() {

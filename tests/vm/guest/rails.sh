@@ -141,7 +141,7 @@ assert_node_as_before() {
   until node_state > "$1.now" && cmp --quiet "$1" "$1.now"; do
     if [ "$SECONDS" -ge "$end" ]; then
       diff --unified=0 "$1" "$1.now" || true
-      fail "the node is not as it was: the lines above differ (- before, + now)"
+      fail "the node has changed: the lines above differ (- before, + now)"
     fi
     sleep 1
   done

@@ -139,7 +139,7 @@ assert_registers_memory() {
 
 # assert_nothing_without_asking: the same engine, with a container that requests no HCA.
 assert_nothing_without_asking() {
-  step "$engine, $way: a container that asks nothing"
+  step "$engine, $way: a container that requests no HCA"
   ask_engine
   run_in_engine "plain-$way" a container-probe "$(node_of rxe0)"
   assert_equal "exit code" 0 "$exit_code"
@@ -150,16 +150,16 @@ assert_nothing_without_asking() {
 # `output`, which the engine shows to its user, or `syslog`.
 assert_no_second_holder() {
   local said
-  step "$engine, $way: an HCA that pod a has for itself is not given to pod b"
+  step "$engine, $way: an exclusive HCA of pod a is not granted to pod b"
   ask_engine rxe0
   start_in_engine "first-$way" a sh -c 'echo holds; exec sleep infinity'
   wait_for_line "first-$way" holds
   said=$(wc -l < "$syslog")
   run_in_engine "second-$way" b true
-  [ "$exit_code" != 0 ] || fail "another pod got an HCA that is held exclusively"
+  [ "$exit_code" != 0 ] || fail "another pod got an exclusive HCA"
   case $1 in
     output) assert_contains "the engine shows who holds it" "$(output_of "second-$way")" 'rxe0.* is held by ' ;;
-    syslog) wait_until "the log says who holds it" 30 holder_is_said "$said" ;;
+    syslog) wait_until "the log names its owner" 30 holder_is_said "$said" ;;
   esac
 }
 
@@ -272,7 +272,7 @@ assert_gives() {
     sed -n -e 's/^rules //p' "$output" | jq --compact-output '.[] | {priority, table}'
   } > "$facts.now"
   [ -e "$facts" ] || cp "$facts.now" "$facts"
-  diff --unified=0 "$facts" "$facts.now" || fail "$engine, $way, $mode: the lines above differ from what another way gave"
+  diff --unified=0 "$facts" "$facts.now" || fail "$engine, $way, $mode: the lines above differ from another way"
   [ -s "$matrix" ] || echo "engine way mode nodes rules limits capabilities rails environment rdma-init" > "$matrix"
   for column in nodes rules limits capabilities rails environment rdma-init; do row+=("${got[$column]}"); done
   echo "${row[*]}" >> "$matrix"

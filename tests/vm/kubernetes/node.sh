@@ -19,7 +19,7 @@ boot_node() {
   mapfile -t command < <("$here/qemu-command" --image "$image" --qemu "$qemu" --disk "$out/disk.img" --build "$build" --out "$out" \
     --kubernetes "$kubernetes" --kernel "$kernel")
   started qemu "${command[@]}"
-  wait_until "the node's first program of ours runs" 600 node_booted
+  wait_until "the lab's program runs on the node" 600 node_booted
   echo "the node booted: kernel $(< "$out/booted")"
 }
 node_booted() {
@@ -47,7 +47,7 @@ import_image() {
   local started=$SECONDS
   on_node "/opt/runtimes/containerd-1.7.24/ctr -n k8s.io images import '/run/lab/out/$1'" > "$state/import.log" || {
     cat "$state/import.log"
-    fail "$1 could not be imported"
+    fail "cannot import $1"
   }
   echo "imported $1 in $((SECONDS - started)) s"
 }

@@ -167,11 +167,11 @@ run_overlay() {
   kubectl create --dry-run=client -f "$overlay/pod.yaml" -o json |
     jq --arg command "$look_around" 'del(.metadata.namespace) | .spec.containers[0] += {image: "lab.local/trainer:1", args: ["sh", "-c", $command]}' | create
   wait_for_pod "$pod" Running
-  wait_until "$pod says ready" 300 said "$pod" ready
+  wait_until "$pod prints ready" 300 said "$pod" ready
   echo "ok: $1: $(paste -sd ' ' "$state/$pod.said")"
   assert_equal "HCAs that the pod of $1 exports" "$4" "$(sed -n -e 's/^NCCL_IB_HCA==\?//p' "$state/$pod.said" | tr , '\n' | grep -c .)"
   end_pod "$pod" --grace-period=1
-  wait_until "nothing is held" 300 nothing_is_held
+  wait_until "no grant is left" 300 nothing_is_held
 }
 
 daemonset_is_ready() { [ "$(kubectl -n "$system" get daemonset "$daemonset" -o 'jsonpath={.status.numberReady}')" = 1 ]; }
@@ -189,9 +189,9 @@ find /etc /usr/local -type f -exec sha256sum {} + | sort -k 2' > "$1"
 }
 node_is_as_before() { node_state "$1.now" && cmp --quiet "$1" "$1.now"; }
 assert_node_as_before() {
-  if ! (wait_until "the node is as before" 120 node_is_as_before "$1") > /dev/null; then
+  if ! (wait_until "the node is unchanged" 120 node_is_as_before "$1") > /dev/null; then
     diff --unified=0 "$1" "$1.now" | cut -c 1-300 || true
-    fail "the node is not as it was: the lines above differ (- before, + now)"
+    fail "the node has changed: the lines above differ (- before, + now)"
   fi
   echo "ok: the node is as before: $(wc -l < "$1") lines of links, addresses, routes, rules, RDMA links, GIDs, and of files in /etc and /usr/local"
 }
@@ -258,7 +258,7 @@ step_fifth_pod() {
   for name in one two three four five; do trainer "$name" 1 sh -c "$look_around" | create; done
   for name in one two three four; do
     wait_for_pod "$name" Running
-    wait_until "$name says ready" 300 said "$name" ready
+    wait_until "$name prints ready" 300 said "$name" ready
     echo "ok: $name: $(paste -sd ' ' "$state/$name.said")"
   done
   assert_equal "different HCAs" 4 "$(grep -h '^NCCL_IB_HCA=' "$state"/{one,two,three,four}.said | sort -u | grep -c .)"
@@ -267,13 +267,13 @@ step_fifth_pod() {
   kubectl -n "$namespace" get pods
   end_pod two
   wait_for_pod five Running
-  wait_until "five says ready" 300 said five ready
+  wait_until "five prints ready" 300 said five ready
   echo "ok: two was deleted, five runs: $(paste -sd ' ' "$state/five.said")"
 }
 is_not_scheduled() { pod_field five '.status.conditions[?(@.type=="PodScheduled")].message' | grep -q "Insufficient $resource"; }
 
 step_exec_and_others() {
-  step "4. exec has the memlock; who asks for nothing is untouched"
+  step "4. exec has the limit of locked memory; a pod that requests no HCA is unchanged"
   assert_equal "memlock of kubectl exec" unlimited "$(kubectl -n "$namespace" exec one -- sh -c 'ulimit -l')"
   trainer plain 0 sh -c "$look_around" | create
   POD_EDIT='.spec.containers[0].env = [{name: "NVIDIA_VISIBLE_DEVICES", value: "all"}] | .metadata.annotations = {"nvidia.com/gpu": "0"}
@@ -327,7 +327,7 @@ step_restarts() {
   wait_until "four are allocatable" 600 allocatable_is 4
   assert_pods_untouched "after containerd's restart"
 
-  step "5. the DaemonSet is rolled"
+  step "5. the DaemonSet is rolled out again"
   roll -n "$system" rollout restart "daemonset/$daemonset"
   wait_until "the new plugin has registered" 600 registered_after 0
   wait_until "four are allocatable" 600 allocatable_is 4
@@ -337,13 +337,13 @@ step_restarts() {
 # plug_in LEFT: waits until pods have LEFT HCAs. A restarted containerd does not report the end of older pods: rdma-nri detects it and
 # releases their HCAs. A NIC returns to the node with the end of the namespace; a software netdev has ended.
 plug_in() {
-  wait_until "rdma-nri has returned what no pod has" 300 records_are "$1"
+  wait_until "rdma-nri has released the HCAs of ended pods" 300 records_are "$1"
   on_node '/run/lab/vm/guest/plug-in'
 }
 records_are() { [ "$(on_node 'ls /run/rdma-hook/network | wc -l')" = "$1" ]; }
 
 step_link_down() {
-  step "5. a link goes down, and up"
+  step "5. a link goes down and up"
   local free
   end_pod five
   plug_in 3
@@ -361,21 +361,21 @@ step_link_down() {
 one_is_free() { [ -n "$(on_node 'ls /sys/class/net | grep -E "^v[0-3]$" || true')" ]; }
 
 step_force_and_reboot() {
-  step "6. a pod is deleted by force"
+  step "6. a pod is force-deleted"
   end_pod three --force --grace-period=0
   plug_in 2
-  wait_until "two are held" 600 holders_are 2
+  wait_until "two grants exist" 600 holders_are 2
   echo "ok: what is held: $(held | paste -sd ' ')"
   step "6. the node is rebooted"
   reboot_node
   wait_until "the node is Ready" 900 node_is_ready
   wait_until "four are allocatable" 900 allocatable_is 4
   wait_until "one runs again" 900 has_restarted one
-  wait_until "one says ready" 600 said one ready
+  wait_until "one prints ready" 600 said one ready
   echo "ok: after the reboot: $(paste -sd ' ' "$state/one.said")"
   end_pod one
   end_pod four
-  wait_until "nothing is held" 300 nothing_is_held
+  wait_until "no grant is left" 300 nothing_is_held
   echo "ok: nothing is held; netdevs: $(on_node 'ls /sys/class/net | paste -sd " "')"
 }
 has_restarted() { [ "$(pod_field "$1" '.status.containerStatuses[0].restartCount')" -ge 1 ] && [ -n "$(pod_field "$1" '.status.containerStatuses[0].state.running.startedAt')" ]; }
@@ -386,10 +386,10 @@ step_drain_and_downgrade() {
   step "6. the node is drained"
   plug_in 0
   trainer drained 1 sh -c "$look_around" | create
-  wait_until "drained says ready" 600 said drained ready
+  wait_until "drained prints ready" 600 said drained ready
   kubectl drain "$node" --ignore-daemonsets --force --timeout=600s
-  is_gone drained || fail "the pod is there after the drain"
-  wait_until "nothing is held" 300 nothing_is_held
+  is_gone drained || fail "the pod still exists after the drain"
+  wait_until "no grant is left" 300 nothing_is_held
   wait_until "the DaemonSet is ready" 60 daemonset_is_ready
   kubectl get nodes
   kubectl -n "$system" get pods
@@ -409,11 +409,11 @@ END
   wait_until "four are allocatable" 600 allocatable_is 4
   for name in stays ends; do
     trainer "$name" 1 sh -c "$look_around" | create
-    wait_until "$name says ready" 600 said "$name" ready
+    wait_until "$name prints ready" 600 said "$name" ready
     echo "ok: $name: $(paste -sd ' ' "$state/$name.said")"
   done
 
-  step "6. and the newer one again"
+  step "6. the newer version again"
   pods_before=$(running_pods)
   held_before=$(held)
   roll -n "$system" rollout undo "daemonset/$daemonset" "daemonset/$cluster_daemonset"
@@ -422,9 +422,9 @@ END
   assert_pods_untouched "after the upgrade"
   assert_equal "memlock of kubectl exec" unlimited "$(kubectl -n "$namespace" exec stays -- sh -c 'ulimit -l')"
   end_pod ends
-  wait_until "what ended has been returned" 300 records_are 1
+  wait_until "the HCAs of ended pods are released" 300 records_are 1
   end_pod stays
-  wait_until "nothing is held" 300 nothing_is_held
+  wait_until "no grant is left" 300 nothing_is_held
 }
 # assert_programs_of BUILD: compares the programs that the installer has put on the node.
 assert_programs_of() {
@@ -440,14 +440,14 @@ step_cdi() {
   cp "$out/lab/config.json" "$state/config.json"
   jq '. + {device_plugin: {cdi: true}}' "$state/config.json" > "$out/lab/config.json"
   kubectl apply -k "$out/lab" > /dev/null
-  wait_until "the plugin gives CDI devices" 300 config_is_there
+  wait_until "the plugin allocates CDI devices" 300 config_is_there
   trainer cdi 1 sh -c "$look_around" | create
-  wait_until "cdi says ready" 300 said cdi ready
+  wait_until "cdi prints ready" 300 said cdi ready
   echo "ok: cdi: $(paste -sd ' ' "$state/cdi.said")"
-  grep -q '^nodes .*uverbs' "$state/cdi.said" || fail "it has no node"
-  plugin_log | grep 'no file in /etc/cdi or /var/run/cdi' || fail "the plugin does not say that the file is missing"
+  grep -q '^nodes .*uverbs' "$state/cdi.said" || fail "it has no device node"
+  plugin_log | grep 'no file in /etc/cdi or /var/run/cdi' || fail "the plugin does not report the missing file"
   end_pod cdi
-  wait_until "nothing is held" 300 nothing_is_held
+  wait_until "no grant is left" 300 nothing_is_held
 }
 config_is_there() { [ "$(on_node 'sha256sum < /etc/rdma-init/cluster/config.json')" = "$(sha256sum < "$out/lab/config.json")" ]; }
 
@@ -458,7 +458,7 @@ step_removal() {
   plug_in 0
   wait_until "four are allocatable" 600 allocatable_is 4
   for name in last1 last2; do trainer "$name" 1 sh -c "$look_around" | create; done
-  for name in last1 last2; do wait_until "$name says ready" 600 said "$name" ready; done
+  for name in last1 last2; do wait_until "$name prints ready" 600 said "$name" ready; done
   kubectl -n "$namespace" delete pod --all --wait=false
   roll apply -k "$project/config/kubernetes/remove"
   kubectl -n "$system" logs "daemonset/$daemonset" -c install
