@@ -309,8 +309,8 @@ class Samples(CrioCase):
 
     def test_a_hook_that_is_not_there_is_said_to_be_left_out(self):
         """By CRI-O as by Podman."""
-        self.assertRegex(read(CONFIG + "/README.md"), "(?s)CRI-O leave\\s+out, without a word, a file whose `hook.path`")
-        self.assertRegex(read(CONFIG + "/../docs/which-way.md"), "(?s)CRI-O.{,500}`hook.path` does not exist is left out without a word")
+        for page in ("config/README.md", "docs/which-way.md"):
+            self.assertIn("CRI-O silently skip a hook file if its `hook.path` does not exist", " ".join(read(f"{CONFIG}/../{page}").split()), page)
 
     def test_what_crun_hides_is_said_with_where_it_is_found(self):
         for page in ("README.md", "docs/which-way.md", "config/README.md", "hook/rdma-hook.8"):
