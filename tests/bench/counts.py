@@ -15,8 +15,8 @@ TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "counts.md")
 ALLOWED = 1.05  # times what the table says
 HEAD = """# What each start costs
 
-Written by `tests/bench/counts --write`; `ctest -R bench.counts` fails when a figure rises by more than 5 %. README.md says
-what is counted, how, and why rdma-nri has no instructions. Those are by {valgrind}.
+`tests/bench/counts --write` writes this file. `ctest -R bench.counts` fails if a figure rises by more than 5 %. README.md
+describes what is counted, how, and why rdma-nri has no instructions. Instructions are counted with {valgrind}.
 
 """
 COLUMNS = ("start", "HCAs", "system calls", "floor", "ratio", "instructions", "floor", "ratio", "system calls by phase")
