@@ -16,7 +16,7 @@ ALLOWED = 1.05  # times what the table says
 HEAD = """# What each start costs
 
 `tests/bench/counts --write` writes this file. `ctest -R bench.counts` fails if a figure rises by more than 5 %. README.md
-describes what is counted, how, and why rdma-nri has no instructions. Instructions are counted by {valgrind}.
+describes the counters, and why rdma-nri has no instructions. Instructions are counted by {valgrind}.
 
 """
 COLUMNS = ("start", "HCAs", "system calls", "floor", "ratio", "instructions", "floor", "ratio", "system calls by phase")
