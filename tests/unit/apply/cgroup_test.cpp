@@ -12,9 +12,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <vector>
 
-#include "fabric/unique_fd.hpp"
 #include "hook/apply/live/bpf_program.hpp"
 #include "hook/apply/live/device_cgroup.hpp"
 #include "hook/apply/live/own_cgroup.hpp"
@@ -128,13 +126,11 @@ const EvaluateRow kEvaluateRows[] = {
     {"jump out", {answer(1), instruction(BPF_JMP | BPF_JA, 0, 0, 5), kExit}, {}, Verdict::kUnknown},
     {"load beyond the context", {load(0, 12), kExit}, {}, Verdict::kUnknown},
     {"unwritten register", {instruction(BPF_ALU64 | BPF_MOV | BPF_X, 0, 3), kExit}, {}, Verdict::kUnknown},
-    {"register 12", {instruction(BPF_ALU64 | BPF_MOV | BPF_K, 12, 0, 0, 1), kExit}, {}, Verdict::kUnknown},
-};
+    {"register 12", {instruction(BPF_ALU64 | BPF_MOV | BPF_K, 12, 0, 0, 1), kExit}, {}, Verdict::kUnknown}};
 
 TEST(BpfProgram, Evaluate) {
-  for (const EvaluateRow& row : kEvaluateRows) {
+  for (const EvaluateRow& row : kEvaluateRows)
     EXPECT_EQ(evaluate(row.program, row.access), row.expected) << row.name;
-  }
 }
 
 TEST(BpfProgram, PrologueAllowsItsDevicesAndLeavesTheRest) {
@@ -381,14 +377,12 @@ class DeviceCgroupV1Test : public DeviceCgroupTest {
 TEST_F(DeviceCgroupV1Test, RulesAreAddedOnce) {
   deny_all(base_);
   EXPECT_EQ(open_in(base_, "null"), EPERM);
-  const auto first = must(allow_devices_v1(base_, std::vector{kNull}));
-  EXPECT_TRUE(first.changed);
+  EXPECT_TRUE(must(allow_devices_v1(base_, std::vector{kNull})).changed);
   EXPECT_EQ(open_in(base_, "null"), 0);
   EXPECT_EQ(make_null_in(base_), EPERM);
   EXPECT_EQ(open_in(base_, "zero"), EPERM);
   EXPECT_EQ(read_file(base_.directory() + "/devices.list"), "c 1:3 rw\n");
-  const auto second = must(allow_devices_v1(base_, std::vector{kNull}));
-  EXPECT_FALSE(second.changed);
+  EXPECT_FALSE(must(allow_devices_v1(base_, std::vector{kNull})).changed);
 }
 
 TEST_F(DeviceCgroupV1Test, AnExceptionFromEverythingIsTakenAway) {
@@ -426,11 +420,10 @@ TEST(Memlock, IsRaisedToWhatTheHardLimitAllows) {
   // With CAP_SYS_RESOURCE all of it is possible, without it the soft limit alone.
   const auto warning = raise_memlock(child, UINT64_MAX, Engine::kCrio).value();
   if (warning) {
-    EXPECT_EQ(
-        *warning,
-        "cannot raise RLIMIT_MEMLOCK of the container to unlimited without CAP_SYS_RESOURCE, it is 8192 bytes: set "
-        "LimitMEMLOCK=infinity for the engine's service, or raise the limit (default_ulimits = "
-        "[\"memlock=-1:-1\"] in crio.conf)");
+    EXPECT_EQ(*warning,
+              "cannot raise RLIMIT_MEMLOCK of the container to unlimited without CAP_SYS_RESOURCE, it is 8192 bytes: "
+              "set LimitMEMLOCK=infinity for the engine's service, or raise the limit (default_ulimits = "
+              "[\"memlock=-1:-1\"] in crio.conf)");
     EXPECT_EQ(limits(), std::pair(rlim_t{8192}, rlim_t{8192}));
   } else {
     EXPECT_EQ(limits(), std::pair(rlim_t{RLIM_INFINITY}, rlim_t{RLIM_INFINITY}));
@@ -440,25 +433,22 @@ TEST(Memlock, IsRaisedToWhatTheHardLimitAllows) {
 }
 
 TEST(IsNamedBy, WhatTheRuntimesMakeOfCgroupsPath) {
-  const struct {
-    const char* cgroups_path;
-    const char* cgroup;
-    bool expected;
-  } cases[] = {{"/docker/4f2c", "/docker/4f2c", true},
-               {"/docker/4f2c", "/system.slice/engine/docker/4f2c", true},
-               {"4f2c/", "/user.slice/4f2c", true},
-               {"system.slice:docker:4f2c", "/system.slice/docker-4f2c.scope", true},
-               {"user.slice:libpod:4f2c", "/user.slice/libpod-4f2c.scope/container", true},
-               {"::4f2c", "/system.slice/4f2c.scope", true},
-               {"system.slice::a.slice", "/system.slice/a.slice", true},
-               {"/docker/4f2c", "/docker/4f2c/below", false},
-               {"/4f2c", "/docker/x4f2c", false},
-               {"system.slice:docker:4f2c", "/system.slice/docker.service", false},
-               {"::", "/.scope", false},
-               {"/", "/", false},
-               {"", "/docker", false}};
-  for (const auto& row : cases)
-    EXPECT_EQ(is_named_by(row.cgroups_path, row.cgroup), row.expected) << row.cgroups_path << " " << row.cgroup;
+  const std::tuple<const char*, const char*, bool> cases[] = {
+      {"/docker/4f2c", "/docker/4f2c", true},
+      {"/docker/4f2c", "/system.slice/engine/docker/4f2c", true},
+      {"4f2c/", "/user.slice/4f2c", true},
+      {"system.slice:docker:4f2c", "/system.slice/docker-4f2c.scope", true},
+      {"user.slice:libpod:4f2c", "/user.slice/libpod-4f2c.scope/container", true},
+      {"::4f2c", "/system.slice/4f2c.scope", true},
+      {"system.slice::a.slice", "/system.slice/a.slice", true},
+      {"/docker/4f2c", "/docker/4f2c/below", false},
+      {"/4f2c", "/docker/x4f2c", false},
+      {"system.slice:docker:4f2c", "/system.slice/docker.service", false},
+      {"::", "/.scope", false},
+      {"/", "/", false},
+      {"", "/docker", false}};
+  for (const auto& [cgroups_path, cgroup, expected] : cases)
+    EXPECT_EQ(is_named_by(cgroups_path, cgroup), expected) << cgroups_path << " " << cgroup;
 }
 
 class OwnCgroupTest : public CgroupTest, public testing::WithParamInterface<CgroupKind> {
@@ -546,8 +536,7 @@ TEST_P(OwnCgroupTest, WhoOutlivesInitHoldsTheGrant) {
   EXPECT_FALSE(ledger.find(web.key).value()->vanished);
   EXPECT_EQ(ledger.find(web.key).value()->users.at(0), user) << "as it was written";
   EXPECT_EQ(error_message(ledger.leave(web, web.key)),
-            fmt::format("cannot return the grant of container web-1: processes of its cgroup `{}` "
-                        "still run",
+            fmt::format("cannot return the grant of container web-1: processes of its cgroup `{}` still run",
                         base_.directory()));
   end(child);
   EXPECT_TRUE(second());

@@ -61,11 +61,7 @@ TEST_F(ContainerRootTest, OpensWithoutFollowing) {
   fs::create_symlink("b", inside_ / "a/relative");
   fs::create_symlink(outside_.path(), inside_ / "out");
   const UniqueFd root = open_path(inside_.path());
-  const struct {
-    const char* path;
-    int flags;
-    int code;
-  } rows[] = {
+  const std::tuple<const char*, int, int> rows[] = {
       {"/a/b/file", O_RDONLY, 0},
       {"//a///b/", O_PATH | O_DIRECTORY, 0},
       {"/", O_PATH | O_DIRECTORY, 0},
@@ -81,11 +77,11 @@ TEST_F(ContainerRootTest, OpensWithoutFollowing) {
       {"a/b", O_PATH, EINVAL},
       {"", O_PATH, EINVAL},
   };
-  for (const auto& row : rows) {
+  for (const auto& [path, flags, code] : rows) {
     for (const Resolver resolver : {Resolver::kOpenat2, Resolver::kWalk}) {
       errno = 0;
-      const UniqueFd fd = open_in_root(root.get(), row.path, row.flags, resolver);
-      EXPECT_EQ(fd.ok() ? 0 : errno, row.code) << row.path << (resolver == Resolver::kWalk ? " (walk)" : "");
+      const UniqueFd fd = open_in_root(root.get(), path, flags, resolver);
+      EXPECT_EQ(fd.ok() ? 0 : errno, code) << path << (resolver == Resolver::kWalk ? " (walk)" : "");
     }
   }
 }
@@ -123,8 +119,7 @@ TEST_F(ContainerRootTest, RefusesWhatIsNoDeviceNode) {
       {"a regular file", [&] { write_file(path_, ""); }},
       {"a directory", [&] { fs::create_directory(path_); }},
       {"a symlink", [&] { fs::create_symlink("/dev/null", path_); }},
-      {"a FIFO", [&] { mkfifo(path_.c_str(), 0600); }},
-  };
+      {"a FIFO", [&] { mkfifo(path_.c_str(), 0600); }}};
   for (const auto& [kind, make] : cases) {
     make();
     EXPECT_EQ(message(),
@@ -168,61 +163,46 @@ TEST(ContainerMounts, IsShared) {
       "24 21 0:23 / /both rw master:7 shared:8 - tmpfs tmpfs rw\n";
   const char* const none =
       "21 1 0:20 / / rw,relatime - overlay overlay rw\n22 21 0:21 / /sys ro master:7 - sysfs s rw\n";
-  const struct {
-    const char* mountinfo;
-    std::uint64_t id;
-    bool expected;
-  } rows[] = {
-      {mountinfo, 21, false}, {mountinfo, 22, true}, {mountinfo, 23, false},     {mountinfo, 24, true},
-      {mountinfo, 25, true},  {mountinfo, 0, true},  {none, 22, false},          {none, 25, false},
-      {none, 0, false},       {"", 0, false},        {"garbage\n1\n", 1, false},
-  };
-  for (const auto& row : rows) {
-    EXPECT_EQ(is_shared(row.mountinfo, row.id), row.expected) << row.id << " of " << row.mountinfo;
-  }
+  const std::tuple<const char*, std::uint64_t, bool> rows[] = {
+      {mountinfo, 21, false}, {mountinfo, 22, true}, {mountinfo, 23, false},    {mountinfo, 24, true},
+      {mountinfo, 25, true},  {mountinfo, 0, true},  {none, 22, false},         {none, 25, false},
+      {none, 0, false},       {"", 0, false},        {"garbage\n1\n", 1, false}};
+  for (const auto& [text, id, expected] : rows)
+    EXPECT_EQ(is_shared(text, id), expected) << id << " of " << text;
 }
 
 TEST(ContainerMounts, IsInBind) {
   const struct {
     std::vector<SpecMount> mounts;
     bool expected;  // of /dev/infiniband
-  } rows[] = {
-      {{}, false},
-      {{{"/dev", false}}, false},
-      {{{"/dev", true}}, true},
-      {{{"/", true}}, true},
-      {{{"/dev", false}, {"/dev/infiniband", true}}, true},
-      {{{"/dev/infiniband", true}, {"/dev", false}}, true},
-      {{{"/dev", true}, {"/dev/infiniband", false}}, false},
-      {{{"/dev", false}, {"//dev/x/../infiniband/", true}}, true},
-      {{{"/dev", false}, {"dev/infiniband", true}}, true},
-      {{{"/dev", false}, {"/dev", true}}, true},
-      {{{"/dev", true}, {"/dev", false}}, false},
-      {{{"/dev", false}, {"/dev/shm", true}, {"/dev/infini", true}, {"/dev/infiniband/uverbs0", true}}, false},
-  };
-  for (const auto& row : rows) {
+  } rows[] = {{{}, false},
+              {{{"/dev", false}}, false},
+              {{{"/dev", true}}, true},
+              {{{"/", true}}, true},
+              {{{"/dev", false}, {"/dev/infiniband", true}}, true},
+              {{{"/dev/infiniband", true}, {"/dev", false}}, true},
+              {{{"/dev", true}, {"/dev/infiniband", false}}, false},
+              {{{"/dev", false}, {"//dev/x/../infiniband/", true}}, true},
+              {{{"/dev", false}, {"dev/infiniband", true}}, true},
+              {{{"/dev", false}, {"/dev", true}}, true},
+              {{{"/dev", true}, {"/dev", false}}, false},
+              {{{"/dev", false}, {"/dev/shm", true}, {"/dev/infini", true}, {"/dev/infiniband/uverbs0", true}}, false}};
+  for (const auto& row : rows)
     EXPECT_EQ(is_in_bind(row.mounts, "/dev/infiniband"), row.expected) << &row - rows;
-  }
 }
 
 TEST(MappedRoot, IsWhatTheMapsSay) {
-  const struct {
-    const char* uids;
-    const char* gids;
-    std::optional<std::pair<uid_t, gid_t>> expected;
-  } rows[] = {
+  const std::tuple<const char*, const char*, std::optional<std::pair<uid_t, gid_t>>> rows[] = {
       {"         0     100000      65536\n", "         0     200000      65536\n", {{100000, 200000}}},
       {"         0          0 4294967295\n", "         0          0 4294967295\n", {{0, 0}}},
       {"1 100000 65536\n0 1000 1\n", "0 1000 1\n1 100000 65536\n", {{1000, 1000}}},
       {"1 100000 65536\n", "0 1000 1\n", std::nullopt},
       {"0 1000 0\n", "0 1000 1\n", std::nullopt},
       {"", "", std::nullopt},
-      {"0 x 1\n", "0 1 1\n", std::nullopt},
-  };
-  for (const auto& row : rows) {
-    const auto owner = parse_mapped_root(row.uids, row.gids);
-    const auto ids = owner ? std::optional(std::pair(owner->uid, owner->gid)) : std::nullopt;
-    EXPECT_EQ(ids, row.expected) << row.uids;
+      {"0 x 1\n", "0 1 1\n", std::nullopt}};
+  for (const auto& [uids, gids, expected] : rows) {
+    const auto owner = parse_mapped_root(uids, gids);
+    EXPECT_EQ(owner ? std::optional(std::pair(owner->uid, owner->gid)) : std::nullopt, expected) << uids;
   }
 }
 
@@ -259,8 +239,7 @@ class LiveContainerTest : public testing::Test {
   }
   // Why the steps are not taken; "": they are.
   static std::string refusal(const fabric::Result<LiveContainer>& container, const std::vector<Step>& steps = {kNode}) {
-    const auto done = container ? run_steps(*container, steps, Engine::kRunc) : container.error();
-    return error_message(done);
+    return error_message(container ? run_steps(*container, steps, Engine::kRunc) : container.error());
   }
   static MakeNode bound(const char* source) {
     MakeNode node = kNode;

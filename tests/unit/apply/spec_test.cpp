@@ -10,8 +10,6 @@
 #include "hook/apply/cdi_spec.hpp"
 #include "hook/apply/edit_spec.hpp"
 #include "hook/base/json/json.hpp"
-#include "hook/base/process/identity.hpp"
-#include "hook/config/config.hpp"
 #include "hook/program/commands.hpp"
 #include "support/inventories.hpp"
 #include "support/results.hpp"
@@ -42,8 +40,7 @@ Json minimal() {
 }
 
 Json edited(Json config, const Plan& plan = one_hca()) {
-  const auto done = edit_spec(plan, kSpecToken, config);
-  EXPECT_OK(done);
+  EXPECT_OK(edit_spec(plan, kSpecToken, config));
   return config;
 }
 
@@ -101,9 +98,8 @@ TEST(EditSpec, AUserOtherThanRootGetsTheCapabilityAsAmbient) {
   config["process"]["capabilities"] = {{"bounding", {"CAP_KILL"}}, {"ambient", Json::array()}};
   const Json capabilities = edited(config)["process"]["capabilities"];
   EXPECT_EQ(capabilities["bounding"].dump(), R"(["CAP_KILL","CAP_IPC_LOCK"])");
-  for (const char* set : {"effective", "permitted", "inheritable", "ambient"}) {
+  for (const char* set : {"effective", "permitted", "inheritable", "ambient"})
     EXPECT_EQ(capabilities[set].dump(), R"(["CAP_IPC_LOCK"])") << set;
-  }
 }
 
 // What a part of config.json becomes.
@@ -121,8 +117,7 @@ TEST(EditSpec, KeepsWhatIsThere) {
        R"({"rdma-init.io/grant":"00112233445566778899aabbccddeeff","a":"b"})"},
       {"a device", "/linux/devices", R"([{"path":"/dev/infiniband/uverbs0","type":"c","major":231,"minor":192}])",
        R"([{"path":"/dev/infiniband/uverbs0","type":"c","major":231,"minor":192},)"
-       R"({"path":"/dev/infiniband/rdma_cm","type":"c","major":10,"minor":58,"fileMode":438,"uid":0,"gid":0}])"},
-  };
+       R"({"path":"/dev/infiniband/rdma_cm","type":"c","major":10,"minor":58,"fileMode":438,"uid":0,"gid":0}])"}};
   for (const auto& row : cases) {
     Json config = minimal();
     const Json::json_pointer at(row.at);
@@ -153,8 +148,7 @@ TEST(EditSpec, RaisesMemlockAndNeverLowersOrDoublesIt) {
       {"none planned", {}, low, {}, low},
       {"unlimited", 1024, unlimited, {}, unlimited},
       {"an inherited one", 1024, "", Rlimit{512, 4096}, kRaised},
-      {"its own counts", 1024, kRaised, Rlimit{1 << 20, 1 << 20}, kRaised},
-  };
+      {"its own counts", 1024, kRaised, Rlimit{1 << 20, 1 << 20}, kRaised}};
   for (const auto& row : cases) {
     SCOPED_TRACE(row.name);
     Json config = minimal();
@@ -178,11 +172,8 @@ TEST(EditSpec, ADeviceWithAnotherNumberIsRefusedAndNothingChanges) {
 }
 
 TEST(EditSpec, RulesCountInTheirOrder) {
-  const struct {
-    const char* name;
-    const char* rules;
-    std::size_t added;  // of two nodes
-  } cases[] = {
+  // `added`: how many rules are added for two nodes.
+  const std::tuple<const char*, const char*, std::size_t> cases[] = {
       {"deny all", R"([{"allow": false, "access": "rwm"}])", 2},
       {"allow all", R"([{"allow": true, "access": "rwm"}])", 0},
       {"allow all of type a", R"([{"allow": true, "type": "a", "access": "rwm"}])", 0},
@@ -192,14 +183,13 @@ TEST(EditSpec, RulesCountInTheirOrder) {
       {"denied later", R"([{"allow": true, "type": "c", "major": 231, "minor": 192, "access": "rwm"},
                            {"allow": false, "access": "rwm"}])",
        2},
-      {"block devices", R"([{"allow": true, "type": "b", "access": "rwm"}])", 2},
-  };
-  for (const auto& row : cases) {
-    SCOPED_TRACE(row.name);
+      {"block devices", R"([{"allow": true, "type": "b", "access": "rwm"}])", 2}};
+  for (const auto& [name, rules, added] : cases) {
+    SCOPED_TRACE(name);
     Json config = minimal();
-    config["linux"]["resources"]["devices"] = Json::parse(row.rules);
+    config["linux"]["resources"]["devices"] = Json::parse(rules);
     const std::size_t before = config["linux"]["resources"]["devices"].size();
-    EXPECT_EQ(edited(config)["linux"]["resources"]["devices"].size(), before + row.added);
+    EXPECT_EQ(edited(config)["linux"]["resources"]["devices"].size(), before + added);
   }
 }
 
@@ -213,8 +203,7 @@ TEST(EditSpec, AMemberOfAnotherTypeIsAnErrorThatNamesIt) {
       {"/process/rlimits", "config.json: `process.rlimits` is string, expected array"},
       {"/process/env", "config.json: `process.env` is string, expected array"},
       {"/mounts", "config.json: `mounts` is string, expected array"},
-      {"/annotations", "config.json: `annotations` is string, expected object"},
-  };
+      {"/annotations", "config.json: `annotations` is string, expected object"}};
   for (const auto& [pointer, message] : cases) {
     SCOPED_TRACE(pointer);
     Json config = minimal();
@@ -410,7 +399,7 @@ TEST(GenerateCdi, WritesWholeAndOnlyWhatChanged) {
   EXPECT_EQ(devices(), 2U);
   const std::string text = read_file(*options.out);
   const ino_t first = inode(*options.out);
-  EXPECT_EQ(fs::status(*options.out).permissions(), fs::perms(0644));
+  EXPECT_EQ(std::filesystem::status(*options.out).permissions(), std::filesystem::perms(0644));
   ASSERT_OK(generate(fabric::write_snapshot(rails(1))));
   EXPECT_EQ(inode(*options.out), first) << "the same text is not written again";
   EXPECT_FALSE(generate("{}"));
@@ -436,8 +425,7 @@ TEST(CdiFile, WhatAKilledProcessWasWritingIsSwept) {
       "a.json.rdma-hook-" + dead + "x",
       "a.json.rdma-hook-.tmp",
       "a.json.rdma-hook-1.tmp",
-      "a.json.123.tmp",
-  };
+      "a.json.123.tmp"};
   write_file(directory / left, "{");
   for (const std::string& name : kept)
     write_file(directory / name, "{");
