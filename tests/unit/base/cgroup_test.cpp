@@ -10,10 +10,7 @@ namespace hook {
 namespace {
 
 TEST(Cgroup, ParseProcCgroup) {
-  const struct {
-    const char *name, *text;
-    CgroupPaths expected;
-  } rows[] = {
+  const std::tuple<const char*, const char*, CgroupPaths> rows[] = {
       {"v2", "0::/system.slice/x.scope\n", {std::nullopt, "/system.slice/x.scope"}},
       {"hybrid", "5:devices:/docker/ab\n4:memory:/other\n0::/docker/cd\n", {"/docker/ab", "/docker/cd"}},
       {"v1, joined controllers", "7:cpu,devices,cpuacct:/a\n1:name=systemd:/b\n", {"/a", std::nullopt}},
@@ -21,10 +18,9 @@ TEST(Cgroup, ParseProcCgroup) {
       {"rdma of v1", "9:rdma:/docker/ab\n0::/docker/cd\n", {std::nullopt, "/docker/cd", "/docker/ab"}},
       {"colons in the path", "0::/k8s:cri:id\n", {std::nullopt, "/k8s:cri:id"}},
       {"outside the namespace", "0::/../../x\n", {std::nullopt, "/../../x"}},
-      {"garbage", "\n::\n0:\n0::\n0::relative\nx\n", {std::nullopt, std::nullopt}},
-  };
-  for (const auto& row : rows)
-    EXPECT_EQ(parse_proc_cgroup(row.text), row.expected) << row.name;
+      {"garbage", "\n::\n0:\n0::\n0::relative\nx\n", {std::nullopt, std::nullopt}}};
+  for (const auto& [name, text, expected] : rows)
+    EXPECT_EQ(parse_proc_cgroup(text), expected) << name;
 }
 
 TEST(Cgroup, ParseMounts) {
@@ -48,22 +44,20 @@ TEST(Cgroup, ParseMounts) {
 }
 
 TEST(Cgroup, PathBelowAndAncestors) {
-  const struct {
-    const char *root, *path;
-    std::optional<std::string> expected;
-  } rows[] = {{"/", "/a/b", "/a/b"},
-              {"/", "/", "/"},
-              {"/docker/ab", "/docker/ab", "/"},
-              {"/docker/ab", "/docker/ab/c", "/c"},
-              {"/docker/ab", "/docker/abc", std::nullopt},
-              {"/docker/ab", "/other", std::nullopt},
-              {"/", "/../x", std::nullopt},
-              {"/", "/..", std::nullopt},
-              {"/..", "/../x", "/x"},
-              {"/..", "/../../x", std::nullopt},
-              {"/", "/..data", "/..data"}};
-  for (const auto& row : rows)
-    EXPECT_EQ(path_below({CgroupKind::kV2, row.root, "/m"}, row.path), row.expected) << row.root << " " << row.path;
+  const std::tuple<const char*, const char*, std::optional<std::string>> rows[] = {
+      {"/", "/a/b", "/a/b"},
+      {"/", "/", "/"},
+      {"/docker/ab", "/docker/ab", "/"},
+      {"/docker/ab", "/docker/ab/c", "/c"},
+      {"/docker/ab", "/docker/abc", std::nullopt},
+      {"/docker/ab", "/other", std::nullopt},
+      {"/", "/../x", std::nullopt},
+      {"/", "/..", std::nullopt},
+      {"/..", "/../x", "/x"},
+      {"/..", "/../../x", std::nullopt},
+      {"/", "/..data", "/..data"}};
+  for (const auto& [root, path, expected] : rows)
+    EXPECT_EQ(path_below({CgroupKind::kV2, root, "/m"}, path), expected) << root << " " << path;
   const Cgroup cgroup{CgroupKind::kV2, "/m", "/a.slice/b.scope/container"};
   std::vector<std::string> paths;
   for (const Cgroup& each : with_ancestors(cgroup))
@@ -104,10 +98,7 @@ TEST(Cgroup, OtherFileSystemsAreNoCgroups) {
 }
 
 TEST(DeviceCgroupV1, Grant) {
-  const struct {
-    const char* list;
-    V1Grant expected;
-  } rows[] = {
+  const std::pair<const char*, V1Grant> rows[] = {
       {"", V1Grant::kNo},
       {"a *:* rwm\n", V1Grant::kAll},
       {"c 1:3 rwm\nc 231:192 rw\n", V1Grant::kYes},
@@ -117,8 +108,8 @@ TEST(DeviceCgroupV1, Grant) {
       {"b 231:192 rw\n", V1Grant::kNo},
       {"c 231:1920 rw\nc 31:192 rw\nc 231 rw\nc 231:192\n", V1Grant::kNo},
   };
-  for (const auto& row : rows)
-    EXPECT_EQ(find_v1_grant(row.list, {231, 192}), row.expected) << row.list;
+  for (const auto& [list, expected] : rows)
+    EXPECT_EQ(find_v1_grant(list, {231, 192}), expected) << list;
   EXPECT_EQ(v1_rule({231, 192}), "c 231:192 rw");
 }
 

@@ -54,14 +54,9 @@ TEST(HookJson, RefusalsNameTheLine) {
   std::string many = "{\n";
   for (int i = 0; i < 100; ++i)
     many += "\"k" + std::to_string(i) + "\":0,\n";
-  const struct {
-    const char* name;
-    std::string text;
-    const char* message;
-  } rows[] = {
+  const std::tuple<const char*, std::string, const char*> rows[] = {
       {"empty", "",
-       "it, line 1: syntax error while parsing value - unexpected end of input; expected '[', '{', or a "
-       "literal"},
+       "it, line 1: syntax error while parsing value - unexpected end of input; expected '[', '{', or a literal"},
       {"twice", "{\"a\": 1,\n \"b\": 2,\n \"a\": 3}", "it, line 3: `a` is there twice"},
       {"twice, escaped", R"({"a":1,"\u0061":2})", "it, line 1: `a` is there twice"},
       {"twice, below", "{\"a\":\n{\"b\":1,\n\"b\":1}}", "it, line 3: `b` is there twice"},
@@ -82,11 +77,10 @@ TEST(HookJson, RefusalsNameTheLine) {
       {"overflow", "[1,\n1e999\n]", "it, line 2: number overflow parsing '1e999'"},
       {"too many values", many_values((1 << 18) + 1), "it, line 1: more than 262144 values"},
       {"too deep", nested(65, "[\n", "]"), "it, line 65: nested deeper than 64 levels"},
-      {"too deep, objects", nested(65, "{\"a\":\n", "}"), "it, line 65: nested deeper than 64 levels"},
-  };
-  for (const auto& row : rows) {
-    SCOPED_TRACE(row.name);
-    EXPECT_EQ(parse_json(row.text, "it").error().message, row.message);
+      {"too deep, objects", nested(65, "{\"a\":\n", "}"), "it, line 65: nested deeper than 64 levels"}};
+  for (const auto& [name, text, message] : rows) {
+    SCOPED_TRACE(name);
+    EXPECT_EQ(parse_json(text, "it").error().message, message);
   }
 }
 

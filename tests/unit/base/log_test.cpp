@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <string>
 #include <thread>
 
 #include "fabric/unique_fd.hpp"

@@ -21,12 +21,8 @@
 
 #include <cerrno>
 #include <csignal>
-#include <cstdint>
 #include <cstdlib>
 #include <fstream>
-#include <functional>
-#include <string>
-#include <string_view>
 
 #include "hook/rails/netlink/netlink.hpp"
 #include "unit/sanitized.hpp"
@@ -69,9 +65,8 @@ TEST(Isolate, LeavesNothingOfTheCallers) {
               if (!getcwd(where, sizeof where) || std::string(where) != "/") return 3;
               if (umask(0) != 077) return 4;
               if (fcntl(100, F_GETFD) >= 0 || fcntl(3, F_GETFD) >= 0) return 5;
-              for (int fd = 0; fd < 3; ++fd) {
+              for (int fd = 0; fd < 3; ++fd)
                 if (fcntl(fd, F_GETFD) < 0) return 6;
-              }
               rlimit core{1, 1};
               if (getrlimit(RLIMIT_CORE, &core) != 0 || core.rlim_max != 0) return 7;
               if (prctl(PR_GET_DUMPABLE) != 0 || prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1) return 8;
@@ -156,13 +151,11 @@ const FilterRow kFilterRows[] = {
     {"a file", [] { return error_of(open("/proc/self/stat", O_RDONLY | O_CLOEXEC)); }, 0},
     {"openat2", [] { return error_of(syscall(SYS_openat2, -1, "x", nullptr, 0)); }, EINVAL},
     {"ioctl", [] { return error_of(syscall(SYS_ioctl, 0, 0, 0)); }, EPERM},
-    {"ioctl of a namespace", [] { return error_of(syscall(SYS_ioctl, -1, NS_GET_NSTYPE)); }, EBADF},
-};
+    {"ioctl of a namespace", [] { return error_of(syscall(SYS_ioctl, -1, NS_GET_NSTYPE)); }, EBADF}};
 
 TEST(RestrictProcess, AllowsWhatTheHookDoes) {
-  for (const FilterRow& row : kFilterRows) {
+  for (const FilterRow& row : kFilterRows)
     EXPECT_EQ(after_filter(row.call), row.outcome) << row.name;
-  }
 }
 
 // To read a netdev's settings, and to restore them.
@@ -188,11 +181,9 @@ TEST(RestrictProcess, ChildrenMayExecuteAndConnect) {
       {"io_uring", [] { return error_of(syscall(SYS_io_uring_setup, 0, nullptr)); }, EPERM},
       {"no new privileges", [] { return 1 - prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); }, 0},
       {"the worker's filter", [] { return restrict_process() ? error_of(execl("/bin/true", "true", nullptr)) : 250; },
-       kKilled},
-  };
-  for (const FilterRow& row : rows) {
+       kKilled}};
+  for (const FilterRow& row : rows)
     EXPECT_EQ(outcome([&] { return restrict_with_children() ? row.call() : 250; }), row.outcome) << row.name;
-  }
 }
 
 // What a process that is restricted otherwise must not do either.
@@ -212,8 +203,7 @@ const FilterRow kForbiddenRows[] = {
     {"bpf", [] { return error_of(syscall(SYS_bpf, 0, nullptr, 0)); }, EPERM},
     {"a character device", [] { return error_of(mknodat(-1, "x", S_IFCHR | 0666, makedev(1, 3))); }, EPERM},
     {"fork", [] { return error_of(fork()); }, EPERM},
-    {"executable memory", map_executable, EPERM},
-};
+    {"executable memory", map_executable, EPERM}};
 
 TEST(RestrictProcess, ConfigReadsAndReplacesFilesOnly) {
   if (kIsSanitized) GTEST_SKIP() << "the sanitizers' run-time library makes calls that this filter forbids";
@@ -227,8 +217,7 @@ TEST(RestrictProcess, ConfigReadsAndReplacesFilesOnly) {
       {"a netlink socket", [] { return error_of(socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE)); }, 0},
       {"a netlink socket of audit", [] { return error_of(socket(AF_NETLINK, SOCK_RAW, NETLINK_AUDIT)); }, EPERM},
       {"rename", [] { return error_of(rename("/proc/none", "/proc/none2")); }, ENOENT},
-      {"a pipe", [] { return error_of(syscall(SYS_pipe2, nullptr, 0)); }, EPERM},
-  };
+      {"a pipe", [] { return error_of(syscall(SYS_pipe2, nullptr, 0)); }, EPERM}};
   for (const FilterRow& row : rows)
     EXPECT_EQ(restricted(row), row.outcome) << row.name;
 }
@@ -255,9 +244,8 @@ constexpr const char* kSets[] = {"CapInh:", "CapPrm:", "CapEff:", "CapAmb:"};
 // Of /proc/self/status, where no system call is needed that the filter has not.
 std::uint64_t capabilities(std::string_view set) {
   std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
+  for (std::string line; std::getline(status, line);)
     if (line.starts_with(set)) return std::stoull(line.substr(set.size()), nullptr, 16);
-  }
   return UINT64_MAX;
 }
 
