@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <regex>
-#include <set>
 
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
@@ -20,9 +19,7 @@ namespace {
 
 using hook::ConfigText;
 using hook::Json;
-using test_support::read_file;
-using test_support::TempDir;
-using test_support::write_file;
+using namespace test_support;
 
 constexpr const char* kFile = "/etc/rdma-init/config.json";
 
@@ -81,9 +78,8 @@ void find_paths(const Json& schema, const std::string& at, std::set<std::string>
     for (const Json& part : schema.value(list, Json::array()))
       find_paths(part, at, found);
   }
-  for (const char* one : {"items", "additionalProperties"}) {
+  for (const char* one : {"items", "additionalProperties"})
     if (schema.contains(one)) find_paths(schema[one], at + "[]", found);
-  }
   for (const char* group : {"properties", "$defs"}) {
     if (!schema.contains(group)) continue;
     for (const auto& [name, member] : schema[group].items())
