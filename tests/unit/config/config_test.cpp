@@ -112,9 +112,8 @@ TEST(HookConfig, LaterFilesOverride) {
 }
 
 TEST(HookConfig, NamesThatLeadNowhereAreToldWhereTheyStand) {
-  const auto parsed = parse_config({{"a.json", "{\"networks\": {\"n\": {},\n\"m\": {\"pool\": \"q\"}}}"},
-                                    {"b.json", "{\"pools\": [{\"name\": \"p\",\n\n\"network\": \"none\"}]}"}});
-  EXPECT_EQ(said(parsed),
+  EXPECT_EQ(said(parse_config({{"a.json", "{\"networks\": {\"n\": {},\n\"m\": {\"pool\": \"q\"}}}"},
+                               {"b.json", "{\"pools\": [{\"name\": \"p\",\n\n\"network\": \"none\"}]}"}})),
             "b.json:3: error: `pools[0].network`: there is no network `none`; add it to \"networks\", or correct the "
             "name\n"
             "a.json:2: error: `networks.m.pool`: there is no pool `q`; add it to \"pools\", or correct the name\n");
@@ -173,19 +172,17 @@ TEST(HookConfig, Warnings) {
             ""},
            {R"({"pools":[{"name":"p","modes":["exclusive"],"selectors":{"linkTypes":["infiniband"]}}],
                "networks":{"n":{"pool":"p"}}})",
-            ""},
-       }) {
+            ""}}) {
     EXPECT_TRUE(parse_config({{"c", text}}).ok()) << text;
     EXPECT_EQ(said(text), expected);
   }
 }
 
 TEST(HookConfig, ALaterFileThatIsBrokenKeepsNoWarning) {
-  EXPECT_EQ(
-      said(parse_config({{"a", R"({"nodes":{"umad":true}})"}, {"b", R"({"nodes":{"umad":"no"}})"}})),
-      "a:1: warning: `nodes.umad`: every container with an HCA can send management datagrams to the fabric; leave "
-      "it out unless they run fabric tools such as ibstat or ibnetdiscover\n"
-      "b:1: error: `nodes.umad`: expected true or false, this is a text; write true or false, without quotes\n");
+  EXPECT_EQ(said(parse_config({{"a", R"({"nodes":{"umad":true}})"}, {"b", R"({"nodes":{"umad":"no"}})"}})),
+            "a:1: warning: `nodes.umad`: every container with an HCA can send management datagrams to the fabric; "
+            "leave it out unless they run fabric tools such as ibstat or ibnetdiscover\n"
+            "b:1: error: `nodes.umad`: expected true or false, this is a text; write true or false, without quotes\n");
 }
 
 // One row for each thing that can be wrong in config.json.
@@ -208,14 +205,13 @@ constexpr const char* kNameRemedy = "1 to 63 of the characters A-Z a-z 0-9 _ . -
 
 TEST(HookConfigProblems, Json) {
   const std::string remedy = "JSON has no comments, no trailing commas and each key once; an empty configuration is {}";
-  expect_errors({
-      {"",
-       "no JSON that can be read: syntax error while parsing value - unexpected end of input; expected '[', '{', or "
-       "a literal; " +
-           remedy},
-      {R"({"rails":[],"rails":[]})", "no JSON that can be read: `rails` is there twice; " + remedy},
-      {"[]", "expected an object, this is a list; begin with { and end with }"},
-  });
+  expect_errors(
+      {{"",
+        "no JSON that can be read: syntax error while parsing value - unexpected end of input; expected '[', '{', or "
+        "a literal; " +
+            remedy},
+       {R"({"rails":[],"rails":[]})", "no JSON that can be read: `rails` is there twice; " + remedy},
+       {"[]", "expected an object, this is a list; begin with { and end with }"}});
   std::string deep;
   for (int i = 0; i < 17; ++i)
     deep += "{\"a\":\n";
@@ -225,105 +221,94 @@ TEST(HookConfigProblems, Json) {
 }
 
 TEST(HookConfigProblems, UnknownKeys) {
-  expect_errors({
-      {R"({"":1})",
-       "`\"\"`: unknown key; known here: pools, networks, rails, node_index, nodes, runtime, nri, device_plugin, "
-       "memlock, ipc_lock, sysfs_view, "
-       "netdev_names, "
-       "annotations_may_request, env_may_request, trusted_annotations, default_devices, namespacesInclude, "
-       "namespacesExclude"},
-      {R"({"Pools":[]})", "`Pools`: unknown key; did you mean `pools`?"},
-      {R"({"netdev-names":"net%d"})", "`netdev-names`: unknown key; did you mean `netdev_names`?"},
-      {R"({"nodes":{"x":1}})", "`nodes.x`: unknown key; known here: rdma_cm, umad, issm, mode, uid, gid"},
-      {"{\"\x1b[2J\":1, \"$comment\":1}",
-       "no JSON that can be read: syntax error while parsing object key - invalid string: control character U+001B "
-       "(ESC) must be escaped to \\u001B; last read: '\\x22\\x3cU+001B\\x3e'; expected string literal; JSON has no "
-       "comments, no "
-       "trailing commas and each key once; an empty configuration is {}"},
-      {R"({"nodes":{"\u001b":1}})", "`nodes.?`: unknown key; known here: rdma_cm, umad, issm, mode, uid, gid"},
-      {R"({"pools":[{"name":"p","vendors":["15b3"]}]})",
-       "`pools[0].vendors`: belongs into \"selectors\"; write \"selectors\": { ... } around it"},
-      {R"({"pools":[{"name":"p","selectors":{"vendor":["15b3"]}}]})",
-       "`pools[0].selectors.vendor`: unknown key; did you mean `vendors`?"},
-  });
+  expect_errors(
+      {{R"({"":1})",
+        "`\"\"`: unknown key; known here: pools, networks, rails, node_index, nodes, runtime, nri, device_plugin, "
+        "memlock, ipc_lock, sysfs_view, netdev_names, annotations_may_request, env_may_request, trusted_annotations, "
+        "default_devices, namespacesInclude, namespacesExclude"},
+       {R"({"Pools":[]})", "`Pools`: unknown key; did you mean `pools`?"},
+       {R"({"netdev-names":"net%d"})", "`netdev-names`: unknown key; did you mean `netdev_names`?"},
+       {R"({"nodes":{"x":1}})", "`nodes.x`: unknown key; known here: rdma_cm, umad, issm, mode, uid, gid"},
+       {"{\"\x1b[2J\":1, \"$comment\":1}",
+        "no JSON that can be read: syntax error while parsing object key - invalid string: control character U+001B "
+        "(ESC) must be escaped to \\u001B; last read: '\\x22\\x3cU+001B\\x3e'; expected string literal; JSON has no "
+        "comments, no trailing commas and each key once; an empty configuration is {}"},
+       {R"({"nodes":{"\u001b":1}})", "`nodes.?`: unknown key; known here: rdma_cm, umad, issm, mode, uid, gid"},
+       {R"({"pools":[{"name":"p","vendors":["15b3"]}]})",
+        "`pools[0].vendors`: belongs into \"selectors\"; write \"selectors\": { ... } around it"},
+       {R"({"pools":[{"name":"p","selectors":{"vendor":["15b3"]}}]})",
+        "`pools[0].selectors.vendor`: unknown key; did you mean `vendors`?"}});
 }
 
 TEST(HookConfigProblems, Types) {
   const std::string boolean = "; write true or false, without quotes";
   const std::string number = "; write a whole number from 0 to 4294967294, without quotes";
-  expect_errors({
-      {R"({"pools":{}})", "`pools`: expected a list, this is an object; write it in brackets: [ ... ]"},
-      {R"({"networks":[]})", "`networks`: expected an object, this is a list; write it in braces: { ... }"},
-      {R"({"pools":["p"]})", "`pools[0]`: expected an object, this is a text; write it in braces: { ... }"},
-      {R"({"ipc_lock":"true"})", "`ipc_lock`: expected true or false, this is a text" + boolean},
-      {R"({"sysfs_view":1})", "`sysfs_view`: expected true or false, this is a number" + boolean},
-      {R"({"env_may_request":null})", "`env_may_request`: expected true or false, this is null" + boolean},
-      {R"({"nodes":{"rdma_cm":[]}})", "`nodes.rdma_cm`: expected true or false, this is a list" + boolean},
-      {R"({"netdev_names":5})", "`netdev_names`: expected a text, this is a number; write it in quotes"},
-      {R"({"annotations_may_request":"*"})",
-       "`annotations_may_request`: expected a list, this is a text; write it in brackets: [ ... ]"},
-      {R"({"default_devices":4})", "`default_devices`: expected a text, this is a number; write it in quotes"},
-      {R"({"default_devices":""})",
-       "`default_devices`: expected a text, this is an empty text; write a value, or leave the key out"},
-      {R"({"nodes":{"uid":"0"}})", "`nodes.uid`: expected a number, this is a text" + number},
-      {R"({"nodes":{"gid":-1}})", "`nodes.gid`: -1 is not possible here" + number},
-  });
+  expect_errors(
+      {{R"({"pools":{}})", "`pools`: expected a list, this is an object; write it in brackets: [ ... ]"},
+       {R"({"networks":[]})", "`networks`: expected an object, this is a list; write it in braces: { ... }"},
+       {R"({"pools":["p"]})", "`pools[0]`: expected an object, this is a text; write it in braces: { ... }"},
+       {R"({"ipc_lock":"true"})", "`ipc_lock`: expected true or false, this is a text" + boolean},
+       {R"({"sysfs_view":1})", "`sysfs_view`: expected true or false, this is a number" + boolean},
+       {R"({"env_may_request":null})", "`env_may_request`: expected true or false, this is null" + boolean},
+       {R"({"nodes":{"rdma_cm":[]}})", "`nodes.rdma_cm`: expected true or false, this is a list" + boolean},
+       {R"({"netdev_names":5})", "`netdev_names`: expected a text, this is a number; write it in quotes"},
+       {R"({"annotations_may_request":"*"})",
+        "`annotations_may_request`: expected a list, this is a text; write it in brackets: [ ... ]"},
+       {R"({"default_devices":4})", "`default_devices`: expected a text, this is a number; write it in quotes"},
+       {R"({"default_devices":""})",
+        "`default_devices`: expected a text, this is an empty text; write a value, or leave the key out"},
+       {R"({"nodes":{"uid":"0"}})", "`nodes.uid`: expected a number, this is a text" + number},
+       {R"({"nodes":{"gid":-1}})", "`nodes.gid`: -1 is not possible here" + number}});
 }
 
 TEST(HookConfigProblems, Pools) {
   const std::string limit = "; write a whole number from 1 to 65535, without quotes";
   const std::string pci_id = " is no PCI id; write four hexadecimal digits as `lspci -n` shows them, e.g. \"15b3\"";
   const std::string twice = ": the limit of shared is there twice; remove either rdmaHcaMax or limits.shared";
-  expect_errors({
-      {R"({"pools":[{}]})", "`pools[0]`: has no name; add \"name\": \"...\""},
-      {R"({"pools":[{"name":"a b"}]})", std::string("`pools[0].name`: `a b` is no name; ") + kNameRemedy},
-      {R"({"pools":[{"name":"p"},{"name":"p"}]})",
-       "`pools[1]`: a pool above is called `p` too; give each pool its own name"},
-      {pool(R"("modes":["exlusive"])"), "`pools[0].modes[0]`: `exlusive` is unknown; did you mean `exclusive`?"},
-      {pool(R"("modes":["sriov"])"),
-       "`pools[0].modes[0]`: `sriov` is unknown; known here: exclusive, shared, "
-       "shared-multi, hca, host"},
-      {pool(R"("modes":[])"),
-       "`pools[0].modes`: an empty list allows nothing; name a mode, or leave \"modes\" out to "
-       "allow all"},
-      {pool(R"("limits":{"shared":0})"), "`pools[0].limits.shared`: 0 is not possible here" + limit},
-      {pool(R"("limits":{"shared":1.5})"), "`pools[0].limits.shared`: 1.5 is not possible here" + limit},
-      {pool(R"("rdmaHcaMax":0)"), "`pools[0].rdmaHcaMax`: 0 is not possible here" + limit},
-      {pool(R"("rdmaHcaMax":5,"modes":["shared"],"limits":{"shared":5})"), "`pools[0].limits.shared`" + twice},
-      {pool(R"("limits":{"shared":5},"rdmaHcaMax":5,"modes":["shared"])"), "`pools[0].rdmaHcaMax`" + twice},
-      {pool(R"("limits":{"hca":65536})"), "`pools[0].limits.hca`: 65536 is not possible here" + limit},
-      {pool(R"("limits":{"hca_objects":0})"),
-       "`pools[0].limits.hca_objects`: 0 is not possible here; write a whole number from 1 to 2147483646, without "
-       "quotes"},
-      {pool(R"("limits":{"hca_handles":"many"})"),
-       "`pools[0].limits.hca_handles`: expected a number, this is a text; write a whole number from 1 to 2147483646, "
-       "without quotes"},
-      {pool(R"("selectors":{"drivers":["mlx5/core"]})"),
-       "`pools[0].selectors.drivers[0]`: `mlx5/core` is no driver; write a kernel module's name, e.g. \"mlx5_core\""},
-      {pool(R"("selectors":{"deviceIDs":["102"]})"), "`pools[0].selectors.deviceIDs[0]`: `102`" + pci_id},
-      {pool(R"("network":"a b")"), std::string("`pools[0].network`: `a b` is no name; ") + kNameRemedy},
-      {pool(R"("limits":{"exclusive":1})"),
-       "`pools[0].limits.exclusive`: an exclusive HCA has one holder, which is no "
-       "limit to choose; remove it"},
-      {pool(R"("selectors":{"vendors":["mellanox"]})"), "`pools[0].selectors.vendors[0]`: `mellanox`" + pci_id},
-      {pool(R"("selectors":{"vendors":["15b3","0x15B3"]})"),
-       "`pools[0].selectors.vendors[1]`: `15b3` is there twice; remove one of them"},
-      {pool(R"("selectors":{"linkTypes":["roce"]})"),
-       "`pools[0].selectors.linkTypes[0]`: `roce` is unknown; known here: ether, infiniband"},
-      {pool(R"("selectors":{"ifNames":["a/b"]})"),
-       "`pools[0].selectors.ifNames[0]`: `a/b` is no name of a netdev; write a name as `ip link` shows it, or a glob: "
-       "\"ens*f0np0\""},
-  });
+  expect_errors(
+      {{R"({"pools":[{}]})", "`pools[0]`: has no name; add \"name\": \"...\""},
+       {R"({"pools":[{"name":"a b"}]})", std::string("`pools[0].name`: `a b` is no name; ") + kNameRemedy},
+       {R"({"pools":[{"name":"p"},{"name":"p"}]})",
+        "`pools[1]`: a pool above is called `p` too; give each pool its own name"},
+       {pool(R"("modes":["exlusive"])"), "`pools[0].modes[0]`: `exlusive` is unknown; did you mean `exclusive`?"},
+       {pool(R"("modes":["sriov"])"),
+        "`pools[0].modes[0]`: `sriov` is unknown; known here: exclusive, shared, shared-multi, hca, host"},
+       {pool(R"("modes":[])"),
+        "`pools[0].modes`: an empty list allows nothing; name a mode, or leave \"modes\" out to allow all"},
+       {pool(R"("limits":{"shared":0})"), "`pools[0].limits.shared`: 0 is not possible here" + limit},
+       {pool(R"("limits":{"shared":1.5})"), "`pools[0].limits.shared`: 1.5 is not possible here" + limit},
+       {pool(R"("rdmaHcaMax":0)"), "`pools[0].rdmaHcaMax`: 0 is not possible here" + limit},
+       {pool(R"("rdmaHcaMax":5,"modes":["shared"],"limits":{"shared":5})"), "`pools[0].limits.shared`" + twice},
+       {pool(R"("limits":{"shared":5},"rdmaHcaMax":5,"modes":["shared"])"), "`pools[0].rdmaHcaMax`" + twice},
+       {pool(R"("limits":{"hca":65536})"), "`pools[0].limits.hca`: 65536 is not possible here" + limit},
+       {pool(R"("limits":{"hca_objects":0})"),
+        "`pools[0].limits.hca_objects`: 0 is not possible here; write a whole number from 1 to 2147483646, without "
+        "quotes"},
+       {pool(R"("limits":{"hca_handles":"many"})"),
+        "`pools[0].limits.hca_handles`: expected a number, this is a text; write a whole number from 1 to 2147483646, "
+        "without quotes"},
+       {pool(R"("selectors":{"drivers":["mlx5/core"]})"),
+        "`pools[0].selectors.drivers[0]`: `mlx5/core` is no driver; write a kernel module's name, e.g. \"mlx5_core\""},
+       {pool(R"("selectors":{"deviceIDs":["102"]})"), "`pools[0].selectors.deviceIDs[0]`: `102`" + pci_id},
+       {pool(R"("network":"a b")"), std::string("`pools[0].network`: `a b` is no name; ") + kNameRemedy},
+       {pool(R"("limits":{"exclusive":1})"),
+        "`pools[0].limits.exclusive`: an exclusive HCA has one holder, which is no limit to choose; remove it"},
+       {pool(R"("selectors":{"vendors":["mellanox"]})"), "`pools[0].selectors.vendors[0]`: `mellanox`" + pci_id},
+       {pool(R"("selectors":{"vendors":["15b3","0x15B3"]})"),
+        "`pools[0].selectors.vendors[1]`: `15b3` is there twice; remove one of them"},
+       {pool(R"("selectors":{"linkTypes":["roce"]})"),
+        "`pools[0].selectors.linkTypes[0]`: `roce` is unknown; known here: ether, infiniband"},
+       {pool(R"("selectors":{"ifNames":["a/b"]})"),
+        "`pools[0].selectors.ifNames[0]`: `a/b` is no name of a netdev; write a name as `ip link` shows it, or a glob: "
+        "\"ens*f0np0\""}});
 }
 
 TEST(HookConfigProblems, Resources) {
   const std::string uncounted = "`pools[0].resource`: nothing says how many containers may share an HCA in mode ";
-  ProblemRows rows = {
-      {pool(R"("resource":"a.io/b")"),
-       uncounted + R"(hca; write "limits": {"hca": ...} beside it, or "modes": ["exclusive"])"},
-      {pool(R"("resource":"a.io/b","modes":["shared","hca"],"limits":{"hca":4})"),
-       uncounted + R"(shared; write "limits": {"shared": ...} beside it, or "modes": ["exclusive"])"},
-  };
+  ProblemRows rows = {{pool(R"("resource":"a.io/b")"),
+                       uncounted + R"(hca; write "limits": {"hca": ...} beside it, or "modes": ["exclusive"])"},
+                      {pool(R"("resource":"a.io/b","modes":["shared","hca"],"limits":{"hca":4})"),
+                       uncounted + R"(shared; write "limits": {"shared": ...} beside it, or "modes": ["exclusive"])"}};
   for (const char* name : {"rails", "/rails", "a.io/", "a.io/b/c", "A.io/b", "a..io/b", "-a.io/b", "a.io/-b", "a.io/b.",
                            "kubernetes.io/b", "x.kubernetes.io/b", "requests.a.io/b", "a_b.io/b", "a/b c"}) {
     rows.emplace_back(

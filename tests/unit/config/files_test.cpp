@@ -5,8 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <set>
 
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
@@ -19,9 +17,7 @@
 namespace {
 
 using hook::Json;
-using test_support::read_file;
-using test_support::TempDir;
-using test_support::write_file;
+using namespace test_support;
 
 std::string error_of(const hook::ConfigPaths& paths) {
   const auto texts = hook::read_config_texts(paths);
@@ -57,8 +53,7 @@ TEST(HookConfigFiles, ANamedFileStandsInPlaceOfTheClusters) {
   const TempDir dir;
   write_file(dir / "cluster.json", R"({"ipc_lock": false})");
   write_file(dir / "c", "{}");
-  const auto config = test_support::must(hook::read_config({dir / "c", "", true, dir / "cluster.json"}));
-  EXPECT_TRUE(config.ipc_lock);
+  EXPECT_TRUE(test_support::must(hook::read_config({dir / "c", "", true, dir / "cluster.json"})).ipc_lock);
 }
 
 TEST(HookConfigFiles, RefusedFiles) {
@@ -115,10 +110,9 @@ TEST(HookConfigFiles, StickyDirectoriesAreForNamedFilesOnly) {
   write_file(sticky + "/c.json", "{}");
   ASSERT_EQ(::chmod(sticky.c_str(), 01777), 0);
   EXPECT_EQ(error_of({sticky + "/c.json", "", true}), "");
-  EXPECT_EQ(error_of({sticky + "/c.json", "", false}), "`" + sticky +
-                                                           "` can be written by others than root; chown "
-                                                           "root:root " +
-                                                           sticky + " && chmod 755 " + sticky);
+  EXPECT_EQ(
+      error_of({sticky + "/c.json", "", false}),
+      "`" + sticky + "` can be written by others than root; chown root:root " + sticky + " && chmod 755 " + sticky);
 }
 
 TEST(HookConfigFiles, TheFirstErrorOfAConfiguration) {
@@ -178,20 +172,15 @@ std::set<std::string> known_to_parser(const std::string& before, const std::stri
 }
 
 TEST(HookConfigFiles, SchemaAndParserKnowTheSameKeys) {
-  struct Row {
-    const char *pointer, *before, *after;
-  };
-  const std::string text = read_file(CONFIG_DIR "/config.schema.json");
-  const auto schema = hook::parse_json(text, "schema");
+  const auto schema = hook::parse_json(read_file(CONFIG_DIR "/config.schema.json"), "schema");
   ASSERT_TRUE(schema) << schema.error().message;
   // An object that is new in the schema needs a row here.
   std::set<std::string> objects;
-  for (const auto& [name, value] : schema->at("$defs").items()) {
+  for (const auto& [name, value] : schema->at("$defs").items())
     if (value.contains("properties")) objects.insert(name);
-  }
   EXPECT_EQ(objects, (std::set<std::string>{"addresses", "devicePlugin", "limits", "network", "nodes", "nri", "pool",
                                             "routing", "runtime", "selectors", "vf", "vfRange"}));
-  for (const Row& row : std::vector<Row>{
+  for (const auto& [pointer, before, after] : std::vector<std::tuple<const char*, const char*, const char*>>{
            {"", "{", "}"},
            {"/$defs/pool", "{\"pools\":[{\"name\":\"p\",", "}]}"},
            {"/$defs/selectors", "{\"pools\":[{\"name\":\"p\",\"selectors\":{", "}}]}"},
@@ -206,19 +195,18 @@ TEST(HookConfigFiles, SchemaAndParserKnowTheSameKeys) {
            {"/$defs/runtime", "{\"runtime\":{", "}}"},
            {"/$defs/nri", "{\"nri\":{", "}}"},
            {"/$defs/devicePlugin", "{\"device_plugin\":{", "}}"}}) {
-    SCOPED_TRACE(row.pointer);
-    const Json& object = schema->at(Json::json_pointer(row.pointer));
+    SCOPED_TRACE(pointer);
+    const Json& object = schema->at(Json::json_pointer(pointer));
     EXPECT_EQ(object.at("additionalProperties"), false);
     std::set<std::string> keys;
     for (const auto& [name, value] : object.at("properties").items()) {
       EXPECT_TRUE(value.contains("description") || value.contains("$ref")) << name;
       if (!name.starts_with('$')) keys.insert(name);
     }
-    EXPECT_EQ(keys, known_to_parser(row.before, row.after));
+    EXPECT_EQ(keys, known_to_parser(before, after));
     // "$schema" and "$comment" are nobody's, in each object and in both.
     EXPECT_TRUE(object.at("properties").contains("$schema") && object.at("properties").contains("$comment"));
-    const auto parsed =
-        hook::parse_config({{"c", std::string(row.before) + R"("$schema":"s","$comment":"c")" + row.after}});
+    const auto parsed = hook::parse_config({{"c", std::string(before) + R"("$schema":"s","$comment":"c")" + after}});
     for (const auto& problem : parsed.problems)
       ADD_FAILURE() << to_string(problem);
   }

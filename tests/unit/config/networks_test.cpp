@@ -107,8 +107,7 @@ TEST(HookConfigNetworks, AddressesOfASubnet) {
            {R"("subnet":"10.1.2.4/32")", "10.1.2.4-10.1.2.4"},
            {R"("subnet":"fd00::/120")", "fd00::1-fd00::ff"},
            {R"("subnet":"fd00::ff00/120","gateway":"fd00::ffff")", "fd00::ff01-fd00::fffe"},
-           {R"("subnet":"fd00::4/127")", "fd00::4-fd00::5"},
-       }) {
+           {R"("subnet":"fd00::4/127")", "fd00::4-fd00::5"}}) {
     SCOPED_TRACE(range);
     const Network read = network(std::string(R"("addresses":[{)") + range + "}]");
     ASSERT_EQ(read.ranges.size(), 1U);
@@ -139,34 +138,32 @@ TEST(HookConfigNetworks, WrongValues) {
   const std::string numbers = " is not possible here; write a whole number from ";
   const std::string pkey = " is no partition key; write it as \"0x8001\", from 0x0001 to 0xffff without 0x8000";
   expect_problems(
-      {
-          {R"("macvlan_mode":"vepa")", "macvlan_mode`: `vepa` is unknown; known here: bridge, private"},
-          {R"("child":"ipvlan","macvlan_mode":"bridge")",
-           "macvlan_mode`: belongs to macvlan children, and these are ipvlan; remove it, or write \"child\": "
-           "\"macvlan\""},
-          {R"("child":"ipoib","pkey":"8001")", "pkey`: `8001`" + pkey},
-          {R"("child":"ipoib","pkey":"0x8000")", "pkey`: `0x8000`" + pkey},
-          {R"("child":"ipoib","pkey":"0x10001")", "pkey`: `0x10001`" + pkey},
-          {R"("pkey":"0x8001")",
-           "pkey`: belongs to ipoib children, and these are macvlan; remove it, or write \"child\": \"ipoib\""},
-          {R"("mtu":67)", "mtu`: 67" + numbers + "68 to 65535, without quotes"},
-          {R"("mtu":1279,"addresses":[{"subnet":"fd00::/64"}])",
-           "mtu`: 1279 is too short for the IPv6 of \"addresses\"; write at least 1280"},
-          {R"("routing":{"first_table":0})", "routing.first_table`: 0" + numbers + "1 to 4294967295, without quotes"},
-          {R"("routing":{"first_table":254})",
-           "routing.first_table`: table 254 is the kernel's own; write one from 1 to 252 or above 255, e.g. 100"},
-          {R"("routing":{"rule_priority":32766})",
-           "routing.rule_priority`: 32766" + numbers + "1 to 32765, without quotes"},
-          {R"("gateway_test":true)", "gateway_test`: expected a text, this is true or false; write it in quotes"},
-          {R"("duplicate_test":"error")", "duplicate_test`: `error` is unknown; known here: off, warn, fail"},
-          {R"("test_retries":0)", "test_retries`: 0" + numbers + "1 to 20, without quotes"},
-          {R"("test_interval_ms":5001)", "test_interval_ms`: 5001" + numbers + "10 to 5000, without quotes"},
-          {R"("gid_wait_ms":30001)", "gid_wait_ms`: 30001" + numbers + "0 to 30000, without quotes"},
-          {R"("align_gids":1)",
-           "align_gids`: expected true or false, this is a number; write true or false, without quotes"},
-          {R"("take_node_netdevs":"yes")",
-           "take_node_netdevs`: expected true or false, this is a text; write true or false, without quotes"},
-      },
+      {{R"("macvlan_mode":"vepa")", "macvlan_mode`: `vepa` is unknown; known here: bridge, private"},
+       {R"("child":"ipvlan","macvlan_mode":"bridge")",
+        "macvlan_mode`: belongs to macvlan children, and these are ipvlan; remove it, or write \"child\": "
+        "\"macvlan\""},
+       {R"("child":"ipoib","pkey":"8001")", "pkey`: `8001`" + pkey},
+       {R"("child":"ipoib","pkey":"0x8000")", "pkey`: `0x8000`" + pkey},
+       {R"("child":"ipoib","pkey":"0x10001")", "pkey`: `0x10001`" + pkey},
+       {R"("pkey":"0x8001")",
+        "pkey`: belongs to ipoib children, and these are macvlan; remove it, or write \"child\": \"ipoib\""},
+       {R"("mtu":67)", "mtu`: 67" + numbers + "68 to 65535, without quotes"},
+       {R"("mtu":1279,"addresses":[{"subnet":"fd00::/64"}])",
+        "mtu`: 1279 is too short for the IPv6 of \"addresses\"; write at least 1280"},
+       {R"("routing":{"first_table":0})", "routing.first_table`: 0" + numbers + "1 to 4294967295, without quotes"},
+       {R"("routing":{"first_table":254})",
+        "routing.first_table`: table 254 is the kernel's own; write one from 1 to 252 or above 255, e.g. 100"},
+       {R"("routing":{"rule_priority":32766})",
+        "routing.rule_priority`: 32766" + numbers + "1 to 32765, without quotes"},
+       {R"("gateway_test":true)", "gateway_test`: expected a text, this is true or false; write it in quotes"},
+       {R"("duplicate_test":"error")", "duplicate_test`: `error` is unknown; known here: off, warn, fail"},
+       {R"("test_retries":0)", "test_retries`: 0" + numbers + "1 to 20, without quotes"},
+       {R"("test_interval_ms":5001)", "test_interval_ms`: 5001" + numbers + "10 to 5000, without quotes"},
+       {R"("gid_wait_ms":30001)", "gid_wait_ms`: 30001" + numbers + "0 to 30000, without quotes"},
+       {R"("align_gids":1)",
+        "align_gids`: expected true or false, this is a number; write true or false, without quotes"},
+       {R"("take_node_netdevs":"yes")",
+        "take_node_netdevs`: expected true or false, this is a text; write true or false, without quotes"}},
       true);
 }
 
@@ -174,33 +171,31 @@ TEST(HookConfigNetworks, WrongVfs) {
   const std::string numbers = " is not possible here; write a whole number from 0 to ";
   const std::string guid = " is no GUID; write eight bytes, not all zero: \"00:11:22:33:44:55:66:77\"";
   expect_problems(
-      {
-          {R"("vf":{"mac":"02:00:00:00:00"})",
-           "vf.mac`: `02:00:00:00:00` is no MAC address; write it as \"02:00:00:00:00:01\""},
-          {R"("vf":{"mac":"02:0:00:00:00:01"})",
-           "vf.mac`: `02:0:00:00:00:01` is no MAC address; write it as \"02:00:00:00:00:01\""},
-          {R"("vf":{"mac":"03:00:00:00:00:01"})",
-           "vf.mac`: `03:00:00:00:00:01` is no address of one netdev; the first byte is even, 02 for addresses of "
-           "one's own: \"02:00:00:00:00:01\""},
-          {R"("vf":{"vlan":4095})", "vf.vlan`: 4095" + numbers + "4094, without quotes"},
-          {R"("vf":{"vlan":1,"qos":8})", "vf.qos`: 8" + numbers + "7, without quotes"},
-          {R"("vf":{"qos":3})", "vf`: \"qos\" and \"vlan_protocol\" are of a VLAN, and there is none; add \"vlan\""},
-          {R"("vf":{"vlan":1,"vlan_protocol":"802.1x"})",
-           "vf.vlan_protocol`: `802.1x` is unknown; did you mean `802.1q`?"},
-          {R"("vf":{"trust":"on"})",
-           "vf.trust`: expected true or false, this is a text; write true or false, without quotes"},
-          {R"("vf":{"link_state":"up"})", "vf.link_state`: `up` is unknown; known here: auto, enable, disable"},
-          {R"("vf":{"min_tx_rate":2,"max_tx_rate":1})",
-           "vf`: min_tx_rate 2 is above max_tx_rate 1; write a lower min_tx_rate, or max_tx_rate 0 for none"},
-          {R"("vf":{"node_guid":"00:00:00:00:00:00:00:00"})", "vf.node_guid`: `00:00:00:00:00:00:00:00`" + guid},
-          {R"("vf":{"port_guid":"0011:2233:4455:6677"})", "vf.port_guid`: `0011:2233:4455:6677`" + guid},
-          {R"("vf":{"spoof":true})",
-           "vf.spoof`: unknown key; known here: mac, vlan, qos, vlan_protocol, trust, spoofchk, link_state, "
-           "min_tx_rate, max_tx_rate, node_guid, port_guid, macs, guids"},
-          {R"("mode":"shared","vf":{"vlan":7})",
-           "vf`: is set on functions that a container holds alone, and the mode is shared; remove it, or write "
-           "\"mode\": \"exclusive\""},
-      },
+      {{R"("vf":{"mac":"02:00:00:00:00"})",
+        "vf.mac`: `02:00:00:00:00` is no MAC address; write it as \"02:00:00:00:00:01\""},
+       {R"("vf":{"mac":"02:0:00:00:00:01"})",
+        "vf.mac`: `02:0:00:00:00:01` is no MAC address; write it as \"02:00:00:00:00:01\""},
+       {R"("vf":{"mac":"03:00:00:00:00:01"})",
+        "vf.mac`: `03:00:00:00:00:01` is no address of one netdev; the first byte is even, 02 for addresses of "
+        "one's own: \"02:00:00:00:00:01\""},
+       {R"("vf":{"vlan":4095})", "vf.vlan`: 4095" + numbers + "4094, without quotes"},
+       {R"("vf":{"vlan":1,"qos":8})", "vf.qos`: 8" + numbers + "7, without quotes"},
+       {R"("vf":{"qos":3})", "vf`: \"qos\" and \"vlan_protocol\" are of a VLAN, and there is none; add \"vlan\""},
+       {R"("vf":{"vlan":1,"vlan_protocol":"802.1x"})",
+        "vf.vlan_protocol`: `802.1x` is unknown; did you mean `802.1q`?"},
+       {R"("vf":{"trust":"on"})",
+        "vf.trust`: expected true or false, this is a text; write true or false, without quotes"},
+       {R"("vf":{"link_state":"up"})", "vf.link_state`: `up` is unknown; known here: auto, enable, disable"},
+       {R"("vf":{"min_tx_rate":2,"max_tx_rate":1})",
+        "vf`: min_tx_rate 2 is above max_tx_rate 1; write a lower min_tx_rate, or max_tx_rate 0 for none"},
+       {R"("vf":{"node_guid":"00:00:00:00:00:00:00:00"})", "vf.node_guid`: `00:00:00:00:00:00:00:00`" + guid},
+       {R"("vf":{"port_guid":"0011:2233:4455:6677"})", "vf.port_guid`: `0011:2233:4455:6677`" + guid},
+       {R"("vf":{"spoof":true})",
+        "vf.spoof`: unknown key; known here: mac, vlan, qos, vlan_protocol, trust, spoofchk, link_state, "
+        "min_tx_rate, max_tx_rate, node_guid, port_guid, macs, guids"},
+       {R"("mode":"shared","vf":{"vlan":7})",
+        "vf`: is set on functions that a container holds alone, and the mode is shared; remove it, or write "
+        "\"mode\": \"exclusive\""}},
       true);
 }
 
@@ -218,40 +213,38 @@ TEST(HookConfigNetworks, WrongAddresses) {
                       fmt::format("addresses[0].{}`: {} {}", key, address, why)};
   };
   expect_problems(
-      {
-          {range(""), "addresses[0]`: has no subnet; add \"subnet\": \"10.1.0.0/16\""},
-          no_subnet("10.1.0.0", "is no subnet"),
-          no_subnet("10.1.0.0/33", "is no subnet"),
-          no_subnet("0.0.0.0/0", "has no addresses for containers"),
-          no_subnet("::/90", "has no addresses for containers"),
-          no_subnet("127.1.0.0/16", "has no addresses for containers"),
-          no_subnet("239.0.0.0/8", "has no addresses for containers"),
-          no_subnet("fe80::/64", "has no addresses for containers"),
-          no_subnet("ff05::/64", "has no addresses for containers"),
-          {range(R"("subnet":"10.1.0.1/16")"),
-           "addresses[0].subnet`: `10.1.0.1/16` has bits behind its prefix; write \"10.1.0.0/16\""},
-          {range(R"("subnet":"::ffff:0:0/90")"),
-           "addresses[0].subnet`: `::ffff:0:0/90` has bits behind its prefix; write \"::ffc0:0:0/90\""},
-          {range(R"("subnet":"10.1.0.0/16","from":"10.1.0.x")"),
-           "addresses[0].from`: `10.1.0.x` is no address; write one as \"10.1.1.10\" or \"fd00:1::10\""},
-          wrong("from", "10.2.0.1", outside),
-          wrong("to", "fd00::1", outside),
-          wrong("gateway", "10.0.0.1", outside),
-          wrong("from", "10.1.0.0", edge),
-          wrong("to", "10.1.255.255", edge),
-          {range(R"("subnet":"10.1.0.0/16","from":"10.1.0.9","to":"10.1.0.8")"),
-           "addresses[0].to`: there is no address to give from 10.1.0.9 to 10.1.0.8" + order},
-          {range(R"("subnet":"10.1.0.4/32","gateway":"10.1.0.4")"),
-           "addresses[0]`: there is no address to give from 10.1.0.5 to 10.1.0.3" + order},
-          {range(R"("subnet":"10.1.0.0/16","from":"10.1.0.9","to":"10.1.0.9","gateway":"10.1.0.9")"),
-           "addresses[0].to`: there is no address to give from 10.1.0.9 to 10.1.0.9" + order},
-          {range(R"("subnet":"10.1.0.0/16","rail":65536)"),
-           "addresses[0].rail`: 65536 is not possible here; write a whole number from 0 to 65535, without quotes"},
-          {R"("addresses":["10.1.0.0/16"])",
-           "addresses[0]`: expected an object, this is a text; write it in braces: { ... }"},
-          {R"("addresses":{"subnet":"10.1.0.0/16"})",
-           "addresses`: expected a list, this is an object; write it in brackets: [ ... ]"},
-      },
+      {{range(""), "addresses[0]`: has no subnet; add \"subnet\": \"10.1.0.0/16\""},
+       no_subnet("10.1.0.0", "is no subnet"),
+       no_subnet("10.1.0.0/33", "is no subnet"),
+       no_subnet("0.0.0.0/0", "has no addresses for containers"),
+       no_subnet("::/90", "has no addresses for containers"),
+       no_subnet("127.1.0.0/16", "has no addresses for containers"),
+       no_subnet("239.0.0.0/8", "has no addresses for containers"),
+       no_subnet("fe80::/64", "has no addresses for containers"),
+       no_subnet("ff05::/64", "has no addresses for containers"),
+       {range(R"("subnet":"10.1.0.1/16")"),
+        "addresses[0].subnet`: `10.1.0.1/16` has bits behind its prefix; write \"10.1.0.0/16\""},
+       {range(R"("subnet":"::ffff:0:0/90")"),
+        "addresses[0].subnet`: `::ffff:0:0/90` has bits behind its prefix; write \"::ffc0:0:0/90\""},
+       {range(R"("subnet":"10.1.0.0/16","from":"10.1.0.x")"),
+        "addresses[0].from`: `10.1.0.x` is no address; write one as \"10.1.1.10\" or \"fd00:1::10\""},
+       wrong("from", "10.2.0.1", outside),
+       wrong("to", "fd00::1", outside),
+       wrong("gateway", "10.0.0.1", outside),
+       wrong("from", "10.1.0.0", edge),
+       wrong("to", "10.1.255.255", edge),
+       {range(R"("subnet":"10.1.0.0/16","from":"10.1.0.9","to":"10.1.0.8")"),
+        "addresses[0].to`: there is no address to give from 10.1.0.9 to 10.1.0.8" + order},
+       {range(R"("subnet":"10.1.0.4/32","gateway":"10.1.0.4")"),
+        "addresses[0]`: there is no address to give from 10.1.0.5 to 10.1.0.3" + order},
+       {range(R"("subnet":"10.1.0.0/16","from":"10.1.0.9","to":"10.1.0.9","gateway":"10.1.0.9")"),
+        "addresses[0].to`: there is no address to give from 10.1.0.9 to 10.1.0.9" + order},
+       {range(R"("subnet":"10.1.0.0/16","rail":65536)"),
+        "addresses[0].rail`: 65536 is not possible here; write a whole number from 0 to 65535, without quotes"},
+       {R"("addresses":["10.1.0.0/16"])",
+        "addresses[0]`: expected an object, this is a text; write it in braces: { ... }"},
+       {R"("addresses":{"subnet":"10.1.0.0/16"})",
+        "addresses`: expected a list, this is an object; write it in brackets: [ ... ]"}},
       true);
 }
 
@@ -263,12 +256,9 @@ TEST(HookConfigNetworks, RangesThatDoNotGoTogether) {
       "addresses[1]`: its addresses are given by the range from 10.1.0.1 to 10.1.255.254 "
       "already; give each range addresses of its own";
   expect_problems(
-      {
-          {two(R"("subnet":"10.1.0.0/16")", R"("subnet":"10.1.0.0/16")"), overlap},
-          {two(R"("subnet":"10.1.0.0/16")", R"("rail":1,"subnet":"10.1.2.0/24")"), overlap},
-          {two(R"("rail":0,"subnet":"10.1.0.0/16")", R"("rail":1,"subnet":"10.0.0.0/8","from":"10.1.255.254")"),
-           overlap},
-      },
+      {{two(R"("subnet":"10.1.0.0/16")", R"("subnet":"10.1.0.0/16")"), overlap},
+       {two(R"("subnet":"10.1.0.0/16")", R"("rail":1,"subnet":"10.1.2.0/24")"), overlap},
+       {two(R"("rail":0,"subnet":"10.1.0.0/16")", R"("rail":1,"subnet":"10.0.0.0/8","from":"10.1.255.254")"), overlap}},
       true);
   const std::string twice =
       "addresses[1]`: a rail gets one address of each of its ranges, and so two of this family; "
@@ -285,33 +275,28 @@ TEST(HookConfigNetworks, WrongIpam) {
       " is no name of a CNI plugin; write the plugin's file name without its directory: \"host-local\"";
   const std::string path =
       " is no absolute path; write the directory of the CNI plugins: \"/opt/cni/bin\", in Debian \"/usr/lib/cni\"";
-  expect_problems(
-      {
-          {R"("ipam":{})", "ipam`: has no type; add the plugin's file name: \"type\": \"host-local\""},
-          {R"("ipam":"host-local")", "ipam`: expected an object, this is a text; write it in braces: { ... }"},
-          {R"("ipam":{"type":"../host-local"})", "ipam.type`: `../host-local`" + name},
-          {R"("ipam":{"type":".."})", "ipam.type`: `..`" + name},
-          {R"("ipam":{"type":7})", "ipam.type`: expected a text, this is a number; write it in quotes"},
-          {R"("ipam":{"type":"host-local"},"ipam_dir":"cni")", "ipam_dir`: `cni`" + path},
-          {R"("ipam":{"type":"host-local"},"ipam_dir":"/opt/../tmp")", "ipam_dir`: `/opt/../tmp`" + path},
-          {R"("ipam":{"type":"host-local"},"addresses":[{"subnet":"10.1.0.0/16"}])",
-           "ipam`: \"addresses\" gives addresses already; remove one of the two"},
-      },
-      true);
+  expect_problems({{R"("ipam":{})", "ipam`: has no type; add the plugin's file name: \"type\": \"host-local\""},
+                   {R"("ipam":"host-local")", "ipam`: expected an object, this is a text; write it in braces: { ... }"},
+                   {R"("ipam":{"type":"../host-local"})", "ipam.type`: `../host-local`" + name},
+                   {R"("ipam":{"type":".."})", "ipam.type`: `..`" + name},
+                   {R"("ipam":{"type":7})", "ipam.type`: expected a text, this is a number; write it in quotes"},
+                   {R"("ipam":{"type":"host-local"},"ipam_dir":"cni")", "ipam_dir`: `cni`" + path},
+                   {R"("ipam":{"type":"host-local"},"ipam_dir":"/opt/../tmp")", "ipam_dir`: `/opt/../tmp`" + path},
+                   {R"("ipam":{"type":"host-local"},"addresses":[{"subnet":"10.1.0.0/16"}])",
+                    "ipam`: \"addresses\" gives addresses already; remove one of the two"}},
+                  true);
 }
 
 TEST(HookConfigNetworks, Warnings) {
   expect_problems(
-      {
-          {R"("ipam_dir":"/usr/lib/cni")",
-           "ipam_dir`: serves only leases that are left without \"ipam\"; remove it when they are returned"},
-          {R"("routing":{"first_table":250})",
-           "routing.first_table`: leaves tables for 3 rails, 253 to 255 are the kernel's own; begin at 237 or below"},
-          {R"("routing":{"first_table":238})",
-           "routing.first_table`: leaves tables for 15 rails, 253 to 255 are the kernel's own; begin at 237 or below"},
-          {R"("routing":{"first_table":4294967295})",
-           "routing.first_table`: leaves tables for 1 rails; begin at a lower one, e.g. 100"},
-      },
+      {{R"("ipam_dir":"/usr/lib/cni")",
+        "ipam_dir`: serves only leases that are left without \"ipam\"; remove it when they are returned"},
+       {R"("routing":{"first_table":250})",
+        "routing.first_table`: leaves tables for 3 rails, 253 to 255 are the kernel's own; begin at 237 or below"},
+       {R"("routing":{"first_table":238})",
+        "routing.first_table`: leaves tables for 15 rails, 253 to 255 are the kernel's own; begin at 237 or below"},
+       {R"("routing":{"first_table":4294967295})",
+        "routing.first_table`: leaves tables for 1 rails; begin at a lower one, e.g. 100"}},
       false);
   EXPECT_EQ(network(R"("routing":{"first_table":237})").first_table, 237U);
   EXPECT_EQ(network(R"("routing":{"first_table":4294967280})").first_table, 4294967280U);
